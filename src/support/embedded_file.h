@@ -1,0 +1,15 @@
+// A source text that travels inside the library (see sardonyx_embed in cmake/rooms.cmake).
+#pragma once
+#include <cstddef>
+#include <string_view>
+
+namespace sardonyx {
+
+struct EmbeddedFile {
+  const char* name;
+  const char* data;
+  std::size_t size;
+  constexpr std::string_view text() const { return {data, size}; }
+};
+
+}  // namespace sardonyx
