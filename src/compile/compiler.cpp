@@ -1,0 +1,86 @@
+// compile(): chooses the arguments of cc1 for each target.
+#include "compile/compiler.h"
+
+#include <llvm/Config/llvm-config.h>
+
+#include "compile/amd_link.h"
+#include "compile/frontend.h"
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+// Raise it when the arguments below or the linking change, so that old cache entries are not used.
+constexpr int kRecipe = 1;
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    if (end > 0) parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+void append(std::vector<std::string>& to, std::initializer_list<const char*> args) {
+  to.insert(to.end(), args.begin(), args.end());
+}
+
+/// What every target shares. cc1 does nothing by default that the driver would have asked for, the vectorisers
+/// included.
+std::vector<std::string> common_args(const CompileOptions& options) {
+  if (options.opt_level < 0 || options.opt_level > 3)
+    fail(ErrorKind::kInvalidArgument, "opt_level is {}; it must be 0 to 3", options.opt_level);
+  std::vector<std::string> args = {"-x", "c++", "-std=c++20", "-O" + std::to_string(options.opt_level)};
+  append(args, {"-ffreestanding", "-nostdsysteminc", "-nobuiltininc", "-I/", "-fdeprecated-macro", "-fwchar-type=int"});
+  append(args, {"-fno-rtti", "-fno-threadsafe-statics", "-fgnuc-version=4.2.1", "-fvisibility=hidden"});
+  // Fuses a*b+c across statements too, and lets `#pragma clang fp contract(off)` forbid it. No other liberty is taken.
+  append(args, {"-ffp-contract=fast-honor-pragmas", "-w", "-ferror-limit", "20", "-fno-caret-diagnostics"});
+  if (options.opt_level >= 2) append(args, {"-vectorize-loops", "-vectorize-slp"});
+  if (options.debug_info) append(args, {"-debug-info-kind=limited", "-dwarf-version=5"});
+  for (const std::string& d : options.defines) args.push_back("-D" + d);
+  return args;
+}
+
+void append_host_args(std::vector<std::string>& args, const Target& target) {
+  const std::vector<std::string> words = split(target.arch, ' ');
+  args.insert(args.end(), {"-triple", words[0] + "-unknown-linux-gnu"});
+  if (words.size() > 1) args.insert(args.end(), {"-target-cpu", words[1]});
+  if (words.size() > 2)
+    for (const std::string& f : split(words[2], ',')) args.insert(args.end(), {"-target-feature", f});
+  append(args, {"-mrelocation-model", "pic", "-pic-level", "2", "-mframe-pointer=none", "-mconstructor-aliases"});
+}
+
+}  // namespace
+
+std::string compile(std::string_view source, std::span<const SourceFile> headers, const Target& target,
+                    const CompileOptions& options) {
+  const Target known = parse_target(target.arch);
+  if (known.kind != target.kind)
+    fail(ErrorKind::kInvalidArgument, "target \"{}\" does not belong to its target kind", target.arch);
+  std::vector<std::string> args = common_args(options);
+  switch (target.kind) {
+    case TargetKind::kHost:
+      append_host_args(args, target);
+      break;
+    case TargetKind::kAmdgpu:
+      args.insert(args.end(), {"-triple", "amdgcn-amd-amdhsa", "-target-cpu", target.arch});
+      append(args, {"-mcode-object-version=5", "-mrelocation-model", "pic", "-pic-level", "2"});
+      break;
+    case TargetKind::kNvptx:
+      args.insert(args.end(), {"-triple", "nvptx64-nvidia-cuda", "-target-cpu", target.arch});
+      break;
+  }
+  args.insert(args.end(), options.extra_cc1.begin(), options.extra_cc1.end());
+  std::string code =
+      run_cc1(args, source, headers, target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject);
+  return target.kind == TargetKind::kAmdgpu ? link_amd(code) : code;
+}
+
+const std::string& compiler_version() {
+  static const std::string version = "sardonyx " + std::to_string(kRecipe) + " llvm " LLVM_VERSION_STRING;
+  return version;
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,19 @@
+// The narrow door to clang: cc1 arguments and files in memory in, an object or assembly text out.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compile/compiler.h"
+
+namespace sardonyx {
+
+enum class Emit { kObject, kAssembly };
+
+/// Runs clang's cc1 with `args` on `source` (named kernel.cpp) and `headers`. The compiler sees no other file.
+/// Throws Error(kCompile) with the diagnostics.
+std::string run_cc1(const std::vector<std::string>& args, std::string_view source, std::span<const SourceFile> headers,
+                    Emit emit);
+
+}  // namespace sardonyx

@@ -1,0 +1,86 @@
+// Process-wide set-up of LLVM, and the thread on which every compilation runs.
+#include "compile/llvm_process.h"
+
+#include <llvm/Support/ErrorHandling.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/thread.h>
+
+#include <csetjmp>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr unsigned kStackBytes = 64u << 20;  // address space; pages come as they are touched
+
+struct Escape {
+  std::jmp_buf jump;
+  std::string reason;
+};
+thread_local Escape* escape = nullptr;
+
+// LLVM is compiled without exceptions, so an exception can't pass through it reliably. A jump can: the frames it drops
+// own nothing but memory of this one compilation.
+void on_fatal_error(void*, const char* reason, bool) {
+  if (escape == nullptr) {  // someone else's use of LLVM: behave as LLVM does by default
+    std::fprintf(stderr, "LLVM ERROR: %s\n", reason);
+    return;
+  }
+  escape->reason = reason;
+  std::longjmp(escape->jump, 1);
+}
+
+void run_with_escape(const std::function<void()>& work, Escape& e) {
+  if (setjmp(e.jump) == 0) {
+    escape = &e;
+    work();
+  }
+  escape = nullptr;
+}
+
+}  // namespace
+
+void initialize_llvm() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+#define SARDONYX_BACK_END(name)       \
+  LLVMInitialize##name##TargetInfo(); \
+  LLVMInitialize##name##Target();     \
+  LLVMInitialize##name##TargetMC();   \
+  LLVMInitialize##name##AsmPrinter();
+    SARDONYX_BACK_END(X86)
+    SARDONYX_BACK_END(AArch64)
+    SARDONYX_BACK_END(AMDGPU)
+    SARDONYX_BACK_END(NVPTX)
+#undef SARDONYX_BACK_END
+    LLVMInitializeX86AsmParser();  // inline assembly; NVPTX passes its through as text
+    LLVMInitializeAArch64AsmParser();
+    LLVMInitializeAMDGPUAsmParser();
+    llvm::install_fatal_error_handler(on_fatal_error);
+  });
+}
+
+void run_guarded(const std::function<void()>& work) {
+  initialize_llvm();
+  Escape e;
+  std::exception_ptr thrown;
+  llvm::thread thread(std::optional<unsigned>(kStackBytes), [&] {
+    try {
+      run_with_escape(work, e);
+    } catch (...) {
+      escape = nullptr;
+      thrown = std::current_exception();
+    }
+  });
+  thread.join();
+  if (thrown) std::rethrow_exception(thrown);
+  if (!e.reason.empty()) fail(ErrorKind::kCompile, "the embedded compiler's back end failed: {}", e.reason);
+}
+
+}  // namespace sardonyx
