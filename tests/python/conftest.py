@@ -1,0 +1,30 @@
+"""Options that every Python test shares.
+
+A test marked `slow` is one case of a long sweep. By default one case in ten of each such sweep runs, always the same
+ones; `./dev test --full` runs them all. tools/run_tests.py does the same for C++.
+"""
+
+import pytest
+
+SLOW_PART = 10
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run every case of the slow sweeps")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--full"):
+        return
+    seen: dict[str, int] = {}
+    kept, left_out = [], []
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            kept.append(item)
+            continue
+        sweep = item.nodeid.split("[")[0]
+        index = seen.get(sweep, 0)
+        seen[sweep] = index + 1
+        (left_out if index % SLOW_PART else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)

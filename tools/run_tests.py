@@ -1,0 +1,163 @@
+"""Runs every test and counts the cases: GoogleTest programs under ctest, then tests/python under pytest.
+
+The last line is `N passed, M failed`, with `, K skipped` when any were; the exit status is not zero when a case failed,
+a program ended without reporting, or nothing ran. Programs labelled `slow` in CMake and Python tests marked
+`slow` run in part unless --full is given: always the same part, so that a failure repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+# A slow program runs one case in this many by default; tests/python/conftest.py has the same for Python.
+SLOW_PART = 10
+CTEST_TIMEOUT_S = 600
+PYTEST_TIMEOUT_S = 300
+
+
+@dataclasses.dataclass
+class Count:
+    """Cases by outcome, and the names of those that failed."""
+
+    passed: int = 0
+    skipped: int = 0
+    failed: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, other: Count) -> None:
+        self.passed += other.passed
+        self.skipped += other.skipped
+        self.failed += other.failed
+
+
+def count_gtest(path: Path) -> Count:
+    """Counts the cases of one file that --gtest_output=xml wrote. Cases that a filter left out do not count."""
+    count = Count()
+    for case in ElementTree.parse(path).iter("testcase"):
+        name = f"{path.stem}: {case.get('classname')}.{case.get('name')}"
+        if case.get("status") != "run":
+            continue
+        if case.find("failure") is not None:
+            count.failed.append(name)
+        elif case.get("result") == "skipped" or case.find("skipped") is not None:
+            count.skipped += 1
+        else:
+            count.passed += 1
+    return count
+
+
+def count_pytest(path: Path) -> Count:
+    """Counts the cases of one file that --junit-xml wrote."""
+    count = Count()
+    for case in ElementTree.parse(path).iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            count.failed.append(f"{case.get('classname')}::{case.get('name')}")
+        elif case.find("skipped") is not None:
+            count.skipped += 1
+        else:
+            count.passed += 1
+    return count
+
+
+def run_ctest(build: Path, jobs: int, pattern: str | None, full: bool, slow: bool) -> Count:
+    """Runs the GoogleTest programs with the label slow, or those without it."""
+    results = build / "test-results" / ("cpp-slow" if slow else "cpp")
+    shutil.rmtree(results, ignore_errors=True)
+    results.mkdir(parents=True)
+    junit = results / "ctest.junit"
+    # The folder of a relative path would be each program's own, so this one is absolute.
+    environment = os.environ | {"GTEST_OUTPUT": f"xml:{results.resolve()}/"}
+    if pattern:
+        environment["GTEST_FILTER"] = f"*{pattern}*"
+    if full:
+        environment["SARDONYX_TEST_FULL"] = "1"
+    elif slow:
+        # GoogleTest's own sharding is what runs a part.
+        environment |= {"GTEST_TOTAL_SHARDS": str(SLOW_PART), "GTEST_SHARD_INDEX": "0"}
+    command = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=ignore", "-j", str(jobs)]
+    command += ["--timeout", str(CTEST_TIMEOUT_S), "--output-junit", str(junit.resolve())]
+    command += ["-L" if slow else "-LE", "^slow$"]
+    status = subprocess.run(command, env=environment, stderr=subprocess.STDOUT).returncode
+
+    count = Count()
+    explained = set()  # programs whose report says what failed
+    for path in sorted(results.glob("*.xml")):
+        try:
+            reported = count_gtest(path)
+        except ElementTree.ParseError:  # the program died while it wrote
+            continue
+        count.add(reported)
+        if reported.failed:
+            explained.add(path.stem)
+    # Crashes, time-outs, programs that could not start and those that die on their way out.
+    died = []
+    if junit.exists():
+        failed = [
+            case.get("name") for case in ElementTree.parse(junit).iter("testcase") if case.get("status") == "fail"
+        ]
+        died = [f"{name} (did not finish)" for name in failed if f"test_{name}" not in explained]
+    count.failed += died
+    if status != 0 and not count.failed:
+        count.failed.append(f"ctest itself (exit status {status})")
+    return count
+
+
+def run_pytest(root: Path, build: Path, jobs: int, pattern: str | None, full: bool) -> Count:
+    """Runs tests/python with the package in build/python."""
+    folder = root / "tests" / "python"
+    if not any(folder.rglob("test_*.py")):
+        return Count()
+    report = build / "test-results" / "python.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", str(folder), "-q", f"--junit-xml={report}"]
+    command += [f"--timeout={PYTEST_TIMEOUT_S}", "-n", str(jobs), "--dist=worksteal"]
+    if pattern:
+        command += ["-k", pattern]
+    if full:
+        command.append("--full")
+    environment = os.environ | {"PYTHONPATH": str((build / "python").resolve()), "SARDONYX_BUILD": str(build.resolve())}
+    status = subprocess.run(command, cwd=root, env=environment, stderr=subprocess.STDOUT).returncode
+    count = count_pytest(report) if report.exists() else Count()
+    nothing_selected = 5
+    if status not in (0, nothing_selected) and not count.failed:
+        count.failed.append(f"pytest itself (exit status {status})")
+    return count
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev test", description="Builds, then runs the C++ and Python tests.")
+    parser.add_argument("--full", action="store_true", help="run all of the slow sweeps, not a part of them")
+    parser.add_argument("-k", metavar="PATTERN", dest="pattern", help="only cases whose name contains PATTERN")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--cpp", action="store_true", help="only the C++ tests")
+    only.add_argument("--python", action="store_true", help="only the Python tests")
+    parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    root = Path(__file__).resolve().parent.parent
+
+    count = Count()
+    if not arguments.python:
+        for slow in (False, True):
+            count.add(run_ctest(arguments.build, arguments.jobs, arguments.pattern, arguments.full, slow))
+    if not arguments.cpp:
+        count.add(run_pytest(root, arguments.build, arguments.jobs, arguments.pattern, arguments.full))
+
+    if count.failed:
+        print("\nFailed:")
+        for name in count.failed:
+            print(f"  {re.sub(r'[^ -~]', '?', name)}")
+    skipped = f", {count.skipped} skipped" if count.skipped else ""
+    print(f"{count.passed} passed, {len(count.failed)} failed{skipped}", flush=True)
+    return 0 if count.passed and not count.failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
