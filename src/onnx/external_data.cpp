@@ -1,0 +1,124 @@
+// See external_data.h. Locations are resolved before opening (canonical path under a root) and the opened file is checked
+// to be a regular one, so neither `..`, links, devices nor pipes are followed out of the model's folder.
+#include "onnx/external_data.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "onnx/packing.h"
+#include "onnx/text.h"
+#include "support/error.h"
+
+namespace sardonyx::onnx {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kAlignment = 64;      // of what we allocate: a cache line, and the widest vector register
+constexpr std::size_t kMinAlignment = 16;   // what Tensor promises
+
+bool is_under(const fs::path& path, const fs::path& root) {
+  const auto [r, p] = std::mismatch(root.begin(), root.end(), path.begin(), path.end());
+  return r == root.end() || (r->empty() && std::next(r) == root.end());
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) {
+  // O_NONBLOCK: opening a pipe must not wait for a writer before fstat can refuse it.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) fail(ErrorKind::kIo, "can't open {}: {}", quote(path.native()), std::strerror(errno));
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    fail(ErrorKind::kIo, "{} is not a regular file", quote(path.native()));
+  }
+  size_ = static_cast<std::size_t>(info.st_size);
+  if (size_ > 0) {
+    void* p = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    const int error = errno;
+    ::close(fd);
+    if (p == MAP_FAILED) fail(ErrorKind::kIo, "can't map {}: {}", quote(path.native()), std::strerror(error));
+    data_ = static_cast<const std::byte*>(p);
+  } else {
+    ::close(fd);
+  }
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Bytes aligned_zeros(std::size_t size, std::byte*& data) {
+  // calloc leaves large blocks to the kernel's zero pages, so that a mostly empty tensor costs little memory.
+  void* block = std::calloc(size + kAlignment, 1);
+  if (block == nullptr) throw std::bad_alloc();
+  std::shared_ptr<void> owner(block, std::free);
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  data = static_cast<std::byte*>(block) + (kAlignment - address % kAlignment) % kAlignment;
+  return {std::move(owner), data, size};
+}
+
+Bytes converted_copy(const void* source, DType dtype, std::size_t elements) {
+  const std::size_t size = elements * size_of(dtype);
+  auto* block = static_cast<std::byte*>(std::aligned_alloc(kAlignment, (size / kAlignment + 1) * kAlignment));
+  if (block == nullptr) throw std::bad_alloc();
+  std::shared_ptr<const void> owner(block, [](const void* p) { std::free(const_cast<void*>(p)); });
+  const auto* in = static_cast<const std::byte*>(source);
+  if (is_packed(dtype))
+    unpack(dtype, in, elements, block);
+  else if (dtype == DType::kBool)
+    std::transform(in, in + size, block, [](std::byte b) { return std::byte{b != std::byte{0}}; });
+  else if (size > 0)
+    std::memcpy(block, source, size);
+  return {std::move(owner), block, size};
+}
+
+ExternalFiles::File& ExternalFiles::open(const std::string& location, const std::string& tensor) {
+  if (const auto found = files_.find(location); found != files_.end()) return found->second;
+  if (roots_.empty())
+    fail(ErrorKind::kInvalidModel, "{} keeps its data in the file {}, but a model from memory has no folder: load it by its path",
+         tensor, quote(location));
+  const fs::path relative(location);
+  if (location.empty() || location.find('\0') != std::string::npos || relative.is_absolute() ||
+      std::find(relative.begin(), relative.end(), "..") != relative.end())
+    fail(ErrorKind::kInvalidModel, "{} keeps its data in {}: that must be a path inside the model's folder", tensor, quote(location));
+  std::error_code error;
+  const fs::path resolved = fs::canonical(roots_.front() / relative, error);
+  if (error) fail(ErrorKind::kIo, "{} keeps its data in {}: {}", tensor, quote((roots_.front() / relative).native()), error.message());
+  if (std::none_of(roots_.begin(), roots_.end(), [&](const fs::path& root) { return is_under(resolved, root); }))
+    fail(ErrorKind::kInvalidModel,
+         "{} keeps its data in {}, a link that leaves the model's folder: put the file itself beside the model", tensor,
+         quote(location));
+  return files_.emplace(location, File{std::make_shared<const MappedFile>(resolved), 0, {}}).first->second;
+}
+
+Bytes ExternalFiles::read(const std::string& location, std::uint64_t offset, DType dtype, std::uint64_t elements,
+                          const std::string& tensor) {
+  File& file = open(location, tensor);
+  const std::uint64_t size = file.map->size(), length = packed_size(dtype, elements);
+  if (offset > size || length > size - offset)
+    fail(ErrorKind::kInvalidModel, "{} needs {} bytes from {} of {}, which has {}: the file is incomplete or not this model's", tensor,
+         length, offset, quote(location), size);
+  const std::byte* begin = file.map->data() + offset;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(begin) % kMinAlignment == 0;
+  if (aligned && !is_packed(dtype) && dtype != DType::kBool) return {file.map, begin, length};
+  Bytes& copy = file.copies[{offset, elements, dtype}];
+  if (copy.owner == nullptr) {
+    file.copied += length;
+    if (file.copied > 2 * size)
+      fail(ErrorKind::kInvalidModel, "{}: the tensors in {} overlap each other; save the model's external data again", tensor,
+           quote(location));
+    copy = converted_copy(begin, dtype, elements);
+  }
+  return copy;
+}
+
+}  // namespace sardonyx::onnx

@@ -1,0 +1,69 @@
+// Tensor data in files beside a model: which files may be opened, and mapping them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "support/dtype.h"
+
+namespace sardonyx::onnx {
+
+/// A regular file, mapped read-only for as long as this object lives. Truncating the file meanwhile ends the process with
+/// SIGBUS, as with every mapping.
+class MappedFile {
+ public:
+  /// Throws Error(kIo) if `path` is not a readable regular file.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Bytes with whoever keeps them alive.
+struct Bytes {
+  std::shared_ptr<const void> owner;
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
+};
+
+/// A zeroed buffer aligned to 64 bytes; `data` is where to write.
+Bytes aligned_zeros(std::size_t size, std::byte*& data);
+/// The elements in Tensor's layout in a buffer aligned to 64 bytes, from the file's layout: packed_size() bytes.
+Bytes converted_copy(const void* data, DType dtype, std::size_t elements);
+
+/// The files that one model's tensors may refer to.
+class ExternalFiles {
+ public:
+  ExternalFiles() = default;  ///< none: every reference is refused
+  /// Files under any of the folders, which are canonical paths (no symbolic links in them).
+  explicit ExternalFiles(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)) {}
+
+  /// The elements that start at `offset` of the file that `location` names relative to the first root, in Tensor's layout.
+  /// Mapped where the file has that layout at an address aligned to 16 bytes, else copied. `tensor` is for messages.
+  /// Throws Error(kInvalidModel) for a location outside the roots or a range outside the file, kIo for unreadable files.
+  Bytes read(const std::string& location, std::uint64_t offset, DType dtype, std::uint64_t elements, const std::string& tensor);
+
+ private:
+  struct File {
+    std::shared_ptr<const MappedFile> map;
+    std::uint64_t copied = 0;  ///< bytes copied so far: overlapping ranges must not multiply a small file
+    std::map<std::tuple<std::uint64_t, std::uint64_t, DType>, Bytes> copies;  ///< by (offset, elements, dtype)
+  };
+  File& open(const std::string& location, const std::string& tensor);
+
+  std::vector<std::filesystem::path> roots_;
+  std::map<std::string, File> files_;  ///< by location
+};
+
+}  // namespace sardonyx::onnx

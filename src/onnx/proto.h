@@ -1,0 +1,6 @@
+// The generated protobuf classes of onnx-ml.proto, in namespace sardonyx::onnx::pb. Only for .cpp files of this room.
+#pragma once
+#if defined(__GNUC__)
+#pragma GCC system_header
+#endif
+#include "onnx_pb/onnx_model.pb.h"

@@ -1,0 +1,45 @@
+// TensorProto and SparseTensorProto to Tensor. Only for .cpp files of this room.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "onnx/external_data.h"
+#include "onnx/model.h"
+#include "onnx/proto.h"
+
+namespace sardonyx::onnx {
+
+/// Dense bytes that all sparse tensors of a model may unfold to. Their file size says nothing about it.
+inline constexpr std::uint64_t kMaxDensifiedBytes = std::uint64_t{256} << 20;
+inline constexpr int kMaxRank = 64;
+
+/// The element type as a DType; without one `unsupported` says why. Throws Error(kInvalidModel), naming `what`, for a
+/// number that ONNX does not define.
+std::optional<DType> read_dtype(int data_type, const std::string& what, std::string& unsupported);
+
+/// Product of dims. Throws Error(kInvalidModel) if one is negative, or if the product of those above 0 does not leave room
+/// for 16-byte elements in 63 bits (so that neither sizes nor strides overflow anywhere).
+std::int64_t checked_elements(const std::vector<std::int64_t>& dims, const std::string& what);
+
+class TensorReader {
+ public:
+  TensorReader(ExternalFiles files, const LoadOptions& options) : files_(std::move(files)), options_(options) {}
+
+  /// Moves large raw data out of `proto`; reading the same object again returns the same tensor. `what` names it in
+  /// messages ("initializer 'w'").
+  Tensor read(pb::TensorProto& proto, const std::string& what);
+  Tensor read(pb::SparseTensorProto& proto, const std::string& what);
+
+ private:
+  Tensor convert(pb::TensorProto& proto, const std::string& what);
+  Tensor densify(pb::SparseTensorProto& proto, const std::string& what);
+  Bytes stored(pb::TensorProto& proto, DType dtype, std::int64_t elements, const std::string& what, bool& missing);
+
+  ExternalFiles files_;
+  LoadOptions options_;
+  std::uint64_t densified_ = 0;
+  std::unordered_map<const void*, Tensor> done_;  ///< a function's constants are read once per call of the function
+};
+
+}  // namespace sardonyx::onnx
