@@ -1,11 +1,7 @@
 # The Python that builds and tests use, and the ONNX format's own definition inside its onnx package.
 # ./dev setup makes .venv; -DSARDONYX_PYTHON_EXECUTABLE=... takes another one.
-if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-  set(python_default ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-else()
-  set(python_default python3)
-endif()
-set(SARDONYX_PYTHON_EXECUTABLE ${python_default} CACHE STRING "Python with the onnx package (and numpy, nanobind for the bindings)")
+find_program(SARDONYX_PYTHON_EXECUTABLE NAMES python3 HINTS ${PROJECT_SOURCE_DIR}/.venv/bin NO_CACHE)
+set(SARDONYX_PYTHON_EXECUTABLE ${SARDONYX_PYTHON_EXECUTABLE} CACHE FILEPATH "Python with the onnx package (and numpy, nanobind for the bindings)")
 
 if(NOT SARDONYX_ONNX_PROTO)
   execute_process(
