@@ -1,8 +1,6 @@
 // compile(): chooses the arguments of cc1 for each target.
 #include "compile/compiler.h"
 
-#include <llvm/Config/llvm-config.h>
-
 #include "compile/amd_link.h"
 #include "compile/frontend.h"
 #include "support/error.h"
@@ -79,7 +77,7 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
 }
 
 const std::string& compiler_version() {
-  static const std::string version = "sardonyx " + std::to_string(kRecipe) + " llvm " LLVM_VERSION_STRING;
+  static const std::string version = "recipe " + std::to_string(kRecipe) + ", " + clang_version();
   return version;
 }
 

@@ -3,6 +3,7 @@
 
 #include <clang/Basic/DiagnosticOptions.h>
 #include <clang/Basic/Stack.h>
+#include <clang/Basic/Version.h>
 #include <clang/CodeGen/CodeGenAction.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
@@ -70,5 +71,7 @@ std::string run_cc1(const std::vector<std::string>& args, std::string_view sourc
   if (!done) fail(ErrorKind::kCompile, "the embedded compiler refused the source:\n{}", diagnostics);
   return output;
 }
+
+std::string clang_version() { return clang::getClangFullVersion(); }
 
 }  // namespace sardonyx

@@ -16,4 +16,7 @@ enum class Emit { kObject, kAssembly };
 std::string run_cc1(const std::vector<std::string>& args, std::string_view source, std::span<const SourceFile> headers,
                     Emit emit);
 
+/// The version of the clang that is loaded, for example "clang version 22.1.8".
+std::string clang_version();
+
 }  // namespace sardonyx

@@ -1,0 +1,65 @@
+// compile_all(): many compilations on several threads, through the cache.
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <thread>
+
+#include "compile/cache.h"
+#include "compile/compiler.h"
+
+namespace sardonyx {
+namespace {
+
+std::string compile_one(const CompileJob& job, const CacheKey& key, CodeCache* cache) {
+  if (cache != nullptr)
+    if (auto found = cache->get(key)) return std::move(*found);
+  std::string code = compile(job.source, job.headers, job.target, job.options);
+  if (cache != nullptr) cache->put(key, code);
+  return code;
+}
+
+}  // namespace
+
+std::vector<std::string> compile_all(std::span<const CompileJob> jobs, int threads, CodeCache* cache) {
+  std::vector<CacheKey> keys;
+  std::vector<std::size_t> same_as(jobs.size());  // index of the first job with this key
+  std::vector<std::size_t> work;
+  std::map<std::array<std::uint8_t, 32>, std::size_t> first;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    keys.push_back(cache_key(jobs[i]));
+    const auto [it, is_new] = first.emplace(keys[i].bytes, i);
+    same_as[i] = it->second;
+    if (is_new) work.push_back(i);
+  }
+
+  std::vector<std::string> results(jobs.size());
+  std::vector<std::exception_ptr> errors(work.size());
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;
+  const auto run = [&] {
+    // Work is taken in order, so that whatever precedes a failing job has run when the loop ends.
+    for (std::size_t i; !failed && (i = next++) < work.size();) {
+      try {
+        results[work[i]] = compile_one(jobs[work[i]], keys[work[i]], cache);
+      } catch (...) {
+        errors[i] = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    const std::size_t count = std::clamp<std::size_t>(threads < 1 ? 1 : static_cast<std::size_t>(threads), 1,
+                                                      std::max<std::size_t>(work.size(), 1));
+    for (std::size_t t = 1; t < count; ++t) helpers.emplace_back(run);
+    run();
+  }
+  for (const auto& e : errors)
+    if (e) std::rethrow_exception(e);
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    if (same_as[i] != i) results[i] = results[same_as[i]];
+  return results;
+}
+
+}  // namespace sardonyx
