@@ -1,0 +1,234 @@
+// The graph: tensors (Value) with a dtype and a symbolic shape, and nodes of a few typed kinds.
+//
+// Nearly every ONNX operator becomes LoopOps: "element [i, j, ...] of the output is this expression". Transpose, slice, pad,
+// concat, gather, resize, broadcasts, arithmetic, pooling, reductions, softmax are all loops, which fusion then composes. What has its own
+// algorithm is a tile kernel (MatMulOp, ConvOp, AttentionOp) or a routine (sort, scatter ...).
+//
+// Shapes are expressions over symbols. A symbol's value becomes known when the program starts (dims of inputs) or when a
+// BindOp reads it from a small integer tensor (data-dependent sizes).
+#pragma once
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "expr/expr.h"
+#include "support/error.h"
+
+namespace sardonyx {
+
+class Graph;
+struct Node;
+
+/// Immutable bytes with shared ownership.
+struct Data {
+  std::shared_ptr<const void> owner;
+  const std::byte* bytes = nullptr;
+  std::size_t size = 0;
+};
+
+/// A tensor of the graph. Identity is its address; it lives as long as its graph.
+class Value {
+ public:
+  int id = 0;
+  std::string name;            ///< the model's name for it, or "" for one of ours
+  DType dtype = DType::kFloat32;
+  Exprs shape;
+  Node* producer = nullptr;    ///< null for inputs of the graph
+  int output_index = 0;        ///< which output of the producer
+  Graph* graph = nullptr;      ///< where it is defined (a nested graph may use values of those around it)
+  /// Known elements, row-major, for small tensors whose elements are constants or expressions of symbols.
+  std::shared_ptr<const Exprs> content;
+  /// Order of the dims in memory, outermost first; empty for row-major. Set by the layout pass.
+  std::vector<int> storage_order;
+
+  int rank() const { return static_cast<int>(shape.size()); }
+  Expr elements() const { return idx::product(shape); }
+  bool is_constant() const;
+  /// Data of a constant; throws an internal error otherwise.
+  const Data& constant() const;
+  template <typename T>
+  const T* constant_as() const { return reinterpret_cast<const T*>(constant().bytes); }
+};
+
+/// A tensor known when compiling.
+struct ConstantOp {
+  Data data;
+};
+
+/// output[vars...] = body. One output; its shape is the extents of vars.
+struct LoopOp {
+  Exprs vars;
+  Expr body;
+};
+
+/// The same elements under another shape; no data moves.
+struct ViewOp {};
+
+/// output[vars...] = sum over k of a * b, accumulated in fp32 (int32 for integers, fp64 for fp64). vars ends with m and n; a is free of n
+/// and b is free of m. a and b are usually plain loads; after fusion they may be any expression.
+struct MatMulOp {
+  Exprs vars;
+  Expr k;
+  Expr a, b;
+};
+
+/// Convolution of x [N, C, spatial...] with w [K, C/groups, kernel...] and an optional bias [K] (inputs x, w, bias). If `transposed`, w is
+/// [C, K/groups, kernel...] and strides dilate the input. Shapes stay logical (channels first) whatever the storage order is.
+struct ConvOp {
+  std::vector<std::int64_t> strides, dilations;
+  Exprs pads_begin, pads_end;
+  std::int64_t groups = 1;
+  bool transposed = false;
+  bool has_bias = false;
+};
+
+/// output[b, h, s, d] = softmax over t of (scale * q . k + bias) times v. Inputs: q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], then bias
+/// (broadcastable to [B,H,S,T], float) if has_bias. H is a multiple of Hk (grouped queries).
+struct AttentionOp {
+  Expr scale;             // float32 scalar expression
+  bool causal = false;    // query s attends to t <= s + causal_offset
+  Expr causal_offset;     // int64
+  bool has_bias = false;
+  double softcap = 0;     // 0: none
+  /// Set by the fuser: element expressions of the operands over vars, which allow for strided and transposed operands without a copy.
+  /// vars: b, h, s, t, d, e (d: dims of q and k; e: dims of v)
+  Exprs vars;
+  Expr q, k, v, bias;
+};
+
+/// An algorithm with a name, implemented by each device: sorting, scatter, non-zero, recurrent cells... See host/routines/.
+struct RoutineOp {
+  std::string name;
+  Exprs params;                ///< int64, in the order that the routine documents
+  std::vector<double> floats;  ///< likewise
+};
+
+/// Reads the first elements of an integer tensor into symbols: symbols[k] = input[k].
+struct BindOp {
+  Exprs symbols;
+};
+
+/// Fails the run with `message` unless `condition` holds once its symbols are known.
+struct CheckOp {
+  Expr condition;
+  std::string message;
+};
+
+/// Runs one of two graphs. Input: the condition (bool, one element). The branches have no inputs, only captured values.
+struct IfOp {
+  std::unique_ptr<Graph> then_graph, else_graph;
+};
+
+/// While loop. Inputs: trip count (int64, one element, INT64_MAX for none), condition (bool, one element), then the initial values
+/// of the carried tensors, `scanned` tensors to be sliced along axis 0 are captured by the body itself. Body inputs: iteration
+/// (int64 scalar), carried...; body outputs: condition, carried..., then values that are stacked along a new axis 0.
+struct WhileOp {
+  std::unique_ptr<Graph> body;
+  int carried = 0;
+  int stacked = 0;
+  /// Symbols of the body's own: the iteration number's, and dims of carried values that may change; bound on entry of each iteration.
+  Expr trip_symbol;  ///< symbol of how many iterations ran, known after the node (dim 0 of the stacked outputs)
+};
+
+using Payload = std::variant<ConstantOp, LoopOp, ViewOp, MatMulOp, ConvOp, AttentionOp, RoutineOp, BindOp, CheckOp, IfOp, WhileOp>;
+
+struct Node {
+  int id = 0;
+  Payload op;
+  std::vector<Value*> inputs;   ///< every tensor read, captured ones of nested graphs included; loads in expressions are listed too
+  std::vector<Value*> outputs;
+  std::string origin;           ///< the model's node: "conv1 (Conv)"
+
+  template <typename T> T* as() { return std::get_if<T>(&op); }
+  template <typename T> const T* as() const { return std::get_if<T>(&op); }
+};
+
+/// Where a symbol comes from, for messages and for binding.
+struct SymbolInfo {
+  std::string name;
+};
+
+/// Names and numbers of symbols: one table for a graph and all graphs nested in it.
+class SymbolTable {
+ public:
+  /// A new symbol >= 0 (a dim). The name is made unique.
+  Expr dim(const std::string& name);
+  /// A new symbol of any sign.
+  Expr data(const std::string& name);
+  /// The symbol of this name if dim() made one, otherwise makes it: dims of one name in a model are equal.
+  Expr named_dim(const std::string& name);
+  int size() const { return static_cast<int>(infos_.size()); }
+  const SymbolInfo& info(int id) const { return infos_[static_cast<std::size_t>(id)]; }
+
+ private:
+  std::string unique(const std::string& name);
+  std::vector<SymbolInfo> infos_;
+  std::unordered_map<std::string, Expr> by_name_;
+  std::unordered_map<std::string, int> counts_;
+};
+
+class Graph {
+ public:
+  /// The outermost graph owns the symbols; nested ones share their parent's.
+  explicit Graph(Graph* parent = nullptr);
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  Graph* parent() const { return parent_; }
+  SymbolTable& symbols() { return *symbols_; }
+  const SymbolTable& symbols() const { return *symbols_; }
+
+  std::vector<Value*> inputs, outputs;
+  std::vector<std::string> output_names;  ///< of `outputs`, in the model's spelling
+  std::vector<std::unique_ptr<Node>> nodes;  ///< in an order in which every value is defined before it is used
+
+  /// A new input of the graph.
+  Value* add_input(std::string name, DType dtype, Exprs shape);
+  /// Appends a node with fresh outputs of the given types.
+  Node* add_node(Payload op, std::vector<Value*> inputs, const std::vector<std::pair<DType, Exprs>>& outputs);
+  /// A constant. Small ones (up to kMaxContent elements) get their content.
+  Value* add_constant(DType dtype, std::vector<std::int64_t> dims, Data data);
+  /// output[vars] = body. Folds to a constant or known content when all elements are known and few.
+  Value* add_loop(Exprs vars, Expr body);
+  /// The same elements under another shape. The caller guarantees equal element counts (see CheckOp). Chains and no-ops collapse.
+  Value* add_view(Value* x, Exprs shape);
+  /// Tensor of known elements (constants or expressions of symbols) with a constant shape.
+  Value* add_content(DType dtype, std::vector<std::int64_t> dims, Exprs elements);
+  /// Fails the run unless the condition holds; nothing if it is provably true; throws Error(kInvalidModel) if provably false.
+  void add_check(const Expr& condition, std::string message);
+  /// Symbols for the elements of an integer tensor of constant shape: its content if known, otherwise fresh symbols bound by a BindOp.
+  /// `sizes`: the values are sizes, so not negative.
+  Exprs bind(Value* integers, bool sizes = false);
+
+  /// New nodes say they come from here ("conv1 (Conv)").
+  std::string origin;
+
+  static constexpr std::int64_t kMaxContent = 1024;
+
+  Value* new_value(DType dtype, Exprs shape);
+
+ private:
+  Graph* parent_;
+  std::shared_ptr<SymbolTable> symbols_;
+  std::deque<std::unique_ptr<Value>> values_;
+  int* next_id_;
+  int own_next_id_ = 0;
+};
+
+/// Tensors that an expression loads, each once, in order of first use.
+std::vector<Value*> loads_of(const Expr& e);
+/// All constants: their product, else false. Throws Error(kInvalidModel) when the product overflows.
+bool constant_dims(const Exprs& shape, std::vector<std::int64_t>& dims);
+/// Bytes for n elements of a dtype; data comes zeroed and writable through `out`.
+Data make_data(std::size_t bytes, std::byte** out);
+/// Element k of a constant as an expression of its dtype (empty for dtypes without constants in expressions, such as fp8).
+Expr constant_element(const Value& v, std::int64_t k);
+
+/// A readable listing of the whole graph, for `sardonyx inspect` and tests.
+std::string to_string(const Graph& g);
+
+}  // namespace sardonyx

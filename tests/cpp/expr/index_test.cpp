@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+
+#include "expr/expr.h"
+
+namespace sardonyx {
+namespace {
+
+Expr sym(int id) { return symbol(id, std::string(1, static_cast<char>('a' + id))); }
+
+TEST(Index, PolynomialsCancel) {
+  const Expr n = sym(0), m = sym(1);
+  EXPECT_TRUE(is_const(n * m - m * n, 0));
+  EXPECT_TRUE(same((n + 1) * (m + 2), n * m + 2 * n + m + 2));
+}
+
+TEST(Index, ReshapeRoundTripIsTheIdentity) {
+  const Expr n = sym(0), h = sym(1), w = sym(2);
+  const Exprs shape = {n, 3, h, w};
+  Exprs vars;
+  for (const Expr& d : shape) vars.push_back(loop_var(d));
+  const Exprs flat = {n, idx::mul(idx::mul(3, h), w)};
+  const Exprs there = idx::delinearize(idx::linearize(vars, shape), flat);
+  const Exprs back = idx::delinearize(idx::linearize(there, flat), shape);
+  for (std::size_t k = 0; k < shape.size(); ++k) EXPECT_TRUE(same(back[k], vars[k])) << to_string(back[k]);
+}
+
+TEST(Index, SplitHeadsKeepsDivisionFree) {
+  const Expr b = sym(0), s = sym(1);
+  const Exprs merged = {b, s, 768}, split = {b, s, 12, 64};
+  Exprs v;
+  for (const Expr& d : split) v.push_back(loop_var(d));
+  const Exprs at = idx::delinearize(idx::linearize(v, split), merged);
+  EXPECT_TRUE(same(at[0], v[0])) << to_string(at[0]);
+  EXPECT_TRUE(same(at[1], v[1])) << to_string(at[1]);
+  EXPECT_TRUE(same(at[2], v[2] * 64 + v[3])) << to_string(at[2]);
+}
+
+TEST(Index, FloorDivisionRoundsDown) {
+  EXPECT_TRUE(is_const(idx::floordiv(-7, 2), -4));
+  EXPECT_TRUE(is_const(idx::mod(-7, 4), 1));
+  const Expr i = loop_var(10);
+  EXPECT_TRUE(is_const(idx::floordiv(i, 10), 0));
+  EXPECT_FALSE(is_const(idx::floordiv(i, 9)));
+  EXPECT_TRUE(same(idx::mod(i + 20, 10), i));
+}
+
+TEST(Index, EvaluationAgreesWithSimplification) {
+  // Every simplification must keep the value: compare with plain arithmetic over many points.
+  const Expr n = sym(0), m = sym(1);
+  const Expr e = idx::floordiv(n * 6 + m * 4 + 5, 4) + idx::mod(n * m + 7, 3) * idx::max(n - m, 2) - idx::min(m, 5);
+  for (int a = 0; a < 12; ++a)
+    for (int b = 0; b < 12; ++b) {
+      SymbolValues v;
+      v.set(0, a);
+      v.set(1, b);
+      EXPECT_EQ(evaluate(e, v), (a * 6 + b * 4 + 5) / 4 + (a * b + 7) % 3 * std::max(a - b, 2) - std::min(b, 5));
+    }
+}
+
+TEST(Index, ComparisonsKnowThatDimsAreNotNegative) {
+  const Expr n = sym(0);
+  EXPECT_TRUE(is_const(compare(Op::kEq, n, Expr(-1)), 0));
+  EXPECT_FALSE(is_const(compare(Op::kEq, n, Expr(1))));
+  const Expr data = data_symbol(5, "k");
+  EXPECT_FALSE(is_const(compare(Op::kEq, data, Expr(-1))));
+}
+
+TEST(Index, OverflowIsAnError) {
+  const Expr n = sym(0);
+  SymbolValues v;
+  v.set(0, std::int64_t{1} << 40);
+  EXPECT_ANY_THROW(evaluate(n * n, v));
+}
+
+TEST(Fold, FloatsRoundInTheirOwnPrecision) {
+  const Expr a = constant_float(0.1, DType::kFloat32), b = constant_float(0.2, DType::kFloat32);
+  EXPECT_EQ(binary(Op::kAdd, a, b)->f, static_cast<double>(0.1f + 0.2f));
+  EXPECT_EQ(round_to(65520.0, DType::kFloat16), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(round_to(65519.0, DType::kFloat16), 65504.0);
+  EXPECT_EQ(round_to(5.9604644775390625e-08, DType::kFloat16), 5.9604644775390625e-08);  // the smallest subnormal
+}
+
+}  // namespace
+}  // namespace sardonyx
