@@ -1,0 +1,201 @@
+// Lowers nodes one by one, in order, within nested scopes of names.
+#include "import/import.h"
+
+#include <unordered_map>
+
+#include "ops/tensor.h"
+
+namespace sardonyx {
+namespace {
+
+Data share(const onnx::Tensor& t) { return {t.owner, t.data, t.bytes}; }
+
+class Importer : public GraphLowerer {
+ public:
+  Importer(const onnx::Model& model, const ImportOptions& options) : model_(model), options_(options) {}
+
+  std::unique_ptr<Graph> run() {
+    auto graph = std::make_unique<Graph>();
+    Scope scope{nullptr, {}, graph.get()};
+    scope_ = &scope;
+    add_initializers(model_.graph, *graph);
+    for (const onnx::ValueInfo& info : model_.graph.inputs) add_input(info, *graph);
+    lower_nodes(model_.graph, *graph);
+    for (const onnx::ValueInfo& info : model_.graph.outputs) {
+      Value* v = find(info.name);
+      if (!v) fail(ErrorKind::kInvalidModel, "graph output '{}' is not computed by any node", info.name);
+      graph->outputs.push_back(v);
+      graph->output_names.push_back(info.name);
+    }
+    if (options_.all_outputs)
+      for (const auto& [name, v] : scope.names)
+        if (v->producer && !v->producer->as<ConstantOp>()) {
+          bool listed = false;
+          for (const std::string& n : graph->output_names) listed |= n == name;
+          if (listed) continue;
+          graph->outputs.push_back(v);
+          graph->output_names.push_back(name);
+        }
+    scope_ = nullptr;
+    return graph;
+  }
+
+  std::vector<Value*> lower_body(const onnx::Graph& body, Graph& into, const std::vector<Value*>& inputs) override {
+    Scope scope{scope_, {}, &into};
+    scope_ = &scope;
+    struct Restore {
+      Importer& i;
+      Scope* old;
+      ~Restore() { i.scope_ = old; }
+    } restore{*this, scope.outer};
+    add_initializers(body, into);
+    if (inputs.size() > body.inputs.size()) fail(ErrorKind::kInvalidModel, "graph '{}' takes {} inputs, not {}", body.name, body.inputs.size(), inputs.size());
+    for (std::size_t k = 0; k < inputs.size(); ++k) scope.names[body.inputs[k].name] = inputs[k];
+    lower_nodes(body, into);
+    std::vector<Value*> out;
+    for (const onnx::ValueInfo& info : body.outputs) {
+      Value* v = find(info.name);
+      if (!v) fail(ErrorKind::kInvalidModel, "output '{}' of graph '{}' is not computed by any node", info.name, body.name);
+      out.push_back(v);
+    }
+    return out;
+  }
+
+ private:
+  struct Scope {
+    Scope* outer;
+    std::map<std::string, Value*> names;
+    Graph* graph;
+  };
+
+  Value* find(const std::string& name) const {
+    for (const Scope* s = scope_; s; s = s->outer) {
+      auto it = s->names.find(name);
+      if (it != s->names.end()) return it->second;
+    }
+    // Initializers become constants at first use, so that unsupported but unused ones do no harm.
+    for (auto it = pending_.rbegin(); it != pending_.rend(); ++it) {
+      auto t = (*it)->find(name);
+      if (t == (*it)->end()) continue;
+      t->second.tensor->require();
+      Value* v = t->second.graph->add_constant(t->second.tensor->dtype, t->second.tensor->dims, share(*t->second.tensor));
+      v->name = name;
+      (*it)->erase(t);
+      const_cast<Importer*>(this)->constants_[name] = v;
+      return v;
+    }
+    auto it = constants_.find(name);
+    return it == constants_.end() ? nullptr : it->second;
+  }
+
+  void add_initializers(const onnx::Graph& g, Graph& graph) {
+    auto table = std::make_shared<Pending>();
+    for (const onnx::Tensor& t : g.initializers) (*table)[t.name] = {&t, &graph};
+    pending_.push_back(std::move(table));
+  }
+
+  void add_input(const onnx::ValueInfo& info, Graph& graph) {
+    if (info.has_default) return;  // the initializer gives its value
+    if (auto it = options_.values.find(info.name); it != options_.values.end()) {
+      Value* v = graph.add_constant(it->second.dtype, it->second.dims, share(it->second));
+      v->name = info.name;
+      scope_->names[info.name] = v;
+      return;
+    }
+    if (info.kind != onnx::ValueInfo::Kind::kTensor)
+      fail(ErrorKind::kUnsupported, "input '{}' is not a tensor (sequences, optionals and maps are not supported)", info.name);
+    if (!info.dtype)
+      fail(info.unsupported.empty() ? ErrorKind::kInvalidModel : ErrorKind::kUnsupported, "input '{}' {}", info.name, info.unsupported.empty() ? "has no element type" : info.unsupported);
+    Exprs shape;
+    if (info.shape) {
+      int k = 0;
+      for (const onnx::Dim& d : *info.shape) {
+        if (d.value) shape.push_back(*d.value);
+        else if (auto fixed = options_.dims.find(d.param); fixed != options_.dims.end() && !d.param.empty()) shape.push_back(fixed->second);
+        else if (!d.param.empty()) shape.push_back(graph.symbols().named_dim(d.param));
+        else shape.push_back(graph.symbols().dim(info.name + "." + std::to_string(k)));
+        ++k;
+      }
+    } else {
+      auto rank = options_.ranks.find(info.name);
+      if (rank == options_.ranks.end()) throw NeedInput{info.name, NeedInput::kRank, "the model declares no shape for it"};
+      for (int k = 0; k < rank->second; ++k) shape.push_back(graph.symbols().dim(info.name + "." + std::to_string(k)));
+    }
+    scope_->names[info.name] = graph.add_input(info.name, *info.dtype, shape);
+  }
+
+  void lower_nodes(const onnx::Graph& g, Graph& graph) {
+    for (const onnx::Node& node : g.nodes) lower(node, graph);
+  }
+
+  void lower(const onnx::Node& node, Graph& graph) {
+    const OpDef* def = OpRegistry::instance().find(node.domain, node.op_type);
+    if (!def)
+      fail(ErrorKind::kUnsupported, "{}: operator {}{} is not supported; docs/operators.md lists the supported ones", node.describe(),
+           node.domain.empty() ? "" : node.domain + "::", node.op_type);
+    std::vector<Value*> inputs;
+    for (const std::string& name : node.inputs) {
+      if (name.empty()) {
+        inputs.push_back(nullptr);
+        continue;
+      }
+      Value* v = find(name);
+      if (!v) fail(ErrorKind::kInvalidModel, "{}: input '{}' is not defined before it is used", node.describe(), name);
+      inputs.push_back(v);
+    }
+    const std::string saved = graph.origin;
+    graph.origin = node.name.empty() ? node.op_type : node.name + " (" + node.op_type + ")";
+    OpContext context(node, graph, std::move(inputs), *this);
+    try {
+      def->lower(context);
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      if (text.find(node.op_type) == std::string::npos) throw Error(e.kind(), node.describe() + ": " + text);
+      throw;
+    }
+    graph.origin = saved;
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+      if (node.outputs[k].empty()) continue;
+      Value* v = context.outputs()[k];
+      if (!v) fail(ErrorKind::kUnsupported, "{}: output {} is not supported", node.describe(), k);
+      if (v->name.empty()) v->name = node.outputs[k];
+      scope_->names[node.outputs[k]] = v;
+    }
+  }
+
+  struct PendingTensor {
+    const onnx::Tensor* tensor;
+    Graph* graph;
+  };
+  using Pending = std::map<std::string, PendingTensor>;
+
+  const onnx::Model& model_;
+  const ImportOptions& options_;
+  Scope* scope_ = nullptr;
+  std::vector<std::shared_ptr<Pending>> pending_;
+  std::map<std::string, Value*> constants_;
+};
+
+void collect(const onnx::Graph& g, std::vector<Refusal>& out) {
+  for (const onnx::Node& n : g.nodes) {
+    if (!OpRegistry::instance().find(n.domain, n.op_type))
+      out.push_back({n.describe(), fmt::format("operator {}{} is not supported", n.domain.empty() ? "" : n.domain + "::", n.op_type)});
+    for (const auto& [key, value] : n.attributes) {
+      if (const auto* sub = std::get_if<onnx::GraphPtr>(&value)) collect(**sub, out);
+      if (const auto* subs = std::get_if<std::vector<onnx::GraphPtr>>(&value))
+        for (const auto& s : *subs) collect(*s, out);
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options) { return Importer(model, options).run(); }
+
+std::vector<Refusal> unsupported_nodes(const onnx::Model& model) {
+  std::vector<Refusal> out;
+  collect(model.graph, out);
+  return out;
+}
+
+}  // namespace sardonyx

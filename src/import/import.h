@@ -1,0 +1,34 @@
+// From an ONNX model to a graph.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "graph/graph.h"
+#include "onnx/model.h"
+#include "ops/op.h"
+
+namespace sardonyx {
+
+struct ImportOptions {
+  /// Inputs of the model whose value is known: they become constants (see NeedInput). dims and dtype must fit the declaration.
+  std::map<std::string, onnx::Tensor> values;
+  /// Ranks of inputs that the model declares without a shape.
+  std::map<std::string, int> ranks;
+  /// Fixed sizes of symbolic dims, by name ("batch" -> 1).
+  std::map<std::string, std::int64_t> dims;
+  /// Also make every named intermediate value an output (for `verify --bisect`).
+  bool all_outputs = false;
+};
+
+/// Lowers a model. Throws Error (kInvalidModel, kUnsupported) naming the node, or NeedInput when a variant per input value is needed.
+std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options = {});
+
+/// A refused node, for reports.
+struct Refusal {
+  std::string node, reason;
+};
+/// Every node of the model that has no lowering at all (by operator name), without lowering anything.
+std::vector<Refusal> unsupported_nodes(const onnx::Model& model);
+
+}  // namespace sardonyx

@@ -1,0 +1,13 @@
+// One registration function per file of operators. A new file adds its line here and in families.cpp.
+#pragma once
+#include "ops/op.h"
+
+namespace sardonyx {
+
+void register_all(OpRegistry& r);
+
+void register_elementwise(OpRegistry& r);
+void register_shape(OpRegistry& r);
+void register_matmul(OpRegistry& r);
+
+}  // namespace sardonyx

@@ -1,0 +1,86 @@
+// The registry of operators and the context of a lowering.
+#include "ops/op.h"
+
+#include "ops/families.h"
+
+namespace sardonyx {
+
+const OpRegistry& OpRegistry::instance() {
+  static const OpRegistry registry = [] {
+    OpRegistry r;
+    register_all(r);
+    return r;
+  }();
+  return registry;
+}
+
+void OpRegistry::add(OpDef def) {
+  auto key = std::make_pair(def.domain, def.name);
+  check(def.lower != nullptr, "operator {} without a lowering", def.name);
+  check(ops_.emplace(key, std::move(def)).second, "operator {} defined twice", key.second);
+}
+
+const OpDef* OpRegistry::find(std::string_view domain, std::string_view name) const {
+  auto it = ops_.find({std::string(domain), std::string(name)});
+  return it == ops_.end() ? nullptr : &it->second;
+}
+
+std::vector<const OpDef*> OpRegistry::all() const {
+  std::vector<const OpDef*> out;
+  for (const auto& [key, def] : ops_) out.push_back(&def);
+  return out;
+}
+
+OpContext::OpContext(const onnx::Node& node, Graph& graph, std::vector<Value*> inputs, GraphLowerer& lowerer)
+    : node_(node), graph_(graph), inputs_(std::move(inputs)), outputs_(node.outputs.size()), lowerer_(lowerer) {}
+
+Value* OpContext::in(int k) const {
+  if (!has(k)) invalid("input {} is missing", k);
+  return inputs_[static_cast<std::size_t>(k)];
+}
+
+void OpContext::out(int k, Value* v) {
+  if (k < output_count()) outputs_[static_cast<std::size_t>(k)] = v;
+}
+
+int OpContext::axis(std::int64_t a, int rank) const {
+  if (a < -rank || a >= rank) invalid("axis {} is outside a tensor of rank {}", a, rank);
+  return static_cast<int>(a < 0 ? a + rank : a);
+}
+
+namespace {
+
+// The model's input that v is (through views), or null.
+const Value* model_input(const Value* v) {
+  while (v->producer && v->producer->as<ViewOp>()) v = v->producer->inputs[0];
+  return !v->producer && v->graph && !v->graph->parent() ? v : nullptr;
+}
+
+[[noreturn]] void need_value(const OpContext& c, Value* v, std::string_view what) {
+  if (const Value* input = model_input(v)) throw NeedInput{input->name, NeedInput::kValue, std::string(what)};
+  c.refuse("{} must be known when compiling, but the model computes it; make it an initializer or an input of the model", what);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> OpContext::const_ints(Value* v, std::string_view what) const {
+  if (!v->content) need_value(*this, v, what);
+  std::vector<std::int64_t> out;
+  for (const Expr& e : *v->content) {
+    if (!is_const(e)) need_value(*this, v, what);
+    out.push_back(is_float(e->dtype) ? static_cast<std::int64_t>(e->f) : e->i);
+  }
+  return out;
+}
+
+std::vector<double> OpContext::const_floats(Value* v, std::string_view what) const {
+  if (!v->content) need_value(*this, v, what);
+  std::vector<double> out;
+  for (const Expr& e : *v->content) {
+    if (!is_const(e)) need_value(*this, v, what);
+    out.push_back(is_float(e->dtype) ? e->f : static_cast<double>(e->i));
+  }
+  return out;
+}
+
+}  // namespace sardonyx
