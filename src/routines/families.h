@@ -1,0 +1,16 @@
+// One registration function per file of routines. A new file adds its line here and to register_all.
+#pragma once
+#include <map>
+#include <string_view>
+
+#include "routines/routine.h"
+
+namespace sardonyx::routines {
+
+using Table = std::map<std::string_view, Fn>;
+
+inline void register_all(Table& t) {
+  (void)t;
+}
+
+}  // namespace sardonyx::routines
