@@ -8,6 +8,7 @@ a program ended without reporting, or nothing ran. Programs labelled `slow` in C
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import os
 import re
@@ -25,16 +26,25 @@ PYTEST_TIMEOUT_S = 300
 
 @dataclasses.dataclass
 class Count:
-    """Cases by outcome, and the names of those that failed."""
+    """How many cases passed, the names of those that failed, and how often each reason to skip was given."""
 
     passed: int = 0
-    skipped: int = 0
     failed: list[str] = dataclasses.field(default_factory=list)
+    skipped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def add(self, other: Count) -> None:
         self.passed += other.passed
         self.skipped += other.skipped
         self.failed += other.failed
+
+
+def skip_reason(case: ElementTree.Element) -> str:
+    """The first line that says why, without the place that GoogleTest puts before it."""
+    skipped = case.find("skipped")
+    text = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    reasons = [line for line in lines if not re.fullmatch(r"\S+:\d+", line)]
+    return reasons[0] if reasons else "no reason given"
 
 
 def count_gtest(path: Path) -> Count:
@@ -47,7 +57,7 @@ def count_gtest(path: Path) -> Count:
         if case.find("failure") is not None:
             count.failed.append(name)
         elif case.get("result") == "skipped" or case.find("skipped") is not None:
-            count.skipped += 1
+            count.skipped[skip_reason(case)] += 1
         else:
             count.passed += 1
     return count
@@ -60,7 +70,7 @@ def count_pytest(path: Path) -> Count:
         if case.find("failure") is not None or case.find("error") is not None:
             count.failed.append(f"{case.get('classname')}::{case.get('name')}")
         elif case.find("skipped") is not None:
-            count.skipped += 1
+            count.skipped[skip_reason(case)] += 1
         else:
             count.passed += 1
     return count
@@ -131,6 +141,10 @@ def run_pytest(root: Path, build: Path, jobs: int, pattern: str | None, full: bo
     return count
 
 
+def printable(text: str) -> str:
+    return re.sub(r"[^ -~]", "?", text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Builds, then runs the C++ and Python tests.")
     parser.add_argument("--full", action="store_true", help="run all of the slow sweeps, not a part of them")
@@ -150,11 +164,15 @@ def main() -> int:
     if not arguments.cpp:
         count.add(run_pytest(root, arguments.build, arguments.jobs, arguments.pattern, arguments.full))
 
+    if count.skipped:
+        print("\nSkipped:")
+        for reason, times in count.skipped.most_common():
+            print(f"  {times:5} {printable(reason)}")
     if count.failed:
         print("\nFailed:")
         for name in count.failed:
-            print(f"  {re.sub(r'[^ -~]', '?', name)}")
-    skipped = f", {count.skipped} skipped" if count.skipped else ""
+            print(f"  {printable(name)}")
+    skipped = f", {count.skipped.total()} skipped" if count.skipped else ""
     print(f"{count.passed} passed, {len(count.failed)} failed{skipped}", flush=True)
     return 0 if count.passed and not count.failed else 1
 
