@@ -9,6 +9,10 @@
 // Everything is in namespace sdx, always inlined, and written without table look-ups, calls and loops (exceptions are
 // named where they stand), so that clang vectorises a loop over it.
 #pragma once
+#include "prelude_activation.h"
 #include "prelude_basic.h"
 #include "prelude_cast.h"
+#include "prelude_half.h"
+#include "prelude_math_f32.h"
+#include "prelude_random.h"
 #include "prelude_types.h"

@@ -55,39 +55,19 @@ using f64 = double;
 using index_t = SDX_INDEX_T;
 
 // Types that the compiler has no arithmetic for. They hold the bits; cast<>() (prelude_cast.h) converts them.
-struct bf16 {
-  u16 bits;
-};  ///< bfloat16
-struct f8e4m3fn {
-  u8 bits;
-};  ///< no infinity, NaN 0x7f/0xff, largest 448
-struct f8e4m3fnuz {
-  u8 bits;
-};  ///< no infinity, no -0, NaN 0x80, largest 240
-struct f8e5m2 {
-  u8 bits;
-};  ///< infinities, largest 57344
-struct f8e5m2fnuz {
-  u8 bits;
-};  ///< no infinity, no -0, NaN 0x80, largest 57344
-struct f8e8m0 {
-  u8 bits;
-};  ///< 2^(bits - 127), NaN 0xff; no sign, no zero
-struct f4e2m1 {
-  u8 bits;
-};  ///< in the low 4 bits; no infinity, no NaN, largest 6
-struct i4 {
-  i8 bits;
-};  ///< -8..7, one per byte
-struct u4 {
-  u8 bits;
-};  ///< 0..15, one per byte
-struct i2 {
-  i8 bits;
-};  ///< -2..1, one per byte
-struct u2 {
-  u8 bits;
-};  ///< 0..3, one per byte
+// clang-format off
+struct bf16 { u16 bits; };  ///< bfloat16
+struct f8e4m3fn { u8 bits; };  ///< no infinity, NaN 0x7f/0xff, largest 448
+struct f8e4m3fnuz { u8 bits; };  ///< no infinity, no -0, NaN 0x80, largest 240
+struct f8e5m2 { u8 bits; };  ///< infinities, largest 57344
+struct f8e5m2fnuz { u8 bits; };  ///< no infinity, no -0, NaN 0x80, largest 57344
+struct f8e8m0 { u8 bits; };  ///< 2^(bits - 127), NaN 0xff; no sign, no zero
+struct f4e2m1 { u8 bits; };  ///< in the low 4 bits; no infinity, no NaN, largest 6
+struct i4 { i8 bits; };  ///< -8..7, one per byte
+struct u4 { u8 bits; };  ///< 0..15, one per byte
+struct i2 { i8 bits; };  ///< -2..1, one per byte
+struct u2 { u8 bits; };  ///< 0..3, one per byte
+// clang-format on
 
 template <class To, class From>
 SDX_FN constexpr To bit_cast(const From& x) {
@@ -102,7 +82,7 @@ inline constexpr bool is_same = __is_same(A, B);
 template <class T>
 inline constexpr bool is_int = __is_integral(T) && !__is_same(T, bool);
 template <class T>
-inline constexpr bool is_signed_int = is_int<T>&& T(-1) < T(0);
+inline constexpr bool is_signed_int = is_int<T> ? __is_signed(T) : false;
 /// i4, u4, i2, u2.
 template <class T>
 inline constexpr bool is_narrow_int = is_same<T, i4> || is_same<T, u4> || is_same<T, i2> || is_same<T, u2>;
