@@ -1,4 +1,4 @@
-"""Checks what a reviewer should not have to: clang-format, clang-tidy, ruff and the shell scripts' syntax.
+"""Checks what a reviewer should not have to: clang-format, clang-tidy, ruff, shell scripts' syntax, files' length.
 
 clang-tidy is slow, so it looks at the .cpp files that the working tree and the last commit changed, or with --all at
 every one in src/. Formatting is checked everywhere; --fix writes it. The exit status is 1 when something was found.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CPP = ("*.cpp", "*.h")
+LONGEST_FILE = 700  # lines; a longer file holds more than one concern
 
 
 def git(*arguments: str) -> list[str]:
@@ -37,6 +38,16 @@ def changed() -> list[str]:
 def check(title: str, command: list[str]) -> bool:
     print(f"{title} ...", flush=True)
     return subprocess.run(command, cwd=ROOT).returncode == 0
+
+
+def short_files() -> bool:
+    good = True
+    for name in tracked(*CPP, "*.py", "*.sh", "*.cmake"):
+        lines = (ROOT / name).read_text(encoding="utf-8").count("\n")
+        if lines > LONGEST_FILE:
+            print(f"  {name}: {lines} lines; split it (at most {LONGEST_FILE})", flush=True)
+            good = False
+    return good
 
 
 def clang_format(fix: bool) -> bool:
@@ -84,6 +95,8 @@ def main() -> int:
     good &= check("ruff format", [*ruff, "format", *([] if arguments.fix else ["--check"]), "."])
     for script in ["dev", ".ci/run", *tracked("*.sh")]:
         good &= check(f"bash -n {script}", ["bash", "-n", script])
+
+    good &= short_files()
 
     sources = tracked("src/*.cpp")
     if not arguments.all:

@@ -21,7 +21,6 @@ from pathlib import Path
 # A slow program runs one case in this many by default; tests/python/conftest.py has the same for Python.
 SLOW_PART = 10
 CTEST_TIMEOUT_S = 600
-PYTEST_TIMEOUT_S = 300
 
 
 @dataclasses.dataclass
@@ -127,7 +126,7 @@ def run_pytest(root: Path, build: Path, jobs: int, pattern: str | None, full: bo
     report = build / "test-results" / "python.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", str(folder), "-q", f"--junit-xml={report}"]
-    command += [f"--timeout={PYTEST_TIMEOUT_S}", "-n", str(jobs), "--dist=worksteal"]
+    command += ["-n", str(jobs), "--dist=worksteal"]
     if pattern:
         command += ["-k", pattern]
     if full:
