@@ -1,5 +1,5 @@
-// See external_data.h. Locations are resolved before opening (canonical path under a root) and the opened file is checked
-// to be a regular one, so neither `..`, links, devices nor pipes are followed out of the model's folder.
+// See external_data.h. Locations are resolved before opening (canonical path under a root) and the opened file is
+// checked to be a regular one, so neither `..`, links, devices nor pipes are followed out of the model's folder.
 #include "onnx/external_data.h"
 
 #include <fcntl.h>
@@ -21,8 +21,8 @@ namespace sardonyx::onnx {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kAlignment = 64;      // of what we allocate: a cache line, and the widest vector register
-constexpr std::size_t kMinAlignment = 16;   // what Tensor promises
+constexpr std::size_t kAlignment = 64;     // of what we allocate: a cache line, and the widest vector register
+constexpr std::size_t kMinAlignment = 16;  // what Tensor promises
 
 bool is_under(const fs::path& path, const fs::path& root) {
   const auto [r, p] = std::mismatch(root.begin(), root.end(), path.begin(), path.end());
@@ -35,7 +35,7 @@ MappedFile::MappedFile(const fs::path& path) {
   // O_NONBLOCK: opening a pipe must not wait for a writer before fstat can refuse it.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(ErrorKind::kIo, "can't open {}: {}", quote(path.native()), std::strerror(errno));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
     fail(ErrorKind::kIo, "{} is not a regular file", quote(path.native()));
@@ -82,22 +82,33 @@ Bytes converted_copy(const void* source, DType dtype, std::size_t elements) {
 }
 
 ExternalFiles::File& ExternalFiles::open(const std::string& location, const std::string& tensor) {
-  if (const auto found = files_.find(location); found != files_.end()) return found->second;
+  if (const auto found = by_location_.find(location); found != by_location_.end()) return *found->second;
   if (roots_.empty())
-    fail(ErrorKind::kInvalidModel, "{} keeps its data in the file {}, but a model from memory has no folder: load it by its path",
-         tensor, quote(location));
+    fail(ErrorKind::kInvalidModel,
+         "{} keeps its data in the file {}, but a model from memory has no folder: load it by its path", tensor,
+         quote(location));
   const fs::path relative(location);
   if (location.empty() || location.find('\0') != std::string::npos || relative.is_absolute() ||
       std::find(relative.begin(), relative.end(), "..") != relative.end())
-    fail(ErrorKind::kInvalidModel, "{} keeps its data in {}: that must be a path inside the model's folder", tensor, quote(location));
+    fail(ErrorKind::kInvalidModel, "{} keeps its data in {}: that must be a path inside the model's folder", tensor,
+         quote(location));
   std::error_code error;
   const fs::path resolved = fs::canonical(roots_.front() / relative, error);
-  if (error) fail(ErrorKind::kIo, "{} keeps its data in {}: {}", tensor, quote((roots_.front() / relative).native()), error.message());
+  if (error)
+    fail(ErrorKind::kIo, "{} keeps its data in {}: {}", tensor, quote((roots_.front() / relative).native()),
+         error.message());
   if (std::none_of(roots_.begin(), roots_.end(), [&](const fs::path& root) { return is_under(resolved, root); }))
     fail(ErrorKind::kInvalidModel,
          "{} keeps its data in {}, a link that leaves the model's folder: put the file itself beside the model", tensor,
          quote(location));
-  return files_.emplace(location, File{std::make_shared<const MappedFile>(resolved), 0, {}}).first->second;
+  File& file = files_[resolved];
+  try {
+    if (file.map == nullptr) file.map = std::make_shared<const MappedFile>(resolved);
+  } catch (const Error& e) {
+    throw Error(e.kind(), tensor + " keeps its data in another file: " + e.what());
+  }
+  by_location_[location] = &file;
+  return file;
 }
 
 Bytes ExternalFiles::read(const std::string& location, std::uint64_t offset, DType dtype, std::uint64_t elements,
@@ -105,8 +116,9 @@ Bytes ExternalFiles::read(const std::string& location, std::uint64_t offset, DTy
   File& file = open(location, tensor);
   const std::uint64_t size = file.map->size(), length = packed_size(dtype, elements);
   if (offset > size || length > size - offset)
-    fail(ErrorKind::kInvalidModel, "{} needs {} bytes from {} of {}, which has {}: the file is incomplete or not this model's", tensor,
-         length, offset, quote(location), size);
+    fail(ErrorKind::kInvalidModel,
+         "{} needs {} bytes from {} of {}, which has {}: the file is incomplete or not this model's", tensor, length,
+         offset, quote(location), size);
   const std::byte* begin = file.map->data() + offset;
   const bool aligned = reinterpret_cast<std::uintptr_t>(begin) % kMinAlignment == 0;
   if (aligned && !is_packed(dtype) && dtype != DType::kBool) return {file.map, begin, length};
@@ -114,8 +126,8 @@ Bytes ExternalFiles::read(const std::string& location, std::uint64_t offset, DTy
   if (copy.owner == nullptr) {
     file.copied += length;
     if (file.copied > 2 * size)
-      fail(ErrorKind::kInvalidModel, "{}: the tensors in {} overlap each other; save the model's external data again", tensor,
-           quote(location));
+      fail(ErrorKind::kInvalidModel, "{}: the tensors in {} overlap each other; save the model's external data again",
+           tensor, quote(location));
     copy = converted_copy(begin, dtype, elements);
   }
   return copy;

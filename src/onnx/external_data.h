@@ -13,8 +13,8 @@
 
 namespace sardonyx::onnx {
 
-/// A regular file, mapped read-only for as long as this object lives. Truncating the file meanwhile ends the process with
-/// SIGBUS, as with every mapping.
+/// A regular file, mapped read-only for as long as this object lives. Truncating the file meanwhile ends the process
+/// with SIGBUS, as with every mapping.
 class MappedFile {
  public:
   /// Throws Error(kIo) if `path` is not a readable regular file.
@@ -49,10 +49,12 @@ class ExternalFiles {
   /// Files under any of the folders, which are canonical paths (no symbolic links in them).
   explicit ExternalFiles(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)) {}
 
-  /// The elements that start at `offset` of the file that `location` names relative to the first root, in Tensor's layout.
-  /// Mapped where the file has that layout at an address aligned to 16 bytes, else copied. `tensor` is for messages.
-  /// Throws Error(kInvalidModel) for a location outside the roots or a range outside the file, kIo for unreadable files.
-  Bytes read(const std::string& location, std::uint64_t offset, DType dtype, std::uint64_t elements, const std::string& tensor);
+  /// The elements that start at `offset` of the file that `location` names relative to the first root, in Tensor's
+  /// layout. Mapped where the file has that layout at an address aligned to 16 bytes, else copied. `tensor` is for
+  /// messages. Throws Error(kInvalidModel) for a location outside the roots or a range outside the file, kIo for
+  /// unreadable files.
+  Bytes read(const std::string& location, std::uint64_t offset, DType dtype, std::uint64_t elements,
+             const std::string& tensor);
 
  private:
   struct File {
@@ -63,7 +65,8 @@ class ExternalFiles {
   File& open(const std::string& location, const std::string& tensor);
 
   std::vector<std::filesystem::path> roots_;
-  std::map<std::string, File> files_;  ///< by location
+  std::map<std::filesystem::path, File> files_;  ///< by resolved path
+  std::map<std::string, File*> by_location_;
 };
 
 }  // namespace sardonyx::onnx

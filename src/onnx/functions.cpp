@@ -1,4 +1,5 @@
-// Model-local functions: each call is replaced by the function's nodes, as FunctionProto's comments in onnx-ml.proto define.
+// Model-local functions: each call is replaced by the function's nodes, as FunctionProto's comments in onnx-ml.proto
+// define.
 #include <algorithm>
 
 #include "onnx/reader.h"
@@ -12,7 +13,10 @@ void ModelReader::read_functions() {
     const std::string what = "function " + quote(f.name());
     checked(f.name(), "a function's name");
     if (f.name().empty()) fail(ErrorKind::kInvalidModel, "a model-local function has no name");
-    if (!functions_.emplace(FunctionKey(normal_domain(f.domain()), f.name(), checked(f.overload(), "a function's overload")), &f).second)
+    if (!functions_
+             .emplace(FunctionKey(normal_domain(f.domain()), f.name(), checked(f.overload(), "a function's overload")),
+                      &f)
+             .second)
       fail(ErrorKind::kInvalidModel, "{} of domain {} is defined twice", what, quote(f.domain()));
   }
 }
@@ -26,12 +30,17 @@ pb::FunctionProto* ModelReader::find_function(const pb::NodeProto& node) {
 Frame ModelReader::enter(pb::FunctionProto& function, const Node& call, const Frame& caller, int depth) {
   const std::string what = call.describe();
   for (const Frame* f = &caller; f != nullptr; f = f->caller)
-    if (f->function == &function) fail(ErrorKind::kInvalidModel, "{} makes function {} call itself", what, quote(function.name()));
+    if (f->function == &function)
+      fail(ErrorKind::kInvalidModel, "{} makes function {} call itself", what, quote(function.name()));
+  const int items =
+      function.input_size() + function.output_size() + function.opset_import_size() + function.attribute_proto_size();
+  charge(1024 + 64 * static_cast<std::uint64_t>(items), what);
   Frame frame;
   frame.caller = &caller;
   frame.function = &function;
   frame.depth = caller.depth + 1;
-  if (frame.depth > kMaxFunctionDepth) fail(ErrorKind::kUnsupported, "{}: functions call functions more than {} deep", what, kMaxFunctionDepth);
+  if (frame.depth > kMaxFunctionDepth)
+    fail(ErrorKind::kUnsupported, "{}: functions call functions more than {} deep", what, kMaxFunctionDepth);
   // Nodes without a name are told apart by the numbers that unique() appends.
   frame.prefix = (call.name.empty() ? caller.prefix + call.op_type : call.name) + "/";
   frame.opsets = read_opsets(function.opset_import(), "function " + quote(function.name()));
@@ -46,15 +55,15 @@ Frame ModelReader::enter(pb::FunctionProto& function, const Node& call, const Fr
   return frame;
 }
 
-void ModelReader::inline_call(pb::FunctionProto& function, const Node& call, const Frame& caller, int depth, std::vector<Node>& out) {
+void ModelReader::inline_call(pb::FunctionProto& function, const Node& call, const Frame& caller, int depth,
+                              std::vector<Node>& out) {
   const std::string what = call.describe();
   const Frame frame = enter(function, call, caller, depth);
   const auto count = [](const auto& v) { return static_cast<std::size_t>(v.size()); };
   if (call.inputs.size() > count(function.input()) || call.outputs.size() > count(function.output()))
-    fail(ErrorKind::kInvalidModel, "{} has {} inputs and {} outputs, but function {} has {} and {}", what, call.inputs.size(),
-         call.outputs.size(), quote(function.name()), function.input_size(), function.output_size());
-  charge(1024 + 64 * (count(function.input()) + count(function.output())), what);
-
+    fail(ErrorKind::kInvalidModel, "{} has {} inputs and {} outputs, but function {} has {} and {}", what,
+         call.inputs.size(), call.outputs.size(), quote(function.name()), function.input_size(),
+         function.output_size());
   Scope scope;
   for (std::size_t i = 0; i < count(function.input()); ++i) {
     const std::string& formal = checked(function.input(static_cast<int>(i)), "a function's input");
@@ -66,7 +75,8 @@ void ModelReader::inline_call(pb::FunctionProto& function, const Node& call, con
     for (const std::string& name : n.output())
       if (!name.empty()) {
         if (scope.names.contains(name) || !produced.insert(name).second)
-          fail(ErrorKind::kInvalidModel, "value {} is defined twice in function {}", quote(name), quote(function.name()));
+          fail(ErrorKind::kInvalidModel, "value {} is defined twice in function {}", quote(name),
+               quote(function.name()));
       }
   // A node's result that is an output takes the caller's name. What can't (an input passed through, one value as two
   // outputs) needs an Identity.
@@ -75,12 +85,14 @@ void ModelReader::inline_call(pb::FunctionProto& function, const Node& call, con
     const std::string& formal = checked(function.output(static_cast<int>(i)), "a function's output");
     if (call.outputs[i].empty()) continue;
     if (!produced.contains(formal) && !scope.names.contains(formal))
-      fail(ErrorKind::kInvalidModel, "function {} does not define its output {}", quote(function.name()), quote(formal));
+      fail(ErrorKind::kInvalidModel, "function {} does not define its output {}", quote(function.name()),
+           quote(formal));
     if (!scope.names.emplace(formal, call.outputs[i]).second) copies.push_back(i);
   }
   for (const pb::NodeProto& n : function.node())
     for (const std::string& name : n.output())
-      if (!name.empty() && !scope.names.contains(name)) declare(scope, frame, name, "value " + quote(name) + " of " + what);
+      if (!name.empty() && !scope.names.contains(name))
+        declare(scope, frame, name, "value " + quote(name) + " of " + what);
 
   for (int i = 0; i < function.node_size(); ++i) read_node(*function.mutable_node(i), i, frame, scope, depth, out);
   for (const std::size_t i : copies) {
@@ -92,7 +104,8 @@ void ModelReader::inline_call(pb::FunctionProto& function, const Node& call, con
     node.inputs = {scope.names.at(function.output(static_cast<int>(i)))};
     node.outputs = {call.outputs[i]};
     if (node.inputs[0].empty())
-      fail(ErrorKind::kInvalidModel, "{}: output {} of function {} is an input that the call leaves out", what, i, quote(function.name()));
+      fail(ErrorKind::kInvalidModel, "{}: output {} of function {} is an input that the call leaves out", what, i,
+           quote(function.name()));
     out.push_back(std::move(node));
   }
 }

@@ -18,9 +18,11 @@ constexpr int kMaxMessageDepth = 100;
 Model parse_with(std::span<const std::byte> bytes, ExternalFiles files, const LoadOptions& options) {
   if (bytes.empty()) fail(ErrorKind::kInvalidModel, "the model is empty");
   if (bytes.size() > INT32_MAX)
-    fail(ErrorKind::kUnsupported, "the model has {} bytes; protobuf files end at 2 GiB: save its weights as external data", bytes.size());
+    fail(ErrorKind::kUnsupported,
+         "the model has {} bytes; protobuf files end at 2 GiB: save its weights as external data", bytes.size());
   // The stream knows its end, so that a length which goes beyond it is an error before anything is allocated for it.
-  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                                static_cast<int>(bytes.size()));
   stream.SetRecursionLimit(kMaxMessageDepth);
   pb::ModelProto proto;
   if (!proto.ParsePartialFromCodedStream(&stream) || !stream.ConsumedEntireMessage())
@@ -41,7 +43,8 @@ Model load(const fs::path& path, const LoadOptions& options) {
   try {
     const MappedFile file(path);
     std::vector<fs::path> roots{canonical_folder(path.parent_path())};
-    // Download caches keep a folder of links to one of files: what lies beside the model's real file is the model's too.
+    // Download caches keep a folder of links to one of files: what lies beside the model's real file is the model's
+    // too.
     if (fs::path real = fs::canonical(path).parent_path(); real != roots.front()) roots.push_back(std::move(real));
     return parse_with({file.data(), file.size()}, ExternalFiles(std::move(roots)), options);
   } catch (const Error& e) {

@@ -13,7 +13,8 @@ const T* get(const Node& node, std::string_view attribute, const char* type) {
   const Attribute* a = node.find(attribute);
   if (a == nullptr) return nullptr;
   const T* value = std::get_if<T>(a);
-  if (value == nullptr) fail(ErrorKind::kInvalidModel, "{}: attribute {} should be {}", node.describe(), quote(attribute), type);
+  if (value == nullptr)
+    fail(ErrorKind::kInvalidModel, "{}: attribute {} should be {}", node.describe(), quote(attribute), type);
   return value;
 }
 
@@ -31,7 +32,8 @@ void Tensor::require() const {
 
 void Tensor::require_size(std::size_t element_size) const {
   require();
-  check(size_of(dtype) == element_size, "tensor {} of {} is read as elements of {} bytes", quote(name), sardonyx::name(dtype), element_size);
+  check(size_of(dtype) == element_size, "tensor {} of {} is read as elements of {} bytes", quote(name),
+        sardonyx::name(dtype), element_size);
 }
 
 std::string Node::describe() const { return describe_node(index, name, domain, op_type); }

@@ -6,8 +6,9 @@
 //   initializer, an earlier node's output, or a value of an enclosing graph;
 // - a name is defined once per graph, and a nested graph never redefines a name that is visible from outside it;
 // - no node calls a model-local function: they are inlined, under unique names;
-// - domain "ai.onnx" is spelled "";
-// - a tensor's dims are >= 0, their product fits, and data holds exactly the elements, unless `unsupported` says why not.
+// - domain "ai.onnx" is spelled ""; names are any UTF-8 text without NUL;
+// - a tensor's dims are >= 0, their product fits, and data holds exactly the elements, unless `unsupported` says why
+// not.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -68,8 +69,8 @@ struct ValueInfo {
   enum class Kind { kTensor, kSequence, kOptional, kSparse, kMap, kOther };
   std::string name;
   Kind kind = Kind::kTensor;
-  std::optional<DType> dtype;             ///< of tensors and sparse tensors; absent if undeclared or unsupported
-  std::optional<std::vector<Dim>> shape;  ///< absent: unknown rank
+  std::optional<DType> dtype;                ///< of tensors and sparse tensors; absent if undeclared or unsupported
+  std::optional<std::vector<Dim>> shape;     ///< absent: unknown rank
   std::shared_ptr<const ValueInfo> element;  ///< what a sequence or an optional holds, if declared
   std::string unsupported;                   ///< not empty: why the declared element type has no DType
   /// Graph inputs: an initializer of the same name gives the value when the caller gives none. In files of IR version
@@ -85,19 +86,19 @@ using Attribute = std::variant<std::int64_t, float, std::string, Tensor, GraphPt
                                std::vector<ValueInfo>>;
 
 struct Node {
-  std::string name;     ///< as in the file; nodes from functions are prefixed with their call's name
+  std::string name;  ///< as in the file; nodes from functions are prefixed with their call's name
   std::string op_type;
-  std::string domain;   ///< "" for the default operator set
-  std::int64_t opset = 0;  ///< version of `domain` in force for this node
-  std::int64_t index = 0;  ///< position in the graph or function of the file
+  std::string domain;                        ///< "" for the default operator set
+  std::int64_t opset = 0;                    ///< version of `domain` in force for this node
+  std::int64_t index = 0;                    ///< position in the graph or function of the file
   std::vector<std::string> inputs, outputs;  ///< "" where an optional one is omitted
   std::map<std::string, Attribute, std::less<>> attributes;
 
   /// For messages: "node 12 'conv1' (Conv)".
   std::string describe() const;
   const Attribute* find(std::string_view attribute) const;
-  /// Attribute values by type. The first ones return `fallback` if absent; all throw Error(kInvalidModel), naming the node, if
-  /// the attribute has another type.
+  /// Attribute values by type. The first ones return `fallback` if absent; all throw Error(kInvalidModel), naming the
+  /// node, if the attribute has another type.
   std::int64_t get_int(std::string_view attribute, std::int64_t fallback) const;
   float get_float(std::string_view attribute, float fallback) const;
   std::string get_string(std::string_view attribute, std::string_view fallback) const;
@@ -117,7 +118,7 @@ struct Graph {
 
 struct Model {
   std::int64_t ir_version = 0;
-  std::string producer_name, producer_version, domain, doc;
+  std::string producer_name, producer_version, domain;
   std::int64_t model_version = 0;
   std::map<std::string, std::int64_t, std::less<>> opsets;  ///< of the model; a Node knows its own
   Graph graph;
@@ -125,24 +126,26 @@ struct Model {
 };
 
 struct LoadOptions {
-  /// Tensors of the file without any data become unsupported ones instead of an error: to look at graphs whose weights were
-  /// stripped.
+  /// Tensors of the file without any data become unsupported ones instead of an error: to look at graphs whose weights
+  /// were stripped.
   bool allow_missing_weights = false;
 };
 
-/// Reads a model. External data must lie in the model's folder (symbolic links resolved) and is mapped, not read: the file
-/// must not be truncated while a Tensor of it lives. Throws Error(kIo) for unreadable files, kInvalidModel for malformed
-/// ones, kUnsupported for operator sets outside kMinOpset..kMaxOpset; the message starts with the path.
+/// Reads a model. External data must lie in the model's folder (symbolic links resolved) and is mapped, not read: the
+/// file must not be truncated while a Tensor of it lives. Throws Error(kIo) for unreadable files, kInvalidModel for
+/// malformed ones, kUnsupported for operator sets outside kMinOpset..kMaxOpset; the message starts with the path.
 Model load(const std::filesystem::path& path, const LoadOptions& options = {});
 
 /// The same from memory. With an empty `base_dir` external data is refused.
-Model parse(std::span<const std::byte> bytes, const std::filesystem::path& base_dir = {}, const LoadOptions& options = {});
+Model parse(std::span<const std::byte> bytes, const std::filesystem::path& base_dir = {},
+            const LoadOptions& options = {});
 
 /// A serialised TensorProto (.pb test data). External data is refused.
 Tensor parse_tensor(std::span<const std::byte> bytes);
 
 /// The serialised TensorProto of a tensor in Tensor's layout, with raw_data (sub-byte types packed).
 /// Throws Error(kInvalidArgument) if data does not hold exactly the elements.
-std::string serialize_tensor(std::string_view name, DType dtype, std::span<const std::int64_t> dims, std::span<const std::byte> data);
+std::string serialize_tensor(std::string_view name, DType dtype, std::span<const std::int64_t> dims,
+                             std::span<const std::byte> data);
 
 }  // namespace sardonyx::onnx

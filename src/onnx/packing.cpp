@@ -24,7 +24,8 @@ void unpack(DType dtype, const std::byte* packed, std::size_t elements, std::byt
       if (extend && (v >> (bits - 1)) != 0) v |= 0xFFu & ~mask;
       table[b][k] = static_cast<std::byte>(v);
     }
-  for (std::size_t i = 0; i < elements; ++i) out[i] = table[static_cast<std::uint8_t>(packed[i / per_byte])][i % per_byte];
+  for (std::size_t i = 0; i < elements; ++i)
+    out[i] = table[static_cast<std::uint8_t>(packed[i / per_byte])][i % per_byte];
 }
 
 void pack(DType dtype, const std::byte* elements, std::size_t count, std::byte* out) {

@@ -1,5 +1,5 @@
-// Graphs and nodes. Names are resolved while reading: each scope maps the file's names to the Model's, which differ where a
-// nested graph redefines an outer name and in bodies of functions.
+// Graphs and nodes. Names are resolved while reading: each scope maps the file's names to the Model's, which differ
+// where a nested graph redefines an outer name and in bodies of functions.
 #include "onnx/reader.h"
 
 #include <algorithm>
@@ -17,19 +17,32 @@ constexpr std::uint64_t kInlineFactor = 64;
 constexpr std::uint64_t kInlineFloor = std::uint64_t{64} << 20;
 constexpr std::uint64_t kNodeCost = 512;
 
+/// Bytes of what a graph holds beside its nodes and its tensors' data.
+std::uint64_t cost_of(const Graph& graph) {
+  std::uint64_t sum = sizeof(Graph) + graph.name.size();
+  for (const auto* list : {&graph.inputs, &graph.outputs, &graph.value_info})
+    for (const ValueInfo& v : *list) sum += cost_of(v);
+  for (const Tensor& t : graph.initializers) sum += sizeof(t) + t.name.size() + 8 * t.dims.size();
+  return sum;
+}
+
 std::string in_function(const Frame& frame) {
   return frame.function == nullptr ? "" : " in function " + quote(frame.function->name());
 }
 
 }  // namespace
 
-std::string normal_domain(const std::string& domain) { return domain == "ai.onnx" ? "" : checked(domain, "the domain"); }
+std::string normal_domain(const std::string& domain) {
+  return domain == "ai.onnx" ? "" : checked(domain, "the domain");
+}
 
-OpsetMap read_opsets(const google::protobuf::RepeatedPtrField<pb::OperatorSetIdProto>& imports, const std::string& what) {
+OpsetMap read_opsets(const google::protobuf::RepeatedPtrField<pb::OperatorSetIdProto>& imports,
+                     const std::string& what) {
   OpsetMap out;
   for (const pb::OperatorSetIdProto& o : imports) {
     if (o.version() < 1)
-      fail(ErrorKind::kInvalidModel, "{} imports version {} of operator set {}; versions start at 1", what, o.version(), quote(o.domain()));
+      fail(ErrorKind::kInvalidModel, "{} imports version {} of operator set {}; versions start at 1", what, o.version(),
+           quote(o.domain()));
     std::int64_t& version = out[normal_domain(o.domain())];
     version = std::max<std::int64_t>(version, o.version());  // of several, the format takes the highest
   }
@@ -44,13 +57,13 @@ Model ModelReader::read() {
   model.ir_version = proto_.ir_version();
   if (model.ir_version < 1) fail(ErrorKind::kInvalidModel, "not an ONNX model: it has no IR version");
   if (model.ir_version > pb::IR_VERSION)
-    fail(ErrorKind::kUnsupported, "IR version {} is newer than {}, the newest that is known; save the model with an older onnx package",
+    fail(ErrorKind::kUnsupported,
+         "IR version {} is newer than {}, the newest that is known; save the model with an older onnx package",
          model.ir_version, static_cast<std::int64_t>(pb::IR_VERSION));
   if (!proto_.has_graph()) fail(ErrorKind::kInvalidModel, "the model has no graph");
   model.producer_name = checked(proto_.producer_name(), "the producer's name");
   model.producer_version = checked(proto_.producer_version(), "the producer's version");
   model.domain = checked(proto_.domain(), "the model's domain");
-  model.doc = checked(proto_.doc_string(), "the model's doc string");
   model.model_version = proto_.model_version();
   for (const pb::StringStringEntryProto& e : proto_.metadata_props())
     model.metadata[checked(e.key(), "a metadata key")] = checked(e.value(), "a metadata value");
@@ -74,7 +87,8 @@ Model ModelReader::read() {
   }
   if (model.graph.outputs.empty()) fail(ErrorKind::kInvalidModel, "the model's graph has no outputs");
   for (const ValueInfo& v : model.graph.outputs)
-    if (!outputs.insert(v.name).second) fail(ErrorKind::kInvalidModel, "graph output {} is listed twice", quote(v.name));
+    if (!outputs.insert(v.name).second)
+      fail(ErrorKind::kInvalidModel, "graph output {} is listed twice", quote(v.name));
   return model;
 }
 
@@ -103,7 +117,9 @@ std::string ModelReader::unique(const std::string& wanted) {
 void ModelReader::charge(std::uint64_t bytes, const std::string& node) {
   inlined_ += bytes;
   if (inlined_ > max_inlined_)
-    fail(ErrorKind::kUnsupported, "inlining the model's functions makes more than {} MiB of nodes, at {}; inline them with onnx.inliner, or simplify the model",
+    fail(ErrorKind::kUnsupported,
+         "inlining the model's functions makes more than {} MiB of nodes, at {}; inline them with onnx.inliner, or "
+         "simplify the model",
          max_inlined_ >> 20, node);
 }
 
@@ -113,7 +129,7 @@ void ModelReader::declare(Scope& scope, const Frame& frame, const std::string& n
   std::string own = name;
   if (frame.function != nullptr) {
     own = unique(frame.prefix + name);
-    charge(2 * own.size(), what);
+    charge(4 * own.size(), what);  // in the scope, among the used names, at the node, in the sort
   } else {
     for (const Scope* s = scope.parent; s != nullptr; s = s->parent)
       if (s->names.contains(name)) {
@@ -140,10 +156,13 @@ std::int64_t ModelReader::opset_of(const Frame& frame, const std::string& domain
     known = found != opsets_.end();
   }
   if (!known)
-    fail(ErrorKind::kInvalidModel, "{}: the model imports no operator set for the domain {}; add it to its opset_import", node,
+    fail(ErrorKind::kInvalidModel,
+         "{}: the model imports no operator set for the domain {}; add it to its opset_import", node,
          quote(domain.empty() ? "ai.onnx" : domain));
   if (domain.empty() && (found->second < kMinOpset || found->second > kMaxOpset))
-    fail(ErrorKind::kUnsupported, "{}: operator set {} is not among the supported versions {} to {}; convert the model with onnx.version_converter",
+    fail(ErrorKind::kUnsupported,
+         "{}: operator set {} is not among the supported versions {} to {}; convert the model with "
+         "onnx.version_converter",
          node, found->second, kMinOpset, kMaxOpset);
   return found->second;
 }
@@ -187,10 +206,12 @@ Graph ModelReader::read_graph(pb::GraphProto& proto, const Frame& frame, const S
   std::unordered_set<std::string_view> typed;
   for (const pb::ValueInfoProto& v : proto.value_info()) {
     const auto known = scope.names.find(v.name());
-    if (known == scope.names.end() || !typed.insert(v.name()).second) continue;  // of a value that is not there, or again
+    if (known == scope.names.end() || !typed.insert(v.name()).second)
+      continue;  // of a value that is not there, or again
     graph.value_info.push_back(read_value_info(v, "value " + quote(v.name())));
     graph.value_info.back().name = known->second;
   }
+  if (frame.function != nullptr) charge(cost_of(graph), "graph " + quote(graph.name));
   finish(graph);
   return graph;
 }
@@ -215,8 +236,9 @@ void ModelReader::read_node(pb::NodeProto& proto, std::int64_t index, const Fram
       fail(ErrorKind::kInvalidModel, "{} has the attribute {} twice", what, quote(name));
   }
   if (frame.function != nullptr) {
-    std::uint64_t cost = kNodeCost + node.name.size() + 64 * (node.attributes.size() + node.inputs.size() + node.outputs.size());
-    for (const std::string& name : node.inputs) cost += name.size();
+    std::uint64_t cost =
+        kNodeCost + node.name.size() + 64 * (node.attributes.size() + node.inputs.size() + node.outputs.size());
+    for (const std::string& name : node.inputs) cost += 2 * name.size();
     charge(cost, what);
   }
   if (pb::FunctionProto* function = find_function(proto)) {
@@ -224,7 +246,8 @@ void ModelReader::read_node(pb::NodeProto& proto, std::int64_t index, const Fram
     return;
   }
   if (!proto.overload().empty())
-    fail(ErrorKind::kInvalidModel, "{} calls the overload {} of a function that the model does not have", what, quote(proto.overload()));
+    fail(ErrorKind::kInvalidModel, "{} calls the overload {} of a function that the model does not have", what,
+         quote(proto.overload()));
   node.opset = opset_of(frame, node.domain, what);
   out.push_back(std::move(node));
 }

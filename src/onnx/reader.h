@@ -1,4 +1,5 @@
-// ModelProto to Model: names, types, attributes, nested graphs, model-local functions. Only for .cpp files of this room.
+// ModelProto to Model: names, types, attributes, nested graphs, model-local functions. Only for .cpp files of this
+// room.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,8 +16,8 @@
 
 namespace sardonyx::onnx {
 
-inline constexpr int kMaxGraphDepth = 64;      ///< of nested graphs, counted through function calls
-inline constexpr int kMaxFunctionDepth = 64;   ///< of functions that call functions
+inline constexpr int kMaxGraphDepth = 64;     ///< of nested graphs, counted through function calls
+inline constexpr int kMaxFunctionDepth = 64;  ///< of functions that call functions
 
 using OpsetMap = std::map<std::string, std::int64_t, std::less<>>;
 
@@ -50,7 +51,8 @@ class ModelReader {
   Graph read_graph(pb::GraphProto& proto, const Frame& frame, const Scope* outer, int depth);
   void declare(Scope& scope, const Frame& frame, const std::string& name, const std::string& what);
   const std::string& resolve(const Scope& scope, const std::string& name, const std::string& reader) const;
-  void read_node(pb::NodeProto& proto, std::int64_t index, const Frame& frame, const Scope& scope, int depth, std::vector<Node>& out);
+  void read_node(pb::NodeProto& proto, std::int64_t index, const Frame& frame, const Scope& scope, int depth,
+                 std::vector<Node>& out);
   void finish(Graph& graph);
   std::int64_t opset_of(const Frame& frame, const std::string& domain, const std::string& node) const;
   std::string unique(const std::string& wanted);
@@ -59,13 +61,18 @@ class ModelReader {
   // functions.cpp
   void read_functions();
   pb::FunctionProto* find_function(const pb::NodeProto& node);
-  void inline_call(pb::FunctionProto& function, const Node& call, const Frame& caller, int depth, std::vector<Node>& out);
+  void inline_call(pb::FunctionProto& function, const Node& call, const Frame& caller, int depth,
+                   std::vector<Node>& out);
   Frame enter(pb::FunctionProto& function, const Node& call, const Frame& caller, int depth);
 
   // attributes.cpp
   /// False if it refers to an attribute that the function's caller did not give.
-  bool read_attribute(pb::AttributeProto& proto, const Frame& frame, const Scope& scope, int depth, const std::string& node, Attribute& out);
-  GraphPtr read_nested(pb::GraphProto& proto, const Frame& frame, const Scope& scope, int depth, const std::string& node);
+  bool read_attribute(pb::AttributeProto& proto, const Frame& frame, const Scope& scope, int depth,
+                      const std::string& node, Attribute& out);
+  /// Bytes that a copy of the attribute takes, beside tensors' data and graphs, which copies share.
+  std::uint64_t cost_of_attribute(const Attribute& a) const;
+  GraphPtr read_nested(pb::GraphProto& proto, const Frame& frame, const Scope& scope, int depth,
+                       const std::string& node);
 
   pb::ModelProto& proto_;
   TensorReader tensors_;
@@ -79,12 +86,15 @@ class ModelReader {
 
 /// "" for the default domain's two spellings.
 std::string normal_domain(const std::string& domain);
-OpsetMap read_opsets(const google::protobuf::RepeatedPtrField<pb::OperatorSetIdProto>& imports, const std::string& what);
+OpsetMap read_opsets(const google::protobuf::RepeatedPtrField<pb::OperatorSetIdProto>& imports,
+                     const std::string& what);
 
 // types.cpp
 /// `what` names the value in messages. Throws Error(kInvalidModel) for unknown element types and negative dimensions
 /// (-1, which some exporters write for unknown ones, is read as unknown).
 ValueInfo read_value_info(const pb::ValueInfoProto& proto, const std::string& what);
 ValueInfo read_type(const pb::TypeProto& proto, const std::string& what);
+/// Bytes that a ValueInfo takes, for the bound on inlining.
+std::uint64_t cost_of(const ValueInfo& v);
 
 }  // namespace sardonyx::onnx

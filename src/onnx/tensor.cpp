@@ -39,14 +39,16 @@ std::uint64_t parse_number(const std::string& text, const std::string& key, cons
 
 /// How many entries of all typed fields are set.
 std::int64_t typed_entries(const pb::TensorProto& t) {
-  return std::int64_t{t.float_data_size()} + t.int32_data_size() + t.int64_data_size() + t.double_data_size() + t.uint64_data_size();
+  return std::int64_t{t.float_data_size()} + t.int32_data_size() + t.int64_data_size() + t.double_data_size() +
+         t.uint64_data_size();
 }
 
 }  // namespace
 
 std::optional<DType> read_dtype(int data_type, const std::string& what, std::string& unsupported) {
   switch (data_type) {
-    case pb::TensorProto::UNDEFINED: fail(ErrorKind::kInvalidModel, "{} has no element type", what);
+    case pb::TensorProto::UNDEFINED:
+      fail(ErrorKind::kInvalidModel, "{} has no element type", what);
     case pb::TensorProto::STRING:
       unsupported = "string tensors are not supported; keep text processing outside the model";
       return std::nullopt;
@@ -54,14 +56,17 @@ std::optional<DType> read_dtype(int data_type, const std::string& what, std::str
     case pb::TensorProto::FLOAT6E3M2:
       unsupported = "6-bit float tensors are not supported; convert them to float8 or float16";
       return std::nullopt;
-    default: break;
+    default:
+      break;
   }
-  if (!pb::TensorProto::DataType_IsValid(data_type)) fail(ErrorKind::kInvalidModel, "{} has the unknown element type {}", what, data_type);
+  if (!pb::TensorProto::DataType_IsValid(data_type))
+    fail(ErrorKind::kInvalidModel, "{} has the unknown element type {}", what, data_type);
   return from_onnx(data_type);
 }
 
 std::int64_t checked_elements(const std::vector<std::int64_t>& dims, const std::string& what) {
-  if (dims.size() > kMaxRank) fail(ErrorKind::kInvalidModel, "{} has rank {}; at most {} is accepted", what, dims.size(), kMaxRank);
+  if (dims.size() > kMaxRank)
+    fail(ErrorKind::kInvalidModel, "{} has rank {}; at most {} is accepted", what, dims.size(), kMaxRank);
   constexpr std::int64_t kMaxElements = INT64_MAX / 16;
   std::int64_t product = 1;
   bool empty = false;
@@ -92,7 +97,8 @@ Tensor TensorReader::convert(pb::TensorProto& proto, const std::string& what) {
   t.name = checked(proto.name(), "a tensor's name");
   t.dims.assign(proto.dims().begin(), proto.dims().end());
   const std::int64_t elements = checked_elements(t.dims, what);
-  if (proto.has_segment()) fail(ErrorKind::kUnsupported, "{} is stored in segments; save the model with whole tensors", what);
+  if (proto.has_segment())
+    fail(ErrorKind::kUnsupported, "{} is stored in segments; save the model with whole tensors", what);
   const std::optional<DType> dtype = read_dtype(proto.data_type(), what, t.unsupported);
   if (!dtype) return t;
   t.dtype = *dtype;
@@ -100,7 +106,8 @@ Tensor TensorReader::convert(pb::TensorProto& proto, const std::string& what) {
   Bytes bytes = stored(proto, t.dtype, elements, what, missing);
   if (missing) {
     if (!options_.allow_missing_weights)
-      fail(ErrorKind::kInvalidModel, "{} has no data for its {} elements: its weights were stripped or its external data was lost", what,
+      fail(ErrorKind::kInvalidModel,
+           "{} has no data for its {} elements: its weights were stripped or its external data was lost", what,
            elements);
     t.unsupported = "the model was loaded without its weights";
     return t;
@@ -111,7 +118,8 @@ Tensor TensorReader::convert(pb::TensorProto& proto, const std::string& what) {
   return t;
 }
 
-Bytes TensorReader::stored(pb::TensorProto& proto, DType dtype, std::int64_t elements, const std::string& what, bool& missing) {
+Bytes TensorReader::stored(pb::TensorProto& proto, DType dtype, std::int64_t elements, const std::string& what,
+                           bool& missing) {
   const auto count = static_cast<std::uint64_t>(elements);
   if (proto.data_location() == pb::TensorProto::EXTERNAL) {
     std::map<std::string, std::string> keys;
@@ -120,8 +128,8 @@ Bytes TensorReader::stored(pb::TensorProto& proto, DType dtype, std::int64_t ele
         fail(ErrorKind::kInvalidModel, "{} gives external data's {} twice", what, quote(e.key()));
     const std::uint64_t offset = keys.contains("offset") ? parse_number(keys["offset"], "offset", what) : 0;
     if (keys.contains("length") && parse_number(keys["length"], "length", what) != packed_size(dtype, count))
-      fail(ErrorKind::kInvalidModel, "{} has {} elements of {}, {} bytes, but {} bytes of external data", what, elements, name(dtype),
-           packed_size(dtype, count), keys["length"]);
+      fail(ErrorKind::kInvalidModel, "{} has {} elements of {}, {} bytes, but {} bytes of external data", what,
+           elements, name(dtype), packed_size(dtype, count), keys["length"]);
     return files_.read(keys["location"], offset, dtype, count, what);
   }
 
@@ -130,9 +138,10 @@ Bytes TensorReader::stored(pb::TensorProto& proto, DType dtype, std::int64_t ele
     if (typed != 0) fail(ErrorKind::kInvalidModel, "{} has both raw data and typed data", what);
     const std::string& raw = proto.raw_data();
     if (raw.size() != packed_size(dtype, count))
-      fail(ErrorKind::kInvalidModel, "{} has {} elements of {}, {} bytes, but {} bytes of data", what, elements, name(dtype),
-           packed_size(dtype, count), raw.size());
-    const bool as_is = !is_packed(dtype) && dtype != DType::kBool && reinterpret_cast<std::uintptr_t>(raw.data()) % kMinAlignment == 0;
+      fail(ErrorKind::kInvalidModel, "{} has {} elements of {}, {} bytes, but {} bytes of data", what, elements,
+           name(dtype), packed_size(dtype, count), raw.size());
+    const bool as_is =
+        !is_packed(dtype) && dtype != DType::kBool && reinterpret_cast<std::uintptr_t>(raw.data()) % kMinAlignment == 0;
     if (!as_is || raw.size() <= kSmall) return converted_copy(raw.data(), dtype, count);
     const std::shared_ptr<const std::string> owner(proto.release_raw_data());
     return {owner, reinterpret_cast<const std::byte*>(owner->data()), owner->size()};
@@ -144,35 +153,60 @@ Bytes TensorReader::stored(pb::TensorProto& proto, DType dtype, std::int64_t ele
 
   std::int64_t found = 0, expected = elements;
   switch (dtype) {
-    case DType::kFloat32: found = proto.float_data_size(); break;
-    case DType::kComplex64: found = proto.float_data_size(), expected = 2 * elements; break;
-    case DType::kFloat64: found = proto.double_data_size(); break;
-    case DType::kComplex128: found = proto.double_data_size(), expected = 2 * elements; break;
-    case DType::kInt64: found = proto.int64_data_size(); break;
+    case DType::kFloat32:
+      found = proto.float_data_size();
+      break;
+    case DType::kComplex64:
+      found = proto.float_data_size(), expected = 2 * elements;
+      break;
+    case DType::kFloat64:
+      found = proto.double_data_size();
+      break;
+    case DType::kComplex128:
+      found = proto.double_data_size(), expected = 2 * elements;
+      break;
+    case DType::kInt64:
+      found = proto.int64_data_size();
+      break;
     case DType::kUInt32:
-    case DType::kUInt64: found = proto.uint64_data_size(); break;
-    default: found = proto.int32_data_size(), expected = is_packed(dtype) ? static_cast<std::int64_t>(packed_size(dtype, count)) : elements;
+    case DType::kUInt64:
+      found = proto.uint64_data_size();
+      break;
+    default:
+      found = proto.int32_data_size(),
+      expected = is_packed(dtype) ? static_cast<std::int64_t>(packed_size(dtype, count)) : elements;
   }
-  if (found != typed) fail(ErrorKind::kInvalidModel, "{} keeps {} elements in a field of another type", what, name(dtype));
+  if (found != typed)
+    fail(ErrorKind::kInvalidModel, "{} keeps {} elements in a field of another type", what, name(dtype));
   if (found != expected)
-    fail(ErrorKind::kInvalidModel, "{} has {} elements of {} but {} entries of data where {} are needed", what, elements, name(dtype), found,
-         expected);
+    fail(ErrorKind::kInvalidModel, "{} has {} elements of {} but {} entries of data where {} are needed", what,
+         elements, name(dtype), found, expected);
   switch (dtype) {
     case DType::kFloat32:
-    case DType::kComplex64: return narrowed<float>(proto.float_data());
+    case DType::kComplex64:
+      return narrowed<float>(proto.float_data());
     case DType::kFloat64:
-    case DType::kComplex128: return narrowed<double>(proto.double_data());
-    case DType::kInt64: return narrowed<std::int64_t>(proto.int64_data());
-    case DType::kUInt32: return narrowed<std::uint32_t>(proto.uint64_data());
-    case DType::kUInt64: return narrowed<std::uint64_t>(proto.uint64_data());
-    case DType::kBool: return narrowed<bool>(proto.int32_data());
-    default: break;
+    case DType::kComplex128:
+      return narrowed<double>(proto.double_data());
+    case DType::kInt64:
+      return narrowed<std::int64_t>(proto.int64_data());
+    case DType::kUInt32:
+      return narrowed<std::uint32_t>(proto.uint64_data());
+    case DType::kUInt64:
+      return narrowed<std::uint64_t>(proto.uint64_data());
+    case DType::kBool:
+      return narrowed<bool>(proto.int32_data());
+    default:
+      break;
   }
   if (is_packed(dtype)) return converted_copy(narrowed<std::uint8_t>(proto.int32_data()).data, dtype, count);
   switch (size_of(dtype)) {
-    case 1: return narrowed<std::uint8_t>(proto.int32_data());
-    case 2: return narrowed<std::uint16_t>(proto.int32_data());
-    default: return narrowed<std::int32_t>(proto.int32_data());
+    case 1:
+      return narrowed<std::uint8_t>(proto.int32_data());
+    case 2:
+      return narrowed<std::uint16_t>(proto.int32_data());
+    default:
+      return narrowed<std::int32_t>(proto.int32_data());
   }
 }
 
@@ -187,7 +221,8 @@ Tensor TensorReader::densify(pb::SparseTensorProto& proto, const std::string& wh
   const Tensor indices = convert(*proto.mutable_indices(), "the indices of " + what);
   const std::int64_t count = values.elements(), rank = static_cast<std::int64_t>(t.dims.size());
   const bool linear = indices.dims == std::vector<std::int64_t>{count};
-  if (values.dims.size() != 1 || indices.dtype != DType::kInt64 || (!linear && indices.dims != std::vector<std::int64_t>{count, rank}))
+  if (values.dims.size() != 1 || indices.dtype != DType::kInt64 ||
+      (!linear && indices.dims != std::vector<std::int64_t>{count, rank}))
     fail(ErrorKind::kInvalidModel, "{} needs values of shape [n] and int64 indices of shape [n] or [n, rank]", what);
   if (!t.unsupported.empty()) return t;
   if (!indices.unsupported.empty()) {
@@ -196,7 +231,9 @@ Tensor TensorReader::densify(pb::SparseTensorProto& proto, const std::string& wh
   }
   const std::size_t size = size_of(t.dtype);
   if (static_cast<std::uint64_t>(elements) * size > kMaxDensifiedBytes - densified_)
-    fail(ErrorKind::kUnsupported, "{} is sparse; its {} elements bring the model over the {} MiB that sparse tensors may take as dense ones: store it dense",
+    fail(ErrorKind::kUnsupported,
+         "{} is sparse; its {} elements bring the model over the {} MiB that sparse tensors may take as dense ones: "
+         "store it dense",
          what, elements, kMaxDensifiedBytes >> 20);
   densified_ += static_cast<std::uint64_t>(elements) * size;
 
@@ -236,11 +273,13 @@ Tensor parse_tensor(std::span<const std::byte> bytes) {
   return TensorReader(ExternalFiles(), {}).read(proto, "tensor " + quote(proto.name()));
 }
 
-std::string serialize_tensor(std::string_view tensor_name, DType dtype, std::span<const std::int64_t> dims, std::span<const std::byte> data) {
+std::string serialize_tensor(std::string_view tensor_name, DType dtype, std::span<const std::int64_t> dims,
+                             std::span<const std::byte> data) {
   const std::string what = "tensor " + quote(tensor_name);
   const auto elements = static_cast<std::size_t>(checked_elements({dims.begin(), dims.end()}, what));
   if (data.size() != elements * size_of(dtype))
-    fail(ErrorKind::kInvalidArgument, "{} has {} elements of {} but {} bytes", what, elements, name(dtype), data.size());
+    fail(ErrorKind::kInvalidArgument, "{} has {} elements of {} but {} bytes", what, elements, name(dtype),
+         data.size());
   if (data.size() > std::size_t{INT32_MAX} - (1 << 20))
     fail(ErrorKind::kUnsupported, "{} has {} bytes; a serialised tensor holds less than 2 GiB", what, data.size());
   pb::TensorProto proto;

@@ -18,8 +18,8 @@ inline constexpr int kMaxRank = 64;
 /// number that ONNX does not define.
 std::optional<DType> read_dtype(int data_type, const std::string& what, std::string& unsupported);
 
-/// Product of dims. Throws Error(kInvalidModel) if one is negative, or if the product of those above 0 does not leave room
-/// for 16-byte elements in 63 bits (so that neither sizes nor strides overflow anywhere).
+/// Product of dims. Throws Error(kInvalidModel) if one is negative, or if the product of those above 0 does not leave
+/// room for 16-byte elements in 63 bits (so that neither sizes nor strides overflow anywhere).
 std::int64_t checked_elements(const std::vector<std::int64_t>& dims, const std::string& what);
 
 class TensorReader {

@@ -62,7 +62,8 @@ const std::string& checked(const std::string& s, std::string_view what) {
   return s;
 }
 
-std::string describe_node(std::int64_t index, std::string_view name, std::string_view domain, std::string_view op_type) {
+std::string describe_node(std::int64_t index, std::string_view name, std::string_view domain,
+                          std::string_view op_type) {
   std::string out = fmt::format("node {} ", index);
   if (!name.empty()) out += quote(name) + " ";
   const std::string op = quote(op_type), space = domain.empty() ? "" : quote(domain);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kNamedOnCycle = 8;  // nodes of a cycle that a message lists
 
-/// Text of one cycle among the nodes that are not done. Each of them waits for another such node, so walking from any to
-/// one it waits for must come back to a node seen before.
+/// Text of one cycle among the nodes that are not done. Each of them waits for another such node, so walking from any
+/// to one it waits for must come back to a node seen before.
 std::string describe_cycle(const std::vector<Node>& nodes, const std::vector<std::vector<std::size_t>>& producers,
                            const std::vector<bool>& done) {
   std::size_t at = 0;

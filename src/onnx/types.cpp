@@ -28,7 +28,9 @@ void read_tensor_type(const TensorType& proto, const std::string& what, ValueInf
 ValueInfo read_type(const pb::TypeProto& proto, const std::string& what) {
   ValueInfo out;
   switch (proto.value_case()) {
-    case pb::TypeProto::kTensorType: read_tensor_type(proto.tensor_type(), what, out); break;
+    case pb::TypeProto::kTensorType:
+      read_tensor_type(proto.tensor_type(), what, out);
+      break;
     case pb::TypeProto::kSparseTensorType:
       out.kind = ValueInfo::Kind::kSparse;
       read_tensor_type(proto.sparse_tensor_type(), what, out);
@@ -43,11 +45,23 @@ ValueInfo read_type(const pb::TypeProto& proto, const std::string& what) {
       if (proto.optional_type().has_elem_type())
         out.element = std::make_shared<const ValueInfo>(read_type(proto.optional_type().elem_type(), what));
       break;
-    case pb::TypeProto::kMapType: out.kind = ValueInfo::Kind::kMap; break;
-    case pb::TypeProto::kOpaqueType: out.kind = ValueInfo::Kind::kOther; break;
-    case pb::TypeProto::VALUE_NOT_SET: break;
+    case pb::TypeProto::kMapType:
+      out.kind = ValueInfo::Kind::kMap;
+      break;
+    case pb::TypeProto::kOpaqueType:
+      out.kind = ValueInfo::Kind::kOther;
+      break;
+    case pb::TypeProto::VALUE_NOT_SET:
+      break;
   }
   return out;
+}
+
+std::uint64_t cost_of(const ValueInfo& v) {
+  std::uint64_t sum = sizeof(ValueInfo) + v.name.size() + v.unsupported.size();
+  if (v.shape)
+    for (const Dim& d : *v.shape) sum += sizeof(Dim) + d.param.size();
+  return v.element == nullptr ? sum : sum + cost_of(*v.element);
 }
 
 ValueInfo read_value_info(const pb::ValueInfoProto& proto, const std::string& what) {
