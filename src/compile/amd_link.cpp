@@ -42,6 +42,12 @@ class TemporaryDirectory {
     std::filesystem::remove_all(path_, ignored);
   }
   std::string file(const char* name) const { return (path_ / name).string(); }
+  /// `text` without this directory's changing name.
+  std::string without_path(std::string text) const {
+    const std::string prefix = path_.string() + "/";
+    for (std::size_t at; (at = text.find(prefix)) != std::string::npos;) text.erase(at, prefix.size());
+    return text;
+  }
 
  private:
   std::filesystem::path path_;
@@ -82,7 +88,8 @@ std::string link_amd(std::string_view object) {
       lld::CommonLinkerContext::destroy();
     });
   }
-  if (!done) fail(ErrorKind::kCompile, "the embedded linker refused an AMD code object:\n{}", messages);
+  if (!done)
+    fail(ErrorKind::kCompile, "the embedded linker refused an AMD code object:\n{}", directory.without_path(messages));
   return read_file(out);
 }
 

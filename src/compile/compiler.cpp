@@ -9,7 +9,7 @@ namespace sardonyx {
 namespace {
 
 // Raise it when the arguments below or the linking change, so that old cache entries are not used.
-constexpr int kRecipe = 1;
+constexpr int kRecipe = 2;
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -34,7 +34,8 @@ std::vector<std::string> common_args(const CompileOptions& options) {
   append(args, {"-ffreestanding", "-nostdsysteminc", "-nobuiltininc", "-I/", "-fdeprecated-macro", "-fwchar-type=int"});
   append(args, {"-fno-rtti", "-fno-threadsafe-statics", "-fgnuc-version=4.2.1", "-fvisibility=hidden"});
   // Fuses a*b+c across statements too, and lets `#pragma clang fp contract(off)` forbid it. No other liberty is taken.
-  append(args, {"-ffp-contract=fast-honor-pragmas", "-w", "-ferror-limit", "20", "-fno-caret-diagnostics"});
+  append(args, {"-ffp-contract=fast-honor-pragmas", "-ferror-limit", "20", "-fno-caret-diagnostics"});
+  append(args, {"-Wno-everything", "-Werror=global-constructors"});  // nobody would run constructors
   if (options.opt_level >= 2) append(args, {"-vectorize-loops", "-vectorize-slp"});
   if (options.debug_info) append(args, {"-debug-info-kind=limited", "-dwarf-version=5"});
   for (const std::string& d : options.defines) args.push_back("-D" + d);
@@ -48,6 +49,15 @@ void append_host_args(std::vector<std::string>& args, const Target& target) {
   if (words.size() > 2)
     for (const std::string& f : split(words[2], ',')) args.insert(args.end(), {"-target-feature", f});
   append(args, {"-mrelocation-model", "pic", "-pic-level", "2", "-mframe-pointer=none", "-mconstructor-aliases"});
+}
+
+/// There is no linker for PTX: a function without a body would only be found when a driver loads the text.
+void check_ptx(std::string_view ptx) {
+  constexpr std::string_view kDeclaration = "\n.extern .func";
+  const std::size_t at = ptx.find(kDeclaration);
+  if (at == std::string_view::npos) return;
+  const std::string_view line = ptx.substr(at + 1, ptx.find('\n', at + 1) - at - 1);
+  fail(ErrorKind::kCompile, "the source calls a function that has no definition: {}", line);
 }
 
 }  // namespace
@@ -70,10 +80,16 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
       args.insert(args.end(), {"-triple", "nvptx64-nvidia-cuda", "-target-cpu", target.arch});
       break;
   }
-  args.insert(args.end(), options.extra_cc1.begin(), options.extra_cc1.end());
+  for (const std::string& a : options.extra_cc1) {
+    if (a.starts_with("-mllvm"))
+      fail(ErrorKind::kInvalidArgument, "extra_cc1 holds {}, which would change options of the whole process", a);
+    args.push_back(a);
+  }
   std::string code =
       run_cc1(args, source, headers, target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject);
-  return target.kind == TargetKind::kAmdgpu ? link_amd(code) : code;
+  if (target.kind == TargetKind::kAmdgpu) return link_amd(code);
+  if (target.kind == TargetKind::kNvptx) check_ptx(code);
+  return code;
 }
 
 const std::string& compiler_version() {

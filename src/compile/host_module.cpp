@@ -33,9 +33,12 @@ T require(llvm::Expected<T> value) {
   return std::move(*value);
 }
 
-/// Throws unless `buffer` is an ELF object without initialisers, which nobody would run.
-void check_object(llvm::MemoryBufferRef buffer) {
+/// Throws unless `buffer` is an ELF object for this machine and without initialisers, which nobody would run.
+void check_object(llvm::MemoryBufferRef buffer, const llvm::Triple& machine) {
   auto object = require(llvm::object::ObjectFile::createELFObjectFile(buffer));
+  if (object->getArch() != machine.getArch())
+    refuse("it is for " + llvm::Triple::getArchTypeName(object->getArch()).str() + ", and this machine is " +
+           machine.getArchName().str());
   for (const auto& section : object->sections()) {
     const llvm::StringRef name = require(section.getName());
     if (name.starts_with(".init_array") || name.starts_with(".ctors"))
@@ -78,7 +81,7 @@ HostModule::HostModule(std::span<const std::string> objects) : impl_(std::make_u
   orc::SymbolLookupSet wanted;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     auto buffer = llvm::MemoryBuffer::getMemBufferCopy(objects[i], "object " + std::to_string(i));
-    check_object(*buffer);
+    check_object(*buffer, session.getTargetTriple());
     auto interface = require(orc::getObjectFileInterface(session, *buffer));
     for (const auto& [name, flags] : interface.SymbolFlags) wanted.add(name);
     require(impl_->layer->add(code, std::move(buffer), std::move(interface)));
