@@ -255,6 +255,34 @@ void divide(const Poly& p, const Poly& b, Poly& q, Poly& r) {
   }
 }
 
+// k (x // b) b + k (x % b) = k x: what an index taken apart and put together again comes to.
+void recombine(Poly& p) {
+  for (int round = 0; round < 8; ++round) {
+    bool changed = false;
+    for (std::size_t m = 0; m < p.size() && !changed; ++m)
+      for (std::size_t j = 0; j < p[m].atoms.size() && !changed; ++j) {
+        const Expr mod = p[m].atoms[j];
+        if (mod->op != Op::kMod || (mod->has_load && p[m].atoms.size() > 4)) continue;
+        Term others = p[m];
+        others.atoms.erase(others.atoms.begin() + static_cast<std::ptrdiff_t>(j));
+        const Expr quotient = idx::floordiv(mod->args[0], mod->args[1]);
+        const Poly partner = mul(mul({others}, to_poly(mod->args[1])), to_poly(quotient));
+        if (partner.size() != 1) continue;
+        for (std::size_t d = 0; d < p.size(); ++d) {
+          if (d == m || p[d].c != partner[0].c || order_atoms(p[d].atoms, partner[0].atoms) != 0) continue;
+          Poly next = mul({others}, to_poly(mod->args[0]));
+          for (std::size_t k = 0; k < p.size(); ++k)
+            if (k != m && k != d) next.push_back(p[k]);
+          normalize(next);
+          p = std::move(next);
+          changed = true;
+          break;
+        }
+      }
+    if (!changed) return;
+  }
+}
+
 Term common_factor(const Term& a, const Term& b) {
   Term g{{}, std::gcd(a.c, b.c)};
   Exprs rest = b.atoms;
@@ -274,7 +302,9 @@ namespace idx {
 Expr add(const Expr& a, const Expr& b) {
   if (is_const(a, 0)) return b;
   if (is_const(b, 0)) return a;
-  return from_poly(sardonyx::add(to_poly(a), to_poly(b)));
+  Poly p = sardonyx::add(to_poly(a), to_poly(b));
+  recombine(p);
+  return from_poly(p);
 }
 
 Expr sub(const Expr& a, const Expr& b) {
@@ -319,8 +349,11 @@ Expr floordiv(const Expr& a, const Expr& b) {
   }
   // (x // c) // d = x // (c d)
   const Expr rest = from_poly(r);
-  if (rest->op == Op::kFloorDiv && is_const(rest->args[1]) && is_const(b) && rest->args[1]->i > 0 && rest->args[1]->i < (1LL << 31) && b->i < (1LL << 31))
-    return add(from_poly(q), floordiv(rest->args[0], constant_int(rest->args[1]->i * b->i)));
+  if (rest->op == Op::kFloorDiv) {
+    const Expr& c = rest->args[1];
+    const bool fits = !is_const(c) || !is_const(b) || (c->i > 0 && c->i < (1LL << 31) && b->i < (1LL << 31));
+    if (fits) return add(from_poly(q), floordiv(rest->args[0], mul(c, b)));
+  }
   return add(from_poly(q), make_node(Op::kFloorDiv, DType::kInt64, {rest, b}));
 }
 

@@ -35,6 +35,13 @@ TEST(Index, SplitHeadsKeepsDivisionFree) {
   EXPECT_TRUE(same(at[2], v[2] * 64 + v[3])) << to_string(at[2]);
 }
 
+TEST(Index, IndicesTakenApartComeTogetherAgain) {
+  const Expr n = sym(0), h = sym(1), w = sym(2);
+  const Expr offset = loop_var(n);  // n elements seen as [?, h, w]: nothing is known of how they divide
+  const Exprs shape = {idx::floordiv(n, h * w), h, w};
+  EXPECT_TRUE(same(idx::linearize(idx::delinearize(offset, shape), shape), offset));
+}
+
 TEST(Index, FloorDivisionRoundsDown) {
   EXPECT_TRUE(is_const(idx::floordiv(-7, 2), -4));
   EXPECT_TRUE(is_const(idx::mod(-7, 4), 1));

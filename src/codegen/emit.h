@@ -1,0 +1,71 @@
+// Expressions as C++ statements of the kernel dialect.
+#pragma once
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace sardonyx::codegen {
+
+/// The kernel dialect's name of a dtype in registers and in memory (bool is stored as u8).
+const char* type_name(DType t);
+const char* storage_name(DType t);
+/// A literal.
+std::string literal(const Expr& constant);
+
+/// Turns every load of `e` into one with a single index: the offset in the value's storage order.
+Expr flatten_loads(const Expr& e);
+/// Offset of `indices` in v's storage order.
+Expr storage_offset(const Value& v, const Exprs& indices);
+
+/// Writes statements; each distinct subexpression is computed once per scope.
+class Emitter {
+ public:
+  explicit Emitter(std::string& out) : out_(out) { scopes_.emplace_back(); }
+
+  /// The C++ text of e's value, having written the statements that it needs. Loads must be flat.
+  std::string value(const Expr& e);
+  /// Statements of a block get their own scope of names.
+  void open(const std::string& header);
+  void close();
+  void line(const std::string& text);
+  /// A variable's or symbol's C++ name. Names of loop variables end with their scope.
+  void bind(const Expr& var, const std::string& name);
+  /// A load of `v` means this local variable.
+  void bind_local(const Value* v, const std::string& name) { locals_[v] = name; }
+  /// The value of a whole expression is already in a C++ variable.
+  void bind_value(const Expr& e, const std::string& name) { scopes_.back()[e] = name; }
+  std::string fresh(const std::string& prefix) { return prefix + std::to_string(next_++); }
+  /// acc = acc (op) x as a C++ expression, and the neutral element.
+  static std::string combine(ReduceKind kind, DType t, const std::string& acc, const std::string& x);
+  static std::string neutral(ReduceKind kind, DType t);
+
+  /// Tensors loaded or stored, in order of first use: parameters b0, b1, ...
+  std::vector<Value*> buffers;
+  /// Symbols used, in order of first use: parameters s0, s1, ...
+  Exprs symbols;
+  std::string buffer(const Value* v);
+
+ private:
+  std::string find(const Expr& e) const;
+  std::string compute(const Expr& e);
+  std::string operation(const Expr& e, const std::vector<std::string>& a);
+  std::string reduction(const Expr& e);
+  std::string arg_reduction(const Expr& e);
+  std::string selection(const Expr& e);
+
+  std::string& out_;
+  std::vector<std::unordered_map<Expr, std::string, ExprHash, ExprSame>> scopes_;
+  std::unordered_map<const Value*, std::string> locals_;
+  std::unordered_map<const Value*, std::string> buffer_names_;
+  int next_ = 0;
+};
+
+/// Loop variables of a reduction ordered for memory: the one with stride 1 in most loads last. `contiguous` says whether it has.
+Exprs order_reduce_vars(const Expr& reduce, bool& contiguous);
+/// How often loads of `e` (flat) move by exactly one element when var does.
+int unit_stride_loads(const Expr& e, const Expr& var);
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,79 @@
+// A tile kernel takes up the loop behind it if that loop is the only user of its result, reads it at the very position it writes, and
+// the device can evaluate it there.
+#include "fuse/epilogue.h"
+
+#include <algorithm>
+
+#include "fuse/graph_util.h"
+
+namespace sardonyx {
+namespace {
+
+// All loads of `t` in the body are at the loop's own position (the same row-major offset).
+bool reads_in_place(const LoopOp& l, const Value* t, const Value* out) {
+  const Expr here = idx::linearize(l.vars, out->shape);
+  bool ok = true, any = false;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad) return;
+    const Value* s = storage_of(const_cast<Value*>(x->value));
+    if (s != t) return;
+    any = true;
+    ok &= idx::provably_equal(idx::linearize(x->args, x->value->shape), here);
+  });
+  return ok && any;
+}
+
+}  // namespace
+
+std::vector<Epilogue> find_epilogues(Graph& g, const FuseOptions& options) {
+  std::vector<Epilogue> found;
+  std::unordered_map<const Value*, std::vector<Node*>> users;  // by storage, views not counted
+  for (const auto& n : g.nodes) {
+    if (n->as<ViewOp>()) continue;
+    for (Value* v : n->inputs) {
+      auto& list = users[storage_of(v)];
+      if (std::find(list.begin(), list.end(), n.get()) == list.end()) list.push_back(n.get());
+    }
+  }
+  std::unordered_set<const Value*> outputs;
+  for (Value* v : g.outputs) outputs.insert(storage_of(v));
+  const auto constants = constant_nodes(g);
+  for (const auto& n : g.nodes) {
+    if (!(n->as<MatMulOp>() || n->as<ConvOp>() || n->as<AttentionOp>()) || constants.count(n.get())) continue;
+    Value* t = n->outputs[0];
+    Epilogue e;
+    e.kernel.node = n.get();
+    e.kernel.out = t;
+    for (const Expr& d : t->shape) e.kernel.vars.push_back(loop_var(d));
+    const Expr here = idx::linearize(e.kernel.vars, t->shape);
+    Value* current = t;
+    while (!outputs.count(current) && users[current].size() == 1) {
+      Node* next = users[current][0];
+      const auto* l = next->as<LoopOp>();
+      if (!l || l->body->has_reduce || !idx::provably_equal(current->elements(), next->outputs[0]->elements()) ||
+          !reads_in_place(*l, current, next->outputs[0]))
+        break;
+      // The loop's body in terms of the tile's own variables; the result so far in place of its loads.
+      const Exprs at = idx::delinearize(here, next->outputs[0]->shape);
+      std::vector<std::pair<Expr, Expr>> r;
+      for (std::size_t k = 0; k < l->vars.size(); ++k) r.emplace_back(l->vars[k], at[k]);
+      const Expr so_far = e.kernel.epilogue ? e.kernel.epilogue : load(t, t->dtype, e.kernel.vars);
+      const Expr body = rewrite(substitute(l->body, r), [&](const Expr& x) -> Expr {
+        if (!x->has_load) return x;
+        if (x->op == Op::kLoad && storage_of(const_cast<Value*>(x->value)) == current) return so_far;
+        return Expr();
+      });
+      TileKernel longer = e.kernel;
+      longer.epilogue = body;
+      longer.out = next->outputs[0];
+      if (!options.accepts_epilogue || !options.accepts_epilogue(longer)) break;
+      e.kernel = longer;
+      e.loops.push_back(next);
+      current = longer.out;
+    }
+    if (!e.loops.empty()) found.push_back(std::move(e));
+  }
+  return found;
+}
+
+}  // namespace sardonyx

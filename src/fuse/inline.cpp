@@ -1,0 +1,253 @@
+// Composing loops: a load of a value that a loop computes becomes that loop's body at the loaded indices, if recomputing it is no
+// more work than writing and reading it.
+#include "fuse/inline.h"
+
+#include <algorithm>
+
+#include "fuse/graph_util.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr std::size_t kMaxNodes = 600;  // of one body: larger ones compile slowly and spill registers
+constexpr int kCheap = 4;               // operations that may be repeated
+constexpr std::size_t kMaxLoads = 24;
+
+struct BodyFacts {
+  int cost = 0;           // arithmetic per element, without index arithmetic
+  int loads = 0;
+  std::size_t nodes = 0;
+  bool movement = true;   // only moves elements
+};
+
+BodyFacts facts_of(const Expr& e) {
+  BodyFacts f;
+  visit(e, [&](const Expr& x) {
+    ++f.nodes;
+    switch (x->op) {
+      case Op::kConst: case Op::kVar: case Op::kSym: return;
+      case Op::kLoad: ++f.loads; return;
+      case Op::kSelect: return;
+      default: break;
+    }
+    if (x->dtype == DType::kInt64 && !x->has_load) return;
+    const bool comparison = x->op >= Op::kEq && x->op <= Op::kGe;
+    if ((comparison || x->op == Op::kAnd || x->op == Op::kOr || x->op == Op::kNot) && !x->has_load) return;
+    const bool index = x->dtype == DType::kInt64;
+    if (!index) f.movement = false;
+    f.cost += (x->op >= Op::kExp && x->op <= Op::kSigmoid && x->op != Op::kReciprocal && x->op != Op::kSqrt) || x->op == Op::kPow || x->op == Op::kRandom ? 10 : 1;
+  });
+  return f;
+}
+
+// All elements of a constant are this one (constants of one element, ConstantOfShape, scalars).
+Expr splat_of(const Value* v) {
+  if (!v->content || v->content->empty()) return Expr();
+  for (const Expr& e : *v->content)
+    if (!is_const(e) || !same(e, v->content->front())) return Expr();
+  return v->content->front();
+}
+
+class Inliner {
+ public:
+  explicit Inliner(Graph& g) : g_(g) {
+    required_ = required_values(g);
+    constants_ = constant_nodes(g);
+    for (const auto& n : g.nodes) count_uses(*n);
+    for (const auto& n : g.nodes)
+      if (n->as<ConvOp>() || n->as<AttentionOp>())
+        for (const Value* v : n->inputs) required_.insert(storage(v));
+  }
+
+  void run() {
+    for (const auto& n : g_.nodes) {
+      if (auto* l = n->as<LoopOp>()) {
+        consumer_ = n.get();
+        consumer_constant_ = constants_.count(n.get()) > 0;
+        vars_ = l->vars;
+        l->body = resolve(l->body, false);
+        refresh_inputs(*n);
+      } else if (auto* m = n->as<MatMulOp>()) {
+        m->a = operand(m->a);
+        m->b = operand(m->b);
+        refresh_inputs(*n);
+      }
+    }
+  }
+
+ private:
+  static const Value* storage(const Value* v) {
+    while (v->producer && v->producer->as<ViewOp>()) v = v->producer->inputs[0];
+    return v;
+  }
+
+  void count_uses(const Node& n) {
+    auto count = [&](const Expr& e) {
+      if (!e) return;
+      visit(e, [&](const Expr& x) {
+        if (x->op == Op::kLoad) ++uses_[storage(x->value)];
+      });
+    };
+    if (const auto* l = n.as<LoopOp>()) count(l->body);
+    else if (const auto* m = n.as<MatMulOp>()) {
+      count(m->a);
+      count(m->b);
+    } else if (!n.as<ViewOp>())
+      for (const Value* v : n.inputs) ++uses_[storage(v)];
+    for (const Value* v : n.inputs) consumers_[storage(v)].insert(&n);
+  }
+
+  // Loads of views become loads of what they view.
+  static Expr through_views(const Expr& x) {
+    const Value* v = x->value;
+    Exprs i = x->args;
+    while (v->producer && v->producer->as<ViewOp>()) {
+      const Value* source = v->producer->inputs[0];
+      i = idx::delinearize(idx::linearize(i, v->shape), source->shape);
+      v = source;
+    }
+    return v == x->value ? x : load(v, x->dtype, i);
+  }
+
+  bool reads_tile_output(const LoopOp& l) const {
+    for (const Value* v : loads_of(l.body)) {
+      const Value* s = storage(v);
+      if (s->producer && (s->producer->as<MatMulOp>() || s->producer->as<ConvOp>() || s->producer->as<AttentionOp>())) return true;
+    }
+    return false;
+  }
+
+  // Whether the loop that computes v may be recomputed where `at` loads it.
+  bool should_inline(const Value* v, const Exprs& at, bool in_reduce) {
+    const Node* p = v->producer;
+    const auto* l = p ? p->as<LoopOp>() : nullptr;
+    if (!l || v->graph != &g_ || l->body->has_reduce) return false;
+    const BodyFacts f = facts_of(l->body);
+    if (constants_.count(p) && !consumer_constant_) {
+      // Computed once at load; but a constant that is merely blown up (expand) is better read where it is small.
+      if (!(f.movement && f.loads == 1)) return false;
+      const auto loads = loads_of(l->body);
+      std::int64_t small = 0, large = 0;
+      const Expr es = loads[0]->elements(), el = v->elements();
+      if (!is_const_int(es, small) || !is_const_int(el, large) || small >= large) return false;
+    }
+    const bool required = required_.count(v) > 0;
+    if (f.nodes > kMaxNodes) return false;
+    // A point of v is needed more than once if a variable of the consumer does not move the index.
+    bool repeated = in_reduce;
+    for (const Expr& var : vars_) {
+      if (is_const(var->args[0], 1)) continue;
+      bool moves = false;
+      for (const Expr& i : at)
+        if (i->has_var) visit(i, [&](const Expr& x) { moves |= x->op == Op::kVar && x->i == var->i; });
+      repeated |= !moves;
+    }
+    const int uses = uses_[v];
+    if (f.loads == 0 && f.cost <= kCheap) return true;
+    if (f.movement && f.loads <= 1) return !required || uses > 1;
+    if (required) return false;
+    const bool multiple = consumers_[v].size() > 1;
+    if (multiple && reads_tile_output(*l)) return false;  // better an epilogue
+    if (f.movement && f.loads > 1) return uses == 1 && !repeated && f.loads <= 4;  // concat, pad of several
+    if (f.cost <= kCheap && f.loads <= 2) return uses <= 4 && (!in_reduce || f.cost <= 2 || uses == 1);
+    if (in_reduce && uses == 1) return !repeated_beyond_reduce(at);
+    return !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));
+  }
+
+  // Within a reduction, an element is computed once if all variables of the consumer and the reduction move the index.
+  bool repeated_beyond_reduce(const Exprs& at) const {
+    for (const Expr& var : vars_) {
+      if (is_const(var->args[0], 1)) continue;
+      bool moves = false;
+      for (const Expr& i : at)
+        if (i->has_var) visit(i, [&](const Expr& x) { moves |= x->op == Op::kVar && x->i == var->i; });
+      if (!moves) return true;
+    }
+    for (const Expr& i : at)
+      if (i->op != Op::kVar && !is_const(i)) return true;  // windows overlap
+    return false;
+  }
+
+  Expr resolve(const Expr& e, bool in_reduce) {
+    return rewrite(e, [&](const Expr& x) -> Expr {
+      if (!x->has_load) return x;
+      if (x->op == Op::kReduce && !in_reduce) {
+        const Expr body = resolve(x->args[0], true);
+        return body.get() == x->args[0].get() ? x : reduce(static_cast<ReduceKind>(x->i), x->vars, body);
+      }
+      if (x->op != Op::kLoad) return Expr();
+      Expr y = through_views(x);
+      Exprs i;
+      bool changed = y.get() != x.get();
+      for (const Expr& a : y->args) {
+        i.push_back(resolve(a, in_reduce));
+        changed |= i.back().get() != a.get();
+      }
+      if (changed) y = load(y->value, y->dtype, i);
+      const Value* v = y->value;
+      if (Expr s = splat_of(v)) return s;
+      if (v->content) {
+        // A known element at a constant index.
+        std::int64_t at = 0;
+        bool known = true;
+        for (std::size_t k = 0; k < i.size() && known; ++k) {
+          std::int64_t c, d;
+          known = is_const_int(i[k], c) && is_const_int(v->shape[k], d) && c >= 0 && c < d;
+          if (known) at = at * d + c;
+        }
+        if (known && !v->content->empty()) return (*v->content)[static_cast<std::size_t>(at)];
+      }
+      if (!should_inline(v, i, in_reduce)) return y;
+      const auto* l = v->producer->as<LoopOp>();
+      std::vector<std::pair<Expr, Expr>> r;
+      for (std::size_t k = 0; k < i.size(); ++k) r.emplace_back(l->vars[k], i[k]);
+      // The producer's body has been resolved already (nodes are in order), but its loads may now be cheap at these indices.
+      return substitute(freshen_reduce_vars(l->body), r);
+    });
+  }
+
+  // Operands of tile kernels: only views and pure movements with affine indices are composed in.
+  Expr operand(const Expr& e) {
+    if (e->op != Op::kLoad) return e;
+    Expr y = through_views(e);
+    for (int depth = 0; depth < 8; ++depth) {
+      const Node* p = y->value->producer;
+      const auto* l = p ? p->as<LoopOp>() : nullptr;
+      if (!l || l->body->op != Op::kLoad || constants_.count(p) || y->value->graph != &g_) break;
+      std::vector<std::pair<Expr, Expr>> r;
+      for (std::size_t k = 0; k < y->args.size(); ++k) r.emplace_back(l->vars[k], y->args[k]);
+      const Expr z = through_views(substitute(l->body, r));
+      if (!affine(z)) break;
+      y = z;
+    }
+    return affine(y) ? y : e;
+  }
+
+  static bool affine(const Expr& x) {
+    bool ok = true;
+    for (const Expr& i : x->args)
+      visit(i, [&](const Expr& e) { ok &= e->op != Op::kFloorDiv && e->op != Op::kMod && e->op != Op::kLoad && e->op != Op::kMin && e->op != Op::kMax && e->op != Op::kSelect; });
+    return ok;
+  }
+
+  Graph& g_;
+  std::unordered_set<const Value*> required_;
+  std::unordered_set<const Node*> constants_;
+  std::unordered_map<const Value*, int> uses_;
+  std::unordered_map<const Value*, std::unordered_set<const Node*>> consumers_;
+  const Node* consumer_ = nullptr;
+  bool consumer_constant_ = false;
+  Exprs vars_;
+};
+
+}  // namespace
+
+void inline_loops(Graph& g) {
+  // Twice: what became single-use or cheap by the first pass composes in the second.
+  for (int pass = 0; pass < 2; ++pass) {
+    Inliner(g).run();
+    remove_dead_nodes(g);
+  }
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,75 @@
+// What fusion produces: steps in order, each one kernel launch, routine or act of the run time.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace sardonyx {
+
+/// One value computed within a loop kernel: for every point of the kernel's outer variables, for every point of `inner`,
+/// out[index] = body.
+struct Stage {
+  Value* out = nullptr;
+  Exprs index;   ///< one per dim of out: an outer variable, an inner variable, or 0
+  Exprs inner;   ///< outermost first
+  Expr body;
+  bool stored = true;  ///< false: only later stages of this kernel read it (then `inner` is empty and it lives in a register)
+};
+
+/// Stages that share their outer variables run one after another for each outer point; a later stage may load what an earlier one computed at
+/// the same outer point. A kernel of one stage has no outer variables: code generation splits its inner ones.
+struct LoopKernel {
+  Exprs outer;
+  std::vector<Stage> stages;
+};
+
+/// A matrix product, convolution or attention with an epilogue: out[vars] = epilogue, in which a load of the node's output at `vars` is
+/// the accumulated result. Without one, epilogue is empty and out is the node's output.
+struct TileKernel {
+  Node* node = nullptr;
+  Value* out = nullptr;
+  Exprs vars;
+  Expr epilogue;
+};
+
+struct Schedule;
+
+/// Everything else runs as the node says: routine, bind, check, if, while.
+struct NodeStep {
+  Node* node = nullptr;
+  std::vector<std::unique_ptr<Schedule>> bodies;  ///< of IfOp (then, else) and WhileOp
+};
+
+struct Step {
+  std::variant<LoopKernel, TileKernel, NodeStep> op;
+  std::string origin;               ///< the model's nodes that this step computes
+  std::vector<Value*> reads, writes;
+};
+
+struct Schedule {
+  Graph* graph = nullptr;
+  std::vector<Step> init;   ///< of constants only: run once, when the program is loaded
+  std::vector<Step> steps;
+};
+
+/// What a device can take as one kernel.
+struct FuseOptions {
+  /// Whether this tile kernel can run with this epilogue (one epilogue step is tried at a time).
+  std::function<bool(const TileKernel&)> accepts_epilogue;
+  /// Whether this node runs as a tile kernel at all; others become loop kernels.
+  std::function<bool(const Node&)> accepts_tile;
+  /// No fusion: each value of the graph in memory, one kernel each (to find a fault).
+  bool disabled = false;
+};
+
+/// Fuses a graph (which it rewrites: bodies are inlined in place, dead nodes go).
+Schedule fuse(Graph& graph, const FuseOptions& options);
+
+/// The buffer that holds v: v itself, or what it is a view of.
+Value* storage_of(Value* v);
+
+}  // namespace sardonyx

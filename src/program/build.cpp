@@ -1,0 +1,150 @@
+// From a schedule to steps over numbered buffers, and kernels to machine code.
+#include "program/build.h"
+
+#include <map>
+#include <unordered_map>
+
+#include "codegen/loop_codegen.h"
+#include "compile/compiler.h"
+#include "fuse/schedule.h"
+#include "kernel_sources.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr std::size_t kKernelsPerObject = 8;  // of one translation unit: enough to share the prelude's cost, few enough to compile in parallel
+
+class Builder {
+ public:
+  Builder(Graph& g, const BuildOptions& options) : graph_(g), options_(options), program_(std::make_shared<Program>()) {}
+
+  std::shared_ptr<Program> run() {
+    FuseOptions fuse_options;
+    fuse_options.disabled = !options_.fuse;
+    Schedule schedule = fuse(graph_, fuse_options);
+    for (Value* v : graph_.inputs) program_->input_names.push_back(v->name);
+    program_->output_names = graph_.output_names;
+    program_->init.steps = lower_steps(schedule.init);
+    lower_graph(schedule, program_->main);
+    for (int k = 0; k < graph_.symbols().size(); ++k) program_->symbol_names.push_back(graph_.symbols().info(k).name);
+    compile_kernels();
+    return program_;
+  }
+
+ private:
+  int buffer(Value* v) {
+    v = storage_of(v);
+    auto it = ids_.find(v);
+    if (it != ids_.end()) return it->second;
+    BufferInfo b;
+    b.dtype = v->dtype;
+    b.shape = v->shape;
+    b.storage_order = v->storage_order;
+    b.name = v->name;
+    if (v->is_constant()) {
+      b.kind = BufferInfo::Kind::kConstant;
+      b.constant = static_cast<int>(program_->constants.size());
+      program_->constants.push_back(v->constant());
+    } else if (!v->producer && !v->graph->parent()) {
+      b.kind = BufferInfo::Kind::kInput;
+    }
+    program_->buffers.push_back(std::move(b));
+    return ids_[v] = static_cast<int>(program_->buffers.size()) - 1;
+  }
+
+  std::vector<TensorRef> refs(const std::vector<Value*>& vs) {
+    std::vector<TensorRef> out;
+    for (Value* v : vs) out.push_back({buffer(v), v->shape});
+    return out;
+  }
+
+  std::vector<int> buffers(const std::vector<Value*>& vs) {
+    std::vector<int> out;
+    for (Value* v : vs) out.push_back(buffer(v));
+    return out;
+  }
+
+  void lower_graph(Schedule& s, Block& block) {
+    block.inputs = refs(s.graph->inputs);
+    std::vector<ProgramStep> init;
+    if (s.graph != &graph_) init = lower_steps(s.init);  // constants of nested graphs are computed with each run of them
+    block.steps = lower_steps(s.steps);
+    block.steps.insert(block.steps.begin(), std::make_move_iterator(init.begin()), std::make_move_iterator(init.end()));
+    block.outputs = refs(s.graph->outputs);
+  }
+
+  std::vector<ProgramStep> lower_steps(std::vector<Step>& steps) {
+    std::vector<ProgramStep> out;
+    for (Step& s : steps) {
+      ProgramStep p;
+      p.origin = s.origin;
+      for (Value* v : s.reads) p.reads.push_back(buffer(v));
+      for (Value* v : s.writes) p.writes.push_back(buffer(v));
+      if (auto* k = std::get_if<LoopKernel>(&s.op)) p.op = lower_loop(*k);
+      else if (std::get_if<TileKernel>(&s.op)) fail(ErrorKind::kInternal, "internal error: no tile kernels on this device");
+      else p.op = lower_node(std::get<NodeStep>(s.op));
+      out.push_back(std::move(p));
+    }
+    return out;
+  }
+
+  LaunchStep lower_loop(const LoopKernel& k) {
+    codegen::LoopSource s = codegen::generate_host_loop(k);
+    auto it = kernel_ids_.find(s.body);
+    if (it == kernel_ids_.end()) {
+      const int id = static_cast<int>(program_->kernels.size());
+      it = kernel_ids_.emplace(s.body, id).first;
+      program_->kernels.push_back({"k" + std::to_string(id), s.body});
+    }
+    LaunchStep l;
+    l.kernel = it->second;
+    l.buffers = buffers(s.buffers);
+    l.symbols = s.symbols;
+    l.points = s.points;
+    l.work = s.work;
+    return l;
+  }
+
+  decltype(ProgramStep::op) lower_node(NodeStep& s) {
+    Node& n = *s.node;
+    if (const auto* r = n.as<RoutineOp>()) return RoutineStep{r->name, refs(n.inputs), refs(n.outputs), r->params, r->floats};
+    if (const auto* b = n.as<BindOp>()) {
+      BindStep step{buffer(n.inputs[0]), {}};
+      for (const Expr& e : b->symbols) step.symbols.push_back(static_cast<int>(e->i));
+      return step;
+    }
+    if (const auto* c = n.as<CheckOp>()) return CheckStep{c->condition, c->message};
+    fail(ErrorKind::kUnsupported, "{}: control flow is not supported yet", n.origin);
+  }
+
+  void compile_kernels() {
+    std::vector<SourceFile> headers;
+    for (const EmbeddedFile& f : kKernelSources) headers.push_back({f.name, std::string(f.text())});
+    const Target target = host_target();
+    program_->target = target.arch;
+    std::vector<CompileJob> jobs;
+    for (std::size_t k = 0; k < program_->kernels.size(); k += kKernelsPerObject) {
+      CompileJob job;
+      job.headers = headers;
+      job.target = target;
+      job.options.extra_cc1 = {"-fwrapv"};
+      job.source = "#include \"prelude.h\"\nusing namespace sdx;\n";
+      for (std::size_t j = k; j < std::min(k + kKernelsPerObject, program_->kernels.size()); ++j)
+        job.source += "extern \"C\" void " + program_->kernels[j].symbol + program_->kernels[j].text;
+      jobs.push_back(std::move(job));
+    }
+    program_->objects = compile_all(jobs, options_.threads, options_.cache);
+  }
+
+  Graph& graph_;
+  const BuildOptions& options_;
+  std::shared_ptr<Program> program_;
+  std::unordered_map<const Value*, int> ids_;
+  std::map<std::string, int> kernel_ids_;
+};
+
+}  // namespace
+
+std::shared_ptr<Program> build_program(Graph& graph, const BuildOptions& options) { return Builder(graph, options).run(); }
+
+}  // namespace sardonyx

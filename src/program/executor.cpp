@@ -1,0 +1,352 @@
+// Running a program on the host: symbols from input shapes, an arena laid out once per set of shapes, then the steps.
+#include "program/executor.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <unordered_map>
+
+#include "program/memory_plan.h"
+#include "program/parallel.h"
+#include "routines/routine.h"
+
+namespace sardonyx {
+
+std::int64_t HostTensor::elements() const {
+  std::int64_t n = 1;
+  for (std::int64_t d : dims) n *= d;
+  return n;
+}
+
+namespace {
+
+std::shared_ptr<void> allocate(std::size_t bytes) {
+  if (bytes > (std::size_t{1} << 46)) fail(ErrorKind::kInvalidArgument, "a tensor of {} bytes is needed for these input shapes; use smaller ones", bytes);
+  void* p = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+  if (!p) fail(ErrorKind::kDevice, "out of memory: {} bytes", bytes);
+  return std::shared_ptr<void>(p, std::free);
+}
+
+using Kernel = void (*)(char* const*, const std::int64_t*, std::int64_t, std::int64_t);
+
+constexpr std::int64_t kGrain = 32768;  // operations worth a thread of their own
+
+// The last step that touches each buffer, and where it is first written, for one block.
+struct Lives {
+  std::vector<int> temporaries;
+  std::unordered_map<int, std::pair<int, int>> range;
+};
+
+Lives lives_of(const Program& p, const Block& b) {
+  Lives l;
+  for (int k = 0; k < static_cast<int>(b.steps.size()); ++k) {
+    for (int w : b.steps[static_cast<std::size_t>(k)].writes) {
+      if (p.buffers[static_cast<std::size_t>(w)].kind != BufferInfo::Kind::kTemporary) continue;
+      if (l.range.emplace(w, std::make_pair(k, k)).second) l.temporaries.push_back(w);
+    }
+    for (int r : b.steps[static_cast<std::size_t>(k)].reads) {
+      auto it = l.range.find(r);
+      if (it != l.range.end()) it->second.second = k;
+    }
+  }
+  for (const TensorRef& o : b.outputs) {
+    auto it = l.range.find(o.buffer);
+    if (it != l.range.end()) it->second.second = INT32_MAX;
+  }
+  return l;
+}
+
+bool evaluable(const Expr& e, const SymbolValues& s) {
+  bool ok = true;
+  if (e->has_sym) visit(e, [&](const Expr& x) { ok &= x->op != Op::kSym || s.has(static_cast<int>(x->i)); });
+  return ok;
+}
+
+}  // namespace
+
+HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) {
+  HostTensor t;
+  t.dtype = dtype;
+  t.dims = std::move(dims);
+  t.owner = allocate(t.bytes());
+  t.data = t.owner.get();
+  return t;
+}
+
+/// What one run at a time uses, kept between runs: an arena, and where things lie in it for the shapes last seen.
+struct Executor::Context {
+  std::shared_ptr<void> arena;
+  std::size_t arena_size = 0;
+  struct Plan {
+    std::vector<std::pair<int, std::size_t>> offsets;  // buffer, offset
+    std::size_t total = 0;
+  };
+  std::map<std::vector<std::int64_t>, Plan> plans;  // by values of the inputs' symbols
+};
+
+struct Executor::Run {
+  const Executor& e;
+  const Program& p;
+  Context& context;
+  const RunOptions& options;
+  int threads;
+  SymbolValues symbols;
+  std::vector<void*> address;
+  std::unordered_map<int, std::shared_ptr<void>> owned;  // buffers outside of the arena
+
+  std::int64_t eval(const Expr& x) const { return evaluate(x, symbols); }
+
+  std::vector<std::int64_t> dims(const Exprs& shape) const {
+    std::vector<std::int64_t> d;
+    std::int64_t n = 1;
+    for (const Expr& x : shape) {
+      d.push_back(eval(x));
+      if (d.back() < 0) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor the negative dim {} ({})", d.back(), to_string(shape));
+      if (d.back() && __builtin_mul_overflow(n, d.back(), &n)) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor of too many elements ({})", to_string(shape));
+    }
+    return d;
+  }
+
+  std::size_t bytes(int buffer) const {
+    const BufferInfo& b = p.buffers[static_cast<std::size_t>(buffer)];
+    std::size_t n = size_of(b.dtype);
+    for (std::int64_t d : dims(b.shape)) n *= static_cast<std::size_t>(d);
+    return n;
+  }
+
+  void* at(int buffer) const {
+    void* a = address[static_cast<std::size_t>(buffer)];
+    check(a != nullptr, "buffer {} is not in memory", buffer);
+    return a;
+  }
+
+  routines::Tensor tensor(const TensorRef& r) const { return {at(r.buffer), p.buffers[static_cast<std::size_t>(r.buffer)].dtype, dims(r.shape)}; }
+
+  void launch(const LaunchStep& l) {
+    char* buffers[64];
+    std::int64_t values[64];
+    check(l.buffers.size() <= 64 && l.symbols.size() <= 64, "a kernel with {} buffers", l.buffers.size());
+    for (std::size_t k = 0; k < l.buffers.size(); ++k) buffers[k] = static_cast<char*>(at(l.buffers[k]));
+    for (std::size_t k = 0; k < l.symbols.size(); ++k) values[k] = eval(l.symbols[k]);
+    const std::int64_t points = eval(l.points);
+    if (points <= 0) return;
+    const auto kernel = reinterpret_cast<Kernel>(e.kernels_[static_cast<std::size_t>(l.kernel)]);
+    const std::int64_t work = std::max<std::int64_t>(1, eval(l.work));
+    const std::int64_t grain = std::max<std::int64_t>(1, kGrain / work);
+    parallel_for(points, grain, threads, [&](std::int64_t begin, std::int64_t end) { kernel(buffers, values, begin, end); });
+  }
+
+  void routine(const RoutineStep& r) {
+    const routines::Fn fn = routines::find(r.name);
+    if (!fn) fail(ErrorKind::kInternal, "internal error: no routine '{}' on the host", r.name);
+    routines::Call c;
+    for (const TensorRef& t : r.inputs) c.inputs.push_back(tensor(t));
+    for (const TensorRef& t : r.outputs) c.outputs.push_back(tensor(t));
+    for (const Expr& x : r.params) c.params.push_back(eval(x));
+    c.floats = r.floats;
+    c.threads = threads;
+    fn(c);
+  }
+
+  std::int64_t read_int(int buffer, std::size_t k) const {
+    const void* a = at(buffer);
+    switch (p.buffers[static_cast<std::size_t>(buffer)].dtype) {
+      case DType::kInt64: case DType::kUInt64: return static_cast<const std::int64_t*>(a)[k];
+      case DType::kInt32: return static_cast<const std::int32_t*>(a)[k];
+      case DType::kUInt32: return static_cast<const std::uint32_t*>(a)[k];
+      case DType::kInt16: return static_cast<const std::int16_t*>(a)[k];
+      case DType::kUInt16: return static_cast<const std::uint16_t*>(a)[k];
+      case DType::kInt8: return static_cast<const std::int8_t*>(a)[k];
+      case DType::kUInt8: case DType::kBool: return static_cast<const std::uint8_t*>(a)[k];
+      case DType::kFloat32: return static_cast<std::int64_t>(static_cast<const float*>(a)[k]);
+      default: fail(ErrorKind::kUnsupported, "a size of dtype {}", name(p.buffers[static_cast<std::size_t>(buffer)].dtype));
+    }
+  }
+
+  void step(const ProgramStep& s) {
+    if (const auto* l = std::get_if<LaunchStep>(&s.op)) return launch(*l);
+    if (const auto* r = std::get_if<RoutineStep>(&s.op)) return routine(*r);
+    if (const auto* b = std::get_if<BindStep>(&s.op)) {
+      for (std::size_t k = 0; k < b->symbols.size(); ++k) symbols.set(b->symbols[k], read_int(b->buffer, k));
+      return;
+    }
+    if (const auto* c = std::get_if<CheckStep>(&s.op)) {
+      if (!eval(c->condition)) fail(ErrorKind::kInvalidArgument, "{}", c->message);
+      return;
+    }
+    fail(ErrorKind::kInternal, "internal error: unknown step");
+  }
+
+  void block(const Block& b, const Lives& lives) {
+    for (int k = 0; k < static_cast<int>(b.steps.size()); ++k) {
+      const ProgramStep& s = b.steps[static_cast<std::size_t>(k)];
+      for (int w : s.writes)
+        if (!address[static_cast<std::size_t>(w)]) {
+          owned[w] = allocate(bytes(w));
+          address[static_cast<std::size_t>(w)] = owned[w].get();
+        }
+      const auto start = std::chrono::steady_clock::now();
+      try {
+        step(s);
+      } catch (const Error& error) {
+        const std::string text = error.what();
+        if (s.origin.empty() || text.find(s.origin) != std::string::npos) throw;
+        throw Error(error.kind(), s.origin + ": " + text);
+      }
+      if (options.profile) {
+        const auto what = [&]() -> std::string {
+          if (const auto* l = std::get_if<LaunchStep>(&s.op)) return p.kernels[static_cast<std::size_t>(l->kernel)].symbol;
+          if (const auto* r = std::get_if<RoutineStep>(&s.op)) return r->name;
+          return "control";
+        };
+        options.profile->push_back({what(), s.origin, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+      }
+      auto free_after = [&](int buffer) {
+        auto it = lives.range.find(buffer);
+        if (it == lives.range.end() || it->second.second != k) return;
+        auto o = owned.find(buffer);
+        if (o == owned.end()) return;
+        address[static_cast<std::size_t>(buffer)] = nullptr;
+        owned.erase(o);
+      };
+      for (int r : s.reads) free_after(r);
+      for (int w : s.writes) free_after(w);
+    }
+  }
+};
+
+Executor::Executor(std::shared_ptr<const Program> program, int threads) : program_(std::move(program)), threads_(std::max(1, threads)) {
+  const Program& p = *program_;
+  module_ = std::make_unique<HostModule>(p.objects);
+  for (const KernelInfo& k : p.kernels) {
+    kernels_.push_back(module_->find(k.symbol));
+    check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
+  }
+  constants_.assign(p.buffers.size(), nullptr);
+  for (std::size_t k = 0; k < p.buffers.size(); ++k)
+    if (p.buffers[k].kind == BufferInfo::Kind::kConstant) {
+      const Data& d = p.constants[static_cast<std::size_t>(p.buffers[k].constant)];
+      constants_[k] = d.bytes;
+      constant_bytes_ += d.size;
+    }
+  // Constants that the model computes from constants.
+  if (!p.init.steps.empty()) {
+    Context context;
+    RunOptions options;
+    Run run{*this, p, context, options, threads_, {}, {}, {}};
+    run.address.resize(p.buffers.size());
+    for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
+    Lives keep;  // nothing is freed on the way
+    run.block(p.init, keep);
+    std::vector<bool> used(p.buffers.size());
+    for (const ProgramStep& s : p.main.steps)
+      for (int r : s.reads) used[static_cast<std::size_t>(r)] = true;
+    for (const TensorRef& o : p.main.outputs) used[static_cast<std::size_t>(o.buffer)] = true;
+    for (auto& [buffer, memory] : run.owned)
+      if (used[static_cast<std::size_t>(buffer)]) {
+        constants_[static_cast<std::size_t>(buffer)] = memory.get();
+        constant_bytes_ += run.bytes(buffer);
+        constant_owners_.push_back(memory);
+      }
+  }
+}
+
+Executor::~Executor() = default;
+
+std::unique_ptr<Executor::Context> Executor::acquire() {
+  std::lock_guard lock(mutex_);
+  if (idle_.empty()) return std::make_unique<Context>();
+  auto c = std::move(idle_.back());
+  idle_.pop_back();
+  return c;
+}
+
+void Executor::release(std::unique_ptr<Context> c) {
+  std::lock_guard lock(mutex_);
+  arena_bytes_ = std::max(arena_bytes_, c->arena_size);
+  idle_.push_back(std::move(c));
+}
+
+std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, const RunOptions& options) {
+  const Program& p = *program_;
+  if (inputs.size() != p.main.inputs.size()) fail(ErrorKind::kInvalidArgument, "{} inputs given; the model has {}", inputs.size(), p.main.inputs.size());
+  auto context = acquire();
+  struct Release {
+    Executor& e;
+    std::unique_ptr<Context>& c;
+    ~Release() { e.release(std::move(c)); }
+  } release{*this, context};
+  Run run{*this, p, *context, options, options.threads > 0 ? options.threads : threads_, {}, {}, {}};
+  run.address.resize(p.buffers.size());
+  for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
+
+  // Symbols from the inputs' dims: bare symbols are bound first, then everything is checked.
+  std::vector<std::int64_t> key;
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    const BufferInfo& b = p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
+    if (inputs[k].dtype != b.dtype) fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", b.name, name(inputs[k].dtype), name(b.dtype));
+    if (inputs[k].dims.size() != b.shape.size()) fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {} {}", b.name, inputs[k].dims.size(), b.shape.size(), to_string(b.shape));
+    for (std::size_t d = 0; d < b.shape.size(); ++d) {
+      if (b.shape[d]->op == Op::kSym && !run.symbols.has(static_cast<int>(b.shape[d]->i))) run.symbols.set(static_cast<int>(b.shape[d]->i), inputs[k].dims[d]);
+      key.push_back(inputs[k].dims[d]);
+    }
+    run.address[static_cast<std::size_t>(p.main.inputs[k].buffer)] = inputs[k].data;
+  }
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    const BufferInfo& b = p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
+    for (std::size_t d = 0; d < b.shape.size(); ++d)
+      if (run.eval(b.shape[d]) != inputs[k].dims[d])
+        fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {} = {} is wanted", b.name, d, inputs[k].dims[d], to_string(b.shape[d]), run.eval(b.shape[d]));
+  }
+
+  const Lives lives = lives_of(p, p.main);
+  std::vector<bool> is_output(p.buffers.size());
+  for (const TensorRef& o : p.main.outputs) is_output[static_cast<std::size_t>(o.buffer)] = true;
+  auto it = context->plans.find(key);
+  if (it == context->plans.end()) {
+    std::vector<Lifetime> list;
+    for (int t : lives.temporaries) {
+      const BufferInfo& b = p.buffers[static_cast<std::size_t>(t)];
+      bool known = !is_output[static_cast<std::size_t>(t)];
+      for (const Expr& d : b.shape) known = known && evaluable(d, run.symbols);
+      if (!known) continue;
+      const auto& range = lives.range.at(t);
+      list.push_back({t, run.bytes(t), range.first, range.second});
+    }
+    std::vector<std::size_t> offsets;
+    Context::Plan plan;
+    plan.total = plan_memory(list, offsets);
+    for (std::size_t k = 0; k < list.size(); ++k) plan.offsets.emplace_back(list[k].buffer, offsets[k]);
+    if (context->plans.size() > 64) context->plans.clear();
+    it = context->plans.emplace(key, std::move(plan)).first;
+  }
+  if (it->second.total > context->arena_size) {
+    context->arena.reset();
+    context->arena_size = 0;
+    context->arena = allocate(it->second.total);
+    context->arena_size = it->second.total;
+  }
+  for (const auto& [buffer, offset] : it->second.offsets) run.address[static_cast<std::size_t>(buffer)] = static_cast<char*>(context->arena.get()) + offset;
+
+  run.block(p.main, lives);
+
+  std::vector<HostTensor> out;
+  std::unordered_map<int, int> given;
+  for (const TensorRef& o : p.main.outputs) {
+    HostTensor t;
+    t.dtype = p.buffers[static_cast<std::size_t>(o.buffer)].dtype;
+    t.dims = run.dims(o.shape);
+    auto own = run.owned.find(o.buffer);
+    if (own != run.owned.end() && !given[o.buffer]++) {
+      t.owner = own->second;
+      t.data = t.owner.get();
+    } else {  // an input, a constant, or an output given twice
+      t = allocate_tensor(t.dtype, t.dims);
+      std::memcpy(t.data, run.at(o.buffer), t.bytes());
+    }
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+}  // namespace sardonyx

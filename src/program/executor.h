@@ -1,0 +1,68 @@
+// Running a program on the host.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "compile/host_module.h"
+#include "program/program.h"
+
+namespace sardonyx {
+
+/// A row-major tensor; sub-byte element types take one byte each.
+struct HostTensor {
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> dims;
+  std::shared_ptr<void> owner;  ///< keeps `data` alive; null for borrowed memory
+  void* data = nullptr;
+
+  std::int64_t elements() const;
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
+};
+/// Uninitialised memory for a tensor, aligned to 64 bytes.
+HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims);
+
+struct StepTime {
+  std::string what, origin;
+  double seconds = 0;
+};
+
+struct RunOptions {
+  int threads = 0;                        ///< 0: the executor's own number
+  std::vector<StepTime>* profile = nullptr;  ///< filled with the time of each step, if given
+};
+
+/// A program made ready: code linked, constants computed. run() is safe from many threads at once.
+class Executor {
+ public:
+  Executor(std::shared_ptr<const Program> program, int threads);
+  ~Executor();
+
+  const Program& program() const { return *program_; }
+  /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Returns outputs in the order of output_names.
+  std::vector<HostTensor> run(const std::vector<HostTensor>& inputs, const RunOptions& options = {});
+  /// Bytes of constants, and of the largest arena so far.
+  std::size_t constant_bytes() const { return constant_bytes_; }
+  std::size_t arena_bytes() const { return arena_bytes_; }
+
+ private:
+  struct Context;
+  struct Run;
+  std::unique_ptr<Context> acquire();
+  void release(std::unique_ptr<Context> c);
+
+  std::shared_ptr<const Program> program_;
+  int threads_;
+  std::unique_ptr<HostModule> module_;
+  std::vector<void*> kernels_;
+  std::vector<std::shared_ptr<const void>> constant_owners_;
+  std::vector<const void*> constants_;  ///< by buffer
+  std::size_t constant_bytes_ = 0;
+  std::size_t arena_bytes_ = 0;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Context>> idle_;
+};
+
+}  // namespace sardonyx

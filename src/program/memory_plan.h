@@ -1,0 +1,20 @@
+// Where the temporaries of a block lie in one arena.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+namespace sardonyx {
+
+/// A buffer's life: written first in step `first`, read last in step `last`.
+struct Lifetime {
+  int buffer = 0;
+  std::size_t bytes = 0;
+  int first = 0, last = 0;
+};
+
+/// Offsets (multiples of 64) in lifetimes' order so that buffers that live at the same time don't overlap; returns the arena's size.
+/// Greedy by size: each buffer, largest first, goes to the smallest gap between those already placed that live at the same time (the
+/// "greedy by size" of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
+std::size_t plan_memory(const std::vector<Lifetime>& lifetimes, std::vector<std::size_t>& offsets);
+
+}  // namespace sardonyx

@@ -1,0 +1,104 @@
+// A program: steps over buffers, with sizes that are expressions of symbols. Plain data: it can be saved, and knows nothing of graphs.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "expr/expr.h"
+#include "graph/graph.h"
+
+namespace sardonyx {
+
+/// A tensor in memory.
+struct BufferInfo {
+  enum class Kind : std::uint8_t { kInput, kConstant, kTemporary };
+  Kind kind = Kind::kTemporary;
+  DType dtype = DType::kFloat32;
+  Exprs shape;
+  std::vector<int> storage_order;  ///< empty: row-major
+  std::string name;                ///< the model's name, if it has one
+  int constant = -1;               ///< index into Program::constants
+};
+
+/// A buffer seen under a shape (of the same element count; views share memory).
+struct TensorRef {
+  int buffer = 0;
+  Exprs shape;
+};
+
+/// A call of generated code; see codegen/loop_codegen.h.
+struct LaunchStep {
+  int kernel = 0;  ///< index into Program::kernels
+  std::vector<int> buffers;
+  Exprs symbols;
+  Expr points, work;
+};
+
+struct RoutineStep {
+  std::string name;
+  std::vector<TensorRef> inputs, outputs;
+  Exprs params;
+  std::vector<double> floats;
+};
+
+/// symbols[k] = element k of an integer buffer.
+struct BindStep {
+  int buffer = 0;
+  std::vector<int> symbols;
+};
+
+struct CheckStep {
+  Expr condition;
+  std::string message;
+};
+
+struct Block;
+
+struct IfStep {
+  int condition = 0;
+  std::unique_ptr<Block> then_block, else_block;
+  std::vector<TensorRef> outputs;
+};
+
+struct WhileStep {
+  int trip_count = 0, condition = 0;
+  std::vector<TensorRef> initial;
+  std::unique_ptr<Block> body;
+  int stacked = 0;
+  int trip_symbol = -1;
+  std::vector<TensorRef> outputs;
+};
+
+struct ProgramStep {
+  std::variant<LaunchStep, RoutineStep, BindStep, CheckStep, IfStep, WhileStep> op;
+  std::string origin;
+  std::vector<int> reads, writes;  ///< buffers, for the memory plan
+};
+
+/// Steps of a graph or a nested graph.
+struct Block {
+  std::vector<TensorRef> inputs, outputs;
+  std::vector<ProgramStep> steps;
+};
+
+/// Text and compiled form of one kernel. Kernels of equal text are one.
+struct KernelInfo {
+  std::string symbol;  ///< extern "C" name in the object code
+  std::string text;    ///< body, see LoopSource
+};
+
+struct Program {
+  std::vector<std::string> symbol_names;
+  std::vector<BufferInfo> buffers;
+  std::vector<Data> constants;
+  std::vector<KernelInfo> kernels;
+  std::vector<std::string> objects;  ///< relocatable objects of the kernels, for `target`
+  std::string target;
+  Block init;   ///< of constants only, run once
+  Block main;
+  std::vector<std::string> input_names, output_names;
+};
+
+}  // namespace sardonyx
