@@ -58,14 +58,14 @@ std::string Node::get_string(std::string_view attribute, std::string_view fallba
   return v != nullptr ? *v : std::string(fallback);
 }
 
-std::vector<std::int64_t> Node::get_ints(std::string_view attribute, std::vector<std::int64_t> fallback) const {
+std::vector<std::int64_t> Node::get_ints(std::string_view attribute, const std::vector<std::int64_t>& fallback) const {
   const auto* v = get<std::vector<std::int64_t>>(*this, attribute, "a list of integers");
-  return v != nullptr ? *v : std::move(fallback);
+  return v != nullptr ? *v : fallback;
 }
 
-std::vector<float> Node::get_floats(std::string_view attribute, std::vector<float> fallback) const {
+std::vector<float> Node::get_floats(std::string_view attribute, const std::vector<float>& fallback) const {
   const auto* v = get<std::vector<float>>(*this, attribute, "a list of floats");
-  return v != nullptr ? *v : std::move(fallback);
+  return v != nullptr ? *v : fallback;
 }
 
 const Tensor* Node::get_tensor(std::string_view attribute) const { return get<Tensor>(*this, attribute, "a tensor"); }

@@ -102,8 +102,8 @@ struct Node {
   std::int64_t get_int(std::string_view attribute, std::int64_t fallback) const;
   float get_float(std::string_view attribute, float fallback) const;
   std::string get_string(std::string_view attribute, std::string_view fallback) const;
-  std::vector<std::int64_t> get_ints(std::string_view attribute, std::vector<std::int64_t> fallback = {}) const;
-  std::vector<float> get_floats(std::string_view attribute, std::vector<float> fallback = {}) const;
+  std::vector<std::int64_t> get_ints(std::string_view attribute, const std::vector<std::int64_t>& fallback = {}) const;
+  std::vector<float> get_floats(std::string_view attribute, const std::vector<float>& fallback = {}) const;
   const Tensor* get_tensor(std::string_view attribute) const;  ///< null if absent
   GraphPtr get_graph(std::string_view attribute) const;        ///< null if absent
 };

@@ -1,4 +1,4 @@
-"""make_data.py FOLDER: writes files of the onnx package's own making, with what it reads from them, for interop_test.cpp.
+"""make_data.py FOLDER: the onnx package's own files, with what it reads from them, for interop_test.cpp.
 
 tensors/NAME.pb with NAME.bin: a TensorProto, and its elements in memory layout (sub-byte types one per byte).
 external.onnx with its data file: saved by onnx.save_model; external_NAME.bin for each initializer.

@@ -1,0 +1,107 @@
+"""make_seeds.py FOLDER: small models and tensors for the fuzzer to start from, one for each part of the format."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+FLOAT = TensorProto.FLOAT
+
+
+def value(name: str, *shape: int | str):
+    return helper.make_tensor_value_info(name, FLOAT, shape)
+
+
+def model(nodes: list, initializers: list = (), functions: list = (), sparse: list = ()) -> bytes:
+    graph = helper.make_graph(nodes, "g", [value("x", 2, "n")], [value("y", 2, "n")], list(initializers))
+    graph.sparse_initializer.extend(sparse)
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("local", 1)]
+    return helper.make_model(graph, opset_imports=opsets, functions=list(functions)).SerializeToString()
+
+
+def branch(name: str, op: str, reads: str):
+    return helper.make_graph([helper.make_node(op, [reads], [name])], name, [], [value(name, 2, "n")])
+
+
+def nested() -> bytes:
+    inner = helper.make_node(
+        "If", ["c"], ["i"], then_branch=branch("a", "Abs", "x"), else_branch=branch("b", "Neg", "t")
+    )
+    outer_then = helper.make_graph([inner], "outer", [], [value("i", 2, "n")])
+    outer = helper.make_node("If", ["c"], ["y"], then_branch=outer_then, else_branch=branch("e", "Exp", "t"))
+    condition = helper.make_tensor("c", TensorProto.BOOL, [], [True])
+    return model([outer, helper.make_node("Sin", ["x"], ["t"])], [condition])
+
+
+def functions() -> bytes:
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("local", 1)]
+    leaf_node = helper.make_node("Elu", ["a"], ["b"])
+    reference = helper.make_attribute_ref("alpha", AttributeProto.FLOAT)
+    reference.ref_attr_name = "k"
+    leaf_node.attribute.append(reference)
+    default = helper.make_attribute("k", 0.5)
+    leaf = helper.make_function("local", "Leaf", ["a"], ["b"], [leaf_node], opsets, attribute_protos=[default])
+    calls = [
+        helper.make_node("Leaf", ["a"], ["t"], domain="local", k=2.0),
+        helper.make_node("If", ["t"], ["u"], then_branch=branch("p", "Abs", "t"), else_branch=branch("q", "Leaf", "t")),
+        helper.make_node("Leaf", ["u"], ["b"], domain="local"),
+    ]
+    calls[1].attribute[1].g.node[0].domain = "local"
+    twice = helper.make_function("local", "Twice", ["a", "o"], ["b", "a"], calls, opsets)
+    nodes = [
+        helper.make_node("Twice", ["x"], ["s"], domain="local", name="one"),
+        helper.make_node("Twice", ["s", "x"], ["y", "z"], domain="local"),
+    ]
+    return model(nodes, functions=[leaf, twice])
+
+
+def sparse() -> bytes:
+    values = helper.make_tensor("s", FLOAT, [2], [1.0, 2.0])
+    indices = helper.make_tensor("i", TensorProto.INT64, [2, 2], [0, 1, 1, 0])
+    dense = helper.make_sparse_tensor(values, indices, [2, 3])
+    return model([helper.make_node("Add", ["x", "s"], ["y"])], sparse=[dense])
+
+
+def attributes() -> bytes:
+    node = helper.make_node(
+        "Op", ["x", "", "w"], ["y", ""], i=1, f=0.5, s=b"s", ints=[1, 2], floats=[0.5], strings=["a", "b"]
+    )
+    node.attribute.append(helper.make_attribute("t", helper.make_tensor("t", TensorProto.STRING, [1], [b"text"])))
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, [1, None]))
+    node.attribute.append(helper.make_attribute("tp", helper.make_optional_type_proto(sequence)))
+    return model([node], [helper.make_tensor("w", TensorProto.INT4, [3], [1, -2, 3])])
+
+
+def external() -> bytes:
+    """Reads the file that the fuzzer makes."""
+    weights = []
+    for name, number, offset in (("a", FLOAT, 16), ("b", TensorProto.UINT4, 1), ("c", TensorProto.BOOL, 0)):
+        tensor = TensorProto(name=name, data_type=number, dims=[4], data_location=TensorProto.EXTERNAL)
+        for key, setting in (("location", "d"), ("offset", str(offset))):
+            tensor.external_data.add(key=key, value=setting)
+        weights.append(tensor)
+    return model([helper.make_node("Op", ["x", "a", "b", "c"], ["y"])], weights)
+
+
+def tensors() -> dict[str, bytes]:
+    out = {}
+    for name in ("FLOAT", "INT64", "UINT64", "COMPLEX64", "BFLOAT16", "BOOL", "INT2", "FLOAT4E2M1"):
+        number = TensorProto.DataType.Value(name)
+        array = np.array([1, 0, 1]).astype(helper.tensor_dtype_to_np_dtype(number))
+        out[f"tensor_{name}_raw"] = numpy_helper.from_array(array, "t").SerializeToString()
+        out[f"tensor_{name}_typed"] = helper.make_tensor("t", number, array.shape, array).SerializeToString()
+    return out
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    models = (nested, functions, sparse, attributes, external)
+    seeds = {make.__name__: make() for make in models} | tensors()
+    for name, data in seeds.items():
+        (folder / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()
