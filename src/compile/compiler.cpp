@@ -3,13 +3,14 @@
 
 #include "compile/amd_link.h"
 #include "compile/frontend.h"
+#include "compile/precompiled.h"
 #include "support/error.h"
 
 namespace sardonyx {
 namespace {
 
 // Raise it when the arguments below or the linking change, so that old cache entries are not used.
-constexpr int kRecipe = 2;
+constexpr int kRecipe = 3;
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -85,8 +86,10 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
       fail(ErrorKind::kInvalidArgument, "extra_cc1 holds {}, which would change options of the whole process", a);
     args.push_back(a);
   }
-  std::string code =
-      run_cc1(args, source, headers, target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject);
+  // Debug information would tell the two ways of including a header apart.
+  const auto precompiled = options.debug_info ? nullptr : precompiled_header(args, source, headers);
+  const Emit emit = target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject;
+  std::string code = run_cc1(args, source, headers, emit, precompiled.get());
   if (target.kind == TargetKind::kAmdgpu) return link_amd(code);
   if (target.kind == TargetKind::kNvptx) check_ptx(code);
   return code;

@@ -7,7 +7,10 @@
 #include <clang/CodeGen/CodeGenAction.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
+#include <clang/Frontend/FrontendActions.h>
 #include <clang/Frontend/TextDiagnosticPrinter.h>
+#include <clang/Serialization/ASTWriter.h>
+#include <clang/Serialization/PCHContainerOperations.h>
 #include <llvm/Support/VirtualFileSystem.h>
 
 #include "compile/llvm_process.h"
@@ -17,27 +20,47 @@ namespace sardonyx {
 namespace {
 
 constexpr const char* kSourcePath = "kernel.cpp";
+constexpr const char* kPrecompiledPath = "precompiled.pch";
 
-llvm::IntrusiveRefCntPtr<llvm::vfs::InMemoryFileSystem> files_of(std::string_view source,
-                                                                 std::span<const SourceFile> headers) {
+using Files = llvm::IntrusiveRefCntPtr<llvm::vfs::InMemoryFileSystem>;
+
+void add(llvm::vfs::InMemoryFileSystem& files, const std::string& name, std::unique_ptr<llvm::MemoryBuffer> text) {
+  if (!files.addFile(name, 0, std::move(text)))
+    fail(ErrorKind::kInvalidArgument, "two files for the embedded compiler have the name \"{}\"", name);
+}
+
+Files files_of(std::span<const SourceFile> headers) {
   auto files = llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>();
   files->setCurrentWorkingDirectory("/");
-  // Copied, because clang wants a terminating zero that a string_view does not promise.
-  files->addFile(kSourcePath, 0, llvm::MemoryBuffer::getMemBufferCopy({source.data(), source.size()}, kSourcePath));
-  for (const SourceFile& h : headers) files->addFile(h.name, 0, llvm::MemoryBuffer::getMemBuffer(h.text, h.name));
+  for (const SourceFile& h : headers) add(*files, h.name, llvm::MemoryBuffer::getMemBuffer(h.text, h.name));
   return files;
 }
 
-/// One compilation; runs on a thread of run_guarded.
-bool run(const std::vector<std::string>& args, std::string_view source, std::span<const SourceFile> headers, Emit emit,
-         std::string& output, std::string& diagnostics) {
+/// Writes the precompiled header into memory; clang's own action knows files only.
+class PrecompileAction : public clang::GeneratePCHAction {
+ public:
+  explicit PrecompileAction(std::shared_ptr<clang::PCHBuffer> buffer) : buffer_(std::move(buffer)) {}
+
+ protected:
+  std::unique_ptr<clang::ASTConsumer> CreateASTConsumer(clang::CompilerInstance& instance, llvm::StringRef) override {
+    return std::make_unique<clang::PCHGenerator>(instance.getPreprocessor(), instance.getModuleCache(),
+                                                 kPrecompiledPath, "", buffer_, instance.getCodeGenOpts(),
+                                                 llvm::ArrayRef<std::shared_ptr<clang::ModuleFileExtension>>(),
+                                                 /*AllowASTWithErrors=*/false, /*IncludeTimestamps=*/false);
+  }
+
+ private:
+  std::shared_ptr<clang::PCHBuffer> buffer_;
+};
+
+/// One run of clang, on a thread of run_guarded. True when there was no error.
+bool run(const std::vector<std::string>& args, const Files& files, clang::FrontendAction& action,
+         llvm::SmallVectorImpl<char>& output, std::string& diagnostics) {
   clang::noteBottomOfStack(true);
   std::vector<const char*> argv;
   for (const std::string& a : args) argv.push_back(a.c_str());
-  argv.push_back(kSourcePath);
 
   llvm::raw_string_ostream log(diagnostics);
-  auto files = files_of(source, headers);
   auto invocation = std::make_shared<clang::CompilerInvocation>();
   {
     clang::DiagnosticOptions options;
@@ -46,29 +69,61 @@ bool run(const std::vector<std::string>& args, std::string_view source, std::spa
     if (!clang::CompilerInvocation::CreateFromArgs(*invocation, argv, *engine)) return false;
   }
 
-  llvm::SmallString<0> bytes;
   clang::CompilerInstance instance(std::move(invocation));
   instance.setVerboseOutputStream(std::make_unique<llvm::raw_null_ostream>());
   instance.setVirtualFileSystem(files);
   clang::TextDiagnosticPrinter printer(log, instance.getDiagnosticOpts());
   instance.createDiagnostics(&printer, /*ShouldOwnClient=*/false);
-  instance.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(bytes));
-  std::unique_ptr<clang::CodeGenAction> action;
-  if (emit == Emit::kObject) action = std::make_unique<clang::EmitObjAction>();
-  if (emit == Emit::kAssembly) action = std::make_unique<clang::EmitAssemblyAction>();
-  if (!instance.ExecuteAction(*action) || instance.getDiagnostics().hasErrorOccurred()) return false;
-  output.assign(bytes.begin(), bytes.end());
-  return true;
+  instance.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(output));
+  return instance.ExecuteAction(action) && !instance.getDiagnostics().hasErrorOccurred();
+}
+
+[[noreturn]] void refuse(const std::string& diagnostics) {
+  fail(ErrorKind::kCompile, "the embedded compiler refused the source:\n{}", diagnostics);
 }
 
 }  // namespace
 
 std::string run_cc1(const std::vector<std::string>& args, std::string_view source, std::span<const SourceFile> headers,
-                    Emit emit) {
+                    Emit emit, const std::string* precompiled) {
   std::string output, diagnostics;
   bool done = false;
-  run_guarded([&] { done = run(args, source, headers, emit, output, diagnostics); });
-  if (!done) fail(ErrorKind::kCompile, "the embedded compiler refused the source:\n{}", diagnostics);
+  run_guarded([&] {
+    std::vector<std::string> all = args;
+    Files files = files_of(headers);
+    // Copied, because clang wants a terminating zero that a string_view does not promise.
+    add(*files, kSourcePath, llvm::MemoryBuffer::getMemBufferCopy({source.data(), source.size()}, kSourcePath));
+    if (precompiled != nullptr) {
+      add(*files, kPrecompiledPath, llvm::MemoryBuffer::getMemBuffer(*precompiled, kPrecompiledPath));
+      all.insert(all.end(), {"-include-pch", kPrecompiledPath, "-fno-validate-pch"});
+    }
+    all.push_back(kSourcePath);
+    std::unique_ptr<clang::CodeGenAction> action;
+    if (emit == Emit::kObject) action = std::make_unique<clang::EmitObjAction>();
+    if (emit == Emit::kAssembly) action = std::make_unique<clang::EmitAssemblyAction>();
+    llvm::SmallString<0> bytes;
+    done = run(all, files, *action, bytes, diagnostics);
+    output.assign(bytes.begin(), bytes.end());
+  });
+  if (!done) refuse(diagnostics);
+  return output;
+}
+
+std::string precompile_cc1(const std::vector<std::string>& args, std::string_view name,
+                           std::span<const SourceFile> headers) {
+  std::string output, diagnostics;
+  bool done = false;
+  run_guarded([&] {
+    auto buffer = std::make_shared<clang::PCHBuffer>();
+    PrecompileAction action(buffer);
+    llvm::SmallString<0> unused;
+    // Else every compilation would instantiate anew what templates the header itself uses.
+    std::vector<std::string> all = args;
+    all.insert(all.end(), {"-fpch-instantiate-templates", std::string(name)});
+    done = run(all, files_of(headers), action, unused, diagnostics) && buffer->IsComplete;
+    output.assign(buffer->Data.begin(), buffer->Data.end());
+  });
+  if (!done) refuse(diagnostics);
   return output;
 }
 

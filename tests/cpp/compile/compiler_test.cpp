@@ -194,6 +194,12 @@ TEST(Errors, FatalErrorsOfTheBackEndAreErrors) {
   }
 }
 
+TEST(Errors, FilesOfOneNameAreRefused) {
+  const std::vector<SourceFile> twice = {{"a.h", "1"}, {"a.h", "2"}}, source = {{"kernel.cpp", "int x;"}};
+  EXPECT_EQ(error_of([&] { compile("int y;", twice, host_target()); }).kind(), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { compile("int y;", source, host_target()); }).kind(), ErrorKind::kInvalidArgument);
+}
+
 TEST(Errors, LocalMemoryOverTheLimitIsRefused) {
   const Error e = error_of([] {
     compile(R"(__attribute__((address_space(3))) [[clang::loader_uninitialized]] static char big[200000];
@@ -223,6 +229,58 @@ TEST(Options, AreCheckedAndTakeEffect) {
     for (const char* name : {"gfx942", "sm_90"})
       EXPECT_FALSE(compile(kTwoKernels, headers(), parse_target(name), options).empty()) << name << " -O" << level;
   }
+}
+
+// A leading #include is precompiled; a block comment before it hides it from that, and from nothing else.
+TEST(PrecompiledHeader, ChangesNoCode) {
+  const std::vector<SourceFile> files = {{"all.h", R"(#pragma once
+    #include "inner.h"
+    #ifdef TWICE
+    constexpr int kTimes = 2;
+    #else
+    constexpr int kTimes = 1;
+    #endif
+    template <class T> struct Adder { static constexpr T kOne = 1; static T add(T x) { return x + kOne * kTimes; } };
+    template struct Adder<long>;
+    inline float scale(float x) { return kInner * Adder<float>::add(x); }
+  )"},
+                                         {"inner.h", "#pragma once\nstatic inline float kInner = 3.0f;\n"}};
+  const std::string source = R"(#include "all.h"
+    #ifdef __AMDGCN__
+    #define KERNEL [[clang::amdgpu_kernel]]
+    #elif defined(__NVPTX__)
+    #define KERNEL [[clang::nvptx_kernel]]
+    #else
+    #define KERNEL
+    #endif
+    extern "C" KERNEL void f(float* x, int n) { for (int i = 0; i < n; ++i) x[i] = scale(x[i]) + Adder<int>::add(i); }
+  )";
+  for (const char* name : {"host", "gfx942", "gfx1100", "sm_90a"}) {
+    for (const bool twice : {false, true}) {
+      CompileOptions options;
+      if (twice) options.defines = {"TWICE"};
+      const Target target = parse_target(name);
+      const std::string with = compile("  // comment\n" + source, files, target, options);
+      EXPECT_EQ(with, compile("/**/ " + source, files, target, options)) << name;
+      EXPECT_EQ(with, compile(source, files, target, options)) << name;
+      options.debug_info = true;
+      EXPECT_FALSE(compile(source, files, target, options).empty());
+    }
+  }
+}
+
+TEST(PrecompiledHeader, ItsErrorsAreReported) {
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<SourceFile> wrong = {{"all.h", "#pragma once\nint x = oops;\n"}};
+    const Error e = error_of([&] { compile("#include \"all.h\"\n", wrong, host_target()); });
+    EXPECT_THAT(e.what(), HasSubstr("from kernel.cpp:1"));
+    EXPECT_THAT(e.what(), HasSubstr("all.h:2"));
+  }
+  const std::vector<SourceFile> plain = {{"all.h", "int x;\n"}};  // no #pragma once: included as often as it says
+  EXPECT_NO_THROW(compile("#include \"all.h\"\nint y;", plain, host_target()));
+  EXPECT_THAT(error_of([&] { compile("#include \"all.h\"\n#include \"all.h\"\n", plain, host_target()); }).what(),
+              HasSubstr("redefinition"));
+  EXPECT_THAT(error_of([&] { compile("#include \"none.h\"\n", plain, host_target()); }).what(), HasSubstr("none.h"));
 }
 
 TEST(Parallel, ThreadsCompileForAllTargetsAtOnce) {
