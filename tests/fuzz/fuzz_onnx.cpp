@@ -136,7 +136,7 @@ void graphs_of(pb::GraphProto& g, std::vector<pb::GraphProto*>& out) {
 
 void edit_tensor(pb::TensorProto& t, Random& random) {
   constexpr std::int64_t kDims[] = {0, 1, 2, 3, -1, 1 << 20, std::int64_t{1} << 40, INT64_MAX, INT64_MIN};
-  switch (pick(random, 5)) {
+  switch (pick(random, 6)) {
     case 0:
       t.set_data_type(static_cast<int>(pick(random, 32)));
       break;
@@ -150,6 +150,11 @@ void edit_tensor(pb::TensorProto& t, Random& random) {
       break;
     case 3:
       t.add_int32_data(static_cast<int>(random()));
+      break;
+    case 4:
+      if (t.int64_data_size() > 0)
+        t.set_int64_data(static_cast<int>(pick(random, static_cast<std::size_t>(t.int64_data_size()))),
+                         kDims[pick(random, std::size(kDims))]);
       break;
     default:
       t.mutable_raw_data()->resize(pick(random, 32), 'r');

@@ -57,10 +57,14 @@ def functions() -> bytes:
 
 
 def sparse() -> bytes:
-    values = helper.make_tensor("s", FLOAT, [2], [1.0, 2.0])
-    indices = helper.make_tensor("i", TensorProto.INT64, [2, 2], [0, 1, 1, 0])
-    dense = helper.make_sparse_tensor(values, indices, [2, 3])
-    return model([helper.make_node("Add", ["x", "s"], ["y"])], sparse=[dense])
+    """Both forms of indices."""
+    pairs = helper.make_tensor("i", TensorProto.INT64, [2, 2], [0, 1, 1, 0])
+    linear = helper.make_tensor("j", TensorProto.INT64, [2], [2, 4])
+    tensors = []
+    for name, indices in (("s", pairs), ("t", linear)):
+        values = helper.make_tensor(name, FLOAT, [2], [1.0, 2.0])
+        tensors.append(helper.make_sparse_tensor(values, indices, [2, 3]))
+    return model([helper.make_node("Sum", ["x", "s", "t"], ["y"])], sparse=tensors)
 
 
 def attributes() -> bytes:
