@@ -6,6 +6,9 @@ void register_all(OpRegistry& r) {
   register_elementwise(r);
   register_shape(r);
   register_matmul(r);
+  register_conv(r);
+  register_pool(r);
+  register_norm(r);
 }
 
 }  // namespace sardonyx

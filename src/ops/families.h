@@ -9,5 +9,8 @@ void register_all(OpRegistry& r);
 void register_elementwise(OpRegistry& r);
 void register_shape(OpRegistry& r);
 void register_matmul(OpRegistry& r);
+void register_conv(OpRegistry& r);
+void register_pool(OpRegistry& r);
+void register_norm(OpRegistry& r);
 
 }  // namespace sardonyx
