@@ -118,20 +118,51 @@ struct CheckOp {
   std::string message;
 };
 
-/// Runs one of two graphs. Input: the condition (bool, one element). The branches have no inputs, only captured values.
-struct IfOp {
-  std::unique_ptr<Graph> then_graph, else_graph;
+/// `symbol` takes the value of `value` at a moment that the node says.
+struct SymbolBinding {
+  Expr symbol, value;
 };
 
-/// While loop. Inputs: trip count (int64, one element, INT64_MAX for none), condition (bool, one element), then the initial values
-/// of the carried tensors, `scanned` tensors to be sliced along axis 0 are captured by the body itself. Body inputs: iteration
-/// (int64 scalar), carried...; body outputs: condition, carried..., then values that are stacked along a new axis 0.
+/// Runs one of two graphs, which have no inputs: they use captured values and symbols. Inputs of the node: the captured values of both.
+/// To run it: evaluate `condition` (its symbols are known); not 0 takes then_graph. Run that graph with the same table of symbols.
+/// Output k of the node is output k of the graph that ran, which may be any value visible there (computed in it, captured, constant): copy or
+/// alias it. At last evaluate the taken graph's bindings: dims of the node's outputs are made of symbols known before and of these.
+struct IfOp {
+  std::unique_ptr<Graph> then_graph, else_graph;
+  Expr condition;
+  std::vector<SymbolBinding> then_symbols, else_symbols;
+};
+
+/// Runs a graph again and again. Inputs of the node: the initial values of `carried` tensors, then the captured values. Inputs of the body:
+/// the carried tensors. Outputs of the body: their next values, then `stacked` values. Outputs of the node: the last values of the carried
+/// tensors, then the stacked ones with a new dim 0, the iteration. Any visible value may be an output of the body, its inputs included.
+///
+/// To run it: trips = 0; set the symbol of each CarriedDim to `initial`. While (trips < trip_count, if there is one) and (`condition`, later
+/// `next_condition`, is not 0; an empty one is true):
+/// 1. set `iteration` = trips;
+/// 2. run the body with the same table of symbols; append its stacked outputs;
+/// 3. evaluate `next_condition`, every CarriedDim's `next` and every stacked_dims' value, all of them before any symbol is set;
+/// 4. set the carried dims' symbols; set the stacked_dims' symbols, which must not change from one iteration to the next (an error: the
+///    stacked values differ in shape); the body's first outputs become its next inputs; ++trips.
+/// Afterwards set `trips`, if it is not empty, to the count of iterations; without any iteration stacked_dims are 0 and the node's first
+/// outputs are the initial values.
+/// The sizes of stacked outputs are known before the loop runs when `trips` and stacked_dims are empty.
 struct WhileOp {
   std::unique_ptr<Graph> body;
   int carried = 0;
   int stacked = 0;
-  /// Symbols of the body's own: the iteration number's, and dims of carried values that may change; bound on entry of each iteration.
-  Expr trip_symbol;  ///< symbol of how many iterations ran, known after the node (dim 0 of the stacked outputs)
+  Expr iteration;       ///< symbol
+  Expr trip_count;      ///< may be negative (no iteration); empty: no limit
+  Expr condition;       ///< before the first iteration
+  Expr next_condition;  ///< after an iteration, over symbols of the body
+  Expr trips;           ///< symbol; empty if the loop runs max(trip_count, 0) times for sure
+  /// A dim of a carried tensor that is not the same in all iterations (that can't be proved to be). The body's input and the node's
+  /// output have the symbol as this dim.
+  struct CarriedDim {
+    Expr symbol, initial, next;
+  };
+  std::vector<CarriedDim> carried_dims;
+  std::vector<SymbolBinding> stacked_dims;  ///< dims of stacked outputs that only the body knows
 };
 
 using Payload = std::variant<ConstantOp, LoopOp, ViewOp, MatMulOp, ConvOp, AttentionOp, RoutineOp, BindOp, CheckOp, IfOp, WhileOp>;
@@ -221,6 +252,8 @@ class Graph {
 
 /// Tensors that an expression loads, each once, in order of first use.
 std::vector<Value*> loads_of(const Expr& e);
+/// Values used in a nested graph (or in graphs nested in it) but defined around it, each once.
+std::vector<Value*> captured_values(const Graph& nested);
 /// All constants: their product, else false. Throws Error(kInvalidModel) when the product overflows.
 bool constant_dims(const Exprs& shape, std::vector<std::int64_t>& dims);
 /// Bytes for n elements of a dtype; data comes zeroed and writable through `out`.

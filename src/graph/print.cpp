@@ -24,8 +24,15 @@ struct Describe {
   std::string operator()(const RoutineOp& r) const { return "routine " + r.name; }
   std::string operator()(const BindOp& b) const { return "bind " + to_string(b.symbols); }
   std::string operator()(const CheckOp& c) const { return "check " + to_string(c.condition); }
-  std::string operator()(const IfOp&) const { return "if"; }
-  std::string operator()(const WhileOp&) const { return "while"; }
+  std::string operator()(const IfOp& i) const { return "if " + to_string(i.condition); }
+  std::string operator()(const WhileOp& w) const {
+    std::string s = fmt::format("while {} <", to_string(w.iteration));
+    s += w.trip_count ? to_string(w.trip_count) : "infinity";
+    if (w.condition) s += " and " + to_string(w.condition);
+    if (w.next_condition) s += ", then " + to_string(w.next_condition);
+    for (const auto& d : w.carried_dims) s += fmt::format("; {} = {}, then {}", to_string(d.symbol), to_string(d.initial), to_string(d.next));
+    return s;
+  }
 };
 
 void print(const Graph& g, int indent, std::string& out) {

@@ -9,6 +9,7 @@ void register_all(OpRegistry& r) {
   register_conv(r);
   register_pool(r);
   register_norm(r);
+  register_control_flow(r);
 }
 
 }  // namespace sardonyx

@@ -12,5 +12,6 @@ void register_matmul(OpRegistry& r);
 void register_conv(OpRegistry& r);
 void register_pool(OpRegistry& r);
 void register_norm(OpRegistry& r);
+void register_control_flow(OpRegistry& r);
 
 }  // namespace sardonyx

@@ -1,0 +1,347 @@
+// If, Loop and Scan. A condition known when compiling leaves only the taken branch. Values that leave a nested graph have dims known outside,
+// or symbols that the node binds (see IfOp and WhileOp in graph/graph.h).
+#include "ops/control_flow.h"
+
+#include <algorithm>
+
+#include "ops/families.h"
+#include "ops/tensor.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr int kMaxDepth = 6;  // nested loops are lowered several times each, so depth costs exponentially
+
+// True if all symbols of e existed when there were `mark` of them.
+bool known_outside(const Expr& e, int mark) {
+  bool known = true;
+  visit(e, [&](const Expr& x) { known &= x->op != Op::kSym || x->i < mark; });
+  return known;
+}
+
+bool content_known_outside(const Value* v, int mark) {
+  if (!v->content) return false;
+  for (const Expr& e : *v->content)
+    if (!known_outside(e, mark)) return false;
+  return true;
+}
+
+void check_depth(OpContext& c) {
+  int depth = 0;
+  for (const Graph* g = &c.graph(); g->parent(); g = g->parent()) ++depth;
+  if (depth >= kMaxDepth) c.refuse("loops and conditions nested more than {} deep", kMaxDepth);
+}
+
+onnx::GraphPtr body_of(OpContext& c, std::string_view name) {
+  onnx::GraphPtr g = c.node().get_graph(name);
+  c.require(g != nullptr, "attribute {} is missing", name);
+  return g;
+}
+
+// The dims that an output of either branch has, as seen after the IfOp.
+Exprs merge_shapes(OpContext& c, IfOp& op, const Value* a, const Value* b, int mark, const std::string& name) {
+  Exprs shape;
+  for (std::size_t d = 0; d < a->shape.size(); ++d) {
+    const Expr &x = a->shape[d], &y = b->shape[d];
+    const bool known = known_outside(x, mark) && known_outside(y, mark);
+    if (known) {
+      shape.push_back(idx::provably_equal(x, y) ? x : select(compare(Op::kNe, op.condition, constant(0, op.condition->dtype)), x, y));
+      continue;
+    }
+    shape.push_back(c.graph().symbols().dim(name + "." + std::to_string(d)));
+    op.then_symbols.push_back({shape.back(), x});
+    op.else_symbols.push_back({shape.back(), y});
+  }
+  return shape;
+}
+
+void if_op(OpContext& c) {
+  Value* condition = c.in(0);
+  const onnx::GraphPtr then_body = body_of(c, "then_branch"), else_body = body_of(c, "else_branch");
+  Graph& g = c.graph();
+  const Expr taken = truth(c, g, condition);
+  if (is_const(taken)) {
+    const onnx::Graph& body = taken->i ? *then_body : *else_body;
+    const std::vector<Value*> out = c.lowerer().lower_body(body, g, {});
+    c.require(static_cast<int>(out.size()) >= c.output_count(), "a branch with {} outputs for {}", out.size(), c.output_count());
+    for (int k = 0; k < c.output_count(); ++k) c.out(k, out[static_cast<std::size_t>(k)]);
+    return;
+  }
+  check_depth(c);
+  IfOp op;
+  op.condition = taken;
+  op.then_graph = std::make_unique<Graph>(&g);
+  op.else_graph = std::make_unique<Graph>(&g);
+  const int mark = g.symbols().size();
+  const std::vector<Value*> a = c.lowerer().lower_body(*then_body, *op.then_graph, {});
+  const std::vector<Value*> b = c.lowerer().lower_body(*else_body, *op.else_graph, {});
+  c.require(static_cast<int>(a.size()) >= c.output_count() && a.size() == b.size(), "branches with {} and {} outputs for {}", a.size(), b.size(), c.output_count());
+  std::vector<std::pair<DType, Exprs>> types;
+  std::vector<int> which;
+  for (int k = 0; k < c.output_count(); ++k) {
+    if (!c.wants(k)) continue;
+    Value *x = a[static_cast<std::size_t>(k)], *y = b[static_cast<std::size_t>(k)];
+    c.require(x->dtype == y->dtype, "the branches give output {} as {} and {}", k, name(x->dtype), name(y->dtype));
+    if (x->rank() != y->rank()) {
+      // Only a condition that is known when compiling can decide a rank.
+      c.const_ints(condition, fmt::format("the condition of an If whose branches give ranks {} and {}", x->rank(), y->rank()));
+      c.refuse("the branches give output {} ranks {} and {}; fix the dims that the condition depends on", k, x->rank(), y->rank());
+    }
+    std::vector<std::int64_t> dims, other;
+    if (content_known_outside(x, mark) && content_known_outside(y, mark) && constant_dims(x->shape, dims) && constant_dims(y->shape, other) && dims == other) {
+      Exprs e;  // shape arithmetic stays known
+      for (std::size_t j = 0; j < x->content->size(); ++j)
+        e.push_back(select(compare(Op::kNe, taken, constant(0, taken->dtype)), (*x->content)[j], (*y->content)[j]));
+      c.out(k, g.add_content(x->dtype, dims, std::move(e)));
+      continue;
+    }
+    types.emplace_back(x->dtype, merge_shapes(c, op, x, y, mark, c.node().outputs[static_cast<std::size_t>(k)]));
+    which.push_back(k);
+    op.then_graph->outputs.push_back(x);
+    op.else_graph->outputs.push_back(y);
+  }
+  if (which.empty()) return;
+  std::vector<Value*> inputs = captured_values(*op.then_graph);
+  for (Value* v : captured_values(*op.else_graph))
+    if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) inputs.push_back(v);
+  Node* n = g.add_node(std::move(op), std::move(inputs), types);
+  for (std::size_t k = 0; k < which.size(); ++k) c.out(which[k], n->outputs[k]);
+}
+
+// Inputs: trip count, condition (both optional), initial values. Body: (iteration, condition, carried...) -> (condition, carried..., stacked...).
+void loop_op(OpContext& c) {
+  const onnx::GraphPtr body = body_of(c, "body");
+  std::vector<Value*> initial;
+  for (int k = 2; k < c.input_count(); ++k) initial.push_back(c.in(k));
+  c.require(body->inputs.size() == initial.size() + 2, "a body with {} inputs for {} carried values", body->inputs.size(), initial.size());
+  c.require(body->outputs.size() > initial.size(), "a body with {} outputs for {} carried values", body->outputs.size(), initial.size());
+  const Expr trip_count = c.has(0) ? c.int_scalar(c.in(0)) : Expr();
+  const Expr condition = c.has(1) ? truth(c, c.graph(), c.in(1)) : Expr();
+  const LoopResult r = add_while(c, initial, trip_count, condition, [&](Graph& g, const Expr& iteration, const std::vector<Value*>& carried) {
+    std::vector<Value*> in = {g.add_content(DType::kInt64, {}, {iteration}), g.add_content(DType::kBool, {}, {constant_bool(true)})};
+    in.insert(in.end(), carried.begin(), carried.end());
+    const std::vector<Value*> out = c.lowerer().lower_body(*body, g, in);
+    const auto first_stacked = out.begin() + 1 + static_cast<std::ptrdiff_t>(carried.size());
+    return LoopBody{{out.begin() + 1, first_stacked}, {first_stacked, out.end()}, out[0]};
+  });
+  int k = 0;
+  for (Value* v : r.carried) c.out(k++, v);
+  for (Value* v : r.stacked) c.out(k++, v);
+}
+
+std::vector<std::int64_t> flags(OpContext& c, std::string_view name, std::size_t n) {
+  std::vector<std::int64_t> v = c.attr_ints(name);
+  if (v.empty()) v.assign(n, 0);
+  c.require(v.size() == n, "{} has {} entries, not {}", name, v.size(), n);
+  return v;
+}
+
+// x without `axis`, at position `at` along it.
+Value* take(Graph& g, const Value* x, int axis, const Expr& at) {
+  Exprs shape = x->shape;
+  shape.erase(shape.begin() + axis);
+  return tensor::generate(g, shape, [&](const Exprs& i) {
+    Exprs j = i;
+    j.insert(j.begin() + axis, at);
+    return tensor::at(x, j);
+  });
+}
+
+struct ScanParts {
+  onnx::GraphPtr body;
+  std::vector<Value*> states, scans;
+  std::size_t outputs = 0;
+};
+
+ScanParts scan_parts(OpContext& c, int first) {
+  ScanParts p;
+  p.body = body_of(c, "body");
+  const std::int64_t scans = c.attr("num_scan_inputs", 0), total = c.input_count() - first;
+  c.require(scans > 0 && scans <= total, "num_scan_inputs is {} for {} inputs", scans, total);
+  for (int k = first; k < c.input_count(); ++k) (k - first < total - scans ? p.states : p.scans).push_back(c.in(k));
+  c.require(static_cast<std::int64_t>(p.body->inputs.size()) == total, "a body with {} inputs for {}", p.body->inputs.size(), total);
+  c.require(p.body->outputs.size() >= p.states.size(), "a body with {} outputs for {} states", p.body->outputs.size(), p.states.size());
+  p.outputs = p.body->outputs.size() - p.states.size();
+  return p;
+}
+
+void scan_op(OpContext& c) {
+  const ScanParts p = scan_parts(c, 0);
+  const auto directions = flags(c, "scan_input_directions", p.scans.size()), axes = flags(c, "scan_input_axes", p.scans.size());
+  const auto out_directions = flags(c, "scan_output_directions", p.outputs), out_axes = flags(c, "scan_output_axes", p.outputs);
+  std::vector<int> axis;
+  Expr length;
+  for (std::size_t k = 0; k < p.scans.size(); ++k) {
+    axis.push_back(c.axis(axes[k], p.scans[k]->rank()));
+    const Expr& n = p.scans[k]->shape[static_cast<std::size_t>(axis.back())];
+    if (length) c.graph().add_check(compare(Op::kEq, n, length), fmt::format("scanned inputs of lengths {} and {}", to_string(length), to_string(n)));
+    if (!length || is_const(n)) length = n;
+  }
+  const LoopResult r = add_while(c, p.states, length, Expr(), [&](Graph& g, const Expr& t, const std::vector<Value*>& carried) {
+    std::vector<Value*> in = carried;
+    for (std::size_t k = 0; k < p.scans.size(); ++k) in.push_back(take(g, p.scans[k], axis[k], directions[k] ? length - 1 - t : t));
+    const std::vector<Value*> out = c.lowerer().lower_body(*p.body, g, in);
+    const auto first_stacked = out.begin() + static_cast<std::ptrdiff_t>(carried.size());
+    return LoopBody{{out.begin(), first_stacked}, {first_stacked, out.end()}, nullptr};
+  });
+  int k = 0;
+  for (Value* v : r.carried) c.out(k++, v);
+  for (std::size_t s = 0; s < r.stacked.size(); ++s) {
+    Value* v = r.stacked[s];
+    const int to = c.axis(out_axes[s], v->rank());
+    if (to != 0 || out_directions[s]) {
+      Exprs shape = v->shape;
+      shape.erase(shape.begin());
+      shape.insert(shape.begin() + to, length);
+      v = tensor::generate(c.graph(), shape, [&](const Exprs& i) {
+        Exprs j = i;
+        j.erase(j.begin() + to);
+        const Expr t = i[static_cast<std::size_t>(to)];
+        j.insert(j.begin(), out_directions[s] ? length - 1 - t : t);
+        return tensor::at(r.stacked[s], j);
+      });
+    }
+    c.out(k++, v);
+  }
+}
+
+// Opset 8: a batch of scans, one after the other, with optional lengths. One loop runs over batch * length; states restart with each batch.
+void scan8_op(OpContext& c) {
+  const ScanParts p = scan_parts(c, 1);
+  const auto directions = flags(c, "directions", p.scans.size());
+  Value* lens = c.opt(0);
+  for (const Value* v : p.scans) c.require(v->rank() >= 2, "a scanned input of rank {}", v->rank());
+  for (const Value* v : p.states) c.require(v->rank() >= 1, "a state of rank {}", v->rank());
+  const Expr batch = p.scans[0]->shape[0], length = p.scans[0]->shape[1];
+  for (const Value* v : p.scans)
+    c.graph().add_check(logical_and(compare(Op::kEq, v->shape[0], batch), compare(Op::kEq, v->shape[1], length)), "scanned inputs differ in batch or length");
+  for (const Value* v : p.states) c.graph().add_check(compare(Op::kEq, v->shape[0], batch), "a state's batch differs from the scanned inputs'");
+  c.graph().add_check(compare(Op::kGe, length, 1), "a scan over an empty sequence");
+  std::vector<Value*> first;
+  for (Value* s : p.states) first.push_back(take(c.graph(), s, 0, 0));
+  const LoopResult r = add_while(c, first, batch * length, Expr(), [&](Graph& g, const Expr& n, const std::vector<Value*>& carried) {
+    const Expr b = idx::floordiv(n, length), t = idx::mod(n, length);
+    const Expr len = lens ? cast(tensor::at(lens, {b}), DType::kInt64) : length;
+    std::vector<Value*> in;
+    for (std::size_t k = 0; k < carried.size(); ++k)
+      in.push_back(tensor::generate(g, carried[k]->shape, [&](const Exprs& i) {
+        Exprs j = {b};
+        j.insert(j.end(), i.begin(), i.end());
+        return select(compare(Op::kEq, t, 0), tensor::at(p.states[k], j), tensor::at(carried[k], i));
+      }));
+    const std::vector<Value*> states = in;
+    for (std::size_t k = 0; k < p.scans.size(); ++k) {
+      // A reversed sequence starts at its own last element.
+      const Expr at = directions[k] ? select(compare(Op::kLt, t, len), len - 1 - t, t) : t;
+      in.push_back(take(g, take(g, p.scans[k], 0, b), 0, at));
+    }
+    const std::vector<Value*> out = c.lowerer().lower_body(*p.body, g, in);
+    LoopBody body;
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      Value* v = out[k];
+      const bool state = k < states.size();
+      c.require(!state || v->rank() == states[k]->rank(), "state {} changes its rank", k);
+      if (lens)  // past the end a state stays and outputs are zeros
+        v = tensor::generate(g, v->shape, [&](const Exprs& i) {
+          return select(compare(Op::kLt, t, len), tensor::at(out[k], i), state ? tensor::at_broadcast(states[k], i, v->shape) : constant(0, v->dtype));
+        });
+      if (state) body.carried.push_back(v);
+      body.stacked.push_back(v);
+    }
+    return body;
+  });
+  for (std::size_t k = 0; k < r.stacked.size(); ++k) {
+    Value* v = r.stacked[k];
+    Exprs shape = {batch, length};
+    shape.insert(shape.end(), v->shape.begin() + 1, v->shape.end());
+    v = tensor::reshape(c.graph(), v, shape);
+    c.out(static_cast<int>(k), k < p.states.size() ? take(c.graph(), v, 1, length - 1) : v);
+  }
+}
+
+void any_scan_op(OpContext& c) { c.opset() >= 9 ? scan_op(c) : scan8_op(c); }
+
+}  // namespace
+
+Expr truth(OpContext& c, Graph& g, Value* v) {
+  if (!v->content) {
+    std::vector<std::int64_t> dims;
+    c.require(constant_dims(v->shape, dims), "a condition of shape {}", to_string(v->shape));
+    v = tensor::reshape(g, tensor::cast(g, v, DType::kInt64), {});
+  }
+  const Exprs e = g.bind(v);
+  c.require(e.size() == 1, "a condition of {} elements", e.size());
+  return e[0];
+}
+
+LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Expr& trip_count, const Expr& condition, const MakeBody& make) {
+  check_depth(c);
+  Graph& g = c.graph();
+  const int mark = g.symbols().size();
+  std::vector<Exprs> shapes;  // of the carried tensors in the body
+  for (const Value* v : initial) shapes.push_back(v->shape);
+  WhileOp op;
+  LoopBody body;
+  bool stable = false;
+  while (!stable) {  // ends: each round turns at least one dim into a symbol
+    stable = true;
+    op.body = std::make_unique<Graph>(&g);
+    op.iteration = g.symbols().data("iteration");
+    std::vector<Value*> in;
+    for (std::size_t k = 0; k < initial.size(); ++k) in.push_back(op.body->add_input("", initial[k]->dtype, shapes[k]));
+    body = make(*op.body, op.iteration, in);
+    check(body.carried.size() == initial.size(), "a loop body with {} carried values instead of {}", body.carried.size(), initial.size());
+    for (std::size_t k = 0; k < initial.size(); ++k) {
+      const Value* next = body.carried[k];
+      c.require(next->dtype == initial[k]->dtype, "carried value {} changes from {} to {}", k, name(initial[k]->dtype), name(next->dtype));
+      if (next->rank() != initial[k]->rank()) c.refuse("carried value {} changes its rank from {} to {}", k, initial[k]->rank(), next->rank());
+      for (std::size_t d = 0; d < shapes[k].size(); ++d) {
+        Expr& dim = shapes[k][d];
+        if (idx::provably_equal(next->shape[d], dim) || (dim->op == Op::kSym && dim->i >= mark)) continue;
+        dim = g.symbols().dim(fmt::format("carried{}.{}", k, d));
+        stable = false;
+      }
+    }
+  }
+  for (std::size_t k = 0; k < initial.size(); ++k)
+    for (std::size_t d = 0; d < shapes[k].size(); ++d)
+      if (const Expr& dim = shapes[k][d]; dim->op == Op::kSym && dim->i >= mark) op.carried_dims.push_back({dim, initial[k]->shape[d], body.carried[k]->shape[d]});
+  op.trip_count = trip_count;
+  if (condition && !is_const(condition, 1)) op.condition = condition;
+  if (body.condition) {
+    const Expr next = truth(c, *op.body, body.condition);
+    if (!is_const(next) || next->i == 0) op.next_condition = next;
+  }
+  if (!op.trip_count && !op.next_condition && !(condition && is_const(condition, 0))) c.invalid("a loop that never ends");
+  Expr trips;
+  if (!op.condition && !op.next_condition) trips = idx::max(trip_count, 0);
+  else trips = op.trips = g.symbols().dim("trips");
+  std::vector<std::pair<DType, Exprs>> types;
+  for (std::size_t k = 0; k < initial.size(); ++k) types.emplace_back(initial[k]->dtype, shapes[k]);
+  for (const Value* v : body.stacked) {
+    Exprs shape = {trips};
+    for (const Expr& d : v->shape) {
+      shape.push_back(known_outside(d, mark) ? d : g.symbols().dim("stacked"));
+      if (shape.back()->op == Op::kSym && shape.back()->i >= mark) op.stacked_dims.push_back({shape.back(), d});
+    }
+    types.emplace_back(v->dtype, shape);
+  }
+  op.carried = static_cast<int>(initial.size());
+  op.stacked = static_cast<int>(body.stacked.size());
+  op.body->outputs = body.carried;
+  op.body->outputs.insert(op.body->outputs.end(), body.stacked.begin(), body.stacked.end());
+  std::vector<Value*> inputs = initial;
+  for (Value* v : captured_values(*op.body)) inputs.push_back(v);
+  const std::vector<Value*> out = g.add_node(std::move(op), std::move(inputs), types)->outputs;
+  const auto split = out.begin() + static_cast<std::ptrdiff_t>(initial.size());
+  return {{out.begin(), split}, {split, out.end()}};
+}
+
+void register_control_flow(OpRegistry& r) {
+  const std::string notes = "tensors only (no sequences or optionals); ";
+  r.add({.name = "If", .lower = if_op, .notes = notes + "branches must agree in rank unless the condition is known when compiling"});
+  r.add({.name = "Loop", .lower = loop_op, .notes = notes + "carried values may change their dims, not their rank; a body's false condition ends the loop even without a condition input"});
+  r.add({.name = "Scan", .min_opset = 8, .lower = any_scan_op, .notes = notes + "carried values may change their dims, not their rank"});
+}
+
+}  // namespace sardonyx
