@@ -10,6 +10,7 @@ void register_all(OpRegistry& r) {
   register_pool(r);
   register_norm(r);
   register_control_flow(r);
+  register_recurrent(r);
 }
 
 }  // namespace sardonyx

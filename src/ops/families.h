@@ -13,5 +13,6 @@ void register_conv(OpRegistry& r);
 void register_pool(OpRegistry& r);
 void register_norm(OpRegistry& r);
 void register_control_flow(OpRegistry& r);
+void register_recurrent(OpRegistry& r);
 
 }  // namespace sardonyx

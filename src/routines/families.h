@@ -9,8 +9,10 @@ namespace sardonyx::routines {
 
 using Table = std::map<std::string_view, Fn>;
 
+void register_recurrent(Table& t);
+
 inline void register_all(Table& t) {
-  (void)t;
+  register_recurrent(t);
 }
 
 }  // namespace sardonyx::routines
