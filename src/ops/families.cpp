@@ -11,6 +11,7 @@ void register_all(OpRegistry& r) {
   register_norm(r);
   register_control_flow(r);
   register_recurrent(r);
+  register_quantize(r);
 }
 
 }  // namespace sardonyx

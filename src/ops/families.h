@@ -14,5 +14,6 @@ void register_pool(OpRegistry& r);
 void register_norm(OpRegistry& r);
 void register_control_flow(OpRegistry& r);
 void register_recurrent(OpRegistry& r);
+void register_quantize(OpRegistry& r);
 
 }  // namespace sardonyx
