@@ -67,11 +67,25 @@ void symbols_of_node(const Node& n, std::unordered_set<std::int64_t>& out) {
   if (const auto* r = n.as<RoutineOp>())
     for (const Expr& e : r->params) collect_symbols(e, out);
   if (const auto* c = n.as<CheckOp>()) collect_symbols(c->condition, out);
+  auto bindings = [&](const std::vector<SymbolBinding>& list) {
+    for (const SymbolBinding& b : list) collect_symbols(b.value, out);
+  };
   if (const auto* i = n.as<IfOp>()) {
+    collect_symbols(i->condition, out);
     symbols_of_graph(*i->then_graph, out);
     symbols_of_graph(*i->else_graph, out);
+    bindings(i->then_symbols);
+    bindings(i->else_symbols);
   }
-  if (const auto* w = n.as<WhileOp>()) symbols_of_graph(*w->body, out);
+  if (const auto* w = n.as<WhileOp>()) {
+    for (const Expr& e : {w->trip_count, w->condition, w->next_condition}) collect_symbols(e, out);
+    for (const auto& d : w->carried_dims) {
+      collect_symbols(d.initial, out);
+      collect_symbols(d.next, out);
+    }
+    symbols_of_graph(*w->body, out);
+    bindings(w->stacked_dims);
+  }
 }
 
 void symbols_of_graph(const Graph& g, std::unordered_set<std::int64_t>& out) {
@@ -93,13 +107,36 @@ std::vector<std::int64_t> symbols_defined(const Node& n) {
   std::vector<std::int64_t> out;
   if (const auto* b = n.as<BindOp>())
     for (const Expr& s : b->symbols) out.push_back(s->i);
-  if (const auto* w = n.as<WhileOp>(); w && w->trip_symbol) out.push_back(w->trip_symbol->i);
+  auto nested = [&](const Graph& g) {
+    for (const auto& m : g.nodes)
+      for (std::int64_t s : symbols_defined(*m)) out.push_back(s);
+  };
+  if (const auto* i = n.as<IfOp>()) {
+    for (const SymbolBinding& b : i->then_symbols) out.push_back(b.symbol->i);
+    for (const SymbolBinding& b : i->else_symbols) out.push_back(b.symbol->i);
+    nested(*i->then_graph);
+    nested(*i->else_graph);
+  }
+  if (const auto* w = n.as<WhileOp>()) {
+    if (w->iteration) out.push_back(w->iteration->i);
+    if (w->trips) out.push_back(w->trips->i);
+    for (const auto& d : w->carried_dims) out.push_back(d.symbol->i);
+    for (const SymbolBinding& b : w->stacked_dims) out.push_back(b.symbol->i);
+    nested(*w->body);
+  }
   return out;
 }
 
-void remove_dead_nodes(Graph& g) {
+namespace {
+void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols);
+}
+
+void remove_dead_nodes(Graph& g) { remove_dead(g, {}); }
+
+namespace {
+// `symbols`: those that the surroundings need of g.
+void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols) {
   std::unordered_set<const Value*> live(g.outputs.begin(), g.outputs.end());
-  std::unordered_set<std::int64_t> symbols;
   for (const Value* v : g.outputs) symbols_in_shape(v, symbols);
   std::unordered_set<const Node*> keep;
   // Backwards; a bind is kept for symbols that later nodes use. Control flow may bind symbols for others, so it is kept if those are used.
@@ -114,14 +151,17 @@ void remove_dead_nodes(Graph& g) {
     symbols_of_node(n, symbols);
   }
   for (const auto& n : g.nodes) {
-    if (auto* i = n->as<IfOp>(); i && keep.count(n.get())) {
-      remove_dead_nodes(*i->then_graph);
-      remove_dead_nodes(*i->else_graph);
+    if (!keep.count(n.get())) continue;
+    // A nested graph must keep what defines any symbol that the node itself or a later one reads.
+    if (auto* i = n->as<IfOp>()) {
+      remove_dead(*i->then_graph, symbols);
+      remove_dead(*i->else_graph, symbols);
     }
-    if (auto* w = n->as<WhileOp>(); w && keep.count(n.get())) remove_dead_nodes(*w->body);
+    if (auto* w = n->as<WhileOp>()) remove_dead(*w->body, symbols);
   }
   std::erase_if(g.nodes, [&](const std::unique_ptr<Node>& n) { return !keep.count(n.get()); });
 }
+}  // namespace
 
 std::unordered_set<const Node*> constant_nodes(const Graph& g) {
   std::unordered_set<const Node*> out;

@@ -114,7 +114,41 @@ class Builder {
       return step;
     }
     if (const auto* c = n.as<CheckOp>()) return CheckStep{c->condition, c->message};
-    fail(ErrorKind::kUnsupported, "{}: control flow is not supported yet", n.origin);
+    if (const auto* i = n.as<IfOp>()) {
+      IfStep step;
+      step.condition = i->condition;
+      step.then_block = std::make_unique<Block>();
+      step.else_block = std::make_unique<Block>();
+      lower_graph(*s.bodies[0], *step.then_block);
+      lower_graph(*s.bodies[1], *step.else_block);
+      step.then_symbols = symbol_steps(i->then_symbols);
+      step.else_symbols = symbol_steps(i->else_symbols);
+      step.outputs = refs(n.outputs);
+      return step;
+    }
+    const auto* w = n.as<WhileOp>();
+    check(w != nullptr, "{}: a node of unknown kind", n.origin);
+    WhileStep step;
+    step.body = std::make_unique<Block>();
+    lower_graph(*s.bodies[0], *step.body);
+    step.carried = w->carried;
+    step.stacked = w->stacked;
+    step.initial = refs({n.inputs.begin(), n.inputs.begin() + w->carried});
+    step.outputs = refs(n.outputs);
+    if (w->iteration) step.iteration = static_cast<int>(w->iteration->i);
+    if (w->trips) step.trips = static_cast<int>(w->trips->i);
+    step.trip_count = w->trip_count;
+    step.condition = w->condition;
+    step.next_condition = w->next_condition;
+    for (const auto& d : w->carried_dims) step.carried_dims.push_back({static_cast<int>(d.symbol->i), d.initial, d.next});
+    step.stacked_dims = symbol_steps(w->stacked_dims);
+    return step;
+  }
+
+  static std::vector<SymbolStep> symbol_steps(const std::vector<SymbolBinding>& list) {
+    std::vector<SymbolStep> out;
+    for (const SymbolBinding& b : list) out.push_back({static_cast<int>(b.symbol->i), b.value});
+    return out;
   }
 
   void compile_kernels() {

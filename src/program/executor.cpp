@@ -31,31 +31,6 @@ using Kernel = void (*)(char* const*, const std::int64_t*, std::int64_t, std::in
 
 constexpr std::int64_t kGrain = 32768;  // operations worth a thread of their own
 
-// The last step that touches each buffer, and where it is first written, for one block.
-struct Lives {
-  std::vector<int> temporaries;
-  std::unordered_map<int, std::pair<int, int>> range;
-};
-
-Lives lives_of(const Program& p, const Block& b) {
-  Lives l;
-  for (int k = 0; k < static_cast<int>(b.steps.size()); ++k) {
-    for (int w : b.steps[static_cast<std::size_t>(k)].writes) {
-      if (p.buffers[static_cast<std::size_t>(w)].kind != BufferInfo::Kind::kTemporary) continue;
-      if (l.range.emplace(w, std::make_pair(k, k)).second) l.temporaries.push_back(w);
-    }
-    for (int r : b.steps[static_cast<std::size_t>(k)].reads) {
-      auto it = l.range.find(r);
-      if (it != l.range.end()) it->second.second = k;
-    }
-  }
-  for (const TensorRef& o : b.outputs) {
-    auto it = l.range.find(o.buffer);
-    if (it != l.range.end()) it->second.second = INT32_MAX;
-  }
-  return l;
-}
-
 bool evaluable(const Expr& e, const SymbolValues& s) {
   bool ok = true;
   if (e->has_sym) visit(e, [&](const Expr& x) { ok &= x->op != Op::kSym || s.has(static_cast<int>(x->i)); });
@@ -71,6 +46,37 @@ HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) {
   t.owner = allocate(t.bytes());
   t.data = t.owner.get();
   return t;
+}
+
+/// Where each temporary of a block is first written and last used.
+struct Executor::Lives {
+  std::vector<int> temporaries;
+  std::unordered_map<int, std::pair<int, int>> range;  ///< INT32_MAX: an output of the block
+};
+
+void Executor::find_lives(const Block& b) {
+  auto l = std::make_unique<Lives>();
+  for (int k = 0; k < static_cast<int>(b.steps.size()); ++k) {
+    const ProgramStep& s = b.steps[static_cast<std::size_t>(k)];
+    for (int w : s.writes) {
+      if (program_->buffers[static_cast<std::size_t>(w)].kind != BufferInfo::Kind::kTemporary) continue;
+      if (l->range.emplace(w, std::make_pair(k, k)).second) l->temporaries.push_back(w);
+    }
+    for (int r : s.reads) {
+      auto it = l->range.find(r);
+      if (it != l->range.end()) it->second.second = std::max(it->second.second, k);
+    }
+    if (const auto* i = std::get_if<IfStep>(&s.op)) {
+      find_lives(*i->then_block);
+      find_lives(*i->else_block);
+    }
+    if (const auto* w = std::get_if<WhileStep>(&s.op)) find_lives(*w->body);
+  }
+  for (const TensorRef& o : b.outputs) {
+    auto it = l->range.find(o.buffer);
+    if (it != l->range.end()) it->second.second = INT32_MAX;
+  }
+  lives_[&b] = std::move(l);
 }
 
 /// What one run at a time uses, kept between runs: an arena, and where things lie in it for the shapes last seen.
@@ -174,14 +180,123 @@ struct Executor::Run {
       if (!eval(c->condition)) fail(ErrorKind::kInvalidArgument, "{}", c->message);
       return;
     }
-    fail(ErrorKind::kInternal, "internal error: unknown step");
+    if (const auto* i = std::get_if<IfStep>(&s.op)) return branch(*i);
+    loop(std::get<WhileStep>(s.op));
+  }
+
+  // ---- nested blocks
+
+  // Runs a nested block; afterwards its outputs' memory is in the result and its other temporaries are gone.
+  std::vector<std::shared_ptr<void>> nested(const Block& b) {
+    const Lives& lives = *e.lives_.at(&b);
+    block(b, lives);
+    std::vector<std::shared_ptr<void>> out;
+    for (const TensorRef& o : b.outputs) out.push_back(share(o.buffer));
+    for (int t : lives.temporaries) {
+      address[static_cast<std::size_t>(t)] = nullptr;
+      owned.erase(t);
+    }
+    return out;
+  }
+
+  // The memory of a buffer, shared: nobody writes to it again. What is not owned (an input, a constant, the arena) is copied.
+  std::shared_ptr<void> share(int buffer) {
+    auto it = owned.find(buffer);
+    if (it != owned.end()) return it->second;
+    const std::size_t n = bytes(buffer);
+    std::shared_ptr<void> copy = allocate(n);
+    std::memcpy(copy.get(), at(buffer), n);
+    return copy;
+  }
+
+  // Makes `memory` the content of an output of a control-flow step: copied if the output has its place in the arena.
+  void give(const TensorRef& r, std::shared_ptr<void> memory) {
+    void*& a = address[static_cast<std::size_t>(r.buffer)];
+    if (a) {
+      std::memcpy(a, memory.get(), bytes(r.buffer));
+      return;
+    }
+    a = memory.get();
+    owned[r.buffer] = std::move(memory);
+  }
+
+  void branch(const IfStep& s) {
+    const bool taken = eval(s.condition) != 0;
+    auto out = nested(taken ? *s.then_block : *s.else_block);
+    for (const SymbolStep& b : taken ? s.then_symbols : s.else_symbols) symbols.set(b.symbol, eval(b.value));
+    for (std::size_t k = 0; k < s.outputs.size(); ++k) give(s.outputs[k], out[k]);
+  }
+
+  void loop(const WhileStep& w) {
+    for (const auto& d : w.carried_dims) symbols.set(d.symbol, eval(d.initial));
+    const auto carried = static_cast<std::size_t>(w.carried);
+    std::vector<std::shared_ptr<void>> values;
+    for (std::size_t k = 0; k < carried; ++k) values.push_back(borrow(w.initial[k].buffer));
+    std::vector<std::vector<std::shared_ptr<void>>> stacks(static_cast<std::size_t>(w.stacked));
+    std::vector<std::size_t> piece(static_cast<std::size_t>(w.stacked));
+    std::int64_t trips = 0;
+    bool more = !w.condition || eval(w.condition) != 0;
+    while (more && (!w.trip_count || trips < eval(w.trip_count))) {
+      if (w.iteration >= 0) symbols.set(w.iteration, trips);
+      for (std::size_t k = 0; k < carried; ++k) {
+        const int b = w.body->inputs[k].buffer;
+        address[static_cast<std::size_t>(b)] = values[k].get();
+        owned[b] = values[k];
+      }
+      auto out = nested(*w.body);
+      for (std::size_t k = 0; k < stacks.size(); ++k) {
+        const TensorRef& r = w.body->outputs[carried + k];
+        std::size_t n = size_of(p.buffers[static_cast<std::size_t>(r.buffer)].dtype);
+        for (std::int64_t d : dims(r.shape)) n *= static_cast<std::size_t>(d);
+        if (trips > 0 && n != piece[k]) fail(ErrorKind::kInvalidArgument, "a scan output changes its shape from one iteration to the next");
+        piece[k] = n;
+        stacks[k].push_back(out[carried + k]);
+      }
+      if (w.next_condition) more = eval(w.next_condition) != 0;
+      std::vector<std::int64_t> next, stacked;
+      for (const auto& d : w.carried_dims) next.push_back(eval(d.next));
+      for (const SymbolStep& d : w.stacked_dims) stacked.push_back(eval(d.value));
+      for (std::size_t k = 0; k < next.size(); ++k) symbols.set(w.carried_dims[k].symbol, next[k]);
+      for (std::size_t k = 0; k < stacked.size(); ++k) {
+        if (trips > 0 && symbols.value[static_cast<std::size_t>(w.stacked_dims[k].symbol)] != stacked[k])
+          fail(ErrorKind::kInvalidArgument, "a scan output changes its shape from one iteration to the next");
+        symbols.set(w.stacked_dims[k].symbol, stacked[k]);
+      }
+      for (std::size_t k = 0; k < carried; ++k) values[k] = out[k];
+      ++trips;
+    }
+    for (std::size_t k = 0; k < carried && trips > 0; ++k) {
+      const int b = w.body->inputs[k].buffer;
+      address[static_cast<std::size_t>(b)] = nullptr;
+      owned.erase(b);
+    }
+    if (trips == 0)
+      for (const SymbolStep& d : w.stacked_dims) symbols.set(d.symbol, 0);
+    if (w.trips >= 0) symbols.set(w.trips, trips);
+    for (std::size_t k = 0; k < carried; ++k) {
+      if (trips == 0) values[k] = share(w.initial[k].buffer);
+      give(w.outputs[k], values[k]);
+    }
+    for (std::size_t k = 0; k < stacks.size(); ++k) {
+      std::shared_ptr<void> all = allocate(piece[k] * stacks[k].size());
+      for (std::size_t j = 0; j < stacks[k].size(); ++j) std::memcpy(static_cast<char*>(all.get()) + j * piece[k], stacks[k][j].get(), piece[k]);
+      give(w.outputs[carried + k], std::move(all));
+    }
+  }
+
+  // A buffer's memory without a copy; it must outlive the loan.
+  std::shared_ptr<void> borrow(int buffer) {
+    auto it = owned.find(buffer);
+    if (it != owned.end()) return it->second;
+    return std::shared_ptr<void>(at(buffer), [](void*) {});
   }
 
   void block(const Block& b, const Lives& lives) {
     for (int k = 0; k < static_cast<int>(b.steps.size()); ++k) {
       const ProgramStep& s = b.steps[static_cast<std::size_t>(k)];
+      const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
       for (int w : s.writes)
-        if (!address[static_cast<std::size_t>(w)]) {
+        if (!control && !address[static_cast<std::size_t>(w)]) {
           owned[w] = allocate(bytes(w));
           address[static_cast<std::size_t>(w)] = owned[w].get();
         }
@@ -222,6 +337,7 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads) : progra
     kernels_.push_back(module_->find(k.symbol));
     check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
   }
+  find_lives(p.main);
   constants_.assign(p.buffers.size(), nullptr);
   for (std::size_t k = 0; k < p.buffers.size(); ++k)
     if (p.buffers[k].kind == BufferInfo::Kind::kConstant) {
@@ -236,7 +352,7 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads) : progra
     Run run{*this, p, context, options, threads_, {}, {}, {}};
     run.address.resize(p.buffers.size());
     for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
-    Lives keep;  // nothing is freed on the way
+    const Lives keep;  // nothing is freed on the way
     run.block(p.init, keep);
     std::vector<bool> used(p.buffers.size());
     for (const ProgramStep& s : p.main.steps)
@@ -299,7 +415,7 @@ std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, con
         fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {} = {} is wanted", b.name, d, inputs[k].dims[d], to_string(b.shape[d]), run.eval(b.shape[d]));
   }
 
-  const Lives lives = lives_of(p, p.main);
+  const Lives& lives = *lives_.at(&p.main);
   std::vector<bool> is_output(p.buffers.size());
   for (const TensorRef& o : p.main.outputs) is_output[static_cast<std::size_t>(o.buffer)] = true;
   auto it = context->plans.find(key);

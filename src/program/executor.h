@@ -50,6 +50,8 @@ class Executor {
  private:
   struct Context;
   struct Run;
+  struct Lives;
+  void find_lives(const Block& block);
   std::unique_ptr<Context> acquire();
   void release(std::unique_ptr<Context> c);
 
@@ -57,6 +59,7 @@ class Executor {
   int threads_;
   std::unique_ptr<HostModule> module_;
   std::vector<void*> kernels_;
+  std::map<const Block*, std::unique_ptr<Lives>> lives_;
   std::vector<std::shared_ptr<const void>> constant_owners_;
   std::vector<const void*> constants_;  ///< by buffer
   std::size_t constant_bytes_ = 0;

@@ -56,19 +56,32 @@ struct CheckStep {
 
 struct Block;
 
+/// Sets symbol `symbol` to a value.
+struct SymbolStep {
+  int symbol = -1;
+  Expr value;
+};
+
+/// See IfOp, WhileOp in graph/graph.h for what running them means.
 struct IfStep {
-  int condition = 0;
+  Expr condition;
   std::unique_ptr<Block> then_block, else_block;
+  std::vector<SymbolStep> then_symbols, else_symbols;
   std::vector<TensorRef> outputs;
 };
 
 struct WhileStep {
-  int trip_count = 0, condition = 0;
-  std::vector<TensorRef> initial;
   std::unique_ptr<Block> body;
-  int stacked = 0;
-  int trip_symbol = -1;
-  std::vector<TensorRef> outputs;
+  std::vector<TensorRef> initial, outputs;
+  int carried = 0, stacked = 0;
+  int iteration = -1, trips = -1;  ///< symbols
+  Expr trip_count, condition, next_condition;
+  struct CarriedDim {
+    int symbol;
+    Expr initial, next;
+  };
+  std::vector<CarriedDim> carried_dims;
+  std::vector<SymbolStep> stacked_dims;
 };
 
 struct ProgramStep {
