@@ -19,6 +19,23 @@ SDX_FN F poly(F z, F c0, C... c) {
   return fma(z, poly(z, c...), c0);
 }
 
+/// n / d for finite n and 2^-100 < d < 2^100 (quotient not below 2^-100): at most 1 ulp. On a GPU shorter than the
+/// correctly rounded division: one Newton step on the hardware's reciprocal.
+SDX_FN f32 quotient(f32 n, f32 d) {
+#if SDX_GPU
+#if defined(__AMDGCN__)
+  const f32 r = __builtin_amdgcn_rcpf(d);
+#else
+  const f32 r = __nvvm_rcp_approx_ftz_f(d);
+#endif
+  const f32 q = n * r;
+  return fma(fma(-d, q, n), r, q);
+#else
+  return n / d;
+#endif
+}
+SDX_FN f64 quotient(f64 n, f64 d) { return n / d; }
+
 inline constexpr f32 kLog2e32 = 0x1.715476p+0f;
 // log 2 in two parts; the first has 15 bits, so that its product with an exponent is exact.
 inline constexpr f32 kLn2Hi32 = 0x1.62e4p-1f, kLn2Lo32 = 0x1.7f7d1cp-20f;
@@ -134,6 +151,17 @@ SDX_FN f64 exp2_short(f64 x) {
 
 // --- exponentials and logarithms ---
 
+#if SDX_GPU
+// The hardware's 2^x (at most 2 ulp); what x / log 2 lost in rounding is multiplied in afterwards.
+SDX_FN f32 exp2(f32 x) { return __builtin_elementwise_exp2(x); }
+SDX_FN f32 exp(f32 x) {
+  const f32 c = clamp(x, -105.0f, 90.0f);
+  const f32 t = c * detail::kLog2e32;
+  const f32 lost = fma(c, 0x1.4ae0cp-26f, fma(c, detail::kLog2e32, -t)) * 0x1.62e43p-1f;
+  const f32 y = exp2(t);
+  return y < inf32() ? fma(y, lost, y) : y;
+}
+#else
 SDX_FN f32 exp(f32 x) { return detail::exp_scaled(x, 0); }
 
 /// 2^x. Table exp2_24.
@@ -144,6 +172,7 @@ SDX_FN f32 exp2(f32 x) {
       detail::poly(r, 0x1.62e43p-1f, 0x1.ebfbep-3f, 0x1.c6af72p-5f, 0x1.3b2a48p-7f, 0x1.5f0dd6p-10f, 0x1.4424b4p-13f);
   return detail::scale(fma(r, q, 1.0f), bit_cast<i32>(t) - bit_cast<i32>(detail::kRound32));
 }
+#endif
 
 /// exp(x) - 1 = ((exp(r) - 1) + (1 - 2^-n)) 2^n.
 SDX_FN f32 expm1(f32 x) {
@@ -374,7 +403,7 @@ SDX_FN f32 cosh(f32 x) {
 SDX_FN f32 tanh(f32 x) {
   const f32 a = fabs(x), z = x * x;
   const f32 p = detail::poly(z, -0x1.555532p-2f, 0x1.110708p-3f, -0x1.b8395ep-5f, 0x1.521744p-6f, -0x1.75a99p-8f);
-  const f32 far = 1.0f - 2.0f / (exp(a + a) + 1.0f);
+  const f32 far = 1.0f - detail::quotient(2.0f, exp(a > 20.0f ? 40.0f : a + a) + 1.0f);
   return copysign(a < 0.625f ? fma(x * z, p, x) : far, x);
 }
 
@@ -399,12 +428,15 @@ SDX_FN f32 atanh(f32 x) {
 // --- error function ---
 
 namespace detail {
-// erfc(u) for u >= 0, relative error a few 2^-24 times 1 + u^2: exp(-u^2) t p(t), t = 1 / (1 + u / 2). Table erfcx24.
+// erfc(u) for u >= 0, relative error a few 2^-24 times 1 + u^2: exp(-u^2) p(v) / (u + 1.5), v = (u - 1.5) / (u + 1.5).
+// Table erfcx24.
 SDX_FN f32 erfc_positive(f32 u) {
-  const f32 t = 1.0f / fma(0.5f, u, 1.0f);
-  const f32 p = poly(t, 0x1.20d9p-2f, 0x1.2159e2p-2f, 0x1.ee1ad4p-3f, 0x1.b2ead8p-3f, -0x1.d8bc88p-5f, 0x1.5dc49p-2f,
-                     -0x1.23d632p-1f, 0x1.67a9p-2f, -0x1.6d881ap-4f, 0x1.80ac6ap-8f);
-  return exp_scaled(-u * u, 0) * (t * p);
+  const f32 c = u > 100.0f ? 100.0f : u;  // where the exponential is 0
+  const f32 w = quotient(1.0f, c + 1.5f), v = (c - 1.5f) * w;
+  const f32 p =
+      poly(v, 0x1.edf488p-1f, -0x1.0404eep-1f, 0x1.35c00cp-4f, 0x1.87563ap-5f, -0x1.0a7ec4p-7f, -0x1.3697ep-7f,
+           -0x1.860a98p-11f, 0x1.e1c64ap-10f, 0x1.8698c4p-11f, -0x1.7822bp-13f, -0x1.33bae8p-13f);
+  return exp(-c * c) * (w * p);
 }
 }  // namespace detail
 

@@ -1,0 +1,29 @@
+// Functions as fast as the hardware has them, for kernels that hand their results on in 16 bits or fewer or that bound
+// the arguments themselves (attention's running softmax). Arguments and results below 2^-126 count as 0.
+#pragma once
+#include "prelude_math_f32.h"
+
+namespace sdx {
+
+#if defined(__AMDGCN__)
+/// 2^x, relative error at most 2^-22.
+SDX_FN f32 fast_exp2(f32 x) { return __builtin_amdgcn_exp2f(x); }
+/// log2(x), absolute error at most 2^-22 near 1, relative elsewhere.
+SDX_FN f32 fast_log2(f32 x) { return __builtin_amdgcn_logf(x); }
+/// 1 / x, relative error at most 2^-22.
+SDX_FN f32 fast_rcp(f32 x) { return __builtin_amdgcn_rcpf(x); }
+/// 1 / sqrt(x), relative error at most 2^-22.
+SDX_FN f32 fast_rsqrt(f32 x) { return __builtin_amdgcn_rsqf(x); }
+#elif defined(__NVPTX__)
+SDX_FN f32 fast_exp2(f32 x) { return __nvvm_ex2_approx_ftz_f(x); }
+SDX_FN f32 fast_log2(f32 x) { return __nvvm_lg2_approx_ftz_f(x); }
+SDX_FN f32 fast_rcp(f32 x) { return __nvvm_rcp_approx_ftz_f(x); }
+SDX_FN f32 fast_rsqrt(f32 x) { return __nvvm_rsqrt_approx_ftz_f(x); }
+#else
+SDX_FN f32 fast_exp2(f32 x) { return exp2(x); }
+SDX_FN f32 fast_log2(f32 x) { return log2(x); }
+SDX_FN f32 fast_rcp(f32 x) { return 1.0f / x; }
+SDX_FN f32 fast_rsqrt(f32 x) { return rsqrt(x); }
+#endif
+
+}  // namespace sdx

@@ -1,0 +1,72 @@
+// What the compiler made of the prelude: loops over its functions are vectorised, and nothing outside is called.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace {
+
+std::string read(const std::string& name) {
+  std::ifstream file(std::string(KERNEL_FOLDER) + "/" + name);
+  EXPECT_TRUE(file.good()) << name;
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Names of the functions of which clang's optimisation record says that it vectorised their loop.
+std::set<std::string> vectorised(const std::string& record) {
+  std::set<std::string> names;
+  std::istringstream lines(read(record));
+  bool wanted = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("--- !", 0) == 0) wanted = false;
+    if (line.rfind("Name:", 0) == 0) wanted = line.find("Vectorized") != std::string::npos;
+    if (wanted && line.rfind("Function:", 0) == 0) names.insert(line.substr(line.find_first_not_of(' ', 9)));
+  }
+  return names;
+}
+
+TEST(Compile, MathLoopsAreVectorised) {
+  const std::set<std::string> names = vectorised("math_wide.yaml");
+  for (const char* name :
+       {"exp",   "exp2", "expm1", "log",     "log2", "log10", "log1p",    "sqrt", "rsqrt",    "sin",
+        "cos",   "tan",  "asin",  "acos",    "atan", "sinh",  "cosh",     "tanh", "asinh",    "acosh",
+        "atanh", "erf",  "pow",   "sigmoid", "silu", "mish",  "softplus", "gelu", "softsign", "gelu_tanh",
+        "floor", "ceil", "trunc", "round",   "sign", "abs",   "min",      "max",  "copysign"})
+    for (const char* type : {"f32", "f64"}) {
+      const std::string kernel = std::string(name) + "_" + type + "_wide";
+      EXPECT_TRUE(names.count(kernel)) << kernel;
+    }
+  for (const char* kernel : {"exp_f16_wide", "gelu_f16_wide", "gelu_bf16_wide", "clamp_f32_wide", "normal_wide",
+                             "shl_i32_wide", "min_i64_wide", "max_u8_wide"})
+    EXPECT_TRUE(names.count(kernel)) << kernel;
+}
+
+TEST(Compile, CastLoopsAreVectorised) {
+  const std::set<std::string> names = vectorised("casts_wide.yaml");
+  for (const char* pair :
+       {"f32_f16",    "f16_f32",    "f32_bf16",   "bf16_f32", "f32_i8",       "i8_f32",       "f32_u8",
+        "u8_f32",     "i32_f32",    "f32_i32",    "f32_i64",  "f32_f8e4m3fn", "f8e4m3fn_f32", "f32_f8e5m2",
+        "f8e5m2_f32", "f32_f8e8m0", "f32_f4e2m1", "f32_i4",   "f64_f32",      "f32_f64"}) {
+    const std::string kernel = std::string("cast_") + pair + "_wide";
+    EXPECT_TRUE(names.count(kernel)) << kernel;
+  }
+}
+
+// A freestanding compiler may still call memcpy and its kin; the prelude gives it no reason to.
+TEST(Compile, NothingOutsideIsCalled) {
+  std::istringstream lines(read("undefined.txt"));
+  for (std::string line; std::getline(lines, line);) EXPECT_EQ(line.find(" U "), std::string::npos) << line;
+}
+
+TEST(Compile, GpuCodeExists) {
+  for (const char* name : {"math_gfx942.o", "math_gfx1100.o", "math_sm_90.ptx"})
+    EXPECT_GT(read(name).size(), 10'000u) << name;
+  // No call is left in the PTX: libdevice, the CUDA SDK's library of such functions, is not there.
+  EXPECT_EQ(read("math_sm_90.ptx").find("call.uni"), std::string::npos);
+}
+
+}  // namespace
