@@ -69,8 +69,8 @@ std::string literal(const Expr& e) {
     if (t == DType::kFloat32) return text;
     return fmt::format("cast<{}>({})", type_name(t), text);
   }
-  if (t == DType::kInt64) return e->i == INT64_MIN ? "(-9223372036854775807ll - 1)" : fmt::format("{}ll", e->i);
-  if (t == DType::kUInt64) return fmt::format("{}ull", static_cast<std::uint64_t>(e->i));
+  if (t == DType::kInt64) return e->i == INT64_MIN ? "i64(-9223372036854775807ll - 1)" : fmt::format("i64({})", e->i);
+  if (t == DType::kUInt64) return fmt::format("u64({}ull)", static_cast<std::uint64_t>(e->i));
   if (narrow_int(t)) return fmt::format("cast<{}>(i32({}))", type_name(t), e->i);
   return fmt::format("{}({}ll)", type_name(t), e->i);
 }
@@ -229,12 +229,12 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
     case Op::kFloorDiv:
       if (c == DType::kInt64 && is_const(e->args[1]) && e->args[1]->i > 0 && idx::provably_nonnegative(e->args[0], true)) r = infix("/");
       else if (f) r = fmt::format("floor({})", infix("/"));
-      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true)) r = fmt::format("i64(u64({}) / u64(max({}, 1ll)))", a[0], a[1]);
+      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true)) r = fmt::format("i64(u64({}) / u64(max({}, i64(1))))", a[0], a[1]);
       else r = call("div_floor");
       break;
     case Op::kMod:
       if (c == DType::kInt64 && is_const(e->args[1]) && e->args[1]->i > 0 && idx::provably_nonnegative(e->args[0], true)) r = infix("%");
-      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true)) r = fmt::format("i64(u64({}) % u64(max({}, 1ll)))", a[0], a[1]);
+      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true)) r = fmt::format("i64(u64({}) % u64(max({}, i64(1))))", a[0], a[1]);
       else r = call("mod_floor");
       break;
     case Op::kFMod: r = call("mod_trunc"); break;
@@ -305,7 +305,7 @@ std::string Emitter::neutral(ReduceKind kind, DType t) {
       if (is_float(t)) return fmt::format("{}({}inf32())", n, max ? "-" : "");
       const int bits = bits_of(t);
       if (!is_signed(t)) return max ? fmt::format("{}(0)", n) : fmt::format("{}(~{}(0))", n, n);
-      const std::string low = bits == 64 ? "(-9223372036854775807ll - 1)" : fmt::format("{}(-{}ll)", n, std::int64_t{1} << (bits - 1));
+      const std::string low = bits == 64 ? "i64(-9223372036854775807ll - 1)" : fmt::format("{}(-{}ll)", n, std::int64_t{1} << (bits - 1));
       return max ? low : fmt::format("{}(~{})", n, low);
     }
     case ReduceKind::kAny: return "false";

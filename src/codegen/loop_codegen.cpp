@@ -6,6 +6,7 @@
 #include "codegen/loop_codegen.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "codegen/emit.h"
 
@@ -30,17 +31,21 @@ bool uses(const Expr& e, const Expr& var) {
   return used;
 }
 
+// True if a and b only occur in indices of loads, all collapsible. The expression is walked as it is: replacing loads would let it
+// simplify, and conditions on a and b vanish.
+bool only_in_loads(const Expr& e, const Expr& a, const Expr& b, std::unordered_set<const ExprNode*>& seen) {
+  if (!e->has_var || !seen.insert(e.get()).second) return true;
+  if (e->op == Op::kVar) return e->i != a->i && e->i != b->i;
+  if (e->op == Op::kLoad) return collapsible(e->args[0], a, b);
+  for (const Expr& x : e->args)
+    if (!only_in_loads(x, a, b, seen)) return false;
+  return true;
+}
+
 // True if a and b only occur in indices of loads, all collapsible, and in `store`.
 bool can_merge(const Expr& body, const Expr& store, const Expr& a, const Expr& b) {
-  if (store && !collapsible(store, a, b)) return false;
-  bool ok = true;
-  const Expr rest = rewrite(body, [&](const Expr& x) -> Expr {
-    if (!ok || (!x->has_var && !x->has_load)) return x;
-    if (x->op != Op::kLoad) return Expr();
-    ok &= collapsible(x->args[0], a, b);
-    return constant(0, x->dtype);
-  });
-  return ok && !uses(rest, a) && !uses(rest, b);
+  std::unordered_set<const ExprNode*> seen;
+  return (!store || collapsible(store, a, b)) && only_in_loads(body, a, b, seen);
 }
 
 // Merges adjacent variables where possible; body and store are rewritten.
