@@ -58,14 +58,15 @@ void average_pool(OpContext& c) {
 void max_pool(OpContext& c) {
   Value* x = c.in(0);
   const Window w = window_of(c, x, {}, c.attr("ceil_mode", 0) != 0);
-  const auto same = [](const Expr& e) { return e; };
+  const DType t = accumulator(x->dtype);
+  const auto same = [&](const Expr& e) { return cast(e, t); };
   const Exprs shape = pooled_shape(x, w);
-  c.out(0, tensor::generate(c.graph(), shape, [&](const Exprs& i) { return over_window(ReduceKind::kMax, x, w, i, same, el::minimum(x->dtype)); }));
+  c.out(0, tensor::generate(c.graph(), shape, [&](const Exprs& i) { return cast(over_window(ReduceKind::kMax, x, w, i, same, el::minimum(t)), x->dtype); }));
   if (!c.wants(1)) return;
   // Indices count elements of the whole input; storage_order 1 numbers the spatial dims with the first one fastest.
   const bool columns_first = c.attr("storage_order", 0) != 0;
   c.out(1, tensor::generate(c.graph(), shape, [&](const Exprs& i) {
-    const Exprs k = idx::delinearize(over_window(ReduceKind::kArgMax, x, w, i, same, el::minimum(x->dtype)), w.kernel);
+    const Exprs k = idx::delinearize(over_window(ReduceKind::kArgMax, x, w, i, same, el::minimum(t)), w.kernel);
     Exprs p = w.position(Exprs(i.begin() + 2, i.end()), k), sizes = w.input;
     for (std::size_t d = 0; d < p.size(); ++d) p[d] = idx::max(0, idx::min(p[d], w.input[d] - 1));  // a window of minus infinities only
     if (columns_first) {
@@ -117,7 +118,10 @@ void global_average_pool(OpContext& c) {
 }
 
 void global_max_pool(OpContext& c) {
-  c.out(0, tensor::reduce(c.graph(), ReduceKind::kMax, c.in(0), spatial_axes(c, c.in(0)), true));
+  Value* x = c.in(0);
+  const DType t = accumulator(x->dtype);
+  Value* y = tensor::reduce(c.graph(), ReduceKind::kMax, x, spatial_axes(c, x), true, [&](const Expr& e) { return cast(e, t); });
+  c.out(0, tensor::cast(c.graph(), y, x->dtype));
 }
 
 void global_lp_pool(OpContext& c) {
