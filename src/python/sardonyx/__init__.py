@@ -61,8 +61,12 @@ class Model:
             a = np.asarray(value)
             if not a.flags.c_contiguous:
                 a = np.ascontiguousarray(a)
+            dtype = a.dtype.name
+            if dtype in ("int4", "int2"):  # ml_dtypes leaves the bits above the value clear; Sardonyx wants the sign there
+                shift = 8 - int(dtype[3:])
+                a = (a.view(np.int8) << shift) >> shift
             kept.append(a)
-            raw[name] = (a.ctypes.data, a.dtype.name, list(a.shape))
+            raw[name] = (a.ctypes.data, dtype, list(a.shape))
         buffers, steps = self._handle.run(raw, threads, profile)
         out = {}
         for name, b in zip(self._handle.output_names(), buffers):
