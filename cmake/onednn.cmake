@@ -1,0 +1,23 @@
+# oneDNN (gemm and convolution on the host CPU): version 3 with OpenMP on libgomp, as the packages onednn-cpu-gomp and
+# onednn-devel-cpu-gomp install it. Older versions have no channels-last AVX2 kernels. The library is copied
+# into build/lib, so that the build tree and a package made of it need no other copy.
+set(SARDONYX_ONEDNN_ROOT "" CACHE PATH "folder with include/oneapi/dnnl and lib/libdnnl.so.3; empty: the Python environment's, else the system's")
+get_filename_component(onednn_python_prefix "${SARDONYX_PYTHON_EXECUTABLE}" DIRECTORY)
+get_filename_component(onednn_python_prefix "${onednn_python_prefix}" DIRECTORY)
+set(onednn_hints ${SARDONYX_ONEDNN_ROOT} ${PROJECT_SOURCE_DIR}/.venv ${onednn_python_prefix})
+find_path(SARDONYX_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp HINTS ${onednn_hints} PATH_SUFFIXES include NO_CACHE)
+find_file(SARDONYX_ONEDNN_LIBRARY libdnnl.so.3 HINTS ${onednn_hints} PATHS /usr/local /usr PATH_SUFFIXES lib lib64 lib/x86_64-linux-gnu NO_CACHE)
+
+if(NOT SARDONYX_ONEDNN_INCLUDE OR NOT SARDONYX_ONEDNN_LIBRARY)
+  message(FATAL_ERROR "oneDNN 3 was not found: run ./dev setup, or pass -DSARDONYX_ONEDNN_ROOT=<folder with include/ and lib/libdnnl.so.3>")
+endif()
+file(STRINGS ${SARDONYX_ONEDNN_INCLUDE}/oneapi/dnnl/dnnl_version.h onednn_major REGEX "define DNNL_VERSION_MAJOR")
+file(STRINGS ${SARDONYX_ONEDNN_INCLUDE}/oneapi/dnnl/dnnl_config.h onednn_runtime REGEX "define DNNL_CPU_RUNTIME")
+if(NOT onednn_major MATCHES " 3$" OR NOT onednn_runtime MATCHES "DNNL_RUNTIME_OMP")
+  message(FATAL_ERROR "oneDNN in ${SARDONYX_ONEDNN_INCLUDE} is not version 3 with the OpenMP runtime: run ./dev setup, or set SARDONYX_ONEDNN_ROOT")
+endif()
+
+file(MAKE_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+file(REAL_PATH ${SARDONYX_ONEDNN_LIBRARY} onednn_file)
+file(COPY_FILE ${onednn_file} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libdnnl.so.3 ONLY_IF_DIFFERENT)
+set(SARDONYX_ONEDNN_FILE ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libdnnl.so.3)

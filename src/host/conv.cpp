@@ -1,0 +1,119 @@
+// find_convolution: the cache of kernels, and what stands around oneDNN's.
+#include "host/conv.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "host/desc_key.h"
+#include "host/dnnl_conv.h"
+#include "host/float32_kernel.h"
+#include "host/lru_cache.h"
+#include "support/error.h"
+
+namespace sardonyx::host {
+namespace {
+
+/// Enough for several models at several sizes; a kernel is some tens of kilobytes of code.
+constexpr std::size_t kCachedKernels = 512;
+
+bool is_half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
+
+std::int64_t volume(const ConvDesc& d, const ConvDesc::Extents& e) {
+  return std::accumulate(e.begin(), e.begin() + d.spatial, std::int64_t{1}, std::multiplies<>());
+}
+
+/// The descriptions' extents fit each other as ONNX demands.
+void check_extents(const ConvDesc& d) {
+  check(d.spatial >= 1 && d.spatial <= 3, "convolution over {} axes", d.spatial);
+  check(d.groups > 0 && d.in_channels % d.groups == 0 && d.out_channels % d.groups == 0,
+        "convolution of {} to {} channels in {} groups", d.in_channels, d.out_channels, d.groups);
+  for (int i = 0; i < d.spatial; ++i) {
+    check(d.kernel[i] > 0 && d.stride[i] > 0 && d.dilation[i] > 0, "convolution's kernel, stride or dilation of 0");
+    check(d.pad_begin[i] >= 0 && d.pad_end[i] >= 0, "convolution with padding below 0");
+    const std::int64_t reach = (d.kernel[i] - 1) * d.dilation[i] + 1;
+    if (d.transposed) {
+      const std::int64_t full = (d.in[i] - 1) * d.stride[i] + reach - d.pad_begin[i] - d.pad_end[i];
+      check(d.out[i] >= full && d.out[i] < full + std::max(d.stride[i], d.dilation[i]),
+            "transposed convolution of {} gives {} along axis {}", d.in[i], d.out[i], i);
+    } else {
+      const std::int64_t padded = d.in[i] + d.pad_begin[i] + d.pad_end[i];
+      check(padded < reach ? d.out[i] == 0 : d.out[i] == (padded - reach) / d.stride[i] + 1,
+            "convolution of {} gives {} along axis {}", d.in[i], d.out[i], i);
+    }
+  }
+  const bool last = d.layout == ImageLayout::kChannelsLast;
+  for (const PostOp& op : d.post) {
+    if (!op.has_operand()) continue;
+    check(op.dims.size() == static_cast<std::size_t>(d.spatial) + 2, "a convolution's operand of rank {}",
+          op.dims.size());
+    for (int i = 0; i < d.spatial + 2; ++i) {
+      const int spatial_axis = last ? i - 1 : i - 2;
+      const bool channels = last ? i == d.spatial + 1 : i == 1;
+      const std::int64_t extent = i == 0 ? d.batch : channels ? d.out_channels : d.out[spatial_axis];
+      check(op.dims[i] == 1 || op.dims[i] == extent, "a convolution's operand has {} for {} along axis {}", op.dims[i],
+            extent, i);
+    }
+  }
+}
+
+std::string key_of(const ConvDesc& d) {
+  DescKey key;
+  for (std::int64_t x : {d.batch, d.in_channels, d.out_channels, d.groups, std::int64_t{d.threads}}) key.add(x);
+  for (const auto* e : {&d.in, &d.out, &d.kernel, &d.stride, &d.dilation, &d.pad_begin, &d.pad_end}) {
+    for (int i = 0; i < d.spatial; ++i) key.add((*e)[i]);
+  }
+  key.add(d.spatial | d.transposed << 2 | static_cast<int>(d.layout) << 3 | d.bias << 5 | d.weights_constant << 6 |
+          static_cast<int>(d.src) << 8 | static_cast<int>(d.weights) << 16 | static_cast<int>(d.dst) << 24);
+  for (const PostOp& op : d.post) {
+    key.add(op);
+    key.add(op.dims);
+  }
+  return key.bytes();
+}
+
+std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
+  bool any_half = is_half(desc.src) || is_half(desc.weights) || is_half(desc.dst);
+  for (const PostOp& op : desc.post) any_half |= op.has_operand() && is_half(op.dtype);
+  auto kernel = make_dnnl_convolution(desc, why);
+  if (!any_half || (kernel && kernel->name().starts_with("br"))) return kernel;
+
+  ConvDesc wide = desc;
+  wide.src = wide.weights = wide.dst = DType::kFloat32;
+  Float32KernelDesc around{
+      {desc.src, desc.batch * desc.in_channels * volume(desc, desc.in)},
+      {desc.weights, desc.out_channels * desc.in_channels / desc.groups * volume(desc, desc.kernel)},
+      {desc.dst, desc.batch * desc.out_channels * volume(desc, desc.out)},
+      {},
+      desc.weights_constant,
+      desc.threads};
+  for (PostOp& op : wide.post) {
+    if (!op.has_operand()) continue;
+    around.operands.push_back(
+        {op.dtype, std::accumulate(op.dims.begin(), op.dims.end(), std::int64_t{1}, std::multiplies<>())});
+    op.dtype = DType::kFloat32;
+  }
+  auto inner = make_dnnl_convolution(wide, why);
+  return inner ? make_float32_kernel(std::move(inner), std::move(around)) : nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<const TileKernel> find_convolution(const ConvDesc& desc, std::string& why) {
+  for (DType t : {desc.src, desc.weights, desc.dst}) {
+    if (t != DType::kFloat32 && !is_half(t)) {
+      why = fmt::format("host convolution has no {} elements", name(t));
+      return nullptr;
+    }
+  }
+  check_extents(desc);
+  if (desc.batch == 0 || desc.in_channels == 0 || desc.out_channels == 0 || volume(desc, desc.in) == 0 ||
+      volume(desc, desc.out) == 0) {
+    why = "the convolution is empty";
+    return nullptr;
+  }
+  static LruCache<TileKernel> cache(kCachedKernels);
+  return cache.get(key_of(desc), [&] { return make(desc, why); });
+}
+
+}  // namespace sardonyx::host

@@ -1,0 +1,84 @@
+// What the files on oneDNN share. Only dnnl_*.cpp include this.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <vector>
+
+#include "host/buffer.h"
+#include "host/post_op.h"
+#include "host/tile_kernel.h"
+
+namespace sardonyx::host {
+
+using Dims = std::vector<std::int64_t>;
+
+const dnnl::engine& cpu_engine();
+dnnl::memory::data_type dnnl_type(DType t);
+
+/// Row-major strides of `dims`.
+Dims dense_strides(const Dims& dims);
+
+/// Adds `op` to `out`; `operand` describes its tensor in the output's logical axis order (empty without operand).
+void append_post_op(dnnl::post_ops& out, const PostOp& op, const dnnl::memory::desc& operand);
+
+/// Whether oneDNN chose an implementation that is worth using: not its unoptimised reference code.
+bool is_optimised(const dnnl::primitive_desc_base& pd);
+
+struct PackedWeights::Impl {
+  struct Copy {
+    dnnl::memory::desc desc;
+    std::shared_ptr<const Buffer> data;
+    std::uint64_t used;
+  };
+  std::mutex mutex;
+  std::vector<Copy> copies;
+  std::uint64_t clock = 0;
+  int repacks = 0;
+
+  /// The weights as `want` has them; made from another layout when they are not there yet.
+  std::shared_ptr<const Buffer> in_layout(const dnnl::memory::desc& want);
+};
+
+void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to, void* target);
+
+/// A kernel that is one oneDNN primitive.
+class DnnlKernel : public TileKernel {
+ public:
+  struct Spec {
+    dnnl::primitive primitive;
+    std::string name;
+    dnnl::memory::desc src, dst, bias, scratch;
+    dnnl::memory::desc weights;        ///< as the primitive reads them
+    dnnl::memory::desc plain_weights;  ///< as the model has them
+    bool weights_constant;
+    std::vector<dnnl::memory::desc> operands;
+    std::vector<int> operand_args;  ///< oneDNN's argument number of each operand
+    int threads;
+  };
+  explicit DnnlKernel(Spec spec);
+  ~DnnlKernel() override;
+  std::size_t scratch_bytes() const override { return scratch_bytes_; }
+  std::string name() const override { return spec_.name; }
+  std::shared_ptr<PackedWeights> pack(const void* weights) const override;
+  void run(const TileArgs& args) const override;
+
+ private:
+  struct Context;
+  std::unique_ptr<Context> take_context() const;
+
+  Spec spec_;
+  std::size_t scratch_bytes_;
+  std::size_t
+      weights_offset_;  ///< where in scratch the weights are reordered to at every run; only if they are variable
+  bool reorder_each_run_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Context>> idle_;
+};
+
+/// Fills what every kernel's Spec takes from a primitive descriptor.
+DnnlKernel::Spec spec_of(const dnnl::primitive_desc& pd, const dnnl::primitive& primitive);
+
+}  // namespace sardonyx::host

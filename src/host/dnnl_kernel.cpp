@@ -1,0 +1,171 @@
+// Runs one oneDNN primitive; and weights in the layouts that primitives want.
+#include <algorithm>
+
+#include "host/dnnl_common.h"
+#include "host/parallel.h"
+#include "support/error.h"
+
+namespace sardonyx::host {
+namespace {
+
+constexpr std::size_t kMaxLayouts = 2;
+constexpr std::size_t kMaxIdleContexts = 8;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+void check_status(dnnl_status_t status, const std::string& what) {
+  if (status != dnnl_success)
+    fail(ErrorKind::kInternal, "oneDNN refused to run {}: status {}", what, static_cast<int>(status));
+}
+
+}  // namespace
+
+void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to, void* target) {
+  dnnl::memory in(from, cpu_engine(), const_cast<void*>(source));
+  dnnl::memory out(to, cpu_engine(), target);
+  dnnl::stream stream(cpu_engine());
+  dnnl::reorder(in, out).execute(stream, in, out);
+  stream.wait();
+}
+
+PackedWeights::PackedWeights(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PackedWeights::~PackedWeights() = default;
+
+std::size_t PackedWeights::bytes() const {
+  std::lock_guard lock(impl_->mutex);
+  std::size_t sum = 0;
+  for (const Impl::Copy& copy : impl_->copies) sum += copy.data->bytes();
+  return sum;
+}
+
+int PackedWeights::repacks() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->repacks;
+}
+
+std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory::desc& want) {
+  std::lock_guard lock(mutex);
+  // The same bytes may be described with a leading axis of 1 or without.
+  const auto described_as_wanted = [&](const dnnl::memory::desc& desc) {
+    return desc.get_dims() == want.get_dims() ? desc : desc.reshape(want.get_dims(), true);
+  };
+  for (Copy& copy : copies) {
+    if (described_as_wanted(copy.desc) == want) {
+      copy.used = ++clock;
+      return copy.data;
+    }
+  }
+  check(!copies.empty(), "packed weights without data");
+  const dnnl::memory::desc from = described_as_wanted(copies[0].desc);
+  check(!from.is_zero(), "packed weights belong to another operation");
+  auto data = std::make_shared<Buffer>(want.get_size());
+  reorder(from, copies[0].data->data(), want, data->data());
+  ++repacks;
+  if (copies.size() == kMaxLayouts) {
+    copies.erase(std::min_element(copies.begin(), copies.end(), [](auto& x, auto& y) { return x.used < y.used; }));
+  }
+  copies.push_back({want, data, ++clock});
+  return data;
+}
+
+/// The arguments of one run. Making oneDNN's memory objects costs more than a small gemm, so they are kept.
+struct DnnlKernel::Context {
+  dnnl::stream stream;
+  std::vector<dnnl::memory> memories;
+  std::vector<dnnl_exec_arg_t> args;
+  dnnl_memory_t src, weights, dst, bias = nullptr, scratch = nullptr;
+  std::vector<dnnl_memory_t> operands;
+
+  explicit Context(const Spec& spec) : stream(cpu_engine()) {
+    src = add(spec.src, DNNL_ARG_SRC);
+    weights = add(spec.weights, DNNL_ARG_WEIGHTS);
+    dst = add(spec.dst, DNNL_ARG_DST);
+    if (!spec.bias.is_zero()) bias = add(spec.bias, DNNL_ARG_BIAS);
+    if (spec.scratch.get_size() > 0) scratch = add(spec.scratch, DNNL_ARG_SCRATCHPAD);
+    for (std::size_t i = 0; i < spec.operands.size(); ++i) {
+      operands.push_back(add(spec.operands[i], spec.operand_args[i]));
+    }
+  }
+
+  dnnl_memory_t add(const dnnl::memory::desc& desc, int arg) {
+    memories.emplace_back(desc, cpu_engine(), nullptr);
+    args.push_back({arg, memories.back().get()});
+    return memories.back().get();
+  }
+};
+
+DnnlKernel::DnnlKernel(Spec spec) : spec_(std::move(spec)) {
+  reorder_each_run_ = !spec_.weights_constant && spec_.weights != spec_.plain_weights;
+  weights_offset_ = aligned(spec_.scratch.get_size());
+  scratch_bytes_ = weights_offset_ + (reorder_each_run_ ? aligned(spec_.weights.get_size()) : 0);
+}
+
+DnnlKernel::~DnnlKernel() = default;
+
+std::unique_ptr<DnnlKernel::Context> DnnlKernel::take_context() const {
+  {
+    std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      auto context = std::move(idle_.back());
+      idle_.pop_back();
+      return context;
+    }
+  }
+  return std::make_unique<Context>(spec_);
+}
+
+std::shared_ptr<PackedWeights> DnnlKernel::pack(const void* weights) const {
+  ThreadLimit limit(spec_.threads);
+  auto data = std::make_shared<Buffer>(spec_.weights.get_size());
+  reorder(spec_.plain_weights, weights, spec_.weights, data->data());
+  auto impl = std::make_unique<PackedWeights::Impl>();
+  impl->copies.push_back({spec_.weights, std::move(data), 0});
+  return std::make_shared<PackedWeights>(std::move(impl));
+}
+
+void DnnlKernel::run(const TileArgs& args) const {
+  ThreadLimit limit(spec_.threads);
+  check(args.operands.size() == spec_.operands.size(), "{} operands for {} post-operations", args.operands.size(),
+        spec_.operands.size());
+  const void* weights = args.weights;
+  std::shared_ptr<const Buffer> packed;
+  if (spec_.weights_constant) {
+    check(args.packed != nullptr, "constant weights must come packed");
+    packed = args.packed->impl().in_layout(spec_.weights);
+    weights = packed->data();
+  } else if (reorder_each_run_) {
+    void* target = static_cast<char*>(args.scratch) + weights_offset_;
+    reorder(spec_.plain_weights, weights, spec_.weights, target);
+    weights = target;
+  }
+  auto context = take_context();
+  auto set = [](dnnl_memory_t memory, const void* data) {
+    check_status(dnnl_memory_set_data_handle(memory, const_cast<void*>(data)), "a kernel's argument");
+  };
+  set(context->src, args.src);
+  set(context->weights, weights);
+  set(context->dst, args.out);
+  if (context->bias) set(context->bias, args.bias);
+  if (context->scratch) set(context->scratch, args.scratch);
+  for (std::size_t i = 0; i < context->operands.size(); ++i) set(context->operands[i], args.operands[i]);
+  check_status(dnnl_primitive_execute(spec_.primitive.get(), context->stream.get(),
+                                      static_cast<int>(context->args.size()), context->args.data()),
+               spec_.name);
+  std::lock_guard lock(mutex_);
+  if (idle_.size() < kMaxIdleContexts) idle_.push_back(std::move(context));
+}
+
+DnnlKernel::Spec spec_of(const dnnl::primitive_desc& pd, const dnnl::primitive& primitive) {
+  auto arg = [&](int number) { return pd.query_md(dnnl::query::exec_arg_md, number); };
+  DnnlKernel::Spec spec;
+  spec.primitive = primitive;
+  spec.name = pd.impl_info_str();
+  spec.src = arg(DNNL_ARG_SRC);
+  spec.weights = arg(DNNL_ARG_WEIGHTS);
+  spec.dst = arg(DNNL_ARG_DST);
+  spec.bias = arg(DNNL_ARG_BIAS);
+  spec.scratch = pd.scratchpad_desc();
+  return spec;
+}
+
+}  // namespace sardonyx::host

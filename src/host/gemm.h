@@ -1,0 +1,34 @@
+// Matrix products of known sizes, batched and broadcast, with a fused epilogue.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/post_op.h"
+#include "host/tile_kernel.h"
+
+namespace sardonyx::host {
+
+/// out[batch..., M, N] = post(a[batch_a..., M, K] * b[batch_b..., K, N] + bias[N]).
+struct GemmDesc {
+  std::vector<std::int64_t> batch_a;  ///< leading extents; broadcast against batch_b as numpy's matmul does
+  std::vector<std::int64_t> batch_b;
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false;       ///< a is stored [..., K, M]
+  bool trans_b = false;       ///< b is stored [..., N, K]
+  DType a = DType::kFloat32;  ///< float32, float16 or bfloat16, also of b and out; sums are float32
+  DType b = DType::kFloat32;
+  DType out = DType::kFloat32;
+  bool bias = false;
+  std::vector<PostOp> post;  ///< operands' dims are of rank max(rank batch_a, rank batch_b) + 2
+  bool b_constant = false;   ///< b comes packed (TileArgs::packed)
+  int threads = 1;
+};
+
+/// The kernel for `desc`, made at first sight and kept in a bounded cache. Null when no fast kernel does exactly this;
+/// `why` then says so, and the caller computes it some other way. Throws Error(kInternal) for extents that don't fit
+/// each other.
+std::shared_ptr<const TileKernel> find_gemm(const GemmDesc& desc, std::string& why);
+
+}  // namespace sardonyx::host

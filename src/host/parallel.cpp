@@ -1,0 +1,50 @@
+// parallel_for on OpenMP.
+#include "host/parallel.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+
+namespace sardonyx::host {
+
+int available_threads() { return std::max(1, omp_get_num_procs()); }
+
+void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunction work, void* context) {
+  if (count <= 0) return;
+  grain = std::max<std::int64_t>(1, grain);
+  // Four ranges a thread balance uneven items, and a thread that another process holds up.
+  const std::int64_t wanted = std::max<std::int64_t>(1, threads) * 4;
+  const std::int64_t size = std::max(grain, (count - 1) / wanted + 1);
+  const std::int64_t ranges = (count - 1) / size + 1;
+  if (threads <= 1 || ranges == 1 || omp_in_parallel()) {
+    work(context, 0, count);
+    return;
+  }
+  std::atomic<std::int64_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+#pragma omp parallel num_threads(static_cast<int>(std::min<std::int64_t>(threads, ranges)))
+  {
+    std::int64_t range;
+    while (!failed.load(std::memory_order_relaxed) && (range = next.fetch_add(1, std::memory_order_relaxed)) < ranges) {
+      try {
+        work(context, range * size, std::min(count, (range + 1) * size));
+      } catch (...) {
+        if (!failed.exchange(true)) error = std::current_exception();
+      }
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+ThreadLimit::ThreadLimit(int threads) : before_(omp_get_max_threads()) {
+  if (threads != before_) omp_set_num_threads(std::max(1, threads));
+}
+
+ThreadLimit::~ThreadLimit() {
+  if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
+}
+
+}  // namespace sardonyx::host

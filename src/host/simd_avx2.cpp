@@ -1,0 +1,15 @@
+// The kernels of simd.h for AVX2, FMA and F16C.
+#include <immintrin.h>
+
+#include "host/simd.h"
+
+namespace sardonyx::host {
+namespace avx2 {
+namespace {
+#include "host/simd_kernels.inc"
+}
+}  // namespace avx2
+
+const SimdKernels kSimdAvx2 = SARDONYX_SIMD_TABLE(avx2, "avx2");
+
+}  // namespace sardonyx::host

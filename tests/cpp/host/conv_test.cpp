@@ -1,0 +1,215 @@
+// Convolutions against the reference on small integers, where every sum is exact: results must be equal.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "reference.h"
+
+namespace sardonyx::host::test {
+namespace {
+
+using Kind = PostOp::Kind;
+
+ConvDesc plain(int spatial, std::int64_t in_channels, std::int64_t out_channels, std::int64_t size,
+               std::int64_t kernel) {
+  ConvDesc d;
+  d.spatial = spatial;
+  d.in_channels = in_channels, d.out_channels = out_channels;
+  d.in = {size, size + 1, size + 2};
+  d.kernel = {kernel, kernel, kernel};
+  d.threads = 2;
+  set_out(d);
+  return d;
+}
+
+void expect_equal(const ConvDesc& d, const std::string& label) {
+  const Outcome outcome = compare(d);
+  EXPECT_EQ(outcome.worst, 0) << label << " by " << outcome.kernel << outcome.refusal;
+}
+
+TEST(Convolution, ChannelsAndKernels) {
+  for (std::int64_t in : {1, 3, 8, 17, 32}) {
+    for (std::int64_t out : {1, 5, 16, 33, 64}) {
+      for (std::int64_t kernel : {1, 3}) {
+        for (std::int64_t stride : {1, 2}) {
+          ConvDesc d = plain(2, in, out, 9, kernel);
+          d.batch = 2;
+          d.stride = {stride, stride, 1};
+          d.bias = true;
+          set_out(d);
+          expect_equal(d, fmt::format("{} to {} channels, kernel {}, stride {}", in, out, kernel, stride));
+        }
+      }
+    }
+  }
+}
+
+TEST(Convolution, PadsStridesDilations) {
+  for (int bits = 0; bits < 16; ++bits) {
+    for (std::int64_t groups : {1, 16}) {
+      ConvDesc d = plain(2, 16, 16, 12, 3);
+      d.groups = groups;
+      if (bits & 1) d.pad_begin = {1, 2, 0}, d.pad_end = {2, 0, 0};
+      if (bits & 2) d.stride = {2, 1, 1};
+      if (bits & 4) d.dilation = {1, 3, 1};
+      if (bits & 8) d.kernel = {2, 5, 1}, d.in = {15, 20, 0};
+      set_out(d);
+      expect_equal(d, fmt::format("variant {}, {} groups", bits, groups));
+    }
+  }
+}
+
+TEST(Convolution, Groups) {
+  const std::int64_t cases[][3] = {{4, 8, 2},    {8, 8, 8}, {30, 30, 30},  {32, 32, 4},
+                                   {12, 24, 12}, {6, 9, 3}, {128, 128, 32}};
+  for (const auto& [in, out, groups] : cases) {
+    for (std::int64_t kernel : {1, 3, 5}) {
+      ConvDesc d = plain(2, in, out, 10, kernel);
+      d.groups = groups;
+      d.pad_begin = d.pad_end = {kernel / 2, kernel / 2, 0};
+      d.bias = true;
+      set_out(d);
+      expect_equal(d, fmt::format("{} to {} channels in {} groups, kernel {}", in, out, groups, kernel));
+    }
+  }
+}
+
+TEST(Convolution, OneAndThreeAxes) {
+  for (int spatial : {1, 3}) {
+    for (std::int64_t channels : {3, 16, 20}) {
+      for (std::int64_t groups : {std::int64_t{1}, channels}) {
+        ConvDesc d = plain(spatial, channels, channels, 6, 3);
+        d.groups = groups;
+        d.pad_begin = {1, 0, 2}, d.pad_end = {0, 1, 1};
+        d.stride = {2, 1, 2};
+        set_out(d);
+        expect_equal(d, fmt::format("{} axes, {} channels in {} groups", spatial, channels, groups));
+      }
+    }
+  }
+}
+
+TEST(Convolution, Transposed) {
+  for (int spatial : {1, 2, 3}) {
+    for (const auto& [in, out, groups] :
+         {std::array<std::int64_t, 3>{3, 5, 1}, {16, 24, 1}, {32, 32, 1}, {8, 12, 4}, {16, 16, 16}}) {
+      for (int bits = 0; bits < 8; ++bits) {
+        ConvDesc d = plain(spatial, in, out, 5, 3);
+        d.transposed = true;
+        d.groups = groups;
+        d.bias = bits & 1;
+        if (bits & 2) d.stride = {2, 2, 2}, d.pad_begin = {1, 0, 1}, d.pad_end = {0, 1, 1};
+        if (bits & 4) d.dilation = {2, 1, 2};
+        set_out(d, bits & 2 ? 1 : 0);
+        expect_equal(
+            d, fmt::format("{} axes, {} to {} channels in {} groups, variant {}", spatial, in, out, groups, bits));
+      }
+    }
+  }
+}
+
+TEST(Convolution, TransposedWithEpilogue) {
+  ConvDesc d = plain(2, 16, 24, 7, 2);
+  d.transposed = true;
+  d.stride = {2, 2, 1};
+  d.bias = true;
+  set_out(d);
+  d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, 24}},
+            {.kind = Kind::kAddTensor, .dims = {1, 1, 1, 24}},
+            {.kind = Kind::kRelu}};
+  expect_equal(d, "transposed");
+}
+
+TEST(Convolution, ChannelsFirst) {
+  for (bool transposed : {false, true}) {
+    for (std::int64_t groups : {1, 16}) {
+      ConvDesc d = plain(2, 16, 32, 9, 3);
+      d.layout = ImageLayout::kChannelsFirst;
+      d.transposed = transposed;
+      d.groups = groups;
+      d.batch = 2;
+      d.stride = {2, 1, 1};
+      set_out(d);
+      d.bias = true;
+      d.post = {{.kind = Kind::kRelu}};
+      expect_equal(d, fmt::format("transposed {}, {} groups", transposed, groups));
+      // Operands are fused by some kernels and refused by others; either is right.
+      d.post = {{.kind = Kind::kAddTensor, .dims = {1, 32, 1, 1}}, {.kind = Kind::kMaxTensor, .dims = out_dims(d)}};
+      const Outcome outcome = compare(d);
+      EXPECT_TRUE(outcome.worst == 0 || !outcome.refusal.empty()) << transposed << groups;
+    }
+  }
+}
+
+TEST(Convolution, EpilogueOperands) {
+  for (std::int64_t groups : {1, 32}) {
+    for (std::int64_t kernel : {1, 3}) {
+      ConvDesc d = plain(2, 32, 32, 8, kernel);
+      d.groups = groups;
+      d.batch = 2;
+      d.bias = true;
+      const Dims whole = out_dims(d);
+      d.post = {{.kind = Kind::kAddTensor, .dims = whole}, {.kind = Kind::kRelu}};
+      expect_equal(d, fmt::format("residual, {} groups, kernel {}", groups, kernel));
+      d.post = {{.kind = Kind::kClip, .alpha = 0, .beta = 64},
+                {.kind = Kind::kMulTensor, .dims = {1, 1, 1, 32}},
+                {.kind = Kind::kSubTensor, .dims = {1, 1, 1, 1}}};
+      expect_equal(d, fmt::format("channels and scalar, {} groups, kernel {}", groups, kernel));
+      d.post = {{.kind = Kind::kLinear, .alpha = 0.5f, .beta = -3},
+                {.kind = Kind::kMaxTensor, .dims = whole},
+                {.kind = Kind::kMinTensor, .dims = {1, 1, 1, 32}},
+                {.kind = Kind::kDivTensor, .dims = {1, 1, 1, 1}}};
+      expect_equal(d, fmt::format("four steps, {} groups, kernel {}", groups, kernel));
+    }
+  }
+}
+
+TEST(Convolution, VariableWeights) {
+  ConvDesc d = plain(2, 16, 40, 9, 3);
+  d.weights_constant = false;
+  expect_equal(d, "variable weights");
+  d.transposed = true;
+  set_out(d);
+  expect_equal(d, "variable weights, transposed");
+}
+
+TEST(Convolution, OnePackingServesEverySize) {
+  const auto weights = integers(std::int64_t{64} * 64 * 9, 2, 3);
+  std::shared_ptr<PackedWeights> packed;
+  for (std::int64_t size : {1, 3, 7, 14, 20, 28, 3}) {
+    ConvDesc d = plain(2, 64, 64, size, 3);
+    d.pad_begin = d.pad_end = {1, 1, 0};
+    set_out(d);
+    std::string why;
+    auto kernel = find_convolution(d, why);
+    ASSERT_TRUE(kernel) << why;
+    if (!packed) packed = kernel->pack(weights.data());
+    const auto src = integers(d.in[0] * d.in[1] * 64, 2, 7);
+    const auto expected = convolution(d, src, weights, {}, {});
+    std::vector<float> out(expected.size());
+    Buffer scratch(kernel->scratch_bytes());
+    kernel->run({.src = src.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
+    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], expected[i]) << size;
+  }
+  // Never more than two layouts, each padded to full vectors at most.
+  EXPECT_LE(packed->bytes(), 2 * 72 * 72 * 9 * sizeof(float));
+}
+
+TEST(Convolution, RefusesWhatDoesNotFit) {
+  std::string why;
+  ConvDesc d = plain(2, 8, 8, 6, 3);
+  d.out[0] += 1;
+  EXPECT_ANY_THROW(find_convolution(d, why));
+  d = plain(2, 8, 8, 6, 3);
+  d.groups = 3;
+  EXPECT_ANY_THROW(find_convolution(d, why));
+  d = plain(2, 8, 8, 6, 3);
+  d.post = {{.kind = Kind::kAddTensor, .dims = {1, 1, 1, 5}}};
+  EXPECT_ANY_THROW(find_convolution(d, why));
+  d = plain(2, 8, 8, 6, 3);
+  d.batch = 0;
+  EXPECT_EQ(find_convolution(d, why), nullptr);
+  EXPECT_NE(why, "");
+}
+
+}  // namespace
+}  // namespace sardonyx::host::test

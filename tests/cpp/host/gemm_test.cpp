@@ -1,0 +1,190 @@
+// Gemm against the reference on small integers, where every sum is exact: results must be equal.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "host/gemm_problem.h"
+#include "reference.h"
+
+namespace sardonyx::host::test {
+namespace {
+
+using Kind = PostOp::Kind;
+
+GemmDesc plain(std::int64_t m, std::int64_t n, std::int64_t k) {
+  GemmDesc d;
+  d.m = m, d.n = n, d.k = k;
+  d.threads = 2;
+  return d;
+}
+
+void expect_equal(const GemmDesc& d, const std::string& label) {
+  const Outcome outcome = compare(d);
+  // The one refusal that is right: constant weights with a batch axis, under an operand that oneDNN cannot broadcast.
+  if (d.b_constant && !d.batch_b.empty() && !d.post.empty() && outcome.refusal != "") return;
+  EXPECT_EQ(outcome.worst, 0) << label << " by " << outcome.kernel << outcome.refusal;
+}
+
+TEST(Gemm, OddSizesTransposesAndConstantWeights) {
+  const std::int64_t sizes[][3] = {{1, 1, 1},     {1, 17, 33},   {5, 3, 7},    {8, 8, 8},     {16, 64, 64},
+                                   {31, 65, 100}, {128, 96, 48}, {67, 1, 129}, {1, 1000, 300}};
+  for (const auto& [m, n, k] : sizes) {
+    for (int bits = 0; bits < 16; ++bits) {
+      GemmDesc d = plain(m, n, k);
+      d.trans_a = bits & 1, d.trans_b = bits & 2, d.b_constant = bits & 4, d.bias = bits & 8;
+      expect_equal(d, fmt::format("{}x{}x{} variant {}", m, n, k, bits));
+    }
+  }
+}
+
+TEST(Gemm, BatchesBroadcast) {
+  const Dims batches[][2] = {{{3}, {3}},       {{2, 3}, {2, 3}},          {{2, 3}, {3}}, {{2, 3}, {}}, {{}, {4}},
+                             {{2, 1}, {1, 3}}, {{2, 3, 1, 2}, {3, 2, 2}}, {{1}, {1}}};
+  for (const auto& [a, b] : batches) {
+    for (int bits = 0; bits < 8; ++bits) {
+      for (std::int64_t m : {1, 6}) {
+        GemmDesc d = plain(m, 5, 9);
+        d.batch_a = a, d.batch_b = b;
+        d.trans_a = bits & 1, d.trans_b = bits & 2, d.b_constant = bits & 4;
+        const Dims out = out_dims(d);
+        Dims row(out.size(), 1);
+        row.back() = out.back();
+        Dims shared = out;  // broadcast over the first batch axis
+        shared[0] = 1;
+        d.post = {{.kind = Kind::kAddTensor, .dims = out}, {.kind = Kind::kMulTensor, .dims = row}};
+        expect_equal(d, fmt::format("batches {} and {}, m {}, variant {}", a.size(), b.size(), m, bits));
+        d.post = {{.kind = Kind::kSubTensor, .dims = shared}, {.kind = Kind::kRelu}};
+        expect_equal(d,
+                     fmt::format("batches {} and {}, m {}, shared operand, variant {}", a.size(), b.size(), m, bits));
+      }
+    }
+  }
+}
+
+TEST(Gemm, EveryBroadcastOfAnOperand) {
+  for (bool constant : {false, true}) {
+    for (int bits = 0; bits < 8; ++bits) {
+      GemmDesc d = plain(11, 37, 20);
+      d.batch_a = {3};
+      d.b_constant = constant;
+      if (!constant) d.batch_b = {3};
+      d.post = {{.kind = Kind::kAddTensor, .dims = {bits & 1 ? 3 : 1, bits & 2 ? 11 : 1, bits & 4 ? 37 : 1}}};
+      expect_equal(d, fmt::format("operand broadcast {}", bits));
+    }
+  }
+}
+
+TEST(Gemm, MergesAxes) {
+  GemmDesc d = plain(5, 7, 9);
+  d.batch_a = {2, 3};
+  d.post = {{.kind = Kind::kAddTensor, .dims = {2, 3, 5, 7}}};
+  GemmProblem p = simplify(d);
+  EXPECT_EQ(p.m, 30);
+  EXPECT_TRUE(p.batch.empty());
+  EXPECT_EQ(p.operands[0], (Dims{30, 7}));
+  d.post[0].dims = {1, 3, 5, 7};  // not the same for the first axis: that one stays
+  p = simplify(d);
+  EXPECT_EQ(p.m, 15);
+  EXPECT_EQ(p.batch, Dims{2});
+  EXPECT_EQ(p.operands[0], (Dims{1, 15, 7}));
+  d.post.clear();
+  d.trans_a = true;
+  EXPECT_EQ(simplify(d).m, 5);
+  EXPECT_EQ(simplify(d).batch, Dims{6});
+  d.m = 1;
+  EXPECT_EQ(simplify(d).m, 6);
+  EXPECT_FALSE(simplify(d).trans_a);
+}
+
+TEST(Gemm, RandomRealsStayWithinTheBoundOfAnySummationOrder) {
+  // |error| <= (k + 1) * 2^-24 * sum |a b| for k products summed in any order (Higham, Accuracy and Stability, 3.5).
+  const std::int64_t m = 33, n = 70, k = 517;
+  GemmDesc d = plain(m, n, k);
+  d.b_constant = true;
+  const auto a = uniform(m * k, -1, 1, 1), b = uniform(k * n, -1, 1, 2);
+  std::string why;
+  auto kernel = find_gemm(d, why);
+  ASSERT_TRUE(kernel) << why;
+  auto packed = kernel->pack(b.data());
+  std::vector<float> out(static_cast<std::size_t>(m * n));
+  Buffer scratch(kernel->scratch_bytes());
+  kernel->run({.src = a.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0, size = 0;
+      for (std::int64_t l = 0; l < k; ++l) {
+        const double t = double{a[static_cast<std::size_t>(i * k + l)]} * b[static_cast<std::size_t>(l * n + j)];
+        sum += t, size += std::abs(t);
+      }
+      ASSERT_NEAR(out[static_cast<std::size_t>(i * n + j)], sum, (k + 1) * 0x1p-24 * size);
+    }
+  }
+}
+
+TEST(Gemm, OnePackingServesEverySize) {
+  const std::int64_t n = 200, k = 72;
+  const auto b = integers(k * n, 4, 3);
+  std::shared_ptr<PackedWeights> packed;
+  for (std::int64_t m : {1, 2, 7, 64, 500, 1}) {
+    GemmDesc d = plain(m, n, k);
+    d.b_constant = true;
+    std::string why;
+    auto kernel = find_gemm(d, why);
+    ASSERT_TRUE(kernel) << why;
+    if (!packed) packed = kernel->pack(b.data());
+    const auto a = integers(m * k, 4, static_cast<unsigned>(m));
+    std::vector<float> out(static_cast<std::size_t>(m * n));
+    Buffer scratch(kernel->scratch_bytes());
+    kernel->run({.src = a.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
+    const auto expected = gemm(d, a, b, {}, {});
+    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], expected[i]) << m;
+  }
+  EXPECT_LE(packed->bytes(), 2 * sizeof(float) * static_cast<std::size_t>(n + 64) * static_cast<std::size_t>(k + 16));
+}
+
+TEST(Gemm, RunsFromManyThreads) {
+  GemmDesc d = plain(40, 50, 60);
+  d.b_constant = true;
+  std::string why;
+  auto kernel = find_gemm(d, why);
+  ASSERT_TRUE(kernel) << why;
+  const auto b = integers(d.k * d.n, 4, 3);
+  auto packed = kernel->pack(b.data());
+  std::vector<int> wrong(6, 0);
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      const auto a = integers(d.m * d.k, 4, 100 + t);
+      const auto expected = gemm(d, a, b, {}, {});
+      std::vector<float> out(expected.size());
+      std::string reason;
+      Buffer scratch(kernel->scratch_bytes());
+      for (int round = 0; round < 20; ++round) {
+        auto mine = find_gemm(d, reason);
+        mine->run({.src = a.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
+        for (std::size_t i = 0; i < out.size(); ++i) wrong[t] += out[i] != expected[i];
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(wrong, std::vector<int>(wrong.size(), 0));
+}
+
+TEST(Gemm, RefusesWhatItCannotDo) {
+  std::string why;
+  GemmDesc d = plain(4, 4, 0);
+  EXPECT_EQ(find_gemm(d, why), nullptr);
+  EXPECT_NE(why, "");
+  why.clear();
+  d = plain(4, 4, 4);
+  d.a = DType::kFloat64;
+  EXPECT_EQ(find_gemm(d, why), nullptr);
+  EXPECT_NE(why, "");
+  d = plain(4, 4, 4);
+  d.batch_a = {2}, d.batch_b = {3};
+  EXPECT_ANY_THROW(find_gemm(d, why));
+}
+
+}  // namespace
+}  // namespace sardonyx::host::test
