@@ -12,6 +12,18 @@ void register_all(OpRegistry& r) {
   register_control_flow(r);
   register_recurrent(r);
   register_quantize(r);
+  register_activation(r);
+  register_bits_and_math(r);
+  register_cast(r);
+  register_rearrange(r);
+  register_slice(r);
+  register_pad(r);
+  register_gather(r);
+  register_generators(r);
+  register_reduce(r);
+  register_scatter(r);
+  register_ordering(r);
+  register_select(r);
 }
 
 }  // namespace sardonyx

@@ -15,5 +15,17 @@ void register_norm(OpRegistry& r);
 void register_control_flow(OpRegistry& r);
 void register_recurrent(OpRegistry& r);
 void register_quantize(OpRegistry& r);
+void register_activation(OpRegistry& r);
+void register_bits_and_math(OpRegistry& r);
+void register_cast(OpRegistry& r);
+void register_rearrange(OpRegistry& r);
+void register_slice(OpRegistry& r);
+void register_pad(OpRegistry& r);
+void register_gather(OpRegistry& r);
+void register_generators(OpRegistry& r);
+void register_reduce(OpRegistry& r);
+void register_scatter(OpRegistry& r);
+void register_ordering(OpRegistry& r);
+void register_select(OpRegistry& r);
 
 }  // namespace sardonyx

@@ -1,4 +1,4 @@
-// Operators that only look at or change shapes: Shape, Reshape, Transpose, Identity, Constant, Cast ...
+// Operators that only look at or change shapes: Shape, Reshape, Transpose, Identity, Constant ...
 #include "ops/families.h"
 #include "ops/tensor.h"
 
@@ -99,14 +99,6 @@ void constant_op(OpContext& c) {
   c.refuse("a constant of strings; keep text processing outside the model");
 }
 
-void cast_op(OpContext& c) {
-  const DType to = from_onnx(static_cast<int>(c.attr("to", 0)));
-  int mode = c.attr("saturate", 1) != 0 ? 1 : 0;
-  const std::string round = c.attr_s("round_mode", "up");
-  if (to == DType::kFloat8E8M0) mode = round == "up" ? 2 : round == "down" ? 3 : 4;
-  c.out(0, tensor::cast(c.graph(), c.in(0), to, mode));
-}
-
 }  // namespace
 
 void register_shape(OpRegistry& r) {
@@ -116,7 +108,6 @@ void register_shape(OpRegistry& r) {
   r.add({.name = "Reshape", .lower = reshape_op});
   r.add({.name = "Transpose", .lower = transpose_op});
   r.add({.name = "Constant", .lower = constant_op});
-  r.add({.name = "Cast", .lower = cast_op});
 }
 
 }  // namespace sardonyx

@@ -1,0 +1,178 @@
+// Scatter, ScatterElements, ScatterND, TensorScatter and MaxUnpool: writing elements to places that data names.
+#include "ops/families.h"
+#include "ops/tensor.h"
+
+namespace sardonyx {
+namespace {
+
+// The order is that of the "scatter" routine's parameter.
+int reduction_of(OpContext& c) {
+  const std::string name = c.attr_s("reduction", "none");
+  static constexpr const char* names[] = {"none", "add", "mul", "min", "max"};
+  for (int k = 0; k < 5; ++k)
+    if (name == names[k]) return k;
+  c.invalid("reduction is '{}'", name);
+}
+
+// An index from data as a row-major component: negative ones count from the end, and -1 stands for one out of range.
+Expr component(const Expr& raw, const Expr& size, Expr& valid) {
+  const Expr k = tensor::wrap_index(cast(raw, DType::kInt64), size);
+  valid = logical_and(valid, logical_and(compare(Op::kGe, k, 0), compare(Op::kLt, k, size)));
+  return k;
+}
+
+// Known data, indices and updates, as in shape computations, need no kernel.
+bool fold(OpContext& c, Value* data, Value* rows, Value* updates, int reduction, std::int64_t inner) {
+  if (!data->content || !rows->content || !updates->content || reduction != 0) return false;
+  Exprs out = *data->content;
+  for (std::size_t m = 0; m < rows->content->size(); ++m) {
+    std::int64_t row;
+    if (!is_const_int((*rows->content)[m], row)) return false;
+    const auto at = static_cast<std::size_t>(row * inner), from = m * static_cast<std::size_t>(inner);
+    c.require(row >= 0 && at + static_cast<std::size_t>(inner) <= out.size(), "an index is out of range");
+    for (std::size_t j = 0; j < static_cast<std::size_t>(inner); ++j) out[at + j] = (*updates->content)[from + j];
+  }
+  std::vector<std::int64_t> dims;
+  if (!constant_dims(data->shape, dims)) return false;
+  c.out(0, c.graph().add_content(data->dtype, dims, std::move(out)));
+  return true;
+}
+
+// output = data with row rows[m] (of `inner` elements) replaced by, or combined with, row m of the updates.
+void scatter_rows(OpContext& c, Value* data, Value* rows, Value* updates, int reduction, const Expr& inner) {
+  Graph& g = c.graph();
+  c.require(data->dtype == updates->dtype, "updates of dtype {} for {}", name(updates->dtype), name(data->dtype));
+  if (reduction != 0 && (bits_of(data->dtype) < 8 || size_of(data->dtype) > 8))
+    c.refuse("a reduction of {} elements", name(data->dtype));
+  std::int64_t width;
+  if (is_const_int(inner, width) && fold(c, data, rows, updates, reduction, width)) return;
+  Value* y =
+      tensor::routine(g, "scatter", {data, rows, updates}, {reduction, inner}, {}, {{data->dtype, data->shape}})[0];
+  c.out(0, y);
+}
+
+void scatter_elements_op(OpContext& c) {
+  Value *data = c.in(0), *indices = c.in(1), *updates = c.in(2);
+  const auto axis = static_cast<std::size_t>(c.axis(c.attr("axis", 0), data->rank()));
+  c.require(indices->rank() == data->rank() && updates->rank() == data->rank(),
+            "data, indices and updates differ in rank");
+  for (std::size_t k = 0; k < data->shape.size(); ++k) {
+    c.graph().add_check(compare(Op::kEq, indices->shape[k], updates->shape[k]), "indices and updates differ in shape");
+    if (k != axis)
+      c.graph().add_check(compare(Op::kLe, indices->shape[k], data->shape[k]),
+                          fmt::format("dim {} of the indices is larger than the data's", k));
+  }
+  Value* rows = tensor::generate(c.graph(), indices->shape, [&](const Exprs& i) {
+    Expr valid = constant_bool(true);
+    Exprs j = i;
+    j[axis] = component(tensor::at(indices, i), data->shape[axis], valid);
+    return select(valid, idx::linearize(j, data->shape), Expr(-1));
+  });
+  scatter_rows(c, data, rows, updates, c.opset() >= 16 ? reduction_of(c) : 0, 1);
+}
+
+void scatter_nd_op(OpContext& c) {
+  Value *data = c.in(0), *indices = c.in(1), *updates = c.in(2);
+  c.require(indices->rank() >= 1, "indices of rank 0");
+  std::int64_t n;
+  if (!is_const_int(indices->shape.back(), n))
+    c.refuse("indices whose last dim, {}, is not known when compiling", to_string(indices->shape.back()));
+  c.require(n >= 0 && n <= data->rank(), "indices of {} components into a tensor of rank {}", n, data->rank());
+  const auto rows_rank = static_cast<std::size_t>(indices->rank() - 1);
+  const Exprs outer(data->shape.begin(), data->shape.begin() + n), inner(data->shape.begin() + n, data->shape.end());
+  Exprs expected(indices->shape.begin(), indices->shape.end() - 1);
+  expected.insert(expected.end(), inner.begin(), inner.end());
+  c.require(expected.size() == updates->shape.size(), "updates of rank {}, not {}", updates->rank(), expected.size());
+  for (std::size_t k = 0; k < expected.size(); ++k)
+    c.graph().add_check(compare(Op::kEq, expected[k], updates->shape[k]),
+                        fmt::format("updates of shape {}, not {}", to_string(updates->shape), to_string(expected)));
+  const Exprs row_shape(indices->shape.begin(), indices->shape.begin() + static_cast<std::ptrdiff_t>(rows_rank));
+  Value* rows = tensor::generate(c.graph(), row_shape, [&](const Exprs& i) {
+    Expr valid = constant_bool(true);
+    Exprs j;
+    for (std::int64_t k = 0; k < n; ++k) {
+      Exprs at = i;
+      at.push_back(k);
+      j.push_back(component(tensor::at(indices, at), outer[static_cast<std::size_t>(k)], valid));
+    }
+    return select(valid, idx::linearize(j, outer), Expr(-1));
+  });
+  scatter_rows(c, data, rows, updates, c.opset() >= 16 ? reduction_of(c) : 0, idx::product(inner));
+}
+
+// past with update written at positions w, w + 1 ... of the sequence axis, w given per batch. A pure index expression.
+void tensor_scatter_op(OpContext& c) {
+  Value *past = c.in(0), *update = c.in(1), *start = c.opt(2);
+  const std::string mode = c.attr_s("mode", "linear");
+  c.require(mode == "linear" || mode == "circular", "mode is '{}'", mode);
+  c.require(past->rank() == update->rank() && past->dtype == update->dtype, "past and update differ in rank or dtype");
+  const auto axis = static_cast<std::size_t>(c.axis(c.attr("axis", -2), past->rank()));
+  c.require(axis != 0, "the sequence axis can't be the batch axis");
+  for (std::size_t k = 0; k < past->shape.size(); ++k)
+    if (k != axis)
+      c.graph().add_check(compare(Op::kEq, past->shape[k], update->shape[k]),
+                          fmt::format("past and update differ in dim {}", k));
+  if (start) c.require(start->rank() == 1, "write_indices of rank {}", start->rank());
+  if (start)
+    c.graph().add_check(compare(Op::kEq, start->shape[0], past->shape[0]),
+                        "write_indices has not one element per batch");
+  const Expr size = past->shape[axis], length = update->shape[axis];
+  c.graph().add_check(compare(Op::kLe, length, size), "the update is longer than the cache");
+  c.out(0, tensor::generate(c.graph(), past->shape, [&](const Exprs& i) {
+          const Expr first = start ? cast(tensor::at(start, {i[0]}), DType::kInt64) : Expr(0);
+          Expr k = i[axis] - first;
+          if (mode == "circular") k = idx::mod(k, size);
+          const Expr written = logical_and(compare(Op::kGe, k, 0), compare(Op::kLt, k, length));
+          Exprs j = i;
+          j[axis] = k;
+          return select(written, tensor::at(update, j), tensor::at(past, i));
+        }));
+}
+
+// The inverse of MaxPool: elements go to the flat positions that MaxPool returned, everything else is 0.
+void max_unpool_op(OpContext& c) {
+  Graph& g = c.graph();
+  Value *x = c.in(0), *indices = c.in(1);
+  const int rank = x->rank();
+  c.require(rank >= 3 && indices->rank() == rank, "an input of rank {} with indices of rank {}", rank, indices->rank());
+  const auto spatial = static_cast<std::size_t>(rank - 2);
+  const auto kernel = c.attr_ints("kernel_shape");
+  const auto strides = c.attr_ints("strides", std::vector<std::int64_t>(spatial, 1));
+  const auto pads = c.attr_ints("pads", std::vector<std::int64_t>(2 * spatial, 0));
+  c.require(kernel.size() == spatial && strides.size() == spatial && pads.size() == 2 * spatial,
+            "kernel_shape, strides or pads of a wrong length");
+  Exprs natural = {x->shape[0], x->shape[1]};
+  for (std::size_t k = 0; k < spatial; ++k)
+    natural.push_back((x->shape[k + 2] - 1) * strides[k] + kernel[k] - pads[k] - pads[spatial + k]);
+  Exprs shape = natural;
+  if (c.has(2)) {
+    shape = c.ints(c.in(2), true);
+    c.require(static_cast<int>(shape.size()) == rank, "an output shape of {} dims for rank {}", shape.size(), rank);
+  }
+  // The positions count in the shape without the extra room that output_shape may give.
+  Value* rows = tensor::generate(g, x->shape, [&](const Exprs& i) {
+    const Expr flat = cast(tensor::at(indices, i), DType::kInt64);
+    const Exprs at = idx::delinearize(flat, natural);
+    Expr valid = compare(Op::kGe, flat, 0);
+    for (std::size_t k = 0; k < at.size(); ++k) valid = logical_and(valid, compare(Op::kLt, at[k], shape[k]));
+    return select(valid, idx::linearize(at, shape), Expr(-1));
+  });
+  for (std::size_t k = 0; k < x->shape.size(); ++k)
+    g.add_check(compare(Op::kEq, indices->shape[k], x->shape[k]), "indices and input differ in shape");
+  Value* zeros = tensor::generate(g, shape, [&](const Exprs&) { return constant(0, x->dtype); });
+  scatter_rows(c, zeros, rows, x, 0, 1);
+}
+
+}  // namespace
+
+void register_scatter(OpRegistry& r) {
+  const char* notes = "an index out of range fails the run";
+  r.add({.name = "Scatter", .lower = scatter_elements_op, .notes = notes});
+  r.add({.name = "ScatterElements", .lower = scatter_elements_op, .notes = notes});
+  r.add({.name = "ScatterND", .lower = scatter_nd_op, .notes = notes});
+  r.add(
+      {.name = "TensorScatter", .lower = tensor_scatter_op, .notes = "positions outside of the cache are not written"});
+  r.add({.name = "MaxUnpool", .lower = max_unpool_op, .dtypes = "numbers", .notes = notes});
+}
+
+}  // namespace sardonyx
