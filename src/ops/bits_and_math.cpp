@@ -35,7 +35,14 @@ void bit_shift_op(OpContext& c) {
             fits = logical_and(fits, compare(Op::kGe, y, zero));
             if (!left) rest = select(compare(Op::kLt, x, zero), constant_int(-1, t), zero);
           }
-          return select(fits, binary(left ? Op::kShl : Op::kShr, x, y), rest);
+          if (left) return select(fits, binary(Op::kShl, x, y), rest);
+          // Op::kShr brings in zeros; for a negative number, shift its complement.
+          Expr shifted = binary(Op::kShr, x, y);
+          if (is_signed(t)) {
+            const Expr negative = unary(Op::kBitNot, binary(Op::kShr, unary(Op::kBitNot, x), y));
+            shifted = select(compare(Op::kLt, x, zero), negative, shifted);
+          }
+          return select(fits, shifted, rest);
         }));
 }
 
