@@ -11,12 +11,10 @@ SDX_FN f64 fabs(f64 x) { return bit_cast<f64>(bit_cast<u64>(x) & 0x7ffffffffffff
 SDX_FN bool signbit(f32 x) { return bit_cast<i32>(x) < 0; }
 SDX_FN bool signbit(f64 x) { return bit_cast<i64>(x) < 0; }
 /// x with the sign of s.
-SDX_FN f32 copysign(f32 x, f32 s) {
-  return bit_cast<f32>((bit_cast<u32>(x) & 0x7fffffffu) | (bit_cast<u32>(s) & 0x80000000u));
-}
-SDX_FN f64 copysign(f64 x, f64 s) {
-  return bit_cast<f64>((bit_cast<u64>(x) & 0x7fffffffffffffffu) | (bit_cast<u64>(s) & 0x8000000000000000u));
-}
+// The builtins, not masks: for `c ? (y & 0x7fffffff) | (x & 0x80000000) : x` LLVM 22 selects a masked vpternlogd with swapped operands
+// on AVX-512, and gives other numbers.
+SDX_FN f32 copysign(f32 x, f32 s) { return __builtin_copysignf(x, s); }
+SDX_FN f64 copysign(f64 x, f64 s) { return __builtin_copysign(x, s); }
 SDX_FN bool isnan(f32 x) { return x != x; }
 SDX_FN bool isnan(f64 x) { return x != x; }
 SDX_FN bool isinf(f32 x) { return fabs(x) == inf32(); }
