@@ -51,8 +51,8 @@ std::string cast_text(DType from, DType to, std::int64_t mode, const std::string
   if (from == to) return x;
   const bool fp8 = size_of(to) == 1 && is_float(to);
   if (!fp8) return fmt::format("cast<{}>({})", type_name(to), x);
-  const char* round = mode == 3 ? "Round::kDown" : mode == 4 ? "Round::kNearest" : "Round::kUp";
-  return fmt::format("cast<{}, {}, {}>({})", type_name(to), mode == 0 ? "false" : "true", round, x);
+  const char* round = (mode & 2) != 0 ? "Round::kDown" : (mode & 4) != 0 ? "Round::kNearest" : "Round::kUp";
+  return fmt::format("cast<{}, {}, {}>({})", type_name(to), (mode & 1) != 0 ? "true" : "false", round, x);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ enum class Op : std::uint8_t {
   kNeg, kAbs, kSign, kNot /*bool*/, kBitNot, kExp, kExpm1, kLog, kLog1p, kSqrt, kRsqrt, kReciprocal, kSin, kCos, kTan, kAsin, kAcos,
   kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh, kErf, kSigmoid, kFloor, kCeil, kRound /*half to even*/, kTrunc,
   kIsNaN /*->bool*/, kIsInf /*->bool*/,
-  kCast,        // to the node's dtype, ONNX Cast semantics; `i`: 1 saturate (fp8), 2 round up, 3 round down (float8e8m0)
+  kCast,        // to the node's dtype, ONNX Cast semantics; `i`: 1 saturate (fp8), +2 round down, +4 to nearest (else up; float8e8m0)
   kBitCast,     // same size, reinterpreted
   // Binary, both args of one dtype
   kAdd, kSub, kMul, kDiv /*integers truncate*/, kFloorDiv, kMod /*sign of divisor*/, kFMod /*sign of dividend*/, kPow, kMin, kMax,
