@@ -1,5 +1,8 @@
 # The Python that builds and tests use, and the ONNX format's own definition inside its onnx package.
 # ./dev setup makes .venv; -DSARDONYX_PYTHON_EXECUTABLE=... takes another one.
+if(SKBUILD AND NOT SARDONYX_PYTHON_EXECUTABLE)
+  set(SARDONYX_PYTHON_EXECUTABLE ${Python_EXECUTABLE})  # pip install . builds for the Python that runs it
+endif()
 find_program(SARDONYX_PYTHON_EXECUTABLE NAMES python3 HINTS ${PROJECT_SOURCE_DIR}/.venv/bin NO_CACHE)
 set(SARDONYX_PYTHON_EXECUTABLE ${SARDONYX_PYTHON_EXECUTABLE} CACHE FILEPATH "Python with the onnx package (and numpy, nanobind for the bindings)")
 

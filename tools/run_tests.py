@@ -1,4 +1,4 @@
-"""Runs every test and counts the cases: GoogleTest programs under ctest, then tests/python under pytest.
+"""Runs every test and counts the cases: GoogleTest programs under ctest, tests/python under pytest, and fuzz targets.
 
 The last line is `N passed, M failed`, with `, K skipped` when any were; the exit status is not zero when a case failed,
 a program ended without reporting, or nothing ran. Programs labelled `slow` in CMake and Python tests marked
@@ -126,7 +126,7 @@ def run_pytest(root: Path, build: Path, jobs: int, pattern: str | None, full: bo
     report = build / "test-results" / "python.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", str(folder), "-q", f"--junit-xml={report}"]
-    command += ["-n", str(jobs), "--dist=worksteal"]
+    command += ["-n", str(jobs), "--dist=worksteal", "--tb=short"]
     if pattern:
         command += ["-k", pattern]
     if full:
@@ -140,6 +140,28 @@ def run_pytest(root: Path, build: Path, jobs: int, pattern: str | None, full: bo
     return count
 
 
+def run_fuzzers(root: Path, build: Path, jobs: int, seconds: int) -> Count:
+    """Builds tests/fuzz, a project of its own, and runs its targets for `seconds` each: one case in all."""
+    print(f"Fuzzing for {seconds} s each ...", flush=True)
+    folder = build / "fuzz"
+    configure = ["cmake", "-G", "Ninja", "-S", str(root / "tests" / "fuzz"), "-B", str(folder)]
+    configure += [f"-DSARDONYX_PYTHON_EXECUTABLE={sys.executable}", f"-DSARDONYX_FUZZ_SECONDS={seconds}"]
+    if shutil.which("ccache"):
+        configure.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    log = build / "test-results" / "fuzz.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        for command in configure, ["ninja", "-C", str(folder), "-j", str(jobs), "check"]:
+            status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
+            if status != 0:
+                break
+    if status == 0:
+        return Count(passed=1)
+    # libFuzzer's findings, and how to repeat them, are at the end.
+    print("\n".join(log.read_text(errors="replace").splitlines()[-60:]))
+    return Count(failed=[f"fuzz ({log} has the rest)"])
+
+
 def printable(text: str) -> str:
     return re.sub(r"[^ -~]", "?", text)
 
@@ -148,6 +170,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Builds, then runs the C++ and Python tests.")
     parser.add_argument("--full", action="store_true", help="run all of the slow sweeps, not a part of them")
     parser.add_argument("-k", metavar="PATTERN", dest="pattern", help="only cases whose name contains PATTERN")
+    parser.add_argument(
+        "--fuzz", type=int, metavar="SECONDS", help="also run each fuzz target for so long (with --full: 60 seconds)"
+    )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--cpp", action="store_true", help="only the C++ tests")
     only.add_argument("--python", action="store_true", help="only the Python tests")
@@ -162,6 +187,9 @@ def main() -> int:
             count.add(run_ctest(arguments.build, arguments.jobs, arguments.pattern, arguments.full, slow))
     if not arguments.cpp:
         count.add(run_pytest(root, arguments.build, arguments.jobs, arguments.pattern, arguments.full))
+    seconds = arguments.fuzz if arguments.fuzz is not None else 60 if arguments.full else 0
+    if seconds:
+        count.add(run_fuzzers(root, arguments.build, arguments.jobs, seconds))
 
     if count.skipped:
         print("\nSkipped:")
