@@ -17,5 +17,6 @@
 #include "prelude_math_f32.h"
 #include "prelude_math_f64.h"
 #include "prelude_random.h"
+#include "prelude_trig_f32.h"
 #include "prelude_trig_f64.h"
 #include "prelude_types.h"

@@ -1,6 +1,7 @@
 // Activation functions with a shape of their own; what is a plain combination (Elu, HardSwish, ...) code generation
 // spells out. All for f32 and f64, in forms that neither overflow nor cancel.
 #pragma once
+#include "prelude_trig_f32.h"
 #include "prelude_trig_f64.h"
 
 namespace sdx {

@@ -169,18 +169,22 @@ requires is_int<T> SDX_FN T mod_floor(T x, T y) {
     return r;
 }
 
-/// Shifts of unsigned integers (ONNX BitShift); a count of the type's width or more gives 0.
+/// Shifts of unsigned integers (ONNX BitShift); a count of the type's width or more gives 0. It is x that is made 0,
+/// before the shift: a test of the count around the shift is what clang 22 for NVPTX takes for the instruction's own
+/// clamping, which looks at the low 32 bits of a 64-bit count alone.
 template <class T>
 SDX_FN T shl(T x, T n) {
-  constexpr T width = T(8 * sizeof(T));
   using U = unsigned_of<T>;
-  return n < T(0) || n >= width ? T(0) : T(U(U(x) << n));
+  constexpr U width = U(8 * sizeof(T));
+  const U y = U(n) < width ? U(x) : U(0);
+  return T(U(y << (U(n) & U(width - 1))));
 }
 template <class T>
 SDX_FN T shr(T x, T n) {
-  constexpr T width = T(8 * sizeof(T));
   using U = unsigned_of<T>;
-  return n < T(0) || n >= width ? T(0) : T(U(U(x) >> n));
+  constexpr U width = U(8 * sizeof(T));
+  const U y = U(n) < width ? U(x) : U(0);
+  return T(U(y >> (U(n) & U(width - 1))));
 }
 template <class T>
 SDX_FN T bit_and(T x, T y) {

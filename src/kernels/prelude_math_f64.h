@@ -22,6 +22,10 @@ SDX_FN Pair64 fast_two_sum(f64 large, f64 small) {
   const f64 sum = large + small;
   return {sum, small - (sum - large)};
 }
+SDX_FN Pair64 two_sum(f64 a, f64 b) {  // Knuth, TAOCP 2
+  const f64 sum = a + b, b2 = sum - a;
+  return {sum, (a - (sum - b2)) + (b - b2)};
+}
 SDX_FN Pair64 two_product(f64 a, f64 b) {
   const f64 p = a * b;
 #if SDX_HAS_FMA

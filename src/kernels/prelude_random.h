@@ -1,7 +1,7 @@
 // Counter-based random numbers: Philox4x32-10. Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
 // as 1, 2, 3" (SC 2011). A number depends on seed, stream and index alone, not on who computes it or in which order.
 #pragma once
-#include "prelude_math_f32.h"
+#include "prelude_trig_f32.h"
 
 namespace sdx {
 

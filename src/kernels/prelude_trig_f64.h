@@ -11,7 +11,7 @@ struct Reduced64 {
   u32 quadrant;
 };
 
-// Payne and Hanek's reduction as for f32 (prelude_math_f32.h), with 192 bits of 2/pi and 128 bits of the product.
+// Payne and Hanek's reduction as for f32 (prelude_trig_f32.h), with 192 bits of 2/pi and 128 bits of the product.
 SDX_FN Reduced64 reduce_quadrant_large(f64 x) {
   // 55 zeros, then 2/pi.
   constexpr u64 t[20] = {0x0000000000000145, 0xf306dc9c882a53f8, 0x4eafa3ea69bb81b6, 0xc52b3278872083fc,
@@ -73,13 +73,14 @@ SDX_FN Reduced64 reduce_quadrant_large(f64 x) {
 
 SDX_FN Reduced64 reduce_quadrant(f64 x) {
 #if SDX_GPU
-  // Here a branch is cheaper than what it skips. pi/2 in three parts; the first difference is exact.
+  // Here a branch is cheaper than what it skips. pi/2 in three parts; x - n hi is exact, n lo is split into two parts.
   if (x < 65536.0) {
     const f64 n = round(x * 0x1.45f306dc9c883p-1);
     const f64 a = fma(n, -kHalfPiHi64, x);
-    const f64 hi = fma(n, -kHalfPiLo64, a);
-    const f64 lo = fma(n, -kHalfPiLo64, a - hi);
-    return {hi, fma(n, 0x1.f1976b7ed8fbcp-110, lo), u32(i32(n))};
+    const Pair64 p = two_product(n, kHalfPiLo64);
+    const Pair64 d = two_sum(a, -p.hi);
+    const Pair64 r = fast_two_sum(d.hi, d.lo - fma(n, -0x1.f1976b7ed8fbcp-110, p.lo));
+    return {r.hi, r.lo, u32(i32(n))};
   }
   return reduce_quadrant_large(x);
 #else

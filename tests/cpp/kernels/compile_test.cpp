@@ -69,4 +69,14 @@ TEST(Compile, GpuCodeExists) {
   EXPECT_EQ(read("math_sm_90.ptx").find("call.uni"), std::string::npos);
 }
 
+// PTX shifts by the low 32 bits of a count; a 64-bit count must reach it masked (see shl in prelude_basic.h).
+TEST(Compile, PtxShiftsByMaskedCounts) {
+  const std::string text = read("math_sm_90.ptx");
+  for (const char* name : {"shl_i64", "shr_i64"}) {
+    const std::size_t begin = text.find(std::string("Begin function ") + name), end = text.find("End function", begin);
+    ASSERT_NE(end, std::string::npos) << name;
+    EXPECT_NE(text.substr(begin, end - begin).find(", 63;"), std::string::npos) << name;
+  }
+}
+
 }  // namespace

@@ -1,0 +1,212 @@
+// Trigonometric and hyperbolic functions of f32 and their inverses: at most 2 ulp, for arguments of any size.
+#pragma once
+#include "prelude_math_f32.h"
+
+namespace sdx {
+
+namespace detail {
+
+// A value and what its rounding lost. Sums without error: Dekker (1971), with |large| >= |small|; Knuth (TAOCP 2)
+// without.
+struct Pair32 {
+  f32 hi, lo;
+};
+SDX_FN Pair32 fast_two_sum(f32 large, f32 small) {
+  const f32 sum = large + small;
+  return {sum, small - (sum - large)};
+}
+SDX_FN Pair32 two_sum(f32 a, f32 b) {
+  const f32 sum = a + b, b2 = sum - a;
+  return {sum, (a - (sum - b2)) + (b - b2)};
+}
+
+// x = quadrant pi/2 + (hi + lo), |hi| <= pi/4, for finite x >= 0.
+struct Reduced32 {
+  f32 hi, lo;
+  u32 quadrant;
+};
+
+// For any size of x: x is an integer m times a power of two, 2/pi a string of bits, of which those that make multiples
+// of 4 with x are skipped and the next 96 taken; their product with m is the angle in quadrants, in fixed point.
+// Source: Payne and Hanek, "Radian reduction for trigonometric functions" (1983).
+SDX_FN Reduced32 reduce_quadrant_large(f32 x) {
+  // 26 zeros, then 2/pi.
+  constexpr u32 t0 = 0x28, t1 = 0xbe60db93, t2 = 0x91054a7f, t3 = 0x09d5f47d, t4 = 0x4d377036, t5 = 0xd8a5664f,
+                t6 = 0x10e4107f, t7 = 0x9458eaf7;
+  const u32 b = bit_cast<u32>(x);
+  const u32 m = (b & 0x7fffffu) | 0x800000u;
+  const i32 start = i32(b >> 23) - 126;  // of x = 1/2 it is 0
+  const u32 at = u32(start < 0 ? 0 : start), word = at >> 5, shift = at & 31;
+  const bool s4 = (word & 4) != 0, s2 = (word & 2) != 0, s1 = (word & 1) != 0;
+  const u32 a0 = s4 ? t4 : t0, a1 = s4 ? t5 : t1, a2 = s4 ? t6 : t2, a3 = s4 ? t7 : t3;
+  const u32 b0 = s2 ? a2 : a0, b1 = s2 ? a3 : a1, b2 = s2 ? t4 : a2, b3 = s2 ? t5 : a3, b4 = s2 ? t6 : t4;
+  const u32 w0 = s1 ? b1 : b0, w1 = s1 ? b2 : b1, w2 = s1 ? b3 : b2, w3 = s1 ? b4 : b3;
+  const u32 c0 = (w0 << shift) | ((w1 >> 1) >> (31 - shift));
+  const u32 c1 = (w1 << shift) | ((w2 >> 1) >> (31 - shift));
+  const u32 c2 = (w2 << shift) | ((w3 >> 1) >> (31 - shift));
+  const u64 turn = (u64(m * c0) << 32) + u64(m) * c1 + ((u64(m) * c2) >> 32);  // 2^64 is a whole turn
+  const i64 fraction = i64(turn << 2);                                         // of a quadrant, nearest one
+  const f64 r = f64(fraction) * 0x1.921fb54442d18p-64;
+  const f32 hi = f32(r);
+  return {hi, f32(r - f64(hi)), u32(turn >> 62) + u32(fraction < 0)};
+}
+
+SDX_FN Reduced32 reduce_quadrant(f32 x) {
+#if SDX_GPU
+  // Here a branch is cheaper than what it skips. pi/2 in three parts; x - n hi is exact, n lo is split into two parts.
+  if (x < 16384.0f) {
+    const f32 n = round(x * 0x1.45f306p-1f);
+    const f32 a = fma(n, -kHalfPiHi32, x);
+    const f32 p = n * kHalfPiLo32, e = fma(n, kHalfPiLo32, -p);
+    const Pair32 d = two_sum(a, -p);
+    const Pair32 r = fast_two_sum(d.hi, d.lo - fma(n, -0x1.ee59dap-50f, e));
+    return {r.hi, r.lo, u32(i32(n))};
+  }
+  return reduce_quadrant_large(x);
+#else
+  const Reduced32 r = reduce_quadrant_large(x);
+  const bool small = x < 0.78f;
+  return {small ? x : r.hi, small ? 0.0f : r.lo, small ? 0u : r.quadrant};
+#endif
+}
+
+// sin and cos of hi + lo, |hi| <= pi/4. Tables sin24, cos24.
+SDX_FN Pair32 sin_kernel(f32 hi, f32 lo) {
+  const f32 z = hi * hi;
+  const f32 p = poly(z, -0x1.555556p-3f, 0x1.111166p-7f, -0x1.a04a76p-13f, 0x1.7864f8p-19f);
+  return fast_two_sum(hi, fma(hi * z, p, lo));
+}
+SDX_FN Pair32 cos_kernel(f32 hi, f32 lo) {
+  const f32 z = hi * hi;
+  const f32 p = poly(z, 0x1.55554ap-5f, -0x1.6c0c2cp-10f, 0x1.99e9d4p-16f);
+  // 1 - z/2 loses bits that (1 - h) - z/2 brings back.
+  const f32 h = 1.0f - 0.5f * z;
+  return fast_two_sum(h, ((1.0f - h) - 0.5f * z) + fma(z * z, p, -hi * lo));
+}
+
+}  // namespace detail
+
+SDX_FN f32 sin(f32 x) {
+  const f32 a = fabs(x);
+  const detail::Reduced32 r = detail::reduce_quadrant(a);
+  const f32 s = detail::sin_kernel(r.hi, r.lo).hi, c = detail::cos_kernel(r.hi, r.lo).hi;
+  const f32 y = (r.quadrant & 1) != 0 ? c : s;
+  const u32 flip = ((r.quadrant & 2) << 30) ^ (bit_cast<u32>(x) & 0x80000000u);
+  return a < inf32() ? bit_cast<f32>(bit_cast<u32>(y) ^ flip) : nan32();
+}
+
+SDX_FN f32 cos(f32 x) {
+  const f32 a = fabs(x);
+  const detail::Reduced32 r = detail::reduce_quadrant(a);
+  const f32 s = detail::sin_kernel(r.hi, r.lo).hi, c = detail::cos_kernel(r.hi, r.lo).hi;
+  const f32 y = (r.quadrant & 1) != 0 ? s : c;
+  const u32 flip = ((r.quadrant + 1) & 2) << 30;
+  return a < inf32() ? bit_cast<f32>(bit_cast<u32>(y) ^ flip) : nan32();
+}
+
+SDX_FN f32 tan(f32 x) {
+  const f32 a = fabs(x);
+  const detail::Reduced32 r = detail::reduce_quadrant(a);
+  const detail::Pair32 s = detail::sin_kernel(r.hi, r.lo), c = detail::cos_kernel(r.hi, r.lo);
+  const bool odd = (r.quadrant & 1) != 0;
+  const f32 n = odd ? -c.hi : s.hi, d = odd ? s.hi : c.hi;
+  const f32 q = n / d;
+  const f32 y = q + ((odd ? -c.lo : s.lo) - q * (odd ? s.lo : c.lo)) / d;
+  return a < inf32() ? bit_cast<f32>(bit_cast<u32>(y) ^ (bit_cast<u32>(x) & 0x80000000u)) : nan32();
+}
+
+namespace detail {
+// asin(s) / s - 1 for s^2 = z <= 1/4. Table asin24.
+SDX_FN f32 asin_tail(f32 z) {
+  return z * poly(z, 0x1.5555cap-3f, 0x1.33019ep-4f, 0x1.7482dep-5f, 0x1.8c06f6p-6f, 0x1.59841ep-5f);
+}
+// What s = sqrt(z) lacks: (z - s^2) / 2s.
+SDX_FN f32 sqrt_error(f32 z, f32 s) {
+#if SDX_HAS_FMA
+  const f32 e = fma(-s, s, z);
+#else
+  const f32 e = f32(f64(z) - f64(s) * f64(s));
+#endif
+  return s > 0.0f ? e / (s + s) : 0.0f;
+}
+}  // namespace detail
+
+/// For |x| > 1/2: pi/2 - 2 asin(sqrt((1 - |x|) / 2)). NaN for |x| > 1.
+SDX_FN f32 asin(f32 x) {
+  const f32 a = fabs(x);
+  const bool large = a > 0.5f;
+  const f32 z = large ? 0.5f * (1.0f - a) : a * a;
+  const f32 s = large ? sqrt(z) : a;
+  const f32 tail = s * detail::asin_tail(z);
+  const f32 minus = 2.0f * (tail + detail::sqrt_error(z, s)) - detail::kHalfPiLo32;
+  const detail::Pair32 d = detail::fast_two_sum(detail::kHalfPiHi32, -2.0f * s);
+  return copysign(large ? d.hi + (d.lo - minus) : s + tail, x);
+}
+
+SDX_FN f32 acos(f32 x) {
+  const f32 a = fabs(x);
+  const bool large = a > 0.5f;
+  const f32 z = large ? 0.5f * (1.0f - a) : a * a;
+  const f32 s = large ? sqrt(z) : x;
+  const f32 tail = s * detail::asin_tail(z);
+  const f32 p = s + (tail + (large ? detail::sqrt_error(z, s) : 0.0f));
+  const f32 middle = detail::kHalfPiHi32 - (x - (detail::kHalfPiLo32 - tail));
+  const f32 far = 2.0f * (detail::kHalfPiHi32 - (p - detail::kHalfPiLo32));
+  return large ? (x > 0.0f ? 2.0f * p : far) : middle;
+}
+
+/// Above tan(pi/8) by atan(x) = pi/4 + atan((x - 1) / (x + 1)), above tan(3 pi/8) by pi/2 - atan(1/x). Table atan24.
+SDX_FN f32 atan(f32 x) {
+  const f32 a = fabs(x);
+  const bool far = a > 0x1.3504f4p+1f, near = a <= 0x1.a8279ap-2f;
+  const f32 n = far ? -1.0f : near ? a : a - 1.0f;
+  const f32 d = far ? a : near ? 1.0f : a + 1.0f;
+  const f32 hi = far ? detail::kHalfPiHi32 : near ? 0.0f : 0.5f * detail::kHalfPiHi32;
+  const f32 lo = far ? detail::kHalfPiLo32 : near ? 0.0f : 0.5f * detail::kHalfPiLo32;
+  const f32 t = n / d, z = t * t;
+  const f32 p = detail::poly(z, -0x1.555548p-2f, 0x1.999126p-3f, -0x1.23ae1cp-3f, 0x1.b19052p-4f, -0x1.f04748p-5f);
+  return copysign(hi + (t + fma(t * z, p, lo)), x);
+}
+
+// --- hyperbolic functions ---
+
+/// Below 1 a polynomial (table sinh24), above (e^x - e^-x) / 2.
+SDX_FN f32 sinh(f32 x) {
+  const f32 a = fabs(x), z = x * x;
+  const f32 p = detail::poly(z, 0x1.555556p-3f, 0x1.1110ecp-7f, 0x1.a01adp-13f, 0x1.76ac86p-19f);
+  const f32 h = detail::exp_scaled(a, -1);
+  return a < 1.0f ? fma(x * z, p, x) : copysign(h - 0.25f / h, x);
+}
+
+SDX_FN f32 cosh(f32 x) {
+  const f32 h = detail::exp_scaled(fabs(x), -1);
+  return h + 0.25f / h;
+}
+
+/// Below 0.625 a polynomial (table tanh24), above 1 - 2 / (e^2x + 1).
+SDX_FN f32 tanh(f32 x) {
+  const f32 a = fabs(x), z = x * x;
+  const f32 p = detail::poly(z, -0x1.555532p-2f, 0x1.110708p-3f, -0x1.b8395ep-5f, 0x1.521744p-6f, -0x1.75a99p-8f);
+  const f32 far = 1.0f - detail::quotient(2.0f, exp(a > 20.0f ? 40.0f : a + a) + 1.0f);
+  return copysign(a < 0.625f ? fma(x * z, p, x) : far, x);
+}
+
+/// log(|x| + sqrt(x^2 + 1)), in f64.
+SDX_FN f32 asinh(f32 x) {
+  const f64 a = f64(fabs(x));
+  return copysign(f32(detail::log1p_short(a + (sqrt(1.0 + a * a) - 1.0))), x);
+}
+/// log(x + sqrt(x^2 - 1)), in f64. NaN for x < 1.
+SDX_FN f32 acosh(f32 x) {
+  const f64 d = f64(x) - 1.0;
+  const f32 r = f32(detail::log1p_short(d + sqrt(d * (f64(x) + 1.0))));
+  return x < 1.0f ? nan32() : r;
+}
+/// log((1 + x) / (1 - x)) / 2, in f64. NaN for |x| > 1.
+SDX_FN f32 atanh(f32 x) {
+  const f64 a = f64(fabs(x));
+  const f32 r = f32(0.5 * detail::log1p_short((a + a) / (1.0 - a)));
+  return copysign(a > 1.0 ? nan32() : r, x);
+}
+
+}  // namespace sdx
