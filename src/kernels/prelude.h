@@ -3,8 +3,7 @@
 //
 // Compile with -std=c++20 -ffreestanding -fno-math-errno and without -ffast-math: the error-free transformations in
 // here rely on IEEE arithmetic in round-to-nearest mode. A kernel that wants reassociated sums says so for its own
-// loops with
-// `#pragma clang fp reassociate(on)`, which does not reach into the functions of the prelude.
+// loops with #pragma clang fp reassociate(on), which does not reach into the functions of the prelude.
 //
 // Everything is in namespace sdx, always inlined, and written without table look-ups, calls and loops (exceptions are
 // named where they stand), so that clang vectorises a loop over it.
