@@ -35,6 +35,8 @@ SDX_FN u32x4 random_bits(u64 seed, u64 stream, u64 index) {
 
 /// Uniform in [0, 1): multiples of 2^-24 (f32), of 2^-53 (f64).
 SDX_FN f32 uniform_f32(u32 bits) { return f32(i32(bits >> 8)) * 0x1p-24f; }
+/// Uniform in [0, 1) for element `counter` of the tensor whose seed this is.
+SDX_FN f32 random_uniform(u64 seed, i64 counter) { return uniform_f32(random_bits(seed, 0, u64(counter)).x); }
 SDX_FN f64 uniform_f64(u32 high, u32 low) {
   // 52 bits go into the significand of a number in [1, 2), the 53rd is added.
   const u64 b = (u64(high) << 20) | (low >> 12);

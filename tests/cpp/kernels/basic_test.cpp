@@ -238,6 +238,19 @@ TEST(Random, PhiloxKnownAnswers) {
     }
 }
 
+// A number is the first word of the block of its index, under the seed as the key: that makes runs repeatable
+// elsewhere.
+TEST(Random, UniformIsTheBlockOfItsIndex) {
+  const u64 seed = 0x0123456789abcdef;
+  f32 got[8];
+  random_uniform_base(seed, got, 8);
+  for (u32 i = 0; i < 8; i++) {
+    u32 want[4];
+    philox_base(0, 0, 0, static_cast<u32>(seed), static_cast<u32>(seed >> 32), i, want, 1);
+    EXPECT_EQ(got[i], static_cast<f32>(want[0] >> 8) / 16777216.0f);
+  }
+}
+
 TEST(Random, UniformAndNormalHaveTheirMoments) {
   if (!has_wide()) GTEST_SKIP() << "compiled for AVX2 and FMA, which this CPU lacks";
   constexpr i64 n = 400'000;

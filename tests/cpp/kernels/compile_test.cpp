@@ -41,7 +41,7 @@ TEST(Compile, MathLoopsAreVectorised) {
       EXPECT_TRUE(names.count(kernel)) << kernel;
     }
   for (const char* kernel : {"exp_f16_wide", "gelu_f16_wide", "gelu_bf16_wide", "clamp_f32_wide", "normal_wide",
-                             "shl_i32_wide", "min_i64_wide", "max_u8_wide"})
+                             "random_uniform_wide", "shl_i32_wide", "min_i64_wide", "max_u8_wide"})
     EXPECT_TRUE(names.count(kernel)) << kernel;
 }
 

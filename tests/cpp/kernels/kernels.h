@@ -41,6 +41,7 @@ void clamp_f32_base(const f32*, f32*, i64);
 void philox_wide(u32, u32, u32, u32, u32, u32, u32*, i64);
 void philox_base(u32, u32, u32, u32, u32, u32, u32*, i64);
 void normal_wide(u64, f32*, i64);
+void random_uniform_base(u64, f32*, i64);
 void uniform_wide(u64, f32*, f64*, i64);
 void cast_any_wide(int to, int from, int variant, const void*, void*, i64);
 void cast_any_base(int to, int from, int variant, const void*, void*, i64);

@@ -51,3 +51,6 @@ extern "C" void JOIN(uniform, SUFFIX)(u64 seed, f32* __restrict y, f64* __restri
     z[i] = uniform_f64(r.y, r.z);
   }
 }
+extern "C" void JOIN(random_uniform, SUFFIX)(u64 seed, f32* __restrict y, i64 n) {
+  for (i64 i = 0; i < n; i++) y[i] = random_uniform(seed, i);
+}
