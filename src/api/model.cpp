@@ -11,9 +11,10 @@ namespace {
 
 constexpr std::size_t kMaxVariants = 256;  // of compiled programs kept for different values of such inputs
 
-std::string dim_text(const onnx::Dim& d, int k) {
+// An unnamed dim has the name that the importer gives its symbol.
+std::string dim_text(const onnx::Dim& d, const std::string& tensor, std::size_t k) {
   if (d.value) return std::to_string(*d.value);
-  return d.param.empty() ? "?" + std::to_string(k) : d.param;
+  return d.param.empty() ? tensor + "." + std::to_string(k) : d.param;
 }
 
 TensorInfo info_of(const onnx::ValueInfo& v) {
@@ -22,13 +23,14 @@ TensorInfo info_of(const onnx::ValueInfo& v) {
   if (v.dtype) t.dtype = *v.dtype;
   t.known_rank = v.shape.has_value();
   if (v.shape)
-    for (std::size_t k = 0; k < v.shape->size(); ++k) t.shape.push_back(dim_text((*v.shape)[k], static_cast<int>(k)));
+    for (std::size_t k = 0; k < v.shape->size(); ++k) t.shape.push_back(dim_text((*v.shape)[k], v.name, k));
   return t;
 }
 
 }  // namespace
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& path, const ModelOptions& options) {
+  if (options.progress) options.progress({"reading"});
   return std::make_unique<Model>(onnx::load(path), options);
 }
 
@@ -51,13 +53,22 @@ Model::Model(onnx::Model model, const ModelOptions& options) : model_(std::move(
   }
 }
 
+void Model::report(std::string_view stage, std::size_t done, std::size_t total) const {
+  if (options_.progress) options_.progress({stage, done, total});
+}
+
 std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
+  report("importing");
   auto graph = import_model(model_, import);
+  report("compiling");
   BuildOptions build;
   build.threads = threads_;
   build.cache = cache_.get();
   build.fuse = options_.fuse;
-  return std::make_shared<Executor>(build_program(*graph, build), threads_);
+  if (options_.progress) build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
+  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_);
+  report("ready");
+  return executor;
 }
 
 std::vector<TensorInfo> Model::inputs() const {
@@ -135,7 +146,7 @@ std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>
   }
 }
 
-std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options) {
+std::shared_ptr<Executor> Model::executor_for(const std::map<std::string, HostTensor>& inputs) {
   std::vector<TensorInfo> wanted = this->inputs();
   for (const auto& [name, t] : inputs) {
     bool known = false;
@@ -148,7 +159,11 @@ std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inpu
   }
   for (const TensorInfo& w : wanted)
     if (!inputs.count(w.name)) fail(ErrorKind::kInvalidArgument, "input '{}' is missing", w.name);
-  std::shared_ptr<Executor> e = general_ ? general_ : variant(inputs);
+  return general_ ? general_ : variant(inputs);
+}
+
+std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options) {
+  std::shared_ptr<Executor> e = executor_for(inputs);
   std::vector<HostTensor> ordered;
   for (const std::string& name : e->program().input_names) ordered.push_back(inputs.at(name));
   return e->run(ordered, options);

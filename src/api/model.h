@@ -1,12 +1,14 @@
 // A compiled model: what the command line, Python and other languages use.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compile/cache.h"
@@ -16,12 +18,19 @@
 
 namespace sardonyx {
 
+/// What loading is busy with: "reading", "importing", "compiling" (with counts of translation units), "ready".
+struct Progress {
+  std::string_view stage;
+  std::size_t done = 0, total = 0;
+};
+
 struct ModelOptions {
   int threads = 0;                             ///< for running and compiling; 0: all cores
   std::filesystem::path cache_dir;             ///< of compiled code; empty: no cache on disk
   std::map<std::string, std::int64_t> dims;    ///< fixes symbolic dims by name
   bool fuse = true;
   bool all_outputs = false;                    ///< every named intermediate value becomes an output
+  std::function<void(const Progress&)> progress;  ///< called while loading and compiling, from one thread at a time
 };
 
 /// A tensor that a model takes or gives. A dim is a number, or an expression of symbols such as "batch" or "(2 * n + 1)".
@@ -46,10 +55,15 @@ class Model {
   std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {});
   /// The program for general inputs; null if the model needs an input's value to be compiled (then it is compiled at the first run).
   const Executor* executor() const { return general_.get(); }
+  /// The program that run() uses for these inputs, compiled if need be. Throws as run() does.
+  std::shared_ptr<Executor> executor_for(const std::map<std::string, HostTensor>& inputs);
+  /// The model as its file says.
+  const onnx::Model& source() const { return model_; }
   int threads() const { return threads_; }
   const CodeCache& cache() const { return *cache_; }
 
  private:
+  void report(std::string_view stage, std::size_t done = 0, std::size_t total = 0) const;
   std::shared_ptr<Executor> compile(const ImportOptions& import);
   std::shared_ptr<Executor> variant(const std::map<std::string, HostTensor>& inputs);
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <exception>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "compile/cache.h"
@@ -21,7 +22,8 @@ std::string compile_one(const CompileJob& job, const CacheKey& key, CodeCache* c
 
 }  // namespace
 
-std::vector<std::string> compile_all(std::span<const CompileJob> jobs, int threads, CodeCache* cache) {
+std::vector<std::string> compile_all(std::span<const CompileJob> jobs, int threads, CodeCache* cache,
+                                     const std::function<void(std::size_t, std::size_t)>& progress) {
   std::vector<CacheKey> keys;
   std::vector<std::size_t> same_as(jobs.size());  // index of the first job with this key
   std::vector<std::size_t> work;
@@ -37,11 +39,17 @@ std::vector<std::string> compile_all(std::span<const CompileJob> jobs, int threa
   std::vector<std::exception_ptr> errors(work.size());
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> failed = false;
+  std::mutex progress_mutex;
+  std::size_t done = 0;
   const auto run = [&] {
     // Work is taken in order, so that whatever precedes a failing job has run when the loop ends.
     for (std::size_t i; !failed && (i = next++) < work.size();) {
       try {
         results[work[i]] = compile_one(jobs[work[i]], keys[work[i]], cache);
+        if (progress) {
+          std::lock_guard lock(progress_mutex);
+          progress(++done, work.size());
+        }
       } catch (...) {
         errors[i] = std::current_exception();
         failed = true;

@@ -167,7 +167,7 @@ class Builder {
         job.source += "extern \"C\" void " + program_->kernels[j].symbol + program_->kernels[j].text;
       jobs.push_back(std::move(job));
     }
-    program_->objects = compile_all(jobs, options_.threads, options_.cache);
+    program_->objects = compile_all(jobs, options_.threads, options_.cache, options_.progress);
   }
 
   Graph& graph_;

@@ -1,5 +1,7 @@
 // From a graph to a program: fusion, code generation, compilation.
 #pragma once
+#include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "compile/cache.h"
@@ -11,6 +13,8 @@ struct BuildOptions {
   int threads = 1;             ///< for compiling
   CodeCache* cache = nullptr;  ///< of compiled code; null: none
   bool fuse = true;            ///< false: one kernel per value (to find a fault)
+  /// Called while kernels compile with how many translation units are done and how many there are; one thread at a time.
+  std::function<void(std::size_t, std::size_t)> progress;
 };
 
 /// Builds a host program. The graph is consumed.

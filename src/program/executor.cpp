@@ -37,6 +37,23 @@ bool evaluable(const Expr& e, const SymbolValues& s) {
   return ok;
 }
 
+std::vector<std::int64_t> evaluate_dims(const Exprs& shape, const SymbolValues& symbols) {
+  std::vector<std::int64_t> d;
+  std::int64_t n = 1;
+  for (const Expr& x : shape) {
+    d.push_back(evaluate(x, symbols));
+    if (d.back() < 0) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor the negative dim {} ({})", d.back(), to_string(shape));
+    if (d.back() && __builtin_mul_overflow(n, d.back(), &n)) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor of too many elements ({})", to_string(shape));
+  }
+  return d;
+}
+
+std::size_t buffer_bytes(const BufferInfo& b, const SymbolValues& symbols) {
+  std::size_t n = size_of(b.dtype);
+  for (std::int64_t d : evaluate_dims(b.shape, symbols)) n *= static_cast<std::size_t>(d);
+  return n;
+}
+
 }  // namespace
 
 HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) {
@@ -83,11 +100,7 @@ void Executor::find_lives(const Block& b) {
 struct Executor::Context {
   std::shared_ptr<void> arena;
   std::size_t arena_size = 0;
-  struct Plan {
-    std::vector<std::pair<int, std::size_t>> offsets;  // buffer, offset
-    std::size_t total = 0;
-  };
-  std::map<std::vector<std::int64_t>, Plan> plans;  // by values of the inputs' symbols
+  std::map<std::vector<std::int64_t>, ArenaPlan> plans;  // by values of the inputs' symbols
 };
 
 struct Executor::Run {
@@ -102,23 +115,8 @@ struct Executor::Run {
 
   std::int64_t eval(const Expr& x) const { return evaluate(x, symbols); }
 
-  std::vector<std::int64_t> dims(const Exprs& shape) const {
-    std::vector<std::int64_t> d;
-    std::int64_t n = 1;
-    for (const Expr& x : shape) {
-      d.push_back(eval(x));
-      if (d.back() < 0) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor the negative dim {} ({})", d.back(), to_string(shape));
-      if (d.back() && __builtin_mul_overflow(n, d.back(), &n)) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor of too many elements ({})", to_string(shape));
-    }
-    return d;
-  }
-
-  std::size_t bytes(int buffer) const {
-    const BufferInfo& b = p.buffers[static_cast<std::size_t>(buffer)];
-    std::size_t n = size_of(b.dtype);
-    for (std::int64_t d : dims(b.shape)) n *= static_cast<std::size_t>(d);
-    return n;
-  }
+  std::vector<std::int64_t> dims(const Exprs& shape) const { return evaluate_dims(shape, symbols); }
+  std::size_t bytes(int buffer) const { return buffer_bytes(p.buffers[static_cast<std::size_t>(buffer)], symbols); }
 
   void* at(int buffer) const {
     void* a = address[static_cast<std::size_t>(buffer)];
@@ -383,6 +381,31 @@ void Executor::release(std::unique_ptr<Context> c) {
   idle_.push_back(std::move(c));
 }
 
+ArenaPlan Executor::plan(const SymbolValues& symbols) const {
+  const Program& p = *program_;
+  const Lives& lives = *lives_.at(&p.main);
+  std::vector<bool> is_output(p.buffers.size());
+  for (const TensorRef& o : p.main.outputs) is_output[static_cast<std::size_t>(o.buffer)] = true;
+  ArenaPlan plan;
+  std::vector<Lifetime> list;
+  for (int t : lives.temporaries) {
+    if (is_output[static_cast<std::size_t>(t)]) continue;
+    const BufferInfo& b = p.buffers[static_cast<std::size_t>(t)];
+    bool known = true;
+    for (const Expr& d : b.shape) known = known && evaluable(d, symbols);
+    if (!known) {
+      ++plan.unplanned;
+      continue;
+    }
+    const auto& range = lives.range.at(t);
+    list.push_back({t, buffer_bytes(b, symbols), range.first, range.second});
+  }
+  std::vector<std::size_t> offsets;
+  plan.total = plan_memory(list, offsets);
+  for (std::size_t k = 0; k < list.size(); ++k) plan.offsets.emplace_back(list[k].buffer, offsets[k]);
+  return plan;
+}
+
 std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, const RunOptions& options) {
   const Program& p = *program_;
   if (inputs.size() != p.main.inputs.size()) fail(ErrorKind::kInvalidArgument, "{} inputs given; the model has {}", inputs.size(), p.main.inputs.size());
@@ -416,23 +439,9 @@ std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, con
   }
 
   const Lives& lives = *lives_.at(&p.main);
-  std::vector<bool> is_output(p.buffers.size());
-  for (const TensorRef& o : p.main.outputs) is_output[static_cast<std::size_t>(o.buffer)] = true;
   auto it = context->plans.find(key);
   if (it == context->plans.end()) {
-    std::vector<Lifetime> list;
-    for (int t : lives.temporaries) {
-      const BufferInfo& b = p.buffers[static_cast<std::size_t>(t)];
-      bool known = !is_output[static_cast<std::size_t>(t)];
-      for (const Expr& d : b.shape) known = known && evaluable(d, run.symbols);
-      if (!known) continue;
-      const auto& range = lives.range.at(t);
-      list.push_back({t, run.bytes(t), range.first, range.second});
-    }
-    std::vector<std::size_t> offsets;
-    Context::Plan plan;
-    plan.total = plan_memory(list, offsets);
-    for (std::size_t k = 0; k < list.size(); ++k) plan.offsets.emplace_back(list[k].buffer, offsets[k]);
+    ArenaPlan plan = this->plan(run.symbols);
     if (context->plans.size() > 64) context->plans.clear();
     it = context->plans.emplace(key, std::move(plan)).first;
   }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compile/host_module.h"
@@ -29,6 +30,14 @@ struct StepTime {
   double seconds = 0;
 };
 
+/// Where temporaries lie in the arena for given values of the symbols.
+struct ArenaPlan {
+  std::vector<std::pair<int, std::size_t>> offsets;  ///< buffer, offset in bytes
+  std::size_t total = 0;                             ///< bytes
+  /// Temporaries whose size is known only in the course of a run; they are allocated when they are written.
+  int unplanned = 0;
+};
+
 struct RunOptions {
   int threads = 0;                        ///< 0: the executor's own number
   std::vector<StepTime>* profile = nullptr;  ///< filled with the time of each step, if given
@@ -46,6 +55,8 @@ class Executor {
   /// Bytes of constants, and of the largest arena so far.
   std::size_t constant_bytes() const { return constant_bytes_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
+  /// What run() does for inputs that give symbols these values. Throws Error(kInvalidArgument) for sizes that make no tensor.
+  ArenaPlan plan(const SymbolValues& symbols) const;
 
  private:
   struct Context;
