@@ -4,12 +4,32 @@
 
 namespace sardonyx::host {
 
+/// Query rows that share their keys and values, at most kMaxRows of them. Distances are in elements.
+struct AttentionRows {
+  static constexpr int kMaxRows = 32;
+  int rows = 0;
+  const float* q[kMaxRows];        ///< each row's head_dim elements
+  const void* mask[kMaxRows];      ///< of key 0, or null
+  std::int64_t visible[kMaxRows];  ///< how many keys the row sees: the first ones
+  float* out[kMaxRows];            ///< each row's value_dim results
+  const float* k = nullptr;
+  const float* v = nullptr;
+  std::int64_t k_row = 0, k_element = 0, v_row = 0, mask_element = 0;
+  std::int64_t keys = 0, head_dim = 0, value_dim = 0;
+  float scale = 1;
+  bool mask_is_bool = false;
+};
+
 struct SimdKernels {
   const char* name;
   void (*float16_to_float32)(const std::uint16_t* in, float* out, std::int64_t count);
   void (*bfloat16_to_float32)(const std::uint16_t* in, float* out, std::int64_t count);
   void (*float32_to_float16)(const float* in, std::uint16_t* out, std::int64_t count);
   void (*float32_to_bfloat16)(const float* in, std::uint16_t* out, std::int64_t count);
+  int attention_rows;  ///< rows that one call of `attention` does best
+  /// Floats of working memory, at a multiple of 64 bytes, for these extents.
+  std::int64_t (*attention_scratch)(std::int64_t head_dim, std::int64_t value_dim);
+  void (*attention)(const AttentionRows& rows, float* scratch);
 };
 
 extern const SimdKernels kSimdBaseline;

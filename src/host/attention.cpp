@@ -1,0 +1,70 @@
+// Splits attention into blocks of query rows for the vector kernels.
+#include "host/attention.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "host/buffer.h"
+#include "host/parallel.h"
+#include "host/simd.h"
+#include "support/error.h"
+
+namespace sardonyx::host {
+namespace {
+
+/// Working memory of the calling thread, kept for the next call.
+float* thread_scratch(std::size_t bytes) {
+  thread_local std::unique_ptr<Buffer> buffer;
+  if (!buffer || buffer->bytes() < bytes) buffer = std::make_unique<Buffer>(bytes);
+  return static_cast<float*>(buffer->data());
+}
+
+}  // namespace
+
+void attention(const AttentionDesc& d, const float* q, const float* k, const float* v, const void* mask, float* out) {
+  check(d.batch >= 0 && d.heads > 0 && d.kv_heads > 0 && d.heads % d.kv_heads == 0 && d.queries >= 0 && d.keys >= 0 &&
+            d.head_dim > 0 && d.value_dim > 0,
+        "attention of {} heads on {}, {} queries, {} keys, sizes {} and {}", d.heads, d.kv_heads, d.queries, d.keys,
+        d.head_dim, d.value_dim);
+  check(d.q.element == 1 && d.v.element == 1 && d.out.element == 1, "attention needs contiguous rows of q, v and out");
+  check(!d.has_mask || d.mask_type == DType::kFloat32 || d.mask_type == DType::kBool, "an attention mask of {}",
+        name(d.mask_type));
+  const SimdKernels& kernels = simd();
+  const std::int64_t group = d.heads / d.kv_heads;
+  // Rows that share keys and values: all queries of a group of heads.
+  const std::int64_t rows = group * d.queries, per_block = kernels.attention_rows;
+  const std::int64_t blocks = (rows + per_block - 1) / per_block;
+  const std::int64_t mask_bytes = d.mask_type == DType::kBool ? 1 : 4;
+  const auto scratch_bytes =
+      static_cast<std::size_t>(kernels.attention_scratch(d.head_dim, d.value_dim)) * sizeof(float);
+
+  parallel_for(d.batch * d.kv_heads * blocks, 1, d.threads, [&](std::int64_t begin, std::int64_t end) {
+    float* scratch = thread_scratch(scratch_bytes);
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t block = task % blocks, kv_head = task / blocks % d.kv_heads, b = task / blocks / d.kv_heads;
+      AttentionRows t;
+      t.rows = static_cast<int>(std::min(per_block, rows - block * per_block));
+      for (int i = 0; i < t.rows; ++i) {
+        const std::int64_t row = block * per_block + i, query = row % d.queries;
+        const std::int64_t head = kv_head * group + row / d.queries;
+        t.q[i] = q + b * d.q.batch + head * d.q.head + query * d.q.row;
+        t.out[i] = out + b * d.out.batch + head * d.out.head + query * d.out.row;
+        t.mask[i] = nullptr;
+        if (d.has_mask) {
+          t.mask[i] = static_cast<const char*>(mask) +
+                      (b * d.mask.batch + head * d.mask.head + query * d.mask.row) * mask_bytes;
+        }
+        t.visible[i] = d.causal ? std::clamp<std::int64_t>(query + d.causal_offset + 1, 0, d.keys) : d.keys;
+      }
+      t.k = k + b * d.k.batch + kv_head * d.k.head;
+      t.v = v + b * d.v.batch + kv_head * d.v.head;
+      t.k_row = d.k.row, t.k_element = d.k.element, t.v_row = d.v.row, t.mask_element = d.mask.element;
+      t.keys = d.keys, t.head_dim = d.head_dim, t.value_dim = d.value_dim;
+      t.scale = d.scale;
+      t.mask_is_bool = d.mask_type == DType::kBool;
+      kernels.attention(t, scratch);
+    }
+  });
+}
+
+}  // namespace sardonyx::host

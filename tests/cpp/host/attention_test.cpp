@@ -1,0 +1,231 @@
+// Attention against plain loops in double.
+#include "host/attention.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "reference.h"
+
+namespace sardonyx::host::test {
+namespace {
+
+enum class Order { kHeadsFirst, kRowsFirst, kTransposed };
+
+HeadStrides strides(Order order, std::int64_t heads, std::int64_t rows, std::int64_t size) {
+  switch (order) {
+    case Order::kHeadsFirst:
+      return {heads * rows * size, rows * size, size, 1};
+    case Order::kRowsFirst:
+      return {heads * rows * size, size, heads * size, 1};
+    case Order::kTransposed:
+      return {heads * rows * size, rows * size, 1, rows};
+  }
+  return {};
+}
+
+AttentionDesc plain(std::int64_t heads, std::int64_t queries, std::int64_t keys, std::int64_t size,
+                    Order order = Order::kHeadsFirst) {
+  AttentionDesc d;
+  d.batch = 2;
+  d.heads = d.kv_heads = heads;
+  d.queries = queries, d.keys = keys;
+  d.head_dim = d.value_dim = size;
+  d.q = d.out = strides(order, heads, queries, size);
+  d.k = d.v = strides(order, heads, keys, size);
+  d.scale = 1 / std::sqrt(static_cast<float>(size));
+  d.threads = 2;
+  return d;
+}
+
+struct Tensors {
+  std::vector<float> q, k, v, mask;
+  std::vector<std::uint8_t> bools;
+};
+
+std::int64_t reach(const HeadStrides& s, std::int64_t batch, std::int64_t heads, std::int64_t rows, std::int64_t size) {
+  return (batch - 1) * s.batch + (heads - 1) * s.head + (rows - 1) * s.row + (size - 1) * s.element + 1;
+}
+
+Tensors tensors(const AttentionDesc& d) {
+  Tensors t;
+  t.q = uniform(reach(d.q, d.batch, d.heads, d.queries, d.head_dim), -2, 2, 1);
+  t.k = uniform(reach(d.k, d.batch, d.kv_heads, d.keys, d.head_dim), -2, 2, 2);
+  t.v = uniform(reach(d.v, d.batch, d.kv_heads, d.keys, d.value_dim), -1, 1, 3);
+  if (d.has_mask) {
+    t.mask = uniform(reach(d.mask, d.batch, d.heads, d.queries, d.keys), -4, 4, 4);
+    for (std::size_t i = 0; i < t.mask.size(); ++i) {
+      t.bools.push_back(t.mask[i] > -3);
+      if (i % 7 == 3) t.mask[i] = -INFINITY;
+    }
+  }
+  return t;
+}
+
+void expect_close(const AttentionDesc& d, const std::string& label) {
+  const Tensors t = tensors(d);
+  std::vector<float> out(static_cast<std::size_t>(reach(d.out, d.batch, d.heads, d.queries, d.value_dim)), -77.f);
+  const void* mask = d.mask_type == DType::kBool ? static_cast<const void*>(t.bools.data()) : t.mask.data();
+  attention(d, t.q.data(), t.k.data(), t.v.data(), mask, out.data());
+  const auto at = [](const HeadStrides& s, std::int64_t b, std::int64_t h, std::int64_t r, std::int64_t e) {
+    return static_cast<std::size_t>(b * s.batch + h * s.head + r * s.row + e * s.element);
+  };
+  // With u = 2^-24, a score of head_dim products is wrong by at most (head_dim + 3) u of the sum of their sizes (4
+  // each, times scale) plus u of the largest score and mask, about 20; so each probability is wrong by that
+  // factor, and exp adds 2 units. A weighted mean of values below 1 is wrong by twice the factor, and by u for each
+  // key.
+  const double score_error =
+      0x1p-24 * (static_cast<double>(d.head_dim + 3) * 4 * static_cast<double>(d.head_dim) * d.scale + 20);
+  const double tolerance = 2 * score_error + 0x1p-24 * (static_cast<double>(d.keys) + 8);
+  const std::int64_t group = d.heads / d.kv_heads;
+  for (std::int64_t b = 0; b < d.batch; ++b) {
+    for (std::int64_t h = 0; h < d.heads; ++h) {
+      for (std::int64_t i = 0; i < d.queries; ++i) {
+        std::vector<double> p(static_cast<std::size_t>(d.keys), -INFINITY);
+        double highest = -INFINITY, sum = 0;
+        for (std::int64_t j = 0; j < d.keys; ++j) {
+          if (d.causal && j > i + d.causal_offset) continue;
+          double s = 0;
+          for (std::int64_t e = 0; e < d.head_dim; ++e)
+            s += double{t.q[at(d.q, b, h, i, e)]} * t.k[at(d.k, b, h / group, j, e)];
+          s *= d.scale;
+          if (d.has_mask && d.mask_type == DType::kBool && !t.bools[at(d.mask, b, h, i, j)]) s = -INFINITY;
+          if (d.has_mask && d.mask_type != DType::kBool) s += t.mask[at(d.mask, b, h, i, j)];
+          p[static_cast<std::size_t>(j)] = s;
+          highest = std::max(highest, s);
+        }
+        for (double& x : p) sum += x = std::exp(x - highest);
+        for (std::int64_t e = 0; e < d.value_dim; ++e) {
+          double expected = 0;
+          for (std::int64_t j = 0; j < d.keys; ++j)
+            expected += p[static_cast<std::size_t>(j)] / sum * t.v[at(d.v, b, h / group, j, e)];
+          const float got = out[at(d.out, b, h, i, e)];
+          if (highest == -INFINITY) {
+            ASSERT_TRUE(std::isnan(got)) << label;
+          } else {
+            ASSERT_NEAR(got, expected, tolerance)
+                << label << " batch " << b << " head " << h << " query " << i << " element " << e;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, SizesAndStorageOrders) {
+  for (Order order : {Order::kHeadsFirst, Order::kRowsFirst}) {
+    for (const auto& [queries, keys] :
+         {std::pair<int, int>{1, 1}, {1, 300}, {3, 5}, {16, 16}, {17, 129}, {33, 128}, {70, 257}}) {
+      for (std::int64_t size : {1, 8, 33, 64}) {
+        expect_close(plain(2, queries, keys, size, order),
+                     fmt::format("{} queries, {} keys, size {}", queries, keys, size));
+      }
+    }
+  }
+}
+
+TEST(Attention, KeysStoredTransposedAndValuesOfAnotherSize) {
+  AttentionDesc d = plain(3, 20, 140, 16);
+  d.k = strides(Order::kTransposed, 3, 140, 16);
+  d.value_dim = 40;
+  d.v = strides(Order::kRowsFirst, 3, 140, 40);
+  d.out = strides(Order::kRowsFirst, 3, 20, 40);
+  expect_close(d, "transposed");
+}
+
+TEST(Attention, GroupsOfHeads) {
+  for (std::int64_t queries : {1, 19}) {
+    for (std::int64_t kv_heads : {1, 2, 6}) {
+      AttentionDesc d = plain(6, queries, 50, 24, Order::kRowsFirst);
+      d.kv_heads = kv_heads;
+      d.k = d.v = strides(Order::kRowsFirst, kv_heads, 50, 24);
+      expect_close(d, fmt::format("{} queries, {} kv heads", queries, kv_heads));
+    }
+  }
+}
+
+TEST(Attention, Causal) {
+  for (const auto& [queries, keys, offset] :
+       {std::array<std::int64_t, 3>{40, 40, 0}, {5, 200, 195}, {150, 150, 0}, {7, 9, 2}, {9, 4, -3}}) {
+    AttentionDesc d = plain(2, queries, keys, 16);
+    d.causal = true;
+    d.causal_offset = offset;
+    expect_close(d, fmt::format("{} queries, {} keys, offset {}", queries, keys, offset));
+  }
+}
+
+TEST(Attention, MasksOfEveryBroadcast) {
+  for (DType type : {DType::kFloat32, DType::kBool}) {
+    for (int bits = 0; bits < 16; ++bits) {
+      AttentionDesc d = plain(3, 37, 150, 16);
+      d.has_mask = true;
+      d.mask_type = type;
+      d.causal = bits == 15;
+      std::int64_t distance = 1;
+      d.mask.element = 0;
+      if (bits & 1) d.mask.element = distance, distance *= d.keys;
+      if (bits & 2) d.mask.row = distance, distance *= d.queries;
+      if (bits & 4) d.mask.head = distance, distance *= d.heads;
+      if (bits & 8) d.mask.batch = distance;
+      expect_close(d, fmt::format("{} mask {}", name(type), bits));
+    }
+  }
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  AttentionDesc d = plain(1, 4, 200, 8);
+  d.batch = 1;
+  Tensors t = tensors(d);
+  for (float& x : t.q) x *= 1000;
+  for (float& x : t.v) x = 0.25f;
+  std::vector<float> out(4 * 8);
+  attention(d, t.q.data(), t.k.data(), t.v.data(), nullptr, out.data());
+  for (float x : out) ASSERT_NEAR(x, 0.25, 200 * 0x1p-24);  // a mean of equal values, whatever the weights
+}
+
+TEST(Attention, NotANumberStaysOne) {
+  AttentionDesc d = plain(1, 2, 20, 8);
+  d.batch = 1;
+  Tensors t = tensors(d);
+  t.q[3] = NAN;
+  std::vector<float> out(2 * 8);
+  attention(d, t.q.data(), t.k.data(), t.v.data(), nullptr, out.data());
+  for (int e = 0; e < 8; ++e) {
+    EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(e)]));
+    EXPECT_FALSE(std::isnan(out[static_cast<std::size_t>(8 + e)]));
+  }
+}
+
+TEST(Attention, FromManyThreads) {
+  const AttentionDesc d = plain(4, 50, 60, 32);
+  const Tensors t = tensors(d);
+  std::vector<float> expected(static_cast<std::size_t>(reach(d.out, 2, 4, 50, 32)));
+  attention(d, t.q.data(), t.k.data(), t.v.data(), nullptr, expected.data());
+  std::vector<int> equal(4, 1);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < equal.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 20; ++round) {
+        std::vector<float> out(expected.size());
+        attention(d, t.q.data(), t.k.data(), t.v.data(), nullptr, out.data());
+        equal[i] &= out == expected;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(equal, std::vector<int>(4, 1));
+}
+
+TEST(Attention, RefusesWhatDoesNotFit) {
+  AttentionDesc d = plain(3, 4, 4, 4);
+  d.kv_heads = 2;
+  EXPECT_ANY_THROW(attention(d, nullptr, nullptr, nullptr, nullptr, nullptr));
+  d = plain(2, 4, 4, 4);
+  d.v.element = 2;
+  EXPECT_ANY_THROW(attention(d, nullptr, nullptr, nullptr, nullptr, nullptr));
+}
+
+}  // namespace
+}  // namespace sardonyx::host::test
