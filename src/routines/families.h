@@ -10,9 +10,17 @@ namespace sardonyx::routines {
 using Table = std::map<std::string_view, Fn>;
 
 void register_recurrent(Table& t);
+void register_sorting(Table& t);
+void register_scatter(Table& t);
+void register_nms(Table& t);
+void register_misc(Table& t);
 
 inline void register_all(Table& t) {
   register_recurrent(t);
+  register_sorting(t);
+  register_scatter(t);
+  register_nms(t);
+  register_misc(t);
 }
 
 }  // namespace sardonyx::routines

@@ -1,0 +1,125 @@
+// scatter, nonzero, scan: routines that walk a tensor in order.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "host/parallel.h"
+#include "routines/elements.h"
+#include "routines/families.h"
+
+namespace sardonyx::routines {
+namespace {
+
+enum Reduction { kNone, kAdd, kMul, kMin, kMax };
+
+template <typename T>
+bool is_nan(T x) {
+  const auto v = static_cast<compute_of<T>>(x);
+  return v != v;
+}
+
+template <typename T>
+T combine(T a, T b, std::int64_t reduction) {
+  // Integers wrap, so they are added as unsigned ones.
+  using C = std::conditional_t<std::is_integral_v<T>, std::uint64_t, compute_of<T>>;
+  switch (reduction) {
+    case kAdd:
+      return static_cast<T>(static_cast<C>(a) + static_cast<C>(b));
+    case kMul:
+      return static_cast<T>(static_cast<C>(a) * static_cast<C>(b));
+    case kMin:  // NaN wins, here and below
+      return is_nan(a) || is_nan(b) ? (is_nan(a) ? a : b) : before(b, a) ? b : a;
+    case kMax:
+      return before(a, b) ? b : a;
+    default:
+      return b;
+  }
+}
+
+// scatter
+//   inputs:  data, seen as [n, inner]; rows, int64, m elements; updates, m * inner elements of data's dtype
+//   outputs: y, of data's shape: data with row rows[k] replaced by, or combined with, row k of the updates, in order of
+//   k params:  reduction (0 replace, 1 add, 2 multiply, 3 minimum, 4 maximum), inner
+// A row outside of [0, n) fails.
+void scatter(Call& c) {
+  const Tensor &data = c.inputs[0], &rows = c.inputs[1], &updates = c.inputs[2], &y = c.outputs[0];
+  const std::int64_t reduction = c.params[0], inner = c.params[1], m = rows.elements();
+  const std::size_t size = size_of(data.dtype);
+  if (y.data != data.data) std::memcpy(y.data, data.data, static_cast<std::size_t>(data.elements()) * size);
+  if (m == 0 || inner == 0) return;
+  const std::int64_t n = data.elements() / inner;
+  if (updates.elements() != m * inner)
+    fail(ErrorKind::kInternal, "internal error: {} updates for {} rows of {}", updates.elements(), m, inner);
+  const auto* at = rows.as<std::int64_t>();
+  for (std::int64_t k = 0; k < m; ++k)
+    if (at[k] < 0 || at[k] >= n) fail(ErrorKind::kInvalidArgument, "an index (number {}) is out of range", k);
+  if (reduction == kNone) {
+    const std::size_t bytes = static_cast<std::size_t>(inner) * size;
+    for (std::int64_t k = 0; k < m; ++k)
+      std::memcpy(y.as<char>() + static_cast<std::size_t>(at[k]) * bytes,
+                  updates.as<char>() + static_cast<std::size_t>(k) * bytes, bytes);
+    return;
+  }
+  dispatch(data.dtype, "scatter", [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t k = 0; k < m; ++k) {
+      T* to = y.as<T>() + at[k] * inner;
+      const T* from = updates.as<T>() + k * inner;
+      for (std::int64_t j = 0; j < inner; ++j) to[j] = combine<T>(to[j], from[j], reduction);
+    }
+  });
+}
+
+// nonzero
+//   inputs:  x, bool, any shape
+//   outputs: positions [elements] int64: of the true elements, ascending; count [1] int64: how many there are
+void nonzero(Call& c) {
+  const Tensor& x = c.inputs[0];
+  const auto* flags = x.as<std::uint8_t>();
+  auto* out = c.outputs[0].as<std::int64_t>();
+  std::int64_t count = 0;
+  for (std::int64_t k = 0, n = x.elements(); k < n; ++k)
+    if (flags[k]) out[count++] = k;
+  *c.outputs[1].as<std::int64_t>() = count;
+}
+
+// scan
+//   inputs:  x [outer, n, inner]
+//   outputs: y of the same shape: running sums (products) along n. Floats are accumulated in double.
+//   params:  product (else sum), exclusive, reverse
+void scan(Call& c) {
+  const Tensor &x = c.inputs[0], &y = c.outputs[0];
+  const std::int64_t outer = x.dims[0], n = x.dims[1], inner = x.dims[2];
+  const bool product = c.params[0] != 0, exclusive = c.params[1] != 0, reverse = c.params[2] != 0;
+  dispatch(x.dtype, "a running sum", [&](auto zero) {
+    using T = decltype(zero);
+    using A = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;  // unsigned: overflow wraps
+    host::parallel_for(outer, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, n * inner)), c.threads,
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t o = begin; o < end; ++o) {
+                           std::vector<A> acc(static_cast<std::size_t>(inner), product ? A(1) : A(0));
+                           for (std::int64_t k = 0; k < n; ++k) {
+                             const std::int64_t row = (o * n + (reverse ? n - 1 - k : k)) * inner;
+                             for (std::int64_t j = 0; j < inner; ++j) {
+                               A& a = acc[static_cast<std::size_t>(j)];
+                               const A e = static_cast<A>(x.as<T>()[row + j]);
+                               const A next = product ? a * e : a + e;
+                               y.as<T>()[row + j] = static_cast<T>(exclusive ? a : next);
+                               a = next;
+                             }
+                           }
+                         }
+                       });
+  });
+}
+
+}  // namespace
+
+void register_scatter(Table& t) {
+  t["scatter"] = scatter;
+  t["nonzero"] = nonzero;
+  t["scan"] = scan;
+}
+
+}  // namespace sardonyx::routines
