@@ -24,6 +24,11 @@ void register_all(OpRegistry& r) {
   register_scatter(r);
   register_ordering(r);
   register_select(r);
+  register_random(r);
+  register_einsum(r);
+  register_spectral(r);
+  register_text(r);
+  register_matrix(r);
 }
 
 }  // namespace sardonyx

@@ -27,5 +27,10 @@ void register_reduce(OpRegistry& r);
 void register_scatter(OpRegistry& r);
 void register_ordering(OpRegistry& r);
 void register_select(OpRegistry& r);
+void register_random(OpRegistry& r);
+void register_einsum(OpRegistry& r);
+void register_spectral(OpRegistry& r);
+void register_text(OpRegistry& r);
+void register_matrix(OpRegistry& r);
 
 }  // namespace sardonyx

@@ -1,0 +1,226 @@
+// Einsum: sums of products by labelled axes. Operands are contracted two at a time, from the left; a contraction of
+// floats is a matrix product, everything else a loop.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ops/families.h"
+#include "ops/tensor.h"
+
+namespace sardonyx {
+namespace {
+
+// Letters stand for themselves; the dims of "..." are numbered from the last one: kEllipsis, kEllipsis + 1 ...
+using Label = int;
+using Labels = std::vector<Label>;
+constexpr Label kEllipsis = 1000;
+
+struct Operand {
+  Value* v = nullptr;
+  Labels labels;  // one per axis
+};
+
+bool contains(const Labels& l, Label x) { return std::find(l.begin(), l.end(), x) != l.end(); }
+
+class Einsum {
+ public:
+  explicit Einsum(OpContext& c) : c_(c), g_(c.graph()) {}
+
+  Value* run() {
+    parse();
+    for (const Operand& o : operands_) learn_sizes(o);
+    for (Operand& o : operands_) o = simplified(o);
+    Operand acc = operands_[0];
+    for (std::size_t k = 1; k < operands_.size(); ++k) {
+      Labels needed = output_;
+      for (std::size_t j = k + 1; j < operands_.size(); ++j)
+        needed.insert(needed.end(), operands_[j].labels.begin(), operands_[j].labels.end());
+      acc = contract(sum_out(acc, needed, operands_[k].labels), sum_out(operands_[k], needed, acc.labels), needed);
+    }
+    return permuted(sum_out(acc, output_, {}), output_).v;
+  }
+
+ private:
+  void parse() {
+    std::string text;
+    for (char ch : c_.attr_s("equation", ""))
+      if (ch != ' ') text += ch;
+    const std::size_t arrow = text.find("->");
+    std::vector<std::string> terms(1);
+    for (char ch : text.substr(0, arrow)) {
+      if (ch == ',')
+        terms.emplace_back();
+      else
+        terms.back() += ch;
+    }
+    c_.require(static_cast<int>(terms.size()) == c_.input_count(), "equation '{}' for {} operands", text,
+               c_.input_count());
+    int ellipsis = 0;
+    for (std::size_t k = 0; k < terms.size(); ++k) {
+      Value* v = c_.in(static_cast<int>(k));
+      const Labels letters = read(terms[k], 0);
+      const int dots = v->rank() - static_cast<int>(letters.size());
+      const bool has_dots = terms[k].find('.') != std::string::npos;
+      c_.require(has_dots ? dots >= 0 : dots == 0, "term '{}' for an operand of rank {}", terms[k], v->rank());
+      ellipsis = std::max(ellipsis, dots);
+      operands_.push_back({v, read(terms[k], dots)});
+    }
+    if (arrow != std::string::npos) {
+      output_ = read(text.substr(arrow + 2), text.find('.', arrow) == std::string::npos ? 0 : ellipsis);
+    } else {  // the dims of "...", then the letters that appear once, in order
+      for (int k = ellipsis; k-- > 0;) output_.push_back(kEllipsis + k);
+      std::map<Label, int> count;
+      for (const Operand& o : operands_)
+        for (Label l : o.labels) ++count[l];
+      for (const auto& [l, n] : count)
+        if (n == 1 && l < kEllipsis) output_.push_back(l);
+    }
+    std::set<Label> known, seen;
+    for (const Operand& o : operands_) known.insert(o.labels.begin(), o.labels.end());
+    for (Label l : output_) {
+      c_.require(known.count(l) > 0, "an output label of '{}' is in no operand", text);
+      c_.require(seen.insert(l).second, "an output label of '{}' appears twice", text);
+    }
+  }
+
+  // Labels of a term, its "..." standing for `dots` dims.
+  Labels read(const std::string& term, int dots) {
+    Labels out;
+    for (std::size_t k = 0; k < term.size(); ++k) {
+      if (term.compare(k, 3, "...") == 0) {
+        for (int d = dots; d-- > 0;) out.push_back(kEllipsis + d);
+        k += 2;
+        continue;
+      }
+      c_.require(std::isalpha(static_cast<unsigned char>(term[k])) != 0, "'{}' in term '{}'", term[k], term);
+      out.push_back(static_cast<unsigned char>(term[k]));
+    }
+    return out;
+  }
+
+  void learn_sizes(const Operand& o) {
+    for (std::size_t k = 0; k < o.labels.size(); ++k) {
+      const Expr d = o.v->shape[k];
+      Expr& size = sizes_[o.labels[k]];
+      if (!size || is_const(size, 1))
+        size = d;
+      else if (!is_const(d, 1)) {
+        g_.add_check(compare(Op::kEq, size, d),
+                     fmt::format("an axis label has sizes {} and {}", to_string(size), to_string(d)));
+        if (is_const(d)) size = d;
+      }
+    }
+  }
+
+  // Takes the diagonal of repeated labels, and drops axes of 1 that broadcast.
+  Operand simplified(const Operand& o) {
+    Labels kept;
+    Exprs shape;
+    for (std::size_t k = 0; k < o.labels.size(); ++k) {
+      const Label l = o.labels[k];
+      const bool broadcast = is_const(o.v->shape[k], 1) && !is_const(sizes_.at(l), 1);
+      if (broadcast || contains(kept, l)) continue;
+      kept.push_back(l);
+      shape.push_back(sizes_.at(l));
+    }
+    if (kept.size() == o.labels.size()) return o;
+    Value* v = tensor::generate(g_, shape, [&](const Exprs& i) {
+      Exprs at;
+      for (std::size_t k = 0; k < o.labels.size(); ++k) {
+        const auto it = std::find(kept.begin(), kept.end(), o.labels[k]);
+        at.push_back(it == kept.end() || is_const(o.v->shape[k], 1) ? Expr(0)
+                                                                    : i[static_cast<std::size_t>(it - kept.begin())]);
+      }
+      return tensor::at(o.v, at);
+    });
+    return {v, kept};
+  }
+
+  // Sums over labels that neither `needed` nor `other` has.
+  Operand sum_out(const Operand& o, const Labels& needed, const Labels& other) {
+    Operand r = o;
+    r.labels.clear();
+    std::vector<int> axes;
+    for (std::size_t k = 0; k < o.labels.size(); ++k) {
+      if (contains(needed, o.labels[k]) || contains(other, o.labels[k]))
+        r.labels.push_back(o.labels[k]);
+      else
+        axes.push_back(static_cast<int>(k));
+    }
+    if (axes.empty()) return r;
+    const DType t = o.v->dtype, w = tensor::accumulator(t);
+    Value* sum = tensor::reduce(g_, ReduceKind::kSum, o.v, axes, false, [&](const Expr& e) { return cast(e, w); });
+    r.v = tensor::cast(g_, sum, t);
+    return r;
+  }
+
+  Operand permuted(const Operand& o, const Labels& order) {
+    std::vector<int> perm;
+    for (Label l : order)
+      perm.push_back(static_cast<int>(std::find(o.labels.begin(), o.labels.end(), l) - o.labels.begin()));
+    return {tensor::transpose(g_, o.v, perm), order};
+  }
+
+  Operand contract(const Operand& a, const Operand& b, const Labels& needed) {
+    Labels batch, m, n, summed;
+    for (Label l : a.labels) (!contains(b.labels, l) ? m : contains(needed, l) ? batch : summed).push_back(l);
+    for (Label l : b.labels)
+      if (!contains(a.labels, l)) n.push_back(l);
+    Labels out = batch;
+    out.insert(out.end(), m.begin(), m.end());
+    out.insert(out.end(), n.begin(), n.end());
+    if (summed.empty() || !is_float(a.v->dtype)) return {product(a, b, out, summed), out};
+    const auto joined = [](Labels x, const Labels& y, const Labels& z) {
+      x.insert(x.end(), y.begin(), y.end());
+      x.insert(x.end(), z.begin(), z.end());
+      return x;
+    };
+    const auto size = [&](const Labels& ls) {
+      Expr p = 1;
+      for (Label l : ls) p = p * sizes_.at(l);
+      return p;
+    };
+    const auto shape = [&](const Labels& outer, const Exprs& inner) {
+      Exprs s;
+      for (Label l : outer) s.push_back(sizes_.at(l));
+      s.insert(s.end(), inner.begin(), inner.end());
+      return s;
+    };
+    Value* left = tensor::reshape(g_, permuted(a, joined(batch, m, summed)).v, shape(batch, {size(m), size(summed)}));
+    Value* right = tensor::reshape(g_, permuted(b, joined(batch, summed, n)).v, shape(batch, {size(summed), size(n)}));
+    return {tensor::reshape(g_, tensor::matmul(g_, left, right), shape(out, {})), out};
+  }
+
+  // Elements multiplied by label and summed over `summed`.
+  Value* product(const Operand& a, const Operand& b, const Labels& out, const Labels& summed) {
+    std::map<Label, Expr> var;
+    Exprs vars, reduced;
+    for (Label l : out) vars.push_back(var[l] = loop_var(sizes_.at(l)));
+    for (Label l : summed) reduced.push_back(var[l] = loop_var(sizes_.at(l)));
+    const DType t = a.v->dtype, w = tensor::accumulator(t);
+    const auto element = [&](const Operand& o) {
+      Exprs i;
+      for (Label l : o.labels) i.push_back(var.at(l));
+      return cast(tensor::at(o.v, i), w);
+    };
+    return g_.add_loop(vars, cast(reduce(ReduceKind::kSum, reduced, binary(Op::kMul, element(a), element(b))), t));
+  }
+
+  OpContext& c_;
+  Graph& g_;
+  std::vector<Operand> operands_;
+  Labels output_;
+  std::map<Label, Expr> sizes_;
+};
+
+void einsum_op(OpContext& c) {
+  c.require(c.input_count() > 0, "no operands");
+  for (int k = 1; k < c.input_count(); ++k) c.require(c.in(k)->dtype == c.in(0)->dtype, "operands of different dtypes");
+  c.out(0, Einsum(c).run());
+}
+
+}  // namespace
+
+void register_einsum(OpRegistry& r) { r.add({.name = "Einsum", .lower = einsum_op, .dtypes = "numbers"}); }
+
+}  // namespace sardonyx
