@@ -1,0 +1,277 @@
+#include "tiles/match.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "tiles/scalar_function.h"
+
+namespace sardonyx::tiles {
+namespace {
+
+bool library_float(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }
+
+// x without casts between float types: the library's epilogues compute in float32.
+Expr strip_casts(Expr e) {
+  while (e->op == Op::kCast && library_float(e->dtype) && library_float(e->args[0]->dtype)) e = e->args[0];
+  return e;
+}
+
+Expr offset_of(const Expr& l) {
+  const Value& v = *l->value;
+  if (v.storage_order.empty()) return idx::linearize(l->args, v.shape);
+  Exprs i, s;
+  for (int d : v.storage_order) {
+    i.push_back(l->args[static_cast<std::size_t>(d)]);
+    s.push_back(v.shape[static_cast<std::size_t>(d)]);
+  }
+  return idx::linearize(i, s);
+}
+
+// A load as a contiguous tensor over `vars` (outermost first) in which a var that does not move it has dim 1. False if it is none.
+bool as_contiguous(const Expr& offset, const Exprs& vars, Exprs& dims) {
+  dims.assign(vars.size(), Expr(1));
+  Expr rest = offset, stride = 1;
+  for (std::size_t k = vars.size(); k-- > 0;) {
+    Expr c, left;
+    if (!idx::split_affine(rest, vars[k], c, left)) return false;
+    rest = left;
+    if (is_const(c, 0) || is_const(vars[k]->args[0], 1)) continue;
+    if (!idx::provably_equal(c, stride)) return false;
+    dims[k] = vars[k]->args[0];
+    stride = stride * vars[k]->args[0];
+  }
+  return is_const(rest, 0);
+}
+
+bool contains(const Expr& e, const Value* t) {
+  if (!e->has_load) return false;
+  bool found = false;
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kLoad && storage_of(const_cast<Value*>(x->value)) == t; });
+  return found;
+}
+
+// Nodes through which every path from `root` to the accumulator passes, accumulator first, root last.
+Exprs dominators(const Expr& root, const Value* t) {
+  Exprs nodes;  // that contain the accumulator, operands first
+  visit(root, [&](const Expr& x) {
+    if (contains(x, t)) nodes.push_back(x);
+  });
+  Exprs out;
+  for (const Expr& d : nodes) {
+    // Is the accumulator reachable without d?
+    std::unordered_set<const ExprNode*> seen;
+    std::vector<Expr> stack;
+    if (!same(d, root)) stack.push_back(root);
+    bool reached = false;
+    while (!stack.empty() && !reached) {
+      const Expr x = stack.back();
+      stack.pop_back();
+      if (same(x, d) || !seen.insert(x.get()).second) continue;
+      if (x->op == Op::kLoad && storage_of(const_cast<Value*>(x->value)) == t) {
+        reached = true;
+        break;
+      }
+      for (const Expr& a : x->args)
+        if (contains(a, t)) stack.push_back(a);
+    }
+    if (!reached) {
+      bool twice = false;
+      for (const Expr& o : out) twice |= same(o, d);
+      if (!twice) out.push_back(d);
+    }
+  }
+  return out;
+}
+
+std::optional<PostStep> tensor_step(const Expr& from, const Expr& to, const Exprs& vars, const std::vector<int>& order, bool final_layout) {
+  using Kind = host::PostOp::Kind;
+  const Expr e = strip_casts(to);
+  if (e->args.size() != 2) return {};
+  const bool left = same(strip_casts(e->args[0]), strip_casts(from)), right = same(strip_casts(e->args[1]), strip_casts(from));
+  if (left == right) return {};
+  const Expr y = strip_casts(left ? e->args[1] : e->args[0]);
+  if (y->op != Op::kLoad || !library_float(y->dtype)) return {};
+  PostStep s;
+  switch (e->op) {
+    case Op::kAdd: s.op.kind = Kind::kAddTensor; break;
+    case Op::kMul: s.op.kind = Kind::kMulTensor; break;
+    case Op::kMax: s.op.kind = Kind::kMaxTensor; break;
+    case Op::kMin: s.op.kind = Kind::kMinTensor; break;
+    case Op::kSub: if (!left) return {}; s.op.kind = Kind::kSubTensor; break;
+    case Op::kDiv: if (!left) return {}; s.op.kind = Kind::kDivTensor; break;
+    default: return {};
+  }
+  Exprs ordered;
+  for (int d : order) ordered.push_back(vars[static_cast<std::size_t>(d)]);
+  s.operand = const_cast<Value*>(y->value);
+  s.op.dtype = y->dtype;
+  if (!final_layout && y->args.size() == vars.size()) {
+    // At the output's own position, dim by dim: the layout pass brings the operand into the output's order.
+    bool aligned = true;
+    s.dims.clear();
+    for (int d : order) {
+      const Expr& i = y->args[static_cast<std::size_t>(d)];
+      const bool moves = same(i, vars[static_cast<std::size_t>(d)]);
+      aligned &= moves || is_const(i, 0);
+      s.dims.push_back(moves ? vars[static_cast<std::size_t>(d)]->args[0] : Expr(1));
+    }
+    if (aligned) return s;
+  }
+  if (!as_contiguous(offset_of(y), ordered, s.dims)) return {};
+  return s;
+}
+
+}  // namespace
+
+std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const Value* accumulator, const Exprs& vars, const std::vector<int>& order,
+                                                    bool final_layout, std::string& why) {
+  std::vector<PostStep> steps;
+  if (!library_float(epilogue->dtype)) {
+    why = fmt::format("the epilogue gives {}", name(epilogue->dtype));
+    return {};
+  }
+  const Exprs chain = dominators(epilogue, accumulator);
+  if (chain.empty()) return {};
+  std::size_t at = 0;
+  while (at + 1 < chain.size()) {
+    bool advanced = false;
+    // The longest run of pure functions that is one of the library's, then a step with a tensor.
+    for (std::size_t to = chain.size() - 1; to > at && !advanced; --to) {
+      if (same(strip_casts(chain[to]), strip_casts(chain[at]))) {  // nothing but casts
+        at = to;
+        advanced = true;
+        break;
+      }
+      if (auto op = recognize_function(chain[to], chain[at])) {
+        PostStep s;
+        s.op = *op;
+        steps.push_back(std::move(s));
+        at = to;
+        advanced = true;
+      }
+    }
+    if (advanced) continue;
+    auto s = tensor_step(chain[at], chain[at + 1], vars, order, final_layout);
+    if (!s) {
+      why = "the library has no such epilogue step: " + to_string(chain[at + 1]);
+      return {};
+    }
+    steps.push_back(std::move(*s));
+    ++at;
+  }
+  return steps;
+}
+
+std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) {
+  const auto* m = kernel.node->as<MatMulOp>();
+  const Value* acc = kernel.node->outputs[0];
+  GemmMatch g;
+  g.out = kernel.out;
+  const Expr a = m->a, b = m->b;
+  if (a->op != Op::kLoad || b->op != Op::kLoad || !library_float(a->dtype) || !library_float(b->dtype) || !library_float(acc->dtype) || !library_float(kernel.out->dtype)) {
+    why = "operands are not float tensors in memory";
+    return {};
+  }
+  const std::size_t batch = m->vars.size() - 2;
+  const Expr &row = m->vars[batch], &col = m->vars[batch + 1];
+  g.m = row->args[0];
+  g.n = col->args[0];
+  g.k = m->k->args[0];
+  const Exprs batch_vars(m->vars.begin(), m->vars.end() - 2);
+  auto operand = [&](const Expr& l, const Expr& outer, const Expr& inner, Exprs& dims, bool& trans) {
+    for (const bool t : {false, true}) {
+      Exprs vars = batch_vars;
+      vars.push_back(t ? inner : outer);
+      vars.push_back(t ? outer : inner);
+      Exprs d;
+      if (!as_contiguous(offset_of(l), vars, d)) continue;
+      // A matrix dim that does not move the load would be a broadcast matrix.
+      if (!idx::provably_equal(d[batch], vars[batch]->args[0]) || !idx::provably_equal(d[batch + 1], vars[batch + 1]->args[0])) continue;
+      dims.assign(d.begin(), d.end() - 2);
+      trans = t;
+      return true;
+    }
+    return false;
+  };
+  if (!operand(a, row, m->k, g.batch_a, g.trans_a) || !operand(b, m->k, col, g.batch_b, g.trans_b)) {
+    why = "an operand is not a contiguous matrix";
+    return {};
+  }
+  g.a = const_cast<Value*>(a->value);
+  g.b = const_cast<Value*>(b->value);
+  if (kernel.epilogue) {
+    std::vector<int> order;
+    for (std::size_t k = 0; k < kernel.vars.size(); ++k) order.push_back(static_cast<int>(k));
+    auto post = match_epilogue(kernel.epilogue, acc, kernel.vars, order, true, why);
+    if (!post) return {};
+    g.post = std::move(*post);
+  }
+  return g;
+}
+
+std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout, std::string& why) {
+  const auto* c = kernel.node->as<ConvOp>();
+  const Value* acc = kernel.node->outputs[0];
+  ConvMatch m;
+  m.op = c;
+  m.x = kernel.node->inputs[0];
+  m.w = kernel.node->inputs[1];
+  m.bias = c->has_bias ? kernel.node->inputs[2] : nullptr;
+  m.out = kernel.out;
+  const int rank = acc->rank();
+  for (const Value* v : kernel.node->inputs)
+    if (!library_float(v->dtype)) {
+      why = fmt::format("the library's convolution takes no {}", name(v->dtype));
+      return {};
+    }
+  if (m.bias && m.bias->dtype != DType::kFloat32) {
+    why = "the library's convolution takes biases in float32";
+    return {};
+  }
+  if (rank < 3 || rank > 5 || !library_float(acc->dtype) || !library_float(kernel.out->dtype)) {
+    why = "the library's convolution has 1 to 3 spatial dims";
+    return {};
+  }
+  for (const Exprs* pads : {&c->pads_begin, &c->pads_end})
+    for (const Expr& p : *pads)
+      if (!idx::provably_nonnegative(p)) {
+        why = "a padding may be negative";
+        return {};
+      }
+  std::vector<int> order = {0};
+  for (int k = 2; k < rank; ++k) order.push_back(k);
+  order.push_back(1);
+  m.src_layout = m.x->storage_order.empty() ? host::ImageLayout::kChannelsFirst : host::ImageLayout::kChannelsLast;
+  m.dst_layout = host::ImageLayout::kChannelsLast;
+  if (final_layout && kernel.out->storage_order.empty()) {
+    m.dst_layout = host::ImageLayout::kChannelsFirst;
+    order.clear();
+    for (int k = 0; k < rank; ++k) order.push_back(k);
+  }
+  if (kernel.epilogue) {
+    auto post = match_epilogue(kernel.epilogue, acc, kernel.vars, order, final_layout, why);
+    if (!post) return {};
+    m.post = std::move(*post);
+  }
+  return m;
+}
+
+FuseOptions host_fuse_options() {
+  FuseOptions o;
+  auto accepts = [](const TileKernel& k) {
+    std::string why;
+    if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();
+    if (k.node->as<ConvOp>()) return match_conv(k, false, why).has_value();
+    return false;
+  };
+  o.accepts_epilogue = accepts;
+  o.accepts_tile = [accepts](const Node& n) {
+    TileKernel k;
+    k.node = const_cast<Node*>(&n);
+    k.out = n.outputs[0];
+    return accepts(k);
+  };
+  return o;
+}
+
+}  // namespace sardonyx::tiles

@@ -1,0 +1,48 @@
+// Tile kernels as the host library describes them, with sizes still symbolic.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fuse/schedule.h"
+#include "host/conv.h"
+#include "host/gemm.h"
+
+namespace sardonyx::tiles {
+
+/// host::PostOp with a symbolic operand.
+struct PostStep {
+  host::PostOp op;
+  Value* operand = nullptr;
+  Exprs dims;  ///< of the operand, in the output's axis order
+};
+
+struct GemmMatch {
+  Value *a = nullptr, *b = nullptr, *out = nullptr;
+  Exprs batch_a, batch_b;
+  Expr m, n, k;
+  bool trans_a = false, trans_b = false;
+  std::vector<PostStep> post;
+};
+
+struct ConvMatch {
+  Value *x = nullptr, *w = nullptr, *bias = nullptr, *out = nullptr;
+  const ConvOp* op = nullptr;
+  host::ImageLayout src_layout, dst_layout;
+  std::vector<PostStep> post;
+};
+
+/// The library's gemm for a matrix product with its epilogue. Empty, with the reason in `why`, if it can't do exactly this.
+std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why);
+/// `final_layout`: storage orders have been chosen; otherwise operands are taken to follow the output's order, which the layout pass sees to.
+std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout, std::string& why);
+
+/// The steps of an epilogue over `accumulator` (the tile node's output at `vars`). `order`: axes of the output, outermost in memory
+/// first. Empty if it is no chain of steps that the library has.
+std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const Value* accumulator, const Exprs& vars, const std::vector<int>& order,
+                                                    bool final_layout, std::string& why);
+
+/// For fusion: what the host takes.
+FuseOptions host_fuse_options();
+
+}  // namespace sardonyx::tiles
