@@ -37,7 +37,8 @@ class Emitter {
   void bind_local(const Value* v, const std::string& name) { locals_[v] = name; }
   /// The value of a whole expression is already in a C++ variable.
   void bind_value(const Expr& e, const std::string& name) { scopes_.back()[e] = name; }
-  std::string fresh(const std::string& prefix) { return prefix + std::to_string(next_++); }
+  /// A new name; the underscore keeps it apart from types (i64) and parameters (b0, s0).
+  std::string fresh(const std::string& prefix) { return prefix + "_" + std::to_string(next_++); }
   /// acc = acc (op) x as a C++ expression, and the neutral element.
   static std::string combine(ReduceKind kind, DType t, const std::string& acc, const std::string& x);
   static std::string neutral(ReduceKind kind, DType t);

@@ -31,29 +31,66 @@ bool in_place_order(const LoopOp& l, const Value* v) {
   return found;
 }
 
+// A copy of v in another order, computed right before `user`.
+Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* user) {
+  Exprs vars;
+  for (const Expr& d : v->shape) vars.push_back(loop_var(d));
+  const std::string saved = g.origin;
+  g.origin = user ? user->origin : v->producer ? v->producer->origin : "";
+  Node* n = g.add_node(LoopOp{vars, load(v, v->dtype, vars)}, {v}, {{v->dtype, v->shape}});
+  g.origin = saved;
+  n->outputs[0]->storage_order = order;
+  if (user) {
+    auto at = std::find_if(g.nodes.begin(), g.nodes.end(), [&](const auto& p) { return p.get() == user; });
+    std::rotate(at, g.nodes.end() - 1, g.nodes.end());
+  }
+  return n->outputs[0];
+}
+
+bool only_channels(const Value* v) {
+  for (int k = 2; k < v->rank(); ++k)
+    if (!is_const(v->shape[static_cast<std::size_t>(k)], 1)) return false;
+  return true;
+}
+
+// Row-major stays where something else than kernels reads a value. `soft`: graph outputs, which can be copied instead.
+void fixed_values(const Graph& g, std::unordered_set<const Value*>& fixed, std::unordered_set<const Value*>& soft) {
+  for (Value* v : g.outputs) (g.parent() ? fixed : soft).insert(storage_of(v));
+  for (const auto& n : g.nodes) {
+    if (n->as<RoutineOp>() || n->as<BindOp>() || n->as<IfOp>() || n->as<WhileOp>())
+      for (Value* v : n->inputs) fixed.insert(storage_of(v));
+    if (n->as<MatMulOp>() || n->as<AttentionOp>())
+      for (Value* v : n->inputs)
+        if (!only_channels(storage_of(v))) fixed.insert(storage_of(v));
+    if (n->as<ConvOp>())
+      for (std::size_t k = 1; k < n->inputs.size(); ++k) fixed.insert(storage_of(n->inputs[k]));
+  }
+}
+
 }  // namespace
 
-void choose_layouts(Graph& g, const std::vector<Epilogue>& epilogues, const FuseOptions& options) {
+void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOptions& options) {
   if (options.disabled) return;
-  std::unordered_set<const Value*> fixed;  // must be row-major
-  for (const Value* v : required_values(g)) fixed.insert(storage_of(const_cast<Value*>(v)));
-  // Views need their source row-major unless they become loops; count them as a wish only.
-  std::unordered_map<const Node*, const Epilogue*> tiles;
+  std::unordered_set<const Value*> fixed, soft;
+  fixed_values(g, fixed, soft);
+  std::unordered_map<const Node*, Epilogue*> tiles;
   std::unordered_set<const Node*> absorbed;
-  for (const Epilogue& e : epilogues) {
+  std::unordered_set<const Value*> wanted;  // that convolutions read
+  for (Epilogue& e : epilogues) {
     tiles[e.kernel.node] = &e;
     absorbed.insert(e.loops.begin(), e.loops.end());
+    if (e.kernel.node->as<ConvOp>())
+      for (const Value* v : loads_of(e.kernel.epilogue)) wanted.insert(v);
+    else if (e.kernel.node->as<MatMulOp>())
+      for (Value* v : loads_of(e.kernel.epilogue)) fixed.insert(storage_of(v));
   }
-  std::unordered_set<const Value*> conv_inputs;
   for (const auto& n : g.nodes)
-    if (n->as<ConvOp>()) conv_inputs.insert(n->inputs[0]);
-  std::vector<std::pair<Value*, Value*>> copies;  // required value -> value in another order
+    if (n->as<ConvOp>()) wanted.insert(n->inputs[0]);
   const auto constants = constant_nodes(g);
   for (const auto& n : g.nodes) {
-    if (constants.count(n.get())) continue;
-    if (const auto* c = n->as<ConvOp>()) {
-      (void)c;
-      Value* out = n->outputs[0];
+    if (constants.count(n.get()) || absorbed.count(n.get())) continue;
+    Value* out = n->outputs.empty() ? nullptr : n->outputs[0];
+    if (n->as<ConvOp>()) {
       auto it = tiles.find(n.get());
       Value* last = it == tiles.end() ? out : it->second->kernel.out;
       if (fixed.count(last) || fixed.count(out) || last->rank() != out->rank() || last->rank() < 3) continue;
@@ -61,23 +98,47 @@ void choose_layouts(Graph& g, const std::vector<Epilogue>& epilogues, const Fuse
       continue;
     }
     const auto* l = n->as<LoopOp>();
-    if (!l || absorbed.count(n.get())) continue;
-    Value* out = n->outputs[0];
-    if (fixed.count(out) || out->rank() < 3) continue;
-    bool wants = conv_inputs.count(out) > 0;
+    if (!l || fixed.count(out) || soft.count(out) || out->rank() < 3) continue;
+    bool wants = wanted.count(out) > 0;
     if (!wants)
       for (const Value* v : n->inputs) wants |= !v->storage_order.empty() && v->rank() == out->rank() && in_place_order(*l, v);
     if (wants) out->storage_order = channels_last(out->rank());
   }
+  // Copies where orders meet: outputs of the model, inputs of convolutions, operands of their epilogues.
+  std::unordered_map<const Value*, Value*> last_copy;
+  auto copy_for = [&](Value* v, const Node* user) {
+    Value*& c = last_copy[v];
+    if (!c) c = add_copy(g, v, channels_last(v->rank()), user);
+    return c;
+  };
+  std::vector<Node*> convs;
+  for (const auto& n : g.nodes)
+    if (n->as<ConvOp>() && !constants.count(n.get())) convs.push_back(n.get());
+  for (Node* n : convs) {
+    Value* x = n->inputs[0];
+    const bool last = !n->outputs[0]->storage_order.empty();
+    if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x)) n->inputs[0] = last ? copy_for(x, n) : add_copy(g, x, {}, n);
+    auto it = tiles.find(n);
+    if (it == tiles.end()) continue;
+    TileKernel& k = it->second->kernel;
+    for (Value* v : loads_of(k.epilogue)) {
+      if (v == n->outputs[0] || v->rank() != k.out->rank() || v->storage_order == k.out->storage_order || only_channels(v)) continue;
+      Value* c = k.out->storage_order.empty() ? add_copy(g, v, {}, n) : copy_for(v, n);
+      k.epilogue = rewrite(k.epilogue, [&](const Expr& e) -> Expr {
+        if (!e->has_load) return e;
+        return e->op == Op::kLoad && e->value == v ? load(c, c->dtype, e->args) : Expr();
+      });
+      Node* tail = it->second->loops.back();
+      if (std::find(tail->inputs.begin(), tail->inputs.end(), c) == tail->inputs.end()) tail->inputs.push_back(c);
+    }
+  }
+  for (Value*& v : g.outputs)
+    if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g, v, {}, nullptr);
   // A view of a value in another order is a copy.
   for (const auto& n : g.nodes) {
     if (!n->as<ViewOp>()) continue;
     Value* source = n->inputs[0];
-    if (source->storage_order.empty()) continue;
-    // Dims of 1 do not matter: [n, c, 1, 1] is the same memory in both orders.
-    int spatial = 0;
-    for (int k = 2; k < source->rank(); ++k) spatial += !is_const(source->shape[static_cast<std::size_t>(k)], 1);
-    if (spatial == 0) continue;
+    if (source->storage_order.empty() || only_channels(source)) continue;
     const Value* out = n->outputs[0];
     Exprs vars;
     for (const Expr& d : out->shape) vars.push_back(loop_var(d));

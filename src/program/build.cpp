@@ -8,6 +8,7 @@
 #include "compile/compiler.h"
 #include "fuse/schedule.h"
 #include "kernel_sources.h"
+#include "tiles/match.h"
 
 namespace sardonyx {
 namespace {
@@ -19,7 +20,7 @@ class Builder {
   Builder(Graph& g, const BuildOptions& options) : graph_(g), options_(options), program_(std::make_shared<Program>()) {}
 
   std::shared_ptr<Program> run() {
-    FuseOptions fuse_options;
+    FuseOptions fuse_options = tiles::host_fuse_options();
     fuse_options.disabled = !options_.fuse;
     Schedule schedule = fuse(graph_, fuse_options);
     for (Value* v : graph_.inputs) program_->input_names.push_back(v->name);
@@ -81,10 +82,47 @@ class Builder {
       for (Value* v : s.reads) p.reads.push_back(buffer(v));
       for (Value* v : s.writes) p.writes.push_back(buffer(v));
       if (auto* k = std::get_if<LoopKernel>(&s.op)) p.op = lower_loop(*k);
-      else if (std::get_if<TileKernel>(&s.op)) fail(ErrorKind::kInternal, "internal error: no tile kernels on this device");
+      else if (auto* t = std::get_if<TileKernel>(&s.op)) p.op = lower_tile(*t);
       else p.op = lower_node(std::get<NodeStep>(s.op));
       out.push_back(std::move(p));
     }
+    return out;
+  }
+
+  decltype(ProgramStep::op) lower_tile(const TileKernel& t) {
+    std::string why;
+    if (t.node->as<MatMulOp>()) {
+      const auto m = tiles::match_gemm(t, why);
+      check(m.has_value(), "{}: a matrix product lost its kernel: {}", t.node->origin, why);
+      GemmStep g{buffer(m->a), buffer(m->b), buffer(m->out), m->batch_a, m->batch_b, m->m, m->n, m->k, m->trans_a, m->trans_b, {}};
+      g.post = post_infos(m->post);
+      return g;
+    }
+    const auto m = tiles::match_conv(t, true, why);
+    check(m.has_value(), "{}: a convolution lost its kernel: {}", t.node->origin, why);
+    ConvStep c;
+    c.x = buffer(m->x);
+    c.w = buffer(m->w);
+    c.bias = m->bias ? buffer(m->bias) : -1;
+    c.out = buffer(m->out);
+    c.strides = m->op->strides;
+    c.dilations = m->op->dilations;
+    c.pads_begin = m->op->pads_begin;
+    c.pads_end = m->op->pads_end;
+    c.groups = m->op->groups;
+    c.transposed = m->op->transposed;
+    c.channels_last = m->layout == host::ImageLayout::kChannelsLast;
+    c.x_shape = m->x->shape;
+    c.w_shape = m->w->shape;
+    c.out_shape = t.node->outputs[0]->shape;
+    c.post = post_infos(m->post);
+    return c;
+  }
+
+  std::vector<PostInfo> post_infos(const std::vector<tiles::PostStep>& steps) {
+    std::vector<PostInfo> out;
+    for (const tiles::PostStep& s : steps)
+      out.push_back({static_cast<std::uint8_t>(s.op.kind), s.op.alpha, s.op.beta, s.op.dtype, s.operand ? buffer(s.operand) : -1, s.dims});
     return out;
   }
 

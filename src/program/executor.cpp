@@ -6,9 +6,12 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "host/conv.h"
+#include "host/gemm.h"
+#include "host/parallel.h"
 #include "program/memory_plan.h"
-#include "program/parallel.h"
 #include "routines/routine.h"
+#include "tiles/by_definition.h"
 
 namespace sardonyx {
 
@@ -100,11 +103,13 @@ void Executor::find_lives(const Block& b) {
 struct Executor::Context {
   std::shared_ptr<void> arena;
   std::size_t arena_size = 0;
+  std::shared_ptr<void> scratch;  // working memory of tile kernels
+  std::size_t scratch_size = 0;
   std::map<std::vector<std::int64_t>, ArenaPlan> plans;  // by values of the inputs' symbols
 };
 
 struct Executor::Run {
-  const Executor& e;
+  Executor& e;
   const Program& p;
   Context& context;
   const RunOptions& options;
@@ -137,7 +142,123 @@ struct Executor::Run {
     const auto kernel = reinterpret_cast<Kernel>(e.kernels_[static_cast<std::size_t>(l.kernel)]);
     const std::int64_t work = std::max<std::int64_t>(1, eval(l.work));
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain / work);
-    parallel_for(points, grain, threads, [&](std::int64_t begin, std::int64_t end) { kernel(buffers, values, begin, end); });
+    host::parallel_for(points, grain, threads, [&](std::int64_t begin, std::int64_t end) { kernel(buffers, values, begin, end); });
+  }
+
+  // Post-operations with their operands' extents and addresses.
+  void post_ops(const std::vector<PostInfo>& infos, std::vector<host::PostOp>& ops, std::vector<const void*>& operands) const {
+    for (const PostInfo& i : infos) {
+      host::PostOp op;
+      op.kind = static_cast<host::PostOp::Kind>(i.kind);
+      op.alpha = i.alpha;
+      op.beta = i.beta;
+      op.dtype = i.dtype;
+      if (i.operand >= 0) {
+        op.dims = dims(i.dims);
+        operands.push_back(at(i.operand));
+      }
+      ops.push_back(std::move(op));
+    }
+  }
+
+  // An addition of one value per channel (the dim `channel`) as the first post-operation is the library's bias.
+  static const void* take_bias(std::vector<host::PostOp>& ops, std::vector<const void*>& operands, std::size_t channel, std::int64_t n) {
+    if (ops.empty() || ops[0].kind != host::PostOp::Kind::kAddTensor || ops[0].dtype != DType::kFloat32) return nullptr;
+    for (std::size_t k = 0; k < ops[0].dims.size(); ++k)
+      if (ops[0].dims[k] != (k == channel ? n : 1)) return nullptr;
+    const void* bias = operands[0];
+    ops.erase(ops.begin());
+    operands.erase(operands.begin());
+    return bias;
+  }
+
+  void run_tile(const host::TileKernel& kernel, host::TileArgs& args, int weights, bool constant) {
+    std::shared_ptr<host::PackedWeights> packed;
+    if (constant) {
+      std::lock_guard lock(e.packed_mutex_);
+      auto& slot = e.packed_[weights];
+      if (!slot) slot = kernel.pack(at(weights));
+      packed = slot;
+      args.packed = packed.get();
+    } else {
+      args.weights = at(weights);
+    }
+    const std::size_t scratch = kernel.scratch_bytes();
+    if (scratch > context.scratch_size) {
+      context.scratch = allocate(scratch);
+      context.scratch_size = scratch;
+    }
+    args.scratch = context.scratch.get();
+    kernel.run(args);
+  }
+
+  void gemm(const GemmStep& g) {
+    host::GemmDesc d;
+    d.batch_a = dims(g.batch_a);
+    d.batch_b = dims(g.batch_b);
+    d.m = eval(g.m);
+    d.n = eval(g.n);
+    d.k = eval(g.k);
+    d.trans_a = g.trans_a;
+    d.trans_b = g.trans_b;
+    d.a = p.buffers[static_cast<std::size_t>(g.a)].dtype;
+    d.b = p.buffers[static_cast<std::size_t>(g.b)].dtype;
+    d.out = p.buffers[static_cast<std::size_t>(g.out)].dtype;
+    d.threads = threads;
+    if (bytes(g.out) == 0) return;
+    std::vector<const void*> operands;
+    post_ops(g.post, d.post, operands);
+    if (d.k == 0) return tiles::gemm_by_definition(d, at(g.a), at(g.b), operands, at(g.out));
+    host::TileArgs args;
+    args.bias = take_bias(d.post, operands, std::max(d.batch_a.size(), d.batch_b.size()) + 1, d.n);
+    d.bias = args.bias != nullptr;
+    d.b_constant = e.constants_[static_cast<std::size_t>(g.b)] != nullptr && d.batch_b.empty();
+    std::string why;
+    const auto kernel = host::find_gemm(d, why);
+    if (!kernel) fail(ErrorKind::kInternal, "internal error: the library refuses a matrix product of {}x{}x{}: {}", d.m, d.n, d.k, why);
+    args.src = at(g.a);
+    args.out = at(g.out);
+    args.operands = operands;
+    run_tile(*kernel, args, g.b, d.b_constant);
+  }
+
+  void conv(const ConvStep& c) {
+    host::ConvDesc d;
+    const auto x = dims(c.x_shape), w = dims(c.w_shape), out = dims(c.out_shape);
+    d.spatial = static_cast<int>(c.strides.size());
+    d.batch = x[0];
+    d.in_channels = x[1];
+    d.out_channels = out[1];
+    d.groups = c.groups;
+    for (std::size_t k = 0; k < c.strides.size(); ++k) {
+      d.in[k] = x[k + 2];
+      d.out[k] = out[k + 2];
+      d.kernel[k] = w[k + 2];
+      d.stride[k] = c.strides[k];
+      d.dilation[k] = c.dilations[k];
+      d.pad_begin[k] = eval(c.pads_begin[k]);
+      d.pad_end[k] = eval(c.pads_end[k]);
+    }
+    d.transposed = c.transposed;
+    d.layout = c.channels_last ? host::ImageLayout::kChannelsLast : host::ImageLayout::kChannelsFirst;
+    d.src = p.buffers[static_cast<std::size_t>(c.x)].dtype;
+    d.weights = p.buffers[static_cast<std::size_t>(c.w)].dtype;
+    d.dst = p.buffers[static_cast<std::size_t>(c.out)].dtype;
+    d.threads = threads;
+    if (bytes(c.out) == 0) return;
+    std::vector<const void*> operands;
+    post_ops(c.post, d.post, operands);
+    host::TileArgs args;
+    args.bias = c.bias >= 0 ? at(c.bias) : take_bias(d.post, operands, c.channels_last ? out.size() - 1 : 1, d.out_channels);
+    d.bias = args.bias != nullptr;
+    d.weights_constant = e.constants_[static_cast<std::size_t>(c.w)] != nullptr;
+    std::string why;
+    const auto kernel = host::find_convolution(d, why);
+    if (!kernel) fail(ErrorKind::kInternal, "internal error: the library refuses a convolution: {}", why);
+    args.src = at(c.x);
+    args.out = at(c.out);
+    args.operands = operands;
+    run_tile(*kernel, args, c.w, d.weights_constant);
   }
 
   void routine(const RoutineStep& r) {
@@ -169,6 +290,8 @@ struct Executor::Run {
 
   void step(const ProgramStep& s) {
     if (const auto* l = std::get_if<LaunchStep>(&s.op)) return launch(*l);
+    if (const auto* g = std::get_if<GemmStep>(&s.op)) return gemm(*g);
+    if (const auto* c = std::get_if<ConvStep>(&s.op)) return conv(*c);
     if (const auto* r = std::get_if<RoutineStep>(&s.op)) return routine(*r);
     if (const auto* b = std::get_if<BindStep>(&s.op)) {
       for (std::size_t k = 0; k < b->symbols.size(); ++k) symbols.set(b->symbols[k], read_int(b->buffer, k));
@@ -310,6 +433,8 @@ struct Executor::Run {
         const auto what = [&]() -> std::string {
           if (const auto* l = std::get_if<LaunchStep>(&s.op)) return p.kernels[static_cast<std::size_t>(l->kernel)].symbol;
           if (const auto* r = std::get_if<RoutineStep>(&s.op)) return r->name;
+          if (std::get_if<GemmStep>(&s.op)) return "gemm";
+          if (std::get_if<ConvStep>(&s.op)) return "conv";
           return "control";
         };
         options.profile->push_back({what(), s.origin, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});

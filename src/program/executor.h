@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compile/host_module.h"
+#include "host/tile_kernel.h"
 #include "program/program.h"
 
 namespace sardonyx {
@@ -76,6 +77,8 @@ class Executor {
   std::size_t constant_bytes_ = 0;
   std::size_t arena_bytes_ = 0;
   std::mutex mutex_;
+  std::mutex packed_mutex_;
+  std::map<int, std::shared_ptr<host::PackedWeights>> packed_;  ///< constant weights of tile kernels, by buffer
   std::vector<std::unique_ptr<Context>> idle_;
 };
 

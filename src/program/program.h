@@ -84,8 +84,38 @@ struct WhileStep {
   std::vector<SymbolStep> stacked_dims;
 };
 
+/// A step of an epilogue; see host::PostOp.
+struct PostInfo {
+  std::uint8_t kind = 0;  ///< host::PostOp::Kind
+  float alpha = 0, beta = 0;
+  DType dtype = DType::kFloat32;
+  int operand = -1;  ///< buffer
+  Exprs dims;        ///< of the operand, in the output's axis order
+};
+
+/// out = post(a . b); see host::GemmDesc.
+struct GemmStep {
+  int a = 0, b = 0, out = 0;
+  Exprs batch_a, batch_b;
+  Expr m, n, k;
+  bool trans_a = false, trans_b = false;
+  std::vector<PostInfo> post;
+};
+
+/// out = post(convolution of x with w + bias); see host::ConvDesc. Shapes are the buffers' (channels first).
+struct ConvStep {
+  int x = 0, w = 0, bias = -1, out = 0;
+  std::vector<std::int64_t> strides, dilations;
+  Exprs pads_begin, pads_end;
+  std::int64_t groups = 1;
+  bool transposed = false;
+  bool channels_last = false;  ///< in memory, x and out
+  Exprs x_shape, w_shape, out_shape;
+  std::vector<PostInfo> post;
+};
+
 struct ProgramStep {
-  std::variant<LaunchStep, RoutineStep, BindStep, CheckStep, IfStep, WhileStep> op;
+  std::variant<LaunchStep, GemmStep, ConvStep, RoutineStep, BindStep, CheckStep, IfStep, WhileStep> op;
   std::string origin;
   std::vector<int> reads, writes;  ///< buffers, for the memory plan
 };

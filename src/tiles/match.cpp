@@ -241,10 +241,9 @@ std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout,
   std::vector<int> order = {0};
   for (int k = 2; k < rank; ++k) order.push_back(k);
   order.push_back(1);
-  m.src_layout = m.x->storage_order.empty() ? host::ImageLayout::kChannelsFirst : host::ImageLayout::kChannelsLast;
-  m.dst_layout = host::ImageLayout::kChannelsLast;
+  m.layout = host::ImageLayout::kChannelsLast;
   if (final_layout && kernel.out->storage_order.empty()) {
-    m.dst_layout = host::ImageLayout::kChannelsFirst;
+    m.layout = host::ImageLayout::kChannelsFirst;
     order.clear();
     for (int k = 0; k < rank; ++k) order.push_back(k);
   }

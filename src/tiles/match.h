@@ -28,7 +28,7 @@ struct GemmMatch {
 struct ConvMatch {
   Value *x = nullptr, *w = nullptr, *bias = nullptr, *out = nullptr;
   const ConvOp* op = nullptr;
-  host::ImageLayout src_layout, dst_layout;
+  host::ImageLayout layout;
   std::vector<PostStep> post;
 };
 

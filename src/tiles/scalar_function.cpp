@@ -106,14 +106,15 @@ double apply(const host::PostOp& op, double x) {
     case Kind::kGeluErf: return 0.5 * x * (1 + std::erf(x * M_SQRT1_2));
     case Kind::kGeluTanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Kind::kElu: return x > 0 ? x : a * std::expm1(x);
-    case Kind::kSoftplus: return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x)));
     case Kind::kMish: return x * std::tanh(std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))));
     case Kind::kAbs: return std::fabs(x);
     case Kind::kSquare: return x * x;
     case Kind::kLinear: return a * x + b;
     case Kind::kExp: return std::exp(x);
     case Kind::kSqrt: return std::sqrt(x);
-    default: return NAN;
+    case Kind::kPow: return a * std::pow(x, b);
+    case Kind::kRound: return std::nearbyint(x);
+    default: return NAN;  // with a tensor
   }
 }
 
@@ -128,6 +129,18 @@ bool close(double f, double g) {
 }
 
 }  // namespace
+
+double apply_post_op(const host::PostOp& op, double x, double y) {
+  switch (op.kind) {
+    case Kind::kAddTensor: return x + y;
+    case Kind::kSubTensor: return x - y;
+    case Kind::kMulTensor: return x * y;
+    case Kind::kDivTensor: return x / y;
+    case Kind::kMaxTensor: return std::fmax(x, y);
+    case Kind::kMinTensor: return std::fmin(x, y);
+    default: return apply(op, x);
+  }
+}
 
 std::optional<double> evaluate_function(const Expr& f, const Expr& argument, double x) {
   Evaluator e{argument, x, false, {}};
