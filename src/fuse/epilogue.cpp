@@ -38,6 +38,7 @@ std::vector<Epilogue> find_epilogues(Graph& g, const FuseOptions& options) {
   std::unordered_set<const Value*> outputs;
   for (Value* v : g.outputs) outputs.insert(storage_of(v));
   const auto constants = constant_nodes(g);
+  std::unordered_set<const Node*> taken;  // a sum of two convolutions melts into one of them
   for (const auto& n : g.nodes) {
     if (!(n->as<MatMulOp>() || n->as<ConvOp>() || n->as<AttentionOp>()) || constants.count(n.get())) continue;
     Value* t = n->outputs[0];
@@ -50,7 +51,7 @@ std::vector<Epilogue> find_epilogues(Graph& g, const FuseOptions& options) {
     while (!outputs.count(current) && users[current].size() == 1) {
       Node* next = users[current][0];
       const auto* l = next->as<LoopOp>();
-      if (!l || l->body->has_reduce || !idx::provably_equal(current->elements(), next->outputs[0]->elements()) ||
+      if (!l || taken.count(next) || l->body->has_reduce || !idx::provably_equal(current->elements(), next->outputs[0]->elements()) ||
           !reads_in_place(*l, current, next->outputs[0]))
         break;
       // The loop's body in terms of the tile's own variables; the result so far in place of its loads.
@@ -69,6 +70,7 @@ std::vector<Epilogue> find_epilogues(Graph& g, const FuseOptions& options) {
       if (!options.accepts_epilogue || !options.accepts_epilogue(longer)) break;
       e.kernel = longer;
       e.loops.push_back(next);
+      taken.insert(next);
       current = longer.out;
     }
     if (!e.loops.empty()) found.push_back(std::move(e));

@@ -265,6 +265,7 @@ FuseOptions host_fuse_options() {
   };
   o.accepts_epilogue = accepts;
   o.accepts_tile = [accepts](const Node& n) {
+    if (!n.as<MatMulOp>() && !n.as<ConvOp>()) return false;
     TileKernel k;
     k.node = const_cast<Node*>(&n);
     k.out = n.outputs[0];
