@@ -36,7 +36,8 @@ Range range_forward(Graph& g, const Expr& d, const Expr& s, Expr e) {
     return idx::max(tensor::wrap_index(x, d), 0);
   };
   const Expr start = wrapped(s, s_known, sv);
-  const Expr end = to_end ? d : idx::min(wrapped(e, is_const_int(e, ev), ev), d);
+  const bool e_known = is_const_int(e, ev);
+  const Expr end = to_end ? d : idx::min(wrapped(e, e_known, ev), d);
   return {start, idx::max(end - start, 0)};
 }
 
