@@ -1,9 +1,9 @@
 // The prelude of every generated kernel: types, casts, mathematics. Freestanding C++20 for clang 22, compiled for the
 // host (x86-64, aarch64), amdgcn and nvptx; includes nothing from outside this folder.
 //
-// Compile with -std=c++20 -ffreestanding -fno-math-errno and without -ffast-math: the error-free transformations in
-// here rely on IEEE arithmetic in round-to-nearest mode. A kernel that wants reassociated sums says so for its own
-// loops with #pragma clang fp reassociate(on), which does not reach into the functions of the prelude.
+// Compile with -std=c++20 -ffreestanding -fno-math-errno and without -ffast-math: the functions rely on IEEE arithmetic
+// in round-to-nearest mode. Contraction and reassociation that a kernel asks for (-ffp-contract, #pragma clang fp) stay
+// outside them.
 //
 // Everything is in namespace sdx, always inlined, and written without table look-ups, calls and loops (exceptions are
 // named where they stand), so that clang vectorises a loop over it.

@@ -4,6 +4,7 @@
 #include "prelude_trig_f32.h"
 #include "prelude_trig_f64.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 
 /// 1 / (1 + e^-x), as e^x / (1 + e^x) for x < 0.
@@ -56,3 +57,4 @@ SDX_FN F gelu_tanh(F x) {
 }
 
 }  // namespace sdx
+SDX_STRICT_END

@@ -2,6 +2,7 @@
 #pragma once
 #include "prelude_cast.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 
 // --- floats: f32 and f64; f16 and bf16 through f32 ---
@@ -11,8 +12,8 @@ SDX_FN f64 fabs(f64 x) { return bit_cast<f64>(bit_cast<u64>(x) & 0x7ffffffffffff
 SDX_FN bool signbit(f32 x) { return bit_cast<i32>(x) < 0; }
 SDX_FN bool signbit(f64 x) { return bit_cast<i64>(x) < 0; }
 /// x with the sign of s.
-// The builtins, not masks: for `c ? (y & 0x7fffffff) | (x & 0x80000000) : x` LLVM 22 selects a masked vpternlogd with swapped operands
-// on AVX-512, and gives other numbers.
+// The builtins, not masks: for `c ? (y & 0x7fffffff) | (x & 0x80000000) : x` LLVM 22 selects a masked vpternlogd with
+// swapped operands on AVX-512, and gives other numbers.
 SDX_FN f32 copysign(f32 x, f32 s) { return __builtin_copysignf(x, s); }
 SDX_FN f64 copysign(f64 x, f64 s) { return __builtin_copysign(x, s); }
 SDX_FN bool isnan(f32 x) { return x != x; }
@@ -266,3 +267,4 @@ requires is_same<F, f32> || is_same<F, f64> SDX_FN F mod_floor(F x, F y) {
 }
 
 }  // namespace sdx
+SDX_STRICT_END

@@ -14,6 +14,7 @@
 #pragma once
 #include "prelude_types.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 
 /// Rounding of cast<f8e8m0>: Cast's round_mode "up" (away from zero), "down" (towards zero), "nearest" (ties up).
@@ -283,3 +284,4 @@ template <class T>
 using compute_of = select_type<is_small_float<T>, f32, select_type<is_narrow_int<T>, i32, T>>;
 
 }  // namespace sdx
+SDX_STRICT_END

@@ -3,6 +3,7 @@
 #pragma once
 #include "prelude_math_f32.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 
 #if defined(__AMDGCN__)
@@ -27,3 +28,4 @@ SDX_FN f32 fast_rsqrt(f32 x) { return rsqrt(x); }
 #endif
 
 }  // namespace sdx
+SDX_STRICT_END

@@ -2,6 +2,7 @@
 #pragma once
 #include "prelude_activation.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 
 #define SDX_HALF1(name)                                            \
@@ -31,3 +32,4 @@ SDX_FN f16 clamp(f16 x, f16 lo, f16 hi) { return cast<f16>(clamp(cast<f32>(x), c
 SDX_FN bf16 clamp(bf16 x, bf16 lo, bf16 hi) { return cast<bf16>(clamp(cast<f32>(x), cast<f32>(lo), cast<f32>(hi))); }
 
 }  // namespace sdx
+SDX_STRICT_END

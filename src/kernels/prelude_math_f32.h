@@ -8,6 +8,7 @@
 #pragma once
 #include "prelude_basic.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 namespace detail {
 
@@ -256,3 +257,4 @@ SDX_FN f32 erf(f32 x) {
 }
 
 }  // namespace sdx
+SDX_STRICT_END

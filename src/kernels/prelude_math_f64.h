@@ -3,6 +3,7 @@
 #pragma once
 #include "prelude_math_f32.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 namespace detail {
 
@@ -237,3 +238,4 @@ SDX_FN f64 erf(f64 x) {
 }
 
 }  // namespace sdx
+SDX_STRICT_END

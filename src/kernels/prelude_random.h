@@ -3,6 +3,7 @@
 #pragma once
 #include "prelude_trig_f32.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 
 struct u32x4 {
@@ -35,13 +36,13 @@ SDX_FN u32x4 random_bits(u64 seed, u64 stream, u64 index) {
 
 /// Uniform in [0, 1): multiples of 2^-24 (f32), of 2^-53 (f64).
 SDX_FN f32 uniform_f32(u32 bits) { return f32(i32(bits >> 8)) * 0x1p-24f; }
-/// Uniform in [0, 1) for element `counter` of the tensor whose seed this is.
-SDX_FN f32 random_uniform(u64 seed, i64 counter) { return uniform_f32(random_bits(seed, 0, u64(counter)).x); }
 SDX_FN f64 uniform_f64(u32 high, u32 low) {
   // 52 bits go into the significand of a number in [1, 2), the 53rd is added.
   const u64 b = (u64(high) << 20) | (low >> 12);
   return (bit_cast<f64>(b | 0x3ff0000000000000u) - 1.0) + ((low & 0x800u) != 0 ? 0x1p-53 : 0.0);
 }
+/// Uniform in [0, 1) for element `counter` of the tensor whose seed this is.
+SDX_FN f32 random_uniform(u64 seed, i64 counter) { return uniform_f32(random_bits(seed, 0, u64(counter)).x); }
 /// Standard normal by Box and Muller's transform, sqrt(-2 log u) cos(2 pi v); |result| <= 5.77.
 SDX_FN f32 normal_f32(u32 radius_bits, u32 angle_bits) {
   const f32 u = f32(i32(radius_bits >> 8) + 1) * 0x1p-24f;  // (0, 1]
@@ -53,3 +54,4 @@ SDX_FN f32 normal_f32(u32 radius_bits, u32 angle_bits) {
 }
 
 }  // namespace sdx
+SDX_STRICT_END

@@ -2,6 +2,7 @@
 #pragma once
 #include "prelude_math_f32.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 
 namespace detail {
@@ -210,3 +211,4 @@ SDX_FN f32 atanh(f32 x) {
 }
 
 }  // namespace sdx
+SDX_STRICT_END

@@ -2,6 +2,7 @@
 #pragma once
 #include "prelude_math_f64.h"
 
+SDX_STRICT_BEGIN
 namespace sdx {
 namespace detail {
 
@@ -215,3 +216,4 @@ SDX_FN f64 atanh(f64 x) {
 }
 
 }  // namespace sdx
+SDX_STRICT_END

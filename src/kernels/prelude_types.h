@@ -34,6 +34,17 @@
 #define SDX_HAS_F16 0
 #endif
 
+// Around every header of the prelude: its floating-point expressions mean what they say, whatever the flags and pragmas
+// of the kernel. Contraction across statements, above all, would break the sums and products without error. Clang can't
+// save the state for GPUs; there kernels contract after the prelude, which they want anyway.
+#if SDX_GPU
+#define SDX_STRICT_BEGIN _Pragma("clang fp contract(on) reassociate(off)")
+#define SDX_STRICT_END _Pragma("clang fp contract(fast)")
+#else
+#define SDX_STRICT_BEGIN _Pragma("float_control(push)") _Pragma("clang fp contract(on) reassociate(off)")
+#define SDX_STRICT_END _Pragma("float_control(pop)")
+#endif
+
 namespace sdx {
 
 using i8 = __INT8_TYPE__;
