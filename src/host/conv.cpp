@@ -97,6 +97,18 @@ std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
   return inner ? make_float32_kernel(std::move(inner), std::move(around)) : nullptr;
 }
 
+/// A convolution over one axis as one over two, the first of extent 1: oneDNN has depthwise kernels for that only.
+ConvDesc with_height(const ConvDesc& d) {
+  ConvDesc two = d;
+  two.spatial = 2;
+  for (auto* e : {&two.in, &two.out, &two.kernel, &two.stride, &two.dilation}) *e = {1, (*e)[0], 1};
+  for (auto* e : {&two.pad_begin, &two.pad_end}) *e = {0, (*e)[0], 0};
+  for (PostOp& op : two.post) {
+    if (op.has_operand()) op.dims.insert(op.dims.begin() + (d.layout == ImageLayout::kChannelsLast ? 1 : 2), 1);
+  }
+  return two;
+}
+
 }  // namespace
 
 std::shared_ptr<const TileKernel> find_convolution(const ConvDesc& desc, std::string& why) {
@@ -112,6 +124,7 @@ std::shared_ptr<const TileKernel> find_convolution(const ConvDesc& desc, std::st
     why = "the convolution is empty";
     return nullptr;
   }
+  if (desc.spatial == 1) return find_convolution(with_height(desc), why);
   static LruCache<TileKernel> cache(kCachedKernels);
   return cache.get(key_of(desc), [&] { return make(desc, why); });
 }

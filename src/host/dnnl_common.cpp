@@ -39,6 +39,22 @@ Dims dense_strides(const Dims& dims) {
   return strides;
 }
 
+DnnlEpilogue dnnl_epilogue(const std::vector<PostOp>& post, std::vector<dnnl::memory::desc> operands) {
+  DnnlEpilogue epilogue;
+  dnnl::post_ops steps;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < post.size(); ++i) {
+    append_post_op(steps, post[i], post[i].has_operand() ? operands[next++] : dnnl::memory::desc());
+    if (post[i].has_operand()) {
+      epilogue.operand_args.push_back(DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) | DNNL_ARG_SRC_1);
+    }
+  }
+  epilogue.operands = std::move(operands);
+  epilogue.attr.set_post_ops(steps);
+  epilogue.attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return epilogue;
+}
+
 void append_post_op(dnnl::post_ops& out, const PostOp& op, const dnnl::memory::desc& operand) {
   using dnnl::algorithm;
   using Kind = PostOp::Kind;

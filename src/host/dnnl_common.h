@@ -21,7 +21,15 @@ dnnl::memory::data_type dnnl_type(DType t);
 /// Row-major strides of `dims`.
 Dims dense_strides(const Dims& dims);
 
-/// Adds `op` to `out`; `operand` describes its tensor in the output's logical axis order (empty without operand).
+/// An epilogue in oneDNN's terms.
+struct DnnlEpilogue {
+  dnnl::primitive_attr attr;                 ///< with working memory given by us
+  std::vector<dnnl::memory::desc> operands;  ///< of those steps that have one
+  std::vector<int> operand_args;             ///< oneDNN's argument number of each
+};
+/// `operands` describe the tensors in the output's logical axis order.
+DnnlEpilogue dnnl_epilogue(const std::vector<PostOp>& post, std::vector<dnnl::memory::desc> operands);
+/// Adds `op` to `out`; `operand` describes its tensor (zero without one).
 void append_post_op(dnnl::post_ops& out, const PostOp& op, const dnnl::memory::desc& operand);
 
 /// Whether oneDNN chose an implementation that is worth using: not its unoptimised reference code.
@@ -54,8 +62,7 @@ class DnnlKernel : public TileKernel {
     dnnl::memory::desc weights;        ///< as the primitive reads them
     dnnl::memory::desc plain_weights;  ///< as the model has them
     bool weights_constant;
-    std::vector<dnnl::memory::desc> operands;
-    std::vector<int> operand_args;  ///< oneDNN's argument number of each operand
+    DnnlEpilogue epilogue;
     int threads;
   };
   explicit DnnlKernel(Spec spec);
@@ -78,7 +85,9 @@ class DnnlKernel : public TileKernel {
   mutable std::vector<std::unique_ptr<Context>> idle_;
 };
 
-/// Fills what every kernel's Spec takes from a primitive descriptor.
-DnnlKernel::Spec spec_of(const dnnl::primitive_desc& pd, const dnnl::primitive& primitive);
+/// The kernel of `primitive`, made from `pd`. `plain_weights` describe the weights as the model has them.
+std::shared_ptr<const DnnlKernel> make_dnnl_kernel(const dnnl::primitive_desc& pd, const dnnl::primitive& primitive,
+                                                   const dnnl::memory::desc& plain_weights, bool weights_constant,
+                                                   DnnlEpilogue epilogue, int threads);
 
 }  // namespace sardonyx::host

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "host/dnnl_common.h"
+#include "host/dnnl_epilogue.h"
 #include "host/parallel.h"
 
 namespace sardonyx::host {
@@ -64,48 +65,42 @@ std::shared_ptr<const TileKernel> make_dnnl_convolution(const ConvDesc& d, std::
     }
   }
 
-  dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  dnnl::post_ops post;
   std::vector<memory::desc> operands;
-  std::vector<int> operand_args;
-  for (std::size_t i = 0; i < d.post.size(); ++i) {
-    const PostOp& op = d.post[i];
-    memory::desc operand;
-    if (op.has_operand()) {
-      const bool last = d.layout == ImageLayout::kChannelsLast;
-      ConvDesc::Extents spatial{};
-      for (int k = 0; k < d.spatial; ++k) spatial[k] = op.dims[k + (last ? 1 : 2)];
-      operand = image(op.dims[0], last ? op.dims.back() : op.dims[1], spatial, d.spatial, d.layout, op.dtype);
-      operands.push_back(operand);
-      operand_args.push_back(DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) | DNNL_ARG_SRC_1);
-    }
-    append_post_op(post, op, operand);
+  for (const PostOp& op : d.post) {
+    if (!op.has_operand()) continue;
+    const bool last = d.layout == ImageLayout::kChannelsLast;
+    ConvDesc::Extents spatial{};
+    for (int k = 0; k < d.spatial; ++k) spatial[k] = op.dims[k + (last ? 1 : 2)];
+    operands.push_back(image(op.dims[0], last ? op.dims.back() : op.dims[1], spatial, d.spatial, d.layout, op.dtype));
   }
-  attr.set_post_ops(post);
 
-  const auto finish = [&](const dnnl::primitive_desc& pd, const dnnl::primitive& primitive) {
-    DnnlKernel::Spec spec = spec_of(pd, primitive);
-    spec.plain_weights = plain;
-    spec.weights_constant = d.weights_constant;
-    spec.operands = std::move(operands);
-    spec.operand_args = std::move(operand_args);
-    spec.threads = d.threads;
-    return std::make_shared<DnnlKernel>(std::move(spec));
+  const auto make = [&](DnnlEpilogue epilogue) -> std::shared_ptr<const DnnlKernel> {
+    const auto kind = dnnl::prop_kind::forward_inference;
+    if (d.transposed) {
+      const dnnl::deconvolution_forward::primitive_desc pd(cpu_engine(), kind, dnnl::algorithm::deconvolution_direct,
+                                                           src, weights, bias, dst, first(d.stride), dilation,
+                                                           first(d.pad_begin), pad_end, epilogue.attr, true);
+      if (!pd.get(true) || !is_optimised(pd)) return nullptr;
+      const dnnl::deconvolution_forward primitive(pd);
+      return make_dnnl_kernel(pd, primitive, plain, d.weights_constant, std::move(epilogue), d.threads);
+    }
+    const dnnl::convolution_forward::primitive_desc pd(cpu_engine(), kind, dnnl::algorithm::convolution_direct, src,
+                                                       weights, bias, dst, first(d.stride), dilation,
+                                                       first(d.pad_begin), pad_end, epilogue.attr, true);
+    if (!pd.get(true) || !is_optimised(pd)) return nullptr;
+    const dnnl::convolution_forward primitive(pd);
+    return make_dnnl_kernel(pd, primitive, plain, d.weights_constant, std::move(epilogue), d.threads);
   };
-  const auto kind = dnnl::prop_kind::forward_inference;
-  if (d.transposed) {
-    dnnl::deconvolution_forward::primitive_desc pd(cpu_engine(), kind, dnnl::algorithm::deconvolution_direct, src,
-                                                   weights, bias, dst, first(d.stride), dilation, first(d.pad_begin),
-                                                   pad_end, attr, true);
-    if (pd.get(true) && is_optimised(pd)) return finish(pd, dnnl::deconvolution_forward(pd));
-  } else {
-    dnnl::convolution_forward::primitive_desc pd(cpu_engine(), kind, dnnl::algorithm::convolution_direct, src, weights,
-                                                 bias, dst, first(d.stride), dilation, first(d.pad_begin), pad_end,
-                                                 attr, true);
-    if (pd.get(true) && is_optimised(pd)) return finish(pd, dnnl::convolution_forward(pd));
+
+  if (auto fused = make(dnnl_epilogue(d.post, operands))) return fused;
+  bool half = d.src != DType::kFloat32 || d.weights != DType::kFloat32 || d.dst != DType::kFloat32;
+  for (const PostOp& op : d.post) half |= op.has_operand() && op.dtype != DType::kFloat32;
+  if (!half && !d.post.empty()) {
+    if (auto bare = make(dnnl_epilogue({}, {}))) {
+      if (auto kernel = make_epilogue_kernel(bare, dst, d.post, operands, d.threads)) return kernel;
+    }
   }
-  why = "oneDNN has no optimised convolution for these types, layouts and this epilogue on this CPU";
+  why = "oneDNN has no optimised convolution for these types and this layout on this CPU";
   return nullptr;
 }
 

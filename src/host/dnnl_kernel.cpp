@@ -82,8 +82,8 @@ struct DnnlKernel::Context {
     dst = add(spec.dst, DNNL_ARG_DST);
     if (!spec.bias.is_zero()) bias = add(spec.bias, DNNL_ARG_BIAS);
     if (spec.scratch.get_size() > 0) scratch = add(spec.scratch, DNNL_ARG_SCRATCHPAD);
-    for (std::size_t i = 0; i < spec.operands.size(); ++i) {
-      operands.push_back(add(spec.operands[i], spec.operand_args[i]));
+    for (std::size_t i = 0; i < spec.epilogue.operands.size(); ++i) {
+      operands.push_back(add(spec.epilogue.operands[i], spec.epilogue.operand_args[i]));
     }
   }
 
@@ -125,8 +125,8 @@ std::shared_ptr<PackedWeights> DnnlKernel::pack(const void* weights) const {
 
 void DnnlKernel::run(const TileArgs& args) const {
   ThreadLimit limit(spec_.threads);
-  check(args.operands.size() == spec_.operands.size(), "{} operands for {} post-operations", args.operands.size(),
-        spec_.operands.size());
+  check(args.operands.size() == spec_.epilogue.operands.size(), "{} operands for {} post-operations",
+        args.operands.size(), spec_.epilogue.operands.size());
   const void* weights = args.weights;
   std::shared_ptr<const Buffer> packed;
   if (spec_.weights_constant) {
@@ -155,7 +155,9 @@ void DnnlKernel::run(const TileArgs& args) const {
   if (idle_.size() < kMaxIdleContexts) idle_.push_back(std::move(context));
 }
 
-DnnlKernel::Spec spec_of(const dnnl::primitive_desc& pd, const dnnl::primitive& primitive) {
+std::shared_ptr<const DnnlKernel> make_dnnl_kernel(const dnnl::primitive_desc& pd, const dnnl::primitive& primitive,
+                                                   const dnnl::memory::desc& plain_weights, bool weights_constant,
+                                                   DnnlEpilogue epilogue, int threads) {
   auto arg = [&](int number) { return pd.query_md(dnnl::query::exec_arg_md, number); };
   DnnlKernel::Spec spec;
   spec.primitive = primitive;
@@ -165,7 +167,11 @@ DnnlKernel::Spec spec_of(const dnnl::primitive_desc& pd, const dnnl::primitive& 
   spec.dst = arg(DNNL_ARG_DST);
   spec.bias = arg(DNNL_ARG_BIAS);
   spec.scratch = pd.scratchpad_desc();
-  return spec;
+  spec.plain_weights = plain_weights;
+  spec.weights_constant = weights_constant;
+  spec.epilogue = std::move(epilogue);
+  spec.threads = threads;
+  return std::make_shared<DnnlKernel>(std::move(spec));
 }
 
 }  // namespace sardonyx::host

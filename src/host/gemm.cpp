@@ -4,7 +4,6 @@
 #include <functional>
 #include <numeric>
 
-#include "host/batch_loop_kernel.h"
 #include "host/desc_key.h"
 #include "host/dnnl_gemm.h"
 #include "host/float32_kernel.h"
@@ -36,8 +35,7 @@ std::string key_of(const GemmDesc& d, const GemmProblem& p) {
   return key.bytes();
 }
 
-/// One kernel for all of `p`.
-std::shared_ptr<const TileKernel> make_whole(const GemmDesc& desc, const GemmProblem& p, std::string& why) {
+std::shared_ptr<const TileKernel> make(const GemmDesc& desc, const GemmProblem& p, std::string& why) {
   bool any_half = is_half(desc.a) || is_half(desc.b) || is_half(desc.out);
   for (const PostOp& op : desc.post) any_half |= op.has_operand() && is_half(op.dtype);
   auto kernel = make_dnnl_gemm(desc, p, why);
@@ -59,31 +57,6 @@ std::shared_ptr<const TileKernel> make_whole(const GemmDesc& desc, const GemmPro
   }
   auto inner = make_dnnl_gemm(wide, p, why);
   return inner ? make_float32_kernel(std::move(inner), std::move(around)) : nullptr;
-}
-
-/// A kernel for `p`, if need be as a loop over its leading batch axes.
-std::shared_ptr<const TileKernel> make(const GemmDesc& desc, const GemmProblem& p, std::string& why) {
-  auto whole = make_whole(desc, p, why);
-  if (whole || p.batch.empty()) return whole;
-  // Packed weights cannot be entered in the middle.
-  if (desc.b_constant && p.batch_b[0] != 1) return nullptr;
-  GemmProblem one = p;
-  for (auto* batch : {&one.batch, &one.batch_a, &one.batch_b}) batch->erase(batch->begin());
-  for (auto& dims : one.operands) dims.erase(dims.begin());
-  auto inner = make(desc, one, why);
-  if (!inner) return nullptr;
-  const auto bytes = [](DType t) { return static_cast<std::int64_t>(size_of(t)); };
-  BatchStep step;
-  step.count = p.batch[0];
-  if (p.batch_a[0] != 1) step.src = product(one.batch_a) * p.m * p.k * bytes(desc.a);
-  if (p.batch_b[0] != 1) step.weights = product(one.batch_b) * p.k * p.n * bytes(desc.b);
-  step.out = product(one.batch) * p.m * p.n * bytes(desc.out);
-  for (const PostOp& op : desc.post) {
-    if (!op.has_operand()) continue;
-    const std::size_t i = step.operands.size();
-    step.operands.push_back(p.operands[i][0] == 1 ? 0 : product(one.operands[i]) * bytes(op.dtype));
-  }
-  return make_batch_loop_kernel(std::move(inner), std::move(step));
 }
 
 }  // namespace

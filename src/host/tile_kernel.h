@@ -25,8 +25,8 @@ class PackedWeights {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The buffers of one run. They must not overlap, but for operands, which may overlap each other and `src`. `out` may
-/// be one of the operands that has the output's own extents. Every tensor is row-major and contiguous.
+/// The buffers of one run. `out` overlaps no other; the rest may overlap each other. Every tensor is row-major and
+/// contiguous.
 struct TileArgs {
   const void* src = nullptr;              ///< the left matrix; the convolution's input
   const void* weights = nullptr;          ///< the right matrix or the weights as the model has them; or null, and
