@@ -29,6 +29,9 @@ void register_all(OpRegistry& r) {
   register_spectral(r);
   register_text(r);
   register_matrix(r);
+  register_attention(r);
+  register_linear_attention(r);
+  register_loss(r);
 }
 
 }  // namespace sardonyx

@@ -32,5 +32,8 @@ void register_einsum(OpRegistry& r);
 void register_spectral(OpRegistry& r);
 void register_text(OpRegistry& r);
 void register_matrix(OpRegistry& r);
+void register_attention(OpRegistry& r);
+void register_linear_attention(OpRegistry& r);
+void register_loss(OpRegistry& r);
 
 }  // namespace sardonyx
