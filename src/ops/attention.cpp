@@ -152,6 +152,32 @@ void attention_op(OpContext& c) {
   c.out(3, tensor::cast(g, stages[mode], out));
 }
 
+// Attention whose scores and probabilities pass through graphs of the model.
+void flex_attention_op(OpContext& c) {
+  Graph& g = c.graph();
+  AttentionSpec spec{.q = c.in(0), .k = c.in(1), .v = c.in(2)};
+  for (const Value* v : {spec.q, spec.k, spec.v}) c.require(v->rank() == 4, "an input of rank {}, not 4", v->rank());
+  spec.type = accumulator(spec.q->dtype);
+  DType modified = spec.type;  // of what the graphs see
+  if (const std::int64_t t = c.attr("softmax_precision", 0)) modified = from_onnx(static_cast<int>(t));
+  if (modified == DType::kFloat64) spec.type = modified;
+  if (c.has_attr("scale")) spec.scale = constant(c.attr_f("scale", 1), spec.type);
+  auto modifier = [&](std::string_view name) -> std::function<Value*(Value*)> {
+    const onnx::GraphPtr body = c.node().get_graph(name);
+    if (!body) return {};
+    c.require(body->inputs.size() == 1 && body->outputs.size() == 1, "{} has {} inputs and {} outputs", name, body->inputs.size(), body->outputs.size());
+    return [&c, &g, body, modified, name = std::string(name), type = spec.type](Value* x) {
+      Value* y = c.lowerer().lower_body(*body, g, {tensor::cast(g, x, modified)}).at(0);
+      c.require(y->rank() == 4 && y->dtype == modified, "{} gives rank {} and {}", name, y->rank(), sardonyx::name(y->dtype));
+      for (std::size_t d = 0; d < 4; ++d) g.add_check(compare(Op::kEq, x->shape[d], y->shape[d]), name + " changes the shape");
+      return tensor::cast(g, y, type);
+    };
+  };
+  spec.change_scores = modifier("score_mod");
+  spec.change_probabilities = modifier("prob_mod");
+  c.out(0, tensor::cast(g, attention(g, spec).y, spec.q->dtype));
+}
+
 void rotary_embedding_op(OpContext& c) {
   Graph& g = c.graph();
   Value *x = c.in(0), *ids = c.opt(3);
@@ -212,14 +238,18 @@ AttentionResult attention(Graph& g, const AttentionSpec& spec) {
       if (spec.bias) e = el::add(e, term(spec.bias, i));
       return spec.allowed ? select(term(spec.allowed, i), e, constant(-INFINITY, type)) : e;
     });
+  auto change = [&](const std::function<Value*(Value*)>& f, Value* x) { return tensor::reshape(g, f(whole(x)), x->shape); };
+  if (spec.change_scores) masked = change(spec.change_scores, masked);
+  const DType p_type = spec.change_probabilities ? type : v->dtype;
   Value* p;
   if (spec.empty_rows || spec.sink) {
     std::function<Expr(const Exprs&)> sink;
     if (spec.sink) sink = [&](const Exprs& i) { return spec.sink(grouped ? i[1] * group + i[2] : i[1]); };
-    p = masked_softmax(g, masked, sink, v->dtype);
+    p = masked_softmax(g, masked, sink, p_type);
   } else {
-    p = tensor::cast(g, tensor::softmax(g, masked, {masked->rank() - 1}), v->dtype);
+    p = tensor::cast(g, tensor::softmax(g, masked, {masked->rank() - 1}), p_type);
   }
+  if (spec.change_probabilities) p = tensor::cast(g, change(spec.change_probabilities, p), v->dtype);
   return {whole(tensor::matmul(g, p, v)), whole(scores), whole(capped), whole(masked), whole(p)};
 }
 
@@ -264,6 +294,7 @@ Value* rotate(Graph& g, Value* x, bool heads_first, const Rotary& r) {
 
 void register_attention(OpRegistry& r) {
   r.add({.name = "Attention", .min_opset = 23, .lower = attention_op, .dtypes = "floats", .notes = "scores and softmax in fp32 (fp64 if asked for) whatever softmax_precision says"});
+  r.add({.name = "FlexAttention", .domain = "ai.onnx.preview", .lower = flex_attention_op, .dtypes = "floats", .notes = "score_mod and prob_mod become part of the graph around"});
   r.add({.name = "RotaryEmbedding", .min_opset = 23, .lower = rotary_embedding_op, .dtypes = "floats", .notes = "computed in fp32"});
 }
 

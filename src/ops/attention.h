@@ -18,6 +18,8 @@ struct AttentionSpec {
   bool empty_rows = false;  ///< some query may attend to no key: its output is zeros
   /// Of each head, a further score that takes part in the softmax but has no value: f(h), of `type`; may be empty.
   std::function<Expr(const Expr&)> sink;
+  /// Replacements of the whole scores or probabilities [B, H, S, T] of `type`; may be empty.
+  std::function<Value*(Value*)> change_scores, change_probabilities;
   DType type = DType::kFloat32;  ///< of the scores and the softmax
 };
 struct AttentionResult {
