@@ -14,7 +14,12 @@ with warnings.catch_warnings():
 
     import sardonyx.backend as backend
 
-    suite = BackendTest(backend, __name__)
+    # Tolerances above the suite's own, for expected values that are themselves no better: computed in float16 throughout, where these lie
+    # 5e-4 beside the same in float64 (ours: 4e-4, from float16 probabilities).
+    FLOAT16_REFERENCE = {"rtol": 2e-3, "atol": 1e-7}
+    KWARGS = {name: FLOAT16_REFERENCE for name in ("test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded")}
+
+    suite = BackendTest(backend, __name__, test_kwargs=KWARGS)
 
 NOT_RUN = [
     (r"^test_(string|regex|equal_string|strnorm)", "strings are out of scope"),
