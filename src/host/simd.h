@@ -30,6 +30,13 @@ struct SimdKernels {
   /// Floats of working memory, at a multiple of 64 bytes, for these extents.
   std::int64_t (*attention_scratch)(std::int64_t head_dim, std::int64_t value_dim);
   void (*attention)(const AttentionRows& rows, float* scratch);
+  int integer_columns;  ///< columns of one panel of a packed right matrix; see simd_integer.inc
+  void (*pack_row)(const void* in, bool is_signed, std::int64_t count, int zero, std::int16_t* out,
+                   std::int64_t padded);
+  void (*pack_columns)(const void* in, bool is_signed, std::int64_t row, std::int64_t column, std::int64_t depth,
+                       int columns, const int* zeros, std::int16_t* out);
+  void (*integer_product)(std::int64_t rows, std::int64_t pairs, const std::int16_t* a, std::int64_t a_row,
+                          const std::int16_t* b, std::int32_t* c, std::int64_t c_row, int columns);
 };
 
 extern const SimdKernels kSimdBaseline;

@@ -1,4 +1,6 @@
 // The kernels of simd.h for any CPU.
+#include <emmintrin.h>
+
 #include "host/simd.h"
 
 namespace sardonyx::host {
