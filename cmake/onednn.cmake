@@ -2,9 +2,11 @@
 # onednn-devel-cpu-gomp install it. Older versions have no channels-last AVX2 kernels. The library is copied
 # into build/lib, so that the build tree and a package made of it need no other copy.
 set(SARDONYX_ONEDNN_ROOT "" CACHE PATH "folder with include/oneapi/dnnl and lib/libdnnl.so.3; empty: the Python environment's, else the system's")
-get_filename_component(onednn_python_prefix "${SARDONYX_PYTHON_EXECUTABLE}" DIRECTORY)
-get_filename_component(onednn_python_prefix "${onednn_python_prefix}" DIRECTORY)
-set(onednn_hints ${SARDONYX_ONEDNN_ROOT} ${PROJECT_SOURCE_DIR}/.venv ${onednn_python_prefix})
+execute_process(  # the folder into which pip put the packages; pip install . has it outside the environment
+  COMMAND ${SARDONYX_PYTHON_EXECUTABLE} -c
+          "import importlib.metadata as m; print([f.locate().resolve().parents[3] for f in m.files('onednn-devel-cpu-gomp') if str(f).endswith('oneapi/dnnl/dnnl.hpp')][0], end='')"
+  OUTPUT_VARIABLE onednn_python_prefix ERROR_QUIET)
+set(onednn_hints ${SARDONYX_ONEDNN_ROOT} ${onednn_python_prefix})
 find_path(SARDONYX_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp HINTS ${onednn_hints} PATH_SUFFIXES include NO_CACHE)
 find_file(SARDONYX_ONEDNN_LIBRARY libdnnl.so.3 HINTS ${onednn_hints} PATHS /usr/local /usr PATH_SUFFIXES lib lib64 lib/x86_64-linux-gnu NO_CACHE)
 
