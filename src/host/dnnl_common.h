@@ -37,7 +37,8 @@ bool is_optimised(const dnnl::primitive_desc_base& pd);
 
 struct PackedWeights::Impl {
   struct Copy {
-    dnnl::memory::desc desc;
+    dnnl::memory::desc desc;   ///< the layout
+    dnnl::memory::desc plain;  ///< the model's bytes that it was made from, as its kernel reads them
     std::shared_ptr<const Buffer> data;
     std::uint64_t used;
   };
@@ -46,8 +47,9 @@ struct PackedWeights::Impl {
   std::uint64_t clock = 0;
   int repacks = 0;
 
-  /// The weights as `want` has them; made from another layout when they are not there yet.
-  std::shared_ptr<const Buffer> in_layout(const dnnl::memory::desc& want);
+  /// The weights as `want` has them, made from another layout when they are not there yet; `plain` describes the
+  /// model's bytes as the asking kernel reads them (another kernel may read them transposed).
+  std::shared_ptr<const Buffer> in_layout(const dnnl::memory::desc& want, const dnnl::memory::desc& plain);
 };
 
 void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to, void* target);

@@ -43,28 +43,35 @@ int PackedWeights::repacks() const {
   return impl_->repacks;
 }
 
-std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory::desc& want) {
+std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory::desc& want,
+                                                             const dnnl::memory::desc& plain) {
   std::lock_guard lock(mutex);
-  // The same bytes may be described with a leading axis of 1 or without.
-  const auto described_as_wanted = [&](const dnnl::memory::desc& desc) {
-    return desc.get_dims() == want.get_dims() ? desc : desc.reshape(want.get_dims(), true);
-  };
   for (Copy& copy : copies) {
-    if (described_as_wanted(copy.desc) == want) {
+    // The same bytes may be described with a leading axis of 1 or without.
+    const bool same = copy.plain.get_dims() == plain.get_dims() ? copy.plain == plain && copy.desc == want
+                                                                : copy.plain.reshape(plain.get_dims(), true) == plain &&
+                                                                      copy.desc.reshape(want.get_dims(), true) == want;
+    if (same) {
       copy.used = ++clock;
       return copy.data;
     }
   }
-  check(!copies.empty(), "packed weights without data");
-  const dnnl::memory::desc from = described_as_wanted(copies[0].desc);
-  check(!from.is_zero(), "packed weights belong to another operation");
+  check(!copies.empty() && copies[0].plain.get_size() == plain.get_size(),
+        "packed weights belong to another operation");
+  const Copy& from = copies[0];
   auto data = std::make_shared<Buffer>(want.get_size());
-  reorder(from, copies[0].data->data(), want, data->data());
+  if (from.plain == plain) {
+    reorder(from.desc, from.data->data(), want, data->data());
+  } else {
+    Buffer original(plain.get_size());
+    reorder(from.desc, from.data->data(), from.plain, original.data());
+    reorder(plain, original.data(), want, data->data());
+  }
   ++repacks;
   if (copies.size() == kMaxLayouts) {
     copies.erase(std::min_element(copies.begin(), copies.end(), [](auto& x, auto& y) { return x.used < y.used; }));
   }
-  copies.push_back({want, data, ++clock});
+  copies.push_back({want, plain, data, ++clock});
   return data;
 }
 
@@ -119,7 +126,7 @@ std::shared_ptr<PackedWeights> DnnlKernel::pack(const void* weights) const {
   auto data = std::make_shared<Buffer>(spec_.weights.get_size());
   reorder(spec_.plain_weights, weights, spec_.weights, data->data());
   auto impl = std::make_unique<PackedWeights::Impl>();
-  impl->copies.push_back({spec_.weights, std::move(data), 0});
+  impl->copies.push_back({spec_.weights, spec_.plain_weights, std::move(data), 0});
   return std::make_shared<PackedWeights>(std::move(impl));
 }
 
@@ -131,7 +138,7 @@ void DnnlKernel::run(const TileArgs& args) const {
   std::shared_ptr<const Buffer> packed;
   if (spec_.weights_constant) {
     check(args.packed != nullptr, "constant weights must come packed");
-    packed = args.packed->impl().in_layout(spec_.weights);
+    packed = args.packed->impl().in_layout(spec_.weights, spec_.plain_weights);
     weights = packed->data();
   } else if (reorder_each_run_) {
     void* target = static_cast<char*>(args.scratch) + weights_offset_;

@@ -7,9 +7,9 @@
 
 namespace sardonyx::host {
 
-/// A constant right operand (weights), repacked as the kernels want it. Any kernel of the same weights, of whatever
-/// sizes the other operands have, takes it. Holds one layout, or two when kernels of different sizes want different
-/// ones; a third replaces the one used least recently. Safe to use from several threads.
+/// A constant right operand (weights), repacked as the kernels want it. Every kernel that reads the same bytes of the
+/// model takes it, whatever sizes its other operands have, transposed or not. Holds one layout, or two when kernels
+/// want different ones; a third replaces the one used least recently. Safe to use from several threads.
 class PackedWeights {
  public:
   struct Impl;

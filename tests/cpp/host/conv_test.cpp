@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "reference.h"
 
 namespace sardonyx::host::test {
@@ -193,6 +195,45 @@ TEST(Convolution, OnePackingServesEverySize) {
   }
   // Never more than two layouts, each padded to full vectors at most.
   EXPECT_LE(packed->bytes(), 2 * 72 * 72 * 9 * sizeof(float));
+}
+
+TEST(Convolution, NoneOfManyRandomOnesIsRefused) {
+  std::mt19937 random(7);
+  const auto draw = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  for (int round = 0; round < 400; ++round) {
+    ConvDesc d;
+    d.spatial = static_cast<int>(draw(1, 3));
+    d.batch = draw(1, 2);
+    d.groups = draw(0, 2) == 0 ? draw(1, 20) : 1;
+    d.in_channels = d.groups * draw(1, d.groups > 1 ? 3 : 20),
+    d.out_channels = d.groups * draw(1, d.groups > 1 ? 3 : 20);
+    d.transposed = draw(0, 3) == 0;
+    d.layout = draw(0, 3) == 0 ? ImageLayout::kChannelsFirst : ImageLayout::kChannelsLast;
+    d.bias = draw(0, 1);
+    d.threads = 2;
+    for (int i = 0; i < d.spatial; ++i) {
+      d.kernel[i] = draw(1, 4), d.stride[i] = draw(1, 5), d.dilation[i] = draw(1, 3);
+      d.pad_begin[i] = draw(0, 3), d.pad_end[i] = draw(0, 3);
+      d.in[i] = draw(1, 9);
+    }
+    set_out(d);
+    if (*std::min_element(d.out.begin(), d.out.begin() + d.spatial) < 1 ||
+        d.in[0] + d.pad_begin[0] + d.pad_end[0] < (d.kernel[0] - 1) * d.dilation[0] + 1)
+      continue;
+    bool fits = true;
+    for (int i = 0; i < d.spatial; ++i)
+      fits &= d.transposed || d.in[i] + d.pad_begin[i] + d.pad_end[i] > (d.kernel[i] - 1) * d.dilation[i];
+    if (!fits) continue;
+    Dims operand = out_dims(d);
+    for (auto& extent : operand) extent = draw(0, 1) ? extent : 1;
+    d.post = {{.kind = Kind::kAddTensor, .dims = operand}};
+    if (draw(0, 1)) d.post.push_back({.kind = Kind::kRelu});
+    expect_equal(
+        d, fmt::format("round {}: {} axes, {} to {} channels in {} groups, transposed {}, layout {}", round, d.spatial,
+                       d.in_channels, d.out_channels, d.groups, d.transposed, static_cast<int>(d.layout)));
+  }
 }
 
 TEST(Convolution, RefusesWhatDoesNotFit) {

@@ -141,6 +141,36 @@ TEST(Gemm, OnePackingServesEverySize) {
   EXPECT_LE(packed->bytes(), 2 * sizeof(float) * static_cast<std::size_t>(n + 64) * static_cast<std::size_t>(k + 16));
 }
 
+TEST(Gemm, OnePackingServesBothTransposes) {
+  const std::int64_t k = 48;
+  const auto b = integers(k * k, 4, 3);
+  std::shared_ptr<PackedWeights> packed;
+  for (int round = 0; round < 4; ++round) {
+    GemmDesc d = plain(10, k, k);
+    d.b_constant = true;
+    d.trans_b = round & 1;
+    if (round & 2) {  // stays a batch, whose kernel may want another layout
+      d.batch_a = {3};
+      d.post = {{.kind = Kind::kAddTensor, .dims = {1, 10, k}}};
+    }
+    std::string why;
+    auto kernel = find_gemm(d, why);
+    ASSERT_TRUE(kernel) << why;
+    if (!packed) packed = kernel->pack(b.data());
+    const auto a = integers(30 * k, 4, 5), c = integers(10 * k, 4, 6);
+    const auto expected = gemm(d, a, b, {}, {c});
+    std::vector<float> out(expected.size());
+    Buffer scratch(kernel->scratch_bytes());
+    const void* operands[] = {c.data()};
+    kernel->run({.src = a.data(),
+                 .packed = packed.get(),
+                 .operands = {operands, d.post.size()},
+                 .out = out.data(),
+                 .scratch = scratch.data()});
+    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], expected[i]) << round;
+  }
+}
+
 TEST(Gemm, RunsFromManyThreads) {
   GemmDesc d = plain(40, 50, 60);
   d.b_constant = true;
