@@ -1,0 +1,91 @@
+// The functions of sardonyx_sim.h.
+#include <nlohmann/json.hpp>
+
+#include "sim/api/runtime.h"
+#include "support/error.h"
+
+using namespace sardonyx::sim;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kCategories[] = {"scalar", "vector", "matrix", "scalar_memory", "memory",
+                                       "lds",    "wait",   "branch", "other"};
+static_assert(sizeof kCategories / sizeof *kCategories == static_cast<std::size_t>(Category::kCount));
+
+void applyJson(const json& j, Config& c) {
+  for (const auto& [key, value] : j.items()) {
+    if (key == "chips")
+      c.chips = value.get<std::vector<std::string>>();
+    else if (key == "threads")
+      c.threads = value.get<int>();
+    else if (key == "max_instructions_per_wave")
+      c.maxInstructionsPerWave = value.get<std::uint64_t>();
+    else if (key == "check_waits")
+      c.checkWaits = value.get<bool>();
+    else if (key == "check_races")
+      c.checkRaces = value.get<bool>();
+    else if (key == "check_uninitialized")
+      c.checkUninitialized = value.get<bool>();
+    else if (key == "summary")
+      c.summary = value.get<bool>();
+    else if (key == "trace" && value.is_null())
+      c.traceKernel.clear();
+    else if (key == "trace") {
+      c.traceKernel = value.at("kernel").get<std::string>();
+      c.traceWorkgroup = value.value("workgroup", std::uint64_t{0});
+      c.traceWave = value.value("wave", 0);
+      c.traceFile = value.value("file", std::string());
+    } else {
+      sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, "the simulator has no option \"{}\"", key);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+int sardonyxSimConfigure(const char* text) {
+  Runtime& rt = Runtime::get();
+  std::lock_guard lock(rt.execution);
+  try {
+    json j = json::parse(text ? text : "");
+    if (!j.is_object()) sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, "the configuration is not a JSON object");
+    Config c = rt.config();
+    applyJson(j, c);
+    rt.configure(c);
+    return 0;
+  } catch (const std::exception& e) {
+    rt.lastFailure = std::string("configuration: ") + e.what();
+    return -1;
+  }
+}
+
+const char* sardonyxSimLastFailure() {
+  thread_local std::string copy;
+  std::lock_guard lock(Runtime::get().mutex);
+  copy = Runtime::get().lastFailure;
+  return copy.c_str();
+}
+
+const char* sardonyxSimSummary() {
+  thread_local std::string copy;
+  json out = json::object();
+  std::lock_guard lock(Runtime::get().mutex);
+  for (const auto& [name, k] : Runtime::get().summary) {
+    json& one = out[name];
+    one["launches"] = k.launches;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(Category::kCount); ++i)
+      one["instructions"][kCategories[i]] = k.byCategory[i];
+  }
+  copy = out.dump();
+  return copy.c_str();
+}
+
+void sardonyxSimResetSummary() {
+  std::lock_guard lock(Runtime::get().mutex);
+  Runtime::get().summary.clear();
+}
+
+}  // extern "C"

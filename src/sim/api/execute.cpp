@@ -1,0 +1,168 @@
+// Executes operations, and routes those of capturing streams into graphs.
+#include <cstring>
+
+#include "sim/api/graph.h"
+#include "sim/exec/device_memory.h"
+
+namespace sardonyx::sim {
+namespace {
+
+/// A range that begins in a known allocation must end in it; other pointers are the host's own business.
+bool rangeFits(const void* pointer, std::size_t size) {
+  auto a = DeviceMemory::instance().find(reinterpret_cast<std::uint64_t>(pointer));
+  if (!a) return !DeviceMemory::instance().inArena(reinterpret_cast<std::uint64_t>(pointer));
+  return size <= a->end() - reinterpret_cast<std::uint64_t>(pointer);
+}
+
+hipError_t copy(const CopyOp& op) {
+  if (!op.width || !op.height) return hipSuccess;
+  if (!op.destination || !op.source) return hipErrorInvalidValue;
+  std::size_t dp = op.height > 1 ? op.destinationPitch : op.width, sp = op.height > 1 ? op.sourcePitch : op.width;
+  if (dp < op.width || sp < op.width) return hipErrorInvalidPitchValue;
+  if (!rangeFits(op.destination, dp * (op.height - 1) + op.width) ||
+      !rangeFits(op.source, sp * (op.height - 1) + op.width))
+    return hipErrorInvalidValue;
+  for (std::size_t y = 0; y < op.height; ++y)
+    std::memmove(static_cast<char*>(op.destination) + y * dp, static_cast<const char*>(op.source) + y * sp, op.width);
+  return hipSuccess;
+}
+
+hipError_t set(const SetOp& op) {
+  if (!op.width || !op.height) return hipSuccess;
+  if (!op.destination) return hipErrorInvalidValue;
+  std::size_t row = op.width * op.elementSize, pitch = op.height > 1 ? op.pitch : row;
+  if (pitch < row) return hipErrorInvalidPitchValue;
+  if (!rangeFits(op.destination, pitch * (op.height - 1) + row)) return hipErrorInvalidValue;
+  for (std::size_t y = 0; y < op.height; ++y) {
+    char* to = static_cast<char*>(op.destination) + y * pitch;
+    if (op.elementSize == 1)
+      std::memset(to, static_cast<int>(op.value), op.width);
+    else
+      for (std::size_t x = 0; x < op.width; ++x) std::memcpy(to + x * op.elementSize, &op.value, op.elementSize);
+  }
+  return hipSuccess;
+}
+
+hipError_t launch(const KernelOp& op) {
+  Runtime& rt = Runtime::get();
+  LaunchRequest r;
+  r.kernel = op.function->kernel;
+  r.device = op.function->device;
+  r.chip = rt.devices[static_cast<std::size_t>(r.device)]->chip;
+  for (int d = 0; d < 3; ++d) r.grid[d] = op.grid[d], r.block[d] = op.block[d], r.total[d] = op.total[d];
+  r.dynamicLds = op.shared;
+  r.arguments = op.arguments.data();
+  r.argumentBytes = op.arguments.size();
+  LaunchCounts counts;
+  std::string failure = runLaunch(r, rt.config(), &counts);
+  if (!counts.byCategory.empty()) {
+    std::lock_guard lock(rt.mutex);
+    KernelCounts& k = rt.summary[r.kernel->name];
+    ++k.launches;
+    for (std::size_t i = 0; i < counts.byCategory.size(); ++i) k.byCategory[i] += counts.byCategory[i];
+  }
+  if (failure.empty()) return hipSuccess;
+  std::lock_guard lock(rt.mutex);
+  rt.lastFailure = std::move(failure);
+  return counts.refused ? hipErrorInvalidConfiguration : hipErrorLaunchFailure;
+}
+
+struct Executor {
+  hipError_t operator()(const KernelOp& op) const { return launch(op); }
+  hipError_t operator()(const CopyOp& op) const { return copy(op); }
+  hipError_t operator()(const SetOp& op) const { return set(op); }
+  hipError_t operator()(const HostOp& op) const {
+    if (op.call)
+      op.call();
+    else
+      op.function(op.data);
+    return hipSuccess;
+  }
+  hipError_t operator()(const EmptyOp&) const { return hipSuccess; }
+  hipError_t operator()(const RecordOp& op) const {
+    if (!Runtime::get().alive(op.event)) return hipErrorInvalidHandle;
+    op.event->recorded = true;
+    op.event->time = std::chrono::steady_clock::now();
+    return hipSuccess;
+  }
+  hipError_t operator()(const FreeOp& op) const {
+    return DeviceMemory::instance().release(reinterpret_cast<std::uint64_t>(op.pointer)) ? hipSuccess
+                                                                                         : hipErrorInvalidValue;
+  }
+  hipError_t operator()(const ChildOp& op) const { return run(*op.graph); }
+};
+
+}  // namespace
+
+hipError_t execute(const Operation& operation, int) {
+  std::lock_guard lock(Runtime::get().execution);
+  return std::visit(Executor{}, operation);
+}
+
+hipError_t submit(hipStream_t handle, Operation operation) {
+  ihipStream_t* s = Runtime::get().stream(handle);
+  if (!s) return hipErrorContextIsDestroyed;
+  if (s->capture == hipStreamCaptureStatusInvalidated) return hipErrorStreamCaptureInvalidated;
+  if (s->capture == hipStreamCaptureStatusActive) {
+    hipGraphNode* node = s->graph->add(std::move(operation), s->frontier.data(), s->frontier.size());
+    node->device = s->device;
+    s->frontier = {node};
+    return hipSuccess;
+  }
+  hipError_t e = execute(operation, s->device);
+  if (e == hipErrorLaunchFailure) s->failure = e;
+  return e;
+}
+
+hipError_t run(const Graph& graph) {
+  std::vector<hipGraphNode*> order;
+  if (!graph.order(order)) return hipErrorInvalidValue;
+  for (hipGraphNode* node : order)
+    if (hipError_t e = execute(node->operation, node->device); e != hipSuccess) return e;
+  return hipSuccess;
+}
+
+hipGraphNode* Graph::add(Operation operation, const hipGraphNode_t* dependencies, std::size_t count) {
+  auto node = std::make_unique<hipGraphNode>();
+  node->operation = std::move(operation);
+  node->dependencies.assign(dependencies, dependencies + count);
+  node->owner = this;
+  node->index = nodes.size();
+  nodes.push_back(std::move(node));
+  return nodes.back().get();
+}
+
+bool Graph::order(std::vector<hipGraphNode*>& out) const {
+  // Kahn's algorithm; ready nodes in the order they were added.
+  std::vector<int> waiting(nodes.size());
+  std::vector<std::vector<std::size_t>> next(nodes.size());
+  for (const auto& n : nodes) {
+    waiting[n->index] = static_cast<int>(n->dependencies.size());
+    for (hipGraphNode* d : n->dependencies) next[d->index].push_back(n->index);
+  }
+  std::set<std::size_t> ready;
+  for (const auto& n : nodes)
+    if (!waiting[n->index]) ready.insert(n->index);
+  while (!ready.empty()) {
+    std::size_t i = *ready.begin();
+    ready.erase(ready.begin());
+    out.push_back(nodes[i].get());
+    for (std::size_t j : next[i])
+      if (--waiting[j] == 0) ready.insert(j);
+  }
+  return out.size() == nodes.size();
+}
+
+std::shared_ptr<Graph> Graph::clone() const {
+  auto copy = std::make_shared<Graph>();
+  for (const auto& n : nodes) {
+    hipGraphNode* c = copy->add(n->operation, nullptr, 0);
+    c->device = n->device;
+    if (auto* child = std::get_if<ChildOp>(&c->operation)) child->graph = child->graph->clone();
+  }
+  for (const auto& n : nodes)
+    for (hipGraphNode* d : n->dependencies) copy->nodes[n->index]->dependencies.push_back(copy->nodes[d->index].get());
+  return copy;
+}
+
+}  // namespace sardonyx::sim

@@ -1,0 +1,85 @@
+// Operations that a stream executes, and graphs of them.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "sim/api/runtime.h"
+
+namespace sardonyx::sim {
+
+struct KernelOp {
+  hipFunction_t function = nullptr;
+  std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
+  std::uint32_t total[3] = {};
+  std::uint32_t shared = 0;
+  std::vector<std::uint8_t> arguments;
+};
+struct CopyOp {
+  void* destination = nullptr;
+  const void* source = nullptr;
+  std::size_t width = 0, height = 1, destinationPitch = 0, sourcePitch = 0;
+};
+struct SetOp {
+  void* destination = nullptr;
+  std::uint32_t value = 0;
+  unsigned elementSize = 1;
+  std::size_t width = 0, height = 1, pitch = 0;  ///< width in elements, pitch in bytes
+};
+struct HostOp {
+  std::function<void()> call;
+  hipHostFn_t function = nullptr;
+  void* data = nullptr;
+};
+struct EmptyOp {};
+struct RecordOp {
+  hipEvent_t event = nullptr;
+};
+struct FreeOp {
+  void* pointer = nullptr;
+};
+struct ChildOp {
+  std::shared_ptr<Graph> graph;
+};
+using Operation = std::variant<KernelOp, CopyOp, SetOp, HostOp, EmptyOp, RecordOp, FreeOp, ChildOp>;
+
+/// Executes an operation now, on `device`.
+hipError_t execute(const Operation& operation, int device);
+/// Executes it on a stream, or adds it to the graph that the stream captures.
+hipError_t submit(hipStream_t stream, Operation operation);
+
+}  // namespace sardonyx::sim
+
+struct hipGraphNode {
+  sardonyx::sim::Operation operation;
+  std::vector<hipGraphNode*> dependencies;
+  sardonyx::sim::Graph* owner = nullptr;
+  int device = 0;
+  std::size_t index = 0;  ///< position in its graph; the same in an executable made from it
+};
+
+namespace sardonyx::sim {
+
+struct Graph {
+  std::vector<std::unique_ptr<hipGraphNode>> nodes;
+  hipGraphNode* add(Operation operation, const hipGraphNode_t* dependencies, std::size_t count);
+  bool owns(const hipGraphNode* node) const { return node && node->owner == this; }
+  /// Nodes in an order that respects dependencies; false when there is a cycle.
+  bool order(std::vector<hipGraphNode*>& out) const;
+  std::shared_ptr<Graph> clone() const;
+};
+
+hipError_t run(const Graph& graph);
+
+/// Streams and events that took part in a capture leave it.
+void releaseCapture(const Graph* graph);
+
+}  // namespace sardonyx::sim
+
+struct ihipGraph {
+  std::shared_ptr<sardonyx::sim::Graph> graph;
+};
+struct hipGraphExec {
+  std::shared_ptr<sardonyx::sim::Graph> graph;
+};

@@ -1,0 +1,30 @@
+// Checked access of lanes to memory: global (and flat), LDS and scratch. Every handler of a memory instruction comes
+// through here, so that bounds, races and never-written data are judged in one place.
+#pragma once
+#include <cstdint>
+
+#include "sim/exec/wave.h"
+
+namespace sardonyx::sim {
+
+enum class AccessKind : std::uint8_t { kRead, kWrite, kAtomic };
+
+/// Host pointer to `size` bytes of global memory at `address`, or throws Fault. `alignment` 1 where the chip takes any
+/// address.
+std::uint8_t* globalAccess(Wave& w, int lane, std::uint64_t address, unsigned size, AccessKind kind,
+                           unsigned alignment = 1);
+
+/// Host pointer to `size` bytes of the workgroup's LDS at byte `offset`, or throws Fault.
+std::uint8_t* ldsAccess(Wave& w, int lane, std::uint32_t offset, unsigned size, AccessKind kind,
+                        unsigned alignment = 1);
+
+/// Moves `size` bytes between `data` and a lane's scratch at byte `offset`. Scratch is interleaved by dwords over the
+/// lanes.
+void scratchRead(Wave& w, int lane, std::uint32_t offset, unsigned size, void* data);
+void scratchWrite(Wave& w, int lane, std::uint32_t offset, unsigned size, const void* data);
+
+/// A flat address decides by its upper half whether it means LDS, scratch or global memory.
+void flatRead(Wave& w, int lane, std::uint64_t address, unsigned size, void* data);
+void flatWrite(Wave& w, int lane, std::uint64_t address, unsigned size, const void* data);
+
+}  // namespace sardonyx::sim

@@ -1,0 +1,141 @@
+// See checks.h.
+#include "sim/exec/checks.h"
+
+#include <fmt/format.h>
+
+#include "sim/exec/access.h"
+#include "sim/exec/code_image.h"
+#include "sim/exec/fault.h"
+
+namespace sardonyx::sim {
+namespace {
+
+std::string registerName(RegFile file, int index) {
+  if (file == RegFile::kVgpr) return fmt::format("v{}", index);
+  if (file == RegFile::kAgpr) return fmt::format("a{}", index);
+  if (index == kVcc || index == kVcc + 1) return index == kVcc ? "vcc_lo" : "vcc_hi";
+  if (index == kM0) return "m0";
+  return fmt::format("s{}", index);
+}
+
+Pending* pendingOf(WaveChecks& c, RegFile file, int index) {
+  if (file == RegFile::kVgpr) return &c.vectorPending[index];
+  if (file == RegFile::kAgpr) return &c.accumPending[index];
+  return &c.scalarPending[index];
+}
+
+bool covered(const WaveChecks& c, const Pending& p) {
+  int i = 0;
+  for (unsigned m = p.by->counters; m; m &= m - 1, ++i) {
+    int counter = __builtin_ctz(m);
+    const std::uint32_t* done = p.by->unordered ? c.doneUnordered : c.done;
+    if (static_cast<std::int32_t>(done[counter] - p.sequence[i & 1]) < 0) return false;
+  }
+  return true;
+}
+
+void requireComplete(Wave& w, const RegRange& r, bool write) {
+  WaveChecks& c = *w.checks;
+  for (int i = 0; i < r.count; ++i) {
+    Pending* p = pendingOf(c, r.file, r.index + i);
+    if (!p->by) continue;
+    if (covered(c, *p)) {
+      p->by = nullptr;
+      --c.outstanding;
+      continue;
+    }
+    std::string by = w.code->contains(p->by->pc) ? w.code->text(p->by->pc) : "an earlier instruction";
+    throw Fault(fmt::format("{} is {} before a wait covers \"{}\" at 0x{:x}", registerName(r.file, r.index + i),
+                            write ? "overwritten" : "read", by, p->by->pc - w.code->base()));
+  }
+}
+
+void requireInRange(const Wave& w, const RegRange& r) {
+  int limit = r.file == RegFile::kVgpr ? w.vgprs : r.file == RegFile::kAgpr ? w.agprs : kScalarFileSize;
+  if (r.index + r.count > limit)
+    throw Fault(fmt::format("{} is beyond the {} registers that the kernel descriptor allocates",
+                            registerName(r.file, r.index + r.count - 1), limit));
+}
+
+void requireWritten(Wave& w, const Inst& in, const RegRange& r) {
+  WaveChecks& c = *w.checks;
+  if (in.op->flags & (kNoCheckReads | kReadsLane)) return;
+  for (int i = 0; i < r.count; ++i) {
+    if (r.file == RegFile::kSgpr) {
+      if (!c.scalarWritten[r.index + i])
+        throw Fault(fmt::format("{} is read but was never written", registerName(r.file, r.index + i)));
+      continue;
+    }
+    const auto& written = r.file == RegFile::kVgpr ? c.vectorWritten : c.accumWritten;
+    std::uint64_t missing = w.exec() & ~written[r.index + i];
+    if (missing)
+      throw Fault(fmt::format("{} is read but was never written in this lane", registerName(r.file, r.index + i)),
+                  __builtin_ctzll(missing));
+  }
+}
+
+}  // namespace
+
+void checkBefore(Wave& w, const Inst& in) {
+  WaveChecks& c = *w.checks;
+  for (int i = 0; i < in.nreads; ++i) requireInRange(w, in.reads[i]);
+  for (int i = 0; i < in.nwrites; ++i) requireInRange(w, in.writes[i]);
+  if (c.config->checkWaits && c.outstanding) {
+    for (int i = 0; i < in.nreads; ++i) requireComplete(w, in.reads[i], false);
+    for (int i = 0; i < in.nwrites; ++i) {
+      // A later load of the same kind into the same register arrives in order behind the earlier one.
+      const RegRange& r = in.writes[i];
+      bool sameKind = in.counters && !in.unordered;
+      if (sameKind) {
+        for (int k = 0; k < r.count; ++k) {
+          Pending* p = pendingOf(c, r.file, r.index + k);
+          if (p->by && (p->by->counters != in.counters || p->by->unordered))
+            requireComplete(w, {r.file, 1, static_cast<std::uint16_t>(r.index + k)}, true);
+        }
+      } else {
+        requireComplete(w, r, true);
+      }
+    }
+  }
+  if (c.config->checkUninitialized)
+    for (int i = 0; i < in.nreads; ++i) requireWritten(w, in, in.reads[i]);
+}
+
+void checkAfter(Wave& w, const Inst& in) {
+  WaveChecks& c = *w.checks;
+  std::uint32_t sequence[2] = {};
+  int n = 0;
+  for (unsigned m = in.counters; m; m &= m - 1, ++n) {
+    int counter = __builtin_ctz(m);
+    sequence[n & 1] = ++c.issued[counter];
+    if (in.unordered) c.lastUnordered[counter] = c.issued[counter];
+  }
+  for (int i = 0; i < in.nwrites; ++i) {
+    const RegRange& r = in.writes[i];
+    for (int k = 0; k < r.count; ++k) {
+      if (in.counters) {
+        Pending* p = pendingOf(c, r.file, r.index + k);
+        if (!p->by) ++c.outstanding;
+        *p = {&in, {sequence[0], sequence[1]}};
+      }
+      if (r.file == RegFile::kSgpr)
+        c.scalarWritten[r.index + k] = true;
+      else if (!(in.op->flags & kWritesLane))
+        (r.file == RegFile::kVgpr ? c.vectorWritten : c.accumWritten)[r.index + k] |= w.mask;
+    }
+  }
+}
+
+void noteWait(Wave& w, Counter counter, unsigned remaining) {
+  if (!w.checks) return;
+  WaveChecks& c = *w.checks;
+  int i = static_cast<int>(counter);
+  if (remaining == 0)
+    c.doneUnordered[i] = c.issued[i];
+  else if (static_cast<std::int32_t>(c.lastUnordered[i] - c.doneUnordered[i]) > 0)
+    return;
+  std::uint32_t reached = c.issued[i] - remaining;
+  if (c.issued[i] >= remaining && static_cast<std::int32_t>(reached - c.done[i]) > 0) c.done[i] = reached;
+}
+
+}  // namespace sardonyx::sim

@@ -1,0 +1,62 @@
+// State kept beside a wave for the strict checks, and the checks themselves.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "sim/exec/config.h"
+#include "sim/exec/device_memory.h"
+#include "sim/exec/wave.h"
+
+namespace sardonyx::sim {
+
+enum class AccessKind : std::uint8_t;
+
+/// An outstanding result: the instruction that will write the register, and its number on each counter it incremented.
+struct Pending {
+  const Inst* by = nullptr;
+  std::uint32_t sequence[2] = {};
+};
+
+struct WaveChecks {
+  const Config* config = nullptr;
+  // Outstanding memory operations, per counter: how many were issued, up to which one the waits so far guarantee
+  // completion when operations complete in order, and when they may overtake each other.
+  static constexpr int kCounters = static_cast<int>(Counter::kCount);
+  std::uint32_t issued[kCounters] = {}, done[kCounters] = {}, doneUnordered[kCounters] = {};
+  std::uint32_t lastUnordered[kCounters] =
+      {};  ///< newest operation that may be overtaken: counts above zero prove nothing before it
+  std::vector<Pending> vectorPending, accumPending;
+  Pending scalarPending[kScalarFileSize];
+  int outstanding = 0;  ///< upper bound of registers with a pending result; 0 skips the look-up
+  // Lanes of each vector register that were ever written; scalar registers as flags.
+  std::vector<std::uint64_t> vectorWritten, accumWritten;
+  bool scalarWritten[kScalarFileSize] = {};
+  // Position in the workgroup's logical time of the last barrier passed and the last atomic executed.
+  std::uint64_t lastBarrier = 0, lastAtomic = 0;
+};
+
+/// Before an instruction: its sources must be written and complete, its destinations must not await an older result.
+void checkBefore(Wave& w, const Inst& in);
+/// After an instruction: notes what it wrote and what it left outstanding.
+void checkAfter(Wave& w, const Inst& in);
+/// A wait on `counter` until at most `remaining` operations are outstanding.
+void noteWait(Wave& w, Counter counter, unsigned remaining);
+/// Every wave of the workgroup has passed a barrier.
+void noteBarrier(Workgroup& group);
+/// The wave executed an atomic operation: an order between waves may rest on it.
+void noteAtomic(Wave& w);
+
+/// Who last wrote and read each dword of LDS, for races.
+struct LdsShadow {
+  struct Cell {
+    std::uint64_t writer = 0, reader = 0;  ///< time << 12 | wave << 4 | bytes touched
+    const Inst *writtenBy = nullptr, *readBy = nullptr;
+  };
+  std::vector<Cell> cells;
+  std::vector<std::uint8_t> written;  ///< per byte; kept when never-written reads are checked
+  std::uint64_t time = 1;             ///< grows at every barrier and atomic
+};
+
+void checkLds(Wave& w, int lane, std::uint32_t offset, unsigned size, AccessKind kind);
+
+}  // namespace sardonyx::sim

@@ -1,0 +1,24 @@
+// What the simulator pretends to be and how strict it is. Set through sardonyxSimConfigure (api/sim_control.h); never
+// read from the environment here.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sardonyx::sim {
+
+struct Config {
+  std::vector<std::string> chips = {"gfx942"};         ///< one device each
+  int threads = 0;                                     ///< host threads that run workgroups; 0: one per core
+  std::uint64_t maxInstructionsPerWave = 200'000'000;  ///< a wave that runs longer fails its launch as endless
+  bool checkWaits = true;                              ///< results used before the wait that covers them
+  bool checkRaces = true;            ///< conflicting accesses of two waves with no barrier or atomic between them
+  bool checkUninitialized = false;   ///< reads of registers, LDS and memory never written
+  bool summary = false;              ///< count instructions by kind for each kernel
+  std::string traceKernel;           ///< kernel whose wave is traced; empty: none
+  std::uint64_t traceWorkgroup = 0;  ///< linear workgroup index
+  int traceWave = 0;                 ///< wave within the workgroup
+  std::string traceFile;             ///< where to; empty: standard error
+};
+
+}  // namespace sardonyx::sim

@@ -1,0 +1,143 @@
+// See device_memory.h. Addresses are not handed out again until the range has been used up once, so that a use after
+// free is told from a use of the next allocation.
+#include "sim/exec/device_memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace sardonyx::sim {
+namespace {
+constexpr std::uint64_t kGap = 256;          // unowned bytes after each allocation: off-by-one stores hit nobody
+constexpr std::size_t kFreedRecords = 4096;  // freed ranges remembered for messages
+constexpr std::uint64_t kPage = 4096;
+}  // namespace
+
+DeviceMemory& DeviceMemory::instance() {
+  static DeviceMemory* memory = new DeviceMemory;  // kernels of other threads may outlive static destruction
+  return *memory;
+}
+
+DeviceMemory::DeviceMemory() {
+  for (std::uint64_t bytes = 4ull << 40; bytes >= 1ull << 30; bytes >>= 1) {
+    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) continue;
+    arena_ = next_ = reinterpret_cast<std::uint64_t>(p);
+    arenaEnd_ = arena_ + bytes;
+    break;
+  }
+}
+
+std::uint64_t DeviceMemory::allocate(std::size_t size, MemoryKind kind, int device, unsigned flags,
+                                     std::size_t alignment) {
+  std::unique_lock lock(mutex_);
+  if (size > arenaEnd_ - arena_) return 0;
+  bool counted = kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
+  auto limit = limits_.find(device);
+  if (counted && limit != limits_.end() && used_[device] + size > limit->second) return 0;
+  std::uint64_t reserve = std::max<std::uint64_t>(size, 1) + kGap;
+  std::uint64_t base = (next_ + alignment - 1) / alignment * alignment;
+  if (base + reserve > arenaEnd_) {
+    // Second time round: first gap between live allocations that is large enough.
+    base = arena_;
+    for (const auto& [start, a] : live_) {
+      if (start < arena_ || start >= arenaEnd_) continue;
+      if (start >= base + reserve) break;
+      base = std::max(base, (a->end() + kGap + alignment - 1) / alignment * alignment);
+    }
+    if (base + reserve > arenaEnd_) return 0;
+    auto it = freed_.lower_bound(base);
+    while (it != freed_.end() && it->first < base + reserve) it = freed_.erase(it);
+  } else {
+    next_ = base + reserve;
+  }
+  auto a = std::make_shared<Allocation>();
+  a->base = base;
+  a->size = size;
+  a->kind = kind;
+  a->device = device;
+  a->flags = flags;
+  live_[base] = std::move(a);
+  if (counted) used_[device] += size;
+  return base;
+}
+
+bool DeviceMemory::release(std::uint64_t address) {
+  std::unique_lock lock(mutex_);
+  auto it = live_.find(address);
+  if (it == live_.end()) return false;
+  const Allocation& a = *it->second;
+  if (a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged) used_[a.device] -= a.size;
+  if (a.kind != MemoryKind::kRegistered) {
+    std::uint64_t first = (a.base + kPage - 1) / kPage * kPage, last = a.end() / kPage * kPage;
+    if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    if (freed_.size() >= kFreedRecords) freed_.erase(freed_.begin());
+    freed_[a.base] = a.size;
+  }
+  live_.erase(it);
+  generation_.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+bool DeviceMemory::add(std::uint64_t address, std::size_t size, unsigned flags) {
+  std::unique_lock lock(mutex_);
+  auto after = live_.lower_bound(address);
+  if (after != live_.end() && after->first < address + size) return false;
+  if (after != live_.begin() && std::prev(after)->second->end() > address) return false;
+  auto a = std::make_shared<Allocation>();
+  a->base = address;
+  a->size = size;
+  a->kind = MemoryKind::kRegistered;
+  a->flags = flags;
+  live_[address] = std::move(a);
+  return true;
+}
+
+std::shared_ptr<const Allocation> DeviceMemory::find(std::uint64_t address) const {
+  std::shared_lock lock(mutex_);
+  auto it = live_.upper_bound(address);
+  if (it == live_.begin()) return nullptr;
+  --it;
+  // One past a zero-sized or full allocation belongs to nobody.
+  return address < it->second->end() || (it->second->size == 0 && address == it->first) ? it->second : nullptr;
+}
+
+std::string DeviceMemory::describe(std::uint64_t address) const {
+  std::shared_lock lock(mutex_);
+  auto it = live_.upper_bound(address);
+  if (it != live_.begin()) {
+    const Allocation& a = *std::prev(it)->second;
+    if (address - a.end() < kGap)
+      return fmt::format("{} bytes past the end of the allocation of {} bytes at 0x{:x}", address - a.end(), a.size,
+                         a.base);
+  }
+  auto old = freed_.upper_bound(address);
+  if (old != freed_.begin()) {
+    --old;
+    if (address < old->first + old->second)
+      return fmt::format("in the allocation of {} bytes at 0x{:x}, which was freed", old->second, old->first);
+  }
+  if (it != live_.end() && it->first - address < kGap)
+    return fmt::format("{} bytes before the allocation of {} bytes at 0x{:x}", it->first - address, it->second->size,
+                       it->first);
+  return "in no allocation";
+}
+
+std::uint64_t DeviceMemory::used(int device) const {
+  std::shared_lock lock(mutex_);
+  auto it = used_.find(device);
+  return it == used_.end() ? 0 : it->second;
+}
+
+void DeviceMemory::setLimit(int device, std::uint64_t bytes) {
+  std::unique_lock lock(mutex_);
+  limits_[device] = bytes;
+}
+
+void DeviceMemory::setReadOnly(std::uint64_t base) {
+  std::unique_lock lock(mutex_);
+  if (auto it = live_.find(base); it != live_.end()) it->second->readOnly = true;
+}
+
+}  // namespace sardonyx::sim

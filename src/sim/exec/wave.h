@@ -1,0 +1,96 @@
+// Architectural state of one wave, and of its workgroup, as handlers see it.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "sim/isa/chip.h"
+#include "sim/isa/inst.h"
+
+namespace sardonyx::sim {
+
+class CodeImage;
+struct Launch;
+struct Workgroup;
+struct WaveChecks;
+struct LdsShadow;
+
+inline constexpr int kTempRows = 40;  ///< rows for DPP, SDWA and dual issue; the last is enough for a 16-dword operand
+
+/// LDS and private (scratch) apertures of the flat address space. The values are those of Linux' gfx9 and later driver.
+inline constexpr std::uint64_t kSharedAperture = 1ull << 48, kPrivateAperture = 2ull << 48,
+                               kApertureMask = ~0xffffffffull;
+
+enum class WaveState : std::uint8_t { kReady, kAtBarrier, kEnded };
+
+struct Wave {
+  Wave();
+  ~Wave();
+  // Scalar state. VCC, TTMPs, M0 and EXEC live in `s` at the indices of isa/inst.h.
+  alignas(64) std::uint32_t s[kScalarFileSize] = {};
+  std::uint64_t pc = 0;
+  std::uint64_t nextPc = 0;  ///< set by the interpreter before each handler; branches overwrite it
+  bool scc = false;
+  bool wave32 = false;
+  int lanes = 64;          ///< 32 or 64
+  std::uint32_t mode = 0;  ///< MODE register: round [3:0], denorm [7:4], dx10_clamp 8, ieee 9
+  std::uint64_t mask = 0;  ///< lanes that the current vector instruction works on: EXEC, less what DPP turns off
+  std::uint64_t full = 0;  ///< all lanes
+
+  // Vector registers: row r is v[r * lanes], one element a lane.
+  std::uint32_t* v = nullptr;
+  std::uint32_t* a = nullptr;
+  int vgprs = 0, agprs = 0, sgprs = 0;
+  alignas(64) std::uint32_t temp[kTempRows][64] = {};
+
+  const Chip* chip = nullptr;
+  CodeImage* code = nullptr;
+  Workgroup* group = nullptr;
+  Launch* launch = nullptr;
+  int id = 0;                      ///< index in the workgroup
+  std::uint64_t scratchBase = 0;   ///< device address of this wave's scratch, swizzled by dwords
+  std::uint32_t scratchBytes = 0;  ///< per lane
+  WaveState state = WaveState::kReady;
+  bool yield = false;               ///< the wave asked for others to run (s_sleep)
+  std::uint32_t barrierTarget = 0;  ///< phase of the workgroup's barrier that lets this wave go on
+  std::uint64_t executed = 0;
+  const Inst* current = nullptr;
+  std::unique_ptr<WaveChecks> checks;
+  std::vector<std::uint32_t> registers;  ///< storage of v and a
+
+  std::uint32_t* row(const Operand& o, int dword = 0) {
+    switch (o.file) {
+      case RegFile::kVgpr:
+        return v + (o.index + dword) * lanes;
+      case RegFile::kAgpr:
+        return a + (o.index + dword) * lanes;
+      default:
+        return temp[o.index + dword];
+    }
+  }
+  std::uint64_t exec() const { return wave32 ? s[kExec] : pair(kExec); }
+  std::uint64_t vcc() const { return wave32 ? s[kVcc] : pair(kVcc); }
+  std::uint64_t pair(int index) const {
+    std::uint64_t value;
+    std::memcpy(&value, &s[index], 8);
+    return value;
+  }
+  void setPair(int index, std::uint64_t value) { std::memcpy(&s[index], &value, 8); }
+};
+
+/// State shared by the waves of one workgroup.
+struct Workgroup {
+  Workgroup();
+  ~Workgroup();
+  std::vector<std::unique_ptr<Wave>> waves;
+  std::vector<std::uint8_t> lds;
+  std::uint32_t id[3] = {};
+  std::uint64_t flat = 0;          ///< linear index in the grid
+  int live = 0;                    ///< waves not ended
+  int signalled = 0;               ///< split barrier: waves that have signalled in this phase
+  std::uint32_t barrierPhase = 0;  ///< completed barriers
+  std::unique_ptr<LdsShadow> shadow;
+};
+
+}  // namespace sardonyx::sim

@@ -1,0 +1,35 @@
+/* Control of the simulated device, beside HIP's own functions. C and C++. */
+#ifndef SARDONYX_SIM_H
+#define SARDONYX_SIM_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes the configuration. `json` is an object with any of
+ *   "chips": ["gfx942", "gfx942"]      one device each; changing the list drops all device memory and modules
+ *   "threads": 0                       host threads that run workgroups; 0: one per core
+ *   "max_instructions_per_wave": 200000000
+ *   "check_waits", "check_races", "check_uninitialized", "summary": true or false
+ *   "trace": {"kernel": "name", "workgroup": 0, "wave": 0, "file": "trace.txt"}   null turns the trace off
+ * Returns 0, or -1 for text that is not such an object (nothing changes then; sardonyxSimLastFailure says why). Not
+ * while a kernel runs. */
+int sardonyxSimConfigure(const char* json);
+
+/* Why the last launch of this process failed: kernel, reason, instruction, source line, workgroup, wave, lane and
+ * address. Valid until the next call from the same thread; "" when none failed. */
+const char* sardonyxSimLastFailure(void);
+
+/* The instruction counts collected while "summary" was on, as JSON: by kernel, the number of launches and the executed
+ * wave-instructions by kind. Valid until the next call from the same thread. */
+const char* sardonyxSimSummary(void);
+
+/* Forgets the collected counts. */
+void sardonyxSimResetSummary(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,108 @@
+// The table of chips. Sources: AMD's ISA documents (LDS size, wave sizes, register set-up) and product pages (the
+// rest).
+#include "sim/isa/chip.h"
+
+namespace sardonyx::sim {
+
+const std::vector<Chip>& allChips() {
+  static const std::vector<Chip> chips = {
+      {"gfx90a",
+       "gfx90a:sramecc+:xnack-",
+       "AMD Instinct MI250X",
+       Gen::kGfx9,
+       9,
+       0,
+       64,
+       false,
+       true,
+       64 << 10,
+       true,
+       true,
+       false,
+       false,
+       true,
+       true,
+       110,
+       32,
+       1700000,
+       1600000,
+       4096,
+       64ull << 30,
+       8 << 20,
+       1},
+      {"gfx942",
+       "gfx942:sramecc+:xnack-",
+       "AMD Instinct MI300X",
+       Gen::kGfx9,
+       9,
+       4,
+       64,
+       false,
+       true,
+       64 << 10,
+       true,
+       true,
+       true,
+       false,
+       true,
+       false,
+       304,
+       32,
+       2100000,
+       1300000,
+       8192,
+       192ull << 30,
+       4 << 20,
+       8},
+      {"gfx950",
+       "gfx950:sramecc+:xnack-",
+       "AMD Instinct MI355X",
+       Gen::kGfx9,
+       9,
+       5,
+       64,
+       false,
+       true,
+       160 << 10,
+       true,
+       true,
+       true,
+       false,
+       true,
+       false,
+       256,
+       32,
+       2400000,
+       1900000,
+       8192,
+       288ull << 30,
+       4 << 20,
+       8},
+      {"gfx1100",   "gfx1100", "AMD Radeon RX 7900 XTX",
+       Gen::kGfx11, 11,        0,
+       32,          true,      true,
+       64 << 10,    false,     true,
+       true,        false,     false,
+       false,       48,        64,
+       2482000,     1249000,   384,
+       24ull << 30, 6 << 20,   1},
+      {"gfx1201",   "gfx1201", "AMD Radeon RX 9070 XT",
+       Gen::kGfx12, 12,        0,
+       32,          true,      true,
+       64 << 10,    false,     true,
+       true,        true,      false,
+       false,       32,        64,
+       2970000,     1258000,   256,
+       16ull << 30, 8 << 20,   1},
+  };
+  return chips;
+}
+
+const Chip* findChip(std::string_view name) {
+  name = name.substr(0, name.find(':'));
+  for (const Chip& c : allChips())
+    if (name == c.name) return &c;
+  return nullptr;
+}
+
+}  // namespace sardonyx::sim

@@ -1,0 +1,48 @@
+// One function per family of instructions, each in the file of its name. To add a family: a file, a line here, a line
+// below.
+#pragma once
+#include "sim/ops/table.h"
+
+namespace sardonyx::sim {
+
+void addSalu(OpTable& t);            // salu.cpp: scalar moves, arithmetic, bits
+void addSaluCompare(OpTable& t);     // salu_compare.cpp: scalar compares and selects
+void addControl(OpTable& t);         // control.cpp: branches, program counter, mode, barriers, end
+void addWaits(OpTable& t);           // waits.cpp: wait counters
+void addSmem(OpTable& t);            // smem.cpp: scalar memory
+void addValu32(OpTable& t);          // valu32.cpp: 32-bit vector integers and floats
+void addValu64(OpTable& t);          // valu64.cpp: 64-bit vector integers and floats
+void addValu16(OpTable& t);          // valu16.cpp: 16-bit vector integers and floats
+void addPacked(OpTable& t);          // packed.cpp: two values in one register, mixed-precision multiply-adds
+void addCarry(OpTable& t);           // carry.cpp: adds and subtracts with carry, wide multiplies
+void addCompare(OpTable& t);         // compare.cpp: vector compares
+void addConvert(OpTable& t);         // convert.cpp: conversions between number formats
+void addTranscendental(OpTable& t);  // transcendental.cpp: rcp, rsq, sqrt, exp, log, sin, cos, division helpers
+void addLane(OpTable& t);            // lane.cpp: readlane and the like
+void addFlat(OpTable& t);            // flat.cpp: global, flat and scratch loads and stores
+void addBuffer(OpTable& t);          // buffer.cpp: loads and stores through a resource descriptor
+void addDs(OpTable& t);              // ds.cpp: LDS loads, stores and permutes
+void addAtomics(OpTable& t);         // atomics.cpp: atomics on global, flat and LDS memory
+
+inline void addAllFamilies(OpTable& t) {
+  addSalu(t);
+  addSaluCompare(t);
+  addControl(t);
+  addWaits(t);
+  addSmem(t);
+  addValu32(t);
+  addValu64(t);
+  addValu16(t);
+  addPacked(t);
+  addCarry(t);
+  addCompare(t);
+  addConvert(t);
+  addTranscendental(t);
+  addLane(t);
+  addFlat(t);
+  addBuffer(t);
+  addDs(t);
+  addAtomics(t);
+}
+
+}  // namespace sardonyx::sim

@@ -1,0 +1,131 @@
+// Loads and stores of global, flat and scratch addresses, all widths, and the 16-bit forms that fill one half of a
+// register.
+#include <string>
+
+#include "sim/ops/addresses.h"
+#include "sim/ops/families.h"
+#include "sim/ops/lanes.h"
+
+namespace sardonyx::sim {
+namespace {
+
+using U = std::uint32_t;
+
+/// Which half of the register a 16-bit value goes to; the other half stays.
+enum class Half { kFull, kLow, kHigh };
+
+template <Segment S>
+inline void readLane(Wave& w, int lane, std::uint64_t address, unsigned size, void* data) {
+  if constexpr (S == Segment::kGlobal)
+    std::memcpy(data, globalAccess(w, lane, address, size, AccessKind::kRead), size);
+  else if constexpr (S == Segment::kScratch)
+    scratchRead(w, lane, static_cast<U>(address), size, data);
+  else
+    flatRead(w, lane, address, size, data);
+}
+template <Segment S>
+inline void writeLane(Wave& w, int lane, std::uint64_t address, unsigned size, const void* data) {
+  if constexpr (S == Segment::kGlobal)
+    std::memcpy(globalAccess(w, lane, address, size, AccessKind::kWrite), data, size);
+  else if constexpr (S == Segment::kScratch)
+    scratchWrite(w, lane, static_cast<U>(address), size, data);
+  else
+    flatWrite(w, lane, address, size, data);
+}
+
+template <Segment S, int kDwords>
+void load(Wave& w, const Inst& in) {
+  Row64 at;
+  laneAddresses<S>(w, in, at);
+  U* to[kDwords];
+  for (int k = 0; k < kDwords; ++k) to[k] = w.row(in.dst[0], k);
+  forActive(w.mask, [&](int l) {
+    U data[kDwords];
+    readLane<S>(w, l, at[l], kDwords * 4, data);
+    for (int k = 0; k < kDwords; ++k) to[k][l] = data[k];
+  });
+}
+template <Segment S, class T, Half kHalf>
+void loadSmall(Wave& w, const Inst& in) {
+  Row64 at;
+  laneAddresses<S>(w, in, at);
+  U* to = w.row(in.dst[0]);
+  bool high = kHalf == Half::kHigh || (kHalf == Half::kLow && in.dst[0].hi);
+  forActive(w.mask, [&](int l) {
+    T value;
+    readLane<S>(w, l, at[l], sizeof value, &value);
+    U v = static_cast<U>(static_cast<std::int32_t>(value));
+    if (kHalf == Half::kFull)
+      to[l] = v;
+    else if (high)
+      to[l] = (to[l] & 0xffff) | v << 16;
+    else
+      to[l] = (to[l] & 0xffff0000) | (v & 0xffff);
+  });
+}
+template <Segment S, int kDwords>
+void store(Wave& w, const Inst& in) {
+  Row64 at;
+  laneAddresses<S>(w, in, at);
+  const U* from[kDwords];
+  for (int k = 0; k < kDwords; ++k) from[k] = w.row(in.src[1], k);
+  forActive(w.mask, [&](int l) {
+    U data[kDwords];
+    for (int k = 0; k < kDwords; ++k) data[k] = from[k][l];
+    writeLane<S>(w, l, at[l], kDwords * 4, data);
+  });
+}
+template <Segment S, class T, bool kHigh>
+void storeSmall(Wave& w, const Inst& in) {
+  Row64 at;
+  laneAddresses<S>(w, in, at);
+  const U* from = w.row(in.src[1]);
+  int shift = kHigh || in.src[1].hi ? 16 : 0;
+  forActive(w.mask, [&](int l) {
+    T value = static_cast<T>(from[l] >> shift);
+    writeLane<S>(w, l, at[l], sizeof value, &value);
+  });
+}
+
+template <Segment S>
+void addSegment(OpTable& t, const std::string& p) {
+  auto names = [&](const char* old, const char* now) { return p + old + "|" + p + now; };
+  t.add(names("_load_dword", "_load_b32"), load<S, 1>);
+  t.add(names("_load_dwordx2", "_load_b64"), load<S, 2>);
+  t.add(names("_load_dwordx3", "_load_b96"), load<S, 3>);
+  t.add(names("_load_dwordx4", "_load_b128"), load<S, 4>);
+  t.add(names("_load_ubyte", "_load_u8"), loadSmall<S, std::uint8_t, Half::kFull>);
+  t.add(names("_load_sbyte", "_load_i8"), loadSmall<S, std::int8_t, Half::kFull>);
+  t.add(names("_load_ushort", "_load_u16"), loadSmall<S, std::uint16_t, Half::kFull>);
+  t.add(names("_load_sshort", "_load_i16"), loadSmall<S, std::int16_t, Half::kFull>);
+  t.add(names("_load_ubyte_d16", "_load_d16_u8"), loadSmall<S, std::uint8_t, Half::kLow>);
+  t.add(names("_load_sbyte_d16", "_load_d16_i8"), loadSmall<S, std::int8_t, Half::kLow>);
+  t.add(names("_load_short_d16", "_load_d16_b16"), loadSmall<S, std::uint16_t, Half::kLow>);
+  t.add(names("_load_ubyte_d16_hi", "_load_d16_hi_u8"), loadSmall<S, std::uint8_t, Half::kHigh>);
+  t.add(names("_load_sbyte_d16_hi", "_load_d16_hi_i8"), loadSmall<S, std::int8_t, Half::kHigh>);
+  t.add(names("_load_short_d16_hi", "_load_d16_hi_b16"), loadSmall<S, std::uint16_t, Half::kHigh>);
+  t.add(names("_store_dword", "_store_b32"), store<S, 1>);
+  t.add(names("_store_dwordx2", "_store_b64"), store<S, 2>);
+  t.add(names("_store_dwordx3", "_store_b96"), store<S, 3>);
+  t.add(names("_store_dwordx4", "_store_b128"), store<S, 4>);
+  t.add(names("_store_byte", "_store_b8"), storeSmall<S, std::uint8_t, false>);
+  t.add(names("_store_short", "_store_b16"), storeSmall<S, std::uint16_t, false>);
+  t.add(names("_store_byte_d16_hi", "_store_d16_hi_b8"), storeSmall<S, std::uint8_t, true>);
+  t.add(names("_store_short_d16_hi", "_store_d16_hi_b16"), storeSmall<S, std::uint16_t, true>);
+}
+
+void nothing(Wave&, const Inst&) {}
+
+}  // namespace
+
+void addFlat(OpTable& t) {
+  addSegment<Segment::kGlobal>(t, "global");
+  addSegment<Segment::kFlat>(t, "flat");
+  addSegment<Segment::kScratch>(t, "scratch");
+  // Cache maintenance: memory is coherent here.
+  for (const char* name : {"global_inv", "global_wb", "global_wbinv", "buffer_wbl2", "buffer_inv", "buffer_wbinvl1",
+                           "buffer_wbinvl1_vol", "buffer_invl2", "buffer_gl0_inv", "buffer_gl1_inv"})
+    t.add(name, nothing);
+}
+
+}  // namespace sardonyx::sim
