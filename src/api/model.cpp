@@ -1,7 +1,9 @@
 // A compiled model, and its variants for inputs whose value shapes the program.
 #include "api/model.h"
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "program/build.h"
@@ -10,21 +12,57 @@ namespace sardonyx {
 namespace {
 
 constexpr std::size_t kMaxVariants = 256;  // of compiled programs kept for different values of such inputs
+constexpr int kMaxThreads = 4096;
 
-// An unnamed dim has the name that the importer gives its symbol.
-std::string dim_text(const onnx::Dim& d, const std::string& tensor, std::size_t k) {
-  if (d.value) return std::to_string(*d.value);
-  return d.param.empty() ? tensor + "." + std::to_string(k) : d.param;
+int thread_count(int wanted) {
+  if (wanted < 0 || wanted > kMaxThreads)
+    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (all cores) or at most {}", wanted, kMaxThreads);
+  return wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-TensorInfo info_of(const onnx::ValueInfo& v) {
+void check_options(const ModelOptions& o) {
+  if (o.device != "host")
+    fail(ErrorKind::kUnsupported, "device '{}' is not available in this build; use 'host'", o.device);
+  if (o.precision != "fp32")
+    fail(ErrorKind::kUnsupported, "precision '{}' is not available on the host device; use 'fp32'", o.precision);
+}
+
+std::string join(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+
+// An unnamed dim has the name that the importer gives its symbol.
+std::string dim_text(const onnx::Dim& d, const std::string& tensor, std::size_t k, const ModelOptions& options) {
+  if (d.value) return std::to_string(*d.value);
+  if (d.param.empty()) return tensor + "." + std::to_string(k);
+  const auto fixed = options.dims.find(d.param);
+  return fixed == options.dims.end() ? d.param : std::to_string(fixed->second);
+}
+
+TensorInfo info_of(const onnx::ValueInfo& v, const ModelOptions& options) {
   TensorInfo t;
   t.name = v.name;
   if (v.dtype) t.dtype = *v.dtype;
   t.known_rank = v.shape.has_value();
   if (v.shape)
-    for (std::size_t k = 0; k < v.shape->size(); ++k) t.shape.push_back(dim_text((*v.shape)[k], v.name, k));
+    for (std::size_t k = 0; k < v.shape->size(); ++k) t.shape.push_back(dim_text((*v.shape)[k], v.name, k, options));
   return t;
+}
+
+[[noreturn]] void unknown_input(const std::string& name, const std::vector<TensorInfo>& inputs) {
+  std::vector<std::string> names;
+  for (const TensorInfo& w : inputs) names.push_back(w.name);
+  if (names.empty()) fail(ErrorKind::kInvalidArgument, "the model has no input '{}': it takes none", name);
+  fail(ErrorKind::kInvalidArgument, "the model has no input '{}'; its inputs are: {}", name, join(names));
+}
+
+/// Fails unless the keys of `given` are exactly the inputs' names.
+template <typename Map>
+void check_names(const Map& given, const std::vector<TensorInfo>& inputs) {
+  for (const TensorInfo& w : inputs)
+    if (!given.count(w.name)) fail(ErrorKind::kInvalidArgument, "input '{}' is missing", w.name);
+  if (given.size() == inputs.size()) return;
+  for (const auto& [name, value] : given)
+    if (std::none_of(inputs.begin(), inputs.end(), [&](const TensorInfo& w) { return w.name == name; }))
+      unknown_input(name, inputs);
 }
 
 }  // namespace
@@ -38,8 +76,12 @@ std::unique_ptr<Model> Model::parse(std::span<const std::byte> bytes, const Mode
   return std::make_unique<Model>(onnx::parse(bytes), options);
 }
 
-Model::Model(onnx::Model model, const ModelOptions& options) : model_(std::move(model)), options_(options) {
-  threads_ = options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+Model::Model(onnx::Model model, const ModelOptions& options)
+    : model_(std::move(model)), options_(options), threads_(thread_count(options.threads)) {
+  check_options(options_);
+  check_dim_names();
+  for (const onnx::ValueInfo& v : model_.graph.inputs)
+    if (!v.has_default) inputs_.push_back(info_of(v, options_));
   CacheOptions c;
   c.directory = options.cache_dir;
   cache_ = std::make_unique<CodeCache>(c);
@@ -50,11 +92,36 @@ Model::Model(onnx::Model model, const ModelOptions& options) : model_(std::move(
     general_ = compile(import);
   } catch (const NeedInput& need) {
     needs_.push_back(need);
+    return;
+  }
+  // The program has what it needs of the weights.
+  for (onnx::Tensor& t : model_.graph.initializers) {
+    t.owner.reset();
+    t.data = nullptr;
+    t.bytes = 0;
+    t.unsupported = "its data was released after compiling";
   }
 }
 
 void Model::report(std::string_view stage, std::size_t done, std::size_t total) const {
   if (options_.progress) options_.progress({stage, done, total});
+}
+
+void Model::check_dim_names() const {
+  std::set<std::string> names;
+  for (const onnx::ValueInfo& v : model_.graph.inputs)
+    if (v.shape)
+      for (const onnx::Dim& d : *v.shape)
+        if (!d.param.empty()) names.insert(d.param);
+  for (const auto& [name, size] : options_.dims) {
+    if (size < 0) fail(ErrorKind::kInvalidArgument, "dim '{}' can't be fixed to {}", name, size);
+    if (names.count(name)) continue;
+    if (names.empty())
+      fail(ErrorKind::kInvalidArgument, "the model has no dim '{}': all its inputs' dims are numbers or nameless",
+           name);
+    fail(ErrorKind::kInvalidArgument, "the model has no dim '{}'; its dims are: {}", name,
+         join({names.begin(), names.end()}));
+  }
 }
 
 std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
@@ -65,17 +132,11 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.threads = threads_;
   build.cache = cache_.get();
   build.fuse = options_.fuse;
-  if (options_.progress) build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
+  if (options_.progress)
+    build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
   auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_);
   report("ready");
   return executor;
-}
-
-std::vector<TensorInfo> Model::inputs() const {
-  std::vector<TensorInfo> out;
-  for (const onnx::ValueInfo& v : model_.graph.inputs)
-    if (!v.has_default) out.push_back(info_of(v));
-  return out;
 }
 
 std::vector<std::string> Model::output_names() const {
@@ -88,7 +149,7 @@ std::vector<std::string> Model::output_names() const {
 std::vector<TensorInfo> Model::outputs() const {
   std::vector<TensorInfo> out;
   if (!general_) {
-    for (const onnx::ValueInfo& v : model_.graph.outputs) out.push_back(info_of(v));
+    for (const onnx::ValueInfo& v : model_.graph.outputs) out.push_back(info_of(v, options_));
     return out;
   }
   const Program& p = general_->program();
@@ -100,6 +161,19 @@ std::vector<TensorInfo> Model::outputs() const {
     out.push_back(std::move(t));
   }
   return out;
+}
+
+std::vector<std::vector<std::int64_t>> Model::output_dims(
+    const std::map<std::string, std::vector<std::int64_t>>& input_dims) const {
+  check_names(input_dims, inputs_);
+  if (!general_) {
+    const std::lock_guard lock(mutex_);
+    fail(ErrorKind::kUnsupported, "the outputs' dims depend on the value of input '{}'; run the model to know them",
+         needs_.front().input);
+  }
+  std::vector<std::vector<std::int64_t>> ordered;
+  for (const std::string& name : general_->program().input_names) ordered.push_back(input_dims.at(name));
+  return general_->output_dims(general_->bind(ordered));
 }
 
 // Compiles, asking for one more input each time the model turns out to need it.
@@ -123,7 +197,7 @@ std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>
       value.dims = t.dims;
       std::byte* p;
       Data copy = make_data(t.bytes(), &p);
-      std::memcpy(p, t.data, t.bytes());
+      if (t.bytes() > 0) std::memcpy(p, t.data, t.bytes());
       value.owner = copy.owner;
       value.data = copy.bytes;
       value.bytes = copy.size;
@@ -140,33 +214,63 @@ std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>
       if (variants_.size() >= kMaxVariants) variants_.clear();
       return variants_[key] = e;
     } catch (const NeedInput& need) {
-      for (const NeedInput& n : needs_) check(n.input != need.input || n.kind != need.kind, "input '{}' asked for twice", need.input);
+      for (const NeedInput& n : needs_)
+        check(n.input != need.input || n.kind != need.kind, "input '{}' asked for twice", need.input);
       needs_.push_back(need);
     }
   }
 }
 
-std::shared_ptr<Executor> Model::executor_for(const std::map<std::string, HostTensor>& inputs) {
-  std::vector<TensorInfo> wanted = this->inputs();
-  for (const auto& [name, t] : inputs) {
-    bool known = false;
-    for (const TensorInfo& w : wanted) known |= w.name == name;
-    if (!known) {
-      std::string names;
-      for (const TensorInfo& w : wanted) names += (names.empty() ? "" : ", ") + w.name;
-      fail(ErrorKind::kInvalidArgument, "the model has no input '{}'; its inputs are: {}", name, names);
+// What every input must satisfy, whether the program or the compiler sees it. Inputs of a program have their dims
+// checked by it.
+void Model::check_inputs(const std::map<std::string, HostTensor>& inputs) const {
+  check_names(inputs, inputs_);
+  std::map<std::string, std::int64_t> symbols;
+  for (const TensorInfo& w : inputs_) {
+    const HostTensor& t = inputs.at(w.name);
+    std::int64_t n = 1;
+    bool empty = false;
+    for (std::size_t k = 0; k < t.dims.size(); ++k) {
+      if (t.dims[k] < 0) fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is negative ({})", w.name, k, t.dims[k]);
+      empty |= t.dims[k] == 0;
+      if (t.dims[k] > 0 && __builtin_mul_overflow(n, t.dims[k], &n))
+        fail(ErrorKind::kInvalidArgument, "input '{}' has too many elements", w.name);
+    }
+    if (t.data == nullptr && !empty) fail(ErrorKind::kInvalidArgument, "input '{}' has no data", w.name);
+    if (t.dtype != w.dtype)
+      fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", w.name, name(t.dtype),
+           name(w.dtype));
+    if (w.known_rank && t.dims.size() != w.shape.size())
+      fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {}: [{}]", w.name, t.dims.size(),
+           w.shape.size(), join(w.shape));
+    if (general_ || !w.known_rank) continue;
+    for (std::size_t k = 0; k < t.dims.size(); ++k) {
+      const bool number = w.shape[k].find_first_not_of("0123456789") == std::string::npos;
+      const std::int64_t wanted =
+          number ? std::stoll(w.shape[k]) : symbols.emplace(w.shape[k], t.dims[k]).first->second;
+      if (t.dims[k] != wanted)
+        fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {}{} is wanted", w.name, k, t.dims[k],
+             number ? "" : w.shape[k] + " = ", wanted);
     }
   }
-  for (const TensorInfo& w : wanted)
-    if (!inputs.count(w.name)) fail(ErrorKind::kInvalidArgument, "input '{}' is missing", w.name);
+}
+
+std::shared_ptr<Executor> Model::executor_for(const std::map<std::string, HostTensor>& inputs) {
+  check_inputs(inputs);
   return general_ ? general_ : variant(inputs);
 }
 
 std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options) {
+  static std::max_align_t nothing;  // where empty tensors are
   std::shared_ptr<Executor> e = executor_for(inputs);
+  RunOptions checked = options;
+  checked.threads = options.threads == 0 ? 0 : thread_count(options.threads);
   std::vector<HostTensor> ordered;
-  for (const std::string& name : e->program().input_names) ordered.push_back(inputs.at(name));
-  return e->run(ordered, options);
+  for (const std::string& name : e->program().input_names) {
+    ordered.push_back(inputs.at(name));
+    if (ordered.back().data == nullptr) ordered.back().data = &nothing;
+  }
+  return e->run(ordered, checked);
 }
 
 }  // namespace sardonyx

@@ -1,11 +1,9 @@
-// A compiled model: what the command line, Python and other languages use.
+// A compiled model: what the C++ interface, the command line, Python and other languages are made of.
 #pragma once
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,67 +13,59 @@
 #include "import/import.h"
 #include "onnx/model.h"
 #include "program/executor.h"
+#include "sardonyx/options.h"
 
 namespace sardonyx {
 
-/// What loading is busy with: "reading", "importing", "compiling" (with counts of translation units), "ready".
-struct Progress {
-  std::string_view stage;
-  std::size_t done = 0, total = 0;
-};
+using ModelOptions = Options;
 
-struct ModelOptions {
-  int threads = 0;                             ///< for running and compiling; 0: all cores
-  std::filesystem::path cache_dir;             ///< of compiled code; empty: no cache on disk
-  std::map<std::string, std::int64_t> dims;    ///< fixes symbolic dims by name
-  bool fuse = true;
-  bool all_outputs = false;                    ///< every named intermediate value becomes an output
-  std::function<void(const Progress&)> progress;  ///< called while loading and compiling, from one thread at a time
-};
-
-/// A tensor that a model takes or gives. A dim is a number, or an expression of symbols such as "batch" or "(2 * n + 1)".
-struct TensorInfo {
-  std::string name;
-  DType dtype = DType::kFloat32;
-  std::vector<std::string> shape;
-  bool known_rank = true;
-};
-
+/// All members are safe from many threads at once.
 class Model {
  public:
   /// Loads and compiles. Throws Error.
   static std::unique_ptr<Model> load(const std::filesystem::path& path, const ModelOptions& options = {});
   static std::unique_ptr<Model> parse(std::span<const std::byte> bytes, const ModelOptions& options = {});
-  explicit Model(onnx::Model model, const ModelOptions& options);
+  Model(onnx::Model model, const ModelOptions& options);
 
-  std::vector<TensorInfo> inputs() const;
+  /// What the model takes: constants given as inputs with defaults are left out.
+  const std::vector<TensorInfo>& inputs() const { return inputs_; }
   std::vector<TensorInfo> outputs() const;
   std::vector<std::string> output_names() const;
-  /// Runs the model on inputs by name. Safe from many threads at once. Returns outputs in order.
+  /// Runs the model on inputs by name. Returns outputs in order.
   std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {});
-  /// The program for general inputs; null if the model needs an input's value to be compiled (then it is compiled at the first run).
+  /// The outputs' dims, in order, for inputs of these dims; -1 where a dim depends on data. Throws Error:
+  /// kInvalidArgument for names, ranks and dims that do not fit, kUnsupported without executor().
+  std::vector<std::vector<std::int64_t>> output_dims(
+      const std::map<std::string, std::vector<std::int64_t>>& input_dims) const;
+
+  /// The program for general inputs; null if the model needs an input's value to be compiled (then it is compiled at
+  /// the first run).
   const Executor* executor() const { return general_.get(); }
   /// The program that run() uses for these inputs, compiled if need be. Throws as run() does.
   std::shared_ptr<Executor> executor_for(const std::map<std::string, HostTensor>& inputs);
-  /// The model as its file says.
+  /// The model as its file says; the initializers' data are gone once executor() is there.
   const onnx::Model& source() const { return model_; }
   int threads() const { return threads_; }
   const CodeCache& cache() const { return *cache_; }
 
  private:
   void report(std::string_view stage, std::size_t done = 0, std::size_t total = 0) const;
+  void check_dim_names() const;
+  void check_inputs(const std::map<std::string, HostTensor>& inputs) const;
   std::shared_ptr<Executor> compile(const ImportOptions& import);
   std::shared_ptr<Executor> variant(const std::map<std::string, HostTensor>& inputs);
 
   onnx::Model model_;
   ModelOptions options_;
   int threads_;
+  std::vector<TensorInfo> inputs_;
   std::unique_ptr<CodeCache> cache_;
   std::shared_ptr<Executor> general_;
+
+  mutable std::mutex mutex_;  // guards what follows
   /// Inputs that must be known to compile, found so far.
   std::vector<NeedInput> needs_;
   std::map<std::string, std::shared_ptr<Executor>> variants_;
-  std::mutex mutex_;
 };
 
 }  // namespace sardonyx

@@ -15,12 +15,6 @@
 
 namespace sardonyx {
 
-std::int64_t HostTensor::elements() const {
-  std::int64_t n = 1;
-  for (std::int64_t d : dims) n *= d;
-  return n;
-}
-
 namespace {
 
 std::shared_ptr<void> allocate(std::size_t bytes) {
@@ -32,6 +26,7 @@ std::shared_ptr<void> allocate(std::size_t bytes) {
 
 using Kernel = void (*)(char* const*, const std::int64_t*, std::int64_t, std::int64_t);
 
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;  // so that their bytes can be counted
 constexpr std::int64_t kGrain = 32768;  // operations worth a thread of their own
 
 bool evaluable(const Expr& e, const SymbolValues& s) {
@@ -46,7 +41,7 @@ std::vector<std::int64_t> evaluate_dims(const Exprs& shape, const SymbolValues& 
   for (const Expr& x : shape) {
     d.push_back(evaluate(x, symbols));
     if (d.back() < 0) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor the negative dim {} ({})", d.back(), to_string(shape));
-    if (d.back() && __builtin_mul_overflow(n, d.back(), &n)) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor of too many elements ({})", to_string(shape));
+    if (d.back() && (__builtin_mul_overflow(n, d.back(), &n) || n > kMaxElements)) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor of too many elements ({})", to_string(shape));
   }
   return d;
 }
@@ -58,15 +53,6 @@ std::size_t buffer_bytes(const BufferInfo& b, const SymbolValues& symbols) {
 }
 
 }  // namespace
-
-HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) {
-  HostTensor t;
-  t.dtype = dtype;
-  t.dims = std::move(dims);
-  t.owner = allocate(t.bytes());
-  t.data = t.owner.get();
-  return t;
-}
 
 /// Where each temporary of a block is first written and last used.
 struct Executor::Lives {
@@ -531,6 +517,42 @@ ArenaPlan Executor::plan(const SymbolValues& symbols) const {
   return plan;
 }
 
+SymbolValues Executor::bind(const std::vector<std::vector<std::int64_t>>& input_dims) const {
+  const Program& p = *program_;
+  check(input_dims.size() == p.main.inputs.size(), "{} inputs for {}", input_dims.size(), p.main.inputs.size());
+  SymbolValues symbols;
+  const auto info = [&](std::size_t k) -> const BufferInfo& { return p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)]; };
+  // Bare symbols are bound first, then everything is checked.
+  for (std::size_t k = 0; k < input_dims.size(); ++k) {
+    const BufferInfo& b = info(k);
+    if (input_dims[k].size() != b.shape.size()) fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {} {}", b.name, input_dims[k].size(), b.shape.size(), to_string(b.shape));
+    for (std::size_t d = 0; d < b.shape.size(); ++d) {
+      if (input_dims[k][d] < 0) fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is negative ({})", b.name, d, input_dims[k][d]);
+      const Expr& e = b.shape[d];
+      if (e->op == Op::kSym && !symbols.has(static_cast<int>(e->i))) symbols.set(static_cast<int>(e->i), input_dims[k][d]);
+    }
+  }
+  for (std::size_t k = 0; k < input_dims.size(); ++k) {
+    const BufferInfo& b = info(k);
+    for (std::size_t d = 0; d < b.shape.size(); ++d) {
+      const std::int64_t wanted = evaluate(b.shape[d], symbols);
+      if (wanted == input_dims[k][d]) continue;
+      const std::string what = is_const(b.shape[d]) ? "" : to_string(b.shape[d]) + " = ";
+      fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {}{} is wanted", b.name, d, input_dims[k][d], what, wanted);
+    }
+  }
+  return symbols;
+}
+
+std::vector<std::vector<std::int64_t>> Executor::output_dims(const SymbolValues& symbols) const {
+  std::vector<std::vector<std::int64_t>> out;
+  for (const TensorRef& o : program_->main.outputs) {
+    out.emplace_back();
+    for (const Expr& d : o.shape) out.back().push_back(evaluable(d, symbols) ? evaluate(d, symbols) : -1);
+  }
+  return out;
+}
+
 std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, const RunOptions& options) {
   const Program& p = *program_;
   if (inputs.size() != p.main.inputs.size()) fail(ErrorKind::kInvalidArgument, "{} inputs given; the model has {}", inputs.size(), p.main.inputs.size());
@@ -544,24 +566,16 @@ std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, con
   run.address.resize(p.buffers.size());
   for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
 
-  // Symbols from the inputs' dims: bare symbols are bound first, then everything is checked.
   std::vector<std::int64_t> key;
+  std::vector<std::vector<std::int64_t>> input_dims;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const BufferInfo& b = p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
     if (inputs[k].dtype != b.dtype) fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", b.name, name(inputs[k].dtype), name(b.dtype));
-    if (inputs[k].dims.size() != b.shape.size()) fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {} {}", b.name, inputs[k].dims.size(), b.shape.size(), to_string(b.shape));
-    for (std::size_t d = 0; d < b.shape.size(); ++d) {
-      if (b.shape[d]->op == Op::kSym && !run.symbols.has(static_cast<int>(b.shape[d]->i))) run.symbols.set(static_cast<int>(b.shape[d]->i), inputs[k].dims[d]);
-      key.push_back(inputs[k].dims[d]);
-    }
+    input_dims.push_back(inputs[k].dims);
+    key.insert(key.end(), inputs[k].dims.begin(), inputs[k].dims.end());
     run.address[static_cast<std::size_t>(p.main.inputs[k].buffer)] = inputs[k].data;
   }
-  for (std::size_t k = 0; k < inputs.size(); ++k) {
-    const BufferInfo& b = p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
-    for (std::size_t d = 0; d < b.shape.size(); ++d)
-      if (run.eval(b.shape[d]) != inputs[k].dims[d])
-        fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {} = {} is wanted", b.name, d, inputs[k].dims[d], to_string(b.shape[d]), run.eval(b.shape[d]));
-  }
+  run.symbols = bind(input_dims);
 
   const Lives& lives = *lives_.at(&p.main);
   auto it = context->plans.find(key);

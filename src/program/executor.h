@@ -10,26 +10,13 @@
 #include "compile/host_module.h"
 #include "host/tile_kernel.h"
 #include "program/program.h"
+#include "sardonyx/options.h"
+#include "sardonyx/tensor.h"
 
 namespace sardonyx {
 
-/// A row-major tensor; sub-byte element types take one byte each.
-struct HostTensor {
-  DType dtype = DType::kFloat32;
-  std::vector<std::int64_t> dims;
-  std::shared_ptr<void> owner;  ///< keeps `data` alive; null for borrowed memory
-  void* data = nullptr;
-
-  std::int64_t elements() const;
-  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
-};
-/// Uninitialised memory for a tensor, aligned to 64 bytes.
-HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims);
-
-struct StepTime {
-  std::string what, origin;
-  double seconds = 0;
-};
+using HostTensor = Tensor;
+inline HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) { return Tensor::allocate(dtype, std::move(dims)); }
 
 /// Where temporaries lie in the arena for given values of the symbols.
 struct ArenaPlan {
@@ -37,11 +24,6 @@ struct ArenaPlan {
   std::size_t total = 0;                             ///< bytes
   /// Temporaries whose size is known only in the course of a run; they are allocated when they are written.
   int unplanned = 0;
-};
-
-struct RunOptions {
-  int threads = 0;                        ///< 0: the executor's own number
-  std::vector<StepTime>* profile = nullptr;  ///< filled with the time of each step, if given
 };
 
 /// A program made ready: code linked, constants computed. run() is safe from many threads at once.
@@ -53,6 +35,10 @@ class Executor {
   const Program& program() const { return *program_; }
   /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Returns outputs in the order of output_names.
   std::vector<HostTensor> run(const std::vector<HostTensor>& inputs, const RunOptions& options = {});
+  /// Values of the symbols for inputs of these dims. Throws Error(kInvalidArgument) when ranks or dims don't fit the declaration.
+  SymbolValues bind(const std::vector<std::vector<std::int64_t>>& input_dims) const;
+  /// The outputs' dims for such values; -1 where one is known only in the course of a run.
+  std::vector<std::vector<std::int64_t>> output_dims(const SymbolValues& symbols) const;
   /// Bytes of constants, and of the largest arena so far.
   std::size_t constant_bytes() const { return constant_bytes_; }
   std::size_t arena_bytes() const { return arena_bytes_; }

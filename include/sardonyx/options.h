@@ -1,0 +1,58 @@
+// Options of compiling and running, and what a model says of its tensors.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sardonyx/dtype.h"
+
+namespace sardonyx {
+
+/// What compiling is busy with: "reading", "importing", "compiling" (then with counts of translation units), "ready".
+struct Progress {
+  std::string_view stage;
+  std::size_t done = 0, total = 0;
+};
+
+/// How to compile.
+struct Options {
+  std::string device = "host";     ///< "host": this machine's CPU
+  std::string precision = "fp32";  ///< "fp32": computes in the model's own types
+  int threads = 0;                 ///< for compiling and running; 0: all cores
+  /// Keeps compiled code on disk, so that compiling the same model again is quick. Empty: no cache. Code in it is
+  /// executed, so a directory that others may write to is not used. See user_cache_directory().
+  std::filesystem::path cache_dir;
+  std::map<std::string, std::int64_t> dims;       ///< fixes symbolic dims by name: {"batch", 1}
+  bool fuse = true;                               ///< false: one kernel for each value, to find a fault
+  bool all_outputs = false;                       ///< every named intermediate value becomes an output
+  std::function<void(const Progress&)> progress;  ///< called while compiling, from one thread at a time
+};
+
+/// A tensor that a model takes or gives. A dim is a number ("224"), a symbol ("batch") or an expression of symbols
+/// ("2*n + 1"). Symbols of one name are equal in a run.
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<std::string> shape;
+  bool known_rank = true;  ///< false: any rank; `shape` is empty then
+};
+
+/// How long one step of a run took.
+struct StepTime {
+  std::string what;    ///< the kernel or routine
+  std::string origin;  ///< the model's nodes that it computes
+  double seconds = 0;
+};
+
+/// How to run.
+struct RunOptions {
+  int threads = 0;                           ///< 0: the number given when compiling
+  std::vector<StepTime>* profile = nullptr;  ///< if given, the time of each step is appended
+};
+
+}  // namespace sardonyx

@@ -1,0 +1,122 @@
+// Sardonyx: compiles ONNX models and runs them. This header and those it includes are the library's C++ interface.
+//
+//   sardonyx::CompiledModel model = sardonyx::CompiledModel::from_file("model.onnx");
+//   sardonyx::Tensor x = sardonyx::Tensor::allocate(sardonyx::DType::kFloat32, {1, 3, 224, 224});
+//   ... fill x.as<float>() ...
+//   std::map<std::string, sardonyx::Tensor> outputs = model.run({{"x", x}});
+//
+// A model is compiled once, for all sizes of its symbolic dims. Every function throws sardonyx::Error and nothing else
+// (but std::bad_alloc); its kind() says what a caller can do about it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "sardonyx/dtype.h"
+#include "sardonyx/error.h"
+#include "sardonyx/options.h"
+#include "sardonyx/tensor.h"
+
+namespace sardonyx {
+
+/// The library's version, "0.1.0".
+std::string_view version();
+
+/// Where Sardonyx's programs keep compiled code: $XDG_CACHE_HOME/sardonyx, else $HOME/.cache/sardonyx; empty if neither
+/// variable is an absolute path.
+std::filesystem::path user_cache_directory();
+
+/// A model made ready to run. Copies share it, and all members may be called from many threads at once.
+class CompiledModel {
+ public:
+  /// Reads an .onnx file (with its external data) and compiles it. Throws kIo for an unreadable file, kInvalidModel for
+  /// a malformed one, kUnsupported for what Sardonyx can't run, kInvalidArgument for options that don't fit.
+  static CompiledModel from_file(const std::filesystem::path& path, const Options& options = {});
+  /// The same from the bytes of an .onnx file. External data is refused: it has no folder to be in.
+  static CompiledModel from_bytes(std::span<const std::byte> onnx, const Options& options = {});
+
+  /// In the model's order.
+  std::vector<TensorInfo> inputs() const;
+  std::vector<TensorInfo> outputs() const;
+
+  /// The outputs' dims for inputs of these dims, without running: a dim that depends on data is -1. All inputs must be
+  /// given. Throws kInvalidArgument for names, ranks and dims that do not fit; kUnsupported for a model that is
+  /// compiled anew for each value of an input.
+  std::map<std::string, std::vector<std::int64_t>> output_dims(
+      const std::map<std::string, std::vector<std::int64_t>>& input_dims) const;
+
+  /// Runs the model: all inputs by name, outputs by name. The outputs own their memory. Throws kInvalidArgument for
+  /// names, dtypes, ranks and dims that do not fit.
+  std::map<std::string, Tensor> run(const std::map<std::string, Tensor>& inputs, const RunOptions& options = {}) const;
+
+ private:
+  struct Impl;
+  explicit CompiledModel(std::shared_ptr<Impl> impl);
+  friend class GraphBuilder;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// Value of an operator's attribute.
+using AttributeValue = std::variant<std::int64_t, float, std::string, Tensor, std::vector<std::int64_t>,
+                                    std::vector<float>, std::vector<std::string>>;
+
+/// Builds a graph of ONNX operators in memory, in the order in which they run.
+///
+///   sardonyx::GraphBuilder g;
+///   const std::string x = g.input("x", sardonyx::DType::kFloat32, {"batch", 8});
+///   const std::string y = g.op("Relu", {g.op("MatMul", {x, g.constant(weights)})});
+///   g.output(y, "y");
+///   sardonyx::CompiledModel model = g.compile();
+///
+/// Values are known by their names, which the calls return. Operators are checked when the graph is compiled.
+class GraphBuilder {
+ public:
+  /// A dim of an input: a size, or the name of a symbol.
+  struct Dim {
+    std::int64_t size = -1;
+    std::string symbol;
+    Dim(int n) : size(n) {}                       // NOLINT: shapes read naturally
+    Dim(std::int64_t n) : size(n) {}              // NOLINT
+    Dim(const char* s) : symbol(s) {}             // NOLINT
+    Dim(std::string s) : symbol(std::move(s)) {}  // NOLINT
+  };
+
+  /// `opset`: version of ONNX's operators; 0: the newest that Sardonyx knows.
+  explicit GraphBuilder(std::int64_t opset = 0);
+  ~GraphBuilder();
+  GraphBuilder(GraphBuilder&&) noexcept;
+  GraphBuilder& operator=(GraphBuilder&&) noexcept;
+
+  /// An input of the model. Throws kInvalidArgument for a name in use or a negative size.
+  std::string input(const std::string& name, DType dtype, const std::vector<Dim>& shape);
+  /// A constant; its elements are copied.
+  std::string constant(const Tensor& value);
+  /// One operator with one output. `inputs` are names of values; "" stands for an omitted optional one. Throws
+  /// kInvalidArgument for a value that does not exist.
+  std::string op(const std::string& type, const std::vector<std::string>& inputs,
+                 const std::map<std::string, AttributeValue>& attributes = {}, const std::string& domain = "");
+  /// The same with `outputs` outputs.
+  std::vector<std::string> op_with_outputs(std::size_t outputs, const std::string& type,
+                                           const std::vector<std::string>& inputs,
+                                           const std::map<std::string, AttributeValue>& attributes = {},
+                                           const std::string& domain = "");
+  /// Makes a value an output of the model, called `name`. Throws kInvalidArgument for a value that does not exist or a
+  /// name in use.
+  void output(const std::string& value, const std::string& name);
+
+  /// Compiles the graph as it is now. Throws as CompiledModel::from_file does.
+  CompiledModel compile(const Options& options = {}) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sardonyx
