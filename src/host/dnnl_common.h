@@ -52,6 +52,10 @@ struct PackedWeights::Impl {
   std::shared_ptr<const Buffer> in_layout(const dnnl::memory::desc& want, const dnnl::memory::desc& plain);
 };
 
+/// Weights described by `plain`, copied into the layout `packed`.
+std::shared_ptr<PackedWeights> pack_weights(const dnnl::memory::desc& plain, const void* weights,
+                                            const dnnl::memory::desc& packed);
+
 void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to, void* target);
 
 /// A kernel that is one oneDNN primitive.

@@ -5,6 +5,7 @@
 
 #include "host/dnnl_common.h"
 #include "host/dnnl_epilogue.h"
+#include "host/dnnl_few_rows.h"
 #include "host/parallel.h"
 
 namespace sardonyx::host {
@@ -83,6 +84,11 @@ bool is_brgemm(const std::shared_ptr<const DnnlKernel>& kernel) { return kernel 
 
 std::shared_ptr<const TileKernel> make_dnnl_gemm(const GemmDesc& desc, const GemmProblem& p, std::string& why) {
   ThreadLimit limit(desc.threads);
+  const memory::desc out = matrix(p.batch, p.m, p.n, false, desc.out);
+  if (auto few = make_few_rows_kernel(desc, p)) {
+    if (desc.post.empty()) return few;
+    if (auto kernel = make_epilogue_kernel(few, out, desc.post, operands_of(desc, p), desc.threads)) return kernel;
+  }
   // oneDNN's fast family first; then what takes more passes.
   auto fused = make_matmul(desc, p, desc.post);
   if (is_brgemm(fused)) return fused;
@@ -103,7 +109,6 @@ std::shared_ptr<const TileKernel> make_dnnl_gemm(const GemmDesc& desc, const Gem
   auto bare = half ? nullptr : make_matmul(desc, p, {});
   if (bare && desc.post.empty()) return bare;
   if (bare) {
-    const memory::desc out = matrix(p.batch, p.m, p.n, false, desc.out);
     if (auto kernel = make_epilogue_kernel(bare, out, desc.post, operands_of(desc, p), desc.threads)) return kernel;
   }
   why = "oneDNN has no optimised matrix product for these types and this epilogue on this CPU";

@@ -121,13 +121,18 @@ std::unique_ptr<DnnlKernel::Context> DnnlKernel::take_context() const {
   return std::make_unique<Context>(spec_);
 }
 
+std::shared_ptr<PackedWeights> pack_weights(const dnnl::memory::desc& plain, const void* weights,
+                                            const dnnl::memory::desc& packed) {
+  auto data = std::make_shared<Buffer>(packed.get_size());
+  reorder(plain, weights, packed, data->data());
+  auto impl = std::make_unique<PackedWeights::Impl>();
+  impl->copies.push_back({packed, plain, std::move(data), 0});
+  return std::make_shared<PackedWeights>(std::move(impl));
+}
+
 std::shared_ptr<PackedWeights> DnnlKernel::pack(const void* weights) const {
   ThreadLimit limit(spec_.threads);
-  auto data = std::make_shared<Buffer>(spec_.weights.get_size());
-  reorder(spec_.plain_weights, weights, spec_.weights, data->data());
-  auto impl = std::make_unique<PackedWeights::Impl>();
-  impl->copies.push_back({spec_.weights, spec_.plain_weights, std::move(data), 0});
-  return std::make_shared<PackedWeights>(std::move(impl));
+  return pack_weights(spec_.plain_weights, weights, spec_.weights);
 }
 
 void DnnlKernel::run(const TileArgs& args) const {

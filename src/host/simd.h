@@ -30,6 +30,10 @@ struct SimdKernels {
   /// Floats of working memory, at a multiple of 64 bytes, for these extents.
   std::int64_t (*attention_scratch)(std::int64_t head_dim, std::int64_t value_dim);
   void (*attention)(const AttentionRows& rows, float* scratch);
+  /// c[rows][columns] = a[rows][depth] * b[depth][64] + bias; rows <= 4, columns <= 64, bias may be null. Null where
+  /// oneDNN's own kernel is as fast.
+  void (*few_rows)(int rows, std::int64_t depth, const float* a, std::int64_t a_row, const float* b, const float* bias,
+                   float* c, std::int64_t c_row, int columns);
   int integer_columns;  ///< columns of one panel of a packed right matrix; see simd_integer.inc
   void (*pack_row)(const void* in, bool is_signed, std::int64_t count, int zero, std::int16_t* out,
                    std::int64_t padded);

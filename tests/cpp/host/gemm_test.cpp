@@ -36,6 +36,20 @@ TEST(Gemm, OddSizesTransposesAndConstantWeights) {
   }
 }
 
+TEST(Gemm, FewRowsOfLargeConstantWeights) {
+  for (std::int64_t m : {1, 2, 3, 4, 5}) {
+    for (std::int64_t n : {2048, 2100, 2049}) {
+      GemmDesc d = plain(m, n, 1033);
+      d.b_constant = true;
+      d.trans_b = n == 2100;
+      d.bias = m > 1;
+      expect_equal(d, fmt::format("{} rows, {} columns", m, n));
+      d.post = {{.kind = Kind::kAddTensor, .dims = {m, n}}, {.kind = Kind::kRelu}};
+      expect_equal(d, fmt::format("{} rows, {} columns with epilogue", m, n));
+    }
+  }
+}
+
 TEST(Gemm, BatchesBroadcast) {
   const Dims batches[][2] = {{{3}, {3}},       {{2, 3}, {2, 3}},          {{2, 3}, {3}}, {{2, 3}, {}}, {{}, {4}},
                              {{2, 1}, {1, 3}}, {{2, 3, 1, 2}, {3, 2, 2}}, {{1}, {1}}};
