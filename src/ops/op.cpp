@@ -1,6 +1,8 @@
 // The registry of operators and the context of a lowering.
 #include "ops/op.h"
 
+#include <unordered_set>
+
 #include "ops/families.h"
 
 namespace sardonyx {
@@ -50,14 +52,33 @@ int OpContext::axis(std::int64_t a, int rank) const {
 
 namespace {
 
-// The model's input that v is (through views), or null.
-const Value* model_input(const Value* v) {
-  while (v->producer && v->producer->as<ViewOp>()) v = v->producer->inputs[0];
-  return !v->producer && v->graph && !v->graph->parent() ? v : nullptr;
+// A small integer input of the model from which v is computed, if all that v is computed from are such inputs and constants; else
+// null. Knowing their values makes v known.
+const Value* small_input(const Value* v) {
+  constexpr std::int64_t kMost = 64;  // elements: axes, sizes, flags
+  const Value* found = nullptr;
+  std::vector<const Value*> stack = {v};
+  std::unordered_set<const Value*> seen;
+  while (!stack.empty()) {
+    const Value* x = stack.back();
+    stack.pop_back();
+    if (!seen.insert(x).second || (x->producer && x->producer->as<ConstantOp>())) continue;
+    if (x->producer) {
+      stack.insert(stack.end(), x->producer->inputs.begin(), x->producer->inputs.end());
+      continue;
+    }
+    std::int64_t n;
+    const bool direct = x == v;  // what the operator reads itself may be of any size and dtype
+    if (!x->graph || x->graph->parent()) return nullptr;
+    if (!direct && (is_float(x->dtype) || !is_const_int(x->elements(), n) || n > kMost)) return nullptr;
+    found = x;
+  }
+  return found;
 }
 
 [[noreturn]] void need_value(const OpContext& c, Value* v, std::string_view what) {
-  if (const Value* input = model_input(v)) throw NeedInput{input->name, NeedInput::kValue, std::string(what)};
+  while (v->producer && v->producer->as<ViewOp>()) v = v->producer->inputs[0];
+  if (const Value* input = small_input(v)) throw NeedInput{input->name, NeedInput::kValue, std::string(what)};
   c.refuse("{} must be known when compiling, but the model computes it; make it an initializer or an input of the model", what);
 }
 
