@@ -32,6 +32,9 @@ void register_all(OpRegistry& r) {
   register_attention(r);
   register_linear_attention(r);
   register_loss(r);
+  register_resize(r);
+  register_grid_sample(r);
+  register_roi(r);
 }
 
 }  // namespace sardonyx

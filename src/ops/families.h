@@ -35,5 +35,8 @@ void register_matrix(OpRegistry& r);
 void register_attention(OpRegistry& r);
 void register_linear_attention(OpRegistry& r);
 void register_loss(OpRegistry& r);
+void register_resize(OpRegistry& r);
+void register_grid_sample(OpRegistry& r);
+void register_roi(OpRegistry& r);
 
 }  // namespace sardonyx
