@@ -10,7 +10,7 @@
 //   without it NaN, or infinity for f8e5m2. NaN stays NaN.
 // - -> f8e8m0: the rounding mode is an argument (default up); by ONNX's table 0 gives 2^-127 if saturating, else NaN.
 //   Negative values, which ONNX leaves undefined, give NaN.
-// - -> f4e2m1: always saturates; NaN gives 6 (ONNX, "Float stored in 4 bits").
+// - -> f4e2m1: always saturates; NaN gives -0, as ml_dtypes and ONNX's tests have it.
 #pragma once
 #include "prelude_types.h"
 
@@ -91,7 +91,7 @@ SDX_FN u32 narrow(f32 x) {
   code = code > L::max ? overflow : code;
   if constexpr (L::special == Special::kIeee) code = nan ? (L::infinity | (1u << (L::mantissa - 1))) : code;
   if constexpr (L::special == Special::kFn) code = nan ? L::sign - 1 : code;
-  if constexpr (L::special == Special::kFinite) return nan ? L::max : code | sign;
+  if constexpr (L::special == Special::kFinite) return nan ? L::sign : code | sign;
   if constexpr (L::special == Special::kFnuz) return nan ? L::sign : code == 0 || code == L::sign ? code : code | sign;
   return code | sign;
 }

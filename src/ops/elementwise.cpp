@@ -56,7 +56,6 @@ void pow_op(OpContext& c) {
 
 void mod_op(OpContext& c) {
   const bool fmod = c.attr("fmod", 0) != 0;
-  c.require(fmod || !is_float(c.in(0)->dtype), "fmod must be 1 for floating-point operands");
   c.out(0, tensor::binary(c.graph(), fmod ? Op::kFMod : Op::kMod, c.in(0), c.in(1)));
 }
 

@@ -18,6 +18,8 @@ with warnings.catch_warnings():
     # 5e-4 beside the same in float64 (ours: 4e-4, from float16 probabilities).
     FLOAT16_REFERENCE = {"rtol": 2e-3, "atol": 1e-7}
     KWARGS = {name: FLOAT16_REFERENCE for name in ("test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded")}
+    # Zeros that the reference's float32 transform leaves at 2e-7 beside values up to 100.
+    KWARGS |= {name: {"rtol": 1e-3, "atol": 1e-6} for name in ("test_dft_inverse", "test_dft_inverse_opset19")}
 
     suite = BackendTest(backend, __name__, test_kwargs=KWARGS)
 
@@ -26,6 +28,8 @@ NOT_RUN = [
     (r"^test_(sequence|split_to_sequence|identity_sequence|loop13_seq|if_seq)", "sequences are out of scope"),
     (r"^test_(optional|identity_opt|if_opt|loop16_seq_none)", "optionals are out of scope"),
     (r"^test_(adagrad|adam|momentum|nesterov_momentum)", "training is out of scope"),
+    (r"^test_bernoulli|^test_training_dropout(_default)?(_mask)?_cpu", "they expect numpy's random numbers; test_random_operators.py has ours"),
+    (r"^test_not_[234]d", "they are of operator set 1; ours begin at 7"),
     (r"^test_image_decoder", "image decoding is out of scope"),
     (r"^test_ai_onnx_ml", "the ai.onnx.ml domain (classical machine learning) is out of scope"),
 ]
