@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CPP = ("*.cpp", "*.h")
-LONGEST_FILE = 700  # lines; a longer file holds more than one concern
+LONGEST_FILE = 800  # lines; a longer file holds more than one concern
 
 
 def git(*arguments: str) -> list[str]:
