@@ -1,11 +1,17 @@
 // parallel_for on OpenMP.
 #include "host/parallel.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
+
+// OpenMP's functions, declared here: clang-tidy has no omp.h for GCC's runtime.
+extern "C" {
+int omp_get_num_procs();
+int omp_get_max_threads();
+int omp_in_parallel();
+void omp_set_num_threads(int threads);
+}
 
 namespace sardonyx::host {
 
