@@ -42,6 +42,15 @@ class CompiledModel {
   /// The same from the bytes of an .onnx file. External data is refused: it has no folder to be in.
   static CompiledModel from_bytes(std::span<const std::byte> onnx, const Options& options = {});
 
+  /// Loads what save() wrote. The weights stay in the file, which is mapped: it must not be changed meanwhile.
+  /// A program file holds machine code: load it only from where you would run a program from. Checksums find damage,
+  /// not malice. Throws kIo, kInvalidModel (damaged, or no program file), kUnsupported (written by another version, or
+  /// for another CPU: compile the model again). `threads`: for running; 0: all cores.
+  static CompiledModel load(const std::filesystem::path& path, int threads = 0);
+  /// Writes the compiled program with its weights to one file (under a temporary name first, then renamed). Throws kIo;
+  /// kUnsupported for a model that is compiled anew for each value of an input.
+  void save(const std::filesystem::path& path) const;
+
   /// In the model's order.
   std::vector<TensorInfo> inputs() const;
   std::vector<TensorInfo> outputs() const;

@@ -17,6 +17,12 @@ CompiledModel CompiledModel::from_bytes(std::span<const std::byte> onnx, const O
   return CompiledModel(std::make_shared<Impl>(Impl{Model::parse(onnx, options)}));
 }
 
+CompiledModel CompiledModel::load(const std::filesystem::path& path, int threads) {
+  return CompiledModel(std::make_shared<Impl>(Impl{Model::load_program(path, threads)}));
+}
+
+void CompiledModel::save(const std::filesystem::path& path) const { impl_->model->save(path); }
+
 std::vector<TensorInfo> CompiledModel::inputs() const { return impl_->model->inputs(); }
 std::vector<TensorInfo> CompiledModel::outputs() const { return impl_->model->outputs(); }
 

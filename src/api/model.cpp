@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "program/build.h"
+#include "program/program_file.h"
 
 namespace sardonyx {
 namespace {
@@ -45,6 +46,14 @@ TensorInfo info_of(const onnx::ValueInfo& v, const ModelOptions& options) {
   if (v.shape)
     for (std::size_t k = 0; k < v.shape->size(); ++k) t.shape.push_back(dim_text((*v.shape)[k], v.name, k, options));
   return t;
+}
+
+TensorInfo info_of(const Program& p, const TensorRef& t, const std::string& name) {
+  TensorInfo info;
+  info.name = name;
+  info.dtype = p.buffers[static_cast<std::size_t>(t.buffer)].dtype;
+  for (const Expr& d : t.shape) info.shape.push_back(to_string(d));
+  return info;
 }
 
 [[noreturn]] void unknown_input(const std::string& name, const std::vector<TensorInfo>& inputs) {
@@ -103,6 +112,28 @@ Model::Model(onnx::Model model, const ModelOptions& options)
   }
 }
 
+Model::Model(std::shared_ptr<const Program> program, int threads)
+    : threads_(threads), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
+  general_ = std::make_shared<Executor>(std::move(program), threads);
+  const Program& p = general_->program();
+  for (std::size_t k = 0; k < p.main.inputs.size(); ++k)
+    inputs_.push_back(info_of(p, p.main.inputs[k], p.input_names[k]));
+}
+
+std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads) {
+  threads = thread_count(threads);
+  return std::unique_ptr<Model>(new Model(sardonyx::load_program(path, threads), threads));
+}
+
+void Model::save(const std::filesystem::path& path) const {
+  if (!general_) {
+    const std::lock_guard lock(mutex_);
+    fail(ErrorKind::kUnsupported, "the model can't be saved: its program depends on the {} of input '{}' ({})",
+         needs_.front().kind == NeedInput::kRank ? "rank" : "value", needs_.front().input, needs_.front().why);
+  }
+  save_program(general_->program(), path);
+}
+
 void Model::report(std::string_view stage, std::size_t done, std::size_t total) const {
   if (options_.progress) options_.progress({stage, done, total});
 }
@@ -153,13 +184,8 @@ std::vector<TensorInfo> Model::outputs() const {
     return out;
   }
   const Program& p = general_->program();
-  for (std::size_t k = 0; k < p.main.outputs.size(); ++k) {
-    TensorInfo t;
-    t.name = p.output_names[k];
-    t.dtype = p.buffers[static_cast<std::size_t>(p.main.outputs[k].buffer)].dtype;
-    for (const Expr& d : p.main.outputs[k].shape) t.shape.push_back(to_string(d));
-    out.push_back(std::move(t));
-  }
+  for (std::size_t k = 0; k < p.main.outputs.size(); ++k)
+    out.push_back(info_of(p, p.main.outputs[k], p.output_names[k]));
   return out;
 }
 

@@ -26,6 +26,10 @@ class Model {
   static std::unique_ptr<Model> load(const std::filesystem::path& path, const ModelOptions& options = {});
   static std::unique_ptr<Model> parse(std::span<const std::byte> bytes, const ModelOptions& options = {});
   Model(onnx::Model model, const ModelOptions& options);
+  /// What save() wrote; see program/program_file.h.
+  static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0);
+  /// Throws Error: kIo, or kUnsupported without executor().
+  void save(const std::filesystem::path& path) const;
 
   /// What the model takes: constants given as inputs with defaults are left out.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
@@ -43,12 +47,14 @@ class Model {
   const Executor* executor() const { return general_.get(); }
   /// The program that run() uses for these inputs, compiled if need be. Throws as run() does.
   std::shared_ptr<Executor> executor_for(const std::map<std::string, HostTensor>& inputs);
-  /// The model as its file says; the initializers' data are gone once executor() is there.
+  /// The model as its file says; the initializers' data are gone once executor() is there. Empty after
+  /// load_program().
   const onnx::Model& source() const { return model_; }
   int threads() const { return threads_; }
   const CodeCache& cache() const { return *cache_; }
 
  private:
+  Model(std::shared_ptr<const Program> program, int threads);
   void report(std::string_view stage, std::size_t done = 0, std::size_t total = 0) const;
   void check_dim_names() const;
   void check_inputs(const std::map<std::string, HostTensor>& inputs) const;

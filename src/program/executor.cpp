@@ -446,6 +446,7 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads) : progra
     kernels_.push_back(module_->find(k.symbol));
     check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
   }
+  find_lives(p.init);
   find_lives(p.main);
   constants_.assign(p.buffers.size(), nullptr);
   for (std::size_t k = 0; k < p.buffers.size(); ++k)

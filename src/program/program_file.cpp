@@ -1,0 +1,298 @@
+// See program_file.h.
+#include "program/program_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <thread>
+
+#include "compile/cache.h"
+#include "compile/compiler.h"
+#include "onnx/external_data.h"
+#include "program/serialize.h"
+#include "routines/routine.h"
+#include "support/error.h"
+#include "support/version.h"
+
+namespace sardonyx {
+namespace {
+
+namespace fs = std::filesystem;
+
+static_assert(std::endian::native == std::endian::little, "headers are read and written as they lie in memory");
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::uint64_t kMaxStructure = std::uint64_t{1} << 30;  // bytes; a large model's takes a few millions
+
+using Hash = std::array<std::uint8_t, 32>;
+
+struct Header {
+  char magic[8] = {'S', 'D', 'X', 'P', 'R', 'O', 'G', '\n'};
+  std::uint32_t format = kProgramFormat;
+  char version[20] = {};  // of the writer, padded with zeros
+  std::uint64_t target_size = 0, structure_size = 0, constants = 0;
+  std::uint64_t file_size = 0;
+  Hash checksum{};  // of the header with zeros here, and all up to the constants
+  std::uint8_t reserved[32] = {};
+};
+static_assert(sizeof(Header) == 128);
+
+struct ConstantEntry {
+  std::uint64_t offset = 0, size = 0;
+  Hash checksum{};
+};
+static_assert(sizeof(ConstantEntry) == 48);
+
+std::string_view text(std::span<const std::byte> b) { return {reinterpret_cast<const char*>(b.data()), b.size()}; }
+
+Hash hash(std::string_view kind, std::string_view bytes) {
+  const std::string_view parts[] = {kind, bytes};
+  return cache_key(parts).bytes;
+}
+
+Hash checksum_of(Header header, std::string_view rest) {
+  header.checksum = {};
+  const std::string_view parts[] = {"program", {reinterpret_cast<const char*>(&header), sizeof header}, rest};
+  return cache_key(parts).bytes;
+}
+
+std::uint64_t aligned(std::uint64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Calls f(k) for 0 <= k < n on up to `threads` threads; f does not throw.
+template <typename F>
+void for_each(std::size_t n, int threads, F&& f) {
+  std::atomic<std::size_t> next = 0;
+  const auto run = [&] {
+    for (std::size_t k; (k = next++) < n;) f(k);
+  };
+  std::vector<std::jthread> helpers;
+  for (int t = 1; t < std::min<int>(threads, static_cast<int>(std::min<std::size_t>(n, 64))); ++t)
+    helpers.emplace_back(run);
+  run();
+}
+
+struct Entries {
+  Header header;
+  std::string rest;  // target, structure and table
+  std::vector<ConstantEntry> table;
+};
+
+Entries entries_of(const Program& p) {
+  Entries e;
+  const std::string structure = serialize(p);
+  if (structure.size() > kMaxStructure) fail(ErrorKind::kUnsupported, "the program is too large to be saved");
+  e.header.target_size = p.target.size();
+  e.header.structure_size = structure.size();
+  e.header.constants = p.constants.size();
+  const std::string_view version_text = version();
+  std::copy_n(version_text.data(), std::min(version_text.size(), sizeof e.header.version - 1), e.header.version);
+  std::uint64_t end = sizeof(Header) + p.target.size() + structure.size() + p.constants.size() * sizeof(ConstantEntry);
+  for (const Data& d : p.constants) {
+    ConstantEntry c;
+    c.offset = aligned(end);
+    c.size = d.size;
+    c.checksum = hash("constant", text({d.bytes, d.size}));
+    end = c.offset + c.size;
+    e.table.push_back(c);
+  }
+  e.header.file_size = aligned(end) + kAlignment;  // vector code may read past a constant's end
+  e.rest = p.target + structure;
+  e.rest.append(reinterpret_cast<const char*>(e.table.data()), e.table.size() * sizeof(ConstantEntry));
+  e.header.checksum = checksum_of(e.header, e.rest);
+  return e;
+}
+
+/// A file under a temporary name, which is deleted unless it was renamed.
+class NewFile {
+ public:
+  explicit NewFile(const fs::path& path) : path_(path) {
+    static std::atomic<unsigned> number = 0;
+    temporary_ = path.string() + ".writing-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ < 0) give_up();
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+  }
+  void write(const void* from, std::size_t size) {
+    written_ += size;
+    for (auto* p = static_cast<const char*>(from); size > 0;) {
+      const ssize_t n = ::write(fd_, p, size);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) give_up();
+      p += n;
+      size -= static_cast<std::size_t>(n);
+    }
+  }
+  void pad_to(std::uint64_t offset) {
+    static constexpr char kZeros[2 * kAlignment] = {};
+    write(kZeros, offset - written_);
+  }
+  void finish() {
+    if (::close(std::exchange(fd_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+      const int error = errno;
+      ::unlink(temporary_.c_str());
+      errno = error;
+      give_up();
+    }
+  }
+
+ private:
+  [[noreturn]] void give_up() const {
+    fail(ErrorKind::kIo, "can't write {}: {}", path_.string(), std::strerror(errno));
+  }
+
+  const fs::path path_;
+  std::string temporary_;
+  int fd_ = -1;
+  std::uint64_t written_ = 0;
+};
+
+[[noreturn]] void damaged(std::string_view what) {
+  fail(ErrorKind::kInvalidModel, "the program file is damaged ({}); compile the model and save it again", what);
+}
+
+bool printable(std::string_view s) {
+  return !s.empty() && std::all_of(s.begin(), s.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+void check_version(const Header& h) {
+  const std::string_view writer(h.version, std::find(std::begin(h.version), std::end(h.version), '\0') - h.version);
+  if (h.format == kProgramFormat && writer == version()) return;
+  fail(ErrorKind::kUnsupported,
+       "the program was saved by Sardonyx {} (format {}), and this is {} (format {}); compile the model and save it "
+       "again",
+       printable(writer) ? writer : "?", h.format, version(), kProgramFormat);
+}
+
+void check_routines(const Block& b) {
+  for (const ProgramStep& s : b.steps) {
+    if (const auto* r = std::get_if<RoutineStep>(&s.op); r && routines::find(r->name) == nullptr)
+      damaged("a routine does not exist");
+    if (const auto* i = std::get_if<IfStep>(&s.op)) {
+      check_routines(*i->then_block);
+      check_routines(*i->else_block);
+    }
+    if (const auto* w = std::get_if<WhileStep>(&s.op)) check_routines(*w->body);
+  }
+}
+
+struct HostName {
+  std::string_view arch, cpu;
+  std::set<std::string_view> features;  // those that are there, without "+"
+};
+
+HostName parse_host(std::string_view text) {
+  HostName h;
+  const auto word = [&](char end) {
+    const std::size_t n = std::min(text.find(end), text.size());
+    const std::string_view w = text.substr(0, n);
+    text.remove_prefix(std::min(n + 1, text.size()));
+    return w;
+  };
+  h.arch = word(' ');
+  h.cpu = word(' ');
+  while (!text.empty())
+    if (const std::string_view f = word(','); f.starts_with('+')) h.features.insert(f.substr(1));
+  return h;
+}
+
+}  // namespace
+
+std::string why_not_on(const std::string& target, const std::string& here) {
+  if (target == here) return {};
+  const HostName t = parse_host(target), h = parse_host(here);
+  if (t.arch != h.arch) return fmt::format("it is for {} CPUs, and this one is {}", t.arch, h.arch);
+  // A list of features is complete; without one the CPU's name stands for those that it has.
+  if (t.features.empty() && t.cpu != h.cpu && !t.cpu.empty())
+    return fmt::format("it is for the CPU {}, and this one is {}", t.cpu, h.cpu);
+  std::vector<std::string_view> missing;
+  std::set_difference(t.features.begin(), t.features.end(), h.features.begin(), h.features.end(),
+                      std::back_inserter(missing));
+  if (missing.empty()) return {};
+  return fmt::format("it is for the CPU {} with {}, which this one ({}) has not", t.cpu, fmt::join(missing, ", "),
+                     h.cpu);
+}
+
+void save_program(const Program& program, const fs::path& path) {
+  const Entries e = entries_of(program);
+  NewFile file(path);
+  file.write(&e.header, sizeof e.header);
+  file.write(e.rest.data(), e.rest.size());
+  for (std::size_t k = 0; k < e.table.size(); ++k) {
+    file.pad_to(e.table[k].offset);
+    file.write(program.constants[k].bytes, program.constants[k].size);
+  }
+  file.pad_to(e.header.file_size);
+  file.finish();
+}
+
+std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                                       int threads) {
+  Header h;
+  if (bytes.size() < sizeof h.magic || std::memcmp(bytes.data(), h.magic, sizeof h.magic) != 0)
+    fail(ErrorKind::kInvalidModel, "not a program that Sardonyx saved");
+  if (bytes.size() < sizeof h) damaged("it ends in its header");
+  std::memcpy(&h, bytes.data(), sizeof h);
+  check_version(h);
+  if (h.file_size != bytes.size())
+    damaged(fmt::format("it has {} bytes, and {} were written", bytes.size(), h.file_size));
+  // No sum overflows: each term is at most the file's size.
+  const std::uint64_t body = bytes.size() - sizeof h;
+  if (h.target_size > body || h.structure_size > std::min(body, kMaxStructure) ||
+      h.constants > body / sizeof(ConstantEntry) ||
+      h.target_size + h.structure_size + h.constants * sizeof(ConstantEntry) > body)
+    damaged("its parts are larger than itself");
+  const auto rest = bytes.subspan(sizeof h, h.target_size + h.structure_size + h.constants * sizeof(ConstantEntry));
+  if (checksum_of(h, text(rest)) != h.checksum) damaged("its checksum is wrong");
+
+  const std::string target(text(rest.first(h.target_size)));
+  if (!printable(target)) damaged("it names no CPU");
+  if (const std::string why = why_not_on(target, host_target().arch); !why.empty())
+    fail(ErrorKind::kUnsupported, "the program can't run here: {}; compile the model on this machine", why);
+
+  std::vector<ConstantEntry> table(h.constants);
+  if (h.constants > 0)
+    std::memcpy(table.data(), rest.data() + h.target_size + h.structure_size, h.constants * sizeof(ConstantEntry));
+  std::vector<Data> constants;
+  for (const ConstantEntry& c : table) {
+    if (c.offset > bytes.size() || c.size > bytes.size() - c.offset || c.offset % kAlignment != 0)
+      damaged("a constant lies outside of it");
+    constants.push_back({owner, bytes.data() + c.offset, c.size});
+  }
+  std::atomic<bool> wrong = false;
+  for_each(table.size(), threads, [&](std::size_t k) {
+    if (hash("constant", text({constants[k].bytes, constants[k].size})) != table[k].checksum) wrong = true;
+  });
+  if (wrong) damaged("a constant's checksum is wrong");
+
+  auto program = deserialize(rest.subspan(h.target_size, h.structure_size), std::move(constants));
+  if (program->target != target) damaged("two targets");
+  check_routines(program->init);
+  check_routines(program->main);
+  return program;
+}
+
+std::shared_ptr<Program> load_program(const fs::path& path, int threads) {
+  try {
+    auto file = std::make_shared<const onnx::MappedFile>(path);
+    return parse_program({file->data(), file->size()}, file, threads);
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    if (e.kind() == ErrorKind::kIo && text.find(path.string()) != std::string::npos) throw;
+    throw Error(e.kind(), path.string() + ": " + text);
+  }
+}
+
+}  // namespace sardonyx

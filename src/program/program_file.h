@@ -1,0 +1,38 @@
+// Program files: a compiled program with its weights in one file, which is mapped when it is loaded.
+//
+//   header      128 bytes: magic, format, who wrote it, sizes, checksum (see program_file.cpp)
+//   target      text: the CPU that the machine code is for
+//   structure   serialize()'s bytes
+//   table       offset, size and checksum of each constant
+//   constants   each at a multiple of 64 bytes
+//
+// Numbers are little-endian. Checksums are BLAKE3: the header's covers everything up to the constants. They find
+// damage; they don't make a file from a stranger safe, because it holds machine code.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "program/program.h"
+
+namespace sardonyx {
+
+/// Writes a file under a temporary name in the same folder, then renames it. Throws Error(kIo), or kUnsupported for a
+/// program that can't be saved.
+void save_program(const Program& program, const std::filesystem::path& path);
+
+/// Maps a file. Its constants stay in it: it must not be truncated or written to while the program lives (save_program
+/// replaces files, which is fine). `threads` check the constants. Throws Error, with the path in the message: kIo for
+/// an unreadable file, kInvalidModel for a damaged one or none of ours, kUnsupported for one of another format or
+/// version of Sardonyx, or for a CPU that has what this one has not.
+std::shared_ptr<Program> load_program(const std::filesystem::path& path, int threads = 1);
+
+/// The same from memory, which `owner` keeps alive. `bytes` must start at a multiple of 64.
+std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                                       int threads = 1);
+
+/// Why code for the host `target` can't run on the host `here` (see Target::arch), or "".
+std::string why_not_on(const std::string& target, const std::string& here);
+
+}  // namespace sardonyx

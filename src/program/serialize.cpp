@@ -1,0 +1,134 @@
+// The fields of every part of a program, in the order in which they are written.
+#include "program/serialize.h"
+
+#include "program/archive.h"
+#include "program/validate.h"
+
+namespace sardonyx {
+
+template <>
+struct EnumRange<Op> {
+  static constexpr int kCount = static_cast<int>(Op::kRandom) + 1;
+};
+template <>
+struct EnumRange<BufferInfo::Kind> {
+  static constexpr int kCount = static_cast<int>(BufferInfo::Kind::kTemporary) + 1;
+};
+
+template <typename A>
+void fields(A& a, typename A::template Ref<TableNode> n) {
+  a(n.op, n.dtype, n.i, n.f, n.args);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<BufferInfo> b) {
+  a(b.kind, b.dtype, b.shape, b.storage_order, b.name, b.constant);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<TensorRef> t) {
+  a(t.buffer, t.shape);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<LaunchStep> s) {
+  a(s.kernel, s.buffers, s.symbols, s.points, s.work);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<PostInfo> p) {
+  a(p.kind, p.alpha, p.beta, p.dtype, p.operand, p.dims);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<GemmStep> s) {
+  a(s.a, s.b, s.out, s.batch_a, s.batch_b, s.m, s.n, s.k, s.trans_a, s.trans_b, s.post);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<ConvStep> s) {
+  a(s.x, s.w, s.bias, s.out, s.strides, s.dilations, s.pads_begin, s.pads_end, s.groups, s.transposed, s.channels_last,
+    s.x_shape, s.w_shape, s.out_shape, s.post);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<RoutineStep> s) {
+  a(s.name, s.inputs, s.outputs, s.params, s.floats);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<BindStep> s) {
+  a(s.buffer, s.symbols);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<CheckStep> s) {
+  a(s.condition, s.message);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<SymbolStep> s) {
+  a(s.symbol, s.value);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<IfStep> s) {
+  a(s.condition, s.then_block, s.else_block, s.then_symbols, s.else_symbols, s.outputs);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<WhileStep::CarriedDim> d) {
+  a(d.symbol, d.initial, d.next);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<WhileStep> s) {
+  a(s.body, s.initial, s.outputs, s.carried, s.stacked, s.iteration, s.trips, s.trip_count, s.condition,
+    s.next_condition, s.carried_dims, s.stacked_dims);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<ProgramStep> s) {
+  a(s.op, s.origin, s.reads, s.writes);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<Block> b) {
+  a(b.inputs, b.outputs, b.steps);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<KernelInfo> k) {
+  a(k.symbol, k.text);
+}
+
+/// All but the names that expressions need, and the constants.
+template <typename A>
+void fields(A& a, typename A::template Ref<Program> p) {
+  a(p.target, p.buffers, p.kernels, p.objects, p.init, p.main, p.input_names, p.output_names);
+}
+
+std::string serialize(const Program& program) {
+  ExprTable table;
+  Writer body(table), head(table);
+  body(program);
+  head(program.symbol_names, table.nodes());
+  return head.out() + body.out();
+}
+
+std::shared_ptr<Program> deserialize(std::span<const std::byte> bytes, std::vector<Data> constants) {
+  auto program = std::make_shared<Program>();
+  Reader reader(bytes, nullptr);
+  std::vector<TableNode> nodes;
+  reader(program->symbol_names, nodes);
+  TableReader table(program->symbol_names);
+  for (const TableNode& n : nodes) table.add(n);
+  reader.set_table(&table);
+  reader(*program);
+  if (!reader.at_end()) Reader::damaged("something follows its end");
+  program->constants = std::move(constants);
+  validate(*program);
+  return program;
+}
+
+}  // namespace sardonyx

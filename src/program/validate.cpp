@@ -1,0 +1,219 @@
+// See validate.h.
+#include "program/validate.h"
+
+#include <algorithm>
+#include <set>
+
+#include "host/post_op.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr std::size_t kMaxKernelArguments = 64;  // what the executor passes to a kernel
+constexpr std::size_t kMaxSpatial = 3;
+
+void require(bool holds, const char* what) {
+  if (!holds) fail(ErrorKind::kInvalidModel, "the program is damaged: {}", what);
+}
+
+bool constant_size(const Exprs& shape, std::size_t& n) {
+  for (const Expr& d : shape) {
+    if (!is_const(d) || d->i < 0) return false;
+    if (__builtin_mul_overflow(n, static_cast<std::size_t>(d->i), &n)) return false;
+  }
+  return true;
+}
+
+class Validator {
+ public:
+  explicit Validator(const Program& p) : p_(p) {}
+
+  void run() {
+    for (const BufferInfo& b : p_.buffers) buffer_info(b);
+    std::set<std::string> symbols;
+    for (const KernelInfo& k : p_.kernels)
+      require(!k.symbol.empty() && symbols.insert(k.symbol).second, "a kernel without a name of its own");
+    require(p_.init.inputs.empty() && p_.init.outputs.empty(), "the initial steps have inputs");
+    block(p_.init);
+    block(p_.main);
+    require(p_.main.inputs.size() == p_.input_names.size(), "its inputs don't have a name each");
+    require(p_.main.outputs.size() == p_.output_names.size(), "its outputs don't have a name each");
+    require(std::set<std::string>(p_.input_names.begin(), p_.input_names.end()).size() == p_.input_names.size(),
+            "two inputs have one name");
+    for (const TensorRef& t : p_.main.inputs)
+      require(at(t.buffer).kind == BufferInfo::Kind::kInput, "an input is not one");
+  }
+
+ private:
+  void buffer_info(const BufferInfo& b) const {
+    shape(b.shape);
+    if (!b.storage_order.empty()) {
+      require(b.storage_order.size() == b.shape.size(), "an order of dims has another rank");
+      std::vector<bool> seen(b.shape.size());
+      for (const int d : b.storage_order) {
+        require(d >= 0 && d < static_cast<int>(seen.size()) && !seen[static_cast<std::size_t>(d)],
+                "an order of dims is none");
+        seen[static_cast<std::size_t>(d)] = true;
+      }
+    }
+    if (b.kind != BufferInfo::Kind::kConstant) return;
+    require(b.constant >= 0 && b.constant < static_cast<int>(p_.constants.size()), "a constant does not exist");
+    std::size_t n = size_of(b.dtype);
+    require(constant_size(b.shape, n) && n == p_.constants[static_cast<std::size_t>(b.constant)].size,
+            "a constant has another size");
+  }
+
+  const BufferInfo& at(int buffer) const {
+    require(buffer >= 0 && buffer < static_cast<int>(p_.buffers.size()), "a buffer does not exist");
+    return p_.buffers[static_cast<std::size_t>(buffer)];
+  }
+  void number(const Expr& e) const { require(e && e->dtype == DType::kInt64, "a size is missing"); }
+  void condition(const Expr& e) const { require(e && !is_float(e->dtype), "a condition is missing"); }
+  void shape(const Exprs& dims) const {
+    for (const Expr& d : dims) number(d);
+  }
+  void symbol(int id) const {
+    require(id >= 0 && id < static_cast<int>(p_.symbol_names.size()), "a symbol does not exist");
+  }
+  void symbol_steps(const std::vector<SymbolStep>& list) const {
+    for (const SymbolStep& s : list) {
+      symbol(s.symbol);
+      number(s.value);
+    }
+  }
+  void refs(const std::vector<TensorRef>& list) const {
+    for (const TensorRef& t : list) {
+      at(t.buffer);
+      shape(t.shape);
+    }
+  }
+  static void written(const ProgramStep& s, int buffer) {
+    require(std::find(s.writes.begin(), s.writes.end(), buffer) != s.writes.end(),
+            "a step does not name what it writes");
+  }
+  static void written(const ProgramStep& s, const std::vector<TensorRef>& outputs) {
+    for (const TensorRef& t : outputs) written(s, t.buffer);
+  }
+
+  void block(const Block& b) const {
+    refs(b.inputs);
+    refs(b.outputs);
+    for (const ProgramStep& s : b.steps) {
+      for (const int r : s.reads) at(r);
+      for (const int w : s.writes)
+        require(at(w).kind == BufferInfo::Kind::kTemporary, "a step writes to an input or a constant");
+      std::visit([&](const auto& op) { step(s, op); }, s.op);
+    }
+  }
+
+  void step(const ProgramStep&, const LaunchStep& l) const {
+    require(l.kernel >= 0 && l.kernel < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
+    require(l.buffers.size() <= kMaxKernelArguments && l.symbols.size() <= kMaxKernelArguments,
+            "a kernel has too many arguments");
+    for (const int b : l.buffers) at(b);
+    shape(l.symbols);
+    number(l.points);
+    number(l.work);
+  }
+
+  void post(const std::vector<PostInfo>& list) const {
+    for (const PostInfo& i : list) {
+      host::PostOp op;
+      op.kind = static_cast<host::PostOp::Kind>(i.kind);
+      require(op.kind <= host::PostOp::Kind::kRound, "an epilogue of unknown kind");
+      require(op.has_operand() == (i.operand >= 0), "an epilogue's operand is missing");
+      if (op.has_operand()) require(at(i.operand).dtype == i.dtype, "an epilogue's operand has another type");
+      shape(i.dims);
+    }
+  }
+
+  void step(const ProgramStep& s, const GemmStep& g) const {
+    at(g.a), at(g.b);
+    written(s, g.out);
+    shape(g.batch_a);
+    shape(g.batch_b);
+    for (const Expr* e : {&g.m, &g.n, &g.k}) number(*e);
+    post(g.post);
+  }
+
+  void step(const ProgramStep& s, const ConvStep& c) const {
+    at(c.x), at(c.w);
+    if (c.bias != -1) at(c.bias);
+    written(s, c.out);
+    const std::size_t spatial = c.strides.size();
+    require(spatial >= 1 && spatial <= kMaxSpatial && c.dilations.size() == spatial && c.pads_begin.size() == spatial &&
+                c.pads_end.size() == spatial,
+            "a convolution's lists have different lengths");
+    for (const auto* list : {&c.strides, &c.dilations})
+      for (const std::int64_t n : *list) require(n >= 1, "a convolution's stride or dilation is not positive");
+    require(c.groups >= 1, "a convolution without groups");
+    for (const Exprs* e : {&c.x_shape, &c.w_shape, &c.out_shape}) {
+      shape(*e);
+      require(e->size() == spatial + 2, "a convolution's tensor has another rank");
+    }
+    shape(c.pads_begin);
+    shape(c.pads_end);
+    post(c.post);
+  }
+
+  void step(const ProgramStep& s, const RoutineStep& r) const {
+    refs(r.inputs);
+    refs(r.outputs);
+    written(s, r.outputs);
+    shape(r.params);
+  }
+
+  void step(const ProgramStep&, const BindStep& b) const {
+    std::size_t n = 1;
+    require(constant_size(at(b.buffer).shape, n) && n >= b.symbols.size(),
+            "more sizes are read from a buffer than it holds");
+    for (const int id : b.symbols) symbol(id);
+  }
+
+  void step(const ProgramStep&, const CheckStep& c) const { condition(c.condition); }
+
+  void step(const ProgramStep& s, const IfStep& i) const {
+    condition(i.condition);
+    refs(i.outputs);
+    written(s, i.outputs);
+    for (const Block* b : {i.then_block.get(), i.else_block.get()}) {
+      block(*b);
+      require(b->inputs.empty() && b->outputs.size() == i.outputs.size(), "a branch has other outputs than its If");
+    }
+    symbol_steps(i.then_symbols);
+    symbol_steps(i.else_symbols);
+  }
+
+  void step(const ProgramStep& s, const WhileStep& w) const {
+    block(*w.body);
+    refs(w.initial);
+    refs(w.outputs);
+    written(s, w.outputs);
+    require(w.carried >= 0 && w.stacked >= 0, "a loop carries a negative number of values");
+    const auto carried = static_cast<std::size_t>(w.carried), all = carried + static_cast<std::size_t>(w.stacked);
+    require(w.initial.size() == carried && w.body->inputs.size() == carried && w.outputs.size() == all &&
+                w.body->outputs.size() == all,
+            "a loop's lists have different lengths");
+    for (const TensorRef& t : w.body->inputs)
+      require(at(t.buffer).kind == BufferInfo::Kind::kTemporary, "a loop's variable is an input or a constant");
+    for (const int id : {w.iteration, w.trips})
+      if (id != -1) symbol(id);
+    if (w.trip_count) number(w.trip_count);
+    if (w.condition) condition(w.condition);
+    if (w.next_condition) condition(w.next_condition);
+    for (const auto& d : w.carried_dims) {
+      symbol(d.symbol);
+      number(d.initial);
+      number(d.next);
+    }
+    symbol_steps(w.stacked_dims);
+  }
+
+  const Program& p_;
+};
+
+}  // namespace
+
+void validate(const Program& program) { Validator(program).run(); }
+
+}  // namespace sardonyx
