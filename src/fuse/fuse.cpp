@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <map>
 
+#include "fuse/attention.h"
 #include "fuse/epilogue.h"
 #include "fuse/graph_util.h"
 #include "fuse/inline.h"
 #include "fuse/layout.h"
+#include "fuse/merge_matmuls.h"
 #include "fuse/rows.h"
 
 namespace sardonyx {
@@ -53,7 +55,11 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   schedule.graph = &g;
   remove_dead_nodes(g);
   lower_refused_tiles(g, options);
-  if (!options.disabled) inline_loops(g);
+  if (!options.disabled) {
+    merge_matmuls(g);
+    inline_loops(g);
+    find_attention(g, options);
+  }
   lower_refused_tiles(g, options);  // operands may have changed what the device takes
   std::vector<Epilogue> epilogues;
   if (!options.disabled) epilogues = find_epilogues(g, options);

@@ -47,6 +47,16 @@ Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* u
   return n->outputs[0];
 }
 
+Expr memory_offset(const Value& v, const Exprs& indices) {
+  if (v.storage_order.empty()) return idx::linearize(indices, v.shape);
+  Exprs i, d;
+  for (int k : v.storage_order) {
+    i.push_back(indices[static_cast<std::size_t>(k)]);
+    d.push_back(v.shape[static_cast<std::size_t>(k)]);
+  }
+  return idx::linearize(i, d);
+}
+
 bool only_channels(const Value* v) {
   for (int k = 2; k < v->rank(); ++k)
     if (!is_const(v->shape[static_cast<std::size_t>(k)], 1)) return false;
@@ -104,6 +114,18 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
       for (const Value* v : n->inputs) wants |= !v->storage_order.empty() && v->rank() == out->rank() && in_place_order(*l, v);
     if (wants) out->storage_order = channels_last(out->rank());
   }
+  // Attention writes in the order in which a transpose behind it reads.
+  for (const auto& n : g.nodes) {
+    const auto* l = n->as<LoopOp>();
+    if (!l || l->body->op != Op::kLoad || absorbed.count(n.get())) continue;
+    Value* v = const_cast<Value*>(l->body->value);
+    if (!v->producer || v->graph != &g || !v->producer->as<AttentionOp>() || fixed.count(v) || soft.count(v) || !v->storage_order.empty()) continue;
+    std::vector<int> order;
+    for (const Expr& var : l->vars)
+      for (std::size_t k = 0; k < l->body->args.size(); ++k)
+        if (same(var, l->body->args[k])) order.push_back(static_cast<int>(k));
+    if (order.size() == v->shape.size() && l->vars.size() == v->shape.size()) v->storage_order = order;
+  }
   // Copies where orders meet: outputs of the model, inputs of convolutions, operands of their epilogues.
   std::unordered_map<const Value*, Value*> last_copy;
   auto copy_for = [&](Value* v, const Node* user) {
@@ -134,8 +156,18 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
   }
   for (Value*& v : g.outputs)
     if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g, v, {}, nullptr);
-  // A view of a value in another order is a copy.
+  // A view of a value in another order is a copy; a copy that lies in memory as its source does is a view.
   for (const auto& n : g.nodes) {
+    if (const auto* l = n->as<LoopOp>(); l && l->body->op == Op::kLoad && !absorbed.count(n.get()) && !constants.count(n.get())) {
+      Value* source = const_cast<Value*>(l->body->value);
+      Value* out = n->outputs[0];
+      if (source->dtype == out->dtype && source->graph == &g && out->storage_order.empty() && idx::provably_equal(source->elements(), out->elements()) &&
+          idx::provably_equal(memory_offset(*source, l->body->args), idx::linearize(l->vars, out->shape))) {
+        n->op = ViewOp{};
+        n->inputs = {source};
+      }
+      continue;
+    }
     if (!n->as<ViewOp>()) continue;
     Value* source = n->inputs[0];
     if (source->storage_order.empty() || only_channels(source)) continue;

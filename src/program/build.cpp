@@ -98,6 +98,13 @@ class Builder {
       g.post = post_infos(m->post);
       return g;
     }
+    if (t.node->as<AttentionOp>()) {
+      const auto m = tiles::match_attention(t, why);
+      check(m.has_value(), "{}: attention lost its kernel: {}", t.node->origin, why);
+      auto ref = [&](const tiles::HeadTensor& h) { return h.value ? HeadRef{buffer(h.value), h.offset, h.strides} : HeadRef{}; };
+      AttentionStep a{ref(m->q), ref(m->k), ref(m->v), ref(m->bias), ref(m->out), m->batch, m->heads, m->queries, m->keys, m->head_dim, m->value_dim, m->group, static_cast<float>(m->scale)};
+      return a;
+    }
     const auto m = tiles::match_conv(t, true, why);
     check(m.has_value(), "{}: a convolution lost its kernel: {}", t.node->origin, why);
     ConvStep c;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "host/attention.h"
 #include "host/conv.h"
 #include "host/gemm.h"
 #include "host/parallel.h"
@@ -247,6 +248,39 @@ struct Executor::Run {
     run_tile(*kernel, args, c.w, d.weights_constant);
   }
 
+  // A tensor's first element, its distances through `strides`.
+  const char* head_tensor(const HeadRef& r, host::HeadStrides& strides) const {
+    strides = {eval(r.strides[0]), eval(r.strides[1]), eval(r.strides[2]), eval(r.strides[3])};
+    return static_cast<const char*>(at(r.buffer)) + static_cast<std::size_t>(eval(r.offset)) * size_of(p.buffers[static_cast<std::size_t>(r.buffer)].dtype);
+  }
+
+  void attention(const AttentionStep& a) {
+    host::AttentionDesc d;
+    d.batch = eval(a.batch);
+    d.heads = eval(a.heads);
+    d.kv_heads = d.heads / a.group;
+    d.queries = eval(a.queries);
+    d.keys = eval(a.keys);
+    d.head_dim = eval(a.head_dim);
+    d.value_dim = eval(a.value_dim);
+    d.scale = a.scale;
+    d.threads = threads;
+    if (bytes(a.out.buffer) == 0) return;
+    const void* q = head_tensor(a.q, d.q);
+    const void* k = head_tensor(a.k, d.k);
+    const void* v = head_tensor(a.v, d.v);
+    const void* mask = nullptr;
+    if (a.bias.buffer >= 0) {
+      d.has_mask = true;
+      d.mask_type = p.buffers[static_cast<std::size_t>(a.bias.buffer)].dtype;
+      mask = head_tensor(a.bias, d.mask);
+    }
+    const char* out = head_tensor(a.out, d.out);
+    d.out.element = 1;
+    d.q.element = d.v.element = 1;
+    host::attention(d, static_cast<const float*>(q), static_cast<const float*>(k), static_cast<const float*>(v), mask, reinterpret_cast<float*>(const_cast<char*>(out)));
+  }
+
   void routine(const RoutineStep& r) {
     const routines::Fn fn = routines::find(r.name);
     if (!fn) fail(ErrorKind::kInternal, "internal error: no routine '{}' on the host", r.name);
@@ -278,6 +312,7 @@ struct Executor::Run {
     if (const auto* l = std::get_if<LaunchStep>(&s.op)) return launch(*l);
     if (const auto* g = std::get_if<GemmStep>(&s.op)) return gemm(*g);
     if (const auto* c = std::get_if<ConvStep>(&s.op)) return conv(*c);
+    if (const auto* a = std::get_if<AttentionStep>(&s.op)) return attention(*a);
     if (const auto* r = std::get_if<RoutineStep>(&s.op)) return routine(*r);
     if (const auto* b = std::get_if<BindStep>(&s.op)) {
       for (std::size_t k = 0; k < b->symbols.size(); ++k) symbols.set(b->symbols[k], read_int(b->buffer, k));
@@ -421,6 +456,7 @@ struct Executor::Run {
           if (const auto* r = std::get_if<RoutineStep>(&s.op)) return r->name;
           if (std::get_if<GemmStep>(&s.op)) return "gemm";
           if (std::get_if<ConvStep>(&s.op)) return "conv";
+          if (std::get_if<AttentionStep>(&s.op)) return "attention";
           return "control";
         };
         options.profile->push_back({what(), s.origin, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});

@@ -114,8 +114,23 @@ struct ConvStep {
   std::vector<PostInfo> post;
 };
 
+/// Where a tensor of attention lies in its buffer: elements at offset + strides . (batch, head, row, element).
+struct HeadRef {
+  int buffer = -1;
+  Expr offset;
+  Exprs strides;  ///< 4; empty for no tensor
+};
+
+/// out = softmax(scale * q . k + bias) . v; see host::AttentionDesc.
+struct AttentionStep {
+  HeadRef q, k, v, bias, out;
+  Expr batch, heads, queries, keys, head_dim, value_dim;
+  std::int64_t group = 1;
+  float scale = 1;
+};
+
 struct ProgramStep {
-  std::variant<LaunchStep, GemmStep, ConvStep, RoutineStep, BindStep, CheckStep, IfStep, WhileStep> op;
+  std::variant<LaunchStep, GemmStep, ConvStep, AttentionStep, RoutineStep, BindStep, CheckStep, IfStep, WhileStep> op;
   std::string origin;
   std::vector<int> reads, writes;  ///< buffers, for the memory plan
 };

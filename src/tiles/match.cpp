@@ -255,17 +255,108 @@ std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout,
   return m;
 }
 
+namespace {
+
+// e as offset + sum of strides times vars.
+bool head_tensor(const Expr& offset, const Exprs& vars, HeadTensor& t) {
+  Expr rest = offset;
+  t.strides.clear();
+  for (const Expr& v : vars) {
+    if (is_const(v) || is_const(v->args[0], 1)) {
+      if (!is_const(v)) rest = substitute(rest, {{v, Expr(0)}});
+      t.strides.push_back(0);
+      continue;
+    }
+    Expr c, left;
+    if (!idx::split_affine(rest, v, c, left)) return false;
+    t.strides.push_back(c);
+    rest = left;
+  }
+  t.offset = rest;
+  return !rest->has_var;
+}
+
+// Key and value heads that several query heads share are addressed by h / group.
+bool key_tensor(const Expr& l, Exprs vars, std::int64_t& group, HeadTensor& t) {
+  t.value = const_cast<Value*>(l->value);
+  Expr offset = offset_of(l);
+  const Expr h = vars[1];
+  std::int64_t divisor = 1;
+  visit(offset, [&](const Expr& x) {
+    if (x->op == Op::kFloorDiv && same(x->args[0], h) && is_const(x->args[1])) divisor = x->args[1]->i;
+  });
+  if (divisor > 1) {
+    const Expr outer = loop_var(idx::floordiv(h->args[0], divisor)), inner = loop_var(divisor);
+    offset = substitute(offset, {{h, outer * divisor + inner}});
+    vars[1] = outer;
+    Expr c, rest;
+    if (!idx::split_affine(offset, inner, c, rest) || !is_const(c, 0)) return false;
+  }
+  if (group != 0 && group != divisor) return false;
+  group = divisor;
+  return head_tensor(offset, vars, t);
+}
+
+}  // namespace
+
+std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::string& why) {
+  const auto* a = kernel.node->as<AttentionOp>();
+  AttentionMatch m;
+  if (kernel.epilogue || a->causal || a->softcap != 0 || !is_const(a->scale)) {
+    why = "the library's attention has no such form";
+    return {};
+  }
+  for (const Expr& e : {a->q, a->k, a->v})
+    if (e->op != Op::kLoad || e->dtype != DType::kFloat32) {
+      why = "the library's attention takes float32 tensors in memory";
+      return {};
+    }
+  if (kernel.out->dtype != DType::kFloat32 || (a->has_bias && (a->bias->op != Op::kLoad || (a->bias->dtype != DType::kFloat32 && a->bias->dtype != DType::kBool)))) {
+    why = "the library's attention takes float32 tensors in memory";
+    return {};
+  }
+  const Expr &b = a->vars[0], &h = a->vars[1], &s = a->vars[2], &t = a->vars[3], &d = a->vars[4], &e = a->vars[5];
+  m.batch = b->args[0];
+  m.heads = h->args[0];
+  m.queries = s->args[0];
+  m.keys = t->args[0];
+  m.head_dim = d->args[0];
+  m.value_dim = e->args[0];
+  m.scale = a->scale->f;
+  m.q.value = const_cast<Value*>(a->q->value);
+  std::int64_t group = 0;
+  bool ok = head_tensor(offset_of(a->q), {b, h, s, d}, m.q) && key_tensor(a->k, {b, h, t, d}, group, m.k) && key_tensor(a->v, {b, h, t, e}, group, m.v);
+  m.group = group;
+  auto contiguous = [](const HeadTensor& x, const Expr& dim) { return is_const(x.strides[3], 1) || is_const(dim, 1); };
+  ok = ok && contiguous(m.q, m.head_dim) && contiguous(m.v, m.value_dim);
+  if (ok && a->has_bias) {
+    m.bias.value = const_cast<Value*>(a->bias->value);
+    ok = head_tensor(offset_of(a->bias), {b, h, s, t}, m.bias);
+  }
+  // The output's dims are the last of batch, head, query, element.
+  Exprs index = {b, h, s, e};
+  index.erase(index.begin(), index.end() - kernel.out->rank());
+  m.out.value = kernel.out;
+  ok = ok && head_tensor(offset_of(load(kernel.out, kernel.out->dtype, index)), {b, h, s, e}, m.out) && contiguous(m.out, m.value_dim);
+  if (!ok) {
+    why = "an operand of attention does not lie in memory as the library's attention reads it";
+    return {};
+  }
+  return m;
+}
+
 FuseOptions host_fuse_options() {
   FuseOptions o;
   auto accepts = [](const TileKernel& k) {
     std::string why;
     if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();
     if (k.node->as<ConvOp>()) return match_conv(k, false, why).has_value();
+    if (k.node->as<AttentionOp>()) return match_attention(k, why).has_value();
     return false;
   };
   o.accepts_epilogue = accepts;
   o.accepts_tile = [accepts](const Node& n) {
-    if (!n.as<MatMulOp>() && !n.as<ConvOp>()) return false;
+    if (!n.as<MatMulOp>() && !n.as<ConvOp>() && !n.as<AttentionOp>()) return false;
     TileKernel k;
     k.node = const_cast<Node*>(&n);
     k.out = n.outputs[0];

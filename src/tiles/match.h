@@ -32,6 +32,22 @@ struct ConvMatch {
   std::vector<PostStep> post;
 };
 
+/// A tensor of attention: its elements stand at offset + strides . (batch, head, row, element).
+struct HeadTensor {
+  Value* value = nullptr;
+  Expr offset;
+  Exprs strides;  ///< 4
+};
+
+struct AttentionMatch {
+  HeadTensor q, k, v, bias, out;
+  Expr batch, heads, queries, keys, head_dim, value_dim;
+  std::int64_t group = 1;  ///< query heads that share a key and value head
+  double scale = 1;
+};
+
+/// The library's attention. Only in float32.
+std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::string& why);
 /// The library's gemm for a matrix product with its epilogue. Empty, with the reason in `why`, if it can't do exactly this.
 std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why);
 /// `final_layout`: storage orders have been chosen; otherwise operands are taken to follow the output's order, which the layout pass sees to.

@@ -1,0 +1,10 @@
+// Internal to fuse/: softmax(Q K^T) V as one tile kernel.
+#pragma once
+#include "fuse/schedule.h"
+
+namespace sardonyx {
+
+/// Replaces matrix product, softmax and matrix product by an AttentionOp where the device takes it. Runs after loops have been inlined.
+void find_attention(Graph& g, const FuseOptions& options);
+
+}  // namespace sardonyx

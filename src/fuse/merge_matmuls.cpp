@@ -1,0 +1,134 @@
+#include "fuse/merge_matmuls.h"
+
+#include <algorithm>
+#include <map>
+
+#include "fuse/graph_util.h"
+#include "fuse/schedule.h"
+
+namespace sardonyx {
+namespace {
+
+struct Branch {
+  Node* matmul;
+  Node* add = nullptr;     // y = matmul + bias[n], if that is its only user
+  Value* bias = nullptr;
+  Value* weights = nullptr;
+  std::int64_t columns = 0;
+};
+
+// X[batch..., m, k] . W[k, n] with W constant.
+bool plain(const MatMulOp& m, Value*& x, Value*& w) {
+  if (m.a->op != Op::kLoad || m.b->op != Op::kLoad || m.b->args.size() != 2 || m.a->args.size() != m.vars.size()) return false;
+  for (std::size_t k = 0; k + 1 < m.a->args.size(); ++k)
+    if (!same(m.a->args[k], m.vars[k]) && !(is_const(m.a->args[k], 0) && is_const(m.vars[k]->args[0], 1))) return false;
+  if (!same(m.a->args.back(), m.k) || !same(m.b->args[0], m.k) || !same(m.b->args[1], m.vars.back())) return false;
+  x = const_cast<Value*>(m.a->value);
+  w = const_cast<Value*>(m.b->value);
+  return true;
+}
+
+// The only user of v, if it adds a constant of one element per column.
+Node* bias_add(Value* v, const Uses& uses, const std::unordered_set<const Node*>& constants, Value*& bias) {
+  auto it = uses.find(v);
+  if (it == uses.end() || it->second.size() != 1) return nullptr;
+  Node* n = it->second[0];
+  const auto* l = n->as<LoopOp>();
+  if (!l || l->body->op != Op::kAdd || l->vars.size() != v->shape.size()) return nullptr;
+  for (int side = 0; side < 2; ++side) {
+    const Expr &t = l->body->args[static_cast<std::size_t>(side)], &b = l->body->args[static_cast<std::size_t>(1 - side)];
+    if (t->op != Op::kLoad || t->value != v || b->op != Op::kLoad || b->value->rank() != 1 || !b->value->producer || !constants.count(b->value->producer)) continue;
+    bool here = same(b->args[0], l->vars.back());
+    for (std::size_t k = 0; k < l->vars.size(); ++k) here &= same(t->args[k], l->vars[k]) || (is_const(t->args[k], 0) && is_const(l->vars[k]->args[0], 1));
+    if (!here) continue;
+    bias = const_cast<Value*>(b->value);
+    return n;
+  }
+  return nullptr;
+}
+
+// Constants side by side along their last dim.
+Value* side_by_side(Graph& g, const std::vector<Value*>& parts) {
+  Exprs shape = parts[0]->shape;
+  std::vector<Expr> starts = {Expr(0)};
+  for (Value* p : parts) starts.push_back(starts.back() + p->shape.back());
+  shape.back() = starts.back();
+  Exprs vars;
+  for (const Expr& d : shape) vars.push_back(loop_var(d));
+  Expr body;
+  for (std::size_t k = parts.size(); k-- > 0;) {
+    Exprs i = vars;
+    i.back() = vars.back() - starts[k];
+    const Expr x = load(parts[k], parts[k]->dtype, i);
+    body = body ? select(compare(Op::kLt, vars.back(), starts[k + 1]), x, body) : x;
+  }
+  return g.add_loop(vars, body);
+}
+
+}  // namespace
+
+void merge_matmuls(Graph& g) {
+  const auto constants = constant_nodes(g);
+  const Uses uses = uses_of(g);
+  std::unordered_set<const Value*> outputs(g.outputs.begin(), g.outputs.end());
+  std::map<int, std::vector<Branch>> groups;  // by the left operand's id
+  for (const auto& n : g.nodes) {
+    const auto* m = n->as<MatMulOp>();
+    Value *x, *w;
+    if (!m || constants.count(n.get()) || !plain(*m, x, w) || !w->producer || !constants.count(w->producer)) continue;
+    Branch b{n.get(), nullptr, nullptr, w, 0};
+    if (!is_const_int(w->shape[1], b.columns)) continue;
+    if (!outputs.count(n->outputs[0])) b.add = bias_add(n->outputs[0], uses, constants, b.bias);
+    groups[x->id].push_back(b);
+  }
+  for (auto& [id, branches] : groups) {
+    // All with a bias or none; equal element types.
+    std::erase_if(branches, [&](const Branch& b) {
+      return (b.add != nullptr) != (branches[0].add != nullptr) || b.weights->dtype != branches[0].weights->dtype || b.matmul->outputs[0]->dtype != branches[0].matmul->outputs[0]->dtype ||
+             b.matmul->outputs[0]->rank() != branches[0].matmul->outputs[0]->rank() || !idx::provably_equal(b.weights->shape[0], branches[0].weights->shape[0]);
+    });
+    if (branches.size() < 2) continue;
+    Node* first = branches[0].matmul;
+    const std::size_t before = g.nodes.size();
+    g.origin.clear();
+    for (const Branch& b : branches) g.origin += (g.origin.empty() ? "" : " + ") + b.matmul->origin;
+    std::vector<Value*> ws, bs;
+    for (const Branch& b : branches) {
+      ws.push_back(b.weights);
+      if (b.bias) bs.push_back(b.bias);
+    }
+    Value* w = side_by_side(g, ws);
+    MatMulOp m = *first->as<MatMulOp>();
+    const Expr n = loop_var(w->shape[1]);
+    m.vars.back() = n;
+    m.b = load(w, w->dtype, {m.k, n});
+    Value* x = const_cast<Value*>(m.a->value);
+    Exprs shape = first->outputs[0]->shape;
+    shape.back() = w->shape[1];
+    Value* y = g.add_node(m, {x, w}, {{first->outputs[0]->dtype, shape}})->outputs[0];
+    if (!bs.empty()) {
+      Value* bias = side_by_side(g, bs);
+      Exprs vars;
+      for (const Expr& d : shape) vars.push_back(loop_var(d));
+      y = g.add_loop(vars, binary(Op::kAdd, load(y, y->dtype, vars), load(bias, bias->dtype, {vars.back()})));
+    }
+    g.origin.clear();
+    // The new nodes stand where the first product stood.
+    auto at = std::find_if(g.nodes.begin(), g.nodes.end(), [&](const auto& p) { return p.get() == first; });
+    std::rotate(at, g.nodes.begin() + static_cast<std::ptrdiff_t>(before), g.nodes.end());
+    std::int64_t start = 0;
+    for (const Branch& b : branches) {
+      Node* result = b.add ? b.add : b.matmul;
+      Exprs vars, i;
+      for (const Expr& d : result->outputs[0]->shape) vars.push_back(loop_var(d));
+      i = vars;
+      i.back() = vars.back() + start;
+      result->op = LoopOp{vars, load(y, y->dtype, i)};
+      refresh_inputs(*result);
+      start += b.columns;
+    }
+  }
+  remove_dead_nodes(g);
+}
+
+}  // namespace sardonyx
