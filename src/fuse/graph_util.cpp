@@ -127,6 +127,37 @@ std::vector<std::int64_t> symbols_defined(const Node& n) {
   return out;
 }
 
+void sort_nodes(Graph& g) {
+  std::unordered_map<std::int64_t, const Node*> binder;
+  for (const auto& n : g.nodes)
+    for (std::int64_t s : symbols_defined(*n)) binder[s] = n.get();
+  std::vector<std::unique_ptr<Node>> sorted;
+  std::unordered_map<const Node*, std::unique_ptr<Node>*> waiting;
+  for (auto& n : g.nodes) waiting[n.get()] = &n;
+  // Depth first, with a stack of its own: graphs may be long.
+  for (std::size_t k = 0; k < g.nodes.size(); ++k) {
+    std::vector<std::pair<Node*, bool>> stack;
+    if (g.nodes[k]) stack.emplace_back(g.nodes[k].get(), false);
+    while (!stack.empty()) {
+      auto [n, ready] = stack.back();
+      stack.pop_back();
+      auto it = waiting.find(n);
+      if (it == waiting.end()) continue;
+      if (ready) {
+        sorted.push_back(std::move(*it->second));
+        waiting.erase(it);
+        continue;
+      }
+      stack.emplace_back(n, true);
+      for (const Value* v : n->inputs)
+        if (v->producer && waiting.count(v->producer)) stack.emplace_back(v->producer, false);
+      for (std::int64_t s : symbols_used(*n))
+        if (auto b = binder.find(s); b != binder.end() && b->second != n && waiting.count(b->second)) stack.emplace_back(const_cast<Node*>(b->second), false);
+    }
+  }
+  g.nodes = std::move(sorted);
+}
+
 namespace {
 void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols);
 }

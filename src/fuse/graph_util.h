@@ -13,6 +13,8 @@ using Uses = std::unordered_map<const Value*, std::vector<Node*>>;
 Uses uses_of(const Graph& g);
 /// Sets a node's inputs to what its expressions load (loops, matmul, attention).
 void refresh_inputs(Node& n);
+/// Puts the nodes into an order in which values and symbols are defined before use, changing as little as possible.
+void sort_nodes(Graph& g);
 /// Removes nodes that no output, check or symbol needs.
 void remove_dead_nodes(Graph& g);
 /// Nodes that depend on constants only, with constant shapes: computed once when the program is loaded.

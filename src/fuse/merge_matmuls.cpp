@@ -89,7 +89,6 @@ void merge_matmuls(Graph& g) {
     });
     if (branches.size() < 2) continue;
     Node* first = branches[0].matmul;
-    const std::size_t before = g.nodes.size();
     g.origin.clear();
     for (const Branch& b : branches) g.origin += (g.origin.empty() ? "" : " + ") + b.matmul->origin;
     std::vector<Value*> ws, bs;
@@ -113,9 +112,6 @@ void merge_matmuls(Graph& g) {
       y = g.add_loop(vars, binary(Op::kAdd, load(y, y->dtype, vars), load(bias, bias->dtype, {vars.back()})));
     }
     g.origin.clear();
-    // The new nodes stand where the first product stood.
-    auto at = std::find_if(g.nodes.begin(), g.nodes.end(), [&](const auto& p) { return p.get() == first; });
-    std::rotate(at, g.nodes.begin() + static_cast<std::ptrdiff_t>(before), g.nodes.end());
     std::int64_t start = 0;
     for (const Branch& b : branches) {
       Node* result = b.add ? b.add : b.matmul;
@@ -128,6 +124,7 @@ void merge_matmuls(Graph& g) {
       start += b.columns;
     }
   }
+  sort_nodes(g);
   remove_dead_nodes(g);
 }
 
