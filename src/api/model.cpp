@@ -203,13 +203,20 @@ std::vector<std::vector<std::int64_t>> Model::output_dims(
 }
 
 // Compiles, asking for one more input each time the model turns out to need it.
-std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>& inputs) {
+std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>& inputs, bool exact) {
   std::lock_guard lock(mutex_);
   for (;;) {
     ImportOptions import;
     import.dims = options_.dims;
     import.all_outputs = options_.all_outputs;
     std::string key;
+    if (exact)
+      for (const auto& [name, t] : inputs) {
+        import.shapes[name] = t.dims;
+        key += name + " is";
+        for (std::int64_t d : t.dims) key += " " + std::to_string(d);
+        key += ";";
+      }
     for (const NeedInput& n : needs_) {
       const HostTensor& t = inputs.at(n.input);
       if (n.kind == NeedInput::kRank) {
@@ -296,6 +303,16 @@ std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inpu
     ordered.push_back(inputs.at(name));
     if (ordered.back().data == nullptr) ordered.back().data = &nothing;
   }
+  try {
+    return e->run(ordered, checked);
+  } catch (const AssumptionFailed&) {
+    // Dims that the program takes to be equal are not (one is 1 and broadcast): these sizes get a program of their own.
+    e = variant(inputs, true);
+  }
+  ordered.clear();
+  for (const std::string& name : e->program().input_names) ordered.push_back(inputs.at(name));
+  for (HostTensor& t : ordered)
+    if (t.data == nullptr) t.data = &nothing;
   return e->run(ordered, checked);
 }
 

@@ -59,7 +59,8 @@ class Model {
   void check_dim_names() const;
   void check_inputs(const std::map<std::string, HostTensor>& inputs) const;
   std::shared_ptr<Executor> compile(const ImportOptions& import);
-  std::shared_ptr<Executor> variant(const std::map<std::string, HostTensor>& inputs);
+  /// The program for the values (and ranks) of the inputs that it needs to know; `exact`: and for these very dims.
+  std::shared_ptr<Executor> variant(const std::map<std::string, HostTensor>& inputs, bool exact = false);
 
   onnx::Model model_;
   ModelOptions options_;

@@ -342,12 +342,16 @@ Value* Graph::add_view(Value* x, Exprs shape) {
   return add_node(ViewOp{}, {x}, {{x->dtype, std::move(shape)}})->outputs[0];
 }
 
-void Graph::add_check(const Expr& condition, std::string message) {
+void Graph::add_check(const Expr& condition, std::string message, bool assumption) {
   if (is_const(condition)) {
     if (!condition->i) fail(ErrorKind::kInvalidModel, "{}: {}", origin, message);
     return;
   }
-  add_node(CheckOp{condition, origin + ": " + message}, {}, {});
+  for (const Graph* g = this; g; g = g->parent_)
+    for (const Expr& c : g->checked_)
+      if (same(c, condition)) return;
+  checked_.push_back(condition);
+  add_node(CheckOp{condition, origin + ": " + message, assumption}, {}, {});
 }
 
 Exprs Graph::bind(Value* integers, bool sizes) {

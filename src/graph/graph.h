@@ -112,10 +112,13 @@ struct BindOp {
   Exprs symbols;
 };
 
-/// Fails the run with `message` unless `condition` holds once its symbols are known.
+/// Fails the run with `message` unless `condition` holds once its symbols are known. An `assumption` is not demanded by the model, but code
+/// was made for it (two symbolic dims that meet in a broadcast are equal, rather than one of them 1): where it does not hold, the model
+/// has to be compiled for these very sizes.
 struct CheckOp {
   Expr condition;
   std::string message;
+  bool assumption = false;
 };
 
 /// `symbol` takes the value of `value` at a moment that the node says.
@@ -230,7 +233,7 @@ class Graph {
   /// Tensor of known elements (constants or expressions of symbols) with a constant shape.
   Value* add_content(DType dtype, std::vector<std::int64_t> dims, Exprs elements);
   /// Fails the run unless the condition holds; nothing if it is provably true; throws Error(kInvalidModel) if provably false.
-  void add_check(const Expr& condition, std::string message);
+  void add_check(const Expr& condition, std::string message, bool assumption = false);
   /// Symbols for the elements of an integer tensor of constant shape: its content if known, otherwise fresh symbols bound by a BindOp.
   /// `sizes`: the values are sizes, so not negative.
   Exprs bind(Value* integers, bool sizes = false);
@@ -247,6 +250,7 @@ class Graph {
   std::shared_ptr<SymbolTable> symbols_;
   std::deque<std::unique_ptr<Value>> values_;
   int* next_id_;
+  Exprs checked_;  ///< conditions that add_check has seen
   int own_next_id_ = 0;
 };
 

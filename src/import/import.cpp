@@ -107,7 +107,9 @@ class Importer : public GraphLowerer {
     if (!info.dtype)
       fail(info.unsupported.empty() ? ErrorKind::kInvalidModel : ErrorKind::kUnsupported, "input '{}' {}", info.name, info.unsupported.empty() ? "has no element type" : info.unsupported);
     Exprs shape;
-    if (info.shape) {
+    if (auto exact = options_.shapes.find(info.name); exact != options_.shapes.end()) {
+      shape.assign(exact->second.begin(), exact->second.end());
+    } else if (info.shape) {
       int k = 0;
       for (const onnx::Dim& d : *info.shape) {
         if (d.value) shape.push_back(*d.value);

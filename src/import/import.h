@@ -15,6 +15,8 @@ struct ImportOptions {
   std::map<std::string, onnx::Tensor> values;
   /// Ranks of inputs that the model declares without a shape.
   std::map<std::string, int> ranks;
+  /// Dims of inputs, by name, for a program of these very sizes.
+  std::map<std::string, std::vector<std::int64_t>> shapes;
   /// Fixed sizes of symbolic dims, by name ("batch" -> 1).
   std::map<std::string, std::int64_t> dims;
   /// Also make every named intermediate value an output (for `verify --bisect`).

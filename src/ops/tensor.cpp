@@ -20,9 +20,7 @@ Expr at_broadcast(const Value* x, const Exprs& indices, const Exprs& shape) {
   Exprs i;
   for (std::size_t k = 0; k < x->shape.size(); ++k) {
     const Expr& d = x->shape[k];
-    if (is_const(d, 1)) i.push_back(0);
-    else if (idx::provably_equal(d, shape[skip + k])) i.push_back(indices[skip + k]);
-    else i.push_back(idx::min(indices[skip + k], d - 1));  // 0 where the dim turns out to be 1
+    i.push_back(is_const(d, 1) ? Expr(0) : indices[skip + k]);
   }
   return at(x, std::move(i));
 }
@@ -46,10 +44,10 @@ Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes) {
         o = d;
         continue;
       }
-      const Expr o1 = compare(Op::kEq, o, 1), d1 = compare(Op::kEq, d, 1), equal = compare(Op::kEq, o, d);
-      g.add_check(logical_or(equal, logical_or(o1, d1)), fmt::format("dims {} and {} can't be broadcast together", to_string(o), to_string(d)));
-      if (is_const(d) && !is_const(o)) o = d;  // the check leaves o = d or o = 1
-      else if (!is_const(o)) o = select(o1, d, o);
+      if (is_const(o) && is_const(d)) fail(ErrorKind::kInvalidModel, "dims {} and {} can't be broadcast together", to_string(o), to_string(d));
+      // One of the two may be 1 at run time, but hardly ever is: code is made for equal dims.
+      g.add_check(compare(Op::kEq, o, d), fmt::format("dims {} and {} can't be broadcast together", to_string(o), to_string(d)), true);
+      if (is_const(d) || (d->op == Op::kSym && o->op != Op::kSym && !is_const(o))) o = d;
     }
   return out;
 }
@@ -234,7 +232,7 @@ Value* matmul(Graph& g, Value* a, Value* b, bool trans_a, bool trans_b, std::opt
     Exprs i;
     for (std::size_t d = 0; d < xb.size(); ++d) {
       const std::size_t o = batch.size() - xb.size() + d;
-      i.push_back(is_const(xb[d], 1) ? Expr(0) : idx::provably_equal(xb[d], batch[o]) ? vars[o] : idx::min(vars[o], xb[d] - 1));
+      i.push_back(is_const(xb[d], 1) ? Expr(0) : vars[o]);
     }
     i.push_back(trans ? col : row);
     i.push_back(trans ? row : col);

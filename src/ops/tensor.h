@@ -11,13 +11,13 @@ namespace sardonyx::tensor {
 Exprs loop_vars(const Exprs& shape);
 /// Element of x at the given indices.
 Expr at(const Value* x, Exprs indices);
-/// Element of x, broadcast to `rank` dims by numpy's rules, at `indices` of the broadcast shape (the last dims are aligned). A dim that may
-/// be 1 at run time is handled.
+/// Element of x, broadcast to `rank` dims by numpy's rules, at `indices` of the broadcast shape (the last dims are aligned). Symbolic
+/// dims are taken to be equal to the shape's (see broadcast_shapes).
 Expr at_broadcast(const Value* x, const Exprs& indices, const Exprs& shape);
 
 /// output[i...] = f(indices); the general form. dtype is the body's.
 Value* generate(Graph& g, const Exprs& shape, const std::function<Expr(const Exprs&)>& f);
-/// Shape that the inputs broadcast to; run-time checks are added where needed.
+/// Shape that the inputs broadcast to. Symbolic dims that meet are assumed to be equal, which a CheckOp looks after.
 Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes);
 /// output = f(elements) with numpy broadcasting.
 Value* map(Graph& g, const std::vector<Value*>& xs, const std::function<Expr(const Exprs&)>& f);

@@ -158,7 +158,7 @@ class Builder {
       for (const Expr& e : b->symbols) step.symbols.push_back(static_cast<int>(e->i));
       return step;
     }
-    if (const auto* c = n.as<CheckOp>()) return CheckStep{c->condition, c->message};
+    if (const auto* c = n.as<CheckOp>()) return CheckStep{c->condition, c->message, c->assumption};
     if (const auto* i = n.as<IfOp>()) {
       IfStep step;
       step.condition = i->condition;

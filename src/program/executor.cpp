@@ -28,7 +28,7 @@ std::shared_ptr<void> allocate(std::size_t bytes) {
 using Kernel = void (*)(char* const*, const std::int64_t*, std::int64_t, std::int64_t);
 
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;  // so that their bytes can be counted
-constexpr std::int64_t kGrain = 32768;  // operations worth a thread of their own
+constexpr std::int64_t kGrain = 131072;  // operations worth a thread of their own
 
 bool evaluable(const Expr& e, const SymbolValues& s) {
   bool ok = true;
@@ -319,7 +319,10 @@ struct Executor::Run {
       return;
     }
     if (const auto* c = std::get_if<CheckStep>(&s.op)) {
-      if (!eval(c->condition)) fail(ErrorKind::kInvalidArgument, "{}", c->message);
+      if (!eval(c->condition)) {
+        if (c->assumption) throw AssumptionFailed(c->message);
+        fail(ErrorKind::kInvalidArgument, "{}", c->message);
+      }
       return;
     }
     if (const auto* i = std::get_if<IfStep>(&s.op)) return branch(*i);
@@ -445,6 +448,8 @@ struct Executor::Run {
       const auto start = std::chrono::steady_clock::now();
       try {
         step(s);
+      } catch (const AssumptionFailed&) {
+        throw;
       } catch (const Error& error) {
         const std::string text = error.what();
         if (s.origin.empty() || text.find(s.origin) != std::string::npos) throw;

@@ -10,6 +10,7 @@
 #include "compile/host_module.h"
 #include "host/tile_kernel.h"
 #include "program/program.h"
+#include "support/error.h"
 #include "sardonyx/options.h"
 #include "sardonyx/tensor.h"
 
@@ -24,6 +25,12 @@ struct ArenaPlan {
   std::size_t total = 0;                             ///< bytes
   /// Temporaries whose size is known only in the course of a run; they are allocated when they are written.
   int unplanned = 0;
+};
+
+/// The program was made for sizes that these are not (CheckOp::assumption): compile it for these.
+class AssumptionFailed : public Error {
+ public:
+  explicit AssumptionFailed(const std::string& message) : Error(ErrorKind::kInvalidArgument, message) {}
 };
 
 /// A program made ready: code linked, constants computed. run() is safe from many threads at once.

@@ -52,6 +52,7 @@ struct BindStep {
 struct CheckStep {
   Expr condition;
   std::string message;
+  bool assumption = false;  ///< see CheckOp
 };
 
 struct Block;
