@@ -52,6 +52,16 @@ void fields(A& a, typename A::template Ref<ConvStep> s) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<HeadRef> r) {
+  a(r.buffer, r.offset, r.strides);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<AttentionStep> s) {
+  a(s.q, s.k, s.v, s.bias, s.out, s.batch, s.heads, s.queries, s.keys, s.head_dim, s.value_dim, s.group, s.scale);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<RoutineStep> s) {
   a(s.name, s.inputs, s.outputs, s.params, s.floats);
 }
@@ -63,7 +73,7 @@ void fields(A& a, typename A::template Ref<BindStep> s) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<CheckStep> s) {
-  a(s.condition, s.message);
+  a(s.condition, s.message, s.assumption);
 }
 
 template <typename A>

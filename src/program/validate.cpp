@@ -156,6 +156,21 @@ class Validator {
     post(c.post);
   }
 
+  void heads(const HeadRef& r) const {
+    at(r.buffer);
+    number(r.offset);
+    require(r.strides.size() == 4, "a tensor of attention has another rank");
+    shape(r.strides);
+  }
+
+  void step(const ProgramStep& s, const AttentionStep& a) const {
+    for (const HeadRef* r : {&a.q, &a.k, &a.v, &a.out}) heads(*r);
+    if (a.bias.buffer != -1) heads(a.bias);
+    written(s, a.out.buffer);
+    require(a.group >= 1, "attention without heads");
+    for (const Expr* e : {&a.batch, &a.heads, &a.queries, &a.keys, &a.head_dim, &a.value_dim}) number(*e);
+  }
+
   void step(const ProgramStep& s, const RoutineStep& r) const {
     refs(r.inputs);
     refs(r.outputs);
