@@ -10,6 +10,12 @@ void register_all(OpRegistry& r) {
   register_pool(r);
   register_norm(r);
   register_control_flow(r);
+  register_contrib_activation(r);
+  register_contrib_norm(r);
+  register_contrib_quantize(r);
+  register_contrib_attention(r);
+  register_group_query_attention(r);
+  register_contrib_matmul(r);
   register_recurrent(r);
   register_quantize(r);
   register_activation(r);

@@ -43,17 +43,22 @@ Expr window_count(const Window& w, const Exprs& o, bool include_pad) {
   return idx::max(count, 1);  // a window that holds padding only gives 0
 }
 
-void average_pool(OpContext& c) {
-  Value* x = c.in(0);
+}  // namespace
+
+Value* average_pool_of(OpContext& c, Value* x) {
   const Window w = window_of(c, x, {}, c.attr("ceil_mode", 0) != 0);
   const bool include_pad = c.attr("count_include_pad", 0) != 0;
   const DType t = accumulator(x->dtype);
-  c.out(0, tensor::generate(c.graph(), pooled_shape(x, w), [&](const Exprs& i) {
+  return tensor::generate(c.graph(), pooled_shape(x, w), [&](const Exprs& i) {
     const Expr sum = over_window(ReduceKind::kSum, x, w, i, [&](const Expr& e) { return cast(e, t); }, constant(0, t));
     const Expr count = window_count(w, Exprs(i.begin() + 2, i.end()), include_pad);
     return cast(el::div(sum, cast(count, t)), x->dtype);
-  }));
+  });
 }
+
+namespace {
+
+void average_pool(OpContext& c) { c.out(0, average_pool_of(c, c.in(0))); }
 
 void max_pool(OpContext& c) {
   Value* x = c.in(0);

@@ -27,6 +27,9 @@ struct Window {
 /// (then kernel_shape is required) or the sizes of the weights' window. Throws on malformed attributes.
 Window window_of(OpContext& c, const Value* x, const Exprs& kernel, bool ceil_mode = false);
 
+/// AveragePool's attributes applied to x [N, C, spatial...]. Defined in pool.cpp.
+Value* average_pool_of(OpContext& c, Value* x);
+
 /// The attribute `name` as one positive number per spatial dim, 1 by default.
 std::vector<std::int64_t> window_steps(OpContext& c, std::string_view name, std::size_t dims);
 /// pads as [begin..., end...], zeros by default; never negative.
