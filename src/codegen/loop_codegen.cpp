@@ -268,8 +268,7 @@ class Generator {
     const Expr blocks = blocked ? idx::ceildiv(inner->args[0], block) : Expr(1);
     points_ = outer_points * blocks;
     work_ = cost_of(body) * idx::min(inner->args[0], block);
-    emit_.open("for (i64 p = begin; p < end; ++p)");
-    emit_.line("i64 q = p;");
+    open_points();
     std::string lo = "0", hi;
     const std::string extent = emit_.value(inner->args[0]);
     if (blocked) {
@@ -284,12 +283,19 @@ class Generator {
     emit_.close();
   }
 
+  // The loop over points. The compiler must not vectorise it: where small constant inner loops have been unrolled into it, LLVM 22 takes time
+  // exponential in the length of the body (VPlan's isSingleScalar).
+  void open_points() {
+    emit_.line("#pragma clang loop vectorize(disable)");
+    emit_.open("for (i64 p = begin; p < end; ++p)");
+    emit_.line("i64 q = p;");
+  }
+
   void several() {
     points_ = 1;
     for (const Expr& v : kernel_.outer) points_ = points_ * v->args[0];
     work_ = 0;
-    emit_.open("for (i64 p = begin; p < end; ++p)");
-    emit_.line("i64 q = p;");
+    open_points();
     decode(kernel_.outer, "q");
     for (const Stage& stage : kernel_.stages) {
       Expr body = merge_reduce_vars(flatten_loads(stage.body));

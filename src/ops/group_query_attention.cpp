@@ -94,12 +94,12 @@ void group_query_attention(OpContext& c) {
   spec.softcap = c.attr_f("softcap", 0);
   const std::int64_t window = c.attr("local_window_size", -1);
   const bool causal = c.attr("causal", 1) != 0;
-  c.require(causal || window < 0, "local_window_size without causal");
+  c.require(window == -1 || (window > 0 && causal), "local_window_size is {}{}", window, causal ? "" : " without causal");  // counts the query itself
   spec.allowed = [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
     if (!causal) return compare(Op::kLt, t, cache.tokens(b));
     const Expr position = cache.past(b) + s;
     const Expr ok = compare(Op::kLe, t, position);
-    return window < 0 ? ok : logical_and(ok, compare(Op::kGe, t, position - window));
+    return window < 0 ? ok : logical_and(ok, compare(Op::kGt, t, position - window));
   };
   if (Value* bias = c.opt(10)) {
     c.require(bias->rank() == 4, "an attention bias of rank {}", bias->rank());
