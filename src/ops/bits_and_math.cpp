@@ -64,7 +64,7 @@ void is_inf_op(OpContext& c) {
   c.out(0, tensor::map1(c.graph(), c.in(0), [&](const Expr& e) {
           const Expr x = widened(e), zero = constant(0, x->dtype);
           if (!positive && !negative) return constant_bool(false);
-          const Expr infinite = unary(Op::kIsInf, x);
+          Expr infinite = unary(Op::kIsInf, x);
           if (positive && negative) return infinite;
           return logical_and(infinite, compare(positive ? Op::kGt : Op::kLt, x, zero));
         }));

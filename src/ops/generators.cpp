@@ -20,7 +20,7 @@ void constant_of_shape_op(OpContext& c) {
   // A shape tensor without elements stands for a scalar.
   if (!is_const(c.in(0)->elements(), 0)) shape = c.ints(c.in(0), true);
   const Expr e = scalar_element(c, fill);
-  c.out(0, tensor::generate(g, shape, [&](const Exprs&) { return e; }));
+  c.out(0, tensor::generate(g, shape, [&](const Exprs&) { return Expr(e); }));
 }
 
 // Elements of an integer range: how many, and each as an expression of the position.
@@ -78,7 +78,8 @@ void trilu_op(OpContext& c) {
   const Expr k =
       c.has(1) ? idx::max(idx::min(int_input(c, 1), std::int64_t{1} << 48), -(std::int64_t{1} << 48)) : Expr(0);
   c.out(0, tensor::generate(c.graph(), x->shape, [&](const Exprs& i) {
-          const Expr row = i[i.size() - 2] + k, column = i[i.size() - 1];
+          const Expr row = i[i.size() - 2] + k;
+          const Expr& column = i.back();
           const Expr kept = compare(Op::kLe, upper ? row : column, upper ? column : row);
           return select(kept, tensor::at(x, i), constant(0, x->dtype));
         }));
@@ -87,9 +88,9 @@ void trilu_op(OpContext& c) {
 // Indices outside of [-depth, depth) give no hot element.
 void one_hot_op(OpContext& c) {
   Graph& g = c.graph();
-  Value *indices = c.in(0), *depth_in = c.in(1), *values = c.in(2);
-  c.require(values->rank() == 1 && is_const(values->shape[0], 2), "values must be [off, on]");
-  c.require(is_const(depth_in->elements(), 1), "depth of shape {}", to_string(depth_in->shape));
+  Value *indices = c.in(0), *depth_in = one_element(c, 1), *values = c.in(2);
+  c.require(values->rank() == 1, "values of rank {}", values->rank());
+  g.add_check(compare(Op::kEq, values->shape[0], 2), "values must be [off, on]");
   const Expr depth = c.ints(tensor::cast(g, depth_in, DType::kInt64), true).at(0);
   const int axis = c.axis(c.attr("axis", -1), indices->rank() + 1);
   Exprs shape = indices->shape;

@@ -33,7 +33,10 @@ Expr coordinate(const Mode& m, const Expr& g, const Expr& d) {
   const Expr one = k(1, g), half = k(0.5, g), size = cast(d, g->dtype);
   Expr x = m.align ? mul(mul(add(g, one), half), sub(size, one)) : mul(sub(mul(add(g, one), size), one), half);
   if (m.interpolation == "nearest") x = unary(Op::kRound, x);
-  if (m.padding == "border") x = binary(Op::kMin, binary(Op::kMax, x, k(0, g)), sub(size, one));
+  // Cubic taps are held inside one by one, as onnxruntime and PyTorch do; clamping the position itself would give other
+  // weights.
+  if (m.padding == "border" && m.interpolation != "cubic")
+    x = binary(Op::kMin, binary(Op::kMax, x, k(0, g)), sub(size, one));
   if (m.padding == "reflection")
     x = m.align ? mirrored(x, k(0, g), sub(size, one)) : mirrored(x, k(-0.5, g), sub(size, half));
   return x;
@@ -119,7 +122,7 @@ void affine_grid_op(OpContext& c) {
   shape.insert(shape.end(), size.begin() + 2, size.end());
   shape.push_back(r);
   c.out(0, tensor::generate(c.graph(), shape, [&](const Exprs& i) {
-          const Expr n = i[0], row = i.back();
+          const Expr &n = i[0], &row = i.back();
           Expr sum = cast(tensor::at(theta, {n, row, r}), w);
           for (std::int64_t j = 0; j < r; ++j) {  // x is the innermost axis
             const auto axis = static_cast<std::size_t>(r - j);

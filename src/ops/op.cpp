@@ -94,6 +94,11 @@ std::vector<std::int64_t> OpContext::const_ints(Value* v, std::string_view what)
   return out;
 }
 
+Exprs OpContext::ints(Value* v, bool sizes) {
+  if (!v->content && !is_const(v->elements())) need_value(*this, v, "the length of a list of sizes");
+  return graph_.bind(v, sizes);
+}
+
 std::vector<double> OpContext::const_floats(Value* v, std::string_view what) const {
   if (!v->content) need_value(*this, v, what);
   std::vector<double> out;

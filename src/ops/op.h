@@ -97,8 +97,9 @@ class OpContext {
   std::vector<std::int64_t> const_ints(Value* v, std::string_view what) const;
   /// The same for floats (scales of Resize ...).
   std::vector<double> const_floats(Value* v, std::string_view what) const;
-  /// Elements of an integer input as int64 expressions: known ones, or symbols read at run time.
-  Exprs ints(Value* v, bool sizes = false) { return graph_.bind(v, sizes); }
+  /// Elements of an integer input as int64 expressions: known ones, or symbols read at run time. How many there are must be known when
+  /// compiling; if not, as const_ints.
+  Exprs ints(Value* v, bool sizes = false);
   /// One element likewise.
   Expr int_scalar(Value* v) { return ints(v).at(0); }
 

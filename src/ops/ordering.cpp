@@ -21,8 +21,7 @@ void topk_op(OpContext& c) {
   if (c.opset() < 10)
     k = c.attr("k", 0);
   else {
-    c.require(is_const(c.in(1)->elements(), 1), "k of shape {}", to_string(c.in(1)->shape));
-    k = c.ints(c.in(1), true).at(0);
+    k = int_input(c, 1, true);
   }
   g.add_check(logical_and(compare(Op::kGe, k, 0), compare(Op::kLe, k, d)),
               fmt::format("k is {} but the axis has {} elements", to_string(k), to_string(d)));
@@ -75,7 +74,8 @@ void cumulative(OpContext& c, bool product) {
   if (is_const_int(x->shape[static_cast<std::size_t>(axis)], d) && (d <= 32 || x->content)) {
     const DType w = tensor::accumulator(x->dtype);
     return c.out(0, tensor::generate(g, x->shape, [&](const Exprs& i) {
-                   const Expr j = loop_var(d), at = i[static_cast<std::size_t>(axis)];
+                   const Expr j = loop_var(d);
+                   const Expr& at = i[static_cast<std::size_t>(axis)];
                    Exprs from = i;
                    from[static_cast<std::size_t>(axis)] = j;
                    const Expr counted = reverse ? compare(exclusive ? Op::kGt : Op::kGe, j, at)

@@ -12,7 +12,7 @@ Expr own_element(Graph& g, const std::string& mode, const Expr& i, const Expr& d
                  const Expr& after) {
   const Expr crop = idx::max(0 - before, 0);
   const Expr length = d - crop - idx::max(0 - after, 0);
-  const Expr j = i - idx::max(before, 0);
+  Expr j = i - idx::max(before, 0);
   if (is_const(before, 0) && is_const(after, 0)) return j;
   const Expr none = compare(Op::kLe, d + before + after, 0);
   g.add_check(logical_or(none, compare(Op::kGt, length, 0)),
@@ -92,7 +92,7 @@ void center_crop_pad_op(OpContext& c) {
   Exprs shape = x->shape, offset(shape.size(), Expr(0));
   for (std::size_t k = 0; k < axes.size(); ++k) {
     const auto a = static_cast<std::size_t>(c.axis(axes[k], x->rank()));
-    const Expr d = x->shape[a], t = target[k];
+    const Expr &d = x->shape[a], &t = target[k];
     shape[a] = t;
     offset[a] = select(compare(Op::kLt, t, d), idx::floordiv(d - t, 2), 0 - idx::floordiv(t - d, 2));
   }

@@ -31,12 +31,13 @@ struct Settings {
 Expr original(const Settings& s, const Axis& a, const Expr& i) {
   const Expr x = cast(i, s.w), in = cast(a.in, s.w), one = k(1, x), half = k(0.5, x);
   const std::string& mode = s.coordinates;
-  const Expr centred = sub(div(add(x, half), a.scale), half);
+  Expr centred = sub(div(add(x, half), a.scale), half);
   const Expr single = compare(Op::kEq, a.width, one);
   if (mode == "half_pixel") return centred;
   if (mode == "pytorch_half_pixel") return select(single, k(-0.5, x), centred);
   if (mode == "asymmetric") return div(x, a.scale);
-  if (mode == "tf_half_pixel_for_nn") return div(add(x, half), a.scale);
+  if (mode == "tf_half_pixel_for_nn")  // as onnxruntime: nothing moves where nothing is resized
+    return select(compare(Op::kEq, a.scale, one), x, div(add(x, half), a.scale));
   if (mode == "align_corners") return select(single, k(0, x), div(mul(x, sub(in, one)), sub(a.width, one)));
   if (mode == "half_pixel_symmetric") {
     const Expr offset = mul(div(in, k(2, x)), sub(one, div(cast(a.out, s.w), a.width)));
@@ -137,7 +138,7 @@ Value* antialiased_axis(Graph& g, Value* x, const Settings& s, const Axis& a) {
     const Expr p = position(i[0], i[1]), x0 = original(s, a, i[0]);
     const Expr shrink = binary(Op::kMin, a.scale, k(1, x0));
     const Expr d = unary(Op::kAbs, mul(sub(cast(p, s.w), x0), shrink));
-    const Expr w = support == 1 ? linear_kernel(d) : cubic_kernel(d, s.cubic_a);
+    Expr w = support == 1 ? linear_kernel(d) : cubic_kernel(d, s.cubic_a);
     if (!s.exclude_outside) return w;
     return select(logical_and(compare(Op::kGe, p, 0), compare(Op::kLt, p, a.in)), w, k(0, w));
   });
@@ -145,7 +146,8 @@ Value* antialiased_axis(Graph& g, Value* x, const Settings& s, const Axis& a) {
   Exprs shape = x->shape;
   shape[a.dim] = a.out;
   return tensor::generate(g, shape, [&](const Exprs& i) {
-    const Expr t = loop_var(count), o = i[a.dim];
+    const Expr t = loop_var(count);
+    const Expr& o = i[a.dim];
     Exprs at = i;
     at[a.dim] = clamp_index(position(o, t), a.in);
     const Expr sum = reduce(ReduceKind::kSum, {t}, mul(tensor::at(weights, {o, t}), tensor::at(x, at)));
@@ -180,15 +182,14 @@ void set_sizes(OpContext& c, Settings& s, Value* x, const std::vector<int>& dims
   const std::string policy = c.attr_s("keep_aspect_ratio_policy", "stretch");
   c.require(policy == "stretch" || policy == "not_larger" || policy == "not_smaller",
             "keep_aspect_ratio_policy is '{}'", policy);
-  if (scales)
-    c.require(scales->rank() == 1 && is_const(scales->shape[0], n), "scales of shape {} for {} axes",
-              to_string(scales->shape), n);
-  if (sizes)
-    c.require(sizes->rank() == 1 && is_const(sizes->shape[0], n), "sizes of shape {} for {} axes",
-              to_string(sizes->shape), n);
-  if (s.crop())
-    c.require(roi && roi->rank() == 1 && is_const(roi->shape[0], 2 * n),
-              "tf_crop_and_resize needs a roi of {} elements", 2 * n);
+  const auto check_length = [&](Value* v, std::int64_t length, const char* what) {
+    c.require(v && v->rank() == 1, "{} must be a vector of {} elements", what, length);
+    c.graph().add_check(compare(Op::kEq, v->shape[0], length),
+                        fmt::format("{} of shape {} for {} axes", what, to_string(v->shape), n));
+  };
+  if (scales) check_length(scales, n, "scales");
+  if (sizes) check_length(sizes, n, "sizes");
+  if (s.crop()) check_length(roi, 2 * n, "roi");
   std::vector<Axis> axes(dims.size());
   Exprs products;  // in times scale, rounded down
   for (std::size_t j = 0; j < axes.size(); ++j) {
@@ -279,6 +280,8 @@ void resize_op(OpContext& c) {
   for (std::int64_t a : c.attr_ints("axes", all)) dims.push_back(c.axis(a, x->rank()));
   Value* scales = nonempty(c, old ? 1 : 2);
   Value* sizes = old ? nullptr : nonempty(c, 3);
+  // Given both, one is empty; if that is only known at run time, it is scales.
+  if (scales && sizes && !is_const(scales->shape[0])) scales = nullptr;
   c.require((scales != nullptr) != (sizes != nullptr), "either scales or sizes must be given");
   set_sizes(c, s, x, dims, scales, sizes, old ? nullptr : nonempty(c, 1));
   resize(c, x, s);

@@ -4,6 +4,13 @@
 
 namespace sardonyx {
 
+Value* one_element(OpContext& c, int k) {
+  Value* v = c.in(k);
+  c.graph().add_check(compare(Op::kEq, v->elements(), 1),
+                      fmt::format("input {} must have one element, not shape {}", k, to_string(v->shape)));
+  return tensor::reshape(c.graph(), v, {});
+}
+
 Expr scalar_element(OpContext& c, const Value* v) {
   c.graph().add_check(compare(Op::kEq, v->elements(), 1),
                       fmt::format("a scalar is needed, not shape {}", to_string(v->shape)));
@@ -16,10 +23,8 @@ DType dtype_attr(const OpContext& c, std::string_view name, DType fallback) {
 }
 
 Expr int_input(OpContext& c, int k, bool size) {
-  Value* v = c.in(k);
-  c.require(is_integer(v->dtype), "input {} is {}, not an integer", k, name(v->dtype));
-  c.require(is_const(v->elements(), 1), "input {} must be a scalar, not of shape {}", k, to_string(v->shape));
-  return c.ints(v, size).at(0);
+  c.require(is_integer(c.in(k)->dtype), "input {} is {}, not an integer", k, name(c.in(k)->dtype));
+  return c.ints(one_element(c, k), size).at(0);
 }
 
 }  // namespace sardonyx

@@ -8,6 +8,9 @@ namespace sardonyx {
 /// element; this is checked, at run time if need be.
 Expr scalar_element(OpContext& c, const Value* v);
 
+/// Input k, which must have one element (checked, at run time if need be), as a tensor of rank 0.
+Value* one_element(OpContext& c, int k);
+
 /// The dtype attribute `name`, or `fallback` if absent.
 DType dtype_attr(const OpContext& c, std::string_view name, DType fallback);
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/families.h"
+#include "ops/scalars.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -63,8 +64,7 @@ void compress_op(OpContext& c) {
 Value* scalar_or(OpContext& c, int k, double fallback, DType t) {
   Graph& g = c.graph();
   if (!c.has(k)) return g.add_content(t, {1}, {constant(fallback, t)});
-  c.require(is_const(c.in(k)->elements(), 1), "input {} of shape {}", k, to_string(c.in(k)->shape));
-  return tensor::reshape(g, tensor::cast(g, c.in(k), t), {1});
+  return tensor::reshape(g, tensor::cast(g, one_element(c, k), t), {1});
 }
 
 void nms_op(OpContext& c) {

@@ -18,7 +18,7 @@ struct Range {
 };
 
 // d[s:e:1]. The forms that models use come out without nested minima, so that later dims compare equal.
-Range range_forward(Graph& g, const Expr& d, const Expr& s, Expr e) {
+Range range_forward(Graph& g, const Expr& d, const Expr& s, const Expr& e) {
   bool to_end = false;
   std::int64_t sv = 0, ev = 0;
   const bool s_known = is_const_int(s, sv);

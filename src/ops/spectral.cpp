@@ -107,15 +107,12 @@ Value* transform(Graph& g, Value* x, const Transform& f) {
   Value* v = tensor::reshape(g, x, {m, a, b, f.components});
   v = tensor::reshape(g, tensor::transpose(g, v, {0, 2, 1, 3}), {m * b, a, f.components});
   v = tensor::reshape(g, transform(g, v, {a, f.inverse, false, f.components}), {m, b, a, 2});
-  Value* twiddle = tensor::reshape(g,
-                                   constant_table(g, a, b * 2, x->dtype,
-                                                  [&](std::int64_t p, std::int64_t j2) {
-                                                    const double angle = (f.inverse ? 2 : -2) * M_PI *
-                                                                         static_cast<double>(p * (j2 / 2)) /
-                                                                         static_cast<double>(n);
-                                                    return j2 % 2 == 0 ? std::cos(angle) : std::sin(angle);
-                                                  }),
-                                   {a, b, 2});
+  const auto turn = [&](std::int64_t p, std::int64_t column) {
+    const std::int64_t steps = p * (column / 2);
+    const double angle = (f.inverse ? 2 : -2) * M_PI * static_cast<double>(steps) / static_cast<double>(n);
+    return column % 2 == 0 ? std::cos(angle) : std::sin(angle);
+  };
+  Value* twiddle = tensor::reshape(g, constant_table(g, a, b * 2, x->dtype, turn), {a, b, 2});
   Value* turned = tensor::generate(g, {m, a, b, 2}, [&](const Exprs& i) {
     const Expr re = tensor::at(v, {i[0], i[2], i[1], 0}), im = tensor::at(v, {i[0], i[2], i[1], 1});
     const Expr c = tensor::at(twiddle, {i[1], i[2], 0}), s = tensor::at(twiddle, {i[1], i[2], 1});

@@ -1,7 +1,9 @@
 // Elements of tensors as C++ types, for routines that compare or add them.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "support/dtype.h"
 #include "support/error.h"
@@ -84,11 +86,18 @@ void dispatch(DType t, const char* what, F&& f) {
   }
 }
 
+template <typename T>
+bool is_nan(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return false;
+  else
+    return std::isnan(static_cast<compute_of<T>>(x));
+}
+
 /// A total order of elements: as <, with NaN above everything and equal to itself.
 template <typename T>
 bool before(T a, T b) {
-  const auto x = static_cast<compute_of<T>>(a), y = static_cast<compute_of<T>>(b);
-  return x < y || (y != y && x == x);
+  return static_cast<compute_of<T>>(a) < static_cast<compute_of<T>>(b) || (is_nan(b) && !is_nan(a));
 }
 
 }  // namespace sardonyx::routines

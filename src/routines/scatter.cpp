@@ -14,12 +14,6 @@ namespace {
 enum Reduction { kNone, kAdd, kMul, kMin, kMax };
 
 template <typename T>
-bool is_nan(T x) {
-  const auto v = static_cast<compute_of<T>>(x);
-  return v != v;
-}
-
-template <typename T>
 T combine(T a, T b, std::int64_t reduction) {
   // Integers wrap, so they are added as unsigned ones.
   using C = std::conditional_t<std::is_integral_v<T>, std::uint64_t, compute_of<T>>;
@@ -103,7 +97,7 @@ void scan(Call& c) {
                              const std::int64_t row = (o * n + (reverse ? n - 1 - k : k)) * inner;
                              for (std::int64_t j = 0; j < inner; ++j) {
                                A& a = acc[static_cast<std::size_t>(j)];
-                               const A e = static_cast<A>(x.as<T>()[row + j]);
+                               const A e = A(x.as<T>()[row + j]);  // negative integers wrap, as their sums do
                                const A next = product ? a * e : a + e;
                                y.as<T>()[row + j] = static_cast<T>(exclusive ? a : next);
                                a = next;
