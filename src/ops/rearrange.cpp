@@ -58,7 +58,25 @@ void flatten_op(OpContext& c) {
   c.out(0, tensor::reshape(c.graph(), x, {idx::product(outer), idx::product(inner)}));
 }
 
-void expand_op(OpContext& c) { c.out(0, tensor::expand(c.graph(), c.in(0), c.ints(c.in(1), true))); }
+// A target dim that is read at run time may be 1 and leave the input's; unlike for dims of inputs, no other program can
+// be made for it.
+void expand_op(OpContext& c) {
+  Graph& g = c.graph();
+  Value* x = c.in(0);
+  const Exprs target = c.ints(c.in(1), true);
+  if (c.in(1)->content) return c.out(0, tensor::expand(g, x, target));
+  const std::size_t rank = std::max(target.size(), x->shape.size());
+  Exprs shape(rank, Expr(1));
+  for (std::size_t k = 0; k < rank; ++k) {
+    const Expr d = k + x->shape.size() < rank ? Expr(1) : x->shape[k + x->shape.size() - rank];
+    const Expr t = k + target.size() < rank ? Expr(1) : target[k + target.size() - rank];
+    const Expr keeps = compare(Op::kEq, t, 1), fits = logical_or(keeps, compare(Op::kEq, d, t));
+    g.add_check(logical_or(fits, compare(Op::kEq, d, 1)),
+                fmt::format("dim {} can't be expanded to {}", to_string(d), to_string(t)));
+    shape[k] = is_const(d, 1) || is_const(t) ? (is_const(t, 1) ? d : t) : is_const(d) ? d : select(keeps, d, t);
+  }
+  c.out(0, tensor::generate(g, shape, [&](const Exprs& i) { return tensor::at_broadcast(x, i, shape); }));
+}
 
 void tile_op(OpContext& c) {
   Value* x = c.in(0);
