@@ -115,13 +115,12 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   // Reads and writes of each unit, then a topological order that stays close to the model's.
   for (const auto& u : units) {
     std::unordered_set<const Value*> inside;
-    std::vector<std::string> origins;
     for (const Node* n : u->nodes)
       for (const Value* v : n->outputs) inside.insert(v);
     for (Node* n : u->nodes) {
       for (Value* v : n->inputs)
         if (!inside.count(storage_of(v))) append(u->step.reads, storage_of(v));
-      if (!n->origin.empty() && std::find(origins.begin(), origins.end(), n->origin) == origins.end()) origins.push_back(n->origin);
+      u->step.origin = join_origins(u->step.origin, n->origin);
       u->position = std::max(u->position, position[n]);
     }
     if (auto* k = std::get_if<LoopKernel>(&u->step.op)) {
@@ -132,7 +131,6 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
     } else {
       u->step.writes = u->nodes[0]->outputs;
     }
-    for (const std::string& o : origins) u->step.origin += (u->step.origin.empty() ? "" : " + ") + o;
   }
   std::unordered_map<const Unit*, std::vector<Unit*>> after;
   std::unordered_map<const Unit*, int> waits;

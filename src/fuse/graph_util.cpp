@@ -271,4 +271,17 @@ LoopOp loop_of_conv(const ConvOp& c, const std::vector<Value*>& in, const Value*
   return {vars, cast(sum, out->dtype)};
 }
 
+std::string join_origins(const std::string& first, const std::string& second) {
+  static const std::string between = " + ";
+  std::string out = first;
+  for (std::size_t at = 0; at < second.size();) {
+    const std::size_t end = std::min(second.find(between, at), second.size());
+    const std::string node = second.substr(at, end - at);
+    // Whole names only: "a (Add)" is not in "aa (Add)".
+    if ((between + out + between).find(between + node + between) == std::string::npos) out += (out.empty() ? "" : between) + node;
+    at = end + between.size();
+  }
+  return out;
+}
+
 }  // namespace sardonyx

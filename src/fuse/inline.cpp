@@ -68,6 +68,7 @@ class Inliner {
         l->body = resolve(l->body, false);
         refresh_inputs(*n);
       } else if (auto* m = n->as<MatMulOp>()) {
+        consumer_ = n.get();
         m->a = operand(m->a);
         m->b = operand(m->b);
         refresh_inputs(*n);
@@ -199,6 +200,7 @@ class Inliner {
       }
       if (!should_inline(v, i, in_reduce)) return y;
       const auto* l = v->producer->as<LoopOp>();
+      consumer_->origin = join_origins(v->producer->origin, consumer_->origin);
       std::vector<std::pair<Expr, Expr>> r;
       for (std::size_t k = 0; k < i.size(); ++k) r.emplace_back(l->vars[k], i[k]);
       // The producer's body has been resolved already (nodes are in order), but its loads may now be cheap at these indices.
@@ -218,6 +220,7 @@ class Inliner {
       for (std::size_t k = 0; k < y->args.size(); ++k) r.emplace_back(l->vars[k], y->args[k]);
       const Expr z = through_views(substitute(l->body, r));
       if (!affine(z)) break;
+      consumer_->origin = join_origins(p->origin, consumer_->origin);
       y = z;
     }
     return affine(y) ? y : e;
@@ -235,7 +238,7 @@ class Inliner {
   std::unordered_set<const Node*> constants_;
   std::unordered_map<const Value*, int> uses_;
   std::unordered_map<const Value*, std::unordered_set<const Node*>> consumers_;
-  const Node* consumer_ = nullptr;
+  Node* consumer_ = nullptr;
   bool consumer_constant_ = false;
   Exprs vars_;
 };

@@ -175,7 +175,7 @@ struct Node {
   Payload op;
   std::vector<Value*> inputs;   ///< every tensor read, captured ones of nested graphs included; loads in expressions are listed too
   std::vector<Value*> outputs;
-  std::string origin;           ///< the model's node: "conv1 (Conv)"
+  std::string origin;           ///< the model's node: "conv1 (Conv)"; after fusion several: "conv1 (Conv) + relu1 (Relu)"
 
   template <typename T> T* as() { return std::get_if<T>(&op); }
   template <typename T> const T* as() const { return std::get_if<T>(&op); }

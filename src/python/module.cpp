@@ -69,6 +69,7 @@ NB_MODULE(_sardonyx, m) {
         return out;
       })
       .def("output_names", &Model::output_names)
+      .def("metadata", [](const Model& m) { return std::map<std::string, std::string>(m.source().metadata.begin(), m.source().metadata.end()); })
       .def("run", [](Model& m, const std::map<std::string, Raw>& inputs, int threads, bool profile) {
         std::map<std::string, HostTensor> in;
         for (const auto& [n, r] : inputs) {

@@ -45,6 +45,11 @@ class Model:
     def outputs(self):
         return self._handle.outputs()
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the model's file says about itself under names of its author's choice."""
+        return self._handle.metadata()
+
     def run(self, inputs: Mapping[str, np.ndarray], *, threads: int = 0) -> dict[str, np.ndarray]:
         return self._run(inputs, threads, False)[0]
 
