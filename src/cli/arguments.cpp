@@ -1,0 +1,265 @@
+// The command line's syntax and help. The only file that knows CLI11 and the environment.
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <iostream>
+
+#include "cli/options.h"
+#include "compile/cache.h"
+#include "support/error.h"
+
+namespace sardonyx::cli {
+namespace {
+
+const char* const kExitCodes =
+    "Exit codes: 0 done, 1 a defect of ours, 2 wrong use, 3 malformed model, 4 unsupported, 5 file, 6 compiler,\n"
+    "7 device, 8 results differ. Errors are one line on stderr; docs/command-line.md has more.";
+
+const char* environment(const char* name) {
+  const char* v = std::getenv(name);
+  return v && *v ? v : nullptr;
+}
+
+std::pair<std::string, std::int64_t> parse_dim(const std::string& text, const char* option) {
+  const std::size_t eq = text.rfind('=');
+  std::int64_t v = 0;
+  if (eq == std::string::npos || eq == 0 || !CLI::detail::lexical_cast(text.substr(eq + 1), v) || v < 0)
+    fail(ErrorKind::kInvalidArgument, "{} {}: a name and a size are wanted, as in {} batch=4", option, text, option);
+  return {text.substr(0, eq), v};
+}
+
+void read_dims(const std::vector<std::string>& texts, const char* option, std::map<std::string, std::int64_t>& out) {
+  for (const std::string& t : texts)
+    if (auto [it, fresh] = out.insert(parse_dim(t, option)); !fresh)
+      fail(ErrorKind::kInvalidArgument, "{}: dim '{}' is given twice", option, it->first);
+}
+
+class Parser {
+ public:
+  Options parse(int argc, char** argv) {
+    app_.description("Sardonyx compiles ONNX models and runs them.");
+    app_.footer(std::string("Examples:\n"
+                            "  sardonyx run model.onnx --dim batch=2                  run on generated inputs\n"
+                            "  sardonyx run model.onnx --input x=image.npy --output y.npz\n"
+                            "  sardonyx verify model.onnx --bisect                    compare with ONNX Runtime\n"
+                            "  sardonyx perf model.onnx --html report.html            measure, with a chart\n"
+                            "  sardonyx inspect model.onnx --html graph.html          see what the model became\n\n") +
+                kExitCodes);
+    app_.require_subcommand(1);
+    app_.set_version_flag("--version", SARDONYX_VERSION);
+    app_.get_formatter()->column_width(34);
+    add_run();
+    add_verify();
+    add_perf();
+    add_compile();
+    add_inspect();
+    add_devices();
+    add_cache();
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+      if (e.get_exit_code() == 0) {
+        app_.exit(e, std::cout, std::cerr);
+        return {};
+      }
+      std::string command = "sardonyx";
+      for (const CLI::App* s : app_.get_subcommands()) command += " " + s->get_name();
+      std::string what = e.what();
+      if (what.starts_with("--threads") && environment("SARDONYX_THREADS"))
+        what += " (the environment has SARDONYX_THREADS)";
+      fail(ErrorKind::kInvalidArgument, "{}; `{} --help` shows how it is used", what, command);
+    }
+    finish();
+    return o_;
+  }
+
+ private:
+  CLI::App* command(const char* name, Options::Command id, const char* description, const char* examples) {
+    CLI::App* s = app_.add_subcommand(name, description);
+    s->footer(std::string("Examples:\n") + examples);
+    s->parse_complete_callback([this, id] { o_.command = id; });
+    s->add_flag("-q,--quiet", o_.quiet, "show no progress");
+    return s;
+  }
+  void cache_option(CLI::App* s) {
+    s->add_option("--cache-dir", cache_dir_,
+                  "folder of compiled code; \"\" for none (default: $SARDONYX_CACHE_DIR, else $XDG_CACHE_HOME/sardonyx "
+                  "or ~/.cache/sardonyx)")
+        ->type_name("DIR");
+  }
+  void model_options(CLI::App* s) {
+    s->add_option("model", o_.model.file, "an ONNX file")->required()->type_name("MODEL");
+    s->add_option("--dim", dims_,
+                  "size of a symbolic dim, for inputs that are generated: --dim batch=4 --dim length=128")
+        ->type_name("NAME=N")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--fix", fixed_, "the same, and known to the compiler: a program for this size alone")
+        ->type_name("NAME=N")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--device", o_.model.device,
+                  "where to run; `sardonyx devices` lists them (default: $SARDONYX_DEVICE, else host)")
+        ->envname("SARDONYX_DEVICE");
+    s->add_option("-j,--threads", o_.model.threads,
+                  "threads to compile and run with (default: $SARDONYX_THREADS, else all cores)")
+        ->envname("SARDONYX_THREADS")
+        ->check(CLI::Range(0, 4096))
+        ->type_name("N");
+    s->add_flag("!--no-fuse", o_.model.fuse, "one kernel for each value, to find a fault");
+    cache_option(s);
+  }
+  void input_options(CLI::App* s) {
+    s->add_option(
+         "-i,--input", o_.input.files,
+         "an input from a .npy or .pb file, or several from an .npz file or a folder of input_0.pb, input_1.pb ...")
+        ->type_name("[NAME=]FILE")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--fill", o_.input.fill, "an input with one value everywhere: --fill sr=16000")
+        ->type_name("NAME=VALUE")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--range", o_.input.range, "an input with random values in [LOW, HIGH]: --range input_ids=0:30521")
+        ->type_name("NAME=LOW:HIGH")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--seed", o_.input.seed, "for generated inputs (default: 0)")->type_name("N");
+  }
+
+  void add_run() {
+    CLI::App* s = command(
+        "run", Options::Command::kRun, "run a model once and show its outputs",
+        "  sardonyx run model.onnx                                    generated inputs\n"
+        "  sardonyx run model.onnx --dim batch=4 --seed 1             of this size\n"
+        "  sardonyx run bert.onnx --dim batch=1 --dim seq=128 --range input_ids=0:30521 --fill attention_mask=1\n"
+        "  sardonyx run model.onnx -i x=x.npy -o probabilities=p.npy  from and to files\n"
+        "  sardonyx run model.onnx -i inputs.npz -o outputs.npz       all of them\n"
+        "  sardonyx run model.onnx -i test_data_set_0                 ONNX test data\n\n"
+        "Inputs that are not given are generated: floating-point ones between -1 and 1, integers and booleans 0 or 1.");
+    model_options(s);
+    input_options(s);
+    s->add_option("-o,--output", o_.run.outputs, "save an output as .npy or .pb, or all in an .npz file")
+        ->type_name("[NAME=]FILE")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--save-inputs", o_.run.save_inputs, "save the inputs, to use them again")->type_name("FILE.npz");
+    s->add_flag("--profile", o_.run.profile, "show the time of each kernel");
+  }
+  void add_verify() {
+    CLI::App* s =
+        command("verify", Options::Command::kVerify, "compare every output with ONNX Runtime's CPU provider",
+                "  sardonyx verify model.onnx --dim batch=2\n"
+                "  sardonyx verify model.onnx --bisect                   find the first value that differs\n"
+                "  sardonyx verify model.onnx --reference test_data_set_0  against output_0.pb ... of a folder\n"
+                "  sardonyx verify model.onnx --python .venv/bin/python  with that Python's onnxruntime\n\n"
+                "An element matches if |ours - reference| <= atol + rtol * |reference|. rtol depends on the type (1e-4 "
+                "for float32); atol is\n"
+                "rtol times the root of the reference tensor's mean square. Integers must be equal. "
+                "docs/command-line.md has the reasons.");
+    model_options(s);
+    input_options(s);
+    s->add_flag("--bisect", o_.verify.bisect, "compare every intermediate value, in the model's order");
+    s->add_option("--reference", o_.verify.reference,
+                  "folder with output_0.pb ..., and inputs input_0.pb ... unless --input is given")
+        ->type_name("DIR");
+    s->add_option("--python", o_.verify.python,
+                  "the Python whose onnxruntime is the reference (default: $SARDONYX_PYTHON, else python3)")
+        ->envname("SARDONYX_PYTHON");
+    s->add_option("--rtol", rtol_, "relative tolerance, of every type")->type_name("X");
+    s->add_option("--atol", atol_, "absolute tolerance, of every type")->type_name("X");
+    s->add_option("--json", o_.verify.json, "write the comparison; - for stdout")->type_name("FILE");
+  }
+  void add_perf() {
+    CLI::App* s = command("perf", Options::Command::kPerf, "measure a model's speed and memory",
+                          "  sardonyx perf model.onnx --dim batch=1\n"
+                          "  sardonyx perf model.onnx --runs 200 --threads 1\n"
+                          "  sardonyx perf model.onnx --html report.html --json report.json");
+    model_options(s);
+    input_options(s);
+    s->add_option("--warmup", o_.perf.warmup, "runs that are not measured (default: 5)")
+        ->check(CLI::Range(0, 1000000))
+        ->type_name("N");
+    s->add_option("--runs", o_.perf.runs, "measured runs (default: as many as fit in --seconds, at least 10)")
+        ->check(CLI::Range(1, 10000000))
+        ->type_name("N");
+    s->add_option("--seconds", o_.perf.seconds, "how long to measure (default: 5)")
+        ->check(CLI::Range(0.0, 1e6))
+        ->type_name("S");
+    s->add_option("--top", o_.perf.top, "rows of the table of slowest kernels (default: 15)")
+        ->check(CLI::Range(0, 100000))
+        ->type_name("N");
+    s->add_option("--json", o_.perf.json, "write all numbers; - for stdout")->type_name("FILE");
+    s->add_option("--html", o_.perf.html, "write a page with charts")->type_name("FILE");
+  }
+  void add_compile() {
+    CLI::App* s =
+        command("compile", Options::Command::kCompile, "compile a model into the cache, so that later it loads quickly",
+                "  sardonyx compile model.onnx\n"
+                "  sardonyx compile model.onnx --cache-dir /srv/cache");
+    model_options(s);
+    input_options(s);
+    s->add_option("--json", o_.compile_json, "write the numbers; - for stdout")->type_name("FILE");
+  }
+  void add_inspect() {
+    CLI::App* s =
+        command("inspect", Options::Command::kInspect,
+                "show what a model became: operators, kernels, memory, and what is refused",
+                "  sardonyx inspect model.onnx\n"
+                "  sardonyx inspect model.onnx --dim batch=8             with memory for this size\n"
+                "  sardonyx inspect model.onnx --kernels                 every kernel and the nodes it computes\n"
+                "  sardonyx inspect model.onnx --html graph.html         the graph of kernels as a page\n"
+                "  sardonyx inspect model.onnx --json - | jq .kernels_per_run");
+    model_options(s);
+    input_options(s);
+    s->add_flag("--kernels", o_.inspect.kernels, "list every step of the program");
+    s->add_flag("--source", o_.inspect.source, "with the source text of each kernel");
+    s->add_option("--json", o_.inspect.json, "write everything; - for stdout")->type_name("FILE");
+    s->add_option("--html", o_.inspect.html, "draw the graph with its kernels")->type_name("FILE");
+  }
+  void add_devices() {
+    command("devices", Options::Command::kDevices, "list what models can run on", "  sardonyx devices");
+  }
+  void add_cache() {
+    CLI::App* s = command("cache", Options::Command::kCache, "look at the cache of compiled code, or clear it",
+                          "  sardonyx cache         what is in it\n"
+                          "  sardonyx cache dir     where it is\n"
+                          "  sardonyx cache clear   delete it");
+    s->add_option("action", o_.cache_action, "stats, dir or clear (default: stats)")
+        ->check(CLI::IsMember({"stats", "dir", "clear"}))
+        ->type_name("ACTION");
+    cache_option(s);
+  }
+
+  void finish() {
+    read_dims(dims_, "--dim", o_.model.dims);
+    read_dims(fixed_, "--fix", o_.model.fixed);
+    o_.verify.rtol = rtol_;
+    o_.verify.atol = atol_;
+    if (cache_dir_) {
+      o_.cache.directory = *cache_dir_;
+    } else if (const char* d = std::getenv("SARDONYX_CACHE_DIR")) {
+      o_.cache.directory = d;
+    } else {
+      const char* xdg = environment("XDG_CACHE_HOME");
+      const char* home = environment("HOME");
+      o_.cache.directory = default_cache_directory(xdg ? xdg : "", home ? home : "");
+    }
+    if (o_.verify.python.empty()) o_.verify.python = "python3";
+    if (o_.cache_action.empty()) o_.cache_action = "stats";
+    if (o_.model.device != "host" && o_.command != Options::Command::kCache && o_.command != Options::Command::kDevices)
+      fail(ErrorKind::kInvalidArgument, "--device {}: there is no such device; `sardonyx devices` lists them",
+           o_.model.device);
+  }
+
+  CLI::App app_;
+  Options o_;
+  std::vector<std::string> dims_, fixed_;
+  std::optional<std::string> cache_dir_;
+  std::optional<double> rtol_, atol_;
+};
+
+}  // namespace
+
+Options parse_arguments(int argc, char** argv) { return Parser().parse(argc, argv); }
+
+}  // namespace sardonyx::cli

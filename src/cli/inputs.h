@@ -1,0 +1,23 @@
+// The inputs of one run: from files, or generated.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "cli/tensor_files.h"
+
+namespace sardonyx::cli {
+
+struct Inputs {
+  std::map<std::string, HostTensor> tensors;
+  std::vector<std::string> generated;  ///< names of those that no file gave
+};
+
+/// Inputs for a model that takes `wanted`. Sizes of symbolic dims come from files' tensors, then from `dims`. Generated
+/// values depend on the seed, the input's name and the element's position alone. Throws Error(kInvalidArgument) that
+/// names the input and the option to use: an unknown name, a dtype or rank that does not fit, a dim without a size.
+Inputs make_inputs(const std::vector<TensorInfo>& wanted, const InputArguments& arguments,
+                   std::map<std::string, std::int64_t> dims);
+
+}  // namespace sardonyx::cli

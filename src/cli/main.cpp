@@ -1,0 +1,56 @@
+// build/bin/sardonyx. Every error ends here: one line on stderr, and the kind of error as the exit code.
+#include <fmt/core.h>
+
+#include <csignal>
+#include <new>
+#include <string>
+
+#include "cli/commands.h"
+
+namespace {
+
+int report(sardonyx::ErrorKind kind, std::string message) {
+  for (std::size_t at; (at = message.find('\n')) != std::string::npos;) message.replace(at, 1, "; ");
+  fmt::print(stderr, "sardonyx: {}\n", sardonyx::cli::printable(message));
+  return static_cast<int>(kind);
+}
+
+void dispatch(const sardonyx::cli::Options& o) {
+  using namespace sardonyx::cli;
+  switch (o.command) {
+    case Options::Command::kHelp:
+      return;
+    case Options::Command::kRun:
+      return run_command(o);
+    case Options::Command::kVerify:
+      return verify_command(o);
+    case Options::Command::kPerf:
+      return perf_command(o);
+    case Options::Command::kCompile:
+      return compile_command(o);
+    case Options::Command::kInspect:
+      return inspect_command(o);
+    case Options::Command::kDevices:
+      return devices_command();
+    case Options::Command::kCache:
+      return cache_command(o);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using sardonyx::ErrorKind;
+  try {
+    dispatch(sardonyx::cli::parse_arguments(argc, argv));
+    if (std::fflush(stdout) != 0) return report(ErrorKind::kIo, "stdout can't be written");
+    return 0;
+  } catch (const sardonyx::Error& e) {
+    std::fflush(stdout);
+    return report(e.kind(), e.what());
+  } catch (const std::bad_alloc&) {
+    return report(ErrorKind::kDevice, "out of memory; use smaller inputs or fewer threads");
+  } catch (const std::exception& e) {
+    return report(ErrorKind::kInternal, std::string("internal error: ") + e.what());
+  }
+}

@@ -1,0 +1,83 @@
+// Every option of the command line, as plain data. arguments.cpp fills it once, from the command line and then from the
+// environment; nothing else reads either.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sardonyx::cli {
+
+/// How to load and compile a model.
+struct ModelArguments {
+  std::filesystem::path file;
+  std::string device = "host";  ///< SARDONYX_DEVICE
+  int threads = 0;              ///< SARDONYX_THREADS; 0: all cores
+  bool fuse = true;
+  std::map<std::string, std::int64_t> dims;   ///< sizes of symbolic dims, for inputs that are generated and for reports
+  std::map<std::string, std::int64_t> fixed;  ///< the same, known to the compiler
+};
+
+/// Where inputs come from: files first, generated otherwise.
+struct InputArguments {
+  std::vector<std::string> files;  ///< "FILE" or "NAME=FILE"
+  std::vector<std::string> fill;   ///< "NAME=VALUE"
+  std::vector<std::string> range;  ///< "NAME=LOW:HIGH"
+  std::uint64_t seed = 0;
+};
+
+struct CacheArguments {
+  std::filesystem::path directory;  ///< SARDONYX_CACHE_DIR; empty: no cache
+};
+
+struct RunArguments {
+  std::vector<std::string> outputs;  ///< "FILE" or "NAME=FILE"
+  std::string save_inputs;
+  int repeat = 1;
+  bool profile = false;
+};
+
+struct VerifyArguments {
+  bool bisect = false;
+  std::filesystem::path reference;  ///< folder of ONNX test data; empty: ONNX Runtime
+  std::string python;               ///< SARDONYX_PYTHON
+  std::optional<double> rtol, atol;
+  std::string json;
+};
+
+struct PerfArguments {
+  int warmup = 5;
+  int runs = 0;  ///< 0: as many as fit in `seconds`, at least 10
+  double seconds = 5;
+  int top = 15;  ///< rows of the table of kernels
+  std::string json, html;
+};
+
+struct InspectArguments {
+  bool kernels = false;  ///< the table of all kernels
+  bool source = false;   ///< their source text, too
+  std::string json, html;
+};
+
+struct Options {
+  enum class Command { kHelp, kRun, kVerify, kPerf, kCompile, kInspect, kDevices, kCache };
+  Command command = Command::kHelp;
+  bool quiet = false;  ///< no progress
+  ModelArguments model;
+  InputArguments input;
+  CacheArguments cache;
+  RunArguments run;
+  VerifyArguments verify;
+  PerfArguments perf;
+  InspectArguments inspect;
+  std::string compile_json;
+  std::string cache_action;  ///< stats, clear, dir
+};
+
+/// Parses the command line. Prints help and returns kHelp when that was asked for. Throws Error(kInvalidArgument).
+Options parse_arguments(int argc, char** argv);
+
+}  // namespace sardonyx::cli

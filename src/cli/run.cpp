@@ -1,0 +1,116 @@
+// sardonyx run: one run, its outputs shown and saved.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "cli/commands.h"
+#include "cli/numbers.h"
+
+namespace sardonyx::cli {
+namespace {
+
+// Statistics of the finite elements, and how many others there are.
+void add_row(Table& table, const std::string& name, const HostTensor& t) {
+  const std::int64_t n = t.elements() * (part_type(t.dtype) == t.dtype ? 1 : 2);
+  double low = INFINITY, high = -INFINITY, sum = 0;
+  std::int64_t finite = 0;
+  for (std::int64_t k = 0; k < n; ++k) {
+    const double v = decode(t.dtype, t.data, k);
+    if (!std::isfinite(v)) continue;
+    low = std::min(low, v);
+    high = std::max(high, v);
+    sum += v;
+    ++finite;
+  }
+  std::string first;
+  for (std::int64_t k = 0; k < std::min<std::int64_t>(n, 4); ++k)
+    first += fmt::format("{}{:.5g}", k ? " " : "", decode(t.dtype, t.data, k));
+  if (n > 4) first += " …";
+  const std::string other = n > finite ? fmt::format("  ({} not finite)", n - finite) : "";
+  if (finite == 0)
+    table.add({cut(name, 40), type_text(t.dtype, t.dims), "-", "-", "-", first + other});
+  else
+    table.add({cut(name, 40), type_text(t.dtype, t.dims), fmt::format("{:.5g}", low), fmt::format("{:.5g}", high),
+               fmt::format("{:.5g}", sum / static_cast<double>(finite)), first + other});
+}
+
+// Which outputs go to which file. Checked before the run, which may take long.
+std::vector<std::pair<std::string, std::string>> plan_outputs(const std::vector<std::string>& texts,
+                                                              const std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, std::string>> out;  // name ("" for all), file
+  for (const std::string& text : texts) {
+    std::string name, file = text;
+    for (const std::string& n : names)
+      if (text.starts_with(n + "=") && n.size() >= name.size()) {
+        name = n;
+        file = text.substr(n.size() + 1);
+      }
+    if (!is_tensor_file(file))
+      fail(ErrorKind::kInvalidArgument, "--output {}: outputs are saved as .npy, .npz or .pb, told by the file's name",
+           text);
+    const bool archive = file.ends_with(".npz");
+    if (name.empty() && text.find('=') != std::string::npos)
+      fail(ErrorKind::kInvalidArgument, "--output {}: the model has no output '{}'; its outputs are: {}", text,
+           text.substr(0, text.find('=')), fmt::join(names, ", "));
+    if (name.empty() && !archive) {
+      if (names.size() != 1)
+        fail(ErrorKind::kInvalidArgument,
+             "--output {}: which output? give NAME=FILE with one of: {}; or an .npz file for all", text,
+             fmt::join(names, ", "));
+      name = names[0];
+    }
+    out.emplace_back(name, file);
+  }
+  return out;
+}
+
+}  // namespace
+
+void run_command(const Options& options) {
+  if (!options.run.save_inputs.empty() && !options.run.save_inputs.ends_with(".npz"))
+    fail(ErrorKind::kInvalidArgument, "--save-inputs {}: a name that ends with .npz is wanted",
+         options.run.save_inputs);
+  Loaded loaded = load_model(options);
+  Model& model = *loaded.model;
+  const auto files = plan_outputs(options.run.outputs, model.output_names());
+  const Inputs inputs = inputs_for(model, options);
+  if (!options.run.save_inputs.empty())
+    write_tensors(options.run.save_inputs, {inputs.tensors.begin(), inputs.tensors.end()});
+  program_for(model, inputs, options.quiet);
+  std::vector<StepTime> steps;
+  RunOptions run;
+  if (options.run.profile) run.profile = &steps;
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<HostTensor> outputs = model.run(inputs.tensors, run);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::vector<std::string> names = model.output_names();
+
+  fmt::print("Loaded in {}, ran in {} on the host with {} threads\n\n", human_seconds(loaded.seconds),
+             human_seconds(seconds), model.threads());
+  Table table({"input", "type", ">min", ">max", ">mean", "values"});
+  for (const TensorInfo& t : model.inputs()) add_row(table, t.name, inputs.tensors.at(t.name));
+  if (!table.empty()) table.print();
+  if (!inputs.generated.empty())
+    fmt::print("  (generated with seed {}: {})\n", options.input.seed,
+               printable(fmt::format("{}", fmt::join(inputs.generated, ", "))));
+  fmt::print("\n");
+  Table results({"output", "type", ">min", ">max", ">mean", "values"});
+  for (std::size_t k = 0; k < outputs.size(); ++k) add_row(results, names[k], outputs[k]);
+  results.print();
+  if (options.run.profile) {
+    fmt::print("\n");
+    Table times({"kernel", ">time", "nodes of the model"});
+    for (const StepTime& s : steps) times.add({s.what, human_seconds(s.seconds), cut(s.origin, 100)});
+    times.print();
+  }
+  for (const auto& [name, file] : files) {
+    NamedTensors list;
+    for (std::size_t k = 0; k < outputs.size(); ++k)
+      if (name.empty() || names[k] == name) list.emplace_back(names[k], outputs[k]);
+    write_tensors(file, list);
+  }
+}
+
+}  // namespace sardonyx::cli

@@ -1,0 +1,68 @@
+// What several commands do: load a model with progress, make its inputs.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "cli/commands.h"
+
+namespace sardonyx::cli {
+namespace {
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+}  // namespace
+
+Loaded load_model(const Options& options, bool all_outputs) {
+  Loaded out;
+  const std::string file = options.model.file.filename().string();
+  ProgressLine line(!options.quiet);
+  const auto start = Clock::now();
+  auto stage_start = start;
+  std::string stage;
+  ModelOptions m;
+  m.threads = options.model.threads;
+  m.cache_dir = options.cache.directory;
+  m.dims = options.model.fixed;
+  m.fuse = options.model.fuse;
+  m.all_outputs = all_outputs;
+  m.progress = [&](const Progress& p) {
+    if (p.stage != stage) {
+      if (!stage.empty()) out.stages.push_back({stage, since(stage_start)});
+      stage = p.stage;
+      stage_start = Clock::now();
+    }
+    line.show(fmt::format("{} {}", stage, file), p.done, p.total);
+  };
+  out.model = Model::load(options.model.file, m);
+  if (stage != "ready") out.stages.push_back({stage, since(stage_start)});
+  out.seconds = since(start);
+  return out;
+}
+
+Inputs inputs_for(const Model& model, const Options& options) {
+  std::vector<TensorInfo> wanted = model.inputs();
+  for (TensorInfo& t : wanted)
+    for (std::string& d : t.shape)
+      if (auto it = options.model.fixed.find(d); it != options.model.fixed.end()) d = std::to_string(it->second);
+  return make_inputs(wanted, options.input, options.model.dims);
+}
+
+std::shared_ptr<Executor> program_for(Model& model, const Inputs& inputs, bool quiet) {
+  ProgressLine line(!quiet && !model.executor());
+  line.show("compiling for these inputs");
+  return model.executor_for(inputs.tensors);
+}
+
+std::string type_text(DType dtype, const std::vector<std::string>& dims) {
+  return fmt::format("{} [{}]", name(dtype), fmt::join(dims, ", "));
+}
+std::string type_text(DType dtype, const std::vector<std::int64_t>& dims) {
+  return fmt::format("{} [{}]", name(dtype), fmt::join(dims, ", "));
+}
+
+void write_text(const std::string& file, const std::string& text) {
+  if (file != "-") return write_file(file, text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    fail(ErrorKind::kIo, "stdout can't be written");
+}
+
+}  // namespace sardonyx::cli

@@ -1,0 +1,109 @@
+// sardonyx devices, sardonyx cache, sardonyx compile: what needs little code.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "api/report.h"
+#include "cli/commands.h"
+#include "compile/compiler.h"
+
+namespace sardonyx::cli {
+namespace {
+
+std::string cpu_name() {
+  std::ifstream f("/proc/cpuinfo");
+  for (std::string line; std::getline(f, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "CPU";
+}
+
+}  // namespace
+
+void devices_command() {
+  const std::string arch = host_target().arch;
+  std::string cpu = arch, features;
+  if (const std::size_t second = arch.find(' ', arch.find(' ') + 1); second != std::string::npos) {
+    cpu = arch.substr(0, second);
+    features = arch.substr(second + 1);
+  }
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  fmt::print("host  {}, {} threads, {}; code for {}\n", printable(cpu_name()),
+             std::max(1u, std::thread::hardware_concurrency()), human_bytes(memory), cpu);
+  std::string kept;
+  for (const char* f : {"+avx2", "+fma", "+f16c", "+avx512f", "+avx512vnni", "+avx512bf16", "+avx512fp16", "+amx-int8",
+                        "+amx-bf16", "+neon", "+sve"})
+    if (("," + features + ",").find("," + std::string(f) + ",") != std::string::npos)
+      kept += std::string(" ") + (f + 1);
+  if (!kept.empty()) fmt::print("      with{}\n", kept);
+}
+
+void cache_command(const Options& options) {
+  const auto& directory = options.cache.directory;
+  if (directory.empty())
+    fail(ErrorKind::kInvalidArgument, "there is no cache: name a folder with --cache-dir or SARDONYX_CACHE_DIR");
+  if (options.cache_action == "dir") {
+    fmt::print("{}\n", directory.string());
+    return;
+  }
+  // A folder that does not exist yet is an empty cache; looking at it does not make it.
+  std::error_code ignored;
+  CacheStats stats;
+  CacheOptions c;
+  c.directory = directory;
+  if (std::filesystem::exists(directory, ignored)) {
+    CodeCache cache(c);
+    stats = cache.stats();
+    if (!stats.warning.empty())
+      fail(ErrorKind::kIo, "the cache in {} can't be used: {}", directory.string(), stats.warning);
+    if (options.cache_action == "clear") {
+      cache.clear();
+      const CacheStats after = cache.stats();
+      if (after.entries > 0 || !after.warning.empty())
+        fail(ErrorKind::kIo, "{}: {} entries could not be deleted {}", directory.string(), after.entries,
+             after.warning);
+    }
+  }
+  if (options.cache_action == "clear")
+    fmt::print("deleted {} entries, {}\n", stats.entries, human_bytes(static_cast<double>(stats.bytes)));
+  else
+    fmt::print("{}: {} entries, {} of at most {}\n", directory.string(), stats.entries,
+               human_bytes(static_cast<double>(stats.bytes)), human_bytes(static_cast<double>(c.max_bytes)));
+}
+
+void compile_command(const Options& options) {
+  if (options.cache.directory.empty())
+    fail(ErrorKind::kInvalidArgument,
+         "compiled code is kept in a cache, and there is none: name a folder with --cache-dir or SARDONYX_CACHE_DIR");
+  Loaded loaded = load_model(options);
+  std::shared_ptr<Executor> specific;
+  const Executor* e = loaded.model->executor();
+  if (!e) {  // code depends on the value or rank of an input
+    specific = program_for(*loaded.model, inputs_for(*loaded.model, options), options.quiet);
+    e = specific.get();
+  }
+  const ProgramReport r = report(e->program());
+  const CacheStats c = loaded.model->cache().stats();
+  if (!c.warning.empty()) fail(ErrorKind::kIo, "compiled, but not kept: {}", c.warning);
+  if (!options.compile_json.empty()) {
+    nlohmann::ordered_json j;
+    j["model"] = options.model.file.string();
+    j["target"] = e->program().target;
+    j["seconds"] = loaded.seconds;
+    for (const auto& s : loaded.stages) j["stages"][s.name] = s.seconds;
+    j["kernels_per_run"] = r.kernels_per_run;
+    j["kernels"] = e->program().kernels.size();
+    j["code_bytes"] = r.code_bytes;
+    j["cache"] = {{"directory", options.cache.directory.string()}, {"hits", c.hits}, {"misses", c.misses}};
+    write_text(options.compile_json, j.dump(2) + "\n");
+    if (options.compile_json == "-") return;
+  }
+  fmt::print("{} kernels ({} different, {} of code) for {} in {}: {} objects from the cache, {} compiled\n",
+             r.kernels_per_run, e->program().kernels.size(), human_bytes(static_cast<double>(r.code_bytes)),
+             e->program().target.substr(0, e->program().target.find(' ', e->program().target.find(' ') + 1)),
+             human_seconds(loaded.seconds), c.hits, c.misses);
+}
+
+}  // namespace sardonyx::cli

@@ -1,0 +1,38 @@
+// Tensors in files: .npy, .npz (numpy), .pb (ONNX TensorProto) and folders of ONNX test data. What is read is not
+// trusted.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/model.h"
+
+namespace sardonyx::cli {
+
+using NamedTensors = std::vector<std::pair<std::string, HostTensor>>;
+
+/// Tells what numpy can't: the dtype that a model's tensor of this name has. `fallback` is for files without names.
+using DTypeOf = std::map<std::string, DType>;
+
+/// Reads every tensor of a file. Names are those in an .npz or .pb, "" for an .npy. `wanted`: reads only these tensors
+/// of an .npz (all if null), and decides what raw two-byte and one-byte elements are (see npy.h). Throws Error: kIo for
+/// unreadable files, kInvalidArgument for what is inside, each naming the file.
+NamedTensors read_tensors(const std::filesystem::path& file, const DTypeOf* wanted);
+/// The same for one .npy file that holds `name`.
+HostTensor read_npy(const std::filesystem::path& file, std::optional<DType> dtype);
+/// prefix_0.pb, prefix_1.pb ... of a folder, as far as they go; names are those inside, which may be "".
+NamedTensors read_test_data(const std::filesystem::path& folder, const std::string& prefix);
+
+/// Whether write_tensors can write a file of this name: .npz (all), .npy or .pb (one).
+bool is_tensor_file(const std::filesystem::path& file);
+/// Writes to a temporary file that then takes the name. Throws Error(kIo).
+void write_tensors(const std::filesystem::path& file, const NamedTensors& tensors);
+/// Writes bytes likewise.
+void write_file(const std::filesystem::path& file, std::string_view bytes);
+/// Reads a whole file of at most `limit` bytes. Throws Error(kIo).
+std::string read_file(const std::filesystem::path& file, std::uint64_t limit = std::uint64_t{1} << 40);
+
+}  // namespace sardonyx::cli
