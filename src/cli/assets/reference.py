@@ -2,7 +2,8 @@
 
 argv: MODEL FOLDER ALL THREADS. FOLDER/inputs.json lists the inputs, whose elements are in FOLDER/in_K.bin. Writes
 FOLDER/out_K.pb, a TensorProto for each output, and FOLDER/outputs.json with their names (null: no tensor). ALL: "1"
-makes each value listed in FOLDER/values.json an output. Needs numpy and onnxruntime only, so protobuf messages are put together by hand.
+makes each value listed in FOLDER/values.json an output. Needs numpy and
+onnxruntime only, so protobuf messages are put together by hand.
 """
 
 import ctypes
