@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "compile/cache.h"
 #include "compile/compiler.h"
 #include "example.h"
 #include "support/error.h"
@@ -107,6 +108,36 @@ TEST_F(ProgramFile, EveryTruncationIsFound) {
   for (std::size_t k = 0; k < whole.size(); ++k) EXPECT_THROW(parse(whole.substr(0, k)), Error) << k;
   EXPECT_THAT(refusal(whole.substr(0, whole.size() / 2), ErrorKind::kInvalidModel), HasSubstr("save it again"));
   EXPECT_THAT(refusal(whole + "x", ErrorKind::kInvalidModel), HasSubstr("save it again"));
+}
+
+// Numbers in the header and in the table of constants that are wrong though the checksum is right.
+TEST_F(ProgramFile, WrongNumbersUnderARightChecksum) {
+  const std::string whole = saved();
+  const auto field = [](std::string& bytes, std::size_t at) -> std::uint64_t& {
+    return *reinterpret_cast<std::uint64_t*>(bytes.data() + at);
+  };
+  constexpr std::size_t kTarget = 32, kStructure = 40, kConstants = 48, kChecksum = 64, kHeader = 128;
+  std::string bytes = whole;
+  const std::size_t table = kHeader + field(bytes, kTarget) + field(bytes, kStructure),
+                    end = table + 48 * field(bytes, kConstants);
+  ASSERT_EQ(field(bytes, kConstants), 2u);
+  const auto seal = [&](std::string& b) {
+    std::fill_n(b.begin() + kChecksum, 32, '\0');
+    const std::string_view all = b, parts[] = {"program", all.substr(0, kHeader), all.substr(kHeader, end - kHeader)};
+    const CacheKey key = cache_key(parts);
+    std::copy(key.bytes.begin(), key.bytes.end(), b.begin() + kChecksum);
+  };
+  seal(bytes);
+  ASSERT_EQ(bytes, whole) << "this test seals as save_program does";
+  for (const std::size_t at : {kTarget, kStructure, kConstants, table, table + 8, table + 48})
+    for (const std::uint64_t value : {std::uint64_t{1}, std::uint64_t{37}, std::uint64_t{1} << 40, UINT64_MAX - 8,
+                                      UINT64_MAX / 48 + 1, UINT64_MAX}) {
+      bytes = whole;
+      // The table is read with memcpy and need not be aligned.
+      std::memcpy(bytes.data() + at, &value, sizeof value);
+      seal(bytes);
+      EXPECT_THROW(parse(bytes), Error) << at << " " << value;
+    }
 }
 
 TEST_F(ProgramFile, OtherFiles) {
