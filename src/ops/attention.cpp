@@ -53,15 +53,12 @@ void add_mask(OpContext& c, AttentionSpec& spec, Value* mask, const Exprs& score
     else c.graph().add_check(compare(Op::kEq, length, scores[3]), "the mask's length differs from the keys'");
     shape.back() = scores[3];
   }
-  tensor::broadcast_shapes(c.graph(), {shape, scores});  // for its checks
+  tensor::check_broadcast(c.graph(), shape, scores);
   const ScoreTerm element = [=](const Expr& b, const Expr& h, const Expr& s, const Expr& t) {
     const Exprs all = {b, h, s, t};
     Exprs i(all.end() - mask->rank(), all.end());
     for (std::size_t d = 0; d < i.size(); ++d) {
-      const Expr& n = mask->shape[d];
-      const Expr& full = scores[4 - i.size() + d];
-      if (is_const(n, 1) && !(pad && d + 1 == i.size())) i[d] = 0;
-      else if (!idx::provably_equal(n, full) && d + 1 < i.size()) i[d] = idx::min(i[d], n - 1);
+      if (is_const(mask->shape[d], 1) && !(pad && d + 1 == i.size())) i[d] = 0;
     }
     return tensor::at(mask, i);
   };

@@ -98,8 +98,7 @@ void bias_softmax(OpContext& c) {
   Value *x = c.in(0), *bias = c.in(1);
   const int axis = c.axis(c.attr("axis", 1), x->rank());
   const DType t = accumulator(x->dtype);
-  c.require(bias->rank() <= x->rank(), "a bias of rank {} for data of rank {}", bias->rank(), x->rank());
-  tensor::broadcast_shapes(g, {x->shape, bias->shape});
+  tensor::check_broadcast(g, bias->shape, x->shape);
   Value* sum = tensor::generate(g, x->shape, [&](const Exprs& i) { return el::add(cast(tensor::at(x, i), t), cast(tensor::at_broadcast(bias, i, x->shape), t)); });
   std::vector<int> axes;
   for (int k = axis; k < x->rank(); ++k) axes.push_back(k);

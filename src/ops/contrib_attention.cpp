@@ -58,7 +58,7 @@ void add_padding_mask(OpContext& c, AttentionSpec& spec, Value* mask) {
 void add_attention_bias(OpContext& c, AttentionSpec& spec, Value* bias) {
   c.require(bias->rank() == 4, "an attention bias of rank {}", bias->rank());
   const Exprs scores = {spec.q->shape[0], spec.q->shape[1], spec.q->shape[2], spec.k->shape[2]};
-  tensor::broadcast_shapes(c.graph(), {bias->shape, scores});
+  tensor::check_broadcast(c.graph(), bias->shape, scores);
   const DType type = spec.type;
   add_term(spec, [=](const Expr& b, const Expr& h, const Expr& s, const Expr& t) { return cast(tensor::at_broadcast(bias, {b, h, s, t}, scores), type); });
 }

@@ -21,10 +21,10 @@ void skip_norm(OpContext& c, bool rms) {
   Graph& g = c.graph();
   Value *x = c.in(0), *skip = c.in(1), *gamma = c.in(2);
   Value *beta = rms ? nullptr : c.opt(3), *bias = c.opt(rms ? 3 : 4);
-  c.require(x->rank() >= 1 && skip->rank() <= x->rank(), "a skip of rank {} for an input of rank {}", skip->rank(), x->rank());
+  c.require(x->rank() >= 1, "an input without dims");
   c.require(!bias || bias->rank() == 1, "a bias of rank {}", bias ? bias->rank() : 0);
-  tensor::broadcast_shapes(g, {x->shape, skip->shape});
-  if (bias) tensor::broadcast_shapes(g, {x->shape, bias->shape});
+  tensor::check_broadcast(g, skip->shape, x->shape);
+  if (bias) tensor::check_broadcast(g, bias->shape, x->shape);
   const DType t = accumulator(x->dtype);
   Value* sum = tensor::generate(g, x->shape, [&](const Exprs& i) {
     Expr e = el::add(cast(tensor::at(x, i), t), cast(tensor::at_broadcast(skip, i, x->shape), t));
@@ -53,7 +53,7 @@ void embed_layer_normalization(OpContext& c) {
   for (const Value* v : {words, positions, segment_table}) c.require(!v || v->rank() == 2, "a table of rank {}", v ? v->rank() : 0);
   for (const Value* v : {segments, mask, position_ids}) c.require(!v || v->rank() == 2, "ids or mask of rank {}", v ? v->rank() : 0);
   const Exprs shape = {ids->shape[0], ids->shape[1], words->shape[1]};
-  if (position_ids) tensor::broadcast_shapes(g, {ids->shape, position_ids->shape});
+  if (position_ids) tensor::check_broadcast(g, position_ids->shape, ids->shape);
   const DType t = accumulator(words->dtype);
   auto row = [&](const Value* table, const Expr& id, const Expr& d) {
     return cast(tensor::at(table, {idx::max(0, idx::min(cast(id, DType::kInt64), table->shape[0] - 1)), d}), t);  // ids are data
@@ -101,7 +101,7 @@ void lower_group_norm(OpContext& c, bool skip) {
       s = tensor::reshape(g, s, shape);
     }
     c.require(s->rank() == rank && (!bias || bias->rank() == 1), "a skip or bias of another rank");
-    tensor::broadcast_shapes(g, {x->shape, s->shape});
+    tensor::check_broadcast(g, s->shape, x->shape);
     sum = tensor::generate(g, x->shape, [&](const Exprs& i) {
       const Expr e = el::add(cast(tensor::at(x, i), t), cast(tensor::at_broadcast(s, i, x->shape), t));
       return bias ? el::add(e, cast(tensor::at(bias, {i[static_cast<std::size_t>(axis)]}), t)) : e;

@@ -128,7 +128,7 @@ void qgemm(OpContext& c) {
   if (bias) acc = tensor::binary(g, Op::kAdd, acc, bias);
   const double alpha = c.attr_f("alpha", 1);
   const Expr sa = only_element(c, c.in(1));
-  auto multiplier = [&](const Exprs& i) { return el::mul(el::mul(sa, matrix_scale(sb, i, acc->shape, false)), alpha); };
+  auto multiplier = [&](const Exprs& i) { return el::mul(el::mul(sa, matrix_scale(g, sb, i, acc->shape, false)), alpha); };
   if (!c.has(7)) {
     return c.out(0, tensor::generate(g, acc->shape, [&](const Exprs& i) { return el::mul(cast(tensor::at(acc, i), kF32), multiplier(i)); }));
   }
@@ -141,7 +141,7 @@ Value* scaled_product(OpContext& c, Value* a, Value* b, Value* sa, Value* sb, Va
   Graph& g = c.graph();
   Value* acc = tensor::matmul(g, a, b);
   Value* y = tensor::generate(g, acc->shape, [&](const Exprs& i) {
-    const Expr scale = el::mul(matrix_scale(sa, i, acc->shape, true), matrix_scale(sb, i, acc->shape, false));
+    const Expr scale = el::mul(matrix_scale(g, sa, i, acc->shape, true), matrix_scale(g, sb, i, acc->shape, false));
     return el::mul(cast(tensor::at(acc, i), kF32), scale);
   });
   if (bias) y = tensor::map2(g, y, bias, [](const Expr& u, const Expr& v) { return el::add(u, cast(v, kF32)); });

@@ -241,9 +241,10 @@ void scan8_op(OpContext& c) {
       Value* v = out[k];
       const bool state = k < states.size();
       c.require(!state || v->rank() == states[k]->rank(), "state {} changes its rank", k);
+      for (std::size_t d = 0; state && d < v->shape.size(); ++d) g.add_check(compare(Op::kEq, v->shape[d], states[k]->shape[d]), fmt::format("state {} changes its shape", k));
       if (lens)  // past the end a state stays and outputs are zeros
         v = tensor::generate(g, v->shape, [&](const Exprs& i) {
-          return select(compare(Op::kLt, t, len), tensor::at(out[k], i), state ? tensor::at_broadcast(states[k], i, v->shape) : constant(0, v->dtype));
+          return select(compare(Op::kLt, t, len), tensor::at(out[k], i), state ? tensor::at(states[k], i) : constant(0, v->dtype));
         });
       if (state) body.carried.push_back(v);
       body.stacked.push_back(v);

@@ -104,7 +104,7 @@ void group_query_attention(OpContext& c) {
   if (Value* bias = c.opt(10)) {
     c.require(bias->rank() == 4, "an attention bias of rank {}", bias->rank());
     const Exprs scores = {batch, heads, cache.queries, cache.total};
-    tensor::broadcast_shapes(g, {bias->shape, scores});
+    tensor::check_broadcast(g, bias->shape, scores);
     spec.bias = [=, type = spec.type](const Expr& b, const Expr& h, const Expr& s, const Expr& t) { return cast(tensor::at_broadcast(bias, {b, h, s, t}, scores), type); };
   }
   if (Value* sink = c.opt(11)) {

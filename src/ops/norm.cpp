@@ -220,7 +220,7 @@ LayerNorm layer_norm(Graph& g, Value* x, Value* scale, Value* bias, int axis, do
   }
   Value* inverse = tensor::map1(g, variance, [&](const Expr& e) { return inverse_deviation(e, epsilon); });
   for (const Value* v : {scale, bias})
-    if (v && v->rank() > x->rank()) fail(ErrorKind::kInvalidModel, "scale or bias of shape {} can't be broadcast to {}", to_string(v->shape), to_string(x->shape));
+    if (v) tensor::check_broadcast(g, v->shape, x->shape);
   Value* y = tensor::generate(g, x->shape, [&](const Exprs& i) {
     const Exprs o = outer_indices(i, axes);
     Expr z = cast(tensor::at(x, i), t);

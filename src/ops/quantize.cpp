@@ -68,9 +68,9 @@ void qlinear_matmul(OpContext& c) {
   Value* a = widen_quantized(c, c.in(0), c.in(2), true);
   Value* b = widen_quantized(c, c.in(3), c.in(5), false);
   Value* acc = tensor::matmul(g, a, b);
-  c.require(single(zy) || zy->rank() <= acc->rank(), "a zero point of rank {} for an output of rank {}", zy->rank(), acc->rank());
+  if (!single(zy)) tensor::check_broadcast(g, zy->shape, acc->shape);
   c.out(0, tensor::generate(g, acc->shape, [&](const Exprs& i) {
-    const Expr scale = el::div(el::mul(matrix_scale(sa, i, acc->shape, true), matrix_scale(sb, i, acc->shape, false)), matrix_scale(sy, i, acc->shape, true));
+    const Expr scale = el::div(el::mul(matrix_scale(g, sa, i, acc->shape, true), matrix_scale(g, sb, i, acc->shape, false)), matrix_scale(g, sy, i, acc->shape, true));
     return quantize_quotient(el::mul(cast(tensor::at(acc, i), kF32), scale), single(zy) ? only_element(c, zy) : tensor::at_broadcast(zy, i, acc->shape), zy->dtype);
   }));
 }
@@ -156,8 +156,7 @@ Value* widen_quantized(OpContext& c, Value* x, Value* zero, bool rows) {
   const bool by_row = rows && zero->rank() == 1 && !single(zero) && x->rank() >= 2;
   if (by_row) g.add_check(compare(Op::kEq, zero->shape[0], x->shape[x->shape.size() - 2]), "the zero points don't fit the rows");
   else if (!single(zero)) {
-    c.require(zero->rank() <= x->rank(), "a zero point of rank {} for an input of rank {}", zero->rank(), x->rank());
-    tensor::broadcast_shapes(g, {x->shape, zero->shape});
+    tensor::check_broadcast(g, zero->shape, x->shape);
   }
   return tensor::generate(g, x->shape, [&](const Exprs& i) {
     const Expr z = single(zero) ? only_element(c, zero) : by_row ? tensor::at(zero, {i[i.size() - 2]}) : tensor::at_broadcast(zero, i, x->shape);
@@ -165,11 +164,16 @@ Value* widen_quantized(OpContext& c, Value* x, Value* zero, bool rows) {
   });
 }
 
-Expr matrix_scale(const Value* scale, const Exprs& i, const Exprs& shape, bool rows) {
+Expr matrix_scale(Graph& g, const Value* scale, const Exprs& i, const Exprs& shape, bool rows) {
   Expr e;
   if (single(scale)) e = scale->content ? scale->content->at(0) : tensor::at(scale, Exprs(scale->shape.size(), Expr(0)));
-  else if (rows && scale->rank() == 1 && i.size() >= 2) e = tensor::at(scale, {i[i.size() - 2]});
-  else e = tensor::at_broadcast(scale, i, shape);
+  else if (rows && scale->rank() == 1 && i.size() >= 2) {
+    g.add_check(compare(Op::kEq, scale->shape[0], shape[shape.size() - 2]), "the scales don't fit the rows");
+    e = tensor::at(scale, {i[i.size() - 2]});
+  } else {
+    tensor::check_broadcast(g, scale->shape, shape);
+    e = tensor::at_broadcast(scale, i, shape);
+  }
   return cast(e, kF32);
 }
 

@@ -37,7 +37,7 @@ Expr only_element(OpContext& c, const Value* v);
 /// x's rows (its dim before the last).
 Value* widen_quantized(OpContext& c, Value* x, Value* zero, bool rows);
 /// Element of a scale that is a scalar, a vector along the rows (`rows`) or columns of a matrix of `shape`, or broadcast to it.
-Expr matrix_scale(const Value* scale, const Exprs& i, const Exprs& shape, bool rows);
+Expr matrix_scale(Graph& g, const Value* scale, const Exprs& i, const Exprs& shape, bool rows);
 
 /// round(acc * multiplier(i)) + zero, saturated to `to`.
 Value* requantize(Graph& g, Value* acc, const std::function<Expr(const Exprs&)>& multiplier, const Expr& zero, DType to);

@@ -52,6 +52,13 @@ Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes) {
   return out;
 }
 
+void check_broadcast(Graph& g, const Exprs& from, const Exprs& shape) {
+  const auto mismatch = [&] { return fmt::format("shape {} can't be broadcast to {}", to_string(from), to_string(shape)); };
+  if (from.size() > shape.size()) fail(ErrorKind::kInvalidModel, "{}", mismatch());
+  for (std::size_t k = 0; k < from.size(); ++k)
+    if (!is_const(from[k], 1)) g.add_check(compare(Op::kEq, from[k], shape[shape.size() - from.size() + k]), mismatch(), !is_const(from[k]));
+}
+
 Value* map(Graph& g, const std::vector<Value*>& xs, const std::function<Expr(const Exprs&)>& f) {
   std::vector<Exprs> shapes;
   for (Value* x : xs) shapes.push_back(x->shape);
@@ -144,7 +151,16 @@ Value* transpose(Graph& g, Value* x, const std::vector<int>& perm) {
 }
 
 Value* expand(Graph& g, Value* x, const Exprs& shape) {
-  const Exprs out = broadcast_shapes(g, {x->shape, shape});
+  // A target read from data may be 1 where x has a constant dim; that dim is the result's in any case.
+  Exprs target = shape;
+  for (std::size_t k = 0; k < std::min(shape.size(), x->shape.size()); ++k) {
+    Expr& t = target[target.size() - 1 - k];
+    const Expr& d = x->shape[x->shape.size() - 1 - k];
+    if (is_const(t) || !is_const(d) || is_const(d, 1)) continue;
+    g.add_check(logical_or(compare(Op::kEq, t, d), compare(Op::kEq, t, 1)), fmt::format("dim {} can't be expanded to {}", to_string(d), to_string(t)));
+    t = d;
+  }
+  const Exprs out = broadcast_shapes(g, {x->shape, target});
   bool identical = out.size() == x->shape.size();
   for (std::size_t k = 0; identical && k < out.size(); ++k) identical = idx::provably_equal(out[k], x->shape[k]);
   if (identical) return x;

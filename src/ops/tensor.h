@@ -19,6 +19,8 @@ Expr at_broadcast(const Value* x, const Exprs& indices, const Exprs& shape);
 Value* generate(Graph& g, const Exprs& shape, const std::function<Expr(const Exprs&)>& f);
 /// Shape that the inputs broadcast to. Symbolic dims that meet are assumed to be equal, which a CheckOp looks after.
 Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes);
+/// Checks that a tensor of shape `from` can be broadcast to `shape`, which stays as it is (dims as in broadcast_shapes).
+void check_broadcast(Graph& g, const Exprs& from, const Exprs& shape);
 /// output = f(elements) with numpy broadcasting.
 Value* map(Graph& g, const std::vector<Value*>& xs, const std::function<Expr(const Exprs&)>& f);
 Value* map1(Graph& g, Value* x, const std::function<Expr(const Expr&)>& f);
