@@ -49,7 +49,7 @@ TEST(Serialize, FormatOneLooksLikeThis) {
   const std::string bytes = serialize(*example_program());
   const std::string_view parts[] = {bytes};
   EXPECT_EQ(kProgramFormat, 1u);
-  EXPECT_EQ(cache_key(parts).hex(), "534bca8aad4b93222c12cf04cebce7e5d3f1920fc7aa8f5f8b59125a075fe461");
+  EXPECT_EQ(cache_key(parts).hex(), "91ee54805ae699a7400cae75d591cf079ecf1919e4f7696b65ce8f9fbb6e7a59");
 }
 
 TEST(Serialize, EqualExpressionsAreWrittenOnce) {
