@@ -103,6 +103,9 @@ Model::Model(onnx::Model model, const ModelOptions& options)
     needs_.push_back(need);
     return;
   }
+  // A program that assumes something of sizes may have to be made again for others (AssumptionFailed).
+  for (const ProgramStep& step : general_->program().main.steps)
+    if (const auto* c = std::get_if<CheckStep>(&step.op); c && c->assumption) return;
   // The program has what it needs of the weights.
   for (onnx::Tensor& t : model_.graph.initializers) {
     t.owner.reset();
