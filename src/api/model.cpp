@@ -56,6 +56,33 @@ TensorInfo info_of(const Program& p, const TensorRef& t, const std::string& name
   return info;
 }
 
+bool has_assumptions(const Block& b) {
+  for (const ProgramStep& s : b.steps) {
+    if (const auto* c = std::get_if<CheckStep>(&s.op); c && c->assumption) return true;
+    if (const auto* i = std::get_if<IfStep>(&s.op))
+      if (has_assumptions(*i->then_block) || has_assumptions(*i->else_block)) return true;
+    if (const auto* w = std::get_if<WhileStep>(&s.op); w && has_assumptions(*w->body)) return true;
+  }
+  return false;
+}
+
+std::string shape_key(const std::map<std::string, HostTensor>& inputs) {
+  std::string key;
+  for (const auto& [name, t] : inputs) key += fmt::format("{} is {};", name, fmt::join(t.dims, " "));
+  return key;
+}
+
+// The program's inputs in its order.
+std::vector<HostTensor> ordered(const Executor& e, const std::map<std::string, HostTensor>& inputs) {
+  static std::max_align_t nothing;  // where empty tensors are
+  std::vector<HostTensor> out;
+  for (const std::string& name : e.program().input_names) {
+    out.push_back(inputs.at(name));
+    if (out.back().data == nullptr) out.back().data = &nothing;
+  }
+  return out;
+}
+
 [[noreturn]] void unknown_input(const std::string& name, const std::vector<TensorInfo>& inputs) {
   std::vector<std::string> names;
   for (const TensorInfo& w : inputs) names.push_back(w.name);
@@ -103,9 +130,7 @@ Model::Model(onnx::Model model, const ModelOptions& options)
     needs_.push_back(need);
     return;
   }
-  // A program that assumes something of sizes may have to be made again for others (AssumptionFailed).
-  for (const ProgramStep& step : general_->program().main.steps)
-    if (const auto* c = std::get_if<CheckStep>(&step.op); c && c->assumption) return;
+  if (has_assumptions(general_->program().main)) return;  // other programs may be needed
   // The program has what it needs of the weights.
   for (onnx::Tensor& t : model_.graph.initializers) {
     t.owner.reset();
@@ -213,13 +238,10 @@ std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>
     import.dims = options_.dims;
     import.all_outputs = options_.all_outputs;
     std::string key;
-    if (exact)
-      for (const auto& [name, t] : inputs) {
-        import.shapes[name] = t.dims;
-        key += name + " is";
-        for (std::int64_t d : t.dims) key += " " + std::to_string(d);
-        key += ";";
-      }
+    if (exact) {
+      key = shape_key(inputs);
+      for (const auto& [name, t] : inputs) import.shapes[name] = t.dims;
+    }
     for (const NeedInput& n : needs_) {
       const HostTensor& t = inputs.at(n.input);
       if (n.kind == NeedInput::kRank) {
@@ -297,26 +319,32 @@ std::shared_ptr<Executor> Model::executor_for(const std::map<std::string, HostTe
 }
 
 std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options) {
-  static std::max_align_t nothing;  // where empty tensors are
-  std::shared_ptr<Executor> e = executor_for(inputs);
   RunOptions checked = options;
   checked.threads = options.threads == 0 ? 0 : thread_count(options.threads);
-  std::vector<HostTensor> ordered;
-  for (const std::string& name : e->program().input_names) {
-    ordered.push_back(inputs.at(name));
-    if (ordered.back().data == nullptr) ordered.back().data = &nothing;
-  }
+  check_inputs(inputs);
+  std::shared_ptr<Executor> e = general_;
+  if (!e)
+    e = variant(inputs);
+  else if (broadcasts_)
+    e = exact_or_general(inputs);
   try {
-    return e->run(ordered, checked);
-  } catch (const AssumptionFailed&) {
+    return e->run(ordered(*e, inputs), checked);
+  } catch (const AssumptionFailed& assumption) {
     // Dims that the program takes to be equal are not (one is 1 and broadcast): these sizes get a program of their own.
-    e = variant(inputs, true);
+    if (model_.graph.outputs.empty())
+      fail(ErrorKind::kUnsupported, "the saved program is not for these sizes ({}); compile the model itself",
+           assumption.what());
   }
-  ordered.clear();
-  for (const std::string& name : e->program().input_names) ordered.push_back(inputs.at(name));
-  for (HostTensor& t : ordered)
-    if (t.data == nullptr) t.data = &nothing;
-  return e->run(ordered, checked);
+  e = variant(inputs, true);
+  broadcasts_ = true;
+  return e->run(ordered(*e, inputs), checked);
+}
+
+// Saves a run that would only find out that it is the wrong program.
+std::shared_ptr<Executor> Model::exact_or_general(const std::map<std::string, HostTensor>& inputs) {
+  const std::lock_guard lock(mutex_);
+  const auto it = variants_.find(shape_key(inputs));
+  return it == variants_.end() ? general_ : it->second;
 }
 
 }  // namespace sardonyx

@@ -1,5 +1,6 @@
 // A compiled model: what the C++ interface, the command line, Python and other languages are made of.
 #pragma once
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -47,7 +48,7 @@ class Model {
   const Executor* executor() const { return general_.get(); }
   /// The program that run() uses for these inputs, compiled if need be. Throws as run() does.
   std::shared_ptr<Executor> executor_for(const std::map<std::string, HostTensor>& inputs);
-  /// The model as its file says; the initializers' data are gone once executor() is there. Empty after
+  /// The model as its file says; the initializers' data may be gone once executor() is there. Empty after
   /// load_program().
   const onnx::Model& source() const { return model_; }
   int threads() const { return threads_; }
@@ -62,12 +63,15 @@ class Model {
   /// The program for the values (and ranks) of the inputs that it needs to know; `exact`: and for these very dims.
   std::shared_ptr<Executor> variant(const std::map<std::string, HostTensor>& inputs, bool exact = false);
 
+  std::shared_ptr<Executor> exact_or_general(const std::map<std::string, HostTensor>& inputs);
+
   onnx::Model model_;
   ModelOptions options_;
   int threads_;
   std::vector<TensorInfo> inputs_;
   std::unique_ptr<CodeCache> cache_;
   std::shared_ptr<Executor> general_;
+  std::atomic<bool> broadcasts_ = false;  ///< some sizes needed a program of their own
 
   mutable std::mutex mutex_;  // guards what follows
   /// Inputs that must be known to compile, found so far.

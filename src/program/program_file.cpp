@@ -17,6 +17,7 @@
 #include "compile/compiler.h"
 #include "onnx/external_data.h"
 #include "program/serialize.h"
+#include "program_format.h"
 #include "routines/routine.h"
 #include "support/error.h"
 #include "support/version.h"
@@ -35,7 +36,7 @@ using Hash = std::array<std::uint8_t, 32>;
 
 struct Header {
   char magic[8] = {'S', 'D', 'X', 'P', 'R', 'O', 'G', '\n'};
-  std::uint32_t format = kProgramFormat;
+  std::uint32_t format = SARDONYX_PROGRAM_FORMAT;
   char version[20] = {};  // of the writer, padded with zeros
   std::uint64_t target_size = 0, structure_size = 0, constants = 0;
   std::uint64_t file_size = 0;
@@ -169,11 +170,12 @@ bool printable(std::string_view s) {
 
 void check_version(const Header& h) {
   const std::string_view writer(h.version, std::find(std::begin(h.version), std::end(h.version), '\0') - h.version);
-  if (h.format == kProgramFormat && writer == version()) return;
-  fail(ErrorKind::kUnsupported,
-       "the program was saved by Sardonyx {} (format {}), and this is {} (format {}); compile the model and save it "
-       "again",
-       printable(writer) ? writer : "?", h.format, version(), kProgramFormat);
+  if (h.format == SARDONYX_PROGRAM_FORMAT && writer == version()) return;
+  fail(
+      ErrorKind::kUnsupported,
+      "the program was saved by Sardonyx {} (format {:x}), and this is {} (format {:x}); compile the model and save it "
+      "again",
+      printable(writer) ? writer : "?", h.format, version(), SARDONYX_PROGRAM_FORMAT);
 }
 
 void check_routines(const Block& b) {

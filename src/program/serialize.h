@@ -1,7 +1,6 @@
 // A program's structure as bytes: everything but the elements of its constants. Files around it: program_file.h.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,9 +9,6 @@
 #include "program/program.h"
 
 namespace sardonyx {
-
-/// The version of these bytes and of how programs are run: raise it with every change of either.
-inline constexpr std::uint32_t kProgramFormat = 1;
 
 /// Throws Error(kUnsupported) for a program with sizes that are too long expressions.
 std::string serialize(const Program& program);

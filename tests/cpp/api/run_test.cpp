@@ -130,6 +130,28 @@ TEST(Run, Options) {
   EXPECT_GE(times.size(), 3u);
 }
 
+// Two symbols that meet in a broadcast are taken to be equal; where one is 1, that size gets a program of its own.
+TEST(Run, DimsThatBroadcast) {
+  GraphBuilder g;
+  const std::string a = g.input("a", DType::kFloat32, {"n", "k"}), b = g.input("b", DType::kFloat32, {"m", "k"});
+  const std::string w = g.constant(floats({1}, {10}));
+  g.output(g.op("Add", {g.op("Mul", {a, w}), b}), "y");
+  const CompiledModel m = g.compile();
+  const Tensor one = floats({1, 2}, {1, 2}), two = floats({2, 2}, {1, 2, 3, 4});
+  for (int k = 0; k < 3; ++k) {
+    EXPECT_EQ(values(m.run({{"a", two}, {"b", two}}).at("y")), (std::vector<float>{11, 22, 33, 44}));
+    EXPECT_EQ(values(m.run({{"a", one}, {"b", two}}).at("y")), (std::vector<float>{11, 22, 13, 24}));
+    EXPECT_EQ(values(m.run({{"a", two}, {"b", one}}).at("y")), (std::vector<float>{11, 22, 31, 42}));
+  }
+  expect_error(ErrorKind::kInvalidModel, {"Add"},
+               [&] { m.run({{"a", two}, {"b", floats({3, 2}, {1, 2, 3, 4, 5, 6})}}); });
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      for (int k = 0; k < 20; ++k) EXPECT_EQ(m.run({{"a", t % 2 ? one : two}, {"b", two}}).at("y").elements(), 4);
+    });
+}
+
 // Many threads, each with its own sizes, on one model.
 TEST(Run, ManyThreads) {
   const CompiledModel m = dense().compile();

@@ -90,6 +90,17 @@ TEST_F(Save, AProgramForEachValueOfAnInput) {
     });
 }
 
+TEST_F(Save, ASavedProgramSaysWhichSizesItIsNotFor) {
+  GraphBuilder g;
+  g.output(g.op("Add", {g.input("a", DType::kFloat32, {"n"}), g.input("b", DType::kFloat32, {"m"})}), "y");
+  g.compile().save(folder_ / "m.sdx");
+  const CompiledModel m = CompiledModel::load(folder_ / "m.sdx");
+  const Tensor one = floats({1}, {1}), two = floats({2}, {1, 2});
+  EXPECT_EQ(values(m.run({{"a", two}, {"b", two}}).at("y")), (std::vector<float>{2, 4}));
+  expect_error(ErrorKind::kUnsupported, {"saved program", "compile the model"},
+               [&] { m.run({{"a", one}, {"b", two}}); });
+}
+
 // A damaged entry of the cache costs a compilation, nothing else.
 TEST_F(Save, DamagedCache) {
   GraphBuilder g;

