@@ -169,6 +169,7 @@ namespace {
 void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols) {
   std::unordered_set<const Value*> live(g.outputs.begin(), g.outputs.end());
   for (const Value* v : g.outputs) symbols_in_shape(v, symbols);
+  for (const Expr& e : g.final_expressions) collect_symbols(e, symbols);
   std::unordered_set<const Node*> keep;
   // Backwards; a bind is kept for symbols that later nodes use. Control flow may bind symbols for others, so it is kept if those are used.
   for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {

@@ -218,6 +218,8 @@ class Graph {
 
   std::vector<Value*> inputs, outputs;
   std::vector<std::string> output_names;  ///< of `outputs`, in the model's spelling
+  /// Of a nested graph: what is evaluated after it has run (see IfOp, WhileOp). Nodes that bind symbols of these are not dead.
+  Exprs final_expressions;
   std::vector<std::unique_ptr<Node>> nodes;  ///< in an order in which every value is defined before it is used
 
   /// A new input of the graph.

@@ -101,6 +101,8 @@ void if_op(OpContext& c) {
     op.else_graph->outputs.push_back(y);
   }
   if (which.empty()) return;
+  for (const SymbolBinding& s : op.then_symbols) op.then_graph->final_expressions.push_back(s.value);
+  for (const SymbolBinding& s : op.else_symbols) op.else_graph->final_expressions.push_back(s.value);
   std::vector<Value*> inputs = captured_values(*op.then_graph);
   for (Value* v : captured_values(*op.else_graph))
     if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) inputs.push_back(v);
@@ -331,6 +333,9 @@ LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Exp
   op.stacked = static_cast<int>(body.stacked.size());
   op.body->outputs = body.carried;
   op.body->outputs.insert(op.body->outputs.end(), body.stacked.begin(), body.stacked.end());
+  if (op.next_condition) op.body->final_expressions.push_back(op.next_condition);
+  for (const auto& d : op.carried_dims) op.body->final_expressions.push_back(d.next);
+  for (const SymbolBinding& s : op.stacked_dims) op.body->final_expressions.push_back(s.value);
   std::vector<Value*> inputs = initial;
   for (Value* v : captured_values(*op.body)) inputs.push_back(v);
   const std::vector<Value*> out = g.add_node(std::move(op), std::move(inputs), types)->outputs;

@@ -1,0 +1,107 @@
+"""The models that tests and benchmarks use: where they are, sizes for their symbolic dims, inputs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+# Sizes for the symbolic dims of each model: the first is what benchmarks run, all three are what tests run.
+SIZES: dict[str, list[dict[str, int]]] = {
+    "bert_base": [{"batch": 1, "sequence": 128}, {"batch": 2, "sequence": 17}, {"batch": 3, "sequence": 1}],
+    "deeplabv3_resnet50": [{"batch": 1}, {"batch": 2}, {"batch": 3}],
+    "llama_4l_dynamo": [{"batch": 1, "sequence": 64}, {"batch": 2, "sequence": 9}, {"batch": 3, "sequence": 33}],
+    "mobilenet_v3_large": [{"batch": 1}, {"batch": 2}, {"batch": 5}],
+    "resnet50": [{"batch": 1}, {"batch": 2}, {"batch": 3}],
+    "resnet50_dynamo": [{"batch": 1}, {"batch": 2}, {"batch": 3}],
+    "vit_b_16_dynamo": [{"batch": 1}, {"batch": 2}, {"batch": 3}],
+    "whisper_tiny_encoder": [{"batch": 1}, {"batch": 2}, {"batch": 3}],
+    "yolov5s": [{"batch": 1}, {"batch": 2}, {"batch": 3}],
+    "basic_pitch": [{"unk__749": 1}, {"unk__749": 2}, {"unk__749": 3}],
+    "embedding_model": [{"unk__314": 1}, {"unk__314": 4}, {"unk__314": 7}],
+    "en_PP-OCRv3_det_infer": [
+        {"p2o.DynamicDimension.0": 1, "p2o.DynamicDimension.1": 320, "p2o.DynamicDimension.2": 480},
+        {"p2o.DynamicDimension.0": 2, "p2o.DynamicDimension.1": 96, "p2o.DynamicDimension.2": 64},
+        {"p2o.DynamicDimension.0": 1, "p2o.DynamicDimension.1": 224, "p2o.DynamicDimension.2": 160},
+    ],
+    "en_PP-OCRv4_rec": [
+        {"p2o.DynamicDimension.0": 1, "p2o.DynamicDimension.1": 320},
+        {"p2o.DynamicDimension.0": 3, "p2o.DynamicDimension.1": 96},
+        {"p2o.DynamicDimension.0": 2, "p2o.DynamicDimension.1": 200},
+    ],
+    "magika_v3_3": [{"unk__214": 1}, {"unk__214": 2}, {"unk__214": 5}],
+    "melspectrogram": [
+        {"batch_size": 1, "samples": 16000},
+        {"batch_size": 2, "samples": 1760},
+        {"batch_size": 1, "samples": 12800},
+    ],
+    # Its inputs name no dims: see UNNAMED.
+    "silero_vad_v5": [{"input.0": 1, "input.1": 576}, {"input.0": 2, "input.1": 576}, {"input.0": 3, "input.1": 288}],
+}
+# Dims that the file gives neither a size nor a name.
+UNNAMED = {
+    "silero_vad_v5": {"input": ["input.0", "input.1"], "state": [2, "input.0", 128]},
+}
+# Integers that an input may have, where not any of 0 to 99.
+RANGES = {"attention_mask": (0, 2), "token_type_ids": (0, 2), "bytes": (0, 257)}
+VALUES = {("silero_vad_v5", "sr"): {576: 16000, 288: 8000}}
+
+DTYPES = {1: np.float32, 6: np.int32, 7: np.int64, 10: np.float16, 11: np.float64, 9: np.bool_}
+
+
+def folder() -> Path | None:
+    """The folder of models that SARDONYX_MODELS names, or models beside the checkout; None if there is none."""
+    root = Path(__file__).resolve().parent.parent
+    named = os.environ.get("SARDONYX_MODELS")
+    for path in [Path(named)] if named else [root / "models", root.parent / "shared" / "models"]:
+        if (path / "real").is_dir():
+            return path
+    return None
+
+
+def find(models: Path, filled: Path) -> dict[str, Path]:
+    """Every model by name; skeletons as files of `filled`, which are made when they are used (see fill())."""
+    found = {p.stem: p for p in sorted((models / "real").glob("*.onnx"))}
+    found |= {p.stem: filled / p.name for p in sorted((models / "skeletons").glob("*.onnx"))}
+    return found
+
+
+def fill(models: Path, path: Path) -> Path:
+    """Makes the file of a skeleton with seeded random weights, unless it is there."""
+    skeleton = models / "skeletons" / path.name
+    if not path.exists() and skeleton.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{os.getpid()}-{path.name}")
+        subprocess.run([sys.executable, models / "materialize.py", skeleton, part], check=True, stdout=subprocess.DEVNULL)
+        part.rename(path)
+    return path
+
+
+def inputs(path: Path, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
+    """Seeded inputs of a model for sizes of its symbolic dims (1 for those not named)."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    weights = {t.name for t in model.graph.initializer}
+    rng = np.random.default_rng(seed)
+    feed = {}
+    for i in model.graph.input:
+        if i.name in weights:
+            continue
+        t = i.type.tensor_type
+        dims = [d.dim_param or d.dim_value for d in t.shape.dim]
+        dims = UNNAMED.get(path.stem, {}).get(i.name, dims)
+        shape = tuple(sizes.get(d, 1) if isinstance(d, str) else d for d in dims)
+        dtype = DTYPES[t.elem_type]
+        if (path.stem, i.name) in VALUES:
+            feed[i.name] = np.full(shape, VALUES[path.stem, i.name][sizes["input.1"]], dtype)
+        elif np.issubdtype(dtype, np.floating):
+            feed[i.name] = rng.standard_normal(shape).astype(dtype)
+        else:
+            feed[i.name] = rng.integers(*RANGES.get(i.name, (0, 100)), shape).astype(dtype)
+        if i.name == "attention_mask":
+            feed[i.name][:, :1] = 1  # a row that attends to nothing has no defined result
+    return feed

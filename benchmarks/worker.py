@@ -1,0 +1,81 @@
+"""One engine in one process. Reads commands from standard input, a JSON list each; answers with a JSON value on a line.
+
+usage: worker.py ENGINE MODEL THREADS INPUTS.npz
+commands: ["load"] seconds to load or compile; ["first"] seconds of the first run; ["run", seconds, least] latencies;
+          ["memory"] peak resident bytes, over those at the start; ["exit"]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+
+import numpy as np
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class Sardonyx:
+    def __init__(self, model: str, threads: int):
+        import sardonyx
+
+        self.load = lambda: setattr(self, "model", sardonyx.compile(model, threads=threads))
+
+    def prepare(self, feed: dict) -> None:
+        self.run = lambda: self.model.run(feed)
+
+
+class OnnxRuntime:
+    def __init__(self, model: str, threads: int):
+        import onnxruntime
+
+        onnxruntime.set_default_logger_severity(4)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self.load = lambda: setattr(
+            self, "session", onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        )
+
+    def prepare(self, feed: dict) -> None:
+        self.run = lambda: self.session.run(None, feed)
+
+
+def main() -> None:
+    engine, model, threads, inputs = sys.argv[1:]
+    feed = dict(np.load(inputs))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is not an answer
+    before = peak()
+    runner = {"sardonyx": Sardonyx, "onnxruntime": OnnxRuntime}[engine](model, int(threads))
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        start = time.perf_counter()
+        if command == "load":
+            runner.load()
+            runner.prepare(feed)
+            answer = time.perf_counter() - start
+        elif command == "first":
+            runner.run()
+            answer = time.perf_counter() - start
+        elif command == "run":
+            seconds, least = arguments
+            answer = []
+            while len(answer) < least or time.perf_counter() - start < seconds:
+                begin = time.perf_counter()
+                runner.run()
+                answer.append(time.perf_counter() - begin)
+        elif command == "memory":
+            answer = peak() - before
+        else:
+            return
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

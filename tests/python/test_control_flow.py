@@ -1,0 +1,206 @@
+"""If, Loop and Scan against ONNX Runtime: shapes that change, branches chosen at run time, scans along any axis and direction."""
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import sardonyx
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def run_both(text, feed, opset=17):
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
+    onnx.checker.check_model(model)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    expected = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feed)
+    got = list(sardonyx.compile(model).run(feed).values())
+    for a, b in zip(got, expected, strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    return got
+
+
+def rand(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_if_on_data_with_branches_of_different_sizes(flag):
+    # the sum's sign is known at run time only; the branches give [n] and [2 n]
+    x = np.abs(rand(5)) * (1 if flag else -1)
+    run_both("""
+      g (float[n] x) => (float[k] y, float[m] z) {
+        zero = Constant <value = float {0.0}> ()
+        sum = ReduceSum <keepdims = 0> (x)
+        positive = Greater (sum, zero)
+        y = If (positive) <
+          then_branch = t () => (float[a] u) { u = Exp (x) },
+          else_branch = e () => (float[b] v) { v = Concat <axis = 0> (x, x) }>
+        z = Neg (y)
+      }""", {"x": x})
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_if_on_a_shape_is_resolved_per_size(n):
+    run_both("""
+      g (float[n, 4] x) => (float[a, b] y) {
+        shape = Shape <start = 0, end = 1> (x)
+        one = Constant <value = int64[1] {1}> ()
+        is_one = Equal (shape, one)
+        y = If (is_one) <
+          then_branch = t () => (float[a, b] u) { u = Mul (x, x) },
+          else_branch = e () => (float[c, d] v) { v = Transpose (x) }>
+      }""", {"x": rand(n, 4)})
+
+
+def test_if_gives_captured_values_and_shape_arithmetic():
+    for flag in (True, False):
+        run_both("""
+          g (float[n, m] x, bool c) => (float[a, b] y, int64[k] s) {
+            y, s = If (c) <
+              then_branch = t () => (float[a, b] u, int64[k] p) { u = Identity (x)  p = Shape (x) },
+              else_branch = e () => (float[c, d] v, int64[k] q) { v = Relu (x)  z = Neg (x)  t = Transpose (z)  q = Shape (t) }>
+          }""", {"x": rand(2, 3), "c": np.array(flag)})
+
+
+def test_nested_if():
+    for a in (True, False):
+        for b in (True, False):
+            run_both("""
+              g (float[n] x, bool a, bool b) => (float[k] y) {
+                y = If (a) <
+                  then_branch = t () => (float[k] u) {
+                    w = Exp (x)
+                    u = If (b) <
+                      then_branch = tt () => (float[k] u1) { u1 = Concat <axis = 0> (w, x) },
+                      else_branch = te () => (float[k] u2) { u2 = Neg (w) }>
+                  },
+                  else_branch = e () => (float[k] v) { v = Sqrt (x) }>
+              }""", {"x": np.abs(rand(4)), "a": np.array(a), "b": np.array(b)})
+
+
+@pytest.mark.parametrize("trips", [0, 1, 4])
+def test_loop_whose_carried_tensor_grows(trips):
+    run_both("""
+      g (int64 m, float[n, 2] x) => (float[k, 2] y, float[t, 2] s) {
+        cond = Constant <value = bool {1}> ()
+        y, s = Loop (m, cond, x) <body = b (int64 i, bool c, float[a, 2] v) => (bool c2, float[b, 2] v2, float[2] last) {
+          c2 = Identity (c)
+          f = Cast <to = 1> (i)
+          w = Add (v, f)
+          v2 = Concat <axis = 0> (v, w)
+          zero = Constant <value = int64 {0}> ()
+          last = Gather <axis = 0> (w, zero)
+        }>
+      }""", {"m": np.array(trips, np.int64), "x": rand(2, 2)})
+
+
+def test_loop_that_ends_by_its_condition():
+    run_both("""
+      g (float x, float limit) => (float y, float[t] all) {
+        cond = Constant <value = bool {1}> ()
+        y, all = Loop ("", cond, x) <body = b (int64 i, bool c, float v) => (bool c2, float v2, float o) {
+          two = Constant <value = float {2.0}> ()
+          v2 = Mul (v, two)
+          o = Identity (v2)
+          c2 = Less (v2, limit)
+        }>
+      }""", {"x": np.array(1.5, np.float32), "limit": np.array(40, np.float32)})
+
+
+def test_loop_that_does_not_start():
+    run_both("""
+      g (float x, bool start) => (float y) {
+        m = Constant <value = int64 {5}> ()
+        y = Loop (m, start, x) <body = b (int64 i, bool c, float v) => (bool c2, float v2) { c2 = Identity (c)  v2 = Exp (v) }>
+      }""", {"x": np.array(0.5, np.float32), "start": np.array(False)})
+
+
+def test_loop_uses_its_iteration_number_and_captured_values():
+    run_both("""
+      g (float[n, 3] x) => (float[t, 3] y, float[3] sum) {
+        shape = Shape <start = 0, end = 1> (x)
+        axis = Constant <value = int64[1] {0}> ()
+        m = Squeeze (shape, axis)
+        cond = Constant <value = bool {1}> ()
+        zero = Constant <value = float[3] {0.0, 0.0, 0.0}> ()
+        sum, y = Loop (m, cond, zero) <body = b (int64 i, bool c, float[3] acc) => (bool c2, float[3] acc2, float[3] o) {
+          c2 = Identity (c)
+          row = Gather <axis = 0> (x, i)
+          acc2 = Add (acc, row)
+          o = Mul (acc2, row)
+        }>
+      }""", {"x": rand(5, 3)})
+
+
+def test_nested_loops():
+    run_both("""
+      g (float[n] x, int64 m, int64 k) => (float[n] y) {
+        cond = Constant <value = bool {1}> ()
+        y = Loop (m, cond, x) <body = b (int64 i, bool c, float[n] v) => (bool c2, float[n] v2) {
+          c2 = Identity (c)
+          v2 = Loop (k, c, v) <body = d (int64 j, bool e, float[n] u) => (bool e2, float[n] u2) {
+            e2 = Identity (e)
+            p = Add (i, j)
+            f = Cast <to = 1> (p)
+            u2 = Add (u, f)
+          }>
+        }>
+      }""", {"x": rand(3), "m": np.array(3, np.int64), "k": np.array(2, np.int64)})
+
+
+@pytest.mark.parametrize("attributes, x_shape", [
+    ("num_scan_inputs = 1", (4, 3)),
+    ("num_scan_inputs = 1, scan_input_directions = [1]", (4, 3)),
+    ("num_scan_inputs = 1, scan_output_directions = [1]", (4, 3)),
+    ("num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1], scan_input_directions = [1], scan_output_directions = [1]", (3, 4)),
+    ("num_scan_inputs = 1, scan_input_axes = [-1], scan_output_axes = [-1]", (3, 5)),
+])
+def test_scan(attributes, x_shape):
+    run_both("""
+      g (float[3] init, float[a, b] x) => (float[3] last, float[c, d] y) {
+        last, y = Scan <ATTRIBUTES, body = b (float[3] s, float[3] e) => (float[3] s2, float[3] o) {
+          s2 = Add (s, e)
+          o = Mul (s2, e)
+        }> (init, x)
+      }""".replace("ATTRIBUTES", attributes), {"init": rand(3), "x": rand(*x_shape, seed=1)})
+
+
+@pytest.mark.parametrize("directions", ["", "directions = [1], "])
+@pytest.mark.parametrize("lengths", [None, [4, 2]])
+def test_scan_of_opset_8(directions, lengths):
+    text = """
+      g (INPUT float[2, 3] init, float[2, 4, 3] x) => (float[2, 3] last, float[2, 4, 3] y) {
+        last, y = Scan <DIRECTIONS num_scan_inputs = 1, body = b (float[3] s, float[3] e) => (float[3] s2, float[3] o) {
+          s2 = Add (s, e)
+          o = Mul (s2, e)
+        }> (LENGTHS, init, x)
+      }""".replace("DIRECTIONS", directions).replace("LENGTHS", "n" if lengths else '""').replace("INPUT", "int64[2] n," if lengths else "")
+    feed = {"init": rand(2, 3), "x": rand(2, 4, 3, seed=1)}
+    if lengths:
+        feed["n"] = np.array(lengths, np.int64)
+    run_both(text, feed, opset=8)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_branches_of_different_ranks_are_compiled_for_the_condition(flag):
+    run_both("""
+      g (float[n] x, bool c) => (float y) {
+        y = If (c) <then_branch = t () => (float u) { u = ReduceSum <keepdims = 0> (x) }, else_branch = e () => (float[n] v) { v = Exp (x) }>
+      }""", {"x": rand(3), "c": np.array(flag)})
+
+
+def test_a_carried_value_that_changes_its_rank_is_refused():
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+      g (float[n] x, bool c) => (float y) {
+        m = Constant <value = int64 {3}> ()
+        y = Loop (m, c, x) <body = b (int64 i, bool d, float[n] v) => (bool d2, float[n, 1] v2) {
+          d2 = Identity (d)
+          axis = Constant <value = int64[1] {0}> ()
+          v2 = Unsqueeze (v, axis)
+        }>
+      }""")
+    with pytest.raises(sardonyx.Error, match="changes its rank from 1 to 2"):
+        sardonyx.compile(model)
