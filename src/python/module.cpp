@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "api/model.h"
+#include "support/version.h"
 
 namespace nb = nanobind;
 using namespace sardonyx;
@@ -94,5 +95,6 @@ NB_MODULE(_sardonyx, m) {
         for (const StepTime& t : times) steps.append(nb::make_tuple(t.what, t.origin, t.seconds));
         return nb::make_tuple(result, steps);
       });
+  m.attr("__version__") = std::string(version());
   m.def("make", &make);
 }

@@ -11,9 +11,9 @@ from typing import Mapping
 
 import numpy as np
 
-from ._sardonyx import Error, make as _make
+from ._sardonyx import Error, __version__, make as _make
 
-__all__ = ["compile", "Model", "Error"]
+__all__ = ["compile", "Model", "Error", "__version__"]
 
 
 def _numpy_dtype(name: str) -> np.dtype:
