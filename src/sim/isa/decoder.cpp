@@ -56,11 +56,40 @@ struct Decoder::Impl {
 
   Impl(const Chip& c, int w) : chip(c), waveSize(w) {}
 
+  /// Encodings on which LLVM's disassembler itself crashes: a literal constant (255) where the encoding has no room for
+  /// one, in VOP3 and in buffer offsets; matrix operands of V_MFMA_*_F8F6F4 that are not vector registers.
+  bool crashesDisassembler(const std::uint8_t* bytes, std::size_t available) const {
+    std::uint32_t word[2];
+    if (available < sizeof word) return false;
+    std::memcpy(word, bytes, sizeof word);
+    constexpr std::uint32_t kLiteral = 255;
+    std::uint32_t encoding = word[0] >> 26;
+    if (chip.gen == Gen::kGfx9 && encoding == 0x34) {
+      if (word[0] >> 16 == 0xd3ac && available >= 16)
+        std::memcpy(word, bytes + 8, sizeof word);  // scales, then the operation
+      std::uint32_t op = word[0] >> 16 & 0x3ff;
+      if ((op == 0x3ad || op == 0x3ae) && (~word[1] & 0x20100)) return true;
+      bool compare = op < 0x100;  // the destination is scalar
+      return (compare && (word[0] & 0xff) == kLiteral) || (word[1] & 0x1ff) == kLiteral ||
+             (word[1] >> 9 & 0x1ff) == kLiteral || (word[1] >> 18 & 0x1ff) == kLiteral;
+    }
+    return chip.gen != Gen::kGfx12 && (encoding == 0x38 || encoding == 0x3a) && word[1] >> 24 == kLiteral;
+  }
+
   bool disassemble(const std::uint8_t* bytes, std::size_t available, std::uint64_t pc, llvm::MCInst& inst,
                    std::uint64_t& size) {
+    if (crashesDisassembler(bytes, available)) return false;
     auto status =
         disassembler->getInstruction(inst, size, llvm::ArrayRef<std::uint8_t>(bytes, available), pc, llvm::nulls());
-    return status == llvm::MCDisassembler::Success && size != 0 && size <= available;
+    if (status != llvm::MCDisassembler::Success || size == 0 || size > available) return false;
+    // For some encodings that no assembler makes, LLVM calls the decoding a success but puts constants in the place of
+    // registers; its printer would crash on them.
+    auto infos = instructions->get(inst.getOpcode()).operands();
+    for (unsigned i = 0; i < infos.size() && i < inst.getNumOperands(); ++i) {
+      const llvm::MCOperand& op = inst.getOperand(i);
+      if (!op.isValid() || (infos[i].OperandType == enc::kRegister && !op.isReg())) return false;
+    }
+    return true;
   }
 
   std::uint8_t counters(const llvm::MCInstrDesc& d, const Inst& in, std::string_view mnemonic) const;

@@ -83,11 +83,19 @@ struct Builder {
       int type = infos[i].OperandType;
       bool tied = infos[i].Constraints & (1 << llvm::MCOI::TIED_TO);
       if (i < defs) {
+        if (!op.isReg()) {  // an encoding that names no register
+          bad = true;
+          continue;
+        }
         addDst(reg(op.getReg()));
         continue;
       }
       if (dpp && i == defs && tied) continue;  // the old value: what disabled lanes keep anyway
       if (type == enc::kInputMods) {
+        if (!op.isImm()) {
+          bad = true;
+          continue;
+        }
         mods = static_cast<unsigned>(op.getImm());
         haveMods = true;
         continue;
