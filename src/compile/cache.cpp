@@ -2,7 +2,7 @@
 #include "compile/cache.h"
 
 #include <fcntl.h>
-#include <llvm/Support/BLAKE3.h>
+#include <llvm-c/blake3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,10 +32,25 @@ struct Header {
 };
 static_assert(sizeof(Header) == 80);
 
+/// LLVM's C implementation of BLAKE3, of which no other part of LLVM is needed.
+class Hasher {
+ public:
+  Hasher() { llvm_blake3_hasher_init(&state_); }
+  void update(std::string_view bytes) { llvm_blake3_hasher_update(&state_, bytes.data(), bytes.size()); }
+  std::array<std::uint8_t, 32> result() const {
+    std::array<std::uint8_t, 32> out;
+    llvm_blake3_hasher_finalize(&state_, out.data(), out.size());
+    return out;
+  }
+
+ private:
+  llvm_blake3_hasher state_;
+};
+
 std::array<std::uint8_t, 32> hash(std::string_view bytes) {
-  llvm::BLAKE3 hasher;
-  hasher.update(llvm::StringRef(bytes.data(), bytes.size()));
-  return hasher.final<32>();
+  Hasher hasher;
+  hasher.update(bytes);
+  return hasher.result();
 }
 
 struct File {
@@ -124,14 +139,14 @@ std::string CacheKey::hex() const {
 }
 
 CacheKey cache_key(std::span<const std::string_view> parts) {
-  llvm::BLAKE3 hasher;
+  Hasher hasher;
   for (const std::string_view part : parts) {
-    std::uint8_t length[8];
-    for (int i = 0; i < 8; ++i) length[i] = static_cast<std::uint8_t>(std::uint64_t{part.size()} >> (8 * i));
-    hasher.update(length);
-    hasher.update(llvm::StringRef(part.data(), part.size()));
+    char length[8];
+    for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(std::uint64_t{part.size()} >> (8 * i));
+    hasher.update({length, sizeof length});
+    hasher.update(part);
   }
-  return {hasher.final<32>()};
+  return {hasher.result()};
 }
 
 CacheKey cache_key(const CompileJob& job) {

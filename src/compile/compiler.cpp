@@ -1,8 +1,9 @@
 // compile(): chooses the arguments of cc1 for each target.
 #include "compile/compiler.h"
 
-#include "compile/amd_link.h"
-#include "compile/frontend.h"
+#include <llvm/Config/llvm-config.h>
+
+#include "compile/backend.h"
 #include "compile/precompiled.h"
 #include "support/error.h"
 
@@ -89,14 +90,14 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   // Debug information would tell the two ways of including a header apart.
   const auto precompiled = options.debug_info ? nullptr : precompiled_header(args, source, headers);
   const Emit emit = target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject;
-  std::string code = run_cc1(args, source, headers, emit, precompiled.get());
-  if (target.kind == TargetKind::kAmdgpu) return link_amd(code);
+  std::string code = compiler_backend().run_cc1(args, source, headers, emit, precompiled.get());
+  if (target.kind == TargetKind::kAmdgpu) return compiler_backend().link_amd(code);
   if (target.kind == TargetKind::kNvptx) check_ptx(code);
   return code;
 }
 
 const std::string& compiler_version() {
-  static const std::string version = "recipe " + std::to_string(kRecipe) + ", " + clang_version();
+  static const std::string version = "recipe " + std::to_string(kRecipe) + ", clang " LLVM_VERSION_STRING;
   return version;
 }
 

@@ -1,4 +1,4 @@
-// Host objects made executable in this process (ORC and JITLink underneath; this header needs no LLVM).
+// Host objects made executable in this process.
 #pragma once
 #include <memory>
 #include <span>

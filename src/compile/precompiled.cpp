@@ -6,8 +6,8 @@
 #include <mutex>
 #include <optional>
 
+#include "compile/backend.h"
 #include "compile/cache.h"
-#include "compile/frontend.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -49,7 +49,7 @@ CacheKey key_of(const std::vector<std::string>& args, std::string_view name, std
 std::shared_ptr<const std::string> make(const std::vector<std::string>& args, std::string_view name,
                                         std::span<const SourceFile> headers) {
   try {
-    return std::make_shared<const std::string>(precompile_cc1(args, name, headers));
+    return std::make_shared<const std::string>(compiler_backend().precompile_cc1(args, name, headers));
   } catch (const Error&) {
     return nullptr;  // the compilation of the source says what is wrong, and from where the header was included
   }

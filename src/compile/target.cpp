@@ -1,11 +1,8 @@
 // The targets the compiler knows.
-#include <llvm/ADT/StringMap.h>
-#include <llvm/TargetParser/Host.h>
-#include <llvm/TargetParser/Triple.h>
-
 #include <algorithm>
 
 #include "compile/compiler.h"
+#include "compile/host_cpu.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -16,22 +13,6 @@ constexpr std::string_view kAmdgpu[] = {"gfx90a",  "gfx942",  "gfx950",  "gfx103
 constexpr std::string_view kNvptx[] = {"sm_80", "sm_90", "sm_90a"};
 constexpr std::string_view kHost[] = {"x86_64", "aarch64"};
 
-Target detect_host() {
-  const llvm::Triple triple(llvm::sys::getProcessTriple());
-  std::string arch = triple.getArchName().str();
-  if (triple.isAArch64()) arch = "aarch64";
-  if (std::find(std::begin(kHost), std::end(kHost), arch) == std::end(kHost))
-    fail(ErrorKind::kUnsupported, "the host's architecture is {}; Sardonyx compiles for x86_64 and aarch64 hosts",
-         arch);
-  std::vector<std::string> features;
-  for (const auto& f : llvm::sys::getHostCPUFeatures()) features.push_back((f.second ? "+" : "-") + f.first().str());
-  std::sort(features.begin(), features.end());  // the map's order is arbitrary, and the text is part of cache keys
-  const llvm::StringRef cpu = llvm::sys::getHostCPUName();
-  arch += " " + (cpu.empty() ? "generic" : cpu.str());
-  for (std::size_t i = 0; i < features.size(); ++i) arch += (i == 0 ? " " : ",") + features[i];
-  return {TargetKind::kHost, arch};
-}
-
 template <std::size_t N>
 bool contains(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -40,7 +21,7 @@ bool contains(const std::string_view (&names)[N], std::string_view name) {
 }  // namespace
 
 const Target& host_target() {
-  static const Target host = detect_host();
+  static const Target host = {TargetKind::kHost, detect_host_cpu()};
   return host;
 }
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "compile/backend.h"
 #include "compile/compiler.h"
 #include "compile/host_module.h"
 #include "support/error.h"
@@ -217,6 +218,64 @@ TEST(Host, RefusesWhatItCannotLink) {
   error_of([&] { HostModule{garbage}; }, ErrorKind::kCompile);
   const std::string cut[] = {one.substr(0, one.size() / 2)};
   error_of([&] { HostModule{cut}; }, ErrorKind::kCompile);
+}
+
+// Whatever is wrong with an object, it is refused or linked; it is never read or written outside of itself.
+TEST(Host, DamagedObjectsDoNoHarm) {
+  const std::string good = compile(R"(
+    extern "C" float expf(float);
+    static float table[3] = {1, 2, 3};
+    static float* pointers[2] = {table, table + 1};
+    extern "C" float f(int i) { return expf(table[i]) + *pointers[i & 1]; }
+    extern "C" int g(int i) { switch (i) { case 0: return 5; case 1: return 17; case 2: return 4; case 3: return 99; case 4: return 1; } return 0; })",
+                                   {}, host_target());
+  int refused = 0;
+  for (std::size_t at = 0; at < good.size(); ++at)
+    for (const unsigned char flip : {0x01, 0x80, 0xff}) {
+      std::string bad[] = {good};
+      bad[0][at] = static_cast<char>(bad[0][at] ^ flip);
+      try {
+        const HostModule module{bad};
+      } catch (const Error& e) {
+        EXPECT_EQ(e.kind(), ErrorKind::kCompile) << e.what();
+        ++refused;
+      }
+    }
+  EXPECT_GT(refused, 100);
+  for (std::size_t size = 0; size < good.size(); size += 7) {
+    const std::string cut[] = {good.substr(0, size)};
+    error_of([&] { HostModule{cut}; }, ErrorKind::kCompile);
+  }
+}
+
+TEST(Host, LinksDataTablesAndFarFunctions) {
+  const HostModule module = load(R"(
+    extern "C" float expf(float);
+    static float table[3] = {1, 2, 3};
+    static float* pointers[2] = {table + 2, table + 1};
+    int counter;
+    extern "C" int count() { return ++counter; }
+    extern "C" float f(int i) { return expf(0) + *pointers[i]; }
+    using F = float(float);
+    extern "C" F* take() { return expf; }
+  )");
+  EXPECT_EQ(function<float(int)>(module, "f")(0), 4.0f);
+  EXPECT_EQ(function<float(int)>(module, "f")(1), 3.0f);
+  EXPECT_EQ(function<int()>(module, "count")(), 1);
+  EXPECT_EQ(function<int()>(module, "count")(), 2);
+  EXPECT_EQ(function<float (*())(float)>(module, "take")()(0), 1.0f);
+}
+
+// What other architectures use.
+TEST(Host, JitLinkDoesTheSame) {
+  const std::string objects[] = {
+      compile("extern \"C\" float expf(float); extern \"C\" float one() { return expf(0); }", {}, host_target()),
+      compile("extern \"C\" float one(); extern \"C\" float two() { return one() + 1; }", {}, host_target())};
+  std::unordered_map<std::string, void*> symbols;
+  const auto code = compiler_backend().jit_link(std::span(objects), host_runtime(), symbols);
+  EXPECT_EQ(reinterpret_cast<float (*)()>(symbols.at("two"))(), 2.0f);
+  const std::string missing[] = {objects[1]};
+  EXPECT_NE(error_of([&] { compiler_backend().jit_link(std::span(missing), host_runtime(), symbols); }, ErrorKind::kCompile).find("one"), std::string::npos);
 }
 
 TEST(Host, CompileErrorsNameTheLine) {

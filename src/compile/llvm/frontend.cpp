@@ -1,5 +1,5 @@
 // Runs clang in process. The only file that includes clang's headers.
-#include "compile/frontend.h"
+#include "compile/llvm/frontend.h"
 
 #include <clang/Basic/DiagnosticOptions.h>
 #include <clang/Basic/Stack.h>
@@ -13,7 +13,7 @@
 #include <clang/Serialization/PCHContainerOperations.h>
 #include <llvm/Support/VirtualFileSystem.h>
 
-#include "compile/llvm_process.h"
+#include "compile/llvm/llvm_process.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -126,7 +126,5 @@ std::string precompile_cc1(const std::vector<std::string>& args, std::string_vie
   if (!done) refuse(diagnostics);
   return output;
 }
-
-std::string clang_version() { return clang::getClangFullVersion(); }
 
 }  // namespace sardonyx

@@ -1,5 +1,5 @@
 // Process-wide set-up of LLVM, and the thread on which every compilation runs.
-#include "compile/llvm_process.h"
+#include "compile/llvm/llvm_process.h"
 
 #include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>

@@ -1,5 +1,5 @@
 // lld for ELF, in process. The only file that includes lld's headers.
-#include "compile/amd_link.h"
+#include "compile/llvm/amd_link.h"
 
 #include <lld/Common/CommonLinkerContext.h>
 #include <lld/Common/Driver.h>
@@ -11,7 +11,7 @@
 #include <mutex>
 #include <sstream>
 
-#include "compile/llvm_process.h"
+#include "compile/llvm/llvm_process.h"
 #include "support/error.h"
 
 LLD_HAS_DRIVER(elf)

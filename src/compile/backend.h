@@ -1,0 +1,40 @@
+// The door to libsardonyx-compiler.so, which holds clang, LLVM and lld. It is loaded at the first compilation: a program that comes from
+// a file or the cache runs without it, and so without the 100 MB of memory and the start-up time that LLVM takes.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "compile/compiler.h"
+#include "compile/host_runtime.h"
+
+namespace sardonyx {
+
+enum class Emit { kObject, kAssembly };
+
+/// What the compiler's library does for us. Everything is thread-safe and throws Error(kCompile).
+struct CompilerBackend {
+  /// Of the library itself; another one than ours is refused.
+  std::string_view version;
+
+  /// Runs clang's cc1 with `args` on `source` (named kernel.cpp) and `headers`. The compiler sees no other file.
+  /// `precompiled`: what precompile_cc1 returned for the same arguments and headers, or null. Throws with the diagnostics.
+  std::string (*run_cc1)(const std::vector<std::string>& args, std::string_view source,
+                         std::span<const SourceFile> headers, Emit emit, const std::string* precompiled);
+  /// Parses the header named `name` and returns clang's serialised result (a precompiled header).
+  std::string (*precompile_cc1)(const std::vector<std::string>& args, std::string_view name,
+                                std::span<const SourceFile> headers);
+  /// Links an AMDGPU relocatable object into the code object that a driver loads; see llvm/amd_link.h.
+  std::string (*link_amd)(std::string_view object);
+  /// Links host objects into memory with JITLink; see llvm/jit_link.h.
+  std::shared_ptr<void> (*jit_link)(std::span<const std::string> objects, std::span<const RuntimeSymbol> runtime,
+                                    std::unordered_map<std::string, void*>& symbols);
+};
+
+/// Loads the library when it is first called. Throws Error(kUnsupported) when it is not beside this one, or of another version.
+const CompilerBackend& compiler_backend();
+
+}  // namespace sardonyx
