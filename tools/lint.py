@@ -1,4 +1,4 @@
-"""Checks what a reviewer should not have to: clang-format, clang-tidy, ruff, shell scripts' syntax, files' length.
+"""Checks what a reviewer should not have to: clang-format, clang-tidy, ruff, mypy, shell scripts' syntax, files' length.
 
 clang-tidy is slow, so it looks at the .cpp files that the working tree and the last commit changed, or with --all at
 every one in src/. Formatting is checked everywhere; --fix writes it. The exit status is 1 when something was found.
@@ -93,6 +93,7 @@ def main() -> int:
     ruff = [sys.executable, "-m", "ruff"]
     good &= check("ruff", [*ruff, "check", *(["--fix"] if arguments.fix else []), "."])
     good &= check("ruff format", [*ruff, "format", *([] if arguments.fix else ["--check"]), "."])
+    good &= check("mypy", [sys.executable, "-m", "mypy", "--no-error-summary"])
     for script in ["dev", ".ci/run", *tracked("*.sh")]:
         good &= check(f"bash -n {script}", ["bash", "-n", script])
 

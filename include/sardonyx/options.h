@@ -21,8 +21,8 @@ struct Progress {
 
 /// How to compile.
 struct Options {
-  std::string device = "host";     ///< "host": this machine's CPU
-  std::string precision = "fp32";  ///< "fp32": computes in the model's own types
+  std::string device = "host";     ///< "host": this machine's CPU; see devices()
+  std::string precision = "fp32";  ///< "fp32": computes in the model's own types; all that the host takes
   int threads = 0;                 ///< for compiling and running; 0: all cores
   /// Keeps compiled code on disk, so that compiling the same model again is quick. Empty: no cache. Code in it is
   /// executed, so a directory that others may write to is not used. See user_cache_directory().
@@ -40,6 +40,15 @@ struct TensorInfo {
   DType dtype = DType::kFloat32;
   std::vector<std::string> shape;
   bool known_rank = true;  ///< false: any rank; `shape` is empty then
+};
+
+/// Something that models can run on.
+struct DeviceInfo {
+  std::string name;         ///< what Options::device takes
+  std::string description;  ///< the processor's own name
+  std::string target;       ///< what code is generated for
+  int threads = 1;
+  std::uint64_t memory = 0;  ///< bytes
 };
 
 /// How long one step of a run took.

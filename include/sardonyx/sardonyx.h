@@ -29,6 +29,9 @@ namespace sardonyx {
 /// The library's version, "0.1.0".
 std::string_view version();
 
+/// What models can run on, the default first.
+std::vector<DeviceInfo> devices();
+
 /// Where Sardonyx's programs keep compiled code: $XDG_CACHE_HOME/sardonyx, else $HOME/.cache/sardonyx; empty if neither
 /// variable is an absolute path.
 std::filesystem::path user_cache_directory();
@@ -54,6 +57,10 @@ class CompiledModel {
   /// In the model's order.
   std::vector<TensorInfo> inputs() const;
   std::vector<TensorInfo> outputs() const;
+  /// Symbols in the inputs' dims: what a caller chooses by the inputs' sizes.
+  std::vector<std::string> symbols() const;
+  /// What the model's file says about itself under names of its author's choice. Program files do not have it.
+  std::map<std::string, std::string> metadata() const;
 
   /// The outputs' dims for inputs of these dims, without running: a dim that depends on data is -1. All inputs must be
   /// given. Throws kInvalidArgument for names, ranks and dims that do not fit; kUnsupported for a model that is

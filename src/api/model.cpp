@@ -2,10 +2,12 @@
 #include "api/model.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <thread>
 
+#include "api/report.h"
 #include "program/build.h"
 #include "program/program_file.h"
 
@@ -22,10 +24,18 @@ int thread_count(int wanted) {
 }
 
 void check_options(const ModelOptions& o) {
+  if (o.device == "hip" || o.device == "cuda")
+    fail(ErrorKind::kUnsupported, "device '{}' is not in this build; use 'host', this machine's CPU", o.device);
   if (o.device != "host")
-    fail(ErrorKind::kUnsupported, "device '{}' is not available in this build; use 'host'", o.device);
+    fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU", o.device);
+  constexpr std::array kOther = {"fp16", "bf16", "fp8", "int8", "int4"};
+  if (std::find(kOther.begin(), kOther.end(), o.precision) != kOther.end())
+    fail(ErrorKind::kUnsupported,
+         "precision '{}' is not available on device 'host', which computes in the model's own types; use 'fp32', or "
+         "convert the model itself",
+         o.precision);
   if (o.precision != "fp32")
-    fail(ErrorKind::kUnsupported, "precision '{}' is not available on the host device; use 'fp32'", o.precision);
+    fail(ErrorKind::kInvalidArgument, "there is no precision '{}'; use 'fp32', the model's own types", o.precision);
 }
 
 std::string join(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
@@ -215,6 +225,15 @@ std::vector<TensorInfo> Model::outputs() const {
   for (std::size_t k = 0; k < p.main.outputs.size(); ++k)
     out.push_back(info_of(p, p.main.outputs[k], p.output_names[k]));
   return out;
+}
+
+std::vector<std::string> Model::symbols() const {
+  if (general_) return input_symbols(general_->program());
+  std::set<std::string> names;
+  for (const TensorInfo& t : inputs_)
+    for (const std::string& d : t.shape)
+      if (d.find_first_not_of("0123456789") != std::string::npos) names.insert(d);
+  return {names.begin(), names.end()};
 }
 
 std::vector<std::vector<std::int64_t>> Model::output_dims(

@@ -35,6 +35,8 @@ class Model {
   /// What the model takes: constants given as inputs with defaults are left out.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   std::vector<TensorInfo> outputs() const;
+  /// Symbols in the inputs' dims.
+  std::vector<std::string> symbols() const;
   std::vector<std::string> output_names() const;
   /// Runs the model on inputs by name. Returns outputs in order.
   std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {});

@@ -63,6 +63,7 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
     if (const auto* x = std::get_if<RoutineStep>(&s.op)) r.name = x->name;
     if (std::holds_alternative<GemmStep>(s.op)) r.name = "gemm";
     if (std::holds_alternative<ConvStep>(s.op)) r.name = "conv";
+    if (std::holds_alternative<AttentionStep>(s.op)) r.name = "attention";
     out.push_back(std::move(r));
     if (const auto* i = std::get_if<IfStep>(&s.op)) {
       add_steps(p, *i->then_block, depth + 1, out);

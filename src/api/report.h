@@ -22,7 +22,7 @@ struct ReportTensor {
 struct StepReport {
   enum class Kind { kLoop, kTile, kRoutine, kBind, kCheck, kIf, kWhile };
   Kind kind = Kind::kLoop;
-  std::string name;                ///< symbol of the loop kernel, "gemm" or "conv", name of the routine; "" for others
+  std::string name;  ///< symbol of the loop kernel, "gemm", "conv" or "attention", name of the routine; "" for others
   std::vector<std::string> nodes;  ///< the model's nodes it computes: "conv1 (Conv)"
   std::vector<ReportTensor> reads, writes;
   int kernel = -1;  ///< index into Program::kernels, of loops

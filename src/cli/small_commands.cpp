@@ -1,37 +1,24 @@
 // sardonyx devices, sardonyx cache, sardonyx compile: what needs little code.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "api/report.h"
 #include "cli/commands.h"
-#include "compile/compiler.h"
+#include "sardonyx/sardonyx.h"
 
 namespace sardonyx::cli {
-namespace {
-
-std::string cpu_name() {
-  std::ifstream f("/proc/cpuinfo");
-  for (std::string line; std::getline(f, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "CPU";
-}
-
-}  // namespace
 
 void devices_command() {
-  const std::string arch = host_target().arch;
+  const DeviceInfo host = devices().front();
+  const std::string& arch = host.target;
   std::string cpu = arch, features;
   if (const std::size_t second = arch.find(' ', arch.find(' ') + 1); second != std::string::npos) {
     cpu = arch.substr(0, second);
     features = arch.substr(second + 1);
   }
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  fmt::print("host  {}, {} threads, {}; code for {}\n", printable(cpu_name()),
-             std::max(1u, std::thread::hardware_concurrency()), human_bytes(memory), cpu);
+  fmt::print("{}  {}, {} threads, {}; code for {}\n", host.name, printable(host.description), host.threads,
+             human_bytes(static_cast<double>(host.memory)), cpu);
   std::string kept;
   for (const char* f : {"+avx2", "+fma", "+f16c", "+avx512f", "+avx512vnni", "+avx512bf16", "+avx512fp16", "+amx-int8",
                         "+amx-bf16", "+neon", "+sve"})

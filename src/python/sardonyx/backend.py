@@ -1,4 +1,5 @@
 """The ONNX backend interface (onnx.backend.base) on Sardonyx, for ONNX's own test suites and for code written to it."""
+
 from __future__ import annotations
 
 import collections
@@ -25,7 +26,10 @@ class SardonyxRep(BackendRep):
                 raise ValueError(f"{len(inputs)} inputs given; the model has {len(names)}")
             feed = dict(zip(names, inputs))
         outputs = self.model.run(feed)
-        fields = [name if name.isidentifier() and not name.startswith("_") else f"output_{k}" for k, name in enumerate(outputs)]
+        fields = [
+            name if name.isidentifier() and not name.startswith("_") else f"output_{k}"
+            for k, name in enumerate(outputs)
+        ]
         return collections.namedtuple("Outputs", fields, rename=True)(*outputs.values())
 
 
@@ -42,7 +46,8 @@ class SardonyxBackend(Backend):
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs):
         if not cls.supports_device(device):
             raise ValueError(f"device {device!r} is not supported; use 'CPU'")
-        options = {k: v for k, v in kwargs.items() if k not in ("rtol", "atol")}  # onnx's test runner passes its tolerances here too
+        # onnx's test runner passes its tolerances here too.
+        options = {k: v for k, v in kwargs.items() if k not in ("rtol", "atol")}
         return SardonyxRep(sardonyx.compile(model, **options))
 
     @classmethod
@@ -53,9 +58,18 @@ class SardonyxBackend(Backend):
     def run_node(cls, node, inputs, device="CPU", outputs_info=None, **kwargs):
         """Runs one node at the newest operator set that onnx knows. Output types are inferred."""
         feed = dict(zip([n for n in node.input if n], inputs))
-        given = [onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(np.asarray(v).dtype), np.asarray(v).shape) for n, v in feed.items()]
+        given = [
+            onnx.helper.make_tensor_value_info(
+                n, onnx.helper.np_dtype_to_tensor_dtype(np.asarray(v).dtype), np.asarray(v).shape
+            )
+            for n, v in feed.items()
+        ]
         results = [onnx.ValueInfoProto(name=n) for n in node.output if n]
-        opsets = [onnx.helper.make_opsetid(node.domain, kwargs.get("opset_version", onnx.defs.onnx_opset_version() if not node.domain else 1))]
+        opsets = [
+            onnx.helper.make_opsetid(
+                node.domain, kwargs.get("opset_version", onnx.defs.onnx_opset_version() if not node.domain else 1)
+            )
+        ]
         model = onnx.helper.make_model(onnx.helper.make_graph([node], "node", given, results), opset_imports=opsets)
         return cls.prepare(model, device).run(feed)
 

@@ -54,6 +54,8 @@ TEST(Run, TensorInfos) {
   EXPECT_EQ(m.outputs()[0].name, "y");
   EXPECT_EQ(m.outputs()[0].dtype, DType::kFloat32);
   EXPECT_EQ(m.outputs()[0].shape, (std::vector<std::string>{"batch", "2"}));
+  EXPECT_EQ(m.symbols(), std::vector<std::string>{"batch"});
+  EXPECT_TRUE(m.metadata().empty());
   EXPECT_EQ(m.output_dims({{"x", {17, 3}}}).at("y"), (std::vector<std::int64_t>{17, 2}));
 }
 
@@ -105,13 +107,26 @@ TEST(Run, DimsOfOneNameAgree) {
                [&] { m.run({{"a", floats({2}, {1, 2})}, {"b", floats({1}, {3})}}); });
 }
 
+TEST(Run, Devices) {
+  const DeviceInfo host = devices().at(0);
+  EXPECT_EQ(host.name, "host");
+  EXPECT_GE(host.threads, 1);
+  EXPECT_GT(host.memory, 1u << 20);
+  EXPECT_FALSE(host.description.empty());
+  EXPECT_FALSE(host.target.empty());
+}
+
 TEST(Run, Options) {
   Options o;
+  o.device = "hip";
+  expect_error(ErrorKind::kUnsupported, {"'hip'", "'host'"}, [&] { dense().compile(o); });
   o.device = "toaster";
-  expect_error(ErrorKind::kUnsupported, {"'toaster'", "'host'"}, [&] { dense().compile(o); });
+  expect_error(ErrorKind::kInvalidArgument, {"'toaster'", "'host'"}, [&] { dense().compile(o); });
   o = {};
+  o.precision = "fp16";
+  expect_error(ErrorKind::kUnsupported, {"'fp16'", "'fp32'"}, [&] { dense().compile(o); });
   o.precision = "fp12";
-  expect_error(ErrorKind::kUnsupported, {"'fp12'", "'fp32'"}, [&] { dense().compile(o); });
+  expect_error(ErrorKind::kInvalidArgument, {"'fp12'", "'fp32'"}, [&] { dense().compile(o); });
   o = {};
   o.threads = -1;
   expect_error(ErrorKind::kInvalidArgument, {"threads", "-1"}, [&] { dense().compile(o); });

@@ -1,0 +1,34 @@
+// The devices that models can run on.
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "compile/compiler.h"
+#include "sardonyx/sardonyx.h"
+
+namespace sardonyx {
+namespace {
+
+std::string cpu_name() {
+  std::ifstream f("/proc/cpuinfo");
+  for (std::string line; std::getline(f, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  return "CPU";
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> devices() {
+  DeviceInfo host;
+  host.name = "host";
+  host.description = cpu_name();
+  host.target = host_target().arch;
+  host.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  host.memory =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return {host};
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,80 @@
+"""The exceptions of the package: one for each thing that a caller can do about it, all of them `Error`.
+
+Each says in one line what is wrong, where, and what to do. `code` is what the command line exits with for it.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """What Sardonyx raises; always one of the classes below."""
+
+    code = 1
+
+
+class InternalError(Error, RuntimeError):
+    """A defect in Sardonyx."""
+
+    code = 1
+
+
+class InvalidArgumentError(Error, ValueError):
+    """The caller passed something that does not fit: an input's name, dtype or shape, or an option."""
+
+    code = 2
+
+
+class InvalidModelError(Error, ValueError):
+    """The model or the program file is malformed."""
+
+    code = 3
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """Well-formed, but not supported; the message says what to do instead."""
+
+    code = 4
+
+
+class FileError(Error, OSError):
+    """A file could not be read or written."""
+
+    code = 5
+
+
+class CompileError(Error, RuntimeError):
+    """The embedded compiler refused generated code."""
+
+    code = 6
+
+
+class DeviceError(Error, RuntimeError):
+    """A device or its driver failed."""
+
+    code = 7
+
+
+class MismatchError(Error):
+    """Results differ from a reference."""
+
+    code = 8
+
+
+_BY_CODE: dict[int, type[Error]] = {
+    c.code: c
+    for c in (
+        InternalError,
+        InvalidArgumentError,
+        InvalidModelError,
+        UnsupportedError,
+        FileError,
+        CompileError,
+        DeviceError,
+        MismatchError,
+    )
+}
+
+
+def of_code(code: int, message: str) -> Error:
+    """The exception for the library's kind of error; the native module calls this."""
+    return _BY_CODE.get(code, InternalError)(message)

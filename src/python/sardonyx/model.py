@@ -1,0 +1,241 @@
+"""Compiled models: making, running, asking, saving."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Union
+
+import numpy as np
+
+from . import _sardonyx
+from ._sardonyx import Tensor
+from .arrays import Raw, input_array, numpy_dtype, output_array
+from .errors import InvalidArgumentError
+
+Array = np.ndarray[Any, Any]
+
+
+class ModelProto(Protocol):
+    """An onnx.ModelProto; Sardonyx itself does not need the onnx package."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, ModelProto]
+
+
+class TensorInfo(NamedTuple):
+    """A tensor that a model takes or gives."""
+
+    name: str
+    dtype: np.dtype[Any]
+    #: Numbers; symbols ("batch") and expressions of them ("2*n + 1") as text. None: any rank.
+    shape: tuple[int | str, ...] | None
+
+
+class Kernel(NamedTuple):
+    """One launch of a run."""
+
+    kind: str  #: "loop", "tile" (products, convolution, attention) or "routine"
+    name: str
+    nodes: tuple[str, ...]  #: the model's nodes that it computes, as "name (operator)"
+
+
+class Step(NamedTuple):
+    """How long one step of a profiled run took."""
+
+    kernel: str
+    nodes: str
+    seconds: float
+
+
+class Memory(NamedTuple):
+    """Bytes that one run needs."""
+
+    weights: int
+    inputs: int
+    outputs: int
+    arena: int  #: intermediate values, which share memory when they do not live at the same time
+    temporaries: int  #: the same without sharing
+    unplanned: int  #: how many tensors have sizes that depend on data; they are not counted above
+
+
+class Progress(NamedTuple):
+    """What compiling is busy with."""
+
+    stage: str  #: "reading", "importing", "compiling", "ready"
+    done: int
+    total: int  #: 0 if it is not known
+
+
+class Device(NamedTuple):
+    """Something that models can run on."""
+
+    name: str  #: what compile() takes
+    description: str
+    target: str  #: what code is generated for
+    threads: int
+    memory: int  #: bytes
+
+
+def _dim(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _infos(listed: list[tuple[str, str, list[str], bool]]) -> list[TensorInfo]:
+    return [
+        TensorInfo(name, numpy_dtype(dtype), tuple(map(_dim, shape)) if known_rank else None)
+        for name, dtype, shape, known_rank in listed
+    ]
+
+
+class Model:
+    """A compiled model. Made by compile() or load(). All members may be called from many threads at once."""
+
+    def __init__(self, native: _sardonyx.Model):
+        self._native = native
+        self._inputs = _infos(native.inputs())
+        self._dtypes = {i.name: i.dtype for i in self._inputs}
+
+    @property
+    def inputs(self) -> list[TensorInfo]:
+        """Name, dtype and shape of each input."""
+        return list(self._inputs)
+
+    @property
+    def outputs(self) -> list[TensorInfo]:
+        """Name, dtype and shape of each output."""
+        return _infos(self._native.outputs())
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the model's file says about itself under names of its author's choice. Program files do not have it."""
+        return self._native.metadata()
+
+    @property
+    def symbols(self) -> list[str]:
+        """Symbols in the inputs' dims: what a caller chooses by the inputs' sizes."""
+        return self._native.symbols()
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
+        """Runs the model: `model(x=array)`, or `model({"x:0": array})` for names that Python can't write."""
+        both = {**(inputs or {}), **named}
+        if inputs and len(both) < len(inputs) + len(named):
+            raise InvalidArgumentError(f"input '{next(n for n in named if n in inputs)}' is given twice")
+        return self.run(both)
+
+    def run(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Array]:
+        """Runs the model on inputs by name; gives outputs by name, in the model's order.
+
+        Inputs are numpy arrays, anything with `__dlpack__` in the host's memory, or numbers and lists. Row-major ones
+        are read where they are and must not change meanwhile. Other threads of Python run during it.
+        `threads`: 0 for the number given to compile().
+        """
+        return {name: output_array(t) for name, t in self._run(inputs, threads, False)[0].items()}
+
+    def run_tensors(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Tensor]:
+        """run() for other libraries: outputs offer `__dlpack__` with every dtype, bfloat16 and float8 too."""
+        return self._run(inputs, threads, False)[0]
+
+    def profile(self, inputs: Mapping[str, Any], *, threads: int = 0) -> tuple[dict[str, Array], list[Step]]:
+        """Runs once; gives the outputs and how long each step took."""
+        tensors, steps = self._run(inputs, threads, True)
+        return {name: output_array(t) for name, t in tensors.items()}, [Step(*s) for s in steps]
+
+    def output_shapes(
+        self, shapes: Mapping[str, Sequence[int]] | None = None, /, **named: Sequence[int]
+    ) -> dict[str, tuple[int | None, ...]]:
+        """The outputs' shapes for inputs of these shapes, without running; None where a dim depends on data."""
+        given = {name: [int(d) for d in shape] for name, shape in {**(shapes or {}), **named}.items()}
+        found = self._native.output_dims(given)
+        return {name: tuple(None if d < 0 else d for d in dims) for name, dims in found.items()}
+
+    def kernels(self) -> list[Kernel]:
+        """The launches of a run, in order; of an If those of both branches, of a Loop those of one iteration."""
+        return [Kernel(kind, name, tuple(nodes)) for kind, name, nodes in self._native.kernels()]
+
+    def memory(self, dims: Mapping[str, int] | None = None, /, **named: int) -> Memory:
+        """Bytes of one run for these sizes of `symbols`."""
+        return Memory(**self._native.memory({**(dims or {}), **named}))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the compiled program with its weights to one file, for load()."""
+        self._native.save(os.fspath(path))
+
+    def _run(
+        self, inputs: Mapping[str, Any], threads: int, profile: bool
+    ) -> tuple[dict[str, Tensor], list[tuple[str, str, float]]]:
+        kept: list[Any] = []
+        raw: dict[str, Raw] = {}
+        for name, value in inputs.items():
+            owner, raw[name] = input_array(name, value, self._dtypes.get(name))
+            kept.append(owner)
+        return self._native.run(raw, threads, profile)
+
+    def __repr__(self) -> str:
+        def text(infos: list[TensorInfo]) -> str:
+            dims = [("?" if i.shape is None else ", ".join(map(str, i.shape))) for i in infos]
+            return ", ".join(f"{i.name}: {i.dtype.name}[{d}]" for i, d in zip(infos, dims))
+
+        return f"<sardonyx.Model ({text(self._inputs)}) -> ({text(self.outputs)})>"
+
+
+def compile(
+    model: Source,
+    *,
+    device: str = "host",
+    precision: str = "fp32",
+    threads: int = 0,
+    cache_dir: str | os.PathLike[str] | None = None,
+    dims: Mapping[str, int] | None = None,
+    fuse: bool = True,
+    all_outputs: bool = False,
+    progress: Callable[[Progress], object] | None = None,
+) -> Model:
+    """Compiles a model for all sizes of its symbolic dims.
+
+    model: path of an .onnx file, the bytes of one, or an onnx.ModelProto. Only a path may have external data.
+    device: "host", this machine's CPU; see devices().
+    precision: "fp32" computes in the model's own types, and is all that the host takes.
+    threads: for compiling and running; 0: all cores.
+    cache_dir: folder that keeps compiled code, so that the next time is quick. None: the user's cache
+        ($XDG_CACHE_HOME/sardonyx or ~/.cache/sardonyx); "": none. Code in it is executed.
+    dims: fixes symbolic dims by name.
+    fuse: False makes one kernel for each value, to find a fault.
+    all_outputs: every named intermediate value becomes an output.
+    progress: called while compiling, possibly from another thread. What it raises is raised when compiling is done.
+
+    Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
+    """
+    path, data = "", b""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        data = bytes(model)
+    elif isinstance(model, (str, os.PathLike)):
+        path = os.fspath(model)
+        if not path:
+            raise InvalidArgumentError("the model's path is empty")
+    elif hasattr(model, "SerializeToString"):
+        data = model.SerializeToString()
+    else:
+        raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}")
+    cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
+    report = None if progress is None else lambda stage, done, total: progress(Progress(stage, done, total))
+    native = _sardonyx.compile(
+        path, data, device, precision, threads, cache, dict(dims or {}), fuse, all_outputs, report
+    )
+    return Model(native)
+
+
+def load(path: str | os.PathLike[str], *, threads: int = 0) -> Model:
+    """Loads what Model.save() wrote.
+
+    The weights stay in the file, which must not be changed meanwhile. A program file holds machine code: load it only
+    from where you would run a program from. threads: for running; 0: all cores.
+    """
+    return Model(_sardonyx.load(os.fspath(path), threads))
+
+
+def devices() -> list[Device]:
+    """What models can run on, the default first."""
+    return [Device(*d) for d in _sardonyx.devices()]
