@@ -65,6 +65,8 @@ std::uint8_t* ldsAccess(Wave& w, int lane, std::uint32_t offset, unsigned size, 
                 lane, offset);
   if (offset & (alignment - 1)) [[unlikely]]
     throw Fault(fmt::format("LDS {} of {} bytes is not aligned to {}", verb(kind), size, alignment), lane, offset);
+  if (!w.group->transfers.empty()) [[unlikely]]
+    checkLdsTransfers(w, lane, offset, size, kind);
   if (w.group->shadow) checkLds(w, lane, offset, size, kind);
   return w.group->lds.data() + offset;
 }

@@ -7,7 +7,8 @@
 
 namespace sardonyx::sim {
 
-enum class AccessKind : std::uint8_t { kRead, kWrite, kAtomic };
+/// kTransfer: data on its way from memory into LDS, there when a wait covers the load.
+enum class AccessKind : std::uint8_t { kRead, kWrite, kAtomic, kTransfer };
 
 /// Host pointer to `size` bytes of global memory at `address`, or throws Fault. `alignment` 1 where the chip takes any
 /// address.

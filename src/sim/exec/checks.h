@@ -28,6 +28,7 @@ struct WaveChecks {
   std::vector<Pending> vectorPending, accumPending;
   Pending scalarPending[kScalarFileSize];
   int outstanding = 0;  ///< upper bound of registers with a pending result; 0 skips the look-up
+  std::uint32_t doneAtBarrier[kCounters] = {};  ///< what was complete when the wave last arrived at a barrier
   // Lanes of each vector register that were ever written; scalar registers as flags.
   std::vector<std::uint64_t> vectorWritten, accumWritten;
   bool scalarWritten[kScalarFileSize] = {};
@@ -41,6 +42,8 @@ void checkBefore(Wave& w, const Inst& in);
 void checkAfter(Wave& w, const Inst& in);
 /// A wait on `counter` until at most `remaining` operations are outstanding.
 void noteWait(Wave& w, Counter counter, unsigned remaining);
+/// The wave has arrived at a barrier.
+void noteBarrierSignal(Wave& w);
 /// Every wave of the workgroup has passed a barrier.
 void noteBarrier(Workgroup& group);
 /// The wave executed an atomic operation: an order between waves may rest on it.
@@ -51,6 +54,8 @@ struct LdsShadow {
   struct Cell {
     std::uint64_t writer = 0, reader = 0;  ///< time << 12 | wave << 4 | bytes touched
     const Inst *writtenBy = nullptr, *readBy = nullptr;
+    std::uint32_t writeSequence = 0;  ///< number of the write on the wave's counter, for the wait before a barrier
+    Counter writeCounter = Counter::kDs;
   };
   std::vector<Cell> cells;
   std::vector<std::uint8_t> written;  ///< per byte; kept when never-written reads are checked
@@ -58,5 +63,9 @@ struct LdsShadow {
 };
 
 void checkLds(Wave& w, int lane, std::uint32_t offset, unsigned size, AccessKind kind);
+/// Fails an access to LDS that a load from memory into LDS may still be writing.
+void checkLdsTransfers(Wave& w, int lane, std::uint32_t offset, unsigned size, AccessKind kind);
+/// The current instruction loads memory into these bytes of LDS.
+void noteLdsTransfer(Wave& w, std::uint32_t offset, unsigned size);
 
 }  // namespace sardonyx::sim

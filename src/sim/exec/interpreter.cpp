@@ -78,6 +78,7 @@ void completeBarrierIfAll(Workgroup& g) {
 void signalBarrier(Wave& w) {
   Workgroup& g = *w.group;
   w.barrierTarget = g.barrierPhase + 1;
+  noteBarrierSignal(w);
   ++g.signalled;
   completeBarrierIfAll(g);
 }

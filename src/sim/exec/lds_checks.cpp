@@ -1,7 +1,10 @@
 // Races and never-written reads in LDS. Logical time of a workgroup grows at every barrier and every atomic. Two
 // accesses of different waves conflict when one writes and no barrier lies between them; an atomic executed by both
-// waves after the first access counts as an order between them, since handing over through a flag is correct code.
+// waves after the first access counts as an order between them, since handing over through a flag is correct code. A
+// barrier orders a write only when the writing wave had waited for it: the barrier itself waits for no memory.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "sim/exec/access.h"
 #include "sim/exec/checks.h"
@@ -13,70 +16,117 @@ namespace {
 
 constexpr int kTimeShift = 12;
 
-bool ordered(const Wave& w, std::uint64_t cell) {
-  std::uint64_t time = cell >> kTimeShift;
-  if (time < w.checks->lastBarrier) return true;
-  const Wave& other = *w.group->waves[cell >> 4 & 0xff];
-  return w.checks->lastAtomic > time && other.checks && other.checks->lastAtomic > time;
+enum class Order { kOrdered, kNoBarrier, kNoWait };
+
+const Wave& waveOf(const Wave& w, std::uint64_t mark) { return *w.group->waves[mark >> 4 & 0xff]; }
+
+/// Atomics of both waves after the access.
+bool handedOver(const Wave& w, const Wave& other, std::uint64_t time) {
+  return w.checks->lastAtomic > time && other.checks->lastAtomic > time;
+}
+Order readOrder(const Wave& w, const LdsShadow::Cell& cell) {
+  std::uint64_t time = cell.reader >> kTimeShift;
+  if (time < w.checks->lastBarrier || handedOver(w, waveOf(w, cell.reader), time)) return Order::kOrdered;
+  return Order::kNoBarrier;
+}
+Order writeOrder(const Wave& w, const LdsShadow::Cell& cell) {
+  std::uint64_t time = cell.writer >> kTimeShift;
+  const Wave& other = waveOf(w, cell.writer);
+  if (handedOver(w, other, time)) return Order::kOrdered;
+  if (time >= w.checks->lastBarrier) return Order::kNoBarrier;
+  if (!w.checks->config->checkWaits || other.state == WaveState::kEnded) return Order::kOrdered;
+  int c = static_cast<int>(cell.writeCounter);
+  bool waited = static_cast<std::int32_t>(other.checks->doneAtBarrier[c] - cell.writeSequence) >= 0;
+  return waited ? Order::kOrdered : Order::kNoWait;
 }
 
-[[noreturn]] void race(const Wave& w, int lane, std::uint32_t offset, std::uint64_t cell, const char* now,
+[[noreturn]] void race(const Wave& w, int lane, std::uint32_t offset, Order order, std::uint64_t mark, const char* now,
                        const char* before, const Inst* by) {
   std::string where = fmt::format("\"{}\"", w.code->text(by->pc));
   std::string line = w.code->object()->sourceLine(by->pc);
   if (!line.empty()) where += " (" + line + ")";
-  throw Fault(
-      fmt::format("LDS data race: {} of wave {} conflicts with a {} of wave {} by {} with no barrier between them", now,
-                  w.id, before, cell >> 4 & 0xff, where),
-      lane, offset);
+  throw Fault(fmt::format("LDS data race: {} of wave {} conflicts with a {} of wave {} by {} {}", now, w.id, before,
+                          mark >> 4 & 0xff, where,
+                          order == Order::kNoBarrier ? "with no barrier between them"
+                                                     : "that no wait covered before the barrier"),
+              lane, offset);
+}
+
+void checkDword(Wave& w, int lane, std::uint32_t offset, AccessKind kind, LdsShadow::Cell& cell, std::uint64_t bytes) {
+  std::uint64_t now = w.group->shadow->time << kTimeShift | static_cast<std::uint64_t>(w.id) << 4 | bytes;
+  auto others = [&](std::uint64_t mark) {
+    return mark && (mark >> 4 & 0xff) != static_cast<unsigned>(w.id) && (mark & 15 & bytes);
+  };
+  const char* name = kind == AccessKind::kAtomic ? "an atomic" : kind == AccessKind::kRead ? "a read" : "a write";
+  if (others(cell.writer))
+    if (Order o = writeOrder(w, cell); o != Order::kOrdered) race(w, lane, offset, o, cell.writer, name, "write", cell.writtenBy);
+  if (kind == AccessKind::kAtomic) return;  // atomics among themselves never conflict: they leave no mark
+  if (kind == AccessKind::kRead) {
+    cell.reader = cell.reader >> 4 == now >> 4 ? cell.reader | bytes : now;
+    cell.readBy = w.current;
+    return;
+  }
+  if (others(cell.reader))
+    if (Order o = readOrder(w, cell); o != Order::kOrdered) race(w, lane, offset, o, cell.reader, name, "read", cell.readBy);
+  cell.writer = cell.writer >> 4 == now >> 4 ? cell.writer | bytes : now;
+  cell.writtenBy = w.current;
+  cell.writeCounter = kind == AccessKind::kTransfer ? Counter::kLoad : Counter::kDs;
+  cell.writeSequence = w.checks->issued[static_cast<int>(cell.writeCounter)] + 1;
 }
 
 }  // namespace
 
 void checkLds(Wave& w, int lane, std::uint32_t offset, unsigned size, AccessKind kind) {
   LdsShadow* shadow = w.group->shadow.get();
-  if (!shadow) return;
   const Config& config = *w.checks->config;
   if (config.checkRaces) {
-    std::uint64_t self = static_cast<std::uint64_t>(w.id) << 4;
     for (std::uint32_t at = offset & ~3u; at < offset + size; at += 4) {
       unsigned first = at < offset ? offset - at : 0, last = at + 4 > offset + size ? offset + size - at : 4;
-      std::uint64_t bytes = ((1u << last) - 1) & ~((1u << first) - 1);
-      LdsShadow::Cell& cell = shadow->cells[at >> 2];
-      std::uint64_t now = shadow->time << kTimeShift | self | bytes;
-      bool otherWriter =
-          cell.writer && (cell.writer >> 4 & 0xff) != static_cast<unsigned>(w.id) && (cell.writer & 15 & bytes);
-      if (kind == AccessKind::kAtomic) {
-        // Atomics among themselves never conflict: they leave no mark.
-        if (otherWriter && !ordered(w, cell.writer))
-          race(w, lane, offset, cell.writer, "an atomic", "write", cell.writtenBy);
-        continue;
-      }
-      if (otherWriter && !ordered(w, cell.writer))
-        race(w, lane, offset, cell.writer, kind == AccessKind::kRead ? "a read" : "a write", "write", cell.writtenBy);
-      if (kind == AccessKind::kWrite) {
-        bool otherReader =
-            cell.reader && (cell.reader >> 4 & 0xff) != static_cast<unsigned>(w.id) && (cell.reader & 15 & bytes);
-        if (otherReader && !ordered(w, cell.reader)) race(w, lane, offset, cell.reader, "a write", "read", cell.readBy);
-        bool same = cell.writer >> 4 == now >> 4;
-        cell.writer = same ? cell.writer | bytes : now;
-        cell.writtenBy = w.current;
-      } else {
-        bool same = cell.reader >> 4 == now >> 4;
-        cell.reader = same ? cell.reader | bytes : now;
-        cell.readBy = w.current;
-      }
+      checkDword(w, lane, offset, kind, shadow->cells[at >> 2], ((1u << last) - 1) & ~((1u << first) - 1));
     }
   }
   if (config.checkUninitialized) {
-    if (kind == AccessKind::kRead) {
+    if (kind == AccessKind::kRead || kind == AccessKind::kAtomic) {
       for (unsigned i = 0; i < size; ++i)
         if (!shadow->written[offset + i]) throw Fault("LDS is read but was never written", lane, offset + i);
     } else {
-      for (unsigned i = 0; i < size; ++i) shadow->written[offset + i] = 1;
+      std::fill_n(shadow->written.begin() + offset, size, std::uint8_t{1});
     }
   }
 }
+
+void checkLdsTransfers(Wave& w, int lane, std::uint32_t offset, unsigned size, AccessKind kind) {
+  auto& transfers = w.group->transfers;
+  auto complete = [](const LdsTransfer& t) {
+    return t.wave->state == WaveState::kEnded ||
+           static_cast<std::int32_t>(t.wave->checks->done[static_cast<int>(Counter::kLoad)] - t.sequence) >= 0;
+  };
+  std::erase_if(transfers, complete);
+  for (const LdsTransfer& t : transfers) {
+    if (t.begin >= offset + size || t.end <= offset) continue;
+    if (kind == AccessKind::kTransfer && t.wave == &w) continue;  // arrives in order behind the earlier one
+    throw Fault(fmt::format("LDS is {} before a wait covers \"{}\" of wave {}, which loads into it",
+                            kind == AccessKind::kRead ? "read" : "changed", w.code->text(t.by->pc), t.wave->id),
+                lane, offset);
+  }
+}
+
+void noteLdsTransfer(Wave& w, std::uint32_t offset, unsigned size) {
+  if (!w.checks->config->checkWaits) return;
+  std::uint32_t sequence = w.checks->issued[static_cast<int>(Counter::kLoad)] + 1;
+  auto& transfers = w.group->transfers;
+  // Lanes write one after the other: mostly one range.
+  if (!transfers.empty()) {
+    LdsTransfer& t = transfers.back();
+    if (t.wave == &w && t.sequence == sequence && t.end == offset) {
+      t.end += size;
+      return;
+    }
+  }
+  transfers.push_back({&w, w.current, sequence, offset, offset + size});
+}
+
+void noteBarrierSignal(Wave& w) { std::copy(std::begin(w.checks->done), std::end(w.checks->done), w.checks->doneAtBarrier); }
 
 void noteBarrier(Workgroup& group) {
   LdsShadow* shadow = group.shadow.get();

@@ -79,6 +79,14 @@ struct Wave {
   void setPair(int index, std::uint64_t value) { std::memcpy(&s[index], &value, 8); }
 };
 
+/// A load from memory into LDS that no wait has covered yet.
+struct LdsTransfer {
+  const Wave* wave;
+  const Inst* by;
+  std::uint32_t sequence;  ///< on the wave's load counter
+  std::uint32_t begin, end;
+};
+
 /// State shared by the waves of one workgroup.
 struct Workgroup {
   Workgroup();
@@ -91,6 +99,7 @@ struct Workgroup {
   int signalled = 0;               ///< split barrier: waves that have signalled in this phase
   std::uint32_t barrierPhase = 0;  ///< completed barriers
   std::unique_ptr<LdsShadow> shadow;
+  std::vector<LdsTransfer> transfers;
 };
 
 }  // namespace sardonyx::sim

@@ -200,7 +200,9 @@ struct Builder {
   void buffer() {
     out.format = Format::kBuffer;
     std::vector<Operand> vectors, scalars;
+    bool plainLoad = desc.mayLoad() && !desc.mayStore();
     for (const Operand& o : uses) {
+      if (o.tied && plainLoad) continue;  // 16-bit loads keep the other half of their destination
       if (isVector(o))
         vectors.push_back(o);
       else
@@ -215,7 +217,7 @@ struct Builder {
     } else {
       offen = out.raw[0] >> 12 & 1, idxen = out.raw[0] >> 13 & 1;
     }
-    out.imm2 = (offen ? 1 : 0) | (idxen ? 2 : 0);
+    out.imm2 = (offen ? kOffen : 0) | (idxen ? kIdxen : 0);
     bool hasAddress = offen || idxen;
     std::size_t expected = (hasAddress ? 1 : 0);
     bool data = vectors.size() > expected;  // stores and atomics: data first
@@ -224,7 +226,9 @@ struct Builder {
     if (hasAddress && next < vectors.size()) setSrc(0, vectors[next++]);
     for (std::size_t i = 0; i < scalars.size() && i < 2; ++i) setSrc(2 + static_cast<int>(i), scalars[i]);
     if (!immediates.empty()) out.imm = immediates[0];
-    if (immediates.size() > 1) out.cpol = static_cast<std::uint32_t>(immediates[1]);
+    std::size_t policy = 1;
+    if (flags() & enc::kMtbuf && immediates.size() > 1) out.imm2 |= kTyped | static_cast<int>(immediates[policy++]) << 8;
+    if (immediates.size() > policy) out.cpol = static_cast<std::uint32_t>(immediates[policy]);
   }
 
   void lds() {
@@ -234,6 +238,8 @@ struct Builder {
       if (!o.tied && isVector(o) && next < 3) setSrc(next++, o);
     if (!immediates.empty()) out.imm = immediates[0];
     if (immediates.size() >= 3) out.imm2 = static_cast<std::int32_t>(immediates[1]);
+    // The last immediate says that global data share is meant, which these chips reach with ordered counts only.
+    if (immediates.size() >= 2 && immediates.back() != 0) bad = true;
   }
 
   void vector() {

@@ -30,10 +30,13 @@ struct OperandContext {
 ///   kSalu, kValu, kVop3p  in the order of the assembly; implicit VCC reads are appended (carry-in, cndmask's mask)
 ///   kSmem      0 base, 1 offset register (or none), 2 data of stores;          imm: byte offset
 ///   kFlat, kGlobal, kScratch   0 vector address, 1 data, 2 scalar address;      imm: byte offset
-///   kBuffer    0 vector address, 1 data, 2 resource, 3 scalar offset;           imm: byte offset
+///   kBuffer    0 vector address, 1 data, 2 resource, 3 scalar offset;           imm: byte offset;
+///              imm2: kOffen, kIdxen, kTyped with the format in [15:8]
 ///   kDs        0 address, 1 data, 2 second data;                                imm, imm2: offsets as encoded
 /// Destinations: 0 vector or scalar result, 1 carry or mask result (implicit VCC is appended).
 bool fillOperands(const llvm::MCInst& inst, const llvm::MCInstrDesc& desc, const OperandContext& context, Inst& out);
+
+constexpr std::int32_t kOffen = 1, kIdxen = 2, kTyped = 4;
 
 /// Mnemonic of the first or second half of a dual-issue instruction, from LLVM's opcode name.
 std::string dualMnemonic(std::string_view opcodeName, bool second);

@@ -29,6 +29,7 @@ enum class Op {
   kInc,
   kDec,
   kCmpswap,
+  kFcmpswap,
   kFadd,
   kFmin,
   kFmax,
@@ -37,6 +38,8 @@ enum class Op {
   kSubClamp,
   kCondSub
 };
+
+constexpr bool comparing(Op op) { return op == Op::kCmpswap || op == Op::kFcmpswap; }
 
 U packedAddF16(U a, U b) {
   U r = 0;
@@ -91,6 +94,8 @@ inline T apply(T old, T data, T compare) {
       return old == 0 || old > data ? data : old - 1;
     case Op::kCmpswap:
       return old == compare ? data : old;
+    case Op::kFcmpswap:
+      return std::bit_cast<F>(old) == std::bit_cast<F>(compare) ? data : old;
     case Op::kFadd:
       return std::bit_cast<T>(static_cast<F>(std::bit_cast<F>(old) + std::bit_cast<F>(data)));
     case Op::kFmin:
@@ -148,7 +153,7 @@ void flatAtomic(Wave& w, const Inst& in) {
   constexpr int words = sizeof(T) / 4;
   forActive(w.mask, [&](int l) {
     T data = laneValue<T>(w, in.src[1], l);
-    T compare = kOp == Op::kCmpswap ? laneValue<T>(w, in.src[1], l, words) : T{};
+    T compare = comparing(kOp) ? laneValue<T>(w, in.src[1], l, words) : T{};
     T old;
     if (S == Segment::kFlat && (at[l] & kApertureMask) == kSharedAperture)
       old = exchange<kOp>(ldsAccess(w, l, static_cast<U>(at[l]), sizeof(T), AccessKind::kAtomic, sizeof(T)), data,
@@ -168,9 +173,9 @@ void bufferAtomic(Wave& w, const Inst& in) {
   // The destination of the returning forms is the data register.
   forActive(w.mask, [&](int l) {
     T data = laneValue<T>(w, in.src[1], l);
-    T compare = kOp == Op::kCmpswap ? laneValue<T>(w, in.src[1], l, words) : T{};
-    std::uint64_t at = r.address(l, sizeof(T));
-    T old = at ? exchange<kOp>(globalAccess(w, l, at, sizeof(T), AccessKind::kAtomic, sizeof(T)), data, compare) : T{};
+    T compare = comparing(kOp) ? laneValue<T>(w, in.src[1], l, words) : T{};
+    auto at = r.address(l, sizeof(T));
+    T old = at ? exchange<kOp>(globalAccess(w, l, *at, sizeof(T), AccessKind::kAtomic, sizeof(T)), data, compare) : T{};
     if (in.ndst) setLane(w, in.dst[0], l, old);
   });
   noteAtomic(w);
@@ -180,8 +185,8 @@ template <Op kOp, class T, bool kCompareFirst = false>
 void dsAtomic(Wave& w, const Inst& in) {
   const U* base = w.row(in.src[0]);
   forActive(w.mask, [&](int l) {
-    T data = laneValue<T>(w, in.src[kOp == Op::kCmpswap && kCompareFirst ? 2 : 1], l);
-    T compare = kOp == Op::kCmpswap ? laneValue<T>(w, in.src[kCompareFirst ? 1 : 2], l) : T{};
+    T data = laneValue<T>(w, in.src[comparing(kOp) && kCompareFirst ? 2 : 1], l);
+    T compare = comparing(kOp) ? laneValue<T>(w, in.src[kCompareFirst ? 1 : 2], l) : T{};
     U at = base[l] + static_cast<U>(in.imm);
     T old = exchange<kOp>(ldsAccess(w, l, at, sizeof(T), AccessKind::kAtomic, sizeof(T)), data, compare);
     if (in.ndst) setLane(w, in.dst[0], l, old);
@@ -252,12 +257,14 @@ void addAtomics(OpTable& t) {
   addInteger<Op::kDec>(t, "dec", "dec_u32", "dec_u64");
   addInteger<Op::kSubClamp>(t, "", "sub_clamp_u32", "");
   addInteger<Op::kCondSub>(t, "", "cond_sub_u32", "");
+  addFloat<Op::kSubClamp, U>(t, "csub_u32");  // gfx11's name of sub_clamp
+  addFloat<Op::kFcmpswap, U>(t, "cmpswap_f32");
   addFloat<Op::kFadd, U>(t, "add_f32");
   addFloat<Op::kFadd, UL>(t, "add_f64");
   addFloat<Op::kFmin, U>(t, "fmin|min_f32|min_num_f32");
   addFloat<Op::kFmax, U>(t, "fmax|max_f32|max_num_f32");
-  addFloat<Op::kFmin, UL>(t, "fmin_x2|min_f64");
-  addFloat<Op::kFmax, UL>(t, "fmax_x2|max_f64");
+  addFloat<Op::kFmin, UL>(t, "fmin_x2|min_f64|min_num_f64");
+  addFloat<Op::kFmax, UL>(t, "fmax_x2|max_f64|max_num_f64");
   addFloat<Op::kPkAddF16, U>(t, "pk_add_f16");
   addFloat<Op::kPkAddBf16, U>(t, "pk_add_bf16");
   addDsInteger<Op::kAdd>(t, "add", "u32", "u64");
@@ -285,6 +292,10 @@ void addAtomics(OpTable& t) {
   t.add("ds_cmpst_b64|ds_cmpst_rtn_b64", dsAtomic<Op::kCmpswap, UL, true>);
   t.add("ds_cmpstore_b32|ds_cmpstore_rtn_b32", dsAtomic<Op::kCmpswap, U>);
   t.add("ds_cmpstore_b64|ds_cmpstore_rtn_b64", dsAtomic<Op::kCmpswap, UL>);
+  t.add("ds_cmpst_f32|ds_cmpst_rtn_f32", dsAtomic<Op::kFcmpswap, U, true>);
+  t.add("ds_cmpst_f64|ds_cmpst_rtn_f64", dsAtomic<Op::kFcmpswap, UL, true>);
+  t.add("ds_cmpstore_f32|ds_cmpstore_rtn_f32", dsAtomic<Op::kFcmpswap, U>);
+  t.add("ds_cmpstore_f64|ds_cmpstore_rtn_f64", dsAtomic<Op::kFcmpswap, UL>);
   t.add("ds_pk_add_f16|ds_pk_add_rtn_f16", dsAtomic<Op::kPkAddF16, U>);
   t.add("ds_pk_add_bf16|ds_pk_add_rtn_bf16", dsAtomic<Op::kPkAddBf16, U>);
   t.add("ds_sub_clamp_u32|ds_sub_clamp_rtn_u32", dsAtomic<Op::kSubClamp, U>);

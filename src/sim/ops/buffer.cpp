@@ -12,8 +12,9 @@ template <int kDwords>
 void load(Wave& w, const Inst& in) {
   Resource r(w, in);
   forActive(w.mask, [&](int l) {
+    // Each dword is checked by itself: what lies outside reads as zero.
     U data[kDwords] = {};
-    r.read(l, kDwords * 4, data);
+    for (unsigned k = 0; k < kDwords; ++k) r.read(l, 4, data + k, k * 4);
     for (int k = 0; k < kDwords; ++k) w.row(in.dst[0], k)[l] = data[k];
   });
 }
@@ -21,9 +22,7 @@ template <int kDwords>
 void store(Wave& w, const Inst& in) {
   Resource r(w, in);
   forActive(w.mask, [&](int l) {
-    U data[kDwords];
-    for (int k = 0; k < kDwords; ++k) data[k] = w.row(in.src[1], k)[l];
-    r.write(l, kDwords * 4, data);
+    for (unsigned k = 0; k < kDwords; ++k) r.write(l, 4, &w.row(in.src[1], static_cast<int>(k))[l], k * 4);
   });
 }
 enum class Half { kFull, kLow, kHigh };

@@ -21,7 +21,11 @@ void addTranscendental(OpTable& t);  // transcendental.cpp: rcp, rsq, sqrt, exp,
 void addLane(OpTable& t);            // lane.cpp: readlane and the like
 void addFlat(OpTable& t);            // flat.cpp: global, flat and scratch loads and stores
 void addBuffer(OpTable& t);          // buffer.cpp: loads and stores through a resource descriptor
+void addBufferTyped(OpTable& t);     // buffer_typed.cpp: buffer loads and stores that convert formats
 void addDs(OpTable& t);              // ds.cpp: LDS loads, stores and permutes
+void addDsSpecial(OpTable& t);       // ds_special.cpp: append, consume, exchanges of two, masked or, wrap
+void addLdsTransfer(OpTable& t);     // lds_transfer.cpp: loads from memory into LDS
+void addTranspose(OpTable& t);       // transpose.cpp: transposing loads
 void addAtomics(OpTable& t);         // atomics.cpp: atomics on global, flat and LDS memory
 
 inline void addAllFamilies(OpTable& t) {
@@ -41,7 +45,11 @@ inline void addAllFamilies(OpTable& t) {
   addLane(t);
   addFlat(t);
   addBuffer(t);
+  addBufferTyped(t);
   addDs(t);
+  addDsSpecial(t);
+  addLdsTransfer(t);
+  addTranspose(t);
   addAtomics(t);
 }
 

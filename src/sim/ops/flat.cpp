@@ -87,6 +87,20 @@ void storeSmall(Wave& w, const Inst& in) {
   });
 }
 
+/// Addresses made of a scalar base and the lane: base + offset + lane * 4.
+std::uint64_t tidAddress(Wave& w, const Inst& in, int lane) {
+  std::uint64_t base = in.src[2].present() ? scalar64(w, in.src[2]) : 0;
+  return base + static_cast<std::uint64_t>(in.imm) + static_cast<unsigned>(lane) * 4;
+}
+void loadAddTid(Wave& w, const Inst& in) {
+  forActive(w.mask, [&](int l) { readLane<Segment::kGlobal>(w, l, tidAddress(w, in, l), 4, &w.row(in.dst[0])[l]); });
+}
+void storeAddTid(Wave& w, const Inst& in) {
+  // The only vector operand is the data.
+  const Operand& data = in.src[1].present() ? in.src[1] : in.src[0];
+  forActive(w.mask, [&](int l) { writeLane<Segment::kGlobal>(w, l, tidAddress(w, in, l), 4, &w.row(data)[l]); });
+}
+
 template <Segment S>
 void addSegment(OpTable& t, const std::string& p) {
   auto names = [&](const char* old, const char* now) { return p + old + "|" + p + now; };
@@ -122,6 +136,8 @@ void addFlat(OpTable& t) {
   addSegment<Segment::kGlobal>(t, "global");
   addSegment<Segment::kFlat>(t, "flat");
   addSegment<Segment::kScratch>(t, "scratch");
+  t.add("global_load_addtid_b32", loadAddTid);
+  t.add("global_store_addtid_b32", storeAddTid);
   // Cache maintenance: memory is coherent here.
   for (const char* name : {"global_inv", "global_wb", "global_wbinv", "buffer_wbl2", "buffer_inv", "buffer_wbinvl1",
                            "buffer_wbinvl1_vol", "buffer_invl2", "buffer_gl0_inv", "buffer_gl1_inv"})

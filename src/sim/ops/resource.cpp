@@ -1,11 +1,12 @@
 // See resource.h. Fields: base [47:0], stride [61:48], swizzle enable [63] on gfx9 and [63:62] on gfx11 and gfx12,
-// records [95:64], index stride [118:117], add tid [119].
+// records [95:64], index stride [118:117], add tid [119], OOB_SELECT [125:124] on gfx11 and gfx12. ISA documents: "Buffer
+// Addressing" and "Range checking".
 #include "sim/ops/resource.h"
 
+#include "sim/exec/fault.h"
+#include "sim/isa/operands.h"
+
 namespace sardonyx::sim {
-namespace {
-constexpr std::uint32_t kElement = 4;  // bytes of a swizzle element
-}
 
 Resource::Resource(Wave& w, const Inst& in) : w_(w) {
   const std::uint32_t* r = &w.s[in.src[2].index];
@@ -13,17 +14,21 @@ Resource::Resource(Wave& w, const Inst& in) : w_(w) {
   base_ = r[0] | static_cast<std::uint64_t>(r[1] & 0xffff) << 32;
   if (base_ >> 47) base_ |= 0xffffull << 48;
   stride_ = r[1] >> 16 & 0x3fff;
-  swizzle_ = gfx9 ? r[1] >> 31 & 1 : (r[1] >> 30 & 3) != 0;
+  std::uint32_t swizzle = r[1] >> 30;
+  swizzle_ = gfx9 ? swizzle >> 1 : swizzle != 0;
+  if (!gfx9 && swizzle > 1) element_ = swizzle == 2 ? 8 : 16;
   records_ = r[2];
+  word3_ = r[3];
   indexStride_ = 8u << (r[3] >> 21 & 3);
   addTid_ = r[3] >> 23 & 1;
   if (gfx9 && addTid_) stride_ |= (r[3] >> 15 & 15) << 14;  // the data format field extends the stride
-  bool offen = in.imm2 & 1, idxen = in.imm2 & 2;
+  if (!gfx9) outOfBounds_ = static_cast<int>(r[3] >> 28 & 3);
+  bool offen = in.imm2 & kOffen, idxen = in.imm2 & kIdxen;
   if (idxen) index_ = w.row(in.src[0], 0);
   if (offen) offset_ = w.row(in.src[0], idxen ? 1 : 0);
   scalarOffset_ = in.src[3].present() ? scalar32(w, in.src[3]) : 0;
   constant_ = static_cast<std::uint32_t>(in.imm);
-  private_ = swizzle_ && addTid_ && w.scratchBytes && base_ == w.scratchBase;
+  private_ = gfx9 && swizzle_ && addTid_ && w.scratchBytes && base_ == w.scratchBase;
   if (private_) stride_ = 0;
 }
 
@@ -32,43 +37,61 @@ std::uint32_t Resource::indexOf(int lane) const {
 }
 std::uint32_t Resource::offsetOf(int lane) const { return constant_ + (offset_ ? offset_[lane] : 0); }
 
-std::uint64_t Resource::address(int lane, unsigned size) const {
-  std::uint32_t index = indexOf(lane), offset = offsetOf(lane);
-  bool structured = stride_ != 0 && (index_ || swizzle_ || addTid_);
-  if (structured) {
-    if (index >= records_ || (swizzle_ && (offset > stride_ || size > stride_ - offset))) return 0;
-  } else {
-    std::uint64_t end = static_cast<std::uint64_t>(offset) + size + (swizzle_ ? 0 : scalarOffset_);
-    std::uint64_t bytes = stride_ ? static_cast<std::uint64_t>(stride_) * records_ : records_;
-    if (end > bytes) return 0;
+bool Resource::inside(std::uint32_t index, std::uint64_t offset, unsigned size) const {
+  bool inElement = offset + size <= stride_, inRecords = index < records_;
+  // A raw resource counts bytes, of which the scalar offset uses up some.
+  std::uint64_t bytes = records_ > scalarOffset_ ? records_ - scalarOffset_ : 0;
+  switch (outOfBounds_) {
+    case 0:
+      return inRecords && inElement;
+    case 1:
+      return inRecords;
+    case 2:
+      return records_ != 0;
+    case 3:
+      return swizzle_ && stride_ ? inRecords && inElement : offset + size <= bytes;
+    default:
+      // gfx9: structured when there is a stride and an index or a swizzle asks for one.
+      if (stride_ == 0 || !(index_ || swizzle_ || addTid_)) return offset + size <= bytes;
+      return inRecords && (!swizzle_ || inElement);
   }
+}
+
+std::optional<std::uint64_t> Resource::address(int lane, unsigned size, unsigned extra) const {
+  std::uint32_t index = indexOf(lane);
+  std::uint64_t offset = static_cast<std::uint64_t>(offsetOf(lane)) + extra;
+  if (!inside(index, offset, size)) return std::nullopt;
   std::uint64_t at;
   if (swizzle_) {
     std::uint64_t msb = index / indexStride_, lsb = index % indexStride_;
-    at = (msb * stride_ + offset / kElement * kElement) * indexStride_ + lsb * kElement + offset % kElement;
+    at = (msb * stride_ + offset / element_ * element_) * indexStride_ + lsb * element_ + offset % element_;
   } else {
     at = static_cast<std::uint64_t>(stride_) * index + offset;
   }
   return base_ + scalarOffset_ + at;
 }
 
-void Resource::read(int lane, unsigned size, void* data) const {
+bool Resource::read(int lane, unsigned size, void* data, unsigned extra) const {
   if (private_) {
     // The scalar offset counts unswizzled bytes: a wave's worth of a lane's.
-    scratchRead(w_, lane, offsetOf(lane) + scalarOffset_ / static_cast<unsigned>(w_.lanes), size, data);
-    return;
+    scratchRead(w_, lane, offsetOf(lane) + extra + scalarOffset_ / static_cast<unsigned>(w_.lanes), size, data);
+    return true;
   }
-  if (std::uint64_t at = address(lane, size))
-    std::memcpy(data, globalAccess(w_, lane, at, size, AccessKind::kRead), size);
+  auto at = address(lane, size, extra);
+  if (!at) return false;
+  std::memcpy(data, globalAccess(w_, lane, *at, size, AccessKind::kRead), size);
+  return true;
 }
 
-void Resource::write(int lane, unsigned size, const void* data) const {
+bool Resource::write(int lane, unsigned size, const void* data, unsigned extra) const {
   if (private_) {
-    scratchWrite(w_, lane, offsetOf(lane) + scalarOffset_ / static_cast<unsigned>(w_.lanes), size, data);
-    return;
+    scratchWrite(w_, lane, offsetOf(lane) + extra + scalarOffset_ / static_cast<unsigned>(w_.lanes), size, data);
+    return true;
   }
-  if (std::uint64_t at = address(lane, size))
-    std::memcpy(globalAccess(w_, lane, at, size, AccessKind::kWrite), data, size);
+  auto at = address(lane, size, extra);
+  if (!at) return false;
+  std::memcpy(globalAccess(w_, lane, *at, size, AccessKind::kWrite), data, size);
+  return true;
 }
 
 }  // namespace sardonyx::sim

@@ -1,5 +1,7 @@
 // A buffer resource (V#) with the operands of one buffer instruction: lane addresses, bounds, and access.
 #pragma once
+#include <optional>
+
 #include "sim/exec/access.h"
 #include "sim/ops/lanes.h"
 
@@ -9,20 +11,28 @@ class Resource {
  public:
   Resource(Wave& w, const Inst& in);
 
-  /// Device address of `lane`'s element, or 0 when it lies outside the resource.
-  std::uint64_t address(int lane, unsigned size) const;
-  /// Reads or writes `size` bytes; out of the resource's bounds, reads leave `data` alone and writes do nothing.
-  void read(int lane, unsigned size, void* data) const;
-  void write(int lane, unsigned size, const void* data) const;
+  /// Device address of `lane`'s element of `size` bytes, `extra` bytes into it; nothing when any byte of it lies outside
+  /// the resource.
+  std::optional<std::uint64_t> address(int lane, unsigned size, unsigned extra = 0) const;
+  /// Moves `size` bytes as one piece; outside the resource, reads leave `data` alone and writes do nothing. False when
+  /// outside.
+  bool read(int lane, unsigned size, void* data, unsigned extra = 0) const;
+  bool write(int lane, unsigned size, const void* data, unsigned extra = 0) const;
+
+  /// The last dword of the resource: destination selects and format.
+  std::uint32_t word3() const { return word3_; }
 
  private:
   std::uint32_t indexOf(int lane) const;
   std::uint32_t offsetOf(int lane) const;
+  bool inside(std::uint32_t index, std::uint64_t offset, unsigned size) const;
 
   Wave& w_;
   std::uint64_t base_;
-  std::uint32_t stride_, records_, scalarOffset_, constant_;
+  std::uint32_t stride_, records_, scalarOffset_, constant_, word3_;
   std::uint32_t indexStride_;
+  std::uint32_t element_ = 4;  ///< bytes that stay together in a swizzled resource
+  int outOfBounds_ = -1;       ///< OOB_SELECT; -1: the chip has no such field
   bool swizzle_, addTid_;
   bool private_;                           ///< the private segment buffer over this wave's scratch
   const std::uint32_t* index_ = nullptr;   ///< row of indices, when the instruction has one
