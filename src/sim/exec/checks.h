@@ -27,7 +27,7 @@ struct WaveChecks {
       {};  ///< newest operation that may be overtaken: counts above zero prove nothing before it
   std::vector<Pending> vectorPending, accumPending;
   Pending scalarPending[kScalarFileSize];
-  int outstanding = 0;  ///< upper bound of registers with a pending result; 0 skips the look-up
+  int outstanding = 0;                          ///< upper bound of registers with a pending result; 0 skips the look-up
   std::uint32_t doneAtBarrier[kCounters] = {};  ///< what was complete when the wave last arrived at a barrier
   // Lanes of each vector register that were ever written; scalar registers as flags.
   std::vector<std::uint64_t> vectorWritten, accumWritten;

@@ -168,7 +168,9 @@ std::string runLaunch(const LaunchRequest& r, const Config& config, LaunchCounts
   static std::atomic<std::uint64_t> dispatches{0};
   launch.dispatchId = dispatches.fetch_add(1);
   try {
-    Block kernarg(std::max<std::uint32_t>(k.kernargBytes, 16), MemoryKind::kKernarg, r.device);
+    // Whole cache lines, as the runtime allocates them: the compiler loads past the last argument where alignment
+    // allows.
+    Block kernarg(std::max<std::uint32_t>((k.kernargBytes + 63) & ~63u, 64), MemoryKind::kKernarg, r.device);
     Block packet(64, MemoryKind::kKernarg, r.device), queue(256, MemoryKind::kKernarg, r.device);
     launch.kernarg = kernarg.address;
     launch.dispatchPacket = packet.address;

@@ -59,7 +59,8 @@ void checkDword(Wave& w, int lane, std::uint32_t offset, AccessKind kind, LdsSha
   };
   const char* name = kind == AccessKind::kAtomic ? "an atomic" : kind == AccessKind::kRead ? "a read" : "a write";
   if (others(cell.writer))
-    if (Order o = writeOrder(w, cell); o != Order::kOrdered) race(w, lane, offset, o, cell.writer, name, "write", cell.writtenBy);
+    if (Order o = writeOrder(w, cell); o != Order::kOrdered)
+      race(w, lane, offset, o, cell.writer, name, "write", cell.writtenBy);
   if (kind == AccessKind::kAtomic) return;  // atomics among themselves never conflict: they leave no mark
   if (kind == AccessKind::kRead) {
     cell.reader = cell.reader >> 4 == now >> 4 ? cell.reader | bytes : now;
@@ -67,7 +68,8 @@ void checkDword(Wave& w, int lane, std::uint32_t offset, AccessKind kind, LdsSha
     return;
   }
   if (others(cell.reader))
-    if (Order o = readOrder(w, cell); o != Order::kOrdered) race(w, lane, offset, o, cell.reader, name, "read", cell.readBy);
+    if (Order o = readOrder(w, cell); o != Order::kOrdered)
+      race(w, lane, offset, o, cell.reader, name, "read", cell.readBy);
   cell.writer = cell.writer >> 4 == now >> 4 ? cell.writer | bytes : now;
   cell.writtenBy = w.current;
   cell.writeCounter = kind == AccessKind::kTransfer ? Counter::kLoad : Counter::kDs;
@@ -126,7 +128,9 @@ void noteLdsTransfer(Wave& w, std::uint32_t offset, unsigned size) {
   transfers.push_back({&w, w.current, sequence, offset, offset + size});
 }
 
-void noteBarrierSignal(Wave& w) { std::copy(std::begin(w.checks->done), std::end(w.checks->done), w.checks->doneAtBarrier); }
+void noteBarrierSignal(Wave& w) {
+  std::copy(std::begin(w.checks->done), std::end(w.checks->done), w.checks->doneAtBarrier);
+}
 
 void noteBarrier(Workgroup& group) {
   LdsShadow* shadow = group.shadow.get();

@@ -227,7 +227,8 @@ struct Builder {
     for (std::size_t i = 0; i < scalars.size() && i < 2; ++i) setSrc(2 + static_cast<int>(i), scalars[i]);
     if (!immediates.empty()) out.imm = immediates[0];
     std::size_t policy = 1;
-    if (flags() & enc::kMtbuf && immediates.size() > 1) out.imm2 |= kTyped | static_cast<int>(immediates[policy++]) << 8;
+    if (flags() & enc::kMtbuf && immediates.size() > 1)
+      out.imm2 |= kTyped | static_cast<int>(immediates[policy++]) << 8;
     if (immediates.size() > policy) out.cpol = static_cast<std::uint32_t>(immediates[policy]);
   }
 

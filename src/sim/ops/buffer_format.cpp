@@ -1,5 +1,5 @@
-// See buffer_format.h. Component lists of AMD's format names run from the highest bits to the lowest (2_10_10_10: two bits
-// at the top), those here from the lowest.
+// See buffer_format.h. Component lists of AMD's format names run from the highest bits to the lowest (2_10_10_10: two
+// bits at the top), those here from the lowest.
 #include "sim/ops/buffer_format.h"
 
 #include <bit>
@@ -36,8 +36,8 @@ struct Run {
   std::uint8_t first, layout;
   const char* numbers;  ///< digits of NumberFormat
 };
-constexpr Run kRuns[] = {{1, 1, "012345"},   {7, 2, "0123456"}, {14, 3, "012345"},  {20, 4, "456"},
-                         {23, 5, "0123456"}, {30, 6, "6"},      {31, 7, "6"},       {32, 8, "0145"},
+constexpr Run kRuns[] = {{1, 1, "012345"},   {7, 2, "0123456"},  {14, 3, "012345"}, {20, 4, "456"},
+                         {23, 5, "0123456"}, {30, 6, "6"},       {31, 7, "6"},      {32, 8, "0145"},
                          {36, 9, "012345"},  {42, 10, "012345"}, {48, 11, "456"},   {51, 12, "0123456"},
                          {58, 13, "456"},    {61, 14, "456"}};
 
@@ -104,7 +104,8 @@ std::uint32_t decodeComponent(const BufferFormat& f, const std::uint8_t* raw, in
     case NumberFormat::kUnorm:
       return bitsOf(static_cast<float>(static_cast<double>(v) / static_cast<double>((1ull << bits) - 1)));
     case NumberFormat::kSnorm:
-      return bitsOf(static_cast<float>(std::fmax(-1.0, static_cast<double>(s) / static_cast<double>((1ull << (bits - 1)) - 1))));
+      return bitsOf(
+          static_cast<float>(std::fmax(-1.0, static_cast<double>(s) / static_cast<double>((1ull << (bits - 1)) - 1))));
     case NumberFormat::kUscaled:
       return bitsOf(static_cast<float>(v));
     case NumberFormat::kSscaled:

@@ -17,8 +17,8 @@ struct BufferFormat {
   bool integer() const { return number == NumberFormat::kUint || number == NumberFormat::kSint; }
 };
 
-/// gfx9: data format [3:0] and number format [6:4]; later chips: the unified format. ISA documents, "Buffer Image Formats"
-/// (MI300: data and number format tables; RDNA3: "Image and buffer formats").
+/// gfx9: data format [3:0] and number format [6:4]; later chips: the unified format. ISA documents, "Buffer Image
+/// Formats" (MI300: data and number format tables; RDNA3: "Image and buffer formats").
 BufferFormat bufferFormat(const Chip& chip, unsigned code);
 /// The format field in the last dword of a resource, in the same coding.
 unsigned formatOfResource(const Chip& chip, std::uint32_t word3);

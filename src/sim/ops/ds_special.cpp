@@ -1,5 +1,5 @@
-// LDS operations that are neither loads, stores nor plain atomics: counts of active lanes added to a counter, exchanges of
-// two places, masked or, wrapping subtraction, conditional exchange. ISA documents, "LDS Instructions".
+// LDS operations that are neither loads, stores nor plain atomics: counts of active lanes added to a counter, exchanges
+// of two places, masked or, wrapping subtraction, conditional exchange. ISA documents, "LDS Instructions".
 #include <bit>
 
 #include "sim/exec/access.h"
@@ -35,8 +35,8 @@ T update(Wave& w, int lane, U at, F f) {
   return old;
 }
 
-/// DS_APPEND, DS_CONSUME: the number of active lanes is added to (taken from) the dword at M0 + offset; every active lane
-/// gets the value from before.
+/// DS_APPEND, DS_CONSUME: the number of active lanes is added to (taken from) the dword at M0 + offset; every active
+/// lane gets the value from before.
 template <bool kAppend>
 void count(Wave& w, const Inst& in) {
   if (!w.mask) return;

@@ -1,7 +1,7 @@
 // Loads from memory straight into LDS (gfx9). Lane l's data goes to LDS at M0 + offset + l * size, whatever lanes are
 // active; bytes and shorts are widened to a dword. The same offset is added to the memory address. MI300 ISA, "Memory
-// Buffer Load to LDS" and GLOBAL_LOAD_LDS_*; the sizes 12 and 16 are gfx950's. The data counts as written when a wait on
-// vmcnt covers the load (exec/lds_checks.cpp).
+// Buffer Load to LDS" and GLOBAL_LOAD_LDS_*; the sizes 12 and 16 are gfx950's. The data counts as written when a wait
+// on vmcnt covers the load (exec/lds_checks.cpp).
 #include "sim/exec/checks.h"
 #include "sim/ops/addresses.h"
 #include "sim/ops/families.h"

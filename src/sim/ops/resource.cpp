@@ -1,6 +1,6 @@
 // See resource.h. Fields: base [47:0], stride [61:48], swizzle enable [63] on gfx9 and [63:62] on gfx11 and gfx12,
-// records [95:64], index stride [118:117], add tid [119], OOB_SELECT [125:124] on gfx11 and gfx12. ISA documents: "Buffer
-// Addressing" and "Range checking".
+// records [95:64], index stride [118:117], add tid [119], OOB_SELECT [125:124] on gfx11 and gfx12. ISA documents:
+// "Buffer Addressing" and "Range checking".
 #include "sim/ops/resource.h"
 
 #include "sim/exec/fault.h"

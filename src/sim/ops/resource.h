@@ -11,8 +11,8 @@ class Resource {
  public:
   Resource(Wave& w, const Inst& in);
 
-  /// Device address of `lane`'s element of `size` bytes, `extra` bytes into it; nothing when any byte of it lies outside
-  /// the resource.
+  /// Device address of `lane`'s element of `size` bytes, `extra` bytes into it; nothing when any byte of it lies
+  /// outside the resource.
   std::optional<std::uint64_t> address(int lane, unsigned size, unsigned extra = 0) const;
   /// Moves `size` bytes as one piece; outside the resource, reads leave `data` alone and writes do nothing. False when
   /// outside.

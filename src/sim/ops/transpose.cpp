@@ -2,9 +2,10 @@
 // address; the block of lanes then hands each lane one column.
 //   gfx950, DS_READ_B64_TR_B16 and relatives (CDNA4 ISA, "LDS transpose loads"): blocks of 16 lanes hold a matrix of 16
 //   columns, as many lanes to a row as it takes; lane c of the block receives column c.
-//   gfx12 wave32, GLOBAL_LOAD_TR_B128: blocks of 8 lanes, 8 elements of 16 bits each, fully transposed. AMD's page "RDNA4
-//   WMMA transpose load builtins" gives the lane map. GLOBAL_LOAD_TR_B64: 8 elements of 8 bits; the half-wave's 16 lanes
-//   are rows of a 16-column matrix in the order that the function below states (measured on gfx1201 by others).
+//   gfx12 wave32, GLOBAL_LOAD_TR_B128: blocks of 8 lanes, 8 elements of 16 bits each, fully transposed. AMD's page
+//   "RDNA4 WMMA transpose load builtins" gives the lane map. GLOBAL_LOAD_TR_B64: 8 elements of 8 bits; the half-wave's
+//   16 lanes are rows of a 16-column matrix in the order that the function below states (measured on gfx1201 by
+//   others).
 // The wave64 forms of gfx12 are not documented and stay refused.
 #include "sim/exec/fault.h"
 #include "sim/ops/addresses.h"
