@@ -31,6 +31,8 @@ struct Chip {
   std::uint64_t memoryBytes;
   int l2Bytes;
   int xccCount;
+  bool fp8Fnuz = false;      ///< 8-bit floats without infinity and negative zero (OCP's formats elsewhere)
+  bool mi200Matrix = false;  ///< MFMA flushes 16-bit denormals, and takes BLGP on every type but f64
 };
 
 /// Row of `name` ("gfx942", features after ':' are ignored), or nullptr.

@@ -107,7 +107,7 @@ struct Inst {
   std::int64_t imm = 0;   ///< SIMM16, byte offset of memory instructions, branch distance; VALU: LLVM's first immediate
   std::int32_t imm2 = 0;  ///< second DS offset, MFMA cbsz/abid/blgp packed, ...
   std::uint32_t cpol = 0;     ///< cache policy bits as LLVM gives them (bit 0: glc / return)
-  std::uint32_t raw[3] = {};  ///< encoding, for fields that only one family needs
+  std::uint32_t raw[4] = {};  ///< encoding, for fields that only one family needs
   std::uint8_t nreads = 0, nwrites = 0;
   RegRange reads[10];
   RegRange writes[5];

@@ -19,6 +19,8 @@ void addCompare(OpTable& t);         // compare.cpp: vector compares
 void addConvert(OpTable& t);         // convert.cpp: conversions between number formats
 void addTranscendental(OpTable& t);  // transcendental.cpp: rcp, rsq, sqrt, exp, log, sin, cos, division helpers
 void addLane(OpTable& t);            // lane.cpp: readlane and the like
+void addMfma(OpTable& t);            // mfma.cpp: matrix products of CDNA
+void addSmfmac(OpTable& t);          // smfmac.cpp: the same with a sparse A
 void addFlat(OpTable& t);            // flat.cpp: global, flat and scratch loads and stores
 void addBuffer(OpTable& t);          // buffer.cpp: loads and stores through a resource descriptor
 void addBufferTyped(OpTable& t);     // buffer_typed.cpp: buffer loads and stores that convert formats
@@ -43,6 +45,8 @@ inline void addAllFamilies(OpTable& t) {
   addConvert(t);
   addTranscendental(t);
   addLane(t);
+  addMfma(t);
+  addSmfmac(t);
   addFlat(t);
   addBuffer(t);
   addBufferTyped(t);
