@@ -87,7 +87,9 @@ class Parser {
         ->type_name("DIR");
   }
   void model_options(CLI::App* s) {
-    s->add_option("model", o_.model.file, "an ONNX file")->required()->type_name("MODEL");
+    s->add_option("model", o_.model.file, "an ONNX file, or a program that `sardonyx compile -o` wrote")
+        ->required()
+        ->type_name("MODEL");
     s->add_option("--dim", dims_,
                   "size of a symbolic dim, for inputs that are generated: --dim batch=4 --dim length=128")
         ->type_name("NAME=N")
@@ -192,12 +194,17 @@ class Parser {
     s->add_option("--html", o_.perf.html, "write a page with charts")->type_name("FILE");
   }
   void add_compile() {
-    CLI::App* s =
-        command("compile", Options::Command::kCompile, "compile a model into the cache, so that later it loads quickly",
-                "  sardonyx compile model.onnx\n"
-                "  sardonyx compile model.onnx --cache-dir /srv/cache");
+    CLI::App* s = command(
+        "compile", Options::Command::kCompile,
+        "compile a model into the cache, so that later it loads quickly, or into a file",
+        "  sardonyx compile model.onnx\n"
+        "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
+        "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n\n"
+        "A program file is for this version of Sardonyx and CPUs like this one. It holds machine code: run only "
+        "those you trust.");
     model_options(s);
     input_options(s);
+    s->add_option("-o,--output", o_.compile_output, "write the compiled program with its weights")->type_name("FILE");
     s->add_option("--json", o_.compile_json, "write the numbers; - for stdout")->type_name("FILE");
   }
   void add_inspect() {

@@ -7,6 +7,7 @@
 #include "api/report.h"
 #include "cli/commands.h"
 #include "cli/page.h"
+#include "program/program_file.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -114,6 +115,12 @@ void print_tensors(const char* head, const Json& list) {
 void print_source(const Json& j) {
   const Json& m = j["model"];
   std::string opsets;
+  if (!m.contains("nodes")) {
+    fmt::print("{}: a compiled program\n", printable(m["file"].get<std::string>()));
+    print_tensors("inputs", j["inputs"]);
+    print_tensors("outputs", j["outputs"]);
+    return;
+  }
   for (const auto& [domain, version] : m["opsets"].items())
     opsets += fmt::format(", {} {}", domain, version.get<std::int64_t>());
   fmt::print("{}: {} nodes, IR version {}{}{}\n", printable(m["file"].get<std::string>()), m["nodes"].get<int>(),
@@ -146,10 +153,11 @@ void print_memory(const Json& m) {
 
 void print_program(const Json& j, const Options& options) {
   const Json& p = j["program"];
+  const std::string target = p["target"].get<std::string>();  // "x86_64 znver4 +adx,+aes..."
   fmt::print("{:<10} {} launched per run: {} loop, {} tile, {} routine; {} different texts, {} of code for {}\n",
              "kernels", p["kernels_per_run"].get<int>(), p["launches"]["loop"].get<int>(),
              p["launches"]["tile"].get<int>(), p["launches"]["routine"].get<int>(), p["kernels"].get<int>(),
-             human_bytes(p["code_bytes"].get<double>()), p["target"].get<std::string>());
+             human_bytes(p["code_bytes"].get<double>()), target.substr(0, target.find(' ', target.find(' ') + 1)));
   if (p["init_launches"].get<int>() > 0)
     fmt::print("{:<10} {} more when it is loaded, for constants\n", "", p["init_launches"].get<int>());
   print_memory(j["memory"]);
@@ -235,7 +243,10 @@ void inspect_command(const Options& options) {
   const Program& program = executor->program();
   const ProgramReport r = report(program);
   Json j;
-  j["model"] = source_json(model.source(), options.model.file);
+  if (is_program_file(options.model.file))
+    j["model"]["file"] = options.model.file.filename().string();
+  else
+    j["model"] = source_json(model.source(), options.model.file);
   j["inputs"] = tensors_json(model.inputs());
   j["outputs"] = tensors_json(model.outputs());
   j["error"] = nullptr;

@@ -73,7 +73,7 @@ struct Options {
   VerifyArguments verify;
   PerfArguments perf;
   InspectArguments inspect;
-  std::string compile_json;
+  std::string compile_json, compile_output;
   std::string cache_action;  ///< stats, clear, dir
 };
 

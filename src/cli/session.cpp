@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "cli/commands.h"
+#include "program/program_file.h"
+#include "support/error.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -16,6 +18,17 @@ Loaded load_model(const Options& options, bool all_outputs) {
   const std::string file = options.model.file.filename().string();
   ProgressLine line(!options.quiet);
   const auto start = Clock::now();
+  if (is_program_file(options.model.file)) {
+    const char* late = !options.model.fixed.empty() ? "--fix" : !options.model.fuse ? "--no-fuse" : nullptr;
+    if (late)
+      fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", late,
+           options.model.file.string());
+    line.show("loading " + file);
+    out.model = Model::load_program(options.model.file, options.model.threads);
+    out.seconds = since(start);
+    out.stages.push_back({"loading", out.seconds});
+    return out;
+  }
   auto stage_start = start;
   std::string stage;
   ModelOptions m;

@@ -5,6 +5,7 @@
 
 #include "api/report.h"
 #include "cli/commands.h"
+#include "program/program_file.h"
 #include "sardonyx/sardonyx.h"
 
 namespace sardonyx::cli {
@@ -61,9 +62,13 @@ void cache_command(const Options& options) {
 }
 
 void compile_command(const Options& options) {
-  if (options.cache.directory.empty())
-    fail(ErrorKind::kInvalidArgument,
-         "compiled code is kept in a cache, and there is none: name a folder with --cache-dir or SARDONYX_CACHE_DIR");
+  if (options.cache.directory.empty() && options.compile_output.empty())
+    fail(
+        ErrorKind::kInvalidArgument,
+        "compiled code is kept in a cache, and there is none: name a folder with --cache-dir or SARDONYX_CACHE_DIR, or "
+        "a file with --output");
+  if (is_program_file(options.model.file))
+    fail(ErrorKind::kInvalidArgument, "{} is compiled already", options.model.file.string());
   Loaded loaded = load_model(options);
   std::shared_ptr<Executor> specific;
   const Executor* e = loaded.model->executor();
@@ -72,8 +77,10 @@ void compile_command(const Options& options) {
     e = specific.get();
   }
   const ProgramReport r = report(e->program());
+  if (!options.compile_output.empty()) loaded.model->save(options.compile_output);
   const CacheStats c = loaded.model->cache().stats();
-  if (!c.warning.empty()) fail(ErrorKind::kIo, "compiled, but not kept: {}", c.warning);
+  if (!c.warning.empty() && !options.cache.directory.empty())
+    fail(ErrorKind::kIo, "compiled, but not kept: {}", c.warning);
   if (!options.compile_json.empty()) {
     nlohmann::ordered_json j;
     j["model"] = options.model.file.string();
@@ -83,6 +90,7 @@ void compile_command(const Options& options) {
     j["kernels_per_run"] = r.kernels_per_run;
     j["kernels"] = e->program().kernels.size();
     j["code_bytes"] = r.code_bytes;
+    if (!options.compile_output.empty()) j["output"] = options.compile_output;
     j["cache"] = {{"directory", options.cache.directory.string()}, {"hits", c.hits}, {"misses", c.misses}};
     write_text(options.compile_json, j.dump(2) + "\n");
     if (options.compile_json == "-") return;

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/compare.h"
 #include "cli/reference.h"
+#include "program/program_file.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -161,6 +162,10 @@ void verify_command(const Options& options) {
   if (folder && options.verify.bisect)
     fail(ErrorKind::kInvalidArgument,
          "--bisect needs every intermediate value, which a folder does not have: leave --reference out");
+  if (!folder && is_program_file(options.model.file))
+    fail(ErrorKind::kInvalidArgument,
+         "{} is a compiled program, which ONNX Runtime can't run: verify the model itself, or give --reference DIR",
+         options.model.file.string());
   Loaded loaded = load_model(options);
   Options with_inputs = options;
   // Models without inputs have no input_0.pb.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -284,6 +285,14 @@ std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::sh
   check_routines(program->init);
   check_routines(program->main);
   return program;
+}
+
+bool is_program_file(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  char start[sizeof Header::magic] = {};
+  std::ifstream(path, std::ios::binary).read(start, sizeof start);
+  return std::memcmp(start, Header{}.magic, sizeof start) == 0;
 }
 
 std::shared_ptr<Program> load_program(const fs::path& path, int threads) {

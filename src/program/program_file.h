@@ -32,6 +32,9 @@ std::shared_ptr<Program> load_program(const std::filesystem::path& path, int thr
 std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
                                        int threads = 1);
 
+/// Whether a file begins like one that save_program() wrote; false for one that can't be read.
+bool is_program_file(const std::filesystem::path& path);
+
 /// Why code for the host `target` can't run on the host `here` (see Target::arch), or "".
 std::string why_not_on(const std::string& target, const std::string& here);
 

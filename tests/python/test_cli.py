@@ -3,8 +3,9 @@
 import json
 import re
 
+import numpy as np
 import pytest
-from cli_support import INVALID_ARGUMENT, UNSUPPORTED, layer, sardonyx, save
+from cli_support import INVALID_ARGUMENT, INVALID_MODEL, IO, UNSUPPORTED, layer, sardonyx, save
 from onnx import TensorProto, helper
 
 COMMANDS = ["run", "verify", "perf", "compile", "inspect", "devices", "cache"]
@@ -66,6 +67,26 @@ def test_cache_and_compile(model, tmp_path):
     assert " 0 entries" in sardonyx("cache", *cache)
     assert "no cache" in sardonyx("cache", "--cache-dir", "", code=INVALID_ARGUMENT)
     assert "there is none" in sardonyx("compile", model, "--cache-dir", "", code=INVALID_ARGUMENT)
+
+
+def test_program_files(model, tmp_path):
+    program = tmp_path / "m.sdx"
+    out = json.loads(sardonyx("compile", model, "--cache-dir", "", "-o", program, "--json", "-"))
+    assert out["output"] == str(program) and program.stat().st_size > 1000
+    size = ["--dim", "batch=3"]
+    sardonyx("run", model, *size, "-o", tmp_path / "a.npz")
+    assert "total" in sardonyx("run", program, *size, "-o", tmp_path / "b.npz")
+    a, b = np.load(tmp_path / "a.npz"), np.load(tmp_path / "b.npz")
+    assert all((a[name] == b[name]).all() for name in ("y", "total"))
+    assert "p99" in sardonyx("perf", program, *size, "--runs", 10, "--html", tmp_path / "p.html")
+    text = sardonyx("inspect", program, *size, "--kernels", "--html", tmp_path / "g.html")
+    assert "a compiled program" in text and "x float32 [batch, 4]" in text and "product (MatMul)" in text
+    for arguments in (["run", program, "--fix", "batch=2"], ["run", program, "--no-fuse"], ["compile", program]):
+        assert "compiled already" in sardonyx(*arguments, code=INVALID_ARGUMENT)
+    assert "ONNX Runtime" in sardonyx("verify", program, *size, code=INVALID_ARGUMENT)
+    assert "no/m.sdx" in sardonyx("compile", model, "-o", tmp_path / "no" / "m.sdx", code=IO)
+    program.write_bytes(program.read_bytes()[:-100])
+    assert "m.sdx" in sardonyx("run", program, *size, code=INVALID_MODEL)
 
 
 def test_inspect(model, tmp_path):
