@@ -21,6 +21,7 @@ void addTranscendental(OpTable& t);  // transcendental.cpp: rcp, rsq, sqrt, exp,
 void addLane(OpTable& t);            // lane.cpp: readlane and the like
 void addMfma(OpTable& t);            // mfma.cpp: matrix products of CDNA
 void addSmfmac(OpTable& t);          // smfmac.cpp: the same with a sparse A
+void addWmma(OpTable& t);            // wmma.cpp: matrix products of RDNA, also with a sparse A
 void addFlat(OpTable& t);            // flat.cpp: global, flat and scratch loads and stores
 void addBuffer(OpTable& t);          // buffer.cpp: loads and stores through a resource descriptor
 void addBufferTyped(OpTable& t);     // buffer_typed.cpp: buffer loads and stores that convert formats
@@ -47,6 +48,7 @@ inline void addAllFamilies(OpTable& t) {
   addLane(t);
   addMfma(t);
   addSmfmac(t);
+  addWmma(t);
   addFlat(t);
   addBuffer(t);
   addBufferTyped(t);

@@ -1,6 +1,8 @@
 // See matrix.h.
 #include "sim/ops/matrix.h"
 
+#include <algorithm>
+
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
@@ -69,7 +71,10 @@ inline void dotDouble(const double* a, int aStride, const double* b, int n, int 
 }
 
 inline float quietNan(float v) { return v != v ? asF32(0x7fc00000) : v; }
-inline float flushed(float v) { return std::fabs(v) < 0x1p-126f ? std::copysign(0.0f, v) : v; }
+inline float flushed(float v) {
+  std::uint32_t bits = bitsOf(v);
+  return asF32((bits & 0x7f800000) ? bits : bits & 0x80000000);
+}
 
 /// Calls f(row, column, rows) for pieces of at most kRows rows and 16 columns of a block. Sparse tiles: one row at a
 /// time, as each row has its own choice of B's rows.
@@ -112,8 +117,9 @@ void integers(Tile& t, int block) {
     for (int r = 0; r < rows; ++r)
       for (int x = 0; x < kColumns; ++x) {
         std::int32_t& d = c[(i + r) * t.n + j + x];
-        d = static_cast<std::int32_t>(static_cast<std::uint32_t>(d) +
-                                      static_cast<std::uint32_t>(static_cast<std::int32_t>(s[r * kColumns + x])));
+        std::int64_t sum = std::int64_t{d} + static_cast<std::int64_t>(s[r * kColumns + x]);
+        if (t.saturate) sum = std::clamp<std::int64_t>(sum, INT32_MIN, INT32_MAX);
+        d = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum));
       }
   });
 }
@@ -151,22 +157,28 @@ void grouped(Tile& t, int block) {
 /// One addition of the gfx90a kind.
 inline float addFlushed(float x, float y) { return flushed(x + y); }
 
+template <int kGroup, int kN>
 void pairs(Tile& t, int block) {
   const float* a = t.a + block * t.steps * t.m;
-  const float* b = t.b + block * t.bRows * t.n;
-  float* c = t.c + block * t.m * t.n;
-  for (int i = 0; i < t.m; ++i)
-    for (int k = 0; k < t.steps; k += t.group) {
-      float x[4];
-      for (int g = 0; g < t.group; ++g) x[g] = a[(k + g) * t.m + i];
-      const float* y = b + k * t.n;
-#pragma GCC ivdep
-      for (int j = 0; j < t.n; ++j) {
-        float s = addFlushed(flushed(x[0] * y[j]), flushed(x[1] * y[t.n + j]));
-        if (t.group == 4) s = addFlushed(s, addFlushed(flushed(x[2] * y[2 * t.n + j]), flushed(x[3] * y[3 * t.n + j])));
-        c[i * t.n + j] = quietNan(addFlushed(c[i * t.n + j], s));
+  const float* b = t.b + block * t.bRows * kN;
+  for (int i = 0; i < t.m; ++i) {
+    float* __restrict c = t.c + (block * t.m + i) * kN;
+    for (int k = 0; k < t.steps; k += kGroup) {
+      const float* __restrict y = b + k * kN;
+      const float* x = a + k * t.m + i;
+      float x0 = x[0], x1 = x[t.m], x2 = kGroup == 4 ? x[2 * t.m] : 0, x3 = kGroup == 4 ? x[3 * t.m] : 0;
+      for (int j = 0; j < kN; ++j) {
+        float s = addFlushed(flushed(x0 * y[j]), flushed(x1 * y[kN + j]));
+        if constexpr (kGroup == 4)
+          s = addFlushed(s, addFlushed(flushed(x2 * y[2 * kN + j]), flushed(x3 * y[3 * kN + j])));
+        c[j] = quietNan(addFlushed(c[j], s));
       }
     }
+  }
+}
+template <int kN>
+void pairs(Tile& t, int block) {
+  t.group == 4 ? pairs<4, kN>(t, block) : pairs<2, kN>(t, block);
 }
 
 /// The 4x4 forms: too small for vectors of 16 columns.
@@ -302,7 +314,7 @@ void unpack(Element e, const std::uint32_t* const* rows, int index, int lanes, f
 void accumulate(Tile& t) {
   for (int block = 0; block < t.blocks; ++block) {
     if (t.sum == Sum::kPairs)
-      pairs(t, block);
+      t.n == 32 ? pairs<32>(t, block) : t.n == 16 ? pairs<16>(t, block) : pairs<4>(t, block);
     else if (t.n < kColumns)
       small(t, block);
     else if (t.sum == Sum::kFused)

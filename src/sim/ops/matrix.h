@@ -56,6 +56,7 @@ struct Tile {
   int steps = 0;        ///< products of one element of D: k, or k / 2 of a sparse A
   bool sparse = false;  ///< index says which row of B goes with each element of A
   Sum sum = Sum::kFused;
+  bool saturate = false;                 ///< of kExactInteger: to the range of int32 instead of modulo 2^32
   int group = 1;                         ///< of kPairs and kGroups
   int bRows = 0;                         ///< rows of B of one block
   bool scaled = false;                   ///< of kGroups with group 32: aScale and bScale count
