@@ -72,11 +72,35 @@ std::string key_of(const ConvDesc& d) {
   return key.bytes();
 }
 
+/// The same convolution with the image in the other layout: the same bytes if there is one channel or one position.
+ConvDesc other_layout(const ConvDesc& d) {
+  ConvDesc other = d;
+  const bool last = d.layout == ImageLayout::kChannelsLast;
+  other.layout = last ? ImageLayout::kChannelsFirst : ImageLayout::kChannelsLast;
+  for (PostOp& op : other.post) {
+    if (!op.has_operand()) continue;
+    const auto spatial = op.dims.begin() + 1;
+    std::rotate(spatial, last ? op.dims.end() - 1 : spatial + 1, op.dims.end());
+  }
+  return other;
+}
+
+/// A convolution in float32. oneDNN's own unoptimised code is the last resort: sizes known only now can't be refused any more.
+std::shared_ptr<const TileKernel> make_float32(const ConvDesc& d, std::string& why) {
+  if (auto kernel = make_dnnl_convolution(d, why)) return kernel;
+  const bool one_in = d.in_channels == 1 || volume(d, d.in) == 1, one_out = d.out_channels == 1 || volume(d, d.out) == 1;
+  if (one_in && one_out) {
+    if (auto kernel = make_dnnl_convolution(other_layout(d), why)) return kernel;
+  }
+  return make_dnnl_convolution(d, why, true);
+}
+
 std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
   bool any_half = is_half(desc.src) || is_half(desc.weights) || is_half(desc.dst);
   for (const PostOp& op : desc.post) any_half |= op.has_operand() && is_half(op.dtype);
+  if (!any_half) return make_float32(desc, why);
   auto kernel = make_dnnl_convolution(desc, why);
-  if (!any_half || (kernel && kernel->name().starts_with("br"))) return kernel;
+  if (kernel && kernel->name().starts_with("br")) return kernel;
 
   ConvDesc wide = desc;
   wide.src = wide.weights = wide.dst = DType::kFloat32;
@@ -93,7 +117,7 @@ std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
         {op.dtype, std::accumulate(op.dims.begin(), op.dims.end(), std::int64_t{1}, std::multiplies<>())});
     op.dtype = DType::kFloat32;
   }
-  auto inner = make_dnnl_convolution(wide, why);
+  auto inner = make_float32(wide, why);
   return inner ? make_float32_kernel(std::move(inner), std::move(around)) : nullptr;
 }
 

@@ -1,6 +1,7 @@
 // Lowers nodes one by one, in order, within nested scopes of names.
 #include "import/import.h"
 
+#include <optional>
 #include <unordered_map>
 
 #include "ops/tensor.h"
@@ -10,9 +11,14 @@ namespace {
 
 Data share(const onnx::Tensor& t) { return {t.owner, t.data, t.bytes}; }
 
+/// What GraphLowerer::assume() has answered, in the order of the first questions.
+using Assumptions = std::vector<std::pair<const onnx::Node*, bool>>;
+constexpr int kMaxAttempts = 32;  // imports with different assumptions
+
 class Importer : public GraphLowerer {
  public:
-  Importer(const onnx::Model& model, const ImportOptions& options) : model_(model), options_(options) {}
+  Importer(const onnx::Model& model, const ImportOptions& options, Assumptions& assumptions)
+      : model_(model), options_(options), assumptions_(assumptions) {}
 
   std::unique_ptr<Graph> run() {
     auto graph = std::make_unique<Graph>();
@@ -59,6 +65,14 @@ class Importer : public GraphLowerer {
       out.push_back(v);
     }
     return out;
+  }
+
+  // A condition of sizes mostly singles out a special one (dim == 1), so the other branch comes first.
+  bool assume(const onnx::Node& node) override {
+    for (const auto& [known, holds] : assumptions_)
+      if (known == &node) return holds;
+    assumptions_.emplace_back(&node, false);
+    return false;
   }
 
  private:
@@ -173,6 +187,7 @@ class Importer : public GraphLowerer {
 
   const onnx::Model& model_;
   const ImportOptions& options_;
+  Assumptions& assumptions_;
   Scope* scope_ = nullptr;
   std::vector<std::shared_ptr<Pending>> pending_;
   std::map<std::string, Value*> constants_;
@@ -192,7 +207,22 @@ void collect(const onnx::Graph& g, std::vector<Refusal>& out) {
 
 }  // namespace
 
-std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options) { return Importer(model, options).run(); }
+std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options) {
+  Assumptions assumptions;
+  std::optional<Error> first;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    try {
+      return Importer(model, options, assumptions).run();
+    } catch (const Error& e) {
+      if (!first) first = e;
+      // The last assumption that can be reversed is.
+      while (!assumptions.empty() && assumptions.back().second) assumptions.pop_back();
+      if (assumptions.empty()) break;
+      assumptions.back().second = true;
+    }
+  }
+  throw *first;
+}
 
 std::vector<Refusal> unsupported_nodes(const onnx::Model& model) {
   std::vector<Refusal> out;

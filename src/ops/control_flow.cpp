@@ -38,6 +38,27 @@ onnx::GraphPtr body_of(OpContext& c, std::string_view name) {
   return g;
 }
 
+// True if all symbols of e are dims of the model's inputs.
+bool made_of_input_dims(const Graph& nested, const Expr& e) {
+  const Graph* g = &nested;
+  while (g->parent()) g = g->parent();
+  bool all = !e->has_load && !e->has_var;
+  visit(e, [&](const Expr& x) {
+    if (x->op != Op::kSym || !all) return;
+    bool found = false;
+    for (const Value* v : g->inputs)
+      for (const Expr& d : v->shape) found |= same(d, x);
+    all = found;
+  });
+  return all;
+}
+
+void take_branch(OpContext& c, const onnx::Graph& body) {
+  const std::vector<Value*> out = c.lowerer().lower_body(body, c.graph(), {});
+  c.require(static_cast<int>(out.size()) >= c.output_count(), "a branch with {} outputs for {}", out.size(), c.output_count());
+  for (int k = 0; k < c.output_count(); ++k) c.out(k, out[static_cast<std::size_t>(k)]);
+}
+
 // The dims that an output of either branch has, as seen after the IfOp.
 Exprs merge_shapes(OpContext& c, IfOp& op, const Value* a, const Value* b, int mark, const std::string& name) {
   Exprs shape;
@@ -60,13 +81,7 @@ void if_op(OpContext& c) {
   const onnx::GraphPtr then_body = body_of(c, "then_branch"), else_body = body_of(c, "else_branch");
   Graph& g = c.graph();
   const Expr taken = truth(c, g, condition);
-  if (is_const(taken)) {
-    const onnx::Graph& body = taken->i ? *then_body : *else_body;
-    const std::vector<Value*> out = c.lowerer().lower_body(body, g, {});
-    c.require(static_cast<int>(out.size()) >= c.output_count(), "a branch with {} outputs for {}", out.size(), c.output_count());
-    for (int k = 0; k < c.output_count(); ++k) c.out(k, out[static_cast<std::size_t>(k)]);
-    return;
-  }
+  if (is_const(taken)) return take_branch(c, taken->i ? *then_body : *else_body);
   check_depth(c);
   IfOp op;
   op.condition = taken;
@@ -82,6 +97,13 @@ void if_op(OpContext& c) {
     if (!c.wants(k)) continue;
     Value *x = a[static_cast<std::size_t>(k)], *y = b[static_cast<std::size_t>(k)];
     c.require(x->dtype == y->dtype, "the branches give output {} as {} and {}", k, name(x->dtype), name(y->dtype));
+    if (x->rank() != y->rank() && made_of_input_dims(g, taken)) {
+      // The sizes decide a rank: a program for one of the branches, which the others' sizes don't use.
+      const bool holds = c.lowerer().assume(c.node());
+      g.add_check(holds ? compare(Op::kNe, taken, constant(0, taken->dtype)) : compare(Op::kEq, taken, constant(0, taken->dtype)),
+                  fmt::format("{}: the branches' ranks differ; the sizes of the inputs take the other branch", c.node().describe()), true);
+      return take_branch(c, holds ? *then_body : *else_body);
+    }
     if (x->rank() != y->rank()) {
       // Only a condition that is known when compiling can decide a rank.
       c.const_ints(condition, fmt::format("the condition of an If whose branches give ranks {} and {}", x->rank(), y->rank()));

@@ -58,6 +58,9 @@ class GraphLowerer {
   /// Lowers `body` into `into` (whose parent is the current graph). `inputs`: values of `into` for the body's inputs, in order. Returns the
   /// body's outputs.
   virtual std::vector<Value*> lower_body(const onnx::Graph& body, Graph& into, const std::vector<Value*>& inputs) = 0;
+  /// Which branch of an If is assumed whose condition, over dims of the model's inputs, decides more than sizes: true for the one where it
+  /// holds. If what follows can't be lowered, the import starts again with the other one.
+  virtual bool assume(const onnx::Node& node) = 0;
 };
 
 /// One node being lowered.

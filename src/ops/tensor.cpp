@@ -296,7 +296,8 @@ Value* conv(Graph& g, Value* x, Value* w, Value* bias, ConvOp op, const Exprs& o
   shape.insert(shape.end(), output_spatial.begin(), output_spatial.end());
   std::vector<Value*> in = {x, w};
   op.has_bias = bias != nullptr;
-  if (bias) in.push_back(bias);
+  // Added to the sum, which is float32 for half types; float64 and integers are their own.
+  if (bias) in.push_back(cast(g, bias, accumulator(bias->dtype)));
   return g.add_node(std::move(op), in, {{x->dtype, shape}})->outputs[0];
 }
 
