@@ -45,6 +45,15 @@ SIZES: dict[str, list[dict[str, int]]] = {
 UNNAMED = {
     "silero_vad_v5": {"input": ["input.0", "input.1"], "state": [2, "input.0", 128]},
 }
+# Inputs that are images, not noise (a detector finds nothing in noise, and a picture's peaks are no accident of rounding): the values of
+# dark and light.
+PICTURES = {
+    "en_PP-OCRv3_det_infer": (-1.5, 1.5),
+    "en_PP-OCRv4_rec": (-1, 1),
+    "face_detection_front_128x128_barracuda": (-1, 1),
+    "mlsd_320x320_tiny": (0, 255),
+    "SqueezeNet_fp16": (-2, 2),
+}
 # Integers that an input may have, where not any of 0 to 99.
 RANGES = {"attention_mask": (0, 2), "token_type_ids": (0, 2), "bytes": (0, 257)}
 VALUES = {("silero_vad_v5", "sr"): {576: 16000, 288: 8000}}
@@ -80,6 +89,21 @@ def fill(models: Path, path: Path) -> Path:
     return path
 
 
+def picture(shape: tuple[int, ...], low: float, high: float, rng: np.random.Generator) -> np.ndarray:
+    """Dark strokes on a light ground with a little noise; channels are first unless the last dim is at most 4."""
+    last = shape[-1] <= 4
+    n, h, w = (shape[0], shape[1], shape[2]) if last else (shape[0], shape[2], shape[3])
+    image = np.full((n, h, w), 0.9) + rng.uniform(-0.02, 0.02, (n, h, w))
+    for k in range(n):
+        for _ in range(max(4, h * w // 500)):
+            y, x = rng.integers(0, h), rng.integers(0, w)
+            tall = rng.random() < 0.6
+            image[k, y : y + (12 if tall else 2), x : x + (2 if tall else 9)] = 0.1
+    channels = shape[-1] if last else shape[1]
+    image = np.stack([image] * channels, axis=-1 if last else 1)
+    return image * (high - low) + low
+
+
 def inputs(path: Path, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
     """Seeded inputs of a model for sizes of its symbolic dims (1 for those not named)."""
     import onnx
@@ -98,6 +122,8 @@ def inputs(path: Path, sizes: dict[str, int], seed: int = 0) -> dict[str, np.nda
         dtype = DTYPES[t.elem_type]
         if (path.stem, i.name) in VALUES:
             feed[i.name] = np.full(shape, VALUES[path.stem, i.name][sizes["input.1"]], dtype)
+        elif path.stem in PICTURES:
+            feed[i.name] = picture(shape, *PICTURES[path.stem], rng).astype(dtype)
         elif np.issubdtype(dtype, np.floating):
             feed[i.name] = rng.standard_normal(shape).astype(dtype)
         else:

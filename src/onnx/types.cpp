@@ -16,7 +16,8 @@ void read_tensor_type(const TensorType& proto, const std::string& what, ValueInf
   std::vector<Dim>& dims = out.shape.emplace();
   for (const pb::TensorShapeProto::Dimension& d : proto.shape().dim()) {
     Dim& dim = dims.emplace_back();
-    if (d.has_dim_param()) dim.param = checked(d.dim_param(), "a dimension's name");
+    // Some exporters name every dim that they don't know "?"; such dims are not equal.
+    if (d.has_dim_param() && d.dim_param() != "?") dim.param = checked(d.dim_param(), "a dimension's name");
     if (!d.has_dim_value() || d.dim_value() == -1) continue;
     if (d.dim_value() < 0) fail(ErrorKind::kInvalidModel, "{} has the negative dimension {}", what, d.dim_value());
     dim.value = d.dim_value();

@@ -192,6 +192,40 @@ def test_branches_of_different_ranks_are_compiled_for_the_condition(flag):
       }""", {"x": rand(3), "c": np.array(flag)})
 
 
+SQUEEZES_ONES = """
+  g (float[n, m] x) => (float[a] y) {
+    shape = Shape (x)
+    where = Constant <value = int64 {1}> ()
+    one = Constant <value = int64 {1}> ()
+    size = Gather (shape, where)
+    is_one = Equal (size, one)
+    axes = Constant <value = int64[1] {1}> ()
+    s = If (is_one) <
+      then_branch = t () => (float[b] u) { u = Squeeze (x, axes) },
+      else_branch = e () => (float[b, c] v) { v = Identity (x) }>
+    END
+  }"""
+
+
+def test_a_rank_that_a_size_decides():
+    text = SQUEEZES_ONES.replace("END", "y = Exp (s)").replace("=> (float[a] y)", "=> (float y)")
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>' + text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    stages = []
+    compiled = sardonyx.compile(model, progress=lambda p: stages.append(p.stage))
+    for n, m in ((2, 3), (4, 5), (3, 1), (2, 3), (3, 1)):
+        x = rand(n, m)
+        np.testing.assert_allclose(compiled(x=x)["y"], np.exp(x[:, 0] if m == 1 else x), rtol=1e-6)
+    assert stages.count("importing") == 2  # one for all sizes but m = 1, and one for (3, 1)
+
+
+def test_a_rank_that_must_be_the_squeezed_one():
+    # [n, m] without the squeeze does not fit the tensor of rank 1 that it is joined with
+    text = SQUEEZES_ONES.replace("END", "w = Constant <value = float[2] {1.0, 2.0}> ()\n y = Concat <axis = 0> (s, w)")
+    for n in (1, 3):
+        run_both(text, {"x": rand(n, 1)})
+
+
 def test_a_carried_value_that_changes_its_rank_is_refused():
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
       g (float[n] x, bool c) => (float y) {

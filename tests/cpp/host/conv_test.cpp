@@ -236,6 +236,24 @@ TEST(Convolution, NoneOfManyRandomOnesIsRefused) {
   }
 }
 
+TEST(Convolution, OnePositionAndOneChannel) {
+  // oneDNN has no fast code for some of these in one of the layouts.
+  for (const ImageLayout layout : {ImageLayout::kChannelsLast, ImageLayout::kChannelsFirst}) {
+    for (std::int64_t batch : {1, 3}) {
+      for (std::int64_t channels : {1, 128}) {
+        ConvDesc d = plain(1, channels, 1, 1, 1);
+        d.batch = batch;
+        d.layout = layout;
+        d.bias = true;
+        PostOp relu;
+        relu.kind = Kind::kRelu;
+        d.post = {relu};
+        expect_equal(d, fmt::format("{} channels, batch {}", channels, batch));
+      }
+    }
+  }
+}
+
 TEST(Convolution, RefusesWhatDoesNotFit) {
   std::string why;
   ConvDesc d = plain(2, 8, 8, 6, 3);
