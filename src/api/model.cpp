@@ -172,6 +172,11 @@ void Model::save(const std::filesystem::path& path) const {
   save_program(general_->program(), path);
 }
 
+std::size_t Model::program_count() const {
+  const std::lock_guard lock(mutex_);
+  return variants_.size() + (general_ ? 1 : 0);
+}
+
 void Model::report(std::string_view stage, std::size_t done, std::size_t total) const {
   if (options_.progress) options_.progress({stage, done, total});
 }

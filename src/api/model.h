@@ -31,6 +31,8 @@ class Model {
   static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0);
   /// Throws Error: kIo, or kUnsupported without executor().
   void save(const std::filesystem::path& path) const;
+  /// How many programs have been compiled and kept: one, and one for each value, rank or sizes that needed its own.
+  std::size_t program_count() const;
 
   /// What the model takes: constants given as inputs with defaults are left out.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }

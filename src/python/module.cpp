@@ -248,6 +248,7 @@ NB_MODULE(_sardonyx, m) {
            })
       .def("kernels", &kernels)
       .def("memory", &memory)
+      .def("program_count", &Model::program_count)
       .def(
           "save", [](const Model& m, const std::string& path) { m.save(path); },
           nb::call_guard<nb::gil_scoped_release>())

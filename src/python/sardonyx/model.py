@@ -118,6 +118,11 @@ class Model:
         """Symbols in the inputs' dims: what a caller chooses by the inputs' sizes."""
         return self._native.symbols()
 
+    @property
+    def programs(self) -> int:
+        """How many programs have been compiled: one serves all sizes, but values and sizes that decide ranks need their own."""
+        return self._native.program_count()
+
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
         """Runs the model: `model(x=array)`, or `model({"x:0": array})` for names that Python can't write."""
         both = {**(inputs or {}), **named}
