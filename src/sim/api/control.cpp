@@ -25,6 +25,8 @@ void applyJson(const json& j, Config& c) {
       c.checkWaits = value.get<bool>();
     else if (key == "check_races")
       c.checkRaces = value.get<bool>();
+    else if (key == "check_global_races")
+      c.checkGlobalRaces = value.get<bool>();
     else if (key == "check_uninitialized")
       c.checkUninitialized = value.get<bool>();
     else if (key == "summary")

@@ -22,8 +22,11 @@ hipError_t copy(const CopyOp& op) {
   if (!rangeFits(op.destination, dp * (op.height - 1) + op.width) ||
       !rangeFits(op.source, sp * (op.height - 1) + op.width))
     return hipErrorInvalidValue;
-  for (std::size_t y = 0; y < op.height; ++y)
+  for (std::size_t y = 0; y < op.height; ++y) {
+    std::uint64_t to = reinterpret_cast<std::uint64_t>(op.destination) + y * dp;
+    DeviceMemory::instance().noteHostWrite(to, reinterpret_cast<std::uint64_t>(op.source) + y * sp, op.width);
     std::memmove(static_cast<char*>(op.destination) + y * dp, static_cast<const char*>(op.source) + y * sp, op.width);
+  }
   return hipSuccess;
 }
 
@@ -35,6 +38,7 @@ hipError_t set(const SetOp& op) {
   if (!rangeFits(op.destination, pitch * (op.height - 1) + row)) return hipErrorInvalidValue;
   for (std::size_t y = 0; y < op.height; ++y) {
     char* to = static_cast<char*>(op.destination) + y * pitch;
+    DeviceMemory::instance().noteHostWrite(reinterpret_cast<std::uint64_t>(to), 0, row);
     if (op.elementSize == 1)
       std::memset(to, static_cast<int>(op.value), op.width);
     else

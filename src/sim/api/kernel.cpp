@@ -32,7 +32,7 @@ hipError_t launch(hipFunction_t f, dim3 grid, dim3 block, std::size_t shared, hi
         static_cast<std::uint64_t>(g[1]) * b[1] > 0xffffffffull ||
         static_cast<std::uint64_t>(g[2]) * b[2] > 0xffffffffull)
       return hipErrorInvalidConfiguration;
-    if (shared > static_cast<std::size_t>(device().chip->ldsBytes)) return hipErrorInvalidValue;
+    if (shared > 0xffffffff) return hipErrorInvalidValue;
     op.shared = static_cast<std::uint32_t>(shared);
     if (!packArguments(*f->kernel, params, extra, op.arguments)) return hipErrorInvalidValue;
     return submit(stream, std::move(op));

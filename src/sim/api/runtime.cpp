@@ -91,6 +91,7 @@ void Runtime::configure(const Config& config) {
   bool same = devices.size() == chips.size();
   for (std::size_t i = 0; same && i < chips.size(); ++i) same = devices[i]->chip == chips[i];
   config_ = config;
+  DeviceMemory::instance().trackWrites(config.checkUninitialized);
   if (same) return;
   {
     std::lock_guard lock(mutex);

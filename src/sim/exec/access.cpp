@@ -6,6 +6,7 @@
 #include "sim/exec/checks.h"
 #include "sim/exec/device_memory.h"
 #include "sim/exec/fault.h"
+#include "sim/exec/memory_checks.h"
 
 namespace sardonyx::sim {
 namespace {
@@ -39,6 +40,14 @@ const Allocation* lookUp(std::uint64_t address, unsigned size) {
 
 }  // namespace
 
+namespace {
+/// The lane's data to store must be written, all of it.
+void requireStored(const Wave& w, int lane) {
+  if (lane >= 0 && w.checks->storeUndefinedAny >> lane & 1)
+    throw Fault("the data to store comes from a register that was never written in this lane", lane);
+}
+}  // namespace
+
 std::uint8_t* globalAccess(Wave& w, int lane, std::uint64_t address, unsigned size, AccessKind kind,
                            unsigned alignment) {
   const Allocation* a = lookUp(address, size);
@@ -51,10 +60,14 @@ std::uint8_t* globalAccess(Wave& w, int lane, std::uint64_t address, unsigned si
         fmt::format("{} of {} bytes out of bounds: {}", verb(kind), size, DeviceMemory::instance().describe(bad)), lane,
         address);
   }
-  if (kind != AccessKind::kRead && a->readOnly) [[unlikely]]
+  if (kind != AccessKind::kRead && a->readOnly && !a->mayWrite(address, size)) [[unlikely]]
     throw Fault(fmt::format("{} of {} bytes to read-only memory (code or constants)", verb(kind), size), lane, address);
   if (address & (alignment - 1)) [[unlikely]]
     throw Fault(fmt::format("{} of {} bytes is not aligned to {}", verb(kind), size, alignment), lane, address);
+  if (w.watchGlobal) [[unlikely]] {
+    if (kind != AccessKind::kRead) requireStored(w, lane);
+    checkGlobal(w, *a, lane, address, size, kind);
+  }
   return reinterpret_cast<std::uint8_t*>(address);
 }
 
@@ -65,6 +78,8 @@ std::uint8_t* ldsAccess(Wave& w, int lane, std::uint32_t offset, unsigned size, 
                 lane, offset);
   if (offset & (alignment - 1)) [[unlikely]]
     throw Fault(fmt::format("LDS {} of {} bytes is not aligned to {}", verb(kind), size, alignment), lane, offset);
+  if (w.checks->storeUndefinedAny && kind != AccessKind::kRead) [[unlikely]]
+    requireStored(w, lane);
   if (!w.group->transfers.empty()) [[unlikely]]
     checkLdsTransfers(w, lane, offset, size, kind);
   if (w.group->shadow) checkLds(w, lane, offset, size, kind);
@@ -87,6 +102,11 @@ std::uint8_t* scratchByte(const Wave& w, int lane, std::uint32_t offset) {
 
 void scratchRead(Wave& w, int lane, std::uint32_t offset, unsigned size, void* data) {
   scratchBounds(w, lane, offset, size, AccessKind::kRead);
+  if (!w.scratchWritten.empty()) {
+    const std::uint8_t* written = &w.scratchWritten[static_cast<std::size_t>(lane) * w.scratchBytes + offset];
+    for (unsigned i = 0; i < size; ++i)
+      if (!written[i]) w.checks->loadUndefined[i / 4] |= 1ull << lane;
+  }
   auto* to = static_cast<std::uint8_t*>(data);
   if ((offset & 3) == 0 && (size & 3) == 0)
     for (unsigned i = 0; i < size; i += 4) std::memcpy(to + i, scratchByte(w, lane, offset + i), 4);
@@ -96,6 +116,10 @@ void scratchRead(Wave& w, int lane, std::uint32_t offset, unsigned size, void* d
 
 void scratchWrite(Wave& w, int lane, std::uint32_t offset, unsigned size, const void* data) {
   scratchBounds(w, lane, offset, size, AccessKind::kWrite);
+  if (!w.scratchWritten.empty()) {
+    std::uint8_t* written = &w.scratchWritten[static_cast<std::size_t>(lane) * w.scratchBytes + offset];
+    for (unsigned i = 0; i < size; ++i) written[i] = !(w.checks->storeUndefined[i / 4] >> lane & 1);
+  }
   auto* from = static_cast<const std::uint8_t*>(data);
   if ((offset & 3) == 0 && (size & 3) == 0)
     for (unsigned i = 0; i < size; i += 4) std::memcpy(scratchByte(w, lane, offset + i), from + i, 4);

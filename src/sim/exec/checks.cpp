@@ -6,6 +6,7 @@
 #include "sim/exec/access.h"
 #include "sim/exec/code_image.h"
 #include "sim/exec/fault.h"
+#include "sim/exec/memory_checks.h"
 
 namespace sardonyx::sim {
 namespace {
@@ -57,23 +58,6 @@ void requireInRange(const Wave& w, const RegRange& r) {
                             registerName(r.file, r.index + r.count - 1), limit));
 }
 
-void requireWritten(Wave& w, const Inst& in, const RegRange& r) {
-  WaveChecks& c = *w.checks;
-  if (in.op->flags & (kNoCheckReads | kReadsLane)) return;
-  for (int i = 0; i < r.count; ++i) {
-    if (r.file == RegFile::kSgpr) {
-      if (!c.scalarWritten[r.index + i])
-        throw Fault(fmt::format("{} is read but was never written", registerName(r.file, r.index + i)));
-      continue;
-    }
-    const auto& written = r.file == RegFile::kVgpr ? c.vectorWritten : c.accumWritten;
-    std::uint64_t missing = w.exec() & ~written[r.index + i];
-    if (missing)
-      throw Fault(fmt::format("{} is read but was never written in this lane", registerName(r.file, r.index + i)),
-                  __builtin_ctzll(missing));
-  }
-}
-
 }  // namespace
 
 void checkBefore(Wave& w, const Inst& in) {
@@ -97,12 +81,13 @@ void checkBefore(Wave& w, const Inst& in) {
       }
     }
   }
-  if (c.config->checkUninitialized)
-    for (int i = 0; i < in.nreads; ++i) requireWritten(w, in, in.reads[i]);
+  if (c.config->checkUninitialized) requireDefined(w, in);
 }
 
 void checkAfter(Wave& w, const Inst& in) {
   WaveChecks& c = *w.checks;
+  if (!c.suspects.empty()) [[unlikely]]
+    judgeSuspects(w);
   std::uint32_t sequence[2] = {};
   int n = 0;
   for (unsigned m = in.counters; m; m &= m - 1, ++n) {
@@ -110,18 +95,14 @@ void checkAfter(Wave& w, const Inst& in) {
     sequence[n & 1] = ++c.issued[counter];
     if (in.unordered) c.lastUnordered[counter] = c.issued[counter];
   }
+  if (c.config->checkUninitialized) noteDefined(w, in);
+  if (!in.counters) return;
   for (int i = 0; i < in.nwrites; ++i) {
     const RegRange& r = in.writes[i];
     for (int k = 0; k < r.count; ++k) {
-      if (in.counters) {
-        Pending* p = pendingOf(c, r.file, r.index + k);
-        if (!p->by) ++c.outstanding;
-        *p = {&in, {sequence[0], sequence[1]}};
-      }
-      if (r.file == RegFile::kSgpr)
-        c.scalarWritten[r.index + k] = true;
-      else if (!(in.op->flags & kWritesLane))
-        (r.file == RegFile::kVgpr ? c.vectorWritten : c.accumWritten)[r.index + k] |= w.mask;
+      Pending* p = pendingOf(c, r.file, r.index + k);
+      if (!p->by) ++c.outstanding;
+      *p = {&in, {sequence[0], sequence[1]}};
     }
   }
 }

@@ -1,6 +1,7 @@
 // State kept beside a wave for the strict checks, and the checks themselves.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "sim/exec/config.h"
@@ -15,6 +16,15 @@ enum class AccessKind : std::uint8_t;
 struct Pending {
   const Inst* by = nullptr;
   std::uint32_t sequence[2] = {};
+};
+
+/// A store that conflicts with another wave's access, if it changes what is there.
+struct Suspect {
+  int lane;
+  std::uint64_t address;
+  unsigned size;
+  std::uint8_t before[16];
+  std::string message;
 };
 
 struct WaveChecks {
@@ -32,14 +42,22 @@ struct WaveChecks {
   // Lanes of each vector register that were ever written; scalar registers as flags.
   std::vector<std::uint64_t> vectorWritten, accumWritten;
   bool scalarWritten[kScalarFileSize] = {};
+  // Lanes whose data to store, by register, were never written; lanes that loaded never-written scratch.
+  std::uint64_t storeUndefined[4] = {}, storeUndefinedAny = 0, loadUndefined[4] = {};
   // Position in the workgroup's logical time of the last barrier passed and the last atomic executed.
   std::uint64_t lastBarrier = 0, lastAtomic = 0;
+  // The same on the launch's clock, for global memory (exec/memory_checks.h).
+  std::uint32_t globalBarrier = 0, globalSync = 0, syncNumber = 0;
+  std::vector<Suspect> suspects;
 };
 
 /// Before an instruction: its sources must be written and complete, its destinations must not await an older result.
 void checkBefore(Wave& w, const Inst& in);
 /// After an instruction: notes what it wrote and what it left outstanding.
 void checkAfter(Wave& w, const Inst& in);
+/// Never-written registers (exec/defined.cpp): before an instruction, what it may not use; after it, what it defined.
+void requireDefined(Wave& w, const Inst& in);
+void noteDefined(Wave& w, const Inst& in);
 /// A wait on `counter` until at most `remaining` operations are outstanding.
 void noteWait(Wave& w, Counter counter, unsigned remaining);
 /// The wave has arrived at a barrier.

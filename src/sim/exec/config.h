@@ -12,10 +12,11 @@ struct Config {
   int threads = 0;                                     ///< host threads that run workgroups; 0: one per core
   std::uint64_t maxInstructionsPerWave = 200'000'000;  ///< a wave that runs longer fails its launch as endless
   bool checkWaits = true;                              ///< results used before the wait that covers them
-  bool checkRaces = true;            ///< conflicting accesses of two waves with no barrier or atomic between them
-  bool checkUninitialized = false;   ///< reads of registers, LDS and memory never written
-  bool summary = false;              ///< count instructions by kind for each kernel
-  std::string traceKernel;           ///< kernel whose wave is traced; empty: none
+  bool checkRaces = true;           ///< conflicting accesses of two waves to LDS with no barrier or atomic between them
+  bool checkGlobalRaces = false;    ///< the same for global memory, within and between workgroups
+  bool checkUninitialized = false;  ///< reads of registers, LDS and memory never written
+  bool summary = false;             ///< count instructions by kind for each kernel
+  std::string traceKernel;          ///< kernel whose wave is traced; empty: none
   std::uint64_t traceWorkgroup = 0;  ///< linear workgroup index
   int traceWave = 0;                 ///< wave within the workgroup
   std::string traceFile;             ///< where to; empty: standard error

@@ -58,9 +58,38 @@ std::uint64_t DeviceMemory::allocate(std::size_t size, MemoryKind kind, int devi
   a->kind = kind;
   a->device = device;
   a->flags = flags;
+  if (trackWrites_.load() && kind == MemoryKind::kDevice) a->shadow = std::make_shared<MemoryShadow>(size);
   live_[base] = std::move(a);
   if (counted) used_[device] += size;
   return base;
+}
+
+void MemoryShadow::mark(std::uint64_t offset, std::uint64_t size) {
+  for (std::uint64_t at = offset, end = offset + size; at < end;) {
+    std::uint64_t n = std::min(end - at, 64 - at % 64);
+    std::uint64_t bits = (n == 64 ? ~0ull : (1ull << n) - 1) << (at % 64);
+    auto& word = bits_[at / 64];
+    if ((word.load(std::memory_order_relaxed) & bits) != bits) word.fetch_or(bits, std::memory_order_relaxed);
+    at += n;
+  }
+}
+
+std::uint64_t MemoryShadow::firstUnwritten(std::uint64_t offset, std::uint64_t size) const {
+  for (std::uint64_t at = offset; at < offset + size; ++at)
+    if (!written(at)) return at;
+  return kNone;
+}
+
+void DeviceMemory::noteHostWrite(std::uint64_t to, std::uint64_t from, std::uint64_t size) {
+  auto target = find(to);
+  if (!target || !target->shadow || size > target->end() - to) return;
+  auto source = from ? find(from) : nullptr;
+  if (!source || !source->shadow || size > source->end() - from) {
+    target->shadow->mark(to - target->base, size);
+    return;
+  }
+  for (std::uint64_t i = 0; i < size; ++i)
+    if (source->shadow->written(from - source->base + i)) target->shadow->mark(to - target->base + i, 1);
 }
 
 bool DeviceMemory::release(std::uint64_t address) {
@@ -135,9 +164,12 @@ void DeviceMemory::setLimit(int device, std::uint64_t bytes) {
   limits_[device] = bytes;
 }
 
-void DeviceMemory::setReadOnly(std::uint64_t base) {
+void DeviceMemory::setReadOnly(std::uint64_t base, std::vector<std::pair<std::uint64_t, std::uint64_t>> writable) {
   std::unique_lock lock(mutex_);
-  if (auto it = live_.find(base); it != live_.end()) it->second->readOnly = true;
+  auto it = live_.find(base);
+  if (it == live_.end()) return;
+  it->second->readOnly = true;
+  it->second->writable = std::move(writable);
 }
 
 }  // namespace sardonyx::sim

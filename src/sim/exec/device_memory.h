@@ -9,20 +9,42 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace sardonyx::sim {
 
 enum class MemoryKind : std::uint8_t { kDevice, kPinned, kManaged, kRegistered, kCode, kKernarg, kScratch };
 
-/// State beside the contents, kept only when a check needs it.
-struct MemoryShadow;
+/// Which bytes of an allocation were ever written. Kept only when reads of never-written memory are checked.
+class MemoryShadow {
+ public:
+  explicit MemoryShadow(std::uint64_t size) : bits_(new std::atomic<std::uint64_t>[size / 64 + 1]()) {}
+  static constexpr std::uint64_t kNone = ~0ull;
+  void mark(std::uint64_t offset, std::uint64_t size);
+  /// Offset of the first byte of the range that was never written, or kNone.
+  std::uint64_t firstUnwritten(std::uint64_t offset, std::uint64_t size) const;
+  bool written(std::uint64_t offset) const {
+    return bits_[offset / 64].load(std::memory_order_relaxed) >> (offset % 64) & 1;
+  }
+
+ private:
+  std::unique_ptr<std::atomic<std::uint64_t>[]> bits_;
+};
 
 struct Allocation {
   std::uint64_t base = 0, size = 0;
   MemoryKind kind = MemoryKind::kDevice;
   int device = 0;
   unsigned flags = 0;
-  bool readOnly = false;
+  bool readOnly = false;                                          ///< but for the parts that `writable` lists
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> writable;  ///< [first, end)
+  bool mayWrite(std::uint64_t address, std::uint64_t bytes) const {
+    if (!readOnly) return true;
+    for (const auto& [first, last] : writable)
+      if (address >= first && address + bytes <= last) return true;
+    return false;
+  }
   std::shared_ptr<MemoryShadow> shadow;
   std::uint64_t end() const { return base + size; }
 };
@@ -48,7 +70,12 @@ class DeviceMemory {
   bool inArena(std::uint64_t address) const { return address >= arena_ && address < arenaEnd_; }
   std::uint64_t used(int device) const;
   void setLimit(int device, std::uint64_t bytes);
-  void setReadOnly(std::uint64_t base);
+  /// Kernels may write only `writable` of the allocation at `base`.
+  void setReadOnly(std::uint64_t base, std::vector<std::pair<std::uint64_t, std::uint64_t>> writable);
+  /// Device allocations made from now on remember which bytes were written.
+  void trackWrites(bool on) { trackWrites_.store(on); }
+  /// The host wrote here (`from` null), or copied from there: its bytes are as written as theirs.
+  void noteHostWrite(std::uint64_t to, std::uint64_t from, std::uint64_t size);
 
  private:
   DeviceMemory();
@@ -58,6 +85,7 @@ class DeviceMemory {
   std::map<int, std::uint64_t> used_, limits_;
   std::uint64_t arena_ = 0, arenaEnd_ = 0, next_ = 0;
   std::atomic<std::uint64_t> generation_{1};
+  std::atomic<bool> trackWrites_{false};
 };
 
 }  // namespace sardonyx::sim

@@ -11,6 +11,7 @@
 #include "sim/exec/device_memory.h"
 #include "sim/exec/fault.h"
 #include "sim/exec/interpreter.h"
+#include "sim/exec/memory_checks.h"
 #include "sim/exec/wave.h"
 
 namespace sardonyx::sim {
@@ -108,6 +109,9 @@ std::string refuse(const LaunchRequest& r, std::uint32_t lds) {
 
 }  // namespace
 
+Launch::Launch() = default;
+Launch::~Launch() = default;
+
 void Launch::failWith(std::string text) {
   std::lock_guard lock(mutex);
   if (message.empty()) message = std::move(text);
@@ -164,6 +168,8 @@ std::string runLaunch(const LaunchRequest& r, const Config& config, LaunchCounts
   launch.device = r.device;
   for (int d = 0; d < 3; ++d) launch.grid[d] = r.grid[d], launch.block[d] = r.block[d], launch.total[d] = r.total[d];
   launch.ldsBytes = static_cast<std::uint32_t>(lds);
+  if (config.checkGlobalRaces && launch.groups() > 0 && launch.groups() <= GlobalShadow::kMaxGroups)
+    launch.shadow = std::make_unique<GlobalShadow>(launch.groups());
   launch.privateBytes = k.privateBytes + (k.dynamicStack ? kDynamicStack : 0);
   static std::atomic<std::uint64_t> dispatches{0};
   launch.dispatchId = dispatches.fetch_add(1);

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -11,7 +12,11 @@
 
 namespace sardonyx::sim {
 
+class GlobalShadow;
+
 struct Launch {
+  Launch();
+  ~Launch();
   const Kernel* kernel = nullptr;
   const Chip* chip = nullptr;
   const Config* config = nullptr;
@@ -30,6 +35,7 @@ struct Launch {
   std::string message;
   std::vector<std::uint64_t> counts;  ///< executions by instruction slot, when the summary is on
   std::atomic<std::uint64_t> executed{0};
+  std::unique_ptr<GlobalShadow> shadow;  ///< when races in global memory are checked
 
   std::uint64_t groups() const { return static_cast<std::uint64_t>(grid[0]) * grid[1] * grid[2]; }
   /// Records the first failure.

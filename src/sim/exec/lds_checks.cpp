@@ -9,6 +9,7 @@
 #include "sim/exec/access.h"
 #include "sim/exec/checks.h"
 #include "sim/exec/fault.h"
+#include "sim/exec/memory_checks.h"
 #include "sim/object/code_object.h"
 
 namespace sardonyx::sim {
@@ -133,6 +134,7 @@ void noteBarrierSignal(Wave& w) {
 }
 
 void noteBarrier(Workgroup& group) {
+  noteGlobalBarrier(group);
   LdsShadow* shadow = group.shadow.get();
   if (!shadow) return;
   ++shadow->time;
@@ -142,6 +144,7 @@ void noteBarrier(Workgroup& group) {
 
 void noteAtomic(Wave& w) {
   if (!w.checks) return;
+  noteGlobalSync(w);
   LdsShadow* shadow = w.group->shadow.get();
   if (shadow) w.checks->lastAtomic = ++shadow->time;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/isa/chip.h"
@@ -52,12 +53,14 @@ struct Wave {
   std::uint64_t scratchBase = 0;   ///< device address of this wave's scratch, swizzled by dwords
   std::uint32_t scratchBytes = 0;  ///< per lane
   WaveState state = WaveState::kReady;
+  bool watchGlobal = false;         ///< global accesses are checked for more than bounds
   bool yield = false;               ///< the wave asked for others to run (s_sleep)
   std::uint32_t barrierTarget = 0;  ///< phase of the workgroup's barrier that lets this wave go on
   std::uint64_t executed = 0;
   const Inst* current = nullptr;
   std::unique_ptr<WaveChecks> checks;
-  std::vector<std::uint32_t> registers;  ///< storage of v and a
+  std::vector<std::uint32_t> registers;      ///< storage of v and a
+  std::vector<std::uint8_t> scratchWritten;  ///< by lane and byte; only when never-written reads are checked
 
   std::uint32_t* row(const Operand& o, int dword = 0) {
     switch (o.file) {
@@ -100,6 +103,8 @@ struct Workgroup {
   std::uint32_t barrierPhase = 0;  ///< completed barriers
   std::unique_ptr<LdsShadow> shadow;
   std::vector<LdsTransfer> transfers;
+  /// Other workgroups' times that this one's loads at device scope have seen (exec/memory_checks.h).
+  std::unordered_map<std::uint64_t, std::uint32_t> acquired;
 };
 
 }  // namespace sardonyx::sim

@@ -12,7 +12,8 @@ extern "C" {
  *   "chips": ["gfx942", "gfx942"]      one device each; changing the list drops all device memory and modules
  *   "threads": 0                       host threads that run workgroups; 0: one per core
  *   "max_instructions_per_wave": 200000000
- *   "check_waits", "check_races", "check_uninitialized", "summary": true or false
+ *   "check_waits", "check_races" (both on), "check_global_races", "check_uninitialized", "summary" (all off): true or
+ *                                      false; docs/simulator.md says what each finds
  *   "trace": {"kernel": "name", "workgroup": 0, "wave": 0, "file": "trace.txt"}   null turns the trace off
  * Returns 0, or -1 for text that is not such an object (nothing changes then; sardonyxSimLastFailure says why). Not
  * while a kernel runs. */

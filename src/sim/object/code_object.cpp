@@ -110,9 +110,13 @@ void CodeObject::readSegments(std::string_view bytes) {
   size_ = end;
   base_ = DeviceMemory::instance().allocate(size_, MemoryKind::kCode, device_, 0, 4096);
   if (!base_) fail(ErrorKind::kDevice, "no memory to load a code object of {} bytes", size_);
-  for (const auto& p : must(elf.program_headers()))
-    if (p.p_type == llvm::ELF::PT_LOAD)
-      std::memcpy(reinterpret_cast<void*>(base_ + p.p_vaddr), bytes.data() + p.p_offset, p.p_filesz);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> writable;
+  for (const auto& p : must(elf.program_headers())) {
+    if (p.p_type != llvm::ELF::PT_LOAD) continue;
+    std::memcpy(reinterpret_cast<void*>(base_ + p.p_vaddr), bytes.data() + p.p_offset, p.p_filesz);
+    if (p.p_flags & llvm::ELF::PF_W) writable.push_back({base_ + p.p_vaddr, base_ + p.p_vaddr + p.p_memsz});
+  }
+  DeviceMemory::instance().setReadOnly(base_, std::move(writable));
 }
 
 void CodeObject::relocate() {

@@ -7,7 +7,14 @@
 
 namespace {
 
-class Corpus : public SimTest {};
+/// All checks are on: sound kernels must pass every one of them.
+class Corpus : public SimTest {
+ protected:
+  std::string options() const override {
+    return ", \"check_waits\": true, \"check_races\": true, \"check_global_races\": true, "
+           "\"check_uninitialized\": true, \"max_instructions_per_wave\": 200000000";
+  }
+};
 SIM_TESTS(Corpus);
 
 TEST_P(Corpus, VectorAdd) {

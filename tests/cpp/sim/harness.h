@@ -72,7 +72,9 @@ class SimTest : public testing::TestWithParam<Target> {
   }
   /// More of the configuration: ", \"key\": value".
   virtual std::string options() const {
-    return ", \"check_waits\": true, \"check_races\": true, \"max_instructions_per_wave\": 200000000";
+    return ", \"check_waits\": true, \"check_races\": true, \"check_global_races\": false, \"check_uninitialized\": "
+           "false, "
+           "\"max_instructions_per_wave\": 200000000";
   }
 
   void load(const std::string& stem) {
