@@ -114,7 +114,8 @@ void lower_recurrent(OpContext& c, const Cell& cell) {
     lengths = tensor::cast(g, c.in(4), DType::kInt32);
   } else lengths = filled(g, {batch}, cast(steps, DType::kInt32));
 
-  std::vector<Value*> inputs = {xw, tensor::cast(g, r, t), bias, state(5, "initial_h")};
+  // R transposed, which a constant R is once and for all: the cells then go through it row by row.
+  std::vector<Value*> inputs = {xw, tensor::transpose(g, tensor::cast(g, r, t), {0, 2, 1}), bias, state(5, "initial_h")};
   inputs.push_back(cell.kind == 2 ? state(cell.initial_c, "initial_c") : filled(g, {0}, constant(0, t)));
   inputs.push_back(cell.kind == 2 ? given_or_zeros(cell.peepholes, {directions, hidden * 3}, "P") : filled(g, {0}, constant(0, t)));
   inputs.push_back(lengths);

@@ -2,7 +2,7 @@
 // documentation of these operators in the ONNX standard.
 //
 // D directions, T steps, batch B, hidden size H; G gates: 1 for RNN, 3 for GRU (z r h), 4 for LSTM (i o f c). All float32 or all float64.
-// Inputs:  0 xw [D, T, B, G*H], the input's product with W; 1 R [D, G*H, H]; 2 bias [D, 2*G*H] (of W, then of R); 3 h0 [D, B, H];
+// Inputs:  0 xw [D, T, B, G*H], the input's product with W; 1 R transposed [D, H, G*H]; 2 bias [D, 2*G*H] (of W, then of R); 3 h0 [D, B, H];
 //          4 c0 [D, B, H]; 5 peepholes [D, 3*H] (i o f); 6 lengths [B] int32. 4 and 5 are read by LSTM only.
 // Outputs: 0 Y [T, D, B, H], zeros from each sequence's length on; 1 the last h [D, B, H]; 2 the last c [D, B, H] (LSTM only).
 // params:  kind (0 RNN, 1 GRU, 2 LSTM); variant (GRU: linear_before_reset, LSTM: input_forget); then for each direction: reversed,
@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "host/parallel.h"
 #include "routines/families.h"
 #include "routines/recurrent.h"
 #include "support/error.h"
@@ -43,14 +44,23 @@ struct Function {
   T operator()(T x) const { return activate(code, std::clamp(x, -clip, clip), alpha, beta); }
 };
 
-// out[0, n) = start[0, n) + h[0, k) * rt[k, n], rt row-major: four rows of rt at a time, so that `out` is read and written less often.
+// A version for each instruction set, chosen when the library is loaded.
+#if defined(__x86_64__)
+#define SARDONYX_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
+#else
+#define SARDONYX_CLONES
+#endif
+
+// out[0, n) += h[0, k) * rt[k, n], where row j of rt begins at rt + j * row: eight rows at a time, so that `out` is read and written less often.
 template <typename T>
-void multiply_add(T* out, const T* h, const T* rt, std::int64_t k, std::int64_t n, std::int64_t row) {
+[[gnu::always_inline]] inline void multiply_add_of(T* __restrict out, const T* __restrict h, const T* __restrict rt, std::int64_t k, std::int64_t n, std::int64_t row) {
   std::int64_t j = 0;
-  for (; j + 4 <= k; j += 4) {
-    const T a = h[j], b = h[j + 1], c = h[j + 2], d = h[j + 3];
-    const T *r0 = rt + j * row, *r1 = r0 + row, *r2 = r1 + row, *r3 = r2 + row;
-    for (std::int64_t i = 0; i < n; ++i) out[i] += a * r0[i] + b * r1[i] + c * r2[i] + d * r3[i];
+  for (; j + 8 <= k; j += 8) {
+    const T* r = rt + j * row;
+    const T *a = h + j, *r4 = r + 4 * row;
+    for (std::int64_t i = 0; i < n; ++i)
+      out[i] += ((a[0] * r[i] + a[1] * r[row + i]) + (a[2] * r[2 * row + i] + a[3] * r[3 * row + i])) +
+                ((a[4] * r4[i] + a[5] * r4[row + i]) + (a[6] * r4[2 * row + i] + a[7] * r4[3 * row + i]));
   }
   for (; j < k; ++j) {
     const T* r = rt + j * row;
@@ -58,107 +68,98 @@ void multiply_add(T* out, const T* h, const T* rt, std::int64_t k, std::int64_t 
   }
 }
 
+SARDONYX_CLONES void multiply_add(float* out, const float* h, const float* rt, std::int64_t k, std::int64_t n, std::int64_t row) {
+  multiply_add_of(out, h, rt, k, n, row);
+}
+SARDONYX_CLONES void multiply_add(double* out, const double* h, const double* rt, std::int64_t k, std::int64_t n, std::int64_t row) {
+  multiply_add_of(out, h, rt, k, n, row);
+}
+
+// One direction of a layer.
 template <typename T>
-class Layer {
+class Direction {
  public:
-  Layer(Call& call, int kind) : call_(call), kind_(kind) {
-    const auto& d = call.inputs[0].dims;
-    directions_ = d[0];
-    steps_ = d[1];
-    batch_ = d[2];
-    hidden_ = call.inputs[1].dims[2];
+  Direction(Call& call, int kind, std::int64_t d) : call_(call), kind_(kind), d_(d) {
+    const auto& dims = call.inputs[0].dims;
+    directions_ = dims[0];
+    steps_ = dims[1];
+    batch_ = dims[2];
+    hidden_ = call.inputs[1].dims[1];
     gates_ = kind == 0 ? 1 : kind == 1 ? 3 : 4;
-    functions_ = kind + 1;
-  }
-
-  void run() {
-    for (std::int64_t d = 0; d < directions_; ++d) direction(d);
-  }
-
- private:
-  void direction(std::int64_t d) {
-    const std::int64_t H = hidden_, GH = gates_ * H;
-    const std::size_t first = static_cast<std::size_t>(2 + d * (1 + functions_));
-    const bool reversed = call_.params[first] != 0;
-    for (std::int64_t k = 0; k < functions_; ++k) {
-      const std::size_t at = static_cast<std::size_t>(1 + 2 * (d * functions_ + k));
-      f_[k] = {static_cast<Activation>(call_.params[first + 1 + static_cast<std::size_t>(k)]), static_cast<T>(call_.floats[at]), static_cast<T>(call_.floats[at + 1]),
-               static_cast<T>(call_.floats[0])};
+    const std::int64_t functions = kind + 1, GH = gates_ * hidden_;
+    const auto first = static_cast<std::size_t>(2 + d * (1 + functions));
+    reversed_ = call.params[first] != 0;
+    for (std::int64_t k = 0; k < functions; ++k) {
+      const auto at = static_cast<std::size_t>(1 + 2 * (d * functions + k));
+      f_[k] = {static_cast<Activation>(call.params[first + 1 + static_cast<std::size_t>(k)]), static_cast<T>(call.floats[at]), static_cast<T>(call.floats[at + 1]),
+               static_cast<T>(call.floats[0])};
     }
-    const T* r = call_.inputs[1].as<T>() + d * GH * H;
-    transposed_.resize(static_cast<std::size_t>(GH * H));
-    for (std::int64_t i = 0; i < GH; ++i)
-      for (std::int64_t k = 0; k < H; ++k) transposed_[static_cast<std::size_t>(k * GH + i)] = r[i * H + k];
-    w_bias_ = call_.inputs[2].as<T>() + d * 2 * GH;
+    r_ = call.inputs[1].as<T>() + d * GH * hidden_;
+    w_bias_ = call.inputs[2].as<T>() + d * 2 * GH;
     r_bias_ = w_bias_ + GH;
-    peephole_ = kind_ == 2 ? call_.inputs[5].as<T>() + d * 3 * H : nullptr;
-    gate_.resize(static_cast<std::size_t>(GH + H));
-    for (std::int64_t b = 0; b < batch_; ++b) sequence(d, b, reversed);
+    peephole_ = kind == 2 ? call.inputs[5].as<T>() + d * 3 * hidden_ : nullptr;
   }
 
-  void sequence(std::int64_t d, std::int64_t b, bool reversed) {
+  // All steps of sequence b of the batch. `gate` has room for (gates + 1) * H elements.
+  void sequence(std::int64_t b, T* gate) const {
     const std::int64_t H = hidden_, GH = gates_ * H;
     const std::int64_t length = std::clamp<std::int64_t>(call_.inputs[6].as<std::int32_t>()[b], 0, steps_);
     T* y = call_.outputs[0].as<T>();
-    T* h = call_.outputs[1].as<T>() + (d * batch_ + b) * H;  // the running state lives in the output
-    std::copy_n(call_.inputs[3].as<T>() + (d * batch_ + b) * H, H, h);
+    T* h = call_.outputs[1].as<T>() + (d_ * batch_ + b) * H;  // the running state lives in the output
+    std::copy_n(call_.inputs[3].as<T>() + (d_ * batch_ + b) * H, H, h);
     T* c = nullptr;
     if (kind_ == 2) {
-      c = call_.outputs[2].as<T>() + (d * batch_ + b) * H;
-      std::copy_n(call_.inputs[4].as<T>() + (d * batch_ + b) * H, H, c);
+      c = call_.outputs[2].as<T>() + (d_ * batch_ + b) * H;
+      std::copy_n(call_.inputs[4].as<T>() + (d_ * batch_ + b) * H, H, c);
     }
-    for (std::int64_t s = 0; s < steps_; ++s) {
-      T* out = y + ((s * directions_ + d) * batch_ + b) * H;
-      if (s >= length) std::fill_n(out, H, T(0));
-    }
+    for (std::int64_t s = length; s < steps_; ++s) std::fill_n(y + ((s * directions_ + d_) * batch_ + b) * H, H, T(0));
     for (std::int64_t s = 0; s < length; ++s) {
-      const std::int64_t t = reversed ? length - 1 - s : s;
-      const T* x = call_.inputs[0].as<T>() + ((d * steps_ + t) * batch_ + b) * GH;
-      if (kind_ == 0) rnn(x, h);
-      else if (kind_ == 1) gru(x, h);
-      else lstm(x, h, c);
-      std::copy_n(h, H, y + ((t * directions_ + d) * batch_ + b) * H);
+      const std::int64_t t = reversed_ ? length - 1 - s : s;
+      const T* x = call_.inputs[0].as<T>() + ((d_ * steps_ + t) * batch_ + b) * GH;
+      if (kind_ == 0) rnn(gate, x, h);
+      else if (kind_ == 1) gru(gate, x, h);
+      else lstm(gate, x, h, c);
+      std::copy_n(h, H, y + ((t * directions_ + d_) * batch_ + b) * H);
     }
   }
 
-  void start(const T* x, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) gate_[static_cast<std::size_t>(i)] = x[i] + w_bias_[i] + r_bias_[i];
+ private:
+  void start(T* g, const T* x, std::int64_t n) const {
+    for (std::int64_t i = 0; i < n; ++i) g[i] = x[i] + w_bias_[i] + r_bias_[i];
   }
 
-  void rnn(const T* x, T* h) {
-    T* g = gate_.data();
-    start(x, hidden_);
-    multiply_add(g, h, transposed_.data(), hidden_, hidden_, hidden_);
+  void rnn(T* g, const T* x, T* h) const {
+    start(g, x, hidden_);
+    multiply_add(g, h, r_, hidden_, hidden_, hidden_);
     for (std::int64_t i = 0; i < hidden_; ++i) h[i] = f_[0](g[i]);
   }
 
-  void gru(const T* x, T* h) {
+  void gru(T* g, const T* x, T* h) const {
     const std::int64_t H = hidden_, GH = 3 * H;
-    T *g = gate_.data(), *z = g, *r = g + H, *n = g + 2 * H, *gated = g + GH;
-    start(x, 2 * H);
-    multiply_add(g, h, transposed_.data(), H, 2 * H, GH);
+    T *z = g, *r = g + H, *n = g + 2 * H, *gated = g + GH;
+    start(g, x, 2 * H);
+    multiply_add(g, h, r_, H, 2 * H, GH);
     for (std::int64_t i = 0; i < 2 * H; ++i) g[i] = f_[0](g[i]);
     const bool linear_before_reset = call_.params[1] != 0;
     if (linear_before_reset) {
       for (std::int64_t i = 0; i < H; ++i) n[i] = r_bias_[2 * H + i];
-      multiply_add(n, h, transposed_.data() + 2 * H, H, H, GH);
+      multiply_add(n, h, r_ + 2 * H, H, H, GH);
       for (std::int64_t i = 0; i < H; ++i) n[i] = x[2 * H + i] + w_bias_[2 * H + i] + r[i] * n[i];
     } else {
       for (std::int64_t i = 0; i < H; ++i) {
         gated[i] = r[i] * h[i];
         n[i] = x[2 * H + i] + w_bias_[2 * H + i] + r_bias_[2 * H + i];
       }
-      multiply_add(n, gated, transposed_.data() + 2 * H, H, H, GH);
+      multiply_add(n, gated, r_ + 2 * H, H, H, GH);
     }
     for (std::int64_t i = 0; i < H; ++i) h[i] = (T(1) - z[i]) * f_[1](n[i]) + z[i] * h[i];
   }
 
-  void lstm(const T* x, T* h, T* c) {
+  void lstm(T* g, const T* x, T* h, T* c) const {
     const std::int64_t H = hidden_, GH = 4 * H;
-    T* g = gate_.data();
     const T *pi = peephole_, *po = pi + H, *pf = po + H;
-    start(x, GH);
-    multiply_add(g, h, transposed_.data(), H, GH, GH);
+    start(g, x, GH);
+    multiply_add(g, h, r_, H, GH, GH);
     const bool input_forget = call_.params[1] != 0;
     for (std::int64_t i = 0; i < H; ++i) {
       const T in = f_[0](g[i] + pi[i] * c[i]);
@@ -171,17 +172,29 @@ class Layer {
 
   Call& call_;
   int kind_;
-  std::int64_t directions_, steps_, batch_, hidden_, gates_, functions_;
+  bool reversed_ = false;
+  std::int64_t d_, directions_, steps_, batch_, hidden_, gates_;
   Function<T> f_[3];
-  std::vector<T> transposed_, gate_;
-  const T *w_bias_ = nullptr, *r_bias_ = nullptr, *peephole_ = nullptr;
+  const T *r_ = nullptr, *w_bias_ = nullptr, *r_bias_ = nullptr, *peephole_ = nullptr;
 };
+
+// Sequences and directions are independent of each other.
+template <typename T>
+void run(Call& call, int kind) {
+  const auto& dims = call.inputs[0].dims;
+  const std::int64_t directions = dims[0], steps = dims[1], batch = dims[2], hidden = call.inputs[1].dims[1], width = dims[3];
+  const std::int64_t work = std::max<std::int64_t>(1, steps) * std::max<std::int64_t>(1, width) * std::max<std::int64_t>(1, hidden);
+  host::parallel_for(directions * batch, std::max<std::int64_t>(1, 262144 / work), call.threads, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<T> gate(static_cast<std::size_t>(width + hidden));
+    for (std::int64_t k = begin; k < end; ++k) Direction<T>(call, kind, k / batch).sequence(k % batch, gate.data());
+  });
+}
 
 void recurrent(Call& call) {
   const int kind = static_cast<int>(call.params.at(0));
   check(kind >= 0 && kind <= 2 && call.inputs.size() == 7, "recurrent: kind {} with {} inputs", kind, call.inputs.size());
-  if (call.inputs[0].dtype == DType::kFloat32) Layer<float>(call, kind).run();
-  else Layer<double>(call, kind).run();
+  if (call.inputs[0].dtype == DType::kFloat32) run<float>(call, kind);
+  else run<double>(call, kind);
 }
 
 }  // namespace
