@@ -11,9 +11,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <new>
 
 #include "onnx/packing.h"
+#include "onnx/split.h"
 #include "onnx/text.h"
 #include "support/error.h"
 
@@ -22,11 +25,21 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kAlignment = 64;     // of what we allocate: a cache line, and the widest vector register
-constexpr std::size_t kMinAlignment = 16;  // what Tensor promises
 
 bool is_under(const fs::path& path, const fs::path& root) {
   const auto [r, p] = std::mismatch(root.begin(), root.end(), path.begin(), path.end());
   return r == root.end() || (r->empty() && std::next(r) == root.end());
+}
+
+// Where files are mapped now: first address to the one after the last.
+struct Mappings {
+  std::mutex mutex;
+  std::map<std::uintptr_t, std::uintptr_t> ends;
+};
+
+Mappings& mappings() {
+  static Mappings all;
+  return all;
 }
 
 }  // namespace
@@ -47,13 +60,36 @@ MappedFile::MappedFile(const fs::path& path) {
     ::close(fd);
     if (p == MAP_FAILED) fail(ErrorKind::kIo, "can't map {}: {}", quote(path.native()), std::strerror(error));
     data_ = static_cast<const std::byte*>(p);
+    const std::lock_guard lock(mappings().mutex);
+    mappings().ends[reinterpret_cast<std::uintptr_t>(p)] = reinterpret_cast<std::uintptr_t>(p) + size_;
   } else {
     ::close(fd);
   }
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  const std::lock_guard lock(mappings().mutex);
+  mappings().ends.erase(reinterpret_cast<std::uintptr_t>(data_));
+  ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+bool is_aligned(const void* data, std::size_t size) {
+#if defined(__x86_64__)
+  // Large tensors are read by vector code, which has no demands here, and copying them would double a model's memory.
+  if (size >= kSplitBytes) return true;
+#endif
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+}
+
+void forget_pages(const void* data, std::size_t size) {
+  const std::lock_guard lock(mappings().mutex);
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const auto after = mappings().ends.upper_bound(begin);
+  if (after == mappings().ends.begin() || begin + size > std::prev(after)->second) return;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t first = (begin + page - 1) / page * page, last = (begin + size) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 Bytes aligned_zeros(std::size_t size, std::byte*& data) {
@@ -120,7 +156,7 @@ Bytes ExternalFiles::read(const std::string& location, std::uint64_t offset, DTy
          "{} needs {} bytes from {} of {}, which has {}: the file is incomplete or not this model's", tensor, length,
          offset, quote(location), size);
   const std::byte* begin = file.map->data() + offset;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(begin) % kMinAlignment == 0;
+  const bool aligned = is_aligned(begin, length);
   if (aligned && !is_packed(dtype) && dtype != DType::kBool) return {file.map, begin, length};
   Bytes& copy = file.copies[{offset, elements, dtype}];
   if (copy.owner == nullptr) {

@@ -17,7 +17,6 @@ static_assert(std::endian::native == std::endian::little, "ONNX's raw data is li
 
 // Below this, a copy to an aligned buffer costs nothing that matters.
 constexpr std::size_t kSmall = 64 * 1024;
-constexpr std::size_t kMinAlignment = 16;
 
 /// The elements of a typed field, narrowed to T (int32_data holds 8- and 16-bit types bit by bit).
 template <typename T, typename Field>
@@ -134,15 +133,16 @@ Bytes TensorReader::stored(pb::TensorProto& proto, DType dtype, std::int64_t ele
   }
 
   const std::int64_t typed = typed_entries(proto);
-  if (!proto.raw_data().empty()) {
+  const auto outside = raw_.find(&proto);
+  if (outside != raw_.end() || !proto.raw_data().empty()) {
     if (typed != 0) fail(ErrorKind::kInvalidModel, "{} has both raw data and typed data", what);
-    const std::string& raw = proto.raw_data();
+    const std::string_view raw = outside == raw_.end() ? std::string_view(proto.raw_data()) : std::string_view(reinterpret_cast<const char*>(outside->second.data), outside->second.size);
     if (raw.size() != packed_size(dtype, count))
       fail(ErrorKind::kInvalidModel, "{} has {} elements of {}, {} bytes, but {} bytes of data", what, elements,
            name(dtype), packed_size(dtype, count), raw.size());
-    const bool as_is =
-        !is_packed(dtype) && dtype != DType::kBool && reinterpret_cast<std::uintptr_t>(raw.data()) % kMinAlignment == 0;
+    const bool as_is = !is_packed(dtype) && dtype != DType::kBool && is_aligned(raw.data(), raw.size());
     if (!as_is || raw.size() <= kSmall) return converted_copy(raw.data(), dtype, count);
+    if (outside != raw_.end()) return outside->second;
     const std::shared_ptr<const std::string> owner(proto.release_raw_data());
     return {owner, reinterpret_cast<const std::byte*>(owner->data()), owner->size()};
   }

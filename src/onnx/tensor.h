@@ -26,6 +26,9 @@ class TensorReader {
  public:
   TensorReader(ExternalFiles files, const LoadOptions& options) : files_(std::move(files)), options_(options) {}
 
+  /// The raw data of `proto` are these and not in it.
+  void add_raw(const pb::TensorProto& proto, Bytes raw) { raw_[&proto] = std::move(raw); }
+
   /// Moves large raw data out of `proto`; reading the same object again returns the same tensor. `what` names it in
   /// messages ("initializer 'w'").
   Tensor read(pb::TensorProto& proto, const std::string& what);
@@ -39,6 +42,7 @@ class TensorReader {
   ExternalFiles files_;
   LoadOptions options_;
   std::uint64_t densified_ = 0;
+  std::unordered_map<const pb::TensorProto*, Bytes> raw_;
   std::unordered_map<const void*, Tensor> done_;  ///< a function's constants are read once per call of the function
 };
 

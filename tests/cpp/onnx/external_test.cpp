@@ -5,6 +5,8 @@
 #include <fstream>
 
 #include "build_model.h"
+#include "onnx/external_data.h"
+#include "onnx/split.h"
 
 namespace sardonyx::onnx {
 namespace {
@@ -157,9 +159,9 @@ TEST_F(External, OverlappingTensorsDoNotMultiplyAFile) {
   for (int i = 0; i < 1000; ++i) {
     pb::TensorProto* t = m.mutable_graph()->add_initializer();
     *t = m.graph().initializer(0);
-    t->set_name("w" + std::to_string(i)), t->set_data_type(pb::TensorProto::UINT8), t->set_dims(0, (1 << 20) - 2000);
+    t->set_name("w" + std::to_string(i)), t->set_data_type(pb::TensorProto::BOOL), t->set_dims(0, (1 << 20) - 2000);
     auto* e = t->add_external_data();
-    e->set_key("offset"), e->set_value(std::to_string(2 * i + 1));  // never aligned
+    e->set_key("offset"), e->set_value(std::to_string(2 * i + 1));  // all copied
   }
   expect_error(ErrorKind::kInvalidModel, {"overlap"}, [&] { parse(m, folder.path()); });
   // The same range many times is one copy.
@@ -167,6 +169,55 @@ TEST_F(External, OverlappingTensorsDoNotMultiplyAFile) {
     m.mutable_graph()->mutable_initializer(i + 1)->mutable_external_data(1)->set_value("1");
   const Graph graph = parse(m, folder.path()).graph;
   EXPECT_EQ(graph.initializers[1].data, graph.initializers[1000].data);
+}
+
+// Large raw data stay in the file; what load() gives is what parse() gives.
+TEST_F(External, LargeWeightsAreNotCopied) {
+  pb::ModelProto m = model_with({{"location", "w.bin"}});
+  m.mutable_graph()->clear_initializer();
+  for (int k = 0; k < 6; ++k) {
+    pb::TensorProto* t = m.mutable_graph()->add_initializer();
+    t->set_name(k == 0 ? "w" : "w" + std::to_string(k));
+    t->set_data_type(pb::TensorProto::FLOAT);
+    const int n = k % 2 ? 40000 + k : 5;
+    t->add_dims(n);
+    std::vector<float> values(static_cast<std::size_t>(n), static_cast<float>(k) + 0.5f);
+    t->set_raw_data(std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4));
+  }
+  const std::string text = m.SerializeAsString();
+  folder.write("m.onnx", text);
+  const Model a = load(folder.path() / "m.onnx"), b = parse(std::as_bytes(std::span(text)));
+  ASSERT_EQ(a.graph.initializers.size(), b.graph.initializers.size());
+  for (std::size_t k = 0; k < a.graph.initializers.size(); ++k) {
+    const Tensor &x = a.graph.initializers[k], &y = b.graph.initializers[k];
+    EXPECT_EQ(x.name, y.name);
+    ASSERT_EQ(x.bytes, y.bytes);
+    EXPECT_EQ(std::memcmp(x.data, y.data, x.bytes), 0);
+  }
+  forget_pages(a.graph.initializers[1].data, a.graph.initializers[1].bytes);
+  EXPECT_EQ(std::memcmp(a.graph.initializers[1].data, b.graph.initializers[1].data, a.graph.initializers[1].bytes), 0);
+
+  const SplitModel split = split_model(std::as_bytes(std::span(text)));
+  EXPECT_LT(split.structure.size(), 2000u);
+  ASSERT_EQ(split.raw.size(), 6u);
+  EXPECT_EQ(split.raw[3].size(), 4u * 40003);
+  // Sizes are still checked.
+  m.mutable_graph()->mutable_initializer(1)->set_dims(0, 7);
+  folder.write("bad.onnx", m.SerializeAsString());
+  expect_error(ErrorKind::kInvalidModel, {"w1", "7 elements"}, [&] { load(folder.path() / "bad.onnx"); });
+}
+
+TEST(Split, TruncatedModelsKeepTheirBytes) {
+  pb::ModelProto m;
+  pb::TensorProto* t = m.mutable_graph()->add_initializer();
+  t->set_raw_data(std::string(kSplitBytes, 'x'));
+  const std::string text = m.SerializeAsString();
+  for (std::size_t size = 0; size < text.size(); size += size < 40 ? 1 : 999) {
+    const std::string cut = text.substr(0, size);
+    const SplitModel split = split_model(std::as_bytes(std::span(cut)));
+    EXPECT_EQ(split.structure, cut);
+  }
+  EXPECT_LT(split_model(std::as_bytes(std::span(text))).structure.size(), 20u);
 }
 
 }  // namespace
