@@ -54,9 +54,10 @@ class Executor {
 
  private:
   struct Context;
+  struct Plan;
   struct Run;
   struct Lives;
-  void find_lives(const Block& block);
+  void find_lives(const Block& block, const std::vector<bool>& inputs);
   std::unique_ptr<Context> acquire();
   void release(std::unique_ptr<Context> c);
 
@@ -65,6 +66,7 @@ class Executor {
   std::unique_ptr<HostModule> module_;
   std::vector<void*> kernels_;
   std::map<const Block*, std::unique_ptr<Lives>> lives_;
+  int step_count_ = 0;  ///< of all blocks
   std::vector<std::shared_ptr<const void>> constant_owners_;
   std::vector<const void*> constants_;  ///< by buffer
   std::size_t constant_bytes_ = 0;

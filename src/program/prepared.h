@@ -1,0 +1,44 @@
+// What a step of a program becomes for given sizes: everything that can be worked out before the tensors are there.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "host/attention.h"
+#include "host/gemm.h"
+#include "host/tile_kernel.h"
+
+namespace sardonyx {
+
+struct PreparedLaunch {
+  std::vector<std::int64_t> values;  ///< of the symbols that the code takes
+  std::int64_t points = 0, grain = 1;
+};
+
+/// A gemm or a convolution. Numbers of buffers; -1: none.
+struct PreparedTile {
+  bool empty = false;  ///< there is nothing to compute
+  std::shared_ptr<const host::TileKernel> kernel;
+  std::optional<host::GemmDesc> definition;  ///< a product over no elements, which no kernel does
+  int src = -1, weights = -1, bias = -1, out = -1;
+  std::vector<int> operands;
+  std::shared_ptr<host::PackedWeights> packed;
+  std::size_t scratch = 0;  ///< bytes
+};
+
+struct PreparedAttention {
+  bool empty = false;
+  host::AttentionDesc desc;
+  std::int64_t q = 0, k = 0, v = 0, mask = 0, out = 0;  ///< bytes from the start of each buffer
+};
+
+struct PreparedRoutine {
+  std::vector<std::vector<std::int64_t>> inputs, outputs;  ///< dims
+  std::vector<std::int64_t> params;
+};
+
+using PreparedStep = std::variant<std::monostate, PreparedLaunch, PreparedTile, PreparedAttention, PreparedRoutine>;
+
+}  // namespace sardonyx

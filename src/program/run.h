@@ -1,0 +1,99 @@
+// One run of a program: its symbols, where its buffers are, and what each kind of step does. Only for .cpp files of this room.
+#pragma once
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "program/executor.h"
+#include "program/prepared.h"
+#include "routines/routine.h"
+
+namespace sardonyx {
+
+/// Uninitialised memory at a multiple of 64 bytes. Throws Error for absurd sizes and when there is none.
+std::shared_ptr<void> allocate_bytes(std::size_t bytes);
+/// Whether every symbol of `e` is known.
+bool evaluable(const Expr& e, const SymbolValues& symbols);
+/// Throws Error(kInvalidArgument) for negative dims and for more elements than can be counted.
+std::vector<std::int64_t> evaluate_dims(const Exprs& shape, const SymbolValues& symbols);
+std::size_t buffer_bytes(const BufferInfo& b, const SymbolValues& symbols);
+
+/// Where each temporary of a block is first written and last used.
+struct Executor::Lives {
+  int first_step = 0;  ///< steps of all blocks are numbered; those of this one begin here
+  std::vector<int> temporaries;
+  std::unordered_map<int, std::pair<int, int>> range;  ///< INT32_MAX: an output of the block
+  std::vector<std::vector<int>> last_used;             ///< by step: temporaries that nobody needs after it
+  std::vector<bool> known_at_start;                    ///< by step: its sizes depend on the inputs' dims only
+};
+
+/// What a program does for inputs of certain dims.
+struct Executor::Plan {
+  ArenaPlan arena;
+  std::vector<PreparedStep> steps;  ///< by number; filled when a step is first run
+};
+
+/// What one run at a time uses, kept between runs: an arena, and where things lie in it for the shapes last seen.
+struct Executor::Context {
+  std::shared_ptr<void> arena;
+  std::size_t arena_size = 0;
+  std::shared_ptr<void> scratch;  // working memory of tile kernels
+  std::size_t scratch_size = 0;
+  std::map<std::vector<std::int64_t>, Plan> plans;  // by number of threads and the inputs' dims
+};
+
+struct Executor::Run {
+  Executor& e;
+  const Program& p;
+  Context& context;
+  const RunOptions& options;
+  int threads;
+  Plan* plan = nullptr;  // none: nothing is kept
+  SymbolValues symbols;
+  std::vector<void*> address;
+  std::unordered_map<int, std::shared_ptr<void>> owned;  // buffers outside of the arena
+  std::vector<const void*> operand_addresses;
+
+  void block(const Block& b, const Lives& lives);
+
+  // ---- run_steps.cpp
+  std::int64_t eval(const Expr& x) const { return evaluate(x, symbols); }
+  std::vector<std::int64_t> dims(const Exprs& shape) const { return evaluate_dims(shape, symbols); }
+  const BufferInfo& info(int buffer) const { return p.buffers[static_cast<std::size_t>(buffer)]; }
+  std::size_t bytes(int buffer) const { return buffer_bytes(info(buffer), symbols); }
+  void* at(int buffer) const {
+    void* a = address[static_cast<std::size_t>(buffer)];
+    check(a != nullptr, "buffer {} is not in memory", buffer);
+    return a;
+  }
+  PreparedLaunch prepare(const LaunchStep& l) const;
+  PreparedTile prepare(const GemmStep& g) const;
+  PreparedTile prepare(const ConvStep& c) const;
+  PreparedAttention prepare(const AttentionStep& a) const;
+  PreparedRoutine prepare(const RoutineStep& r) const;
+  void execute(const LaunchStep& l, const PreparedLaunch& r);
+  void execute(const GemmStep&, const PreparedTile& r) { tile(r); }
+  void execute(const ConvStep&, const PreparedTile& r) { tile(r); }
+  void execute(const AttentionStep& a, const PreparedAttention& r);
+  void execute(const RoutineStep& s, const PreparedRoutine& r);
+  void tile(const PreparedTile& r);
+  void post_ops(const std::vector<PostInfo>& infos, std::vector<host::PostOp>& ops, std::vector<int>& operands) const;
+  void finish_tile(PreparedTile& t, bool constant) const;
+  void bind(const BindStep& b);
+  void check_condition(const CheckStep& c) const;
+  std::int64_t read_int(int buffer, std::size_t k) const;
+
+  // ---- run_control.cpp
+  std::vector<std::shared_ptr<void>> nested(const Block& b);
+  std::shared_ptr<void> share(int buffer);
+  std::shared_ptr<void> borrow(int buffer);
+  void give(const TensorRef& r, std::shared_ptr<void> memory);
+  void branch(const IfStep& s);
+  void loop(const WhileStep& w);
+
+ private:
+  void step(const ProgramStep& s, PreparedStep* kept);
+};
+
+}  // namespace sardonyx
