@@ -32,7 +32,7 @@ enum class Op : std::uint8_t {
   kNeg, kAbs, kSign, kNot /*bool*/, kBitNot, kExp, kExpm1, kLog, kLog1p, kSqrt, kRsqrt, kReciprocal, kSin, kCos, kTan, kAsin, kAcos,
   kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh, kErf, kSigmoid, kFloor, kCeil, kRound /*half to even*/, kTrunc,
   kIsNaN /*->bool*/, kIsInf /*->bool*/,
-  kCast,        // to the node's dtype, ONNX Cast semantics; `i`: 1 saturate (fp8), +2 round down, +4 to nearest (else up; float8e8m0)
+  kCast,        // to the node's dtype, ONNX Cast semantics; `i`: 1 saturate (fp8), +2 round down, +4 to nearest (else up; float8e8m0), +8 kCastRounds
   kBitCast,     // same size, reinterpreted
   // Binary, both args of one dtype
   kAdd, kSub, kMul, kDiv /*integers truncate*/, kFloorDiv, kMod /*sign of divisor*/, kFMod /*sign of dividend*/, kPow, kMin, kMax,
@@ -43,6 +43,9 @@ enum class Op : std::uint8_t {
   kReduce,      // args: body; vars: reduced loop variables; `i`: ReduceKind
   kRandom,      // args: seed (uint64), counter (int64); -> float32 uniform in [0,1) by Philox4x32-10
 };
+
+/// A bit of kCast's mode: the model itself casts here. Other casts to 16-bit floats only say in which type a value is kept.
+inline constexpr int kCastRounds = 8;
 
 enum class ReduceKind : std::uint8_t { kSum, kProd, kMin, kMax, kAny, kAll, kArgMin, kArgMax, kArgMinLast, kArgMaxLast };
 

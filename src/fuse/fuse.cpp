@@ -11,6 +11,7 @@
 #include "fuse/layout.h"
 #include "fuse/merge_matmuls.h"
 #include "fuse/rows.h"
+#include "fuse/widen.h"
 
 namespace sardonyx {
 
@@ -54,10 +55,11 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   Schedule schedule;
   schedule.graph = &g;
   remove_dead_nodes(g);
+  if (options.widen_halves && !options.disabled) widen_halves(g);
   lower_refused_tiles(g, options);
   if (!options.disabled) {
     merge_matmuls(g);
-    inline_loops(g);
+    inline_loops(g, options);
     find_attention(g, options);
   }
   lower_refused_tiles(g, options);  // operands may have changed what the device takes

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "fuse/epilogue.h"
 #include "fuse/graph_util.h"
 
 namespace sardonyx {
@@ -50,7 +51,7 @@ Expr splat_of(const Value* v) {
 
 class Inliner {
  public:
-  explicit Inliner(Graph& g) : g_(g) {
+  Inliner(Graph& g, const std::unordered_set<const Value*>& keep, bool in_place_only) : g_(g), keep_(keep), in_place_only_(in_place_only) {
     required_ = required_values(g);
     constants_ = constant_nodes(g);
     for (const auto& n : g.nodes) count_uses(*n);
@@ -67,7 +68,7 @@ class Inliner {
         vars_ = l->vars;
         l->body = resolve(l->body, false);
         refresh_inputs(*n);
-      } else if (auto* m = n->as<MatMulOp>()) {
+      } else if (auto* m = n->as<MatMulOp>(); m && !in_place_only_) {
         consumer_ = n.get();
         m->a = operand(m->a);
         m->b = operand(m->b);
@@ -122,7 +123,8 @@ class Inliner {
   bool should_inline(const Value* v, const Exprs& at, bool in_reduce) {
     const Node* p = v->producer;
     const auto* l = p ? p->as<LoopOp>() : nullptr;
-    if (!l || v->graph != &g_ || l->body->has_reduce) return false;
+    if (!l || v->graph != &g_ || l->body->has_reduce || keep_.count(v)) return false;
+    if (in_place_only_ && (in_reduce || !in_place(v, at))) return false;
     const BodyFacts f = facts_of(l->body);
     if (constants_.count(p) && !consumer_constant_) {
       // Computed once at load; but a constant that is merely blown up (expand) is better read where it is small.
@@ -153,6 +155,11 @@ class Inliner {
     if (f.cost <= kCheap && f.loads <= 2) return uses <= 4 && (!in_reduce || f.cost <= 2 || uses == 1);
     if (in_reduce && uses == 1) return !repeated_beyond_reduce(at);
     return !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));
+  }
+
+  // The consumer reads v at the very position it writes.
+  bool in_place(const Value* v, const Exprs& at) const {
+    return idx::provably_equal(idx::linearize(at, v->shape), idx::linearize(vars_, consumer_->outputs[0]->shape));
   }
 
   // Within a reduction, an element is computed once if all variables of the consumer and the reduction move the index.
@@ -234,6 +241,8 @@ class Inliner {
   }
 
   Graph& g_;
+  const std::unordered_set<const Value*>& keep_;
+  bool in_place_only_;
   std::unordered_set<const Value*> required_;
   std::unordered_set<const Node*> constants_;
   std::unordered_map<const Value*, int> uses_;
@@ -245,10 +254,17 @@ class Inliner {
 
 }  // namespace
 
-void inline_loops(Graph& g) {
+void inline_loops(Graph& g, const FuseOptions& options) {
+  // First what stands in place: then one sees which element-wise work a convolution takes up, which must not go into a pooling or
+  // a concatenation behind it.
+  std::unordered_set<const Value*> keep;
+  Inliner(g, keep, true).run();
+  remove_dead_nodes(g);
+  for (const Epilogue& e : find_epilogues(g, options))
+    if (e.kernel.node->as<ConvOp>()) keep.insert(e.kernel.out);
   // Twice: what became single-use or cheap by the first pass composes in the second.
   for (int pass = 0; pass < 2; ++pass) {
-    Inliner(g).run();
+    Inliner(g, keep, false).run();
     remove_dead_nodes(g);
   }
 }

@@ -62,6 +62,8 @@ struct FuseOptions {
   std::function<bool(const TileKernel&)> accepts_epilogue;
   /// Whether this node runs as a tile kernel at all; others become loop kernels.
   std::function<bool(const Node&)> accepts_tile;
+  /// No 16-bit float arithmetic: such values are kept in float32; see fuse/widen.h.
+  bool widen_halves = false;
   /// No fusion: each value of the graph in memory, one kernel each (to find a fault).
   bool disabled = false;
 };

@@ -21,7 +21,8 @@ void cast_to(OpContext& c, DType to) {
   Value* x = c.in(0);
   if (x->dtype != to && (is_complex(to) || is_complex(x->dtype)))
     c.refuse("a cast from {} to {}; complex numbers are only moved, not converted", name(x->dtype), name(to));
-  c.out(0, tensor::cast(c.graph(), x, to, cast_mode(c, to)));
+  const bool half = to == DType::kFloat16 || to == DType::kBFloat16;
+  c.out(0, tensor::cast(c.graph(), x, to, cast_mode(c, to) | (half ? kCastRounds : 0)));
 }
 
 void cast_op(OpContext& c) { cast_to(c, from_onnx(static_cast<int>(c.attr("to", 0)))); }

@@ -12,7 +12,7 @@ bool library_float(DType t) { return t == DType::kFloat32 || t == DType::kFloat1
 
 // x without casts between float types: the library's epilogues compute in float32.
 Expr strip_casts(Expr e) {
-  while (e->op == Op::kCast && library_float(e->dtype) && library_float(e->args[0]->dtype)) e = e->args[0];
+  while (e->op == Op::kCast && !(e->i & kCastRounds) && library_float(e->dtype) && library_float(e->args[0]->dtype)) e = e->args[0];
   return e;
 }
 
@@ -347,6 +347,7 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
 
 FuseOptions host_fuse_options() {
   FuseOptions o;
+  o.widen_halves = true;
   auto accepts = [](const TileKernel& k) {
     std::string why;
     if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();
