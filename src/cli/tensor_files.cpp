@@ -73,6 +73,17 @@ std::pair<std::string, HostTensor> read_pb(const fs::path& file) {
   }
 }
 
+// The same for the size of the archive itself: deflate, the one compression that numpy uses, makes at most 1032 bytes
+// of one.
+void require_plausible(const zip_stat_t& s, std::uint64_t archive_bytes, const std::string& where) {
+  if (s.comp_method != ZIP_CM_STORE && s.comp_method != ZIP_CM_DEFLATE)
+    fail(ErrorKind::kInvalidArgument,
+         "{}: it is compressed in a way that numpy does not know; save it again with numpy.savez", where);
+  if (s.size / 1032 > archive_bytes)
+    fail(ErrorKind::kInvalidArgument, "{}: the archive is damaged (it announces {} bytes, more than it can hold)",
+         where, s.size);
+}
+
 struct Archive {
   zip_t* zip;
   explicit Archive(zip_t* z) : zip(z) {}
@@ -144,7 +155,7 @@ NamedTensors read_npz(const fs::path& file, const DTypeOf* wanted) {
   const zip_int64_t count = zip_get_num_entries(archive.zip, 0);
   for (zip_int64_t k = 0; k < count; ++k) {
     zip_stat_t s;
-    constexpr zip_uint64_t kNeeded = ZIP_STAT_NAME | ZIP_STAT_SIZE;
+    constexpr zip_uint64_t kNeeded = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_METHOD;
     if (zip_stat_index(archive.zip, static_cast<zip_uint64_t>(k), 0, &s) != 0 || (s.valid & kNeeded) != kNeeded)
       fail(ErrorKind::kInvalidArgument, "{}: entry {} of the archive can't be read; save it again with numpy.savez",
            file.string(), k);
@@ -159,8 +170,10 @@ NamedTensors read_npz(const fs::path& file, const DTypeOf* wanted) {
     }
     for (const auto& [other, tensor] : out)
       if (other == name) fail(ErrorKind::kInvalidArgument, "{}: two arrays are called '{}'", file.string(), name);
-    out.emplace_back(name, read_array(archive.zip, static_cast<zip_uint64_t>(k), s, dtype,
-                                      file.string() + ", array '" + name + "'"));
+    const std::string where = file.string() + ", array '" + name + "'";
+    std::error_code ignored;
+    require_plausible(s, fs::file_size(file, ignored), where);
+    out.emplace_back(name, read_array(archive.zip, static_cast<zip_uint64_t>(k), s, dtype, where));
   }
   return out;
 }

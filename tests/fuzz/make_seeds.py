@@ -1,5 +1,7 @@
-"""make_seeds.py FOLDER: small models and tensors for the fuzzer to start from, one for each part of the format."""
+"""make_seeds.py MODELS FILES: what the fuzzers start from. MODELS gets small models and tensors, one for each part of
+the format; FILES gets .npy, .npz and .pb files with a byte before them that says which (see fuzz_files.cpp)."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -98,13 +100,38 @@ def tensors() -> dict[str, bytes]:
     return out
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
+def files() -> dict[str, bytes]:
+    out = {}
+    arrays = {
+        "floats": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "columns": np.asfortranarray(np.arange(6, dtype=np.int64).reshape(2, 3)),
+        "swapped": np.arange(3, dtype=">i2"),
+        "raw": np.zeros(2, "V2"),
+        "complex": np.ones(1, np.complex64),
+        "scalar": np.array(True),
+        "empty": np.zeros((0, 4), np.float16),
+    }
+    for name, array in arrays.items():
+        stream = io.BytesIO()
+        np.save(stream, array)
+        out[f"npy_{name}"] = b"\0" + stream.getvalue()
+    for save in (np.savez, np.savez_compressed):
+        stream = io.BytesIO()
+        save(stream, x=arrays["raw"], y=arrays["floats"], z=np.zeros((2, 2), "V1"))
+        out[save.__name__] = b"\1" + stream.getvalue()
+    return out | {name: b"\2" + data for name, data in tensors().items()}
+
+
+def write(folder: Path, seeds: dict[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    models = (nested, functions, sparse, attributes, external)
-    seeds = {make.__name__: make() for make in models} | tensors()
     for name, data in seeds.items():
         (folder / name).write_bytes(data)
+
+
+def main() -> None:
+    models = (nested, functions, sparse, attributes, external)
+    write(Path(sys.argv[1]), {make.__name__: make() for make in models} | tensors())
+    write(Path(sys.argv[2]), files())
 
 
 if __name__ == "__main__":

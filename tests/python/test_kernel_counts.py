@@ -15,7 +15,9 @@ models = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(models)
 
 
-@pytest.mark.parametrize(("name", "most"), [("resnet50", 58), ("resnet50_dynamo", 58), ("bert_base", 100), ("yolov5s", 90)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("resnet50", 58), ("resnet50_dynamo", 58), ("bert_base", 100), ("yolov5s", 90)]
+)
 def test_kernels_per_run(name, most):
     folder = models.folder()
     if folder is None:
