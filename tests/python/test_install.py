@@ -1,4 +1,4 @@
-"""An installed library: found by CMake, used by a program outside of the source tree, independent of the build folder."""
+"""An installed library: found by CMake, used by a program outside of the source tree, without the build folder."""
 
 import os
 import re
