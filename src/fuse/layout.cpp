@@ -16,6 +16,22 @@ std::vector<int> channels_last(int rank) {
   return order;
 }
 
+// The order of `v` that is channels last for `image`, of which v may lack dims of 1; empty if v is something else.
+std::vector<int> same_order(const Value* image, const Value* v) {
+  std::vector<int> at(static_cast<std::size_t>(image->rank()), -1);  // dim of v
+  int next = 0;
+  for (int k = 0; k < image->rank(); ++k) {
+    const Expr& d = image->shape[static_cast<std::size_t>(k)];
+    if (next < v->rank() && idx::provably_equal(v->shape[static_cast<std::size_t>(next)], d)) at[static_cast<std::size_t>(k)] = next++;
+    else if (k < 2 || !is_const(d, 1)) return {};
+  }
+  if (next != v->rank()) return {};
+  std::vector<int> order;
+  for (int k : channels_last(image->rank()))
+    if (at[static_cast<std::size_t>(k)] >= 0) order.push_back(at[static_cast<std::size_t>(k)]);
+  return order;
+}
+
 bool in_place_order(const LoopOp& l, const Value* v) {
   // v is loaded at the loop's own variables, dim by dim: worth walking in v's order.
   bool found = false;
@@ -103,8 +119,10 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
     if (n->as<ConvOp>()) {
       auto it = tiles.find(n.get());
       Value* last = it == tiles.end() ? out : it->second->kernel.out;
-      if (fixed.count(last) || fixed.count(out) || last->rank() != out->rank() || last->rank() < 3) continue;
-      out->storage_order = last->storage_order = channels_last(out->rank());
+      const std::vector<int> order = same_order(out, last);
+      if (fixed.count(last) || fixed.count(out) || order.empty() || last->rank() < 3) continue;
+      out->storage_order = channels_last(out->rank());
+      last->storage_order = order;
       continue;
     }
     const auto* l = n->as<LoopOp>();

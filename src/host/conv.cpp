@@ -133,6 +133,24 @@ ConvDesc with_height(const ConvDesc& d) {
   return two;
 }
 
+/// The last axis has one pixel, and nothing happens along it.
+bool is_column(const ConvDesc& d) {
+  const int w = d.spatial - 1;
+  return d.spatial >= 2 && d.in[w] == 1 && d.out[w] == 1 && d.kernel[w] == 1 && d.pad_begin[w] == 0 && d.pad_end[w] == 0 &&
+         d.in[w - 1] > 1;
+}
+
+/// The last two axes exchanged, which changes nothing in memory if one of them is 1: oneDNN's kernels go along the last one.
+ConvDesc turned(const ConvDesc& d) {
+  ConvDesc t = d;
+  const auto w = static_cast<std::size_t>(d.spatial - 1);
+  for (auto* e : {&t.in, &t.out, &t.kernel, &t.stride, &t.dilation, &t.pad_begin, &t.pad_end}) std::swap((*e)[w], (*e)[w - 1]);
+  const std::size_t axis = w + (d.layout == ImageLayout::kChannelsLast ? 1 : 2);
+  for (PostOp& op : t.post)
+    if (op.has_operand()) std::swap(op.dims[axis], op.dims[axis - 1]);
+  return t;
+}
+
 }  // namespace
 
 std::shared_ptr<const TileKernel> find_convolution(const ConvDesc& desc, std::string& why) {
@@ -149,6 +167,7 @@ std::shared_ptr<const TileKernel> find_convolution(const ConvDesc& desc, std::st
     return nullptr;
   }
   if (desc.spatial == 1) return find_convolution(with_height(desc), why);
+  if (is_column(desc)) return find_convolution(turned(desc), why);
   static LruCache<TileKernel> cache(kCachedKernels);
   return cache.get(key_of(desc), [&] { return make(desc, why); });
 }

@@ -103,7 +103,8 @@ PreparedTile Executor::Run::prepare(const GemmStep& g) const {
   }
   t.bias = take_bias(d.post, t.operands, std::max(d.batch_a.size(), d.batch_b.size()) + 1, d.n);
   d.bias = t.bias >= 0;
-  d.b_constant = e.constants_[static_cast<std::size_t>(g.b)] != nullptr && d.batch_b.empty();
+  const bool one_matrix = std::all_of(d.batch_b.begin(), d.batch_b.end(), [](std::int64_t x) { return x == 1; });
+  d.b_constant = e.constants_[static_cast<std::size_t>(g.b)] != nullptr && one_matrix;
   std::string why;
   t.kernel = host::find_gemm(d, why);
   if (!t.kernel) fail(ErrorKind::kInternal, "internal error: the library refuses a matrix product of {}x{}x{}: {}", d.m, d.n, d.k, why);

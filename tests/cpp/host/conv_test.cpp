@@ -143,6 +143,30 @@ TEST(Convolution, ChannelsFirst) {
   }
 }
 
+// Images of one column, which are computed as rows.
+TEST(Convolution, Columns) {
+  for (ImageLayout layout : {ImageLayout::kChannelsLast, ImageLayout::kChannelsFirst}) {
+    for (bool transposed : {false, true}) {
+      ConvDesc d = plain(2, 16, 32, 9, 3);
+      d.layout = layout;
+      d.transposed = transposed;
+      d.batch = 2;
+      d.in = {19, 1, 0};
+      d.kernel = {5, 1, 0};
+      d.stride = {2, 3, 1};
+      d.dilation = {2, 1, 1};
+      d.pad_begin = {3, 0, 0};
+      d.pad_end = {2, 0, 0};
+      d.bias = true;
+      set_out(d);
+      Dims row = out_dims(d);
+      row[0] = 1, row[layout == ImageLayout::kChannelsLast ? 3 : 1] = 1;  // one value for each pixel
+      d.post = {{.kind = Kind::kAddTensor, .dims = out_dims(d)}, {.kind = Kind::kMulTensor, .dims = row}};
+      expect_equal(d, fmt::format("layout {}, transposed {}", static_cast<int>(layout), transposed));
+    }
+  }
+}
+
 TEST(Convolution, EpilogueOperands) {
   for (std::int64_t groups : {1, 32}) {
     for (std::int64_t kernel : {1, 3}) {
