@@ -80,6 +80,9 @@ const char* sardonyxSimSummary() {
     one["launches"] = k.launches;
     for (std::size_t i = 0; i < static_cast<std::size_t>(Category::kCount); ++i)
       one["instructions"][kCategories[i]] = k.byCategory[i];
+    one["bytes"] = {{"global_read", k.traffic.globalRead},   {"global_written", k.traffic.globalWritten},
+                    {"lds_read", k.traffic.ldsRead},         {"lds_written", k.traffic.ldsWritten},
+                    {"scratch_read", k.traffic.scratchRead}, {"scratch_written", k.traffic.scratchWritten}};
   }
   copy = out.dump();
   return copy.c_str();

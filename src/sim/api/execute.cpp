@@ -15,18 +15,23 @@ bool rangeFits(const void* pointer, std::size_t size) {
 }
 
 hipError_t copy(const CopyOp& op) {
-  if (!op.width || !op.height) return hipSuccess;
+  if (!op.width || !op.height || !op.depth) return hipSuccess;
   if (!op.destination || !op.source) return hipErrorInvalidValue;
-  std::size_t dp = op.height > 1 ? op.destinationPitch : op.width, sp = op.height > 1 ? op.sourcePitch : op.width;
+  bool rows = op.height > 1 || op.depth > 1;
+  std::size_t dp = rows ? op.destinationPitch : op.width, sp = rows ? op.sourcePitch : op.width;
+  std::size_t ds = op.depth > 1 ? op.destinationSlice : 0, ss = op.depth > 1 ? op.sourceSlice : 0;
   if (dp < op.width || sp < op.width) return hipErrorInvalidPitchValue;
-  if (!rangeFits(op.destination, dp * (op.height - 1) + op.width) ||
-      !rangeFits(op.source, sp * (op.height - 1) + op.width))
+  if (!rangeFits(op.destination, ds * (op.depth - 1) + dp * (op.height - 1) + op.width) ||
+      !rangeFits(op.source, ss * (op.depth - 1) + sp * (op.height - 1) + op.width))
     return hipErrorInvalidValue;
-  for (std::size_t y = 0; y < op.height; ++y) {
-    std::uint64_t to = reinterpret_cast<std::uint64_t>(op.destination) + y * dp;
-    DeviceMemory::instance().noteHostWrite(to, reinterpret_cast<std::uint64_t>(op.source) + y * sp, op.width);
-    std::memmove(static_cast<char*>(op.destination) + y * dp, static_cast<const char*>(op.source) + y * sp, op.width);
-  }
+  for (std::size_t z = 0; z < op.depth; ++z)
+    for (std::size_t y = 0; y < op.height; ++y) {
+      char* to = static_cast<char*>(op.destination) + z * ds + y * dp;
+      const char* from = static_cast<const char*>(op.source) + z * ss + y * sp;
+      DeviceMemory::instance().noteHostWrite(reinterpret_cast<std::uint64_t>(to), reinterpret_cast<std::uint64_t>(from),
+                                             op.width);
+      std::memmove(to, from, op.width);
+    }
   return hipSuccess;
 }
 
@@ -64,6 +69,7 @@ hipError_t launch(const KernelOp& op) {
     KernelCounts& k = rt.summary[r.kernel->name];
     ++k.launches;
     for (std::size_t i = 0; i < counts.byCategory.size(); ++i) k.byCategory[i] += counts.byCategory[i];
+    k.traffic += counts.traffic;
   }
   if (failure.empty()) return hipSuccess;
   std::lock_guard lock(rt.mutex);
@@ -83,6 +89,9 @@ struct Executor {
     return hipSuccess;
   }
   hipError_t operator()(const EmptyOp&) const { return hipSuccess; }
+  hipError_t operator()(const WaitOp& op) const {
+    return Runtime::get().alive(op.event) ? hipSuccess : hipErrorInvalidHandle;
+  }
   hipError_t operator()(const RecordOp& op) const {
     if (!Runtime::get().alive(op.event)) return hipErrorInvalidHandle;
     op.event->recorded = true;

@@ -20,6 +20,7 @@ struct CopyOp {
   void* destination = nullptr;
   const void* source = nullptr;
   std::size_t width = 0, height = 1, destinationPitch = 0, sourcePitch = 0;
+  std::size_t depth = 1, destinationSlice = 0, sourceSlice = 0;  ///< slices in bytes
 };
 struct SetOp {
   void* destination = nullptr;
@@ -42,7 +43,10 @@ struct FreeOp {
 struct ChildOp {
   std::shared_ptr<Graph> graph;
 };
-using Operation = std::variant<KernelOp, CopyOp, SetOp, HostOp, EmptyOp, RecordOp, FreeOp, ChildOp>;
+struct WaitOp {
+  hipEvent_t event = nullptr;
+};
+using Operation = std::variant<KernelOp, CopyOp, SetOp, HostOp, EmptyOp, RecordOp, FreeOp, ChildOp, WaitOp>;
 
 /// Executes an operation now, on `device`.
 hipError_t execute(const Operation& operation, int device);
@@ -57,6 +61,8 @@ struct hipGraphNode {
   sardonyx::sim::Graph* owner = nullptr;
   int device = 0;
   std::size_t index = 0;  ///< position in its graph; the same in an executable made from it
+  void* extra[5] = {};    ///< what hipGraphKernelNodeGetParams hands out
+  std::size_t extraSize = 0;
 };
 
 namespace sardonyx::sim {
@@ -83,3 +89,20 @@ struct ihipGraph {
 struct hipGraphExec {
   std::shared_ptr<sardonyx::sim::Graph> graph;
 };
+
+namespace sardonyx::sim {
+
+hipError_t addNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* dependencies, std::size_t count,
+                   Operation op);
+hipError_t setOperation(const hipMemsetParams* p, SetOp& op);
+
+/// The executable's node that was made from `node` of the graph it was instantiated from; null when there is none with
+/// such an operation.
+template <class Op>
+hipGraphNode* counterpart(hipGraphExec_t executable, hipGraphNode_t node) {
+  if (!Runtime::get().alive(executable) || !node || node->index >= executable->graph->nodes.size()) return nullptr;
+  hipGraphNode* n = executable->graph->nodes[node->index].get();
+  return std::holds_alternative<Op>(n->operation) ? n : nullptr;
+}
+
+}  // namespace sardonyx::sim

@@ -25,7 +25,37 @@ hipError_t kernelOp(const hipKernelNodeParams* p, KernelOp& op) {
   return packArguments(*op.function->kernel, p->kernelParams, p->extra, op.arguments) ? hipSuccess
                                                                                       : hipErrorInvalidValue;
 }
-hipError_t setOp(const hipMemsetParams* p, SetOp& op) {
+hipGraphNodeType typeOf(const Operation& op) {
+  constexpr hipGraphNodeType types[] = {hipGraphNodeTypeKernel,  hipGraphNodeTypeMemcpy, hipGraphNodeTypeMemset,
+                                        hipGraphNodeTypeHost,    hipGraphNodeTypeEmpty,  hipGraphNodeTypeEventRecord,
+                                        hipGraphNodeTypeMemFree, hipGraphNodeTypeGraph,  hipGraphNodeTypeWaitEvent};
+  return types[op.index()];
+}
+hipError_t listNodes(const std::vector<hipGraphNode_t>& all, hipGraphNode_t* nodes, std::size_t* count) {
+  if (!count) return hipErrorInvalidValue;
+  if (nodes) {
+    *count = std::min(*count, all.size());
+    std::copy_n(all.begin(), *count, nodes);
+  } else {
+    *count = all.size();
+  }
+  return hipSuccess;
+}
+hipError_t instantiate(hipGraphExec_t* executable, hipGraph_t graph) {
+  if (!executable || !Runtime::get().alive(graph)) return hipErrorInvalidValue;
+  std::vector<hipGraphNode*> order;
+  if (!graph->graph->order(order)) return hipErrorInvalidValue;
+  auto e = std::make_unique<hipGraphExec>();
+  e->graph = graph->graph->clone();
+  *executable = Runtime::get().add(std::move(e));
+  return hipSuccess;
+}
+
+}  // namespace
+
+namespace sardonyx::sim {
+
+hipError_t setOperation(const hipMemsetParams* p, SetOp& op) {
   if (!p || !p->dst || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4)) return hipErrorInvalidValue;
   op = SetOp{p->dst, p->value, p->elementSize, p->width, p->height, p->pitch};
   return hipSuccess;
@@ -39,39 +69,8 @@ hipError_t addNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t*
   (*node)->device = device().ordinal;
   return hipSuccess;
 }
-hipGraphNodeType typeOf(const Operation& op) {
-  constexpr hipGraphNodeType types[] = {hipGraphNodeTypeKernel,  hipGraphNodeTypeMemcpy, hipGraphNodeTypeMemset,
-                                        hipGraphNodeTypeHost,    hipGraphNodeTypeEmpty,  hipGraphNodeTypeEventRecord,
-                                        hipGraphNodeTypeMemFree, hipGraphNodeTypeGraph};
-  return types[op.index()];
-}
-hipError_t listNodes(const std::vector<hipGraphNode_t>& all, hipGraphNode_t* nodes, std::size_t* count) {
-  if (!count) return hipErrorInvalidValue;
-  if (nodes) {
-    *count = std::min(*count, all.size());
-    std::copy_n(all.begin(), *count, nodes);
-  } else {
-    *count = all.size();
-  }
-  return hipSuccess;
-}
-/// The executable's node that was made from `node` of the graph it was instantiated from.
-hipGraphNode* counterpart(hipGraphExec_t executable, hipGraphNode_t node, std::size_t kind) {
-  if (!Runtime::get().alive(executable) || !node || node->index >= executable->graph->nodes.size()) return nullptr;
-  hipGraphNode* n = executable->graph->nodes[node->index].get();
-  return n->operation.index() == kind ? n : nullptr;
-}
-hipError_t instantiate(hipGraphExec_t* executable, hipGraph_t graph) {
-  if (!executable || !Runtime::get().alive(graph)) return hipErrorInvalidValue;
-  std::vector<hipGraphNode*> order;
-  if (!graph->graph->order(order)) return hipErrorInvalidValue;
-  auto e = std::make_unique<hipGraphExec>();
-  e->graph = graph->graph->clone();
-  *executable = Runtime::get().add(std::move(e));
-  return hipSuccess;
-}
 
-}  // namespace
+}  // namespace sardonyx::sim
 
 extern "C" {
 
@@ -234,7 +233,7 @@ hipError_t hipGraphAddMemsetNode(hipGraphNode_t* node, hipGraph_t graph, const h
                                  size_t count, const hipMemsetParams* p) {
   return guarded([&] {
     SetOp op;
-    hipError_t e = setOp(p, op);
+    hipError_t e = setOperation(p, op);
     return e == hipSuccess ? addNode(node, graph, dependencies, count, op) : e;
   });
 }
@@ -316,7 +315,7 @@ hipError_t hipGraphExecUpdate(hipGraphExec_t executable, hipGraph_t graph, hipGr
 hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t executable, hipGraphNode_t node,
                                            const hipKernelNodeParams* p) {
   return guarded([&] {
-    hipGraphNode* n = counterpart(executable, node, 0);
+    hipGraphNode* n = counterpart<KernelOp>(executable, node);
     KernelOp op;
     if (!n) return hipErrorInvalidValue;
     hipError_t e = kernelOp(p, op);
@@ -327,7 +326,7 @@ hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t executable, hipGraphNo
 hipError_t hipGraphExecMemcpyNodeSetParams1D(hipGraphExec_t executable, hipGraphNode_t node, void* to, const void* from,
                                              size_t size, hipMemcpyKind) {
   return guarded([&] {
-    hipGraphNode* n = counterpart(executable, node, 1);
+    hipGraphNode* n = counterpart<CopyOp>(executable, node);
     if (!n || !to || !from) return hipErrorInvalidValue;
     n->operation = CopyOp{to, from, size};
     return hipSuccess;
@@ -335,10 +334,10 @@ hipError_t hipGraphExecMemcpyNodeSetParams1D(hipGraphExec_t executable, hipGraph
 }
 hipError_t hipGraphExecMemsetNodeSetParams(hipGraphExec_t executable, hipGraphNode_t node, const hipMemsetParams* p) {
   return guarded([&] {
-    hipGraphNode* n = counterpart(executable, node, 2);
+    hipGraphNode* n = counterpart<SetOp>(executable, node);
     SetOp op;
     if (!n) return hipErrorInvalidValue;
-    hipError_t e = setOp(p, op);
+    hipError_t e = setOperation(p, op);
     if (e == hipSuccess) n->operation = op;
     return e;
   });

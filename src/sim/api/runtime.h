@@ -80,6 +80,7 @@ struct Device {
 /// Instruction counts of one kernel.
 struct KernelCounts {
   std::uint64_t launches = 0, byCategory[static_cast<int>(Category::kCount)] = {};
+  Traffic traffic;
 };
 
 class Runtime {

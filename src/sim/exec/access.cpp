@@ -23,6 +23,11 @@ struct Cache {
 };
 thread_local Cache cache;
 
+void count(AccessKind kind, unsigned size, std::uint64_t& read, std::uint64_t& written) {
+  if (kind == AccessKind::kRead || kind == AccessKind::kAtomic) read += size;
+  if (kind != AccessKind::kRead) written += size;
+}
+
 const Allocation* lookUp(std::uint64_t address, unsigned size) {
   std::uint64_t generation = DeviceMemory::instance().generation();
   if (cache.generation != generation) {
@@ -65,6 +70,7 @@ std::uint8_t* globalAccess(Wave& w, int lane, std::uint64_t address, unsigned si
   if (address & (alignment - 1)) [[unlikely]]
     throw Fault(fmt::format("{} of {} bytes is not aligned to {}", verb(kind), size, alignment), lane, address);
   if (w.watchGlobal) [[unlikely]] {
+    if (w.traffic) count(kind, size, w.traffic->globalRead, w.traffic->globalWritten);
     if (kind != AccessKind::kRead) requireStored(w, lane);
     checkGlobal(w, *a, lane, address, size, kind);
   }
@@ -78,6 +84,8 @@ std::uint8_t* ldsAccess(Wave& w, int lane, std::uint32_t offset, unsigned size, 
                 lane, offset);
   if (offset & (alignment - 1)) [[unlikely]]
     throw Fault(fmt::format("LDS {} of {} bytes is not aligned to {}", verb(kind), size, alignment), lane, offset);
+  if (w.traffic) [[unlikely]]
+    count(kind, size, w.traffic->ldsRead, w.traffic->ldsWritten);
   if (w.checks->storeUndefinedAny && kind != AccessKind::kRead) [[unlikely]]
     requireStored(w, lane);
   if (!w.group->transfers.empty()) [[unlikely]]
@@ -102,6 +110,7 @@ std::uint8_t* scratchByte(const Wave& w, int lane, std::uint32_t offset) {
 
 void scratchRead(Wave& w, int lane, std::uint32_t offset, unsigned size, void* data) {
   scratchBounds(w, lane, offset, size, AccessKind::kRead);
+  if (w.traffic) w.traffic->scratchRead += size;
   if (!w.scratchWritten.empty()) {
     const std::uint8_t* written = &w.scratchWritten[static_cast<std::size_t>(lane) * w.scratchBytes + offset];
     for (unsigned i = 0; i < size; ++i)
@@ -116,6 +125,7 @@ void scratchRead(Wave& w, int lane, std::uint32_t offset, unsigned size, void* d
 
 void scratchWrite(Wave& w, int lane, std::uint32_t offset, unsigned size, const void* data) {
   scratchBounds(w, lane, offset, size, AccessKind::kWrite);
+  if (w.traffic) w.traffic->scratchWritten += size;
   if (!w.scratchWritten.empty()) {
     std::uint8_t* written = &w.scratchWritten[static_cast<std::size_t>(lane) * w.scratchBytes + offset];
     for (unsigned i = 0; i < size; ++i) written[i] = !(w.checks->storeUndefined[i / 4] >> lane & 1);

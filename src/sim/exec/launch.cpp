@@ -39,6 +39,7 @@ struct Resident {
 
 void work(Launch& launch) {
   std::vector<std::uint64_t> counts;
+  Traffic traffic;
   if (launch.config->summary) counts.resize(launch.kernel->image->slots());
   std::deque<Resident> resident;
   std::vector<std::unique_ptr<Block>> freeScratch;
@@ -68,6 +69,7 @@ void work(Launch& launch) {
       GroupState state = runWorkgroup(launch, *r.group, counts.empty() ? nullptr : &counts);
       if (state == GroupState::kFinished) {
         stalled = 0;
+        if (!counts.empty()) traffic += r.group->traffic;
         if (r.scratch) freeScratch.push_back(std::move(r.scratch));
       } else {
         ++stalled;
@@ -83,6 +85,7 @@ void work(Launch& launch) {
     std::lock_guard lock(launch.mutex);
     if (launch.counts.empty()) launch.counts.resize(counts.size());
     for (std::size_t i = 0; i < counts.size(); ++i) launch.counts[i] += counts[i];
+    launch.traffic += traffic;
   }
 }
 
@@ -215,6 +218,7 @@ std::string runLaunch(const LaunchRequest& r, const Config& config, LaunchCounts
     return fmt::format("kernel {}: {}", k.name, f.what());
   }
   if (report && !launch.counts.empty()) {
+    report->traffic = launch.traffic;
     report->byCategory.resize(static_cast<std::size_t>(Category::kCount));
     for (std::size_t slot = 0; slot < launch.counts.size(); ++slot)
       if (launch.counts[slot])

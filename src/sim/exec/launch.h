@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/exec/config.h"
+#include "sim/exec/wave.h"
 #include "sim/object/code_object.h"
 
 namespace sardonyx::sim {
@@ -34,6 +35,7 @@ struct Launch {
   std::mutex mutex;  ///< guards what follows
   std::string message;
   std::vector<std::uint64_t> counts;  ///< executions by instruction slot, when the summary is on
+  Traffic traffic;
   std::atomic<std::uint64_t> executed{0};
   std::unique_ptr<GlobalShadow> shadow;  ///< when races in global memory are checked
 
@@ -57,7 +59,8 @@ struct LaunchRequest {
 /// What a launch reports besides its results.
 struct LaunchCounts {
   std::vector<std::uint64_t> byCategory;  ///< executed wave-instructions by Category, when the summary is on
-  bool refused = false;                   ///< the launch did not start: its shape or arguments do not fit
+  Traffic traffic;
+  bool refused = false;  ///< the launch did not start: its shape or arguments do not fit
 };
 
 /// Runs a launch to its end on the pool of host threads. Returns "" or why it failed. Thread-safe.

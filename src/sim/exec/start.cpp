@@ -163,7 +163,8 @@ std::unique_ptr<Workgroup> startWorkgroup(Launch& launch, std::uint64_t index, s
     w.mode |= (k.rsrc1 >> 26 & 1) << 23;
     w.checks = std::make_unique<WaveChecks>();
     w.checks->config = launch.config;
-    w.watchGlobal = launch.shadow != nullptr || launch.config->checkUninitialized;
+    w.watchGlobal = launch.shadow != nullptr || launch.config->checkUninitialized || launch.config->summary;
+    if (launch.config->summary) w.traffic = &g->traffic;
     if (launch.config->checkUninitialized)
       w.scratchWritten.resize(std::size_t{w.scratchBytes} * static_cast<unsigned>(lanes));
     w.checks->vectorPending.resize(static_cast<std::size_t>(k.vgprs));

@@ -23,6 +23,16 @@ inline constexpr int kTempRows = 40;  ///< rows for DPP, SDWA and dual issue; th
 inline constexpr std::uint64_t kSharedAperture = 1ull << 48, kPrivateAperture = 2ull << 48,
                                kApertureMask = ~0xffffffffull;
 
+/// Bytes that a launch's lanes moved (an atomic reads and writes).
+struct Traffic {
+  std::uint64_t globalRead = 0, globalWritten = 0, ldsRead = 0, ldsWritten = 0, scratchRead = 0, scratchWritten = 0;
+  Traffic& operator+=(const Traffic& o) {
+    globalRead += o.globalRead, globalWritten += o.globalWritten, ldsRead += o.ldsRead, ldsWritten += o.ldsWritten;
+    scratchRead += o.scratchRead, scratchWritten += o.scratchWritten;
+    return *this;
+  }
+};
+
 enum class WaveState : std::uint8_t { kReady, kAtBarrier, kEnded };
 
 struct Wave {
@@ -53,7 +63,8 @@ struct Wave {
   std::uint64_t scratchBase = 0;   ///< device address of this wave's scratch, swizzled by dwords
   std::uint32_t scratchBytes = 0;  ///< per lane
   WaveState state = WaveState::kReady;
-  bool watchGlobal = false;         ///< global accesses are checked for more than bounds
+  bool watchGlobal = false;         ///< global accesses are checked for more than bounds, or counted
+  Traffic* traffic = nullptr;       ///< bytes moved, when the summary is on
   bool yield = false;               ///< the wave asked for others to run (s_sleep)
   std::uint32_t barrierTarget = 0;  ///< phase of the workgroup's barrier that lets this wave go on
   std::uint64_t executed = 0;
@@ -103,6 +114,7 @@ struct Workgroup {
   std::uint32_t barrierPhase = 0;  ///< completed barriers
   std::unique_ptr<LdsShadow> shadow;
   std::vector<LdsTransfer> transfers;
+  Traffic traffic;
   /// Other workgroups' times that this one's loads at device scope have seen (exec/memory_checks.h).
   std::unordered_map<std::uint64_t, std::uint32_t> acquired;
 };

@@ -23,8 +23,9 @@ int sardonyxSimConfigure(const char* json);
  * address. Valid until the next call from the same thread; "" when none failed. */
 const char* sardonyxSimLastFailure(void);
 
-/* The instruction counts collected while "summary" was on, as JSON: by kernel, the number of launches and the executed
- * wave-instructions by kind. Valid until the next call from the same thread. */
+/* The instruction counts collected while "summary" was on, as JSON: by kernel, the number of launches, the executed
+ * wave-instructions by kind, and the bytes that lanes read and wrote in global memory (scalar loads included), LDS and
+ * scratch. Valid until the next call from the same thread. */
 const char* sardonyxSimSummary(void);
 
 /* Forgets the collected counts. */

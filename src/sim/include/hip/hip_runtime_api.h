@@ -494,6 +494,83 @@ typedef struct hipMemsetParams {
   size_t width;
 } hipMemsetParams;
 #define hipGraphInstantiateFlagAutoFreeOnLaunch 1
+#define hipStreamAddCaptureDependencies 0
+#define hipStreamSetCaptureDependencies 1
+#define hipEventRecordDefault 0
+#define hipEventRecordExternal 1
+
+/* Arrays (texture memory) are not simulated: structures that name one are refused. */
+typedef struct hipArray* hipArray_t;
+typedef struct hipPitchedPtr {
+  void* ptr;
+  size_t pitch, xsize, ysize;
+} hipPitchedPtr;
+typedef struct hipExtent {
+  size_t width, height, depth;
+} hipExtent;
+typedef struct hipPos {
+  size_t x, y, z;
+} hipPos;
+typedef struct hipMemcpy3DParms {
+  hipArray_t srcArray;
+  struct hipPos srcPos;
+  struct hipPitchedPtr srcPtr;
+  hipArray_t dstArray;
+  struct hipPos dstPos;
+  struct hipPitchedPtr dstPtr;
+  struct hipExtent extent;
+  enum hipMemcpyKind kind;
+} hipMemcpy3DParms;
+typedef struct HIP_MEMCPY3D {
+  size_t srcXInBytes, srcY, srcZ, srcLOD;
+  hipMemoryType srcMemoryType;
+  const void* srcHost;
+  hipDeviceptr_t srcDevice;
+  hipArray_t srcArray;
+  size_t srcPitch, srcHeight, dstXInBytes, dstY, dstZ, dstLOD;
+  hipMemoryType dstMemoryType;
+  void* dstHost;
+  hipDeviceptr_t dstDevice;
+  hipArray_t dstArray;
+  size_t dstPitch, dstHeight, WidthInBytes, Height, Depth;
+} HIP_MEMCPY3D;
+typedef struct hip_Memcpy2D {
+  size_t srcXInBytes, srcY;
+  hipMemoryType srcMemoryType;
+  const void* srcHost;
+  hipDeviceptr_t srcDevice;
+  hipArray_t srcArray;
+  size_t srcPitch, dstXInBytes, dstY;
+  hipMemoryType dstMemoryType;
+  void* dstHost;
+  hipDeviceptr_t dstDevice;
+  hipArray_t dstArray;
+  size_t dstPitch, WidthInBytes, Height;
+} hip_Memcpy2D;
+typedef enum hipPointer_attribute {
+  HIP_POINTER_ATTRIBUTE_CONTEXT = 1,
+  HIP_POINTER_ATTRIBUTE_MEMORY_TYPE,
+  HIP_POINTER_ATTRIBUTE_DEVICE_POINTER,
+  HIP_POINTER_ATTRIBUTE_HOST_POINTER,
+  HIP_POINTER_ATTRIBUTE_P2P_TOKENS,
+  HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+  HIP_POINTER_ATTRIBUTE_BUFFER_ID,
+  HIP_POINTER_ATTRIBUTE_IS_MANAGED,
+  HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+  HIP_POINTER_ATTRIBUTE_IS_LEGACY_HIP_IPC_CAPABLE,
+  HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+  HIP_POINTER_ATTRIBUTE_RANGE_SIZE
+} hipPointer_attribute;
+typedef enum hipSharedMemConfig {
+  hipSharedMemBankSizeDefault,
+  hipSharedMemBankSizeFourByte,
+  hipSharedMemBankSizeEightByte
+} hipSharedMemConfig;
+typedef enum hipDriverProcAddressQueryResult {
+  HIP_GET_PROC_ADDRESS_SUCCESS = 0,
+  HIP_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
+  HIP_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
+} hipDriverProcAddressQueryResult;
 
 /* Initialisation and versions */
 hipError_t hipInit(unsigned int flags);
@@ -529,6 +606,14 @@ hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest);
 hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer);
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags);
 hipError_t hipDeviceDisablePeerAccess(int peer);
+hipError_t hipDeviceGetCacheConfig(hipFuncCache_t* config);
+hipError_t hipDeviceSetCacheConfig(hipFuncCache_t config);
+hipError_t hipDeviceGetSharedMemConfig(hipSharedMemConfig* config);
+hipError_t hipDeviceSetSharedMemConfig(hipSharedMemConfig config);
+hipError_t hipFuncSetSharedMemConfig(const void* function, hipSharedMemConfig config);
+hipError_t hipChooseDevice(int* device, const hipDeviceProp_t* wanted);
+hipError_t hipProfilerStart(void);
+hipError_t hipProfilerStop(void);
 hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int source, int destination);
 /* Contexts: one a device */
 hipError_t hipCtxCreate(hipCtx_t* context, unsigned int flags, hipDevice_t device);
@@ -610,6 +695,17 @@ hipError_t hipMemcpyToSymbolAsync(const void* symbol, const void* source, size_t
                                   hipMemcpyKind kind, hipStream_t stream SARDONYX_DEFAULT(0));
 hipError_t hipMemcpyFromSymbolAsync(void* destination, const void* symbol, size_t size, size_t offset,
                                     hipMemcpyKind kind, hipStream_t stream SARDONYX_DEFAULT(0));
+hipError_t hipMemcpy3D(const hipMemcpy3DParms* parameters);
+hipError_t hipMemcpy3DAsync(const hipMemcpy3DParms* parameters, hipStream_t stream SARDONYX_DEFAULT(0));
+hipError_t hipDrvMemcpy3D(const HIP_MEMCPY3D* parameters);
+hipError_t hipDrvMemcpy3DAsync(const HIP_MEMCPY3D* parameters, hipStream_t stream);
+hipError_t hipMemcpyParam2D(const hip_Memcpy2D* parameters);
+hipError_t hipMemcpyParam2DAsync(const hip_Memcpy2D* parameters, hipStream_t stream SARDONYX_DEFAULT(0));
+hipError_t hipDrvMemcpy2DUnaligned(const hip_Memcpy2D* parameters);
+hipError_t hipMalloc3D(hipPitchedPtr* pointer, hipExtent extent);
+hipError_t hipMemset3D(hipPitchedPtr pointer, int value, hipExtent extent);
+hipError_t hipMemset3DAsync(hipPitchedPtr pointer, int value, hipExtent extent, hipStream_t stream SARDONYX_DEFAULT(0));
+hipError_t hipPointerGetAttribute(void* data, hipPointer_attribute attribute, hipDeviceptr_t pointer);
 /* Memory pools */
 hipError_t hipMallocAsync(void** pointer, size_t size, hipStream_t stream);
 hipError_t hipFreeAsync(void* pointer, hipStream_t stream);
@@ -659,7 +755,26 @@ hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*
                                                         size_t dynamicLds);
 hipError_t hipModuleOccupancyMaxPotentialBlockSize(int* gridSize, int* blockSize, hipFunction_t function,
                                                    size_t dynamicLds, int limit);
+hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* function, int blockSize,
+                                                                 size_t dynamicLds,
+                                                                 unsigned int flags SARDONYX_DEFAULT(0));
+hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, hipFunction_t function,
+                                                                       int blockSize, size_t dynamicLds,
+                                                                       unsigned int flags);
+hipError_t hipOccupancyMaxPotentialBlockSize(int* gridSize, int* blockSize, const void* function, size_t dynamicLds,
+                                             int limit);
+hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(int* gridSize, int* blockSize, hipFunction_t function,
+                                                            size_t dynamicLds, int limit, unsigned int flags);
+hipError_t hipExtLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t sharedBytes,
+                              hipStream_t stream, hipEvent_t start, hipEvent_t stop, int flags);
+const char* hipKernelNameRef(hipFunction_t function);
+const char* hipKernelNameRefByPtr(const void* function, hipStream_t stream);
+hipError_t hipGetProcAddress(const char* symbol, void** function, int version, uint64_t flags,
+                             hipDriverProcAddressQueryResult* status SARDONYX_DEFAULT(NULL));
 /* Streams and events */
+int hipGetStreamDeviceId(hipStream_t stream);
+hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream SARDONYX_DEFAULT(0),
+                                   unsigned int flags SARDONYX_DEFAULT(0));
 hipError_t hipStreamCreate(hipStream_t* stream);
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags);
 hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned int flags, int priority);
@@ -708,6 +823,24 @@ hipError_t hipGraphAddEmptyNode(hipGraphNode_t* node, hipGraph_t graph, const hi
 hipError_t hipGraphAddChildGraphNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* dependencies,
                                      size_t count, hipGraph_t child);
 hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t node, const hipKernelNodeParams* parameters);
+hipError_t hipGraphAddMemcpyNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* dependencies,
+                                 size_t count, const hipMemcpy3DParms* parameters);
+hipError_t hipGraphAddEventRecordNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* dependencies,
+                                      size_t count, hipEvent_t event);
+hipError_t hipGraphAddEventWaitNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* dependencies,
+                                    size_t count, hipEvent_t event);
+hipError_t hipGraphNodeGetDependencies(hipGraphNode_t node, hipGraphNode_t* dependencies, size_t* count);
+hipError_t hipGraphNodeGetDependentNodes(hipGraphNode_t node, hipGraphNode_t* dependents, size_t* count);
+hipError_t hipGraphRemoveDependencies(hipGraph_t graph, const hipGraphNode_t* from, const hipGraphNode_t* to,
+                                      size_t count);
+hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNodeParams* parameters);
+hipError_t hipGraphMemsetNodeGetParams(hipGraphNode_t node, hipMemsetParams* parameters);
+hipError_t hipGraphHostNodeGetParams(hipGraphNode_t node, hipHostNodeParams* parameters);
+hipError_t hipGraphChildGraphNodeGetGraph(hipGraphNode_t node, hipGraph_t* graph);
+hipError_t hipGraphMemsetNodeSetParams(hipGraphNode_t node, const hipMemsetParams* parameters);
+hipError_t hipGraphMemcpyNodeSetParams1D(hipGraphNode_t node, void* destination, const void* source, size_t size,
+                                         hipMemcpyKind kind);
+hipError_t hipGraphHostNodeSetParams(hipGraphNode_t node, const hipHostNodeParams* parameters);
 hipError_t hipGraphInstantiate(hipGraphExec_t* executable, hipGraph_t graph, hipGraphNode_t* errorNode, char* log,
                                size_t logSize);
 hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* executable, hipGraph_t graph, unsigned long long flags);
@@ -720,10 +853,74 @@ hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t executable, hipGraphNo
                                            const hipKernelNodeParams* parameters);
 hipError_t hipGraphExecMemcpyNodeSetParams1D(hipGraphExec_t executable, hipGraphNode_t node, void* destination,
                                              const void* source, size_t size, hipMemcpyKind kind);
+hipError_t hipGraphExecMemcpyNodeSetParams(hipGraphExec_t executable, hipGraphNode_t node,
+                                           hipMemcpy3DParms* parameters);
+hipError_t hipGraphExecHostNodeSetParams(hipGraphExec_t executable, hipGraphNode_t node,
+                                         const hipHostNodeParams* parameters);
+hipError_t hipGraphExecChildGraphNodeSetParams(hipGraphExec_t executable, hipGraphNode_t node, hipGraph_t child);
+hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStreamCaptureStatus* status, unsigned long long* id,
+                                      hipGraph_t* graph, const hipGraphNode_t** dependencies, size_t* count);
+hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream, hipGraphNode_t* dependencies, size_t count,
+                                              unsigned int flags);
 hipError_t hipGraphExecMemsetNodeSetParams(hipGraphExec_t executable, hipGraphNode_t node,
                                            const hipMemsetParams* parameters);
 
 #ifdef __cplusplus
+}
+
+template <class T>
+inline hipError_t hipMalloc(T** pointer, size_t size) {
+  return hipMalloc(reinterpret_cast<void**>(pointer), size);
+}
+template <class T>
+inline hipError_t hipMallocPitch(T** pointer, size_t* pitch, size_t width, size_t height) {
+  return hipMallocPitch(reinterpret_cast<void**>(pointer), pitch, width, height);
+}
+template <class T>
+inline hipError_t hipMallocAsync(T** pointer, size_t size, hipStream_t stream) {
+  return hipMallocAsync(reinterpret_cast<void**>(pointer), size, stream);
+}
+template <class T>
+inline hipError_t hipHostMalloc(T** pointer, size_t size, unsigned int flags = hipHostMallocDefault) {
+  return hipHostMalloc(reinterpret_cast<void**>(pointer), size, flags);
+}
+template <class T>
+inline hipError_t hipMallocManaged(T** pointer, size_t size, unsigned int flags = hipMemAttachGlobal) {
+  return hipMallocManaged(reinterpret_cast<void**>(pointer), size, flags);
+}
+template <class T>
+inline hipError_t hipHostGetDevicePointer(T** device, void* host, unsigned int flags) {
+  return hipHostGetDevicePointer(reinterpret_cast<void**>(device), host, flags);
+}
+template <class T>
+inline hipError_t hipMemcpyToSymbol(const T& symbol, const void* source, size_t size, size_t offset = 0,
+                                    hipMemcpyKind kind = hipMemcpyHostToDevice) {
+  return hipMemcpyToSymbol(reinterpret_cast<const void*>(&symbol), source, size, offset, kind);
+}
+template <class T>
+inline hipError_t hipMemcpyFromSymbol(void* destination, const T& symbol, size_t size, size_t offset = 0,
+                                      hipMemcpyKind kind = hipMemcpyDeviceToHost) {
+  return hipMemcpyFromSymbol(destination, reinterpret_cast<const void*>(&symbol), size, offset, kind);
+}
+template <class T>
+inline hipError_t hipGetSymbolAddress(void** pointer, const T& symbol) {
+  return hipGetSymbolAddress(pointer, reinterpret_cast<const void*>(&symbol));
+}
+template <class F>
+inline hipError_t hipFuncGetAttributes(hipFuncAttributes* attributes, F* function) {
+  return hipFuncGetAttributes(attributes, reinterpret_cast<const void*>(function));
+}
+template <class F>
+inline hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F* function, int blockSize,
+                                                               size_t dynamicLds) {
+  return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function), blockSize,
+                                                      dynamicLds);
+}
+template <class F>
+inline hipError_t hipOccupancyMaxPotentialBlockSize(int* gridSize, int* blockSize, F* function, size_t dynamicLds = 0,
+                                                    int limit = 0) {
+  return hipOccupancyMaxPotentialBlockSize(gridSize, blockSize, reinterpret_cast<const void*>(function), dynamicLds,
+                                           limit);
 }
 #endif
 #undef SARDONYX_DEFAULT

@@ -66,3 +66,23 @@ KERNEL readTables(u32* out) {
   u32 i = globalX();
   out[i] = globalTable[i & 63] + constants[i & 3];
 }
+
+// What the launch tells a kernel about its own shape, from the dispatch packet and the hidden arguments.
+KERNEL shape(u32* out) {
+  if (localX() || localY()) return;
+  u32* o = out + (groupX() + groupY() * 3) * 8;
+  o[0] = __builtin_amdgcn_workgroup_size_x();
+  o[1] = __builtin_amdgcn_workgroup_size_y();
+  o[2] = __builtin_amdgcn_workgroup_size_z();
+  o[3] = __builtin_amdgcn_grid_size_x();
+  o[4] = __builtin_amdgcn_grid_size_y();
+  o[5] = __builtin_amdgcn_workgroup_id_y();
+#if defined(HIDDEN_V5)
+  // LLVM's AMDGPU guide, "Code Object V5 Metadata": block counts at 0 and 4, group sizes at 12 and 14, dimensions
+  // at 64.
+  const unsigned char* hidden = (const unsigned char*)__builtin_amdgcn_implicitarg_ptr();
+  o[6] = *(const u32*)hidden * 100 + *(const u32*)(hidden + 4);
+  o[7] = *(const unsigned short*)(hidden + 12) * 1000u + *(const unsigned short*)(hidden + 14) * 10u +
+         *(const unsigned short*)(hidden + 64);
+#endif
+}
