@@ -149,6 +149,9 @@ class Importer : public GraphLowerer {
     if (!def)
       fail(ErrorKind::kUnsupported, "{}: operator {}{} is not supported; docs/operators.md lists the supported ones", node.describe(),
            node.domain.empty() ? "" : node.domain + "::", node.op_type);
+    if (node.domain.empty() && node.opset < def->min_opset)
+      fail(ErrorKind::kUnsupported, "{}: {} of operator set {} is not supported, only from {} on; convert the model with onnx.version_converter", node.describe(),
+           node.op_type, node.opset, def->min_opset);
     std::vector<Value*> inputs;
     for (const std::string& name : node.inputs) {
       if (name.empty()) {

@@ -27,7 +27,7 @@
 namespace sardonyx::onnx {
 
 /// The versions of the default operator set that are accepted.
-inline constexpr std::int64_t kMinOpset = 7;
+inline constexpr std::int64_t kMinOpset = 1;  ///< operators have their own, mostly later, first version
 inline constexpr std::int64_t kMaxOpset = 28;
 
 /// A constant of the file. Little-endian, row-major, sub-byte types one element per byte (sign-extended for int4/int2;

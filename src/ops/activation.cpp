@@ -132,6 +132,11 @@ void shrink_op(OpContext& c) {
 void prelu_op(OpContext& c) {
   Value *x = c.in(0), *slope = c.in(1);
   c.require(slope->rank() <= x->rank(), "a slope of rank {} for an input of rank {}", slope->rank(), x->rank());
+  if (c.opset() < 7 && slope->rank() == 1 && x->rank() > 2 && !is_const(slope->shape[0], 1)) {  // one for each channel
+    Exprs shape(x->shape.size() - 1, Expr(1));
+    shape[0] = slope->shape[0];
+    slope = tensor::reshape(c.graph(), slope, shape);
+  }
   c.out(0, tensor::map2(c.graph(), x, slope,
                         [](const Expr& e, const Expr& s) { return select(less(e, k(0, e)), mul(e, s), e); }));
 }
@@ -195,8 +200,8 @@ void register_activation(OpRegistry& r) {
   r.add({.name = "LeakyRelu", .lower = leaky_relu_op, .dtypes = "floats"});
   r.add({.name = "Mish", .lower = mish_op, .dtypes = "floats"});
   r.add({.name = "PRelu", .lower = prelu_op, .dtypes = "numbers"});
-  r.add({.name = "Softplus", .lower = softplus_op, .dtypes = "floats"});
-  r.add({.name = "Softsign", .lower = softsign_op, .dtypes = "floats"});
+  r.add({.name = "Softplus", .min_opset = 1, .lower = softplus_op, .dtypes = "floats"});
+  r.add({.name = "Softsign", .min_opset = 1, .lower = softsign_op, .dtypes = "floats"});
   r.add({.name = "Swish", .lower = swish_op, .dtypes = "floats"});
   r.add({.name = "SwiGLU", .lower = swiglu_op, .dtypes = "floats"});
   r.add({.name = "ThresholdedRelu", .lower = thresholded_relu_op, .dtypes = "floats"});

@@ -18,10 +18,21 @@ void math_op(OpContext& c) {
   c.out(0, tensor::map1(c.graph(), c.in(0), [](const Expr& x) { return cast(unary(op, cast(x, accumulator(x->dtype))), x->dtype); }));
 }
 
+// The second operand. Before opset 7 attribute `axis` said to which of the first one's dims it belongs.
+Value* second(OpContext& c) {
+  Value *x = c.in(0), *y = c.in(1);
+  if (c.opset() >= 7 || c.attr("broadcast", 0) == 0 || !c.has_attr("axis")) return y;
+  const int missing = x->rank() - c.axis(c.attr("axis", 0), x->rank()) - y->rank();
+  c.require(missing >= 0, "axis {} with operands of ranks {} and {}", c.attr("axis", 0), x->rank(), y->rank());
+  Exprs shape = y->shape;
+  shape.insert(shape.end(), static_cast<std::size_t>(missing), Expr(1));
+  return tensor::reshape(c.graph(), y, shape);
+}
+
 template <Op op>
 void binary_op(OpContext& c) {
   c.require(c.in(0)->dtype == c.in(1)->dtype, "operands of dtypes {} and {}", name(c.in(0)->dtype), name(c.in(1)->dtype));
-  c.out(0, tensor::binary(c.graph(), op, c.in(0), c.in(1)));
+  c.out(0, tensor::binary(c.graph(), op, c.in(0), second(c)));
 }
 
 // Sum, Max, Min, Mean: any number of operands.
@@ -38,7 +49,7 @@ void variadic_op(OpContext& c) {
 }
 
 void pow_op(OpContext& c) {
-  c.out(0, tensor::map2(c.graph(), c.in(0), c.in(1), [](const Expr& x, const Expr& y) {
+  c.out(0, tensor::map2(c.graph(), c.in(0), second(c), [](const Expr& x, const Expr& y) {
     // Exponents that are common constants need no pow.
     double p = NAN;
     if (is_const(y)) p = is_float(y->dtype) ? y->f : static_cast<double>(y->i);
@@ -92,7 +103,7 @@ void register_elementwise(OpRegistry& r) {
   r.add({.name = "Neg", .lower = unary_op<Op::kNeg>, .dtypes = "signed numbers"});
   r.add({.name = "Abs", .lower = unary_op<Op::kAbs>, .dtypes = "numbers"});
   r.add({.name = "Sign", .lower = unary_op<Op::kSign>, .dtypes = "numbers"});
-  r.add({.name = "Not", .lower = unary_op<Op::kNot>, .dtypes = "bool"});
+  r.add({.name = "Not", .min_opset = 1, .lower = unary_op<Op::kNot>, .dtypes = "bool"});
   r.add({.name = "Floor", .lower = unary_op<Op::kFloor>, .dtypes = "floats"});
   r.add({.name = "Ceil", .lower = unary_op<Op::kCeil>, .dtypes = "floats"});
   r.add({.name = "Round", .lower = unary_op<Op::kRound>, .dtypes = "floats"});

@@ -64,6 +64,7 @@ void batch_normalization(OpContext& c) {
     if (spatial) check_channels(c, v, channels, "a statistic");
     else c.require(v->rank() == x->rank() - 1 || v->rank() == 1, "a statistic of rank {} for an input of rank {}", v->rank(), x->rank());
   }
+  if (c.opset() < 7 && c.attr("is_test", 0) == 0) c.refuse("training mode of operator set 6; set is_test");
   // Before opset 14 training was meant where the optional outputs are used.
   const bool training = c.opset() >= 14 ? c.attr("training_mode", 0) != 0 : c.wants(1) || c.wants(2) || c.wants(3) || c.wants(4);
   if (!training) return c.out(0, scale_channels(g, x, scale, bias, mean, variance, epsilon, t));
@@ -234,7 +235,7 @@ LayerNorm layer_norm(Graph& g, Value* x, Value* scale, Value* bias, int axis, do
 }
 
 void register_norm(OpRegistry& r) {
-  r.add({.name = "BatchNormalization", .min_opset = 7, .lower = batch_normalization, .dtypes = "floats"});
+  r.add({.name = "BatchNormalization", .lower = batch_normalization, .dtypes = "floats"});
   r.add({.name = "InstanceNormalization", .min_opset = 6, .lower = instance_normalization, .dtypes = "floats"});
   r.add({.name = "GroupNormalization", .min_opset = 18, .lower = group_normalization, .dtypes = "floats"});
   r.add({.name = "LayerNormalization", .lower = layer_normalization, .dtypes = "floats",

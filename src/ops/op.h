@@ -25,7 +25,7 @@ using LowerFn = void (*)(OpContext&);
 struct OpDef {
   std::string name;
   std::string domain = "";         ///< "" or "com.microsoft"
-  int min_opset = 1;               ///< semantics below are refused
+  int min_opset = 6;               ///< older versions of its semantics are refused
   LowerFn lower = nullptr;
   std::string dtypes = "all";      ///< for the documentation
   std::string notes = "";          ///< limits, for the documentation

@@ -144,8 +144,8 @@ void register_pool(OpRegistry& r) {
   r.add({.name = "AveragePool", .lower = average_pool, .dtypes = "floats"});
   r.add({.name = "MaxPool", .lower = max_pool, .dtypes = "numbers"});
   r.add({.name = "LpPool", .min_opset = 2, .lower = lp_pool, .dtypes = "floats"});
-  r.add({.name = "GlobalAveragePool", .lower = global_average_pool, .dtypes = "floats"});
-  r.add({.name = "GlobalMaxPool", .lower = global_max_pool, .dtypes = "numbers"});
+  r.add({.name = "GlobalAveragePool", .min_opset = 1, .lower = global_average_pool, .dtypes = "floats"});
+  r.add({.name = "GlobalMaxPool", .min_opset = 1, .lower = global_max_pool, .dtypes = "numbers"});
   r.add({.name = "GlobalLpPool", .min_opset = 2, .lower = global_lp_pool, .dtypes = "floats"});
 }
 

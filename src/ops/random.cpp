@@ -103,6 +103,7 @@ void multinomial_op(OpContext& c) {
 void dropout_op(OpContext& c) {
   Graph& g = c.graph();
   Value* x = c.in(0);
+  if (c.opset() < 7 && c.attr("is_test", 0) == 0) c.refuse("training mode of operator set 6; set is_test");
   const DType mask_type = c.opset() < 10 ? x->dtype : DType::kBool;
   Expr training = constant_bool(false);
   if (c.opset() >= 12 && c.has(2)) training = scalar_element(c, c.in(2));

@@ -318,7 +318,7 @@ void register_resize(OpRegistry& r) {
          .lower = resize_op,
 
          .notes = "scales, sizes and roi may be computed at run time; interpolated integers are rounded and saturate"});
-  r.add({.name = "Upsample", .lower = upsample_op});
+  r.add({.name = "Upsample", .min_opset = 7, .lower = upsample_op});
 }
 
 }  // namespace sardonyx
