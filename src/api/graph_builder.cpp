@@ -26,6 +26,8 @@ struct GraphBuilder::Impl {
 
 namespace {
 
+constexpr std::int64_t kMinOpset = 7;  // what every operator is known to mean
+
 onnx::Tensor copy_of(const Tensor& t, const std::string& name) {
   for (const std::int64_t d : t.dims)
     if (d < 0) fail(ErrorKind::kInvalidArgument, "a constant with the negative dim {}", d);
@@ -57,8 +59,8 @@ onnx::Attribute GraphBuilder::Impl::attribute(const std::string& key, const Attr
 
 GraphBuilder::GraphBuilder(std::int64_t opset) : impl_(std::make_unique<Impl>()) {
   if (opset == 0) opset = onnx::kMaxOpset;
-  if (opset < onnx::kMinOpset || opset > onnx::kMaxOpset)
-    fail(ErrorKind::kUnsupported, "operator set {}; use {} to {}", opset, onnx::kMinOpset, onnx::kMaxOpset);
+  if (opset < kMinOpset || opset > onnx::kMaxOpset)
+    fail(ErrorKind::kUnsupported, "operator set {}; use {} to {}", opset, kMinOpset, onnx::kMaxOpset);
   impl_->model.ir_version = 10;
   impl_->model.producer_name = "sardonyx";
   impl_->model.opsets[""] = opset;
