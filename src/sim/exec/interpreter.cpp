@@ -5,6 +5,7 @@
 
 #include "sim/exec/checks.h"
 #include "sim/exec/fault.h"
+#include "sim/exec/gpr_index.h"
 #include "sim/exec/trace.h"
 
 namespace sardonyx::sim {
@@ -29,8 +30,14 @@ std::uint64_t runWave(Launch& launch, Wave& w, std::uint64_t budget, std::vector
       w.current = nullptr;
       throw Fault("execution left the code object", -1, w.pc);
     }
-    const Inst& in = *w.code->at(w.pc);
-    w.current = &in;
+    const Inst* decoded = w.code->at(w.pc);
+    w.current = decoded;
+    std::unique_ptr<Inst> moved;
+    if (w.gprIndex) [[unlikely]] {
+      moved = withGprIndex(*decoded, w);
+      if (moved) decoded = moved.get();
+    }
+    const Inst& in = *decoded;
     if (!in.fn) [[unlikely]]
       notImplemented(w, in);
     w.nextPc = w.pc + in.size;

@@ -60,6 +60,13 @@ void barrierSignalIsFirst(Wave& w, const Inst& in) {
   w.scc = w.group->signalled == 0;
   signalBarrier(w);
 }
+/// RDNA4 ISA document, S_GET_BARRIER_STATE: signals in [22:16], members in [10:4], valid in [0].
+void barrierState(Wave& w, const Inst& in) {
+  requireWorkgroupBarrier(barrierId(w, in));
+  setScalar32(
+      w, in.dst[0],
+      static_cast<std::uint32_t>(w.group->signalled) << 16 | static_cast<std::uint32_t>(w.group->live) << 4 | 1);
+}
 void barrierWait(Wave& w, const Inst& in) {
   requireWorkgroupBarrier(static_cast<std::int16_t>(in.imm));
   waitBarrier(w);
@@ -139,6 +146,10 @@ void addControl(OpTable& t) {
   t.add("s_barrier_signal", barrierSignal, kWait);
   t.add("s_barrier_signal_isfirst", barrierSignalIsFirst, kWait);
   t.add("s_barrier_wait", barrierWait, kWait);
+  t.add("s_get_barrier_state", barrierState);
+  for (const char* debug :
+       {"s_cbranch_cdbgsys", "s_cbranch_cdbguser", "s_cbranch_cdbgsys_or_user", "s_cbranch_cdbgsys_and_user"})
+    t.add(debug, nothing, kBranch);  // no debugger sets the conditions
   t.add("s_sleep|s_sleep_var", sleep, kWait);
   t.add("s_getreg_b32", getreg);
   t.add("s_setreg_b32|s_setreg_imm32_b32", setreg);

@@ -19,6 +19,12 @@ void addCompare(OpTable& t);         // compare.cpp: vector compares
 void addConvert(OpTable& t);         // convert.cpp: conversions between number formats
 void addTranscendental(OpTable& t);  // transcendental.cpp: rcp, rsq, sqrt, exp, log, sin, cos, division helpers
 void addLane(OpTable& t);            // lane.cpp: readlane and the like
+void addSaluFloat(OpTable& t);       // salu_float.cpp: gfx12's scalar half floats and transcendental functions
+void addRelative(OpTable& t);        // relative.cpp: moves to and from registers that M0 names
+void addRare(OpTable& t);            // rare.cpp: instructions of graphics' and older chips' heritage
+void addDot(OpTable& t);             // dot.cpp: dot products of two to eight elements
+void addConvertSmall(OpTable& t);    // convert_small.cpp: 8-bit floats, bfloat16, stochastic rounding
+void addConvertScaled(OpTable& t);   // convert_scaled.cpp: gfx950's conversions with a scale
 void addMfma(OpTable& t);            // mfma.cpp: matrix products of CDNA
 void addSmfmac(OpTable& t);          // smfmac.cpp: the same with a sparse A
 void addWmma(OpTable& t);            // wmma.cpp: matrix products of RDNA, also with a sparse A
@@ -46,6 +52,12 @@ inline void addAllFamilies(OpTable& t) {
   addConvert(t);
   addTranscendental(t);
   addLane(t);
+  addSaluFloat(t);
+  addRelative(t);
+  addRare(t);
+  addDot(t);
+  addConvertSmall(t);
+  addConvertScaled(t);
   addMfma(t);
   addSmfmac(t);
   addWmma(t);

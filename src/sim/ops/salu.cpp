@@ -155,8 +155,6 @@ void sBitReplicate(Wave& w, const Inst& in) { setScalar64(w, in.dst[0], bitRepli
 void sBfm64(Wave& w, const Inst& in) {
   setScalar64(w, in.dst[0], bitfieldMask<UL>(scalar32(w, in.src[0]), scalar32(w, in.src[1])));
 }
-void sMovrels32(Wave& w, const Inst& in) { setScalar32(w, in.dst[0], w.s[(in.src[0].index + w.s[kM0]) % kVcc]); }
-void sMovreld32(Wave& w, const Inst& in) { w.s[(in.dst[0].index + w.s[kM0]) % kVcc] = scalar32(w, in.src[0]); }
 
 /// Scalar floats of gfx11.5 and gfx12, under the mode register's rounding; denormals as the mode says.
 float flushed(const Wave& w, U bits, bool keep) {
@@ -222,8 +220,6 @@ void moves(OpTable& t) {
   t.add("s_bitset0_b64", [](Wave& w, const Inst& in) { sBitset64(w, in, false); });
   t.add("s_bitset1_b64", [](Wave& w, const Inst& in) { sBitset64(w, in, true); });
   t.add("s_bitreplicate_b64_b32", sBitReplicate);
-  t.add("s_movrels_b32", sMovrels32);
-  t.add("s_movreld_b32", sMovreld32);
 }
 
 void execMoves(OpTable& t) {

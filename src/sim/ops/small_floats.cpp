@@ -1,6 +1,7 @@
 // See small_floats.h.
 #include "sim/ops/small_floats.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -44,18 +45,19 @@ std::uint32_t encodeSmall(const SmallFormat& f, double v, Overflow overflow, con
                            : f.kind == SmallFormat::kIeee                                        ? sign | infinity
                                                                                                  : nan;
   if (std::isinf(v)) return tooLarge;
-  // In units of the last place at this magnitude.
-  double magnitude = std::fabs(v);
-  int exponent;
-  std::frexp(magnitude, &exponent);
-  int unit = std::max(exponent - 1, 1 - f.bias) - f.fractionBits;
-  double scaled = std::ldexp(magnitude, -unit);
-  double rounded = random ? std::floor(scaled + std::ldexp(static_cast<double>(*random), -32)) : std::nearbyint(scaled);
-  // The encodings of a format are consecutive in magnitude; rounding up to the next binade falls out of the addition.
-  std::int64_t code = static_cast<std::int64_t>(rounded);
+  std::uint64_t bits = std::bit_cast<std::uint64_t>(v) & ~(1ull << 63);
+  int exponent = static_cast<int>(bits >> 52) - 1023;
+  std::uint64_t significand = (bits & 0xfffffffffffffull) | (bits >> 52 ? 1ull << 52 : 0);
+  // Bits of the significand below the result's last place; at most 62, where all of them are far below it.
+  int binade = std::max(exponent, 1 - f.bias);
+  int drop = 52 - f.fractionBits + binade - exponent;
+  if (drop > 62) significand >>= std::min(drop - 62, 63), drop = 62;
+  std::uint64_t rounding = random ? static_cast<std::uint64_t>(*random) << (drop - 32)
+                                  : (1ull << (drop - 1)) - 1 + (significand >> drop & 1);
+  std::int64_t code = static_cast<std::int64_t>((significand + rounding) >> drop);
   if (code == 0) return f.kind == SmallFormat::kFnuz ? 0 : sign;
-  int binade = unit + f.fractionBits + f.bias;  // biased exponent; 1 for the denormals as well
-  std::int64_t full = code + (static_cast<std::int64_t>(binade - 1) << f.fractionBits);
+  // The encodings of a format are consecutive in magnitude; rounding up to the next binade falls out of the addition.
+  std::int64_t full = code + (static_cast<std::int64_t>(binade + f.bias - 1) << f.fractionBits);
   if (full > largest) return tooLarge;
   return sign | static_cast<std::uint32_t>(full);
 }

@@ -235,8 +235,8 @@ void addTranscendental(OpTable& t) {
   t.add("v_rcp_f32|v_rcp_iflag_f32", f32x1<([](float a) { return 1.0f / a; })>);
   t.add("v_rsq_f32", f32x1<rsq>);
   t.add("v_sqrt_f32", f32x1<([](float a) { return std::sqrt(a); })>);
-  t.add("v_exp_f32", flushing<([](float a) { return std::exp2(a); })>);
-  t.add("v_log_f32", flushing<([](float a) { return std::log2(a); })>);
+  t.add("v_exp_f32|v_exp_legacy_f32", flushing<([](float a) { return std::exp2(a); })>);
+  t.add("v_log_f32|v_log_legacy_f32", flushing<([](float a) { return std::log2(a); })>);
   t.add("v_sin_f32", flushing<sinTurns>);
   t.add("v_cos_f32", flushing<cosTurns>);
   t.add("v_rcp_f64", f64x1<([](double a) { return 1.0 / a; })>);
@@ -265,6 +265,7 @@ void addTranscendental(OpTable& t) {
   t.add("v_div_fixup_f32", f32x3<divFixup<float>>);
   t.add("v_div_fixup_f64", f64x3<divFixup<double>>);
   t.add("v_div_fixup_f16", divFixup16, kPreservesHi16);
+  t.add("v_div_fixup_legacy_f16", divFixup16);
 }
 
 }  // namespace sardonyx::sim

@@ -157,6 +157,8 @@ void floats(OpTable& t) {
   t.add("v_minmax_f16|v_minmax_num_f16", f16x3<([](float a, float b, float c) { return maxNum(minNum(a, b), c); })>);
   t.add("v_minimum3_f16", f16x3<([](float a, float b, float c) { return minimum(minimum(a, b), c); })>);
   t.add("v_maximum3_f16", f16x3<([](float a, float b, float c) { return maximum(maximum(a, b), c); })>);
+  t.add("v_maximumminimum_f16", f16x3<([](float a, float b, float c) { return minimum(maximum(a, b), c); })>);
+  t.add("v_minimummaximum_f16", f16x3<([](float a, float b, float c) { return maximum(minimum(a, b), c); })>);
   t.add("v_fma_f16", fmaF16, kPreservesHi16);
   t.add("v_fmac_f16|v_fmaak_f16", fmaF16);
   t.add("v_fmamk_f16", fmamkF16);

@@ -7,6 +7,7 @@
 #include "assembler.h"
 #include "sim/exec/checks.h"
 #include "sim/exec/fault.h"
+#include "sim/exec/gpr_index.h"
 #include "sim/isa/decoder.h"
 
 using namespace sardonyx::sim;
@@ -71,10 +72,12 @@ const Lab::Code& Lab::code(const std::string& text) {
 }
 
 std::string Lab::fault(const std::string& text) {
-  for (const auto& inst : code(text).instructions) {
-    if (!inst->fn) return "not implemented";
+  for (const auto& decoded : code(text).instructions) {
+    if (!decoded->fn) return "not implemented";
     try {
-      wave.current = inst.get();
+      wave.current = decoded.get();
+      std::unique_ptr<Inst> moved = wave.gprIndex ? withGprIndex(*decoded, wave) : nullptr;
+      const Inst* inst = moved ? moved.get() : decoded.get();
       wave.nextPc = inst->pc + inst->size;
       wave.mask = wave.exec();
       checkBefore(wave, *inst);
