@@ -308,7 +308,7 @@ struct Builder {
       s->source[i] = out.src[i];
       out.src[i] = temp(out.src[i], i);
     }
-    if (!compare && out.ndst && isVector(out.dst[0])) {
+    if (!compare && out.ndst && isVector(out.dst[0]) && out.dst[0].dwords == 1) {  // wider results have no selection
       s->dst = out.dst[0];
       out.dst[0] = temp(out.dst[0], 2);
     }

@@ -59,9 +59,9 @@ void pack2F16(Wave& w, const Inst& in) {
   writeB32(w, in.dst[0], out);
 }
 U snorm16(float f) {
-  return f != f ? 0 : static_cast<U>(static_cast<I>(std::nearbyint(std::clamp(f, -1.0f, 1.0f) * 32767.0f)));
+  return f != f ? 0 : static_cast<U>(static_cast<I>(__builtin_roundevenf(std::clamp(f, -1.0f, 1.0f) * 32767.0f)));
 }
-U unorm16(float f) { return f != f ? 0 : static_cast<U>(std::nearbyint(std::clamp(f, 0.0f, 1.0f) * 65535.0f)); }
+U unorm16(float f) { return f != f ? 0 : static_cast<U>(__builtin_roundevenf(std::clamp(f, 0.0f, 1.0f) * 65535.0f)); }
 
 void f16FromF32(Wave& w, const Inst& in) {
   Row t0, out;

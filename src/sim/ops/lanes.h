@@ -103,6 +103,12 @@ class RoundingScope {
   static void set(unsigned code);
   unsigned code_;
 };
+/// `v`, computed before and used after this point: keeps the compiler from moving arithmetic on single values across a
+/// change of the rounding mode, of which it knows nothing. (Rows lie in memory that the call might touch.)
+inline float here(float v) {
+  asm volatile("" : "+m"(v) : : "memory");
+  return v;
+}
 inline unsigned round32(const Wave& w) { return w.mode & 3; }
 inline unsigned round64(const Wave& w) { return w.mode >> 2 & 3; }
 /// Denormal rules: inputs kept, outputs kept.
@@ -253,11 +259,12 @@ void b16x3(Wave& w, const Inst& in) {
   writeB16(w, in, in.dst[0], out);
 }
 /// f16 arithmetic done in f32 and rounded once more, which is exact for + - * and conversions (f32 has more than twice
-/// the bits of f16). Not for fma: see valu16.cpp.
+/// the bits of f16; a directed rounding is applied in both). Not for fma: see valu16.cpp.
 template <auto F>
 void f16x1(Wave& w, const Inst& in) {
   Row a;
   readF16(w, in.src[0], a);
+  RoundingScope rounding(round64(w));
   forLanes(w.lanes, [&](int l) {
     float x = asF32(a[l]);
     a[l] = canonical(bitsOf(F(x)), x != x);
@@ -269,6 +276,7 @@ void f16x2(Wave& w, const Inst& in) {
   Row a, b;
   readF16(w, in.src[0], a);
   readF16(w, in.src[1], b);
+  RoundingScope rounding(round64(w));
   forLanes(w.lanes, [&](int l) {
     float x = asF32(a[l]), y = asF32(b[l]);
     a[l] = canonical(bitsOf(F(x, y)), (x != x) | (y != y));

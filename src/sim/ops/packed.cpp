@@ -84,6 +84,7 @@ void pkF16x2(Wave& w, const Inst& in) {
     Row b;
     floatHalves(w, in.src[0], half, a);
     floatHalves(w, in.src[1], half, b);
+    RoundingScope rounding(round64(w));
     forLanes(w.lanes, [&](int l) {
       float x = asF32(a[l]), y = asF32(b[l]);
       a[l] = canonical(bitsOf(F(x, y)), (x != x) | (y != y));

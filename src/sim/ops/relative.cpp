@@ -34,6 +34,10 @@ U m0(const Wave& w) { return w.s[kM0]; }
 U sourceShift(const Wave& w) { return w.s[kM0] & 0x3ff; }
 U destinationShift(const Wave& w) { return w.s[kM0] >> 16 & 0x3ff; }
 
+/// LLVM describes a destination that M0 moves as a source in front of the others.
+const Operand& movedDst(const Inst& in) { return in.ndst ? in.dst[0] : in.src[0]; }
+const Operand& sourceOf(const Inst& in) { return in.ndst ? in.src[0] : in.src[1]; }
+
 void sMovrels(Wave& w, const Inst& in) {
   int from = scalarIndex(w, in.src[0], m0(w));
   if (in.dst[0].dwords == 2)
@@ -42,15 +46,16 @@ void sMovrels(Wave& w, const Inst& in) {
     setScalar32(w, in.dst[0], w.s[from]);
 }
 void sMovreld(Wave& w, const Inst& in) {
-  int to = scalarIndex(w, in.dst[0], m0(w));
-  if (in.dst[0].dwords == 2)
-    w.setPair(to, scalar64(w, in.src[0]));
+  const Operand& dst = movedDst(in);
+  int to = scalarIndex(w, dst, m0(w));
+  if (dst.dwords == 2)
+    w.setPair(to, scalar64(w, sourceOf(in)));
   else
-    w.s[to] = scalar32(w, in.src[0]);
-  noteScalar(w, to, in.dst[0].dwords);
+    w.s[to] = scalar32(w, sourceOf(in));
+  noteScalar(w, to, dst.dwords);
 }
 void sMovrelsd2(Wave& w, const Inst& in) {
-  int from = scalarIndex(w, in.src[0], sourceShift(w)), to = scalarIndex(w, in.dst[0], destinationShift(w));
+  int from = scalarIndex(w, sourceOf(in), sourceShift(w)), to = scalarIndex(w, movedDst(in), destinationShift(w));
   w.s[to] = w.s[from];
   noteScalar(w, to, 1);
 }
@@ -61,16 +66,15 @@ void move(Wave& w, const Operand& to, const Operand& from) {
   writeB32(w, to, out);
   noteVector(w, to);
 }
-void vMovreld(Wave& w, const Inst& in) { move(w, vectorAt(w, in.dst[0], m0(w)), in.src[0]); }
+void vMovreld(Wave& w, const Inst& in) { move(w, vectorAt(w, movedDst(in), m0(w)), sourceOf(in)); }
 void vMovrels(Wave& w, const Inst& in) { move(w, in.dst[0], vectorAt(w, in.src[0], m0(w))); }
-void vMovrelsd(Wave& w, const Inst& in) { move(w, vectorAt(w, in.dst[0], m0(w)), vectorAt(w, in.src[0], m0(w))); }
+void vMovrelsd(Wave& w, const Inst& in) { move(w, vectorAt(w, movedDst(in), m0(w)), vectorAt(w, sourceOf(in), m0(w))); }
 void vMovrelsd2(Wave& w, const Inst& in) {
-  move(w, vectorAt(w, in.dst[0], destinationShift(w)), vectorAt(w, in.src[0], sourceShift(w)));
+  move(w, vectorAt(w, movedDst(in), destinationShift(w)), vectorAt(w, sourceOf(in), sourceShift(w)));
 }
 void vSwaprel(Wave& w, const Inst& in) {
-  // The second register is the other destination in LLVM's description.
-  Operand d = vectorAt(w, in.dst[0], destinationShift(w));
-  Operand s = vectorAt(w, in.ndst > 1 ? in.dst[1] : in.src[0], sourceShift(w));
+  Operand d = vectorAt(w, movedDst(in), destinationShift(w));
+  Operand s = vectorAt(w, in.ndst > 1 ? in.dst[1] : sourceOf(in), sourceShift(w));
   Row a, b;
   std::memcpy(a, w.row(d), static_cast<std::size_t>(w.lanes) * 4);
   std::memcpy(b, w.row(s), static_cast<std::size_t>(w.lanes) * 4);

@@ -171,7 +171,7 @@ void sF32(Wave& w, const Inst& in) {
   float r;
   {
     RoundingScope rounding(round32(w));
-    r = F(x[0], x[1], x[2]);
+    r = here(F(here(x[0]), here(x[1]), here(x[2])));
   }
   U bits = canonical(bitsOf(r), nan);
   setScalar32(w, in.dst[0], bitsOf(flushed(w, bits, keepsOut32(w))));
@@ -384,7 +384,7 @@ void floats(OpTable& t) {
   t.add("s_ceil_f32", sF32<([](float a, float, float) { return std::ceil(a); })>);
   t.add("s_floor_f32", sF32<([](float a, float, float) { return std::floor(a); })>);
   t.add("s_trunc_f32", sF32<([](float a, float, float) { return std::trunc(a); })>);
-  t.add("s_rndne_f32", sF32<([](float a, float, float) { return std::nearbyint(a); })>);
+  t.add("s_rndne_f32", sF32<([](float a, float, float) { return __builtin_roundevenf(a); })>);
   t.add("s_cvt_f32_i32", [](Wave& w, const Inst& in) {
     RoundingScope rounding(round32(w));
     setScalar32(w, in.dst[0], bitsOf(static_cast<float>(static_cast<I>(scalar32(w, in.src[0])))));

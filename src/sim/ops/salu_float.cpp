@@ -30,7 +30,17 @@ void f16(Wave& w, const Inst& in) {
     x[i] = half(w, scalar32(w, in.src[i]));
     nan |= x[i] != x[i];
   }
-  setScalar32(w, in.dst[0], toHalf(w, F(x[0], x[1], x[2]), nan));
+  float r;
+  {
+    // Directed rounding must start here: f32 holds sums of halves exactly enough only for rounding to nearest.
+    RoundingScope rounding(round64(w));
+    r = here(F(here(x[0]), here(x[1]), here(x[2])));
+  }
+  setScalar32(w, in.dst[0], toHalf(w, r, nan));
+}
+void fmacF16(Wave& w, const Inst& in) {
+  float a = half(w, scalar32(w, in.src[0])), b = half(w, scalar32(w, in.src[1])), c = half(w, scalar32(w, in.src[2]));
+  setScalar32(w, in.dst[0], toHalf(w, fmaForHalf(a, b, c), (a != a) | (b != b) | (c != c)));
 }
 template <auto F>
 void compareF16(Wave& w, const Inst& in) {
@@ -79,7 +89,7 @@ void addSaluFloat(OpTable& t) {
   t.add("s_add_f16", f16<([](float a, float b, float) { return a + b; })>);
   t.add("s_sub_f16", f16<([](float a, float b, float) { return a - b; })>);
   t.add("s_mul_f16", f16<([](float a, float b, float) { return a * b; })>);
-  t.add("s_fmac_f16", f16<([](float a, float b, float c) { return fmaForHalf(a, b, c); })>);
+  t.add("s_fmac_f16", fmacF16);
   t.add("s_min_f16|s_min_num_f16", f16<([](float a, float b, float) { return minNum(a, b); })>);
   t.add("s_max_f16|s_max_num_f16", f16<([](float a, float b, float) { return maxNum(a, b); })>);
   t.add("s_minimum_f16", f16<([](float a, float b, float) { return minimum(a, b); })>);
@@ -87,7 +97,7 @@ void addSaluFloat(OpTable& t) {
   t.add("s_ceil_f16", f16<([](float a, float, float) { return std::ceil(a); })>);
   t.add("s_floor_f16", f16<([](float a, float, float) { return std::floor(a); })>);
   t.add("s_trunc_f16", f16<([](float a, float, float) { return std::trunc(a); })>);
-  t.add("s_rndne_f16", f16<([](float a, float, float) { return std::nearbyint(a); })>);
+  t.add("s_rndne_f16", f16<([](float a, float, float) { return __builtin_roundevenf(a); })>);
   t.add("s_minimum_f32", f32x2Scalar<minimum<float>>);
   t.add("s_maximum_f32", f32x2Scalar<maximum<float>>);
   t.add("s_cmp_lt_f16", compareF16<([](float a, float b) { return a < b; })>);

@@ -165,7 +165,7 @@ void floats(OpTable& t) {
   t.add("v_ceil_f16", f16x1<([](float a) { return std::ceil(a); })>);
   t.add("v_floor_f16", f16x1<([](float a) { return std::floor(a); })>);
   t.add("v_trunc_f16", f16x1<([](float a) { return std::trunc(a); })>);
-  t.add("v_rndne_f16", f16x1<([](float a) { return std::nearbyint(a); })>);
+  t.add("v_rndne_f16", f16x1<([](float a) { return __builtin_roundevenf(a); })>);
   t.add("v_fract_f16", f16x1<([](float a) {
           float r = a - std::floor(a);
           return r > 0x1.ffcp-1f ? 0x1.ffcp-1f : r;

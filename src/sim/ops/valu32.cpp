@@ -251,7 +251,7 @@ void floats(OpTable& t) {
   t.add("v_ceil_f32", f32x1<([](float a) { return std::ceil(a); })>);
   t.add("v_floor_f32", f32x1<([](float a) { return std::floor(a); })>);
   t.add("v_trunc_f32", f32x1<([](float a) { return std::trunc(a); })>);
-  t.add("v_rndne_f32", f32x1<([](float a) { return std::nearbyint(a); })>);
+  t.add("v_rndne_f32", f32x1<([](float a) { return __builtin_roundevenf(a); })>);
   t.add("v_fract_f32", f32x1<([](float a) {
           float r = a - std::floor(a);  // below 1 even when the subtraction would round up to it
           return r >= 1.0f ? 0x1.fffffep-1f : r;

@@ -53,7 +53,7 @@ void addValu64(OpTable& t) {
   t.add("v_ceil_f64", f64x1<([](double a) { return std::ceil(a); })>);
   t.add("v_floor_f64", f64x1<([](double a) { return std::floor(a); })>);
   t.add("v_trunc_f64", f64x1<([](double a) { return std::trunc(a); })>);
-  t.add("v_rndne_f64", f64x1<([](double a) { return std::nearbyint(a); })>);
+  t.add("v_rndne_f64", f64x1<([](double a) { return __builtin_roundeven(a); })>);
   t.add("v_fract_f64", f64x1<([](double a) {
           double r = a - std::floor(a);
           return r >= 1.0 ? 0x1.fffffffffffffp-1 : r;
