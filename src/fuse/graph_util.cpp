@@ -202,11 +202,13 @@ std::unordered_set<const Node*> constant_nodes(const Graph& g) {
       out.insert(n.get());
       continue;
     }
-    if (!n->as<LoopOp>() && !n->as<ViewOp>() && !n->as<MatMulOp>() && !n->as<ConvOp>()) continue;
+    const auto* routine = n->as<RoutineOp>();
+    if (!n->as<LoopOp>() && !n->as<ViewOp>() && !n->as<MatMulOp>() && !n->as<ConvOp>() && !routine) continue;
     bool constant = !n->inputs.empty();
     for (const Value* v : n->inputs) constant &= v->producer && out.count(v->producer) > 0;
     std::vector<std::int64_t> dims;
     for (const Value* v : n->outputs) constant = constant && constant_dims(v->shape, dims);
+    for (std::size_t k = 0; routine && k < routine->params.size(); ++k) constant = constant && is_const(routine->params[k]);
     if (!constant) continue;
     if (const auto* l = n->as<LoopOp>()) {
       bool varies = l->body->has_sym;

@@ -85,6 +85,12 @@ std::shared_ptr<const PackedIntegers> pack_integers(const IntegerGemmDesc& desc,
   return packed;
 }
 
+std::size_t packed_integer_bytes(const IntegerGemmDesc& desc) { return plan_of(desc).b_bytes; }
+
+void pack_integers(const IntegerGemmDesc& desc, const void* b, const void* zero_b, void* out) {
+  pack_b(desc, plan_of(desc), b, zero_b, static_cast<std::int16_t*>(out));
+}
+
 std::size_t integer_gemm_scratch(const IntegerGemmDesc& desc, bool packed) {
   const Plan plan = plan_of(desc);
   return plan.a_bytes + (packed ? 0 : plan.b_bytes);
@@ -96,7 +102,9 @@ void integer_gemm(const IntegerGemmDesc& d, const IntegerGemmArgs& args) {
   auto* a = static_cast<std::int16_t*>(args.scratch);
   pack_a(d, plan, args.a, args.zero_a, a);
   const std::int16_t* b;
-  if (args.packed) {
+  if (args.panels) {
+    b = static_cast<const std::int16_t*>(args.panels);
+  } else if (args.packed) {
     check(args.packed->data.bytes() >= plan.b_bytes, "packed integers belong to another product");
     b = static_cast<const std::int16_t*>(args.packed->data.data());
   } else {

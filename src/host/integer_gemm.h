@@ -36,6 +36,10 @@ struct PackedIntegers {
   Buffer data;
 };
 
+/// The same in memory of one's own: how much, at a multiple of 64, and packing. Needs n, k and all that is b's.
+std::size_t packed_integer_bytes(const IntegerGemmDesc& desc);
+void pack_integers(const IntegerGemmDesc& desc, const void* b, const void* zero_b, void* out);
+
 /// Packs all batches of b. zero_b may be null without zero points.
 std::shared_ptr<const PackedIntegers> pack_integers(const IntegerGemmDesc& desc, const void* b, const void* zero_b);
 
@@ -45,6 +49,7 @@ struct IntegerGemmArgs {
   const void* b = nullptr;  ///< or null, and packed
   const void* zero_b = nullptr;
   const PackedIntegers* packed = nullptr;
+  const void* panels = nullptr;  ///< or packed in one's own memory
   std::int32_t* out = nullptr;
   void* scratch = nullptr;  ///< integer_gemm_scratch() bytes at a multiple of 64
 };

@@ -120,11 +120,12 @@ void qlinear_conv_any_layout(OpContext& c) { c.out(0, channels_last(c, lower_qli
 void qgemm(OpContext& c) {
   Graph& g = c.graph();
   Value *sb = c.in(4), *bias = c.opt(6);
-  Value *a = widen_quantized(c, c.in(0), c.opt(2), false), *b = c.in(3), *zb = c.opt(5);
+  Value *a = c.in(0), *za = c.opt(2), *b = c.in(3), *zb = c.opt(5);
   c.require(a->rank() == 2 && b->rank() == 2, "operands of ranks {} and {}", a->rank(), b->rank());
   if (c.attr("transA", 0) != 0) a = tensor::transpose(g, a, {1, 0});
   if (c.attr("transB", 0) != 0) b = tensor::transpose(g, b, {1, 0});  // first, as its zero points belong to columns
-  Value* acc = tensor::matmul(g, a, widen_quantized(c, b, zb, false));
+  c.require(!za || za->rank() == 0 || is_const(za->elements(), 1), "zero points of shape {} for A", to_string(za ? za->shape : Exprs()));
+  Value* acc = quantized_matmul(c, a, za, b, zb);
   if (bias) acc = tensor::binary(g, Op::kAdd, acc, bias);
   const double alpha = c.attr_f("alpha", 1);
   const Expr sa = only_element(c, c.in(1));
@@ -137,9 +138,8 @@ void qgemm(OpContext& c) {
   c.out(0, requantize(g, acc, [&](const Exprs& i) { return el::div(multiplier(i), sy); }, zy, to));
 }
 
-Value* scaled_product(OpContext& c, Value* a, Value* b, Value* sa, Value* sb, Value* bias, DType out) {
+Value* scaled_product(OpContext& c, Value* acc, Value* sa, Value* sb, Value* bias, DType out) {
   Graph& g = c.graph();
-  Value* acc = tensor::matmul(g, a, b);
   Value* y = tensor::generate(g, acc->shape, [&](const Exprs& i) {
     const Expr scale = el::mul(matrix_scale(g, sa, i, acc->shape, true), matrix_scale(g, sb, i, acc->shape, false));
     return el::mul(cast(tensor::at(acc, i), kF32), scale);
@@ -150,17 +150,15 @@ Value* scaled_product(OpContext& c, Value* a, Value* b, Value* sa, Value* sb, Va
 
 // Inputs: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias.
 void matmul_integer_to_float(OpContext& c) {
-  Value* a = widen_quantized(c, c.in(0), c.opt(4), true);
-  Value* b = widen_quantized(c, c.in(1), c.opt(5), false);
-  c.out(0, scaled_product(c, a, b, c.in(2), c.in(3), c.opt(6), c.in(2)->dtype));
+  Value* acc = quantized_matmul(c, c.in(0), c.opt(4), c.in(1), c.opt(5));
+  c.out(0, scaled_product(c, acc, c.in(2), c.in(3), c.opt(6), c.in(2)->dtype));
 }
 
 // Inputs: A (float), B, b_scale, b_zero_point, bias.
 void dynamic_quantize_matmul(OpContext& c) {
   const DynamicallyQuantized q = quantize_dynamically(c.graph(), c.in(0));
-  Value* a = widen_quantized(c, q.y, q.zero, false);
-  Value* b = widen_quantized(c, c.in(1), c.opt(3), false);
-  c.out(0, scaled_product(c, a, b, q.scale, c.in(2), c.opt(4), c.in(0)->dtype));
+  Value* acc = quantized_matmul(c, q.y, q.zero, c.in(1), c.opt(3));
+  c.out(0, scaled_product(c, acc, q.scale, c.in(2), c.opt(4), c.in(0)->dtype));
 }
 
 void matmul_integer16(OpContext& c) {

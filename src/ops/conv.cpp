@@ -4,6 +4,7 @@
 
 #include "ops/element_math.h"
 #include "ops/families.h"
+#include "ops/integer_product.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -188,6 +189,8 @@ Value* lower_conv(OpContext& c, Value* x, Value* w, Value* bias) {
                       fmt::format("an input with {} channels for weights with {} in {} groups", to_string(x->shape[1]), to_string(w->shape[1]), op.groups));
   check_divides(c, w->shape[0], op.groups, "output channels");
   check_bias(c, bias, w->shape[0]);
+  if (op.groups == 1)
+    if (Value* y = dequantized_conv(c.graph(), x, w, bias, win)) return y;
   op.strides = win.strides;
   op.dilations = win.dilations;
   op.pads_begin = win.begin;
@@ -222,6 +225,9 @@ Value* lower_integer_conv(OpContext& c, Value* x, Value* x_zero, Value* w, Value
   const Window win = window_of(c, x, spatial(w));
   g.add_check(compare(Op::kEq, x->shape[1], w->shape[1] * Expr(group_of(c))),
               fmt::format("an input with {} channels for weights with {} in {} groups", to_string(x->shape[1]), to_string(w->shape[1]), group_of(c)));
+  c.require(!w_zero || w_zero->rank() <= 1, "zero points of rank {} for the weights", w_zero ? w_zero->rank() : 0);
+  if (group_of(c) == 1)
+    if (Value* y = integer_conv(g, x, x_zero, w, w_zero, win)) return y;
   const DType t = DType::kInt32;
   auto scalar_zero = [&](const Value* z) { return tensor::at(z, Exprs(z->shape.size(), Expr(0))); };
   Value* wide = tensor::generate(g, w->shape, [&](const Exprs& i) {
@@ -231,7 +237,6 @@ Value* lower_integer_conv(OpContext& c, Value* x, Value* x_zero, Value* w, Value
   });
   if (w_zero && w_zero->rank() == 1 && !is_const(w_zero->shape[0], 1))
     g.add_check(compare(Op::kEq, w_zero->shape[0], w->shape[0]), "the weights' zero points don't fit their output channels");
-  c.require(!w_zero || w_zero->rank() <= 1, "zero points of rank {} for the weights", w_zero ? w_zero->rank() : 0);
   return conv_by_columns(c, x->shape[0], wide, win.output, [&](const Expr& n, const Expr& channel, const Exprs& o, const Exprs& k) {
     const Exprs p = win.position(o, k);
     Exprs i = {n, channel};

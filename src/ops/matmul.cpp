@@ -1,17 +1,23 @@
 // Matrix products and softmax.
 #include "ops/families.h"
+#include "ops/integer_product.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
 namespace {
 
-void matmul_op(OpContext& c) { c.out(0, tensor::matmul(c.graph(), c.in(0), c.in(1))); }
+void matmul_op(OpContext& c) {
+  Value* y = dequantized_matmul(c.graph(), c.in(0), c.in(1), false);
+  c.out(0, y ? y : tensor::matmul(c.graph(), c.in(0), c.in(1)));
+}
 
 // y = alpha * op(A) op(B) + beta * C
 void gemm_op(OpContext& c) {
   Value *a = c.in(0), *b = c.in(1);
   c.require(a->rank() == 2 && b->rank() == 2, "operands of ranks {} and {}", a->rank(), b->rank());
-  Value* y = tensor::matmul(c.graph(), a, b, c.attr("transA", 0) != 0, c.attr("transB", 0) != 0);
+  const bool trans_a = c.attr("transA", 0) != 0, trans_b = c.attr("transB", 0) != 0;
+  Value* y = trans_a ? nullptr : dequantized_matmul(c.graph(), a, b, trans_b);
+  if (!y) y = tensor::matmul(c.graph(), a, b, trans_a, trans_b);
   const float alpha = c.attr_f("alpha", 1), beta = c.attr_f("beta", 1);
   const bool scaled = alpha != 1, biased = c.has(2) && beta != 0;
   if (scaled || biased) {

@@ -5,6 +5,7 @@
 #include "ops/conv.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
+#include "ops/integer_product.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -57,17 +58,13 @@ void dynamic_quantize_linear(OpContext& c) {
 }
 
 void matmul_integer(OpContext& c) {
-  Value* a = widen_quantized(c, c.in(0), c.opt(2), true);
-  Value* b = widen_quantized(c, c.in(1), c.opt(3), false);
-  c.out(0, tensor::matmul(c.graph(), a, b));
+  c.out(0, quantized_matmul(c, c.in(0), c.opt(2), c.in(1), c.opt(3)));
 }
 
 void qlinear_matmul(OpContext& c) {
   Graph& g = c.graph();
   Value *sa = c.in(1), *sb = c.in(4), *sy = c.in(6), *zy = c.in(7);
-  Value* a = widen_quantized(c, c.in(0), c.in(2), true);
-  Value* b = widen_quantized(c, c.in(3), c.in(5), false);
-  Value* acc = tensor::matmul(g, a, b);
+  Value* acc = quantized_matmul(c, c.in(0), c.in(2), c.in(3), c.in(5));
   if (!single(zy)) tensor::check_broadcast(g, zy->shape, acc->shape);
   c.out(0, tensor::generate(g, acc->shape, [&](const Exprs& i) {
     const Expr scale = el::div(el::mul(matrix_scale(g, sa, i, acc->shape, true), matrix_scale(g, sb, i, acc->shape, false)), matrix_scale(g, sy, i, acc->shape, true));
@@ -162,6 +159,11 @@ Value* widen_quantized(OpContext& c, Value* x, Value* zero, bool rows) {
     const Expr z = single(zero) ? only_element(c, zero) : by_row ? tensor::at(zero, {i[i.size() - 2]}) : tensor::at_broadcast(zero, i, x->shape);
     return el::sub(cast(tensor::at(x, i), t), cast(z, t));
   });
+}
+
+Value* quantized_matmul(OpContext& c, Value* a, Value* a_zero, Value* b, Value* b_zero) {
+  if (Value* y = integer_matmul(c.graph(), a, a_zero, b, b_zero, false)) return y;
+  return tensor::matmul(c.graph(), widen_quantized(c, a, a_zero, true), widen_quantized(c, b, b_zero, false));
 }
 
 Expr matrix_scale(Graph& g, const Value* scale, const Exprs& i, const Exprs& shape, bool rows) {

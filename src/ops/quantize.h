@@ -36,6 +36,8 @@ Expr only_element(OpContext& c, const Value* v);
 /// x - zero as int32 (fp8: x as float32). zero: null, one element, or broadcast to x by numpy's rules; with `rows` a 1-D zero belongs to
 /// x's rows (its dim before the last).
 Value* widen_quantized(OpContext& c, Value* x, Value* zero, bool rows);
+/// The product of two 8-bit tensors less their zero points (null or as above), in int32; fp8 in float32.
+Value* quantized_matmul(OpContext& c, Value* a, Value* a_zero, Value* b, Value* b_zero);
 /// Element of a scale that is a scalar, a vector along the rows (`rows`) or columns of a matrix of `shape`, or broadcast to it.
 Expr matrix_scale(Graph& g, const Value* scale, const Exprs& i, const Exprs& shape, bool rows);
 

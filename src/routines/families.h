@@ -14,6 +14,7 @@ void register_sorting(Table& t);
 void register_scatter(Table& t);
 void register_nms(Table& t);
 void register_misc(Table& t);
+void register_integer(Table& t);
 
 inline void register_all(Table& t) {
   register_recurrent(t);
@@ -21,6 +22,7 @@ inline void register_all(Table& t) {
   register_scatter(t);
   register_nms(t);
   register_misc(t);
+  register_integer(t);
 }
 
 }  // namespace sardonyx::routines

@@ -1,0 +1,186 @@
+// integer_pack, integer_matmul, integer_conv: products of 8-bit tensors less their zero points, in int32. Right operands are packed once
+// (a constant's when the program is made ready), left ones at each call.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "host/integer_gemm.h"
+#include "host/parallel.h"
+#include "host/simd.h"
+#include "routines/families.h"
+#include "support/error.h"
+
+namespace sardonyx::routines {
+namespace {
+
+constexpr std::int64_t kPositions = 96;  // output positions of a convolution that one task does: a multiple of every tile's height
+
+host::ZeroPoints zero_kind(const Tensor& zero) {
+  if (zero.elements() == 0) return host::ZeroPoints::kNone;
+  return zero.dims.empty() || zero.elements() == 1 ? host::ZeroPoints::kOne : host::ZeroPoints::kEach;
+}
+
+// The first address at a multiple of 64 of a tensor that is 64 bytes larger than what is needed.
+void* aligned(const Tensor& t, std::size_t bytes) {
+  void* p = t.data;
+  std::size_t space = static_cast<std::size_t>(t.elements());
+  check(std::align(64, bytes, p, space) != nullptr, "{} bytes of working memory for {}", t.elements(), bytes);
+  return p;
+}
+
+std::vector<std::int64_t> leading(const std::vector<std::int64_t>& dims) { return {dims.begin(), dims.end() - 2}; }
+
+// integer_pack
+//   inputs:  b [batch..., K, N], or [batch..., N, K] if transposed; its zero points: none [0], one, or [N]
+//   outputs: what integer_matmul and integer_conv read; uint8 [64 + 2 * batch * roundup(K, 2) * roundup(N, 32)]
+//   params:  transposed
+void integer_pack(Call& c) {
+  const Tensor &b = c.inputs[0], &zero = c.inputs[1];
+  host::IntegerGemmDesc d;
+  d.trans_b = c.params[0] != 0;
+  d.batch_b = leading(b.dims);
+  const std::int64_t row = b.dims[b.dims.size() - 2], column = b.dims.back();
+  d.n = d.trans_b ? row : column;
+  d.k = d.trans_b ? column : row;
+  d.b = b.dtype;
+  d.zero_b = zero_kind(zero);
+  d.threads = c.threads;
+  host::pack_integers(d, b.data, zero.data, aligned(c.outputs[0], host::packed_integer_bytes(d)));
+}
+
+// integer_matmul
+//   inputs:  a [batch..., M, K]; its zero points: none [0], one, or [M]; b as integer_pack leaves it
+//   outputs: y [batch..., M, N] int32; working memory, uint8 [64 + 2 * batch of a * M * roundup(K, 2)]
+//   params:  b's leading dims
+void integer_matmul(Call& c) {
+  const Tensor &a = c.inputs[0], &zero = c.inputs[1], &y = c.outputs[0];
+  if (y.elements() == 0) return;
+  host::IntegerGemmDesc d;
+  d.batch_a = leading(a.dims);
+  d.batch_b = c.params;
+  d.m = a.dims[a.dims.size() - 2];
+  d.k = a.dims.back();
+  d.n = y.dims.back();
+  d.a = a.dtype;
+  d.zero_a = zero_kind(zero);
+  d.threads = c.threads;
+  host::IntegerGemmArgs args;
+  args.a = a.data;
+  args.zero_a = zero.data;
+  args.panels = aligned(c.inputs[2], host::packed_integer_bytes(d));
+  args.out = y.as<std::int32_t>();
+  args.scratch = aligned(c.outputs[1], host::integer_gemm_scratch(d, true));
+  host::integer_gemm(d, args);
+}
+
+// Sizes of a convolution over two axes.
+struct Conv {
+  std::int64_t batch, channels, in[2], features, out[2], stride[2], dilation[2], pad[2], kernel[2];
+  std::int64_t padded[2];   // of the image that the windows see
+  std::int64_t depth;       // elements of a window, rounded up to even
+};
+
+Conv conv_of(const Call& c) {
+  const auto &x = c.inputs[0].dims, &y = c.outputs[0].dims;
+  const std::size_t axes = x.size() - 2;
+  Conv v{.batch = x[0], .channels = x[1], .in = {1, 1}, .features = y[1], .out = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .pad = {0, 0},
+         .kernel = {1, 1}, .padded = {1, 1}, .depth = 0};
+  for (std::size_t k = 0; k < axes; ++k) {
+    const std::size_t to = k + 2 - axes;
+    v.in[to] = x[k + 2];
+    v.out[to] = y[k + 2];
+    v.stride[to] = c.params[k];
+    v.dilation[to] = c.params[axes + k];
+    v.pad[to] = c.params[2 * axes + k];
+    v.kernel[to] = c.params[3 * axes + k];
+    v.padded[to] = (v.out[to] - 1) * v.stride[to] + (v.kernel[to] - 1) * v.dilation[to] + 1;
+  }
+  v.depth = (v.kernel[0] * v.kernel[1] * v.channels + 1) / 2 * 2;
+  return v;
+}
+
+// The padded image with channels last, less its zero point.
+template <typename T>
+void spread(const Conv& v, const T* x, int zero, std::int16_t* image, int threads) {
+  const std::int64_t row = v.padded[1] * v.channels;
+  host::parallel_for(v.batch * v.padded[0], 1 + 16384 / row, threads, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = std::max<std::int64_t>(0, -v.pad[1]), left = v.pad[1];
+    const std::int64_t last = std::min(v.in[1], v.padded[1] - left);
+    for (std::int64_t r = begin; r < end; ++r) {
+      std::int16_t* out = image + r * row;
+      const std::int64_t n = r / v.padded[0], h = r % v.padded[0] - v.pad[0];
+      if (h < 0 || h >= v.in[0] || left > 0 || last + left < v.padded[1]) std::fill_n(out, row, std::int16_t{0});
+      if (h < 0 || h >= v.in[0]) continue;
+      for (std::int64_t ch = 0; ch < v.channels; ++ch) {
+        const T* in = x + ((n * v.channels + ch) * v.in[0] + h) * v.in[1];
+        std::int16_t* to = out + left * v.channels + ch;
+        for (std::int64_t w = first; w < last; ++w) to[w * v.channels] = static_cast<std::int16_t>(in[w] - zero);
+      }
+    }
+  });
+}
+
+// integer_conv
+//   inputs:  x [N, C, 1 or 2 spatial dims]; its zero point: none [0] or one; weights [kernel... * C, M] as integer_pack leaves them
+//   outputs: y [N, M, output...] int32; working memory, uint8 [64 + 2 * N * C * extents that the windows cover]
+//   params:  strides, dilations, paddings at the begin, kernel; one of each for every spatial dim
+void integer_conv(Call& c) {
+  const Tensor &x = c.inputs[0], &zero = c.inputs[1], &y = c.outputs[0];
+  if (y.elements() == 0) return;
+  const Conv v = conv_of(c);
+  auto* image = static_cast<std::int16_t*>(aligned(c.outputs[1], static_cast<std::size_t>(v.batch * v.padded[0] * v.padded[1] * v.channels) * 2));
+  const bool is_signed = x.dtype == DType::kInt8;
+  const int z = zero.elements() == 0 ? 0 : is_signed ? int{*zero.as<std::int8_t>()} : int{*zero.as<std::uint8_t>()};
+  if (is_signed) spread(v, x.as<std::int8_t>(), z, image, c.threads);
+  else spread(v, x.as<std::uint8_t>(), z, image, c.threads);
+
+  host::IntegerGemmDesc d;
+  d.k = v.kernel[0] * v.kernel[1] * v.channels;
+  d.n = v.features;
+  const auto* panels = static_cast<const std::int16_t*>(aligned(c.inputs[2], host::packed_integer_bytes(d)));
+  const std::int64_t positions = v.out[0] * v.out[1], blocks = (positions + kPositions - 1) / kPositions, columns = host::simd().integer_columns;
+  const bool direct = v.kernel[0] == 1 && v.kernel[1] == 1 && v.stride[0] == 1 && v.stride[1] == 1 && v.channels % 2 == 0;
+  const std::int64_t run = v.dilation[1] == 1 ? v.kernel[1] * v.channels : v.channels;  // elements of a window that lie side by side
+  host::parallel_for(v.batch * blocks, 1, c.threads, [&](std::int64_t begin, std::int64_t end) {
+    thread_local std::vector<std::int16_t> windows;
+    thread_local std::vector<std::int32_t> sums;
+    windows.resize(static_cast<std::size_t>(direct ? 0 : kPositions * v.depth));
+    sums.resize(static_cast<std::size_t>(kPositions * v.features));
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t n = task / blocks, first = task % blocks * kPositions, count = std::min(kPositions, positions - first);
+      const std::int16_t* from = image + n * v.padded[0] * v.padded[1] * v.channels;
+      const std::int16_t* rows = from + first * v.channels;
+      if (!direct) {
+        rows = windows.data();
+        for (std::int64_t p = 0; p < count; ++p) {
+          const std::int64_t top = (first + p) / v.out[1] * v.stride[0], left = (first + p) % v.out[1] * v.stride[1];
+          std::int16_t* to = windows.data() + p * v.depth;
+          for (std::int64_t i = 0; i < v.kernel[0]; ++i) {
+            const std::int16_t* line = from + ((top + i * v.dilation[0]) * v.padded[1] + left) * v.channels;
+            for (std::int64_t j = 0; j < v.kernel[1]; j += run / v.channels) {
+              std::memcpy(to, line + j * v.dilation[1] * v.channels, static_cast<std::size_t>(run) * sizeof(std::int16_t));
+              to += run;
+            }
+          }
+          if (d.k < v.depth) *to = 0;
+        }
+      }
+      for (std::int64_t m = 0; m < v.features; m += columns)
+        host::simd().integer_product(count, v.depth / 2, rows, direct ? v.channels : v.depth, panels + m / columns * v.depth * columns, sums.data() + m,
+                                     v.features, static_cast<int>(std::min(columns, v.features - m)));
+      std::int32_t* out = y.as<std::int32_t>() + n * v.features * positions + first;
+      for (std::int64_t m = 0; m < v.features; ++m)
+        for (std::int64_t p = 0; p < count; ++p) out[m * positions + p] = sums[static_cast<std::size_t>(p * v.features + m)];
+    }
+  });
+}
+
+}  // namespace
+
+void register_integer(Table& t) {
+  t["integer_pack"] = integer_pack;
+  t["integer_matmul"] = integer_matmul;
+  t["integer_conv"] = integer_conv;
+}
+
+}  // namespace sardonyx::routines
