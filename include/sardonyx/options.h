@@ -47,7 +47,7 @@ struct DeviceInfo {
   std::string name;         ///< what Options::device takes
   std::string description;  ///< the processor's own name
   std::string target;       ///< what code is generated for
-  int threads = 1;
+  int threads = 1;          ///< of a GPU: compute units
   std::uint64_t memory = 0;  ///< bytes
 };
 

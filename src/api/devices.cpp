@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "compile/compiler.h"
+#include "device/device.h"
 #include "sardonyx/sardonyx.h"
 
 namespace sardonyx {
@@ -28,7 +29,9 @@ std::vector<DeviceInfo> devices() {
   host.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   host.memory =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return {host};
+  std::vector<DeviceInfo> all = {host};
+  for (const GpuInfo& g : list_gpus()) all.push_back({g.name, g.description, g.target, g.units, g.memory});
+  return all;
 }
 
 }  // namespace sardonyx

@@ -24,16 +24,14 @@ int thread_count(int wanted) {
 }
 
 void check_options(const ModelOptions& o) {
-  if (o.device == "hip" || o.device == "cuda")
-    fail(ErrorKind::kUnsupported, "device '{}' is not in this build; use 'host', this machine's CPU", o.device);
-  if (o.device != "host")
-    fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU", o.device);
+  if (o.device != "host" && !is_gpu_name(o.device))
+    fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU, or 'hip', 'cuda'", o.device);
   constexpr std::array kOther = {"fp16", "bf16", "fp8", "int8", "int4"};
   if (std::find(kOther.begin(), kOther.end(), o.precision) != kOther.end())
     fail(ErrorKind::kUnsupported,
-         "precision '{}' is not available on device 'host', which computes in the model's own types; use 'fp32', or "
+         "precision '{}' is not available on device '{}', which computes in the model's own types; use 'fp32', or "
          "convert the model itself",
-         o.precision);
+         o.precision, o.device);
   if (o.precision != "fp32")
     fail(ErrorKind::kInvalidArgument, "there is no precision '{}'; use 'fp32', the model's own types", o.precision);
 }
@@ -126,6 +124,7 @@ Model::Model(onnx::Model model, const ModelOptions& options)
     : model_(std::move(model)), options_(options), threads_(thread_count(options.threads)) {
   check_options(options_);
   check_dim_names();
+  if (is_gpu_name(options_.device)) gpu_ = open_gpu(options_.device);
   for (const onnx::ValueInfo& v : model_.graph.inputs)
     if (!v.has_default) inputs_.push_back(info_of(v, options_));
   CacheOptions c;
@@ -169,6 +168,8 @@ void Model::save(const std::filesystem::path& path) const {
     fail(ErrorKind::kUnsupported, "the model can't be saved: its program depends on the {} of input '{}' ({})",
          needs_.front().kind == NeedInput::kRank ? "rank" : "value", needs_.front().input, needs_.front().why);
   }
+  if (gpu_)
+    fail(ErrorKind::kUnsupported, "programs for {} can't be saved; save a program for the host, or keep the model", gpu_->info().name);
   save_program(general_->program(), path);
 }
 
@@ -206,9 +207,10 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.threads = threads_;
   build.cache = cache_.get();
   build.fuse = options_.fuse;
+  if (gpu_) build.target = gpu_->info().target;
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
-  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_);
+  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, gpu_);
   report("ready");
   return executor;
 }

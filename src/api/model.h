@@ -73,6 +73,7 @@ class Model {
   ModelOptions options_;
   int threads_;
   std::vector<TensorInfo> inputs_;
+  std::shared_ptr<Gpu> gpu_;  ///< what runs it; null: the host
   std::unique_ptr<CodeCache> cache_;
   std::shared_ptr<Executor> general_;
   std::atomic<bool> broadcasts_ = false;  ///< some sizes needed a program of their own

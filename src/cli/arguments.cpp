@@ -5,6 +5,7 @@
 
 #include "cli/options.h"
 #include "compile/cache.h"
+#include "device/device.h"
 #include "support/error.h"
 
 namespace sardonyx::cli {
@@ -253,7 +254,7 @@ class Parser {
     }
     if (o_.verify.python.empty()) o_.verify.python = "python3";
     if (o_.cache_action.empty()) o_.cache_action = "stats";
-    if (o_.model.device != "host" && o_.command != Options::Command::kCache && o_.command != Options::Command::kDevices)
+    if (o_.model.device != "host" && !is_gpu_name(o_.model.device) && o_.command != Options::Command::kCache && o_.command != Options::Command::kDevices)
       fail(ErrorKind::kInvalidArgument, "--device {}: there is no such device; `sardonyx devices` lists them",
            o_.model.device);
   }

@@ -5,6 +5,7 @@
 
 #include "api/report.h"
 #include "cli/commands.h"
+#include "device/device.h"
 #include "program/program_file.h"
 #include "sardonyx/sardonyx.h"
 
@@ -26,6 +27,11 @@ void devices_command() {
     if (("," + features + ",").find("," + std::string(f) + ",") != std::string::npos)
       kept += std::string(" ") + (f + 1);
   if (!kept.empty()) fmt::print("      with{}\n", kept);
+  std::vector<std::string> problems;
+  for (const GpuInfo& g : list_gpus(&problems))
+    fmt::print("{}  {}, {} compute units, {}; code for {}\n", g.name, printable(g.description), g.units,
+               human_bytes(static_cast<double>(g.memory)), g.target);
+  for (const std::string& p : problems) fmt::print("none  {}\n", printable(p));
 }
 
 void cache_command(const Options& options) {

@@ -351,7 +351,7 @@ std::string Emitter::reduction(const Expr& e) {
   const std::string acc = fresh("r");
   std::int64_t last = 0;
   const bool short_loop = is_const_int(vars.back()->args[0], last) && last < 32;
-  if (!contiguous || short_loop) {
+  if (!contiguous || short_loop || plain_reductions) {
     line(fmt::format("{} {} = {};", type_name(t), acc, neutral(kind, t)));
     for (const Expr& v : vars) {
       const std::string i = fresh("i"), n = value(v->args[0]);

@@ -43,6 +43,9 @@ class Emitter {
   static std::string combine(ReduceKind kind, DType t, const std::string& acc, const std::string& x);
   static std::string neutral(ReduceKind kind, DType t);
 
+  /// Reductions keep one result instead of many side by side (for a processor that has threads instead of vectors).
+  bool plain_reductions = false;
+
   /// Tensors loaded or stored, in order of first use: parameters b0, b1, ...
   std::vector<Value*> buffers;
   /// Symbols used, in order of first use: parameters s0, s1, ...

@@ -6,9 +6,9 @@
 #include "codegen/loop_codegen.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "codegen/emit.h"
+#include "codegen/loop_analysis.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -16,120 +16,6 @@ namespace {
 constexpr std::int64_t kBlock = 8192;       // elements of the vectorised loop per point
 constexpr std::int64_t kReduceBlock = 256;  // the same when each element is a reduction
 constexpr int kTile = 64;                   // elements reduced side by side
-
-// An access runs through dims a and b (b inside a) as through one dim if a's stride is b's stride times b's extent.
-bool collapsible(const Expr& offset, const Expr& a, const Expr& b) {
-  Expr ca, cb, rest;
-  if (!idx::split_affine(offset, a, ca, rest) || !idx::split_affine(offset, b, cb, rest)) return false;
-  return idx::provably_equal(ca, cb * b->args[0]);
-}
-
-bool uses(const Expr& e, const Expr& var) {
-  if (!e->has_var) return false;
-  bool used = false;
-  visit(e, [&](const Expr& x) { used |= x->op == Op::kVar && x->i == var->i; });
-  return used;
-}
-
-// True if a and b only occur in indices of loads, all collapsible. The expression is walked as it is: replacing loads would let it
-// simplify, and conditions on a and b vanish.
-bool only_in_loads(const Expr& e, const Expr& a, const Expr& b, std::unordered_set<const ExprNode*>& seen) {
-  if (!e->has_var || !seen.insert(e.get()).second) return true;
-  if (e->op == Op::kVar) return e->i != a->i && e->i != b->i;
-  if (e->op == Op::kLoad) return collapsible(e->args[0], a, b);
-  for (const Expr& x : e->args)
-    if (!only_in_loads(x, a, b, seen)) return false;
-  return true;
-}
-
-// True if a and b only occur in indices of loads, all collapsible, and in `store`.
-bool can_merge(const Expr& body, const Expr& store, const Expr& a, const Expr& b) {
-  std::unordered_set<const ExprNode*> seen;
-  return (!store || collapsible(store, a, b)) && only_in_loads(body, a, b, seen);
-}
-
-// Merges adjacent variables where possible; body and store are rewritten.
-Exprs merge_vars(Exprs vars, Expr& body, Expr& store) {
-  for (std::size_t k = vars.size(); k-- > 1;) {
-    const Expr a = vars[k - 1], b = vars[k];
-    if (!can_merge(body, store, a, b)) continue;
-    const Expr u = loop_var(a->args[0] * b->args[0]);
-    const std::vector<std::pair<Expr, Expr>> r = {{a, Expr(0)}, {b, u}};
-    body = substitute(body, r);
-    if (store) store = substitute(store, r);
-    vars[k - 1] = u;
-    vars.erase(vars.begin() + static_cast<std::ptrdiff_t>(k));
-  }
-  return vars;
-}
-
-// The same for the variables of reductions.
-Expr merge_reduce_vars(const Expr& e) {
-  if (!e->has_reduce) return e;
-  return rewrite(e, [](const Expr& x) -> Expr {
-    if (!x->has_reduce) return x;
-    if (x->op != Op::kReduce) return Expr();
-    Expr body = merge_reduce_vars(x->args[0]), none;
-    const auto kind = static_cast<ReduceKind>(x->i);
-    Exprs vars = merge_vars(x->vars, body, none);
-    return reduce(kind, vars, body);
-  });
-}
-
-// Reductions of `e` that are always evaluated (not inside another one, not on one side of a select), operands first.
-void top_reductions(const Expr& e, Exprs& out) {
-  if (!e->has_reduce) return;
-  if (e->op == Op::kReduce) {
-    for (const Expr& r : out)
-      if (same(r, e)) return;
-    if (e->args[0]->has_reduce) top_reductions(e->args[0], out);
-    for (const Expr& r : out)
-      if (same(r, e)) return;
-    out.push_back(e);
-    return;
-  }
-  if (e->op == Op::kSelect) return top_reductions(e->args[0], out);
-  for (const Expr& a : e->args) top_reductions(a, out);
-}
-
-// Whether reductions run better side by side over `inner` (contiguous in memory) than one after another.
-bool side_by_side(const Exprs& reductions, const Expr& inner) {
-  if (reductions.empty()) return false;
-  int with = 0, without = 0;
-  for (const Expr& r : reductions) {
-    if (static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin || r->args[0]->has_reduce) return false;
-    for (const Expr& v : r->vars)
-      if (uses(v->args[0], inner)) return false;
-    with += unit_stride_loads(r->args[0], inner);
-    for (const Expr& v : r->vars) without += unit_stride_loads(r->args[0], v);
-  }
-  return with > 0 && with >= without;
-}
-
-Expr cost_of(const Expr& e) {
-  // Operations per evaluation; a reduction multiplies by its extents.
-  std::int64_t own = 0;
-  Expr total = 0;
-  std::vector<Expr> stack = {e};
-  std::unordered_map<const ExprNode*, bool> seen;
-  while (!stack.empty()) {
-    const Expr x = stack.back();
-    stack.pop_back();
-    if (seen[x.get()]) continue;
-    seen[x.get()] = true;
-    if (x->op == Op::kConst || x->op == Op::kVar || x->op == Op::kSym) continue;
-    own += (x->op >= Op::kExp && x->op <= Op::kSigmoid) || x->op == Op::kPow ? 8 : 1;
-    if (x->op == Op::kReduce) {
-      Expr n = 1;
-      for (const Expr& v : x->vars) n = n * v->args[0];
-      if (n->has_var) n = 64;
-      total = total + n * cost_of(x->args[0]);
-      continue;
-    }
-    for (const Expr& a : x->args) stack.push_back(a);
-  }
-  return total + Expr(own);
-}
 
 class Generator {
  public:

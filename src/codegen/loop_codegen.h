@@ -22,4 +22,14 @@ struct LoopSource {
 /// Host code for a kernel.
 LoopSource generate_host_loop(const LoopKernel& kernel);
 
+/// A kernel for a GPU; see gpu_codegen.cpp. Its text defines NAME(buffers..., symbols..., i64 points), to be launched with
+/// kGpuThreads threads a workgroup.
+struct GpuLoopSource {
+  LoopSource source;
+  /// Whether a point is the work of a whole workgroup, rather than of a thread.
+  bool workgroup_per_point = false;
+};
+inline constexpr int kGpuThreads = 256;
+GpuLoopSource generate_gpu_loop(const LoopKernel& kernel);
+
 }  // namespace sardonyx::codegen

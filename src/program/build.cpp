@@ -20,7 +20,7 @@ class Builder {
   Builder(Graph& g, const BuildOptions& options) : graph_(g), options_(options), program_(std::make_shared<Program>()) {}
 
   std::shared_ptr<Program> run() {
-    FuseOptions fuse_options = tiles::host_fuse_options();
+    FuseOptions fuse_options = is_gpu() ? FuseOptions{} : tiles::host_fuse_options();
     fuse_options.disabled = !options_.fuse;
     Schedule schedule = fuse(graph_, fuse_options);
     for (Value* v : graph_.inputs) program_->input_names.push_back(v->name);
@@ -33,6 +33,8 @@ class Builder {
   }
 
  private:
+  bool is_gpu() const { return !options_.target.empty(); }
+
   int buffer(Value* v) {
     v = storage_of(v);
     auto it = ids_.find(v);
@@ -134,12 +136,15 @@ class Builder {
   }
 
   LaunchStep lower_loop(const LoopKernel& k) {
-    codegen::LoopSource s = codegen::generate_host_loop(k);
+    codegen::GpuLoopSource gpu;
+    if (is_gpu()) gpu = codegen::generate_gpu_loop(k);
+    else gpu.source = codegen::generate_host_loop(k);
+    const codegen::LoopSource& s = gpu.source;
     auto it = kernel_ids_.find(s.body);
     if (it == kernel_ids_.end()) {
       const int id = static_cast<int>(program_->kernels.size());
       it = kernel_ids_.emplace(s.body, id).first;
-      program_->kernels.push_back({"k" + std::to_string(id), s.body});
+      program_->kernels.push_back({"k" + std::to_string(id), s.body, id / static_cast<int>(kKernelsPerObject), gpu.workgroup_per_point});
     }
     LaunchStep l;
     l.kernel = it->second;
@@ -199,7 +204,7 @@ class Builder {
   void compile_kernels() {
     std::vector<SourceFile> headers;
     for (const EmbeddedFile& f : kKernelSources) headers.push_back({f.name, std::string(f.text())});
-    const Target target = host_target();
+    const Target target = is_gpu() ? parse_target(options_.target) : host_target();
     program_->target = target.arch;
     std::vector<CompileJob> jobs;
     for (std::size_t k = 0; k < program_->kernels.size(); k += kKernelsPerObject) {
@@ -207,9 +212,9 @@ class Builder {
       job.headers = headers;
       job.target = target;
       job.options.extra_cc1 = {"-fwrapv"};
-      job.source = "#include \"prelude.h\"\nusing namespace sdx;\n";
+      job.source = is_gpu() ? "#include \"gpu.h\"\nusing namespace sdx;\n" : "#include \"prelude.h\"\nusing namespace sdx;\n";
       for (std::size_t j = k; j < std::min(k + kKernelsPerObject, program_->kernels.size()); ++j)
-        job.source += "extern \"C\" void " + program_->kernels[j].symbol + program_->kernels[j].text;
+        job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol + program_->kernels[j].text;
       jobs.push_back(std::move(job));
     }
     program_->objects = compile_all(jobs, options_.threads, options_.cache, options_.progress);

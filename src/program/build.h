@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "compile/cache.h"
 #include "program/program.h"
@@ -12,12 +13,13 @@ namespace sardonyx {
 struct BuildOptions {
   int threads = 1;             ///< for compiling
   CodeCache* cache = nullptr;  ///< of compiled code; null: none
+  std::string target;          ///< of a GPU ("gfx942", "sm_90"); empty: this machine's CPU
   bool fuse = true;            ///< false: one kernel per value (to find a fault)
   /// Called while kernels compile with how many translation units are done and how many there are; one thread at a time.
   std::function<void(std::size_t, std::size_t)> progress;
 };
 
-/// Builds a host program. The graph is consumed.
+/// Builds a program. The graph is consumed.
 std::shared_ptr<Program> build_program(Graph& graph, const BuildOptions& options);
 
 }  // namespace sardonyx

@@ -155,7 +155,7 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
     const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
     for (int w : s.writes)
       if (!control && !address[static_cast<std::size_t>(w)]) {
-        owned[w] = allocate_bytes(bytes(w));
+        owned[w] = allocate(bytes(w));
         address[static_cast<std::size_t>(w)] = owned[w].get();
       }
     std::chrono::steady_clock::time_point start;
@@ -170,6 +170,7 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
       throw Error(error.kind(), s.origin + ": " + text);
     }
     if (options.profile) {
+      if (e.gpu_) e.gpu_->synchronize();
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       const auto* l = std::get_if<LaunchStep>(&s.op);
       const auto* r = std::get_if<RoutineStep>(&s.op);
@@ -185,26 +186,45 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
   }
 }
 
-Executor::Executor(std::shared_ptr<const Program> program, int threads) : program_(std::move(program)), threads_(std::max(1, threads)) {
+void Executor::load_code() {
   const Program& p = *program_;
-  module_ = std::make_unique<HostModule>(p.objects);
+  if (gpu_)
+    for (const std::string& object : p.objects) gpu_modules_.push_back(gpu_->load(object));
+  else
+    module_ = std::make_unique<HostModule>(p.objects);
   for (const KernelInfo& k : p.kernels) {
-    kernels_.push_back(module_->find(k.symbol));
+    kernels_.push_back(gpu_ ? gpu_modules_[static_cast<std::size_t>(k.object)]->function(k.symbol.c_str()) : module_->find(k.symbol));
     check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
   }
+}
+
+void Executor::place_constants() {
+  const Program& p = *program_;
+  constants_.assign(p.buffers.size(), nullptr);
+  for (std::size_t k = 0; k < p.buffers.size(); ++k) {
+    if (p.buffers[k].kind != BufferInfo::Kind::kConstant) continue;
+    const Data& d = p.constants[static_cast<std::size_t>(p.buffers[k].constant)];
+    constants_[k] = d.bytes;
+    constant_bytes_ += d.size;
+    if (!gpu_) continue;
+    const std::shared_ptr<void> there = gpu_->allocate(d.size);
+    gpu_->upload(there.get(), d.bytes, d.size);
+    constants_[k] = there.get();
+    constant_owners_.push_back(there);
+  }
+}
+
+Executor::Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<Gpu> gpu)
+    : program_(std::move(program)), threads_(std::max(1, threads)), gpu_(std::move(gpu)) {
+  const Program& p = *program_;
+  load_code();
   std::vector<bool> inputs(p.symbol_names.size());  // symbols that the inputs' dims give
   for (const TensorRef& t : p.main.inputs)
     for (const Expr& d : p.buffers[static_cast<std::size_t>(t.buffer)].shape)
       if (d->op == Op::kSym) inputs[static_cast<std::size_t>(d->i)] = true;
   find_lives(p.init, inputs);
   find_lives(p.main, inputs);
-  constants_.assign(p.buffers.size(), nullptr);
-  for (std::size_t k = 0; k < p.buffers.size(); ++k)
-    if (p.buffers[k].kind == BufferInfo::Kind::kConstant) {
-      const Data& d = p.constants[static_cast<std::size_t>(p.buffers[k].constant)];
-      constants_[k] = d.bytes;
-      constant_bytes_ += d.size;
-    }
+  place_constants();
   // Constants that the model computes from constants.
   if (!p.init.steps.empty()) {
     Context context;
@@ -252,7 +272,7 @@ ArenaPlan Executor::plan(const SymbolValues& symbols) const {
   ArenaPlan plan;
   std::vector<Lifetime> list;
   for (int t : lives.temporaries) {
-    if (is_output[static_cast<std::size_t>(t)]) continue;
+    if (is_output[static_cast<std::size_t>(t)] && !gpu_) continue;  // on the host, whoever runs it gets this memory
     const BufferInfo& b = p.buffers[static_cast<std::size_t>(t)];
     bool known = true;
     for (const Expr& d : b.shape) known = known && evaluable(d, symbols);
@@ -325,7 +345,16 @@ std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, con
     if (inputs[k].dtype != b.dtype) fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", b.name, name(inputs[k].dtype), name(b.dtype));
     input_dims.push_back(inputs[k].dims);
     key.insert(key.end(), inputs[k].dims.begin(), inputs[k].dims.end());
-    run.address[static_cast<std::size_t>(p.main.inputs[k].buffer)] = inputs[k].data;
+    void*& address = run.address[static_cast<std::size_t>(p.main.inputs[k].buffer)];
+    address = inputs[k].data;
+    if (!gpu_) continue;
+    auto& [memory, size] = context->inputs[k];
+    if (!memory || size < inputs[k].bytes()) {
+      memory = gpu_->allocate(inputs[k].bytes());
+      size = inputs[k].bytes();
+    }
+    gpu_->upload(memory.get(), inputs[k].data, inputs[k].bytes());
+    address = memory.get();
   }
   run.symbols = bind(input_dims);
 
@@ -340,7 +369,7 @@ std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, con
   if (it->second.arena.total > context->arena_size) {
     context->arena.reset();
     context->arena_size = 0;
-    context->arena = allocate_bytes(it->second.arena.total);
+    context->arena = run.allocate(it->second.arena.total);
     context->arena_size = it->second.arena.total;
   }
   for (const auto& [buffer, offset] : it->second.arena.offsets) run.address[static_cast<std::size_t>(buffer)] = static_cast<char*>(context->arena.get()) + offset;
@@ -354,7 +383,10 @@ std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, con
     t.dtype = p.buffers[static_cast<std::size_t>(o.buffer)].dtype;
     t.dims = run.dims(o.shape);
     auto own = run.owned.find(o.buffer);
-    if (own != run.owned.end() && !given[o.buffer]++) {
+    if (gpu_) {
+      t = allocate_tensor(t.dtype, t.dims);
+      gpu_->download(t.data, run.at(o.buffer), t.bytes());
+    } else if (own != run.owned.end() && !given[o.buffer]++) {
       t.owner = own->second;
       t.data = t.owner.get();
     } else {  // an input, a constant, or an output given twice

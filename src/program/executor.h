@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compile/host_module.h"
+#include "device/device.h"
 #include "host/tile_kernel.h"
 #include "program/program.h"
 #include "support/error.h"
@@ -36,7 +37,8 @@ class AssumptionFailed : public Error {
 /// A program made ready: code linked, constants computed. run() is safe from many threads at once.
 class Executor {
  public:
-  Executor(std::shared_ptr<const Program> program, int threads);
+  /// `gpu`: what runs it, for a program of a GPU's code; null for the host's.
+  Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<Gpu> gpu = nullptr);
   ~Executor();
 
   const Program& program() const { return *program_; }
@@ -57,18 +59,22 @@ class Executor {
   struct Plan;
   struct Run;
   struct Lives;
+  void load_code();
+  void place_constants();
   void find_lives(const Block& block, const std::vector<bool>& inputs);
   std::unique_ptr<Context> acquire();
   void release(std::unique_ptr<Context> c);
 
   std::shared_ptr<const Program> program_;
   int threads_;
+  std::shared_ptr<Gpu> gpu_;
   std::unique_ptr<HostModule> module_;
+  std::vector<std::shared_ptr<GpuModule>> gpu_modules_;
   std::vector<void*> kernels_;
   std::map<const Block*, std::unique_ptr<Lives>> lives_;
   int step_count_ = 0;  ///< of all blocks
   std::vector<std::shared_ptr<const void>> constant_owners_;
-  std::vector<const void*> constants_;  ///< by buffer
+  std::vector<const void*> constants_;  ///< by buffer; on the device
   std::size_t constant_bytes_ = 0;
   std::size_t arena_bytes_ = 0;
   std::mutex mutex_;

@@ -146,6 +146,8 @@ struct Block {
 struct KernelInfo {
   std::string symbol;  ///< extern "C" name in the object code
   std::string text;    ///< body, see LoopSource
+  int object = 0;      ///< index into Program::objects
+  bool workgroup = false;  ///< on a GPU: a point is the work of a workgroup, not of a thread
 };
 
 struct Program {
@@ -154,7 +156,7 @@ struct Program {
   std::vector<Data> constants;
   std::vector<KernelInfo> kernels;
   std::vector<std::string> objects;  ///< relocatable objects of the kernels, for `target`
-  std::string target;
+  std::string target;  ///< "x86_64 znver4 ...", "gfx942", "sm_90"; see compile/compiler.h
   Block init;   ///< of constants only, run once
   Block main;
   std::vector<std::string> input_names, output_names;

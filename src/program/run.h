@@ -40,6 +40,7 @@ struct Executor::Context {
   std::size_t arena_size = 0;
   std::shared_ptr<void> scratch;  // working memory of tile kernels
   std::size_t scratch_size = 0;
+  std::map<std::size_t, std::pair<std::shared_ptr<void>, std::size_t>> inputs;  // on a GPU: their copies there, and room
   std::map<std::vector<std::int64_t>, Plan> plans;  // by number of threads and the inputs' dims
 };
 
@@ -57,6 +58,10 @@ struct Executor::Run {
 
   void block(const Block& b, const Lives& lives);
 
+  // ---- memory of the device that runs it
+  std::shared_ptr<void> allocate(std::size_t bytes) const { return e.gpu_ ? e.gpu_->allocate(bytes) : allocate_bytes(bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) const;
+
   // ---- run_steps.cpp
   std::int64_t eval(const Expr& x) const { return evaluate(x, symbols); }
   std::vector<std::int64_t> dims(const Exprs& shape) const { return evaluate_dims(shape, symbols); }
@@ -73,6 +78,7 @@ struct Executor::Run {
   PreparedAttention prepare(const AttentionStep& a) const;
   PreparedRoutine prepare(const RoutineStep& r) const;
   void execute(const LaunchStep& l, const PreparedLaunch& r);
+  void launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r);
   void execute(const GemmStep&, const PreparedTile& r) { tile(r); }
   void execute(const ConvStep&, const PreparedTile& r) { tile(r); }
   void execute(const AttentionStep& a, const PreparedAttention& r);

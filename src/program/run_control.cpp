@@ -5,6 +5,11 @@
 
 namespace sardonyx {
 
+void Executor::Run::copy(void* to, const void* from, std::size_t bytes) const {
+  if (e.gpu_) e.gpu_->copy(to, from, bytes);
+  else if (bytes) std::memcpy(to, from, bytes);
+}
+
 // Runs a nested block; afterwards its outputs' memory is in the result and its other temporaries are gone.
 std::vector<std::shared_ptr<void>> Executor::Run::nested(const Block& b) {
   const Lives& lives = *e.lives_.at(&b);
@@ -23,8 +28,8 @@ std::shared_ptr<void> Executor::Run::share(int buffer) {
   auto it = owned.find(buffer);
   if (it != owned.end()) return it->second;
   const std::size_t n = bytes(buffer);
-  std::shared_ptr<void> copy = allocate_bytes(n);
-  std::memcpy(copy.get(), at(buffer), n);
+  std::shared_ptr<void> copy = allocate(n);
+  this->copy(copy.get(), at(buffer), n);
   return copy;
 }
 
@@ -32,7 +37,7 @@ std::shared_ptr<void> Executor::Run::share(int buffer) {
 void Executor::Run::give(const TensorRef& r, std::shared_ptr<void> memory) {
   void*& a = address[static_cast<std::size_t>(r.buffer)];
   if (a) {
-    std::memcpy(a, memory.get(), bytes(r.buffer));
+    copy(a, memory.get(), bytes(r.buffer));
     return;
   }
   a = memory.get();
@@ -97,8 +102,8 @@ void Executor::Run::loop(const WhileStep& w) {
     give(w.outputs[k], values[k]);
   }
   for (std::size_t k = 0; k < stacks.size(); ++k) {
-    std::shared_ptr<void> all = allocate_bytes(piece[k] * stacks[k].size());
-    for (std::size_t j = 0; j < stacks[k].size(); ++j) std::memcpy(static_cast<char*>(all.get()) + j * piece[k], stacks[k][j].get(), piece[k]);
+    std::shared_ptr<void> all = allocate(piece[k] * stacks[k].size());
+    for (std::size_t j = 0; j < stacks[k].size(); ++j) copy(static_cast<char*>(all.get()) + j * piece[k], stacks[k][j].get(), piece[k]);
     give(w.outputs[carried + k], std::move(all));
   }
 }

@@ -1,6 +1,7 @@
 // What steps other than control flow do, in two parts: what depends on sizes only (kept for the next run), and the rest.
 #include <algorithm>
 
+#include "codegen/loop_codegen.h"
 #include "host/conv.h"
 #include "host/parallel.h"
 #include "onnx/external_data.h"
@@ -40,12 +41,31 @@ PreparedLaunch Executor::Run::prepare(const LaunchStep& l) const {
 
 void Executor::Run::execute(const LaunchStep& l, const PreparedLaunch& r) {
   if (r.points <= 0) return;
+  if (e.gpu_) return launch_on_gpu(l, r);
   char* buffers[kMaxArguments];
   for (std::size_t k = 0; k < l.buffers.size(); ++k) buffers[k] = static_cast<char*>(at(l.buffers[k]));
   const auto kernel = reinterpret_cast<Kernel>(e.kernels_[static_cast<std::size_t>(l.kernel)]);
   if (r.points <= r.grain) return kernel(buffers, r.values.data(), 0, r.points);
   host::parallel_for(r.points, r.grain, threads,
                      [&](std::int64_t begin, std::int64_t end) { kernel(buffers, r.values.data(), begin, end); });
+}
+
+void Executor::Run::launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r) {
+  constexpr std::int64_t kMaxBlocks = 1 << 20;  // threads go on to further points
+  void* buffers[kMaxArguments];
+  void* arguments[2 * kMaxArguments + 1];
+  std::size_t n = 0;
+  for (std::size_t k = 0; k < l.buffers.size(); ++k) {
+    buffers[k] = at(l.buffers[k]);
+    arguments[n++] = &buffers[k];
+  }
+  for (const std::int64_t& v : r.values) arguments[n++] = const_cast<std::int64_t*>(&v);
+  std::int64_t points = r.points;
+  arguments[n++] = &points;
+  const bool workgroup = p.kernels[static_cast<std::size_t>(l.kernel)].workgroup;
+  const std::int64_t blocks = workgroup ? points : (points - 1) / codegen::kGpuThreads + 1;
+  e.gpu_->launch(e.kernels_[static_cast<std::size_t>(l.kernel)], static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)),
+                 codegen::kGpuThreads, arguments);
 }
 
 // Post-operations with their operands' extents and buffers.
@@ -226,14 +246,35 @@ void Executor::Run::execute(const RoutineStep& s, const PreparedRoutine& r) {
   routines::Call c;
   for (std::size_t k = 0; k < s.inputs.size(); ++k) c.inputs.push_back({at(s.inputs[k].buffer), info(s.inputs[k].buffer).dtype, r.inputs[k]});
   for (std::size_t k = 0; k < s.outputs.size(); ++k) c.outputs.push_back({at(s.outputs[k].buffer), info(s.outputs[k].buffer).dtype, r.outputs[k]});
+  // Routines run on the host: what a GPU's program has of them goes there and back.
+  std::vector<std::shared_ptr<void>> here;
+  std::vector<void*> there;
+  const auto size = [](const routines::Tensor& x) { return static_cast<std::size_t>(x.elements()) * size_of(x.dtype); };
+  if (e.gpu_) {
+    for (auto* list : {&c.inputs, &c.outputs})
+      for (routines::Tensor& x : *list) {
+        here.push_back(allocate_bytes(size(x)));
+        if (list == &c.inputs) e.gpu_->download(here.back().get(), x.data, size(x));
+        else there.push_back(x.data);
+        x.data = here.back().get();
+      }
+  }
   c.params = r.params;
   c.floats = s.floats;
   c.threads = threads;
   fn(c);
+  for (std::size_t k = 0; k < there.size(); ++k) e.gpu_->upload(there[k], c.outputs[k].data, size(c.outputs[k]));
 }
 
 std::int64_t Executor::Run::read_int(int buffer, std::size_t k) const {
   const void* a = at(buffer);
+  std::uint64_t element = 0;
+  if (e.gpu_) {
+    const std::size_t size = size_of(info(buffer).dtype);
+    e.gpu_->download(&element, static_cast<const char*>(a) + k * size, size);
+    a = &element;
+    k = 0;
+  }
   switch (info(buffer).dtype) {
     case DType::kInt64: case DType::kUInt64: return static_cast<const std::int64_t*>(a)[k];
     case DType::kInt32: return static_cast<const std::int32_t*>(a)[k];

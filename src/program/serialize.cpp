@@ -109,7 +109,7 @@ void fields(A& a, typename A::template Ref<Block> b) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<KernelInfo> k) {
-  a(k.symbol, k.text);
+  a(k.symbol, k.text, k.object, k.workgroup);
 }
 
 /// All but the names that expressions need, and the constants.

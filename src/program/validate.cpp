@@ -33,6 +33,8 @@ class Validator {
     std::set<std::string> symbols;
     for (const KernelInfo& k : p_.kernels)
       require(!k.symbol.empty() && symbols.insert(k.symbol).second, "a kernel without a name of its own");
+    for (const KernelInfo& k : p_.kernels)
+      require(k.object >= 0 && k.object < static_cast<int>(p_.objects.size()), "a kernel's code does not exist");
     require(p_.init.inputs.empty() && p_.init.outputs.empty(), "the initial steps have inputs");
     block(p_.init);
     block(p_.main);

@@ -22,7 +22,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("slow") is None:
             kept.append(item)
             continue
-        sweep = item.nodeid.split("[")[0]
+        # The cases of a parametrised test, or the methods of a class.
+        sweep = item.nodeid.split("[")[0] if "[" in item.nodeid else item.nodeid.rpartition("::")[0]
         index = seen.get(sweep, 0)
         seen[sweep] = index + 1
         (left_out if index % SLOW_PART else kept).append(item)

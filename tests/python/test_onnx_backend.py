@@ -1,7 +1,9 @@
-"""ONNX's official backend suite on the host device: every node test, and the suites of graphs that need no download.
+"""ONNX's official backend suite: every node test, and the suites of graphs that need no download, on the host and on simulated AMD GPUs (there
+one case in ten unless --full is given). SARDONYX_TEST_DEVICE names another device to run all of it on: "hip", "cuda", "sim:gfx1201".
 
 NOT_RUN is the one table of tests that do not run, each with its reason.
 """
+import os
 import re
 import unittest
 import warnings
@@ -28,7 +30,9 @@ with warnings.catch_warnings():
         def is_compatible(cls, model, device="CPU", **kwargs):
             return True
 
-    suite = BackendTest(Strict, __name__, test_kwargs=KWARGS)
+    ELSEWHERE = os.environ.get("SARDONYX_TEST_DEVICE")
+    DEVICES = [ELSEWHERE] if ELSEWHERE else ["host", "sim:gfx942", "sim:gfx1100"]
+    SUITES = {d: BackendTest(type("On", (Strict,), {"device": d}), __name__, test_kwargs=KWARGS) for d in DEVICES}
 
 NOT_RUN = [
     (r"^test_(string|regex|equal_string|strnorm)", "strings are out of scope"),
@@ -45,7 +49,7 @@ FAMILIES = ("OnnxBackendNodeModelTest", "OnnxBackendSimpleModelTest", "OnnxBacke
 MATCHED = set()
 
 
-def _cases():
+def _cases(device, suite):
     for family, case in suite.test_cases.items():
         if family not in FAMILIES:  # the remaining one downloads trained models
             continue
@@ -58,10 +62,15 @@ def _cases():
                     MATCHED.add(pattern)
                     setattr(case, name, unittest.skip(reason)(getattr(case, name)))
                     break
-        yield family, case
+        if device == DEVICES[0]:
+            yield family, case
+        else:
+            name = family + "_" + re.sub(r"\W", "_", device)
+            yield name, pytest.mark.slow(type(name, (case,), {"__module__": __name__}))
 
 
-globals().update(_cases())
+for _device, _suite in SUITES.items():
+    globals().update(_cases(_device, _suite))
 
 
 def test_every_reason_still_applies():

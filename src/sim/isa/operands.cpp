@@ -338,6 +338,13 @@ struct Builder {
     out.ndst = 1;
     for (std::size_t i = 0; i < nx; ++i) appendSrc(uses[i]);
     for (std::size_t i = 0; i < ny; ++i) second->src[second->nsrc++] = uses[nx + i];
+    // What is added to is each half's own destination; LLVM's disassembler gives both halves the first one's.
+    const auto accumulates = [](std::string_view m) { return m == "v_fmac_f32" || m.substr(0, 9) == "v_dot2acc"; };
+    for (Inst* half : {&out, second.get()})
+      if (accumulates(half == &out ? x : y)) {
+        half->src[2] = asSource(half->dst[0]);
+        half->src[2].tied = true;
+      }
     if (x == "v_cndmask_b32") appendSrc(vccMask());
     if (y == "v_cndmask_b32") second->src[second->nsrc++] = vccMask();
     out.dual = std::move(second);

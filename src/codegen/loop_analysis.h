@@ -1,0 +1,19 @@
+// What code generation for any target wants to know of a loop's body. Bodies have flat loads (flatten_loads).
+#pragma once
+#include "expr/expr.h"
+
+namespace sardonyx::codegen {
+
+/// Merges adjacent variables (outermost first) that all accesses run through as through one; body and store (the offset written, or empty) are
+/// rewritten.
+Exprs merge_vars(Exprs vars, Expr& body, Expr& store);
+/// The same for the variables of reductions inside `e`.
+Expr merge_reduce_vars(const Expr& e);
+/// Reductions of `e` that are always evaluated (not on one side of a select), operands first.
+void top_reductions(const Expr& e, Exprs& out);
+/// Whether reductions run better side by side over `inner` (contiguous in memory) than one after another.
+bool side_by_side(const Exprs& reductions, const Expr& inner);
+/// Rough number of operations of one evaluation; a reduction multiplies by its extents.
+Expr cost_of(const Expr& e);
+
+}  // namespace sardonyx::codegen

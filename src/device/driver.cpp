@@ -1,0 +1,164 @@
+// Opening drivers.
+#include "device/driver.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <initializer_list>
+
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+void* open_first(std::initializer_list<const char*> names, std::string& tried) {
+  for (const char* n : names) {
+    if (void* library = dlopen(n, RTLD_NOW | RTLD_LOCAL)) return library;
+    tried += (tried.empty() ? "" : ", ") + std::string(n);
+  }
+  return nullptr;
+}
+
+template <typename F>
+void find(void* library, F*& to, std::initializer_list<const char*> names, const char* driver) {
+  for (const char* n : names)
+    if ((to = reinterpret_cast<F*>(dlsym(library, n))) != nullptr) return;
+  fail(ErrorKind::kDevice, "the {} driver has no {}: it is too old; install ROCm 5.7 or newer, or CUDA 12 or newer", driver, *names.begin());
+}
+
+void fill_hip(Driver& d, void* library) {
+  find(library, d.init, {"hipInit"}, "HIP");
+  find(library, d.device_count, {"hipGetDeviceCount"}, "HIP");
+  find(library, d.device_name, {"hipDeviceGetName"}, "HIP");
+  find(library, d.total_memory, {"hipDeviceTotalMem"}, "HIP");
+  find(library, d.attribute, {"hipDeviceGetAttribute"}, "HIP");
+  find(library, d.malloc, {"hipMalloc"}, "HIP");
+  find(library, d.free, {"hipFree"}, "HIP");
+  find(library, d.upload, {"hipMemcpyHtoD"}, "HIP");
+  find(library, d.download, {"hipMemcpyDtoH"}, "HIP");
+  find(library, d.copy, {"hipMemcpyDtoDAsync"}, "HIP");
+  find(library, d.memory_info, {"hipMemGetInfo"}, "HIP");
+  find(library, d.module_load, {"hipModuleLoadData"}, "HIP");
+  find(library, d.module_unload, {"hipModuleUnload"}, "HIP");
+  find(library, d.module_function, {"hipModuleGetFunction"}, "HIP");
+  find(library, d.launch, {"hipModuleLaunchKernel"}, "HIP");
+  find(library, d.synchronize, {"hipDeviceSynchronize"}, "HIP");
+  find(library, d.set_device, {"hipSetDevice"}, "HIP");
+  find(library, d.properties, {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"}, "HIP");
+  find(library, d.hip_error, {"hipGetErrorString"}, "HIP");
+}
+
+void fill_cuda(Driver& d, void* library) {
+  d.is_cuda = true;
+  find(library, d.init, {"cuInit"}, "CUDA");
+  find(library, d.device_count, {"cuDeviceGetCount"}, "CUDA");
+  find(library, d.device_name, {"cuDeviceGetName"}, "CUDA");
+  find(library, d.total_memory, {"cuDeviceTotalMem_v2"}, "CUDA");
+  find(library, d.attribute, {"cuDeviceGetAttribute"}, "CUDA");
+  find(library, d.malloc, {"cuMemAlloc_v2"}, "CUDA");
+  find(library, d.free, {"cuMemFree_v2"}, "CUDA");
+  find(library, d.upload, {"cuMemcpyHtoD_v2"}, "CUDA");
+  find(library, d.download, {"cuMemcpyDtoH_v2"}, "CUDA");
+  find(library, d.copy, {"cuMemcpyDtoDAsync_v2"}, "CUDA");
+  find(library, d.memory_info, {"cuMemGetInfo_v2"}, "CUDA");
+  find(library, d.module_load, {"cuModuleLoadData"}, "CUDA");
+  find(library, d.module_unload, {"cuModuleUnload"}, "CUDA");
+  find(library, d.module_function, {"cuModuleGetFunction"}, "CUDA");
+  find(library, d.launch, {"cuLaunchKernel"}, "CUDA");
+  find(library, d.synchronize, {"cuCtxSynchronize"}, "CUDA");
+  find(library, d.retain_context, {"cuDevicePrimaryCtxRetain"}, "CUDA");
+  find(library, d.set_context, {"cuCtxSetCurrent"}, "CUDA");
+  find(library, d.cuda_error, {"cuGetErrorString"}, "CUDA");
+}
+
+/// What to say when HIP finds no card: usually it is not allowed to.
+std::string hip_advice() {
+  if (::access("/dev/kfd", F_OK) != 0) return "; there is no /dev/kfd: load the amdgpu kernel driver";
+  if (::access("/dev/kfd", R_OK | W_OK) != 0)
+    return "; /dev/kfd may not be opened by this user: add them to the groups render and video";
+  return "";
+}
+
+}  // namespace
+
+std::string Driver::error(int code) const {
+  if (last_failure)
+    if (const char* why = last_failure(); why && *why) return why;
+  if (hip_error) {
+    const char* text = hip_error(code);
+    return text ? text : std::to_string(code);
+  }
+  const char* text = nullptr;
+  if (cuda_error && cuda_error(code, &text) == 0 && text) return text;
+  return "error " + std::to_string(code);
+}
+
+void Driver::require(int code, const char* what) const {
+  if (code != 0) fail(ErrorKind::kDevice, "{}: {} failed: {}", name, what, error(code));
+}
+
+const Driver& hip_driver() {
+  static const Driver driver = [] {
+    Driver d;
+    d.name = "hip";
+    std::string tried;
+    void* library = open_first({"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"}, tried);
+    if (!library) library = open_first({"/opt/rocm/lib/libamdhip64.so"}, tried);
+    if (!library) fail(ErrorKind::kDevice, "hip: AMD's driver library is not installed ({}); install ROCm's HIP run time", tried);
+    fill_hip(d, library);
+    if (const int code = d.init(0)) fail(ErrorKind::kDevice, "hip: the driver can't be used: {}{}", d.error(code), hip_advice());
+    return d;
+  }();
+  return driver;
+}
+
+const Driver& cuda_driver() {
+  static const Driver driver = [] {
+    Driver d;
+    d.name = "cuda";
+    std::string tried;
+    void* library = open_first({"libcuda.so.1", "libcuda.so"}, tried);
+    if (!library) fail(ErrorKind::kDevice, "cuda: NVIDIA's driver library is not installed ({})", tried);
+    fill_cuda(d, library);
+    if (const int code = d.init(0)) fail(ErrorKind::kDevice, "cuda: the driver can't be used: {}", d.error(code));
+    return d;
+  }();
+  return driver;
+}
+
+const std::vector<std::string>& sim_chips() {
+  static const std::vector<std::string> chips = {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"};
+  return chips;
+}
+
+const Driver& sim_driver() {
+  static const Driver driver = [] {
+    Dl_info info{};
+    std::filesystem::path folder;
+    std::error_code ignored;
+    if (dladdr(reinterpret_cast<void*>(&sim_driver), &info) != 0 && info.dli_fname != nullptr)
+      folder = std::filesystem::weakly_canonical(info.dli_fname, ignored).parent_path();
+    const std::filesystem::path path = folder / "libamdhip64-sim.so";
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+      const char* why = dlerror();
+      fail(ErrorKind::kDevice, "sim: the simulator can't be loaded: {}", why ? why : path.string());
+    }
+    Driver d;
+    d.name = "sim";
+    fill_hip(d, library);
+    int (*configure)(const char*) = nullptr;
+    find(library, configure, {"sardonyxSimConfigure"}, "simulated HIP");
+    find(library, d.last_failure, {"sardonyxSimLastFailure"}, "simulated HIP");
+    if (configure(fmt::format("{{\"chips\": [\"{}\"]}}", fmt::join(sim_chips(), "\", \"")).c_str()) != 0)
+      fail(ErrorKind::kDevice, "sim: {}", d.last_failure());
+    d.require(d.init(0), "hipInit");
+    return d;
+  }();
+  return driver;
+}
+
+}  // namespace sardonyx

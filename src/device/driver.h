@@ -1,0 +1,52 @@
+// The few functions of a GPU's driver that we use, as HIP and CUDA both have them (pointers to device memory are 64-bit numbers in both).
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sardonyx {
+
+struct Driver {
+  std::string name;  ///< "hip", "cuda", "sim:gfx942"
+  bool is_cuda = false;
+
+  int (*init)(unsigned) = nullptr;
+  int (*device_count)(int*) = nullptr;
+  int (*device_name)(char*, int, int) = nullptr;
+  int (*total_memory)(std::size_t*, int) = nullptr;
+  int (*attribute)(int*, int, int) = nullptr;
+  int (*malloc)(void**, std::size_t) = nullptr;
+  int (*free)(void*) = nullptr;
+  int (*upload)(void*, const void*, std::size_t) = nullptr;
+  int (*download)(void*, const void*, std::size_t) = nullptr;
+  int (*copy)(void*, const void*, std::size_t, void* stream) = nullptr;
+  int (*memory_info)(std::size_t*, std::size_t*) = nullptr;
+  int (*module_load)(void**, const void*) = nullptr;
+  int (*module_unload)(void*) = nullptr;
+  int (*module_function)(void**, void*, const char*) = nullptr;
+  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) = nullptr;
+  int (*synchronize)() = nullptr;
+  // HIP only.
+  int (*set_device)(int) = nullptr;
+  int (*properties)(void*, int) = nullptr;
+  const char* (*hip_error)(int) = nullptr;
+  const char* (*last_failure)() = nullptr;  ///< the simulator's
+  // CUDA only.
+  int (*retain_context)(void**, int) = nullptr;
+  int (*set_context)(void*) = nullptr;
+  int (*cuda_error)(int, const char**) = nullptr;
+
+  std::string error(int code) const;
+  /// Throws Error(kDevice) unless `code` is 0.
+  void require(int code, const char* what) const;
+};
+
+/// The driver of AMD's or NVIDIA's cards, opened once; throws Error(kDevice) when it is not there or can't be used.
+const Driver& hip_driver();
+const Driver& cuda_driver();
+/// The simulator, with one card of each chip it knows, in the order of sim_chips().
+const Driver& sim_driver();
+const std::vector<std::string>& sim_chips();
+
+}  // namespace sardonyx

@@ -1,0 +1,114 @@
+"""Models on simulated AMD GPUs: what ONNX's node tests (test_onnx_backend.py) do not reach."""
+
+import concurrent.futures
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import sardonyx
+
+CHIPS = ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"]
+
+
+def parse(text, opset=17):
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
+
+
+def rand(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def compare(model, device, *feeds, rtol=1e-5, atol=1e-6):
+    """The device gives what the host gives; both compute in float32, in another order."""
+    on_host, on_device = sardonyx.compile(model), sardonyx.compile(model, device=device)
+    for feed in feeds:
+        want, got = on_host.run(feed), on_device.run(feed)
+        assert list(want) == list(got)
+        for name in want:
+            assert got[name].dtype == want[name].dtype
+            np.testing.assert_allclose(got[name], want[name], rtol=rtol, atol=atol, err_msg=name)
+    return on_device
+
+
+LAYER = """
+g (float[n, k] x, float[k, m] w, float[m] b) => (float[n, m] y, float[n, m] z) {
+  a = MatMul (x, w)
+  y = Add (a, b)
+  mean = ReduceMean <axes = [-1]> (y)
+  d = Sub (y, mean)
+  s = Mul (d, d)
+  v = ReduceMean <axes = [-1]> (s)
+  r = Sqrt (v)
+  q = Div (d, r)
+  z = Softmax <axis = -1> (q)
+}"""
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_one_program_at_every_size(chip):
+    feeds = [{"x": rand(n, k), "w": rand(k, m, seed=1), "b": rand(m, seed=2)} for n, k, m in [(5, 300, 7), (1, 1, 2), (33, 20, 700), (0, 4, 3)]]
+    # Sums of up to 300 products, each of the order of 1, in another order.
+    model = compare(parse(LAYER), f"sim:{chip}", *feeds, rtol=1e-4, atol=1e-5)
+    assert model.programs == 1
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_sizes_and_branches_that_depend_on_data(chip):
+    model = parse("""
+      g (float[n] x, bool flag) => (int64[1, k] found, float[m] y, float[j] z) {
+        found = NonZero (x)
+        y = If (flag) <
+          then_branch = t () => (float[a] u) { u = Exp (x) },
+          else_branch = e () => (float[b] v) { v = Concat <axis = 0> (x, x) }>
+        trips = Constant <value = int64 {3}> ()
+        more = Constant <value = bool {1}> ()
+        last, z2 = Loop (trips, more, x) <body = body (int64 i, bool c, float[n] s) => (bool d, float[n] t, float[n] kept) {
+          d = Identity (c)
+          t = Add (s, s)
+          kept = Sin (s)
+        }>
+        minus = Constant <value = int64[1] {-1}> ()
+        z = Reshape (z2, minus)
+      }""")
+    x = rand(70)
+    x[::3] = 0
+    compare(model, f"sim:{chip}", {"x": x, "flag": np.array(True)}, {"x": x[:5], "flag": np.array(False)})
+
+
+def test_routines_go_through_the_host():
+    model = parse("""
+      g (float[n, m] x) => (float[n, 3] top, int64[n, 3] at, float[n, m] sums) {
+        k = Constant <value = int64[1] {3}> ()
+        top, at = TopK (x, k)
+        axis = Constant <value = int64 {1}> ()
+        sums = CumSum (x, axis)
+      }""")
+    compare(model, "sim:gfx942", {"x": rand(4, 50)})
+
+
+def test_many_threads_share_a_model():
+    model = sardonyx.compile(parse(LAYER), device="sim:gfx1100")
+    host = sardonyx.compile(parse(LAYER))
+    feeds = [{"x": rand(3, 8, seed=s), "w": rand(8, 5, seed=s + 1), "b": rand(5, seed=s + 2)} for s in range(12)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for feed, got in zip(feeds, pool.map(model.run, feeds)):
+            np.testing.assert_allclose(got["z"], host.run(feed)["z"], rtol=1e-4, atol=1e-6)
+
+
+def test_profile_names_the_kernels():
+    model = sardonyx.compile(parse(LAYER), device="sim:gfx1100")
+    _, steps = model.profile({"x": rand(3, 8), "w": rand(8, 5), "b": rand(5)})
+    assert any("MatMul" in step.nodes for step in steps)
+
+
+@pytest.mark.parametrize("device, words", [("sim:gfx9", "gfx942"), ("sim", "gfx942"), ("hip:x", "hip:1"), ("gpu", "host")])
+def test_unknown_devices_are_refused(device, words):
+    with pytest.raises(sardonyx.Error, match=words):
+        sardonyx.compile(parse(LAYER), device=device)
+
+
+def test_programs_for_gpus_are_not_saved(tmp_path):
+    model = sardonyx.compile(parse(LAYER), device="sim:gfx1100")
+    with pytest.raises(sardonyx.UnsupportedError, match="sim:gfx1100"):
+        model.save(tmp_path / "m.sdx")
