@@ -100,7 +100,7 @@ def test_options(dense):
         sardonyx.compile(path, dims={"batsh": 2})
     for options, kind, text in [
         ({"device": "abacus"}, sardonyx.InvalidArgumentError, "no device 'abacus'"),
-        ({"device": "hip"}, sardonyx.UnsupportedError, "use 'host'"),
+        ({"device": "hip:63"}, sardonyx.DeviceError, "^hip"),
         ({"precision": "fp16"}, sardonyx.UnsupportedError, "use 'fp32'"),
         ({"precision": "fp31"}, sardonyx.InvalidArgumentError, "no precision 'fp31'"),
         ({"threads": -1}, sardonyx.InvalidArgumentError, "threads"),

@@ -118,8 +118,8 @@ TEST(Run, Devices) {
 
 TEST(Run, Options) {
   Options o;
-  o.device = "hip";
-  expect_error(ErrorKind::kUnsupported, {"'hip'", "'host'"}, [&] { dense().compile(o); });
+  o.device = "hip:63";
+  expect_error(ErrorKind::kDevice, {"hip"}, [&] { dense().compile(o); });
   o.device = "toaster";
   expect_error(ErrorKind::kInvalidArgument, {"'toaster'", "'host'"}, [&] { dense().compile(o); });
   o = {};
