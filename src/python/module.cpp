@@ -14,6 +14,7 @@
 
 #include "api/model.h"
 #include "api/report.h"
+#include "ops/op.h"
 #include "sardonyx/sardonyx.h"
 #include "support/error.h"
 
@@ -259,6 +260,11 @@ NB_MODULE(_sardonyx, m) {
   m.def(
       "load", [](const std::string& path, int threads) { return Model::load_program(path, threads); },
       nb::call_guard<nb::gil_scoped_release>());
+  m.def("operators", [] {
+    std::vector<std::tuple<std::string, std::string, int, std::string, std::string>> out;
+    for (const OpDef* d : OpRegistry::instance().all()) out.emplace_back(d->domain, d->name, d->min_opset, d->dtypes, d->notes);
+    return out;
+  });
   m.def("devices", [] {
     std::vector<std::tuple<std::string, std::string, std::string, int, std::uint64_t>> out;
     for (const DeviceInfo& d : devices()) out.emplace_back(d.name, d.description, d.target, d.threads, d.memory);
