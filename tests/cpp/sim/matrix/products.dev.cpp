@@ -376,3 +376,31 @@ KERNEL sparse_f16_f32(const half* a, const half* b, float* c, u32 n, u32 k) {
 #endif
 #endif
 #endif
+
+/// `count` times eight matrix instructions, for measuring.
+KERNEL speed(float* c, u32 count) {
+  u32 lane = localX();
+#if defined(__gfx1100__)
+  half16 v;
+  for (u32 e = 0; e < 16; ++e) v[e] = static_cast<half>(lane % 16);
+  AccF acc = {};
+#elif defined(__gfx1201__)
+  typedef half V __attribute__((ext_vector_type(256 / WAVE)));
+  V v;
+  for (u32 e = 0; e < 256 / WAVE; ++e) v[e] = static_cast<half>(lane % 16);
+  AccF acc = {};
+#else
+  half4 v;
+  for (u32 e = 0; e < 4; ++e) v[e] = static_cast<half>(lane % 16);
+  float4v acc = {};
+#endif
+  for (u32 i = 0; i < count; ++i)
+#pragma unroll
+    for (u32 j = 0; j < 8; ++j)
+#if defined(__gfx1100__) || defined(__gfx1201__)
+      acc = BUILTIN(f32_16x16x16_f16)(v, v, acc);
+#else
+      acc = __builtin_amdgcn_mfma_f32_16x16x16f16(v, v, acc, 0, 0, 0);
+#endif
+  c[groupX() * 64 + lane] = acc[0];
+}

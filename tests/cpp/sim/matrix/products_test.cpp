@@ -240,4 +240,23 @@ TEST_P(Cdna, BroadcastBlock) {
     }
 }
 
+// Matrix instructions a second through the whole of the simulator, on all cores. 0.5 million on two idle cores is the
+// aim; the test prints what it finds and fails only far below it, since test machines are shared.
+TEST_F(Kernels, Speed) {
+  for (const char* target : {"gfx90a", "gfx942", "gfx950", "gfx1100w32", "gfx1201w32"}) {
+    configure(target, 2);
+    Buffer<float> dc(64 * 8);
+    const unsigned groups = 8, count = 500;
+    HIP_OK(launch("speed", {1}, lanes(target), dc.get(), 1u));  // decodes
+    auto start = std::chrono::steady_clock::now();
+    HIP_OK(launch("speed", {groups}, lanes(target), dc.get(), count));
+    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double rate = groups * count * 8 / seconds;
+    std::printf("%-12s %.2f million 16x16x16 f16 instructions a second\n", target, rate / 1e6);
+    EXPECT_GT(rate, 30'000) << target;
+    ASSERT_EQ(hipModuleUnload(module_), hipSuccess);
+    module_ = nullptr;
+  }
+}
+
 }  // namespace
