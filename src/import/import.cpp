@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "import/type_rules.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -162,6 +163,7 @@ class Importer : public GraphLowerer {
       if (!v) fail(ErrorKind::kInvalidModel, "{}: input '{}' is not defined before it is used", node.describe(), name);
       inputs.push_back(v);
     }
+    check_types(node, inputs);
     const std::string saved = graph.origin;
     graph.origin = node.name.empty() ? node.op_type : node.name + " (" + node.op_type + ")";
     OpContext context(node, graph, std::move(inputs), *this);
