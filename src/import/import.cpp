@@ -2,6 +2,7 @@
 #include "import/import.h"
 
 #include <optional>
+#include <stdexcept>
 #include <unordered_map>
 
 #include "import/type_rules.h"
@@ -173,6 +174,8 @@ class Importer : public GraphLowerer {
       const std::string text = e.what();
       if (text.find(node.op_type) == std::string::npos) throw Error(e.kind(), node.describe() + ": " + text);
       throw;
+    } catch (const std::out_of_range&) {  // a list in the model is shorter than its operator needs
+      fail(ErrorKind::kInvalidModel, "{}: an attribute or a list of sizes has too few elements", node.describe());
     }
     graph.origin = saved;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {

@@ -153,10 +153,14 @@ void attention_op(OpContext& c) {
 void flex_attention_op(OpContext& c) {
   Graph& g = c.graph();
   AttentionSpec spec{.q = c.in(0), .k = c.in(1), .v = c.in(2)};
-  for (const Value* v : {spec.q, spec.k, spec.v}) c.require(v->rank() == 4, "an input of rank {}, not 4", v->rank());
+  for (const Value* v : {spec.q, spec.k, spec.v}) {
+    c.require(v->rank() == 4, "an input of rank {}, not 4", v->rank());
+    c.require(is_float(v->dtype) && v->dtype == spec.q->dtype, "an input of {} beside one of {}", name(v->dtype), name(spec.q->dtype));
+  }
   spec.type = accumulator(spec.q->dtype);
   DType modified = spec.type;  // of what the graphs see
   if (const std::int64_t t = c.attr("softmax_precision", 0)) modified = from_onnx(static_cast<int>(t));
+  c.require(is_float(modified), "softmax_precision is {}", name(modified));
   if (modified == DType::kFloat64) spec.type = modified;
   if (c.has_attr("scale")) spec.scale = constant(c.attr_f("scale", 1), spec.type);
   auto modifier = [&](std::string_view name) -> std::function<Value*(Value*)> {

@@ -22,6 +22,8 @@ Exprs spatial(const Value* v) { return {v->shape.begin() + 2, v->shape.end()}; }
 
 void check_weights(OpContext& c, Value* x, Value* w) {
   c.require(x->rank() >= 3 && w->rank() == x->rank(), "an input of rank {} with weights of rank {}", x->rank(), w->rank());
+  for (std::size_t d = 2; d < w->shape.size(); ++d)
+    c.graph().add_check(compare(Op::kGt, w->shape[d], Expr(0)), fmt::format("weights with a kernel of {}", to_string(w->shape[d])));
 }
 
 void check_divides(OpContext& c, const Expr& n, std::int64_t g, std::string_view what) {
@@ -61,6 +63,8 @@ void conv_transpose_op(OpContext& c) {
   const std::vector<std::int64_t> pads = auto_pad == "NOTSET" ? window_pads(c, n) : std::vector<std::int64_t>(2 * n, 0);
   Exprs output;
   for (std::size_t d = 0; d < n; ++d) {
+    const std::int64_t step = std::max(op.strides[d], op.dilations[d]);
+    c.require(extra[d] < step, "output_padding {} is not smaller than stride and dilation ({})", extra[d], step);
     // What all taps of all inputs cover.
     const Expr full = (x->shape[2 + d] - 1) * Expr(op.strides[d]) + Expr(extra[d]) + (w->shape[2 + d] - 1) * Expr(op.dilations[d]) + 1;
     if (sizes.empty() && !same) {
@@ -70,6 +74,7 @@ void conv_transpose_op(OpContext& c) {
       continue;
     }
     output.push_back(sizes.empty() ? x->shape[2 + d] * Expr(op.strides[d]) : Expr(sizes[d]));
+    c.graph().add_check(compare(Op::kLt, output[d] - full, Expr(step)), fmt::format("an output_shape of {}, where all inputs together reach {}", to_string(output[d]), to_string(full)));
     const Expr total = idx::max(full - output[d], 0), half = idx::floordiv(total, 2);
     op.pads_begin.push_back(auto_pad == "SAME_UPPER" ? half : total - half);
     op.pads_end.push_back(total - op.pads_begin.back());

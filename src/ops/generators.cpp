@@ -53,7 +53,7 @@ void range_op(OpContext& c) {
   const Expr steps = unary(Op::kCeil, binary(Op::kDiv, binary(Op::kSub, limit, start), delta));
   const Expr positive = compare(Op::kGt, steps, constant(0, w));  // also false for NaN
   Value* count = g.add_loop({}, select(positive, cast(steps, DType::kInt64), Expr(0)));
-  const Expr n = c.ints(count, true).at(0);
+  const Expr n = c.int_scalar(count, true);
   c.out(0, tensor::generate(g, {n}, [&](const Exprs& i) {
           return cast(binary(Op::kAdd, start, binary(Op::kMul, cast(i[0], w), delta)), t);
         }));
@@ -91,7 +91,7 @@ void one_hot_op(OpContext& c) {
   Value *indices = c.in(0), *depth_in = one_element(c, 1), *values = c.in(2);
   c.require(values->rank() == 1, "values of rank {}", values->rank());
   g.add_check(compare(Op::kEq, values->shape[0], 2), "values must be [off, on]");
-  const Expr depth = c.ints(tensor::cast(g, depth_in, DType::kInt64), true).at(0);
+  const Expr depth = c.int_scalar(tensor::cast(g, depth_in, DType::kInt64), true);
   const int axis = c.axis(c.attr("axis", -1), indices->rank() + 1);
   Exprs shape = indices->shape;
   shape.insert(shape.begin() + axis, depth);

@@ -64,7 +64,7 @@ void group_query_attention(OpContext& c) {
   g.add_check(compare(Op::kEq, seqlens->elements(), batch), "seqlens_k doesn't fit the batch");
   seqlens = tensor::reshape(g, seqlens, {batch});
   c.require(!c.has(3) == !c.has(4), "past_key and past_value are needed together");
-  const Cache cache{seqlens, c.opt(3), c.opt(4), query->shape[1], c.ints(c.in(6), true).at(0)};
+  const Cache cache{seqlens, c.opt(3), c.opt(4), query->shape[1], c.int_scalar(c.in(6), true)};
   for (const Value* v : {cache.past_key, cache.past_value}) c.require(!v || v->rank() == 4, "a past of rank {}", v ? v->rank() : 0);
   g.add_check(compare(Op::kLe, cache.queries, cache.total), "total_sequence_length is smaller than the number of new tokens");
   g.add_check(compare(Op::kEq, spec.k->shape[2], cache.queries), "new keys and queries differ in number");

@@ -7,6 +7,7 @@ namespace sardonyx {
 namespace {
 
 void matmul_op(OpContext& c) {
+  c.require(c.in(0)->rank() > 0 && c.in(1)->rank() > 0, "an operand is a scalar; use Mul");
   Value* y = dequantized_matmul(c.graph(), c.in(0), c.in(1), false);
   c.out(0, y ? y : tensor::matmul(c.graph(), c.in(0), c.in(1)));
 }

@@ -104,7 +104,7 @@ class OpContext {
   /// compiling; if not, as const_ints.
   Exprs ints(Value* v, bool sizes = false);
   /// One element likewise.
-  Expr int_scalar(Value* v) { return ints(v).at(0); }
+  Expr int_scalar(Value* v, bool size = false);
 
   /// Refuses the node as unsupported: `reason` says what and what to do instead.
   template <typename... Args>

@@ -80,7 +80,7 @@ void nms_op(OpContext& c) {
   Value* iou = scalar_or(c, 3, 0, DType::kFloat32);
   // Without a score threshold every score passes.
   Value* threshold = scalar_or(c, 4, -INFINITY, DType::kFloat32);
-  const Expr per_class = idx::min(idx::max(c.ints(most).at(0), 0), boxes->shape[1]);
+  const Expr per_class = idx::min(idx::max(c.int_scalar(most), 0), boxes->shape[1]);
   const Expr capacity = scores->shape[0] * scores->shape[1] * per_class;
   const auto y = tensor::routine(g, "nms", {boxes, scores, iou, threshold},
                                  {c.attr("center_point_box", 0) != 0 ? 1 : 0, per_class}, {},

@@ -157,7 +157,11 @@ void dft_op(OpContext& c) {
   Value* x = c.in(0);
   c.require(x->rank() >= 2, "an input of rank {}", x->rank());
   std::int64_t given = c.opset() >= 20 ? -2 : c.attr("axis", 1);
-  if (c.opset() >= 20 && c.has(2)) given = c.const_ints(c.in(2), "the axis").at(0);
+  if (c.opset() >= 20 && c.has(2)) {
+    const std::vector<std::int64_t> axes = c.const_ints(c.in(2), "the axis");
+    c.require(axes.size() == 1, "{} axes are given", axes.size());
+    given = axes[0];
+  }
   const int axis = c.axis(given, x->rank());
   c.require(axis < x->rank() - 1, "the axis of the complex components can't be transformed");
   Transform f;

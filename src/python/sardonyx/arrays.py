@@ -73,7 +73,7 @@ def input_array(name: str, value: Any, wanted: np.dtype[Any] | None) -> tuple[An
         "int2",
     ):  # ml_dtypes leaves the bits above the value as they are; Sardonyx wants the sign there
         shift = 8 - int(dtype[3:])
-        array = (array.view(np.int8) << shift) >> shift
+        array = np.asarray((array.view(np.int8) << shift) >> shift)
     return array, (array.ctypes.data, dtype, list(array.shape))
 
 
