@@ -201,8 +201,8 @@ def compile(
     """Compiles a model for all sizes of its symbolic dims.
 
     model: path of an .onnx file, the bytes of one, or an onnx.ModelProto. Only a path may have external data.
-    device: "host", this machine's CPU; see devices().
-    precision: "fp32" computes in the model's own types, and is all that the host takes.
+    device: "host", this machine's CPU, or a GPU ("hip", "cuda:1"); see devices().
+    precision: "fp32" computes in the model's own types; others are refused in this version.
     threads: for compiling and running; 0: all cores.
     cache_dir: folder that keeps compiled code, so that the next time is quick. None: the user's cache
         ($XDG_CACHE_HOME/sardonyx or ~/.cache/sardonyx); "": none. Code in it is executed.
