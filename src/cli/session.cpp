@@ -32,6 +32,7 @@ Loaded load_model(const Options& options, bool all_outputs) {
   auto stage_start = start;
   std::string stage;
   ModelOptions m;
+  m.device = options.model.device;
   m.threads = options.model.threads;
   m.cache_dir = options.cache.directory;
   m.dims = options.model.fixed;

@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-BUILD = Path(os.environ.get("SARDONYX_BUILD", Path(__file__).parents[2] / "build"))
+ROOT = Path(__file__).parents[2]
+BUILD = Path(os.environ.get("SARDONYX_BUILD", ROOT / "build"))
 SARDONYX = BUILD / "bin" / "sardonyx"
 
-# ErrorKind of src/support/error.h
-INVALID_ARGUMENT, INVALID_MODEL, UNSUPPORTED, IO, MISMATCH = 2, 3, 4, 5, 8
+# ErrorKind of include/sardonyx/error.h
+INVALID_ARGUMENT, INVALID_MODEL, UNSUPPORTED, IO, DEVICE, MISMATCH = 2, 3, 4, 5, 7, 8
 
 
 def sardonyx(*arguments, code=0, env=None, cwd=None, **variables):

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from cli_support import INVALID_ARGUMENT, INVALID_MODEL, IO, UNSUPPORTED, layer, sardonyx, save
+from cli_support import DEVICE, INVALID_ARGUMENT, INVALID_MODEL, IO, ROOT, UNSUPPORTED, layer, sardonyx, save
 from onnx import TensorProto, helper
 
 COMMANDS = ["run", "verify", "perf", "compile", "inspect", "devices", "cache"]
@@ -48,6 +48,19 @@ def test_environment_and_its_precedence(model, tmp_path):
     chosen = sardonyx("cache", "dir", "--cache-dir", tmp_path / "b", SARDONYX_CACHE_DIR=str(tmp_path / "a"))
     assert chosen == f"{tmp_path}/b\n"
     assert sardonyx("cache", "dir", XDG_CACHE_HOME=str(tmp_path)) == f"{tmp_path}/sardonyx\n"
+
+
+def test_every_exit_code_is_documented():
+    """Those of ErrorKind; tests of the commands see each of them but those for our own defects."""
+    header = (ROOT / "include" / "sardonyx" / "error.h").read_text()
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    codes = [int(n) for n in re.findall(r"^  k\w+ = (\d+)", header, re.M)]
+    assert codes == list(range(1, 9))
+    assert [int(n) for n in re.findall(r"^\| (\d) \|", page, re.M)] == [0, *codes]
+
+
+def test_a_card_that_is_not_there(model):
+    assert "hip" in sardonyx("run", model, "--dim", "batch=1", "--device", "hip:63", code=DEVICE)
 
 
 def test_devices():
