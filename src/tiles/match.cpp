@@ -197,6 +197,11 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
     why = "an operand is not a contiguous matrix";
     return {};
   }
+  for (std::size_t k = 0; k < batch; ++k)
+    if (is_const(g.batch_a[k], 1) && is_const(g.batch_b[k], 1) && !is_const(batch_vars[k]->args[0], 1)) {
+      why = "all products of a batch are the same one";  // the library would compute it once
+      return {};
+    }
   g.a = const_cast<Value*>(a->value);
   g.b = const_cast<Value*>(b->value);
   if (kernel.epilogue) {
