@@ -16,6 +16,7 @@ class Corpus : public SimTest {
   }
 };
 SIM_TESTS(Corpus);
+SIM_WAVE64_TESTS(Corpus);
 
 TEST_P(Corpus, VectorAdd) {
   load("basic");
@@ -145,18 +146,12 @@ TEST_P(Corpus, ReductionThroughLds) {
   }
 }
 
-int waveSize() {
-  hipDeviceProp_t p;
-  EXPECT_EQ(hipGetDeviceProperties(&p, 0), hipSuccess);
-  return p.warpSize;
-}
-
 TEST_P(Corpus, ReductionByDpp) {
   load("shared");
   Random r(4);
   std::vector<std::uint32_t> in(256);
   for (auto& v : in) v = r.u32();
-  std::size_t wave = static_cast<std::size_t>(waveSize());
+  std::size_t wave = waveSize();
   Buffer<std::uint32_t> din(in), dout(256 / wave);
   HIP_OK(launch("reduceDpp", {1}, {256}, din.get(), dout.get()));
   auto out = dout.read();
@@ -172,7 +167,7 @@ TEST_P(Corpus, WaveOperations) {
   Random r(5);
   std::vector<std::uint32_t> in(256);
   for (auto& v : in) v = r.u32();
-  std::size_t wave = static_cast<std::size_t>(waveSize());
+  std::size_t wave = waveSize();
   Buffer<std::uint32_t> din(in), dout(256);
   Buffer<std::uint64_t> dballots(256 / wave);
   HIP_OK(launch("waveOps", {2}, {128}, din.get(), dout.get(), dballots.get()));
@@ -368,6 +363,35 @@ TEST_P(Corpus, LongMath) {
                  static_cast<U>(static_cast<std::int64_t>(x) >> (y & 63)) ^ (x >> 3),
                  x < y ? x : static_cast<U>(__builtin_popcountll(y))};
     for (U k = 0; k < 8; ++k) ASSERT_EQ(out[i * 8 + k], want[k]) << i << " " << k;
+  }
+}
+
+TEST_P(Corpus, DualIssue) {
+  if (waveSize() == 64) return;  // wave32 on gfx11 and gfx12 only
+  load("arithmetic");
+  const std::uint32_t n = 64;
+  Random r(12);
+  std::vector<float> a(n), b(n);
+  for (auto& v : a) v = static_cast<float>(r.real(10));
+  for (auto& v : b) v = static_cast<float>(r.real(10));
+  Buffer<float> da(a), db(b), dout(n * 12);
+  HIP_OK(launch("dualIssue", {1}, {n}, da.get(), db.get(), dout.get()));
+  auto out = dout.read();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    float x = a[i], y = b[i];
+    float want[12] = {x * y,
+                      std::fma(x, y, 2.0f),
+                      std::fma(x, y, 1.0f),
+                      x * y,
+                      std::fma(x, y, 1.0f),
+                      std::fma(x, y, 2.0f),
+                      2.0f,
+                      1.0f + y,
+                      std::fma(x, y, 3.0f),
+                      std::fma(x, 3.0f, y),
+                      x + y,
+                      y - x};
+    for (std::uint32_t k = 0; k < 12; ++k) ASSERT_EQ(out[i * 12 + k], want[k]) << i << " " << k;
   }
 }
 

@@ -14,15 +14,21 @@
 
 struct Target {
   const char* chip;
-  int level;  ///< of optimisation
+  int level;            ///< of optimisation
+  bool wave64 = false;  ///< on a chip whose waves have 32 lanes unless asked
 };
-inline void PrintTo(const Target& t, std::ostream* os) { *os << t.chip << " -O" << t.level; }
+inline void PrintTo(const Target& t, std::ostream* os) {
+  *os << t.chip << " -O" << t.level << (t.wave64 ? " wave64" : "");
+}
 inline std::string targetName(const testing::TestParamInfo<Target>& info) {
-  return std::string(info.param.chip) + "_O" + std::to_string(info.param.level);
+  return std::string(info.param.chip) + (info.param.wave64 ? "_wave64" : "") + "_O" + std::to_string(info.param.level);
 }
 inline const Target kTargets[] = {{"gfx90a", 0},  {"gfx90a", 2},  {"gfx90a", 3},  {"gfx942", 0},  {"gfx942", 2},
                                   {"gfx942", 3},  {"gfx950", 0},  {"gfx950", 2},  {"gfx950", 3},  {"gfx1100", 0},
                                   {"gfx1100", 2}, {"gfx1100", 3}, {"gfx1201", 0}, {"gfx1201", 2}, {"gfx1201", 3}};
+
+inline const Target kWave64Targets[] = {
+    {"gfx1100", 0, true}, {"gfx1100", 2, true}, {"gfx1201", 0, true}, {"gfx1201", 2, true}};
 
 #define HIP_OK(call) ASSERT_EQ(call, hipSuccess) << #call << ": " << sardonyxSimLastFailure()
 
@@ -78,8 +84,8 @@ class SimTest : public testing::TestWithParam<Target> {
   }
 
   void load(const std::string& stem) {
-    std::string file =
-        std::string(SIM_KERNELS) + "/" + stem + "." + GetParam().chip + ".O" + std::to_string(GetParam().level) + ".co";
+    std::string file = std::string(SIM_KERNELS) + "/" + stem + "." + GetParam().chip +
+                       (GetParam().wave64 ? "w64" : "") + ".O" + std::to_string(GetParam().level) + ".co";
     ASSERT_EQ(hipModuleLoad(&module_, file.c_str()), hipSuccess) << file << ": " << sardonyxSimLastFailure();
   }
   template <class... Args>
@@ -89,8 +95,12 @@ class SimTest : public testing::TestWithParam<Target> {
     void* params[] = {&args..., nullptr};
     return hipModuleLaunchKernel(f, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, nullptr, params, nullptr);
   }
+  std::size_t waveSize() const {
+    return GetParam().wave64 || std::string(GetParam().chip).substr(0, 4) == "gfx9" ? 64 : 32;
+  }
   hipModule_t module_ = nullptr;
 };
+#define SIM_WAVE64_TESTS(Class) INSTANTIATE_TEST_SUITE_P(Wave64, Class, testing::ValuesIn(kWave64Targets), targetName)
 #define SIM_TESTS(Class) INSTANTIATE_TEST_SUITE_P(All, Class, testing::ValuesIn(kTargets), targetName)
 
 /// Numbers that repeat from run to run.

@@ -84,3 +84,25 @@ KERNEL longMath(const u64* a, const u64* b, u64* out, u32 n) {
   o[6] = (u64)((long long)x >> (y & 63)) ^ (x >> 3);
   o[7] = x < y ? x : (u64)__builtin_popcountll(y);
 }
+
+#if !defined(__GFX9__) && !defined(WAVE64)
+// Dual issue: both halves read the registers as they were, and each half's accumulator is its own.
+KERNEL dualIssue(const float* a, const float* b, float* out) {
+  u32 i = globalX();
+  float x, y;
+#define DUAL(k, code)                                                                               \
+  asm volatile(                                                                                     \
+      "v_mov_b32 v0, %2\nv_mov_b32 v1, %3\nv_mov_b32 v2, %2\nv_mov_b32 v3, %3\nv_mov_b32 v4, 1.0\n" \
+      "v_mov_b32 v5, 2.0\n" code "\nv_mov_b32 %0, v4\nv_mov_b32 %1, v5"                             \
+      : "=&v"(x), "=&v"(y)                                                                          \
+      : "v"(a[i]), "v"(b[i])                                                                        \
+      : "v0", "v1", "v2", "v3", "v4", "v5");                                                        \
+  out[i * 12 + k] = x, out[i * 12 + k + 1] = y;
+  DUAL(0, "v_dual_mul_f32 v4, v0, v1 :: v_dual_fmac_f32 v5, v2, v3")
+  DUAL(2, "v_dual_fmac_f32 v4, v0, v1 :: v_dual_mul_f32 v5, v2, v3")
+  DUAL(4, "v_dual_fmac_f32 v4, v0, v1 :: v_dual_fmac_f32 v5, v2, v3")
+  DUAL(6, "v_dual_mov_b32 v4, v5 :: v_dual_add_f32 v5, v4, v3")
+  DUAL(8, "v_dual_fmaak_f32 v4, v0, v1, 0x40400000 :: v_dual_fmamk_f32 v5, v2, 0x40400000, v3")
+  DUAL(10, "v_dual_add_f32 v4, v0, v1 :: v_dual_subrev_f32 v5, v2, v3")
+}
+#endif
