@@ -1,4 +1,8 @@
 // The functions of sardonyx_sim.h.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "sim/api/runtime.h"
@@ -31,6 +35,10 @@ void applyJson(const json& j, Config& c) {
       c.checkUninitialized = value.get<bool>();
     else if (key == "summary")
       c.summary = value.get<bool>();
+    else if (key == "print_summary")
+      c.printSummary = value.get<bool>();
+    else if (key == "print_failures")
+      c.printFailures = value.get<bool>();
     else if (key == "trace" && value.is_null())
       c.traceKernel.clear();
     else if (key == "trace") {
@@ -44,7 +52,40 @@ void applyJson(const json& j, Config& c) {
   }
 }
 
+/// At the end of the process, when the configuration asked for it.
+void printSummary() {
+  std::string text;
+  {
+    std::lock_guard lock(Runtime::get().mutex);
+    for (const auto& [name, k] : Runtime::get().summary) {
+      text += fmt::format("kernel {}: {} launches; wave-instructions:", k.shown, k.launches);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(Category::kCount); ++i)
+        if (k.byCategory[i]) text += fmt::format(" {} {}", kCategories[i], k.byCategory[i]);
+      const Traffic& t = k.traffic;
+      text += fmt::format("; bytes: global {} read {} written, LDS {} read {} written, scratch {} read {} written\n",
+                          t.globalRead, t.globalWritten, t.ldsRead, t.ldsWritten, t.scratchRead, t.scratchWritten);
+    }
+  }
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 }  // namespace
+
+namespace sardonyx::sim {
+
+Config parseConfig(std::string_view text, const Config& base) {
+  json j = json::parse(text);
+  if (!j.is_object()) sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, "the configuration is not a JSON object");
+  Config c = base;
+  applyJson(j, c);
+  if (c.printSummary && !base.printSummary) {
+    static bool registered = std::atexit(printSummary) == 0;
+    (void)registered;
+  }
+  return c;
+}
+
+}  // namespace sardonyx::sim
 
 extern "C" {
 
@@ -52,11 +93,7 @@ int sardonyxSimConfigure(const char* text) {
   Runtime& rt = Runtime::get();
   std::lock_guard lock(rt.execution);
   try {
-    json j = json::parse(text ? text : "");
-    if (!j.is_object()) sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, "the configuration is not a JSON object");
-    Config c = rt.config();
-    applyJson(j, c);
-    rt.configure(c);
+    rt.configure(parseConfig(text ? text : "", rt.config()));
     return 0;
   } catch (const std::exception& e) {
     rt.lastFailure = std::string("configuration: ") + e.what();

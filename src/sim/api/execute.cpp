@@ -1,4 +1,5 @@
 // Executes operations, and routes those of capturing streams into graphs.
+#include <cstdio>
 #include <cstring>
 
 #include "sim/api/graph.h"
@@ -67,11 +68,13 @@ hipError_t launch(const KernelOp& op) {
   if (!counts.byCategory.empty()) {
     std::lock_guard lock(rt.mutex);
     KernelCounts& k = rt.summary[r.kernel->name];
+    k.shown = r.kernel->shown;
     ++k.launches;
     for (std::size_t i = 0; i < counts.byCategory.size(); ++i) k.byCategory[i] += counts.byCategory[i];
     k.traffic += counts.traffic;
   }
   if (failure.empty()) return hipSuccess;
+  if (rt.config().printFailures) std::fprintf(stderr, "simulated GPU: %s\n", failure.c_str());
   std::lock_guard lock(rt.mutex);
   rt.lastFailure = std::move(failure);
   return counts.refused ? hipErrorInvalidConfiguration : hipErrorLaunchFailure;

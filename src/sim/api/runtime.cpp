@@ -1,5 +1,5 @@
 // See runtime.h. The one environment variable of the room is read here, once: SARDONYX_SIM, a comma-separated list of
-// chips.
+// chips or an object as sardonyxSimConfigure takes it.
 #include "sim/api/runtime.h"
 
 #include <cstdlib>
@@ -57,9 +57,11 @@ Runtime& Runtime::get() {
 
 Runtime::Runtime() {
   Config c;
-  if (const char* list = std::getenv("SARDONYX_SIM"); list && *list) {
+  std::string_view rest;
+  if (const char* text = std::getenv("SARDONYX_SIM")) rest = text;
+  bool object = !rest.empty() && rest.front() == '{';
+  if (!rest.empty() && !object) {
     c.chips.clear();
-    std::string_view rest = list;
     while (!rest.empty()) {
       std::size_t comma = rest.find(',');
       c.chips.emplace_back(rest.substr(0, comma));
@@ -67,8 +69,8 @@ Runtime::Runtime() {
     }
   }
   try {
-    configure(c);
-  } catch (const Error& e) {
+    configure(object ? parseConfig(rest, c) : c);
+  } catch (const std::exception& e) {
     lastFailure = std::string("SARDONYX_SIM: ") + e.what();  // no devices: every call says hipErrorNoDevice
   }
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #pragma GCC visibility push(default)
@@ -79,6 +80,7 @@ struct Device {
 
 /// Instruction counts of one kernel.
 struct KernelCounts {
+  std::string shown;
   std::uint64_t launches = 0, byCategory[static_cast<int>(Category::kCount)] = {};
   Traffic traffic;
 };
@@ -129,6 +131,9 @@ class Runtime {
   std::map<T*, std::unique_ptr<T>>& live();
   Config config_;
 };
+
+/// `base` with what a JSON object changes (sardonyx_sim.h lists the keys). Throws for text that is not such an object.
+Config parseConfig(std::string_view json, const Config& base);
 
 /// Device that the calling thread works on, and its last error.
 int& currentDevice();

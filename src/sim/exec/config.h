@@ -16,6 +16,8 @@ struct Config {
   bool checkGlobalRaces = false;    ///< the same for global memory, within and between workgroups
   bool checkUninitialized = false;  ///< reads of registers, LDS and memory never written
   bool summary = false;             ///< count instructions by kind for each kernel
+  bool printSummary = false;        ///< on standard error when the process ends
+  bool printFailures = false;       ///< why a launch failed, on standard error
   std::string traceKernel;          ///< kernel whose wave is traced; empty: none
   std::uint64_t traceWorkgroup = 0;  ///< linear workgroup index
   int traceWave = 0;                 ///< wave within the workgroup

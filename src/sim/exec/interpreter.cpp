@@ -60,7 +60,7 @@ std::uint64_t runWave(Launch& launch, Wave& w, std::uint64_t budget, std::vector
 }
 
 std::string describe(const Launch& launch, const Workgroup& g, const Wave& w, const Fault& f) {
-  std::string out = fmt::format("kernel {}: {}", launch.kernel->name, f.what());
+  std::string out = fmt::format("kernel {}: {}", launch.kernel->shown, f.what());
   if (f.hasAddress) out += fmt::format("; address 0x{:x}", f.address);
   if (w.current) {
     out += fmt::format("; instruction \"{}\" at offset 0x{:x}", w.code->text(w.current->pc),

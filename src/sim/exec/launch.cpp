@@ -79,7 +79,7 @@ void work(Launch& launch) {
   } catch (const Fault& f) {
     launch.failWith(f.what());
   } catch (const std::exception& e) {
-    launch.failWith(fmt::format("kernel {}: {}", launch.kernel->name, e.what()));
+    launch.failWith(fmt::format("kernel {}: {}", launch.kernel->shown, e.what()));
   }
   if (!counts.empty()) {
     std::lock_guard lock(launch.mutex);
@@ -93,20 +93,20 @@ std::string refuse(const LaunchRequest& r, std::uint32_t lds) {
   const Kernel& k = *r.kernel;
   std::uint64_t items = static_cast<std::uint64_t>(r.block[0]) * r.block[1] * r.block[2];
   if (!items || !r.grid[0] || !r.grid[1] || !r.grid[2])
-    return fmt::format("kernel {}: empty grid ({}, {}, {}) or workgroup ({}, {}, {})", k.name, r.grid[0], r.grid[1],
+    return fmt::format("kernel {}: empty grid ({}, {}, {}) or workgroup ({}, {}, {})", k.shown, r.grid[0], r.grid[1],
                        r.grid[2], r.block[0], r.block[1], r.block[2]);
   if (items > 1024 || items > k.maxWorkgroup)
     return fmt::format("kernel {}: a workgroup of {} work-items; the chip takes 1024, the kernel was compiled for {}",
-                       k.name, items, k.maxWorkgroup);
+                       k.shown, items, k.maxWorkgroup);
   for (int d = 0; d < 3; ++d)
     if (k.requiredWorkgroup[d] && k.requiredWorkgroup[d] != r.block[d])
-      return fmt::format("kernel {}: the workgroup is ({}, {}, {}); the kernel requires ({}, {}, {})", k.name,
+      return fmt::format("kernel {}: the workgroup is ({}, {}, {}); the kernel requires ({}, {}, {})", k.shown,
                          r.block[0], r.block[1], r.block[2], k.requiredWorkgroup[0], k.requiredWorkgroup[1],
                          k.requiredWorkgroup[2]);
   if (lds > static_cast<std::uint32_t>(r.chip->ldsBytes))
-    return fmt::format("kernel {}: {} bytes of LDS; {} has {}", k.name, lds, r.chip->name, r.chip->ldsBytes);
+    return fmt::format("kernel {}: {} bytes of LDS; {} has {}", k.shown, lds, r.chip->name, r.chip->ldsBytes);
   if (r.arguments == nullptr && k.explicitBytes())
-    return fmt::format("kernel {}: it takes {} bytes of arguments, none were passed", k.name, k.explicitBytes());
+    return fmt::format("kernel {}: it takes {} bytes of arguments, none were passed", k.shown, k.explicitBytes());
   return {};
 }
 
@@ -215,7 +215,7 @@ std::string runLaunch(const LaunchRequest& r, const Config& config, LaunchCounts
     work(launch);
     for (auto& t : others) t.join();
   } catch (const Fault& f) {
-    return fmt::format("kernel {}: {}", k.name, f.what());
+    return fmt::format("kernel {}: {}", k.shown, f.what());
   }
   if (report && !launch.counts.empty()) {
     report->traffic = launch.traffic;

@@ -14,8 +14,10 @@ extern "C" {
  *   "max_instructions_per_wave": 200000000
  *   "check_waits", "check_races" (both on), "check_global_races", "check_uninitialized", "summary" (all off): true or
  *                                      false; docs/simulator.md says what each finds
+ *   "print_failures", "print_summary": true or false: on standard error, as they happen and when the process ends
  *   "trace": {"kernel": "name", "workgroup": 0, "wave": 0, "file": "trace.txt"}   null turns the trace off
- * Returns 0, or -1 for text that is not such an object (nothing changes then; sardonyxSimLastFailure says why). Not
+ * The variable SARDONYX_SIM of the environment may hold such an object (or a list of chips) for programs that do not call
+ * this. Returns 0, or -1 for text that is not such an object (nothing changes then; sardonyxSimLastFailure says why). Not
  * while a kernel runs. */
 int sardonyxSimConfigure(const char* json);
 

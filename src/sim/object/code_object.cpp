@@ -4,6 +4,7 @@
 
 #include <llvm/BinaryFormat/ELF.h>
 #include <llvm/BinaryFormat/MsgPackDocument.h>
+#include <llvm/Demangle/Demangle.h>
 #include <llvm/DebugInfo/DWARF/DWARFContext.h>
 #include <llvm/Object/ELF.h>
 #include <llvm/Object/ELFObjectFile.h>
@@ -49,6 +50,25 @@ const char* machName(unsigned flags) {
     default:
       return nullptr;
   }
+}
+
+/// "_Z5saxpyifPKfPf" is "saxpy", "_Z3addIfEvPT_" is "add<float>".
+std::string shownName(const std::string& name) {
+  std::string s = llvm::demangle(name);
+  if (s == name) return name;
+  int depth = 0;
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    if (s[i] == '<') ++depth;
+    if (s[i] == '>') --depth;
+    if (s[i] != '(' || depth) continue;
+    if (s.compare(i, 21, "(anonymous namespace)") == 0) {
+      i += 20;
+      continue;
+    }
+    s.resize(i);
+    break;
+  }
+  return s.substr(0, 5) == "void " ? s.substr(5) : s;  // templates have their result type in front
 }
 
 }  // namespace
@@ -226,6 +246,7 @@ void CodeObject::readMetadata() {
 }
 
 void CodeObject::finishKernel(Kernel& k) {
+  k.shown = shownName(k.name);
   // Kernel descriptor, 64 bytes.
   const auto* d = reinterpret_cast<const std::uint8_t*>(k.descriptor);
   auto get = [&](int at, auto& value) { std::memcpy(&value, d + at, sizeof value); };
