@@ -66,6 +66,7 @@ void printSummary() {
                           t.globalRead, t.globalWritten, t.ldsRead, t.ldsWritten, t.scratchRead, t.scratchWritten);
     }
   }
+  std::fflush(stdout);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

@@ -43,13 +43,13 @@ INSTANTIATE_TEST_SUITE_P(Some, Speed, testing::Values(Target{"gfx942", 2}, Targe
 TEST_P(Speed, ByKindOfWork) {
   load("speed");
   Buffer<std::uint32_t> in(std::vector<std::uint32_t>(4096)), out(4096);
-  measure("vectorArithmetic", 200'000, reinterpret_cast<float*>(out.get()), 500u);
-  measure("sharedMemory", 50'000, out.get(), 100u);
-  measure("globalMemory", 50'000, in.get(), out.get(), 200u);
+  measure("vectorArithmetic", 10'000, reinterpret_cast<float*>(out.get()), 500u);
+  measure("sharedMemory", 10'000, out.get(), 100u);
+  measure("globalMemory", 10'000, in.get(), out.get(), 200u);
   everything_ = true;
   ASSERT_EQ(sardonyxSimConfigure(("{\"chips\": [\"" + std::string(GetParam().chip) + "\"]" + options() + "}").c_str()),
             0);
-  measure("vectorArithmetic", 20'000, reinterpret_cast<float*>(out.get()), 100u);
+  measure("vectorArithmetic", 10'000, reinterpret_cast<float*>(out.get()), 100u);
 }
 
 }  // namespace

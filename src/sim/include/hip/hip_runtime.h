@@ -21,6 +21,7 @@
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
 #define HIP_KERNEL_NAME(...) __VA_ARGS__
+#define HIP_SYMBOL(x) x
 #define hipLaunchKernelGGL(kernel, grid, block, sharedBytes, stream, ...) \
   kernel<<<(grid), (block), (sharedBytes), (stream)>>>(__VA_ARGS__)
 

@@ -41,12 +41,12 @@ int main() {
     CHECK(hipMemcpy(dx, x.data(), n * sizeof(float), hipMemcpyHostToDevice));
     CHECK(hipMemcpy(dy, y.data(), n * sizeof(float), hipMemcpyHostToDevice));
     unsigned zero = 0, count = 0;
-    CHECK(hipMemcpyToSymbol(&counter, &zero, sizeof zero));
+    CHECK(hipMemcpyToSymbol(HIP_SYMBOL(counter), &zero, sizeof zero));
     saxpy<<<(n + 255) / 256, 256>>>(n, 3.0f, dx, dy);
     CHECK(hipGetLastError());
     CHECK(hipDeviceSynchronize());
     CHECK(hipMemcpy(y.data(), dy, n * sizeof(float), hipMemcpyDeviceToHost));
-    CHECK(hipMemcpyFromSymbol(&count, &counter, sizeof count));
+    CHECK(hipMemcpyFromSymbol(&count, HIP_SYMBOL(counter), sizeof count));
     for (int i = 0; i < n; ++i)
       if (y[i] != 6.0f * static_cast<float>(i) + 1.0f) {
         std::printf("%s: y[%d] = %f\n", p.gcnArchName, i, y[i]);
