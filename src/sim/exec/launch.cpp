@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <thread>
@@ -61,6 +62,9 @@ void work(Launch& launch) {
           }
           r.group = startWorkgroup(launch, index, r.scratch ? r.scratch->address : 0);
           resident.push_front(std::move(r));
+        } else if (!resident.empty()) {
+          // They wait for workgroups of other host threads: those need the processor more.
+          std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
       }
       if (resident.empty()) break;
