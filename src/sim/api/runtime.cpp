@@ -2,6 +2,7 @@
 // chips or an object as sardonyxSimConfigure takes it.
 #include "sim/api/runtime.h"
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "sim/api/graph.h"
@@ -72,6 +73,7 @@ Runtime::Runtime() {
     configure(object ? parseConfig(rest, c) : c);
   } catch (const std::exception& e) {
     lastFailure = std::string("SARDONYX_SIM: ") + e.what();  // no devices: every call says hipErrorNoDevice
+    std::fprintf(stderr, "simulated GPU: %s\n", lastFailure.c_str());
   }
 }
 
