@@ -9,8 +9,8 @@ namespace sardonyx::sim {
 
 const Tracer* Tracer::of(const Launch& launch, const Wave& w) {
   const Config& c = *launch.config;
-  if (c.traceKernel.empty() || (c.traceKernel != launch.kernel->name && c.traceKernel != launch.kernel->shown) || c.traceWorkgroup != w.group->flat ||
-      c.traceWave != w.id)
+  if (c.traceKernel.empty() || (c.traceKernel != launch.kernel->name && c.traceKernel != launch.kernel->shown) ||
+      c.traceWorkgroup != w.group->flat || c.traceWave != w.id)
     return nullptr;
   static Tracer tracer;
   static std::string open;

@@ -44,7 +44,7 @@ struct Wave {
   std::uint64_t nextPc = 0;  ///< set by the interpreter before each handler; branches overwrite it
   bool scc = false;
   bool wave32 = false;
-  bool gprIndex = false;  ///< gfx9: M0 shifts vector register numbers (exec/gpr_index.h)
+  bool gprIndex = false;   ///< gfx9: M0 shifts vector register numbers (exec/gpr_index.h)
   int lanes = 64;          ///< 32 or 64
   std::uint32_t mode = 0;  ///< MODE register: round [3:0], denorm [7:4], dx10_clamp 8, ieee 9
   std::uint64_t mask = 0;  ///< lanes that the current vector instruction works on: EXEC, less what DPP turns off

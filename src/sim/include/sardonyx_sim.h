@@ -16,9 +16,9 @@ extern "C" {
  *                                      false; docs/simulator.md says what each finds
  *   "print_failures", "print_summary": true or false: on standard error, as they happen and when the process ends
  *   "trace": {"kernel": "name", "workgroup": 0, "wave": 0, "file": "trace.txt"}   null turns the trace off
- * The variable SARDONYX_SIM of the environment may hold such an object (or a list of chips) for programs that do not call
- * this. Returns 0, or -1 for text that is not such an object (nothing changes then; sardonyxSimLastFailure says why). Not
- * while a kernel runs. */
+ * The variable SARDONYX_SIM of the environment may hold such an object (or a list of chips) for programs that do not
+ * call this. Returns 0, or -1 for text that is not such an object (nothing changes then; sardonyxSimLastFailure says
+ * why). Not while a kernel runs. */
 int sardonyxSimConfigure(const char* json);
 
 /* Why the last launch of this process failed: kernel, reason, instruction, source line, workgroup, wave, lane and

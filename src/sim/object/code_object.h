@@ -22,7 +22,7 @@ struct KernelArg {
 /// What a launch needs to know of a kernel: its descriptor (LLVM's AMDGPU guide, "Kernel Descriptor") and its metadata.
 struct Kernel {
   std::string name;
-  std::string shown;  ///< what people call it: demangled, without parameters
+  std::string shown;             ///< what people call it: demangled, without parameters
   std::uint64_t descriptor = 0;  ///< device address of the 64-byte descriptor
   std::uint64_t entry = 0;       ///< device address of the first instruction
   std::uint32_t groupBytes = 0, privateBytes = 0, kernargBytes = 0;

@@ -40,7 +40,8 @@ KERNEL barrierInBranch(u32* out) {
   u32 wave = (u32)__builtin_amdgcn_readfirstlane((int)(localX() / __builtin_amdgcn_wavefrontsize()));
   if (wave == 0) {
     exchange[0] = 1;
-    while (__scoped_atomic_load_n((u32*)&exchange[1], __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP) != 1) {  // FAULT: deadlock
+    while (__scoped_atomic_load_n((u32*)&exchange[1], __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP) !=
+           1) {  // FAULT: deadlock
     }
   }
   barrier();
@@ -82,7 +83,8 @@ KERNEL flagChain(u32* flags, u32* data) {
   if (localX() == 0) {
     u32 g = groupX(), before = 0;
     if (g) {
-      while (!__scoped_atomic_load_n(&flags[g - 1], __ATOMIC_ACQUIRE, __MEMORY_SCOPE_DEVICE)) __builtin_amdgcn_s_sleep(1);
+      while (!__scoped_atomic_load_n(&flags[g - 1], __ATOMIC_ACQUIRE, __MEMORY_SCOPE_DEVICE))
+        __builtin_amdgcn_s_sleep(1);
       before = data[g - 1];
     }
     data[g] = before + g;
@@ -116,22 +118,35 @@ KERNEL missingLdsWait(u32* out) {
 KERNEL missingScalarWait(u32* out) {
   u32 v;
 #if defined(__GFX9__)
-  asm volatile("s_load_dword %0, %1, 0x0\ns_add_u32 %0, %0, 1" : "=&s"(v) : "s"(__builtin_amdgcn_kernarg_segment_ptr()));  // FAULT: scalar wait
+  asm volatile("s_load_dword %0, %1, 0x0\ns_add_u32 %0, %0, 1"  // FAULT: scalar wait
+               : "=&s"(v)
+               : "s"(__builtin_amdgcn_kernarg_segment_ptr()));
 #else
-  asm volatile("s_load_b32 %0, %1, 0x0\ns_add_u32 %0, %0, 1" : "=&s"(v) : "s"(__builtin_amdgcn_kernarg_segment_ptr()));  // FAULT: scalar wait
+  asm volatile("s_load_b32 %0, %1, 0x0\ns_add_u32 %0, %0, 1"  // FAULT: scalar wait
+               : "=&s"(v)
+               : "s"(__builtin_amdgcn_kernarg_segment_ptr()));
 #endif
   out[localX()] = v;
 }
-// A wait on the wrong counter: for stores instead of loads, or the same on the chips with one counter for both: too weak.
+// A wait on the wrong counter: for stores instead of loads, or the same on the chips with one counter for both: too
+// weak.
 KERNEL wrongWait(const u32* in, u32* out) {
   u32 v, w;
   u64 address = (u64)(in + localX());
 #if defined(__GFX12__)
-  asm volatile("global_load_b32 %0, %2, off\nglobal_load_b32 %1, %2, off offset:4\ns_wait_storecnt 0x0\ns_wait_loadcnt 0x1" : "=&v"(v), "=&v"(w) : "v"(address));
+  asm volatile(
+      "global_load_b32 %0, %2, off\nglobal_load_b32 %1, %2, off offset:4\ns_wait_storecnt 0x0\ns_wait_loadcnt 0x1"
+      : "=&v"(v), "=&v"(w)
+      : "v"(address));
 #elif defined(__GFX11__)
-  asm volatile("global_load_b32 %0, %2, off\nglobal_load_b32 %1, %2, off offset:4\ns_waitcnt_vscnt null, 0x0\ns_waitcnt vmcnt(1)" : "=&v"(v), "=&v"(w) : "v"(address));
+  asm volatile(
+      "global_load_b32 %0, %2, off\nglobal_load_b32 %1, %2, off offset:4\ns_waitcnt_vscnt null, 0x0\ns_waitcnt vmcnt(1)"
+      : "=&v"(v), "=&v"(w)
+      : "v"(address));
 #else
-  asm volatile("global_load_dword %0, %2, off\nglobal_load_dword %1, %2, off offset:4\ns_waitcnt vmcnt(1)" : "=&v"(v), "=&v"(w) : "v"(address));
+  asm volatile("global_load_dword %0, %2, off\nglobal_load_dword %1, %2, off offset:4\ns_waitcnt vmcnt(1)"
+               : "=&v"(v), "=&v"(w)
+               : "v"(address));
 #endif
   out[localX()] = v;
   out[localX() + 64] = w;  // FAULT: wrong wait

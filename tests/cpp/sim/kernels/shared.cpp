@@ -38,7 +38,8 @@ KERNEL reduceDpp(const u32* in, u32* out) {
   v += dpp<0x118>(0, v);
   u32 sum = 0;
   for (u32 r = 15; r < __builtin_amdgcn_wavefrontsize(); r += 16) sum += (u32)__builtin_amdgcn_readlane((int)v, (int)r);
-  if (__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0)) == 0) out[globalX() / __builtin_amdgcn_wavefrontsize()] = sum;
+  if (__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0)) == 0)
+    out[globalX() / __builtin_amdgcn_wavefrontsize()] = sum;
 }
 
 // Butterfly by ds_bpermute, ballot and mbcnt.
@@ -62,5 +63,6 @@ KERNEL histogram(const u32* in, u32* bins, u32 n) {
   for (u32 i = globalX(); i < n; i += 4 * groupSizeX())
     __scoped_atomic_fetch_add((u32*)&local[in[i] & 63], 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
   barrier();
-  if (localX() < 64) __scoped_atomic_fetch_add(&bins[localX()], local[localX()], __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+  if (localX() < 64)
+    __scoped_atomic_fetch_add(&bins[localX()], local[localX()], __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
 }
