@@ -9,6 +9,7 @@
 
 #include "api/report.h"
 #include "program/build.h"
+#include "compile/compiler.h"
 #include "program/program_file.h"
 
 namespace sardonyx {
@@ -149,17 +150,53 @@ Model::Model(onnx::Model model, const ModelOptions& options)
   }
 }
 
-Model::Model(std::shared_ptr<const Program> program, int threads)
-    : threads_(threads), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
-  general_ = std::make_shared<Executor>(std::move(program), threads);
+Model::Model(std::shared_ptr<const Program> program, int threads, std::shared_ptr<Gpu> gpu)
+    : threads_(threads), gpu_(std::move(gpu)), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
+  general_ = std::make_shared<Executor>(std::move(program), threads, gpu_);
   const Program& p = general_->program();
   for (std::size_t k = 0; k < p.main.inputs.size(); ++k)
     inputs_.push_back(info_of(p, p.main.inputs[k], p.input_names[k]));
 }
 
-std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads) {
+std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads, const std::string& device) {
   threads = thread_count(threads);
-  return std::unique_ptr<Model>(new Model(sardonyx::load_program(path, threads), threads));
+  auto program = sardonyx::load_program(path, threads);
+  std::shared_ptr<Gpu> gpu;
+  const TargetKind kind = parse_target(program->target).kind;
+  if (kind != TargetKind::kHost) {
+    gpu = open_gpu(device != "host" ? device : kind == TargetKind::kAmdgpu ? "hip" : "cuda");
+    if (gpu->info().target != program->target)
+      fail(ErrorKind::kUnsupported, "{}: the program is for {}, and {} is a {}; compile the model for it", path.string(),
+           program->target, gpu->info().name, gpu->info().target);
+  } else if (device != "host") {
+    fail(ErrorKind::kUnsupported, "{}: the program is for the host; compile the model for {}", path.string(), device);
+  }
+  return std::unique_ptr<Model>(new Model(std::move(program), threads, std::move(gpu)));
+}
+
+std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Model model, const ModelOptions& options) {
+  check_options(options);
+  const Target t = parse_target(target);
+  if (t.kind == TargetKind::kHost)
+    fail(ErrorKind::kUnsupported, "'{}' is a CPU; programs for the host are compiled on the machine that runs them", target);
+  CacheOptions c;
+  c.directory = options.cache_dir;
+  CodeCache cache(c);
+  BuildOptions build;
+  build.target = t.arch;
+  build.threads = thread_count(options.threads);
+  build.cache = &cache;
+  build.fuse = options.fuse;
+  if (options.progress)
+    build.progress = [&](std::size_t done, std::size_t total) { options.progress({"compiling", done, total}); };
+  ImportOptions import;
+  import.dims = options.dims;
+  try {
+    return build_program(*import_model(model, import), build);
+  } catch (const NeedInput& n) {
+    fail(ErrorKind::kUnsupported, "the program depends on the {} of input '{}' ({}), so it can't be compiled beforehand",
+         n.kind == NeedInput::kRank ? "rank" : "value", n.input, n.why);
+  }
 }
 
 void Model::save(const std::filesystem::path& path) const {
@@ -168,8 +205,6 @@ void Model::save(const std::filesystem::path& path) const {
     fail(ErrorKind::kUnsupported, "the model can't be saved: its program depends on the {} of input '{}' ({})",
          needs_.front().kind == NeedInput::kRank ? "rank" : "value", needs_.front().input, needs_.front().why);
   }
-  if (gpu_)
-    fail(ErrorKind::kUnsupported, "programs for {} can't be saved; save a program for the host, or keep the model", gpu_->info().name);
   save_program(general_->program(), path);
 }
 

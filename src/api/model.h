@@ -28,7 +28,11 @@ class Model {
   static std::unique_ptr<Model> parse(std::span<const std::byte> bytes, const ModelOptions& options = {});
   Model(onnx::Model model, const ModelOptions& options);
   /// What save() wrote; see program/program_file.h.
-  static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0);
+  /// `device`: as Options::device; "host" stands for the first card of the right kind if the program is a GPU's.
+  static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0, const std::string& device = "host");
+  /// Compiles for a GPU ("gfx942", "sm_90") that need not be here; the code is kept in the cache. Throws Error(kUnsupported) if the program depends
+  /// on an input's value, and for the host's own target.
+  static std::shared_ptr<Program> compile_for(const std::string& target, onnx::Model model, const ModelOptions& options = {});
   /// Throws Error: kIo, or kUnsupported without executor().
   void save(const std::filesystem::path& path) const;
   /// How many programs have been compiled and kept: one, and one for each value, rank or sizes that needed its own.
@@ -59,7 +63,7 @@ class Model {
   const CodeCache& cache() const { return *cache_; }
 
  private:
-  Model(std::shared_ptr<const Program> program, int threads);
+  Model(std::shared_ptr<const Program> program, int threads, std::shared_ptr<Gpu> gpu);
   void report(std::string_view stage, std::size_t done = 0, std::size_t total = 0) const;
   void check_dim_names() const;
   void check_inputs(const std::map<std::string, HostTensor>& inputs) const;

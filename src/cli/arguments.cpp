@@ -200,11 +200,15 @@ class Parser {
         "compile a model into the cache, so that later it loads quickly, or into a file",
         "  sardonyx compile model.onnx\n"
         "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
-        "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n\n"
-        "A program file is for this version of Sardonyx and CPUs like this one. It holds machine code: run only "
+        "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
+        "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a card that need not be here\n\n"
+        "A program file is for this version of Sardonyx and processors like the one it was compiled for. It holds machine code: run only "
         "those you trust.");
     model_options(s);
     input_options(s);
+    s->add_option("--arch", o_.compile_arch, "GPUs to compile for, instead of the device: gfx942,gfx1100,sm_90")
+        ->delimiter(',')
+        ->type_name("NAME,...");
     s->add_option("-o,--output", o_.compile_output, "write the compiled program with its weights")->type_name("FILE");
     s->add_option("--json", o_.compile_json, "write the numbers; - for stdout")->type_name("FILE");
   }

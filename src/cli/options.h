@@ -74,6 +74,7 @@ struct Options {
   PerfArguments perf;
   InspectArguments inspect;
   std::string compile_json, compile_output;
+  std::vector<std::string> compile_arch;
   std::string cache_action;  ///< stats, clear, dir
 };
 

@@ -24,7 +24,7 @@ Loaded load_model(const Options& options, bool all_outputs) {
       fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", late,
            options.model.file.string());
     line.show("loading " + file);
-    out.model = Model::load_program(options.model.file, options.model.threads);
+    out.model = Model::load_program(options.model.file, options.model.threads, options.model.device);
     out.seconds = since(start);
     out.stages.push_back({"loading", out.seconds});
     return out;

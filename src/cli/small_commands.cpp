@@ -1,6 +1,7 @@
 // sardonyx devices, sardonyx cache, sardonyx compile: what needs little code.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "api/report.h"
@@ -67,6 +68,35 @@ void cache_command(const Options& options) {
                human_bytes(static_cast<double>(stats.bytes)), human_bytes(static_cast<double>(c.max_bytes)));
 }
 
+namespace {
+
+void compile_for_cards(const Options& options) {
+  if (!options.compile_output.empty() && options.compile_arch.size() > 1)
+    fail(ErrorKind::kInvalidArgument, "a program file is for one of {}: compile each into a file of its own",
+         fmt::join(options.compile_arch, ", "));
+  ModelOptions m;
+  m.threads = options.model.threads;
+  m.cache_dir = options.cache.directory;
+  m.dims = options.model.fixed;
+  m.fuse = options.model.fuse;
+  nlohmann::ordered_json all;
+  for (const std::string& arch : options.compile_arch) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto program = Model::compile_for(arch, onnx::load(options.model.file), m);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!options.compile_output.empty()) save_program(*program, options.compile_output);
+    const ProgramReport r = report(*program);
+    all.push_back({{"model", options.model.file.string()}, {"target", arch}, {"seconds", seconds}, {"kernels_per_run", r.kernels_per_run},
+                   {"kernels", program->kernels.size()}, {"code_bytes", r.code_bytes}});
+    if (options.compile_json != "-")
+      fmt::print("{} kernels ({} different, {} of code) for {} in {}\n", r.kernels_per_run, program->kernels.size(),
+                 human_bytes(static_cast<double>(r.code_bytes)), arch, human_seconds(seconds));
+  }
+  if (!options.compile_json.empty()) write_text(options.compile_json, all.dump(2) + "\n");
+}
+
+}  // namespace
+
 void compile_command(const Options& options) {
   if (options.cache.directory.empty() && options.compile_output.empty())
     fail(
@@ -75,6 +105,7 @@ void compile_command(const Options& options) {
         "a file with --output");
   if (is_program_file(options.model.file))
     fail(ErrorKind::kInvalidArgument, "{} is compiled already", options.model.file.string());
+  if (!options.compile_arch.empty()) return compile_for_cards(options);
   Loaded loaded = load_model(options);
   std::shared_ptr<Executor> specific;
   const Executor* e = loaded.model->executor();

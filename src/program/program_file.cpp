@@ -262,7 +262,13 @@ std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::sh
 
   const std::string target(text(rest.first(h.target_size)));
   if (!printable(target)) damaged("it names no CPU");
-  if (const std::string why = why_not_on(target, host_target().arch); !why.empty())
+  bool for_gpu = false;
+  try {
+    for_gpu = parse_target(target).kind != TargetKind::kHost;
+  } catch (const Error&) {
+    damaged("it is for a processor that does not exist");
+  }
+  if (const std::string why = for_gpu ? "" : why_not_on(target, host_target().arch); !why.empty())
     fail(ErrorKind::kUnsupported, "the program can't run here: {}; compile the model on this machine", why);
 
   std::vector<ConstantEntry> table(h.constants);

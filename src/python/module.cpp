@@ -258,7 +258,7 @@ NB_MODULE(_sardonyx, m) {
         nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"), nb::arg("all_outputs"),
         nb::arg("progress").none());
   m.def(
-      "load", [](const std::string& path, int threads) { return Model::load_program(path, threads); },
+      "load", [](const std::string& path, int threads, const std::string& device) { return Model::load_program(path, threads, device); },
       nb::call_guard<nb::gil_scoped_release>());
   m.def("operators", [] {
     std::vector<std::tuple<std::string, std::string, int, std::string, std::string>> out;

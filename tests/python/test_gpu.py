@@ -5,6 +5,7 @@ import concurrent.futures
 import numpy as np
 import onnx.parser
 import pytest
+from cli_support import sardonyx as cli
 
 import sardonyx
 
@@ -108,7 +109,30 @@ def test_unknown_devices_are_refused(device, words):
         sardonyx.compile(parse(LAYER), device=device)
 
 
-def test_programs_for_gpus_are_not_saved(tmp_path):
+def test_saved_programs(tmp_path):
+    file, feed = tmp_path / "m.sdx", {"x": rand(3, 8), "w": rand(8, 5), "b": rand(5)}
     model = sardonyx.compile(parse(LAYER), device="sim:gfx1100")
-    with pytest.raises(sardonyx.UnsupportedError, match="sim:gfx1100"):
-        model.save(tmp_path / "m.sdx")
+    model.save(file)
+    for a, b in zip(model.run(feed).values(), sardonyx.load(file, device="sim:gfx1100").run(feed).values()):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(sardonyx.UnsupportedError, match="gfx1100.*gfx942"):
+        sardonyx.load(file, device="sim:gfx942")
+    sardonyx.compile(parse(LAYER)).save(file)
+    with pytest.raises(sardonyx.UnsupportedError, match="for the host"):
+        sardonyx.load(file, device="sim:gfx942")
+
+
+def test_compiled_without_a_card(tmp_path):
+    """The command line compiles for cards that are not here; a program file of one runs on it."""
+    onnx.save(parse(LAYER), tmp_path / "m.onnx")
+    text = cli("compile", tmp_path / "m.onnx", "--arch", "gfx90a,gfx1100,sm_80,sm_90", "--cache-dir", tmp_path / "cache")
+    assert all(f"for {arch} in" in text for arch in ("gfx90a", "gfx1100", "sm_80", "sm_90"))
+    cli("compile", tmp_path / "m.onnx", "--arch", "gfx1201", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path / "cache")
+    feed = {"x": rand(3, 8), "w": rand(8, 5), "b": rand(5)}
+    np.savez(tmp_path / "in.npz", **feed)
+    cli("run", tmp_path / "m.sdx", "--device", "sim:gfx1201", "-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
+    want = sardonyx.compile(parse(LAYER)).run(feed)
+    with np.load(tmp_path / "out.npz") as got:
+        np.testing.assert_allclose(got["z"], want["z"], rtol=1e-4, atol=1e-6)
+    assert "gfx942" in cli("compile", tmp_path / "m.onnx", "--arch", "gfx1", code=4)
+    assert "file of its own" in cli("compile", tmp_path / "m.onnx", "--arch", "gfx942,sm_90", "-o", tmp_path / "n.sdx", code=2)

@@ -232,13 +232,14 @@ def compile(
     return Model(native)
 
 
-def load(path: str | os.PathLike[str], *, threads: int = 0) -> Model:
+def load(path: str | os.PathLike[str], *, threads: int = 0, device: str = "host") -> Model:
     """Loads what Model.save() wrote.
 
     The weights stay in the file, which must not be changed meanwhile. A program file holds machine code: load it only
-    from where you would run a program from. threads: for running; 0: all cores.
+    from where you would run a program from. threads: for running; 0: all cores. device: of a program for a GPU, the
+    card (the first one of its kind by default).
     """
-    return Model(_sardonyx.load(os.fspath(path), threads))
+    return Model(_sardonyx.load(os.fspath(path), threads, device))
 
 
 def devices() -> list[Device]:
