@@ -265,8 +265,7 @@ std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::sh
   bool for_gpu = false;
   try {
     for_gpu = parse_target(target).kind != TargetKind::kHost;
-  } catch (const Error&) {
-    damaged("it is for a processor that does not exist");
+  } catch (const Error&) {  // no processor of ours: why_not_on says so
   }
   if (const std::string why = for_gpu ? "" : why_not_on(target, host_target().arch); !why.empty())
     fail(ErrorKind::kUnsupported, "the program can't run here: {}; compile the model on this machine", why);

@@ -336,12 +336,10 @@ def test_other_threads_run_during_a_run():
     while thread.is_alive():
         ticks.append(time.perf_counter())
         time.sleep(0.002)
-    (start, end), inside = ends[0], []
-    # The first and last tenth may be the interpreter's own work around the run.
-    margin = (end - start) / 10
-    inside = [t for t in ticks if start + margin < t < end - margin]
-    assert end - start > 0.05, "too quick to tell"
-    assert len(inside) >= 3
+    # At the edges the other thread may hold the lock; in the middle only the run itself could.
+    (start, end) = ends[0]
+    margin = 0.1 * (end - start)
+    assert any(start + margin < t < end - margin for t in ticks)
 
 
 def test_devices_and_version():
