@@ -339,7 +339,7 @@ struct Builder {
     for (std::size_t i = 0; i < nx; ++i) appendSrc(uses[i]);
     for (std::size_t i = 0; i < ny; ++i) second->src[second->nsrc++] = uses[nx + i];
     // What is added to is each half's own destination; LLVM's disassembler gives both halves the first one's.
-    const auto accumulates = [](std::string_view m) { return m == "v_fmac_f32" || m.substr(0, 9) == "v_dot2acc"; };
+    const auto accumulates = [](std::string_view m) { return m == "v_fmac_f32" || m.substr(0, 6) == "v_dot2"; };
     for (Inst* half : {&out, second.get()})
       if (accumulates(half == &out ? x : y)) {
         half->src[2] = asSource(half->dst[0]);

@@ -10,7 +10,7 @@ using U = std::uint32_t;
 using UL = std::uint64_t;
 
 /// F(a, b, carryIn) gives 33 bits; bit 32 is the carry or borrow. src[2] is the carry-in mask where kIn.
-template <auto F, bool kIn>
+template <auto F, bool kIn, U kOnCarry>
 void addCarry(Wave& w, const Inst& in) {
   Row t0, t1, out, carry;
   const U* a = readB32(w, in.src[0], t0);
@@ -18,7 +18,8 @@ void addCarry(Wave& w, const Inst& in) {
   UL mask = kIn ? maskOf(w, in.src[2]) : 0;
   for (int l = 0; l < w.lanes; ++l) {
     UL r = F(static_cast<UL>(a[l]), static_cast<UL>(b[l]), mask >> l & 1);
-    out[l] = static_cast<U>(r);
+    // Clamp: the largest number on a carry, zero on a borrow.
+    out[l] = in.clamp && (r >> 32 & 1) ? kOnCarry : static_cast<U>(r);
     carry[l] = static_cast<U>(r >> 32 & 1);
   }
   UL carries = 0;
@@ -56,12 +57,12 @@ void mad64(Wave& w, const Inst& in) {
 }  // namespace
 
 void addCarry(OpTable& t) {
-  t.add("v_add_co_u32", addCarry<([](UL a, UL b, UL) { return a + b; }), false>);
-  t.add("v_sub_co_u32", addCarry<([](UL a, UL b, UL) { return a - b; }), false>);
-  t.add("v_subrev_co_u32", addCarry<([](UL a, UL b, UL) { return b - a; }), false>);
-  t.add("v_addc_co_u32|v_add_co_ci_u32", addCarry<([](UL a, UL b, UL c) { return a + b + c; }), true>);
-  t.add("v_subb_co_u32|v_sub_co_ci_u32", addCarry<([](UL a, UL b, UL c) { return a - b - c; }), true>);
-  t.add("v_subbrev_co_u32|v_subrev_co_ci_u32", addCarry<([](UL a, UL b, UL c) { return b - a - c; }), true>);
+  t.add("v_add_co_u32", addCarry<([](UL a, UL b, UL) { return a + b; }), false, ~0u>);
+  t.add("v_sub_co_u32", addCarry<([](UL a, UL b, UL) { return a - b; }), false, 0u>);
+  t.add("v_subrev_co_u32", addCarry<([](UL a, UL b, UL) { return b - a; }), false, 0u>);
+  t.add("v_addc_co_u32|v_add_co_ci_u32", addCarry<([](UL a, UL b, UL c) { return a + b + c; }), true, ~0u>);
+  t.add("v_subb_co_u32|v_sub_co_ci_u32", addCarry<([](UL a, UL b, UL c) { return a - b - c; }), true, 0u>);
+  t.add("v_subbrev_co_u32|v_subrev_co_ci_u32", addCarry<([](UL a, UL b, UL c) { return b - a - c; }), true, 0u>);
   t.add("v_mad_u64_u32|v_mad_co_u64_u32", mad64<false>);
   t.add("v_mad_i64_i32|v_mad_co_i64_i32", mad64<true>);
 }

@@ -75,11 +75,12 @@ void permlane16Var(Wave& w, const Inst& in) {
   }
   writeB32(w, in.dst[0], out);
 }
-/// V_PERMLANE64: swaps the halves of a wave64; a move for wave32.
+/// V_PERMLANE64: swaps the halves of a wave64; nothing on wave32.
 void permlane64(Wave& w, const Inst& in) {
+  if (w.wave32) return;
   Row out;
   const U* from = w.row(in.src[0]);
-  for (int l = 0; l < w.lanes; ++l) out[l] = from[w.lanes == 64 ? l ^ 32 : l];
+  for (int l = 0; l < w.lanes; ++l) out[l] = from[l ^ 32];
   writeB32(w, in.dst[0], out);
 }
 /// gfx950: swaps odd rows of the first register with even rows of the second, rows of kRow lanes.

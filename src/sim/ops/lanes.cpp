@@ -58,6 +58,9 @@ void narrowToHalves(int lanes, const Row& v, Row& h, unsigned rounding) {
   for (int l = 0; l < lanes; ++l) h[l] = floatToHalf(asF32(v[l]), rounding);
 }
 
+/// Output modifiers have no effect in IEEE mode, which gfx12 does not have (ISA documents, "Output modifiers").
+bool usesOmod(const Wave& w, const Inst& in) { return in.omod && !(w.mode & 0x200); }
+
 bool isDenormal32(std::uint32_t v) { return (v & 0x7f800000) == 0; }
 
 }  // namespace
@@ -160,7 +163,7 @@ void writeB32(Wave& w, const Operand& o, const std::uint32_t* v, int dword) {
 }
 
 void writeF32(Wave& w, const Inst& in, const Operand& o, Row& v) {
-  if (in.omod && !keepsOut32(w)) {
+  if (usesOmod(w, in) && !keepsOut32(w)) {
     // Output modifiers act only where output denormals are flushed (ISA documents, "Output modifiers").
     float factor = in.omod == 1 ? 2.0f : in.omod == 2 ? 4.0f : 0.5f;
     forLanes(w.lanes, [&](int l) { v[l] = bitsOf(asF32(v[l]) * factor); });
@@ -188,7 +191,7 @@ void writeB64(Wave& w, const Operand& o, const std::uint64_t* v) {
 }
 
 void writeF64(Wave& w, const Inst& in, const Operand& o, Row64& v) {
-  if (in.omod && !keepsOut64(w)) {
+  if (usesOmod(w, in) && !keepsOut64(w)) {
     double factor = in.omod == 1 ? 2.0 : in.omod == 2 ? 4.0 : 0.5;
     forLanes(w.lanes, [&](int l) { v[l] = bitsOf(asF64(v[l]) * factor); });
   }
@@ -219,7 +222,7 @@ void writeB16(Wave& w, const Inst& in, const Operand& o, const std::uint32_t* v)
 }
 
 void writeF16(Wave& w, const Inst& in, const Operand& o, Row& v) {
-  if (in.omod && !keepsOut64(w)) {
+  if (usesOmod(w, in) && !keepsOut64(w)) {
     float factor = in.omod == 1 ? 2.0f : in.omod == 2 ? 4.0f : 0.5f;
     forLanes(w.lanes, [&](int l) { v[l] = bitsOf(asF32(v[l]) * factor); });
   }

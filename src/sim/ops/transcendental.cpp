@@ -125,8 +125,9 @@ bool isDenormal(T v) {
 template <class T>
 T divScale(T s0, T s1, T s2, bool& vcc) {
   using D = Div<T>;
-  vcc = false;
-  if (s2 == 0 || s1 == 0) return std::numeric_limits<T>::quiet_NaN();
+  // Zeros set VCC on hardware, though not in the document's pseudo-code; V_DIV_FIXUP replaces what comes of it.
+  vcc = s2 == 0 || s1 == 0;
+  if (vcc) return std::numeric_limits<T>::quiet_NaN();
   if (exponentField(s2) - exponentField(s1) >= D::far) {
     vcc = true;
     return s0 == s1 ? std::ldexp(s0, D::scale) : s0;

@@ -318,4 +318,66 @@ TEST(RareVector, Gfx12HalfMinima) {
   EXPECT_EQ(lab.v(0) & 0xffff, 0x7e00u);
 }
 
+// What hardware does where the documents' pseudo-code is silent or differs (seen on gfx11 in public tests run on
+// cards).
+TEST(SeenOnHardware, ClampOfCarries) {
+  for (const char* chip : kChips) {
+    Lab lab(chip);
+    lab.fill(1, ~0u), lab.fill(2, 1u), lab.fill(3, 0u);
+    std::string mask = lab.lanes() == 64 ? "s[10:11]" : "s10", in = lab.lanes() == 64 ? "s[12:13]" : "s12";
+    bool gfx9 = std::string(chip).compare(0, 4, "gfx9") == 0;
+    lab.run("v_add_co_u32_e64 v0, " + mask + ", v1, v2 clamp");
+    EXPECT_EQ(lab.v(0), ~0u) << chip;
+    EXPECT_EQ(lab.s(10), ~0u) << chip;
+    lab.run("v_sub_co_u32_e64 v0, " + mask + ", v3, v2 clamp");
+    EXPECT_EQ(lab.v(0), 0u) << chip;
+    lab.run("v_subrev_co_u32_e64 v0, " + mask + ", v2, v3 clamp");
+    EXPECT_EQ(lab.v(0), 0u) << chip;
+    lab.run(std::string(gfx9 ? "v_addc_co_u32_e64" : "v_add_co_ci_u32_e64") + " v0, " + mask + ", v1, v2, " + in +
+            " clamp");
+    EXPECT_EQ(lab.v(0), ~0u) << chip;
+    lab.run("v_add_co_u32_e64 v0, " + mask + ", v1, v2");
+    EXPECT_EQ(lab.v(0), 0u) << chip;
+  }
+}
+
+TEST(SeenOnHardware, OutputModifiersAndIeeeMode) {
+  for (const char* chip : {"gfx90a", "gfx942", "gfx950", "gfx1100"}) {
+    Lab lab(chip);
+    lab.fill(1, 3.0f);
+    lab.run("v_add_f32_e64 v0, v1, 1.0 mul:2");  // denormals are kept: no effect
+    EXPECT_EQ(lab.f(0), 4.0f) << chip;
+    lab.setMode(0, false);
+    lab.run("v_add_f32_e64 v0, v1, 1.0 mul:2");
+    EXPECT_EQ(lab.f(0), 8.0f) << chip;
+    lab.wave.mode |= 0x200;  // IEEE
+    lab.run("v_add_f32_e64 v0, v1, 1.0 mul:2");
+    EXPECT_EQ(lab.f(0), 4.0f) << chip;
+  }
+}
+
+TEST(SeenOnHardware, Permlane64IsNothingOnWave32) {
+  Lab lab("gfx1100");
+  lab.fill(0, 7u), lab.fill(1, 9u);
+  lab.run("v_permlane64_b32 v1, v0");
+  EXPECT_EQ(lab.v(1), 9u);
+}
+
+TEST(SeenOnHardware, AccumulatorOfTheSecondDualHalf) {
+  Lab lab("gfx1100");
+  lab.fill(0, 0x40003c00u), lab.fill(1, 0x44004200u), lab.fill(2, 100.0f), lab.fill(3, 10.0f), lab.fill(5, 1.0f);
+  lab.run("v_dual_mov_b32 v4, v5 :: v_dual_dot2acc_f32_f16 v3, v0, v1");  // 3 + 8 + 10
+  EXPECT_EQ(lab.f(3), 21.0f);
+}
+
+TEST(SeenOnHardware, DivScaleOfZeroSetsVcc) {
+  for (const char* chip : kChips) {
+    Lab lab(chip);
+    lab.fill(1, 1.0f), lab.fill(2, 0.0f);
+    lab.run("v_div_scale_f32 v0, vcc" + std::string(lab.lanes() == 32 ? "_lo" : "") + ", v1, v2, v1");
+    EXPECT_NE(lab.f(0), lab.f(0)) << chip;
+    EXPECT_EQ(lab.s(106), ~0u) << chip;
+  }
+}
+
 }  // namespace
