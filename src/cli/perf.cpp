@@ -169,7 +169,8 @@ void perf_command(const Options& options) {
   if (!options.perf.json.empty()) write_text(options.perf.json, j.dump(2, ' ', false, replace) + "\n");
   if (options.perf.json == "-" || options.perf.html == "-") return;
 
-  fmt::print("{} on the host, {} threads (load average {:.1f})\n", printable(options.model.file.filename().string()),
+  fmt::print("{} on {}, {} threads (load average {:.1f})\n", printable(options.model.file.filename().string()),
+             options.model.device == "host" ? "the host" : options.model.device,
              model.threads(), load[0]);
   for (const TensorInfo& t : model.inputs()) {
     const HostTensor& x = inputs.tensors.at(t.name);
