@@ -84,7 +84,9 @@ def fill(models: Path, path: Path) -> Path:
     if not path.exists() and skeleton.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{os.getpid()}-{path.name}")
-        subprocess.run([sys.executable, models / "materialize.py", skeleton, part], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, models / "materialize.py", skeleton, part], check=True, stdout=subprocess.DEVNULL
+        )
         part.rename(path)
     return path
 

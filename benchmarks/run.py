@@ -106,12 +106,16 @@ def main() -> int:
         elif Path(name).is_file():
             chosen.append(Path(name).resolve())
         else:
-            parser.error(f"no model {name}: give a file, or set SARDONYX_MODELS to a folder of models (benchmarks/README.md)")
+            parser.error(
+                f"no model {name}: give a file, or set SARDONYX_MODELS to a folder of models (benchmarks/README.md)"
+            )
     if not chosen:
         parser.error("no models: give files, or set SARDONYX_MODELS to a folder of models (benchmarks/README.md)")
 
     print(f"{machine()}; {options.threads} threads")
-    print(f"Sardonyx {sardonyx.__version__}, ONNX Runtime {onnxruntime.__version__} (CPUExecutionProvider), Python {platform.python_version()}")
+    print(
+        f"Sardonyx {sardonyx.__version__}, ONNX Runtime {onnxruntime.__version__} (CPUExecutionProvider), Python {platform.python_version()}"
+    )
     print(f"command: {' '.join(sys.argv)}\n")
     print("median milliseconds [10 % - 90 %]; ratios are ours to ONNX Runtime's: below 1 is faster, smaller")
     head = f"{'model':<36}{'compile':>9}{'cached':>8}{'ms':>10}{'spread':>19}{'ORT ms':>10}{'spread':>19}{'ratio':>7}{'peak MB':>9}{'ORT':>7}{'ratio':>7}"
@@ -137,7 +141,12 @@ def main() -> int:
         mean = math.exp(statistics.fmean(math.log(r["ratio"]) for r in good))
         print(f"\ngeometric mean of {len(good)} ratios: {mean:.3f}; slowest {max(r['ratio'] for r in good):.2f}")
     if options.json:
-        about = {"machine": machine(), "threads": options.threads, "onnxruntime": onnxruntime.__version__, "sardonyx": sardonyx.__version__}
+        about = {
+            "machine": machine(),
+            "threads": options.threads,
+            "onnxruntime": onnxruntime.__version__,
+            "sardonyx": sardonyx.__version__,
+        }
         options.json.write_text(json.dumps({"about": about, "models": results}, indent=1) + "\n")
     return 1 if len(good) < len(results) else 0
 

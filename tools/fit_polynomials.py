@@ -8,6 +8,7 @@ Prints each table as hexadecimal floats with the largest weighted error left, as
 
     tools/fit_polynomials.py [name...]
 """
+
 import sys
 
 import mpmath as mp
@@ -59,9 +60,11 @@ def fit(f, lo, hi, degree, bits, weight=lambda x: mp.mpf(1), exact=0, fixed=()):
 
 def odd_tail(f, sign=1):
     """(f(x) - x) / x^3 as a function of z = x^2, for odd f with f'(0) = 1. sign -1 for z = -x^2."""
+
     def g(z):
         x = mp.sqrt(sign * z)
         return mp.re((f(x) - x) / x**3)
+
     return g
 
 
@@ -72,6 +75,7 @@ def table(name, bits):
     def add(make):
         TABLES[name] = (bits, make)
         return make
+
     return add
 
 
@@ -83,14 +87,22 @@ def exp_tail(r):
         return (mp.exp(r) - 1 - r) / r**2
 
 
-for bits, degree, log_degree, s, c in ((24, 4, 7, 3, 2), (53, 10, 0, 7, 6)):
+for bits, degree, _log_degree, s, c in ((24, 4, 7, 3, 2), (53, 10, 0, 7, 6)):
     half = LN2 / 2 * mp.mpf("1.0001")
     # exp(r) = 1 + r + r^2 q(r); the error counts relative to r, so that expm1 can use it.
-    table(f"exp{bits}", bits)(lambda half=half, degree=degree, bits=bits: fit(exp_tail, -half, half, degree, bits, weight=lambda r: abs(r)))
+    table(f"exp{bits}", bits)(
+        lambda half=half, degree=degree, bits=bits: fit(exp_tail, -half, half, degree, bits, weight=lambda r: abs(r))
+    )
     # sin(r) = r + r^3 s(r^2), cos(r) = 1 - r^2/2 + r^4 c(r^2).
     edge = (mp.pi / 4 * mp.mpf("1.001")) ** 2
-    table(f"sin{bits}", bits)(lambda edge=edge, s=s, bits=bits: fit(odd_tail(mp.sin), 1e-12, edge, s, bits, weight=lambda z: z))
-    table(f"cos{bits}", bits)(lambda edge=edge, c=c, bits=bits: fit(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, 1e-8, edge, c, bits, weight=lambda z: z**2))
+    table(f"sin{bits}", bits)(
+        lambda edge=edge, s=s, bits=bits: fit(odd_tail(mp.sin), 1e-12, edge, s, bits, weight=lambda z: z)
+    )
+    table(f"cos{bits}", bits)(
+        lambda edge=edge, c=c, bits=bits: fit(
+            lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2, 1e-8, edge, c, bits, weight=lambda z: z**2
+        )
+    )
 
 
 @table("exp2_24", 24)
@@ -151,6 +163,7 @@ def erfcx_table(name, bits, k, largest, degree):
         x = lambda v: k * (1 + v) / (1 - v)
         f = lambda v: erfcx(x(v)) * (x(v) + k)
         return fit(f, -1, (largest - k) / (largest + k), degree, bits, weight=lambda v: 1 / f(v))
+
     TABLES[name] = (bits, make)
 
 

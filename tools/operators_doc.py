@@ -57,7 +57,9 @@ def schemas():
     for schema in defs.get_all_schemas_with_history():
         if schema.domain == "":
             versions.setdefault(schema.name, []).append(schema.since_version)
-    return {name: sorted(v) for name, v in versions.items()}, {s.name for s in defs.get_all_schemas_with_history() if s.deprecated and not s.domain}
+    return {name: sorted(v) for name, v in versions.items()}, {
+        s.name for s in defs.get_all_schemas_with_history() if s.deprecated and not s.domain
+    }
 
 
 def contrib_names() -> set[str]:
@@ -82,7 +84,10 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def page() -> str:
     import sardonyx
 
-    known = {(domain, name): (oldest, dtypes, notes) for domain, name, oldest, dtypes, notes in sardonyx._sardonyx.operators()}
+    known = {
+        (domain, name): (oldest, dtypes, notes)
+        for domain, name, oldest, dtypes, notes in sardonyx._sardonyx.operators()
+    }
     versions, deprecated = schemas()
     rows, refused = [], []
     for name in sorted(versions):
@@ -95,11 +100,13 @@ def page() -> str:
         changed = [str(v) for v in versions[name] if v > first]
         rows.append([name, text, ", ".join(changed), dtypes, notes])
     extra = sorted(name for domain, name in known if domain == "" and name not in versions)
-    microsoft = [[name, *known["com.microsoft", name][1:]] for domain, name in sorted(known) if domain == "com.microsoft"]
+    microsoft = [
+        [name, *known["com.microsoft", name][1:]] for domain, name in sorted(known) if domain == "com.microsoft"
+    ]
     left = sorted(contrib_names() - {name for domain, name in known if domain == "com.microsoft"})
     parts = [
         HEAD,
-        f"## ai.onnx (the default domain)\n\n{len(rows)} of {len(versions)} operators. \"Versions\": operator sets that changed the operator, all of them followed.\n",
+        f'## ai.onnx (the default domain)\n\n{len(rows)} of {len(versions)} operators. "Versions": operator sets that changed the operator, all of them followed.\n',
         table(["operator", "operator sets", "versions", "dtypes", "notes"], rows),
         "Not supported:\n",
         table(["operator", "reason"], refused),

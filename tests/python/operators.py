@@ -2,10 +2,9 @@
 
 import numpy as np
 import onnx
+import sardonyx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-
-import sardonyx
 
 ORT_MAX_OPSET = 25
 
@@ -80,10 +79,25 @@ TOLERANCE = {  # relative: a few units in the last place of the result's type, a
 }
 
 
-def check(op, attributes, inputs, opset, outputs=1, constants=(), rtol=None, atol=None, evaluator=None, domain="", variants=None, kept=()):
+def check(
+    op,
+    attributes,
+    inputs,
+    opset,
+    outputs=1,
+    constants=(),
+    rtol=None,
+    atol=None,
+    evaluator=None,
+    domain="",
+    variants=None,
+    kept=(),
+):
     """Compares all variants of a node (fixed and symbolic dims, inputs given and constant) with the reference."""
     inputs = [None if a is None else np.asarray(a) for a in inputs]
-    want = reference(model_of(op, attributes, inputs, opset, outputs, constants, False, domain), feed(inputs, constants), evaluator)
+    want = reference(
+        model_of(op, attributes, inputs, opset, outputs, constants, False, domain), feed(inputs, constants), evaluator
+    )
     assert len(want) == outputs
     for symbolic, fixed in variants or ((False, ()), (False, constants), (True, constants), (True, ())):
         model = model_of(op, attributes, inputs, opset, outputs, fixed, symbolic, domain, kept)
@@ -91,7 +105,13 @@ def check(op, attributes, inputs, opset, outputs=1, constants=(), rtol=None, ato
         for name, w in zip(got, want):
             scale = rtol if rtol is not None else TOLERANCE.get(np.asarray(w).dtype.name, 0)
             floor = atol if atol is not None else scale
-            compare(got[name], w, scale, floor, f"{op} opset {opset} {'symbolic' if symbolic else 'fixed'} constants {fixed} {name}")
+            compare(
+                got[name],
+                w,
+                scale,
+                floor,
+                f"{op} opset {opset} {'symbolic' if symbolic else 'fixed'} constants {fixed} {name}",
+            )
 
 
 def refused(op, attributes, inputs, opset, outputs=1, constants=(), symbolic=False):

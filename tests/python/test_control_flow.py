@@ -1,9 +1,9 @@
 """If, Loop and Scan against ONNX Runtime: shapes that change, branches chosen at run time, scans along any axis and direction."""
+
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
-
 import sardonyx
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -14,7 +14,9 @@ def run_both(text, feed, opset=17):
     onnx.checker.check_model(model)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    expected = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feed)
+    expected = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(
+        None, feed
+    )
     got = list(sardonyx.compile(model).run(feed).values())
     for a, b in zip(got, expected, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
@@ -30,7 +32,8 @@ def rand(*shape, seed=0):
 def test_if_on_data_with_branches_of_different_sizes(flag):
     # the sum's sign is known at run time only; the branches give [n] and [2 n]
     x = np.abs(rand(5)) * (1 if flag else -1)
-    run_both("""
+    run_both(
+        """
       g (float[n] x) => (float[k] y, float[m] z) {
         zero = Constant <value = float {0.0}> ()
         sum = ReduceSum <keepdims = 0> (x)
@@ -39,12 +42,15 @@ def test_if_on_data_with_branches_of_different_sizes(flag):
           then_branch = t () => (float[a] u) { u = Exp (x) },
           else_branch = e () => (float[b] v) { v = Concat <axis = 0> (x, x) }>
         z = Neg (y)
-      }""", {"x": x})
+      }""",
+        {"x": x},
+    )
 
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_if_on_a_shape_is_resolved_per_size(n):
-    run_both("""
+    run_both(
+        """
       g (float[n, 4] x) => (float[a, b] y) {
         shape = Shape <start = 0, end = 1> (x)
         one = Constant <value = int64[1] {1}> ()
@@ -52,23 +58,29 @@ def test_if_on_a_shape_is_resolved_per_size(n):
         y = If (is_one) <
           then_branch = t () => (float[a, b] u) { u = Mul (x, x) },
           else_branch = e () => (float[c, d] v) { v = Transpose (x) }>
-      }""", {"x": rand(n, 4)})
+      }""",
+        {"x": rand(n, 4)},
+    )
 
 
 def test_if_gives_captured_values_and_shape_arithmetic():
     for flag in (True, False):
-        run_both("""
+        run_both(
+            """
           g (float[n, m] x, bool c) => (float[a, b] y, int64[k] s) {
             y, s = If (c) <
               then_branch = t () => (float[a, b] u, int64[k] p) { u = Identity (x)  p = Shape (x) },
               else_branch = e () => (float[c, d] v, int64[k] q) { v = Relu (x)  z = Neg (x)  t = Transpose (z)  q = Shape (t) }>
-          }""", {"x": rand(2, 3), "c": np.array(flag)})
+          }""",
+            {"x": rand(2, 3), "c": np.array(flag)},
+        )
 
 
 def test_nested_if():
     for a in (True, False):
         for b in (True, False):
-            run_both("""
+            run_both(
+                """
               g (float[n] x, bool a, bool b) => (float[k] y) {
                 y = If (a) <
                   then_branch = t () => (float[k] u) {
@@ -78,12 +90,15 @@ def test_nested_if():
                       else_branch = te () => (float[k] u2) { u2 = Neg (w) }>
                   },
                   else_branch = e () => (float[k] v) { v = Sqrt (x) }>
-              }""", {"x": np.abs(rand(4)), "a": np.array(a), "b": np.array(b)})
+              }""",
+                {"x": np.abs(rand(4)), "a": np.array(a), "b": np.array(b)},
+            )
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4])
 def test_loop_whose_carried_tensor_grows(trips):
-    run_both("""
+    run_both(
+        """
       g (int64 m, float[n, 2] x) => (float[k, 2] y, float[t, 2] s) {
         cond = Constant <value = bool {1}> ()
         y, s = Loop (m, cond, x) <body = b (int64 i, bool c, float[a, 2] v) => (bool c2, float[b, 2] v2, float[2] last) {
@@ -94,11 +109,14 @@ def test_loop_whose_carried_tensor_grows(trips):
           zero = Constant <value = int64 {0}> ()
           last = Gather <axis = 0> (w, zero)
         }>
-      }""", {"m": np.array(trips, np.int64), "x": rand(2, 2)})
+      }""",
+        {"m": np.array(trips, np.int64), "x": rand(2, 2)},
+    )
 
 
 def test_loop_that_ends_by_its_condition():
-    run_both("""
+    run_both(
+        """
       g (float x, float limit) => (float y, float[t] all) {
         cond = Constant <value = bool {1}> ()
         y, all = Loop ("", cond, x) <body = b (int64 i, bool c, float v) => (bool c2, float v2, float o) {
@@ -107,19 +125,25 @@ def test_loop_that_ends_by_its_condition():
           o = Identity (v2)
           c2 = Less (v2, limit)
         }>
-      }""", {"x": np.array(1.5, np.float32), "limit": np.array(40, np.float32)})
+      }""",
+        {"x": np.array(1.5, np.float32), "limit": np.array(40, np.float32)},
+    )
 
 
 def test_loop_that_does_not_start():
-    run_both("""
+    run_both(
+        """
       g (float x, bool start) => (float y) {
         m = Constant <value = int64 {5}> ()
         y = Loop (m, start, x) <body = b (int64 i, bool c, float v) => (bool c2, float v2) { c2 = Identity (c)  v2 = Exp (v) }>
-      }""", {"x": np.array(0.5, np.float32), "start": np.array(False)})
+      }""",
+        {"x": np.array(0.5, np.float32), "start": np.array(False)},
+    )
 
 
 def test_loop_uses_its_iteration_number_and_captured_values():
-    run_both("""
+    run_both(
+        """
       g (float[n, 3] x) => (float[t, 3] y, float[3] sum) {
         shape = Shape <start = 0, end = 1> (x)
         axis = Constant <value = int64[1] {0}> ()
@@ -132,11 +156,14 @@ def test_loop_uses_its_iteration_number_and_captured_values():
           acc2 = Add (acc, row)
           o = Mul (acc2, row)
         }>
-      }""", {"x": rand(5, 3)})
+      }""",
+        {"x": rand(5, 3)},
+    )
 
 
 def test_nested_loops():
-    run_both("""
+    run_both(
+        """
       g (float[n] x, int64 m, int64 k) => (float[n] y) {
         cond = Constant <value = bool {1}> ()
         y = Loop (m, cond, x) <body = b (int64 i, bool c, float[n] v) => (bool c2, float[n] v2) {
@@ -148,36 +175,51 @@ def test_nested_loops():
             u2 = Add (u, f)
           }>
         }>
-      }""", {"x": rand(3), "m": np.array(3, np.int64), "k": np.array(2, np.int64)})
+      }""",
+        {"x": rand(3), "m": np.array(3, np.int64), "k": np.array(2, np.int64)},
+    )
 
 
-@pytest.mark.parametrize("attributes, x_shape", [
-    ("num_scan_inputs = 1", (4, 3)),
-    ("num_scan_inputs = 1, scan_input_directions = [1]", (4, 3)),
-    ("num_scan_inputs = 1, scan_output_directions = [1]", (4, 3)),
-    ("num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1], scan_input_directions = [1], scan_output_directions = [1]", (3, 4)),
-    ("num_scan_inputs = 1, scan_input_axes = [-1], scan_output_axes = [-1]", (3, 5)),
-])
+@pytest.mark.parametrize(
+    "attributes, x_shape",
+    [
+        ("num_scan_inputs = 1", (4, 3)),
+        ("num_scan_inputs = 1, scan_input_directions = [1]", (4, 3)),
+        ("num_scan_inputs = 1, scan_output_directions = [1]", (4, 3)),
+        (
+            "num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1], scan_input_directions = [1], scan_output_directions = [1]",
+            (3, 4),
+        ),
+        ("num_scan_inputs = 1, scan_input_axes = [-1], scan_output_axes = [-1]", (3, 5)),
+    ],
+)
 def test_scan(attributes, x_shape):
-    run_both("""
+    run_both(
+        """
       g (float[3] init, float[a, b] x) => (float[3] last, float[c, d] y) {
         last, y = Scan <ATTRIBUTES, body = b (float[3] s, float[3] e) => (float[3] s2, float[3] o) {
           s2 = Add (s, e)
           o = Mul (s2, e)
         }> (init, x)
-      }""".replace("ATTRIBUTES", attributes), {"init": rand(3), "x": rand(*x_shape, seed=1)})
+      }""".replace("ATTRIBUTES", attributes),
+        {"init": rand(3), "x": rand(*x_shape, seed=1)},
+    )
 
 
 @pytest.mark.parametrize("directions", ["", "directions = [1], "])
 @pytest.mark.parametrize("lengths", [None, [4, 2]])
 def test_scan_of_opset_8(directions, lengths):
-    text = """
+    text = (
+        """
       g (INPUT float[2, 3] init, float[2, 4, 3] x) => (float[2, 3] last, float[2, 4, 3] y) {
         last, y = Scan <DIRECTIONS num_scan_inputs = 1, body = b (float[3] s, float[3] e) => (float[3] s2, float[3] o) {
           s2 = Add (s, e)
           o = Mul (s2, e)
         }> (LENGTHS, init, x)
-      }""".replace("DIRECTIONS", directions).replace("LENGTHS", "n" if lengths else '""').replace("INPUT", "int64[2] n," if lengths else "")
+      }""".replace("DIRECTIONS", directions)
+        .replace("LENGTHS", "n" if lengths else '""')
+        .replace("INPUT", "int64[2] n," if lengths else "")
+    )
     feed = {"init": rand(2, 3), "x": rand(2, 4, 3, seed=1)}
     if lengths:
         feed["n"] = np.array(lengths, np.int64)
@@ -186,10 +228,13 @@ def test_scan_of_opset_8(directions, lengths):
 
 @pytest.mark.parametrize("flag", [True, False])
 def test_branches_of_different_ranks_are_compiled_for_the_condition(flag):
-    run_both("""
+    run_both(
+        """
       g (float[n] x, bool c) => (float y) {
         y = If (c) <then_branch = t () => (float u) { u = ReduceSum <keepdims = 0> (x) }, else_branch = e () => (float[n] v) { v = Exp (x) }>
-      }""", {"x": rand(3), "c": np.array(flag)})
+      }""",
+        {"x": rand(3), "c": np.array(flag)},
+    )
 
 
 SQUEEZES_ONES = """

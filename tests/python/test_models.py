@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import sardonyx
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +74,9 @@ def test_every_dynamic_model_has_three_sizes():
         source = path if path.parent.name == "real" else FOLDER / "skeletons" / path.name
         graph = onnx.load(source, load_external_data=False).graph
         weights = {t.name for t in graph.initializer}
-        dynamic = any(not d.dim_value for i in graph.input if i.name not in weights for d in i.type.tensor_type.shape.dim)
+        dynamic = any(
+            not d.dim_value for i in graph.input if i.name not in weights for d in i.type.tensor_type.shape.dim
+        )
         assert len(models.SIZES.get(name, [{}])) == (3 if dynamic else 1), name
 
 

@@ -3,6 +3,7 @@ one case in ten unless --full is given). SARDONYX_TEST_DEVICE names another devi
 
 NOT_RUN is the one table of tests that do not run, each with its reason.
 """
+
 import os
 import re
 import unittest
@@ -12,14 +13,15 @@ import pytest
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # onnx's test cases overflow on purpose while they are being built
-    from onnx.backend.test import BackendTest
-
     import sardonyx.backend as backend
+    from onnx.backend.test import BackendTest
 
     # Tolerances above the suite's own, for expected values that are themselves no better: computed in float16 throughout, where these lie
     # 5e-4 beside the same in float64 (ours: 4e-4, from float16 probabilities).
     FLOAT16_REFERENCE = {"rtol": 2e-3, "atol": 1e-7}
-    KWARGS = {name: FLOAT16_REFERENCE for name in ("test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded")}
+    KWARGS = dict.fromkeys(
+        ("test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded"), FLOAT16_REFERENCE
+    )
     # Zeros that the reference's float32 transform leaves at 2e-7 beside values up to 100.
     KWARGS |= {name: {"rtol": 1e-3, "atol": 1e-6} for name in ("test_dft_inverse", "test_dft_inverse_opset19")}
 
@@ -39,11 +41,19 @@ NOT_RUN = [
     (r"^test_(sequence|split_to_sequence|identity_sequence|loop13_seq|if_seq)", "sequences are out of scope"),
     (r"^test_(optional|identity_opt|if_opt|loop16_seq_none)", "optionals are out of scope"),
     (r"^test_(adagrad|adam|momentum|nesterov_momentum|gradient_of)", "training is out of scope"),
-    (r"^test_bernoulli|^test_training_dropout(_default)?(_mask)?_cpu", "they expect numpy's random numbers; test_random_operators.py has ours"),
+    (
+        r"^test_bernoulli|^test_training_dropout(_default)?(_mask)?_cpu",
+        "they expect numpy's random numbers; test_random_operators.py has ours",
+    ),
     (r"^test_image_decoder", "image decoding is out of scope"),
     (r"^test_ai_onnx_ml", "the ai.onnx.ml domain (classical machine learning) is out of scope"),
 ]
-FAMILIES = ("OnnxBackendNodeModelTest", "OnnxBackendSimpleModelTest", "OnnxBackendPyTorchConvertedModelTest", "OnnxBackendPyTorchOperatorModelTest")
+FAMILIES = (
+    "OnnxBackendNodeModelTest",
+    "OnnxBackendSimpleModelTest",
+    "OnnxBackendPyTorchConvertedModelTest",
+    "OnnxBackendPyTorchOperatorModelTest",
+)
 
 
 MATCHED = set()

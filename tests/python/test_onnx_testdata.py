@@ -11,9 +11,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
-
 import sardonyx
+from onnx import numpy_helper
 
 DATA = Path("/usr/share/libonnx-testdata/data")
 SUITES = ("node", "simple", "pytorch-operator", "pytorch-converted")
@@ -45,7 +44,9 @@ def read(path, value):
 
 
 @pytest.mark.skipif(not CASES, reason=f"{DATA} is not there: ./dev setup installs Debian's libonnx-testdata")
-@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.skip(reason=reason(c))) if reason(c) else c for c in CASES])
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.skip(reason=reason(c))) if reason(c) else c for c in CASES]
+)
 def test_case(case):
     folder = DATA / case
     model = onnx.load(folder / "model.onnx")

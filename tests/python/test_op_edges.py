@@ -7,10 +7,29 @@ import sardonyx
 from operators import model_of, refused
 
 DTYPES = [
-    np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.float16, np.float32, np.float64,
-    ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz,
-    ml_dtypes.float8_e8m0fnu, ml_dtypes.float4_e2m1fn, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2,
-    
+    np.bool_,
+    np.int8,
+    np.uint8,
+    np.int16,
+    np.uint16,
+    np.int32,
+    np.uint32,
+    np.int64,
+    np.uint64,
+    np.float16,
+    np.float32,
+    np.float64,
+    ml_dtypes.bfloat16,
+    ml_dtypes.float8_e4m3fn,
+    ml_dtypes.float8_e4m3fnuz,
+    ml_dtypes.float8_e5m2,
+    ml_dtypes.float8_e5m2fnuz,
+    ml_dtypes.float8_e8m0fnu,
+    ml_dtypes.float4_e2m1fn,
+    ml_dtypes.int4,
+    ml_dtypes.uint4,
+    ml_dtypes.int2,
+    ml_dtypes.uint2,
 ]
 
 
@@ -38,8 +57,18 @@ MOVES = [
     ("Pad", {"mode": "edge"}, lambda x: [x, i64(0, 1, 0, 0)], lambda x: np.concatenate([x[:, :1], x], 1)),
     ("Pad", {}, lambda x: [x, i64(0, 0, 1, 0)], lambda x: np.concatenate([x, np.zeros((1, 3), x.dtype)])),
     ("Compress", {"axis": 0}, lambda x: [x, np.array([False, True])], lambda x: x[1:]),
-    ("ReverseSequence", {}, lambda x: [x, i64(2, 1, 0)], lambda x: np.stack([[x[1, 0], x[0, 1], x[0, 2]], [x[0, 0], x[1, 1], x[1, 2]]])),
-    ("ScatterElements", {}, lambda x: [x, i64([1, 1, 0]), x[:1]], lambda x: np.stack([[x[0, 0], x[0, 1], x[0, 2]], [x[0, 0], x[0, 1], x[1, 2]]])),
+    (
+        "ReverseSequence",
+        {},
+        lambda x: [x, i64(2, 1, 0)],
+        lambda x: np.stack([[x[1, 0], x[0, 1], x[0, 2]], [x[0, 0], x[1, 1], x[1, 2]]]),
+    ),
+    (
+        "ScatterElements",
+        {},
+        lambda x: [x, i64([1, 1, 0]), x[:1]],
+        lambda x: np.stack([[x[0, 0], x[0, 1], x[0, 2]], [x[0, 0], x[0, 1], x[1, 2]]]),
+    ),
     ("ScatterND", {}, lambda x: [x, i64([1]), x[:1]], lambda x: np.stack([x[0], x[0]])),
     ("Where", {}, lambda x: [np.array([[True], [False]]), x, x[::-1].copy()], lambda x: np.stack([x[0], x[0]])),
     ("Trilu", {}, lambda x: [x], lambda x: np.where(np.tri(2, 3, -1, bool), np.zeros((), x.dtype), x)),
@@ -61,7 +90,7 @@ def raw(a):
 def test_moves_of_every_type(dtype):
     x = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     for op, attributes, inputs, expected in MOVES:
-        if np.dtype(dtype).kind == "c" and (op == "Trilu" or attributes == {} and op == "Pad"):
+        if np.dtype(dtype).kind == "c" and (op == "Trilu" or (attributes == {} and op == "Pad")):
             continue  # there are no complex constants to fill with
         if np.dtype(dtype).name == "float8_e8m0fnu" and op in ("Pad", "Trilu"):
             continue  # has no zero
@@ -103,7 +132,12 @@ EMPTY = [
     ("DFT", {"axis": 1}, [np.zeros((0, 4, 1), np.float32)], (0, 4, 2)),
     ("Resize", {}, [np.zeros((0, 2), np.float32), None, None, i64(0, 4)], (0, 4)),
     ("GridSample", {}, [np.zeros((0, 1, 2, 2), np.float32), np.zeros((0, 3, 3, 2), np.float32)], (0, 1, 3, 3)),
-    ("RoiAlign", {}, [np.zeros((1, 2, 3, 3), np.float32), np.zeros((0, 4), np.float32), np.zeros(0, np.int64)], (0, 2, 1, 1)),
+    (
+        "RoiAlign",
+        {},
+        [np.zeros((1, 2, 3, 3), np.float32), np.zeros((0, 4), np.float32), np.zeros(0, np.int64)],
+        (0, 2, 1, 1),
+    ),
     ("NonMaxSuppression", {}, [np.zeros((1, 0, 4), np.float32), np.zeros((1, 2, 0), np.float32), i64(3)], (0, 3)),
     ("Hardmax", {}, [E], (0, 3)),
     ("Range", {}, [np.array(3), np.array(3), np.array(1)], (0,)),
@@ -112,7 +146,20 @@ EMPTY = [
     ("DepthToSpace", {"blocksize": 2}, [np.zeros((0, 4, 2, 2), np.float32)], (0, 1, 4, 4)),
     ("Multinomial", {"sample_size": 0}, [np.zeros((2, 3), np.float32)], (2, 0)),
     ("RandomNormalLike", {}, [E], (0, 3)),
-    ("TfIdfVectorizer", {"mode": "TF", "ngram_counts": [0], "ngram_indexes": [0], "pool_int64s": [3], "max_skip_count": 0, "min_gram_length": 1, "max_gram_length": 1}, [np.zeros((2, 0), np.int64)], (2, 1)),
+    (
+        "TfIdfVectorizer",
+        {
+            "mode": "TF",
+            "ngram_counts": [0],
+            "ngram_indexes": [0],
+            "pool_int64s": [3],
+            "max_skip_count": 0,
+            "min_gram_length": 1,
+            "max_gram_length": 1,
+        },
+        [np.zeros((2, 0), np.int64)],
+        (2, 1),
+    ),
 ]
 
 

@@ -47,8 +47,24 @@ def test_resize_antialias(mode):
     for exclude in (0, 1):
         attributes = {"mode": mode, "antialias": 1, "exclude_outside": exclude}
         for sizes in ([2, 3, 2, 3], [2, 3, 5, 14]):
-            check("Resize", attributes, [IMAGE, None, None, np.array(sizes)], 18, constants=(3,), evaluator="onnx", **CLOSE)
-        check("Resize", attributes | {"axes": [3]}, [IMAGE, None, np.float32([0.3])], 18, constants=(2,), evaluator="onnx", **CLOSE)
+            check(
+                "Resize",
+                attributes,
+                [IMAGE, None, None, np.array(sizes)],
+                18,
+                constants=(3,),
+                evaluator="onnx",
+                **CLOSE,
+            )
+        check(
+            "Resize",
+            attributes | {"axes": [3]},
+            [IMAGE, None, np.float32([0.3])],
+            18,
+            constants=(2,),
+            evaluator="onnx",
+            **CLOSE,
+        )
 
 
 def test_resize_excludes_outside():
@@ -114,7 +130,13 @@ def test_roi_align(ratio):
     rois = np.float32([[0, 0, 4, 4], [1, 2, 8, 7.5], [3, 3, 3.2, 3.1], [-2, 4, 5, 12]])
     batch = np.array([0, 1, 1, 0])
     for mode in ("avg", "max"):
-        attributes = {"mode": mode, "output_height": 2, "output_width": 3, "sampling_ratio": ratio, "spatial_scale": 0.9}
+        attributes = {
+            "mode": mode,
+            "output_height": 2,
+            "output_width": 3,
+            "sampling_ratio": ratio,
+            "spatial_scale": 0.9,
+        }
         check("RoiAlign", attributes, [x, rois, batch], 16, **CLOSE)
         check("RoiAlign", attributes, [x, rois, batch], 10, **CLOSE)
 
@@ -129,7 +151,14 @@ def test_unpooling():
     x = np.float32([[[[5, 6], [7, 8]]]])
     at = np.array([[[[5, 7], [13, 15]]]])
     check("MaxUnpool", {"kernel_shape": [2, 2], "strides": [2, 2]}, [x, at], 11)
-    check("MaxUnpool", {"kernel_shape": [2, 2], "strides": [2, 2]}, [x, at, np.array([1, 1, 5, 5])], 9, constants=(2,), evaluator="onnx")
+    check(
+        "MaxUnpool",
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+        [x, at, np.array([1, 1, 5, 5])],
+        9,
+        constants=(2,),
+        evaluator="onnx",
+    )
     assert "out of range" in refused("MaxUnpool", {"kernel_shape": [2, 2]}, [x, at + 100], 11)
 
 
@@ -152,13 +181,24 @@ SPECTRA = {"rtol": 1e-4, "atol": 2e-4, "kept": [(0, -1)]}  # sums of up to 1,200
 
 @pytest.mark.parametrize("length", [None, 5, 12])
 def test_dft(length):
-    real, both = RNG.standard_normal((2, 8, 3, 1)).astype(np.float32), RNG.standard_normal((2, 8, 3, 2)).astype(np.float32)
+    real, both = (
+        RNG.standard_normal((2, 8, 3, 1)).astype(np.float32),
+        RNG.standard_normal((2, 8, 3, 2)).astype(np.float32),
+    )
     n = [] if length is None else [np.array(length)]
     for x in (real, both):
         for inverse in (0, 1):
             check("DFT", {"axis": 1, "inverse": inverse}, [x, *n], 17, constants=(1,), evaluator="onnx", **SPECTRA)
     check("DFT", {"axis": 1, "onesided": 1}, [real, *n], 17, constants=(1,), evaluator="onnx", **SPECTRA)
-    check("DFT", {"onesided": 1, "inverse": 1}, [both, *(n or [None]), np.array(1)], 20, constants=(1, 2), evaluator="onnx", **SPECTRA)
+    check(
+        "DFT",
+        {"onesided": 1, "inverse": 1},
+        [both, *(n or [None]), np.array(1)],
+        20,
+        constants=(1, 2),
+        evaluator="onnx",
+        **SPECTRA,
+    )
 
 
 @pytest.mark.parametrize("length", [600, 1024, 1201])
@@ -174,7 +214,9 @@ def test_stft():
     x = RNG.standard_normal((2, 100, 1)).astype(np.float32)
     window = np.hanning(16).astype(np.float32)
     for onesided in (0, 1):
-        check("STFT", {"onesided": onesided}, [x, np.array(8), window, np.array(16)], 17, constants=(1, 2, 3), **SPECTRA)
+        check(
+            "STFT", {"onesided": onesided}, [x, np.array(8), window, np.array(16)], 17, constants=(1, 2, 3), **SPECTRA
+        )
     check("STFT", {}, [x, np.array(10), None, np.array(20)], 17, constants=(1, 3), **SPECTRA)
 
 
@@ -187,7 +229,13 @@ def test_windows_and_mel():
 
 
 def test_tfidf():
-    base = {"min_gram_length": 1, "max_gram_length": 2, "ngram_counts": [0, 4], "ngram_indexes": [0, 1, 2, 3, 4, 5, 6], "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7]}
+    base = {
+        "min_gram_length": 1,
+        "max_gram_length": 2,
+        "ngram_counts": [0, 4],
+        "ngram_indexes": [0, 1, 2, 3, 4, 5, 6],
+        "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+    }
     x = np.array([[1, 1, 3, 3, 3, 7], [8, 6, 7, 5, 6, 8]], np.int32)
     for skip in (0, 2, 5):
         for mode, weights in (("TF", None), ("IDF", [1.0, 2, 3, 4, 5, 6, 7]), ("TFIDF", [1.0, 2, 3, 4, 5, 6, 7])):

@@ -39,7 +39,14 @@ def test_slice(starts, ends, axes, steps):
     given = [X, i64(*starts), i64(*ends), i64(*axes)] + ([i64(*steps)] if steps else [])
     # Axes are known in all variants: they decide which dims change.
     for opset in (10, 13):
-        check("Slice", {}, given, opset, constants=(1, 2, 3, 4), variants=((False, (3,)), (True, (1, 2, 3, 4)), (True, (3,)), (True, ())))
+        check(
+            "Slice",
+            {},
+            given,
+            opset,
+            constants=(1, 2, 3, 4),
+            variants=((False, (3,)), (True, (1, 2, 3, 4)), (True, (3,)), (True, ())),
+        )
     if steps is None:
         check("Slice", {"starts": starts, "ends": ends, "axes": axes}, [X], 9)
 
@@ -60,7 +67,9 @@ def test_split_by_attribute(opset):
 
 def test_split_by_input():
     check("Split", {"axis": 1}, [X, i64(1, 0, 4)], 13, outputs=3, constants=(1,))
-    check("Split", {"axis": 2, "num_outputs": 4}, [X[:, :, :5]], 18, outputs=4, evaluator="onnx", variants=((False, ()),))
+    check(
+        "Split", {"axis": 2, "num_outputs": 4}, [X[:, :, :5]], 18, outputs=4, evaluator="onnx", variants=((False, ()),)
+    )
     check("Split", {"axis": 0, "num_outputs": 2}, [X], 18, outputs=2)
 
 
@@ -78,7 +87,12 @@ def test_concat_refuses_unequal_dims():
     assert "dim" in refused("Concat", {"axis": 1}, [X, X[:3]], 13, symbolic=True)
 
 
-PADS = [("constant", [0, 1, 0, 2, 0, 3]), ("constant", [-1, 1, 0, 2, -2, 0]), ("edge", [1, 2, 0, 0, 3, 4]), ("reflect", [3, 0, 2, 1, 4, 3])]
+PADS = [
+    ("constant", [0, 1, 0, 2, 0, 3]),
+    ("constant", [-1, 1, 0, 2, -2, 0]),
+    ("edge", [1, 2, 0, 0, 3, 4]),
+    ("reflect", [3, 0, 2, 1, 4, 3]),
+]
 
 
 @pytest.mark.parametrize("mode, pads", PADS)
@@ -101,7 +115,9 @@ def test_pad_crops_first(mode):
     from operators import model_of
 
     for symbolic in (False, True):
-        got = sardonyx.compile(model_of("Pad", {"mode": mode}, [x, i64(-2, 2)], 13, symbolic=symbolic)).run({"x0": x, "x1": i64(-2, 2)})["y0"]
+        got = sardonyx.compile(model_of("Pad", {"mode": mode}, [x, i64(-2, 2)], 13, symbolic=symbolic)).run(
+            {"x0": x, "x1": i64(-2, 2)}
+        )["y0"]
         np.testing.assert_array_equal(got, want)
 
 
@@ -116,7 +132,9 @@ def test_gather(dtype):
 def test_gather_elements_and_nd():
     check("GatherElements", {"axis": 1}, [X, RNG.integers(-5, 5, (4, 3, 6))], 13)
     check("GatherElements", {"axis": 0}, [X, RNG.integers(0, 4, (2, 5, 3))], 11)
-    check("GatherND", {}, [X, RNG.integers(-4, 4, (2, 3, 2))], 12, variants=((False, ()), (False, (1,))), constants=(1,))
+    check(
+        "GatherND", {}, [X, RNG.integers(-4, 4, (2, 3, 2))], 12, variants=((False, ()), (False, (1,))), constants=(1,)
+    )
     check("GatherND", {"batch_dims": 1}, [X, RNG.integers(0, 5, (4, 2, 1))], 12, variants=((False, ()),))
 
 

@@ -39,9 +39,22 @@ EXTREMES = np.array([0.0, -0.0, 1e-6, -1e-6, 0.5, -0.5, 3.0, -3.0, 30.0, -30.0, 
 
 @pytest.mark.parametrize("op, attributes, opset", ACTIVATIONS)
 def test_activation(op, attributes, opset):
-    x = np.concatenate([X.ravel(), EXTREMES[:-3] if op in ("Sin", "Tan", "Mish", "HardSwish", "Celu", "Softsign", "Gelu") else EXTREMES])
+    x = np.concatenate(
+        [
+            X.ravel(),
+            EXTREMES[:-3] if op in ("Sin", "Tan", "Mish", "HardSwish", "Celu", "Softsign", "Gelu") else EXTREMES,
+        ]
+    )
     check(op, attributes, [x.astype(np.float32)], opset, rtol=4e-6, atol=2e-7, variants=((False, ()), (True, ())))
-    check(op, attributes, [x.astype(np.float64)], opset, rtol=1e-6 if "erf" else 0, variants=((False, ()),), evaluator="onnx")
+    check(
+        op,
+        attributes,
+        [x.astype(np.float64)],
+        opset,
+        rtol=1e-6 if "erf" else 0,
+        variants=((False, ()),),
+        evaluator="onnx",
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -119,7 +132,18 @@ def test_cast(source):
         check("CastLike", {}, [x, np.zeros(1, target)], 15, variants=((False, ()),), evaluator="onnx")
 
 
-REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"]
+REDUCTIONS = [
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceSumSquare",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+]
 
 
 @pytest.mark.parametrize("op", REDUCTIONS)
@@ -130,11 +154,30 @@ def test_reduction(op):
             plain = {"keepdims": keep} | ({"axes": axes} if axes else {})
             old = 11 if op == "ReduceSum" else 13
             check(op, plain, [x], old, rtol=4e-6, atol=1e-6, variants=((False, ()), (True, ())))
-            check(op, {"keepdims": keep}, [x] + ([np.array(axes)] if axes else []), 18, constants=(1,), rtol=4e-6, atol=1e-6)
-    check(op, {"noop_with_empty_axes": 1}, [x], 18, rtol=4e-6, atol=1e-6, evaluator="onnx", variants=((False, ()), (True, ())))
+            check(
+                op,
+                {"keepdims": keep},
+                [x] + ([np.array(axes)] if axes else []),
+                18,
+                constants=(1,),
+                rtol=4e-6,
+                atol=1e-6,
+            )
+    check(
+        op,
+        {"noop_with_empty_axes": 1},
+        [x],
+        18,
+        rtol=4e-6,
+        atol=1e-6,
+        evaluator="onnx",
+        variants=((False, ()), (True, ())),
+    )
 
 
-@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceSumSquare"])
+@pytest.mark.parametrize(
+    "op", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceSumSquare"]
+)
 def test_reduction_of_integers(op):
     x = RNG.integers(-9, 9, (3, 4, 2))
     for dtype in (np.int32, np.int64):
@@ -150,7 +193,9 @@ def test_log_sum_exp_does_not_overflow():
     import sardonyx
     from operators import model_of
 
-    got = sardonyx.compile(model_of("ReduceLogSumExp", {"keepdims": 0}, [x, np.array([1])], 18)).run({"x0": x, "x1": np.array([1])})["y0"]
+    got = sardonyx.compile(model_of("ReduceLogSumExp", {"keepdims": 0}, [x, np.array([1])], 18)).run(
+        {"x0": x, "x1": np.array([1])}
+    )["y0"]
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
@@ -180,9 +225,25 @@ def test_running_sums():
     for exclusive in (0, 1):
         for reverse in (0, 1):
             attributes = {"exclusive": exclusive, "reverse": reverse}
-            check("CumSum", attributes, [X, np.array(1)], 14, constants=(1,), variants=((False, (1,)), (True, (1,))), atol=1e-6)
+            check(
+                "CumSum",
+                attributes,
+                [X, np.array(1)],
+                14,
+                constants=(1,),
+                variants=((False, (1,)), (True, (1,))),
+                atol=1e-6,
+            )
             check("CumSum", attributes, [X.astype(np.int64), np.array(-1, np.int32)], 11, constants=(1,))
-            check("CumProd", attributes, [X, np.array(2)], 26, constants=(1,), variants=((False, (1,)), (True, (1,))), atol=1e-6)
+            check(
+                "CumProd",
+                attributes,
+                [X, np.array(2)],
+                26,
+                constants=(1,),
+                variants=((False, (1,)), (True, (1,))),
+                atol=1e-6,
+            )
 
 
 SCATTERS = ["none", "add", "mul", "min", "max"]
@@ -201,7 +262,15 @@ def test_scatter(reduction):
     rows = RNG.standard_normal((2, 4, 5)).astype(np.float32)
     attributes.pop("axis")
     for opset in (18,) if reduction != "none" else (11, 13, 18):
-        check("ScatterND", attributes, [X, places, rows], opset, atol=1e-6, variants=((False, ()), (False, (1,))), constants=(1,))
+        check(
+            "ScatterND",
+            attributes,
+            [X, places, rows],
+            opset,
+            atol=1e-6,
+            variants=((False, ()), (False, (1,))),
+            constants=(1,),
+        )
 
 
 def test_scatter_by_its_old_name():
@@ -263,6 +332,15 @@ EQUATIONS = [
 @pytest.mark.parametrize("equation, shapes", EQUATIONS)
 def test_einsum(equation, shapes):
     given = [RNG.standard_normal(s).astype(np.float32) for s in shapes]
-    check("Einsum", {"equation": equation}, given, 12, rtol=1e-5, atol=1e-5, evaluator="onnx", variants=((False, ()), (True, ())))
+    check(
+        "Einsum",
+        {"equation": equation},
+        given,
+        12,
+        rtol=1e-5,
+        atol=1e-5,
+        evaluator="onnx",
+        variants=((False, ()), (True, ())),
+    )
     whole = [RNG.integers(-5, 5, s) for s in shapes]
     check("Einsum", {"equation": equation}, whole, 12, evaluator="onnx", variants=((False, ()),))

@@ -5,11 +5,10 @@ A version that differs from the next one in its types only needs no case; test_e
 
 import numpy as np
 import onnx
-import pytest
-from onnx import defs, helper
-
 import operators
+import pytest
 import sardonyx
+from onnx import defs, helper
 
 rng = np.random.default_rng(5)
 X = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
@@ -32,7 +31,18 @@ def weights(gates):
 
 CHANNELS = [rng.standard_normal(3).astype(np.float32) for _ in range(3)] + [rng.random(3).astype(np.float32) + 0.5]
 DUPLICATES = f32(1, 3, 3, 2, 1, 1, 7, 7, 0).reshape(3, 3)
-REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare")
+REDUCTIONS = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+)
 ROIS = [rng.random((1, 2, 10, 10)).astype(np.float32), f32(0.5, 1, 6, 7, 0, 0, 9, 9).reshape(2, 4), i64(0, 0)]
 TIES = f32(0.5, 1.5, -2.5, 3.5, 200, -300).reshape(2, 3)
 
@@ -136,20 +146,30 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("op, version, opset, attributes, inputs, constants", CASES, ids=[f"{c[0]}-{c[2]}-{k}" for k, c in enumerate(CASES)])
+@pytest.mark.parametrize(
+    "op, version, opset, attributes, inputs, constants", CASES, ids=[f"{c[0]}-{c[2]}-{k}" for k, c in enumerate(CASES)]
+)
 def test_version(op, version, opset, attributes, inputs, constants):
     assert defs.get_schema(op, opset).since_version == version or version < 11
     outputs = OUTPUTS.get(op, 1)
     if op == "LSTM":
         outputs = 3
-    fixed = ((False, ()), (False, constants)) if op == "Squeeze" and not attributes else None  # which dims are 1 decides the rank
+    fixed = (
+        ((False, ()), (False, constants)) if op == "Squeeze" and not attributes else None
+    )  # which dims are 1 decides the rank
     kept = KEPT.get(op, ())
     operators.check(op, attributes, inputs, opset, outputs, constants, rtol=2e-5, atol=2e-5, variants=fixed, kept=kept)
 
 
 def form(schema):
-    attributes = sorted((n, str(a.type), a.required, a.default_value.SerializeToString()) for n, a in schema.attributes.items())
-    return attributes, [(i.name, str(i.option)) for i in schema.inputs], [(o.name, str(o.option)) for o in schema.outputs]
+    attributes = sorted(
+        (n, str(a.type), a.required, a.default_value.SerializeToString()) for n, a in schema.attributes.items()
+    )
+    return (
+        attributes,
+        [(i.name, str(i.option)) for i in schema.inputs],
+        [(o.name, str(o.option)) for o in schema.outputs],
+    )
 
 
 def changed_versions():
@@ -174,8 +194,14 @@ def test_every_changed_version_has_a_case():
 
 def test_versions_that_are_too_old_are_refused():
     # Upsample of operator set 6 had scales of another form; training is what Dropout of 6 means unless told.
-    for op, attributes, opset in (("Upsample", {"width_scale": 2.0, "height_scale": 2.0}, 6), ("Dropout", {}, 6), ("Neg", {}, 1)):
+    for op, attributes, opset in (
+        ("Upsample", {"width_scale": 2.0, "height_scale": 2.0}, 6),
+        ("Dropout", {}, 6),
+        ("Neg", {}, 1),
+    ):
         node = helper.make_node(op, ["x"], ["y"], **attributes)
-        graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, [1, 1, 2, 2])], [onnx.ValueInfoProto(name="y")])
+        graph = helper.make_graph(
+            [node], "g", [helper.make_tensor_value_info("x", 1, [1, 1, 2, 2])], [onnx.ValueInfoProto(name="y")]
+        )
         with pytest.raises(sardonyx.UnsupportedError, match=f"{op}.*operator set {opset}"):
             sardonyx.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))

@@ -10,6 +10,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_is_current():
     done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "operators_doc.py", "--check"], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        [sys.executable, ROOT / "tools" / "operators_doc.py", "--check"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == 0, done.stderr

@@ -5,9 +5,8 @@ import logging
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-
 import sardonyx
+from onnx import TensorProto, helper, numpy_helper
 
 ort = pytest.importorskip("onnxruntime")
 quantization = pytest.importorskip("onnxruntime.quantization")
@@ -31,7 +30,9 @@ def network():
         fan = channels // group * kernel * kernel
         w = constant(rng.standard_normal((features, channels // group, kernel, kernel)) * (2 / fan) ** 0.5)
         b = constant(rng.standard_normal(features) * 0.1)
-        return add("Conv", [x, w, b], kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4, group=group)
+        return add(
+            "Conv", [x, w, b], kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4, group=group
+        )
 
     x = add("Relu", [conv("x", 3, 16, 3, 2)])
     x = add("Relu", [conv(x, 16, 16, 3, group=16)])

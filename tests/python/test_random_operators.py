@@ -12,7 +12,9 @@ N = 200_000
 def run(op, attributes, inputs=(), opset=22, outputs=1, runs=1):
     inputs = [None if a is None else np.asarray(a) for a in inputs]
     model = sardonyx.compile(model_of(op, attributes, inputs, opset, outputs))
-    results = [list(model.run({f"x{k}": a for k, a in enumerate(inputs) if a is not None}).values()) for _ in range(runs)]
+    results = [
+        list(model.run({f"x{k}": a for k, a in enumerate(inputs) if a is not None}).values()) for _ in range(runs)
+    ]
     return results if runs > 1 else results[0]
 
 
@@ -83,7 +85,11 @@ def test_two_nodes_draw_different_numbers():
 
 
 def test_a_number_used_twice_is_the_same():
-    nodes = [helper.make_node("RandomUniform", [], ["r"], shape=[100]), helper.make_node("Neg", ["r"], ["a"]), helper.make_node("Add", ["r", "a"], ["b"])]
+    nodes = [
+        helper.make_node("RandomUniform", [], ["r"], shape=[100]),
+        helper.make_node("Neg", ["r"], ["a"]),
+        helper.make_node("Add", ["r", "a"], ["b"]),
+    ]
     graph = helper.make_graph(nodes, "g", [], [onnx.ValueInfoProto(name="b"), onnx.ValueInfoProto(name="r")])
     y = sardonyx.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])).run({})
     assert (y["b"] == 0).all() and y["r"].std() > 0.2
