@@ -25,7 +25,6 @@ class Builder {
     Schedule schedule = fuse(graph_, fuse_options);
     for (Value* v : graph_.inputs) program_->input_names.push_back(v->name);
     program_->output_names = graph_.output_names;
-    program_->init.steps = lower_steps(schedule.init);
     lower_graph(schedule, program_->main);
     for (int k = 0; k < graph_.symbols().size(); ++k) program_->symbol_names.push_back(graph_.symbols().info(k).name);
     compile_kernels();
@@ -69,10 +68,9 @@ class Builder {
 
   void lower_graph(Schedule& s, Block& block) {
     block.inputs = refs(s.graph->inputs);
-    std::vector<ProgramStep> init;
-    if (s.graph != &graph_) init = lower_steps(s.init);  // constants of nested graphs are computed with each run of them
+    std::vector<ProgramStep> init = lower_steps(s.init);  // of constants only, also in a nested graph: once for all
+    program_->init.steps.insert(program_->init.steps.end(), std::make_move_iterator(init.begin()), std::make_move_iterator(init.end()));
     block.steps = lower_steps(s.steps);
-    block.steps.insert(block.steps.begin(), std::make_move_iterator(init.begin()), std::make_move_iterator(init.end()));
     block.outputs = refs(s.graph->outputs);
   }
 

@@ -53,6 +53,19 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
   }
 }
 
+// Buffers that steps of a block, and of blocks inside, read, or that are its outputs.
+void mark_used(const Block& b, std::vector<bool>& used) {
+  for (const TensorRef& o : b.outputs) used[static_cast<std::size_t>(o.buffer)] = true;
+  for (const ProgramStep& s : b.steps) {
+    for (int r : s.reads) used[static_cast<std::size_t>(r)] = true;
+    if (const auto* i = std::get_if<IfStep>(&s.op)) {
+      mark_used(*i->then_block, used);
+      mark_used(*i->else_block, used);
+    }
+    if (const auto* w = std::get_if<WhileStep>(&s.op)) mark_used(*w->body, used);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<void> allocate_bytes(std::size_t bytes) {
@@ -236,9 +249,7 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads, std::sha
     for (auto& l : keep.last_used) l.clear();  // nothing is freed on the way
     run.block(p.init, keep);
     std::vector<bool> used(p.buffers.size());
-    for (const ProgramStep& s : p.main.steps)
-      for (int r : s.reads) used[static_cast<std::size_t>(r)] = true;
-    for (const TensorRef& o : p.main.outputs) used[static_cast<std::size_t>(o.buffer)] = true;
+    mark_used(p.main, used);
     for (auto& [buffer, memory] : run.owned)
       if (used[static_cast<std::size_t>(buffer)]) {
         constants_[static_cast<std::size_t>(buffer)] = memory.get();
