@@ -59,6 +59,7 @@ def measure(path: Path, options: argparse.Namespace, temporary: Path) -> dict:
     with Worker("sardonyx", path, options.threads, inputs, cache) as cold:
         result["compile_s"] = cold.ask("load")
         result["first_run_s"] = cold.ask("first")
+        result["cold_peak_bytes"] = cold.ask("memory")
     workers = {e: Worker(e, path, options.threads, inputs, cache) for e in ENGINES}
     times: dict[str, list[float]] = {e: [] for e in ENGINES}
     for engine, w in workers.items():
@@ -118,7 +119,7 @@ def main() -> int:
     )
     print(f"command: {' '.join(sys.argv)}\n")
     print("median milliseconds [10 % - 90 %]; ratios are ours to ONNX Runtime's: below 1 is faster, smaller")
-    head = f"{'model':<36}{'compile':>9}{'cached':>8}{'ms':>10}{'spread':>19}{'ORT ms':>10}{'spread':>19}{'ratio':>7}{'peak MB':>9}{'ORT':>7}{'ratio':>7}"
+    head = f"{'model':<36}{'compile':>9}{'cached':>8}{'ms':>10}{'spread':>19}{'ORT ms':>10}{'spread':>19}{'ratio':>7}{'peak MB':>9}{'ORT':>7}{'ratio':>7}{'cold MB':>9}"
     print(head + "\n" + "-" * len(head))
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -133,7 +134,7 @@ def main() -> int:
             ranges = ["[{1:.4g} - {2:.4g}]".format(*e["ms"]) for e in (ours, theirs)]
             print(
                 f"{path.stem:<36}{r['compile_s']:>8.2f}s{ours['load_s']:>7.2f}s{ours['ms'][0]:>10.3f}{ranges[0]:>19}{theirs['ms'][0]:>10.3f}{ranges[1]:>19}"
-                f"{r['ratio']:>7.2f}{ours['peak_bytes'] / 1e6:>9.0f}{theirs['peak_bytes'] / 1e6:>7.0f}{r['memory_ratio']:>7.2f}",
+                f"{r['ratio']:>7.2f}{ours['peak_bytes'] / 1e6:>9.0f}{theirs['peak_bytes'] / 1e6:>7.0f}{r['memory_ratio']:>7.2f}{r['cold_peak_bytes'] / 1e6:>9.0f}",
                 flush=True,
             )
     good = [r for r in results.values() if "ratio" in r]

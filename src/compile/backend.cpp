@@ -2,7 +2,13 @@
 #include "compile/backend.h"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
 
 #include "support/error.h"
@@ -21,6 +27,24 @@ std::filesystem::path own_folder() {
   return std::filesystem::weakly_canonical(info.dli_fname, ignored).parent_path();
 }
 
+std::atomic<bool> loaded = false;
+
+// The read-only parts of the compiler's libraries: clean pages of files, which the system can drop and read again.
+int forget_code(dl_phdr_info* info, std::size_t, void*) {
+  const std::string_view name(info->dlpi_name ? info->dlpi_name : "");
+  const bool ours = name.ends_with(kLibrary) || name.find("/libLLVM.so") != name.npos || name.find("/libclang-cpp.so") != name.npos;
+  if (!ours) return 0;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  for (int k = 0; k < info->dlpi_phnum; ++k) {
+    const ElfW(Phdr)& h = info->dlpi_phdr[k];
+    if (h.p_type != PT_LOAD || (h.p_flags & PF_W) != 0) continue;
+    const std::uintptr_t begin = (info->dlpi_addr + h.p_vaddr + page - 1) / page * page;
+    const std::uintptr_t end = (info->dlpi_addr + h.p_vaddr + h.p_memsz) / page * page;
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
+  return 0;
+}
+
 const CompilerBackend& load() {
   const std::filesystem::path path = own_folder() / kLibrary;
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -34,6 +58,7 @@ const CompilerBackend& load() {
   if (entry == nullptr || entry()->version != version())
     fail(ErrorKind::kUnsupported, "{} does not belong to this libsardonyx ({}); reinstall Sardonyx", path.string(),
          version());
+  loaded = true;
   return *entry();
 }
 
@@ -42,6 +67,14 @@ const CompilerBackend& load() {
 const CompilerBackend& compiler_backend() {
   static const CompilerBackend& backend = load();
   return backend;
+}
+
+void release_compiler_memory() {
+  if (!loaded) return;
+#if defined(__GLIBC__)
+  ::malloc_trim(0);
+#endif
+  dl_iterate_phdr(forget_code, nullptr);
 }
 
 }  // namespace sardonyx

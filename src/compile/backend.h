@@ -37,4 +37,8 @@ struct CompilerBackend {
 /// Loads the library when it is first called. Throws Error(kUnsupported) when it is not beside this one, or of another version.
 const CompilerBackend& compiler_backend();
 
+/// After compiling: gives back memory that only compiling needs, the pages of the compiler's code above all (they are read again when they
+/// are executed). Does nothing if the library is not loaded. Safe while other threads compile.
+void release_compiler_memory();
+
 }  // namespace sardonyx

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "codegen/loop_codegen.h"
+#include "compile/backend.h"
 #include "compile/compiler.h"
 #include "fuse/schedule.h"
 #include "kernel_sources.h"
@@ -216,6 +217,7 @@ class Builder {
       jobs.push_back(std::move(job));
     }
     program_->objects = compile_all(jobs, options_.threads, options_.cache, options_.progress);
+    release_compiler_memory();
   }
 
   Graph& graph_;
