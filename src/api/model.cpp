@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "api/report.h"
-#include "program/build.h"
 #include "compile/compiler.h"
+#include "program/build.h"
 #include "program/program_file.h"
 
 namespace sardonyx {
@@ -26,7 +26,8 @@ int thread_count(int wanted) {
 
 void check_options(const ModelOptions& o) {
   if (o.device != "host" && !is_gpu_name(o.device))
-    fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU, or 'hip', 'cuda'", o.device);
+    fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU, or 'hip', 'cuda'",
+         o.device);
   constexpr std::array kOther = {"fp16", "bf16", "fp8", "int8", "int4"};
   if (std::find(kOther.begin(), kOther.end(), o.precision) != kOther.end())
     fail(ErrorKind::kUnsupported,
@@ -166,8 +167,8 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, in
   if (kind != TargetKind::kHost) {
     gpu = open_gpu(device != "host" ? device : kind == TargetKind::kAmdgpu ? "hip" : "cuda");
     if (gpu->info().target != program->target)
-      fail(ErrorKind::kUnsupported, "{}: the program is for {}, and {} is a {}; compile the model for it", path.string(),
-           program->target, gpu->info().name, gpu->info().target);
+      fail(ErrorKind::kUnsupported, "{}: the program is for {}, and {} is a {}; compile the model for it",
+           path.string(), program->target, gpu->info().name, gpu->info().target);
   } else if (device != "host") {
     fail(ErrorKind::kUnsupported, "{}: the program is for the host; compile the model for {}", path.string(), device);
   }
@@ -178,7 +179,8 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   check_options(options);
   const Target t = parse_target(target);
   if (t.kind == TargetKind::kHost)
-    fail(ErrorKind::kUnsupported, "'{}' is a CPU; programs for the host are compiled on the machine that runs them", target);
+    fail(ErrorKind::kUnsupported, "'{}' is a CPU; programs for the host are compiled on the machine that runs them",
+         target);
   CacheOptions c;
   c.directory = options.cache_dir;
   CodeCache cache(c);
@@ -194,7 +196,8 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   try {
     return build_program(*import_model(model, import), build);
   } catch (const NeedInput& n) {
-    fail(ErrorKind::kUnsupported, "the program depends on the {} of input '{}' ({}), so it can't be compiled beforehand",
+    fail(ErrorKind::kUnsupported,
+         "the program depends on the {} of input '{}' ({}), so it can't be compiled beforehand",
          n.kind == NeedInput::kRank ? "rank" : "value", n.input, n.why);
   }
 }

@@ -195,15 +195,16 @@ class Parser {
     s->add_option("--html", o_.perf.html, "write a page with charts")->type_name("FILE");
   }
   void add_compile() {
-    CLI::App* s = command(
-        "compile", Options::Command::kCompile,
-        "compile a model into the cache, so that later it loads quickly, or into a file",
-        "  sardonyx compile model.onnx\n"
-        "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
-        "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
-        "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a card that need not be here\n\n"
-        "A program file is for this version of Sardonyx and processors like the one it was compiled for. It holds machine code: run only "
-        "those you trust.");
+    CLI::App* s =
+        command("compile", Options::Command::kCompile,
+                "compile a model into the cache, so that later it loads quickly, or into a file",
+                "  sardonyx compile model.onnx\n"
+                "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
+                "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
+                "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a card that need not be here\n\n"
+                "A program file is for this version of Sardonyx and processors like the one it was compiled for. It "
+                "holds machine code: run only "
+                "those you trust.");
     model_options(s);
     input_options(s);
     s->add_option("--arch", o_.compile_arch, "GPUs to compile for, instead of the device: gfx942,gfx1100,sm_90")
@@ -258,7 +259,8 @@ class Parser {
     }
     if (o_.verify.python.empty()) o_.verify.python = "python3";
     if (o_.cache_action.empty()) o_.cache_action = "stats";
-    if (o_.model.device != "host" && !is_gpu_name(o_.model.device) && o_.command != Options::Command::kCache && o_.command != Options::Command::kDevices)
+    if (o_.model.device != "host" && !is_gpu_name(o_.model.device) && o_.command != Options::Command::kCache &&
+        o_.command != Options::Command::kDevices)
       fail(ErrorKind::kInvalidArgument, "--device {}: there is no such device; `sardonyx devices` lists them",
            o_.model.device);
   }

@@ -170,8 +170,7 @@ void perf_command(const Options& options) {
   if (options.perf.json == "-" || options.perf.html == "-") return;
 
   fmt::print("{} on {}, {} threads (load average {:.1f})\n", printable(options.model.file.filename().string()),
-             options.model.device == "host" ? "the host" : options.model.device,
-             model.threads(), load[0]);
+             options.model.device == "host" ? "the host" : options.model.device, model.threads(), load[0]);
   for (const TensorInfo& t : model.inputs()) {
     const HostTensor& x = inputs.tensors.at(t.name);
     fmt::print("  {} {}\n", printable(t.name), type_text(x.dtype, x.dims));

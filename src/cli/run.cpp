@@ -87,8 +87,8 @@ void run_command(const Options& options) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::vector<std::string> names = model.output_names();
 
-  fmt::print("Loaded in {}, ran in {} on {} with {} threads\n\n", human_seconds(loaded.seconds),
-             human_seconds(seconds), options.model.device == "host" ? "the host" : options.model.device, model.threads());
+  fmt::print("Loaded in {}, ran in {} on {} with {} threads\n\n", human_seconds(loaded.seconds), human_seconds(seconds),
+             options.model.device == "host" ? "the host" : options.model.device, model.threads());
   Table table({"input", "type", ">min", ">max", ">mean", "values"});
   for (const TensorInfo& t : model.inputs()) add_row(table, t.name, inputs.tensors.at(t.name));
   if (!table.empty()) table.print();

@@ -86,8 +86,12 @@ void compile_for_cards(const Options& options) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!options.compile_output.empty()) save_program(*program, options.compile_output);
     const ProgramReport r = report(*program);
-    all.push_back({{"model", options.model.file.string()}, {"target", arch}, {"seconds", seconds}, {"kernels_per_run", r.kernels_per_run},
-                   {"kernels", program->kernels.size()}, {"code_bytes", r.code_bytes}});
+    all.push_back({{"model", options.model.file.string()},
+                   {"target", arch},
+                   {"seconds", seconds},
+                   {"kernels_per_run", r.kernels_per_run},
+                   {"kernels", program->kernels.size()},
+                   {"code_bytes", r.code_bytes}});
     if (options.compile_json != "-")
       fmt::print("{} kernels ({} different, {} of code) for {} in {}\n", r.kernels_per_run, program->kernels.size(),
                  human_bytes(static_cast<double>(r.code_bytes)), arch, human_seconds(seconds));

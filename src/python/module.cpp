@@ -258,11 +258,15 @@ NB_MODULE(_sardonyx, m) {
         nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"), nb::arg("all_outputs"),
         nb::arg("progress").none());
   m.def(
-      "load", [](const std::string& path, int threads, const std::string& device) { return Model::load_program(path, threads, device); },
+      "load",
+      [](const std::string& path, int threads, const std::string& device) {
+        return Model::load_program(path, threads, device);
+      },
       nb::call_guard<nb::gil_scoped_release>());
   m.def("operators", [] {
     std::vector<std::tuple<std::string, std::string, int, std::string, std::string>> out;
-    for (const OpDef* d : OpRegistry::instance().all()) out.emplace_back(d->domain, d->name, d->min_opset, d->dtypes, d->notes);
+    for (const OpDef* d : OpRegistry::instance().all())
+      out.emplace_back(d->domain, d->name, d->min_opset, d->dtypes, d->notes);
     return out;
   });
   m.def("devices", [] {
