@@ -97,11 +97,11 @@ class Lister {
         if (k % 2)
           for (auto& w : words) w &= random() & random();
         words[0] = (words[0] & ~(e.fixedMask | opMask)) | e.fixed | op << e.opShift;
-        try_(e, words);
+        tryOne(e, words);
       }
     }
   }
-  void try_(const Encoding&, const std::uint32_t (&words)[5]) {
+  void tryOne(const Encoding&, const std::uint32_t (&words)[5]) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(words);
     std::string text = decoder_.text(bytes, sizeof words, 0);
     if (text.compare(0, 5, ".long") == 0) return;

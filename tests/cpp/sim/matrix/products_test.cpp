@@ -253,7 +253,7 @@ TEST_F(Kernels, Speed) {
     double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     double rate = groups * count * 8 / seconds;
     std::printf("%-12s %.2f million 16x16x16 f16 instructions a second\n", target, rate / 1e6);
-    EXPECT_GT(rate, 30'000) << target;
+    EXPECT_GT(rate, 10'000) << target;
     ASSERT_EQ(hipModuleUnload(module_), hipSuccess);
     module_ = nullptr;
   }
