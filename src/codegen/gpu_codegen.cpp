@@ -122,22 +122,7 @@ class GpuGenerator {
   }
 
   void single(const Stage& stage) {
-    Expr body = merge_reduce_vars(flatten_loads(stage.body));
-    Expr offset = storage_offset(*stage.out, stage.index);
-    std::vector<int> order = stage.out->storage_order;
-    if (order.empty())
-      for (int k = 0; k < stage.out->rank(); ++k) order.push_back(k);
-    Exprs vars;
-    std::vector<std::pair<Expr, Expr>> ones;
-    for (int d : order) {
-      const Expr& v = stage.index[static_cast<std::size_t>(d)];
-      if (v->op != Op::kVar) continue;
-      if (is_const(v->args[0], 1)) ones.emplace_back(v, Expr(0));
-      else vars.push_back(v);
-    }
-    body = substitute(body, ones);
-    offset = substitute(offset, ones);
-    vars = merge_vars(vars, body, offset);
+    const auto [vars, body, offset] = flat_loop(stage);
     points_ = 1;
     for (const Expr& v : vars) points_ = points_ * v->args[0];
     work_ = cost_of(body);

@@ -100,6 +100,27 @@ bool side_by_side(const Exprs& reductions, const Expr& inner) {
   return with > 0 && with >= without;
 }
 
+FlatLoop flat_loop(const Stage& stage) {
+  FlatLoop f;
+  f.body = merge_reduce_vars(flatten_loads(stage.body));
+  f.offset = storage_offset(*stage.out, stage.index);
+  // Dims in memory order, without those of extent 1.
+  std::vector<int> order = stage.out->storage_order;
+  if (order.empty())
+    for (int k = 0; k < stage.out->rank(); ++k) order.push_back(k);
+  std::vector<std::pair<Expr, Expr>> ones;
+  for (int d : order) {
+    const Expr& v = stage.index[static_cast<std::size_t>(d)];
+    if (v->op != Op::kVar) continue;
+    if (is_const(v->args[0], 1)) ones.emplace_back(v, Expr(0));
+    else f.vars.push_back(v);
+  }
+  f.body = substitute(f.body, ones);
+  f.offset = substitute(f.offset, ones);
+  f.vars = merge_vars(std::move(f.vars), f.body, f.offset);
+  return f;
+}
+
 Expr cost_of(const Expr& e) {
   // Operations per evaluation; a reduction multiplies by its extents.
   std::int64_t own = 0;

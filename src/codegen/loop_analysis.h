@@ -1,6 +1,6 @@
 // What code generation for any target wants to know of a loop's body. Bodies have flat loads (flatten_loads).
 #pragma once
-#include "expr/expr.h"
+#include "fuse/schedule.h"
 
 namespace sardonyx::codegen {
 
@@ -13,6 +13,13 @@ Expr merge_reduce_vars(const Expr& e);
 void top_reductions(const Expr& e, Exprs& out);
 /// Whether reductions run better side by side over `inner` (contiguous in memory) than one after another.
 bool side_by_side(const Exprs& reductions, const Expr& inner);
+/// A kernel of one stage: out[offset] = body over vars (outermost first), of which none has the extent 1, in the order of the output's memory and merged
+/// where possible.
+struct FlatLoop {
+  Exprs vars;
+  Expr body, offset;
+};
+FlatLoop flat_loop(const Stage& stage);
 /// Rough number of operations of one evaluation; a reduction multiplies by its extents.
 Expr cost_of(const Expr& e);
 
