@@ -85,10 +85,12 @@ ConvDesc other_layout(const ConvDesc& d) {
   return other;
 }
 
-/// A convolution in float32. oneDNN's own unoptimised code is the last resort: sizes known only now can't be refused any more.
+/// A convolution in float32. oneDNN's own unoptimised code is the last resort: sizes known only now can't be refused
+/// any more.
 std::shared_ptr<const TileKernel> make_float32(const ConvDesc& d, std::string& why) {
   if (auto kernel = make_dnnl_convolution(d, why)) return kernel;
-  const bool one_in = d.in_channels == 1 || volume(d, d.in) == 1, one_out = d.out_channels == 1 || volume(d, d.out) == 1;
+  const bool one_in = d.in_channels == 1 || volume(d, d.in) == 1,
+             one_out = d.out_channels == 1 || volume(d, d.out) == 1;
   if (one_in && one_out) {
     if (auto kernel = make_dnnl_convolution(other_layout(d), why)) return kernel;
   }
@@ -136,15 +138,17 @@ ConvDesc with_height(const ConvDesc& d) {
 /// The last axis has one pixel, and nothing happens along it.
 bool is_column(const ConvDesc& d) {
   const int w = d.spatial - 1;
-  return d.spatial >= 2 && d.in[w] == 1 && d.out[w] == 1 && d.kernel[w] == 1 && d.pad_begin[w] == 0 && d.pad_end[w] == 0 &&
-         d.in[w - 1] > 1;
+  return d.spatial >= 2 && d.in[w] == 1 && d.out[w] == 1 && d.kernel[w] == 1 && d.pad_begin[w] == 0 &&
+         d.pad_end[w] == 0 && d.in[w - 1] > 1;
 }
 
-/// The last two axes exchanged, which changes nothing in memory if one of them is 1: oneDNN's kernels go along the last one.
+/// The last two axes exchanged, which changes nothing in memory if one of them is 1: oneDNN's kernels go along the last
+/// one.
 ConvDesc turned(const ConvDesc& d) {
   ConvDesc t = d;
   const auto w = static_cast<std::size_t>(d.spatial - 1);
-  for (auto* e : {&t.in, &t.out, &t.kernel, &t.stride, &t.dilation, &t.pad_begin, &t.pad_end}) std::swap((*e)[w], (*e)[w - 1]);
+  for (auto* e : {&t.in, &t.out, &t.kernel, &t.stride, &t.dilation, &t.pad_begin, &t.pad_end})
+    std::swap((*e)[w], (*e)[w - 1]);
   const std::size_t axis = w + (d.layout == ImageLayout::kChannelsLast ? 1 : 2);
   for (PostOp& op : t.post)
     if (op.has_operand()) std::swap(op.dims[axis], op.dims[axis - 1]);

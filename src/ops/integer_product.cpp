@@ -1,4 +1,5 @@
-// Products of 8-bit integers as the routines integer_pack, integer_matmul and integer_conv, and what makes float products into them.
+// Products of 8-bit integers as the routines integer_pack, integer_matmul and integer_conv, and what makes float
+// products into them.
 #include "ops/integer_product.h"
 
 #include "ops/element_math.h"
@@ -19,7 +20,8 @@ bool single(const Value* v) {
 
 // Zero points that the routines take: none, one, or one for each of `each`.
 bool zero_fits(const Value* x, const Value* zero, const Expr& each) {
-  return !zero || (zero->dtype == x->dtype && (single(zero) || (zero->rank() == 1 && each && idx::provably_equal(zero->shape[0], each))));
+  return !zero || (zero->dtype == x->dtype &&
+                   (single(zero) || (zero->rank() == 1 && each && idx::provably_equal(zero->shape[0], each))));
 }
 
 Value* zero_or_none(Graph& g, const Value* x, Value* zero) {
@@ -32,7 +34,8 @@ Expr even(const Expr& n) { return idx::ceildiv(n, 2) * Expr(2); }
 Value* pack(Graph& g, Value* b, Value* zero, bool trans, const Expr& k, const Expr& n) {
   const Expr batch = idx::product({b->shape.begin(), b->shape.end() - 2});
   const Expr bytes = batch * even(k) * (idx::ceildiv(n, 32) * Expr(32)) * Expr(2) + 64;
-  return tensor::routine(g, "integer_pack", {b, zero_or_none(g, b, zero)}, {trans ? 1 : 0}, {}, {{DType::kUInt8, {bytes}}})[0];
+  return tensor::routine(g, "integer_pack", {b, zero_or_none(g, b, zero)}, {trans ? 1 : 0}, {},
+                         {{DType::kUInt8, {bytes}}})[0];
 }
 
 // A tensor (q - zero) * scale of DequantizeLinear, with both over its loop's variables.
@@ -53,13 +56,17 @@ struct Dequantized {
     }
     return true;
   }
-  Expr scale_at(int axis, const Expr& i) const { return axis < 0 ? scale : substitute(scale, {{vars[static_cast<std::size_t>(axis)], i}}); }
+  Expr scale_at(int axis, const Expr& i) const {
+    return axis < 0 ? scale : substitute(scale, {{vars[static_cast<std::size_t>(axis)], i}});
+  }
   /// The zero points as a tensor: one, or one for each index of the axis that they differ along.
   Value* zeros(Graph& g, int axis) const {
     if (!zero || is_const(zero, 0)) return nullptr;
     const bool each = axis >= 0 && zero->has_var;
     const Exprs shape = each ? Exprs{q->shape[static_cast<std::size_t>(axis)]} : Exprs{};
-    return tensor::generate(g, shape, [&](const Exprs& i) { return each ? substitute(zero, {{vars[static_cast<std::size_t>(axis)], i[0]}}) : zero; });
+    return tensor::generate(g, shape, [&](const Exprs& i) {
+      return each ? substitute(zero, {{vars[static_cast<std::size_t>(axis)], i[0]}}) : zero;
+    });
   }
 };
 
@@ -86,9 +93,12 @@ std::optional<Dequantized> dequantized(const Value* x) {
   for (std::size_t k = 0; k < d.vars.size(); ++k)
     if (!same(q->args[k], d.vars[k]) && !(is_const(q->args[k], 0) && is_const(d.vars[k]->args[0], 1))) return {};
   if (zero) {
-    if (is_const(zero)) d.zero = constant_int(zero->i, d.q->dtype);
-    else if (zero->op == Op::kCast && zero->args[0]->dtype == d.q->dtype) d.zero = zero->args[0];
-    else return {};
+    if (is_const(zero))
+      d.zero = constant_int(zero->i, d.q->dtype);
+    else if (zero->op == Op::kCast && zero->args[0]->dtype == d.q->dtype)
+      d.zero = zero->args[0];
+    else
+      return {};
   }
   return d;
 }
@@ -100,14 +110,15 @@ Value* integer_matmul(Graph& g, Value* a, Value* a_zero, Value* b, Value* b_zero
   const Expr &m = a->shape[a->shape.size() - 2], &ka = a->shape.back();
   const Expr &n = b->shape[b->shape.size() - (trans_b ? 2 : 1)], &kb = b->shape[b->shape.size() - (trans_b ? 1 : 2)];
   if (!zero_fits(a, a_zero, m) || !zero_fits(b, b_zero, n)) return nullptr;
-  g.add_check(compare(Op::kEq, ka, kb), fmt::format("inner dims of a matrix product differ: {} and {}", to_string(ka), to_string(kb)));
+  g.add_check(compare(Op::kEq, ka, kb),
+              fmt::format("inner dims of a matrix product differ: {} and {}", to_string(ka), to_string(kb)));
   const Exprs batch_a(a->shape.begin(), a->shape.end() - 2), batch_b(b->shape.begin(), b->shape.end() - 2);
   Exprs shape = tensor::broadcast_shapes(g, {batch_a, batch_b});
   shape.push_back(m);
   shape.push_back(n);
   const Expr scratch = idx::product(batch_a) * m * even(ka) * Expr(2) + 128;
-  return tensor::routine(g, "integer_matmul", {a, zero_or_none(g, a, a_zero), pack(g, b, b_zero, trans_b, kb, n)}, batch_b, {},
-                         {{DType::kInt32, shape}, {DType::kUInt8, {scratch}}})[0];
+  return tensor::routine(g, "integer_matmul", {a, zero_or_none(g, a, a_zero), pack(g, b, b_zero, trans_b, kb, n)},
+                         batch_b, {}, {{DType::kInt32, shape}, {DType::kUInt8, {scratch}}})[0];
 }
 
 Value* integer_conv(Graph& g, Value* x, Value* x_zero, Value* w, Value* w_zero, const Window& win) {
@@ -125,8 +136,10 @@ Value* integer_conv(Graph& g, Value* x, Value* x_zero, Value* w, Value* w_zero, 
   params.insert(params.end(), win.kernel.begin(), win.kernel.end());
   shape.insert(shape.end(), win.output.begin(), win.output.end());
   Expr image = x->shape[0] * x->shape[1];
-  for (std::size_t d = 0; d < win.dims(); ++d) image = image * idx::max(0, (win.output[d] - 1) * Expr(win.strides[d]) + win.extent(d));
-  return tensor::routine(g, "integer_conv", {x, zero_or_none(g, x, x_zero), pack(g, flat, w_zero, true, k, w->shape[0])}, params, {},
+  for (std::size_t d = 0; d < win.dims(); ++d)
+    image = image * idx::max(0, (win.output[d] - 1) * Expr(win.strides[d]) + win.extent(d));
+  return tensor::routine(g, "integer_conv",
+                         {x, zero_or_none(g, x, x_zero), pack(g, flat, w_zero, true, k, w->shape[0])}, params, {},
                          {{DType::kInt32, shape}, {DType::kUInt8, {image * Expr(2) + 128}}})[0];
 }
 

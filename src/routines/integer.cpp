@@ -1,5 +1,5 @@
-// integer_pack, integer_matmul, integer_conv: products of 8-bit tensors less their zero points, in int32. Right operands are packed once
-// (a constant's when the program is made ready), left ones at each call.
+// integer_pack, integer_matmul, integer_conv: products of 8-bit tensors less their zero points, in int32. Right
+// operands are packed once (a constant's when the program is made ready), left ones at each call.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -13,7 +13,8 @@
 namespace sardonyx::routines {
 namespace {
 
-constexpr std::int64_t kPositions = 96;  // output positions of a convolution that one task does: a multiple of every tile's height
+constexpr std::int64_t kPositions =
+    96;  // output positions of a convolution that one task does: a multiple of every tile's height
 
 host::ZeroPoints zero_kind(const Tensor& zero) {
   if (zero.elements() == 0) return host::ZeroPoints::kNone;
@@ -76,15 +77,24 @@ void integer_matmul(Call& c) {
 // Sizes of a convolution over two axes.
 struct Conv {
   std::int64_t batch, channels, in[2], features, out[2], stride[2], dilation[2], pad[2], kernel[2];
-  std::int64_t padded[2];   // of the image that the windows see
-  std::int64_t depth;       // elements of a window, rounded up to even
+  std::int64_t padded[2];  // of the image that the windows see
+  std::int64_t depth;      // elements of a window, rounded up to even
 };
 
 Conv conv_of(const Call& c) {
   const auto &x = c.inputs[0].dims, &y = c.outputs[0].dims;
   const std::size_t axes = x.size() - 2;
-  Conv v{.batch = x[0], .channels = x[1], .in = {1, 1}, .features = y[1], .out = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .pad = {0, 0},
-         .kernel = {1, 1}, .padded = {1, 1}, .depth = 0};
+  Conv v{.batch = x[0],
+         .channels = x[1],
+         .in = {1, 1},
+         .features = y[1],
+         .out = {1, 1},
+         .stride = {1, 1},
+         .dilation = {1, 1},
+         .pad = {0, 0},
+         .kernel = {1, 1},
+         .padded = {1, 1},
+         .depth = 0};
   for (std::size_t k = 0; k < axes; ++k) {
     const std::size_t to = k + 2 - axes;
     v.in[to] = x[k + 2];
@@ -121,33 +131,40 @@ void spread(const Conv& v, const T* x, int zero, std::int16_t* image, int thread
 }
 
 // integer_conv
-//   inputs:  x [N, C, 1 or 2 spatial dims]; its zero point: none [0] or one; weights [kernel... * C, M] as integer_pack leaves them
-//   outputs: y [N, M, output...] int32; working memory, uint8 [64 + 2 * N * C * extents that the windows cover]
-//   params:  strides, dilations, paddings at the begin, kernel; one of each for every spatial dim
+//   inputs:  x [N, C, 1 or 2 spatial dims]; its zero point: none [0] or one; weights [kernel... * C, M] as integer_pack
+//   leaves them outputs: y [N, M, output...] int32; working memory, uint8 [64 + 2 * N * C * extents that the windows
+//   cover] params:  strides, dilations, paddings at the begin, kernel; one of each for every spatial dim
 void integer_conv(Call& c) {
   const Tensor &x = c.inputs[0], &zero = c.inputs[1], &y = c.outputs[0];
   if (y.elements() == 0) return;
   const Conv v = conv_of(c);
-  auto* image = static_cast<std::int16_t*>(aligned(c.outputs[1], static_cast<std::size_t>(v.batch * v.padded[0] * v.padded[1] * v.channels) * 2));
+  auto* image = static_cast<std::int16_t*>(
+      aligned(c.outputs[1], static_cast<std::size_t>(v.batch * v.padded[0] * v.padded[1] * v.channels) * 2));
   const bool is_signed = x.dtype == DType::kInt8;
   const int z = zero.elements() == 0 ? 0 : is_signed ? int{*zero.as<std::int8_t>()} : int{*zero.as<std::uint8_t>()};
-  if (is_signed) spread(v, x.as<std::int8_t>(), z, image, c.threads);
-  else spread(v, x.as<std::uint8_t>(), z, image, c.threads);
+  if (is_signed)
+    spread(v, x.as<std::int8_t>(), z, image, c.threads);
+  else
+    spread(v, x.as<std::uint8_t>(), z, image, c.threads);
 
   host::IntegerGemmDesc d;
   d.k = v.kernel[0] * v.kernel[1] * v.channels;
   d.n = v.features;
   const auto* panels = static_cast<const std::int16_t*>(aligned(c.inputs[2], host::packed_integer_bytes(d)));
-  const std::int64_t positions = v.out[0] * v.out[1], blocks = (positions + kPositions - 1) / kPositions, columns = host::simd().integer_columns;
-  const bool direct = v.kernel[0] == 1 && v.kernel[1] == 1 && v.stride[0] == 1 && v.stride[1] == 1 && v.channels % 2 == 0;
-  const std::int64_t run = v.dilation[1] == 1 ? v.kernel[1] * v.channels : v.channels;  // elements of a window that lie side by side
+  const std::int64_t positions = v.out[0] * v.out[1], blocks = (positions + kPositions - 1) / kPositions,
+                     columns = host::simd().integer_columns;
+  const bool direct =
+      v.kernel[0] == 1 && v.kernel[1] == 1 && v.stride[0] == 1 && v.stride[1] == 1 && v.channels % 2 == 0;
+  const std::int64_t run =
+      v.dilation[1] == 1 ? v.kernel[1] * v.channels : v.channels;  // elements of a window that lie side by side
   host::parallel_for(v.batch * blocks, 1, c.threads, [&](std::int64_t begin, std::int64_t end) {
     thread_local std::vector<std::int16_t> windows;
     thread_local std::vector<std::int32_t> sums;
     windows.resize(static_cast<std::size_t>(direct ? 0 : kPositions * v.depth));
     sums.resize(static_cast<std::size_t>(kPositions * v.features));
     for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t n = task / blocks, first = task % blocks * kPositions, count = std::min(kPositions, positions - first);
+      const std::int64_t n = task / blocks, first = task % blocks * kPositions,
+                         count = std::min(kPositions, positions - first);
       const std::int16_t* from = image + n * v.padded[0] * v.padded[1] * v.channels;
       const std::int16_t* rows = from + first * v.channels;
       if (!direct) {
@@ -158,7 +175,8 @@ void integer_conv(Call& c) {
           for (std::int64_t i = 0; i < v.kernel[0]; ++i) {
             const std::int16_t* line = from + ((top + i * v.dilation[0]) * v.padded[1] + left) * v.channels;
             for (std::int64_t j = 0; j < v.kernel[1]; j += run / v.channels) {
-              std::memcpy(to, line + j * v.dilation[1] * v.channels, static_cast<std::size_t>(run) * sizeof(std::int16_t));
+              std::memcpy(to, line + j * v.dilation[1] * v.channels,
+                          static_cast<std::size_t>(run) * sizeof(std::int16_t));
               to += run;
             }
           }
@@ -166,11 +184,13 @@ void integer_conv(Call& c) {
         }
       }
       for (std::int64_t m = 0; m < v.features; m += columns)
-        host::simd().integer_product(count, v.depth / 2, rows, direct ? v.channels : v.depth, panels + m / columns * v.depth * columns, sums.data() + m,
-                                     v.features, static_cast<int>(std::min(columns, v.features - m)));
+        host::simd().integer_product(count, v.depth / 2, rows, direct ? v.channels : v.depth,
+                                     panels + m / columns * v.depth * columns, sums.data() + m, v.features,
+                                     static_cast<int>(std::min(columns, v.features - m)));
       std::int32_t* out = y.as<std::int32_t>() + n * v.features * positions + first;
       for (std::int64_t m = 0; m < v.features; ++m)
-        for (std::int64_t p = 0; p < count; ++p) out[m * positions + p] = sums[static_cast<std::size_t>(p * v.features + m)];
+        for (std::int64_t p = 0; p < count; ++p)
+          out[m * positions + p] = sums[static_cast<std::size_t>(p * v.features + m)];
     }
   });
 }

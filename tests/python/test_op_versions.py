@@ -3,6 +3,8 @@
 A version that differs from the next one in its types only needs no case; test_every_changed_version_has_a_case finds out which do.
 """
 
+import itertools
+
 import numpy as np
 import onnx
 import operators
@@ -181,7 +183,7 @@ def changed_versions():
             versions.setdefault(schema.name, {})[schema.since_version] = schema
     for name, history in versions.items():
         order = sorted(history)
-        for old, new in zip(order, order[1:]):
+        for old, new in itertools.pairwise(order):
             if new > 7 and form(history[old]) != form(history[new]):
                 yield name, old
 

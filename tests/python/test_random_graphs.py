@@ -5,14 +5,14 @@ concat, pad, gather, expand ...), products, normalisation, and shape arithmetic 
 prints the graph of a seed.
 """
 
+import contextlib
 import sys
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-
 import sardonyx
+from onnx import TensorProto, helper, numpy_helper
 
 SIZES = ({"n": 2, "m": 3}, {"n": 5, "m": 4}, {"n": 3, "m": 7})
 SEEDS = 200
@@ -37,7 +37,10 @@ class Graph:
         self.rng = np.random.default_rng(seed)
         self.nodes, self.weights, self.pool = [], [], []
         self.inputs = {}
-        for name, dims in (("x", ["n", "m", 4]), ("y", [["m", 4], ["n", 1, 4], [4], ["n", "m", 1]][self.rng.integers(4)])):
+        for name, dims in (
+            ("x", ["n", "m", 4]),
+            ("y", [["m", 4], ["n", 1, 4], [4], ["n", "m", 1]][self.rng.integers(4)]),
+        ):
             self.inputs[name] = dims
             self.pool.append(Value(name, [[sizes.get(d, d) for d in dims] for sizes in SIZES], True))
         steps = self.rng.integers(5, 16)
@@ -70,19 +73,21 @@ class Graph:
 
     # ---- element-wise
     def op_unary(self, x):
-        op = self.choose("Relu", "Neg", "Abs", "Tanh", "Sigmoid", "Erf", "Softplus", "HardSwish", "Gelu", "LeakyRelu", "Sin")
+        op = self.choose(
+            "Relu", "Neg", "Abs", "Tanh", "Sigmoid", "Erf", "Softplus", "HardSwish", "Gelu", "LeakyRelu", "Sin"
+        )
         return self.node(op, [x.name], x.shapes, x.exact and op in ("Relu", "Neg", "Abs"))
 
     def op_clip(self, x):
-        return self.node("Clip", [x.name, self.constant(np.float32(-0.75)), self.constant(np.float32(1.25))], x.shapes, x.exact)
+        return self.node(
+            "Clip", [x.name, self.constant(np.float32(-0.75)), self.constant(np.float32(1.25))], x.shapes, x.exact
+        )
 
     def op_binary(self, x):
         fits = []
         for y in self.pool:
-            try:
+            with contextlib.suppress(ValueError):
                 fits.append((y, [np.broadcast_shapes(a, b) for a, b in zip(x.shapes, y.shapes)]))
-            except ValueError:
-                pass
         y, shapes = fits[self.rng.integers(len(fits))]
         op = self.choose("Add", "Sub", "Mul", "Max", "Min", "Div")
         right = y.name
@@ -100,7 +105,12 @@ class Graph:
     def op_integers(self, x):
         if not x.exact:
             return None
-        whole = self.node("Cast", [self.node("Mul", [x.name, self.constant(np.float32(8))], x.shapes).name], x.shapes, to=TensorProto.INT32)
+        whole = self.node(
+            "Cast",
+            [self.node("Mul", [x.name, self.constant(np.float32(8))], x.shapes).name],
+            x.shapes,
+            to=TensorProto.INT32,
+        )
         op = self.choose("Add", "Mul", "Mod")
         done = self.node(op, [whole.name, self.constant(np.int32(3))], x.shapes)
         scaled = self.node("Cast", [done.name], x.shapes, to=TensorProto.FLOAT)
@@ -117,31 +127,49 @@ class Graph:
         shapes = [[1 if k in axes else d for k, d in enumerate(s) if keep or k not in axes] for s in x.shapes]
         op = self.choose("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2")
         negative = [a - x.rank if self.rng.random() < 0.5 else a for a in axes]
-        y = self.node(op, [x.name, self.ints(*negative)], shapes, x.exact and op in ("ReduceMax", "ReduceMin"), keepdims=keep)
+        y = self.node(
+            op, [x.name, self.ints(*negative)], shapes, x.exact and op in ("ReduceMax", "ReduceMin"), keepdims=keep
+        )
         return self.node("Tanh", [y.name], shapes) if op in ("ReduceSum", "ReduceL2") else y
 
     def op_arg(self, x):
         if not x.rank or not x.exact:
             return None
         axis = int(self.rng.integers(x.rank))
-        shapes = [s[:axis] + (1,) + s[axis + 1 :] for s in x.shapes]
-        y = self.node(self.choose("ArgMax", "ArgMin"), [x.name], shapes, axis=axis, select_last_index=int(self.rng.integers(2)))
+        shapes = [(*s[:axis], 1, *s[axis + 1 :]) for s in x.shapes]
+        y = self.node(
+            self.choose("ArgMax", "ArgMin"), [x.name], shapes, axis=axis, select_last_index=int(self.rng.integers(2))
+        )
         return self.node("Cast", [y.name], shapes, True, to=TensorProto.FLOAT)
 
     def op_softmax(self, x):
-        return self.node(self.choose("Softmax", "LogSoftmax"), [x.name], x.shapes, axis=int(self.rng.integers(-x.rank, x.rank))) if x.rank else None
+        return (
+            self.node(
+                self.choose("Softmax", "LogSoftmax"), [x.name], x.shapes, axis=int(self.rng.integers(-x.rank, x.rank))
+            )
+            if x.rank
+            else None
+        )
 
     def op_normalise(self, x):
         if not x.rank or not x.fixed(-1) or x.dims(-1)[0] < 2:
             return None
         n = x.dims(-1)[0]
-        return self.node("LayerNormalization", [x.name, self.constant(self.rng.random(n).astype(np.float32))], x.shapes, axis=-1, epsilon=0.01)
+        return self.node(
+            "LayerNormalization",
+            [x.name, self.constant(self.rng.random(n).astype(np.float32))],
+            x.shapes,
+            axis=-1,
+            epsilon=0.01,
+        )
 
     def op_cumsum(self, x):
         if not x.rank:
             return None
         axis = self.constant(np.int64(self.rng.integers(x.rank)))
-        y = self.node("CumSum", [x.name, axis], x.shapes, exclusive=int(self.rng.integers(2)), reverse=int(self.rng.integers(2)))
+        y = self.node(
+            "CumSum", [x.name, axis], x.shapes, exclusive=int(self.rng.integers(2)), reverse=int(self.rng.integers(2))
+        )
         return self.node("Tanh", [y.name], x.shapes)
 
     def op_top(self, x):
@@ -149,9 +177,13 @@ class Graph:
             return None
         axis = int(self.rng.integers(x.rank))
         k = int(self.rng.integers(1, min(x.dims(axis)) + 1))
-        shapes = [s[:axis] + (k,) + s[axis + 1 :] for s in x.shapes]
+        shapes = [(*s[:axis], k, *s[axis + 1 :]) for s in x.shapes]
         name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node("TopK", [x.name, self.ints(k)], [name, name + "i"], axis=axis, largest=int(self.rng.integers(2))))
+        self.nodes.append(
+            helper.make_node(
+                "TopK", [x.name, self.ints(k)], [name, name + "i"], axis=axis, largest=int(self.rng.integers(2))
+            )
+        )
         return Value(name, shapes, True)
 
     # ---- products
@@ -159,8 +191,8 @@ class Graph:
         if x.rank < 2:
             return None
         perm = [*range(x.rank - 2), x.rank - 1, x.rank - 2]
-        turned = self.node("Transpose", [x.name], [s[:-2] + (s[-1], s[-2]) for s in x.shapes], perm=perm)
-        y = self.node("MatMul", [x.name, turned.name], [s[:-1] + (s[-2],) for s in x.shapes])
+        turned = self.node("Transpose", [x.name], [(*s[:-2], s[-1], s[-2]) for s in x.shapes], perm=perm)
+        y = self.node("MatMul", [x.name, turned.name], [(*s[:-1], s[-2]) for s in x.shapes])
         return self.node("Tanh", [self.node("Mul", [y.name, self.constant(np.float32(0.1))], y.shapes).name], y.shapes)
 
     def op_dense(self, x):
@@ -168,7 +200,7 @@ class Graph:
             return None
         k, n = x.dims(-1)[0], int(self.rng.integers(1, 7))
         w = self.constant(self.rng.standard_normal((k, n)).astype(np.float32))
-        y = self.node("MatMul", [x.name, w], [s[:-1] + (n,) for s in x.shapes])
+        y = self.node("MatMul", [x.name, w], [(*s[:-1], n) for s in x.shapes])
         return self.node("Tanh", [y.name], y.shapes)
 
     def op_conv(self, x):
@@ -182,20 +214,38 @@ class Graph:
         if x.rank < 3 or x.rank > 4:
             return None
         op = self.choose("MaxPool", "AveragePool")
-        return self.node(op, [x.name], x.shapes, x.exact and op == "MaxPool", kernel_shape=[3] * (x.rank - 2), pads=[1] * (2 * x.rank - 4))
+        return self.node(
+            op,
+            [x.name],
+            x.shapes,
+            x.exact and op == "MaxPool",
+            kernel_shape=[3] * (x.rank - 2),
+            pads=[1] * (2 * x.rank - 4),
+        )
 
     # ---- moves
     def op_transpose(self, x):
         perm = self.rng.permutation(x.rank).tolist()
-        return self.node("Transpose", [x.name], [[s[p] for p in perm] for s in x.shapes], x.exact, perm=perm) if x.rank else None
+        return (
+            self.node("Transpose", [x.name], [[s[p] for p in perm] for s in x.shapes], x.exact, perm=perm)
+            if x.rank
+            else None
+        )
 
     def op_slice(self, x):
         if not x.rank:
             return None
         axis = int(self.rng.integers(x.rank))
-        start, end, step = self.choose((0, -1, 1), (1, 2**62, 1), (0, 2**62, 2), (-1, -(2**62), -1), (-2, 2**62, 1), (1, 3, 1), (-1, 0, -2))
-        shapes = [s[:axis] + (len(range(s[axis])[start : (end if end != -(2**62) else None) : step]),) + s[axis + 1 :] for s in x.shapes]
-        return self.node("Slice", [x.name, self.ints(start), self.ints(end), self.ints(axis), self.ints(step)], shapes, x.exact)
+        start, end, step = self.choose(
+            (0, -1, 1), (1, 2**62, 1), (0, 2**62, 2), (-1, -(2**62), -1), (-2, 2**62, 1), (1, 3, 1), (-1, 0, -2)
+        )
+        shapes = [
+            (*s[:axis], len(range(s[axis])[start : end if end != -(2**62) else None : step]), *s[axis + 1 :])
+            for s in x.shapes
+        ]
+        return self.node(
+            "Slice", [x.name, self.ints(start), self.ints(end), self.ints(axis), self.ints(step)], shapes, x.exact
+        )
 
     def op_concat(self, x):
         if not x.rank:
@@ -204,7 +254,7 @@ class Graph:
         rest = [s[:axis] + s[axis + 1 :] for s in x.shapes]
         fits = [y for y in self.pool if y.rank == x.rank and [s[:axis] + s[axis + 1 :] for s in y.shapes] == rest]
         ys = [x, *(fits[self.rng.integers(len(fits))] for _ in range(self.rng.integers(1, 3)))]
-        shapes = [s[:axis] + (sum(y.shapes[k][axis] for y in ys),) + s[axis + 1 :] for k, s in enumerate(x.shapes)]
+        shapes = [(*s[:axis], sum(y.shapes[k][axis] for y in ys), *s[axis + 1 :]) for k, s in enumerate(x.shapes)]
         return self.node("Concat", [y.name for y in ys], shapes, all(y.exact for y in ys), axis=axis)
 
     def op_reshape(self, x):
@@ -214,7 +264,9 @@ class Graph:
             return self.node("Flatten", [x.name], [(s[0], int(np.prod(s[1:]))) for s in x.shapes], x.exact, axis=1)
         # The first two dims become one, by arithmetic on the shape.
         shape = self.node("Shape", [x.name], [])
-        ends = [self.node("Slice", [shape.name, self.ints(a), self.ints(b)], []) for a, b in ((0, 1), (1, 2), (2, 2**62))]
+        ends = [
+            self.node("Slice", [shape.name, self.ints(a), self.ints(b)], []) for a, b in ((0, 1), (1, 2), (2, 2**62))
+        ]
         both = self.node("Mul", [ends[0].name, ends[1].name], [])
         target = self.node("Concat", [both.name, ends[2].name], [], axis=0)
         return self.node("Reshape", [x.name, target.name], [(s[0] * s[1], *s[2:]) for s in x.shapes], x.exact)
@@ -224,12 +276,15 @@ class Graph:
         if not x.rank or not x.fixed(axis) or x.dims(axis)[0] % 2:
             return None
         target = [0] * axis + [2, x.dims(axis)[0] // 2] + [-1] * (axis + 1 < x.rank) + [0] * 0
-        shapes = [(*s[:axis], 2, s[axis] // 2, *([int(np.prod(s[axis + 1 :]))] if axis + 1 < x.rank else [])) for s in x.shapes]
+        shapes = [
+            (*s[:axis], 2, s[axis] // 2, *([int(np.prod(s[axis + 1 :]))] if axis + 1 < x.rank else []))
+            for s in x.shapes
+        ]
         return self.node("Reshape", [x.name, self.ints(*target)], shapes, x.exact)
 
     def op_unsqueeze(self, x):
         axis = int(self.rng.integers(x.rank + 1))
-        return self.node("Unsqueeze", [x.name, self.ints(axis)], [s[:axis] + (1,) + s[axis:] for s in x.shapes], x.exact)
+        return self.node("Unsqueeze", [x.name, self.ints(axis)], [(*s[:axis], 1, *s[axis:]) for s in x.shapes], x.exact)
 
     def op_squeeze(self, x):
         ones = [k for k in range(x.rank) if x.fixed(k) and x.dims(k)[0] == 1]
@@ -267,7 +322,13 @@ class Graph:
 
     def op_tile(self, x):
         times = self.rng.integers(1, 3, x.rank).tolist()
-        return self.node("Tile", [x.name, self.ints(*times)], [[d * t for d, t in zip(s, times)] for s in x.shapes], x.exact) if x.rank else None
+        return (
+            self.node(
+                "Tile", [x.name, self.ints(*times)], [[d * t for d, t in zip(s, times)] for s in x.shapes], x.exact
+            )
+            if x.rank
+            else None
+        )
 
     def model(self):
         used = {name for n in self.nodes for name in n.input}
@@ -279,7 +340,10 @@ class Graph:
 
     def feed(self, k):
         rng = np.random.default_rng(k)
-        return {name: rng.standard_normal([SIZES[k].get(d, d) for d in dims]).astype(np.float32) for name, dims in self.inputs.items()}
+        return {
+            name: rng.standard_normal([SIZES[k].get(d, d) for d in dims]).astype(np.float32)
+            for name, dims in self.inputs.items()
+        }
 
 
 @pytest.mark.slow
@@ -302,7 +366,9 @@ def test_graph(seed):
             assert w.shape == value.shapes[k], "the generator is wrong"
             assert got[value.name].shape == w.shape
             # Chains of up to 15 operators, some of which double an error.
-            np.testing.assert_allclose(got[value.name], w, rtol=2e-4, atol=2e-4 * max(1.0, np.abs(w).max(initial=0)), err_msg=value.name)
+            np.testing.assert_allclose(
+                got[value.name], w, rtol=2e-4, atol=2e-4 * max(1.0, np.abs(w).max(initial=0)), err_msg=value.name
+            )
 
 
 def test_a_product_that_is_the_same_for_the_whole_batch():
