@@ -28,3 +28,12 @@ inline std::string regs(const char* file, int first, int count) {
   return std::string(file) + (count == 1 ? std::to_string(first)
                                          : "[" + std::to_string(first) + ":" + std::to_string(first + count - 1) + "]");
 }
+
+/// A word of D as a number.
+inline double value(bool integer, std::uint32_t word) {
+  return integer ? static_cast<double>(static_cast<std::int32_t>(word))
+                 : static_cast<double>(std::bit_cast<float>(word));
+}
+
+/// Where tests put A, B, C and D.
+inline constexpr int kA = 2, kB = 34, kC = 64, kD = 128;
