@@ -13,7 +13,7 @@ namespace sardonyx::sim {
 namespace {
 
 constexpr std::string_view kMagic = "__CLANG_OFFLOAD_BUNDLE__", kCompressedMagic = "CCOB";
-constexpr std::uint64_t kMaxEntries = 1024, kMaxImageBytes = 4ull << 30;
+constexpr std::uint64_t kMaxEntries = 1024, kMaxImageBytes = 4ull << 30, kMaxDecompressedBytes = 1ull << 30;
 
 template <class T>
 T readAt(std::string_view s, std::size_t at) {
@@ -22,6 +22,19 @@ T readAt(std::string_view s, std::size_t at) {
   T v;
   std::memcpy(&v, s.data() + at, sizeof v);
   return v;
+}
+
+/// The size after decompression that the header claims: LLVM allocates it before it looks at the data. Header: magic,
+/// version and method (16 bits each); then, in 64 bits from version 3 on and in 32 before, the file's size (not in
+/// version 1) and the size after decompression.
+void checkClaimedSize(std::string_view bytes) {
+  auto version = readAt<std::uint16_t>(bytes, 4);
+  std::uint64_t size = version >= 3   ? readAt<std::uint64_t>(bytes, 16)
+                       : version == 2 ? readAt<std::uint32_t>(bytes, 12)
+                                      : readAt<std::uint32_t>(bytes, 8);
+  if (size > kMaxDecompressedBytes)
+    fail(ErrorKind::kInvalidArgument, "compressed offload bundle: it claims {} bytes, more than the {} that are taken",
+         size, kMaxDecompressedBytes);
 }
 
 /// "gfx942:sramecc+:xnack-" fits a chip whose settings are "gfx942:sramecc+:xnack-" unless a named feature has the
@@ -48,6 +61,7 @@ bool isOffloadBundle(std::string_view bytes) {
 std::string extractFromBundle(std::string_view bytes, const Chip& chip) {
   std::string decompressed;
   if (bytes.substr(0, kCompressedMagic.size()) == kCompressedMagic) {
+    checkClaimedSize(bytes);
     auto buffer = llvm::MemoryBuffer::getMemBuffer(llvm::StringRef(bytes.data(), bytes.size()), "bundle", false);
     auto out = llvm::object::CompressedOffloadBundle::decompress(*buffer, nullptr);
     if (!out) fail(ErrorKind::kInvalidArgument, "compressed offload bundle: {}", llvm::toString(out.takeError()));

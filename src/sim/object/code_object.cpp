@@ -4,6 +4,7 @@
 
 #include <llvm/BinaryFormat/ELF.h>
 #include <llvm/BinaryFormat/MsgPackDocument.h>
+#include <llvm/BinaryFormat/MsgPackReader.h>
 #include <llvm/DebugInfo/DWARF/DWARFContext.h>
 #include <llvm/Demangle/Demangle.h>
 #include <llvm/Object/ELF.h>
@@ -50,6 +51,35 @@ const char* machName(unsigned flags) {
     default:
       return nullptr;
   }
+}
+
+/// LLVM's MessagePack document takes only scalars as keys, without a check, and nests as deep as the data does.
+bool wellFormed(llvm::StringRef blob) {
+  constexpr std::size_t kMaxDepth = 32;
+  struct Level {
+    bool map;
+    std::uint64_t left;  ///< values to come; of a map, keys and values
+  };
+  std::vector<Level> open;
+  llvm::msgpack::Reader reader(llvm::MemoryBufferRef(blob, "metadata"));
+  do {
+    llvm::msgpack::Object o;
+    auto got = reader.read(o);
+    if (!got) llvm::consumeError(got.takeError());
+    if (!got || !*got) return false;
+    if (!open.empty()) {
+      Level& level = open.back();
+      if (level.map && level.left % 2 == 0 && o.Kind != llvm::msgpack::Type::String) return false;
+      --level.left;
+    }
+    bool map = o.Kind == llvm::msgpack::Type::Map;
+    if (map || o.Kind == llvm::msgpack::Type::Array) {
+      if (open.size() == kMaxDepth) return false;
+      open.push_back({map, map ? 2 * std::uint64_t{o.Length} : std::uint64_t{o.Length}});
+    }
+    while (!open.empty() && open.back().left == 0) open.pop_back();
+  } while (!open.empty());
+  return true;
 }
 
 /// "_Z5saxpyifPKfPf" is "saxpy", "_Z3addIfEvPT_" is "add<float>".
@@ -185,7 +215,7 @@ void CodeObject::readMetadata() {
       if (note.getName() != "AMDGPU" || note.getType() != llvm::ELF::NT_AMDGPU_METADATA) continue;
       llvm::msgpack::Document doc;
       llvm::StringRef blob = note.getDescAsStringRef(4);
-      if (!doc.readFromBlob(blob, false))
+      if (!wellFormed(blob) || !doc.readFromBlob(blob, false))
         fail(ErrorKind::kInvalidArgument, "malformed code object: metadata is not MessagePack");
       auto& root = doc.getRoot();
       if (!root.isMap()) continue;
