@@ -9,6 +9,7 @@
 #include "fuse/graph_util.h"
 #include "fuse/inline.h"
 #include "fuse/layout.h"
+#include "fuse/merge_equal.h"
 #include "fuse/merge_matmuls.h"
 #include "fuse/rows.h"
 #include "fuse/widen.h"
@@ -55,6 +56,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   Schedule schedule;
   schedule.graph = &g;
   remove_dead_nodes(g);
+  if (!options.disabled) merge_equal_nodes(g);
   if (options.widen_halves && !options.disabled) widen_halves(g);
   lower_refused_tiles(g, options);
   if (!options.disabled) {

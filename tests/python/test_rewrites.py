@@ -1,0 +1,72 @@
+"""What the compiler rewrites: seen in the kernels that run, and in results that stay the same."""
+
+import numpy as np
+import onnx.parser
+
+import sardonyx
+
+
+def parse(text):
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
+
+
+def rand(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def kernels(model, feed):
+    return [s.kernel for s in model.profile(feed)[1] if s.kernel != "control"]
+
+
+def test_common_subexpressions_are_computed_once():
+    twice = """
+      g (float[n, k] x, float[k, m] w) => (float[n, m] y, float[n, 1] z) {
+        a = MatMul (x, w)
+        b = MatMul (x, w)
+        p = Softmax <axis = -1> (a)
+        q = Softmax <axis = -1> (b)
+        y = Mul (p, q)
+        axes = Constant <value = int64[1] {1}> ()
+        s = ReduceLogSumExp (a, axes)
+        t = ReduceLogSumExp (b, axes)
+        z = Sub (s, t)
+      }"""
+    once = twice.replace("b = MatMul (x, w)", "b = Identity (a)").replace("q = Softmax <axis = -1> (b)", "q = Identity (p)")
+    feed = {"x": rand(5, 8), "w": rand(8, 3, seed=1)}
+    a, b = sardonyx.compile(parse(twice)), sardonyx.compile(parse(once.replace("ReduceLogSumExp (b", "ReduceLogSumExp (a")))
+    got = a.run(feed)
+    np.testing.assert_array_equal(got["y"], b.run(feed)["y"])
+    np.testing.assert_array_equal(got["z"], 0)
+    assert len(kernels(a, feed)) == len(kernels(b, feed)) and kernels(a, feed).count("gemm") == 1
+
+
+def test_what_only_looks_alike_is_not_merged():
+    model = parse("""
+      g (float[n, k] x) => (float[n, n] a, float[n, k] r, float[n, k] s, float[n] t, float[k] u) {
+        x2 = Neg (x)
+        xt = Transpose (x)
+        y = MatMul (x, xt)
+        z = MatMul (x2, xt)
+        a = Sub (y, z)
+        r = RandomUniformLike (x)
+        s = RandomUniformLike (x)
+        rows = Constant <value = int64[1] {1}> ()
+        columns = Constant <value = int64[1] {0}> ()
+        t = ReduceSum <keepdims = 0> (x, rows)
+        u = ReduceSum <keepdims = 0> (x, columns)
+      }""")
+    x = rand(4, 4)
+    got = sardonyx.compile(model)(x=x)
+    np.testing.assert_allclose(got["a"], 2 * x @ x.T, rtol=1e-5, atol=1e-5)
+    assert (got["r"] != got["s"]).any()
+    np.testing.assert_allclose(got["t"], x.sum(1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got["u"], x.sum(0), rtol=1e-5, atol=1e-6)
+
+
+def test_merged_values_keep_their_names_as_outputs():
+    model = parse("g (float[n] x) => (float[n] a, float[n] b) { a = Exp (x) b = Exp (x) }")
+    x = rand(9)
+    got = sardonyx.compile(model)(x=x)
+    assert list(got) == ["a", "b"]
+    np.testing.assert_array_equal(got["a"], got["b"])
+    np.testing.assert_allclose(got["a"], np.exp(x), rtol=1e-6)
