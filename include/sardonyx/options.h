@@ -44,10 +44,10 @@ struct TensorInfo {
 
 /// Something that models can run on.
 struct DeviceInfo {
-  std::string name;         ///< what Options::device takes
-  std::string description;  ///< the processor's own name
-  std::string target;       ///< what code is generated for
-  int threads = 1;          ///< of a GPU: compute units
+  std::string name;          ///< what Options::device takes
+  std::string description;   ///< the processor's own name
+  std::string target;        ///< what code is generated for
+  int threads = 1;           ///< of a GPU: compute units
   std::uint64_t memory = 0;  ///< bytes
 };
 

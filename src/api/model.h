@@ -29,10 +29,12 @@ class Model {
   Model(onnx::Model model, const ModelOptions& options);
   /// What save() wrote; see program/program_file.h.
   /// `device`: as Options::device; "host" stands for the first card of the right kind if the program is a GPU's.
-  static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0, const std::string& device = "host");
-  /// Compiles for a GPU ("gfx942", "sm_90") that need not be here; the code is kept in the cache. Throws Error(kUnsupported) if the program depends
-  /// on an input's value, and for the host's own target.
-  static std::shared_ptr<Program> compile_for(const std::string& target, onnx::Model model, const ModelOptions& options = {});
+  static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0,
+                                             const std::string& device = "host");
+  /// Compiles for a GPU ("gfx942", "sm_90") that need not be here; the code is kept in the cache. Throws
+  /// Error(kUnsupported) if the program depends on an input's value, and for the host's own target.
+  static std::shared_ptr<Program> compile_for(const std::string& target, onnx::Model model,
+                                              const ModelOptions& options = {});
   /// Throws Error: kIo, or kUnsupported without executor().
   void save(const std::filesystem::path& path) const;
   /// How many programs have been compiled and kept: one, and one for each value, rank or sizes that needed its own.

@@ -8,30 +8,54 @@ namespace sardonyx::codegen {
 
 const char* type_name(DType t) {
   switch (t) {
-    case DType::kBool: return "bool";
-    case DType::kInt8: return "i8";
-    case DType::kInt16: return "i16";
-    case DType::kInt32: return "i32";
-    case DType::kInt64: return "i64";
-    case DType::kUInt8: return "u8";
-    case DType::kUInt16: return "u16";
-    case DType::kUInt32: return "u32";
-    case DType::kUInt64: return "u64";
-    case DType::kFloat16: return "f16";
-    case DType::kBFloat16: return "bf16";
-    case DType::kFloat32: return "f32";
-    case DType::kFloat64: return "f64";
-    case DType::kFloat8E4M3FN: return "f8e4m3fn";
-    case DType::kFloat8E4M3FNUZ: return "f8e4m3fnuz";
-    case DType::kFloat8E5M2: return "f8e5m2";
-    case DType::kFloat8E5M2FNUZ: return "f8e5m2fnuz";
-    case DType::kFloat8E8M0: return "f8e8m0";
-    case DType::kFloat4E2M1: return "f4e2m1";
-    case DType::kInt4: return "i4";
-    case DType::kUInt4: return "u4";
-    case DType::kInt2: return "i2";
-    case DType::kUInt2: return "u2";
-    default: fail(ErrorKind::kUnsupported, "arithmetic on {} is not supported", name(t));
+    case DType::kBool:
+      return "bool";
+    case DType::kInt8:
+      return "i8";
+    case DType::kInt16:
+      return "i16";
+    case DType::kInt32:
+      return "i32";
+    case DType::kInt64:
+      return "i64";
+    case DType::kUInt8:
+      return "u8";
+    case DType::kUInt16:
+      return "u16";
+    case DType::kUInt32:
+      return "u32";
+    case DType::kUInt64:
+      return "u64";
+    case DType::kFloat16:
+      return "f16";
+    case DType::kBFloat16:
+      return "bf16";
+    case DType::kFloat32:
+      return "f32";
+    case DType::kFloat64:
+      return "f64";
+    case DType::kFloat8E4M3FN:
+      return "f8e4m3fn";
+    case DType::kFloat8E4M3FNUZ:
+      return "f8e4m3fnuz";
+    case DType::kFloat8E5M2:
+      return "f8e5m2";
+    case DType::kFloat8E5M2FNUZ:
+      return "f8e5m2fnuz";
+    case DType::kFloat8E8M0:
+      return "f8e8m0";
+    case DType::kFloat4E2M1:
+      return "f4e2m1";
+    case DType::kInt4:
+      return "i4";
+    case DType::kUInt4:
+      return "u4";
+    case DType::kInt2:
+      return "i2";
+    case DType::kUInt2:
+      return "u2";
+    default:
+      fail(ErrorKind::kUnsupported, "arithmetic on {} is not supported", name(t));
   }
 }
 
@@ -62,10 +86,14 @@ std::string literal(const Expr& e) {
   if (t == DType::kBool) return e->i ? "true" : "false";
   if (is_float(t)) {
     std::string text;
-    if (std::isnan(e->f)) text = "nan32()";
-    else if (std::isinf(e->f)) text = e->f > 0 ? "inf32()" : "(-inf32())";
-    else if (t == DType::kFloat64) return fmt::format("{:a}", e->f);
-    else text = fmt::format("{:a}f", static_cast<double>(static_cast<float>(e->f)));
+    if (std::isnan(e->f))
+      text = "nan32()";
+    else if (std::isinf(e->f))
+      text = e->f > 0 ? "inf32()" : "(-inf32())";
+    else if (t == DType::kFloat64)
+      return fmt::format("{:a}", e->f);
+    else
+      text = fmt::format("{:a}f", static_cast<double>(static_cast<float>(e->f)));
     if (t == DType::kFloat32) return text;
     return fmt::format("cast<{}>({})", type_name(t), text);
   }
@@ -157,8 +185,10 @@ std::string Emitter::compute(const Expr& e) {
       text = fmt::format("{}[{}]{}", buffer(e->value), at, e->dtype == DType::kBool ? " != 0" : "");
       break;
     }
-    case Op::kSelect: return selection(e);
-    case Op::kReduce: return reduction(e);
+    case Op::kSelect:
+      return selection(e);
+    case Op::kReduce:
+      return reduction(e);
     default: {
       std::vector<std::string> a;
       for (const Expr& x : e->args) a.push_back(value(x));
@@ -177,7 +207,8 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
   if (e->op == Op::kRandom) return fmt::format("random_uniform({}, {})", args[0], args[1]);
   const DType c = compute_type(operand);
   std::vector<std::string> a = args;
-  for (std::size_t k = 0; k < a.size(); ++k) a[k] = cast_text(e->args[k]->dtype, compute_type(e->args[k]->dtype), 1, a[k]);
+  for (std::size_t k = 0; k < a.size(); ++k)
+    a[k] = cast_text(e->args[k]->dtype, compute_type(e->args[k]->dtype), 1, a[k]);
   const bool f = is_float(c);
   const bool wide = c == DType::kInt64 || c == DType::kUInt64 || c == DType::kInt32 || c == DType::kUInt32 || f;
   // Small integers are promoted by C++; bring results back to their type.
@@ -190,72 +221,178 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
   auto infix = [&](const char* op) { return fmt::format("{} {} {}", a[0], op, a[1]); };
   std::string r;
   switch (e->op) {
-    case Op::kNeg: r = back("-" + a[0]); break;
-    case Op::kAbs: r = call(f ? "fabs" : "abs"); break;
-    case Op::kSign: r = call("sign"); break;
-    case Op::kNot: return "!" + a[0];
-    case Op::kBitNot: r = call("bit_not"); break;
-    case Op::kExp: r = call("exp"); break;
-    case Op::kExpm1: r = call("expm1"); break;
-    case Op::kLog: r = call("log"); break;
-    case Op::kLog1p: r = call("log1p"); break;
-    case Op::kSqrt: r = call("sqrt"); break;
-    case Op::kRsqrt: r = call("rsqrt"); break;
-    case Op::kReciprocal: r = f ? fmt::format("{}(1) / {}", type_name(c), a[0]) : fmt::format("div_trunc({}(1), {})", type_name(c), a[0]); break;
-    case Op::kSin: r = call("sin"); break;
-    case Op::kCos: r = call("cos"); break;
-    case Op::kTan: r = call("tan"); break;
-    case Op::kAsin: r = call("asin"); break;
-    case Op::kAcos: r = call("acos"); break;
-    case Op::kAtan: r = call("atan"); break;
-    case Op::kSinh: r = call("sinh"); break;
-    case Op::kCosh: r = call("cosh"); break;
-    case Op::kTanh: r = call("tanh"); break;
-    case Op::kAsinh: r = call("asinh"); break;
-    case Op::kAcosh: r = call("acosh"); break;
-    case Op::kAtanh: r = call("atanh"); break;
-    case Op::kErf: r = call("erf"); break;
-    case Op::kSigmoid: r = call("sigmoid"); break;
-    case Op::kFloor: r = call("floor"); break;
-    case Op::kCeil: r = call("ceil"); break;
-    case Op::kRound: r = call("round"); break;
-    case Op::kTrunc: r = call("trunc"); break;
-    case Op::kIsNaN: return call("isnan");
-    case Op::kIsInf: return call("isinf");
-    case Op::kAdd: r = back(infix("+")); break;
-    case Op::kSub: r = back(infix("-")); break;
-    case Op::kMul: r = back(infix("*")); break;
-    case Op::kDiv: r = f ? infix("/") : call("div_trunc"); break;
+    case Op::kNeg:
+      r = back("-" + a[0]);
+      break;
+    case Op::kAbs:
+      r = call(f ? "fabs" : "abs");
+      break;
+    case Op::kSign:
+      r = call("sign");
+      break;
+    case Op::kNot:
+      return "!" + a[0];
+    case Op::kBitNot:
+      r = call("bit_not");
+      break;
+    case Op::kExp:
+      r = call("exp");
+      break;
+    case Op::kExpm1:
+      r = call("expm1");
+      break;
+    case Op::kLog:
+      r = call("log");
+      break;
+    case Op::kLog1p:
+      r = call("log1p");
+      break;
+    case Op::kSqrt:
+      r = call("sqrt");
+      break;
+    case Op::kRsqrt:
+      r = call("rsqrt");
+      break;
+    case Op::kReciprocal:
+      r = f ? fmt::format("{}(1) / {}", type_name(c), a[0]) : fmt::format("div_trunc({}(1), {})", type_name(c), a[0]);
+      break;
+    case Op::kSin:
+      r = call("sin");
+      break;
+    case Op::kCos:
+      r = call("cos");
+      break;
+    case Op::kTan:
+      r = call("tan");
+      break;
+    case Op::kAsin:
+      r = call("asin");
+      break;
+    case Op::kAcos:
+      r = call("acos");
+      break;
+    case Op::kAtan:
+      r = call("atan");
+      break;
+    case Op::kSinh:
+      r = call("sinh");
+      break;
+    case Op::kCosh:
+      r = call("cosh");
+      break;
+    case Op::kTanh:
+      r = call("tanh");
+      break;
+    case Op::kAsinh:
+      r = call("asinh");
+      break;
+    case Op::kAcosh:
+      r = call("acosh");
+      break;
+    case Op::kAtanh:
+      r = call("atanh");
+      break;
+    case Op::kErf:
+      r = call("erf");
+      break;
+    case Op::kSigmoid:
+      r = call("sigmoid");
+      break;
+    case Op::kFloor:
+      r = call("floor");
+      break;
+    case Op::kCeil:
+      r = call("ceil");
+      break;
+    case Op::kRound:
+      r = call("round");
+      break;
+    case Op::kTrunc:
+      r = call("trunc");
+      break;
+    case Op::kIsNaN:
+      return call("isnan");
+    case Op::kIsInf:
+      return call("isinf");
+    case Op::kAdd:
+      r = back(infix("+"));
+      break;
+    case Op::kSub:
+      r = back(infix("-"));
+      break;
+    case Op::kMul:
+      r = back(infix("*"));
+      break;
+    case Op::kDiv:
+      r = f ? infix("/") : call("div_trunc");
+      break;
     case Op::kFloorDiv:
-      if (c == DType::kInt64 && is_const(e->args[1]) && e->args[1]->i > 0 && idx::provably_nonnegative(e->args[0], true)) r = infix("/");
-      else if (f) r = fmt::format("floor({})", infix("/"));
-      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true)) r = fmt::format("i64(u64({}) / u64(max({}, i64(1))))", a[0], a[1]);
-      else r = call("div_floor");
+      if (c == DType::kInt64 && is_const(e->args[1]) && e->args[1]->i > 0 &&
+          idx::provably_nonnegative(e->args[0], true))
+        r = infix("/");
+      else if (f)
+        r = fmt::format("floor({})", infix("/"));
+      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true))
+        r = fmt::format("i64(u64({}) / u64(max({}, i64(1))))", a[0], a[1]);
+      else
+        r = call("div_floor");
       break;
     case Op::kMod:
-      if (c == DType::kInt64 && is_const(e->args[1]) && e->args[1]->i > 0 && idx::provably_nonnegative(e->args[0], true)) r = infix("%");
-      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true)) r = fmt::format("i64(u64({}) % u64(max({}, i64(1))))", a[0], a[1]);
-      else r = call("mod_floor");
+      if (c == DType::kInt64 && is_const(e->args[1]) && e->args[1]->i > 0 &&
+          idx::provably_nonnegative(e->args[0], true))
+        r = infix("%");
+      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true))
+        r = fmt::format("i64(u64({}) % u64(max({}, i64(1))))", a[0], a[1]);
+      else
+        r = call("mod_floor");
       break;
-    case Op::kFMod: r = call("mod_trunc"); break;
-    case Op::kPow: r = call(f ? "pow" : "ipow"); break;
-    case Op::kMin: r = call("min"); break;
-    case Op::kMax: r = call("max"); break;
-    case Op::kAnd: return infix("&");
-    case Op::kOr: return infix("|");
-    case Op::kXor: return infix("!=");
-    case Op::kBitAnd: r = call("bit_and"); break;
-    case Op::kBitOr: r = call("bit_or"); break;
-    case Op::kBitXor: r = call("bit_xor"); break;
-    case Op::kShl: r = call("shl"); break;
-    case Op::kShr: r = call("shr"); break;
-    case Op::kEq: return infix("==");
-    case Op::kNe: return infix("!=");
-    case Op::kLt: return infix("<");
-    case Op::kLe: return infix("<=");
-    case Op::kGt: return infix(">");
-    case Op::kGe: return infix(">=");
-    default: fail(ErrorKind::kInternal, "internal error: no code for {}", to_string(e));
+    case Op::kFMod:
+      r = call("mod_trunc");
+      break;
+    case Op::kPow:
+      r = call(f ? "pow" : "ipow");
+      break;
+    case Op::kMin:
+      r = call("min");
+      break;
+    case Op::kMax:
+      r = call("max");
+      break;
+    case Op::kAnd:
+      return infix("&");
+    case Op::kOr:
+      return infix("|");
+    case Op::kXor:
+      return infix("!=");
+    case Op::kBitAnd:
+      r = call("bit_and");
+      break;
+    case Op::kBitOr:
+      r = call("bit_or");
+      break;
+    case Op::kBitXor:
+      r = call("bit_xor");
+      break;
+    case Op::kShl:
+      r = call("shl");
+      break;
+    case Op::kShr:
+      r = call("shr");
+      break;
+    case Op::kEq:
+      return infix("==");
+    case Op::kNe:
+      return infix("!=");
+    case Op::kLt:
+      return infix("<");
+    case Op::kLe:
+      return infix("<=");
+    case Op::kGt:
+      return infix(">");
+    case Op::kGe:
+      return infix(">=");
+    default:
+      fail(ErrorKind::kInternal, "internal error: no code for {}", to_string(e));
   }
   return cast_text(c, e->dtype, 1, r);
 }
@@ -281,23 +418,34 @@ std::string Emitter::selection(const Expr& e) {
 }
 
 std::string Emitter::combine(ReduceKind kind, DType t, const std::string& acc, const std::string& x) {
-  auto back = [&](const std::string& s) { return bits_of(t) < 32 && !is_float(t) ? fmt::format("{}({})", type_name(t), s) : s; };
+  auto back = [&](const std::string& s) {
+    return bits_of(t) < 32 && !is_float(t) ? fmt::format("{}({})", type_name(t), s) : s;
+  };
   switch (kind) {
-    case ReduceKind::kSum: return back(acc + " + " + x);
-    case ReduceKind::kProd: return back(acc + " * " + x);
-    case ReduceKind::kMin: return fmt::format("min({}, {})", acc, x);
-    case ReduceKind::kMax: return fmt::format("max({}, {})", acc, x);
-    case ReduceKind::kAny: return acc + " | " + x;
-    case ReduceKind::kAll: return acc + " & " + x;
-    default: fail(ErrorKind::kInternal, "internal error: not a combining reduction");
+    case ReduceKind::kSum:
+      return back(acc + " + " + x);
+    case ReduceKind::kProd:
+      return back(acc + " * " + x);
+    case ReduceKind::kMin:
+      return fmt::format("min({}, {})", acc, x);
+    case ReduceKind::kMax:
+      return fmt::format("max({}, {})", acc, x);
+    case ReduceKind::kAny:
+      return acc + " | " + x;
+    case ReduceKind::kAll:
+      return acc + " & " + x;
+    default:
+      fail(ErrorKind::kInternal, "internal error: not a combining reduction");
   }
 }
 
 std::string Emitter::neutral(ReduceKind kind, DType t) {
   const char* n = type_name(t);
   switch (kind) {
-    case ReduceKind::kSum: return fmt::format("{}(0)", n);
-    case ReduceKind::kProd: return fmt::format("{}(1)", n);
+    case ReduceKind::kSum:
+      return fmt::format("{}(0)", n);
+    case ReduceKind::kProd:
+      return fmt::format("{}(1)", n);
     case ReduceKind::kMin:
     case ReduceKind::kMax: {
       const bool max = kind == ReduceKind::kMax;
@@ -305,12 +453,16 @@ std::string Emitter::neutral(ReduceKind kind, DType t) {
       if (is_float(t)) return fmt::format("{}({}inf32())", n, max ? "-" : "");
       const int bits = bits_of(t);
       if (!is_signed(t)) return max ? fmt::format("{}(0)", n) : fmt::format("{}(~{}(0))", n, n);
-      const std::string low = bits == 64 ? "i64(-9223372036854775807ll - 1)" : fmt::format("{}(-{}ll)", n, std::int64_t{1} << (bits - 1));
+      const std::string low =
+          bits == 64 ? "i64(-9223372036854775807ll - 1)" : fmt::format("{}(-{}ll)", n, std::int64_t{1} << (bits - 1));
       return max ? low : fmt::format("{}(~{})", n, low);
     }
-    case ReduceKind::kAny: return "false";
-    case ReduceKind::kAll: return "true";
-    default: return "";
+    case ReduceKind::kAny:
+      return "false";
+    case ReduceKind::kAll:
+      return "true";
+    default:
+      return "";
   }
 }
 
@@ -336,7 +488,9 @@ Exprs order_reduce_vars(const Expr& e, bool& contiguous) {
     }
   }
   contiguous = at < vars.size();
-  if (contiguous) std::rotate(vars.begin() + static_cast<std::ptrdiff_t>(at), vars.begin() + static_cast<std::ptrdiff_t>(at) + 1, vars.end());
+  if (contiguous)
+    std::rotate(vars.begin() + static_cast<std::ptrdiff_t>(at), vars.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                vars.end());
   return vars;
 }
 
@@ -391,7 +545,8 @@ std::string Emitter::reduction(const Expr& e) {
   line(fmt::format("{0}[0] = {1};", lane, combine(kind, t, lane + "[0]", y)));
   close();
   for (std::size_t k = 0; k + 1 < vars.size(); ++k) close();
-  line(fmt::format("for (int h = {}; h > 0; h /= 2) for (int l = 0; l < h; ++l) {}[l] = {};", lanes / 2, lane, combine(kind, t, lane + "[l]", lane + "[l + h]")));
+  line(fmt::format("for (int h = {}; h > 0; h /= 2) for (int l = 0; l < h; ++l) {}[l] = {};", lanes / 2, lane,
+                   combine(kind, t, lane + "[l]", lane + "[l + h]")));
   line(fmt::format("const {} {} = {}[0];", type_name(t), acc, lane));
   return acc;
 }

@@ -67,7 +67,8 @@ class Emitter {
   int next_ = 0;
 };
 
-/// Loop variables of a reduction ordered for memory: the one with stride 1 in most loads last. `contiguous` says whether it has.
+/// Loop variables of a reduction ordered for memory: the one with stride 1 in most loads last. `contiguous` says
+/// whether it has.
 Exprs order_reduce_vars(const Expr& reduce, bool& contiguous);
 /// How often loads of `e` (flat) move by exactly one element when var does.
 int unit_stride_loads(const Expr& e, const Expr& var);

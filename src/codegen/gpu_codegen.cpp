@@ -1,8 +1,9 @@
 // GPU code of loop kernels, for AMD and NVIDIA alike (kernels/gpu.h has what differs).
 //
-// A kernel of one stage has a thread for each element; one that reduces along contiguous memory has a workgroup for each element, whose threads
-// share the reduction. A kernel of several stages has a workgroup for each point of its outer variables: scalars (reductions) are computed
-// by all threads together, rows by threads side by side, with a barrier where a later stage reads what an earlier one wrote.
+// A kernel of one stage has a thread for each element; one that reduces along contiguous memory has a workgroup for
+// each element, whose threads share the reduction. A kernel of several stages has a workgroup for each point of its
+// outer variables: scalars (reductions) are computed by all threads together, rows by threads side by side, with a
+// barrier where a later stage reads what an earlier one wrote.
 #include <algorithm>
 #include <unordered_set>
 
@@ -20,8 +21,10 @@ class GpuGenerator {
   explicit GpuGenerator(const LoopKernel& kernel) : kernel_(kernel), emit_(text_) { emit_.plain_reductions = true; }
 
   GpuLoopSource run() {
-    if (kernel_.stages.size() == 1 && kernel_.outer.empty()) single(kernel_.stages[0]);
-    else several();
+    if (kernel_.stages.size() == 1 && kernel_.outer.empty())
+      single(kernel_.stages[0]);
+    else
+      several();
     std::string head = "(";
     for (std::size_t k = 0; k < emit_.buffers.size(); ++k) {
       const Value* v = emit_.buffers[k];
@@ -45,7 +48,8 @@ class GpuGenerator {
   void decode(const Exprs& vars, const std::string& q) {
     for (std::size_t k = vars.size(); k-- > 0;) {
       const std::string i = emit_.fresh("o");
-      if (k == 0) emit_.line(fmt::format("const i64 {} = {};", i, q));
+      if (k == 0)
+        emit_.line(fmt::format("const i64 {} = {};", i, q));
       else {
         const std::string n = emit_.value(vars[k]->args[0]);
         emit_.line(fmt::format("const i64 {} = take_digit({}, {});", i, q, n));
@@ -56,8 +60,11 @@ class GpuGenerator {
   }
 
   void open_points() {
-    emit_.open(workgroup_ ? "for (i64 p = block_id(); p < points; p += block_count())"
-                          : fmt::format("for (i64 p = i64(block_id()) * {0} + thread_id(); p < points; p += i64(block_count()) * {0})", kGpuThreads));
+    emit_.open(workgroup_
+                   ? "for (i64 p = block_id(); p < points; p += block_count())"
+                   : fmt::format(
+                         "for (i64 p = i64(block_id()) * {0} + thread_id(); p < points; p += i64(block_count()) * {0})",
+                         kGpuThreads));
     emit_.line("i64 q = p;");
   }
 
@@ -100,8 +107,8 @@ class GpuGenerator {
       emit_.close();
       for (const Expr& v : vars) known_.erase(v->i);
       const std::string all = emit_.fresh("r");
-      emit_.line(fmt::format("const {0} {1} = reduce_workgroup<{0}>({2}, []({0} a, {0} b) -> {0} {{ return {3}; }});", t, all, acc,
-                             Emitter::combine(kind, r->dtype, "a", "b")));
+      emit_.line(fmt::format("const {0} {1} = reduce_workgroup<{0}>({2}, []({0} a, {0} b) -> {0} {{ return {3}; }});",
+                             t, all, acc, Emitter::combine(kind, r->dtype, "a", "b")));
       emit_.bind_value(r, all);
     }
   }

@@ -23,8 +23,8 @@ bool uses(const Expr& e, const Expr& var) {
   return used;
 }
 
-// True if a and b only occur in indices of loads, all collapsible. The expression is walked as it is: replacing loads would let it
-// simplify, and conditions on a and b vanish.
+// True if a and b only occur in indices of loads, all collapsible. The expression is walked as it is: replacing loads
+// would let it simplify, and conditions on a and b vanish.
 bool only_in_loads(const Expr& e, const Expr& a, const Expr& b, std::unordered_set<const ExprNode*>& seen) {
   if (!e->has_var || !seen.insert(e.get()).second) return true;
   if (e->op == Op::kVar) return e->i != a->i && e->i != b->i;
@@ -112,8 +112,10 @@ FlatLoop flat_loop(const Stage& stage) {
   for (int d : order) {
     const Expr& v = stage.index[static_cast<std::size_t>(d)];
     if (v->op != Op::kVar) continue;
-    if (is_const(v->args[0], 1)) ones.emplace_back(v, Expr(0));
-    else f.vars.push_back(v);
+    if (is_const(v->args[0], 1))
+      ones.emplace_back(v, Expr(0));
+    else
+      f.vars.push_back(v);
   }
   f.body = substitute(f.body, ones);
   f.offset = substitute(f.offset, ones);

@@ -4,8 +4,8 @@
 
 namespace sardonyx::codegen {
 
-/// Merges adjacent variables (outermost first) that all accesses run through as through one; body and store (the offset written, or empty) are
-/// rewritten.
+/// Merges adjacent variables (outermost first) that all accesses run through as through one; body and store (the offset
+/// written, or empty) are rewritten.
 Exprs merge_vars(Exprs vars, Expr& body, Expr& store);
 /// The same for the variables of reductions inside `e`.
 Expr merge_reduce_vars(const Expr& e);
@@ -13,8 +13,8 @@ Expr merge_reduce_vars(const Expr& e);
 void top_reductions(const Expr& e, Exprs& out);
 /// Whether reductions run better side by side over `inner` (contiguous in memory) than one after another.
 bool side_by_side(const Exprs& reductions, const Expr& inner);
-/// A kernel of one stage: out[offset] = body over vars (outermost first), of which none has the extent 1, in the order of the output's memory and merged
-/// where possible.
+/// A kernel of one stage: out[offset] = body over vars (outermost first), of which none has the extent 1, in the order
+/// of the output's memory and merged where possible.
 struct FlatLoop {
   Exprs vars;
   Expr body, offset;

@@ -1,8 +1,8 @@
 // Host code of loop kernels.
 //
-// A kernel of one stage is split here: adjacent dims that all accesses run through together become one, the innermost (contiguous) one becomes
-// the vectorised loop, cut into blocks so that there is parallelism, the others the points. A kernel of several stages is parallel over its outer
-// variables only.
+// A kernel of one stage is split here: adjacent dims that all accesses run through together become one, the innermost
+// (contiguous) one becomes the vectorised loop, cut into blocks so that there is parallelism, the others the points. A
+// kernel of several stages is parallel over its outer variables only.
 #include "codegen/loop_codegen.h"
 
 #include <algorithm>
@@ -22,15 +22,18 @@ class Generator {
   explicit Generator(const LoopKernel& kernel) : kernel_(kernel), emit_(text_) {}
 
   LoopSource run() {
-    if (kernel_.stages.size() == 1 && kernel_.outer.empty()) single(kernel_.stages[0]);
-    else several();
+    if (kernel_.stages.size() == 1 && kernel_.outer.empty())
+      single(kernel_.stages[0]);
+    else
+      several();
     LoopSource s;
     std::string head = "(char* const* b, const i64* s, i64 begin, i64 end) {\n";
     for (std::size_t k = 0; k < emit_.buffers.size(); ++k) {
       const Value* v = emit_.buffers[k];
       bool written = false;
       for (const Stage& st : kernel_.stages) written |= st.out == v;
-      head += fmt::format("  {0}{1}* __restrict b{2} = ({0}{1}*)b[{2}];\n", written ? "" : "const ", storage_name(v->dtype), k);
+      head += fmt::format("  {0}{1}* __restrict b{2} = ({0}{1}*)b[{2}];\n", written ? "" : "const ",
+                          storage_name(v->dtype), k);
     }
     for (std::size_t k = 0; k < emit_.symbols.size(); ++k) head += fmt::format("  const i64 s{0} = s[{0}];\n", k);
     s.body = head + text_ + "}\n";
@@ -46,7 +49,8 @@ class Generator {
   void decode(const Exprs& outer, const std::string& q) {
     for (std::size_t k = outer.size(); k-- > 0;) {
       const std::string i = emit_.fresh("o");
-      if (k == 0) emit_.line(fmt::format("const i64 {} = {};", i, q));
+      if (k == 0)
+        emit_.line(fmt::format("const i64 {} = {};", i, q));
       else {
         const std::string n = emit_.value(outer[k]->args[0]);
         emit_.line(fmt::format("const i64 {0} = i64(u64({1}) % u64({2})); {1} = i64(u64({1}) / u64({2}));", i, q, n));
@@ -61,7 +65,8 @@ class Generator {
   }
 
   // for (var in [lo, hi)) out[offset] = body, with reductions side by side if that is better.
-  void innermost(const Stage& stage, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo, const std::string& hi) {
+  void innermost(const Stage& stage, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+                 const std::string& hi) {
     Exprs reductions;
     top_reductions(body, reductions);
     if (side_by_side(reductions, var)) {
@@ -147,14 +152,15 @@ class Generator {
       emit_.line(fmt::format("const i64 hi = min(lo + {}, {});", block, extent));
       lo = "lo";
       hi = "hi";
-    } else hi = extent;
+    } else
+      hi = extent;
     decode(outer, "q");
     innermost(stage, inner, body, offset, lo, hi);
     emit_.close();
   }
 
-  // The loop over points. The compiler must not vectorise it: where small constant inner loops have been unrolled into it, LLVM 22 takes time
-  // exponential in the length of the body (VPlan's isSingleScalar).
+  // The loop over points. The compiler must not vectorise it: where small constant inner loops have been unrolled into
+  // it, LLVM 22 takes time exponential in the length of the body (VPlan's isSingleScalar).
   void open_points() {
     emit_.line("#pragma clang loop vectorize(disable)");
     emit_.open("for (i64 p = begin; p < end; ++p)");

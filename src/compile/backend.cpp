@@ -32,11 +32,12 @@ std::atomic<bool> loaded = false;
 // The read-only parts of the compiler's libraries: clean pages of files, which the system can drop and read again.
 int forget_code(dl_phdr_info* info, std::size_t, void*) {
   const std::string_view name(info->dlpi_name ? info->dlpi_name : "");
-  const bool ours = name.ends_with(kLibrary) || name.find("/libLLVM.so") != name.npos || name.find("/libclang-cpp.so") != name.npos;
+  const bool ours =
+      name.ends_with(kLibrary) || name.find("/libLLVM.so") != name.npos || name.find("/libclang-cpp.so") != name.npos;
   if (!ours) return 0;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   for (int k = 0; k < info->dlpi_phnum; ++k) {
-    const ElfW(Phdr)& h = info->dlpi_phdr[k];
+    const ElfW(Phdr) & h = info->dlpi_phdr[k];
     if (h.p_type != PT_LOAD || (h.p_flags & PF_W) != 0) continue;
     const std::uintptr_t begin = (info->dlpi_addr + h.p_vaddr + page - 1) / page * page;
     const std::uintptr_t end = (info->dlpi_addr + h.p_vaddr + h.p_memsz) / page * page;

@@ -1,5 +1,6 @@
-// The door to libsardonyx-compiler.so, which holds clang, LLVM and lld. It is loaded at the first compilation: a program that comes from
-// a file or the cache runs without it, and so without the 100 MB of memory and the start-up time that LLVM takes.
+// The door to libsardonyx-compiler.so, which holds clang, LLVM and lld. It is loaded at the first compilation: a
+// program that comes from a file or the cache runs without it, and so without the 100 MB of memory and the start-up
+// time that LLVM takes.
 #pragma once
 #include <memory>
 #include <span>
@@ -21,7 +22,8 @@ struct CompilerBackend {
   std::string_view version;
 
   /// Runs clang's cc1 with `args` on `source` (named kernel.cpp) and `headers`. The compiler sees no other file.
-  /// `precompiled`: what precompile_cc1 returned for the same arguments and headers, or null. Throws with the diagnostics.
+  /// `precompiled`: what precompile_cc1 returned for the same arguments and headers, or null. Throws with the
+  /// diagnostics.
   std::string (*run_cc1)(const std::vector<std::string>& args, std::string_view source,
                          std::span<const SourceFile> headers, Emit emit, const std::string* precompiled);
   /// Parses the header named `name` and returns clang's serialised result (a precompiled header).
@@ -34,11 +36,12 @@ struct CompilerBackend {
                                     std::unordered_map<std::string, void*>& symbols);
 };
 
-/// Loads the library when it is first called. Throws Error(kUnsupported) when it is not beside this one, or of another version.
+/// Loads the library when it is first called. Throws Error(kUnsupported) when it is not beside this one, or of another
+/// version.
 const CompilerBackend& compiler_backend();
 
-/// After compiling: gives back memory that only compiling needs, the pages of the compiler's code above all (they are read again when they
-/// are executed). Does nothing if the library is not loaded. Safe while other threads compile.
+/// After compiling: gives back memory that only compiling needs, the pages of the compiler's code above all (they are
+/// read again when they are executed). Does nothing if the library is not loaded. Safe while other threads compile.
 void release_compiler_memory();
 
 }  // namespace sardonyx

@@ -66,8 +66,8 @@ struct CompileJob {
 };
 
 /// Compiles `jobs` on `threads` threads (at least 1), looking in `cache` first and storing there (null: no cache).
-/// Equal jobs are compiled once. Returns results in the order of jobs; rethrows the first failing job's Error. `progress`
-/// is called, from one thread at a time, with how many different jobs are done and how many there are.
+/// Equal jobs are compiled once. Returns results in the order of jobs; rethrows the first failing job's Error.
+/// `progress` is called, from one thread at a time, with how many different jobs are done and how many there are.
 std::vector<std::string> compile_all(std::span<const CompileJob> jobs, int threads, CodeCache* cache,
                                      const std::function<void(std::size_t, std::size_t)>& progress = {});
 

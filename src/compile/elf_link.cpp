@@ -76,7 +76,8 @@ class Linker {
       for (const Section& s : o.sections)
         if (s.header->sh_type == SHT_RELA && relevant(o, s)) relocate(o, s);
     protect();
-    for (const auto& [name, definition] : globals_) symbols[std::string(name)] = reinterpret_cast<void*>(definition.address);
+    for (const auto& [name, definition] : globals_)
+      symbols[std::string(name)] = reinterpret_cast<void*>(definition.address);
     return memory_;
   }
 
@@ -92,7 +93,8 @@ class Linker {
     const Elf64_Ehdr& e = o.bytes.array<Elf64_Ehdr>(0, sizeof(Elf64_Ehdr))[0];
     if (std::memcmp(e.e_ident, ELFMAG, SELFMAG) != 0 || e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_type != ET_REL)
       refuse("it is not an ELF object");
-    if (e.e_machine != EM_X86_64) refuse(fmt::format("it is for machine {} of ELF, and this machine is x86-64", e.e_machine));
+    if (e.e_machine != EM_X86_64)
+      refuse(fmt::format("it is for machine {} of ELF, and this machine is x86-64", e.e_machine));
     if (e.e_shentsize != sizeof(Elf64_Shdr)) refuse("it is damaged");
     const auto headers = o.bytes.array<Elf64_Shdr>(e.e_shoff, std::uint64_t{e.e_shnum} * sizeof(Elf64_Shdr));
     for (const Elf64_Shdr& h : headers) {
@@ -133,7 +135,8 @@ class Linker {
     return o.bytes.array<Elf64_Rela>(s.header->sh_offset, s.header->sh_size);
   }
 
-  // Each relocation that may want a slot with an address in it (and, for calls, a jump through the slot) gets room for one.
+  // Each relocation that may want a slot with an address in it (and, for calls, a jump through the slot) gets room for
+  // one.
   void count_slots() {
     for (const Object& o : objects_) slots_ += o.symbols.size();
     slot_base_ = (size_[kConstants] + 7) & ~std::uint64_t{7};
@@ -157,7 +160,8 @@ class Linker {
     for (const Object& o : objects_)
       for (const Section& s : o.sections)
         if (s.range != kRanges && s.header->sh_type != SHT_NOBITS)
-          std::memcpy(reinterpret_cast<void*>(address(s)), o.bytes.array<char>(s.header->sh_offset, s.header->sh_size).data(), s.header->sh_size);
+          std::memcpy(reinterpret_cast<void*>(address(s)),
+                      o.bytes.array<char>(s.header->sh_offset, s.header->sh_size).data(), s.header->sh_size);
   }
 
   std::uint64_t address(const Section& s) const { return start_[s.range] + s.offset; }
@@ -167,7 +171,8 @@ class Linker {
       for (const Elf64_Sym& s : o.symbols) {
         const int binding = ELF64_ST_BIND(s.st_info), type = ELF64_ST_TYPE(s.st_info);
         if (binding == STB_LOCAL || s.st_shndx == SHN_UNDEF) continue;
-        if (s.st_shndx == SHN_COMMON || type == STT_TLS || type == STT_GNU_IFUNC) refuse(fmt::format("'{}' is of a kind that is not supported", o.name(s)));
+        if (s.st_shndx == SHN_COMMON || type == STT_TLS || type == STT_GNU_IFUNC)
+          refuse(fmt::format("'{}' is of a kind that is not supported", o.name(s)));
         const Definition d{symbol_address(o, s), binding == STB_WEAK};
         const auto [it, is_new] = globals_.emplace(o.name(s), d);
         if (is_new || d.weak) continue;
@@ -200,7 +205,8 @@ class Linker {
       std::memcpy(reinterpret_cast<void*>(slot_address(it->second)), &value, 8);
       // jmp *slot(%rip), and two bytes that are never reached
       unsigned char jump[8] = {0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc};
-      const std::int64_t distance = static_cast<std::int64_t>(slot_address(it->second) - (jump_address(it->second) + 6));
+      const std::int64_t distance =
+          static_cast<std::int64_t>(slot_address(it->second) - (jump_address(it->second) + 6));
       const auto distance32 = static_cast<std::int32_t>(distance);
       std::memcpy(jump + 2, &distance32, 4);
       std::memcpy(reinterpret_cast<void*>(jump_address(it->second)), jump, 8);
@@ -225,8 +231,12 @@ class Linker {
       const auto addend = static_cast<std::uint64_t>(r.r_addend);
       std::uint64_t value = 0;
       switch (type) {
-        case R_X86_64_64: value = target + addend; break;
-        case R_X86_64_PC64: value = target + addend - place; break;
+        case R_X86_64_64:
+          value = target + addend;
+          break;
+        case R_X86_64_PC64:
+          value = target + addend - place;
+          break;
         case R_X86_64_PC32:
         case R_X86_64_PLT32:
           value = target + addend - place;
@@ -235,8 +245,11 @@ class Linker {
           break;
         case R_X86_64_GOTPCREL:
         case R_X86_64_GOTPCRELX:
-        case R_X86_64_REX_GOTPCRELX: value = slot_address(slot(target)) + addend - place; break;
-        default: refuse(fmt::format("relocation {} is not supported", type));
+        case R_X86_64_REX_GOTPCRELX:
+          value = slot_address(slot(target)) + addend - place;
+          break;
+        default:
+          refuse(fmt::format("relocation {} is not supported", type));
       }
       if (width == 4 && !fits(value)) refuse(fmt::format("'{}' is too far away", o.name(o.symbols[number])));
       std::memcpy(reinterpret_cast<void*>(place), &value, width);
@@ -254,7 +267,9 @@ class Linker {
     for (int r = 0; r < kRanges; ++r) {
       const std::uint64_t bytes = (size_[r] + page - 1) / page * page;
       if (bytes != 0 && ::mprotect(reinterpret_cast<void*>(start_[r]), bytes, protection[r]) != 0)
-        fail(ErrorKind::kDevice, "the system does not let compiled code be executed ({}); a security policy may forbid it", std::strerror(errno));
+        fail(ErrorKind::kDevice,
+             "the system does not let compiled code be executed ({}); a security policy may forbid it",
+             std::strerror(errno));
     }
   }
 

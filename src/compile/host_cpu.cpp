@@ -1,5 +1,5 @@
-// CPU detection. On x86-64 by CPUID (Intel's Software Developer's Manual, volume 2A, CPUID; AMD's Architecture Programmer's Manual, volume 3,
-// appendix E), so that no part of LLVM is needed to find compiled code in the cache.
+// CPU detection. On x86-64 by CPUID (Intel's Software Developer's Manual, volume 2A, CPUID; AMD's Architecture
+// Programmer's Manual, volume 3, appendix E), so that no part of LLVM is needed to find compiled code in the cache.
 #include "compile/host_cpu.h"
 
 #include "support/error.h"
@@ -107,7 +107,8 @@ std::string detect_host_cpu() {
         if (n == f.name && !has(f)) return false;
     return true;
   };
-  for (const Feature& f : kFeatures) features += fmt::format("{}{}{}", features.empty() ? "" : ",", has(f) ? '+' : '-', f.name);
+  for (const Feature& f : kFeatures)
+    features += fmt::format("{}{}{}", features.empty() ? "" : ",", has(f) ? '+' : '-', f.name);
 
   const std::uint32_t signature = leaves[k1][kEax];
   const unsigned family = (signature >> 8 & 15) + (signature >> 20 & 255);
@@ -129,7 +130,8 @@ std::string detect_host_cpu() {
 
 std::string detect_host_cpu() {
   const unsigned long caps = getauxval(AT_HWCAP);
-  return fmt::format("aarch64 generic {}dotprod,{}fullfp16", caps & HWCAP_ASIMDDP ? '+' : '-', caps & HWCAP_ASIMDHP ? '+' : '-');
+  return fmt::format("aarch64 generic {}dotprod,{}fullfp16", caps & HWCAP_ASIMDDP ? '+' : '-',
+                     caps & HWCAP_ASIMDHP ? '+' : '-');
 }
 
 #else

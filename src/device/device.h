@@ -1,4 +1,5 @@
-// A GPU: its memory, its code, its launches. One implementation for HIP and CUDA, whose driver interfaces are alike (driver.h).
+// A GPU: its memory, its code, its launches. One implementation for HIP and CUDA, whose driver interfaces are alike
+// (driver.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,11 +12,11 @@
 namespace sardonyx {
 
 struct GpuInfo {
-  std::string name;         ///< "hip:0", "cuda:1", "sim:gfx942"
-  std::string description;  ///< the card's own name
-  std::string target;       ///< what code is compiled for: "gfx942", "sm_90"
-  std::uint64_t memory = 0; ///< bytes
-  int units = 0;            ///< compute units, multiprocessors
+  std::string name;          ///< "hip:0", "cuda:1", "sim:gfx942"
+  std::string description;   ///< the card's own name
+  std::string target;        ///< what code is compiled for: "gfx942", "sm_90"
+  std::uint64_t memory = 0;  ///< bytes
+  int units = 0;             ///< compute units, multiprocessors
 };
 
 /// Code on a GPU. It stays there for as long as this object lives.
@@ -26,8 +27,8 @@ class GpuModule {
   virtual void* function(const char* name) const = 0;
 };
 
-/// All functions throw Error(kDevice) with the driver's reason. Work is done in the order in which it was given; everything may be called
-/// from several threads.
+/// All functions throw Error(kDevice) with the driver's reason. Work is done in the order in which it was given;
+/// everything may be called from several threads.
 class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
   virtual ~Gpu() = default;
@@ -55,8 +56,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 /// Whether this is a GPU's name (see open_gpu) rather than "host".
 bool is_gpu_name(std::string_view name);
 
-/// "hip", "cuda" (the first card), "hip:1", or "sim:gfx1100": a simulated AMD card, if the library of the simulator is beside ours. The same
-/// name gives the same object. Throws Error(kDevice) with what is missing: driver, card, permission; Error(kInvalidArgument) for other names.
+/// "hip", "cuda" (the first card), "hip:1", or "sim:gfx1100": a simulated AMD card, if the library of the simulator is
+/// beside ours. The same name gives the same object. Throws Error(kDevice) with what is missing: driver, card,
+/// permission; Error(kInvalidArgument) for other names.
 std::shared_ptr<Gpu> open_gpu(const std::string& name);
 
 /// Every card that can be used. `problems`: for each driver that is there but can't be used, why.

@@ -26,7 +26,8 @@ template <typename F>
 void find(void* library, F*& to, std::initializer_list<const char*> names, const char* driver) {
   for (const char* n : names)
     if ((to = reinterpret_cast<F*>(dlsym(library, n))) != nullptr) return;
-  fail(ErrorKind::kDevice, "the {} driver has no {}: it is too old; install ROCm 5.7 or newer, or CUDA 12 or newer", driver, *names.begin());
+  fail(ErrorKind::kDevice, "the {} driver has no {}: it is too old; install ROCm 5.7 or newer, or CUDA 12 or newer",
+       driver, *names.begin());
 }
 
 void fill_hip(Driver& d, void* library) {
@@ -107,9 +108,11 @@ const Driver& hip_driver() {
     std::string tried;
     void* library = open_first({"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"}, tried);
     if (!library) library = open_first({"/opt/rocm/lib/libamdhip64.so"}, tried);
-    if (!library) fail(ErrorKind::kDevice, "hip: AMD's driver library is not installed ({}); install ROCm's HIP run time", tried);
+    if (!library)
+      fail(ErrorKind::kDevice, "hip: AMD's driver library is not installed ({}); install ROCm's HIP run time", tried);
     fill_hip(d, library);
-    if (const int code = d.init(0)) fail(ErrorKind::kDevice, "hip: the driver can't be used: {}{}", d.error(code), hip_advice());
+    if (const int code = d.init(0))
+      fail(ErrorKind::kDevice, "hip: the driver can't be used: {}{}", d.error(code), hip_advice());
     return d;
   }();
   return driver;

@@ -1,4 +1,5 @@
-// The few functions of a GPU's driver that we use, as HIP and CUDA both have them (pointers to device memory are 64-bit numbers in both).
+// The few functions of a GPU's driver that we use, as HIP and CUDA both have them (pointers to device memory are 64-bit
+// numbers in both).
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -25,7 +26,8 @@ struct Driver {
   int (*module_load)(void**, const void*) = nullptr;
   int (*module_unload)(void*) = nullptr;
   int (*module_function)(void**, void*, const char*) = nullptr;
-  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) = nullptr;
+  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                void**) = nullptr;
   int (*synchronize)() = nullptr;
   // HIP only.
   int (*set_device)(int) = nullptr;

@@ -23,20 +23,21 @@ class DriverGpu : public Gpu {
     info_.name = std::move(name);
     int count = 0;
     driver_.require(driver_.device_count(&count), "counting devices");
-    if (ordinal >= count)
-      fail(ErrorKind::kDevice, "{}: there is no such card; the driver has {}", info_.name, count);
+    if (ordinal >= count) fail(ErrorKind::kDevice, "{}: there is no such card; the driver has {}", info_.name, count);
     char text[256] = {};
     driver_.require(driver_.device_name(text, sizeof text - 1, ordinal), "reading a device's name");
     info_.description = text;
     std::size_t memory = 0;
     driver_.require(driver_.total_memory(&memory, ordinal), "reading a device's memory");
     info_.memory = memory;
-    driver_.require(driver_.attribute(&info_.units, driver_.is_cuda ? kCudaUnits : kHipUnits, ordinal), "reading an attribute");
+    driver_.require(driver_.attribute(&info_.units, driver_.is_cuda ? kCudaUnits : kHipUnits, ordinal),
+                    "reading an attribute");
     if (driver_.is_cuda) {
       int major = 0, minor = 0;
       driver_.require(driver_.attribute(&major, kCudaMajor, ordinal), "reading an attribute");
       driver_.require(driver_.attribute(&minor, kCudaMinor, ordinal), "reading an attribute");
-      if (major < 8) fail(ErrorKind::kDevice, "{}: compute capability {}.{} is older than 8.0", info_.name, major, minor);
+      if (major < 8)
+        fail(ErrorKind::kDevice, "{}: compute capability {}.{} is older than 8.0", info_.name, major, minor);
       info_.target = major >= 9 ? "sm_90" : "sm_80";  // PTX is compiled further by the driver
       driver_.require(driver_.retain_context(&context_, ordinal), "making a context");
     } else {
@@ -49,7 +50,8 @@ class DriverGpu : public Gpu {
     void* p = nullptr;
     const int code = driver_.malloc(&p, std::max<std::size_t>(bytes, 1));
     if (code != 0)
-      fail(ErrorKind::kDevice, "{}: {} bytes of device memory can't be allocated: {}", info_.name, bytes, driver_.error(code));
+      fail(ErrorKind::kDevice, "{}: {} bytes of device memory can't be allocated: {}", info_.name, bytes,
+           driver_.error(code));
     return std::shared_ptr<void>(p, [self = shared_from_this(), this](void* memory) {
       try {
         make_current();
@@ -94,13 +96,16 @@ class DriverGpu : public Gpu {
   }
 
   void make_current() {
-    if (driver_.is_cuda) driver_.require(driver_.set_context(context_), "choosing a device");
-    else driver_.require(driver_.set_device(ordinal_), "choosing a device");
+    if (driver_.is_cuda)
+      driver_.require(driver_.set_context(context_), "choosing a device");
+    else
+      driver_.require(driver_.set_device(ordinal_), "choosing a device");
   }
   const Driver& driver() const { return driver_; }
 
  private:
-  // The architecture is text somewhere in hipDeviceProp_t, whose layout differs between versions of ROCm: "gfx90a:sramecc+:xnack-".
+  // The architecture is text somewhere in hipDeviceProp_t, whose layout differs between versions of ROCm:
+  // "gfx90a:sramecc+:xnack-".
   std::string hip_target() const {
     std::vector<char> properties(16384);
     driver_.require(driver_.properties(properties.data(), ordinal_), "reading a device's properties");
@@ -109,7 +114,8 @@ class DriverGpu : public Gpu {
     for (std::size_t at = all.find("gfx"); at != std::string_view::npos; at = all.find("gfx", at + 1)) {
       std::size_t end = at + 3;
       while (end < all.size() && std::isalnum(static_cast<unsigned char>(all[end]))) ++end;
-      if (end > at + 5 && std::isdigit(static_cast<unsigned char>(all[at + 3]))) return std::string(all.substr(at, end - at));
+      if (end > at + 5 && std::isdigit(static_cast<unsigned char>(all[at + 3])))
+        return std::string(all.substr(at, end - at));
     }
     fail(ErrorKind::kDevice, "{}: the driver does not say which architecture the card has", info_.name);
   }
@@ -173,17 +179,24 @@ std::shared_ptr<Gpu> open_gpu(const std::string& name) {
   if (sim) {
     const auto chip = std::find(sim_chips().begin(), sim_chips().end(), n.rest);
     ordinal = chip == sim_chips().end() ? -1 : static_cast<int>(chip - sim_chips().begin());
-    if (ordinal < 0) fail(ErrorKind::kInvalidArgument, "no chip '{}' can be simulated; there are {}", n.rest, fmt::join(sim_chips(), ", "));
+    if (ordinal < 0)
+      fail(ErrorKind::kInvalidArgument, "no chip '{}' can be simulated; there are {}", n.rest,
+           fmt::join(sim_chips(), ", "));
   } else if (!n.rest.empty()) {
     const auto [end, error] = std::from_chars(n.rest.data(), n.rest.data() + n.rest.size(), ordinal);
     if (error != std::errc() || *end != 0 || ordinal < 0) ordinal = -1;
   }
   if (!is_gpu_name(name) || ordinal < 0)
-    fail(ErrorKind::kInvalidArgument, "no device is called '{}'; there are host, hip, hip:1, cuda, cuda:1, sim:gfx942 and the like", name);
+    fail(ErrorKind::kInvalidArgument,
+         "no device is called '{}'; there are host, hip, hip:1, cuda, cuda:1, sim:gfx942 and the like", name);
   const std::string full = sim ? name : n.kind + ":" + std::to_string(ordinal);
   const std::lock_guard lock(mutex);
   std::shared_ptr<Gpu>& gpu = open[full];
-  if (!gpu) gpu = std::make_shared<DriverGpu>(sim ? sim_driver() : n.kind == "hip" ? hip_driver() : cuda_driver(), ordinal, full);
+  if (!gpu)
+    gpu = std::make_shared<DriverGpu>(sim               ? sim_driver()
+                                      : n.kind == "hip" ? hip_driver()
+                                                        : cuda_driver(),
+                                      ordinal, full);
   return gpu;
 }
 

@@ -1,10 +1,9 @@
 // Construction, comparison, printing and rewriting of expressions.
-#include "expr/node.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 
+#include "expr/node.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -12,12 +11,12 @@ namespace {
 
 std::size_t mix(std::size_t h, std::size_t v) { return (h ^ v) * 0x9E3779B97F4A7C15ULL + (h >> 29); }
 
-
 bool is_comparison(Op op) { return op >= Op::kEq && op <= Op::kGe; }
 
 }  // namespace
 
-Expr make_node(Op op, DType dtype, Exprs args, std::int64_t i, double f, const Value* value, std::string name, Exprs vars) {
+Expr make_node(Op op, DType dtype, Exprs args, std::int64_t i, double f, const Value* value, std::string name,
+               Exprs vars) {
   auto n = std::make_shared<ExprNode>();
   n->op = op;
   n->dtype = dtype;
@@ -78,8 +77,12 @@ Expr loop_var(const Expr& extent) {
   return make_node(Op::kVar, DType::kInt64, {extent}, next++, 0, nullptr, {}, {});
 }
 
-Expr symbol(int id, const std::string& name) { return make_node(Op::kSym, DType::kInt64, {}, id, 0, nullptr, name, {}); }
-Expr data_symbol(int id, const std::string& name) { return make_node(Op::kSym, DType::kInt64, {}, id, 1, nullptr, name, {}); }
+Expr symbol(int id, const std::string& name) {
+  return make_node(Op::kSym, DType::kInt64, {}, id, 0, nullptr, name, {});
+}
+Expr data_symbol(int id, const std::string& name) {
+  return make_node(Op::kSym, DType::kInt64, {}, id, 1, nullptr, name, {});
+}
 
 Expr load(const Value* value, DType dtype, Exprs indices) {
   for (const Expr& i : indices) check(i->dtype == DType::kInt64, "load index of dtype {}", name(i->dtype));
@@ -104,18 +107,28 @@ Expr binary(Op op, const Expr& a, const Expr& b) {
   if (Expr folded = fold_constants(op, a->dtype, {a, b}, 0)) return folded;
   if (a->dtype == DType::kInt64) {
     switch (op) {
-      case Op::kAdd: return idx::add(a, b);
-      case Op::kSub: return idx::sub(a, b);
-      case Op::kMul: return idx::mul(a, b);
-      case Op::kMin: return idx::min(a, b);
-      case Op::kMax: return idx::max(a, b);
-      case Op::kFloorDiv: return is_const(b) && b->i > 0 ? idx::floordiv(a, b) : make_node(op, a->dtype, {a, b}, 0, 0, nullptr, {}, {});
-      case Op::kMod: return is_const(b) && b->i > 0 ? idx::mod(a, b) : make_node(op, a->dtype, {a, b}, 0, 0, nullptr, {}, {});
-      case Op::kDiv:  // truncating; the same as floor for operands that can't be negative, which shape arithmetic relies on
+      case Op::kAdd:
+        return idx::add(a, b);
+      case Op::kSub:
+        return idx::sub(a, b);
+      case Op::kMul:
+        return idx::mul(a, b);
+      case Op::kMin:
+        return idx::min(a, b);
+      case Op::kMax:
+        return idx::max(a, b);
+      case Op::kFloorDiv:
+        return is_const(b) && b->i > 0 ? idx::floordiv(a, b) : make_node(op, a->dtype, {a, b}, 0, 0, nullptr, {}, {});
+      case Op::kMod:
+        return is_const(b) && b->i > 0 ? idx::mod(a, b) : make_node(op, a->dtype, {a, b}, 0, 0, nullptr, {}, {});
+      case Op::kDiv:  // truncating; the same as floor for operands that can't be negative, which shape arithmetic
+                      // relies on
         if (is_const(b, 1)) return a;
-        if (idx::provably_nonnegative(a) && (is_const(b) ? b->i > 0 : idx::provably_nonnegative(b)) && !a->has_load) return idx::floordiv(a, b);
+        if (idx::provably_nonnegative(a) && (is_const(b) ? b->i > 0 : idx::provably_nonnegative(b)) && !a->has_load)
+          return idx::floordiv(a, b);
         break;
-      default: break;
+      default:
+        break;
     }
   }
   if (is_const(b)) {  // exact identities only
@@ -133,13 +146,26 @@ Expr compare(Op op, const Expr& a, const Expr& b) {
     auto less = [](const Expr& x, const Expr& y) { return idx::provably_nonnegative(idx::sub(idx::sub(y, x), 1)); };
     auto less_equal = [](const Expr& x, const Expr& y) { return idx::provably_nonnegative(idx::sub(y, x)); };
     switch (op) {
-      case Op::kLt: if (less(a, b)) return constant_bool(true); if (less_equal(b, a)) return constant_bool(false); break;
-      case Op::kLe: if (less_equal(a, b)) return constant_bool(true); if (less(b, a)) return constant_bool(false); break;
-      case Op::kGt: return compare(Op::kLt, b, a);
-      case Op::kGe: return compare(Op::kLe, b, a);
-      case Op::kEq: if (idx::provably_equal(a, b)) return constant_bool(true); if (less(a, b) || less(b, a)) return constant_bool(false); break;
-      case Op::kNe: return logical_not(compare(Op::kEq, a, b));
-      default: break;
+      case Op::kLt:
+        if (less(a, b)) return constant_bool(true);
+        if (less_equal(b, a)) return constant_bool(false);
+        break;
+      case Op::kLe:
+        if (less_equal(a, b)) return constant_bool(true);
+        if (less(b, a)) return constant_bool(false);
+        break;
+      case Op::kGt:
+        return compare(Op::kLt, b, a);
+      case Op::kGe:
+        return compare(Op::kLe, b, a);
+      case Op::kEq:
+        if (idx::provably_equal(a, b)) return constant_bool(true);
+        if (less(a, b) || less(b, a)) return constant_bool(false);
+        break;
+      case Op::kNe:
+        return logical_not(compare(Op::kEq, a, b));
+      default:
+        break;
     }
   }
   return make_node(op, DType::kBool, {a, b}, 0, 0, nullptr, {}, {});
@@ -156,9 +182,10 @@ Expr select(const Expr& c, const Expr& then, const Expr& otherwise) {
 Expr cast(const Expr& a, DType to, int mode) {
   if (a->dtype == to) return a;
   if (Expr folded = fold_constants(Op::kCast, to, {a}, mode)) return folded;
-  // A cast back from a wider type of the same kind is the identity (int32 -> int64 -> int32), as shape code often writes.
-  if (a->op == Op::kCast && a->args[0]->dtype == to && is_integer(to) && is_integer(a->dtype) && is_signed(to) == is_signed(a->dtype) &&
-      bits_of(a->dtype) >= bits_of(to))
+  // A cast back from a wider type of the same kind is the identity (int32 -> int64 -> int32), as shape code often
+  // writes.
+  if (a->op == Op::kCast && a->args[0]->dtype == to && is_integer(to) && is_integer(a->dtype) &&
+      is_signed(to) == is_signed(a->dtype) && bits_of(a->dtype) >= bits_of(to))
     return a->args[0];
   return make_node(Op::kCast, to, {a}, mode, 0, nullptr, {}, {});
 }
@@ -175,13 +202,16 @@ Expr reduce(ReduceKind kind, Exprs vars, const Expr& body) {
     std::vector<std::pair<Expr, Expr>> ones;
     Exprs kept;
     for (const Expr& v : vars) {
-      if (is_const(v->args[0], 1)) ones.emplace_back(v, Expr(0));
-      else kept.push_back(v);
+      if (is_const(v->args[0], 1))
+        ones.emplace_back(v, Expr(0));
+      else
+        kept.push_back(v);
     }
     if (!ones.empty()) return reduce(kind, kept, substitute(body, ones));
     if (vars.empty()) return body;
   }
-  return make_node(Op::kReduce, arg ? DType::kInt64 : body->dtype, {body}, static_cast<std::int64_t>(kind), 0, nullptr, {}, std::move(vars));
+  return make_node(Op::kReduce, arg ? DType::kInt64 : body->dtype, {body}, static_cast<std::int64_t>(kind), 0, nullptr,
+                   {}, std::move(vars));
 }
 
 Expr random_uniform(const Expr& seed, const Expr& counter) {
@@ -210,9 +240,11 @@ Expr logical_not(const Expr& a) {
 
 bool same(const Expr& a, const Expr& b) {
   if (a.get() == b.get()) return true;
-  if (!a || !b || a->hash != b->hash || a->op != b->op || a->dtype != b->dtype || a->i != b->i || a->value != b->value) return false;
+  if (!a || !b || a->hash != b->hash || a->op != b->op || a->dtype != b->dtype || a->i != b->i || a->value != b->value)
+    return false;
   if (a->op == Op::kVar || a->op == Op::kSym) return true;  // identified by id
-  if (a->op == Op::kConst) return a->f == b->f ? std::signbit(a->f) == std::signbit(b->f) : (std::isnan(a->f) && std::isnan(b->f));
+  if (a->op == Op::kConst)
+    return a->f == b->f ? std::signbit(a->f) == std::signbit(b->f) : (std::isnan(a->f) && std::isnan(b->f));
   if (a->args.size() != b->args.size() || a->vars.size() != b->vars.size()) return false;
   for (std::size_t k = 0; k < a->args.size(); ++k)
     if (!same(a->args[k], b->args[k])) return false;
@@ -252,15 +284,25 @@ namespace {
 Expr rebuild(const Expr& e, Exprs args, Exprs vars) {
   const ExprNode& n = *e;
   switch (n.op) {
-    case Op::kConst: case Op::kSym: return e;
-    case Op::kVar: return make_node(Op::kVar, n.dtype, std::move(args), n.i, 0, nullptr, {}, {});
-    case Op::kLoad: return load(n.value, n.dtype, std::move(args));
-    case Op::kCast: return cast(args[0], n.dtype, static_cast<int>(n.i));
-    case Op::kBitCast: return bitcast(args[0], n.dtype);
-    case Op::kSelect: return select(args[0], args[1], args[2]);
-    case Op::kReduce: return reduce(static_cast<ReduceKind>(n.i), std::move(vars), args[0]);
-    case Op::kRandom: return random_uniform(args[0], args[1]);
-    default: break;
+    case Op::kConst:
+    case Op::kSym:
+      return e;
+    case Op::kVar:
+      return make_node(Op::kVar, n.dtype, std::move(args), n.i, 0, nullptr, {}, {});
+    case Op::kLoad:
+      return load(n.value, n.dtype, std::move(args));
+    case Op::kCast:
+      return cast(args[0], n.dtype, static_cast<int>(n.i));
+    case Op::kBitCast:
+      return bitcast(args[0], n.dtype);
+    case Op::kSelect:
+      return select(args[0], args[1], args[2]);
+    case Op::kReduce:
+      return reduce(static_cast<ReduceKind>(n.i), std::move(vars), args[0]);
+    case Op::kRandom:
+      return random_uniform(args[0], args[1]);
+    default:
+      break;
   }
   if (args.size() == 1) return unary(n.op, args[0]);
   if (n.dtype == DType::kInt64 && n.op == Op::kFloorDiv) return idx::floordiv(args[0], args[1]);
@@ -285,7 +327,9 @@ struct Rewriter {
           // A reduce's variable keeps its identity; only its extent is rewritten.
           const Expr extent = run(v->args[0]);
           changed |= extent.get() != v->args[0].get();
-          vars.push_back(extent.get() == v->args[0].get() ? v : make_node(Op::kVar, DType::kInt64, {extent}, v->i, 0, nullptr, {}, {}));
+          vars.push_back(extent.get() == v->args[0].get()
+                             ? v
+                             : make_node(Op::kVar, DType::kInt64, {extent}, v->i, 0, nullptr, {}, {}));
         }
         for (const Expr& a : e->args) {
           args.push_back(run(a));
@@ -336,7 +380,8 @@ Expr freshen_reduce_vars(const Expr& e) {
 }
 
 namespace {
-void visit_once(const Expr& e, const std::function<void(const Expr&)>& f, std::unordered_map<const ExprNode*, bool>& seen) {
+void visit_once(const Expr& e, const std::function<void(const Expr&)>& f,
+                std::unordered_map<const ExprNode*, bool>& seen) {
   if (seen.count(e.get())) return;
   seen[e.get()] = true;
   for (const Expr& v : e->vars) visit_once(v, f, seen);

@@ -1,5 +1,5 @@
-// Index arithmetic: int64 expressions as polynomials over atoms (symbols, variables, quotients ...), with the divisions that
-// reshapes make simplified by what is known of each variable's range.
+// Index arithmetic: int64 expressions as polynomials over atoms (symbols, variables, quotients ...), with the divisions
+// that reshapes make simplified by what is known of each variable's range.
 #include <algorithm>
 #include <numeric>
 
@@ -24,15 +24,21 @@ int order_atoms(const Exprs& a, const Exprs& b) {
   return 0;
 }
 
-std::int64_t wrap_mul(std::int64_t a, std::int64_t b) { return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b)); }
-std::int64_t wrap_add(std::int64_t a, std::int64_t b) { return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b)); }
+std::int64_t wrap_mul(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
+std::int64_t wrap_add(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
 
 void normalize(Poly& p) {
   std::sort(p.begin(), p.end(), [](const Term& a, const Term& b) { return order_atoms(a.atoms, b.atoms) < 0; });
   Poly out;
   for (Term& t : p) {
-    if (!out.empty() && order_atoms(out.back().atoms, t.atoms) == 0) out.back().c = wrap_add(out.back().c, t.c);
-    else out.push_back(std::move(t));
+    if (!out.empty() && order_atoms(out.back().atoms, t.atoms) == 0)
+      out.back().c = wrap_add(out.back().c, t.c);
+    else
+      out.push_back(std::move(t));
     if (out.back().c == 0) out.pop_back();
   }
   p = std::move(out);
@@ -62,15 +68,19 @@ Poly mul(const Poly& a, const Poly& b) {
 
 Poly to_poly(const Expr& e) {
   switch (e->op) {
-    case Op::kConst: return constant_poly(e->i);
-    case Op::kAdd: return add(to_poly(e->args[0]), to_poly(e->args[1]));
-    case Op::kSub: return add(to_poly(e->args[0]), to_poly(e->args[1]), -1);
+    case Op::kConst:
+      return constant_poly(e->i);
+    case Op::kAdd:
+      return add(to_poly(e->args[0]), to_poly(e->args[1]));
+    case Op::kSub:
+      return add(to_poly(e->args[0]), to_poly(e->args[1]), -1);
     case Op::kMul: {
       const Poly a = to_poly(e->args[0]), b = to_poly(e->args[1]);
       if (a.size() * b.size() <= kMaxTerms) return mul(a, b);
       break;
     }
-    default: break;
+    default:
+      break;
   }
   return {{{e}, 1}};
 }
@@ -91,9 +101,12 @@ Expr from_poly(const Poly& p) {
   }
   for (const Term& t : p) {
     if (t.c > 0) continue;
-    if (!r) r = t.c == INT64_MIN || t.atoms.empty() ? constant_int(t.c) : term_expr(t, t.c);
-    else if (t.c == INT64_MIN) r = make_node(Op::kAdd, DType::kInt64, {r, term_expr(t, t.c)});
-    else r = make_node(Op::kSub, DType::kInt64, {r, term_expr(t, -t.c)});
+    if (!r)
+      r = t.c == INT64_MIN || t.atoms.empty() ? constant_int(t.c) : term_expr(t, t.c);
+    else if (t.c == INT64_MIN)
+      r = make_node(Op::kAdd, DType::kInt64, {r, term_expr(t, t.c)});
+    else
+      r = make_node(Op::kSub, DType::kInt64, {r, term_expr(t, -t.c)});
   }
   return r ? r : constant_int(0);
 }
@@ -105,29 +118,47 @@ Expr upper_bound(const Expr& a, int depth);
 
 bool atom_nonnegative(const Expr& a, int depth) {
   switch (a->op) {
-    case Op::kVar: return true;
-    case Op::kSym: return a->f == 0;
-    case Op::kMod: return true;  // by contract the divisor is positive
-    case Op::kFloorDiv: return depth > 0 && idx::provably_nonnegative(a->args[0], true);
-    case Op::kMax: return idx::provably_nonnegative(a->args[0], true) || idx::provably_nonnegative(a->args[1], true);
-    case Op::kMin: return idx::provably_nonnegative(a->args[0], true) && idx::provably_nonnegative(a->args[1], true);
-    case Op::kMul: return idx::provably_nonnegative(a->args[0], true) && idx::provably_nonnegative(a->args[1], true);
-    case Op::kSelect: return idx::provably_nonnegative(a->args[1], true) && idx::provably_nonnegative(a->args[2], true);
-    default: return false;
+    case Op::kVar:
+      return true;
+    case Op::kSym:
+      return a->f == 0;
+    case Op::kMod:
+      return true;  // by contract the divisor is positive
+    case Op::kFloorDiv:
+      return depth > 0 && idx::provably_nonnegative(a->args[0], true);
+    case Op::kMax:
+      return idx::provably_nonnegative(a->args[0], true) || idx::provably_nonnegative(a->args[1], true);
+    case Op::kMin:
+      return idx::provably_nonnegative(a->args[0], true) && idx::provably_nonnegative(a->args[1], true);
+    case Op::kMul:
+      return idx::provably_nonnegative(a->args[0], true) && idx::provably_nonnegative(a->args[1], true);
+    case Op::kSelect:
+      return idx::provably_nonnegative(a->args[1], true) && idx::provably_nonnegative(a->args[2], true);
+    default:
+      return false;
   }
 }
 
 Expr upper_bound(const Expr& a, int depth) {
   switch (a->op) {
-    case Op::kVar: return idx::sub(a->args[0], 1);
-    case Op::kMod: return idx::sub(a->args[1], 1);
-    case Op::kMin: return is_const(a->args[1]) ? a->args[1] : a->args[0];
+    case Op::kVar:
+      return idx::sub(a->args[0], 1);
+    case Op::kMod:
+      return idx::sub(a->args[1], 1);
+    case Op::kMin:
+      return is_const(a->args[1]) ? a->args[1] : a->args[0];
     case Op::kFloorDiv:
       if (is_const(a->args[1]) && a->args[1]->i > 0 && depth > 0) {
         // x // c <= ub(x) // c, with ub taken term by term
         Poly p = to_poly(a->args[0]), r;
         for (const Term& t : p) {
-          if (t.c < 0 || t.atoms.empty()) { if (t.atoms.empty()) r = add(r, {t}); else return Expr(); continue; }
+          if (t.c < 0 || t.atoms.empty()) {
+            if (t.atoms.empty())
+              r = add(r, {t});
+            else
+              return Expr();
+            continue;
+          }
           Poly x = constant_poly(t.c);
           for (const Expr& atom : t.atoms) {
             const Expr u = upper_bound(atom, depth - 1);
@@ -138,7 +169,8 @@ Expr upper_bound(const Expr& a, int depth) {
         return idx::floordiv(from_poly(r), a->args[1]);
       }
       return Expr();
-    default: return Expr();
+    default:
+      return Expr();
   }
 }
 
@@ -225,13 +257,19 @@ void divide(const Poly& p, const Poly& b, Poly& q, Poly& r) {
     r.clear();
     for (const Term& t : p) {
       Term x;
-      if (divide_term(t, b[0], x)) q.push_back(x);
-      else if (t.atoms.empty() && b[0].atoms.empty() && b[0].c > 0) {  // constants: take out the whole part, rounding down
+      if (divide_term(t, b[0], x))
+        q.push_back(x);
+      else if (t.atoms.empty() && b[0].atoms.empty() &&
+               b[0].c > 0) {  // constants: take out the whole part, rounding down
         std::int64_t whole = t.c / b[0].c, left = t.c % b[0].c;
-        if (left < 0) { left += b[0].c; --whole; }
+        if (left < 0) {
+          left += b[0].c;
+          --whole;
+        }
         if (whole) q.push_back({{}, whole});
         if (left) r.push_back({{}, left});
-      } else r.push_back(t);
+      } else
+        r.push_back(t);
     }
     normalize(q);
     normalize(r);

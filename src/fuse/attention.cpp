@@ -1,5 +1,5 @@
-// Recognises attention by what is computed, however the model spells it: a product whose left operand is a softmax of (scaled, masked)
-// scores that another product made.
+// Recognises attention by what is computed, however the model spells it: a product whose left operand is a softmax of
+// (scaled, masked) scores that another product made.
 #include "fuse/attention.h"
 
 #include <algorithm>
@@ -23,7 +23,9 @@ Expr expand(const Expr& e, int depth = 0) {
     const auto* l = p ? p->as<LoopOp>() : nullptr;
     if (!l || l->body->has_reduce || depth > 6) return x;
     bool scores = false;  // only loops behind a product are scores; masks stay in memory
-    for (const Value* v : loads_of(l->body)) scores |= v->producer && (v->producer->as<MatMulOp>() || (v->producer->as<LoopOp>() && v->rank() == x->value->rank()));
+    for (const Value* v : loads_of(l->body))
+      scores |=
+          v->producer && (v->producer->as<MatMulOp>() || (v->producer->as<LoopOp>() && v->rank() == x->value->rank()));
     if (!scores) return x;
     std::vector<std::pair<Expr, Expr>> r;
     for (std::size_t k = 0; k < l->vars.size(); ++k) r.emplace_back(l->vars[k], x->args[k]);
@@ -43,9 +45,9 @@ Expr body_at(const Expr& l) {
 
 struct Scores {
   const MatMulOp* product = nullptr;
-  Expr load;         // of the product's result
+  Expr load;  // of the product's result
   double scale = 1;
-  Expr bias;         // added after scaling; empty for none
+  Expr bias;  // added after scaling; empty for none
 };
 
 bool has_product(const Expr& e, const Value* t) {
@@ -75,7 +77,8 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
       const auto k = static_cast<std::size_t>(side);
       if (!has_product(e->args[k], t) || !number(e->args[3 - k], c) || !(c <= -1e30)) continue;
       if (!decompose(e->args[k], t, s)) return false;
-      const Expr kept = s.bias ? s.bias : constant_float(0, DType::kFloat32), masked = constant_float(c, DType::kFloat32);
+      const Expr kept = s.bias ? s.bias : constant_float(0, DType::kFloat32),
+                 masked = constant_float(c, DType::kFloat32);
       s.bias = side == 1 ? select(e->args[0], kept, masked) : select(e->args[0], masked, kept);
       return true;
     }
@@ -104,11 +107,13 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
       s.bias = s.bias ? binary(Op::kAdd, s.bias, add) : add;
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
-// Follows a softmax from the loop that divides. On success `scores` is what is normalised, over vars of that body and `key`.
+// Follows a softmax from the loop that divides. On success `scores` is what is normalised, over vars of that body and
+// `key`.
 bool match_softmax(const Expr& body, const Expr& key, Expr& scores) {
   const Expr e = strip_casts(body);
   if (e->op != Op::kDiv) return false;
@@ -121,9 +126,15 @@ bool match_softmax(const Expr& body, const Expr& key, Expr& scores) {
   scores = shifted->args[0];
   // The same scores must be under the maximum and the sum.
   const Expr max_body = body_at(max_load), sum_body = body_at(bottom);
-  if (!max_body || !sum_body || max_body->op != Op::kReduce || sum_body->op != Op::kReduce || max_body->vars.size() != 1 || sum_body->vars.size() != 1) return false;
-  if (static_cast<ReduceKind>(max_body->i) != ReduceKind::kMax || static_cast<ReduceKind>(sum_body->i) != ReduceKind::kSum) return false;
-  if (!idx::provably_equal(max_body->vars[0]->args[0], key->args[0]) || !idx::provably_equal(sum_body->vars[0]->args[0], key->args[0])) return false;
+  if (!max_body || !sum_body || max_body->op != Op::kReduce || sum_body->op != Op::kReduce ||
+      max_body->vars.size() != 1 || sum_body->vars.size() != 1)
+    return false;
+  if (static_cast<ReduceKind>(max_body->i) != ReduceKind::kMax ||
+      static_cast<ReduceKind>(sum_body->i) != ReduceKind::kSum)
+    return false;
+  if (!idx::provably_equal(max_body->vars[0]->args[0], key->args[0]) ||
+      !idx::provably_equal(sum_body->vars[0]->args[0], key->args[0]))
+    return false;
   const Expr under_max = substitute(max_body->args[0], {{max_body->vars[0], key}});
   const Expr under_sum = substitute(sum_body->args[0], {{sum_body->vars[0], key}});
   return same(expand(under_max), expand(scores)) && same(expand(under_sum), expand(top));
@@ -150,8 +161,10 @@ void find_attention(Graph& g, const FuseOptions& options) {
     Scores s;
     for (const Value* v : loads_of(scores))
       if (v->producer && v->producer->as<MatMulOp>() && v->rank() == static_cast<int>(m->vars.size())) {
-        if (s.product) s.product = nullptr;
-        else s.product = v->producer->as<MatMulOp>();
+        if (s.product)
+          s.product = nullptr;
+        else
+          s.product = v->producer->as<MatMulOp>();
         if (!s.product) break;
         s.load = Expr();
         if (!decompose(scores, v, s)) s.product = nullptr;
@@ -160,7 +173,9 @@ void find_attention(Graph& g, const FuseOptions& options) {
     // Loads of the scores must be at [batch..., query, key].
     const std::size_t r = m->vars.size();
     bool aligned = same(s.load->args[r - 1], m->k);
-    for (std::size_t k = 0; k + 1 < r; ++k) aligned &= same(s.load->args[k], m->vars[k]) || (is_const(s.load->args[k], 0) && is_const(m->vars[k]->args[0], 1));
+    for (std::size_t k = 0; k + 1 < r; ++k)
+      aligned &=
+          same(s.load->args[k], m->vars[k]) || (is_const(s.load->args[k], 0) && is_const(m->vars[k]->args[0], 1));
     if (!aligned) continue;
     AttentionOp a;
     const Expr b = r == 4 ? m->vars[0] : loop_var(1), h = r >= 3 ? m->vars[r - 3] : loop_var(1);

@@ -1,5 +1,5 @@
-// A tile kernel takes up the loop behind it if that loop is the only user of its result, reads it at the very position it writes, and
-// the device can evaluate it there.
+// A tile kernel takes up the loop behind it if that loop is the only user of its result, reads it at the very position
+// it writes, and the device can evaluate it there.
 #include "fuse/epilogue.h"
 
 #include <algorithm>
@@ -51,7 +51,8 @@ std::vector<Epilogue> find_epilogues(Graph& g, const FuseOptions& options) {
     while (!outputs.count(current) && users[current].size() == 1) {
       Node* next = users[current][0];
       const auto* l = next->as<LoopOp>();
-      if (!l || taken.count(next) || l->body->has_reduce || !idx::provably_equal(current->elements(), next->outputs[0]->elements()) ||
+      if (!l || taken.count(next) || l->body->has_reduce ||
+          !idx::provably_equal(current->elements(), next->outputs[0]->elements()) ||
           !reads_in_place(*l, current, next->outputs[0]))
         break;
       // The loop's body in terms of the tile's own variables; the result so far in place of its loads.

@@ -11,7 +11,8 @@ struct Epilogue {
   std::vector<Node*> loops;  ///< nodes that became part of it, in order
 };
 
-/// For each tile node the chain of element-wise loops that alone use its result and that the device takes as its epilogue.
+/// For each tile node the chain of element-wise loops that alone use its result and that the device takes as its
+/// epilogue.
 std::vector<Epilogue> find_epilogues(Graph& g, const FuseOptions& options);
 
 }  // namespace sardonyx

@@ -1,6 +1,4 @@
 // Fusion: inline, epilogues, layouts, rows; then steps in an order that respects what each reads.
-#include "fuse/schedule.h"
-
 #include <algorithm>
 #include <map>
 
@@ -12,6 +10,7 @@
 #include "fuse/merge_equal.h"
 #include "fuse/merge_matmuls.h"
 #include "fuse/rows.h"
+#include "fuse/schedule.h"
 #include "fuse/widen.h"
 
 namespace sardonyx {
@@ -27,9 +26,12 @@ namespace {
 void lower_refused_tiles(Graph& g, const FuseOptions& options) {
   for (const auto& n : g.nodes) {
     if (options.accepts_tile && options.accepts_tile(*n)) continue;
-    if (const auto* m = n->as<MatMulOp>()) n->op = loop_of_matmul(*m, n->outputs[0]->dtype);
-    else if (const auto* c = n->as<ConvOp>()) n->op = loop_of_conv(*c, n->inputs, n->outputs[0]);
-    else continue;
+    if (const auto* m = n->as<MatMulOp>())
+      n->op = loop_of_matmul(*m, n->outputs[0]->dtype);
+    else if (const auto* c = n->as<ConvOp>())
+      n->op = loop_of_conv(*c, n->inputs, n->outputs[0]);
+    else
+      continue;
     refresh_inputs(*n);
   }
 }
@@ -97,7 +99,8 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
     position[n] = static_cast<int>(k);
     if (unit_of.count(n) || n->as<ConstantOp>() || n->as<ViewOp>()) continue;
     Unit* u = new_unit({n});
-    if (n->as<LoopOp>()) u->step.op = single_kernel(*n);
+    if (n->as<LoopOp>())
+      u->step.op = single_kernel(*n);
     else if (n->as<MatMulOp>() || n->as<ConvOp>() || n->as<AttentionOp>()) {
       TileKernel t;
       t.node = n;

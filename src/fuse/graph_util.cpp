@@ -152,7 +152,8 @@ void sort_nodes(Graph& g) {
       for (const Value* v : n->inputs)
         if (v->producer && waiting.count(v->producer)) stack.emplace_back(v->producer, false);
       for (std::int64_t s : symbols_used(*n))
-        if (auto b = binder.find(s); b != binder.end() && b->second != n && waiting.count(b->second)) stack.emplace_back(const_cast<Node*>(b->second), false);
+        if (auto b = binder.find(s); b != binder.end() && b->second != n && waiting.count(b->second))
+          stack.emplace_back(const_cast<Node*>(b->second), false);
     }
   }
   g.nodes = std::move(sorted);
@@ -171,7 +172,8 @@ void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols) {
   for (const Value* v : g.outputs) symbols_in_shape(v, symbols);
   for (const Expr& e : g.final_expressions) collect_symbols(e, symbols);
   std::unordered_set<const Node*> keep;
-  // Backwards; a bind is kept for symbols that later nodes use. Control flow may bind symbols for others, so it is kept if those are used.
+  // Backwards; a bind is kept for symbols that later nodes use. Control flow may bind symbols for others, so it is kept
+  // if those are used.
   for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
     Node& n = **it;
     bool used = n.as<CheckOp>() != nullptr;
@@ -208,7 +210,8 @@ std::unordered_set<const Node*> constant_nodes(const Graph& g) {
     for (const Value* v : n->inputs) constant &= v->producer && out.count(v->producer) > 0;
     std::vector<std::int64_t> dims;
     for (const Value* v : n->outputs) constant = constant && constant_dims(v->shape, dims);
-    for (std::size_t k = 0; routine && k < routine->params.size(); ++k) constant = constant && is_const(routine->params[k]);
+    for (std::size_t k = 0; routine && k < routine->params.size(); ++k)
+      constant = constant && is_const(routine->params[k]);
     if (!constant) continue;
     if (const auto* l = n->as<LoopOp>()) {
       bool varies = l->body->has_sym;
@@ -223,7 +226,8 @@ std::unordered_set<const Node*> constant_nodes(const Graph& g) {
 std::unordered_set<const Value*> required_values(const Graph& g) {
   std::unordered_set<const Value*> out(g.outputs.begin(), g.outputs.end());
   for (const auto& n : g.nodes)
-    if (n->as<RoutineOp>() || n->as<BindOp>() || n->as<IfOp>() || n->as<WhileOp>()) out.insert(n->inputs.begin(), n->inputs.end());
+    if (n->as<RoutineOp>() || n->as<BindOp>() || n->as<IfOp>() || n->as<WhileOp>())
+      out.insert(n->inputs.begin(), n->inputs.end());
   return out;
 }
 
@@ -281,7 +285,8 @@ std::string join_origins(const std::string& first, const std::string& second) {
     const std::size_t end = std::min(second.find(between, at), second.size());
     const std::string node = second.substr(at, end - at);
     // Whole names only: "a (Add)" is not in "aa (Add)".
-    if ((between + out + between).find(between + node + between) == std::string::npos) out += (out.empty() ? "" : between) + node;
+    if ((between + out + between).find(between + node + between) == std::string::npos)
+      out += (out.empty() ? "" : between) + node;
     at = end + between.size();
   }
   return out;

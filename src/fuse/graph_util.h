@@ -26,7 +26,8 @@ std::unordered_set<std::int64_t> symbols_used(const Node& n);
 std::vector<std::int64_t> symbols_defined(const Node& n);
 /// Values that must exist in row-major memory because something other than a loop or tile kernel reads them.
 std::unordered_set<const Value*> required_values(const Graph& g);
-/// Origins of two nodes that become one: each of the model's nodes once, `first` before `second`, with " + " between them.
+/// Origins of two nodes that become one: each of the model's nodes once, `first` before `second`, with " + " between
+/// them.
 std::string join_origins(const std::string& first, const std::string& second);
 /// A tile node as a loop: the definition itself. For devices and dtypes without a tile kernel.
 LoopOp loop_of_matmul(const MatMulOp& m, DType out);

@@ -1,5 +1,5 @@
-// Composing loops: a load of a value that a loop computes becomes that loop's body at the loaded indices, if recomputing it is no
-// more work than writing and reading it.
+// Composing loops: a load of a value that a loop computes becomes that loop's body at the loaded indices, if
+// recomputing it is no more work than writing and reading it.
 #include "fuse/inline.h"
 
 #include <algorithm>
@@ -15,10 +15,10 @@ constexpr int kCheap = 4;               // operations that may be repeated
 constexpr std::size_t kMaxLoads = 24;
 
 struct BodyFacts {
-  int cost = 0;           // arithmetic per element, without index arithmetic
+  int cost = 0;  // arithmetic per element, without index arithmetic
   int loads = 0;
   std::size_t nodes = 0;
-  bool movement = true;   // only moves elements
+  bool movement = true;  // only moves elements
 };
 
 BodyFacts facts_of(const Expr& e) {
@@ -26,17 +26,27 @@ BodyFacts facts_of(const Expr& e) {
   visit(e, [&](const Expr& x) {
     ++f.nodes;
     switch (x->op) {
-      case Op::kConst: case Op::kVar: case Op::kSym: return;
-      case Op::kLoad: ++f.loads; return;
-      case Op::kSelect: return;
-      default: break;
+      case Op::kConst:
+      case Op::kVar:
+      case Op::kSym:
+        return;
+      case Op::kLoad:
+        ++f.loads;
+        return;
+      case Op::kSelect:
+        return;
+      default:
+        break;
     }
     if (x->dtype == DType::kInt64 && !x->has_load) return;
     const bool comparison = x->op >= Op::kEq && x->op <= Op::kGe;
     if ((comparison || x->op == Op::kAnd || x->op == Op::kOr || x->op == Op::kNot) && !x->has_load) return;
     const bool index = x->dtype == DType::kInt64;
     if (!index) f.movement = false;
-    f.cost += (x->op >= Op::kExp && x->op <= Op::kSigmoid && x->op != Op::kReciprocal && x->op != Op::kSqrt) || x->op == Op::kPow || x->op == Op::kRandom ? 10 : 1;
+    f.cost += (x->op >= Op::kExp && x->op <= Op::kSigmoid && x->op != Op::kReciprocal && x->op != Op::kSqrt) ||
+                      x->op == Op::kPow || x->op == Op::kRandom
+                  ? 10
+                  : 1;
   });
   return f;
 }
@@ -51,7 +61,8 @@ Expr splat_of(const Value* v) {
 
 class Inliner {
  public:
-  Inliner(Graph& g, const std::unordered_set<const Value*>& keep, bool in_place_only) : g_(g), keep_(keep), in_place_only_(in_place_only) {
+  Inliner(Graph& g, const std::unordered_set<const Value*>& keep, bool in_place_only)
+      : g_(g), keep_(keep), in_place_only_(in_place_only) {
     required_ = required_values(g);
     constants_ = constant_nodes(g);
     for (const auto& n : g.nodes) count_uses(*n);
@@ -90,7 +101,8 @@ class Inliner {
         if (x->op == Op::kLoad) ++uses_[storage(x->value)];
       });
     };
-    if (const auto* l = n.as<LoopOp>()) count(l->body);
+    if (const auto* l = n.as<LoopOp>())
+      count(l->body);
     else if (const auto* m = n.as<MatMulOp>()) {
       count(m->a);
       count(m->b);
@@ -114,7 +126,8 @@ class Inliner {
   bool reads_tile_output(const LoopOp& l) const {
     for (const Value* v : loads_of(l.body)) {
       const Value* s = storage(v);
-      if (s->producer && (s->producer->as<MatMulOp>() || s->producer->as<ConvOp>() || s->producer->as<AttentionOp>())) return true;
+      if (s->producer && (s->producer->as<MatMulOp>() || s->producer->as<ConvOp>() || s->producer->as<AttentionOp>()))
+        return true;
     }
     return false;
   }
@@ -150,7 +163,7 @@ class Inliner {
     if (f.movement && f.loads <= 1) return !required || uses > 1;
     if (required) return false;
     const bool multiple = consumers_[v].size() > 1;
-    if (multiple && reads_tile_output(*l)) return false;  // better an epilogue
+    if (multiple && reads_tile_output(*l)) return false;                           // better an epilogue
     if (f.movement && f.loads > 1) return uses == 1 && !repeated && f.loads <= 4;  // concat, pad of several
     if (f.cost <= kCheap && f.loads <= 2) return uses <= 4 && (!in_reduce || f.cost <= 2 || uses == 1);
     if (in_reduce && uses == 1) return !repeated_beyond_reduce(at);
@@ -210,7 +223,8 @@ class Inliner {
       consumer_->origin = join_origins(v->producer->origin, consumer_->origin);
       std::vector<std::pair<Expr, Expr>> r;
       for (std::size_t k = 0; k < i.size(); ++k) r.emplace_back(l->vars[k], i[k]);
-      // The producer's body has been resolved already (nodes are in order), but its loads may now be cheap at these indices.
+      // The producer's body has been resolved already (nodes are in order), but its loads may now be cheap at these
+      // indices.
       return substitute(freshen_reduce_vars(l->body), r);
     });
   }
@@ -236,7 +250,10 @@ class Inliner {
   static bool affine(const Expr& x) {
     bool ok = true;
     for (const Expr& i : x->args)
-      visit(i, [&](const Expr& e) { ok &= e->op != Op::kFloorDiv && e->op != Op::kMod && e->op != Op::kLoad && e->op != Op::kMin && e->op != Op::kMax && e->op != Op::kSelect; });
+      visit(i, [&](const Expr& e) {
+        ok &= e->op != Op::kFloorDiv && e->op != Op::kMod && e->op != Op::kLoad && e->op != Op::kMin &&
+              e->op != Op::kMax && e->op != Op::kSelect;
+      });
     return ok;
   }
 
@@ -255,8 +272,8 @@ class Inliner {
 }  // namespace
 
 void inline_loops(Graph& g, const FuseOptions& options) {
-  // First what stands in place: then one sees which element-wise work a convolution takes up, which must not go into a pooling or
-  // a concatenation behind it.
+  // First what stands in place: then one sees which element-wise work a convolution takes up, which must not go into a
+  // pooling or a concatenation behind it.
   std::unordered_set<const Value*> keep;
   Inliner(g, keep, true).run();
   remove_dead_nodes(g);

@@ -1,5 +1,6 @@
-// Layout assignment. Values keep their logical shape; only the order of their dims in memory changes, and loads follow it. So no transposes
-// are inserted between convolutions and the loops around them: a loop just walks its output in that output's order.
+// Layout assignment. Values keep their logical shape; only the order of their dims in memory changes, and loads follow
+// it. So no transposes are inserted between convolutions and the loops around them: a loop just walks its output in
+// that output's order.
 #include "fuse/layout.h"
 
 #include <algorithm>
@@ -22,8 +23,10 @@ std::vector<int> same_order(const Value* image, const Value* v) {
   int next = 0;
   for (int k = 0; k < image->rank(); ++k) {
     const Expr& d = image->shape[static_cast<std::size_t>(k)];
-    if (next < v->rank() && idx::provably_equal(v->shape[static_cast<std::size_t>(next)], d)) at[static_cast<std::size_t>(k)] = next++;
-    else if (k < 2 || !is_const(d, 1)) return {};
+    if (next < v->rank() && idx::provably_equal(v->shape[static_cast<std::size_t>(next)], d))
+      at[static_cast<std::size_t>(k)] = next++;
+    else if (k < 2 || !is_const(d, 1))
+      return {};
   }
   if (next != v->rank()) return {};
   std::vector<int> order;
@@ -129,7 +132,8 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
     if (!l || fixed.count(out) || soft.count(out) || out->rank() < 3) continue;
     bool wants = wanted.count(out) > 0;
     if (!wants)
-      for (const Value* v : n->inputs) wants |= !v->storage_order.empty() && v->rank() == out->rank() && in_place_order(*l, v);
+      for (const Value* v : n->inputs)
+        wants |= !v->storage_order.empty() && v->rank() == out->rank() && in_place_order(*l, v);
     if (wants) out->storage_order = channels_last(out->rank());
   }
   // Attention writes in the order in which a transpose behind it reads.
@@ -137,7 +141,9 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
     const auto* l = n->as<LoopOp>();
     if (!l || l->body->op != Op::kLoad || absorbed.count(n.get())) continue;
     Value* v = const_cast<Value*>(l->body->value);
-    if (!v->producer || v->graph != &g || !v->producer->as<AttentionOp>() || fixed.count(v) || soft.count(v) || !v->storage_order.empty()) continue;
+    if (!v->producer || v->graph != &g || !v->producer->as<AttentionOp>() || fixed.count(v) || soft.count(v) ||
+        !v->storage_order.empty())
+      continue;
     std::vector<int> order;
     for (const Expr& var : l->vars)
       for (std::size_t k = 0; k < l->body->args.size(); ++k)
@@ -157,12 +163,15 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
   for (Node* n : convs) {
     Value* x = n->inputs[0];
     const bool last = !n->outputs[0]->storage_order.empty();
-    if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x)) n->inputs[0] = last ? copy_for(x, n) : add_copy(g, x, {}, n);
+    if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x))
+      n->inputs[0] = last ? copy_for(x, n) : add_copy(g, x, {}, n);
     auto it = tiles.find(n);
     if (it == tiles.end()) continue;
     TileKernel& k = it->second->kernel;
     for (Value* v : loads_of(k.epilogue)) {
-      if (v == n->outputs[0] || v->rank() != k.out->rank() || v->storage_order == k.out->storage_order || only_channels(v)) continue;
+      if (v == n->outputs[0] || v->rank() != k.out->rank() || v->storage_order == k.out->storage_order ||
+          only_channels(v))
+        continue;
       Value* c = k.out->storage_order.empty() ? add_copy(g, v, {}, n) : copy_for(v, n);
       k.epilogue = rewrite(k.epilogue, [&](const Expr& e) -> Expr {
         if (!e->has_load) return e;
@@ -176,10 +185,12 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
     if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g, v, {}, nullptr);
   // A view of a value in another order is a copy; a copy that lies in memory as its source does is a view.
   for (const auto& n : g.nodes) {
-    if (const auto* l = n->as<LoopOp>(); l && l->body->op == Op::kLoad && !absorbed.count(n.get()) && !constants.count(n.get())) {
+    if (const auto* l = n->as<LoopOp>();
+        l && l->body->op == Op::kLoad && !absorbed.count(n.get()) && !constants.count(n.get())) {
       Value* source = const_cast<Value*>(l->body->value);
       Value* out = n->outputs[0];
-      if (source->dtype == out->dtype && source->graph == &g && out->storage_order.empty() && idx::provably_equal(source->elements(), out->elements()) &&
+      if (source->dtype == out->dtype && source->graph == &g && out->storage_order.empty() &&
+          idx::provably_equal(source->elements(), out->elements()) &&
           idx::provably_equal(memory_offset(*source, l->body->args), idx::linearize(l->vars, out->shape))) {
         n->op = ViewOp{};
         n->inputs = {source};
@@ -192,7 +203,8 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
     const Value* out = n->outputs[0];
     Exprs vars;
     for (const Expr& d : out->shape) vars.push_back(loop_var(d));
-    n->op = LoopOp{vars, load(source, source->dtype, idx::delinearize(idx::linearize(vars, out->shape), source->shape))};
+    n->op =
+        LoopOp{vars, load(source, source->dtype, idx::delinearize(idx::linearize(vars, out->shape), source->shape))};
     refresh_inputs(*n);
   }
 }

@@ -75,7 +75,8 @@ class Merger {
 
   void renew(Node& n) const {
     for (Value*& v : n.inputs) v = now(v);
-    if (auto* l = n.as<LoopOp>()) l->body = renew(l->body);
+    if (auto* l = n.as<LoopOp>())
+      l->body = renew(l->body);
     else if (auto* m = n.as<MatMulOp>()) {
       m->a = renew(m->a);
       m->b = renew(m->b);
@@ -111,7 +112,8 @@ class Merger {
       if (x->op != Op::kReduce) return Expr();
       std::vector<std::pair<Expr, Expr>> renamed;
       Exprs vars = variables(x->vars, depth * kInner, renamed);
-      return reduce(static_cast<ReduceKind>(x->i), std::move(vars), canonical(substitute(x->args[0], renamed), depth + 1));
+      return reduce(static_cast<ReduceKind>(x->i), std::move(vars),
+                    canonical(substitute(x->args[0], renamed), depth + 1));
     });
   }
 
@@ -151,7 +153,8 @@ class Merger {
       return true;
     }
     if (const auto* c = n.as<ConvOp>()) {
-      key.text += fmt::format("convolution{};{};{} {} {}", join(c->strides), join(c->dilations), c->groups, c->transposed, c->has_bias);
+      key.text += fmt::format("convolution{};{};{} {} {}", join(c->strides), join(c->dilations), c->groups,
+                              c->transposed, c->has_bias);
       key.exprs.insert(key.exprs.end(), c->pads_begin.begin(), c->pads_begin.end());
       key.exprs.insert(key.exprs.end(), c->pads_end.begin(), c->pads_end.end());
       return true;

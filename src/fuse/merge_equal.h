@@ -4,8 +4,9 @@
 
 namespace sardonyx {
 
-/// Redirects uses of a node's outputs to those of an earlier node that computes the same: loops, products, convolutions, attention, routines and
-/// views. Nodes left without use stay for remove_dead_nodes(). What nested graphs use of this one is left alone.
+/// Redirects uses of a node's outputs to those of an earlier node that computes the same: loops, products,
+/// convolutions, attention, routines and views. Nodes left without use stay for remove_dead_nodes(). What nested graphs
+/// use of this one is left alone.
 void merge_equal_nodes(Graph& g);
 
 }  // namespace sardonyx

@@ -11,7 +11,7 @@ namespace {
 
 struct Branch {
   Node* matmul;
-  Node* add = nullptr;     // y = matmul + bias[n], if that is its only user
+  Node* add = nullptr;  // y = matmul + bias[n], if that is its only user
   Value* bias = nullptr;
   Value* weights = nullptr;
   std::int64_t columns = 0;
@@ -19,7 +19,8 @@ struct Branch {
 
 // X[batch..., m, k] . W[k, n] with W constant.
 bool plain(const MatMulOp& m, Value*& x, Value*& w) {
-  if (m.a->op != Op::kLoad || m.b->op != Op::kLoad || m.b->args.size() != 2 || m.a->args.size() != m.vars.size()) return false;
+  if (m.a->op != Op::kLoad || m.b->op != Op::kLoad || m.b->args.size() != 2 || m.a->args.size() != m.vars.size())
+    return false;
   for (std::size_t k = 0; k + 1 < m.a->args.size(); ++k)
     if (!same(m.a->args[k], m.vars[k]) && !(is_const(m.a->args[k], 0) && is_const(m.vars[k]->args[0], 1))) return false;
   if (!same(m.a->args.back(), m.k) || !same(m.b->args[0], m.k) || !same(m.b->args[1], m.vars.back())) return false;
@@ -36,10 +37,14 @@ Node* bias_add(Value* v, const Uses& uses, const std::unordered_set<const Node*>
   const auto* l = n->as<LoopOp>();
   if (!l || l->body->op != Op::kAdd || l->vars.size() != v->shape.size()) return nullptr;
   for (int side = 0; side < 2; ++side) {
-    const Expr &t = l->body->args[static_cast<std::size_t>(side)], &b = l->body->args[static_cast<std::size_t>(1 - side)];
-    if (t->op != Op::kLoad || t->value != v || b->op != Op::kLoad || b->value->rank() != 1 || !b->value->producer || !constants.count(b->value->producer)) continue;
+    const Expr &t = l->body->args[static_cast<std::size_t>(side)],
+               &b = l->body->args[static_cast<std::size_t>(1 - side)];
+    if (t->op != Op::kLoad || t->value != v || b->op != Op::kLoad || b->value->rank() != 1 || !b->value->producer ||
+        !constants.count(b->value->producer))
+      continue;
     bool here = same(b->args[0], l->vars.back());
-    for (std::size_t k = 0; k < l->vars.size(); ++k) here &= same(t->args[k], l->vars[k]) || (is_const(t->args[k], 0) && is_const(l->vars[k]->args[0], 1));
+    for (std::size_t k = 0; k < l->vars.size(); ++k)
+      here &= same(t->args[k], l->vars[k]) || (is_const(t->args[k], 0) && is_const(l->vars[k]->args[0], 1));
     if (!here) continue;
     bias = const_cast<Value*>(b->value);
     return n;
@@ -84,8 +89,10 @@ void merge_matmuls(Graph& g) {
   for (auto& [id, branches] : groups) {
     // All with a bias or none; equal element types.
     std::erase_if(branches, [&](const Branch& b) {
-      return (b.add != nullptr) != (branches[0].add != nullptr) || b.weights->dtype != branches[0].weights->dtype || b.matmul->outputs[0]->dtype != branches[0].matmul->outputs[0]->dtype ||
-             b.matmul->outputs[0]->rank() != branches[0].matmul->outputs[0]->rank() || !idx::provably_equal(b.weights->shape[0], branches[0].weights->shape[0]);
+      return (b.add != nullptr) != (branches[0].add != nullptr) || b.weights->dtype != branches[0].weights->dtype ||
+             b.matmul->outputs[0]->dtype != branches[0].matmul->outputs[0]->dtype ||
+             b.matmul->outputs[0]->rank() != branches[0].matmul->outputs[0]->rank() ||
+             !idx::provably_equal(b.weights->shape[0], branches[0].weights->shape[0]);
     });
     if (branches.size() < 2) continue;
     Node* first = branches[0].matmul;

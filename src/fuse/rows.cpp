@@ -1,7 +1,7 @@
 // Row kernels: a reduction, what uses its result on the same row, and what feeds only this row, in one pass over rows.
 //
-// A group has outer variables (the dims that the first reduction keeps). A loop joins if every load that it does of a member is at the row of
-// its own outer point: then all stages can run one after another within a row.
+// A group has outer variables (the dims that the first reduction keeps). A loop joins if every load that it does of a
+// member is at the row of its own outer point: then all stages can run one after another within a row.
 #include "fuse/rows.h"
 
 #include <algorithm>
@@ -80,7 +80,8 @@ class Grouper {
     return !is_const_int(rows, n) || n >= 4;
   }
 
-  // The outer variable at each dim of a loop's output, from where it loads members. False if it does not stay in its row.
+  // The outer variable at each dim of a loop's output, from where it loads members. False if it does not stay in its
+  // row.
   bool fit(const Node* n, std::vector<int>& outer_at) const {
     const auto* l = n->as<LoopOp>();
     std::vector<Expr> outer(outer_extents_.size());
@@ -97,9 +98,12 @@ class Grouper {
         const int o = m->outer_at[k];
         if (o < 0) continue;
         Expr& slot = outer[static_cast<std::size_t>(o)];
-        if (x->args[k]->op != Op::kVar) ok = false;
-        else if (!slot) slot = x->args[k];
-        else ok &= same(slot, x->args[k]);
+        if (x->args[k]->op != Op::kVar)
+          ok = false;
+        else if (!slot)
+          slot = x->args[k];
+        else
+          ok &= same(slot, x->args[k]);
       }
     });
     if (!ok || !any) return false;
@@ -139,7 +143,9 @@ class Grouper {
     };
     auto push = [&](const Node* n) {
       for (const Value* v : n->inputs)
-        if (v->producer && v->graph == &g_ && position_.at(v->producer) >= first && !inside(v->producer) && seen.insert(v->producer).second) stack.push_back(v->producer);
+        if (v->producer && v->graph == &g_ && position_.at(v->producer) >= first && !inside(v->producer) &&
+            seen.insert(v->producer).second)
+          stack.push_back(v->producer);
     };
     push(target);
     for (const Member& m : members_) push(m.node);
@@ -215,7 +221,9 @@ class Grouper {
             }
         if (found != static_cast<int>(outer_extents_.size())) ok = false;
         for (std::size_t d = 0; d < here.size(); ++d)
-          if (here[d] >= 0 && !idx::provably_equal(l->vars[d]->args[0], outer_extents_[static_cast<std::size_t>(here[d])])) ok = false;
+          if (here[d] >= 0 &&
+              !idx::provably_equal(l->vars[d]->args[0], outer_extents_[static_cast<std::size_t>(here[d])]))
+            ok = false;
         if (any && here != outer_at) ok = false;
         outer_at = here;
         any = true;
@@ -226,7 +234,8 @@ class Grouper {
 
   RowGroup build() {
     RowGroup r;
-    std::sort(members_.begin(), members_.end(), [&](const Member& a, const Member& b) { return position_.at(a.node) < position_.at(b.node); });
+    std::sort(members_.begin(), members_.end(),
+              [&](const Member& a, const Member& b) { return position_.at(a.node) < position_.at(b.node); });
     for (const Expr& e : outer_extents_) r.kernel.outer.push_back(loop_var(e));
     std::unordered_set<const Node*> inside;
     for (const Member& m : members_) inside.insert(m.node);
@@ -269,6 +278,8 @@ class Grouper {
 
 }  // namespace
 
-std::vector<RowGroup> find_rows(Graph& g, const std::unordered_set<const Node*>& taken) { return Grouper(g, taken).run(); }
+std::vector<RowGroup> find_rows(Graph& g, const std::unordered_set<const Node*>& taken) {
+  return Grouper(g, taken).run();
+}
 
 }  // namespace sardonyx

@@ -12,7 +12,8 @@ struct RowGroup {
   std::vector<Node*> nodes;
 };
 
-/// Groups each reduction with the loops around it that work on the same rows: softmax, normalisation, their residual additions.
+/// Groups each reduction with the loops around it that work on the same rows: softmax, normalisation, their residual
+/// additions.
 std::vector<RowGroup> find_rows(Graph& g, const std::unordered_set<const Node*>& taken);
 
 }  // namespace sardonyx

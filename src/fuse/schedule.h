@@ -10,25 +10,27 @@
 
 namespace sardonyx {
 
-/// One value computed within a loop kernel: for every point of the kernel's outer variables, for every point of `inner`,
-/// out[index] = body.
+/// One value computed within a loop kernel: for every point of the kernel's outer variables, for every point of
+/// `inner`, out[index] = body.
 struct Stage {
   Value* out = nullptr;
-  Exprs index;   ///< one per dim of out: an outer variable, an inner variable, or 0
-  Exprs inner;   ///< outermost first
+  Exprs index;  ///< one per dim of out: an outer variable, an inner variable, or 0
+  Exprs inner;  ///< outermost first
   Expr body;
-  bool stored = true;  ///< false: only later stages of this kernel read it (then `inner` is empty and it lives in a register)
+  bool stored =
+      true;  ///< false: only later stages of this kernel read it (then `inner` is empty and it lives in a register)
 };
 
-/// Stages that share their outer variables run one after another for each outer point; a later stage may load what an earlier one computed at
-/// the same outer point. A kernel of one stage has no outer variables: code generation splits its inner ones.
+/// Stages that share their outer variables run one after another for each outer point; a later stage may load what an
+/// earlier one computed at the same outer point. A kernel of one stage has no outer variables: code generation splits
+/// its inner ones.
 struct LoopKernel {
   Exprs outer;
   std::vector<Stage> stages;
 };
 
-/// A matrix product, convolution or attention with an epilogue: out[vars] = epilogue, in which a load of the node's output at `vars` is
-/// the accumulated result. Without one, epilogue is empty and out is the node's output.
+/// A matrix product, convolution or attention with an epilogue: out[vars] = epilogue, in which a load of the node's
+/// output at `vars` is the accumulated result. Without one, epilogue is empty and out is the node's output.
 struct TileKernel {
   Node* node = nullptr;
   Value* out = nullptr;
@@ -46,13 +48,13 @@ struct NodeStep {
 
 struct Step {
   std::variant<LoopKernel, TileKernel, NodeStep> op;
-  std::string origin;               ///< the model's nodes that this step computes
+  std::string origin;  ///< the model's nodes that this step computes
   std::vector<Value*> reads, writes;
 };
 
 struct Schedule {
   Graph* graph = nullptr;
-  std::vector<Step> init;   ///< of constants only: run once, when the program is loaded
+  std::vector<Step> init;  ///< of constants only: run once, when the program is loaded
   std::vector<Step> steps;
 };
 

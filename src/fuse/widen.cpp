@@ -21,8 +21,10 @@ class Widener {
     for (std::size_t k = 0; k < count; ++k) {
       Node& n = *g_.nodes[k];
       g_.origin = n.origin;
-      if (auto* l = n.as<LoopOp>()) loop(n, *l);
-      else if (n.as<ViewOp>()) view(n);
+      if (auto* l = n.as<LoopOp>())
+        loop(n, *l);
+      else if (n.as<ViewOp>())
+        view(n);
       else if (auto* m = n.as<MatMulOp>()) {
         m->a = operand(m->a);
         m->b = operand(m->b);
@@ -60,8 +62,10 @@ class Widener {
     Value* v = n.outputs[0];
     l.body = expression(l.body);
     if (is_half(v->dtype)) {
-      if (pinned_.count(v)) l.body = cast(l.body, v->dtype);
-      else widen(v);
+      if (pinned_.count(v))
+        l.body = cast(l.body, v->dtype);
+      else
+        widen(v);
     }
     refresh_inputs(n);
   }
@@ -115,11 +119,14 @@ class Widener {
     return rewrite(e, [this](const Expr& x) -> Expr {
       const bool half = is_half(x->dtype);
       switch (x->op) {
-        case Op::kConst: return half ? constant_float(x->f, DType::kFloat32) : Expr();
+        case Op::kConst:
+          return half ? constant_float(x->f, DType::kFloat32) : Expr();
         case Op::kLoad:
         case Op::kCast:
-        case Op::kBitCast: break;
-        default: return Expr();
+        case Op::kBitCast:
+          break;
+        default:
+          return Expr();
       }
       auto it = done_.find(x.get());
       if (it == done_.end()) it = done_.emplace(x.get(), leaf(x, half)).first;

@@ -2,8 +2,8 @@
 #include "graph/graph.h"
 
 #include <cmath>
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 #include <unordered_set>
 
 namespace sardonyx {
@@ -37,7 +37,9 @@ std::string SymbolTable::unique(const std::string& name) {
 }
 
 Graph::Graph(Graph* parent)
-    : parent_(parent), symbols_(parent ? parent->symbols_ : std::make_shared<SymbolTable>()), next_id_(parent ? parent->next_id_ : &own_next_id_) {
+    : parent_(parent),
+      symbols_(parent ? parent->symbols_ : std::make_shared<SymbolTable>()),
+      next_id_(parent ? parent->next_id_ : &own_next_id_) {
   if (parent) origin = parent->origin;
 }
 
@@ -53,9 +55,11 @@ bool constant_dims(const Exprs& shape, std::vector<std::int64_t>& dims) {
     }
     if (v < 0) fail(ErrorKind::kInvalidModel, "negative dim in shape {}", to_string(shape));
     dims.push_back(v);
-    if (v != 0 && __builtin_mul_overflow(n, v, &n)) fail(ErrorKind::kInvalidModel, "the shape {} has too many elements", to_string(shape));
+    if (v != 0 && __builtin_mul_overflow(n, v, &n))
+      fail(ErrorKind::kInvalidModel, "the shape {} has too many elements", to_string(shape));
   }
-  if (n > (std::int64_t{1} << 56)) fail(ErrorKind::kInvalidModel, "the shape {} has too many elements", to_string(shape));
+  if (n > (std::int64_t{1} << 56))
+    fail(ErrorKind::kInvalidModel, "the shape {} has too many elements", to_string(shape));
   return all;
 }
 
@@ -143,15 +147,36 @@ void write(std::byte* p, std::int64_t k, S s) {
 
 bool store_element(std::byte* p, DType t, std::int64_t k, const Expr& e) {
   switch (t) {
-    case DType::kBool: case DType::kInt8: case DType::kUInt8: case DType::kInt4: case DType::kUInt4: case DType::kInt2: case DType::kUInt2:
+    case DType::kBool:
+    case DType::kInt8:
+    case DType::kUInt8:
+    case DType::kInt4:
+    case DType::kUInt4:
+    case DType::kInt2:
+    case DType::kUInt2:
       write<std::uint8_t>(p, k, e->i);
       return true;
-    case DType::kInt16: case DType::kUInt16: write<std::uint16_t>(p, k, e->i); return true;
-    case DType::kInt32: case DType::kUInt32: write<std::uint32_t>(p, k, e->i); return true;
-    case DType::kInt64: case DType::kUInt64: write<std::int64_t>(p, k, e->i); return true;
-    case DType::kFloat32: write<float>(p, k, e->f); return true;
-    case DType::kFloat64: write<double>(p, k, e->f); return true;
-    case DType::kFloat16: write<std::uint16_t>(p, k, double_to_half(e->f)); return true;
+    case DType::kInt16:
+    case DType::kUInt16:
+      write<std::uint16_t>(p, k, e->i);
+      return true;
+    case DType::kInt32:
+    case DType::kUInt32:
+      write<std::uint32_t>(p, k, e->i);
+      return true;
+    case DType::kInt64:
+    case DType::kUInt64:
+      write<std::int64_t>(p, k, e->i);
+      return true;
+    case DType::kFloat32:
+      write<float>(p, k, e->f);
+      return true;
+    case DType::kFloat64:
+      write<double>(p, k, e->f);
+      return true;
+    case DType::kFloat16:
+      write<std::uint16_t>(p, k, double_to_half(e->f));
+      return true;
     case DType::kBFloat16: {
       const float f = static_cast<float>(e->f);
       std::uint32_t u;
@@ -159,7 +184,8 @@ bool store_element(std::byte* p, DType t, std::int64_t k, const Expr& e) {
       write<std::uint16_t>(p, k, std::isnan(f) ? 0x7fc0 : u >> 16);
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -168,24 +194,41 @@ bool store_element(std::byte* p, DType t, std::int64_t k, const Expr& e) {
 Expr constant_element(const Value& v, std::int64_t k) {
   const std::byte* p = v.constant().bytes;
   switch (v.dtype) {
-    case DType::kBool: return constant_bool(read<std::uint8_t>(p, k) != 0);
-    case DType::kInt8: case DType::kInt4: case DType::kInt2: return constant_int(read<std::int8_t>(p, k), v.dtype);
-    case DType::kUInt8: case DType::kUInt4: case DType::kUInt2: return constant_int(read<std::uint8_t>(p, k), v.dtype);
-    case DType::kInt16: return constant_int(read<std::int16_t>(p, k), v.dtype);
-    case DType::kUInt16: return constant_int(read<std::uint16_t>(p, k), v.dtype);
-    case DType::kInt32: return constant_int(read<std::int32_t>(p, k), v.dtype);
-    case DType::kUInt32: return constant_int(read<std::uint32_t>(p, k), v.dtype);
-    case DType::kInt64: case DType::kUInt64: return constant_int(read<std::int64_t>(p, k), v.dtype);
-    case DType::kFloat32: return constant_float(read<float>(p, k), v.dtype);
-    case DType::kFloat64: return constant_float(read<double>(p, k), v.dtype);
-    case DType::kFloat16: return constant_float(half_to_double(read<std::uint16_t>(p, k)), v.dtype);
+    case DType::kBool:
+      return constant_bool(read<std::uint8_t>(p, k) != 0);
+    case DType::kInt8:
+    case DType::kInt4:
+    case DType::kInt2:
+      return constant_int(read<std::int8_t>(p, k), v.dtype);
+    case DType::kUInt8:
+    case DType::kUInt4:
+    case DType::kUInt2:
+      return constant_int(read<std::uint8_t>(p, k), v.dtype);
+    case DType::kInt16:
+      return constant_int(read<std::int16_t>(p, k), v.dtype);
+    case DType::kUInt16:
+      return constant_int(read<std::uint16_t>(p, k), v.dtype);
+    case DType::kInt32:
+      return constant_int(read<std::int32_t>(p, k), v.dtype);
+    case DType::kUInt32:
+      return constant_int(read<std::uint32_t>(p, k), v.dtype);
+    case DType::kInt64:
+    case DType::kUInt64:
+      return constant_int(read<std::int64_t>(p, k), v.dtype);
+    case DType::kFloat32:
+      return constant_float(read<float>(p, k), v.dtype);
+    case DType::kFloat64:
+      return constant_float(read<double>(p, k), v.dtype);
+    case DType::kFloat16:
+      return constant_float(half_to_double(read<std::uint16_t>(p, k)), v.dtype);
     case DType::kBFloat16: {
       const std::uint32_t u = static_cast<std::uint32_t>(read<std::uint16_t>(p, k)) << 16;
       float f;
       std::memcpy(&f, &u, 4);
       return constant_float(f, v.dtype);
     }
-    default: return Expr();
+    default:
+      return Expr();
   }
 }
 
@@ -195,7 +238,8 @@ Value* Graph::add_constant(DType dtype, std::vector<std::int64_t> dims, Data dat
   Value* v = n->outputs[0];
   std::int64_t count = 1;
   for (std::int64_t d : dims) count *= d;
-  check(v->constant().size == static_cast<std::size_t>(count) * size_of(dtype), "constant of {} bytes for shape {}", v->constant().size, to_string(shape));
+  check(v->constant().size == static_cast<std::size_t>(count) * size_of(dtype), "constant of {} bytes for shape {}",
+        v->constant().size, to_string(shape));
   if (count <= kMaxContent) {
     auto content = std::make_shared<Exprs>();
     for (std::int64_t k = 0; k < count; ++k) {
@@ -217,7 +261,8 @@ Value* Graph::add_content(DType dtype, std::vector<std::int64_t> dims, Exprs ele
     std::byte* p;
     Data data = make_data(elements.size() * size_of(dtype), &p);
     bool stored = true;
-    for (std::size_t k = 0; k < elements.size(); ++k) stored &= store_element(p, dtype, static_cast<std::int64_t>(k), elements[k]);
+    for (std::size_t k = 0; k < elements.size(); ++k)
+      stored &= store_element(p, dtype, static_cast<std::int64_t>(k), elements[k]);
     if (stored) return add_constant(dtype, std::move(dims), std::move(data));
   }
   // A loop without loads, that writes the elements if anybody needs them in memory.
@@ -254,9 +299,15 @@ Expr fold_loads(const Expr& body) {
       std::int64_t total = 1;
       for (const Expr& v : x->vars) {
         std::int64_t d;
-        if (!is_const_int(v->args[0], d) || d > Graph::kMaxContent || (total *= d) > Graph::kMaxContent) { failed = true; return x; }
+        if (!is_const_int(v->args[0], d) || d > Graph::kMaxContent || (total *= d) > Graph::kMaxContent) {
+          failed = true;
+          return x;
+        }
       }
-      if (kind > ReduceKind::kAll || total == 0) { failed = true; return x; }
+      if (kind > ReduceKind::kAll || total == 0) {
+        failed = true;
+        return x;
+      }
       Expr acc;
       for (std::int64_t k = 0; k < total; ++k) {
         std::vector<std::pair<Expr, Expr>> at;
@@ -267,7 +318,10 @@ Expr fold_loads(const Expr& body) {
           rest /= d;
         }
         const Expr e = fold_loads(substitute(x->args[0], at));
-        if (!e) { failed = true; return x; }
+        if (!e) {
+          failed = true;
+          return x;
+        }
         static constexpr Op ops[] = {Op::kAdd, Op::kMul, Op::kMin, Op::kMax, Op::kOr, Op::kAnd};
         acc = acc ? binary(ops[static_cast<int>(kind)], acc, e) : e;
       }
@@ -276,12 +330,18 @@ Expr fold_loads(const Expr& body) {
     if (x->op != Op::kLoad) return Expr();
     const Value* v = x->value;
     std::vector<std::int64_t> dims;
-    if (!v->content || !constant_dims(v->shape, dims)) { failed = true; return x; }
+    if (!v->content || !constant_dims(v->shape, dims)) {
+      failed = true;
+      return x;
+    }
     std::int64_t at = 0;
     for (std::size_t k = 0; k < dims.size(); ++k) {
       const Expr i = fold_loads(x->args[k]);
       std::int64_t c;
-      if (!i || !is_const_int(i, c) || c < 0 || c >= dims[k]) { failed = true; return x; }
+      if (!i || !is_const_int(i, c) || c < 0 || c >= dims[k]) {
+        failed = true;
+        return x;
+      }
       at = at * dims[k] + c;
     }
     return (*v->content)[static_cast<std::size_t>(at)];
@@ -317,7 +377,8 @@ Value* Graph::add_loop(Exprs vars, Expr body) {
         if (!e || !is_storable(e)) break;
         elements.push_back(e);
       }
-      if (static_cast<std::int64_t>(elements.size()) == count) return add_content(body->dtype, dims, std::move(elements));
+      if (static_cast<std::int64_t>(elements.size()) == count)
+        return add_content(body->dtype, dims, std::move(elements));
     }
   }
   const DType dtype = body->dtype;
@@ -364,10 +425,14 @@ Exprs Graph::bind(Value* integers, bool sizes) {
   check(constant_dims(integers->shape, dims), "bind of a tensor with shape {}", to_string(integers->shape));
   std::int64_t count = 1;
   for (std::int64_t d : dims) count *= d;
-  if (count > kMaxContent) fail(ErrorKind::kUnsupported, "{}: a size tensor of {} elements; at most {} are supported", origin, count, kMaxContent);
+  if (count > kMaxContent)
+    fail(ErrorKind::kUnsupported, "{}: a size tensor of {} elements; at most {} are supported", origin, count,
+         kMaxContent);
   // One BindOp per tensor: asking twice gives the same symbols.
   for (const auto& n : nodes)
-    if (const auto* b = n->as<BindOp>(); b && n->inputs[0] == integers && static_cast<std::int64_t>(b->symbols.size()) == count && (count == 0 || !sizes || b->symbols[0]->f == 0))
+    if (const auto* b = n->as<BindOp>(); b && n->inputs[0] == integers &&
+                                         static_cast<std::int64_t>(b->symbols.size()) == count &&
+                                         (count == 0 || !sizes || b->symbols[0]->f == 0))
       return b->symbols;
   Exprs syms;
   const std::string base = integers->name.empty() ? "v" + std::to_string(integers->id) : integers->name;

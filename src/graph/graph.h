@@ -1,11 +1,12 @@
 // The graph: tensors (Value) with a dtype and a symbolic shape, and nodes of a few typed kinds.
 //
-// Nearly every ONNX operator becomes LoopOps: "element [i, j, ...] of the output is this expression". Transpose, slice, pad,
-// concat, gather, resize, broadcasts, arithmetic, pooling, reductions, softmax are all loops, which fusion then composes. What has its own
-// algorithm is a tile kernel (MatMulOp, ConvOp, AttentionOp) or a routine (sort, scatter ...).
+// Nearly every ONNX operator becomes LoopOps: "element [i, j, ...] of the output is this expression". Transpose, slice,
+// pad, concat, gather, resize, broadcasts, arithmetic, pooling, reductions, softmax are all loops, which fusion then
+// composes. What has its own algorithm is a tile kernel (MatMulOp, ConvOp, AttentionOp) or a routine (sort, scatter
+// ...).
 //
-// Shapes are expressions over symbols. A symbol's value becomes known when the program starts (dims of inputs) or when a
-// BindOp reads it from a small integer tensor (data-dependent sizes).
+// Shapes are expressions over symbols. A symbol's value becomes known when the program starts (dims of inputs) or when
+// a BindOp reads it from a small integer tensor (data-dependent sizes).
 #pragma once
 #include <deque>
 #include <memory>
@@ -34,12 +35,12 @@ struct Data {
 class Value {
  public:
   int id = 0;
-  std::string name;            ///< the model's name for it, or "" for one of ours
+  std::string name;  ///< the model's name for it, or "" for one of ours
   DType dtype = DType::kFloat32;
   Exprs shape;
-  Node* producer = nullptr;    ///< null for inputs of the graph
-  int output_index = 0;        ///< which output of the producer
-  Graph* graph = nullptr;      ///< where it is defined (a nested graph may use values of those around it)
+  Node* producer = nullptr;  ///< null for inputs of the graph
+  int output_index = 0;      ///< which output of the producer
+  Graph* graph = nullptr;    ///< where it is defined (a nested graph may use values of those around it)
   /// Known elements, row-major, for small tensors whose elements are constants or expressions of symbols.
   std::shared_ptr<const Exprs> content;
   /// Order of the dims in memory, outermost first; empty for row-major. Set by the layout pass.
@@ -51,7 +52,9 @@ class Value {
   /// Data of a constant; throws an internal error otherwise.
   const Data& constant() const;
   template <typename T>
-  const T* constant_as() const { return reinterpret_cast<const T*>(constant().bytes); }
+  const T* constant_as() const {
+    return reinterpret_cast<const T*>(constant().bytes);
+  }
 };
 
 /// A tensor known when compiling.
@@ -68,16 +71,17 @@ struct LoopOp {
 /// The same elements under another shape; no data moves.
 struct ViewOp {};
 
-/// output[vars...] = sum over k of a * b, accumulated in fp32 (int32 for integers, fp64 for fp64). vars ends with m and n; a is free of n
-/// and b is free of m. a and b are usually plain loads; after fusion they may be any expression.
+/// output[vars...] = sum over k of a * b, accumulated in fp32 (int32 for integers, fp64 for fp64). vars ends with m and
+/// n; a is free of n and b is free of m. a and b are usually plain loads; after fusion they may be any expression.
 struct MatMulOp {
   Exprs vars;
   Expr k;
   Expr a, b;
 };
 
-/// Convolution of x [N, C, spatial...] with w [K, C/groups, kernel...] and an optional bias [K] (inputs x, w, bias). If `transposed`, w is
-/// [C, K/groups, kernel...] and strides dilate the input. Shapes stay logical (channels first) whatever the storage order is.
+/// Convolution of x [N, C, spatial...] with w [K, C/groups, kernel...] and an optional bias [K] (inputs x, w, bias). If
+/// `transposed`, w is [C, K/groups, kernel...] and strides dilate the input. Shapes stay logical (channels first)
+/// whatever the storage order is.
 struct ConvOp {
   std::vector<std::int64_t> strides, dilations;
   Exprs pads_begin, pads_end;
@@ -86,21 +90,22 @@ struct ConvOp {
   bool has_bias = false;
 };
 
-/// output[b, h, s, d] = softmax over t of (scale * q . k + bias) times v. Inputs: q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], then bias
-/// (broadcastable to [B,H,S,T], float) if has_bias. H is a multiple of Hk (grouped queries).
+/// output[b, h, s, d] = softmax over t of (scale * q . k + bias) times v. Inputs: q [B,H,S,D], k [B,Hk,T,D], v
+/// [B,Hk,T,Dv], then bias (broadcastable to [B,H,S,T], float) if has_bias. H is a multiple of Hk (grouped queries).
 struct AttentionOp {
-  Expr scale;             // float32 scalar expression
-  bool causal = false;    // query s attends to t <= s + causal_offset
-  Expr causal_offset;     // int64
+  Expr scale;           // float32 scalar expression
+  bool causal = false;  // query s attends to t <= s + causal_offset
+  Expr causal_offset;   // int64
   bool has_bias = false;
-  double softcap = 0;     // 0: none
-  /// Set by the fuser: element expressions of the operands over vars, which allow for strided and transposed operands without a copy.
-  /// vars: b, h, s, t, d, e (d: dims of q and k; e: dims of v)
+  double softcap = 0;  // 0: none
+  /// Set by the fuser: element expressions of the operands over vars, which allow for strided and transposed operands
+  /// without a copy. vars: b, h, s, t, d, e (d: dims of q and k; e: dims of v)
   Exprs vars;
   Expr q, k, v, bias;
 };
 
-/// An algorithm with a name, implemented by each device: sorting, scatter, non-zero, recurrent cells... See host/routines/.
+/// An algorithm with a name, implemented by each device: sorting, scatter, non-zero, recurrent cells... See
+/// host/routines/.
 struct RoutineOp {
   std::string name;
   Exprs params;                ///< int64, in the order that the routine documents
@@ -112,9 +117,9 @@ struct BindOp {
   Exprs symbols;
 };
 
-/// Fails the run with `message` unless `condition` holds once its symbols are known. An `assumption` is not demanded by the model, but code
-/// was made for it (two symbolic dims that meet in a broadcast are equal, rather than one of them 1): where it does not hold, the model
-/// has to be compiled for these very sizes.
+/// Fails the run with `message` unless `condition` holds once its symbols are known. An `assumption` is not demanded by
+/// the model, but code was made for it (two symbolic dims that meet in a broadcast are equal, rather than one of them
+/// 1): where it does not hold, the model has to be compiled for these very sizes.
 struct CheckOp {
   Expr condition;
   std::string message;
@@ -126,30 +131,34 @@ struct SymbolBinding {
   Expr symbol, value;
 };
 
-/// Runs one of two graphs, which have no inputs: they use captured values and symbols. Inputs of the node: the captured values of both.
-/// To run it: evaluate `condition` (its symbols are known); not 0 takes then_graph. Run that graph with the same table of symbols.
-/// Output k of the node is output k of the graph that ran, which may be any value visible there (computed in it, captured, constant): copy or
-/// alias it. At last evaluate the taken graph's bindings: dims of the node's outputs are made of symbols known before and of these.
+/// Runs one of two graphs, which have no inputs: they use captured values and symbols. Inputs of the node: the captured
+/// values of both. To run it: evaluate `condition` (its symbols are known); not 0 takes then_graph. Run that graph with
+/// the same table of symbols. Output k of the node is output k of the graph that ran, which may be any value visible
+/// there (computed in it, captured, constant): copy or alias it. At last evaluate the taken graph's bindings: dims of
+/// the node's outputs are made of symbols known before and of these.
 struct IfOp {
   std::unique_ptr<Graph> then_graph, else_graph;
   Expr condition;
   std::vector<SymbolBinding> then_symbols, else_symbols;
 };
 
-/// Runs a graph again and again. Inputs of the node: the initial values of `carried` tensors, then the captured values. Inputs of the body:
-/// the carried tensors. Outputs of the body: their next values, then `stacked` values. Outputs of the node: the last values of the carried
-/// tensors, then the stacked ones with a new dim 0, the iteration. Any visible value may be an output of the body, its inputs included.
+/// Runs a graph again and again. Inputs of the node: the initial values of `carried` tensors, then the captured values.
+/// Inputs of the body: the carried tensors. Outputs of the body: their next values, then `stacked` values. Outputs of
+/// the node: the last values of the carried tensors, then the stacked ones with a new dim 0, the iteration. Any visible
+/// value may be an output of the body, its inputs included.
 ///
-/// To run it: trips = 0; set the symbol of each CarriedDim to `initial`. While (trips < trip_count, if there is one) and (`condition`, later
-/// `next_condition`, is not 0; an empty one is true):
+/// To run it: trips = 0; set the symbol of each CarriedDim to `initial`. While (trips < trip_count, if there is one)
+/// and (`condition`, later `next_condition`, is not 0; an empty one is true):
 /// 1. set `iteration` = trips;
 /// 2. run the body with the same table of symbols; append its stacked outputs;
-/// 3. evaluate `next_condition`, every CarriedDim's `next` and every stacked_dims' value, all of them before any symbol is set;
-/// 4. set the carried dims' symbols; set the stacked_dims' symbols, which must not change from one iteration to the next (an error: the
+/// 3. evaluate `next_condition`, every CarriedDim's `next` and every stacked_dims' value, all of them before any symbol
+/// is set;
+/// 4. set the carried dims' symbols; set the stacked_dims' symbols, which must not change from one iteration to the
+/// next (an error: the
 ///    stacked values differ in shape); the body's first outputs become its next inputs; ++trips.
-/// Afterwards set `trips`, if it is not empty, to the count of iterations; without any iteration stacked_dims are 0 and the node's first
-/// outputs are the initial values.
-/// The sizes of stacked outputs are known before the loop runs when `trips` and stacked_dims are empty.
+/// Afterwards set `trips`, if it is not empty, to the count of iterations; without any iteration stacked_dims are 0 and
+/// the node's first outputs are the initial values. The sizes of stacked outputs are known before the loop runs when
+/// `trips` and stacked_dims are empty.
 struct WhileOp {
   std::unique_ptr<Graph> body;
   int carried = 0;
@@ -159,8 +168,8 @@ struct WhileOp {
   Expr condition;       ///< before the first iteration
   Expr next_condition;  ///< after an iteration, over symbols of the body
   Expr trips;           ///< symbol; empty if the loop runs max(trip_count, 0) times for sure
-  /// A dim of a carried tensor that is not the same in all iterations (that can't be proved to be). The body's input and the node's
-  /// output have the symbol as this dim.
+  /// A dim of a carried tensor that is not the same in all iterations (that can't be proved to be). The body's input
+  /// and the node's output have the symbol as this dim.
   struct CarriedDim {
     Expr symbol, initial, next;
   };
@@ -168,17 +177,25 @@ struct WhileOp {
   std::vector<SymbolBinding> stacked_dims;  ///< dims of stacked outputs that only the body knows
 };
 
-using Payload = std::variant<ConstantOp, LoopOp, ViewOp, MatMulOp, ConvOp, AttentionOp, RoutineOp, BindOp, CheckOp, IfOp, WhileOp>;
+using Payload =
+    std::variant<ConstantOp, LoopOp, ViewOp, MatMulOp, ConvOp, AttentionOp, RoutineOp, BindOp, CheckOp, IfOp, WhileOp>;
 
 struct Node {
   int id = 0;
   Payload op;
-  std::vector<Value*> inputs;   ///< every tensor read, captured ones of nested graphs included; loads in expressions are listed too
+  std::vector<Value*>
+      inputs;  ///< every tensor read, captured ones of nested graphs included; loads in expressions are listed too
   std::vector<Value*> outputs;
-  std::string origin;           ///< the model's node: "conv1 (Conv)"; after fusion several: "conv1 (Conv) + relu1 (Relu)"
+  std::string origin;  ///< the model's node: "conv1 (Conv)"; after fusion several: "conv1 (Conv) + relu1 (Relu)"
 
-  template <typename T> T* as() { return std::get_if<T>(&op); }
-  template <typename T> const T* as() const { return std::get_if<T>(&op); }
+  template <typename T>
+  T* as() {
+    return std::get_if<T>(&op);
+  }
+  template <typename T>
+  const T* as() const {
+    return std::get_if<T>(&op);
+  }
 };
 
 /// Where a symbol comes from, for messages and for binding.
@@ -218,7 +235,8 @@ class Graph {
 
   std::vector<Value*> inputs, outputs;
   std::vector<std::string> output_names;  ///< of `outputs`, in the model's spelling
-  /// Of a nested graph: what is evaluated after it has run (see IfOp, WhileOp). Nodes that bind symbols of these are not dead.
+  /// Of a nested graph: what is evaluated after it has run (see IfOp, WhileOp). Nodes that bind symbols of these are
+  /// not dead.
   Exprs final_expressions;
   std::vector<std::unique_ptr<Node>> nodes;  ///< in an order in which every value is defined before it is used
 
@@ -230,14 +248,16 @@ class Graph {
   Value* add_constant(DType dtype, std::vector<std::int64_t> dims, Data data);
   /// output[vars] = body. Folds to a constant or known content when all elements are known and few.
   Value* add_loop(Exprs vars, Expr body);
-  /// The same elements under another shape. The caller guarantees equal element counts (see CheckOp). Chains and no-ops collapse.
+  /// The same elements under another shape. The caller guarantees equal element counts (see CheckOp). Chains and no-ops
+  /// collapse.
   Value* add_view(Value* x, Exprs shape);
   /// Tensor of known elements (constants or expressions of symbols) with a constant shape.
   Value* add_content(DType dtype, std::vector<std::int64_t> dims, Exprs elements);
-  /// Fails the run unless the condition holds; nothing if it is provably true; throws Error(kInvalidModel) if provably false.
+  /// Fails the run unless the condition holds; nothing if it is provably true; throws Error(kInvalidModel) if provably
+  /// false.
   void add_check(const Expr& condition, std::string message, bool assumption = false);
-  /// Symbols for the elements of an integer tensor of constant shape: its content if known, otherwise fresh symbols bound by a BindOp.
-  /// `sizes`: the values are sizes, so not negative.
+  /// Symbols for the elements of an integer tensor of constant shape: its content if known, otherwise fresh symbols
+  /// bound by a BindOp. `sizes`: the values are sizes, so not negative.
   Exprs bind(Value* integers, bool sizes = false);
 
   /// New nodes say they come from here ("conv1 (Conv)").
@@ -264,7 +284,8 @@ std::vector<Value*> captured_values(const Graph& nested);
 bool constant_dims(const Exprs& shape, std::vector<std::int64_t>& dims);
 /// Bytes for n elements of a dtype; data comes zeroed and writable through `out`.
 Data make_data(std::size_t bytes, std::byte** out);
-/// Element k of a constant as an expression of its dtype (empty for dtypes without constants in expressions, such as fp8).
+/// Element k of a constant as an expression of its dtype (empty for dtypes without constants in expressions, such as
+/// fp8).
 Expr constant_element(const Value& v, std::int64_t k);
 
 /// A readable listing of the whole graph, for `sardonyx inspect` and tests.

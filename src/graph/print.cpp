@@ -4,9 +4,7 @@
 namespace sardonyx {
 namespace {
 
-std::string label(const Value* v) {
-  return fmt::format("%{}{}{}", v->id, v->name.empty() ? "" : ":", v->name);
-}
+std::string label(const Value* v) { return fmt::format("%{}{}{}", v->id, v->name.empty() ? "" : ":", v->name); }
 
 std::string body_text(const Expr& e) {
   // Loads print as %id[...] so that a listing can be followed.
@@ -18,8 +16,12 @@ struct Describe {
   std::string operator()(const ConstantOp& c) const { return fmt::format("constant {} bytes", c.data.size); }
   std::string operator()(const LoopOp& l) const { return "loop " + body_text(l.body); }
   std::string operator()(const ViewOp&) const { return "view"; }
-  std::string operator()(const MatMulOp& m) const { return fmt::format("matmul {} . {}", body_text(m.a), body_text(m.b)); }
-  std::string operator()(const ConvOp& c) const { return fmt::format("{}conv groups={}", c.transposed ? "transposed " : "", c.groups); }
+  std::string operator()(const MatMulOp& m) const {
+    return fmt::format("matmul {} . {}", body_text(m.a), body_text(m.b));
+  }
+  std::string operator()(const ConvOp& c) const {
+    return fmt::format("{}conv groups={}", c.transposed ? "transposed " : "", c.groups);
+  }
   std::string operator()(const AttentionOp&) const { return "attention"; }
   std::string operator()(const RoutineOp& r) const { return "routine " + r.name; }
   std::string operator()(const BindOp& b) const { return "bind " + to_string(b.symbols); }
@@ -30,17 +32,20 @@ struct Describe {
     s += w.trip_count ? to_string(w.trip_count) : "infinity";
     if (w.condition) s += " and " + to_string(w.condition);
     if (w.next_condition) s += ", then " + to_string(w.next_condition);
-    for (const auto& d : w.carried_dims) s += fmt::format("; {} = {}, then {}", to_string(d.symbol), to_string(d.initial), to_string(d.next));
+    for (const auto& d : w.carried_dims)
+      s += fmt::format("; {} = {}, then {}", to_string(d.symbol), to_string(d.initial), to_string(d.next));
     return s;
   }
 };
 
 void print(const Graph& g, int indent, std::string& out) {
   const std::string pad(static_cast<std::size_t>(indent), ' ');
-  for (const Value* v : g.inputs) out += fmt::format("{}{} = input {} {}\n", pad, label(v), name(v->dtype), to_string(v->shape));
+  for (const Value* v : g.inputs)
+    out += fmt::format("{}{} = input {} {}\n", pad, label(v), name(v->dtype), to_string(v->shape));
   for (const auto& n : g.nodes) {
     std::string left, ins;
-    for (const Value* v : n->outputs) left += fmt::format("{}{} {}{}", left.empty() ? "" : ", ", label(v), name(v->dtype), to_string(v->shape));
+    for (const Value* v : n->outputs)
+      left += fmt::format("{}{} {}{}", left.empty() ? "" : ", ", label(v), name(v->dtype), to_string(v->shape));
     for (const Value* v : n->inputs) ins += " " + label(v);
     out += fmt::format("{}{} = {} <-{}  // {}\n", pad, left, std::visit(Describe{}, n->op), ins, n->origin);
     if (const auto* i = n->as<IfOp>()) {

@@ -9,7 +9,7 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kPanel = 64;                  // columns of one panel of the layout
+constexpr std::int64_t kPanel = 64;              // columns of one panel of the layout
 constexpr std::int64_t kLargeWeights = 8 << 20;  // bytes; smaller ones stay in the cache, where oneDNN is fast
 
 class FewRowsKernel : public TileKernel {

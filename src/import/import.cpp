@@ -57,13 +57,16 @@ class Importer : public GraphLowerer {
       ~Restore() { i.scope_ = old; }
     } restore{*this, scope.outer};
     add_initializers(body, into);
-    if (inputs.size() > body.inputs.size()) fail(ErrorKind::kInvalidModel, "graph '{}' takes {} inputs, not {}", body.name, body.inputs.size(), inputs.size());
+    if (inputs.size() > body.inputs.size())
+      fail(ErrorKind::kInvalidModel, "graph '{}' takes {} inputs, not {}", body.name, body.inputs.size(),
+           inputs.size());
     for (std::size_t k = 0; k < inputs.size(); ++k) scope.names[body.inputs[k].name] = inputs[k];
     lower_nodes(body, into);
     std::vector<Value*> out;
     for (const onnx::ValueInfo& info : body.outputs) {
       Value* v = find(info.name);
-      if (!v) fail(ErrorKind::kInvalidModel, "output '{}' of graph '{}' is not computed by any node", info.name, body.name);
+      if (!v)
+        fail(ErrorKind::kInvalidModel, "output '{}' of graph '{}' is not computed by any node", info.name, body.name);
       out.push_back(v);
     }
     return out;
@@ -94,7 +97,8 @@ class Importer : public GraphLowerer {
       auto t = (*it)->find(name);
       if (t == (*it)->end()) continue;
       t->second.tensor->require();
-      Value* v = t->second.graph->add_constant(t->second.tensor->dtype, t->second.tensor->dims, share(*t->second.tensor));
+      Value* v =
+          t->second.graph->add_constant(t->second.tensor->dtype, t->second.tensor->dims, share(*t->second.tensor));
       v->name = name;
       (*it)->erase(t);
       const_cast<Importer*>(this)->constants_[name] = v;
@@ -119,24 +123,31 @@ class Importer : public GraphLowerer {
       return;
     }
     if (info.kind != onnx::ValueInfo::Kind::kTensor)
-      fail(ErrorKind::kUnsupported, "input '{}' is not a tensor (sequences, optionals and maps are not supported)", info.name);
+      fail(ErrorKind::kUnsupported, "input '{}' is not a tensor (sequences, optionals and maps are not supported)",
+           info.name);
     if (!info.dtype)
-      fail(info.unsupported.empty() ? ErrorKind::kInvalidModel : ErrorKind::kUnsupported, "input '{}' {}", info.name, info.unsupported.empty() ? "has no element type" : info.unsupported);
+      fail(info.unsupported.empty() ? ErrorKind::kInvalidModel : ErrorKind::kUnsupported, "input '{}' {}", info.name,
+           info.unsupported.empty() ? "has no element type" : info.unsupported);
     Exprs shape;
     if (auto exact = options_.shapes.find(info.name); exact != options_.shapes.end()) {
       shape.assign(exact->second.begin(), exact->second.end());
     } else if (info.shape) {
       int k = 0;
       for (const onnx::Dim& d : *info.shape) {
-        if (d.value) shape.push_back(*d.value);
-        else if (auto fixed = options_.dims.find(d.param); fixed != options_.dims.end() && !d.param.empty()) shape.push_back(fixed->second);
-        else if (!d.param.empty()) shape.push_back(graph.symbols().named_dim(d.param));
-        else shape.push_back(graph.symbols().dim(info.name + "." + std::to_string(k)));
+        if (d.value)
+          shape.push_back(*d.value);
+        else if (auto fixed = options_.dims.find(d.param); fixed != options_.dims.end() && !d.param.empty())
+          shape.push_back(fixed->second);
+        else if (!d.param.empty())
+          shape.push_back(graph.symbols().named_dim(d.param));
+        else
+          shape.push_back(graph.symbols().dim(info.name + "." + std::to_string(k)));
         ++k;
       }
     } else {
       auto rank = options_.ranks.find(info.name);
-      if (rank == options_.ranks.end()) throw NeedInput{info.name, NeedInput::kRank, "the model declares no shape for it"};
+      if (rank == options_.ranks.end())
+        throw NeedInput{info.name, NeedInput::kRank, "the model declares no shape for it"};
       for (int k = 0; k < rank->second; ++k) shape.push_back(graph.symbols().dim(info.name + "." + std::to_string(k)));
     }
     scope_->names[info.name] = graph.add_input(info.name, *info.dtype, shape);
@@ -149,11 +160,12 @@ class Importer : public GraphLowerer {
   void lower(const onnx::Node& node, Graph& graph) {
     const OpDef* def = OpRegistry::instance().find(node.domain, node.op_type);
     if (!def)
-      fail(ErrorKind::kUnsupported, "{}: operator {}{} is not supported; docs/operators.md lists the supported ones", node.describe(),
-           node.domain.empty() ? "" : node.domain + "::", node.op_type);
+      fail(ErrorKind::kUnsupported, "{}: operator {}{} is not supported; docs/operators.md lists the supported ones",
+           node.describe(), node.domain.empty() ? "" : node.domain + "::", node.op_type);
     if (node.domain.empty() && node.opset < def->min_opset)
-      fail(ErrorKind::kUnsupported, "{}: {} of operator set {} is not supported, only from {} on; convert the model with onnx.version_converter", node.describe(),
-           node.op_type, node.opset, def->min_opset);
+      fail(ErrorKind::kUnsupported,
+           "{}: {} of operator set {} is not supported, only from {} on; convert the model with onnx.version_converter",
+           node.describe(), node.op_type, node.opset, def->min_opset);
     std::vector<Value*> inputs;
     for (const std::string& name : node.inputs) {
       if (name.empty()) {
@@ -204,7 +216,8 @@ class Importer : public GraphLowerer {
 void collect(const onnx::Graph& g, std::vector<Refusal>& out) {
   for (const onnx::Node& n : g.nodes) {
     if (!OpRegistry::instance().find(n.domain, n.op_type))
-      out.push_back({n.describe(), fmt::format("operator {}{} is not supported", n.domain.empty() ? "" : n.domain + "::", n.op_type)});
+      out.push_back({n.describe(), fmt::format("operator {}{} is not supported",
+                                               n.domain.empty() ? "" : n.domain + "::", n.op_type)});
     for (const auto& [key, value] : n.attributes) {
       if (const auto* sub = std::get_if<onnx::GraphPtr>(&value)) collect(**sub, out);
       if (const auto* subs = std::get_if<std::vector<onnx::GraphPtr>>(&value))

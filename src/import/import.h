@@ -11,7 +11,8 @@
 namespace sardonyx {
 
 struct ImportOptions {
-  /// Inputs of the model whose value is known: they become constants (see NeedInput). dims and dtype must fit the declaration.
+  /// Inputs of the model whose value is known: they become constants (see NeedInput). dims and dtype must fit the
+  /// declaration.
   std::map<std::string, onnx::Tensor> values;
   /// Ranks of inputs that the model declares without a shape.
   std::map<std::string, int> ranks;
@@ -23,7 +24,8 @@ struct ImportOptions {
   bool all_outputs = false;
 };
 
-/// Lowers a model. Throws Error (kInvalidModel, kUnsupported) naming the node, or NeedInput when a variant per input value is needed.
+/// Lowers a model. Throws Error (kInvalidModel, kUnsupported) naming the node, or NeedInput when a variant per input
+/// value is needed.
 std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options = {});
 
 /// A refused node, for reports.

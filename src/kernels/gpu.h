@@ -1,4 +1,5 @@
-// What kernels on GPUs need beside the prelude: who a thread is, barriers, sums over a workgroup. Workgroups have 256 threads along x.
+// What kernels on GPUs need beside the prelude: who a thread is, barriers, sums over a workgroup. Workgroups have 256
+// threads along x.
 #pragma once
 #include "prelude.h"
 

@@ -119,7 +119,10 @@ SDX_FN T abs(T x) {
     return cast<T>(fabs(cast<compute_of<T>>(x)));
 }
 template <class T>
-requires is_int<T> SDX_FN T sign(T x) { return T(x > 0) - T(x < T(0)); }
+  requires is_int<T>
+SDX_FN T sign(T x) {
+  return T(x > 0) - T(x < T(0));
+}
 
 namespace detail {
 // A divisor that can't trap: 1 in place of 0 and -1.
@@ -156,13 +159,15 @@ SDX_FN T div_floor(T x, T y) {
 }
 /// Remainder with the sign of x (ONNX Mod with fmod = 1). x mod 0 is 0.
 template <class T>
-requires is_int<T> SDX_FN T mod_trunc(T x, T y) {
+  requires is_int<T>
+SDX_FN T mod_trunc(T x, T y) {
   const T r = T(x % detail::safe_divisor(y));
   return y == T(0) ? T(0) : r;
 }
 /// Remainder with the sign of y (ONNX Mod with fmod = 0, Python's %). x mod 0 is 0.
 template <class T>
-requires is_int<T> SDX_FN T mod_floor(T x, T y) {
+  requires is_int<T>
+SDX_FN T mod_floor(T x, T y) {
   const T r = mod_trunc(x, y);
   if constexpr (is_signed_int<T>)
     return T(r + (r != 0 && (r < 0) != (y < 0) ? y : T(0)));
@@ -207,7 +212,8 @@ SDX_FN T bit_not(T x) {
 /// x^n by squaring, wrapping. For n < 0: 1 and -1 keep their powers, everything else (also 0) gives 0. Contains a loop,
 /// which a constant n unrolls.
 template <class T, class N>
-requires is_int<T> && is_int<N> SDX_FN T ipow(T x, N n) {
+  requires is_int<T> && is_int<N>
+SDX_FN T ipow(T x, N n) {
   using U = select_type<sizeof(T) == 8, u64, u32>;
   U r = 1, b = U(x);
   if constexpr (is_signed_int<N>)
@@ -261,7 +267,8 @@ SDX_FN f64 fmod(f64 x, f64 y) { return detail::fmod_exact(x, y); }
 SDX_FN f32 mod_trunc(f32 x, f32 y) { return fmod(x, y); }
 SDX_FN f64 mod_trunc(f64 x, f64 y) { return fmod(x, y); }
 template <class F>
-requires is_same<F, f32> || is_same<F, f64> SDX_FN F mod_floor(F x, F y) {
+  requires is_same<F, f32> || is_same<F, f64>
+SDX_FN F mod_floor(F x, F y) {
   const F r = fmod(x, y);
   return r == F(0) ? copysign(F(0), y) : (r < F(0)) != (y < F(0)) ? r + y : r;
 }

@@ -24,7 +24,7 @@ namespace sardonyx::onnx {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kAlignment = 64;     // of what we allocate: a cache line, and the widest vector register
+constexpr std::size_t kAlignment = 64;  // of what we allocate: a cache line, and the widest vector register
 
 bool is_under(const fs::path& path, const fs::path& root) {
   const auto [r, p] = std::mismatch(root.begin(), root.end(), path.begin(), path.end());

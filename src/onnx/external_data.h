@@ -37,11 +37,12 @@ struct Bytes {
   std::size_t size = 0;
 };
 
-/// Whether `size` bytes of elements may be used where they are: at a multiple of 16 bytes; anywhere if they are many and the CPU does not care.
+/// Whether `size` bytes of elements may be used where they are: at a multiple of 16 bytes; anywhere if they are many
+/// and the CPU does not care.
 bool is_aligned(const void* data, std::size_t size);
 
-/// Says that these bytes will not be needed soon. What lies in a MappedFile no longer takes memory until it is read again; other memory
-/// stays as it is.
+/// Says that these bytes will not be needed soon. What lies in a MappedFile no longer takes memory until it is read
+/// again; other memory stays as it is.
 void forget_pages(const void* data, std::size_t size);
 
 /// A zeroed buffer aligned to 64 bytes; `data` is where to write.

@@ -40,7 +40,8 @@ Model parse_with(std::span<const std::byte> bytes, const std::shared_ptr<const M
   if (static_cast<std::size_t>(proto.graph().initializer_size()) == split.raw.size())
     for (std::size_t k = 0; k < split.raw.size(); ++k)
       if (!split.raw[k].empty())
-        tensors.add_raw(proto.graph().initializer(static_cast<int>(k)), {file, split.raw[k].data(), split.raw[k].size()});
+        tensors.add_raw(proto.graph().initializer(static_cast<int>(k)),
+                        {file, split.raw[k].data(), split.raw[k].size()});
   return ModelReader(proto, std::move(tensors), size).read();
 }
 
@@ -69,7 +70,8 @@ Model load(const fs::path& path, const LoadOptions& options) {
 }
 
 Model parse(std::span<const std::byte> bytes, const fs::path& base_dir, const LoadOptions& options) {
-  return parse_with(bytes, nullptr, base_dir.empty() ? ExternalFiles() : ExternalFiles({canonical_folder(base_dir)}), options);
+  return parse_with(bytes, nullptr, base_dir.empty() ? ExternalFiles() : ExternalFiles({canonical_folder(base_dir)}),
+                    options);
 }
 
 }  // namespace sardonyx::onnx

@@ -31,8 +31,8 @@ inline constexpr std::int64_t kMinOpset = 1;  ///< operators have their own, mos
 inline constexpr std::int64_t kMaxOpset = 28;
 
 /// A constant of the file. Little-endian, row-major, sub-byte types one element per byte (sign-extended for int4/int2;
-/// the 4-bit code for float4), bool 0 or 1. `data` is aligned to at least 16 bytes, but not for large tensors on x86-64, and stays valid while `owner` (or
-/// any copy of the Tensor) lives; copies share it.
+/// the 4-bit code for float4), bool 0 or 1. `data` is aligned to at least 16 bytes, but not for large tensors on
+/// x86-64, and stays valid while `owner` (or any copy of the Tensor) lives; copies share it.
 struct Tensor {
   std::string name;
   DType dtype = DType::kFloat32;

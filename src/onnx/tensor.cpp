@@ -136,7 +136,10 @@ Bytes TensorReader::stored(pb::TensorProto& proto, DType dtype, std::int64_t ele
   const auto outside = raw_.find(&proto);
   if (outside != raw_.end() || !proto.raw_data().empty()) {
     if (typed != 0) fail(ErrorKind::kInvalidModel, "{} has both raw data and typed data", what);
-    const std::string_view raw = outside == raw_.end() ? std::string_view(proto.raw_data()) : std::string_view(reinterpret_cast<const char*>(outside->second.data), outside->second.size);
+    const std::string_view raw =
+        outside == raw_.end()
+            ? std::string_view(proto.raw_data())
+            : std::string_view(reinterpret_cast<const char*>(outside->second.data), outside->second.size);
     if (raw.size() != packed_size(dtype, count))
       fail(ErrorKind::kInvalidModel, "{} has {} elements of {}, {} bytes, but {} bytes of data", what, elements,
            name(dtype), packed_size(dtype, count), raw.size());

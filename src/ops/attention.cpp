@@ -41,16 +41,18 @@ Value* masked_softmax(Graph& g, Value* z, const std::function<Expr(const Exprs&)
   });
 }
 
-// The additive or boolean mask input as terms of a score. `pad`: keys past the mask's end are not allowed (otherwise a last dim of 1 is
-// broadcast).
+// The additive or boolean mask input as terms of a score. `pad`: keys past the mask's end are not allowed (otherwise a
+// last dim of 1 is broadcast).
 void add_mask(OpContext& c, AttentionSpec& spec, Value* mask, const Exprs& scores, bool pad) {
   c.require(mask->rank() >= 1 && mask->rank() <= 4, "a mask of rank {}", mask->rank());
   Exprs shape = mask->shape;
   const Expr length = shape.back();
   const bool whole = idx::provably_equal(length, scores[3]) || (!pad && is_const(length, 1));
   if (!whole) {
-    if (pad) c.graph().add_check(compare(Op::kLe, length, scores[3]), "the mask is longer than the keys");
-    else c.graph().add_check(compare(Op::kEq, length, scores[3]), "the mask's length differs from the keys'");
+    if (pad)
+      c.graph().add_check(compare(Op::kLe, length, scores[3]), "the mask is longer than the keys");
+    else
+      c.graph().add_check(compare(Op::kEq, length, scores[3]), "the mask's length differs from the keys'");
     shape.back() = scores[3];
   }
   tensor::check_broadcast(c.graph(), shape, scores);
@@ -84,10 +86,13 @@ void also_allow(AttentionSpec& spec, const ScoreTerm& term) {
     return;
   }
   const ScoreTerm before = spec.allowed;
-  spec.allowed = [=](const Expr& b, const Expr& h, const Expr& s, const Expr& t) { return logical_and(before(b, h, s, t), term(b, h, s, t)); };
+  spec.allowed = [=](const Expr& b, const Expr& h, const Expr& s, const Expr& t) {
+    return logical_and(before(b, h, s, t), term(b, h, s, t));
+  };
 }
 
-// Inputs: Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen. Outputs: Y, present_key, present_value, qk_matmul_output.
+// Inputs: Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen. Outputs: Y, present_key, present_value,
+// qk_matmul_output.
 void attention_op(OpContext& c) {
   Graph& g = c.graph();
   AttentionSpec spec;
@@ -95,11 +100,13 @@ void attention_op(OpContext& c) {
   spec.k = c.in(1);
   spec.v = c.in(2);
   const int rank = spec.q->rank();
-  c.require((rank == 3 || rank == 4) && spec.k->rank() == rank && spec.v->rank() == rank, "Q, K and V of ranks {}, {} and {}", rank, spec.k->rank(), spec.v->rank());
+  c.require((rank == 3 || rank == 4) && spec.k->rank() == rank && spec.v->rank() == rank,
+            "Q, K and V of ranks {}, {} and {}", rank, spec.k->rank(), spec.v->rank());
   const DType out = spec.q->dtype;
   if (rank == 3) {
     const std::int64_t heads = c.attr("q_num_heads", 0), kv_heads = c.attr("kv_num_heads", 0);
-    c.require(heads > 0 && kv_heads > 0, "q_num_heads is {} and kv_num_heads {}; inputs of rank 3 need both", heads, kv_heads);
+    c.require(heads > 0 && kv_heads > 0, "q_num_heads is {} and kv_num_heads {}; inputs of rank 3 need both", heads,
+              kv_heads);
     spec.q = split_heads(g, spec.q, heads);
     spec.k = split_heads(g, spec.k, kv_heads);
     spec.v = split_heads(g, spec.v, kv_heads);
@@ -108,7 +115,8 @@ void attention_op(OpContext& c) {
   c.require(!past_key == !past_value, "past_key and past_value are needed together");
   c.require(!lengths || !past_key, "nonpad_kv_seqlen can't be combined with past_key");
   if (past_key) {
-    c.require(past_key->rank() == 4 && past_value->rank() == 4, "past_key and past_value of ranks {} and {}", past_key->rank(), past_value->rank());
+    c.require(past_key->rank() == 4 && past_value->rank() == 4, "past_key and past_value of ranks {} and {}",
+              past_key->rank(), past_value->rank());
     spec.k = tensor::concat(g, {past_key, spec.k}, 2);
     spec.v = tensor::concat(g, {past_value, spec.v}, 2);
   }
@@ -124,7 +132,9 @@ void attention_op(OpContext& c) {
   if (lengths) {
     c.require(lengths->rank() == 1, "nonpad_kv_seqlen of rank {}", lengths->rank());
     g.add_check(compare(Op::kEq, lengths->shape[0], spec.q->shape[0]), "nonpad_kv_seqlen doesn't fit the batch");
-    also_allow(spec, [=](const Expr& b, const Expr&, const Expr&, const Expr& t) { return el::lt(t, cast(tensor::at(lengths, {b}), DType::kInt64)); });
+    also_allow(spec, [=](const Expr& b, const Expr&, const Expr&, const Expr& t) {
+      return el::lt(t, cast(tensor::at(lengths, {b}), DType::kInt64));
+    });
     spec.empty_rows = true;
   }
   // The absolute position of query s: keys before this block, plus s.
@@ -133,12 +143,20 @@ void attention_op(OpContext& c) {
     return lengths ? cast(tensor::at(lengths, {b}), DType::kInt64) - queries + s : s;
   };
   if (c.attr("is_causal", 0) != 0)
-    also_allow(spec, [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) { return compare(Op::kLe, t, position(b, s)); });
+    also_allow(spec, [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
+      return compare(Op::kLe, t, position(b, s));
+    });
   const std::int64_t left = c.attr("left_window_size", -1), right = c.attr("right_window_size", -1);
   c.require(left >= -1 && right >= -1, "window sizes of {} and {}", left, right);
   spec.empty_rows |= left >= 0 || right >= 0;
-  if (left >= 0) also_allow(spec, [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) { return compare(Op::kGe, t, position(b, s) - left); });
-  if (right >= 0) also_allow(spec, [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) { return compare(Op::kLe, t, position(b, s) + right); });
+  if (left >= 0)
+    also_allow(spec, [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
+      return compare(Op::kGe, t, position(b, s) - left);
+    });
+  if (right >= 0)
+    also_allow(spec, [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
+      return compare(Op::kLe, t, position(b, s) + right);
+    });
 
   const AttentionResult r = attention(g, spec);
   c.out(0, tensor::cast(g, rank == 3 ? merge_heads(g, r.y) : r.y, out));
@@ -155,7 +173,8 @@ void flex_attention_op(OpContext& c) {
   AttentionSpec spec{.q = c.in(0), .k = c.in(1), .v = c.in(2)};
   for (const Value* v : {spec.q, spec.k, spec.v}) {
     c.require(v->rank() == 4, "an input of rank {}, not 4", v->rank());
-    c.require(is_float(v->dtype) && v->dtype == spec.q->dtype, "an input of {} beside one of {}", name(v->dtype), name(spec.q->dtype));
+    c.require(is_float(v->dtype) && v->dtype == spec.q->dtype, "an input of {} beside one of {}", name(v->dtype),
+              name(spec.q->dtype));
   }
   spec.type = accumulator(spec.q->dtype);
   DType modified = spec.type;  // of what the graphs see
@@ -166,11 +185,14 @@ void flex_attention_op(OpContext& c) {
   auto modifier = [&](std::string_view name) -> std::function<Value*(Value*)> {
     const onnx::GraphPtr body = c.node().get_graph(name);
     if (!body) return {};
-    c.require(body->inputs.size() == 1 && body->outputs.size() == 1, "{} has {} inputs and {} outputs", name, body->inputs.size(), body->outputs.size());
+    c.require(body->inputs.size() == 1 && body->outputs.size() == 1, "{} has {} inputs and {} outputs", name,
+              body->inputs.size(), body->outputs.size());
     return [&c, &g, body, modified, name = std::string(name), type = spec.type](Value* x) {
       Value* y = c.lowerer().lower_body(*body, g, {tensor::cast(g, x, modified)}).at(0);
-      c.require(y->rank() == 4 && y->dtype == modified, "{} gives rank {} and {}", name, y->rank(), sardonyx::name(y->dtype));
-      for (std::size_t d = 0; d < 4; ++d) g.add_check(compare(Op::kEq, x->shape[d], y->shape[d]), name + " changes the shape");
+      c.require(y->rank() == 4 && y->dtype == modified, "{} gives rank {} and {}", name, y->rank(),
+                sardonyx::name(y->dtype));
+      for (std::size_t d = 0; d < 4; ++d)
+        g.add_check(compare(Op::kEq, x->shape[d], y->shape[d]), name + " changes the shape");
       return tensor::cast(g, y, type);
     };
   };
@@ -187,7 +209,8 @@ void rotary_embedding_op(OpContext& c) {
   r.sin = c.in(2);
   const int rank = x->rank(), table = ids ? 2 : 3;
   c.require(rank == 3 || rank == 4, "an input of rank {}", rank);
-  c.require(r.cos->rank() == table && r.sin->rank() == table, "caches of ranks {} and {}, not {}", r.cos->rank(), r.sin->rank(), table);
+  c.require(r.cos->rank() == table && r.sin->rank() == table, "caches of ranks {} and {}, not {}", r.cos->rank(),
+            r.sin->rank(), table);
   Value* v = x;
   if (rank == 3) {
     const std::int64_t heads = c.attr("num_heads", 0);
@@ -217,7 +240,8 @@ AttentionResult attention(Graph& g, const AttentionSpec& spec) {
   const bool grouped = !idx::provably_equal(heads, kv_heads);
   const Expr group = grouped ? idx::floordiv(heads, kv_heads) : Expr(1);
   if (grouped) {
-    g.add_check(compare(Op::kEq, idx::mod(heads, kv_heads), 0), fmt::format("{} query heads for {} key heads", to_string(heads), to_string(kv_heads)));
+    g.add_check(compare(Op::kEq, idx::mod(heads, kv_heads), 0),
+                fmt::format("{} query heads for {} key heads", to_string(heads), to_string(kv_heads)));
     q = tensor::reshape(g, q, {qs[0], kv_heads, group, qs[2], qs[3]});
     k = tensor::unsqueeze(g, k, {2});
     v = tensor::unsqueeze(g, v, {2});
@@ -231,7 +255,11 @@ AttentionResult attention(Graph& g, const AttentionSpec& spec) {
   const Expr scale = spec.scale ? spec.scale : el::div(constant(1, type), el::sqrt(cast(qs[3], type)));
   Value* products = tensor::matmul(g, q, k, false, true, type);
   Value* scores = tensor::map1(g, products, [&](const Expr& e) { return el::mul(e, scale); });
-  Value* capped = spec.softcap > 0 ? tensor::map1(g, scores, [&](const Expr& e) { return el::mul(el::tanh(el::div(e, spec.softcap)), spec.softcap); }) : scores;
+  Value* capped =
+      spec.softcap > 0
+          ? tensor::map1(g, scores,
+                         [&](const Expr& e) { return el::mul(el::tanh(el::div(e, spec.softcap)), spec.softcap); })
+          : scores;
   Value* masked = capped;
   if (spec.bias || spec.allowed)
     masked = tensor::generate(g, capped->shape, [&](const Exprs& i) {
@@ -239,7 +267,9 @@ AttentionResult attention(Graph& g, const AttentionSpec& spec) {
       if (spec.bias) e = el::add(e, term(spec.bias, i));
       return spec.allowed ? select(term(spec.allowed, i), e, constant(-INFINITY, type)) : e;
     });
-  auto change = [&](const std::function<Value*(Value*)>& f, Value* x) { return tensor::reshape(g, f(whole(x)), x->shape); };
+  auto change = [&](const std::function<Value*(Value*)>& f, Value* x) {
+    return tensor::reshape(g, f(whole(x)), x->shape);
+  };
   if (spec.change_scores) masked = change(spec.change_scores, masked);
   const DType p_type = spec.change_probabilities ? type : v->dtype;
   Value* p;
@@ -255,18 +285,23 @@ AttentionResult attention(Graph& g, const AttentionSpec& spec) {
 }
 
 Value* split_heads(Graph& g, Value* x, const Expr& heads) {
-  g.add_check(compare(Op::kEq, idx::mod(x->shape[2], heads), 0), fmt::format("{} features can't be divided into {} heads", to_string(x->shape[2]), to_string(heads)));
-  return tensor::transpose(g, tensor::reshape(g, x, {x->shape[0], x->shape[1], heads, idx::floordiv(x->shape[2], heads)}), {0, 2, 1, 3});
+  g.add_check(compare(Op::kEq, idx::mod(x->shape[2], heads), 0),
+              fmt::format("{} features can't be divided into {} heads", to_string(x->shape[2]), to_string(heads)));
+  return tensor::transpose(
+      g, tensor::reshape(g, x, {x->shape[0], x->shape[1], heads, idx::floordiv(x->shape[2], heads)}), {0, 2, 1, 3});
 }
 
 Value* merge_heads(Graph& g, Value* x) {
-  return tensor::reshape(g, tensor::transpose(g, x, {0, 2, 1, 3}), {x->shape[0], x->shape[2], x->shape[1] * x->shape[3]});
+  return tensor::reshape(g, tensor::transpose(g, x, {0, 2, 1, 3}),
+                         {x->shape[0], x->shape[2], x->shape[1] * x->shape[3]});
 }
 
 Value* rotate(Graph& g, Value* x, bool heads_first, const Rotary& r) {
   const DType t = accumulator(x->dtype);
   const Expr half = idx::floordiv(r.rotated, 2);
-  for (const Value* v : {r.cos, r.sin}) g.add_check(compare(Op::kEq, v->shape.back(), half), fmt::format("a table of {} angles for {} rotated features", to_string(v->shape.back()), to_string(r.rotated)));
+  for (const Value* v : {r.cos, r.sin})
+    g.add_check(compare(Op::kEq, v->shape.back(), half), fmt::format("a table of {} angles for {} rotated features",
+                                                                     to_string(v->shape.back()), to_string(r.rotated)));
   g.add_check(compare(Op::kLe, r.rotated, x->shape[3]), "more rotated features than a head has");
   return tensor::generate(g, x->shape, [&](const Exprs& i) {
     const Expr b = i[0], s = i[heads_first ? 2 : 1], d = i[3];
@@ -279,8 +314,12 @@ Value* rotate(Graph& g, Value* x, bool heads_first, const Rotary& r) {
       if (!r.position) return cast(tensor::at(table, {b, s, k}), t);
       return cast(tensor::at(table, {idx::max(0, idx::min(r.position(b, s), table->shape[0] - 1)), k}), t);
     };
-    auto real = [&](const Expr& k, const Expr& other) { return el::sub(el::mul(angle(r.cos, k), feature(d)), el::mul(angle(r.sin, k), feature(other))); };
-    auto imaginary = [&](const Expr& k, const Expr& other) { return el::add(el::mul(angle(r.sin, k), feature(other)), el::mul(angle(r.cos, k), feature(d))); };
+    auto real = [&](const Expr& k, const Expr& other) {
+      return el::sub(el::mul(angle(r.cos, k), feature(d)), el::mul(angle(r.sin, k), feature(other)));
+    };
+    auto imaginary = [&](const Expr& k, const Expr& other) {
+      return el::add(el::mul(angle(r.sin, k), feature(other)), el::mul(angle(r.cos, k), feature(d)));
+    };
     Expr y;
     if (r.interleaved) {
       const Expr k = idx::floordiv(d, 2);
@@ -294,9 +333,21 @@ Value* rotate(Graph& g, Value* x, bool heads_first, const Rotary& r) {
 }
 
 void register_attention(OpRegistry& r) {
-  r.add({.name = "Attention", .min_opset = 23, .lower = attention_op, .dtypes = "floats", .notes = "scores and softmax in fp32 (fp64 if asked for) whatever softmax_precision says"});
-  r.add({.name = "FlexAttention", .domain = "ai.onnx.preview", .lower = flex_attention_op, .dtypes = "floats", .notes = "score_mod and prob_mod become part of the graph around"});
-  r.add({.name = "RotaryEmbedding", .min_opset = 23, .lower = rotary_embedding_op, .dtypes = "floats", .notes = "computed in fp32"});
+  r.add({.name = "Attention",
+         .min_opset = 23,
+         .lower = attention_op,
+         .dtypes = "floats",
+         .notes = "scores and softmax in fp32 (fp64 if asked for) whatever softmax_precision says"});
+  r.add({.name = "FlexAttention",
+         .domain = "ai.onnx.preview",
+         .lower = flex_attention_op,
+         .dtypes = "floats",
+         .notes = "score_mod and prob_mod become part of the graph around"});
+  r.add({.name = "RotaryEmbedding",
+         .min_opset = 23,
+         .lower = rotary_embedding_op,
+         .dtypes = "floats",
+         .notes = "computed in fp32"});
 }
 
 }  // namespace sardonyx

@@ -10,7 +10,8 @@ namespace sardonyx {
 using ScoreTerm = std::function<Expr(const Expr& b, const Expr& h, const Expr& s, const Expr& t)>;
 
 struct AttentionSpec {
-  Value *q = nullptr, *k = nullptr, *v = nullptr;  ///< [B, H, S, D], [B, Hk, T, D], [B, Hk, T, Dv]; H is a multiple of Hk
+  Value *q = nullptr, *k = nullptr,
+        *v = nullptr;       ///< [B, H, S, D], [B, Hk, T, D], [B, Hk, T, Dv]; H is a multiple of Hk
   Expr scale;               ///< a float of `type`; empty: 1 / sqrt(D)
   double softcap = 0;       ///< scores become softcap * tanh(scores / softcap); 0: no cap
   ScoreTerm bias;           ///< added to the score, of `type`; may be empty
@@ -23,9 +24,10 @@ struct AttentionSpec {
   DType type = DType::kFloat32;  ///< of the scores and the softmax
 };
 struct AttentionResult {
-  Value* y;                     ///< [B, H, S, Dv], of v's dtype
-  Value *scores, *capped;       ///< [B, H, S, T] of `type`: scaled products; the same after the cap
-  Value *masked, *probabilities;  ///< after bias and mask (minus infinity where not allowed); after the softmax, of v's dtype
+  Value* y;                ///< [B, H, S, Dv], of v's dtype
+  Value *scores, *capped;  ///< [B, H, S, T] of `type`: scaled products; the same after the cap
+  Value *masked,
+      *probabilities;  ///< after bias and mask (minus infinity where not allowed); after the softmax, of v's dtype
 };
 AttentionResult attention(Graph& g, const AttentionSpec& spec);
 
@@ -37,8 +39,8 @@ Value* merge_heads(Graph& g, Value* x);
 struct Rotary {
   Value *cos = nullptr, *sin = nullptr;  ///< [positions, R / 2], or [B, S, R / 2] when `position` is empty
   std::function<Expr(const Expr& b, const Expr& s)> position;  ///< int64, clamped to the table
-  bool interleaved = false;              ///< pairs are (0, 1), (2, 3) ... instead of (0, R / 2), (1, R / 2 + 1) ...
-  Expr rotated;                          ///< R: how many features, from the first on, are rotated
+  bool interleaved = false;  ///< pairs are (0, 1), (2, 3) ... instead of (0, R / 2), (1, R / 2 + 1) ...
+  Expr rotated;              ///< R: how many features, from the first on, are rotated
 };
 Value* rotate(Graph& g, Value* x, bool heads_first, const Rotary& r);
 

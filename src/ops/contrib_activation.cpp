@@ -41,7 +41,8 @@ Expr fused_activation(OpContext& c, const std::string& name, const Expr& x, cons
 Value* activate(OpContext& c, Value* x, const std::string& name, const std::vector<float>& params) {
   if (name.empty()) return x;
   const DType t = accumulator(x->dtype);
-  return tensor::map1(c.graph(), x, [&](const Expr& e) { return cast(fused_activation(c, name, cast(e, t), params), x->dtype); });
+  return tensor::map1(c.graph(), x,
+                      [&](const Expr& e) { return cast(fused_activation(c, name, cast(e, t), params), x->dtype); });
 }
 
 }  // namespace contrib
@@ -58,10 +59,10 @@ void biased(OpContext& c) {
   std::vector<Value*> in = {x};
   if (c.has(1)) in.push_back(c.in(1));
   c.out(0, tensor::map(c.graph(), in, [&](const Exprs& e) {
-    Expr v = cast(e[0], t);
-    if (e.size() > 1) v = el::add(v, cast(e[1], t));
-    return cast(f(v), x->dtype);
-  }));
+          Expr v = cast(e[0], t);
+          if (e.size() > 1) v = el::add(v, cast(e[1], t));
+          return cast(f(v), x->dtype);
+        }));
 }
 
 void quick_gelu(OpContext& c) { c.out(0, contrib::activate(c, c.in(0), "QuickGelu", {c.attr_f("alpha", 1.702f)})); }
@@ -69,8 +70,8 @@ void quick_gelu(OpContext& c) { c.out(0, contrib::activate(c, c.in(0), "QuickGel
 void bias_add(OpContext& c) {
   const DType t = accumulator(c.in(0)->dtype);
   c.out(0, tensor::map(c.graph(), {c.in(0), c.in(1), c.in(2)}, [&](const Exprs& e) {
-    return cast(el::add(el::add(cast(e[0], t), cast(e[1], t)), cast(e[2], t)), e[0]->dtype);
-  }));
+          return cast(el::add(el::add(cast(e[0], t), cast(e[1], t)), cast(e[2], t)), e[0]->dtype);
+        }));
 }
 
 // The left half of x + bias times gelu of the right half.
@@ -83,23 +84,26 @@ void bias_split_gelu(OpContext& c) {
   const Expr half = idx::floordiv(shape.back(), 2);
   shape.back() = half;
   c.out(0, tensor::generate(c.graph(), shape, [&](const Exprs& i) {
-    auto element = [&](const Expr& k) {
-      Exprs j = i;
-      j.back() = k;
-      return el::add(cast(tensor::at(x, j), t), cast(tensor::at(bias, {k}), t));
-    };
-    return cast(el::mul(element(i.back()), contrib::gelu(element(i.back() + half))), x->dtype);
-  }));
+          auto element = [&](const Expr& k) {
+            Exprs j = i;
+            j.back() = k;
+            return el::add(cast(tensor::at(x, j), t), cast(tensor::at(bias, {k}), t));
+          };
+          return cast(el::mul(element(i.back()), contrib::gelu(element(i.back() + half))), x->dtype);
+        }));
 }
 
-// Softmax over the dims from `axis` on of data + bias; the bias is broadcast over the dims before `axis`, the inner or the outer ones.
+// Softmax over the dims from `axis` on of data + bias; the bias is broadcast over the dims before `axis`, the inner or
+// the outer ones.
 void bias_softmax(OpContext& c) {
   Graph& g = c.graph();
   Value *x = c.in(0), *bias = c.in(1);
   const int axis = c.axis(c.attr("axis", 1), x->rank());
   const DType t = accumulator(x->dtype);
   tensor::check_broadcast(g, bias->shape, x->shape);
-  Value* sum = tensor::generate(g, x->shape, [&](const Exprs& i) { return el::add(cast(tensor::at(x, i), t), cast(tensor::at_broadcast(bias, i, x->shape), t)); });
+  Value* sum = tensor::generate(g, x->shape, [&](const Exprs& i) {
+    return el::add(cast(tensor::at(x, i), t), cast(tensor::at_broadcast(bias, i, x->shape), t));
+  });
   std::vector<int> axes;
   for (int k = axis; k < x->rank(); ++k) axes.push_back(k);
   c.out(0, tensor::cast(g, tensor::softmax(g, sum, axes), x->dtype));
@@ -115,7 +119,11 @@ void register_contrib_activation(OpRegistry& r) {
   r.add({.name = "QuickGelu", .domain = ms, .lower = quick_gelu, .dtypes = "floats"});
   r.add({.name = "BiasAdd", .domain = ms, .lower = bias_add, .dtypes = "floats"});
   r.add({.name = "BiasSplitGelu", .domain = ms, .lower = bias_split_gelu, .dtypes = "floats"});
-  r.add({.name = "BiasSoftmax", .domain = ms, .lower = bias_softmax, .dtypes = "floats", .notes = "the bias is broadcast by numpy's rules"});
+  r.add({.name = "BiasSoftmax",
+         .domain = ms,
+         .lower = bias_softmax,
+         .dtypes = "floats",
+         .notes = "the bias is broadcast by numpy's rules"});
 }
 
 }  // namespace sardonyx

@@ -10,7 +10,8 @@ namespace {
 using tensor::accumulator;
 
 Value* add_bias(Graph& g, Value* x, Value* bias, const Expr& start) {
-  return tensor::generate(g, x->shape, [&](const Exprs& i) { return el::add(tensor::at(x, i), tensor::at(bias, {start + i.back()})); });
+  return tensor::generate(
+      g, x->shape, [&](const Exprs& i) { return el::add(tensor::at(x, i), tensor::at(bias, {start + i.back()})); });
 }
 
 void add_term(AttentionSpec& spec, const ScoreTerm& term) {
@@ -19,12 +20,15 @@ void add_term(AttentionSpec& spec, const ScoreTerm& term) {
     return;
   }
   const ScoreTerm before = spec.bias;
-  spec.bias = [=](const Expr& b, const Expr& h, const Expr& s, const Expr& t) { return el::add(before(b, h, s, t), term(b, h, s, t)); };
+  spec.bias = [=](const Expr& b, const Expr& h, const Expr& s, const Expr& t) {
+    return el::add(before(b, h, s, t), term(b, h, s, t));
+  };
 }
 
-// Padding masks of int32: what they forbid costs `mask_filter_value`, which is finite, so that a row without any key stays defined.
-//   [B]: keys from that position on;  [2 B]: also those before the second half's position;  [B, T], [B, S, T]: where it is 0;
-//   [B, 1, M, M]: the same, where queries are the last S of T.
+// Padding masks of int32: what they forbid costs `mask_filter_value`, which is finite, so that a row without any key
+// stays defined.
+//   [B]: keys from that position on;  [2 B]: also those before the second half's position;  [B, T], [B, S, T]: where it
+//   is 0; [B, 1, M, M]: the same, where queries are the last S of T.
 void add_padding_mask(OpContext& c, AttentionSpec& spec, Value* mask) {
   Graph& g = c.graph();
   const DType type = spec.type;
@@ -33,7 +37,9 @@ void add_padding_mask(OpContext& c, AttentionSpec& spec, Value* mask) {
   c.require(mask->rank() >= 1 && mask->rank() <= 4, "a mask of rank {}", mask->rank());
   if (mask->rank() == 1) {
     const bool both = idx::provably_equal(mask->shape[0], batch * 2) && !idx::provably_equal(mask->shape[0], batch);
-    if (!both) g.add_check(compare(Op::kEq, mask->shape[0], batch), "a mask of one dim must have one or two elements per sequence");
+    if (!both)
+      g.add_check(compare(Op::kEq, mask->shape[0], batch),
+                  "a mask of one dim must have one or two elements per sequence");
     add_term(spec, [=](const Expr& b, const Expr&, const Expr&, const Expr& t) {
       auto element = [&](const Expr& at) { return cast(tensor::at(mask, {at}), DType::kInt64); };
       Expr ok = el::lt(t, element(b));
@@ -44,13 +50,17 @@ void add_padding_mask(OpContext& c, AttentionSpec& spec, Value* mask) {
   }
   g.add_check(compare(Op::kEq, mask->shape[0], batch), "the mask doesn't fit the batch");
   if (mask->rank() == 4) {
-    for (std::size_t d : {2u, 3u}) g.add_check(compare(Op::kGe, mask->shape[d], keys), "the mask is shorter than the keys");
+    for (std::size_t d : {2u, 3u})
+      g.add_check(compare(Op::kGe, mask->shape[d], keys), "the mask is shorter than the keys");
   } else {
-    g.add_check(compare(Op::kEq, mask->shape.back(), keys), fmt::format("a mask for {} keys, not {}", to_string(mask->shape.back()), to_string(keys)));
+    g.add_check(compare(Op::kEq, mask->shape.back(), keys),
+                fmt::format("a mask for {} keys, not {}", to_string(mask->shape.back()), to_string(keys)));
     if (mask->rank() == 3) g.add_check(compare(Op::kEq, mask->shape[1], queries), "the mask doesn't fit the queries");
   }
   add_term(spec, [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
-    const Expr m = mask->rank() == 2 ? tensor::at(mask, {b, t}) : mask->rank() == 3 ? tensor::at(mask, {b, s, t}) : tensor::at(mask, {b, 0, keys - queries + s, t});
+    const Expr m = mask->rank() == 2   ? tensor::at(mask, {b, t})
+                   : mask->rank() == 3 ? tensor::at(mask, {b, s, t})
+                                       : tensor::at(mask, {b, 0, keys - queries + s, t});
     return select(compare(Op::kGt, m, constant(0, m->dtype)), zero, forbidden);
   });
 }
@@ -60,14 +70,18 @@ void add_attention_bias(OpContext& c, AttentionSpec& spec, Value* bias) {
   const Exprs scores = {spec.q->shape[0], spec.q->shape[1], spec.q->shape[2], spec.k->shape[2]};
   tensor::check_broadcast(c.graph(), bias->shape, scores);
   const DType type = spec.type;
-  add_term(spec, [=](const Expr& b, const Expr& h, const Expr& s, const Expr& t) { return cast(tensor::at_broadcast(bias, {b, h, s, t}, scores), type); });
+  add_term(spec, [=](const Expr& b, const Expr& h, const Expr& s, const Expr& t) {
+    return cast(tensor::at_broadcast(bias, {b, h, s, t}, scores), type);
+  });
 }
 
 void finish_spec(OpContext& c, AttentionSpec& spec, const Expr& past_length) {
   const float scale = c.attr_f("scale", 0);
   if (scale != 0) spec.scale = constant(scale, spec.type);
   if (c.attr("unidirectional", 0) != 0)
-    spec.allowed = [=](const Expr&, const Expr&, const Expr& s, const Expr& t) { return compare(Op::kLe, t, past_length + s); };
+    spec.allowed = [=](const Expr&, const Expr&, const Expr& s, const Expr& t) {
+      return compare(Op::kLe, t, past_length + s);
+    };
 }
 
 // Inputs: input, weights, bias, mask_index, past, attention_bias, past_sequence_length. Outputs: output, present.
@@ -75,7 +89,8 @@ void attention_op(OpContext& c) {
   Graph& g = c.graph();
   Value *x = c.in(0), *w = c.in(1), *bias = c.opt(2), *past = c.opt(4);
   c.require(x->rank() == 3 && w->rank() == 2, "an input of rank {} with weights of rank {}", x->rank(), w->rank());
-  if (c.attr("do_rotary", 0) != 0) c.refuse("rotary embedding inside Attention; use RotaryEmbedding before MultiHeadAttention");
+  if (c.attr("do_rotary", 0) != 0)
+    c.refuse("rotary embedding inside Attention; use RotaryEmbedding before MultiHeadAttention");
   if (c.has(6) || c.attr("past_present_share_buffer", 0) != 0) c.refuse("past and present in one buffer");
   const std::int64_t heads = c.attr("num_heads", 0);
   c.require(heads > 0, "num_heads is {}", heads);
@@ -100,13 +115,15 @@ void attention_op(OpContext& c) {
   if (past) {
     c.require(past->rank() == 5, "a past of rank {}", past->rank());
     auto half = [&](const Expr& which) {
-      return tensor::generate(g, Exprs(past->shape.begin() + 1, past->shape.end()), [&](const Exprs& i) { return tensor::at(past, {which, i[0], i[1], i[2], i[3]}); });
+      return tensor::generate(g, Exprs(past->shape.begin() + 1, past->shape.end()),
+                              [&](const Exprs& i) { return tensor::at(past, {which, i[0], i[1], i[2], i[3]}); });
     };
     past_length = past->shape[3];
     spec.k = tensor::concat(g, {half(0), spec.k}, 2);
     spec.v = tensor::concat(g, {half(1), spec.v}, 2);
   }
-  if (c.wants(1)) c.out(1, tensor::concat(g, {tensor::unsqueeze(g, spec.k, {0}), tensor::unsqueeze(g, spec.v, {0})}, 0));
+  if (c.wants(1))
+    c.out(1, tensor::concat(g, {tensor::unsqueeze(g, spec.k, {0}), tensor::unsqueeze(g, spec.v, {0})}, 0));
   spec.type = accumulator(x->dtype);
   if (c.has(3)) add_padding_mask(c, spec, c.in(3));
   if (c.has(5)) add_attention_bias(c, spec, c.in(5));
@@ -143,13 +160,15 @@ QueryKeyValue unpack_inputs(OpContext& c, const Expr& heads, Value* bias) {
     c.require(!v, "packed keys and values beside values");
     return {q, part(k, 0), part(k, 1)};
   }
-  c.require(v && v->rank() == k->rank() && (k->rank() == 3 || k->rank() == 4), "keys of rank {} with values of another", k->rank());
+  c.require(v && v->rank() == k->rank() && (k->rank() == 3 || k->rank() == 4), "keys of rank {} with values of another",
+            k->rank());
   if (k->rank() == 3) return {q, split_heads(g, k, heads), split_heads(g, v, heads)};
   return {q, k, v};  // cross attention: already [B, H, T, D]
 }
 
 // Masked MHA lists its inputs in another order: mask, attention bias, pasts, ..., bias.
-void lower_multi_head_attention(OpContext& c, int bias, int mask, int attention_bias, int past_key, int past_value, int scores_output) {
+void lower_multi_head_attention(OpContext& c, int bias, int mask, int attention_bias, int past_key, int past_value,
+                                int scores_output) {
   Graph& g = c.graph();
   const std::int64_t heads = c.attr("num_heads", 0);
   c.require(heads > 0, "num_heads is {}", heads);
@@ -158,7 +177,8 @@ void lower_multi_head_attention(OpContext& c, int bias, int mask, int attention_
   Expr past_length = 0;
   if (c.has(past_key)) {
     c.require(c.has(past_value), "past_key without past_value");
-    c.require(c.in(past_key)->rank() == 4 && c.in(past_value)->rank() == 4, "pasts of ranks {} and {}", c.in(past_key)->rank(), c.in(past_value)->rank());
+    c.require(c.in(past_key)->rank() == 4 && c.in(past_value)->rank() == 4, "pasts of ranks {} and {}",
+              c.in(past_key)->rank(), c.in(past_value)->rank());
     past_length = c.in(past_key)->shape[2];
     spec.k = tensor::concat(g, {c.in(past_key), spec.k}, 2);
     spec.v = tensor::concat(g, {c.in(past_value), spec.v}, 2);
@@ -175,7 +195,8 @@ void lower_multi_head_attention(OpContext& c, int bias, int mask, int attention_
 }
 
 void multi_head_attention(OpContext& c) {
-  if (c.has(8) || c.has(9)) c.refuse("past_sequence_length or cache_indirection (past and present in one buffer, beam search in the operator)");
+  if (c.has(8) || c.has(9))
+    c.refuse("past_sequence_length or cache_indirection (past and present in one buffer, beam search in the operator)");
   lower_multi_head_attention(c, 3, 4, 5, 6, 7, 3);
 }
 
@@ -204,7 +225,8 @@ void rotary_embedding(OpContext& c) {
   Value* v = x;
   if (rank == 3) {
     const Expr size = heads > 0 ? idx::floordiv(x->shape[2], heads) : angles;
-    v = tensor::reshape(g, x, {x->shape[0], x->shape[1], heads > 0 ? Expr(heads) : idx::floordiv(x->shape[2], angles), size});
+    v = tensor::reshape(g, x,
+                        {x->shape[0], x->shape[1], heads > 0 ? Expr(heads) : idx::floordiv(x->shape[2], angles), size});
     g.add_check(compare(Op::kEq, v->elements(), x->elements()), "the features can't be divided into heads");
   }
   if (ids->rank() == 1) {
@@ -216,7 +238,9 @@ void rotary_embedding(OpContext& c) {
   r.interleaved = c.attr("interleaved", 0) != 0;
   Value* y = rotate(g, v, rank == 4, r);
   const float scale = c.attr_f("scale", 1);
-  if (scale != 1) y = tensor::map1(g, y, [&](const Expr& e) { return cast(el::mul(cast(e, accumulator(e->dtype)), scale), e->dtype); });
+  if (scale != 1)
+    y = tensor::map1(g, y,
+                     [&](const Expr& e) { return cast(el::mul(cast(e, accumulator(e->dtype)), scale), e->dtype); });
   c.out(0, tensor::reshape(g, y, x->shape));
 }
 
@@ -225,10 +249,26 @@ void rotary_embedding(OpContext& c) {
 void register_contrib_attention(OpRegistry& r) {
   const char* ms = "com.microsoft";
   const std::string notes = "softmax in fp32; past and present must be two tensors";
-  r.add({.name = "Attention", .domain = ms, .lower = attention_op, .dtypes = "floats", .notes = notes + "; without rotary embedding"});
-  r.add({.name = "MultiHeadAttention", .domain = ms, .lower = multi_head_attention, .dtypes = "floats", .notes = notes + "; without cache indirection"});
-  r.add({.name = "DecoderMaskedMultiHeadAttention", .domain = ms, .lower = decoder_masked_multi_head_attention, .dtypes = "floats", .notes = notes + "; without cache indirection"});
-  r.add({.name = "RotaryEmbedding", .domain = ms, .lower = rotary_embedding, .dtypes = "floats", .notes = "computed in fp32; without packed batches"});
+  r.add({.name = "Attention",
+         .domain = ms,
+         .lower = attention_op,
+         .dtypes = "floats",
+         .notes = notes + "; without rotary embedding"});
+  r.add({.name = "MultiHeadAttention",
+         .domain = ms,
+         .lower = multi_head_attention,
+         .dtypes = "floats",
+         .notes = notes + "; without cache indirection"});
+  r.add({.name = "DecoderMaskedMultiHeadAttention",
+         .domain = ms,
+         .lower = decoder_masked_multi_head_attention,
+         .dtypes = "floats",
+         .notes = notes + "; without cache indirection"});
+  r.add({.name = "RotaryEmbedding",
+         .domain = ms,
+         .lower = rotary_embedding,
+         .dtypes = "floats",
+         .notes = "computed in fp32; without packed batches"});
 }
 
 }  // namespace sardonyx

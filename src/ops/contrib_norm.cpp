@@ -1,4 +1,5 @@
-// com.microsoft: normalisation fused with sums and embeddings; SimplifiedLayerNormalization, which ONNX Runtime also takes in ONNX's domain.
+// com.microsoft: normalisation fused with sums and embeddings; SimplifiedLayerNormalization, which ONNX Runtime also
+// takes in ONNX's domain.
 #include "ops/element_math.h"
 #include "ops/families.h"
 #include "ops/norm.h"
@@ -11,7 +12,8 @@ using tensor::accumulator;
 
 void simplified_layer_normalization(OpContext& c) {
   Value *x = c.in(0), *scale = c.in(1);
-  const LayerNorm n = layer_norm(c.graph(), x, scale, nullptr, c.axis(c.attr("axis", -1), x->rank()), c.attr_f("epsilon", 1e-5f), true, scale->dtype);
+  const LayerNorm n = layer_norm(c.graph(), x, scale, nullptr, c.axis(c.attr("axis", -1), x->rank()),
+                                 c.attr_f("epsilon", 1e-5f), true, scale->dtype);
   c.out(0, n.y);
   if (c.wants(1)) c.out(1, n.inverse);
 }
@@ -43,20 +45,24 @@ void skip_norm(OpContext& c, bool rms) {
 void skip_layer_normalization(OpContext& c) { skip_norm(c, false); }
 void skip_simplified_layer_normalization(OpContext& c) { skip_norm(c, true); }
 
-// Inputs: word ids, segment ids, word, position and segment tables, gamma, beta, mask, position ids. Outputs: normalised sum, how many words
-// each mask lets through, the sum.
+// Inputs: word ids, segment ids, word, position and segment tables, gamma, beta, mask, position ids. Outputs:
+// normalised sum, how many words each mask lets through, the sum.
 void embed_layer_normalization(OpContext& c) {
   Graph& g = c.graph();
-  Value *ids = c.in(0), *segments = c.opt(1), *words = c.in(2), *positions = c.in(3), *segment_table = c.opt(4), *mask = c.opt(7), *position_ids = c.opt(8);
+  Value *ids = c.in(0), *segments = c.opt(1), *words = c.in(2), *positions = c.in(3), *segment_table = c.opt(4),
+        *mask = c.opt(7), *position_ids = c.opt(8);
   c.require(ids->rank() == 2, "word ids of rank {}", ids->rank());
   c.require(!segments == !segment_table, "segment ids and their table are needed together");
-  for (const Value* v : {words, positions, segment_table}) c.require(!v || v->rank() == 2, "a table of rank {}", v ? v->rank() : 0);
-  for (const Value* v : {segments, mask, position_ids}) c.require(!v || v->rank() == 2, "ids or mask of rank {}", v ? v->rank() : 0);
+  for (const Value* v : {words, positions, segment_table})
+    c.require(!v || v->rank() == 2, "a table of rank {}", v ? v->rank() : 0);
+  for (const Value* v : {segments, mask, position_ids})
+    c.require(!v || v->rank() == 2, "ids or mask of rank {}", v ? v->rank() : 0);
   const Exprs shape = {ids->shape[0], ids->shape[1], words->shape[1]};
   if (position_ids) tensor::check_broadcast(g, position_ids->shape, ids->shape);
   const DType t = accumulator(words->dtype);
   auto row = [&](const Value* table, const Expr& id, const Expr& d) {
-    return cast(tensor::at(table, {idx::max(0, idx::min(cast(id, DType::kInt64), table->shape[0] - 1)), d}), t);  // ids are data
+    return cast(tensor::at(table, {idx::max(0, idx::min(cast(id, DType::kInt64), table->shape[0] - 1)), d}),
+                t);  // ids are data
   };
   Value* sum = tensor::generate(g, shape, [&](const Exprs& i) {
     const Exprs at = {i[0], i[1]};
@@ -86,7 +92,8 @@ void lower_group_norm(OpContext& c, bool skip) {
   const DType t = accumulator(x->dtype);
   const int axis = last ? rank - 1 : 1;
   const Expr channels = x->shape[static_cast<std::size_t>(axis)], in_group = idx::floordiv(channels, groups);
-  g.add_check(compare(Op::kEq, idx::mod(channels, groups), 0), fmt::format("{} channels can't be divided into {} groups", to_string(channels), groups));
+  g.add_check(compare(Op::kEq, idx::mod(channels, groups), 0),
+              fmt::format("{} channels can't be divided into {} groups", to_string(channels), groups));
   for (const Value* v : {gamma, beta}) {
     c.require(v->rank() == 1, "gamma or beta of rank {}", v->rank());
     g.add_check(compare(Op::kEq, v->shape[0], channels), "gamma or beta doesn't fit the channels");
@@ -109,8 +116,10 @@ void lower_group_norm(OpContext& c, bool skip) {
     if (c.wants(1)) c.out(1, tensor::cast(g, sum, x->dtype));
   }
   // [N, groups, rest] or [N, positions, groups, channels of a group]
-  const Expr spatial = last ? idx::product(Exprs(x->shape.begin() + 1, x->shape.end() - 1)) : idx::product(Exprs(x->shape.begin() + 2, x->shape.end()));
-  const Exprs view = last ? Exprs{x->shape[0], spatial, groups, in_group} : Exprs{x->shape[0], groups, in_group, spatial};
+  const Expr spatial = last ? idx::product(Exprs(x->shape.begin() + 1, x->shape.end() - 1))
+                            : idx::product(Exprs(x->shape.begin() + 2, x->shape.end()));
+  const Exprs view =
+      last ? Exprs{x->shape[0], spatial, groups, in_group} : Exprs{x->shape[0], groups, in_group, spatial};
   const std::vector<int> axes = last ? std::vector<int>{1, 3} : std::vector<int>{2, 3};
   Value* v = tensor::reshape(g, sum, view);
   const Moments m = moments(g, v, axes, t);
@@ -119,7 +128,8 @@ void lower_group_norm(OpContext& c, bool skip) {
     Exprs o = i;
     for (int a : axes) o[static_cast<std::size_t>(a)] = 0;
     const Expr k = last ? i[2] * in_group + i[3] : i[1] * in_group + i[2];
-    Expr e = el::div(el::sub(tensor::at(v, i), tensor::at(m.mean, o)), el::sqrt(el::add(tensor::at(m.variance, o), epsilon)));
+    Expr e = el::div(el::sub(tensor::at(v, i), tensor::at(m.mean, o)),
+                     el::sqrt(el::add(tensor::at(m.variance, o), epsilon)));
     e = el::add(el::mul(e, cast(tensor::at(gamma, {k}), t)), cast(tensor::at(beta, {k}), t));
     return cast(activation == 1 ? el::silu(e) : e, x->dtype);
   });
@@ -133,9 +143,22 @@ void skip_group_norm(OpContext& c) { lower_group_norm(c, true); }
 
 void register_contrib_norm(OpRegistry& r) {
   const char* ms = "com.microsoft";
-  for (const char* domain : {"", ms}) r.add({.name = "SimplifiedLayerNormalization", .domain = domain, .lower = simplified_layer_normalization, .dtypes = "floats", .notes = "computed in fp32"});
-  r.add({.name = "SkipLayerNormalization", .domain = ms, .lower = skip_layer_normalization, .dtypes = "floats", .notes = "the sum is normalised in fp32"});
-  r.add({.name = "SkipSimplifiedLayerNormalization", .domain = ms, .lower = skip_simplified_layer_normalization, .dtypes = "floats", .notes = "the sum is normalised in fp32"});
+  for (const char* domain : {"", ms})
+    r.add({.name = "SimplifiedLayerNormalization",
+           .domain = domain,
+           .lower = simplified_layer_normalization,
+           .dtypes = "floats",
+           .notes = "computed in fp32"});
+  r.add({.name = "SkipLayerNormalization",
+         .domain = ms,
+         .lower = skip_layer_normalization,
+         .dtypes = "floats",
+         .notes = "the sum is normalised in fp32"});
+  r.add({.name = "SkipSimplifiedLayerNormalization",
+         .domain = ms,
+         .lower = skip_simplified_layer_normalization,
+         .dtypes = "floats",
+         .notes = "the sum is normalised in fp32"});
   r.add({.name = "EmbedLayerNormalization", .domain = ms, .lower = embed_layer_normalization, .dtypes = "floats"});
   r.add({.name = "GroupNorm", .domain = ms, .lower = group_norm, .dtypes = "floats"});
   r.add({.name = "SkipGroupNorm", .domain = ms, .lower = skip_group_norm, .dtypes = "floats"});

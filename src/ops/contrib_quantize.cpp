@@ -1,4 +1,5 @@
-// com.microsoft: operators on quantised tensors. Each computes (q - zero) * scale in fp32, the operation, and quantises the result.
+// com.microsoft: operators on quantised tensors. Each computes (q - zero) * scale in fp32, the operation, and quantises
+// the result.
 #include <algorithm>
 
 #include "ops/conv.h"
@@ -24,7 +25,8 @@ Value* real(OpContext& c, int k) {
 // x quantised with scale and zero point at inputs k and k + 1.
 Value* quantised(OpContext& c, Value* x, int k, DType to) {
   const Expr scale = only_element(c, c.in(k)), zero = optional_element(c, k + 1);
-  return tensor::map1(c.graph(), x, [&](const Expr& e) { return quantize(cast(e, kF32), cast(scale, kF32), zero, to); });
+  return tensor::map1(c.graph(), x,
+                      [&](const Expr& e) { return quantize(cast(e, kF32), cast(scale, kF32), zero, to); });
 }
 
 template <Op op>
@@ -32,16 +34,20 @@ void qlinear_binary(OpContext& c) {
   c.out(0, quantised(c, tensor::binary(c.graph(), op, real(c, 0), real(c, 3)), 6, c.in(0)->dtype));
 }
 
-void qlinear_sigmoid(OpContext& c) { c.out(0, quantised(c, tensor::unary(c.graph(), Op::kSigmoid, real(c, 0)), 3, c.in(0)->dtype)); }
+void qlinear_sigmoid(OpContext& c) {
+  c.out(0, quantised(c, tensor::unary(c.graph(), Op::kSigmoid, real(c, 0)), 3, c.in(0)->dtype));
+}
 
 void qlinear_leaky_relu(OpContext& c) {
   const double alpha = c.attr_f("alpha", 0.01f);
-  Value* y = tensor::map1(c.graph(), real(c, 0), [&](const Expr& e) { return select(el::lt(e, constant(0, kF32)), el::mul(e, alpha), e); });
+  Value* y = tensor::map1(c.graph(), real(c, 0),
+                          [&](const Expr& e) { return select(el::lt(e, constant(0, kF32)), el::mul(e, alpha), e); });
   c.out(0, quantised(c, y, 3, c.in(0)->dtype));
 }
 
 void qlinear_where(OpContext& c) {
-  Value* z = tensor::map(c.graph(), {c.in(0), real(c, 1), real(c, 4)}, [](const Exprs& e) { return select(e[0], e[1], e[2]); });
+  Value* z = tensor::map(c.graph(), {c.in(0), real(c, 1), real(c, 4)},
+                         [](const Exprs& e) { return select(e[0], e[1], e[2]); });
   c.out(0, quantised(c, z, 7, c.in(1)->dtype));
 }
 
@@ -51,7 +57,8 @@ void qlinear_concat(OpContext& c) {
   for (int k = 2; k < c.input_count(); k += 3) xs.push_back(real(c, k));
   c.require(c.has_attr("axis"), "attribute axis is missing");
   const int axis = c.axis(c.attr("axis", 0), xs[0]->rank());
-  for (const Value* x : xs) c.require(x->rank() == xs[0]->rank(), "tensors of ranks {} and {}", xs[0]->rank(), x->rank());
+  for (const Value* x : xs)
+    c.require(x->rank() == xs[0]->rank(), "tensors of ranks {} and {}", xs[0]->rank(), x->rank());
   c.out(0, quantised(c, tensor::concat(c.graph(), xs, axis), 0, c.in(1)->dtype));
 }
 
@@ -114,7 +121,9 @@ void qlinear_global_average_pool(OpContext& c) {
   c.out(0, channels_last(c, quantised(c, mean, 3, c.in(0)->dtype)));
 }
 
-void qlinear_conv_any_layout(OpContext& c) { c.out(0, channels_last(c, lower_qlinear_conv(c, channels_first(c, c.in(0))))); }
+void qlinear_conv_any_layout(OpContext& c) {
+  c.out(0, channels_last(c, lower_qlinear_conv(c, channels_first(c, c.in(0)))));
+}
 
 // alpha * op(A) op(B) + C, quantised if an output scale is given. C is int32 in units of alpha * a_scale * b_scale.
 void qgemm(OpContext& c) {
@@ -124,14 +133,19 @@ void qgemm(OpContext& c) {
   c.require(a->rank() == 2 && b->rank() == 2, "operands of ranks {} and {}", a->rank(), b->rank());
   if (c.attr("transA", 0) != 0) a = tensor::transpose(g, a, {1, 0});
   if (c.attr("transB", 0) != 0) b = tensor::transpose(g, b, {1, 0});  // first, as its zero points belong to columns
-  c.require(!za || za->rank() == 0 || is_const(za->elements(), 1), "zero points of shape {} for A", to_string(za ? za->shape : Exprs()));
+  c.require(!za || za->rank() == 0 || is_const(za->elements(), 1), "zero points of shape {} for A",
+            to_string(za ? za->shape : Exprs()));
   Value* acc = quantized_matmul(c, a, za, b, zb);
   if (bias) acc = tensor::binary(g, Op::kAdd, acc, bias);
   const double alpha = c.attr_f("alpha", 1);
   const Expr sa = only_element(c, c.in(1));
-  auto multiplier = [&](const Exprs& i) { return el::mul(el::mul(sa, matrix_scale(g, sb, i, acc->shape, false)), alpha); };
+  auto multiplier = [&](const Exprs& i) {
+    return el::mul(el::mul(sa, matrix_scale(g, sb, i, acc->shape, false)), alpha);
+  };
   if (!c.has(7)) {
-    return c.out(0, tensor::generate(g, acc->shape, [&](const Exprs& i) { return el::mul(cast(tensor::at(acc, i), kF32), multiplier(i)); }));
+    return c.out(0, tensor::generate(g, acc->shape, [&](const Exprs& i) {
+                   return el::mul(cast(tensor::at(acc, i), kF32), multiplier(i));
+                 }));
   }
   const Expr sy = only_element(c, c.in(7)), zy = optional_element(c, 8);
   const DType to = c.has(8) ? c.in(8)->dtype : c.in(0)->dtype;
@@ -172,7 +186,9 @@ void matmul_integer16(OpContext& c) {
 
 void register_contrib_quantize(OpRegistry& r) {
   const std::string bytes = "int8, uint8", notes = "scales apply in fp32";
-  auto add = [&](const char* name, LowerFn lower) { r.add({.name = name, .domain = "com.microsoft", .lower = lower, .dtypes = bytes, .notes = notes}); };
+  auto add = [&](const char* name, LowerFn lower) {
+    r.add({.name = name, .domain = "com.microsoft", .lower = lower, .dtypes = bytes, .notes = notes});
+  };
   add("QLinearAdd", qlinear_binary<Op::kAdd>);
   add("QLinearMul", qlinear_binary<Op::kMul>);
   add("QLinearSigmoid", qlinear_sigmoid);

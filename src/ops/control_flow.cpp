@@ -1,5 +1,5 @@
-// If, Loop and Scan. A condition known when compiling leaves only the taken branch. Values that leave a nested graph have dims known outside,
-// or symbols that the node binds (see IfOp and WhileOp in graph/graph.h).
+// If, Loop and Scan. A condition known when compiling leaves only the taken branch. Values that leave a nested graph
+// have dims known outside, or symbols that the node binds (see IfOp and WhileOp in graph/graph.h).
 #include "ops/control_flow.h"
 
 #include <algorithm>
@@ -55,7 +55,8 @@ bool made_of_input_dims(const Graph& nested, const Expr& e) {
 
 void take_branch(OpContext& c, const onnx::Graph& body) {
   const std::vector<Value*> out = c.lowerer().lower_body(body, c.graph(), {});
-  c.require(static_cast<int>(out.size()) >= c.output_count(), "a branch with {} outputs for {}", out.size(), c.output_count());
+  c.require(static_cast<int>(out.size()) >= c.output_count(), "a branch with {} outputs for {}", out.size(),
+            c.output_count());
   for (int k = 0; k < c.output_count(); ++k) c.out(k, out[static_cast<std::size_t>(k)]);
 }
 
@@ -66,7 +67,9 @@ Exprs merge_shapes(OpContext& c, IfOp& op, const Value* a, const Value* b, int m
     const Expr &x = a->shape[d], &y = b->shape[d];
     const bool known = known_outside(x, mark) && known_outside(y, mark);
     if (known) {
-      shape.push_back(idx::provably_equal(x, y) ? x : select(compare(Op::kNe, op.condition, constant(0, op.condition->dtype)), x, y));
+      shape.push_back(idx::provably_equal(x, y)
+                          ? x
+                          : select(compare(Op::kNe, op.condition, constant(0, op.condition->dtype)), x, y));
       continue;
     }
     shape.push_back(c.graph().symbols().dim(name + "." + std::to_string(d)));
@@ -90,7 +93,8 @@ void if_op(OpContext& c) {
   const int mark = g.symbols().size();
   const std::vector<Value*> a = c.lowerer().lower_body(*then_body, *op.then_graph, {});
   const std::vector<Value*> b = c.lowerer().lower_body(*else_body, *op.else_graph, {});
-  c.require(static_cast<int>(a.size()) >= c.output_count() && a.size() == b.size(), "branches with {} and {} outputs for {}", a.size(), b.size(), c.output_count());
+  c.require(static_cast<int>(a.size()) >= c.output_count() && a.size() == b.size(),
+            "branches with {} and {} outputs for {}", a.size(), b.size(), c.output_count());
   std::vector<std::pair<DType, Exprs>> types;
   std::vector<int> which;
   for (int k = 0; k < c.output_count(); ++k) {
@@ -100,17 +104,23 @@ void if_op(OpContext& c) {
     if (x->rank() != y->rank() && made_of_input_dims(g, taken)) {
       // The sizes decide a rank: a program for one of the branches, which the others' sizes don't use.
       const bool holds = c.lowerer().assume(c.node());
-      g.add_check(holds ? compare(Op::kNe, taken, constant(0, taken->dtype)) : compare(Op::kEq, taken, constant(0, taken->dtype)),
-                  fmt::format("{}: the branches' ranks differ; the sizes of the inputs take the other branch", c.node().describe()), true);
+      g.add_check(holds ? compare(Op::kNe, taken, constant(0, taken->dtype))
+                        : compare(Op::kEq, taken, constant(0, taken->dtype)),
+                  fmt::format("{}: the branches' ranks differ; the sizes of the inputs take the other branch",
+                              c.node().describe()),
+                  true);
       return take_branch(c, holds ? *then_body : *else_body);
     }
     if (x->rank() != y->rank()) {
       // Only a condition that is known when compiling can decide a rank.
-      c.const_ints(condition, fmt::format("the condition of an If whose branches give ranks {} and {}", x->rank(), y->rank()));
-      c.refuse("the branches give output {} ranks {} and {}; fix the dims that the condition depends on", k, x->rank(), y->rank());
+      c.const_ints(condition,
+                   fmt::format("the condition of an If whose branches give ranks {} and {}", x->rank(), y->rank()));
+      c.refuse("the branches give output {} ranks {} and {}; fix the dims that the condition depends on", k, x->rank(),
+               y->rank());
     }
     std::vector<std::int64_t> dims, other;
-    if (content_known_outside(x, mark) && content_known_outside(y, mark) && constant_dims(x->shape, dims) && constant_dims(y->shape, other) && dims == other) {
+    if (content_known_outside(x, mark) && content_known_outside(y, mark) && constant_dims(x->shape, dims) &&
+        constant_dims(y->shape, other) && dims == other) {
       Exprs e;  // shape arithmetic stays known
       for (std::size_t j = 0; j < x->content->size(); ++j)
         e.push_back(select(compare(Op::kNe, taken, constant(0, taken->dtype)), (*x->content)[j], (*y->content)[j]));
@@ -132,22 +142,27 @@ void if_op(OpContext& c) {
   for (std::size_t k = 0; k < which.size(); ++k) c.out(which[k], n->outputs[k]);
 }
 
-// Inputs: trip count, condition (both optional), initial values. Body: (iteration, condition, carried...) -> (condition, carried..., stacked...).
+// Inputs: trip count, condition (both optional), initial values. Body: (iteration, condition, carried...) ->
+// (condition, carried..., stacked...).
 void loop_op(OpContext& c) {
   const onnx::GraphPtr body = body_of(c, "body");
   std::vector<Value*> initial;
   for (int k = 2; k < c.input_count(); ++k) initial.push_back(c.in(k));
-  c.require(body->inputs.size() == initial.size() + 2, "a body with {} inputs for {} carried values", body->inputs.size(), initial.size());
-  c.require(body->outputs.size() > initial.size(), "a body with {} outputs for {} carried values", body->outputs.size(), initial.size());
+  c.require(body->inputs.size() == initial.size() + 2, "a body with {} inputs for {} carried values",
+            body->inputs.size(), initial.size());
+  c.require(body->outputs.size() > initial.size(), "a body with {} outputs for {} carried values", body->outputs.size(),
+            initial.size());
   const Expr trip_count = c.has(0) ? c.int_scalar(c.in(0)) : Expr();
   const Expr condition = c.has(1) ? truth(c, c.graph(), c.in(1)) : Expr();
-  const LoopResult r = add_while(c, initial, trip_count, condition, [&](Graph& g, const Expr& iteration, const std::vector<Value*>& carried) {
-    std::vector<Value*> in = {g.add_content(DType::kInt64, {}, {iteration}), g.add_content(DType::kBool, {}, {constant_bool(true)})};
-    in.insert(in.end(), carried.begin(), carried.end());
-    const std::vector<Value*> out = c.lowerer().lower_body(*body, g, in);
-    const auto first_stacked = out.begin() + 1 + static_cast<std::ptrdiff_t>(carried.size());
-    return LoopBody{{out.begin() + 1, first_stacked}, {first_stacked, out.end()}, out[0]};
-  });
+  const LoopResult r = add_while(
+      c, initial, trip_count, condition, [&](Graph& g, const Expr& iteration, const std::vector<Value*>& carried) {
+        std::vector<Value*> in = {g.add_content(DType::kInt64, {}, {iteration}),
+                                  g.add_content(DType::kBool, {}, {constant_bool(true)})};
+        in.insert(in.end(), carried.begin(), carried.end());
+        const std::vector<Value*> out = c.lowerer().lower_body(*body, g, in);
+        const auto first_stacked = out.begin() + 1 + static_cast<std::ptrdiff_t>(carried.size());
+        return LoopBody{{out.begin() + 1, first_stacked}, {first_stacked, out.end()}, out[0]};
+      });
   int k = 0;
   for (Value* v : r.carried) c.out(k++, v);
   for (Value* v : r.stacked) c.out(k++, v);
@@ -183,31 +198,39 @@ ScanParts scan_parts(OpContext& c, int first) {
   const std::int64_t scans = c.attr("num_scan_inputs", 0), total = c.input_count() - first;
   c.require(scans > 0 && scans <= total, "num_scan_inputs is {} for {} inputs", scans, total);
   for (int k = first; k < c.input_count(); ++k) (k - first < total - scans ? p.states : p.scans).push_back(c.in(k));
-  c.require(static_cast<std::int64_t>(p.body->inputs.size()) == total, "a body with {} inputs for {}", p.body->inputs.size(), total);
-  c.require(p.body->outputs.size() >= p.states.size(), "a body with {} outputs for {} states", p.body->outputs.size(), p.states.size());
+  c.require(static_cast<std::int64_t>(p.body->inputs.size()) == total, "a body with {} inputs for {}",
+            p.body->inputs.size(), total);
+  c.require(p.body->outputs.size() >= p.states.size(), "a body with {} outputs for {} states", p.body->outputs.size(),
+            p.states.size());
   p.outputs = p.body->outputs.size() - p.states.size();
   return p;
 }
 
 void scan_op(OpContext& c) {
   const ScanParts p = scan_parts(c, 0);
-  const auto directions = flags(c, "scan_input_directions", p.scans.size()), axes = flags(c, "scan_input_axes", p.scans.size());
-  const auto out_directions = flags(c, "scan_output_directions", p.outputs), out_axes = flags(c, "scan_output_axes", p.outputs);
+  const auto directions = flags(c, "scan_input_directions", p.scans.size()),
+             axes = flags(c, "scan_input_axes", p.scans.size());
+  const auto out_directions = flags(c, "scan_output_directions", p.outputs),
+             out_axes = flags(c, "scan_output_axes", p.outputs);
   std::vector<int> axis;
   Expr length;
   for (std::size_t k = 0; k < p.scans.size(); ++k) {
     axis.push_back(c.axis(axes[k], p.scans[k]->rank()));
     const Expr& n = p.scans[k]->shape[static_cast<std::size_t>(axis.back())];
-    if (length) c.graph().add_check(compare(Op::kEq, n, length), fmt::format("scanned inputs of lengths {} and {}", to_string(length), to_string(n)));
+    if (length)
+      c.graph().add_check(compare(Op::kEq, n, length),
+                          fmt::format("scanned inputs of lengths {} and {}", to_string(length), to_string(n)));
     if (!length || is_const(n)) length = n;
   }
-  const LoopResult r = add_while(c, p.states, length, Expr(), [&](Graph& g, const Expr& t, const std::vector<Value*>& carried) {
-    std::vector<Value*> in = carried;
-    for (std::size_t k = 0; k < p.scans.size(); ++k) in.push_back(take(g, p.scans[k], axis[k], directions[k] ? length - 1 - t : t));
-    const std::vector<Value*> out = c.lowerer().lower_body(*p.body, g, in);
-    const auto first_stacked = out.begin() + static_cast<std::ptrdiff_t>(carried.size());
-    return LoopBody{{out.begin(), first_stacked}, {first_stacked, out.end()}, nullptr};
-  });
+  const LoopResult r =
+      add_while(c, p.states, length, Expr(), [&](Graph& g, const Expr& t, const std::vector<Value*>& carried) {
+        std::vector<Value*> in = carried;
+        for (std::size_t k = 0; k < p.scans.size(); ++k)
+          in.push_back(take(g, p.scans[k], axis[k], directions[k] ? length - 1 - t : t));
+        const std::vector<Value*> out = c.lowerer().lower_body(*p.body, g, in);
+        const auto first_stacked = out.begin() + static_cast<std::ptrdiff_t>(carried.size());
+        return LoopBody{{out.begin(), first_stacked}, {first_stacked, out.end()}, nullptr};
+      });
   int k = 0;
   for (Value* v : r.carried) c.out(k++, v);
   for (std::size_t s = 0; s < r.stacked.size(); ++s) {
@@ -229,7 +252,8 @@ void scan_op(OpContext& c) {
   }
 }
 
-// Opset 8: a batch of scans, one after the other, with optional lengths. One loop runs over batch * length; states restart with each batch.
+// Opset 8: a batch of scans, one after the other, with optional lengths. One loop runs over batch * length; states
+// restart with each batch.
 void scan8_op(OpContext& c) {
   const ScanParts p = scan_parts(c, 1);
   const auto directions = flags(c, "directions", p.scans.size());
@@ -238,43 +262,49 @@ void scan8_op(OpContext& c) {
   for (const Value* v : p.states) c.require(v->rank() >= 1, "a state of rank {}", v->rank());
   const Expr batch = p.scans[0]->shape[0], length = p.scans[0]->shape[1];
   for (const Value* v : p.scans)
-    c.graph().add_check(logical_and(compare(Op::kEq, v->shape[0], batch), compare(Op::kEq, v->shape[1], length)), "scanned inputs differ in batch or length");
-  for (const Value* v : p.states) c.graph().add_check(compare(Op::kEq, v->shape[0], batch), "a state's batch differs from the scanned inputs'");
+    c.graph().add_check(logical_and(compare(Op::kEq, v->shape[0], batch), compare(Op::kEq, v->shape[1], length)),
+                        "scanned inputs differ in batch or length");
+  for (const Value* v : p.states)
+    c.graph().add_check(compare(Op::kEq, v->shape[0], batch), "a state's batch differs from the scanned inputs'");
   c.graph().add_check(compare(Op::kGe, length, 1), "a scan over an empty sequence");
   std::vector<Value*> first;
   for (Value* s : p.states) first.push_back(take(c.graph(), s, 0, 0));
-  const LoopResult r = add_while(c, first, batch * length, Expr(), [&](Graph& g, const Expr& n, const std::vector<Value*>& carried) {
-    const Expr b = idx::floordiv(n, length), t = idx::mod(n, length);
-    const Expr len = lens ? cast(tensor::at(lens, {b}), DType::kInt64) : length;
-    std::vector<Value*> in;
-    for (std::size_t k = 0; k < carried.size(); ++k)
-      in.push_back(tensor::generate(g, carried[k]->shape, [&](const Exprs& i) {
-        Exprs j = {b};
-        j.insert(j.end(), i.begin(), i.end());
-        return select(compare(Op::kEq, t, 0), tensor::at(p.states[k], j), tensor::at(carried[k], i));
-      }));
-    const std::vector<Value*> states = in;
-    for (std::size_t k = 0; k < p.scans.size(); ++k) {
-      // A reversed sequence starts at its own last element.
-      const Expr at = directions[k] ? select(compare(Op::kLt, t, len), len - 1 - t, t) : t;
-      in.push_back(take(g, take(g, p.scans[k], 0, b), 0, at));
-    }
-    const std::vector<Value*> out = c.lowerer().lower_body(*p.body, g, in);
-    LoopBody body;
-    for (std::size_t k = 0; k < out.size(); ++k) {
-      Value* v = out[k];
-      const bool state = k < states.size();
-      c.require(!state || v->rank() == states[k]->rank(), "state {} changes its rank", k);
-      for (std::size_t d = 0; state && d < v->shape.size(); ++d) g.add_check(compare(Op::kEq, v->shape[d], states[k]->shape[d]), fmt::format("state {} changes its shape", k));
-      if (lens)  // past the end a state stays and outputs are zeros
-        v = tensor::generate(g, v->shape, [&](const Exprs& i) {
-          return select(compare(Op::kLt, t, len), tensor::at(out[k], i), state ? tensor::at(states[k], i) : constant(0, v->dtype));
-        });
-      if (state) body.carried.push_back(v);
-      body.stacked.push_back(v);
-    }
-    return body;
-  });
+  const LoopResult r =
+      add_while(c, first, batch * length, Expr(), [&](Graph& g, const Expr& n, const std::vector<Value*>& carried) {
+        const Expr b = idx::floordiv(n, length), t = idx::mod(n, length);
+        const Expr len = lens ? cast(tensor::at(lens, {b}), DType::kInt64) : length;
+        std::vector<Value*> in;
+        for (std::size_t k = 0; k < carried.size(); ++k)
+          in.push_back(tensor::generate(g, carried[k]->shape, [&](const Exprs& i) {
+            Exprs j = {b};
+            j.insert(j.end(), i.begin(), i.end());
+            return select(compare(Op::kEq, t, 0), tensor::at(p.states[k], j), tensor::at(carried[k], i));
+          }));
+        const std::vector<Value*> states = in;
+        for (std::size_t k = 0; k < p.scans.size(); ++k) {
+          // A reversed sequence starts at its own last element.
+          const Expr at = directions[k] ? select(compare(Op::kLt, t, len), len - 1 - t, t) : t;
+          in.push_back(take(g, take(g, p.scans[k], 0, b), 0, at));
+        }
+        const std::vector<Value*> out = c.lowerer().lower_body(*p.body, g, in);
+        LoopBody body;
+        for (std::size_t k = 0; k < out.size(); ++k) {
+          Value* v = out[k];
+          const bool state = k < states.size();
+          c.require(!state || v->rank() == states[k]->rank(), "state {} changes its rank", k);
+          for (std::size_t d = 0; state && d < v->shape.size(); ++d)
+            g.add_check(compare(Op::kEq, v->shape[d], states[k]->shape[d]),
+                        fmt::format("state {} changes its shape", k));
+          if (lens)  // past the end a state stays and outputs are zeros
+            v = tensor::generate(g, v->shape, [&](const Exprs& i) {
+              return select(compare(Op::kLt, t, len), tensor::at(out[k], i),
+                            state ? tensor::at(states[k], i) : constant(0, v->dtype));
+            });
+          if (state) body.carried.push_back(v);
+          body.stacked.push_back(v);
+        }
+        return body;
+      });
   for (std::size_t k = 0; k < r.stacked.size(); ++k) {
     Value* v = r.stacked[k];
     Exprs shape = {batch, length};
@@ -299,7 +329,8 @@ Expr truth(OpContext& c, Graph& g, Value* v) {
   return e[0];
 }
 
-LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Expr& trip_count, const Expr& condition, const MakeBody& make) {
+LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Expr& trip_count, const Expr& condition,
+                     const MakeBody& make) {
   check_depth(c);
   Graph& g = c.graph();
   const int mark = g.symbols().size();
@@ -315,11 +346,14 @@ LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Exp
     std::vector<Value*> in;
     for (std::size_t k = 0; k < initial.size(); ++k) in.push_back(op.body->add_input("", initial[k]->dtype, shapes[k]));
     body = make(*op.body, op.iteration, in);
-    check(body.carried.size() == initial.size(), "a loop body with {} carried values instead of {}", body.carried.size(), initial.size());
+    check(body.carried.size() == initial.size(), "a loop body with {} carried values instead of {}",
+          body.carried.size(), initial.size());
     for (std::size_t k = 0; k < initial.size(); ++k) {
       const Value* next = body.carried[k];
-      c.require(next->dtype == initial[k]->dtype, "carried value {} changes from {} to {}", k, name(initial[k]->dtype), name(next->dtype));
-      if (next->rank() != initial[k]->rank()) c.refuse("carried value {} changes its rank from {} to {}", k, initial[k]->rank(), next->rank());
+      c.require(next->dtype == initial[k]->dtype, "carried value {} changes from {} to {}", k, name(initial[k]->dtype),
+                name(next->dtype));
+      if (next->rank() != initial[k]->rank())
+        c.refuse("carried value {} changes its rank from {} to {}", k, initial[k]->rank(), next->rank());
       for (std::size_t d = 0; d < shapes[k].size(); ++d) {
         Expr& dim = shapes[k][d];
         if (idx::provably_equal(next->shape[d], dim) || (dim->op == Op::kSym && dim->i >= mark)) continue;
@@ -330,17 +364,21 @@ LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Exp
   }
   for (std::size_t k = 0; k < initial.size(); ++k)
     for (std::size_t d = 0; d < shapes[k].size(); ++d)
-      if (const Expr& dim = shapes[k][d]; dim->op == Op::kSym && dim->i >= mark) op.carried_dims.push_back({dim, initial[k]->shape[d], body.carried[k]->shape[d]});
+      if (const Expr& dim = shapes[k][d]; dim->op == Op::kSym && dim->i >= mark)
+        op.carried_dims.push_back({dim, initial[k]->shape[d], body.carried[k]->shape[d]});
   op.trip_count = trip_count;
   if (condition && !is_const(condition, 1)) op.condition = condition;
   if (body.condition) {
     const Expr next = truth(c, *op.body, body.condition);
     if (!is_const(next) || next->i == 0) op.next_condition = next;
   }
-  if (!op.trip_count && !op.next_condition && !(condition && is_const(condition, 0))) c.invalid("a loop that never ends");
+  if (!op.trip_count && !op.next_condition && !(condition && is_const(condition, 0)))
+    c.invalid("a loop that never ends");
   Expr trips;
-  if (!op.condition && !op.next_condition) trips = idx::max(trip_count, 0);
-  else trips = op.trips = g.symbols().dim("trips");
+  if (!op.condition && !op.next_condition)
+    trips = idx::max(trip_count, 0);
+  else
+    trips = op.trips = g.symbols().dim("trips");
   std::vector<std::pair<DType, Exprs>> types;
   for (std::size_t k = 0; k < initial.size(); ++k) types.emplace_back(initial[k]->dtype, shapes[k]);
   for (const Value* v : body.stacked) {
@@ -367,9 +405,17 @@ LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Exp
 
 void register_control_flow(OpRegistry& r) {
   const std::string notes = "tensors only (no sequences or optionals); ";
-  r.add({.name = "If", .lower = if_op, .notes = notes + "branches must agree in rank unless the condition is known when compiling"});
-  r.add({.name = "Loop", .lower = loop_op, .notes = notes + "carried values may change their dims, not their rank; a body's false condition ends the loop even without a condition input"});
-  r.add({.name = "Scan", .min_opset = 8, .lower = any_scan_op, .notes = notes + "carried values may change their dims, not their rank"});
+  r.add({.name = "If",
+         .lower = if_op,
+         .notes = notes + "branches must agree in rank unless the condition is known when compiling"});
+  r.add({.name = "Loop",
+         .lower = loop_op,
+         .notes = notes + "carried values may change their dims, not their rank; a body's false condition ends the "
+                          "loop even without a condition input"});
+  r.add({.name = "Scan",
+         .min_opset = 8,
+         .lower = any_scan_op,
+         .notes = notes + "carried values may change their dims, not their rank"});
 }
 
 }  // namespace sardonyx

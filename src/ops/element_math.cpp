@@ -16,7 +16,8 @@ Expr minimum(DType t) {
 }
 
 Expr zero(DType t) {
-  const bool plain = !is_float(t) || t == DType::kFloat64 || t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16;
+  const bool plain =
+      !is_float(t) || t == DType::kFloat64 || t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16;
   return plain ? constant(0, t) : cast(constant_float(0, DType::kFloat32), t);
 }
 

@@ -1,4 +1,5 @@
-// Element-wise operators with numpy broadcasting: arithmetic, comparison, logic, mathematics, activations without state.
+// Element-wise operators with numpy broadcasting: arithmetic, comparison, logic, mathematics, activations without
+// state.
 #include <cmath>
 
 #include "ops/families.h"
@@ -10,12 +11,15 @@ namespace {
 using tensor::accumulator;
 
 template <Op op>
-void unary_op(OpContext& c) { c.out(0, tensor::unary(c.graph(), op, c.in(0))); }
+void unary_op(OpContext& c) {
+  c.out(0, tensor::unary(c.graph(), op, c.in(0)));
+}
 
 // Transcendental functions compute in fp32 for smaller floats.
 template <Op op>
 void math_op(OpContext& c) {
-  c.out(0, tensor::map1(c.graph(), c.in(0), [](const Expr& x) { return cast(unary(op, cast(x, accumulator(x->dtype))), x->dtype); }));
+  c.out(0, tensor::map1(c.graph(), c.in(0),
+                        [](const Expr& x) { return cast(unary(op, cast(x, accumulator(x->dtype))), x->dtype); }));
 }
 
 // The second operand. Before opset 7 attribute `axis` said to which of the first one's dims it belongs.
@@ -31,7 +35,8 @@ Value* second(OpContext& c) {
 
 template <Op op>
 void binary_op(OpContext& c) {
-  c.require(c.in(0)->dtype == c.in(1)->dtype, "operands of dtypes {} and {}", name(c.in(0)->dtype), name(c.in(1)->dtype));
+  c.require(c.in(0)->dtype == c.in(1)->dtype, "operands of dtypes {} and {}", name(c.in(0)->dtype),
+            name(c.in(1)->dtype));
   c.out(0, tensor::binary(c.graph(), op, c.in(0), second(c)));
 }
 
@@ -42,27 +47,30 @@ void variadic_op(OpContext& c) {
   for (int k = 0; k < c.input_count(); ++k) xs.push_back(c.in(k));
   c.require(!xs.empty(), "no operands");
   c.out(0, tensor::map(c.graph(), xs, [&](const Exprs& e) {
-    Expr r = e[0];
-    for (std::size_t k = 1; k < e.size(); ++k) r = binary(op, r, e[k]);
-    return c.node().op_type == "Mean" ? binary(Op::kDiv, r, constant(static_cast<double>(e.size()), r->dtype)) : r;
-  }));
+          Expr r = e[0];
+          for (std::size_t k = 1; k < e.size(); ++k) r = binary(op, r, e[k]);
+          return c.node().op_type == "Mean" ? binary(Op::kDiv, r, constant(static_cast<double>(e.size()), r->dtype))
+                                            : r;
+        }));
 }
 
 void pow_op(OpContext& c) {
   c.out(0, tensor::map2(c.graph(), c.in(0), second(c), [](const Expr& x, const Expr& y) {
-    // Exponents that are common constants need no pow.
-    double p = NAN;
-    if (is_const(y)) p = is_float(y->dtype) ? y->f : static_cast<double>(y->i);
-    if (p == 1) return x;
-    if (p == 2) return binary(Op::kMul, x, x);
-    if (p == 3) return binary(Op::kMul, binary(Op::kMul, x, x), x);
-    if (p == 0.5 && is_float(x->dtype)) return unary(Op::kSqrt, x);
-    if (is_float(x->dtype) || is_float(y->dtype)) {
-      const DType t = x->dtype == DType::kFloat64 || y->dtype == DType::kFloat64 || !is_float(x->dtype) ? DType::kFloat64 : DType::kFloat32;
-      return cast(binary(Op::kPow, cast(x, t), cast(y, t)), x->dtype);
-    }
-    return binary(Op::kPow, x, cast(y, x->dtype));
-  }));
+          // Exponents that are common constants need no pow.
+          double p = NAN;
+          if (is_const(y)) p = is_float(y->dtype) ? y->f : static_cast<double>(y->i);
+          if (p == 1) return x;
+          if (p == 2) return binary(Op::kMul, x, x);
+          if (p == 3) return binary(Op::kMul, binary(Op::kMul, x, x), x);
+          if (p == 0.5 && is_float(x->dtype)) return unary(Op::kSqrt, x);
+          if (is_float(x->dtype) || is_float(y->dtype)) {
+            const DType t = x->dtype == DType::kFloat64 || y->dtype == DType::kFloat64 || !is_float(x->dtype)
+                                ? DType::kFloat64
+                                : DType::kFloat32;
+            return cast(binary(Op::kPow, cast(x, t), cast(y, t)), x->dtype);
+          }
+          return binary(Op::kPow, x, cast(y, x->dtype));
+        }));
 }
 
 void mod_op(OpContext& c) {
@@ -71,7 +79,8 @@ void mod_op(OpContext& c) {
 }
 
 void where_op(OpContext& c) {
-  c.out(0, tensor::map(c.graph(), {c.in(0), c.in(1), c.in(2)}, [](const Exprs& e) { return select(e[0], e[1], e[2]); }));
+  c.out(0,
+        tensor::map(c.graph(), {c.in(0), c.in(1), c.in(2)}, [](const Exprs& e) { return select(e[0], e[1], e[2]); }));
 }
 
 void relu_op(OpContext& c) {

@@ -1,7 +1,8 @@
 // com.microsoft GroupQueryAttention: grouped-query attention with rotary embedding and a cache of keys and values.
 //
-// For sequence b, seqlens_k[b] + 1 tokens exist after this step, of which S are new; the cache holds the others. In the first step (S equals
-// total_sequence_length) all tokens are new. The cache either grows (its length is that of the past) or is a buffer with room for all tokens.
+// For sequence b, seqlens_k[b] + 1 tokens exist after this step, of which S are new; the cache holds the others. In the
+// first step (S equals total_sequence_length) all tokens are new. The cache either grows (its length is that of the
+// past) or is a buffer with room for all tokens.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -25,20 +26,26 @@ struct Cache {
     const Exprs shape = {fresh->shape[0], fresh->shape[1], idx::max(capacity, total), fresh->shape[3]};
     return tensor::generate(g, shape, [&](const Exprs& i) {
       const Expr start = past(i[0]), at = i[2] - start;
-      const Expr kept = past_values ? select(compare(Op::kLt, i[2], capacity), tensor::at(past_values, i), el::zero(fresh->dtype)) : el::zero(fresh->dtype);
-      return select(logical_and(compare(Op::kGe, at, 0), compare(Op::kLt, at, queries)), tensor::at(fresh, {i[0], i[1], at, i[3]}), kept);
+      const Expr kept =
+          past_values ? select(compare(Op::kLt, i[2], capacity), tensor::at(past_values, i), el::zero(fresh->dtype))
+                      : el::zero(fresh->dtype);
+      return select(logical_and(compare(Op::kGe, at, 0), compare(Op::kLt, at, queries)),
+                    tensor::at(fresh, {i[0], i[1], at, i[3]}), kept);
     });
   }
 };
 
 void refuse_unsupported(OpContext& c) {
-  if (c.attr_s("k_quant_type", "NONE") != "NONE" || c.attr_s("v_quant_type", "NONE") != "NONE" || c.has(12) || c.has(13)) c.refuse("a quantised cache");
-  if (c.attr("sliding_window_cache", 0) != 0) c.refuse("a cache of the window's size; use one that holds the whole sequence");
+  if (c.attr_s("k_quant_type", "NONE") != "NONE" || c.attr_s("v_quant_type", "NONE") != "NONE" || c.has(12) ||
+      c.has(13))
+    c.refuse("a quantised cache");
+  if (c.attr("sliding_window_cache", 0) != 0)
+    c.refuse("a cache of the window's size; use one that holds the whole sequence");
   if (c.has(14) || c.has(15)) c.refuse("normalisation of queries and keys inside the operator");
 }
 
-// Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids, attention_bias,
-// head_sink. Outputs: output, present_key, present_value, output_qk.
+// Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache,
+// position_ids, attention_bias, head_sink. Outputs: output, present_key, present_value, output_qk.
 void group_query_attention(OpContext& c) {
   refuse_unsupported(c);
   Graph& g = c.graph();
@@ -65,8 +72,10 @@ void group_query_attention(OpContext& c) {
   seqlens = tensor::reshape(g, seqlens, {batch});
   c.require(!c.has(3) == !c.has(4), "past_key and past_value are needed together");
   const Cache cache{seqlens, c.opt(3), c.opt(4), query->shape[1], c.int_scalar(c.in(6), true)};
-  for (const Value* v : {cache.past_key, cache.past_value}) c.require(!v || v->rank() == 4, "a past of rank {}", v ? v->rank() : 0);
-  g.add_check(compare(Op::kLe, cache.queries, cache.total), "total_sequence_length is smaller than the number of new tokens");
+  for (const Value* v : {cache.past_key, cache.past_value})
+    c.require(!v || v->rank() == 4, "a past of rank {}", v ? v->rank() : 0);
+  g.add_check(compare(Op::kLe, cache.queries, cache.total),
+              "total_sequence_length is smaller than the number of new tokens");
   g.add_check(compare(Op::kEq, spec.k->shape[2], cache.queries), "new keys and queries differ in number");
 
   if (c.attr("do_rotary", 0) != 0) {
@@ -78,7 +87,9 @@ void group_query_attention(OpContext& c) {
     r.interleaved = c.attr("rotary_interleaved", 0) != 0;
     Value* ids = c.opt(9);
     c.require(!ids || ids->rank() == 2, "position_ids of rank {}", ids ? ids->rank() : 0);
-    r.position = [=](const Expr& b, const Expr& s) { return ids ? cast(tensor::at(ids, {b, s}), DType::kInt64) : cache.past(b) + s; };
+    r.position = [=](const Expr& b, const Expr& s) {
+      return ids ? cast(tensor::at(ids, {b, s}), DType::kInt64) : cache.past(b) + s;
+    };
     spec.q = rotate(g, spec.q, true, r);
     spec.k = rotate(g, spec.k, true, r);
   }
@@ -94,7 +105,8 @@ void group_query_attention(OpContext& c) {
   spec.softcap = c.attr_f("softcap", 0);
   const std::int64_t window = c.attr("local_window_size", -1);
   const bool causal = c.attr("causal", 1) != 0;
-  c.require(window == -1 || (window > 0 && causal), "local_window_size is {}{}", window, causal ? "" : " without causal");  // counts the query itself
+  c.require(window == -1 || (window > 0 && causal), "local_window_size is {}{}", window,
+            causal ? "" : " without causal");  // counts the query itself
   spec.allowed = [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
     if (!causal) return compare(Op::kLt, t, cache.tokens(b));
     const Expr position = cache.past(b) + s;
@@ -105,7 +117,9 @@ void group_query_attention(OpContext& c) {
     c.require(bias->rank() == 4, "an attention bias of rank {}", bias->rank());
     const Exprs scores = {batch, heads, cache.queries, cache.total};
     tensor::check_broadcast(g, bias->shape, scores);
-    spec.bias = [=, type = spec.type](const Expr& b, const Expr& h, const Expr& s, const Expr& t) { return cast(tensor::at_broadcast(bias, {b, h, s, t}, scores), type); };
+    spec.bias = [=, type = spec.type](const Expr& b, const Expr& h, const Expr& s, const Expr& t) {
+      return cast(tensor::at_broadcast(bias, {b, h, s, t}, scores), type);
+    };
   }
   if (Value* sink = c.opt(11)) {
     c.require(sink->rank() == 1, "head_sink of rank {}", sink->rank());
@@ -125,7 +139,10 @@ void group_query_attention(OpContext& c) {
 }  // namespace
 
 void register_group_query_attention(OpRegistry& r) {
-  r.add({.name = "GroupQueryAttention", .domain = "com.microsoft", .lower = group_query_attention, .dtypes = "floats",
+  r.add({.name = "GroupQueryAttention",
+         .domain = "com.microsoft",
+         .lower = group_query_attention,
+         .dtypes = "floats",
          .notes = "softmax in fp32; without quantised or window-sized caches and without normalised queries and keys"});
 }
 

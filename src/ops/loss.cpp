@@ -8,16 +8,19 @@ namespace {
 
 using tensor::accumulator;
 
-// Log-probabilities [N, C, d...] and classes [N, d...]: minus the log-probability of each one's class times the class's weight, reduced.
+// Log-probabilities [N, C, d...] and classes [N, d...]: minus the log-probability of each one's class times the class's
+// weight, reduced.
 Value* likelihood_loss(OpContext& c, Value* log_prob, Value* target, Value* weight, DType out) {
   Graph& g = c.graph();
-  c.require(log_prob->rank() >= 2 && target->rank() == log_prob->rank() - 1, "scores of rank {} with targets of rank {}", log_prob->rank(), target->rank());
+  c.require(log_prob->rank() >= 2 && target->rank() == log_prob->rank() - 1,
+            "scores of rank {} with targets of rank {}", log_prob->rank(), target->rank());
   c.require(is_integer(target->dtype), "targets of {}", name(target->dtype));
   c.require(!weight || weight->rank() == 1, "weights of rank {}", weight ? weight->rank() : 0);
   const Expr classes = log_prob->shape[1];
   if (weight) g.add_check(compare(Op::kEq, weight->shape[0], classes), "the weights don't fit the classes");
   for (std::size_t d = 0; d < target->shape.size(); ++d)
-    g.add_check(compare(Op::kEq, target->shape[d], log_prob->shape[d == 0 ? 0 : d + 1]), "the targets' shape doesn't fit the scores'");
+    g.add_check(compare(Op::kEq, target->shape[d], log_prob->shape[d == 0 ? 0 : d + 1]),
+                "the targets' shape doesn't fit the scores'");
   const std::string reduction = c.attr_s("reduction", "mean");
   c.require(reduction == "none" || reduction == "sum" || reduction == "mean", "reduction is '{}'", reduction);
   const bool ignores = c.has_attr("ignore_index");
@@ -46,7 +49,9 @@ Value* likelihood_loss(OpContext& c, Value* log_prob, Value* target, Value* weig
   return tensor::map2(g, total, sum, [&](const Expr& a, const Expr& b) { return cast(el::div(a, b), out); });
 }
 
-void negative_log_likelihood_loss(OpContext& c) { c.out(0, likelihood_loss(c, c.in(0), c.in(1), c.opt(2), c.in(0)->dtype)); }
+void negative_log_likelihood_loss(OpContext& c) {
+  c.out(0, likelihood_loss(c, c.in(0), c.in(1), c.opt(2), c.in(0)->dtype));
+}
 
 void softmax_cross_entropy_loss(OpContext& c) {
   Value* x = c.in(0);
@@ -59,7 +64,10 @@ void softmax_cross_entropy_loss(OpContext& c) {
 }  // namespace
 
 void register_loss(OpRegistry& r) {
-  r.add({.name = "NegativeLogLikelihoodLoss", .min_opset = 12, .lower = negative_log_likelihood_loss, .dtypes = "floats"});
+  r.add({.name = "NegativeLogLikelihoodLoss",
+         .min_opset = 12,
+         .lower = negative_log_likelihood_loss,
+         .dtypes = "floats"});
   r.add({.name = "SoftmaxCrossEntropyLoss", .min_opset = 12, .lower = softmax_cross_entropy_loss, .dtypes = "floats"});
 }
 

@@ -12,8 +12,8 @@ struct Moments {
 };
 Moments moments(Graph& g, Value* x, const std::vector<int>& axes, DType t);
 
-/// Layer normalisation over the dims from `axis` on, in fp32 (fp64 for fp64): ((x - mean) / sqrt(variance + epsilon)) * scale + bias with
-/// scale and bias (null: none) broadcast to x. `rms`: without the mean. The result has dtype `out`.
+/// Layer normalisation over the dims from `axis` on, in fp32 (fp64 for fp64): ((x - mean) / sqrt(variance + epsilon)) *
+/// scale + bias with scale and bias (null: none) broadcast to x. `rms`: without the mean. The result has dtype `out`.
 struct LayerNorm {
   Value *y, *mean /* null for rms */, *inverse /* 1 / sqrt(variance + epsilon) */;
 };

@@ -52,8 +52,8 @@ int OpContext::axis(std::int64_t a, int rank) const {
 
 namespace {
 
-// A small integer input of the model from which v is computed, if all that v is computed from are such inputs and constants; else
-// null. Knowing their values makes v known.
+// A small integer input of the model from which v is computed, if all that v is computed from are such inputs and
+// constants; else null. Knowing their values makes v known.
 const Value* small_input(const Value* v) {
   constexpr std::int64_t kMost = 64;  // elements: axes, sizes, flags
   const Value* found = nullptr;
@@ -79,7 +79,9 @@ const Value* small_input(const Value* v) {
 [[noreturn]] void need_value(const OpContext& c, Value* v, std::string_view what) {
   while (v->producer && v->producer->as<ViewOp>()) v = v->producer->inputs[0];
   if (const Value* input = small_input(v)) throw NeedInput{input->name, NeedInput::kValue, std::string(what)};
-  c.refuse("{} must be known when compiling, but the model computes it; make it an initializer or an input of the model", what);
+  c.refuse(
+      "{} must be known when compiling, but the model computes it; make it an initializer or an input of the model",
+      what);
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 //
 //   // Relu: y = max(x, 0)
 //   void relu(OpContext& c) {
-//     c.out(0, tensor::map1(c.graph(), c.in(0), [](const Expr& x) { return binary(Op::kMax, x, constant(0, x->dtype)); }));
+//     c.out(0, tensor::map1(c.graph(), c.in(0), [](const Expr& x) { return binary(Op::kMax, x, constant(0, x->dtype));
+//     }));
 //   }
 //   void register_activation(OpRegistry& r) {
 //     r.add({.name = "Relu", .lower = relu, .dtypes = "floats, signed integers"});
@@ -24,11 +25,11 @@ using LowerFn = void (*)(OpContext&);
 
 struct OpDef {
   std::string name;
-  std::string domain = "";         ///< "" or "com.microsoft"
-  int min_opset = 6;               ///< older versions of its semantics are refused
+  std::string domain = "";  ///< "" or "com.microsoft"
+  int min_opset = 6;        ///< older versions of its semantics are refused
   LowerFn lower = nullptr;
-  std::string dtypes = "all";      ///< for the documentation
-  std::string notes = "";          ///< limits, for the documentation
+  std::string dtypes = "all";  ///< for the documentation
+  std::string notes = "";      ///< limits, for the documentation
 };
 
 class OpRegistry {
@@ -43,8 +44,8 @@ class OpRegistry {
   std::map<std::pair<std::string, std::string>, OpDef> ops_;
 };
 
-/// Thrown by lowering when an input of the graph must be known to compile (axes given at run time, unknown rank). The caller compiles a
-/// variant for the value (or rank) that it sees at run time.
+/// Thrown by lowering when an input of the graph must be known to compile (axes given at run time, unknown rank). The
+/// caller compiles a variant for the value (or rank) that it sees at run time.
 struct NeedInput {
   std::string input;
   enum Kind { kValue, kRank } kind;
@@ -55,11 +56,11 @@ struct NeedInput {
 class GraphLowerer {
  public:
   virtual ~GraphLowerer() = default;
-  /// Lowers `body` into `into` (whose parent is the current graph). `inputs`: values of `into` for the body's inputs, in order. Returns the
-  /// body's outputs.
+  /// Lowers `body` into `into` (whose parent is the current graph). `inputs`: values of `into` for the body's inputs,
+  /// in order. Returns the body's outputs.
   virtual std::vector<Value*> lower_body(const onnx::Graph& body, Graph& into, const std::vector<Value*>& inputs) = 0;
-  /// Which branch of an If is assumed whose condition, over dims of the model's inputs, decides more than sizes: true for the one where it
-  /// holds. If what follows can't be lowered, the import starts again with the other one.
+  /// Which branch of an If is assumed whose condition, over dims of the model's inputs, decides more than sizes: true
+  /// for the one where it holds. If what follows can't be lowered, the import starts again with the other one.
   virtual bool assume(const onnx::Node& node) = 0;
 };
 
@@ -89,19 +90,25 @@ class OpContext {
   bool has_attr(std::string_view name) const { return node_.find(name) != nullptr; }
   std::int64_t attr(std::string_view name, std::int64_t fallback) const { return node_.get_int(name, fallback); }
   float attr_f(std::string_view name, float fallback) const { return node_.get_float(name, fallback); }
-  std::string attr_s(std::string_view name, std::string_view fallback) const { return node_.get_string(name, fallback); }
-  std::vector<std::int64_t> attr_ints(std::string_view name, std::vector<std::int64_t> fallback = {}) const { return node_.get_ints(name, std::move(fallback)); }
-  std::vector<float> attr_floats(std::string_view name, std::vector<float> fallback = {}) const { return node_.get_floats(name, std::move(fallback)); }
+  std::string attr_s(std::string_view name, std::string_view fallback) const {
+    return node_.get_string(name, fallback);
+  }
+  std::vector<std::int64_t> attr_ints(std::string_view name, std::vector<std::int64_t> fallback = {}) const {
+    return node_.get_ints(name, std::move(fallback));
+  }
+  std::vector<float> attr_floats(std::string_view name, std::vector<float> fallback = {}) const {
+    return node_.get_floats(name, std::move(fallback));
+  }
 
   /// An axis attribute or value made non-negative; an error outside [-rank, rank).
   int axis(std::int64_t a, int rank) const;
-  /// Elements of an integer input that must be known when compiling (axes ...). If it is an input of the whole model, asks for a variant
-  /// per value (NeedInput); otherwise refuses with `what`.
+  /// Elements of an integer input that must be known when compiling (axes ...). If it is an input of the whole model,
+  /// asks for a variant per value (NeedInput); otherwise refuses with `what`.
   std::vector<std::int64_t> const_ints(Value* v, std::string_view what) const;
   /// The same for floats (scales of Resize ...).
   std::vector<double> const_floats(Value* v, std::string_view what) const;
-  /// Elements of an integer input as int64 expressions: known ones, or symbols read at run time. How many there are must be known when
-  /// compiling; if not, as const_ints.
+  /// Elements of an integer input as int64 expressions: known ones, or symbols read at run time. How many there are
+  /// must be known when compiling; if not, as const_ints.
   Exprs ints(Value* v, bool sizes = false);
   /// One element likewise.
   Expr int_scalar(Value* v, bool size = false);

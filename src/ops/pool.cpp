@@ -1,4 +1,5 @@
-// Pooling: AveragePool, MaxPool, LpPool and their global forms. Windows are variables of a reduction; padding is a select.
+// Pooling: AveragePool, MaxPool, LpPool and their global forms. Windows are variables of a reduction; padding is a
+// select.
 #include <cmath>
 
 #include "ops/element_math.h"
@@ -18,7 +19,8 @@ Exprs pooled_shape(const Value* x, const Window& w) {
 }
 
 // Reduces f(element) over each window; `outside` is what padding counts as (of f's dtype).
-Expr over_window(ReduceKind kind, const Value* x, const Window& w, const Exprs& i, const std::function<Expr(const Expr&)>& f, const Expr& outside) {
+Expr over_window(ReduceKind kind, const Value* x, const Window& w, const Exprs& i,
+                 const std::function<Expr(const Expr&)>& f, const Expr& outside) {
   const Exprs k = tensor::loop_vars(w.kernel);
   const Exprs p = w.position(Exprs(i.begin() + 2, i.end()), k);
   Exprs at = {i[0], i[1]};
@@ -66,20 +68,23 @@ void max_pool(OpContext& c) {
   const DType t = accumulator(x->dtype);
   const auto same = [&](const Expr& e) { return cast(e, t); };
   const Exprs shape = pooled_shape(x, w);
-  c.out(0, tensor::generate(c.graph(), shape, [&](const Exprs& i) { return cast(over_window(ReduceKind::kMax, x, w, i, same, el::minimum(t)), x->dtype); }));
+  c.out(0, tensor::generate(c.graph(), shape, [&](const Exprs& i) {
+          return cast(over_window(ReduceKind::kMax, x, w, i, same, el::minimum(t)), x->dtype);
+        }));
   if (!c.wants(1)) return;
   // Indices count elements of the whole input; storage_order 1 numbers the spatial dims with the first one fastest.
   const bool columns_first = c.attr("storage_order", 0) != 0;
   c.out(1, tensor::generate(c.graph(), shape, [&](const Exprs& i) {
-    const Exprs k = idx::delinearize(over_window(ReduceKind::kArgMax, x, w, i, same, el::minimum(t)), w.kernel);
-    Exprs p = w.position(Exprs(i.begin() + 2, i.end()), k), sizes = w.input;
-    for (std::size_t d = 0; d < p.size(); ++d) p[d] = idx::max(0, idx::min(p[d], w.input[d] - 1));  // a window of minus infinities only
-    if (columns_first) {
-      std::reverse(p.begin(), p.end());
-      std::reverse(sizes.begin(), sizes.end());
-    }
-    return (i[0] * x->shape[1] + i[1]) * idx::product(w.input) + idx::linearize(p, sizes);
-  }));
+          const Exprs k = idx::delinearize(over_window(ReduceKind::kArgMax, x, w, i, same, el::minimum(t)), w.kernel);
+          Exprs p = w.position(Exprs(i.begin() + 2, i.end()), k), sizes = w.input;
+          for (std::size_t d = 0; d < p.size(); ++d)
+            p[d] = idx::max(0, idx::min(p[d], w.input[d] - 1));  // a window of minus infinities only
+          if (columns_first) {
+            std::reverse(p.begin(), p.end());
+            std::reverse(sizes.begin(), sizes.end());
+          }
+          return (i[0] * x->shape[1] + i[1]) * idx::product(w.input) + idx::linearize(p, sizes);
+        }));
 }
 
 Expr to_power(const Expr& e, std::int64_t p) {
@@ -101,9 +106,10 @@ void lp_pool(OpContext& c) {
   const Window w = window_of(c, x, {}, c.attr("ceil_mode", 0) != 0);
   const DType t = accumulator(x->dtype);
   c.out(0, tensor::generate(c.graph(), pooled_shape(x, w), [&](const Exprs& i) {
-    const Expr sum = over_window(ReduceKind::kSum, x, w, i, [&](const Expr& e) { return to_power(cast(e, t), p); }, constant(0, t));
-    return cast(root(sum, p), x->dtype);
-  }));
+          const Expr sum = over_window(
+              ReduceKind::kSum, x, w, i, [&](const Expr& e) { return to_power(cast(e, t), p); }, constant(0, t));
+          return cast(root(sum, p), x->dtype);
+        }));
 }
 
 std::vector<int> spatial_axes(OpContext& c, const Value* x) {
@@ -125,7 +131,8 @@ void global_average_pool(OpContext& c) {
 void global_max_pool(OpContext& c) {
   Value* x = c.in(0);
   const DType t = accumulator(x->dtype);
-  Value* y = tensor::reduce(c.graph(), ReduceKind::kMax, x, spatial_axes(c, x), true, [&](const Expr& e) { return cast(e, t); });
+  Value* y = tensor::reduce(c.graph(), ReduceKind::kMax, x, spatial_axes(c, x), true,
+                            [&](const Expr& e) { return cast(e, t); });
   c.out(0, tensor::cast(c.graph(), y, x->dtype));
 }
 
@@ -134,7 +141,8 @@ void global_lp_pool(OpContext& c) {
   const std::int64_t p = c.attr("p", 2);
   c.require(p > 0, "p is {}", p);
   const DType t = accumulator(x->dtype);
-  Value* sum = tensor::reduce(c.graph(), ReduceKind::kSum, x, spatial_axes(c, x), true, [&](const Expr& e) { return to_power(cast(e, t), p); });
+  Value* sum = tensor::reduce(c.graph(), ReduceKind::kSum, x, spatial_axes(c, x), true,
+                              [&](const Expr& e) { return to_power(cast(e, t), p); });
   c.out(0, tensor::map1(c.graph(), sum, [&](const Expr& e) { return cast(root(e, p), x->dtype); }));
 }
 

@@ -1,9 +1,11 @@
-// RNN, GRU and LSTM: the product of all steps' inputs with W is one matrix product; the steps themselves are the routine "recurrent".
+// RNN, GRU and LSTM: the product of all steps' inputs with W is one matrix product; the steps themselves are the
+// routine "recurrent".
+#include "routines/recurrent.h"
+
 #include <cmath>
 
 #include "ops/families.h"
 #include "ops/tensor.h"
-#include "routines/recurrent.h"
 
 namespace sardonyx {
 namespace {
@@ -32,7 +34,8 @@ constexpr ActivationInfo kActivations[] = {
 };
 
 const ActivationInfo& find_activation(OpContext& c, std::string name) {
-  for (char& ch : name) ch = static_cast<char>(std::tolower(static_cast<unsigned char>(ch)));  // exporters disagree about case
+  for (char& ch : name)
+    ch = static_cast<char>(std::tolower(static_cast<unsigned char>(ch)));  // exporters disagree about case
   for (const ActivationInfo& a : kActivations)
     if (a.name == name) return a;
   c.invalid("unknown activation '{}'", name);
@@ -46,7 +49,8 @@ struct Cell {
 };
 
 // Activation codes and their alpha and beta for all directions, in the routine's order.
-void read_activations(OpContext& c, const Cell& cell, int directions, std::vector<std::int64_t>& codes, std::vector<double>& arguments) {
+void read_activations(OpContext& c, const Cell& cell, int directions, std::vector<std::int64_t>& codes,
+                      std::vector<double>& arguments) {
   std::vector<std::string> names;
   if (const onnx::Attribute* a = c.node().find("activations")) {
     const auto* list = std::get_if<std::vector<std::string>>(a);
@@ -74,7 +78,8 @@ Value* filled(Graph& g, const Exprs& shape, const Expr& e) {
 void check_shape(OpContext& c, const Value* v, const Exprs& shape, std::string_view what) {
   c.require(v->rank() == static_cast<int>(shape.size()), "{} of rank {}, not {}", what, v->rank(), shape.size());
   for (std::size_t d = 0; d < shape.size(); ++d)
-    c.graph().add_check(compare(Op::kEq, v->shape[d], shape[d]), fmt::format("{} of shape {}, not {}", what, to_string(v->shape), to_string(shape)));
+    c.graph().add_check(compare(Op::kEq, v->shape[d], shape[d]),
+                        fmt::format("{} of shape {}, not {}", what, to_string(v->shape), to_string(shape)));
 }
 
 // Inputs: X, W, R, B, sequence_lens, initial_h, then the cell's own. Outputs: Y, Y_h, Y_c.
@@ -82,14 +87,17 @@ void lower_recurrent(OpContext& c, const Cell& cell) {
   Graph& g = c.graph();
   Value *x = c.in(0), *w = c.in(1), *r = c.in(2);
   const DType t = accumulator(x->dtype);
-  c.require(x->rank() == 3 && w->rank() == 3 && r->rank() == 3, "X, W and R of ranks {}, {} and {}; all must be 3", x->rank(), w->rank(), r->rank());
+  c.require(x->rank() == 3 && w->rank() == 3 && r->rank() == 3, "X, W and R of ranks {}, {} and {}; all must be 3",
+            x->rank(), w->rank(), r->rank());
   const bool batch_first = c.attr("layout", 0) != 0;
   if (batch_first) x = tensor::transpose(g, x, {1, 0, 2});
   const std::string direction = c.attr_s("direction", "forward");
-  c.require(direction == "forward" || direction == "reverse" || direction == "bidirectional", "direction is '{}'", direction);
+  c.require(direction == "forward" || direction == "reverse" || direction == "bidirectional", "direction is '{}'",
+            direction);
   const int directions = direction == "bidirectional" ? 2 : 1;
   const Expr steps = x->shape[0], batch = x->shape[1], hidden = r->shape[2], rows = hidden * Expr(cell.gates);
-  if (c.has_attr("hidden_size")) g.add_check(compare(Op::kEq, hidden, c.attr("hidden_size", 0)), "hidden_size differs from the shape of R");
+  if (c.has_attr("hidden_size"))
+    g.add_check(compare(Op::kEq, hidden, c.attr("hidden_size", 0)), "hidden_size differs from the shape of R");
   check_shape(c, w, {directions, rows, x->shape[2]}, "W");
   check_shape(c, r, {directions, rows, hidden}, "R");
 
@@ -112,12 +120,15 @@ void lower_recurrent(OpContext& c, const Cell& cell) {
   if (c.has(4)) {
     check_shape(c, c.in(4), {batch}, "sequence_lens");
     lengths = tensor::cast(g, c.in(4), DType::kInt32);
-  } else lengths = filled(g, {batch}, cast(steps, DType::kInt32));
+  } else
+    lengths = filled(g, {batch}, cast(steps, DType::kInt32));
 
   // R transposed, which a constant R is once and for all: the cells then go through it row by row.
-  std::vector<Value*> inputs = {xw, tensor::transpose(g, tensor::cast(g, r, t), {0, 2, 1}), bias, state(5, "initial_h")};
+  std::vector<Value*> inputs = {xw, tensor::transpose(g, tensor::cast(g, r, t), {0, 2, 1}), bias,
+                                state(5, "initial_h")};
   inputs.push_back(cell.kind == 2 ? state(cell.initial_c, "initial_c") : filled(g, {0}, constant(0, t)));
-  inputs.push_back(cell.kind == 2 ? given_or_zeros(cell.peepholes, {directions, hidden * 3}, "P") : filled(g, {0}, constant(0, t)));
+  inputs.push_back(cell.kind == 2 ? given_or_zeros(cell.peepholes, {directions, hidden * 3}, "P")
+                                  : filled(g, {0}, constant(0, t)));
   inputs.push_back(lengths);
 
   std::vector<std::int64_t> codes;
@@ -125,15 +136,19 @@ void lower_recurrent(OpContext& c, const Cell& cell) {
   c.require(clip > 0, "clip is {}", clip);
   std::vector<double> floats = {clip};
   read_activations(c, cell, directions, codes, floats);
-  Exprs params = {cell.kind, cell.kind == 1 ? c.attr("linear_before_reset", 0) : cell.kind == 2 ? c.attr("input_forget", 0) : 0};
+  Exprs params = {cell.kind, cell.kind == 1   ? c.attr("linear_before_reset", 0)
+                             : cell.kind == 2 ? c.attr("input_forget", 0)
+                                              : 0};
   const std::size_t functions = cell.activations.size();
   for (int d = 0; d < directions; ++d) {
     params.push_back(direction == "reverse" || d == 1 ? 1 : 0);
     for (std::size_t k = 0; k < functions; ++k) params.push_back(codes[static_cast<std::size_t>(d) * functions + k]);
   }
-  std::vector<std::pair<DType, Exprs>> types = {{t, {steps, directions, batch, hidden}}, {t, {directions, batch, hidden}}};
+  std::vector<std::pair<DType, Exprs>> types = {{t, {steps, directions, batch, hidden}},
+                                                {t, {directions, batch, hidden}}};
   if (cell.kind == 2) types.push_back({t, {directions, batch, hidden}});
-  const std::vector<Value*> y = tensor::routine(g, "recurrent", std::move(inputs), std::move(params), std::move(floats), types);
+  const std::vector<Value*> y =
+      tensor::routine(g, "recurrent", std::move(inputs), std::move(params), std::move(floats), types);
   for (int k = 0; k < static_cast<int>(y.size()); ++k) {
     if (!c.wants(k)) continue;
     Value* v = tensor::cast(g, y[static_cast<std::size_t>(k)], x->dtype);
@@ -145,15 +160,28 @@ void lower_recurrent(OpContext& c, const Cell& cell) {
 void rnn_op(OpContext& c) { lower_recurrent(c, {.kind = 0, .gates = 1, .activations = {"Tanh"}}); }
 void gru_op(OpContext& c) { lower_recurrent(c, {.kind = 1, .gates = 3, .activations = {"Sigmoid", "Tanh"}}); }
 void lstm_op(OpContext& c) {
-  lower_recurrent(c, {.kind = 2, .gates = 4, .activations = {"Sigmoid", "Tanh", "Tanh"}, .peepholes = 7, .initial_c = 6});
+  lower_recurrent(c,
+                  {.kind = 2, .gates = 4, .activations = {"Sigmoid", "Tanh", "Tanh"}, .peepholes = 7, .initial_c = 6});
 }
 
 }  // namespace
 
 void register_recurrent(OpRegistry& r) {
-  r.add({.name = "RNN", .min_opset = 7, .lower = rnn_op, .dtypes = "floats", .notes = "the steps run in fp32, for float64 in fp64"});
-  r.add({.name = "GRU", .min_opset = 7, .lower = gru_op, .dtypes = "floats", .notes = "the steps run in fp32, for float64 in fp64"});
-  r.add({.name = "LSTM", .min_opset = 7, .lower = lstm_op, .dtypes = "floats", .notes = "the steps run in fp32, for float64 in fp64"});
+  r.add({.name = "RNN",
+         .min_opset = 7,
+         .lower = rnn_op,
+         .dtypes = "floats",
+         .notes = "the steps run in fp32, for float64 in fp64"});
+  r.add({.name = "GRU",
+         .min_opset = 7,
+         .lower = gru_op,
+         .dtypes = "floats",
+         .notes = "the steps run in fp32, for float64 in fp64"});
+  r.add({.name = "LSTM",
+         .min_opset = 7,
+         .lower = lstm_op,
+         .dtypes = "floats",
+         .notes = "the steps run in fp32, for float64 in fp64"});
 }
 
 }  // namespace sardonyx

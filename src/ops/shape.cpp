@@ -10,7 +10,9 @@ void identity_op(OpContext& c) { c.out(0, c.in(0)); }
 void shape_op(OpContext& c) {
   const Exprs& s = c.in(0)->shape;
   const int r = static_cast<int>(s.size());
-  auto clamp = [&](std::int64_t a) { return static_cast<int>(std::min<std::int64_t>(std::max<std::int64_t>(a < 0 ? a + r : a, 0), r)); };
+  auto clamp = [&](std::int64_t a) {
+    return static_cast<int>(std::min<std::int64_t>(std::max<std::int64_t>(a < 0 ? a + r : a, 0), r));
+  };
   const int start = clamp(c.attr("start", 0)), end = std::max(start, clamp(c.attr("end", r)));
   c.out(0, c.graph().add_content(DType::kInt64, {end - start}, Exprs(s.begin() + start, s.begin() + end)));
 }
@@ -21,8 +23,10 @@ void size_op(OpContext& c) { c.out(0, c.graph().add_content(DType::kInt64, {}, {
 void reshape_op(OpContext& c) {
   Value* x = c.in(0);
   Exprs target;
-  if (c.has(1)) target = c.ints(c.in(1));
-  else for (std::int64_t d : c.attr_ints("shape")) target.push_back(d);
+  if (c.has(1))
+    target = c.ints(c.in(1));
+  else
+    for (std::int64_t d : c.attr_ints("shape")) target.push_back(d);
   const bool allow_zero = c.attr("allowzero", 0) != 0;
   Exprs shape;
   int inferred = -1;
@@ -48,12 +52,16 @@ void reshape_op(OpContext& c) {
   if (run_time) {
     Expr known = 1;
     for (std::size_t k = 0; k < shape.size(); ++k) {
-      if (!(shape[k]->op == Op::kSym && shape[k]->f != 0)) { if (static_cast<int>(k) != inferred) known = known * shape[k]; continue; }
+      if (!(shape[k]->op == Op::kSym && shape[k]->f != 0)) {
+        if (static_cast<int>(k) != inferred) known = known * shape[k];
+        continue;
+      }
       if (!allow_zero && k < x->shape.size()) shape[k] = select(compare(Op::kEq, shape[k], 0), x->shape[k], shape[k]);
       known = known * select(compare(Op::kLt, shape[k], 0), 1, shape[k]);
     }
     for (std::size_t k = 0; k < shape.size(); ++k)
-      if (target[k]->op == Op::kSym && target[k]->f != 0) shape[k] = select(compare(Op::kLt, target[k], 0), idx::floordiv(total, idx::max(known, 1)), shape[k]);
+      if (target[k]->op == Op::kSym && target[k]->f != 0)
+        shape[k] = select(compare(Op::kLt, target[k], 0), idx::floordiv(total, idx::max(known, 1)), shape[k]);
     if (inferred >= 0) shape[static_cast<std::size_t>(inferred)] = idx::floordiv(total, idx::max(known, 1));
   } else if (inferred >= 0) {
     const Expr known = idx::product(shape);

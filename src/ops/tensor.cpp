@@ -44,19 +44,24 @@ Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes) {
         o = d;
         continue;
       }
-      if (is_const(o) && is_const(d)) fail(ErrorKind::kInvalidModel, "dims {} and {} can't be broadcast together", to_string(o), to_string(d));
+      if (is_const(o) && is_const(d))
+        fail(ErrorKind::kInvalidModel, "dims {} and {} can't be broadcast together", to_string(o), to_string(d));
       // One of the two may be 1 at run time, but hardly ever is: code is made for equal dims.
-      g.add_check(compare(Op::kEq, o, d), fmt::format("dims {} and {} can't be broadcast together", to_string(o), to_string(d)), true);
+      g.add_check(compare(Op::kEq, o, d),
+                  fmt::format("dims {} and {} can't be broadcast together", to_string(o), to_string(d)), true);
       if (is_const(d) || (d->op == Op::kSym && o->op != Op::kSym && !is_const(o))) o = d;
     }
   return out;
 }
 
 void check_broadcast(Graph& g, const Exprs& from, const Exprs& shape) {
-  const auto mismatch = [&] { return fmt::format("shape {} can't be broadcast to {}", to_string(from), to_string(shape)); };
+  const auto mismatch = [&] {
+    return fmt::format("shape {} can't be broadcast to {}", to_string(from), to_string(shape));
+  };
   if (from.size() > shape.size()) fail(ErrorKind::kInvalidModel, "{}", mismatch());
   for (std::size_t k = 0; k < from.size(); ++k)
-    if (!is_const(from[k], 1)) g.add_check(compare(Op::kEq, from[k], shape[shape.size() - from.size() + k]), mismatch(), !is_const(from[k]));
+    if (!is_const(from[k], 1))
+      g.add_check(compare(Op::kEq, from[k], shape[shape.size() - from.size() + k]), mismatch(), !is_const(from[k]));
 }
 
 Value* map(Graph& g, const std::vector<Value*>& xs, const std::function<Expr(const Exprs&)>& f) {
@@ -99,7 +104,8 @@ Value* ints(Graph& g, const std::vector<std::int64_t>& v) {
 
 DType accumulator(DType t) { return is_float(t) && t != DType::kFloat64 ? DType::kFloat32 : t; }
 
-Value* reduce(Graph& g, ReduceKind kind, Value* x, std::vector<int> axes, bool keepdims, const std::function<Expr(const Expr&)>& f) {
+Value* reduce(Graph& g, ReduceKind kind, Value* x, std::vector<int> axes, bool keepdims,
+              const std::function<Expr(const Expr&)>& f) {
   std::vector<bool> reduced(x->shape.size());
   for (int a : axes) reduced[static_cast<std::size_t>(a)] = true;
   Exprs out, in_idx(x->shape.size()), vars, red;
@@ -109,7 +115,8 @@ Value* reduce(Graph& g, ReduceKind kind, Value* x, std::vector<int> axes, bool k
     if (reduced[k]) {
       red.push_back(v);
       if (keepdims) vars.push_back(loop_var(1));
-    } else vars.push_back(v);
+    } else
+      vars.push_back(v);
   }
   Expr e = at(x, in_idx);
   if (f) e = f(e);
@@ -129,7 +136,8 @@ Value* squeeze(Graph& g, Value* x, std::vector<int> axes) {
   std::sort(axes.begin(), axes.end());
   Exprs shape = x->shape;
   for (auto it = axes.rbegin(); it != axes.rend(); ++it) {
-    g.add_check(compare(Op::kEq, shape[static_cast<std::size_t>(*it)], 1), fmt::format("axis {} of shape {} is not 1 and can't be squeezed", *it, to_string(x->shape)));
+    g.add_check(compare(Op::kEq, shape[static_cast<std::size_t>(*it)], 1),
+                fmt::format("axis {} of shape {} is not 1 and can't be squeezed", *it, to_string(x->shape)));
     shape.erase(shape.begin() + *it);
   }
   return g.add_view(x, shape);
@@ -157,7 +165,8 @@ Value* expand(Graph& g, Value* x, const Exprs& shape) {
     Expr& t = target[target.size() - 1 - k];
     const Expr& d = x->shape[x->shape.size() - 1 - k];
     if (is_const(t) || !is_const(d) || is_const(d, 1)) continue;
-    g.add_check(logical_or(compare(Op::kEq, t, d), compare(Op::kEq, t, 1)), fmt::format("dim {} can't be expanded to {}", to_string(d), to_string(t)));
+    g.add_check(logical_or(compare(Op::kEq, t, d), compare(Op::kEq, t, 1)),
+                fmt::format("dim {} can't be expanded to {}", to_string(d), to_string(t)));
     t = d;
   }
   const Exprs out = broadcast_shapes(g, {x->shape, target});
@@ -175,7 +184,9 @@ Value* concat(Graph& g, const std::vector<Value*>& xs, int axis) {
   for (std::size_t k = 1; k < xs.size(); ++k) {
     for (std::size_t d = 0; d < shape.size(); ++d) {
       if (d == ax) continue;
-      g.add_check(compare(Op::kEq, shape[d], xs[k]->shape[d]), fmt::format("concatenated tensors differ in dim {}: {} and {}", d, to_string(shape[d]), to_string(xs[k]->shape[d])));
+      g.add_check(compare(Op::kEq, shape[d], xs[k]->shape[d]),
+                  fmt::format("concatenated tensors differ in dim {}: {} and {}", d, to_string(shape[d]),
+                              to_string(xs[k]->shape[d])));
       if (is_const(xs[k]->shape[d])) shape[d] = xs[k]->shape[d];
     }
   }
@@ -236,7 +247,8 @@ Value* matmul(Graph& g, Value* a, Value* b, bool trans_a, bool trans_b, std::opt
   const std::size_t ra = a->shape.size(), rb = b->shape.size();
   const Expr m = a->shape[ra - (trans_a ? 1 : 2)], ka = a->shape[ra - (trans_a ? 2 : 1)];
   const Expr kb = b->shape[rb - (trans_b ? 1 : 2)], n = b->shape[rb - (trans_b ? 2 : 1)];
-  g.add_check(compare(Op::kEq, ka, kb), fmt::format("inner dims of a matrix product differ: {} and {}", to_string(ka), to_string(kb)));
+  g.add_check(compare(Op::kEq, ka, kb),
+              fmt::format("inner dims of a matrix product differ: {} and {}", to_string(ka), to_string(kb)));
   const Exprs batch_a(a->shape.begin(), a->shape.end() - 2), batch_b(b->shape.begin(), b->shape.end() - 2);
   Exprs shape = broadcast_shapes(g, {batch_a, batch_b});
   const Exprs batch = shape;
@@ -256,7 +268,9 @@ Value* matmul(Graph& g, Value* a, Value* b, bool trans_a, bool trans_b, std::opt
   };
   const Expr ea = element(a, batch_a, trans_a, vars[vars.size() - 2], k);
   const Expr eb = element(b, batch_b, trans_b, k, vars[vars.size() - 1]);
-  Value* y = g.add_node(MatMulOp{vars, k, ea, eb}, a == b ? std::vector<Value*>{a} : std::vector<Value*>{a, b}, {{out_type.value_or(a->dtype), shape}})->outputs[0];
+  Value* y = g.add_node(MatMulOp{vars, k, ea, eb}, a == b ? std::vector<Value*>{a} : std::vector<Value*>{a, b},
+                        {{out_type.value_or(a->dtype), shape}})
+                 ->outputs[0];
   if (vector_b) y = squeeze(g, y, {y->rank() - 1});
   if (vector_a) y = squeeze(g, y, {y->rank() - (vector_b ? 1 : 2)});
   return y;
@@ -276,7 +290,8 @@ Value* softmax(Graph& g, Value* x, std::vector<int> axes, bool log) {
     if (reduced[k]) {
       red.push_back(vars[k]);
       sum_vars.push_back(loop_var(1));
-    } else sum_vars.push_back(vars[k]);
+    } else
+      sum_vars.push_back(vars[k]);
   }
   const Expr e = sardonyx::unary(Op::kExp, shifted(at(x, vars), at(m, outer)));
   Value* s = g.add_loop(sum_vars, sardonyx::reduce(ReduceKind::kSum, red, e));
@@ -301,9 +316,10 @@ Value* conv(Graph& g, Value* x, Value* w, Value* bias, ConvOp op, const Exprs& o
   return g.add_node(std::move(op), in, {{x->dtype, shape}})->outputs[0];
 }
 
-std::vector<Value*> routine(Graph& g, std::string name, std::vector<Value*> inputs, Exprs params, std::vector<double> floats,
-                            const std::vector<std::pair<DType, Exprs>>& outputs) {
-  return g.add_node(RoutineOp{std::move(name), std::move(params), std::move(floats)}, std::move(inputs), outputs)->outputs;
+std::vector<Value*> routine(Graph& g, std::string name, std::vector<Value*> inputs, Exprs params,
+                            std::vector<double> floats, const std::vector<std::pair<DType, Exprs>>& outputs) {
+  return g.add_node(RoutineOp{std::move(name), std::move(params), std::move(floats)}, std::move(inputs), outputs)
+      ->outputs;
 }
 
 }  // namespace sardonyx::tensor

@@ -11,15 +11,16 @@ namespace sardonyx::tensor {
 Exprs loop_vars(const Exprs& shape);
 /// Element of x at the given indices.
 Expr at(const Value* x, Exprs indices);
-/// Element of x, broadcast to `rank` dims by numpy's rules, at `indices` of the broadcast shape (the last dims are aligned). Symbolic
-/// dims are taken to be equal to the shape's (see broadcast_shapes).
+/// Element of x, broadcast to `rank` dims by numpy's rules, at `indices` of the broadcast shape (the last dims are
+/// aligned). Symbolic dims are taken to be equal to the shape's (see broadcast_shapes).
 Expr at_broadcast(const Value* x, const Exprs& indices, const Exprs& shape);
 
 /// output[i...] = f(indices); the general form. dtype is the body's.
 Value* generate(Graph& g, const Exprs& shape, const std::function<Expr(const Exprs&)>& f);
 /// Shape that the inputs broadcast to. Symbolic dims that meet are assumed to be equal, which a CheckOp looks after.
 Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes);
-/// Checks that a tensor of shape `from` can be broadcast to `shape`, which stays as it is (dims as in broadcast_shapes).
+/// Checks that a tensor of shape `from` can be broadcast to `shape`, which stays as it is (dims as in
+/// broadcast_shapes).
 void check_broadcast(Graph& g, const Exprs& from, const Exprs& shape);
 /// output = f(elements) with numpy broadcasting.
 Value* map(Graph& g, const std::vector<Value*>& xs, const std::function<Expr(const Exprs&)>& f);
@@ -34,8 +35,10 @@ Value* ints(Graph& g, const std::vector<std::int64_t>& v);
 
 /// Accumulation type of sums and products of t: fp32 for smaller floats, else t.
 DType accumulator(DType t);
-/// Reduces over `axes` (non-negative, any order). f maps the element before reduction (identity if empty) and may change the dtype.
-Value* reduce(Graph& g, ReduceKind kind, Value* x, std::vector<int> axes, bool keepdims, const std::function<Expr(const Expr&)>& f = {});
+/// Reduces over `axes` (non-negative, any order). f maps the element before reduction (identity if empty) and may
+/// change the dtype.
+Value* reduce(Graph& g, ReduceKind kind, Value* x, std::vector<int> axes, bool keepdims,
+              const std::function<Expr(const Expr&)>& f = {});
 /// Removes or inserts dims of 1; reshape to a shape of the same element count.
 Value* reshape(Graph& g, Value* x, const Exprs& shape);
 Value* unsqueeze(Graph& g, Value* x, std::vector<int> axes);  ///< axes of the result
@@ -55,8 +58,8 @@ Value* softmax(Graph& g, Value* x, std::vector<int> axes, bool log = false);
 /// See ConvOp. `output_shape` is the spatial output size of a transposed convolution.
 Value* conv(Graph& g, Value* x, Value* w, Value* bias, ConvOp op, const Exprs& output_spatial);
 /// A routine with its outputs.
-std::vector<Value*> routine(Graph& g, std::string name, std::vector<Value*> inputs, Exprs params, std::vector<double> floats,
-                            const std::vector<std::pair<DType, Exprs>>& outputs);
+std::vector<Value*> routine(Graph& g, std::string name, std::vector<Value*> inputs, Exprs params,
+                            std::vector<double> floats, const std::vector<std::pair<DType, Exprs>>& outputs);
 /// A non-negative index from one that may be negative: i < 0 ? i + size : i.
 Expr wrap_index(const Expr& i, const Expr& size);
 

@@ -42,7 +42,8 @@ std::vector<std::int64_t> window_pads(OpContext& c, std::size_t dims) {
 
 std::string auto_pad_of(OpContext& c) {
   const std::string a = c.attr_s("auto_pad", "NOTSET");
-  c.require(a.empty() || a == "NOTSET" || a == "VALID" || a == "SAME_UPPER" || a == "SAME_LOWER", "auto_pad is '{}'", a);
+  c.require(a.empty() || a == "NOTSET" || a == "VALID" || a == "SAME_UPPER" || a == "SAME_LOWER", "auto_pad is '{}'",
+            a);
   return a.empty() ? "NOTSET" : a;
 }
 
@@ -52,8 +53,10 @@ Window window_of(OpContext& c, const Value* x, const Exprs& kernel, bool ceil_mo
   w.input.assign(x->shape.begin() + 2, x->shape.end());
   const std::size_t n = w.dims();
   const std::vector<std::int64_t> declared = c.attr_ints("kernel_shape");
-  c.require(declared.size() == n || (declared.empty() && !kernel.empty()), "kernel_shape has {} entries for {} spatial dims", declared.size(), n);
-  c.require(kernel.empty() || kernel.size() == n, "weights with {} spatial dims for an input with {}", kernel.size(), n);
+  c.require(declared.size() == n || (declared.empty() && !kernel.empty()),
+            "kernel_shape has {} entries for {} spatial dims", declared.size(), n);
+  c.require(kernel.empty() || kernel.size() == n, "weights with {} spatial dims for an input with {}", kernel.size(),
+            n);
   for (std::size_t d = 0; d < n; ++d) {
     if (!declared.empty()) c.require(declared[d] > 0 && declared[d] < kMaxStep, "kernel_shape holds {}", declared[d]);
     if (kernel.empty()) {
@@ -61,7 +64,9 @@ Window window_of(OpContext& c, const Value* x, const Exprs& kernel, bool ceil_mo
       continue;
     }
     w.kernel.push_back(kernel[d]);
-    if (!declared.empty()) c.graph().add_check(compare(Op::kEq, kernel[d], declared[d]), "kernel_shape differs from the shape of the weights");
+    if (!declared.empty())
+      c.graph().add_check(compare(Op::kEq, kernel[d], declared[d]),
+                          "kernel_shape differs from the shape of the weights");
   }
   w.strides = window_steps(c, "strides", n);
   w.dilations = window_steps(c, "dilations", n);
@@ -84,7 +89,8 @@ Window window_of(OpContext& c, const Value* x, const Exprs& kernel, bool ceil_mo
     const Expr room = w.input[d] + w.begin[d] + w.end[d] - w.extent(d);
     if (w.ceil_mode)  // the last window must start inside the input or the padding before it
       w.output.push_back(idx::min(idx::ceildiv(room, stride), idx::floordiv(w.input[d] + w.begin[d] - 1, stride)) + 1);
-    else w.output.push_back(idx::floordiv(room, stride) + 1);
+    else
+      w.output.push_back(idx::floordiv(room, stride) + 1);
   }
   return w;
 }

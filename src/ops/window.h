@@ -23,8 +23,9 @@ struct Window {
   bool padded(std::size_t d) const { return ceil_mode || !is_const(begin[d], 0) || !is_const(end[d], 0); }
 };
 
-/// Reads kernel_shape, strides, dilations, pads, auto_pad and ceil_mode for input x [N, C, spatial...]. `kernel` is empty for pooling
-/// (then kernel_shape is required) or the sizes of the weights' window. Throws on malformed attributes.
+/// Reads kernel_shape, strides, dilations, pads, auto_pad and ceil_mode for input x [N, C, spatial...]. `kernel` is
+/// empty for pooling (then kernel_shape is required) or the sizes of the weights' window. Throws on malformed
+/// attributes.
 Window window_of(OpContext& c, const Value* x, const Exprs& kernel, bool ceil_mode = false);
 
 /// AveragePool's attributes applied to x [N, C, spatial...]. Defined in pool.cpp.

@@ -14,11 +14,13 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kKernelsPerObject = 8;  // of one translation unit: enough to share the prelude's cost, few enough to compile in parallel
+constexpr std::size_t kKernelsPerObject =
+    8;  // of one translation unit: enough to share the prelude's cost, few enough to compile in parallel
 
 class Builder {
  public:
-  Builder(Graph& g, const BuildOptions& options) : graph_(g), options_(options), program_(std::make_shared<Program>()) {}
+  Builder(Graph& g, const BuildOptions& options)
+      : graph_(g), options_(options), program_(std::make_shared<Program>()) {}
 
   std::shared_ptr<Program> run() {
     FuseOptions fuse_options = is_gpu() ? FuseOptions{} : tiles::host_fuse_options();
@@ -70,7 +72,8 @@ class Builder {
   void lower_graph(Schedule& s, Block& block) {
     block.inputs = refs(s.graph->inputs);
     std::vector<ProgramStep> init = lower_steps(s.init);  // of constants only, also in a nested graph: once for all
-    program_->init.steps.insert(program_->init.steps.end(), std::make_move_iterator(init.begin()), std::make_move_iterator(init.end()));
+    program_->init.steps.insert(program_->init.steps.end(), std::make_move_iterator(init.begin()),
+                                std::make_move_iterator(init.end()));
     block.steps = lower_steps(s.steps);
     block.outputs = refs(s.graph->outputs);
   }
@@ -82,9 +85,12 @@ class Builder {
       p.origin = s.origin;
       for (Value* v : s.reads) p.reads.push_back(buffer(v));
       for (Value* v : s.writes) p.writes.push_back(buffer(v));
-      if (auto* k = std::get_if<LoopKernel>(&s.op)) p.op = lower_loop(*k);
-      else if (auto* t = std::get_if<TileKernel>(&s.op)) p.op = lower_tile(*t);
-      else p.op = lower_node(std::get<NodeStep>(s.op));
+      if (auto* k = std::get_if<LoopKernel>(&s.op))
+        p.op = lower_loop(*k);
+      else if (auto* t = std::get_if<TileKernel>(&s.op))
+        p.op = lower_tile(*t);
+      else
+        p.op = lower_node(std::get<NodeStep>(s.op));
       out.push_back(std::move(p));
     }
     return out;
@@ -95,15 +101,30 @@ class Builder {
     if (t.node->as<MatMulOp>()) {
       const auto m = tiles::match_gemm(t, why);
       check(m.has_value(), "{}: a matrix product lost its kernel: {}", t.node->origin, why);
-      GemmStep g{buffer(m->a), buffer(m->b), buffer(m->out), m->batch_a, m->batch_b, m->m, m->n, m->k, m->trans_a, m->trans_b, {}};
+      GemmStep g{buffer(m->a), buffer(m->b), buffer(m->out), m->batch_a, m->batch_b, m->m,
+                 m->n,         m->k,         m->trans_a,     m->trans_b, {}};
       g.post = post_infos(m->post);
       return g;
     }
     if (t.node->as<AttentionOp>()) {
       const auto m = tiles::match_attention(t, why);
       check(m.has_value(), "{}: attention lost its kernel: {}", t.node->origin, why);
-      auto ref = [&](const tiles::HeadTensor& h) { return h.value ? HeadRef{buffer(h.value), h.offset, h.strides} : HeadRef{}; };
-      AttentionStep a{ref(m->q), ref(m->k), ref(m->v), ref(m->bias), ref(m->out), m->batch, m->heads, m->queries, m->keys, m->head_dim, m->value_dim, m->group, static_cast<float>(m->scale)};
+      auto ref = [&](const tiles::HeadTensor& h) {
+        return h.value ? HeadRef{buffer(h.value), h.offset, h.strides} : HeadRef{};
+      };
+      AttentionStep a{ref(m->q),
+                      ref(m->k),
+                      ref(m->v),
+                      ref(m->bias),
+                      ref(m->out),
+                      m->batch,
+                      m->heads,
+                      m->queries,
+                      m->keys,
+                      m->head_dim,
+                      m->value_dim,
+                      m->group,
+                      static_cast<float>(m->scale)};
       return a;
     }
     const auto m = tiles::match_conv(t, true, why);
@@ -130,20 +151,24 @@ class Builder {
   std::vector<PostInfo> post_infos(const std::vector<tiles::PostStep>& steps) {
     std::vector<PostInfo> out;
     for (const tiles::PostStep& s : steps)
-      out.push_back({static_cast<std::uint8_t>(s.op.kind), s.op.alpha, s.op.beta, s.op.dtype, s.operand ? buffer(s.operand) : -1, s.dims});
+      out.push_back({static_cast<std::uint8_t>(s.op.kind), s.op.alpha, s.op.beta, s.op.dtype,
+                     s.operand ? buffer(s.operand) : -1, s.dims});
     return out;
   }
 
   LaunchStep lower_loop(const LoopKernel& k) {
     codegen::GpuLoopSource gpu;
-    if (is_gpu()) gpu = codegen::generate_gpu_loop(k);
-    else gpu.source = codegen::generate_host_loop(k);
+    if (is_gpu())
+      gpu = codegen::generate_gpu_loop(k);
+    else
+      gpu.source = codegen::generate_host_loop(k);
     const codegen::LoopSource& s = gpu.source;
     auto it = kernel_ids_.find(s.body);
     if (it == kernel_ids_.end()) {
       const int id = static_cast<int>(program_->kernels.size());
       it = kernel_ids_.emplace(s.body, id).first;
-      program_->kernels.push_back({"k" + std::to_string(id), s.body, id / static_cast<int>(kKernelsPerObject), gpu.workgroup_per_point});
+      program_->kernels.push_back(
+          {"k" + std::to_string(id), s.body, id / static_cast<int>(kKernelsPerObject), gpu.workgroup_per_point});
     }
     LaunchStep l;
     l.kernel = it->second;
@@ -156,7 +181,8 @@ class Builder {
 
   decltype(ProgramStep::op) lower_node(NodeStep& s) {
     Node& n = *s.node;
-    if (const auto* r = n.as<RoutineOp>()) return RoutineStep{r->name, refs(n.inputs), refs(n.outputs), r->params, r->floats};
+    if (const auto* r = n.as<RoutineOp>())
+      return RoutineStep{r->name, refs(n.inputs), refs(n.outputs), r->params, r->floats};
     if (const auto* b = n.as<BindOp>()) {
       BindStep step{buffer(n.inputs[0]), {}};
       for (const Expr& e : b->symbols) step.symbols.push_back(static_cast<int>(e->i));
@@ -189,7 +215,8 @@ class Builder {
     step.trip_count = w->trip_count;
     step.condition = w->condition;
     step.next_condition = w->next_condition;
-    for (const auto& d : w->carried_dims) step.carried_dims.push_back({static_cast<int>(d.symbol->i), d.initial, d.next});
+    for (const auto& d : w->carried_dims)
+      step.carried_dims.push_back({static_cast<int>(d.symbol->i), d.initial, d.next});
     step.stacked_dims = symbol_steps(w->stacked_dims);
     return step;
   }
@@ -211,9 +238,11 @@ class Builder {
       job.headers = headers;
       job.target = target;
       job.options.extra_cc1 = {"-fwrapv"};
-      job.source = is_gpu() ? "#include \"gpu.h\"\nusing namespace sdx;\n" : "#include \"prelude.h\"\nusing namespace sdx;\n";
+      job.source =
+          is_gpu() ? "#include \"gpu.h\"\nusing namespace sdx;\n" : "#include \"prelude.h\"\nusing namespace sdx;\n";
       for (std::size_t j = k; j < std::min(k + kKernelsPerObject, program_->kernels.size()); ++j)
-        job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol + program_->kernels[j].text;
+        job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
+                      program_->kernels[j].text;
       jobs.push_back(std::move(job));
     }
     program_->objects = compile_all(jobs, options_.threads, options_.cache, options_.progress);
@@ -229,6 +258,8 @@ class Builder {
 
 }  // namespace
 
-std::shared_ptr<Program> build_program(Graph& graph, const BuildOptions& options) { return Builder(graph, options).run(); }
+std::shared_ptr<Program> build_program(Graph& graph, const BuildOptions& options) {
+  return Builder(graph, options).run();
+}
 
 }  // namespace sardonyx

@@ -15,7 +15,8 @@ struct BuildOptions {
   CodeCache* cache = nullptr;  ///< of compiled code; null: none
   std::string target;          ///< of a GPU ("gfx942", "sm_90"); empty: this machine's CPU
   bool fuse = true;            ///< false: one kernel per value (to find a fault)
-  /// Called while kernels compile with how many translation units are done and how many there are; one thread at a time.
+  /// Called while kernels compile with how many translation units are done and how many there are; one thread at a
+  /// time.
   std::function<void(std::size_t, std::size_t)> progress;
 };
 

@@ -1,4 +1,5 @@
-// Making a program ready, and running it: symbols from input shapes, an arena laid out once per set of shapes, then the steps.
+// Making a program ready, and running it: symbols from input shapes, an arena laid out once per set of shapes, then the
+// steps.
 #include "program/executor.h"
 
 #include <chrono>
@@ -69,7 +70,8 @@ void mark_used(const Block& b, std::vector<bool>& used) {
 }  // namespace
 
 std::shared_ptr<void> allocate_bytes(std::size_t bytes) {
-  if (bytes > (std::size_t{1} << 46)) fail(ErrorKind::kInvalidArgument, "a tensor of {} bytes is needed for these input shapes; use smaller ones", bytes);
+  if (bytes > (std::size_t{1} << 46))
+    fail(ErrorKind::kInvalidArgument, "a tensor of {} bytes is needed for these input shapes; use smaller ones", bytes);
   void* p = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
   if (!p) fail(ErrorKind::kDevice, "out of memory: {} bytes", bytes);
   return std::shared_ptr<void>(p, std::free);
@@ -86,8 +88,11 @@ std::vector<std::int64_t> evaluate_dims(const Exprs& shape, const SymbolValues& 
   std::int64_t n = 1;
   for (const Expr& x : shape) {
     d.push_back(evaluate(x, symbols));
-    if (d.back() < 0) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor the negative dim {} ({})", d.back(), to_string(shape));
-    if (d.back() && (__builtin_mul_overflow(n, d.back(), &n) || n > kMaxElements)) fail(ErrorKind::kInvalidArgument, "these inputs give a tensor of too many elements ({})", to_string(shape));
+    if (d.back() < 0)
+      fail(ErrorKind::kInvalidArgument, "these inputs give a tensor the negative dim {} ({})", d.back(),
+           to_string(shape));
+    if (d.back() && (__builtin_mul_overflow(n, d.back(), &n) || n > kMaxElements))
+      fail(ErrorKind::kInvalidArgument, "these inputs give a tensor of too many elements ({})", to_string(shape));
   }
   return d;
 }
@@ -107,7 +112,8 @@ void Executor::find_lives(const Block& b, const std::vector<bool>& inputs) {
     const ProgramStep& s = b.steps[static_cast<std::size_t>(k)];
     bool known = true;
     for_sizes(*program_, s, [&](const Expr& e) {
-      if (e->has_sym) visit(e, [&](const Expr& x) { known &= x->op != Op::kSym || inputs[static_cast<std::size_t>(x->i)]; });
+      if (e->has_sym)
+        visit(e, [&](const Expr& x) { known &= x->op != Op::kSym || inputs[static_cast<std::size_t>(x->i)]; });
     });
     l->known_at_start.push_back(known);
     for (int w : s.writes) {
@@ -187,7 +193,10 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       const auto* l = std::get_if<LaunchStep>(&s.op);
       const auto* r = std::get_if<RoutineStep>(&s.op);
-      options.profile->push_back({l ? p.kernels[static_cast<std::size_t>(l->kernel)].symbol : r ? r->name : kind_of(s), s.origin, seconds});
+      options.profile->push_back({l   ? p.kernels[static_cast<std::size_t>(l->kernel)].symbol
+                                  : r ? r->name
+                                      : kind_of(s),
+                                  s.origin, seconds});
     }
     if (owned.empty()) continue;
     for (int buffer : lives.last_used[k]) {
@@ -206,7 +215,8 @@ void Executor::load_code() {
   else
     module_ = std::make_unique<HostModule>(p.objects);
   for (const KernelInfo& k : p.kernels) {
-    kernels_.push_back(gpu_ ? gpu_modules_[static_cast<std::size_t>(k.object)]->function(k.symbol.c_str()) : module_->find(k.symbol));
+    kernels_.push_back(gpu_ ? gpu_modules_[static_cast<std::size_t>(k.object)]->function(k.symbol.c_str())
+                            : module_->find(k.symbol));
     check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
   }
 }
@@ -304,15 +314,21 @@ SymbolValues Executor::bind(const std::vector<std::vector<std::int64_t>>& input_
   const Program& p = *program_;
   check(input_dims.size() == p.main.inputs.size(), "{} inputs for {}", input_dims.size(), p.main.inputs.size());
   SymbolValues symbols;
-  const auto info = [&](std::size_t k) -> const BufferInfo& { return p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)]; };
+  const auto info = [&](std::size_t k) -> const BufferInfo& {
+    return p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
+  };
   // Bare symbols are bound first, then everything is checked.
   for (std::size_t k = 0; k < input_dims.size(); ++k) {
     const BufferInfo& b = info(k);
-    if (input_dims[k].size() != b.shape.size()) fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {} {}", b.name, input_dims[k].size(), b.shape.size(), to_string(b.shape));
+    if (input_dims[k].size() != b.shape.size())
+      fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {} {}", b.name, input_dims[k].size(),
+           b.shape.size(), to_string(b.shape));
     for (std::size_t d = 0; d < b.shape.size(); ++d) {
-      if (input_dims[k][d] < 0) fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is negative ({})", b.name, d, input_dims[k][d]);
+      if (input_dims[k][d] < 0)
+        fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is negative ({})", b.name, d, input_dims[k][d]);
       const Expr& e = b.shape[d];
-      if (e->op == Op::kSym && !symbols.has(static_cast<int>(e->i))) symbols.set(static_cast<int>(e->i), input_dims[k][d]);
+      if (e->op == Op::kSym && !symbols.has(static_cast<int>(e->i)))
+        symbols.set(static_cast<int>(e->i), input_dims[k][d]);
     }
   }
   for (std::size_t k = 0; k < input_dims.size(); ++k) {
@@ -321,7 +337,8 @@ SymbolValues Executor::bind(const std::vector<std::vector<std::int64_t>>& input_
       const std::int64_t wanted = evaluate(b.shape[d], symbols);
       if (wanted == input_dims[k][d]) continue;
       const std::string what = is_const(b.shape[d]) ? "" : to_string(b.shape[d]) + " = ";
-      fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {}{} is wanted", b.name, d, input_dims[k][d], what, wanted);
+      fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {}{} is wanted", b.name, d, input_dims[k][d],
+           what, wanted);
     }
   }
   return symbols;
@@ -338,7 +355,8 @@ std::vector<std::vector<std::int64_t>> Executor::output_dims(const SymbolValues&
 
 std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, const RunOptions& options) {
   const Program& p = *program_;
-  if (inputs.size() != p.main.inputs.size()) fail(ErrorKind::kInvalidArgument, "{} inputs given; the model has {}", inputs.size(), p.main.inputs.size());
+  if (inputs.size() != p.main.inputs.size())
+    fail(ErrorKind::kInvalidArgument, "{} inputs given; the model has {}", inputs.size(), p.main.inputs.size());
   auto context = acquire();
   struct Release {
     Executor& e;
@@ -353,7 +371,9 @@ std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, con
   std::vector<std::vector<std::int64_t>> input_dims;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const BufferInfo& b = p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
-    if (inputs[k].dtype != b.dtype) fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", b.name, name(inputs[k].dtype), name(b.dtype));
+    if (inputs[k].dtype != b.dtype)
+      fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", b.name, name(inputs[k].dtype),
+           name(b.dtype));
     input_dims.push_back(inputs[k].dims);
     key.insert(key.end(), inputs[k].dims.begin(), inputs[k].dims.end());
     void*& address = run.address[static_cast<std::size_t>(p.main.inputs[k].buffer)];
@@ -383,7 +403,8 @@ std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, con
     context->arena = run.allocate(it->second.arena.total);
     context->arena_size = it->second.arena.total;
   }
-  for (const auto& [buffer, offset] : it->second.arena.offsets) run.address[static_cast<std::size_t>(buffer)] = static_cast<char*>(context->arena.get()) + offset;
+  for (const auto& [buffer, offset] : it->second.arena.offsets)
+    run.address[static_cast<std::size_t>(buffer)] = static_cast<char*>(context->arena.get()) + offset;
 
   run.block(p.main, lives);
 

@@ -11,14 +11,16 @@
 #include "device/device.h"
 #include "host/tile_kernel.h"
 #include "program/program.h"
-#include "support/error.h"
 #include "sardonyx/options.h"
 #include "sardonyx/tensor.h"
+#include "support/error.h"
 
 namespace sardonyx {
 
 using HostTensor = Tensor;
-inline HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) { return Tensor::allocate(dtype, std::move(dims)); }
+inline HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) {
+  return Tensor::allocate(dtype, std::move(dims));
+}
 
 /// Where temporaries lie in the arena for given values of the symbols.
 struct ArenaPlan {
@@ -42,16 +44,19 @@ class Executor {
   ~Executor();
 
   const Program& program() const { return *program_; }
-  /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Returns outputs in the order of output_names.
+  /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Returns outputs in the
+  /// order of output_names.
   std::vector<HostTensor> run(const std::vector<HostTensor>& inputs, const RunOptions& options = {});
-  /// Values of the symbols for inputs of these dims. Throws Error(kInvalidArgument) when ranks or dims don't fit the declaration.
+  /// Values of the symbols for inputs of these dims. Throws Error(kInvalidArgument) when ranks or dims don't fit the
+  /// declaration.
   SymbolValues bind(const std::vector<std::vector<std::int64_t>>& input_dims) const;
   /// The outputs' dims for such values; -1 where one is known only in the course of a run.
   std::vector<std::vector<std::int64_t>> output_dims(const SymbolValues& symbols) const;
   /// Bytes of constants, and of the largest arena so far.
   std::size_t constant_bytes() const { return constant_bytes_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
-  /// What run() does for inputs that give symbols these values. Throws Error(kInvalidArgument) for sizes that make no tensor.
+  /// What run() does for inputs that give symbols these values. Throws Error(kInvalidArgument) for sizes that make no
+  /// tensor.
   ArenaPlan plan(const SymbolValues& symbols) const;
 
  private:

@@ -11,7 +11,8 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
   offsets.assign(lives.size(), 0);
   std::vector<std::size_t> by_size(lives.size());
   std::iota(by_size.begin(), by_size.end(), std::size_t{0});
-  std::stable_sort(by_size.begin(), by_size.end(), [&](std::size_t a, std::size_t b) { return lives[a].bytes > lives[b].bytes; });
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](std::size_t a, std::size_t b) { return lives[a].bytes > lives[b].bytes; });
   std::vector<std::size_t> placed;  // sorted by offset
   std::size_t total = 0;
   for (std::size_t k : by_size) {
@@ -27,7 +28,9 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
     }
     offsets[k] = best == SIZE_MAX ? at : best;
     total = std::max(total, offsets[k] + need);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), k, [&](std::size_t a, std::size_t b) { return offsets[a] < offsets[b]; }), k);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), k,
+                                   [&](std::size_t a, std::size_t b) { return offsets[a] < offsets[b]; }),
+                  k);
   }
   return total;
 }

@@ -1,4 +1,5 @@
-// A program: steps over buffers, with sizes that are expressions of symbols. Plain data: it can be saved, and knows nothing of graphs.
+// A program: steps over buffers, with sizes that are expressions of symbols. Plain data: it can be saved, and knows
+// nothing of graphs.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -144,9 +145,9 @@ struct Block {
 
 /// Text and compiled form of one kernel. Kernels of equal text are one.
 struct KernelInfo {
-  std::string symbol;  ///< extern "C" name in the object code
-  std::string text;    ///< body, see LoopSource
-  int object = 0;      ///< index into Program::objects
+  std::string symbol;      ///< extern "C" name in the object code
+  std::string text;        ///< body, see LoopSource
+  int object = 0;          ///< index into Program::objects
   bool workgroup = false;  ///< on a GPU: a point is the work of a workgroup, not of a thread
 };
 
@@ -156,8 +157,8 @@ struct Program {
   std::vector<Data> constants;
   std::vector<KernelInfo> kernels;
   std::vector<std::string> objects;  ///< relocatable objects of the kernels, for `target`
-  std::string target;  ///< "x86_64 znver4 ...", "gfx942", "sm_90"; see compile/compiler.h
-  Block init;   ///< of constants only, run once
+  std::string target;                ///< "x86_64 znver4 ...", "gfx942", "sm_90"; see compile/compiler.h
+  Block init;                        ///< of constants only, run once
   Block main;
   std::vector<std::string> input_names, output_names;
 };

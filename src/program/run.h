@@ -1,4 +1,5 @@
-// One run of a program: its symbols, where its buffers are, and what each kind of step does. Only for .cpp files of this room.
+// One run of a program: its symbols, where its buffers are, and what each kind of step does. Only for .cpp files of
+// this room.
 #pragma once
 #include <memory>
 #include <string>
@@ -40,7 +41,8 @@ struct Executor::Context {
   std::size_t arena_size = 0;
   std::shared_ptr<void> scratch;  // working memory of tile kernels
   std::size_t scratch_size = 0;
-  std::map<std::size_t, std::pair<std::shared_ptr<void>, std::size_t>> inputs;  // on a GPU: their copies there, and room
+  std::map<std::size_t, std::pair<std::shared_ptr<void>, std::size_t>>
+      inputs;                                       // on a GPU: their copies there, and room
   std::map<std::vector<std::int64_t>, Plan> plans;  // by number of threads and the inputs' dims
 };
 
@@ -59,7 +61,9 @@ struct Executor::Run {
   void block(const Block& b, const Lives& lives);
 
   // ---- memory of the device that runs it
-  std::shared_ptr<void> allocate(std::size_t bytes) const { return e.gpu_ ? e.gpu_->allocate(bytes) : allocate_bytes(bytes); }
+  std::shared_ptr<void> allocate(std::size_t bytes) const {
+    return e.gpu_ ? e.gpu_->allocate(bytes) : allocate_bytes(bytes);
+  }
   void copy(void* to, const void* from, std::size_t bytes) const;
 
   // ---- run_steps.cpp

@@ -6,8 +6,10 @@
 namespace sardonyx {
 
 void Executor::Run::copy(void* to, const void* from, std::size_t bytes) const {
-  if (e.gpu_) e.gpu_->copy(to, from, bytes);
-  else if (bytes) std::memcpy(to, from, bytes);
+  if (e.gpu_)
+    e.gpu_->copy(to, from, bytes);
+  else if (bytes)
+    std::memcpy(to, from, bytes);
 }
 
 // Runs a nested block; afterwards its outputs' memory is in the result and its other temporaries are gone.
@@ -23,7 +25,8 @@ std::vector<std::shared_ptr<void>> Executor::Run::nested(const Block& b) {
   return out;
 }
 
-// The memory of a buffer, shared: nobody writes to it again. What is not owned (an input, a constant, the arena) is copied.
+// The memory of a buffer, shared: nobody writes to it again. What is not owned (an input, a constant, the arena) is
+// copied.
 std::shared_ptr<void> Executor::Run::share(int buffer) {
   auto it = owned.find(buffer);
   if (it != owned.end()) return it->second;
@@ -72,7 +75,8 @@ void Executor::Run::loop(const WhileStep& w) {
       const TensorRef& r = w.body->outputs[carried + k];
       std::size_t n = size_of(p.buffers[static_cast<std::size_t>(r.buffer)].dtype);
       for (std::int64_t d : dims(r.shape)) n *= static_cast<std::size_t>(d);
-      if (trips > 0 && n != piece[k]) fail(ErrorKind::kInvalidArgument, "a scan output changes its shape from one iteration to the next");
+      if (trips > 0 && n != piece[k])
+        fail(ErrorKind::kInvalidArgument, "a scan output changes its shape from one iteration to the next");
       piece[k] = n;
       stacks[k].push_back(out[carried + k]);
     }
@@ -103,7 +107,8 @@ void Executor::Run::loop(const WhileStep& w) {
   }
   for (std::size_t k = 0; k < stacks.size(); ++k) {
     std::shared_ptr<void> all = allocate(piece[k] * stacks[k].size());
-    for (std::size_t j = 0; j < stacks[k].size(); ++j) copy(static_cast<char*>(all.get()) + j * piece[k], stacks[k][j].get(), piece[k]);
+    for (std::size_t j = 0; j < stacks[k].size(); ++j)
+      copy(static_cast<char*>(all.get()) + j * piece[k], stacks[k][j].get(), piece[k]);
     give(w.outputs[carried + k], std::move(all));
   }
 }

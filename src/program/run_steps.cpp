@@ -1,4 +1,5 @@
-// What steps other than control flow do, in two parts: what depends on sizes only (kept for the next run), and the rest.
+// What steps other than control flow do, in two parts: what depends on sizes only (kept for the next run), and the
+// rest.
 #include <algorithm>
 
 #include "codegen/loop_codegen.h"
@@ -64,12 +65,13 @@ void Executor::Run::launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r) 
   arguments[n++] = &points;
   const bool workgroup = p.kernels[static_cast<std::size_t>(l.kernel)].workgroup;
   const std::int64_t blocks = workgroup ? points : (points - 1) / codegen::kGpuThreads + 1;
-  e.gpu_->launch(e.kernels_[static_cast<std::size_t>(l.kernel)], static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)),
-                 codegen::kGpuThreads, arguments);
+  e.gpu_->launch(e.kernels_[static_cast<std::size_t>(l.kernel)],
+                 static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)), codegen::kGpuThreads, arguments);
 }
 
 // Post-operations with their operands' extents and buffers.
-void Executor::Run::post_ops(const std::vector<PostInfo>& infos, std::vector<host::PostOp>& ops, std::vector<int>& operands) const {
+void Executor::Run::post_ops(const std::vector<PostInfo>& infos, std::vector<host::PostOp>& ops,
+                             std::vector<int>& operands) const {
   for (const PostInfo& i : infos) {
     host::PostOp op;
     op.kind = static_cast<host::PostOp::Kind>(i.kind);
@@ -84,7 +86,8 @@ void Executor::Run::post_ops(const std::vector<PostInfo>& infos, std::vector<hos
   }
 }
 
-// Constant weights are packed once for all steps that read them; the original is then only needed to be saved or packed differently.
+// Constant weights are packed once for all steps that read them; the original is then only needed to be saved or packed
+// differently.
 void Executor::Run::finish_tile(PreparedTile& t, bool constant) const {
   t.scratch = t.kernel->scratch_bytes();
   if (!constant) return;
@@ -127,7 +130,9 @@ PreparedTile Executor::Run::prepare(const GemmStep& g) const {
   d.b_constant = e.constants_[static_cast<std::size_t>(g.b)] != nullptr && one_matrix;
   std::string why;
   t.kernel = host::find_gemm(d, why);
-  if (!t.kernel) fail(ErrorKind::kInternal, "internal error: the library refuses a matrix product of {}x{}x{}: {}", d.m, d.n, d.k, why);
+  if (!t.kernel)
+    fail(ErrorKind::kInternal, "internal error: the library refuses a matrix product of {}x{}x{}: {}", d.m, d.n, d.k,
+         why);
   finish_tile(t, d.b_constant);
   return t;
 }
@@ -176,15 +181,18 @@ void Executor::Run::tile(const PreparedTile& t) {
   if (t.empty) return;
   operand_addresses.clear();
   for (int o : t.operands) operand_addresses.push_back(at(o));
-  if (t.definition) return tiles::gemm_by_definition(*t.definition, at(t.src), at(t.weights), operand_addresses, at(t.out));
+  if (t.definition)
+    return tiles::gemm_by_definition(*t.definition, at(t.src), at(t.weights), operand_addresses, at(t.out));
   if (t.scratch > context.scratch_size) {
     context.scratch = allocate_bytes(t.scratch);
     context.scratch_size = t.scratch;
   }
   host::TileArgs args;
   args.src = at(t.src);
-  if (t.packed) args.packed = t.packed.get();
-  else args.weights = at(t.weights);
+  if (t.packed)
+    args.packed = t.packed.get();
+  else
+    args.weights = at(t.weights);
   if (t.bias >= 0) args.bias = at(t.bias);
   args.operands = operand_addresses;
   args.out = at(t.out);
@@ -244,8 +252,10 @@ void Executor::Run::execute(const RoutineStep& s, const PreparedRoutine& r) {
   const routines::Fn fn = routines::find(s.name);
   if (!fn) fail(ErrorKind::kInternal, "internal error: no routine '{}' on the host", s.name);
   routines::Call c;
-  for (std::size_t k = 0; k < s.inputs.size(); ++k) c.inputs.push_back({at(s.inputs[k].buffer), info(s.inputs[k].buffer).dtype, r.inputs[k]});
-  for (std::size_t k = 0; k < s.outputs.size(); ++k) c.outputs.push_back({at(s.outputs[k].buffer), info(s.outputs[k].buffer).dtype, r.outputs[k]});
+  for (std::size_t k = 0; k < s.inputs.size(); ++k)
+    c.inputs.push_back({at(s.inputs[k].buffer), info(s.inputs[k].buffer).dtype, r.inputs[k]});
+  for (std::size_t k = 0; k < s.outputs.size(); ++k)
+    c.outputs.push_back({at(s.outputs[k].buffer), info(s.outputs[k].buffer).dtype, r.outputs[k]});
   // Routines run on the host: what a GPU's program has of them goes there and back.
   std::vector<std::shared_ptr<void>> here;
   std::vector<void*> there;
@@ -254,8 +264,10 @@ void Executor::Run::execute(const RoutineStep& s, const PreparedRoutine& r) {
     for (auto* list : {&c.inputs, &c.outputs})
       for (routines::Tensor& x : *list) {
         here.push_back(allocate_bytes(size(x)));
-        if (list == &c.inputs) e.gpu_->download(here.back().get(), x.data, size(x));
-        else there.push_back(x.data);
+        if (list == &c.inputs)
+          e.gpu_->download(here.back().get(), x.data, size(x));
+        else
+          there.push_back(x.data);
         x.data = here.back().get();
       }
   }
@@ -276,15 +288,26 @@ std::int64_t Executor::Run::read_int(int buffer, std::size_t k) const {
     k = 0;
   }
   switch (info(buffer).dtype) {
-    case DType::kInt64: case DType::kUInt64: return static_cast<const std::int64_t*>(a)[k];
-    case DType::kInt32: return static_cast<const std::int32_t*>(a)[k];
-    case DType::kUInt32: return static_cast<const std::uint32_t*>(a)[k];
-    case DType::kInt16: return static_cast<const std::int16_t*>(a)[k];
-    case DType::kUInt16: return static_cast<const std::uint16_t*>(a)[k];
-    case DType::kInt8: return static_cast<const std::int8_t*>(a)[k];
-    case DType::kUInt8: case DType::kBool: return static_cast<const std::uint8_t*>(a)[k];
-    case DType::kFloat32: return static_cast<std::int64_t>(static_cast<const float*>(a)[k]);
-    default: fail(ErrorKind::kUnsupported, "a size of dtype {}", name(info(buffer).dtype));
+    case DType::kInt64:
+    case DType::kUInt64:
+      return static_cast<const std::int64_t*>(a)[k];
+    case DType::kInt32:
+      return static_cast<const std::int32_t*>(a)[k];
+    case DType::kUInt32:
+      return static_cast<const std::uint32_t*>(a)[k];
+    case DType::kInt16:
+      return static_cast<const std::int16_t*>(a)[k];
+    case DType::kUInt16:
+      return static_cast<const std::uint16_t*>(a)[k];
+    case DType::kInt8:
+      return static_cast<const std::int8_t*>(a)[k];
+    case DType::kUInt8:
+    case DType::kBool:
+      return static_cast<const std::uint8_t*>(a)[k];
+    case DType::kFloat32:
+      return static_cast<std::int64_t>(static_cast<const float*>(a)[k]);
+    default:
+      fail(ErrorKind::kUnsupported, "a size of dtype {}", name(info(buffer).dtype));
   }
 }
 

@@ -1,19 +1,22 @@
-// "recurrent": the steps of RNN, GRU and LSTM layers, after the product of the input and its weights. Equations and gate orders: the
-// documentation of these operators in the ONNX standard.
+// "recurrent": the steps of RNN, GRU and LSTM layers, after the product of the input and its weights. Equations and
+// gate orders: the documentation of these operators in the ONNX standard.
 //
-// D directions, T steps, batch B, hidden size H; G gates: 1 for RNN, 3 for GRU (z r h), 4 for LSTM (i o f c). All float32 or all float64.
-// Inputs:  0 xw [D, T, B, G*H], the input's product with W; 1 R transposed [D, H, G*H]; 2 bias [D, 2*G*H] (of W, then of R); 3 h0 [D, B, H];
+// D directions, T steps, batch B, hidden size H; G gates: 1 for RNN, 3 for GRU (z r h), 4 for LSTM (i o f c). All
+// float32 or all float64. Inputs:  0 xw [D, T, B, G*H], the input's product with W; 1 R transposed [D, H, G*H]; 2 bias
+// [D, 2*G*H] (of W, then of R); 3 h0 [D, B, H];
 //          4 c0 [D, B, H]; 5 peepholes [D, 3*H] (i o f); 6 lengths [B] int32. 4 and 5 are read by LSTM only.
-// Outputs: 0 Y [T, D, B, H], zeros from each sequence's length on; 1 the last h [D, B, H]; 2 the last c [D, B, H] (LSTM only).
-// params:  kind (0 RNN, 1 GRU, 2 LSTM); variant (GRU: linear_before_reset, LSTM: input_forget); then for each direction: reversed,
+// Outputs: 0 Y [T, D, B, H], zeros from each sequence's length on; 1 the last h [D, B, H]; 2 the last c [D, B, H] (LSTM
+// only). params:  kind (0 RNN, 1 GRU, 2 LSTM); variant (GRU: linear_before_reset, LSTM: input_forget); then for each
+// direction: reversed,
 //          followed by the codes of its activations (Activation below), 1 for RNN, 2 for GRU, 3 for LSTM.
 // floats:  clip (infinity: none), then alpha and beta of each activation in the same order.
+#include "routines/recurrent.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "host/parallel.h"
 #include "routines/families.h"
-#include "routines/recurrent.h"
 #include "support/error.h"
 
 namespace sardonyx::routines {
@@ -22,17 +25,28 @@ namespace {
 template <typename T>
 T activate(Activation a, T x, T alpha, T beta) {
   switch (a) {
-    case Activation::kRelu: return x > 0 ? x : (x != x ? x : T(0));
-    case Activation::kTanh: return std::tanh(x);
-    case Activation::kSigmoid: return T(1) / (T(1) + std::exp(-x));
-    case Activation::kAffine: return alpha * x + beta;
-    case Activation::kLeakyRelu: return x >= 0 ? x : alpha * x;
-    case Activation::kThresholdedRelu: return x >= alpha ? x : T(0);
-    case Activation::kScaledTanh: return alpha * std::tanh(beta * x);
-    case Activation::kHardSigmoid: return std::min(std::max(alpha * x + beta, T(0)), T(1));
-    case Activation::kElu: return x >= 0 ? x : alpha * std::expm1(x);
-    case Activation::kSoftsign: return x / (T(1) + std::abs(x));
-    case Activation::kSoftplus: return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+    case Activation::kRelu:
+      return x > 0 ? x : (x != x ? x : T(0));
+    case Activation::kTanh:
+      return std::tanh(x);
+    case Activation::kSigmoid:
+      return T(1) / (T(1) + std::exp(-x));
+    case Activation::kAffine:
+      return alpha * x + beta;
+    case Activation::kLeakyRelu:
+      return x >= 0 ? x : alpha * x;
+    case Activation::kThresholdedRelu:
+      return x >= alpha ? x : T(0);
+    case Activation::kScaledTanh:
+      return alpha * std::tanh(beta * x);
+    case Activation::kHardSigmoid:
+      return std::min(std::max(alpha * x + beta, T(0)), T(1));
+    case Activation::kElu:
+      return x >= 0 ? x : alpha * std::expm1(x);
+    case Activation::kSoftsign:
+      return x / (T(1) + std::abs(x));
+    case Activation::kSoftplus:
+      return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
   }
   return x;
 }
@@ -51,9 +65,11 @@ struct Function {
 #define SARDONYX_CLONES
 #endif
 
-// out[0, n) += h[0, k) * rt[k, n], where row j of rt begins at rt + j * row: eight rows at a time, so that `out` is read and written less often.
+// out[0, n) += h[0, k) * rt[k, n], where row j of rt begins at rt + j * row: eight rows at a time, so that `out` is
+// read and written less often.
 template <typename T>
-[[gnu::always_inline]] inline void multiply_add_of(T* __restrict out, const T* __restrict h, const T* __restrict rt, std::int64_t k, std::int64_t n, std::int64_t row) {
+[[gnu::always_inline]] inline void multiply_add_of(T* __restrict out, const T* __restrict h, const T* __restrict rt,
+                                                   std::int64_t k, std::int64_t n, std::int64_t row) {
   std::int64_t j = 0;
   for (; j + 8 <= k; j += 8) {
     const T* r = rt + j * row;
@@ -68,10 +84,12 @@ template <typename T>
   }
 }
 
-SARDONYX_CLONES void multiply_add(float* out, const float* h, const float* rt, std::int64_t k, std::int64_t n, std::int64_t row) {
+SARDONYX_CLONES void multiply_add(float* out, const float* h, const float* rt, std::int64_t k, std::int64_t n,
+                                  std::int64_t row) {
   multiply_add_of(out, h, rt, k, n, row);
 }
-SARDONYX_CLONES void multiply_add(double* out, const double* h, const double* rt, std::int64_t k, std::int64_t n, std::int64_t row) {
+SARDONYX_CLONES void multiply_add(double* out, const double* h, const double* rt, std::int64_t k, std::int64_t n,
+                                  std::int64_t row) {
   multiply_add_of(out, h, rt, k, n, row);
 }
 
@@ -91,8 +109,8 @@ class Direction {
     reversed_ = call.params[first] != 0;
     for (std::int64_t k = 0; k < functions; ++k) {
       const auto at = static_cast<std::size_t>(1 + 2 * (d * functions + k));
-      f_[k] = {static_cast<Activation>(call.params[first + 1 + static_cast<std::size_t>(k)]), static_cast<T>(call.floats[at]), static_cast<T>(call.floats[at + 1]),
-               static_cast<T>(call.floats[0])};
+      f_[k] = {static_cast<Activation>(call.params[first + 1 + static_cast<std::size_t>(k)]),
+               static_cast<T>(call.floats[at]), static_cast<T>(call.floats[at + 1]), static_cast<T>(call.floats[0])};
     }
     r_ = call.inputs[1].as<T>() + d * GH * hidden_;
     w_bias_ = call.inputs[2].as<T>() + d * 2 * GH;
@@ -116,9 +134,12 @@ class Direction {
     for (std::int64_t s = 0; s < length; ++s) {
       const std::int64_t t = reversed_ ? length - 1 - s : s;
       const T* x = call_.inputs[0].as<T>() + ((d_ * steps_ + t) * batch_ + b) * GH;
-      if (kind_ == 0) rnn(gate, x, h);
-      else if (kind_ == 1) gru(gate, x, h);
-      else lstm(gate, x, h, c);
+      if (kind_ == 0)
+        rnn(gate, x, h);
+      else if (kind_ == 1)
+        gru(gate, x, h);
+      else
+        lstm(gate, x, h, c);
       std::copy_n(h, H, y + ((t * directions_ + d_) * batch_ + b) * H);
     }
   }
@@ -182,19 +203,26 @@ class Direction {
 template <typename T>
 void run(Call& call, int kind) {
   const auto& dims = call.inputs[0].dims;
-  const std::int64_t directions = dims[0], steps = dims[1], batch = dims[2], hidden = call.inputs[1].dims[1], width = dims[3];
-  const std::int64_t work = std::max<std::int64_t>(1, steps) * std::max<std::int64_t>(1, width) * std::max<std::int64_t>(1, hidden);
-  host::parallel_for(directions * batch, std::max<std::int64_t>(1, 262144 / work), call.threads, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<T> gate(static_cast<std::size_t>(width + hidden));
-    for (std::int64_t k = begin; k < end; ++k) Direction<T>(call, kind, k / batch).sequence(k % batch, gate.data());
-  });
+  const std::int64_t directions = dims[0], steps = dims[1], batch = dims[2], hidden = call.inputs[1].dims[1],
+                     width = dims[3];
+  const std::int64_t work =
+      std::max<std::int64_t>(1, steps) * std::max<std::int64_t>(1, width) * std::max<std::int64_t>(1, hidden);
+  host::parallel_for(directions * batch, std::max<std::int64_t>(1, 262144 / work), call.threads,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       std::vector<T> gate(static_cast<std::size_t>(width + hidden));
+                       for (std::int64_t k = begin; k < end; ++k)
+                         Direction<T>(call, kind, k / batch).sequence(k % batch, gate.data());
+                     });
 }
 
 void recurrent(Call& call) {
   const int kind = static_cast<int>(call.params.at(0));
-  check(kind >= 0 && kind <= 2 && call.inputs.size() == 7, "recurrent: kind {} with {} inputs", kind, call.inputs.size());
-  if (call.inputs[0].dtype == DType::kFloat32) run<float>(call, kind);
-  else run<double>(call, kind);
+  check(kind >= 0 && kind <= 2 && call.inputs.size() == 7, "recurrent: kind {} with {} inputs", kind,
+        call.inputs.size());
+  if (call.inputs[0].dtype == DType::kFloat32)
+    run<float>(call, kind);
+  else
+    run<double>(call, kind);
 }
 
 }  // namespace

@@ -19,11 +19,14 @@ struct Tensor {
     for (std::int64_t d : dims) n *= d;
     return n;
   }
-  template <typename T> T* as() const { return static_cast<T*>(data); }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
-/// One call. Outputs are allocated for their (largest) shapes; a routine whose result is smaller writes the true counts to an
-/// int64 output, which the graph reads with a BindOp, and the graph slices.
+/// One call. Outputs are allocated for their (largest) shapes; a routine whose result is smaller writes the true counts
+/// to an int64 output, which the graph reads with a BindOp, and the graph slices.
 struct Call {
   std::vector<Tensor> inputs, outputs;
   std::vector<std::int64_t> params;

@@ -68,7 +68,8 @@ int to_onnx(DType t) { return row(t).onnx; }
 DType from_onnx(int data_type) {
   for (const Row& r : kRows)
     if (r.onnx == data_type) return r.type;
-  if (data_type == 8) fail(ErrorKind::kUnsupported, "string tensors are not supported; keep text processing outside the model");
+  if (data_type == 8)
+    fail(ErrorKind::kUnsupported, "string tensors are not supported; keep text processing outside the model");
   fail(ErrorKind::kInvalidModel, "unknown ONNX element type {}", data_type);
 }
 

@@ -17,7 +17,8 @@ float read(DType t, const void* p, std::int64_t k) {
 
 }  // namespace
 
-void gemm_by_definition(const host::GemmDesc& d, const void* a, const void* b, const std::vector<const void*>& operands, void* out) {
+void gemm_by_definition(const host::GemmDesc& d, const void* a, const void* b, const std::vector<const void*>& operands,
+                        void* out) {
   const std::size_t rank = std::max(d.batch_a.size(), d.batch_b.size());
   std::vector<std::int64_t> batch(rank, 1);
   for (const auto* list : {&d.batch_a, &d.batch_b})
@@ -45,7 +46,8 @@ void gemm_by_definition(const host::GemmDesc& d, const void* a, const void* b, c
     const std::int64_t ma = matrix(d.batch_a) * d.m, mb = matrix(d.batch_b) * d.n, m = at[rank], n = at[rank + 1];
     double sum = 0;
     for (std::int64_t i = 0; i < d.k; ++i)
-      sum += static_cast<double>(read(d.a, a, ma + (d.trans_a ? i * d.m + m : m * d.k + i))) * read(d.b, b, mb + (d.trans_b ? n * d.k + i : i * d.n + n));
+      sum += static_cast<double>(read(d.a, a, ma + (d.trans_a ? i * d.m + m : m * d.k + i))) *
+             read(d.b, b, mb + (d.trans_b ? n * d.k + i : i * d.n + n));
     std::size_t operand = 0;
     for (const host::PostOp& op : d.post) {
       double y = 0;

@@ -7,6 +7,7 @@
 namespace sardonyx::tiles {
 
 /// out = post(a . b) for float32 tensors, as host::GemmDesc says.
-void gemm_by_definition(const host::GemmDesc& d, const void* a, const void* b, const std::vector<const void*>& operands, void* out);
+void gemm_by_definition(const host::GemmDesc& d, const void* a, const void* b, const std::vector<const void*>& operands,
+                        void* out);
 
 }  // namespace sardonyx::tiles

@@ -12,7 +12,8 @@ bool library_float(DType t) { return t == DType::kFloat32 || t == DType::kFloat1
 
 // x without casts between float types: the library's epilogues compute in float32.
 Expr strip_casts(Expr e) {
-  while (e->op == Op::kCast && !(e->i & kCastRounds) && library_float(e->dtype) && library_float(e->args[0]->dtype)) e = e->args[0];
+  while (e->op == Op::kCast && !(e->i & kCastRounds) && library_float(e->dtype) && library_float(e->args[0]->dtype))
+    e = e->args[0];
   return e;
 }
 
@@ -27,7 +28,8 @@ Expr offset_of(const Expr& l) {
   return idx::linearize(i, s);
 }
 
-// A load as a contiguous tensor over `vars` (outermost first) in which a var that does not move it has dim 1. False if it is none.
+// A load as a contiguous tensor over `vars` (outermost first) in which a var that does not move it has dim 1. False if
+// it is none.
 bool as_contiguous(const Expr& offset, const Exprs& vars, Exprs& dims) {
   dims.assign(vars.size(), Expr(1));
   Expr rest = offset, stride = 1;
@@ -83,23 +85,40 @@ Exprs dominators(const Expr& root, const Value* t) {
   return out;
 }
 
-std::optional<PostStep> tensor_step(const Expr& from, const Expr& to, const Exprs& vars, const std::vector<int>& order, bool final_layout) {
+std::optional<PostStep> tensor_step(const Expr& from, const Expr& to, const Exprs& vars, const std::vector<int>& order,
+                                    bool final_layout) {
   using Kind = host::PostOp::Kind;
   const Expr e = strip_casts(to);
   if (e->args.size() != 2) return {};
-  const bool left = same(strip_casts(e->args[0]), strip_casts(from)), right = same(strip_casts(e->args[1]), strip_casts(from));
+  const bool left = same(strip_casts(e->args[0]), strip_casts(from)),
+             right = same(strip_casts(e->args[1]), strip_casts(from));
   if (left == right) return {};
   const Expr y = strip_casts(left ? e->args[1] : e->args[0]);
   if (y->op != Op::kLoad || !library_float(y->dtype)) return {};
   PostStep s;
   switch (e->op) {
-    case Op::kAdd: s.op.kind = Kind::kAddTensor; break;
-    case Op::kMul: s.op.kind = Kind::kMulTensor; break;
-    case Op::kMax: s.op.kind = Kind::kMaxTensor; break;
-    case Op::kMin: s.op.kind = Kind::kMinTensor; break;
-    case Op::kSub: if (!left) return {}; s.op.kind = Kind::kSubTensor; break;
-    case Op::kDiv: if (!left) return {}; s.op.kind = Kind::kDivTensor; break;
-    default: return {};
+    case Op::kAdd:
+      s.op.kind = Kind::kAddTensor;
+      break;
+    case Op::kMul:
+      s.op.kind = Kind::kMulTensor;
+      break;
+    case Op::kMax:
+      s.op.kind = Kind::kMaxTensor;
+      break;
+    case Op::kMin:
+      s.op.kind = Kind::kMinTensor;
+      break;
+    case Op::kSub:
+      if (!left) return {};
+      s.op.kind = Kind::kSubTensor;
+      break;
+    case Op::kDiv:
+      if (!left) return {};
+      s.op.kind = Kind::kDivTensor;
+      break;
+    default:
+      return {};
   }
   Exprs ordered;
   for (int d : order) ordered.push_back(vars[static_cast<std::size_t>(d)]);
@@ -123,8 +142,9 @@ std::optional<PostStep> tensor_step(const Expr& from, const Expr& to, const Expr
 
 }  // namespace
 
-std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const Value* accumulator, const Exprs& vars, const std::vector<int>& order,
-                                                    bool final_layout, std::string& why) {
+std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const Value* accumulator, const Exprs& vars,
+                                                    const std::vector<int>& order, bool final_layout,
+                                                    std::string& why) {
   std::vector<PostStep> steps;
   if (!library_float(epilogue->dtype)) {
     why = fmt::format("the epilogue gives {}", name(epilogue->dtype));
@@ -168,7 +188,8 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
   GemmMatch g;
   g.out = kernel.out;
   const Expr a = m->a, b = m->b;
-  if (a->op != Op::kLoad || b->op != Op::kLoad || !library_float(a->dtype) || !library_float(b->dtype) || !library_float(acc->dtype) || !library_float(kernel.out->dtype)) {
+  if (a->op != Op::kLoad || b->op != Op::kLoad || !library_float(a->dtype) || !library_float(b->dtype) ||
+      !library_float(acc->dtype) || !library_float(kernel.out->dtype)) {
     why = "operands are not float tensors in memory";
     return {};
   }
@@ -186,7 +207,9 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
       Exprs d;
       if (!as_contiguous(offset_of(l), vars, d)) continue;
       // A matrix dim that does not move the load would be a broadcast matrix.
-      if (!idx::provably_equal(d[batch], vars[batch]->args[0]) || !idx::provably_equal(d[batch + 1], vars[batch + 1]->args[0])) continue;
+      if (!idx::provably_equal(d[batch], vars[batch]->args[0]) ||
+          !idx::provably_equal(d[batch + 1], vars[batch + 1]->args[0]))
+        continue;
       dims.assign(d.begin(), d.end() - 2);
       trans = t;
       return true;
@@ -316,7 +339,9 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
       why = "the library's attention takes float32 tensors in memory";
       return {};
     }
-  if (kernel.out->dtype != DType::kFloat32 || (a->has_bias && (a->bias->op != Op::kLoad || (a->bias->dtype != DType::kFloat32 && a->bias->dtype != DType::kBool)))) {
+  if (kernel.out->dtype != DType::kFloat32 ||
+      (a->has_bias &&
+       (a->bias->op != Op::kLoad || (a->bias->dtype != DType::kFloat32 && a->bias->dtype != DType::kBool)))) {
     why = "the library's attention takes float32 tensors in memory";
     return {};
   }
@@ -330,7 +355,8 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   m.scale = a->scale->f;
   m.q.value = const_cast<Value*>(a->q->value);
   std::int64_t group = 0;
-  bool ok = head_tensor(offset_of(a->q), {b, h, s, d}, m.q) && key_tensor(a->k, {b, h, t, d}, group, m.k) && key_tensor(a->v, {b, h, t, e}, group, m.v);
+  bool ok = head_tensor(offset_of(a->q), {b, h, s, d}, m.q) && key_tensor(a->k, {b, h, t, d}, group, m.k) &&
+            key_tensor(a->v, {b, h, t, e}, group, m.v);
   m.group = group;
   auto contiguous = [](const HeadTensor& x, const Expr& dim) { return is_const(x.strides[3], 1) || is_const(dim, 1); };
   ok = ok && contiguous(m.q, m.head_dim) && contiguous(m.v, m.value_dim);
@@ -342,7 +368,8 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   Exprs index = {b, h, s, e};
   index.erase(index.begin(), index.end() - kernel.out->rank());
   m.out.value = kernel.out;
-  ok = ok && head_tensor(offset_of(load(kernel.out, kernel.out->dtype, index)), {b, h, s, e}, m.out) && contiguous(m.out, m.value_dim);
+  ok = ok && head_tensor(offset_of(load(kernel.out, kernel.out->dtype, index)), {b, h, s, e}, m.out) &&
+       contiguous(m.out, m.value_dim);
   if (!ok) {
     why = "an operand of attention does not lie in memory as the library's attention reads it";
     return {};

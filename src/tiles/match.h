@@ -48,15 +48,17 @@ struct AttentionMatch {
 
 /// The library's attention. Only in float32.
 std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::string& why);
-/// The library's gemm for a matrix product with its epilogue. Empty, with the reason in `why`, if it can't do exactly this.
+/// The library's gemm for a matrix product with its epilogue. Empty, with the reason in `why`, if it can't do exactly
+/// this.
 std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why);
-/// `final_layout`: storage orders have been chosen; otherwise operands are taken to follow the output's order, which the layout pass sees to.
+/// `final_layout`: storage orders have been chosen; otherwise operands are taken to follow the output's order, which
+/// the layout pass sees to.
 std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout, std::string& why);
 
-/// The steps of an epilogue over `accumulator` (the tile node's output at `vars`). `order`: axes of the output, outermost in memory
-/// first. Empty if it is no chain of steps that the library has.
-std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const Value* accumulator, const Exprs& vars, const std::vector<int>& order,
-                                                    bool final_layout, std::string& why);
+/// The steps of an epilogue over `accumulator` (the tile node's output at `vars`). `order`: axes of the output,
+/// outermost in memory first. Empty if it is no chain of steps that the library has.
+std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const Value* accumulator, const Exprs& vars,
+                                                    const std::vector<int>& order, bool final_layout, std::string& why);
 
 /// For fusion: what the host takes.
 FuseOptions host_fuse_options();

@@ -25,45 +25,76 @@ struct Evaluator {
 
   double compute(const Expr& e) {
     double a[3] = {0, 0, 0};
-    if (e->op == Op::kLoad || e->op == Op::kVar || e->op == Op::kSym || e->op == Op::kReduce || e->op == Op::kRandom || e->args.size() > 3) {
+    if (e->op == Op::kLoad || e->op == Op::kVar || e->op == Op::kSym || e->op == Op::kReduce || e->op == Op::kRandom ||
+        e->args.size() > 3) {
       failed = true;
       return 0;
     }
     for (std::size_t k = 0; k < e->args.size(); ++k) a[k] = run(e->args[k]);
     switch (e->op) {
-      case Op::kNeg: return -a[0];
-      case Op::kAbs: return std::fabs(a[0]);
-      case Op::kSign: return std::isnan(a[0]) ? a[0] : (a[0] > 0) - (a[0] < 0);
-      case Op::kNot: return !a[0];
-      case Op::kExp: return std::exp(a[0]);
-      case Op::kExpm1: return std::expm1(a[0]);
-      case Op::kLog: return std::log(a[0]);
-      case Op::kLog1p: return std::log1p(a[0]);
-      case Op::kSqrt: return std::sqrt(a[0]);
-      case Op::kRsqrt: return 1 / std::sqrt(a[0]);
-      case Op::kReciprocal: return 1 / a[0];
-      case Op::kTanh: return std::tanh(a[0]);
-      case Op::kErf: return std::erf(a[0]);
-      case Op::kSigmoid: return 1 / (1 + std::exp(-a[0]));
-      case Op::kRound: return std::nearbyint(a[0]);
-      case Op::kAdd: return a[0] + a[1];
-      case Op::kSub: return a[0] - a[1];
-      case Op::kMul: return a[0] * a[1];
-      case Op::kDiv: return a[0] / a[1];
-      case Op::kPow: return std::pow(a[0], a[1]);
-      case Op::kMin: return std::isnan(a[0]) || std::isnan(a[1]) ? NAN : std::fmin(a[0], a[1]);
-      case Op::kMax: return std::isnan(a[0]) || std::isnan(a[1]) ? NAN : std::fmax(a[0], a[1]);
-      case Op::kEq: return a[0] == a[1];
-      case Op::kNe: return a[0] != a[1];
-      case Op::kLt: return a[0] < a[1];
-      case Op::kLe: return a[0] <= a[1];
-      case Op::kGt: return a[0] > a[1];
-      case Op::kGe: return a[0] >= a[1];
-      case Op::kSelect: return a[0] != 0 ? a[1] : a[2];
+      case Op::kNeg:
+        return -a[0];
+      case Op::kAbs:
+        return std::fabs(a[0]);
+      case Op::kSign:
+        return std::isnan(a[0]) ? a[0] : (a[0] > 0) - (a[0] < 0);
+      case Op::kNot:
+        return !a[0];
+      case Op::kExp:
+        return std::exp(a[0]);
+      case Op::kExpm1:
+        return std::expm1(a[0]);
+      case Op::kLog:
+        return std::log(a[0]);
+      case Op::kLog1p:
+        return std::log1p(a[0]);
+      case Op::kSqrt:
+        return std::sqrt(a[0]);
+      case Op::kRsqrt:
+        return 1 / std::sqrt(a[0]);
+      case Op::kReciprocal:
+        return 1 / a[0];
+      case Op::kTanh:
+        return std::tanh(a[0]);
+      case Op::kErf:
+        return std::erf(a[0]);
+      case Op::kSigmoid:
+        return 1 / (1 + std::exp(-a[0]));
+      case Op::kRound:
+        return std::nearbyint(a[0]);
+      case Op::kAdd:
+        return a[0] + a[1];
+      case Op::kSub:
+        return a[0] - a[1];
+      case Op::kMul:
+        return a[0] * a[1];
+      case Op::kDiv:
+        return a[0] / a[1];
+      case Op::kPow:
+        return std::pow(a[0], a[1]);
+      case Op::kMin:
+        return std::isnan(a[0]) || std::isnan(a[1]) ? NAN : std::fmin(a[0], a[1]);
+      case Op::kMax:
+        return std::isnan(a[0]) || std::isnan(a[1]) ? NAN : std::fmax(a[0], a[1]);
+      case Op::kEq:
+        return a[0] == a[1];
+      case Op::kNe:
+        return a[0] != a[1];
+      case Op::kLt:
+        return a[0] < a[1];
+      case Op::kLe:
+        return a[0] <= a[1];
+      case Op::kGt:
+        return a[0] > a[1];
+      case Op::kGe:
+        return a[0] >= a[1];
+      case Op::kSelect:
+        return a[0] != 0 ? a[1] : a[2];
       case Op::kCast:
         if (is_float(e->dtype) && is_float(e->args[0]->dtype) && size_of(e->dtype) >= 2) return a[0];
         break;
-      default: break;
+      default:
+        break;
     }
     failed = true;
     return 0;
@@ -95,26 +126,46 @@ double apply(const host::PostOp& op, double x) {
   auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
   auto clip = [](double z, double lo, double hi) { return std::fmin(std::fmax(z, lo), hi); };
   switch (op.kind) {
-    case Kind::kRelu: return std::fmax(x, 0);
-    case Kind::kLeakyRelu: return x > 0 ? x : a * x;
-    case Kind::kClip: return clip(x, a, b);
-    case Kind::kSigmoid: return sigmoid(x);
-    case Kind::kTanh: return std::tanh(x);
-    case Kind::kSwish: return x * sigmoid(a * x);
-    case Kind::kHardSwish: return x * clip(a * x + b, 0, 1);
-    case Kind::kHardSigmoid: return clip(a * x + b, 0, 1);
-    case Kind::kGeluErf: return 0.5 * x * (1 + std::erf(x * M_SQRT1_2));
-    case Kind::kGeluTanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Kind::kElu: return x > 0 ? x : a * std::expm1(x);
-    case Kind::kMish: return x * std::tanh(std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))));
-    case Kind::kAbs: return std::fabs(x);
-    case Kind::kSquare: return x * x;
-    case Kind::kLinear: return a * x + b;
-    case Kind::kExp: return std::exp(x);
-    case Kind::kSqrt: return std::sqrt(x);
-    case Kind::kPow: return a * std::pow(x, b);
-    case Kind::kRound: return std::nearbyint(x);
-    default: return NAN;  // with a tensor
+    case Kind::kRelu:
+      return std::fmax(x, 0);
+    case Kind::kLeakyRelu:
+      return x > 0 ? x : a * x;
+    case Kind::kClip:
+      return clip(x, a, b);
+    case Kind::kSigmoid:
+      return sigmoid(x);
+    case Kind::kTanh:
+      return std::tanh(x);
+    case Kind::kSwish:
+      return x * sigmoid(a * x);
+    case Kind::kHardSwish:
+      return x * clip(a * x + b, 0, 1);
+    case Kind::kHardSigmoid:
+      return clip(a * x + b, 0, 1);
+    case Kind::kGeluErf:
+      return 0.5 * x * (1 + std::erf(x * M_SQRT1_2));
+    case Kind::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Kind::kElu:
+      return x > 0 ? x : a * std::expm1(x);
+    case Kind::kMish:
+      return x * std::tanh(std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))));
+    case Kind::kAbs:
+      return std::fabs(x);
+    case Kind::kSquare:
+      return x * x;
+    case Kind::kLinear:
+      return a * x + b;
+    case Kind::kExp:
+      return std::exp(x);
+    case Kind::kSqrt:
+      return std::sqrt(x);
+    case Kind::kPow:
+      return a * std::pow(x, b);
+    case Kind::kRound:
+      return std::nearbyint(x);
+    default:
+      return NAN;  // with a tensor
   }
 }
 
@@ -132,13 +183,20 @@ bool close(double f, double g) {
 
 double apply_post_op(const host::PostOp& op, double x, double y) {
   switch (op.kind) {
-    case Kind::kAddTensor: return x + y;
-    case Kind::kSubTensor: return x - y;
-    case Kind::kMulTensor: return x * y;
-    case Kind::kDivTensor: return x / y;
-    case Kind::kMaxTensor: return std::fmax(x, y);
-    case Kind::kMinTensor: return std::fmin(x, y);
-    default: return apply(op, x);
+    case Kind::kAddTensor:
+      return x + y;
+    case Kind::kSubTensor:
+      return x - y;
+    case Kind::kMulTensor:
+      return x * y;
+    case Kind::kDivTensor:
+      return x / y;
+    case Kind::kMaxTensor:
+      return std::fmax(x, y);
+    case Kind::kMinTensor:
+      return std::fmin(x, y);
+    default:
+      return apply(op, x);
   }
 }
 
@@ -185,7 +243,9 @@ std::optional<host::PostOp> recognize_function(const Expr& f, const Expr& argume
   add(Kind::kAbs);
   add(Kind::kSquare);
   for (const host::PostOp& op : candidates) {
-    if (std::isnan(op.alpha) || std::isnan(op.beta) || (op.kind != Kind::kClip && (std::isinf(op.alpha) || std::isinf(op.beta)))) continue;
+    if (std::isnan(op.alpha) || std::isnan(op.beta) ||
+        (op.kind != Kind::kClip && (std::isinf(op.alpha) || std::isinf(op.beta))))
+      continue;
     bool equal = true;
     for (std::size_t k = 0; k < xs.size() && equal; ++k) equal = close(ys[k], apply(op, xs[k]));
     if (equal) return op;

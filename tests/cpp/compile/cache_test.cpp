@@ -161,7 +161,9 @@ TEST_F(Cache, WorksWithoutAUsableDirectory) {
 
 // Root may write anywhere, so a directory that only can be read is tried as another user, in a child.
 TEST_F(Cache, ReadsWhereItMayNotWrite) {
-  { CodeCache({directory_}).put(key_of("x"), "1"); }
+  {
+    CodeCache({directory_}).put(key_of("x"), "1");
+  }
   fs::permissions(directory_, fs::perms(0755));
   fs::permissions(entry(), fs::perms(0444));
   const pid_t child = ::fork();

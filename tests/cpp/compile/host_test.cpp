@@ -275,7 +275,10 @@ TEST(Host, JitLinkDoesTheSame) {
   const auto code = compiler_backend().jit_link(std::span(objects), host_runtime(), symbols);
   EXPECT_EQ(reinterpret_cast<float (*)()>(symbols.at("two"))(), 2.0f);
   const std::string missing[] = {objects[1]};
-  EXPECT_NE(error_of([&] { compiler_backend().jit_link(std::span(missing), host_runtime(), symbols); }, ErrorKind::kCompile).find("one"), std::string::npos);
+  EXPECT_NE(
+      error_of([&] { compiler_backend().jit_link(std::span(missing), host_runtime(), symbols); }, ErrorKind::kCompile)
+          .find("one"),
+      std::string::npos);
 }
 
 TEST(Host, CompileErrorsNameTheLine) {

@@ -31,7 +31,7 @@ struct Row {
 #define FOUR(name) name##_f32_wide, name##_f32_base, name##_f64_wide, name##_f64_base
 #define PLAIN(name, bound32, bound64)                                                  \
   Row {                                                                                \
-#name, FOUR(name), [](Exact x) -> Exact { return std::name(x); }, bound32, bound64 \
+    #name, FOUR(name), [](Exact x) -> Exact { return std::name(x); }, bound32, bound64 \
   }
 
 const Row kRows[] = {
@@ -117,7 +117,7 @@ void measure(const Row& row, Kernel<F> kernel, double bound, const std::vector<F
 }
 
 template <class F>
-void sweep(int count, Kernel<F> Row::*wide, Kernel<F> Row::*base, double Row::*bound, const char* what) {
+void sweep(int count, Kernel<F> Row::* wide, Kernel<F> Row::* base, double Row::* bound, const char* what) {
   const std::vector<F> x = arguments<F>(count);
   std::vector<Exact> want(x.size());
   for (const Row& row : kRows) {
