@@ -215,7 +215,7 @@ std::optional<host::PostOp> recognize_function(const Expr& f, const Expr& argume
     if (!y) return {};
     ys.push_back(*y);
   }
-  auto value = [&](double x) { return *evaluate_function(f, argument, x); };
+  auto value = [&](double x) { return evaluate_function(f, argument, x).value_or(std::nan("")); };
   std::vector<host::PostOp> candidates;
   auto add = [&](Kind k, double a = 0, double b = 0) {
     host::PostOp op;
