@@ -147,7 +147,10 @@ NamedTensors read_npz(const fs::path& file, const DTypeOf* wanted) {
   int code = 0;
   Archive archive(zip_open(file.c_str(), ZIP_RDONLY, &code));
   if (!archive.zip) {
-    if (code == ZIP_ER_NOENT || code == ZIP_ER_OPEN) fail(ErrorKind::kIo, "{}: {}", file.string(), zip_message(code));
+    // libzip says of some damaged archives, too, that there is no such file.
+    const bool readable = ::access(file.c_str(), R_OK) == 0;
+    if ((code == ZIP_ER_NOENT || code == ZIP_ER_OPEN) && !readable)
+      fail(ErrorKind::kIo, "{}: {}", file.string(), zip_message(code));
     fail(ErrorKind::kInvalidArgument, "{}: this is not an .npz archive ({}); save it with numpy.savez", file.string(),
          zip_message(code));
   }
