@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx.parser
-
 import sardonyx
 
 
@@ -31,9 +30,14 @@ def test_common_subexpressions_are_computed_once():
         t = ReduceLogSumExp (b, axes)
         z = Sub (s, t)
       }"""
-    once = twice.replace("b = MatMul (x, w)", "b = Identity (a)").replace("q = Softmax <axis = -1> (b)", "q = Identity (p)")
+    once = twice.replace("b = MatMul (x, w)", "b = Identity (a)").replace(
+        "q = Softmax <axis = -1> (b)", "q = Identity (p)"
+    )
     feed = {"x": rand(5, 8), "w": rand(8, 3, seed=1)}
-    a, b = sardonyx.compile(parse(twice)), sardonyx.compile(parse(once.replace("ReduceLogSumExp (b", "ReduceLogSumExp (a")))
+    a, b = (
+        sardonyx.compile(parse(twice)),
+        sardonyx.compile(parse(once.replace("ReduceLogSumExp (b", "ReduceLogSumExp (a"))),
+    )
     got = a.run(feed)
     np.testing.assert_array_equal(got["y"], b.run(feed)["y"])
     np.testing.assert_array_equal(got["z"], 0)

@@ -33,13 +33,12 @@ void by_variant(int variant, const void* x, void* y, i64 n) {
 }
 
 // The order of sardonyx::DType.
-#define TYPES(F)                                                                                              \
-  F(0, bool)                                                                                                  \
-  F(1, i8)                                                                                                    \
-  F(2, i16)                                                                                                   \
-  F(3, i32) F(4, i64) F(5, u8) F(6, u16) F(7, u32) F(8, u64) F(9, f16) F(10, bf16) F(11, f32) F(12, f64)      \
-      F(13, f8e4m3fn) F(14, f8e4m3fnuz) F(15, f8e5m2) F(16, f8e5m2fnuz) F(17, f8e8m0) F(18, f4e2m1) F(19, i4) \
-          F(20, u4) F(21, i2) F(22, u2)
+// clang-format off
+#define TYPES(F) \
+  F(0, bool) F(1, i8) F(2, i16) F(3, i32) F(4, i64) F(5, u8) F(6, u16) F(7, u32) F(8, u64) F(9, f16) F(10, bf16) F(11, f32) \
+  F(12, f64) F(13, f8e4m3fn) F(14, f8e4m3fnuz) F(15, f8e5m2) F(16, f8e5m2fnuz) F(17, f8e8m0) F(18, f4e2m1) F(19, i4) F(20, u4) \
+  F(21, i2) F(22, u2)
+// clang-format on
 
 template <class To>
 void by_source(int from, int variant, const void* x, void* y, i64 n) {
