@@ -21,7 +21,7 @@ struct Progress {
 
 /// How to compile.
 struct Options {
-  std::string device = "host";     ///< "host": this machine's CPU; see devices()
+  std::string device = "host";     ///< "host": this machine's CPU; "hip", "cuda:1": a GPU; see devices()
   std::string precision = "fp32";  ///< "fp32": computes in the model's own types; all that the host takes
   int threads = 0;                 ///< for compiling and running; 0: all cores
   /// Keeps compiled code on disk, so that compiling the same model again is quick. Empty: no cache. Code in it is

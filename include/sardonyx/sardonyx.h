@@ -48,8 +48,9 @@ class CompiledModel {
   /// Loads what save() wrote. The weights stay in the file, which is mapped: it must not be changed meanwhile.
   /// A program file holds machine code: load it only from where you would run a program from. Checksums find damage,
   /// not malice. Throws kIo, kInvalidModel (damaged, or no program file), kUnsupported (written by another version, or
-  /// for another CPU: compile the model again). `threads`: for running; 0: all cores.
-  static CompiledModel load(const std::filesystem::path& path, int threads = 0);
+  /// for another processor: compile the model again), kDevice (its card can't be used). `threads`: for running; 0: all
+  /// cores. `device`: of a program for a GPU, the card; "host" then means the first one of its kind.
+  static CompiledModel load(const std::filesystem::path& path, int threads = 0, const std::string& device = "host");
   /// Writes the compiled program with its weights to one file (under a temporary name first, then renamed). Throws kIo;
   /// kUnsupported for a model that is compiled anew for each value of an input.
   void save(const std::filesystem::path& path) const;

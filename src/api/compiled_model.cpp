@@ -17,8 +17,8 @@ CompiledModel CompiledModel::from_bytes(std::span<const std::byte> onnx, const O
   return CompiledModel(std::make_shared<Impl>(Impl{Model::parse(onnx, options)}));
 }
 
-CompiledModel CompiledModel::load(const std::filesystem::path& path, int threads) {
-  return CompiledModel(std::make_shared<Impl>(Impl{Model::load_program(path, threads)}));
+CompiledModel CompiledModel::load(const std::filesystem::path& path, int threads, const std::string& device) {
+  return CompiledModel(std::make_shared<Impl>(Impl{Model::load_program(path, threads, device)}));
 }
 
 void CompiledModel::save(const std::filesystem::path& path) const { impl_->model->save(path); }

@@ -62,6 +62,8 @@ class Model {
   /// load_program().
   const onnx::Model& source() const { return model_; }
   int threads() const { return threads_; }
+  /// What really runs it: "host", or the full name of a card ("cuda:0").
+  std::string device_name() const { return gpu_ ? gpu_->info().name : "host"; }
   const CodeCache& cache() const { return *cache_; }
 
  private:

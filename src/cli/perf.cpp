@@ -132,7 +132,7 @@ void perf_command(const Options& options) {
   const Program& program = executor->program();
   nlohmann::ordered_json j;
   j["model"] = options.model.file.filename().string();
-  j["device"] = options.model.device;
+  j["device"] = model.device_name();
   j["target"] = program.target;
   j["threads"] = model.threads();
   j["load_average"] = load[0];
@@ -170,7 +170,7 @@ void perf_command(const Options& options) {
   if (options.perf.json == "-" || options.perf.html == "-") return;
 
   fmt::print("{} on {}, {} threads (load average {:.1f})\n", printable(options.model.file.filename().string()),
-             options.model.device == "host" ? "the host" : options.model.device, model.threads(), load[0]);
+             model.device_name() == "host" ? "the host" : model.device_name(), model.threads(), load[0]);
   for (const TensorInfo& t : model.inputs()) {
     const HostTensor& x = inputs.tensors.at(t.name);
     fmt::print("  {} {}\n", printable(t.name), type_text(x.dtype, x.dims));

@@ -88,7 +88,7 @@ void run_command(const Options& options) {
   const std::vector<std::string> names = model.output_names();
 
   fmt::print("Loaded in {}, ran in {} on {} with {} threads\n\n", human_seconds(loaded.seconds), human_seconds(seconds),
-             options.model.device == "host" ? "the host" : options.model.device, model.threads());
+             model.device_name() == "host" ? "the host" : model.device_name(), model.threads());
   Table table({"input", "type", ">min", ">max", ">mean", "values"});
   for (const TensorInfo& t : model.inputs()) add_row(table, t.name, inputs.tensors.at(t.name));
   if (!table.empty()) table.print();

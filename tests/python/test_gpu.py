@@ -139,6 +139,11 @@ def test_compiled_without_a_card(tmp_path):
     feed = {"x": rand(3, 8), "w": rand(8, 5), "b": rand(5)}
     np.savez(tmp_path / "in.npz", **feed)
     cli("run", tmp_path / "m.sdx", "--device", "sim:gfx1201", "-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
+    assert "on sim:gfx1201 with" in cli("run", tmp_path / "m.sdx", "--device", "sim:gfx1201", "-i", tmp_path / "in.npz")
+    measured = cli(
+        "perf", tmp_path / "m.sdx", "--device", "sim:gfx1201", "-i", tmp_path / "in.npz", "--runs", "2", "--json", "-"
+    )
+    assert '"device": "sim:gfx1201"' in measured and '"target": "gfx1201"' in measured
     want = sardonyx.compile(parse(LAYER)).run(feed)
     with np.load(tmp_path / "out.npz") as got:
         np.testing.assert_allclose(got["z"], want["z"], rtol=1e-4, atol=1e-6)
