@@ -1,0 +1,323 @@
+// Matrix instructions of every chip behind one interface: Matrix<T>, products of 16x16 tiles summed in float32 (int32
+// for 8-bit integers), one wave a tile. Which instruction a chip has for a type, and where elements lie in its
+// registers, are rows of the tables below (MATRIX_OPERANDS, MATRIX_SUMS and one product() a chip). Chips and types
+// without matrix instructions have rows as well: their products are vector arithmetic.
+//
+// A step multiplies a tile of A, 16 rows by kStep k's, with one of B, 16 columns by kStep k's. Both lie in memory with
+// k contiguous, and every lane reads vectors of 16 bytes: vector v of row slot r comes from row row_a(lane, r), at k
+// k_at(lane, v). Sums do not depend on the order of k, so lanes take runs of consecutive k's rather than what the
+// instruction's documentation calls k, as long as A and B agree.
+//
+// Sources: AMD Instinct MI200/MI300/CDNA4 ISA, "Matrix Arithmetic Instructions"; RDNA3 and RDNA4 ISA, "Wave Matrix
+// Multiply Accumulate"; PTX ISA, "mma.m16n8k16", "mma.m16n8k32".
+#pragma once
+#include "gpu.h"
+
+namespace sdx {
+
+#if defined(__GFX9__)
+inline constexpr u32 kWave = 64;
+#else
+inline constexpr u32 kWave = 32;
+#endif
+
+/// 16 bytes in registers.
+using vec16 = u32 __attribute__((ext_vector_type(4)));
+template <class T, int N>
+using vec = T __attribute__((ext_vector_type(N)));
+
+// ---- which family of layouts this chip has for type T
+enum class MatrixFamily { kVector, kMfma, kWmma11, kWmma12, kMma };
+
+template <class T>
+consteval MatrixFamily matrix_family() {
+  constexpr bool half = is_same<T, f16> || is_same<T, bf16>, int8 = is_same<T, i8>;
+  constexpr bool fnuz = is_same<T, f8e4m3fnuz> || is_same<T, f8e5m2fnuz>,
+                 ocp = is_same<T, f8e4m3fn> || is_same<T, f8e5m2>;
+#if defined(__gfx90a__)
+  if (half || int8 || is_same<T, f32>) return MatrixFamily::kMfma;
+#elif defined(__gfx942__)
+  if (half || int8 || fnuz || is_same<T, f32>) return MatrixFamily::kMfma;
+#elif defined(__gfx950__)
+  if (half || int8 || ocp || is_same<T, f32>) return MatrixFamily::kMfma;
+#elif defined(__GFX11__)
+  if (half || int8) return MatrixFamily::kWmma11;
+#elif defined(__GFX12__)
+  if (half || int8 || ocp) return MatrixFamily::kWmma12;
+#elif defined(__NVPTX__)
+  if (half || int8) return MatrixFamily::kMma;
+#endif
+  return MatrixFamily::kVector;
+}
+
+/// How a wave's lanes hold an operand: `rows` row slots of `vectors` vectors of 16 bytes a lane. Slot r of a lane is
+/// row (lane / row_divisor % row_lanes) + r * row_stride; its vectors start at k = (lane / k_divisor % k_lanes + v *
+/// k_lanes) vectors.
+struct OperandLayout {
+  int rows, vectors, row_divisor, row_lanes, row_stride, k_divisor, k_lanes;
+};
+/// How a wave's lanes hold sums: element e of a lane is at row lane / row_divisor % row_lanes * row_scale +
+/// e / row_div % row_count * row_step, at column lane / col_divisor % col_lanes * col_scale + e % col_mod * col_step +
+/// e / 4 * col_high.
+struct SumLayout {
+  int count, row_divisor, row_lanes, row_scale, col_divisor, col_lanes, col_scale, row_div, row_count, row_step,
+      col_mod, col_step, col_high;
+};
+
+consteval OperandLayout matrix_operand(MatrixFamily f, bool is_a, bool bytes8) {
+  switch (f) {
+      //                    rows vectors row_divisor row_lanes row_stride k_divisor k_lanes
+    case MatrixFamily::kMfma:
+      return {1, 1, 1, 16, 0, 16, 4};
+    case MatrixFamily::kWmma11:  // lanes 16 to 31 repeat lanes 0 to 15
+      return {1, bytes8 ? 1 : 2, 1, 16, 0, 1, 1};
+    case MatrixFamily::kWmma12:
+      return {1, 1, 1, 16, 0, 16, 2};
+    case MatrixFamily::kMma:
+      return {2, 1, 4, 8, 8, 1, 4};
+    case MatrixFamily::kVector:  // lanes are a grid of 8 columns
+      if (is_a) return {kWave == 64 ? 2 : 4, 1, 8, kWave / 8, kWave / 8, 1, 1};
+      return {2, 1, 1, 8, 8, 1, 1};
+  }
+}
+
+consteval SumLayout matrix_sums(MatrixFamily f) {
+  switch (f) {
+      //      count | row by lane | column by lane | row by element | column by element
+    case MatrixFamily::kMfma:
+      return {4, 16, 4, 4, 1, 16, 1, 1, 4, 1, 1, 0, 0};
+    case MatrixFamily::kWmma11:
+      return {8, 16, 2, 1, 1, 16, 1, 1, 8, 2, 1, 0, 0};
+    case MatrixFamily::kWmma12:
+      return {8, 16, 2, 8, 1, 16, 1, 1, 8, 1, 1, 0, 0};
+    case MatrixFamily::kMma:  // two products of 8 columns side by side
+      return {8, 4, 8, 1, 1, 4, 2, 2, 2, 8, 2, 1, 8};
+    case MatrixFamily::kVector:  // element e: row slot e / 2, column slot e % 2
+      return {kWave == 64 ? 4 : 8, 8, kWave / 8, 1, 1, 8, 1, 2, 4, kWave / 8, 2, 8, 0};
+  }
+}
+
+template <class T>
+struct Matrix {
+  static constexpr MatrixFamily kFamily = matrix_family<T>();
+  static constexpr OperandLayout kA = matrix_operand(kFamily, true, sizeof(T) == 1),
+                                 kB = matrix_operand(kFamily, false, sizeof(T) == 1);
+  static constexpr SumLayout kSums = matrix_sums(kFamily);
+  /// Elements in 16 bytes; k's of a step; sums a lane holds; vectors of 16 bytes a lane holds of A and of B.
+  static constexpr int kVec = 16 / sizeof(T), kStep = kVec * kA.k_lanes * kA.vectors, kCount = kSums.count;
+  static constexpr int kVectorsA = kA.rows * kA.vectors, kVectorsB = kB.rows * kB.vectors;
+  using Sum = select_type<is_int<T>, i32, f32>;
+
+  // v counts vectors of a lane: row slot v / vectors, vector v % vectors of it.
+  static SDX_FN u32 row_a(u32 lane, u32 v) { return row(kA, lane, v); }
+  static SDX_FN u32 row_b(u32 lane, u32 v) { return row(kB, lane, v); }
+  /// In vectors of 16 bytes from the step's first k; the same for A and B.
+  static SDX_FN u32 chunk(u32 lane, u32 v) { return lane / kA.k_divisor % kA.k_lanes + v % kA.vectors * kA.k_lanes; }
+  static SDX_FN u32 sum_row(u32 lane, u32 e) {
+    return lane / kSums.row_divisor % kSums.row_lanes * kSums.row_scale +
+           e / kSums.row_div % kSums.row_count * kSums.row_step;
+  }
+  static SDX_FN u32 sum_col(u32 lane, u32 e) {
+    return lane / kSums.col_divisor % kSums.col_lanes * kSums.col_scale + e % kSums.col_mod * kSums.col_step +
+           e / 4 * kSums.col_high;
+  }
+
+  /// sums += A . B over one step.
+  static SDX_FN void product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVectorsB], Sum (&sums)[kCount]);
+
+ private:
+  static SDX_FN u32 row(const OperandLayout& o, u32 lane, u32 v) {
+    return lane / o.row_divisor % o.row_lanes + v / o.vectors * o.row_stride;
+  }
+};
+
+// ---- products
+namespace detail {
+
+// The scalar products of vector chips: 16 bytes of A with 16 bytes of B.
+template <class T>
+SDX_FN f32 dot16(vec16 a, vec16 b, f32 sum) {
+#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
+  if constexpr (is_same<T, f16>) {
+    for (int k = 0; k < 4; ++k)
+      sum = __builtin_amdgcn_fdot2(bit_cast<vec<f16, 2>>(a[k]), bit_cast<vec<f16, 2>>(b[k]), sum, false);
+    return sum;
+  }
+#endif
+  struct Elements {
+    T x[16 / sizeof(T)];
+  };
+  const Elements x = bit_cast<Elements>(a), y = bit_cast<Elements>(b);
+  for (u32 k = 0; k < 16 / sizeof(T); ++k) sum = __builtin_fmaf(cast<f32>(x.x[k]), cast<f32>(y.x[k]), sum);
+  return sum;
+}
+SDX_FN i32 dot16_int(vec16 a, vec16 b, i32 sum) {
+#if defined(__GFX10__)
+  for (int k = 0; k < 4; ++k) sum = __builtin_amdgcn_sdot4(i32(a[k]), i32(b[k]), sum, false);
+#else
+  struct Elements {
+    i8 x[16];
+  };
+  const Elements x = bit_cast<Elements>(a), y = bit_cast<Elements>(b);
+  for (int k = 0; k < 16; ++k) sum += i32(x.x[k]) * i32(y.x[k]);
+#endif
+  return sum;
+}
+
+template <class T>
+SDX_FN void vector_product(const vec16* a, const vec16* b, auto* sums) {
+  using M = Matrix<T>;
+  for (int r = 0; r < M::kA.rows; ++r)
+    for (int c = 0; c < M::kB.rows; ++c) {
+      auto& s = sums[r * 2 + c];
+      if constexpr (is_int<T>)
+        s = dot16_int(a[r], b[c], s);
+      else
+        s = dot16<T>(a[r], b[c], s);
+    }
+}
+
+#if defined(__GFX9__)
+template <class T>
+SDX_FN vec<f32, 4> mfma(vec16 a, vec16 b, vec<f32, 4> c) {
+  if constexpr (is_same<T, f32>) {
+    for (int k = 0; k < 4; ++k)
+      c = __builtin_amdgcn_mfma_f32_16x16x4f32(bit_cast<f32>(u32(a[k])), bit_cast<f32>(u32(b[k])), c, 0, 0, 0);
+  }
+#if defined(__gfx950__)
+  else if constexpr (is_same<T, f16>)
+    c = __builtin_amdgcn_mfma_f32_16x16x32_f16(bit_cast<vec<f16, 8>>(a), bit_cast<vec<f16, 8>>(b), c, 0, 0, 0);
+  else if constexpr (is_same<T, bf16>)
+    c = __builtin_amdgcn_mfma_f32_16x16x32_bf16(bit_cast<vec<__bf16, 8>>(a), bit_cast<vec<__bf16, 8>>(b), c, 0, 0, 0);
+#else
+  else if constexpr (is_same<T, f16>) {
+    const auto x = bit_cast<vec<f16, 8>>(a), y = bit_cast<vec<f16, 8>>(b);
+    c = __builtin_amdgcn_mfma_f32_16x16x16f16(x.lo, y.lo, c, 0, 0, 0);
+    c = __builtin_amdgcn_mfma_f32_16x16x16f16(x.hi, y.hi, c, 0, 0, 0);
+  } else if constexpr (is_same<T, bf16>) {
+    const auto x = bit_cast<vec<i16, 8>>(a), y = bit_cast<vec<i16, 8>>(b);
+    c = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x.lo, y.lo, c, 0, 0, 0);
+    c = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x.hi, y.hi, c, 0, 0, 0);
+  }
+#endif
+#if defined(__gfx942__) || defined(__gfx950__)
+  else {
+    const auto x = bit_cast<vec<i64, 2>>(a), y = bit_cast<vec<i64, 2>>(b);
+    for (int k = 0; k < 2; ++k) {
+      if constexpr (is_same<T, f8e4m3fn> || is_same<T, f8e4m3fnuz>)
+        c = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(x[k], y[k], c, 0, 0, 0);
+      else
+        c = __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(x[k], y[k], c, 0, 0, 0);
+    }
+  }
+#endif
+  return c;
+}
+SDX_FN vec<i32, 4> mfma_int(vec16 a, vec16 b, vec<i32, 4> c) {
+#if defined(__gfx90a__)
+  for (int k = 0; k < 4; ++k) c = __builtin_amdgcn_mfma_i32_16x16x16i8(i32(a[k]), i32(b[k]), c, 0, 0, 0);
+#else
+  const auto x = bit_cast<vec<i64, 2>>(a), y = bit_cast<vec<i64, 2>>(b);
+  for (int k = 0; k < 2; ++k) c = __builtin_amdgcn_mfma_i32_16x16x32_i8(x[k], y[k], c, 0, 0, 0);
+#endif
+  return c;
+}
+#elif defined(__GFX11__)
+template <class T>
+SDX_FN vec<f32, 8> wmma(vec16 a0, vec16 a1, vec16 b0, vec16 b1, vec<f32, 8> c) {
+  struct Pair {
+    vec16 x, y;
+  };
+  if constexpr (is_same<T, f16>)
+    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(bit_cast<vec<f16, 16>>(Pair{a0, a1}),
+                                                      bit_cast<vec<f16, 16>>(Pair{b0, b1}), c);
+  else
+    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(bit_cast<vec<i16, 16>>(Pair{a0, a1}),
+                                                       bit_cast<vec<i16, 16>>(Pair{b0, b1}), c);
+}
+#elif defined(__GFX12__)
+template <class T>
+SDX_FN vec<f32, 8> wmma(vec16 a, vec16 b, vec<f32, 8> c) {
+  if constexpr (is_same<T, f16>)
+    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(bit_cast<vec<f16, 8>>(a), bit_cast<vec<f16, 8>>(b), c);
+  else if constexpr (is_same<T, bf16>)
+    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(bit_cast<vec<i16, 8>>(a), bit_cast<vec<i16, 8>>(b), c);
+  else {
+    const auto x = bit_cast<vec<i32, 4>>(a), y = bit_cast<vec<i32, 4>>(b);
+    if constexpr (is_same<T, f8e4m3fn>) {
+      c = __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(x.lo, y.lo, c);
+      return __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(x.hi, y.hi, c);
+    } else {
+      c = __builtin_amdgcn_wmma_f32_16x16x16_bf8_bf8_w32_gfx12(x.lo, y.lo, c);
+      return __builtin_amdgcn_wmma_f32_16x16x16_bf8_bf8_w32_gfx12(x.hi, y.hi, c);
+    }
+  }
+}
+#elif defined(__NVPTX__)
+// a0..a3: rows lane / 4 and + 8, k's low and high; b0, b1: k's low and high.
+template <class T>
+SDX_FN void mma(u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, auto& c0, auto& c1, auto& c2, auto& c3) {
+  if constexpr (is_same<T, f16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  else if constexpr (is_same<T, bf16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c0), "+r"(c1), "+r"(c2), "+r"(c3)
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+#endif
+
+}  // namespace detail
+
+template <class T>
+SDX_FN void Matrix<T>::product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVectorsB], Sum (&sums)[kCount]) {
+  if constexpr (kFamily == MatrixFamily::kVector) {
+    detail::vector_product<T>(a, b, sums);
+    return;
+  }
+#if defined(__GFX9__)
+  else {
+    vec<Sum, 4> c = {sums[0], sums[1], sums[2], sums[3]};
+    if constexpr (is_int<T>)
+      c = detail::mfma_int(a[0], b[0], c);
+    else
+      c = detail::mfma<T>(a[0], b[0], c);
+    for (int e = 0; e < 4; ++e) sums[e] = c[e];
+  }
+#elif defined(__GFX11__) || defined(__GFX12__)
+  else {
+    vec<Sum, 8> c;
+    for (int e = 0; e < 8; ++e) c[e] = sums[e];
+#if defined(__GFX11__)
+    if constexpr (is_int<T>)
+      c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, bit_cast<vec<i32, 4>>(a[0]), true,
+                                                     bit_cast<vec<i32, 4>>(b[0]), c, false);
+    else
+      c = detail::wmma<T>(a[0], a[kVectorsA - 1], b[0], b[kVectorsB - 1], c);
+#else
+    if constexpr (is_int<T>) {
+      const auto x = bit_cast<vec<i32, 4>>(a[0]), y = bit_cast<vec<i32, 4>>(b[0]);
+      c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, x.lo, true, y.lo, c, false);
+      c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, x.hi, true, y.hi, c, false);
+    } else {
+      c = detail::wmma<T>(a[0], b[0], c);
+    }
+#endif
+    for (int e = 0; e < 8; ++e) sums[e] = c[e];
+  }
+#elif defined(__NVPTX__)
+  else {
+    for (int h = 0; h < 2; ++h)
+      for (int s = 0; s < 2; ++s)
+        detail::mma<T>(a[0][2 * s], a[1][2 * s], a[0][2 * s + 1], a[1][2 * s + 1], b[h][2 * s], b[h][2 * s + 1],
+                       sums[4 * h], sums[4 * h + 1], sums[4 * h + 2], sums[4 * h + 3]);
+  }
+#endif
+}
+
+}  // namespace sdx
