@@ -11,6 +11,10 @@ install(TARGETS sardonyx sardonyx_compiler LIBRARY DESTINATION ${CMAKE_INSTALL_L
 set_target_properties(sardonyx PROPERTIES INSTALL_RPATH "$ORIGIN/sardonyx")
 set_target_properties(sardonyx_compiler PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libdnnl.so.3 DESTINATION ${CMAKE_INSTALL_LIBDIR}/sardonyx COMPONENT library)
+if(SARDONYX_EP)
+  install(TARGETS amdgpu-ep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+  set_target_properties(amdgpu-ep PROPERTIES INSTALL_RPATH "$ORIGIN")
+endif()
 install(DIRECTORY include/sardonyx DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/sardonyx)

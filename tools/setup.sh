@@ -65,3 +65,4 @@ make_environment() {
 
 install_debian_packages
 make_environment
+tools/onnxruntime_headers.sh "$venv/include/onnxruntime"

@@ -1,7 +1,7 @@
 // Lowers nodes one by one, in order, within nested scopes of names.
 #include "import/import.h"
 
-#include <optional>
+#include <exception>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -154,7 +154,13 @@ class Importer : public GraphLowerer {
   }
 
   void lower_nodes(const onnx::Graph& g, Graph& graph) {
-    for (const onnx::Node& node : g.nodes) lower(node, graph);
+    for (const onnx::Node& node : g.nodes) {
+      try {
+        lower(node, graph);
+      } catch (const Error& e) {
+        throw RefusedNode(e, node.index);  // of the outermost graph in the end
+      }
+    }
   }
 
   void lower(const onnx::Node& node, Graph& graph) {
@@ -230,19 +236,19 @@ void collect(const onnx::Graph& g, std::vector<Refusal>& out) {
 
 std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options) {
   Assumptions assumptions;
-  std::optional<Error> first;
+  std::exception_ptr first;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     try {
       return Importer(model, options, assumptions).run();
-    } catch (const Error& e) {
-      if (!first) first = e;
+    } catch (const Error&) {
+      if (!first) first = std::current_exception();
       // The last assumption that can be reversed is.
       while (!assumptions.empty() && assumptions.back().second) assumptions.pop_back();
       if (assumptions.empty()) break;
       assumptions.back().second = true;
     }
   }
-  throw *first;
+  std::rethrow_exception(first);
 }
 
 std::vector<Refusal> unsupported_nodes(const onnx::Model& model) {

@@ -7,6 +7,7 @@
 #include "graph/graph.h"
 #include "onnx/model.h"
 #include "ops/op.h"
+#include "support/error.h"
 
 namespace sardonyx {
 
@@ -24,8 +25,19 @@ struct ImportOptions {
   bool all_outputs = false;
 };
 
-/// Lowers a model. Throws Error (kInvalidModel, kUnsupported) naming the node, or NeedInput when a variant per input
-/// value is needed.
+/// What import_model() throws when a node can't be lowered.
+class RefusedNode : public Error {
+ public:
+  RefusedNode(const Error& e, std::int64_t index) : Error(e), index_(index) {}
+  /// onnx::Node::index of the node of the model's own graph that it is, or that holds it in a nested graph.
+  std::int64_t index() const { return index_; }
+
+ private:
+  std::int64_t index_;
+};
+
+/// Lowers a model. Throws Error (kInvalidModel, kUnsupported) naming the node, which is a RefusedNode where one node is
+/// the reason, or NeedInput when a variant per input value is needed.
 std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options = {});
 
 /// A refused node, for reports.

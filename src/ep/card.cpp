@@ -1,0 +1,104 @@
+// Devices and their memory; see card.h.
+#include "ep/card.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "sardonyx/sardonyx.h"
+#include "support/error.h"
+
+namespace sardonyx::ep {
+namespace {
+
+std::shared_ptr<void> host_memory(std::size_t bytes) {
+  void* p = std::aligned_alloc(256, (bytes + 511) / 256 * 256);
+  if (!p) fail(ErrorKind::kDevice, "out of memory: {} bytes", bytes);
+  return {p, std::free};
+}
+
+DeviceInfo info_of(const GpuInfo& g) { return {g.name, g.description, g.target, g.units, g.memory}; }
+
+}  // namespace
+
+Card::Card(DeviceInfo info, int id) : info_(std::move(info)), id_(id) {
+  if (!is_host()) gpu_ = open_gpu(info_.name);
+}
+
+std::shared_ptr<void> Card::allocate(std::size_t bytes) { return gpu_ ? gpu_->allocate(bytes) : host_memory(bytes); }
+std::shared_ptr<void> Card::allocate_pinned(std::size_t bytes) { return host_memory(bytes); }
+
+void Card::copy(void* to, bool to_device, const void* from, bool from_device, std::size_t bytes, void* stream) {
+  if (bytes == 0) return;
+  if (!gpu_ || (!to_device && !from_device)) {
+    std::memmove(to, from, bytes);
+  } else if (to_device && from_device) {
+    gpu_->copy(to, from, bytes);
+    gpu_->synchronize();
+  } else if (to_device) {
+    gpu_->upload(to, from, bytes);
+  } else {
+    gpu_->download(to, from, bytes);
+  }
+}
+
+std::shared_ptr<void> Card::create_stream() { return nullptr; }
+void Card::synchronize(void* stream) {
+  if (gpu_) gpu_->synchronize();
+}
+
+std::shared_ptr<Card> card_named(const std::string& name, int id) {
+  static std::mutex mutex;
+  static auto* cards =
+      new std::map<std::string, std::shared_ptr<Card>>;  // outlives everything that has an address of one
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Card>& c = (*cards)[name];
+  if (c) return c;
+  DeviceInfo info;
+  if (name == "host")
+    info = devices().front();
+  else
+    info = info_of(open_gpu(name)->info());
+  info.name = name;
+  c = std::make_shared<Card>(std::move(info), id);
+  return c;
+}
+
+std::vector<std::shared_ptr<Card>> find_cards(const std::string& wanted, std::vector<std::string>& problems) {
+  std::vector<std::shared_ptr<Card>> out;
+  if (!wanted.empty()) {
+    std::istringstream list(wanted);
+    for (std::string name; std::getline(list, name, ',');)
+      out.push_back(card_named(name, static_cast<int>(out.size())));
+    return out;
+  }
+  for (const GpuInfo& g : list_gpus(&problems))
+    if (g.name.starts_with("hip")) out.push_back(card_named(g.name, static_cast<int>(out.size())));
+  return out;
+}
+
+Addresses& Addresses::instance() {
+  static auto* a = new Addresses;
+  return *a;
+}
+
+void Addresses::add(const void* begin, std::size_t bytes, Card* card) {
+  const std::unique_lock lock(mutex_);
+  ranges_[static_cast<const std::byte*>(begin)] = {bytes, card};
+}
+
+void Addresses::remove(const void* begin) {
+  const std::unique_lock lock(mutex_);
+  ranges_.erase(static_cast<const std::byte*>(begin));
+}
+
+Card* Addresses::find(const void* p) const {
+  const auto* b = static_cast<const std::byte*>(p);
+  const std::shared_lock lock(mutex_);
+  auto it = ranges_.upper_bound(b);
+  if (it == ranges_.begin()) return nullptr;
+  --it;
+  return b < it->first + it->second.bytes ? it->second.card : nullptr;
+}
+
+}  // namespace sardonyx::ep

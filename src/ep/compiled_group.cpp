@@ -1,0 +1,68 @@
+// Compiled groups, shared; see compiled_group.h.
+#include "ep/compiled_group.h"
+
+#include <array>
+
+#include "compile/cache.h"
+
+namespace sardonyx::ep {
+namespace {
+
+struct Shared {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<CompiledGroup>> groups;
+  static Shared& instance() {
+    static auto* s = new Shared;
+    return *s;
+  }
+};
+
+}  // namespace
+
+ModelOptions model_options(const ProviderOptions& options, const Card& card) {
+  ModelOptions m;
+  m.device = card.info().name;
+  m.precision = options.precision;
+  m.threads = options.threads;
+  m.fuse = options.fuse;
+  if (!options.force_recompile) m.cache_dir = options.cache_dir;
+  return m;
+}
+
+std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
+                                             const std::shared_ptr<Card>& card) {
+  const ModelOptions m = model_options(options, *card);
+  const std::string settings =
+      fmt::format("{} {} {} {} {}", m.device, m.precision, m.threads, m.fuse, options.calibration_table.string());
+  const std::array<std::string_view, 3> parts = {"provider group", settings, group.key};
+  const std::string key = cache_key(parts).hex();
+  Shared& shared = Shared::instance();
+  if (!options.force_recompile) {
+    const std::lock_guard lock(shared.mutex);
+    if (auto known = shared.groups[key].lock()) return known;
+  }
+  auto out = std::make_shared<CompiledGroup>();
+  out->card = card;
+  for (const onnx::ValueInfo& v : group.model.graph.outputs) out->outputs.push_back(v.name);
+  out->model = std::make_unique<Model>(std::move(group.model), m);
+  for (const TensorInfo& t : out->model->inputs()) {
+    out->inputs.push_back(t.name);
+    out->input_types.push_back(t.dtype);
+  }
+  const std::lock_guard lock(shared.mutex);
+  std::erase_if(shared.groups, [](const auto& g) { return g.second.expired(); });
+  std::weak_ptr<CompiledGroup>& place = shared.groups[key];
+  if (auto known = place.lock(); known && !options.force_recompile) return known;  // another session was quicker
+  place = out;
+  return out;
+}
+
+std::size_t groups_in_use() {
+  Shared& shared = Shared::instance();
+  const std::lock_guard lock(shared.mutex);
+  std::size_t n = 0;
+  for (const auto& [key, g] : shared.groups) n += g.expired() ? 0 : 1;
+  return n;
+}
+
+}  // namespace sardonyx::ep

@@ -1,0 +1,34 @@
+// What ONNX Runtime calls in a run: a fused node's inputs and outputs become tensors of a compiled group.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ep/compiled_group.h"
+#include "ep/ort.h"
+
+namespace sardonyx::ep {
+
+/// One fused node of one session. Safe from many threads.
+class GroupCompute : public OrtNodeComputeInfo {
+ public:
+  /// `inputs`, `outputs`: the fused node's, by name. Throws Error if the group needs or gives others.
+  GroupCompute(const Ort& ort, std::shared_ptr<CompiledGroup> group, const std::vector<std::string>& inputs,
+               const std::vector<std::string>& outputs);
+  ~GroupCompute();
+
+ private:
+  struct Scratch;
+  static OrtStatus* do_compute(OrtNodeComputeInfo* self, void* state, OrtKernelContext* context) noexcept;
+  void run(OrtKernelContext* context);
+  std::unique_ptr<Scratch> acquire();
+  void release(std::unique_ptr<Scratch> s);
+
+  const Ort& ort_;
+  std::shared_ptr<CompiledGroup> group_;
+  std::vector<std::size_t> input_, output_;  ///< of the fused node, by the model's input and output
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> idle_;
+};
+
+}  // namespace sardonyx::ep

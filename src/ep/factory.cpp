@@ -1,0 +1,209 @@
+// The library's two entry points and the factory behind them; see factory.h.
+#include "ep/factory.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "ep/options.h"
+#include "ep/provider.h"
+
+namespace sardonyx::ep {
+namespace {
+
+constexpr char kVendor[] = "AMD";
+
+std::map<std::string, std::string> entries(const Ort& ort, const OrtKeyValuePairs* pairs) {
+  const char* const* keys = nullptr;
+  const char* const* values = nullptr;
+  std::size_t n = 0;
+  ort->GetKeyValuePairs(pairs, &keys, &values, &n);
+  std::map<std::string, std::string> out;
+  for (std::size_t k = 0; k < n; ++k) out[keys[k]] = values[k];
+  return out;
+}
+
+Factory* self_of(const OrtEpFactory* f) { return static_cast<Factory*>(const_cast<OrtEpFactory*>(f)); }
+
+}  // namespace
+
+Factory::Factory(const OrtApiBase* base, const OrtLogger* logger, const std::string& devices)
+    : OrtEpFactory{}, ort_(base), log_(ort_, logger) {
+  std::vector<std::string> problems;
+  try {
+    cards_ = find_cards(devices, problems);
+  } catch (const Error& e) {
+    problems.push_back(e.what());
+  }
+  if (cards_.empty()) {
+    std::string reasons;
+    for (const std::string& p : problems) reasons += "; " + p;
+    log_.warn(
+        "no device is offered: no AMD GPU can be used{}. With SARDONYX_DEVICE=host in the environment before the "
+        "library is registered, the provider runs on the CPU",
+        reasons);
+  }
+  ort_version_supported = 23;
+  GetName = [](const OrtEpFactory*) noexcept -> const char* { return kProvider; };
+  GetVendor = [](const OrtEpFactory*) noexcept -> const char* { return kVendor; };
+  GetVendorId = [](const OrtEpFactory*) noexcept -> std::uint32_t { return kAmd; };
+  GetVersion = [](const OrtEpFactory*) noexcept -> const char* { return SARDONYX_VERSION; };
+  GetSupportedDevices = [](OrtEpFactory* f, const OrtHardwareDevice* const* hardware, std::size_t count,
+                           OrtEpDevice** out, std::size_t room, std::size_t* n) noexcept -> OrtStatus* {
+    return self_of(f)->ort_.guarded([&] { self_of(f)->supported(hardware, count, out, room, n); });
+  };
+  CreateEp = [](OrtEpFactory* f, const OrtHardwareDevice* const*, const OrtKeyValuePairs* const* metadata,
+                std::size_t count, const OrtSessionOptions* options, const OrtLogger* logger,
+                OrtEp** ep) noexcept -> OrtStatus* {
+    return self_of(f)->ort_.guarded([&] { *ep = self_of(f)->create(metadata, count, options, logger); });
+  };
+  ReleaseEp = [](OrtEpFactory*, OrtEp* ep) noexcept { delete static_cast<Provider*>(ep); };
+  ValidateCompiledModelCompatibilityInfo = nullptr;
+  CreateAllocator = [](OrtEpFactory* f, const OrtMemoryInfo* info, const OrtKeyValuePairs*,
+                       OrtAllocator** out) noexcept -> OrtStatus* {
+    return self_of(f)->ort_.guarded([&] { *out = self_of(f)->allocator(info); });
+  };
+  ReleaseAllocator = [](OrtEpFactory*, OrtAllocator* a) noexcept { delete static_cast<Allocator*>(a); };
+  CreateDataTransfer = [](OrtEpFactory* f, OrtDataTransferImpl** out) noexcept -> OrtStatus* {
+    return self_of(f)->ort_.guarded([&] { *out = new DataTransfer(self_of(f)->ort_, self_of(f)->cards_); });
+  };
+  IsStreamAware = [](const OrtEpFactory*) noexcept { return false; };
+  CreateSyncStreamForDevice = [](OrtEpFactory*, const OrtMemoryDevice*, const OrtKeyValuePairs*,
+                                 OrtSyncStreamImpl** out) noexcept -> OrtStatus* {
+    *out = nullptr;
+    return nullptr;
+  };
+}
+
+Factory::~Factory() {
+  for (OrtMemoryInfo* i : infos_) ort_->ReleaseMemoryInfo(i);
+  for (OrtHardwareDevice* d : virtual_) ort_.later()->ReleaseHardwareDevice(d);
+}
+
+// ONNX Runtime pairs a provider's device with hardware that it found: the k-th GPU of AMD's for the k-th card. Where it
+// finds none (containers, Instinct cards without display nodes, the host in a card's place), a virtual GPU stands for
+// it, or the CPU with a runtime before 1.24.
+const OrtHardwareDevice* Factory::hardware_of(const Card& card, const OrtHardwareDevice* const* hardware,
+                                              std::size_t count) {
+  const OrtHardwareDevice* cpu = nullptr;
+  int gpus = 0;
+  for (std::size_t k = 0; k < count; ++k) {
+    const OrtHardwareDeviceType type = ort_->HardwareDevice_Type(hardware[k]);
+    if (type == OrtHardwareDeviceType_CPU && !cpu) cpu = hardware[k];
+    if (type == OrtHardwareDeviceType_GPU && ort_->HardwareDevice_VendorId(hardware[k]) == kAmd &&
+        gpus++ == card.id() && card.info().name.starts_with("hip"))
+      return hardware[k];
+  }
+  if (!ort_.later()) return cpu;
+  OrtKeyValuePairs* metadata = nullptr;
+  ort_->CreateKeyValuePairs(&metadata);
+  ort_->AddKeyValuePair(metadata, "Description", card.info().description.c_str());
+  OrtHardwareDevice* device = nullptr;
+  OrtStatus* s = ort_.later()->CreateHardwareDevice(OrtHardwareDeviceType_GPU, kAmd,
+                                                    static_cast<std::uint32_t>(card.id()), kVendor, metadata, &device);
+  ort_->ReleaseKeyValuePairs(metadata);
+  ort_.require(s);
+  virtual_.push_back(device);
+  return device;
+}
+
+void Factory::supported(const OrtHardwareDevice* const* hardware, std::size_t count, OrtEpDevice** out,
+                        std::size_t room, std::size_t* n) {
+  *n = 0;
+  for (const auto& card : cards_) {
+    if (*n >= room) {
+      log_.warn("ONNX Runtime takes no more than {} devices; {} and later ones are not offered", room,
+                card->info().name);
+      break;
+    }
+    const OrtHardwareDevice* device = hardware_of(*card, hardware, count);
+    if (!device) fail(ErrorKind::kDevice, "ONNX Runtime found no device at all, not even the CPU");
+    OrtKeyValuePairs* metadata = nullptr;
+    ort_->CreateKeyValuePairs(&metadata);
+    ort_->AddKeyValuePair(metadata, "device", card->info().name.c_str());
+    ort_->AddKeyValuePair(metadata, "device_id", std::to_string(card->id()).c_str());
+    ort_->AddKeyValuePair(metadata, "architecture",
+                          card->info().target.substr(0, card->info().target.find(' ')).c_str());
+    ort_->AddKeyValuePair(metadata, "description", card->info().description.c_str());
+    OrtEpDevice* ep = nullptr;
+    OrtStatus* s = ort_.ep().CreateEpDevice(this, device, metadata, nullptr, &ep);
+    ort_->ReleaseKeyValuePairs(metadata);
+    ort_.require(s);
+    for (const bool pinned : {false, true}) {
+      infos_.push_back(memory_info(ort_, card->id(), pinned));
+      ort_.require(ort_.ep().EpDevice_AddAllocatorInfo(ep, infos_.back()));
+    }
+    out[(*n)++] = ep;
+  }
+}
+
+std::shared_ptr<Card> Factory::card_of(const OrtMemoryInfo* info) const {
+  int id = 0;
+  ort_.require(ort_->MemoryInfoGetId(info, &id));
+  for (const auto& c : cards_)
+    if (c->id() == id) return c;
+  fail(ErrorKind::kInvalidArgument, "there is no device {}", id);
+}
+
+OrtAllocator* Factory::allocator(const OrtMemoryInfo* info) {
+  const bool pinned = ort_->MemoryInfoGetDeviceMemType(info) == OrtDeviceMemoryType_HOST_ACCESSIBLE;
+  const auto card = card_of(info);
+  return new Allocator(ort_, card, card->id(), pinned, ArenaOptions{}, ExternalMemory{}, log_);
+}
+
+OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t count, const OrtSessionOptions* options,
+                       const OrtLogger* logger) {
+  OrtKeyValuePairs* pairs = nullptr;
+  ort_.require(ort_->GetSessionOptionsConfigEntries(options, &pairs));
+  const std::map<std::string, std::string> config = entries(ort_, pairs);
+  ort_->ReleaseKeyValuePairs(pairs);
+  const Log log(ort_, logger);
+  std::vector<std::string> notes;
+  ProviderOptions p = read_options(config, notes);
+  for (const std::string& n : notes) log.info("{}", n);
+  // The session's device: the first of those it was made with, or the one that device_id names among them.
+  std::vector<std::shared_ptr<Card>> offered;
+  for (std::size_t k = 0; k < count; ++k) {
+    const auto m = metadata[k] ? entries(ort_, metadata[k]) : std::map<std::string, std::string>();
+    const auto it = m.find("device_id");
+    for (const auto& c : cards_)
+      if (it != m.end() && std::to_string(c->id()) == it->second) offered.push_back(c);
+  }
+  if (offered.empty()) offered = cards_;
+  if (offered.empty()) fail(ErrorKind::kDevice, "there is no device to run on");
+  std::shared_ptr<Card> card = offered.front();
+  if (p.device_id >= 0) {
+    card = nullptr;
+    for (const auto& c : cards_)
+      if (c->id() == p.device_id) card = c;
+    if (!card)
+      fail(ErrorKind::kInvalidArgument, "option device_id: there is no device {}, only {}", p.device_id, cards_.size());
+  }
+  if (!p.device.empty()) card = card_named(p.device, card->id());
+  return new Provider(ort_, log, std::move(p), std::move(card));
+}
+
+}  // namespace sardonyx::ep
+
+extern "C" {
+
+__attribute__((visibility("default"))) OrtStatus* CreateEpFactories(const char* registered_name, const OrtApiBase* base,
+                                                                    const OrtLogger* logger, OrtEpFactory** factories,
+                                                                    size_t room, size_t* count) {
+  *count = 0;
+  const OrtApi* api = base->GetApi(22);
+  try {
+    if (room < 1) return api->CreateStatus(ORT_INVALID_ARGUMENT, "AMDGPUExecutionProvider: no room for a factory");
+    const char* devices = std::getenv("SARDONYX_DEVICE");
+    factories[0] = new sardonyx::ep::Factory(base, logger, devices ? devices : "");
+    *count = 1;
+    return nullptr;
+  } catch (const std::exception& e) {
+    return api ? api->CreateStatus(ORT_EP_FAIL, e.what()) : nullptr;
+  }
+}
+
+__attribute__((visibility("default"))) OrtStatus* ReleaseEpFactory(OrtEpFactory* factory) {
+  delete static_cast<sardonyx::ep::Factory*>(factory);
+  return nullptr;
+}
+}

@@ -1,0 +1,57 @@
+// Memory for ONNX Runtime: allocators over arenas, and copies between devices.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ep/arena.h"
+#include "ep/card.h"
+#include "ep/ort.h"
+
+namespace sardonyx::ep {
+
+/// Functions of the application that give the device's memory, as ROCm's provider takes them; 0: none.
+struct ExternalMemory {
+  std::uintptr_t allocate = 0, free = 0, empty_cache = 0;
+};
+
+/// An allocator of a card's memory (or of pinned memory). `id`: as which device ONNX Runtime knows the card.
+class Allocator : public OrtAllocator {
+ public:
+  Allocator(const Ort& ort, std::shared_ptr<Card> card, int id, bool pinned, const ArenaOptions& options,
+            const ExternalMemory& external, Log log);
+  ~Allocator();
+  Arena& arena() { return arena_; }
+
+ private:
+  static void* do_alloc(OrtAllocator* self, std::size_t bytes);
+  static OrtStatus* do_stats(const OrtAllocator* self, OrtKeyValuePairs** out) noexcept;
+
+  const Ort& ort_;
+  std::shared_ptr<Card> card_;
+  OrtMemoryInfo* info_ = nullptr;
+  Log log_;
+  Arena arena_;
+};
+
+/// What describes a card's memory to ONNX Runtime; release it with ReleaseMemoryInfo.
+OrtMemoryInfo* memory_info(const Ort& ort, int id, bool pinned);
+
+/// Copies between the cards' memory and the host's, for all cards.
+class DataTransfer : public OrtDataTransferImpl {
+ public:
+  DataTransfer(const Ort& ort, std::vector<std::shared_ptr<Card>> cards);
+
+ private:
+  static bool can_copy(const OrtDataTransferImpl* self, const OrtMemoryDevice* from,
+                       const OrtMemoryDevice* to) noexcept;
+  static OrtStatus* copy(OrtDataTransferImpl* self, const OrtValue** from, OrtValue** to, OrtSyncStream** streams,
+                         std::size_t count) noexcept;
+  /// The card whose memory this is; null for the host's.
+  Card* card_of(const OrtValue* v, const void* data) const;
+
+  const Ort& ort_;
+  std::vector<std::shared_ptr<Card>> cards_;
+};
+
+}  // namespace sardonyx::ep

@@ -1,0 +1,190 @@
+// One session's provider: what it claims, compiles and allocates; see provider.h.
+#include "ep/provider.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "import/import.h"
+
+namespace sardonyx::ep {
+namespace {
+
+template <typename F>
+OrtStatus* guarded(const Ort& ort, F&& f) noexcept {
+  return ort.guarded(std::forward<F>(f));
+}
+
+// The same for a group's nodes, whichever graph of ONNX Runtime's shows them.
+std::string key_of(const Ort& ort, const std::vector<const OrtNode*>& nodes) {
+  std::vector<std::pair<std::size_t, std::string>> ids;
+  for (const OrtNode* n : nodes) {
+    std::string first;
+    for (const OrtValueInfo* v : ort.outputs(n))
+      if (v && first.empty()) first = ort.name(v);
+    ids.emplace_back(ort.id(n), first);
+  }
+  std::sort(ids.begin(), ids.end());
+  std::string key;
+  for (const auto& [id, name] : ids) key += fmt::format("{}:{};", id, name);
+  return key;
+}
+
+// One line for each reason, with the nodes that share it.
+std::vector<std::string> by_reason(const std::vector<Unclaimed>& nodes) {
+  std::map<std::string, std::vector<std::string>> reasons;
+  for (const Unclaimed& u : nodes) reasons[u.reason].push_back(u.node);
+  std::vector<std::string> out;
+  for (const auto& [reason, list] : reasons) out.push_back(fmt::format("{}: {}", fmt::join(list, ", "), reason));
+  return out;
+}
+
+}  // namespace
+
+Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared_ptr<Card> card)
+    : LaterEp{}, ort_(ort), log_(log), options_(std::move(options)), card_(std::move(card)) {
+  ort_version_supported = std::min(ort.version(), kNewestApi);
+  GetName = [](const OrtEp*) noexcept -> const char* { return kProvider; };
+  GetCapability = [](OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportInfo* support) noexcept -> OrtStatus* {
+    auto* p = static_cast<Provider*>(self);
+    return guarded(p->ort_, [&] { p->capability(graph, support); });
+  };
+  Compile = [](OrtEp* self, const OrtGraph** graphs, const OrtNode** fused, std::size_t count,
+               OrtNodeComputeInfo** computes, OrtNode** contexts) noexcept -> OrtStatus* {
+    auto* p = static_cast<Provider*>(self);
+    return guarded(p->ort_, [&] {
+      for (std::size_t k = 0; k < count; ++k) p->compile(graphs[k], fused[k], &computes[k]);
+    });
+  };
+  ReleaseNodeComputeInfos = [](OrtEp*, OrtNodeComputeInfo** computes, std::size_t count) noexcept {
+    for (std::size_t k = 0; k < count; ++k) delete static_cast<GroupCompute*>(computes[k]);
+  };
+  CreateAllocator = [](OrtEp* self, const OrtMemoryInfo* info, OrtAllocator** out) noexcept -> OrtStatus* {
+    auto* p = static_cast<Provider*>(self);
+    return guarded(p->ort_, [&] { *out = p->allocator(info); });
+  };
+  if (ort.version() >= 24)
+    IsConcurrentRunSupported = [](OrtEp*, bool* is) noexcept -> OrtStatus* {
+      *is = true;
+      return nullptr;
+    };
+  if (ort.version() >= 25)
+    Sync = [](OrtEp* self) noexcept -> OrtStatus* {
+      auto* p = static_cast<Provider*>(self);
+      return guarded(p->ort_, [&] { p->card_->synchronize(nullptr); });
+    };
+}
+
+OrtAllocator* Provider::allocator(const OrtMemoryInfo* info) {
+  const bool pinned = ort_->MemoryInfoGetDeviceMemType(info) == OrtDeviceMemoryType_HOST_ACCESSIBLE;
+  int id = 0;
+  ort_.require(ort_->MemoryInfoGetId(info, &id));
+  return new Allocator(ort_, card_, id, pinned, pinned ? ArenaOptions{} : options_.arena,
+                       pinned ? ExternalMemory{} : options_.external, log_);
+}
+
+// A nested graph is left alone if the node that holds it can be claimed whole, which ONNX Runtime asks for later.
+bool Provider::left_to_parent(const OrtGraph* graph, GraphReader& reader) {
+  const OrtNode* parent = ort_.parent(graph);
+  if (!parent) return false;
+  if (!why_not(ort_, parent, reader).empty()) return false;
+  try {
+    std::vector<const OrtValueInfo*> outputs = ort_.outputs(parent);
+    std::erase(outputs, nullptr);
+    const GroupModel model = reader.group(std::span(&parent, 1), outputs);
+    import_model(model.model);
+    return true;
+  } catch (const NeedInput&) {
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::shared_ptr<CompiledGroup> Provider::build(GroupModel model) {
+  return compile_group(std::move(model), options_, card_);
+}
+
+// Lowers every group, which is quick, until no node refuses any more. What compiles later does so for other reasons.
+void Provider::lower_on_trial(Partition& partition, GraphReader& reader, std::vector<Group>& groups) {
+  for (bool again = true; again;) {
+    again = false;
+    groups = partition.groups();
+    for (const Group& g : groups) {
+      const std::string key = key_of(ort_, g.nodes);
+      if (lowered_.count(key)) continue;
+      try {
+        import_model(reader.group(g.nodes, g.outputs).model);
+        lowered_[key] = true;
+      } catch (const NeedInput& need) {
+        log_.info("a group of {} nodes is compiled for each {} of '{}' at its first run: {}", g.nodes.size(),
+                  need.kind == NeedInput::kRank ? "rank" : "value", need.input, need.why);
+        lowered_[key] = true;
+      } catch (const RefusedNode& e) {
+        partition.refuse(g.index[static_cast<std::size_t>(e.index())], e.what());
+        again = true;
+      } catch (const Error& e) {
+        for (const std::size_t k : g.index) partition.refuse(k, e.what());
+        again = true;
+      }
+    }
+  }
+}
+
+void Provider::capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
+  GraphReader reader(ort_, graph);
+  if (left_to_parent(graph, reader)) return;
+  Partition partition(ort_, graph, reader);
+  std::vector<Group> groups;
+  lower_on_trial(partition, reader, groups);
+  std::size_t claimed = 0;
+  for (const Group& g : groups) {
+    const std::string key = key_of(ort_, g.nodes);
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      if (!ready_.count(key)) ready_[key] = build(reader.group(g.nodes, g.outputs));
+    } catch (const Error& e) {
+      log_.error("a group of {} nodes could not be compiled, so it runs on the CPU provider: {}", g.nodes.size(),
+                 e.what());
+      for (const std::size_t k : g.index)
+        partition.refuse(k, fmt::format("its group could not be compiled ({})", e.what()));
+      continue;
+    }
+    OrtNodeFusionOptions fusion{};
+    fusion.ort_version_supported = 23;
+    fusion.drop_constant_initializers = true;
+    ort_.require(ort_.ep().EpGraphSupportInfo_AddNodesToFuse(support, g.nodes.data(), g.nodes.size(), &fusion));
+    claimed += g.nodes.size();
+    log_.info("compiled a group of {} nodes for {} in {:.2f} s", g.nodes.size(), card_->info().name,
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  report(partition, groups, claimed);
+}
+
+void Provider::report(const Partition& partition, const std::vector<Group>& groups, std::size_t claimed) {
+  const std::vector<Unclaimed> left = partition.unclaimed();
+  if (left.empty() || reported_) return;
+  reported_ = true;
+  log_.warn("{} of {} nodes run here, in {} groups; {} are left to other providers:", claimed, claimed + left.size(),
+            groups.size(), left.size());
+  for (const std::string& line : by_reason(left)) log_.warn("  {}", line);
+}
+
+void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeComputeInfo** compute) {
+  const auto names = [&](const std::vector<const OrtValueInfo*>& values) {
+    std::vector<std::string> out;
+    for (const OrtValueInfo* v : values) out.push_back(v ? ort_.name(v) : "");
+    return out;
+  };
+  const std::vector<const OrtNode*> nodes = ort_.nodes(graph);
+  std::shared_ptr<CompiledGroup> group;
+  if (const auto it = ready_.find(key_of(ort_, nodes)); it != ready_.end()) {
+    group = it->second;
+    ready_.erase(it);
+  } else {
+    GraphReader reader(ort_, graph);
+    group = build(reader.group(nodes, ort_.outputs(fused)));
+  }
+  *compute = new GroupCompute(ort_, std::move(group), names(ort_.inputs(fused)), names(ort_.outputs(fused)));
+}
+
+}  // namespace sardonyx::ep

@@ -1,0 +1,40 @@
+// The execution provider of one session.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ep/card.h"
+#include "ep/compiled_group.h"
+#include "ep/compute.h"
+#include "ep/options.h"
+#include "ep/ort.h"
+#include "ep/partition.h"
+
+namespace sardonyx::ep {
+
+class Provider : public LaterEp {
+ public:
+  Provider(const Ort& ort, Log log, ProviderOptions options, std::shared_ptr<Card> card);
+
+ private:
+  void capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support);
+  bool left_to_parent(const OrtGraph* graph, GraphReader& reader);
+  void lower_on_trial(Partition& partition, GraphReader& reader, std::vector<Group>& groups);
+  void report(const Partition& partition, const std::vector<Group>& groups, std::size_t claimed);
+  void compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeComputeInfo** compute);
+  std::shared_ptr<CompiledGroup> build(GroupModel model);
+  OrtAllocator* allocator(const OrtMemoryInfo* info);
+
+  const Ort& ort_;
+  Log log_;
+  ProviderOptions options_;
+  std::shared_ptr<Card> card_;
+  /// What capability() compiled, by the nodes; taken by compile().
+  std::map<std::string, std::shared_ptr<CompiledGroup>> ready_;
+  std::map<std::string, bool> lowered_;  ///< groups that were lowered on trial, by their key
+  bool reported_ = false;
+};
+
+}  // namespace sardonyx::ep

@@ -1,0 +1,111 @@
+// Weights by content; see weights.h.
+#include "ep/weights.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <cstring>
+
+#include "compile/cache.h"
+#include "onnx/packing.h"
+#include "support/error.h"
+
+namespace sardonyx::ep {
+namespace {
+
+std::size_t count(const std::vector<std::int64_t>& dims) {
+  std::size_t n = 1;
+  for (const std::int64_t d : dims) n *= static_cast<std::size_t>(d);
+  return n;
+}
+
+onnx::Tensor tensor(const std::string& name, DType dtype, std::vector<std::int64_t> dims, onnx::Bytes bytes) {
+  onnx::Tensor t;
+  t.name = name;
+  t.dtype = dtype;
+  t.dims = std::move(dims);
+  t.owner = std::move(bytes.owner);
+  t.data = bytes.data;
+  t.bytes = bytes.size;
+  return t;
+}
+
+}  // namespace
+
+Weights& Weights::instance() {
+  static Weights* w = new Weights;  // outlives the sessions that end after main()
+  return *w;
+}
+
+onnx::Bytes Weights::find(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto it = held_.find(key);
+  if (it == held_.end()) return {};
+  if (auto owner = it->second.owner.lock()) return {std::move(owner), it->second.data, it->second.size};
+  held_.erase(it);
+  return {};
+}
+
+onnx::Bytes Weights::keep(const std::string& key, onnx::Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  Held& h = held_[key];
+  if (auto owner = h.owner.lock()) return {std::move(owner), h.data, h.size};  // another thread was quicker
+  h = {bytes.owner, bytes.data, bytes.size};
+  std::erase_if(held_, [](const auto& e) { return e.second.owner.expired(); });
+  return bytes;
+}
+
+onnx::Tensor Weights::copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
+                           std::string& key) {
+  const std::size_t n = count(dims);
+  const std::size_t stored = onnx::packed_size(dtype, n);
+  const std::string kind = std::to_string(static_cast<int>(dtype));
+  const std::array<std::string_view, 3> parts = {"weights", kind,
+                                                 std::string_view(static_cast<const char*>(data), stored)};
+  key = cache_key(parts).hex();
+  onnx::Bytes bytes = find(key);
+  if (!bytes.data) bytes = keep(key, onnx::converted_copy(data, dtype, n));
+  return tensor(name, dtype, std::move(dims), std::move(bytes));
+}
+
+onnx::Tensor Weights::map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
+                          const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes,
+                          std::string& key) {
+  const std::size_t n = count(dims);
+  struct stat s{};
+  if (::stat(file.c_str(), &s) != 0) fail(ErrorKind::kIo, "initializer '{}': can't read {}", name, file.string());
+  const std::string id =
+      fmt::format("{}:{}:{}:{}.{:09}", static_cast<std::uint64_t>(s.st_dev), static_cast<std::uint64_t>(s.st_ino),
+                  static_cast<std::uint64_t>(s.st_size), static_cast<std::int64_t>(s.st_mtim.tv_sec),
+                  static_cast<std::int64_t>(s.st_mtim.tv_nsec));
+  key = fmt::format("{}@{}+{}:{}", id, offset, bytes, static_cast<int>(dtype));
+  std::shared_ptr<const onnx::MappedFile> map;
+  {
+    const std::lock_guard lock(mutex_);
+    map = files_[id].lock();
+    if (!map) files_[id] = map = std::make_shared<const onnx::MappedFile>(file);
+    std::erase_if(files_, [](const auto& f) { return f.second.expired(); });
+  }
+  if (bytes != onnx::packed_size(dtype, n) || offset > map->size() || bytes > map->size() - offset)
+    fail(ErrorKind::kInvalidModel, "initializer '{}': {} bytes at {} of {} are not what its shape needs", name, bytes,
+         offset, file.string());
+  const std::byte* at = map->data() + offset;
+  if (!onnx::is_packed(dtype) && onnx::is_aligned(at, bytes))
+    return tensor(name, dtype, std::move(dims), {map, at, static_cast<std::size_t>(bytes)});
+  onnx::Bytes b = find(key);
+  if (!b.data) b = keep(key, onnx::converted_copy(at, dtype, n));
+  return tensor(name, dtype, std::move(dims), std::move(b));
+}
+
+Weights::Use Weights::use() {
+  const std::lock_guard lock(mutex_);
+  Use u;
+  for (const auto& [key, h] : held_)
+    if (!h.owner.expired()) {
+      ++u.buffers;
+      u.bytes += h.size;
+    }
+  return u;
+}
+
+}  // namespace sardonyx::ep

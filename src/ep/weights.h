@@ -1,0 +1,48 @@
+// Weights of models, once per process: bytes that several sessions hold (of one model, or of models with parts in
+// common) are the same memory, for as long as any of them needs it.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "onnx/external_data.h"
+#include "onnx/model.h"
+
+namespace sardonyx::ep {
+
+class Weights {
+ public:
+  /// The one of this process.
+  static Weights& instance();
+
+  /// A tensor of `dims` with a copy of ONNX Runtime's bytes (sub-byte types packed), or with equal bytes that are here
+  /// already. `key` becomes text that identifies the content.
+  onnx::Tensor copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
+                    std::string& key);
+  /// A tensor that lies in a file, which is mapped. Throws Error(kIo, kInvalidModel).
+  onnx::Tensor map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
+                   const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes, std::string& key);
+
+  /// How many distinct buffers are in use now, and their bytes.
+  struct Use {
+    std::size_t buffers = 0, bytes = 0;
+  };
+  Use use();
+
+ private:
+  struct Held {
+    std::weak_ptr<const void> owner;
+    const std::byte* data = nullptr;
+    std::size_t size = 0;
+  };
+  onnx::Bytes find(const std::string& key);
+  onnx::Bytes keep(const std::string& key, onnx::Bytes bytes);
+
+  std::mutex mutex_;
+  std::map<std::string, Held> held_;
+  std::map<std::string, std::weak_ptr<const onnx::MappedFile>> files_;
+};
+
+}  // namespace sardonyx::ep
