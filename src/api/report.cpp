@@ -60,6 +60,11 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
       r.kernel = l->kernel;
       r.name = p.kernels[static_cast<std::size_t>(l->kernel)].symbol;
     }
+    if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
+      r.kernel = t->kernels[0];
+      for (const int k : t->kernels)
+        r.name += (r.name.empty() ? "" : ", ") + p.kernels[static_cast<std::size_t>(k)].symbol;
+    }
     if (const auto* x = std::get_if<RoutineStep>(&s.op)) r.name = x->name;
     if (std::holds_alternative<GemmStep>(s.op)) r.name = "gemm";
     if (std::holds_alternative<ConvStep>(s.op)) r.name = "conv";

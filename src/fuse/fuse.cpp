@@ -9,6 +9,7 @@
 #include "fuse/layout.h"
 #include "fuse/merge_equal.h"
 #include "fuse/merge_matmuls.h"
+#include "fuse/pack.h"
 #include "fuse/rows.h"
 #include "fuse/schedule.h"
 #include "fuse/widen.h"
@@ -70,6 +71,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   std::vector<Epilogue> epilogues;
   if (!options.disabled) epilogues = find_epilogues(g, options);
   choose_layouts(g, epilogues, options);
+  if (options.contiguous_sums) pack_operands(g);
   remove_dead_nodes(g);
 
   // Group nodes into units.

@@ -66,6 +66,8 @@ struct FuseOptions {
   std::function<bool(const Node&)> accepts_tile;
   /// No 16-bit float arithmetic: such values are kept in float32; see fuse/widen.h.
   bool widen_halves = false;
+  /// Constant operands of tile kernels are stored with what is summed over contiguous; see fuse/pack.h.
+  bool contiguous_sums = false;
   /// No fusion: each value of the graph in memory, one kernel each (to find a fault).
   bool disabled = false;
 };

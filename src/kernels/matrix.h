@@ -26,6 +26,36 @@ using vec16 = u32 __attribute__((ext_vector_type(4)));
 template <class T, int N>
 using vec = T __attribute__((ext_vector_type(N)));
 
+/// x, known to be the same in all lanes of a wave.
+SDX_FN u32 uniform(u32 x) {
+#if defined(__AMDGCN__)
+  return __builtin_amdgcn_readfirstlane(x);
+#else
+  return x;
+#endif
+}
+/// x of the lane whose number differs in the bits of `mask`.
+template <class T>
+SDX_FN T shuffle_xor(T x, u32 mask) {
+  static_assert(sizeof(T) == 4);
+#if defined(__AMDGCN__)
+  const u32 lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+  return bit_cast<T>(__builtin_amdgcn_ds_bpermute(i32((lane ^ mask) * 4), bit_cast<i32>(x)));
+#else
+  return bit_cast<T>(__nvvm_shfl_sync_bfly_i32(0xffffffff, bit_cast<i32>(x), i32(mask), 31));
+#endif
+}
+/// As barrier(), for what was written to LDS only.
+SDX_FN void lds_barrier() {
+#if defined(__AMDGCN__)
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+#else
+  barrier();
+#endif
+}
+
 // ---- which family of layouts this chip has for type T
 enum class MatrixFamily { kVector, kMfma, kWmma11, kWmma12, kMma };
 

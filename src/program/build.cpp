@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "codegen/loop_codegen.h"
+#include "codegen/tile_codegen.h"
 #include "compile/backend.h"
 #include "compile/compiler.h"
 #include "fuse/schedule.h"
@@ -23,7 +24,7 @@ class Builder {
       : graph_(g), options_(options), program_(std::make_shared<Program>()) {}
 
   std::shared_ptr<Program> run() {
-    FuseOptions fuse_options = is_gpu() ? FuseOptions{} : tiles::host_fuse_options();
+    FuseOptions fuse_options = is_gpu() ? codegen::gpu_fuse_options() : tiles::host_fuse_options();
     fuse_options.disabled = !options_.fuse;
     Schedule schedule = fuse(graph_, fuse_options);
     for (Value* v : graph_.inputs) program_->input_names.push_back(v->name);
@@ -96,7 +97,31 @@ class Builder {
     return out;
   }
 
+  // The number of a kernel with this text.
+  int kernel(const std::string& body, bool workgroup) {
+    const auto [it, is_new] = kernel_ids_.emplace(body, static_cast<int>(program_->kernels.size()));
+    if (is_new)
+      program_->kernels.push_back(
+          {"k" + std::to_string(it->second), body, it->second / static_cast<int>(kKernelsPerObject), workgroup});
+    return it->second;
+  }
+
+  TileLaunchStep lower_gpu_tile(const TileKernel& t) {
+    codegen::GpuTileSource s = codegen::generate_gpu_tile(t, options_.target);
+    TileLaunchStep step;
+    for (const std::string& body : s.bodies) step.kernels.push_back(kernel(body, false));
+    step.tilings = std::move(s.tilings);
+    step.buffers = buffers(s.buffers);
+    step.symbols = s.symbols;
+    step.batches = s.batches;
+    step.m = s.m;
+    step.n = s.n;
+    step.k = s.k;
+    return step;
+  }
+
   decltype(ProgramStep::op) lower_tile(const TileKernel& t) {
+    if (is_gpu()) return lower_gpu_tile(t);
     std::string why;
     if (t.node->as<MatMulOp>()) {
       const auto m = tiles::match_gemm(t, why);
@@ -163,15 +188,8 @@ class Builder {
     else
       gpu.source = codegen::generate_host_loop(k);
     const codegen::LoopSource& s = gpu.source;
-    auto it = kernel_ids_.find(s.body);
-    if (it == kernel_ids_.end()) {
-      const int id = static_cast<int>(program_->kernels.size());
-      it = kernel_ids_.emplace(s.body, id).first;
-      program_->kernels.push_back(
-          {"k" + std::to_string(id), s.body, id / static_cast<int>(kKernelsPerObject), gpu.workgroup_per_point});
-    }
     LaunchStep l;
-    l.kernel = it->second;
+    l.kernel = kernel(s.body, gpu.workgroup_per_point);
     l.buffers = buffers(s.buffers);
     l.symbols = s.symbols;
     l.points = s.points;
@@ -239,7 +257,7 @@ class Builder {
       job.target = target;
       job.options.extra_cc1 = {"-fwrapv"};
       job.source =
-          is_gpu() ? "#include \"gpu.h\"\nusing namespace sdx;\n" : "#include \"prelude.h\"\nusing namespace sdx;\n";
+          is_gpu() ? "#include \"gemm.h\"\nusing namespace sdx;\n" : "#include \"prelude.h\"\nusing namespace sdx;\n";
       for (std::size_t j = k; j < std::min(k + kKernelsPerObject, program_->kernels.size()); ++j)
         job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
                       program_->kernels[j].text;

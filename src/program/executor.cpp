@@ -33,6 +33,9 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
     all(l->symbols);
     one(l->points);
     one(l->work);
+  } else if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
+    all(t->symbols);
+    all({t->batches, t->m, t->n, t->k});
   } else if (const auto* g = std::get_if<GemmStep>(&s.op)) {
     all(g->batch_a);
     all(g->batch_b);
@@ -142,6 +145,7 @@ void Executor::find_lives(const Block& b, const std::vector<bool>& inputs) {
 namespace {
 
 const char* kind_of(const ProgramStep& s) {
+  if (std::get_if<TileLaunchStep>(&s.op)) return "tile";
   if (std::get_if<GemmStep>(&s.op)) return "gemm";
   if (std::get_if<ConvStep>(&s.op)) return "conv";
   if (std::get_if<AttentionStep>(&s.op)) return "attention";
@@ -158,6 +162,7 @@ void Executor::Run::step(const ProgramStep& s, PreparedStep* kept) {
     execute(op, std::get<Prepared>(*kept));
   };
   if (const auto* l = std::get_if<LaunchStep>(&s.op)) return run(*l);
+  if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) return run(*t);
   if (const auto* g = std::get_if<GemmStep>(&s.op)) return run(*g);
   if (const auto* c = std::get_if<ConvStep>(&s.op)) return run(*c);
   if (const auto* a = std::get_if<AttentionStep>(&s.op)) return run(*a);

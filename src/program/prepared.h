@@ -17,6 +17,12 @@ struct PreparedLaunch {
   std::int64_t points = 0, grain = 1;
 };
 
+struct PreparedTileLaunch {
+  std::vector<std::int64_t> values;  ///< of the symbols, then batches, m, n, k
+  int kernel = 0;
+  std::uint32_t blocks = 0, shared = 0;
+};
+
 /// A gemm or a convolution. Numbers of buffers; -1: none.
 struct PreparedTile {
   bool empty = false;  ///< there is nothing to compute
@@ -39,6 +45,7 @@ struct PreparedRoutine {
   std::vector<std::int64_t> params;
 };
 
-using PreparedStep = std::variant<std::monostate, PreparedLaunch, PreparedTile, PreparedAttention, PreparedRoutine>;
+using PreparedStep =
+    std::variant<std::monostate, PreparedLaunch, PreparedTileLaunch, PreparedTile, PreparedAttention, PreparedRoutine>;
 
 }  // namespace sardonyx

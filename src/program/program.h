@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "codegen/tiling.h"
 #include "expr/expr.h"
 #include "graph/graph.h"
 
@@ -35,6 +36,16 @@ struct LaunchStep {
   std::vector<int> buffers;
   Exprs symbols;
   Expr points, work;
+};
+
+/// A tile kernel of a GPU; see codegen/tile_codegen.h. One of `kernels` is launched, by the tiling that suits the
+/// sizes.
+struct TileLaunchStep {
+  std::vector<int> kernels;  ///< as many as tilings
+  std::vector<codegen::GpuTiling> tilings;
+  std::vector<int> buffers;
+  Exprs symbols;
+  Expr batches, m, n, k;
 };
 
 struct RoutineStep {
@@ -132,7 +143,9 @@ struct AttentionStep {
 };
 
 struct ProgramStep {
-  std::variant<LaunchStep, GemmStep, ConvStep, AttentionStep, RoutineStep, BindStep, CheckStep, IfStep, WhileStep> op;
+  std::variant<LaunchStep, TileLaunchStep, GemmStep, ConvStep, AttentionStep, RoutineStep, BindStep, CheckStep, IfStep,
+               WhileStep>
+      op;
   std::string origin;
   std::vector<int> reads, writes;  ///< buffers, for the memory plan
 };

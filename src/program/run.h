@@ -77,12 +77,14 @@ struct Executor::Run {
     return a;
   }
   PreparedLaunch prepare(const LaunchStep& l) const;
+  PreparedTileLaunch prepare(const TileLaunchStep& t) const;
   PreparedTile prepare(const GemmStep& g) const;
   PreparedTile prepare(const ConvStep& c) const;
   PreparedAttention prepare(const AttentionStep& a) const;
   PreparedRoutine prepare(const RoutineStep& r) const;
   void execute(const LaunchStep& l, const PreparedLaunch& r);
   void launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r);
+  void execute(const TileLaunchStep& t, const PreparedTileLaunch& r);
   void execute(const GemmStep&, const PreparedTile& r) { tile(r); }
   void execute(const ConvStep&, const PreparedTile& r) { tile(r); }
   void execute(const AttentionStep& a, const PreparedAttention& r);

@@ -69,6 +69,39 @@ void Executor::Run::launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r) 
                  static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)), codegen::kGpuThreads, arguments);
 }
 
+PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
+  check(e.gpu_ != nullptr && t.buffers.size() <= kMaxArguments && t.symbols.size() <= kMaxArguments,
+        "a tile kernel that can't be launched");
+  PreparedTileLaunch r;
+  for (const Expr& s : t.symbols) r.values.push_back(eval(s));
+  const std::int64_t batches = eval(t.batches), m = eval(t.m), n = eval(t.n), k = eval(t.k);
+  r.values.insert(r.values.end(), {batches, m, n, k});
+  if (batches <= 0 || m <= 0 || n <= 0) return r;
+  const std::size_t at = codegen::choose_tiling(t.tilings, batches, m, n, k, e.gpu_->info().units);
+  const codegen::GpuTiling& tiling = t.tilings[at];
+  const double blocks = static_cast<double>(batches) * static_cast<double>((m - 1) / tiling.rows + 1) *
+                        static_cast<double>((n - 1) / tiling.cols + 1);
+  if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
+    fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
+  r.kernel = t.kernels[at];
+  r.blocks = static_cast<std::uint32_t>(blocks);
+  r.shared = tiling.shared;
+  return r;
+}
+
+void Executor::Run::execute(const TileLaunchStep& t, const PreparedTileLaunch& r) {
+  if (r.blocks == 0) return;
+  void* buffers[kMaxArguments];
+  void* arguments[2 * kMaxArguments + 4];
+  std::size_t n = 0;
+  for (std::size_t k = 0; k < t.buffers.size(); ++k) {
+    buffers[k] = at(t.buffers[k]);
+    arguments[n++] = &buffers[k];
+  }
+  for (const std::int64_t& v : r.values) arguments[n++] = const_cast<std::int64_t*>(&v);
+  e.gpu_->launch(e.kernels_[static_cast<std::size_t>(r.kernel)], r.blocks, codegen::kGpuThreads, arguments);
+}
+
 // Post-operations with their operands' extents and buffers.
 void Executor::Run::post_ops(const std::vector<PostInfo>& infos, std::vector<host::PostOp>& ops,
                              std::vector<int>& operands) const {

@@ -36,6 +36,16 @@ void fields(A& a, typename A::template Ref<LaunchStep> s) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<codegen::GpuTiling> t) {
+  a(t.rows, t.cols, t.speed, t.few_rows, t.shared);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<TileLaunchStep> s) {
+  a(s.kernels, s.tilings, s.buffers, s.symbols, s.batches, s.m, s.n, s.k);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<PostInfo> p) {
   a(p.kind, p.alpha, p.beta, p.dtype, p.operand, p.dims);
 }

@@ -118,6 +118,24 @@ class Validator {
     number(l.work);
   }
 
+  void step(const ProgramStep&, const TileLaunchStep& t) const {
+    require(!t.kernels.empty() && t.kernels.size() == t.tilings.size(), "a tile kernel without a tiling");
+    for (const int k : t.kernels) require(k >= 0 && k < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
+    bool any_rows = false;
+    for (const codegen::GpuTiling& x : t.tilings) {
+      require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096 && x.speed > 0 && x.shared <= (1u << 20),
+              "a tile kernel with an impossible tiling");
+      any_rows |= !x.few_rows;
+    }
+    std::int64_t m = 0;
+    require(any_rows || is_const_int(t.m, m), "a tile kernel has no tiling for many rows");
+    require(t.buffers.size() <= kMaxKernelArguments && t.symbols.size() <= kMaxKernelArguments,
+            "a kernel has too many arguments");
+    for (const int b : t.buffers) at(b);
+    shape(t.symbols);
+    for (const Expr* e : {&t.batches, &t.m, &t.n, &t.k}) number(*e);
+  }
+
   void post(const std::vector<PostInfo>& list) const {
     for (const PostInfo& i : list) {
       host::PostOp op;

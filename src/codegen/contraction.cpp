@@ -1,0 +1,178 @@
+// See contraction.h.
+#include "codegen/contraction.h"
+
+#include "fuse/graph_util.h"
+#include "support/error.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+bool half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
+bool product_type(DType t) { return half(t) || t == DType::kFloat32; }
+
+Exprs extents(const Exprs& vars) {
+  Exprs e;
+  for (const Expr& v : vars) e.push_back(v->args[0]);
+  return e;
+}
+
+bool uses(const Expr& e, const Expr& var) {
+  bool found = false;
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
+  return found;
+}
+
+// One variable in place of several; `r` gets what they become.
+Expr flatten(const Exprs& vars, std::vector<std::pair<Expr, Expr>>& r) {
+  const Exprs dims = extents(vars);
+  const Expr flat = loop_var(idx::product(dims));
+  const Exprs parts = idx::delinearize(flat, dims);
+  for (std::size_t k = 0; k < vars.size(); ++k) r.emplace_back(vars[k], parts[k]);
+  return flat;
+}
+
+// The epilogue and where its result goes. `vars`: of the tile node's output; r: what they are in z, row and col.
+void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Exprs& vars,
+            const std::vector<std::pair<Expr, Expr>>& r, Contraction& c) {
+  const Value* node_out = t.node->outputs[0];
+  c.out = t.out;
+  c.accumulator = &accumulator;
+  Expr result = sum;
+  if (t.epilogue) {
+    std::vector<std::pair<Expr, Expr>> own;  // the kernel's variables to the node's
+    for (std::size_t k = 0; k < vars.size(); ++k) own.emplace_back(t.vars[k], vars[k]);
+    result = rewrite(substitute(t.epilogue, own), [&](const Expr& x) -> Expr {
+      if (!x->has_load) return x;
+      if (x->op == Op::kLoad && storage_of(const_cast<Value*>(x->value)) == node_out) return cast(sum, x->dtype);
+      return Expr();
+    });
+  } else {
+    result = cast(sum, node_out->dtype);
+  }
+  c.result = cast(substitute(widen_halves_of(result), r), t.out->dtype);
+  for (const Expr& i : idx::delinearize(idx::linearize(vars, node_out->shape), t.out->shape))
+    c.out_index.push_back(substitute(i, r));
+}
+
+std::optional<Contraction> of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator, std::string& why) {
+  Contraction c;
+  if (!product_type(m.a->dtype) || !product_type(m.b->dtype) || !is_float(t.node->outputs[0]->dtype)) {
+    why = fmt::format("products of {} and {} have no tile kernel", name(m.a->dtype), name(m.b->dtype));
+    return {};
+  }
+  c.type = m.a->dtype == m.b->dtype ? m.a->dtype : DType::kFloat32;
+  // What b is the same for is more rows.
+  Exprs batch, rows;
+  for (std::size_t k = 0; k + 2 < m.vars.size(); ++k) (uses(m.b, m.vars[k]) ? batch : rows).push_back(m.vars[k]);
+  rows.push_back(m.vars[m.vars.size() - 2]);
+  std::vector<std::pair<Expr, Expr>> r;
+  c.row_dims = extents(rows);
+  c.z = flatten(batch, r);
+  c.row = flatten(rows, r);
+  c.col = m.vars.back();
+  c.reduced = {m.k};
+  c.a = substitute(m.a, r);
+  c.b = substitute(m.b, r);
+  accumulator.dtype = DType::kFloat32;
+  finish(t, accumulator, load(&accumulator, DType::kFloat32, {}), m.vars, r, c);
+  return c;
+}
+
+std::optional<Contraction> of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator, std::string& why) {
+  const std::vector<Value*>& in = t.node->inputs;
+  Value *x = in[0], *w = in[1];
+  const Value* out = t.node->outputs[0];
+  if (!product_type(x->dtype) || x->dtype != w->dtype || !is_float(out->dtype)) {
+    why = fmt::format("convolutions of {} with {} have no tile kernel", name(x->dtype), name(w->dtype));
+    return {};
+  }
+  Contraction c;
+  c.type = x->dtype;
+  const Expr groups = op.groups;
+  const Expr in_group = idx::floordiv(x->shape[1], groups), out_group = idx::floordiv(out->shape[1], groups);
+  std::int64_t few = 0;
+  if (op.groups > 1 && ((is_const_int(in_group, few) && few < 8) || (is_const_int(out_group, few) && few < 8))) {
+    why = "a convolution with few channels a group is a loop";
+    return {};
+  }
+  const std::size_t n = op.strides.size();
+  Exprs rows = {loop_var(out->shape[0])};
+  for (std::size_t k = 0; k < n; ++k) rows.push_back(loop_var(out->shape[k + 2]));
+  const Expr group = loop_var(groups), column = loop_var(out_group), channel = loop_var(in_group);
+  Exprs at_x = {rows[0], group * in_group + channel}, at_w;
+  if (op.transposed)
+    at_w = {group * in_group + channel, column};
+  else
+    at_w = {group * out_group + column, channel};
+  c.inside = constant_bool(true);
+  for (std::size_t k = 0; k < n; ++k) {
+    const Expr tap = loop_var(w->shape[k + 2]);
+    c.reduced.push_back(tap);
+    at_w.push_back(tap);
+    Expr at;
+    if (op.transposed) {
+      const Expr shifted = rows[k + 1] + op.pads_begin[k] - tap * op.dilations[k];
+      at = op.strides[k] == 1 ? shifted : idx::floordiv(shifted, op.strides[k]);
+      if (op.strides[k] != 1) c.inside = logical_and(c.inside, compare(Op::kEq, idx::mod(shifted, op.strides[k]), 0));
+    } else {
+      at = rows[k + 1] * op.strides[k] + tap * op.dilations[k] - op.pads_begin[k];
+    }
+    c.inside = logical_and(c.inside, logical_and(compare(Op::kGe, at, 0), compare(Op::kLt, at, x->shape[k + 2])));
+    at_x.push_back(at);
+  }
+  c.reduced.push_back(channel);
+  Exprs vars = {rows[0], group * out_group + column};
+  vars.insert(vars.end(), rows.begin() + 1, rows.end());
+  std::vector<std::pair<Expr, Expr>> r;
+  c.row_dims = extents(rows);
+  c.z = flatten({group}, r);
+  c.row = flatten(rows, r);
+  c.col = column;
+  c.a = substitute(load(x, x->dtype, at_x), r);
+  c.b = substitute(load(w, w->dtype, at_w), r);
+  c.inside = substitute(c.inside, r);
+  accumulator.dtype = DType::kFloat32;
+  Expr sum = load(&accumulator, DType::kFloat32, {});
+  if (op.has_bias) sum = binary(Op::kAdd, sum, cast(load(in[2], in[2]->dtype, {vars[1]}), DType::kFloat32));
+  finish(t, accumulator, sum, vars, r, c);
+  return c;
+}
+
+}  // namespace
+
+Expr Contraction::k() const {
+  Exprs e;
+  for (const Expr& v : reduced) e.push_back(v->args[0]);
+  return idx::product(e);
+}
+
+std::optional<Contraction> contraction_of(const TileKernel& kernel, Value& accumulator, std::string& why) {
+  if (const auto* m = kernel.node->as<MatMulOp>()) return of_matmul(kernel, *m, accumulator, why);
+  if (const auto* c = kernel.node->as<ConvOp>()) return of_conv(kernel, *c, accumulator, why);
+  why = "this kind of node has no tile kernel";
+  return {};
+}
+
+Expr widen_halves_of(const Expr& e) {
+  // Leaves become float32; what is above them is rebuilt in the type of its operands.
+  return rewrite(e, [](const Expr& x) -> Expr {
+    const bool is_half = half(x->dtype);
+    if (x->op == Op::kConst) return is_half ? constant_float(x->f, DType::kFloat32) : Expr();
+    if (x->op != Op::kLoad && x->op != Op::kCast && x->op != Op::kBitCast) return Expr();
+    Exprs args;
+    for (const Expr& a : x->args) args.push_back(widen_halves_of(a));
+    const int mode = static_cast<int>(x->i);
+    Expr y;
+    if (x->op == Op::kLoad)
+      y = load(x->value, x->dtype, args);
+    else if (x->op == Op::kBitCast)
+      y = bitcast(half(x->args[0]->dtype) ? cast(args[0], x->args[0]->dtype) : args[0], x->dtype);
+    else if (is_half && !(mode & kCastRounds))
+      y = args[0];
+    else
+      y = cast(args[0], x->dtype, mode);
+    return is_half ? cast(y, DType::kFloat32) : y;
+  });
+}
+
+}  // namespace sardonyx::codegen

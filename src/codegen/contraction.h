@@ -1,0 +1,38 @@
+// Matrix products and convolutions as one thing: out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col,
+// k]).
+#pragma once
+#include <optional>
+#include <string>
+
+#include "fuse/schedule.h"
+
+namespace sardonyx::codegen {
+
+/// What tile kernels of GPUs compute. Indices are variables: `z` counts independent products (batches, groups), `row`
+/// and `col` the output's rows and columns, all flattened; `reduced` are the summed variables, outermost first.
+struct Contraction {
+  Expr z, row, col;
+  Exprs reduced;
+  DType type = DType::kFloat32;  ///< of products: float32, float16, bfloat16
+  Expr a, b;                     ///< elements over (z, row, reduced) and (z, col, reduced)
+  Expr inside;                   ///< where a is not 0 (the padding of a convolution); empty: everywhere
+  Exprs row_dims;                ///< extents that `row` is made of
+  Value* out = nullptr;
+  Expr result;      ///< over z, row, col; a load of `accumulator` is the sum
+  Exprs out_index;  ///< of out, likewise
+  const Value* accumulator = nullptr;
+
+  Expr batches() const { return z->args[0]; }
+  Expr m() const { return row->args[0]; }
+  Expr n() const { return col->args[0]; }
+  Expr k() const;
+};
+
+/// Empty, with the reason in `why`, for what has no tile kernel on GPUs. `accumulator` stands for the sums in `result`;
+/// its dtype is set.
+std::optional<Contraction> contraction_of(const TileKernel& kernel, Value& accumulator, std::string& why);
+
+/// e with arithmetic in float32 wherever it is in 16-bit floats, except where the model itself rounds.
+Expr widen_halves_of(const Expr& e);
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,391 @@
+// See tile_codegen.h.
+#include "codegen/tile_codegen.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "codegen/contraction.h"
+#include "codegen/emit.h"
+#include "codegen/loop_codegen.h"
+#include "support/error.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
+constexpr std::size_t kMaxBuffers = 48;
+
+// A constant that divides e whatever the variables are.
+std::int64_t divisor_of(const Expr& e) {
+  if (is_const(e)) return e->i == 0 ? 0 : std::abs(e->i);
+  if (e->op == Op::kAdd || e->op == Op::kSub) return std::gcd(divisor_of(e->args[0]), divisor_of(e->args[1]));
+  if (e->op == Op::kMul) {
+    const std::int64_t a = divisor_of(e->args[0]), b = divisor_of(e->args[1]);
+    return a < (1 << 20) && b < (1 << 20) ? a * b : std::max(a, b);
+  }
+  if (e->op == Op::kSelect) return std::gcd(divisor_of(e->args[1]), divisor_of(e->args[2]));
+  return 1;
+}
+bool divisible(const Expr& e, std::int64_t by) { return divisor_of(e) % by == 0; }
+
+bool has_var(const Expr& e, const Expr& var) {
+  if (!e) return false;
+  bool found = false;
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
+  return found;
+}
+
+enum class Access { kVector, kAcross, kElements };
+const char* name_of(Access a) {
+  return a == Access::kVector ? "Access::kVector" : a == Access::kAcross ? "Access::kAcross" : "Access::kElements";
+}
+
+// One operand as its functions in the struct.
+class Operand {
+ public:
+  Operand(const Contraction& c, bool is_a)
+      : c_(c), is_a_(is_a), line_(is_a ? c.row : c.col), e_(is_a ? c.a : c.b), inside_(is_a ? c.inside : Expr()) {
+    vec_ = 16 / static_cast<std::int64_t>(size_of(c.type));
+    if (try_vector())
+      access_ = Access::kVector;
+    else if (try_across())
+      access_ = Access::kAcross;
+  }
+  Access access() const { return access_; }
+
+  void emit(Emitter& e) const {
+    const char* f = is_a_ ? "a" : "b";
+    if (access_ == Access::kElements) return elements(e);
+    e.open(fmt::format("SDX_FN const T* {}(u32 z, u32 line, u32 at, bool& inside) const", f));
+    bind(e, c_.z, "z");
+    bind(e, line_, "line");
+    if (access_ == Access::kVector)
+      bind(e, index_, fmt::format("at / {}", vec_));
+    else
+      bind(e, index_, "at");
+    const std::string offset = e.value(offset_);
+    if (where_) {
+      const std::string in = e.value(where_);
+      e.line(fmt::format("inside = inside && {};", in));
+      e.line(fmt::format("return (const T*){} + (inside ? {} : 0);", e.buffer(e_->value), offset));
+    } else {
+      e.line(fmt::format("return (const T*){} + {};", e.buffer(e_->value), offset));
+    }
+    e.close();
+  }
+
+ private:
+  static void bind(Emitter& e, const Expr& var, const std::string& value) {
+    if (is_const(var)) return;
+    const std::string i = e.fresh("i");
+    e.line(fmt::format("const i64 {} = {};", i, value));
+    e.bind(var, i);
+  }
+
+  bool plain() const { return e_->op == Op::kLoad && e_->dtype == c_.type && !e_->args.empty(); }
+
+  // 16 bytes along k: the innermost reduced variable is vec_ * outer + j.
+  bool try_vector() {
+    if (!plain()) return false;
+    const Expr& last = c_.reduced.back();
+    std::int64_t extent = 0;
+    if (!is_const_int(last->args[0], extent) || extent % vec_ != 0) return false;
+    Exprs dims;
+    for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
+    dims.back() = extent / vec_;
+    index_ = loop_var(idx::product(dims));
+    const Expr j = loop_var(vec_);
+    const Exprs parts = idx::delinearize(index_, dims);
+    std::vector<std::pair<Expr, Expr>> r;
+    for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
+    r.back().second = parts.back() * vec_ + j;
+    return contiguous(r, j);
+  }
+
+  // 16 bytes along rows (columns), where their innermost dim and the sum are whole vectors.
+  bool try_across() {
+    if (!plain()) return false;
+    std::int64_t k = 0, inner = 0;
+    const Exprs dims = is_a_ ? c_.row_dims : Exprs{line_->args[0]};
+    if (!is_const_int(c_.k(), k) || k % vec_ != 0 || !is_const_int(dims.back(), inner) || inner % vec_ != 0)
+      return false;
+    // line = inner * outer + vec_ * part + j, in terms of which the offset moves by one with j
+    const Expr j = loop_var(vec_), part = loop_var(inner / vec_),
+               outer = loop_var(idx::floordiv(line_->args[0], inner));
+    index_ = loop_var(k);
+    const auto reduced = split_k();
+    std::vector<std::pair<Expr, Expr>> r = reduced;
+    r.emplace_back(line_, outer * inner + part * vec_ + j);
+    if (!contiguous(r, j)) return false;
+    // What is emitted takes the line as it comes.
+    offset_ = flatten_loads(substitute(e_, reduced))->args[0];
+    where_ = inside_ ? substitute(inside_, reduced) : Expr();
+    if (where_ && is_const(where_)) where_ = Expr();
+    return true;
+  }
+
+  std::vector<std::pair<Expr, Expr>> split_k() const {
+    Exprs dims;
+    for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
+    const Exprs parts = idx::delinearize(index_, dims);
+    std::vector<std::pair<Expr, Expr>> r;
+    for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
+    return r;
+  }
+
+  bool contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr& j) {
+    const Expr at = flatten_loads(substitute(e_, r))->args[0];
+    Expr step, rest;
+    if (at->has_load || !idx::split_affine(at, j, step, rest) || !is_const(step, 1) || has_var(rest, j) ||
+        !divisible(rest, vec_))
+      return false;
+    where_ = inside_ ? substitute(inside_, r) : Expr();
+    if (has_var(where_, j)) return false;
+    if (where_ && is_const(where_)) where_ = Expr();  // true
+    offset_ = rest;
+    return true;
+  }
+
+  // Element by element: any expression.
+  void elements(Emitter& e) const {
+    e.open(fmt::format("SDX_FN void {}_elements(u32 z, u32 line, u32 at, T* x) const", is_a_ ? "a" : "b"));
+    bind(e, c_.z, "z");
+    bind(e, line_, "line");
+    std::int64_t last = 0;
+    const bool together = is_const_int(c_.reduced.back()->args[0], last) && last % vec_ == 0;
+    Exprs dims;
+    for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
+    if (together) dims.back() = last / vec_;
+    const Expr index = loop_var(idx::product(dims));
+    const Exprs parts = idx::delinearize(index, dims);
+    if (together) bind(e, index, fmt::format("at / {}", vec_));
+    for (std::int64_t j = 0; j < vec_; ++j) {
+      e.open(together ? "" : fmt::format("if (at + {} < this->k)", j));
+      if (!together) bind(e, index, fmt::format("at + {}", j));
+      std::vector<std::pair<Expr, Expr>> r;
+      for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
+      if (together) r.back().second = parts.back() * vec_ + Expr(j);
+      Expr x = flatten_loads(widen_halves_of(substitute(e_, r)));
+      if (inside_) x = select(substitute(inside_, r), x, constant_float(0, x->dtype));
+      const std::string value = e.value(cast(x, c_.type));
+      e.line(fmt::format("x[{}] = {};", j, value));
+      e.close();
+    }
+    e.close();
+  }
+
+  const Contraction& c_;
+  bool is_a_;
+  Expr line_, e_, inside_;
+  std::int64_t vec_;
+  Access access_ = Access::kElements;
+  Expr index_, offset_, where_;  // of kVector (index: k / vec_) and kAcross (index: k)
+};
+
+std::int64_t smallest(const Expr& e) {
+  // Sizes that are symbols may be as small as 1.
+  SymbolValues one;
+  visit(e, [&](const Expr& x) {
+    if (x->op == Op::kSym) one.set(static_cast<int>(x->i), 1);
+  });
+  try {
+    return evaluate(e, one);
+  } catch (const Error&) {
+    return 1;
+  }
+}
+
+// A tiling and the kernel of kernels/gemm.h that has it.
+struct Candidate {
+  std::string kernel;
+  GpuTiling tiling;
+};
+
+std::vector<Candidate> candidates_for(std::string_view arch, bool may_gemv) {
+  const bool nvidia = arch.starts_with("sm_"), wave64 = arch.starts_with("gfx9");
+  const int stages = nvidia ? 3 : 2;
+  auto gemm = [&](int m, int n, std::string_view waves, int row, float speed) {
+    return Candidate{fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, stages), {m, n, speed}};
+  };
+  std::vector<Candidate> t = {gemm(128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, 1.0f),
+                              gemm(64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, 0.6f),
+                              gemm(32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, 0.3f)};
+  if (may_gemv) {
+    const int waves = wave64 ? 4 : 8;
+    t.push_back({"gemv<1, 2, 1>", {1, 2 * waves, 1, true}});
+    t.push_back({fmt::format("gemv<1, 1, {}>", waves), {1, 1, 1, true}});
+    t.push_back({"gemv<4, 1, 1>", {4, waves, 1, true}});
+    t.push_back({"gemv<8, 1, 1>", {8, waves, 1, true}});
+  }
+  return t;
+}
+
+int typical_units(std::string_view arch) {
+  if (arch == "gfx90a") return 104;
+  if (arch == "gfx942") return 304;
+  if (arch == "gfx950") return 256;
+  if (arch.starts_with("sm_")) return arch == "sm_80" ? 108 : 132;
+  return 64;
+}
+
+// A tall thin result is a flat one turned: rows are what there are few of.
+void turn(Contraction& c) {
+  std::int64_t m = smallest(c.m()), n = 0;
+  if (c.inside || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
+  std::swap(c.a, c.b);
+  std::swap(c.row, c.col);
+  c.row_dims = {c.row->args[0]};
+}
+
+}  // namespace
+
+bool gpu_takes_tile(const TileKernel& kernel, std::string& why) {
+  Value accumulator;
+  const auto c = contraction_of(kernel, accumulator, why);
+  if (!c) return false;
+  if (c->result->has_reduce || c->a->has_reduce || c->b->has_reduce) {
+    why = "a reduction around a product";
+    return false;
+  }
+  std::int64_t k = 0, n = 0;
+  if (is_const_int(c->k(), k) && k < 8) {
+    why = "so short a sum is a loop";
+    return false;
+  }
+  if (kernel.node->as<ConvOp>() && is_const_int(c->n(), n) && n < 8) {
+    why = "a convolution with few output channels is a loop";
+    return false;
+  }
+  std::size_t nodes = 0;
+  visit(c->result, [&](const Expr&) { ++nodes; });
+  if (nodes > kMaxEpilogueNodes || loads_of(c->result).size() > kMaxBuffers) {
+    why = "too much behind a product for one kernel";
+    return false;
+  }
+  return true;
+}
+
+FuseOptions gpu_fuse_options() {
+  FuseOptions o;
+  o.accepts_epilogue = [](const TileKernel& k) {
+    std::string why;
+    return gpu_takes_tile(k, why);
+  };
+  o.accepts_tile = [](const Node& n) {
+    TileKernel t;
+    t.node = const_cast<Node*>(&n);
+    t.out = n.outputs[0];
+    std::string why;
+    return gpu_takes_tile(t, why);
+  };
+  o.contiguous_sums = true;
+  return o;
+}
+
+GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch) {
+  Value accumulator;
+  std::string why;
+  auto c = contraction_of(kernel, accumulator, why);
+  check(c.has_value(), "{}: a tile kernel lost its form: {}", kernel.node->origin, why);
+  turn(*c);
+  std::string text;
+  Emitter e(text);
+  e.plain_reductions = true;
+  const Operand a(*c, true), b(*c, false);
+  a.emit(e);
+  b.emit(e);
+  e.open("SDX_FN void element(u32 z, u32 row, u32 col, f32 sum) const");
+  for (const auto& [var, n] : {std::pair(c->z, "z"), std::pair(c->row, "row"), std::pair(c->col, "col")}) {
+    if (is_const(var)) continue;
+    const std::string i = e.fresh("i");
+    e.line(fmt::format("const i64 {} = {};", i, n));
+    e.bind(var, i);
+  }
+  e.bind_local(&accumulator, "sum");
+  const std::string x = e.value(flatten_loads(c->result)), at = e.value(storage_offset(*c->out, c->out_index));
+  e.line(fmt::format("{}[{}] = {};", e.buffer(c->out), at, x));
+  e.close();
+
+  std::string head = "(", members, values;
+  for (std::size_t k = 0; k < e.buffers.size(); ++k) {
+    const Value* v = e.buffers[k];
+    const std::string type = fmt::format("{}{}*", v == c->out ? "" : "const ", storage_name(v->dtype));
+    head += fmt::format("{} __restrict b{}, ", type, k);
+    members += fmt::format("  {} b{};\n", type, k);
+    values += fmt::format(", ({})__builtin_assume_aligned(b{}, 16)", type, k);
+  }
+  for (std::size_t k = 0; k < e.symbols.size(); ++k) {
+    head += fmt::format("i64 s{}, ", k);
+    members += fmt::format("  i64 s{};\n", k);
+    values += fmt::format(", s{}", k);
+  }
+  GpuTileSource g;
+  std::int64_t n = 0;
+  const bool full = is_const_int(c->n(), n) && n % 8 == 0;
+  const std::string body = fmt::format(
+      "{}i64 batches, i64 m, i64 n, i64 k) {{\nstruct P : Problem<{}, {}, {}, {}> {{\n{}{}}};\n"
+      "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
+      head, type_name(c->type), name_of(a.access()), name_of(b.access()), full, members, text, values);
+  g.buffers = e.buffers;
+  g.symbols = e.symbols;
+  g.batches = c->batches();
+  g.m = c->m();
+  g.n = c->n();
+  g.k = c->k();
+  const bool gemv = a.access() != Access::kAcross && b.access() != Access::kAcross && smallest(g.m) <= 8 && !c->inside;
+  std::vector<Candidate> candidates = candidates_for(arch, gemv);
+  for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
+  // Known sizes need one tiling; for others those stay that some size prefers.
+  std::vector<bool> wanted(candidates.size(), false);
+  for (std::int64_t scale = 1; scale <= (1 << 20); scale *= 2) {
+    SymbolValues s;
+    for (const Expr* x : {&g.batches, &g.m, &g.n, &g.k})
+      visit(*x, [&](const Expr& y) {
+        if (y->op == Op::kSym) s.set(static_cast<int>(y->i), scale);
+      });
+    try {
+      wanted[choose_tiling(g.tilings, evaluate(g.batches, s), evaluate(g.m, s), evaluate(g.n, s), evaluate(g.k, s),
+                           typical_units(arch))] = true;
+    } catch (const Error&) {
+      break;  // sizes beyond what can be counted
+    }
+  }
+  std::int64_t m = 0;
+  const bool any_rows = !is_const_int(g.m, m);
+  bool general = false;
+  for (std::size_t k = 0; k < candidates.size(); ++k) general |= wanted[k] && !candidates[k].tiling.few_rows;
+  if (any_rows && !general) wanted[2] = true;
+  g.tilings.clear();
+  for (std::size_t k = 0; k < candidates.size(); ++k) {
+    if (!wanted[k]) continue;
+    g.tilings.push_back(candidates[k].tiling);
+    g.bodies.push_back(body + candidates[k].kernel + "(p);\n}\n");
+  }
+  return g;
+}
+
+std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
+                          std::int64_t k, int units) {
+  const double extents[] = {static_cast<double>(batches), static_cast<double>(m), static_cast<double>(n),
+                            static_cast<double>(k)};
+  std::size_t best = 0;
+  double least = INFINITY;
+  for (std::size_t i = 0; i < tilings.size(); ++i) {
+    const GpuTiling& t = tilings[i];
+    if (t.few_rows && m > t.rows) continue;
+    const double tiles = extents[0] * std::ceil(extents[1] / t.rows) * std::ceil(extents[2] / t.cols);
+    double cost;
+    if (t.few_rows)  // reads of b set the pace; too few workgroups leave compute units idle
+      cost = (extents[3] + 512) * t.rows * t.cols * std::max(1.0, tiles / (4.0 * units)) * 1e-6;
+    else
+      cost = std::ceil(tiles / units) * (t.rows * t.cols * (extents[3] + 128) / t.speed);
+    if (cost < least) {
+      least = cost;
+      best = i;
+    }
+  }
+  return best;
+}
+
+}  // namespace sardonyx::codegen

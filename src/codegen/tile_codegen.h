@@ -1,0 +1,29 @@
+// Tile kernels of GPUs as C++: the struct that kernels/gemm.h asks for, and which tilings are compiled.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codegen/tiling.h"
+#include "fuse/schedule.h"
+
+namespace sardonyx::codegen {
+
+/// Kernel texts NAME(buffers..., symbols..., i64 batches, i64 m, i64 n, i64 k), launched with kGpuThreads threads a
+/// workgroup, one workgroup a tile.
+struct GpuTileSource {
+  std::vector<std::string> bodies;  ///< one a tiling
+  std::vector<GpuTiling> tilings;
+  std::vector<Value*> buffers;
+  Exprs symbols;
+  Expr batches, m, n, k;
+};
+
+/// For fusion: what GPUs take.
+FuseOptions gpu_fuse_options();
+/// Whether the device computes this tile node with this epilogue as a tile kernel; `why` if not.
+bool gpu_takes_tile(const TileKernel& kernel, std::string& why);
+/// `arch`: "gfx942", "sm_90". The kernel has been accepted by gpu_takes_tile.
+GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch);
+
+}  // namespace sardonyx::codegen

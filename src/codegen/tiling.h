@@ -1,0 +1,20 @@
+// How tile kernels of GPUs cut their output into workgroups, and which cut is fastest for given sizes.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace sardonyx::codegen {
+
+/// One way to compute a contraction.
+struct GpuTiling {
+  std::int32_t rows = 1, cols = 1;  ///< of the output that a workgroup computes
+  float speed = 1;                  ///< of a workgroup, per multiplication, beside other tilings
+  bool few_rows = false;            ///< for up to `rows` rows only
+  std::uint32_t shared = 0;         ///< bytes of dynamic LDS
+};
+
+/// Which tiling is the fastest for these sizes on a GPU with so many compute units, by a model of cost.
+std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
+                          std::int64_t k, int units);
+
+}  // namespace sardonyx::codegen

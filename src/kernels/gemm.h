@@ -1,0 +1,429 @@
+// Contractions: out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col, k]), which matrix products and
+// convolutions (as implicit gemm) are. gemm<> gives each workgroup a tile of BM rows by BN columns; gemv<> is for few
+// rows.
+//
+// What a and b are and what becomes of a sum comes from a generated struct P, derived from Problem<>:
+//   const T* a(z, row, k, bool& inside)  of Access::kVector: 16 bytes along k are read there; kAcross: 16 bytes along
+//   rows.
+//                                        Where `inside` becomes false elements are 0, but the pointer is read all the
+//                                        same.
+//   void a_elements(z, row, k, T* x)     kElements: computes the elements at k and the 16 / sizeof(T) - 1 behind it,
+//   with
+//                                        zeros from P::k on
+//   b, b_elements                        likewise, with columns instead of rows
+//   void element(z, row, col, sum)       stores one result
+// Pointers of kVector and kAcross are multiples of 16 bytes; there k (kAcross: and the rows) is a multiple of a vector.
+#pragma once
+#include "matrix.h"
+
+namespace sdx {
+
+enum class Access { kVector, kAcross, kElements };
+
+/// Element is the type of the products (matrix.h). FullColumns: n is a multiple of 8.
+template <class Element, Access A, Access B, bool FullColumns>
+struct Problem {
+  using T = Element;
+  static constexpr Access kAccessA = A, kAccessB = B;
+  static constexpr bool kFullColumns = FullColumns;
+  u32 batches, m, n, k;
+};
+
+/// Tile sizes. A workgroup has WM x WN x WK waves; those along WK share the k's of a tile. kRow: bytes of k in a tile.
+template <int BM, int BN, int WM, int WN, int WK, int Row, int Stages>
+struct Tiling {
+  static constexpr int kM = BM, kN = BN, kWavesM = WM, kWavesN = WN, kWavesK = WK, kRow = Row, kStages = Stages;
+  static constexpr int kThreads = WM * WN * WK * int(kWave);
+};
+
+#if defined(__NVPTX__)
+inline constexpr bool kAsyncCopies = true;
+#else
+inline constexpr bool kAsyncCopies = false;
+#endif
+
+namespace gemm_detail {
+
+using shared_vec = __attribute__((address_space(3))) vec16;
+using shared_f32 = __attribute__((address_space(3))) f32;
+using global_vec = __attribute__((address_space(1))) const vec16;
+
+#if defined(__NVPTX__)
+SDX_FN void copy_async(u32 to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(to), "l"((__attribute__((address_space(1))) const void*)from), "r"(inside ? 16 : 0)
+               : "memory");
+}
+SDX_FN void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N>
+SDX_FN void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
+}
+SDX_FN void wave_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+#else
+SDX_FN void commit_copies() {}
+template <int N>
+SDX_FN void wait_copies() {}
+SDX_FN void wave_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+#endif
+
+SDX_FN vec16 load16(const void* p) { return *(global_vec*)p; }
+
+/// Where chunk `chunk` (16 bytes) of row `row` lies, in chunks. Rows of 4 or more chunks, so placed that eight rows
+/// read at one chunk use all banks once.
+template <int Chunks>
+SDX_FN u32 place(u32 row, u32 chunk) {
+  if constexpr (Chunks >= 8)
+    return row * Chunks + (chunk ^ (row & 7));
+  else
+    return row * Chunks + (chunk ^ (row / 2 & 3));
+}
+
+/// One operand's part of a tile on its way from global memory to LDS: Rows rows of Chunks chunks.
+template <class P, bool IsA, int Rows, int Chunks, int Threads>
+struct Loader {
+  using T = typename P::T;
+  static constexpr int V = 16 / sizeof(T);
+  static constexpr Access kAccess = IsA ? P::kAccessA : P::kAccessB;
+  static constexpr bool kAsync = kAsyncCopies && kAccess == Access::kVector;
+  static constexpr int kBlock = kAccess == Access::kAcross ? V : 1;  // rows that one item covers
+  static constexpr int kItems = Rows / kBlock * Chunks, kRounds = (kItems + Threads - 1) / Threads;
+  vec16 held[kAsync ? 1 : kRounds * kBlock];
+
+  static SDX_FN const T* at(const P& p, u32 z, u32 row, u32 k, bool& inside) {
+    if constexpr (IsA)
+      return p.a(z, row, k, inside);
+    else
+      return p.b(z, row, k, inside);
+  }
+
+  SDX_FN void begin(const P& p, shared_vec* to, u32 z, u32 first, u32 k0) {
+    const u32 extent = IsA ? p.m : p.n;
+#pragma unroll
+    for (int j = 0; j < kRounds; ++j) {
+      const u32 item = thread_id() + j * Threads;
+      if (kItems % Threads != 0 && item >= kItems) break;
+      if constexpr (kAccess == Access::kVector) {
+        const u32 r = item / Chunks, c = item % Chunks, k = k0 + c * V;
+        bool inside = first + r < extent && k < p.k;
+        const T* from = at(p, z, first + r < extent ? first + r : extent - 1, k < p.k ? k : 0, inside);
+        if constexpr (kAsync) {
+#if defined(__NVPTX__)
+          copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks>(r, c)))), from, inside);
+#endif
+        } else {
+          const vec16 x = load16(from);
+          held[j] = inside ? x : vec16{};
+        }
+      } else if constexpr (kAccess == Access::kElements) {
+        const u32 r = item / Chunks, c = item % Chunks, k = k0 + c * V;
+        T x[V] = {};
+        if (first + r < extent && k < p.k) {
+          if constexpr (IsA)
+            p.a_elements(z, first + r, k, x);
+          else
+            p.b_elements(z, first + r, k, x);
+        }
+        __builtin_memcpy(&held[j], x, 16);
+      } else {
+        // V vectors along the rows, at V k's; lanes side by side take rows side by side.
+        const u32 r = item % (Rows / V) * V, c = item / (Rows / V), k = k0 + c * V;
+        struct Block {
+          T x[V][V];
+        } in, out;
+#pragma unroll
+        for (int e = 0; e < V; ++e) {
+          bool inside = first + r < extent && k < p.k;
+          const T* from = at(p, z, first + r < extent ? first + r : 0, k < p.k ? k + e : 0, inside);
+          const vec16 x = load16(from);
+          const vec16 y = inside ? x : vec16{};
+          __builtin_memcpy(in.x[e], &y, 16);
+        }
+#pragma unroll
+        for (int e = 0; e < V; ++e)
+#pragma unroll
+          for (int i = 0; i < V; ++i) out.x[i][e] = in.x[e][i];
+#pragma unroll
+        for (int i = 0; i < V; ++i) __builtin_memcpy(&held[j * V + i], out.x[i], 16);
+      }
+    }
+  }
+
+  SDX_FN void finish(shared_vec* to) const {
+    if constexpr (!kAsync) {
+#pragma unroll
+      for (int j = 0; j < kRounds; ++j) {
+        const u32 item = thread_id() + j * Threads;
+        if (kItems % Threads != 0 && item >= kItems) break;
+        if constexpr (kAccess == Access::kAcross) {
+          const u32 r = item % (Rows / V) * V, c = item / (Rows / V);
+#pragma unroll
+          for (int i = 0; i < V; ++i) to[place<Chunks>(r + i, c)] = held[j * V + i];
+        } else {
+          to[place<Chunks>(item / Chunks, item % Chunks)] = held[j];
+        }
+      }
+    }
+  }
+};
+
+/// Which tile a workgroup takes: tiles that share rows or columns are near one another in time, for the caches' sake.
+SDX_FN void choose_tile(u32 id, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u32& tile_n) {
+  constexpr u32 kGroup = 8;
+  const u32 per_batch = tiles_m * tiles_n;
+  z = id / per_batch;
+  id %= per_batch;
+  const u32 group = id / (kGroup * tiles_n), first = group * kGroup;
+  const u32 size = tiles_m - first < kGroup ? tiles_m - first : kGroup;
+  const u32 in_group = id - group * kGroup * tiles_n;
+  tile_m = first + in_group % size;
+  tile_n = in_group / size;
+}
+
+/// Columns that one thread stores at a time.
+inline constexpr int kRun = 8;
+
+/// Hands a wave's sums to P::element, in rows rather than as matrix instructions leave them, by way of LDS: 16 rows by
+/// up to 64 columns at a time. `row` and `col`: of the wave's first sum. Waves with the same `slot` add up their sums.
+template <class P, int TM, int TN, int Slots, int Shares, class Sums>
+SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
+  using M = Matrix<typename P::T>;
+  using Sum = typename M::Sum;
+  constexpr int kPart = TN < 4 ? TN : 4, kPitch = kPart * 16 + 4, kSize = 16 * kPitch;
+  static_assert(TN % kPart == 0);
+  auto* mine = (__attribute__((address_space(3))) Sum*)stage + (share * Slots + slot) * kSize;
+  auto* all = (__attribute__((address_space(3))) Sum*)stage + slot * kSize;
+  const u32 lane = thread_id() % kWave;
+#pragma unroll
+  for (int i = 0; i < TM; ++i)
+#pragma unroll
+    for (int h = 0; h < TN; h += kPart) {
+#pragma unroll
+      for (int j = 0; j < kPart; ++j)
+#pragma unroll
+        for (int e = 0; e < M::kCount; ++e)
+          mine[M::sum_row(lane, e) * kPitch + j * 16 + M::sum_col(lane, e)] = sums[i][h + j][e];
+      if constexpr (Shares > 1)
+        lds_barrier();
+      else
+        wave_barrier();
+      constexpr int kRuns = 16 * kPart * 16 / kRun, kLanes = int(kWave) * Shares;
+#pragma unroll
+      for (int q = 0; q < (kRuns + kLanes - 1) / kLanes; ++q) {
+        const u32 run = share * kWave + lane + q * kLanes;
+        if (kRuns % kLanes != 0 && run >= kRuns) break;
+        const u32 r = run / (kPart * 16 / kRun), c = run % (kPart * 16 / kRun) * kRun;
+        Sum x[kRun];
+#pragma unroll
+        for (int e = 0; e < kRun; ++e) {
+          x[e] = all[r * kPitch + c + e];
+#pragma unroll
+          for (int s = 1; s < Shares; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
+        }
+        const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
+        if (out_row >= p.m || out_col >= p.n) continue;
+        if (P::kFullColumns || out_col + kRun <= p.n) {
+#pragma unroll
+          for (int e = 0; e < kRun; ++e) p.element(z, out_row, out_col + e, x[e]);
+        } else {
+#pragma unroll
+          for (int e = 0; e < kRun; ++e)
+            if (out_col + e < p.n) p.element(z, out_row, out_col + e, x[e]);
+        }
+      }
+      if constexpr (Shares > 1)
+        lds_barrier();
+      else
+        wave_barrier();
+    }
+}
+
+template <class Tile, class T>
+struct Sizes {
+  static constexpr int kChunks = Tile::kRow / 16, kStage = (Tile::kM + Tile::kN) * kChunks;  // in vectors of 16 bytes
+  static constexpr int kTilesN = Tile::kN / 16 / Tile::kWavesN, kPart = kTilesN < 4 ? kTilesN : 4;
+  static constexpr int kStore = Tile::kWavesM * Tile::kWavesN * Tile::kWavesK * 16 * (kPart * 16 + 4) / 4;
+  static constexpr int kVectors = kStage * Tile::kStages > kStore ? kStage* Tile::kStages : kStore;
+};
+
+}  // namespace gemm_detail
+
+/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads.
+template <class Tile, class P>
+SDX_FN void gemm(const P& p) {
+  using namespace gemm_detail;
+  using T = typename P::T;
+  using M = Matrix<T>;
+  using S = Sizes<Tile, T>;
+  constexpr int kChunks = S::kChunks, kK = Tile::kRow / int(sizeof(T)), kSteps = kK / M::kStep;
+  static_assert(kK % M::kStep == 0 && kSteps % Tile::kWavesK == 0, "a wave has nothing to do");
+  constexpr int TM = Tile::kM / 16 / Tile::kWavesM, TN = Tile::kN / 16 / Tile::kWavesN;
+  static SDX_SHARED vec16 lds[S::kVectors];
+
+  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
+  const u32 wave_k = wave / (Tile::kWavesM * Tile::kWavesN), wave_mn = wave % (Tile::kWavesM * Tile::kWavesN);
+  const u32 wave_m = wave_mn / Tile::kWavesN, wave_n = wave_mn % Tile::kWavesN;
+  u32 z, tile_m, tile_n;
+  choose_tile(block_id(), (p.m + Tile::kM - 1) / Tile::kM, (p.n + Tile::kN - 1) / Tile::kN, z, tile_m, tile_n);
+  const u32 first_row = tile_m * Tile::kM, first_col = tile_n * Tile::kN;
+
+  typename M::Sum sums[TM][TN][M::kCount] = {};
+  Loader<P, true, Tile::kM, kChunks, Tile::kThreads> a;
+  Loader<P, false, Tile::kN, kChunks, Tile::kThreads> b;
+  auto stage_a = [&](u32 t) { return (shared_vec*)lds + t % Tile::kStages * S::kStage; };
+  auto stage_b = [&](u32 t) { return stage_a(t) + Tile::kM * kChunks; };
+  const u32 count = (p.k + kK - 1) / kK;
+#pragma unroll
+  for (u32 t = 0; t + 1 < Tile::kStages; ++t) {
+    if (t < count) {
+      a.begin(p, stage_a(t), z, first_row, t * kK);
+      b.begin(p, stage_b(t), z, first_col, t * kK);
+      a.finish(stage_a(t));
+      b.finish(stage_b(t));
+    }
+    commit_copies();
+  }
+  for (u32 t = 0; t < count; ++t) {
+    wait_copies<Tile::kStages - 2>();
+    lds_barrier();
+    const u32 next = t + Tile::kStages - 1;
+    if (next < count) {
+      a.begin(p, stage_a(next), z, first_row, next * kK);
+      b.begin(p, stage_b(next), z, first_col, next * kK);
+    }
+    commit_copies();
+    const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
+    // Vector arithmetic has so much to do a step that more steps at a time only cost registers.
+    constexpr int kTogether = M::kFamily == MatrixFamily::kVector ? 1 : kSteps;
+#pragma unroll kTogether
+    for (int s = 0; s < kSteps / Tile::kWavesK; ++s) {
+      const u32 chunk = (s * Tile::kWavesK + wave_k) * (M::kStep / M::kVec);
+      vec16 y[TN][M::kVectorsB];
+#pragma unroll
+      for (int j = 0; j < TN; ++j)
+#pragma unroll
+        for (int v = 0; v < M::kVectorsB; ++v)
+          y[j][v] = from_b[place<kChunks>((wave_n * TN + j) * 16 + M::row_b(lane, v), chunk + M::chunk(lane, v))];
+#pragma unroll
+      for (int i = 0; i < TM; ++i) {
+        vec16 x[M::kVectorsA];
+#pragma unroll
+        for (int v = 0; v < M::kVectorsA; ++v)
+          x[v] = from_a[place<kChunks>((wave_m * TM + i) * 16 + M::row_a(lane, v), chunk + M::chunk(lane, v))];
+#pragma unroll
+        for (int j = 0; j < TN; ++j) M::product(x, y[j], sums[i][j]);
+      }
+    }
+    if (next < count) {
+      a.finish(stage_a(next));
+      b.finish(stage_b(next));
+    }
+  }
+  wait_copies<0>();
+  lds_barrier();
+  store_sums<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(
+      p, sums, (shared_f32*)lds, z, first_row + wave_m * TM * 16, first_col + wave_n * TN * 16, wave_mn, wave_k);
+}
+
+/// For few rows: each wave has Columns columns of up to Rows rows; lanes share the k's. With Waves > 1 that many waves
+/// of a workgroup share them too. Launch: ceil(m / Rows) * ceil(n / (Columns * 256 / kWave / Waves)) * batches
+/// workgroups.
+template <int Rows, int Columns, int Waves, class P>
+SDX_FN void gemv(const P& p) {
+  using namespace gemm_detail;
+  using T = typename P::T;
+  using M = Matrix<T>;
+  using Sum = typename M::Sum;
+  constexpr u32 V = M::kVec, kWaves = kThreads / kWave, kGroups = kWaves / Waves, kColumns = Columns * kGroups;
+  static_assert(P::kAccessA != Access::kAcross && P::kAccessB != Access::kAcross);
+  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
+  const u32 group = wave / Waves, share = wave % Waves;
+  const u32 tiles_n = (p.n + kColumns - 1) / kColumns, tiles_m = (p.m + Rows - 1) / Rows;
+  const u32 id = block_id(), z = id / (tiles_m * tiles_n), rest = id % (tiles_m * tiles_n);
+  const u32 row = rest / tiles_n * Rows, col = (rest % tiles_n * kGroups + group) * Columns;
+
+  auto fetch = [&](bool is_a, u32 at, u32 extent, u32 k) {
+    vec16 x = {};
+    if (is_a ? P::kAccessA == Access::kVector : P::kAccessB == Access::kVector) {
+      bool inside = at < extent && k < p.k;
+      const u32 r = at < extent ? at : extent - 1, c = k < p.k ? k : 0;
+      const T* from = nullptr;
+      if constexpr (P::kAccessA == Access::kVector)
+        if (is_a) from = p.a(z, r, c, inside);
+      if constexpr (P::kAccessB == Access::kVector)
+        if (!is_a) from = p.b(z, r, c, inside);
+      const vec16 y = load16(from);
+      x = inside ? y : vec16{};
+    } else if (at < extent && k < p.k) {
+      T e[V] = {};
+      if constexpr (P::kAccessA == Access::kElements)
+        if (is_a) p.a_elements(z, at, k, e);
+      if constexpr (P::kAccessB == Access::kElements)
+        if (!is_a) p.b_elements(z, at, k, e);
+      __builtin_memcpy(&x, e, 16);
+    }
+    return x;
+  };
+  Sum sums[Rows][Columns] = {};
+  constexpr u32 kStride = V * kWave * Waves;
+  constexpr int kAhead = Columns * Rows <= 4 ? 4 / Columns : 1;  // vectors on their way
+  for (u32 k = (share * kWave + lane) * V; k < p.k; k += kStride * kAhead) {
+    vec16 y[kAhead][Columns], x[kAhead][Rows];
+#pragma unroll
+    for (int h = 0; h < kAhead; ++h) {
+#pragma unroll
+      for (int c = 0; c < Columns; ++c) y[h][c] = fetch(false, col + c, p.n, k + h * kStride);
+#pragma unroll
+      for (int r = 0; r < Rows; ++r) x[h][r] = fetch(true, row + r, p.m, k + h * kStride);
+    }
+#pragma unroll
+    for (int h = 0; h < kAhead; ++h)
+#pragma unroll
+      for (int c = 0; c < Columns; ++c)
+#pragma unroll
+        for (int r = 0; r < Rows; ++r) {
+          if constexpr (is_int<T>)
+            sums[r][c] = detail::dot16_int(x[h][r], y[h][c], sums[r][c]);
+          else
+            sums[r][c] = detail::dot16<T>(x[h][r], y[h][c], sums[r][c]);
+        }
+  }
+#pragma unroll
+  for (int r = 0; r < Rows; ++r)
+#pragma unroll
+    for (int c = 0; c < Columns; ++c)
+#pragma unroll
+      for (u32 d = kWave / 2; d > 0; d /= 2) sums[r][c] += shuffle_xor(sums[r][c], d);
+  if constexpr (Waves > 1) {
+    static SDX_SHARED Sum parts[kWaves * Rows * Columns];
+    if (lane == 0)
+#pragma unroll
+      for (int r = 0; r < Rows; ++r)
+#pragma unroll
+        for (int c = 0; c < Columns; ++c) parts[(wave * Rows + r) * Columns + c] = sums[r][c];
+    lds_barrier();
+#pragma unroll
+    for (int r = 0; r < Rows; ++r)
+#pragma unroll
+      for (int c = 0; c < Columns; ++c) {
+        Sum all = 0;
+#pragma unroll
+        for (int w = 0; w < Waves; ++w) all += parts[((group * Waves + w) * Rows + r) * Columns + c];
+        sums[r][c] = all;
+      }
+  }
+  // Lane i stores result i.
+  if (share != 0) return;
+#pragma unroll
+  for (int r = 0; r < Rows; ++r)
+#pragma unroll
+    for (int c = 0; c < Columns; ++c)
+      if (lane == u32(r * Columns + c) && row + r < p.m && col + c < p.n) p.element(z, row + r, col + c, sums[r][c]);
+}
+
+}  // namespace sdx
