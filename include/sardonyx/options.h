@@ -30,6 +30,8 @@ struct Options {
   std::map<std::string, std::int64_t> dims;       ///< fixes symbolic dims by name: {"batch", 1}
   bool fuse = true;                               ///< false: one kernel for each value, to find a fault
   bool all_outputs = false;                       ///< every named intermediate value becomes an output
+  std::uint64_t device_memory_limit = 0;          ///< bytes of a GPU's memory that the model may take; 0: no limit
+  bool graphs = true;                             ///< on a GPU, runs of known sizes are replayed as one captured graph
   std::function<void(const Progress&)> progress;  ///< called while compiling, from one thread at a time
 };
 
@@ -62,6 +64,20 @@ struct StepTime {
 struct RunOptions {
   int threads = 0;                           ///< 0: the number given when compiling
   std::vector<StepTime>* profile = nullptr;  ///< if given, the time of each step is appended
+  /// A stream of the model's GPU (CUstream, hipStream_t) that the run's work goes to; null: one of the model's own. The
+  /// host ignores it.
+  void* stream = nullptr;
+  /// False, with a stream: returns when the work has been given to the stream. What goes to the host's memory is
+  /// complete all the same.
+  bool synchronize = true;
+};
+
+/// Bytes of the device's memory that a compiled model has.
+struct MemoryUse {
+  std::uint64_t constants = 0;  ///< weights, and what is computed from them once
+  std::uint64_t arena = 0;      ///< the largest arena of a run so far: temporaries, and inputs and outputs on their way
+  std::uint64_t now = 0;        ///< of a GPU: everything that is allocated now, of all runs at a time
+  std::uint64_t peak = 0;       ///< of a GPU: the most that ever was
 };
 
 }  // namespace sardonyx

@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "sardonyx/device.h"
 #include "sardonyx/dtype.h"
 #include "sardonyx/error.h"
 #include "sardonyx/options.h"
@@ -72,6 +73,12 @@ class CompiledModel {
   /// Runs the model: all inputs by name, outputs by name. The outputs own their memory. Throws kInvalidArgument for
   /// names, dtypes, ranks and dims that do not fit.
   std::map<std::string, Tensor> run(const std::map<std::string, Tensor>& inputs, const RunOptions& options = {}) const;
+  /// Runs the model on tensors that lie where they are, the device's memory included: all inputs in the order of
+  /// inputs(). Kernels write outputs straight to the memory that `outputs` gives, but where an output is also an input,
+  /// a constant or another output, which is copied. Throws as run() does.
+  void run(const std::vector<TensorView>& inputs, const OutputAllocator& outputs, const RunOptions& options = {}) const;
+  /// What it has of the device's memory.
+  MemoryUse memory() const;
 
  private:
   struct Impl;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "compile/cache.h"
+#include "support/error.h"
 
 namespace sardonyx {
 
@@ -49,6 +50,14 @@ std::map<std::string, Tensor> CompiledModel::run(const std::map<std::string, Ten
   for (std::size_t k = 0; k < results.size(); ++k) out[names[k]] = std::move(results[k]);
   return out;
 }
+
+void CompiledModel::run(const std::vector<TensorView>& inputs, const OutputAllocator& outputs,
+                        const RunOptions& options) const {
+  if (!outputs) fail(ErrorKind::kInvalidArgument, "nothing gives memory for the outputs");
+  impl_->model->run(inputs, OutputSink{outputs, nullptr}, options);
+}
+
+MemoryUse CompiledModel::memory() const { return impl_->model->memory(); }
 
 std::filesystem::path user_cache_directory() {
   const char* base = std::getenv("XDG_CACHE_HOME");

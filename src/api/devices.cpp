@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "api/host_info.h"
 #include "compile/compiler.h"
 #include "device/device.h"
 #include "sardonyx/sardonyx.h"
@@ -21,7 +22,7 @@ std::string cpu_name() {
 
 }  // namespace
 
-std::vector<DeviceInfo> devices() {
+DeviceInfo host_info() {
   DeviceInfo host;
   host.name = "host";
   host.description = cpu_name();
@@ -29,7 +30,11 @@ std::vector<DeviceInfo> devices() {
   host.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   host.memory =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  std::vector<DeviceInfo> all = {host};
+  return host;
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<DeviceInfo> all = {host_info()};
   for (const GpuInfo& g : list_gpus()) all.push_back({g.name, g.description, g.target, g.units, g.memory});
   return all;
 }

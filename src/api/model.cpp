@@ -76,21 +76,10 @@ bool has_assumptions(const Block& b) {
   return false;
 }
 
-std::string shape_key(const std::map<std::string, HostTensor>& inputs) {
+std::string shape_key(const std::vector<TensorView>& inputs) {
   std::string key;
-  for (const auto& [name, t] : inputs) key += fmt::format("{} is {};", name, fmt::join(t.dims, " "));
+  for (const TensorView& t : inputs) key += fmt::format("{};", fmt::join(t.dims, " "));
   return key;
-}
-
-// The program's inputs in its order.
-std::vector<HostTensor> ordered(const Executor& e, const std::map<std::string, HostTensor>& inputs) {
-  static std::max_align_t nothing;  // where empty tensors are
-  std::vector<HostTensor> out;
-  for (const std::string& name : e.program().input_names) {
-    out.push_back(inputs.at(name));
-    if (out.back().data == nullptr) out.back().data = &nothing;
-  }
-  return out;
 }
 
 [[noreturn]] void unknown_input(const std::string& name, const std::vector<TensorInfo>& inputs) {
@@ -126,9 +115,10 @@ Model::Model(onnx::Model model, const ModelOptions& options)
     : model_(std::move(model)), options_(options), threads_(thread_count(options.threads)) {
   check_options(options_);
   check_dim_names();
-  if (is_gpu_name(options_.device)) gpu_ = open_gpu(options_.device);
+  if (is_gpu_name(options_.device)) use_gpu(open_gpu(options_.device));
   for (const onnx::ValueInfo& v : model_.graph.inputs)
     if (!v.has_default) inputs_.push_back(info_of(v, options_));
+  for (std::size_t k = 0; k < inputs_.size(); ++k) input_index_[inputs_[k].name] = k;
   CacheOptions c;
   c.directory = options.cache_dir;
   cache_ = std::make_unique<CodeCache>(c);
@@ -151,12 +141,20 @@ Model::Model(onnx::Model model, const ModelOptions& options)
   }
 }
 
-Model::Model(std::shared_ptr<const Program> program, int threads, std::shared_ptr<Gpu> gpu)
-    : threads_(threads), gpu_(std::move(gpu)), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
-  general_ = std::make_shared<Executor>(std::move(program), threads, gpu_);
+Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options, std::shared_ptr<Gpu> gpu)
+    : options_(options), threads_(options.threads), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
+  if (gpu) use_gpu(std::move(gpu));
+  general_ = std::make_shared<Executor>(std::move(program), threads_, memory_);
   const Program& p = general_->program();
-  for (std::size_t k = 0; k < p.main.inputs.size(); ++k)
+  for (std::size_t k = 0; k < p.main.inputs.size(); ++k) {
     inputs_.push_back(info_of(p, p.main.inputs[k], p.input_names[k]));
+    input_index_[p.input_names[k]] = k;
+  }
+}
+
+void Model::use_gpu(std::shared_ptr<Gpu> gpu) {
+  gpu_ = std::move(gpu);
+  memory_ = std::make_shared<DeviceMemory>(gpu_, options_.device_memory_limit);
 }
 
 std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads, const std::string& device) {
@@ -172,7 +170,10 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, in
   } else if (device != "host") {
     fail(ErrorKind::kUnsupported, "{}: the program is for the host; compile the model for {}", path.string(), device);
   }
-  return std::unique_ptr<Model>(new Model(std::move(program), threads, std::move(gpu)));
+  ModelOptions options;
+  options.device = device;
+  options.threads = threads;
+  return std::unique_ptr<Model>(new Model(std::move(program), options, std::move(gpu)));
 }
 
 std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Model model, const ModelOptions& options) {
@@ -248,7 +249,7 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   if (gpu_) build.target = gpu_->info().target;
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
-  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, gpu_);
+  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_);
   report("ready");
   return executor;
 }
@@ -295,7 +296,7 @@ std::vector<std::vector<std::int64_t>> Model::output_dims(
 }
 
 // Compiles, asking for one more input each time the model turns out to need it.
-std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>& inputs, bool exact) {
+std::shared_ptr<Executor> Model::variant(const std::vector<TensorView>& inputs, bool exact) {
   std::lock_guard lock(mutex_);
   for (;;) {
     ImportOptions import;
@@ -304,10 +305,10 @@ std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>
     std::string key;
     if (exact) {
       key = shape_key(inputs);
-      for (const auto& [name, t] : inputs) import.shapes[name] = t.dims;
+      for (std::size_t k = 0; k < inputs.size(); ++k) import.shapes[inputs_[k].name] = inputs[k].dims;
     }
     for (const NeedInput& n : needs_) {
-      const HostTensor& t = inputs.at(n.input);
+      const TensorView& t = inputs[input_index_.at(n.input)];
       if (n.kind == NeedInput::kRank) {
         import.ranks[n.input] = static_cast<int>(t.dims.size());
         key += fmt::format("{}:rank {};", n.input, t.dims.size());
@@ -317,9 +318,7 @@ std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>
       value.name = n.input;
       value.dtype = t.dtype;
       value.dims = t.dims;
-      std::byte* p;
-      Data copy = make_data(t.bytes(), &p);
-      if (t.bytes() > 0) std::memcpy(p, t.data, t.bytes());
+      const Data copy = bytes_of(t);
       value.owner = copy.owner;
       value.data = copy.bytes;
       value.bytes = copy.size;
@@ -345,11 +344,44 @@ std::shared_ptr<Executor> Model::variant(const std::map<std::string, HostTensor>
 
 // What every input must satisfy, whether the program or the compiler sees it. Inputs of a program have their dims
 // checked by it.
-void Model::check_inputs(const std::map<std::string, HostTensor>& inputs) const {
+Data Model::bytes_of(const TensorView& input) const {
+  std::size_t size = size_of(input.dtype);
+  for (std::int64_t d : input.dims) size *= static_cast<std::size_t>(d);
+  std::byte* p;
+  Data copy = make_data(size, &p);
+  if (size == 0) return copy;
+  if (gpu_ && input.on_device) {
+    const std::shared_ptr<void> stream = gpu_->create_stream();
+    GpuTransfers(gpu_).download(p, input.data, size, stream.get());
+  } else {
+    std::memcpy(p, input.data, size);
+  }
+  return copy;
+}
+
+std::vector<TensorView> Model::ordered(const Executor& e, const std::vector<TensorView>& inputs) const {
+  std::vector<TensorView> out;
+  for (const std::string& name : e.program().input_names) out.push_back(inputs[input_index_.at(name)]);
+  return out;
+}
+
+std::vector<TensorView> Model::views(const std::map<std::string, HostTensor>& inputs) const {
   check_names(inputs, inputs_);
-  std::map<std::string, std::int64_t> symbols;
+  std::vector<TensorView> out;
   for (const TensorInfo& w : inputs_) {
     const HostTensor& t = inputs.at(w.name);
+    out.push_back({t.dtype, t.dims, t.data, false});
+  }
+  return out;
+}
+
+void Model::check_inputs(const std::vector<TensorView>& inputs) const {
+  if (inputs.size() != inputs_.size())
+    fail(ErrorKind::kInvalidArgument, "{} inputs given; the model has {}", inputs.size(), inputs_.size());
+  std::map<std::string, std::int64_t> symbols;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const TensorInfo& w = inputs_[i];
+    const TensorView& t = inputs[i];
     std::int64_t n = 1;
     bool empty = false;
     for (std::size_t k = 0; k < t.dims.size(); ++k) {
@@ -378,21 +410,24 @@ void Model::check_inputs(const std::map<std::string, HostTensor>& inputs) const 
 }
 
 std::shared_ptr<Executor> Model::executor_for(const std::map<std::string, HostTensor>& inputs) {
-  check_inputs(inputs);
-  return general_ ? general_ : variant(inputs);
+  const std::vector<TensorView> list = views(inputs);
+  check_inputs(list);
+  return general_ ? general_ : variant(list);
 }
 
-std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options) {
+void Model::run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options) {
   RunOptions checked = options;
   checked.threads = options.threads == 0 ? 0 : thread_count(options.threads);
   check_inputs(inputs);
+  // The values of inputs on a device are read while the program is looked for: they must be there.
+  if (gpu_ && !general_ && options.stream) gpu_->synchronize(options.stream);
   std::shared_ptr<Executor> e = general_;
   if (!e)
     e = variant(inputs);
   else if (broadcasts_)
     e = exact_or_general(inputs);
   try {
-    return e->run(ordered(*e, inputs), checked);
+    return e->run(ordered(*e, inputs), sink, checked);
   } catch (const AssumptionFailed& assumption) {
     // Dims that the program takes to be equal are not (one is 1 and broadcast): these sizes get a program of their own.
     if (model_.graph.outputs.empty())
@@ -401,11 +436,45 @@ std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inpu
   }
   e = variant(inputs, true);
   broadcasts_ = true;
-  return e->run(ordered(*e, inputs), checked);
+  e->run(ordered(*e, inputs), sink, checked);
+}
+
+std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options) {
+  std::vector<HostTensor> out(output_names().size());
+  OutputSink sink;
+  sink.allocate = [&](std::size_t k, DType dtype, const std::vector<std::int64_t>& dims) {
+    out[k] = allocate_tensor(dtype, dims);
+    return OutputMemory{out[k].data, false};
+  };
+  sink.take = [&](std::size_t k, Tensor&& t) {
+    out[k] = std::move(t);
+    return true;
+  };
+  run(views(inputs), sink, options);
+  return out;
+}
+
+MemoryUse Model::memory() const {
+  MemoryUse m;
+  std::vector<std::shared_ptr<Executor>> all;
+  if (general_) all.push_back(general_);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, e] : variants_) all.push_back(e);
+  }
+  for (const auto& e : all) {
+    m.constants += e->constant_bytes();
+    m.arena = std::max<std::uint64_t>(m.arena, e->arena_bytes());
+  }
+  if (memory_) {
+    m.now = memory_->used();
+    m.peak = memory_->peak();
+  }
+  return m;
 }
 
 // Saves a run that would only find out that it is the wrong program.
-std::shared_ptr<Executor> Model::exact_or_general(const std::map<std::string, HostTensor>& inputs) {
+std::shared_ptr<Executor> Model::exact_or_general(const std::vector<TensorView>& inputs) {
   const std::lock_guard lock(mutex_);
   const auto it = variants_.find(shape_key(inputs));
   return it == variants_.end() ? general_ : it->second;

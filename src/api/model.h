@@ -48,6 +48,10 @@ class Model {
   std::vector<std::string> output_names() const;
   /// Runs the model on inputs by name. Returns outputs in order.
   std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {});
+  /// Runs the model on tensors where they lie, in the order of inputs(); see CompiledModel::run.
+  void run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options = {});
+  /// What it has of the device's memory.
+  MemoryUse memory() const;
   /// The outputs' dims, in order, for inputs of these dims; -1 where a dim depends on data. Throws Error:
   /// kInvalidArgument for names, ranks and dims that do not fit, kUnsupported without executor().
   std::vector<std::vector<std::int64_t>> output_dims(
@@ -67,21 +71,30 @@ class Model {
   const CodeCache& cache() const { return *cache_; }
 
  private:
-  Model(std::shared_ptr<const Program> program, int threads, std::shared_ptr<Gpu> gpu);
+  Model(std::shared_ptr<const Program> program, const ModelOptions& options, std::shared_ptr<Gpu> gpu);
   void report(std::string_view stage, std::size_t done = 0, std::size_t total = 0) const;
   void check_dim_names() const;
-  void check_inputs(const std::map<std::string, HostTensor>& inputs) const;
+  void use_gpu(std::shared_ptr<Gpu> gpu);
+  /// The tensors in the order of inputs(). Throws for names that do not fit.
+  std::vector<TensorView> views(const std::map<std::string, HostTensor>& inputs) const;
+  void check_inputs(const std::vector<TensorView>& inputs) const;
   std::shared_ptr<Executor> compile(const ImportOptions& import);
   /// The program for the values (and ranks) of the inputs that it needs to know; `exact`: and for these very dims.
-  std::shared_ptr<Executor> variant(const std::map<std::string, HostTensor>& inputs, bool exact = false);
+  std::shared_ptr<Executor> variant(const std::vector<TensorView>& inputs, bool exact = false);
 
-  std::shared_ptr<Executor> exact_or_general(const std::map<std::string, HostTensor>& inputs);
+  std::shared_ptr<Executor> exact_or_general(const std::vector<TensorView>& inputs);
+  /// An input's elements in memory of the host.
+  Data bytes_of(const TensorView& input) const;
+  /// The program's inputs in its order.
+  std::vector<TensorView> ordered(const Executor& e, const std::vector<TensorView>& inputs) const;
 
   onnx::Model model_;
   ModelOptions options_;
   int threads_;
   std::vector<TensorInfo> inputs_;
-  std::shared_ptr<Gpu> gpu_;  ///< what runs it; null: the host
+  std::map<std::string, std::size_t> input_index_;  ///< in inputs_
+  std::shared_ptr<Gpu> gpu_;                        ///< what runs it; null: the host
+  std::shared_ptr<DeviceMemory> memory_;            ///< of gpu_
   std::unique_ptr<CodeCache> cache_;
   std::shared_ptr<Executor> general_;
   std::atomic<bool> broadcasts_ = false;  ///< some sizes needed a program of their own

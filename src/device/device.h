@@ -19,6 +19,21 @@ struct GpuInfo {
   int units = 0;             ///< compute units, multiprocessors
 };
 
+/// The driver's own handle (CUstream, hipStream_t): work of one stream is done in the order in which it was given.
+using GpuStream = void*;
+
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+/// A kernel's launch.
+struct GpuLaunch {
+  void* function = nullptr;        ///< GpuModule::function
+  Dim3 grid, block;                ///< workgroups; threads of each
+  std::uint32_t shared_bytes = 0;  ///< of LDS (shared memory) beyond what the kernel declares; see reserve_shared()
+  void** arguments = nullptr;      ///< the address of each parameter
+};
+
 /// Code on a GPU. It stays there for as long as this object lives.
 class GpuModule {
  public:
@@ -27,29 +42,77 @@ class GpuModule {
   virtual void* function(const char* name) const = 0;
 };
 
-/// All functions throw Error(kDevice) with the driver's reason. Work is done in the order in which it was given;
-/// everything may be called from several threads.
+/// A mark in a stream's work.
+class GpuEvent {
+ public:
+  virtual ~GpuEvent() = default;
+  /// Marks the end of the work that `stream` has now.
+  virtual void record(GpuStream stream) = 0;
+  /// Waits, on the CPU, until the mark is reached; at once if nothing was recorded.
+  virtual void synchronize() = 0;
+  /// Makes later work of `stream` wait for it.
+  virtual void wait_in(GpuStream stream) = 0;
+};
+
+/// All functions throw Error(kDevice) with the driver's reason, and may be called from several threads. The calling
+/// thread's current device (context) is the same afterwards.
 class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
   virtual ~Gpu() = default;
   const GpuInfo& info() const { return info_; }
 
-  /// Device memory, at a multiple of 256 bytes; it goes back when the last owner goes. At least one byte.
+  /// Device memory, at a multiple of 256 bytes; it goes back when the last owner goes, for which the driver may wait
+  /// for all work of the device. At least one byte.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// Copies; `upload` and `download` return when the bytes have arrived.
-  virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
-  virtual void download(void* to, const void* from, std::size_t bytes) = 0;
-  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// Memory of the host that the device reaches by itself ("pinned").
+  virtual std::shared_ptr<void> allocate_pinned(std::size_t bytes) = 0;
+  /// A stream that does not wait for the driver's default one, destroyed with its last owner.
+  virtual std::shared_ptr<void> create_stream() = 0;
+  virtual std::unique_ptr<GpuEvent> create_event() = 0;
+
+  /// Copies in a stream's order. They are done by the time that synchronize(stream) returns; host memory must be pinned
+  /// for them to be asynchronous, and must stay as it is until then.
+  virtual void upload(void* to, const void* from, std::size_t bytes, GpuStream stream) = 0;
+  virtual void download(void* to, const void* from, std::size_t bytes, GpuStream stream) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes, GpuStream stream) = 0;
+
   /// A code object (AMD) or PTX text with a terminating zero behind its end (NVIDIA).
   virtual std::shared_ptr<GpuModule> load(const std::string& code) = 0;
-  /// Starts `blocks` workgroups of `threads` threads, both along x. `arguments`: the address of each parameter.
-  virtual void launch(void* function, std::uint32_t blocks, std::uint32_t threads, void** arguments) = 0;
-  /// Waits until all work is done.
-  virtual void synchronize() = 0;
+  /// Must be called once for a kernel before launches with more than 48 KiB of GpuLaunch::shared_bytes.
+  virtual void reserve_shared(void* function, std::uint32_t bytes) = 0;
+  /// Starts a kernel. The arguments are copied before it returns.
+  virtual void launch(const GpuLaunch& launch, GpuStream stream) = 0;
+  /// Waits until all work of the stream is done.
+  virtual void synchronize(GpuStream stream) = 0;
   /// Free bytes now.
   virtual std::uint64_t free_memory() = 0;
 
+  /// A thread's current device (HIP) or context (CUDA).
+  struct Current {
+    int device = 0;
+    void* context = nullptr;
+  };
+  /// While one lives, this GPU is the calling thread's current one, and each call is cheaper. Scopes may be nested.
+  class Scope {
+   public:
+    explicit Scope(Gpu& gpu);
+    ~Scope();
+    /// After calls of code that may have chosen another device.
+    void again() { gpu_->make_current(); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Gpu* gpu_;
+    Gpu* outer_;
+    Current before_;
+  };
+
  protected:
+  friend class Scope;
+  /// Makes this GPU the thread's current one; returns what was, for restore().
+  virtual Current make_current() = 0;
+  virtual void restore(const Current& before) noexcept = 0;
   GpuInfo info_;
 };
 

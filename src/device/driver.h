@@ -8,6 +8,8 @@
 
 namespace sardonyx {
 
+class Gpu;
+
 struct Driver {
   std::string name;  ///< "hip", "cuda", "sim:gfx942"
   bool is_cuda = false;
@@ -19,8 +21,10 @@ struct Driver {
   int (*attribute)(int*, int, int) = nullptr;
   int (*malloc)(void**, std::size_t) = nullptr;
   int (*free)(void*) = nullptr;
-  int (*upload)(void*, const void*, std::size_t) = nullptr;
-  int (*download)(void*, const void*, std::size_t) = nullptr;
+  int (*malloc_pinned)(void**, std::size_t, unsigned) = nullptr;
+  int (*free_pinned)(void*) = nullptr;
+  int (*upload)(void*, const void*, std::size_t, void* stream) = nullptr;
+  int (*download)(void*, const void*, std::size_t, void* stream) = nullptr;
   int (*copy)(void*, const void*, std::size_t, void* stream) = nullptr;
   int (*memory_info)(std::size_t*, std::size_t*) = nullptr;
   int (*module_load)(void**, const void*) = nullptr;
@@ -28,15 +32,25 @@ struct Driver {
   int (*module_function)(void**, void*, const char*) = nullptr;
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                 void**) = nullptr;
-  int (*synchronize)() = nullptr;
+  int (*stream_create)(void**, unsigned) = nullptr;
+  int (*stream_destroy)(void*) = nullptr;
+  int (*stream_synchronize)(void*) = nullptr;
+  int (*stream_wait)(void* stream, void* event, unsigned) = nullptr;
+  int (*event_create)(void**, unsigned) = nullptr;
+  int (*event_destroy)(void*) = nullptr;
+  int (*event_record)(void* event, void* stream) = nullptr;
+  int (*event_synchronize)(void*) = nullptr;
   // HIP only.
   int (*set_device)(int) = nullptr;
+  int (*get_device)(int*) = nullptr;
   int (*properties)(void*, int) = nullptr;
   const char* (*hip_error)(int) = nullptr;
   const char* (*last_failure)() = nullptr;  ///< the simulator's
   // CUDA only.
   int (*retain_context)(void**, int) = nullptr;
   int (*set_context)(void*) = nullptr;
+  int (*get_context)(void**) = nullptr;
+  int (*set_function_attribute)(void*, int, int) = nullptr;
   int (*cuda_error)(int, const char**) = nullptr;
 
   std::string error(int code) const;
@@ -50,5 +64,8 @@ const Driver& cuda_driver();
 /// The simulator, with one card of each chip it knows, in the order of sim_chips().
 const Driver& sim_driver();
 const std::vector<std::string>& sim_chips();
+
+/// Card `ordinal` of a driver, called `name`. Throws Error(kDevice) when there is none, or it is too old.
+std::shared_ptr<Gpu> make_gpu(const Driver& driver, int ordinal, std::string name);
 
 }  // namespace sardonyx

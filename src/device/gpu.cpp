@@ -1,10 +1,7 @@
 // Gpu over a Driver.
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <cstring>
-#include <map>
-#include <mutex>
+#include <string_view>
 
 #include "device/device.h"
 #include "device/driver.h"
@@ -13,9 +10,16 @@
 namespace sardonyx {
 namespace {
 
-// Attribute numbers of the two interfaces.
+// Numbers of the two interfaces.
 constexpr int kCudaUnits = 16, kCudaMajor = 75, kCudaMinor = 76;
 constexpr int kHipUnits = 63;
+constexpr int kCudaMaxDynamicShared = 8;      // a function's attribute
+constexpr unsigned kNonBlockingStream = 1;    // in both
+constexpr unsigned kEventWithoutTiming = 2;   // in both
+constexpr unsigned kPinnedForAllDevices = 1;  // in both
+constexpr std::uint32_t kSharedWithoutAsking = 48 << 10;
+
+thread_local Gpu* current_scope = nullptr;
 
 class DriverGpu : public Gpu {
  public:
@@ -46,64 +50,111 @@ class DriverGpu : public Gpu {
   }
 
   std::shared_ptr<void> allocate(std::size_t bytes) override {
-    make_current();
+    const Scope scope(*this);
     void* p = nullptr;
     const int code = driver_.malloc(&p, std::max<std::size_t>(bytes, 1));
     if (code != 0)
       fail(ErrorKind::kDevice, "{}: {} bytes of device memory can't be allocated: {}", info_.name, bytes,
            driver_.error(code));
-    return std::shared_ptr<void>(p, [self = shared_from_this(), this](void* memory) {
-      try {
-        make_current();
-      } catch (const Error&) {  // the process ends, the driver is gone
-        return;
-      }
-      driver_.free(memory);
-    });
+    return owned(p, driver_.free);
   }
+  std::shared_ptr<void> allocate_pinned(std::size_t bytes) override {
+    const Scope scope(*this);
+    void* p = nullptr;
+    const int code = driver_.malloc_pinned(&p, std::max<std::size_t>(bytes, 1), kPinnedForAllDevices);
+    if (code != 0)
+      fail(ErrorKind::kDevice, "{}: {} bytes of pinned memory can't be allocated: {}", info_.name, bytes,
+           driver_.error(code));
+    return owned(p, driver_.free_pinned);
+  }
+  std::shared_ptr<void> create_stream() override {
+    const Scope scope(*this);
+    void* s = nullptr;
+    driver_.require(driver_.stream_create(&s, kNonBlockingStream), "making a stream");
+    return owned(s, driver_.stream_destroy);
+  }
+  std::unique_ptr<GpuEvent> create_event() override;
 
-  void upload(void* to, const void* from, std::size_t bytes) override {
+  void upload(void* to, const void* from, std::size_t bytes, GpuStream stream) override {
     if (bytes == 0) return;
-    make_current();
-    driver_.require(driver_.upload(to, from, bytes), "a copy to the device");
+    const Scope scope(*this);
+    driver_.require(driver_.upload(to, from, bytes, stream), "a copy to the device");
   }
-  void download(void* to, const void* from, std::size_t bytes) override {
+  void download(void* to, const void* from, std::size_t bytes, GpuStream stream) override {
     if (bytes == 0) return;
-    make_current();
-    driver_.require(driver_.download(to, from, bytes), "a copy from the device");
+    const Scope scope(*this);
+    driver_.require(driver_.download(to, from, bytes, stream), "a copy from the device");
   }
-  void copy(void* to, const void* from, std::size_t bytes) override {
+  void copy(void* to, const void* from, std::size_t bytes, GpuStream stream) override {
     if (bytes == 0) return;
-    make_current();
-    driver_.require(driver_.copy(to, from, bytes, nullptr), "a copy on the device");
+    const Scope scope(*this);
+    driver_.require(driver_.copy(to, from, bytes, stream), "a copy on the device");
   }
 
   std::shared_ptr<GpuModule> load(const std::string& code) override;
 
-  void launch(void* function, std::uint32_t blocks, std::uint32_t threads, void** arguments) override {
-    make_current();
-    driver_.require(driver_.launch(function, blocks, 1, 1, threads, 1, 1, 0, nullptr, arguments, nullptr), "a launch");
+  void reserve_shared(void* function, std::uint32_t bytes) override {
+    if (!driver_.is_cuda || bytes <= kSharedWithoutAsking) return;
+    const Scope scope(*this);
+    driver_.require(driver_.set_function_attribute(function, kCudaMaxDynamicShared, static_cast<int>(bytes)),
+                    "reserving shared memory");
   }
-  void synchronize() override {
-    make_current();
-    driver_.require(driver_.synchronize(), "a kernel");
+  void launch(const GpuLaunch& l, GpuStream stream) override {
+    const Scope scope(*this);
+    driver_.require(driver_.launch(l.function, l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z,
+                                   l.shared_bytes, stream, l.arguments, nullptr),
+                    "a launch");
+  }
+  void synchronize(GpuStream stream) override {
+    const Scope scope(*this);
+    driver_.require(driver_.stream_synchronize(stream), "a kernel");
   }
   std::uint64_t free_memory() override {
-    make_current();
+    const Scope scope(*this);
     std::size_t available = 0, total = 0;
     driver_.require(driver_.memory_info(&available, &total), "reading free memory");
     return available;
   }
 
-  void make_current() {
-    if (driver_.is_cuda)
-      driver_.require(driver_.set_context(context_), "choosing a device");
-    else
-      driver_.require(driver_.set_device(ordinal_), "choosing a device");
-  }
   const Driver& driver() const { return driver_; }
 
+  /// Calls `f` with this device current, when it may be that the process ends and the driver is gone.
+  template <typename F>
+  void at_the_end(const F& f) noexcept {
+    try {
+      const Scope scope(*this);
+      f();
+    } catch (const Error&) {
+      return;  // the driver is gone
+    }
+  }
+
+ protected:
+  Current make_current() override {
+    Current before;
+    if (driver_.is_cuda) {
+      driver_.get_context(&before.context);
+      if (before.context != context_) driver_.require(driver_.set_context(context_), "choosing a device");
+    } else {
+      driver_.get_device(&before.device);
+      if (before.device != ordinal_) driver_.require(driver_.set_device(ordinal_), "choosing a device");
+    }
+    return before;
+  }
+  void restore(const Current& before) noexcept override {
+    if (driver_.is_cuda) {
+      if (before.context != context_) driver_.set_context(before.context);
+    } else if (before.device != ordinal_) {
+      driver_.set_device(before.device);
+    }
+  }
+
  private:
+  std::shared_ptr<void> owned(void* p, int (*release)(void*)) {
+    return std::shared_ptr<void>(
+        p, [self = shared_from_this(), this, release](void* x) { at_the_end([&] { release(x); }); });
+  }
+
   // The architecture is text somewhere in hipDeviceProp_t, whose layout differs between versions of ROCm:
   // "gfx90a:sramecc+:xnack-".
   std::string hip_target() const {
@@ -128,19 +179,15 @@ class DriverGpu : public Gpu {
 class DriverModule : public GpuModule {
  public:
   DriverModule(std::shared_ptr<DriverGpu> gpu, const std::string& code) : gpu_(std::move(gpu)) {
-    gpu_->make_current();
+    const Gpu::Scope scope(*gpu_);
     gpu_->driver().require(gpu_->driver().module_load(&module_, code.c_str()), "loading compiled code");
   }
   ~DriverModule() override {
-    try {
-      gpu_->make_current();
-      gpu_->driver().module_unload(module_);
-    } catch (const Error&) {  // the driver is gone
-    }
+    gpu_->at_the_end([&] { gpu_->driver().module_unload(module_); });
   }
   void* function(const char* name) const override {
     void* f = nullptr;
-    gpu_->make_current();
+    const Gpu::Scope scope(*gpu_);
     gpu_->driver().require(gpu_->driver().module_function(&f, module_, name), name);
     return f;
   }
@@ -150,75 +197,57 @@ class DriverModule : public GpuModule {
   void* module_ = nullptr;
 };
 
+class DriverEvent : public GpuEvent {
+ public:
+  explicit DriverEvent(std::shared_ptr<DriverGpu> gpu) : gpu_(std::move(gpu)) {
+    const Gpu::Scope scope(*gpu_);
+    gpu_->driver().require(gpu_->driver().event_create(&event_, kEventWithoutTiming), "making an event");
+  }
+  ~DriverEvent() override {
+    gpu_->at_the_end([&] { gpu_->driver().event_destroy(event_); });
+  }
+  void record(GpuStream stream) override {
+    const Gpu::Scope scope(*gpu_);
+    gpu_->driver().require(gpu_->driver().event_record(event_, stream), "recording an event");
+  }
+  void synchronize() override {
+    const Gpu::Scope scope(*gpu_);
+    gpu_->driver().require(gpu_->driver().event_synchronize(event_), "a kernel");
+  }
+  void wait_in(GpuStream stream) override {
+    const Gpu::Scope scope(*gpu_);
+    gpu_->driver().require(gpu_->driver().stream_wait(stream, event_, 0), "waiting for an event");
+  }
+
+ private:
+  std::shared_ptr<DriverGpu> gpu_;
+  void* event_ = nullptr;
+};
+
 std::shared_ptr<GpuModule> DriverGpu::load(const std::string& code) {
   return std::make_shared<DriverModule>(std::static_pointer_cast<DriverGpu>(shared_from_this()), code);
 }
 
-struct Name {
-  std::string kind, rest;
-};
-
-Name split(std::string_view name) {
-  const std::size_t colon = std::min(name.find(':'), name.size());
-  return {std::string(name.substr(0, colon)), std::string(name.substr(std::min(colon + 1, name.size())))};
+std::unique_ptr<GpuEvent> DriverGpu::create_event() {
+  return std::make_unique<DriverEvent>(std::static_pointer_cast<DriverGpu>(shared_from_this()));
 }
 
 }  // namespace
 
-bool is_gpu_name(std::string_view name) {
-  const Name n = split(name);
-  return n.kind == "hip" || n.kind == "cuda" || n.kind == "sim";
+Gpu::Scope::Scope(Gpu& gpu) : gpu_(&gpu), outer_(current_scope) {
+  if (outer_ == gpu_) return;
+  before_ = gpu.make_current();
+  current_scope = gpu_;
 }
 
-std::shared_ptr<Gpu> open_gpu(const std::string& name) {
-  static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<Gpu>> open;
-  const Name n = split(name);
-  int ordinal = 0;
-  const bool sim = n.kind == "sim";
-  if (sim) {
-    const auto chip = std::find(sim_chips().begin(), sim_chips().end(), n.rest);
-    ordinal = chip == sim_chips().end() ? -1 : static_cast<int>(chip - sim_chips().begin());
-    if (ordinal < 0)
-      fail(ErrorKind::kInvalidArgument, "no chip '{}' can be simulated; there are {}", n.rest,
-           fmt::join(sim_chips(), ", "));
-  } else if (!n.rest.empty()) {
-    const auto [end, error] = std::from_chars(n.rest.data(), n.rest.data() + n.rest.size(), ordinal);
-    if (error != std::errc() || *end != 0 || ordinal < 0) ordinal = -1;
-  }
-  if (!is_gpu_name(name) || ordinal < 0)
-    fail(ErrorKind::kInvalidArgument,
-         "no device is called '{}'; there are host, hip, hip:1, cuda, cuda:1, sim:gfx942 and the like", name);
-  const std::string full = sim ? name : n.kind + ":" + std::to_string(ordinal);
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<Gpu>& gpu = open[full];
-  if (!gpu)
-    gpu = std::make_shared<DriverGpu>(sim               ? sim_driver()
-                                      : n.kind == "hip" ? hip_driver()
-                                                        : cuda_driver(),
-                                      ordinal, full);
-  return gpu;
+Gpu::Scope::~Scope() {
+  if (outer_ == gpu_) return;
+  current_scope = outer_;
+  gpu_->restore(before_);
 }
 
-std::vector<GpuInfo> list_gpus(std::vector<std::string>* problems) {
-  std::vector<GpuInfo> found;
-  for (const char* kind : {"hip", "cuda"}) {
-    try {
-      const Driver& d = std::strcmp(kind, "hip") == 0 ? hip_driver() : cuda_driver();
-      int count = 0;
-      d.require(d.device_count(&count), "counting devices");
-      for (int k = 0; k < count; ++k) {
-        try {
-          found.push_back(open_gpu(fmt::format("{}:{}", kind, k))->info());
-        } catch (const Error& e) {
-          if (problems) problems->push_back(e.what());
-        }
-      }
-    } catch (const Error& e) {
-      if (problems) problems->push_back(e.what());
-    }
-  }
-  return found;
+std::shared_ptr<Gpu> make_gpu(const Driver& driver, int ordinal, std::string name) {
+  return std::make_shared<DriverGpu>(driver, ordinal, std::move(name));
 }
 
 }  // namespace sardonyx

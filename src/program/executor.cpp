@@ -1,7 +1,7 @@
-// Making a program ready, and running it: symbols from input shapes, an arena laid out once per set of shapes, then the
-// steps.
+// Making a program ready, and running its steps; run.cpp prepares and ends a run.
 #include "program/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -15,7 +15,6 @@ namespace sardonyx {
 namespace {
 
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;  // so that their bytes can be counted
-constexpr std::size_t kMaxPlans = 64;                         // sets of shapes that are remembered
 
 // Calls `f` with every expression of a step that says how large something is.
 template <typename F>
@@ -55,6 +54,19 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
     for (const TensorRef& t : r->outputs) all(t.shape);
     all(r->params);
   }
+}
+
+bool has_assumptions(const Block& b);
+// Whether a nested block assumes something.
+bool has_assumptions(const ProgramStep& s) {
+  if (const auto* i = std::get_if<IfStep>(&s.op))
+    return has_assumptions(*i->then_block) || has_assumptions(*i->else_block);
+  if (const auto* w = std::get_if<WhileStep>(&s.op)) return has_assumptions(*w->body);
+  const auto* c = std::get_if<CheckStep>(&s.op);
+  return c && c->assumption;
+}
+bool has_assumptions(const Block& b) {
+  return std::any_of(b.steps.begin(), b.steps.end(), [](const ProgramStep& s) { return has_assumptions(s); });
 }
 
 // Buffers that steps of a block, and of blocks inside, read, or that are its outputs.
@@ -178,7 +190,7 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
     const ProgramStep& s = b.steps[k];
     const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
     for (int w : s.writes)
-      if (!control && !address[static_cast<std::size_t>(w)]) {
+      if (!control && !address[static_cast<std::size_t>(w)] && !(outputs && outputs->place(*this, w))) {
         owned[w] = allocate(bytes(w));
         address[static_cast<std::size_t>(w)] = owned[w].get();
       }
@@ -194,7 +206,7 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
       throw Error(error.kind(), s.origin + ": " + text);
     }
     if (options.profile) {
-      if (e.gpu_) e.gpu_->synchronize();
+      if (e.gpu_) e.gpu_->synchronize(stream);
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       const auto* l = std::get_if<LaunchStep>(&s.op);
       const auto* r = std::get_if<RoutineStep>(&s.op);
@@ -229,22 +241,87 @@ void Executor::load_code() {
 void Executor::place_constants() {
   const Program& p = *program_;
   constants_.assign(p.buffers.size(), nullptr);
+  std::unique_ptr<GpuTransfers> transfers;
+  std::shared_ptr<void> stream;
+  if (gpu_) {
+    transfers = std::make_unique<GpuTransfers>(memory_->shared_gpu());
+    stream = gpu_->create_stream();
+  }
   for (std::size_t k = 0; k < p.buffers.size(); ++k) {
     if (p.buffers[k].kind != BufferInfo::Kind::kConstant) continue;
     const Data& d = p.constants[static_cast<std::size_t>(p.buffers[k].constant)];
     constants_[k] = d.bytes;
     constant_bytes_ += d.size;
     if (!gpu_) continue;
-    const std::shared_ptr<void> there = gpu_->allocate(d.size);
-    gpu_->upload(there.get(), d.bytes, d.size);
+    const std::shared_ptr<void> there = memory_->allocate(d.size);
+    transfers->upload(there.get(), d.bytes, d.size, stream.get());
     constants_[k] = there.get();
     constant_owners_.push_back(there);
   }
+  if (gpu_) gpu_->synchronize(stream.get());
 }
 
-Executor::Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<Gpu> gpu)
-    : program_(std::move(program)), threads_(std::max(1, threads)), gpu_(std::move(gpu)) {
+// Which outputs the steps of main write themselves, so that they can be written where the caller wants them.
+void Executor::find_outputs() {
   const Program& p = *program_;
+  const Lives& lives = *lives_.at(&p.main);
+  direct_output_.assign(p.buffers.size(), -1);
+  for (std::size_t k = p.main.outputs.size(); k-- > 0;) {
+    const auto b = static_cast<std::size_t>(p.main.outputs[k].buffer);
+    if (p.buffers[b].kind == BufferInfo::Kind::kTemporary && lives.range.count(static_cast<int>(b)))
+      direct_output_[b] = static_cast<int>(k);
+  }
+  for (std::size_t k = 0; k < p.main.steps.size(); ++k) {
+    const ProgramStep& s = p.main.steps[k];
+    const auto* c = std::get_if<CheckStep>(&s.op);
+    const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
+    // Results of control flow come in memory of their own.
+    if (control && !gpu_)
+      for (int w : s.writes) direct_output_[static_cast<std::size_t>(w)] = -1;
+    if ((c && c->assumption && !lives.known_at_start[k]) || (control && has_assumptions(s))) early_outputs_ = false;
+  }
+  input_last_used_.assign(p.main.inputs.size(), -1);
+  for (std::size_t k = 0; k < p.main.inputs.size(); ++k) {
+    const int b = p.main.inputs[k].buffer;
+    for (std::size_t j = 0; j < p.main.steps.size(); ++j) {
+      const std::vector<int>& reads = p.main.steps[j].reads;
+      if (std::find(reads.begin(), reads.end(), b) != reads.end()) input_last_used_[k] = static_cast<int>(j);
+    }
+    for (const TensorRef& o : p.main.outputs)
+      if (o.buffer == b) input_last_used_[k] = INT32_MAX;
+  }
+}
+
+// Constants that the model computes from constants.
+void Executor::compute_constants() {
+  const Program& p = *program_;
+  if (p.init.steps.empty()) return;
+  const std::unique_ptr<Context> context = acquire();
+  RunOptions options;
+  Run run{*this, p, *context, options, threads_};
+  run.stream = context->stream.get();
+  run.address.resize(p.buffers.size());
+  for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
+  Lives keep = *lives_.at(&p.init);
+  for (auto& l : keep.last_used) l.clear();  // nothing is freed on the way
+  run.block(p.init, keep);
+  if (gpu_) gpu_->synchronize(run.stream);
+  std::vector<bool> used(p.buffers.size());
+  mark_used(p.main, used);
+  for (auto& [buffer, memory] : run.owned)
+    if (used[static_cast<std::size_t>(buffer)]) {
+      constants_[static_cast<std::size_t>(buffer)] = memory.get();
+      constant_bytes_ += run.bytes(buffer);
+      constant_owners_.push_back(memory);
+    }
+  run.owned.clear();
+  if (context->pool) context->pool->trim();
+}
+
+Executor::Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory)
+    : program_(std::move(program)), threads_(std::max(1, threads)), memory_(std::move(memory)) {
+  const Program& p = *program_;
+  if (memory_) gpu_ = &memory_->gpu();
   load_code();
   std::vector<bool> inputs(p.symbol_names.size());  // symbols that the inputs' dims give
   for (const TensorRef& t : p.main.inputs)
@@ -252,35 +329,30 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads, std::sha
       if (d->op == Op::kSym) inputs[static_cast<std::size_t>(d->i)] = true;
   find_lives(p.init, inputs);
   find_lives(p.main, inputs);
+  find_outputs();
   place_constants();
-  // Constants that the model computes from constants.
-  if (!p.init.steps.empty()) {
-    Context context;
-    RunOptions options;
-    Run run{*this, p, context, options, threads_, nullptr, {}, {}, {}, {}};
-    run.address.resize(p.buffers.size());
-    for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
-    Lives keep = *lives_.at(&p.init);
-    for (auto& l : keep.last_used) l.clear();  // nothing is freed on the way
-    run.block(p.init, keep);
-    std::vector<bool> used(p.buffers.size());
-    mark_used(p.main, used);
-    for (auto& [buffer, memory] : run.owned)
-      if (used[static_cast<std::size_t>(buffer)]) {
-        constants_[static_cast<std::size_t>(buffer)] = memory.get();
-        constant_bytes_ += run.bytes(buffer);
-        constant_owners_.push_back(memory);
-      }
-  }
+  compute_constants();
 }
 
-Executor::~Executor() = default;
+Executor::~Executor() {
+  for (const auto& c : idle_) c->finish();
+}
 
 std::unique_ptr<Executor::Context> Executor::acquire() {
-  std::lock_guard lock(mutex_);
-  if (idle_.empty()) return std::make_unique<Context>();
-  auto c = std::move(idle_.back());
-  idle_.pop_back();
+  {
+    std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      auto c = std::move(idle_.back());
+      idle_.pop_back();
+      return c;
+    }
+  }
+  auto c = std::make_unique<Context>();
+  if (!memory_) return c;
+  c->stream = gpu_->create_stream();
+  c->done = gpu_->create_event();
+  c->pool = std::make_shared<MemoryPool>(memory_);
+  c->transfers = std::make_unique<GpuTransfers>(memory_->shared_gpu());
   return c;
 }
 
@@ -288,151 +360,6 @@ void Executor::release(std::unique_ptr<Context> c) {
   std::lock_guard lock(mutex_);
   arena_bytes_ = std::max(arena_bytes_, c->arena_size);
   idle_.push_back(std::move(c));
-}
-
-ArenaPlan Executor::plan(const SymbolValues& symbols) const {
-  const Program& p = *program_;
-  const Lives& lives = *lives_.at(&p.main);
-  std::vector<bool> is_output(p.buffers.size());
-  for (const TensorRef& o : p.main.outputs) is_output[static_cast<std::size_t>(o.buffer)] = true;
-  ArenaPlan plan;
-  std::vector<Lifetime> list;
-  for (int t : lives.temporaries) {
-    if (is_output[static_cast<std::size_t>(t)] && !gpu_) continue;  // on the host, whoever runs it gets this memory
-    const BufferInfo& b = p.buffers[static_cast<std::size_t>(t)];
-    bool known = true;
-    for (const Expr& d : b.shape) known = known && evaluable(d, symbols);
-    if (!known) {
-      ++plan.unplanned;
-      continue;
-    }
-    const auto& range = lives.range.at(t);
-    list.push_back({t, buffer_bytes(b, symbols), range.first, range.second});
-  }
-  std::vector<std::size_t> offsets;
-  plan.total = plan_memory(list, offsets);
-  for (std::size_t k = 0; k < list.size(); ++k) plan.offsets.emplace_back(list[k].buffer, offsets[k]);
-  return plan;
-}
-
-SymbolValues Executor::bind(const std::vector<std::vector<std::int64_t>>& input_dims) const {
-  const Program& p = *program_;
-  check(input_dims.size() == p.main.inputs.size(), "{} inputs for {}", input_dims.size(), p.main.inputs.size());
-  SymbolValues symbols;
-  const auto info = [&](std::size_t k) -> const BufferInfo& {
-    return p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
-  };
-  // Bare symbols are bound first, then everything is checked.
-  for (std::size_t k = 0; k < input_dims.size(); ++k) {
-    const BufferInfo& b = info(k);
-    if (input_dims[k].size() != b.shape.size())
-      fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {} {}", b.name, input_dims[k].size(),
-           b.shape.size(), to_string(b.shape));
-    for (std::size_t d = 0; d < b.shape.size(); ++d) {
-      if (input_dims[k][d] < 0)
-        fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is negative ({})", b.name, d, input_dims[k][d]);
-      const Expr& e = b.shape[d];
-      if (e->op == Op::kSym && !symbols.has(static_cast<int>(e->i)))
-        symbols.set(static_cast<int>(e->i), input_dims[k][d]);
-    }
-  }
-  for (std::size_t k = 0; k < input_dims.size(); ++k) {
-    const BufferInfo& b = info(k);
-    for (std::size_t d = 0; d < b.shape.size(); ++d) {
-      const std::int64_t wanted = evaluate(b.shape[d], symbols);
-      if (wanted == input_dims[k][d]) continue;
-      const std::string what = is_const(b.shape[d]) ? "" : to_string(b.shape[d]) + " = ";
-      fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {}{} is wanted", b.name, d, input_dims[k][d],
-           what, wanted);
-    }
-  }
-  return symbols;
-}
-
-std::vector<std::vector<std::int64_t>> Executor::output_dims(const SymbolValues& symbols) const {
-  std::vector<std::vector<std::int64_t>> out;
-  for (const TensorRef& o : program_->main.outputs) {
-    out.emplace_back();
-    for (const Expr& d : o.shape) out.back().push_back(evaluable(d, symbols) ? evaluate(d, symbols) : -1);
-  }
-  return out;
-}
-
-std::vector<HostTensor> Executor::run(const std::vector<HostTensor>& inputs, const RunOptions& options) {
-  const Program& p = *program_;
-  if (inputs.size() != p.main.inputs.size())
-    fail(ErrorKind::kInvalidArgument, "{} inputs given; the model has {}", inputs.size(), p.main.inputs.size());
-  auto context = acquire();
-  struct Release {
-    Executor& e;
-    std::unique_ptr<Context>& c;
-    ~Release() { e.release(std::move(c)); }
-  } release{*this, context};
-  Run run{*this, p, *context, options, options.threads > 0 ? options.threads : threads_, nullptr, {}, {}, {}, {}};
-  run.address.resize(p.buffers.size());
-  for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
-
-  std::vector<std::int64_t> key = {run.threads};
-  std::vector<std::vector<std::int64_t>> input_dims;
-  for (std::size_t k = 0; k < inputs.size(); ++k) {
-    const BufferInfo& b = p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
-    if (inputs[k].dtype != b.dtype)
-      fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", b.name, name(inputs[k].dtype),
-           name(b.dtype));
-    input_dims.push_back(inputs[k].dims);
-    key.insert(key.end(), inputs[k].dims.begin(), inputs[k].dims.end());
-    void*& address = run.address[static_cast<std::size_t>(p.main.inputs[k].buffer)];
-    address = inputs[k].data;
-    if (!gpu_) continue;
-    auto& [memory, size] = context->inputs[k];
-    if (!memory || size < inputs[k].bytes()) {
-      memory = gpu_->allocate(inputs[k].bytes());
-      size = inputs[k].bytes();
-    }
-    gpu_->upload(memory.get(), inputs[k].data, inputs[k].bytes());
-    address = memory.get();
-  }
-  run.symbols = bind(input_dims);
-
-  const Lives& lives = *lives_.at(&p.main);
-  auto it = context->plans.find(key);
-  if (it == context->plans.end()) {
-    Plan plan{this->plan(run.symbols), std::vector<PreparedStep>(static_cast<std::size_t>(step_count_))};
-    if (context->plans.size() >= kMaxPlans) context->plans.clear();
-    it = context->plans.emplace(key, std::move(plan)).first;
-  }
-  run.plan = &it->second;
-  if (it->second.arena.total > context->arena_size) {
-    context->arena.reset();
-    context->arena_size = 0;
-    context->arena = run.allocate(it->second.arena.total);
-    context->arena_size = it->second.arena.total;
-  }
-  for (const auto& [buffer, offset] : it->second.arena.offsets)
-    run.address[static_cast<std::size_t>(buffer)] = static_cast<char*>(context->arena.get()) + offset;
-
-  run.block(p.main, lives);
-
-  std::vector<HostTensor> out;
-  std::unordered_map<int, int> given;
-  for (const TensorRef& o : p.main.outputs) {
-    HostTensor t;
-    t.dtype = p.buffers[static_cast<std::size_t>(o.buffer)].dtype;
-    t.dims = run.dims(o.shape);
-    auto own = run.owned.find(o.buffer);
-    if (gpu_) {
-      t = allocate_tensor(t.dtype, t.dims);
-      gpu_->download(t.data, run.at(o.buffer), t.bytes());
-    } else if (own != run.owned.end() && !given[o.buffer]++) {
-      t.owner = own->second;
-      t.data = t.owner.get();
-    } else {  // an input, a constant, or an output given twice
-      t = allocate_tensor(t.dtype, t.dims);
-      std::memcpy(t.data, run.at(o.buffer), t.bytes());
-    }
-    out.push_back(std::move(t));
-  }
-  return out;
 }
 
 }  // namespace sardonyx

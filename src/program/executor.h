@@ -1,4 +1,4 @@
-// Running a program on the host.
+// Running a program, on the host or a GPU.
 #pragma once
 #include <map>
 #include <memory>
@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "compile/host_module.h"
-#include "device/device.h"
+#include "device/memory.h"
 #include "host/tile_kernel.h"
 #include "program/program.h"
+#include "sardonyx/device.h"
 #include "sardonyx/options.h"
 #include "sardonyx/tensor.h"
 #include "support/error.h"
@@ -36,16 +37,25 @@ class AssumptionFailed : public Error {
   explicit AssumptionFailed(const std::string& message) : Error(ErrorKind::kInvalidArgument, message) {}
 };
 
+/// Where a run's outputs go.
+struct OutputSink {
+  OutputAllocator allocate;
+  /// If given: memory of the host that holds output `index` already; true if it was taken, and allocate() is not asked.
+  std::function<bool(std::size_t index, Tensor&& tensor)> take;
+};
+
 /// A program made ready: code linked, constants computed. run() is safe from many threads at once.
 class Executor {
  public:
-  /// `gpu`: what runs it, for a program of a GPU's code; null for the host's.
-  Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<Gpu> gpu = nullptr);
+  /// `memory`: of the GPU that runs it, for a program of a GPU's code; null for the host's.
+  Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory = nullptr);
   ~Executor();
 
   const Program& program() const { return *program_; }
-  /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Returns outputs in the
-  /// order of output_names.
+  /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Throws AssumptionFailed
+  /// before it asks for any output's memory.
+  void run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options = {});
+  /// The same in the host's memory. Returns outputs in the order of output_names.
   std::vector<HostTensor> run(const std::vector<HostTensor>& inputs, const RunOptions& options = {});
   /// Values of the symbols for inputs of these dims. Throws Error(kInvalidArgument) when ranks or dims don't fit the
   /// declaration.
@@ -55,11 +65,15 @@ class Executor {
   /// Bytes of constants, and of the largest arena so far.
   std::size_t constant_bytes() const { return constant_bytes_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
-  /// What run() does for inputs that give symbols these values. Throws Error(kInvalidArgument) for sizes that make no
-  /// tensor.
+  /// What run() does for inputs that give symbols these values, when inputs and outputs are in the host's memory.
+  /// Throws Error(kInvalidArgument) for sizes that make no tensor.
   ArenaPlan plan(const SymbolValues& symbols) const;
 
  private:
+  /// What a GPU's arena has room for besides temporaries: copies of inputs, and of outputs on their way to the host.
+  struct Staged {
+    std::vector<bool> inputs, outputs;
+  };
   struct Context;
   struct Plan;
   struct Run;
@@ -67,17 +81,24 @@ class Executor {
   void load_code();
   void place_constants();
   void find_lives(const Block& block, const std::vector<bool>& inputs);
+  void find_outputs();
+  void compute_constants();
+  ArenaPlan plan(const SymbolValues& symbols, const Staged& staged) const;
   std::unique_ptr<Context> acquire();
   void release(std::unique_ptr<Context> c);
 
   std::shared_ptr<const Program> program_;
   int threads_;
-  std::shared_ptr<Gpu> gpu_;
+  std::shared_ptr<DeviceMemory> memory_;
+  Gpu* gpu_ = nullptr;  ///< of memory_
   std::unique_ptr<HostModule> module_;
   std::vector<std::shared_ptr<GpuModule>> gpu_modules_;
   std::vector<void*> kernels_;
   std::map<const Block*, std::unique_ptr<Lives>> lives_;
-  int step_count_ = 0;  ///< of all blocks
+  int step_count_ = 0;                ///< of all blocks
+  std::vector<int> input_last_used_;  ///< by input: the last step of main that reads it
+  std::vector<int> direct_output_;    ///< by buffer: the output that steps may write straight to its place, or -1
+  bool early_outputs_ = true;         ///< outputs' memory may be asked for before the last step is done
   std::vector<std::shared_ptr<const void>> constant_owners_;
   std::vector<const void*> constants_;  ///< by buffer; on the device
   std::size_t constant_bytes_ = 0;

@@ -6,8 +6,8 @@
 
 namespace sardonyx {
 
-std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::size_t>& offsets) {
-  auto rounded = [](std::size_t n) { return (n + 63) / 64 * 64; };
+std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::size_t>& offsets, std::size_t alignment) {
+  auto rounded = [&](std::size_t n) { return (n + alignment - 1) / alignment * alignment; };
   offsets.assign(lives.size(), 0);
   std::vector<std::size_t> by_size(lives.size());
   std::iota(by_size.begin(), by_size.end(), std::size_t{0});

@@ -12,10 +12,11 @@ struct Lifetime {
   int first = 0, last = 0;
 };
 
-/// Offsets (multiples of 64) in lifetimes' order so that buffers that live at the same time don't overlap; returns the
-/// arena's size. Greedy by size: each buffer, largest first, goes to the smallest gap between those already placed that
-/// live at the same time (the "greedy by size" of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-/// Inference", 2020).
-std::size_t plan_memory(const std::vector<Lifetime>& lifetimes, std::vector<std::size_t>& offsets);
+/// Offsets (multiples of `alignment`) in lifetimes' order so that buffers that live at the same time don't overlap;
+/// returns the arena's size. Greedy by size: each buffer, largest first, goes to the smallest gap between those already
+/// placed that live at the same time (the "greedy by size" of Pisarchyk and Lee, "Efficient Memory Management for Deep
+/// Neural Net Inference", 2020).
+std::size_t plan_memory(const std::vector<Lifetime>& lifetimes, std::vector<std::size_t>& offsets,
+                        std::size_t alignment = 64);
 
 }  // namespace sardonyx

@@ -2,6 +2,7 @@
 // this room.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -41,28 +42,59 @@ struct Executor::Context {
   std::size_t arena_size = 0;
   std::shared_ptr<void> scratch;  // working memory of tile kernels
   std::size_t scratch_size = 0;
-  std::map<std::size_t, std::pair<std::shared_ptr<void>, std::size_t>>
-      inputs;                                       // on a GPU: their copies there, and room
-  std::map<std::vector<std::int64_t>, Plan> plans;  // by number of threads and the inputs' dims
+  std::map<std::vector<std::int64_t>, Plan> plans;  // by threads, the inputs' dims, and what is staged
+  // On a GPU:
+  std::shared_ptr<void> stream;
+  std::shared_ptr<MemoryPool> pool;  // what has no place in the arena
+  std::unique_ptr<GpuTransfers> transfers;
+  std::unique_ptr<GpuEvent> done;  // of a run that was not waited for
+  bool pending = false;            // there is one
+
+  void finish() noexcept;
+  void leave(GpuStream given) noexcept;
 };
 
 struct Executor::Run {
+  /// Where outputs go.
+  struct Outputs {
+    struct Target {
+      bool asked = false, written = false;
+      OutputMemory memory;
+      std::size_t bytes = 0;
+    };
+    const OutputSink& sink;
+    bool early;
+    std::vector<Target> targets;
+    bool place(Run& run, int buffer);
+    Target& ask(Run& run, std::size_t index);
+    void deliver(Run& run);
+  };
+
   Executor& e;
   const Program& p;
   Context& context;
   const RunOptions& options;
   int threads;
-  Plan* plan = nullptr;  // none: nothing is kept
-  SymbolValues symbols;
-  std::vector<void*> address;
-  std::unordered_map<int, std::shared_ptr<void>> owned;  // buffers outside of the arena
-  std::vector<const void*> operand_addresses;
+  GpuStream stream = nullptr;
+  Gpu::Scope* scope = nullptr;
+  Outputs* outputs = nullptr;  // none: the program's constants are computed
+  Plan* plan = nullptr;        // none: nothing is kept
+  SymbolValues symbols{};
+  std::vector<void*> address{};
+  std::unordered_map<int, std::shared_ptr<void>> owned{};  // buffers outside of the arena
+  std::vector<const void*> operand_addresses{};
 
+  // ---- run.cpp
+  void take_inputs(const std::vector<TensorView>& inputs, std::vector<std::int64_t>& key, std::vector<bool>& staged);
+  void check_dims() const;
+  void choose_plan(const std::vector<std::int64_t>& key, const Staged& staged);
+
+  // ---- executor.cpp
   void block(const Block& b, const Lives& lives);
 
   // ---- memory of the device that runs it
   std::shared_ptr<void> allocate(std::size_t bytes) const {
-    return e.gpu_ ? e.gpu_->allocate(bytes) : allocate_bytes(bytes);
+    return e.gpu_ ? context.pool->allocate(bytes) : allocate_bytes(bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) const;
 

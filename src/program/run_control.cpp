@@ -7,7 +7,7 @@ namespace sardonyx {
 
 void Executor::Run::copy(void* to, const void* from, std::size_t bytes) const {
   if (e.gpu_)
-    e.gpu_->copy(to, from, bytes);
+    e.gpu_->copy(to, from, bytes, stream);
   else if (bytes)
     std::memcpy(to, from, bytes);
 }

@@ -58,15 +58,19 @@ void Executor::Run::launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r) 
   std::size_t n = 0;
   for (std::size_t k = 0; k < l.buffers.size(); ++k) {
     buffers[k] = at(l.buffers[k]);
-    arguments[n++] = &buffers[k];
+    arguments[n++] = static_cast<void*>(&buffers[k]);
   }
   for (const std::int64_t& v : r.values) arguments[n++] = const_cast<std::int64_t*>(&v);
   std::int64_t points = r.points;
   arguments[n++] = &points;
   const bool workgroup = p.kernels[static_cast<std::size_t>(l.kernel)].workgroup;
   const std::int64_t blocks = workgroup ? points : (points - 1) / codegen::kGpuThreads + 1;
-  e.gpu_->launch(e.kernels_[static_cast<std::size_t>(l.kernel)],
-                 static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)), codegen::kGpuThreads, arguments);
+  GpuLaunch launch;
+  launch.function = e.kernels_[static_cast<std::size_t>(l.kernel)];
+  launch.grid.x = static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks));
+  launch.block.x = codegen::kGpuThreads;
+  launch.arguments = arguments;
+  e.gpu_->launch(launch, stream);
 }
 
 PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
@@ -298,7 +302,7 @@ void Executor::Run::execute(const RoutineStep& s, const PreparedRoutine& r) {
       for (routines::Tensor& x : *list) {
         here.push_back(allocate_bytes(size(x)));
         if (list == &c.inputs)
-          e.gpu_->download(here.back().get(), x.data, size(x));
+          context.transfers->download(here.back().get(), x.data, size(x), stream);
         else
           there.push_back(x.data);
         x.data = here.back().get();
@@ -308,7 +312,8 @@ void Executor::Run::execute(const RoutineStep& s, const PreparedRoutine& r) {
   c.floats = s.floats;
   c.threads = threads;
   fn(c);
-  for (std::size_t k = 0; k < there.size(); ++k) e.gpu_->upload(there[k], c.outputs[k].data, size(c.outputs[k]));
+  for (std::size_t k = 0; k < there.size(); ++k)
+    context.transfers->upload(there[k], c.outputs[k].data, size(c.outputs[k]), stream);
 }
 
 std::int64_t Executor::Run::read_int(int buffer, std::size_t k) const {
@@ -316,7 +321,7 @@ std::int64_t Executor::Run::read_int(int buffer, std::size_t k) const {
   std::uint64_t element = 0;
   if (e.gpu_) {
     const std::size_t size = size_of(info(buffer).dtype);
-    e.gpu_->download(&element, static_cast<const char*>(a) + k * size, size);
+    context.transfers->download(&element, static_cast<const char*>(a) + k * size, size, stream);
     a = &element;
     k = 0;
   }

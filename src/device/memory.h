@@ -1,0 +1,76 @@
+// What a model takes of a GPU's memory: an account with an optional limit, blocks that are used again, and copies
+// between the host's memory and the device's.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+
+namespace sardonyx {
+
+/// Memory of one GPU on one account. Safe from many threads.
+class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
+ public:
+  /// `limit`: bytes, 0 for no limit.
+  explicit DeviceMemory(std::shared_ptr<Gpu> gpu, std::uint64_t limit = 0) : gpu_(std::move(gpu)), limit_(limit) {}
+  Gpu& gpu() const { return *gpu_; }
+  const std::shared_ptr<Gpu>& shared_gpu() const { return gpu_; }
+
+  /// As Gpu::allocate. Throws Error(kDevice) beyond the limit.
+  std::shared_ptr<void> allocate(std::size_t bytes);
+  /// Bytes in use now, and the most there were at a time.
+  std::uint64_t used() const { return used_; }
+  std::uint64_t peak() const { return peak_; }
+
+ private:
+  void take(std::uint64_t bytes);
+
+  std::shared_ptr<Gpu> gpu_;
+  std::uint64_t limit_;
+  std::atomic<std::uint64_t> used_ = 0, peak_ = 0;
+};
+
+/// Blocks that come back are given out again, at once: only for work of one stream at a time. A block may outlive the
+/// pool's other owners. Not for several threads at once.
+class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
+ public:
+  explicit MemoryPool(std::shared_ptr<DeviceMemory> memory) : memory_(std::move(memory)) {}
+  std::shared_ptr<void> allocate(std::size_t bytes);
+  /// Gives free blocks back to the device.
+  void trim() { free_.clear(); }
+
+ private:
+  struct Block {
+    std::size_t size;
+    std::shared_ptr<void> memory;
+  };
+  std::shared_ptr<DeviceMemory> memory_;
+  std::vector<Block> free_;
+};
+
+/// Copies between pageable memory of the host and a GPU through pinned memory. For work of one stream at a time.
+class GpuTransfers {
+ public:
+  explicit GpuTransfers(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+  /// In the stream's order; `from` is free when it returns.
+  void upload(void* to, const void* from, std::size_t bytes, GpuStream stream);
+  /// Waits for the stream's work; the bytes are there when it returns.
+  void download(void* to, const void* from, std::size_t bytes, GpuStream stream);
+
+ private:
+  struct Chunk {
+    std::shared_ptr<void> memory;
+    std::size_t size = 0, used = 0;
+    std::unique_ptr<GpuEvent> done;  // of the copies from it
+  };
+  /// Room for `bytes`, at most kChunk, that no copy in progress reads; turns to the other chunk when one is full.
+  char* room(std::size_t bytes, GpuStream stream);
+
+  std::shared_ptr<Gpu> gpu_;
+  Chunk chunks_[2];
+  int current_ = 0;
+};
+
+}  // namespace sardonyx
