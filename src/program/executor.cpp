@@ -53,6 +53,8 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
     for (const TensorRef& t : r->inputs) all(t.shape);
     for (const TensorRef& t : r->outputs) all(t.shape);
     all(r->params);
+  } else if (const auto* k = std::get_if<CheckStep>(&s.op)) {
+    one(k->condition);
   }
 }
 

@@ -130,6 +130,8 @@ void Executor::Context::leave(GpuStream given) noexcept {
 bool Executor::Run::Outputs::place(Run& run, int buffer) {
   const int k = run.e.direct_output_[static_cast<std::size_t>(buffer)];
   if (k < 0 || !early) return false;
+  for (const Expr& d : run.p.main.outputs[static_cast<std::size_t>(k)].shape)
+    if (!evaluable(d, run.symbols)) return false;
   Target& t = ask(run, static_cast<std::size_t>(k));
   if (run.e.gpu_ && !t.memory.on_device) return false;
   run.address[static_cast<std::size_t>(buffer)] = t.memory.data;
@@ -266,9 +268,8 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
   run.outputs = &outputs;
   for (std::size_t k = 0; k < p.main.outputs.size(); ++k) {
     const TensorRef& o = p.main.outputs[k];
-    bool known = direct_output_[static_cast<std::size_t>(o.buffer)] == static_cast<int>(k);
-    for (const Expr& d : o.shape) known = known && evaluable(d, run.symbols);
-    staged.outputs.push_back(!(known && outputs.place(run, o.buffer)));
+    const bool direct = direct_output_[static_cast<std::size_t>(o.buffer)] == static_cast<int>(k);
+    staged.outputs.push_back(!(direct && outputs.place(run, o.buffer)));
   }
   for (const auto* list : {&staged.inputs, &staged.outputs}) key.insert(key.end(), list->begin(), list->end());
   run.choose_plan(key, staged);

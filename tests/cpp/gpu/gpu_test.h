@@ -36,8 +36,22 @@ inline std::shared_ptr<GpuModule> load_kernels(Gpu& gpu, const std::string& sour
 template <class T>
 std::shared_ptr<void> on_gpu(Gpu& gpu, const std::vector<T>& data) {
   auto p = gpu.allocate(data.size() * sizeof(T));
-  gpu.upload(p.get(), data.data(), data.size() * sizeof(T));
+  gpu.upload(p.get(), data.data(), data.size() * sizeof(T), nullptr);
+  gpu.synchronize(nullptr);
   return p;
+}
+
+/// `data` from the GPU, after all that was started.
+template <class T>
+void from_gpu(Gpu& gpu, std::vector<T>& data, const void* p) {
+  gpu.download(data.data(), p, data.size() * sizeof(T), nullptr);
+  gpu.synchronize(nullptr);
+}
+
+/// Starts a kernel on the default stream.
+inline void start(Gpu& gpu, void* function, Dim3 grid, Dim3 block, void** arguments, std::uint32_t shared_bytes = 0) {
+  gpu.reserve_shared(function, shared_bytes);
+  gpu.launch({function, grid, block, shared_bytes, arguments}, nullptr);
 }
 
 }  // namespace sardonyx

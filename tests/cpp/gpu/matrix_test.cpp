@@ -72,8 +72,8 @@ TEST(Matrix, ProductsOfTilesAreExact) {
       auto there = on_gpu(*gpu, step);
       void* p = there.get();
       void* step_args[] = {&p};
-      gpu->launch(module->function("step"), 1, 256, step_args);
-      gpu->download(step.data(), p, 4);
+      start(*gpu, module->function("step"), {1}, {256}, step_args);
+      from_gpu(*gpu, step, p);
       const int k = 2 * step[0];
       ASSERT_GT(k, 0);
       std::mt19937 random(1);
@@ -91,9 +91,9 @@ TEST(Matrix, ProductsOfTilesAreExact) {
       const auto da = encode(a), db = encode(b), dout = on_gpu(*gpu, std::vector<float>(256));
       void *pa = da.get(), *pb = db.get(), *pout = dout.get();
       void* args[] = {&pa, &pb, &pout};
-      gpu->launch(module->function("run"), 1, 256, args);
+      start(*gpu, module->function("run"), {1}, {256}, args);
       std::vector<std::int32_t> out(256);
-      gpu->download(out.data(), pout, 1024);
+      from_gpu(*gpu, out, pout);
       for (int i = 0; i < 16; ++i)
         for (int j = 0; j < 16; ++j) {
           int want = 0;
