@@ -26,25 +26,25 @@ Card::Card(DeviceInfo info, int id) : info_(std::move(info)), id_(id) {
 }
 
 std::shared_ptr<void> Card::allocate(std::size_t bytes) { return gpu_ ? gpu_->allocate(bytes) : host_memory(bytes); }
-std::shared_ptr<void> Card::allocate_pinned(std::size_t bytes) { return host_memory(bytes); }
+std::shared_ptr<void> Card::allocate_pinned(std::size_t bytes) {
+  return gpu_ ? gpu_->allocate_pinned(bytes) : host_memory(bytes);
+}
 
 void Card::copy(void* to, bool to_device, const void* from, bool from_device, std::size_t bytes, void* stream) {
   if (bytes == 0) return;
   if (!gpu_ || (!to_device && !from_device)) {
     std::memmove(to, from, bytes);
-  } else if (to_device && from_device) {
-    gpu_->copy(to, from, bytes);
-    gpu_->synchronize();
-  } else if (to_device) {
-    gpu_->upload(to, from, bytes);
-  } else {
-    gpu_->download(to, from, bytes);
+    return;
   }
+  const CopyKind kind = to_device && from_device ? CopyKind::kOnDevice
+                        : to_device              ? CopyKind::kToDevice
+                                                 : CopyKind::kToHost;
+  Device::open(info_.name).copy(to, from, bytes, kind, stream);
 }
 
-std::shared_ptr<void> Card::create_stream() { return nullptr; }
+std::shared_ptr<void> Card::create_stream() { return gpu_ ? gpu_->create_stream() : nullptr; }
 void Card::synchronize(void* stream) {
-  if (gpu_) gpu_->synchronize();
+  if (gpu_) gpu_->synchronize(stream);
 }
 
 std::shared_ptr<Card> card_named(const std::string& name, int id) {

@@ -26,7 +26,7 @@ namespace {
 // Tile nodes that the device does not take become loops.
 void lower_refused_tiles(Graph& g, const FuseOptions& options) {
   for (const auto& n : g.nodes) {
-    if (options.accepts_tile && options.accepts_tile(*n)) continue;
+    if (n->outputs.empty() || (options.accepts_tile && options.accepts_tile(*n))) continue;
     if (const auto* m = n->as<MatMulOp>())
       n->op = loop_of_matmul(*m, n->outputs[0]->dtype);
     else if (const auto* c = n->as<ConvOp>())

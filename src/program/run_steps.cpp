@@ -103,7 +103,12 @@ void Executor::Run::execute(const TileLaunchStep& t, const PreparedTileLaunch& r
     arguments[n++] = &buffers[k];
   }
   for (const std::int64_t& v : r.values) arguments[n++] = const_cast<std::int64_t*>(&v);
-  e.gpu_->launch(e.kernels_[static_cast<std::size_t>(r.kernel)], r.blocks, codegen::kGpuThreads, arguments);
+  GpuLaunch launch;
+  launch.function = e.kernels_[static_cast<std::size_t>(r.kernel)];
+  launch.grid.x = r.blocks;
+  launch.block.x = codegen::kGpuThreads;
+  launch.arguments = arguments;
+  e.gpu_->launch(launch, stream);
 }
 
 // Post-operations with their operands' extents and buffers.
