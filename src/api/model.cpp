@@ -15,6 +15,13 @@
 namespace sardonyx {
 namespace {
 
+// PTX runs on later chips of NVIDIA too; code for AMD's chips and for Hopper's own instructions only there.
+bool runs_on(const std::string& target, const std::string& device) {
+  return target == device || (target == "sm_80" && device.starts_with("sm_")) ||
+         (target == "sm_90" && device == "sm_90a");
+}
+
+
 constexpr std::size_t kMaxVariants = 256;  // of compiled programs kept for different values of such inputs
 constexpr int kMaxThreads = 4096;
 
@@ -164,7 +171,7 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, in
   const TargetKind kind = parse_target(program->target).kind;
   if (kind != TargetKind::kHost) {
     gpu = open_gpu(device != "host" ? device : kind == TargetKind::kAmdgpu ? "hip" : "cuda");
-    if (gpu->info().target != program->target)
+    if (!runs_on(program->target, gpu->info().target))
       fail(ErrorKind::kUnsupported, "{}: the program is for {}, and {} is a {}; compile the model for it",
            path.string(), program->target, gpu->info().name, gpu->info().target);
   } else if (device != "host") {

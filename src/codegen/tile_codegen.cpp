@@ -200,23 +200,36 @@ std::int64_t smallest(const Expr& e) {
 struct Candidate {
   std::string kernel;
   GpuTiling tiling;
+  std::uint32_t shared = 0;  // bytes of dynamic LDS
 };
 
-std::vector<Candidate> candidates_for(std::string_view arch, bool may_gemv) {
-  const bool nvidia = arch.starts_with("sm_"), wave64 = arch.starts_with("gfx9");
+// Times are what an H200 takes (measured: products of 4096 cubed, and of 128 rows by few columns); those of AMD's chips
+// follow from areas, with smaller tiles reading more for each product.
+std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv) {
+  const bool nvidia = arch.starts_with("sm_"), wave64 = arch.starts_with("gfx9"), half_type = type != DType::kFloat32;
   const int stages = nvidia ? 3 : 2;
-  auto gemm = [&](int m, int n, std::string_view waves, int row, float speed) {
-    return Candidate{fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, stages), {m, n, speed}};
+  std::vector<Candidate> t;
+  auto gemm = [&](int m, int n, std::string_view waves, int row, float alone, float busy) {
+    t.push_back({fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, stages), {m, n, alone, busy}});
   };
-  std::vector<Candidate> t = {gemm(128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, 1.0f),
-                              gemm(64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, 0.6f),
-                              gemm(32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, 0.3f)};
+  gemm(32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, half_type ? 3.8f : 13.2f, half_type ? 2.1f : 9.0f);
+  gemm(64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, half_type ? 8.4f : 36.6f, half_type ? 6.5f : 31.4f);
+  gemm(128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, half_type ? 19.0f : 127.0f, half_type ? 18.3f : 128.0f);
+  if (arch == "sm_90a" && half_type && vectors) {
+    auto wgmma = [&](int n, int pieces, float alone, float busy) {
+      t.push_back({fmt::format("gemm_wgmma<{}, {}>", n, pieces),
+                   {128, n, alone, busy},
+                   static_cast<std::uint32_t>(pieces * (128 + n) * 128)});
+    };
+    wgmma(256, 4, 11.0f, 12.0f);
+    wgmma(128, 3, 8.0f, 9.0f);
+    wgmma(64, 4, 5.5f, 5.2f);
+  }
   if (may_gemv) {
     const int waves = wave64 ? 4 : 8;
-    t.push_back({"gemv<1, 2, 1>", {1, 2 * waves, 1, true}});
-    t.push_back({fmt::format("gemv<1, 1, {}>", waves), {1, 1, 1, true}});
-    t.push_back({"gemv<4, 1, 1>", {4, waves, 1, true}});
-    t.push_back({"gemv<8, 1, 1>", {8, waves, 1, true}});
+    t.push_back({"gemv<1, 2, 1>", {1, 2 * waves, 0, 0, true}});
+    t.push_back({"gemv<1, 2, 4>", {1, 2 * waves / 4, 0, 0, true}});
+    t.push_back({"gemv<4, 1, 1>", {4, waves, 0, 0, true}});
   }
   return t;
 }
@@ -333,8 +346,9 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch)
   g.m = c->m();
   g.n = c->n();
   g.k = c->k();
-  const bool gemv = a.access() != Access::kAcross && b.access() != Access::kAcross && smallest(g.m) <= 8 && !c->inside;
-  std::vector<Candidate> candidates = candidates_for(arch, gemv);
+  const bool gemv = a.access() != Access::kAcross && b.access() != Access::kAcross && smallest(g.m) <= 4 && !c->inside;
+  std::vector<Candidate> candidates = candidates_for(
+      arch, c->type, a.access() == Access::kVector && b.access() == Access::kVector, gemv);
   for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
   // Known sizes need one tiling; for others those stay that some size prefers.
   std::vector<bool> wanted(candidates.size(), false);
@@ -355,31 +369,34 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch)
   const bool any_rows = !is_const_int(g.m, m);
   bool general = false;
   for (std::size_t k = 0; k < candidates.size(); ++k) general |= wanted[k] && !candidates[k].tiling.few_rows;
-  if (any_rows && !general) wanted[2] = true;
+  if (any_rows && !general) wanted[0] = true;
   g.tilings.clear();
   for (std::size_t k = 0; k < candidates.size(); ++k) {
     if (!wanted[k]) continue;
     g.tilings.push_back(candidates[k].tiling);
-    g.bodies.push_back(body + candidates[k].kernel + "(p);\n}\n");
+    g.kernels.push_back({body + candidates[k].kernel + "(p);\n}\n", candidates[k].shared});
   }
   return g;
 }
 
 std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
                           std::int64_t k, int units) {
-  const double extents[] = {static_cast<double>(batches), static_cast<double>(m), static_cast<double>(n),
-                            static_cast<double>(k)};
   std::size_t best = 0;
   double least = INFINITY;
   for (std::size_t i = 0; i < tilings.size(); ++i) {
     const GpuTiling& t = tilings[i];
     if (t.few_rows && m > t.rows) continue;
-    const double tiles = extents[0] * std::ceil(extents[1] / t.rows) * std::ceil(extents[2] / t.cols);
+    const double tiles = static_cast<double>(batches) * std::ceil(static_cast<double>(m) / t.rows) *
+                         std::ceil(static_cast<double>(n) / t.cols);
     double cost;
-    if (t.few_rows)  // reads of b set the pace; too few workgroups leave compute units idle
-      cost = (extents[3] + 512) * t.rows * t.cols * std::max(1.0, tiles / (4.0 * units)) * 1e-6;
-    else
-      cost = std::ceil(tiles / units) * (t.rows * t.cols * (extents[3] + 128) / t.speed);
+    if (t.few_rows) {
+      // Reading b sets the pace. Fewer workgroups than two a compute unit don't keep memory busy; more waves for a column
+      // than it has vectors only add them up.
+      const bool split = t.cols < 8;
+      cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) + (t.rows > m ? 100 : 0);
+    } else {
+      cost = static_cast<double>(k + 256) * std::max<double>(t.alone, std::ceil(tiles / units) * t.busy);
+    }
     if (cost < least) {
       least = cost;
       best = i;

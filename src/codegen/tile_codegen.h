@@ -12,7 +12,11 @@ namespace sardonyx::codegen {
 /// Kernel texts NAME(buffers..., symbols..., i64 batches, i64 m, i64 n, i64 k), launched with kGpuThreads threads a
 /// workgroup, one workgroup a tile.
 struct GpuTileSource {
-  std::vector<std::string> bodies;  ///< one a tiling
+  struct Kernel {
+    std::string body;
+    std::uint32_t shared = 0;  ///< bytes of dynamic LDS
+  };
+  std::vector<Kernel> kernels;  ///< one a tiling
   std::vector<GpuTiling> tilings;
   std::vector<Value*> buffers;
   Exprs symbols;

@@ -8,9 +8,10 @@ namespace sardonyx::codegen {
 /// One way to compute a contraction.
 struct GpuTiling {
   std::int32_t rows = 1, cols = 1;  ///< of the output that a workgroup computes
-  float speed = 1;                  ///< of a workgroup, per multiplication, beside other tilings
+  /// Time per k of a workgroup that has a compute unit to itself, and of each of many that share one. In nanoseconds on an
+  /// H200; elsewhere only how tilings compare counts.
+  float alone = 1, busy = 1;
   bool few_rows = false;            ///< for up to `rows` rows only
-  std::uint32_t shared = 0;         ///< bytes of dynamic LDS
 };
 
 /// Which tiling is the fastest for these sizes on a GPU with so many compute units, by a model of cost.

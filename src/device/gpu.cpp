@@ -42,7 +42,8 @@ class DriverGpu : public Gpu {
       driver_.require(driver_.attribute(&minor, kCudaMinor, ordinal), "reading an attribute");
       if (major < 8)
         fail(ErrorKind::kDevice, "{}: compute capability {}.{} is older than 8.0", info_.name, major, minor);
-      info_.target = major >= 9 ? "sm_90" : "sm_80";  // PTX is compiled further by the driver
+      // PTX is compiled further by the driver. Hopper's own instructions (sm_90a) are on no other chip.
+      info_.target = major == 9 && minor == 0 ? "sm_90a" : major >= 9 ? "sm_90" : "sm_80";
       driver_.require(driver_.retain_context(&context_, ordinal), "making a context");
     } else {
       info_.target = hip_target();

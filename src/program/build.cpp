@@ -98,18 +98,18 @@ class Builder {
   }
 
   // The number of a kernel with this text.
-  int kernel(const std::string& body, bool workgroup) {
+  int kernel(const std::string& body, bool workgroup, std::uint32_t shared = 0) {
     const auto [it, is_new] = kernel_ids_.emplace(body, static_cast<int>(program_->kernels.size()));
     if (is_new)
       program_->kernels.push_back(
-          {"k" + std::to_string(it->second), body, it->second / static_cast<int>(kKernelsPerObject), workgroup});
+          {"k" + std::to_string(it->second), body, it->second / static_cast<int>(kKernelsPerObject), workgroup, shared});
     return it->second;
   }
 
   TileLaunchStep lower_gpu_tile(const TileKernel& t) {
     codegen::GpuTileSource s = codegen::generate_gpu_tile(t, options_.target);
     TileLaunchStep step;
-    for (const std::string& body : s.bodies) step.kernels.push_back(kernel(body, false));
+    for (const auto& k : s.kernels) step.kernels.push_back(kernel(k.body, false, k.shared));
     step.tilings = std::move(s.tilings);
     step.buffers = buffers(s.buffers);
     step.symbols = s.symbols;
@@ -257,7 +257,7 @@ class Builder {
       job.target = target;
       job.options.extra_cc1 = {"-fwrapv"};
       job.source =
-          is_gpu() ? "#include \"gemm.h\"\nusing namespace sdx;\n" : "#include \"prelude.h\"\nusing namespace sdx;\n";
+          is_gpu() ? "#include \"gpu_kernels.h\"\nusing namespace sdx;\n" : "#include \"prelude.h\"\nusing namespace sdx;\n";
       for (std::size_t j = k; j < std::min(k + kKernelsPerObject, program_->kernels.size()); ++j)
         job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
                       program_->kernels[j].text;

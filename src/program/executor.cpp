@@ -237,6 +237,7 @@ void Executor::load_code() {
     kernels_.push_back(gpu_ ? gpu_modules_[static_cast<std::size_t>(k.object)]->function(k.symbol.c_str())
                             : module_->find(k.symbol));
     check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
+    if (gpu_ && k.shared > 0) gpu_->reserve_shared(kernels_.back(), k.shared);
   }
 }
 

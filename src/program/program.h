@@ -162,6 +162,7 @@ struct KernelInfo {
   std::string text;        ///< body, see LoopSource
   int object = 0;          ///< index into Program::objects
   bool workgroup = false;  ///< on a GPU: a point is the work of a workgroup, not of a thread
+  std::uint32_t shared = 0;  ///< on a GPU: bytes of LDS that a launch gives it
 };
 
 struct Program {

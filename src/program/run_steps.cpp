@@ -89,7 +89,7 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
     fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
   r.kernel = t.kernels[at];
   r.blocks = static_cast<std::uint32_t>(blocks);
-  r.shared = tiling.shared;
+  r.shared = p.kernels[static_cast<std::size_t>(r.kernel)].shared;
   return r;
 }
 
@@ -107,6 +107,7 @@ void Executor::Run::execute(const TileLaunchStep& t, const PreparedTileLaunch& r
   launch.function = e.kernels_[static_cast<std::size_t>(r.kernel)];
   launch.grid.x = r.blocks;
   launch.block.x = codegen::kGpuThreads;
+  launch.shared_bytes = r.shared;
   launch.arguments = arguments;
   e.gpu_->launch(launch, stream);
 }

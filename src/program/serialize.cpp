@@ -37,7 +37,7 @@ void fields(A& a, typename A::template Ref<LaunchStep> s) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<codegen::GpuTiling> t) {
-  a(t.rows, t.cols, t.speed, t.few_rows, t.shared);
+  a(t.rows, t.cols, t.alone, t.busy, t.few_rows);
 }
 
 template <typename A>
@@ -119,7 +119,7 @@ void fields(A& a, typename A::template Ref<Block> b) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<KernelInfo> k) {
-  a(k.symbol, k.text, k.object, k.workgroup);
+  a(k.symbol, k.text, k.object, k.workgroup, k.shared);
 }
 
 /// All but the names that expressions need, and the constants.

@@ -1,0 +1,6 @@
+// What generated kernels of GPUs include.
+#pragma once
+#include "gemm.h"
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "gemm_wgmma.h"
+#endif
