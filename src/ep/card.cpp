@@ -1,7 +1,6 @@
 // Devices and their memory; see card.h.
 #include "ep/card.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
@@ -9,26 +8,14 @@
 #include "support/error.h"
 
 namespace sardonyx::ep {
-namespace {
+namespace {}  // namespace
 
-std::shared_ptr<void> host_memory(std::size_t bytes) {
-  void* p = std::aligned_alloc(256, (bytes + 511) / 256 * 256);
-  if (!p) fail(ErrorKind::kDevice, "out of memory: {} bytes", bytes);
-  return {p, std::free};
-}
-
-DeviceInfo info_of(const GpuInfo& g) { return {g.name, g.description, g.target, g.units, g.memory}; }
-
-}  // namespace
-
-Card::Card(DeviceInfo info, int id) : info_(std::move(info)), id_(id) {
+Card::Card(DeviceInfo info, int id) : info_(std::move(info)), id_(id), device_(Device::open(info_.name)) {
   if (!is_host()) gpu_ = open_gpu(info_.name);
 }
 
-std::shared_ptr<void> Card::allocate(std::size_t bytes) { return gpu_ ? gpu_->allocate(bytes) : host_memory(bytes); }
-std::shared_ptr<void> Card::allocate_pinned(std::size_t bytes) {
-  return gpu_ ? gpu_->allocate_pinned(bytes) : host_memory(bytes);
-}
+std::shared_ptr<void> Card::allocate(std::size_t bytes) { return device_.allocate(bytes); }
+std::shared_ptr<void> Card::allocate_pinned(std::size_t bytes) { return device_.allocate_pinned(bytes); }
 
 void Card::copy(void* to, bool to_device, const void* from, bool from_device, std::size_t bytes, void* stream) {
   if (bytes == 0) return;
@@ -36,16 +23,15 @@ void Card::copy(void* to, bool to_device, const void* from, bool from_device, st
     std::memmove(to, from, bytes);
     return;
   }
-  const CopyKind kind = to_device && from_device ? CopyKind::kOnDevice
-                        : to_device              ? CopyKind::kToDevice
-                                                 : CopyKind::kToHost;
-  Device::open(info_.name).copy(to, from, bytes, kind, stream);
+  const CopyKind kind = !from_device ? CopyKind::kToDevice : to_device ? CopyKind::kOnDevice : CopyKind::kToHost;
+  device_.copy(to, from, bytes, kind, stream);
 }
 
-std::shared_ptr<void> Card::create_stream() { return gpu_ ? gpu_->create_stream() : nullptr; }
+std::shared_ptr<void> Card::create_stream() { return device_.create_stream(); }
 void Card::synchronize(void* stream) {
-  if (gpu_) gpu_->synchronize(stream);
+  if (gpu_) device_.synchronize(stream);
 }
+std::unique_ptr<GpuEvent> Card::create_event() { return gpu_ ? gpu_->create_event() : nullptr; }
 
 std::shared_ptr<Card> card_named(const std::string& name, int id) {
   static std::mutex mutex;
@@ -54,11 +40,7 @@ std::shared_ptr<Card> card_named(const std::string& name, int id) {
   const std::lock_guard lock(mutex);
   std::shared_ptr<Card>& c = (*cards)[name];
   if (c) return c;
-  DeviceInfo info;
-  if (name == "host")
-    info = devices().front();
-  else
-    info = info_of(open_gpu(name)->info());
+  DeviceInfo info = Device::open(name).info();
   info.name = name;
   c = std::make_shared<Card>(std::move(info), id);
   return c;

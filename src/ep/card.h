@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "sardonyx/options.h"
+#include "sardonyx/device.h"
 
 namespace sardonyx::ep {
 
@@ -34,12 +34,16 @@ class Card {
   std::shared_ptr<void> allocate_pinned(std::size_t bytes);
   /// Without a stream the bytes have arrived when it returns; else they arrive in the stream's order.
   void copy(void* to, bool to_device, const void* from, bool from_device, std::size_t bytes, void* stream);
+  /// Null on the host, where everything is done when a call returns.
   std::shared_ptr<void> create_stream();
   void synchronize(void* stream);
+  /// Null on the host.
+  std::unique_ptr<GpuEvent> create_event();
 
  private:
   DeviceInfo info_;
   int id_;
+  Device device_;
   std::shared_ptr<Gpu> gpu_;  ///< null: the host
 };
 

@@ -25,6 +25,8 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
   m.precision = options.precision;
   m.threads = options.threads;
   m.fuse = options.fuse;
+  m.graphs = options.hip_graphs;
+  m.device_memory_limit = options.arena.limit;
   if (!options.force_recompile) m.cache_dir = options.cache_dir;
   return m;
 }
@@ -32,8 +34,8 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
                                              const std::shared_ptr<Card>& card) {
   const ModelOptions m = model_options(options, *card);
-  const std::string settings =
-      fmt::format("{} {} {} {} {}", m.device, m.precision, m.threads, m.fuse, options.calibration_table.string());
+  const std::string settings = fmt::format("{} {} {} {} {} {} {}", m.device, m.precision, m.threads, m.fuse, m.graphs,
+                                           m.device_memory_limit, options.calibration_table.string());
   const std::array<std::string_view, 3> parts = {"provider group", settings, group.key};
   const std::string key = cache_key(parts).hex();
   Shared& shared = Shared::instance();

@@ -1,11 +1,13 @@
 // The library's two entry points and the factory behind them; see factory.h.
 #include "ep/factory.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 #include "ep/options.h"
 #include "ep/provider.h"
+#include "ep/stream.h"
 
 namespace sardonyx::ep {
 namespace {
@@ -66,11 +68,19 @@ Factory::Factory(const OrtApiBase* base, const OrtLogger* logger, const std::str
   CreateDataTransfer = [](OrtEpFactory* f, OrtDataTransferImpl** out) noexcept -> OrtStatus* {
     return self_of(f)->ort_.guarded([&] { *out = new DataTransfer(self_of(f)->ort_, self_of(f)->cards_); });
   };
-  IsStreamAware = [](const OrtEpFactory*) noexcept { return false; };
-  CreateSyncStreamForDevice = [](OrtEpFactory*, const OrtMemoryDevice*, const OrtKeyValuePairs*,
+  IsStreamAware = [](const OrtEpFactory* f) noexcept {
+    const auto& cards = self_of(f)->cards_;
+    return std::any_of(cards.begin(), cards.end(), [](const auto& c) { return !c->is_host(); });
+  };
+  CreateSyncStreamForDevice = [](OrtEpFactory* f, const OrtMemoryDevice* d, const OrtKeyValuePairs*,
                                  OrtSyncStreamImpl** out) noexcept -> OrtStatus* {
-    *out = nullptr;
-    return nullptr;
+    const Ort& ort = self_of(f)->ort_;
+    return ort.guarded([&] {
+      *out = nullptr;
+      for (const auto& c : self_of(f)->cards_)
+        if (static_cast<std::uint32_t>(c->id()) == ort.ep().MemoryDevice_GetDeviceId(d))
+          *out = new Stream(ort, c, nullptr);
+    });
   };
 }
 

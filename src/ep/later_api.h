@@ -33,6 +33,9 @@ struct OrtEpProfilerImpl {
 struct LaterApi : OrtApi {
   // 1.24
   bool (*TensorTypeAndShape_HasShape)(const OrtTensorTypeAndShapeInfo*) noexcept;
+  void* others_1_24[23];
+  OrtStatus* (*GetTensorElementTypeAndShapeDataReference)(const OrtValue*, ONNXTensorElementDataType*,
+                                                          const std::int64_t** dims, std::size_t* rank) noexcept;
 };
 
 struct LaterEp : OrtEp {

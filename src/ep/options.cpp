@@ -122,8 +122,6 @@ const std::map<std::string, Setter, std::less<>>& setters() {
        }},
       {"user_compute_stream",
        [](P& p, const std::string& v) { p.user_compute_stream = number<std::uintptr_t>("user_compute_stream", v); }},
-      {"do_copy_in_default_stream",
-       [](P& p, const std::string& v) { p.copy_in_default_stream = boolean("do_copy_in_default_stream", v); }},
       {"exhaustive_tune",
        [](P& p, const std::string& v) { p.exhaustive_tune = p.exhaustive_tune || boolean("exhaustive_tune", v); }},
       {"hip_graph_enable", [](P& p, const std::string& v) { p.hip_graphs = boolean("hip_graph_enable", v); }},
@@ -196,6 +194,8 @@ const std::vector<OptionInfo>& known_options() {
     // Of the ROCm provider
     alias("tunable_op_enable", "exhaustive_tune");
     alias("tunable_op_tuning_enable", "exhaustive_tune");
+    accepted("do_copy_in_default_stream",
+             "copies are given to the run's own stream, in order with its kernels: there is no other stream to choose");
     accepted("tunable_op_max_tuning_duration_ms", "choices are timed once for each problem and kept in the cache");
     accepted("miopen_conv_exhaustive_search", "MIOpen is not used; exhaustive_tune is this provider's own search");
     accepted("miopen_conv_use_max_workspace", "MIOpen is not used");

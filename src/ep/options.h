@@ -23,7 +23,6 @@ struct ProviderOptions {
   ArenaOptions arena;
   ExternalMemory external;
   std::uintptr_t user_compute_stream = 0;
-  bool copy_in_default_stream = true;
   bool exhaustive_tune = false;
   bool hip_graphs = true;
   std::filesystem::path cache_dir;  ///< empty: no cache

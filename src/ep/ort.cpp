@@ -136,6 +136,31 @@ bool Ort::has_shape(const OrtTensorTypeAndShapeInfo* t, std::size_t rank) const 
   return later_api_ ? later_api_->TensorTypeAndShape_HasShape(t) : rank > 0;
 }
 
+void Ort::dims(const OrtValue* v, std::vector<std::int64_t>& dims) const {
+  if (later_api_) {
+    ONNXTensorElementDataType type;
+    const std::int64_t* data = nullptr;
+    std::size_t rank = 0;
+    require(later_api_->GetTensorElementTypeAndShapeDataReference(v, &type, &data, &rank));
+    dims.assign(data, data + rank);
+    return;
+  }
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  require(api_->GetTensorTypeAndShape(v, &info));
+  std::size_t rank = 0;
+  OrtStatus* s = api_->GetDimensionsCount(info, &rank);
+  dims.resize(rank);
+  if (!s) s = api_->GetDimensions(info, dims.data(), rank);
+  api_->ReleaseTensorTypeAndShapeInfo(info);
+  require(s);
+}
+
+bool Ort::on_device(const OrtValue* v) const {
+  const OrtMemoryDevice* d = ep_->Value_GetMemoryDevice(v);
+  return d && ep_->MemoryDevice_GetDeviceType(d) == OrtMemoryInfoDeviceType_GPU &&
+         ep_->MemoryDevice_GetMemoryType(d) == OrtDeviceMemoryType_DEFAULT;
+}
+
 void Log::write(OrtLoggingLevel level, const std::string& text) const noexcept {
   if (!logger_) return;
   const std::string line = std::string(kProvider) + ": " + text;

@@ -74,6 +74,10 @@ class Ort {
   /// Whether the shape is known; before 1.24 the runtime does not tell a scalar from a tensor of unknown rank, and the
   /// answer is no for both.
   bool has_shape(const OrtTensorTypeAndShapeInfo* t, std::size_t rank) const;
+  /// A tensor's dims, into `dims`, whose memory is used again.
+  void dims(const OrtValue* v, std::vector<std::int64_t>& dims) const;
+  /// Whether a tensor lies in a GPU's memory, as far as ONNX Runtime was told.
+  bool on_device(const OrtValue* v) const;
 
  private:
   const OrtApi* api_ = nullptr;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ep/stream.h"
 #include "import/import.h"
 
 namespace sardonyx::ep {
@@ -42,6 +43,7 @@ std::vector<std::string> by_reason(const std::vector<Unclaimed>& nodes) {
 
 Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared_ptr<Card> card)
     : LaterEp{}, ort_(ort), log_(log), options_(std::move(options)), card_(std::move(card)) {
+  trace_ = std::make_shared<Trace>(options_.profile_file);
   ort_version_supported = std::min(ort.version(), kNewestApi);
   GetName = [](const OrtEp*) noexcept -> const char* { return kProvider; };
   GetCapability = [](OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportInfo* support) noexcept -> OrtStatus* {
@@ -66,6 +68,19 @@ Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared
     IsConcurrentRunSupported = [](OrtEp*, bool* is) noexcept -> OrtStatus* {
       *is = true;
       return nullptr;
+    };
+  if (!card_->is_host())
+    CreateSyncStreamForDevice = [](OrtEp* self, const OrtMemoryDevice*,
+                                   OrtSyncStreamImpl** out) noexcept -> OrtStatus* {
+      auto* p = static_cast<Provider*>(self);
+      return guarded(p->ort_, [&] {
+        *out = new Stream(p->ort_, p->card_, reinterpret_cast<void*>(p->options_.user_compute_stream));
+      });
+    };
+  if (ort.version() >= 25)
+    CreateProfiler = [](OrtEp* self, OrtEpProfilerImpl** out) noexcept -> OrtStatus* {
+      auto* p = static_cast<Provider*>(self);
+      return guarded(p->ort_, [&] { *out = new Profiler(p->ort_, p->trace_); });
     };
   if (ort.version() >= 25)
     Sync = [](OrtEp* self) noexcept -> OrtStatus* {
@@ -184,7 +199,7 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
     GraphReader reader(ort_, graph);
     group = build(reader.group(nodes, ort_.outputs(fused)));
   }
-  *compute = new GroupCompute(ort_, std::move(group), names(ort_.inputs(fused)), names(ort_.outputs(fused)));
+  *compute = new GroupCompute(ort_, std::move(group), trace_, names(ort_.inputs(fused)), names(ort_.outputs(fused)));
 }
 
 }  // namespace sardonyx::ep

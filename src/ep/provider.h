@@ -11,6 +11,7 @@
 #include "ep/options.h"
 #include "ep/ort.h"
 #include "ep/partition.h"
+#include "ep/trace.h"
 
 namespace sardonyx::ep {
 
@@ -31,6 +32,7 @@ class Provider : public LaterEp {
   Log log_;
   ProviderOptions options_;
   std::shared_ptr<Card> card_;
+  std::shared_ptr<Trace> trace_;
   /// What capability() compiled, by the nodes; taken by compile().
   std::map<std::string, std::shared_ptr<CompiledGroup>> ready_;
   std::map<std::string, bool> lowered_;  ///< groups that were lowered on trial, by their key

@@ -1,0 +1,68 @@
+"""ONNX's node tests through ONNX Runtime with the provider first and the CPU provider forbidden: what is claimed must be right, and nothing that
+runs in the library may be left to the CPU. One case in ten unless --full is given."""
+
+import os
+import re
+import unittest
+import warnings
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("SARDONYX_DEVICE", "host")  # read when the library is registered
+
+import onnxruntime as ort
+import onnxruntime_ep_sardonyx as ep
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # onnx's test cases overflow on purpose while they are being built
+    from onnx.backend.base import Backend, BackendRep
+    from onnx.backend.test import BackendTest
+    from test_onnx_backend import KWARGS, NOT_RUN
+
+    class Rep(BackendRep):
+        def __init__(self, session):
+            self.session = session
+
+        def run(self, inputs, **kwargs):
+            names = [i.name for i in self.session.get_inputs()]
+            return self.session.run(None, dict(zip(names, map(np.asarray, inputs))))
+
+    class Provider(Backend):
+        @classmethod
+        def is_compatible(cls, model, device="CPU", **kwargs):
+            return True
+
+        @classmethod
+        def supports_device(cls, device):
+            return device == "CPU"
+
+        @classmethod
+        def prepare(cls, model, device="CPU", **kwargs):
+            options = ort.SessionOptions()
+            options.log_severity_level = 3
+            # Constant folding would leave nothing to run of many tests.
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+            options.add_provider_for_devices(ep.register()[:1], {})
+            return Rep(ort.InferenceSession(model.SerializeToString(), options, enable_fallback=0))
+
+    SUITE = BackendTest(Provider, __name__, test_kwargs=KWARGS)
+
+RUNTIME = []
+
+
+def _cases():
+    case = SUITE.test_cases["OnnxBackendNodeModelTest"]
+    for name in [n for n in dir(case) if n.startswith("test_")]:
+        if name.endswith("_cuda"):  # the same tests for another device
+            delattr(case, name)
+            continue
+        for pattern, reason in NOT_RUN + RUNTIME:
+            if re.search(pattern, name):
+                setattr(case, name, unittest.skip(reason)(getattr(case, name)))
+                break
+    return pytest.mark.slow(case)
+
+
+TestNodes = _cases()
