@@ -81,6 +81,8 @@ std::string cast_text(DType from, DType to, std::int64_t mode, const std::string
 
 }  // namespace
 
+const char* computed_name(DType t) { return type_name(compute_type(t)); }
+
 std::string literal(const Expr& e) {
   const DType t = e->dtype;
   if (t == DType::kBool) return e->i ? "true" : "false";
@@ -158,16 +160,61 @@ std::string Emitter::buffer(const Value* v) {
   return buffer_names_[v] = "b" + std::to_string(buffers.size() - 1);
 }
 
+bool Emitter::narrow(const Expr& e) const { return range && range->narrow(e); }
+
+const char* Emitter::type_of(const Expr& e) const { return narrow(e) ? "i32" : type_name(e->dtype); }
+
+namespace {
+
+std::size_t position(Exprs& list, const Expr& e) {
+  for (std::size_t k = 0; k < list.size(); ++k)
+    if (same(list[k], e)) return k;
+  list.push_back(e);
+  return list.size() - 1;
+}
+
+}  // namespace
+
+// Only what can't fail when it is evaluated for sizes for which nobody would have computed it.
+bool Emitter::is_parameter(const Expr& e) const {
+  if (e->dtype != DType::kInt64 || !e->has_sym || e->has_var || e->has_load || e->has_reduce) return false;
+  bool ok = true;
+  visit(e, [&](const Expr& x) {
+    switch (x->op) {
+      case Op::kConst:
+      case Op::kSym:
+      case Op::kAdd:
+      case Op::kSub:
+      case Op::kMul:
+      case Op::kMin:
+      case Op::kMax:
+        ok &= x->dtype == DType::kInt64;
+        return;
+      case Op::kFloorDiv:
+      case Op::kMod:
+        ok &= x->dtype == DType::kInt64 && is_const(x->args[1]) && x->args[1]->i > 0;
+        return;
+      default:
+        ok = false;
+    }
+  });
+  return ok;
+}
+
+std::string Emitter::parameter(const Expr& e) {
+  const std::string name = "s" + std::to_string(position(symbols, e));
+  return narrow(e) ? "i32(" + name + ")" : name;
+}
+
+std::string Emitter::argument(const Expr& e) { return "s" + std::to_string(position(symbols, e)); }
+
+std::string Emitter::divisor(const Expr& e) { return "d" + std::to_string(position(divisors, e)); }
+
 std::string Emitter::value(const Expr& e) {
-  if (is_const(e)) return literal(e);
+  if (is_const(e)) return narrow(e) ? fmt::format("i32({})", e->i) : literal(e);
   std::string known = find(e);
   if (!known.empty()) return known;
-  if (e->op == Op::kSym) {
-    for (std::size_t k = 0; k < symbols.size(); ++k)
-      if (symbols[k]->i == e->i) return "s" + std::to_string(k);
-    symbols.push_back(e);
-    return "s" + std::to_string(symbols.size() - 1);
-  }
+  if (range ? is_parameter(e) : e->op == Op::kSym) return parameter(e);
   check(e->op != Op::kVar, "variable i{} is not in scope", e->i);
   std::string name = compute(e);
   scopes_.back()[e] = name;
@@ -191,13 +238,60 @@ std::string Emitter::compute(const Expr& e) {
       return reduction(e);
     default: {
       std::vector<std::string> a;
-      for (const Expr& x : e->args) a.push_back(value(x));
-      text = operation(e, a);
+      bool in_32 = e->dtype != DType::kInt64 || narrow(e);
+      for (const Expr& x : e->args) {
+        a.push_back(value(x));
+        in_32 &= x->dtype == DType::kInt64 && narrow(x);
+      }
+      switch (e->op) {  // those that mean the same in either type
+        case Op::kCast:
+        case Op::kAdd:
+        case Op::kSub:
+        case Op::kMul:
+        case Op::kFloorDiv:
+        case Op::kMod:
+        case Op::kMin:
+        case Op::kMax:
+        case Op::kEq:
+        case Op::kNe:
+        case Op::kLt:
+        case Op::kLe:
+        case Op::kGt:
+        case Op::kGe:
+          break;
+        default:
+          in_32 = false;
+      }
+      if (!in_32)
+        for (std::size_t k = 0; k < a.size(); ++k)
+          if (narrow(e->args[k])) a[k] = "i64(" + a[k] + ")";
+      if (!range || !division(e, a, in_32, text)) text = operation(e, a);
+      if (!in_32 && narrow(e)) text = "i32(" + text + ")";
     }
   }
   const std::string name = fresh("t");
-  line(fmt::format("const {} {} = {};", type_name(e->dtype), name, text));
+  line(fmt::format("const {} {} = {};", type_of(e), name, text));
   return name;
+}
+
+// Divisions of index expressions in 32 bits, of which the general ones take tens of instructions.
+bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text) {
+  if (!in_32 || (e->op != Op::kFloorDiv && e->op != Op::kMod) || e->dtype != DType::kInt64) return false;
+  const Expr& n = e->args[1];
+  if (!idx::provably_nonnegative(e->args[0], true)) return false;
+  const bool quotient = e->op == Op::kFloorDiv;
+  if (is_const(n)) {
+    if (n->i <= 0) return false;
+    text = fmt::format("i32(u32({}) {} {}u)", a[0], quotient ? "/" : "%", n->i);
+    return true;
+  }
+  if (is_parameter(n)) {
+    const std::string q = fmt::format("fast_quotient({}, {})", a[0], divisor(n));
+    text = quotient ? q : fmt::format("{} - {} * {}", a[0], q, a[1]);
+  } else {
+    text = fmt::format("i32(u32({}) {} u32(max({}, i32(1))))", a[0], quotient ? "/" : "%", a[1]);
+  }
+  return true;
 }
 
 std::string Emitter::operation(const Expr& e, const std::vector<std::string>& args) {
@@ -403,11 +497,11 @@ std::string Emitter::selection(const Expr& e) {
   const std::string name = fresh("t");
   if (!x->has_load && !y->has_load && !x->has_reduce && !y->has_reduce) {
     const std::string a = value(x), b = value(y);
-    line(fmt::format("const {} {} = {} ? {} : {};", type_name(e->dtype), name, c, a, b));
+    line(fmt::format("const {} {} = {} ? {} : {};", type_of(e), name, c, a, b));
     return name;
   }
   // Only the chosen side may load: the other one's indices can be out of range.
-  line(fmt::format("{} {};", type_name(e->dtype), name));
+  line(fmt::format("{} {};", type_of(e), name));
   open("if (" + c + ")");
   line(fmt::format("{} = {};", name, value(x)));
   close();
@@ -509,10 +603,10 @@ std::string Emitter::reduction(const Expr& e) {
     line(fmt::format("{} {} = {};", type_name(t), acc, neutral(kind, t)));
     for (const Expr& v : vars) {
       const std::string i = fresh("i"), n = value(v->args[0]);
-      open(fmt::format("for (i64 {0} = 0; {0} < {1}; ++{0})", i, n));
+      open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, n, type_of(v)));
       bind(v, i);
     }
-    const std::string x = value(body);
+    const std::string x = narrow(body) ? "i64(" + value(body) + ")" : value(body);
     line(fmt::format("{} = {};", acc, combine(kind, t, acc, x)));
     for (std::size_t k = 0; k < vars.size(); ++k) close();
     return acc;
@@ -562,7 +656,7 @@ std::string Emitter::arg_reduction(const Expr& e) {
   line(fmt::format("i64 {} = 0, {} = 0;", where, at));
   for (const Expr& v : e->vars) {
     const std::string i = fresh("i"), n = value(v->args[0]);
-    open(fmt::format("for (i64 {0} = 0; {0} < {1}; ++{0})", i, n));
+    open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, n, type_of(v)));
     bind(v, i);
   }
   const std::string x = fresh("x");

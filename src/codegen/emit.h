@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "codegen/index_range.h"
 #include "graph/graph.h"
 
 namespace sardonyx::codegen {
@@ -12,6 +13,8 @@ namespace sardonyx::codegen {
 /// The kernel dialect's name of a dtype in registers and in memory (bool is stored as u8).
 const char* type_name(DType t);
 const char* storage_name(DType t);
+/// The dialect's name of the type in which arithmetic on t is done.
+const char* computed_name(DType t);
 /// A literal.
 std::string literal(const Expr& constant);
 
@@ -46,16 +49,32 @@ class Emitter {
   /// Reductions keep one result instead of many side by side (for a processor that has threads instead of vectors).
   bool plain_reductions = false;
 
+  /// For a GPU: index expressions are in 32 bits where this says so, expressions of symbols alone are parameters, and
+  /// divisions by them multiply with a number that the caller passes (see LoopSource::divisors).
+  IndexRange* range = nullptr;
+  /// The type of an expression's variable; with `range` int64 ones can be "i32".
+  const char* type_of(const Expr& e) const;
+  /// The parameter for a divisor: d0, d1, ...
+  std::string divisor(const Expr& e);
+  /// A parameter with this value, whatever the expression of symbols is; see is_parameter for what it must not do.
+  std::string argument(const Expr& e);
+  /// Whether `e` can be a parameter that is evaluated before the launch.
+  bool is_parameter(const Expr& e) const;
+
   /// Tensors loaded or stored, in order of first use: parameters b0, b1, ...
   std::vector<Value*> buffers;
-  /// Symbols used, in order of first use: parameters s0, s1, ...
+  /// Symbols used, in order of first use: parameters s0, s1, ... With `range`: any expressions of symbols.
   Exprs symbols;
+  Exprs divisors;
   std::string buffer(const Value* v);
 
  private:
   std::string find(const Expr& e) const;
   std::string compute(const Expr& e);
   std::string operation(const Expr& e, const std::vector<std::string>& a);
+  std::string parameter(const Expr& e);
+  bool narrow(const Expr& e) const;
+  bool division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text);
   std::string reduction(const Expr& e);
   std::string arg_reduction(const Expr& e);
   std::string selection(const Expr& e);

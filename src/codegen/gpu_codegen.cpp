@@ -1,198 +1,258 @@
-// GPU code of loop kernels, for AMD and NVIDIA alike (kernels/gpu.h has what differs).
+// GPU code of loop kernels, for AMD and NVIDIA alike (kernels/gpu.h has what differs): which kind of kernel it becomes.
 //
-// A kernel of one stage has a thread for each element; one that reduces along contiguous memory has a workgroup for
-// each element, whose threads share the reduction. A kernel of several stages has a workgroup for each point of its
-// outer variables: scalars (reductions) are computed by all threads together, rows by threads side by side, with a
-// barrier where a later stage reads what an earlier one wrote.
+// A kernel of one stage has a thread for each element or for 16 bytes of them (gpu_map.cpp). One that reduces along
+// contiguous memory, or has several stages, has a team of threads for each row (gpu_rows.cpp): as many as the row's
+// length deserves, up to a workgroup.
 #include <algorithm>
-#include <unordered_set>
 
-#include "codegen/emit.h"
-#include "codegen/loop_analysis.h"
-#include "codegen/loop_codegen.h"
+#include "codegen/gpu_generator.h"
 
 namespace sardonyx::codegen {
+
+GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& options)
+    : kernel_(kernel), range_(options.from_inputs), emit_(text_) {
+  emit_.plain_reductions = true;
+  emit_.range = &range_;
+}
+
+void GpuGenerator::decode(const Exprs& vars, const std::string& q, bool narrow) {
+  for (std::size_t k = vars.size(); k-- > 0;) {
+    const std::string i = emit_.fresh("o");
+    const Expr& n = vars[k]->args[0];
+    const char* type = emit_.type_of(vars[k]);
+    if (k == 0)
+      emit_.line(fmt::format("const {0} {1} = {0}({2});", type, i, q));
+    else if (narrow && !is_const(n))
+      emit_.line(fmt::format("const i32 {} = take_digit({}, {}, {});", i, q, emit_.value(n), emit_.divisor(n)));
+    else
+      emit_.line(fmt::format("const {0} {1} = {0}(take_digit({2}, {3}));", type, i, q,
+                             narrow ? emit_.value(n) : "i64(" + emit_.value(n) + ")"));
+    emit_.bind(vars[k], i);
+    known_.insert(vars[k]->i);
+  }
+}
+
+void GpuGenerator::clear(const Exprs& vars) {
+  for (const Expr& v : vars) known_.erase(v->i);
+}
+
+void GpuGenerator::store(const Value* out, const Expr& offset, const std::string& x) {
+  const std::string at = emit_.value(offset);
+  emit_.line(fmt::format("{}[{}] = {};", emit_.buffer(out), at, x));
+}
+
+bool GpuGenerator::open_points(const Expr& count, const std::string& from, const std::string& q) {
+  const bool narrow = range_.narrow(count);
+  const std::string n = emit_.value(count), p = emit_.fresh("p");
+  const char* type = narrow ? "u32" : "i64";
+  emit_.open(
+      fmt::format("for ({0} {1} = {0}({2}) + first_thread(); {1} < {0}({3}); {1} += all_threads())", type, p, from, n));
+  emit_.line(fmt::format("{0} {1} = {0}({2});", narrow ? "i32" : "i64", q, p));
+  return narrow;
+}
+
+std::string GpuGenerator::pack_condition(const Packing& p, const std::vector<const Value*>& stored) {
+  std::vector<std::string> all;
+  for (const Expr& m : p.multiples) all.push_back(fmt::format("({} & {}) == 0", emit_.value(m), p.length - 1));
+  std::vector<const Value*> values = stored;
+  for (const Expr& l : p.loads) values.push_back(l->value);
+  std::vector<std::string> seen;
+  for (const Value* v : values) {
+    const std::string b = emit_.buffer(v);
+    if (std::find(seen.begin(), seen.end(), b) != seen.end()) continue;
+    seen.push_back(b);
+    all.push_back("aligned(" + b + ")");
+  }
+  return fmt::format("{}", fmt::join(all, " && "));
+}
+
+GpuLoopSource GpuGenerator::run() {
+  RowPlan r;
+  if (plan_rows(r)) {
+    rows(r);
+  } else if (kernel_.stages.size() == 1 && kernel_.outer.empty()) {
+    const FlatLoop f = flat_loop(kernel_.stages[0]);
+    Exprs reductions;
+    top_reductions(f.body, reductions);
+    Expr most = 0;
+    for (const Expr& x : reductions) {
+      Expr n = 1;
+      for (const Expr& v : x->vars) n = n->has_var || v->args[0]->has_var ? Expr(1 << 20) : n * v->args[0];
+      most = idx::max(most, n);
+    }
+    std::int64_t n = 1 << 20;
+    is_const_int(most, n);
+    if (n < 64 || (!f.vars.empty() && side_by_side(reductions, f.vars.back()))) {
+      map(f);
+    } else {
+      std::int64_t team = 32;
+      while (team < kGpuThreads && team * 8 < n) team *= 2;
+      general({{&kernel_.stages[0], f.body, f.offset, false}}, f.vars, team);
+    }
+  } else {
+    std::vector<RowStage> stages;
+    for (const Stage& s : kernel_.stages)
+      stages.push_back(
+          {&s, merge_reduce_vars(flatten_loads(s.body)), storage_offset(*s.out, s.index), !s.inner.empty()});
+    general(stages, kernel_.outer, kGpuThreads);
+  }
+  GpuLoopSource g;
+  std::string head;
+  for (std::size_t k = 0; k < emit_.buffers.size(); ++k) {
+    const Value* v = emit_.buffers[k];
+    bool written = false;
+    for (const Stage& st : kernel_.stages) written |= st.out == v;
+    head += fmt::format("{}{}{}* __restrict b{}", head.empty() ? "" : ", ", written ? "" : "const ",
+                        storage_name(v->dtype), k);
+  }
+  for (std::size_t k = 0; k < emit_.symbols.size(); ++k) head += fmt::format(", i64 s{}", k);
+  for (std::size_t k = 0; k < emit_.divisors.size(); ++k) head += fmt::format(", u64 d{}", k);
+  g.body = "(" + head + ") {\n" + text_ + "}\n";
+  g.buffers = emit_.buffers;
+  g.values = emit_.symbols;
+  g.divisors = emit_.divisors;
+  g.threads = threads_;
+  g.work = work_;
+  g.limit = range_.limit();
+  return g;
+}
+
+GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options) {
+  return GpuGenerator(kernel, options).run();
+}
+
+std::uint64_t divisor_argument(std::int64_t n) {
+  if (n < 1) n = 1;
+  unsigned shift = 0;
+  while (shift < 31 && (std::int64_t{1} << shift) < n) ++shift;
+  const auto d = static_cast<std::uint64_t>(n);
+  const std::uint64_t multiplier = ((std::uint64_t{1} << (31 + shift)) + d - 1) / d;
+  return std::uint64_t{shift} << 32 | (multiplier & 0xffffffffU);
+}
+
+// ---- packs
+
+void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f) {
+  std::unordered_set<const ExprNode*> seen;
+  const std::function<void(const Expr&)> walk = [&](const Expr& x) {
+    if (!x->has_load || !seen.insert(x.get()).second || x->op == Op::kReduce) return;
+    if (x->op == Op::kLoad) f(x);
+    if (x->op == Op::kSelect) return walk(x->args[0]);
+    for (const Expr& a : x->args) walk(a);
+  };
+  walk(e);
+}
+
+bool uses_var(const Expr& e, const Expr& var) {
+  if (!e->has_var) return false;
+  bool used = false;
+  visit(e, [&](const Expr& x) { used |= x->op == Op::kVar && x->i == var->i; });
+  return used;
+}
+
+std::string element_text(DType t, const std::string& bits) {
+  return fmt::format("from_bits<{}>({})", type_name(t), bits);
+}
+std::string bits_text(DType t, const std::string& x) {
+  return t == DType::kBool ? fmt::format("u8({})", x) : fmt::format("to_bits({})", x);
+}
+
 namespace {
 
-constexpr std::int64_t kLongReduction = 64;  // worth a workgroup
-
-class GpuGenerator {
- public:
-  explicit GpuGenerator(const LoopKernel& kernel) : kernel_(kernel), emit_(text_) { emit_.plain_reductions = true; }
-
-  GpuLoopSource run() {
-    if (kernel_.stages.size() == 1 && kernel_.outer.empty())
-      single(kernel_.stages[0]);
-    else
-      several();
-    std::string head = "(";
-    for (std::size_t k = 0; k < emit_.buffers.size(); ++k) {
-      const Value* v = emit_.buffers[k];
-      bool written = false;
-      for (const Stage& st : kernel_.stages) written |= st.out == v;
-      head += fmt::format("{}{}* __restrict b{}, ", written ? "" : "const ", storage_name(v->dtype), k);
-    }
-    for (std::size_t k = 0; k < emit_.symbols.size(); ++k) head += fmt::format("i64 s{}, ", k);
-    GpuLoopSource g;
-    g.workgroup_per_point = workgroup_;
-    g.source.body = head + "i64 points) {\n" + text_ + "}\n";
-    g.source.buffers = emit_.buffers;
-    g.source.symbols = emit_.symbols;
-    g.source.points = points_;
-    g.source.work = work_;
-    return g;
-  }
-
- private:
-  // Names variables from the number `q` of a point; `q` is used up.
-  void decode(const Exprs& vars, const std::string& q) {
-    for (std::size_t k = vars.size(); k-- > 0;) {
-      const std::string i = emit_.fresh("o");
-      if (k == 0)
-        emit_.line(fmt::format("const i64 {} = {};", i, q));
-      else {
-        const std::string n = emit_.value(vars[k]->args[0]);
-        emit_.line(fmt::format("const i64 {} = take_digit({}, {});", i, q, n));
-      }
-      emit_.bind(vars[k], i);
-      known_.insert(vars[k]->i);
-    }
-  }
-
-  void open_points() {
-    emit_.open(workgroup_
-                   ? "for (i64 p = block_id(); p < points; p += block_count())"
-                   : fmt::format(
-                         "for (i64 p = i64(block_id()) * {0} + thread_id(); p < points; p += i64(block_count()) * {0})",
-                         kGpuThreads));
-    emit_.line("i64 q = p;");
-  }
-
-  void store(const Value* out, const Expr& offset, const std::string& x) {
-    const std::string at = emit_.value(offset);
-    emit_.line(fmt::format("{}[{}] = {};", emit_.buffer(out), at, x));
-  }
-
-  // All variables of r but its own (and those of reductions inside) have values here.
-  bool closed(const Expr& r) const {
-    std::unordered_set<std::int64_t> own, used;
-    visit(r, [&](const Expr& x) {
-      if (x->op == Op::kVar) used.insert(x->i);
-      for (const Expr& v : x->vars) own.insert(v->i);
+// True if e is a multiple of n once all of `conditions` are, to which this may add.
+bool multiple_of(const Expr& e, int n, Exprs& conditions) {
+  if (is_const(e)) return e->i % n == 0;
+  if (!e->has_var && !e->has_load) {
+    bool ok = e->has_sym;
+    visit(e, [&](const Expr& x) {
+      ok &= x->dtype == DType::kInt64 && (x->op <= Op::kSym || x->op == Op::kAdd || x->op == Op::kSub ||
+                                          x->op == Op::kMul || x->op == Op::kMin || x->op == Op::kMax);
     });
-    return std::all_of(used.begin(), used.end(), [&](std::int64_t v) { return own.count(v) || known_.count(v); });
+    if (ok) conditions.push_back(e);
+    return ok;
   }
-
-  // Reductions that every thread of the workgroup needs: each thread takes a part, and all get the result.
-  void cooperate(const Expr& body) {
-    Exprs reductions;
-    top_reductions(body, reductions);
-    for (const Expr& r : reductions) {
-      const auto kind = static_cast<ReduceKind>(r->i);
-      if (kind >= ReduceKind::kArgMin || !closed(r)) continue;  // each thread does all of it
-      const char* t = type_name(r->dtype);
-      const std::string acc = emit_.fresh("r"), f = emit_.fresh("f"), n = emit_.fresh("n");
-      bool contiguous;
-      const Exprs vars = order_reduce_vars(r, contiguous);
-      emit_.line(fmt::format("{} {} = {};", t, acc, Emitter::neutral(kind, r->dtype)));
-      Expr count = 1;
-      for (const Expr& v : vars) count = count * v->args[0];
-      emit_.line(fmt::format("const i64 {} = {};", n, emit_.value(count)));
-      emit_.open(fmt::format("for (i64 {0} = thread_id(); {0} < {1}; {0} += {2})", f, n, kGpuThreads));
-      const std::string q = emit_.fresh("q");
-      emit_.line(fmt::format("i64 {} = {};", q, f));
-      decode(vars, q);
-      const std::string x = emit_.value(r->args[0]);
-      emit_.line(fmt::format("{} = {};", acc, Emitter::combine(kind, r->dtype, acc, x)));
-      emit_.close();
-      for (const Expr& v : vars) known_.erase(v->i);
-      const std::string all = emit_.fresh("r");
-      emit_.line(fmt::format("const {0} {1} = reduce_workgroup<{0}>({2}, []({0} a, {0} b) -> {0} {{ return {3}; }});",
-                             t, all, acc, Emitter::combine(kind, r->dtype, "a", "b")));
-      emit_.bind_value(r, all);
+  switch (e->op) {
+    case Op::kAdd:
+    case Op::kSub:
+      return multiple_of(e->args[0], n, conditions) && multiple_of(e->args[1], n, conditions);
+    case Op::kMul: {
+      Exprs factors = e->args;
+      for (std::size_t k = 0; k < factors.size();)
+        if (factors[k]->op == Op::kMul) {
+          const Expr f = factors[k];
+          factors[k] = f->args[0];
+          factors.push_back(f->args[1]);
+        } else
+          ++k;
+      Expr uniform = 1;
+      for (const Expr& f : factors)
+        if (is_const(f) && f->i % n == 0) return true;
+      for (const Expr& f : factors)
+        if (!f->has_var && !f->has_load) uniform = uniform * f;
+      return multiple_of(uniform, n, conditions);
     }
+    default:
+      return false;
   }
+}
 
-  // A workgroup for each element?
-  static bool long_reduction(const Expr& body, const Exprs& vars) {
-    Exprs reductions;
-    top_reductions(body, reductions);
-    if (reductions.empty() || (!vars.empty() && side_by_side(reductions, vars.back()))) return false;
-    for (const Expr& r : reductions) {
-      if (static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin) return false;
-      Expr n = 1;
-      for (const Expr& v : r->vars) n = n * v->args[0];
-      std::int64_t count = 0;
-      if (n->has_var || (is_const_int(n, count) && count < kLongReduction)) return false;
-    }
-    return true;
-  }
-
-  void single(const Stage& stage) {
-    const auto [vars, body, offset] = flat_loop(stage);
-    points_ = 1;
-    for (const Expr& v : vars) points_ = points_ * v->args[0];
-    work_ = cost_of(body);
-    workgroup_ = long_reduction(body, vars);
-    open_points();
-    decode(vars, "q");
-    if (workgroup_) cooperate(body);
-    const std::string x = emit_.value(body);
-    if (workgroup_) emit_.open("if (thread_id() == 0)");
-    store(stage.out, offset, x);
-    if (workgroup_) emit_.close();
-    emit_.close();
-  }
-
-  void several() {
-    workgroup_ = true;
-    points_ = 1;
-    for (const Expr& v : kernel_.outer) points_ = points_ * v->args[0];
-    work_ = 0;
-    open_points();
-    decode(kernel_.outer, "q");
-    for (std::size_t k = 0; k < kernel_.stages.size(); ++k) {
-      const Stage& stage = kernel_.stages[k];
-      Expr body = merge_reduce_vars(flatten_loads(stage.body));
-      Expr offset = storage_offset(*stage.out, stage.index);
-      Expr n = 1;
-      for (const Expr& v : stage.inner) n = n * v->args[0];
-      work_ = work_ + n * cost_of(body);
-      if (stage.inner.empty()) {
-        cooperate(body);
-        const std::string x = emit_.value(body), local = emit_.fresh("x");
-        emit_.line(fmt::format("const {} {} = {};", type_name(stage.out->dtype), local, x));
-        emit_.bind_local(stage.out, local);
-        if (!stage.stored) continue;
-        emit_.open("if (thread_id() == 0)");
-        store(stage.out, offset, local);
-        emit_.close();
-        continue;
-      }
-      const Exprs vars = merge_vars(stage.inner, body, offset);
-      const std::string f = emit_.fresh("f"), q = emit_.fresh("q"), count = emit_.value(n);
-      emit_.open(fmt::format("for (i64 {0} = thread_id(); {0} < {1}; {0} += {2})", f, count, kGpuThreads));
-      emit_.line(fmt::format("i64 {} = {};", q, f));
-      decode(vars, q);
-      const std::string x = emit_.value(body);
-      store(stage.out, offset, x);
-      emit_.close();
-      for (const Expr& v : vars) known_.erase(v->i);
-      if (k + 1 < kernel_.stages.size()) emit_.line("barrier();");
-    }
-    emit_.close();
-  }
-
-  const LoopKernel& kernel_;
-  std::string text_;
-  Emitter emit_;
-  Expr points_, work_;
-  bool workgroup_ = false;
-  std::unordered_set<std::int64_t> known_;  // variables in scope
-};
+// Instructions of one evaluation, roughly.
+int instructions(const Expr& e) {
+  int n = 0;
+  visit(e, [&](const Expr& x) {
+    const bool hard = (x->op >= Op::kSin && x->op <= Op::kErf) || x->op == Op::kPow || x->op == Op::kRandom;
+    const bool function = (x->op >= Op::kExp && x->op <= Op::kRsqrt) || x->op == Op::kSigmoid || x->op == Op::kDiv ||
+                          x->op == Op::kReciprocal;
+    n += (hard ? 40 : function ? 12 : 1) * (x->dtype == DType::kFloat64 ? 4 : 1);
+  });
+  return n;
+}
 
 }  // namespace
 
-GpuLoopSource generate_gpu_loop(const LoopKernel& kernel) { return GpuGenerator(kernel).run(); }
+Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var) {
+  constexpr int kMostInstructions = 1200;  // of one unrolled pack: longer code compiles slowly and spills
+  Exprs unit;
+  std::size_t widest = 1;
+  int cost = 1;
+  for (const Expr& b : bodies) {
+    cost += instructions(b);
+    certain_loads(b, [&](const Expr& l) {
+      Expr c, rest;
+      for (const Expr& known : unit)
+        if (same(known, l)) return;
+      if (!idx::split_affine(l->args[0], var, c, rest) || !is_const(c, 1)) return;
+      unit.push_back(l);
+      widest = std::max(widest, size_of(l->dtype));
+    });
+  }
+  for (const auto& [value, offset] : stores) widest = std::max(widest, size_of(value->dtype));
+  if (unit.empty() && stores.empty()) return {};
+  int longest = std::min(16 / static_cast<int>(widest), 8);
+  while (longest > 1 && longest * cost > kMostInstructions) longest /= 2;
+  for (int n = longest; n > 1; n /= 2) {
+    Packing p;
+    p.length = n;
+    Exprs conditions;
+    bool ok = true;
+    Expr c, rest;
+    for (const auto& [value, offset] : stores)
+      ok = ok && idx::split_affine(offset, var, c, rest) && is_const(c, 1) && multiple_of(rest, n, conditions);
+    if (!ok) continue;
+    for (const Expr& l : unit) {
+      idx::split_affine(l->args[0], var, c, rest);
+      Exprs more = conditions;
+      if (!multiple_of(rest, n, more)) continue;
+      conditions = std::move(more);
+      p.loads.push_back(l);
+    }
+    if (2 * p.loads.size() < unit.size()) continue;
+    for (const Expr& e : conditions)
+      if (std::none_of(p.multiples.begin(), p.multiples.end(), [&](const Expr& m) { return same(m, e); }))
+        p.multiples.push_back(e);
+    return p;
+  }
+  return {};
+}
 
 }  // namespace sardonyx::codegen

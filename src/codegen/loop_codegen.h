@@ -1,5 +1,7 @@
 // Loop kernels as C++ functions.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,14 +24,25 @@ struct LoopSource {
 /// Host code for a kernel.
 LoopSource generate_host_loop(const LoopKernel& kernel);
 
-/// A kernel for a GPU; see gpu_codegen.cpp. Its text defines NAME(buffers..., symbols..., i64 points), to be launched
-/// with kGpuThreads threads a workgroup.
+/// A kernel for a GPU. Its text defines NAME(buffers..., i64 values..., u64 divisors...), to be launched with as many
+/// workgroups of kGpuThreads threads along x as `threads` asks for; with fewer, each does more.
 struct GpuLoopSource {
-  LoopSource source;
-  /// Whether a point is the work of a whole workgroup, rather than of a thread.
-  bool workgroup_per_point = false;
+  std::string body;  ///< all after the function's name; equal kernels have equal bodies
+  std::vector<Value*> buffers;
+  Exprs values;    ///< expressions of symbols
+  Exprs divisors;  ///< what divisor_argument() makes of their values is passed
+  Expr threads;
+  Expr work;   ///< rough number of operations per thread
+  Expr limit;  ///< the code is for sizes that give at most IndexRange::kLargest here; empty: for all
+};
+struct GpuLoopOptions {
+  /// Whether a symbol's value comes from the inputs' dims.
+  std::function<bool(std::int64_t id)> from_inputs;
 };
 inline constexpr int kGpuThreads = 256;
-GpuLoopSource generate_gpu_loop(const LoopKernel& kernel);
+GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options);
+
+/// The number that a kernel takes for dividing by n (fast_quotient in kernels/gpu.h); for n < 1 as for 1.
+std::uint64_t divisor_argument(std::int64_t n);
 
 }  // namespace sardonyx::codegen

@@ -257,10 +257,9 @@ class Grouper {
         }
       }
       s.body = substitute(l->body, sub);
-      if (s.inner.empty() && !outputs_.count(s.out)) {
-        s.stored = false;
-        for (const Node* u : users_[s.out]) s.stored |= !inside.count(u);
-      }
+      s.used_after = outputs_.count(s.out) > 0;
+      for (const Node* u : users_[s.out]) s.used_after |= !inside.count(u);
+      s.stored = s.used_after || !s.inner.empty();
       r.nodes.push_back(m.node);
       r.kernel.stages.push_back(std::move(s));
     }

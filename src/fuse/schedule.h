@@ -19,6 +19,7 @@ struct Stage {
   Expr body;
   bool stored =
       true;  ///< false: only later stages of this kernel read it (then `inner` is empty and it lives in a register)
+  bool used_after = true;  ///< false: the same of a stage with `inner`, which may still need the memory
 };
 
 /// Stages that share their outer variables run one after another for each outer point; a later stage may load what an

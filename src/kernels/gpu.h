@@ -14,6 +14,12 @@
 namespace sdx {
 
 inline constexpr u32 kThreads = 256;
+/// Threads of a wave (AMD), a warp (NVIDIA).
+#if defined(__GFX9__)
+inline constexpr u32 kWave = 64;
+#else
+inline constexpr u32 kWave = 32;
+#endif
 
 #if defined(__AMDGCN__)
 SDX_FN u32 thread_id() { return __builtin_amdgcn_workitem_id_x(); }
@@ -32,7 +38,27 @@ SDX_FN u32 block_count() { return __nvvm_read_ptx_sreg_nctaid_x(); }
 SDX_FN void barrier() { __syncthreads(); }
 #endif
 
-/// q % n, and q becomes q / n. Not negative; in 32 bits where they suffice, which is many times as fast.
+/// The number of this thread among all, and how many there are.
+SDX_FN u32 first_thread() { return block_id() * kThreads + thread_id(); }
+SDX_FN u32 all_threads() { return block_count() * kThreads; }
+
+/// n / d for 0 <= n < 2^31, where `by` is what the caller precomputed for d: a multiplier m in the low half and a shift
+/// l in the high one, l = ceil(log2 d), m = ceil(2^(31 + l) / d); Granlund and Montgomery, "Division by Invariant
+/// Integers using Multiplication".
+SDX_FN i32 fast_quotient(i32 n, u64 by) { return i32(u32((u64(u32(n) * 2u) * u32(by)) >> 32) >> u32(by >> 32)); }
+
+/// q % n, and q becomes q / n. Not negative.
+SDX_FN i32 take_digit(i32& q, i32 n, u64 by) {
+  const i32 r = fast_quotient(q, by), digit = q - r * n;
+  q = r;
+  return digit;
+}
+SDX_FN i32 take_digit(i32& q, i32 n) {
+  const i32 digit = i32(u32(q) % u32(n));
+  q = i32(u32(q) / u32(n));
+  return digit;
+}
+/// In 32 bits where they suffice, which is many times as fast.
 SDX_FN i64 take_digit(i64& q, i64 n) {
   if (((u64(q) | u64(n)) >> 32) == 0) {
     const u32 digit = u32(q) % u32(n);
@@ -44,22 +70,121 @@ SDX_FN i64 take_digit(i64& q, i64 n) {
   return i64(digit);
 }
 
-static SDX_SHARED u64 reduce_scratch[kThreads];
+// --- several elements at once: their bits side by side, in one access to memory
 
-/// x of all threads of the workgroup combined, in every thread.
+template <class T, int V>
+using Pack __attribute__((ext_vector_type(V))) = unsigned_of<T>;
+
+/// Whether packs may begin here.
+SDX_FN bool aligned(const void* p) { return (u64(p) & 15) == 0; }
+
+template <int V, class T>
+SDX_FN Pack<T, V> load_pack(const T* p) {
+  Pack<T, V> x;
+  __builtin_memcpy(&x, __builtin_assume_aligned(p, sizeof x), sizeof x);
+  return x;
+}
+template <int V, class T>
+SDX_FN void store_pack(T* p, Pack<T, V> x) {
+  __builtin_memcpy(__builtin_assume_aligned(p, sizeof x), &x, sizeof x);
+}
+template <class T>
+SDX_FN T from_bits(unsigned_of<T> x) {
+  return bit_cast<T>(x);
+}
+/// A bool is a byte in memory.
+template <>
+SDX_FN bool from_bits<bool>(u8 x) {
+  return x != 0;
+}
+template <class T>
+SDX_FN unsigned_of<T> to_bits(T x) {
+  return bit_cast<unsigned_of<T>>(x);
+}
+
+/// Elements first, first + step, ... below n of a row; others are 0. `packed`: step is 1, all of them are there if the
+/// first is, and a pack may begin there.
+template <int V, class T, class I>
+SDX_FN Pack<T, V> load_row(const T* row, I first, I step, I n, bool packed) {
+  Pack<T, V> x = 0;
+  if (packed) {
+    if (first < n) x = load_pack<V>(row + first);
+  } else {
+#pragma unroll
+    for (int l = 0; l < V; ++l)
+      if (first + l * step < n) x[l] = bit_cast<unsigned_of<T>>(row[first + l * step]);
+  }
+  return x;
+}
+template <int V, class T, class I>
+SDX_FN void store_row(T* row, I first, I step, I n, bool packed, Pack<T, V> x) {
+  if (packed) {
+    if (first < n) store_pack<V>(row + first, x);
+  } else {
+#pragma unroll
+    for (int l = 0; l < V; ++l)
+      if (first + l * step < n) row[first + l * step] = bit_cast<T>(unsigned_of<T>(x[l]));
+  }
+}
+
+// --- teams: 2^k neighbouring threads of a workgroup, 1 to 256
+
+#if defined(__AMDGCN__)
+SDX_FN u32 lane_xor(u32 x, u32 mask) {
+  const u32 lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
+  return u32(__builtin_amdgcn_ds_bpermute(i32((lane ^ mask) << 2), i32(x)));
+}
+#elif defined(__NVPTX__)
+SDX_FN u32 lane_xor(u32 x, u32 mask) { return u32(__nvvm_shfl_sync_bfly_i32(~0u, i32(x), i32(mask), 31)); }
+#endif
+
+/// x of the thread whose number in the wave differs in these bits.
+template <class T>
+SDX_FN T from_lane_xor(T x, u32 mask) {
+  constexpr u32 words = (sizeof(T) + 3) / 4;
+  u32 w[words] = {};
+  __builtin_memcpy(w, &x, sizeof x);
+#pragma unroll
+  for (u32 k = 0; k < words; ++k) w[k] = lane_xor(w[k], mask);
+  __builtin_memcpy(&x, w, sizeof x);
+  return x;
+}
+
+static SDX_SHARED u64 reduce_scratch[2 * kThreads / 32];
+
+/// x of all threads of a team combined, in every thread. All threads of the workgroup must call it.
 template <class T, class F>
-SDX_FN T reduce_workgroup(T x, F combine) {
-  auto* all = (__attribute__((address_space(3))) T*)reduce_scratch;
-  const u32 t = thread_id();
-  all[t] = x;
-  barrier();
-  for (u32 h = kThreads / 2; h > 0; h /= 2) {
-    if (t < h) all[t] = combine(all[t], all[t + h]);
+SDX_FN T reduce_team(T x, u32 team, F combine) {
+  static_assert(sizeof(T) <= 16);
+  const u32 in_wave = team < kWave ? team : kWave;
+  for (u32 h = 1; h < in_wave; h *= 2) x = combine(x, from_lane_xor(x, h));
+  if (team > kWave) {
+    auto* all = (__attribute__((address_space(3))) T*)reduce_scratch;
+    const u32 t = thread_id();
+    if (t % kWave == 0) all[t / kWave] = x;
+    barrier();
+    const u32 first = t / team * (team / kWave);
+    x = all[first];
+    for (u32 k = 1; k < team / kWave; ++k) x = combine(x, T(all[first + k]));
     barrier();
   }
-  const T sum = all[0];
-  barrier();
-  return sum;
+  return x;
+}
+
+/// The extreme of a row and where it is; NaN is the extreme, the first one.
+template <class T>
+struct Best {
+  T value;
+  i32 at;  ///< -1: none yet
+};
+template <bool Max, bool Last, class T>
+SDX_FN Best<T> better(Best<T> a, Best<T> b) {
+  if (b.at < 0) return a;
+  if (a.at < 0) return b;
+  const bool a_first = a.at < b.at, a_nan = a.value != a.value, b_nan = b.value != b.value;
+  if (a_nan || b_nan) return a_nan && (!b_nan || a_first) ? a : b;
+  if (a.value == b.value) return a_first != Last ? a : b;
+  return (Max ? a.value > b.value : a.value < b.value) ? a : b;
 }
 
 }  // namespace sdx

@@ -15,12 +15,6 @@
 
 namespace sdx {
 
-#if defined(__GFX9__)
-inline constexpr u32 kWave = 64;
-#else
-inline constexpr u32 kWave = 32;
-#endif
-
 /// 16 bytes in registers.
 using vec16 = u32 __attribute__((ext_vector_type(4)));
 template <class T, int N>

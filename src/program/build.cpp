@@ -3,6 +3,7 @@
 
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
@@ -26,6 +27,9 @@ class Builder {
   std::shared_ptr<Program> run() {
     FuseOptions fuse_options = is_gpu() ? codegen::gpu_fuse_options() : tiles::host_fuse_options();
     fuse_options.disabled = !options_.fuse;
+    for (const Value* v : graph_.inputs)
+      for (const Expr& d : v->shape)
+        if (d->op == Op::kSym) input_symbols_.insert(d->i);
     Schedule schedule = fuse(graph_, fuse_options);
     for (Value* v : graph_.inputs) program_->input_names.push_back(v->name);
     program_->output_names = graph_.output_names;
@@ -98,18 +102,18 @@ class Builder {
   }
 
   // The number of a kernel with this text.
-  int kernel(const std::string& body, bool workgroup, std::uint32_t shared = 0) {
+  int kernel(const std::string& body, std::uint32_t shared = 0) {
     const auto [it, is_new] = kernel_ids_.emplace(body, static_cast<int>(program_->kernels.size()));
     if (is_new)
       program_->kernels.push_back(
-          {"k" + std::to_string(it->second), body, it->second / static_cast<int>(kKernelsPerObject), workgroup, shared});
+          {"k" + std::to_string(it->second), body, it->second / static_cast<int>(kKernelsPerObject), shared});
     return it->second;
   }
 
   TileLaunchStep lower_gpu_tile(const TileKernel& t) {
     codegen::GpuTileSource s = codegen::generate_gpu_tile(t, options_.target);
     TileLaunchStep step;
-    for (const auto& k : s.kernels) step.kernels.push_back(kernel(k.body, false, k.shared));
+    for (const auto& k : s.kernels) step.kernels.push_back(kernel(k.body, k.shared));
     step.tilings = std::move(s.tilings);
     step.buffers = buffers(s.buffers);
     step.symbols = s.symbols;
@@ -182,14 +186,21 @@ class Builder {
   }
 
   LaunchStep lower_loop(const LoopKernel& k) {
-    codegen::GpuLoopSource gpu;
-    if (is_gpu())
-      gpu = codegen::generate_gpu_loop(k);
-    else
-      gpu.source = codegen::generate_host_loop(k);
-    const codegen::LoopSource& s = gpu.source;
     LaunchStep l;
-    l.kernel = kernel(s.body, gpu.workgroup_per_point);
+    if (is_gpu()) {
+      const codegen::GpuLoopSource s =
+          codegen::generate_gpu_loop(k, {[this](std::int64_t id) { return input_symbols_.count(id) > 0; }});
+      l.kernel = kernel(s.body);
+      l.buffers = buffers(s.buffers);
+      l.symbols = s.values;
+      l.divisors = s.divisors;
+      l.points = s.threads;
+      l.work = s.work;
+      l.limit = s.limit;
+      return l;
+    }
+    const codegen::LoopSource s = codegen::generate_host_loop(k);
+    l.kernel = kernel(s.body);
     l.buffers = buffers(s.buffers);
     l.symbols = s.symbols;
     l.points = s.points;
@@ -256,8 +267,8 @@ class Builder {
       job.headers = headers;
       job.target = target;
       job.options.extra_cc1 = {"-fwrapv"};
-      job.source =
-          is_gpu() ? "#include \"gpu_kernels.h\"\nusing namespace sdx;\n" : "#include \"prelude.h\"\nusing namespace sdx;\n";
+      job.source = is_gpu() ? "#include \"gpu_kernels.h\"\nusing namespace sdx;\n"
+                            : "#include \"prelude.h\"\nusing namespace sdx;\n";
       for (std::size_t j = k; j < std::min(k + kKernelsPerObject, program_->kernels.size()); ++j)
         job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
                       program_->kernels[j].text;
@@ -272,6 +283,7 @@ class Builder {
   std::shared_ptr<Program> program_;
   std::unordered_map<const Value*, int> ids_;
   std::map<std::string, int> kernel_ids_;
+  std::unordered_set<std::int64_t> input_symbols_;  // dims of inputs
 };
 
 }  // namespace

@@ -30,8 +30,8 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
   for (int b : s.reads) all(p.buffers[static_cast<std::size_t>(b)].shape);
   if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
     all(l->symbols);
-    one(l->points);
-    one(l->work);
+    all(l->divisors);
+    for (const Expr* e : {&l->points, &l->work, &l->limit, &l->repeat}) one(*e);
   } else if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
     all(t->symbols);
     all({t->batches, t->m, t->n, t->k});

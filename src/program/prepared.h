@@ -13,8 +13,9 @@
 namespace sardonyx {
 
 struct PreparedLaunch {
-  std::vector<std::int64_t> values;  ///< of the symbols that the code takes
+  std::vector<std::int64_t> values;  ///< what the code takes after the buffers
   std::int64_t points = 0, grain = 1;
+  std::int64_t repeat = 1;
 };
 
 struct PreparedTileLaunch {

@@ -30,12 +30,19 @@ struct TensorRef {
   Exprs shape;
 };
 
-/// A call of generated code; see codegen/loop_codegen.h.
+/// A call of generated code; see codegen/loop_codegen.h. On the host, it takes buffers, symbols and a range of points.
+/// On a GPU: buffers, then these as 64-bit numbers: symbols (any expressions of them), what divisor_argument() makes of
+/// the divisors, and with `repeat` the number of the launch.
 struct LaunchStep {
   int kernel = 0;  ///< index into Program::kernels
   std::vector<int> buffers;
   Exprs symbols;
-  Expr points, work;
+  Expr points;  ///< on a GPU: threads
+  Expr work;
+  Exprs divisors;
+  Expr limit;  ///< the code is for sizes that give less than 2^31 - 2^29 here; others are refused as an assumption that
+               ///< does not hold. Empty: for all sizes
+  Expr repeat;  ///< how many launches, one after another; empty: one
 };
 
 /// A tile kernel of a GPU; see codegen/tile_codegen.h. One of `kernels` is launched, by the tiling that suits the
@@ -158,10 +165,9 @@ struct Block {
 
 /// Text and compiled form of one kernel. Kernels of equal text are one.
 struct KernelInfo {
-  std::string symbol;      ///< extern "C" name in the object code
-  std::string text;        ///< body, see LoopSource
-  int object = 0;          ///< index into Program::objects
-  bool workgroup = false;  ///< on a GPU: a point is the work of a workgroup, not of a thread
+  std::string symbol;        ///< extern "C" name in the object code
+  std::string text;          ///< body, see LoopSource
+  int object = 0;            ///< index into Program::objects
   std::uint32_t shared = 0;  ///< on a GPU: bytes of LDS that a launch gives it
 };
 

@@ -110,6 +110,7 @@ struct Executor::Run {
   }
   PreparedLaunch prepare(const LaunchStep& l) const;
   PreparedTileLaunch prepare(const TileLaunchStep& t) const;
+  bool within_limit(const Expr& limit) const;
   PreparedTile prepare(const GemmStep& g) const;
   PreparedTile prepare(const ConvStep& c) const;
   PreparedAttention prepare(const AttentionStep& a) const;

@@ -2,6 +2,7 @@
 // rest.
 #include <algorithm>
 
+#include "codegen/index_range.h"
 #include "codegen/loop_codegen.h"
 #include "host/conv.h"
 #include "host/parallel.h"
@@ -33,11 +34,23 @@ int take_bias(std::vector<host::PostOp>& ops, std::vector<int>& operands, std::s
 PreparedLaunch Executor::Run::prepare(const LaunchStep& l) const {
   check(l.buffers.size() <= kMaxArguments, "a kernel with {} buffers", l.buffers.size());
   PreparedLaunch r;
-  for (const Expr& s : l.symbols) r.values.push_back(eval(s));
   r.points = eval(l.points);
-  const std::int64_t work = r.points > 0 ? std::max<std::int64_t>(1, eval(l.work)) : 1;
-  r.grain = std::max<std::int64_t>(1, kGrain / work);
+  if (r.points <= 0) return r;
+  if (l.limit && !within_limit(l.limit))
+    throw AssumptionFailed("a tensor is too large for indices of 32 bits, which the program was made for");
+  for (const Expr& s : l.symbols) r.values.push_back(eval(s));
+  for (const Expr& d : l.divisors) r.values.push_back(static_cast<std::int64_t>(codegen::divisor_argument(eval(d))));
+  if (l.repeat) r.repeat = eval(l.repeat);
+  r.grain = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, eval(l.work)));
   return r;
+}
+
+bool Executor::Run::within_limit(const Expr& limit) const {
+  try {
+    return eval(limit) <= codegen::IndexRange::kLargest;
+  } catch (const Error&) {  // not even 64 bits suffice
+    return false;
+  }
 }
 
 void Executor::Run::execute(const LaunchStep& l, const PreparedLaunch& r) {
@@ -54,23 +67,22 @@ void Executor::Run::execute(const LaunchStep& l, const PreparedLaunch& r) {
 void Executor::Run::launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r) {
   constexpr std::int64_t kMaxBlocks = 1 << 20;  // threads go on to further points
   void* buffers[kMaxArguments];
-  void* arguments[2 * kMaxArguments + 1];
+  void* arguments[3 * kMaxArguments + 1];
   std::size_t n = 0;
   for (std::size_t k = 0; k < l.buffers.size(); ++k) {
     buffers[k] = at(l.buffers[k]);
     arguments[n++] = static_cast<void*>(&buffers[k]);
   }
   for (const std::int64_t& v : r.values) arguments[n++] = const_cast<std::int64_t*>(&v);
-  std::int64_t points = r.points;
-  arguments[n++] = &points;
-  const bool workgroup = p.kernels[static_cast<std::size_t>(l.kernel)].workgroup;
-  const std::int64_t blocks = workgroup ? points : (points - 1) / codegen::kGpuThreads + 1;
+  std::int64_t number = 0;
+  if (l.repeat) arguments[n++] = static_cast<void*>(&number);
+  const std::int64_t blocks = (r.points - 1) / codegen::kGpuThreads + 1;
   GpuLaunch launch;
   launch.function = e.kernels_[static_cast<std::size_t>(l.kernel)];
   launch.grid.x = static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks));
   launch.block.x = codegen::kGpuThreads;
   launch.arguments = arguments;
-  e.gpu_->launch(launch, stream);
+  for (; number < r.repeat; ++number) e.gpu_->launch(launch, stream);
 }
 
 PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {

@@ -32,7 +32,7 @@ void fields(A& a, typename A::template Ref<TensorRef> t) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<LaunchStep> s) {
-  a(s.kernel, s.buffers, s.symbols, s.points, s.work);
+  a(s.kernel, s.buffers, s.symbols, s.points, s.work, s.divisors, s.limit, s.repeat);
 }
 
 template <typename A>
@@ -119,7 +119,7 @@ void fields(A& a, typename A::template Ref<Block> b) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<KernelInfo> k) {
-  a(k.symbol, k.text, k.object, k.workgroup, k.shared);
+  a(k.symbol, k.text, k.object, k.shared);
 }
 
 /// All but the names that expressions need, and the constants.

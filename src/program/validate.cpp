@@ -110,10 +110,14 @@ class Validator {
 
   void step(const ProgramStep&, const LaunchStep& l) const {
     require(l.kernel >= 0 && l.kernel < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
-    require(l.buffers.size() <= kMaxKernelArguments && l.symbols.size() <= kMaxKernelArguments,
+    require(l.buffers.size() <= kMaxKernelArguments && l.symbols.size() <= kMaxKernelArguments &&
+                l.divisors.size() <= kMaxKernelArguments,
             "a kernel has too many arguments");
     for (const int b : l.buffers) at(b);
     shape(l.symbols);
+    shape(l.divisors);
+    if (l.limit) number(l.limit);
+    if (l.repeat) number(l.repeat);
     number(l.points);
     number(l.work);
   }
@@ -123,8 +127,7 @@ class Validator {
     for (const int k : t.kernels) require(k >= 0 && k < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
     bool any_rows = false;
     for (const codegen::GpuTiling& x : t.tilings) {
-      require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096,
-              "a tile kernel with an impossible tiling");
+      require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tile kernel with an impossible tiling");
       any_rows |= !x.few_rows;
     }
     std::int64_t m = 0;

@@ -1,0 +1,91 @@
+// Writes the GPU code of one loop kernel; what its parts share. Only for the files gpu_*.cpp of this room.
+#pragma once
+#include <functional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "codegen/emit.h"
+#include "codegen/loop_analysis.h"
+#include "codegen/loop_codegen.h"
+
+namespace sardonyx::codegen {
+
+/// Accesses along one variable that may go through packs of `length` elements.
+struct Packing {
+  int length = 1;   ///< 1: no packs
+  Exprs loads;      ///< flat, moving by one element with the variable, and aligned
+  Exprs multiples;  ///< what must be a multiple of the length in a run for packs to be used
+};
+
+class GpuGenerator {
+ public:
+  GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& options);
+  GpuLoopSource run();
+
+ private:
+  // ---- gpu_codegen.cpp
+  /// Names variables from the number `q` of a point, a C++ variable, which is used up.
+  void decode(const Exprs& vars, const std::string& q, bool narrow);
+  void store(const Value* out, const Expr& offset, const std::string& x);
+  /// A loop over `count` points by all threads, with the number in the variable `q`. Returns whether that is an i32.
+  bool open_points(const Expr& count, const std::string& from, const std::string& q);
+  /// C++ text of what must hold for packs to be used.
+  std::string pack_condition(const Packing& p, const std::vector<const Value*>& stored);
+  void clear(const Exprs& vars);
+
+  // ---- gpu_map.cpp: a thread for each element, or for a pack of them
+  void map(const FlatLoop& f);
+  void map_packs(const FlatLoop& f, const Packing& p);
+  void pack_body(const Expr& body, const Packing& p, const Expr& inner, const Expr& base, const Expr& offset);
+  void column_sums(const Exprs& reductions, const Packing& p, const Expr& inner, const Expr& base,
+                   std::vector<std::string>& sums);
+  void load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
+                  std::vector<std::pair<Expr, std::string>>& packs);
+
+  // ---- gpu_rows.cpp: a team of threads for each row
+  struct RowStage {
+    const Stage* stage;
+    Expr body, offset;
+    bool row;  ///< has elements along the row; else one value
+  };
+  struct RowPlan {
+    Expr var;  ///< along the row
+    std::vector<RowStage> stages;
+    Exprs outer;
+    Packing packing;
+    int chunks = 1;  ///< packs of a thread that fit in its registers
+    Expr team;       ///< threads for a row
+    bool always_fits = false, never_fits = false, exact = false;
+  };
+  bool plan_rows(RowPlan& r);
+  void choose_team(RowPlan& r) const;
+  void rows(const RowPlan& r);
+  void row_stages(const RowPlan& r, bool in_registers);
+  void open_teams(const Exprs& outer, const Expr& team);
+
+  // ---- gpu_teams.cpp: the same for reductions over several variables, and for whatever else has stages
+  void general(const std::vector<RowStage>& stages, const Exprs& outer, const Expr& team);
+  void cooperate(const Expr& body);
+  bool closed(const Expr& r) const;
+
+  const LoopKernel& kernel_;
+  IndexRange range_;
+  std::string text_;
+  Emitter emit_;
+  Expr threads_, work_;
+  std::unordered_set<std::int64_t> known_;  // variables in scope
+};
+
+/// What may go through packs of at most 16 bytes along `var`: loads of `bodies` that are always evaluated, and stores
+/// of values at offsets.
+Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var);
+/// Calls `f` with every load that is evaluated whenever `e` is, those of reductions inside excepted.
+void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f);
+bool uses_var(const Expr& e, const Expr& var);
+/// "b" of a value's bits, "element of the pack" in C++.
+std::string element_text(DType t, const std::string& bits);
+std::string bits_text(DType t, const std::string& x);
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,169 @@
+// GPU kernels with a thread for each element, or for a pack of them: what lies side by side in memory is read and
+// written 16 bytes at a time. The elements that packs do not cover, and all of them where a run's sizes or addresses
+// don't allow for packs, follow one by one.
+#include "codegen/gpu_generator.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+// Conditions that whole packs lie on one side of; the bodies behind them.
+bool splits(const Expr& body, const Expr& inner) {
+  return body->op == Op::kSelect && !uses_var(body->args[0], inner) &&
+         (body->args[1]->has_load || body->args[2]->has_load);
+}
+
+void leaves(const Expr& body, const Expr& inner, Exprs& out) {
+  if (!splits(body, inner)) {
+    out.push_back(body);
+    return;
+  }
+  leaves(body->args[1], inner, out);
+  leaves(body->args[2], inner, out);
+}
+
+}  // namespace
+
+void GpuGenerator::map(const FlatLoop& f) {
+  work_ = cost_of(f.body);
+  Expr points = 1;
+  for (const Expr& v : f.vars) points = points * v->args[0];
+  std::string from = "0";
+  threads_ = points;
+  Exprs reductions;
+  top_reductions(f.body, reductions);
+  if (!f.vars.empty() && (reductions.empty() ? !f.body->has_reduce : side_by_side(reductions, f.vars.back()))) {
+    Exprs bodies;
+    leaves(f.body, f.vars.back(), bodies);
+    for (const Expr& r : reductions) bodies.push_back(r->args[0]);
+    Packing p = find_packing(bodies, {{kernel_.stages[0].out, f.offset}}, f.vars.back());
+    const Expr& n = f.vars.back()->args[0];
+    std::int64_t c = 0;
+    if (p.length > 1 && f.vars.size() > 1) {
+      while (p.length > 1 && is_const_int(n, c) && c % p.length != 0) p.length /= 2;
+      if (!is_const(n)) p.multiples.push_back(n);
+    }
+    if (p.length > 1 && !n->has_var && !(is_const_int(n, c) && c < p.length)) {
+      map_packs(f, p);
+      from = "done";
+      threads_ = idx::ceildiv(points, p.length);
+      work_ = work_ * p.length;
+    }
+  }
+  const std::string q = emit_.fresh("q");
+  const bool narrow = open_points(points, from, q);
+  decode(f.vars, q, narrow);
+  const std::string x = emit_.value(f.body);
+  store(kernel_.stages[0].out, f.offset, x);
+  emit_.close();
+}
+
+void GpuGenerator::map_packs(const FlatLoop& f, const Packing& p) {
+  const Expr inner = f.vars.back();
+  const Expr count = idx::floordiv(inner->args[0], p.length);
+  const Expr group = loop_var(count), base = loop_var(inner->args[0]);
+  Exprs vars(f.vars.begin(), f.vars.end() - 1);
+  Expr rows = 1;
+  for (const Expr& v : vars) rows = rows * v->args[0];
+  vars.push_back(group);
+  const Expr points = rows * count;
+  emit_.line(fmt::format("{} done = 0;", range_.narrow(rows * inner->args[0]) ? "u32" : "i64"));
+  emit_.open(fmt::format("if ({})", pack_condition(p, {kernel_.stages[0].out})));
+  const std::string q = emit_.fresh("q");
+  const bool narrow = open_points(points, "0", q);
+  decode(vars, q, narrow);
+  const std::string at = emit_.fresh("i");
+  emit_.line(fmt::format("const {} {} = {} * {};", emit_.type_of(base), at, emit_.value(group), p.length));
+  emit_.bind(base, at);
+  pack_body(f.body, p, inner, base, f.offset);
+  emit_.close();
+  emit_.line(fmt::format("done = {};", emit_.value(points * Expr(p.length))));
+  emit_.close();
+  clear(vars);
+}
+
+// Reads the packs that `body` needs.
+void GpuGenerator::load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
+                              std::vector<std::pair<Expr, std::string>>& packs) {
+  certain_loads(body, [&](const Expr& l) {
+    for (const auto& [known, name] : packs)
+      if (same(known, l)) return;
+    for (const Expr& packed : p.loads) {
+      if (!same(packed, l)) continue;
+      const std::string at = emit_.value(substitute(l->args[0], {{inner, base}})), name = emit_.fresh("v");
+      emit_.line(fmt::format("const auto {} = load_pack<{}>({} + {});", name, p.length, emit_.buffer(l->value), at));
+      packs.emplace_back(l, name);
+      return;
+    }
+    if (!uses_var(l, inner)) emit_.value(l);  // once for all elements of the pack
+  });
+}
+
+void GpuGenerator::pack_body(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
+                             const Expr& offset) {
+  if (splits(body, inner)) {
+    const std::string c = emit_.value(body->args[0]);
+    emit_.open(fmt::format("if ({})", c));
+    for (const int side : {1, 2}) {
+      pack_body(body->args[static_cast<std::size_t>(side)], p, inner, base, offset);
+      emit_.close();
+      if (side == 1) emit_.open("else");
+    }
+    return;
+  }
+  std::vector<std::pair<Expr, std::string>> packs;
+  Exprs reductions;
+  top_reductions(body, reductions);
+  std::vector<std::string> sums;
+  if (!reductions.empty()) column_sums(reductions, p, inner, base, sums);
+  load_packs(body, p, inner, base, packs);
+  const Value* out = kernel_.stages[0].out;
+  const std::string y = emit_.fresh("y");
+  emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(out->dtype), p.length, y));
+  emit_.line("#pragma unroll");
+  emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", p.length));
+  const std::string i = emit_.fresh("i");
+  emit_.line(fmt::format("const {} {} = {} + l;", emit_.type_of(inner), i, emit_.value(base)));
+  emit_.bind(inner, i);
+  for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
+  for (std::size_t k = 0; k < sums.size(); ++k) emit_.bind_value(reductions[k], sums[k] + "[l]");
+  const std::string x = emit_.value(body);
+  emit_.line(fmt::format("{}[l] = {};", y, bits_text(out->dtype, x)));
+  emit_.close();
+  const std::string at = emit_.value(substitute(offset, {{inner, base}}));
+  emit_.line(fmt::format("store_pack<{}>({} + {}, {});", p.length, emit_.buffer(out), at, y));
+}
+
+// Reductions of neighbouring elements side by side.
+void GpuGenerator::column_sums(const Exprs& reductions, const Packing& p, const Expr& inner, const Expr& base,
+                               std::vector<std::string>& sums) {
+  for (const Expr& r : reductions) {
+    const auto kind = static_cast<ReduceKind>(r->i);
+    const std::string a = emit_.fresh("a");
+    emit_.line(fmt::format("{} {}[{}];", type_name(r->dtype), a, p.length));
+    emit_.line("#pragma unroll");
+    emit_.line(fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", p.length, a, Emitter::neutral(kind, r->dtype)));
+    for (const Expr& v : r->vars) {
+      const std::string i = emit_.fresh("i"), extent = emit_.value(v->args[0]);
+      if (same(v, r->vars.back())) emit_.line("#pragma unroll 4");
+      emit_.open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, extent, emit_.type_of(v)));
+      emit_.bind(v, i);
+    }
+    std::vector<std::pair<Expr, std::string>> packs;
+    load_packs(r->args[0], p, inner, base, packs);
+    emit_.line("#pragma unroll");
+    emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", p.length));
+    const std::string i = emit_.fresh("i");
+    emit_.line(fmt::format("const {} {} = {} + l;", emit_.type_of(inner), i, emit_.value(base)));
+    emit_.bind(inner, i);
+    for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
+    for (std::size_t k = 0; k < sums.size(); ++k) emit_.bind_value(reductions[k], sums[k] + "[l]");
+    const std::string x = emit_.value(r->args[0]);
+    const std::string y = r->dtype == DType::kInt64 ? "i64(" + x + ")" : x;
+    emit_.line(fmt::format("{0}[l] = {1};", a, Emitter::combine(kind, r->dtype, a + "[l]", y)));
+    emit_.close();
+    for (std::size_t j = 0; j < r->vars.size(); ++j) emit_.close();
+    sums.push_back(a);
+  }
+}
+
+}  // namespace sardonyx::codegen

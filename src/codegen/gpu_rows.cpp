@@ -1,0 +1,397 @@
+// GPU kernels for rows: reductions along contiguous memory, softmax, normalisation. A team of threads does a row. What
+// it reads stays in its registers, if the row is short enough, so that all stages read memory once; longer rows are
+// read again by each stage (from the cache, mostly).
+#include <algorithm>
+#include <map>
+
+#include "codegen/gpu_generator.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+constexpr std::int64_t kMostElements = 32;       // of a thread, in registers, where the row's length is known
+constexpr std::int64_t kUsualElements = 16;      // where it is not
+constexpr std::int64_t kEnoughThreads = 131072;  // on a card
+constexpr std::int64_t kShortRow = 4;            // is one thread's work
+
+bool is_arg(const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; }
+
+// How many more loads move by one element with `a` than with `b`.
+int preference(const Exprs& bodies, const Expr& a, const Expr& b) {
+  int n = 0;
+  for (const Expr& x : bodies) n += unit_stride_loads(x, a) - unit_stride_loads(x, b);
+  return n;
+}
+
+}  // namespace
+
+// Everything must run along one variable: reductions of one variable, of equal extents. They are given the same one, so
+// that equal loads of different stages are equal expressions.
+bool GpuGenerator::plan_rows(RowPlan& r) {
+  struct Draft {
+    const Stage* stage;
+    Expr body, offset;
+    Exprs inner;
+  };
+  std::vector<Draft> drafts;
+  if (kernel_.stages.size() == 1 && kernel_.outer.empty()) {
+    const FlatLoop f = flat_loop(kernel_.stages[0]);
+    Exprs reductions;
+    top_reductions(f.body, reductions);
+    if (reductions.empty() || (!f.vars.empty() && side_by_side(reductions, f.vars.back()))) return false;
+    r.outer = f.vars;
+    drafts.push_back({&kernel_.stages[0], f.body, f.offset, {}});
+  } else {
+    r.outer = kernel_.outer;
+    for (const Stage& s : kernel_.stages) {
+      Draft d{&s, merge_reduce_vars(flatten_loads(s.body)), storage_offset(*s.out, s.index), {}};
+      if (!s.inner.empty()) d.inner = merge_vars(s.inner, d.body, d.offset);
+      drafts.push_back(std::move(d));
+    }
+  }
+  Expr extent;
+  const auto fits = [&](const Expr& v) {
+    if (v->args[0]->has_var || v->args[0]->has_load) return false;
+    if (!extent) extent = v->args[0];
+    return idx::provably_equal(extent, v->args[0]);
+  };
+  for (const Draft& d : drafts) {
+    Exprs reductions;
+    top_reductions(d.body, reductions);
+    if (!d.inner.empty() && (d.inner.size() != 1 || !fits(d.inner[0]) || d.body->has_reduce)) return false;
+    for (const Expr& x : reductions)
+      if (x->vars.size() != 1 || !fits(x->vars[0]) || x->args[0]->has_reduce) return false;
+  }
+  std::int64_t n = 0;
+  if (!extent || (is_const_int(extent, n) && n <= kShortRow)) return false;
+
+  r.var = loop_var(extent);
+  std::map<const Value*, Expr> rows;  // what earlier stages made, and where
+  Exprs bodies;
+  std::vector<std::pair<const Value*, Expr>> stores;
+  for (const Draft& d : drafts) {
+    RowStage s{d.stage, d.body, d.offset, !d.inner.empty()};
+    if (s.row) {
+      s.body = substitute(s.body, {{d.inner[0], r.var}});
+      s.offset = substitute(s.offset, {{d.inner[0], r.var}});
+    } else {
+      Exprs reductions;
+      top_reductions(s.body, reductions);
+      s.body = rewrite(s.body, [&](const Expr& x) -> Expr {
+        if (!x->has_reduce) return x;
+        if (std::none_of(reductions.begin(), reductions.end(), [&](const Expr& y) { return same(x, y); }))
+          return Expr();
+        return reduce(static_cast<ReduceKind>(x->i), {r.var}, substitute(x->args[0], {{x->vars[0], r.var}}));
+      });
+    }
+    bool own = true;  // a thread reads of other stages' rows what it made itself
+    visit(s.body, [&](const Expr& x) {
+      if (x->op != Op::kLoad) return;
+      const auto made = rows.find(x->value);
+      own &= made == rows.end() || same(made->second, x->args[0]);
+    });
+    if (!own) return false;
+    if (s.row) {
+      rows[s.stage->out] = s.offset;
+      stores.emplace_back(s.stage->out, s.offset);
+      bodies.push_back(s.body);
+    }
+    Exprs reductions;
+    top_reductions(s.body, reductions);
+    for (const Expr& x : reductions) {
+      if (is_arg(x) && !range_.narrow(r.var)) return false;
+      bodies.push_back(x->args[0]);
+    }
+    r.stages.push_back(std::move(s));
+  }
+  // Rows across memory are better side by side: a thread each, if there are stages, else it is no kernel of rows.
+  if (!r.outer.empty() && preference(bodies, r.outer.back(), r.var) > 0) {
+    if (kernel_.stages.size() == 1) return false;
+    r.team = 1;
+    r.chunks = is_const_int(extent, n) ? static_cast<int>(std::min<std::int64_t>(n, 1024)) : 1;
+    r.always_fits = r.exact = n > 0 && n <= kMostElements;
+    r.never_fits = !r.always_fits;
+    if (r.never_fits) r.chunks = 1;
+    return true;
+  }
+  r.packing = find_packing(bodies, stores, r.var);
+  Packing& p = r.packing;
+  while (p.length > 1 && is_const_int(extent, n) && n % p.length != 0) p.length /= 2;
+  if (p.length == 1) p = {};
+  if (p.length > 1 && !is_const(extent)) p.multiples.push_back(extent);
+  choose_team(r);
+  return true;
+}
+
+void GpuGenerator::choose_team(RowPlan& r) const {
+  const Expr& extent = r.var->args[0];
+  const std::int64_t v = r.packing.length;
+  const std::int64_t few = v > 1 ? 8 : 2, many = kUsualElements;
+  std::int64_t n = 0, points = 0;
+  if (is_const_int(extent, n)) {
+    std::int64_t team = 1;
+    while (team < 32 && team * few < n) team *= 2;
+    while (team < kGpuThreads && team * many < n) team *= 2;
+    if (is_const_int(idx::product([&] {
+                       Exprs e;
+                       for (const Expr& o : r.outer) e.push_back(o->args[0]);
+                       return e;
+                     }()),
+                     points))
+      while (team < kGpuThreads && points * team < kEnoughThreads && team * v < n) team *= 2;
+    const std::int64_t packs = (n + v - 1) / v;
+    r.chunks = static_cast<int>((packs + team - 1) / team);
+    r.team = team;
+    r.exact = r.chunks * team * v == n;
+    r.always_fits = r.chunks * v <= kMostElements;
+    r.never_fits = !r.always_fits;
+    return;
+  }
+  r.chunks = static_cast<int>(std::max<std::int64_t>(1, kUsualElements / v));
+  Expr team = kGpuThreads;
+  for (std::int64_t t = kGpuThreads / 2; t >= 1; t /= 2)
+    team = select(compare(Op::kLe, extent, t * (t >= 32 ? many : few)), Expr(t), team);
+  r.team = team;
+}
+
+// The loop over rows, of which each team does one at a time; `team`, `t` (this thread's number in it) and `mine`
+// (whether there is a row for this team) are its variables. All threads go through it equally often.
+void GpuGenerator::open_teams(const Exprs& outer, const Expr& team) {
+  Expr points = 1;
+  for (const Expr& v : outer) points = points * v->args[0];
+  threads_ = points * team;
+  const bool narrow = range_.narrow(points);
+  const std::string n = emit_.value(points);
+  emit_.line(fmt::format("const u32 team = {};",
+                         is_const(team) ? std::to_string(team->i) : "u32(" + emit_.argument(team) + ")"));
+  emit_.line("const i32 t = i32(thread_id() & (team - 1));");
+  emit_.line("const u32 per_block = kThreads / team;");
+  const char* type = narrow ? "u32" : "i64";
+  emit_.open(fmt::format("for ({0} p = {0}(block_id()) * per_block; p < {0}({1}); p += {0}(block_count()) * per_block)",
+                         type, n));
+  emit_.line(fmt::format("const {0} row = p + thread_id() / team;", type));
+  emit_.line(fmt::format("const bool mine = row < {}({});", type, n));
+  emit_.line(fmt::format("{0} q = {0}(mine ? row : {1}({2}) - 1);", narrow ? "i32" : "i64", type, n));
+  decode(outer, "q", narrow);
+}
+
+void GpuGenerator::rows(const RowPlan& r) {
+  work_ = 0;
+  for (const RowStage& s : r.stages) work_ = work_ + cost_of(s.body) * (s.row ? r.var->args[0] : Expr(1));
+  const int v = r.packing.length;
+  if (v > 1) {
+    std::vector<const Value*> stored;
+    for (const RowStage& s : r.stages)
+      if (s.row) stored.push_back(s.stage->out);
+    emit_.line(fmt::format("const bool packed = {};", pack_condition(r.packing, stored)));
+  } else {
+    emit_.line("constexpr bool packed = false;");
+  }
+  const char* type = emit_.type_of(r.var);
+  const std::string n = emit_.value(r.var->args[0]);
+  emit_.line(fmt::format("const {0} n = {1};", type, n));
+  open_teams(r.outer, r.team);
+  emit_.line(fmt::format("const {0} step = packed ? 1 : {0}(team), begin = packed ? t * {1} : t;", type, v));
+  if (!r.never_fits && !r.always_fits) emit_.open(fmt::format("if (n <= {}(team) * {})", type, v * r.chunks));
+  if (!r.never_fits) row_stages(r, true);
+  if (!r.never_fits && !r.always_fits) {
+    emit_.close();
+    emit_.open("else");
+  }
+  if (!r.always_fits) row_stages(r, false);
+  if (!r.never_fits && !r.always_fits) emit_.close();
+  emit_.close();
+}
+
+void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
+  const int v = r.packing.length;
+  const char* type = emit_.type_of(r.var);
+  std::vector<std::pair<Expr, std::string>> kept;  // loads, and the registers with their elements
+  std::vector<std::pair<const Value*, std::string>> local;
+
+  const auto name_of = [](const std::vector<std::pair<Expr, std::string>>& list, const Expr& l) {
+    for (const auto& [known, name] : list)
+      if (same(known, l)) return name;
+    return std::string();
+  };
+  const auto is_local = [&](const Value* value) {
+    return std::any_of(local.begin(), local.end(), [&](const auto& x) { return x.first == value; });
+  };
+  // Loads of a body that depend on the position in the row and are always evaluated.
+  const auto needs = [&](const Expr& body) {
+    Exprs list;
+    certain_loads(body, [&](const Expr& l) {
+      if (is_local(l->value) || !uses_var(l, r.var)) return;
+      bool nested = false;  // an index that is itself loaded
+      for (const Expr& a : l->args) nested |= a->has_load;
+      if (!nested && std::none_of(list.begin(), list.end(), [&](const Expr& x) { return same(x, l); }))
+        list.push_back(l);
+    });
+    return list;
+  };
+  // Whether evaluating `body` beyond the row's end is harmless.
+  const auto harmless = [&](const Expr& body, const Exprs& loaded) {
+    bool ok = true;
+    visit(body, [&](const Expr& x) {
+      if (x->op != Op::kLoad || is_local(x->value)) return;
+      ok &= std::any_of(loaded.begin(), loaded.end(), [&](const Expr& l) { return same(l, x); }) ||
+            (!uses_var(x, r.var) && !x->args[0]->has_load);
+    });
+    return ok;
+  };
+  // The elements of one load for the pack of elements that begins at `first`.
+  const auto read = [&](const Expr& l, const std::string& to, const std::string& first) {
+    Expr c, rest;
+    if (idx::split_affine(l->args[0], r.var, c, rest) && is_const(c, 1)) {
+      const bool packs =
+          std::any_of(r.packing.loads.begin(), r.packing.loads.end(), [&](const Expr& x) { return same(x, l); });
+      emit_.line(fmt::format("{} = load_row<{}>({} + {}, {}, step, n, {});", to, v, emit_.buffer(l->value),
+                             emit_.value(rest), first, packs ? "packed" : "false"));
+      return;
+    }
+    emit_.line(fmt::format("{} = 0;", to));
+    emit_.line("#pragma unroll");
+    emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", v));
+    const std::string i = emit_.fresh("i");
+    emit_.line(fmt::format("const {} {} = {} + l * step;", type, i, first));
+    emit_.bind(r.var, i);
+    if (!r.exact) emit_.open(fmt::format("if ({} < n)", i));
+    const std::string at = emit_.value(l->args[0]);
+    emit_.line(fmt::format("{}[l] = to_bits({}[{}]);", to, emit_.buffer(l->value), at));
+    if (!r.exact) emit_.close();
+    emit_.close();
+  };
+  // Runs over this thread's elements: `element(guard)` writes the code for one, given the text of "it exists", and
+  // `pack(first)` what comes after those of a pack.
+  const auto run = [&](const Expr& body, const auto& before, const auto& element, const auto& pack) {
+    const Exprs loaded = needs(body);
+    const bool safe = harmless(body, loaded);
+    if (in_registers)
+      for (const Expr& l : loaded) {
+        if (!name_of(kept, l).empty()) continue;
+        const std::string name = emit_.fresh("r"), c = emit_.fresh("c"), first = emit_.fresh("f");
+        emit_.line(fmt::format("Pack<{}, {}> {}[{}];", storage_name(l->dtype), v, name, r.chunks));
+        emit_.line("#pragma unroll");
+        emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, r.chunks));
+        emit_.line(fmt::format("const {0} {1} = {2} * {0}(team) * {3} + begin;", type, first, c, v));
+        read(l, name + "[" + c + "]", first);
+        emit_.close();
+        kept.emplace_back(l, name);
+      }
+    const std::string c = emit_.fresh("c"), first = emit_.fresh("f");
+    std::vector<std::pair<Expr, std::string>> here;
+    if (in_registers) {
+      emit_.line("#pragma unroll");
+      emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, r.chunks));
+      emit_.line(fmt::format("const {0} {1} = {2} * {0}(team) * {3} + begin;", type, first, c, v));
+      for (const auto& [l, name] : kept) here.emplace_back(l, name + "[" + c + "]");
+    } else {
+      emit_.open(fmt::format("for ({0} {1} = begin; {1} < n; {1} += {0}(team) * {2})", type, first, v));
+      for (const Expr& l : loaded) {
+        const std::string name = emit_.fresh("r");
+        emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(l->dtype), v, name));
+        read(l, name, first);
+        here.emplace_back(l, name);
+      }
+    }
+    before(c);
+    emit_.line("#pragma unroll");
+    emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", v));
+    const std::string i = emit_.fresh("i");
+    emit_.line(fmt::format("const {} {} = {} + l * step;", type, i, first));
+    emit_.bind(r.var, i);
+    for (const auto& [l, name] : here) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
+    const bool whole = r.exact && in_registers;
+    const std::string guard = whole ? "" : fmt::format("{} < n", i);
+    if (!whole && !safe) emit_.open(fmt::format("if ({})", guard));
+    element(safe ? guard : std::string(), i);
+    if (!whole && !safe) emit_.close();
+    emit_.close();
+    pack(first, c);
+    emit_.close();
+  };
+  const auto nothing = [](const std::string&) {};
+
+  for (const RowStage& s : r.stages) {
+    const Value* out = s.stage->out;
+    if (s.row) {
+      std::string y = emit_.fresh("r");
+      const std::string declared = fmt::format("Pack<{}, {}> {}", storage_name(out->dtype), v, y);
+      if (in_registers) emit_.line(fmt::format("{}[{}];", declared, r.chunks));
+      Expr c1, rest;
+      const bool unit = idx::split_affine(s.offset, r.var, c1, rest) && is_const(c1, 1);
+      std::string slot;
+      run(
+          s.body,
+          [&](const std::string& c) {
+            slot = in_registers ? y + "[" + c + "]" : y;
+            if (!in_registers) emit_.line(declared + " = 0;");
+          },
+          [&](const std::string&, const std::string& i) {
+            const std::string x = emit_.value(s.body);
+            emit_.line(fmt::format("{}[l] = {};", slot, bits_text(out->dtype, x)));
+            if (unit || (in_registers && !s.stage->used_after)) return;
+            emit_.open(r.exact && in_registers ? "if (mine)" : fmt::format("if (mine && {} < n)", i));
+            emit_.line(fmt::format("{}[{}] = {};", emit_.buffer(out), emit_.value(s.offset), x));
+            emit_.close();
+          },
+          [&](const std::string& first, const std::string&) {
+            if (!unit || (in_registers && !s.stage->used_after)) return;
+            emit_.line(fmt::format("if (mine) store_row<{}>({} + {}, {}, step, n, packed, {});", v, emit_.buffer(out),
+                                   emit_.value(rest), first, slot));
+          });
+      if (in_registers) kept.emplace_back(load(out, out->dtype, {s.offset}), y);
+      continue;
+    }
+    Exprs reductions;
+    top_reductions(s.body, reductions);
+    for (const Expr& x : reductions) {
+      const auto kind = static_cast<ReduceKind>(x->i);
+      const Expr& body = x->args[0];
+      const std::string acc = emit_.fresh("a"), all = emit_.fresh("a");
+      if (is_arg(x)) {
+        const bool max = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMaxLast;
+        const bool last = kind == ReduceKind::kArgMinLast || kind == ReduceKind::kArgMaxLast;
+        const std::string type_text = computed_name(body->dtype), best = fmt::format("better<{}, {}>", max, last);
+        emit_.line(fmt::format("Best<{0}> {1} = {{{0}(0), -1}};", type_text, acc));
+        run(
+            body, nothing,
+            [&](const std::string& guard, const std::string& i) {
+              const std::string y = emit_.value(body);
+              emit_.line(fmt::format("{0} = {1}({0}, Best<{2}>{{cast<{2}>({3}), {4}}});", acc, best, type_text, y,
+                                     guard.empty() ? i : fmt::format("{} ? {} : -1", guard, i)));
+            },
+            [](const std::string&, const std::string&) {});
+        emit_.line(fmt::format(
+            "const i64 {0} = reduce_team({1}, team, [](Best<{2}> a, Best<{2}> b) {{ return {3}(a, b); }}).at;", all,
+            acc, type_text, best));
+      } else {
+        const char* t = type_name(x->dtype);
+        emit_.line(fmt::format("{} {} = {};", t, acc, Emitter::neutral(kind, x->dtype)));
+        run(
+            body, nothing,
+            [&](const std::string& guard, const std::string&) {
+              const std::string value = emit_.value(body);
+              const std::string y = x->dtype == DType::kInt64 ? "i64(" + value + ")" : value;
+              const std::string sum = Emitter::combine(kind, x->dtype, acc, y);
+              emit_.line(guard.empty() ? fmt::format("{} = {};", acc, sum)
+                                       : fmt::format("{0} = {1} ? {2}({3}) : {0};", acc, guard, t, sum));
+            },
+            [](const std::string&, const std::string&) {});
+        emit_.line(fmt::format("const {0} {1} = reduce_team({2}, team, []({0} a, {0} b) -> {0} {{ return {3}; }});", t,
+                               all, acc, Emitter::combine(kind, x->dtype, "a", "b")));
+      }
+      emit_.bind_value(x, all);
+    }
+    const std::string x = emit_.value(s.body), name = emit_.fresh("x");
+    emit_.line(fmt::format("const {} {} = {};", type_name(out->dtype), name, x));
+    emit_.bind_local(out, name);
+    local.emplace_back(out, name);
+    if (!s.stage->stored) continue;
+    emit_.open("if (mine && t == 0)");
+    store(out, s.offset, name);
+    emit_.close();
+  }
+}
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,130 @@
+// See index_range.h.
+#include "codegen/index_range.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace sardonyx::codegen {
+namespace {
+
+bool nonnegative(const Expr& e) { return idx::provably_nonnegative(e, false); }
+
+// The largest magnitude in [low, high].
+Expr magnitude(const Expr& low, const Expr& high) {
+  if (nonnegative(low)) return high;
+  return idx::max(high, Expr(0) - low);
+}
+
+bool bounded_symbols(const Expr& e, const std::function<bool(std::int64_t)>& trusted) {
+  bool ok = true;
+  if (e->has_sym) visit(e, [&](const Expr& x) { ok &= x->op != Op::kSym || trusted(x->i); });
+  return ok;
+}
+
+}  // namespace
+
+const IndexRange::Bounds& IndexRange::bounds(const Expr& e) {
+  auto it = known_.find(e);
+  if (it == known_.end()) {
+    Bounds b = compute(e);
+    for (Expr* x : {&b.low, &b.high}) {  // what is larger is of no use, and could wrap in further products
+      std::int64_t c;
+      if (*x && is_const_int(*x, c) && (c > kLargest || c < -kLargest)) *x = Expr();
+    }
+    it = known_.emplace(e, b).first;
+  }
+  return it->second;
+}
+
+IndexRange::Bounds IndexRange::compute(const Expr& e) {
+  const auto type_range = [](DType t) -> Bounds {
+    if (t == DType::kBool) return {0, 1};
+    if (is_float(t) || bits_of(t) > 32 || t == DType::kUInt32) return {};
+    const std::int64_t n = std::int64_t{1} << bits_of(t);
+    return is_signed(t) ? Bounds{Expr(-n / 2), Expr(n / 2 - 1)} : Bounds{Expr(0), Expr(n - 1)};
+  };
+  if (e->dtype != DType::kInt64 || e->has_reduce) return {};
+  switch (e->op) {
+    case Op::kConst:
+    case Op::kSym:
+      return {e, e};
+    case Op::kVar: {
+      const Expr n = bounds(e->args[0]).high;
+      return n ? Bounds{0, n - Expr(1)} : Bounds{};
+    }
+    case Op::kCast: {
+      Bounds b = type_range(e->args[0]->dtype);
+      return e->args[0]->dtype == DType::kInt32 ? Bounds{} : b;  // of all of int32, no room is left
+    }
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kFloorDiv:
+    case Op::kMod:
+    case Op::kMin:
+    case Op::kMax:
+      break;
+    case Op::kSelect: {
+      const Bounds a = bounds(e->args[1]), b = bounds(e->args[2]);
+      if (!a.low || !a.high || !b.low || !b.high) return {};
+      return {idx::min(a.low, b.low), idx::max(a.high, b.high)};
+    }
+    default:
+      return {};
+  }
+  const Bounds a = bounds(e->args[0]), b = bounds(e->args[1]);
+  const bool all = a.low && a.high && b.low && b.high;
+  switch (e->op) {
+    case Op::kAdd:
+      return {a.low && b.low ? a.low + b.low : Expr(), a.high && b.high ? a.high + b.high : Expr()};
+    case Op::kSub:
+      return {a.low && b.high ? a.low - b.high : Expr(), a.high && b.low ? a.high - b.low : Expr()};
+    case Op::kMul: {
+      if (!all) return {};
+      if (nonnegative(a.low) && nonnegative(b.low)) return {0, a.high * b.high};
+      const Expr m = magnitude(a.low, a.high) * magnitude(b.low, b.high);
+      return {Expr(0) - m, m};
+    }
+    case Op::kFloorDiv:
+      if (!a.low || !a.high) return {};
+      if (nonnegative(a.low)) return {0, is_const(e->args[1]) ? idx::floordiv(a.high, e->args[1]) : a.high};
+      return {idx::min(a.low, 0), idx::max(a.high, 0)};
+    case Op::kMod:
+      if (b.high) return {0, b.high - Expr(1)};
+      if (a.low && a.high && nonnegative(a.low)) return {0, a.high};
+      return {};
+    case Op::kMin:
+      return {a.low && b.low ? idx::min(a.low, b.low) : Expr(),
+              a.high && b.high ? idx::min(a.high, b.high) : (a.high ? a.high : b.high)};
+    default:  // kMax
+      return {a.low && b.low ? idx::max(a.low, b.low) : (a.low ? a.low : b.low),
+              a.high && b.high ? idx::max(a.high, b.high) : Expr()};
+  }
+}
+
+bool IndexRange::narrow(const Expr& e) {
+  if (e->dtype != DType::kInt64) return false;
+  const auto known = narrow_.find(e);
+  if (known != narrow_.end()) return known->second;
+  const Bounds b = bounds(e);
+  bool ok = b.low && b.high && !b.low->has_var && !b.high->has_var && !b.low->has_load && !b.high->has_load;
+  if (ok) {
+    const Expr m = magnitude(b.low, b.high);
+    std::int64_t c;
+    if (is_const_int(m, c))
+      ok = c <= kLargest;
+    else if ((ok = bounded_symbols(m, trusted_)))
+      limits_.insert(m);
+  }
+  return narrow_[e] = ok;
+}
+
+Expr IndexRange::limit() const {
+  std::vector<Expr> all(limits_.begin(), limits_.end());
+  std::sort(all.begin(), all.end(), [](const Expr& a, const Expr& b) { return order(a, b) < 0; });
+  Expr m;
+  for (const Expr& e : all) m = m ? idx::max(m, e) : e;
+  return m;
+}
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,40 @@
+// Which index expressions fit 32 bits: half the registers and a fraction of the instructions on a GPU.
+#pragma once
+#include <functional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "expr/expr.h"
+
+namespace sardonyx::codegen {
+
+/// Bounds int64 expressions by expressions of symbols. What is bounded is taken to fit 32 bits; limit() says what must
+/// hold for that in a run.
+class IndexRange {
+ public:
+  /// `trusted` tells by a symbol's id whether a limit may depend on it: its value comes from the inputs' dims, so that
+  /// sizes beyond the limit can be given a program of their own.
+  explicit IndexRange(std::function<bool(std::int64_t)> trusted) : trusted_(std::move(trusted)) {}
+
+  /// Whether `e` may be computed in int32_t.
+  bool narrow(const Expr& e);
+  /// Must be at most kLargest in a run; empty if that is certain.
+  Expr limit() const;
+
+  /// Room is left for a loop's counter to go beyond its end.
+  static constexpr std::int64_t kLargest = 0x7fffffff - (std::int64_t{1} << 29);
+
+ private:
+  struct Bounds {
+    Expr low, high;  ///< empty: unknown
+  };
+  const Bounds& bounds(const Expr& e);
+  Bounds compute(const Expr& e);
+
+  std::function<bool(std::int64_t)> trusted_;
+  std::unordered_map<Expr, Bounds, ExprHash, ExprSame> known_;
+  std::unordered_map<Expr, bool, ExprHash, ExprSame> narrow_;
+  std::unordered_set<Expr, ExprHash, ExprSame> limits_;
+};
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,114 @@
+"""Loop kernels on simulated AMD GPUs at sizes where their code takes different ways: packs and what they leave over, addresses that no pack may
+begin at, teams of every width, rows longer than registers, indices of 32 bits."""
+
+import ml_dtypes
+import numpy as np
+import onnx.parser
+import pytest
+import sardonyx
+
+CHIPS = ["gfx942", "gfx1100"]  # waves of 64 and of 32 threads
+TYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "double": np.float64, "uint8": np.uint8}
+
+
+def parse(text, opset=18):
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
+
+
+def rand(dtype, *shape, seed=0):
+    x = np.random.default_rng(seed).standard_normal(shape) * 3
+    return np.abs(x * 40).astype(dtype) if np.issubdtype(dtype, np.integer) else x.astype(dtype)
+
+
+def compare(text, chip, feeds, rtol=1e-5, atol=1e-6):
+    """The device gives what the host gives."""
+    host, gpu = sardonyx.compile(parse(text)), sardonyx.compile(parse(text), device=f"sim:{chip}")
+    for feed in feeds:
+        want, got = host.run(feed), gpu.run(feed)
+        for name in want:
+            assert got[name].dtype == want[name].dtype
+            np.testing.assert_allclose(
+                got[name].astype(np.float64), want[name].astype(np.float64), rtol=rtol, atol=atol, err_msg=f"{name} {feed['x'].shape}"
+            )
+    return gpu
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_packs_and_what_they_leave(chip, dtype):
+    t = TYPES[dtype]
+    text = f"""g ({dtype}[n, m] x, {dtype}[m] v) => ({dtype}[n, m] y, {dtype}[n, m] z, {dtype}[j, m] c, {dtype}[n, k] w) {{
+      y = Add (x, x)
+      z = Mul (x, v)
+      c = Concat <axis = 0> (x, y)
+      s = Constant <value = int64[1] {{1}}> ()
+      e = Constant <value = int64[1] {{1000000}}> ()
+      w = Slice (y, s, e, s)
+    }}"""
+    # Rows that are multiples of 16 bytes and rows that are not; one element; less than a pack; more than one workgroup.
+    shapes = [(3, 16), (5, 7), (1, 2), (2, 3), (37, 40), (9, 1001), (0, 8)]
+    # Both round each value once, at the end.
+    tol = {"float16": 1e-3, "bfloat16": 8e-3}.get(dtype, 1e-6)
+    compare(text, chip, [{"x": rand(t, n, m), "v": rand(t, m, seed=1)} for n, m in shapes], rtol=tol)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_rows_of_every_length(chip, dtype):
+    t = TYPES[dtype]
+    text = f"""g ({dtype}[n, m] x) => ({dtype}[n, m] y, {dtype}[n, 1] s, {dtype}[n, 1] b, int64[n, 1] a, {dtype}[n, m] d) {{
+      y = Softmax <axis = -1> (x)
+      axes = Constant <value = int64[1] {{1}}> ()
+      s = ReduceSum (x, axes)
+      b = ReduceMax (x, axes)
+      a = ArgMax <axis = 1> (x)
+      mean = ReduceMean (x, axes)
+      e = Sub (x, mean)
+      f = Mul (e, e)
+      g = ReduceMean (f, axes)
+      h = Sqrt (g)
+      d = Div (e, h)
+    }}"""
+    # One for each width of a team, with and without packs, beyond registers, and fewer rows than a workgroup has teams.
+    lengths = [2, 5, 8, 9, 24, 64, 100, 128, 513, 520, 1030, 2048, 4096, 5000, 5001]
+    rtol, atol = (2e-2, 2e-3) if dtype == "float16" else (2e-4, 2e-5)  # sums in another order
+    compare(text, chip, [{"x": rand(t, 3 if m > 600 else 11, m, seed=m)} for m in lengths], rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("m", [6, 32, 48, 100, 512, 1024, 3000, 10000])
+def test_rows_of_known_length(chip, m):
+    text = f"""g (float[n, {m}] x, float[{m}] w) => (float[n, {m}] y, int64[n] a, int64[n] last, float[n, {m}] z) {{
+      y = Softmax <axis = -1> (x)
+      a = ArgMax <axis = 1, keepdims = 0> (x)
+      last = ArgMin <axis = 1, keepdims = 0, select_last_index = 1> (x)
+      z = LayerNormalization <axis = -1> (x, w)
+    }}"""
+    x = np.round(rand(np.float32, 5, m))  # many equal elements
+    compare(text, chip, [{"x": x, "w": rand(np.float32, m, seed=1)}], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_reductions_across_memory(chip):
+    text = """g (float[n, c, m] x) => (float[n, m] s, float[n, c, m] y, float[c] t, float all, int64[n, m] a) {
+      one = Constant <value = int64[1] {1}> ()
+      s = ReduceSum <keepdims = 0> (x, one)
+      y = Softmax <axis = 1> (x)
+      both = Constant <value = int64[2] {0, 2}> ()
+      t = ReduceSum <keepdims = 0> (x, both)
+      all = ReduceSum <keepdims = 0> (x)
+      a = ArgMax <axis = 1, keepdims = 0> (x)
+    }"""
+    shapes = [(2, 5, 8), (1, 3, 1), (3, 40, 17), (2, 130, 64), (1, 1, 1000), (4, 700, 3)]
+    compare(text, chip, [{"x": rand(np.float32, *s)} for s in shapes], rtol=2e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_not_a_number_in_arg_reductions(chip):
+    text = "g (float[n, m] x) => (int64[n] a) { a = ArgMax <axis = 1, keepdims = 0> (x) }"
+    x = rand(np.float32, 4, 300)
+    x[0, [7, 200]] = np.nan
+    x[1, 299] = np.nan
+    x[2] = -np.inf
+    got = sardonyx.compile(parse(text), device=f"sim:{chip}").run({"x": x})["a"]
+    np.testing.assert_array_equal(got, np.argmax(x, axis=1))
