@@ -292,6 +292,7 @@ FuseOptions gpu_fuse_options() {
     std::string why;
     return gpu_takes_tile(t, why);
   };
+  o.prologues = true;
   o.contiguous_sums = true;
   return o;
 }

@@ -10,6 +10,7 @@
 #include "fuse/merge_equal.h"
 #include "fuse/merge_matmuls.h"
 #include "fuse/pack.h"
+#include "fuse/prologue.h"
 #include "fuse/rows.h"
 #include "fuse/schedule.h"
 #include "fuse/widen.h"
@@ -63,8 +64,9 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   if (options.widen_halves && !options.disabled) widen_halves(g);
   lower_refused_tiles(g, options);
   if (!options.disabled) {
-    merge_matmuls(g);
+    merge_matmuls(g, options);
     inline_loops(g, options);
+    if (options.prologues) inline_dequantization(g);
     find_attention(g, options);
   }
   lower_refused_tiles(g, options);  // operands may have changed what the device takes

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "fuse/graph_util.h"
+#include "fuse/prologue.h"
 #include "fuse/schedule.h"
 
 namespace sardonyx {
@@ -72,7 +73,7 @@ Value* side_by_side(Graph& g, const std::vector<Value*>& parts) {
 
 }  // namespace
 
-void merge_matmuls(Graph& g) {
+void merge_matmuls(Graph& g, const FuseOptions& options) {
   const auto constants = constant_nodes(g);
   const Uses uses = uses_of(g);
   std::unordered_set<const Value*> outputs(g.outputs.begin(), g.outputs.end());
@@ -81,6 +82,7 @@ void merge_matmuls(Graph& g) {
     const auto* m = n->as<MatMulOp>();
     Value *x, *w;
     if (!m || constants.count(n.get()) || !plain(*m, x, w) || !w->producer || !constants.count(w->producer)) continue;
+    if (options.prologues && is_dequantization(*w->producer)) continue;  // side by side they would have to be floats
     Branch b{n.get(), nullptr, nullptr, w, 0};
     if (!is_const_int(w->shape[1], b.columns)) continue;
     if (!outputs.count(n->outputs[0])) b.add = bias_add(n->outputs[0], uses, constants, b.bias);

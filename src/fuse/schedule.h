@@ -67,6 +67,8 @@ struct FuseOptions {
   std::function<bool(const Node&)> accepts_tile;
   /// No 16-bit float arithmetic: such values are kept in float32; see fuse/widen.h.
   bool widen_halves = false;
+  /// Operands of matrix products may be any expression; see fuse/prologue.h.
+  bool prologues = false;
   /// Constant operands of tile kernels are stored with what is summed over contiguous; see fuse/pack.h.
   bool contiguous_sums = false;
   /// No fusion: each value of the graph in memory, one kernel each (to find a fault).
