@@ -54,12 +54,8 @@ void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Expr
     c.out_index.push_back(substitute(i, r));
 }
 
-std::optional<Contraction> of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator, std::string& why) {
+Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator) {
   Contraction c;
-  if (!product_type(m.a->dtype) || !product_type(m.b->dtype) || !is_float(t.node->outputs[0]->dtype)) {
-    why = fmt::format("products of {} and {} have no tile kernel", name(m.a->dtype), name(m.b->dtype));
-    return {};
-  }
   c.type = m.a->dtype == m.b->dtype ? m.a->dtype : DType::kFloat32;
   // What b is the same for is more rows.
   Exprs batch, rows;
@@ -78,23 +74,14 @@ std::optional<Contraction> of_matmul(const TileKernel& t, const MatMulOp& m, Val
   return c;
 }
 
-std::optional<Contraction> of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator, std::string& why) {
+Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   const std::vector<Value*>& in = t.node->inputs;
   Value *x = in[0], *w = in[1];
   const Value* out = t.node->outputs[0];
-  if (!product_type(x->dtype) || x->dtype != w->dtype || !is_float(out->dtype)) {
-    why = fmt::format("convolutions of {} with {} have no tile kernel", name(x->dtype), name(w->dtype));
-    return {};
-  }
   Contraction c;
   c.type = x->dtype;
   const Expr groups = op.groups;
   const Expr in_group = idx::floordiv(x->shape[1], groups), out_group = idx::floordiv(out->shape[1], groups);
-  std::int64_t few = 0;
-  if (op.groups > 1 && ((is_const_int(in_group, few) && few < 8) || (is_const_int(out_group, few) && few < 8))) {
-    why = "a convolution with few channels a group is a loop";
-    return {};
-  }
   const std::size_t n = op.strides.size();
   Exprs rows = {loop_var(out->shape[0])};
   for (std::size_t k = 0; k < n; ++k) rows.push_back(loop_var(out->shape[k + 2]));
@@ -146,11 +133,38 @@ Expr Contraction::k() const {
   return idx::product(e);
 }
 
-std::optional<Contraction> contraction_of(const TileKernel& kernel, Value& accumulator, std::string& why) {
-  if (const auto* m = kernel.node->as<MatMulOp>()) return of_matmul(kernel, *m, accumulator, why);
-  if (const auto* c = kernel.node->as<ConvOp>()) return of_conv(kernel, *c, accumulator, why);
+bool is_contraction(const Node& node, std::string& why) {
+  std::int64_t few = 0;
+  if (const auto* m = node.as<MatMulOp>()) {
+    if (!product_type(m->a->dtype) || !product_type(m->b->dtype) || !is_float(node.outputs[0]->dtype))
+      why = fmt::format("products of {} and {} have no tile kernel", name(m->a->dtype), name(m->b->dtype));
+    else if (m->a->has_reduce || m->b->has_reduce)
+      why = "an operand is a sum";
+    else if (is_const_int(m->k->args[0], few) && few < 8)
+      why = "so short a sum is a loop";
+    return why.empty();
+  }
+  if (const auto* c = node.as<ConvOp>()) {
+    const Value *x = node.inputs[0], *w = node.inputs[1], *out = node.outputs[0];
+    const Expr in_group = idx::floordiv(x->shape[1], c->groups), out_group = idx::floordiv(out->shape[1], c->groups);
+    if (!product_type(x->dtype) || x->dtype != w->dtype || !is_float(out->dtype))
+      why = fmt::format("convolutions of {} with {} have no tile kernel", name(x->dtype), name(w->dtype));
+    else if (is_const_int(out_group, few) && few < 8)
+      why = "so few output channels (of a group) are a loop";
+    else if (c->groups > 1 && is_const_int(in_group, few) && few < 8)
+      why = "so few channels of a group are a loop";
+    else if (is_const_int(idx::product({w->shape.begin() + (c->transposed ? 2 : 1), w->shape.end()}), few) && few < 8 &&
+             !c->transposed)
+      why = "so short a sum is a loop";
+    return why.empty();
+  }
   why = "this kind of node has no tile kernel";
-  return {};
+  return false;
+}
+
+Contraction contraction_of(const TileKernel& kernel, Value& accumulator) {
+  if (const auto* m = kernel.node->as<MatMulOp>()) return of_matmul(kernel, *m, accumulator);
+  return of_conv(kernel, *kernel.node->as<ConvOp>(), accumulator);
 }
 
 Expr widen_halves_of(const Expr& e) {

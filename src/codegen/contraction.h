@@ -1,7 +1,6 @@
 // Matrix products and convolutions as one thing: out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col,
 // k]).
 #pragma once
-#include <optional>
 #include <string>
 
 #include "fuse/schedule.h"
@@ -28,9 +27,10 @@ struct Contraction {
   Expr k() const;
 };
 
-/// Empty, with the reason in `why`, for what has no tile kernel on GPUs. `accumulator` stands for the sums in `result`;
-/// its dtype is set.
-std::optional<Contraction> contraction_of(const TileKernel& kernel, Value& accumulator, std::string& why);
+/// Whether a matrix product or convolution has a tile kernel on GPUs; the reason in `why` if not.
+bool is_contraction(const Node& node, std::string& why);
+/// Of a node for which is_contraction() holds. `accumulator` stands for the sums in `result`; its dtype is set.
+Contraction contraction_of(const TileKernel& kernel, Value& accumulator);
 
 /// e with arithmetic in float32 wherever it is in 16-bit floats, except where the model itself rounds.
 Expr widen_halves_of(const Expr& e);

@@ -254,29 +254,13 @@ void turn(Contraction& c) {
 }  // namespace
 
 bool gpu_takes_tile(const TileKernel& kernel, std::string& why) {
-  Value accumulator;
-  const auto c = contraction_of(kernel, accumulator, why);
-  if (!c) return false;
-  if (c->result->has_reduce || c->a->has_reduce || c->b->has_reduce) {
-    why = "a reduction around a product";
-    return false;
-  }
-  std::int64_t k = 0, n = 0;
-  if (is_const_int(c->k(), k) && k < 8) {
-    why = "so short a sum is a loop";
-    return false;
-  }
-  if (kernel.node->as<ConvOp>() && is_const_int(c->n(), n) && n < 8) {
-    why = "a convolution with few output channels is a loop";
-    return false;
-  }
+  if (!is_contraction(*kernel.node, why)) return false;
+  if (!kernel.epilogue) return true;
   std::size_t nodes = 0;
-  visit(c->result, [&](const Expr&) { ++nodes; });
-  if (nodes > kMaxEpilogueNodes || loads_of(c->result).size() > kMaxBuffers) {
+  visit(kernel.epilogue, [&](const Expr&) { ++nodes; });
+  if (kernel.epilogue->has_reduce || nodes > kMaxEpilogueNodes || loads_of(kernel.epilogue).size() > kMaxBuffers)
     why = "too much behind a product for one kernel";
-    return false;
-  }
-  return true;
+  return why.empty();
 }
 
 FuseOptions gpu_fuse_options() {
@@ -299,32 +283,30 @@ FuseOptions gpu_fuse_options() {
 
 GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch) {
   Value accumulator;
-  std::string why;
-  auto c = contraction_of(kernel, accumulator, why);
-  check(c.has_value(), "{}: a tile kernel lost its form: {}", kernel.node->origin, why);
-  turn(*c);
+  Contraction c = contraction_of(kernel, accumulator);
+  turn(c);
   std::string text;
   Emitter e(text);
   e.plain_reductions = true;
-  const Operand a(*c, true), b(*c, false);
+  const Operand a(c, true), b(c, false);
   a.emit(e);
   b.emit(e);
   e.open("SDX_FN void element(u32 z, u32 row, u32 col, f32 sum) const");
-  for (const auto& [var, n] : {std::pair(c->z, "z"), std::pair(c->row, "row"), std::pair(c->col, "col")}) {
+  for (const auto& [var, n] : {std::pair(c.z, "z"), std::pair(c.row, "row"), std::pair(c.col, "col")}) {
     if (is_const(var)) continue;
     const std::string i = e.fresh("i");
     e.line(fmt::format("const i64 {} = {};", i, n));
     e.bind(var, i);
   }
   e.bind_local(&accumulator, "sum");
-  const std::string x = e.value(flatten_loads(c->result)), at = e.value(storage_offset(*c->out, c->out_index));
-  e.line(fmt::format("{}[{}] = {};", e.buffer(c->out), at, x));
+  const std::string x = e.value(flatten_loads(c.result)), at = e.value(storage_offset(*c.out, c.out_index));
+  e.line(fmt::format("{}[{}] = {};", e.buffer(c.out), at, x));
   e.close();
 
   std::string head = "(", members, values;
   for (std::size_t k = 0; k < e.buffers.size(); ++k) {
     const Value* v = e.buffers[k];
-    const std::string type = fmt::format("{}{}*", v == c->out ? "" : "const ", storage_name(v->dtype));
+    const std::string type = fmt::format("{}{}*", v == c.out ? "" : "const ", storage_name(v->dtype));
     head += fmt::format("{} __restrict b{}, ", type, k);
     members += fmt::format("  {} b{};\n", type, k);
     values += fmt::format(", ({})__builtin_assume_aligned(b{}, 16)", type, k);
@@ -336,20 +318,20 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch)
   }
   GpuTileSource g;
   std::int64_t n = 0;
-  const bool full = is_const_int(c->n(), n) && n % 8 == 0;
+  const bool full = is_const_int(c.n(), n) && n % 8 == 0;
   const std::string body = fmt::format(
       "{}i64 batches, i64 m, i64 n, i64 k) {{\nstruct P : Problem<{}, {}, {}, {}> {{\n{}{}}};\n"
       "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
-      head, type_name(c->type), name_of(a.access()), name_of(b.access()), full, members, text, values);
+      head, type_name(c.type), name_of(a.access()), name_of(b.access()), full, members, text, values);
   g.buffers = e.buffers;
   g.symbols = e.symbols;
-  g.batches = c->batches();
-  g.m = c->m();
-  g.n = c->n();
-  g.k = c->k();
-  const bool gemv = a.access() != Access::kAcross && b.access() != Access::kAcross && smallest(g.m) <= 4 && !c->inside;
+  g.batches = c.batches();
+  g.m = c.m();
+  g.n = c.n();
+  g.k = c.k();
+  const bool gemv = a.access() != Access::kAcross && b.access() != Access::kAcross && smallest(g.m) <= 4 && !c.inside;
   std::vector<Candidate> candidates = candidates_for(
-      arch, c->type, a.access() == Access::kVector && b.access() == Access::kVector, gemv);
+      arch, c.type, a.access() == Access::kVector && b.access() == Access::kVector, gemv);
   for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
   // Known sizes need one tiling; for others those stay that some size prefers.
   std::vector<bool> wanted(candidates.size(), false);

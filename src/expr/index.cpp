@@ -2,6 +2,7 @@
 // that reshapes make simplified by what is known of each variable's range.
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 
 #include "expr/node.h"
 #include "support/error.h"
@@ -139,6 +140,38 @@ bool atom_nonnegative(const Expr& a, int depth) {
   }
 }
 
+// x // c <= ub(x) // c, with ub taken term by term. Bounds of quotients within quotients would be asked for again and again,
+// so they are remembered.
+Expr quotient_bound(const Expr& a, int depth) {
+  constexpr std::size_t kMost = 4096;
+  thread_local std::unordered_map<Expr, Expr, ExprHash, ExprSame> known[4];
+  auto& memo = known[std::clamp(depth, 0, 3)];
+  if (const auto it = memo.find(a); it != memo.end()) return it->second;
+  Poly r;
+  Expr bound;
+  bool bounded = true;
+  for (const Term& t : to_poly(a->args[0])) {
+    if (t.atoms.empty()) {
+      r = add(r, {t});
+      continue;
+    }
+    if (t.c < 0) {
+      bounded = false;
+      break;
+    }
+    Poly x = constant_poly(t.c);
+    for (const Expr& atom : t.atoms) {
+      const Expr u = upper_bound(atom, depth - 1);
+      x = mul(x, to_poly(u ? u : atom));
+    }
+    r = add(r, x);
+  }
+  if (bounded) bound = idx::floordiv(from_poly(r), a->args[1]);
+  if (memo.size() >= kMost) memo.clear();
+  memo.emplace(a, bound);
+  return bound;
+}
+
 Expr upper_bound(const Expr& a, int depth) {
   switch (a->op) {
     case Op::kVar:
@@ -148,26 +181,7 @@ Expr upper_bound(const Expr& a, int depth) {
     case Op::kMin:
       return is_const(a->args[1]) ? a->args[1] : a->args[0];
     case Op::kFloorDiv:
-      if (is_const(a->args[1]) && a->args[1]->i > 0 && depth > 0) {
-        // x // c <= ub(x) // c, with ub taken term by term
-        Poly p = to_poly(a->args[0]), r;
-        for (const Term& t : p) {
-          if (t.c < 0 || t.atoms.empty()) {
-            if (t.atoms.empty())
-              r = add(r, {t});
-            else
-              return Expr();
-            continue;
-          }
-          Poly x = constant_poly(t.c);
-          for (const Expr& atom : t.atoms) {
-            const Expr u = upper_bound(atom, depth - 1);
-            x = mul(x, to_poly(u ? u : atom));
-          }
-          r = add(r, x);
-        }
-        return idx::floordiv(from_poly(r), a->args[1]);
-      }
+      if (is_const(a->args[1]) && a->args[1]->i > 0 && depth > 0) return quotient_bound(a, depth);
       return Expr();
     default:
       return Expr();
