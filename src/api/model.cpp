@@ -165,21 +165,29 @@ void Model::use_gpu(std::shared_ptr<Gpu> gpu) {
 }
 
 std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads, const std::string& device) {
-  threads = thread_count(threads);
-  auto program = sardonyx::load_program(path, threads);
-  std::shared_ptr<Gpu> gpu;
-  const TargetKind kind = parse_target(program->target).kind;
-  if (kind != TargetKind::kHost) {
-    gpu = open_gpu(device != "host" ? device : kind == TargetKind::kAmdgpu ? "hip" : "cuda");
-    if (!runs_on(program->target, gpu->info().target))
-      fail(ErrorKind::kUnsupported, "{}: the program is for {}, and {} is a {}; compile the model for it",
-           path.string(), program->target, gpu->info().name, gpu->info().target);
-  } else if (device != "host") {
-    fail(ErrorKind::kUnsupported, "{}: the program is for the host; compile the model for {}", path.string(), device);
-  }
   ModelOptions options;
   options.device = device;
   options.threads = threads;
+  auto program = sardonyx::load_program(path, thread_count(threads));
+  try {
+    return from_program(std::move(program), options);
+  } catch (const Error& e) {
+    throw Error(e.kind(), path.string() + ": " + e.what());
+  }
+}
+
+std::unique_ptr<Model> Model::from_program(std::shared_ptr<const Program> program, ModelOptions options) {
+  options.threads = thread_count(options.threads);
+  std::shared_ptr<Gpu> gpu;
+  const TargetKind kind = parse_target(program->target).kind;
+  if (kind != TargetKind::kHost) {
+    gpu = open_gpu(options.device != "host" ? options.device : kind == TargetKind::kAmdgpu ? "hip" : "cuda");
+    if (!runs_on(program->target, gpu->info().target))
+      fail(ErrorKind::kUnsupported, "the program is for {}, and {} is a {}; compile the model for it", program->target,
+           gpu->info().name, gpu->info().target);
+  } else if (options.device != "host") {
+    fail(ErrorKind::kUnsupported, "the program is for the host; compile the model for {}", options.device);
+  }
   return std::unique_ptr<Model>(new Model(std::move(program), options, std::move(gpu)));
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ep/context.h"
 #include "ep/stream.h"
 #include "import/import.h"
 
@@ -54,7 +55,7 @@ Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared
                OrtNodeComputeInfo** computes, OrtNode** contexts) noexcept -> OrtStatus* {
     auto* p = static_cast<Provider*>(self);
     return guarded(p->ort_, [&] {
-      for (std::size_t k = 0; k < count; ++k) p->compile(graphs[k], fused[k], &computes[k]);
+      for (std::size_t k = 0; k < count; ++k) p->compile(graphs[k], fused[k], &computes[k], &contexts[k]);
     });
   };
   ReleaseNodeComputeInfos = [](OrtEp*, OrtNodeComputeInfo** computes, std::size_t count) noexcept {
@@ -147,6 +148,7 @@ void Provider::lower_on_trial(Partition& partition, GraphReader& reader, std::ve
 
 void Provider::capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
   GraphReader reader(ort_, graph);
+  if (claim_contexts(graph, support)) return;
   if (left_to_parent(graph, reader)) return;
   Partition partition(ort_, graph, reader);
   std::vector<Group> groups;
@@ -184,22 +186,72 @@ void Provider::report(const Partition& partition, const std::vector<Group>& grou
   for (const std::string& line : by_reason(left)) log_.warn("  {}", line);
 }
 
-void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeComputeInfo** compute) {
-  const auto names = [&](const std::vector<const OrtValueInfo*>& values) {
+// Nodes that hold programs are groups of their own; returns whether there are any.
+bool Provider::claim_contexts(const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
+  bool any = false;
+  for (const OrtNode* n : ort_.nodes(graph)) {
+    if (!ort_.ep_name(n).empty()) continue;
+    try {
+      if (!is_context(ort_, n)) continue;
+    } catch (const Error& e) {
+      log_.warn("{} is left to other providers: {}", describe(ort_, n), e.what());
+      continue;
+    }
+    any = true;
+    OrtNodeFusionOptions fusion{};
+    fusion.ort_version_supported = 23;
+    fusion.drop_constant_initializers = true;
+    ort_.require(ort_.ep().EpGraphSupportInfo_AddNodesToFuse(support, &n, 1, &fusion));
+  }
+  return any;
+}
+
+void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeComputeInfo** compute, OrtNode** context) {
+  const auto names_of = [&](const std::vector<const OrtValueInfo*>& values) {
     std::vector<std::string> out;
     for (const OrtValueInfo* v : values) out.push_back(v ? ort_.name(v) : "");
     return out;
   };
+  const ContextNames names{names_of(ort_.inputs(fused)), names_of(ort_.outputs(fused))};
   const std::vector<const OrtNode*> nodes = ort_.nodes(graph);
+  if (nodes.size() == 1 && is_context(ort_, nodes.front())) {
+    ContextNames saved;  // as the values were called when it was made; their order is the same
+    auto group = load_context(ort_, nodes.front(), graph, options_, card_, saved);
+    *compute = new GroupCompute(ort_, std::move(group), trace_, saved.inputs, saved.outputs);
+    return;
+  }
   std::shared_ptr<CompiledGroup> group;
+  GraphReader reader(ort_, graph);
   if (const auto it = ready_.find(key_of(ort_, nodes)); it != ready_.end()) {
     group = it->second;
     ready_.erase(it);
   } else {
-    GraphReader reader(ort_, graph);
     group = build(reader.group(nodes, ort_.outputs(fused)));
   }
-  *compute = new GroupCompute(ort_, std::move(group), trace_, names(ort_.inputs(fused)), names(ort_.outputs(fused)));
+  if (options_.context_enable)
+    *context = make_context_node(ort_, fused, graph, names,
+                                 programs_of(*group, reader.group(nodes, ort_.outputs(fused))), options_);
+  *compute = new GroupCompute(ort_, std::move(group), trace_, names.inputs, names.outputs);
+}
+
+// What an EPContext model holds of a group: a program for each target.
+std::vector<std::shared_ptr<const Program>> Provider::programs_of(const CompiledGroup& group, const GroupModel& model) {
+  std::vector<std::shared_ptr<const Program>> out;
+  std::vector<std::string> targets = options_.context_targets;
+  if (targets.empty()) targets.push_back(card_->is_host() ? "host" : card_->info().target);
+  for (const std::string& t : targets) {
+    if (t == "host" ? card_->is_host() : t == card_->info().target) {
+      const Executor* e = group.model->executor();
+      if (!e)
+        fail(ErrorKind::kUnsupported, "a group depends on an input's value, so it can't be compiled ahead of time");
+      out.push_back(e->shared_program());
+    } else {
+      ModelOptions m = model_options(options_, *card_);
+      m.device = "host";  // any: nothing runs
+      out.push_back(Model::compile_for(t, model.model, m));
+    }
+  }
+  return out;
 }
 
 }  // namespace sardonyx::ep

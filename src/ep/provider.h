@@ -24,7 +24,9 @@ class Provider : public LaterEp {
   bool left_to_parent(const OrtGraph* graph, GraphReader& reader);
   void lower_on_trial(Partition& partition, GraphReader& reader, std::vector<Group>& groups);
   void report(const Partition& partition, const std::vector<Group>& groups, std::size_t claimed);
-  void compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeComputeInfo** compute);
+  bool claim_contexts(const OrtGraph* graph, OrtEpGraphSupportInfo* support);
+  void compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeComputeInfo** compute, OrtNode** context);
+  std::vector<std::shared_ptr<const Program>> programs_of(const CompiledGroup& group, const GroupModel& model);
   std::shared_ptr<CompiledGroup> build(GroupModel model);
   OrtAllocator* allocator(const OrtMemoryInfo* info);
 

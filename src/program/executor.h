@@ -52,6 +52,7 @@ class Executor {
   ~Executor();
 
   const Program& program() const { return *program_; }
+  std::shared_ptr<const Program> shared_program() const { return program_; }
   /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Throws AssumptionFailed
   /// before it asks for any output's memory.
   void run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options = {});

@@ -1,0 +1,266 @@
+// Containers of programs; see context.h.
+#include "ep/context.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <span>
+
+#include "onnx/external_data.h"
+#include "program/program_file.h"
+
+namespace sardonyx::ep {
+namespace {
+
+constexpr std::string_view kMagic = "SDXCTX01";
+constexpr std::size_t kAlign = 64;
+constexpr std::uint32_t kMaxCount = 1 << 16;
+
+std::size_t aligned(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+
+template <typename T>
+void put(std::string& out, T value) {
+  for (std::size_t k = 0; k < sizeof value; ++k) out += static_cast<char>(value >> (8 * k) & 0xff);
+}
+void put(std::string& out, const std::string& text) {
+  put(out, static_cast<std::uint32_t>(text.size()));
+  out += text;
+}
+void put(std::string& out, const std::vector<std::string>& list) {
+  put(out, static_cast<std::uint32_t>(list.size()));
+  for (const std::string& s : list) put(out, s);
+}
+
+[[noreturn]] void damaged(const char* what) {
+  fail(ErrorKind::kInvalidModel, "the compiled program in the EPContext model is damaged: {}", what);
+}
+
+class ContextReader {
+ public:
+  explicit ContextReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  template <typename T>
+  T number() {
+    const auto b = take(sizeof(T));
+    T value = 0;
+    for (std::size_t k = 0; k < sizeof(T); ++k) value |= static_cast<T>(std::to_integer<T>(b[k]) << (8 * k));
+    return value;
+  }
+  std::string text() {
+    const auto b = take(number<std::uint32_t>());
+    return {reinterpret_cast<const char*>(b.data()), b.size()};
+  }
+  std::vector<std::string> texts() {
+    const auto n = number<std::uint32_t>();
+    if (n > kMaxCount) damaged("a count");
+    std::vector<std::string> out;
+    for (std::uint32_t k = 0; k < n; ++k) out.push_back(text());
+    return out;
+  }
+  std::span<const std::byte> take(std::size_t n) {
+    if (n > bytes_.size() - at_) damaged("it ends early");
+    at_ += n;
+    return bytes_.subspan(at_ - n, n);
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::size_t at_ = 0;
+};
+
+// "host" and its features are of no interest in messages.
+std::string short_target(const std::string& target) { return target.substr(0, target.find(' ')); }
+
+std::string file_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string attribute(const Ort& ort, const OrtNode* n, const char* name) {
+  for (const OrtOpAttr* a : ort.attributes(n)) {
+    const char* text = nullptr;
+    ort.require(ort->OpAttr_GetName(a, &text));
+    if (std::string_view(text) != name) continue;
+    OrtOpAttrType type = ORT_OP_ATTR_UNDEFINED;
+    ort.require(ort->OpAttr_GetType(a, &type));
+    std::size_t bytes = 0;
+    if (type == ORT_OP_ATTR_INT) {
+      std::int64_t value = 0;
+      ort.require(ort->ReadOpAttr(a, type, &value, sizeof value, &bytes));
+      return std::to_string(value);
+    }
+    if (OrtStatus* s = ort->ReadOpAttr(a, type, nullptr, 0, &bytes)) ort->ReleaseStatus(s);
+    std::string out(bytes, '\0');
+    ort.require(ort->ReadOpAttr(a, type, out.data(), out.size(), &bytes));
+    return out;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string write_context(const ContextNames& names, const std::vector<std::shared_ptr<const Program>>& programs) {
+  std::string head(kMagic);
+  put(head, names.inputs);
+  put(head, names.outputs);
+  put(head, static_cast<std::uint32_t>(programs.size()));
+  std::size_t table = head.size();
+  for (const auto& p : programs) table += 4 + p->target.size() + 16;
+  std::string body;
+  const std::size_t start = aligned(table);
+  for (const auto& p : programs) {
+    std::string name = (std::filesystem::temp_directory_path() / "sardonyx-context-XXXXXX").string();
+    const int fd = ::mkstemp(name.data());
+    if (fd < 0) fail(ErrorKind::kIo, "no file can be made in {}", std::filesystem::temp_directory_path().string());
+    ::close(fd);
+    struct Remove {
+      std::string name;
+      ~Remove() { ::unlink(name.c_str()); }
+    } remove{name};
+    save_program(*p, name);
+    const std::string bytes = file_text(name);
+    put(head, p->target);
+    put(head, static_cast<std::uint64_t>(start + body.size()));
+    put(head, static_cast<std::uint64_t>(bytes.size()));
+    body += bytes;
+    body.resize(aligned(body.size()));
+  }
+  head.resize(start);
+  return head + body;
+}
+
+std::shared_ptr<CompiledGroup> read_context(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                                            const ProviderOptions& options, const std::shared_ptr<Card>& card,
+                                            ContextNames& names) {
+  ContextReader r(bytes);
+  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+    damaged("it does not begin as one of this version of the provider does");
+  r.take(kMagic.size());
+  names.inputs = r.texts();
+  names.outputs = r.texts();
+  const auto count = r.number<std::uint32_t>();
+  if (count > kMaxCount) damaged("a count");
+  std::string held, why;
+  for (std::uint32_t k = 0; k < count; ++k) {
+    const std::string target = r.text();
+    const auto offset = r.number<std::uint64_t>(), size = r.number<std::uint64_t>();
+    held += (held.empty() ? "" : ", ") + short_target(target);
+    const bool for_host = target.find(' ') != std::string::npos;
+    if (card->is_host() != for_host) continue;
+    if (!for_host && target != card->info().target) continue;
+    if (for_host) {
+      why = why_not_on(target, card->info().target);
+      if (!why.empty()) continue;
+    }
+    if (offset % kAlign != 0 || offset > bytes.size() || size > bytes.size() - offset)
+      damaged("a program lies outside");
+    auto program = parse_program(bytes.subspan(offset, size), owner);
+    auto group = std::make_shared<CompiledGroup>();
+    group->card = card;
+    group->outputs = program->output_names;
+    group->model = Model::from_program(std::move(program), model_options(options, *card));
+    for (const TensorInfo& t : group->model->inputs()) {
+      group->inputs.push_back(t.name);
+      group->input_types.push_back(t.dtype);
+    }
+    return group;
+  }
+  fail(ErrorKind::kUnsupported,
+       "the EPContext model was compiled for {}, and the session's device is {} ({}){}{}; compile it again",
+       held.empty() ? "nothing" : held, card->info().name, short_target(card->info().target), why.empty() ? "" : ": ",
+       why);
+}
+
+bool is_context(const Ort& ort, const OrtNode* n) {
+  if (ort.op(n) != kContextOp || ort.domain(n) != kContextDomain) return false;
+  const std::string source = attribute(ort, n, "source");
+  if (source != kProvider)
+    fail(ErrorKind::kUnsupported, "the EPContext node was made by '{}'",
+         source.empty() ? "an unnamed provider" : source);
+  return true;
+}
+
+std::shared_ptr<CompiledGroup> load_context(const Ort& ort, const OrtNode* n, const OrtGraph* graph,
+                                            const ProviderOptions& options, const std::shared_ptr<Card>& card,
+                                            ContextNames& names) {
+  const std::string content = attribute(ort, n, "ep_cache_context");
+  if (attribute(ort, n, "embed_mode") != "0") {  // embedded is the operator's default
+    std::byte* p = nullptr;
+    const onnx::Bytes copy = onnx::aligned_zeros(content.size(), p);
+    std::memcpy(p, content.data(), content.size());
+    return read_context({copy.data, copy.size}, copy.owner, options, card, names);
+  }
+  const std::filesystem::path model =
+      ort.model_path(graph).empty() ? options.context_file : std::filesystem::path(ort.model_path(graph));
+  const std::filesystem::path relative = content;
+  if (relative.is_absolute() || relative.has_parent_path() || relative == "..")
+    fail(ErrorKind::kInvalidModel, "the EPContext node names the file '{}', which is not in the model's folder",
+         content);
+  const auto map = std::make_shared<const onnx::MappedFile>(model.parent_path() / relative);
+  return read_context({map->data(), map->size()}, map, options, card, names);
+}
+
+OrtNode* make_context_node(const Ort& ort, const OrtNode* fused, const OrtGraph* graph, const ContextNames& names,
+                           const std::vector<std::shared_ptr<const Program>>& programs,
+                           const ProviderOptions& options) {
+  const std::string name = options.context_prefix + ort.name(fused);
+  std::string content = write_context(names, programs);
+  std::string targets;
+  for (const auto& p : programs) targets += (targets.empty() ? "" : ",") + short_target(p->target);
+  if (!options.context_embed) {
+    std::filesystem::path model = options.context_file;
+    if (model.empty()) model = ort.model_path(graph);
+    if (model.empty())
+      fail(ErrorKind::kInvalidArgument,
+           "a model from memory has no folder for its compiled programs: set ep.context_file_path, or "
+           "ep.context_embed_mode to 1");
+    const std::string file = fmt::format("{}_{}.sardonyx", model.stem().string(), name);
+    const std::filesystem::path path = model.parent_path() / file;
+    std::ofstream out(path, std::ios::binary);
+    out.write(content.data(), static_cast<std::streamsize>(content.size()));
+    out.close();
+    if (!out) fail(ErrorKind::kIo, "{} can't be written", path.string());
+    content = file;
+  }
+  std::vector<OrtOpAttr*> attributes;
+  struct Release {
+    const Ort& ort;
+    std::vector<OrtOpAttr*>& list;
+    ~Release() {
+      for (OrtOpAttr* a : list) ort->ReleaseOpAttr(a);
+    }
+  } release{ort, attributes};
+  const auto text = [&](const char* key, const std::string& value) {
+    OrtOpAttr* a = nullptr;
+    ort.require(ort->CreateOpAttr(key, value.data(), static_cast<int>(value.size()), ORT_OP_ATTR_STRING, &a));
+    attributes.push_back(a);
+  };
+  const auto number = [&](const char* key, std::int64_t value) {
+    OrtOpAttr* a = nullptr;
+    ort.require(ort->CreateOpAttr(key, &value, 1, ORT_OP_ATTR_INT, &a));
+    attributes.push_back(a);
+  };
+  if (content.size() > INT32_MAX)
+    fail(ErrorKind::kUnsupported, "{} bytes of compiled programs can't be embedded; set ep.context_embed_mode to 0",
+         content.size());
+  number("main_context", 1);
+  number("embed_mode", options.context_embed ? 1 : 0);
+  text("ep_cache_context", content);
+  text("ep_sdk_version", SARDONYX_VERSION);
+  text("source", kProvider);
+  text("partition_name", name);
+  text("hardware_architecture", targets);
+  const auto pointers = [](const std::vector<std::string>& list) {
+    std::vector<const char*> out;
+    for (const std::string& s : list) out.push_back(s.c_str());
+    return out;
+  };
+  const std::vector<const char*> inputs = pointers(names.inputs), outputs = pointers(names.outputs);
+  OrtNode* node = nullptr;
+  ort.require(ort.editor().CreateNode(kContextOp, kContextDomain, name.c_str(), inputs.data(), inputs.size(),
+                                      outputs.data(), outputs.size(), attributes.data(), attributes.size(), &node));
+  attributes.clear();  // the node has them now
+  return node;
+}
+
+}  // namespace sardonyx::ep
