@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ep/memory.h"
 #include "onnx/packing.h"
 
 namespace sardonyx::ep {
@@ -93,8 +94,9 @@ OutputMemory GroupCompute::give(OrtKernelContext* context, Scratch& scratch, std
   ort_.require(ort_->GetTensorMutableData(v, &data));
   const bool on_device = gpu_ && ort_.on_device(v);
   const std::size_t count = count_of(dims);
-  if (!data && count > 0)  // the allocator has said why
-    fail(ErrorKind::kDevice, "no memory for output '{}' of {} elements", group_->outputs[k], count);
+  if (!data && count > 0)
+    fail(ErrorKind::kDevice, "no memory for output '{}' of {} elements: {}", group_->outputs[k], count,
+         last_allocation_failure());
   if (!onnx::is_packed(dtype)) return {data, on_device};
   Scratch::Packed& p = scratch.packed[k];
   p.count = count;

@@ -331,6 +331,10 @@ onnx::Node GraphReader::node(const OrtNode* n, int depth) {
   for (const OrtValueInfo* v : ort_.outputs(n)) out.outputs.push_back(v ? ort_.name(v) : "");
   while (!out.outputs.empty() && out.outputs.back().empty()) out.outputs.pop_back();
   attributes(n, out);
+  // ONNX Runtime writes out defaults, which for RNN are those of two directions even where there is one.
+  if (out.op_type == "RNN" && out.get_string("direction", "forward") != "bidirectional")
+    if (const auto a = out.attributes.find("activations"); a != out.attributes.end())
+      if (auto* list = std::get_if<std::vector<std::string>>(&a->second); list && list->size() == 2) list->pop_back();
   for (const Ort::Nested& g : ort_.nested(n)) out.attributes[g.attribute] = nested(g.graph, depth + 1);
   return out;
 }

@@ -65,13 +65,20 @@ Allocator::Allocator(const Ort& ort, std::shared_ptr<Card> card, int id, bool pi
 
 Allocator::~Allocator() { ort_->ReleaseMemoryInfo(info_); }
 
-// The runtime knows no other failure than null, so the reason goes to the log.
+namespace {
+thread_local std::string t_failure;  // NOLINT: plain text
+}  // namespace
+
+const std::string& last_allocation_failure() { return t_failure; }
+
+// The runtime knows no other failure than null, so the reason goes to the log, and to whoever meets the null first.
 void* Allocator::do_alloc(OrtAllocator* self, std::size_t bytes) {
   auto* a = static_cast<Allocator*>(self);
   try {
     return a->arena_.allocate(bytes);
   } catch (const std::exception& e) {
-    a->log_.error("{}", e.what());
+    t_failure = e.what();
+    a->log_.error("{}", t_failure);
     return nullptr;
   }
 }
@@ -149,6 +156,8 @@ OrtStatus* DataTransfer::copy(OrtDataTransferImpl* self, const OrtValue** from, 
       ort.require(ort->GetTensorSizeInBytes(to[k], &room));
       if (bytes > room) fail(ErrorKind::kInvalidArgument, "a tensor of {} bytes is copied into one of {}", bytes, room);
       if (bytes == 0) continue;
+      if (!source || !target)
+        fail(ErrorKind::kDevice, "no memory for a tensor of {} bytes: {}", bytes, last_allocation_failure());
       Card* a = t->card_of(from[k], source);
       Card* b = t->card_of(to[k], target);
       void* stream = streams && streams[k] ? ort->SyncStream_GetHandle(streams[k]) : nullptr;

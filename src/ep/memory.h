@@ -34,6 +34,9 @@ class Allocator : public OrtAllocator {
   Arena arena_;
 };
 
+/// Why an allocation of this thread's gave nothing; "" if none did. ONNX Runtime goes on with a null pointer.
+const std::string& last_allocation_failure();
+
 /// What describes a card's memory to ONNX Runtime; release it with ReleaseMemoryInfo.
 OrtMemoryInfo* memory_info(const Ort& ort, int id, bool pinned);
 

@@ -43,13 +43,21 @@ Partition::Partition(const Ort& ort, const OrtGraph* graph, GraphReader& reader)
   for (const OrtValueInfo* v : ort.outputs(graph)) graph_output_[ort.name(v)] = true;
 }
 
+bool Partition::holds_claimed(const OrtNode* n) const {
+  for (const Ort::Nested& g : ort_.nested(n))
+    for (const OrtNode* inner : ort_.nodes(g.graph))
+      if (!ort_.ep_name(inner).empty() || holds_claimed(inner)) return true;
+  return false;
+}
+
 void Partition::check_by_name(Node& n) {
   const std::string owner = ort_.ep_name(n.node);
   if (!owner.empty()) {  // an earlier pass's group, or another provider's node
     n.elsewhere = n.refused = true;
     return;
   }
-  n.reason = why_not(ort_, n.node, reader_);
+  n.reason =
+      holds_claimed(n.node) ? "parts of its nested graphs run in groups of their own" : why_not(ort_, n.node, reader_);
   n.refused = !n.reason.empty();
 }
 

@@ -46,6 +46,7 @@ class Partition {
     std::string reason;
   };
   void check_by_name(Node& n);
+  bool holds_claimed(const OrtNode* n) const;
   std::vector<int> levels() const;
   bool check_borders(const Group& g);
   bool refuse_value(std::size_t index, const OrtValueInfo* v);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "ep/context.h"
 #include "ep/stream.h"
@@ -98,10 +99,35 @@ OrtAllocator* Provider::allocator(const OrtMemoryInfo* info) {
                        pinned ? ExternalMemory{} : options_.external, log_);
 }
 
+// ONNX Runtime 1.23 does not say that a graph is nested, and gives groups of nested graphs the names of the main
+// graph's, of which it then complains. There nested graphs are left alone as far as they can be told: they take no
+// inputs, use values of the graph around them, or begin as a Loop's body must.
+bool Provider::looks_nested(const OrtGraph* graph) {
+  const std::vector<const OrtValueInfo*> inputs = ort_.inputs(graph);
+  if (inputs.empty()) return true;
+  for (const OrtNode* n : ort_.nodes(graph))
+    for (const OrtValueInfo* v : ort_.inputs(n)) {
+      bool outer = false;
+      if (v) ort_.require(ort_->ValueInfo_IsFromOuterScope(v, &outer));
+      if (outer) return true;
+    }
+  GraphReader reader(ort_, graph);
+  const auto type = [&](const OrtValueInfo* v) -> std::optional<DType> {
+    try {
+      return reader.value(v).dtype;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  };
+  const std::vector<const OrtValueInfo*> outputs = ort_.outputs(graph);
+  return inputs.size() >= 2 && !outputs.empty() && type(inputs[0]) == DType::kInt64 &&
+         type(inputs[1]) == DType::kBool && type(outputs[0]) == DType::kBool;
+}
+
 // A nested graph is left alone if the node that holds it can be claimed whole, which ONNX Runtime asks for later.
 bool Provider::left_to_parent(const OrtGraph* graph, GraphReader& reader) {
   const OrtNode* parent = ort_.parent(graph);
-  if (!parent) return false;
+  if (!parent) return ort_.version() < 24 && looks_nested(graph);
   if (!why_not(ort_, parent, reader).empty()) return false;
   try {
     std::vector<const OrtValueInfo*> outputs = ort_.outputs(parent);

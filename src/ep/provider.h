@@ -21,6 +21,7 @@ class Provider : public LaterEp {
 
  private:
   void capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support);
+  bool looks_nested(const OrtGraph* graph);
   bool left_to_parent(const OrtGraph* graph, GraphReader& reader);
   void lower_on_trial(Partition& partition, GraphReader& reader, std::vector<Group>& groups);
   void report(const Partition& partition, const std::vector<Group>& groups, std::size_t claimed);

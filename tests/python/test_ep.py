@@ -1,8 +1,16 @@
 """The plugin execution provider in ONNX Runtime, on the host in the place of a card: claims, runs, refuses."""
 
+import concurrent.futures
+import ctypes
+import gc
+import json
 import os
+import subprocess
+import sys
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -12,6 +20,7 @@ import onnxruntime as ort
 import onnxruntime_ep_sardonyx as ep
 
 NAME = "AMDGPUExecutionProvider"
+VERSION = tuple(map(int, ort.__version__.split(".")[:2]))
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +90,280 @@ def test_claims_what_lies_around_a_node_that_it_does_not_run(devices):
 def test_an_unknown_option_is_an_error_that_names_the_nearest(devices):
     with pytest.raises(Exception, match="'gpu_mem_limt'.*'gpu_mem_limit'"):
         session(dense()[1], devices, {"gpu_mem_limt": "1"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("device_id", "7", "no device 7"),
+        ("gpu_mem_limit", "many", "not a number"),
+        ("arena_extend_strategy", "kTwice", "kSameAsRequested"),
+        ("precision", "fp12", "fp32, fp16"),
+        ("force_recompile", "maybe", "neither true nor false"),
+        ("gpu_external_alloc", "4096", "together"),
+    ],
+)
+def test_values_that_do_not_fit_are_errors(devices, option, value, message):
+    with pytest.raises(Exception, match=message):
+        session(dense()[1], devices, {option: value})
+
+
+def rows(n, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, 8)).astype(np.float32)
+
+
+def test_bound_tensors_stay_on_the_device(devices):
+    w, m = dense()
+    s = session(m, devices)
+    x = ort.OrtValue.ortvalue_from_numpy(rows(5), "gpu", 0, 0x1002)
+    y = ort.OrtValue.ortvalue_from_shape_and_type([5, 4], np.float32, "gpu", 0, 0x1002)
+    binding = s.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_output("y", y)
+    s.run_with_iobinding(binding)
+    np.testing.assert_allclose(y.numpy(), np.maximum(rows(5) @ w, 0), rtol=1e-5, atol=1e-5)
+    assert binding.get_outputs()[0].data_ptr() == y.data_ptr()  # written where it was asked for, not copied
+
+
+def test_a_memory_limit_is_kept(devices):
+    s = session(dense()[1], devices, {"gpu_mem_limit": str(1 << 20), "arena_extend_strategy": "kSameAsRequested"})
+    s.run(None, {"x": rows(100)})
+    with pytest.raises(Exception, match="[Mm]emory|alloc"):
+        s.run(None, {"x": rows(1 << 20)})
+    s.run(None, {"x": rows(100)})
+
+
+def test_an_application_allocates_the_memory(devices):
+    libc = ctypes.CDLL(None)
+    given = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+    def allocate(n):
+        libc.aligned_alloc.restype = ctypes.c_void_p
+        given.append(n)
+        return libc.aligned_alloc(ctypes.c_size_t(256), ctypes.c_size_t((n + 255) // 256 * 256))
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def free(p):
+        libc.free(ctypes.c_void_p(p))
+
+    address = lambda f: str(ctypes.cast(f, ctypes.c_void_p).value)
+    w, m = dense()
+    s = session(m, devices, {"gpu_external_alloc": address(allocate), "gpu_external_free": address(free)})
+    np.testing.assert_allclose(s.run(None, {"x": rows(3)})[0], np.maximum(rows(3) @ w, 0), rtol=1e-5, atol=1e-5)
+    assert given
+    del s
+
+
+def test_runs_from_many_threads_at_once(devices):
+    w, m = dense()
+    s = session(m, devices)
+
+    def one(n):
+        return np.abs(s.run(None, {"x": rows(n, n)})[0] - np.maximum(rows(n, n) @ w, 0)).max()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert max(pool.map(one, range(1, 200))) < 1e-4
+
+
+IF_MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 8] x, bool c) => (float[n, 8] y) {
+  a = Relu(x)
+  y = If (c) <then_branch = t () => (float[n, 8] p) { p = Neg(a) }, else_branch = e () => (float[n, 8] q) { q = Abs(a) }>
+}
+"""
+
+
+def test_control_flow_is_claimed_whole(devices):
+    m = onnx.parser.parse_model(IF_MODEL)
+    s = session(m, devices)  # the CPU provider may not have any node
+    for c in (True, False):
+        a = np.maximum(rows(2), 0)
+        np.testing.assert_array_equal(s.run(None, {"x": rows(2), "c": np.array(c)})[0], -a if c else a)
+
+
+@pytest.mark.parametrize("embed", ["0", "1"])
+def test_models_compiled_ahead_of_time(devices, tmp_path, embed):
+    w, m = dense()
+    onnx.save(m, tmp_path / "m.onnx")
+    out = tmp_path / "compiled.onnx"
+    config = {"ep__context_enable": "1", "ep__context_embed_mode": embed, "ep__context_file_path": str(out)}
+    session(m, devices, {"context_targets": "host,gfx942,gfx1100"}, **config)
+    compiled = onnx.load(out)
+    assert [n.op_type for n in compiled.graph.node] == ["EPContext"]
+    attributes = {a.name: a for a in compiled.graph.node[0].attribute}
+    assert attributes["source"].s.decode() == NAME
+    assert attributes["hardware_architecture"].s.decode().split(",")[1:] == ["gfx942", "gfx1100"]
+
+    def load(path, options):
+        so = ort.SessionOptions()
+        so.log_severity_level = 4
+        so.add_provider_for_devices(devices[:1], options)
+        return ort.InferenceSession(str(path), so, enable_fallback=0)
+
+    for device in ("host", "sim:gfx1100"):
+        y = load(out, {"device": device}).run(None, {"x": rows(3)})[0]
+        np.testing.assert_allclose(y, np.maximum(rows(3) @ w, 0), rtol=1e-5, atol=1e-5)
+    with pytest.raises(Exception, match="compiled for .*gfx942, gfx1100, and the session's device is sim:gfx1201"):
+        load(out, {"device": "sim:gfx1201"})
+
+    def damaged(content):  # in the first program, the host's
+        at = content.index(b"SDXPROG") + 300
+        return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+    if embed == "1":
+        attributes["ep_cache_context"].s = damaged(attributes["ep_cache_context"].s)
+        onnx.save(compiled, out)
+    else:
+        file = tmp_path / attributes["ep_cache_context"].s.decode()
+        file.write_bytes(damaged(file.read_bytes()))
+    with pytest.raises(Exception, match="damaged|checksum|version"):
+        load(out, {"device": "host"})
+
+
+def test_a_program_outside_of_the_models_folder_is_refused(devices, tmp_path):
+    node = helper.make_node("EPContext", ["x"], ["y"], domain="com.microsoft", embed_mode=0, source=NAME,
+                            ep_cache_context="../../etc/passwd")  # fmt: skip
+    m = model([node], [("x", TensorProto.FLOAT, ["n", 8])], [("y", TensorProto.FLOAT, ["n", 4])])
+    m.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(Exception, match="not in the model's folder"):
+        session(m, devices)
+
+
+def test_a_profile_that_perfetto_opens(devices, tmp_path):
+    path = tmp_path / "profile.json"
+    s = session(dense()[1], devices, {"profile": str(path)})
+    s.run(None, {"x": rows(3)})
+    del s
+    gc.collect()
+    events = json.loads(path.read_text())["traceEvents"]
+    assert events and all(e["ph"] == "X" and e["args"]["provider"] == NAME for e in events)
+
+
+@pytest.mark.skipif(VERSION < (1, 25), reason="ONNX Runtime before 1.25 takes no events of providers")
+def test_kernels_are_in_onnx_runtimes_profile(devices, tmp_path):
+    so = ort.SessionOptions()
+    so.enable_profiling = True
+    so.profile_file_prefix = str(tmp_path / "p")
+    so.add_provider_for_devices(devices[:1], {})
+    s = ort.InferenceSession(dense()[1].SerializeToString(), so, enable_fallback=0)
+    s.run(None, {"x": rows(3)})
+    events = json.loads(open(s.end_profiling()).read())
+    ours = [e for e in events if e.get("args", {}).get("provider") == NAME and e["cat"] == "Kernel"]
+    assert ours and all(e["dur"] >= 0 and e["ts"] >= 0 for e in ours)
+
+
+def test_weights_are_shared_between_sessions(devices, tmp_path):
+    w = np.random.default_rng(0).standard_normal((2048, 2048)).astype(np.float32)  # 16 MiB
+    m = model(
+        [helper.make_node("Gather", ["w", "x"], ["y"])],
+        [("x", TensorProto.INT64, ["n"])],
+        [("y", TensorProto.FLOAT, ["n", 2048])],
+        [("w", w)],
+    )
+    onnx.save(m, tmp_path / "m.onnx")
+
+    def load():  # from a file: the Python object of a session keeps the bytes that it is made of
+        so = ort.SessionOptions()
+        so.add_provider_for_devices(devices[:1], {})
+        return ort.InferenceSession(str(tmp_path / "m.onnx"), so)
+
+    first = load()
+    before = resident()
+    more = [load() for _ in range(4)]
+    assert resident() - before < 24 << 20  # not the 64 MiB that four more copies would be
+    for s in [first, *more]:
+        np.testing.assert_array_equal(s.run(None, {"x": np.array([5])})[0], w[5:6])
+
+
+def resident():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # ONNX Runtime's copies are free by now, but still the process's
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def run_python(code, **environment):
+    env = {k: v for k, v in os.environ.items() if k != "SARDONYX_DEVICE"} | environment
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_without_a_gpu_no_device_is_offered_and_the_log_says_why():
+    out = run_python("import onnxruntime_ep_sardonyx as ep; print(ep.register())")
+    if "sardonyx" in out and "hip" in out.split("[")[-1]:
+        pytest.skip("this machine has an AMD GPU")
+    assert "[]" in out and "no device is offered" in out and "SARDONYX_DEVICE=host" in out
+
+
+DROP_IN = """
+import numpy as np, onnx, sys
+import sardonyx.onnxruntime as ort
+m = open(sys.argv[1], "rb").read() if len(sys.argv) > 1 else open({path!r}, "rb").read()
+assert ort.get_available_providers()[:3] == ["AMDGPUExecutionProvider", "MIGraphXExecutionProvider", "ROCMExecutionProvider"]
+x = np.ones((3, 8), np.float32)
+keep = []
+migraphx = {{"device_id": 0, "migraphx_exhaustive_tune": True, "migraphx_max_dynamic_batch": 4, "migraphx_mem_limit": 2**30}}
+rocm = {{"device_id": 0, "tunable_op_enable": 1, "gpu_mem_limit": 2**30, "do_copy_in_default_stream": True}}
+for p in (["MIGraphXExecutionProvider", "CPUExecutionProvider"], [("MIGraphXExecutionProvider", migraphx)],
+          [("ROCMExecutionProvider", rocm), "CPUExecutionProvider"]):
+    s = ort.InferenceSession(m, providers=p)
+    assert s.get_providers()[0] == "AMDGPUExecutionProvider", s.get_providers()
+    b = s.io_binding()
+    b.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0))
+    b.bind_output("y", "hip")
+    s.run_with_iobinding(b)
+    y = b.get_outputs()[0]
+    assert y.device_name() != "cpu" and np.array_equal(y.numpy(), s.run(None, {{"x": x}})[0])
+    keep.append((s, b, y))  # ONNX Runtime 1.23 frees a device's value with its session's help
+try:
+    ort.InferenceSession(m, providers=[("ROCMExecutionProvider", {{"gpu_mem_limt": 1}})])
+    raise SystemExit("an unknown option was taken")
+except Exception as e:
+    assert "gpu_mem_limit" in str(e), e
+print("fine")
+"""
+
+
+def test_programs_for_amds_other_providers_run_unchanged(tmp_path):
+    onnx.save(dense()[1], tmp_path / "m.onnx")
+    code = DROP_IN.format(path=str(tmp_path / "m.onnx"))
+    assert "fine" in run_python(code, SARDONYX_DEVICE="host", ORT_MIGRAPHX_HIP_GRAPH_ENABLE="0")
+    with pytest.raises(AssertionError, match="neither true nor false"):
+        run_python(code, SARDONYX_DEVICE="host", ORT_MIGRAPHX_HIP_GRAPH_ENABLE="perhaps")
+
+
+LEAKS = """
+import gc, os, resource, numpy as np, onnxruntime as ort, onnxruntime_ep_sardonyx as ep
+m = open({path!r}, "rb").read()
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def cycle(k):
+    so = ort.SessionOptions()
+    so.add_provider_for_devices(ep.register()[:1], {{}})
+    s = ort.InferenceSession(m, so)
+    s.run(None, {{"x": np.ones((3, 8), np.float32)}})
+    del s, so
+    gc.collect()
+    ep.unregister()
+for k in range(40):
+    cycle(k)
+before = resident()
+for k in range(160):
+    cycle(k)
+print("grown by", (resident() - before) // 160, "bytes a cycle")
+assert resident() - before < 160 * 16384
+"""
+
+
+def test_200_cycles_of_loading_running_and_unregistering_leak_nothing(tmp_path):
+    onnx.save(dense()[1], tmp_path / "m.onnx")
+    run_python(LEAKS.format(path=str(tmp_path / "m.onnx")), SARDONYX_DEVICE="host")
+
+
+def test_a_simulated_card_has_memory_of_its_own(tmp_path):
+    onnx.save(dense()[1], tmp_path / "m.onnx")
+    code = DROP_IN.format(path=str(tmp_path / "m.onnx"))
+    assert "fine" in run_python(code, SARDONYX_DEVICE="sim:gfx1100")

@@ -49,7 +49,8 @@ _available = _ort.get_available_providers
 
 def get_available_providers() -> list[str]:
     """onnxruntime's list, with ours and the names that mean it first if there is a device."""
-    return ([NAME, *ALIASES[:2]] if _ep.register() else []) + list(_available())
+    ours = [NAME, *ALIASES[:2]] if _ep.register() else []
+    return ours + [name for name in _available() if name not in ours]
 
 
 def _options_of(name: str, given: Mapping[Any, Any] | None) -> dict[str, str]:
@@ -111,7 +112,7 @@ class InferenceSession(_Session):  # type: ignore[misc]
         return IOBinding(self)
 
 
-def _device(device_type: str, device_id: int) -> Any:
+def _device(device_id: int) -> Any:
     return _ort.OrtDevice.make("gpu", device_id, _VENDOR)._get_c_device()
 
 
@@ -127,7 +128,7 @@ class IOBinding(_IOBinding):  # type: ignore[misc]
     ) -> None:
         if not _is_ours(device_type):
             return super().bind_input(name, device_type, device_id, element_type, shape, buffer_ptr)
-        self._iobinding.bind_input(name, _device(device_type, device_id), element_type, shape, buffer_ptr)
+        self._iobinding.bind_input(name, _device(device_id), element_type, shape, buffer_ptr)
 
     def bind_output(
         self,
@@ -141,11 +142,11 @@ class IOBinding(_IOBinding):  # type: ignore[misc]
         if not _is_ours(device_type):
             return super().bind_output(name, device_type, device_id, element_type, shape, buffer_ptr)
         if buffer_ptr is None:
-            self._iobinding.bind_output(name, _device(device_type, device_id))
+            self._iobinding.bind_output(name, _device(device_id))
         else:
             if element_type is None or shape is None:
                 raise ValueError("element_type and shape are needed with memory of your own")
-            self._iobinding.bind_output(name, _device(device_type, device_id), element_type, shape, buffer_ptr)
+            self._iobinding.bind_output(name, _device(device_id), element_type, shape, buffer_ptr)
 
 
 class OrtValue(_OrtValue):  # type: ignore[misc]
