@@ -21,7 +21,6 @@ bool runs_on(const std::string& target, const std::string& device) {
          (target == "sm_90" && device == "sm_90a");
 }
 
-
 constexpr std::size_t kMaxVariants = 256;  // of compiled programs kept for different values of such inputs
 constexpr int kMaxThreads = 4096;
 
@@ -151,7 +150,7 @@ Model::Model(onnx::Model model, const ModelOptions& options)
 Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options, std::shared_ptr<Gpu> gpu)
     : options_(options), threads_(options.threads), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
   if (gpu) use_gpu(std::move(gpu));
-  general_ = std::make_shared<Executor>(std::move(program), threads_, memory_);
+  general_ = std::make_shared<Executor>(std::move(program), threads_, memory_, options_.graphs);
   const Program& p = general_->program();
   for (std::size_t k = 0; k < p.main.inputs.size(); ++k) {
     inputs_.push_back(info_of(p, p.main.inputs[k], p.input_names[k]));
@@ -264,7 +263,7 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   if (gpu_) build.target = gpu_->info().target;
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
-  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_);
+  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_, options_.graphs);
   report("ready");
   return executor;
 }

@@ -42,6 +42,15 @@ class GpuModule {
   virtual void* function(const char* name) const = 0;
 };
 
+/// Launches, one after the other, that are started with one call.
+class GpuGraph {
+ public:
+  virtual ~GpuGraph() = default;
+  /// Replaces launch `k` in later starts.
+  virtual void set(std::size_t k, const GpuLaunch& launch) = 0;
+  virtual void launch(GpuStream stream) = 0;
+};
+
 /// A mark in a stream's work.
 class GpuEvent {
  public:
@@ -82,6 +91,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   virtual void reserve_shared(void* function, std::uint32_t bytes) = 0;
   /// Starts a kernel. The arguments are copied before it returns.
   virtual void launch(const GpuLaunch& launch, GpuStream stream) = 0;
+  /// Null if the driver is too old for it. At least one launch; the arguments are copied.
+  virtual std::unique_ptr<GpuGraph> make_graph(std::span<const GpuLaunch> launches) = 0;
   /// Waits until all work of the stream is done.
   virtual void synchronize(GpuStream stream) = 0;
   /// Free bytes now.

@@ -30,6 +30,12 @@ void find(void* library, F*& to, std::initializer_list<const char*> names, const
        driver, *names.begin());
 }
 
+/// The same for what is not in all versions: null if there is none of the names.
+template <typename F>
+void find_newer(void* library, F*& to, const char* name) {
+  to = reinterpret_cast<F*>(dlsym(library, name));
+}
+
 void fill_hip(Driver& d, void* library) {
   find(library, d.init, {"hipInit"}, "HIP");
   find(library, d.device_count, {"hipGetDeviceCount"}, "HIP");
@@ -56,6 +62,13 @@ void fill_hip(Driver& d, void* library) {
   find(library, d.event_destroy, {"hipEventDestroy"}, "HIP");
   find(library, d.event_record, {"hipEventRecord"}, "HIP");
   find(library, d.event_synchronize, {"hipEventSynchronize"}, "HIP");
+  find_newer(library, d.graph_create, "hipGraphCreate");
+  find_newer(library, d.graph_destroy, "hipGraphDestroy");
+  find_newer(library, d.graph_add_kernel, "hipGraphAddKernelNode");
+  find_newer(library, d.graph_instantiate, "hipGraphInstantiateWithFlags");
+  find_newer(library, d.graph_set_kernel, "hipGraphExecKernelNodeSetParams");
+  find_newer(library, d.graph_launch, "hipGraphLaunch");
+  find_newer(library, d.graph_release, "hipGraphExecDestroy");
   find(library, d.set_device, {"hipSetDevice"}, "HIP");
   find(library, d.get_device, {"hipGetDevice"}, "HIP");
   find(library, d.properties, {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"}, "HIP");
@@ -90,6 +103,13 @@ void fill_cuda(Driver& d, void* library) {
   find(library, d.event_record, {"cuEventRecord"}, "CUDA");
   find(library, d.event_synchronize, {"cuEventSynchronize"}, "CUDA");
   find(library, d.set_function_attribute, {"cuFuncSetAttribute"}, "CUDA");
+  find_newer(library, d.graph_create, "cuGraphCreate");
+  find_newer(library, d.graph_destroy, "cuGraphDestroy");
+  find_newer(library, d.graph_add_kernel, "cuGraphAddKernelNode");
+  find_newer(library, d.graph_instantiate, "cuGraphInstantiateWithFlags");
+  find_newer(library, d.graph_set_kernel, "cuGraphExecKernelNodeSetParams");
+  find_newer(library, d.graph_launch, "cuGraphLaunch");
+  find_newer(library, d.graph_release, "cuGraphExecDestroy");
   find(library, d.retain_context, {"cuDevicePrimaryCtxRetain"}, "CUDA");
   find(library, d.set_context, {"cuCtxSetCurrent"}, "CUDA");
   find(library, d.get_context, {"cuCtxGetCurrent"}, "CUDA");

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace sardonyx {
+#include "device/device.h"
 
-class Gpu;
+namespace sardonyx {
 
 struct Driver {
   std::string name;  ///< "hip", "cuda", "sim:gfx942"
@@ -40,6 +40,14 @@ struct Driver {
   int (*event_destroy)(void*) = nullptr;
   int (*event_record)(void* event, void* stream) = nullptr;
   int (*event_synchronize)(void*) = nullptr;
+  // Graphs: null where the driver has them not. What a node is made of differs: see graph.cpp.
+  int (*graph_create)(void**, unsigned) = nullptr;
+  int (*graph_destroy)(void*) = nullptr;
+  int (*graph_add_kernel)(void** node, void* graph, void* const* after, std::size_t, const void* params) = nullptr;
+  int (*graph_instantiate)(void** executable, void* graph, unsigned long long) = nullptr;
+  int (*graph_set_kernel)(void* executable, void* node, const void* params) = nullptr;
+  int (*graph_launch)(void* executable, void* stream) = nullptr;
+  int (*graph_release)(void* executable) = nullptr;
   // HIP only.
   int (*set_device)(int) = nullptr;
   int (*get_device)(int*) = nullptr;
@@ -64,6 +72,10 @@ const Driver& cuda_driver();
 /// The simulator, with one card of each chip it knows, in the order of sim_chips().
 const Driver& sim_driver();
 const std::vector<std::string>& sim_chips();
+
+/// See Gpu::make_graph; `gpu` must be current.
+std::unique_ptr<GpuGraph> make_graph(const Driver& driver, std::shared_ptr<Gpu> gpu,
+                                     std::span<const GpuLaunch> launches);
 
 /// Card `ordinal` of a driver, called `name`. Throws Error(kDevice) when there is none, or it is too old.
 std::shared_ptr<Gpu> make_gpu(const Driver& driver, int ordinal, std::string name);

@@ -106,6 +106,10 @@ class DriverGpu : public Gpu {
                                    l.shared_bytes, stream, l.arguments, nullptr),
                     "a launch");
   }
+  std::unique_ptr<GpuGraph> make_graph(std::span<const GpuLaunch> launches) override {
+    const Scope scope(*this);
+    return sardonyx::make_graph(driver_, shared_from_this(), launches);
+  }
   void synchronize(GpuStream stream) override {
     const Scope scope(*this);
     driver_.require(driver_.stream_synchronize(stream), "a kernel");

@@ -9,6 +9,7 @@
 
 #include "program/memory_plan.h"
 #include "program/run.h"
+#include "program/weights.h"
 
 namespace sardonyx {
 
@@ -64,6 +65,7 @@ bool has_assumptions(const ProgramStep& s) {
   if (const auto* i = std::get_if<IfStep>(&s.op))
     return has_assumptions(*i->then_block) || has_assumptions(*i->else_block);
   if (const auto* w = std::get_if<WhileStep>(&s.op)) return has_assumptions(*w->body);
+  if (const auto* l = std::get_if<LaunchStep>(&s.op)) return static_cast<bool>(l->limit);
   const auto* c = std::get_if<CheckStep>(&s.op);
   return c && c->assumption;
 }
@@ -243,25 +245,43 @@ void Executor::load_code() {
 
 void Executor::place_constants() {
   const Program& p = *program_;
-  constants_.assign(p.buffers.size(), nullptr);
-  std::unique_ptr<GpuTransfers> transfers;
-  std::shared_ptr<void> stream;
+  if (gpu_ && (device_constants_ = find_constants(*gpu_, p))) {
+    constants_ = device_constants_->addresses;
+    constant_bytes_ = device_constants_->bytes;
+    return;
+  }
   if (gpu_) {
-    transfers = std::make_unique<GpuTransfers>(memory_->shared_gpu());
-    stream = gpu_->create_stream();
+    DeviceConstants c = upload_constants(*memory_, program_);
+    constants_ = std::move(c.addresses);
+    constant_owners_ = std::move(c.owners);
+    constant_bytes_ = c.bytes;
+  } else {
+    constants_.assign(p.buffers.size(), nullptr);
+    constant_owners_.resize(p.buffers.size());
+    for (std::size_t k = 0; k < p.buffers.size(); ++k) {
+      if (p.buffers[k].kind != BufferInfo::Kind::kConstant) continue;
+      const Data& d = p.constants[static_cast<std::size_t>(p.buffers[k].constant)];
+      constants_[k] = d.bytes;
+      constant_bytes_ += d.size;
+    }
   }
-  for (std::size_t k = 0; k < p.buffers.size(); ++k) {
-    if (p.buffers[k].kind != BufferInfo::Kind::kConstant) continue;
-    const Data& d = p.constants[static_cast<std::size_t>(p.buffers[k].constant)];
-    constants_[k] = d.bytes;
-    constant_bytes_ += d.size;
-    if (!gpu_) continue;
-    const std::shared_ptr<void> there = memory_->allocate(d.size);
-    transfers->upload(there.get(), d.bytes, d.size, stream.get());
-    constants_[k] = there.get();
-    constant_owners_.push_back(there);
+  compute_constants();
+  if (!gpu_) return;
+  // What only served to compute others can go.
+  std::vector<bool> used(p.buffers.size());
+  mark_used(p.main, used);
+  for (std::size_t k = 0; k < used.size(); ++k) {
+    if (used[k] || !constants_[k]) continue;
+    if (p.buffers[k].kind == BufferInfo::Kind::kConstant)
+      constant_bytes_ -= p.constants[static_cast<std::size_t>(p.buffers[k].constant)].size;
+    constants_[k] = nullptr;
+    constant_owners_[k] = nullptr;
   }
-  if (gpu_) gpu_->synchronize(stream.get());
+  auto shared = std::make_shared<DeviceConstants>();
+  *shared = {program_, constants_, std::move(constant_owners_), constant_bytes_};
+  constant_owners_.clear();
+  share_constants(*gpu_, shared);
+  device_constants_ = std::move(shared);
 }
 
 // Which outputs the steps of main write themselves, so that they can be written where the caller wants them.
@@ -281,7 +301,12 @@ void Executor::find_outputs() {
     // Results of control flow come in memory of their own.
     if (control && !gpu_)
       for (int w : s.writes) direct_output_[static_cast<std::size_t>(w)] = -1;
-    if ((c && c->assumption && !lives.known_at_start[k]) || (control && has_assumptions(s))) early_outputs_ = false;
+    const bool launch =
+        std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<TileLaunchStep>(s.op) || c != nullptr;
+    launches_only_ = launches_only_ && launch && lives.known_at_start[k];
+    const auto* l = std::get_if<LaunchStep>(&s.op);
+    const bool assumes = (c && c->assumption) || (l && l->limit);
+    if ((assumes && !lives.known_at_start[k]) || (control && has_assumptions(s))) early_outputs_ = false;
   }
   input_last_used_.assign(p.main.inputs.size(), -1);
   for (std::size_t k = 0; k < p.main.inputs.size(); ++k) {
@@ -315,14 +340,15 @@ void Executor::compute_constants() {
     if (used[static_cast<std::size_t>(buffer)]) {
       constants_[static_cast<std::size_t>(buffer)] = memory.get();
       constant_bytes_ += run.bytes(buffer);
-      constant_owners_.push_back(memory);
+      constant_owners_[static_cast<std::size_t>(buffer)] = memory;
     }
   run.owned.clear();
   if (context->pool) context->pool->trim();
 }
 
-Executor::Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory)
-    : program_(std::move(program)), threads_(std::max(1, threads)), memory_(std::move(memory)) {
+Executor::Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory,
+                   bool graphs)
+    : program_(std::move(program)), threads_(std::max(1, threads)), memory_(std::move(memory)), graphs_(graphs) {
   const Program& p = *program_;
   if (memory_) gpu_ = &memory_->gpu();
   load_code();
@@ -334,7 +360,6 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads, std::sha
   find_lives(p.main, inputs);
   find_outputs();
   place_constants();
-  compute_constants();
 }
 
 Executor::~Executor() {

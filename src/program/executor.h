@@ -37,6 +37,8 @@ class AssumptionFailed : public Error {
   explicit AssumptionFailed(const std::string& message) : Error(ErrorKind::kInvalidArgument, message) {}
 };
 
+struct DeviceConstants;
+
 /// Where a run's outputs go.
 struct OutputSink {
   OutputAllocator allocate;
@@ -47,8 +49,10 @@ struct OutputSink {
 /// A program made ready: code linked, constants computed. run() is safe from many threads at once.
 class Executor {
  public:
-  /// `memory`: of the GPU that runs it, for a program of a GPU's code; null for the host's.
-  Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory = nullptr);
+  /// `memory`: of the GPU that runs it, for a program of a GPU's code; null for the host's. `graphs`: on a GPU, replay
+  /// runs of known sizes as captured graphs.
+  Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory = nullptr,
+           bool graphs = true);
   ~Executor();
 
   const Program& program() const { return *program_; }
@@ -92,6 +96,8 @@ class Executor {
   int threads_;
   std::shared_ptr<DeviceMemory> memory_;
   Gpu* gpu_ = nullptr;  ///< of memory_
+  bool graphs_;
+  bool launches_only_ = true;  ///< main is launches whose sizes the inputs' dims give, and checks of such
   std::unique_ptr<HostModule> module_;
   std::vector<std::shared_ptr<GpuModule>> gpu_modules_;
   std::vector<void*> kernels_;
@@ -100,8 +106,9 @@ class Executor {
   std::vector<int> input_last_used_;  ///< by input: the last step of main that reads it
   std::vector<int> direct_output_;    ///< by buffer: the output that steps may write straight to its place, or -1
   bool early_outputs_ = true;         ///< outputs' memory may be asked for before the last step is done
-  std::vector<std::shared_ptr<const void>> constant_owners_;
-  std::vector<const void*> constants_;  ///< by buffer; on the device
+  std::vector<std::shared_ptr<const void>> constant_owners_;  ///< by buffer
+  std::shared_ptr<const DeviceConstants> device_constants_;   ///< on a GPU, all of them
+  std::vector<const void*> constants_;                        ///< by buffer; on the device
   std::size_t constant_bytes_ = 0;
   std::size_t arena_bytes_ = 0;
   std::mutex mutex_;

@@ -9,19 +9,18 @@
 #include "host/attention.h"
 #include "host/gemm.h"
 #include "host/tile_kernel.h"
+#include "program/gpu_call.h"
 
 namespace sardonyx {
 
 struct PreparedLaunch {
   std::vector<std::int64_t> values;  ///< what the code takes after the buffers
   std::int64_t points = 0, grain = 1;
-  std::int64_t repeat = 1;
+  std::vector<std::shared_ptr<GpuCall>> calls;  ///< on a GPU, if there is something to compute
 };
 
 struct PreparedTileLaunch {
-  std::vector<std::int64_t> values;  ///< of the symbols, then batches, m, n, k
-  int kernel = 0;
-  std::uint32_t blocks = 0, shared = 0;
+  std::shared_ptr<GpuCall> call;  ///< if there is something to compute
 };
 
 /// A gemm or a convolution. Numbers of buffers; -1: none.

@@ -226,8 +226,10 @@ void Executor::Run::choose_plan(const std::vector<std::int64_t>& key, const Stag
 void Executor::Run::check_dims() const {
   const Lives& lives = *e.lives_.at(&p.main);
   for (std::size_t k = 0; k < p.main.steps.size(); ++k)
-    if (const auto* c = std::get_if<CheckStep>(&p.main.steps[k].op); c && c->assumption && lives.known_at_start[k])
-      check_condition(*c);
+    if (lives.known_at_start[k]) {
+      if (const auto* c = std::get_if<CheckStep>(&p.main.steps[k].op); c && c->assumption) check_condition(*c);
+      if (const auto* l = std::get_if<LaunchStep>(&p.main.steps[k].op)) check_limit(*l);
+    }
 }
 
 void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options) {
@@ -262,7 +264,8 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
   std::vector<std::int64_t> key = {run.threads};
   Staged staged;
   run.take_inputs(inputs, key, staged.inputs);
-  run.check_dims();
+  if (context->checked != key) run.check_dims();
+  context->checked = key;
 
   Run::Outputs outputs{sink, early_outputs_, std::vector<Run::Outputs::Target>(p.main.outputs.size())};
   run.outputs = &outputs;
@@ -278,7 +281,8 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
       context->transfers->upload(run.at(p.main.inputs[k].buffer), inputs[k].data, run.bytes(p.main.inputs[k].buffer),
                                  run.stream);
 
-  run.block(p.main, *lives_.at(&p.main));
+  if (!run.can_be_captured() || !run.replay()) run.block(p.main, *lives_.at(&p.main));
+  run.plan->complete = true;
   outputs.deliver(run);
   if (gpu_ && options.synchronize) {
     gpu_->synchronize(run.stream);

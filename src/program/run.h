@@ -34,6 +34,8 @@ struct Executor::Lives {
 struct Executor::Plan {
   ArenaPlan arena;
   std::vector<PreparedStep> steps;  ///< by number; filled when a step is first run
+  bool complete = false;            ///< it was run to the end
+  std::unique_ptr<CapturedRun> captured{};
 };
 
 /// What one run at a time uses, kept between runs: an arena, and where things lie in it for the shapes last seen.
@@ -42,6 +44,7 @@ struct Executor::Context {
   std::size_t arena_size = 0;
   std::shared_ptr<void> scratch;  // working memory of tile kernels
   std::size_t scratch_size = 0;
+  std::vector<std::int64_t> checked;                // threads and dims for which check_dims() found nothing
   std::map<std::vector<std::int64_t>, Plan> plans;  // by threads, the inputs' dims, and what is staged
   // On a GPU:
   std::shared_ptr<void> stream;
@@ -110,13 +113,12 @@ struct Executor::Run {
   }
   PreparedLaunch prepare(const LaunchStep& l) const;
   PreparedTileLaunch prepare(const TileLaunchStep& t) const;
-  bool within_limit(const Expr& limit) const;
+  void check_limit(const LaunchStep& l) const;
   PreparedTile prepare(const GemmStep& g) const;
   PreparedTile prepare(const ConvStep& c) const;
   PreparedAttention prepare(const AttentionStep& a) const;
   PreparedRoutine prepare(const RoutineStep& r) const;
   void execute(const LaunchStep& l, const PreparedLaunch& r);
-  void launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r);
   void execute(const TileLaunchStep& t, const PreparedTileLaunch& r);
   void execute(const GemmStep&, const PreparedTile& r) { tile(r); }
   void execute(const ConvStep&, const PreparedTile& r) { tile(r); }
@@ -128,6 +130,12 @@ struct Executor::Run {
   void bind(const BindStep& b);
   void check_condition(const CheckStep& c) const;
   std::int64_t read_int(int buffer, std::size_t k) const;
+
+  // ---- run_gpu.cpp
+  std::vector<std::shared_ptr<GpuCall>> gpu_calls(const LaunchStep& l, const PreparedLaunch& r) const;
+  void start(GpuCall& call);
+  bool can_be_captured() const;
+  bool replay();
 
   // ---- run_control.cpp
   std::vector<std::shared_ptr<void>> nested(const Block& b);

@@ -36,92 +36,38 @@ PreparedLaunch Executor::Run::prepare(const LaunchStep& l) const {
   PreparedLaunch r;
   r.points = eval(l.points);
   if (r.points <= 0) return r;
-  if (l.limit && !within_limit(l.limit))
-    throw AssumptionFailed("a tensor is too large for indices of 32 bits, which the program was made for");
+  check_limit(l);
   for (const Expr& s : l.symbols) r.values.push_back(eval(s));
   for (const Expr& d : l.divisors) r.values.push_back(static_cast<std::int64_t>(codegen::divisor_argument(eval(d))));
-  if (l.repeat) r.repeat = eval(l.repeat);
   r.grain = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, eval(l.work)));
+  if (e.gpu_) r.calls = gpu_calls(l, r);
   return r;
 }
 
-bool Executor::Run::within_limit(const Expr& limit) const {
+void Executor::Run::check_limit(const LaunchStep& l) const {
+  if (!l.limit || eval(l.points) <= 0) return;
+  std::int64_t largest = INT64_MAX;
   try {
-    return eval(limit) <= codegen::IndexRange::kLargest;
-  } catch (const Error&) {  // not even 64 bits suffice
-    return false;
+    largest = eval(l.limit);
+  } catch (const Error&) {
+    largest = INT64_MAX;  // not even 64 bits suffice
   }
+  if (largest > codegen::IndexRange::kLargest)
+    throw AssumptionFailed("a tensor is too large for indices of 32 bits, which the program was made for");
 }
 
 void Executor::Run::execute(const LaunchStep& l, const PreparedLaunch& r) {
   if (r.points <= 0) return;
-  if (e.gpu_) return launch_on_gpu(l, r);
+  if (e.gpu_) {
+    for (const auto& c : r.calls) start(*c);
+    return;
+  }
   char* buffers[kMaxArguments];
   for (std::size_t k = 0; k < l.buffers.size(); ++k) buffers[k] = static_cast<char*>(at(l.buffers[k]));
   const auto kernel = reinterpret_cast<Kernel>(e.kernels_[static_cast<std::size_t>(l.kernel)]);
   if (r.points <= r.grain) return kernel(buffers, r.values.data(), 0, r.points);
   host::parallel_for(r.points, r.grain, threads,
                      [&](std::int64_t begin, std::int64_t end) { kernel(buffers, r.values.data(), begin, end); });
-}
-
-void Executor::Run::launch_on_gpu(const LaunchStep& l, const PreparedLaunch& r) {
-  constexpr std::int64_t kMaxBlocks = 1 << 20;  // threads go on to further points
-  void* buffers[kMaxArguments];
-  void* arguments[3 * kMaxArguments + 1];
-  std::size_t n = 0;
-  for (std::size_t k = 0; k < l.buffers.size(); ++k) {
-    buffers[k] = at(l.buffers[k]);
-    arguments[n++] = static_cast<void*>(&buffers[k]);
-  }
-  for (const std::int64_t& v : r.values) arguments[n++] = const_cast<std::int64_t*>(&v);
-  std::int64_t number = 0;
-  if (l.repeat) arguments[n++] = static_cast<void*>(&number);
-  const std::int64_t blocks = (r.points - 1) / codegen::kGpuThreads + 1;
-  GpuLaunch launch;
-  launch.function = e.kernels_[static_cast<std::size_t>(l.kernel)];
-  launch.grid.x = static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks));
-  launch.block.x = codegen::kGpuThreads;
-  launch.arguments = arguments;
-  for (; number < r.repeat; ++number) e.gpu_->launch(launch, stream);
-}
-
-PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
-  check(e.gpu_ != nullptr && t.buffers.size() <= kMaxArguments && t.symbols.size() <= kMaxArguments,
-        "a tile kernel that can't be launched");
-  PreparedTileLaunch r;
-  for (const Expr& s : t.symbols) r.values.push_back(eval(s));
-  const std::int64_t batches = eval(t.batches), m = eval(t.m), n = eval(t.n), k = eval(t.k);
-  r.values.insert(r.values.end(), {batches, m, n, k});
-  if (batches <= 0 || m <= 0 || n <= 0) return r;
-  const std::size_t at = codegen::choose_tiling(t.tilings, batches, m, n, k, e.gpu_->info().units);
-  const codegen::GpuTiling& tiling = t.tilings[at];
-  const double blocks = static_cast<double>(batches) * static_cast<double>((m - 1) / tiling.rows + 1) *
-                        static_cast<double>((n - 1) / tiling.cols + 1);
-  if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
-    fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
-  r.kernel = t.kernels[at];
-  r.blocks = static_cast<std::uint32_t>(blocks);
-  r.shared = p.kernels[static_cast<std::size_t>(r.kernel)].shared;
-  return r;
-}
-
-void Executor::Run::execute(const TileLaunchStep& t, const PreparedTileLaunch& r) {
-  if (r.blocks == 0) return;
-  void* buffers[kMaxArguments];
-  void* arguments[2 * kMaxArguments + 4];
-  std::size_t n = 0;
-  for (std::size_t k = 0; k < t.buffers.size(); ++k) {
-    buffers[k] = at(t.buffers[k]);
-    arguments[n++] = &buffers[k];
-  }
-  for (const std::int64_t& v : r.values) arguments[n++] = const_cast<std::int64_t*>(&v);
-  GpuLaunch launch;
-  launch.function = e.kernels_[static_cast<std::size_t>(r.kernel)];
-  launch.grid.x = r.blocks;
-  launch.block.x = codegen::kGpuThreads;
-  launch.shared_bytes = r.shared;
-  launch.arguments = arguments;
-  e.gpu_->launch(launch, stream);
 }
 
 // Post-operations with their operands' extents and buffers.

@@ -1,0 +1,104 @@
+// Graphs of launches, built node by node: the drivers' handles of the nodes are needed to change them later.
+#include <vector>
+
+#include "device/device.h"
+#include "device/driver.h"
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+/// CUDA_KERNEL_NODE_PARAMS, first version.
+struct CudaNode {
+  void* function;
+  unsigned grid[3], block[3];
+  unsigned shared_bytes;
+  void** arguments;
+  void** extra;
+};
+
+/// hipKernelNodeParams.
+struct HipNode {
+  unsigned block[3];
+  void** extra;
+  void* function;
+  unsigned grid[3];
+  void** arguments;
+  unsigned shared_bytes;
+};
+
+/// Calls `f` with the address of the driver's form of a launch.
+template <typename F>
+int with_node(const Driver& d, const GpuLaunch& l, const F& f) {
+  if (d.is_cuda) {
+    const CudaNode n = {
+        l.function, {l.grid.x, l.grid.y, l.grid.z}, {l.block.x, l.block.y, l.block.z}, l.shared_bytes, l.arguments,
+        nullptr};
+    return f(&n);
+  }
+  const HipNode n = {{l.block.x, l.block.y, l.block.z}, nullptr,     l.function,
+                     {l.grid.x, l.grid.y, l.grid.z},    l.arguments, l.shared_bytes};
+  return f(&n);
+}
+
+class DriverGraph : public GpuGraph {
+ public:
+  DriverGraph(const Driver& driver, std::shared_ptr<Gpu> gpu) : driver_(driver), gpu_(std::move(gpu)) {}
+  ~DriverGraph() override {
+    try {
+      const Gpu::Scope scope(*gpu_);
+      if (executable_) driver_.graph_release(executable_);
+      if (graph_) driver_.graph_destroy(graph_);
+    } catch (const Error&) {
+      return;  // the driver is gone
+    }
+  }
+
+  void build(std::span<const GpuLaunch> launches) {
+    driver_.require(driver_.graph_create(&graph_, 0), "making a graph");
+    void* last = nullptr;
+    for (const GpuLaunch& l : launches) {
+      void* node = nullptr;
+      driver_.require(with_node(driver_, l,
+                                [&](const void* params) {
+                                  return driver_.graph_add_kernel(&node, graph_, &last, last ? 1 : 0, params);
+                                }),
+                      "adding a launch to a graph");
+      nodes_.push_back(node);
+      last = node;
+    }
+    driver_.require(driver_.graph_instantiate(&executable_, graph_, 0), "instantiating a graph");
+  }
+
+  void set(std::size_t k, const GpuLaunch& l) override {
+    const Gpu::Scope scope(*gpu_);
+    driver_.require(
+        with_node(driver_, l,
+                  [&](const void* params) { return driver_.graph_set_kernel(executable_, nodes_[k], params); }),
+        "changing a graph");
+  }
+  void launch(GpuStream stream) override {
+    const Gpu::Scope scope(*gpu_);
+    driver_.require(driver_.graph_launch(executable_, stream), "launching a graph");
+  }
+
+ private:
+  const Driver& driver_;
+  std::shared_ptr<Gpu> gpu_;
+  void* graph_ = nullptr;
+  void* executable_ = nullptr;
+  std::vector<void*> nodes_;
+};
+
+}  // namespace
+
+std::unique_ptr<GpuGraph> make_graph(const Driver& d, std::shared_ptr<Gpu> gpu, std::span<const GpuLaunch> launches) {
+  if (!d.graph_create || !d.graph_destroy || !d.graph_add_kernel || !d.graph_instantiate || !d.graph_set_kernel ||
+      !d.graph_launch || !d.graph_release)
+    return nullptr;
+  auto graph = std::make_unique<DriverGraph>(d, std::move(gpu));
+  graph->build(launches);
+  return graph;
+}
+
+}  // namespace sardonyx

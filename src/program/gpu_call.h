@@ -1,0 +1,34 @@
+// A launch whose arguments are in place but for the buffers' addresses: what a step for a GPU becomes for given sizes.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+
+namespace sardonyx {
+
+struct GpuCall {
+  GpuLaunch launch;  ///< its arguments are `arguments`
+  std::vector<int> buffers;
+  std::vector<void*> addresses;      ///< of them: the first arguments
+  std::vector<std::int64_t> values;  ///< the further arguments
+  std::vector<void*> arguments;
+
+  GpuCall(void* function, std::uint32_t blocks, std::uint32_t threads, std::uint32_t shared_bytes,
+          std::vector<int> buffers, std::vector<std::int64_t> values);
+  GpuCall(const GpuCall&) = delete;
+  GpuCall& operator=(const GpuCall&) = delete;
+  /// Puts the buffers' addresses in place; true if any is another than before.
+  bool place(const std::vector<void*>& address);
+};
+
+/// The launches of a whole run as a captured graph.
+struct CapturedRun {
+  std::vector<GpuCall*> calls;
+  std::unique_ptr<GpuGraph> graph;
+  const void* arena = nullptr;       ///< for which the calls' addresses are
+  std::vector<std::size_t> outside;  ///< calls with buffers that lie outside of the arena and the constants
+};
+
+}  // namespace sardonyx

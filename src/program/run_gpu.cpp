@@ -1,0 +1,127 @@
+// Launches on a GPU: step by step, and as a captured graph once the sizes of a run have been seen before.
+#include <algorithm>
+
+#include "codegen/loop_codegen.h"
+#include "program/run.h"
+
+namespace sardonyx {
+
+namespace {
+
+constexpr std::size_t kMaxArguments = 64;
+constexpr std::int64_t kMaxBlocks = 1 << 20;  // of loop kernels, whose threads go on to further points
+
+}  // namespace
+
+GpuCall::GpuCall(void* function, std::uint32_t blocks, std::uint32_t threads, std::uint32_t shared_bytes,
+                 std::vector<int> b, std::vector<std::int64_t> v)
+    : buffers(std::move(b)), addresses(buffers.size()), values(std::move(v)) {
+  for (void*& a : addresses) arguments.push_back(static_cast<void*>(&a));
+  for (std::int64_t& x : values) arguments.push_back(&x);
+  launch = {function, {blocks}, {threads}, shared_bytes, arguments.data()};
+}
+
+bool GpuCall::place(const std::vector<void*>& address) {
+  bool changed = false;
+  for (std::size_t k = 0; k < buffers.size(); ++k) {
+    void* a = address[static_cast<std::size_t>(buffers[k])];
+    changed |= a != addresses[k];
+    addresses[k] = a;
+  }
+  return changed;
+}
+
+std::vector<std::shared_ptr<GpuCall>> Executor::Run::gpu_calls(const LaunchStep& l, const PreparedLaunch& r) const {
+  const std::int64_t blocks = (r.points - 1) / codegen::kGpuThreads + 1, repeat = l.repeat ? eval(l.repeat) : 1;
+  std::vector<std::shared_ptr<GpuCall>> calls;
+  for (std::int64_t number = 0; number < repeat; ++number) {
+    std::vector<std::int64_t> values = r.values;
+    if (l.repeat) values.push_back(number);
+    calls.push_back(std::make_shared<GpuCall>(e.kernels_[static_cast<std::size_t>(l.kernel)],
+                                              static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)),
+                                              codegen::kGpuThreads, 0, l.buffers, std::move(values)));
+  }
+  return calls;
+}
+
+PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
+  check(e.gpu_ != nullptr && t.buffers.size() <= kMaxArguments && t.symbols.size() <= kMaxArguments,
+        "a tile kernel that can't be launched");
+  PreparedTileLaunch r;
+  std::vector<std::int64_t> values;
+  for (const Expr& s : t.symbols) values.push_back(eval(s));
+  const std::int64_t batches = eval(t.batches), m = eval(t.m), n = eval(t.n), k = eval(t.k);
+  values.insert(values.end(), {batches, m, n, k});
+  if (batches <= 0 || m <= 0 || n <= 0) return r;
+  const std::size_t at = codegen::choose_tiling(t.tilings, batches, m, n, k, e.gpu_->info().units);
+  const codegen::GpuTiling& tiling = t.tilings[at];
+  const double blocks = static_cast<double>(batches) * static_cast<double>((m - 1) / tiling.rows + 1) *
+                        static_cast<double>((n - 1) / tiling.cols + 1);
+  if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
+    fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
+  const auto kernel = static_cast<std::size_t>(t.kernels[at]);
+  r.call = std::make_shared<GpuCall>(e.kernels_[kernel], static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
+                                     p.kernels[kernel].shared, t.buffers, std::move(values));
+  return r;
+}
+
+void Executor::Run::execute(const TileLaunchStep&, const PreparedTileLaunch& r) {
+  if (r.call) start(*r.call);
+}
+
+void Executor::Run::start(GpuCall& call) {
+  call.place(address);
+  for (std::size_t k = 0; k < call.addresses.size(); ++k)
+    check(call.addresses[k] != nullptr, "buffer {} is not in memory", call.buffers[k]);
+  e.gpu_->launch(call.launch, stream);
+}
+
+// Whether all of a run's work is launches of known sizes, so that it can be one graph.
+bool Executor::Run::can_be_captured() const {
+  if (!e.gpu_ || !e.launches_only_ || options.profile || !e.graphs_ || !plan->complete) return false;
+  return plan->arena.unplanned == 0;
+}
+
+// Runs the captured graph of this plan, making it first if need be. False if there is nothing to capture.
+bool Executor::Run::replay() {
+  if (!plan->captured) {
+    auto c = std::make_unique<CapturedRun>();
+    std::vector<bool> fixed(address.size());
+    for (const auto& [buffer, offset] : plan->arena.offsets) fixed[static_cast<std::size_t>(buffer)] = true;
+    for (std::size_t k = 0; k < e.constants_.size(); ++k) fixed[k] = fixed[k] || e.constants_[k] != nullptr;
+    std::vector<GpuLaunch> launches;
+    const Lives& lives = *e.lives_.at(&p.main);
+    for (std::size_t k = 0; k < p.main.steps.size(); ++k) {
+      const PreparedStep& s = plan->steps[static_cast<std::size_t>(lives.first_step) + k];
+      std::vector<std::shared_ptr<GpuCall>> calls;
+      if (const auto* l = std::get_if<PreparedLaunch>(&s)) calls = l->calls;
+      if (const auto* t = std::get_if<PreparedTileLaunch>(&s); t && t->call) calls.push_back(t->call);
+      for (const auto& call : calls) {
+        call->place(address);
+        if (std::any_of(call->buffers.begin(), call->buffers.end(),
+                        [&](int b) { return !fixed[static_cast<std::size_t>(b)]; }))
+          c->outside.push_back(c->calls.size());
+        c->calls.push_back(call.get());
+        launches.push_back(call->launch);
+      }
+    }
+    c->arena = context.arena.get();
+    if (!launches.empty()) c->graph = e.gpu_->make_graph(launches);
+    plan->captured = std::move(c);
+  }
+  CapturedRun& c = *plan->captured;
+  if (!c.graph) return false;
+  const auto update = [&](std::size_t k) {
+    if (c.calls[k]->place(address)) c.graph->set(k, c.calls[k]->launch);
+  };
+  if (c.arena == context.arena.get()) {
+    for (std::size_t k : c.outside) update(k);
+  } else {
+    for (std::size_t k = 0; k < c.calls.size(); ++k) update(k);
+    c.arena = context.arena.get();
+  }
+  c.graph->launch(stream);
+  return true;
+}
+
+}  // namespace sardonyx

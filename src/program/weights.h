@@ -1,0 +1,27 @@
+// Constants on a GPU: those of equal content are there once, however many programs of the process use them.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "device/memory.h"
+#include "program/program.h"
+
+namespace sardonyx {
+
+/// The constants of a program on a GPU, those that it computes included.
+struct DeviceConstants {
+  std::shared_ptr<const Program> program;
+  std::vector<const void*> addresses;               ///< by buffer; null where there is none
+  std::vector<std::shared_ptr<const void>> owners;  ///< of them
+  std::size_t bytes = 0;
+};
+
+/// Uploads the constants that the program holds. Small ones share a block. `memory` pays for what was not there yet.
+DeviceConstants upload_constants(DeviceMemory& memory, std::shared_ptr<const Program> program);
+
+/// The constants of an equal program that is loaded on this GPU, or null.
+std::shared_ptr<const DeviceConstants> find_constants(const Gpu& gpu, const Program& program);
+/// Makes them known to find_constants() for as long as somebody keeps them.
+void share_constants(const Gpu& gpu, const std::shared_ptr<const DeviceConstants>& constants);
+
+}  // namespace sardonyx
