@@ -245,7 +245,8 @@ void Executor::load_code() {
 
 void Executor::place_constants() {
   const Program& p = *program_;
-  if (gpu_ && (device_constants_ = find_constants(*gpu_, p))) {
+  if (gpu_) device_constants_ = find_constants(*gpu_, p);
+  if (device_constants_) {
     constants_ = device_constants_->addresses;
     constant_bytes_ = device_constants_->bytes;
     return;

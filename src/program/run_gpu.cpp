@@ -55,8 +55,8 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   if (batches <= 0 || m <= 0 || n <= 0) return r;
   const std::size_t at = codegen::choose_tiling(t.tilings, batches, m, n, k, e.gpu_->info().units);
   const codegen::GpuTiling& tiling = t.tilings[at];
-  const double blocks = static_cast<double>(batches) * static_cast<double>((m - 1) / tiling.rows + 1) *
-                        static_cast<double>((n - 1) / tiling.cols + 1);
+  const std::int64_t down = (m - 1) / tiling.rows + 1, across = (n - 1) / tiling.cols + 1;
+  const double blocks = static_cast<double>(batches) * static_cast<double>(down) * static_cast<double>(across);
   if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
     fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
   const auto kernel = static_cast<std::size_t>(t.kernels[at]);
