@@ -30,18 +30,25 @@ int thread_count(int wanted) {
   return wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+DType precision_of(const ModelOptions& o) {
+  if (o.precision == "fp32") return DType::kFloat32;
+  if (o.precision == "fp16") return DType::kFloat16;
+  if (o.precision == "bf16") return DType::kBFloat16;
+  constexpr std::array kOther = {"fp8", "int8", "int4"};
+  if (std::find(kOther.begin(), kOther.end(), o.precision) != kOther.end())
+    fail(ErrorKind::kUnsupported,
+         "precision '{}' needs a model that says how its tensors are quantised; quantise the model itself, and use "
+         "'fp32', 'fp16' or 'bf16' for the rest of it",
+         o.precision);
+  fail(ErrorKind::kInvalidArgument, "there is no precision '{}'; use 'fp32' (the model's own types), 'fp16' or 'bf16'",
+       o.precision);
+}
+
 void check_options(const ModelOptions& o) {
   if (o.device != "host" && !is_gpu_name(o.device))
     fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU, or 'hip', 'cuda'",
          o.device);
-  constexpr std::array kOther = {"fp16", "bf16", "fp8", "int8", "int4"};
-  if (std::find(kOther.begin(), kOther.end(), o.precision) != kOther.end())
-    fail(ErrorKind::kUnsupported,
-         "precision '{}' is not available on device '{}', which computes in the model's own types; use 'fp32', or "
-         "convert the model itself",
-         o.precision, o.device);
-  if (o.precision != "fp32")
-    fail(ErrorKind::kInvalidArgument, "there is no precision '{}'; use 'fp32', the model's own types", o.precision);
+  precision_of(o);
 }
 
 std::string join(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
@@ -204,6 +211,7 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   build.threads = thread_count(options.threads);
   build.cache = &cache;
   build.fuse = options.fuse;
+  build.precision = precision_of(options);
   if (options.progress)
     build.progress = [&](std::size_t done, std::size_t total) { options.progress({"compiling", done, total}); };
   ImportOptions import;
@@ -260,6 +268,7 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.threads = threads_;
   build.cache = cache_.get();
   build.fuse = options_.fuse;
+  build.precision = precision_of(options_);
   if (gpu_) build.target = gpu_->info().target;
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };

@@ -17,6 +17,7 @@ struct ModelArguments {
   std::string device = "host";  ///< SARDONYX_DEVICE
   int threads = 0;              ///< SARDONYX_THREADS; 0: all cores
   bool fuse = true;
+  std::string precision = "fp32";
   std::map<std::string, std::int64_t> dims;   ///< sizes of symbolic dims, for inputs that are generated and for reports
   std::map<std::string, std::int64_t> fixed;  ///< the same, known to the compiler
 };

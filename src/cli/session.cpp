@@ -19,7 +19,7 @@ Loaded load_model(const Options& options, bool all_outputs) {
   ProgressLine line(!options.quiet);
   const auto start = Clock::now();
   if (is_program_file(options.model.file)) {
-    const char* late = !options.model.fixed.empty() ? "--fix" : !options.model.fuse ? "--no-fuse" : nullptr;
+    const char* late = !options.model.fixed.empty() ? "--fix" : !options.model.fuse ? "--no-fuse" : options.model.precision != "fp32" ? "--precision" : nullptr;
     if (late)
       fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", late,
            options.model.file.string());
@@ -37,6 +37,7 @@ Loaded load_model(const Options& options, bool all_outputs) {
   m.cache_dir = options.cache.directory;
   m.dims = options.model.fixed;
   m.fuse = options.model.fuse;
+  m.precision = options.model.precision;
   m.all_outputs = all_outputs;
   m.progress = [&](const Progress& p) {
     if (p.stage != stage) {

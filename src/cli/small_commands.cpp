@@ -79,6 +79,7 @@ void compile_for_cards(const Options& options) {
   m.cache_dir = options.cache.directory;
   m.dims = options.model.fixed;
   m.fuse = options.model.fuse;
+  m.precision = options.model.precision;
   nlohmann::ordered_json all;
   for (const std::string& arch : options.compile_arch) {
     const auto start = std::chrono::steady_clock::now();

@@ -9,6 +9,7 @@
 #include "fuse/layout.h"
 #include "fuse/merge_equal.h"
 #include "fuse/merge_matmuls.h"
+#include "fuse/narrow.h"
 #include "fuse/pack.h"
 #include "fuse/prologue.h"
 #include "fuse/rows.h"
@@ -61,6 +62,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   schedule.graph = &g;
   remove_dead_nodes(g);
   if (!options.disabled) merge_equal_nodes(g);
+  if (options.precision != DType::kFloat32) narrow_floats(g, options.precision);
   if (options.widen_halves && !options.disabled) widen_halves(g);
   lower_refused_tiles(g, options);
   if (!options.disabled) {

@@ -65,6 +65,8 @@ struct FuseOptions {
   std::function<bool(const TileKernel&)> accepts_epilogue;
   /// Whether this node runs as a tile kernel at all; others become loop kernels.
   std::function<bool(const Node&)> accepts_tile;
+  /// float16 or bfloat16: weights and activations are kept in it; see fuse/narrow.h. float32: in the model's own types.
+  DType precision = DType::kFloat32;
   /// No 16-bit float arithmetic: such values are kept in float32; see fuse/widen.h.
   bool widen_halves = false;
   /// Operands of matrix products may be any expression; see fuse/prologue.h.

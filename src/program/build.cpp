@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "codegen/contraction.h"
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
 #include "compile/backend.h"
@@ -27,6 +28,7 @@ class Builder {
   std::shared_ptr<Program> run() {
     FuseOptions fuse_options = is_gpu() ? codegen::gpu_fuse_options() : tiles::host_fuse_options();
     fuse_options.disabled = !options_.fuse;
+    fuse_options.precision = options_.precision;
     for (const Value* v : graph_.inputs)
       for (const Expr& d : v->shape)
         if (d->op == Op::kSym) input_symbols_.insert(d->i);

@@ -202,7 +202,8 @@ def compile(
 
     model: path of an .onnx file, the bytes of one, or an onnx.ModelProto. Only a path may have external data.
     device: "host", this machine's CPU, or a GPU ("hip", "cuda:1"); see devices().
-    precision: "fp32" computes in the model's own types; others are refused in this version.
+    precision: "fp32" keeps the model's own types. With "fp16" or "bf16" a GPU keeps weights and activations in 16 bits; sums,
+        statistics and the model's inputs and outputs keep their types. The host computes in float32 all the same.
     threads: for compiling and running; 0: all cores.
     cache_dir: folder that keeps compiled code, so that the next time is quick. None: the user's cache
         ($XDG_CACHE_HOME/sardonyx or ~/.cache/sardonyx); "": none. Code in it is executed.

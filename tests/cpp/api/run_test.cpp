@@ -123,8 +123,8 @@ TEST(Run, Options) {
   o.device = "toaster";
   expect_error(ErrorKind::kInvalidArgument, {"'toaster'", "'host'"}, [&] { dense().compile(o); });
   o = {};
-  o.precision = "fp16";
-  expect_error(ErrorKind::kUnsupported, {"'fp16'", "'fp32'"}, [&] { dense().compile(o); });
+  o.precision = "int8";
+  expect_error(ErrorKind::kUnsupported, {"'int8'", "'fp16'"}, [&] { dense().compile(o); });
   o.precision = "fp12";
   expect_error(ErrorKind::kInvalidArgument, {"'fp12'", "'fp32'"}, [&] { dense().compile(o); });
   o = {};
