@@ -108,9 +108,10 @@ class Parser {
         ->envname("SARDONYX_THREADS")
         ->check(CLI::Range(0, 4096))
         ->type_name("N");
-    s->add_option("--precision", o_.model.precision,
-                  "fp16 or bf16: weights and activations are kept in 16 bits, sums in 32 (default: fp32, the model's own "
-                  "types)")
+    s->add_option(
+         "--precision", o_.model.precision,
+         "fp16 or bf16: weights and activations are kept in 16 bits, sums in 32 (default: fp32, the model's own "
+         "types)")
         ->type_name("TYPE");
     s->add_flag("!--no-fuse", o_.model.fuse, "one kernel for each value, to find a fault");
     cache_option(s);

@@ -19,7 +19,10 @@ Loaded load_model(const Options& options, bool all_outputs) {
   ProgressLine line(!options.quiet);
   const auto start = Clock::now();
   if (is_program_file(options.model.file)) {
-    const char* late = !options.model.fixed.empty() ? "--fix" : !options.model.fuse ? "--no-fuse" : options.model.precision != "fp32" ? "--precision" : nullptr;
+    const char* late = !options.model.fixed.empty()        ? "--fix"
+                       : !options.model.fuse               ? "--no-fuse"
+                       : options.model.precision != "fp32" ? "--precision"
+                                                           : nullptr;
     if (late)
       fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", late,
            options.model.file.string());

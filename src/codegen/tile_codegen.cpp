@@ -330,8 +330,8 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch)
   g.n = c.n();
   g.k = c.k();
   const bool gemv = a.access() != Access::kAcross && b.access() != Access::kAcross && smallest(g.m) <= 4 && !c.inside;
-  std::vector<Candidate> candidates = candidates_for(
-      arch, c.type, a.access() == Access::kVector && b.access() == Access::kVector, gemv);
+  std::vector<Candidate> candidates =
+      candidates_for(arch, c.type, a.access() == Access::kVector && b.access() == Access::kVector, gemv);
   for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
   // Known sizes need one tiling; for others those stay that some size prefers.
   std::vector<bool> wanted(candidates.size(), false);
@@ -373,8 +373,8 @@ std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t ba
                          std::ceil(static_cast<double>(n) / t.cols);
     double cost;
     if (t.few_rows) {
-      // Reading b sets the pace. Fewer workgroups than two a compute unit don't keep memory busy; more waves for a column
-      // than it has vectors only add them up.
+      // Reading b sets the pace. Fewer workgroups than two a compute unit don't keep memory busy; more waves for a
+      // column than it has vectors only add them up.
       const bool split = t.cols < 8;
       cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) + (t.rows > m ? 100 : 0);
     } else {

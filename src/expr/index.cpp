@@ -140,8 +140,8 @@ bool atom_nonnegative(const Expr& a, int depth) {
   }
 }
 
-// x // c <= ub(x) // c, with ub taken term by term. Bounds of quotients within quotients would be asked for again and again,
-// so they are remembered.
+// x // c <= ub(x) // c, with ub taken term by term. Bounds of quotients within quotients would be asked for again and
+// again, so they are remembered.
 Expr quotient_bound(const Expr& a, int depth) {
   constexpr std::size_t kMost = 4096;
   thread_local std::unordered_map<Expr, Expr, ExprHash, ExprSame> known[4];

@@ -25,9 +25,19 @@ inline constexpr u32 kWave = 32;
 SDX_FN u32 thread_id() { return __builtin_amdgcn_workitem_id_x(); }
 SDX_FN u32 block_id() { return __builtin_amdgcn_workgroup_id_x(); }
 SDX_FN u32 block_count() { return __builtin_amdgcn_grid_size_x() / kThreads; }
+/// Waits until this wave's stores to LDS are done. A release fence asks for the same, but clang 22 drops that wait in
+/// some loops (found by the simulator's checks of races), and waves' stores may pass each other's loads.
+SDX_FN void wait_for_lds() {
+#if defined(__GFX12__)
+  asm volatile("s_wait_dscnt 0x0" ::: "memory");
+#else
+  asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+#endif
+}
 /// All threads of the workgroup arrive before any goes on; what they wrote is then visible to all of them.
 SDX_FN void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  wait_for_lds();
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }

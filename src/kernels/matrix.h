@@ -39,11 +39,11 @@ SDX_FN T shuffle_xor(T x, u32 mask) {
   return bit_cast<T>(__nvvm_shfl_sync_bfly_i32(0xffffffff, bit_cast<i32>(x), i32(mask), 31));
 #endif
 }
-/// As barrier(), for what was written to LDS only: caches of global memory stay as they are. (A release of LDS alone would
-/// not wait for stores on RDNA, where those of different waves may pass each other.)
+/// As barrier(), for what was written to LDS only: caches of global memory stay as they are.
 SDX_FN void lds_barrier() {
 #if defined(__AMDGCN__)
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+  wait_for_lds();
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 #else
