@@ -1,11 +1,14 @@
 // From a schedule to steps over numbered buffers, and kernels to machine code.
 #include "program/build.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "codegen/contraction.h"
+#include "codegen/gpu_routines.h"
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
 #include "compile/backend.h"
@@ -88,6 +91,7 @@ class Builder {
   std::vector<ProgramStep> lower_steps(std::vector<Step>& steps) {
     std::vector<ProgramStep> out;
     for (Step& s : steps) {
+      if (lower_gpu_routine(s, out)) continue;
       ProgramStep p;
       p.origin = s.origin;
       for (Value* v : s.reads) p.reads.push_back(buffer(v));
@@ -101,6 +105,42 @@ class Builder {
       out.push_back(std::move(p));
     }
     return out;
+  }
+
+  // A routine as launches of device code, if it has that form.
+  bool lower_gpu_routine(const Step& s, std::vector<ProgramStep>& out) {
+    const auto* step = std::get_if<NodeStep>(&s.op);
+    if (!is_gpu() || !step) return false;
+    const auto routine = codegen::generate_gpu_routine(*step->node);
+    if (!routine) return false;
+    std::vector<int> tensors = buffers(step->node->inputs);
+    for (Value* v : step->node->outputs) tensors.push_back(buffer(v));
+    for (const auto& room : routine->room) {
+      BufferInfo b;
+      b.dtype = room.dtype;
+      b.shape = {room.elements};
+      tensors.push_back(static_cast<int>(program_->buffers.size()));
+      program_->buffers.push_back(std::move(b));
+    }
+    const auto at = [&](int k) { return tensors[static_cast<std::size_t>(k)]; };
+    for (const auto& launch : routine->launches) {
+      ProgramStep p;
+      p.origin = s.origin;
+      LaunchStep l;
+      l.kernel = kernel(launch.body);
+      for (const int k : launch.tensors) l.buffers.push_back(at(k));
+      p.reads = l.buffers;  // also what it writes: earlier launches may have written parts
+      for (const int k : launch.writes)
+        if (std::find(p.writes.begin(), p.writes.end(), at(k)) == p.writes.end()) p.writes.push_back(at(k));
+      l.symbols = launch.values;
+      l.points = launch.threads;
+      l.work = 1;
+      l.limit = routine->limit;
+      l.repeat = launch.repeat;
+      p.op = std::move(l);
+      out.push_back(std::move(p));
+    }
+    return true;
   }
 
   // The number of a kernel with this text.
@@ -258,6 +298,24 @@ class Builder {
     return out;
   }
 
+  // What kernels [begin, end) need beside the headers of all.
+  std::string routine_headers(std::size_t begin, std::size_t end) const {
+    static constexpr std::pair<const char*, const char*> kHeaders[] = {
+        {"routine_copy(", "scatter"},        {"routine_fill(", "scatter"},    {"routine_scatter_", "scatter"},
+        {"routine_count(", "scatter"},       {"routine_offsets(", "scatter"}, {"routine_positions(", "scatter"},
+        {"routine_scan<", "scatter"},        {"routine_topk<", "order"},      {"routine_sort_", "order"},
+        {"routine_kinds<", "order"},         {"routine_nms", "boxes"},        {"routine_determinant(", "boxes"},
+        {"routine_recurrent<", "recurrent"},
+    };
+    std::set<std::string> names;
+    for (std::size_t k = begin; k < end; ++k)
+      for (const auto& [function, header] : kHeaders)
+        if (program_->kernels[k].text.find(function) != std::string::npos) names.insert(header);
+    std::string text;
+    for (const std::string& n : names) text = "#include \"routines_" + n + ".h\"\n" + text;
+    return text;
+  }
+
   void compile_kernels() {
     std::vector<SourceFile> headers;
     for (const EmbeddedFile& f : kKernelSources) headers.push_back({f.name, std::string(f.text())});
@@ -271,7 +329,9 @@ class Builder {
       job.options.extra_cc1 = {"-fwrapv"};
       job.source = is_gpu() ? "#include \"gpu_kernels.h\"\nusing namespace sdx;\n"
                             : "#include \"prelude.h\"\nusing namespace sdx;\n";
-      for (std::size_t j = k; j < std::min(k + kKernelsPerObject, program_->kernels.size()); ++j)
+      const std::size_t end = std::min(k + kKernelsPerObject, program_->kernels.size());
+      if (is_gpu()) job.source += routine_headers(k, end);
+      for (std::size_t j = k; j < end; ++j)
         job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
                       program_->kernels[j].text;
       jobs.push_back(std::move(job));

@@ -79,7 +79,7 @@ def test_sizes_and_branches_that_depend_on_data(chip):
     compare(model, f"sim:{chip}", {"x": x, "flag": np.array(True)}, {"x": x[:5], "flag": np.array(False)})
 
 
-def test_routines_go_through_the_host():
+def test_routines():
     model = parse("""
       g (float[n, m] x) => (float[n, 3] top, int64[n, 3] at, float[n, m] sums) {
         k = Constant <value = int64[1] {3}> ()

@@ -1,0 +1,260 @@
+// See gpu_routines.h. What inputs, outputs, params and floats mean is said at each routine's host form, src/routines.
+#include "codegen/gpu_routines.h"
+
+#include <cmath>
+
+#include "codegen/emit.h"
+#include "codegen/loop_codegen.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+constexpr std::int64_t kWorkgroup = kGpuThreads;
+constexpr std::int64_t kSortedInShared = 2048;  // kernels/routines_order.h
+constexpr std::int64_t kChunk = 1024;
+constexpr std::int64_t kFlagsPerBlock = 4096;  // kernels/routines_scatter.h
+constexpr std::int64_t kUnits = 32;            // kernels/routines_recurrent.h
+
+// The kernels' type for elements that are compared or added; null for others.
+const char* element(DType t) {
+  switch (t) {
+    case DType::kBool:
+    case DType::kUInt4:
+    case DType::kUInt2:
+      return "u8";
+    case DType::kInt4:
+    case DType::kInt2:
+      return "i8";
+    default:
+      return size_of(t) > 1 || !is_float(t) ? storage_name(t) : nullptr;
+  }
+}
+
+// The unsigned integer of this size, for elements that are only moved.
+const char* bits(DType t) {
+  switch (size_of(t)) {
+    case 1:
+      return "u8";
+    case 2:
+      return "u16";
+    case 4:
+      return "u32";
+    default:
+      return "u64";
+  }
+}
+
+class Routine {
+ public:
+  Routine(const Node& node, const RoutineOp& op) : op_(op) {
+    for (const Value* v : node.inputs) tensors_.push_back(v);
+    inputs_ = static_cast<int>(node.inputs.size());
+    for (const Value* v : node.outputs) tensors_.push_back(v);
+  }
+
+  bool generate() {
+    if (op_.name == "scatter") return scatter();
+    if (op_.name == "nonzero") return nonzero();
+    if (op_.name == "scan") return scan();
+    if (op_.name == "topk") return topk();
+    if (op_.name == "unique") return unique();
+    if (op_.name == "nms") return nms();
+    if (op_.name == "det") return det();
+    if (op_.name == "recurrent") return recurrent();
+    return false;
+  }
+
+  GpuRoutine r;
+
+ private:
+  const Value& in(int k) const { return *tensors_[static_cast<std::size_t>(k)]; }
+  const Value& out(int k) const { return *tensors_[static_cast<std::size_t>(inputs_ + k)]; }
+  int output(int k) const { return inputs_ + k; }
+  int room(DType t, const Expr& elements) {
+    r.room.push_back({t, elements});
+    return static_cast<int>(tensors_.size() + r.room.size()) - 1;
+  }
+  std::int64_t param(std::size_t k) const { return op_.params[k]->i; }
+  bool known(std::size_t k) const { return is_const(op_.params[k]); }
+
+  // A launch of `call`, in which b0, b1, ... are `tensors` (as pointers to `types`) and s0, s1, ... are `values`.
+  void launch(const std::string& call, const std::vector<int>& tensors, const std::vector<const char*>& types,
+              const std::vector<int>& writes, const Exprs& values, const Expr& threads, const Expr& repeat = Expr()) {
+    std::string head;
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      bool written = false;
+      for (const int w : writes) written |= w == tensors[k];
+      head += fmt::format("{}{}{}* b{}", k ? ", " : "", written ? "" : "const ", types[k], k);
+    }
+    for (std::size_t k = 0; k < values.size(); ++k) head += fmt::format(", i64 s{}", k);
+    if (repeat) head += ", i64 number";
+    r.launches.push_back({"(" + head + ") {\n  " + call + "\n}\n", tensors, writes, values, threads, repeat});
+  }
+
+  bool scatter() {
+    if (!known(0)) return false;
+    const std::int64_t reduction = param(0);
+    const char* type = element(in(0).dtype);
+    if (reduction != 0 && !type) return false;
+    const Expr all = in(0).elements(), inner = op_.params[1], m = in(1).elements(), updates = in(2).elements();
+    const Expr n = is_const(inner) && inner->i > 0 ? idx::floordiv(all, inner) : idx::floordiv(all, idx::max(inner, 1));
+    r.limit = m;
+    launch("routine_copy(b0, b1, s0);", {0, output(0)}, {bits(in(0).dtype), bits(in(0).dtype)}, {output(0)}, {all},
+           idx::ceildiv(all, 4));
+    if (reduction == 0) {
+      const char* t = bits(in(0).dtype);
+      const int last = room(DType::kUInt32, n);
+      launch("routine_fill(b0, s0, u32(0));", {last}, {"u32"}, {last}, {n}, n);
+      launch("routine_scatter_last(b0, b1, s0, s1);", {1, last}, {"i64", "u32"}, {last}, {m, n}, m);
+      launch("routine_scatter_store(b0, b1, b2, b3, s0, s1, s2);", {1, last, 2, output(0)}, {"i64", "u32", t, t},
+             {output(0)}, {m, n, inner}, updates);
+      return true;
+    }
+    launch(fmt::format("routine_scatter_combine<{}>(b0, b1, b2, s0, s1, s2);", reduction), {1, 2, output(0)},
+           {"i64", type, type}, {output(0)}, {m, n, inner}, updates);
+    return true;
+  }
+
+  bool nonzero() {
+    const Expr n = in(0).elements(), chunks = idx::ceildiv(n, kFlagsPerBlock);
+    const int counts = room(DType::kInt64, chunks);
+    launch("routine_count(b0, b1, s0, s1);", {0, counts}, {"u8", "i64"}, {counts}, {n, chunks}, chunks * kWorkgroup);
+    launch("routine_offsets(b0, b1, s0);", {counts, output(1)}, {"i64", "i64"}, {counts, output(1)}, {chunks},
+           kWorkgroup);
+    launch("routine_positions(b0, b1, b2, s0, s1);", {0, counts, output(0)}, {"u8", "i64", "i64"}, {output(0)},
+           {n, chunks}, chunks * kWorkgroup);
+    return true;
+  }
+
+  bool scan() {
+    const char* t = element(in(0).dtype);
+    if (!t || !known(0) || !known(1) || !known(2)) return false;
+    const auto& d = in(0).shape;
+    const Expr lines = d[0] * d[2];
+    const Expr apart = compare(Op::kGe, d[2], Expr(kUnits));
+    const std::string how = fmt::format("{}, {}, {}", param(0) != 0, param(1) != 0, param(2) != 0);
+    launch(fmt::format("if (s2 >= {1}) routine_scan<true, {0}>(b0, b1, s0, s1, s2);\n"
+                       "  else routine_scan<false, {0}>(b0, b1, s0, s1, s2);",
+                       how, kUnits),
+           {0, output(0)}, {t, t}, {output(0)}, d, select(apart, lines, lines * Expr(kWorkgroup)));
+    return true;
+  }
+
+  bool topk() {
+    const char* t = element(in(0).dtype);
+    if (!t || !known(0)) return false;
+    const auto& d = in(0).shape;
+    const Expr k = out(0).shape[1], rows = d[0] * d[2];
+    std::int64_t c = 0;
+    Expr needed = rows * k * Expr(2);
+    if ((is_const_int(k, c) && c <= kSortedInShared) || (is_const_int(d[1], c) && c <= kSortedInShared))
+      needed = 1;
+    else
+      needed = select(compare(Op::kGt, k, Expr(kSortedInShared)), needed, Expr(1));
+    const int sorted = room(DType::kUInt64, needed);
+    r.limit = d[1];
+    launch(fmt::format("routine_topk<{}>(b0, b1, b2, b3, s0, s1, s2, s3);", param(0) != 0),
+           {0, output(0), output(1), sorted}, {t, t, "i64", "u64"}, {output(0), output(1), sorted},
+           {rows, d[1], d[2], k}, select(compare(Op::kGt, k, Expr(0)), rows * Expr(kWorkgroup), Expr(0)));
+    return true;
+  }
+
+  bool unique() {
+    const char* t = element(in(0).dtype);
+    if (!t || !known(0)) return false;
+    const Expr n = in(0).shape[0], m = in(0).shape[1];
+    const int order = room(DType::kUInt32, n), number = room(DType::kInt64, n * Expr(2) + Expr(1));
+    r.limit = n;
+    launch("routine_sort_chunks(b0, b1, s0, s1);", {0, order}, {t, "u32"}, {order}, {n, m},
+           idx::ceildiv(n, kChunk) * Expr(kWorkgroup));
+    // Sizes 2 kChunk, 4 kChunk, ...: the k-th has k steps and one for all short distances.
+    Expr steps = 21 * 22 / 2 + 21;
+    for (std::int64_t k = 20; k >= 0; --k)
+      steps = select(compare(Op::kLe, n, Expr(kChunk << k)), Expr(k * (k + 1) / 2 + k), steps);
+    launch("routine_sort_merge(b0, b1, s0, s1, number);", {0, order}, {t, "u32"}, {order}, {n, m}, n, steps);
+    launch(fmt::format("routine_kinds<{}>(b0, b1, b2, b3, b4, b5, b6, s0, s1);", param(0) != 0),
+           {0, order, output(0), output(1), output(2), output(3), number},
+           {t, "u32", "i64", "i64", "i64", "i64", "i64"}, {output(0), output(1), output(2), output(3), number}, {n, m},
+           kWorkgroup);
+    return true;
+  }
+
+  bool nms() {
+    if (!known(0)) return false;
+    const auto& d = in(1).shape;
+    const Expr all = d[0] * d[1], n = d[2], most = op_.params[1];
+    const int order = room(DType::kUInt64, select(compare(Op::kGt, n, Expr(kSortedInShared)), all * n, Expr(1)));
+    const int kept = room(DType::kInt64, all * most), found = room(DType::kInt64, all);
+    r.limit = n;
+    launch(fmt::format("routine_nms<{}>(b0, b1, b2, b3, b4, b5, b6, s0, s1, s2, s3);", param(0) != 0),
+           {0, 1, 2, 3, order, kept, found}, {"f32", "f32", "f32", "f32", "u64", "i64", "i64"}, {order, kept, found},
+           {d[0], d[1], n, most}, all * Expr(kWorkgroup));
+    launch("routine_nms_rows(b0, b1, b2, b3, s0, s1, s2);", {kept, found, output(0), output(1)},
+           {"i64", "i64", "i64", "i64"}, {output(0), output(1)}, {all, d[1], most}, kWorkgroup);
+    return true;
+  }
+
+  bool det() {
+    const char* t = element(in(0).dtype);
+    if (!t || !is_float(in(0).dtype)) return false;
+    const auto& d = in(0).shape;
+    const int matrix = room(DType::kFloat64, in(0).elements());
+    launch("routine_determinant(b0, b1, b2, s0, s1);", {0, output(0), matrix}, {t, t, "f64"}, {output(0), matrix},
+           {d[0], d[1]}, d[0] * Expr(kWorkgroup));
+    return true;
+  }
+
+  bool recurrent() {
+    for (std::size_t k = 0; k < op_.params.size(); ++k)
+      if (!known(k)) return false;
+    const std::int64_t kind = param(0), variant = param(1);
+    const char* t = storage_name(in(0).dtype);
+    const auto& d = in(0).shape;
+    const Expr steps = d[1], batch = d[2], hidden = in(1).shape[1];
+    std::int64_t directions = 0;
+    if (!is_const_int(d[0], directions) || directions > 2) return false;
+    std::string reversed, functions;
+    std::size_t at = 2, f = 1;
+    for (std::int64_t k = 0; k < directions; ++k) {
+      reversed += fmt::format("{}{}", k ? ", " : "", param(at++) != 0);
+      for (std::int64_t j = 0; j <= kind; ++j, f += 2)
+        functions += fmt::format("{}{{{}, {}, {}}}", functions.empty() ? "" : ", ", param(at++), number(op_.floats[f]),
+                                 number(op_.floats[f + 1]));
+    }
+    const bool lstm = kind == 2, two_phases = kind == 1 && variant == 0;
+    const Expr state = d[0] * batch * hidden;
+    const int gated = room(in(0).dtype, two_phases ? state * Expr(2) : Expr(1));
+    const std::string call = fmt::format(
+        "constexpr RecurrentLayer<{0}> layer = {{{1}, {2}, {{{3}}}, {{{4}}}, {5}}};\n"
+        "  routine_recurrent<{0}>(layer, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, s3, number);",
+        t, kind, variant, reversed, functions, number(op_.floats[0]));
+    // Those without a cell get their h in its place, which they do not touch.
+    const int c_last = lstm ? output(2) : output(1);
+    launch(call, {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last, gated},
+           {t, t, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), c_last, gated}, {d[0], steps, batch, hidden},
+           d[0] * batch * idx::ceildiv(hidden, kUnits) * Expr(kWorkgroup),
+           idx::max(steps, 1) * Expr(two_phases ? 2 : 1));
+    return true;
+  }
+
+  static std::string number(double x) {
+    if (std::isinf(x)) return x > 0 ? "__builtin_inf()" : "-__builtin_inf()";
+    return fmt::format("{:a}", x);
+  }
+
+  const RoutineOp& op_;
+  std::vector<const Value*> tensors_;
+  int inputs_ = 0;
+};
+
+}  // namespace
+
+std::optional<GpuRoutine> generate_gpu_routine(const Node& node) {
+  const auto* op = node.as<RoutineOp>();
+  if (!op) return std::nullopt;
+  Routine routine(node, *op);
+  if (!routine.generate()) return std::nullopt;
+  return std::move(routine.r);
+}
+
+}  // namespace sardonyx::codegen

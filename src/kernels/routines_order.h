@@ -1,0 +1,224 @@
+// TopK and Unique on GPUs.
+#pragma once
+#include "routines.h"
+
+namespace sdx {
+
+/// What is sorted: ordered bits, then the position.
+struct Entry {
+  u64 key;
+  u64 index;
+};
+SDX_FN bool entry_before(Entry a, Entry b) { return a.key < b.key || (a.key == b.key && a.index < b.index); }
+
+inline constexpr i64 kSortedInShared = 2048;
+static SDX_SHARED u64 shared_entries[2 * kSortedInShared];
+static SDX_SHARED u32 shared_histogram[256];
+static SDX_SHARED u64 shared_choice[2];
+static SDX_SHARED u32 shared_filled[1];
+
+/// A workgroup for each row of n elements, `inner` apart. More than kSortedInShared results of a row are sorted in
+/// `room`, 2 k numbers for each row. Which elements they are is found by radix selection: 8 bits of the k-th one's key
+/// after another, by counting.
+template <bool Largest, class T>
+SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* room, i64 rows, i64 n, i64 inner, i64 k) {
+  using U = decltype(ordered_bits(T{}));
+  auto* shared = (Entry*)shared_entries;
+  for (i64 r = block_id(); r < rows; r += block_count()) {
+    const T* row = x + r / inner * n * inner + r % inner;
+    const auto key = [&](i64 j) -> U {
+      const U u = ordered_bits(row[j * inner]);
+      return Largest ? U(~u) : u;
+    };
+    Entry* sorted = (Entry*)room + r * k;
+    const bool in_shared = k <= kSortedInShared;
+    i64 count = k;
+    barrier();
+    if (n <= kSortedInShared) {
+      for (i64 j = thread_id(); j < n; j += kThreads) shared[j] = Entry{key(j), u64(j)};
+      count = n;
+    } else {
+      U prefix = 0, known = 0;
+      u64 need = u64(k);
+      for (i32 shift = 8 * sizeof(U) - 8; shift >= 0; shift -= 8) {
+        shared_histogram[thread_id()] = 0;
+        barrier();
+        for (i64 j = thread_id(); j < n; j += kThreads) {
+          const U u = key(j);
+          if ((u & known) == prefix)
+            __scoped_atomic_fetch_add((u32*)shared_histogram + (u >> shift & 255), 1u, __ATOMIC_RELAXED,
+                                      __MEMORY_SCOPE_WRKGRP);
+        }
+        barrier();
+        i64 total;
+        const i64 here = shared_histogram[thread_id()], before = scan_counts(here, total);
+        if (u64(before) < need && need <= u64(before + here)) {
+          shared_choice[0] = thread_id();
+          shared_choice[1] = need - u64(before);
+        }
+        barrier();
+        prefix |= U(shared_choice[0]) << shift;
+        known |= U(255) << shift;
+        need = shared_choice[1];
+      }
+      // All below the k-th key, and of those that equal it the first `need`.
+      if (thread_id() == 0) shared_filled[0] = 0;
+      barrier();
+      u64 equal = 0;
+      for (i64 first = 0; first < n; first += kThreads) {
+        const i64 j = first + thread_id();
+        const U u = j < n ? key(j) : U(0);
+        const bool same = j < n && u == prefix;
+        i64 total;
+        const u64 rank = equal + u64(scan_counts(same, total));
+        equal += u64(total);
+        if (j < n && (u < prefix || (same && rank < need))) {
+          const u32 at = __scoped_atomic_fetch_add((u32*)shared_filled, 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+          if (in_shared)
+            shared[at] = Entry{u, u64(j)};
+          else
+            sorted[at] = Entry{u, u64(j)};
+        }
+      }
+    }
+    if (n <= kSortedInShared || in_shared)
+      sort_workgroup<Entry>(shared, count, entry_before);
+    else
+      sort_workgroup<Entry>(sorted, count, entry_before);
+    const i64 to = r / inner * k * inner + r % inner;
+    for (i64 j = thread_id(); j < k; j += kThreads) {
+      const i64 index = i64(n <= kSortedInShared || in_shared ? Entry(shared[j]).index : sorted[j].index);
+      values[to + j * inner] = row[index * inner];
+      indices[to + j * inner] = index;
+    }
+  }
+}
+
+// Unique: rows are sorted as positions.
+inline constexpr i64 kChunk = 1024;  // sorted in shared memory
+static SDX_SHARED u32 shared_order[kChunk];
+
+/// Whether row a of m elements comes before row b; equal rows in the order of their positions.
+template <class T>
+SDX_FN i32 compare_rows(const T* x, i64 m, u32 a, u32 b) {
+  for (i64 j = 0; j < m; ++j) {
+    const auto p = ordered_bits(x[a * m + j]), q = ordered_bits(x[b * m + j]);
+    if (p != q) return p < q ? -1 : 1;
+  }
+  return 0;
+}
+template <class T>
+SDX_FN bool row_before(const T* x, i64 m, u32 a, u32 b) {
+  const i32 c = compare_rows(x, m, a, b);
+  return c < 0 || (c == 0 && a < b);
+}
+
+/// Sorts each kChunk of the positions 0, 1, ... n - 1.
+template <class T>
+SDX_FN void routine_sort_chunks(const T* x, u32* order, i64 n, i64 m) {
+  for (i64 c = i64(block_id()) * kChunk; c < n; c += i64(block_count()) * kChunk) {
+    const i64 count = min(kChunk, n - c);
+    barrier();
+    for (i64 k = thread_id(); k < count; k += kThreads) shared_order[k] = u32(c + k);
+    sort_workgroup<u32>((u32*)shared_order, count, [&](u32 a, u32 b) { return row_before(x, m, a, b); });
+    for (i64 k = thread_id(); k < count; k += kThreads) order[c + k] = shared_order[k];
+  }
+}
+
+/// Step `number` of what remains: for sizes of 2 kChunk, 4 kChunk, ... those of larger distances, one a launch, then
+/// all others in shared memory.
+template <class T>
+SDX_FN void routine_sort_merge(const T* x, u32* order, i64 n, i64 m, i64 number) {
+  i64 size = 2 * kChunk, steps = 1;  // steps of this size outside of shared memory
+  while (number > steps) {
+    number -= steps + 1;
+    size *= 2;
+    ++steps;
+  }
+  if (number < steps) {
+    const i64 distance = number == 0 ? 0 : size >> (number + 1);
+    i64 pairs = 1;
+    while (2 * pairs < n) pairs *= 2;
+    for (i64 k = first_thread(); k < pairs; k += all_threads())
+      sort_step<i64>(
+          k, size, distance, n, [&](i64 a, i64 b) { return row_before(x, m, order[a], order[b]); },
+          [&](i64 a, i64 b) {
+            const u32 e = order[a];
+            order[a] = order[b];
+            order[b] = e;
+          });
+    return;
+  }
+  auto* shared = (u32*)shared_order;
+  for (i64 c = i64(block_id()) * kChunk; c < n; c += i64(block_count()) * kChunk) {
+    const i64 count = min(kChunk, n - c);
+    barrier();
+    for (i64 k = thread_id(); k < count; k += kThreads) shared[k] = order[c + k];
+    for (i64 d = kChunk / 2; d >= 1; d /= 2) {
+      barrier();
+      for (i64 k = thread_id(); k < kChunk / 2; k += kThreads)
+        sort_step<i64>(
+            k, kChunk, d, count, [&](i64 a, i64 b) { return row_before(x, m, shared[a], shared[b]); },
+            [&](i64 a, i64 b) {
+              const u32 e = shared[a];
+              shared[a] = u32(shared[b]);
+              shared[b] = e;
+            });
+    }
+    barrier();
+    for (i64 k = thread_id(); k < count; k += kThreads) order[c + k] = shared[k];
+  }
+}
+
+/// In one workgroup: numbers the kinds of the sorted rows. `number`: room for 2 n + 1 numbers.
+template <bool Sorted, class T>
+SDX_FN void routine_kinds(const T* x, const u32* order, i64* first, i64* inverse, i64* counts, i64* count, i64* number,
+                          i64 n, i64 m) {
+  i64 kinds = 0;
+  for (i64 c = 0; c < n; c += kThreads) {
+    const i64 k = c + thread_id();
+    const bool head = k < n && (k == 0 || compare_rows(x, m, order[k - 1], order[k]) != 0);
+    i64 total;
+    const i64 kind = kinds + scan_counts(head, total) + head - 1;
+    kinds += total;
+    if (k < n) inverse[order[k]] = kind;
+    if (head) {
+      first[kind] = order[k];
+      counts[kind] = k;  // where it begins, for now
+    }
+  }
+  if (thread_id() == 0) *count = kinds;
+  barrier();
+  // The number of each kind's elements, from where the next one begins.
+  for (i64 c = 0; c < kinds; c += kThreads) {
+    const i64 k = c + thread_id();
+    const i64 size = k < kinds ? (k + 1 < kinds ? counts[k + 1] : n) - counts[k] : 0;
+    barrier();
+    if (k < kinds) counts[k] = size;
+    barrier();
+  }
+  if constexpr (!Sorted) {
+    // Renumbers by first appearance: a row that is the first of its kind counts those before it.
+    i64 seen = 0;
+    for (i64 c = 0; c < n; c += kThreads) {
+      const i64 r = c + thread_id();
+      const bool head = r < n && first[inverse[r]] == r;
+      i64 total;
+      const i64 rank = seen + scan_counts(head, total);
+      seen += total;
+      if (head) number[inverse[r]] = rank;
+    }
+    barrier();
+    for (i64 r = thread_id(); r < n; r += kThreads) inverse[r] = number[inverse[r]];
+    // `first` and `counts` are put into the new order by way of the rest of the room.
+    for (i32 which = 0; which < 2; ++which) {
+      i64* list = which == 0 ? first : counts;
+      barrier();
+      for (i64 k = thread_id(); k < kinds; k += kThreads) number[n + 1 + number[k]] = list[k];
+      barrier();
+      for (i64 k = thread_id(); k < kinds; k += kThreads) list[k] = number[n + 1 + k];
+    }
+  }
+}
+
+}  // namespace sdx

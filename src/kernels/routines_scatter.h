@@ -1,0 +1,166 @@
+// Scatter, NonZero and running sums on GPUs.
+#pragma once
+#include "routines.h"
+
+namespace sdx {
+
+template <class T>
+SDX_FN void routine_fill(T* y, i64 n, T x) {
+  for (i64 k = first_thread(); k < n; k += all_threads()) y[k] = x;
+}
+
+/// Copies n elements.
+template <class T>
+SDX_FN void routine_copy(const T* x, T* y, i64 n) {
+  constexpr int V = 16 / sizeof(T);
+  i64 done = 0;
+  if (aligned(x) && aligned(y)) {
+    for (i64 k = first_thread(); k < n / V; k += all_threads()) store_pack<V>(y + k * V, load_pack<V>(x + k * V));
+    done = n / V * V;
+  }
+  for (i64 k = done + first_thread(); k < n; k += all_threads()) y[k] = x[k];
+}
+
+/// last[row]: 1 + the number of the last update of this row, 0 for none.
+SDX_FN void routine_scatter_last(const i64* rows, u32* last, i64 m, i64 n) {
+  for (i64 k = first_thread(); k < m; k += all_threads())
+    if (rows[k] >= 0 && rows[k] < n)
+      __scoped_atomic_fetch_max(last + rows[k], u32(k) + 1, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+}
+template <class T>
+SDX_FN void routine_scatter_store(const i64* rows, const u32* last, const T* updates, T* y, i64 m, i64 n, i64 inner) {
+  for (i64 p = first_thread(); p < m * inner; p += all_threads()) {
+    const i64 k = p / inner, row = rows[k];
+    if (row >= 0 && row < n && last[row] == u32(k) + 1) y[row * inner + p % inner] = updates[p];
+  }
+}
+
+template <int Reduction, class T>
+SDX_FN T scatter_combine(T a, T b) {
+  if constexpr (is_same<T, f64> || is_same<T, f32> || is_small_float<T>) {
+    using C = select_type<is_same<T, f64>, f64, f32>;
+    const C x = cast<C>(a), y = cast<C>(b);
+    if constexpr (Reduction == 1) return cast<T>(x + y);
+    if constexpr (Reduction == 2) return cast<T>(x * y);
+    if constexpr (Reduction == 3) return x != x || (!(y != y) && !(y < x)) ? a : b;
+    return x != x || (!(y != y) && !(x < y)) ? a : b;
+  } else {
+    if constexpr (Reduction == 1) return T(a + b);
+    if constexpr (Reduction == 2) return T(u64(a) * u64(b));
+    if constexpr (Reduction == 3) return b < a ? b : a;
+    return a < b ? b : a;
+  }
+}
+
+/// y[row] combined with each update; elements smaller than 32 bits through the word that holds them.
+template <int Reduction, class T>
+SDX_FN void routine_scatter_combine(const i64* rows, const T* updates, T* y, i64 m, i64 n, i64 inner) {
+  using W = select_type<sizeof(T) == 8, u64, u32>;
+  for (i64 p = first_thread(); p < m * inner; p += all_threads()) {
+    const i64 row = rows[p / inner];
+    if (row < 0 || row >= n) continue;
+    const u64 address = u64(y + row * inner + p % inner), in_word = address % sizeof(W);
+    W* word = (W*)(address - in_word);
+    const u32 shift = u32(in_word) * 8;
+    constexpr W mask = W(~W(0)) >> (8 * (sizeof(W) - sizeof(T)));
+    W old = __scoped_atomic_load_n(word, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE), next;
+    do {
+      const T x = bit_cast<T>(unsigned_of<T>(old >> shift & mask));
+      const W bits = bit_cast<unsigned_of<T>>(scatter_combine<Reduction>(x, updates[p]));
+      next = (old & ~(mask << shift)) | bits << shift;
+    } while (!__scoped_atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                                 __MEMORY_SCOPE_DEVICE));
+  }
+}
+
+// NonZero: how many there are in each chunk, where each chunk's begin, which they are.
+inline constexpr i64 kFlagsPerThread = 16, kFlagsPerBlock = kFlagsPerThread * kThreads;
+
+SDX_FN void routine_count(const u8* flags, i64* counts, i64 n, i64 chunks) {
+  for (i64 c = block_id(); c < chunks; c += block_count()) {
+    i64 sum = 0;
+    for (i64 k = c * kFlagsPerBlock + thread_id(); k < min(n, (c + 1) * kFlagsPerBlock); k += kThreads)
+      sum += flags[k] != 0;
+    sum = reduce_team(sum, kThreads, [](i64 a, i64 b) { return a + b; });
+    if (thread_id() == 0) counts[c] = sum;
+  }
+}
+/// In one workgroup: each number becomes the sum of those before; `sum`: of all.
+SDX_FN void routine_offsets(i64* counts, i64* sum, i64 chunks) {
+  i64 before = 0;
+  for (i64 c = 0; c < chunks; c += kThreads) {
+    const i64 k = c + thread_id();
+    i64 total;
+    const i64 front = scan_counts(k < chunks ? counts[k] : 0, total);
+    if (k < chunks) counts[k] = before + front;
+    before += total;
+  }
+  if (thread_id() == 0) *sum = before;
+}
+SDX_FN void routine_positions(const u8* flags, const i64* offsets, i64* out, i64 n, i64 chunks) {
+  for (i64 c = block_id(); c < chunks; c += block_count()) {
+    const i64 first = c * kFlagsPerBlock + thread_id() * kFlagsPerThread;
+    i64 sum = 0, total;
+    for (i64 k = first; k < min(n, first + kFlagsPerThread); ++k) sum += flags[k] != 0;
+    i64 at = offsets[c] + scan_counts(sum, total);
+    for (i64 k = first; k < min(n, first + kFlagsPerThread); ++k)
+      if (flags[k]) out[at++] = k;
+  }
+}
+
+/// Running sums or products of lines of n elements, `inner` apart. `Apart`: a thread for each line, else a workgroup.
+template <bool Apart, bool Product, bool Exclusive, bool Reverse, class T>
+SDX_FN void routine_scan(const T* x, T* y, i64 outer, i64 n, i64 inner) {
+  constexpr bool integer = is_int<T>;
+  using A = select_type<integer, u64, f64>;
+  const auto combine = [](A a, A b) -> A { return Product ? a * b : a + b; };
+  const auto read = [](T e) -> A {
+    if constexpr (integer)
+      return A(e);
+    else
+      return cast<f64>(e);
+  };
+  const auto written = [](A a) -> T {
+    if constexpr (integer)
+      return T(a);
+    else
+      return cast<T>(a);
+  };
+  const A neutral = Product ? 1 : 0;
+  if constexpr (Apart) {
+    for (i64 p = first_thread(); p < outer * inner; p += all_threads()) {
+      const i64 base = p / inner * n * inner + p % inner;
+      A sum = neutral;
+      for (i64 k = 0; k < n; ++k) {
+        const i64 at = base + (Reverse ? n - 1 - k : k) * inner;
+        const A next = combine(sum, read(x[at]));
+        y[at] = written(Exclusive ? sum : next);
+        sum = next;
+      }
+    }
+  } else {
+    constexpr i64 each = 4;
+    for (i64 p = block_id(); p < outer * inner; p += block_count()) {
+      const i64 base = p / inner * n * inner + p % inner;
+      A before = neutral;
+      for (i64 first = 0; first < n; first += each * kThreads) {
+        A own[each], sum = neutral, total;
+        for (i64 j = 0; j < each; ++j) {
+          const i64 k = first + thread_id() * each + j;
+          own[j] = k < n ? read(x[base + (Reverse ? n - 1 - k : k) * inner]) : neutral;
+          sum = combine(sum, own[j]);
+        }
+        A front = combine(before, scan_workgroup<A>(sum, neutral, combine, total));
+        for (i64 j = 0; j < each; ++j) {
+          const i64 k = first + thread_id() * each + j;
+          const A next = combine(front, own[j]);
+          if (k < n) y[base + (Reverse ? n - 1 - k : k) * inner] = written(Exclusive ? front : next);
+          front = next;
+        }
+        before = combine(before, total);
+      }
+    }
+  }
+}
+
+}  // namespace sdx

@@ -1,0 +1,177 @@
+"""Routines (sorting, scatter, running sums, recurrent layers ...) as device code on simulated AMD GPUs, at sizes beyond one workgroup and beyond
+what shared memory holds. ONNX's node tests cover their forms."""
+
+import numpy as np
+import onnx.helper as oh
+import onnx.parser
+import pytest
+import sardonyx
+
+CHIPS = ["gfx942", "gfx1100"]  # waves of 64 and of 32 threads
+T = {"float": np.float32, "float16": np.float16, "int64": np.int64, "uint8": np.uint8, "double": np.float64, "int8": np.int8, "int32": np.int32}
+
+
+def parse(text, opset=18):
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
+
+
+def rand(dtype, *shape, seed=0, scale=20):
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32).astype(dtype)
+
+
+def compare(model, chip, *feeds, rtol=1e-6, atol=0.0):
+    """The device gives what the host gives; nothing of it ran on the CPU."""
+    model = parse(model) if isinstance(model, str) else model
+    host, gpu = sardonyx.compile(model), sardonyx.compile(model, device=f"sim:{chip}")
+    for feed in feeds:
+        want, got = host.run(feed), gpu.run(feed)
+        for name in want:
+            assert got[name].dtype == want[name].dtype and got[name].shape == want[name].shape
+            np.testing.assert_allclose(got[name], want[name], rtol=rtol, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float", "float16", "int64", "uint8", "double"])
+def test_topk(chip, dtype):
+    text = f"""g ({dtype}[n, m] x, int64[1] k) => ({dtype}[n, a] top, int64[n, a] at, {dtype}[n, a] low, int64[n, a] low_at) {{
+      top, at = TopK <largest = 1> (x, k)
+      low, low_at = TopK <largest = 0> (x, k)
+    }}"""
+    feeds = []
+    for m, k in [(1, 1), (50, 7), (3000, 5), (2500, 2200)]:
+        x = rand(T[dtype], 2, m, seed=m)  # many equal elements where the type is small
+        if dtype.startswith("float"):
+            x[0, ::5] = np.nan
+            x[1, ::7] = -0.0
+            x[1, 1::7] = 0.0
+        feeds.append({"x": x, "k": np.array([k])})
+    compare(text, chip, *(f for f in feeds if dtype == "float" or f["x"].shape[1] != 2500))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_topk_along_other_axes(chip):
+    text = """g (float[n, m, l] x) => (float[n, 3, l] top, int64[n, 3, l] at) {
+      k = Constant <value = int64[1] {3}> ()
+      top, at = TopK <axis = 1> (x, k)
+    }"""
+    compare(text, chip, {"x": rand(np.float32, 2, 9, 5)})
+
+
+def test_topk_of_too_few():
+    text = """g (float[n] x) => (float[5] top, int64[5] at) {
+      k = Constant <value = int64[1] {5}> ()
+      top, at = TopK (x, k)
+    }"""
+    with pytest.raises(sardonyx.Error, match="k is 5"):
+        sardonyx.compile(parse(text), device="sim:gfx942").run({"x": rand(np.float32, 4)})
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("sort", [0, 1])
+def test_unique(chip, sort):
+    text = f"""g (int32[n] x) => (int32[k] y, int64[k] first, int64[n] back, int64[k] counts) {{
+      y, first, back, counts = Unique <sorted = {sort}> (x)
+    }}"""
+    compare(text, chip, *({"x": rand(np.int32, n, seed=n)} for n in [1, 40, 1100, 2500]))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_unique_rows(chip):
+    text = """g (float[n, 3] x) => (float[k, 3] y, int64[n] back) { y, first, back = Unique <axis = 0> (x) }"""
+    compare(text, chip, {"x": np.round(rand(np.float32, 90, 3, scale=1))})
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_nonzero(chip):
+    text = "g (float[n, m] x) => (int64[2, k] y) { y = NonZero (x) }"
+    x = np.round(rand(np.float32, 30, 300, scale=0.6))
+    compare(text, chip, {"x": x}, {"x": x[:0]}, {"x": x[:1, :3]}, {"x": np.zeros_like(x)})
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float", "int64", "float16"])
+def test_running_sums(chip, dtype):
+    text = f"""g ({dtype}[n, m, l] x) => ({dtype}[n, m, l] a, {dtype}[n, m, l] b, {dtype}[n, m, l] c) {{
+      last = Constant <value = int64 {{2}}> ()
+      middle = Constant <value = int64 {{1}}> ()
+      a = CumSum (x, last)
+      b = CumSum <exclusive = 1, reverse = 1> (x, last)
+      c = CumSum <reverse = 1> (x, middle)
+    }}"""
+    feeds = [{"x": rand(T[dtype], *s)} for s in [(1, 2, 3000), (2, 70, 40), (1, 1, 1)]]
+    # Sums in double, in another order, rounded once.
+    compare(text, chip, *feeds, rtol=1e-3 if dtype == "float16" else 1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float", "float16", "int8", "int64", "double"])
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
+def test_scatter(chip, dtype, reduction):
+    text = f"""g ({dtype}[n, m] x, int64[k, m] at, {dtype}[k, m] u, int64[j, 1] rows, {dtype}[j, m] v) => ({dtype}[n, m] y, {dtype}[n, m] z) {{
+      y = ScatterElements <axis = 0, reduction = "{reduction}"> (x, at, u)
+      z = ScatterND <reduction = "{reduction}"> (x, rows, v)
+    }}"""
+    g = np.random.default_rng(1)
+    n, m, k = 9, 70, 30  # each row several times
+    feed = {
+        "x": rand(T[dtype], n, m, scale=2),
+        "at": g.integers(-n, n, (k, m)),
+        "u": rand(T[dtype], k, m, seed=2, scale=2),
+        "rows": g.integers(0, n, (k, 1)),
+        "v": rand(T[dtype], k, m, seed=3, scale=2),
+    }
+    # Sums and products in any order; in float16 of up to ten terms of the order of ten.
+    rtol, atol = {"float16": (3e-2, 0.1), "float": (1e-4, 1e-5)}.get(dtype, (1e-9, 1e-12))
+    compare(text, chip, feed, rtol=rtol, atol=atol if reduction in ("add", "mul") else 0)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_boxes(chip):
+    g = np.random.default_rng(0)
+
+    def feed(images, classes, n):
+        corner = g.random((images, n, 2), np.float32) * 10
+        boxes = np.concatenate([corner, corner + g.random((images, n, 2), np.float32) * 4], axis=2)
+        return {"boxes": boxes, "scores": np.round(g.random((images, classes, n), np.float32), 2)}
+
+    text = """g (float[b, n, 4] boxes, float[b, c, n] scores) => (int64[k, 3] y) {
+      most = Constant <value = int64[1] {20}> ()
+      iou = Constant <value = float[1] {0.4}> ()
+      least = Constant <value = float[1] {0.3}> ()
+      y = NonMaxSuppression (boxes, scores, most, iou, least)
+    }"""
+    compare(text, chip, feed(2, 3, 60), feed(1, 1, 2100), feed(1, 2, 1))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_determinants(chip):
+    text = "g (float[b, n, n] x) => (float[b] y) { y = Det (x) }"
+    singular = np.ones((2, 3, 3), np.float32)
+    compare(text, chip, {"x": rand(np.float32, 3, 20, 20, scale=0.5)}, {"x": singular}, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("kind, gates", [("RNN", 1), ("GRU", 3), ("GRU_linear", 3), ("LSTM", 4)])
+def test_recurrent_layers(chip, kind, gates):
+    op, hidden, width = kind.split("_")[0], 40, 6
+    attributes = {"direction": "bidirectional", "hidden_size": hidden}
+    if kind == "GRU_linear":
+        attributes["linear_before_reset"] = 1
+    states = ["h0", "c0"] if op == "LSTM" else ["h0"]
+    outputs = ["y", "h", "c"] if op == "LSTM" else ["y", "h"]
+    node = oh.make_node(op, ["x", "w", "r", "b", "lengths", *states], outputs, **attributes)
+    f32, i32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
+    shapes = {"x": ["t", "n", width], "w": [2, gates * hidden, width], "r": [2, gates * hidden, hidden], "b": [2, 2 * gates * hidden]}
+    shapes |= {s: [2, "n", hidden] for s in states}
+    inputs = [oh.make_tensor_value_info(k, f32, v) for k, v in shapes.items()] + [oh.make_tensor_value_info("lengths", i32, ["n"])]
+    graph = oh.make_graph([node], "g", inputs, [oh.make_tensor_value_info(o, f32, None) for o in outputs])
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8)
+
+    def feed(t, n, lengths):
+        sizes = {"t": t, "n": n}
+        return {k: rand(np.float32, *(sizes.get(d, d) for d in v), scale=0.3) for k, v in shapes.items()} | {
+            "lengths": np.array(lengths, np.int32)
+        }
+
+    # Sums of 40 products in another order.
+    compare(model, chip, feed(5, 3, [5, 2, 0]), feed(1, 1, [1]), rtol=1e-4, atol=1e-5)
