@@ -15,12 +15,6 @@
 namespace sardonyx {
 namespace {
 
-// PTX runs on later chips of NVIDIA too; code for AMD's chips and for Hopper's own instructions only there.
-bool runs_on(const std::string& target, const std::string& device) {
-  return target == device || (target == "sm_80" && device.starts_with("sm_")) ||
-         (target == "sm_90" && device == "sm_90a");
-}
-
 constexpr std::size_t kMaxVariants = 256;  // of compiled programs kept for different values of such inputs
 constexpr int kMaxThreads = 4096;
 
@@ -174,7 +168,19 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, in
   ModelOptions options;
   options.device = device;
   options.threads = threads;
-  auto program = sardonyx::load_program(path, thread_count(threads));
+  // A program for the host if there is one, else for the first card of the kind that the first program is for.
+  std::string gpu;
+  if (device != "host" && is_gpu_name(device)) gpu = open_gpu(device)->info().target;
+  if (device == "host") {
+    const std::vector<std::string> targets = program_targets(path);
+    const bool cards = std::all_of(targets.begin(), targets.end(),
+                                   [](const std::string& t) { return t.starts_with("gfx") || t.starts_with("sm_"); });
+    if (cards) {
+      options.device = targets[0].starts_with("gfx") ? "hip" : "cuda";
+      gpu = open_gpu(options.device)->info().target;
+    }
+  }
+  auto program = sardonyx::load_program(path, thread_count(threads), gpu);
   try {
     return from_program(std::move(program), options);
   } catch (const Error& e) {

@@ -71,9 +71,6 @@ void cache_command(const Options& options) {
 namespace {
 
 void compile_for_cards(const Options& options) {
-  if (!options.compile_output.empty() && options.compile_arch.size() > 1)
-    fail(ErrorKind::kInvalidArgument, "a program file is for one of {}: compile each into a file of its own",
-         fmt::join(options.compile_arch, ", "));
   ModelOptions m;
   m.threads = options.model.threads;
   m.cache_dir = options.cache.directory;
@@ -81,11 +78,13 @@ void compile_for_cards(const Options& options) {
   m.fuse = options.model.fuse;
   m.precision = options.model.precision;
   nlohmann::ordered_json all;
+  std::vector<std::shared_ptr<const Program>> programs;
   for (const std::string& arch : options.compile_arch) {
     const auto start = std::chrono::steady_clock::now();
+    if (std::any_of(programs.begin(), programs.end(), [&](const auto& p) { return p->target == arch; })) continue;
     const auto program = Model::compile_for(arch, onnx::load(options.model.file), m);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!options.compile_output.empty()) save_program(*program, options.compile_output);
+    programs.push_back(program);
     const ProgramReport r = report(*program);
     all.push_back({{"model", options.model.file.string()},
                    {"target", arch},
@@ -97,6 +96,7 @@ void compile_for_cards(const Options& options) {
       fmt::print("{} kernels ({} different, {} of code) for {} in {}\n", r.kernels_per_run, program->kernels.size(),
                  human_bytes(static_cast<double>(r.code_bytes)), arch, human_seconds(seconds));
   }
+  if (!options.compile_output.empty()) save_programs(programs, options.compile_output);
   if (!options.compile_json.empty()) write_text(options.compile_json, all.dump(2) + "\n");
 }
 

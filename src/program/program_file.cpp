@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -31,6 +32,7 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "headers are read and written as they lie in memory");
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kMaxPrograms = 64;                         // in a file
 constexpr std::uint64_t kMaxStructure = std::uint64_t{1} << 30;  // bytes; a large model's takes a few millions
 
 using Hash = std::array<std::uint8_t, 32>;
@@ -41,8 +43,9 @@ struct Header {
   char version[20] = {};  // of the writer, padded with zeros
   std::uint64_t target_size = 0, structure_size = 0, constants = 0;
   std::uint64_t file_size = 0;
-  Hash checksum{};  // of the header with zeros here, and all up to the constants
-  std::uint8_t reserved[32] = {};
+  Hash checksum{};         // of the header with zeros here, and of target, structure and table
+  std::uint64_t next = 0;  // where the next program's header is; 0: there is none
+  std::uint8_t reserved[24] = {};
 };
 static_assert(sizeof(Header) == 128);
 
@@ -86,29 +89,50 @@ struct Entries {
   std::vector<ConstantEntry> table;
 };
 
-Entries entries_of(const Program& p) {
-  Entries e;
-  const std::string structure = serialize(p);
-  if (structure.size() > kMaxStructure) fail(ErrorKind::kUnsupported, "the program is too large to be saved");
-  e.header.target_size = p.target.size();
-  e.header.structure_size = structure.size();
-  e.header.constants = p.constants.size();
-  const std::string_view version_text = version();
-  std::copy_n(version_text.data(), std::min(version_text.size(), sizeof e.header.version - 1), e.header.version);
-  std::uint64_t end = sizeof(Header) + p.target.size() + structure.size() + p.constants.size() * sizeof(ConstantEntry);
-  for (const Data& d : p.constants) {
-    ConstantEntry c;
-    c.offset = aligned(end);
-    c.size = d.size;
-    c.checksum = hash("constant", text({d.bytes, d.size}));
-    end = c.offset + c.size;
-    e.table.push_back(c);
+// Everything but the constants' bytes. `constants`: which of which program are written, in the order of their offsets.
+std::vector<Entries> entries_of(const std::vector<std::shared_ptr<const Program>>& programs,
+                                std::vector<std::pair<std::uint64_t, const Data*>>& constants) {
+  std::vector<Entries> all;
+  std::vector<std::string> structures;
+  std::uint64_t end = 0;
+  std::set<std::string> targets;
+  for (const auto& p : programs) {
+    structures.push_back(serialize(*p));
+    if (structures.back().size() > kMaxStructure) fail(ErrorKind::kUnsupported, "the program is too large to be saved");
+    if (!targets.insert(p->target).second)
+      fail(ErrorKind::kInvalidArgument, "a program file holds one program for {}", p->target);
+    Entries e;
+    e.header.target_size = p->target.size();
+    e.header.structure_size = structures.back().size();
+    e.header.constants = p->constants.size();
+    const std::string_view version_text = version();
+    std::copy_n(version_text.data(), std::min(version_text.size(), sizeof e.header.version - 1), e.header.version);
+    end += sizeof(Header) + p->target.size() + structures.back().size() + p->constants.size() * sizeof(ConstantEntry);
+    if (all.size() + 1 < programs.size()) end = e.header.next = aligned(end);
+    all.push_back(std::move(e));
   }
-  e.header.file_size = aligned(end) + kAlignment;  // vector code may read past a constant's end
-  e.rest = p.target + structure;
-  e.rest.append(reinterpret_cast<const char*>(e.table.data()), e.table.size() * sizeof(ConstantEntry));
-  e.header.checksum = checksum_of(e.header, e.rest);
-  return e;
+  std::map<std::pair<Hash, std::uint64_t>, std::uint64_t> known;
+  for (std::size_t k = 0; k < programs.size(); ++k)
+    for (const Data& d : programs[k]->constants) {
+      ConstantEntry c;
+      c.size = d.size;
+      c.checksum = hash("constant", text({d.bytes, d.size}));
+      const auto [it, fresh] = known.emplace(std::make_pair(c.checksum, c.size), aligned(end));
+      c.offset = it->second;
+      if (fresh) {
+        end = c.offset + c.size;
+        constants.emplace_back(c.offset, &d);
+      }
+      all[k].table.push_back(c);
+    }
+  for (std::size_t k = 0; k < programs.size(); ++k) {
+    Entries& e = all[k];
+    e.header.file_size = aligned(end) + kAlignment;  // vector code may read past a constant's end
+    e.rest = programs[k]->target + structures[k];
+    e.rest.append(reinterpret_cast<const char*>(e.table.data()), e.table.size() * sizeof(ConstantEntry));
+    e.header.checksum = checksum_of(e.header, e.rest);
+  }
+  return all;
 }
 
 /// A file under a temporary name, which is deleted unless it was renamed.
@@ -229,50 +253,129 @@ std::string why_not_on(const std::string& target, const std::string& here) {
 }
 
 void save_program(const Program& program, const fs::path& path) {
-  const Entries e = entries_of(program);
+  save_programs({std::shared_ptr<const Program>(std::shared_ptr<void>(), &program)}, path);
+}
+
+void save_programs(const std::vector<std::shared_ptr<const Program>>& programs, const fs::path& path) {
+  if (programs.empty() || programs.size() > kMaxPrograms)
+    fail(ErrorKind::kInvalidArgument, "a program file holds 1 to {} programs, not {}", kMaxPrograms, programs.size());
+  std::vector<std::pair<std::uint64_t, const Data*>> constants;
+  const std::vector<Entries> all = entries_of(programs, constants);
   NewFile file(path);
-  file.write(&e.header, sizeof e.header);
-  file.write(e.rest.data(), e.rest.size());
-  for (std::size_t k = 0; k < e.table.size(); ++k) {
-    file.pad_to(e.table[k].offset);
-    file.write(program.constants[k].bytes, program.constants[k].size);
+  for (const Entries& e : all) {
+    file.write(&e.header, sizeof e.header);
+    file.write(e.rest.data(), e.rest.size());
+    if (e.header.next > 0) file.pad_to(e.header.next);
   }
-  file.pad_to(e.header.file_size);
+  for (const auto& [offset, data] : constants) {
+    file.pad_to(offset);
+    file.write(data->bytes, data->size);
+  }
+  file.pad_to(all[0].header.file_size);
   file.finish();
 }
 
-std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
-                                       int threads) {
-  Header h;
-  if (bytes.size() < sizeof h.magic || std::memcmp(bytes.data(), h.magic, sizeof h.magic) != 0)
+bool runs_on(std::string_view target, std::string_view card) {
+  return target == card || (target == "sm_80" && card.starts_with("sm_")) || (target == "sm_90" && card == "sm_90a");
+}
+
+namespace {
+
+/// One of a file's programs, its checksum found to be right.
+struct Section {
+  Header header;
+  std::string target;
+  std::span<const std::byte> rest;  // target, structure and table
+  bool for_gpu = false;
+};
+
+Section section_at(std::span<const std::byte> bytes, std::uint64_t at) {
+  Section s;
+  Header& h = s.header;
+  bytes = bytes.subspan(at);
+  if (bytes.size() < sizeof h.magic || std::memcmp(bytes.data(), h.magic, sizeof h.magic) != 0) {
+    if (at > 0) damaged("a program's header is wrong");
     fail(ErrorKind::kInvalidModel, "not a program that Sardonyx saved");
+  }
   if (bytes.size() < sizeof h) damaged("it ends in its header");
   std::memcpy(&h, bytes.data(), sizeof h);
   check_version(h);
-  if (h.file_size != bytes.size())
-    damaged(fmt::format("it has {} bytes, and {} were written", bytes.size(), h.file_size));
+  if (h.file_size != at + bytes.size())
+    damaged(fmt::format("it has {} bytes, and {} were written", at + bytes.size(), h.file_size));
   // No sum overflows: each term is at most the file's size.
   const std::uint64_t body = bytes.size() - sizeof h;
   if (h.target_size > body || h.structure_size > std::min(body, kMaxStructure) ||
       h.constants > body / sizeof(ConstantEntry) ||
       h.target_size + h.structure_size + h.constants * sizeof(ConstantEntry) > body)
     damaged("its parts are larger than itself");
-  const auto rest = bytes.subspan(sizeof h, h.target_size + h.structure_size + h.constants * sizeof(ConstantEntry));
-  if (checksum_of(h, text(rest)) != h.checksum) damaged("its checksum is wrong");
-
-  const std::string target(text(rest.first(h.target_size)));
-  if (!printable(target)) damaged("it names no CPU");
-  bool for_gpu = false;
+  s.rest = bytes.subspan(sizeof h, h.target_size + h.structure_size + h.constants * sizeof(ConstantEntry));
+  if (checksum_of(h, text(s.rest)) != h.checksum) damaged("its checksum is wrong");
+  s.target = text(s.rest.first(h.target_size));
+  if (!printable(s.target)) damaged("it names no CPU");
   try {
-    for_gpu = parse_target(target).kind != TargetKind::kHost;
-  } catch (const Error&) {  // no processor of ours: why_not_on says so
+    s.for_gpu = parse_target(s.target).kind != TargetKind::kHost;
+  } catch (const Error&) {
+    s.for_gpu = false;  // no processor of ours: why_not_on says so
   }
-  if (const std::string why = for_gpu ? "" : why_not_on(target, host_target().arch); !why.empty())
+  return s;
+}
+
+std::vector<Section> sections_of(std::span<const std::byte> bytes) {
+  std::vector<Section> all;
+  for (std::uint64_t at = 0;;) {
+    all.push_back(section_at(bytes, at));
+    const std::uint64_t next = all.back().header.next;
+    if (next == 0) return all;
+    if (next <= at || next >= bytes.size() || next % kAlignment != 0 || all.size() >= kMaxPrograms)
+      damaged("a program lies outside of it");
+    at = next;
+  }
+}
+
+// The program for a card, or for the host.
+const Section& choose(const std::vector<Section>& all, std::string_view gpu) {
+  if (gpu.empty()) {
+    for (const Section& s : all)
+      if (!s.for_gpu) return s;
+    return all[0];
+  }
+  for (const Section& s : all)
+    if (s.target == gpu) return s;
+  const Section* best = nullptr;
+  for (const Section& s : all)
+    if (s.for_gpu && runs_on(s.target, gpu) && (!best || s.target > best->target)) best = &s;
+  if (best) return *best;
+  std::vector<std::string_view> targets;
+  for (const Section& s : all) targets.push_back(s.for_gpu ? std::string_view(s.target) : "the host");
+  fail(ErrorKind::kUnsupported, "the program is for {}, and this card is a {}; compile the model for it",
+       fmt::join(targets, ", "), gpu);
+}
+
+// Calls f with the bytes of a file; what it throws gets the path.
+template <typename F>
+auto with_file(const fs::path& path, const F& f) {
+  try {
+    return f(std::make_shared<const onnx::MappedFile>(path));
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    if (e.kind() == ErrorKind::kIo && text.find(path.string()) != std::string::npos) throw;
+    throw Error(e.kind(), path.string() + ": " + text);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::shared_ptr<const void> owner, int threads,
+                                       std::string_view gpu) {
+  const std::vector<Section> all = sections_of(bytes);
+  const Section& s = choose(all, gpu);
+  const Header& h = s.header;
+  if (const std::string why = s.for_gpu ? "" : why_not_on(s.target, host_target().arch); !why.empty())
     fail(ErrorKind::kUnsupported, "the program can't run here: {}; compile the model on this machine", why);
 
   std::vector<ConstantEntry> table(h.constants);
   if (h.constants > 0)
-    std::memcpy(table.data(), rest.data() + h.target_size + h.structure_size, h.constants * sizeof(ConstantEntry));
+    std::memcpy(table.data(), s.rest.data() + h.target_size + h.structure_size, h.constants * sizeof(ConstantEntry));
   std::vector<Data> constants;
   for (const ConstantEntry& c : table) {
     if (c.offset > bytes.size() || c.size > bytes.size() - c.offset || c.offset % kAlignment != 0)
@@ -285,8 +388,8 @@ std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::sh
   });
   if (wrong) damaged("a constant's checksum is wrong");
 
-  auto program = deserialize(rest.subspan(h.target_size, h.structure_size), std::move(constants));
-  if (program->target != target) damaged("two targets");
+  auto program = deserialize(s.rest.subspan(h.target_size, h.structure_size), std::move(constants));
+  if (program->target != s.target) damaged("two targets");
   check_routines(program->init);
   check_routines(program->main);
   return program;
@@ -300,15 +403,18 @@ bool is_program_file(const fs::path& path) {
   return std::memcmp(start, Header{}.magic, sizeof start) == 0;
 }
 
-std::shared_ptr<Program> load_program(const fs::path& path, int threads) {
-  try {
-    auto file = std::make_shared<const onnx::MappedFile>(path);
-    return parse_program({file->data(), file->size()}, file, threads);
-  } catch (const Error& e) {
-    const std::string text = e.what();
-    if (e.kind() == ErrorKind::kIo && text.find(path.string()) != std::string::npos) throw;
-    throw Error(e.kind(), path.string() + ": " + text);
-  }
+std::shared_ptr<Program> load_program(const fs::path& path, int threads, std::string_view gpu) {
+  return with_file(path, [&](const std::shared_ptr<const onnx::MappedFile>& file) {
+    return parse_program({file->data(), file->size()}, file, threads, gpu);
+  });
+}
+
+std::vector<std::string> program_targets(const fs::path& path) {
+  return with_file(path, [&](const std::shared_ptr<const onnx::MappedFile>& file) {
+    std::vector<std::string> targets;
+    for (const Section& s : sections_of({file->data(), file->size()})) targets.push_back(s.target);
+    return targets;
+  });
 }
 
 }  // namespace sardonyx

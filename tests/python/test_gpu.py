@@ -3,6 +3,7 @@
 import concurrent.futures
 
 import numpy as np
+import onnx.numpy_helper
 import onnx.parser
 import pytest
 import sardonyx
@@ -126,6 +127,43 @@ def test_saved_programs(tmp_path):
         sardonyx.load(file, device="sim:gfx942")
 
 
+def test_a_program_file_for_several_cards(tmp_path):
+    """One file holds the code of each chip and the weights once."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+      g (float[n, 512] x) => (float[n, 256] y) { y = MatMul (x, w) }""")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(rand(512, 256), "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    size = {}
+    for arch in ("gfx942", "gfx942,gfx1100,sm_80,sm_90"):
+        file = tmp_path / f"{arch}.sdx"
+        cli("compile", tmp_path / "m.onnx", "--arch", arch, "-o", file, "--cache-dir", tmp_path / "cache")
+        size[arch] = file.stat().st_size
+    one, four = size.values()
+    assert 512 * 256 * 4 < one < four < 2 * 512 * 256 * 4
+    x = rand(3, 512, seed=1)
+    want = sardonyx.compile(model).run({"x": x})["y"]
+    for chip in ("gfx942", "gfx1100"):
+        got = sardonyx.load(file, device=f"sim:{chip}").run({"x": x})["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)  # sums of 512 products in another order
+    with pytest.raises(sardonyx.UnsupportedError, match=r"gfx942, gfx1100, sm_80, sm_90.*gfx1201"):
+        sardonyx.load(file, device="sim:gfx1201")
+    damaged = bytearray(file.read_bytes())
+    damaged[damaged.find(b"SDXPROG", 8) + 200] ^= 1  # in the second program
+    file.write_bytes(damaged)
+    with pytest.raises(sardonyx.InvalidModelError, match="damaged"):
+        sardonyx.load(file, device="sim:gfx942")
+
+
+@pytest.mark.parametrize(
+    "arch",
+    "gfx90a gfx942 gfx950 gfx1030 gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1200 gfx1201 sm_80 sm_90 sm_90a".split(),
+)
+def test_every_target_compiles(arch, tmp_path):
+    onnx.save(parse(LAYER), tmp_path / "m.onnx")
+    text = cli("compile", tmp_path / "m.onnx", "--arch", arch, "--cache-dir", tmp_path / "cache")
+    assert f"for {arch} in" in text
+
+
 def test_compiled_without_a_card(tmp_path):
     """The command line compiles for cards that are not here; a program file of one runs on it."""
     onnx.save(parse(LAYER), tmp_path / "m.onnx")
@@ -148,6 +186,3 @@ def test_compiled_without_a_card(tmp_path):
     with np.load(tmp_path / "out.npz") as got:
         np.testing.assert_allclose(got["z"], want["z"], rtol=1e-4, atol=1e-6)
     assert "gfx942" in cli("compile", tmp_path / "m.onnx", "--arch", "gfx1", code=4)
-    assert "file of its own" in cli(
-        "compile", tmp_path / "m.onnx", "--arch", "gfx942,sm_90", "-o", tmp_path / "n.sdx", code=2
-    )

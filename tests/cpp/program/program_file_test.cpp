@@ -179,6 +179,53 @@ TEST_F(ProgramFile, AnotherMachineIsNamed) {
   EXPECT_THAT(refusal(saved(), ErrorKind::kInvalidModel), HasSubstr("damaged"));
 }
 
+TEST_F(ProgramFile, ProgramsForSeveralTargetsShareConstants) {
+  const std::string one = saved();
+  std::vector<std::shared_ptr<const Program>> all;
+  for (const char* target : {"gfx942", "sm_80", "gfx1100"}) {
+    all.push_back(example_program());
+    const_cast<Program&>(*all.back()).target = target;
+  }
+  all.push_back(program_);
+  save_programs(all, path_);
+  EXPECT_EQ(program_targets(path_), (std::vector<std::string>{"gfx942", "sm_80", "gfx1100", host_target().arch}));
+  EXPECT_EQ(load_program(path_)->target, host_target().arch);
+  EXPECT_EQ(load_program(path_, 1, "gfx1100")->target, "gfx1100");
+  EXPECT_EQ(load_program(path_, 1, "sm_90a")->target, "sm_80");  // PTX runs on later cards
+  const auto p = load_program(path_, 1, "gfx942");
+  ASSERT_EQ(p->constants.size(), program_->constants.size());
+  for (std::size_t k = 0; k < p->constants.size(); ++k)
+    EXPECT_EQ(std::memcmp(p->constants[k].bytes, program_->constants[k].bytes, p->constants[k].size), 0);
+  try {
+    load_program(path_, 1, "gfx90a");
+    ADD_FAILURE() << "another card's program was loaded";
+  } catch (const Error& e) {
+    EXPECT_EQ(static_cast<int>(e.kind()), static_cast<int>(ErrorKind::kUnsupported));
+    EXPECT_THAT(e.what(), testing::AllOf(HasSubstr("gfx942, sm_80, gfx1100"), HasSubstr("gfx90a")));
+  }
+  all.push_back(program_);
+  EXPECT_THROW(save_programs(all, path_), Error);
+  EXPECT_THROW(save_programs({}, path_), Error);
+}
+
+// Each byte of the first two programs' parts matters.
+TEST_F(ProgramFile, DamageInAnyProgramIsFound) {
+  auto other = example_program();
+  other->target = "gfx942";
+  save_programs({program_, other}, path_);
+  std::ifstream in(path_, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(in), {});
+  const std::size_t second = bytes.find("SDXPROG", 8);
+  ASSERT_NE(second, std::string::npos);
+  for (std::size_t at = 0; at < second + 400; at += 3) {
+    if (at >= 8 && at < 32) continue;  // another version's
+    std::string b = bytes;
+    b[at] = static_cast<char>(b[at] ^ 0x11);
+    if (at >= second - 64 && at < second) continue;  // zeros between the programs
+    EXPECT_THROW(parse(b), Error) << at;
+  }
+}
+
 TEST_F(ProgramFile, UnknownRoutine) {
   for (ProgramStep& s : program_->main.steps)
     if (auto* r = std::get_if<RoutineStep>(&s.op)) r->name = "levitate";
