@@ -9,6 +9,11 @@ namespace {
 
 bool half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
 bool product_type(DType t) { return half(t) || t == DType::kFloat32; }
+// Whether tile kernels multiply these types into this one.
+bool products(DType a, DType b, DType out) {
+  if (a == DType::kInt8 && b == DType::kInt8) return out == DType::kInt32;
+  return product_type(a) && product_type(b) && is_float(out);
+}
 
 Exprs extents(const Exprs& vars) {
   Exprs e;
@@ -69,8 +74,8 @@ Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator
   c.reduced = {m.k};
   c.a = substitute(m.a, r);
   c.b = substitute(m.b, r);
-  accumulator.dtype = DType::kFloat32;
-  finish(t, accumulator, load(&accumulator, DType::kFloat32, {}), m.vars, r, c);
+  accumulator.dtype = c.type == DType::kInt8 ? DType::kInt32 : DType::kFloat32;
+  finish(t, accumulator, load(&accumulator, accumulator.dtype, {}), m.vars, r, c);
   return c;
 }
 
@@ -118,9 +123,9 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   c.a = substitute(load(x, x->dtype, at_x), r);
   c.b = substitute(load(w, w->dtype, at_w), r);
   c.inside = substitute(c.inside, r);
-  accumulator.dtype = DType::kFloat32;
-  Expr sum = load(&accumulator, DType::kFloat32, {});
-  if (op.has_bias) sum = binary(Op::kAdd, sum, cast(load(in[2], in[2]->dtype, {vars[1]}), DType::kFloat32));
+  accumulator.dtype = c.type == DType::kInt8 ? DType::kInt32 : DType::kFloat32;
+  Expr sum = load(&accumulator, accumulator.dtype, {});
+  if (op.has_bias) sum = binary(Op::kAdd, sum, cast(load(in[2], in[2]->dtype, {vars[1]}), accumulator.dtype));
   finish(t, accumulator, sum, vars, r, c);
   return c;
 }
@@ -136,7 +141,7 @@ Expr Contraction::k() const {
 bool is_contraction(const Node& node, std::string& why) {
   std::int64_t few = 0;
   if (const auto* m = node.as<MatMulOp>()) {
-    if (!product_type(m->a->dtype) || !product_type(m->b->dtype) || !is_float(node.outputs[0]->dtype))
+    if (!products(m->a->dtype, m->b->dtype, node.outputs[0]->dtype))
       why = fmt::format("products of {} and {} have no tile kernel", name(m->a->dtype), name(m->b->dtype));
     else if (m->a->has_reduce || m->b->has_reduce)
       why = "an operand is a sum";
@@ -147,7 +152,7 @@ bool is_contraction(const Node& node, std::string& why) {
   if (const auto* c = node.as<ConvOp>()) {
     const Value *x = node.inputs[0], *w = node.inputs[1], *out = node.outputs[0];
     const Expr in_group = idx::floordiv(x->shape[1], c->groups), out_group = idx::floordiv(out->shape[1], c->groups);
-    if (!product_type(x->dtype) || x->dtype != w->dtype || !is_float(out->dtype))
+    if (x->dtype != w->dtype || !products(x->dtype, w->dtype, out->dtype))
       why = fmt::format("convolutions of {} with {} have no tile kernel", name(x->dtype), name(w->dtype));
     else if (is_const_int(out_group, few) && few < 8)
       why = "so few output channels (of a group) are a loop";

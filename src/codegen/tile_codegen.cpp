@@ -167,7 +167,7 @@ class Operand {
       for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
       if (together) r.back().second = parts.back() * vec_ + Expr(j);
       Expr x = flatten_loads(widen_halves_of(substitute(e_, r)));
-      if (inside_) x = select(substitute(inside_, r), x, constant_float(0, x->dtype));
+      if (inside_) x = select(substitute(inside_, r), x, constant(0, x->dtype));
       const std::string value = e.value(cast(x, c_.type));
       e.line(fmt::format("x[{}] = {};", j, value));
       e.close();
@@ -206,7 +206,8 @@ struct Candidate {
 // Times are what an H200 takes (measured: products of 4096 cubed, and of 128 rows by few columns); those of AMD's chips
 // follow from areas, with smaller tiles reading more for each product.
 std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv) {
-  const bool nvidia = arch.starts_with("sm_"), wave64 = arch.starts_with("gfx9"), half_type = type != DType::kFloat32;
+  const bool nvidia = arch.starts_with("sm_"), wave64 = arch.starts_with("gfx9"),
+             half_type = type != DType::kFloat32;  // or int8
   const int stages = nvidia ? 3 : 2;
   std::vector<Candidate> t;
   auto gemm = [&](int m, int n, std::string_view waves, int row, float alone, float busy) {
@@ -215,7 +216,7 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
   gemm(32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, half_type ? 3.8f : 13.2f, half_type ? 2.1f : 9.0f);
   gemm(64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, half_type ? 8.4f : 36.6f, half_type ? 6.5f : 31.4f);
   gemm(128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, half_type ? 19.0f : 127.0f, half_type ? 18.3f : 128.0f);
-  if (arch == "sm_90a" && half_type && vectors) {
+  if (arch == "sm_90a" && half_type && type != DType::kInt8 && vectors) {
     auto wgmma = [&](int n, int pieces, float alone, float busy) {
       t.push_back({fmt::format("gemm_wgmma<{}, {}>", n, pieces),
                    {128, n, alone, busy},
@@ -276,6 +277,7 @@ FuseOptions gpu_fuse_options() {
     std::string why;
     return gpu_takes_tile(t, why);
   };
+  o.integer_tiles = true;
   o.prologues = true;
   o.contiguous_sums = true;
   return o;
@@ -291,7 +293,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch)
   const Operand a(c, true), b(c, false);
   a.emit(e);
   b.emit(e);
-  e.open("SDX_FN void element(u32 z, u32 row, u32 col, f32 sum) const");
+  e.open(fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", type_name(accumulator.dtype)));
   for (const auto& [var, n] : {std::pair(c.z, "z"), std::pair(c.row, "row"), std::pair(c.col, "col")}) {
     if (is_const(var)) continue;
     const std::string i = e.fresh("i");

@@ -6,6 +6,7 @@
 #include "fuse/epilogue.h"
 #include "fuse/graph_util.h"
 #include "fuse/inline.h"
+#include "fuse/integer_products.h"
 #include "fuse/layout.h"
 #include "fuse/merge_equal.h"
 #include "fuse/merge_matmuls.h"
@@ -62,6 +63,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   schedule.graph = &g;
   remove_dead_nodes(g);
   if (!options.disabled) merge_equal_nodes(g);
+  if (options.integer_tiles) lower_integer_products(g);
   if (options.precision != DType::kFloat32) narrow_floats(g, options.precision);
   if (options.widen_halves && !options.disabled) widen_halves(g);
   lower_refused_tiles(g, options);

@@ -69,6 +69,8 @@ struct FuseOptions {
   DType precision = DType::kFloat32;
   /// No 16-bit float arithmetic: such values are kept in float32; see fuse/widen.h.
   bool widen_halves = false;
+  /// Products of 8-bit tensors are tile kernels rather than routines; see fuse/integer_products.h.
+  bool integer_tiles = false;
   /// Operands of matrix products may be any expression; see fuse/prologue.h.
   bool prologues = false;
   /// Constant operands of tile kernels are stored with what is summed over contiguous; see fuse/pack.h.

@@ -1,0 +1,181 @@
+// See integer_products.h.
+#include "fuse/integer_products.h"
+
+#include "fuse/graph_util.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr DType kI32 = DType::kInt32;
+
+Exprs vars_of(const Exprs& shape) {
+  Exprs v;
+  for (const Expr& d : shape) v.push_back(loop_var(d));
+  return v;
+}
+
+// An element of an 8-bit tensor as int8: less 128 if it has no sign.
+Expr signed_byte(const Expr& x) {
+  if (x->dtype == DType::kInt8) return x;
+  return bitcast(binary(Op::kBitXor, x, constant_int(128, DType::kUInt8)), DType::kInt8);
+}
+
+// A zero point at index i, in int32 and moved as signed_byte() does.
+Expr zero_at(const Value* zero, const Value* of, const Expr& i) {
+  const std::int64_t shift = of->dtype == DType::kUInt8 ? 128 : 0;
+  if (is_const(zero->elements(), 0)) return constant_int(-shift, kI32);
+  Exprs at;
+  for (const Expr& d : zero->shape) at.push_back(is_const(d, 1) ? Expr(0) : i);
+  if (zero->content && zero->content->size() == 1 && is_const(zero->content->front()))
+    return constant_int(zero->content->front()->i - shift, kI32);
+  return binary(Op::kSub, cast(load(zero, zero->dtype, at), kI32), constant_int(shift, kI32));
+}
+
+Expr times(const Expr& a, const Expr& b) { return binary(Op::kMul, a, b); }
+
+class Lowering {
+ public:
+  explicit Lowering(Graph& g) : g_(g) {}
+
+  void run() {
+    const std::size_t count = g_.nodes.size();
+    for (std::size_t k = 0; k < count; ++k) {
+      Node& n = *g_.nodes[k];
+      const auto* r = n.as<RoutineOp>();
+      if (!r || (r->name != "integer_matmul" && r->name != "integer_conv")) continue;
+      const Node* pack = n.inputs[2]->producer;
+      const auto* p = pack ? pack->as<RoutineOp>() : nullptr;
+      if (!p || p->name != "integer_pack") continue;
+      g_.origin = n.origin;
+      Value* y = r->name == "integer_matmul" ? matmul(n, pack->inputs[0], pack->inputs[1], is_const(p->params[0], 1))
+                                             : conv(n, *r, pack->inputs[0], pack->inputs[1]);
+      if (!y) continue;
+      // The routine's output becomes the new value's element by element; its working memory dies with it.
+      Value* out = n.outputs[0];
+      const Exprs vars = vars_of(out->shape);
+      Node* copy = g_.add_node(LoopOp{vars, load(y, kI32, vars)}, {y}, {});
+      copy->outputs.push_back(out);
+      out->producer = copy;
+      out->output_index = 0;
+      n.outputs[0] = g_.new_value(kI32, {0});
+      n.outputs[0]->producer = &n;
+    }
+    g_.origin.clear();
+    sort_nodes(g_);
+    remove_dead_nodes(g_);
+  }
+
+ private:
+  Value* bytes(Value* x) {
+    if (x->dtype == DType::kInt8) return x;
+    const Exprs vars = vars_of(x->shape);
+    return g_.add_loop(vars, signed_byte(load(x, x->dtype, vars)));
+  }
+
+  // b has its own batches at the end of y's (broadcast where 1); likewise a.
+  static Exprs batch_at(const Value* x, const Exprs& vars) {
+    const std::size_t own = static_cast<std::size_t>(x->rank()) - 2, all = vars.size() - 2;
+    Exprs at;
+    for (std::size_t k = 0; k < own; ++k) at.push_back(is_const(x->shape[k], 1) ? Expr(0) : vars[all - own + k]);
+    return at;
+  }
+
+  Value* matmul(const Node& n, Value* b, Value* zero_b, bool trans_b) {
+    Value *a = n.inputs[0], *zero_a = n.inputs[1];
+    const Exprs shape = n.outputs[0]->shape;
+    const Expr k_extent = a->shape.back();
+    Value *a8 = bytes(a), *b8 = bytes(b);
+    const Exprs vars = vars_of(shape);
+    const Expr k = loop_var(k_extent), row = vars[vars.size() - 2], col = vars.back();
+    auto at_a = [&](const Exprs& v, const Expr& i, const Expr& j) {
+      Exprs at = batch_at(a, v);
+      at.insert(at.end(), {i, j});
+      return at;
+    };
+    auto at_b = [&](const Exprs& v, const Expr& i, const Expr& j) {  // i along k
+      Exprs at = batch_at(b, v);
+      if (trans_b)
+        at.insert(at.end(), {j, i});
+      else
+        at.insert(at.end(), {i, j});
+      return at;
+    };
+    MatMulOp m{vars, k, load(a8, DType::kInt8, at_a(vars, row, k)), load(b8, DType::kInt8, at_b(vars, k, col))};
+    Value* s = g_.add_node(m, {a8, b8}, {{kI32, shape}})->outputs[0];
+    const Exprs v = vars_of(shape);
+    const Expr i = v[v.size() - 2], j = v.back();
+    const Expr za = zero_at(zero_a, a, i), zb = zero_at(zero_b, b, j);
+    Expr e = load(s, kI32, v);
+    if (!is_const(zb, 0))
+      e = binary(Op::kSub, e, times(zb, sum_over(a8, static_cast<std::size_t>(a->rank()) - 1, at_a(v, i, 0))));
+    if (!is_const(za, 0)) {
+      const std::size_t axis = static_cast<std::size_t>(b->rank()) - (trans_b ? 1 : 2);
+      e = binary(Op::kSub, e, times(za, sum_over(b8, axis, at_b(v, 0, j))));
+    }
+    if (!is_const(za, 0) && !is_const(zb, 0)) e = binary(Op::kAdd, e, times(cast(k_extent, kI32), times(za, zb)));
+    return g_.add_loop(v, e);
+  }
+
+  // The sum of x over one axis, at indices of which that axis' is left out.
+  Expr sum_over(Value* x, std::size_t axis, Exprs at) {
+    Exprs shape = x->shape, vars;
+    shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
+    vars = vars_of(shape);
+    const Expr k = loop_var(x->shape[axis]);
+    Exprs inner = vars;
+    inner.insert(inner.begin() + static_cast<std::ptrdiff_t>(axis), k);
+    Value* sum = g_.add_loop(vars, reduce(ReduceKind::kSum, {k}, cast(load(x, x->dtype, inner), kI32)));
+    at.erase(at.begin() + static_cast<std::ptrdiff_t>(axis));
+    return load(sum, kI32, at);
+  }
+
+  // w: [M, kernel... * C], in that order.
+  Value* conv(const Node& n, const RoutineOp& r, Value* w, Value* zero_w) {
+    Value *x = n.inputs[0], *zero_x = n.inputs[1];
+    const Exprs shape = n.outputs[0]->shape;
+    const std::size_t dims = shape.size() - 2;
+    if (!is_const(zero_at(zero_w, w, Expr(0)), 0)) return nullptr;
+    ConvOp c;
+    Exprs begin, kernel, padded = {x->shape[0], x->shape[1]};
+    for (std::size_t d = 0; d < dims; ++d) {
+      c.strides.push_back(r.params[d]->i);
+      c.dilations.push_back(r.params[dims + d]->i);
+      begin.push_back(r.params[2 * dims + d]);
+      kernel.push_back(r.params[3 * dims + d]);
+      c.pads_begin.push_back(0);
+      c.pads_end.push_back(0);
+      padded.push_back(
+          idx::max(0, (shape[d + 2] - 1) * Expr(c.strides[d]) + (kernel[d] - 1) * Expr(c.dilations[d]) + 1));
+    }
+    // The image with its padding written out: it counts as the zero point, not as 0.
+    Exprs v = vars_of(padded), at = {v[0], v[1]};
+    Expr inside = constant_bool(true);
+    for (std::size_t d = 0; d < dims; ++d) {
+      at.push_back(v[d + 2] - begin[d]);
+      inside = logical_and(inside,
+                           logical_and(compare(Op::kGe, at.back(), 0), compare(Op::kLt, at.back(), x->shape[d + 2])));
+    }
+    const Expr zero = zero_at(zero_x, x, Expr(0));
+    Value* x8 = g_.add_loop(v, select(inside, signed_byte(load(x, x->dtype, at)), cast(zero, DType::kInt8)));
+    Exprs w_shape = {w->shape[0], x->shape[1]};
+    w_shape.insert(w_shape.end(), kernel.begin(), kernel.end());
+    const Exprs u = vars_of(w_shape);
+    Expr position = 0;
+    for (std::size_t d = 0; d < dims; ++d) position = position * kernel[d] + u[d + 2];
+    Value* w8 = g_.add_loop(u, signed_byte(load(w, w->dtype, {u[0], position * x->shape[1] + u[1]})));
+    Value* s = g_.add_node(c, {x8, w8}, {{kI32, shape}})->outputs[0];
+    if (is_const(zero, 0)) return s;
+    const Expr k = loop_var(w->shape[1]), m = loop_var(w->shape[0]);
+    Value* sums = g_.add_loop({m}, reduce(ReduceKind::kSum, {k}, cast(signed_byte(load(w, w->dtype, {m, k})), kI32)));
+    const Exprs o = vars_of(shape);
+    return g_.add_loop(o, binary(Op::kSub, load(s, kI32, o), times(zero, load(sums, kI32, {o[1]}))));
+  }
+
+  Graph& g_;
+};
+
+}  // namespace
+
+void lower_integer_products(Graph& g) { Lowering(g).run(); }
+
+}  // namespace sardonyx

@@ -1,0 +1,277 @@
+"""Matrix products and convolutions on simulated AMD GPUs: tile kernels of every form, beside the host."""
+
+import numpy as np
+import pytest
+import sardonyx
+from onnx import TensorProto, helper
+
+CHIPS = ["gfx942", "gfx1100"]
+OTHERS = ["gfx90a", "gfx950", "gfx1201"]
+FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+NUMPY = {FLOAT: np.float32, HALF: np.float16}
+# Of the largest output. float32: sums of up to 1000 products in another order; float16: one rounding of the result.
+TOLERANCE = {FLOAT: 1e-5, HALF: 1e-3}
+
+
+def weights(name, dtype, *shape, seed=7, scale=1.0):
+    x = (np.random.default_rng(seed).standard_normal(shape) * scale).astype(NUMPY[dtype])
+    return helper.make_tensor(name, dtype, shape, x.tobytes(), raw=True)
+
+
+def rand(dtype, *shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(NUMPY[dtype])
+
+
+def model(nodes, inputs, output, initializers=(), domains=()):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in inputs],
+        [helper.make_tensor_value_info(output[0], output[1], None)],
+        list(initializers),
+    )
+    opsets = [helper.make_opsetid("", 20)] + [helper.make_opsetid(d, 1) for d in domains]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def check(m, chip, feed, tolerance):
+    """The chip's result is the host's; returns what the model became."""
+    device = sardonyx.compile(m, device=f"sim:{chip}")
+    want, got = sardonyx.compile(m).run(feed), device.run(feed)
+    for name, w in want.items():
+        g = got[name]
+        assert g.dtype == w.dtype and g.shape == w.shape
+        if w.dtype.kind in "iu":
+            np.testing.assert_array_equal(g, w)
+        else:
+            a, b = g.astype(np.float64), w.astype(np.float64)
+            assert np.abs(a - b).max() <= tolerance * np.abs(b).max()
+    return device
+
+
+def tiles(device):
+    """How many steps of the model are tile kernels."""
+    return sum(k.kind == "tile" for k in device.kernels())
+
+
+# Whole tiles, parts of tiles, single rows, sums that are no whole vectors.
+SIZES = [(64, 64, 64), (1, 64, 40), (5, 72, 33), (130, 200, 144), (3, 1000, 17), (70, 19, 50)]
+
+
+def product(dtype, k, n):
+    return model(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+            helper.make_node("Add", ["y", "b"], ["z"]),
+            helper.make_node("Relu", ["z"], ["o"]),
+        ],
+        [("x", dtype, ["m", k])],
+        ("o", dtype),
+        [weights("w", dtype, k, n), weights("b", dtype, n, seed=8)],
+    )
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF], ids=["float32", "float16"])
+@pytest.mark.parametrize("m, k, n", SIZES)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_product_with_bias_and_relu(chip, m, k, n, dtype):
+    device = check(product(dtype, k, n), chip, {"x": rand(dtype, m, k)}, TOLERANCE[dtype])
+    assert tiles(device) == 1
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF], ids=["float32", "float16"])
+@pytest.mark.parametrize("chip", OTHERS)
+def test_product_on_other_chips(chip, dtype):
+    check(product(dtype, 72, 144), chip, {"x": rand(dtype, 130, 72)}, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_one_program_for_every_number_of_rows(chip):
+    m = product(HALF, 96, 48)
+    device = sardonyx.compile(m, device=f"sim:{chip}")
+    host = sardonyx.compile(m)
+    for rows in (1, 2, 5, 17, 64, 300):
+        feed = {"x": rand(HALF, rows, 96)}
+        a, b = device.run(feed)["o"].astype(np.float64), host.run(feed)["o"].astype(np.float64)
+        assert np.abs(a - b).max() <= TOLERANCE[HALF] * np.abs(b).max()
+    assert device.programs == 1
+
+
+@pytest.mark.parametrize("trans_a, trans_b", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_products_of_inputs_in_batches(chip, trans_a, trans_b):
+    """Both operands come as they are: contiguous along the sum, or along rows and columns."""
+    nodes, names = [], []
+    for name, trans in (("x", trans_a), ("y", trans_b)):
+        if trans:
+            nodes.append(helper.make_node("Transpose", [name], [name + "t"], perm=[0, 1, 3, 2]))
+        names.append(name + "t" if trans else name)
+    nodes.append(helper.make_node("MatMul", names, ["o"]))
+    x = (2, 3, 64, 40) if trans_a else (2, 3, 40, 64)
+    y = (2, 3, 48, 64) if trans_b else (2, 3, 64, 48)
+    m = model(nodes, [("x", HALF, x), ("y", HALF, y)], ("o", HALF))
+    assert tiles(check(m, chip, {"x": rand(HALF, *x), "y": rand(HALF, *y, seed=2)}, TOLERANCE[HALF])) == 1
+
+
+# channels in and out, height, width, kernel, stride, padding, dilation, groups
+CONVOLUTIONS = [
+    (16, 32, 14, 14, 3, 1, 1, 1, 1),
+    (3, 16, 20, 20, 7, 2, 3, 1, 1),
+    (64, 64, 7, 7, 1, 1, 0, 1, 1),
+    (32, 48, 9, 11, 3, 2, 2, 2, 2),
+    (24, 24, 8, 8, 3, 1, 1, 1, 24),
+]
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF], ids=["float32", "float16"])
+@pytest.mark.parametrize("c, o, h, w, kernel, stride, pad, dilation, groups", CONVOLUTIONS)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_convolution(chip, dtype, c, o, h, w, kernel, stride, pad, dilation, groups):
+    m = model(
+        [
+            helper.make_node(
+                "Conv",
+                ["x", "w", "b"],
+                ["y"],
+                strides=[stride] * 2,
+                pads=[pad] * 4,
+                dilations=[dilation] * 2,
+                group=groups,
+            ),
+            helper.make_node("Relu", ["y"], ["o"]),
+        ],
+        [("x", dtype, ["n", c, h, w])],
+        ("o", dtype),
+        [weights("w", dtype, o, c // groups, kernel, kernel, scale=0.1), weights("b", dtype, o)],
+    )
+    device = check(m, chip, {"x": rand(dtype, 2, c, h, w)}, TOLERANCE[dtype])
+    assert tiles(device) == (0 if groups == c else 1)  # depthwise convolutions are loops
+
+
+@pytest.mark.parametrize("spatial", [(15,), (9, 9), (5, 6, 7)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_transposed_and_other_ranks(chip, spatial):
+    d = len(spatial)
+    for op, shape in (("Conv", (24, 16)), ("ConvTranspose", (16, 24))):
+        m = model(
+            [helper.make_node(op, ["x", "w"], ["o"], strides=[2] * d, pads=[1] * 2 * d)],
+            [("x", HALF, ["n", 16, *spatial])],
+            ("o", HALF),
+            [weights("w", HALF, *shape, *[3] * d, scale=0.1)],
+        )
+        assert tiles(check(m, chip, {"x": rand(HALF, 2, 16, *spatial)}, TOLERANCE[HALF])) == 1
+
+
+@pytest.mark.parametrize("rows, k, n, block, zeros", [(1, 128, 64, 32, False), (1, 256, 96, 32, True), (40, 128, 64, 128, False)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_weights_of_4_bits(chip, rows, k, n, block, zeros):
+    rng = np.random.default_rng(3)
+    b = rng.integers(0, 256, (n, k // block, block // 2)).astype(np.uint8)
+    s = (rng.random((n, k // block)) * 0.05 + 0.01).astype(np.float16)
+    names = ["x", "b", "s"]
+    tensors = [
+        helper.make_tensor("b", TensorProto.UINT8, b.shape, b.tobytes(), raw=True),
+        helper.make_tensor("s", HALF, s.shape, s.tobytes(), raw=True),
+    ]
+    if zeros:
+        z = rng.integers(0, 256, (n, (k // block + 1) // 2)).astype(np.uint8)
+        tensors.append(helper.make_tensor("z", TensorProto.UINT8, z.shape, z.tobytes(), raw=True))
+        names.append("z")
+    node = helper.make_node("MatMulNBits", names, ["o"], domain="com.microsoft", K=k, N=n, bits=4, block_size=block)
+    m = model([node], [("x", HALF, ["m", k])], ("o", HALF), tensors, ["com.microsoft"])
+    device = check(m, chip, {"x": rand(HALF, rows, k)}, TOLERANCE[HALF])
+    assert tiles(device) == 1
+    # The weights are nowhere in 16 bits.
+    assert device.memory(m=1).weights <= b.nbytes + s.nbytes + 4096
+
+
+def integers(dtype, *shape, seed=5):
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max, shape, endpoint=True).astype(dtype)
+
+
+@pytest.mark.parametrize("a_type, b_type", [("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")])
+@pytest.mark.parametrize("each", [False, True], ids=["one zero point", "one for each column"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_integer_products(chip, a_type, b_type, each):
+    onnx_type = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}
+    b, zb = integers(b_type, 100, 72), integers(b_type, 72 if each else 1, seed=6)
+    if not each:
+        zb = zb.reshape(())
+    m = model(
+        [helper.make_node("MatMulInteger", ["a", "b", "za", "zb"], ["o"])],
+        [("a", onnx_type[a_type], [2, "m", 100]), ("za", onnx_type[a_type], [])],
+        ("o", TensorProto.INT32),
+        [
+            helper.make_tensor("b", onnx_type[b_type], b.shape, b.tobytes(), raw=True),
+            helper.make_tensor("zb", onnx_type[b_type], zb.shape, zb.tobytes(), raw=True),
+        ],
+    )
+    a, za = integers(a_type, 2, 37, 100), integers(a_type, seed=9)
+    device = check(m, chip, {"a": a, "za": za}, 0)
+    want = np.matmul(a.astype(np.int32) - za.astype(np.int32), b.astype(np.int32) - zb.astype(np.int32))
+    np.testing.assert_array_equal(device.run({"a": a, "za": za})["o"], want)
+    assert tiles(device) == 1
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_integer_convolution(chip):
+    w = integers(np.int8, 24, 16, 3, 3)
+    m = model(
+        [helper.make_node("ConvInteger", ["x", "w", "zx"], ["o"], pads=[1, 1, 1, 1], strides=[2, 1])],
+        [("x", TensorProto.UINT8, ["n", 16, 9, 8]), ("zx", TensorProto.UINT8, [])],
+        ("o", TensorProto.INT32),
+        [helper.make_tensor("w", TensorProto.INT8, w.shape, w.tobytes(), raw=True)],
+    )
+    feed = {"x": integers(np.uint8, 2, 16, 9, 8), "zx": np.array(131, np.uint8)}
+    assert tiles(check(m, chip, feed, 0)) == 1
+
+
+@pytest.mark.parametrize("precision, tolerance", [("fp16", 2e-3), ("bf16", 2e-2)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_precision(chip, precision, tolerance):
+    """float32 models with 16 bits inside: within a few roundings (2^-11, 2^-8) of the host's float32."""
+    m = model(
+        [
+            helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4),
+            helper.make_node("Relu", ["y"], ["z"]),
+            helper.make_node("Conv", ["z", "v"], ["u"], pads=[1] * 4),
+            helper.make_node("Add", ["u", "z"], ["t"]),
+            helper.make_node("Softmax", ["t"], ["o"], axis=1),
+        ],
+        [("x", FLOAT, ["n", 16, 12, 12])],
+        ("o", FLOAT),
+        [weights("w", FLOAT, 32, 16, 3, 3, scale=0.1), weights("v", FLOAT, 32, 32, 3, 3, scale=0.05)],
+    )
+    feed = {"x": rand(FLOAT, 2, 16, 12, 12)}
+    want = sardonyx.compile(m).run(feed)["o"]
+    device = sardonyx.compile(m, device=f"sim:{chip}", precision=precision)
+    got = device.run(feed)["o"]
+    assert got.dtype == np.float32 and np.abs(got - want).max() <= tolerance * np.abs(want).max()
+    full = sardonyx.compile(m, device=f"sim:{chip}")
+    assert not np.array_equal(full.run(feed)["o"], got)  # it does something
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_masks_stay_finite_in_fp16(chip):
+    """A row that is masked out as a whole is uniform, as in float32, not NaN."""
+    lowest = helper.make_tensor("low", FLOAT, [], [float(np.finfo(np.float32).min)])
+    m = model(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["s"]),
+            helper.make_node("Mul", ["mask", "low"], ["far"]),
+            helper.make_node("Add", ["s", "far"], ["t"]),
+            helper.make_node("Softmax", ["t"], ["p"]),
+            helper.make_node("MatMul", ["p", "v"], ["o"]),
+        ],
+        [("x", FLOAT, ["m", 32]), ("mask", FLOAT, ["m", 40])],
+        ("o", FLOAT),
+        [lowest, weights("w", FLOAT, 32, 40), weights("v", FLOAT, 40, 16)],
+    )
+    mask = np.zeros((6, 40), np.float32)
+    mask[2] = 1
+    mask[4, 7:] = 1
+    feed = {"x": rand(FLOAT, 6, 32), "mask": mask}
+    got = sardonyx.compile(m, device=f"sim:{chip}", precision="fp16").run(feed)["o"]
+    want = sardonyx.compile(m).run(feed)["o"]
+    assert np.abs(got - want).max() <= 5e-3 * np.abs(want).max()
