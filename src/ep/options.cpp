@@ -244,6 +244,11 @@ ProviderOptions read_options(const std::map<std::string, std::string>& config, s
     fail(ErrorKind::kInvalidArgument, "both fp16 and bf16 are asked for; choose one");
   for (const char* name : {"fp16", "bf16", "fp8", "int8"})
     if (precisions.count(name)) p.precision = name;
+  if (p.precision == "int8" || p.precision == "fp8")
+    fail(ErrorKind::kUnsupported,
+         "precision {} is not available: models are not quantised here, with or without a calibration table; use fp16 or "
+         "bf16, or quantise the model itself, which runs as it is",
+         p.precision);
   if ((p.external.allocate == 0) != (p.external.free == 0))
     fail(ErrorKind::kInvalidArgument, "gpu_external_alloc and gpu_external_free are only of use together");
 

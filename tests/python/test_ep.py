@@ -112,6 +112,29 @@ def rows(n, seed=0):
     return np.random.default_rng(seed).standard_normal((n, 8)).astype(np.float32)
 
 
+@pytest.mark.parametrize(("precision", "step"), [("fp16", 2**-11), ("bf16", 2**-8)])
+def test_precision_rounds_what_products_read(devices, precision, step):
+    rng = np.random.default_rng(0)
+    w, v = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]
+    shape = ["n", 64]
+    m = model(nodes, [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT, shape)], [("w", w), ("v", v)])
+    x = rng.standard_normal((5, 64)).astype(np.float32)
+    want = np.maximum(x.astype(np.float64) @ w, 0) @ v
+    got = session(m, devices, {"precision": precision}).run(None, {"x": x})[0]
+    error = np.abs(got - want).max() / np.abs(want).max()
+    # Four roundings to nearest, of errors that add up as a random walk does, not in the worst way.
+    assert step / 100 < error < 4 * step
+    name = {"fp16": "migraphx_fp16_enable", "bf16": "migraphx_bf16_enable"}[precision]
+    np.testing.assert_array_equal(session(m, devices, {name: "1"}).run(None, {"x": x})[0], got)
+    with pytest.raises(Exception, match="quantise the model itself"):
+        session(m, devices, {"migraphx_int8_enable": "True"})
+
+
 def test_bound_tensors_stay_on_the_device(devices):
     w, m = dense()
     s = session(m, devices)

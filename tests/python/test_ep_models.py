@@ -1,0 +1,42 @@
+"""Whole models through ONNX Runtime with every node on the provider, inputs and outputs bound to its device, at several sizes; results beside ONNX
+Runtime's own CPU provider. The models and tolerances are those of test_models.py."""
+
+import os
+
+import numpy as np
+import pytest
+
+os.environ["SARDONYX_DEVICE"] = "host"  # read when the library is registered
+
+import onnxruntime as ort
+import onnxruntime_ep_sardonyx as ep
+from test_models import FOLDER, FOUND, TOLERANCES, USUAL, models, reference
+
+GPU, AMD = "gpu", 0x1002
+
+
+@pytest.mark.skipif(FOLDER is None, reason="no folder of models: set SARDONYX_MODELS")
+@pytest.mark.parametrize("name", FOUND or ["none"])
+def test_model(name):
+    path = models.fill(FOLDER, FOUND[name])
+    feeds = [models.inputs(path, sizes, seed) for seed, sizes in enumerate(models.SIZES.get(name, [{}]))]
+    tolerance, floor, _ = TOLERANCES.get(name, (USUAL, 0.0, ""))
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    options.add_provider_for_devices(ep.register()[:1], {})
+    session = ort.InferenceSession(str(path), options, enable_fallback=0)
+    for feed, want in zip(feeds, reference(path, feeds)):
+        binding = session.io_binding()
+        for key, value in feed.items():
+            binding.bind_ortvalue_input(key, ort.OrtValue.ortvalue_from_numpy(value, GPU, 0, AMD))
+        device = ort.OrtDevice.make(GPU, 0, AMD)._get_c_device()
+        for output in session.get_outputs():
+            binding._iobinding.bind_output(output.name, device)
+        session.run_with_iobinding(binding)
+        for output, value, w in zip(session.get_outputs(), binding.get_outputs(), want):
+            y, w = value.numpy().astype(np.float64), w.astype(np.float64)
+            assert y.shape == w.shape, output.name
+            largest = max(np.abs(w).max(initial=0), floor)
+            difference = np.abs(y - w).max(initial=0)
+            assert difference <= tolerance * largest, f"{output.name}: {difference} beside {largest}"
