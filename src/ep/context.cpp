@@ -13,7 +13,7 @@
 namespace sardonyx::ep {
 namespace {
 
-constexpr std::string_view kMagic = "SDXCTX01";
+constexpr std::string_view kMagic = "SDXCTX02";
 constexpr std::size_t kAlign = 64;
 constexpr std::uint32_t kMaxCount = 1 << 16;
 
@@ -62,6 +62,7 @@ class ContextReader {
     at_ += n;
     return bytes_.subspan(at_ - n, n);
   }
+  std::size_t position() const { return at_; }
 
  private:
   std::span<const std::byte> bytes_;
@@ -100,33 +101,23 @@ std::string attribute(const Ort& ort, const OrtNode* n, const char* name) {
 }  // namespace
 
 std::string write_context(const ContextNames& names, const std::vector<std::shared_ptr<const Program>>& programs) {
-  std::string head(kMagic);
-  put(head, names.inputs);
-  put(head, names.outputs);
-  put(head, static_cast<std::uint32_t>(programs.size()));
-  std::size_t table = head.size();
-  for (const auto& p : programs) table += 4 + p->target.size() + 16;
-  std::string body;
-  const std::size_t start = aligned(table);
-  for (const auto& p : programs) {
-    std::string name = (std::filesystem::temp_directory_path() / "sardonyx-context-XXXXXX").string();
-    const int fd = ::mkstemp(name.data());
-    if (fd < 0) fail(ErrorKind::kIo, "no file can be made in {}", std::filesystem::temp_directory_path().string());
-    ::close(fd);
-    struct Remove {
-      std::string name;
-      ~Remove() { ::unlink(name.c_str()); }
-    } remove{name};
-    save_program(*p, name);
-    const std::string bytes = file_text(name);
-    put(head, p->target);
-    put(head, static_cast<std::uint64_t>(start + body.size()));
-    put(head, static_cast<std::uint64_t>(bytes.size()));
-    body += bytes;
-    body.resize(aligned(body.size()));
-  }
-  head.resize(start);
-  return head + body;
+  std::string out(kMagic);
+  put(out, names.inputs);
+  put(out, names.outputs);
+  std::vector<std::string> targets;
+  for (const auto& p : programs) targets.push_back(p->target);
+  put(out, targets);
+  out.resize(aligned(out.size()));
+  std::string name = (std::filesystem::temp_directory_path() / "sardonyx-context-XXXXXX").string();
+  const int fd = ::mkstemp(name.data());
+  if (fd < 0) fail(ErrorKind::kIo, "no file can be made in {}", std::filesystem::temp_directory_path().string());
+  ::close(fd);
+  struct Remove {
+    std::string name;
+    ~Remove() { ::unlink(name.c_str()); }
+  } remove{name};
+  save_programs(programs, name);
+  return out + file_text(name);
 }
 
 std::shared_ptr<CompiledGroup> read_context(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
@@ -138,37 +129,34 @@ std::shared_ptr<CompiledGroup> read_context(std::span<const std::byte> bytes, st
   r.take(kMagic.size());
   names.inputs = r.texts();
   names.outputs = r.texts();
-  const auto count = r.number<std::uint32_t>();
-  if (count > kMaxCount) damaged("a count");
+  const std::vector<std::string> targets = r.texts();
   std::string held, why;
-  for (std::uint32_t k = 0; k < count; ++k) {
-    const std::string target = r.text();
-    const auto offset = r.number<std::uint64_t>(), size = r.number<std::uint64_t>();
-    held += (held.empty() ? "" : ", ") + short_target(target);
-    const bool for_host = target.find(' ') != std::string::npos;
-    if (card->is_host() != for_host) continue;
-    if (!for_host && target != card->info().target) continue;
-    if (for_host) {
-      why = why_not_on(target, card->info().target);
-      if (!why.empty()) continue;
-    }
-    if (offset % kAlign != 0 || offset > bytes.size() || size > bytes.size() - offset)
-      damaged("a program lies outside");
-    auto program = parse_program(bytes.subspan(offset, size), owner);
-    auto group = std::make_shared<CompiledGroup>();
-    group->card = card;
-    group->outputs = program->output_names;
-    group->model = Model::from_program(std::move(program), model_options(options, *card));
-    for (const TensorInfo& t : group->model->inputs()) {
-      group->inputs.push_back(t.name);
-      group->input_types.push_back(t.dtype);
-    }
-    return group;
+  bool fits = false;
+  for (const std::string& t : targets) {
+    held += (held.empty() ? "" : ", ") + short_target(t);
+    const bool for_host = t.find(' ') != std::string::npos;
+    if (for_host != card->is_host()) continue;
+    if (for_host) why = why_not_on(t, card->info().target);
+    fits |= for_host ? why.empty() : runs_on(t, card->info().target);
   }
-  fail(ErrorKind::kUnsupported,
-       "the EPContext model was compiled for {}, and the session's device is {} ({}){}{}; compile it again",
-       held.empty() ? "nothing" : held, card->info().name, short_target(card->info().target), why.empty() ? "" : ": ",
-       why);
+  if (!fits)
+    fail(ErrorKind::kUnsupported,
+         "the EPContext model was compiled for {}, and the session's device is {} ({}){}{}; compile it again",
+         held.empty() ? "nothing" : held, card->info().name, short_target(card->info().target), why.empty() ? "" : ": ",
+         why);
+  const std::size_t start = aligned(r.position());
+  if (start > bytes.size()) damaged("it ends early");
+  const std::string gpu = card->is_host() ? "" : card->info().target;
+  auto program = parse_program(bytes.subspan(start), std::move(owner), 1, gpu);
+  auto group = std::make_shared<CompiledGroup>();
+  group->card = card;
+  group->outputs = program->output_names;
+  group->model = Model::from_program(std::move(program), model_options(options, *card));
+  for (const TensorInfo& t : group->model->inputs()) {
+    group->inputs.push_back(t.name);
+    group->input_types.push_back(t.dtype);
+  }
+  return group;
 }
 
 bool is_context(const Ort& ort, const OrtNode* n) {

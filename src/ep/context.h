@@ -1,9 +1,8 @@
 // EPContext models: groups that were compiled ahead of time, for one or several architectures, in a node's attribute or
 // in a file beside the model.
 //
-//   "SDXCTX01"  inputs, outputs: counted names, as the fused node had them
-//               programs: for each its target, offset and size
-//   programs    as save_program() writes them, each at a multiple of 64 bytes
+//   "SDXCTX02"  inputs, outputs: counted names, as the fused node had them; targets of the programs
+//   programs    a program file (program/program_file.h) at a multiple of 64 bytes, with the weights once
 //
 // Numbers are little-endian. As with program files: machine code, checked for damage, trusted otherwise.
 #pragma once

@@ -7,6 +7,7 @@
 
 #include "ep/context.h"
 #include "ep/stream.h"
+#include "ep/warm.h"
 #include "import/import.h"
 
 namespace sardonyx::ep {
@@ -254,6 +255,8 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
   } else {
     group = build(reader.group(nodes, ort_.outputs(fused)));
   }
+  if (!options_.dump_dir.empty()) dump(*group, ort_.name(fused), options_.dump_dir, log_);
+  warm_up(*group, options_.warm_batches, log_);
   if (options_.context_enable)
     *context = make_context_node(ort_, fused, graph, names,
                                  programs_of(*group, reader.group(nodes, ort_.outputs(fused))), options_);
