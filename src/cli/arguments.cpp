@@ -206,7 +206,9 @@ class Parser {
                 "  sardonyx compile model.onnx\n"
                 "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
                 "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
-                "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a card that need not be here\n\n"
+                "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a card that need not be here\n"
+                "  sardonyx compile model.onnx --arch gfx942,gfx1100,sm_90 -o model.sdx    one file for all of them\n"
+                "  sardonyx compile model.onnx --arch gfx942 --report    registers and instructions of its kernels\n\n"
                 "A program file is for this version of Sardonyx and processors like the one it was compiled for. It "
                 "holds machine code: run only "
                 "those you trust.");
@@ -216,7 +218,10 @@ class Parser {
         ->delimiter(',')
         ->type_name("NAME,...");
     s->add_option("-o,--output", o_.compile_output, "write the compiled program with its weights")->type_name("FILE");
-    s->add_option("--json", o_.compile_json, "write the numbers; - for stdout")->type_name("FILE");
+    s->add_flag("--report", o_.compile_report,
+                "list what each GPU kernel takes: registers, spills, scratch, LDS, matrix instructions");
+    s->add_option("--json", o_.compile_json, "write the numbers (with --report those too); - for stdout")
+        ->type_name("FILE");
   }
   void add_inspect() {
     CLI::App* s =

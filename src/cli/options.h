@@ -76,6 +76,7 @@ struct Options {
   InspectArguments inspect;
   std::string compile_json, compile_output;
   std::vector<std::string> compile_arch;
+  bool compile_report = false;
   std::string cache_action;  ///< stats, clear, dir
 };
 

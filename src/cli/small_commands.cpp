@@ -4,6 +4,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "api/code_report.h"
 #include "api/report.h"
 #include "cli/commands.h"
 #include "device/device.h"
@@ -70,6 +71,43 @@ void cache_command(const Options& options) {
 
 namespace {
 
+std::string number(const auto& optional) { return optional ? std::to_string(*optional) : "-"; }
+
+void print_code(const std::vector<KernelReport>& kernels) {
+  Table table({"kernel", ">VGPRs", ">AGPRs", ">SGPRs", ">spills", ">scratch", ">LDS", ">waves", ">code", ">matrix",
+               "verdict", "nodes"});
+  for (const KernelReport& k : kernels) {
+    const KernelCode& c = k.code;
+    const auto spills = c.vgpr_spills ? std::optional(*c.vgpr_spills + *c.sgpr_spills) : std::nullopt;
+    table.add({c.symbol, number(c.vgprs), number(c.agprs), number(c.sgprs), number(spills), number(c.scratch),
+               std::to_string(c.lds), k.waves > 0 ? std::to_string(k.waves) : "-", std::to_string(c.code_bytes),
+               std::to_string(c.matrix_instructions), k.verdict,
+               cut(printable(fmt::format("{}", fmt::join(k.nodes, ", "))), 60)});
+  }
+  table.print();
+}
+
+nlohmann::ordered_json code_json(const std::vector<KernelReport>& kernels) {
+  const auto or_null = [](const auto& x) { return x ? nlohmann::ordered_json(*x) : nlohmann::ordered_json(); };
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const KernelReport& k : kernels)
+    all.push_back({{"kernel", k.code.symbol},
+                   {"nodes", k.nodes},
+                   {"vgprs", or_null(k.code.vgprs)},
+                   {"agprs", or_null(k.code.agprs)},
+                   {"sgprs", or_null(k.code.sgprs)},
+                   {"vgpr_spills", or_null(k.code.vgpr_spills)},
+                   {"sgpr_spills", or_null(k.code.sgpr_spills)},
+                   {"scratch_bytes", or_null(k.code.scratch)},
+                   {"lds_bytes", k.code.lds},
+                   {"waves_per_simd", k.waves > 0 ? nlohmann::ordered_json(k.waves) : nlohmann::ordered_json()},
+                   {"code_bytes", k.code.code_bytes},
+                   {"instructions", k.code.instructions},
+                   {"matrix_instructions", k.code.matrix_instructions},
+                   {"verdict", k.verdict}});
+  return all;
+}
+
 void compile_for_cards(const Options& options) {
   ModelOptions m;
   m.threads = options.model.threads;
@@ -92,9 +130,12 @@ void compile_for_cards(const Options& options) {
                    {"kernels_per_run", r.kernels_per_run},
                    {"kernels", program->kernels.size()},
                    {"code_bytes", r.code_bytes}});
+    std::vector<KernelReport> code;
+    if (options.compile_report) all.back()["code"] = code_json(code = code_report(*program));
     if (options.compile_json != "-")
       fmt::print("{} kernels ({} different, {} of code) for {} in {}\n", r.kernels_per_run, program->kernels.size(),
                  human_bytes(static_cast<double>(r.code_bytes)), arch, human_seconds(seconds));
+    if (options.compile_json != "-" && !code.empty()) print_code(code);
   }
   if (!options.compile_output.empty()) save_programs(programs, options.compile_output);
   if (!options.compile_json.empty()) write_text(options.compile_json, all.dump(2) + "\n");
@@ -103,7 +144,9 @@ void compile_for_cards(const Options& options) {
 }  // namespace
 
 void compile_command(const Options& options) {
-  if (options.cache.directory.empty() && options.compile_output.empty())
+  if (options.compile_report && options.compile_arch.empty())
+    fail(ErrorKind::kInvalidArgument, "--report is of GPUs' kernels: name the chips with --arch");
+  if (options.cache.directory.empty() && options.compile_output.empty() && !options.compile_report)
     fail(
         ErrorKind::kInvalidArgument,
         "compiled code is kept in a cache, and there is none: name a folder with --cache-dir or SARDONYX_CACHE_DIR, or "

@@ -11,6 +11,7 @@
 
 #include "compile/compiler.h"
 #include "compile/host_runtime.h"
+#include "compile/kernel_code.h"
 
 namespace sardonyx {
 
@@ -31,6 +32,8 @@ struct CompilerBackend {
                                 std::span<const SourceFile> headers);
   /// Links an AMDGPU relocatable object into the code object that a driver loads; see llvm/amd_link.h.
   std::string (*link_amd)(std::string_view object);
+  /// What a code object says of its kernels; see llvm/amd_report.h.
+  std::vector<KernelCode> (*read_amd)(std::string_view object, const std::string& chip);
   /// Links host objects into memory with JITLink; see llvm/jit_link.h.
   std::shared_ptr<void> (*jit_link)(std::span<const std::string> objects, std::span<const RuntimeSymbol> runtime,
                                     std::unordered_map<std::string, void*>& symbols);

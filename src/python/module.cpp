@@ -12,6 +12,7 @@
 #include <exception>
 #include <utility>
 
+#include "api/code_report.h"
 #include "api/model.h"
 #include "api/report.h"
 #include "ops/op.h"
@@ -191,6 +192,41 @@ nb::list kernels(const Model& m) {
   return out;
 }
 
+// Of a model file or of bytes, compiled for a GPU that need not be here.
+nb::list code_of(const std::string& path, nb::bytes data, const std::string& target, const std::string& cache,
+                 const std::map<std::string, std::int64_t>& dims) {
+  Options o;
+  o.cache_dir = cache;
+  o.dims = dims;
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
+  std::vector<KernelReport> kernels;
+  {
+    nb::gil_scoped_release release;
+    kernels = code_report(*Model::compile_for(target, path.empty() ? onnx::parse(bytes) : onnx::load(path), o));
+  }
+  const auto or_none = [](const auto& x) { return x ? nb::cast(*x) : nb::none(); };
+  nb::list out;
+  for (const KernelReport& k : kernels) {
+    nb::dict d;
+    d["kernel"] = k.code.symbol;
+    d["nodes"] = nb::tuple(nb::cast(k.nodes));
+    d["vgprs"] = or_none(k.code.vgprs);
+    d["agprs"] = or_none(k.code.agprs);
+    d["sgprs"] = or_none(k.code.sgprs);
+    d["vgpr_spills"] = or_none(k.code.vgpr_spills);
+    d["sgpr_spills"] = or_none(k.code.sgpr_spills);
+    d["scratch_bytes"] = or_none(k.code.scratch);
+    d["lds_bytes"] = k.code.lds;
+    d["waves_per_simd"] = k.waves > 0 ? nb::cast(k.waves) : nb::none();
+    d["code_bytes"] = k.code.code_bytes;
+    d["instructions"] = k.code.instructions;
+    d["matrix_instructions"] = k.code.matrix_instructions;
+    d["verdict"] = k.verdict;
+    out.append(d);
+  }
+  return out;
+}
+
 std::map<std::string, std::size_t> memory(const Model& m, const std::map<std::string, std::int64_t>& dims) {
   const std::vector<std::string> symbols = m.symbols();
   for (const auto& [dim, size] : dims)
@@ -257,6 +293,7 @@ NB_MODULE(_sardonyx, m) {
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
         nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"), nb::arg("all_outputs"),
         nb::arg("progress").none());
+  m.def("code_report", &code_of);
   m.def(
       "load",
       [](const std::string& path, int threads, const std::string& device) {

@@ -21,7 +21,20 @@ from .errors import (
     MismatchError,
     UnsupportedError,
 )
-from .model import Device, Kernel, Memory, Model, Progress, Step, TensorInfo, compile, devices, load
+from .model import (
+    Device,
+    Kernel,
+    KernelCode,
+    Memory,
+    Model,
+    Progress,
+    Step,
+    TensorInfo,
+    code_report,
+    compile,
+    devices,
+    load,
+)
 
 __all__ = [
     "CompileError",
@@ -33,6 +46,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidModelError",
     "Kernel",
+    "KernelCode",
     "Memory",
     "MismatchError",
     "Model",
@@ -42,6 +56,7 @@ __all__ = [
     "TensorInfo",
     "UnsupportedError",
     "__version__",
+    "code_report",
     "compile",
     "devices",
     "errors",

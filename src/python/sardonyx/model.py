@@ -42,6 +42,25 @@ class Kernel(NamedTuple):
     nodes: tuple[str, ...]  #: the model's nodes that it computes, as "name (operator)"
 
 
+class KernelCode(NamedTuple):
+    """What a kernel takes of a GPU. None is not known: of PTX the driver makes code."""
+
+    kernel: str
+    nodes: tuple[str, ...]  #: the model's nodes that it computes
+    vgprs: int | None
+    agprs: int | None
+    sgprs: int | None
+    vgpr_spills: int | None
+    sgpr_spills: int | None
+    scratch_bytes: int | None
+    lds_bytes: int
+    waves_per_simd: int | None  #: that a SIMD holds at a time
+    code_bytes: int
+    instructions: int
+    matrix_instructions: int
+    verdict: str  #: "good", or what is wrong
+
+
 class Step(NamedTuple):
     """How long one step of a profiled run took."""
 
@@ -186,6 +205,21 @@ class Model:
         return f"<sardonyx.Model ({text(self._inputs)}) -> ({text(self.outputs)})>"
 
 
+def _path_or_bytes(model: Source) -> tuple[str, bytes]:
+    path, data = "", b""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        data = bytes(model)
+    elif isinstance(model, (str, os.PathLike)):
+        path = os.fspath(model)
+        if not path:
+            raise InvalidArgumentError("the model's path is empty")
+    elif hasattr(model, "SerializeToString"):
+        data = model.SerializeToString()
+    else:
+        raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}")
+    return path, data
+
+
 def compile(
     model: Source,
     *,
@@ -214,17 +248,7 @@ def compile(
 
     Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
     """
-    path, data = "", b""
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        data = bytes(model)
-    elif isinstance(model, (str, os.PathLike)):
-        path = os.fspath(model)
-        if not path:
-            raise InvalidArgumentError("the model's path is empty")
-    elif hasattr(model, "SerializeToString"):
-        data = model.SerializeToString()
-    else:
-        raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}")
+    path, data = _path_or_bytes(model)
     cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
     report = None if progress is None else lambda stage, done, total: progress(Progress(stage, done, total))
     native = _sardonyx.compile(
@@ -241,6 +265,19 @@ def load(path: str | os.PathLike[str], *, threads: int = 0, device: str = "host"
     card (the first one of its kind by default).
     """
     return Model(_sardonyx.load(os.fspath(path), threads, device))
+
+
+def code_report(
+    model: Source,
+    target: str,
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> list[KernelCode]:
+    """Compiles a model for a GPU that need not be here ("gfx942", "sm_90"), and says what each kernel takes of it."""
+    path, data = _path_or_bytes(model)
+    cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
+    return [KernelCode(**k) for k in _sardonyx.code_report(path, data, target, cache, dict(dims or {}))]
 
 
 def devices() -> list[Device]:

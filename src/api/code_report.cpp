@@ -1,0 +1,72 @@
+#include "api/code_report.h"
+
+#include <unordered_map>
+
+#include "api/report.h"
+#include "codegen/loop_codegen.h"
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+// Fewer waves than this leave a SIMD idle while each of them waits for memory.
+constexpr int kFewWaves = 2;
+
+std::string verdict_of(const KernelReport& r) {
+  if (r.code.vgpr_spills.value_or(0) > 0) return "spills VGPRs";
+  if (r.code.scratch.value_or(0) > 0) return "uses scratch";
+  if (r.code.sgpr_spills.value_or(0) > 0) return "spills SGPRs";
+  if (r.waves > 0 && r.waves < kFewWaves) return "few waves";
+  return r.code.vgprs ? "good" : "not known: the driver compiles PTX further";
+}
+
+// A tile kernel's step has one kernel for each tiling; the report of steps names the first.
+void name_others(const Block& b, std::vector<KernelReport>& kernels) {
+  for (const ProgramStep& s : b.steps) {
+    if (const auto* t = std::get_if<TileLaunchStep>(&s.op))
+      for (int k : t->kernels) {
+        auto& nodes = kernels.at(static_cast<std::size_t>(k)).nodes;
+        if (nodes.empty()) nodes = {s.origin};
+      }
+    if (const auto* i = std::get_if<IfStep>(&s.op)) {
+      name_others(*i->then_block, kernels);
+      name_others(*i->else_block, kernels);
+    }
+    if (const auto* w = std::get_if<WhileStep>(&s.op)) name_others(*w->body, kernels);
+  }
+}
+
+}  // namespace
+
+std::vector<KernelReport> code_report(const Program& program) {
+  const Target target = parse_target(program.target);
+  std::vector<std::unordered_map<std::string, KernelCode>> found;
+  for (const std::string& object : program.objects) {
+    auto& map = found.emplace_back();
+    for (KernelCode& k : read_kernel_code(object, target)) {
+      std::string symbol = k.symbol;
+      map.emplace(std::move(symbol), std::move(k));
+    }
+  }
+  std::vector<KernelReport> out;
+  for (const KernelInfo& k : program.kernels) {
+    auto& map = found.at(static_cast<std::size_t>(k.object));
+    const auto it = map.find(k.symbol);
+    check(it != map.end(), "kernel {} is not in the compiled code", k.symbol);
+    KernelReport r;
+    r.code = it->second;
+    r.code.lds += k.shared;
+    if (target.kind == TargetKind::kAmdgpu)
+      r.waves = waves_per_simd(target.arch, r.code.vgprs.value_or(0), r.code.lds, codegen::kGpuThreads);
+    r.verdict = verdict_of(r);
+    out.push_back(std::move(r));
+  }
+  for (const StepReport& s : report(program).steps)
+    if (s.kernel >= 0 && out.at(static_cast<std::size_t>(s.kernel)).nodes.empty())
+      out[static_cast<std::size_t>(s.kernel)].nodes = s.nodes;
+  name_others(program.init, out);
+  name_others(program.main, out);
+  return out;
+}
+
+}  // namespace sardonyx

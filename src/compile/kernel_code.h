@@ -1,0 +1,34 @@
+// What the compiler made of kernels for a GPU: registers, memory and instructions of each.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compile/compiler.h"
+
+namespace sardonyx {
+
+/// Of one kernel. Numbers are per thread (VGPRs, AGPRs, scratch) or per wave (SGPRs); what a target's code does not say
+/// (PTX: registers are its driver's choice) is empty.
+struct KernelCode {
+  std::string symbol;
+  std::optional<int> vgprs, agprs, sgprs;  ///< vgprs includes agprs where they are one file (CDNA)
+  std::optional<int> vgpr_spills, sgpr_spills;
+  std::optional<std::uint32_t> scratch;  ///< bytes of private memory
+  std::uint32_t lds = 0;                 ///< bytes that the code declares; launches may add to it
+  std::uint64_t code_bytes = 0;          ///< of PTX: its text
+  std::uint64_t instructions = 0;
+  std::uint64_t matrix_instructions = 0;  ///< v_mfma, v_smfmac, v_wmma, v_swmmac, v_dot; mma, wgmma
+};
+
+/// The kernels of one object of compile() for a GPU. Throws Error(kInvalidModel) for what compile() did not write.
+std::vector<KernelCode> read_kernel_code(std::string_view object, const Target& target);
+
+/// Waves of one kernel that a SIMD of an AMD chip holds at a time, by its registers, and by its LDS for workgroups of
+/// `threads` threads; 0 for a chip that is not known. `lds`: bytes of a workgroup. The chips' numbers are those of
+/// AMD's instruction set documents (CDNA 2 to 4, RDNA 2 to 4).
+int waves_per_simd(std::string_view chip, int vgprs, std::uint32_t lds, int threads);
+
+}  // namespace sardonyx

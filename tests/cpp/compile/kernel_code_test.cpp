@@ -1,0 +1,86 @@
+// What is read back of compiled kernels.
+#include "compile/kernel_code.h"
+
+#include <gtest/gtest.h>
+
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr char kSource[] = R"(
+#if defined(__AMDGCN__)
+extern "C" __attribute__((amdgpu_kernel)) void plain(float* x) { x[0] = 1; }
+extern "C" __attribute__((amdgpu_kernel)) void scratchy(float* x, int n) {
+  volatile float held[100];
+  for (int k = 0; k < 100; ++k) held[k] = x[k];
+  x[0] = held[n];
+}
+extern "C" __attribute__((amdgpu_kernel)) void shared(float* x, int n) {
+  static __attribute__((address_space(3), loader_uninitialized)) volatile float held[256];
+  held[n] = x[n];
+  x[0] = held[n + 1];
+}
+#if defined(__gfx942__)
+typedef float f4 __attribute__((ext_vector_type(4)));
+extern "C" __attribute__((amdgpu_kernel)) void matrix(f4* x) {
+  x[0] = __builtin_amdgcn_mfma_f32_4x4x1f32(1.0f, 2.0f, x[0], 0, 0, 0);
+}
+#endif
+#else
+extern "C" __attribute__((nvptx_kernel)) void plain(float* x) { x[0] = 1; }
+#endif
+)";
+
+TEST(KernelCode, OfAmd) {
+  const Target target = parse_target("gfx942");
+  const auto kernels = read_kernel_code(compile(kSource, {}, target), target);
+  ASSERT_EQ(kernels.size(), 4u);
+  for (const KernelCode& k : kernels) {
+    SCOPED_TRACE(k.symbol);
+    EXPECT_GT(k.vgprs.value(), 0);
+    EXPECT_GT(k.code_bytes, 0u);
+    EXPECT_GT(k.instructions, 0u);
+    EXPECT_EQ(k.vgpr_spills.value(), 0);
+    EXPECT_EQ(k.scratch.value() >= 400, k.symbol == "scratchy");
+    EXPECT_EQ(k.lds, k.symbol == "shared" ? 1024u : 0u);
+    EXPECT_EQ(k.matrix_instructions, k.symbol == "matrix" ? 1u : 0u);
+  }
+}
+
+TEST(KernelCode, OfPtx) {
+  const Target target = parse_target("sm_90");
+  const auto kernels = read_kernel_code(compile(kSource, {}, target), target);
+  ASSERT_EQ(kernels.size(), 1u);
+  EXPECT_EQ(kernels[0].symbol, "plain");
+  EXPECT_FALSE(kernels[0].vgprs.has_value());
+  EXPECT_GT(kernels[0].instructions, 0u);
+}
+
+TEST(KernelCode, DamageIsRefused) {
+  const Target target = parse_target("gfx942");
+  const std::string code = compile(kSource, {}, target);
+  EXPECT_THROW(read_kernel_code("", target), Error);
+  EXPECT_THROW(read_kernel_code("no object", target), Error);
+  EXPECT_THROW(read_kernel_code(code.substr(0, 700), target), Error);
+  EXPECT_THROW(read_kernel_code(code, host_target()), Error);
+}
+
+// By hand from the register files: 512 registers and 64 KiB, 1536 and 128 KiB, 1024 and 128 KiB.
+TEST(KernelCode, Occupancy) {
+  EXPECT_EQ(waves_per_simd("gfx942", 1, 0, 256), 8);
+  EXPECT_EQ(waves_per_simd("gfx942", 64, 0, 256), 8);
+  EXPECT_EQ(waves_per_simd("gfx942", 65, 0, 256), 7);
+  EXPECT_EQ(waves_per_simd("gfx942", 128, 0, 256), 4);
+  EXPECT_EQ(waves_per_simd("gfx942", 512, 0, 256), 1);
+  EXPECT_EQ(waves_per_simd("gfx942", 64, 32768, 256), 2);
+  EXPECT_EQ(waves_per_simd("gfx950", 64, 32768, 256), 5);
+  EXPECT_EQ(waves_per_simd("gfx1100", 96, 0, 256), 16);
+  EXPECT_EQ(waves_per_simd("gfx1100", 97, 0, 256), 12);
+  EXPECT_EQ(waves_per_simd("gfx1102", 96, 0, 256), 10);
+  EXPECT_EQ(waves_per_simd("gfx1100", 32, 65536, 256), 4);
+  EXPECT_EQ(waves_per_simd("gfx000", 32, 0, 256), 0);
+}
+
+}  // namespace
+}  // namespace sardonyx

@@ -1,0 +1,72 @@
+"""What kernels take of each GPU: nothing spills, nothing is in scratch memory."""
+
+import json
+
+import onnx
+import pytest
+import sardonyx
+from cli_support import sardonyx as cli
+from test_gpu import LAYER, parse
+
+AMD = "gfx90a gfx942 gfx950 gfx1030 gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1200 gfx1201".split()
+
+ATTENTION = """
+g (float[b, 4, n, 32] q, float[b, 4, n, 32] k, float[b, 4, n, 32] v) => (float[b, 4, n, 32] y) {
+  t = Transpose <perm = [0, 1, 3, 2]> (k)
+  s = MatMul (q, t)
+  p = Softmax <axis = -1> (s)
+  y = MatMul (p, v)
+}"""
+
+CONVOLUTION = """
+g (float[b, 8, 16, 16] x, float[16, 8, 3, 3] w) => (float[b, 16, 8, 8] y) {
+  c = Conv <pads = [1, 1, 1, 1]> (x, w)
+  r = Relu (c)
+  y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+}"""
+
+
+@pytest.mark.parametrize("model", [LAYER, ATTENTION, CONVOLUTION], ids=["layer", "attention", "convolution"])
+@pytest.mark.parametrize("chip", AMD)
+def test_nothing_spills(chip, model):
+    kernels = sardonyx.code_report(parse(model), chip)
+    assert kernels
+    for k in kernels:
+        # SGPRs that do not fit lie in lanes of VGPRs, which costs no memory.
+        assert (k.vgpr_spills, k.scratch_bytes) == (0, 0), k
+        assert 0 < k.vgprs <= 512 and 0 < k.sgprs <= 128, k
+        assert 0 < k.waves_per_simd <= 16, k
+        assert k.code_bytes >= 4 * k.instructions > 0, k
+        assert k.verdict in ("good", "few waves", "spills SGPRs"), k
+        assert k.nodes, k
+    assert any("MatMul" in n or "Conv" in n for k in kernels for n in k.nodes)
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_80", "sm_90"])
+def test_products_use_matrix_instructions(chip):
+    model = parse("g (float16[n, k] x, float16[k, m] w) => (float16[n, m] y) { y = MatMul (x, w) }")
+    assert any(k.matrix_instructions > 0 for k in sardonyx.code_report(model, chip))
+
+
+def test_ptx_says_less():
+    for k in sardonyx.code_report(parse(LAYER), "sm_90"):
+        assert k.vgprs is None and k.scratch_bytes is None and k.waves_per_simd is None
+        assert "driver" in k.verdict and k.code_bytes > 0
+
+
+def test_the_command(tmp_path):
+    onnx.save(parse(LAYER), tmp_path / "m.onnx")
+    text = cli("compile", tmp_path / "m.onnx", "--arch", "gfx942,sm_90", "--report", "--cache-dir", tmp_path / "c")
+    assert "VGPRs" in text and "good" in text and "MatMul" in text
+    cli("compile", tmp_path / "m.onnx", "--arch", "gfx942", "--report", "--json", tmp_path / "r.json")
+    (report,) = json.loads((tmp_path / "r.json").read_text())
+    assert report["target"] == "gfx942"
+    assert report["code"] and all(k["vgpr_spills"] == 0 for k in report["code"])
+    assert "--arch" in cli("compile", tmp_path / "m.onnx", "--report", code=2)
+
+
+def test_unknown_targets_are_refused():
+    with pytest.raises(sardonyx.UnsupportedError, match="gfx942"):
+        sardonyx.code_report(parse(LAYER), "gfx1")
+    with pytest.raises(sardonyx.UnsupportedError):
+        sardonyx.code_report(parse(LAYER), "host")
