@@ -60,6 +60,7 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
       r.kernel = l->kernel;
       r.name = p.kernels[static_cast<std::size_t>(l->kernel)].symbol;
     }
+    if (r.name.starts_with("attention")) r.kind = StepReport::Kind::kTile;
     if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
       r.kernel = t->kernels[0];
       for (const int k : t->kernels)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "codegen/attention_codegen.h"
 #include "codegen/contraction.h"
 #include "codegen/emit.h"
 #include "codegen/loop_codegen.h"
@@ -266,15 +267,19 @@ bool gpu_takes_tile(const TileKernel& kernel, std::string& why) {
 
 FuseOptions gpu_fuse_options() {
   FuseOptions o;
+  o.attention_expressions = true;
   o.accepts_epilogue = [](const TileKernel& k) {
     std::string why;
+    if (k.node->as<AttentionOp>()) return gpu_takes_attention(k, why);
     return gpu_takes_tile(k, why);
   };
   o.accepts_tile = [](const Node& n) {
+    if (n.outputs.empty()) return false;
     TileKernel t;
     t.node = const_cast<Node*>(&n);
     t.out = n.outputs[0];
     std::string why;
+    if (n.as<AttentionOp>()) return gpu_takes_attention(t, why);
     return gpu_takes_tile(t, why);
   };
   o.integer_tiles = true;

@@ -3,6 +3,8 @@
 #include "fuse/attention.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "fuse/graph_util.h"
 
@@ -44,10 +46,14 @@ Expr body_at(const Expr& l) {
 }
 
 struct Scores {
+  Expr key;                     // the variable of keys
+  bool any_expression = false;  // see FuseOptions::attention_expressions
   const MatMulOp* product = nullptr;
   Expr load;  // of the product's result
   double scale = 1;
-  Expr bias;  // added after scaling; empty for none
+  double softcap = 0;  // softcap * tanh(scale * product / softcap), if not 0
+  Expr bias;           // added after that; empty for none
+  Expr begin, end;     // keys outside count minus infinity; empty for none
 };
 
 bool has_product(const Expr& e, const Value* t) {
@@ -55,6 +61,68 @@ bool has_product(const Expr& e, const Value* t) {
   bool found = false;
   visit(e, [&](const Expr& x) { found |= x->op == Op::kLoad && x->value == t; });
   return found;
+}
+
+bool mentions(const Expr& e, const Expr& var) {
+  bool found = false;
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
+  return found;
+}
+
+// What must hold all at once for e (or, negated, its opposite) to be true.
+void conjuncts(const Expr& e, bool negated, Exprs& out) {
+  if (e->op == Op::kNot) return conjuncts(e->args[0], !negated, out);
+  if (e->op == (negated ? Op::kOr : Op::kAnd)) {
+    for (const Expr& a : e->args) conjuncts(a, negated, out);
+    return;
+  }
+  out.push_back(negated ? logical_not(e) : e);
+}
+
+// condition: begin <= key or key < end, for the limit that it is.
+bool as_limit(const Expr& condition, const Expr& key, Expr& begin, Expr& end) {
+  const bool negated = condition->op == Op::kNot;
+  const Expr e = negated ? condition->args[0] : condition;
+  if (e->op < Op::kLt || e->op > Op::kGe || e->args[0]->dtype != DType::kInt64) return false;
+  // As x < 0 or x <= 0.
+  const bool greater = (e->op == Op::kGt || e->op == Op::kGe) != negated;
+  const bool strict = (e->op == Op::kLt || e->op == Op::kGt) != negated;
+  const Expr x = greater ? idx::sub(e->args[1], e->args[0]) : idx::sub(e->args[0], e->args[1]);
+  Expr factor, rest;
+  if (!idx::split_affine(x, key, factor, rest) || mentions(rest, key)) return false;
+  if (is_const(factor, 1))  // key + rest <= 0
+    end = strict ? idx::sub(0, rest) : idx::sub(1, rest);
+  else if (is_const(factor, -1))  // rest <= key
+    begin = strict ? rest + 1 : rest;
+  else
+    return false;
+  return true;
+}
+
+// Scores where `allowed` holds, `low` elsewhere: limits of the keys, and the rest as a bias.
+void mask(Scores& s, const Expr& allowed, double low) {
+  Exprs all;
+  conjuncts(allowed, false, all);
+  Expr begin, end, others;
+  for (const Expr& c : all) {
+    Expr first, last;
+    if (as_limit(c, s.key, first, last)) {
+      if (first) begin = begin ? idx::max(begin, first) : first;
+      if (last) end = end ? idx::min(end, last) : last;
+    } else {
+      others = others ? logical_and(others, c) : c;
+    }
+  }
+  // A finite number is as good as minus infinity if some key is allowed.
+  const bool infinite = low == -std::numeric_limits<double>::infinity();
+  if (!infinite && (others || begin || !end || !idx::provably_nonnegative(idx::sub(end, 1), true))) {
+    begin = end = Expr();
+    others = allowed;
+  }
+  if (begin) s.begin = s.begin ? idx::max(s.begin, begin) : begin;
+  if (end) s.end = s.end ? idx::min(s.end, end) : end;
+  if (others)
+    s.bias = select(others, s.bias ? s.bias : constant_float(0, DType::kFloat32), constant_float(low, DType::kFloat32));
 }
 
 // e = scale * product + bias
@@ -77,6 +145,10 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
       const auto k = static_cast<std::size_t>(side);
       if (!has_product(e->args[k], t) || !number(e->args[3 - k], c) || !(c <= -1e30)) continue;
       if (!decompose(e->args[k], t, s)) return false;
+      if (s.any_expression) {
+        mask(s, side == 1 ? e->args[0] : logical_not(e->args[0]), c);
+        return true;
+      }
       const Expr kept = s.bias ? s.bias : constant_float(0, DType::kFloat32),
                  masked = constant_float(c, DType::kFloat32);
       s.bias = side == 1 ? select(e->args[0], kept, masked) : select(e->args[0], masked, kept);
@@ -84,23 +156,29 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
     }
     return false;
   }
+  if (e->op == Op::kTanh && s.any_expression) {
+    if (!decompose(e->args[0], t, s) || s.bias || s.begin || s.end || s.softcap != 0) return false;
+    s.softcap = 1;
+    return true;
+  }
   if (e->args.size() != 2) return false;
   const bool left = has_product(e->args[0], t), right = has_product(e->args[1], t);
   if (left == right) return false;
   const Expr &x = e->args[left ? 0 : 1], &y = e->args[left ? 1 : 0];
   auto scale_by = [&](double f) {
+    if ((s.begin || s.end) && !(f > 0)) return false;
     s.scale *= f;
+    s.softcap *= f;
     if (s.bias) s.bias = binary(Op::kMul, s.bias, constant_float(f, DType::kFloat32));
+    return true;
   };
   switch (e->op) {
     case Op::kMul:
       if (!number(y, c) || !decompose(x, t, s)) return false;
-      scale_by(c);
-      return true;
+      return scale_by(c);
     case Op::kDiv:
       if (!left || !number(y, c) || !decompose(x, t, s)) return false;
-      scale_by(1 / c);
-      return true;
+      return scale_by(1 / c);
     case Op::kAdd: {
       if (!decompose(x, t, s)) return false;
       const Expr add = cast(y, DType::kFloat32);
@@ -112,9 +190,27 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
   }
 }
 
-// Follows a softmax from the loop that divides. On success `scores` is what is normalised, over vars of that body and
-// `key`.
-bool match_softmax(const Expr& body, const Expr& key, Expr& scores) {
+struct Softmax {
+  Expr scores;  // what is normalised, over vars of the body and `key`
+  Expr sink;    // a further score that counts in the sum only
+  bool zero_empty = false;
+};
+
+// e = reduction, or (op)(reduction, other).
+bool reduction_and(const Expr& e, Expr& reduction, Expr& other) {
+  other = Expr();
+  reduction = e;
+  if (e->op == Op::kReduce) return true;
+  if (e->args.size() != 2) return false;
+  const bool first = e->args[0]->op == Op::kReduce;
+  reduction = e->args[first ? 0 : 1];
+  other = e->args[first ? 1 : 0];
+  return reduction->op == Op::kReduce;
+}
+
+// Follows a softmax from the loop that divides.
+bool match_softmax(const Expr& body, const Expr& key, bool any_expression, Softmax& found) {
+  Expr& scores = found.scores;
   const Expr e = strip_casts(body);
   if (e->op != Op::kDiv) return false;
   const Expr top = strip_casts(e->args[0]), bottom = strip_casts(e->args[1]);
@@ -125,9 +221,26 @@ bool match_softmax(const Expr& body, const Expr& key, Expr& scores) {
   if (max_load->op != Op::kLoad) return false;
   scores = shifted->args[0];
   // The same scores must be under the maximum and the sum.
-  const Expr max_body = body_at(max_load), sum_body = body_at(bottom);
-  if (!max_body || !sum_body || max_body->op != Op::kReduce || sum_body->op != Op::kReduce ||
-      max_body->vars.size() != 1 || sum_body->vars.size() != 1)
+  const Expr whole_max = body_at(max_load), whole_sum = body_at(bottom);
+  if (!whole_max || !whole_sum) return false;
+  Expr max_body, sum_body, floor, more;
+  if (!reduction_and(whole_max, max_body, floor) || !reduction_and(whole_sum, sum_body, more) || !floor != !more)
+    return false;
+  if (floor) {
+    if (!any_expression || whole_max->op != Op::kMax) return false;
+    if (whole_sum->op == Op::kMax) {  // the largest element counts 1: only where there is none is the sum smaller
+      if (!is_const(more) || more->f != 1 || !is_const(floor) || !(floor->f <= -1e30) || std::isinf(floor->f))
+        return false;
+      found.zero_empty = true;
+    } else {
+      if (whole_sum->op != Op::kAdd || more->op != Op::kExp || more->args[0]->op != Op::kSub ||
+          !same(more->args[0]->args[0], floor) || !same(strip_casts(more->args[0]->args[1]), max_load))
+        return false;
+      found.sink = floor;
+    }
+  }
+  if (max_body->op != Op::kReduce || sum_body->op != Op::kReduce || max_body->vars.size() != 1 ||
+      sum_body->vars.size() != 1)
     return false;
   if (static_cast<ReduceKind>(max_body->i) != ReduceKind::kMax ||
       static_cast<ReduceKind>(sum_body->i) != ReduceKind::kSum)
@@ -140,6 +253,69 @@ bool match_softmax(const Expr& body, const Expr& key, Expr& scores) {
   return same(expand(under_max), expand(scores)) && same(expand(under_sum), expand(top));
 }
 
+// A load of a view, or of a loop that only moves elements, as a load of what those read.
+Expr through_movement(Expr x) {
+  for (int depth = 0; depth < 16 && x->op == Op::kLoad; ++depth) {
+    const Node* p = x->value->producer;
+    if (p && p->as<ViewOp>()) {
+      const Value* source = p->inputs[0];
+      x = load(source, x->dtype, idx::delinearize(idx::linearize(x->args, x->value->shape), source->shape));
+    } else if (const auto* l = p ? p->as<LoopOp>() : nullptr; l && l->body->op == Op::kLoad) {
+      x = body_at(x);
+    } else {
+      break;
+    }
+  }
+  return x;
+}
+
+// Whether rows (over `row`) of elements (over `element`) lie in memory at a distance and contiguous.
+bool contiguous_rows(const Expr& x, const Expr& row, const Expr& element) {
+  if (x->op != Op::kLoad || !x->value->storage_order.empty()) return false;
+  Expr factor, rest, left;
+  return idx::split_affine(idx::linearize(x->args, x->value->shape), element, factor, rest) && is_const(factor, 1) &&
+         idx::split_affine(rest, row, factor, left) && !mentions(left, row) && !mentions(left, element) &&
+         !left->has_load;
+}
+
+// Operands are read where they are if their rows can be read whole there.
+Expr operand(const Expr& x, const Expr& row, const Expr& element) {
+  const Expr y = through_movement(x);
+  return contiguous_rows(y, row, element) ? y : x;
+}
+
+// Whether an expression may be evaluated for every score.
+bool cheap(const Expr& e) {
+  int nodes = 0, loads = 0, heavy = 0;
+  visit(e, [&](const Expr& x) {
+    ++nodes;
+    loads += x->op == Op::kLoad;
+    heavy += (x->op >= Op::kExp && x->op <= Op::kSigmoid) || x->op == Op::kPow || x->op == Op::kRandom;
+  });
+  return !e->has_reduce && nodes <= 120 && loads <= 4 && heavy == 0;
+}
+
+// Loads of `from` become loads of `to`, which has the same elements.
+void redirect(Graph& g, const Value* from, Value* to) {
+  for (const auto& n : g.nodes) {
+    if (std::find(n->inputs.begin(), n->inputs.end(), from) == n->inputs.end()) continue;
+    const auto renew = [&](const Expr& e) {
+      return rewrite(e, [&](const Expr& x) -> Expr {
+        if (!x->has_load) return x;
+        if (x->op != Op::kLoad || x->value != from) return Expr();
+        return load(to, x->dtype, idx::delinearize(idx::linearize(x->args, from->shape), to->shape));
+      });
+    };
+    if (auto* l = n->as<LoopOp>())
+      l->body = renew(l->body);
+    else if (auto* m = n->as<MatMulOp>())
+      m->a = renew(m->a), m->b = renew(m->b);
+    else
+      continue;
+    refresh_inputs(*n);
+  }
+}
+
 }  // namespace
 
 void find_attention(Graph& g, const FuseOptions& options) {
@@ -149,16 +325,20 @@ void find_attention(Graph& g, const FuseOptions& options) {
   for (std::size_t at = 0; at < g.nodes.size(); ++at) {
     Node* n = g.nodes[at].get();
     const auto* m = n->as<MatMulOp>();
-    if (!m || m->vars.size() < 2 || m->vars.size() > 4 || m->a->op != Op::kLoad || m->b->op != Op::kLoad) continue;
+    if (!m || m->vars.size() < 2 || m->vars.size() > (options.attention_expressions ? 5 : 4) || m->a->op != Op::kLoad ||
+        m->b->op != Op::kLoad)
+      continue;
     Value* weights = const_cast<Value*>(m->a->value);
     auto used = uses.find(weights);
     if (required.count(weights) || used == uses.end() || used->second.size() != 1) continue;
     const Expr body = body_at(m->a);
-    Expr scores;
-    if (!body || !match_softmax(body, m->k, scores)) continue;
-    scores = expand(scores);
+    Softmax softmax;
+    if (!body || !match_softmax(body, m->k, options.attention_expressions, softmax)) continue;
+    const Expr scores = expand(softmax.scores);
     // The product that made the scores: the one load of a product's result.
     Scores s;
+    s.key = m->k;
+    s.any_expression = options.attention_expressions;
     for (const Value* v : loads_of(scores))
       if (v->producer && v->producer->as<MatMulOp>() && v->rank() == static_cast<int>(m->vars.size())) {
         if (s.product)
@@ -178,7 +358,9 @@ void find_attention(Graph& g, const FuseOptions& options) {
           same(s.load->args[k], m->vars[k]) || (is_const(s.load->args[k], 0) && is_const(m->vars[k]->args[0], 1));
     if (!aligned) continue;
     AttentionOp a;
-    const Expr b = r == 4 ? m->vars[0] : loop_var(1), h = r >= 3 ? m->vars[r - 3] : loop_var(1);
+    const Expr b = r >= 4 ? m->vars[0] : loop_var(1);
+    const Expr group = r == 5 ? m->vars[2]->args[0] : Expr(1);
+    const Expr h = r == 5 ? loop_var(m->vars[1]->args[0] * group) : r >= 3 ? m->vars[r - 3] : loop_var(1);
     const Expr d = loop_var(s.product->k->args[0]);
     a.vars = {b, h, m->vars[r - 2], m->k, d, m->vars[r - 1]};
     std::vector<std::pair<Expr, Expr>> sub = {{s.product->k, d}, {s.product->vars[r - 1], m->k}};
@@ -187,10 +369,24 @@ void find_attention(Graph& g, const FuseOptions& options) {
     a.k = substitute(s.product->b, sub);
     a.v = m->b;
     a.scale = constant_float(s.scale, DType::kFloat32);
-    std::vector<Node*> added;
+    a.softcap = s.softcap;
+    a.begin = s.begin;
+    a.end = s.end;
+    a.sink = softmax.sink;
+    a.zero_empty = softmax.zero_empty;
+    if (r == 5)  // groups of heads
+      for (Expr* e : {&a.q, &a.k, &a.v, &s.bias, &a.begin, &a.end, &a.sink})
+        if (*e) *e = substitute(*e, {{m->vars[1], idx::floordiv(h, group)}, {m->vars[2], idx::mod(h, group)}});
+    if (options.attention_expressions) {
+      a.q = operand(a.q, a.vars[2], a.vars[4]);
+      a.k = operand(a.k, a.vars[3], a.vars[4]);
+      a.v = operand(a.v, a.vars[3], a.vars[5]);
+    }
     if (s.bias) {
       Expr bias = s.bias;
-      if (bias->op != Op::kLoad) {  // computed once, over the dims that it varies in, instead of for every head
+      if (bias->op != Op::kLoad &&
+          !(options.attention_expressions &&
+            cheap(bias))) {  // computed once, over the dims that it varies in, instead of for every head
         Exprs vars, at_vars;
         std::vector<std::pair<Expr, Expr>> own;
         for (std::size_t k = 0; k < 4; ++k) {
@@ -215,11 +411,27 @@ void find_attention(Graph& g, const FuseOptions& options) {
     candidate.op = a;
     candidate.origin = n->origin;
     candidate.outputs = n->outputs;
+    Value grouped = *n->outputs[0];
+    if (r == 5) {
+      grouped.shape = {b->args[0], h->args[0], n->outputs[0]->shape[3], n->outputs[0]->shape[4]};
+      candidate.outputs = {&grouped};
+    }
     refresh_inputs(candidate);
     if (!options.accepts_tile || !options.accepts_tile(candidate)) continue;
+    found = true;
+    if (r == 5) {  // a node with heads in one dim; what was here becomes a view of its result
+      g.origin = n->origin;
+      Value* out = g.add_node(std::move(a), candidate.inputs, {{grouped.dtype, grouped.shape}})->outputs[0];
+      g.origin.clear();
+      std::rotate(g.nodes.begin() + static_cast<std::ptrdiff_t>(at), g.nodes.end() - 1, g.nodes.end());
+      n = g.nodes[++at].get();
+      n->op = ViewOp{};
+      n->inputs = {out};
+      redirect(g, n->outputs[0], out);
+      continue;
+    }
     n->op = std::move(a);
     refresh_inputs(*n);
-    found = true;
   }
   if (found) remove_dead_nodes(g);
 }

@@ -29,7 +29,7 @@ void refresh_inputs(Node& n) {
     add(m->b);
     n.inputs = std::move(in);
   } else if (const auto* a = n.as<AttentionOp>(); a && a->q) {
-    for (const Expr& e : {a->q, a->k, a->v, a->bias, a->scale, a->causal_offset}) add(e);
+    for (const Expr& e : {a->scale, a->q, a->k, a->v, a->bias, a->begin, a->end, a->sink}) add(e);
     n.inputs = std::move(in);
   }
 }
@@ -63,7 +63,7 @@ void symbols_of_node(const Node& n, std::unordered_set<std::int64_t>& out) {
     for (const Expr& e : c->pads_end) collect_symbols(e, out);
   }
   if (const auto* a = n.as<AttentionOp>())
-    for (const Expr& e : {a->scale, a->causal_offset, a->q, a->k, a->v, a->bias}) collect_symbols(e, out);
+    for (const Expr& e : {a->scale, a->q, a->k, a->v, a->bias, a->begin, a->end, a->sink}) collect_symbols(e, out);
   if (const auto* r = n.as<RoutineOp>())
     for (const Expr& e : r->params) collect_symbols(e, out);
   if (const auto* c = n.as<CheckOp>()) collect_symbols(c->condition, out);

@@ -81,7 +81,8 @@ class Merger {
       m->a = renew(m->a);
       m->b = renew(m->b);
     } else if (auto* a = n.as<AttentionOp>()) {
-      for (Expr* e : {&a->scale, &a->causal_offset, &a->q, &a->k, &a->v, &a->bias}) *e = renew(*e);
+      for (Expr* e : {&a->scale, &a->q, &a->k, &a->v, &a->bias, &a->begin, &a->end, &a->sink})
+        if (*e) *e = renew(*e);
     }
   }
 
@@ -157,11 +158,6 @@ class Merger {
                               c->transposed, c->has_bias);
       key.exprs.insert(key.exprs.end(), c->pads_begin.begin(), c->pads_begin.end());
       key.exprs.insert(key.exprs.end(), c->pads_end.begin(), c->pads_end.end());
-      return true;
-    }
-    if (const auto* a = n.as<AttentionOp>(); a && !a->q) {
-      key.text += fmt::format("attention {} {} {}", a->causal, a->has_bias, a->softcap);
-      exprs({a->scale, a->causal_offset});
       return true;
     }
     if (const auto* r = n.as<RoutineOp>()) {

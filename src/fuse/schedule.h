@@ -75,6 +75,8 @@ struct FuseOptions {
   bool prologues = false;
   /// Constant operands of tile kernels are stored with what is summed over contiguous; see fuse/pack.h.
   bool contiguous_sums = false;
+  /// Attention takes masks, limits and biases as expressions, a soft cap, a sink, and heads in groups.
+  bool attention_expressions = false;
   /// No fusion: each value of the graph in memory, one kernel each (to find a fault).
   bool disabled = false;
 };

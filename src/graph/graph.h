@@ -90,18 +90,21 @@ struct ConvOp {
   bool has_bias = false;
 };
 
-/// output[b, h, s, d] = softmax over t of (scale * q . k + bias) times v. Inputs: q [B,H,S,D], k [B,Hk,T,D], v
-/// [B,Hk,T,Dv], then bias (broadcastable to [B,H,S,T], float) if has_bias. H is a multiple of Hk (grouped queries).
+/// output[b, h, s, e] = softmax over t of score(b, h, s, t) times v, where the score is scale * q . k, then (with a
+/// softcap) softcap * tanh(score / softcap), then bias is added. Made by the fuser. Operands are element expressions
+/// over vars, which allow for strided, transposed and shared (grouped) operands without a copy. vars: b, h, s, t, d, e
+/// (d: dims of q and k; e: dims of v).
 struct AttentionOp {
-  Expr scale;           // float32 scalar expression
-  bool causal = false;  // query s attends to t <= s + causal_offset
-  Expr causal_offset;   // int64
+  Expr scale;  ///< float32 scalar expression
   bool has_bias = false;
-  double softcap = 0;  // 0: none
-  /// Set by the fuser: element expressions of the operands over vars, which allow for strided and transposed operands
-  /// without a copy. vars: b, h, s, t, d, e (d: dims of q and k; e: dims of v)
+  double softcap = 0;  ///< 0: none
   Exprs vars;
   Expr q, k, v, bias;
+  /// Query s attends to begin <= t < end only: int64 over b, h, s; empty: no such limit.
+  Expr begin, end;
+  /// A further score, float32 over b and h, that takes part in the softmax but has no value; may be empty.
+  Expr sink;
+  bool zero_empty = false;  ///< a query that attends to no key gives zeros, rather than NaN
 };
 
 /// An algorithm with a name, implemented by each device: sorting, scatter, non-zero, recurrent cells... See

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "codegen/attention_codegen.h"
 #include "codegen/contraction.h"
 #include "codegen/gpu_routines.h"
 #include "codegen/loop_codegen.h"
@@ -22,6 +23,8 @@ namespace {
 
 constexpr std::size_t kKernelsPerObject =
     8;  // of one translation unit: enough to share the prelude's cost, few enough to compile in parallel
+
+constexpr const char* kAttention = "attention";  // names of kernels that kernels/attention.h makes
 
 class Builder {
  public:
@@ -98,7 +101,10 @@ class Builder {
       for (Value* v : s.writes) p.writes.push_back(buffer(v));
       if (auto* k = std::get_if<LoopKernel>(&s.op))
         p.op = lower_loop(*k);
-      else if (auto* t = std::get_if<TileKernel>(&s.op))
+      else if (auto* t = std::get_if<TileKernel>(&s.op); t && is_gpu() && t->node->as<AttentionOp>()) {
+        lower_gpu_attention(*t, p, out);
+        continue;
+      } else if (t)
         p.op = lower_tile(*t);
       else
         p.op = lower_node(std::get<NodeStep>(s.op));
@@ -144,11 +150,11 @@ class Builder {
   }
 
   // The number of a kernel with this text.
-  int kernel(const std::string& body, std::uint32_t shared = 0) {
+  int kernel(const std::string& body, std::uint32_t shared = 0, const char* name = "k") {
     const auto [it, is_new] = kernel_ids_.emplace(body, static_cast<int>(program_->kernels.size()));
     if (is_new)
       program_->kernels.push_back(
-          {"k" + std::to_string(it->second), body, it->second / static_cast<int>(kKernelsPerObject), shared});
+          {name + std::to_string(it->second), body, it->second / static_cast<int>(kKernelsPerObject), shared});
     return it->second;
   }
 
@@ -164,6 +170,39 @@ class Builder {
     step.n = s.n;
     step.k = s.k;
     return step;
+  }
+
+  // Several launches, which share working memory; `step` has what they read and write.
+  void lower_gpu_attention(const TileKernel& t, const ProgramStep& step, std::vector<ProgramStep>& out) {
+    const codegen::GpuAttentionSource s = codegen::generate_gpu_attention(t, options_.target);
+    int partial = -1;
+    if (s.partial) {
+      BufferInfo b;
+      b.shape = {s.partial};
+      partial = static_cast<int>(program_->buffers.size());
+      program_->buffers.push_back(std::move(b));
+    }
+    for (const codegen::GpuAttentionKernel& k : s.kernels) {
+      LaunchStep l;
+      l.kernel = kernel(k.body, 0, kAttention);
+      l.buffers = buffers(s.buffers);
+      if (k.partial) l.buffers.push_back(partial);
+      l.symbols = s.symbols;
+      l.points = k.points * codegen::kGpuThreads;
+      l.work = 1;
+      l.limit = s.limit;
+      ProgramStep p;
+      p.origin = step.origin;
+      p.reads = step.reads;
+      p.writes = step.writes;
+      p.reads.insert(p.reads.end(), p.writes.begin(), p.writes.end());  // what an earlier launch has written stays
+      if (k.partial) {
+        p.reads.push_back(partial);
+        p.writes.push_back(partial);
+      }
+      p.op = std::move(l);
+      out.push_back(std::move(p));
+    }
   }
 
   decltype(ProgramStep::op) lower_tile(const TileKernel& t) {
@@ -332,8 +371,12 @@ class Builder {
       const std::size_t end = std::min(k + kKernelsPerObject, program_->kernels.size());
       if (is_gpu()) job.source += routine_headers(k, end);
       for (std::size_t j = k; j < end; ++j)
-        job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
-                      program_->kernels[j].text;
+        if (program_->kernels[j].symbol.starts_with(kAttention))
+          job.source += "#include \"attention.h\"\nSDX_ATTENTION_KERNEL void " + program_->kernels[j].symbol +
+                        program_->kernels[j].text;
+        else
+          job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
+                        program_->kernels[j].text;
       jobs.push_back(std::move(job));
     }
     program_->objects = compile_all(jobs, options_.threads, options_.cache, options_.progress);

@@ -330,7 +330,7 @@ bool key_tensor(const Expr& l, Exprs vars, std::int64_t& group, HeadTensor& t) {
 std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::string& why) {
   const auto* a = kernel.node->as<AttentionOp>();
   AttentionMatch m;
-  if (kernel.epilogue || a->causal || a->softcap != 0 || !is_const(a->scale)) {
+  if (kernel.epilogue || a->begin || a->end || a->sink || a->zero_empty || a->softcap != 0 || !is_const(a->scale)) {
     why = "the library's attention has no such form";
     return {};
   }

@@ -1,0 +1,180 @@
+// What kernels/attention.h is made of: its tile sizes on each chip, and what chips do differently.
+#pragma once
+#include "matrix.h"
+#include "prelude_fast.h"
+
+#if defined(__GFX9__)  // two waves a SIMD
+#define SDX_ATTENTION_KERNEL SDX_KERNEL __attribute__((amdgpu_waves_per_eu(2)))
+#else
+#define SDX_ATTENTION_KERNEL SDX_KERNEL
+#endif
+#define SDX_LAMBDA __attribute__((always_inline))
+
+namespace sdx {
+
+inline constexpr f32 kLog2e = 1.44269504088896340736f;
+
+namespace detail {
+
+SDX_FN f32 fast_exp(f32 x) { return fast_exp2(x * kLog2e); }
+
+using shared16 = __attribute__((address_space(3))) vec16;
+template <class T>
+using shared_ptr = __attribute__((address_space(3))) T*;
+
+// Rows of kChunks times 16 bytes in LDS, placed so that neither 8 rows at one chunk nor (mixed) 8 rows four apart meet
+// in a bank.
+template <int kChunks, bool kMixed>
+struct SharedRows {
+  static constexpr int kPitch = kChunks % 8 == 0 ? kChunks : kChunks | 1;
+  static SDX_FN u32 at(u32 row, u32 chunk) {
+    if constexpr (kChunks % 8 == 0) chunk ^= (kMixed ? row ^ row >> 2 : row) & 7;
+    return row * kPitch + chunk;
+  }
+};
+
+template <class T>
+SDX_FN T attention_xor(T x, u32 mask) {
+#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
+  if (mask == 16)
+    return bit_cast<T>(
+        __builtin_amdgcn_permlanex16(bit_cast<u32>(x), bit_cast<u32>(x), 0x76543210, 0xfedcba98, false, false));
+#endif
+  return shuffle_xor(x, mask);
+}
+
+// Whether x holds in some lane of the wave.
+SDX_FN bool any_lane(bool x) {
+#if defined(__GFX9__)
+  return __builtin_amdgcn_ballot_w64(x) != 0;
+#elif defined(__AMDGCN__)
+  return __builtin_amdgcn_ballot_w32(x) != 0;
+#else
+  u32 r;
+  asm volatile("{.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nvote.sync.any.pred q, p, 0xffffffff;\nselp.u32 %0, 1, 0, q;}"
+               : "=r"(r)
+               : "r"(u32(x)));
+  return r != 0;
+#endif
+}
+
+// What a wave wrote to LDS can be read by its other lanes.
+SDX_FN void attention_wave_sync() {
+#if defined(__AMDGCN__)
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#else
+  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+#endif
+}
+
+// The compiler can't know what x is.
+SDX_FN void hide(u32& x) {
+#if defined(__AMDGCN__)
+  asm volatile("" : "+v"(x));
+#else
+  asm volatile("" : "+r"(x));
+#endif
+}
+
+// Instructions are not moved across: the compiler would read all operands first, into more registers than there are.
+SDX_FN void stay() {
+#if defined(__AMDGCN__)
+  __builtin_amdgcn_sched_barrier(0);
+#endif
+}
+
+// Two numbers, of which none is below 0, as 16-bit floats.
+template <class T>
+SDX_FN u32 pack2(f32 x, f32 y) {
+#if defined(__NVPTX__)
+  u32 r;
+  if constexpr (is_same<T, f16>)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+  return r;
+#else
+  if constexpr (is_same<T, f16>) {
+    return bit_cast<u32>(vec<f16, 2>{f16(x), f16(y)});
+  } else {
+#if defined(__gfx950__)
+    return bit_cast<u32>(__builtin_convertvector((vec<f32, 2>{x, y}), vec<__bf16, 2>));
+#else
+    const u32 a = bit_cast<u32>(x), b = bit_cast<u32>(y);
+    return (a + 0x7fff + (a >> 16 & 1)) >> 16 | ((b + 0x7fff + (b >> 16 & 1)) & 0xffff0000);
+#endif
+  }
+#endif
+}
+
+#if defined(__NVPTX__)
+SDX_FN void copy_async(shared_ptr<vec16> to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(u64(to))),
+               "l"((__attribute__((address_space(1))) const void*)from), "r"(inside ? 16 : 0)
+               : "memory");
+}
+SDX_FN void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+template <bool kTranspose>
+SDX_FN void load_matrices(const shared16* row, u32 (&r)[4]) {
+  if constexpr (kTranspose)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(u32(u64(row)))
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(u32(u64(row)))
+                 : "memory");
+}
+#else
+SDX_FN void copies_arrived() {}
+#endif
+
+}  // namespace detail
+
+/// What a row's sums are multiplied with at the end; they are relative to exp(top), as `total` is.
+template <class P>
+SDX_FN f32 attention_scale(const P& p, i64 b, i64 h, f32 top, f32 total) {
+  if constexpr (P::kSink != 0) {
+    const f32 sink = p.sink(b, h), m = __builtin_fmaxf(top, sink);
+    if (m == -inf32()) return 0;
+    const f32 scale = detail::fast_exp(top - m);
+    return scale / (total * scale + detail::fast_exp(sink - m));
+  }
+  if (P::kZeroEmpty != 0 && total == 0) return 0;
+  return 1.0f / total;
+}
+
+/// Tile sizes of one kernel. kDecode: for few rows, so that waves share the keys of a tile.
+template <class T, int kHeadDim, int kValueDim, bool kDecode>
+struct AttentionTiles {
+  using M = Matrix<T>;
+  static constexpr MatrixFamily kFamily = M::kFamily;
+  static constexpr bool kMma = kFamily == MatrixFamily::kMma, kVector = kFamily == MatrixFamily::kVector;
+  static constexpr int kVec = M::kVec, kWaves = int(kThreads / kWave);
+  /// Elements of one product: along a head, and keys.
+  static constexpr int kStepD = kMma ? 16 : M::kStep, kStepK = kMma || kVector ? 16 : M::kStep;
+  static constexpr int kD = (kHeadDim + kStepD - 1) / kStepD * kStepD, kDv = (kValueDim + 15) / 16 * 16;
+  static constexpr int kLong = kD > kDv ? kD : kDv;
+  /// Keys of a tile: 16 KB of keys and 16 KB of values.
+  static constexpr int kFit = 16384 / (kLong * int(sizeof(T)));
+  static constexpr bool kTight = kFamily == MatrixFamily::kWmma11;  // operands take twice the registers
+  // Fewer where registers would not suffice.
+  static constexpr int kMost = kVector                                           ? (kLong * sizeof(T) > 256 ? 16 : 32)
+                               : (kTight && kLong > 80) || (kLong > 96 && !kMma) ? 32
+                                                                                 : 64;
+  static constexpr int kLeast = kStepK > 16 ? kStepK : 16;
+  static constexpr int kKeys = kFit >= kMost ? kMost : kFit >= 32 && kMost > 32 ? 32 : kLeast;
+  static constexpr int kWavesK = !kDecode || kVector ? 1 : kKeys / kStepK > kWaves / 2 ? kWaves / 2 : kKeys / kStepK;
+  static constexpr int kWavesQ = kWaves / kWavesK, kKeysWave = kKeys / kWavesK;
+  /// Query tiles of a wave.
+  static constexpr int kTilesQ = kFamily == MatrixFamily::kMfma && !kDecode && kLong * sizeof(T) <= 256 ? 2 : 1;
+  static constexpr int kRows = kWavesQ * kTilesQ * 16;
+  /// Whether a wave keeps its queries in registers.
+  static constexpr bool kKeep = !kVector && !((kTight || kFamily == MatrixFamily::kWmma12) && kD > 128);
+};
+
+}  // namespace sdx
