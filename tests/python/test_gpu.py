@@ -186,3 +186,17 @@ def test_compiled_without_a_card(tmp_path):
     with np.load(tmp_path / "out.npz") as got:
         np.testing.assert_allclose(got["z"], want["z"], rtol=1e-4, atol=1e-6)
     assert "gfx942" in cli("compile", tmp_path / "m.onnx", "--arch", "gfx1", code=4)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_division_is_exact_over_the_whole_range(chip):
+    """Also where the denominator's reciprocal, the quotient, or both are denormal."""
+    model = parse("g (float[n] a, float[n] b) => (float[n] q) { q = Div (a, b) }")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 2**32, 4000, dtype=np.uint32).view(np.float32) for _ in range(2))
+    huge = np.linspace(2.0**126, 3.4e38, 500).astype(np.float32)
+    a, b = np.concatenate([a, np.ones_like(huge), 1 / huge]), np.concatenate([b, huge, huge])
+    with np.errstate(all="ignore"):
+        want = a / b
+    got = sardonyx.compile(model, device=f"sim:{chip}").run({"a": a, "b": b})["q"]
+    np.testing.assert_array_equal(got, want)

@@ -134,9 +134,11 @@ T divScale(T s0, T s1, T s2, bool& vcc) {
   }
   if (isDenormal(s1)) return std::ldexp(s0, D::scale);
   bool reciprocalTiny = isDenormal(T{1} / s1), quotientTiny = isDenormal(s2 / s1);
+  // The document scales the denominator up here, which such large ones (above 2^126) would not survive; quotients are
+  // only right with it scaled down.
   if (reciprocalTiny && quotientTiny) {
     vcc = true;
-    return s0 == s1 ? std::ldexp(s0, D::scale) : s0;
+    return s0 == s1 ? std::ldexp(s0, -D::scale) : s0;
   }
   if (reciprocalTiny) return std::ldexp(s0, -D::scale);
   if (quotientTiny) {
@@ -148,9 +150,14 @@ T divScale(T s0, T s1, T s2, bool& vcc) {
 }
 template <class T>
 T divFmas(T a, T b, T c, bool vcc) {
-  T r = std::fma(a, b, c);
-  if (!vcc) return r;
-  return std::ldexp(r, exponentField(c) > Div<T>::bias ? Div<T>::scale : -Div<T>::scale);
+  if (!vcc) return std::fma(a, b, c);
+  int scale = exponentField(c) > Div<T>::bias ? Div<T>::scale : -Div<T>::scale;
+  // One rounding: a denormal quotient must not be rounded before it is scaled as well.
+  if constexpr (sizeof(T) == 4)
+    return static_cast<T>(
+        std::ldexp(std::fma(static_cast<double>(a), static_cast<double>(b), static_cast<double>(c)), scale));
+  else
+    return std::ldexp(std::fma(a, b, c), scale);
 }
 /// V_DIV_FIXUP: special cases of quotient S0 of numerator S2 by denominator S1.
 template <class T>
