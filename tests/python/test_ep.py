@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -64,6 +65,24 @@ def test_offers_a_device_with_the_name_from_top_to_bottom(devices):
     assert devices[0].ep_metadata["device"] == "host"
 
 
+@pytest.mark.parametrize("policy", ["PREFER_GPU", "MAX_PERFORMANCE"])
+@pytest.mark.skipif(VERSION < (1, 24), reason="before 1.24 a provider can't bring a GPU that ONNX Runtime did not find")
+def test_a_selection_policy_finds_the_device(devices, policy):
+    so = ort.SessionOptions()
+    so.set_provider_selection_policy(getattr(ort.OrtExecutionProviderDevicePolicy, policy))
+    s = ort.InferenceSession(dense()[1].SerializeToString(), so, enable_fallback=0)
+    assert s.get_providers()[0] == NAME
+
+
+@pytest.mark.skipif(VERSION < (1, 25), reason="before 1.25 a list of providers knows built-in ones only")
+def test_a_list_of_providers_names_it(devices):
+    for entry in (NAME, (NAME, {"threads": "1"})):
+        s = ort.InferenceSession(
+            dense()[1].SerializeToString(), providers=[entry, "CPUExecutionProvider"], enable_fallback=0
+        )
+        assert s.get_providers() == [NAME, "CPUExecutionProvider"]
+
+
 def test_runs_whole_models_of_all_sizes(devices):
     w, m = dense()
     s = session(m, devices)
@@ -83,12 +102,12 @@ def test_claims_what_lies_around_a_node_that_it_does_not_run(devices):
     m = model(nodes, [("x", TensorProto.FLOAT, ["n", 8])], [("y", TensorProto.FLOAT, ["n", 8])])
     x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
     np.testing.assert_array_equal(session(m, devices, fallback=True).run(None, {"x": x})[0], -np.maximum(x, 0))
-    with pytest.raises(Exception, match="fallback"):
+    with pytest.raises(Exception, match=r"fallback"):
         session(m, devices)
 
 
 def test_an_unknown_option_is_an_error_that_names_the_nearest(devices):
-    with pytest.raises(Exception, match="'gpu_mem_limt'.*'gpu_mem_limit'"):
+    with pytest.raises(Exception, match=r"'gpu_mem_limt'.*'gpu_mem_limit'"):
         session(dense()[1], devices, {"gpu_mem_limt": "1"})
 
 
@@ -132,7 +151,7 @@ def test_precision_rounds_what_products_read(devices, precision, step):
     assert step / 100 < error < 4 * step, error
     name = {"fp16": "migraphx_fp16_enable", "bf16": "migraphx_bf16_enable"}[precision]
     np.testing.assert_array_equal(session(m, devices, on | {name: "1"}).run(None, {"x": x})[0], got)
-    with pytest.raises(Exception, match="quantise the model itself"):
+    with pytest.raises(Exception, match=r"quantise the model itself"):
         session(m, devices, {"migraphx_int8_enable": "True"})
 
 
@@ -152,7 +171,7 @@ def test_bound_tensors_stay_on_the_device(devices):
 def test_a_memory_limit_is_kept(devices):
     s = session(dense()[1], devices, {"gpu_mem_limit": str(1 << 20), "arena_extend_strategy": "kSameAsRequested"})
     s.run(None, {"x": rows(100)})
-    with pytest.raises(Exception, match="[Mm]emory|alloc"):
+    with pytest.raises(Exception, match=r"[Mm]emory|alloc"):
         s.run(None, {"x": rows(1 << 20)})
     s.run(None, {"x": rows(100)})
 
@@ -229,7 +248,7 @@ def test_models_compiled_ahead_of_time(devices, tmp_path, embed):
     for device in ("host", "sim:gfx1100"):
         y = load(out, {"device": device}).run(None, {"x": rows(3)})[0]
         np.testing.assert_allclose(y, np.maximum(rows(3) @ w, 0), rtol=1e-5, atol=1e-5)
-    with pytest.raises(Exception, match="compiled for .*gfx942, gfx1100, and the session's device is sim:gfx1201"):
+    with pytest.raises(Exception, match=r"compiled for .*gfx942, gfx1100, and the session's device is sim:gfx1201"):
         load(out, {"device": "sim:gfx1201"})
 
     def damaged(content):  # in the first program, the host's
@@ -242,7 +261,7 @@ def test_models_compiled_ahead_of_time(devices, tmp_path, embed):
     else:
         file = tmp_path / attributes["ep_cache_context"].s.decode()
         file.write_bytes(damaged(file.read_bytes()))
-    with pytest.raises(Exception, match="damaged|checksum|version"):
+    with pytest.raises(Exception, match=r"damaged|checksum|version"):
         load(out, {"device": "host"})
 
 
@@ -251,7 +270,7 @@ def test_a_program_outside_of_the_models_folder_is_refused(devices, tmp_path):
                             ep_cache_context="../../etc/passwd")  # fmt: skip
     m = model([node], [("x", TensorProto.FLOAT, ["n", 8])], [("y", TensorProto.FLOAT, ["n", 4])])
     m.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    with pytest.raises(Exception, match="not in the model's folder"):
+    with pytest.raises(Exception, match=r"not in the model's folder"):
         session(m, devices)
 
 
@@ -281,7 +300,7 @@ def test_kernels_are_in_onnx_runtimes_profile(devices, tmp_path):
     so.add_provider_for_devices(devices[:1], {})
     s = ort.InferenceSession(dense()[1].SerializeToString(), so, enable_fallback=0)
     s.run(None, {"x": rows(3)})
-    events = json.loads(open(s.end_profiling()).read())
+    events = json.loads(Path(s.end_profiling()).read_text())
     ours = [e for e in events if e.get("args", {}).get("provider") == NAME and e["cat"] == "Kernel"]
     assert ours and all(e["dur"] >= 0 and e["ts"] >= 0 for e in ours)
 

@@ -60,7 +60,10 @@ with warnings.catch_warnings():
 RUNTIME = [
     (r"^test_castlike_", "onnxruntime's Python package takes no arrays of these element types"),
     (r"bf16|bfloat16", "onnxruntime's Python package takes no arrays of bfloat16"),
-    (r"(FLOAT8|FLOAT4|INT4|INT2|float8|float4|int4|int2|e4m3fn|e5m2|E8M0)", "onnxruntime's Python package takes no arrays of these types"),
+    (
+        r"(FLOAT8|FLOAT4|INT4|INT2|float8|float4|int4|int2|e4m3fn|e5m2|E8M0)",
+        "onnxruntime's Python package takes no arrays of these types",
+    ),
     (r"^test_flexattention", "ONNX Runtime does not have the operator's domain"),
     (r"^test_attention_.*(window|ext_cache)", "ONNX Runtime does not know these attributes yet"),
     (r"^test_affine_grid_3d.*_expanded", "a list of sizes whose length is computed; refused, with the reason"),

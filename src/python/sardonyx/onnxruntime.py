@@ -92,7 +92,9 @@ class InferenceSession(_Session):  # type: ignore[misc]
         devices = _ep.register() if ours is not None else []
         if ours is None or not devices:  # without a device ONNX Runtime's log has said why
             rest = others if ours is not None else providers
-            super().__init__(path_or_bytes, sess_options, rest, None if ours is not None else provider_options, **kwargs)
+            super().__init__(
+                path_or_bytes, sess_options, rest, None if ours is not None else provider_options, **kwargs
+            )
             return
         options = sess_options if sess_options is not None else _ort.SessionOptions()
         if not options.has_providers():  # an options object that made a session before has them
@@ -177,5 +179,3 @@ def activate() -> None:
 
 def __getattr__(name: str) -> Any:
     return getattr(_ort, name)
-
-

@@ -1,0 +1,114 @@
+// Options of the provider: every name that users of AMD's providers have is taken; others are errors.
+#include "ep/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/error.h"
+
+namespace sardonyx::ep {
+namespace {
+
+using ::testing::HasSubstr;
+
+ProviderOptions read(const std::map<std::string, std::string>& given, std::vector<std::string>* notes = nullptr) {
+  std::map<std::string, std::string> config;
+  for (const auto& [key, value] : given) config["ep.amdgpuexecutionprovider." + key] = value;
+  std::vector<std::string> said;
+  const ProviderOptions p = read_options(config, said);
+  if (notes) *notes = said;
+  return p;
+}
+
+TEST(ProviderOptions, NamesOfAllThreeProviders) {
+  for (const char* name : {"device_id",
+                           "disable_caching",
+                           "force_recompile",
+                           "exhaustive_tune",
+                           "cache_dir",
+                           "profile",
+                           "mlss_use_specific_ops",
+                           "cpu_control_flow",
+                           "model_arch",
+                           "model_fw",
+                           "hip_graph_enable",
+                           "static_pad_seq",
+                           "static_pad_seq_len",
+                           "static_pad_inputs",
+                           "static_pad_outputs",
+                           "migraphx_fp16_enable",
+                           "migraphx_bf16_enable",
+                           "migraphx_fp8_enable",
+                           "migraphx_int8_enable",
+                           "migraphx_int8_calibration_table_name",
+                           "migraphx_int8_use_native_calibration_table",
+                           "migraphx_exhaustive_tune",
+                           "migraphx_mem_limit",
+                           "migraphx_arena_extend_strategy",
+                           "migraphx_model_cache_dir",
+                           "migraphx_max_dynamic_batch",
+                           "migraphx_compile_batches",
+                           "migraphx_hip_graph_enable",
+                           "migraphx_save_compiled_model",
+                           "migraphx_save_compiled_path",
+                           "migraphx_load_compiled_model",
+                           "migraphx_load_compiled_path",
+                           "tunable_op_enable",
+                           "tunable_op_tuning_enable",
+                           "user_compute_stream",
+                           "do_copy_in_default_stream",
+                           "gpu_mem_limit",
+                           "arena_extend_strategy",
+                           "gpu_external_alloc",
+                           "gpu_external_free",
+                           "gpu_external_empty_cache",
+                           "migraphx_external_alloc",
+                           "migraphx_external_free",
+                           "migraphx_external_empty_cache"})
+    EXPECT_NO_THROW(read({{name, "0"}})) << name;
+}
+
+TEST(ProviderOptions, HaveTheirEffect) {
+  const ProviderOptions p = read({{"migraphx_bf16_enable", "True"},
+                                  {"migraphx_mem_limit", "1000"},
+                                  {"migraphx_arena_extend_strategy", "kSameAsRequested"},
+                                  {"migraphx_compile_batches", "1,4;8"},
+                                  {"migraphx_max_dynamic_batch", "16"},
+                                  {"user_compute_stream", "0x10"},
+                                  {"gpu_external_alloc", "16"},
+                                  {"gpu_external_free", "32"},
+                                  {"cache_dir", "/somewhere"},
+                                  {"device_id", "1"}});
+  EXPECT_EQ(p.precision, "bf16");
+  EXPECT_EQ(p.arena.limit, 1000u);
+  EXPECT_TRUE(p.arena.same_as_requested);
+  EXPECT_THAT(p.warm_batches, ::testing::UnorderedElementsAre(1, 4, 8, 16));
+  EXPECT_EQ(p.user_compute_stream, 16u);
+  EXPECT_EQ(p.external.allocate, 16u);
+  EXPECT_EQ(p.cache_dir, "/somewhere");
+  EXPECT_EQ(p.device_id, 1);
+  EXPECT_TRUE(read({{"cache_dir", "/somewhere"}, {"disable_caching", "1"}}).cache_dir.empty());
+  EXPECT_EQ(read({{"gpu_mem_limit", "18446744073709551615"}}).arena.limit, 0u);  // what ROCm's default says
+}
+
+TEST(ProviderOptions, AcceptedOnesSayWhy) {
+  std::vector<std::string> notes;
+  read({{"static_pad_seq", "1"}, {"do_copy_in_default_stream", "1"}}, &notes);
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_THAT(notes[1], HasSubstr("static_pad_seq is accepted, and not needed"));
+}
+
+TEST(ProviderOptions, UnknownOnesAreErrorsThatNameTheNearest) {
+  try {
+    read({{"migraphx_fp16_enabel", "1"}});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_THAT(e.what(), HasSubstr("'migraphx_fp16_enable'"));
+  }
+  EXPECT_THROW(read({{"migraphx_fp16_enable", "1"}, {"migraphx_bf16_enable", "1"}}), Error);
+  EXPECT_THROW(read({{"migraphx_int8_enable", "1"}}), Error);
+}
+
+}  // namespace
+}  // namespace sardonyx::ep
