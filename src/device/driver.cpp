@@ -2,13 +2,13 @@
 #include "device/driver.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <initializer_list>
+#include <string_view>
 
+#include "device/advice.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -25,9 +25,12 @@ void* open_first(std::initializer_list<const char*> names, std::string& tried) {
 template <typename F>
 void find(void* library, F*& to, std::initializer_list<const char*> names, const char* driver) {
   for (const char* n : names)
-    if ((to = reinterpret_cast<F*>(dlsym(library, n))) != nullptr) return;
-  fail(ErrorKind::kDevice, "the {} driver has no {}: it is too old; install ROCm 5.7 or newer, or CUDA 12 or newer",
-       driver, *names.begin());
+    if (void* f = dlsym(library, n)) {
+      to = reinterpret_cast<F*>(f);
+      return;
+    }
+  fail(ErrorKind::kDevice, "the {} driver has no {}: it is too old; install {}", driver, *names.begin(),
+       std::string_view(driver) == "CUDA" ? "NVIDIA's driver 520 (CUDA 11.8) or newer" : "ROCm 5.7 or newer");
 }
 
 /// The same for what is not in all versions: null if there is none of the names.
@@ -80,6 +83,7 @@ void fill_cuda(Driver& d, void* library) {
   find(library, d.init, {"cuInit"}, "CUDA");
   find(library, d.device_count, {"cuDeviceGetCount"}, "CUDA");
   find(library, d.device_name, {"cuDeviceGetName"}, "CUDA");
+  find(library, d.version, {"cuDriverGetVersion"}, "CUDA");
   find(library, d.total_memory, {"cuDeviceTotalMem_v2"}, "CUDA");
   find(library, d.attribute, {"cuDeviceGetAttribute"}, "CUDA");
   find(library, d.malloc, {"cuMemAlloc_v2"}, "CUDA");
@@ -116,14 +120,6 @@ void fill_cuda(Driver& d, void* library) {
   find(library, d.cuda_error, {"cuGetErrorString"}, "CUDA");
 }
 
-/// What to say when HIP finds no card: usually it is not allowed to.
-std::string hip_advice() {
-  if (::access("/dev/kfd", F_OK) != 0) return "; there is no /dev/kfd: load the amdgpu kernel driver";
-  if (::access("/dev/kfd", R_OK | W_OK) != 0)
-    return "; /dev/kfd may not be opened by this user: add them to the groups render and video";
-  return "";
-}
-
 }  // namespace
 
 std::string Driver::error(int code) const {
@@ -150,10 +146,14 @@ const Driver& hip_driver() {
     void* library = open_first({"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"}, tried);
     if (!library) library = open_first({"/opt/rocm/lib/libamdhip64.so"}, tried);
     if (!library)
-      fail(ErrorKind::kDevice, "hip: AMD's driver library is not installed ({}); install ROCm's HIP run time", tried);
+      fail(ErrorKind::kDevice,
+           "hip: AMD's driver library is not installed ({}); install ROCm's HIP run time (hip-runtime-amd, 5.7 or "
+           "newer), "
+           "or name its folder in LD_LIBRARY_PATH",
+           tried);
     fill_hip(d, library);
     if (const int code = d.init(0))
-      fail(ErrorKind::kDevice, "hip: the driver can't be used: {}{}", d.error(code), hip_advice());
+      fail(ErrorKind::kDevice, "hip: the driver can't be used: {}{}", d.error(code), amd_advice());
     return d;
   }();
   return driver;
@@ -165,9 +165,11 @@ const Driver& cuda_driver() {
     d.name = "cuda";
     std::string tried;
     void* library = open_first({"libcuda.so.1", "libcuda.so"}, tried);
-    if (!library) fail(ErrorKind::kDevice, "cuda: NVIDIA's driver library is not installed ({})", tried);
+    if (!library)
+      fail(ErrorKind::kDevice, "cuda: NVIDIA's driver library is not installed ({}); install NVIDIA's driver", tried);
     fill_cuda(d, library);
-    if (const int code = d.init(0)) fail(ErrorKind::kDevice, "cuda: the driver can't be used: {}", d.error(code));
+    if (const int code = d.init(0))
+      fail(ErrorKind::kDevice, "cuda: the driver can't be used: {}{}", d.error(code), nvidia_advice());
     return d;
   }();
   return driver;

@@ -55,6 +55,7 @@ struct Driver {
   const char* (*hip_error)(int) = nullptr;
   const char* (*last_failure)() = nullptr;  ///< the simulator's
   // CUDA only.
+  int (*version)(int*) = nullptr;  ///< 12040: CUDA 12.4
   int (*retain_context)(void**, int) = nullptr;
   int (*set_context)(void*) = nullptr;
   int (*get_context)(void**) = nullptr;

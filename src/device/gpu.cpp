@@ -3,6 +3,7 @@
 #include <cctype>
 #include <string_view>
 
+#include "device/advice.h"
 #include "device/device.h"
 #include "device/driver.h"
 #include "support/error.h"
@@ -21,13 +22,20 @@ constexpr std::uint32_t kSharedWithoutAsking = 48 << 10;
 
 thread_local Gpu* current_scope = nullptr;
 
+/// The version of CUDA that knows the PTX that the compiler writes (compile/compiler.cpp).
+int oldest_cuda(std::string_view target) { return target == "sm_90a" ? 12000 : target == "sm_90" ? 11080 : 11000; }
+
 class DriverGpu : public Gpu {
  public:
   DriverGpu(const Driver& driver, int ordinal, std::string name) : driver_(driver), ordinal_(ordinal) {
     info_.name = std::move(name);
     int count = 0;
     driver_.require(driver_.device_count(&count), "counting devices");
-    if (ordinal >= count) fail(ErrorKind::kDevice, "{}: there is no such card; the driver has {}", info_.name, count);
+    if (ordinal >= count)
+      fail(ErrorKind::kDevice, "{}: there is no such card; the driver has {}{}", info_.name, count,
+           count > 0         ? ""
+           : driver_.is_cuda ? nvidia_advice()
+                             : amd_advice());
     char text[256] = {};
     driver_.require(driver_.device_name(text, sizeof text - 1, ordinal), "reading a device's name");
     info_.description = text;
@@ -44,6 +52,12 @@ class DriverGpu : public Gpu {
         fail(ErrorKind::kDevice, "{}: compute capability {}.{} is older than 8.0", info_.name, major, minor);
       // PTX is compiled further by the driver. Hopper's own instructions (sm_90a) are on no other chip.
       info_.target = major == 9 && minor == 0 ? "sm_90a" : major >= 9 ? "sm_90" : "sm_80";
+      int version = 0;
+      driver_.require(driver_.version(&version), "reading the driver's version");
+      if (const int wanted = oldest_cuda(info_.target); version < wanted)
+        fail(ErrorKind::kDevice,
+             "{}: the driver is for CUDA {}.{}, and this card needs {}.{} or newer: install a newer one", info_.name,
+             version / 1000, version % 1000 / 10, wanted / 1000, wanted % 1000 / 10);
       driver_.require(driver_.retain_context(&context_, ordinal), "making a context");
     } else {
       info_.target = hip_target();

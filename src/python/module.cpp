@@ -128,7 +128,7 @@ class ProgressCallback {
 std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, const std::string& device,
                                      const std::string& precision, int threads, const std::string& cache,
                                      const std::map<std::string, std::int64_t>& dims, bool fuse, bool all_outputs,
-                                     nb::object progress) {
+                                     bool graphs, std::uint64_t device_memory_limit, nb::object progress) {
   Options o;
   o.device = device;
   o.precision = precision;
@@ -137,6 +137,8 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
   o.dims = dims;
   o.fuse = fuse;
   o.all_outputs = all_outputs;
+  o.graphs = graphs;
+  o.device_memory_limit = device_memory_limit;
   const auto callback = std::make_shared<ProgressCallback>(std::move(progress));
   if (callback->wanted()) o.progress = [callback](const Progress& p) { (*callback)(p); };
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
@@ -292,7 +294,7 @@ NB_MODULE(_sardonyx, m) {
       .def("run", &run);
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
         nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"), nb::arg("all_outputs"),
-        nb::arg("progress").none());
+        nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("progress").none());
   m.def("code_report", &code_of);
   m.def(
       "load",

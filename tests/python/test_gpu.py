@@ -100,6 +100,19 @@ def test_many_threads_share_a_model():
             np.testing.assert_allclose(got["z"], host.run(feed)["z"], rtol=1e-4, atol=1e-6)
 
 
+def test_graphs_and_limits():
+    feed = {"x": rand(3, 8), "w": rand(8, 5), "b": rand(5)}
+    with_graphs = sardonyx.compile(parse(LAYER), device="sim:gfx1100")
+    without = sardonyx.compile(parse(LAYER), device="sim:gfx1100", graphs=False)
+    for _ in range(3):
+        for a, b in zip(with_graphs.run(feed).values(), without.run(feed).values()):
+            np.testing.assert_array_equal(a, b)
+    small = sardonyx.compile(parse(LAYER), device="sim:gfx1100", device_memory_limit=20000)
+    small.run(feed)
+    with pytest.raises(sardonyx.DeviceError, match="limit.*20000"):
+        small.run({"x": rand(300, 80), "w": rand(80, 50), "b": rand(50)})
+
+
 def test_profile_names_the_kernels():
     model = sardonyx.compile(parse(LAYER), device="sim:gfx1100")
     _, steps = model.profile({"x": rand(3, 8), "w": rand(8, 5), "b": rand(5)})

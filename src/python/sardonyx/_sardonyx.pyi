@@ -45,6 +45,8 @@ def compile(
     dims: Mapping[str, int],
     fuse: bool,
     all_outputs: bool,
+    graphs: bool,
+    device_memory_limit: int,
     progress: Callable[[str, int, int], object] | None,
     /,
 ) -> Model: ...

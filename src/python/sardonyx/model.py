@@ -230,6 +230,8 @@ def compile(
     dims: Mapping[str, int] | None = None,
     fuse: bool = True,
     all_outputs: bool = False,
+    graphs: bool = True,
+    device_memory_limit: int = 0,
     progress: Callable[[Progress], object] | None = None,
 ) -> Model:
     """Compiles a model for all sizes of its symbolic dims.
@@ -244,6 +246,8 @@ def compile(
     dims: fixes symbolic dims by name.
     fuse: False makes one kernel for each value, to find a fault.
     all_outputs: every named intermediate value becomes an output.
+    graphs: on a GPU, runs of sizes seen before are replayed as one captured graph.
+    device_memory_limit: bytes of a GPU's memory that the model may take; 0: no limit.
     progress: called while compiling, possibly from another thread. What it raises is raised when compiling is done.
 
     Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
@@ -252,7 +256,7 @@ def compile(
     cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
     report = None if progress is None else lambda stage, done, total: progress(Progress(stage, done, total))
     native = _sardonyx.compile(
-        path, data, device, precision, threads, cache, dict(dims or {}), fuse, all_outputs, report
+        path, data, device, precision, threads, cache, dict(dims or {}), fuse, all_outputs, graphs, device_memory_limit, report
     )
     return Model(native)
 

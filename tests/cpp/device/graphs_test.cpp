@@ -114,6 +114,28 @@ TEST(SharedWeights, AreOnTheCardOnce) {
   EXPECT_GE(device.free_memory(), before + 400000);
 }
 
+// Seven values in a row, of which two live at a time; inputs and outputs are the caller's.
+TEST(DeviceMemory, TheArenaIsWhatLives) {
+  GraphBuilder g;
+  std::string x = g.input("x", DType::kFloat32, {"n"});
+  for (const char* op : {"Exp", "Neg", "Exp", "Abs", "Sqrt", "Neg", "Exp", "Neg"}) x = g.op(op, {x});
+  g.output(x, "y");
+  Options o = on("sim:gfx942");
+  o.fuse = false;
+  const CompiledModel m = g.compile(o);
+  const Device device = Device::open("sim:gfx942");
+  const std::size_t n = 200000, bytes = 4 * n;
+  const auto in = device.allocate(bytes), out = device.allocate(bytes);
+  const std::uint64_t constants = m.memory().now, before = device.free_memory();
+  for (int k = 0; k < 3; ++k)
+    m.run({{DType::kFloat32, {static_cast<std::int64_t>(n)}, in.get(), true}},
+          [&](std::size_t, DType, const std::vector<std::int64_t>&) { return OutputMemory{out.get(), true}; });
+  EXPECT_LE(static_cast<double>(m.memory().arena), 1.15 * 2 * static_cast<double>(bytes));
+  EXPECT_LE(static_cast<double>(m.memory().peak - constants), 1.15 * 2 * static_cast<double>(bytes));
+  EXPECT_LE(static_cast<double>(before - device.free_memory()), 1.15 * 2 * static_cast<double>(bytes));
+  EXPECT_GE(m.memory().arena, bytes);
+}
+
 // Two cards in one process, used by turns and by threads at the same time.
 TEST(SeveralCards, AtOnce) {
   const CompiledModel a = dense().compile(on("sim:gfx942")), b = dense().compile(on("sim:gfx1100"));
