@@ -67,7 +67,9 @@ struct Saved {
     folder = name;
     const auto p = example_program();
     p->target = host_target().arch;
-    save_program(*p, folder / "p.sdx");
+    const auto other = example_program();
+    other->target = "gfx942";
+    save_programs({p, other}, folder / "p.sdx");
     program = contents(folder / "p.sdx");
     const std::string_view parts[] = {"fuzz"};
     key = cache_key(parts);
