@@ -246,9 +246,12 @@ ProviderOptions read_options(const std::map<std::string, std::string>& config, s
     if (precisions.count(name)) p.precision = name;
   if (p.precision == "int8" || p.precision == "fp8")
     fail(ErrorKind::kUnsupported,
-         "precision {} is not available: models are not quantised here, with or without a calibration table; use fp16 or "
+         "precision {} is not available: models are not quantised here, with or without a calibration table; use fp16 "
+         "or "
          "bf16, or quantise the model itself, which runs as it is",
          p.precision);
+  if (p.exhaustive_tune)
+    notes.push_back("exhaustive_tune is accepted, and not needed: kernels are chosen by tables of measured times");
   if ((p.external.allocate == 0) != (p.external.free == 0))
     fail(ErrorKind::kInvalidArgument, "gpu_external_alloc and gpu_external_free are only of use together");
 
