@@ -38,7 +38,7 @@ struct AttentionSizes {
 template <class P, bool kDecode>
 struct AttentionKernel {
   using T = typename P::T;
-  using C = AttentionTiles<T, P::kHeadDim, P::kValueDim, kDecode>;
+  using C = AttentionTiles<T, P::kHeadDim, P::kValueDim, kDecode, P::kPlain != 0>;
   using M = Matrix<T>;
   static constexpr MatrixFamily kFamily = M::kFamily;
   static constexpr bool kMma = C::kMma, kVector = C::kVector;
@@ -47,7 +47,7 @@ struct AttentionKernel {
   static constexpr int kCount = M::kCount;
   /// Different queries of which a lane holds sums, in a tile.
   static constexpr int kSlots = kMma || kVector ? 2 : 1;
-  static constexpr int kVectorsQ = kMma ? 1 : M::kVectorsB;
+  static constexpr int kVectorsQ = kMma ? 1 : M::kVectorsB, kQueryRows = kMma ? 2 : M::kB.rows;
 
   using KeyRows = detail::SharedRows<kD / kVec, false>;
   using ValueRows = select_type<kMma, detail::SharedRows<kDv / kVec, false>, detail::SharedRows<kKeys / kVec, true>>;
@@ -153,16 +153,22 @@ struct AttentionKernel {
       return bit_cast<u32>(c);
     }
   }
-  // The operand of step s of query tile q. `zero` is 0.
-  SDX_FN void load_query(u32 q, u32 s, u32 zero, vec16 (&x)[kVectorsQ]) const {
+  // The rows of query tile q that a lane holds parts of, as an operand.
+  SDX_FN void query_rows(u32 q, Row (&own)[kQueryRows]) const {
+#pragma unroll
+    for (u32 k = 0; k < kQueryRows; ++k)
+      own[k] = row_at(tile_row(q) + (kMma ? lane / 4 + k * 8 : M::row_b(lane, k * u32(kVectorsQ / kQueryRows))));
+  }
+  // The operand of step s. `zero` is 0.
+  SDX_FN void load_query(const Row (&own)[kQueryRows], u32 s, u32 zero, vec16 (&x)[kVectorsQ]) const {
     if constexpr (kMma) {
-      const Row low = row_at(tile_row(q) + lane / 4), high = row_at(tile_row(q) + lane / 4 + 8);
+      const Row &low = own[0], &high = own[1];
       const u32 d = s * 16 + lane % 4 * 2;
       x[0] = vec16{query_pair(low, d), query_pair(high, d), query_pair(low, d + 8), query_pair(high, d + 8)};
     } else {
 #pragma unroll
       for (u32 v = 0; v < kVectorsQ; ++v)
-        x[v] = query_chunk(row_at(tile_row(q) + M::row_b(lane, v)), s * (C::kStepD / kVec) + M::chunk(lane, v), zero);
+        x[v] = query_chunk(own[v * kQueryRows / kVectorsQ], s * (C::kStepD / kVec) + M::chunk(lane, v), zero);
     }
   }
 
@@ -280,12 +286,14 @@ struct AttentionKernel {
 #endif
 
   // ---- the first product: scores[q][j] of query tile q and key tile j
-  SDX_FN void multiply_keys(const vec16 (&queries)[kTilesQ][C::kKeep ? kSteps : 1][kVectorsQ],
+  SDX_FN void multiply_keys(const Row (&rows)[kTilesQ][kQueryRows],
+                            const vec16 (&queries)[kTilesQ][C::kKeep ? kSteps : 1][kVectorsQ],
                             f32 (&scores)[kTilesQ][kTilesK][kCount]) const {
     u32 zero = 0;
     if constexpr (!C::kKeep) detail::hide(zero);  // queries are read again for each tile, rather than kept
 #pragma unroll(C::kKeep ? kSteps : 2)
     for (int s = 0; s < kSteps; ++s) {
+      if (C::kTight && s % 2 == 0) detail::stay();
       vec16 own[kTilesQ][kVectorsQ];
 #pragma unroll
       for (int q = 0; q < kTilesQ; ++q) {
@@ -293,7 +301,7 @@ struct AttentionKernel {
 #pragma unroll
           for (int v = 0; v < kVectorsQ; ++v) own[q][v] = queries[q][s][v];
         } else {
-          load_query(q, s, zero, own[q]);
+          load_query(rows[q], s, zero, own[q]);
         }
       }
 #pragma unroll
@@ -407,7 +415,7 @@ struct AttentionKernel {
         }
 #pragma unroll
         for (int d = 0; d < kTilesV; ++d) {
-          if constexpr (kVector) detail::stay();
+          if (kVector || (C::kTight && d % 2 == 0)) detail::stay();
           vec16 v[M::kVectorsA];
 #pragma unroll
           for (int k = 0; k < M::kVectorsA; ++k)
@@ -497,9 +505,11 @@ struct AttentionKernel {
 #pragma unroll
         for (int j = 0; j < kTilesK; ++j) {
           detail::stay();
+          u32 first = t0;
+          detail::hide(first);  // or the compiler keeps an address for every score
 #pragma unroll
           for (int e = 0; e < kCount; ++e) {
-            const u32 t = t0 + key_of(j, e);
+            const u32 t = first + key_of(j, e);
             const Row& at = row[slot_of(e)];
             scores[q][j][e] = p.score(b, at.h, at.s, i64(t < n.keys ? t : n.keys - 1), scores[q][j][e]);
           }
@@ -568,11 +578,14 @@ struct AttentionKernel {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) top[q][k] = -inf32(), total[q][k] = 0;
     vec16 queries[kTilesQ][C::kKeep ? kSteps : 1][kVectorsQ];
+    Row own[kTilesQ][kQueryRows];
+#pragma unroll
+    for (int q = 0; q < kTilesQ; ++q) query_rows(q, own[q]);
     if constexpr (C::kKeep) {
 #pragma unroll
       for (int q = 0; q < kTilesQ; ++q)
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s) load_query(q, s, 0, queries[q][s]);
+        for (int s = 0; s < kSteps; ++s) load_query(own[q], s, 0, queries[q][s]);
     }
     const Bases from = bases();
 #if defined(__NVPTX__)
@@ -583,7 +596,7 @@ struct AttentionKernel {
         barrier();
         copy_values(t, from);
         f32 scores[kTilesQ][kTilesK][kCount] = {};
-        if (active) multiply_keys(queries, scores);
+        if (active) multiply_keys(own, queries, scores);
         detail::copies_arrived();
         barrier();
         if (t + kKeys < end) copy_keys(t + kKeys, from);
@@ -605,7 +618,7 @@ struct AttentionKernel {
         if (t + kKeys < end) fetch(t + kKeys, from, next);
         if (active) {
           f32 scores[kTilesQ][kTilesK][kCount] = {};
-          multiply_keys(queries, scores);
+          multiply_keys(own, queries, scores);
           soften(t, r, scores, top, total, sums);
           multiply_values(scores, sums);
         }

@@ -148,8 +148,9 @@ SDX_FN f32 attention_scale(const P& p, i64 b, i64 h, f32 top, f32 total) {
   return 1.0f / total;
 }
 
-/// Tile sizes of one kernel. kDecode: for few rows, so that waves share the keys of a tile.
-template <class T, int kHeadDim, int kValueDim, bool kDecode>
+/// Tile sizes of one kernel. kDecode: for few rows, so that waves share the keys of a tile. kPlain: scores are products
+/// times a factor; others need registers to be computed.
+template <class T, int kHeadDim, int kValueDim, bool kDecode, bool kPlain>
 struct AttentionTiles {
   using M = Matrix<T>;
   static constexpr MatrixFamily kFamily = M::kFamily;
@@ -163,9 +164,9 @@ struct AttentionTiles {
   static constexpr int kFit = 16384 / (kLong * int(sizeof(T)));
   static constexpr bool kTight = kFamily == MatrixFamily::kWmma11;  // operands take twice the registers
   // Fewer where registers would not suffice.
-  static constexpr int kMost = kVector                                           ? (kLong * sizeof(T) > 256 ? 16 : 32)
-                               : (kTight && kLong > 80) || (kLong > 96 && !kMma) ? 32
-                                                                                 : 64;
+  static constexpr int kMost = kVector ? (kLong * sizeof(T) > 256 ? 16 : 32)
+                               : (kTight && kLong > (kPlain ? 80 : 48)) || (kLong > 96 && !kMma) ? 32
+                                                                                                 : 64;
   static constexpr int kLeast = kStepK > 16 ? kStepK : 16;
   static constexpr int kKeys = kFit >= kMost ? kMost : kFit >= 32 && kMost > 32 ? 32 : kLeast;
   static constexpr int kWavesK = !kDecode || kVector ? 1 : kKeys / kStepK > kWaves / 2 ? kWaves / 2 : kKeys / kStepK;
@@ -174,7 +175,8 @@ struct AttentionTiles {
   static constexpr int kTilesQ = kFamily == MatrixFamily::kMfma && !kDecode && kLong * sizeof(T) <= 256 ? 2 : 1;
   static constexpr int kRows = kWavesQ * kTilesQ * 16;
   /// Whether a wave keeps its queries in registers.
-  static constexpr bool kKeep = !kVector && !((kTight || kFamily == MatrixFamily::kWmma12) && kD > 128);
+  static constexpr bool kKeep =
+      !kVector && !(kTight && kD > (kPlain ? 128 : 96)) && !(kFamily == MatrixFamily::kWmma12 && kD > 128);
 };
 
 }  // namespace sdx
