@@ -165,8 +165,9 @@ bool multiple_of(const Expr& e, int n, Exprs& conditions) {
   if (!e->has_var && !e->has_load) {
     bool ok = e->has_sym;
     visit(e, [&](const Expr& x) {
-      ok &= x->dtype == DType::kInt64 && (x->op <= Op::kSym || x->op == Op::kAdd || x->op == Op::kSub ||
-                                          x->op == Op::kMul || x->op == Op::kMin || x->op == Op::kMax);
+      ok &= x->dtype == DType::kInt64 &&
+            (x->op <= Op::kSym || x->op == Op::kAdd || x->op == Op::kSub || x->op == Op::kMul || x->op == Op::kMin ||
+             x->op == Op::kMax || (x->op == Op::kFloorDiv && is_const(x->args[1])));
     });
     if (ok) conditions.push_back(e);
     return ok;
@@ -174,6 +175,8 @@ bool multiple_of(const Expr& e, int n, Exprs& conditions) {
   switch (e->op) {
     case Op::kAdd:
     case Op::kSub:
+    case Op::kMin:
+    case Op::kMax:
       return multiple_of(e->args[0], n, conditions) && multiple_of(e->args[1], n, conditions);
     case Op::kMul: {
       Exprs factors = e->args;
@@ -185,8 +188,14 @@ bool multiple_of(const Expr& e, int n, Exprs& conditions) {
         } else
           ++k;
       Expr uniform = 1;
-      for (const Expr& f : factors)
+      for (const Expr& f : factors) {
         if (is_const(f) && f->i % n == 0) return true;
+        Exprs more = conditions;
+        if (f->has_var && f->op != Op::kVar && multiple_of(f, n, more)) {
+          conditions = std::move(more);
+          return true;
+        }
+      }
       for (const Expr& f : factors)
         if (!f->has_var && !f->has_load) uniform = uniform * f;
       return multiple_of(uniform, n, conditions);
@@ -209,6 +218,10 @@ int instructions(const Expr& e) {
 }
 
 }  // namespace
+
+void add_multiple(Packing& p, const Expr& e) {
+  if (p.length > 1 && !multiple_of(e, p.length, p.multiples)) p = {};
+}
 
 Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var) {
   constexpr int kMostInstructions = 1200;  // of one unrolled pack: longer code compiles slowly and spills

@@ -55,8 +55,9 @@ class GpuGenerator {
     std::vector<RowStage> stages;
     Exprs outer;
     Packing packing;
-    int chunks = 1;  ///< packs of a thread that fit in its registers
-    Expr team;       ///< threads for a row
+    int chunks = 1;       ///< packs of a thread that fit in its registers
+    Expr team;            ///< threads for a row
+    bool uneven = false;  ///< the row's length depends on which row it is
     bool always_fits = false, never_fits = false, exact = false;
   };
   bool plan_rows(RowPlan& r);
@@ -81,6 +82,8 @@ class GpuGenerator {
 /// What may go through packs of at most 16 bytes along `var`: loads of `bodies` that are always evaluated, and stores
 /// of values at offsets.
 Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var);
+/// Packs only if `e` is a multiple of their length: by a condition, or none at all if there is no such condition.
+void add_multiple(Packing& p, const Expr& e);
 /// Calls `f` with every load that is evaluated whenever `e` is, those of reductions inside excepted.
 void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f);
 bool uses_var(const Expr& e, const Expr& var);

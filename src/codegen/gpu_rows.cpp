@@ -51,7 +51,13 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
   }
   Expr extent;
   const auto fits = [&](const Expr& v) {
-    if (v->args[0]->has_var || v->args[0]->has_load) return false;
+    if (v->args[0]->has_load) return false;
+    bool known = true;  // it may depend on which row it is
+    visit(v->args[0], [&](const Expr& x) {
+      known &=
+          x->op != Op::kVar || std::any_of(r.outer.begin(), r.outer.end(), [&](const Expr& o) { return same(o, x); });
+    });
+    if (!known) return false;
     if (!extent) extent = v->args[0];
     return idx::provably_equal(extent, v->args[0]);
   };
@@ -66,6 +72,7 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
   if (!extent || (is_const_int(extent, n) && n <= kShortRow)) return false;
 
   r.var = loop_var(extent);
+  r.uneven = extent->has_var;
   std::map<const Value*, Expr> rows;  // what earlier stages made, and where
   Exprs bodies;
   std::vector<std::pair<const Value*, Expr>> stores;
@@ -118,8 +125,13 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
   Packing& p = r.packing;
   while (p.length > 1 && is_const_int(extent, n) && n % p.length != 0) p.length /= 2;
   if (p.length == 1) p = {};
-  if (p.length > 1 && !is_const(extent)) p.multiples.push_back(extent);
-  choose_team(r);
+  if (!is_const(extent)) add_multiple(p, extent);
+  if (r.uneven) {
+    r.team = kGpuThreads;
+    r.never_fits = true;
+  } else {
+    choose_team(r);
+  }
   return true;
 }
 
@@ -188,9 +200,9 @@ void GpuGenerator::rows(const RowPlan& r) {
     emit_.line("constexpr bool packed = false;");
   }
   const char* type = emit_.type_of(r.var);
-  const std::string n = emit_.value(r.var->args[0]);
-  emit_.line(fmt::format("const {0} n = {1};", type, n));
+  if (!r.uneven) emit_.line(fmt::format("const {0} n = {1};", type, emit_.value(r.var->args[0])));
   open_teams(r.outer, r.team);
+  if (r.uneven) emit_.line(fmt::format("const {0} n = {1};", type, emit_.value(r.var->args[0])));
   emit_.line(fmt::format("const {0} step = packed ? 1 : {0}(team), begin = packed ? t * {1} : t;", type, v));
   if (!r.never_fits && !r.always_fits) emit_.open(fmt::format("if (n <= {}(team) * {})", type, v * r.chunks));
   if (!r.never_fits) row_stages(r, true);

@@ -285,6 +285,7 @@ FuseOptions gpu_fuse_options() {
   o.integer_tiles = true;
   o.prologues = true;
   o.contiguous_sums = true;
+  o.split_reductions = true;
   return o;
 }
 

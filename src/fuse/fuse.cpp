@@ -15,6 +15,7 @@
 #include "fuse/prologue.h"
 #include "fuse/rows.h"
 #include "fuse/schedule.h"
+#include "fuse/split.h"
 #include "fuse/widen.h"
 
 namespace sardonyx {
@@ -78,6 +79,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   if (!options.disabled) epilogues = find_epilogues(g, options);
   choose_layouts(g, epilogues, options);
   if (options.contiguous_sums) pack_operands(g);
+  if (options.split_reductions && !options.disabled) split_reductions(g);
   remove_dead_nodes(g);
 
   // Group nodes into units.

@@ -77,6 +77,8 @@ struct FuseOptions {
   bool contiguous_sums = false;
   /// Attention takes masks, limits and biases as expressions, a soft cap, a sink, and heads in groups.
   bool attention_expressions = false;
+  /// Long reductions to few results are split; see fuse/split.h.
+  bool split_reductions = false;
   /// No fusion: each value of the graph in memory, one kernel each (to find a fault).
   bool disabled = false;
 };

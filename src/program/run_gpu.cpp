@@ -72,7 +72,7 @@ void Executor::Run::execute(const TileLaunchStep&, const PreparedTileLaunch& r) 
 void Executor::Run::start(GpuCall& call) {
   call.place(address);
   for (std::size_t k = 0; k < call.addresses.size(); ++k)
-    check(call.addresses[k] != nullptr, "buffer {} is not in memory", call.buffers[k]);
+    check(call.addresses[k] != nullptr || bytes(call.buffers[k]) == 0, "buffer {} is not in memory", call.buffers[k]);
   e.gpu_->launch(call.launch, stream);
 }
 

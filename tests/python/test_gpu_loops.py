@@ -112,3 +112,28 @@ def test_not_a_number_in_arg_reductions(chip):
     x[2] = -np.inf
     got = sardonyx.compile(parse(text), device=f"sim:{chip}").run({"x": x})["a"]
     np.testing.assert_array_equal(got, np.argmax(x, axis=1))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_long_reductions_to_few_results(chip):
+    """They are computed in parts; parts of equal length, shorter last ones, and none at all for small sizes."""
+    text = """g (float[n, m] x, float[70000] v, float[6, 5000, 8] w, float[n, 3, 90000] z) => (float s, float p, float[1] a, float[8] c, float[6, 8] d, float[n, 3] e, int64 i) {
+      s = ReduceSum <keepdims = 0> (x)
+      p = ReduceMax <keepdims = 0> (x)
+      zero = Constant <value = int64[1] {0}> ()
+      a = ReduceMean (v, zero)
+      both = Constant <value = int64[2] {0, 1}> ()
+      c = ReduceSum <keepdims = 0> (w, both)
+      one = Constant <value = int64[1] {1}> ()
+      d = ReduceL2 <keepdims = 0> (w, one)
+      two = Constant <value = int64[1] {2}> ()
+      e = ReduceSum <keepdims = 0> (z, two)
+      k = Cast <to = 7> (x)
+      i = ReduceSum <keepdims = 0> (k)
+    }"""
+    feeds = [
+        {"x": rand(np.float32, n, m), "v": rand(np.float32, 70000), "w": rand(np.float32, 6, 5000, 8), "z": rand(np.float32, n, 3, 90000)}
+        for n, m in [(1, 1), (2, 777)]
+    ]
+    model = compare(text, chip, feeds, rtol=1e-4, atol=2e-2)
+    assert model.programs == 1
