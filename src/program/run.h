@@ -108,7 +108,7 @@ struct Executor::Run {
   std::size_t bytes(int buffer) const { return buffer_bytes(info(buffer), symbols); }
   void* at(int buffer) const {
     void* a = address[static_cast<std::size_t>(buffer)];
-    check(a != nullptr, "buffer {} is not in memory", buffer);
+    check(a != nullptr || bytes(buffer) == 0, "buffer {} is not in memory", buffer);
     return a;
   }
   PreparedLaunch prepare(const LaunchStep& l) const;
