@@ -80,7 +80,8 @@ def cases(size):
         yield f"sum all {dtype}", f"g ({x}) => ({dtype} y) {{ y = ReduceSum <keepdims = 0> (x) }}", rows(4096), dtype, 1
         yield f"argmax {dtype}", f"g ({x}) => (int64[n] y) {{ y = ArgMax <axis = 1, keepdims = 0> (x) }}", rows(4096), dtype, 1
         yield f"transpose {dtype}", f"g ({x}) => ({dtype}[m, n] y) {{ y = Transpose (x) }}", rows(4096), dtype, 2
-        pool = f"g ({dtype}[n, 64, 112, 112] x) => ({dtype}[n, 64, 56, 56] y) {{ y = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x) }}"
+        window = "kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]"
+        pool = f"g ({dtype}[n, 64, 112, 112] x) => ({dtype}[n, 64, 56, 56] y) {{ y = MaxPool <{window}> (x) }}"
         yield f"max pool {dtype}", pool, {"n": max(1, n // (64 * 112 * 112))}, dtype, 1.25
         for m, k in ((1024, 10), (50257, 50)):
             top = f"g ({x}) => ({dtype}[n, {k}] y, int64[n, {k}] i) {{ k = Constant <value = int64[1] {{{k}}}> () y, i = TopK (x, k) }}"

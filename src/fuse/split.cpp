@@ -14,7 +14,7 @@ constexpr std::int64_t kFewResults = 64;    // so few that it is worth two kerne
 constexpr std::int64_t kLongRow = 65536;    // so long that it is worth them whatever the number of rows is
 constexpr std::int64_t kLeastPart = 4096;   // elements of a row
 constexpr std::int64_t kLeastColumn = 16;   // elements of a column
-constexpr std::int64_t kMultiple = 16;        // of elements in each part, so that all begin where a pack may
+constexpr std::int64_t kMultiple = 16;      // of elements in each part, so that all begin where a pack may
 constexpr std::int64_t kPartsOfLongRow = 16;
 constexpr std::int64_t kMostPartsOfColumn = 256;
 

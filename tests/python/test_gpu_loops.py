@@ -117,7 +117,8 @@ def test_not_a_number_in_arg_reductions(chip):
 @pytest.mark.parametrize("chip", CHIPS)
 def test_long_reductions_to_few_results(chip):
     """They are computed in parts; parts of equal length, shorter last ones, and none at all for small sizes."""
-    text = """g (float[n, m] x, float[70000] v, float[6, 5000, 8] w, float[n, 3, 90000] z) => (float s, float p, float[1] a, float[8] c, float[6, 8] d, float[n, 3] e, int64 i) {
+    text = """g (float[n, m] x, float[70000] v, float[6, 5000, 8] w, float[n, 3, 90000] z)
+        => (float s, float p, float[1] a, float[8] c, float[6, 8] d, float[n, 3] e, int64 i) {
       s = ReduceSum <keepdims = 0> (x)
       p = ReduceMax <keepdims = 0> (x)
       zero = Constant <value = int64[1] {0}> ()
