@@ -296,6 +296,8 @@ bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in
 
 std::string Emitter::operation(const Expr& e, const std::vector<std::string>& args) {
   const DType operand = e->args[0]->dtype;
+  if (e->op == Op::kCast && (e->i & kCastSaturatesHalf))
+    return fmt::format("cast<f16>(clamp({}, -65504.0f, 65504.0f))", args[0]);
   if (e->op == Op::kCast) return cast_text(operand, e->dtype, e->i, args[0]);
   if (e->op == Op::kBitCast) return fmt::format("bit_cast<{}>({})", type_name(e->dtype), args[0]);
   if (e->op == Op::kRandom) return fmt::format("random_uniform({}, {})", args[0], args[1]);

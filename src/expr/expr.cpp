@@ -187,6 +187,10 @@ Expr cast(const Expr& a, DType to, int mode) {
   if (a->op == Op::kCast && a->args[0]->dtype == to && is_integer(to) && is_integer(a->dtype) &&
       is_signed(to) == is_signed(a->dtype) && bits_of(a->dtype) >= bits_of(to))
     return a->args[0];
+  // Wider floats hold every number of 16 bits.
+  if (a->op == Op::kCast && a->args[0]->dtype == to && (to == DType::kFloat16 || to == DType::kBFloat16) &&
+      (a->dtype == DType::kFloat32 || a->dtype == DType::kFloat64))
+    return a->args[0];
   return make_node(Op::kCast, to, {a}, mode, 0, nullptr, {}, {});
 }
 

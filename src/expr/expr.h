@@ -101,6 +101,9 @@ enum class Op : std::uint8_t {
 /// A bit of kCast's mode: the model itself casts here. Other casts to 16-bit floats only say in which type a value is
 /// kept.
 inline constexpr int kCastRounds = 8;
+/// A bit of kCast's mode, of casts from float32 to float16: what lies beyond the range becomes the largest number of
+/// its sign rather than an infinity. Not a number stays one.
+inline constexpr int kCastSaturatesHalf = 16;
 
 enum class ReduceKind : std::uint8_t {
   kSum,

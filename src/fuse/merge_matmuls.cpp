@@ -30,16 +30,25 @@ bool plain(const MatMulOp& m, Value*& x, Value*& w) {
   return true;
 }
 
+// e without casts between floats that only say in which type a value is kept.
+Expr strip_casts(Expr e) {
+  while (e->op == Op::kCast && !(e->i & kCastRounds) && is_float(e->dtype) && is_float(e->args[0]->dtype))
+    e = e->args[0];
+  return e;
+}
+
 // The only user of v, if it adds a constant of one element per column.
 Node* bias_add(Value* v, const Uses& uses, const std::unordered_set<const Node*>& constants, Value*& bias) {
   auto it = uses.find(v);
   if (it == uses.end() || it->second.size() != 1) return nullptr;
   Node* n = it->second[0];
   const auto* l = n->as<LoopOp>();
-  if (!l || l->body->op != Op::kAdd || l->vars.size() != v->shape.size()) return nullptr;
+  if (!l || l->vars.size() != v->shape.size()) return nullptr;
+  const Expr sum = strip_casts(l->body);
+  if (sum->op != Op::kAdd) return nullptr;
   for (int side = 0; side < 2; ++side) {
-    const Expr &t = l->body->args[static_cast<std::size_t>(side)],
-               &b = l->body->args[static_cast<std::size_t>(1 - side)];
+    const Expr t = strip_casts(sum->args[static_cast<std::size_t>(side)]),
+               b = strip_casts(sum->args[static_cast<std::size_t>(1 - side)]);
     if (t->op != Op::kLoad || t->value != v || b->op != Op::kLoad || b->value->rank() != 1 || !b->value->producer ||
         !constants.count(b->value->producer))
       continue;
@@ -93,6 +102,8 @@ void merge_matmuls(Graph& g, const FuseOptions& options) {
     std::erase_if(branches, [&](const Branch& b) {
       return (b.add != nullptr) != (branches[0].add != nullptr) || b.weights->dtype != branches[0].weights->dtype ||
              b.matmul->outputs[0]->dtype != branches[0].matmul->outputs[0]->dtype ||
+             (b.add && (b.add->outputs[0]->dtype != branches[0].add->outputs[0]->dtype ||
+                        b.bias->dtype != branches[0].bias->dtype)) ||
              b.matmul->outputs[0]->rank() != branches[0].matmul->outputs[0]->rank() ||
              !idx::provably_equal(b.weights->shape[0], branches[0].weights->shape[0]);
     });
@@ -118,7 +129,11 @@ void merge_matmuls(Graph& g, const FuseOptions& options) {
       Value* bias = side_by_side(g, bs);
       Exprs vars;
       for (const Expr& d : shape) vars.push_back(loop_var(d));
-      y = g.add_loop(vars, binary(Op::kAdd, load(y, y->dtype, vars), load(bias, bias->dtype, {vars.back()})));
+      // In the wider of the two types, and kept as what each branch kept.
+      const DType out = branches[0].add->outputs[0]->dtype, t = y->dtype == bias->dtype ? y->dtype : DType::kFloat32;
+      const Expr sum =
+          binary(Op::kAdd, cast(load(y, y->dtype, vars), t), cast(load(bias, bias->dtype, {vars.back()}), t));
+      y = g.add_loop(vars, cast(sum, out, t == DType::kFloat32 && out == DType::kFloat16 ? kCastSaturatesHalf : 0));
     }
     g.origin.clear();
     std::int64_t start = 0;

@@ -1,6 +1,7 @@
 // narrow_floats(): values change their dtype in place, loads of them are cast back to float32.
 #include "fuse/narrow.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -71,11 +72,13 @@ class Narrower {
     });
   }
 
-  Expr into_range(const Expr& e) const {
-    if (type_ != DType::kFloat16) return cast(e, type_);
-    const Expr most = constant_float(65504, kF32), least = constant_float(-65504, kF32);
-    return cast(binary(Op::kMax, binary(Op::kMin, e, most), least), type_);
+  // What is only moved stays as it is; the rest is rounded, at the ends of the range too.
+  Expr narrowed(const Expr& e) const {
+    if (e->op == Op::kSelect) return select(e->args[0], narrowed(e->args[1]), narrowed(e->args[2]));
+    if (e->op == Op::kConst) return constant_float(std::clamp(e->f, -most(), most()), type_);
+    return cast(e, type_, type_ == DType::kFloat16 ? kCastSaturatesHalf : 0);
   }
+  double most() const { return type_ == DType::kFloat16 ? 65504 : 0x1.fep127; }
 
   static bool long_sum(const Expr& e) {
     bool found = false;
@@ -96,7 +99,7 @@ class Narrower {
     if (!flows) return;
     l.body = expression(l.body);
     if (v->dtype == kF32 && !pinned_.count(v) && !long_sum(l.body)) {
-      l.body = into_range(l.body);
+      l.body = narrowed(l.body);
       narrow(v);
     }
     refresh_inputs(n);
@@ -115,7 +118,7 @@ class Narrower {
     if (!c) {
       Exprs vars;
       for (const Expr& d : v->shape) vars.push_back(loop_var(d));
-      c = g_.add_loop(vars, into_range(load(v, kF32, vars)));
+      c = g_.add_loop(vars, narrowed(load(v, kF32, vars)));
     }
     return c;
   }
