@@ -54,7 +54,7 @@ void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Expr
   } else {
     result = cast(sum, node_out->dtype);
   }
-  c.result = cast(substitute(widen_halves_of(result), r), t.out->dtype);
+  c.result = substitute(widened_result(result, t.out->dtype), r);
   for (const Expr& i : idx::delinearize(idx::linearize(vars, node_out->shape), t.out->shape))
     c.out_index.push_back(substitute(i, r));
 }
@@ -192,6 +192,11 @@ Expr widen_halves_of(const Expr& e) {
       y = cast(args[0], x->dtype, mode);
     return is_half ? cast(y, DType::kFloat32) : y;
   });
+}
+
+Expr widened_result(const Expr& e, DType out) {
+  const bool saturates = e->op == Op::kCast && (e->i & kCastSaturatesHalf) && out == DType::kFloat16;
+  return cast(widen_halves_of(e), out, saturates ? kCastSaturatesHalf : 0);
 }
 
 }  // namespace sardonyx::codegen

@@ -34,5 +34,7 @@ Contraction contraction_of(const TileKernel& kernel, Value& accumulator);
 
 /// e with arithmetic in float32 wherever it is in 16-bit floats, except where the model itself rounds.
 Expr widen_halves_of(const Expr& e);
+/// The same for what a kernel stores: in the type `out`, rounded as e is (see kCastSaturatesHalf).
+Expr widened_result(const Expr& e, DType out);
 
 }  // namespace sardonyx::codegen

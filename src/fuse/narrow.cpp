@@ -80,8 +80,10 @@ class Narrower {
   }
   double most() const { return type_ == DType::kFloat16 ? 65504 : 0x1.fep127; }
 
+  // A sum by itself, too: it is larger than what it sums.
   static bool long_sum(const Expr& e) {
-    bool found = false;
+    bool found = e->op == Op::kReduce &&
+                 (e->i == static_cast<int>(ReduceKind::kSum) || e->i == static_cast<int>(ReduceKind::kProd));
     visit(e, [&](const Expr& x) {
       if (x->op != Op::kReduce) return;
       Expr n = 1;
