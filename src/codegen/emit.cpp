@@ -316,6 +316,13 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
   };
   auto infix = [&](const char* op) { return fmt::format("{} {} {}", a[0], op, a[1]); };
   std::string r;
+  if (for_halves && c == DType::kFloat32) {
+    const char* quick = e->op == Op::kExp       ? "half_exp"
+                        : e->op == Op::kSigmoid ? "half_sigmoid"
+                        : e->op == Op::kTanh    ? "half_tanh"
+                                                : nullptr;
+    if (quick) return cast_text(c, e->dtype, 1, call(quick));
+  }
   switch (e->op) {
     case Op::kNeg:
       r = back("-" + a[0]);

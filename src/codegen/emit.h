@@ -61,6 +61,10 @@ class Emitter {
   /// Whether `e` can be a parameter that is evaluated before the launch.
   bool is_parameter(const Expr& e) const;
 
+  /// What is computed is kept in 16 bits at most, for which quicker functions are exact enough
+  /// (kernels/prelude_fast.h).
+  bool for_halves = false;
+
   /// Tensors loaded or stored, in order of first use: parameters b0, b1, ...
   std::vector<Value*> buffers;
   /// Symbols used, in order of first use: parameters s0, s1, ... With `range`: any expressions of symbols.

@@ -12,6 +12,9 @@ namespace sardonyx::codegen {
 GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& options)
     : kernel_(kernel), range_(options.from_inputs), emit_(text_) {
   emit_.plain_reductions = true;
+  emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [](const Stage& s) {
+    return !s.stored || s.out->dtype == DType::kFloat16 || s.out->dtype == DType::kBFloat16;
+  });
   emit_.range = &range_;
 }
 

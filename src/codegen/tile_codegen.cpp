@@ -296,6 +296,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch)
   std::string text;
   Emitter e(text);
   e.plain_reductions = true;
+  e.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
   const Operand a(c, true), b(c, false);
   a.emit(e);
   b.emit(e);

@@ -27,5 +27,13 @@ SDX_FN f32 fast_rcp(f32 x) { return 1.0f / x; }
 SDX_FN f32 fast_rsqrt(f32 x) { return rsqrt(x); }
 #endif
 
+// For results that are rounded to 16 bits: relative errors of at most 2^-16 where these can hold the result.
+SDX_FN f32 half_exp(f32 x) { return fast_exp2(x * 0x1.715476p+0f); }
+SDX_FN f32 half_sigmoid(f32 x) { return fast_rcp(1.0f + half_exp(-x)); }
+SDX_FN f32 half_tanh(f32 x) {
+  const f32 near = fma(x * x, x * (-1.0f / 3), x);  // where 1 - 2 / (1 + e^2x) would cancel
+  return fabs(x) < 0.0625f ? near : 1.0f - 2.0f * fast_rcp(1.0f + half_exp(x + x));
+}
+
 }  // namespace sdx
 SDX_STRICT_END

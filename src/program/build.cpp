@@ -266,11 +266,17 @@ class Builder {
     return out;
   }
 
+  // Kernels of GPUs compute in float32 what they keep in 16 bits.
+  static LoopKernel widened(LoopKernel k) {
+    for (Stage& s : k.stages) s.body = codegen::widened_result(s.body, s.out->dtype);
+    return k;
+  }
+
   LaunchStep lower_loop(const LoopKernel& k) {
     LaunchStep l;
     if (is_gpu()) {
       const codegen::GpuLoopSource s =
-          codegen::generate_gpu_loop(k, {[this](std::int64_t id) { return input_symbols_.count(id) > 0; }});
+          codegen::generate_gpu_loop(widened(k), {[this](std::int64_t id) { return input_symbols_.count(id) > 0; }});
       l.kernel = kernel(s.body);
       l.buffers = buffers(s.buffers);
       l.symbols = s.values;

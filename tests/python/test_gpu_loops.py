@@ -6,6 +6,7 @@ import numpy as np
 import onnx.parser
 import pytest
 import sardonyx
+from onnx import TensorProto, helper
 
 CHIPS = ["gfx942", "gfx1100"]  # waves of 64 and of 32 threads
 TYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "double": np.float64, "uint8": np.uint8}
@@ -138,3 +139,23 @@ def test_long_reductions_to_few_results(chip):
     ]
     model = compare(text, chip, feeds, rtol=1e-4, atol=2e-2)
     assert model.programs == 1
+
+
+@pytest.mark.parametrize("operator", ["Exp", "Sigmoid", "Tanh"])
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_quick_functions_for_float16(chip, operator):
+    """Every float16 there is: at most one unit in the last place from the host's float32 functions, rounded."""
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    x = np.arange(65536, dtype=np.uint16).view(np.float16)
+    want = sardonyx.compile(model).run({"x": x})["y"]
+    got = sardonyx.compile(model, device=f"sim:{chip}").run({"x": x})["y"]
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    number = ~np.isnan(want)
+    ulps = np.abs(got.view(np.int16).astype(int) - want.view(np.int16).astype(int))[number & (got != want)]
+    assert ulps.max(initial=0) <= 1
