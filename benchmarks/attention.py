@@ -48,7 +48,7 @@ def prepare(folder: pathlib.Path, cli: str, arch: str) -> None:
                 output = "y" if k == count - 1 else f"y{k}"
                 nodes.append(helper.make_node("Attention", inputs, [output], is_causal=int(causal)))
 
-            def info(n: str, heads: int, rows: int) -> object:
+            def info(n: str, heads: int, rows: int, b: int = b, d: int = d) -> object:
                 return helper.make_tensor_value_info(n, TensorProto.FLOAT16, [b, heads, rows, d])
 
             graph = helper.make_graph(
@@ -94,13 +94,11 @@ def compare(folder: pathlib.Path, cli: str, device: str, turns: int) -> None:
         }
         q, k, v = (torch.from_numpy(x).cuda() for x in tensors.values())
         with sdpa_kernel(SDPBackend.MATH):
-            want = scaled_dot_product_attention(
-                q.float(), k.float(), v.float(), is_causal=causal, enable_gqa=h != hk
-            )
+            want = scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal, enable_gqa=h != hk)
         got = our_result(cli, file_of(folder, name, 1), device, tensors)
         error = float(np.abs(got.astype(np.float32) - want.cpu().numpy()).max())
 
-        def torch_seconds() -> float:
+        def torch_seconds(q=q, k=k, v=v, causal=causal, h=h, hk=hk) -> float:
             # keys and values of groups are repeated outside of what is measured only if the backend can't share them
             with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
                 for _ in range(3):

@@ -58,7 +58,7 @@ def cases(size):
     """name, model, dims, element type, tensors of x's size that must move. `size`: bytes of x."""
     for dtype, t in TYPES.items():
         n = size // t.itemsize
-        rows = lambda m: {"n": n // m, "m": m}  # noqa: E731
+        rows = lambda m, n=n: {"n": n // m, "m": m}
         x, v = f"{dtype}[n, m] x", f"{dtype}[m] v"
         y = f"{dtype}[n, m] y"
         chain = "a = Mul (x, z) b = Sigmoid (a) c = Mul (a, b) y = Add (c, x)"
@@ -78,7 +78,13 @@ def cases(size):
             yield f"sum rows {m} {dtype}", sums.format(x, dtype, 1), rows(m), dtype, 1
         yield f"sum columns {dtype}", sums.format(f"{dtype}[n, 4096] x", dtype, 0), rows(4096), dtype, 1
         yield f"sum all {dtype}", f"g ({x}) => ({dtype} y) {{ y = ReduceSum <keepdims = 0> (x) }}", rows(4096), dtype, 1
-        yield f"argmax {dtype}", f"g ({x}) => (int64[n] y) {{ y = ArgMax <axis = 1, keepdims = 0> (x) }}", rows(4096), dtype, 1
+        yield (
+            f"argmax {dtype}",
+            f"g ({x}) => (int64[n] y) {{ y = ArgMax <axis = 1, keepdims = 0> (x) }}",
+            rows(4096),
+            dtype,
+            1,
+        )
         yield f"transpose {dtype}", f"g ({x}) => ({dtype}[m, n] y) {{ y = Transpose (x) }}", rows(4096), dtype, 2
         window = "kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]"
         pool = f"g ({dtype}[n, 64, 112, 112] x) => ({dtype}[n, 64, 56, 56] y) {{ y = MaxPool <{window}> (x) }}"
@@ -92,7 +98,9 @@ def cases(size):
 
 
 def measure(text, dims, dtype, device, runs):
-    model = sardonyx.compile(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}'), device=device)
+    model = sardonyx.compile(
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}'), device=device
+    )
     generator = np.random.default_rng(0)
     feed, x_bytes = {}, 0
     for info in model.inputs:

@@ -32,7 +32,6 @@ def model_of(nodes, inputs, outputs, opset=23, initializers=()):
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
-
 def attention_kernels(compiled):
     """How many kinds of attention kernels there are; whatever else runs is no matrix product."""
     names = [k.name for k in compiled.kernels()]
@@ -80,9 +79,7 @@ def check(got, want, dtype):
 def test_operator_with_every_option(chip):
     """ai.onnx Attention: grouped heads, causal, window by lengths, a float mask, a soft cap; one program, three sizes."""
     b, hq, hk, d, dv = 2, 4, 2, 24, 40
-    node = helper.make_node(
-        "Attention", ["q", "k", "v", "mask"], ["y"], is_causal=1, softcap=3.0, scale=0.3
-    )
+    node = helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"], is_causal=1, softcap=3.0, scale=0.3)
     t = np.float16
     model = model_of(
         [node],
@@ -104,9 +101,7 @@ def test_operator_with_every_option(chip):
             "mask": values(b, 1, s, n, dtype=t, seed=3),
         }
         allowed = np.arange(n)[None, :] <= np.arange(s)[:, None]
-        want = reference(
-            feed["q"], feed["k"], feed["v"], 0.3, allowed, feed["mask"].astype(np.float64), softcap=3.0
-        )
+        want = reference(feed["q"], feed["k"], feed["v"], 0.3, allowed, feed["mask"].astype(np.float64), softcap=3.0)
         check(compiled.run(feed)["y"], want, t)
     assert compiled.programs == 1
 

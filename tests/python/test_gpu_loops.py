@@ -9,7 +9,13 @@ import sardonyx
 from onnx import TensorProto, helper
 
 CHIPS = ["gfx942", "gfx1100"]  # waves of 64 and of 32 threads
-TYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "double": np.float64, "uint8": np.uint8}
+TYPES = {
+    "float": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "double": np.float64,
+    "uint8": np.uint8,
+}
 
 
 def parse(text, opset=18):
@@ -29,7 +35,11 @@ def compare(text, chip, feeds, rtol=1e-5, atol=1e-6):
         for name in want:
             assert got[name].dtype == want[name].dtype
             np.testing.assert_allclose(
-                got[name].astype(np.float64), want[name].astype(np.float64), rtol=rtol, atol=atol, err_msg=f"{name} {feed['x'].shape}"
+                got[name].astype(np.float64),
+                want[name].astype(np.float64),
+                rtol=rtol,
+                atol=atol,
+                err_msg=f"{name} {feed['x'].shape}",
             )
     return gpu
 
@@ -134,7 +144,12 @@ def test_long_reductions_to_few_results(chip):
       i = ReduceSum <keepdims = 0> (k)
     }"""
     feeds = [
-        {"x": rand(np.float32, n, m), "v": rand(np.float32, 70000), "w": rand(np.float32, 6, 5000, 8), "z": rand(np.float32, n, 3, 90000)}
+        {
+            "x": rand(np.float32, n, m),
+            "v": rand(np.float32, 70000),
+            "w": rand(np.float32, 6, 5000, 8),
+            "z": rand(np.float32, n, 3, 90000),
+        }
         for n, m in [(1, 1), (2, 777)]
     ]
     model = compare(text, chip, feeds, rtol=1e-4, atol=2e-2)

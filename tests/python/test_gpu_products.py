@@ -162,7 +162,9 @@ def test_transposed_and_other_ranks(chip, spatial):
         assert tiles(check(m, chip, {"x": rand(HALF, 2, 16, *spatial)}, TOLERANCE[HALF])) == 1
 
 
-@pytest.mark.parametrize("rows, k, n, block, zeros", [(1, 128, 64, 32, False), (1, 256, 96, 32, True), (40, 128, 64, 128, False)])
+@pytest.mark.parametrize(
+    "rows, k, n, block, zeros", [(1, 128, 64, 32, False), (1, 256, 96, 32, True), (40, 128, 64, 128, False)]
+)
 @pytest.mark.parametrize("chip", CHIPS)
 def test_weights_of_4_bits(chip, rows, k, n, block, zeros):
     rng = np.random.default_rng(3)

@@ -8,7 +8,15 @@ import pytest
 import sardonyx
 
 CHIPS = ["gfx942", "gfx1100"]  # waves of 64 and of 32 threads
-T = {"float": np.float32, "float16": np.float16, "int64": np.int64, "uint8": np.uint8, "double": np.float64, "int8": np.int8, "int32": np.int32}
+T = {
+    "float": np.float32,
+    "float16": np.float16,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "double": np.float64,
+    "int8": np.int8,
+    "int32": np.int32,
+}
 
 
 def parse(text, opset=18):
@@ -161,9 +169,16 @@ def test_recurrent_layers(chip, kind, gates):
     outputs = ["y", "h", "c"] if op == "LSTM" else ["y", "h"]
     node = oh.make_node(op, ["x", "w", "r", "b", "lengths", *states], outputs, **attributes)
     f32, i32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
-    shapes = {"x": ["t", "n", width], "w": [2, gates * hidden, width], "r": [2, gates * hidden, hidden], "b": [2, 2 * gates * hidden]}
+    shapes = {
+        "x": ["t", "n", width],
+        "w": [2, gates * hidden, width],
+        "r": [2, gates * hidden, hidden],
+        "b": [2, 2 * gates * hidden],
+    }
     shapes |= {s: [2, "n", hidden] for s in states}
-    inputs = [oh.make_tensor_value_info(k, f32, v) for k, v in shapes.items()] + [oh.make_tensor_value_info("lengths", i32, ["n"])]
+    inputs = [oh.make_tensor_value_info(k, f32, v) for k, v in shapes.items()] + [
+        oh.make_tensor_value_info("lengths", i32, ["n"])
+    ]
     graph = oh.make_graph([node], "g", inputs, [oh.make_tensor_value_info(o, f32, None) for o in outputs])
     model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8)
 

@@ -256,7 +256,18 @@ def compile(
     cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
     report = None if progress is None else lambda stage, done, total: progress(Progress(stage, done, total))
     native = _sardonyx.compile(
-        path, data, device, precision, threads, cache, dict(dims or {}), fuse, all_outputs, graphs, device_memory_limit, report
+        path,
+        data,
+        device,
+        precision,
+        threads,
+        cache,
+        dict(dims or {}),
+        fuse,
+        all_outputs,
+        graphs,
+        device_memory_limit,
+        report,
     )
     return Model(native)
 
