@@ -21,12 +21,12 @@ struct Progress {
 
 /// How to compile.
 struct Options {
-  std::string device = "host";     ///< "host": this machine's CPU; "hip", "cuda:1": a GPU; see devices()
+  std::string device = "host";  ///< "host": this machine's CPU; "hip", "cuda:1": a GPU; see devices()
   /// "fp32": the model's own types. "fp16", "bf16": a GPU keeps the weights and activations of products, convolutions
   /// and attention in 16 bits, and what is computed from them element by element; sums, statistics of softmax and
   /// normalisation, and the model's inputs and outputs keep their types. The host computes in float32 all the same.
   std::string precision = "fp32";
-  int threads = 0;                 ///< for compiling and running; 0: all cores
+  int threads = 0;  ///< for compiling and running; 0: all cores
   /// Keeps compiled code on disk, so that compiling the same model again is quick. Empty: no cache. Code in it is
   /// executed, so a directory that others may write to is not used. See user_cache_directory().
   std::filesystem::path cache_dir;

@@ -11,11 +11,11 @@
 namespace sardonyx {
 
 struct BuildOptions {
-  int threads = 1;             ///< for compiling
-  CodeCache* cache = nullptr;  ///< of compiled code; null: none
-  std::string target;          ///< of a GPU ("gfx942", "sm_90"); empty: this machine's CPU
+  int threads = 1;                    ///< for compiling
+  CodeCache* cache = nullptr;         ///< of compiled code; null: none
+  std::string target;                 ///< of a GPU ("gfx942", "sm_90"); empty: this machine's CPU
   DType precision = DType::kFloat32;  ///< float16, bfloat16: of weights and activations; see fuse/narrow.h
-  bool fuse = true;            ///< false: one kernel per value (to find a fault)
+  bool fuse = true;                   ///< false: one kernel per value (to find a fault)
   /// Called while kernels compile with how many translation units are done and how many there are; one thread at a
   /// time.
   std::function<void(std::size_t, std::size_t)> progress;
