@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "codegen/emit.h"
+#include "codegen/loop_analysis.h"
 #include "codegen/loop_codegen.h"
 #include "support/error.h"
 
@@ -22,17 +23,6 @@ bool mentions(const Expr& e, const Expr& var) {
   bool found = false;
   if (e && !is_const(var)) visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
   return found;
-}
-
-// A constant that divides e whatever the variables are.
-std::int64_t divisor_of(const Expr& e) {
-  if (is_const(e)) return e->i == 0 ? 0 : std::abs(e->i);
-  if (e->op == Op::kAdd || e->op == Op::kSub) return std::gcd(divisor_of(e->args[0]), divisor_of(e->args[1]));
-  if (e->op == Op::kMul) {
-    const std::int64_t a = divisor_of(e->args[0]), b = divisor_of(e->args[1]);
-    return a < (1 << 20) && b < (1 << 20) ? a * b : std::max(a, b);
-  }
-  return 1;
 }
 
 bool matrix_type(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }

@@ -1,6 +1,9 @@
 // See loop_analysis.h.
 #include "codegen/loop_analysis.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -121,6 +124,17 @@ FlatLoop flat_loop(const Stage& stage) {
   f.offset = substitute(f.offset, ones);
   f.vars = merge_vars(std::move(f.vars), f.body, f.offset);
   return f;
+}
+
+std::int64_t divisor_of(const Expr& e) {
+  if (is_const(e)) return e->i == 0 ? 0 : std::abs(e->i);
+  if (e->op == Op::kAdd || e->op == Op::kSub) return std::gcd(divisor_of(e->args[0]), divisor_of(e->args[1]));
+  if (e->op == Op::kMul) {
+    const std::int64_t a = divisor_of(e->args[0]), b = divisor_of(e->args[1]);
+    return a < (1 << 20) && b < (1 << 20) ? a * b : std::max(a, b);
+  }
+  if (e->op == Op::kSelect) return std::gcd(divisor_of(e->args[1]), divisor_of(e->args[2]));
+  return 1;
 }
 
 Expr cost_of(const Expr& e) {

@@ -20,6 +20,8 @@ struct FlatLoop {
   Expr body, offset;
 };
 FlatLoop flat_loop(const Stage& stage);
+/// A constant that divides the index expression e whatever its variables and symbols are; 0 for the constant 0.
+std::int64_t divisor_of(const Expr& e);
 /// Rough number of operations of one evaluation; a reduction multiplies by its extents.
 Expr cost_of(const Expr& e);
 

@@ -8,6 +8,7 @@
 #include "codegen/attention_codegen.h"
 #include "codegen/contraction.h"
 #include "codegen/emit.h"
+#include "codegen/loop_analysis.h"
 #include "codegen/loop_codegen.h"
 #include "support/error.h"
 
@@ -17,17 +18,6 @@ namespace {
 constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
 constexpr std::size_t kMaxBuffers = 48;
 
-// A constant that divides e whatever the variables are.
-std::int64_t divisor_of(const Expr& e) {
-  if (is_const(e)) return e->i == 0 ? 0 : std::abs(e->i);
-  if (e->op == Op::kAdd || e->op == Op::kSub) return std::gcd(divisor_of(e->args[0]), divisor_of(e->args[1]));
-  if (e->op == Op::kMul) {
-    const std::int64_t a = divisor_of(e->args[0]), b = divisor_of(e->args[1]);
-    return a < (1 << 20) && b < (1 << 20) ? a * b : std::max(a, b);
-  }
-  if (e->op == Op::kSelect) return std::gcd(divisor_of(e->args[1]), divisor_of(e->args[2]));
-  return 1;
-}
 bool divisible(const Expr& e, std::int64_t by) { return divisor_of(e) % by == 0; }
 
 bool has_var(const Expr& e, const Expr& var) {

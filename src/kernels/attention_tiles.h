@@ -40,7 +40,7 @@ SDX_FN T attention_xor(T x, u32 mask) {
     return bit_cast<T>(
         __builtin_amdgcn_permlanex16(bit_cast<u32>(x), bit_cast<u32>(x), 0x76543210, 0xfedcba98, false, false));
 #endif
-  return shuffle_xor(x, mask);
+  return from_lane_xor(x, mask);
 }
 
 // Whether x holds in some lane of the wave.

@@ -398,7 +398,7 @@ SDX_FN void gemv(const P& p) {
 #pragma unroll
     for (int c = 0; c < Columns; ++c)
 #pragma unroll
-      for (u32 d = kWave / 2; d > 0; d /= 2) sums[r][c] += shuffle_xor(sums[r][c], d);
+      for (u32 d = kWave / 2; d > 0; d /= 2) sums[r][c] += from_lane_xor(sums[r][c], d);
   if constexpr (Waves > 1) {
     static SDX_SHARED Sum parts[kWaves * Rows * Columns];
     if (lane == 0)

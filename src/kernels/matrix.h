@@ -28,17 +28,6 @@ SDX_FN u32 uniform(u32 x) {
   return x;
 #endif
 }
-/// x of the lane whose number differs in the bits of `mask`.
-template <class T>
-SDX_FN T shuffle_xor(T x, u32 mask) {
-  static_assert(sizeof(T) == 4);
-#if defined(__AMDGCN__)
-  const u32 lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
-  return bit_cast<T>(__builtin_amdgcn_ds_bpermute(i32((lane ^ mask) * 4), bit_cast<i32>(x)));
-#else
-  return bit_cast<T>(__nvvm_shfl_sync_bfly_i32(0xffffffff, bit_cast<i32>(x), i32(mask), 31));
-#endif
-}
 /// As barrier(), for what was written to LDS only: caches of global memory stay as they are.
 SDX_FN void lds_barrier() {
 #if defined(__AMDGCN__)
