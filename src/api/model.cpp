@@ -395,12 +395,15 @@ std::vector<TensorView> Model::ordered(const Executor& e, const std::vector<Tens
 }
 
 std::vector<TensorView> Model::views(const std::map<std::string, HostTensor>& inputs) const {
+  std::map<std::string, TensorView> all;
+  for (const auto& [name, t] : inputs) all[name] = {t.dtype, t.dims, t.data, false};
+  return in_order(all);
+}
+
+std::vector<TensorView> Model::in_order(const std::map<std::string, TensorView>& inputs) const {
   check_names(inputs, inputs_);
   std::vector<TensorView> out;
-  for (const TensorInfo& w : inputs_) {
-    const HostTensor& t = inputs.at(w.name);
-    out.push_back({t.dtype, t.dims, t.data, false});
-  }
+  for (const TensorInfo& w : inputs_) out.push_back(inputs.at(w.name));
   return out;
 }
 

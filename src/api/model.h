@@ -52,6 +52,8 @@ class Model {
   std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {});
   /// Runs the model on tensors where they lie, in the order of inputs(); see CompiledModel::run.
   void run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options = {});
+  /// Tensors by name in the order of inputs(). Throws for names that do not fit.
+  std::vector<TensorView> in_order(const std::map<std::string, TensorView>& inputs) const;
   /// What it has of the device's memory.
   MemoryUse memory() const;
   /// The outputs' dims, in order, for inputs of these dims; -1 where a dim depends on data. Throws Error:
@@ -70,6 +72,8 @@ class Model {
   int threads() const { return threads_; }
   /// What really runs it: "host", or the full name of a card ("cuda:0").
   std::string device_name() const { return gpu_ ? gpu_->info().name : "host"; }
+  /// The card; null: the host.
+  const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
   const CodeCache& cache() const { return *cache_; }
 
  private:
@@ -77,7 +81,6 @@ class Model {
   void report(std::string_view stage, std::size_t done = 0, std::size_t total = 0) const;
   void check_dim_names() const;
   void use_gpu(std::shared_ptr<Gpu> gpu);
-  /// The tensors in the order of inputs(). Throws for names that do not fit.
   std::vector<TensorView> views(const std::map<std::string, HostTensor>& inputs) const;
   void check_inputs(const std::vector<TensorView>& inputs) const;
   std::shared_ptr<Executor> compile(const ImportOptions& import);

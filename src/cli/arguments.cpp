@@ -193,6 +193,8 @@ class Parser {
     s->add_option("--seconds", o_.perf.seconds, "how long to measure (default: 5)")
         ->check(CLI::Range(0.0, 1e6))
         ->type_name("S");
+    s->add_flag("--resident", o_.perf.resident,
+                "inputs and outputs stay in the GPU's memory; measures runs back to back, too");
     s->add_option("--top", o_.perf.top, "rows of the table of slowest kernels (default: 15)")
         ->check(CLI::Range(0, 100000))
         ->type_name("N");

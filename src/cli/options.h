@@ -53,7 +53,8 @@ struct PerfArguments {
   int warmup = 5;
   int runs = 0;  ///< 0: as many as fit in `seconds`, at least 10
   double seconds = 5;
-  int top = 15;  ///< rows of the table of kernels
+  int top = 15;           ///< rows of the table of kernels
+  bool resident = false;  ///< inputs and outputs stay in the device's memory
   std::string json, html;
 };
 

@@ -9,10 +9,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "api/report.h"
+#include "api/traffic.h"
 #include "cli/commands.h"
 #include "cli/page.h"
+#include "cli/resident.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -85,7 +88,17 @@ void perf_command(const Options& options) {
   const Inputs inputs = inputs_for(model, options);
   const auto first_start = Clock::now();
   const std::shared_ptr<Executor> executor = program_for(model, inputs, options.quiet);
-  model.run(inputs.tensors);
+  std::optional<ResidentRuns> resident;
+  if (options.perf.resident) resident.emplace(model, inputs);
+  const auto run = [&] {
+    if (!resident) {
+      model.run(inputs.tensors);
+      return;
+    }
+    resident->start();
+    resident->wait();
+  };
+  run();
   const double first_run = since(first_start);
   const std::size_t peak_load = peak_memory();
 
@@ -95,7 +108,7 @@ void perf_command(const Options& options) {
     ProgressLine line(!options.quiet);
     for (int k = 0; k < options.perf.warmup; ++k) {
       line.show("warming up", static_cast<std::size_t>(k) + 1, static_cast<std::size_t>(options.perf.warmup));
-      model.run(inputs.tensors);
+      run();
     }
     const int wanted = options.perf.runs;
     const auto start = Clock::now();
@@ -104,7 +117,7 @@ void perf_command(const Options& options) {
                   : static_cast<int>(times.size()) < kMinRuns ||
                         (since(start) < options.perf.seconds && times.size() < kMaxRuns)) {
       const auto t = Clock::now();
-      model.run(inputs.tensors);
+      run();
       times.push_back(since(t));
       if (since(shown) < 0.1) continue;  // drawing takes time from the machine, if not from the measurement
       shown = Clock::now();
@@ -119,6 +132,8 @@ void perf_command(const Options& options) {
   const std::size_t peak = peak_memory();
   std::vector<double> sorted = times;
   std::sort(sorted.begin(), sorted.end());
+  BackToBack stream;
+  if (resident) stream = back_to_back(*resident, percentile(sorted, 50), options.perf.seconds / 2);
   const double mean = total / static_cast<double>(times.size());
   double variance = 0;
   for (double t : times) variance += (t - mean) * (t - mean) / static_cast<double>(times.size());
@@ -130,6 +145,10 @@ void perf_command(const Options& options) {
 
   const CacheStats cache = model.cache().stats();
   const Program& program = executor->program();
+  std::vector<std::vector<std::int64_t>> dims;
+  for (const std::string& n : program.input_names) dims.push_back(inputs.tensors.at(n).dims);
+  const Traffic traffic = traffic_of(program, executor->bind(dims));
+  const double throughput = resident ? percentile(stream.groups, 50) : mean;  // seconds of one run
   nlohmann::ordered_json j;
   j["model"] = options.model.file.filename().string();
   j["device"] = model.device_name();
@@ -154,7 +173,17 @@ void perf_command(const Options& options) {
                           {"p95", percentile(sorted, 95)},
                           {"p99", percentile(sorted, 99)},
                           {"max", sorted.back()}};
-  j["runs_per_second"] = static_cast<double>(times.size()) / total;
+  j["resident"] = resident.has_value();
+  if (resident)
+    j["back_to_back_seconds"] = {{"p50", throughput},
+                                 {"min", stream.groups.front()},
+                                 {"max", stream.groups.back()},
+                                 {"runs", stream.runs},
+                                 {"groups", stream.groups.size()}};
+  j["runs_per_second"] = 1 / throughput;
+  j["bytes_per_run"] = traffic.bytes;
+  j["bytes_per_second"] = traffic.bytes / throughput;
+  j["tensors_of_unknown_size"] = traffic.unknown;
   j["kernels_per_run"] = kernels_per_run(program);
   j["memory_bytes"] = {{"peak", peak},
                        {"peak_after_first_run", peak_load},
@@ -185,8 +214,13 @@ void perf_command(const Options& options) {
              human_seconds(percentile(sorted, 95)), human_seconds(percentile(sorted, 99)),
              human_seconds(sorted.front()), human_seconds(sorted.back()), human_seconds(mean),
              human_seconds(std::sqrt(variance)), times.size(), options.perf.warmup);
-  fmt::print("throughput {:.2f} runs/s, {} kernels each\n", static_cast<double>(times.size()) / total,
-             kernels_per_run(program));
+  fmt::print("throughput {:.2f} runs/s, {} kernels each\n", 1 / throughput, kernels_per_run(program));
+  if (resident)
+    fmt::print("           {} a run without waiting between runs (median of {} times {}; {} to {})\n",
+               human_seconds(throughput), stream.groups.size(), stream.runs, human_seconds(stream.groups.front()),
+               human_seconds(stream.groups.back()));
+  fmt::print("traffic    {} a run, {}/s{}\n", human_bytes(traffic.bytes), human_bytes(traffic.bytes / throughput),
+             traffic.unknown ? fmt::format(" ({} tensors of unknown size not counted)", traffic.unknown) : "");
   fmt::print("memory     {} at most (weights {}, arena {})\n", human_bytes(static_cast<double>(peak)),
              human_bytes(static_cast<double>(executor->constant_bytes())),
              human_bytes(static_cast<double>(executor->arena_bytes())));

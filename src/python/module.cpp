@@ -1,14 +1,13 @@
 // The nanobind module behind the Python package; sardonyx/_sardonyx.pyi says its types, sardonyx/model.py is what users
 // see.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -16,88 +15,21 @@
 #include "api/model.h"
 #include "api/report.h"
 #include "ops/op.h"
+#include "python/tensors.h"
 #include "sardonyx/sardonyx.h"
 #include "support/error.h"
 
-namespace nb = nanobind;
 using namespace sardonyx;
+using namespace sardonyx::python;
 
 namespace {
 
-// A tensor on the way in: address, dtype's name, dims. The Python side keeps it alive, and row-major.
-using Raw = std::tuple<std::uintptr_t, std::string, std::vector<std::int64_t>>;
 using Info = std::tuple<std::string, std::string, std::vector<std::string>, bool>;
-
-// An output, or a tensor of another library that DLPack brought (`borrowed` keeps it alive).
-struct PyTensor {
-  Tensor tensor;
-  nb::ndarray<nb::ro> borrowed;
-};
 
 std::vector<Info> infos(const std::vector<TensorInfo>& list) {
   std::vector<Info> out;
   for (const TensorInfo& t : list) out.emplace_back(t.name, std::string(name(t.dtype)), t.shape, t.known_rank);
   return out;
-}
-
-// DLPack's (1.1) types. It packs 4-bit elements and we do not, so those have none.
-constexpr std::array<std::pair<DType, nb::dlpack::dtype>, 20> kDlpackTypes = {{
-    {DType::kBool, {6, 8, 1}},
-    {DType::kInt8, {0, 8, 1}},
-    {DType::kInt16, {0, 16, 1}},
-    {DType::kInt32, {0, 32, 1}},
-    {DType::kInt64, {0, 64, 1}},
-    {DType::kUInt8, {1, 8, 1}},
-    {DType::kUInt16, {1, 16, 1}},
-    {DType::kUInt32, {1, 32, 1}},
-    {DType::kUInt64, {1, 64, 1}},
-    {DType::kFloat16, {2, 16, 1}},
-    {DType::kBFloat16, {4, 16, 1}},
-    {DType::kFloat32, {2, 32, 1}},
-    {DType::kFloat64, {2, 64, 1}},
-    {DType::kFloat8E4M3FN, {10, 8, 1}},
-    {DType::kFloat8E4M3FNUZ, {11, 8, 1}},
-    {DType::kFloat8E5M2, {12, 8, 1}},
-    {DType::kFloat8E5M2FNUZ, {13, 8, 1}},
-    {DType::kFloat8E8M0, {14, 8, 1}},
-    {DType::kComplex64, {5, 64, 1}},
-    {DType::kComplex128, {5, 128, 1}},
-}};
-
-// None for a strided tensor.
-nb::object from_dlpack(nb::object value) {
-  nb::ndarray<nb::ro> a;
-  if (!nb::try_cast(value, a)) throw nb::type_error("no tensor comes from its __dlpack__");
-  if (a.device_type() != nb::device::cpu::value) throw nb::type_error("it lies on another device");
-  std::int64_t row_major = 1;
-  bool contiguous = true;
-  for (std::size_t k = a.ndim(); k-- > 0;) {
-    contiguous &= a.shape(k) == 1 || a.stride(k) == row_major;
-    row_major *= static_cast<std::int64_t>(a.shape(k));
-  }
-  if (!contiguous && a.size() > 0) return nb::none();
-  PyTensor t;
-  const auto* found = kDlpackTypes.data();
-  while (found != kDlpackTypes.data() + kDlpackTypes.size() && !(found->second == a.dtype())) ++found;
-  if (found == kDlpackTypes.data() + kDlpackTypes.size())
-    fail(ErrorKind::kInvalidArgument, "an input's dtype (DLPack code {}, {} bits) is one that no model takes",
-         a.dtype().code, a.dtype().bits);
-  t.tensor.dtype = found->first;
-  for (std::size_t k = 0; k < a.ndim(); ++k) t.tensor.dims.push_back(static_cast<std::int64_t>(a.shape(k)));
-  t.tensor.data = const_cast<void*>(a.data());
-  t.borrowed = std::move(a);
-  return nb::cast(std::move(t));
-}
-
-// The tensor as nanobind's array, which speaks DLPack; it keeps `self` alive.
-nb::object as_dlpack(nb::handle self) {
-  const Tensor& t = nb::cast<const PyTensor&>(self).tensor;
-  for (const auto& [dtype, type] : kDlpackTypes) {
-    if (dtype != t.dtype) continue;
-    std::vector<std::size_t> shape(t.dims.begin(), t.dims.end());
-    return nb::cast(nb::ndarray<nb::array_api>(t.data, shape.size(), shape.data(), self, nullptr, type));
-  }
-  throw nb::buffer_error(fmt::format("DLPack has no tensors of {} with one element in a byte", name(t.dtype)).c_str());
 }
 
 // What a callback raises can't pass through the compiler's threads: the first is kept, and raised when all is done.
@@ -151,29 +83,58 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
   return model;
 }
 
-nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, int threads, bool profile) {
-  std::map<std::string, Tensor> in;
-  for (const auto& [input, raw] : inputs) {
-    Tensor t;
-    if (!parse_dtype(std::get<1>(raw), t.dtype))
-      fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}, which no model takes", input, std::get<1>(raw));
-    t.data = reinterpret_cast<void*>(std::get<0>(raw));
-    t.dims = std::get<2>(raw);
-    in[input] = std::move(t);
+// Of `given`, outputs that the caller has memory for; others lie in the device's memory with `on_device`. `stream`: the
+// driver's handle, 0 for none.
+nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, const std::map<std::string, Raw>& given,
+              bool on_device, int threads, bool profile, std::uintptr_t stream, bool synchronize) {
+  std::map<std::string, TensorView> by_name;
+  for (const auto& [input, raw] : inputs) by_name[input] = view_of(raw, fmt::format("input '{}'", input));
+  const std::vector<std::string> names = m.output_names();
+  std::vector<const Raw*> places(names.size());
+  for (const auto& [output, raw] : given) {
+    const auto found = std::find(names.begin(), names.end(), output);
+    if (found == names.end())
+      fail(ErrorKind::kInvalidArgument, "the model has no output '{}'; its outputs are: {}", output,
+           fmt::join(names, ", "));
+    places[static_cast<std::size_t>(found - names.begin())] = &raw;
   }
-  std::vector<Tensor> out;
+  const std::shared_ptr<Gpu> gpu = on_device ? m.gpu() : nullptr;
+  std::vector<PyTensor> out(names.size());
   std::vector<StepTime> times;
+  OutputSink sink;
+  sink.allocate = [&](std::size_t k, DType dtype, const std::vector<std::int64_t>& dims) {
+    if (!places[k]) {
+      out[k] = allocate(gpu, dtype, dims);
+      return OutputMemory{out[k].tensor.data, gpu != nullptr};
+    }
+    const TensorView place = view_of(*places[k], fmt::format("the memory for output '{}'", names[k]));
+    if (place.dtype != dtype || place.dims != dims)
+      fail(ErrorKind::kInvalidArgument, "output '{}' is {} [{}]; the memory given for it is {} [{}]", names[k],
+           name(dtype), fmt::join(dims, ", "), name(place.dtype), fmt::join(place.dims, ", "));
+    return OutputMemory{const_cast<void*>(place.data), place.on_device};
+  };
+  sink.take = [&](std::size_t k, Tensor&& t) {
+    if (places[k]) return false;
+    out[k].tensor = std::move(t);
+    return true;
+  };
   {
     nb::gil_scoped_release release;
     RunOptions o;
     o.threads = threads;
+    o.stream = reinterpret_cast<void*>(stream);  // NOLINT(performance-no-int-to-ptr): Python has it as a number
+    o.synchronize = synchronize || !m.gpu();
     if (profile) o.profile = &times;
-    out = m.run(in, o);
+    m.run(m.in_order(by_name), sink, o);
+    if (gpu && !o.synchronize) {
+      const std::shared_ptr<GpuEvent> ready = gpu->create_event();
+      ready->record(o.stream);
+      for (PyTensor& t : out) t.ready = ready;
+    }
   }
   nb::dict result;
-  const std::vector<std::string> names = m.output_names();
   for (std::size_t k = 0; k < out.size(); ++k)
-    result[nb::str(names[k].c_str(), names[k].size())] = nb::cast(PyTensor{std::move(out[k]), {}});
+    if (!places[k]) result[nb::str(names[k].c_str(), names[k].size())] = nb::cast(std::move(out[k]));
   nb::list steps;
   for (const StepTime& t : times) steps.append(nb::make_tuple(t.what, t.origin, t.seconds));
   return nb::make_tuple(result, steps);
@@ -254,19 +215,7 @@ void translate(const std::exception_ptr& p, void*) {
 
 NB_MODULE(_sardonyx, m) {
   nb::register_exception_translator(translate);
-  nb::class_<PyTensor>(m, "Tensor", "Memory of the library: an output, or another library's tensor.")
-      .def_prop_ro("dtype", [](const PyTensor& t) { return std::string(name(t.tensor.dtype)); })
-      .def_prop_ro("shape", [](const PyTensor& t) { return t.tensor.dims; })
-      .def_prop_ro("address", [](const PyTensor& t) { return reinterpret_cast<std::uintptr_t>(t.tensor.data); })
-      .def("bytes",
-           [](nb::handle self) {
-             const Tensor& t = nb::cast<const PyTensor&>(self).tensor;
-             const std::size_t shape[1] = {t.bytes()};
-             return nb::ndarray<nb::numpy, std::uint8_t>(t.data, 1, shape, self);
-           })
-      .def("__dlpack__",
-           [](nb::handle self, nb::kwargs arguments) { return as_dlpack(self).attr("__dlpack__")(**arguments); })
-      .def("__dlpack_device__", [](const PyTensor&) { return std::make_tuple(nb::device::cpu::value, 0); });
+  define_tensors(m);
   nb::class_<Model>(m, "Model")
       .def("inputs", [](const Model& m) { return infos(m.inputs()); })
       .def("outputs", [](const Model& m) { return infos(m.outputs()); })
@@ -285,6 +234,7 @@ NB_MODULE(_sardonyx, m) {
                out[nb::str(names[k].c_str(), names[k].size())] = nb::cast(found[k]);
              return out;
            })
+      .def("device", &Model::device_name)
       .def("kernels", &kernels)
       .def("memory", &memory)
       .def("program_count", &Model::program_count)
@@ -314,6 +264,5 @@ NB_MODULE(_sardonyx, m) {
     return out;
   });
   m.def("user_cache_directory", [] { return user_cache_directory().string(); });
-  m.def("from_dlpack", &from_dlpack);
   m.attr("__version__") = std::string(version());
 }

@@ -235,7 +235,7 @@ def test_dlpack_in(dense):
     x = rows(6)
     close(model(x=Foreign(x)), want(dense, x))
     close(model(x=Foreign(x[:, ::-1].copy()[:, ::-1])), want(dense, x))
-    assert sardonyx.model.input_array("x", Foreign(x), x.dtype)[1] == (x.ctypes.data, "float32", [6, 4])
+    assert sardonyx.model.input_array("x", Foreign(x), x.dtype)[1] == (x.ctypes.data, "float32", [6, 4], False)
     with pytest.raises(sardonyx.InvalidArgumentError, match="'x'"):
         model(x=Foreign("no tensor"))
 

@@ -9,7 +9,7 @@ See compile() for options, Model for what a compiled model can do, and errors fo
 """
 
 from . import errors
-from ._sardonyx import Tensor, __version__
+from ._sardonyx import Stream, Tensor, __version__
 from .errors import (
     CompileError,
     DeviceError,
@@ -32,8 +32,11 @@ from .model import (
     TensorInfo,
     code_report,
     compile,
+    copy,
     devices,
+    empty,
     load,
+    to_device,
 )
 
 __all__ = [
@@ -52,13 +55,17 @@ __all__ = [
     "Model",
     "Progress",
     "Step",
+    "Stream",
     "Tensor",
     "TensorInfo",
     "UnsupportedError",
     "__version__",
     "code_report",
     "compile",
+    "copy",
     "devices",
+    "empty",
     "errors",
     "load",
+    "to_device",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -10,8 +10,24 @@ import numpy as np
 from . import _sardonyx
 from .errors import InvalidArgumentError
 
-# Address, dtype's name and dims of a row-major array.
-Raw = tuple[int, str, list[int]]
+# Address, dtype's name and dims of a row-major array; whether it lies in a card's memory.
+Raw = tuple[int, str, list[int], bool]
+
+# DLPack's devices whose memory the CPU reads: its own, pinned (CUDA, ROCm) and managed.
+_HOST = (1, 3, 11, 13)
+
+
+class Card(NamedTuple):
+    """The device that a tensor may lie on besides the host, and the stream on which it is used."""
+
+    name: str
+    stream: _sardonyx.Stream  #: of that device; no handle: the host
+    handle: int  #: the stream that is used: this one, or a caller's
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """As `__dlpack_device__` has it."""
+        return _sardonyx.dlpack_device(self.name)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -28,32 +44,61 @@ def _of_python_values(value: Any, wanted: np.dtype[Any] | None) -> np.ndarray[An
     return np.asarray(value, dtype=wanted) if array.dtype.kind in kinds else array
 
 
-def _by_dlpack(name: str, value: Any) -> tuple[Any, Raw]:
-    try:
-        tensor = _sardonyx.from_dlpack(value)
-    except (TypeError, BufferError) as error:
+def _dlpack_tensor(what: str, value: Any, card: Card | None, writable: bool) -> _sardonyx.Tensor | None:
+    """None: it is not row-major."""
+    kind, number = map(int, value.__dlpack_device__())
+    if kind in _HOST:
+        return _sardonyx.from_dlpack(value, None, writable)
+    if card is None or (kind, number) != card.dlpack_device:
+        where = "the host" if card is None else card.name
         raise InvalidArgumentError(
-            f"input '{name}': its __dlpack__ gives no tensor in this machine's memory; copy it there first ({error})"
+            f"{what} lies on device {number} of DLPack's kind {kind}, but the model runs on {where}: copy it there"
+        )
+    # The producer makes this stream wait for what computes the elements.
+    arguments = {"stream": card.handle}
+    try:
+        capsule = value.__dlpack__(**arguments, max_version=(1, 0))
+    except TypeError:  # older than the array API of 2023
+        capsule = value.__dlpack__(**arguments)
+    return _sardonyx.from_dlpack(capsule, card.stream, writable)
+
+
+def _by_dlpack(what: str, value: Any, card: Card | None, writable: bool = False) -> tuple[Any, Raw]:
+    if isinstance(value, _sardonyx.Tensor) and card is not None and value.device == card.name:
+        value._wait_in(card.stream, card.handle)
+        return value, (value.address, value.dtype, value.shape, True)
+    if isinstance(value, _sardonyx.Tensor) and value.device == "host":
+        return value, (value.address, value.dtype, value.shape, False)
+    try:
+        on_card = int(value.__dlpack_device__()[0]) not in _HOST
+        tensor = _dlpack_tensor(what, value, card, writable)
+    except InvalidArgumentError:
+        raise
+    except (TypeError, BufferError, AttributeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{what}: its __dlpack__ gives no tensor that can be used; copy it to the host's memory first ({error})"
         ) from None
     if tensor is None:  # strided
+        if on_card or writable:
+            raise InvalidArgumentError(f"{what} is not row-major; make it contiguous first")
         try:
             array = np.ascontiguousarray(np.from_dlpack(value))
         except (BufferError, RuntimeError) as error:
             raise InvalidArgumentError(
-                f"input '{name}' is not row-major, and numpy can't copy its dtype; make it contiguous first ({error})"
+                f"{what} is not row-major, and numpy can't copy its dtype; make it contiguous first ({error})"
             ) from None
-        return array, (array.ctypes.data, array.dtype.name, list(array.shape))
-    return tensor, (tensor.address, tensor.dtype, tensor.shape)
+        return array, (array.ctypes.data, array.dtype.name, list(array.shape), False)
+    return tensor, (tensor.address, tensor.dtype, tensor.shape, on_card)
 
 
-def input_array(name: str, value: Any, wanted: np.dtype[Any] | None) -> tuple[Any, Raw]:
+def input_array(name: str, value: Any, wanted: np.dtype[Any] | None, card: Card | None = None) -> tuple[Any, Raw]:
     """What must stay alive while a model reads an input, and where it lies.
 
-    Row-major arrays of numpy and anything with `__dlpack__` in the host's memory are read where they are; others are
-    copied. `wanted` is the model's dtype, which numbers and lists get; arrays keep theirs.
+    Row-major arrays of numpy and anything with `__dlpack__` in the host's memory or the card's are read where they are;
+    others are copied. `wanted` is the model's dtype, which numbers and lists get; arrays keep theirs.
     """
     if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
-        return _by_dlpack(name, value)
+        return _by_dlpack(f"input '{name}'", value, card)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):  # arrays and scalars of numpy, and others
         array = np.asarray(value)
     else:
@@ -74,7 +119,20 @@ def input_array(name: str, value: Any, wanted: np.dtype[Any] | None) -> tuple[An
     ):  # ml_dtypes leaves the bits above the value as they are; Sardonyx wants the sign there
         shift = 8 - int(dtype[3:])
         array = np.asarray((array.view(np.int8) << shift) >> shift)
-    return array, (array.ctypes.data, dtype, list(array.shape))
+    return array, (array.ctypes.data, dtype, list(array.shape), False)
+
+
+def output_memory(name: str, value: Any, card: Card | None) -> tuple[Any, Raw]:
+    """What must stay alive while a model writes an output to memory of the caller's, and where that is: an array of
+    numpy, or anything with `__dlpack__` in the host's memory or the card's; row-major and writable."""
+    what = f"the memory for output '{name}'"
+    if isinstance(value, np.ndarray):
+        if not (value.flags.c_contiguous and value.flags.aligned and value.flags.writeable and value.dtype.isnative):
+            raise InvalidArgumentError(f"{what} must be row-major, aligned, writable and of the machine's byte order")
+        return value, (value.ctypes.data, value.dtype.name, list(value.shape), False)
+    if not hasattr(value, "__dlpack__"):
+        raise InvalidArgumentError(f"{what} is no array but a {type(value).__name__}")
+    return _by_dlpack(what, value, card, writable=True)
 
 
 def output_array(buffer: _sardonyx.Tensor) -> np.ndarray[Any, Any]:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol, Union
 import numpy as np
 
 from . import _sardonyx
-from ._sardonyx import Tensor
-from .arrays import Raw, input_array, numpy_dtype, output_array
+from ._sardonyx import Stream, Tensor
+from .arrays import Card, Raw, input_array, numpy_dtype, output_array, output_memory
 from .errors import InvalidArgumentError
 
 Array = np.ndarray[Any, Any]
@@ -116,6 +116,8 @@ class Model:
         self._native = native
         self._inputs = _infos(native.inputs())
         self._dtypes = {i.name: i.dtype for i in self._inputs}
+        self._device = native.device()
+        self._streams: list[Stream] = []  # that no run uses
 
     @property
     def inputs(self) -> list[TensorInfo]:
@@ -126,6 +128,11 @@ class Model:
     def outputs(self) -> list[TensorInfo]:
         """Name, dtype and shape of each output."""
         return _infos(self._native.outputs())
+
+    @property
+    def device(self) -> str:
+        """What runs it: "host", or a card's full name ("cuda:0")."""
+        return self._device
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -152,19 +159,42 @@ class Model:
     def run(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Array]:
         """Runs the model on inputs by name; gives outputs by name, in the model's order.
 
-        Inputs are numpy arrays, anything with `__dlpack__` in the host's memory, or numbers and lists. Row-major ones
-        are read where they are and must not change meanwhile. Other threads of Python run during it.
-        `threads`: 0 for the number given to compile().
+        Inputs are numpy arrays, anything with `__dlpack__` in the memory of the host or of the model's device, or numbers
+        and lists. Row-major ones are read where they are and must not change meanwhile. Other threads of Python run
+        during it. `threads`: 0 for the number given to compile().
         """
-        return {name: output_array(t) for name, t in self._run(inputs, threads, False)[0].items()}
+        return {name: output_array(t) for name, t in self._run(inputs, threads=threads)[0].items()}
 
-    def run_tensors(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Tensor]:
-        """run() for other libraries: outputs offer `__dlpack__` with every dtype, bfloat16 and float8 too."""
-        return self._run(inputs, threads, False)[0]
+    def run_tensors(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        on_device: bool = False,
+        outputs: Mapping[str, Any] | None = None,
+        stream: Stream | int | None = None,
+        synchronize: bool = True,
+        threads: int = 0,
+    ) -> dict[str, Any]:
+        """run() for other libraries and for memory of the device: outputs are Tensors, which offer `__dlpack__` with
+        every dtype, bfloat16 and float8 too.
+
+        on_device: outputs stay in the memory of the model's device, rather than in the host's.
+        outputs: memory for some outputs by name: writable arrays of numpy, or anything with `__dlpack__` in the host's
+            memory or the device's, of the output's dtype and shape. They are given back in its place.
+        stream: of the model's device, a Stream or the driver's handle (`torch.cuda.current_stream().cuda_stream`), to
+            which the run's work is given; None: one of the model's own.
+        synchronize: False, with a stream: returns when the work has been given to the stream. Memory of inputs and
+            outputs must stay as it is until that is done; what goes to the host's memory is complete all the same.
+        """
+        given = dict(outputs or {})
+        tensors = self._run(
+            inputs, threads=threads, on_device=on_device, outputs=given, stream=stream, wait=synchronize
+        )[0]
+        return {info: given[info] if info in given else tensors[info] for info in self._output_names()}
 
     def profile(self, inputs: Mapping[str, Any], *, threads: int = 0) -> tuple[dict[str, Array], list[Step]]:
         """Runs once; gives the outputs and how long each step took."""
-        tensors, steps = self._run(inputs, threads, True)
+        tensors, steps = self._run(inputs, threads=threads, profile=True)
         return {name: output_array(t) for name, t in tensors.items()}, [Step(*s) for s in steps]
 
     def output_shapes(
@@ -187,15 +217,64 @@ class Model:
         """Writes the compiled program with its weights to one file, for load()."""
         self._native.save(os.fspath(path))
 
+    def _output_names(self) -> list[str]:
+        return [name for name, *_ in self._native.outputs()]
+
     def _run(
-        self, inputs: Mapping[str, Any], threads: int, profile: bool
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        threads: int = 0,
+        profile: bool = False,
+        on_device: bool = False,
+        outputs: Mapping[str, Any] | None = None,
+        stream: Stream | int | None = None,
+        wait: bool = True,
+    ) -> tuple[dict[str, Tensor], list[tuple[str, str, float]]]:
+        if self._device == "host":
+            return self._run_on(None, inputs, threads, profile, on_device, outputs or {}, True)
+        # Other libraries need to know on which stream their tensors are used.
+        own = self._streams.pop() if self._streams else Stream(self._device)
+        try:
+            if isinstance(stream, Stream) and stream.device != self._device:
+                raise InvalidArgumentError(f"the stream is of {stream.device}, and the model runs on {self._device}")
+            if stream is None and not wait:
+                raise InvalidArgumentError("a run that is not waited for needs a stream")
+            card = Card(self._device, own, self._handle(own if stream is None else stream))
+            return self._run_on(card, inputs, threads, profile, on_device, outputs or {}, wait)
+        finally:
+            self._streams.append(own)
+
+    def _handle(self, stream: Stream | int) -> int:
+        handle = stream.handle if isinstance(stream, Stream) else int(stream)
+        if handle:
+            return handle
+        if self._device.startswith("cuda"):
+            return 1  # CUDA's name for the default stream
+        raise InvalidArgumentError(
+            f"the default stream of {self._device} has no handle; give a stream of your own (torch.cuda.Stream())"
+        )
+
+    def _run_on(
+        self,
+        card: Card | None,
+        inputs: Mapping[str, Any],
+        threads: int,
+        profile: bool,
+        on_device: bool,
+        outputs: Mapping[str, Any],
+        wait: bool,
     ) -> tuple[dict[str, Tensor], list[tuple[str, str, float]]]:
         kept: list[Any] = []
         raw: dict[str, Raw] = {}
+        places: dict[str, Raw] = {}
         for name, value in inputs.items():
-            owner, raw[name] = input_array(name, value, self._dtypes.get(name))
+            owner, raw[name] = input_array(name, value, self._dtypes.get(name), card)
             kept.append(owner)
-        return self._native.run(raw, threads, profile)
+        for name, value in outputs.items():
+            owner, places[name] = output_memory(name, value, card)
+            kept.append(owner)
+        return self._native.run(raw, places, on_device, threads, profile, 0 if card is None else card.handle, wait)
 
     def __repr__(self) -> str:
         def text(infos: list[TensorInfo]) -> str:
@@ -293,6 +372,37 @@ def code_report(
     path, data = _path_or_bytes(model)
     cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
     return [KernelCode(**k) for k in _sardonyx.code_report(path, data, target, cache, dict(dims or {}))]
+
+
+def empty(shape: Sequence[int], dtype: Any, device: str = "host") -> Tensor:
+    """Memory of a device for a tensor, with any elements. dtype: numpy's (ml_dtypes' too) or its name."""
+    return _sardonyx.empty(device, np.dtype(numpy_dtype(dtype) if isinstance(dtype, str) else dtype).name, list(shape))
+
+
+def copy(to: Tensor, value: Any) -> None:
+    """Copies an array, of numpy or with `__dlpack__` in the host's memory or that of the same device, to a tensor of its
+    dtype and shape; done when it returns."""
+    stream = Stream(to.device)
+    card = None if to.device == "host" else Card(to.device, stream, stream.handle)
+    owner, raw = input_array("value", value, numpy_dtype(to.dtype), card)
+    stream.synchronize()  # what computes it
+    to._copy_from(raw)
+    del owner
+
+
+def to_device(value: Any, device: str) -> Tensor:
+    """A copy of an array in the memory of a device."""
+    if not hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic)):
+        value = np.asarray(value)
+        tensor = empty(value.shape, value.dtype, device)
+    elif isinstance(value, Tensor):
+        tensor = _sardonyx.empty(device, value.dtype, value.shape)
+    else:
+        like = value if hasattr(value, "shape") else np.from_dlpack(value)
+        dtype = str(like.dtype).rpartition(".")[2]  # torch's are "torch.float32"
+        tensor = empty(tuple(like.shape), dtype, device)
+    copy(tensor, value.numpy() if isinstance(value, Tensor) and value.device not in ("host", tensor.device) else value)
+    return tensor
 
 
 def devices() -> list[Device]:

@@ -1,0 +1,257 @@
+// Tensors between Python and the library; DLPack is https://dmlc.github.io/dlpack, its rules for Python are those of
+// the array API standard.
+#include "python/tensors.h"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "device/memory.h"
+#include "support/error.h"
+
+namespace sardonyx::python {
+namespace {
+
+// DLPack's (1.1) types. It packs 4-bit elements and we do not, so those have none.
+constexpr std::array<std::pair<DType, nb::dlpack::dtype>, 20> kDlpackTypes = {{
+    {DType::kBool, {6, 8, 1}},
+    {DType::kInt8, {0, 8, 1}},
+    {DType::kInt16, {0, 16, 1}},
+    {DType::kInt32, {0, 32, 1}},
+    {DType::kInt64, {0, 64, 1}},
+    {DType::kUInt8, {1, 8, 1}},
+    {DType::kUInt16, {1, 16, 1}},
+    {DType::kUInt32, {1, 32, 1}},
+    {DType::kUInt64, {1, 64, 1}},
+    {DType::kFloat16, {2, 16, 1}},
+    {DType::kBFloat16, {4, 16, 1}},
+    {DType::kFloat32, {2, 32, 1}},
+    {DType::kFloat64, {2, 64, 1}},
+    {DType::kFloat8E4M3FN, {10, 8, 1}},
+    {DType::kFloat8E4M3FNUZ, {11, 8, 1}},
+    {DType::kFloat8E5M2, {12, 8, 1}},
+    {DType::kFloat8E5M2FNUZ, {13, 8, 1}},
+    {DType::kFloat8E8M0, {14, 8, 1}},
+    {DType::kComplex64, {5, 64, 1}},
+    {DType::kComplex128, {5, 128, 1}},
+}};
+
+// DLPack's kinds of devices.
+constexpr int kDlCpu = 1, kDlCuda = 2, kDlRocm = 10, kDlOther = 12;
+
+// As __dlpack_device__ has it. A simulated card is none that another library knows: its number is its chip's, 0x90a for
+// gfx90a.
+std::pair<int, int> dlpack_device(const std::string& device) {
+  if (device == "host") return {kDlCpu, 0};
+  const std::size_t colon = device.find(':');
+  const std::string kind = device.substr(0, colon), rest = device.substr(colon + 1);
+  const bool sim = kind == "sim";
+  const std::string digits = sim && rest.starts_with("gfx") ? rest.substr(3) : rest;
+  int number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number, sim ? 16 : 10);
+  return {sim ? kDlOther : kind == "cuda" ? kDlCuda : kDlRocm, number};
+}
+
+std::string device_of(const PyTensor& t) { return t.gpu ? t.gpu->info().name : "host"; }
+
+// The driver's handle for what the array API calls a stream: None and small numbers stand for the default streams.
+GpuStream stream_of(const PyTensor& t, const nb::object& stream) {
+  const bool cuda = dlpack_device(device_of(t)).first == kDlCuda;
+  const std::intptr_t s = stream.is_none() ? (cuda ? 1 : 0) : nb::cast<std::intptr_t>(stream);
+  if (cuda && s == 0)
+    throw nb::value_error("stream 0 is ambiguous on CUDA: 1 is the legacy default stream, 2 that of each thread");
+  return reinterpret_cast<GpuStream>(s);  // NOLINT(performance-no-int-to-ptr): drivers' handles are numbers in Python
+}
+
+// None for a strided tensor. `like`: a stream of the card whose memory it is; None: the host's.
+nb::object from_dlpack(nb::object value, const nb::object& like, bool writable) {
+  nb::ndarray<nb::ro> a;
+  if (writable) {
+    nb::ndarray<> w;
+    if (!nb::try_cast(value, w)) throw nb::type_error("no tensor that can be written to comes from its __dlpack__");
+    a = nb::ndarray<nb::ro>(w.handle());
+  } else if (!nb::try_cast(value, a)) {
+    throw nb::type_error("no tensor comes from its __dlpack__");
+  }
+  PyTensor t;
+  if (!like.is_none()) t.gpu = nb::cast<const PyStream&>(like).gpu;
+  // Pinned memory of a card's driver (CUDA 3, ROCm 11) and managed memory (13) are the host's as well.
+  const int kind = a.device_type();
+  const bool host = kind == kDlCpu || kind == 3 || kind == 11 || kind == 13;
+  if (t.gpu ? std::pair(kind, a.device_id()) != dlpack_device(device_of(t)) : !host)
+    throw nb::type_error("it lies on another device");
+  std::int64_t row_major = 1;
+  bool contiguous = true;
+  for (std::size_t k = a.ndim(); k-- > 0;) {
+    contiguous &= a.shape(k) == 1 || a.stride(k) == row_major;
+    row_major *= static_cast<std::int64_t>(a.shape(k));
+  }
+  if (!contiguous && a.size() > 0) return nb::none();
+  const auto* found = kDlpackTypes.data();
+  while (found != kDlpackTypes.data() + kDlpackTypes.size() && !(found->second == a.dtype())) ++found;
+  if (found == kDlpackTypes.data() + kDlpackTypes.size())
+    fail(ErrorKind::kInvalidArgument, "an input's dtype (DLPack code {}, {} bits) is one that no model takes",
+         a.dtype().code, a.dtype().bits);
+  t.tensor.dtype = found->first;
+  for (std::size_t k = 0; k < a.ndim(); ++k) t.tensor.dims.push_back(static_cast<std::int64_t>(a.shape(k)));
+  t.tensor.data = const_cast<void*>(a.data());
+  t.borrowed = std::move(a);
+  return nb::cast(std::move(t));
+}
+
+// A copy in the host's memory.
+PyTensor to_host(const PyTensor& t) {
+  PyTensor copy = allocate(nullptr, t.tensor.dtype, t.tensor.dims);
+  const nb::gil_scoped_release release;
+  if (t.ready) t.ready->synchronize();
+  const std::shared_ptr<void> stream = t.gpu->create_stream();
+  GpuTransfers(t.gpu).download(copy.tensor.data, t.tensor.data, t.tensor.bytes(), stream.get());
+  return copy;
+}
+
+// The tensor as nanobind's array, which speaks DLPack; it keeps `self` alive.
+nb::object as_dlpack(nb::handle self, const nb::object& stream, const nb::object& max_version,
+                     const nb::object& dl_device, const nb::object& copy) {
+  const PyTensor& t = nb::cast<const PyTensor&>(self);
+  const std::pair<int, int> here = dlpack_device(device_of(t));
+  if (t.gpu && !dl_device.is_none() && nb::cast<std::pair<int, int>>(dl_device) == std::pair(kDlCpu, 0)) {
+    if (!copy.is_none() && !nb::cast<bool>(copy))
+      throw nb::buffer_error("the tensor lies in a card's memory: it can't come to the host's without a copy");
+    return as_dlpack(nb::cast(to_host(t)), nb::none(), max_version, nb::none(), nb::none());
+  }
+  // -1: the caller wants no ordering.
+  if (t.ready && (stream.is_none() || nb::cast<std::intptr_t>(stream) != -1)) t.ready->wait_in(stream_of(t, stream));
+  for (const auto& [dtype, type] : kDlpackTypes) {
+    if (dtype != t.tensor.dtype) continue;
+    std::vector<std::size_t> shape(t.tensor.dims.begin(), t.tensor.dims.end());
+    nb::object array = nb::cast(nb::ndarray<nb::array_api>(t.tensor.data, shape.size(), shape.data(), self, nullptr,
+                                                           type, here.first, here.second));
+    return array.attr("__dlpack__")(nb::arg("max_version") = max_version, nb::arg("dl_device") = dl_device,
+                                    nb::arg("copy") = copy);
+  }
+  throw nb::buffer_error(
+      fmt::format("DLPack has no tensors of {} with one element in a byte", name(t.tensor.dtype)).c_str());
+}
+
+// Elements of `from`, which has this tensor's dtype and dims, to `to`; done when it returns.
+void copy_from(PyTensor& to, const Raw& raw) {
+  const TensorView from = view_of(raw, "what is copied");
+  if (from.dtype != to.tensor.dtype || from.dims != to.tensor.dims)
+    fail(ErrorKind::kInvalidArgument, "a tensor of {} [{}] can't be copied to one of {} [{}]", name(from.dtype),
+         fmt::join(from.dims, ", "), name(to.tensor.dtype), fmt::join(to.tensor.dims, ", "));
+  const std::size_t bytes = to.tensor.bytes();
+  if (bytes == 0) return;
+  const nb::gil_scoped_release release;
+  const Device device = Device::open(device_of(to));
+  device.copy(to.tensor.data, from.data, bytes, from.on_device ? CopyKind::kOnDevice : CopyKind::kToDevice);
+  to.ready.reset();
+}
+
+}  // namespace
+
+TensorView view_of(const Raw& raw, const std::string& what) {
+  const auto& [address, dtype, dims, on_device] = raw;
+  TensorView t;
+  if (!parse_dtype(dtype, t.dtype))
+    fail(ErrorKind::kInvalidArgument, "{} has dtype {}, which no model takes", what, dtype);
+  t.dims = dims;
+  t.data = reinterpret_cast<const void*>(address);  // NOLINT(performance-no-int-to-ptr): Python has it as a number
+  t.on_device = on_device;
+  return t;
+}
+
+PyTensor allocate(const std::shared_ptr<Gpu>& gpu, DType dtype, const std::vector<std::int64_t>& dims) {
+  if (!gpu) return {Tensor::allocate(dtype, dims)};
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
+  bool empty = false;
+  for (std::int64_t d : dims) {
+    if (d < 0) fail(ErrorKind::kInvalidArgument, "a dim is negative ({})", d);
+    empty |= d == 0;
+    if (d > 0 && __builtin_mul_overflow(bytes, d, &bytes))
+      fail(ErrorKind::kInvalidArgument, "a tensor of [{}] has too many elements", fmt::join(dims, ", "));
+  }
+  PyTensor t;
+  t.gpu = gpu;
+  t.tensor.dtype = dtype;
+  t.tensor.dims = dims;
+  t.tensor.owner = gpu->allocate(empty ? 1 : static_cast<std::size_t>(bytes));
+  t.tensor.data = t.tensor.owner.get();
+  return t;
+}
+
+void define_tensors(nb::module_& m) {
+  nb::class_<PyTensor>(m, "Tensor",
+                       "A row-major tensor in the host's memory or a card's: an output, memory of empty() and "
+                       "to_device(), or another library's tensor.")
+      .def_prop_ro(
+          "dtype", [](const PyTensor& t) { return std::string(name(t.tensor.dtype)); }, "The dtype's name.")
+      .def_prop_ro(
+          "shape", [](const PyTensor& t) { return t.tensor.dims; }, "Sizes.")
+      .def_prop_ro("device", &device_of, "\"host\", \"cuda:0\", ...: whose memory it lies in.")
+      .def_prop_ro(
+          "nbytes", [](const PyTensor& t) { return t.tensor.bytes(); }, "Bytes of all elements.")
+      .def_prop_ro(
+          "address", [](const PyTensor& t) { return reinterpret_cast<std::uintptr_t>(t.tensor.data); },
+          "Where the first element is.")
+      .def(
+          "bytes",
+          [](nb::handle self) {
+            const PyTensor& t = nb::cast<const PyTensor&>(self);
+            if (t.gpu) throw nb::type_error("the tensor lies in a card's memory; numpy() copies it");
+            const std::size_t shape[1] = {t.tensor.bytes()};
+            return nb::ndarray<nb::numpy, std::uint8_t>(t.tensor.data, 1, shape, self);
+          },
+          "The host's memory of it, as an array that keeps it alive.")
+      .def(
+          "numpy",
+          [](nb::object self) {
+            const PyTensor& t = nb::cast<const PyTensor&>(self);
+            const nb::object host = t.gpu ? nb::cast(to_host(t)) : self;
+            return nb::module_::import_("sardonyx.arrays").attr("output_array")(host);
+          },
+          "As an array of numpy: of the host's memory without a copy, of a card's copied as soon as it is computed.")
+      .def("_copy_from", &copy_from)
+      .def("_wait_in",
+           [](const PyTensor& t, const PyStream& s, std::intptr_t handle) {
+             // NOLINTNEXTLINE(performance-no-int-to-ptr): drivers' handles are numbers in Python
+             if (t.ready) t.ready->wait_in(handle ? reinterpret_cast<GpuStream>(handle) : s.owned.get());
+           })
+      .def("__dlpack__", &as_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
+           nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
+      .def("__dlpack_device__", [](const PyTensor& t) { return dlpack_device(device_of(t)); })
+      .def("__repr__", [](const PyTensor& t) {
+        return fmt::format("<sardonyx.Tensor {} [{}] on {}>", name(t.tensor.dtype), fmt::join(t.tensor.dims, ", "),
+                           device_of(t));
+      });
+  nb::class_<PyStream>(m, "Stream", "A stream of a card: work that is given to it is done in order.")
+      .def(
+          "__init__",
+          [](PyStream* self, const std::string& device) {
+            new (self) PyStream;
+            if (device == "host") return;
+            self->gpu = open_gpu(device);
+            self->owned = self->gpu->create_stream();
+          },
+          nb::arg("device"))
+      .def_prop_ro(
+          "device", [](const PyStream& s) { return s.gpu ? s.gpu->info().name : "host"; }, "The card's name.")
+      .def_prop_ro(
+          "handle", [](const PyStream& s) { return reinterpret_cast<std::uintptr_t>(s.owned.get()); },
+          "The driver's handle (CUstream, hipStream_t); 0 on the host.")
+      .def(
+          "synchronize",
+          [](const PyStream& s) {
+            if (s.gpu) s.gpu->synchronize(s.owned.get());
+          },
+          nb::call_guard<nb::gil_scoped_release>(), "Waits until all its work is done.");
+  m.def("from_dlpack", &from_dlpack, nb::arg("value"), nb::arg("like").none() = nb::none(),
+        nb::arg("writable") = false);
+  m.def("dlpack_device", &dlpack_device);
+  m.def("empty", [](const std::string& device, const std::string& dtype, const std::vector<std::int64_t>& dims) {
+    DType type;
+    if (!parse_dtype(dtype, type)) fail(ErrorKind::kInvalidArgument, "there is no dtype '{}'", dtype);
+    return allocate(device == "host" ? nullptr : open_gpu(device), type, dims);
+  });
+}
+
+}  // namespace sardonyx::python
