@@ -54,6 +54,7 @@ class Routine {
 
   bool generate() {
     if (op_.name == "scatter") return scatter();
+    if (op_.name == "append") return append();
     if (op_.name == "nonzero") return nonzero();
     if (op_.name == "scan") return scan();
     if (op_.name == "topk") return topk();
@@ -112,6 +113,30 @@ class Routine {
     }
     launch(fmt::format("routine_scatter_combine<{}>(b0, b1, b2, s0, s1, s2);", reduction), {1, 2, output(0)},
            {"i64", type, type}, {output(0)}, {m, n, inner}, updates);
+    return true;
+  }
+
+  // One launch for keys and values. Its threads are enough for a step of few tokens and to copy at a good pace: whether
+  // there is anything to copy is not known before the run.
+  bool append() {
+    const Exprs& shape = out(0).shape;
+    const bool past = inputs_ > 3;
+    const char* t = bits(out(0).dtype);
+    std::string call;
+    for (const int which : {0, 1})
+      call += fmt::format("routine_append<{}>(b0, b{}, {}, b{}, s0, s1, s2, s3, s4, s5, s{}, s{});\n  ", t, 1 + which,
+                          past ? fmt::format("b{}", 5 + which) : "nullptr", 3 + which, 6 + 2 * which, 7 + 2 * which);
+    std::vector<int> tensors = {0, 1, 2, output(0), output(1)};
+    std::vector<const char*> types = {"i64", t, t, t, t};
+    if (past) {
+      tensors.insert(tensors.end(), {3, 4});
+      types.insert(types.end(), {t, t});
+    }
+    Exprs values = {shape[0], shape[1], shape[2], shape[3]};
+    values.insert(values.end(), op_.params.begin(), op_.params.end());
+    const Expr elements = shape[0] * shape[1] * shape[3];
+    launch(call, tensors, types, {output(0), output(1)}, values,
+           idx::max(elements * op_.params[0], idx::min(elements * shape[2], Expr(1 << 16))));
     return true;
   }
 

@@ -1,4 +1,4 @@
-// Scatter, NonZero and running sums on GPUs.
+// Scatter, caches that grow, NonZero and running sums on GPUs.
 #pragma once
 #include "routines.h"
 
@@ -33,6 +33,39 @@ SDX_FN void routine_scatter_store(const i64* rows, const u32* last, const T* upd
     const i64 k = p / inner, row = rows[k];
     if (row >= 0 && row < n && last[row] == u32(k) + 1) y[row * inner + p % inner] = updates[p];
   }
+}
+
+/// Of a cache [batch, heads, room, size] the rows from starts[b] on become the new ones; where `past` is other memory
+/// [batch, heads, kept, size], the other rows are copied from there, and zeros after its end. N elements at a time.
+template <int N, class T>
+SDX_FN void append_rows(const i64* starts, const T* x, const T* past, T* y, i64 batch, i64 heads, i64 room, i64 size,
+                        i64 fresh, i64 kept, i64 stride, i64 offset) {
+  const i64 packs = size / N;
+  for (i64 p = first_thread(); p < batch * fresh * heads * packs; p += all_threads()) {
+    const i64 e = p % packs * N, token = p / packs / heads, h = p / packs % heads, b = token / fresh;
+    const i64 row = starts[b] + token % fresh;
+    if (row >= 0 && row < room)
+      store_pack<N>(y + ((b * heads + h) * room + row) * size + e,
+                    load_pack<N>(x + token * stride + offset + h * size + e));
+  }
+  if (past == y) return;
+  for (i64 p = first_thread(); p < batch * heads * room * packs; p += all_threads()) {
+    const i64 e = p % packs * N, row = p / packs % room, head = p / packs / room, start = starts[head / heads];
+    if (row >= start && row < start + fresh) continue;
+    Pack<T, N> v{};
+    if (row < kept) v = load_pack<N>(past + (head * kept + row) * size + e);
+    store_pack<N>(y + (head * room + row) * size + e, v);
+  }
+}
+
+template <class T>
+SDX_FN void routine_append(const i64* starts, const T* x, const T* past, T* y, i64 batch, i64 heads, i64 room, i64 size,
+                           i64 fresh, i64 kept, i64 stride, i64 offset) {
+  constexpr int V = 16 / sizeof(T);
+  if (size % V == 0 && stride % V == 0 && offset % V == 0 && aligned(x) && aligned(past) && aligned(y))
+    append_rows<V>(starts, x, past, y, batch, heads, room, size, fresh, kept, stride, offset);
+  else
+    append_rows<1>(starts, x, past, y, batch, heads, room, size, fresh, kept, stride, offset);
 }
 
 template <int Reduction, class T>

@@ -6,6 +6,7 @@
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
+#include "ops/norm.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -13,25 +14,36 @@ namespace {
 
 using tensor::accumulator;
 
+/// New keys or values of all heads, token by token: element (b, s, h, d) is at
+/// (b * S + s) * stride + offset + h * D + d of `all`.
+struct Fresh {
+  Value* all;
+  Expr stride, offset;
+};
+
 struct Cache {
   Value *seqlens, *past_key, *past_value;
   Expr queries, total;  // S, total_sequence_length
 
   Expr tokens(const Expr& b) const { return cast(tensor::at(seqlens, {b}), DType::kInt64) + 1; }
-  /// Tokens of sequence b before the new ones.
-  Expr past(const Expr& b) const { return select(compare(Op::kEq, queries, total), 0, tokens(b) - queries); }
-  /// The past followed by the new tokens [B, Hk, S, D]. Beyond them a cache keeps what it has.
-  Value* append(Graph& g, Value* past_values, Value* fresh) const {
-    const Expr capacity = past_values ? past_values->shape[2] : Expr(0);
-    const Exprs shape = {fresh->shape[0], fresh->shape[1], idx::max(capacity, total), fresh->shape[3]};
-    return tensor::generate(g, shape, [&](const Exprs& i) {
-      const Expr start = past(i[0]), at = i[2] - start;
-      const Expr kept =
-          past_values ? select(compare(Op::kLt, i[2], capacity), tensor::at(past_values, i), el::zero(fresh->dtype))
-                      : el::zero(fresh->dtype);
-      return select(logical_and(compare(Op::kGe, at, 0), compare(Op::kLt, at, queries)),
-                    tensor::at(fresh, {i[0], i[1], at, i[3]}), kept);
-    });
+  /// Tokens of sequence b before the new ones. A first step may have sequences of fewer tokens than S, padded on the
+  /// right, and a total that is the cache's length.
+  Expr past(const Expr& b) const { return idx::max(0, tokens(b) - queries); }
+
+  /// The past followed by the new tokens, [B, Hk, max(capacity, total), D] for keys and for values; a buffer that is
+  /// both past and present gets only the new ones written.
+  std::vector<Value*> append(Graph& g, const Fresh& key, const Fresh& value, const Expr& batch, std::int64_t kv_heads,
+                             const Expr& size) const {
+    const Expr capacity = past_key ? past_key->shape[2] : Expr(0), room = idx::max(capacity, total);
+    Value* starts = tensor::generate(g, {batch}, [&](const Exprs& i) { return past(i[0]); });
+    std::vector<Value*> in = {starts, key.all, value.all};
+    if (past_key) {
+      in.push_back(past_key);
+      in.push_back(past_value);
+    }
+    const Exprs shape = {batch, kv_heads, room, size};
+    return tensor::routine(g, "append", in, {queries, capacity, key.stride, key.offset, value.stride, value.offset}, {},
+                           {{key.all->dtype, shape}, {value.all->dtype, shape}});
   }
 };
 
@@ -41,11 +53,11 @@ void refuse_unsupported(OpContext& c) {
     c.refuse("a quantised cache");
   if (c.attr("sliding_window_cache", 0) != 0)
     c.refuse("a cache of the window's size; use one that holds the whole sequence");
-  if (c.has(14) || c.has(15)) c.refuse("normalisation of queries and keys inside the operator");
 }
 
 // Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache,
-// position_ids, attention_bias, head_sink. Outputs: output, present_key, present_value, output_qk.
+// position_ids, attention_bias, head_sink, two scales of a quantised cache, q_norm_weight, k_norm_weight. Outputs:
+// output, present_key, present_value, output_qk.
 void group_query_attention(OpContext& c) {
   refuse_unsupported(c);
   Graph& g = c.graph();
@@ -53,31 +65,67 @@ void group_query_attention(OpContext& c) {
   c.require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, "num_heads is {} and kv_num_heads {}", heads, kv_heads);
   Value* query = c.in(0);
   c.require(query->rank() == 3, "a query of rank {}", query->rank());
-  AttentionSpec spec;
-  if (c.has(1)) {
+  // Queries, keys and values as [B, S, heads, D].
+  const bool packed = !c.has(1);
+  const std::int64_t in_query = packed ? heads + 2 * kv_heads : heads;
+  g.add_check(compare(Op::kEq, idx::mod(query->shape[2], in_query), 0),
+              fmt::format("{} features can't be divided into {} heads", to_string(query->shape[2]), in_query));
+  const Expr size = idx::floordiv(query->shape[2], in_query), batch = query->shape[0], queries = query->shape[1];
+  const auto split = [&](Value* x, std::int64_t n) {
+    return tensor::reshape(g, x, {x->shape[0], x->shape[1], n, size});
+  };
+  const Expr row = size * Expr(kv_heads);
+  Value *q, *k;
+  Fresh fresh_key, fresh_value;
+  if (packed) {  // all queries' heads, then keys', then values'
+    Value* all = split(query, in_query);
+    q = tensor::slice(g, all, 2, 0, heads);
+    k = tensor::slice(g, all, 2, heads, kv_heads);
+    const Expr stride = query->shape[2];
+    fresh_key = {query, stride, size * Expr(heads)};
+    fresh_value = {query, stride, size * Expr(heads + kv_heads)};
+  } else {
     c.require(c.has(2) && c.in(1)->rank() == 3 && c.in(2)->rank() == 3, "keys or values are missing or not of rank 3");
-    spec.q = split_heads(g, query, heads);
-    spec.k = split_heads(g, c.in(1), kv_heads);
-    spec.v = split_heads(g, c.in(2), kv_heads);
-  } else {  // packed: all queries' heads, then keys', then values'
-    Value* all = split_heads(g, query, heads + 2 * kv_heads);
-    spec.q = tensor::slice(g, all, 1, 0, heads);
-    spec.k = tensor::slice(g, all, 1, heads, kv_heads);
-    spec.v = tensor::slice(g, all, 1, heads + kv_heads, kv_heads);
+    for (const int at : {1, 2}) {
+      g.add_check(compare(Op::kEq, c.in(at)->shape[0], batch), "keys or values don't fit the batch");
+      g.add_check(compare(Op::kEq, c.in(at)->shape[1], queries), "new keys and queries differ in number");
+      g.add_check(compare(Op::kEq, c.in(at)->shape[2], row),
+                  "keys or values don't fit kv_num_heads and the heads' size");
+    }
+    q = split(query, heads);
+    k = split(c.in(1), kv_heads);
+    fresh_key = {c.in(1), row, 0};
+    fresh_value = {c.in(2), row, 0};
   }
   Value* seqlens = c.in(5);
   c.require(seqlens->rank() <= 2, "seqlens_k of rank {}", seqlens->rank());
-  const Expr batch = query->shape[0];
   g.add_check(compare(Op::kEq, seqlens->elements(), batch), "seqlens_k doesn't fit the batch");
   seqlens = tensor::reshape(g, seqlens, {batch});
   c.require(!c.has(3) == !c.has(4), "past_key and past_value are needed together");
-  const Cache cache{seqlens, c.opt(3), c.opt(4), query->shape[1], c.int_scalar(c.in(6), true)};
-  for (const Value* v : {cache.past_key, cache.past_value})
-    c.require(!v || v->rank() == 4, "a past of rank {}", v ? v->rank() : 0);
+  const Cache cache{seqlens, c.opt(3), c.opt(4), queries, c.int_scalar(c.in(6), true)};
+  for (const Value* v : {cache.past_key, cache.past_value}) {
+    if (!v) continue;
+    c.require(v->rank() == 4, "a past of rank {}", v->rank());
+    c.require(v->dtype == query->dtype, "a past of {} for queries of {}", name(v->dtype), name(query->dtype));
+    g.add_check(compare(Op::kEq, v->shape[0], batch), "the past doesn't fit the batch");
+    g.add_check(compare(Op::kEq, v->shape[1], kv_heads), "the past doesn't fit kv_num_heads");
+    g.add_check(compare(Op::kEq, v->shape[2], cache.past_key->shape[2]), "past keys and values differ in length");
+    g.add_check(compare(Op::kEq, v->shape[3], size), "the past doesn't fit the heads' size");
+  }
   g.add_check(compare(Op::kLe, cache.queries, cache.total),
               "total_sequence_length is smaller than the number of new tokens");
-  g.add_check(compare(Op::kEq, spec.k->shape[2], cache.queries), "new keys and queries differ in number");
 
+  c.require(c.has(14) == c.has(15), "q_norm_weight and k_norm_weight are needed together");
+  if (c.has(14)) {
+    const float epsilon = c.attr_f("qk_norm_epsilon", 1e-6f);
+    for (const int at : {14, 15}) {
+      Value* weight = c.in(at);
+      c.require(weight->rank() == 1, "a norm's weight of rank {}", weight->rank());
+      g.add_check(compare(Op::kEq, weight->shape[0], size), "a norm's weight doesn't fit the heads' size");
+      Value*& x = at == 14 ? q : k;
+      x = layer_norm(g, x, weight, nullptr, 3, epsilon, true, query->dtype).y;
+    }
+  }
   if (c.attr("do_rotary", 0) != 0) {
     Rotary r;
     r.cos = c.in(7);
@@ -90,15 +138,17 @@ void group_query_attention(OpContext& c) {
     r.position = [=](const Expr& b, const Expr& s) {
       return ids ? cast(tensor::at(ids, {b, s}), DType::kInt64) : cache.past(b) + s;
     };
-    spec.q = rotate(g, spec.q, true, r);
-    spec.k = rotate(g, spec.k, true, r);
+    q = rotate(g, q, false, r);
+    k = rotate(g, k, false, r);
   }
-  Value* present_key = cache.append(g, cache.past_key, spec.k);
-  Value* present_value = cache.append(g, cache.past_value, spec.v);
-  c.out(1, present_key);
-  c.out(2, present_value);
-  spec.k = tensor::slice(g, present_key, 2, 0, cache.total);
-  spec.v = tensor::slice(g, present_value, 2, 0, cache.total);
+  if (c.has(14) || c.attr("do_rotary", 0) != 0) fresh_key = {k, row, 0};
+  const std::vector<Value*> present = cache.append(g, fresh_key, fresh_value, batch, kv_heads, size);
+  c.out(1, present[0]);
+  c.out(2, present[1]);
+  AttentionSpec spec;
+  spec.q = tensor::transpose(g, q, {0, 2, 1, 3});
+  spec.k = tensor::slice(g, present[0], 2, 0, cache.total);
+  spec.v = tensor::slice(g, present[1], 2, 0, cache.total);
 
   spec.type = accumulator(query->dtype);
   if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
@@ -143,7 +193,7 @@ void register_group_query_attention(OpRegistry& r) {
          .domain = "com.microsoft",
          .lower = group_query_attention,
          .dtypes = "floats",
-         .notes = "softmax in fp32; without quantised or window-sized caches and without normalised queries and keys"});
+         .notes = "softmax in fp32; past and present may be one buffer; without quantised or window-sized caches"});
 }
 
 }  // namespace sardonyx

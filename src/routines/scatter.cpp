@@ -1,4 +1,4 @@
-// scatter, nonzero, scan: routines that walk a tensor in order.
+// scatter, append, nonzero, scan: routines that walk a tensor in order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -65,6 +65,47 @@ void scatter(Call& c) {
   });
 }
 
+// append
+//   inputs:  starts [B] int64; new keys, new values; optionally past keys, past values [B, H, P, D]
+//   outputs: present keys, present values [B, H, C, D], C >= P: of sequence b the past, with rows from starts[b] on
+//            replaced by the new ones, and zeros after row P. An output may be the memory of its past (then C = P):
+//            only the new rows are written.
+//   params:  S, how many rows are new; P; for keys and for values: stride and offset. Element (b, s, h, d) of the new
+//            ones is at (b * S + s) * stride + offset + h * D + d.
+// Rows that would lie outside are left out.
+void append(Call& c) {
+  const auto* starts = c.inputs[0].as<std::int64_t>();
+  const std::int64_t fresh = c.params[0], past_rows = c.params[1];
+  for (const std::size_t which : {0, 1}) {
+    const Tensor &x = c.inputs[1 + which], &y = c.outputs[which];
+    const char* past = c.inputs.size() > 3 ? c.inputs[3 + which].as<char>() : nullptr;
+    const std::int64_t batch = y.dims[0], heads = y.dims[1], room = y.dims[2], size = y.dims[3];
+    const auto element = static_cast<std::int64_t>(size_of(y.dtype)), bytes = size * element;
+    const std::int64_t stride = c.params[2 + 2 * which], offset = c.params[3 + 2 * which];
+    if (batch > 0 && fresh > 0 && heads > 0 && (batch * fresh - 1) * stride + offset + heads * size > x.elements())
+      fail(ErrorKind::kInternal, "internal error: rows to append lie outside of their tensor");
+    host::parallel_for(batch * heads, std::max<std::int64_t>(1, 262144 / std::max<std::int64_t>(1, room * bytes)),
+                       c.threads, [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t p = begin; p < end; ++p) {
+                           const std::int64_t b = p / heads, h = p % heads;
+                           char* to = y.as<char>() + p * room * bytes;
+                           if (y.data != past) {
+                             const std::int64_t kept = past ? std::min(past_rows, room) : 0;
+                             if (kept > 0)
+                               std::memcpy(to, past + p * past_rows * bytes, static_cast<std::size_t>(kept * bytes));
+                             std::memset(to + kept * bytes, 0, static_cast<std::size_t>((room - kept) * bytes));
+                           }
+                           for (std::int64_t s = 0; s < fresh; ++s) {
+                             if (starts[b] < 0 || starts[b] >= room - s) continue;
+                             const std::int64_t from = (b * fresh + s) * stride + offset + h * size;
+                             std::memcpy(to + (starts[b] + s) * bytes, x.as<char>() + from * element,
+                                         static_cast<std::size_t>(bytes));
+                           }
+                         }
+                       });
+  }
+}
+
 // nonzero
 //   inputs:  x, bool, any shape
 //   outputs: positions [elements] int64: of the true elements, ascending; count [1] int64: how many there are
@@ -112,6 +153,7 @@ void scan(Call& c) {
 
 void register_scatter(Table& t) {
   t["scatter"] = scatter;
+  t["append"] = append;
   t["nonzero"] = nonzero;
   t["scan"] = scan;
 }
