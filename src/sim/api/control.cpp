@@ -126,6 +126,15 @@ const char* sardonyxSimSummary() {
   return copy.c_str();
 }
 
+long long sardonyxSimCount(const char* what) {
+  const std::string word = what ? what : "";
+  const Runtime& rt = Runtime::get();
+  if (word == "allocations") return rt.allocations;
+  if (word == "graphs") return rt.graphs;
+  if (word == "graph_launches") return rt.graphLaunches;
+  return word == "kernel_launches" ? rt.kernelLaunches.load() : -1;
+}
+
 void sardonyxSimResetSummary() {
   std::lock_guard lock(Runtime::get().mutex);
   Runtime::get().summary.clear();

@@ -48,6 +48,7 @@ hipError_t instantiate(hipGraphExec_t* executable, hipGraph_t graph) {
   auto e = std::make_unique<hipGraphExec>();
   e->graph = graph->graph->clone();
   *executable = Runtime::get().add(std::move(e));
+  ++Runtime::get().graphs;
   return hipSuccess;
 }
 
@@ -277,6 +278,7 @@ hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* executable, hipGraph_t g
 hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream) {
   return guarded([&] {
     if (!Runtime::get().alive(executable)) return hipErrorInvalidValue;
+    ++Runtime::get().graphLaunches;
     return submit(stream, ChildOp{executable->graph});
   });
 }

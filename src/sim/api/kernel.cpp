@@ -35,6 +35,7 @@ hipError_t launch(hipFunction_t f, dim3 grid, dim3 block, std::size_t shared, hi
     if (shared > 0xffffffff) return hipErrorInvalidValue;
     op.shared = static_cast<std::uint32_t>(shared);
     if (!packArguments(*f->kernel, params, extra, op.arguments)) return hipErrorInvalidValue;
+    ++Runtime::get().kernelLaunches;
     return submit(stream, std::move(op));
   });
 }

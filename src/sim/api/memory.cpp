@@ -21,6 +21,7 @@ hipError_t allocate(void** pointer, std::size_t size, MemoryKind kind, unsigned 
   std::uint64_t a = DeviceMemory::instance().allocate(size, kind, device().ordinal, flags);
   if (!a) return hipErrorOutOfMemory;
   *pointer = reinterpret_cast<void*>(a);
+  ++Runtime::get().allocations;
   return hipSuccess;
 }
 hipError_t release(void* pointer) {

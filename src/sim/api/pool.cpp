@@ -27,6 +27,7 @@ hipError_t allocate(void** p, std::size_t size, int ordinal, hipStream_t stream)
   }
   std::uint64_t a = DeviceMemory::instance().allocate(size, MemoryKind::kDevice, ordinal);
   *p = reinterpret_cast<void*>(a);
+  if (a) ++Runtime::get().allocations;
   return a ? hipSuccess : hipErrorOutOfMemory;
 }
 

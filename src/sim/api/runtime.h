@@ -1,5 +1,6 @@
 // State behind HIP's handles: devices, streams, events, modules, and the current device and last error of each thread.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -124,6 +125,8 @@ class Runtime {
   std::mutex mutex;
   std::map<std::string, KernelCounts> summary;
   std::string lastFailure;
+  /// What sardonyxSimCount() counts.
+  std::atomic<long long> allocations{0}, graphs{0}, graphLaunches{0}, kernelLaunches{0};
 
  private:
   Runtime();

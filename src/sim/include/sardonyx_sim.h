@@ -30,7 +30,12 @@ const char* sardonyxSimLastFailure(void);
  * scratch. Valid until the next call from the same thread. */
 const char* sardonyxSimSummary(void);
 
-/* Forgets the collected counts. */
+/* How often this happened in this process: "allocations" (of device memory and of pinned memory of the host, pools
+ * included), "graphs" (made executable), "graph_launches", "kernel_launches" (those in graphs are not counted). -1 for
+ * another word. */
+long long sardonyxSimCount(const char* what);
+
+/* Forgets the counts of sardonyxSimSummary(). */
 void sardonyxSimResetSummary(void);
 
 #ifdef __cplusplus

@@ -182,6 +182,17 @@ TEST_P(Api, SummaryCountsInstructionsAndBytes) {
   ASSERT_EQ(sardonyxSimConfigure(R"({"summary": false})"), 0);
 }
 
+TEST_P(Api, CountsCalls) {
+  load("basic");
+  const long long allocations = sardonyxSimCount("allocations"), launches = sardonyxSimCount("kernel_launches");
+  Buffer<float> a(std::vector<float>(64)), b(std::vector<float>(64)), c(64);
+  HIP_OK(launch("vectorAdd", {1}, {64}, a.get(), b.get(), c.get(), 60u));
+  EXPECT_EQ(sardonyxSimCount("allocations") - allocations, 3);
+  EXPECT_EQ(sardonyxSimCount("kernel_launches") - launches, 1);
+  EXPECT_EQ(sardonyxSimCount("something"), -1);
+  EXPECT_EQ(sardonyxSimCount(nullptr), -1);
+}
+
 TEST_P(Api, TraceShowsOneWave) {
   load("basic");
   std::string file = testing::TempDir() + "/sim_trace.txt";
