@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnxruntime_genai as og
@@ -52,7 +53,7 @@ def run(job):
 
 
 def main():
-    jobs, results = json.load(open(sys.argv[1])), {}
+    jobs, results = json.loads(Path(sys.argv[1]).read_text()), {}
     if any(job.get("library") == "register" for job in jobs):
         og.register_execution_provider_library("AMDGPUExecutionProvider", os.environ["AMDGPU_LIBRARY"])
     for job in jobs:
