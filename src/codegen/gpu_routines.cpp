@@ -55,6 +55,7 @@ class Routine {
   bool generate() {
     if (op_.name == "scatter") return scatter();
     if (op_.name == "append") return append();
+    if (op_.name == "group") return group();
     if (op_.name == "nonzero") return nonzero();
     if (op_.name == "scan") return scan();
     if (op_.name == "topk") return topk();
@@ -137,6 +138,14 @@ class Routine {
     const Expr elements = shape[0] * shape[1] * shape[3];
     launch(call, tensors, types, {output(0), output(1)}, values,
            idx::max(elements * op_.params[0], idx::min(elements * shape[2], Expr(1 << 16))));
+    return true;
+  }
+
+  bool group() {
+    if (!known(0) || param(0) > 1024) return false;  // kMostOwners
+    launch("routine_group(b0, b1, b2, b3, s0, s1, s2, s3);", {0, output(0), output(1), output(2)},
+           {"i64", "i64", "i64", "i64"}, {output(0), output(1), output(2)},
+           {in(0).elements(), op_.params[0], op_.params[1], out(2).elements()}, kWorkgroup);
     return true;
   }
 

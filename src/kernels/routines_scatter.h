@@ -68,6 +68,40 @@ SDX_FN void routine_append(const i64* starts, const T* x, const T* past, T* y, i
     append_rows<1>(starts, x, past, y, batch, heads, room, size, fresh, kept, stride, offset);
 }
 
+inline constexpr i64 kMostOwners = 1024;
+static SDX_SHARED i64 owner_next[kMostOwners];
+
+/// In one workgroup: rows by owner in blocks, see routines/scatter.cpp. A thread has some of the owners and looks at
+/// all rows.
+SDX_FN void routine_group(const i64* owner, i64* position, i64* source, i64* owners, i64 n, i64 count, i64 rows,
+                          i64 blocks) {
+  for (i64 k = thread_id(); k < blocks * rows; k += kThreads) source[k] = -1;
+  i64 front = 0, last = 0;
+  for (i64 first = 0; first < count; first += kThreads) {
+    const i64 e = first + thread_id();
+    i64 own = 0, total;
+    if (e < count)
+      for (i64 k = 0; k < n; ++k) own += owner[k] == e;
+    own = (own + rows - 1) / rows;
+    const i64 begin = front + scan_counts(own, total);
+    front += total;
+    if (e < count) owner_next[e] = begin * rows;
+    for (i64 k = begin; k < min(begin + own, blocks); ++k) owners[k] = e;
+    last = max(last, reduce_team(own > 0 ? e : i64(0), kThreads, [](i64 a, i64 b) { return max(a, b); }));
+  }
+  for (i64 k = front + thread_id(); k < blocks; k += kThreads) owners[k] = last;
+  barrier();
+  for (i64 e = thread_id(); e < count; e += kThreads) {
+    i64 at = owner_next[e];
+    for (i64 k = 0; k < n; ++k) {
+      if (owner[k] != e) continue;
+      position[k] = at;
+      if (at < blocks * rows) source[at] = k;
+      ++at;
+    }
+  }
+}
+
 template <int Reduction, class T>
 SDX_FN T scatter_combine(T a, T b) {
   if constexpr (is_same<T, f64> || is_same<T, f32> || is_small_float<T>) {

@@ -8,6 +8,7 @@
 namespace sardonyx {
 namespace {
 
+using contrib::unpack;
 using tensor::accumulator;
 
 // [d0, batch..., last] as [batch..., d0, last].
@@ -69,28 +70,6 @@ void fused_conv(OpContext& c) {
   if (Value* z = c.opt(3))
     y = tensor::map2(c.graph(), y, z, [](const Expr& a, const Expr& b) { return el::add(a, b); });
   c.out(0, contrib::activate(c, y, c.attr_s("activation", ""), c.attr_floats("activation_params")));
-}
-
-// Number k of those packed into the bytes of the last dim of `packed`, low bits first, as uint8.
-Expr unpack(const Value* packed, Exprs i, const Expr& k, std::int64_t bits) {
-  const DType u8 = DType::kUInt8;
-  const Expr mask = constant_int((1 << bits) - 1, u8);
-  auto byte = [&](const Expr& at) {
-    i.back() = at;
-    return tensor::at(packed, i);
-  };
-  if (bits == 8) return byte(k);
-  if (8 % bits == 0) {
-    const std::int64_t per_byte = 8 / bits;
-    const Expr shift = cast(idx::mod(k, per_byte) * Expr(bits), u8);
-    return binary(Op::kBitAnd, binary(Op::kShr, byte(idx::floordiv(k, per_byte)), shift), mask);
-  }
-  // A number may lie across two bytes.
-  const DType u16 = DType::kUInt16;
-  const Expr bit = k * Expr(bits), at = idx::floordiv(bit, 8), last = packed->shape.back() - 1;
-  const Expr both = binary(Op::kBitOr, cast(byte(at), u16),
-                           binary(Op::kShl, cast(byte(idx::min(at + 1, last)), u16), constant_int(8, u16)));
-  return binary(Op::kBitAnd, cast(binary(Op::kShr, both, cast(idx::mod(bit, 8), u16)), u8), mask);
 }
 
 // A times the transposed weights [N, K], which are (q - zero) * scale with one scale and zero for each block of K.
@@ -188,6 +167,27 @@ void gather_block_quantized(OpContext& c) {
 }
 
 }  // namespace
+
+Expr contrib::unpack(const Value* packed, Exprs i, const Expr& k, std::int64_t bits) {
+  const DType u8 = DType::kUInt8;
+  const Expr mask = constant_int((1 << bits) - 1, u8);
+  auto byte = [&](const Expr& at) {
+    i.back() = at;
+    return tensor::at(packed, i);
+  };
+  if (bits == 8) return byte(k);
+  if (8 % bits == 0) {
+    const std::int64_t per_byte = 8 / bits;
+    const Expr shift = cast(idx::mod(k, per_byte) * Expr(bits), u8);
+    return binary(Op::kBitAnd, binary(Op::kShr, byte(idx::floordiv(k, per_byte)), shift), mask);
+  }
+  // A number may lie across two bytes.
+  const DType u16 = DType::kUInt16;
+  const Expr bit = k * Expr(bits), at = idx::floordiv(bit, 8), last = packed->shape.back() - 1;
+  const Expr both = binary(Op::kBitOr, cast(byte(at), u16),
+                           binary(Op::kShl, cast(byte(idx::min(at + 1, last)), u16), constant_int(8, u16)));
+  return binary(Op::kBitAnd, cast(binary(Op::kShr, both, cast(idx::mod(bit, 8), u16)), u8), mask);
+}
 
 void register_contrib_matmul(OpRegistry& r) {
   const char* ms = "com.microsoft";

@@ -16,6 +16,7 @@ void register_all(OpRegistry& r) {
   register_contrib_attention(r);
   register_group_query_attention(r);
   register_contrib_matmul(r);
+  register_moe(r);
   register_recurrent(r);
   register_quantize(r);
   register_activation(r);

@@ -19,6 +19,7 @@ void register_contrib_quantize(OpRegistry& r);
 void register_contrib_attention(OpRegistry& r);
 void register_group_query_attention(OpRegistry& r);
 void register_contrib_matmul(OpRegistry& r);
+void register_moe(OpRegistry& r);
 void register_recurrent(OpRegistry& r);
 void register_quantize(OpRegistry& r);
 void register_activation(OpRegistry& r);

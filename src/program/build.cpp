@@ -346,11 +346,11 @@ class Builder {
   // What kernels [begin, end) need beside the headers of all.
   std::string routine_headers(std::size_t begin, std::size_t end) const {
     static constexpr std::pair<const char*, const char*> kHeaders[] = {
-        {"routine_copy(", "scatter"},      {"routine_fill(", "scatter"},        {"routine_scatter_", "scatter"},
-        {"routine_append<", "scatter"},    {"routine_count(", "scatter"},       {"routine_offsets(", "scatter"},
-        {"routine_positions(", "scatter"}, {"routine_scan<", "scatter"},        {"routine_topk<", "order"},
-        {"routine_sort_", "order"},        {"routine_kinds<", "order"},         {"routine_nms", "boxes"},
-        {"routine_determinant(", "boxes"}, {"routine_recurrent<", "recurrent"},
+        {"routine_copy(", "scatter"},    {"routine_fill(", "scatter"},      {"routine_scatter_", "scatter"},
+        {"routine_append<", "scatter"},  {"routine_group(", "scatter"},     {"routine_count(", "scatter"},
+        {"routine_offsets(", "scatter"}, {"routine_positions(", "scatter"}, {"routine_scan<", "scatter"},
+        {"routine_topk<", "order"},      {"routine_sort_", "order"},        {"routine_kinds<", "order"},
+        {"routine_nms", "boxes"},        {"routine_determinant(", "boxes"}, {"routine_recurrent<", "recurrent"},
     };
     std::set<std::string> names;
     for (std::size_t k = begin; k < end; ++k)

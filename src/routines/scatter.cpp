@@ -1,4 +1,4 @@
-// scatter, append, nonzero, scan: routines that walk a tensor in order.
+// scatter, append, group, nonzero, scan: routines that walk a tensor in order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -106,6 +106,42 @@ void append(Call& c) {
   }
 }
 
+// group
+//   inputs:  owner of each of n rows, int64, in [0, count)
+//   outputs: positions [n] int64: where each row goes among blocks of rows of one owner each;
+//            sources [blocks, rows] int64: the row that went there, or -1;
+//            owners [blocks] int64: whose each block is (an owner of an earlier block for those left over)
+//   params:  count; rows of a block. There must be blocks enough: min(n, n / rows + count).
+// Owners are in ascending order, and so are the rows of each.
+void group(Call& c) {
+  const Tensor& in = c.inputs[0];
+  const auto* owner = in.as<std::int64_t>();
+  auto* position = c.outputs[0].as<std::int64_t>();
+  auto* source = c.outputs[1].as<std::int64_t>();
+  auto* owners = c.outputs[2].as<std::int64_t>();
+  const std::int64_t n = in.elements(), count = c.params[0], rows = c.params[1], blocks = c.outputs[2].elements();
+  std::vector<std::int64_t> next(static_cast<std::size_t>(count) + 1);
+  for (std::int64_t k = 0; k < n; ++k) {
+    if (owner[k] < 0 || owner[k] >= count)
+      fail(ErrorKind::kInternal, "internal error: row {} of a group belongs to {} of {}", k, owner[k], count);
+    ++next[static_cast<std::size_t>(owner[k])];
+  }
+  std::int64_t block = 0, last = 0;
+  for (std::int64_t e = 0; e < count; ++e) {
+    const std::int64_t own = (next[static_cast<std::size_t>(e)] + rows - 1) / rows;
+    next[static_cast<std::size_t>(e)] = block * rows;
+    if (block + own > blocks) fail(ErrorKind::kInternal, "internal error: {} blocks are too few", blocks);
+    for (std::int64_t k = 0; k < own; ++k) owners[block++] = last = e;
+  }
+  while (block < blocks) owners[block++] = last;
+  std::fill(source, source + blocks * rows, -1);
+  for (std::int64_t k = 0; k < n; ++k) {
+    const std::int64_t at = next[static_cast<std::size_t>(owner[k])]++;
+    position[k] = at;
+    source[at] = k;
+  }
+}
+
 // nonzero
 //   inputs:  x, bool, any shape
 //   outputs: positions [elements] int64: of the true elements, ascending; count [1] int64: how many there are
@@ -154,6 +190,7 @@ void scan(Call& c) {
 void register_scatter(Table& t) {
   t["scatter"] = scatter;
   t["append"] = append;
+  t["group"] = group;
   t["nonzero"] = nonzero;
   t["scan"] = scan;
 }

@@ -27,9 +27,11 @@ DECODERS = {
     "norms": Decoder(qk_norm="outside", rotary="outside", partial=0.5, seed=2),
     "four bits": Decoder(bits=4, zero_points="packed", embedding_bits=4, position_ids=True),
     "eight bits": Decoder(bits=8, block=16, embedding_bits=8, smooth=True),
+    "experts": Decoder(experts=4),
+    "four bit experts": Decoder(experts=4, moe_bits=4, bits=4, block=16),
     "half": Decoder(dtype=np.float16, packed=True, smooth=True),
 }
-ON_CARDS = ("llama", "options")
+ON_CARDS = ("llama", "options", "experts")
 DEVICES = ("host", "sim:gfx1100", "sim:gfx942")
 
 

@@ -169,7 +169,23 @@ def test_a_program_file_for_several_cards(tmp_path):
 
 @pytest.mark.parametrize(
     "arch",
-    ["gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1200", "gfx1201", "sm_80", "sm_90", "sm_90a"],
+    [
+        "gfx90a",
+        "gfx942",
+        "gfx950",
+        "gfx1030",
+        "gfx1100",
+        "gfx1101",
+        "gfx1102",
+        "gfx1103",
+        "gfx1150",
+        "gfx1151",
+        "gfx1200",
+        "gfx1201",
+        "sm_80",
+        "sm_90",
+        "sm_90a",
+    ],
 )
 def test_every_target_compiles(arch, tmp_path):
     onnx.save(parse(LAYER), tmp_path / "m.onnx")
