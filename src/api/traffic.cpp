@@ -25,6 +25,32 @@ double sum_of(const Program& p, std::vector<int> buffers, const SymbolValues& sy
   return bytes;
 }
 
+double number(const Expr& e, const SymbolValues& symbols) {
+  return evaluable(e, symbols) ? static_cast<double>(std::max<std::int64_t>(0, evaluate(e, symbols))) : 0;
+}
+
+double product(const Exprs& list, const SymbolValues& symbols, std::size_t from = 0) {
+  double p = 1;
+  for (std::size_t k = from; k < list.size(); ++k) p *= number(list[k], symbols);
+  return p;
+}
+
+double operations_of(const Program& p, const ProgramStep& s, const SymbolValues& symbols) {
+  const auto n = [&](const Expr& e) { return number(e, symbols); };
+  if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) return 2 * n(t->batches) * n(t->m) * n(t->n) * n(t->k);
+  if (const auto* g = std::get_if<GemmStep>(&s.op))
+    return 2 * product(p.buffers[static_cast<std::size_t>(g->out)].shape, symbols) * n(g->k);
+  if (const auto* c = std::get_if<ConvStep>(&s.op))  // each element of one side meets a filter's
+    return 2 * product(c->transposed ? c->x_shape : c->out_shape, symbols) * product(c->w_shape, symbols, 1);
+  if (const auto* a = std::get_if<AttentionStep>(&s.op))
+    return 2 * n(a->batch) * n(a->heads) * n(a->queries) * n(a->keys) * (n(a->head_dim) + n(a->value_dim));
+  // Of attention's kernels, those that these sizes do not need have no points.
+  if (const auto* l = std::get_if<LaunchStep>(&s.op))
+    if (p.kernels[static_cast<std::size_t>(l->kernel)].symbol.starts_with("attention"))
+      return n(l->points) > 0 ? n(l->work) : 0;
+  return 0;
+}
+
 }  // namespace
 
 Traffic traffic_of(const Program& program, const SymbolValues& symbols) {
@@ -34,7 +60,9 @@ Traffic traffic_of(const Program& program, const SymbolValues& symbols) {
     if (runs_others(s)) continue;
     step.bytes_read = sum_of(program, s.reads, symbols, t.unknown);
     step.bytes_written = sum_of(program, s.writes, symbols, t.unknown);
+    step.operations = operations_of(program, s, symbols);
     t.bytes += step.bytes_read + step.bytes_written;
+    t.operations += step.operations;
   }
   return t;
 }

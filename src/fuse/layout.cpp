@@ -189,9 +189,9 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
         l && l->body->op == Op::kLoad && !absorbed.count(n.get()) && !constants.count(n.get())) {
       Value* source = const_cast<Value*>(l->body->value);
       Value* out = n->outputs[0];
-      if (source->dtype == out->dtype && source->graph == &g && out->storage_order.empty() &&
+      if (source->dtype == out->dtype && source->graph == &g &&
           idx::provably_equal(source->elements(), out->elements()) &&
-          idx::provably_equal(memory_offset(*source, l->body->args), idx::linearize(l->vars, out->shape))) {
+          idx::provably_equal(memory_offset(*source, l->body->args), memory_offset(*out, l->vars))) {
         n->op = ViewOp{};
         n->inputs = {source};
       }

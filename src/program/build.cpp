@@ -182,6 +182,9 @@ class Builder {
       partial = static_cast<int>(program_->buffers.size());
       program_->buffers.push_back(std::move(b));
     }
+    const Exprs& vars = t.node->as<AttentionOp>()->vars;  // batch, head, query, key, elements of a key and of a value
+    Expr operations = 2 * (vars[4]->args[0] + vars[5]->args[0]);
+    for (std::size_t v = 0; v < 4; ++v) operations = operations * vars[v]->args[0];
     for (const codegen::GpuAttentionKernel& k : s.kernels) {
       LaunchStep l;
       l.kernel = kernel(k.body, 0, kAttention);
@@ -189,7 +192,7 @@ class Builder {
       if (k.partial) l.buffers.push_back(partial);
       l.symbols = s.symbols;
       l.points = k.points * codegen::kGpuThreads;
-      l.work = 1;
+      l.work = operations;
       l.limit = s.limit;
       ProgramStep p;
       p.origin = step.origin;

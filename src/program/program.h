@@ -38,7 +38,7 @@ struct LaunchStep {
   std::vector<int> buffers;
   Exprs symbols;
   Expr points;  ///< on a GPU: threads
-  Expr work;
+  Expr work;    ///< operations of a point, about; of attention's kernels those of all points
   Exprs divisors;
   Expr limit;  ///< the code is for sizes that give less than 2^31 - 2^29 here; others are refused as an assumption that
                ///< does not hold. Empty: for all sizes

@@ -14,6 +14,7 @@
 #include "api/code_report.h"
 #include "api/model.h"
 #include "api/report.h"
+#include "api/traffic.h"
 #include "ops/op.h"
 #include "python/tensors.h"
 #include "sardonyx/sardonyx.h"
@@ -201,6 +202,33 @@ std::map<std::string, std::size_t> memory(const Model& m, const std::map<std::st
           {"arena", r.arena},     {"temporaries", r.temporaries}, {"unplanned", static_cast<std::size_t>(r.unplanned)}};
 }
 
+// Launches of the main block: kind, name, nodes, bytes read, bytes written, operations.
+nb::list traffic(const Model& m, const std::map<std::string, std::vector<std::int64_t>>& dims) {
+  const Executor& e = program_of(m);
+  std::vector<std::vector<std::int64_t>> ordered;
+  for (const std::string& name : e.program().input_names) {
+    const auto found = dims.find(name);
+    if (found == dims.end()) fail(ErrorKind::kInvalidArgument, "input '{}' has no shape", name);
+    ordered.push_back(found->second);
+  }
+  const Traffic t = traffic_of(e.program(), e.bind(ordered));
+  nb::list out;
+  std::size_t at = 0;
+  for (const StepReport& s : report(e.program()).steps) {
+    if (s.depth > 0) continue;
+    const StepTraffic& step = t.steps.at(at++);
+    if (is_launch(s.kind))
+      out.append(nb::make_tuple(std::string(name(s.kind)), s.name, s.nodes, step.bytes_read, step.bytes_written,
+                                step.operations));
+  }
+  return out;
+}
+
+std::map<std::string, std::uint64_t> memory_in_use(const Model& m) {
+  const MemoryUse u = m.memory();
+  return {{"constants", u.constants}, {"arena", u.arena}, {"now", u.now}, {"peak", u.peak}};
+}
+
 void translate(const std::exception_ptr& p, void*) {
   try {
     std::rethrow_exception(p);
@@ -237,6 +265,8 @@ NB_MODULE(_sardonyx, m) {
       .def("device", &Model::device_name)
       .def("kernels", &kernels)
       .def("memory", &memory)
+      .def("memory_in_use", &memory_in_use)
+      .def("traffic", &traffic)
       .def("program_count", &Model::program_count)
       .def(
           "save", [](const Model& m, const std::string& path) { m.save(path); },

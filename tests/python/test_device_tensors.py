@@ -249,3 +249,30 @@ def test_perf_of_what_stays_on_the_device(tmp_path):
     assert floats in (15 + 12 + 20 + 20, 15 + 12 + 20 + 20 + 20)
     assert found["bytes_per_second"] == pytest.approx(found["bytes_per_run"] * found["runs_per_second"])
     assert "--device" in cli("perf", *args, "--resident", code=UNSUPPORTED)
+
+
+@pytest.mark.parametrize("device", ["host", SIM])
+def test_traffic_and_memory(device):
+    model = parse("g (float[n, 64] x, float[64, 32] w) => (float[n, 32] y) { y = MatMul (x, w) }")
+    model = sardonyx.compile(model, device=device)
+    model(x=np.ones((5, 64), np.float32), w=np.ones((64, 32), np.float32))
+    (product,) = model.traffic(x=(5, 64), w=(64, 32))
+    assert product.kind == model.kernels()[0].kind == "tile" and product.nodes == ("MatMul",)
+    assert product.operations == 2 * 5 * 32 * 64
+    assert product.bytes_read == 4 * (5 * 64 + 64 * 32) and product.bytes_written == 4 * 5 * 32
+    assert model.traffic(x=(10, 64), w=(64, 32))[0].operations == 2 * product.operations
+    with pytest.raises(sardonyx.InvalidArgumentError, match="'w'"):
+        model.traffic(x=(5, 64))
+    use = model.memory_in_use()
+    assert use.constants == 0 and use.peak >= use.now and (use.now > 0) == (device != "host")
+
+
+@pytest.mark.parametrize("queries", [1, 40])
+def test_operations_of_attention(queries):
+    """On a GPU several kernels share the work, of which sizes choose: decoding or many queries."""
+    model = parse("g (float[1, 2, s, 16] q, float[1, 2, 64, 16] k, float[1, 2, 64, 16] v) => (float[1, 2, s, 16] y) "
+                  "{ y = Attention (q, k, v) }", opset=23)  # fmt: skip
+    shapes = {"q": (1, 2, queries, 16), "k": (1, 2, 64, 16), "v": (1, 2, 64, 16)}
+    for device in ("host", SIM):
+        launches = sardonyx.compile(model, device=device).traffic(shapes)
+        assert sum(t.operations for t in launches) == 4 * 2 * queries * 64 * 16

@@ -7,8 +7,12 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import sardonyx as api
 from cli_support import BUILD, sardonyx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 SPEC = importlib.util.spec_from_file_location("models", Path(__file__).parents[2] / "benchmarks" / "models.py")
 models = importlib.util.module_from_spec(SPEC)
@@ -27,3 +31,23 @@ def test_kernels_per_run(name, most):
     report = json.loads(sardonyx("inspect", path, "--json", "-"))
     assert 0 < report["kernels_per_run"] <= most
     assert report["kernels_per_run"] == sum(report["program"]["launches"].values())
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx942"])
+def test_a_convolution_between_transpositions_is_one_kernel(device):
+    """Channels last in the model and in memory: the transpositions of an exporter copy nothing."""
+    weights = numpy_helper.from_array(np.random.default_rng(0).standard_normal((16, 8, 3, 3)).astype(np.float32), "w")
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Transpose", ["c"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    info = lambda name, shape: helper.make_tensor_value_info(name, 1, shape)
+    graph = helper.make_graph(nodes, "g", [info("x", ["n", 5, 6, 8])], [info("y", ["n", 5, 6, 16])], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(1).standard_normal((2, 5, 6, 8)).astype(np.float32)
+    compiled = api.compile(model, device=device)
+    assert len(compiled.kernels()) == 1
+    want = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    # sums of 72 products in another order
+    np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=1e-4, atol=1e-4)

@@ -80,6 +80,27 @@ class Memory(NamedTuple):
     unplanned: int  #: how many tensors have sizes that depend on data; they are not counted above
 
 
+class MemoryInUse(NamedTuple):
+    """Bytes that a compiled model has of its device's memory."""
+
+    constants: int  #: weights, and what is computed from them once
+    arena: int  #: the largest arena of a run so far
+    now: int  #: of a GPU: everything that is allocated now
+    peak: int  #: of a GPU: the most that ever was
+
+
+class Traffic(NamedTuple):
+    """What one launch of a run must move and compute, for a roofline. Every tensor counts once and whole; operations are
+    those of products, convolutions and attention."""
+
+    kind: str  #: "loop", "tile" or "routine"
+    name: str  #: the kernel's, or with commas those that are chosen from by size
+    nodes: tuple[str, ...]
+    bytes_read: float
+    bytes_written: float
+    operations: float  #: a multiplication and an addition are two
+
+
 class Progress(NamedTuple):
     """What compiling is busy with."""
 
@@ -212,6 +233,17 @@ class Model:
     def memory(self, dims: Mapping[str, int] | None = None, /, **named: int) -> Memory:
         """Bytes of one run for these sizes of `symbols`."""
         return Memory(**self._native.memory({**(dims or {}), **named}))
+
+    def memory_in_use(self) -> MemoryInUse:
+        """What it has of the device's memory now."""
+        return MemoryInUse(**self._native.memory_in_use())
+
+    def traffic(
+        self, shapes: Mapping[str, Sequence[int]] | None = None, /, **named: Sequence[int]
+    ) -> list[Traffic]:
+        """What each launch of a run moves and computes, for inputs of these shapes."""
+        given = {name: [int(d) for d in shape] for name, shape in {**(shapes or {}), **named}.items()}
+        return [Traffic(kind, name, tuple(nodes), *rest) for kind, name, nodes, *rest in self._native.traffic(given)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the compiled program with its weights to one file, for load()."""

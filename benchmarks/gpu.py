@@ -1,0 +1,123 @@
+"""Sardonyx on a GPU beside PyTorch: whole models, single kernels, first results, memory, rooflines.
+
+    ./dev bench gpu                                              everything, in a checkout on the card; torch is in .venv
+    python benchmarks/gpu.py measure --out results.json          on the card
+    python benchmarks/gpu.py report results.json --out docs      anywhere: a page with tables and plots
+
+`measure` writes each row as soon as it has it and leaves out those that the file has, so that it can be stopped and
+continued: `--limit SECONDS`, `--parts models,first,kernels,profile`, `--only "ResNet-50 resnet50 batch=8 "` (parts of what
+a row is called), `--engines eager,compile,autotune,twin,fixed`. README.md says what is measured, and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+PARTS = ["models", "first", "kernels", "profile"]
+ENGINES = ["eager", "compile", "autotune", "twin", "fixed"]
+
+
+def names(known: list[str]):  # type: ignore[no-untyped-def]
+    def parse(text: str) -> list[str]:
+        chosen = [t for t in text.split(",") if t]
+        for t in chosen:
+            if t not in known:
+                raise argparse.ArgumentTypeError(f"'{t}' is none of {', '.join(known)}")
+        return chosen
+
+    return parse
+
+
+def measure(options: argparse.Namespace) -> None:
+    import models
+    import torch
+    from gpu_measure import Budget, Results, ceilings, environment
+
+    options.models = options.models or models.folder()
+    if options.models is None and {"models", "first", "profile"} & set(options.parts):
+        raise SystemExit("no folder of models: name one with --models")
+    options.filled = options.filled or pathlib.Path(tempfile.gettempdir()) / "sardonyx-benchmark-models"
+    results = Results(options.out, options.again)
+    budget = Budget(options.limit)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 is the reference
+    torch.backends.cudnn.benchmark = True
+    if options.device.startswith("cuda"):
+        torch.cuda.set_stream(torch.cuda.Stream())
+    with torch.inference_mode():
+        results.data["environment"] = environment(options.device)
+        if not results.data.get("ceilings"):
+            results.data["ceilings"] = ceilings(options.device)
+        results.write()
+        if "models" in options.parts:
+            from gpu_models import measure_models
+
+            measure_models(options, results, budget)
+        if "kernels" in options.parts:
+            from gpu_kernels import measure_kernels
+
+            measure_kernels(options, results, budget)
+        if "profile" in options.parts:
+            from gpu_profile import measure_profiles
+
+            measure_profiles(options, results, budget)
+    if "first" in options.parts:
+        from gpu_models import measure_first
+
+        measure_first(options, results, budget)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    m = commands.add_parser("measure", help="measure on the card")
+    m.add_argument("--out", type=pathlib.Path, required=True, help="JSON file of results")
+    m.add_argument("--again", action="store_true", help="forget what the file has")
+    m.add_argument(
+        "--models", type=pathlib.Path, help="folder of skeletons (default: SARDONYX_MODELS, or beside the checkout)"
+    )
+    m.add_argument("--filled", type=pathlib.Path, help="folder for models with weights (default: temporary)")
+    m.add_argument("--device", default="cuda", help="torch's name: cuda, cuda:1, cpu (to try the program)")
+    m.add_argument("--precision", default="fp16", choices=["fp16", "bf16", "fp32"])
+    m.add_argument("--parts", type=names(PARTS), default=PARTS)
+    m.add_argument("--engines", type=names(ENGINES), default=["eager", "compile", "twin"])
+    m.add_argument("--only", action="append", default=[], help="rows whose name contains this")
+    m.add_argument("--turns", type=int, default=15)
+    m.add_argument("--limit", type=float, default=1e9, help="seconds; no row is begun that may not fit")
+    m.add_argument("--report", type=pathlib.Path, help="folder to write the report to, when all is measured")
+    r = commands.add_parser("report", help="a page of results")
+    r.add_argument("results", type=pathlib.Path, nargs="+")
+    r.add_argument(
+        "--out", type=pathlib.Path, required=True, help="folder for gpu-benchmark.md, plots and the raw data"
+    )
+    f = commands.add_parser("first")  # what measure starts in new processes
+    f.add_argument("task")
+    options = parser.parse_args()
+    if options.command == "measure":
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise SystemExit(
+                "this compares with PyTorch, which this Python has not: install torch (and torchvision, transformers)"
+            ) from None
+        measure(options)
+        if options.report:
+            from gpu_report import write_report
+
+            write_report([options.out], options.report)
+    elif options.command == "first":
+        from gpu_models import first_task
+
+        print(json.dumps(first_task(options.task)))
+    else:
+        from gpu_report import write_report
+
+        write_report(options.results, options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The engines that run a whole model: Sardonyx, and PyTorch with the network of the same ONNX file (onnx_torch.py) or with
+a twin, the same architecture as its own library has it (torchvision, transformers; random weights, only timed)."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from gpu_measure import Engine
+from onnx_torch import to_torch
+
+#: name: the file's, sizes of symbolic dims by row
+MODELS: dict[str, tuple[str, list[dict[str, int]]]] = {
+    "ResNet-50": ("resnet50", [{"batch": n} for n in (1, 8, 16, 32, 64)]),
+    "BERT-Base": ("bert_base", [{"batch": n, "sequence": s} for s in (128, 384, 512) for n in (1, 8)]),
+    "ViT-B/16": ("vit_b_16_dynamo", [{"batch": n} for n in (1, 8)]),
+    "Whisper-tiny encoder": ("whisper_tiny_encoder", [{"batch": n} for n in (1, 8)]),
+    "YOLOv5s": ("yolov5s", [{"batch": n} for n in (1, 8, 32)]),
+}
+PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def our_device(device: str) -> str:
+    """Sardonyx's name for torch's device."""
+    if not device.startswith("cuda"):
+        return "host"
+    return device.replace("cuda", "hip") if torch.version.hip else device
+
+
+class Ours:
+    """Sardonyx on tensors of torch's, in place: nothing is copied to the host or from it."""
+
+    def __init__(self, model: Any, feed: dict[str, torch.Tensor]):
+        self.model, self.feed = model, feed
+        device = next(iter(feed.values())).device
+        shapes = model.output_shapes({name: tuple(x.shape) for name, x in feed.items()})
+        self.out = {
+            info.name: torch.empty(shapes[info.name], dtype=getattr(torch, info.dtype.name), device=device)
+            for info in model.outputs
+        }
+        self.arguments: dict[str, Any] = {"outputs": self.out}
+        if device.type == "cuda":
+            self.arguments |= {"stream": torch.cuda.current_stream().cuda_stream, "synchronize": False}
+
+    def __call__(self) -> None:
+        self.model.run_tensors(self.feed, **self.arguments)
+
+    def results(self) -> list[torch.Tensor]:
+        self()
+        if "stream" in self.arguments:
+            torch.cuda.synchronize()
+        return list(self.out.values())
+
+
+def feed_of(path: pathlib.Path, sizes: dict[str, int], device: str) -> dict[str, torch.Tensor]:
+    import models
+
+    return {
+        name: torch.from_numpy(np.ascontiguousarray(x)).to(device) for name, x in models.inputs(path, sizes).items()
+    }
+
+
+def theirs_of(feed: dict[str, torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+    """The same inputs as PyTorch likes them: floats in the precision, images channels last."""
+    out = []
+    for x in feed.values():
+        if x.is_floating_point():
+            x = x.to(dtype)
+        out.append(x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x)
+    return out
+
+
+def walk(path: pathlib.Path, feed: dict[str, torch.Tensor], dtype: torch.dtype, device: str) -> torch.nn.Module:
+    shapes = {name: tuple(x.shape) for name, x in feed.items()}
+    return to_torch(onnx.load(path), shapes, dtype).to(device)
+
+
+def twin(file: str, dtype: torch.dtype, device: str) -> torch.nn.Module | None:
+    """As its own library has it; None if there is no such library."""
+    try:
+        if file == "resnet50":
+            from torchvision.models import resnet50
+
+            module = resnet50(weights=None)
+        elif file == "vit_b_16_dynamo":
+            from torchvision.models import vit_b_16
+
+            module = vit_b_16(weights=None)
+        elif file == "bert_base":
+            from transformers import BertConfig, BertModel
+
+            module = BertModel(BertConfig(attn_implementation="sdpa"))
+        elif file == "whisper_tiny_encoder":
+            from transformers import WhisperConfig
+            from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+            config = WhisperConfig(
+                d_model=384, encoder_layers=4, encoder_attention_heads=6, encoder_ffn_dim=1536, num_mel_bins=80
+            )
+            config._attn_implementation = "sdpa"
+            module = WhisperEncoder(config)
+        else:
+            return None
+    except ImportError:
+        return None
+    module = module.eval().requires_grad_(False).to(device=device, dtype=dtype)
+    return module.to(memory_format=torch.channels_last) if file in ("resnet50", "vit_b_16_dynamo") else module
+
+
+def compiled(module: torch.nn.Module, mode: str) -> torch.nn.Module:
+    """For one size; what was compiled before is forgotten, so that sizes do not become symbols."""
+    return torch.compile(module, mode=mode, dynamic=False, fullgraph=True)
+
+
+def call(module: torch.nn.Module, arguments: list[torch.Tensor], file: str, is_twin: bool) -> Engine:
+    if is_twin and file == "bert_base":
+        ids, mask, kinds = arguments
+        return lambda: module(input_ids=ids, attention_mask=mask, token_type_ids=kinds)
+    return lambda: module(*arguments)

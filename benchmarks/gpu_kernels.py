@@ -1,0 +1,242 @@
+"""Single kernels beside the libraries': products against cuBLAS, convolutions against cuDNN, attention against PyTorch's flash
+attention, all in float16 with sizes of the models that are measured.
+
+Each case is REPEATS of the same kernel on different tensors in one captured graph on both sides, so that what is measured is
+the kernels, not their launches. Results are compared with float32.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+import torch.nn.functional as F
+from gpu_engines import Ours, our_device
+from gpu_measure import Budget, Clock, Results, interleave, relative_error
+from onnx import TensorProto, helper, numpy_helper
+
+REPEATS = 8
+#: of float16: products of up to thousands of terms are summed in float32 on both sides and rounded once
+ERROR = 2e-3
+
+#: m, n, k: rows are tokens; of models at batch 1 and 8 (a decode step: batch)
+GEMMS = {
+    "BERT 128 q+k+v": (128, 2304, 768),
+    "BERT 128 up": (128, 3072, 768),
+    "BERT 128 down": (128, 768, 3072),
+    "BERT 8x128 q+k+v": (1024, 2304, 768),
+    "BERT 8x512 q+k+v": (4096, 2304, 768),
+    "BERT 8x512 out": (4096, 768, 768),
+    "BERT 8x512 up": (4096, 3072, 768),
+    "BERT 8x512 down": (4096, 768, 3072),
+    "ViT 8x197 q+k+v": (1576, 2304, 768),
+    "ViT 8x197 up": (1576, 3072, 768),
+    "Whisper 1500 up": (1500, 1536, 384),
+    "Whisper 8x1500 up": (12000, 1536, 384),
+    "ResNet fc 64": (64, 1000, 2048),
+    "Llama-1B up+gate 1": (1, 16384, 2048),
+    "Llama-1B down 1": (1, 2048, 8192),
+    "Llama-1B up+gate 8": (8, 16384, 2048),
+    "Llama-1B up+gate 512": (512, 16384, 2048),
+    "Llama-1B head 1": (1, 128256, 2048),
+    "4096 cubed": (4096, 4096, 4096),
+}
+#: ResNet-50's: channels in, size, channels out, kernel, stride, how many of the network's
+CONVOLUTIONS = [
+    (3, 224, 64, 7, 2, 1),
+    (64, 56, 64, 1, 1, 1),
+    (64, 56, 64, 3, 1, 3),
+    (64, 56, 256, 1, 1, 4),
+    (256, 56, 64, 1, 1, 2),
+    (256, 56, 128, 1, 1, 1),
+    (128, 56, 128, 3, 2, 1),
+    (128, 28, 512, 1, 1, 4),
+    (256, 56, 512, 1, 2, 1),
+    (512, 28, 128, 1, 1, 3),
+    (128, 28, 128, 3, 1, 3),
+    (512, 28, 256, 1, 1, 1),
+    (256, 28, 256, 3, 2, 1),
+    (256, 14, 1024, 1, 1, 6),
+    (512, 28, 1024, 1, 2, 1),
+    (1024, 14, 256, 1, 1, 5),
+    (256, 14, 256, 3, 1, 5),
+    (1024, 14, 512, 1, 1, 1),
+    (512, 14, 512, 3, 2, 1),
+    (512, 7, 2048, 1, 1, 3),
+    (1024, 14, 2048, 1, 2, 1),
+    (2048, 7, 512, 1, 1, 2),
+    (512, 7, 512, 3, 1, 2),
+]
+CONVOLUTION_BATCHES = (1, 8, 64)
+#: batch, query heads, key heads, queries, keys, head size, causal
+ATTENTIONS = {
+    "BERT 128": (1, 12, 12, 128, 128, 64, False),
+    "BERT 8x512": (8, 12, 12, 512, 512, 64, False),
+    "ViT 8x197": (8, 12, 12, 197, 197, 64, False),
+    "Whisper 8x1500": (8, 6, 6, 1500, 1500, 64, False),
+    "16x4096x128": (1, 16, 16, 4096, 4096, 128, False),
+    "16x4096x128 causal": (1, 16, 16, 4096, 4096, 128, True),
+    "Llama-1B 8x512": (8, 32, 8, 512, 512, 64, True),
+    "Llama-1B decode 512": (1, 32, 8, 1, 512, 64, False),
+    "Llama-1B decode 8x4096": (8, 32, 8, 1, 4096, 64, False),
+}
+
+
+def graph_of(
+    nodes: list[Any], inputs: list[Any], outputs: list[str], constants: dict[str, np.ndarray]
+) -> onnx.ModelProto:
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, list(x.shape)) for n, x in inputs]
+    results = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, None) for n in outputs]
+    weights = [numpy_helper.from_array(x, n) for n, x in constants.items()]
+    graph = helper.make_graph(nodes, "g", infos, results, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+
+
+def random(*shape: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32).astype(np.float16)
+
+
+class Case:
+    """REPEATS of a kernel: an ONNX model with its inputs, and the same in torch (`peer(k, dtype)` is number k's)."""
+
+    def __init__(
+        self, model: onnx.ModelProto, feed: dict[str, np.ndarray], peer: Any, operations: float, bytes_: float
+    ):
+        self.model, self.feed, self.peer = model, feed, peer
+        self.operations, self.bytes = operations, bytes_  # of one kernel
+
+
+def gemm(m: int, n: int, k: int, device: str) -> Case:
+    # Weights fit the times that one kernel reads them: 8 sets of a large one would not be in memory's interest.
+    count = REPEATS if n * k < 1 << 26 else 2
+    x = {f"x{i}": random(m, k, seed=i) for i in range(count)}
+    w = {f"w{i}": (random(k, n, seed=100 + i) / np.float16(k**0.5)).astype(np.float16) for i in range(count)}
+    nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"y{i}"]) for i in range(count)]
+    model = graph_of(nodes, list(x.items()), [f"y{i}" for i in range(count)], w)
+    tensors = [
+        (torch.from_numpy(x[f"x{i}"]).to(device), torch.from_numpy(w[f"w{i}"].T.copy()).to(device))
+        for i in range(count)
+    ]
+    peer = lambda i, dtype: F.linear(tensors[i][0].to(dtype), tensors[i][1].to(dtype))
+    return Case(model, x, peer, 2 * m * n * k, 2 * (m * k + n * k + m * n))
+
+
+def convolution(batch: int, c: int, size: int, out: int, kernel: int, stride: int, device: str) -> Case:
+    """Channels last on both sides: around a convolution of ONNX by transpositions, which only name the layout."""
+    x = {f"x{i}": random(batch, size, size, c, seed=i) for i in range(REPEATS)}
+    scale = np.float16((c * kernel * kernel) ** -0.5)
+    constants, nodes = {}, []
+    for i in range(REPEATS):
+        constants[f"w{i}"] = random(out, c, kernel, kernel, seed=100 + i) * scale
+        constants[f"b{i}"] = random(out, seed=200 + i)
+        pads = [kernel // 2] * 4
+        nodes += [
+            helper.make_node("Transpose", [f"x{i}"], [f"t{i}"], perm=[0, 3, 1, 2]),
+            helper.make_node("Conv", [f"t{i}", f"w{i}", f"b{i}"], [f"c{i}"], strides=[stride, stride], pads=pads),
+            helper.make_node("Transpose", [f"c{i}"], [f"y{i}"], perm=[0, 2, 3, 1]),
+        ]
+    model = graph_of(nodes, list(x.items()), [f"y{i}" for i in range(REPEATS)], constants)
+    images = [torch.from_numpy(x[f"x{i}"]).to(device).permute(0, 3, 1, 2) for i in range(REPEATS)]
+    weights = [
+        torch.from_numpy(constants[f"w{i}"]).to(device).contiguous(memory_format=torch.channels_last)
+        for i in range(REPEATS)
+    ]
+    biases = [torch.from_numpy(constants[f"b{i}"]).to(device) for i in range(REPEATS)]
+
+    def peer(i: int, dtype: torch.dtype) -> torch.Tensor:
+        w = weights[i].to(dtype)
+        y = F.conv2d(images[i].to(dtype), w, biases[i].to(dtype), stride, kernel // 2)
+        return y.permute(0, 2, 3, 1)
+
+    to = (size - 1) // stride + 1
+    operations = 2 * batch * to * to * out * c * kernel * kernel
+    return Case(model, x, peer, operations, 2 * (batch * size * size * c + batch * to * to * out + out * c * kernel**2))
+
+
+def attention(b: int, h: int, hk: int, s: int, t: int, d: int, causal: bool, device: str) -> Case:
+    shapes = {"q": (b, h, s, d), "k": (b, hk, t, d), "v": (b, hk, t, d)}
+    feed = {
+        f"{n}{i}": random(*shape, seed=10 * i + j)
+        for i in range(REPEATS)
+        for j, (n, shape) in enumerate(shapes.items())
+    }
+    nodes = [
+        helper.make_node("Attention", [f"q{i}", f"k{i}", f"v{i}"], [f"y{i}"], is_causal=int(causal))
+        for i in range(REPEATS)
+    ]
+    model = graph_of(nodes, list(feed.items()), [f"y{i}" for i in range(REPEATS)], {})
+    tensors = {n: torch.from_numpy(x).to(device) for n, x in feed.items()}
+
+    def peer(i: int, dtype: torch.dtype) -> torch.Tensor:
+        q, k, v = (tensors[f"{n}{i}"].to(dtype) for n in "qkv")
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != hk)
+
+    operations = 4 * b * h * s * t * d * (0.5 if causal else 1)
+    return Case(model, feed, peer, operations, 2 * b * d * (2 * h * s + 2 * hk * t))
+
+
+def captured(engine: Any, device: str) -> Any:
+    """As a graph of the driver's, on a GPU."""
+    if not device.startswith("cuda"):
+        return engine
+    for _ in range(3):
+        engine()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        engine()
+    return graph.replay
+
+
+def measure_kernels(options: Any, results: Results, budget: Budget) -> None:
+    device = options.device
+    cases: dict[str, Any] = {f"gemm/{name} {size}": (gemm, (*size, device)) for name, size in GEMMS.items()}
+    for name, size in ATTENTIONS.items():
+        cases[f"attention/{name}"] = (attention, (*size, device))
+    for batch in CONVOLUTION_BATCHES:
+        for c, size, out, kernel, stride, _ in CONVOLUTIONS:
+            name = f"conv/{batch}x{c}x{size}x{size} {out} of {kernel}x{kernel}/{stride}"
+            cases[name] = (convolution, (batch, c, size, out, kernel, stride, device))
+    for key, (make, arguments) in cases.items():
+        if results.has(key) or (options.only and not any(o in key for o in options.only)):
+            continue
+        if not budget.begin():
+            print(f"{key}: no time left", flush=True)
+            return
+        row: dict[str, Any] = {"kind": key.split("/")[0], "precision": "fp16"}
+        try:
+            measure_case(row, make(*arguments), options)
+        except Exception as error:
+            row["failed"] = f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+        results.add(key, row)
+        budget.done()
+        print(key, row.get("failed") or text_of(row), flush=True)
+
+
+def text_of(row: dict[str, Any]) -> str:
+    us = {n: f"{e['median'] * 1e6 / row['repeats']:.2f}" for n, e in row["engines"].items()}
+    return f"{us} us, {row['kernels']} kernels; from float32 {row['errors']}{'' if row['correct'] else ' WRONG'}"
+
+
+def measure_case(row: dict[str, Any], case: Case, options: Any) -> None:
+    import sardonyx
+
+    device = options.device
+    dtype = torch.float16
+    clock = Clock(device)
+    count = len(case.model.graph.output)
+    model = sardonyx.compile(case.model, device=our_device(device))
+    ours = Ours(model, {n: torch.from_numpy(x).to(device) for n, x in case.feed.items()})
+    got = ours.results()
+    for _ in range(3):
+        ours()
+    peer = captured(lambda: [case.peer(i, dtype) for i in range(count)], device)
+    exact, theirs = case.peer(0, torch.float32), case.peer(0, dtype)
+    row |= {"repeats": count, "operations": case.operations, "bytes": case.bytes, "kernels": len(model.kernels())}
+    row["errors"] = {"sardonyx": relative_error(got[0], exact), "torch": relative_error(theirs, exact)}
+    row["correct"] = row["errors"]["sardonyx"] <= ERROR
+    row["engines"] = interleave(clock, {"sardonyx": ours, "torch": peer}, options.turns)

@@ -1,0 +1,109 @@
+"""Where a run's time goes, kernel by kernel: times that the card's own counters give (through torch's profiler) beside what each
+kernel must move and compute, which is its place under the roofline."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import statistics
+import tempfile
+import traceback
+from typing import Any
+
+import torch
+from gpu_engines import Ours, feed_of, our_device
+from gpu_measure import Budget, Clock, Results
+from gpu_models import rows, text_of
+
+RUNS = 5
+
+
+def kernel_times(engine: Any) -> list[list[tuple[str, float]]]:
+    """Of each run: its kernels in order, with seconds. Empty where the profiler sees none."""
+    found = []
+    for _ in range(RUNS):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            engine()
+            torch.cuda.synchronize()
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder) / "trace.json"
+            profile.export_chrome_trace(str(trace))
+            events = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("cat") == "kernel"]
+        found.append([(e["name"], e["dur"] / 1e6) for e in sorted(events, key=lambda e: e["ts"])])
+    return found
+
+
+def by_step(steps: list[Any], runs: list[list[tuple[str, float]]]) -> list[dict[str, Any]]:
+    """Times for the launches that a program has, in order. A kernel that these sizes do not need is not launched; what is
+    launched has one of the names that its step has, and what a step launches several times follows it."""
+    seconds: list[list[float]] = [[] for _ in steps]
+    for run in runs:
+        at, last = 0, ""
+        for k, s in enumerate(steps):
+            names = s.name.split(", ")
+            while k > 0 and at < len(run) and run[at][0] == last and last not in names:
+                seconds[k - 1][-1] += run[at][1]
+                at += 1
+            seconds[k].append(0.0)
+            if at < len(run) and run[at][0] in names:
+                seconds[k][-1], last = run[at][1], run[at][0]
+                at += 1
+    return [
+        {
+            "kind": s.kind,
+            "kernel": s.name,
+            "nodes": list(s.nodes),
+            "bytes": s.bytes_read + s.bytes_written,
+            "operations": s.operations,
+            "seconds": statistics.median(seconds[k]),
+        }
+        for k, s in enumerate(steps)
+    ]
+
+
+def measure_profiles(options: Any, results: Results, budget: Budget) -> None:
+    import models
+    import sardonyx
+
+    compiled: dict[str, Any] = {}
+    for name, file, sizes in rows(options.only):
+        key = f"profile/{name}/{text_of(sizes)}"
+        if results.has(key):
+            continue
+        if not budget.begin():
+            print(f"{key}: no time left", flush=True)
+            return
+        path = models.fill(options.models, options.filled / f"{file}.onnx")
+        row: dict[str, Any] = {"name": name, "sizes": sizes}
+        try:
+            if file not in compiled:
+                compiled[file] = sardonyx.compile(
+                    path, device=our_device(options.device), precision=options.precision, graphs=False
+                )
+            model = compiled[file]
+            feed = feed_of(path, sizes, options.device)
+            engine = Ours(model, feed)
+            for _ in range(3):
+                engine.results()
+            steps = model.traffic({n: tuple(x.shape) for n, x in feed.items()})
+            runs = kernel_times(engine) if options.device.startswith("cuda") else []
+            if runs and all(runs):
+                row["source"] = "the card's counters"
+                row["launched"] = len(runs[0])
+                row["kernels"] = by_step(steps, runs)
+                row["seconds"] = statistics.median(sum(t for _, t in run) for run in runs)
+            else:  # no profiler of the driver's: times of steps that are waited for one by one
+                row["source"] = "steps waited for one by one"
+                times = [model.profile(feed)[1] for _ in range(RUNS)]
+                row["kernels"] = [
+                    {"kernel": s.kernel, "nodes": [s.nodes], "seconds": statistics.median(t[k].seconds for t in times)}
+                    for k, s in enumerate(times[0])
+                ]
+                row["seconds"] = sum(k["seconds"] for k in row["kernels"])
+        except Exception as error:
+            row["failed"] = f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+        Clock(options.device).wait()
+        results.add(key, row)
+        budget.done()
+        print(key, row.get("failed") or f"{len(row['kernels'])} kernels, {row['seconds'] * 1e3:.3f} ms", flush=True)
