@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "fuse/append.h"
 #include "fuse/attention.h"
 #include "fuse/epilogue.h"
 #include "fuse/graph_util.h"
@@ -16,6 +17,7 @@
 #include "fuse/rows.h"
 #include "fuse/schedule.h"
 #include "fuse/split.h"
+#include "fuse/used_rows.h"
 #include "fuse/widen.h"
 
 namespace sardonyx {
@@ -71,6 +73,8 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   if (!options.disabled) {
     merge_matmuls(g, options);
     inline_loops(g, options);
+    append_from_source(g);
+    drop_unused_rows(g);
     if (options.prologues) inline_dequantization(g);
     find_attention(g, options);
   }

@@ -122,6 +122,31 @@ class Grouper {
     return true;
   }
 
+  // Whether a loop runs over more sizes than the rows that are reduced: it deserves more threads than a row has. (The
+  // tokens of a prompt, beside one length for each sequence.)
+  bool wider_than_rows(const Node* n, const std::vector<int>& outer_at) const {
+    std::unordered_set<std::int64_t> known;
+    const auto note = [&](const Expr& e) {
+      visit(e, [&](const Expr& x) {
+        if (x->op == Op::kSym) known.insert(x->i);
+      });
+    };
+    for (const Member& m : members_) {
+      const auto* l = m.node->as<LoopOp>();
+      for (const Expr& v : l->vars) note(v->args[0]);
+      visit(l->body, [&](const Expr& x) {
+        if (x->op == Op::kReduce)
+          for (const Expr& v : x->vars) note(v->args[0]);
+      });
+    }
+    bool wider = false;
+    const auto* l = n->as<LoopOp>();
+    for (std::size_t k = 0; k < l->vars.size(); ++k)
+      if (outer_at[k] < 0)
+        visit(l->vars[k]->args[0], [&](const Expr& x) { wider |= x->op == Op::kSym && !known.count(x->i); });
+    return wider;
+  }
+
   static bool has_inner(const Node* n, const std::vector<int>& outer_at) {
     const auto* l = n->as<LoopOp>();
     for (std::size_t k = 0; k < l->vars.size(); ++k)
@@ -175,7 +200,7 @@ class Grouper {
         std::vector<int> outer_at;
         if (!joinable(n) || !fit(n, outer_at)) continue;
         const bool inner = has_inner(n, outer_at);
-        if (inner && (n->as<LoopOp>()->body->has_reduce || !enough_rows())) continue;
+        if (inner && (n->as<LoopOp>()->body->has_reduce || !enough_rows() || wider_than_rows(n, outer_at))) continue;
         if (depends_through_outside(n, nullptr)) continue;
         members_.push_back({n, outer_at});
         return true;

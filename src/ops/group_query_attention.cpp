@@ -47,6 +47,18 @@ struct Cache {
   }
 };
 
+// total_sequence_length is mostly a dim that went through int32. As the dim itself it is known not to be negative, and
+// indices simplify; that it fits is checked.
+Expr as_size(Graph& g, const Expr& e) {
+  if (e->op == Op::kCast && e->args[0]->op == Op::kCast && e->args[0]->dtype == DType::kInt32 &&
+      e->args[0]->args[0]->dtype == DType::kInt64) {
+    const Expr whole = e->args[0]->args[0];
+    g.add_check(compare(Op::kLe, whole, Expr(INT32_MAX)), "total_sequence_length does not fit 32 bits");
+    return whole;
+  }
+  return idx::max(0, e);
+}
+
 void refuse_unsupported(OpContext& c) {
   if (c.attr_s("k_quant_type", "NONE") != "NONE" || c.attr_s("v_quant_type", "NONE") != "NONE" || c.has(12) ||
       c.has(13))
@@ -102,7 +114,7 @@ void group_query_attention(OpContext& c) {
   g.add_check(compare(Op::kEq, seqlens->elements(), batch), "seqlens_k doesn't fit the batch");
   seqlens = tensor::reshape(g, seqlens, {batch});
   c.require(!c.has(3) == !c.has(4), "past_key and past_value are needed together");
-  const Cache cache{seqlens, c.opt(3), c.opt(4), queries, c.int_scalar(c.in(6), true)};
+  const Cache cache{seqlens, c.opt(3), c.opt(4), queries, as_size(g, c.int_scalar(c.in(6), true))};
   for (const Value* v : {cache.past_key, cache.past_value}) {
     if (!v) continue;
     c.require(v->rank() == 4, "a past of rank {}", v->rank());

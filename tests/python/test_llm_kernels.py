@@ -1,0 +1,82 @@
+"""What decoders become on GPUs: few kernels, no copies of caches, only the logits that are used."""
+
+import json
+
+import llm_models
+import numpy as np
+import onnx
+import pytest
+import sardonyx
+from cli_support import sardonyx as command
+from llm_models import Decoder
+from onnx import TensorProto, helper, numpy_helper
+
+
+def inspect(path, device):
+    """How many kernels a run has, and the shapes that its steps write, as lists of text."""
+    report = json.loads(command("inspect", path, "--json", "-", "--device", device))
+    return report["kernels_per_run"], [w["shape"] for s in report["program"]["steps"] for w in s["writes"]]
+
+
+def test_kernels_of_a_layer(tmp_path):
+    """Product of queries, keys and values; rotations; appending; attention in three forms, of which one or two run; product and sum; norm; product of gate and up;
+    gate; product and sum; norm."""
+    counts = []
+    for layers in (1, 2):
+        path = tmp_path / f"{layers}.onnx"
+        onnx.save(llm_models.model(Decoder(layers=layers, dtype=np.float16)), path)
+        counts.append(inspect(path, "sim:gfx942")[0])
+    assert counts[1] - counts[0] <= 13
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_cache_is_read_and_written_where_it_is(tmp_path, packed):
+    path = tmp_path / "m.onnx"
+    onnx.save(llm_models.model(Decoder(layers=1, packed=packed)), path)
+    for device in ("host", "sim:gfx942"):
+        # Two heads, and as many rows as there are tokens, whatever they are called.
+        caches = [w for w in inspect(path, device)[1] if len(w) == 4 and w[1] == "2" and "total" in w[2]]
+        assert caches == [["batch_size", "2", "max(total_sequence_length, past_sequence_length)", "16"]] * 2
+
+
+def last_logits(last):
+    """x @ W, then the row of the last token as exporters spell it."""
+    ints = {"one": [1], "minus": [-1], "end": [np.iinfo(np.int64).max], "index": -1}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["all"])]
+    nodes += {
+        "gather": [helper.make_node("Gather", ["all", "index"], ["y"], axis=1)],
+        "slice": [helper.make_node("Slice", ["all", "minus", "end", "one"], ["y"])],
+        "cast": [
+            helper.make_node("Cast", ["all"], ["wide"], to=TensorProto.FLOAT),
+            helper.make_node("Slice", ["wide", "minus", "end", "one"], ["y"]),
+        ],
+    }[last]
+    kind = np.float16 if last == "cast" else np.float32
+    w = np.random.default_rng(0).standard_normal((64, 96)).astype(kind)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), ["b", "s", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in ints.items()]
+        + [numpy_helper.from_array(w, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), w
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx1100"])
+@pytest.mark.parametrize("last", ["gather", "slice", "cast"])
+def test_only_the_last_tokens_logits_are_computed(tmp_path, last, device):
+    model, w = last_logits(last)
+    onnx.save(model, tmp_path / "m.onnx")
+    written = inspect(tmp_path / "m.onnx", device)[1]
+    assert written
+    assert ["b", "s", "96"] not in written, written
+    x = np.random.default_rng(1).standard_normal((2, 5, 64)).astype(w.dtype)
+    program = sardonyx.compile(model, device=device)
+    if last != "gather":  # which has no last row then
+        assert program(x=x[:, :0])["y"].shape == (2, 0, 96)
+    got = program(x=x)["y"].reshape(2, 96)
+    want = x[:, -1].astype(np.float64) @ w.astype(np.float64)
+    # Sums of 64 terms; in 16 bits they are rounded at the end.
+    np.testing.assert_allclose(got, want, rtol=2e-3 if last == "cast" else 1e-5, atol=2e-2 if last == "cast" else 1e-4)
