@@ -25,7 +25,13 @@ struct Options {
   /// "fp32": the model's own types. "fp16", "bf16": a GPU keeps the weights and activations of products, convolutions
   /// and attention in 16 bits, and what is computed from them element by element; sums, statistics of softmax and
   /// normalisation, and the model's inputs and outputs keep their types. The host computes in float32 all the same.
+  /// "int8", "fp8": products and convolutions of float32 activations by constant weights run in 8 bits, with ranges
+  /// from `calibration_table`; what it has no range of stays in float32. fp8 is float8 e4m3, on GPUs that multiply it:
+  /// gfx942, gfx950, gfx1200, gfx1201.
   std::string precision = "fp32";
+  /// For int8 and fp8: how large the model's tensors get. A file that ONNX Runtime's calibrators write (json, cache or
+  /// flatbuffers), or TensorRT's cache; docs/precision.md says how to make one.
+  std::filesystem::path calibration_table;
   int threads = 0;  ///< for compiling and running; 0: all cores
   /// Keeps compiled code on disk, so that compiling the same model again is quick. Empty: no cache. Code in it is
   /// executed, so a directory that others may write to is not used. See user_cache_directory().
@@ -45,6 +51,12 @@ struct TensorInfo {
   DType dtype = DType::kFloat32;
   std::vector<std::string> shape;
   bool known_rank = true;  ///< false: any rank; `shape` is empty then
+};
+
+/// What became of a model's products with precision "int8" or "fp8".
+struct QuantizationReport {
+  int quantized = 0;                  ///< products that run in 8 bits
+  std::vector<std::string> in_float;  ///< the others, with reasons: "node 3 'conv1' (Conv): it has groups"
 };
 
 /// Something that models can run on.

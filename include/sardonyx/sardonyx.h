@@ -79,6 +79,8 @@ class CompiledModel {
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& outputs, const RunOptions& options = {}) const;
   /// What it has of the device's memory.
   MemoryUse memory() const;
+  /// What became of the products with a precision of 8 bits; nothing with others.
+  QuantizationReport quantization() const;
 
  private:
   struct Impl;

@@ -57,6 +57,8 @@ void CompiledModel::run(const std::vector<TensorView>& inputs, const OutputAlloc
   impl_->model->run(inputs, OutputSink{outputs, nullptr}, options);
 }
 
+QuantizationReport CompiledModel::quantization() const { return impl_->model->quantization(); }
+
 MemoryUse CompiledModel::memory() const { return impl_->model->memory(); }
 
 std::filesystem::path user_cache_directory() {

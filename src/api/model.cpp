@@ -9,6 +9,7 @@
 
 #include "api/report.h"
 #include "compile/compiler.h"
+#include "import/quantize.h"
 #include "program/build.h"
 #include "program/program_file.h"
 
@@ -24,25 +25,53 @@ int thread_count(int wanted) {
   return wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-DType precision_of(const ModelOptions& o) {
-  if (o.precision == "fp32") return DType::kFloat32;
+constexpr std::string_view kMakeATable =
+    "run the float model on examples with ONNX Runtime's calibrator (onnxruntime.quantization.create_calibrator, "
+    "collect_data, then write_calibration_table(calibrator.compute_data())), and give calibration.json; "
+    "docs/precision.md has a program";
+
+bool in_8_bits(const ModelOptions& o) { return o.precision == "int8" || o.precision == "fp8"; }
+
+// In which values are kept between kernels.
+DType storage_of(const ModelOptions& o) {
   if (o.precision == "fp16") return DType::kFloat16;
   if (o.precision == "bf16") return DType::kBFloat16;
-  constexpr std::array kOther = {"fp8", "int8", "int4"};
-  if (std::find(kOther.begin(), kOther.end(), o.precision) != kOther.end())
-    fail(ErrorKind::kUnsupported,
-         "precision '{}' needs a model that says how its tensors are quantised; quantise the model itself, and use "
-         "'fp32', 'fp16' or 'bf16' for the rest of it",
-         o.precision);
-  fail(ErrorKind::kInvalidArgument, "there is no precision '{}'; use 'fp32' (the model's own types), 'fp16' or 'bf16'",
+  if (o.precision == "fp32" || in_8_bits(o)) return DType::kFloat32;
+  fail(ErrorKind::kInvalidArgument,
+       "there is no precision '{}'; use 'fp32' (the model's own types), 'fp16' or 'bf16', or with a calibration table "
+       "'int8' or 'fp8'",
        o.precision);
+}
+
+// What products multiply on a target ("host", "gfx942").
+DType product_type(const ModelOptions& o, const std::string& target) {
+  if (o.precision == "int8") return DType::kInt8;
+  if (target == "gfx942") return DType::kFloat8E4M3FNUZ;
+  if (target == "gfx950" || target.starts_with("gfx12")) return DType::kFloat8E4M3FN;
+  fail(ErrorKind::kUnsupported,
+       "precision 'fp8' needs a GPU that multiplies 8-bit floats (gfx942, gfx950, gfx1200, gfx1201), and this is {}; "
+       "use "
+       "'int8', 'fp16' or 'bf16'",
+       target);
+}
+
+QuantizationReport quantize(onnx::Model& model, const ModelOptions& o, const std::string& target) {
+  if (!in_8_bits(o)) return {};
+  return quantize_products(model, read_calibration(o.calibration_table), product_type(o, target));
 }
 
 void check_options(const ModelOptions& o) {
   if (o.device != "host" && !is_gpu_name(o.device))
     fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU, or 'hip', 'cuda'",
          o.device);
-  precision_of(o);
+  storage_of(o);
+  if (in_8_bits(o) && o.calibration_table.empty())
+    fail(ErrorKind::kInvalidArgument,
+         "precision '{}' needs a calibration table, which says how large the activations get: {}", o.precision,
+         kMakeATable);
+  if (!in_8_bits(o) && !o.calibration_table.empty())
+    fail(ErrorKind::kInvalidArgument, "a calibration table is only of use with precision 'int8' or 'fp8', not '{}'",
+         o.precision);
 }
 
 std::string join(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
@@ -109,6 +138,13 @@ void check_names(const Map& given, const std::vector<TensorInfo>& inputs) {
 
 }  // namespace
 
+void check_options(const ModelOptions& options, const std::string& target) {
+  check_options(options);
+  if (!in_8_bits(options)) return;
+  product_type(options, target);
+  read_calibration(options.calibration_table);
+}
+
 std::unique_ptr<Model> Model::load(const std::filesystem::path& path, const ModelOptions& options) {
   if (options.progress) options.progress({"reading"});
   return std::make_unique<Model>(onnx::load(path), options);
@@ -123,6 +159,7 @@ Model::Model(onnx::Model model, const ModelOptions& options)
   check_options(options_);
   check_dim_names();
   if (is_gpu_name(options_.device)) use_gpu(open_gpu(options_.device));
+  quantization_ = quantize(model_, options_, gpu_ ? gpu_->info().target : "host");
   for (const onnx::ValueInfo& v : model_.graph.inputs)
     if (!v.has_default) inputs_.push_back(info_of(v, options_));
   for (std::size_t k = 0; k < inputs_.size(); ++k) input_index_[inputs_[k].name] = k;
@@ -212,12 +249,13 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   CacheOptions c;
   c.directory = options.cache_dir;
   CodeCache cache(c);
+  quantize(model, options, t.arch);
   BuildOptions build;
   build.target = t.arch;
   build.threads = thread_count(options.threads);
   build.cache = &cache;
   build.fuse = options.fuse;
-  build.precision = precision_of(options);
+  build.precision = storage_of(options);
   if (options.progress)
     build.progress = [&](std::size_t done, std::size_t total) { options.progress({"compiling", done, total}); };
   ImportOptions import;
@@ -274,7 +312,7 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.threads = threads_;
   build.cache = cache_.get();
   build.fuse = options_.fuse;
-  build.precision = precision_of(options_);
+  build.precision = storage_of(options_);
   if (gpu_) build.target = gpu_->info().target;
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };

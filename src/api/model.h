@@ -20,6 +20,10 @@ namespace sardonyx {
 
 using ModelOptions = Options;
 
+/// Throws Error where a model could not be compiled with these options for a target ("host", "gfx942"), whatever model
+/// it is: kInvalidArgument, kUnsupported, kIo for a calibration table that can't be read.
+void check_options(const ModelOptions& options, const std::string& target);
+
 /// All members are safe from many threads at once.
 class Model {
  public:
@@ -69,6 +73,8 @@ class Model {
   /// The model as its file says; the initializers' data may be gone once executor() is there. Empty after
   /// load_program().
   const onnx::Model& source() const { return model_; }
+  /// What became of the products with a precision of 8 bits; nothing with others.
+  const QuantizationReport& quantization() const { return quantization_; }
   int threads() const { return threads_; }
   /// What really runs it: "host", or the full name of a card ("cuda:0").
   std::string device_name() const { return gpu_ ? gpu_->info().name : "host"; }
@@ -95,6 +101,7 @@ class Model {
 
   onnx::Model model_;
   ModelOptions options_;
+  QuantizationReport quantization_;
   int threads_;
   std::vector<TensorInfo> inputs_;
   std::map<std::string, std::size_t> input_index_;  ///< in inputs_

@@ -110,9 +110,12 @@ class Parser {
         ->type_name("N");
     s->add_option(
          "--precision", o_.model.precision,
-         "fp16 or bf16: weights and activations are kept in 16 bits, sums in 32 (default: fp32, the model's own "
-         "types)")
+         "fp16 or bf16: weights and activations are kept in 16 bits, sums in 32; int8 or fp8: products run in 8 bits, "
+         "with --calibration-table (default: fp32, the model's own types)")
         ->type_name("TYPE");
+    s->add_option("--calibration-table", o_.model.calibration_table,
+                  "how large the activations get, for int8 and fp8: what ONNX Runtime's calibrators or TensorRT write")
+        ->type_name("FILE");
     s->add_flag("!--no-fuse", o_.model.fuse, "one kernel for each value, to find a fault");
     cache_option(s);
   }

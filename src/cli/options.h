@@ -18,6 +18,7 @@ struct ModelArguments {
   int threads = 0;              ///< SARDONYX_THREADS; 0: all cores
   bool fuse = true;
   std::string precision = "fp32";
+  std::filesystem::path calibration_table;
   std::map<std::string, std::int64_t> dims;   ///< sizes of symbolic dims, for inputs that are generated and for reports
   std::map<std::string, std::int64_t> fixed;  ///< the same, known to the compiler
 };

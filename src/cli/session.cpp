@@ -41,6 +41,7 @@ Loaded load_model(const Options& options, bool all_outputs) {
   m.dims = options.model.fixed;
   m.fuse = options.model.fuse;
   m.precision = options.model.precision;
+  m.calibration_table = options.model.calibration_table;
   m.all_outputs = all_outputs;
   m.progress = [&](const Progress& p) {
     if (p.stage != stage) {
@@ -51,6 +52,12 @@ Loaded load_model(const Options& options, bool all_outputs) {
     line.show(fmt::format("{} {}", stage, file), p.done, p.total);
   };
   out.model = Model::load(options.model.file, m);
+  const QuantizationReport& q = out.model->quantization();
+  if (!options.quiet && q.quantized + q.in_float.size() > 0) {
+    line.clear();
+    fmt::print(stderr, "{} of {} products run in {}\n", q.quantized, q.quantized + q.in_float.size(), m.precision);
+    for (const std::string& product : q.in_float) fmt::print(stderr, "  in float32: {}\n", product);
+  }
   if (stage != "ready") out.stages.push_back({stage, since(stage_start)});
   out.seconds = since(start);
   return out;

@@ -115,6 +115,7 @@ void compile_for_cards(const Options& options) {
   m.dims = options.model.fixed;
   m.fuse = options.model.fuse;
   m.precision = options.model.precision;
+  m.calibration_table = options.model.calibration_table;
   nlohmann::ordered_json all;
   std::vector<std::shared_ptr<const Program>> programs;
   for (const std::string& arch : options.compile_arch) {

@@ -4,11 +4,19 @@
 #include <cstring>
 #include <sstream>
 
+#include "ep/process_wide.h"
 #include "sardonyx/sardonyx.h"
 #include "support/error.h"
 
 namespace sardonyx::ep {
-namespace {}  // namespace
+namespace {
+
+struct Cards {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<Card>> by_name;
+};
+
+}  // namespace
 
 Card::Card(DeviceInfo info, int id) : info_(std::move(info)), id_(id), device_(Device::open(info_.name)) {
   if (!is_host()) gpu_ = open_gpu(info_.name);
@@ -34,11 +42,9 @@ void Card::synchronize(void* stream) {
 std::unique_ptr<GpuEvent> Card::create_event() { return gpu_ ? gpu_->create_event() : nullptr; }
 
 std::shared_ptr<Card> card_named(const std::string& name, int id) {
-  static std::mutex mutex;
-  static auto* cards =
-      new std::map<std::string, std::shared_ptr<Card>>;  // outlives everything that has an address of one
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<Card>& c = (*cards)[name];
+  Cards& cards = process_wide<Cards>();
+  const std::lock_guard lock(cards.mutex);
+  std::shared_ptr<Card>& c = cards.by_name[name];
   if (c) return c;
   DeviceInfo info = Device::open(name).info();
   info.name = name;
@@ -59,10 +65,7 @@ std::vector<std::shared_ptr<Card>> find_cards(const std::string& wanted, std::ve
   return out;
 }
 
-Addresses& Addresses::instance() {
-  static auto* a = new Addresses;
-  return *a;
-}
+Addresses& Addresses::instance() { return process_wide<Addresses>(); }
 
 void Addresses::add(const void* begin, std::size_t bytes, Card* card) {
   const std::unique_lock lock(mutex_);

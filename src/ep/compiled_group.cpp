@@ -4,6 +4,8 @@
 #include <array>
 
 #include "compile/cache.h"
+#include "ep/process_wide.h"
+#include "import/calibration.h"
 
 namespace sardonyx::ep {
 namespace {
@@ -11,10 +13,6 @@ namespace {
 struct Shared {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<CompiledGroup>> groups;
-  static Shared& instance() {
-    static auto* s = new Shared;
-    return *s;
-  }
 };
 
 }  // namespace
@@ -23,6 +21,7 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
   ModelOptions m;
   m.device = card.info().name;
   m.precision = options.precision;
+  m.calibration_table = options.calibration_table;
   m.threads = options.threads;
   m.fuse = options.fuse;
   m.graphs = options.hip_graphs;
@@ -34,11 +33,14 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
                                              const std::shared_ptr<Card>& card) {
   const ModelOptions m = model_options(options, *card);
-  const std::string settings = fmt::format("{} {} {} {} {} {} {}", m.device, m.precision, m.threads, m.fuse, m.graphs,
-                                           m.device_memory_limit, options.calibration_table.string());
+  std::string settings =
+      fmt::format("{} {} {} {} {} {}", m.device, m.precision, m.threads, m.fuse, m.graphs, m.device_memory_limit);
+  if (!m.calibration_table.empty())
+    for (const auto& [name, largest] : read_calibration(m.calibration_table).largest)
+      settings += fmt::format(" {}\n{}", name, largest);
   const std::array<std::string_view, 3> parts = {"provider group", settings, group.key};
   const std::string key = cache_key(parts).hex();
-  Shared& shared = Shared::instance();
+  Shared& shared = process_wide<Shared>();
   if (!options.force_recompile) {
     const std::lock_guard lock(shared.mutex);
     if (auto known = shared.groups[key].lock()) return known;
@@ -60,7 +62,7 @@ std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOpt
 }
 
 std::size_t groups_in_use() {
-  Shared& shared = Shared::instance();
+  Shared& shared = process_wide<Shared>();
   const std::lock_guard lock(shared.mutex);
   std::size_t n = 0;
   for (const auto& [key, g] : shared.groups) n += g.expired() ? 0 : 1;

@@ -2,10 +2,13 @@
 #include "ep/factory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
+#include "ep/compiled_group.h"
 #include "ep/options.h"
+#include "ep/process_wide.h"
 #include "ep/provider.h"
 #include "ep/stream.h"
 
@@ -13,6 +16,8 @@ namespace sardonyx::ep {
 namespace {
 
 constexpr char kVendor[] = "AMD";
+
+constinit std::atomic<int> factories = 0;
 
 std::map<std::string, std::string> entries(const Ort& ort, const OrtKeyValuePairs* pairs) {
   const char* const* keys = nullptr;
@@ -189,6 +194,7 @@ OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t coun
       fail(ErrorKind::kInvalidArgument, "option device_id: there is no device {}, only {}", p.device_id, cards_.size());
   }
   if (!p.device.empty()) card = card_named(p.device, card->id());
+  check_options(model_options(p, *card), card->is_host() ? "host" : card->info().target);
   return new Provider(ort_, log, std::move(p), std::move(card));
 }
 
@@ -206,6 +212,7 @@ __attribute__((visibility("default"))) OrtStatus* CreateEpFactories(const char* 
     const char* devices = std::getenv("SARDONYX_DEVICE");
     factories[0] = new sardonyx::ep::Factory(base, logger, devices ? devices : "");
     *count = 1;
+    ++sardonyx::ep::factories;
     return nullptr;
   } catch (const std::exception& e) {
     return api ? api->CreateStatus(ORT_EP_FAIL, e.what()) : nullptr;
@@ -214,6 +221,7 @@ __attribute__((visibility("default"))) OrtStatus* CreateEpFactories(const char* 
 
 __attribute__((visibility("default"))) OrtStatus* ReleaseEpFactory(OrtEpFactory* factory) {
   delete static_cast<sardonyx::ep::Factory*>(factory);
+  if (--sardonyx::ep::factories == 0) sardonyx::ep::process_wide_objects.release();
   return nullptr;
 }
 }

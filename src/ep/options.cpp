@@ -93,8 +93,6 @@ const std::map<std::string, Setter, std::less<>>& setters() {
          p.precision = v;
        }},
       {"calibration_table", [](P& p, const std::string& v) { p.calibration_table = v; }},
-      {"native_calibration_table",
-       [](P& p, const std::string& v) { p.native_calibration_table = boolean("native_calibration_table", v); }},
       {"threads", [](P& p, const std::string& v) { p.threads = number<int>("threads", v); }},
       {"fuse", [](P& p, const std::string& v) { p.fuse = boolean("fuse", v); }},
       {"gpu_mem_limit",
@@ -171,8 +169,6 @@ const std::vector<OptionInfo>& known_options() {
     alias("migraphx_fp8_enable", "fp8");
     alias("migraphx_int8_enable", "int8");
     alias("migraphx_int8_calibration_table_name", "calibration_table");
-    alias("migraphx_int8_use_native_calibration_table", "native_calibration_table");
-    alias("migraphx_use_native_calibration_table", "native_calibration_table");
     alias("migraphx_exhaustive_tune", "exhaustive_tune");
     alias("migraphx_mem_limit", "gpu_mem_limit");
     alias("migraphx_arena_extend_strategy", "arena_extend_strategy");
@@ -184,6 +180,9 @@ const std::vector<OptionInfo>& known_options() {
     alias("migraphx_max_dynamic_batch", "max_dynamic_batch");
     alias("migraphx_compile_batches", "compile_batches");
     alias("migraphx_hip_graph_enable", "hip_graph_enable");
+    for (const std::string_view name : {"native_calibration_table", "migraphx_int8_use_native_calibration_table",
+                                        "migraphx_use_native_calibration_table"})
+      accepted(name, "the form of a calibration table is seen from its content");
     constexpr std::string_view kSave =
         "compiled code is kept by itself (cache_dir), and a whole compiled model is an EPContext model "
         "(ep.context_enable)";
@@ -244,12 +243,17 @@ ProviderOptions read_options(const std::map<std::string, std::string>& config, s
     fail(ErrorKind::kInvalidArgument, "both fp16 and bf16 are asked for; choose one");
   for (const char* name : {"fp16", "bf16", "fp8", "int8"})
     if (precisions.count(name)) p.precision = name;
-  if (p.precision == "int8" || p.precision == "fp8")
-    fail(ErrorKind::kUnsupported,
-         "precision {} is not available: models are not quantised here, with or without a calibration table; use fp16 "
-         "or "
-         "bf16, or quantise the model itself, which runs as it is",
-         p.precision);
+  const bool bytes = p.precision == "int8" || p.precision == "fp8";
+  if (bytes && (precisions.count("fp16") || precisions.count("bf16")))
+    notes.push_back(fmt::format("what does not run in {} runs in the model's own types, not in 16 bits", p.precision));
+  if (!bytes && !p.calibration_table.empty()) {
+    notes.push_back("calibration_table is not needed: it is for precision int8 and fp8");
+    p.calibration_table.clear();
+  }
+  // AMD's providers look in the folder of caches.
+  if (std::error_code none; p.calibration_table.is_relative() && !p.calibration_table.empty() &&
+                            !std::filesystem::exists(p.calibration_table, none) && !p.cache_dir.empty())
+    p.calibration_table = p.cache_dir / p.calibration_table;
   if (p.exhaustive_tune)
     notes.push_back("exhaustive_tune is accepted, and not needed: kernels are chosen by tables of measured times");
   if ((p.external.allocate == 0) != (p.external.free == 0))

@@ -17,7 +17,6 @@ struct ProviderOptions {
   int device_id = -1;              ///< -1: the session's device
   std::string precision = "fp32";  ///< "fp32" (the model's own types), "fp16", "bf16", "int8", "fp8"
   std::filesystem::path calibration_table;
-  bool native_calibration_table = false;
   int threads = 0;
   bool fuse = true;
   ArenaOptions arena;

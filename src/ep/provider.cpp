@@ -198,6 +198,7 @@ void Provider::capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support)
     fusion.drop_constant_initializers = true;
     ort_.require(ort_.ep().EpGraphSupportInfo_AddNodesToFuse(support, g.nodes.data(), g.nodes.size(), &fusion));
     claimed += g.nodes.size();
+    report(ready_[key]->model->quantization());
     log_.info("compiled a group of {} nodes for {} in {:.2f} s", g.nodes.size(), card_->info().name,
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
@@ -211,6 +212,16 @@ void Provider::report(const Partition& partition, const std::vector<Group>& grou
   log_.warn("{} of {} nodes run here, in {} groups; {} are left to other providers:", claimed, claimed + left.size(),
             groups.size(), left.size());
   for (const std::string& line : by_reason(left)) log_.warn("  {}", line);
+}
+
+void Provider::report(const QuantizationReport& q) {
+  if (q.quantized == 0 && q.in_float.empty()) return;
+  const std::size_t all = static_cast<std::size_t>(q.quantized) + q.in_float.size();
+  log_.info("{} of {} products of a group run in {}", q.quantized, all, options_.precision);
+  if (q.in_float.empty()) return;
+  log_.warn("{} of {} products of a group stay in float32, not {}; the log lists them at level INFO", q.in_float.size(),
+            all, options_.precision);
+  for (const std::string& product : q.in_float) log_.info("  in float32: {}", product);
 }
 
 // Nodes that hold programs are groups of their own; returns whether there are any.

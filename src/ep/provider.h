@@ -25,6 +25,7 @@ class Provider : public LaterEp {
   bool left_to_parent(const OrtGraph* graph, GraphReader& reader);
   void lower_on_trial(Partition& partition, GraphReader& reader, std::vector<Group>& groups);
   void report(const Partition& partition, const std::vector<Group>& groups, std::size_t claimed);
+  void report(const QuantizationReport& q);
   bool claim_contexts(const OrtGraph* graph, OrtEpGraphSupportInfo* support);
   void compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeComputeInfo** compute, OrtNode** context);
   std::vector<std::shared_ptr<const Program>> programs_of(const CompiledGroup& group, const GroupModel& model);

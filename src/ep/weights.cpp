@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "compile/cache.h"
+#include "ep/process_wide.h"
 #include "onnx/packing.h"
 #include "support/error.h"
 
@@ -32,10 +33,7 @@ onnx::Tensor tensor(const std::string& name, DType dtype, std::vector<std::int64
 
 }  // namespace
 
-Weights& Weights::instance() {
-  static Weights* w = new Weights;  // outlives the sessions that end after main()
-  return *w;
-}
+Weights& Weights::instance() { return process_wide<Weights>(); }
 
 onnx::Bytes Weights::find(const std::string& key) {
   const std::lock_guard lock(mutex_);

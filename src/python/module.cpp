@@ -59,12 +59,14 @@ class ProgressCallback {
 };
 
 std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, const std::string& device,
-                                     const std::string& precision, int threads, const std::string& cache,
-                                     const std::map<std::string, std::int64_t>& dims, bool fuse, bool all_outputs,
-                                     bool graphs, std::uint64_t device_memory_limit, nb::object progress) {
+                                     const std::string& precision, const std::string& calibration_table, int threads,
+                                     const std::string& cache, const std::map<std::string, std::int64_t>& dims,
+                                     bool fuse, bool all_outputs, bool graphs, std::uint64_t device_memory_limit,
+                                     nb::object progress) {
   Options o;
   o.device = device;
   o.precision = precision;
+  o.calibration_table = calibration_table;
   o.threads = threads;
   o.cache_dir = cache;
   o.dims = dims;
@@ -268,13 +270,15 @@ NB_MODULE(_sardonyx, m) {
       .def("memory_in_use", &memory_in_use)
       .def("traffic", &traffic)
       .def("program_count", &Model::program_count)
+      .def("quantization",
+           [](const Model& m) { return nb::make_tuple(m.quantization().quantized, m.quantization().in_float); })
       .def(
           "save", [](const Model& m, const std::string& path) { m.save(path); },
           nb::call_guard<nb::gil_scoped_release>())
       .def("run", &run);
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
-        nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"), nb::arg("all_outputs"),
-        nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("progress").none());
+        nb::arg("calibration_table"), nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"),
+        nb::arg("all_outputs"), nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("progress").none());
   m.def("code_report", &code_of);
   m.def(
       "load",

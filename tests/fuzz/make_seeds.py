@@ -122,6 +122,33 @@ def files() -> dict[str, bytes]:
     return out | {name: b"\2" + data for name, data in tensors().items()}
 
 
+def calibration_tables() -> dict[str, bytes]:
+    import flatbuffers  # comes with onnxruntime
+
+    builder = flatbuffers.Builder(0)
+    entries = []
+    for key, value in (("input", "2.5"), ("conv1", "0.125")):
+        strings = builder.CreateString(key), builder.CreateString(value)
+        builder.StartObject(2)
+        for slot, s in enumerate(strings):
+            builder.PrependUOffsetTRelativeSlot(slot, s, 0)
+        entries.append(builder.EndObject())
+    builder.StartVector(4, len(entries), 4)
+    for e in entries:
+        builder.PrependUOffsetTRelative(e)
+    vector = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+    builder.Finish(builder.EndObject())
+    return {
+        "native": b"TRT-8601-EntropyCalibration2\nx: 3c010a14\na:b: 3f000000\n",
+        "cache": b"x 2.5\nconv 1 0.125\n",
+        "json": b'{"x": [-1.0, 2], "y": {"CLS": "TensorData", "lowest": {"data": [-3.0]}, "highest": 1.5}}',
+        "tensors": b'{"CLS": "TensorsData", "data": {"x": {"lowest": 0, "highest": {"data": 4.0, "CLS": "numpy.array"}}}}',
+        "flatbuffers": bytes(builder.Output()),
+    }
+
+
 def write(folder: Path, seeds: dict[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in seeds.items():
@@ -132,6 +159,7 @@ def main() -> None:
     models = (nested, functions, sparse, attributes, external)
     write(Path(sys.argv[1]), {make.__name__: make() for make in models} | tensors())
     write(Path(sys.argv[2]), files())
+    write(Path(sys.argv[3]), calibration_tables())
 
 
 if __name__ == "__main__":

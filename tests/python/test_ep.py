@@ -151,7 +151,7 @@ def test_precision_rounds_what_products_read(devices, precision, step):
     assert step / 100 < error < 4 * step, error
     name = {"fp16": "migraphx_fp16_enable", "bf16": "migraphx_bf16_enable"}[precision]
     np.testing.assert_array_equal(session(m, devices, on | {name: "1"}).run(None, {"x": x})[0], got)
-    with pytest.raises(Exception, match=r"quantise the model itself"):
+    with pytest.raises(Exception, match=r"write_calibration_table"):  # test_calibrated.py has the rest of it
         session(m, devices, {"migraphx_int8_enable": "True"})
 
 
@@ -387,31 +387,45 @@ def test_programs_for_amds_other_providers_run_unchanged(tmp_path):
 
 
 LEAKS = """
-import gc, os, resource, numpy as np, onnxruntime as ort, onnxruntime_ep_sardonyx as ep
+import ctypes, gc, os, numpy as np, onnxruntime as ort, onnxruntime_ep_sardonyx as ep
 m = open({path!r}, "rb").read()
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-def cycle(k):
+libc = ctypes.CDLL(None)
+names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+Use = type("Use", (ctypes.Structure,), {{"_fields_": [(n, ctypes.c_size_t) for n in names]}})
+libc.mallinfo2.restype = Use
+def now():
+    gc.collect()
+    libc.malloc_trim(0)
+    use = libc.mallinfo2()
+    resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return np.array([use.uordblks + use.hblkhd, resident, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))])
+def cycle():
     so = ort.SessionOptions()
+    so.log_severity_level = 3
     so.add_provider_for_devices(ep.register()[:1], {{}})
     s = ort.InferenceSession(m, so)
     s.run(None, {{"x": np.ones((3, 8), np.float32)}})
     del s, so
-    gc.collect()
     ep.unregister()
-for k in range(40):
-    cycle(k)
-before = resident()
+for k in range(40):  # until every lazy thing is there
+    cycle()
+before = now()
 for k in range(160):
-    cycle(k)
-print("grown by", (resident() - before) // 160, "bytes a cycle")
-assert resident() - before < 160 * 16384
+    cycle()
+allocated, resident, files, threads = now() - before
+print("grown by", allocated // 160, "bytes a cycle that are allocated,", resident // 160, "that are resident")
+assert files == 0 and threads == 0, (files, threads)
+# ONNX Runtime with its own CPU provider alone keeps some ten bytes a session. Of what is resident, parts are free blocks between others.
+assert allocated < 160 * {allowed}, allocated
+assert resident < 160 * 4096 + (1 << 20), resident
 """
 
 
-def test_200_cycles_of_loading_running_and_unregistering_leak_nothing(tmp_path):
+@pytest.mark.parametrize("device", ["host", "sim:gfx1100"])
+def test_200_cycles_of_loading_running_and_unregistering_leak_nothing(tmp_path, device):
     onnx.save(dense()[1], tmp_path / "m.onnx")
-    run_python(LEAKS.format(path=str(tmp_path / "m.onnx")), SARDONYX_DEVICE="host")
+    code = LEAKS.format(path=str(tmp_path / "m.onnx"), allowed=400)
+    print(run_python(code, SARDONYX_DEVICE=device))
 
 
 def test_a_simulated_card_has_memory_of_its_own(tmp_path):

@@ -59,6 +59,7 @@ class Model:
     def save(self, path: str, /) -> None: ...
     def program_count(self) -> int: ...
     def device(self) -> str: ...
+    def quantization(self) -> tuple[int, list[str]]: ...
     def run(
         self,
         inputs: Mapping[str, tuple[int, str, list[int], bool]],
@@ -76,6 +77,7 @@ def compile(
     data: bytes,
     device: str,
     precision: str,
+    calibration_table: str,
     threads: int,
     cache_dir: str,
     dims: Mapping[str, int],

@@ -69,6 +69,13 @@ class Step(NamedTuple):
     seconds: float
 
 
+class Quantization(NamedTuple):
+    """What became of the products of a model compiled with precision "int8" or "fp8"."""
+
+    quantized: int  #: products that run in 8 bits
+    in_float: tuple[str, ...]  #: the others, each with its reason
+
+
 class Memory(NamedTuple):
     """Bytes that one run needs."""
 
@@ -169,6 +176,12 @@ class Model:
     def programs(self) -> int:
         """How many programs have been compiled: one serves all sizes, but values and sizes that decide ranks need their own."""
         return self._native.program_count()
+
+    @property
+    def quantization(self) -> Quantization:
+        """Which products run in 8 bits, with precision "int8" or "fp8"."""
+        quantized, in_float = self._native.quantization()
+        return Quantization(quantized, tuple(in_float))
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
         """Runs the model: `model(x=array)`, or `model({"x:0": array})` for names that Python can't write."""
@@ -336,6 +349,7 @@ def compile(
     *,
     device: str = "host",
     precision: str = "fp32",
+    calibration_table: str | os.PathLike[str] | None = None,
     threads: int = 0,
     cache_dir: str | os.PathLike[str] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -350,7 +364,10 @@ def compile(
     model: path of an .onnx file, the bytes of one, or an onnx.ModelProto. Only a path may have external data.
     device: "host", this machine's CPU, or a GPU ("hip", "cuda:1"); see devices().
     precision: "fp32" keeps the model's own types. With "fp16" or "bf16" a GPU keeps weights and activations in 16 bits; sums,
-        statistics and the model's inputs and outputs keep their types. The host computes in float32 all the same.
+        statistics and the model's inputs and outputs keep their types. The host computes in float32 all the same. With "int8" or
+        "fp8" products and convolutions by constant weights run in 8 bits; Model.quantization says which.
+    calibration_table: for int8 and fp8, how large the activations get: a file that ONNX Runtime's calibrators write (json, cache,
+        flatbuffers), or TensorRT's cache. What it has no range of stays in float32.
     threads: for compiling and running; 0: all cores.
     cache_dir: folder that keeps compiled code, so that the next time is quick. None: the user's cache
         ($XDG_CACHE_HOME/sardonyx or ~/.cache/sardonyx); "": none. Code in it is executed.
@@ -371,6 +388,7 @@ def compile(
         data,
         device,
         precision,
+        "" if calibration_table is None else os.fspath(calibration_table),
         threads,
         cache,
         dict(dims or {}),

@@ -19,7 +19,7 @@ DeviceMemory& DeviceMemory::instance() {
   return *memory;
 }
 
-DeviceMemory::DeviceMemory() {
+DeviceMemory::DeviceMemory() : freed_(kFreedRecords) {
   for (std::uint64_t bytes = 4ull << 40; bytes >= 1ull << 30; bytes >>= 1) {
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) continue;
@@ -47,8 +47,8 @@ std::uint64_t DeviceMemory::allocate(std::size_t size, MemoryKind kind, int devi
       base = std::max(base, (a->end() + kGap + alignment - 1) / alignment * alignment);
     }
     if (base + reserve > arenaEnd_) return 0;
-    auto it = freed_.lower_bound(base);
-    while (it != freed_.end() && it->first < base + reserve) it = freed_.erase(it);
+    for (auto& [start, bytes] : freed_)
+      if (start >= base && start < base + reserve) bytes = 0;
   } else {
     next_ = base + reserve;
   }
@@ -99,10 +99,13 @@ bool DeviceMemory::release(std::uint64_t address) {
   const Allocation& a = *it->second;
   if (a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged) used_[a.device] -= a.size;
   if (a.kind != MemoryKind::kRegistered) {
-    std::uint64_t first = (a.base + kPage - 1) / kPage * kPage, last = a.end() / kPage * kPage;
+    // With the pages at both ends, unless another allocation lies on them: addresses are not used again for long, and
+    // many small allocations would keep a page each.
+    std::uint64_t first = a.base / kPage * kPage, last = (a.end() + kPage - 1) / kPage * kPage;
+    if (it != live_.begin() && std::prev(it)->second->end() > first) first += kPage;
+    if (auto after = std::next(it); after != live_.end() && after->first < last) last -= kPage;
     if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-    if (freed_.size() >= kFreedRecords) freed_.erase(freed_.begin());
-    freed_[a.base] = a.size;
+    freed_[freedCount_++ % kFreedRecords] = {a.base, a.size};
   }
   live_.erase(it);
   generation_.fetch_add(1, std::memory_order_release);
@@ -141,12 +144,9 @@ std::string DeviceMemory::describe(std::uint64_t address) const {
       return fmt::format("{} bytes past the end of the allocation of {} bytes at 0x{:x}", address - a.end(), a.size,
                          a.base);
   }
-  auto old = freed_.upper_bound(address);
-  if (old != freed_.begin()) {
-    --old;
-    if (address < old->first + old->second)
-      return fmt::format("in the allocation of {} bytes at 0x{:x}, which was freed", old->second, old->first);
-  }
+  for (const auto& [start, bytes] : freed_)
+    if (address >= start && address - start < bytes)
+      return fmt::format("in the allocation of {} bytes at 0x{:x}, which was freed", bytes, start);
   if (it != live_.end() && it->first - address < kGap)
     return fmt::format("{} bytes before the allocation of {} bytes at 0x{:x}", it->first - address, it->second->size,
                        it->first);

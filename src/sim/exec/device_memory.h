@@ -81,7 +81,10 @@ class DeviceMemory {
   DeviceMemory();
   mutable std::shared_mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Allocation>> live_;
-  std::map<std::uint64_t, std::uint64_t> freed_;  // base to size, for messages
+  /// Base and size of the last ones that were freed, for messages. All at once: records that come one by one would
+  /// keep pages of the heap from going back.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> freed_;
+  std::size_t freedCount_ = 0;
   std::map<int, std::uint64_t> used_, limits_;
   std::uint64_t arena_ = 0, arenaEnd_ = 0, next_ = 0;
   std::atomic<std::uint64_t> generation_{1};

@@ -107,7 +107,20 @@ TEST(ProviderOptions, UnknownOnesAreErrorsThatNameTheNearest) {
     EXPECT_THAT(e.what(), HasSubstr("'migraphx_fp16_enable'"));
   }
   EXPECT_THROW(read({{"migraphx_fp16_enable", "1"}, {"migraphx_bf16_enable", "1"}}), Error);
-  EXPECT_THROW(read({{"migraphx_int8_enable", "1"}}), Error);
+  EXPECT_THROW(read({{"migraphx_int8_enable", "2"}}), Error);
+}
+
+TEST(ProviderOptions, CalibrationTables) {
+  EXPECT_EQ(read({{"migraphx_int8_enable", "1"}}).precision, "int8");
+  const ProviderOptions p = read({{"migraphx_fp8_enable", "True"},
+                                  {"migraphx_int8_calibration_table_name", "calibration.flatbuffers"},
+                                  {"migraphx_model_cache_dir", "/nowhere"}});
+  EXPECT_EQ(p.precision, "fp8");
+  EXPECT_EQ(p.calibration_table, "/nowhere/calibration.flatbuffers");  // where AMD's providers look for it
+  std::vector<std::string> notes;
+  EXPECT_TRUE(read({{"calibration_table", "/a/table"}}, &notes).calibration_table.empty());
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_THAT(notes[0], HasSubstr("int8 and fp8"));
 }
 
 }  // namespace
