@@ -12,6 +12,7 @@ bool product_type(DType t) { return half(t) || t == DType::kFloat32; }
 // Whether tile kernels multiply these types into this one.
 bool products(DType a, DType b, DType out) {
   if (a == DType::kInt8 && b == DType::kInt8) return out == DType::kInt32;
+  if (a == b && (a == DType::kFloat8E4M3FN || a == DType::kFloat8E4M3FNUZ)) return out == DType::kFloat32;
   return product_type(a) && product_type(b) && is_float(out);
 }
 

@@ -12,7 +12,7 @@ namespace sardonyx::codegen {
 struct Contraction {
   Expr z, row, col;
   Exprs reduced;
-  DType type = DType::kFloat32;  ///< of products: float32, float16, bfloat16
+  DType type = DType::kFloat32;  ///< of products: float32, float16, bfloat16, int8, float8 e4m3
   Expr a, b;                     ///< elements over (z, row, reduced) and (z, col, reduced)
   Expr inside;                   ///< where a is not 0 (the padding of a convolution); empty: everywhere
   Exprs row_dims;                ///< extents that `row` is made of

@@ -158,13 +158,16 @@ class Operand {
       for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
       if (together) r.back().second = parts.back() * vec_ + Expr(j);
       Expr x = flatten_loads(widen_halves_of(substitute(e_, r)));
-      if (inside_) x = select(substitute(inside_, r), x, constant(0, x->dtype));
+      if (inside_) x = select(substitute(inside_, r), cast(x, sum_type()), constant(0, sum_type()));
       const std::string value = e.value(cast(x, c_.type));
       e.line(fmt::format("x[{}] = {};", j, value));
       e.close();
     }
     e.close();
   }
+
+  // A type of which there are constants, as there are none of 8-bit floats.
+  DType sum_type() const { return size_of(c_.type) == 1 && is_float(c_.type) ? DType::kFloat32 : e_->dtype; }
 
   const Contraction& c_;
   bool is_a_;
@@ -207,7 +210,7 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
   gemm(32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, half_type ? 3.8f : 13.2f, half_type ? 2.1f : 9.0f);
   gemm(64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, half_type ? 8.4f : 36.6f, half_type ? 6.5f : 31.4f);
   gemm(128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, half_type ? 19.0f : 127.0f, half_type ? 18.3f : 128.0f);
-  if (arch == "sm_90a" && half_type && type != DType::kInt8 && vectors) {
+  if (arch == "sm_90a" && size_of(type) == 2 && vectors) {
     auto wgmma = [&](int n, int pieces, float alone, float busy) {
       t.push_back({fmt::format("gemm_wgmma<{}, {}>", n, pieces),
                    {128, n, alone, busy},
@@ -255,8 +258,15 @@ bool gpu_takes_tile(const TileKernel& kernel, std::string& why) {
   return why.empty();
 }
 
-FuseOptions gpu_fuse_options() {
+DType float8_products_of(std::string_view arch) {
+  if (arch == "gfx942") return DType::kFloat8E4M3FNUZ;
+  if (arch == "gfx950" || arch.starts_with("gfx12")) return DType::kFloat8E4M3FN;
+  return DType::kFloat32;
+}
+
+FuseOptions gpu_fuse_options(std::string_view arch) {
   FuseOptions o;
+  o.float8_tiles = float8_products_of(arch);
   o.attention_expressions = true;
   o.accepts_epilogue = [](const TileKernel& k) {
     std::string why;

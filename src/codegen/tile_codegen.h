@@ -23,8 +23,8 @@ struct GpuTileSource {
   Expr batches, m, n, k;
 };
 
-/// For fusion: what GPUs take.
-FuseOptions gpu_fuse_options();
+/// For fusion: what GPUs of this architecture take.
+FuseOptions gpu_fuse_options(std::string_view arch);
 /// Whether the device computes this tile node with this epilogue as a tile kernel; `why` if not.
 bool gpu_takes_tile(const TileKernel& kernel, std::string& why);
 /// `arch`: "gfx942", "sm_90". The kernel has been accepted by gpu_takes_tile.

@@ -5,6 +5,7 @@
 #include "fuse/append.h"
 #include "fuse/attention.h"
 #include "fuse/epilogue.h"
+#include "fuse/float8_products.h"
 #include "fuse/graph_util.h"
 #include "fuse/inline.h"
 #include "fuse/integer_products.h"
@@ -67,6 +68,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   remove_dead_nodes(g);
   if (!options.disabled) merge_equal_nodes(g);
   if (options.integer_tiles) lower_integer_products(g);
+  if (options.float8_tiles != DType::kFloat32) lower_float8_products(g, options.float8_tiles);
   if (options.precision != DType::kFloat32) narrow_floats(g, options.precision);
   if (options.widen_halves && !options.disabled) widen_halves(g);
   lower_refused_tiles(g, options);

@@ -71,6 +71,9 @@ struct FuseOptions {
   bool widen_halves = false;
   /// Products of 8-bit tensors are tile kernels rather than routines; see fuse/integer_products.h.
   bool integer_tiles = false;
+  /// Products of dequantised floats of this 8-bit type are tile kernels of it; float32: none. See
+  /// fuse/float8_products.h.
+  DType float8_tiles = DType::kFloat32;
   /// Operands of matrix products may be any expression; see fuse/prologue.h.
   bool prologues = false;
   /// Constant operands of tile kernels are stored with what is summed over contiguous; see fuse/pack.h.

@@ -221,7 +221,12 @@ def test_damaged_tables_are_refused(tmp_path):
 
 
 def test_without_a_table_the_error_says_how_to_make_one(tmp_path):
-    m = make([helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", ["n", 8])], [("y", ["n", 8])], {"w": np.eye(8, dtype=np.float32)})
+    m = make(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [("x", ["n", 8])],
+        [("y", ["n", 8])],
+        {"w": np.eye(8, dtype=np.float32)},
+    )
     for precision in ("int8", "fp8"):
         with pytest.raises(sardonyx.InvalidArgumentError, match=r"create_calibrator.*write_calibration_table"):
             sardonyx.compile(m, precision=precision)
@@ -231,7 +236,12 @@ def test_without_a_table_the_error_says_how_to_make_one(tmp_path):
 
 @pytest.mark.parametrize("device", ["host", "sim:gfx1100", "sim:gfx90a"])
 def test_fp8_is_refused_where_nothing_multiplies_it(device, tmp_path):
-    m = make([helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", ["n", 8])], [("y", ["n", 8])], {"w": np.eye(8, dtype=np.float32)})
+    m = make(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [("x", ["n", 8])],
+        [("y", ["n", 8])],
+        {"w": np.eye(8, dtype=np.float32)},
+    )
     with pytest.raises(sardonyx.UnsupportedError, match="gfx942, gfx950, gfx1200, gfx1201"):
         sardonyx.compile(m, device=device, precision="fp8", calibration_table=table(tmp_path / "t", {"x": 1.0}))
 
@@ -250,6 +260,25 @@ def test_fp8_products_are_those_of_rounded_operands(chip, tmp_path):
         want = dense(x, w, 3.0, chip)
         # Sums of 64 terms in float32.
         np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("chip", FP8)
+def test_fp8_convolutions(chip, tmp_path):
+    rng = np.random.default_rng(6)
+    w, b = rng.standard_normal((16, 16, 3, 3)).astype(np.float32), rng.standard_normal(16).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])
+    m = make([node], [("x", ["n", 16, 5, 6])], [("y", ["n", 16, 5, 6])], {"w": w, "b": b})
+    compiled = sardonyx.compile(
+        m, device=f"sim:{chip}", precision="fp8", calibration_table=table(tmp_path / "t", {"x": 2.5})
+    )
+    x = rng.standard_normal((2, 16, 5, 6)).astype(np.float32)
+    sx, sw = np.float32(2.5) / np.float32(FP8[chip][1]), steps(w, 0, chip)
+    q = np.pad(rounded(x, sx, chip), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    columns = np.lib.stride_tricks.sliding_window_view(q, (3, 3), axis=(2, 3))
+    want = np.einsum("nchwij,ocij->nohw", columns, rounded(w, sw, chip)) * float(sx) * sw.reshape(1, -1, 1, 1)
+    want += b.reshape(1, -1, 1, 1)
+    # Sums of 144 terms in float32.
+    np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
 
 
 def test_the_command_line_says_what_stays_in_float(tmp_path):
