@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sardonyx/dtype.h"
+#include "sardonyx/memory_budget.h"
 
 namespace sardonyx {
 
@@ -36,10 +38,12 @@ struct Options {
   /// Keeps compiled code on disk, so that compiling the same model again is quick. Empty: no cache. Code in it is
   /// executed, so a directory that others may write to is not used. See user_cache_directory().
   std::filesystem::path cache_dir;
-  std::map<std::string, std::int64_t> dims;       ///< fixes symbolic dims by name: {"batch", 1}
-  bool fuse = true;                               ///< false: one kernel for each value, to find a fault
-  bool all_outputs = false;                       ///< every named intermediate value becomes an output
-  std::uint64_t device_memory_limit = 0;          ///< bytes of a GPU's memory that the model may take; 0: no limit
+  std::map<std::string, std::int64_t> dims;  ///< fixes symbolic dims by name: {"batch", 1}
+  bool fuse = true;                          ///< false: one kernel for each value, to find a fault
+  bool all_outputs = false;                  ///< every named intermediate value becomes an output
+  std::uint64_t device_memory_limit = 0;     ///< bytes of a GPU's memory that the model may take; 0: no limit
+  /// What several models may take of a GPU's memory together, besides device_memory_limit; null: no such limit.
+  std::shared_ptr<MemoryBudget> device_memory_budget;
   bool graphs = true;                             ///< on a GPU, runs of known sizes are replayed as one captured graph
   std::function<void(const Progress&)> progress;  ///< called while compiling, from one thread at a time
 };

@@ -198,7 +198,7 @@ Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options
 
 void Model::use_gpu(std::shared_ptr<Gpu> gpu) {
   gpu_ = std::move(gpu);
-  memory_ = std::make_shared<DeviceMemory>(gpu_, options_.device_memory_limit);
+  memory_ = std::make_shared<DeviceMemory>(gpu_, options_.device_memory_limit, options_.device_memory_budget);
 }
 
 std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads, const std::string& device) {

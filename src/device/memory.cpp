@@ -21,9 +21,22 @@ void DeviceMemory::take(std::uint64_t bytes) {
          "limit, or use smaller inputs",
          gpu_->info().name, bytes, now - bytes, limit_);
   }
+  if (budget_ && !budget_->take(bytes)) {
+    used_ -= bytes;
+    fail(ErrorKind::kDevice,
+         "{}: {} more bytes for weights and temporaries would exceed the limit of {} bytes, of which {} are taken, {} "
+         "of "
+         "them by this model; raise the limit (gpu_mem_limit), or use smaller inputs",
+         gpu_->info().name, bytes, budget_->limit(), budget_->used(), now - bytes);
+  }
   std::uint64_t peak = peak_;
   while (peak < now && !peak_.compare_exchange_weak(peak, now)) {
   }
+}
+
+void DeviceMemory::give_back(std::uint64_t bytes) {
+  used_ -= bytes;
+  if (budget_) budget_->give_back(bytes);
 }
 
 std::shared_ptr<void> DeviceMemory::allocate(std::size_t bytes) {
@@ -32,13 +45,13 @@ std::shared_ptr<void> DeviceMemory::allocate(std::size_t bytes) {
   try {
     memory = gpu_->allocate(bytes);
   } catch (...) {
-    used_ -= bytes;
+    give_back(bytes);
     throw;
   }
   void* p = memory.get();
   return std::shared_ptr<void>(p, [self = shared_from_this(), memory = std::move(memory), bytes](void*) mutable {
     memory.reset();
-    self->used_ -= bytes;
+    self->give_back(bytes);
   });
 }
 

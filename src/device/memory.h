@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "device/device.h"
+#include "sardonyx/memory_budget.h"
 
 namespace sardonyx {
 
 /// Memory of one GPU on one account. Safe from many threads.
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
-  /// `limit`: bytes, 0 for no limit.
-  explicit DeviceMemory(std::shared_ptr<Gpu> gpu, std::uint64_t limit = 0) : gpu_(std::move(gpu)), limit_(limit) {}
+  /// `limit`: bytes, 0 for no limit. `budget`: a limit shared with others; may be null.
+  explicit DeviceMemory(std::shared_ptr<Gpu> gpu, std::uint64_t limit = 0,
+                        std::shared_ptr<MemoryBudget> budget = nullptr)
+      : gpu_(std::move(gpu)), limit_(limit), budget_(std::move(budget)) {}
   Gpu& gpu() const { return *gpu_; }
   const std::shared_ptr<Gpu>& shared_gpu() const { return gpu_; }
 
@@ -26,9 +29,11 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
 
  private:
   void take(std::uint64_t bytes);
+  void give_back(std::uint64_t bytes);
 
   std::shared_ptr<Gpu> gpu_;
   std::uint64_t limit_;
+  std::shared_ptr<MemoryBudget> budget_;
   std::atomic<std::uint64_t> used_ = 0, peak_ = 0;
 };
 

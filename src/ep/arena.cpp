@@ -17,9 +17,19 @@ constexpr std::size_t kLargestStep = std::size_t{1} << 30;  // chunks stop doubl
 Arena::Arena(Source source, ArenaOptions options, std::string who)
     : source_(std::move(source)), options_(options), who_(std::move(who)) {
   stats_.limit = options_.limit;
+  if (options_.limit && !options_.budget) options_.budget = std::make_shared<MemoryBudget>(options_.limit);
+  if (options_.budget)
+    options_.budget->add_reclaimer(this, [this] {
+      const std::lock_guard lock(mutex_);
+      trim();
+    });
 }
 
 Arena::~Arena() {
+  if (options_.budget) {
+    options_.budget->remove_reclaimer(this);
+    options_.budget->give_back(stats_.total);
+  }
   if (on_chunk)
     for (const auto& [begin, c] : chunks_) on_chunk(begin, c.size, false);
 }
@@ -39,6 +49,7 @@ void Arena::trim() {
     }
     free_.erase({it->second.size, it->first});
     stats_.total -= chunk->second.size;
+    if (options_.budget) options_.budget->give_back(chunk->second.size);
     if (on_chunk) on_chunk(chunk->first, chunk->second.size, false);
     chunks_.erase(chunk);
     it = pieces_.erase(it);
@@ -48,23 +59,35 @@ void Arena::trim() {
 void Arena::extend(std::size_t bytes) {
   std::size_t size = bytes;
   if (!options_.same_as_requested) size = std::max(std::bit_ceil(bytes), next_);
-  if (options_.limit) {
-    if (stats_.total + size > options_.limit) size = bytes;  // whatever is left
-    if (stats_.total + size > options_.limit) trim();
-    if (stats_.total + size > options_.limit)
+  // The lock is held, so nobody is asked to give anything back but this arena itself.
+  const auto take = [&](std::size_t n) { return !options_.budget || options_.budget->try_take(n); };
+  if (!take(size)) {
+    size = bytes;  // whatever is left
+    bool taken = take(size);
+    if (!taken) {
+      trim();
+      taken = take(size);
+    }
+    if (!taken)
       fail(ErrorKind::kDevice,
-           "{}: {} bytes are needed, {} of the limit of {} are taken ({} in use); raise gpu_mem_limit, or use smaller "
-           "inputs",
-           who_, bytes, stats_.total, options_.limit, stats_.in_use);
+           "{}: {} bytes are needed, {} of the limit of {} are taken ({} by tensors, {} of these in use, the rest by "
+           "weights and temporaries); raise gpu_mem_limit, or use smaller inputs",
+           who_, bytes, options_.budget->used(), options_.budget->limit(), stats_.total, stats_.in_use);
   }
   Chunk c;
   try {
-    c.memory = source_.allocate(size);
-  } catch (const Error&) {
-    trim();
-    if (source_.empty_cache) source_.empty_cache();
-    size = bytes;
-    c.memory = source_.allocate(size);
+    try {
+      c.memory = source_.allocate(size);
+    } catch (const Error&) {
+      trim();
+      if (source_.empty_cache) source_.empty_cache();
+      if (options_.budget) options_.budget->give_back(size - bytes);
+      size = bytes;
+      c.memory = source_.allocate(size);
+    }
+  } catch (...) {
+    if (options_.budget) options_.budget->give_back(size);
+    throw;
   }
   c.size = size;
   char* begin = static_cast<char*>(c.memory.get());

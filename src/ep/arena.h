@@ -12,11 +12,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include "sardonyx/memory_budget.h"
+
 namespace sardonyx::ep {
 
 struct ArenaOptions {
-  std::size_t limit = 0;           ///< bytes that may be taken from the device; 0: no limit
-  bool same_as_requested = false;  ///< chunks of the size asked for, instead of powers of two
+  std::size_t limit = 0;                 ///< bytes that may be taken from the device; 0: no limit
+  std::shared_ptr<MemoryBudget> budget;  ///< the account of this limit, where others take from it too
+  bool same_as_requested = false;        ///< chunks of the size asked for, instead of powers of two
 };
 
 struct ArenaStats {

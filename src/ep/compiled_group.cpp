@@ -25,7 +25,7 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
   m.threads = options.threads;
   m.fuse = options.fuse;
   m.graphs = options.hip_graphs;
-  m.device_memory_limit = options.arena.limit;
+  m.device_memory_budget = options.arena.budget;
   if (!options.force_recompile) m.cache_dir = options.cache_dir;
   return m;
 }
@@ -33,8 +33,8 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
                                              const std::shared_ptr<Card>& card) {
   const ModelOptions m = model_options(options, *card);
-  std::string settings =
-      fmt::format("{} {} {} {} {} {}", m.device, m.precision, m.threads, m.fuse, m.graphs, m.device_memory_limit);
+  std::string settings = fmt::format("{} {} {} {} {} {}", m.device, m.precision, m.threads, m.fuse, m.graphs,
+                                     fmt::ptr(m.device_memory_budget.get()));
   if (!m.calibration_table.empty())
     for (const auto& [name, largest] : read_calibration(m.calibration_table).largest)
       settings += fmt::format(" {}\n{}", name, largest);

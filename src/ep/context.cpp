@@ -7,6 +7,7 @@
 #include <fstream>
 #include <span>
 
+#include "ep/original.h"
 #include "onnx/external_data.h"
 #include "program/program_file.h"
 
@@ -14,6 +15,7 @@ namespace sardonyx::ep {
 namespace {
 
 constexpr std::string_view kMagic = "SDXCTX02";
+constexpr std::string_view kFingerprint = "original model: ";  // in the attribute "notes"
 constexpr std::size_t kAlign = 64;
 constexpr std::uint32_t kMaxCount = 1 << 16;
 
@@ -98,6 +100,11 @@ std::string attribute(const Ort& ort, const OrtNode* n, const char* name) {
   return "";
 }
 
+std::filesystem::path folder_of(const Ort& ort, const OrtGraph* graph, const ProviderOptions& options) {
+  const std::string path = ort.model_path(graph);
+  return (path.empty() ? options.context_file : std::filesystem::path(path)).parent_path();
+}
+
 }  // namespace
 
 std::string write_context(const ContextNames& names, const std::vector<std::shared_ptr<const Program>>& programs) {
@@ -178,14 +185,64 @@ std::shared_ptr<CompiledGroup> load_context(const Ort& ort, const OrtNode* n, co
     std::memcpy(p, content.data(), content.size());
     return read_context({copy.data, copy.size}, copy.owner, options, card, names);
   }
-  const std::filesystem::path model =
-      ort.model_path(graph).empty() ? options.context_file : std::filesystem::path(ort.model_path(graph));
   const std::filesystem::path relative = content;
   if (relative.is_absolute() || relative.has_parent_path() || relative == "..")
     fail(ErrorKind::kInvalidModel, "the EPContext node names the file '{}', which is not in the model's folder",
          content);
-  const auto map = std::make_shared<const onnx::MappedFile>(model.parent_path() / relative);
+  const auto map = std::make_shared<const onnx::MappedFile>(folder_of(ort, graph, options) / relative);
   return read_context({map->data(), map->size()}, map, options, card, names);
+}
+
+GroupModel original_of(const Ort& ort, const OrtNode* n, const OrtGraph* graph, const ProviderOptions& options) {
+  std::filesystem::path file = options.context_rebuild;
+  std::string recorded;
+  if (options.context_rebuild == "1") {
+    const std::string name = attribute(ort, n, "onnx_model_filename");
+    if (name.empty())
+      fail(ErrorKind::kInvalidModel,
+           "the EPContext model does not name the model that it was compiled from; give its path as context_rebuild");
+    if (std::filesystem::path(name).filename() != name || name == "..")
+      fail(ErrorKind::kInvalidModel, "the EPContext model names '{}', which is not in its folder", name);
+    file = folder_of(ort, graph, options) / name;
+    recorded = attribute(ort, n, "notes");
+  }
+  GraphReader reader(ort, graph);
+  std::vector<onnx::ValueInfo> inputs, outputs;
+  for (const OrtValueInfo* v : ort.inputs(n))
+    if (v) inputs.push_back(reader.value(v));
+  for (const OrtValueInfo* v : ort.outputs(n))
+    if (v) outputs.push_back(reader.value(v));
+  return part_of_original(file, recorded.starts_with(kFingerprint) ? recorded.substr(kFingerprint.size()) : "", inputs,
+                          outputs);
+}
+
+std::string compatibility_info(const std::vector<std::string>& targets) {
+  return fmt::format("sardonyx;{};{}", program_format(), fmt::join(targets, "|"));
+}
+
+OrtCompiledModelCompatibility compatibility(std::string_view info, const std::vector<std::shared_ptr<Card>>& cards) {
+  const auto part = [&info] {
+    const std::size_t end = std::min(info.find(';'), info.size());
+    const std::string_view p = info.substr(0, end);
+    info.remove_prefix(std::min(end + 1, info.size()));
+    return p;
+  };
+  if (part() != "sardonyx") return OrtCompiledModelCompatibility_EP_NOT_APPLICABLE;
+  if (part() != program_format()) return OrtCompiledModelCompatibility_EP_UNSUPPORTED;
+  auto best = OrtCompiledModelCompatibility_EP_UNSUPPORTED;
+  while (!info.empty()) {
+    const std::size_t end = std::min(info.find('|'), info.size());
+    const std::string target(info.substr(0, end));
+    info.remove_prefix(std::min(end + 1, info.size()));
+    for (const auto& c : cards) {
+      if (target == c->info().target) return OrtCompiledModelCompatibility_EP_SUPPORTED_OPTIMAL;
+      const bool host = target.find(' ') != std::string::npos;
+      if (host == c->is_host() &&
+          (host ? why_not_on(target, c->info().target).empty() : runs_on(target, c->info().target)))
+        best = OrtCompiledModelCompatibility_EP_SUPPORTED_PREFER_RECOMPILATION;
+    }
+  }
+  return best;
 }
 
 OrtNode* make_context_node(const Ort& ort, const OrtNode* fused, const OrtGraph* graph, const ContextNames& names,
@@ -238,6 +295,11 @@ OrtNode* make_context_node(const Ort& ort, const OrtNode* fused, const OrtGraph*
   text("source", kProvider);
   text("partition_name", name);
   text("hardware_architecture", targets);
+  // For compiling it again: the model's name, which is looked for beside the EPContext model, and what it was.
+  if (const std::filesystem::path original = ort.model_path(graph); !original.empty()) {
+    text("onnx_model_filename", original.filename().string());
+    text("notes", std::string(kFingerprint) + fingerprint(original));
+  }
   const auto pointers = [](const std::vector<std::string>& list) {
     std::vector<const char*> out;
     for (const std::string& s : list) out.push_back(s.c_str());

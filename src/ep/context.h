@@ -40,6 +40,16 @@ bool is_context(const Ort& ort, const OrtNode* n);
 std::shared_ptr<CompiledGroup> load_context(const Ort& ort, const OrtNode* n, const OrtGraph* graph,
                                             const ProviderOptions& options, const std::shared_ptr<Card>& card,
                                             ContextNames& names);
+/// The part of the original model that the node stands for, to be compiled again. `options.context_rebuild`: the file,
+/// or "1" for the one that the node names, in the folder of the EPContext model. Throws Error where there is none or it
+/// does not fit; see original.h.
+GroupModel original_of(const Ort& ort, const OrtNode* n, const OrtGraph* graph, const ProviderOptions& options);
+
+/// What ONNX Runtime records of a compiled model, and asks about later: version, format and targets of the programs.
+std::string compatibility_info(const std::vector<std::string>& targets);
+/// Whether a model of this record runs on one of the cards.
+OrtCompiledModelCompatibility compatibility(std::string_view info, const std::vector<std::shared_ptr<Card>>& cards);
+
 /// The EPContext node that stands for a fused node: the container inside, or in a file in the model's folder.
 OrtNode* make_context_node(const Ort& ort, const OrtNode* fused, const OrtGraph* graph, const ContextNames& names,
                            const std::vector<std::shared_ptr<const Program>>& programs, const ProviderOptions& options);

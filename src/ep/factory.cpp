@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ep/compiled_group.h"
+#include "ep/context.h"
 #include "ep/options.h"
 #include "ep/process_wide.h"
 #include "ep/provider.h"
@@ -64,7 +65,11 @@ Factory::Factory(const OrtApiBase* base, const OrtLogger* logger, const std::str
     return self_of(f)->ort_.guarded([&] { *ep = self_of(f)->create(metadata, count, options, logger); });
   };
   ReleaseEp = [](OrtEpFactory*, OrtEp* ep) noexcept { delete static_cast<Provider*>(ep); };
-  ValidateCompiledModelCompatibilityInfo = nullptr;
+  ValidateCompiledModelCompatibilityInfo = [](OrtEpFactory* f, const OrtHardwareDevice* const*, std::size_t,
+                                              const char* info,
+                                              OrtCompiledModelCompatibility* out) noexcept -> OrtStatus* {
+    return self_of(f)->ort_.guarded([&] { *out = compatibility(info ? info : "", self_of(f)->cards_); });
+  };
   CreateAllocator = [](OrtEpFactory* f, const OrtMemoryInfo* info, const OrtKeyValuePairs*,
                        OrtAllocator** out) noexcept -> OrtStatus* {
     return self_of(f)->ort_.guarded([&] { *out = self_of(f)->allocator(info); });
@@ -175,6 +180,8 @@ OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t coun
   std::vector<std::string> notes;
   ProviderOptions p = read_options(config, notes);
   for (const std::string& n : notes) log.info("{}", n);
+  // One account for tensors, weights and temporaries; sessions with a limit have groups of their own.
+  if (p.arena.limit) p.arena.budget = std::make_shared<MemoryBudget>(p.arena.limit);
   // The session's device: the first of those it was made with, or the one that device_id names among them.
   std::vector<std::shared_ptr<Card>> offered;
   for (std::size_t k = 0; k < count; ++k) {

@@ -150,6 +150,7 @@ const std::map<std::string, Setter, std::less<>>& setters() {
          else if (v != "0" && v != "false" && v != "False")
            p.profile_file = v;
        }},
+      {"context_rebuild", [](P& p, const std::string& v) { p.context_rebuild = v == "0" ? "" : v; }},
       {"context_targets", [](P& p, const std::string& v) { p.context_targets = words(v); }},
   };
   return table;
@@ -191,6 +192,8 @@ const std::vector<OptionInfo>& known_options() {
       accepted(name, kSave);
     accepted("migraphx_coalesce_io", "inputs and outputs are used where they lie, so there are no copies to join");
     // Of the ROCm provider
+    alias("enable_hip_graph", "hip_graph_enable");
+    accepted("has_user_compute_stream", "user_compute_stream is taken where it is given");
     alias("tunable_op_enable", "exhaustive_tune");
     alias("tunable_op_tuning_enable", "exhaustive_tune");
     accepted("do_copy_in_default_stream",

@@ -33,6 +33,7 @@ struct ProviderOptions {
   bool context_enable = false, context_embed = false;
   std::filesystem::path context_file;
   std::string context_prefix;
+  std::string context_rebuild;               ///< "": refuse what can't be used; "1", or the original model's path
   std::vector<std::string> context_targets;  ///< "gfx942", ...; empty: the session's device
 };
 

@@ -67,6 +67,15 @@ Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared
     auto* p = static_cast<Provider*>(self);
     return guarded(p->ort_, [&] { *out = p->allocator(info); });
   };
+  GetCompiledModelCompatibilityInfo = [](OrtEp* self, const OrtGraph*) noexcept -> const char* {
+    auto* p = static_cast<Provider*>(self);
+    try {
+      if (p->compatibility_.empty()) p->compatibility_ = compatibility_info(p->targets());
+      return p->compatibility_.c_str();
+    } catch (const std::exception&) {
+      return "";  // says nothing
+    }
+  };
   if (ort.version() >= 24)
     IsConcurrentRunSupported = [](OrtEp*, bool* is) noexcept -> OrtStatus* {
       *is = true;
@@ -254,8 +263,21 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
   const std::vector<const OrtNode*> nodes = ort_.nodes(graph);
   if (nodes.size() == 1 && is_context(ort_, nodes.front())) {
     ContextNames saved;  // as the values were called when it was made; their order is the same
-    auto group = load_context(ort_, nodes.front(), graph, options_, card_, saved);
-    *compute = new GroupCompute(ort_, std::move(group), trace_, saved.inputs, saved.outputs);
+    try {
+      auto group = load_context(ort_, nodes.front(), graph, options_, card_, saved);
+      *compute = new GroupCompute(ort_, std::move(group), trace_, saved.inputs, saved.outputs);
+      return;
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::kDevice) throw;
+      if (options_.context_rebuild.empty())
+        throw Error(e.kind(), fmt::format("{}. With the option context_rebuild it would be compiled from the original "
+                                          "model",
+                                          e.what()));
+      log_.warn("a program of the EPContext model can't be used ({}); it is compiled again from the original model",
+                e.what());
+    }
+    *compute = new GroupCompute(ort_, build(original_of(ort_, nodes.front(), graph, options_)), trace_,
+                                names_of(ort_.inputs(nodes.front())), names_of(ort_.outputs(nodes.front())));
     return;
   }
   std::shared_ptr<CompiledGroup> group;
@@ -274,13 +296,20 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
   *compute = new GroupCompute(ort_, std::move(group), trace_, names.inputs, names.outputs);
 }
 
+// Of EPContext models. "host" becomes this machine's processor with its features.
+std::vector<std::string> Provider::targets() const {
+  std::vector<std::string> out;
+  for (const std::string& t : options_.context_targets)
+    out.push_back(t == "host" && card_->is_host() ? card_->info().target : t);
+  if (out.empty()) out.push_back(card_->info().target);
+  return out;
+}
+
 // What an EPContext model holds of a group: a program for each target.
 std::vector<std::shared_ptr<const Program>> Provider::programs_of(const CompiledGroup& group, const GroupModel& model) {
   std::vector<std::shared_ptr<const Program>> out;
-  std::vector<std::string> targets = options_.context_targets;
-  if (targets.empty()) targets.push_back(card_->is_host() ? "host" : card_->info().target);
-  for (const std::string& t : targets) {
-    if (t == "host" ? card_->is_host() : t == card_->info().target) {
+  for (const std::string& t : targets()) {
+    if (t == card_->info().target) {
       const Executor* e = group.model->executor();
       if (!e)
         fail(ErrorKind::kUnsupported, "a group depends on an input's value, so it can't be compiled ahead of time");

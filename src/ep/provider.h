@@ -28,6 +28,7 @@ class Provider : public LaterEp {
   void report(const QuantizationReport& q);
   bool claim_contexts(const OrtGraph* graph, OrtEpGraphSupportInfo* support);
   void compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeComputeInfo** compute, OrtNode** context);
+  std::vector<std::string> targets() const;
   std::vector<std::shared_ptr<const Program>> programs_of(const CompiledGroup& group, const GroupModel& model);
   std::shared_ptr<CompiledGroup> build(GroupModel model);
   OrtAllocator* allocator(const OrtMemoryInfo* info);
@@ -41,6 +42,7 @@ class Provider : public LaterEp {
   std::map<std::string, std::shared_ptr<CompiledGroup>> ready_;
   std::map<std::string, bool> lowered_;  ///< groups that were lowered on trial, by their key
   bool reported_ = false;
+  std::string compatibility_;  ///< what GetCompiledModelCompatibilityInfo gave
 };
 
 }  // namespace sardonyx::ep

@@ -32,7 +32,7 @@ class Builder {
       : graph_(g), options_(options), program_(std::make_shared<Program>()) {}
 
   std::shared_ptr<Program> run() {
-    FuseOptions fuse_options = is_gpu() ? codegen::gpu_fuse_options() : tiles::host_fuse_options();
+    FuseOptions fuse_options = is_gpu() ? codegen::gpu_fuse_options(options_.target) : tiles::host_fuse_options();
     fuse_options.disabled = !options_.fuse;
     fuse_options.precision = options_.precision;
     for (const Value* v : graph_.inputs)

@@ -417,4 +417,6 @@ std::vector<std::string> program_targets(const fs::path& path) {
   });
 }
 
+std::string program_format() { return fmt::format("{}/{:08x}", version(), SARDONYX_PROGRAM_FORMAT); }
+
 }  // namespace sardonyx

@@ -45,6 +45,9 @@ std::vector<std::string> program_targets(const std::filesystem::path& path);
 /// Whether code for the GPU `target` runs on a card of target `card`: on its own kind, and PTX on NVIDIA's later ones.
 bool runs_on(std::string_view target, std::string_view card);
 
+/// Which program files this library reads: its version, and the number of their format.
+std::string program_format();
+
 /// Whether a file begins like one that save_program() wrote; false for one that can't be read.
 bool is_program_file(const std::filesystem::path& path);
 

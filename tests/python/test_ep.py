@@ -176,6 +176,82 @@ def test_a_memory_limit_is_kept(devices):
     s.run(None, {"x": rows(100)})
 
 
+def test_one_limit_for_tensors_weights_and_temporaries(devices):
+    w = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)  # 1 MiB, as x and y are
+    m = model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [("x", TensorProto.FLOAT, ["n", 512])],
+        [("y", TensorProto.FLOAT, ["n", 512])],
+        [("w", w)],
+    )
+    x = np.ones((512, 512), np.float32)
+
+    def run(limit):
+        options = {"device": "sim:gfx1100", "gpu_mem_limit": str(limit), "arena_extend_strategy": "kSameAsRequested"}
+        return session(m, devices, options).run(None, {"x": x})[0]
+
+    np.testing.assert_allclose(run(4 << 20), x @ w, rtol=1e-4, atol=1e-4)
+    with pytest.raises(Exception, match=r"of the limit of 2621440|limit of 2621440 bytes"):
+        run(5 << 19)  # tensors alone would fit, and weights alone too
+    with pytest.raises(Exception, match=r"fallback|limit of 524288 bytes"):
+        run(1 << 19)
+
+
+DEVICES = """
+import threading, numpy as np, onnxruntime as ort, onnxruntime_ep_sardonyx as ep
+m = open({path!r}, "rb").read()
+x = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
+devices = ep.register()
+assert [d.ep_metadata["device"] for d in devices] == ["host", "sim:gfx1100", "sim:gfx942"], devices
+assert [d.ep_metadata["device_id"] for d in devices] == ["0", "1", "2"]
+def make(device, **options):
+    so = ort.SessionOptions()
+    so.log_severity_level = 3
+    so.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    so.add_provider_for_devices([device], options)
+    return ort.InferenceSession(m, so, enable_fallback=0)
+sessions = [make(d) for d in devices]
+want = sessions[0].run(None, {{"x": x}})[0]
+def bound(s, k):
+    value = ort.OrtValue.ortvalue_from_numpy(x, "gpu", k, 0x1002)
+    b = s.io_binding()
+    b.bind_ortvalue_input("x", value)
+    b._iobinding.bind_output("y", ort.OrtDevice.make("gpu", k, 0x1002)._get_c_device())
+    s.run_with_iobinding(b)
+    y = b.get_outputs()[0]
+    assert y.device_name() != "cpu"
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-5, atol=1e-5)
+    return b, y
+kept = [bound(s, k) for k, s in enumerate(sessions)]
+# a tensor of one device as the input of a session on another
+for k, s in enumerate(sessions):
+    b = s.io_binding()
+    b.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(x, "gpu", (k + 1) % 3, 0x1002))
+    b.bind_output("y")
+    s.run_with_iobinding(b)
+    np.testing.assert_allclose(b.copy_outputs_to_cpu()[0], want, rtol=1e-5, atol=1e-5)
+# device_id chooses among all
+s = make(devices[0], device_id="2")
+np.testing.assert_allclose(s.run(None, {{"x": x}})[0], want, rtol=1e-5, atol=1e-5)
+wrong = []
+def work(k):
+    for _ in range(20):
+        if np.abs(sessions[k].run(None, {{"x": x}})[0] - want).max() > 1e-4:
+            wrong.append(k)
+threads = [threading.Thread(target=work, args=(k,)) for k in (0, 1, 2, 1)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert not wrong, wrong
+print("fine")
+"""
+
+
+def test_several_devices_in_one_process(tmp_path):
+    onnx.save(dense()[1], tmp_path / "m.onnx")
+    code = DEVICES.format(path=str(tmp_path / "m.onnx"))
+    assert "fine" in run_python(code, SARDONYX_DEVICE="host,sim:gfx1100,sim:gfx942")
+
+
 def test_an_application_allocates_the_memory(devices):
     libc = ctypes.CDLL(None)
     given = []
@@ -263,6 +339,71 @@ def test_models_compiled_ahead_of_time(devices, tmp_path, embed):
         file.write_bytes(damaged(file.read_bytes()))
     with pytest.raises(Exception, match=r"damaged|checksum|version"):
         load(out, {"device": "host"})
+
+
+def test_a_stale_program_is_refused_or_compiled_again(devices, tmp_path):
+    w, m = dense()
+    onnx.save(m, tmp_path / "m.onnx")
+    out = tmp_path / "compiled.onnx"
+
+    def make(path, options=None, fallback=False, **config):
+        so = ort.SessionOptions()
+        so.log_severity_level = 4
+        if not fallback:
+            so.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        for key, value in config.items():
+            so.add_session_config_entry(key.replace("__", "."), value)
+        so.add_provider_for_devices(devices[:1], options or {})
+        return ort.InferenceSession(str(path), so, enable_fallback=0)
+
+    make(tmp_path / "m.onnx", {"context_targets": "gfx942"}, ep__context_enable="1", ep__context_file_path=str(out))
+    attributes = {a.name: a for a in onnx.load(out).graph.node[0].attribute}
+    assert attributes["onnx_model_filename"].s == b"m.onnx"
+    with pytest.raises(Exception, match=r"compiled for gfx942, and the session's device is host.*context_rebuild"):
+        make(out)
+    want = np.maximum(rows(3) @ w, 0)
+    for option in ("1", str(tmp_path / "m.onnx")):
+        y = make(out, {"context_rebuild": option}).run(None, {"x": rows(3)})[0]
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+    # What is compiled again must be what it was: another file, another name, a value that it does not have.
+    onnx.save(dense(1)[1], tmp_path / "m.onnx")
+    with pytest.raises(Exception, match="was changed since"):
+        make(out, {"context_rebuild": "1"})
+    (tmp_path / "m.onnx").unlink()
+    with pytest.raises(Exception, match=r"m\.onnx"):
+        make(out, {"context_rebuild": "1"})
+    other = model(
+        [helper.make_node("Neg", ["x"], ["z"])],
+        [("x", TensorProto.FLOAT, ["n", 8])],
+        [("z", TensorProto.FLOAT, ["n", 8])],
+    )
+    onnx.save(other, tmp_path / "other.onnx")
+    with pytest.raises(Exception, match="has no value 'y'"):
+        make(out, {"context_rebuild": str(tmp_path / "other.onnx")})
+    compiled = onnx.load(out)
+    for a in compiled.graph.node[0].attribute:
+        if a.name == "onnx_model_filename":
+            a.s = b"../m.onnx"
+    onnx.save(compiled, out)
+    with pytest.raises(Exception, match="not in its folder"):
+        make(out, {"context_rebuild": "1"})
+
+
+def test_compatibility_of_compiled_models_is_known_without_loading_them(devices, tmp_path):
+    state = ort.capi.onnxruntime_pybind11_state
+    if not hasattr(state, "get_model_compatibility_for_ep_devices"):
+        pytest.skip("this ONNX Runtime's Python package has no get_model_compatibility_for_ep_devices")
+    kind = state.OrtCompiledModelCompatibility
+    for targets, expected in (("host,gfx942", kind.EP_SUPPORTED_OPTIMAL), ("gfx942", kind.EP_UNSUPPORTED)):
+        out = tmp_path / f"{targets}.onnx"
+        config = {"ep__context_enable": "1", "ep__context_file_path": str(out), "ep__context_embed_mode": "1"}
+        session(dense()[1], devices, {"context_targets": targets}, **config)
+        info = {p.key: p.value for p in onnx.load(out).metadata_props}[f"ep_compatibility_info.{NAME}"]
+        assert info.startswith("sardonyx;") and "gfx942" in info
+        assert state.get_model_compatibility_for_ep_devices(devices[:1], info) == expected
+        stale = info.replace(";0.", ";9.", 1)
+        assert state.get_model_compatibility_for_ep_devices(devices[:1], stale) == kind.EP_UNSUPPORTED
+    assert state.get_model_compatibility_for_ep_devices(devices[:1], "another's") == kind.EP_NOT_APPLICABLE
 
 
 def test_a_program_outside_of_the_models_folder_is_refused(devices, tmp_path):

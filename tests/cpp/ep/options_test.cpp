@@ -53,6 +53,8 @@ TEST(ProviderOptions, NamesOfAllThreeProviders) {
                            "migraphx_save_compiled_path",
                            "migraphx_load_compiled_model",
                            "migraphx_load_compiled_path",
+                           "enable_hip_graph",
+                           "has_user_compute_stream",
                            "tunable_op_enable",
                            "tunable_op_tuning_enable",
                            "user_compute_stream",
