@@ -101,7 +101,7 @@ def test_options(dense):
     for options, kind, text in [
         ({"device": "abacus"}, sardonyx.InvalidArgumentError, "no device 'abacus'"),
         ({"device": "hip:63"}, sardonyx.DeviceError, "^hip"),
-        ({"precision": "int8"}, sardonyx.UnsupportedError, "'fp16'"),
+        ({"precision": "int8"}, sardonyx.InvalidArgumentError, "needs a calibration table"),
         ({"precision": "fp31"}, sardonyx.InvalidArgumentError, "no precision 'fp31'"),
         ({"threads": -1}, sardonyx.InvalidArgumentError, "threads"),
     ]:

@@ -124,7 +124,7 @@ TEST(Run, Options) {
   expect_error(ErrorKind::kInvalidArgument, {"'toaster'", "'host'"}, [&] { dense().compile(o); });
   o = {};
   o.precision = "int8";
-  expect_error(ErrorKind::kUnsupported, {"'int8'", "'fp16'"}, [&] { dense().compile(o); });
+  expect_error(ErrorKind::kInvalidArgument, {"'int8'", "calibration table"}, [&] { dense().compile(o); });
   o.precision = "fp12";
   expect_error(ErrorKind::kInvalidArgument, {"'fp12'", "'fp32'"}, [&] { dense().compile(o); });
   o = {};
