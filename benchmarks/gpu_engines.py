@@ -41,16 +41,18 @@ class Ours:
             info.name: torch.empty(shapes[info.name], dtype=getattr(torch, info.dtype.name), device=device)
             for info in model.outputs
         }
-        self.arguments: dict[str, Any] = {"outputs": self.out}
-        if device.type == "cuda":
-            self.arguments |= {"stream": torch.cuda.current_stream().cuda_stream, "synchronize": False}
+        self.cuda = device.type == "cuda"
+        arguments: dict[str, Any] = {}
+        if self.cuda:
+            arguments = {"stream": torch.cuda.current_stream().cuda_stream, "synchronize": False}
+        self.run = model.bind(feed, self.out, **arguments)
 
     def __call__(self) -> None:
-        self.model.run_tensors(self.feed, **self.arguments)
+        self.run()
 
     def results(self) -> list[torch.Tensor]:
-        self()
-        if "stream" in self.arguments:
+        self.run()
+        if self.cuda:
             torch.cuda.synchronize()
         return list(self.out.values())
 

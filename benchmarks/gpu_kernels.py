@@ -18,7 +18,7 @@ from gpu_engines import Ours, our_device
 from gpu_measure import Budget, Clock, Results, interleave, relative_error
 from onnx import TensorProto, helper, numpy_helper
 
-REPEATS = 8
+REPEATS = 16
 #: of float16: products of up to thousands of terms are summed in float32 on both sides and rounded once
 ERROR = 2e-3
 
@@ -110,7 +110,7 @@ class Case:
 
 
 def gemm(m: int, n: int, k: int, device: str) -> Case:
-    # Weights fit the times that one kernel reads them: 8 sets of a large one would not be in memory's interest.
+    # Weights fit the times that one kernel reads them: 16 sets of a large one would not be in memory's interest.
     count = REPEATS if n * k < 1 << 26 else 2
     x = {f"x{i}": random(m, k, seed=i) for i in range(count)}
     w = {f"w{i}": (random(k, n, seed=100 + i) / np.float16(k**0.5)).astype(np.float16) for i in range(count)}

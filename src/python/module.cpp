@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "api/code_report.h"
@@ -86,35 +87,52 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
   return model;
 }
 
-// Of `given`, outputs that the caller has memory for; others lie in the device's memory with `on_device`. `stream`: the
-// driver's handle, 0 for none.
-nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, const std::map<std::string, Raw>& given,
-              bool on_device, int threads, bool profile, std::uintptr_t stream, bool synchronize) {
-  std::map<std::string, TensorView> by_name;
-  for (const auto& [input, raw] : inputs) by_name[input] = view_of(raw, fmt::format("input '{}'", input));
+// The driver's handle of a stream, which Python has as a number; 0 for none.
+void* stream_of(std::uintptr_t handle) { return reinterpret_cast<void*>(handle); }  // NOLINT(performance-no-int-to-ptr)
+
+// Memory that the caller has for outputs; null for others.
+std::vector<std::optional<TensorView>> places_of(const Model& m, const std::map<std::string, Raw>& given) {
   const std::vector<std::string> names = m.output_names();
-  std::vector<const Raw*> places(names.size());
+  std::vector<std::optional<TensorView>> places(names.size());
   for (const auto& [output, raw] : given) {
     const auto found = std::find(names.begin(), names.end(), output);
     if (found == names.end())
       fail(ErrorKind::kInvalidArgument, "the model has no output '{}'; its outputs are: {}", output,
            fmt::join(names, ", "));
-    places[static_cast<std::size_t>(found - names.begin())] = &raw;
+    places[static_cast<std::size_t>(found - names.begin())] =
+        view_of(raw, fmt::format("the memory for output '{}'", output));
   }
+  return places;
+}
+
+OutputMemory place_for(const Model& m, std::size_t k, const TensorView& place, DType dtype,
+                       const std::vector<std::int64_t>& dims) {
+  if (place.dtype != dtype || place.dims != dims)
+    fail(ErrorKind::kInvalidArgument, "output '{}' is {} [{}]; the memory given for it is {} [{}]", m.output_names()[k],
+         name(dtype), fmt::join(dims, ", "), name(place.dtype), fmt::join(place.dims, ", "));
+  return {const_cast<void*>(place.data), place.on_device};
+}
+
+std::vector<TensorView> inputs_of(const Model& m, const std::map<std::string, Raw>& inputs) {
+  std::map<std::string, TensorView> by_name;
+  for (const auto& [input, raw] : inputs) by_name[input] = view_of(raw, fmt::format("input '{}'", input));
+  return m.in_order(by_name);
+}
+
+// Of `given`, outputs that the caller has memory for; others lie in the device's memory with `on_device`.
+nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, const std::map<std::string, Raw>& given,
+              bool on_device, int threads, bool profile, std::uintptr_t stream, bool synchronize) {
+  const std::vector<std::string> names = m.output_names();
+  const auto places = places_of(m, given);
+  const std::vector<TensorView> in = inputs_of(m, inputs);
   const std::shared_ptr<Gpu> gpu = on_device ? m.gpu() : nullptr;
   std::vector<PyTensor> out(names.size());
   std::vector<StepTime> times;
   OutputSink sink;
   sink.allocate = [&](std::size_t k, DType dtype, const std::vector<std::int64_t>& dims) {
-    if (!places[k]) {
-      out[k] = allocate(gpu, dtype, dims);
-      return OutputMemory{out[k].tensor.data, gpu != nullptr};
-    }
-    const TensorView place = view_of(*places[k], fmt::format("the memory for output '{}'", names[k]));
-    if (place.dtype != dtype || place.dims != dims)
-      fail(ErrorKind::kInvalidArgument, "output '{}' is {} [{}]; the memory given for it is {} [{}]", names[k],
-           name(dtype), fmt::join(dims, ", "), name(place.dtype), fmt::join(place.dims, ", "));
-    return OutputMemory{const_cast<void*>(place.data), place.on_device};
+    if (places[k]) return place_for(m, k, *places[k], dtype, dims);
+    out[k] = allocate(gpu, dtype, dims);
+    return OutputMemory{out[k].tensor.data, gpu != nullptr};
   };
   sink.take = [&](std::size_t k, Tensor&& t) {
     if (places[k]) return false;
@@ -125,10 +143,10 @@ nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, const std::map
     nb::gil_scoped_release release;
     RunOptions o;
     o.threads = threads;
-    o.stream = reinterpret_cast<void*>(stream);  // NOLINT(performance-no-int-to-ptr): Python has it as a number
+    o.stream = stream_of(stream);
     o.synchronize = synchronize || !m.gpu();
     if (profile) o.profile = &times;
-    m.run(m.in_order(by_name), sink, o);
+    m.run(in, sink, o);
     if (gpu && !o.synchronize) {
       const std::shared_ptr<GpuEvent> ready = gpu->create_event();
       ready->record(o.stream);
@@ -141,6 +159,33 @@ nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, const std::map
   nb::list steps;
   for (const StepTime& t : times) steps.append(nb::make_tuple(t.what, t.origin, t.seconds));
   return nb::make_tuple(result, steps);
+}
+
+// A run whose tensors are known: what Python does for each run is done once. Python keeps the model and memory alive.
+struct BoundRun {
+  Model& model;
+  std::vector<TensorView> inputs;
+  std::vector<std::optional<TensorView>> places;
+  RunOptions options{};
+
+  void operator()() {
+    OutputSink sink;
+    sink.allocate = [&](std::size_t k, DType dtype, const std::vector<std::int64_t>& dims) {
+      return place_for(model, k, *places[k], dtype, dims);
+    };
+    model.run(inputs, sink, options);
+  }
+};
+
+BoundRun bind(Model& m, const std::map<std::string, Raw>& inputs, const std::map<std::string, Raw>& outputs,
+              int threads, std::uintptr_t stream, bool synchronize) {
+  BoundRun b{m, inputs_of(m, inputs), places_of(m, outputs)};
+  for (std::size_t k = 0; k < b.places.size(); ++k)
+    if (!b.places[k]) fail(ErrorKind::kInvalidArgument, "no memory is given for output '{}'", m.output_names()[k]);
+  b.options.threads = threads;
+  b.options.stream = stream_of(stream);
+  b.options.synchronize = synchronize || !m.gpu();
+  return b;
 }
 
 const Executor& program_of(const Model& m) {
@@ -275,7 +320,9 @@ NB_MODULE(_sardonyx, m) {
       .def(
           "save", [](const Model& m, const std::string& path) { m.save(path); },
           nb::call_guard<nb::gil_scoped_release>())
+      .def("bind", &bind)
       .def("run", &run);
+  nb::class_<BoundRun>(m, "BoundRun").def("__call__", &BoundRun::operator(), nb::call_guard<nb::gil_scoped_release>());
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
         nb::arg("calibration_table"), nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"),
         nb::arg("all_outputs"), nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("progress").none());

@@ -146,6 +146,34 @@ def test_streams(layer):
     assert sardonyx.Stream("host").handle == 0
 
 
+def test_bound_runs(any_layer):
+    device = any_layer.device
+    x, w = sardonyx.to_device(X, device), sardonyx.to_device(W, device)
+    y, z = (sardonyx.empty((5, 4), "float32", device) for _ in "yz")
+    stream = sardonyx.Stream(device)
+    runs = [any_layer.bind({"x": x, "w": w}, {"y": y, "z": z})]
+    if device != "host":
+        runs.append(any_layer.bind({"x": x, "w": w}, {"y": y, "z": z}, stream=stream, synchronize=False))
+    for k, run in enumerate(runs * 3):
+        sardonyx.copy(x, X * k)  # later values are seen
+        run()
+        stream.synchronize()
+        close({"y": y, "z": z}, X * k)
+    host = np.empty((5, 4), np.float32)
+    any_layer.bind({"x": Foreign(x), "w": W}, {"y": host, "z": Foreign(z)})()
+    close({"y": host, "z": z}, X * k)
+    for inputs, outputs, message in [
+        ({"x": X.tolist(), "w": W}, {"y": y, "z": z}, "list"),
+        ({"x": np.asfortranarray(X), "w": W}, {"y": y, "z": z}, "row-major"),
+        ({"x": x, "w": W}, {"y": y}, "output 'z'"),
+        ({"x": x}, {"y": y, "z": z}, "'w' is missing"),
+    ]:
+        with pytest.raises(sardonyx.InvalidArgumentError, match=message):
+            any_layer.bind(inputs, outputs)
+    with pytest.raises(sardonyx.InvalidArgumentError, match=r"\[5, 3\]"):
+        any_layer.bind({"x": x, "w": w}, {"y": x, "z": z})()
+
+
 class Foreign:
     """A tensor of another library on a card: what it is asked for, and no more."""
 

@@ -22,6 +22,7 @@ from .errors import (
     UnsupportedError,
 )
 from .model import (
+    BoundRun,
     Device,
     Kernel,
     KernelCode,
@@ -43,6 +44,7 @@ from .model import (
 )
 
 __all__ = [
+    "BoundRun",
     "CompileError",
     "Device",
     "DeviceError",

@@ -60,6 +60,15 @@ class Model:
     def program_count(self) -> int: ...
     def device(self) -> str: ...
     def quantization(self) -> tuple[int, list[str]]: ...
+    def bind(
+        self,
+        inputs: Mapping[str, tuple[int, str, list[int], bool]],
+        outputs: Mapping[str, tuple[int, str, list[int], bool]],
+        threads: int,
+        stream: int,
+        synchronize: bool,
+        /,
+    ) -> BoundRun: ...
     def run(
         self,
         inputs: Mapping[str, tuple[int, str, list[int], bool]],
@@ -71,6 +80,10 @@ class Model:
         synchronize: bool,
         /,
     ) -> tuple[dict[str, Tensor], list[tuple[str, str, float]]]: ...
+
+@final
+class BoundRun:
+    def __call__(self) -> None: ...
 
 def compile(
     path: str,

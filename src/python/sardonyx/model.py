@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Union
 
 import numpy as np
@@ -137,6 +138,17 @@ def _infos(listed: list[tuple[str, str, list[str], bool]]) -> list[TensorInfo]:
     ]
 
 
+class BoundRun:
+    """A run with its tensors; see Model.bind()."""
+
+    def __init__(self, native: _sardonyx.BoundRun, kept: Any):
+        self._native, self._kept = native, kept
+
+    def __call__(self) -> None:
+        """Runs once more."""
+        self._native()
+
+
 class Model:
     """A compiled model. Made by compile() or load(). All members may be called from many threads at once."""
 
@@ -226,6 +238,37 @@ class Model:
         )[0]
         return {info: given[info] if info in given else tensors[info] for info in self._output_names()}
 
+    def bind(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        *,
+        stream: Stream | int | None = None,
+        synchronize: bool = True,
+        threads: int = 0,
+    ) -> BoundRun:
+        """A run with its tensors: `bound()` reads all inputs where they are and writes all outputs to the memory given, as
+        run_tensors() does, with little work of the CPU. For loops in which the same memory is used again and again.
+
+        The tensors must be row-major in memory that stays, so that later values are seen. Other libraries' work on them is
+        ordered with the stream once, here: later, give it to the same stream, or wait for it.
+        """
+        for name, value in inputs.items():
+            if not hasattr(value, "__dlpack__") or np.isscalar(value):
+                raise InvalidArgumentError(f"input '{name}' is no tensor in memory but a {type(value).__name__}")
+        with self._card(stream, synchronize) as card:
+            raw, places, kept = self._places(card, inputs, outputs)
+            for (name, value), owner in zip(inputs.items(), kept):
+                copied = isinstance(owner, np.ndarray) and not isinstance(value, np.ndarray)
+                if copied or (isinstance(value, np.ndarray) and raw[name][0] != value.ctypes.data):
+                    raise InvalidArgumentError(
+                        f"input '{name}' is not row-major and aligned; it would have to be copied"
+                    )
+            if card is not None and stream is None:
+                card.stream.synchronize()  # runs have other streams of the model's
+            handle = 0 if card is None or stream is None else card.handle
+            return BoundRun(self._native.bind(raw, places, threads, handle, synchronize), (self._native, stream, kept))
+
     def profile(self, inputs: Mapping[str, Any], *, threads: int = 0) -> tuple[dict[str, Array], list[Step]]:
         """Runs once; gives the outputs and how long each step took."""
         tensors, steps = self._run(inputs, threads=threads, profile=True)
@@ -251,9 +294,7 @@ class Model:
         """What it has of the device's memory now."""
         return MemoryInUse(**self._native.memory_in_use())
 
-    def traffic(
-        self, shapes: Mapping[str, Sequence[int]] | None = None, /, **named: Sequence[int]
-    ) -> list[Traffic]:
+    def traffic(self, shapes: Mapping[str, Sequence[int]] | None = None, /, **named: Sequence[int]) -> list[Traffic]:
         """What each launch of a run moves and computes, for inputs of these shapes."""
         given = {name: [int(d) for d in shape] for name, shape in {**(shapes or {}), **named}.items()}
         return [Traffic(kind, name, tuple(nodes), *rest) for kind, name, nodes, *rest in self._native.traffic(given)]
@@ -265,28 +306,19 @@ class Model:
     def _output_names(self) -> list[str]:
         return [name for name, *_ in self._native.outputs()]
 
-    def _run(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        threads: int = 0,
-        profile: bool = False,
-        on_device: bool = False,
-        outputs: Mapping[str, Any] | None = None,
-        stream: Stream | int | None = None,
-        wait: bool = True,
-    ) -> tuple[dict[str, Tensor], list[tuple[str, str, float]]]:
+    @contextlib.contextmanager
+    def _card(self, stream: Stream | int | None, wait: bool) -> Iterator[Card | None]:
+        """Where the model runs, with the stream on which other libraries' tensors are used; None on the host."""
         if self._device == "host":
-            return self._run_on(None, inputs, threads, profile, on_device, outputs or {}, True)
-        # Other libraries need to know on which stream their tensors are used.
+            yield None
+            return
         own = self._streams.pop() if self._streams else Stream(self._device)
         try:
             if isinstance(stream, Stream) and stream.device != self._device:
                 raise InvalidArgumentError(f"the stream is of {stream.device}, and the model runs on {self._device}")
             if stream is None and not wait:
                 raise InvalidArgumentError("a run that is not waited for needs a stream")
-            card = Card(self._device, own, self._handle(own if stream is None else stream))
-            return self._run_on(card, inputs, threads, profile, on_device, outputs or {}, wait)
+            yield Card(self._device, own, self._handle(own if stream is None else stream))
         finally:
             self._streams.append(own)
 
@@ -300,16 +332,10 @@ class Model:
             f"the default stream of {self._device} has no handle; give a stream of your own (torch.cuda.Stream())"
         )
 
-    def _run_on(
-        self,
-        card: Card | None,
-        inputs: Mapping[str, Any],
-        threads: int,
-        profile: bool,
-        on_device: bool,
-        outputs: Mapping[str, Any],
-        wait: bool,
-    ) -> tuple[dict[str, Tensor], list[tuple[str, str, float]]]:
+    def _places(
+        self, card: Card | None, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> tuple[dict[str, Raw], dict[str, Raw], list[Any]]:
+        """Where inputs and outputs lie, and what keeps them alive."""
         kept: list[Any] = []
         raw: dict[str, Raw] = {}
         places: dict[str, Raw] = {}
@@ -319,7 +345,25 @@ class Model:
         for name, value in outputs.items():
             owner, places[name] = output_memory(name, value, card)
             kept.append(owner)
-        return self._native.run(raw, places, on_device, threads, profile, 0 if card is None else card.handle, wait)
+        return raw, places, kept
+
+    def _run(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        threads: int = 0,
+        profile: bool = False,
+        on_device: bool = False,
+        outputs: Mapping[str, Any] | None = None,
+        stream: Stream | int | None = None,
+        wait: bool = True,
+    ) -> tuple[dict[str, Tensor], list[tuple[str, str, float]]]:
+        with self._card(stream, wait) as card:
+            raw, places, kept = self._places(card, inputs, outputs or {})
+            handle = 0 if card is None else card.handle
+            found = self._native.run(raw, places, on_device, threads, profile, handle, wait)
+            del kept
+            return found
 
     def __repr__(self) -> str:
         def text(infos: list[TensorInfo]) -> str:
