@@ -33,7 +33,7 @@ bool is_dequantization(const Node& n) {
     if (!is_const_int(v->elements(), count)) return false;
     in += count * static_cast<std::int64_t>(size_of(v->dtype));
   }
-  return in > 0 && out * static_cast<std::int64_t>(size_of(n.outputs[0]->dtype)) * 10 > in * 17;
+  return in > 0 && out * static_cast<std::int64_t>(size_of(n.outputs[0]->dtype)) * 10 > in * 15;
 }
 
 void inline_dequantization(Graph& g) {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import sardonyx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 CHIPS = ["gfx942", "gfx1100"]
 OTHERS = ["gfx90a", "gfx950", "gfx1201"]
@@ -163,28 +163,42 @@ def test_transposed_and_other_ranks(chip, spatial):
 
 
 @pytest.mark.parametrize(
-    "rows, k, n, block, zeros", [(1, 128, 64, 32, False), (1, 256, 96, 32, True), (40, 128, 64, 128, False)]
+    "rows, k, n, bits, block, form",
+    [
+        (1, 128, 64, 4, 32, ""),
+        (1, 256, 96, 4, 32, "zeros"),
+        (40, 128, 64, 4, 128, "bias"),
+        (2, 80, 40, 4, 32, "floats groups"),  # the last block is not whole
+        (1, 96, 64, 8, 16, "zeros bias"),
+        (33, 128, 48, 8, 64, "groups"),
+        (1, 64, 48, 2, 16, "zeros"),
+    ],
 )
 @pytest.mark.parametrize("chip", CHIPS)
-def test_weights_of_4_bits(chip, rows, k, n, block, zeros):
-    rng = np.random.default_rng(3)
-    b = rng.integers(0, 256, (n, k // block, block // 2)).astype(np.uint8)
-    s = (rng.random((n, k // block)) * 0.05 + 0.01).astype(np.float16)
-    names = ["x", "b", "s"]
-    tensors = [
-        helper.make_tensor("b", TensorProto.UINT8, b.shape, b.tobytes(), raw=True),
-        helper.make_tensor("s", HALF, s.shape, s.tobytes(), raw=True),
-    ]
-    if zeros:
-        z = rng.integers(0, 256, (n, (k // block + 1) // 2)).astype(np.uint8)
-        tensors.append(helper.make_tensor("z", TensorProto.UINT8, z.shape, z.tobytes(), raw=True))
-        names.append("z")
-    node = helper.make_node("MatMulNBits", names, ["o"], domain="com.microsoft", K=k, N=n, bits=4, block_size=block)
+def test_weights_of_few_bits(chip, rows, k, n, bits, block, form):
+    """MatMulNBits: zero points packed or as floats, a group for each k, a bias."""
+    rng, blocks = np.random.default_rng(3), -(-k // block)
+    arrays = {
+        "b": rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
+        "s": (rng.random((n, blocks)) * 0.05 + 0.01).astype(np.float16) / 2 ** max(0, bits - 4),
+        "z": None,
+        "g": rng.integers(0, blocks, blocks * block).astype(np.int32) if "groups" in form else None,
+        "bias": rng.standard_normal(n).astype(np.float16) if "bias" in form else None,
+    }
+    if "zeros" in form:
+        arrays["z"] = rng.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
+    elif "floats" in form:
+        arrays["z"] = rng.uniform(6, 9, (n, blocks)).astype(np.float16)
+    names = ["x", *(name if v is not None else "" for name, v in arrays.items())]
+    while names[-1] == "":
+        names.pop()
+    node = helper.make_node("MatMulNBits", names, ["o"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block)
+    tensors = [numpy_helper.from_array(v, name) for name, v in arrays.items() if v is not None]
     m = model([node], [("x", HALF, ["m", k])], ("o", HALF), tensors, ["com.microsoft"])
     device = check(m, chip, {"x": rand(HALF, rows, k)}, TOLERANCE[HALF])
     assert tiles(device) == 1
     # The weights are nowhere in 16 bits.
-    assert device.memory(m=1).weights <= b.nbytes + s.nbytes + 4096
+    assert device.memory(m=1).weights <= sum(v.nbytes for v in arrays.values() if v is not None) + 4096
 
 
 def integers(dtype, *shape, seed=5):
