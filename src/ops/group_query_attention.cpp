@@ -87,12 +87,11 @@ void group_query_attention(OpContext& c) {
     return tensor::reshape(g, x, {x->shape[0], x->shape[1], n, size});
   };
   const Expr row = size * Expr(kv_heads);
-  Value *q, *k;
+  Value *q, *all = nullptr;
   Fresh fresh_key, fresh_value;
   if (packed) {  // all queries' heads, then keys', then values'
-    Value* all = split(query, in_query);
+    all = split(query, in_query);
     q = tensor::slice(g, all, 2, 0, heads);
-    k = tensor::slice(g, all, 2, heads, kv_heads);
     const Expr stride = query->shape[2];
     fresh_key = {query, stride, size * Expr(heads)};
     fresh_value = {query, stride, size * Expr(heads + kv_heads)};
@@ -105,7 +104,6 @@ void group_query_attention(OpContext& c) {
                   "keys or values don't fit kv_num_heads and the heads' size");
     }
     q = split(query, heads);
-    k = split(c.in(1), kv_heads);
     fresh_key = {c.in(1), row, 0};
     fresh_value = {c.in(2), row, 0};
   }
@@ -128,17 +126,28 @@ void group_query_attention(OpContext& c) {
               "total_sequence_length is smaller than the number of new tokens");
 
   c.require(c.has(14) == c.has(15), "q_norm_weight and k_norm_weight are needed together");
-  if (c.has(14)) {
-    const float epsilon = c.attr_f("qk_norm_epsilon", 1e-6f);
+  const bool norms = c.has(14), rotary = c.attr("do_rotary", 0) != 0;
+  // Queries and keys are changed together, by one kernel.
+  Value* both = nullptr;
+  if ((norms || rotary) && packed)
+    both = tensor::slice(g, all, 2, 0, heads + kv_heads);
+  else if (norms || rotary)
+    both = split(tensor::concat(g, {query, c.in(1)}, 2), heads + kv_heads);
+  if (norms) {
     for (const int at : {14, 15}) {
-      Value* weight = c.in(at);
-      c.require(weight->rank() == 1, "a norm's weight of rank {}", weight->rank());
-      g.add_check(compare(Op::kEq, weight->shape[0], size), "a norm's weight doesn't fit the heads' size");
-      Value*& x = at == 14 ? q : k;
-      x = layer_norm(g, x, weight, nullptr, 3, epsilon, true, query->dtype).y;
+      c.require(c.in(at)->rank() == 1, "a norm's weight of rank {}", c.in(at)->rank());
+      g.add_check(compare(Op::kEq, c.in(at)->shape[0], size), "a norm's weight doesn't fit the heads' size");
     }
+    const double epsilon = c.attr_f("qk_norm_epsilon", 1e-6f);
+    both = layer_norm(g, both, nullptr, nullptr, 3, epsilon, true, accumulator(query->dtype)).y;
+    both = tensor::generate(g, both->shape, [&](const Exprs& i) {
+      const Expr e = tensor::at(both, i);
+      const Expr weight =
+          select(compare(Op::kLt, i[2], heads), tensor::at(c.in(14), {i[3]}), tensor::at(c.in(15), {i[3]}));
+      return cast(el::mul(e, cast(weight, e->dtype)), query->dtype);
+    });
   }
-  if (c.attr("do_rotary", 0) != 0) {
+  if (rotary) {
     Rotary r;
     r.cos = c.in(7);
     r.sin = c.in(8);
@@ -147,13 +156,19 @@ void group_query_attention(OpContext& c) {
     r.interleaved = c.attr("rotary_interleaved", 0) != 0;
     Value* ids = c.opt(9);
     c.require(!ids || ids->rank() == 2, "position_ids of rank {}", ids ? ids->rank() : 0);
+    if (ids) {
+      g.add_check(compare(Op::kEq, ids->shape[0], batch), "position_ids don't fit the batch");
+      g.add_check(compare(Op::kEq, ids->shape[1], queries), "position_ids and queries differ in number");
+    }
     r.position = [=](const Expr& b, const Expr& s) {
       return ids ? cast(tensor::at(ids, {b, s}), DType::kInt64) : cache.past(b) + s;
     };
-    q = rotate(g, q, false, r);
-    k = rotate(g, k, false, r);
+    both = rotate(g, both, false, r);
   }
-  if (c.has(14) || c.attr("do_rotary", 0) != 0) fresh_key = {k, row, 0};
+  if (both) {
+    q = tensor::slice(g, both, 2, 0, heads);
+    fresh_key = {both, size * Expr(heads + kv_heads), size * Expr(heads)};
+  }
   const std::vector<Value*> present = cache.append(g, fresh_key, fresh_value, batch, kv_heads, size);
   c.out(1, present[0]);
   c.out(2, present[1]);
