@@ -8,9 +8,9 @@ namespace sardonyx::codegen {
 /// One way to compute a contraction.
 struct GpuTiling {
   std::int32_t rows = 1, cols = 1;  ///< of the output that a workgroup computes
-  /// Time per k of a workgroup that has a compute unit to itself, and of each of many that share one. In nanoseconds on
-  /// an H200; elsewhere only how tilings compare counts.
-  float alone = 1, busy = 1;
+  /// Time of a workgroup that has a compute unit to itself: what it takes at all and per k; and of each of many that
+  /// share one. In nanoseconds on an H200; elsewhere only how tilings compare counts.
+  float alone_start = 256, alone = 1, busy_start = 256, busy = 1;
   bool few_rows = false;  ///< for up to `rows` rows only
 };
 

@@ -26,6 +26,28 @@ SDX_FN void wgmma_wait() {
 /// What cp.async wrote becomes visible to wgmma.
 SDX_FN void fence_async_reads() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/// d += A . B for 64 rows, 32 columns and 16 k's.
+SDX_FN void wgmma_32(f16*, u64 a, u64 b, f32* d) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, %16, %17, 1, 1, 1, 0, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b)
+      : "memory");
+}
+/// d += A . B for 64 rows, 32 columns and 16 k's.
+SDX_FN void wgmma_32(bf16*, u64 a, u64 b, f32* d) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, %16, %17, 1, 1, 1, 0, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b)
+      : "memory");
+}
 /// d += A . B for 64 rows, 64 columns and 16 k's.
 SDX_FN void wgmma_64(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
@@ -91,6 +113,58 @@ SDX_FN void wgmma_128(bf16*, u64 a, u64 b, f32* d) {
         "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
         "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
         "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b)
+      : "memory");
+}
+/// d += A . B for 64 rows, 192 columns and 16 k's.
+SDX_FN void wgmma_192(f16*, u64 a, u64 b, f32* d) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+      "}, %96, %97, 1, 1, 1, 0, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
+        "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
+        "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+        "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]),
+        "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]),
+        "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),
+        "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]),
+        "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "l"(a), "l"(b)
+      : "memory");
+}
+/// d += A . B for 64 rows, 192 columns and 16 k's.
+SDX_FN void wgmma_192(bf16*, u64 a, u64 b, f32* d) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+      "}, %96, %97, 1, 1, 1, 0, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
+        "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
+        "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+        "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]),
+        "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]),
+        "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),
+        "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]),
+        "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
       : "l"(a), "l"(b)
       : "memory");
 }
@@ -161,23 +235,29 @@ SDX_FN void wgmma_256(bf16*, u64 a, u64 b, f32* d) {
 
 template <class T, int N>
 SDX_FN void wgmma(u64 a, u64 b, f32* d) {
-  if constexpr (N == 64)
+  if constexpr (N == 32)
+    wgmma_32((T*)nullptr, a, b, d);
+  else if constexpr (N == 64)
     wgmma_64((T*)nullptr, a, b, d);
   else if constexpr (N == 128)
     wgmma_128((T*)nullptr, a, b, d);
+  else if constexpr (N == 192)
+    wgmma_192((T*)nullptr, a, b, d);
   else
     wgmma_256((T*)nullptr, a, b, d);
 }
 
 }  // namespace gemm_detail
 
-/// Tiles of 128 rows by BN columns; two groups of four waves have 64 rows each. Launch as gemm<>, with
-/// Stages * (128 + BN) * 128 bytes of dynamic LDS.
-template <int BN, int Stages, class P>
+/// Two groups of four waves compute a tile of BN columns: with Shares = 1 each has 64 of its 128 rows, with Shares = 2
+/// both have all of its 64 rows and share the k's. Launch as gemm<>, with wgmma_stage_bytes(BN, Shares) bytes of
+/// dynamic LDS for each of the stages, of which no more are used than there are steps; at least 36 KiB.
+template <int BN, int Stages, int Shares, class P>
 SDX_FN void gemm_wgmma(const P& p) {
   using namespace gemm_detail;
   using T = typename P::T;
-  constexpr int kBM = 128, kChunks = 8, kK = 64, kStage = (kBM + BN) * kChunks, TN = BN / 16;
+  constexpr int kBM = 128 / Shares, kChunks = 8, kPart = (kBM + BN) * kChunks, kStage = kPart * Shares, TN = BN / 16,
+                kK = 64 * Shares;
   static_assert(P::kAccessA == Access::kVector && P::kAccessB == Access::kVector && sizeof(T) == 2);
   const u32 wave = thread_id() / 32, group = wave / 4;
   u32 z, tile_m, tile_n;
@@ -191,15 +271,19 @@ SDX_FN void gemm_wgmma(const P& p) {
     for (int e = 0; e < 8; ++e) sums[0][j][e] = 0;
   Loader<P, true, kBM, kChunks, 256> a;
   Loader<P, false, BN, kChunks, 256> b;
-  auto stage_a = [&](u32 t) { return (shared_vec*)dynamic_lds + t % Stages * kStage; };
-  auto stage_b = [&](u32 t) { return stage_a(t) + kBM * kChunks; };
+  auto stage_a = [&](u32 t, u32 share) { return (shared_vec*)dynamic_lds + t % Stages * kStage + share * kPart; };
+  auto stage_b = [&](u32 t, u32 share) { return stage_a(t, share) + kBM * kChunks; };
+  auto begin = [&](u32 t) {
+#pragma unroll
+    for (u32 share = 0; share < Shares; ++share) {
+      a.begin(p, stage_a(t, share), z, first_row, t * kK + share * 64);
+      b.begin(p, stage_b(t, share), z, first_col, t * kK + share * 64);
+    }
+  };
   const u32 count = (p.k + kK - 1) / kK;
 #pragma unroll
   for (u32 t = 0; t + 2 < Stages; ++t) {
-    if (t < count) {
-      a.begin(p, stage_a(t), z, first_row, t * kK);
-      b.begin(p, stage_b(t), z, first_col, t * kK);
-    }
+    if (t < count) begin(t);
     commit_copies();
   }
   for (u32 t = 0; t < count; ++t) {
@@ -207,13 +291,11 @@ SDX_FN void gemm_wgmma(const P& p) {
     fence_async_reads();
     barrier();
     // All waves have waited for their products of t - 2, so its memory is free.
-    const u32 next = t + Stages - 2;
-    if (next < count) {
-      a.begin(p, stage_a(next), z, first_row, next * kK);
-      b.begin(p, stage_b(next), z, first_col, next * kK);
-    }
+    if (t + Stages - 2 < count) begin(t + Stages - 2);
     commit_copies();
-    const u64 da = wgmma_descriptor(stage_a(t) + group * 64 * kChunks), db = wgmma_descriptor(stage_b(t));
+    const u32 share = Shares == 1 ? 0 : group;
+    const u64 da = wgmma_descriptor(stage_a(t, share) + (Shares == 1 ? group * 64 * kChunks : 0)),
+              db = wgmma_descriptor(stage_b(t, share));
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < 4; ++s) wgmma<T, BN>(da + s * 2, db + s * 2, &sums[0][0][0]);
@@ -223,7 +305,11 @@ SDX_FN void gemm_wgmma(const P& p) {
   wgmma_wait<0>();
   wait_copies<0>();
   barrier();
-  store_sums<P, 1, TN, 8, 1>(p, sums, (shared_f32*)dynamic_lds, z, first_row + wave * 16, first_col, wave, 0);
+  if constexpr (Shares == 1)
+    store_sums<P, 1, TN, 8, 1>(p, sums, (shared_f32*)dynamic_lds, z, first_row + wave * 16, first_col, wave, 0);
+  else
+    store_sums<P, 1, TN, 4, Shares>(p, sums, (shared_f32*)dynamic_lds, z, first_row + wave % 4 * 16, first_col,
+                                    wave % 4, group);
 }
 
 }  // namespace sdx
