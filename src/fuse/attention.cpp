@@ -278,10 +278,36 @@ bool contiguous_rows(const Expr& x, const Expr& row, const Expr& element) {
          !left->has_load;
 }
 
-// Operands are read where they are if their rows can be read whole there.
-Expr operand(const Expr& x, const Expr& row, const Expr& element) {
-  const Expr y = through_movement(x);
-  return contiguous_rows(y, row, element) ? y : x;
+// A load of a tensor that is another one times a constant, as a load of that one; `factor` is multiplied by the
+// constant.
+Expr through_scale(const Expr& x, double& factor) {
+  if (x->op != Op::kLoad || !x->value->producer || !x->value->producer->as<LoopOp>()) return x;
+  Expr e = body_at(x);
+  double c = 1;
+  while (is_float(e->dtype)) {
+    if (e->op == Op::kCast) {
+      e = e->args[0];
+    } else if (e->op == Op::kMul && (is_const(e->args[0]) || is_const(e->args[1]))) {
+      const bool first = is_const(e->args[0]);
+      c *= e->args[first ? 0 : 1]->f;
+      e = e->args[first ? 1 : 0];
+    } else {
+      break;
+    }
+  }
+  if (e->op != Op::kLoad || e->dtype != x->dtype || !(c > 0)) return x;
+  factor *= c;
+  return e;
+}
+
+// Operands are read where they are if their rows can be read whole there. Of q and k a constant factor is split off.
+Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor = nullptr) {
+  Expr y = through_movement(x);
+  double c = 1;
+  if (factor) y = through_movement(through_scale(y, c));
+  if (!contiguous_rows(y, row, element)) return x;
+  if (factor) *factor *= c;
+  return y;
 }
 
 // Whether an expression may be evaluated for every score.
@@ -378,8 +404,10 @@ void find_attention(Graph& g, const FuseOptions& options) {
       for (Expr* e : {&a.q, &a.k, &a.v, &s.bias, &a.begin, &a.end, &a.sink})
         if (*e) *e = substitute(*e, {{m->vars[1], idx::floordiv(h, group)}, {m->vars[2], idx::mod(h, group)}});
     if (options.attention_expressions) {
-      a.q = operand(a.q, a.vars[2], a.vars[4]);
-      a.k = operand(a.k, a.vars[3], a.vars[4]);
+      double factor = s.scale;
+      a.q = operand(a.q, a.vars[2], a.vars[4], &factor);
+      a.k = operand(a.k, a.vars[3], a.vars[4], &factor);
+      a.scale = constant_float(factor, DType::kFloat32);
       a.v = operand(a.v, a.vars[3], a.vars[5]);
     }
     if (s.bias) {

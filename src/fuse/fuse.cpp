@@ -5,6 +5,7 @@
 #include "fuse/append.h"
 #include "fuse/attention.h"
 #include "fuse/epilogue.h"
+#include "fuse/few_channels.h"
 #include "fuse/float8_products.h"
 #include "fuse/graph_util.h"
 #include "fuse/inline.h"
@@ -15,6 +16,7 @@
 #include "fuse/narrow.h"
 #include "fuse/pack.h"
 #include "fuse/prologue.h"
+#include "fuse/repeats.h"
 #include "fuse/rows.h"
 #include "fuse/schedule.h"
 #include "fuse/split.h"
@@ -70,6 +72,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
   if (options.integer_tiles) lower_integer_products(g);
   if (options.float8_tiles != DType::kFloat32) lower_float8_products(g, options.float8_tiles);
   if (options.precision != DType::kFloat32) narrow_floats(g, options.precision);
+  if (options.fill_channels && !options.disabled) fill_channels(g);
   if (options.widen_halves && !options.disabled) widen_halves(g);
   lower_refused_tiles(g, options);
   if (!options.disabled) {
@@ -79,6 +82,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
     drop_unused_rows(g);
     if (options.prologues) inline_dequantization(g);
     find_attention(g, options);
+    if (options.shrink_repeats) shrink_repeats(g);
   }
   lower_refused_tiles(g, options);  // operands may have changed what the device takes
   std::vector<Epilogue> epilogues;

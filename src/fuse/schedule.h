@@ -82,6 +82,10 @@ struct FuseOptions {
   bool attention_expressions = false;
   /// Long reductions to few results are split; see fuse/split.h.
   bool split_reductions = false;
+  /// Convolutions of few channels get more of them; see fuse/few_channels.h.
+  bool fill_channels = false;
+  /// Dims along which a loop's output repeats become 1; see fuse/repeats.h.
+  bool shrink_repeats = false;
   /// No fusion: each value of the graph in memory, one kernel each (to find a fault).
   bool disabled = false;
 };

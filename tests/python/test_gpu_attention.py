@@ -305,3 +305,63 @@ def test_as_exporters_write_it(chip):
     want[:, :, 3] = np.repeat(v.astype(np.float64), heads // kv_heads, 1).mean(2)
     check(out["y"], want.transpose(0, 2, 1, 3).reshape(2, s, heads * d), t)
     check(host["y"], want.transpose(0, 2, 1, 3).reshape(2, s, heads * d), t)
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_expanded_masks_and_scaled_operands(chip):
+    """A mask of keys that is expanded for all queries and used by two attentions; queries and keys that are each multiplied
+    by the root of the scale. All of it is part of the attention kernels but the mask, which is kept once for each key."""
+    t, heads, d = np.float32, 3, 32
+    f = helper.make_node
+    nodes = [
+        f("Unsqueeze", ["mask", "axes"], ["m4"]),
+        f("Shape", ["x"], ["n1"], start=1, end=2),
+        f("Concat", ["one", "one", "n1", "one"], ["full"], axis=0),
+        f("Expand", ["m4", "full"], ["expanded"]),
+        f("Where", ["expanded", "unit", "tiny"], ["kept"]),
+        f("Log", ["kept"], ["bias"]),  # too dear to be computed for every score
+    ]
+    for k in "ab":
+        source = "x" if k == "a" else "ya"
+        nodes += [
+            f("Reshape", [source, "split"], ["s" + k]),
+            f("Transpose", ["s" + k], ["q" + k], perm=[0, 2, 1, 3]),
+            f("Transpose", ["s" + k], ["k" + k], perm=[0, 2, 3, 1]),
+            f("Mul", ["q" + k, "root"], ["qs" + k]),
+            f("Mul", ["k" + k, "root"], ["ks" + k]),
+            f("MatMul", ["qs" + k, "ks" + k], ["p" + k]),
+            f("Add", ["p" + k, "bias"], ["pm" + k]),
+            f("Softmax", ["pm" + k], ["w" + k], axis=-1),
+            f("MatMul", ["w" + k, "q" + k], ["o" + k]),
+            f("Transpose", ["o" + k], ["ot" + k], perm=[0, 2, 1, 3]),
+            f("Reshape", ["ot" + k, "merge"], ["y" + k]),
+        ]
+    i64 = TensorProto.INT64
+    initializers = [
+        helper.make_tensor("axes", i64, [2], [1, 2]),
+        helper.make_tensor("one", i64, [1], [1]),
+        helper.make_tensor("split", i64, [4], [0, 0, heads, d]),
+        helper.make_tensor("merge", i64, [3], [0, 0, heads * d]),
+        helper.make_tensor("unit", TensorProto.FLOAT, [], [1.0]),
+        helper.make_tensor("tiny", TensorProto.FLOAT, [], [1e-30]),
+        helper.make_tensor("root", TensorProto.FLOAT, [], [d**-0.25]),
+    ]
+    model = model_of(
+        nodes,
+        {"x": (t, ["b", "s", heads * d]), "mask": (np.bool_, ["b", "s"])},
+        {"yb": (t, ["b", "s", heads * d])},
+        opset=17,
+        initializers=initializers,
+    )
+    x, mask = values(2, 21, heads * d), np.random.default_rng(3).random((2, 21)) < 0.7
+    compiled = sardonyx.compile(model, device=f"sim:{chip}")
+    assert attention_kernels(compiled) >= 1
+    loops = [k for k in compiled.kernels() if k.kind == "loop"]
+    assert len(loops) == 1, [k.name for k in loops]
+    # Two sequences of 2048: a mask for every query would be 32 MiB.
+    assert compiled.memory(b=2, s=2048).arena < 16 << 20
+    y = x
+    for _ in range(2):
+        s = y.reshape(2, 21, heads, d).transpose(0, 2, 1, 3)
+        y = reference(s, s, s, d**-0.5, bias=np.log(np.where(mask, 1, 1e-30))[:, None, None, :]).transpose(0, 2, 1, 3).reshape(2, 21, heads * d)
+    check(compiled.run({"x": x, "mask": mask})["yb"], y, t)

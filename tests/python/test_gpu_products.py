@@ -120,6 +120,12 @@ CONVOLUTIONS = [
     (64, 64, 7, 7, 1, 1, 0, 1, 1),
     (32, 48, 9, 11, 3, 2, 2, 2, 2),
     (24, 24, 8, 8, 3, 1, 1, 1, 24),
+    # Few channels, which become more: by neighbours, by zeros, by both; of patches; of a stride that is no power of two.
+    (4, 8, 9, 13, 3, 1, 1, 1, 1),
+    (3, 8, 8, 9, 3, 1, 0, 1, 1),
+    (20, 16, 7, 7, 3, 2, 1, 1, 1),
+    (3, 16, 32, 32, 16, 16, 0, 1, 1),
+    (3, 16, 11, 9, 5, 3, 2, 1, 1),
 ]
 
 
@@ -146,6 +152,19 @@ def test_convolution(chip, dtype, c, o, h, w, kernel, stride, pad, dilation, gro
     )
     device = check(m, chip, {"x": rand(dtype, 2, c, h, w)}, TOLERANCE[dtype])
     assert tiles(device) == (0 if groups == c else 1)  # depthwise convolutions are loops
+
+
+@pytest.mark.parametrize("spatial", [(15,), (5, 6, 7)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_few_channels_of_other_ranks(chip, spatial):
+    d = len(spatial)
+    m = model(
+        [helper.make_node("Conv", ["x", "w"], ["o"], strides=[2] * d, pads=[1] * d + [2] * d)],
+        [("x", FLOAT, ["n", 3, *[f"s{k}" for k in range(d)]])],
+        ("o", FLOAT),
+        [weights("w", FLOAT, 16, 3, *[3] * d, scale=0.1)],
+    )
+    assert tiles(check(m, chip, {"x": rand(FLOAT, 2, 3, *spatial)}, TOLERANCE[FLOAT])) == 1
 
 
 @pytest.mark.parametrize("spatial", [(15,), (9, 9), (5, 6, 7)])
