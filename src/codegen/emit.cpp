@@ -320,8 +320,13 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
     const char* quick = e->op == Op::kExp       ? "half_exp"
                         : e->op == Op::kSigmoid ? "half_sigmoid"
                         : e->op == Op::kTanh    ? "half_tanh"
+                        : e->op == Op::kErf     ? "half_erf"
                                                 : nullptr;
     if (quick) return cast_text(c, e->dtype, 1, call(quick));
+    if (e->op == Op::kDiv && is_const(e->args[1])) {
+      const auto by = 1 / static_cast<float>(e->args[1]->f);
+      if (std::isnormal(by)) return fmt::format("{} * {:a}f", a[0], static_cast<double>(by));
+    }
   }
   switch (e->op) {
     case Op::kNeg:

@@ -111,14 +111,20 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
     }
     r.stages.push_back(std::move(s));
   }
-  // Rows across memory are better side by side: a thread each, if there are stages, else it is no kernel of rows.
+  // Rows across memory are better side by side: a thread each, if there are stages, else it is no kernel of rows. Long
+  // rows of which there are few get more threads all the same.
   if (!r.outer.empty() && preference(bodies, r.outer.back(), r.var) > 0) {
     if (kernel_.stages.size() == 1) return false;
     r.team = 1;
     r.chunks = is_const_int(extent, n) ? static_cast<int>(std::min<std::int64_t>(n, 1024)) : 1;
     r.always_fits = r.exact = n > 0 && n <= kMostElements;
     r.never_fits = !r.always_fits;
-    if (r.never_fits) r.chunks = 1;
+    if (!r.never_fits) return true;
+    r.chunks = 1;
+    Expr points = 1;
+    for (const Expr& v : r.outer) points = points * v->args[0];
+    for (std::int64_t team = 2; team <= 32; team *= 2)
+      r.team = select(compare(Op::kLt, points, kEnoughThreads * 2 / team), Expr(team), r.team);
     return true;
   }
   r.packing = find_packing(bodies, stores, r.var);

@@ -156,7 +156,7 @@ def test_long_reductions_to_few_results(chip):
     assert model.programs == 1
 
 
-@pytest.mark.parametrize("operator", ["Exp", "Sigmoid", "Tanh"])
+@pytest.mark.parametrize("operator", ["Exp", "Sigmoid", "Tanh", "Erf"])
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
 def test_quick_functions_for_float16(chip, operator):
     """Every float16 there is: at most one unit in the last place from the host's float32 functions, rounded."""
