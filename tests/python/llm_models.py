@@ -48,6 +48,7 @@ class Decoder:
     top_k: int = 2
     moe_bits: int = 0  # of QMoE; 0: MoE
     embedding_bits: int = 0  # of GatherBlockQuantized; 0: Gather
+    mask: str = "lengths"  # "bias": zeros of the mask are a bias of all scores, and every row has as many tokens
     seed: int = 0
 
 
@@ -106,7 +107,7 @@ class Builder:
         y = self.node("SimplifiedLayerNormalization", [y, norm], f"{name}/Norm", axis=-1, epsilon=1e-6, stash_type=1)
         return self.node("Reshape", [y, whole], f"{name}/Reshape_2")
 
-    def attention(self, x, layer, seqlens, total, tables):
+    def attention(self, x, layer, seqlens, total, bias, tables):
         d, p = self.d, f"/model/layers.{layer}/attn"
         q_size, kv_size = d.heads * d.head_size, d.kv_heads * d.head_size
         if d.packed:
@@ -130,7 +131,7 @@ class Builder:
         past = [f"past_key_values.{layer}.key", f"past_key_values.{layer}.value"]
         inputs = [*qkv, *past, seqlens, total]
         inputs += tables if d.rotary == "inside" else ["", ""]
-        inputs += ["", "", self.random(f"{p}.sink", d.heads) if d.sink else ""]
+        inputs += ["", bias, self.random(f"{p}.sink", d.heads) if d.sink else ""]
         if d.qk_norm == "inside":
             inputs += ["", ""]
             inputs += [self.random(f"{p}.{n}_norm", d.head_size, scale=0.2, offset=1) for n in "qk"]
@@ -190,17 +191,38 @@ class Builder:
         return y, outputs[-1]
 
     def lengths(self):
-        """The builder's subgraph: seqlens_k and total_sequence_length of the attention mask."""
+        """The builder's subgraph: seqlens_k and total_sequence_length of the attention mask, and its bias."""
         d, p = self.d, "/model/attn_mask_reformat"
         mask, one = "attention_mask", self.weight("one", np.array([1], np.int64))
         if d.ids != TensorProto.INT64:
             mask = self.node("Cast", [mask], f"{p}/Mask", to=TensorProto.INT64)
+        whole = self.node("Shape", [mask], f"{p}/Shape")
+        at = self.node("Gather", [whole, self.weight("second", np.array(1, np.int64))], f"{p}/Gather", axis=0)
+        width = self.node("Cast", [at], f"{p}/Gather/Cast", to=TensorProto.INT32)
+        if d.mask == "bias":
+            rows = self.node("Gather", [whole, self.weight("zeroth", np.array([0], np.int64))], f"{p}/Batch", axis=0)
+            least = self.node("Sub", [width, self.weight("int32 one", np.array(1, np.int32))], f"{p}/Least")
+            seqlens = self.node("Expand", [least, rows], f"{p}/Expand")
+            low = self.node("Sub", [mask, one], f"{p}/Inverse")
+            low = self.node("Cast", [low], f"{p}/Inverse/Cast", to=ONNX_TYPES[np.dtype(d.dtype)])
+            low = self.node("Mul", [low, self.weight("low", np.array(1e4, d.dtype))], f"{p}/Low")
+            low = self.node("Unsqueeze", [low, self.weight("axes", np.array([1, 2], np.int64))], f"{p}/Unsqueeze")
+            queries = self.node("Shape", ["input_ids"], f"{p}/Queries", start=1, end=2)
+            shape = self.node(
+                "Concat",
+                [
+                    rows,
+                    self.weight("heads", np.array([1], np.int64)),
+                    queries,
+                    self.weight("last", np.array([1], np.int64)),
+                ],
+                f"{p}/Shape_4",
+                axis=0,
+            )
+            return seqlens, width, self.node("Expand", [low, shape], f"{p}/Bias")
         total = self.node("ReduceSum", [mask, one], f"{p}/ReduceSum", keepdims=0)
         total = self.node("Sub", [total, one], f"{p}/Sub")
-        seqlens = self.node("Cast", [total], f"{p}/Sub/Cast", to=TensorProto.INT32)
-        shape = self.node("Shape", [mask], f"{p}/Shape")
-        at = self.node("Gather", [shape, self.weight("second", np.array(1, np.int64))], f"{p}/Gather", axis=0)
-        return seqlens, self.node("Cast", [at], f"{p}/Gather/Cast", to=TensorProto.INT32)
+        return self.node("Cast", [total], f"{p}/Sub/Cast", to=TensorProto.INT32), width, ""
 
     def model(self):
         d, info, float_type = self.d, helper.make_tensor_value_info, ONNX_TYPES[np.dtype(self.d.dtype)]
@@ -221,14 +243,14 @@ class Builder:
                 inputs.append(info(f"past_key_values.{k}.{n}", float_type, shape))
                 shape = ["batch_size", d.kv_heads, "total_sequence_length", d.head_size]
                 outputs.append(info(f"present.{k}.{n}", float_type, shape))
-        seqlens, total = self.lengths()
+        seqlens, total, bias = self.lengths()
         if d.rotary == "outside" and d.ids != TensorProto.INT64:
             raise ValueError("RotaryEmbedding takes int64 positions")
         root = self.embed()
         norm = self.random("norm.0", d.hidden, scale=0.2, offset=1)
         x = self.node("SimplifiedLayerNormalization", [root, norm], "/model/norm.0", axis=-1, epsilon=1e-5)
         for k in range(d.layers):
-            y = self.attention(x, k, seqlens, total, tables)
+            y = self.attention(x, k, seqlens, total, bias, tables)
             x, root = self.skip_norm(root, y, f"/model/layers.{k}/post_attention_layernorm")
             y = self.moe(x, k) if d.experts else self.gated(x, k)
             x, root = self.skip_norm(root, y, f"/model/layers.{k + 1}/input_layernorm", k + 1 == d.layers)

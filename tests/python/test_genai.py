@@ -10,6 +10,7 @@ import llm_models
 import numpy as np
 import onnxruntime_ep_sardonyx as ep
 import pytest
+import sardonyx
 from llm_models import Decoder
 from onnx import TensorProto
 
@@ -159,3 +160,65 @@ def test_a_prompt_that_is_too_long_is_one_error(tmp_path):
     found = run_jobs("host", tmp_path, jobs)
     assert "exceeds max length" in str(found["long"]["error"])
     assert "error" not in found["next"]
+
+
+def test_a_cache_that_does_not_fit_is_one_error(tmp_path):
+    decoder = Decoder(layers=1, rotary="none", positions=1 << 22)
+    folder = llm_models.write(tmp_path / "m", decoder, provider="amdgpu", options={"gpu_mem_limit": str(8 << 20)})
+    large, next_one = (job(n, folder, "config", [PROMPT], 2) for n in ("large", "next"))
+    found = run_jobs("host", tmp_path, [large | {"length": 1 << 21}, next_one])
+    assert "Could not allocate the key-value cache" in str(found["large"]["error"])
+    assert "error" not in found["next"]
+
+
+def test_a_damaged_folder_is_one_error(tmp_path):
+    folders = [llm_models.write(tmp_path / n, Decoder(layers=1)) for n in ("missing", "cut", "whole")]
+    (folders[0] / "model.onnx").unlink()
+    cut = folders[1] / "model.onnx"
+    cut.write_bytes(cut.read_bytes()[:5000])
+    found = run_jobs("host", tmp_path, [job(f.name, f, "append", [PROMPT], 2) for f in folders])
+    assert "model.onnx" in str(found["missing"]["error"])
+    assert "model.onnx" in str(found["cut"]["error"])
+    assert "error" not in found["whole"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES[1:])
+@pytest.mark.parametrize("name", [n for n in DECODERS if n not in ON_CARDS])
+def test_every_decoder_on_cards(tmp_path, name, device):
+    folder = llm_models.write(tmp_path / "m", DECODERS[name])
+    found = run_jobs(device, tmp_path, [job(p, folder, p, [PROMPT]) for p in ("cpu", "append")])
+    compare(found["append"], found["cpu"], half=name == "half")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_on_either_side(side):
+    """A decoder whose mask is a bias of the scores, as exporters for padded batches write it: a row in a batch with padding gives the
+    logits that it gives alone."""
+    model = llm_models.model(Decoder(layers=2, position_ids=True, rotary="outside", mask="bias"))
+    program = sardonyx.compile(model)
+    past = {f"past_key_values.{k}.{n}": np.zeros((2, 2, 0, 16), np.float32) for k in range(2) for n in ("key", "value")}
+
+    def run(ids, mask, cache, total):
+        positions = np.maximum(np.cumsum(mask, 1) - 1, 0)[:, total - ids.shape[1] :]
+        return program(input_ids=ids, attention_mask=mask, position_ids=positions, **cache)
+
+    lengths, longest = (7, 4), 7
+    tokens = np.arange(1, 1 + 2 * longest).reshape(2, longest)
+    ids, mask = np.zeros((2, longest), np.int64), np.zeros((2, longest), np.int64)
+    for b, n in enumerate(lengths):
+        at = slice(longest - n, longest) if side == "left" else slice(0, n)
+        ids[b, at], mask[b, at] = tokens[b, :n], 1
+    got = run(ids, mask, past, longest)
+    step = np.array([[40], [41]])
+    later = {n.replace("present", "past_key_values"): got[n] for n in got if n != "logits"}
+    grown = np.concatenate([mask, np.ones((2, 1), np.int64)], 1)
+    next_got = run(step, grown, later, longest + 1)
+    for b, n in enumerate(lengths):
+        alone = np.concatenate([tokens[b : b + 1, :n], step[b : b + 1]], 1)
+        ones = np.ones((1, n + 1), np.int64)
+        want = run(alone, ones, {k: v[:1] for k, v in past.items()}, n + 1)["logits"][0]
+        at = slice(longest - n, longest) if side == "left" else slice(0, n)
+        # Sums in another order.
+        np.testing.assert_allclose(got["logits"][b, at], want[:n], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(next_got["logits"][b, 0], want[n], rtol=1e-4, atol=1e-4)
