@@ -81,7 +81,10 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
   std::unique_ptr<Model> model;
   {
     nb::gil_scoped_release release;
-    model = path.empty() ? Model::parse(bytes, o) : Model::load(path, o);
+    if (path.empty() || bytes.empty())
+      model = path.empty() ? Model::parse(bytes, o) : Model::load(path, o);
+    else  // bytes whose external data is in the folder `path`
+      model = std::make_unique<Model>(onnx::parse(bytes, path), o);
   }
   callback->finish();
   return model;
@@ -167,6 +170,7 @@ struct BoundRun {
   std::vector<TensorView> inputs;
   std::vector<std::optional<TensorView>> places;
   RunOptions options{};
+  std::shared_ptr<GpuEvent> done{};  ///< the last run's, if it is not waited for
 
   void operator()() {
     OutputSink sink;
@@ -174,6 +178,10 @@ struct BoundRun {
       return place_for(model, k, *places[k], dtype, dims);
     };
     model.run(inputs, sink, options);
+    if (done) done->record(options.stream);
+  }
+  void wait() const {
+    if (done) done->synchronize();
   }
 };
 
@@ -185,6 +193,7 @@ BoundRun bind(Model& m, const std::map<std::string, Raw>& inputs, const std::map
   b.options.threads = threads;
   b.options.stream = stream_of(stream);
   b.options.synchronize = synchronize || !m.gpu();
+  if (!b.options.synchronize) b.done = m.gpu()->create_event();
   return b;
 }
 
@@ -322,7 +331,9 @@ NB_MODULE(_sardonyx, m) {
           nb::call_guard<nb::gil_scoped_release>())
       .def("bind", &bind)
       .def("run", &run);
-  nb::class_<BoundRun>(m, "BoundRun").def("__call__", &BoundRun::operator(), nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<BoundRun>(m, "BoundRun")
+      .def("__call__", &BoundRun::operator(), nb::call_guard<nb::gil_scoped_release>())
+      .def("wait", &BoundRun::wait, nb::call_guard<nb::gil_scoped_release>());
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
         nb::arg("calibration_table"), nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"),
         nb::arg("all_outputs"), nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("progress").none());

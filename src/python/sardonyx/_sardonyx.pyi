@@ -84,6 +84,7 @@ class Model:
 @final
 class BoundRun:
     def __call__(self) -> None: ...
+    def wait(self) -> None: ...
 
 def compile(
     path: str,

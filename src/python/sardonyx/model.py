@@ -148,6 +148,10 @@ class BoundRun:
         """Runs once more."""
         self._native()
 
+    def wait(self) -> None:
+        """Waits for the last run, and for nothing that its stream was given after it."""
+        self._native.wait()
+
 
 class Model:
     """A compiled model. Made by compile() or load(). All members may be called from many threads at once."""
@@ -391,6 +395,7 @@ def _path_or_bytes(model: Source) -> tuple[str, bytes]:
 def compile(
     model: Source,
     *,
+    folder: str | os.PathLike[str] | None = None,
     device: str = "host",
     precision: str = "fp32",
     calibration_table: str | os.PathLike[str] | None = None,
@@ -405,7 +410,8 @@ def compile(
 ) -> Model:
     """Compiles a model for all sizes of its symbolic dims.
 
-    model: path of an .onnx file, the bytes of one, or an onnx.ModelProto. Only a path may have external data.
+    model: path of an .onnx file, the bytes of one, or an onnx.ModelProto.
+    folder: where the external data of a model lies that is no path; None: it must have none.
     device: "host", this machine's CPU, or a GPU ("hip", "cuda:1"); see devices().
     precision: "fp32" keeps the model's own types. With "fp16" or "bf16" a GPU keeps weights and activations in 16 bits; sums,
         statistics and the model's inputs and outputs keep their types. The host computes in float32 all the same. With "int8" or
@@ -425,6 +431,10 @@ def compile(
     Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
     """
     path, data = _path_or_bytes(model)
+    if folder is not None:
+        if path:
+            raise InvalidArgumentError("a model that is a path has its external data beside it; leave out the folder")
+        path = os.fspath(folder) or "."
     cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
     report = None if progress is None else lambda stage, done, total: progress(Progress(stage, done, total))
     native = _sardonyx.compile(
