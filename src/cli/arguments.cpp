@@ -55,6 +55,9 @@ class Parser {
     add_inspect();
     add_devices();
     add_cache();
+    app_.add_subcommand("generate", "answer prompts with a language model; --chat for a conversation");
+    app_.add_subcommand("convert-gguf", "make a language model's folder from a GGUF file");
+    if (language_arguments(argc, argv)) return o_;
     try {
       app_.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -256,6 +259,26 @@ class Parser {
         ->check(CLI::IsMember({"stats", "dir", "clear"}))
         ->type_name("ACTION");
     cache_option(s);
+  }
+
+  // Python has their options, and shows their help: they are here for the list of commands. All but --python is passed
+  // on.
+  bool language_arguments(int argc, char** argv) {
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    if (command != "generate" && command != "convert-gguf") return false;
+    o_.command = Options::Command::kLanguage;
+    if (const char* python = environment("SARDONYX_PYTHON")) o_.verify.python = python;
+    for (int k = 1; k < argc; ++k) {
+      const std::string_view a = argv[k];
+      if (a.starts_with("--python="))
+        o_.verify.python = a.substr(9);
+      else if (a == "--python" && k + 1 < argc)
+        o_.verify.python = argv[++k];
+      else
+        o_.passed_on.emplace_back(a);
+    }
+    if (o_.verify.python.empty()) o_.verify.python = "python3";
+    return true;
   }
 
   void finish() {

@@ -18,6 +18,8 @@ void compile_command(const Options& options);
 void inspect_command(const Options& options);
 void devices_command();
 void cache_command(const Options& options);
+/// generate and convert-gguf. Returns only by an error.
+void language_command(const Options& options);
 
 /// A loaded model and how long the stages of loading took.
 struct Loaded {

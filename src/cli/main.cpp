@@ -34,6 +34,8 @@ void dispatch(const sardonyx::cli::Options& o) {
       return devices_command();
     case Options::Command::kCache:
       return cache_command(o);
+    case Options::Command::kLanguage:
+      return language_command(o);
   }
 }
 

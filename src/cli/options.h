@@ -66,7 +66,7 @@ struct InspectArguments {
 };
 
 struct Options {
-  enum class Command { kHelp, kRun, kVerify, kPerf, kCompile, kInspect, kDevices, kCache };
+  enum class Command { kHelp, kRun, kVerify, kPerf, kCompile, kInspect, kDevices, kCache, kLanguage };
   Command command = Command::kHelp;
   bool quiet = false;  ///< no progress
   ModelArguments model;
@@ -79,7 +79,8 @@ struct Options {
   std::string compile_json, compile_output;
   std::vector<std::string> compile_arch;
   bool compile_report = false;
-  std::string cache_action;  ///< stats, clear, dir
+  std::vector<std::string> passed_on;  ///< kLanguage: the command and its arguments, for Python
+  std::string cache_action;            ///< stats, clear, dir
 };
 
 /// Parses the command line. Prints help and returns kHelp when that was asked for. Throws Error(kInvalidArgument).

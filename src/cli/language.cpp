@@ -1,0 +1,43 @@
+// sardonyx generate and sardonyx convert-gguf: the Python package does the work in this process's place.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "cli/commands.h"
+#include "cli/page.h"
+#include "support/error.h"
+
+namespace sardonyx::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where the build has the package, beside bin/; empty if it is elsewhere (then Python finds it or says so).
+std::string package_folder() {
+  std::error_code e;
+  const fs::path program = fs::read_symlink("/proc/self/exe", e);
+  if (e) return "";
+  const fs::path folder = program.parent_path().parent_path() / "python";
+  return fs::exists(folder / "sardonyx" / "__init__.py", e) ? folder.string() : "";
+}
+
+}  // namespace
+
+void language_command(const Options& options) {
+  std::vector<std::string> arguments = {options.verify.python, "-c", std::string(asset("language.py")),
+                                        package_folder()};
+  arguments.insert(arguments.end(), options.passed_on.begin(), options.passed_on.end());
+  std::vector<char*> argv;
+  for (std::string& a : arguments) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  std::fflush(stdout);
+  ::execvp(argv[0], argv.data());
+  fail(ErrorKind::kUnsupported,
+       "language models run in Python, and '{}' can't be started ({}); name one that has the package sardonyx with "
+       "--python or SARDONYX_PYTHON",
+       options.verify.python, std::strerror(errno));
+}
+
+}  // namespace sardonyx::cli

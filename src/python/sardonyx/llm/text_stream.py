@@ -1,0 +1,67 @@
+"""Text of tokens as they come: no half characters, nothing behind a stop string."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class TextStream:
+    """add() gives the text that can be shown by now; finish() what is left.
+
+    A token may hold a part of a character, and what has been decoded last may begin a stop string: both wait for the next
+    tokens.
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str], stop: tuple[str, ...]):
+        self._decode, self._stop = decode, stop
+        self._tokens: list[int] = []
+        self._start = 0  # tokens before it are in _text for good
+        self._prefix = 0  # tokens from here on are decoded too, as spaces depend on what stands before
+        self._text = ""
+        self._shown = 0
+        self.stopped = False  #: a stop string was found
+
+    @property
+    def text(self) -> str:
+        """All that has been shown."""
+        return self._text[: self._shown]
+
+    def _take(self, last: bool) -> None:
+        before = self._decode(self._tokens[self._prefix : self._start])
+        now = self._decode(self._tokens[self._prefix :])
+        if len(now) > len(before) and (last or not now.endswith("\ufffd")):
+            self._text += now[len(before) :]
+            self._prefix, self._start = self._start, len(self._tokens)
+
+    def _show(self, last: bool) -> str:
+        found = [at for at in (self._text.find(s) for s in self._stop) if at >= 0]
+        if found:
+            self.stopped = True
+            end = max(min(found), self._shown)
+        elif last:
+            end = len(self._text)
+        else:
+            end = max(len(self._text) - self._held(), self._shown)
+        part, self._shown = self._text[self._shown : end], end
+        return part
+
+    def _held(self) -> int:
+        """How many characters at the end begin a stop string."""
+        longest = 0
+        for stop in self._stop:
+            for count in range(min(len(stop) - 1, len(self._text)), longest, -1):
+                if self._text.endswith(stop[:count]):
+                    longest = count
+                    break
+        return longest
+
+    def add(self, token: int) -> str:
+        self._tokens.append(token)
+        self._take(False)
+        return self._show(False)
+
+    def finish(self) -> str:
+        if self.stopped:
+            return ""
+        self._take(True)
+        return self._show(True)
