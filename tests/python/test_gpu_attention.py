@@ -363,5 +363,9 @@ def test_expanded_masks_and_scaled_operands(chip):
     y = x
     for _ in range(2):
         s = y.reshape(2, 21, heads, d).transpose(0, 2, 1, 3)
-        y = reference(s, s, s, d**-0.5, bias=np.log(np.where(mask, 1, 1e-30))[:, None, None, :]).transpose(0, 2, 1, 3).reshape(2, 21, heads * d)
+        y = (
+            reference(s, s, s, d**-0.5, bias=np.log(np.where(mask, 1, 1e-30))[:, None, None, :])
+            .transpose(0, 2, 1, 3)
+            .reshape(2, 21, heads * d)
+        )
     check(compiled.run({"x": x, "mask": mask})["yb"], y, t)

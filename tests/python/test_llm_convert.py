@@ -10,10 +10,10 @@ import onnx
 import onnxruntime as ort
 import pytest
 import sardonyx
-from gguf import GGMLQuantizationType
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from sardonyx.llm import convert_gguf
-from sardonyx.llm.gguf_file import GgufFile
+from sardonyx.llm.gguf_file import TYPES, GgufFile, dequantise
 from sardonyx.llm.weights import Dense, quantised, repacked
 
 TOKENS = [5, 77, 100, 31, 200, 9, 9, 64, 18, 150]
@@ -95,6 +95,17 @@ def test_repacking(type_name: str, exact: bool) -> None:
     ours, theirs = blocked.dense().values, dequantize(rows, kind)
     # Q4_1's zero, a quotient, is rounded to float32.
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=0 if exact else 2e-6)
+
+
+@pytest.mark.parametrize("number", TYPES)
+def test_types(number: int) -> None:
+    """Sizes of blocks as GGML has them; the K types can be read, though nothing here writes them."""
+    name, block, size = TYPES[number]
+    kind = GGMLQuantizationType[name]
+    assert kind == number and GGML_QUANT_SIZES[kind] == (block, size)
+    rows = np.random.default_rng(number).integers(0, 60, (3, 2 * size), np.uint8)  # as float16 these are small
+    values = dequantise(rows, name)
+    assert values.shape == (3, 2 * block) and values.dtype == np.float32 and np.isfinite(values).all()
 
 
 def test_quantising_is_within_half_a_step() -> None:

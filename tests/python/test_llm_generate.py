@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from sardonyx.llm import Generation, LanguageModel, convert_gguf
 from sardonyx.llm.beam_search import Beams
 from sardonyx.llm.sampling_graph import Nodes, SamplingKind, add_sampling
+from sardonyx.llm.search_options import search_options
 from sardonyx.llm.text_stream import TextStream
 
 PROMPT = [5, 77, 100, 31, 200, 9, 9, 64, 18, 150]
@@ -320,6 +321,31 @@ def test_too_little_memory(model: LanguageModel) -> None:
     with pytest.raises(sardonyx.DeviceError, match="GiB"):
         model._decoder.new_cache(1 << 20, 1 << 20)
     assert model.generate(PROMPT, max_new_tokens=3, ignore_eos=True).tokens == before
+
+
+def test_too_little_memory_of_a_card(folder: Path) -> None:
+    card = LanguageModel(folder, device="sim:gfx1100")
+    with pytest.raises(sardonyx.DeviceError, match="GiB"):
+        card._decoder.new_cache(1 << 20, 1 << 20)
+    assert len(card.generate(PROMPT[:3], max_new_tokens=1, ignore_eos=True).tokens) == 1
+
+
+def test_ids_of_32_bits(folder: Path, tmp_path: Path, model: LanguageModel) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    proto = onnx.load(folder / "model.onnx", load_external_data=False)
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.INT32
+    onnx.save(proto, tmp_path / "copy" / "model.onnx")
+    answers = [m.generate(PROMPT, max_new_tokens=6, ignore_eos=True) for m in (model, LanguageModel(tmp_path / "copy"))]
+    assert answers[0].tokens == answers[1].tokens
+
+
+def test_what_the_folder_wants_gives_way() -> None:
+    beams, samples = {"num_beams": 4}, {"do_sample": True, "top_k": 7}
+    assert search_options(beams, {}).num_beams == 4
+    assert search_options(beams, {"do_sample": True}).num_beams == 1
+    assert not search_options(samples, {"num_beams": 2}).do_sample
+    assert search_options(samples, {"temperature": 0.5}).top_k == 7 and search_options(samples, {}).samples
+    assert not search_options(samples, {"do_sample": False}).samples
 
 
 @pytest.mark.parametrize("name", ["genai_config.json", "model.onnx", "model.onnx.data", "tokenizer.json"])

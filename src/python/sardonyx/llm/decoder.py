@@ -101,10 +101,9 @@ class Decoder:
             f"the cache of {batch} sequences of {capacity} tokens takes {size / 2**30:.2f} GiB; "
             "take fewer sequences, shorter prompts or fewer new tokens"
         )
-        if self.device == "host" and size > _free_host_memory():
-            raise DeviceError(f"{what} (free are {_free_host_memory() / 2**30:.2f} GiB)")
-        if size >= 1 << 62:
-            raise DeviceError(what)
+        room = self._memory()
+        if size > room:
+            raise DeviceError(f"{what} (there are {room / 2**30:.2f} GiB)")
         try:
             tensors = []
             zeros: Any = None
@@ -117,6 +116,13 @@ class Decoder:
         except DeviceError as error:
             raise DeviceError(f"{what} ({error})") from None
         return Cache(batch, capacity, tensors)
+
+    def _memory(self) -> int:
+        """Bytes that caches can't exceed: a card's memory, or what the host has free (a simulated card's memory too)."""
+        for device in _model.devices():
+            if device.name == self.device and device.name != "host" and device.memory:
+                return min(device.memory, 1 << 62)
+        return _free_host_memory()
 
     def grown(self, cache: Cache, tokens: int) -> Cache:
         """The cache with room for so many tokens; what it has is copied."""

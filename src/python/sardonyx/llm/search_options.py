@@ -74,12 +74,11 @@ def search_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Sea
         if name not in names:
             raise InvalidArgumentError(f"generate() has no option '{name}'; it has {', '.join(names)}")
     base = {name: defaults[name] for name in _OF_GENAI if defaults.get(name) is not None}
-    if given.get("num_beams", 1) == 1 and "num_beams" in given:
+    # Of a folder that searches with beams, or samples, the caller may want the other.
+    if given.get("do_sample"):
         base.pop("num_beams", None)
-    if (given.get("do_sample") and "num_beams" not in given) or (
-        given.get("num_beams", 1) > 1 and "do_sample" not in given
-    ):
-        base.pop("num_beams", None), base.pop("do_sample", None)
+    if (given.get("num_beams") or 1) > 1:
+        base.pop("do_sample", None)
     chosen = {k: v for k, v in given.items() if v is not None}
     if isinstance(chosen.get("stop"), str):
         chosen["stop"] = (chosen["stop"],)
