@@ -1,5 +1,15 @@
 # Helpers that keep each folder's CMakeLists.txt to a few lines.
 
+# sardonyx_sanitize(TARGET): with SARDONYX_SANITIZE, the target's code is instrumented.
+function(sardonyx_sanitize target)
+  if(SARDONYX_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${SARDONYX_SANITIZE} -fno-omit-frame-pointer -g1 -Wno-tsan)
+  endif()
+endfunction()
+# The rooms that run models, whose objects several threads use. The others turn one model into another in one thread; what
+# they read from outside has fuzz targets under sanitizers.
+set(sardonyx_sanitized support compile device host routines program api)
+
 # sardonyx_room(NAME [DEPS target...]): every .cpp of this folder (not of its subfolders) becomes part of libsardonyx.
 # Headers are included from src/ as "folder/file.h".
 function(sardonyx_room name)
@@ -8,6 +18,9 @@ function(sardonyx_room name)
   add_library(room_${name} OBJECT ${sources})
   target_include_directories(room_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
   target_link_libraries(room_${name} PUBLIC ${ROOM_DEPS})
+  if(name IN_LIST sardonyx_sanitized)
+    sardonyx_sanitize(room_${name})
+  endif()
   set_property(GLOBAL APPEND PROPERTY SARDONYX_ROOMS room_${name})
 endfunction()
 

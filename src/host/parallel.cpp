@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <thread>
+#include <vector>
 
 // OpenMP's functions, declared here: clang-tidy has no omp.h for GCC's runtime.
 extern "C" {
@@ -11,26 +13,23 @@ int omp_get_num_procs();
 int omp_get_max_threads();
 int omp_in_parallel();
 void omp_set_num_threads(int threads);
-#if defined(__SANITIZE_THREAD__)
-void __tsan_acquire(void* address);
-void __tsan_release(void* address);
-#endif
 }
 
 namespace sardonyx::host {
 
 namespace {
 
-// GCC's OpenMP synchronises in ways that ThreadSanitizer does not see: it is told that what happened before `happened`
-// happened before what comes after `follows`.
-void happened(void* address) {
-#if defined(__SANITIZE_THREAD__)
-  __tsan_release(address);
-#endif
-}
-void follows(void* address) {
-#if defined(__SANITIZE_THREAD__)
-  __tsan_acquire(address);
+// Runs `body` in so many threads, the caller's among them, and waits for all.
+template <typename Body>
+void in_threads(int count, const Body& body) {
+#if defined(__SANITIZE_THREAD__)  // ThreadSanitizer does not see how OpenMP's threads wait for one another
+  std::vector<std::thread> others;
+  for (int k = 1; k < count; ++k) others.emplace_back(body);
+  body();
+  for (std::thread& t : others) t.join();
+#else
+#pragma omp parallel num_threads(count)
+  body();
 #endif
 }
 
@@ -52,10 +51,7 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunc
   std::atomic<std::int64_t> next{0};
   std::atomic<bool> failed{false};
   std::exception_ptr error;
-  happened(&next);
-#pragma omp parallel num_threads(static_cast<int>(std::min<std::int64_t>(threads, ranges)))
-  {
-    follows(&next);
+  in_threads(static_cast<int>(std::min<std::int64_t>(threads, ranges)), [&] {
     std::int64_t range;
     while (!failed.load(std::memory_order_relaxed) && (range = next.fetch_add(1, std::memory_order_relaxed)) < ranges) {
       try {
@@ -64,9 +60,7 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunc
         if (!failed.exchange(true)) error = std::current_exception();
       }
     }
-    happened(&failed);
-  }
-  follows(&failed);
+  });
   if (error) std::rethrow_exception(error);
 }
 

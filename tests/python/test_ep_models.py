@@ -13,10 +13,14 @@ import onnxruntime_ep_sardonyx as ep
 from test_models import FOLDER, FOUND, TOLERANCES, USUAL, models, reference
 
 GPU, AMD = "gpu", 0x1002
+# Half a minute each; test_models.py runs them through the library.
+LARGE = {"bert_base", "deeplabv3_resnet50", "llama_4l_dynamo", "resnet50_dynamo", "vit_b_16_dynamo", "yolov5s"}
 
 
 @pytest.mark.skipif(FOLDER is None, reason="no folder of models: set SARDONYX_MODELS")
-@pytest.mark.parametrize("name", FOUND or ["none"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in FOUND or ["none"]]
+)
 def test_model(name):
     path = models.fill(FOLDER, FOUND[name])
     feeds = [models.inputs(path, sizes, seed) for seed, sizes in enumerate(models.SIZES.get(name, [{}]))]
