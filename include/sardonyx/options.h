@@ -39,9 +39,15 @@ struct Options {
   /// executed, so a directory that others may write to is not used. See user_cache_directory().
   std::filesystem::path cache_dir;
   std::map<std::string, std::int64_t> dims;  ///< fixes symbolic dims by name: {"batch", 1}
-  bool fuse = true;                          ///< false: one kernel for each value, to find a fault
-  bool all_outputs = false;                  ///< every named intermediate value becomes an output
-  std::uint64_t device_memory_limit = 0;     ///< bytes of a GPU's memory that the model may take; 0: no limit
+  /// How tilings of a GPU's matrix products and convolutions are chosen. "off": by rule, or as the database says.
+  /// "first-use": the few most promising are timed when a run first has some sizes; "exhaustive": all. Such runs take
+  /// longer, and what they find is kept in the database.
+  std::string tuning = "off";
+  /// Measured choices, made by tuning. Empty: none, with tuning `tuning.sqlite` in the cache's folder.
+  std::filesystem::path tuning_database;
+  bool fuse = true;                       ///< false: one kernel for each value, to find a fault
+  bool all_outputs = false;               ///< every named intermediate value becomes an output
+  std::uint64_t device_memory_limit = 0;  ///< bytes of a GPU's memory that the model may take; 0: no limit
   /// What several models may take of a GPU's memory together, besides device_memory_limit; null: no such limit.
   std::shared_ptr<MemoryBudget> device_memory_budget;
   bool graphs = true;                             ///< on a GPU, runs of known sizes are replayed as one captured graph

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxVariants = 256;  // of compiled programs kept for different values of such inputs
 constexpr int kMaxThreads = 4096;
+constexpr std::size_t kFewTilings = 3;  // that are timed on first use: the model of cost is rarely further off
 
 int thread_count(int wanted) {
   if (wanted < 0 || wanted > kMaxThreads)
@@ -65,6 +67,8 @@ void check_options(const ModelOptions& o) {
     fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU, or 'hip', 'cuda'",
          o.device);
   storage_of(o);
+  if (o.tuning != "off" && o.tuning != "first-use" && o.tuning != "exhaustive")
+    fail(ErrorKind::kInvalidArgument, "there is no tuning '{}'; use 'off', 'first-use' or 'exhaustive'", o.tuning);
   if (in_8_bits(o) && o.calibration_table.empty())
     fail(ErrorKind::kInvalidArgument,
          "precision '{}' needs a calibration table, which says how large the activations get: {}", o.precision,
@@ -166,6 +170,7 @@ Model::Model(onnx::Model model, const ModelOptions& options)
   CacheOptions c;
   c.directory = options.cache_dir;
   cache_ = std::make_unique<CodeCache>(c);
+  open_tuning();
   try {
     ImportOptions import;
     import.dims = options_.dims;
@@ -194,6 +199,27 @@ Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options
     inputs_.push_back(info_of(p, p.main.inputs[k], p.input_names[k]));
     input_index_[p.input_names[k]] = k;
   }
+}
+
+// Databases are opened before anything is compiled: they decide what is.
+void Model::open_tuning() {
+  const bool times = options_.tuning != "off";
+  if (times && !gpu_)
+    fail(ErrorKind::kInvalidArgument, "tuning is for GPUs; the host's library chooses its kernels itself");
+  std::filesystem::path path = options_.tuning_database;
+  if (times && path.empty()) {
+    if (options_.cache_dir.empty())
+      fail(ErrorKind::kInvalidArgument, "tuning needs a place for what it finds: a tuning database, or a cache");
+    path = options_.cache_dir / "tuning.sqlite";
+  }
+  if (path.empty()) return;
+  tuning_ = std::make_shared<TuningDatabase>(path, times);
+  if (times)
+    tuner_ = std::make_shared<DatabaseTuner>(tuning_, gpu_->info(), options_.tuning == "exhaustive" ? 0 : kFewTilings);
+}
+
+std::vector<TuningDecision> Model::tuning_decisions() const {
+  return tuner_ ? tuner_->decisions() : std::vector<TuningDecision>();
 }
 
 void Model::use_gpu(std::shared_ptr<Gpu> gpu) {
@@ -255,6 +281,9 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   build.threads = thread_count(options.threads);
   build.cache = &cache;
   build.fuse = options.fuse;
+  std::optional<TuningDatabase> tuning;
+  if (!options.tuning_database.empty())
+    build.choices = &tuning.emplace(options.tuning_database, options.tuning != "off");
   build.precision = storage_of(options);
   if (options.progress)
     build.progress = [&](std::size_t done, std::size_t total) { options.progress({"compiling", done, total}); };
@@ -314,9 +343,12 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.fuse = options_.fuse;
   build.precision = storage_of(options_);
   if (gpu_) build.target = gpu_->info().target;
+  build.choices = tuning_.get();
+  build.all_tilings = tuner_ != nullptr;
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
   auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_, options_.graphs);
+  if (tuner_) executor->tune(tuner_);
   report("ready");
   return executor;
 }

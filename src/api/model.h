@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/tuner.h"
 #include "compile/cache.h"
 #include "import/import.h"
 #include "onnx/model.h"
@@ -56,6 +57,8 @@ class Model {
   std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {});
   /// Runs the model on tensors where they lie, in the order of inputs(); see CompiledModel::run.
   void run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options = {});
+  /// What tuning has measured since this object was made.
+  std::vector<TuningDecision> tuning_decisions() const;
   /// Tensors by name in the order of inputs(). Throws for names that do not fit.
   std::vector<TensorView> in_order(const std::map<std::string, TensorView>& inputs) const;
   /// What it has of the device's memory.
@@ -85,6 +88,7 @@ class Model {
  private:
   Model(std::shared_ptr<const Program> program, const ModelOptions& options, std::shared_ptr<Gpu> gpu);
   void report(std::string_view stage, std::size_t done = 0, std::size_t total = 0) const;
+  void open_tuning();
   void check_dim_names() const;
   void use_gpu(std::shared_ptr<Gpu> gpu);
   std::vector<TensorView> views(const std::map<std::string, HostTensor>& inputs) const;
@@ -108,6 +112,8 @@ class Model {
   std::shared_ptr<Gpu> gpu_;                        ///< what runs it; null: the host
   std::shared_ptr<DeviceMemory> memory_;            ///< of gpu_
   std::unique_ptr<CodeCache> cache_;
+  std::shared_ptr<TuningDatabase> tuning_;  ///< null: none
+  std::shared_ptr<DatabaseTuner> tuner_;    ///< null: nothing is timed
   std::shared_ptr<Executor> general_;
   std::atomic<bool> broadcasts_ = false;  ///< some sizes needed a program of their own
 

@@ -51,6 +51,7 @@ class Parser {
     add_run();
     add_verify();
     add_perf();
+    add_tune();
     add_compile();
     add_inspect();
     add_devices();
@@ -90,10 +91,13 @@ class Parser {
                   "or ~/.cache/sardonyx)")
         ->type_name("DIR");
   }
-  void model_options(CLI::App* s) {
+  void model_options(CLI::App* s, bool required = true) {
     s->add_option("model", o_.model.file, "an ONNX file, or a program that `sardonyx compile -o` wrote")
-        ->required()
+        ->required(required)
         ->type_name("MODEL");
+    s->add_option("--tuning-database", o_.model.tuning_database,
+                  "measured choices of GPUs' kernels, which `sardonyx tune` writes")
+        ->type_name("FILE");
     s->add_option("--dim", dims_,
                   "size of a symbolic dim, for inputs that are generated: --dim batch=4 --dim length=128")
         ->type_name("NAME=N")
@@ -206,6 +210,23 @@ class Parser {
         ->type_name("N");
     s->add_option("--json", o_.perf.json, "write all numbers; - for stdout")->type_name("FILE");
     s->add_option("--html", o_.perf.html, "write a page with charts")->type_name("FILE");
+  }
+  void add_tune() {
+    CLI::App* s = command(
+        "tune", Options::Command::kTune, "time the candidates of a model's tile kernels on a GPU, and keep the fastest",
+        "  sardonyx tune model.onnx --device cuda --precision fp16 --dim batch=8 --tuning-database my.tuning\n"
+        "  sardonyx compile model.onnx --precision fp16 --tuning-database my.tuning --arch gfx942 -o model.sdx\n"
+        "  sardonyx tune --tuning-database all.tuning --merge my.tuning --merge yours.tuning\n"
+        "  sardonyx tune --tuning-database my.tuning --list --json rows.json");
+    model_options(s, false);
+    input_options(s);
+    s->add_flag("--quick", o_.tune.quick, "time only the few candidates that promise most");
+    s->add_flag("--list", o_.tune.list, "show what a database has");
+    s->add_option("--merge", o_.tune.merge, "take what another database has, and of equal problems the faster time")
+        ->type_name("FILE")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--json", o_.tune.json, "write the measurements; - for stdout")->type_name("FILE");
   }
   void add_compile() {
     CLI::App* s =

@@ -14,6 +14,7 @@ namespace sardonyx::cli {
 void run_command(const Options& options);
 void verify_command(const Options& options);
 void perf_command(const Options& options);
+void tune_command(const Options& options);
 void compile_command(const Options& options);
 void inspect_command(const Options& options);
 void devices_command();

@@ -26,6 +26,8 @@ void dispatch(const sardonyx::cli::Options& o) {
       return verify_command(o);
     case Options::Command::kPerf:
       return perf_command(o);
+    case Options::Command::kTune:
+      return tune_command(o);
     case Options::Command::kCompile:
       return compile_command(o);
     case Options::Command::kInspect:

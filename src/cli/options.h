@@ -18,6 +18,8 @@ struct ModelArguments {
   int threads = 0;              ///< SARDONYX_THREADS; 0: all cores
   bool fuse = true;
   std::string precision = "fp32";
+  std::string tuning = "off";
+  std::filesystem::path tuning_database;  ///< empty: none, or that of the cache
   std::filesystem::path calibration_table;
   std::map<std::string, std::int64_t> dims;   ///< sizes of symbolic dims, for inputs that are generated and for reports
   std::map<std::string, std::int64_t> fixed;  ///< the same, known to the compiler
@@ -59,6 +61,13 @@ struct PerfArguments {
   std::string json, html;
 };
 
+struct TuneArguments {
+  bool quick = false;  ///< only the most promising candidates
+  bool list = false;
+  std::vector<std::string> merge;
+  std::string json;
+};
+
 struct InspectArguments {
   bool kernels = false;  ///< the table of all kernels
   bool source = false;   ///< their source text, too
@@ -66,7 +75,7 @@ struct InspectArguments {
 };
 
 struct Options {
-  enum class Command { kHelp, kRun, kVerify, kPerf, kCompile, kInspect, kDevices, kCache, kLanguage };
+  enum class Command { kHelp, kRun, kVerify, kPerf, kTune, kCompile, kInspect, kDevices, kCache, kLanguage };
   Command command = Command::kHelp;
   bool quiet = false;  ///< no progress
   ModelArguments model;
@@ -75,6 +84,7 @@ struct Options {
   RunArguments run;
   VerifyArguments verify;
   PerfArguments perf;
+  TuneArguments tune;
   InspectArguments inspect;
   std::string compile_json, compile_output;
   std::vector<std::string> compile_arch;

@@ -19,10 +19,11 @@ Loaded load_model(const Options& options, bool all_outputs) {
   ProgressLine line(!options.quiet);
   const auto start = Clock::now();
   if (is_program_file(options.model.file)) {
-    const char* late = !options.model.fixed.empty()        ? "--fix"
-                       : !options.model.fuse               ? "--no-fuse"
-                       : options.model.precision != "fp32" ? "--precision"
-                                                           : nullptr;
+    const char* late = !options.model.fixed.empty()             ? "--fix"
+                       : !options.model.fuse                    ? "--no-fuse"
+                       : options.model.precision != "fp32"      ? "--precision"
+                       : !options.model.tuning_database.empty() ? "--tuning-database"
+                                                                : nullptr;
     if (late)
       fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", late,
            options.model.file.string());
@@ -41,6 +42,8 @@ Loaded load_model(const Options& options, bool all_outputs) {
   m.dims = options.model.fixed;
   m.fuse = options.model.fuse;
   m.precision = options.model.precision;
+  m.tuning = options.model.tuning;
+  m.tuning_database = options.model.tuning_database;
   m.calibration_table = options.model.calibration_table;
   m.all_outputs = all_outputs;
   m.progress = [&](const Progress& p) {

@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "api/code_report.h"
 #include "api/report.h"
+#include "api/roofline.h"
 #include "cli/commands.h"
 #include "device/device.h"
 #include "program/program_file.h"
@@ -108,6 +110,54 @@ nlohmann::ordered_json code_json(const std::vector<KernelReport>& kernels) {
   return all;
 }
 
+// What each launch moves and computes for sizes that are given, and what it would take at the chip's roofline.
+void print_estimate(const std::vector<LaunchEstimate>& launches, const ChipPeaks& chip) {
+  Table table({"launch", ">bytes", ">operations", ">a byte", ">at best", "bound by", ">workgroups", ">matrix", ">VGPRs",
+               ">LDS", ">waves", "nodes"});
+  double seconds = 0, bytes = 0, operations = 0;
+  for (const LaunchEstimate& e : launches) {
+    seconds += e.seconds;
+    bytes += e.bytes;
+    operations += e.operations;
+    table.add({e.kernel, human_bytes(e.bytes), e.operations > 0 ? fmt::format("{:.3g} G", e.operations / 1e9) : "-",
+               e.operations > 0 && e.bytes > 0 ? fmt::format("{:.0f}", e.operations / e.bytes) : "-",
+               fmt::format("{:.2f} us", e.seconds * 1e6), e.by_memory ? "memory" : "arithmetic",
+               e.workgroups > 0 ? std::to_string(e.workgroups) : "-", fmt::format("{:.1f} %", 100 * e.matrix_share),
+               number(e.code->code.vgprs), std::to_string(e.code->code.lds),
+               e.code->waves > 0 ? std::to_string(e.code->waves) : "-",
+               cut(printable(fmt::format("{}", fmt::join(e.nodes, ", "))), 60)});
+  }
+  table.print();
+  fmt::print("{} launches, {}, {:.3g} G operations: {} at best on {} ({} units, {:.3g} TB/s)\n\n", launches.size(),
+             human_bytes(bytes), operations / 1e9, human_seconds(seconds), chip.card, chip.units,
+             chip.bytes_per_second / 1e12);
+}
+
+nlohmann::ordered_json estimate_json(const std::vector<LaunchEstimate>& launches) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const LaunchEstimate& e : launches)
+    all.push_back({{"kernel", e.kernel},
+                   {"nodes", e.nodes},
+                   {"bytes", e.bytes},
+                   {"operations", e.operations},
+                   {"seconds", e.seconds},
+                   {"bound", e.by_memory ? "memory" : "arithmetic"},
+                   {"workgroups", e.workgroups},
+                   {"matrix_share", e.matrix_share}});
+  return all;
+}
+
+// Of the sizes that are given, those that the program still has open.
+std::optional<std::map<std::string, std::int64_t>> open_dims(const Program& p, const Options& options) {
+  std::map<std::string, std::int64_t> dims;
+  for (const std::string& name : input_symbols(p)) {
+    const auto size = options.model.dims.find(name);
+    if (size == options.model.dims.end()) return std::nullopt;
+    dims[name] = size->second;
+  }
+  return dims;
+}
+
 void compile_for_cards(const Options& options) {
   ModelOptions m;
   m.threads = options.model.threads;
@@ -115,6 +165,7 @@ void compile_for_cards(const Options& options) {
   m.dims = options.model.fixed;
   m.fuse = options.model.fuse;
   m.precision = options.model.precision;
+  m.tuning_database = options.model.tuning_database;
   m.calibration_table = options.model.calibration_table;
   nlohmann::ordered_json all;
   std::vector<std::shared_ptr<const Program>> programs;
@@ -137,6 +188,17 @@ void compile_for_cards(const Options& options) {
       fmt::print("{} kernels ({} different, {} of code) for {} in {}\n", r.kernels_per_run, program->kernels.size(),
                  human_bytes(static_cast<double>(r.code_bytes)), arch, human_seconds(seconds));
     if (options.compile_json != "-" && !code.empty()) print_code(code);
+    const ChipPeaks* chip = peaks_of(arch);
+    if (!options.compile_report || !chip) continue;
+    const auto dims = open_dims(*program, options);
+    if (dims) {
+      const std::vector<LaunchEstimate> launches = estimate(*program, code, *dims);
+      all.back()["launches"] = estimate_json(launches);
+      if (options.compile_json != "-") print_estimate(launches, *chip);
+    } else if (options.compile_json != "-") {
+      fmt::print("With --dim for each of {} also: bytes, operations and the roofline of each launch\n",
+                 fmt::join(input_symbols(*program), ", "));
+    }
   }
   if (!options.compile_output.empty()) save_programs(programs, options.compile_output);
   if (!options.compile_json.empty()) write_text(options.compile_json, all.dump(2) + "\n");

@@ -254,6 +254,40 @@ int typical_units(std::string_view arch) {
   return 64;
 }
 
+// What decides about the speed of a candidate besides sizes: types, how elements are fetched, how much the epilogue
+// reads.
+std::string problem_of(const Contraction& c, Access a, Access b, bool full, std::size_t buffers) {
+  constexpr const char* kAccess[] = {"vector", "across", "elements"};
+  return fmt::format("{} {} a={} b={} {} buffers={}", c.inside || c.reduced.size() > 1 ? "conv" : "product",
+                     name(c.type), kAccess[static_cast<int>(a)], kAccess[static_cast<int>(b)],
+                     full ? "whole" : "ragged", buffers);
+}
+
+// Of what was measured, what can be of use: sizes that these can be, by candidates there are. These are wanted; if the
+// sizes are known and one of them is it, nothing else is.
+std::vector<TunedSize> tuned_sizes(const GpuTileSource& g, const std::vector<Candidate>& candidates,
+                                   const std::vector<TunedSize>& measured, std::vector<bool>& wanted) {
+  const auto may_be = [](const Expr& e, std::int64_t size) {
+    std::int64_t known = 0;
+    return !is_const_int(e, known) || known == size;
+  };
+  std::vector<TunedSize> out;
+  for (const TunedSize& t : measured) {
+    if (!may_be(g.batches, t.batches) || !may_be(g.m, t.m) || !may_be(g.n, t.n) || !may_be(g.k, t.k)) continue;
+    for (std::size_t k = 0; k < candidates.size(); ++k) {
+      const GpuTiling& tiling = candidates[k].tiling;
+      if (candidates[k].kernel != t.candidate || (tiling.few_rows && t.m > tiling.rows)) continue;
+      std::int64_t known = 0;
+      if (is_const_int(g.batches, known) && is_const_int(g.m, known) && is_const_int(g.n, known) &&
+          is_const_int(g.k, known))
+        wanted.assign(wanted.size(), false);
+      wanted[k] = true;
+      out.push_back(t);
+    }
+  }
+  return out;
+}
+
 // A tall thin result is a flat one turned: rows are what there are few of.
 void turn(Contraction& c) {
   std::int64_t m = smallest(c.m()), n = 0;
@@ -308,7 +342,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   return o;
 }
 
-GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch) {
+GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch, const TileSelection& selection) {
   Value accumulator;
   Contraction c = contraction_of(kernel, accumulator);
   turn(c);
@@ -378,6 +412,9 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch)
       break;  // sizes beyond what can be counted
     }
   }
+  g.problem = problem_of(c, a.access(), b.access(), full, g.buffers.size());
+  if (selection.choices) g.tuned = tuned_sizes(g, candidates, selection.choices->find(arch, g.problem), wanted);
+  if (selection.all) wanted.assign(candidates.size(), true);
   std::int64_t m = 0;
   const bool any_rows = !is_const_int(g.m, m);
   bool general = false;
@@ -387,7 +424,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch)
   for (std::size_t k = 0; k < candidates.size(); ++k) {
     if (!wanted[k]) continue;
     g.tilings.push_back(candidates[k].tiling);
-    g.kernels.push_back({body + candidates[k].kernel + "(p);\n}\n", candidates[k].shared});
+    g.kernels.push_back({body + candidates[k].kernel + "(p);\n}\n", candidates[k].shared, candidates[k].kernel});
   }
   return g;
 }

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codegen/tile_choices.h"
 #include "codegen/tiling.h"
 #include "fuse/schedule.h"
 
@@ -15,12 +16,21 @@ struct GpuTileSource {
   struct Kernel {
     std::string body;
     std::uint32_t shared = 0;  ///< bytes of dynamic LDS
+    std::string name;          ///< of the candidate, in TunedSize
   };
   std::vector<Kernel> kernels;  ///< one a tiling
   std::vector<GpuTiling> tilings;
   std::vector<Value*> buffers;
   Exprs symbols;
   Expr batches, m, n, k;
+  std::string problem;           ///< see TileChoices
+  std::vector<TunedSize> tuned;  ///< by candidates that are among `kernels`
+};
+
+/// Which tilings are compiled: by default those that some size would choose by the model of cost.
+struct TileSelection {
+  const TileChoices* choices = nullptr;  ///< what was measured; null: nothing
+  bool all = false;                      ///< every candidate
 };
 
 /// For fusion: what GPUs of this architecture take.
@@ -28,6 +38,6 @@ FuseOptions gpu_fuse_options(std::string_view arch);
 /// Whether the device computes this tile node with this epilogue as a tile kernel; `why` if not.
 bool gpu_takes_tile(const TileKernel& kernel, std::string& why);
 /// `arch`: "gfx942", "sm_90". The kernel has been accepted by gpu_takes_tile.
-GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch);
+GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch, const TileSelection& selection = {});
 
 }  // namespace sardonyx::codegen

@@ -27,14 +27,18 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
   m.graphs = options.hip_graphs;
   m.device_memory_budget = options.arena.budget;
   if (!options.force_recompile) m.cache_dir = options.cache_dir;
+  if (options.exhaustive_tune && !options.cache_dir.empty() && !card.is_host()) {
+    m.tuning = "exhaustive";
+    m.tuning_database = options.cache_dir / "tuning.sqlite";
+  }
   return m;
 }
 
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
                                              const std::shared_ptr<Card>& card) {
   const ModelOptions m = model_options(options, *card);
-  std::string settings = fmt::format("{} {} {} {} {} {}", m.device, m.precision, m.threads, m.fuse, m.graphs,
-                                     fmt::ptr(m.device_memory_budget.get()));
+  std::string settings = fmt::format("{} {} {} {} {} {} {}", m.tuning, m.device, m.precision, m.threads, m.fuse,
+                                     m.graphs, fmt::ptr(m.device_memory_budget.get()));
   if (!m.calibration_table.empty())
     for (const auto& [name, largest] : read_calibration(m.calibration_table).largest)
       settings += fmt::format(" {}\n{}", name, largest);

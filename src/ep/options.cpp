@@ -257,8 +257,8 @@ ProviderOptions read_options(const std::map<std::string, std::string>& config, s
   if (std::error_code none; p.calibration_table.is_relative() && !p.calibration_table.empty() &&
                             !std::filesystem::exists(p.calibration_table, none) && !p.cache_dir.empty())
     p.calibration_table = p.cache_dir / p.calibration_table;
-  if (p.exhaustive_tune)
-    notes.push_back("exhaustive_tune is accepted, and not needed: kernels are chosen by tables of measured times");
+  if (p.exhaustive_tune && p.cache_dir.empty())
+    notes.push_back("exhaustive_tune does nothing without cache_dir: what it measures is kept there");
   if ((p.external.allocate == 0) != (p.external.free == 0))
     fail(ErrorKind::kInvalidArgument, "gpu_external_alloc and gpu_external_free are only of use together");
 

@@ -159,9 +159,18 @@ class Builder {
   }
 
   TileLaunchStep lower_gpu_tile(const TileKernel& t) {
-    codegen::GpuTileSource s = codegen::generate_gpu_tile(t, options_.target);
+    codegen::GpuTileSource s = codegen::generate_gpu_tile(t, options_.target, {options_.choices, options_.all_tilings});
     TileLaunchStep step;
-    for (const auto& k : s.kernels) step.kernels.push_back(kernel(k.body, k.shared));
+    for (const auto& k : s.kernels) {
+      step.kernels.push_back(kernel(k.body, k.shared));
+      step.names.push_back(k.name);
+    }
+    step.problem = s.problem;
+    for (const codegen::TunedSize& x : s.tuned) {
+      const auto at = std::find(step.names.begin(), step.names.end(), x.candidate);
+      if (at != step.names.end())
+        step.tuned.push_back({x.batches, x.m, x.n, x.k, static_cast<std::int32_t>(at - step.names.begin())});
+    }
     step.tilings = std::move(s.tilings);
     step.buffers = buffers(s.buffers);
     step.symbols = s.symbols;

@@ -5,17 +5,20 @@
 #include <memory>
 #include <string>
 
+#include "codegen/tile_choices.h"
 #include "compile/cache.h"
 #include "program/program.h"
 
 namespace sardonyx {
 
 struct BuildOptions {
-  int threads = 1;                    ///< for compiling
-  CodeCache* cache = nullptr;         ///< of compiled code; null: none
-  std::string target;                 ///< of a GPU ("gfx942", "sm_90"); empty: this machine's CPU
-  DType precision = DType::kFloat32;  ///< float16, bfloat16: of weights and activations; see fuse/narrow.h
-  bool fuse = true;                   ///< false: one kernel per value (to find a fault)
+  int threads = 1;                                ///< for compiling
+  CodeCache* cache = nullptr;                     ///< of compiled code; null: none
+  std::string target;                             ///< of a GPU ("gfx942", "sm_90"); empty: this machine's CPU
+  DType precision = DType::kFloat32;              ///< float16, bfloat16: of weights and activations; see fuse/narrow.h
+  const codegen::TileChoices* choices = nullptr;  ///< measured choices of tilings; null: none
+  bool all_tilings = false;                       ///< tile kernels keep every tiling, for whoever times them
+  bool fuse = true;                               ///< false: one kernel per value (to find a fault)
   /// Called while kernels compile with how many translation units are done and how many there are; one thread at a
   /// time.
   std::function<void(std::size_t, std::size_t)> progress;

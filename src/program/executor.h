@@ -38,6 +38,7 @@ class AssumptionFailed : public Error {
 };
 
 struct DeviceConstants;
+class TileTuner;
 
 /// Where a run's outputs go.
 struct OutputSink {
@@ -54,6 +55,9 @@ class Executor {
   Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory = nullptr,
            bool graphs = true);
   ~Executor();
+
+  /// Times tilings when sizes are first seen; to be called before the first run.
+  void tune(std::shared_ptr<TileTuner> tuner) { tuner_ = std::move(tuner); }
 
   const Program& program() const { return *program_; }
   std::shared_ptr<const Program> shared_program() const { return program_; }
@@ -97,6 +101,7 @@ class Executor {
   std::shared_ptr<DeviceMemory> memory_;
   Gpu* gpu_ = nullptr;  ///< of memory_
   bool graphs_;
+  std::shared_ptr<TileTuner> tuner_;
   bool launches_only_ = true;  ///< main is launches whose sizes the inputs' dims give, and checks of such
   std::unique_ptr<HostModule> module_;
   std::vector<std::shared_ptr<GpuModule>> gpu_modules_;

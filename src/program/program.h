@@ -48,8 +48,16 @@ struct LaunchStep {
 /// A tile kernel of a GPU; see codegen/tile_codegen.h. One of `kernels` is launched, by the tiling that suits the
 /// sizes.
 struct TileLaunchStep {
+  /// A tiling that was measured to be the fastest for these sizes.
+  struct Tuned {
+    std::int64_t batches = 0, m = 0, n = 0, k = 0;
+    std::int32_t tiling = 0;
+  };
   std::vector<int> kernels;  ///< as many as tilings
   std::vector<codegen::GpuTiling> tilings;
+  std::vector<std::string> names;  ///< of tilings, as many
+  std::string problem;             ///< see codegen::TileChoices
+  std::vector<Tuned> tuned;        ///< for other sizes the model of cost decides
   std::vector<int> buffers;
   Exprs symbols;
   Expr batches, m, n, k;

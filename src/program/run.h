@@ -9,6 +9,7 @@
 
 #include "program/executor.h"
 #include "program/prepared.h"
+#include "program/tile_tuner.h"
 #include "routines/routine.h"
 
 namespace sardonyx {
@@ -134,6 +135,8 @@ struct Executor::Run {
   // ---- run_gpu.cpp
   std::vector<std::shared_ptr<GpuCall>> gpu_calls(const LaunchStep& l, const PreparedLaunch& r) const;
   void start(GpuCall& call);
+  std::size_t tiling_for(const TileLaunchStep& t, const TileSizes& sizes,
+                         const std::function<double(std::size_t)>& time) const;
   bool can_be_captured() const;
   bool replay();
 

@@ -53,16 +53,36 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   const std::int64_t batches = eval(t.batches), m = eval(t.m), n = eval(t.n), k = eval(t.k);
   values.insert(values.end(), {batches, m, n, k});
   if (batches <= 0 || m <= 0 || n <= 0) return r;
-  const std::size_t at = codegen::choose_tiling(t.tilings, batches, m, n, k, e.gpu_->info().units);
-  const codegen::GpuTiling& tiling = t.tilings[at];
-  const std::int64_t down = (m - 1) / tiling.rows + 1, across = (n - 1) / tiling.cols + 1;
-  const double blocks = static_cast<double>(batches) * static_cast<double>(down) * static_cast<double>(across);
-  if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
-    fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
-  const auto kernel = static_cast<std::size_t>(t.kernels[at]);
-  r.call = std::make_shared<GpuCall>(e.kernels_[kernel], static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
-                                     p.kernels[kernel].shared, t.buffers, std::move(values));
+  const auto blocks_of = [&](std::size_t tiling) {
+    const codegen::GpuTiling& x = t.tilings[tiling];
+    const std::int64_t down = (m - 1) / x.rows + 1, across = (n - 1) / x.cols + 1;
+    return static_cast<double>(batches) * static_cast<double>(down) * static_cast<double>(across);
+  };
+  const auto call_of = [&](std::size_t tiling) {
+    const double blocks = blocks_of(tiling);
+    if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
+      fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
+    const auto kernel = static_cast<std::size_t>(t.kernels[tiling]);
+    return std::make_shared<GpuCall>(e.kernels_[kernel], static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
+                                     p.kernels[kernel].shared, t.buffers, values);
+  };
+  r.call = call_of(tiling_for(t, {batches, m, n, k}, [&](std::size_t tiling) {
+    if (blocks_of(tiling) > INT32_MAX) return 1e9;
+    const auto call = call_of(tiling);
+    call->place(address);
+    return e.tuner_->timer(*e.gpu_, call->launch, stream);
+  }));
   return r;
+}
+
+// What was measured, if anything was; else the tuner's choice, or that of the model of cost.
+std::size_t Executor::Run::tiling_for(const TileLaunchStep& t, const TileSizes& s,
+                                      const std::function<double(std::size_t)>& time) const {
+  for (const TileLaunchStep::Tuned& x : t.tuned)
+    if (x.batches == s.batches && x.m == s.m && x.n == s.n && x.k == s.k) return static_cast<std::size_t>(x.tiling);
+  const int units = e.gpu_->info().units;
+  if (e.tuner_ && t.tilings.size() > 1) return e.tuner_->choose(t, s, tilings_by_cost(t, s, units), time);
+  return codegen::choose_tiling(t.tilings, s.batches, s.m, s.n, s.k, units);
 }
 
 void Executor::Run::execute(const TileLaunchStep&, const PreparedTileLaunch& r) {

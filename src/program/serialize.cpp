@@ -41,8 +41,13 @@ void fields(A& a, typename A::template Ref<codegen::GpuTiling> t) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<TileLaunchStep::Tuned> t) {
+  a(t.batches, t.m, t.n, t.k, t.tiling);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<TileLaunchStep> s) {
-  a(s.kernels, s.tilings, s.buffers, s.symbols, s.batches, s.m, s.n, s.k);
+  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.buffers, s.symbols, s.batches, s.m, s.n, s.k);
 }
 
 template <typename A>

@@ -125,6 +125,12 @@ class Validator {
   void step(const ProgramStep&, const TileLaunchStep& t) const {
     require(!t.kernels.empty() && t.kernels.size() == t.tilings.size(), "a tile kernel without a tiling");
     for (const int k : t.kernels) require(k >= 0 && k < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
+    require(t.names.size() == t.tilings.size(), "a tile kernel's tilings have no names");
+    for (const TileLaunchStep::Tuned& x : t.tuned)
+      require(x.tiling >= 0 && x.tiling < static_cast<std::int32_t>(t.tilings.size()) &&
+                  (!t.tilings[static_cast<std::size_t>(x.tiling)].few_rows ||
+                   x.m <= t.tilings[static_cast<std::size_t>(x.tiling)].rows),
+              "a tile kernel was tuned to a tiling that it has not");
     bool any_rows = false;
     for (const codegen::GpuTiling& x : t.tilings) {
       require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tile kernel with an impossible tiling");

@@ -63,6 +63,7 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
                                      const std::string& precision, const std::string& calibration_table, int threads,
                                      const std::string& cache, const std::map<std::string, std::int64_t>& dims,
                                      bool fuse, bool all_outputs, bool graphs, std::uint64_t device_memory_limit,
+                                     const std::string& tuning, const std::string& tuning_database,
                                      nb::object progress) {
   Options o;
   o.device = device;
@@ -75,6 +76,8 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
   o.all_outputs = all_outputs;
   o.graphs = graphs;
   o.device_memory_limit = device_memory_limit;
+  o.tuning = tuning;
+  o.tuning_database = tuning_database;
   const auto callback = std::make_shared<ProgressCallback>(std::move(progress));
   if (callback->wanted()) o.progress = [callback](const Progress& p) { (*callback)(p); };
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
@@ -336,7 +339,8 @@ NB_MODULE(_sardonyx, m) {
       .def("wait", &BoundRun::wait, nb::call_guard<nb::gil_scoped_release>());
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
         nb::arg("calibration_table"), nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"),
-        nb::arg("all_outputs"), nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("progress").none());
+        nb::arg("all_outputs"), nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("tuning"),
+        nb::arg("tuning_database"), nb::arg("progress").none());
   m.def("code_report", &code_of);
   m.def(
       "load",

@@ -83,3 +83,24 @@ def test_unknown_targets_are_refused():
         sardonyx.code_report(parse(LAYER), "gfx1")
     with pytest.raises(sardonyx.UnsupportedError):
         sardonyx.code_report(parse(LAYER), "host")
+
+
+def test_rooflines(tmp_path):
+    """Bytes and operations of known sizes, and the time at a chip's data sheet; the memory of MI300X moves 5.3 TB/s."""
+    model = parse("g (float16[n, 4096] x, float16[4096, 4096] w) => (float16[n, 4096] y, float16[n, 4096] z) "
+                  "{ y = MatMul (x, w) z = Softmax (y) }")  # fmt: skip
+    onnx.save(model, tmp_path / "m.onnx")
+    args = ["compile", tmp_path / "m.onnx", "--arch", "gfx942,gfx1100", "--report", "--cache-dir", tmp_path / "c"]
+    text = cli(*args, "--dim", "n=8", "--json", tmp_path / "r.json")
+    assert "at best on MI300X" in text and "at best on RX 7900 XTX" in text
+    for report, peak in zip(json.loads((tmp_path / "r.json").read_text()), (5.3e12, 0.96e12)):
+        product, softmax = report["launches"]
+        assert product["operations"] == 2 * 8 * 4096 * 4096 and softmax["operations"] == 0
+        assert product["bytes"] == 2 * (8 * 4096 + 4096 * 4096 + 8 * 4096)
+        assert product["bound"] == softmax["bound"] == "memory"
+        assert product["seconds"] == pytest.approx(product["bytes"] / peak)
+        assert product["matrix_share"] > 0 and product["workgroups"] > 0
+    cli(*args, "--dim", "n=4096", "--json", tmp_path / "r.json")
+    large = json.loads((tmp_path / "r.json").read_text())[0]["launches"][0]
+    assert large["bound"] == "arithmetic" and large["seconds"] == pytest.approx(2 * 4096**3 / 1307.4e12)
+    assert "With --dim for each of n" in cli(*args)

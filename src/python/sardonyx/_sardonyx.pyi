@@ -99,6 +99,8 @@ def compile(
     all_outputs: bool,
     graphs: bool,
     device_memory_limit: int,
+    tuning: str,
+    tuning_database: str,
     progress: Callable[[str, int, int], object] | None,
     /,
 ) -> Model: ...

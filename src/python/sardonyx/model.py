@@ -406,6 +406,8 @@ def compile(
     all_outputs: bool = False,
     graphs: bool = True,
     device_memory_limit: int = 0,
+    tuning: str = "off",
+    tuning_database: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Model:
     """Compiles a model for all sizes of its symbolic dims.
@@ -426,6 +428,10 @@ def compile(
     all_outputs: every named intermediate value becomes an output.
     graphs: on a GPU, runs of sizes seen before are replayed as one captured graph.
     device_memory_limit: bytes of a GPU's memory that the model may take; 0: no limit.
+    tuning: how tilings of a GPU's products and convolutions are chosen. "off": by rule, or as the database says. "first-use": the few
+        most promising are timed when a run first has some sizes; "exhaustive": all.
+    tuning_database: file of measured choices, which tuning (and `sardonyx tune`) writes. None: none, with tuning `tuning.sqlite`
+        in the cache's folder.
     progress: called while compiling, possibly from another thread. What it raises is raised when compiling is done.
 
     Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
@@ -450,6 +456,8 @@ def compile(
         all_outputs,
         graphs,
         device_memory_limit,
+        tuning,
+        "" if tuning_database is None else os.fspath(tuning_database),
         report,
     )
     return Model(native)

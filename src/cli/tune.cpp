@@ -1,0 +1,110 @@
+// sardonyx tune: times the tilings of a model's tile kernels on the card, and looks after databases of such times.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "api/tuner.h"
+#include "cli/commands.h"
+#include "support/error.h"
+
+namespace sardonyx::cli {
+namespace {
+
+std::string sizes_text(std::int64_t batches, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return fmt::format("{}{}x{}x{}", batches == 1 ? "" : fmt::format("{} times ", batches), m, n, k);
+}
+
+std::string microseconds(double seconds) { return fmt::format("{:.2f} us", seconds * 1e6); }
+
+void list(const TuningDatabase& database, const std::string& json) {
+  const std::vector<TuningRow> rows = database.rows();
+  if (!json.empty()) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const TuningRow& r : rows)
+      all.push_back({{"arch", r.arch},
+                     {"units", r.units},
+                     {"problem", r.problem},
+                     {"batches", r.batches},
+                     {"m", r.m},
+                     {"n", r.n},
+                     {"k", r.k},
+                     {"candidate", r.candidate},
+                     {"seconds", r.seconds}});
+    write_text(json, all.dump(2) + "\n");
+    if (json == "-") return;
+  }
+  Table table({"chip", "problem", ">sizes", ">time", "tiling"});
+  for (const TuningRow& r : rows)
+    table.add({fmt::format("{}, {} units", r.arch, r.units), r.problem, sizes_text(r.batches, r.m, r.n, r.k),
+               microseconds(r.seconds), r.candidate});
+  table.print();
+}
+
+void print(const std::vector<TuningDecision>& decisions, double seconds, const std::filesystem::path& file) {
+  if (decisions.empty()) {
+    fmt::print("nothing to tune: {} has all of this model's products at these sizes\n", file.string());
+    return;
+  }
+  Table table({"problem", ">sizes", ">by rule", ">fastest", ">of", "tiling"});
+  double rule = 0, best = 0;
+  for (const TuningDecision& d : decisions) {
+    rule += d.rule_seconds;
+    best += d.seconds;
+    table.add({d.problem, sizes_text(d.sizes.batches, d.sizes.m, d.sizes.n, d.sizes.k), microseconds(d.rule_seconds),
+               microseconds(d.seconds), std::to_string(d.timed), d.best == d.by_rule ? "as by rule" : d.best});
+  }
+  table.print();
+  fmt::print("\n{} problems in {}: {} by rule, {} tuned; kept in {}\n", decisions.size(), human_seconds(seconds),
+             human_seconds(rule), human_seconds(best), file.string());
+}
+
+}  // namespace
+
+void tune_command(const Options& options) {
+  const TuneArguments& a = options.tune;
+  if (options.model.tuning_database.empty())
+    fail(ErrorKind::kInvalidArgument, "name a database with --tuning-database");
+  if (a.list && !a.merge.empty()) fail(ErrorKind::kInvalidArgument, "--list and --merge are for one after the other");
+  if (a.list) return list(TuningDatabase(options.model.tuning_database, false), a.json);
+  if (!a.merge.empty()) {
+    TuningDatabase into(options.model.tuning_database, true);
+    for (const std::string& file : a.merge) {
+      const TuningDatabase from(file, false);
+      const std::size_t added = into.merge(from);
+      fmt::print("{}: {} of {} measurements are new or faster\n", file, added, from.rows().size());
+    }
+    return;
+  }
+  if (options.model.file.empty()) fail(ErrorKind::kInvalidArgument, "name a model to tune, --list or --merge");
+  if (!is_gpu_name(options.model.device))
+    fail(ErrorKind::kInvalidArgument, "tuning is for GPUs: choose one with --device");
+  Options with = options;
+  with.model.tuning = a.quick ? "first-use" : "exhaustive";
+  const Loaded loaded = load_model(with);
+  const Inputs inputs = inputs_for(*loaded.model, with);
+  program_for(*loaded.model, inputs, with.quiet);
+  const auto start = std::chrono::steady_clock::now();
+  loaded.model->run(inputs.tensors);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::vector<TuningDecision> decisions = loaded.model->tuning_decisions();
+  if (!a.json.empty()) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const TuningDecision& d : decisions)
+      all.push_back({{"problem", d.problem},
+                     {"batches", d.sizes.batches},
+                     {"m", d.sizes.m},
+                     {"n", d.sizes.n},
+                     {"k", d.sizes.k},
+                     {"by_rule", d.by_rule},
+                     {"rule_seconds", d.rule_seconds},
+                     {"best", d.best},
+                     {"seconds", d.seconds},
+                     {"timed", d.timed}});
+    write_text(a.json, all.dump(2) + "\n");
+    if (a.json == "-") return;
+  }
+  print(decisions, seconds, options.model.tuning_database);
+}
+
+}  // namespace sardonyx::cli

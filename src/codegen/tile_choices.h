@@ -1,0 +1,24 @@
+// Which tiling was found to be the fastest for a problem, by whoever measured it: see tune/database.h.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sardonyx::codegen {
+
+/// Of a problem at these sizes, the fastest candidate by name.
+struct TunedSize {
+  std::int64_t batches = 0, m = 0, n = 0, k = 0;
+  std::string candidate;
+};
+
+class TileChoices {
+ public:
+  virtual ~TileChoices() = default;
+  /// Everything known of this kind of problem on this architecture ("gfx942"). `problem` is what decides about the
+  /// speed of a candidate besides sizes; see problem_of in tile_codegen.cpp. Safe from many threads.
+  virtual std::vector<TunedSize> find(std::string_view arch, std::string_view problem) const = 0;
+};
+
+}  // namespace sardonyx::codegen

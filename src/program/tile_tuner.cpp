@@ -1,0 +1,48 @@
+#include "program/tile_tuner.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace sardonyx {
+namespace {
+
+constexpr double kTimed = 5e-4;  // seconds of launches between two waits: long beside what a wait costs
+constexpr int kMaxLaunches = 200;
+
+}  // namespace
+
+double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds = [&](int launches) {
+    const auto start = Clock::now();
+    for (int k = 0; k < launches; ++k) gpu.launch(launch, stream);
+    gpu.synchronize(stream);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  gpu.synchronize(stream);
+  seconds(1);  // brings code and data near
+  const int few = std::clamp(static_cast<int>(kTimed / std::max(seconds(2) / 2, 1e-7)), 2, kMaxLaunches);
+  double best = 1e9;
+  for (int k = 0; k < 3; ++k) {
+    const double one = seconds(few), two = seconds(2 * few);
+    // The difference is of launches alone; a machine that was disturbed can make it nonsense.
+    best = std::min(best, two > one ? (two - one) / few : two / (2 * few));
+  }
+  return std::max(best, 1e-9);
+}
+
+std::vector<std::size_t> tilings_by_cost(const TileLaunchStep& step, const TileSizes& s, int units) {
+  std::vector<std::size_t> left, order;
+  for (std::size_t k = 0; k < step.tilings.size(); ++k)
+    if (!step.tilings[k].few_rows || s.m <= step.tilings[k].rows) left.push_back(k);
+  while (!left.empty()) {
+    std::vector<codegen::GpuTiling> tilings;
+    for (const std::size_t k : left) tilings.push_back(step.tilings[k]);
+    const auto at = static_cast<std::ptrdiff_t>(codegen::choose_tiling(tilings, s.batches, s.m, s.n, s.k, units));
+    order.push_back(left[static_cast<std::size_t>(at)]);
+    left.erase(left.begin() + at);
+  }
+  return order;
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,39 @@
+// What a run asks when it comes to a tile kernel of a GPU whose sizes it sees for the first time: which of its tilings
+// is the fastest. Times them on the tensors of the run.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "program/program.h"
+
+namespace sardonyx {
+
+/// Seconds of one launch of `launch`, whose kernel may run as often as it takes.
+using TileTimer = std::function<double(Gpu& gpu, const GpuLaunch& launch, GpuStream stream)>;
+/// Launches several times without waiting between them; the best of three.
+double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream);
+
+struct TileSizes {
+  std::int64_t batches = 0, m = 0, n = 0, k = 0;
+};
+
+/// All members are safe from many threads.
+class TileTuner {
+ public:
+  virtual ~TileTuner() = default;
+  /// The tiling for these sizes, an index into `step.tilings`. `order`: those that can compute them, the most promising
+  /// by the model of cost first, which is what to return if nothing better is known. `time` gives the seconds of one
+  /// launch.
+  virtual std::size_t choose(const TileLaunchStep& step, const TileSizes& sizes, const std::vector<std::size_t>& order,
+                             const std::function<double(std::size_t tiling)>& time) = 0;
+  /// How launches are timed.
+  TileTimer timer = time_launch;
+};
+
+/// The tilings of a step that can compute these sizes, the fastest by the model of cost first.
+std::vector<std::size_t> tilings_by_cost(const TileLaunchStep& step, const TileSizes& sizes, int units);
+
+}  // namespace sardonyx

@@ -1,0 +1,101 @@
+// Decisions of the tuner with times that are given: which candidates are timed, what is kept, what is asked again.
+#include "api/tuner.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+
+#include "program/tile_tuner.h"
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct File {
+  fs::path path = fs::temp_directory_path() / ("sardonyx-tuner-test-" + std::to_string(::getpid()));
+  File() { fs::remove(path); }
+  ~File() { fs::remove(path); }
+};
+
+GpuInfo card(int units) { return {"sim:gfx942", "a card", "gfx942", 1 << 30, units}; }
+
+// By the model of cost, large products like large tiles best and small ones small tiles.
+TileLaunchStep step() {
+  TileLaunchStep s;
+  s.problem = "product float16";
+  s.names = {"small", "large", "thin"};
+  s.kernels = {0, 1, 2};
+  s.tilings.resize(3);
+  s.tilings[0].rows = s.tilings[0].cols = 32;
+  s.tilings[1].rows = s.tilings[1].cols = 256;
+  s.tilings[2].rows = 1;
+  s.tilings[2].few_rows = true;
+  return s;
+}
+
+TEST(Tuner, OrderIsByCostAndLeavesOutWhatDoesNotFit) {
+  EXPECT_EQ(tilings_by_cost(step(), {1, 4096, 4096, 64}, 100), (std::vector<std::size_t>{1, 0}));
+  EXPECT_EQ(tilings_by_cost(step(), {1, 1, 4096, 64}, 100).front(), 2u);  // gemv
+  EXPECT_EQ(tilings_by_cost(step(), {1, 1, 4096, 64}, 100).size(), 3u);
+}
+
+TEST(Tuner, TakesTheFastestOfThoseItTimesAndKeepsTheTimes) {
+  File f;
+  const TileLaunchStep s = step();
+  std::vector<std::size_t> timed;
+  const auto time = [&](std::size_t k) {
+    timed.push_back(k);
+    return std::array{3e-6, 2e-6, 1e-6}[k];
+  };
+  auto database = std::make_shared<TuningDatabase>(f.path, true);
+  DatabaseTuner tuner(database, card(304), 2);
+  EXPECT_EQ(tuner.choose(s, {1, 64, 64, 64}, {0, 1, 2}, time), 1u);
+  EXPECT_EQ(timed, (std::vector<std::size_t>{0, 1}));  // two at most
+  EXPECT_EQ(tuner.choose(s, {1, 64, 64, 64}, {0, 1, 2}, time), 1u);
+  EXPECT_EQ(timed.size(), 2u);  // it is known
+  EXPECT_EQ(tuner.choose(s, {1, 65, 64, 64}, {1, 0}, time), 1u);
+  EXPECT_EQ(timed.size(), 4u);
+  const std::vector<TuningDecision> decisions = tuner.decisions();
+  ASSERT_EQ(decisions.size(), 2u);
+  EXPECT_EQ(decisions[0].by_rule, "small");
+  EXPECT_EQ(decisions[0].best, "large");
+  EXPECT_EQ(decisions[0].rule_seconds, 3e-6);
+  EXPECT_EQ(decisions[0].seconds, 2e-6);
+  EXPECT_EQ(decisions[1].best, decisions[1].by_rule);
+
+  // Another process with the same file times nothing; a card with other units does.
+  timed.clear();
+  const auto again = std::make_shared<TuningDatabase>(f.path, true);
+  EXPECT_EQ(again->rows().size(), 4u);
+  DatabaseTuner same(again, card(304), 0), other(again, card(100), 0);
+  EXPECT_EQ(same.choose(s, {1, 64, 64, 64}, {0, 1, 2}, time), 1u);
+  EXPECT_TRUE(timed.empty() && same.decisions().empty());
+  EXPECT_EQ(other.choose(s, {1, 64, 64, 64}, {0, 1, 2}, time), 2u);
+  EXPECT_EQ(timed.size(), 3u);  // all
+
+  // What can't compute these sizes is not taken, whatever a database says.
+  DatabaseTuner third(again, card(100), 0);
+  EXPECT_EQ(third.choose(s, {1, 64, 64, 64}, {0, 1}, time), 1u);
+}
+
+TEST(Tuner, ChoicesAreOfTheWholestChip) {
+  File f;
+  TuningDatabase d(f.path, true);
+  TuningRow r{"gfx942", 100, "p", 1, 2, 3, 4, "a", 1e-6};
+  d.add({r});
+  r.candidate = "b", r.units = 304, r.seconds = 5e-6;
+  d.add({r});
+  r.candidate = "c", r.seconds = 4e-6;
+  d.add({r});
+  ASSERT_EQ(d.find("gfx942", "p").size(), 1u);
+  EXPECT_EQ(d.find("gfx942", "p")[0].candidate, "c");
+  EXPECT_TRUE(d.find("gfx90a", "p").empty() && d.find("gfx942", "q").empty());
+  EXPECT_THROW(TuningDatabase(f.path, false).add({r}), Error);
+}
+
+}  // namespace
+}  // namespace sardonyx
