@@ -138,8 +138,26 @@ bool Executor::Run::Outputs::place(Run& run, int buffer) {
     if (!evaluable(d, run.symbols)) return false;
   Target& t = ask(run, static_cast<std::size_t>(k));
   if (run.e.gpu_ && !(t.memory.on_device && aligned(t.memory.data))) return false;
+  if (!in_place(run, buffer, t)) return false;
   run.address[static_cast<std::size_t>(buffer)] = t.memory.data;
   t.written = true;
+  return true;
+}
+
+// Whether a step may write straight to memory that the caller gave. If an input lies there too, only a step that
+// appends to it in place may: what others write is copied there when all is computed.
+bool Executor::Run::Outputs::in_place(const Run& run, int buffer, const Target& t) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(t.memory.data), end = begin + t.bytes;
+  for (const auto& [from, to] : run.input_memory) {
+    if (from >= end || begin >= to) continue;
+    const auto appends = [&](const ProgramStep& s) {
+      if (std::find(s.writes.begin(), s.writes.end(), buffer) == s.writes.end()) return false;
+      if (const auto* r = std::get_if<RoutineStep>(&s.op)) return r->name == "append";
+      const auto* l = std::get_if<LaunchStep>(&s.op);
+      return l && run.p.kernels[static_cast<std::size_t>(l->kernel)].text.find("routine_append<") != std::string::npos;
+    };
+    if (from != begin || std::none_of(run.p.main.steps.begin(), run.p.main.steps.end(), appends)) return false;
+  }
   return true;
 }
 
@@ -162,7 +180,12 @@ Executor::Run::Outputs::Target& Executor::Run::Outputs::ask(Run& run, std::size_
 // What steps did not write to its place.
 void Executor::Run::Outputs::deliver(Run& run) {
   std::vector<bool> taken(run.p.buffers.size());
-  for (std::size_t k = 0; k < targets.size(); ++k) {
+  // Inputs that are outputs as well come first: other outputs may lie in their memory.
+  std::vector<std::size_t> order;
+  for (const bool inputs : {true, false})
+    for (std::size_t k = 0; k < targets.size(); ++k)
+      if ((run.info(run.p.main.outputs[k].buffer).kind == BufferInfo::Kind::kInput) == inputs) order.push_back(k);
+  for (const std::size_t k : order) {
     if (targets[k].written) continue;
     const TensorRef& o = run.p.main.outputs[k];
     const auto b = static_cast<std::size_t>(o.buffer);
@@ -268,6 +291,12 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
   std::vector<std::int64_t> key = {run.threads};
   Staged staged;
   run.take_inputs(inputs, key, staged.inputs);
+  for (const TensorView& t : inputs) {
+    const auto from = reinterpret_cast<std::uintptr_t>(t.data);
+    std::uintptr_t bytes = size_of(t.dtype);
+    for (const std::int64_t d : t.dims) bytes *= static_cast<std::uintptr_t>(d);
+    run.input_memory.emplace_back(from, from + bytes);
+  }
   if (context->checked != key) run.check_dims();
   context->checked = key;
 

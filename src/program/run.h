@@ -70,6 +70,7 @@ struct Executor::Run {
     bool early;
     std::vector<Target> targets;
     bool place(Run& run, int buffer);
+    bool in_place(const Run& run, int buffer, const Target& t) const;
     Target& ask(Run& run, std::size_t index);
     void deliver(Run& run);
   };
@@ -81,8 +82,9 @@ struct Executor::Run {
   int threads;
   GpuStream stream = nullptr;
   Gpu::Scope* scope = nullptr;
-  Outputs* outputs = nullptr;  // none: the program's constants are computed
-  Plan* plan = nullptr;        // none: nothing is kept
+  Outputs* outputs = nullptr;                                             // none: the program's constants are computed
+  Plan* plan = nullptr;                                                   // none: nothing is kept
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> input_memory{};  // begin and end, as the caller gave them
   SymbolValues symbols{};
   std::vector<void*> address{};
   std::unordered_map<int, std::shared_ptr<void>> owned{};  // buffers outside of the arena

@@ -174,6 +174,34 @@ def test_bound_runs(any_layer):
         any_layer.bind({"x": x, "w": w}, {"y": x, "z": z})()
 
 
+@pytest.mark.parametrize("device", ["host", SIM])
+def test_an_output_in_an_inputs_memory(device):
+    """Every element of y needs others of x, and z needs x after y is there."""
+    model = sardonyx.compile(
+        parse("g (float[8, 8] x) => (float[8, 8] y, float[8, 8] z) "
+              "{ t = Transpose (x) y = Sub (x, t) m = MatMul (t, x) z = Add (m, y) }"), device=device
+    )  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    memory, other = sardonyx.to_device(x, device), sardonyx.empty((8, 8), "float32", device)
+    for outputs in ({"y": memory, "z": other}, {"z": memory, "y": other}):
+        for _ in range(3):  # the third is a captured graph
+            sardonyx.copy(memory, x)
+            out = model.run_tensors({"x": memory}, outputs=outputs)
+            np.testing.assert_array_equal(out["y"].numpy(), x - x.T)
+            np.testing.assert_allclose(out["z"].numpy(), x.T @ x + x - x.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["host", SIM])
+def test_an_input_that_is_an_output_in_memory_of_another(device):
+    model = sardonyx.compile(
+        parse("g (float[8] x) => (float[8] y, float[8] z) { y = Neg (x) z = Identity (x) }"), device=device
+    )
+    x = np.arange(8, dtype=np.float32)
+    memory = sardonyx.to_device(x, device)
+    out = model.run_tensors({"x": memory}, outputs={"y": memory})
+    assert out["y"].numpy().tolist() == (-x).tolist() and out["z"].numpy().tolist() == x.tolist()
+
+
 class Foreign:
     """A tensor of another library on a card: what it is asked for, and no more."""
 
