@@ -5,6 +5,7 @@ import ctypes
 import gc
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -413,6 +414,20 @@ def test_a_program_outside_of_the_models_folder_is_refused(devices, tmp_path):
     m.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(Exception, match=r"not in the model's folder"):
         session(m, devices)
+
+
+def test_exhaustive_tune_keeps_what_it_measures(devices, tmp_path):
+    w = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    m = model(nodes, [("x", TensorProto.FLOAT, ["n", 64])], [("y", TensorProto.FLOAT, ["n", 32])], [("w", w)])
+    x = np.random.default_rng(1).standard_normal((8, 64)).astype(np.float32)
+    on = {"device": "sim:gfx942", "exhaustive_tune": "1", "cache_dir": str(tmp_path), "precision": "fp16"}
+    y = session(m, devices, on).run(None, {"x": x})[0]
+    np.testing.assert_allclose(y, x @ w, rtol=2e-2, atol=5e-2)  # sums of 64 products of operands rounded to 11 bits
+    with sqlite3.connect(tmp_path / "tuning.sqlite") as db:
+        assert db.execute("SELECT count(*) FROM times WHERE m = 8 AND n = 32 AND k = 64").fetchone()[0] >= 2
+    # The host chooses its kernels itself.
+    assert session(m, devices, {**on, "device": "host"}).run(None, {"x": x})[0].shape == (8, 32)
 
 
 def test_batches_are_warmed_up_and_groups_dumped(devices, tmp_path):
