@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -136,7 +137,8 @@ void run(const Arguments& a) {
   };
 
   Ort::Env env(ORT_LOGGING_LEVEL_ERROR, "overhead");
-  env.RegisterExecutionProviderLibrary("AMDGPUExecutionProvider", a.plugin.c_str());
+  // Relative names would be looked for beside ONNX Runtime.
+  env.RegisterExecutionProviderLibrary("AMDGPUExecutionProvider", std::filesystem::absolute(a.plugin).c_str());
   std::vector<Ort::ConstEpDevice> chosen;
   for (const Ort::ConstEpDevice d : env.GetEpDevices())
     if (std::string(d.EpName()) == "AMDGPUExecutionProvider") chosen.push_back(d);
