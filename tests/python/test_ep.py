@@ -23,6 +23,10 @@ import onnxruntime_ep_sardonyx as ep
 
 NAME = "AMDGPUExecutionProvider"
 VERSION = tuple(map(int, ort.__version__.split(".")[:2]))
+# Of tests that measure memory.
+SANITIZED = pytest.mark.skipif(
+    "san.so" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer keeps memory that is freed"
+)
 
 
 @pytest.fixture(scope="module")
@@ -461,6 +465,7 @@ def test_kernels_are_in_onnx_runtimes_profile(devices, tmp_path):
     assert ours and all(e["dur"] >= 0 and e["ts"] >= 0 for e in ours)
 
 
+@SANITIZED
 def test_weights_are_shared_between_sessions(devices, tmp_path):
     w = np.random.default_rng(0).standard_normal((2048, 2048)).astype(np.float32)  # 16 MiB
     m = model(
@@ -578,7 +583,7 @@ assert resident < 160 * 4096 + (1 << 20), resident
 
 
 @pytest.mark.parametrize("device", ["host", "sim:gfx1100"])
-@pytest.mark.skipif("san.so" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer keeps memory that is freed")
+@SANITIZED
 def test_200_cycles_of_loading_running_and_unregistering_leak_nothing(tmp_path, device):
     onnx.save(dense()[1], tmp_path / "m.onnx")
     code = LEAKS.format(path=str(tmp_path / "m.onnx"), allowed=400)
