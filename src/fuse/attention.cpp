@@ -47,7 +47,7 @@ Expr body_at(const Expr& l) {
 
 struct Scores {
   Expr key;                     // the variable of keys
-  bool any_expression = false;  // see FuseOptions::attention_expressions
+  bool any_expression = false;  // limits, caps, sinks; see FuseOptions::attention_limits
   const MatMulOp* product = nullptr;
   Expr load;  // of the product's result
   double scale = 1;
@@ -347,24 +347,24 @@ void redirect(Graph& g, const Value* from, Value* to) {
 void find_attention(Graph& g, const FuseOptions& options) {
   const auto required = required_values(g);
   const Uses uses = uses_of(g);
+  const bool any = options.attention_expressions || options.attention_limits;
   bool found = false;
   for (std::size_t at = 0; at < g.nodes.size(); ++at) {
     Node* n = g.nodes[at].get();
     const auto* m = n->as<MatMulOp>();
-    if (!m || m->vars.size() < 2 || m->vars.size() > (options.attention_expressions ? 5 : 4) || m->a->op != Op::kLoad ||
-        m->b->op != Op::kLoad)
+    if (!m || m->vars.size() < 2 || m->vars.size() > (any ? 5 : 4) || m->a->op != Op::kLoad || m->b->op != Op::kLoad)
       continue;
     Value* weights = const_cast<Value*>(m->a->value);
     auto used = uses.find(weights);
     if (required.count(weights) || used == uses.end() || used->second.size() != 1) continue;
     const Expr body = body_at(m->a);
     Softmax softmax;
-    if (!body || !match_softmax(body, m->k, options.attention_expressions, softmax)) continue;
+    if (!body || !match_softmax(body, m->k, any, softmax)) continue;
     const Expr scores = expand(softmax.scores);
     // The product that made the scores: the one load of a product's result.
     Scores s;
     s.key = m->k;
-    s.any_expression = options.attention_expressions;
+    s.any_expression = any;
     for (const Value* v : loads_of(scores))
       if (v->producer && v->producer->as<MatMulOp>() && v->rank() == static_cast<int>(m->vars.size())) {
         if (s.product)
@@ -403,38 +403,43 @@ void find_attention(Graph& g, const FuseOptions& options) {
     if (r == 5)  // groups of heads
       for (Expr* e : {&a.q, &a.k, &a.v, &s.bias, &a.begin, &a.end, &a.sink})
         if (*e) *e = substitute(*e, {{m->vars[1], idx::floordiv(h, group)}, {m->vars[2], idx::mod(h, group)}});
-    if (options.attention_expressions) {
+    if (any) {
       double factor = s.scale;
       a.q = operand(a.q, a.vars[2], a.vars[4], &factor);
       a.k = operand(a.k, a.vars[3], a.vars[4], &factor);
       a.scale = constant_float(factor, DType::kFloat32);
       a.v = operand(a.v, a.vars[3], a.vars[5]);
     }
-    if (s.bias) {
-      Expr bias = s.bias;
-      if (bias->op != Op::kLoad &&
-          !(options.attention_expressions &&
-            cheap(bias))) {  // computed once, over the dims that it varies in, instead of for every head
-        Exprs vars, at_vars;
-        std::vector<std::pair<Expr, Expr>> own;
-        for (std::size_t k = 0; k < 4; ++k) {
-          const Expr& v = a.vars[k];
-          bool moves = false;
-          visit(bias, [&](const Expr& x) { moves |= x->op == Op::kVar && x->i == v->i; });
-          vars.push_back(loop_var(moves ? v->args[0] : Expr(1)));
-          at_vars.push_back(moves ? v : Expr(0));
-          own.emplace_back(v, moves ? vars.back() : Expr(0));
-        }
-        g.origin = n->origin;
-        Value* value = g.add_loop(vars, substitute(bias, own));
-        g.origin.clear();
-        bias = load(value, value->dtype, at_vars);
-        std::rotate(g.nodes.begin() + static_cast<std::ptrdiff_t>(at), g.nodes.end() - 1, g.nodes.end());
-        n = g.nodes[++at].get();
+    // An expression over the first `dims` variables as a tensor in memory: computed once, over the dims that it varies
+    // in, instead of for every score.
+    const auto in_memory = [&](const Expr& e, std::size_t dims) {
+      if (e->op == Op::kLoad) return e;
+      Exprs vars, at_vars;
+      std::vector<std::pair<Expr, Expr>> own;
+      for (std::size_t k = 0; k < dims; ++k) {
+        const Expr& v = a.vars[k];
+        const bool moves = mentions(e, v);
+        vars.push_back(loop_var(moves ? v->args[0] : Expr(1)));
+        at_vars.push_back(moves ? v : Expr(0));
+        own.emplace_back(v, moves ? vars.back() : Expr(0));
       }
-      a.bias = bias;
+      g.origin = n->origin;
+      const std::size_t count = g.nodes.size();
+      Value* value = g.add_loop(vars, substitute(e, own));
+      g.origin.clear();
+      const auto added = static_cast<std::ptrdiff_t>(g.nodes.size() - count);
+      std::rotate(g.nodes.begin() + static_cast<std::ptrdiff_t>(at), g.nodes.end() - added, g.nodes.end());
+      at += static_cast<std::size_t>(added);
+      n = g.nodes[at].get();
+      return load(value, value->dtype, at_vars);
+    };
+    if (s.bias) {
+      a.bias = options.attention_expressions && cheap(s.bias) ? s.bias : in_memory(s.bias, 4);
       a.has_bias = true;
     }
+    if (!options.attention_expressions)
+      for (Expr* e : {&a.begin, &a.end, &a.sink})
+        if (*e) *e = in_memory(*e, 3);
     Node candidate;
     candidate.op = a;
     candidate.origin = n->origin;

@@ -80,6 +80,8 @@ struct FuseOptions {
   bool contiguous_sums = false;
   /// Attention takes masks, limits and biases as expressions, a soft cap, a sink, and heads in groups.
   bool attention_expressions = false;
+  /// Attention takes limits of the keys, a soft cap, a sink and heads in groups, as tensors in memory.
+  bool attention_limits = false;
   /// Long reductions to few results are split; see fuse/split.h.
   bool split_reductions = false;
   /// Convolutions of few channels get more of them; see fuse/few_channels.h.

@@ -21,7 +21,8 @@ float* thread_scratch(std::size_t bytes) {
 
 }  // namespace
 
-void attention(const AttentionDesc& d, const float* q, const float* k, const float* v, const void* mask, float* out) {
+void attention(const AttentionDesc& d, const float* q, const float* k, const float* v, const void* mask, float* out,
+               const AttentionTerms& terms) {
   check(d.batch >= 0 && d.heads > 0 && d.kv_heads > 0 && d.heads % d.kv_heads == 0 && d.queries >= 0 && d.keys >= 0 &&
             d.head_dim > 0 && d.value_dim > 0,
         "attention of {} heads on {}, {} queries, {} keys, sizes {} and {}", d.heads, d.kv_heads, d.queries, d.keys,
@@ -54,7 +55,12 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
           t.mask[i] = static_cast<const char*>(mask) +
                       (b * d.mask.batch + head * d.mask.head + query * d.mask.row) * mask_bytes;
         }
+        const auto place = [&](const HeadStrides& s) { return b * s.batch + head * s.head + query * s.row; };
         t.visible[i] = d.causal ? std::clamp<std::int64_t>(query + d.causal_offset + 1, 0, d.keys) : d.keys;
+        if (d.has_end) t.visible[i] = std::clamp<std::int64_t>(terms.end[place(d.end)], 0, t.visible[i]);
+        t.hidden[i] = d.has_begin ? std::clamp<std::int64_t>(terms.begin[place(d.begin)], 0, d.keys) : 0;
+        if (t.hidden[i] >= t.visible[i]) t.hidden[i] = t.visible[i] = 0;
+        t.sink[i] = d.has_sink ? terms.sink[place(d.sink)] : 0;
       }
       t.k = k + b * d.k.batch + kv_head * d.k.head;
       t.v = v + b * d.v.batch + kv_head * d.v.head;
@@ -62,6 +68,9 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
       t.keys = d.keys, t.head_dim = d.head_dim, t.value_dim = d.value_dim;
       t.scale = d.scale;
       t.mask_is_bool = d.mask_type == DType::kBool;
+      t.has_sink = d.has_sink;
+      t.softcap = d.softcap;
+      t.zero_empty = d.zero_empty;
       kernels.attention(t, scratch);
     }
   });

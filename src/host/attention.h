@@ -1,4 +1,4 @@
-// Attention on the host without storing the scores: softmax(scale * Q K^T + mask) V, float32.
+// Attention on the host without storing the scores: softmax(cap(scale * Q K^T) + mask) V, float32.
 #pragma once
 #include <cstdint>
 
@@ -26,12 +26,27 @@ struct AttentionDesc {
   bool has_mask = false;
   DType mask_type = DType::kFloat32;
   HeadStrides mask;  ///< row: query, element: key
+  /// Query i sees keys [begin, end) only; distances of these tensors of int64 (element: none).
+  bool has_begin = false, has_end = false;
+  HeadStrides begin, end;
+  /// A further score of each row that takes part in the softmax but has no value (row, element: none).
+  bool has_sink = false;
+  HeadStrides sink;
+  float softcap = 0;        ///< scores become softcap * tanh(scores / softcap); 0: no cap
+  bool zero_empty = false;  ///< a query that sees no key gives zeros
   int threads = 1;
 };
 
-/// Computes out. A query that sees no key gives NaN, as softmax does. Tiles as FlashAttention does (Dao et al., 2022):
-/// running maximum and sum over blocks of keys. Throws Error(kInternal) for a description that does not fit.
-/// `mask` may be null without one. Any number of threads may call it at once.
-void attention(const AttentionDesc& desc, const float* q, const float* k, const float* v, const void* mask, float* out);
+/// Further tensors, where the description has them.
+struct AttentionTerms {
+  const std::int64_t *begin = nullptr, *end = nullptr;
+  const float* sink = nullptr;
+};
+
+/// Computes out. A query that sees no key gives NaN, as softmax does, unless the description says otherwise. Tiles as
+/// FlashAttention does (Dao et al., 2022): running maximum and sum over blocks of keys. Throws Error(kInternal) for a
+/// description that does not fit. `mask` may be null without one. Any number of threads may call it at once.
+void attention(const AttentionDesc& desc, const float* q, const float* k, const float* v, const void* mask, float* out,
+               const AttentionTerms& terms = {});
 
 }  // namespace sardonyx::host

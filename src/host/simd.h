@@ -10,14 +10,19 @@ struct AttentionRows {
   int rows = 0;
   const float* q[kMaxRows];        ///< each row's head_dim elements
   const void* mask[kMaxRows];      ///< of key 0, or null
-  std::int64_t visible[kMaxRows];  ///< how many keys the row sees: the first ones
-  float* out[kMaxRows];            ///< each row's value_dim results
+  std::int64_t visible[kMaxRows];  ///< the row sees keys [hidden, visible)
+  std::int64_t hidden[kMaxRows];
+  float sink[kMaxRows];  ///< a further score that takes part in the softmax, with has_sink
+  float* out[kMaxRows];  ///< each row's value_dim results
   const float* k = nullptr;
   const float* v = nullptr;
   std::int64_t k_row = 0, k_element = 0, v_row = 0, mask_element = 0;
   std::int64_t keys = 0, head_dim = 0, value_dim = 0;
   float scale = 1;
   bool mask_is_bool = false;
+  bool has_sink = false;
+  float softcap = 0;        ///< scores become softcap * tanh(scores / softcap); 0: no cap
+  bool zero_empty = false;  ///< a row that sees no key gives zeros rather than NaN
 };
 
 struct SimdKernels {

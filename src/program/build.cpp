@@ -239,6 +239,9 @@ class Builder {
                       ref(m->v),
                       ref(m->bias),
                       ref(m->out),
+                      ref(m->begin),
+                      ref(m->end),
+                      ref(m->sink),
                       m->batch,
                       m->heads,
                       m->queries,
@@ -246,7 +249,9 @@ class Builder {
                       m->head_dim,
                       m->value_dim,
                       m->group,
-                      static_cast<float>(m->scale)};
+                      static_cast<float>(m->scale),
+                      static_cast<float>(m->softcap),
+                      m->zero_empty};
       return a;
     }
     const auto m = tiles::match_conv(t, true, why);

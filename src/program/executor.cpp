@@ -45,7 +45,7 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
     for (const Exprs* list : {&c->pads_begin, &c->pads_end, &c->x_shape, &c->w_shape, &c->out_shape}) all(*list);
     for (const PostInfo& i : c->post) all(i.dims);
   } else if (const auto* a = std::get_if<AttentionStep>(&s.op)) {
-    for (const HeadRef* r : {&a->q, &a->k, &a->v, &a->bias, &a->out}) {
+    for (const HeadRef* r : {&a->q, &a->k, &a->v, &a->bias, &a->out, &a->begin, &a->end, &a->sink}) {
       one(r->offset);
       all(r->strides);
     }

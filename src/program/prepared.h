@@ -38,6 +38,7 @@ struct PreparedAttention {
   bool empty = false;
   host::AttentionDesc desc;
   std::int64_t q = 0, k = 0, v = 0, mask = 0, out = 0;  ///< bytes from the start of each buffer
+  std::int64_t begin = 0, end = 0, sink = 0;
 };
 
 struct PreparedRoutine {

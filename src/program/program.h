@@ -152,9 +152,11 @@ struct HeadRef {
 /// out = softmax(scale * q . k + bias) . v; see host::AttentionDesc.
 struct AttentionStep {
   HeadRef q, k, v, bias, out;
+  HeadRef begin, end, sink;  ///< over batch, head, row
   Expr batch, heads, queries, keys, head_dim, value_dim;
   std::int64_t group = 1;
-  float scale = 1;
+  float scale = 1, softcap = 0;
+  bool zero_empty = false;
 };
 
 struct ProgramStep {

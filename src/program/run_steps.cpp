@@ -227,6 +227,15 @@ PreparedAttention Executor::Run::prepare(const AttentionStep& a) const {
     d.mask_type = info(a.bias.buffer).dtype;
     r.mask = place(a.bias, d.mask);
   }
+  const auto optional = [&](const HeadRef& t, bool& has, host::HeadStrides& strides) {
+    has = t.buffer >= 0;
+    return has ? place(t, strides) : 0;
+  };
+  r.begin = optional(a.begin, d.has_begin, d.begin);
+  r.end = optional(a.end, d.has_end, d.end);
+  r.sink = optional(a.sink, d.has_sink, d.sink);
+  d.softcap = a.softcap;
+  d.zero_empty = a.zero_empty;
   r.out = place(a.out, d.out);
   d.out.element = 1;
   d.q.element = d.v.element = 1;
@@ -237,8 +246,15 @@ void Executor::Run::execute(const AttentionStep& a, const PreparedAttention& r) 
   if (r.empty) return;
   const auto data = [&](const HeadRef& t, std::int64_t offset) { return static_cast<char*>(at(t.buffer)) + offset; };
   const auto floats = [&](const HeadRef& t, std::int64_t offset) { return reinterpret_cast<float*>(data(t, offset)); };
+  const auto limits = [&](const HeadRef& t, std::int64_t offset) {
+    return t.buffer >= 0 ? reinterpret_cast<const std::int64_t*>(data(t, offset)) : nullptr;
+  };
+  host::AttentionTerms terms;
+  terms.begin = limits(a.begin, r.begin);
+  terms.end = limits(a.end, r.end);
+  if (a.sink.buffer >= 0) terms.sink = floats(a.sink, r.sink);
   host::attention(r.desc, floats(a.q, r.q), floats(a.k, r.k), floats(a.v, r.v),
-                  a.bias.buffer >= 0 ? data(a.bias, r.mask) : nullptr, floats(a.out, r.out));
+                  a.bias.buffer >= 0 ? data(a.bias, r.mask) : nullptr, floats(a.out, r.out), terms);
 }
 
 PreparedRoutine Executor::Run::prepare(const RoutineStep& s) const {

@@ -194,7 +194,11 @@ class Validator {
 
   void step(const ProgramStep& s, const AttentionStep& a) const {
     for (const HeadRef* r : {&a.q, &a.k, &a.v, &a.out}) heads(*r);
-    if (a.bias.buffer != -1) heads(a.bias);
+    for (const HeadRef* r : {&a.bias, &a.begin, &a.end, &a.sink})
+      if (r->buffer != -1) heads(*r);
+    for (const HeadRef* r : {&a.begin, &a.end})
+      if (r->buffer != -1) require(at(r->buffer).dtype == DType::kInt64, "attention's limits are no integers");
+    if (a.sink.buffer != -1) require(at(a.sink.buffer).dtype == DType::kFloat32, "attention's sinks are no floats");
     written(s, a.out.buffer);
     require(a.group >= 1, "attention without heads");
     for (const Expr* e : {&a.batch, &a.heads, &a.queries, &a.keys, &a.head_dim, &a.value_dim}) number(*e);

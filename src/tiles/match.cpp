@@ -330,7 +330,7 @@ bool key_tensor(const Expr& l, Exprs vars, std::int64_t& group, HeadTensor& t) {
 std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::string& why) {
   const auto* a = kernel.node->as<AttentionOp>();
   AttentionMatch m;
-  if (kernel.epilogue || a->begin || a->end || a->sink || a->zero_empty || a->softcap != 0 || !is_const(a->scale)) {
+  if (kernel.epilogue || !is_const(a->scale)) {
     why = "the library's attention has no such form";
     return {};
   }
@@ -364,6 +364,17 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
     m.bias.value = const_cast<Value*>(a->bias->value);
     ok = head_tensor(offset_of(a->bias), {b, h, s, t}, m.bias);
   }
+  for (const auto& [term, type, tensor] :
+       {std::tuple(a->begin, DType::kInt64, &m.begin), std::tuple(a->end, DType::kInt64, &m.end),
+        std::tuple(a->sink, DType::kFloat32, &m.sink)}) {
+    if (!ok || !term) continue;
+    ok = term->op == Op::kLoad && term->dtype == type;
+    if (!ok) break;
+    tensor->value = const_cast<Value*>(term->value);
+    ok = head_tensor(offset_of(term), {b, h, s, Expr(0)}, *tensor);
+  }
+  m.softcap = a->softcap;
+  m.zero_empty = a->zero_empty;
   // The output's dims are the last of batch, head, query, element.
   Exprs index = {b, h, s, e};
   index.erase(index.begin(), index.end() - kernel.out->rank());
@@ -380,6 +391,7 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
 FuseOptions host_fuse_options() {
   FuseOptions o;
   o.widen_halves = true;
+  o.attention_limits = true;
   auto accepts = [](const TileKernel& k) {
     std::string why;
     if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();

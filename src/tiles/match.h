@@ -41,9 +41,11 @@ struct HeadTensor {
 
 struct AttentionMatch {
   HeadTensor q, k, v, bias, out;
+  HeadTensor begin, end, sink;  ///< over batch, head, row
   Expr batch, heads, queries, keys, head_dim, value_dim;
   std::int64_t group = 1;  ///< query heads that share a key and value head
-  double scale = 1;
+  double scale = 1, softcap = 0;
+  bool zero_empty = false;
 };
 
 /// The library's attention. Only in float32.

@@ -43,6 +43,8 @@ AttentionDesc plain(std::int64_t heads, std::int64_t queries, std::int64_t keys,
 struct Tensors {
   std::vector<float> q, k, v, mask;
   std::vector<std::uint8_t> bools;
+  std::vector<std::int64_t> begin, end;
+  std::vector<float> sink;
 };
 
 std::int64_t reach(const HeadStrides& s, std::int64_t batch, std::int64_t heads, std::int64_t rows, std::int64_t size) {
@@ -61,6 +63,16 @@ Tensors tensors(const AttentionDesc& d) {
       if (i % 7 == 3) t.mask[i] = -INFINITY;
     }
   }
+  const auto limits = [&](const HeadStrides& s, float low, float high) {
+    std::vector<std::int64_t> x;
+    for (const float f : uniform(reach(s, d.batch, d.heads, d.queries, 1), low, high, 5))
+      x.push_back(static_cast<std::int64_t>(std::floor(f)));
+    return x;
+  };
+  const auto keys = static_cast<float>(d.keys);
+  if (d.has_begin) t.begin = limits(d.begin, -3, keys);
+  if (d.has_end) t.end = limits(d.end, 0, keys + 3);
+  if (d.has_sink) t.sink = uniform(reach(d.sink, d.batch, d.heads, d.queries, 1), -2, 2, 6);
   return t;
 }
 
@@ -68,7 +80,7 @@ void expect_close(const AttentionDesc& d, const std::string& label) {
   const Tensors t = tensors(d);
   std::vector<float> out(static_cast<std::size_t>(reach(d.out, d.batch, d.heads, d.queries, d.value_dim)), -77.f);
   const void* mask = d.mask_type == DType::kBool ? static_cast<const void*>(t.bools.data()) : t.mask.data();
-  attention(d, t.q.data(), t.k.data(), t.v.data(), mask, out.data());
+  attention(d, t.q.data(), t.k.data(), t.v.data(), mask, out.data(), {t.begin.data(), t.end.data(), t.sink.data()});
   const auto at = [](const HeadStrides& s, std::int64_t b, std::int64_t h, std::int64_t r, std::int64_t e) {
     return static_cast<std::size_t>(b * s.batch + h * s.head + r * s.row + e * s.element);
   };
@@ -87,23 +99,30 @@ void expect_close(const AttentionDesc& d, const std::string& label) {
         double highest = -INFINITY, sum = 0;
         for (std::int64_t j = 0; j < d.keys; ++j) {
           if (d.causal && j > i + d.causal_offset) continue;
+          if (d.has_begin && j < t.begin[at(d.begin, b, h, i, 0)]) continue;
+          if (d.has_end && j >= t.end[at(d.end, b, h, i, 0)]) continue;
           double s = 0;
           for (std::int64_t e = 0; e < d.head_dim; ++e)
             s += double{t.q[at(d.q, b, h, i, e)]} * t.k[at(d.k, b, h / group, j, e)];
           s *= d.scale;
+          if (d.softcap != 0) s = d.softcap * std::tanh(s / d.softcap);
           if (d.has_mask && d.mask_type == DType::kBool && !t.bools[at(d.mask, b, h, i, j)]) s = -INFINITY;
           if (d.has_mask && d.mask_type != DType::kBool) s += t.mask[at(d.mask, b, h, i, j)];
           p[static_cast<std::size_t>(j)] = s;
           highest = std::max(highest, s);
         }
+        const double sink = d.has_sink ? t.sink[at(d.sink, b, h, i, 0)] : -INFINITY;
+        const bool empty = highest == -INFINITY;
+        highest = std::max(highest, sink);
+        sum = d.has_sink ? std::exp(sink - highest) : 0;
         for (double& x : p) sum += x = std::exp(x - highest);
         for (std::int64_t e = 0; e < d.value_dim; ++e) {
           double expected = 0;
           for (std::int64_t j = 0; j < d.keys; ++j)
             expected += p[static_cast<std::size_t>(j)] / sum * t.v[at(d.v, b, h / group, j, e)];
           const float got = out[at(d.out, b, h, i, e)];
-          if (highest == -INFINITY) {
-            ASSERT_TRUE(std::isnan(got)) << label;
+          if (empty) {
+            ASSERT_TRUE(d.zero_empty || d.has_sink ? got == 0 : std::isnan(got)) << label << " gives " << got;
           } else {
             ASSERT_NEAR(got, expected, tolerance)
                 << label << " batch " << b << " head " << h << " query " << i << " element " << e;
@@ -124,6 +143,22 @@ TEST(Attention, SizesAndStorageOrders) {
       }
     }
   }
+}
+
+TEST(Attention, LimitsOfKeysSoftCapAndSink) {
+  for (const auto& [queries, keys] : {std::pair<int, int>{1, 1}, {1, 300}, {17, 129}, {40, 257}})
+    for (int which = 1; which < 32; ++which) {
+      AttentionDesc d = plain(4, queries, keys, 16);
+      d.kv_heads = 2;
+      d.k = d.v = strides(Order::kHeadsFirst, 2, keys, 16);
+      d.has_begin = which & 1, d.has_end = which & 2, d.has_sink = which & 4;
+      if (which & 8) d.softcap = 1.5F;
+      d.zero_empty = which & 16;
+      d.begin = {4 * queries, queries, 1, 0};
+      d.end = {queries, 0, 1, 0};  // the same for all heads
+      d.sink = {0, 1, 0, 0};       // one for each head
+      expect_close(d, fmt::format("{} queries, {} keys, case {}", queries, keys, which));
+    }
 }
 
 TEST(Attention, KeysStoredTransposedAndValuesOfAnotherSize) {
