@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kMaxHead = 256;  // elements of a head: more do not fit into registers
 constexpr std::size_t kMaxBuffers = 24;
 constexpr std::int64_t kDecodeRows = 32;    // rows of a group of heads that are worth the kernel for few rows
+constexpr std::int64_t kDecodeTile = 16;    // rows that a workgroup of that kernel has at least
+constexpr std::int64_t kFullBlocks = 128;   // workgroups that keep a card busy
 constexpr std::int64_t kSplitKeys = 128;    // a workgroup has at least so many keys
 constexpr std::int64_t kSplitBlocks = 256;  // workgroups that fill a card
 
@@ -85,6 +87,9 @@ class Generator {
     const Expr batch = b_->args[0], heads = h_->args[0], queries = s_->args[0], keys = t_->args[0];
     const Expr units = batch * idx::floordiv(heads, group);
     const Expr few = compare(Op::kLe, queries * group, kDecodeRows);
+    const Expr blocks = batch * heads * idx::ceildiv(queries, rows_of_tile());
+    // The kernel for few rows makes more and smaller workgroups, which a card that is not full otherwise wants.
+    const Expr shared = logical_or(few, compare(Op::kLt, blocks, kFullBlocks));
     const Expr splits = select(
         few, idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys))), 1);
     const Expr split = compare(Op::kGt, splits, 1);
@@ -102,9 +107,9 @@ class Generator {
     };
     const std::string numbers = "u32(queries), u32(keys), u32(heads)";
     add(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers),
-        select(few, 0, batch * heads * idx::ceildiv(queries, rows_of_tile())));
+        select(shared, 0, blocks));
     add(true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n", numbers, group),
-        select(few, units * splits * idx::min(queries, 1), 0));
+        select(shared, units * splits * idx::ceildiv(queries * group, kDecodeTile), 0));
     add(true,
         fmt::format("attention_merge(p, {{{}, {}, u32(splits), partial}}, batch * heads * queries);\n", numbers, group),
         select(split, batch * heads * queries, 0));

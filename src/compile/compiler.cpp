@@ -62,6 +62,22 @@ void check_ptx(std::string_view ptx) {
   fail(ErrorKind::kCompile, "the source calls a function that has no definition: {}", line);
 }
 
+/// What a kernel demands of its launches becomes directives of its head: clang has them for CUDA's language only, so
+/// that sources say it in a comment in assembly (see kernels/gpu.h).
+std::string with_launch_bounds(const std::string& ptx) {
+  constexpr std::string_view kMark = "// two workgroups on a unit", kEntry = ".entry ";
+  std::string out;
+  std::size_t from = 0;
+  for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
+    const std::size_t body = ptx.find("\n{", at), end = ptx.find("\n}", at), mark = ptx.find(kMark, at);
+    if (body == std::string::npos || mark == std::string::npos || mark > end) continue;
+    out.append(ptx, from, body - from);
+    out += "\n.maxntid 256\n.minnctapersm 2";
+    from = body;
+  }
+  return out.append(ptx, from);
+}
+
 }  // namespace
 
 std::string compile(std::string_view source, std::span<const SourceFile> headers, const Target& target,
@@ -96,7 +112,10 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   const Emit emit = target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject;
   std::string code = compiler_backend().run_cc1(args, source, headers, emit, precompiled.get());
   if (target.kind == TargetKind::kAmdgpu) return compiler_backend().link_amd(code);
-  if (target.kind == TargetKind::kNvptx) check_ptx(code);
+  if (target.kind == TargetKind::kNvptx) {
+    check_ptx(code);
+    code = with_launch_bounds(code);
+  }
   return code;
 }
 

@@ -8,6 +8,12 @@
 #elif defined(__NVPTX__)
 #define SDX_KERNEL extern "C" [[clang::nvptx_kernel]]
 #endif
+/// In a kernel: no more registers than let two workgroups run on a unit at a time. For AMD, attributes say it.
+#if defined(__NVPTX__)
+#define SDX_TWO_ON_A_UNIT asm volatile("// two workgroups on a unit")
+#else
+#define SDX_TWO_ON_A_UNIT (void)0
+#endif
 /// Memory shared by a workgroup.
 #define SDX_SHARED __attribute__((address_space(3), loader_uninitialized))
 

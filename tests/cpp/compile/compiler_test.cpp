@@ -106,6 +106,24 @@ TEST(Amd, CodeObjectsHaveKernelsDescriptorsAndMetadata) {
   }
 }
 
+TEST(Compile, NvidiaKernelsMayWantTwoWorkgroupsOnAUnit) {
+  const std::string ptx = compile(R"(
+    extern "C" [[clang::nvptx_kernel]] void one(float* x) { x[0] = 1; }
+    extern "C" [[clang::nvptx_kernel]] void two(float* x) {
+      asm volatile("// two workgroups on a unit");
+      x[0] = 2;
+    }
+    extern "C" [[clang::nvptx_kernel]] void three(float* x) { x[0] = 3; })",
+                                  {}, parse_target("sm_90"));
+  const std::size_t one = ptx.find(".entry one("), two = ptx.find(".entry two("), three = ptx.find(".entry three("),
+                    bounds = ptx.find(".maxntid 256\n.minnctapersm 2\n{");
+  EXPECT_LT(one, two);
+  EXPECT_LT(two, bounds);
+  EXPECT_LT(bounds, three);
+  EXPECT_LT(three, ptx.size());
+  EXPECT_EQ(ptx.find(".minnctapersm", bounds + 20), std::string::npos);
+}
+
 TEST(Nvidia, PtxHasTheKernels) {
   for (const std::string& name : targets(TargetKind::kNvptx)) {
     const std::string ptx = compile(kTwoKernels, headers(), parse_target(name));
