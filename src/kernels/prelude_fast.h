@@ -43,7 +43,7 @@ SDX_FN f32 half_erf(f32 x) {
   q = fma(a, q, 0x1.d646dep-1f);
   q = fma(a, q, 0x1.a0bd56p+0f);
   const f32 near = x * fma(x * x, -0x1.812746p-2f, 0x1.20dd76p+0f);  // where the difference would cancel
-  const f32 far = copysign(1.0f - fast_exp2(-a * q), x);  // of its own, or it becomes a branch
+  const f32 far = copysign(1.0f - fast_exp2(-a * q), x);             // of its own, or it becomes a branch
   return a < 0.0625f ? near : far;
 }
 
