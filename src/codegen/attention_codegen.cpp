@@ -17,7 +17,7 @@ constexpr std::int64_t kMaxHead = 256;  // elements of a head: more do not fit i
 constexpr std::size_t kMaxBuffers = 24;
 constexpr std::int64_t kDecodeRows = 32;    // rows of a group of heads that are worth the kernel for few rows
 constexpr std::int64_t kDecodeTile = 16;    // rows that a workgroup of that kernel has at least
-constexpr std::int64_t kFullBlocks = 128;   // workgroups that keep a card busy
+constexpr std::int64_t kFullBlocks = 64;    // workgroups that keep a card busy
 constexpr std::int64_t kSplitKeys = 128;    // a workgroup has at least so many keys
 constexpr std::int64_t kSplitBlocks = 256;  // workgroups that fill a card
 
