@@ -11,6 +11,12 @@ PEERS = ["compile", "autotune", "eager", "twin compile", "twin autotune", "twin 
 COMPILED = ["compile", "autotune", "twin compile", "twin autotune"]
 
 
+def label(key: str) -> str:
+    """A row's key, "ViT-B/16/batch=8", for people."""
+    name, _, sizes = key.rpartition("/")
+    return f"{name}, {sizes}" if name else sizes
+
+
 def merged(paths: list[pathlib.Path]) -> dict[str, Any]:
     """Later files' rows replace earlier ones'."""
     data: dict[str, Any] = {"rows": {}}
@@ -58,7 +64,7 @@ def models_section(data: dict[str, Any]) -> tuple[str, dict[str, float]]:
     rows, ratios = [], {}
     for key, r in of_part(data, "model").items():
         if "failed" in r:
-            rows.append([key.replace("/", ", "), f"failed: {r['failed'].splitlines()[0][:120]}"] + [""] * 7)
+            rows.append([label(key), f"failed: {r['failed'].splitlines()[0][:120]}"] + [""] * 7)
             continue
         e = r["engines"]
         ours, peer = time_of(e, "sardonyx"), best_peer(e, COMPILED)
@@ -66,7 +72,7 @@ def models_section(data: dict[str, Any]) -> tuple[str, dict[str, float]]:
             ratios[key] = ours / peer
         rows.append(
             [
-                key.replace("/", ", "),
+                label(key),
                 milliseconds(e, "sardonyx"),
                 milliseconds(e, "compile"),
                 milliseconds(e, "twin compile"),
@@ -108,7 +114,7 @@ def models_section(data: dict[str, Any]) -> tuple[str, dict[str, float]]:
         text += "\nOne program for all sizes, beside one that was compiled for the size:\n\n"
         text += table(
             ["model", "all sizes, ms", "this size, ms", "ratio"],
-            [[k.replace("/", ", "), f"{b * 1e3:.3f}", f"{a * 1e3:.3f}", f"{b / a:.2f}"] for k, a, b in known],
+            [[label(k), f"{b * 1e3:.3f}", f"{a * 1e3:.3f}", f"{b / a:.2f}"] for k, a, b in known],
         )
     return text, ratios
 
@@ -118,7 +124,7 @@ def first_section(data: dict[str, Any]) -> str:
     mib = lambda n: f"{n / 2**20:.0f}" if n else ""
     for key, r in of_part(data, "first").items():
         e = r["engines"]
-        line = [key.replace("/", ", ")]
+        line = [label(key)]
         line += [
             f"{e[n]['seconds']:.2f}" if "seconds" in e.get(n, {}) else ("failed" if n in e else "")
             for n in ("sardonyx", "compile", "eager")
@@ -212,7 +218,7 @@ def profile_section(data: dict[str, Any]) -> str:
                     else "",
                 ]
             )
-        text += f"**{key.replace('/', ', ')}**: {len(r['kernels'])} launches, {total * 1e3:.3f} ms in kernels ({r['source']})"
+        text += f"**{label(key)}**: {len(r['kernels'])} launches, {total * 1e3:.3f} ms in kernels ({r['source']})"
         if ceilings and all("bytes" in k for k in r["kernels"]):
             text += f"; at the roofline they would take {sum(roof(ceilings, k['operations'], k['bytes']) for k in r['kernels']) * 1e3:.3f} ms"
         text += "\n\n" + table(["kernel", "nodes", "µs", "share", "TFLOP/s", "TB/s", "of the roofline"], rows) + "\n"

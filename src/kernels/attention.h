@@ -181,30 +181,30 @@ struct AttentionKernel {
       if (kKeys * (kD / kVec) % kThreads == 0 || row < kKeys) f(k, row, chunk);
     }
   }
-  SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance) const {
+  SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance, u32 limit) const {
     const u32 d = chunk * kVec;
     if constexpr (P::kKeyDirect != 0) {
       vec16 x{};
-      if (t < n.keys && d < P::kHeadDim) x = *(const vec16*)(base + i64(t) * distance + d);
+      if (t < limit && d < P::kHeadDim) x = *(const vec16*)(base + i64(t) * distance + d);
       return x;
     } else {
       Chunk c;
 #pragma unroll
       for (u32 k = 0; k < kVec; ++k)
-        c.x[k] = t < n.keys && d + k < P::kHeadDim ? T(p.key_at(b, h0, i64(t), i64(d + k))) : T{};
+        c.x[k] = t < limit && d + k < P::kHeadDim ? T(p.key_at(b, h0, i64(t), i64(d + k))) : T{};
       return bit_cast<vec16>(c);
     }
   }
-  SDX_FN Wide wide_value(u32 t, u32 d, const T* base, i64 distance) const {
+  SDX_FN Wide wide_value(u32 t, u32 d, const T* base, i64 distance, u32 limit) const {
     if constexpr (P::kValueDirect != 0) {
       WideBits bits{};
-      if (t < n.keys && d < P::kValueDim) bits = *(const WideBits*)(base + i64(t) * distance + d);
+      if (t < limit && d < P::kValueDim) bits = *(const WideBits*)(base + i64(t) * distance + d);
       return bit_cast<Wide>(bits);
     } else {
       Wide w;
 #pragma unroll
       for (u32 k = 0; k < kWide; ++k)
-        w.x[k] = t < n.keys && d + k < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + k))) : T{};
+        w.x[k] = t < limit && d + k < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + k))) : T{};
       return w;
     }
   }
@@ -213,26 +213,29 @@ struct AttentionKernel {
     vec16 keys[kKeyLoads];
     Wide values[kValueLoads][kVec];
   };
-  // Base addresses, where there are such.
+  // Base addresses, where there are such; and how many keys are read: what lies behind the last one that some row
+  // attends to may be anything (a cache that is not full), and nothing times a number that is none would still be none.
   struct Bases {
     const T *key = nullptr, *value = nullptr;
     i64 key_row = 0, value_row = 0;
+    u32 limit = 0;
   };
-  SDX_FN Bases bases() const {
+  SDX_FN Bases bases(i32 limit) const {
     Bases x;
+    x.limit = u32(limit);
     if constexpr (P::kKeyDirect != 0) x.key = p.key(b, h0), x.key_row = p.key_row();
     if constexpr (P::kValueDirect != 0) x.value = p.value(b, h0), x.value_row = p.value_row();
     return x;
   }
   SDX_FN void fetch(u32 t0, const Bases& from, Fetched& f) const {
     each_key_chunk([&](int k, u32 row, u32 chunk)
-                       SDX_LAMBDA { f.keys[k] = key_chunk(t0 + row, chunk, from.key, from.key_row); });
+                       SDX_LAMBDA { f.keys[k] = key_chunk(t0 + row, chunk, from.key, from.key_row, from.limit); });
 #pragma unroll
     for (int k = 0; k < kValueLoads; ++k) {
       const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, t = i / (kDv / kWide) * kVec;
       if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) f.values[k][j] = wide_value(t0 + t + j, d, from.value, from.value_row);
+      for (int j = 0; j < kVec; ++j) f.values[k][j] = wide_value(t0 + t + j, d, from.value, from.value_row, from.limit);
     }
   }
   SDX_FN void place(const Fetched& f) const {
@@ -257,10 +260,10 @@ struct AttentionKernel {
       const u32 t = t0 + row;
       const auto to = shared + KeyRows::at(row, chunk);
       if constexpr (P::kKeyDirect != 0) {
-        const bool inside = t < n.keys && chunk * kVec < P::kHeadDim;
+        const bool inside = t < from.limit && chunk * kVec < P::kHeadDim;
         detail::copy_async(to, inside ? from.key + i64(t) * from.key_row + chunk * kVec : from.key, inside);
       } else {
-        *to = key_chunk(t, chunk, nullptr, 0);
+        *to = key_chunk(t, chunk, nullptr, 0, from.limit);
       }
     });
   }
@@ -272,13 +275,13 @@ struct AttentionKernel {
       if (kAll % kThreads != 0 && row >= kKeys) continue;
       const auto to = shared + kKeyChunks + ValueRows::at(row, chunk);
       if constexpr (P::kValueDirect != 0) {
-        const bool inside = t < n.keys && d < P::kValueDim;
+        const bool inside = t < from.limit && d < P::kValueDim;
         detail::copy_async(to, inside ? from.value + i64(t) * from.value_row + d : from.value, inside);
       } else {
         Chunk c;
 #pragma unroll
         for (u32 x = 0; x < kVec; ++x)
-          c.x[x] = t < n.keys && d + x < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + x))) : T{};
+          c.x[x] = t < from.limit && d + x < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + x))) : T{};
         *to = bit_cast<vec16>(c);
       }
     }
@@ -587,7 +590,7 @@ struct AttentionKernel {
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) load_query(own[q], s, 0, queries[q][s]);
     }
-    const Bases from = bases();
+    const Bases from = bases(r.any.high);
 #if defined(__NVPTX__)
     if constexpr (kMma) {
       if (t < end) copy_keys(t, from);

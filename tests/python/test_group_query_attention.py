@@ -173,6 +173,9 @@ def check_option(option, device, dtype):
     # A prompt of sequences of different lengths, padded on the right; a step; a turn of several tokens.
     for fresh, tokens in ((13, [13, 6]), (1, [14, 30]), (5, [21])):
         values = inputs_of(option, len(tokens), fresh, tokens, dtype)
+        for b, count in enumerate(tokens):  # the rest of a cache may be anything
+            for n in ("past_k", "past_v"):
+                values[n][b, :, max(count, fresh) :] = np.nan
         if program is None:
             program = sardonyx.compile(model_of(option, values), device=device)
         feed = dict(values)
