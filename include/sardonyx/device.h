@@ -35,8 +35,8 @@ struct TensorView {
   bool on_device = false;      ///< in memory of the model's device rather than the host's; "host" has one memory
 };
 
-/// Where an output goes, row-major: it must not overlap with an input or another output. Of the model's device it must
-/// be at a multiple of 64 bytes.
+/// Where an output goes, row-major. It may be the very memory of an input, which is gone then (a cache that is appended
+/// to); it must not overlap with another output. Of the model's device it must be at a multiple of 64 bytes.
 struct OutputMemory {
   void* data = nullptr;  ///< may be null if there are no elements
   bool on_device = false;
