@@ -15,6 +15,8 @@
 
 namespace sardonyx {
 
+class Communicator;
+
 /// What compiling is busy with: "reading", "importing", "compiling" (then with counts of translation units), "ready".
 struct Progress {
   std::string_view stage;
@@ -50,6 +52,9 @@ struct Options {
   std::uint64_t device_memory_limit = 0;  ///< bytes of a GPU's memory that the model may take; 0: no limit
   /// What several models may take of a GPU's memory together, besides device_memory_limit; null: no such limit.
   std::shared_ptr<MemoryBudget> device_memory_budget;
+  /// For a model with nodes that sum or gather over several processes (com.microsoft's AllReduce and AllGather): this
+  /// process's place among them, on the same device. See sardonyx/communicator.h.
+  std::shared_ptr<Communicator> communicator;
   bool graphs = true;                             ///< on a GPU, runs of known sizes are replayed as one captured graph
   std::function<void(const Progress&)> progress;  ///< called while compiling, from one thread at a time
 };

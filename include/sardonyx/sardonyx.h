@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "sardonyx/communicator.h"
 #include "sardonyx/device.h"
 #include "sardonyx/dtype.h"
 #include "sardonyx/error.h"

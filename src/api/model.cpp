@@ -193,7 +193,7 @@ Model::Model(onnx::Model model, const ModelOptions& options)
 Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options, std::shared_ptr<Gpu> gpu)
     : options_(options), threads_(options.threads), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
   if (gpu) use_gpu(std::move(gpu));
-  general_ = std::make_shared<Executor>(std::move(program), threads_, memory_, options_.graphs);
+  general_ = std::make_shared<Executor>(std::move(program), threads_, memory_, options_.graphs, options_.communicator);
   const Program& p = general_->program();
   for (std::size_t k = 0; k < p.main.inputs.size(); ++k) {
     inputs_.push_back(info_of(p, p.main.inputs[k], p.input_names[k]));
@@ -347,7 +347,8 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.all_tilings = tuner_ != nullptr;
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
-  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_, options_.graphs);
+  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_, options_.graphs,
+                                             options_.communicator);
   if (tuner_) executor->tune(tuner_);
   report("ready");
   return executor;

@@ -152,7 +152,8 @@ class Parser {
         "  sardonyx run bert.onnx --dim batch=1 --dim seq=128 --range input_ids=0:30521 --fill attention_mask=1\n"
         "  sardonyx run model.onnx -i x=x.npy -o probabilities=p.npy  from and to files\n"
         "  sardonyx run model.onnx -i inputs.npz -o outputs.npz       all of them\n"
-        "  sardonyx run model.onnx -i test_data_set_0                 ONNX test data\n\n"
+        "  sardonyx run model.onnx -i test_data_set_0                 ONNX test data\n"
+        "  sardonyx run model.onnx --dim batch=64 --devices cuda:0,cuda:1   32 of the batch on each\n\n"
         "Inputs that are not given are generated: floating-point ones between -1 and 1, integers and booleans 0 or 1.");
     model_options(s);
     input_options(s);
@@ -162,6 +163,10 @@ class Parser {
         ->take_all();
     s->add_option("--save-inputs", o_.run.save_inputs, "save the inputs, to use them again")->type_name("FILE.npz");
     s->add_flag("--profile", o_.run.profile, "show the time of each kernel");
+    s->add_option("--devices", o_.run.devices,
+                  "divide the batch among several devices: cuda:0,cuda:1 (instead of --device)")
+        ->delimiter(',')
+        ->type_name("NAME,...");
   }
   void add_verify() {
     CLI::App* s =
@@ -318,6 +323,10 @@ class Parser {
     }
     if (o_.verify.python.empty()) o_.verify.python = "python3";
     if (o_.cache_action.empty()) o_.cache_action = "stats";
+    for (const std::string& d : o_.run.devices)
+      if (d != "host" && !is_gpu_name(d))
+        fail(ErrorKind::kInvalidArgument, "--devices {}: there is no such device; `sardonyx devices` lists them", d);
+    if (!o_.run.devices.empty()) o_.model.device = o_.run.devices.front();
     if (o_.model.device != "host" && !is_gpu_name(o_.model.device) && o_.command != Options::Command::kCache &&
         o_.command != Options::Command::kDevices)
       fail(ErrorKind::kInvalidArgument, "--device {}: there is no such device; `sardonyx devices` lists them",

@@ -24,7 +24,7 @@ void language_command(const Options& options);
 
 /// A loaded model and how long the stages of loading took.
 struct Loaded {
-  std::unique_ptr<Model> model;
+  std::shared_ptr<Model> model;
   struct Stage {
     std::string name;  ///< "reading", "importing", "compiling"
     double seconds = 0;

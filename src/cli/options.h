@@ -42,6 +42,7 @@ struct RunArguments {
   std::string save_inputs;
   int repeat = 1;
   bool profile = false;
+  std::vector<std::string> devices;  ///< that the batch is divided among; empty: ModelArguments::device
 };
 
 struct VerifyArguments {

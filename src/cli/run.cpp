@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "api/replicas.h"
 #include "cli/commands.h"
 #include "cli/numbers.h"
 
@@ -66,6 +67,20 @@ std::vector<std::pair<std::string, std::string>> plan_outputs(const std::vector<
   return out;
 }
 
+// The model on the further devices too; null if there is one device only.
+std::unique_ptr<Replicas> replicas_of(const Options& options, Loaded& first) {
+  if (options.run.devices.empty()) return nullptr;
+  std::vector<std::shared_ptr<Model>> models = {first.model};
+  for (std::size_t k = 1; k < options.run.devices.size(); ++k) {
+    Options other = options;
+    other.model.device = options.run.devices[k];
+    Loaded loaded = load_model(other);
+    first.seconds += loaded.seconds;
+    models.push_back(loaded.model);
+  }
+  return std::make_unique<Replicas>(std::move(models));
+}
+
 }  // namespace
 
 void run_command(const Options& options) {
@@ -74,21 +89,26 @@ void run_command(const Options& options) {
          options.run.save_inputs);
   Loaded loaded = load_model(options);
   Model& model = *loaded.model;
+  const std::unique_ptr<Replicas> replicas = replicas_of(options, loaded);
   const auto files = plan_outputs(options.run.outputs, model.output_names());
   const Inputs inputs = inputs_for(model, options);
   if (!options.run.save_inputs.empty())
     write_tensors(options.run.save_inputs, {inputs.tensors.begin(), inputs.tensors.end()});
-  program_for(model, inputs, options.quiet);
+  if (!replicas) program_for(model, inputs, options.quiet);
   std::vector<StepTime> steps;
   RunOptions run;
   if (options.run.profile) run.profile = &steps;
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<HostTensor> outputs = model.run(inputs.tensors, run);
+  const std::vector<HostTensor> outputs =
+      replicas ? replicas->run(inputs.tensors, run) : model.run(inputs.tensors, run);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::vector<std::string> names = model.output_names();
 
   fmt::print("Loaded in {}, ran in {} on {} with {} threads\n\n", human_seconds(loaded.seconds), human_seconds(seconds),
-             model.device_name() == "host" ? "the host" : model.device_name(), model.threads());
+             replicas                        ? fmt::format("{}", fmt::join(replicas->device_names(), ", "))
+             : model.device_name() == "host" ? "the host"
+                                             : model.device_name(),
+             model.threads());
   Table table({"input", "type", ">min", ">max", ">mean", "values"});
   for (const TensorInfo& t : model.inputs()) add_row(table, t.name, inputs.tensors.at(t.name));
   if (!table.empty()) table.print();

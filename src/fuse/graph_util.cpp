@@ -207,6 +207,8 @@ std::unordered_set<const Node*> constant_nodes(const Graph& g) {
     const auto* routine = n->as<RoutineOp>();
     if (!n->as<LoopOp>() && !n->as<ViewOp>() && !n->as<MatMulOp>() && !n->as<ConvOp>() && !routine) continue;
     bool constant = !n->inputs.empty();
+    // Constants are computed once and may be shared; processes must sum together whenever a model runs.
+    if (routine && is_collective(routine->name)) continue;
     for (const Value* v : n->inputs) constant &= v->producer && out.count(v->producer) > 0;
     std::vector<std::int64_t> dims;
     for (const Value* v : n->outputs) constant = constant && constant_dims(v->shape, dims);

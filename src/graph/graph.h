@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -114,6 +115,11 @@ struct RoutineOp {
   Exprs params;                ///< int64, in the order that the routine documents
   std::vector<double> floats;  ///< likewise
 };
+
+/// Routines that processes do together (sardonyx/communicator.h), params: the number of processes.
+///   all_reduce: x -> the sum of all processes' x; 0 processes: any number
+///   all_gather: x [...] -> [processes, ...]
+inline bool is_collective(std::string_view routine) { return routine == "all_reduce" || routine == "all_gather"; }
 
 /// Reads the first elements of an integer tensor into symbols: symbols[k] = input[k].
 struct BindOp {

@@ -21,6 +21,7 @@ void register_all(OpRegistry& r) {
   register_quantize(r);
   register_activation(r);
   register_bits_and_math(r);
+  register_collective(r);
   register_cast(r);
   register_rearrange(r);
   register_slice(r);

@@ -24,6 +24,7 @@ void register_recurrent(OpRegistry& r);
 void register_quantize(OpRegistry& r);
 void register_activation(OpRegistry& r);
 void register_bits_and_math(OpRegistry& r);
+void register_collective(OpRegistry& r);
 void register_cast(OpRegistry& r);
 void register_rearrange(OpRegistry& r);
 void register_slice(OpRegistry& r);

@@ -302,8 +302,8 @@ void Executor::find_outputs() {
     // Results of control flow come in memory of their own.
     if (control && !gpu_)
       for (int w : s.writes) direct_output_[static_cast<std::size_t>(w)] = -1;
-    const bool launch =
-        std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<TileLaunchStep>(s.op) || c != nullptr;
+    const bool launch = std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<TileLaunchStep>(s.op) ||
+                        c != nullptr || is_collective(s);
     launches_only_ = launches_only_ && launch && lives.known_at_start[k];
     const auto* l = std::get_if<LaunchStep>(&s.op);
     const bool assumes = (c && c->assumption) || (l && l->limit);
@@ -348,9 +348,14 @@ void Executor::compute_constants() {
 }
 
 Executor::Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory,
-                   bool graphs)
-    : program_(std::move(program)), threads_(std::max(1, threads)), memory_(std::move(memory)), graphs_(graphs) {
+                   bool graphs, std::shared_ptr<Communicator> communicator)
+    : program_(std::move(program)),
+      threads_(std::max(1, threads)),
+      memory_(std::move(memory)),
+      graphs_(graphs),
+      communicator_(std::move(communicator)) {
   const Program& p = *program_;
+  check_group();
   if (memory_) gpu_ = &memory_->gpu();
   load_code();
   std::vector<bool> inputs(p.symbol_names.size());  // symbols that the inputs' dims give

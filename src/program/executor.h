@@ -52,8 +52,10 @@ class Executor {
  public:
   /// `memory`: of the GPU that runs it, for a program of a GPU's code; null for the host's. `graphs`: on a GPU, replay
   /// runs of known sizes as captured graphs.
+  /// `communicator`: for a program with steps that several processes do together. Throws Error(kInvalidArgument) if
+  /// such a program has none.
   Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory = nullptr,
-           bool graphs = true);
+           bool graphs = true, std::shared_ptr<Communicator> communicator = nullptr);
   ~Executor();
 
   /// Times tilings when sizes are first seen; to be called before the first run.
@@ -87,6 +89,7 @@ class Executor {
   struct Plan;
   struct Run;
   struct Lives;
+  void check_group();
   void load_code();
   void place_constants();
   void find_lives(const Block& block, const std::vector<bool>& inputs);
@@ -102,6 +105,8 @@ class Executor {
   Gpu* gpu_ = nullptr;  ///< of memory_
   bool graphs_;
   std::shared_ptr<TileTuner> tuner_;
+  std::shared_ptr<Communicator> communicator_;
+  bool collective_ = false;    ///< some steps need it
   bool launches_only_ = true;  ///< main is launches whose sizes the inputs' dims give, and checks of such
   std::unique_ptr<HostModule> module_;
   std::vector<std::shared_ptr<GpuModule>> gpu_modules_;

@@ -23,10 +23,17 @@ struct GpuCall {
   bool place(const std::vector<void*>& address);
 };
 
-/// The launches of a whole run as a captured graph.
+/// The launches of a whole run as captured graphs: one, or as many as steps that several processes do together leave.
 struct CapturedRun {
+  struct Piece {
+    std::unique_ptr<GpuGraph> graph;  ///< null: there are no launches
+    std::size_t first = 0;            ///< of its calls
+    int collective = -1;              ///< the step of the main block that comes behind it; -1: none
+  };
   std::vector<GpuCall*> calls;
-  std::unique_ptr<GpuGraph> graph;
+  std::vector<std::size_t> piece_of;  ///< by call
+  std::vector<Piece> pieces;
+  bool usable = true;                ///< the driver has graphs
   const void* arena = nullptr;       ///< for which the calls' addresses are
   std::vector<std::size_t> outside;  ///< calls with buffers that lie outside of the arena and the constants
 };

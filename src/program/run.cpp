@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "program/memory_plan.h"
+#include "sardonyx/communicator.h"
 
 namespace sardonyx {
 namespace {
@@ -318,12 +319,13 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
       context->transfers->upload(run.at(buffer), inputs[k].data, run.bytes(buffer), run.stream);
   }
 
-  if (!run.can_be_captured() || !run.replay()) run.block(p.main, *lives_.at(&p.main));
+  run.all_steps();
   run.plan->complete = true;
   outputs.deliver(run);
   if (gpu_ && options.synchronize) {
     gpu_->synchronize(run.stream);
     release.finished = true;
+    if (collective_) communicator_->check();  // work of a broken group ends without a result
   }
 }
 

@@ -20,6 +20,8 @@ std::shared_ptr<void> allocate_bytes(std::size_t bytes);
 bool evaluable(const Expr& e, const SymbolValues& symbols);
 /// Throws Error(kInvalidArgument) for negative dims and for more elements than can be counted.
 std::vector<std::int64_t> evaluate_dims(const Exprs& shape, const SymbolValues& symbols);
+/// Whether several processes do this step together.
+bool is_collective(const ProgramStep& s);
 std::size_t buffer_bytes(const BufferInfo& b, const SymbolValues& symbols);
 
 /// Where each temporary of a block is first written and last used.
@@ -94,6 +96,10 @@ struct Executor::Run {
   void take_inputs(const std::vector<TensorView>& inputs, std::vector<std::int64_t>& key, std::vector<bool>& staged);
   void check_dims() const;
   void choose_plan(const std::vector<std::int64_t>& key, const Staged& staged);
+
+  // ---- collective.cpp
+  void collective(const RoutineStep& s, const PreparedRoutine& r);
+  void all_steps();
 
   // ---- executor.cpp
   void block(const Block& b, const Lives& lives);

@@ -110,9 +110,25 @@ bool Executor::Run::replay() {
     for (const auto& [buffer, offset] : plan->arena.offsets) fixed[static_cast<std::size_t>(buffer)] = true;
     for (std::size_t k = 0; k < e.constants_.size(); ++k) fixed[k] = fixed[k] || e.constants_[k] != nullptr;
     std::vector<GpuLaunch> launches;
+    c->pieces.emplace_back();
+    // Launches since the last step that other processes take part in become a graph.
+    const auto cut = [&](int step) {
+      CapturedRun::Piece& piece = c->pieces.back();
+      if (!launches.empty()) {
+        piece.graph = e.gpu_->make_graph(launches);
+        c->usable = c->usable && piece.graph;
+      }
+      piece.collective = step;
+      launches.clear();
+      if (step >= 0) c->pieces.push_back({nullptr, c->calls.size()});
+    };
     const Lives& lives = *e.lives_.at(&p.main);
     for (std::size_t k = 0; k < p.main.steps.size(); ++k) {
       const PreparedStep& s = plan->steps[static_cast<std::size_t>(lives.first_step) + k];
+      if (is_collective(p.main.steps[k])) {
+        cut(static_cast<int>(k));
+        continue;
+      }
       std::vector<std::shared_ptr<GpuCall>> calls;
       if (const auto* l = std::get_if<PreparedLaunch>(&s)) calls = l->calls;
       if (const auto* t = std::get_if<PreparedTileLaunch>(&s); t && t->call) calls.push_back(t->call);
@@ -122,17 +138,19 @@ bool Executor::Run::replay() {
                         [&](int b) { return !fixed[static_cast<std::size_t>(b)]; }))
           c->outside.push_back(c->calls.size());
         c->calls.push_back(call.get());
+        c->piece_of.push_back(c->pieces.size() - 1);
         launches.push_back(call->launch);
       }
     }
     c->arena = context.arena.get();
-    if (!launches.empty()) c->graph = e.gpu_->make_graph(launches);
+    cut(-1);
     plan->captured = std::move(c);
   }
   CapturedRun& c = *plan->captured;
-  if (!c.graph) return false;
+  if (!c.usable || c.calls.empty()) return false;
   const auto update = [&](std::size_t k) {
-    if (c.calls[k]->place(address)) c.graph->set(k, c.calls[k]->launch);
+    const CapturedRun::Piece& piece = c.pieces[c.piece_of[k]];
+    if (c.calls[k]->place(address)) piece.graph->set(k - piece.first, c.calls[k]->launch);
   };
   if (c.arena == context.arena.get()) {
     for (std::size_t k : c.outside) update(k);
@@ -140,7 +158,14 @@ bool Executor::Run::replay() {
     for (std::size_t k = 0; k < c.calls.size(); ++k) update(k);
     c.arena = context.arena.get();
   }
-  c.graph->launch(stream);
+  const int first_step = e.lives_.at(&p.main)->first_step;
+  for (const CapturedRun::Piece& piece : c.pieces) {
+    if (piece.graph) piece.graph->launch(stream);
+    if (piece.collective < 0) continue;
+    const auto k = static_cast<std::size_t>(piece.collective);
+    const PreparedStep& kept = plan->steps[static_cast<std::size_t>(first_step) + k];
+    collective(std::get<RoutineStep>(p.main.steps[k].op), std::get<PreparedRoutine>(kept));
+  }
   return true;
 }
 

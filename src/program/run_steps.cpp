@@ -266,6 +266,7 @@ PreparedRoutine Executor::Run::prepare(const RoutineStep& s) const {
 }
 
 void Executor::Run::execute(const RoutineStep& s, const PreparedRoutine& r) {
+  if (is_collective(s.name)) return collective(s, r);
   const routines::Fn fn = routines::find(s.name);
   if (!fn) fail(ErrorKind::kInternal, "internal error: no routine '{}' on the host", s.name);
   routines::Call c;

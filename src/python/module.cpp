@@ -2,6 +2,7 @@
 // see.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -14,6 +15,7 @@
 
 #include "api/code_report.h"
 #include "api/model.h"
+#include "api/replicas.h"
 #include "api/report.h"
 #include "api/traffic.h"
 #include "ops/op.h"
@@ -64,8 +66,9 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
                                      const std::string& cache, const std::map<std::string, std::int64_t>& dims,
                                      bool fuse, bool all_outputs, bool graphs, std::uint64_t device_memory_limit,
                                      const std::string& tuning, const std::string& tuning_database,
-                                     nb::object progress) {
+                                     std::shared_ptr<Communicator> communicator, nb::object progress) {
   Options o;
+  o.communicator = std::move(communicator);
   o.device = device;
   o.precision = precision;
   o.calibration_table = calibration_table;
@@ -288,6 +291,45 @@ std::map<std::string, std::uint64_t> memory_in_use(const Model& m) {
   return {{"constants", u.constants}, {"arena", u.arena}, {"now", u.now}, {"peak", u.peak}};
 }
 
+// One model on several devices, from models that Python has: they must not be used elsewhere.
+std::unique_ptr<Replicas> replicas(const nb::list& models) {
+  std::vector<std::shared_ptr<Model>> list;
+  for (const nb::handle m : models) list.push_back(nb::cast<std::shared_ptr<Model>>(m));
+  return std::make_unique<Replicas>(std::move(list));
+}
+
+nb::dict run_replicas(const Replicas& r, const std::map<std::string, Raw>& inputs, int threads) {
+  const std::vector<TensorView> in = inputs_of(r.front(), inputs);
+  std::vector<HostTensor> out;
+  {
+    nb::gil_scoped_release release;
+    RunOptions o;
+    o.threads = threads;
+    out = r.run(in, o);
+  }
+  const std::vector<std::string> names = r.front().output_names();
+  nb::dict result;
+  for (std::size_t k = 0; k < out.size(); ++k) {
+    PyTensor t;
+    t.tensor = std::move(out[k]);
+    result[nb::str(names[k].c_str(), names[k].size())] = nb::cast(std::move(t));
+  }
+  return result;
+}
+
+std::shared_ptr<Communicator> join_group(const std::string& path, int rank, int size, const std::string& device,
+                                         const std::string& transport, const std::string& library, double timeout) {
+  GroupOptions o;
+  o.path = path;
+  o.rank = rank;
+  o.size = size;
+  o.device = device;
+  o.transport = transport;
+  o.library = library;
+  o.timeout_seconds = timeout;
+  return Communicator::join(o);
+}
+
 void translate(const std::exception_ptr& p, void*) {
   try {
     std::rethrow_exception(p);
@@ -334,13 +376,25 @@ NB_MODULE(_sardonyx, m) {
           nb::call_guard<nb::gil_scoped_release>())
       .def("bind", &bind)
       .def("run", &run);
+  nb::class_<Replicas>(m, "Replicas")
+      .def("parts", &Replicas::parts)
+      .def_prop_ro("batch", &Replicas::batch)
+      .def("run", &run_replicas);
+  m.def("replicas", &replicas);
+  nb::class_<Communicator>(m, "Communicator")
+      .def_prop_ro("rank", &Communicator::rank)
+      .def_prop_ro("size", &Communicator::size)
+      .def("check", &Communicator::check, nb::call_guard<nb::gil_scoped_release>())
+      .def("fail", &Communicator::fail, nb::call_guard<nb::gil_scoped_release>());
+  m.def("join", &join_group, nb::arg("path"), nb::arg("rank"), nb::arg("size"), nb::arg("device"), nb::arg("transport"),
+        nb::arg("library"), nb::arg("timeout"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<BoundRun>(m, "BoundRun")
       .def("__call__", &BoundRun::operator(), nb::call_guard<nb::gil_scoped_release>())
       .def("wait", &BoundRun::wait, nb::call_guard<nb::gil_scoped_release>());
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
         nb::arg("calibration_table"), nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"),
         nb::arg("all_outputs"), nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("tuning"),
-        nb::arg("tuning_database"), nb::arg("progress").none());
+        nb::arg("tuning_database"), nb::arg("communicator").none(), nb::arg("progress").none());
   m.def("code_report", &code_of);
   m.def(
       "load",

@@ -9,7 +9,7 @@ See compile() for options, Model for what a compiled model can do, and errors fo
 """
 
 from . import errors
-from ._sardonyx import Stream, Tensor, __version__
+from ._sardonyx import Communicator, Stream, Tensor, __version__
 from .errors import (
     CompileError,
     DeviceError,
@@ -21,6 +21,7 @@ from .errors import (
     MismatchError,
     UnsupportedError,
 )
+from .group import join
 from .model import (
     BoundRun,
     Device,
@@ -42,9 +43,11 @@ from .model import (
     load,
     to_device,
 )
+from .replicas import ReplicatedModel, compile_replicas
 
 __all__ = [
     "BoundRun",
+    "Communicator",
     "CompileError",
     "Device",
     "DeviceError",
@@ -61,6 +64,7 @@ __all__ = [
     "Model",
     "Progress",
     "Quantization",
+    "ReplicatedModel",
     "Step",
     "Stream",
     "Tensor",
@@ -70,10 +74,12 @@ __all__ = [
     "__version__",
     "code_report",
     "compile",
+    "compile_replicas",
     "copy",
     "devices",
     "empty",
     "errors",
+    "join",
     "load",
     "to_device",
 ]

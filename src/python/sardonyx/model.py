@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, Union
 import numpy as np
 
 from . import _sardonyx
-from ._sardonyx import Stream, Tensor
+from ._sardonyx import Communicator, Stream, Tensor
 from .arrays import Card, Raw, input_array, numpy_dtype, output_array, output_memory
 from .errors import InvalidArgumentError
 
@@ -408,6 +408,7 @@ def compile(
     device_memory_limit: int = 0,
     tuning: str = "off",
     tuning_database: str | os.PathLike[str] | None = None,
+    communicator: Communicator | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Model:
     """Compiles a model for all sizes of its symbolic dims.
@@ -432,6 +433,8 @@ def compile(
         most promising are timed when a run first has some sizes; "exhaustive": all.
     tuning_database: file of measured choices, which tuning (and `sardonyx tune`) writes. None: none, with tuning `tuning.sqlite`
         in the cache's folder.
+    communicator: for a model with nodes that sum or gather over several processes (com.microsoft's AllReduce and AllGather): this
+        process's place among them, from join().
     progress: called while compiling, possibly from another thread. What it raises is raised when compiling is done.
 
     Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
@@ -458,6 +461,7 @@ def compile(
         device_memory_limit,
         tuning,
         "" if tuning_database is None else os.fspath(tuning_database),
+        communicator,
         report,
     )
     return Model(native)

@@ -1,0 +1,43 @@
+// Data parallelism: one model on several devices, each of which computes a part of the batch.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/model.h"
+
+namespace sardonyx {
+
+/// The same model on several devices. The batch is the symbol that is the first dim of the first input that has one
+/// there ("batch" of x [batch, 3, 224, 224]); inputs with this first dim are divided, others are given whole to each
+/// device, and all outputs must have it as their first dim. A batch that the devices do not divide gives parts that
+/// differ by one; with fewer rows than devices some have nothing to do. All members are safe from many threads at once.
+class Replicas {
+ public:
+  /// Throws Error: kInvalidArgument for no devices, kUnsupported if the model has no batch that can be divided.
+  explicit Replicas(std::vector<std::shared_ptr<Model>> models);
+  /// Compiles `model` for each device. Throws as Model::load, too.
+  static std::unique_ptr<Replicas> load(const std::filesystem::path& path, ModelOptions options,
+                                        const std::vector<std::string>& devices);
+
+  /// The model on the first device, for what it says of inputs and outputs.
+  Model& front() const { return *models_.front(); }
+  std::vector<std::string> device_names() const;
+  /// The name of the dim that is divided.
+  const std::string& batch() const { return batch_; }
+  /// How many rows of a batch each device gets.
+  std::vector<std::int64_t> parts(std::int64_t batch) const;
+
+  /// Runs on inputs in the host's memory, in the order of front().inputs(); the outputs in order. Throws as Model::run
+  /// does, with the device's name before the message.
+  std::vector<HostTensor> run(const std::vector<TensorView>& inputs, const RunOptions& options = {}) const;
+  std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {}) const;
+
+ private:
+  std::vector<std::shared_ptr<Model>> models_;
+  std::string batch_;
+  std::vector<bool> divided_;  ///< by input
+};
+
+}  // namespace sardonyx
