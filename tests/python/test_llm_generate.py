@@ -319,14 +319,14 @@ def test_bad_prompts(model: LanguageModel) -> None:
 def test_too_little_memory(model: LanguageModel) -> None:
     before = model.generate(PROMPT, max_new_tokens=3, ignore_eos=True).tokens
     with pytest.raises(sardonyx.DeviceError, match="GiB"):
-        model._decoder.new_cache(1 << 20, 1 << 20)
+        model._engine.decoder.new_cache(1 << 20, 1 << 20)
     assert model.generate(PROMPT, max_new_tokens=3, ignore_eos=True).tokens == before
 
 
 def test_too_little_memory_of_a_card(folder: Path) -> None:
     card = LanguageModel(folder, device="sim:gfx1100")
     with pytest.raises(sardonyx.DeviceError, match="GiB"):
-        card._decoder.new_cache(1 << 20, 1 << 20)
+        card._engine.decoder.new_cache(1 << 20, 1 << 20)
     assert len(card.generate(PROMPT[:3], max_new_tokens=1, ignore_eos=True).tokens) == 1
 
 
@@ -385,7 +385,7 @@ def test_growing_caches(folder: Path, tmp_path: Path, model: LanguageModel) -> N
                 node.input[at] += "/same"
     onnx.save(proto, tmp_path / "copy" / "model.onnx")
     growing = LanguageModel(tmp_path / "copy")
-    assert not growing._decoder.graph.cache.shared
+    assert not growing._engine.decoder.graph.cache.shared
     expected = model.generate(PROMPT, max_new_tokens=10, ignore_eos=True).tokens
     assert growing.generate(PROMPT, max_new_tokens=10, ignore_eos=True).tokens == expected
     assert (

@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Examples:\n"
         "  sardonyx generate smollm2 --chat\n"
         '  sardonyx generate smollm2 --prompt "What is the capital of France?"\n'
+        "  sardonyx generate llama-70b --devices 0,1 --prompt ...\n"
         "  sardonyx generate smollm2 --device hip --temperature 0.7 --top-p 0.9 --seed 1 --prompt ...\n"
         "  sardonyx generate smollm2 --raw --num-beams 4 < text.txt\n\n"
         "Without --prompt and --chat the prompt is read from stdin. docs/language-models.md has more.",
@@ -63,6 +64,17 @@ def _parser() -> argparse.ArgumentParser:
     g.add_argument("--stats", action="store_true", help="times on stderr, also where that is no terminal")
     g.add_argument(
         "--device", help="where to run; `sardonyx devices` lists them (default: $SARDONYX_DEVICE, else host)"
+    )
+    g.add_argument(
+        "--devices",
+        metavar="NAME,...",
+        help="several devices that divide the model among them: 0,1 (the first two cards) or cuda:0,cuda:1",
+    )
+    g.add_argument(
+        "--transport",
+        default="auto",
+        metavar="WAY",
+        help="how they exchange tensors: library (NCCL or RCCL; the default for cards) or host (shared memory)",
     )
     g.add_argument("--precision", default="fp32", metavar="TYPE", help="fp16 or bf16: of a float32 model on a GPU")
     g.add_argument("-j", "--threads", type=int, metavar="N", help="(default: $SARDONYX_THREADS, else all cores)")
@@ -127,8 +139,18 @@ class _Session:
         except ValueError:
             raise InvalidArgumentError(f"SARDONYX_THREADS is {threads!r}, not a number") from None
         cache = a.cache_dir if a.cache_dir is not None else os.environ.get("SARDONYX_CACHE_DIR")
-        device = a.device or os.environ.get("SARDONYX_DEVICE") or "host"
-        self._model = LanguageModel(a.folder, device=device, precision=a.precision, threads=count, cache_dir=cache)
+        if a.devices and a.device:
+            raise InvalidArgumentError("give --device or --devices, not both")
+        devices = a.devices.split(",") if a.devices else None
+        self._model = LanguageModel(
+            a.folder,
+            device=a.device or os.environ.get("SARDONYX_DEVICE") or "host",
+            devices=devices,
+            transport=a.transport,
+            precision=a.precision,
+            threads=count,
+            cache_dir=cache,
+        )
         self._records: list[dict[str, Any]] = []
 
     def answer(self, prompt: str | list[Message]) -> Generation:

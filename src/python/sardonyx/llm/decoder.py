@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import model as _model
-from .._sardonyx import Stream, Tensor
+from .._sardonyx import Communicator, Stream, Tensor
 from ..arrays import numpy_dtype
 from ..errors import DeviceError, InvalidArgumentError
 from .genai_folder import GenaiFolder
@@ -56,8 +56,10 @@ class Decoder:
         threads: int,
         cache_dir: str | os.PathLike[str] | None,
         device_memory_limit: int,
-        progress: Callable[[Any], object] | None,
+        progress: Callable[[Any], object] | None = None,
+        communicator: Communicator | None = None,
     ):
+        """communicator: of a part of a model (see shard_graph.py)."""
         self.folder, self.device = folder, device
         self.graph = StepGraph(folder)
         self._compile = {
@@ -67,6 +69,7 @@ class Decoder:
             "cache_dir": cache_dir,
             "device_memory_limit": device_memory_limit,
             "progress": progress,
+            "communicator": communicator,
         }
         self._programs: dict[SamplingKind, _model.Model] = {}
         self._lock = threading.Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError, InvalidArgumentError, InvalidModelError
-from .beam_search import beam_search
 from .chat_template import ChatTemplate, Message
-from .decoder import Cache, Decoder, TokenChooser, checked_prompt
+from .decoder import checked_prompt
+from .engine import Engine, LocalEngine
 from .genai_folder import read_folder
 from .packages import needed
+from .parallel import ParallelEngine, device_names
 from .search_options import SearchOptions, search_options
 from .text_stream import TextStream
 
@@ -89,6 +91,8 @@ class LanguageModel:
         folder: str | os.PathLike[str],
         *,
         device: str = "host",
+        devices: Sequence[str | int] | None = None,
+        transport: str = "auto",
         precision: str = "fp32",
         threads: int = 0,
         cache_dir: str | os.PathLike[str] | None = None,
@@ -96,7 +100,11 @@ class LanguageModel:
         progress: Callable[[Any], object] | None = None,
     ):
         """Loads a folder with genai_config.json, the decoder's .onnx file with its weights, and tokenizer.json, as
-        onnxruntime-genai's model builder and convert_gguf() write it. The options are those of sardonyx.compile().
+        onnxruntime-genai's model builder and convert_gguf() write it. The options are those of sardonyx.compile(), and
+
+        devices: several of this machine that divide the model among them (tensor parallelism), in place of device: names, or
+            the numbers of its cards. Each has a process of its own; close() ends them.
+        transport: how they exchange tensors; see sardonyx.join().
 
         Raises errors.Error: FileError if the folder lacks a file, InvalidModelError, UnsupportedError, DeviceError.
         """
@@ -110,16 +118,18 @@ class LanguageModel:
         except Exception as error:  # the package has no type of its own
             raise InvalidModelError(f"'{file}' can't be read: {error}") from None
         self._template = ChatTemplate(self._folder.path)
-        self._decoder = Decoder(
-            self._folder,
-            device=device,
-            precision=precision,
-            threads=threads,
-            cache_dir=cache_dir,
-            device_memory_limit=device_memory_limit,
-            progress=progress,
-        )
-        self._cache: Cache | None = None  # of the last single sequence
+        options: dict[str, Any] = {
+            "precision": precision,
+            "threads": threads,
+            "cache_dir": cache_dir,
+            "device_memory_limit": device_memory_limit,
+        }
+        chosen = [device] if devices is None else device_names(devices)
+        self._engine: Engine
+        if len(chosen) > 1:
+            self._engine = ParallelEngine(self._folder, chosen, transport=transport, **options)
+        else:
+            self._engine = LocalEngine(self._folder, device=chosen[0], progress=progress, **options)
 
     @property
     def context(self) -> int:
@@ -133,7 +143,12 @@ class LanguageModel:
 
     @property
     def device(self) -> str:
-        return self._decoder.device
+        return self._engine.device
+
+    def close(self) -> None:
+        """Ends the processes of several devices; without a call that happens when the model is gone."""
+        if isinstance(self._engine, ParallelEngine):
+            self._engine.close()
 
     @property
     def has_chat_template(self) -> bool:
@@ -207,15 +222,16 @@ class LanguageModel:
             checked_prompt(tokens, self._folder, chosen.max_new_tokens)
         answers = [_Answer(self, chosen) for _ in texts]
         first = 0.0
-        steps = self._tokens(texts, chosen, self._decoder.new_cache(len(texts), self._room(texts, chosen)), 0)
-        for row in steps:
-            first = first or time.perf_counter() - started
-            for answer, token, tokens in zip(answers, row, texts):
-                full = len(tokens) + len(answer.tokens) >= self.context
-                if not answer.finished and not full:
-                    answer.add(token)
-            if all(a.finished for a in answers):
-                break
+        _, steps = self._engine.generate(texts, chosen)
+        with contextlib.closing(steps):  # type: ignore[type-var]
+            for row in steps:
+                first = first or time.perf_counter() - started
+                for answer, token, tokens in zip(answers, row, texts):
+                    full = len(tokens) + len(answer.tokens) >= self.context
+                    if not answer.finished and not full:
+                        answer.add(token)
+                if all(a.finished for a in answers):
+                    break
         for answer in answers:
             if not answer.finished:
                 answer.finish()
@@ -225,22 +241,17 @@ class LanguageModel:
             for a, t in zip(answers, texts)
         ]
 
-    def _room(self, texts: list[list[int]], options: SearchOptions) -> int:
-        return min(max(map(len, texts)) + options.max_new_tokens, self.context)
-
     def _stream_one(self, tokens: list[int], options: SearchOptions, started: float) -> Iterator[str]:
-        cache, kept = self._cache_for(tokens, options)
+        kept, steps = self._engine.generate([tokens], options)
         answer, first = _Answer(self, options), 0.0
-        try:
-            for (token,) in self._tokens([tokens[kept:]], options, cache, kept, whole=tokens):
+        with contextlib.closing(steps):  # type: ignore[type-var]
+            for (token,) in steps:
                 first = first or time.perf_counter() - started
                 part = answer.add(token)
                 if part:
                     yield part
                 if answer.finished:
                     break
-        finally:  # the last token has not been an input yet
-            cache.tokens = (tokens + answer.tokens)[:-1]
         if not answer.finished:
             part = answer.finish()
             if part:
@@ -254,9 +265,8 @@ class LanguageModel:
         )
 
     def _stream_beams(self, tokens: list[int], options: SearchOptions, started: float) -> Iterator[str]:
-        self._cache = None  # its memory is free for those of the beams
         new = min(options.max_new_tokens, self.context - len(tokens))
-        found = beam_search(self._decoder, tokens, options, new)
+        found = self._engine.beams(tokens, options, new)
         total = time.perf_counter() - started
         answer = _Answer(self, options)
         for token in found:
@@ -271,83 +281,3 @@ class LanguageModel:
                 yield part
         statistics = Statistics(len(tokens), 0, len(answer.tokens), total, total)
         return Generation(answer.text, answer.tokens, answer.finished, statistics)
-
-    def _cache_for(self, tokens: list[int], options: SearchOptions) -> tuple[Cache, int]:
-        """A cache with room, and how many of the tokens are in it."""
-        cache, room = self._cache, self._room([tokens], options)
-        self._cache = None  # an error on the way leaves none
-        kept = 0
-        if cache is not None and self._decoder.graph.cache.shared:
-            while kept < min(len(cache.tokens), len(tokens) - 1) and cache.tokens[kept] == tokens[kept]:
-                kept += 1
-        if cache is None or (not kept and cache.capacity < room) or not self._decoder.graph.cache.shared:
-            cache, kept = None, 0  # its memory is free for the new one
-            cache = self._decoder.new_cache(1, room)
-        else:
-            cache = self._decoder.grown(cache, room)
-        cache.tokens = tokens[:kept]
-        return cache, kept
-
-    def _tokens(
-        self,
-        texts: list[list[int]],
-        options: SearchOptions,
-        cache: Cache,
-        kept: int,
-        whole: list[int] | None = None,
-    ) -> Iterator[list[int]]:
-        """The chosen tokens, step by step; `kept` tokens are in the cache before the texts. Before a step's tokens are read,
-        the next one has been started: it takes them from the device."""
-        decoder, batch = self._decoder, len(texts)
-        chooser = TokenChooser(decoder, options, [whole] if whole else texts)
-        shared = decoder.graph.cache.shared
-        longest = max(map(len, texts))
-        ids = np.full((batch, longest), self._folder.pad % self._folder.vocabulary, decoder.graph.ids_dtype)
-        for row, text in zip(ids, texts):
-            if shared:
-                row[: len(text)] = text
-            else:
-                row[longest - len(text) :] = text
-        if decoder.graph.pruned and shared and len({len(t) for t in texts}) > 1:
-            raise InvalidArgumentError(
-                "this model gives the logits of the last position only, so prompts of different lengths can't share a batch"
-            )
-        lengths = [decoder.on_device(np.array([kept + len(t) for t in texts], np.int64)) for _ in range(2)]
-        buffers = [decoder.empty((batch, 1), decoder.graph.ids_dtype) for _ in range(2)]
-        room = decoder.on_device(np.zeros((batch, cache.capacity), np.int8)) if shared else None
-
-        def memory(step: int) -> dict[str, Any]:
-            """Turns the two sets of small tensors: what a step writes the next one reads."""
-            chooser.turn(step)
-            return {**chooser.outputs, "next_tokens": buffers[1 - step % 2], "lengths_next": lengths[1 - step % 2]}
-
-        attended = room if kept and room is not None else np.zeros((batch, kept + longest), np.int8)
-        decoder.step(chooser.kind, ids, lengths[0], attended, cache, chooser.inputs, memory(0))
-        self._cache = cache if batch == 1 else None
-        position = kept + longest  # of the longest sequence: tokens that the cache has
-        steps = min(options.max_new_tokens, self.context - position)
-        bound: dict[int, Any] = {}
-        if shared:
-            for step in (1, 2):
-                outputs = memory(step)
-                bound[step % 2] = decoder.bound_step(
-                    chooser.kind, buffers[step % 2], lengths[step % 2], room, cache, dict(chooser.inputs), outputs
-                )
-
-        def launch(step: int) -> None:
-            if shared:
-                bound[step % 2]()
-                return
-            attended = np.zeros((batch, position + step), np.int8)
-            outputs = memory(step)
-            decoder.step(chooser.kind, buffers[step % 2], lengths[step % 2], attended, cache, chooser.inputs, outputs)
-
-        try:
-            for step in range(1, steps + 1):
-                if step < steps:
-                    launch(step)
-                if shared and step > 1:
-                    bound[1 - step % 2].wait()
-                yield [int(t) for t in buffers[step % 2].numpy()[:, 0]]
-        finally:  # a step may be on its way that nobody waits for
-            decoder.stream.synchronize()

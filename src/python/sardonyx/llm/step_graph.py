@@ -167,7 +167,10 @@ class StepGraph:
             o for node in own if node.op_type == "Constant" for o in node.output
         }
         node = makers.get(name)
-        while node is not None and node.op_type in ("Cast", "Mul", "Div", "Tanh", "Add", "Where"):
+        while node is not None and node.op_type in (
+            *("Cast", "Mul", "Div", "Tanh", "Add", "Where"),
+            *("AllGather", "Slice"),  # of a model that several devices share
+        ):
             inner = [i for i in node.input if i and i not in known]
             node = makers.get(inner[0]) if len(inner) == 1 else None
         if node is None or node.op_type not in ("MatMul", "MatMulNBits"):

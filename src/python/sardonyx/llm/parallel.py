@@ -1,0 +1,262 @@
+"""A decoder that several devices of one machine compute together: a process for each (rank.py), led by this one.
+
+All ranks get the same commands in the same order and do the same steps, so that they meet in each sum; the tokens that they choose are
+the same, since the sums are. This process sends the commands, and watches that no rank is missing: then it ends the others, and
+starts all anew when the model is used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from socket import socketpair
+from typing import Any
+
+from .. import model as _model
+from ..errors import DeviceError, Error, FileError, InvalidArgumentError, of_code
+from .genai_folder import GenaiFolder
+from .search_options import SearchOptions
+
+_GRACE = 5.0  #: seconds that ranks have to say what happened when another one is gone
+
+
+def device_names(devices: Sequence[str | int]) -> list[str]:
+    """Names of devices; a number is that of a card. Raises InvalidArgumentError."""
+    if isinstance(devices, str) or not devices:
+        raise InvalidArgumentError("devices is a list of names or of cards' numbers, such as [0, 1]")
+    names = []
+    for d in devices:
+        text = str(d).strip()
+        if text.isdecimal():
+            cards = [c.name for c in _model.devices() if c.name != "host"]
+            if not cards:
+                raise InvalidArgumentError(f"there is no card {text}: this machine has none that can be used")
+            text = f"{cards[0].partition(':')[0]}:{text}"
+        names.append(text)
+    cards = [n for n in names if n != "host" and not n.startswith("sim:")]
+    if len(set(cards)) < len(cards):
+        raise InvalidArgumentError(f"a card is named twice in {', '.join(names)}")
+    kinds = {n.partition(":")[0] for n in names}
+    if len(kinds) > 1:
+        raise InvalidArgumentError(f"devices of several kinds can't share a model: {', '.join(names)}")
+    return names
+
+
+class _Rank:
+    def __init__(self, number: int, device: str, setup: dict[str, Any]):
+        self.number, self.device = number, device
+        ours, theirs = socketpair()
+        folder = str(Path(__file__).resolve().parents[2])
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, *filter(None, sys.path)])}
+        with theirs:
+            try:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "sardonyx.llm.rank", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env=env,
+                    start_new_session=True,  # an interrupt from the keyboard is this process's affair
+                )
+            except OSError as error:
+                ours.close()
+                raise DeviceError(f"no process could be started for {device}: {error.strerror}") from None
+        self.pipe = Connection(ours.detach())
+        self.send({**setup, "rank": number, "device": device})
+
+    def send(self, message: Any) -> None:
+        with contextlib.suppress(OSError):  # it is gone: receiving says so
+            self.pipe.send(message)
+
+    def ending(self) -> str:
+        """Why the process is gone."""
+        try:
+            code = self.process.wait(timeout=_GRACE)
+        except subprocess.TimeoutExpired:
+            return "does not answer"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.pipe.close()
+
+
+class _Ranks:
+    """The processes and their files, which go when they do."""
+
+    def __init__(self, folder: GenaiFolder, devices: list[str], setup: dict[str, Any]):
+        self.alive: list[_Rank] = []
+        self.folders: list[str] = []
+        try:
+            memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            self.folders.append(tempfile.mkdtemp(prefix="sardonyx-", dir=memory))
+            self.folders.append(tempfile.mkdtemp(prefix="sardonyx-"))
+            group = os.path.join(self.folders[0], "group")
+            for number, device in enumerate(devices):
+                part = os.path.join(self.folders[1], str(number))
+                os.mkdir(part)
+                each = {**setup, "folder": folder.path, "group": group, "part": part, "size": len(devices)}
+                self.alive.append(_Rank(number, device, each))
+        except OSError as error:
+            self.end()
+            raise FileError(f"no folder could be made for the devices' parts: {error}") from None
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        for rank in self.alive:
+            rank.kill()
+        self.alive.clear()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class ParallelEngine:
+    """An Engine (engine.py) on several devices."""
+
+    def __init__(self, folder: GenaiFolder, devices: list[str], *, transport: str, threads: int, **options: Any):
+        """options: those of Decoder but for device, progress and communicator. Raises errors.Error."""
+        self._folder, self._devices = folder, devices
+        if threads == 0:
+            threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
+        cache = options["cache_dir"]
+        options["cache_dir"] = None if cache is None else os.fspath(cache)
+        self._setup = {"transport": transport, "options": {**options, "threads": threads}}
+        self._ranks: _Ranks | None = None
+        self._finalizer: Any = None
+        self._steps: Iterator[list[int]] | None = None
+        self._start()
+
+    @property
+    def device(self) -> str:
+        return ", ".join(self._devices)
+
+    def generate(self, texts: list[list[int]], options: SearchOptions) -> tuple[int, Iterator[list[int]]]:
+        self._ready()
+        kept = self._ask("generate", texts, _seeded(options))[0]
+        self._steps = steps = self._rows()
+        return kept, steps
+
+    def beams(self, tokens: list[int], options: SearchOptions, new: int) -> list[int]:
+        self._ready()
+        return list(self._ask("beams", tokens, options, new)[0])
+
+    def close(self) -> None:
+        """Ends the processes. The engine starts new ones if it is used again."""
+        if self._finalizer is not None:
+            self._finalizer()
+        self._ranks = self._finalizer = self._steps = None
+
+    def _start(self) -> None:
+        self._ranks = ranks = _Ranks(self._folder, self._devices, self._setup)
+        self._finalizer = weakref.finalize(self, ranks.end)
+        try:
+            self._receive()
+        except Error:
+            self.close()
+            raise
+
+    def _ready(self) -> None:
+        if self._ranks is None:
+            self._start()
+        elif self._steps is not None:  # somebody left a generation half-way
+            self._steps.close()  # type: ignore[attr-defined]
+            self._steps = None
+
+    def _rows(self) -> Iterator[list[int]]:
+        ranks = self._ranks
+        finished = False
+        try:
+            while not finished:
+                row = self._ask("next")[0]
+                if row is None:
+                    finished = True
+                else:
+                    yield row
+        finally:
+            if not finished and self._ranks is ranks and ranks is not None:
+                self._ask("stop")
+
+    def _ask(self, *command: Any) -> list[Any]:
+        if self._ranks is None:
+            raise DeviceError("the processes of the devices are gone")
+        for rank in self._ranks.alive:
+            rank.send(command)
+        return self._receive()
+
+    def _receive(self) -> list[Any]:
+        """The answer of each rank, which must be one. Raises what a rank says, or that it is gone."""
+        assert self._ranks is not None
+        try:
+            return self._answers(self._ranks.alive)
+        except Error as error:
+            # If all ranks could say that they refuse, they are as before.
+            if not getattr(error, "all_live", False):
+                self.close()
+            raise
+        except BaseException:  # an interrupt: nobody knows who has answered
+            self.close()
+            raise
+
+    def _answers(self, ranks: list[_Rank]) -> list[Any]:
+        answers: dict[int, Any] = {}
+        failures: dict[int, Error] = {}
+        gone: dict[int, str] = {}
+        by_pipe = {r.pipe: r for r in ranks}
+        while by_pipe:
+            ready = wait(list(by_pipe), timeout=_GRACE if gone or failures else None)
+            if not ready:
+                break
+            for pipe in ready:
+                assert isinstance(pipe, Connection)
+                rank = by_pipe.pop(pipe)
+                try:
+                    code, content = pipe.recv()
+                except (EOFError, OSError):
+                    gone[rank.number] = rank.ending()
+                    continue
+                if code:
+                    failures[rank.number] = of_code(code, content)
+                else:
+                    answers[rank.number] = content
+        if gone:
+            number = min(gone)
+            raise DeviceError(
+                f"the process of rank {number} ({self._devices[number]}) {gone[number]}; the model is loaded anew when it is "
+                "used again"
+            )
+        if failures:
+            # What others say because one failed is not the reason.
+            first = min(failures.items(), key=lambda f: ("the group of" in str(f[1]), f[0]))
+            same = len(failures) == len(ranks) and not any("the group of" in str(f) for f in failures.values())
+            error = of_code(
+                type(first[1]).code, f"{self._devices[first[0]]}: {first[1]}" if not same else str(first[1])
+            )
+            error.all_live = same  # type: ignore[attr-defined]
+            raise error
+        if len({repr(a) for a in answers.values()}) > 1:
+            raise DeviceError(f"the devices disagree: {answers}")
+        return [answers[r.number] for r in ranks]
+
+
+def _seeded(options: SearchOptions) -> SearchOptions:
+    """All ranks draw the same numbers."""
+    if options.samples and options.seed is None:
+        return dataclasses.replace(options, seed=secrets.randbits(63))
+    return options

@@ -1,0 +1,87 @@
+"""A process of parallel.py: one device's part of a decoder. python -m sardonyx.llm.rank FD
+
+It reads what it is to be, then commands, from a socket, and answers each with (0, result) or (code of the error, message).
+Whoever started it is trusted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ..errors import DeviceError, Error
+from ..group import join
+from .engine import LocalEngine
+from .genai_folder import read_folder
+from .shard_graph import write_part
+
+
+class _Rank:
+    def __init__(self, setup: dict[str, Any]):
+        whole = read_folder(setup["folder"])
+        rank, size = setup["rank"], setup["size"]
+        # Whether the model can be divided, and whether there is room for the parts, shows before anybody waits for others.
+        path = write_part(whole.model, whole.logits, setup["part"], rank, size)
+        part = dataclasses.replace(whole, path=setup["part"], model=path)
+        self.communicator = join(setup["group"], rank, size, setup["device"], transport=setup["transport"])
+        try:
+            self.engine = LocalEngine(part, device=setup["device"], communicator=self.communicator, **setup["options"])
+        except BaseException as error:
+            self.communicator.fail(f"rank {rank}: {error}")
+            raise
+        self.steps: Iterator[list[int]] | None = None
+
+    def do(self, name: str, *arguments: Any) -> Any:
+        if name == "generate":
+            # Until the first step no rank waits for another: that one has no memory leaves the group whole, if all say so.
+            kept, self.steps = self.engine.generate(*arguments)
+            return kept
+        try:
+            if name == "beams":
+                return self.engine.beams(*arguments)
+            assert self.steps is not None
+            if name == "next":
+                return next(self.steps, None)
+            self.steps.close()  # type: ignore[attr-defined]
+            return None
+        except BaseException as error:
+            self.communicator.fail(f"rank {self.communicator.rank}: {error}")
+            raise
+
+
+def main(descriptor: int) -> int:
+    pipe = Connection(descriptor)
+    rank: _Rank | None = None
+    while True:
+        try:
+            message = pipe.recv()
+        except (EOFError, OSError):
+            return 0  # nobody wants anything any more
+        try:
+            if rank is None:
+                rank = _Rank(message)
+                answer: Any = (0, None)
+            else:
+                answer = (0, rank.do(*message))
+        except Error as error:
+            answer = (error.code, str(error))
+        except MemoryError:
+            answer = (DeviceError.code, "out of memory")
+        except Exception as error:  # a defect: the one who leads shows it
+            answer = (1, f"{type(error).__name__}: {error}")
+        try:
+            pipe.send(answer)
+        except OSError:
+            return 0
+        if rank is None:
+            return 1
+
+
+if __name__ == "__main__":
+    code = main(int(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(code)  # what waits for other ranks in libraries must not keep it alive
