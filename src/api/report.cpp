@@ -161,6 +161,7 @@ MemoryReport memory_report(const Executor& executor, const std::map<std::string,
   m.weights = executor.constant_bytes();
   const ArenaPlan plan = executor.plan(symbols);
   m.arena = plan.total;
+  m.live = plan.live;
   m.unplanned = plan.unplanned;
   for (const auto& [buffer, offset] : plan.offsets) {
     const BufferInfo& b = p.buffers[static_cast<std::size_t>(buffer)];

@@ -51,6 +51,7 @@ struct MemoryReport {
   std::size_t weights = 0;  ///< constants, those computed when the program was made ready included
   std::size_t inputs = 0, outputs = 0;
   std::size_t arena = 0;        ///< temporaries, which share memory when they do not live at the same time
+  std::size_t live = 0;         ///< the most of these that lives at a time: no arena could be smaller
   std::size_t temporaries = 0;  ///< the same without sharing
   int unplanned = 0;            ///< temporaries and outputs of sizes that only a run knows; not counted above
 };

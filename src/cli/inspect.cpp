@@ -94,8 +94,8 @@ Json memory_json(const Executor& e, const Options& options) {
            name, fmt::join(input_symbols(e.program()), ", "));
   if (!missing.empty()) return {{"weights", e.constant_bytes()}, {"needs", "sizes of all dims:" + missing}};
   const MemoryReport m = memory_report(e, dims);
-  Json j = {{"weights", m.weights}, {"inputs", m.inputs},           {"outputs", m.outputs},
-            {"arena", m.arena},     {"temporaries", m.temporaries}, {"unplanned", m.unplanned}};
+  Json j = {{"weights", m.weights}, {"inputs", m.inputs},           {"outputs", m.outputs},    {"arena", m.arena},
+            {"live", m.live},       {"temporaries", m.temporaries}, {"unplanned", m.unplanned}};
   j["dims"] = Json::object();
   for (const auto& [name, size] : dims) j["dims"][name] = size;
   return j;
@@ -143,9 +143,10 @@ void print_memory(const Json& m) {
   }
   std::string dims;
   for (const auto& [name, size] : m["dims"].items()) dims += fmt::format(" {}={}", name, size.get<std::int64_t>());
-  fmt::print("{:<10} {}weights {}, inputs {}, outputs {}, arena {} (temporaries of {} share it)\n", "memory",
-             dims.empty() ? "" : "for" + dims + ": ", bytes("weights"), bytes("inputs"), bytes("outputs"),
-             bytes("arena"), bytes("temporaries"));
+  fmt::print(
+      "{:<10} {}weights {}, inputs {}, outputs {}, arena {} (temporaries of {} share it; {} of them live at a time)\n",
+      "memory", dims.empty() ? "" : "for" + dims + ": ", bytes("weights"), bytes("inputs"), bytes("outputs"),
+      bytes("arena"), bytes("temporaries"), bytes("live"));
   if (m["unplanned"].get<int>() > 0)
     fmt::print("{:<10} and {} tensors whose sizes depend on data, allocated as they come\n", "",
                m["unplanned"].get<int>());

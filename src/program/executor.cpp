@@ -189,6 +189,19 @@ void Executor::Run::step(const ProgramStep& s, PreparedStep* kept) {
   loop(std::get<WhileStep>(s.op));
 }
 
+// A step; its errors say where in the model it comes from.
+void Executor::Run::step_of(const ProgramStep& s, PreparedStep* kept) {
+  try {
+    step(s, kept);
+  } catch (const AssumptionFailed&) {
+    throw;
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (s.origin.empty() || text.find(s.origin) != std::string::npos) throw;
+    throw Error(error.kind(), s.origin + ": " + text);
+  }
+}
+
 void Executor::Run::block(const Block& b, const Lives& lives) {
   for (std::size_t k = 0; k < b.steps.size(); ++k) {
     const ProgramStep& s = b.steps[k];
@@ -200,15 +213,8 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
       }
     std::chrono::steady_clock::time_point start;
     if (options.profile) start = std::chrono::steady_clock::now();
-    try {
-      step(s, plan && lives.known_at_start[k] ? &plan->steps[static_cast<std::size_t>(lives.first_step) + k] : nullptr);
-    } catch (const AssumptionFailed&) {
-      throw;
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      if (s.origin.empty() || text.find(s.origin) != std::string::npos) throw;
-      throw Error(error.kind(), s.origin + ": " + text);
-    }
+    step_of(s,
+            plan && lives.known_at_start[k] ? &plan->steps[static_cast<std::size_t>(lives.first_step) + k] : nullptr);
     if (options.profile) {
       if (e.gpu_) e.gpu_->synchronize(stream);
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -245,44 +251,18 @@ void Executor::load_code() {
 
 void Executor::place_constants() {
   const Program& p = *program_;
-  if (gpu_) device_constants_ = find_constants(*gpu_, p);
-  if (device_constants_) {
-    constants_ = device_constants_->addresses;
-    constant_bytes_ = device_constants_->bytes;
-    return;
-  }
-  if (gpu_) {
-    DeviceConstants c = upload_constants(*memory_, program_);
-    constants_ = std::move(c.addresses);
-    constant_owners_ = std::move(c.owners);
-    constant_bytes_ = c.bytes;
-  } else {
-    constants_.assign(p.buffers.size(), nullptr);
-    constant_owners_.resize(p.buffers.size());
-    for (std::size_t k = 0; k < p.buffers.size(); ++k) {
-      if (p.buffers[k].kind != BufferInfo::Kind::kConstant) continue;
-      const Data& d = p.constants[static_cast<std::size_t>(p.buffers[k].constant)];
-      constants_[k] = d.bytes;
-      constant_bytes_ += d.size;
-    }
-  }
-  compute_constants();
-  if (!gpu_) return;
-  // What only served to compute others can go.
   std::vector<bool> used(p.buffers.size());
   mark_used(p.main, used);
-  for (std::size_t k = 0; k < used.size(); ++k) {
-    if (used[k] || !constants_[k]) continue;
-    if (p.buffers[k].kind == BufferInfo::Kind::kConstant)
-      constant_bytes_ -= p.constants[static_cast<std::size_t>(p.buffers[k].constant)].size;
-    constants_[k] = nullptr;
-    constant_owners_[k] = nullptr;
+  if (gpu_) return load_constants(used);
+  constants_.assign(p.buffers.size(), nullptr);
+  constant_owners_.resize(p.buffers.size());
+  for (std::size_t k = 0; k < p.buffers.size(); ++k) {
+    if (p.buffers[k].kind != BufferInfo::Kind::kConstant) continue;
+    const Data& d = p.constants[static_cast<std::size_t>(p.buffers[k].constant)];
+    constants_[k] = d.bytes;
+    constant_bytes_ += d.size;
   }
-  auto shared = std::make_shared<DeviceConstants>();
-  *shared = {program_, constants_, std::move(constant_owners_), constant_bytes_};
-  constant_owners_.clear();
-  share_constants(*gpu_, shared);
-  device_constants_ = std::move(shared);
+  compute_constants(used);
 }
 
 // Which outputs the steps of main write themselves, so that they can be written where the caller wants them.
@@ -321,30 +301,24 @@ void Executor::find_outputs() {
   }
 }
 
-// Constants that the model computes from constants.
-void Executor::compute_constants() {
+// Constants that the model computes from constants, on the host.
+void Executor::compute_constants(const std::vector<bool>& used) {
   const Program& p = *program_;
   if (p.init.steps.empty()) return;
   const std::unique_ptr<Context> context = acquire();
   RunOptions options;
   Run run{*this, p, *context, options, threads_};
-  run.stream = context->stream.get();
   run.address.resize(p.buffers.size());
   for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
   Lives keep = *lives_.at(&p.init);
   for (auto& l : keep.last_used) l.clear();  // nothing is freed on the way
   run.block(p.init, keep);
-  if (gpu_) gpu_->synchronize(run.stream);
-  std::vector<bool> used(p.buffers.size());
-  mark_used(p.main, used);
   for (auto& [buffer, memory] : run.owned)
     if (used[static_cast<std::size_t>(buffer)]) {
       constants_[static_cast<std::size_t>(buffer)] = memory.get();
       constant_bytes_ += run.bytes(buffer);
       constant_owners_[static_cast<std::size_t>(buffer)] = memory;
     }
-  run.owned.clear();
-  if (context->pool) context->pool->trim();
 }
 
 Executor::Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory,

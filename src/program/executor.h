@@ -27,6 +27,7 @@ inline HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) {
 struct ArenaPlan {
   std::vector<std::pair<int, std::size_t>> offsets;  ///< buffer, offset in bytes
   std::size_t total = 0;                             ///< bytes
+  std::size_t live = 0;                              ///< the most bytes that are needed at a time: no arena is smaller
   /// Temporaries whose size is known only in the course of a run; they are allocated when they are written.
   int unplanned = 0;
 };
@@ -90,11 +91,13 @@ class Executor {
   struct Run;
   struct Lives;
   void check_group();
+  class ConstantLoader;
   void load_code();
   void place_constants();
   void find_lives(const Block& block, const std::vector<bool>& inputs);
   void find_outputs();
-  void compute_constants();
+  void compute_constants(const std::vector<bool>& used);
+  void load_constants(std::vector<bool> used);
   ArenaPlan plan(const SymbolValues& symbols, const Staged& staged) const;
   std::unique_ptr<Context> acquire();
   void release(std::unique_ptr<Context> c);

@@ -2,20 +2,23 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <numeric>
 
 namespace sardonyx {
 
-std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::size_t>& offsets, std::size_t alignment) {
+namespace {
+
+constexpr std::size_t kMostWork = 1000000;  // pairs of buffers that a plan looks at, about: a few milliseconds
+
+// Each buffer, in this order, goes to the smallest gap between those already placed that live at the same time.
+std::size_t place(const std::vector<Lifetime>& lives, const std::vector<std::size_t>& order,
+                  std::vector<std::size_t>& offsets, std::size_t alignment) {
   auto rounded = [&](std::size_t n) { return (n + alignment - 1) / alignment * alignment; };
   offsets.assign(lives.size(), 0);
-  std::vector<std::size_t> by_size(lives.size());
-  std::iota(by_size.begin(), by_size.end(), std::size_t{0});
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [&](std::size_t a, std::size_t b) { return lives[a].bytes > lives[b].bytes; });
   std::vector<std::size_t> placed;  // sorted by offset
   std::size_t total = 0;
-  for (std::size_t k : by_size) {
+  for (std::size_t k : order) {
     const std::size_t need = rounded(lives[k].bytes);
     std::size_t at = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
     for (std::size_t j : placed) {
@@ -33,6 +36,59 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
                   k);
   }
   return total;
+}
+
+}  // namespace
+
+std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::size_t>& offsets, std::size_t alignment) {
+  const auto sorted = [&](auto&& key) {
+    std::vector<std::size_t> order(lives.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
+    return order;
+  };
+  const auto steps = [&](std::size_t k) {
+    return static_cast<double>(std::min(lives[k].last, 1 << 30)) - static_cast<double>(lives[k].first) + 1;
+  };
+  std::size_t total = place(lives, sorted([&](std::size_t k) { return lives[k].bytes; }), offsets, alignment);
+  const std::size_t least = most_alive(lives);
+  const auto attempt = [&](const std::vector<std::size_t>& order) {
+    if (total <= least + least / 50) return;
+    std::vector<std::size_t> other;
+    const std::size_t t = place(lives, order, other, alignment);
+    if (t >= total) return;
+    total = t;
+    offsets = std::move(other);
+  };
+  attempt(sorted([&](std::size_t k) { return static_cast<double>(lives[k].bytes) * steps(k); }));
+  attempt(sorted([&](std::size_t k) { return steps(k); }));
+  attempt(sorted([&](std::size_t k) { return -lives[k].first; }));
+  // Then what ends highest goes first, again and again.
+  std::vector<std::size_t> order = sorted([&](std::size_t k) { return lives[k].bytes; }), at = offsets;
+  const std::size_t n = std::max<std::size_t>(lives.size(), 1);
+  for (std::size_t tries = std::min<std::size_t>(32, kMostWork / (n * n)); tries > 0; --tries) {
+    if (total <= least + least / 50) break;
+    const auto highest = std::max_element(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return at[a] + lives[a].bytes < at[b] + lives[b].bytes;
+    });
+    std::rotate(order.begin(), highest, highest + 1);
+    const std::size_t t = place(lives, order, at, alignment);
+    if (t >= total) continue;
+    total = t;
+    offsets = at;
+  }
+  return total;
+}
+
+std::size_t most_alive(const std::vector<Lifetime>& lives) {
+  std::map<int, std::int64_t> change;  // by step
+  for (const Lifetime& l : lives) {
+    change[l.first] += static_cast<std::int64_t>(l.bytes);
+    if (l.last < INT32_MAX) change[std::max(l.first, l.last) + 1] -= static_cast<std::int64_t>(l.bytes);
+  }
+  std::int64_t now = 0, most = 0;
+  for (const auto& [step, bytes] : change) most = std::max(most, now += bytes);
+  return static_cast<std::size_t>(most);
 }
 
 }  // namespace sardonyx

@@ -15,8 +15,12 @@ struct Lifetime {
 /// Offsets (multiples of `alignment`) in lifetimes' order so that buffers that live at the same time don't overlap;
 /// returns the arena's size. Greedy by size: each buffer, largest first, goes to the smallest gap between those already
 /// placed that live at the same time (the "greedy by size" of Pisarchyk and Lee, "Efficient Memory Management for Deep
-/// Neural Net Inference", 2020).
+/// Neural Net Inference", 2020). Where that takes 2 % more than most_alive(), other orders are tried: by bytes times
+/// steps, by steps, by first step, and what ended highest first, as often as that is quick.
 std::size_t plan_memory(const std::vector<Lifetime>& lifetimes, std::vector<std::size_t>& offsets,
                         std::size_t alignment = 64);
+
+/// The most bytes that live at a time: no arena could be smaller.
+std::size_t most_alive(const std::vector<Lifetime>& lifetimes);
 
 }  // namespace sardonyx

@@ -62,6 +62,7 @@ ArenaPlan Executor::plan(const SymbolValues& symbols, const Staged& staged) cons
   }
   std::vector<std::size_t> offsets;
   plan.total = plan_memory(list, offsets, gpu_ ? kGpuAlignment : kHostAlignment);
+  plan.live = most_alive(list);
   for (std::size_t k = 0; k < list.size(); ++k) plan.offsets.emplace_back(list[k].buffer, offsets[k]);
   return plan;
 }

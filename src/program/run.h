@@ -103,6 +103,7 @@ struct Executor::Run {
 
   // ---- executor.cpp
   void block(const Block& b, const Lives& lives);
+  void step_of(const ProgramStep& s, PreparedStep* kept = nullptr);
 
   // ---- memory of the device that runs it
   std::shared_ptr<void> allocate(std::size_t bytes) const {

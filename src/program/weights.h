@@ -16,8 +16,17 @@ struct DeviceConstants {
   std::size_t bytes = 0;
 };
 
-/// Uploads the constants that the program holds. Small ones share a block. `memory` pays for what was not there yet.
-DeviceConstants upload_constants(DeviceMemory& memory, std::shared_ptr<const Program> program);
+constexpr std::size_t kLargeConstant = std::size_t{64} << 10;  ///< bytes; smaller ones share a block
+
+/// A large constant on a GPU, and what it was uploaded from.
+struct UploadedConstant {
+  Data data;
+  std::shared_ptr<void> memory;
+};
+/// One of this content that some program has on this GPU, or null.
+std::shared_ptr<const UploadedConstant> find_upload(const Gpu& gpu, const Data& data);
+/// Makes it known to find_upload() for as long as somebody keeps it. Its upload must be done.
+void share_upload(const Gpu& gpu, const std::shared_ptr<const UploadedConstant>& constant);
 
 /// The constants of an equal program that is loaded on this GPU, or null.
 std::shared_ptr<const DeviceConstants> find_constants(const Gpu& gpu, const Program& program);

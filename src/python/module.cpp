@@ -260,8 +260,13 @@ std::map<std::string, std::size_t> memory(const Model& m, const std::map<std::st
       fail(ErrorKind::kInvalidArgument, "the inputs have no dim '{}'; their symbols are: {}", dim,
            fmt::join(symbols, ", "));
   const MemoryReport r = memory_report(program_of(m), dims);
-  return {{"weights", r.weights}, {"inputs", r.inputs},           {"outputs", r.outputs},
-          {"arena", r.arena},     {"temporaries", r.temporaries}, {"unplanned", static_cast<std::size_t>(r.unplanned)}};
+  return {{"weights", r.weights},
+          {"inputs", r.inputs},
+          {"outputs", r.outputs},
+          {"arena", r.arena},
+          {"live", r.live},
+          {"temporaries", r.temporaries},
+          {"unplanned", static_cast<std::size_t>(r.unplanned)}};
 }
 
 // Launches of the main block: kind, name, nodes, bytes read, bytes written, operations.

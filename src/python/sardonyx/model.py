@@ -84,6 +84,7 @@ class Memory(NamedTuple):
     inputs: int
     outputs: int
     arena: int  #: intermediate values, which share memory when they do not live at the same time
+    live: int  #: the most of these that lives at a time
     temporaries: int  #: the same without sharing
     unplanned: int  #: how many tensors have sizes that depend on data; they are not counted above
 

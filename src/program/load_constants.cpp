@@ -1,0 +1,337 @@
+// A program's constants on a GPU: uploaded, and computed from each other, with little more memory than what stays.
+//
+// What main does not use is on the card only while something is computed from it. Steps that share no such tensor are
+// independent and run in an order of their own: those that need the most working memory first, when little of what
+// stays is there yet. What would still exceed the final size works in pinned memory of the host: one tensor that is
+// most of the model, for example.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "onnx/external_data.h"
+#include "program/memory_plan.h"
+#include "program/run.h"
+#include "program/weights.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+constexpr std::size_t kSlack = 256;  // a part of what stays by which loading may exceed it
+
+std::size_t rounded(std::size_t n, std::size_t alignment) {
+  return (std::max<std::size_t>(n, 1) + alignment - 1) / alignment * alignment;
+}
+
+// Buffers that a step reads or writes, those of blocks inside it included.
+void add_used(const ProgramStep& s, std::vector<int>& used);
+void add_used(const Block& b, std::vector<int>& used) {
+  for (const ProgramStep& s : b.steps) add_used(s, used);
+  for (const TensorRef& o : b.outputs) used.push_back(o.buffer);
+}
+void add_used(const ProgramStep& s, std::vector<int>& used) {
+  used.insert(used.end(), s.reads.begin(), s.reads.end());
+  used.insert(used.end(), s.writes.begin(), s.writes.end());
+  if (const auto* i = std::get_if<IfStep>(&s.op)) {
+    add_used(*i->then_block, used);
+    add_used(*i->else_block, used);
+  }
+  if (const auto* w = std::get_if<WhileStep>(&s.op)) add_used(*w->body, used);
+}
+
+bool only_launches(const ProgramStep& s) {
+  return std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<TileLaunchStep>(s.op) ||
+         std::holds_alternative<RoutineStep>(s.op);
+}
+
+/// Steps of init that depend on each other, and where their working memory lies while they run.
+struct Group {
+  std::vector<std::size_t> steps;
+  std::vector<Lifetime> lives;  ///< of what goes afterwards; first and last are positions in `steps`
+  std::vector<std::size_t> offsets;
+  std::size_t bytes = 0;
+};
+
+class Groups {
+ public:
+  Groups(const Program& p, const std::vector<bool>& kept) : p_(p), kept_(kept), parent_(p.init.steps.size()) {
+    std::iota(parent_.begin(), parent_.end(), std::size_t{0});
+    join();
+    std::vector<int> number(parent_.size(), -1);
+    for (std::size_t k = 0; k < parent_.size(); ++k) {
+      int& n = number[root(k)];
+      if (n < 0) {
+        n = static_cast<int>(list_.size());
+        list_.emplace_back();
+      }
+      list_[static_cast<std::size_t>(n)].steps.push_back(k);
+    }
+    for (Group& g : list_) plan(g);
+    std::stable_sort(list_.begin(), list_.end(), [](const Group& a, const Group& b) { return a.bytes > b.bytes; });
+  }
+  const std::vector<Group>& list() const { return list_; }
+
+ private:
+  const BufferInfo& info(int b) const { return p_.buffers[static_cast<std::size_t>(b)]; }
+  std::size_t root(std::size_t k) {
+    while (parent_[k] != k) k = parent_[k] = parent_[parent_[k]];
+    return k;
+  }
+
+  void join() {
+    // Steps that read values (symbols, checks, control flow) stay where they are among the others.
+    const bool in_order = !std::all_of(p_.init.steps.begin(), p_.init.steps.end(), only_launches);
+    std::vector<std::size_t> user(p_.buffers.size(), SIZE_MAX);
+    for (std::size_t k = 0; k < p_.init.steps.size(); ++k) {
+      if (in_order) parent_[root(k)] = root(0);
+      std::vector<int> used;
+      add_used(p_.init.steps[k], used);
+      for (const int b : used) {
+        // Small weights, and those that stay, may be used from several places.
+        if (info(b).kind == BufferInfo::Kind::kConstant &&
+            (kept_[static_cast<std::size_t>(b)] || data(b).size < kLargeConstant))
+          continue;
+        std::size_t& first = user[static_cast<std::size_t>(b)];
+        if (first == SIZE_MAX)
+          first = k;
+        else
+          parent_[root(k)] = root(first);
+      }
+    }
+  }
+
+  const Data& data(int b) const { return p_.constants[static_cast<std::size_t>(info(b).constant)]; }
+
+  void plan(Group& g) {
+    std::unordered_map<int, std::size_t> at;
+    std::vector<bool> own(p_.buffers.size());  // written by these steps, not by a block inside
+    for (const std::size_t k : g.steps)
+      for (const int w : p_.init.steps[k].writes) own[static_cast<std::size_t>(w)] = true;
+    const SymbolValues none;
+    for (std::size_t n = 0; n < g.steps.size(); ++n) {
+      std::vector<int> used;
+      add_used(p_.init.steps[g.steps[n]], used);
+      for (const int b : used) {
+        const bool weight = info(b).kind == BufferInfo::Kind::kConstant;
+        if (kept_[static_cast<std::size_t>(b)] || !(weight || own[static_cast<std::size_t>(b)])) continue;
+        if (!std::all_of(info(b).shape.begin(), info(b).shape.end(), [&](const Expr& d) { return evaluable(d, none); }))
+          continue;
+        const auto [it, is_new] = at.emplace(b, g.lives.size());
+        if (is_new)
+          g.lives.push_back(
+              {b, weight ? data(b).size : buffer_bytes(info(b), none), static_cast<int>(n), static_cast<int>(n)});
+        g.lives[it->second].last = static_cast<int>(n);
+      }
+    }
+    g.bytes = plan_memory(g.lives, g.offsets, kAlignment);
+  }
+
+  const Program& p_;
+  const std::vector<bool>& kept_;
+  std::vector<std::size_t> parent_;
+  std::vector<Group> list_;
+};
+
+}  // namespace
+
+/// Where the constants that stay are put.
+class Executor::ConstantLoader {
+ public:
+  ConstantLoader(Executor& e, std::vector<bool> kept, Context& context)
+      : e_(e),
+        p_(*e.program_),
+        memory_(*e.memory_),
+        kept_(std::move(kept)),
+        transfers_(e.memory_->shared_gpu()),
+        run_{e, p_, context, options_, e.threads_} {
+    run_.stream = context.stream.get();
+    run_.address.resize(p_.buffers.size());
+    constants_.addresses.assign(p_.buffers.size(), nullptr);
+    constants_.owners.assign(p_.buffers.size(), nullptr);
+    place_small();
+  }
+
+  std::shared_ptr<const DeviceConstants> load() {
+    const Groups groups(p_, kept_);
+    for (const Group& g : groups.list()) {
+      make_room(g);
+      compute(g);
+    }
+    e_.gpu_->synchronize(run_.stream);
+    room_.reset();
+    run_.context.pool->trim();
+    for (std::size_t k = 0; k < p_.buffers.size(); ++k)
+      if (kept_[k] && p_.buffers[k].kind == BufferInfo::Kind::kConstant) stay(static_cast<int>(k));
+    e_.gpu_->synchronize(run_.stream);
+    for (const auto& u : fresh_) share_upload(*e_.gpu_, u);
+    for (std::size_t k = 0; k < p_.buffers.size(); ++k)
+      if (kept_[k]) constants_.addresses[k] = run_.address[k];
+    constants_.program = e_.program_;
+    return std::make_shared<DeviceConstants>(std::move(constants_));
+  }
+
+ private:
+  const BufferInfo& info(int b) const { return p_.buffers[static_cast<std::size_t>(b)]; }
+  const Data& data(int b) const { return p_.constants[static_cast<std::size_t>(info(b).constant)]; }
+  bool is_weight(int b) const { return info(b).kind == BufferInfo::Kind::kConstant; }
+
+  bool known(int b) const {
+    return std::all_of(info(b).shape.begin(), info(b).shape.end(),
+                       [](const Expr& d) { return evaluable(d, SymbolValues()); });
+  }
+
+  // Where everything that stays goes: small tensors share a block, and the others are counted.
+  void place_small() {
+    std::size_t total = 0;
+    std::vector<std::pair<std::size_t, std::size_t>> small;  // buffer, offset
+    for (const bool tiny : {false, true}) {                  // scalars are many, and lie close together behind the rest
+      for (std::size_t k = 0; k < p_.buffers.size(); ++k) {
+        const int b = static_cast<int>(k);
+        if (!kept_[k] || !(is_weight(b) || known(b))) continue;
+        const std::size_t n = is_weight(b) ? data(b).size : run_.bytes(b), alignment = n <= 16 ? 16 : kAlignment;
+        if ((n <= 16) != tiny) continue;
+        if (n >= kLargeConstant) {
+          final_bytes_ += n;
+          continue;
+        }
+        small.emplace_back(k, total);
+        total += rounded(n, alignment);
+      }
+    }
+    if (total == 0) return;
+    const std::shared_ptr<void> block = memory_.allocate(total);
+    resident_ = total;
+    final_bytes_ += total;
+    for (const auto& [k, offset] : small) {
+      run_.address[k] = static_cast<char*>(block.get()) + offset;
+      constants_.owners[k] = block;
+    }
+  }
+
+  // Working memory of a group: the card's as long as that is no more than is needed in the end, else pinned memory of
+  // the host, which kernels can use as well.
+  void make_room(const Group& g) {
+    std::size_t kept = 0;
+    std::vector<int> used;
+    for (const std::size_t k : g.steps) add_used(p_.init.steps[k], used);
+    std::sort(used.begin(), used.end());
+    used.erase(std::unique(used.begin(), used.end()), used.end());
+    for (const int b : used) {
+      const auto k = static_cast<std::size_t>(b);
+      if (kept_[k] && !there_[k] && !run_.address[k] && (is_weight(b) || known(b)))
+        kept += is_weight(b) ? data(b).size : run_.bytes(b);
+    }
+    const auto fits = [&](std::size_t bytes) {
+      return resident_ + kept + bytes <= final_bytes_ + final_bytes_ / kSlack;
+    };
+    const bool enough = g.bytes <= room_bytes_;
+    if (enough && (room_on_host_ ? !fits(g.bytes) : fits(room_bytes_) && g.bytes >= room_bytes_ / 2)) return;
+    e_.gpu_->synchronize(run_.stream);
+    room_.reset();
+    room_on_host_ = !fits(g.bytes);
+    room_bytes_ = g.bytes;
+    if (g.bytes > 0) room_ = room_on_host_ ? e_.gpu_->allocate_pinned(g.bytes) : memory_.allocate(g.bytes);
+  }
+
+  // Uploads a weight that main uses, to where it stays.
+  void stay(int b) {
+    const auto k = static_cast<std::size_t>(b);
+    if (there_[k]) return;
+    there_[k] = true;
+    const Data& d = data(b);
+    constants_.bytes += d.size;
+    if (run_.address[k]) {
+      transfers_.upload(run_.address[k], d.bytes, d.size, run_.stream);
+      return;
+    }
+    std::shared_ptr<const UploadedConstant> u = find_upload(*e_.gpu_, d);
+    if (!u) {
+      u = std::make_shared<const UploadedConstant>(UploadedConstant{d, memory_.allocate(d.size)});
+      resident_ += d.size;
+      transfers_.upload(u->memory.get(), d.bytes, d.size, run_.stream);
+      fresh_.push_back(u);
+      onnx::forget_pages(d.bytes, d.size);
+    }
+    run_.address[k] = u->memory.get();
+    constants_.owners[k] = std::move(u);
+  }
+
+  void compute(const Group& g) {
+    char* const room = static_cast<char*>(room_.get());
+    for (std::size_t n = 0; n < g.steps.size(); ++n) {
+      const ProgramStep& s = p_.init.steps[g.steps[n]];
+      std::vector<int> used;
+      add_used(s, used);
+      for (const int b : used)
+        if (is_weight(b) && kept_[static_cast<std::size_t>(b)]) stay(b);
+      for (std::size_t k = 0; k < g.lives.size(); ++k) {
+        const Lifetime& life = g.lives[k];
+        if (life.first != static_cast<int>(n)) continue;
+        char* place = room + g.offsets[k];
+        run_.address[static_cast<std::size_t>(life.buffer)] = place;
+        if (!is_weight(life.buffer)) continue;
+        const Data& d = data(life.buffer);
+        if (room_on_host_) {
+          e_.gpu_->synchronize(run_.stream);
+          std::memcpy(place, d.bytes, d.size);
+        } else {
+          transfers_.upload(place, d.bytes, d.size, run_.stream);
+        }
+        if (d.size >= kLargeConstant) onnx::forget_pages(d.bytes, d.size);
+      }
+      const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
+      for (const int w : s.writes) {
+        const auto k = static_cast<std::size_t>(w);
+        if (control || run_.address[k]) continue;
+        run_.owned[w] = kept_[k] ? memory_.allocate(run_.bytes(w)) : run_.allocate(run_.bytes(w));
+        run_.address[k] = run_.owned[w].get();
+      }
+      run_.step_of(s);
+      for (const int w : s.writes) {
+        const auto k = static_cast<std::size_t>(w);
+        if (!kept_[k] || there_[k]) continue;
+        there_[k] = true;
+        constants_.bytes += run_.bytes(w);
+        if (const auto o = run_.owned.find(w); o != run_.owned.end()) {
+          constants_.owners[k] = o->second;
+          resident_ += run_.bytes(w);
+        }
+      }
+    }
+    run_.owned.clear();
+  }
+
+  Executor& e_;
+  const Program& p_;
+  DeviceMemory& memory_;
+  std::vector<bool> kept_;  ///< by buffer: main uses it
+  GpuTransfers transfers_;
+  RunOptions options_;
+  Run run_;
+  std::vector<bool> there_ = std::vector<bool>(p_.buffers.size());
+  DeviceConstants constants_;
+  std::size_t final_bytes_ = 0, resident_ = 0;  ///< of what stays: all of it, and what is there
+  std::shared_ptr<void> room_;                  ///< for what goes
+  std::size_t room_bytes_ = 0;
+  bool room_on_host_ = false;
+  std::vector<std::shared_ptr<const UploadedConstant>> fresh_;
+};
+
+void Executor::load_constants(std::vector<bool> used) {
+  std::vector<bool> constant(used.size());
+  for (std::size_t k = 0; k < used.size(); ++k) constant[k] = program_->buffers[k].kind == BufferInfo::Kind::kConstant;
+  for (const ProgramStep& s : program_->init.steps)
+    for (const int w : s.writes) constant[static_cast<std::size_t>(w)] = true;
+  for (std::size_t k = 0; k < used.size(); ++k) used[k] = used[k] && constant[k];
+  device_constants_ = find_constants(*gpu_, *program_);
+  if (!device_constants_) {
+    const std::unique_ptr<Context> context = acquire();
+    device_constants_ = ConstantLoader(*this, std::move(used), *context).load();
+    share_constants(*gpu_, device_constants_);
+  }
+  constants_ = device_constants_->addresses;
+  constant_bytes_ = device_constants_->bytes;
+}
+
+}  // namespace sardonyx
