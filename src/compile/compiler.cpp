@@ -5,13 +5,14 @@
 
 #include "compile/backend.h"
 #include "compile/precompiled.h"
+#include "compile/ptx.h"
 #include "support/error.h"
 
 namespace sardonyx {
 namespace {
 
 // Raise it when the arguments below or the linking change, so that old cache entries are not used.
-constexpr int kRecipe = 4;
+constexpr int kRecipe = 5;
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -53,31 +54,6 @@ void append_host_args(std::vector<std::string>& args, const Target& target) {
   append(args, {"-mrelocation-model", "pic", "-pic-level", "2", "-mframe-pointer=none", "-mconstructor-aliases"});
 }
 
-/// There is no linker for PTX: a function without a body would only be found when a driver loads the text.
-void check_ptx(std::string_view ptx) {
-  constexpr std::string_view kDeclaration = "\n.extern .func";
-  const std::size_t at = ptx.find(kDeclaration);
-  if (at == std::string_view::npos) return;
-  const std::string_view line = ptx.substr(at + 1, ptx.find('\n', at + 1) - at - 1);
-  fail(ErrorKind::kCompile, "the source calls a function that has no definition: {}", line);
-}
-
-/// What a kernel demands of its launches becomes directives of its head: clang has them for CUDA's language only, so
-/// that sources say it in a comment in assembly (see kernels/gpu.h).
-std::string with_launch_bounds(const std::string& ptx) {
-  constexpr std::string_view kMark = "// two workgroups on a unit", kEntry = ".entry ";
-  std::string out;
-  std::size_t from = 0;
-  for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
-    const std::size_t body = ptx.find("\n{", at), end = ptx.find("\n}", at), mark = ptx.find(kMark, at);
-    if (body == std::string::npos || mark == std::string::npos || mark > end) continue;
-    out.append(ptx, from, body - from);
-    out += "\n.maxntid 256\n.minnctapersm 2";
-    from = body;
-  }
-  return out.append(ptx, from);
-}
-
 }  // namespace
 
 std::string compile(std::string_view source, std::span<const SourceFile> headers, const Target& target,
@@ -115,6 +91,7 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   if (target.kind == TargetKind::kNvptx) {
     check_ptx(code);
     code = with_launch_bounds(code);
+    if (target.arch != "sm_80") code = with_early_start(code);
   }
   return code;
 }

@@ -32,6 +32,7 @@ struct GpuLaunch {
   Dim3 grid, block;                ///< workgroups; threads of each
   std::uint32_t shared_bytes = 0;  ///< of LDS (shared memory) beyond what the kernel declares; see reserve_shared()
   void** arguments = nullptr;      ///< the address of each parameter
+  bool starts_early = false;       ///< GpuModule::starts_early() of its code
 };
 
 /// Code on a GPU. It stays there for as long as this object lives.
@@ -40,6 +41,9 @@ class GpuModule {
   virtual ~GpuModule() = default;
   /// A kernel's handle for launch(). Throws Error(kDevice) when there is none of this name.
   virtual void* function(const char* name) const = 0;
+  /// Whether its kernels wait by themselves for the launch before them, so that a graph may start them while that one
+  /// still runs.
+  virtual bool starts_early() const = 0;
 };
 
 /// Launches, one after the other, that are started with one call.

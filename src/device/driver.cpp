@@ -110,6 +110,7 @@ void fill_cuda(Driver& d, void* library) {
   find_newer(library, d.graph_create, "cuGraphCreate");
   find_newer(library, d.graph_destroy, "cuGraphDestroy");
   find_newer(library, d.graph_add_kernel, "cuGraphAddKernelNode");
+  find_newer(library, d.graph_add_order, "cuGraphAddDependencies_v2");
   find_newer(library, d.graph_instantiate, "cuGraphInstantiateWithFlags");
   find_newer(library, d.graph_set_kernel, "cuGraphExecKernelNodeSetParams");
   find_newer(library, d.graph_launch, "cuGraphLaunch");

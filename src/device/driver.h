@@ -44,6 +44,8 @@ struct Driver {
   int (*graph_create)(void**, unsigned) = nullptr;
   int (*graph_destroy)(void*) = nullptr;
   int (*graph_add_kernel)(void** node, void* graph, void* const* after, std::size_t, const void* params) = nullptr;
+  /// CUDA 12.3 and later: with what kind of order each of the dependencies is (graph.cpp).
+  int (*graph_add_order)(void* graph, void* const* from, void* const* to, const void* kinds, std::size_t) = nullptr;
   int (*graph_instantiate)(void** executable, void* graph, unsigned long long) = nullptr;
   int (*graph_set_kernel)(void* executable, void* node, const void* params) = nullptr;
   int (*graph_launch)(void* executable, void* stream) = nullptr;

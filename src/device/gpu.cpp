@@ -195,11 +195,22 @@ class DriverGpu : public Gpu {
   void* context_ = nullptr;
 };
 
+/// Whether every kernel of a PTX text waits for the launch before it (compile/ptx.h puts that there, once in each).
+bool waits(std::string_view ptx) {
+  const auto count = [&](std::string_view what) {
+    int n = 0;
+    for (std::size_t at = ptx.find(what); at != std::string_view::npos; at = ptx.find(what, at + 1)) ++n;
+    return n;
+  };
+  return count("griddepcontrol.wait;") > 0 && count("griddepcontrol.wait;") == count(".entry ");
+}
+
 class DriverModule : public GpuModule {
  public:
   DriverModule(std::shared_ptr<DriverGpu> gpu, const std::string& code) : gpu_(std::move(gpu)) {
     const Gpu::Scope scope(*gpu_);
     gpu_->driver().require(gpu_->driver().module_load(&module_, code.c_str()), "loading compiled code");
+    starts_early_ = gpu_->driver().is_cuda && waits(code);
   }
   ~DriverModule() override {
     gpu_->at_the_end([&] { gpu_->driver().module_unload(module_); });
@@ -210,10 +221,12 @@ class DriverModule : public GpuModule {
     gpu_->driver().require(gpu_->driver().module_function(&f, module_, name), name);
     return f;
   }
+  bool starts_early() const override { return starts_early_; }
 
  private:
   std::shared_ptr<DriverGpu> gpu_;
   void* module_ = nullptr;
+  bool starts_early_ = false;
 };
 
 class DriverEvent : public GpuEvent {

@@ -27,6 +27,14 @@ struct HipNode {
   unsigned shared_bytes;
 };
 
+/// CUgraphEdgeData of a launch that may start while the one before it still runs.
+struct EarlyStart {
+  unsigned char from_port = 1;  // CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC: when all workgroups have allowed it
+  unsigned char to_port = 0;
+  unsigned char type = 1;  // CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+  unsigned char reserved[5] = {};
+};
+
 /// Calls `f` with the address of the driver's form of a launch.
 template <typename F>
 int with_node(const Driver& d, const GpuLaunch& l, const F& f) {
@@ -59,11 +67,16 @@ class DriverGraph : public GpuGraph {
     void* last = nullptr;
     for (const GpuLaunch& l : launches) {
       void* node = nullptr;
+      const bool early = last && l.starts_early && driver_.graph_add_order, after = last && !early;
       driver_.require(with_node(driver_, l,
                                 [&](const void* params) {
-                                  return driver_.graph_add_kernel(&node, graph_, &last, last ? 1 : 0, params);
+                                  return driver_.graph_add_kernel(&node, graph_, &last, after ? 1 : 0, params);
                                 }),
                       "adding a launch to a graph");
+      if (early) {
+        const EarlyStart kind;
+        driver_.require(driver_.graph_add_order(graph_, &last, &node, &kind, 1), "ordering the launches of a graph");
+      }
       nodes_.push_back(node);
       last = node;
     }

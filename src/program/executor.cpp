@@ -246,6 +246,7 @@ void Executor::load_code() {
                             : module_->find(k.symbol));
     check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
     if (gpu_ && k.shared > 0) gpu_->reserve_shared(kernels_.back(), k.shared);
+    start_early_.push_back(gpu_ && gpu_modules_[static_cast<std::size_t>(k.object)]->starts_early());
   }
 }
 

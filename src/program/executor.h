@@ -114,6 +114,7 @@ class Executor {
   std::unique_ptr<HostModule> module_;
   std::vector<std::shared_ptr<GpuModule>> gpu_modules_;
   std::vector<void*> kernels_;
+  std::vector<bool> start_early_;  ///< by kernel: GpuLaunch::starts_early
   std::map<const Block*, std::unique_ptr<Lives>> lives_;
   int step_count_ = 0;                ///< of all blocks
   std::vector<int> input_last_used_;  ///< by input: the last step of main that reads it

@@ -40,6 +40,7 @@ std::vector<std::shared_ptr<GpuCall>> Executor::Run::gpu_calls(const LaunchStep&
     calls.push_back(std::make_shared<GpuCall>(e.kernels_[static_cast<std::size_t>(l.kernel)],
                                               static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)),
                                               codegen::kGpuThreads, 0, l.buffers, std::move(values)));
+    calls.back()->launch.starts_early = e.start_early_[static_cast<std::size_t>(l.kernel)];
   }
   return calls;
 }
@@ -63,8 +64,11 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
     if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
       fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
     const auto kernel = static_cast<std::size_t>(t.kernels[tiling]);
-    return std::make_shared<GpuCall>(e.kernels_[kernel], static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
-                                     p.kernels[kernel].shared, t.buffers, values);
+    auto call =
+        std::make_shared<GpuCall>(e.kernels_[kernel], static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
+                                  p.kernels[kernel].shared, t.buffers, values);
+    call->launch.starts_early = e.start_early_[kernel];
+    return call;
   };
   r.call = call_of(tiling_for(t, {batches, m, n, k}, [&](std::size_t tiling) {
     if (blocks_of(tiling) > INT32_MAX) return 1e9;

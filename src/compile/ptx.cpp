@@ -1,0 +1,60 @@
+#include "compile/ptx.h"
+
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr std::string_view kEntry = ".entry ";
+constexpr std::string_view kStart = "\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;\n";
+
+/// Where the statements of a body begin that begins at `at` ("\n{"), behind its declarations.
+std::size_t first_statement(std::string_view ptx, std::size_t at) {
+  for (at = ptx.find('\n', at + 1); at != std::string_view::npos; at = ptx.find('\n', at + 1)) {
+    const std::string_view rest = ptx.substr(at + 1);
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    if (!line.empty() && !line.starts_with("\t.reg ") && !line.starts_with("\t.local ") && !line.starts_with("//"))
+      return at + 1;
+  }
+  return ptx.size();
+}
+
+}  // namespace
+
+void check_ptx(std::string_view ptx) {
+  constexpr std::string_view kDeclaration = "\n.extern .func";
+  const std::size_t at = ptx.find(kDeclaration);
+  if (at == std::string_view::npos) return;
+  const std::string_view line = ptx.substr(at + 1, ptx.find('\n', at + 1) - at - 1);
+  fail(ErrorKind::kCompile, "the source calls a function that has no definition: {}", line);
+}
+
+std::string with_launch_bounds(const std::string& ptx) {
+  constexpr std::string_view kMark = "// two workgroups on a unit";
+  std::string out;
+  std::size_t from = 0;
+  for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
+    const std::size_t body = ptx.find("\n{", at), end = ptx.find("\n}", at), mark = ptx.find(kMark, at);
+    if (body == std::string::npos || mark == std::string::npos || mark > end) continue;
+    out.append(ptx, from, body - from);
+    out += "\n.maxntid 256\n.minnctapersm 2";
+    from = body;
+  }
+  return out.append(ptx, from);
+}
+
+std::string with_early_start(const std::string& ptx) {
+  std::string out;
+  std::size_t from = 0;
+  for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
+    const std::size_t body = ptx.find("\n{", at);
+    if (body == std::string::npos) break;
+    const std::size_t first = first_statement(ptx, body + 1);
+    out.append(ptx, from, first - from);
+    out += kStart;
+    from = first;
+  }
+  return out.append(ptx, from);
+}
+
+}  // namespace sardonyx
