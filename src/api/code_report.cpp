@@ -23,11 +23,14 @@ std::string verdict_of(const KernelReport& r) {
 // A tile kernel's step has one kernel for each tiling; the report of steps names the first.
 void name_others(const Block& b, std::vector<KernelReport>& kernels) {
   for (const ProgramStep& s : b.steps) {
-    if (const auto* t = std::get_if<TileLaunchStep>(&s.op))
-      for (int k : t->kernels) {
+    if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
+      std::vector<int> all = t->kernels;
+      if (t->finish >= 0) all.push_back(t->finish);
+      for (int k : all) {
         auto& nodes = kernels.at(static_cast<std::size_t>(k)).nodes;
         if (nodes.empty()) nodes = {s.origin};
       }
+    }
     if (const auto* i = std::get_if<IfStep>(&s.op)) {
       name_others(*i->then_block, kernels);
       name_others(*i->else_block, kernels);

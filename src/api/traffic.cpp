@@ -59,7 +59,9 @@ Traffic traffic_of(const Program& program, const SymbolValues& symbols) {
     StepTraffic& step = t.steps.emplace_back();
     if (runs_others(s)) continue;
     step.bytes_read = sum_of(program, s.reads, symbols, t.unknown);
-    step.bytes_written = sum_of(program, s.writes, symbols, t.unknown);
+    std::vector<int> written = s.writes;
+    if (const auto* tile = std::get_if<TileLaunchStep>(&s.op)) std::erase(written, tile->partial);  // working memory
+    step.bytes_written = sum_of(program, written, symbols, t.unknown);
     step.operations = operations_of(program, s, symbols);
     t.bytes += step.bytes_read + step.bytes_written;
     t.operations += step.operations;

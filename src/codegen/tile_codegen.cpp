@@ -196,12 +196,15 @@ struct Candidate {
   std::string kernel;
   GpuTiling tiling;
   std::uint32_t shared = 0;  // bytes of dynamic LDS
+  bool may_share = false;    // its k's among workgroups
+  std::string name() const { return tiling.shares > 1 ? fmt::format("{} / {}", kernel, tiling.shares) : kernel; }
 };
 
 constexpr std::int64_t kWgmmaStore = 8 * 16 * (64 + 4) * 4;  // bytes of LDS by which eight waves store their sums
 
 // Times are what an H200 takes: fitted to the products of 16-bit floats in ResNet-50, BERT-Base, ViT-B/16 and YOLOv5s
-// at several sizes, each with every tiling (the choice by them is 2 % behind the fastest on average). Those of AMD's
+// at several sizes, each with every tiling, timed back to back (the choice by them is 1.4 % behind the fastest on
+// average). Those of AMD's
 // chips follow from areas, with smaller tiles reading more for each product. `steps`: of 64 k's, or 0 if their number
 // isn't known.
 std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv,
@@ -216,18 +219,23 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
       const std::int64_t used = std::min<std::int64_t>(stages, steps > 0 ? (steps + shares - 1) / shares : stages);
       t.push_back({fmt::format("gemm_wgmma<{}, {}, {}>", n, stages, shares),
                    {rows, n, ns[0], ns[1], ns[2], ns[3]},
-                   static_cast<std::uint32_t>(std::max<std::int64_t>(used * step, kWgmmaStore))});
+                   static_cast<std::uint32_t>(std::max<std::int64_t>(used * step, kWgmmaStore)),
+                   shares > 1 && stages > 4});
     };
-    wgmma(256, 1, 4, {8390, 10.0f, 5440, 12.0f});
-    wgmma(192, 1, 4, {4540, 8.0f, 4120, 10.7f});
-    wgmma(128, 1, 3, {3460, 13.3f, 2000, 8.2f});
-    wgmma(64, 1, 4, {2040, 7.0f, 2020, 5.2f});
-    wgmma(64, 2, 4, {2530, 2.4f, 1470, 4.1f});
-    wgmma(32, 2, 4, {2140, 3.1f, 620, 3.9f});
+    wgmma(256, 1, 4, {1060, 13.5f, 5970, 14.5f});
+    wgmma(192, 1, 4, {5660, 9.7f, 4800, 10.7f});
+    wgmma(128, 1, 3, {5090, 7.3f, 2770, 7.6f});
+    wgmma(64, 1, 4, {5190, 6.2f, 1800, 5.2f});
+    wgmma(64, 1, 8, {2740, 3.8f, 1830, 5.8f});
+    wgmma(64, 2, 6, {2840, 1.5f, 1310, 5.5f});
+    wgmma(32, 2, 4, {3820, 2.6f, 650, 3.1f});
+    wgmma(32, 2, 8, {2740, 0.63f, 920, 3.2f});
   } else {
     auto gemm = [&](int m, int n, std::string_view waves, int row, std::array<float, 4> ns) {
       t.push_back({fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, stages),
-                   {m, n, ns[0], ns[1], ns[2], ns[3]}});
+                   {m, n, ns[0], ns[1], ns[2], ns[3]},
+                   0,
+                   true});
     };
     using Times = std::array<float, 4>;
     gemm(32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256,
@@ -244,6 +252,34 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
     t.push_back({"gemv<4, 1, 1>", {4, waves, 0, 0, 0, 0, true}});
   }
   return t;
+}
+
+// Nanoseconds that the launch takes that adds up what workgroups have shared: at all (AMD's launches are taken to be
+// slower), and of each sum.
+constexpr float kFinishOnNvidia = 2600, kFinishElsewhere = 6000;
+constexpr double kFinishSum = 0.0065;
+constexpr int kMostShares = 8;
+constexpr std::int64_t kLeastShare = 256;  // k's
+
+// The most workgroups that may share the k's of a tile; 1 where nothing is shared.
+int most_shares(const Contraction& c) {
+  std::int64_t k = 0;
+  if (!is_const_int(c.k(), k)) return 1;
+  const std::int64_t most = std::clamp<std::int64_t>(k / kLeastShare, 1, kMostShares);
+  std::int64_t sums = 1;
+  for (const Expr& e : {c.batches(), c.m(), c.n()}) {
+    const std::int64_t least = smallest(e);
+    if (least <= 0 || least > kMostPartialSums / sums) return 1;
+    sums *= least;
+  }
+  return static_cast<int>(std::min(most, kMostPartialSums / sums));
+}
+
+// Room for the sums of all shares where sharing is possible.
+Expr partial_sums(const Contraction& c, int most) {
+  const Expr sums = c.batches() * c.m() * c.n();
+  return select(compare(Op::kGt, sums * Expr(2), Expr(kMostPartialSums)), Expr(std::int64_t{0}),
+                idx::min(sums * Expr(std::int64_t{most}), Expr(kMostPartialSums)));
 }
 
 int typical_units(std::string_view arch) {
@@ -276,7 +312,7 @@ std::vector<TunedSize> tuned_sizes(const GpuTileSource& g, const std::vector<Can
     if (!may_be(g.batches, t.batches) || !may_be(g.m, t.m) || !may_be(g.n, t.n) || !may_be(g.k, t.k)) continue;
     for (std::size_t k = 0; k < candidates.size(); ++k) {
       const GpuTiling& tiling = candidates[k].tiling;
-      if (candidates[k].kernel != t.candidate || (tiling.few_rows && t.m > tiling.rows)) continue;
+      if (candidates[k].name() != t.candidate || !can_compute(tiling, t.batches, t.m, t.n)) continue;
       std::int64_t known = 0;
       if (is_const_int(g.batches, known) && is_const_int(g.m, known) && is_const_int(g.n, known) &&
           is_const_int(g.k, known))
@@ -365,7 +401,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   e.line(fmt::format("{}[{}] = {};", e.buffer(c.out), at, x));
   e.close();
 
-  std::string head = "(", members, values;
+  std::string head = "(", sizes, members, values;
   for (std::size_t k = 0; k < e.buffers.size(); ++k) {
     const Value* v = e.buffers[k];
     const std::string type = fmt::format("{}{}*", v == c.out ? "" : "const ", storage_name(v->dtype));
@@ -374,17 +410,20 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
     values += fmt::format(", ({})__builtin_assume_aligned(b{}, 16)", type, k);
   }
   for (std::size_t k = 0; k < e.symbols.size(); ++k) {
-    head += fmt::format("i64 s{}, ", k);
+    sizes += fmt::format("i64 s{}, ", k);
     members += fmt::format("  i64 s{};\n", k);
     values += fmt::format(", s{}", k);
   }
   GpuTileSource g;
   std::int64_t n = 0;
   const bool full = is_const_int(c.n(), n) && n % 8 == 0;
-  const std::string body = fmt::format(
-      "{}i64 batches, i64 m, i64 n, i64 k) {{\nstruct P : Problem<{}, {}, {}, {}> {{\n{}{}}};\n"
+  const std::string problem = fmt::format(
+      "struct P : Problem<{}, {}, {}, {}> {{\n{}{}}};\n"
       "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
-      head, type_name(c.type), name_of(a.access()), name_of(b.access()), full, members, text, values);
+      type_name(c.type), name_of(a.access()), name_of(b.access()), full, members, text, values);
+  sizes += "i64 batches, i64 m, i64 n, i64 k";
+  const std::string body = fmt::format("{}{}) {{\n{}", head, sizes, problem),
+                    shared = fmt::format("{}void* __restrict parts, {}, i64 shares) {{\n{}", head, sizes, problem);
   g.buffers = e.buffers;
   g.symbols = e.symbols;
   g.batches = c.batches();
@@ -396,6 +435,13 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   if (!is_const_int(g.k, depth)) depth = 0;
   std::vector<Candidate> candidates = candidates_for(
       arch, c.type, a.access() == Access::kVector && b.access() == Access::kVector, gemv, (depth + 63) / 64);
+  const int most = most_shares(c);
+  for (std::size_t k = 0, all = candidates.size(); k < all; ++k)
+    for (int shares = 2; shares <= most && candidates[k].may_share; shares *= 2) {
+      candidates.push_back(candidates[k]);
+      candidates.back().tiling.shares = shares;
+      candidates.back().tiling.finish = arch.starts_with("sm_") ? kFinishOnNvidia : kFinishElsewhere;
+    }
   for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
   // Known sizes need one tiling; for others those stay that some size prefers.
   std::vector<bool> wanted(candidates.size(), false);
@@ -418,15 +464,31 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   std::int64_t m = 0;
   const bool any_rows = !is_const_int(g.m, m);
   bool general = false;
-  for (std::size_t k = 0; k < candidates.size(); ++k) general |= wanted[k] && !candidates[k].tiling.few_rows;
+  for (std::size_t k = 0; k < candidates.size(); ++k)
+    general |= wanted[k] && !candidates[k].tiling.few_rows && candidates[k].tiling.shares == 1;
   if (any_rows && !general) wanted[0] = true;
   g.tilings.clear();
   for (std::size_t k = 0; k < candidates.size(); ++k) {
     if (!wanted[k]) continue;
-    g.tilings.push_back(candidates[k].tiling);
-    g.kernels.push_back({body + candidates[k].kernel + "(p);\n}\n", candidates[k].shared, candidates[k].kernel});
+    const Candidate& x = candidates[k];
+    g.tilings.push_back(x.tiling);
+    if (x.tiling.shares == 1) {
+      g.kernels.push_back({body + x.kernel + "(p);\n}\n", x.shared, x.name()});
+      continue;
+    }
+    g.kernels.push_back({shared + "share_k(p, parts, u32(shares), [](const auto& q) { " + x.kernel + "(q); });\n}\n",
+                         x.shared, x.name()});
+    g.partial = partial_sums(c, most);
+    g.finish =
+        fmt::format("{}static_assert(kFinish == {});\ngemm_finish(p, parts, u32(shares));\n}}\n", shared, kGpuFinish);
   }
   return g;
+}
+
+bool can_compute(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
+  if (t.few_rows && m > t.rows) return false;
+  return t.shares == 1 || static_cast<double>(batches) * static_cast<double>(m) * static_cast<double>(n) * t.shares <=
+                              static_cast<double>(kMostPartialSums);
 }
 
 std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
@@ -435,9 +497,9 @@ std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t ba
   double least = INFINITY;
   for (std::size_t i = 0; i < tilings.size(); ++i) {
     const GpuTiling& t = tilings[i];
-    if (t.few_rows && m > t.rows) continue;
+    if (!can_compute(t, batches, m, n)) continue;
     const double tiles = static_cast<double>(batches) * std::ceil(static_cast<double>(m) / t.rows) *
-                         std::ceil(static_cast<double>(n) / t.cols);
+                         std::ceil(static_cast<double>(n) / t.cols) * t.shares;
     double cost;
     if (t.few_rows) {
       // Reading b sets the pace. Fewer workgroups than two a compute unit don't keep memory busy; more waves for a
@@ -445,8 +507,9 @@ std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t ba
       const bool split = t.cols < 8;
       cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) + (t.rows > m ? 100 : 0);
     } else {
-      const auto depth = static_cast<double>(k);
+      const double depth = static_cast<double>(k) / t.shares;
       cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / units) * (t.busy_start + t.busy * depth));
+      if (t.shares > 1) cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.shares);
     }
     if (cost < least) {
       least = cost;

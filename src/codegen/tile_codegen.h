@@ -10,6 +10,9 @@
 
 namespace sardonyx::codegen {
 
+/// Columns that each thread of GpuTileSource::finish computes.
+inline constexpr int kGpuFinish = 4;
+
 /// Kernel texts NAME(buffers..., symbols..., i64 batches, i64 m, i64 n, i64 k), launched with kGpuThreads threads a
 /// workgroup, one workgroup a tile.
 struct GpuTileSource {
@@ -21,6 +24,10 @@ struct GpuTileSource {
   std::vector<Kernel> kernels;  ///< one a tiling
   std::vector<GpuTiling> tilings;
   std::vector<Value*> buffers;
+  /// If any tiling has shares: its kernel, and the one to launch behind it, have one more buffer behind the others, of
+  /// `partial` numbers of four bytes, and at the end `i64 shares`.
+  std::string finish;
+  Expr partial;
   Exprs symbols;
   Expr batches, m, n, k;
   std::string problem;           ///< see TileChoices

@@ -11,8 +11,15 @@ struct GpuTiling {
   /// Time of a workgroup that has a compute unit to itself: what it takes at all and per k; and of each of many that
   /// share one. In nanoseconds on an H200; elsewhere only how tilings compare counts.
   float alone_start = 256, alone = 1, busy_start = 256, busy = 1;
-  bool few_rows = false;  ///< for up to `rows` rows only
+  bool few_rows = false;    ///< for up to `rows` rows only
+  float finish = 0;         ///< with shares: time of the second launch
+  std::int32_t shares = 1;  ///< how many workgroups share the k's of a tile; a second launch adds up their sums
 };
+
+/// The sums that wait for the second launch: shares * batches * m * n, at most this many.
+constexpr std::int64_t kMostPartialSums = 1 << 20;
+/// Whether a tiling can compute these sizes.
+bool can_compute(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
 
 /// Which tiling is the fastest for these sizes on a GPU with so many compute units, by a model of cost.
 std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,

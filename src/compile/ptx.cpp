@@ -6,7 +6,7 @@ namespace sardonyx {
 namespace {
 
 constexpr std::string_view kEntry = ".entry ";
-constexpr std::string_view kStart = "\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;\n";
+constexpr std::string_view kStart = "\tgriddepcontrol.wait;\n";
 
 /// Where the statements of a body begin that begins at `at` ("\n{"), behind its declarations.
 std::size_t first_statement(std::string_view ptx, std::size_t at) {

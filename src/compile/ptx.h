@@ -13,10 +13,11 @@ void check_ptx(std::string_view ptx);
 /// that sources say it in a comment in assembly (see kernels/gpu.h).
 std::string with_launch_bounds(const std::string& ptx);
 
-/// Lets each kernel be started while the launch before it still runs ("programmatic dependent launch"; sm_90 and
-/// later): it first lets the next launch do the same, then waits until the one before is done and what it wrote is seen.
-/// Both come before all else, in the text rather than in the source: the compiler may move loads of memory that a kernel
-/// does not write over any statement.
+/// Lets each kernel be started when all workgroups of the launch before it have ended, rather than when what they wrote
+/// has reached memory ("programmatic dependent launch"; sm_90 and later): it begins with waiting for that. The wait is
+/// put into the text, before all else, as in the source the compiler may move loads of memory that a kernel does not
+/// write over any statement. No kernel lets the next one start while its own workgroups still run: that was no faster,
+/// and the next one's workgroups would crowd on the units that are free first.
 std::string with_early_start(const std::string& ptx);
 
 }  // namespace sardonyx

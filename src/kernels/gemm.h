@@ -253,7 +253,86 @@ struct Sizes {
 
 }  // namespace gemm_detail
 
-/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads.
+/// The problem of a workgroup that has only a part of the k's: its sums go to memory, for gemm_finish() to add up. They
+/// lie as the output would, those of one share behind those of another.
+template <class P>
+struct Partial : P {
+  using Sum = typename Matrix<typename P::T>::Sum;
+  Sum* __restrict parts;
+  u32 share, shares;
+  SDX_FN void element(u32 z, u32 row, u32 col, Sum sum) const {
+    parts[((share * this->batches + z) * this->m + row) * this->n + col] = sum;
+  }
+};
+
+namespace gemm_detail {
+
+template <class P>
+SDX_FN u32 shares_of(const P&) {
+  return 1;
+}
+template <class P>
+SDX_FN u32 shares_of(const Partial<P>& p) {
+  return p.shares;
+}
+template <class P>
+SDX_FN u32 share_of(const P&) {
+  return 0;
+}
+template <class P>
+SDX_FN u32 share_of(const Partial<P>& p) {
+  return p.share;
+}
+
+}  // namespace gemm_detail
+
+/// Calls f with the problem of this workgroup when `shares` workgroups share the k's of each tile. `parts` has room for
+/// shares * batches * m * n sums, fewer than 2^32.
+template <class P, class F>
+SDX_FN void share_k(const P& p, void* parts, u32 shares, F f) {
+  using Sum = typename Matrix<typename P::T>::Sum;
+  f(Partial<P>{p, (Sum*)__builtin_assume_aligned(parts, 16), block_id() % shares, shares});
+}
+
+/// Adds up the shares' sums in the order of the shares and hands them on to P::element, kFinish columns a thread.
+/// Launch: enough workgroups of kThreads threads for batches * m * ceil(n / kFinish).
+inline constexpr u32 kFinish = 4;
+template <class P>
+SDX_FN void gemm_finish(const P& p, const void* memory, u32 shares) {
+  using Sum = typename Matrix<typename P::T>::Sum;
+  const auto* parts = (const Sum*)__builtin_assume_aligned(memory, 16);
+  const u32 runs = (p.n + kFinish - 1) / kFinish, size = p.batches * p.m * p.n;
+  const u32 run = block_id() * kThreads + thread_id();
+  if (run >= p.batches * p.m * runs) return;
+  const u32 line = run / runs, col = run % runs * kFinish, z = line / p.m, row = line % p.m;
+  Sum x[kFinish] = {};
+  const bool whole = P::kFullColumns || (col + kFinish <= p.n && p.n % kFinish == 0);
+  for (u32 s = 0; s < shares; ++s) {
+    const Sum* from = parts + s * size + line * p.n + col;
+    if (whole) {
+      const vec16 v = gemm_detail::load16(from);
+      Sum y[kFinish];
+      __builtin_memcpy(y, &v, 16);
+#pragma unroll
+      for (u32 e = 0; e < kFinish; ++e) x[e] += y[e];
+    } else {
+#pragma unroll
+      for (u32 e = 0; e < kFinish; ++e)
+        if (col + e < p.n) x[e] += from[e];
+    }
+  }
+  if (whole) {
+#pragma unroll
+    for (u32 e = 0; e < kFinish; ++e) p.element(z, row, col + e, x[e]);
+  } else {
+#pragma unroll
+    for (u32 e = 0; e < kFinish; ++e)
+      if (col + e < p.n) p.element(z, row, col + e, x[e]);
+  }
+}
+
+/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads, and for a Partial problem
+/// `shares` times as many.
 template <class Tile, class P>
 SDX_FN void gemm(const P& p) {
   using namespace gemm_detail;
@@ -269,7 +348,8 @@ SDX_FN void gemm(const P& p) {
   const u32 wave_k = wave / (Tile::kWavesM * Tile::kWavesN), wave_mn = wave % (Tile::kWavesM * Tile::kWavesN);
   const u32 wave_m = wave_mn / Tile::kWavesN, wave_n = wave_mn % Tile::kWavesN;
   u32 z, tile_m, tile_n;
-  choose_tile(block_id(), (p.m + Tile::kM - 1) / Tile::kM, (p.n + Tile::kN - 1) / Tile::kN, z, tile_m, tile_n);
+  const u32 shares = shares_of(p);
+  choose_tile(block_id() / shares, (p.m + Tile::kM - 1) / Tile::kM, (p.n + Tile::kN - 1) / Tile::kN, z, tile_m, tile_n);
   const u32 first_row = tile_m * Tile::kM, first_col = tile_n * Tile::kN;
 
   typename M::Sum sums[TM][TN][M::kCount] = {};
@@ -277,12 +357,13 @@ SDX_FN void gemm(const P& p) {
   Loader<P, false, Tile::kN, kChunks, Tile::kThreads> b;
   auto stage_a = [&](u32 t) { return (shared_vec*)lds + t % Tile::kStages * S::kStage; };
   auto stage_b = [&](u32 t) { return stage_a(t) + Tile::kM * kChunks; };
-  const u32 count = (p.k + kK - 1) / kK;
+  const u32 steps = (p.k + kK - 1) / kK, from = steps * share_of(p) / shares;
+  const u32 count = steps * (share_of(p) + 1) / shares - from;
 #pragma unroll
   for (u32 t = 0; t + 1 < Tile::kStages; ++t) {
     if (t < count) {
-      a.begin(p, stage_a(t), z, first_row, t * kK);
-      b.begin(p, stage_b(t), z, first_col, t * kK);
+      a.begin(p, stage_a(t), z, first_row, (from + t) * kK);
+      b.begin(p, stage_b(t), z, first_col, (from + t) * kK);
       a.finish(stage_a(t));
       b.finish(stage_b(t));
     }
@@ -293,8 +374,8 @@ SDX_FN void gemm(const P& p) {
     lds_barrier();
     const u32 next = t + Tile::kStages - 1;
     if (next < count) {
-      a.begin(p, stage_a(next), z, first_row, next * kK);
-      b.begin(p, stage_b(next), z, first_col, next * kK);
+      a.begin(p, stage_a(next), z, first_row, (from + next) * kK);
+      b.begin(p, stage_b(next), z, first_col, (from + next) * kK);
     }
     commit_copies();
     const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);

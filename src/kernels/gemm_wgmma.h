@@ -261,7 +261,8 @@ SDX_FN void gemm_wgmma(const P& p) {
   static_assert(P::kAccessA == Access::kVector && P::kAccessB == Access::kVector && sizeof(T) == 2);
   const u32 wave = thread_id() / 32, group = wave / 4;
   u32 z, tile_m, tile_n;
-  choose_tile(block_id(), (p.m + kBM - 1) / kBM, (p.n + BN - 1) / BN, z, tile_m, tile_n);
+  const u32 parts = shares_of(p);
+  choose_tile(block_id() / parts, (p.m + kBM - 1) / kBM, (p.n + BN - 1) / BN, z, tile_m, tile_n);
   const u32 first_row = tile_m * kBM, first_col = tile_n * BN;
 
   f32 sums[1][TN][8];
@@ -273,14 +274,15 @@ SDX_FN void gemm_wgmma(const P& p) {
   Loader<P, false, BN, kChunks, 256> b;
   auto stage_a = [&](u32 t, u32 share) { return (shared_vec*)dynamic_lds + t % Stages * kStage + share * kPart; };
   auto stage_b = [&](u32 t, u32 share) { return stage_a(t, share) + kBM * kChunks; };
+  const u32 steps = (p.k + kK - 1) / kK, from = steps * share_of(p) / parts;
+  const u32 count = steps * (share_of(p) + 1) / parts - from;
   auto begin = [&](u32 t) {
 #pragma unroll
     for (u32 share = 0; share < Shares; ++share) {
-      a.begin(p, stage_a(t, share), z, first_row, t * kK + share * 64);
-      b.begin(p, stage_b(t, share), z, first_col, t * kK + share * 64);
+      a.begin(p, stage_a(t, share), z, first_row, (from + t) * kK + share * 64);
+      b.begin(p, stage_b(t, share), z, first_col, (from + t) * kK + share * 64);
     }
   };
-  const u32 count = (p.k + kK - 1) / kK;
 #pragma unroll
   for (u32 t = 0; t + 2 < Stages; ++t) {
     if (t < count) begin(t);

@@ -108,6 +108,8 @@ class Builder {
         p.op = lower_tile(*t);
       else
         p.op = lower_node(std::get<NodeStep>(s.op));
+      if (const auto* tile = std::get_if<TileLaunchStep>(&p.op); tile && tile->partial >= 0)
+        p.writes.push_back(tile->partial);
       out.push_back(std::move(p));
     }
     return out;
@@ -170,6 +172,13 @@ class Builder {
       const auto at = std::find(step.names.begin(), step.names.end(), x.candidate);
       if (at != step.names.end())
         step.tuned.push_back({x.batches, x.m, x.n, x.k, static_cast<std::int32_t>(at - step.names.begin())});
+    }
+    if (s.partial) {
+      BufferInfo b;
+      b.shape = {s.partial};
+      step.partial = static_cast<int>(program_->buffers.size());
+      program_->buffers.push_back(std::move(b));
+      step.finish = kernel(s.finish);
     }
     step.tilings = std::move(s.tilings);
     step.buffers = buffers(s.buffers);

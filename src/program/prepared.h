@@ -20,7 +20,7 @@ struct PreparedLaunch {
 };
 
 struct PreparedTileLaunch {
-  std::shared_ptr<GpuCall> call;  ///< if there is something to compute
+  std::vector<std::shared_ptr<GpuCall>> calls;  ///< none if there is nothing to compute
 };
 
 /// A gemm or a convolution. Numbers of buffers; -1: none.

@@ -59,6 +59,8 @@ struct TileLaunchStep {
   std::string problem;             ///< see codegen::TileChoices
   std::vector<Tuned> tuned;        ///< for other sizes the model of cost decides
   std::vector<int> buffers;
+  /// For tilings with shares: the kernel that adds them up, and the buffer of their sums, which is not among `buffers`.
+  int finish = -1, partial = -1;
   Exprs symbols;
   Expr batches, m, n, k;
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "codegen/loop_codegen.h"
+#include "codegen/tile_codegen.h"
 #include "program/run.h"
 
 namespace sardonyx {
@@ -9,6 +10,7 @@ namespace sardonyx {
 namespace {
 
 constexpr std::size_t kMaxArguments = 64;
+constexpr std::size_t kSumBytes = 4;          // of a sum that waits to be added to others
 constexpr std::int64_t kMaxBlocks = 1 << 20;  // of loop kernels, whose threads go on to further points
 
 }  // namespace
@@ -57,24 +59,42 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   const auto blocks_of = [&](std::size_t tiling) {
     const codegen::GpuTiling& x = t.tilings[tiling];
     const std::int64_t down = (m - 1) / x.rows + 1, across = (n - 1) / x.cols + 1;
-    return static_cast<double>(batches) * static_cast<double>(down) * static_cast<double>(across);
+    return static_cast<double>(batches) * static_cast<double>(down) * static_cast<double>(across) * x.shares;
   };
-  const auto call_of = [&](std::size_t tiling) {
-    const double blocks = blocks_of(tiling);
+  const auto call_of = [&](int kernel, double blocks, std::int32_t shares) {
     if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
       fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
-    const auto kernel = static_cast<std::size_t>(t.kernels[tiling]);
-    auto call =
-        std::make_shared<GpuCall>(e.kernels_[kernel], static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
-                                  p.kernels[kernel].shared, t.buffers, values);
-    call->launch.starts_early = e.start_early_[kernel];
+    std::vector<int> buffers = t.buffers;
+    std::vector<std::int64_t> all = values;
+    if (shares > 1) {
+      check(bytes(t.partial) / kSumBytes / shares >= static_cast<std::size_t>(batches * m * n),
+            "there is no room for {} shares of {} sums", shares, batches * m * n);
+      buffers.push_back(t.partial);
+      all.push_back(shares);
+    }
+    const auto at = static_cast<std::size_t>(kernel);
+    auto call = std::make_shared<GpuCall>(e.kernels_[at], static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
+                                          p.kernels[at].shared, std::move(buffers), std::move(all));
+    call->launch.starts_early = e.start_early_[at];
     return call;
   };
-  r.call = call_of(tiling_for(t, {batches, m, n, k}, [&](std::size_t tiling) {
+  const auto calls_of = [&](std::size_t tiling) {
+    const std::int32_t shares = t.tilings[tiling].shares;
+    std::vector<std::shared_ptr<GpuCall>> calls = {call_of(t.kernels[tiling], blocks_of(tiling), shares)};
+    if (shares > 1) {
+      const std::int64_t threads = batches * m * ((n - 1) / codegen::kGpuFinish + 1);
+      calls.push_back(call_of(t.finish, static_cast<double>((threads - 1) / codegen::kGpuThreads + 1), shares));
+    }
+    return calls;
+  };
+  r.calls = calls_of(tiling_for(t, {batches, m, n, k}, [&](std::size_t tiling) {
     if (blocks_of(tiling) > INT32_MAX) return 1e9;
-    const auto call = call_of(tiling);
-    call->place(address);
-    return e.tuner_->timer(*e.gpu_, call->launch, stream);
+    double seconds = 0;
+    for (const auto& call : calls_of(tiling)) {
+      call->place(address);
+      seconds += e.tuner_->timer(*e.gpu_, call->launch, stream);
+    }
+    return seconds;
   }));
   return r;
 }
@@ -90,7 +110,7 @@ std::size_t Executor::Run::tiling_for(const TileLaunchStep& t, const TileSizes& 
 }
 
 void Executor::Run::execute(const TileLaunchStep&, const PreparedTileLaunch& r) {
-  if (r.call) start(*r.call);
+  for (const auto& call : r.calls) start(*call);
 }
 
 void Executor::Run::start(GpuCall& call) {
@@ -135,7 +155,7 @@ bool Executor::Run::replay() {
       }
       std::vector<std::shared_ptr<GpuCall>> calls;
       if (const auto* l = std::get_if<PreparedLaunch>(&s)) calls = l->calls;
-      if (const auto* t = std::get_if<PreparedTileLaunch>(&s); t && t->call) calls.push_back(t->call);
+      if (const auto* t = std::get_if<PreparedTileLaunch>(&s)) calls = t->calls;
       for (const auto& call : calls) {
         call->place(address);
         if (std::any_of(call->buffers.begin(), call->buffers.end(),

@@ -37,7 +37,7 @@ void fields(A& a, typename A::template Ref<LaunchStep> s) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<codegen::GpuTiling> t) {
-  a(t.rows, t.cols, t.alone_start, t.alone, t.busy_start, t.busy, t.few_rows);
+  a(t.rows, t.cols, t.alone_start, t.alone, t.busy_start, t.busy, t.few_rows, t.finish, t.shares);
 }
 
 template <typename A>
@@ -47,7 +47,8 @@ void fields(A& a, typename A::template Ref<TileLaunchStep::Tuned> t) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<TileLaunchStep> s) {
-  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.buffers, s.symbols, s.batches, s.m, s.n, s.k);
+  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.buffers, s.finish, s.partial, s.symbols, s.batches, s.m, s.n,
+    s.k);
 }
 
 template <typename A>

@@ -34,7 +34,7 @@ double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream) {
 std::vector<std::size_t> tilings_by_cost(const TileLaunchStep& step, const TileSizes& s, int units) {
   std::vector<std::size_t> left, order;
   for (std::size_t k = 0; k < step.tilings.size(); ++k)
-    if (!step.tilings[k].few_rows || s.m <= step.tilings[k].rows) left.push_back(k);
+    if (codegen::can_compute(step.tilings[k], s.batches, s.m, s.n)) left.push_back(k);
   while (!left.empty()) {
     std::vector<codegen::GpuTiling> tilings;
     for (const std::size_t k : left) tilings.push_back(step.tilings[k]);

@@ -122,7 +122,7 @@ class Validator {
     number(l.work);
   }
 
-  void step(const ProgramStep&, const TileLaunchStep& t) const {
+  void step(const ProgramStep& s, const TileLaunchStep& t) const {
     require(!t.kernels.empty() && t.kernels.size() == t.tilings.size(), "a tile kernel without a tiling");
     for (const int k : t.kernels) require(k >= 0 && k < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
     require(t.names.size() == t.tilings.size(), "a tile kernel's tilings have no names");
@@ -134,7 +134,13 @@ class Validator {
     bool any_rows = false;
     for (const codegen::GpuTiling& x : t.tilings) {
       require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tile kernel with an impossible tiling");
-      any_rows |= !x.few_rows;
+      require(x.shares >= 1 && x.shares <= 64 && (x.shares == 1 || t.partial >= 0),
+              "a tile kernel with impossible shares");
+      any_rows |= !x.few_rows && x.shares == 1;
+    }
+    if (t.partial >= 0) {
+      written(s, t.partial);
+      require(t.finish >= 0 && t.finish < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
     }
     std::int64_t m = 0;
     require(any_rows || is_const_int(t.m, m), "a tile kernel has no tiling for many rows");

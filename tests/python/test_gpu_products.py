@@ -311,3 +311,30 @@ def test_masks_stay_finite_in_fp16(chip):
     got = sardonyx.compile(m, device=f"sim:{chip}", precision="fp16").run(feed)["o"]
     want = sardonyx.compile(m).run(feed)["o"]
     assert np.abs(got - want).max() <= 5e-3 * np.abs(want).max()
+
+
+# Few tiles and many k's: workgroups share the k's of a tile, and a second kernel adds up what they have (test_tuning.py
+# makes sure that such tilings are among the candidates; the model of cost prefers them here).
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", [FLOAT, HALF])
+@pytest.mark.parametrize("batch, m, n, k", [([], 40, 72, 2048), ([3], 7, 33, 1024), ([], "m", 64, 1024)])
+def test_shared_k(chip, dtype, batch, m, n, k):
+    rows = 33 if m == "m" else m
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["q"]),
+        helper.make_node("Add", ["q", "r"], ["s"]),
+        helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    inputs = [("x", dtype, [*batch, m, k]), ("r", dtype, [*batch, m, n])]
+    constants = [weights("w", dtype, *batch, k, n, scale=k**-0.5), weights("b", dtype, n, seed=3)]
+    feed = {"x": rand(dtype, *batch, rows, k), "r": rand(dtype, *batch, rows, n, seed=5)}
+    check(model(nodes, inputs, ("y", dtype), constants), chip, feed, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_shared_k_of_a_convolution(chip):
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    constants = [weights("w", HALF, 32, 256, 3, 3, scale=0.02), weights("b", HALF, 32, seed=3)]
+    m = model([node], [("x", HALF, ["n", 256, 7, 7])], ("y", HALF), constants)
+    check(m, chip, {"x": rand(HALF, 1, 256, 7, 7)}, TOLERANCE[HALF])

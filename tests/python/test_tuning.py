@@ -199,3 +199,27 @@ def test_in_the_cache(tmp_path):
     model = sardonyx.compile(MODEL, device=DEVICE, tuning="first-use", cache_dir=tmp_path)
     close(model, 9)
     assert len(rows(tmp_path / "tuning.sqlite")) >= 2
+
+
+# Tilings in which workgroups share the k's of a tile, with a second launch behind: every one of them gives the result.
+@pytest.mark.parametrize("shares", [2, 4, 8])
+def test_shares_of_k(tmp_path, shares):
+    path, database = tmp_path / "m.onnx", tmp_path / "my.tuning"
+    onnx.save(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+g (float16[n, 2048] x, float16[2048, 50] w) => (float16[n, 50] y) { p = MatMul (x, w) y = Relu (p) }"""),
+        path,
+    )
+    tune(path, database)
+    found = [r for r in rows(database) if f" / {shares}" in str(r)]
+    assert found
+    with sqlite3.connect(database) as db:
+        names = [n for (n,) in db.execute("SELECT candidate FROM times") if n.endswith(f" / {shares}")]
+    rng = np.random.default_rng(0)
+    f = {"x": rng.standard_normal((40, 2048)).astype(np.float16), "w": rng.standard_normal((2048, 50)).astype(np.float16)}
+    want = np.maximum(f["x"].astype(np.float32) @ f["w"].astype(np.float32), 0)
+    for k, name in enumerate(names):
+        prefer(database, name, 1e-3 ** (k + 1))
+        got = sardonyx.compile(path, device=DEVICE, tuning_database=database).run(f)["y"]
+        # Sums of 2048 products of about 1, rounded once to float16.
+        np.testing.assert_allclose(got.astype(np.float32), want, rtol=1e-3, atol=0.05)
