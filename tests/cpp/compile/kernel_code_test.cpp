@@ -57,6 +57,31 @@ TEST(KernelCode, OfPtx) {
   EXPECT_GT(kernels[0].instructions, 0u);
 }
 
+// Each kernel waits for the launch before it, ahead of its first instruction; sm_80 has no such instruction.
+TEST(KernelCode, PtxWaitsForTheLaunchBefore) {
+  const std::string two = std::string(kSource) + R"(
+#if defined(__NVPTX__)
+extern "C" __attribute__((nvptx_kernel)) void second(float* x, const float* y, int n) {
+  float held[4];
+  for (int k = 0; k < n; ++k) held[k % 4] = y[k];
+  x[0] = held[n % 4];
+}
+#endif
+)";
+  for (const char* arch : {"sm_90", "sm_90a"}) {
+    const std::string ptx = compile(two, {}, parse_target(arch));
+    std::size_t at = 0;
+    for (int kernel = 0; kernel < 2; ++kernel) {
+      at = ptx.find(".entry ", at + 1);
+      const std::size_t wait = ptx.find("griddepcontrol.wait;", at), load = ptx.find("\tld.", at);
+      ASSERT_NE(wait, std::string::npos);
+      EXPECT_LT(wait, load);
+      EXPECT_LT(wait, ptx.find("\n}", at));
+    }
+  }
+  EXPECT_EQ(compile(two, {}, parse_target("sm_80")).find("griddepcontrol"), std::string::npos);
+}
+
 TEST(KernelCode, DamageIsRefused) {
   const Target target = parse_target("gfx942");
   const std::string code = compile(kSource, {}, target);
