@@ -1,0 +1,270 @@
+// Attention's operands: which lanes of a wave hold what, queries in registers, keys and values on their way to LDS.
+// Part of the kernel of attention.h, which says what P describes.
+#pragma once
+#include "attention_tiles.h"
+
+namespace sdx {
+
+/// Sizes of a launch. A unit is `heads_per_unit` heads whose queries are the rows of tiles: 1, or, to share the reading
+/// of keys, all heads of a group.
+struct AttentionSizes {
+  u32 queries, keys, heads, heads_per_unit;
+  u32 splits;  ///< of the keys; with more than one the result goes to `partial`
+  f32* partial;
+};
+
+template <class P, bool kDecode>
+struct AttentionOperands {
+  using T = typename P::T;
+  using C = AttentionTiles<T, P::kHeadDim, P::kValueDim, kDecode, P::kPlain != 0>;
+  using M = Matrix<T>;
+  static constexpr MatrixFamily kFamily = M::kFamily;
+  static constexpr bool kMma = C::kMma, kVector = C::kVector;
+  static constexpr int kVec = C::kVec, kD = C::kD, kDv = C::kDv, kKeys = C::kKeys, kTilesQ = C::kTilesQ;
+  static constexpr int kTilesK = C::kKeysWave / 16, kTilesV = kDv / 16, kSteps = kD / C::kStepD;
+  static constexpr int kCount = M::kCount;
+  /// Different queries of which a lane holds sums, in a tile.
+  static constexpr int kSlots = kMma || kVector ? 2 : 1;
+  static constexpr int kVectorsQ = kMma ? 1 : M::kVectorsB, kQueryRows = kMma ? 2 : M::kB.rows;
+
+  using KeyRows = detail::SharedRows<kD / kVec, false>;
+  using ValueRows = select_type<kMma, detail::SharedRows<kDv / kVec, false>, detail::SharedRows<kKeys / kVec, true>>;
+  using ScoreRows = detail::SharedRows<C::kKeysWave / kVec, false>;
+  static constexpr int kKeyChunks = kKeys * KeyRows::kPitch, kValueChunks = (kMma ? kKeys : kDv) * ValueRows::kPitch;
+  static constexpr int kScoreChunks = kVector ? 16 * ScoreRows::kPitch : 0;  // of a wave
+  static constexpr int kMergeTiles = 4;                                      // of values, put together at a time
+  static constexpr int kMergeChunks = C::kWavesK > 1 ? C::kWavesQ* int(kWave) * kMergeTiles* kCount / 4 : 0;
+  static constexpr int kMain = kKeyChunks + kValueChunks + kScoreChunks * C::kWaves;
+  static constexpr int kShared = kMain > kMergeChunks ? kMain : kMergeChunks;
+
+  /// Keys and values on their way from memory to LDS. Values: blocks of kVec keys by kWide elements.
+  static constexpr int kKeyLoads = (kKeys * (kD / kVec) + int(kThreads) - 1) / int(kThreads);
+  static constexpr int kWidest = kKeys * kDv / (kVec * int(kThreads));
+  static constexpr int kWide = kWidest >= 4 ? 4 : kWidest >= 2 ? 2 : 1;
+  static constexpr int kBlocks = kKeys / kVec * (kDv / kWide);
+  static constexpr int kValueLoads = (kBlocks + int(kThreads) - 1) / int(kThreads);
+  struct Wide {
+    T x[kWide];
+  };
+  using WideBits = select_type<sizeof(Wide) == 16, vec16, unsigned_of<select_type<sizeof(Wide) == 16, u64, Wide>>>;
+  struct Chunk {
+    T x[kVec];
+  };
+
+  const P& p;
+  const AttentionSizes& n;
+  detail::shared_ptr<vec16> shared;
+  u32 lane, wave_q, wave_k;
+  i64 b, h0;  // batch, first head of the unit
+  u32 row0;   // of the workgroup's rows
+  u32 rows;   // of the unit
+
+  // ---- where lanes hold what
+  static SDX_FN u32 query_of(u32 lane, u32 slot) {
+    return kMma ? lane / 4 + slot * 8 : kVector ? lane % 8 + slot * 8 : lane % 16;
+  }
+  static SDX_FN constexpr u32 slot_of(u32 e) { return kMma ? e / 2 % 2 : kVector ? e % 2 : 0; }
+  /// The key, of those of a wave, that is row r of key tile j.
+  static SDX_FN u32 key_at(u32 j, u32 r) {
+    if constexpr (kFamily == MatrixFamily::kMfma && C::kStepK == 32)
+      return j / 2 * 32 + r / 4 * 8 + j % 2 * 4 + r % 4;
+    else if constexpr (kFamily == MatrixFamily::kWmma11)
+      return j * 16 + r % 2 * 8 + r / 2;
+    else
+      return j * 16 + r;
+  }
+  SDX_FN u32 key_of(u32 j, u32 e) const {
+    return wave_k * C::kKeysWave + key_at(j, kMma ? M::sum_col(lane, e) : M::sum_row(lane, e));
+  }
+  template <class F>
+  static SDX_FN f32 over_lanes(f32 x, F combine) {  // lanes with sums of the same query
+    if constexpr (kMma) {
+      x = combine(x, detail::attention_xor(x, 1));
+      x = combine(x, detail::attention_xor(x, 2));
+    } else {
+      if constexpr (kVector) x = combine(x, detail::attention_xor(x, 8));
+      x = combine(x, detail::attention_xor(x, 16));
+      if constexpr (kWave == 64) x = combine(x, detail::attention_xor(x, 32));
+    }
+    return x;
+  }
+
+  // ---- rows
+  struct Row {
+    i64 h, s;
+    bool inside;
+  };
+  /// Rows past the last one are it once more.
+  SDX_FN Row row_at(u32 in_block) const {
+    u32 r = row0 + in_block;
+    const bool inside = r < rows;
+    r = inside ? r : rows - 1;
+    if (n.heads_per_unit == 1) return {h0, i64(r), inside};
+    return {h0 + r / n.queries, i64(r % n.queries), inside};
+  }
+  SDX_FN u32 tile_row(u32 q) const { return (wave_q * kTilesQ + q) * 16; }
+
+  // ---- queries
+  SDX_FN vec16 query_chunk(const Row& r, u32 chunk, u32 zero) const {
+    const u32 d = chunk * kVec;
+    if constexpr (P::kQueryDirect != 0) {
+      if (d >= P::kHeadDim) return vec16{};
+      return *(const vec16*)(p.query(b, r.h, r.s) + (d + zero));
+    } else {
+      Chunk c;
+#pragma unroll
+      for (u32 k = 0; k < kVec; ++k) c.x[k] = d + k < P::kHeadDim ? T(p.query_at(b, r.h, r.s, i64(d + k + zero))) : T{};
+      return bit_cast<vec16>(c);
+    }
+  }
+  SDX_FN u32 query_pair(const Row& r, u32 d) const {  // two elements of 16 bits
+    struct Pair {
+      T x[sizeof(T) == 2 ? 2 : 1];
+    };
+    if constexpr (P::kQueryDirect != 0) {
+      if (d >= P::kHeadDim) return 0;
+      return *(const u32*)(p.query(b, r.h, r.s) + d);
+    } else {
+      Pair c;
+      for (u32 k = 0; k < sizeof(c.x) / sizeof(T); ++k)
+        c.x[k] = d + k < P::kHeadDim ? T(p.query_at(b, r.h, r.s, i64(d + k))) : T{};
+      return bit_cast<u32>(c);
+    }
+  }
+  // The rows of query tile q that a lane holds parts of, as an operand.
+  SDX_FN void query_rows(u32 q, Row (&own)[kQueryRows]) const {
+#pragma unroll
+    for (u32 k = 0; k < kQueryRows; ++k)
+      own[k] = row_at(tile_row(q) + (kMma ? lane / 4 + k * 8 : M::row_b(lane, k * u32(kVectorsQ / kQueryRows))));
+  }
+  // The operand of step s. `zero` is 0.
+  SDX_FN void load_query(const Row (&own)[kQueryRows], u32 s, u32 zero, vec16 (&x)[kVectorsQ]) const {
+    if constexpr (kMma) {
+      const Row &low = own[0], &high = own[1];
+      const u32 d = s * 16 + lane % 4 * 2;
+      x[0] = vec16{query_pair(low, d), query_pair(high, d), query_pair(low, d + 8), query_pair(high, d + 8)};
+    } else {
+#pragma unroll
+      for (u32 v = 0; v < kVectorsQ; ++v)
+        x[v] = query_chunk(own[v * kQueryRows / kVectorsQ], s * (C::kStepD / kVec) + M::chunk(lane, v), zero);
+    }
+  }
+
+  // ---- keys and values to LDS
+  template <class F>
+  SDX_FN void each_key_chunk(F f) const {
+#pragma unroll
+    for (int k = 0; k < kKeyLoads; ++k) {
+      const u32 i = thread_id() + k * kThreads, row = i / (kD / kVec), chunk = i % (kD / kVec);
+      if (kKeys * (kD / kVec) % kThreads == 0 || row < kKeys) f(k, row, chunk);
+    }
+  }
+  SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance, u32 limit) const {
+    const u32 d = chunk * kVec;
+    if constexpr (P::kKeyDirect != 0) {
+      vec16 x{};
+      if (t < limit && d < P::kHeadDim) x = *(const vec16*)(base + i64(t) * distance + d);
+      return x;
+    } else {
+      Chunk c;
+#pragma unroll
+      for (u32 k = 0; k < kVec; ++k)
+        c.x[k] = t < limit && d + k < P::kHeadDim ? T(p.key_at(b, h0, i64(t), i64(d + k))) : T{};
+      return bit_cast<vec16>(c);
+    }
+  }
+  SDX_FN Wide wide_value(u32 t, u32 d, const T* base, i64 distance, u32 limit) const {
+    if constexpr (P::kValueDirect != 0) {
+      WideBits bits{};
+      if (t < limit && d < P::kValueDim) bits = *(const WideBits*)(base + i64(t) * distance + d);
+      return bit_cast<Wide>(bits);
+    } else {
+      Wide w;
+#pragma unroll
+      for (u32 k = 0; k < kWide; ++k)
+        w.x[k] = t < limit && d + k < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + k))) : T{};
+      return w;
+    }
+  }
+
+  struct Fetched {
+    vec16 keys[kKeyLoads];
+    Wide values[kValueLoads][kVec];
+  };
+  // Base addresses, where there are such; and how many keys are read: what lies behind the last one that some row
+  // attends to may be anything (a cache that is not full), and nothing times a number that is none would still be none.
+  struct Bases {
+    const T *key = nullptr, *value = nullptr;
+    i64 key_row = 0, value_row = 0;
+    u32 limit = 0;
+  };
+  SDX_FN Bases bases(i32 limit) const {
+    Bases x;
+    x.limit = u32(limit);
+    if constexpr (P::kKeyDirect != 0) x.key = p.key(b, h0), x.key_row = p.key_row();
+    if constexpr (P::kValueDirect != 0) x.value = p.value(b, h0), x.value_row = p.value_row();
+    return x;
+  }
+  SDX_FN void fetch(u32 t0, const Bases& from, Fetched& f) const {
+    each_key_chunk([&](int k, u32 row, u32 chunk)
+                       SDX_LAMBDA { f.keys[k] = key_chunk(t0 + row, chunk, from.key, from.key_row, from.limit); });
+#pragma unroll
+    for (int k = 0; k < kValueLoads; ++k) {
+      const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, t = i / (kDv / kWide) * kVec;
+      if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) f.values[k][j] = wide_value(t0 + t + j, d, from.value, from.value_row, from.limit);
+    }
+  }
+  SDX_FN void place(const Fetched& f) const {
+    each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA { shared[KeyRows::at(row, chunk)] = f.keys[k]; });
+#pragma unroll
+    for (int k = 0; k < kValueLoads; ++k) {
+      const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, chunk = i / (kDv / kWide);
+      if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
+#pragma unroll
+      for (int j = 0; j < kWide; ++j) {
+        Chunk c;
+#pragma unroll
+        for (int x = 0; x < kVec; ++x) c.x[x] = f.values[k][x].x[j];
+        shared[kKeyChunks + ValueRows::at(d + j, chunk)] = bit_cast<vec16>(c);
+      }
+    }
+  }
+#if defined(__NVPTX__)
+  // NVIDIA: rows as they are, copied without registers where they are contiguous.
+  SDX_FN void copy_keys(u32 t0, const Bases& from) const {
+    each_key_chunk([&](int, u32 row, u32 chunk) SDX_LAMBDA {
+      const u32 t = t0 + row;
+      const auto to = shared + KeyRows::at(row, chunk);
+      if constexpr (P::kKeyDirect != 0) {
+        const bool inside = t < from.limit && chunk * kVec < P::kHeadDim;
+        detail::copy_async(to, inside ? from.key + i64(t) * from.key_row + chunk * kVec : from.key, inside);
+      } else {
+        *to = key_chunk(t, chunk, nullptr, 0, from.limit);
+      }
+    });
+  }
+  SDX_FN void copy_values(u32 t0, const Bases& from) const {
+    constexpr u32 kRow = kDv / kVec, kAll = kKeys * kRow;
+#pragma unroll
+    for (u32 k = 0; k < (kAll + kThreads - 1) / kThreads; ++k) {
+      const u32 i = thread_id() + k * kThreads, row = i / kRow, chunk = i % kRow, t = t0 + row, d = chunk * kVec;
+      if (kAll % kThreads != 0 && row >= kKeys) continue;
+      const auto to = shared + kKeyChunks + ValueRows::at(row, chunk);
+      if constexpr (P::kValueDirect != 0) {
+        const bool inside = t < from.limit && d < P::kValueDim;
+        detail::copy_async(to, inside ? from.value + i64(t) * from.value_row + d : from.value, inside);
+      } else {
+        Chunk c;
+#pragma unroll
+        for (u32 x = 0; x < kVec; ++x)
+          c.x[x] = t < from.limit && d + x < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + x))) : T{};
+        *to = bit_cast<vec16>(c);
+      }
+    }
+  }
+#endif
+};
+
+}  // namespace sdx

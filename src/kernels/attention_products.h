@@ -1,0 +1,162 @@
+// Attention's two products over the matrix instructions of matrix.h. Part of the kernel of attention.h.
+#pragma once
+#include "attention_operands.h"
+
+namespace sdx {
+
+template <class P, bool kDecode>
+struct AttentionProducts : AttentionOperands<P, kDecode> {
+  using Base = AttentionOperands<P, kDecode>;
+  using Base::kFamily, Base::kMma, Base::kVector, Base::kVec, Base::kTilesQ, Base::kTilesK, Base::kTilesV, Base::kSteps,
+      Base::kCount, Base::kVectorsQ, Base::kQueryRows, Base::kKeyChunks, Base::kValueChunks, Base::kScoreChunks;
+  using Base::shared, Base::lane, Base::wave_q, Base::wave_k, Base::query_of, Base::slot_of, Base::key_at,
+      Base::load_query;
+  using typename Base::T, typename Base::C, typename Base::M, typename Base::Row, typename Base::KeyRows,
+      typename Base::ValueRows, typename Base::ScoreRows;
+
+  // ---- the first product: scores[q][j] of query tile q and key tile j
+  SDX_FN void multiply_keys(const Row (&rows)[kTilesQ][kQueryRows],
+                            const vec16 (&queries)[kTilesQ][C::kKeep ? kSteps : 1][kVectorsQ],
+                            f32 (&scores)[kTilesQ][kTilesK][kCount]) const {
+    u32 zero = 0;
+    if constexpr (!C::kKeep) detail::hide(zero);  // queries are read again for each tile, rather than kept
+#pragma unroll(C::kKeep ? kSteps : 2)
+    for (int s = 0; s < kSteps; ++s) {
+      if (C::kTight && s % 2 == 0) detail::stay();
+      vec16 own[kTilesQ][kVectorsQ];
+#pragma unroll
+      for (int q = 0; q < kTilesQ; ++q) {
+        if constexpr (C::kKeep) {
+#pragma unroll
+          for (int v = 0; v < kVectorsQ; ++v) own[q][v] = queries[q][s][v];
+        } else {
+          load_query(rows[q], s, zero, own[q]);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kTilesK; ++j) {
+        const u32 first = wave_k * C::kKeysWave;
+#if defined(__NVPTX__)
+        if constexpr (kMma) {
+          u32 r[4];
+          detail::load_matrices<false>(
+              shared + KeyRows::at(first + j * 16 + lane / 16 * 8 + lane % 8, 2 * s + lane / 8 % 2), r);
+#pragma unroll
+          for (int q = 0; q < kTilesQ; ++q) {
+            auto& c = scores[q][j];
+            const vec16 a = own[q][0];
+            detail::mma<T>(a[0], a[1], a[2], a[3], r[0], r[1], c[0], c[1], c[2], c[3]);
+            detail::mma<T>(a[0], a[1], a[2], a[3], r[2], r[3], c[4], c[5], c[6], c[7]);
+          }
+        } else
+#endif
+        {
+          vec16 k[M::kVectorsA];
+#pragma unroll
+          for (int v = 0; v < M::kVectorsA; ++v)
+            k[v] =
+                shared[KeyRows::at(first + key_at(j, M::row_a(lane, v)), s * (C::kStepD / kVec) + M::chunk(lane, v))];
+          if constexpr (!kMma) {
+#pragma unroll
+            for (int q = 0; q < kTilesQ; ++q) M::product(k, own[q], scores[q][j]);
+          }
+        }
+      }
+    }
+  }
+
+  // ---- the second product: sums[q][d] += probabilities times values of the wave's keys
+  SDX_FN void multiply_values(const f32 (&scores)[kTilesQ][kTilesK][kCount],
+                              f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
+    const u32 first = wave_k * C::kKeysWave;
+#if defined(__NVPTX__)
+    if constexpr (kMma) {
+#pragma unroll
+      for (int j = 0; j < kTilesK; ++j) {
+        u32 a[kTilesQ][4];
+#pragma unroll
+        for (int q = 0; q < kTilesQ; ++q)
+#pragma unroll
+          for (int x = 0; x < 4; ++x) a[q][x] = detail::pack2<T>(scores[q][j][2 * x], scores[q][j][2 * x + 1]);
+#pragma unroll
+        for (int d = 0; d < kTilesV; ++d) {
+          u32 r[4];
+          detail::load_matrices<true>(
+              shared + kKeyChunks + ValueRows::at(first + j * 16 + lane / 8 % 2 * 8 + lane % 8, 2 * d + lane / 16), r);
+#pragma unroll
+          for (int q = 0; q < kTilesQ; ++q) {
+            auto& c = sums[q][d];
+            detail::mma<T>(a[q][0], a[q][1], a[q][2], a[q][3], r[0], r[1], c[0], c[1], c[2], c[3]);
+            detail::mma<T>(a[q][0], a[q][1], a[q][2], a[q][3], r[2], r[3], c[4], c[5], c[6], c[7]);
+          }
+        }
+      }
+      return;
+    }
+#endif
+    if constexpr (!kMma) {
+      constexpr int kStep = M::kStep, kTiles = kStep / 16;  // key tiles of a step
+      const auto own = shared + kKeyChunks + kValueChunks + (wave_q * C::kWavesK + wave_k) * kScoreChunks;
+      if constexpr (kVector) {
+        const auto elements = (detail::shared_ptr<T>)own;
+#pragma unroll
+        for (int j = 0; j < kTilesK; ++j)
+#pragma unroll
+          for (int e = 0; e < kCount; ++e) {
+            const u32 key = j * 16 + M::sum_row(lane, e);
+            elements[ScoreRows::at(query_of(lane, slot_of(e)), key / kVec) * kVec + key % kVec] =
+                cast<T>(scores[0][j][e]);
+          }
+        detail::attention_wave_sync();
+      }
+#pragma unroll(kVector ? 1 : C::kKeysWave / kStep)
+      for (int s = 0; s < C::kKeysWave / kStep; ++s) {
+        vec16 x[kTilesQ][M::kVectorsB];
+#pragma unroll
+        for (int q = 0; q < kTilesQ; ++q) {
+          if constexpr (kVector) {
+#pragma unroll
+            for (int v = 0; v < M::kVectorsB; ++v)
+              x[q][v] = own[ScoreRows::at(M::row_b(lane, v), s + M::chunk(lane, v))];
+          } else if constexpr (sizeof(T) == 4) {
+            const auto& c = scores[q][s];
+            x[q][0] = bit_cast<vec16>(vec<f32, 4>{c[0], c[1], c[2], c[3]});
+          } else if constexpr (kFamily == MatrixFamily::kMfma) {
+            const auto &c = scores[q][s * kTiles], &d = scores[q][s * kTiles + kTiles - 1];
+            x[q][0] = vec16{detail::pack2<T>(c[0], c[1]), detail::pack2<T>(c[2], c[3]), detail::pack2<T>(d[0], d[1]),
+                            detail::pack2<T>(d[2], d[3])};
+          } else {
+            const auto& c = scores[q][s];
+            vec16 half;
+#pragma unroll
+            for (int k = 0; k < 4; ++k) half[k] = detail::pack2<T>(c[2 * k], c[2 * k + 1]);
+            if constexpr (kFamily == MatrixFamily::kWmma11) {
+              // Both half waves want all 16 keys.
+              vec16 other;
+#pragma unroll
+              for (int k = 0; k < 4; ++k) other[k] = detail::attention_xor(u32(half[k]), 16);
+              x[q][0] = lane < 16 ? half : other;
+              x[q][M::kVectorsB - 1] = lane < 16 ? other : half;
+            } else {
+              x[q][0] = half;
+            }
+          }
+        }
+#pragma unroll
+        for (int d = 0; d < kTilesV; ++d) {
+          if (kVector || (C::kTight && d % 2 == 0)) detail::stay();
+          vec16 v[M::kVectorsA];
+#pragma unroll
+          for (int k = 0; k < M::kVectorsA; ++k)
+            v[k] = shared[kKeyChunks +
+                          ValueRows::at(d * 16 + M::row_a(lane, k), (first + s * kStep) / kVec + M::chunk(lane, k))];
+#pragma unroll
+          for (int q = 0; q < kTilesQ; ++q) M::product(v, x[q], sums[q][d]);
+        }
+      }
+      if constexpr (kVector) detail::attention_wave_sync();
+    }
+  }
+};
+
+}  // namespace sdx
