@@ -1,6 +1,6 @@
 """Attention on an NVIDIA GPU, beside PyTorch's scaled_dot_product_attention.
 
-    python benchmarks/attention.py prepare FOLDER --cli build/bin/sardonyx [--arch sm_90]   anywhere; needs onnx
+    python benchmarks/attention.py prepare FOLDER --cli build/bin/sardonyx [--arch sm_90a]  anywhere; needs onnx
     python benchmarks/attention.py compare FOLDER --cli build/bin/sardonyx                  on the card; needs torch
 
 `prepare` writes program files: each case once with one attention and once with a chain of them, where the output of one
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("command", choices=["prepare", "compare"])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--cli", default="build/bin/sardonyx")
-    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()

@@ -18,6 +18,7 @@ constexpr std::size_t kMaxBuffers = 24;
 constexpr std::int64_t kDecodeRows = 32;    // rows of a group of heads that are worth the kernel for few rows
 constexpr std::int64_t kDecodeTile = 16;    // rows that a workgroup of that kernel has at least
 constexpr std::int64_t kFullBlocks = 64;    // workgroups that keep a card busy
+constexpr std::int64_t kWgmmaUnits = 132;   // of Hopper: with as many workgroups of 128 rows, smaller ones don't pay
 constexpr std::int64_t kSplitKeys = 128;    // a workgroup has at least so many keys
 constexpr std::int64_t kSplitBlocks = 256;  // workgroups that fill a card
 
@@ -76,11 +77,11 @@ class Generator {
     const std::string problem = fmt::format(
         "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kHeadDim = {}, kValueDim = {}, kQueryDirect "
         "= "
-        "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kBounds = {}, kSink = {}, kZeroEmpty = "
-        "{} }};\n{}{}}};\nconst P p{{{}}};\n",
+        "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBounds = {}, kSink = {}, "
+        "kZeroEmpty = {} }};\n{}{}}};\nconst P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q.direct), int(k.direct),
-        int(v.direct), int(out_direct_), int(plain_), int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty),
-        members, text_, values);
+        int(v.direct), int(out_direct_), int(plain_), int(column_), int(a_.begin || a_.end), int(bool(a_.sink)),
+        int(a_.zero_empty), members, text_, values);
     sizes += "i64 batch, i64 queries, i64 keys, i64 heads, i64 splits) {\n";
 
     // Sizes. Few rows for many keys: heads that share keys are taken together, and keys are split over workgroups.
@@ -99,17 +100,31 @@ class Generator {
     g.limit = idx::max(keys, batch * heads * queries);
     for (const Expr& x : {batch, queries, keys, heads, splits}) g.symbols.push_back(x);
     const std::int64_t value = (extent(e_) + 15) / 16 * 16;
-    const auto add = [&](bool partial, const std::string& rest, const Expr& points) {
+    const auto add = [&](bool partial, const std::string& rest, const Expr& points, std::uint32_t lds = 0) {
       if (is_const(points, 0)) return;
       g.kernels.push_back(
-          {head + (partial ? "f32* __restrict partial, " : "") + sizes + problem + rest + "}\n", points, partial});
+          {head + (partial ? "f32* __restrict partial, " : "") + sizes + problem + rest + "}\n", points, partial, lds});
       if (partial) g.partial = select(split, batch * heads * queries * splits * (value + 2), 1);
     };
     const std::string numbers = "u32(queries), u32(keys), u32(heads)";
-    add(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers),
-        select(shared, 0, blocks));
+    const bool wgmma = takes_wgmma(q, k, v);
+    if (wgmma) {
+      const bool narrow = extent(d_) == 64;  // so that two workgroups run on a unit
+      const auto form = [&](int tile, int shares, const Expr& points) {
+        add(false,
+            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, narrow ? 2 : 1, numbers),
+            points, wgmma_bytes(tile, shares));
+      };
+      const Expr wide = batch * heads * idx::ceildiv(queries, 128), small = batch * heads * idx::ceildiv(queries, 64);
+      const Expr full = compare(Op::kGe, wide, narrow ? kWgmmaUnits : kWgmmaUnits / 2);
+      form(narrow ? 64 : 128, 1, select(few, 0, select(full, wide, 0)));
+      form(64, 2, select(few, 0, select(full, 0, small)));
+    } else {
+      add(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers),
+          select(shared, 0, blocks));
+    }
     add(true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n", numbers, group),
-        select(shared, units * splits * idx::ceildiv(queries * group, kDecodeTile), 0));
+        select(wgmma ? few : shared, units * splits * idx::ceildiv(queries * group, kDecodeTile), 0));
     add(true,
         fmt::format("attention_merge(p, {{{}, {}, u32(splits), partial}}, batch * heads * queries);\n", numbers, group),
         select(split, batch * heads * queries, 0));
@@ -124,6 +139,19 @@ class Generator {
     const std::int64_t longest = std::max((extent(d_) + 31) / 32 * 32, (extent(e_) + 15) / 16 * 16);
     const bool wave64 = arch_.starts_with("gfx9");
     return wave64 && longest * static_cast<std::int64_t>(size_of(type_)) > 256 ? 64 : 128;
+  }
+
+  // See kernels/attention_wgmma.h.
+  bool takes_wgmma(const Operand& q, const Operand& k, const Operand& v) const {
+    const std::int64_t d = extent(d_);
+    return arch_ == "sm_90a" && size_of(type_) == 2 && d == extent(e_) && (d == 64 || d == 128) && q.direct &&
+           k.direct && v.direct && (plain_ || column_);
+  }
+  // Bytes of LDS of WgmmaAttention.
+  std::uint32_t wgmma_bytes(int keys, int shares) const {
+    const std::int64_t row = extent(d_) * 2, tile = keys * shares;
+    return static_cast<std::uint32_t>((row == 256 ? 128 / shares * row : 0) + 5 * tile * row +
+                                      (column_ ? 2 * tile * 4 : 0));
   }
 
   Operand operand(const std::string& name, const Expr& load, const Expr& row, const Expr& element) {
@@ -209,6 +237,16 @@ class Generator {
   void scores() {
     plain_ = a_.softcap == 0 && !a_.has_bias && a_.scale->f > 0;
     if (plain_) return function("f32 factor()", {}, [&] { returns(a_.scale); });
+    column_ = a_.softcap == 0 && a_.has_bias && !mentions(a_.bias, s_);
+    if (column_) {
+      function("f32 factor()", {}, [&] { returns(a_.scale); });
+      const Expr bias = flatten_loads(a_.bias);
+      function("f32 column(i64 b, i64 h, i64 t)", {{b_, "b"}, {h_, "h"}, {t_, "t"}}, [&] {
+        returns(bias->dtype == DType::kBool
+                    ? select(bias, constant_float(0, DType::kFloat32), constant_float(-INFINITY, DType::kFloat32))
+                    : cast(bias, DType::kFloat32));
+      });
+    }
     Value product;
     product.dtype = DType::kFloat32;
     emit_.bind_local(&product, "x");
@@ -260,7 +298,7 @@ class Generator {
   Expr b_, h_, s_, t_, d_, e_;
   DType type_;
   std::int64_t vec_ = 0;
-  bool plain_ = false, out_direct_ = false;
+  bool plain_ = false, column_ = false, out_direct_ = false;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ struct GpuAttentionKernel {
   std::string body;
   Expr points;
   bool partial = false;
+  std::uint32_t shared = 0;  ///< bytes of dynamic LDS
 };
 struct GpuAttentionSource {
   std::vector<GpuAttentionKernel> kernels;

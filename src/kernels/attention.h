@@ -24,6 +24,9 @@
 //   kZeroEmpty                         a query without keys gives zeros, rather than NaN
 #pragma once
 #include "attention_products.h"
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "attention_wgmma.h"
+#endif
 
 namespace sdx {
 

@@ -205,7 +205,7 @@ class Builder {
     for (std::size_t v = 0; v < 4; ++v) operations = operations * vars[v]->args[0];
     for (const codegen::GpuAttentionKernel& k : s.kernels) {
       LaunchStep l;
-      l.kernel = kernel(k.body, 0, kAttention);
+      l.kernel = kernel(k.body, k.shared, kAttention);
       l.buffers = buffers(s.buffers);
       if (k.partial) l.buffers.push_back(partial);
       l.symbols = s.symbols;

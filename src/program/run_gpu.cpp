@@ -39,9 +39,9 @@ std::vector<std::shared_ptr<GpuCall>> Executor::Run::gpu_calls(const LaunchStep&
   for (std::int64_t number = 0; number < repeat; ++number) {
     std::vector<std::int64_t> values = r.values;
     if (l.repeat) values.push_back(number);
-    calls.push_back(std::make_shared<GpuCall>(e.kernels_[static_cast<std::size_t>(l.kernel)],
-                                              static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)),
-                                              codegen::kGpuThreads, 0, l.buffers, std::move(values)));
+    calls.push_back(std::make_shared<GpuCall>(
+        e.kernels_[static_cast<std::size_t>(l.kernel)], static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)),
+        codegen::kGpuThreads, p.kernels[static_cast<std::size_t>(l.kernel)].shared, l.buffers, std::move(values)));
     calls.back()->launch.starts_early = e.start_early_[static_cast<std::size_t>(l.kernel)];
   }
   return calls;

@@ -1,0 +1,406 @@
+// Attention on Hopper's asynchronous matrix instructions (wgmma), for heads of 64 or 128 elements of 16 bits whose rows
+// can be copied 16 bytes at a time, and for scores that are products times a factor, plus at most a number that is the
+// same for all queries (P::kColumn). Other attention takes attention.h; P is described there, and in addition has
+//   kColumn, column(b, h, t)           what is added to the scores of key t
+// Source of the order of work: FlashAttention-3 (Shah et al., 2024): the products of the next tile of keys are issued
+// before the softmax of this one, and its products with the values run beside that.
+//
+// Two groups of four waves: with kShares = 1 each has 64 of the workgroup's 128 queries, with kShares = 2 both have all
+// of its 64 queries and each takes half of every tile of keys; their sums are put together at the end.
+#pragma once
+#include "attention_tiles.h"
+#include "attention_wgmma_products.h"
+
+#if defined(__NVPTX__)
+namespace sdx {
+
+/// kKeys: of a group's tile. kShares: groups that share the queries.
+template <class P, int kKeys, int kShares>
+struct WgmmaAttention {
+  using T = typename P::T;
+  static constexpr int kD = P::kHeadDim, kRows = 128 / kShares, kTile = kKeys * kShares, kRowChunks = kD / 8;
+  static_assert(P::kValueDim == kD && (kD == 64 || kD == 128) && sizeof(T) == 2);
+  static_assert(P::kQueryDirect && P::kKeyDirect && P::kValueDirect && (P::kPlain || P::kColumn));
+  /// Queries are kept in registers where these suffice.
+  static constexpr bool kQueryShared = kD == 128;
+  static constexpr u32 kValues = 3;  // tiles of values in LDS; of keys there are 2
+  // In LDS, counted in 16 bytes: rows of 64 elements, for all rows of a tile, then their next 64 elements; swizzled.
+  static constexpr int kHalf = kTile * 8, kPart = kTile * kRowChunks, kQueries = kQueryShared ? kRows * kRowChunks : 0;
+  static constexpr int kKeyAt = kQueries, kValueAt = kKeyAt + 2 * kPart, kColumnAt = kValueAt + kValues * kPart;
+  static constexpr int kChunks = kColumnAt + (P::kColumn != 0 ? 2 * kTile / 4 : 0);
+  static constexpr int kScores = kKeys / 2, kSums = kD / 2;  // floats that a lane holds
+
+  const P& p;
+  u32 queries, keys;
+  i64 b, h;
+  u32 row0;         // of the workgroup
+  u32 group, lane;  // of four waves; in a wave
+  u32 own;          // first row of this lane's two, in the workgroup
+  detail::shared_ptr<vec16> shared;
+
+  SDX_FN i64 row_at(u32 slot) const {
+    const u32 r = row0 + own + slot * 8;
+    return r < queries ? r : queries - 1;
+  }
+  // x, of which ptxas then knows that it is the same in all lanes: it lets asynchronous products run where control
+  // flow does not diverge only.
+  static SDX_FN i32 same(i32 x) { return __nvvm_shfl_sync_idx_i32(~0u, x, 0, 31); }
+  static SDX_FN i32 smaller(i32 x, i32 y) { return x < y ? x : y; }
+  static SDX_FN i32 larger(i32 x, i32 y) { return x > y ? x : y; }
+
+  // ---- which keys
+  struct Range {
+    i32 low, high;  // low <= t < high
+  };
+  struct Ranges {
+    Range row[2];  // of this lane
+    Range any;     // of the workgroup: keys that some row attends to
+    Range all;     // of the wave: keys that all its rows attend to
+  };
+  SDX_FN i32 clamp_key(i64 t) const { return t < 0 ? 0 : t > i64(keys) ? i32(keys) : i32(t); }
+  SDX_FN Ranges ranges() const {
+    Ranges r;
+    r.any = r.all = r.row[0] = r.row[1] = {0, i32(keys)};
+    if constexpr (P::kBounds != 0) {
+      r.any = {i32(keys), 0};
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        Range& x = r.row[k];
+        const i64 s = row_at(k);
+        x = {clamp_key(p.begin(b, h, s)), clamp_key(p.end(b, h, s))};
+        r.any = {smaller(r.any.low, x.low), larger(r.any.high, x.high)};
+        r.all = {larger(r.all.low, x.low), smaller(r.all.high, x.high)};
+      }
+#pragma unroll
+      for (u32 m = 4; m < 32; m *= 2) {
+        r.any = {smaller(r.any.low, detail::attention_xor(r.any.low, m)),
+                 larger(r.any.high, detail::attention_xor(r.any.high, m))};
+        r.all = {larger(r.all.low, detail::attention_xor(r.all.low, m)),
+                 smaller(r.all.high, detail::attention_xor(r.all.high, m))};
+      }
+      const auto all = (detail::shared_ptr<i32>)shared;
+      const u32 wave = thread_id() / kWave;
+      if (lane == 0) all[2 * wave] = r.any.low, all[2 * wave + 1] = r.any.high;
+      barrier();
+#pragma unroll
+      for (u32 w = 0; w < kThreads / kWave; ++w)
+        r.any = {smaller(r.any.low, all[2 * w]), larger(r.any.high, all[2 * w + 1])};
+      barrier();
+      r.any = {same(r.any.low), same(r.any.high)}, r.all = {same(r.all.low), same(r.all.high)};
+    }
+    return r;
+  }
+
+  // ---- to LDS
+  template <int kMany, bool kEdge>
+  SDX_FN void copy_rows(detail::shared_ptr<vec16> to, const T* base, i64 distance, u32 t0, u32 limit) const {
+    constexpr u32 kStep = kThreads / kRowChunks;
+    const u32 chunk = thread_id() % kRowChunks, row = thread_id() / kRowChunks;
+    const auto first = to + (chunk / 8 * (kMany * 8) + row * 8 + ((chunk ^ row) & 7));
+    const T* from = base + (i64(t0 + row) * distance + chunk * 8);
+#pragma unroll
+    for (u32 k = 0; k < kMany / kStep; ++k) {
+      const bool inside = !kEdge || t0 + row + k * kStep < limit;
+      detail::copy_async(first + k * (kStep * 8), inside ? from + i64(k * kStep) * distance : base, inside);
+    }
+  }
+  SDX_FN void copy_tile(u32 at, const T* base, i64 distance, i32 t0, i32 limit) const {
+    if (t0 + kTile <= limit)
+      copy_rows<kTile, false>(shared + at, base, distance, t0, limit);
+    else
+      copy_rows<kTile, true>(shared + at, base, distance, t0, limit);
+  }
+  SDX_FN void copy_queries() const {
+    constexpr u32 kStep = kThreads / kRowChunks;
+    const u32 chunk = thread_id() % kRowChunks, row = thread_id() / kRowChunks;
+#pragma unroll
+    for (u32 k = 0; k < kRows / kStep; ++k) {
+      const u32 r = row0 + row + k * kStep;
+      detail::copy_async(shared + (chunk / 8 * (kRows * 8) + (row + k * kStep) * 8 + ((chunk ^ row) & 7)),
+                         p.query(b, h, r < queries ? r : queries - 1) + chunk * 8, true);
+    }
+  }
+  // What is added to the scores of this thread's key of the tile at t0, in units of log2; infinite only where it is.
+  SDX_FN f32 column(i32 t0, i32 limit) const {
+    constexpr f32 kMost = 0x1p+126f;
+    const i32 t = t0 + i32(thread_id());
+    if (i32(thread_id()) >= kTile || t >= limit) return -inf32();
+    const f32 x = p.column(b, h, t);
+    const f32 y = x * kLog2e;
+    if (y < -kMost && x != -inf32()) return -kMost;
+    if (y > kMost && x != inf32()) return kMost;
+    return y;
+  }
+  SDX_FN void place_column(u32 stage, f32 x) const {
+    if (thread_id() < kTile) ((detail::shared_ptr<f32>)(shared + kColumnAt))[stage * kTile + thread_id()] = x;
+  }
+
+  // ---- products
+  SDX_FN void load_queries(u32 (&q)[kD / 4]) const {
+    const T *low = p.query(b, h, row_at(0)) + lane % 4 * 2, *high = p.query(b, h, row_at(1)) + lane % 4 * 2;
+#pragma unroll
+    for (u32 s = 0; s < kD / 16; ++s) {
+      q[4 * s] = *(const u32*)(low + s * 16), q[4 * s + 1] = *(const u32*)(high + s * 16);
+      q[4 * s + 2] = *(const u32*)(low + s * 16 + 8), q[4 * s + 3] = *(const u32*)(high + s * 16 + 8);
+    }
+  }
+  SDX_FN u32 share_at() const { return kShares == 1 ? 0 : group * (kKeys * 8); }
+  SDX_FN void multiply_keys(u32 stage, const u32 (&q)[kD / 4], f32 (&scores)[kScores]) const {
+    const u64 k = gemm_detail::wgmma_descriptor(shared + kKeyAt + stage * kPart + share_at());
+    if constexpr (kQueryShared) {
+      const u64 a = gemm_detail::wgmma_descriptor(shared + (kShares == 1 ? group * (64 * 8) : 0));
+      detail::wgmma_shared<T, kKeys, true>(a, k, scores);
+#pragma unroll
+      for (u32 s = 1; s < kD / 16; ++s)
+        detail::wgmma_shared<T, kKeys, false>(a + (s / 4 * (kRows * 8) + s % 4 * 2), k + (s / 4 * kHalf + s % 4 * 2),
+                                              scores);
+    } else {
+      detail::wgmma_left<T, kKeys, true>(q, k, scores);
+#pragma unroll
+      for (u32 s = 1; s < kD / 16; ++s)
+        detail::wgmma_left<T, kKeys, false>(q + 4 * s, k + (s / 4 * kHalf + s % 4 * 2), scores);
+    }
+    gemm_detail::wgmma_commit();
+  }
+  SDX_FN void multiply_values(u32 stage, const u32 (&weights)[kKeys / 4], f32 (&sums)[kSums]) const {
+    const u64 v = detail::wgmma_columns(shared + kValueAt + stage * kPart + share_at(), kHalf * 16);
+#pragma unroll
+    for (u32 s = 0; s < kKeys / 16; ++s) detail::wgmma_left_columns<T, kD>(weights + 4 * s, v + s * 128, sums);
+    gemm_detail::wgmma_commit();
+  }
+
+  // ---- the running softmax
+  static SDX_FN f32 of_quad(f32 x, auto combine) {
+    x = combine(x, detail::attention_xor(x, 1));
+    return combine(x, detail::attention_xor(x, 2));
+  }
+  // Scores of the tile at t0 become weights relative to the largest score so far, `top`; what was there has to be
+  // multiplied with `rescale`.
+  SDX_FN void soften(i32 t0, u32 stage, const Ranges& r, f32 (&scores)[kScores], f32 (&top)[2], f32 (&total)[2],
+                     f32 (&rescale)[2]) const {
+    const f32 factor = p.factor() * kLog2e;
+    t0 += kShares == 1 ? 0 : i32(group) * kKeys;
+    if constexpr (P::kColumn != 0) {
+      const auto own = (detail::shared_ptr<vec<f32, 2>>)(shared + kColumnAt) +
+                       (stage * kTile + (kShares == 1 ? 0 : group * kKeys)) / 2 + lane % 4;
+#pragma unroll
+      for (int i = 0; i < kScores; i += 4) {
+        const vec<f32, 2> x = own[i];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) scores[i + e] = __builtin_fmaf(scores[i + e], factor, x[e % 2]);
+      }
+    }
+    if ((P::kBounds != 0 || P::kColumn == 0) && (t0 < r.all.low || t0 + kKeys > r.all.high)) {
+#pragma unroll
+      for (int i = 0; i < kScores; ++i) {
+        const i32 t = t0 + i32(i / 4 * 8 + lane % 4 * 2 + i % 2);
+        const Range& x = r.row[i / 2 % 2];
+        scores[i] = t >= x.low && t < x.high ? scores[i] : -inf32();
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      f32 m = -inf32(), parts[4] = {m, m, m, m};  // of which none waits for another
+#pragma unroll
+      for (int i = 0; i < kScores; i += 4)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          f32& x = parts[(i / 2 + e) % 4];
+          x = __builtin_fmaxf(x, scores[i + 2 * k + e]);
+        }
+      m = __builtin_fmaxf(__builtin_fmaxf(parts[0], parts[1]), __builtin_fmaxf(parts[2], parts[3]));
+      m = of_quad(m, [](f32 x, f32 y) SDX_LAMBDA { return __builtin_fmaxf(x, y); });
+      m = __builtin_fmaxf(m, top[k]);
+      const f32 base = m == -inf32() ? 0.0f : P::kColumn != 0 ? m : m * factor;
+      rescale[k] = fast_exp2(P::kColumn != 0 ? top[k] - base : __builtin_fmaf(top[k], factor, -base));
+      top[k] = m;
+      f32 sum[2] = {};
+#pragma unroll
+      for (int i = 2 * k; i < kScores; i += 4)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          f32& x = scores[i + e];
+          x = fast_exp2(P::kColumn != 0 ? x - base : __builtin_fmaf(x, factor, -base));
+          sum[e] += x;
+        }
+      total[k] = __builtin_fmaf(total[k], rescale[k], sum[0] + sum[1]);
+    }
+  }
+  static SDX_FN void pack(const f32 (&scores)[kScores], u32 (&weights)[kKeys / 4]) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i) weights[i] = detail::pack2<T>(scores[2 * i], scores[2 * i + 1]);
+  }
+
+  // A group may be ahead of the other by as much as lets its softmax run beside the other's products: it tells the
+  // other that its copies have arrived, and that it is done with the keys of the tile before and the values of the one
+  // before that. Barriers are told apart by the group that waits and by the parity of the tile.
+  SDX_FN void arrive(u32 parity) const {
+    asm volatile("bar.arrive %0, 256;" ::"r"(1 + (group ^ 1) * 2 + parity) : "memory");
+  }
+  SDX_FN void others_arrived(u32 parity) const {
+    asm volatile("bar.sync %0, 256;" ::"r"(1 + group * 2 + parity) : "memory");
+  }
+
+  // ---- everything for the workgroup's rows
+  SDX_FN void run() const {
+    using namespace gemm_detail;
+    const Ranges r = ranges();
+    const T *key = p.key(b, h), *value = p.value(b, h);
+    const i64 key_row = p.key_row(), value_row = p.value_row();
+    const i32 first = r.any.low / kTile * kTile, end = r.any.high,
+              count = end > first ? (end - first - 1) / kTile + 1 : 0;
+    f32 top[2] = {-inf32(), -inf32()}, total[2] = {}, sums[kSums] = {};
+    if (count > 0) {
+      u32 query[kD / 4];
+      f32 scores[kScores], rescale[2];
+      u32 weights[kKeys / 4];
+      if constexpr (kQueryShared) copy_queries();
+      copy_tile(kKeyAt, key, key_row, first, end);
+      commit_copies();
+      copy_tile(kValueAt, value, value_row, first, end);
+      if (count > 1) copy_tile(kKeyAt + kPart, key, key_row, first + kTile, end);
+      commit_copies();
+      if constexpr (!kQueryShared) load_queries(query);
+      if constexpr (P::kColumn != 0) {
+        place_column(0, column(first, end));
+        place_column(1, column(first + kTile, end));
+      }
+      wait_copies<1>();
+      fence_async_reads();
+      barrier();
+      wgmma_fence();
+      multiply_keys(0, query, scores);
+      wgmma_wait<0>();
+      detail::wgmma_arrived<kScores>(scores);
+      soften(first, 0, r, scores, top, total, rescale);
+      pack(scores, weights);
+      wait_copies<0>();
+      fence_async_reads();
+      arrive(0);
+      u32 at = 0;  // where values of tile j are
+      for (i32 j = 0; j + 1 < count; ++j) {
+        const u32 stage = j % 2, next_at = at + 1 == kValues ? 0 : at + 1;
+        const i32 t0 = first + (j + 1) * kTile;  // whose scores are computed
+        others_arrived(stage);
+        wgmma_fence();
+        multiply_keys(stage ^ 1, query, scores);
+        multiply_values(at, weights, sums);
+        copy_tile(kValueAt + next_at * kPart, value, value_row, t0, end);
+        f32 next = 0;
+        if (t0 + kTile < end) {
+          copy_tile(kKeyAt + stage * kPart, key, key_row, t0 + kTile, end);
+          if constexpr (P::kColumn != 0) next = column(t0 + kTile, end);
+        }
+        commit_copies();
+        wgmma_wait<1>();
+        detail::wgmma_arrived<kScores>(scores);
+        soften(t0, stage ^ 1, r, scores, top, total, rescale);
+        if constexpr (P::kColumn != 0) place_column(stage, next);
+        // Never true. Without a branch that depends on all weights, ptxas waits before it computes them.
+        if (detail::any_lane(total[0] + total[1] < 0)) __builtin_trap();
+        wait_copies<0>();
+        fence_async_reads();
+        arrive(stage ^ 1);
+        wgmma_wait<0>();
+        detail::wgmma_arrived<kSums>(sums);
+        detail::wgmma_arrived<kScores>(scores);
+        pack(scores, weights);
+        // Later tiles seldom have a larger score.
+        if (detail::any_lane(rescale[0] != 1 || rescale[1] != 1)) {
+#pragma unroll
+          for (int i = 0; i < kSums; ++i) sums[i] *= rescale[i / 2 % 2];
+        }
+        at = next_at;
+      }
+      others_arrived((count - 1) % 2);
+      wgmma_fence();
+      multiply_values(at, weights, sums);
+      wgmma_wait<0>();
+      detail::wgmma_arrived<kSums>(sums);
+    }
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      total[k] = of_quad(total[k], [](f32 x, f32 y) SDX_LAMBDA { return x + y; });
+      top[k] *= P::kColumn != 0 ? 1 / kLog2e : p.factor();
+    }
+    if constexpr (kShares == 2) merge(top, total, sums);
+    if (kShares == 1 || group == 0) store(top, total, sums);
+    barrier();
+  }
+
+  // Adds what the second group has to what the first one has.
+  SDX_FN void merge(f32 (&top)[2], f32 (&total)[2], f32 (&sums)[kSums]) const {
+    const auto all = (detail::shared_ptr<f32>)(shared + kKeyAt) + thread_id() % 128;
+    barrier();
+    if (group == 1) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) all[2 * k * 128] = top[k], all[(2 * k + 1) * 128] = total[k];
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) all[(4 + i) * 128] = sums[i];
+    }
+    barrier();
+    if (group == 1) return;
+    f32 first[2], second[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const f32 t = all[2 * k * 128], m = __builtin_fmaxf(top[k], t), base = m == -inf32() ? 0.0f : m;
+      first[k] = detail::fast_exp(top[k] - base), second[k] = detail::fast_exp(t - base);
+      total[k] = total[k] * first[k] + all[(2 * k + 1) * 128] * second[k];
+      top[k] = m;
+    }
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sums[i] = sums[i] * first[i / 2 % 2] + all[(4 + i) * 128] * second[i / 2 % 2];
+  }
+
+  SDX_FN void store(const f32 (&top)[2], const f32 (&total)[2], const f32 (&sums)[kSums]) const {
+    using Out = typename P::Out;
+    struct Pair {
+      Out x[2];
+    };
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      if (row0 + own + k * 8 >= queries) continue;
+      const f32 scale = attention_scale(p, b, h, top[k], total[k]);
+      Out* to = p.out(b, h, row_at(k));
+#pragma unroll
+      for (int i = 0; i < kSums; i += 4) {
+        const u32 at = i * 2 + lane % 4 * 2;
+        const Pair x = {cast<Out>(sums[i + 2 * k] * scale), cast<Out>(sums[i + 2 * k + 1] * scale)};
+        if constexpr (P::kOutDirect != 0)
+          *(Pair*)__builtin_assume_aligned(to + at, sizeof(Pair)) = x;
+        else
+          to[at * p.out_step()] = x.x[0], to[(at + 1) * p.out_step()] = x.x[1];
+      }
+    }
+  }
+};
+
+/// Any number of workgroups computes everything; batches * heads * tiles of kRows queries have something to do.
+/// Launched with 16 * WgmmaAttention::kChunks bytes of dynamic LDS, which wgmma_bytes() of
+/// codegen/attention_codegen.cpp counts.
+template <class P, int kKeys, int kShares, int kTogether>
+SDX_FN void attention_wgmma(const P& p, u32 queries, u32 keys, u32 heads, u32 batches) {
+  using Kernel = WgmmaAttention<P, kKeys, kShares>;
+  if constexpr (kTogether == 2) SDX_TWO_ON_A_UNIT;
+  const u32 thread = thread_id(), group = u32(Kernel::same(i32(thread / 128)));
+  const u32 tiles = (queries + Kernel::kRows - 1) / Kernel::kRows, units = heads * batches, points = units * tiles;
+  for (u32 point = block_id(); point < points; point += block_count()) {
+    // The last rows, which causal attention makes the longest, first.
+    const u32 tile = P::kBounds != 0 ? tiles - 1 - point / units : point % tiles;
+    const u32 unit = P::kBounds != 0 ? point % units : point / tiles;
+    const Kernel k{p,
+                   queries,
+                   keys,
+                   i64(unit / heads),
+                   i64(unit % heads),
+                   tile * Kernel::kRows,
+                   group,
+                   thread % kWave,
+                   (kShares == 1 ? group * 64 : 0) + thread / kWave % 4 * 16 + thread % kWave / 4,
+                   (detail::shared_ptr<vec16>)dynamic_lds};
+    k.run();
+  }
+}
+
+}  // namespace sdx
+#endif
