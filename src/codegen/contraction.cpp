@@ -44,6 +44,27 @@ void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Expr
   c.out = t.out;
   c.accumulator = &accumulator;
   Expr result = sum;
+  if (t.pairs) {
+    Exprs half = vars, shape = node_out->shape;
+    c.pair = loop_var(t.out->shape.back());
+    half.back() = c.pair;
+    shape.back() = t.out->shape.back();
+    c.second = std::make_shared<Value>();
+    c.second->dtype = accumulator.dtype;
+    const Expr here = idx::linearize(half, shape);
+    const Exprs at = idx::delinearize(here, t.out->shape);
+    std::vector<std::pair<Expr, Expr>> own;
+    for (std::size_t k = 0; k < at.size(); ++k) own.emplace_back(t.vars[k], at[k]);
+    result = rewrite(substitute(t.epilogue, own), [&](const Expr& x) -> Expr {
+      if (!x->has_load) return x;
+      if (x->op != Op::kLoad || storage_of(const_cast<Value*>(x->value)) != node_out) return Expr();
+      const bool even = idx::provably_equal(idx::linearize(x->args, x->value->shape), here * Expr(2));
+      return cast(even ? sum : load(c.second.get(), c.second->dtype, {}), x->dtype);
+    });
+    c.result = substitute(widened_result(result, t.out->dtype), r);
+    for (const Expr& i : at) c.out_index.push_back(substitute(i, r));
+    return;
+  }
   if (t.epilogue) {
     std::vector<std::pair<Expr, Expr>> own;  // the kernel's variables to the node's
     for (std::size_t k = 0; k < vars.size(); ++k) own.emplace_back(t.vars[k], vars[k]);

@@ -20,6 +20,10 @@ struct Contraction {
   Expr result;      ///< over z, row, col; a load of `accumulator` is the sum
   Exprs out_index;  ///< of out, likewise
   const Value* accumulator = nullptr;
+  /// Of TileKernel::pairs: `result` and `out_index` are over z, row and `pair`, which counts pairs of columns; the sum
+  /// of the second one is a load of `second`.
+  Expr pair;
+  std::shared_ptr<Value> second;
 
   Expr batches() const { return z->args[0]; }
   Expr m() const { return row->args[0]; }

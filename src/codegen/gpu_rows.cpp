@@ -16,10 +16,23 @@ constexpr std::int64_t kShortRow = 4;            // is one thread's work
 
 bool is_arg(const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; }
 
+// Loads that move with `a` and are the same all along `b`: what a row needs once (the token that an embedding is of)
+// does not count.
+int once_a_row(const Expr& body, const Expr& a, const Expr& b) {
+  int n = 0;
+  visit(body, [&](const Expr& x) {
+    if (x->op != Op::kLoad) return;
+    bool along = false;
+    visit(x, [&](const Expr& y) { along |= y->op == Op::kVar && y->i == b->i; });
+    if (!along) n += unit_stride_loads(load(x->value, x->dtype, x->args), a);
+  });
+  return n;
+}
+
 // How many more loads move by one element with `a` than with `b`.
 int preference(const Exprs& bodies, const Expr& a, const Expr& b) {
   int n = 0;
-  for (const Expr& x : bodies) n += unit_stride_loads(x, a) - unit_stride_loads(x, b);
+  for (const Expr& x : bodies) n += unit_stride_loads(x, a) - once_a_row(x, a, b) - unit_stride_loads(x, b);
   return n;
 }
 

@@ -11,6 +11,8 @@
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
 #include "codegen/loop_codegen.h"
+#include "codegen/quantized_operand.h"
+#include "codegen/row_prologue.h"
 #include "support/error.h"
 
 namespace sardonyx::codegen {
@@ -43,11 +45,16 @@ class Operand {
       access_ = Access::kVector;
     else if (try_across())
       access_ = Access::kAcross;
+    else if (!is_a)
+      quantized_ = quantized_operand(c);
   }
   Access access() const { return access_; }
+  /// Weights of few bits in blocks; access() is kElements then.
+  const std::optional<QuantizedOperand>& quantized() const { return quantized_; }
 
   void emit(Emitter& e) const {
     const char* f = is_a_ ? "a" : "b";
+    if (quantized_) return blocks(e, *quantized_);
     if (access_ == Access::kElements) return elements(e);
     e.open(fmt::format("SDX_FN const T* {}(u32 z, u32 line, u32 at, bool& inside) const", f));
     bind(e, c_.z, "z");
@@ -139,6 +146,25 @@ class Operand {
     return true;
   }
 
+  void blocks(Emitter& e, const QuantizedOperand& q) const {
+    const std::int64_t length = 128 / q.bits;
+    const auto begin = [&](std::string_view head) {
+      e.open(fmt::format("SDX_FN {} const", head));
+      bind(e, c_.z, "z");
+      bind(e, line_, "line");
+      bind(e, q.run, fmt::format("at / {}", length));
+    };
+    begin("const u8* b_packed(u32 z, u32 line, u32 at)");
+    const std::string offset = e.value(q.packed->args[0]);
+    e.line(fmt::format("return (const u8*){} + {};", e.buffer(q.packed->value), offset));
+    e.close();
+    begin("void b_block(u32 z, u32 line, u32 at, f32& scale, f32& zero)");
+    e.line(fmt::format("scale = {};", e.value(q.scale)));
+    e.line(fmt::format("zero = {};", e.value(q.zero)));
+    e.close();
+    e.line("SDX_FN void b_elements(u32 z, u32 line, u32 at, T* x) const { block_elements(*this, z, line, at, x); }");
+  }
+
   // Element by element: any expression.
   void elements(Emitter& e) const {
     e.open(fmt::format("SDX_FN void {}_elements(u32 z, u32 line, u32 at, T* x) const", is_a_ ? "a" : "b"));
@@ -175,6 +201,7 @@ class Operand {
   Expr line_, e_, inside_;
   std::int64_t vec_;
   Access access_ = Access::kElements;
+  std::optional<QuantizedOperand> quantized_;
   Expr index_, offset_, where_;  // of kVector (index: k / vec_) and kAcross (index: k)
 };
 
@@ -202,13 +229,27 @@ struct Candidate {
 
 constexpr std::int64_t kWgmmaStore = 8 * 16 * (64 + 4) * 4;  // bytes of LDS by which eight waves store their sums
 
+// Kernels of kernels/skinny.h: by columns (in units of the 16 that an instruction takes), and by how many spans of k
+// are on their way, which is no more than a wave has. `bits`: of an element of b; `width`: rows that an instruction
+// takes.
+void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std::int64_t depth, int width, int rows) {
+  const bool wave64 = arch.starts_with("gfx9"), wmma = arch.starts_with("gfx11");
+  const int lanes = wmma ? 1 : arch.starts_with("gfx12") ? 2 : 4, waves = wave64 ? 4 : 8, most = bits == 16 ? 8 : 4;
+  const std::int64_t span = std::max(128 / bits, wmma ? 16 : 8) * lanes, spans = (depth + span - 1) / span;
+  for (int tiles : {1, 2, 4}) {
+    if (tiles == 4 && (bits != 16 || width == 16)) continue;  // registers
+    const auto ahead = std::clamp<std::int64_t>((spans + waves - 1) / waves, 1, most / tiles);
+    t.push_back({fmt::format("skinny<{}, {}, {}>", width, tiles, ahead), {rows, 16 * tiles, 0, 0, 0, 0, true}});
+  }
+}
+
 // Times are what an H200 takes: fitted to the products of 16-bit floats in ResNet-50, BERT-Base, ViT-B/16 and YOLOv5s
 // at several sizes, each with every tiling, timed back to back (the choice by them is 1.4 % behind the fastest on
-// average). Those of AMD's
-// chips follow from areas, with smaller tiles reading more for each product. `steps`: of 64 k's, or 0 if their number
-// isn't known.
-std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv,
-                                      std::int64_t steps) {
+// average). Those of AMD's chips follow from areas, with smaller tiles reading more for each product. `skinny_bits`: of
+// an element of b where kernels/skinny.h takes it, else 0. `depth`: the number of k's, 0 if it isn't known.
+std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv, int skinny_bits,
+                                      bool pairs, std::int64_t depth) {
+  const std::int64_t steps = (depth + 63) / 64;
   const bool nvidia = arch.starts_with("sm_"), wave64 = arch.starts_with("gfx9"),
              half_type = type != DType::kFloat32;  // or int8
   const int stages = nvidia ? 3 : 2;
@@ -249,8 +290,11 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
     const int waves = wave64 ? 4 : 8;
     t.push_back({"gemv<1, 2, 1>", {1, 2 * waves, 0, 0, 0, 0, true}});
     t.push_back({"gemv<1, 2, 4>", {1, 2 * waves / 4, 0, 0, 0, 0, true}});
-    t.push_back({"gemv<4, 1, 1>", {4, waves, 0, 0, 0, 0, true}});
+    const int each = pairs ? 2 : 1;  // columns of a wave
+    if (skinny_bits == 0) t.push_back({fmt::format("gemv<4, {}, 1>", each), {4, each * waves, 0, 0, 0, 0, true}});
   }
+  if (skinny_bits)
+    for (int rows : {8, 16}) add_skinny(t, arch, skinny_bits, depth, rows, rows);
   return t;
 }
 
@@ -290,13 +334,21 @@ int typical_units(std::string_view arch) {
   return 64;
 }
 
+constexpr std::int64_t kRowBytes = 32768;  // as in kernels/skinny.h
+
+// Whether chip and types have kernels/skinny.h.
+bool has_skinny(std::string_view arch, const Contraction& c) {
+  return size_of(c.type) == 2 && !arch.starts_with("gfx10") && !c.inside;
+}
+
 // What decides about the speed of a candidate besides sizes: types, how elements are fetched, how much the epilogue
 // reads.
-std::string problem_of(const Contraction& c, Access a, Access b, bool full, std::size_t buffers) {
+std::string problem_of(const Contraction& c, Access a, Access b, int bits, bool full, std::size_t buffers) {
   constexpr const char* kAccess[] = {"vector", "across", "elements"};
   return fmt::format("{} {} a={} b={} {} buffers={}", c.inside || c.reduced.size() > 1 ? "conv" : "product",
-                     name(c.type), kAccess[static_cast<int>(a)], kAccess[static_cast<int>(b)],
-                     full ? "whole" : "ragged", buffers);
+                     name(c.type), kAccess[static_cast<int>(a)],
+                     bits ? fmt::format("{}bits", bits) : kAccess[static_cast<int>(b)], full ? "whole" : "ragged",
+                     buffers);
 }
 
 // Of what was measured, what can be of use: sizes that these can be, by candidates there are. These are wanted; if the
@@ -327,7 +379,7 @@ std::vector<TunedSize> tuned_sizes(const GpuTileSource& g, const std::vector<Can
 // A tall thin result is a flat one turned: rows are what there are few of.
 void turn(Contraction& c) {
   std::int64_t m = smallest(c.m()), n = 0;
-  if (c.inside || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
+  if (c.inside || c.pair || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
   std::swap(c.a, c.b);
   std::swap(c.row, c.col);
   c.row_dims = {c.row->args[0]};
@@ -371,6 +423,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   };
   o.integer_tiles = true;
   o.prologues = true;
+  o.pair_products = true;
   o.contiguous_sums = true;
   o.split_reductions = true;
   o.fill_channels = true;
@@ -378,25 +431,33 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   return o;
 }
 
-GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch, const TileSelection& selection) {
-  Value accumulator;
-  Contraction c = contraction_of(kernel, accumulator);
-  turn(c);
+namespace {
+
+// With `rows`, only what has its rows made in the kernel, so many for a workgroup.
+GpuTileSource generate(const Contraction& c, const Value& accumulator, std::string_view arch,
+                       const TileSelection& selection, const RowPrologue* rows, int row_height) {
   std::string text;
   Emitter e(text);
   e.plain_reductions = true;
   e.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
   const Operand a(c, true), b(c, false);
-  a.emit(e);
+  if (rows)
+    emit_row_prologue(e, c, *rows);
+  else
+    a.emit(e);
   b.emit(e);
-  e.open(fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", type_name(accumulator.dtype)));
-  for (const auto& [var, n] : {std::pair(c.z, "z"), std::pair(c.row, "row"), std::pair(c.col, "col")}) {
+  const char* sum = type_name(accumulator.dtype);
+  e.open(c.pair ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum)
+                : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", sum));
+  for (const auto& [var, n] :
+       {std::pair(c.z, "z"), std::pair(c.row, "row"), std::pair(c.pair ? c.pair : c.col, "col")}) {
     if (is_const(var)) continue;
     const std::string i = e.fresh("i");
     e.line(fmt::format("const i64 {} = {};", i, n));
     e.bind(var, i);
   }
   e.bind_local(&accumulator, "sum");
+  if (c.second) e.bind_local(c.second.get(), "next");
   const std::string x = e.value(flatten_loads(c.result)), at = e.value(storage_offset(*c.out, c.out_index));
   e.line(fmt::format("{}[{}] = {};", e.buffer(c.out), at, x));
   e.close();
@@ -417,10 +478,15 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   GpuTileSource g;
   std::int64_t n = 0;
   const bool full = is_const_int(c.n(), n) && n % 8 == 0;
+  std::int64_t depth = 0;
+  if (!is_const_int(c.k(), depth)) depth = 0;
+  const bool whole = depth > 0 && depth % 256 == 0;
+  const QuantizedOperand plain{.bits = 16}, &q = b.quantized() ? *b.quantized() : plain;
   const std::string problem = fmt::format(
-      "struct P : Problem<{}, {}, {}, {}> {{\n{}{}}};\n"
+      "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}}};\n"
       "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
-      type_name(c.type), name_of(a.access()), name_of(b.access()), full, members, text, values);
+      type_name(c.type), name_of(a.access()), name_of(b.access()), full, q.bits, q.is_signed, q.float_zeros,
+      static_cast<bool>(c.pair), row_height, whole, members, text, values);
   sizes += "i64 batches, i64 m, i64 n, i64 k";
   const std::string body = fmt::format("{}{}) {{\n{}", head, sizes, problem),
                     shared = fmt::format("{}void* __restrict parts, {}, i64 shares) {{\n{}", head, sizes, problem);
@@ -431,10 +497,12 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   g.n = c.n();
   g.k = c.k();
   const bool gemv = a.access() != Access::kAcross && b.access() != Access::kAcross && smallest(g.m) <= 4 && !c.inside;
-  std::int64_t depth = 0;
-  if (!is_const_int(g.k, depth)) depth = 0;
-  std::vector<Candidate> candidates = candidates_for(
-      arch, c.type, a.access() == Access::kVector && b.access() == Access::kVector, gemv, (depth + 63) / 64);
+  // Columns enough for a wave, of 16-bit floats or what becomes them.
+  const bool skinny = a.access() != Access::kAcross && (b.access() == Access::kVector || b.quantized()) &&
+                      has_skinny(arch, c) && smallest(g.m) <= 16;
+  std::vector<Candidate> candidates =
+      candidates_for(arch, c.type, a.access() == Access::kVector && b.access() == Access::kVector,
+                     gemv && !b.quantized(), skinny ? q.bits : 0, static_cast<bool>(c.pair), depth);
   const int most = most_shares(c);
   for (std::size_t k = 0, all = candidates.size(); k < all; ++k)
     for (int shares = 2; shares <= most && candidates[k].may_share; shares *= 2) {
@@ -442,10 +510,16 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
       candidates.back().tiling.shares = shares;
       candidates.back().tiling.finish = arch.starts_with("sm_") ? kFinishOnNvidia : kFinishElsewhere;
     }
+  if (rows) {
+    candidates.clear();
+    if (b.access() == Access::kVector || b.quantized()) add_skinny(candidates, arch, q.bits, depth, 8, row_height);
+  }
   for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
   // Known sizes need one tiling; for others those stay that some size prefers.
   std::vector<bool> wanted(candidates.size(), false);
-  for (std::int64_t scale = 1; scale <= (1 << 20); scale *= 2) {
+  if (rows && !candidates.empty() && is_const_int(g.n, n))
+    wanted[choose_tiling(g.tilings, 1, 1, n, depth, typical_units(arch))] = true;
+  for (std::int64_t scale = 1; scale <= (1 << 20) && !rows; scale *= 2) {
     SymbolValues s;
     for (const Expr* x : {&g.batches, &g.m, &g.n, &g.k})
       visit(*x, [&](const Expr& y) {
@@ -458,7 +532,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
       break;  // sizes beyond what can be counted
     }
   }
-  g.problem = problem_of(c, a.access(), b.access(), full, g.buffers.size());
+  g.problem = problem_of(c, a.access(), b.access(), b.quantized() ? b.quantized()->bits : 0, full, g.buffers.size());
   if (selection.choices) g.tuned = tuned_sizes(g, candidates, selection.choices->find(arch, g.problem), wanted);
   if (selection.all) wanted.assign(candidates.size(), true);
   std::int64_t m = 0;
@@ -466,7 +540,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   bool general = false;
   for (std::size_t k = 0; k < candidates.size(); ++k)
     general |= wanted[k] && !candidates[k].tiling.few_rows && candidates[k].tiling.shares == 1;
-  if (any_rows && !general) wanted[0] = true;
+  if (any_rows && !general && !rows) wanted[0] = true;
   g.tilings.clear();
   for (std::size_t k = 0; k < candidates.size(); ++k) {
     if (!wanted[k]) continue;
@@ -483,6 +557,33 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
         fmt::format("{}static_assert(kFinish == {});\ngemm_finish(p, parts, u32(shares));\n}}\n", shared, kGpuFinish);
   }
   return g;
+}
+
+}  // namespace
+
+GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch, const TileSelection& selection) {
+  Value accumulator;
+  Contraction c = contraction_of(kernel, accumulator);
+  turn(c);
+  return generate(c, accumulator, arch, selection, nullptr, 0);
+}
+
+std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const LoopKernel& rows,
+                                                std::string_view arch) {
+  Value accumulator;
+  const Contraction c = contraction_of(kernel, accumulator);
+  std::int64_t depth = 0;
+  if (!has_skinny(arch, c) || !is_const(c.batches(), 1)) return {};
+  const auto prologue = row_prologue(c, rows);
+  if (!prologue || !is_const_int(c.k(), depth)) return {};
+  int height = 8;
+  while (height > 0 && height * depth * 2 > kRowBytes) height /= 2;
+  if (height == 0) return {};
+  GpuRowTile out{generate(c, accumulator, arch, {}, &*prologue, height), height};
+  if (out.source.kernels.size() != 1) return {};
+  // It is right for any number of rows, only slow.
+  out.source.tilings[0].few_rows = false;
+  return out;
 }
 
 bool can_compute(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
@@ -505,7 +606,8 @@ std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t ba
       // Reading b sets the pace. Fewer workgroups than two a compute unit don't keep memory busy; more waves for a
       // column than it has vectors only add them up.
       const bool split = t.cols < 8;
-      cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) + (t.rows > m ? 100 : 0);
+      cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) +
+             100.0 * static_cast<double>(t.rows - m);
     } else {
       const double depth = static_cast<double>(k) / t.shares;
       cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / units) * (t.busy_start + t.busy * depth));

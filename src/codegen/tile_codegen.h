@@ -1,5 +1,6 @@
 // Tile kernels of GPUs as C++: the struct that kernels/gemm.h asks for, and which tilings are compiled.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,5 +47,14 @@ FuseOptions gpu_fuse_options(std::string_view arch);
 bool gpu_takes_tile(const TileKernel& kernel, std::string& why);
 /// `arch`: "gfx942", "sm_90". The kernel has been accepted by gpu_takes_tile.
 GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch, const TileSelection& selection = {});
+
+/// A product whose left operand is made by `rows`, as one kernel for up to `rows` rows.
+struct GpuRowTile {
+  GpuTileSource source;  ///< of one tiling
+  int rows = 0;
+};
+/// Empty if these are of another form: a sum over each row, then its elements (RMSNorm); see row_prologue.h.
+std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const LoopKernel& rows,
+                                                std::string_view arch);
 
 }  // namespace sardonyx::codegen

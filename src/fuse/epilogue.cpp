@@ -9,8 +9,9 @@
 namespace sardonyx {
 namespace {
 
-// All loads of `t` in the body are at the loop's own position (the same row-major offset).
-bool reads_in_place(const LoopOp& l, const Value* t, const Value* out) {
+// All loads of `t` in the body are at the loop's own position (the same row-major offset); with `pairs`, at the two
+// that are twice that and the next.
+bool reads_in_place(const LoopOp& l, const Value* t, const Value* out, bool pairs = false) {
   const Expr here = idx::linearize(l.vars, out->shape);
   bool ok = true, any = false;
   visit(l.body, [&](const Expr& x) {
@@ -18,7 +19,11 @@ bool reads_in_place(const LoopOp& l, const Value* t, const Value* out) {
     const Value* s = storage_of(const_cast<Value*>(x->value));
     if (s != t) return;
     any = true;
-    ok &= idx::provably_equal(idx::linearize(x->args, x->value->shape), here);
+    const Expr at = idx::linearize(x->args, x->value->shape);
+    if (pairs)
+      ok &= idx::provably_equal(at, here * Expr(2)) || idx::provably_equal(at, here * Expr(2) + 1);
+    else
+      ok &= idx::provably_equal(at, here);
   });
   return ok && any;
 }
@@ -46,15 +51,30 @@ std::vector<Epilogue> find_epilogues(Graph& g, const FuseOptions& options) {
     e.kernel.node = n.get();
     e.kernel.out = t;
     for (const Expr& d : t->shape) e.kernel.vars.push_back(loop_var(d));
-    const Expr here = idx::linearize(e.kernel.vars, t->shape);
+    Expr here = idx::linearize(e.kernel.vars, t->shape);
     Value* current = t;
     while (!outputs.count(current) && users[current].size() == 1) {
       Node* next = users[current][0];
       const auto* l = next->as<LoopOp>();
-      if (!l || taken.count(next) || l->body->has_reduce ||
-          !idx::provably_equal(current->elements(), next->outputs[0]->elements()) ||
-          !reads_in_place(*l, current, next->outputs[0]))
-        break;
+      if (!l || taken.count(next) || l->body->has_reduce) break;
+      const Value* out = next->outputs[0];
+      if (options.pair_products && n->as<MatMulOp>() && current == t && out->rank() == t->rank() &&
+          idx::provably_equal(t->shape.back(), out->shape.back() * Expr(2)) &&
+          idx::provably_equal(t->elements(), out->elements() * Expr(2)) && reads_in_place(*l, t, out, true)) {
+        TileKernel pair = e.kernel;
+        pair.pairs = true;
+        pair.out = next->outputs[0];
+        pair.vars = l->vars;
+        pair.epilogue = l->body;
+        if (!options.accepts_epilogue || !options.accepts_epilogue(pair)) break;
+        e.kernel = pair;
+        e.loops.push_back(next);
+        taken.insert(next);
+        current = pair.out;
+        here = idx::linearize(pair.vars, current->shape);
+        continue;
+      }
+      if (!idx::provably_equal(current->elements(), out->elements()) || !reads_in_place(*l, current, out)) break;
       // The loop's body in terms of the tile's own variables; the result so far in place of its loads.
       const Exprs at = idx::delinearize(here, next->outputs[0]->shape);
       std::vector<std::pair<Expr, Expr>> r;

@@ -15,6 +15,7 @@
 #include "fuse/merge_matmuls.h"
 #include "fuse/narrow.h"
 #include "fuse/pack.h"
+#include "fuse/pair_products.h"
 #include "fuse/prologue.h"
 #include "fuse/repeats.h"
 #include "fuse/rows.h"
@@ -81,6 +82,7 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
     append_from_source(g);
     drop_unused_rows(g);
     if (options.prologues) inline_dequantization(g);
+    if (options.pair_products) pair_products(g);
     find_attention(g, options);
     if (options.shrink_repeats) shrink_repeats(g);
   }

@@ -37,6 +37,8 @@ struct TileKernel {
   Value* out = nullptr;
   Exprs vars;
   Expr epilogue;
+  /// `vars` are of `out`, which has half as many columns as the node's output: each takes two that lie side by side.
+  bool pairs = false;
 };
 
 struct Schedule;
@@ -74,6 +76,8 @@ struct FuseOptions {
   /// Products of dequantised floats of this 8-bit type are tile kernels of it; float32: none. See
   /// fuse/float8_products.h.
   DType float8_tiles = DType::kFloat32;
+  /// Two products whose results meet in one loop are one with an epilogue; see fuse/pair_products.h.
+  bool pair_products = false;
   /// Operands of matrix products may be any expression; see fuse/prologue.h.
   bool prologues = false;
   /// Constant operands of tile kernels are stored with what is summed over contiguous; see fuse/pack.h.

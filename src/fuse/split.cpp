@@ -47,7 +47,9 @@ class Splitter {
 
   // The reduction of parts' results that is `r`, or empty if r stays as it is.
   Expr split(const Expr& r, const Exprs& vars) {
-    if (static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin || r->args[0]->has_reduce) return {};
+    const auto kind = static_cast<ReduceKind>(r->i);
+    const bool arg = kind >= ReduceKind::kArgMin;
+    if (r->args[0]->has_reduce || (arg && r->vars.size() != 1)) return {};
     Exprs kept, dims;
     for (const Expr& v : vars) {
       bool used = false;
@@ -68,6 +70,8 @@ class Splitter {
     // One index through all that is summed over, in parts of equal length but for the last ones.
     const bool even = is_const(count) && count->i % (parts * kMultiple) == 0;
     const Expr length = idx::ceildiv(count, parts * kMultiple) * Expr(kMultiple);
+    // A part without elements would have no position to give.
+    if (arg && !even) return {};
     const Expr part = loop_var(parts), begin = part * length;
     const Expr at = loop_var(even ? length : idx::min(length, count - begin));
     std::vector<std::pair<Expr, Expr>> replace;
@@ -81,11 +85,23 @@ class Splitter {
     const Expr body = substitute(r->args[0], replace);
     if (!columns && unit_loads(body, at) == 0) return {};  // its indices are divisions: no gain
     outer.insert(columns ? outer.begin() : outer.end(), part);
-    const auto kind = static_cast<ReduceKind>(r->i);
-    Value* partial = g_.add_loop(outer, reduce(kind, {at}, body));
+    Value* partial = g_.add_loop(outer, arg ? begin + reduce(kind, {at}, body) : reduce(kind, {at}, body));
     const Expr k = loop_var(parts);
+    Exprs own = kept;  // of a result
     kept.insert(columns ? kept.begin() : kept.end(), k);
-    return reduce(kind, {k}, load(partial, partial->dtype, kept));
+    const Expr of_part = load(partial, partial->dtype, kept);
+    if (!arg) return reduce(kind, {k}, of_part);
+    // The best of the parts' best: first which part it is of.
+    Exprs over;
+    std::vector<std::pair<Expr, Expr>> fresh;
+    for (const Expr& v : own) {
+      over.push_back(loop_var(v->args[0]));
+      fresh.emplace_back(v, over.back());
+    }
+    const Expr best = reduce(kind, {k}, substitute(r->args[0], {{r->vars[0], of_part}}));
+    const Value* which = g_.add_loop(over, substitute(best, fresh));
+    kept[columns ? 0 : kept.size() - 1] = load(which, which->dtype, own);
+    return load(partial, partial->dtype, kept);
   }
 
  private:

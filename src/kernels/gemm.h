@@ -12,6 +12,7 @@
 //                                        zeros from P::k on
 //   b, b_elements                        likewise, with columns instead of rows
 //   void element(z, row, col, sum)       stores one result
+//   void pair(z, row, j, sum, next)      with P::kPairs instead: what columns 2 j and 2 j + 1 make together
 // Pointers of kVector and kAcross are multiples of 16 bytes; there k (kAcross: and the rows) is a multiple of a vector.
 #pragma once
 #include "matrix.h"
@@ -20,12 +21,17 @@ namespace sdx {
 
 enum class Access { kVector, kAcross, kElements };
 
-/// Element is the type of the products (matrix.h). FullColumns: n is a multiple of 8.
-template <class Element, Access A, Access B, bool FullColumns>
+/// Element is the type of the products (matrix.h). FullColumns: n is a multiple of 8. The rest is for skinny.h.
+template <class Element, Access A, Access B, bool FullColumns, int Bits = 16, bool Signed = false,
+          bool FloatZeros = false, bool Pairs = false, int RowHeight = 0, bool WholeSpans = false>
 struct Problem {
   using T = Element;
+  static constexpr int kBits = Bits;
+  static constexpr bool kSigned = Signed, kFloatZeros = FloatZeros;
   static constexpr Access kAccessA = A, kAccessB = B;
-  static constexpr bool kFullColumns = FullColumns;
+  static constexpr bool kFullColumns = FullColumns, kPairs = Pairs;
+  static constexpr int kRowHeight = RowHeight;
+  static constexpr bool kWholeSpans = WholeSpans;  // k is a multiple of 256
   u32 batches, m, n, k;
 };
 
@@ -188,6 +194,18 @@ SDX_FN void choose_tile(u32 id, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u
 /// Columns that one thread stores at a time.
 inline constexpr int kRun = 8;
 
+/// Hands sums of columns side by side, of which the first is even, to P.
+template <int N, class P, class Sum>
+SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
+#pragma unroll
+  for (int e = 0; e < N; e += P::kPairs ? 2 : 1) {
+    if constexpr (P::kPairs)
+      p.pair(z, row, (col + e) / 2, x[e], x[e + 1]);
+    else
+      p.element(z, row, col + e, x[e]);
+  }
+}
+
 /// Hands a wave's sums to P::element, in rows rather than as matrix instructions leave them, by way of LDS: 16 rows by
 /// up to 64 columns at a time. `row` and `col`: of the wave's first sum. Waves with the same `slot` add up their sums.
 template <class P, int TM, int TN, int Slots, int Shares, class Sums>
@@ -228,12 +246,12 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
         const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
         if (out_row >= p.m || out_col >= p.n) continue;
         if (P::kFullColumns || out_col + kRun <= p.n) {
-#pragma unroll
-          for (int e = 0; e < kRun; ++e) p.element(z, out_row, out_col + e, x[e]);
+          store_columns<kRun>(p, z, out_row, out_col, x);
         } else {
+          constexpr int kEach = P::kPairs ? 2 : 1;
 #pragma unroll
-          for (int e = 0; e < kRun; ++e)
-            if (out_col + e < p.n) p.element(z, out_row, out_col + e, x[e]);
+          for (int e = 0; e < kRun; e += kEach)
+            if (out_col + e < p.n) store_columns<kEach>(p, z, out_row, out_col + e, x + e);
         }
       }
       if constexpr (Shares > 1)
@@ -257,6 +275,7 @@ struct Sizes {
 /// lie as the output would, those of one share behind those of another.
 template <class P>
 struct Partial : P {
+  static constexpr bool kPairs = false;
   using Sum = typename Matrix<typename P::T>::Sum;
   Sum* __restrict parts;
   u32 share, shares;
@@ -322,12 +341,12 @@ SDX_FN void gemm_finish(const P& p, const void* memory, u32 shares) {
     }
   }
   if (whole) {
-#pragma unroll
-    for (u32 e = 0; e < kFinish; ++e) p.element(z, row, col + e, x[e]);
+    gemm_detail::store_columns<kFinish>(p, z, row, col, x);
   } else {
+    constexpr u32 kEach = P::kPairs ? 2 : 1;
 #pragma unroll
-    for (u32 e = 0; e < kFinish; ++e)
-      if (col + e < p.n) p.element(z, row, col + e, x[e]);
+    for (u32 e = 0; e < kFinish; e += kEach)
+      if (col + e < p.n) gemm_detail::store_columns<kEach>(p, z, row, col + e, x + e);
   }
 }
 
@@ -421,7 +440,7 @@ SDX_FN void gemv(const P& p) {
   using M = Matrix<T>;
   using Sum = typename M::Sum;
   constexpr u32 V = M::kVec, kWaves = kThreads / kWave, kGroups = kWaves / Waves, kColumns = Columns * kGroups;
-  static_assert(P::kAccessA != Access::kAcross && P::kAccessB != Access::kAcross);
+  static_assert(P::kAccessA != Access::kAcross && P::kAccessB != Access::kAcross && (!P::kPairs || Columns % 2 == 0));
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
   const u32 group = wave / Waves, share = wave % Waves;
   const u32 tiles_n = (p.n + kColumns - 1) / kColumns, tiles_m = (p.m + Rows - 1) / Rows;
@@ -500,11 +519,13 @@ SDX_FN void gemv(const P& p) {
   }
   // Lane i stores result i.
   if (share != 0) return;
+  constexpr int kEach = P::kPairs ? 2 : 1;
 #pragma unroll
   for (int r = 0; r < Rows; ++r)
 #pragma unroll
-    for (int c = 0; c < Columns; ++c)
-      if (lane == u32(r * Columns + c) && row + r < p.m && col + c < p.n) p.element(z, row + r, col + c, sums[r][c]);
+    for (int c = 0; c < Columns; c += kEach)
+      if (lane == u32(r * Columns + c) && row + r < p.m && col + c < p.n)
+        store_columns<kEach>(p, z, row + r, col + c, &sums[r][c]);
 }
 
 }  // namespace sdx

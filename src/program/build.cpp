@@ -24,6 +24,7 @@ namespace {
 constexpr std::size_t kKernelsPerObject =
     8;  // of one translation unit: enough to share the prelude's cost, few enough to compile in parallel
 
+constexpr std::size_t kMostRowTiles = 3;         // products of one left operand that make its rows, each for itself
 constexpr const char* kAttention = "attention";  // names of kernels that kernels/attention.h makes
 
 class Builder {
@@ -93,12 +94,17 @@ class Builder {
 
   std::vector<ProgramStep> lower_steps(std::vector<Step>& steps) {
     std::vector<ProgramStep> out;
+    const RowTiles row_tiles = find_row_tiles(steps);
     for (Step& s : steps) {
       if (lower_gpu_routine(s, out)) continue;
       ProgramStep p;
       p.origin = s.origin;
       for (Value* v : s.reads) p.reads.push_back(buffer(v));
       for (Value* v : s.writes) p.writes.push_back(buffer(v));
+      if (const auto made = row_tiles.find(&s); made != row_tiles.end()) {
+        lower_row_tile(s, made->second, p, out);
+        continue;
+      }
       if (auto* k = std::get_if<LoopKernel>(&s.op))
         p.op = lower_loop(*k);
       else if (auto* t = std::get_if<TileKernel>(&s.op); t && is_gpu() && t->node->as<AttentionOp>()) {
@@ -113,6 +119,68 @@ class Builder {
       out.push_back(std::move(p));
     }
     return out;
+  }
+
+  // Products that make their rows themselves where there are few of them, and the steps that do it for others.
+  struct RowTile {
+    std::optional<codegen::GpuRowTile> tile;  // empty: the step that makes rows
+    Expr rows, most;                          // how many there are; for how many the products make them
+  };
+  using RowTiles = std::unordered_map<const Step*, RowTile>;
+
+  RowTiles find_row_tiles(const std::vector<Step>& steps) const {
+    RowTiles found;
+    if (!is_gpu()) return found;
+    for (const Step& s : steps) {
+      const auto* rows = std::get_if<LoopKernel>(&s.op);
+      if (!rows || rows->stages.size() != 2 || s.writes.size() != 1) continue;
+      const Value* made = s.writes[0];
+      bool ok = true;
+      for (Value* v : made->graph->outputs) ok &= storage_of(v) != made;
+      RowTiles users;
+      for (const Step& u : steps) {
+        if (std::find(u.reads.begin(), u.reads.end(), made) == u.reads.end()) continue;
+        const auto* t = std::get_if<TileKernel>(&u.op);
+        ok = ok && t && t->node->as<MatMulOp>() && users.size() < kMostRowTiles;
+        if (!ok) break;
+        auto tile = codegen::generate_gpu_row_tile(*t, *rows, options_.target);
+        ok = tile.has_value();
+        if (!ok) break;
+        const Expr m = tile->source.m, most = tile->rows;
+        users[&u] = {std::move(tile), m, most};
+      }
+      if (!ok || users.empty()) continue;
+      found[&s] = {{}, users.begin()->second.rows, users.begin()->second.most};
+      found.merge(users);
+    }
+    return found;
+  }
+
+  void lower_row_tile(Step& s, const RowTile& r, ProgramStep& p, std::vector<ProgramStep>& out) {
+    const Expr few = idx::max(0, idx::min(1, r.most + 1 - r.rows)), many = idx::max(0, idx::min(1, r.rows - r.most));
+    if (auto* k = std::get_if<LoopKernel>(&s.op)) {
+      LaunchStep l = lower_loop(*k);
+      l.points = l.points * many;
+      p.op = std::move(l);
+      out.push_back(std::move(p));
+      return;
+    }
+    const auto& t = std::get<TileKernel>(s.op);
+    ProgramStep own;
+    own.origin = p.origin;
+    own.writes = p.writes;
+    TileLaunchStep step = launch_of(r.tile->source);
+    for (const int b : step.buffers)
+      if (std::find(own.writes.begin(), own.writes.end(), b) == own.writes.end()) own.reads.push_back(b);
+    step.batches = step.batches * few;
+    own.op = std::move(step);
+    out.push_back(std::move(own));
+    TileLaunchStep general = lower_gpu_tile(t);
+    general.batches = general.batches * many;
+    p.reads.insert(p.reads.end(), p.writes.begin(), p.writes.end());  // what the other launch has written stays
+    if (general.partial >= 0) p.writes.push_back(general.partial);
+    p.op = std::move(general);
+    out.push_back(std::move(p));
   }
 
   // A routine as launches of device code, if it has that form.
@@ -161,7 +229,10 @@ class Builder {
   }
 
   TileLaunchStep lower_gpu_tile(const TileKernel& t) {
-    codegen::GpuTileSource s = codegen::generate_gpu_tile(t, options_.target, {options_.choices, options_.all_tilings});
+    return launch_of(codegen::generate_gpu_tile(t, options_.target, {options_.choices, options_.all_tilings}));
+  }
+
+  TileLaunchStep launch_of(const codegen::GpuTileSource& s) {
     TileLaunchStep step;
     for (const auto& k : s.kernels) {
       step.kernels.push_back(kernel(k.body, k.shared));
@@ -180,7 +251,7 @@ class Builder {
       program_->buffers.push_back(std::move(b));
       step.finish = kernel(s.finish);
     }
-    step.tilings = std::move(s.tilings);
+    step.tilings = s.tilings;
     step.buffers = buffers(s.buffers);
     step.symbols = s.symbols;
     step.batches = s.batches;

@@ -220,6 +220,113 @@ def test_weights_of_few_bits(chip, rows, k, n, bits, block, form):
     assert device.memory(m=1).weights <= sum(v.nbytes for v in arrays.values() if v is not None) + 4096
 
 
+def few_bits(name, k, n, block=32, seed=3):
+    """MatMulNBits of x with 4-bit weights and packed zero points; its node and tensors."""
+    rng, blocks = np.random.default_rng(seed), k // block
+    arrays = {
+        "b": rng.integers(0, 256, (n, blocks, block // 2)).astype(np.uint8),
+        "s": (rng.random((n, blocks)) * 0.02 + 0.005).astype(np.float16),
+        "z": rng.integers(0, 256, (n, -(-blocks // 2))).astype(np.uint8),
+    }
+    names = ["x", *(f"{name}.{key}" for key in arrays)]
+    node = helper.make_node("MatMulNBits", names, [name], domain="com.microsoft", K=k, N=n, bits=4, block_size=block)
+    return node, [numpy_helper.from_array(v, f"{name}.{key}") for key, v in arrays.items()]
+
+
+# Kernels for up to 8, up to 16 and more rows; sums of whole spans of a wave (256) and of parts of one, columns that are no
+# whole tile, and, for float16, the matrix-vector kernel.
+@pytest.mark.parametrize("bits", [16, 4])
+@pytest.mark.parametrize("k, n", [(512, 48), (1088, 40), (96, 20)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_few_rows(chip, k, n, bits):
+    if bits == 4:
+        node, tensors = few_bits("o", k, n)
+    else:
+        node, tensors = helper.make_node("MatMul", ["x", "w"], ["o"]), [weights("w", HALF, k, n, scale=0.05)]
+    m = model([node], [("x", HALF, ["m", k])], ("o", HALF), tensors, ["com.microsoft"])
+    device, host = sardonyx.compile(m, device=f"sim:{chip}"), sardonyx.compile(m)
+    for rows in (1, 3, 8, 11, 20):
+        feed = {"x": rand(HALF, rows, k)}
+        got, want = device.run(feed)["o"].astype(np.float64), host.run(feed)["o"].astype(np.float64)
+        assert np.abs(got - want).max() <= TOLERANCE[HALF] * np.abs(want).max()
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_few_rows_of_bfloat16(chip, bits):
+    """Weights become bfloat16 by way of float32, whose sums the host has too."""
+    bf16, k, n, rng = TensorProto.BFLOAT16, 256, 32, np.random.default_rng(3)
+    scales = helper.make_tensor("s", bf16, (n, k // 32), rng.uniform(0.01, 0.05, n * k // 32))
+    packed = numpy_helper.from_array(rng.integers(0, 256, (n, k // 32, 4 * bits)).astype(np.uint8), "b")
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=bf16),
+        helper.make_node(
+            "MatMulNBits", ["h", "b", "s"], ["p"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=32
+        ),
+        helper.make_node("Cast", ["p"], ["o"], to=FLOAT),
+    ]
+    m = model(nodes, [("x", FLOAT, ["m", k])], ("o", FLOAT), [packed, scales], ["com.microsoft"])
+    for rows in (1, 12):
+        check(m, chip, {"x": rand(FLOAT, rows, k)}, 8e-3)  # one rounding of the result
+
+
+@pytest.mark.parametrize("form", ["float16", "4 bits", "halves", "float32"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_gated_layer(chip, form):
+    """silu(x . g) * (x . u) is one kernel, of two products or of one whose halves meet."""
+    k, n, tensors, nodes = 128, 36, [], []
+    dtype = FLOAT if form == "float32" else HALF
+    if form == "4 bits":
+        for seed, name in enumerate(("g", "u")):
+            node, own = few_bits(name, k, n, seed=seed)
+            nodes.append(node)
+            tensors += own
+    elif form == "halves":
+        tensors = [weights("w", HALF, k, 2 * n, scale=0.05), numpy_helper.from_array(np.array([n, n]), "parts")]
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["t"]),
+            helper.make_node("Split", ["t", "parts"], ["u", "g"], axis=-1),
+        ]
+    else:
+        for seed, name in enumerate(("g", "u")):
+            tensors.append(weights(name + "w", dtype, k, n, seed=seed, scale=0.05))
+            nodes.append(helper.make_node("MatMul", ["x", name + "w"], [name]))
+    nodes += [
+        helper.make_node("Sigmoid", ["g"], ["s"]),
+        helper.make_node("Mul", ["g", "s"], ["a"]),
+        helper.make_node("Mul", ["a", "u"], ["o"]),
+    ]
+    m = model(nodes, [("x", dtype, ["m", k])], ("o", dtype), tensors, ["com.microsoft"])
+    device, host = sardonyx.compile(m, device=f"sim:{chip}"), sardonyx.compile(m)
+    assert [s.kind for s in device.kernels()] == ["tile"]
+    for rows in (1, 4, 13, 70):
+        feed = {"x": rand(dtype, rows, k)}
+        got, want = device.run(feed)["o"].astype(np.float64), host.run(feed)["o"].astype(np.float64)
+        # The host keeps each product in 16 bits, which the kernel does not round.
+        assert np.abs(got - want).max() <= 3 * TOLERANCE[dtype] * np.abs(want).max()
+
+
+@pytest.mark.parametrize("bits", [16, 4])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_rows_are_normalised_in_a_product(chip, bits):
+    """RMSNorm before a product: for few rows both are one launch, for more of them two."""
+    k, n = 256, 40
+    if bits == 4:
+        node, tensors = few_bits("o", k, n)
+    else:
+        node, tensors = helper.make_node("MatMul", ["x", "w"], ["o"]), [weights("w", HALF, k, n, scale=0.05)]
+    norm = helper.make_node("SimplifiedLayerNormalization", ["r", "gain"], ["x"], axis=-1, epsilon=1e-5, stash_type=1)
+    m = model(
+        [norm, node], [("r", HALF, ["b", "m", k])], ("o", HALF), [*tensors, weights("gain", HALF, k)], ["com.microsoft"]
+    )
+    device, host = sardonyx.compile(m, device=f"sim:{chip}"), sardonyx.compile(m)
+    assert sorted(s.kind for s in device.kernels()) == ["loop", "tile", "tile"]
+    for rows in ((1, 1), (1, 3), (2, 4), (3, 3), (1, 40)):
+        feed = {"r": rand(HALF, *rows, k)}
+        got, want = device.run(feed)["o"].astype(np.float64), host.run(feed)["o"].astype(np.float64)
+        assert np.abs(got - want).max() <= 2 * TOLERANCE[HALF] * np.abs(want).max()  # a, too, is rounded
+
+
 def integers(dtype, *shape, seed=5):
     info = np.iinfo(dtype)
     return np.random.default_rng(seed).integers(info.min, info.max, shape, endpoint=True).astype(dtype)

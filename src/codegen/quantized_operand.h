@@ -1,0 +1,23 @@
+// Weights of 4 or 8 bits in blocks with a scale and a zero point each, as kernels/skinny.h reads them: found in what
+// dequantisation (MatMulNBits, QMoE, DequantizeLinear) has become, (cast(number) - zero) * scale.
+#pragma once
+#include <optional>
+
+#include "codegen/contraction.h"
+
+namespace sardonyx::codegen {
+
+/// Operand b of a contraction: over z, col and `run`, which counts runs of as many elements along k as 16 bytes hold.
+struct QuantizedOperand {
+  int bits = 4;
+  bool is_signed = false, float_zeros = false;
+  Expr run;
+  Expr packed;       ///< load (flat) of a run's first byte
+  Expr scale, zero;  ///< of a run; float32
+};
+
+/// Empty if b is anything else, or laid out otherwise: runs must be contiguous, at multiples of 16 bytes, within one
+/// block.
+std::optional<QuantizedOperand> quantized_operand(const Contraction& c);
+
+}  // namespace sardonyx::codegen

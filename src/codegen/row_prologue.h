@@ -1,0 +1,25 @@
+// Operand a of a product made on the way: a row's normalisation (RMSNorm), which the few rows of a language model's
+// step do not deserve a launch for. Each workgroup computes the rows' sums and keeps the rows in LDS
+// (kernels/skinny.h).
+#pragma once
+#include <optional>
+
+#include "codegen/contraction.h"
+
+namespace sardonyx::codegen {
+
+class Emitter;
+
+struct RowPrologue {
+  Expr run, k;   ///< variables: runs of 8 elements along k; k itself
+  Expr term;     ///< over row and k: what is summed, float32
+  Expr element;  ///< over row and k: an element of a, in which a load of `total` is the row's sum
+  const Value* total = nullptr;
+};
+
+/// Of a product whose left operand is what `rows` stores, if that is a sum over each row and then elements of it.
+std::optional<RowPrologue> row_prologue(const Contraction& c, const LoopKernel& rows);
+/// The functions row_part and row_elements of skinny.h.
+void emit_row_prologue(Emitter& e, const Contraction& c, const RowPrologue& p);
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,340 @@
+// Products of few rows (the batch of a language model's decoding) on matrix instructions: out[z, row, col] =
+// epilogue(sum over k of a[z, row, k] * b[z, col, k]) for up to 16 rows. Reading b sets the pace, so lanes read it from
+// memory straight into the registers that matrix instructions take, 16 bytes at a time and several on their way;
+// columns are the instruction's 16 rows, and rows its columns. Weights of 4 and 8 bits become 16-bit floats there,
+// rounded as if they had been dequantised before.
+//
+// Besides what gemm.h asks of P:
+//   kBits                                     of an element of b: 4, 8, or 16 (then b() is used, Access::kVector)
+//   kSigned, kFloatZeros                      8-bit elements are signed; zero points may have fractions
+//   const u8* b_packed(z, col, k)             where the kRun elements from k on (a multiple of it) lie, 16 bytes
+//   void b_block(z, col, k, f32& scale, f32& zero)   of all of these: b = (element - zero) * scale
+//   kRowHeight                                if not 0: rows of a are made first, so many for a workgroup, out of their
+//                                             sums; they are kept in LDS
+//   f32 row_part(z, row, k)                   the part of a row's sum that eight elements from k on give
+//   void row_elements(z, row, k, f32 sum, T* x)   eight elements of the row
+#pragma once
+#include "gemm.h"
+
+namespace sdx {
+namespace skinny_detail {
+
+/// A word of four of the bytes of `a` (numbered 0 to 3) and `b` (4 to 7).
+template <u32 S0, u32 S1, u32 S2, u32 S3>
+SDX_FN u32 bytes(u32 a, u32 b) {
+#if defined(__AMDGCN__)
+  return __builtin_amdgcn_perm(b, a, S0 | S1 << 8 | S2 << 16 | S3 << 24);
+#else
+  return u32(__nvvm_prmt(i32(a), i32(b), i32(S0 | S1 << 4 | S2 << 8 | S3 << 12)));
+#endif
+}
+
+/// x & mask | bits. (NVIDIA's compiler makes two instructions of it if it is not told that there is one.)
+template <u32 Mask>
+SDX_FN u32 masked_or(u32 x, u32 bits) {
+#if defined(__NVPTX__)
+  u32 y;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "n"(Mask), "r"(bits));
+  return y;
+#else
+  return (x & Mask) | bits;
+#endif
+}
+
+using half2 = vec<f16, 2>;
+SDX_FN half2 both(f32 x) { return half2{f16(x), f16(x)}; }
+template <class T>
+SDX_FN u32 rounded2(f32 lo, f32 hi) {
+  return u32(bit_cast<u16>(cast<T>(lo))) | u32(bit_cast<u16>(cast<T>(hi))) << 16;
+}
+
+/// Eight elements as T: q[0], and for 8 bits q[1], hold them. Those of 4 bits come in the order of in_order().
+template <class T, int Bits, bool Signed, bool FloatZeros>
+SDX_FN vec16 dequantized(u32 q0, u32 q1, f32 scale, f32 zero) {
+  vec16 out;
+  if constexpr (Bits == 8 && Signed) {
+    q0 ^= 0x80808080u;
+    q1 ^= 0x80808080u;
+    zero += 128;
+  }
+  if constexpr (is_same<T, f16>) {
+    // A number below 1024 in the low bits of 1024, as float16; differences of whole numbers are exact.
+    constexpr u32 k1024 = 0x64006400u;
+    const half2 s = both(scale), z = both(zero);
+    auto scaled = [&](u32 bits, bool times16) {
+      half2 x = bit_cast<half2>(bits);
+      if (times16)
+        x = __builtin_elementwise_fma(x, half2{f16(0.0625f), f16(0.0625f)}, FloatZeros ? both(-64) : both(-64 - zero));
+      else
+        x = x - (FloatZeros ? both(1024) : both(1024 + zero));
+      if (FloatZeros) x = x - z;
+      return bit_cast<u32>(x * s);
+    };
+    if constexpr (Bits == 4) {
+      out[0] = scaled(masked_or<0x000f000fu>(q0, k1024), false);
+      out[1] = scaled(masked_or<0x00f000f0u>(q0, k1024), true);
+      out[2] = scaled(masked_or<0x000f000fu>(q0 >> 8, k1024), false);
+      out[3] = scaled(masked_or<0x00f000f0u>(q0 >> 8, k1024), true);
+    } else {
+      out[0] = scaled(bytes<0, 5, 1, 5>(q0, k1024), false);
+      out[1] = scaled(bytes<2, 5, 3, 5>(q0, k1024), false);
+      out[2] = scaled(bytes<0, 5, 1, 5>(q1, k1024), false);
+      out[3] = scaled(bytes<2, 5, 3, 5>(q1, k1024), false);
+    }
+  } else {
+    // The same in float32, where 2^23 has as many bits below it.
+    constexpr u32 kMagic = 0x4b000000u;
+    auto value = [&](u32 number) {
+      const f32 x = bit_cast<f32>(number | kMagic);
+      return (FloatZeros ? x - 8388608.0f - zero : x - (8388608.0f + zero)) * scale;
+    };
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (Bits == 4) {
+        // elements j and j + 4, as the order is
+        out[j] = rounded2<T>(value(q0 >> (4 * j) & 15), value(q0 >> (4 * j + 16) & 15));
+      } else {
+        const u32 q = j < 2 ? q0 : q1;
+        out[j] = rounded2<T>(value(q >> (16 * (j % 2)) & 255), value(q >> (16 * (j % 2) + 8) & 255));
+      }
+    }
+  }
+  return out;
+}
+
+/// Elements 0 to 7 in the order 0 4 1 5 2 6 3 7 in which 4-bit numbers come out of a word; and back.
+SDX_FN vec16 in_order(vec16 x) {
+  return vec16{bytes<0, 1, 4, 5>(x[0], x[2]), bytes<2, 3, 6, 7>(x[0], x[2]), bytes<0, 1, 4, 5>(x[1], x[3]),
+               bytes<2, 3, 6, 7>(x[1], x[3])};
+}
+SDX_FN vec16 from_order(vec16 x) {
+  return vec16{bytes<0, 1, 4, 5>(x[0], x[1]), bytes<0, 1, 4, 5>(x[2], x[3]), bytes<2, 3, 6, 7>(x[0], x[1]),
+               bytes<2, 3, 6, 7>(x[2], x[3])};
+}
+
+inline constexpr int kRowBytes = 32768;  // of LDS for rows
+/// Where eight elements of a row of k lie, in vectors; so placed that lanes that read at a time use all banks.
+SDX_FN u32 place_row(u32 row, u32 chunk, u32 k) { return row * (k / 8) + (chunk ^ (chunk >> 3 & 1) ^ (row & 1) * 6); }
+
+/// The rows of a from `row0` on, `height` of them, in LDS; `Ordered`: in the order of in_order().
+template <bool Ordered, class P>
+SDX_FN void make_rows(const P& p, gemm_detail::shared_vec* lds, u32 z, u32 row0, u32 height) {
+  using T = typename P::T;
+  u32 team = kThreads;
+  while (team * height > kThreads) team /= 2;
+  const u32 row = thread_id() / team, mine = row < height ? row : height - 1;
+  f32 sum = 0;
+  for (u32 k = thread_id() % team * 8; k < p.k; k += team * 8) sum += p.row_part(z, row0 + mine, k);
+  sum = reduce_team(sum, team, [](f32 a, f32 b) { return a + b; });
+  if (row < height)
+    for (u32 k = thread_id() % team * 8; k < p.k; k += team * 8) {
+      T x[8];
+      p.row_elements(z, row0 + row, k, sum, x);
+      vec16 y;
+      __builtin_memcpy(&y, x, 16);
+      lds[place_row(row, k / 8, p.k)] = Ordered ? in_order(y) : y;
+    }
+  lds_barrier();
+}
+
+}  // namespace skinny_detail
+
+/// What P::b_elements is where b is in blocks: eight elements from `at` (a multiple of 8) on.
+template <class P>
+SDX_FN void block_elements(const P& p, u32 z, u32 col, u32 at, typename P::T* x) {
+  using namespace skinny_detail;
+  using T = typename P::T;
+  constexpr u32 kRun = 128 / P::kBits, kWords = P::kBits / 4;
+  const u32 run = at / kRun * kRun;
+  using word = __attribute__((address_space(1))) const u32;
+  const auto* from = (word*)p.b_packed(z, col, run) + (at - run) / 8 * kWords;
+  f32 scale, zero;
+  p.b_block(z, col, run, scale, zero);
+  vec16 y = dequantized<T, P::kBits, P::kSigned, P::kFloatZeros>(from[0], from[kWords - 1], scale, zero);
+  if constexpr (P::kBits == 4) y = from_order(y);
+  __builtin_memcpy(x, &y, 16);
+}
+
+/// Rows: 8 or 16, for a workgroup (with kRowHeight, as many as that says). Each workgroup has Tiles * 16 columns; its
+/// waves share the k's. Ahead: spans of k that are on their way at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles *
+/// 16)) * batches workgroups.
+template <int Rows, int Tiles, int Ahead, class P>
+SDX_FN void skinny(const P& p) {
+  using namespace gemm_detail;
+  using namespace skinny_detail;
+  using T = typename P::T;
+  using M = Matrix<T>;
+  using Sum = typename M::Sum;
+  static_assert(sizeof(T) == 2 && M::kFamily != MatrixFamily::kVector);
+  SDX_TWO_ON_A_UNIT;
+  constexpr int kBits = P::kBits, kRun = 128 / kBits, kGroups = kRun / 8, kSlots = M::kA.rows, kPer = M::kA.vectors;
+  // Vectors of eight elements that a lane holds of its columns, at least what an instruction takes.
+  constexpr int kLoads = kGroups < kPer ? kPer : 1, kSteps = kGroups * kLoads / kPer;
+  constexpr u32 kWaves = kThreads / kWave, kLane = kRun * kLoads, kSpan = kLane * M::kA.k_lanes;
+  constexpr int kColumns = Tiles * 16;
+  // Of NVIDIA's products of 16 columns, the half that 8 rows need.
+  constexpr int kRowSlots = Rows == 8 && M::kFamily == MatrixFamily::kMma ? 1 : M::kB.rows;
+
+  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
+  constexpr u32 kHeight = P::kRowHeight ? P::kRowHeight : Rows;
+  const u32 tiles_n = (p.n + kColumns - 1) / kColumns, tiles_m = (p.m + kHeight - 1) / kHeight;
+  const u32 id = block_id(), z = id / (tiles_m * tiles_n), rest = id % (tiles_m * tiles_n);
+  const u32 row0 = rest / tiles_n * kHeight, height = p.m - row0 < kHeight ? p.m - row0 : kHeight,
+            col0 = rest % tiles_n * kColumns;
+  const u32 lane_k = lane / M::kA.k_divisor % M::kA.k_lanes * kLane;
+
+  u32 cols[Tiles][kSlots], rows[kRowSlots];
+#pragma unroll
+  for (int t = 0; t < Tiles; ++t)
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) {
+      const u32 c = col0 + t * 16 + M::row_a(lane, s * kPer);
+      cols[t][s] = c < p.n ? c : p.n - 1;
+    }
+#pragma unroll
+  for (int s = 0; s < kRowSlots; ++s) {
+    const u32 r = M::row_b(lane, s * kPer);
+    rows[s] = (P::kRowHeight ? 0 : row0) + (r < height ? r : height - 1);  // what rows beyond m give is not stored
+  }
+  constexpr int kParts = kWaves * kHeight * kColumns / 4, kVectors = P::kRowHeight ? kRowBytes / 16 : 0;
+  static SDX_SHARED vec16 lds[kParts > kVectors ? kParts : kVectors];
+  // Of a at this lane's vector v of a step, as it lies in memory.
+  constexpr bool kDirect = P::kRowHeight == 0 && P::kAccessA == Access::kVector;
+  constexpr int kVectorsOfA = kRowSlots * kPer;
+  constexpr bool kEarly = kDirect && Ahead * kSteps * kVectorsOfA <= 8;  // read with b, where registers allow it
+  auto k_of = [&](u32 span, int step, int v) { return span * kSpan + lane_k + (step * kPer + v % kPer) * 8; };
+  vec16 early[kEarly ? Ahead : 1][kEarly ? kSteps : 1][kEarly ? kVectorsOfA : 1];
+  auto load_a = [&](int h, u32 span) {
+    if constexpr (kEarly) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+        for (int v = 0; v < kVectorsOfA; ++v) {
+          const u32 k = k_of(span, step, v);
+          bool inside = true;
+          early[h][step][v] = load16(p.a(z, rows[v / kPer], P::kWholeSpans || k < p.k ? k : 0, inside));
+        }
+    }
+  };
+  // The operand of a step.
+  auto a_at = [&](vec16 loaded, u32 row, u32 k) {
+    const bool inside = P::kWholeSpans || k < p.k;
+    vec16 x = loaded;
+    if constexpr (P::kRowHeight != 0) {
+      x = lds[place_row(row, inside ? k / 8 : 0, p.k)];
+    } else if constexpr (kDirect && !kEarly) {
+      bool there = true;
+      x = load16(p.a(z, row, inside ? k : 0, there));
+    } else if constexpr (!kDirect) {
+      T e[8] = {};
+      if (inside) p.a_elements(z, row, k, e);
+      __builtin_memcpy(&x, e, 16);
+    }
+    if (!inside) x = vec16{};
+    if constexpr (kBits == 4 && P::kRowHeight == 0) x = in_order(x);
+    return x;
+  };
+
+  Sum sums[Tiles][M::kCount] = {};
+  const u32 spans = (p.k + kSpan - 1) / kSpan;
+  vec16 held[Ahead][Tiles][kSlots][kLoads];
+  f32 scale[Ahead][Tiles][kSlots], zero[Ahead][Tiles][kSlots];
+  auto load_b = [&](int h, u32 span) {
+    const u32 k = span * kSpan + lane_k;
+#pragma unroll
+    for (int t = 0; t < Tiles; ++t)
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+#pragma unroll
+        for (int l = 0; l < kLoads; ++l) {
+          const bool there = P::kWholeSpans || k + l * kRun < p.k;
+          const u32 at = there ? k + l * kRun : 0;
+          if constexpr (kBits == 16) {
+            bool inside = true;
+            const vec16 y = load16(p.b(z, cols[t][s], at, inside));
+            held[h][t][s][l] = there ? y : vec16{};
+          } else {
+            static_assert(kLoads == 1);
+            held[h][t][s][l] = load16(p.b_packed(z, cols[t][s], at));
+            p.b_block(z, cols[t][s], at, scale[h][t][s], zero[h][t][s]);
+            if (!there) scale[h][t][s] = 0;
+          }
+        }
+      }
+  };
+  auto load_ahead = [&](u32 first) {
+#pragma unroll
+    for (int h = 0; h < Ahead; ++h) {
+      const u32 span = first + h * kWaves < spans ? first + h * kWaves : first;
+      load_b(h, span);
+      load_a(h, span);
+    }
+  };
+  if (wave < spans) load_ahead(wave);
+  if constexpr (P::kRowHeight != 0) make_rows<kBits == 4>(p, (shared_vec*)lds, z, row0, height);
+  for (u32 first = wave; first < spans; first += kWaves * Ahead) {
+#pragma unroll
+    for (int h = 0; h < Ahead; ++h) {
+      const u32 span = first + h * kWaves;
+      if (span >= spans) break;  // (loaded all the same, at the first span)
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        vec16 x[M::kVectorsB] = {};
+#pragma unroll
+        for (int v = 0; v < kVectorsOfA; ++v)
+          x[v] = a_at(early[kEarly ? h : 0][kEarly ? step : 0][kEarly ? v : 0], rows[v / kPer], k_of(span, step, v));
+#pragma unroll
+        for (int t = 0; t < Tiles; ++t) {
+          vec16 w[M::kVectorsA];
+#pragma unroll
+          for (int v = 0; v < M::kVectorsA; ++v) {
+            const int s = v / kPer, g = step * kPer + v % kPer;
+            if constexpr (kBits == 16) {
+              w[v] = held[h][t][s][g];
+            } else {
+              constexpr int kWords = kBits / 4;
+              w[v] = dequantized<T, kBits, P::kSigned, P::kFloatZeros>(held[h][t][s][0][g * kWords],
+                                                                       held[h][t][s][0][g * kWords + kWords - 1],
+                                                                       scale[h][t][s], zero[h][t][s]);
+            }
+          }
+#if defined(__NVPTX__)
+          if constexpr (kRowSlots == 1) {
+#pragma unroll
+            for (int q = 0; q < 2; ++q)
+              detail::mma<T>(w[0][2 * q], w[1][2 * q], w[0][2 * q + 1], w[1][2 * q + 1], x[0][2 * q], x[0][2 * q + 1],
+                             sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
+            continue;
+          }
+#endif
+          M::product(w, x, sums[t]);
+        }
+      }
+    }
+    if (first + kWaves * Ahead < spans) load_ahead(first + kWaves * Ahead);
+  }
+  if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
+  // Waves' sums come together in LDS, columns side by side.
+  auto* parts = (__attribute__((address_space(3))) Sum*)lds;
+#pragma unroll
+  for (int t = 0; t < Tiles; ++t)
+#pragma unroll
+    for (int e = 0; e < M::kCount; ++e) {
+      const u32 r = M::sum_col(lane, e);
+      if (r < kHeight) parts[(wave * kHeight + r) * kColumns + t * 16 + M::sum_row(lane, e)] = sums[t][e];
+    }
+  lds_barrier();
+  constexpr u32 kEach = P::kPairs ? 2 : 1;
+  for (u32 j = thread_id() * kEach; j < height * kColumns; j += kThreads * kEach) {
+    const u32 row = row0 + j / kColumns, col = col0 + j % kColumns;
+    if (col >= p.n) continue;
+    Sum all[kEach] = {};
+#pragma unroll
+    for (u32 w = 0; w < kWaves; ++w)
+#pragma unroll
+      for (u32 e = 0; e < kEach; ++e) all[e] += parts[w * kHeight * kColumns + j + e];
+    store_columns<kEach>(p, z, row, col, all);
+  }
+}
+
+}  // namespace sdx
