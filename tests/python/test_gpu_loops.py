@@ -125,6 +125,24 @@ def test_not_a_number_in_arg_reductions(chip):
     np.testing.assert_array_equal(got, np.argmax(x, axis=1))
 
 
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_arg_reductions_of_long_rows(chip, last):
+    """They are computed in parts, which agree on the first (last) of equal extremes, also of different parts."""
+    text = f"""g (float[n, 98304] x) => (int64[n] a, int64[n] b) {{
+      a = ArgMax <axis = 1, keepdims = 0, select_last_index = {last}> (x)
+      b = ArgMin <axis = 1, keepdims = 0, select_last_index = {last}> (x)
+    }}"""
+    x = np.random.default_rng(4).integers(-50000, 50000, (2, 98304)).astype(np.float32)
+    x[0, [777, 90000]], x[0, [3, 50000]] = 1e6, -1e6
+    x[1] = 0
+    device = sardonyx.compile(parse(text), device=f"sim:{chip}")
+    got = device.run({"x": x})
+    assert len(device.kernels()) > 2
+    np.testing.assert_array_equal(got["a"], [90000, 98303] if last else [777, 0])
+    np.testing.assert_array_equal(got["b"], [50000, 98303] if last else [3, 0])
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 def test_long_reductions_to_few_results(chip):
     """They are computed in parts; parts of equal length, shorter last ones, and none at all for small sizes."""
