@@ -244,9 +244,9 @@ void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std:
 }
 
 // Times are what an H200 takes: fitted to the products of 16-bit floats in ResNet-50, BERT-Base, ViT-B/16 and YOLOv5s
-// at several sizes, each with every tiling, timed back to back (the choice by them is 1.4 % behind the fastest on
-// average). Those of AMD's chips follow from areas, with smaller tiles reading more for each product. `skinny_bits`: of
-// an element of b where kernels/skinny.h takes it, else 0. `depth`: the number of k's, 0 if it isn't known.
+// at several sizes, each with every tiling, alone and as part of a run (the choice by them is 1.5 % behind the fastest
+// on average). Those of AMD's chips follow from areas, with smaller tiles reading more for each product. `skinny_bits`:
+// of an element of b where kernels/skinny.h takes it, else 0. `depth`: the number of k's, 0 if it isn't known.
 std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv, int skinny_bits,
                                       bool pairs, std::int64_t depth) {
   const std::int64_t steps = (depth + 63) / 64;
@@ -263,14 +263,13 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
                    static_cast<std::uint32_t>(std::max<std::int64_t>(used * step, kWgmmaStore)),
                    shares > 1 && stages > 4});
     };
-    wgmma(256, 1, 4, {1060, 13.5f, 5970, 14.5f});
-    wgmma(192, 1, 4, {5660, 9.7f, 4800, 10.7f});
-    wgmma(128, 1, 3, {5090, 7.3f, 2770, 7.6f});
-    wgmma(64, 1, 4, {5190, 6.2f, 1800, 5.2f});
-    wgmma(64, 1, 8, {2740, 3.8f, 1830, 5.8f});
-    wgmma(64, 2, 6, {2840, 1.5f, 1310, 5.5f});
-    wgmma(32, 2, 4, {3820, 2.6f, 650, 3.1f});
-    wgmma(32, 2, 8, {2740, 0.63f, 920, 3.2f});
+    wgmma(256, 1, 4, {8550, 12.6f, 6720, 9.5f});
+    wgmma(192, 1, 4, {4580, 9.9f, 5490, 10.3f});
+    wgmma(128, 1, 3, {4600, 15.7f, 1620, 9.8f});
+    wgmma(64, 1, 4, {2120, 6.6f, 1860, 5.3f});
+    wgmma(64, 2, 6, {2270, 2.1f, 1460, 4.5f});
+    wgmma(32, 2, 4, {2510, 3.3f, 630, 3.0f});
+    wgmma(32, 2, 8, {1620, 2.6f, 970, 3.1f});
   } else {
     auto gemm = [&](int m, int n, std::string_view waves, int row, std::array<float, 4> ns) {
       t.push_back({fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, stages),
