@@ -299,8 +299,8 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
 
 // Nanoseconds that the launch takes that adds up what workgroups have shared: at all (AMD's launches are taken to be
 // slower), and of each sum.
-constexpr float kFinishOnNvidia = 2600, kFinishElsewhere = 6000;
-constexpr double kFinishSum = 0.0065;
+constexpr float kFinishOnNvidia = 3400, kFinishElsewhere = 6000;
+constexpr double kFinishSum = 0.008;
 constexpr int kMostShares = 8;
 constexpr std::int64_t kLeastShare = 256;  // k's
 
