@@ -48,6 +48,54 @@ std::vector<ReportTensor> tensors(const Program& p, const std::vector<int>& buff
   return out;
 }
 
+bool mentions(const Expr& e, const std::vector<int>& symbols) {
+  bool found = false;
+  if (e && e->has_sym)
+    visit(e, [&](const Expr& x) {
+      found |= x->op == Op::kSym && std::find(symbols.begin(), symbols.end(), static_cast<int>(x->i)) != symbols.end();
+    });
+  return found;
+}
+
+// What symbols that a step reads from a tensor decide.
+void decisions(const Block& b, const std::vector<int>& symbols, std::set<std::string>& out) {
+  for (const ProgramStep& s : b.steps) {
+    if (const auto* i = std::get_if<IfStep>(&s.op)) {
+      if (mentions(i->condition, symbols)) out.insert("which branch of an If is taken");
+      decisions(*i->then_block, symbols, out);
+      decisions(*i->else_block, symbols, out);
+    } else if (const auto* w = std::get_if<WhileStep>(&s.op)) {
+      if (mentions(w->condition, symbols)) out.insert("whether a Loop starts");
+      if (mentions(w->next_condition, symbols)) out.insert("whether a Loop goes on");
+      if (mentions(w->trip_count, symbols)) out.insert("how often a Loop runs");
+      decisions(*w->body, symbols, out);
+    }
+  }
+}
+
+// Why a step of a GPU's program needs the CPU; "" if it doesn't.
+std::string cpu_reason(const Program& p, const ProgramStep& s) {
+  const auto name_of = [&](int buffer) {
+    const std::string& n = p.buffers[static_cast<std::size_t>(buffer)].name;
+    return n.empty() ? "a tensor" : "'" + n + "'";
+  };
+  if (const auto* b = std::get_if<BindStep>(&s.op)) {
+    std::set<std::string> what;
+    decisions(p.main, b->symbols, what);
+    std::string text;
+    for (const std::string& w : what) text += (text.empty() ? "" : " and ") + w;
+    if (text.empty()) text = "sizes or positions";
+    if (p.buffers[static_cast<std::size_t>(b->buffer)].kind == BufferInfo::Kind::kInput)
+      return "the input " + name_of(b->buffer) + " decides " + text +
+             ": it is read at once if it is in the host's "
+             "memory, and read back if it is on the card";
+    return "values of " + name_of(b->buffer) + " decide " + text + " and are read back";
+  }
+  if (const auto* r = std::get_if<RoutineStep>(&s.op))
+    return "the routine " + r->name + " has no code for GPUs: its tensors are copied to the host and back";
+  return "";
+}
+
 void add_steps(const Program& p, const Block& b, int depth, std::vector<StepReport>& out) {
   for (const ProgramStep& s : b.steps) {
     StepReport r;
@@ -56,6 +104,7 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
     r.reads = tensors(p, s.reads);
     r.writes = tensors(p, s.writes);
     r.depth = depth;
+    if (p.target.starts_with("gfx") || p.target.starts_with("sm_")) r.cpu = cpu_reason(p, s);
     if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
       r.kernel = l->kernel;
       r.name = p.kernels[static_cast<std::size_t>(l->kernel)].symbol;

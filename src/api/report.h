@@ -26,6 +26,8 @@ struct StepReport {
   std::vector<std::string> nodes;  ///< the model's nodes it computes: "conv1 (Conv)"
   std::vector<ReportTensor> reads, writes;
   int kernel = -1;  ///< index into Program::kernels, of loops
+  /// On a GPU, of steps that need the CPU: why. It waits for what was launched before, and the run is not one graph.
+  std::string cpu;
   int depth = 0;    ///< 1: in a branch or loop body of the model, and so on
 };
 

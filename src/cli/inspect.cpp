@@ -74,6 +74,7 @@ Json steps_json(const Program& program, const ProgramReport& r) {
               {"reads", tensors_json(s.reads)},
               {"writes", tensors_json(s.writes)}};
     if (s.kernel >= 0) j["kernel"] = s.kernel;
+    if (!s.cpu.empty()) j["cpu"] = s.cpu;
     out.push_back(std::move(j));
   }
   return out;
@@ -152,6 +153,18 @@ void print_memory(const Json& m) {
                m["unplanned"].get<int>());
 }
 
+// What a run on a GPU needs the CPU for.
+void print_cpu(const Json& steps) {
+  const char* head = "CPU";
+  for (const Json& s : steps) {
+    if (!s.contains("cpu")) continue;
+    std::string nodes;
+    for (const Json& n : s["nodes"]) nodes += (nodes.empty() ? "" : " + ") + n.get<std::string>();
+    fmt::print("{:<10} {}: {}\n", head, printable(cut(nodes, 60)), printable(s["cpu"].get<std::string>()));
+    head = "";
+  }
+}
+
 void print_program(const Json& j, const Options& options) {
   const Json& p = j["program"];
   const std::string target = p["target"].get<std::string>();  // "x86_64 znver4 +adx,+aes..."
@@ -162,6 +175,7 @@ void print_program(const Json& j, const Options& options) {
   if (p["init_launches"].get<int>() > 0)
     fmt::print("{:<10} {} more when it is loaded, for constants\n", "", p["init_launches"].get<int>());
   print_memory(j["memory"]);
+  print_cpu(p["steps"]);
   if (!options.inspect.kernels) return;
   fmt::print("\n");
   Table table({">#", "kind", "kernel", "writes", "nodes of the model"});

@@ -79,6 +79,67 @@ Exprs merge_shapes(OpContext& c, IfOp& op, const Value* a, const Value* b, int m
   return shape;
 }
 
+// Element-wise work on known elements, which can't go wrong on whatever values: it can be computed whether it is wanted
+// or not.
+bool harmless(const Expr& e) {
+  bool ok = true;
+  visit(e, [&](const Expr& x) {
+    switch (x->op) {
+      case Op::kReduce:
+      case Op::kRandom:
+        ok = false;
+        break;
+      case Op::kDiv:
+      case Op::kFloorDiv:
+      case Op::kMod:
+        ok &= is_float(x->dtype) || is_const(x->args[1]) || !x->args[1]->has_load;
+        break;
+      case Op::kLoad:
+        for (const Expr& i : x->args) ok &= !i->has_load;
+        break;
+      default:
+        break;
+    }
+  });
+  return ok;
+}
+bool harmless(const Graph& g) {
+  constexpr std::size_t kMost = 24;  // operations: they become part of one kernel, or two
+  if (g.nodes.size() > kMost) return false;
+  return std::all_of(g.nodes.begin(), g.nodes.end(), [](const auto& n) {
+    const LoopOp* l = n->template as<LoopOp>();
+    return n->template as<ViewOp>() || n->template as<ConstantOp>() || (l && harmless(l->body));
+  });
+}
+
+// Whether both branches can be computed and the results chosen from, element by element, without asking the CPU.
+bool selectable(const OpContext& c, const IfOp& op, const std::vector<Value*>& a, const std::vector<Value*>& b,
+                int mark) {
+  if (!harmless(*op.then_graph) || !harmless(*op.else_graph)) return false;
+  for (int k = 0; k < c.output_count(); ++k) {
+    if (!c.wants(k)) continue;
+    const Value *x = a[static_cast<std::size_t>(k)], *y = b[static_cast<std::size_t>(k)];
+    if (x->dtype != y->dtype || x->rank() != y->rank() || (x->content && y->content)) return false;
+    for (std::size_t d = 0; d < x->shape.size(); ++d)
+      if (!known_outside(x->shape[d], mark) || !idx::provably_equal(x->shape[d], y->shape[d])) return false;
+  }
+  return true;
+}
+
+// Both branches in the graph itself; fusion makes them sides of a selection, of which one is evaluated.
+void select_branch(OpContext& c, Value* condition, const onnx::Graph& then_body, const onnx::Graph& else_body) {
+  Graph& g = c.graph();
+  const std::vector<Value*> a = c.lowerer().lower_body(then_body, g, {}), b = c.lowerer().lower_body(else_body, g, {});
+  Value* chosen = tensor::reshape(g, tensor::cast(g, condition, DType::kBool), {});
+  for (int k = 0; k < c.output_count(); ++k) {
+    if (!c.wants(k)) continue;
+    const Value *x = a[static_cast<std::size_t>(k)], *y = b[static_cast<std::size_t>(k)];
+    c.out(k, tensor::generate(g, x->shape, [&](const Exprs& i) {
+            return select(tensor::at(chosen, {}), tensor::at(x, i), tensor::at(y, i));
+          }));
+  }
+}
+
 void if_op(OpContext& c) {
   Value* condition = c.in(0);
   const onnx::GraphPtr then_body = body_of(c, "then_branch"), else_body = body_of(c, "else_branch");
@@ -95,6 +156,7 @@ void if_op(OpContext& c) {
   const std::vector<Value*> b = c.lowerer().lower_body(*else_body, *op.else_graph, {});
   c.require(static_cast<int>(a.size()) >= c.output_count() && a.size() == b.size(),
             "branches with {} and {} outputs for {}", a.size(), b.size(), c.output_count());
+  if (!condition->content && selectable(c, op, a, b, mark)) return select_branch(c, condition, *then_body, *else_body);
   std::vector<std::pair<DType, Exprs>> types;
   std::vector<int> which;
   for (int k = 0; k < c.output_count(); ++k) {
@@ -316,9 +378,70 @@ void scan8_op(OpContext& c) {
 
 void any_scan_op(OpContext& c) { c.opset() >= 9 ? scan_op(c) : scan8_op(c); }
 
+// Element `index` of v over elements of the model's integer inputs, if comparisons and logic of those are all that it
+// is made of; else empty. Inputs are read where the caller has them: nothing has to be computed on the device and read
+// back.
+Expr of_inputs(Graph& g, Value* v, const Exprs& index) {
+  std::vector<std::int64_t> dims;
+  if (!constant_dims(v->shape, dims) ||
+      !std::all_of(index.begin(), index.end(), [](const Expr& i) { return is_const(i); }))
+    return {};
+  const Expr at = idx::linearize(index, v->shape);
+  if (!is_const(at)) return {};
+  const auto flat = static_cast<std::size_t>(at->i);
+  if (v->content) return flat < v->content->size() ? (*v->content)[flat] : Expr();
+  if (!v->producer) {
+    constexpr std::int64_t kMost = 16;
+    const bool integer = v->dtype == DType::kInt64 || v->dtype == DType::kInt32 || v->dtype == DType::kBool;
+    if (v->graph->parent() || !integer || !is_const(idx::product(v->shape)) || idx::product(v->shape)->i > kMost)
+      return {};
+    const Expr element = g.bind(v)[flat];
+    return v->dtype == DType::kBool ? compare(Op::kNe, element, 0) : cast(element, v->dtype);
+  }
+  if (v->producer->as<ViewOp>()) {
+    Value* x = v->producer->inputs[0];
+    return of_inputs(g, x, idx::delinearize(at, x->shape));
+  }
+  const LoopOp* l = v->producer->as<LoopOp>();
+  if (!l) return {};
+  std::vector<std::pair<Expr, Expr>> replacements;
+  for (std::size_t k = 0; k < l->vars.size(); ++k) replacements.emplace_back(l->vars[k], index[k]);
+  bool ok = true;
+  const Expr e = rewrite(substitute(l->body, replacements), [&](const Expr& x) -> Expr {
+    switch (x->op) {
+      case Op::kLoad: {
+        Expr element = of_inputs(g, const_cast<Value*>(x->value), x->args);
+        ok &= static_cast<bool>(element);
+        return element ? element : constant(0, x->dtype);
+      }
+      case Op::kConst:
+      case Op::kSym:
+      case Op::kCast:
+      case Op::kSelect:
+      case Op::kAnd:
+      case Op::kOr:
+      case Op::kNot:
+      case Op::kEq:
+      case Op::kNe:
+      case Op::kLt:
+      case Op::kLe:
+      case Op::kGt:
+      case Op::kGe:
+        ok &= !is_float(x->dtype);
+        return {};
+      default:
+        ok = false;
+        return {};
+    }
+  });
+  return ok && !e->has_load ? e : Expr();
+}
+
 }  // namespace
 
 Expr truth(OpContext& c, Graph& g, Value* v) {
+  if (!v->content && is_const(idx::product(v->shape), 1))
+    if (const Expr e = of_inputs(g, v, Exprs(v->shape.size(), Expr(0)))) return cast(e, DType::kInt64);
   if (!v->content) {
     std::vector<std::int64_t> dims;
     c.require(constant_dims(v->shape, dims), "a condition of shape {}", to_string(v->shape));

@@ -227,6 +227,10 @@ void Executor::Run::take_inputs(const std::vector<TensorView>& inputs, std::vect
     key.insert(key.end(), inputs[k].dims.begin(), inputs[k].dims.end());
     staged.push_back(e.gpu_ && !(inputs[k].on_device && aligned(inputs[k].data)));
     void* data = const_cast<void*>(inputs[k].data);
+    if (e.gpu_ && !inputs[k].on_device) {
+      host_inputs.resize(p.buffers.size());
+      host_inputs[static_cast<std::size_t>(p.main.inputs[k].buffer)] = data;
+    }
     address[static_cast<std::size_t>(p.main.inputs[k].buffer)] = data ? data : nowhere();
   }
   symbols = e.bind(input_dims);

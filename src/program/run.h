@@ -89,6 +89,7 @@ struct Executor::Run {
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> input_memory{};  // begin and end, as the caller gave them
   SymbolValues symbols{};
   std::vector<void*> address{};
+  std::vector<const void*> host_inputs{};  ///< by buffer, on a GPU: inputs that are in the host's memory
   std::unordered_map<int, std::shared_ptr<void>> owned{};  // buffers outside of the arena
   std::vector<const void*> operand_addresses{};
 

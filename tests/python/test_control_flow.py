@@ -282,3 +282,144 @@ def test_a_carried_value_that_changes_its_rank_is_refused():
       }""")
     with pytest.raises(sardonyx.Error, match="changes its rank from 1 to 2"):
         sardonyx.compile(model)
+
+
+# ---- what needs the CPU on a GPU
+
+CHIP = "sim:gfx1100"
+
+
+def on_card(text, feed, opset=17):
+    """Runs a model on a simulated card and on the host; returns what inspect says of steps that need the CPU."""
+    import json
+    import tempfile
+    from pathlib import Path
+
+    from cli_support import sardonyx as command
+
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
+    onnx.checker.check_model(model)
+    card, host = sardonyx.compile(model, device=CHIP), sardonyx.compile(model)
+    for one in [feed] if isinstance(feed, dict) else feed:
+        for (name, a), b in zip(card.run(one).items(), host.run(one).values(), strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype, name
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        onnx.save(model, path)
+        steps = json.loads(command("inspect", path, "--device", CHIP, "--json", "-", "-q"))["program"]["steps"]
+        text = command("inspect", path, "--device", CHIP, "-q")
+    reasons = [s["cpu"] for s in steps if "cpu" in s]
+    assert all(r in text for r in reasons)
+    return reasons, [s["kind"] for s in steps]
+
+
+IF = """
+  g (float[n] x, {inputs}) => (float[n] y) {{
+    {condition}
+    y = If (c) <
+      then_branch = t () => (float[n] u) {{ e = Exp (x)  u = Add (e, x) }},
+      else_branch = e () => (float[n] v) {{ {other} }}>
+  }}"""
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_branches_of_elementwise_work_are_chosen_on_the_card(sign):
+    condition = """
+        zero = Constant <value = float {0.0}> ()
+        sum = ReduceSum <keepdims = 0> (x)
+        c = Greater (sum, zero)"""
+    # One side is NaN where the other is taken, and divides by zero.
+    other = "w = Sqrt (x)  z = Sub (x, x)  v = Div (w, z)" if sign > 0 else "v = Neg (x)"
+    feed = {"x": sign * np.abs(rand(700)), "k": np.array(0, np.int64)}
+    reasons, kinds = on_card(IF.format(inputs="int64 k", condition=condition, other=other), feed)
+    assert reasons == [] and "if" not in kinds
+
+
+def test_branches_that_read_by_data_are_not_computed_for_nothing():
+    # An index that is valid only where its branch is taken.
+    condition = """
+        size = Constant <value = int64 {5}> ()
+        two = Constant <value = int64 {2}> ()
+        one = Mul (k, two)
+        c = Greater (one, size)"""
+    other = "i = Unsqueeze (k, axes)  g1 = Gather <axis = 0> (x, i)  v = Add (x, g1)"
+    text = IF.format(inputs="int64 k", condition=condition, other=other).replace(
+        "y = If", "axes = Constant <value = int64[1] {0}> ()\n    y = If"
+    )
+    x = rand(4)
+    feeds = [{"x": x, "k": np.array(k, np.int64)} for k in (2, 10**12)]
+    reasons, kinds = on_card(text, feeds)
+    assert "if" in kinds
+    assert len(reasons) == 1 and "which branch of an If is taken" in reasons[0] and "read back" in reasons[0]
+
+
+def test_conditions_on_inputs_are_not_computed_on_the_card():
+    condition = """
+        rate = Constant <value = int64 {16000}> ()
+        c = Equal (k, rate)"""
+    other = "v = CumSum (x, axis)"  # a routine: not computed for nothing
+    text = IF.format(inputs="int64 k", condition=condition, other=other).replace(
+        "y = If", "axis = Constant <value = int64 {0}> ()\n    y = If"
+    )
+    reasons, kinds = on_card(text, [{"x": rand(50), "k": np.array(k, np.int64)} for k in (16000, 8000)])
+    assert "if" in kinds and kinds.index("if") == kinds.index("bind") + 1  # no kernel computes the condition
+    assert len(reasons) == 1 and reasons[0].startswith("the input 'k' decides which branch of an If is taken")
+
+
+@pytest.mark.parametrize("trips", ["shape", "constant", "input"])
+def test_loops_of_known_length_read_nothing_back(trips):
+    m = {
+        "shape": "shape = Shape <start = 0, end = 1> (x)  axis = Constant <value = int64[1] {0}> ()  m = Squeeze (shape, axis)",
+        "constant": "m = Constant <value = int64 {3}> ()",
+        "input": "m = Identity (k)",
+    }[trips]
+    text = f"""
+      g (float[n, 3] x, int64 k) => (float[t, 3] y, float[3] sum) {{
+        {m}
+        cond = Constant <value = bool {{1}}> ()
+        start = Constant <value = float[3] {{0.0, 0.0, 0.0}}> ()
+        sum, y = Loop (m, cond, start) <body = b (int64 i, bool c, float[3] v) => (bool c2, float[3] v2, float[3] o) {{
+          c2 = Identity (c)
+          row = Gather <axis = 0> (x, i)
+          v2 = Add (v, row)
+          o = Identity (v2)
+        }}>
+      }}"""
+    reasons, kinds = on_card(text, {"x": rand(4, 3), "k": np.array(2, np.int64)})
+    assert "while" in kinds
+    if trips == "input":
+        assert len(reasons) == 1 and reasons[0].startswith("the input 'k' decides how often a Loop runs")
+    else:
+        assert reasons == []
+
+
+def test_a_scan_reads_nothing_back():
+    text = """
+      g (float[2] s, float[n, 2] x) => (float[2] last, float[n, 2] all) {
+        last, all = Scan <num_scan_inputs = 1, body = b (float[2] v, float[2] e) => (float[2] w, float[2] o) {
+          w = Add (v, e)
+          o = Exp (w)
+        }> (s, x)
+      }"""
+    assert on_card(text, {"s": rand(2), "x": rand(5, 2)})[0] == []
+
+
+def test_a_loop_that_ends_by_data_says_so():
+    text = """
+      g (float x, float limit) => (float y) {
+        cond = Constant <value = bool {1}> ()
+        y = Loop ("", cond, x) <body = b (int64 i, bool c, float v) => (bool c2, float v2) {
+          two = Constant <value = float {2.0}> ()
+          v2 = Mul (v, two)
+          c2 = Less (v2, limit)
+        }>
+      }"""
+    reasons, _ = on_card(text, {"x": np.array(1.5, np.float32), "limit": np.array(40, np.float32)})
+    assert len(reasons) == 1 and "whether a Loop goes on" in reasons[0] and "read back" in reasons[0]
+
+
+def test_sizes_by_data_and_routines_of_the_cpu_say_so():
+    text = "g (float[n] x) => (int64[1, k] y) { y = NonZero (x) }"
+    reasons, _ = on_card(text, {"x": np.array([0, 1, 0, 2], np.float32)})
+    assert len(reasons) == 1 and "sizes or positions" in reasons[0]
