@@ -560,25 +560,33 @@ def now():
     use = libc.mallinfo2()
     resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return np.array([use.uordblks + use.hblkhd, resident, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))])
-def cycle():
+def cycle(ours=True):
     so = ort.SessionOptions()
     so.log_severity_level = 3
-    so.add_provider_for_devices(ep.register()[:1], {{}})
+    if ours:
+        so.add_provider_for_devices(ep.register()[:1], {{}})
     s = ort.InferenceSession(m, so)
     s.run(None, {{"x": np.ones((3, 8), np.float32)}})
     del s, so
-    ep.unregister()
-for k in range(40):  # until every lazy thing is there
-    cycle()
-before = now()
-for k in range(160):
-    cycle()
-allocated, resident, files, threads = now() - before
-print("grown by", allocated // 160, "bytes a cycle that are allocated,", resident // 160, "that are resident")
+    if ours:
+        ep.unregister()
+def grown(ours):
+    for k in range(100):  # until every lazy thing is there
+        cycle(ours)
+    marks = [now()]
+    for part in range(5):
+        for k in range(40):
+            cycle(ours)
+        marks.append(now())
+    return marks[-1] - marks[0], np.median([b[0] - a[0] for a, b in zip(marks, marks[1:])]) / 40
+# ONNX Runtime with its own CPU provider alone keeps about a hundred bytes of a session, which is its own.
+_, theirs = grown(False)
+(_, resident, files, threads), allocated = grown(True)
+print("a cycle keeps", allocated, "bytes, and", theirs, "with ONNX Runtime alone;", resident / 200, "are resident")
 assert files == 0 and threads == 0, (files, threads)
-# ONNX Runtime with its own CPU provider alone keeps some ten bytes a session. Of what is resident, parts are free blocks between others.
-assert allocated < 160 * {allowed}, allocated
-assert resident < 160 * 4096 + (1 << 20), resident
+# Tables grow in steps, hence the median of five parts; over 1000 cycles the difference is 6 bytes. Of what is resident, parts are free blocks.
+assert allocated < theirs + {allowed}, (allocated, theirs)
+assert resident < 200 * 4096 + (1 << 20), resident
 """
 
 
@@ -586,7 +594,7 @@ assert resident < 160 * 4096 + (1 << 20), resident
 @SANITIZED
 def test_200_cycles_of_loading_running_and_unregistering_leak_nothing(tmp_path, device):
     onnx.save(dense()[1], tmp_path / "m.onnx")
-    code = LEAKS.format(path=str(tmp_path / "m.onnx"), allowed=400)
+    code = LEAKS.format(path=str(tmp_path / "m.onnx"), allowed=128)
     print(run_python(code, SARDONYX_DEVICE=device))
 
 

@@ -6,7 +6,8 @@ import os
 import numpy as np
 import pytest
 
-os.environ["SARDONYX_DEVICE"] = "host"  # read when the library is registered
+# Read when the library is registered.
+os.environ["SARDONYX_DEVICE"] = os.environ.get("SARDONYX_TEST_DEVICE") or "host"
 
 import onnxruntime as ort
 import onnxruntime_ep_sardonyx as ep

@@ -1,15 +1,22 @@
 """ONNX's node tests through ONNX Runtime with the provider first and the CPU provider forbidden: what is claimed must be right, and nothing that
-runs in the library may be left to the CPU. One case in ten unless --full is given."""
+runs in the library may be left to the CPU. One case in ten unless --full is given.
+
+    SARDONYX_TEST_DEVICE=sim:gfx1100 .venv/bin/python -m pytest -q -n 2 --full tests/python/test_ep_nodes.py
+
+runs all of it on another device; a few cases on that simulated card are always run."""
 
 import os
 import re
+import subprocess
+import sys
 import unittest
 import warnings
 
 import numpy as np
 import pytest
 
-os.environ["SARDONYX_DEVICE"] = "host"  # read when the library is registered
+# Read when the library is registered.
+os.environ["SARDONYX_DEVICE"] = os.environ.get("SARDONYX_TEST_DEVICE") or "host"
 os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"  # so that ONNX Runtime takes models of the newest operator set
 
 import onnxruntime as ort
@@ -84,3 +91,17 @@ def _cases():
 
 
 TestNodes = _cases()
+
+PART = "matmul_2d_cpu or conv_with_strides or softmax_axis_1 or top_k_cpu or lstm_defaults or gather_0 or if_cpu or loop11 or resize_downsample"
+
+
+@pytest.mark.skipif(os.environ["SARDONYX_DEVICE"] != "host", reason="all of it runs on another device")
+def test_a_part_on_a_simulated_card():
+    """In a process of its own: ONNX Runtime asks for devices once."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--full", "-k", PART, __file__]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"SARDONYX_TEST_DEVICE": "sim:gfx1100"}
+    )
+    assert done.returncode == 0, done.stdout
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed and int(passed[1]) >= 15, done.stdout
