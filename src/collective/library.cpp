@@ -151,9 +151,10 @@ class LibraryCommunicator : public Communicator {
   void give(const F& f, const char* what) {
     group_->check();
     const Gpu::Scope scope(*gpu_);
-    const std::lock_guard lock(mutex_);
-    if (!comm_) group_->check();
-    library_.require(f(comm_), what);
+    // Not under a lock: the call may wait for other processes, and must be aborted then.
+    void* comm = comm_;
+    if (!comm) group_->check();
+    library_.require(f(comm), what);
   }
 
   // The library's own call may never return if a process goes away meanwhile: it gets a thread, which is left to itself
@@ -191,11 +192,10 @@ class LibraryCommunicator : public Communicator {
       if (!group_->broken()) continue;
       try {
         const Gpu::Scope scope(*gpu_);
-        library_.abort(comm_);
+        library_.abort(comm_.exchange(nullptr));
       } catch (const Error&) {
         return;  // the driver is gone
       }
-      comm_ = nullptr;
       return;
     }
   }
@@ -205,8 +205,8 @@ class LibraryCommunicator : public Communicator {
   std::unique_ptr<Group> group_;
   std::shared_ptr<Gpu> gpu_;
   Library library_;
-  void* comm_ = nullptr;
-  std::mutex mutex_;  // of comm_ and ending_
+  std::atomic<void*> comm_ = nullptr;
+  std::mutex mutex_;  // of ending_
   std::condition_variable wake_;
   bool ending_ = false;
   std::thread watcher_;
