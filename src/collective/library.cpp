@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "collective/peer.h"
 #include "collective/transports.h"
 #include "support/error.h"
 
@@ -98,7 +99,7 @@ int type_of(DType t) {
   }
 }
 
-class LibraryCommunicator : public Communicator {
+class LibraryCommunicator : public Communicator, public LaunchedCollectives {
  public:
   LibraryCommunicator(std::unique_ptr<Group> group, std::shared_ptr<Gpu> gpu, const GroupOptions& options)
       : Communicator(group->rank(), group->size()), group_(std::move(group)), gpu_(std::move(gpu)) {
@@ -109,6 +110,7 @@ class LibraryCommunicator : public Communicator {
       if (rank() == 0) library_.require(library_.get_id(&id), "making a group");
       group_->share_id(id.bytes);
       join(id, options.timeout_seconds);
+      if (options.transport == "auto") peer_ = PeerExchange::make(*group_, gpu_);
     } catch (const Error& error) {
       group_->fail(error.what());  // the others wait for this process
       throw;
@@ -137,16 +139,32 @@ class LibraryCommunicator : public Communicator {
 
   void all_reduce(const void* in, void* out, std::size_t elements, DType dtype, void* stream) override {
     const int type = type_of(dtype);
+    if (const auto l = sum_launch(elements, dtype)) return start(*l, in, out, stream);
     give([&](void* comm) { return library_.all_reduce(in, out, elements, type, kSum, comm, stream); }, "a sum");
   }
   void all_gather(const void* in, void* out, std::size_t bytes, void* stream) override {
+    if (const auto l = gather_launch(bytes)) return start(*l, in, out, stream);
     give([&](void* comm) { return library_.all_gather(in, out, bytes, type_of(DType::kUInt8), comm, stream); },
          "a gathering");
+  }
+  std::optional<PeerLaunch> sum_launch(std::size_t elements, DType dtype) const override {
+    return peer_ ? peer_->sum(elements, dtype) : std::nullopt;
+  }
+  std::optional<PeerLaunch> gather_launch(std::size_t bytes) const override {
+    return peer_ ? peer_->gather(bytes) : std::nullopt;
   }
   void check() override { group_->check(); }
   void fail(const std::string& why) noexcept override { group_->fail(why); }
 
  private:
+  void start(const PeerLaunch& l, const void* in, void* out, void* stream) {
+    group_->check();
+    std::vector<std::int64_t> values = l.values;
+    std::vector<void*> arguments = {static_cast<void*>(&in), static_cast<void*>(&out)};
+    for (std::int64_t& v : values) arguments.push_back(&v);
+    gpu_->launch({l.function, {l.blocks}, {PeerExchange::kThreads}, 0, arguments.data()}, stream);
+  }
+
   template <typename F>
   void give(const F& f, const char* what) {
     group_->check();
@@ -190,6 +208,7 @@ class LibraryCommunicator : public Communicator {
       if (library_.async_error(comm_, &error) == 0 && error != 0 && error != kInProgress)
         group_->fail(library_.name + ": " + library_.text(error));
       if (!group_->broken()) continue;
+      if (peer_) peer_->abort();
       try {
         const Gpu::Scope scope(*gpu_);
         library_.abort(comm_.exchange(nullptr));
@@ -205,6 +224,7 @@ class LibraryCommunicator : public Communicator {
   std::unique_ptr<Group> group_;
   std::shared_ptr<Gpu> gpu_;
   Library library_;
+  std::unique_ptr<PeerExchange> peer_;  // null: everything goes through the library
   std::atomic<void*> comm_ = nullptr;
   std::mutex mutex_;  // of ending_
   std::condition_variable wake_;

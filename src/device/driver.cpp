@@ -119,6 +119,9 @@ void fill_cuda(Driver& d, void* library) {
   find(library, d.set_context, {"cuCtxSetCurrent"}, "CUDA");
   find(library, d.get_context, {"cuCtxGetCurrent"}, "CUDA");
   find(library, d.cuda_error, {"cuGetErrorString"}, "CUDA");
+  find(library, d.ipc_handle, {"cuIpcGetMemHandle"}, "CUDA");
+  find(library, d.ipc_open, {"cuIpcOpenMemHandle_v2"}, "CUDA");
+  find(library, d.ipc_close, {"cuIpcCloseMemHandle"}, "CUDA");
 }
 
 }  // namespace

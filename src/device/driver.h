@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/shared_memory.h"
 
 namespace sardonyx {
 
@@ -63,6 +64,9 @@ struct Driver {
   int (*get_context)(void**) = nullptr;
   int (*set_function_attribute)(void*, int, int) = nullptr;
   int (*cuda_error)(int, const char**) = nullptr;
+  int (*ipc_handle)(MemoryHandle*, void*) = nullptr;
+  int (*ipc_open)(void**, MemoryHandle, unsigned) = nullptr;
+  int (*ipc_close)(void*) = nullptr;
 
   std::string error(int code) const;
   /// Throws Error(kDevice) unless `code` is 0.

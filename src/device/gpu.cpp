@@ -278,6 +278,23 @@ Gpu::Scope::~Scope() {
   gpu_->restore(before_);
 }
 
+std::optional<MemoryHandle> share_memory(Gpu& gpu, void* memory) {
+  const auto& g = dynamic_cast<DriverGpu&>(gpu);
+  MemoryHandle handle{};
+  const Gpu::Scope scope(gpu);
+  if (!g.driver().ipc_handle || g.driver().ipc_handle(&handle, memory) != 0) return std::nullopt;
+  return handle;
+}
+
+std::shared_ptr<void> open_memory(const std::shared_ptr<Gpu>& gpu, const MemoryHandle& handle) {
+  constexpr unsigned kEnablePeerAccess = 1;
+  const auto g = std::dynamic_pointer_cast<DriverGpu>(gpu);
+  const Gpu::Scope scope(*gpu);
+  void* memory = nullptr;
+  if (!g->driver().ipc_open || g->driver().ipc_open(&memory, handle, kEnablePeerAccess) != 0) return nullptr;
+  return std::shared_ptr<void>(memory, [g](void* p) { g->at_the_end([&] { g->driver().ipc_close(p); }); });
+}
+
 std::shared_ptr<Gpu> make_gpu(const Driver& driver, int ordinal, std::string name) {
   return std::make_shared<DriverGpu>(driver, ordinal, std::move(name));
 }

@@ -1,4 +1,5 @@
 // Steps that several processes do together.
+#include "collective/peer.h"
 #include "program/run.h"
 #include "sardonyx/communicator.h"
 
@@ -42,7 +43,26 @@ void Executor::check_group() {
   });
 }
 
+// As one launch, if the communicator has it for this size.
+std::shared_ptr<GpuCall> Executor::Run::collective_call(const RoutineStep& s, const PreparedRoutine& r) const {
+  const auto* launched = dynamic_cast<const LaunchedCollectives*>(e.communicator_.get());
+  std::size_t elements = 1;
+  for (const std::int64_t d : r.inputs[0]) elements *= static_cast<std::size_t>(d);
+  if (!launched || elements == 0) return nullptr;
+  const TensorRef &in = s.inputs[0], &out = s.outputs[0];
+  const DType dtype = info(in.buffer).dtype;
+  const auto l = s.name == "all_reduce" ? launched->sum_launch(elements, dtype)
+                                        : launched->gather_launch(elements * size_of(dtype));
+  if (!l) return nullptr;
+  return std::make_shared<GpuCall>(l->function, l->blocks, PeerExchange::kThreads, 0,
+                                   std::vector<int>{in.buffer, out.buffer}, l->values);
+}
+
 void Executor::Run::collective(const RoutineStep& s, const PreparedRoutine& r) {
+  if (r.call) {
+    e.communicator_->check();
+    return start(*r.call);
+  }
   const TensorRef &in = s.inputs[0], &out = s.outputs[0];
   std::size_t elements = 1, results = 1;
   for (const std::int64_t d : r.inputs[0]) elements *= static_cast<std::size_t>(d);

@@ -44,6 +44,7 @@ struct PreparedAttention {
 struct PreparedRoutine {
   std::vector<std::vector<std::int64_t>> inputs, outputs;  ///< dims
   std::vector<std::int64_t> params;
+  std::shared_ptr<GpuCall> call;  ///< what several cards do together in one launch
 };
 
 using PreparedStep =

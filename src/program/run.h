@@ -100,6 +100,7 @@ struct Executor::Run {
 
   // ---- collective.cpp
   void collective(const RoutineStep& s, const PreparedRoutine& r);
+  std::shared_ptr<GpuCall> collective_call(const RoutineStep& s, const PreparedRoutine& r) const;
   void all_steps();
 
   // ---- executor.cpp

@@ -4,6 +4,7 @@
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
 #include "program/run.h"
+#include "sardonyx/communicator.h"
 
 namespace sardonyx {
 
@@ -149,11 +150,15 @@ bool Executor::Run::replay() {
     const Lives& lives = *e.lives_.at(&p.main);
     for (std::size_t k = 0; k < p.main.steps.size(); ++k) {
       const PreparedStep& s = plan->steps[static_cast<std::size_t>(lives.first_step) + k];
-      if (is_collective(p.main.steps[k])) {
-        cut(static_cast<int>(k));
-        continue;
-      }
       std::vector<std::shared_ptr<GpuCall>> calls;
+      if (is_collective(p.main.steps[k])) {
+        if (const auto& call = std::get<PreparedRoutine>(s).call) {
+          calls.push_back(call);
+        } else {
+          cut(static_cast<int>(k));
+          continue;
+        }
+      }
       if (const auto* l = std::get_if<PreparedLaunch>(&s)) calls = l->calls;
       if (const auto* t = std::get_if<PreparedTileLaunch>(&s)) calls = t->calls;
       for (const auto& call : calls) {
@@ -172,6 +177,7 @@ bool Executor::Run::replay() {
   }
   CapturedRun& c = *plan->captured;
   if (!c.usable || c.calls.empty()) return false;
+  if (e.collective_) e.communicator_->check();
   const auto update = [&](std::size_t k) {
     const CapturedRun::Piece& piece = c.pieces[c.piece_of[k]];
     if (c.calls[k]->place(address)) piece.graph->set(k - piece.first, c.calls[k]->launch);

@@ -262,6 +262,7 @@ PreparedRoutine Executor::Run::prepare(const RoutineStep& s) const {
   for (const TensorRef& t : s.inputs) r.inputs.push_back(dims(t.shape));
   for (const TensorRef& t : s.outputs) r.outputs.push_back(dims(t.shape));
   for (const Expr& x : s.params) r.params.push_back(eval(x));
+  if (is_collective(s.name) && e.gpu_) r.call = collective_call(s, r);
   return r;
 }
 
