@@ -21,7 +21,9 @@ constexpr std::uint64_t kOffer = 3, kAgree = 4;  // of Group::meet
 constexpr std::uint32_t kMaxBlocks = 64;
 // kernels/peer.h: PeerHead with its members' places, and the parts of two calls.
 constexpr std::size_t kData = 16384, kAbort = 64;
-constexpr std::size_t kArea = kData + 2 * PeerExchange::kMaxBytes;
+// Handles are of whole pages of the driver: in one of 2 MiB nothing else lies.
+constexpr std::size_t kArea = std::size_t{2} << 20;
+static_assert(kArea >= kData + 2 * PeerExchange::kMaxBytes);
 
 /// What a process says of its memory.
 struct Offer {
@@ -113,7 +115,8 @@ PeerLaunch PeerExchange::launch(void* function, std::size_t count, std::size_t b
   const std::size_t blocks = std::clamp<std::size_t>((bytes + 16 * kThreads - 1) / (16 * kThreads), 1, kMaxBlocks);
   return {function,
           static_cast<std::uint32_t>(blocks),
-          {static_cast<std::int64_t>(count), rank_, size_, reinterpret_cast<std::int64_t>(area_.get())}};
+          {static_cast<std::int64_t>(count), rank_, size_, reinterpret_cast<std::int64_t>(area_.get())},
+          module_->starts_early()};
 }
 
 std::optional<PeerLaunch> PeerExchange::sum(std::size_t elements, DType dtype) const {

@@ -18,6 +18,7 @@ struct PeerLaunch {
   void* function = nullptr;
   std::uint32_t blocks = 1;
   std::vector<std::int64_t> values;
+  bool starts_early = false;  ///< GpuLaunch::starts_early
 };
 
 class PeerExchange {

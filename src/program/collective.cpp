@@ -54,8 +54,10 @@ std::shared_ptr<GpuCall> Executor::Run::collective_call(const RoutineStep& s, co
   const auto l = s.name == "all_reduce" ? launched->sum_launch(elements, dtype)
                                         : launched->gather_launch(elements * size_of(dtype));
   if (!l) return nullptr;
-  return std::make_shared<GpuCall>(l->function, l->blocks, PeerExchange::kThreads, 0,
-                                   std::vector<int>{in.buffer, out.buffer}, l->values);
+  auto call = std::make_shared<GpuCall>(l->function, l->blocks, PeerExchange::kThreads, 0,
+                                        std::vector<int>{in.buffer, out.buffer}, l->values);
+  call->launch.starts_early = l->starts_early;
+  return call;
 }
 
 void Executor::Run::collective(const RoutineStep& s, const PreparedRoutine& r) {

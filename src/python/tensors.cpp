@@ -4,7 +4,11 @@
 
 #include <array>
 #include <charconv>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "device/memory.h"
 #include "support/error.h"
@@ -99,13 +103,47 @@ nb::object from_dlpack(nb::object value, const nb::object& like, bool writable) 
   return nb::cast(std::move(t));
 }
 
+// Streams with pinned memory for copies to the host, kept for the next ones: making them takes longer than most copies,
+// and giving pinned memory back waits for all work of the card.
+class Downloads {
+ public:
+  static void copy(const std::shared_ptr<Gpu>& gpu, void* to, const void* from, std::size_t bytes) {
+    static auto* all = new Downloads;  // not destroyed: at the process's end drivers may be gone
+    std::unique_ptr<Way> way = all->take(gpu);
+    way->transfers.download(to, from, bytes, way->stream.get());
+    const std::lock_guard lock(all->mutex_);
+    all->idle_[gpu.get()].push_back(std::move(way));
+  }
+
+ private:
+  struct Way {
+    explicit Way(const std::shared_ptr<Gpu>& gpu) : stream(gpu->create_stream()), transfers(gpu) {}
+    std::shared_ptr<void> stream;
+    GpuTransfers transfers;
+  };
+  std::unique_ptr<Way> take(const std::shared_ptr<Gpu>& gpu) {
+    {
+      const std::lock_guard lock(mutex_);
+      auto& idle = idle_[gpu.get()];
+      if (!idle.empty()) {
+        std::unique_ptr<Way> way = std::move(idle.back());
+        idle.pop_back();
+        return way;
+      }
+    }
+    return std::make_unique<Way>(gpu);
+  }
+
+  std::mutex mutex_;
+  std::map<const Gpu*, std::vector<std::unique_ptr<Way>>> idle_;
+};
+
 // A copy in the host's memory.
 PyTensor to_host(const PyTensor& t) {
   PyTensor copy = allocate(nullptr, t.tensor.dtype, t.tensor.dims);
   const nb::gil_scoped_release release;
   if (t.ready) t.ready->synchronize();
-  const std::shared_ptr<void> stream = t.gpu->create_stream();
-  GpuTransfers(t.gpu).download(copy.tensor.data, t.tensor.data, t.tensor.bytes(), stream.get());
+  Downloads::copy(t.gpu, copy.tensor.data, t.tensor.data, t.tensor.bytes());
   return copy;
 }
 

@@ -98,7 +98,7 @@ def test_a_rank_that_dies(two: LanguageModel) -> None:
     assert not any(os.path.exists(f) for f in folders)
 
 
-# What differs in how heads, weights and norms are divided; two of them suffice where nothing is new.
+# What differs in how heads, weights and norms are divided.
 DECODERS = {
     "packed, with a bias, one head for keys": {"packed": True, "bias": True, "kv_heads": 1},
     "int4, packed zero points": {"bits": 4, "zero_points": "packed", "head_size": 32, "inter": 160, "bias": True},
@@ -116,7 +116,10 @@ DECODERS = {
 }
 
 
-@pytest.mark.parametrize("name", DECODERS)
+# By default those whose parts are the least like the plain ones': packed heads, and blocks with packed zero points.
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if k < 2 else [pytest.mark.slow]) for k, n in enumerate(DECODERS)]
+)
 def test_decoders(tmp_path: Path, name: str) -> None:
     path = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, **DECODERS[name]))
     options = {"max_new_tokens": 10, "ignore_eos": True}
@@ -126,6 +129,7 @@ def test_decoders(tmp_path: Path, name: str) -> None:
     model.close()
 
 
+@pytest.mark.slow
 def test_four_ranks(tmp_path: Path) -> None:
     """An intermediate size that four do not divide evenly, and two heads for keys."""
     path = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, heads=8, inter=90, vocab=261))

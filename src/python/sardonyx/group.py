@@ -37,8 +37,9 @@ def join(
     path: a file by which they find each other and whose pages they share, in a folder that only this user may write to, best in
         memory (/dev/shm). The first process makes it; a later group needs another.
     rank: from 0, each once. device: on which this process runs the model.
-    transport: how tensors are exchanged. "auto": NVIDIA's and AMD's cards through NCCL and RCCL, the host and simulated cards
-        through shared memory; "host": through shared memory, also for cards; "library": through NCCL or RCCL.
+    transport: how tensors are exchanged. "auto": NVIDIA's and AMD's cards through NCCL and RCCL, and small tensors of NVIDIA's cards
+        that reach each other's memory by kernels that do so; the host and simulated cards through shared memory. "host": through
+        shared memory, also for cards; "library": through NCCL or RCCL alone.
     library: NCCL's or RCCL's path; None: where the system finds it, else PyPI's nvidia-nccl or torch.
     timeout: seconds to wait for a process that lives but does not come; one that is gone is noticed at once.
 
