@@ -35,7 +35,8 @@ void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
 
 /// What a process has in the file. A counter is written by its process alone.
 struct alignas(64) Group::Member {
-  std::atomic<std::uint32_t> joined, arrived;
+  std::atomic<std::uint32_t> joined, arrived, left;
+  std::atomic<std::uint64_t> steps;                ///< that this process has begun
   std::array<std::atomic<std::uint64_t>, 2> what;  ///< of this turn and the one before
 };
 
@@ -110,6 +111,7 @@ Group::Group(const std::filesystem::path& path, int rank, int size, double timeo
 }
 
 Group::~Group() {
+  shared_->members[static_cast<std::size_t>(rank_)].left.store(1);
   ::munmap(shared_, bytes_);
   ::close(file_);  // gives up the lock: who still waits for this process learns that it is gone
 }
@@ -148,10 +150,22 @@ void Group::fail(const std::string& why) noexcept {
 }
 
 bool Group::broken() noexcept {
-  for (int r = 0; r < size_; ++r)
-    if (shared_->members[static_cast<std::size_t>(r)].joined.load() && !alive(r))
+  const std::uint64_t mine = shared_->members[static_cast<std::size_t>(rank_)].steps.load();
+  for (int r = 0; r < size_; ++r) {
+    const Member& other = shared_->members[static_cast<std::size_t>(r)];
+    if (!other.joined.load() || alive(r)) continue;
+    // Who has done all that there was to do may leave.
+    if (other.left.load() == 0)
       fail("rank " + std::to_string(r) + " is gone");
+    else if (other.steps.load() < mine)
+      fail("rank " + std::to_string(r) + " has left the group");
+  }
   return shared_->state.load() != kIntact;
+}
+
+void Group::begin(std::uint64_t steps) {
+  shared_->members[static_cast<std::size_t>(rank_)].steps.fetch_add(steps);
+  check();
 }
 
 void Group::wait(const std::atomic<std::uint32_t>& counter, std::uint32_t least, int whose) {
@@ -174,7 +188,7 @@ void Group::wait(const std::atomic<std::uint32_t>& counter, std::uint32_t least,
 }
 
 void Group::meet(std::uint64_t what) {
-  check();
+  begin(1);
   const std::size_t side = turn_ & 1U;
   Member& me = shared_->members[static_cast<std::size_t>(rank_)];
   me.what[side].store(what, std::memory_order_relaxed);

@@ -27,6 +27,9 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
+  /// Before steps that all processes do together, other than meet(): one that has left and did fewer of them is missed.
+  /// Throws Error(kDevice) if the group is broken.
+  void begin(std::uint64_t steps);
   /// Waits until every process is here. `what`: of the step that they do together; a process that does something else
   /// breaks the group. Throws Error(kDevice) if the group is broken.
   void meet(std::uint64_t what);
@@ -37,7 +40,7 @@ class Group {
 
   void check() const;
   void fail(const std::string& why) noexcept;
-  /// Whether the group is broken, a process that is gone included.
+  /// Whether the group is broken, a process that is gone, or has left too early, included.
   bool broken() noexcept;
   /// Rank 0 says it, the others wait for it.
   void share_id(LibraryId& id);

@@ -20,6 +20,7 @@ namespace sardonyx {
 namespace {
 
 constexpr auto kWatch = std::chrono::milliseconds(50);
+constexpr auto kFarewell = std::chrono::milliseconds(10);
 constexpr int kSum = 0;  // ncclSum
 
 struct UniqueId {
@@ -125,6 +126,8 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
     }
     wake_.notify_all();
     watcher_.join();
+    // Others may still be reading this card's part of the last step.
+    if (peer_) std::this_thread::sleep_for(kFarewell);
     try {
       const Gpu::Scope scope(*gpu_);
       if (!comm_) return;
@@ -153,12 +156,13 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
   std::optional<PeerLaunch> gather_launch(std::size_t bytes) const override {
     return peer_ ? peer_->gather(bytes) : std::nullopt;
   }
+  void begin_launches(std::size_t count) const override { group_->begin(count); }
   void check() override { group_->check(); }
   void fail(const std::string& why) noexcept override { group_->fail(why); }
 
  private:
   void start(const PeerLaunch& l, const void* in, void* out, void* stream) {
-    group_->check();
+    group_->begin(1);
     std::vector<std::int64_t> values = l.values;
     std::vector<void*> arguments = {static_cast<void*>(&in), static_cast<void*>(&out)};
     for (std::int64_t& v : values) arguments.push_back(&v);
@@ -167,7 +171,7 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
 
   template <typename F>
   void give(const F& f, const char* what) {
-    group_->check();
+    group_->begin(1);
     const Gpu::Scope scope(*gpu_);
     // Not under a lock: the call may wait for other processes, and must be aborted then.
     void* comm = comm_;

@@ -58,6 +58,8 @@ class LaunchedCollectives {
   virtual ~LaunchedCollectives() = default;
   virtual std::optional<PeerLaunch> sum_launch(std::size_t elements, DType dtype) const = 0;
   virtual std::optional<PeerLaunch> gather_launch(std::size_t bytes) const = 0;
+  /// To be called before so many of these launches are given to a stream. Throws Error(kDevice) if the group is broken.
+  virtual void begin_launches(std::size_t count) const = 0;
 };
 
 }  // namespace sardonyx

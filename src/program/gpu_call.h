@@ -33,6 +33,7 @@ struct CapturedRun {
   std::vector<GpuCall*> calls;
   std::vector<std::size_t> piece_of;  ///< by call
   std::vector<Piece> pieces;
+  std::size_t collective_calls = 0;  ///< of `calls`, those that other cards take part in
   bool usable = true;                ///< the driver has graphs
   const void* arena = nullptr;       ///< for which the calls' addresses are
   std::vector<std::size_t> outside;  ///< calls with buffers that lie outside of the arena and the constants

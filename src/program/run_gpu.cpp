@@ -3,6 +3,7 @@
 
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
+#include "collective/peer.h"
 #include "program/run.h"
 #include "sardonyx/communicator.h"
 
@@ -154,6 +155,7 @@ bool Executor::Run::replay() {
       if (is_collective(p.main.steps[k])) {
         if (const auto& call = std::get<PreparedRoutine>(s).call) {
           calls.push_back(call);
+          ++c->collective_calls;
         } else {
           cut(static_cast<int>(k));
           continue;
@@ -177,7 +179,8 @@ bool Executor::Run::replay() {
   }
   CapturedRun& c = *plan->captured;
   if (!c.usable || c.calls.empty()) return false;
-  if (e.collective_) e.communicator_->check();
+  if (c.collective_calls > 0)
+    dynamic_cast<const LaunchedCollectives&>(*e.communicator_).begin_launches(c.collective_calls);
   const auto update = [&](std::size_t k) {
     const CapturedRun::Piece& piece = c.pieces[c.piece_of[k]];
     if (c.calls[k]->place(address)) piece.graph->set(k - piece.first, c.calls[k]->launch);

@@ -110,7 +110,7 @@ TEST_F(Library, ARankThatLeavesEndsTheWait) {
     const CompiledModel m = model(o, Communicator::join(o));
     if (rank == 0) m.run({{"x", vector_of({1})}});
   });
-  EXPECT_THAT(errors[0], HasSubstr("rank 1 is gone"));
+  EXPECT_THAT(errors[0], HasSubstr("rank 1 has left the group"));
 }
 
 TEST_F(Library, ItsOwnErrorsAreTold) {
