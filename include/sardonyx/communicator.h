@@ -24,9 +24,9 @@ struct GroupOptions {
   int rank = 0;  ///< from 0; each once
   int size = 1;  ///< how many processes, at most 64
   std::string device = "host";
-  /// "auto": NVIDIA's and AMD's cards through NCCL and RCCL, and small tensors of NVIDIA's cards that reach each other's
-  /// memory by kernels that do so; the host and simulated cards through shared memory. "host": through shared memory,
-  /// also for cards; "library": through NCCL or RCCL alone.
+  /// "auto": NVIDIA's and AMD's cards through NCCL and RCCL, and small tensors of NVIDIA's cards that reach each
+  /// other's memory by kernels that do so; the host and simulated cards through shared memory. "host": through shared
+  /// memory, also for cards; "library": through NCCL or RCCL alone.
   std::string transport = "auto";
   std::filesystem::path library;  ///< of NCCL or RCCL; empty: libnccl.so.2, librccl.so.1 where the system finds them
   /// How long to wait for a process that lives but does not come. One that is gone is noticed at once.
