@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_set>
 
 namespace sardonyx::codegen {
 
@@ -127,6 +128,24 @@ Expr flatten_loads(const Expr& e) {
   });
 }
 
+void certain_parts(const Expr& e, const std::function<bool(const Expr&)>& f, int selections) {
+  if (!e->has_load || !f(e) || e->op == Op::kReduce) return;
+  if (e->op != Op::kSelect) {
+    for (const Expr& a : e->args) certain_parts(a, f, selections);
+    return;
+  }
+  certain_parts(e->args[0], f, selections);
+  if (!e->args[1]->has_load || !e->args[2]->has_load || selections == 0) return;
+  std::unordered_set<Expr, ExprHash, ExprSame> one;
+  certain_parts(e->args[1], [&](const Expr& x) { return one.insert(x).second; }, selections - 1);
+  std::unordered_set<Expr, ExprHash, ExprSame> both;
+  const auto in_both = [&](const Expr& x) {
+    if (!both.insert(x).second) return false;
+    return one.count(x) == 0 || f(x);
+  };
+  certain_parts(e->args[2], in_both, selections - 1);
+}
+
 std::string Emitter::find(const Expr& e) const {
   for (auto s = scopes_.rbegin(); s != scopes_.rend(); ++s) {
     auto it = s->find(e);
@@ -165,6 +184,27 @@ bool Emitter::narrow(const Expr& e) const { return range && range->narrow(e); }
 const char* Emitter::type_of(const Expr& e) const { return narrow(e) ? "i32" : type_name(e->dtype); }
 
 namespace {
+
+bool is_half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
+
+// For float32 arguments and results that are rounded to 16 bits; nullptr: there is none.
+const char* quick_function(Op op) {
+  return op == Op::kExp       ? "half_exp"
+         : op == Op::kSigmoid ? "half_sigmoid"
+         : op == Op::kTanh    ? "half_tanh"
+         : op == Op::kErf     ? "half_erf"
+                              : nullptr;
+}
+
+bool only_halves(const Expr& e) {
+  bool some = false, all = true;
+  visit(e, [&](const Expr& x) {
+    if (x->op != Op::kLoad) return;
+    some = true;
+    all &= is_half(x->dtype);
+  });
+  return some && all;
+}
 
 std::size_t position(Exprs& list, const Expr& e) {
   for (std::size_t k = 0; k < list.size(); ++k)
@@ -296,8 +336,7 @@ bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in
 
 std::string Emitter::operation(const Expr& e, const std::vector<std::string>& args) {
   const DType operand = e->args[0]->dtype;
-  if (e->op == Op::kCast && (e->i & kCastSaturatesHalf))
-    return fmt::format("cast<f16>(clamp({}, -65504.0f, 65504.0f))", args[0]);
+  if (e->op == Op::kCast && (e->i & kCastSaturatesHalf)) return fmt::format("saturated_half({})", args[0]);
   if (e->op == Op::kCast) return cast_text(operand, e->dtype, e->i, args[0]);
   if (e->op == Op::kBitCast) return fmt::format("bit_cast<{}>({})", type_name(e->dtype), args[0]);
   if (e->op == Op::kRandom) return fmt::format("random_uniform({}, {})", args[0], args[1]);
@@ -316,13 +355,13 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
   };
   auto infix = [&](const char* op) { return fmt::format("{} {} {}", a[0], op, a[1]); };
   std::string r;
+  const char* quick = c == DType::kFloat32 ? quick_function(e->op) : nullptr;
+  if (quick && (for_halves || (of_halves && only_halves(e)))) return cast_text(c, e->dtype, 1, call(quick));
+  if (for_halves && e->op == Op::kAdd && e->dtype == DType::kFloat32)  // of Gelu
+    for (const std::size_t k : {0, 1})
+      if (e->args[k]->op == Op::kErf && is_const(e->args[1 - k]) && e->args[1 - k]->f == 1)
+        return fmt::format("half_one_plus_erf({})", value(e->args[k]->args[0]));
   if (for_halves && c == DType::kFloat32) {
-    const char* quick = e->op == Op::kExp       ? "half_exp"
-                        : e->op == Op::kSigmoid ? "half_sigmoid"
-                        : e->op == Op::kTanh    ? "half_tanh"
-                        : e->op == Op::kErf     ? "half_erf"
-                                                : nullptr;
-    if (quick) return cast_text(c, e->dtype, 1, call(quick));
     if (e->op == Op::kDiv && is_const(e->args[1])) {
       const auto by = 1 / static_cast<float>(e->args[1]->f);
       if (std::isnormal(by)) return fmt::format("{} * {:a}f", a[0], static_cast<double>(by));
@@ -514,7 +553,14 @@ std::string Emitter::selection(const Expr& e) {
     line(fmt::format("const {} {} = {} ? {} : {};", type_of(e), name, c, a, b));
     return name;
   }
-  // Only the chosen side may load: the other one's indices can be out of range.
+  // Only the chosen side may load: the other one's indices can be out of range. What both need comes before.
+  Exprs both;
+  certain_parts(e, [&](const Expr& part) {
+    if (same(part, e)) return true;
+    both.push_back(part);
+    return false;
+  });
+  for (const Expr& part : both) value(part);
   line(fmt::format("{} {};", type_of(e), name));
   open("if (" + c + ")");
   line(fmt::format("{} = {};", name, value(x)));

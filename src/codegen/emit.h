@@ -1,5 +1,6 @@
 // Expressions as C++ statements of the kernel dialect.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -22,6 +23,11 @@ std::string literal(const Expr& constant);
 Expr flatten_loads(const Expr& e);
 /// Offset of `indices` in v's storage order.
 Expr storage_offset(const Value& v, const Exprs& indices);
+
+/// Calls `f` with every subexpression that is evaluated whenever `e` is and that loads something, outer ones first: of
+/// a selection's sides what both have, as far as so many selections in one another, of a reduction only itself. `f`
+/// returns whether to go on below it.
+void certain_parts(const Expr& e, const std::function<bool(const Expr&)>& f, int selections = 4);
 
 /// Writes statements; each distinct subexpression is computed once per scope.
 class Emitter {
@@ -64,6 +70,8 @@ class Emitter {
   /// What is computed is kept in 16 bits at most, for which quicker functions are exact enough
   /// (kernels/prelude_fast.h).
   bool for_halves = false;
+  /// The same for functions of what was kept in 16 bits, wherever their results go.
+  bool of_halves = false;
 
   /// Tensors loaded or stored, in order of first use: parameters b0, b1, ...
   std::vector<Value*> buffers;

@@ -1,8 +1,9 @@
 // GPU code of loop kernels, for AMD and NVIDIA alike (kernels/gpu.h has what differs): which kind of kernel it becomes.
 //
-// A kernel of one stage has a thread for each element or for 16 bytes of them (gpu_map.cpp). One that reduces along
-// contiguous memory, or has several stages, has a team of threads for each row (gpu_rows.cpp): as many as the row's
-// length deserves, up to a workgroup.
+// A kernel of one stage has a thread for each element or for 16 bytes of them (gpu_map.cpp), or 32 threads for each
+// line of a length that is no multiple of these (gpu_lines.cpp). One that reduces along contiguous memory, or has
+// several stages, has a team of threads for each row (gpu_rows.cpp): as many as the row's length deserves, up to a
+// workgroup.
 #include <algorithm>
 
 #include "codegen/gpu_generator.h"
@@ -15,6 +16,7 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
   emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [](const Stage& s) {
     return !s.stored || s.out->dtype == DType::kFloat16 || s.out->dtype == DType::kBFloat16;
   });
+  emit_.of_halves = options.of_halves;
   emit_.range = &range_;
 }
 
@@ -136,14 +138,12 @@ std::uint64_t divisor_argument(std::int64_t n) {
 // ---- packs
 
 void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f) {
-  std::unordered_set<const ExprNode*> seen;
-  const std::function<void(const Expr&)> walk = [&](const Expr& x) {
-    if (!x->has_load || !seen.insert(x.get()).second || x->op == Op::kReduce) return;
+  std::unordered_set<Expr, ExprHash, ExprSame> seen;
+  certain_parts(e, [&](const Expr& x) {
+    if (!seen.insert(x).second) return false;
     if (x->op == Op::kLoad) f(x);
-    if (x->op == Op::kSelect) return walk(x->args[0]);
-    for (const Expr& a : x->args) walk(a);
-  };
-  walk(e);
+    return true;
+  });
 }
 
 bool uses_var(const Expr& e, const Expr& var) {

@@ -41,8 +41,14 @@ class GpuGenerator {
   void pack_body(const Expr& body, const Packing& p, const Expr& inner, const Expr& base, const Expr& offset);
   void column_sums(const Exprs& reductions, const Packing& p, const Expr& inner, const Expr& base,
                    std::vector<std::string>& sums);
-  void load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
+  /// `inside`: where this C++ condition is false, what is read does not matter; empty: it always does.
+  void load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base, const std::string& inside,
                   std::vector<std::pair<Expr, std::string>>& packs);
+
+  // ---- gpu_lines.cpp: 32 threads side by side for each line
+  static bool suits_lines(const FlatLoop& f);
+  void lines(const FlatLoop& f);
+  void line_body(const Expr& body, const FlatLoop& f, int chunks);
 
   // ---- gpu_rows.cpp: a team of threads for each row
   struct RowStage {
@@ -86,6 +92,8 @@ Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Valu
 void add_multiple(Packing& p, const Expr& e);
 /// Calls `f` with every load that is evaluated whenever `e` is, those of reductions inside excepted.
 void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f);
+/// Whether `body` is a selection whose condition is the same for all of `inner`.
+bool splits(const Expr& body, const Expr& inner);
 bool uses_var(const Expr& e, const Expr& var);
 /// "b" of a value's bits, "element of the pack" in C++.
 std::string element_text(DType t, const std::string& bits);

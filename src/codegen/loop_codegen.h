@@ -38,6 +38,8 @@ struct GpuLoopSource {
 struct GpuLoopOptions {
   /// Whether a symbol's value comes from the inputs' dims.
   std::function<bool(std::int64_t id)> from_inputs;
+  /// The program's activations are kept in 16 bits, so what is computed from them need not be more exact.
+  bool of_halves = false;
 };
 inline constexpr int kGpuThreads = 256;
 GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options);

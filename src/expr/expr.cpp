@@ -132,6 +132,7 @@ Expr binary(Op op, const Expr& a, const Expr& b) {
     }
   }
   if (is_const(b)) {  // exact identities only
+    if (op == Op::kPow && is_float(a->dtype) && is_float(b->dtype) && b->f == 2.0) return binary(Op::kMul, a, a);
     if ((op == Op::kMul || op == Op::kDiv) && (is_float(b->dtype) ? b->f == 1.0 : b->i == 1)) return a;
     if (op == Op::kAdd && !is_float(b->dtype) && b->i == 0) return a;
   }

@@ -61,8 +61,8 @@ Expr splat_of(const Value* v) {
 
 class Inliner {
  public:
-  Inliner(Graph& g, const std::unordered_set<const Value*>& keep, bool in_place_only)
-      : g_(g), keep_(keep), in_place_only_(in_place_only) {
+  Inliner(Graph& g, const std::unordered_set<const Value*>& keep, bool in_place_only, bool lazy_selections)
+      : g_(g), keep_(keep), in_place_only_(in_place_only), lazy_selections_(lazy_selections) {
     required_ = required_values(g);
     constants_ = constant_nodes(g);
     for (const auto& n : g.nodes) count_uses(*n);
@@ -97,9 +97,8 @@ class Inliner {
   void count_uses(const Node& n) {
     auto count = [&](const Expr& e) {
       if (!e) return;
-      visit(e, [&](const Expr& x) {
-        if (x->op == Op::kLoad) ++uses_[storage(x->value)];
-      });
+      std::unordered_map<const ExprNode*, Loads> known;
+      for (const auto& [v, uses] : loads_in(e, known)) uses_[v] += uses;
     };
     if (const auto* l = n.as<LoopOp>())
       count(l->body);
@@ -109,6 +108,27 @@ class Inliner {
     } else if (!n.as<ViewOp>())
       for (const Value* v : n.inputs) ++uses_[storage(v)];
     for (const Value* v : n.inputs) consumers_[storage(v)].insert(&n);
+  }
+
+  using Loads = std::unordered_map<const Value*, int>;
+
+  // How often each value is loaded; by lazy selections, on the side that loads it more often. `known`: of selections.
+  Loads loads_in(const Expr& e, std::unordered_map<const ExprNode*, Loads>& known) const {
+    Loads uses;
+    if (lazy_selections_ && e->op != Op::kLoad && e->op != Op::kReduce && e->args.size() == 1)
+      return loads_in(e->args[0], known);
+    if (!lazy_selections_ || e->op != Op::kSelect) {
+      visit(e, [&](const Expr& x) {
+        if (x->op == Op::kLoad) ++uses[storage(x->value)];
+      });
+      return uses;
+    }
+    const auto it = known.find(e.get());
+    if (it != known.end()) return it->second;
+    uses = loads_in(e->args[1], known);
+    for (const auto& [v, n] : loads_in(e->args[2], known)) uses[v] = std::max(uses[v], n);
+    for (const auto& [v, n] : loads_in(e->args[0], known)) uses[v] += n;
+    return known[e.get()] = uses;
   }
 
   // Loads of views become loads of what they view.
@@ -259,7 +279,7 @@ class Inliner {
 
   Graph& g_;
   const std::unordered_set<const Value*>& keep_;
-  bool in_place_only_;
+  bool in_place_only_, lazy_selections_;
   std::unordered_set<const Value*> required_;
   std::unordered_set<const Node*> constants_;
   std::unordered_map<const Value*, int> uses_;
@@ -275,13 +295,13 @@ void inline_loops(Graph& g, const FuseOptions& options) {
   // First what stands in place: then one sees which element-wise work a convolution takes up, which must not go into a
   // pooling or a concatenation behind it.
   std::unordered_set<const Value*> keep;
-  Inliner(g, keep, true).run();
+  Inliner(g, keep, true, options.lazy_selections).run();
   remove_dead_nodes(g);
   for (const Epilogue& e : find_epilogues(g, options))
     if (e.kernel.node->as<ConvOp>()) keep.insert(e.kernel.out);
   // Twice: what became single-use or cheap by the first pass composes in the second.
   for (int pass = 0; pass < 2; ++pass) {
-    Inliner(g, keep, false).run();
+    Inliner(g, keep, false, options.lazy_selections).run();
     remove_dead_nodes(g);
   }
 }

@@ -86,6 +86,10 @@ struct FuseOptions {
   bool attention_expressions = false;
   /// Attention takes limits of the keys, a soft cap, a sink and heads in groups, as tensors in memory.
   bool attention_limits = false;
+  /// Epilogues of matrix products load tensors in whatever order these lie in memory.
+  bool epilogues_in_any_order = false;
+  /// A selection computes only the side that it chooses, so that what both sides need may become part of both.
+  bool lazy_selections = false;
   /// Long reductions to few results are split; see fuse/split.h.
   bool split_reductions = false;
   /// Convolutions of few channels get more of them; see fuse/few_channels.h.

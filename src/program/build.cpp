@@ -372,8 +372,9 @@ class Builder {
   LaunchStep lower_loop(const LoopKernel& k) {
     LaunchStep l;
     if (is_gpu()) {
-      const codegen::GpuLoopSource s =
-          codegen::generate_gpu_loop(widened(k), {[this](std::int64_t id) { return input_symbols_.count(id) > 0; }});
+      const codegen::GpuLoopSource s = codegen::generate_gpu_loop(
+          widened(k),
+          {[this](std::int64_t id) { return input_symbols_.count(id) > 0; }, options_.precision != DType::kFloat32});
       l.kernel = kernel(s.body);
       l.buffers = buffers(s.buffers);
       l.symbols = s.values;

@@ -1,6 +1,8 @@
 """Loop kernels on simulated AMD GPUs at sizes where their code takes different ways: packs and what they leave over, addresses that no pack may
 begin at, teams of every width, rows longer than registers, indices of 32 bits."""
 
+import math
+
 import ml_dtypes
 import numpy as np
 import onnx.parser
@@ -192,3 +194,93 @@ def test_quick_functions_for_float16(chip, operator):
     number = ~np.isnan(want)
     ulps = np.abs(got.view(np.int16).astype(int) - want.view(np.int16).astype(int))[number & (got != want)]
     assert ulps.max(initial=0) <= 1
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_lines_that_are_no_whole_packs(chip, dtype):
+    """Boxes of a detector: a transposition, an activation that three slices share, and a concatenation."""
+    t = TYPES[dtype]
+    text = f"""g ({dtype}[n, 2, 85, p] x, {dtype}[2] anchors) => ({dtype}[n, q, 85] y) {{
+      a = Transpose <perm = [0, 1, 3, 2]> (x)
+      s = Sigmoid (a)
+      parts = Constant <value = int64[3] {{2, 2, 81}}> ()
+      xy, wh, rest = Split <axis = 3> (s, parts)
+      two = Constant <value_float = 2.0> ()
+      scale = CastLike (two, x)
+      exponent = Constant <value = float[1] {{2.0}}> ()
+      centre = Mul (xy, scale)
+      twice = Mul (wh, scale)
+      square = Pow (twice, exponent)
+      size = Mul (square, anchors)
+      all = Concat <axis = 3> (centre, size, rest)
+      shape = Constant <value = int64[3] {{0, -1, 85}}> ()
+      y = Reshape (all, shape)
+    }}"""
+    feeds = [{"x": rand(t, n, 2, 85, p), "anchors": rand(t, 2, seed=1)} for n, p in [(1, 1), (2, 5), (3, 64)]]
+    tol = 2e-3 if dtype == "float16" else 1e-5  # of float16: each rounds once, and the device's sigmoid is quick
+    gpu = compare(text, chip, feeds, rtol=tol, atol=tol)
+    assert len(gpu.kernels()) == 1  # each slice computes the sigmoid of its own elements
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("m", [23, 24, 31, 33, 85, 96, 255, 257])
+def test_lines_of_known_length(chip, m):
+    text = f"""g (float[n, {m}] x, float[n, 1] r, float[{m + 1}] v, bool[n, {m}] c) => (float[n, {m}] y) {{
+      one = Constant <value = int64[1] {{1}}> ()
+      end = Constant <value = int64[1] {{{m + 1}}}> ()
+      zero = Constant <value = int64[1] {{0}}> ()
+      w = Slice (v, one, end, zero)
+      s = Add (x, w)
+      t = Mul (s, r)
+      y = Where (c, t, x)
+    }}"""
+    feeds = [
+        {"x": rand(np.float32, n, m), "r": rand(np.float32, n, 1), "v": rand(np.float32, m + 1, seed=2)}
+        for n in (1, 7, 300)
+    ]
+    for f in feeds:
+        f["c"] = f["x"] > 0
+    compare(text, chip, feeds)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_pooling_between_convolutions(chip, operator):
+    """Channels last: packs of channels, windows over the edges, of more taps than are read at a time and of fewer."""
+    text = f"""g (float[n, 8, h, w] x, float[16, 8, 1, 1] k, float[8, 16, 1, 1] l) => (float[n, 8, u, v] y, float[n, 8, i, j] z) {{
+      a = Conv (x, k)
+      b = {operator} <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (a)
+      c = {operator} <kernel_shape = [7, 7], pads = [3, 3, 3, 3]> (a)
+      y = Conv (b, l)
+      z = Conv (c, l)
+    }}"""
+    weights = {"k": rand(np.float32, 16, 8, 1, 1), "l": rand(np.float32, 8, 16, 1, 1, seed=1)}
+    x = rand(np.float32, 2, 8, 9, 12, seed=2)
+    compare(text, chip, [{"x": x, **weights}, {"x": -np.abs(x), **weights}], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_gelu_in_float16(chip):
+    """1 + erf in one function: everywhere as good as float16, and nothing left of large negative numbers."""
+    text = """g (float16[n] x) => (float16[n] y) {
+      c = Constant <value = float[1] {1.41421356}> ()
+      one = Constant <value = float[1] {1.0}> ()
+      half = Constant <value = float[1] {0.5}> ()
+      f = Cast <to = 1> (x)
+      d = Div (f, c)
+      e = Erf (d)
+      s = Add (e, one)
+      p = Mul (f, s)
+      q = Mul (p, half)
+      y = Cast <to = 10> (q)
+    }"""
+    x = np.concatenate([np.linspace(-9, 9, 4001), [0.0, -0.0, 6e-8, 65504, -65504, np.inf, np.nan]]).astype(np.float16)
+    got = sardonyx.compile(parse(text), device=f"sim:{chip}").run({"x": x})["y"].astype(np.float64)
+    wide = x.astype(np.float64)
+    want = np.array([v if v == np.inf else v / 2 * math.erfc(-v / math.sqrt(2)) for v in wide])
+    # half an ulp of float16 for the result, and 2^-20 in 1 + erf
+    bound = np.where(np.isfinite(want), 2.0**-11 * np.abs(want) + 2.0**-20 * np.abs(wide) + 2.0**-25, 0)
+    finite = np.isfinite(want)
+    assert (np.abs(got[finite] - want[finite]) <= bound[finite]).all()
+    assert got[-2] == np.inf and np.isnan(got[-1]) and got[-3] == 0
