@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <unordered_set>
 
 #include "codegen/attention_codegen.h"
 #include "codegen/contraction.h"
@@ -20,6 +21,9 @@ namespace {
 
 constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
 constexpr std::size_t kMaxBuffers = 48;
+// Bytes that an epilogue reads for a result before it has the sum. A thread has up to 32 results at a time, mostly of
+// the same eight columns.
+constexpr std::size_t kMostRead = 4, kMostColumnsRead = 8;
 
 bool divisible(const Expr& e, std::int64_t by) { return divisor_of(e) % by == 0; }
 
@@ -205,6 +209,62 @@ class Operand {
   Expr index_, offset_, where_;  // of kVector (index: k / vec_) and kAcross (index: k)
 };
 
+// What becomes of a sum. What that reads is read by a function of its own, as far as it fits into registers; returns
+// the declaration of the struct that holds it.
+std::string epilogue(Emitter& e, const Contraction& c, const Value& accumulator) {
+  const auto begin = [&](const std::string& head) {
+    e.open(head);
+    for (const auto& [var, n] :
+         {std::pair(c.z, "z"), std::pair(c.row, "row"), std::pair(c.pair ? c.pair : c.col, "col")}) {
+      if (is_const(var)) continue;
+      const std::string i = e.fresh("i");
+      e.line(fmt::format("const i64 {} = {};", i, n));
+      e.bind(var, i);
+    }
+  };
+  const Expr result = flatten_loads(c.result);
+  Exprs loads;
+  std::size_t room = kMostRead, columns_room = kMostColumnsRead;
+  std::unordered_set<Expr, ExprHash, ExprSame> seen;
+  if (!c.pair)
+    certain_parts(result, [&](const Expr& x) {
+      if (!seen.insert(x).second) return false;
+      if (x->op != Op::kLoad || x->value == &accumulator || x->args[0]->has_load || !has_var(x->args[0], c.col))
+        return true;
+      std::size_t& left = has_var(x->args[0], c.row) ? room : columns_room;
+      if (size_of(x->dtype) > left) return true;
+      left -= size_of(x->dtype);
+      loads.push_back(x);
+      return true;
+    });
+  const std::string sum = type_name(accumulator.dtype);
+  std::string members;
+  if (!loads.empty()) {
+    begin("SDX_FN void read(u32 z, u32 row, u32 col, Read& r) const");
+    for (std::size_t k = 0; k < loads.size(); ++k) {
+      const std::string x = e.value(loads[k]);
+      e.line(fmt::format("r.r{} = {};", k, x));
+      members += fmt::format(" {} r{};", e.type_of(loads[k]), k);
+    }
+    e.close();
+    e.open(fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", sum));
+    e.line("Read r;");
+    e.line("read(z, row, col, r);");
+    e.line("element(z, row, col, sum, r);");
+    e.close();
+  }
+  begin(c.pair ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum)
+               : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum{}) const", sum,
+                             loads.empty() ? "" : ", const Read& r"));
+  for (std::size_t k = 0; k < loads.size(); ++k) e.bind_value(loads[k], fmt::format("r.r{}", k));
+  e.bind_local(&accumulator, "sum");
+  if (c.second) e.bind_local(c.second.get(), "next");
+  const std::string x = e.value(result), at = e.value(storage_offset(*c.out, c.out_index));
+  e.line(fmt::format("{}[{}] = {};", e.buffer(c.out), at, x));
+  e.close();
+  return loads.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members);
+}
+
 std::int64_t smallest(const Expr& e) {
   // Sizes that are symbols may be as small as 1.
   SymbolValues one;
@@ -268,6 +328,7 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
     wgmma(128, 1, 3, {4600, 15.7f, 1620, 9.8f});
     wgmma(64, 1, 4, {2120, 6.6f, 1860, 5.3f});
     wgmma(64, 2, 6, {2270, 2.1f, 1460, 4.5f});
+    wgmma(32, 1, 4, {4500, 5.0f, 1100, 5.2f});
     wgmma(32, 2, 4, {2510, 3.3f, 630, 3.0f});
     wgmma(32, 2, 8, {1620, 2.6f, 970, 3.1f});
   } else {
@@ -424,6 +485,8 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.prologues = true;
   o.pair_products = true;
   o.contiguous_sums = true;
+  o.epilogues_in_any_order = true;
+  o.lazy_selections = true;
   o.split_reductions = true;
   o.fill_channels = true;
   o.shrink_repeats = true;
@@ -445,21 +508,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
   else
     a.emit(e);
   b.emit(e);
-  const char* sum = type_name(accumulator.dtype);
-  e.open(c.pair ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum)
-                : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", sum));
-  for (const auto& [var, n] :
-       {std::pair(c.z, "z"), std::pair(c.row, "row"), std::pair(c.pair ? c.pair : c.col, "col")}) {
-    if (is_const(var)) continue;
-    const std::string i = e.fresh("i");
-    e.line(fmt::format("const i64 {} = {};", i, n));
-    e.bind(var, i);
-  }
-  e.bind_local(&accumulator, "sum");
-  if (c.second) e.bind_local(c.second.get(), "next");
-  const std::string x = e.value(flatten_loads(c.result)), at = e.value(storage_offset(*c.out, c.out_index));
-  e.line(fmt::format("{}[{}] = {};", e.buffer(c.out), at, x));
-  e.close();
+  const std::string reads = epilogue(e, c, accumulator);
 
   std::string head = "(", sizes, members, values;
   for (std::size_t k = 0; k < e.buffers.size(); ++k) {
@@ -482,10 +531,10 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
   const bool whole = depth > 0 && depth % 256 == 0;
   const QuantizedOperand plain{.bits = 16}, &q = b.quantized() ? *b.quantized() : plain;
   const std::string problem = fmt::format(
-      "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}}};\n"
+      "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}}};\n"
       "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
       type_name(c.type), name_of(a.access()), name_of(b.access()), full, q.bits, q.is_signed, q.float_zeros,
-      static_cast<bool>(c.pair), row_height, whole, members, text, values);
+      static_cast<bool>(c.pair), row_height, whole, members, reads, text, values);
   sizes += "i64 batches, i64 m, i64 n, i64 k";
   const std::string body = fmt::format("{}{}) {{\n{}", head, sizes, problem),
                     shared = fmt::format("{}void* __restrict parts, {}, i64 shares) {{\n{}", head, sizes, problem);

@@ -76,6 +76,19 @@ Expr memory_offset(const Value& v, const Exprs& indices) {
   return idx::linearize(i, d);
 }
 
+// Whether the columns of a product are v's channels wherever its epilogue loads v.
+bool along_channels(const TileKernel& k, const Value* v) {
+  bool all = v->rank() >= 3;
+  visit(k.epilogue, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value != v) return;
+    for (std::size_t d = 0; all && d < x->args.size(); ++d) {
+      Expr c, rest;
+      all = idx::split_affine(x->args[d], k.vars.back(), c, rest) && is_const(c, d == 1 ? 1 : 0);
+    }
+  });
+  return all;
+}
+
 bool only_channels(const Value* v) {
   for (int k = 2; k < v->rank(); ++k)
     if (!is_const(v->shape[static_cast<std::size_t>(k)], 1)) return false;
@@ -111,7 +124,9 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
     if (e.kernel.node->as<ConvOp>())
       for (const Value* v : loads_of(e.kernel.epilogue)) wanted.insert(v);
     else if (e.kernel.node->as<MatMulOp>())
-      for (Value* v : loads_of(e.kernel.epilogue)) fixed.insert(storage_of(v));
+      for (Value* v : loads_of(e.kernel.epilogue))
+        if (!options.epilogues_in_any_order || storage_of(v) != v || !along_channels(e.kernel, v))
+          fixed.insert(storage_of(v));
   }
   for (const auto& n : g.nodes)
     if (n->as<ConvOp>()) wanted.insert(n->inputs[0]);

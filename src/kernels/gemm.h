@@ -12,6 +12,10 @@
 //                                        zeros from P::k on
 //   b, b_elements                        likewise, with columns instead of rows
 //   void element(z, row, col, sum)       stores one result
+// and, if an epilogue reads tensors, what they have there, so that many such reads are under way at a time:
+//   struct Read                          of one result
+//   void read(z, row, col, Read& r)
+//   void element(z, row, col, sum, r)
 //   void pair(z, row, j, sum, next)      with P::kPairs instead: what columns 2 j and 2 j + 1 make together
 // Pointers of kVector and kAcross are multiples of 16 bytes; there k (kAcross: and the rows) is a multiple of a vector.
 #pragma once
@@ -179,9 +183,14 @@ struct Loader {
 };
 
 /// Which tile a workgroup takes: tiles that share rows or columns are near one another in time, for the caches' sake.
-SDX_FN void choose_tile(u32 id, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u32& tile_n) {
+SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u32& tile_n) {
   constexpr u32 kGroup = 8;
   const u32 per_batch = tiles_m * tiles_n;
+  if (tiles_n == 1 && batches == 1) {  // divisions cost as much as a short sum
+    z = tile_n = 0;
+    tile_m = id;
+    return;
+  }
   z = id / per_batch;
   id %= per_batch;
   const u32 group = id / (kGroup * tiles_n), first = group * kGroup;
@@ -191,7 +200,18 @@ SDX_FN void choose_tile(u32 id, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u
   tile_n = in_group / size;
 }
 
-/// Columns that one thread stores at a time.
+struct NothingRead {};
+template <class P>
+struct ReadOf {
+  using Type = NothingRead;
+};
+template <class P>
+  requires requires { typename P::Read; }
+struct ReadOf<P> {
+  using Type = typename P::Read;
+};
+
+/// Columns that one thread stores at a time, where their number is a multiple of it.
 inline constexpr int kRun = 8;
 
 /// Hands sums of columns side by side, of which the first is even, to P.
@@ -221,6 +241,31 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
   for (int i = 0; i < TM; ++i)
 #pragma unroll
     for (int h = 0; h < TN; h += kPart) {
+      // Whole runs of columns become stores of 16 bytes; where rows are not aligned, lanes side by side take one column
+      // each, or one pair.
+      constexpr int kWidth = P::kFullColumns ? kRun : P::kPairs ? 2 : 1;
+      constexpr int kRuns = 16 * kPart * 16 / kWidth, kLanes = int(kWave) * Shares;
+      constexpr int kRounds = (kRuns + kLanes - 1) / kLanes;
+      const auto place_of = [&](int q, u32& r, u32& c) {
+        const u32 run = share * kWave + lane + q * kLanes;
+        r = run / (kPart * 16 / kWidth);
+        c = run % (kPart * 16 / kWidth) * kWidth;
+      };
+      using Read = typename ReadOf<P>::Type;
+      constexpr bool kReads = !__is_same(Read, NothingRead);
+      Read reads[kReads ? kRounds : 1][kWidth];
+      if constexpr (kReads) {
+      // What lies outside is read elsewhere, and then left alone.
+#pragma unroll
+        for (int q = 0; q < kRounds; ++q) {
+          u32 r, c;
+          place_of(q, r, c);
+          const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
+          const u32 in_row = out_row < p.m ? out_row : p.m - 1, in_col = out_col < p.n ? out_col : 0;
+#pragma unroll
+          for (int e = 0; e < kWidth; ++e) p.read(z, in_row, in_col + e, reads[q][e]);
+        }
+      }
 #pragma unroll
       for (int j = 0; j < kPart; ++j)
 #pragma unroll
@@ -230,28 +275,25 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
         lds_barrier();
       else
         wave_barrier();
-      constexpr int kRuns = 16 * kPart * 16 / kRun, kLanes = int(kWave) * Shares;
 #pragma unroll
-      for (int q = 0; q < (kRuns + kLanes - 1) / kLanes; ++q) {
-        const u32 run = share * kWave + lane + q * kLanes;
-        if (kRuns % kLanes != 0 && run >= kRuns) break;
-        const u32 r = run / (kPart * 16 / kRun), c = run % (kPart * 16 / kRun) * kRun;
-        Sum x[kRun];
+      for (int q = 0; q < kRounds; ++q) {
+        u32 r, c;
+        place_of(q, r, c);
+        if (kRuns % kLanes != 0 && r >= 16) break;
+        Sum x[kWidth];
 #pragma unroll
-        for (int e = 0; e < kRun; ++e) {
+        for (int e = 0; e < kWidth; ++e) {
           x[e] = all[r * kPitch + c + e];
 #pragma unroll
           for (int s = 1; s < Shares; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
         }
         const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
         if (out_row >= p.m || out_col >= p.n) continue;
-        if (P::kFullColumns || out_col + kRun <= p.n) {
-          store_columns<kRun>(p, z, out_row, out_col, x);
-        } else {
-          constexpr int kEach = P::kPairs ? 2 : 1;
+        if constexpr (kReads) {
 #pragma unroll
-          for (int e = 0; e < kRun; e += kEach)
-            if (out_col + e < p.n) store_columns<kEach>(p, z, out_row, out_col + e, x + e);
+          for (int e = 0; e < kWidth; ++e) p.element(z, out_row, out_col + e, x[e], reads[q][e]);
+        } else {
+          store_columns<kWidth>(p, z, out_row, out_col, x);
         }
       }
       if constexpr (Shares > 1)
@@ -277,6 +319,7 @@ template <class P>
 struct Partial : P {
   static constexpr bool kPairs = false;
   using Sum = typename Matrix<typename P::T>::Sum;
+  using Read = gemm_detail::NothingRead;  // the epilogue comes later
   Sum* __restrict parts;
   u32 share, shares;
   SDX_FN void element(u32 z, u32 row, u32 col, Sum sum) const {
@@ -368,7 +411,8 @@ SDX_FN void gemm(const P& p) {
   const u32 wave_m = wave_mn / Tile::kWavesN, wave_n = wave_mn % Tile::kWavesN;
   u32 z, tile_m, tile_n;
   const u32 shares = shares_of(p);
-  choose_tile(block_id() / shares, (p.m + Tile::kM - 1) / Tile::kM, (p.n + Tile::kN - 1) / Tile::kN, z, tile_m, tile_n);
+  choose_tile(block_id() / shares, p.batches, (p.m + Tile::kM - 1) / Tile::kM, (p.n + Tile::kN - 1) / Tile::kN, z,
+              tile_m, tile_n);
   const u32 first_row = tile_m * Tile::kM, first_col = tile_n * Tile::kN;
 
   typename M::Sum sums[TM][TN][M::kCount] = {};

@@ -262,7 +262,7 @@ SDX_FN void gemm_wgmma(const P& p) {
   const u32 wave = thread_id() / 32, group = wave / 4;
   u32 z, tile_m, tile_n;
   const u32 parts = shares_of(p);
-  choose_tile(block_id() / parts, (p.m + kBM - 1) / kBM, (p.n + BN - 1) / BN, z, tile_m, tile_n);
+  choose_tile(block_id() / parts, p.batches, (p.m + kBM - 1) / kBM, (p.n + BN - 1) / BN, z, tile_m, tile_n);
   const u32 first_row = tile_m * kBM, first_col = tile_n * BN;
 
   f32 sums[1][TN][8];

@@ -445,3 +445,50 @@ def test_shared_k_of_a_convolution(chip):
     constants = [weights("w", HALF, 32, 256, 3, 3, scale=0.02), weights("b", HALF, 32, seed=3)]
     m = model([node], [("x", HALF, ["n", 256, 7, 7])], ("y", HALF), constants)
     check(m, chip, {"x": rand(HALF, 1, 256, 7, 7)}, TOLERANCE[HALF])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", [FLOAT, HALF])
+@pytest.mark.parametrize(("m", "k", "n"), [(67, 64, 64), (130, 32, 200), (5, 64, 37), (66, 40, 255)])
+def test_epilogues_that_read_tensors(chip, dtype, m, k, n):
+    """What is added lies behind the last row and column too, unless it is left alone there; of few and many columns."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Add", ["y", "b"], ["z"]),
+        helper.make_node("Add", ["z", "r"], ["s"]),
+        helper.make_node("Mul", ["s", "t"], ["u"]),
+        helper.make_node("Sigmoid", ["u"], ["g"]),
+        helper.make_node("Mul", ["u", "g"], ["o"]),
+    ]
+    inputs = [("x", dtype, ["m", k]), ("r", dtype, ["m", n]), ("t", dtype, ["m", 1])]
+    ends = [weights("w", dtype, k, n, scale=k**-0.5), weights("b", dtype, n, seed=8)]
+    feed = {"x": rand(dtype, m, k), "r": rand(dtype, m, n, seed=2), "t": rand(dtype, m, 1, seed=3)}
+    device = check(model(nodes, inputs, ("o", dtype), ends), chip, feed, 3 * TOLERANCE[dtype])
+    assert len(device.kernels()) == 1
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_channels_last_through_a_transposition_and_a_residual(chip):
+    """A speech encoder's start: convolutions of one dim, tokens of them, and the first residual of its layers."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "w2"], ["c"], pads=[1, 1], strides=[2]),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Transpose", ["d"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("Add", ["t", "p"], ["h"]),
+        helper.make_node("LayerNormalization", ["h", "g"], ["l"], axis=-1),
+        helper.make_node("MatMul", ["l", "w3"], ["m"]),
+        helper.make_node("Add", ["m", "h"], ["o"]),
+    ]
+    ends = [
+        weights("w1", FLOAT, 32, 16, 3, scale=0.2),
+        weights("w2", FLOAT, 32, 32, 3, seed=8, scale=0.2),
+        weights("p", FLOAT, 10, 32, seed=9),
+        weights("g", FLOAT, 32, seed=10),
+        weights("w3", FLOAT, 32, 32, seed=11, scale=0.2),
+    ]
+    m = model(nodes, [("x", FLOAT, ["n", 16, 20])], ("o", FLOAT), ends)
+    device = check(m, chip, {"x": rand(FLOAT, 2, 16, 20)}, 1e-5)
+    # The image's layout, two convolutions, the rows and the product: no copy between the convolutions.
+    assert len(device.kernels()) == 5
