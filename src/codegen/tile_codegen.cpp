@@ -294,11 +294,12 @@ constexpr std::int64_t kWgmmaStore = 8 * 16 * (64 + 4) * 4;  // bytes of LDS by 
 // takes.
 void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std::int64_t depth, int width, int rows) {
   const bool wave64 = arch.starts_with("gfx9"), wmma = arch.starts_with("gfx11");
-  const int lanes = wmma ? 1 : arch.starts_with("gfx12") ? 2 : 4, waves = wave64 ? 4 : 8, most = bits == 16 ? 8 : 4;
+  const int lanes = wmma ? 1 : arch.starts_with("gfx12") ? 2 : 4, waves = wave64 ? 4 : 8;
   const std::int64_t span = std::max(128 / bits, wmma ? 16 : 8) * lanes, spans = (depth + span - 1) / span;
   for (int tiles : {1, 2, 4}) {
-    if (tiles == 4 && (bits != 16 || width == 16)) continue;  // registers
-    const auto ahead = std::clamp<std::int64_t>((spans + waves - 1) / waves, 1, most / tiles);
+    if (tiles == 4 && (bits != 16 || width == 16)) continue;    // registers
+    const int most = bits == 16 && tiles == 1 ? 8 : 4 / tiles;  // more spill registers, or were slower on an H200
+    const auto ahead = std::clamp<std::int64_t>((spans + waves - 1) / waves, 1, most);
     t.push_back({fmt::format("skinny<{}, {}, {}>", width, tiles, ahead), {rows, 16 * tiles, 0, 0, 0, 0, true}});
   }
 }
@@ -528,13 +529,12 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
   const bool full = is_const_int(c.n(), n) && n % 8 == 0;
   std::int64_t depth = 0;
   if (!is_const_int(c.k(), depth)) depth = 0;
-  const bool whole = depth > 0 && depth % 256 == 0;
   const QuantizedOperand plain{.bits = 16}, &q = b.quantized() ? *b.quantized() : plain;
   const std::string problem = fmt::format(
-      "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}}};\n"
+      "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}}};\n"
       "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
       type_name(c.type), name_of(a.access()), name_of(b.access()), full, q.bits, q.is_signed, q.float_zeros,
-      static_cast<bool>(c.pair), row_height, whole, members, reads, text, values);
+      static_cast<bool>(c.pair), row_height, members, reads, text, values);
   sizes += "i64 batches, i64 m, i64 n, i64 k";
   const std::string body = fmt::format("{}{}) {{\n{}", head, sizes, problem),
                     shared = fmt::format("{}void* __restrict parts, {}, i64 shares) {{\n{}", head, sizes, problem);
@@ -624,9 +624,9 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
   if (!has_skinny(arch, c) || !is_const(c.batches(), 1)) return {};
   const auto prologue = row_prologue(c, rows);
   if (!prologue || !is_const_int(c.k(), depth)) return {};
-  int height = 8;
-  while (height > 0 && height * depth * 2 > kRowBytes) height /= 2;
-  if (height == 0) return {};
+  // More rows at a time cost every workgroup more than the launch that they save (measured on an H200).
+  constexpr int height = 1;
+  if (height * depth * 2 > kRowBytes) return {};
   GpuRowTile out{generate(c, accumulator, arch, {}, &*prologue, height), height};
   if (out.source.kernels.size() != 1) return {};
   // It is right for any number of rows, only slow.

@@ -27,7 +27,7 @@ enum class Access { kVector, kAcross, kElements };
 
 /// Element is the type of the products (matrix.h). FullColumns: n is a multiple of 8. The rest is for skinny.h.
 template <class Element, Access A, Access B, bool FullColumns, int Bits = 16, bool Signed = false,
-          bool FloatZeros = false, bool Pairs = false, int RowHeight = 0, bool WholeSpans = false>
+          bool FloatZeros = false, bool Pairs = false, int RowHeight = 0>
 struct Problem {
   using T = Element;
   static constexpr int kBits = Bits;
@@ -35,7 +35,6 @@ struct Problem {
   static constexpr Access kAccessA = A, kAccessB = B;
   static constexpr bool kFullColumns = FullColumns, kPairs = Pairs;
   static constexpr int kRowHeight = RowHeight;
-  static constexpr bool kWholeSpans = WholeSpans;  // k is a multiple of 256
   u32 batches, m, n, k;
 };
 

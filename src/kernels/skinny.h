@@ -201,31 +201,17 @@ SDX_FN void skinny(const P& p) {
   // Of a at this lane's vector v of a step, as it lies in memory.
   constexpr bool kDirect = P::kRowHeight == 0 && P::kAccessA == Access::kVector;
   constexpr int kVectorsOfA = kRowSlots * kPer;
-  constexpr bool kEarly = kDirect && Ahead * kSteps * kVectorsOfA <= 8;  // read with b, where registers allow it
   auto k_of = [&](u32 span, int step, int v) { return span * kSpan + lane_k + (step * kPer + v % kPer) * 8; };
-  vec16 early[kEarly ? Ahead : 1][kEarly ? kSteps : 1][kEarly ? kVectorsOfA : 1];
-  auto load_a = [&](int h, u32 span) {
-    if constexpr (kEarly) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step)
-#pragma unroll
-        for (int v = 0; v < kVectorsOfA; ++v) {
-          const u32 k = k_of(span, step, v);
-          bool inside = true;
-          early[h][step][v] = load16(p.a(z, rows[v / kPer], P::kWholeSpans || k < p.k ? k : 0, inside));
-        }
-    }
-  };
   // The operand of a step.
-  auto a_at = [&](vec16 loaded, u32 row, u32 k) {
-    const bool inside = P::kWholeSpans || k < p.k;
-    vec16 x = loaded;
+  auto a_at = [&](u32 row, u32 k) {
+    const bool inside = k < p.k;
+    vec16 x = {};
     if constexpr (P::kRowHeight != 0) {
       x = lds[place_row(row, inside ? k / 8 : 0, p.k)];
-    } else if constexpr (kDirect && !kEarly) {
+    } else if constexpr (kDirect) {
       bool there = true;
       x = load16(p.a(z, row, inside ? k : 0, there));
-    } else if constexpr (!kDirect) {
+    } else {
       T e[8] = {};
       if (inside) p.a_elements(z, row, k, e);
       __builtin_memcpy(&x, e, 16);
@@ -237,52 +223,64 @@ SDX_FN void skinny(const P& p) {
 
   Sum sums[Tiles][M::kCount] = {};
   const u32 spans = (p.k + kSpan - 1) / kSpan;
-  vec16 held[Ahead][Tiles][kSlots][kLoads];
-  f32 scale[Ahead][Tiles][kSlots], zero[Ahead][Tiles][kSlots];
-  auto load_b = [&](int h, u32 span) {
-    const u32 k = span * kSpan + lane_k;
+  if constexpr (P::kRowHeight != 0) {
+#if defined(__NVPTX__)
+    // The first of b come nearer while the rows are made.
 #pragma unroll
-    for (int t = 0; t < Tiles; ++t)
+    for (int h = 0; h < Ahead; ++h)
 #pragma unroll
-      for (int s = 0; s < kSlots; ++s) {
+      for (int t = 0; t < Tiles; ++t)
 #pragma unroll
-        for (int l = 0; l < kLoads; ++l) {
-          const bool there = P::kWholeSpans || k + l * kRun < p.k;
-          const u32 at = there ? k + l * kRun : 0;
-          if constexpr (kBits == 16) {
-            bool inside = true;
-            const vec16 y = load16(p.b(z, cols[t][s], at, inside));
-            held[h][t][s][l] = there ? y : vec16{};
-          } else {
-            static_assert(kLoads == 1);
-            held[h][t][s][l] = load16(p.b_packed(z, cols[t][s], at));
-            p.b_block(z, cols[t][s], at, scale[h][t][s], zero[h][t][s]);
-            if (!there) scale[h][t][s] = 0;
-          }
+        for (int s = 0; s < kSlots; ++s) {
+          const u32 k = (wave + h * kWaves) * kSpan + lane_k, at = k < p.k ? k : 0;
+          bool inside = true;
+          const void* from;
+          if constexpr (kBits == 16)
+            from = p.b(z, cols[t][s], at, inside);
+          else
+            from = p.b_packed(z, cols[t][s], at);
+          asm volatile("prefetch.global.L2 [%0];" : : "l"((__attribute__((address_space(1))) const void*)from));
         }
-      }
-  };
-  auto load_ahead = [&](u32 first) {
+#endif
+    make_rows<kBits == 4>(p, (shared_vec*)lds, z, row0, height);
+  }
+  // All of a round are read before any is used. (Reading those of the next one as each has been used was slower on an
+  // H200, by a third for float16.)
+  for (u32 first = wave; first < spans; first += kWaves * Ahead) {
+    vec16 held[Ahead][Tiles][kSlots][kLoads];
+    f32 scale[Ahead][Tiles][kSlots], zero[Ahead][Tiles][kSlots];
 #pragma unroll
     for (int h = 0; h < Ahead; ++h) {
-      const u32 span = first + h * kWaves < spans ? first + h * kWaves : first;
-      load_b(h, span);
-      load_a(h, span);
+      const u32 k = (first + h * kWaves) * kSpan + lane_k;
+#pragma unroll
+      for (int t = 0; t < Tiles; ++t)
+#pragma unroll
+        for (int s = 0; s < kSlots; ++s) {
+#pragma unroll
+          for (int l = 0; l < kLoads; ++l) {
+            const bool there = k + l * kRun < p.k;
+            const u32 at = there ? k + l * kRun : 0;
+            if constexpr (kBits == 16) {
+              bool inside = true;
+              const vec16 y = load16(p.b(z, cols[t][s], at, inside));
+              held[h][t][s][l] = there ? y : vec16{};
+            } else {
+              static_assert(kLoads == 1);
+              held[h][t][s][l] = load16(p.b_packed(z, cols[t][s], at));
+              p.b_block(z, cols[t][s], at, scale[h][t][s], zero[h][t][s]);
+              if (!there) scale[h][t][s] = 0;
+            }
+          }
+        }
     }
-  };
-  if (wave < spans) load_ahead(wave);
-  if constexpr (P::kRowHeight != 0) make_rows<kBits == 4>(p, (shared_vec*)lds, z, row0, height);
-  for (u32 first = wave; first < spans; first += kWaves * Ahead) {
 #pragma unroll
     for (int h = 0; h < Ahead; ++h) {
       const u32 span = first + h * kWaves;
-      if (span >= spans) break;  // (loaded all the same, at the first span)
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         vec16 x[M::kVectorsB] = {};
 #pragma unroll
-        for (int v = 0; v < kVectorsOfA; ++v)
-          x[v] = a_at(early[kEarly ? h : 0][kEarly ? step : 0][kEarly ? v : 0], rows[v / kPer], k_of(span, step, v));
+        for (int v = 0; v < kVectorsOfA; ++v) x[v] = a_at(rows[v / kPer], k_of(span, step, v));
 #pragma unroll
         for (int t = 0; t < Tiles; ++t) {
           vec16 w[M::kVectorsA];
@@ -311,7 +309,6 @@ SDX_FN void skinny(const P& p) {
         }
       }
     }
-    if (first + kWaves * Ahead < spans) load_ahead(first + kWaves * Ahead);
   }
   if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
   // Waves' sums come together in LDS, columns side by side.
