@@ -1,5 +1,5 @@
-// Operand a of a product made on the way: a row's normalisation (RMSNorm), which the few rows of a language model's
-// step do not deserve a launch for. Each workgroup computes the rows' sums and keeps the rows in LDS
+// Operand a of a product made on the way: a row's normalisation (RMSNorm), which the one row of a language model's
+// step does not deserve a launch for. Each workgroup computes the rows' sums and keeps the rows in LDS
 // (kernels/skinny.h).
 #pragma once
 #include <optional>

@@ -309,7 +309,7 @@ def test_gated_layer(chip, form):
 @pytest.mark.parametrize("bits", [16, 4])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_rows_are_normalised_in_a_product(chip, bits):
-    """RMSNorm before a product: for few rows both are one launch, for more of them two."""
+    """RMSNorm before a product: for one row both are one launch, for more of them two."""
     k, n = 256, 40
     if bits == 4:
         node, tensors = few_bits("o", k, n)
