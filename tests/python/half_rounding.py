@@ -9,7 +9,8 @@ Runtime's CPU provider runs that in float32. Several draws give the distribution
 Nothing is added where rounding does nothing: to constants that 16 bits represent, and to what nodes only move or choose (a maximum of
 numbers with 11 bits has 11 bits).
 
-Exponents are unlimited here: overflow and underflow would only make the scale larger.
+Exponents are unlimited here up to 2^100: overflow and underflow would only make the scale larger. What is beyond that (masks of float32's
+least number) is 2^100, so that rounding does not make an infinity of it.
 
     python tests/python/half_rounding.py --device cuda --jobs 8 [MODEL.onnx ...]
 
@@ -179,6 +180,10 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1) -> onn
     seeds = np.random.default_rng(seed)
 
     def noise(name: str, to: str, g: list[onnx.NodeProto]) -> None:
+        below, within = f"{to}/below", f"{to}/within"
+        g.append(helper.make_node("Min", [name, "largest"], [below]))
+        g.append(helper.make_node("Max", [below, "least"], [within]))
+        name = within
         if not draw:  # Veltkamp: of float32's 24 bits, x (2^s + 1) - (x (2^s + 1) - x) keeps the upper 24 - s
             part, rest = f"{to}/part", f"{to}/rest"
             g.append(helper.make_node("Mul", [name, "veltkamp"], [part]))
@@ -239,7 +244,8 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1) -> onn
         g.node.extend(nodes)
 
     graph(model.graph, {})
-    model.graph.initializer.append(numpy_helper.from_array(np.float32(2.0 ** (24 - bits) + 1), "veltkamp"))
+    for number, name in [(2.0 ** (24 - bits) + 1, "veltkamp"), (2.0**100, "largest"), (-(2.0**100), "least")]:
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
     del model.graph.value_info[:]
     return model
 
@@ -306,6 +312,7 @@ def ratios(got: dict[str, np.ndarray], want: list[np.ndarray], largest: np.ndarr
     for (name, y), w, limits in zip(got.items(), want, largest):
         assert y.shape == w.shape, name
         assert np.array_equal(np.isfinite(y), np.isfinite(w)), name
+        assert np.isfinite(limits).all(), f"rounding makes {name} infinite or nothing"
         for error, limit in zip(errors(y, w), limits):
             out.append(error / limit if limit else (0.0 if error == 0 else np.inf))
     return out

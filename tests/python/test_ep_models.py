@@ -14,6 +14,8 @@ import onnxruntime_ep_sardonyx as ep
 from test_models import FOLDER, FOUND, TOLERANCES, USUAL, models, reference
 
 GPU, AMD = "gpu", 0x1002
+# On cards, whose sums have another order than those of test_models.py's host.
+ON_CARDS = {"basic_pitch": (2e-4, 0.0, "it divides by a difference from a minimum, which blows up float32's rounding")}
 # Half a minute each; test_models.py runs them through the library.
 LARGE = {"bert_base", "deeplabv3_resnet50", "llama_4l_dynamo", "resnet50_dynamo", "vit_b_16_dynamo", "yolov5s"}
 
@@ -25,7 +27,8 @@ LARGE = {"bert_base", "deeplabv3_resnet50", "llama_4l_dynamo", "resnet50_dynamo"
 def test_model(name):
     path = models.fill(FOLDER, FOUND[name])
     feeds = [models.inputs(path, sizes, seed) for seed, sizes in enumerate(models.SIZES.get(name, [{}]))]
-    tolerance, floor, _ = TOLERANCES.get(name, (USUAL, 0.0, ""))
+    tolerances = TOLERANCES if os.environ["SARDONYX_DEVICE"] == "host" else TOLERANCES | ON_CARDS
+    tolerance, floor, _ = tolerances.get(name, (USUAL, 0.0, ""))
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
