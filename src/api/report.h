@@ -28,7 +28,7 @@ struct StepReport {
   int kernel = -1;  ///< index into Program::kernels, of loops
   /// On a GPU, of steps that need the CPU: why. It waits for what was launched before, and the run is not one graph.
   std::string cpu;
-  int depth = 0;    ///< 1: in a branch or loop body of the model, and so on
+  int depth = 0;  ///< 1: in a branch or loop body of the model, and so on
 };
 
 /// "loop", "tile", "routine", "bind", "check", "if", "while".

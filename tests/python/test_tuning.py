@@ -216,7 +216,10 @@ g (float16[n, 2048] x, float16[2048, 50] w) => (float16[n, 50] y) { p = MatMul (
     with sqlite3.connect(database) as db:
         names = [n for (n,) in db.execute("SELECT candidate FROM times") if n.endswith(f" / {shares}")]
     rng = np.random.default_rng(0)
-    f = {"x": rng.standard_normal((40, 2048)).astype(np.float16), "w": rng.standard_normal((2048, 50)).astype(np.float16)}
+    f = {
+        "x": rng.standard_normal((40, 2048)).astype(np.float16),
+        "w": rng.standard_normal((2048, 50)).astype(np.float16),
+    }
     want = np.maximum(f["x"].astype(np.float32) @ f["w"].astype(np.float32), 0)
     for k, name in enumerate(names):
         prefer(database, name, 1e-3 ** (k + 1))
