@@ -386,7 +386,7 @@ NB_MODULE(_sardonyx, m) {
       .def_prop_ro("batch", &Replicas::batch)
       .def("run", &run_replicas);
   m.def("replicas", &replicas);
-  nb::class_<Communicator>(m, "Communicator")
+  nb::class_<Communicator>(m, "Communicator", "A process's place in a group that computes together; see sardonyx.join.")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def("check", &Communicator::check, nb::call_guard<nb::gil_scoped_release>())
