@@ -15,8 +15,10 @@ struct Id {
   char bytes[128];
 };
 
-std::mutex mutex;
-std::condition_variable changed;
+// Never destroyed: a thread that was given up while it joined may wait until the process ends, and destroying what it
+// waits for would wait for it.
+std::mutex& mutex = *new std::mutex;
+std::condition_variable& changed = *new std::condition_variable;
 
 struct Group {
   int size = 0, joined = 0, arrived = 0, left = 0;
