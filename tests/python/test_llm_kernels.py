@@ -19,14 +19,15 @@ def inspect(path, device):
 
 
 def test_kernels_of_a_layer(tmp_path):
-    """Product of queries, keys and values; their rotation; appending; three launches of attention, of which one or two run; product
-    and sum; norm; product of gate and up; gate; product and sum; norm."""
+    """Product of queries, keys and values, in one form for a single row, with the norm before it, and in one for more; rotation; appending;
+    three launches of attention, of which one or two run; product and sum; norm; the gated product in the same two forms; product and
+    sum; norm. Of these 13, forms and norms that the number of rows does not need are not launched."""
     counts = []
     for layers in (1, 2):
         path = tmp_path / f"{layers}.onnx"
         onnx.save(llm_models.model(Decoder(layers=layers, dtype=np.float16)), path)
         counts.append(inspect(path, "sim:gfx942")[0])
-    assert counts[1] - counts[0] <= 12
+    assert counts[1] - counts[0] <= 13
 
 
 @pytest.mark.parametrize("packed", [False, True])
