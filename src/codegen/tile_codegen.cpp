@@ -306,8 +306,9 @@ void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std:
 
 // Times are what an H200 takes: fitted to the products of 16-bit floats in ResNet-50, BERT-Base, ViT-B/16 and YOLOv5s
 // at several sizes, each with every tiling, alone and as part of a run (the choice by them is 1.5 % behind the fastest
-// on average). Those of AMD's chips follow from areas, with smaller tiles reading more for each product. `skinny_bits`:
-// of an element of b where kernels/skinny.h takes it, else 0. `depth`: the number of k's, 0 if it isn't known.
+// on average); those of one group of 32 columns were fitted to three products of YOLOv5s only. Those of AMD's chips
+// follow from areas, with smaller tiles reading more for each product. `skinny_bits`: of an element of b where
+// kernels/skinny.h takes it, else 0. `depth`: the number of k's, 0 if it isn't known.
 std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv, int skinny_bits,
                                       bool pairs, std::int64_t depth) {
   const std::int64_t steps = (depth + 63) / 64;
