@@ -16,8 +16,8 @@ from sardonyx.errors import DeviceError, Error, InvalidArgumentError, InvalidMod
 from sardonyx.llm import LanguageModel
 from sardonyx.llm.genai_folder import read_folder
 from sardonyx.llm.parallel import device_names
-from sardonyx.llm.shard_graph import share, write_part
-from sardonyx.llm.shard_weights import WeightFiles, blocks_taken, zero_points_taken
+from sardonyx.llm.shard_graph import write_part
+from sardonyx.llm.shard_weights import WeightFiles, blocks_taken, share, zero_points_taken
 
 PROMPT = [5, 77, 100, 31, 200, 9, 9, 64, 18, 150]
 HOSTS = ["host", "host"]
@@ -171,10 +171,10 @@ def test_parts(folder: Path, tmp_path: Path) -> None:
     assert sizes == [divided // 2 + rest] * 2  # 258 tokens are even
 
 
-def test_experts_stay_whole(tmp_path: Path) -> None:
+def test_experts_are_divided(tmp_path: Path) -> None:
     path = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, experts=4))
     found = operators(part(path, tmp_path / "p", 0, 2))
-    assert found["AllReduce"] == 1 and found["MoE"] == 1
+    assert found["AllReduce"] == 2 and found["MoE"] == 1
 
 
 def test_refusals(tmp_path: Path) -> None:

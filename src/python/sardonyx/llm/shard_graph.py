@@ -3,8 +3,8 @@
 As in Shoeybi et al. 2019 (Megatron-LM, arXiv:1909.08053). Of a pair of products with only element-wise work or attention between
 them, each device has some columns of the first and the same rows of the second; the sum over the devices (AllReduce) of what the
 second ones give is the result. Heads of attention are divided with the columns that make them, and with them the cache. Of the
-vocabulary each device makes a part of the logits (AllGather). All else, such as norms, embeddings and mixtures of experts, is
-computed by every device.
+vocabulary each device makes a part of the logits (AllGather). Of mixtures of experts each
+device has some inner columns of every expert (shard_experts.py). All else, such as norms and embeddings, is computed by every device.
 
 Which products are pairs is read from the graph, not from names: see shard_pairs.py.
 """
@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import FileError, InvalidModelError, UnsupportedError
 from .packages import needed
+from .shard_experts import KINDS, divide_experts
 from .shard_pairs import NoPair, Pairs, Product, Region
 from .shard_weights import (
     Ranges,
@@ -25,6 +26,8 @@ from .shard_weights import (
     WeightWriter,
     blocks_taken,
     filled_up,
+    share,
+    share_unit,
     size_of,
     take,
     zero_points_taken,
@@ -35,21 +38,7 @@ _NORMS = frozenset(("SimplifiedLayerNormalization", "LayerNormalization", "RMSNo
 _LOGITS_TAIL = frozenset(("Cast", "Mul", "Div", "Tanh", "Add", "Where"))
 
 
-def share(total: int, rank: int, size: int, unit: int) -> tuple[int, int]:
-    """A device's part of `total` elements in whole units: about total / size; the last device has what is left over."""
-    units = -(-total // unit)
-    return min(rank * units // size * unit, total), min((rank + 1) * units // size * unit, total)
-
-
-def _unit(total: int, size: int, block: int) -> int:
-    """Long units where they divide evenly: kernels like aligned rows."""
-    for unit in (256, 128, 64, 32, 16, 8):
-        if unit % block == 0 and total % (unit * size) == 0:
-            return unit
-    return block
-
-
-class _Divider(Pairs):
+class Divider(Pairs):
     def __init__(self, model: Any, files: WeightFiles, writer: WeightWriter, rank: int, size: int):
         super().__init__(model, files)
         self.model, self.writer = model, writer
@@ -114,6 +103,10 @@ class _Divider(Pairs):
             if len(node.input) > 5 and node.input[5] and self.rank > 0:
                 node.input[5] = ""  # one device adds it
             self.set(node, "K", size_of(ranges))
+        self.summed(node)
+
+    def summed(self, node: Any) -> None:
+        """Its result becomes a part of a sum over the devices."""
         whole = node.output[0]
         node.output[0] = f"{whole}/part"
         self.new_nodes.append(
@@ -150,7 +143,7 @@ class _Divider(Pairs):
                 raise InvalidModelError(f"'{r.last.node.name}' has {width} rows, which the heads before it do not give")
             part = share(width, self.rank, self.size, per_head)
         else:
-            unit = _unit(width, self.size, r.last.block)
+            unit = share_unit(width, self.size, r.last.block)
             if width < unit * self.size:
                 return  # too narrow
             part = share(width, self.rank, self.size, unit)
@@ -390,6 +383,9 @@ class _Divider(Pairs):
                 self.divide(self.region(product))
             except NoPair:
                 continue
+        for node in self.nodes:
+            if node.op_type in KINDS and node.domain == "com.microsoft" and divide_experts(self, node):
+                self.summed(node)
         for node in attention:
             if id(node) not in self.done:
                 raise UnsupportedError(
@@ -468,7 +464,7 @@ def write_part(model_file: str, logits: str, folder: str, rank: int, size: int) 
     try:
         with open(os.path.join(folder, name), "wb") as file:
             files = WeightFiles(os.path.dirname(model_file) or ".", model.graph.initializer)
-            _Divider(model, files, WeightWriter(name, file), rank, size).run(logits)
+            Divider(model, files, WeightWriter(name, file), rank, size).run(logits)
         onnx.save_model(model, path)
     except OSError as error:
         raise FileError(f"the part of device {rank} can't be written to '{folder}': {error.strerror}") from None

@@ -21,6 +21,20 @@ def size_of(ranges: Ranges) -> int:
     return sum(stop - start for start, stop in ranges)
 
 
+def share(total: int, rank: int, size: int, unit: int) -> tuple[int, int]:
+    """A device's part of `total` elements in whole units: about total / size; the last device has what is left over."""
+    units = -(-total // unit)
+    return min(rank * units // size * unit, total), min((rank + 1) * units // size * unit, total)
+
+
+def share_unit(total: int, size: int, block: int) -> int:
+    """Long units where they divide evenly: kernels like aligned rows."""
+    for unit in (256, 128, 64, 32, 16, 8):
+        if unit % block == 0 and total % (unit * size) == 0:
+            return unit
+    return block
+
+
 def take(array: Array, axis: int, ranges: Ranges) -> Array:
     """These parts of an axis; a view if they are one."""
     index = [slice(None)] * array.ndim
