@@ -36,7 +36,8 @@ struct TensorView {
 };
 
 /// Where an output goes, row-major. It may be the very memory of an input, which is gone then (a cache that is appended
-/// to); it must not overlap with another output. Of the model's device it must be at a multiple of 64 bytes.
+/// to); it must not overlap with another output. Inputs that are outputs themselves can't swap places: the run throws
+/// kInvalidArgument. Of the model's device it must be at a multiple of 64 bytes.
 struct OutputMemory {
   void* data = nullptr;  ///< may be null if there are no elements
   bool on_device = false;

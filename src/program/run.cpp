@@ -179,14 +179,52 @@ Executor::Run::Outputs::Target& Executor::Run::Outputs::ask(Run& run, std::size_
   return t;
 }
 
+// Outputs that are inputs as well, in an order in which none is written to memory that another is still to be read
+// from. Where there is no such order (two that swap places), copying through third memory would cost what nobody asked
+// for.
+std::vector<std::size_t> Executor::Run::Outputs::inputs_in_order(Run& run) {
+  struct Copy {
+    std::size_t output;
+    std::uintptr_t from, to, bytes;
+    bool writes(std::uintptr_t at, std::uintptr_t size) const { return to < at + size && at < to + bytes; }
+  };
+  std::vector<Copy> left;
+  for (std::size_t k = 0; k < targets.size(); ++k) {
+    const int buffer = run.p.main.outputs[k].buffer;
+    if (run.info(buffer).kind != BufferInfo::Kind::kInput || targets[k].written) continue;
+    const Target& t = ask(run, k);
+    if (t.bytes == 0) continue;
+    const Copy c{k, reinterpret_cast<std::uintptr_t>(run.at(buffer)), reinterpret_cast<std::uintptr_t>(t.memory.data),
+                 t.bytes};
+    if (c.from != c.to && c.writes(c.from, c.bytes))
+      fail(ErrorKind::kInvalidArgument, "output '{}' is an input, and its memory overlaps that input's in part",
+           run.p.output_names[k]);
+    if (c.from != c.to) left.push_back(c);
+  }
+  std::vector<std::size_t> order;
+  while (!left.empty()) {
+    const auto next = std::find_if(left.begin(), left.end(), [&](const Copy& c) {
+      return std::none_of(left.begin(), left.end(), [&](const Copy& other) {
+        return other.output != c.output && c.writes(other.from, other.bytes);
+      });
+    });
+    if (next == left.end())
+      fail(ErrorKind::kInvalidArgument,
+           "outputs '{}' and '{}' are inputs and swap places with others; give them memory that no input has",
+           run.p.output_names[left.front().output], run.p.output_names[left.back().output]);
+    order.push_back(next->output);
+    left.erase(next);
+  }
+  return order;
+}
+
 // What steps did not write to its place.
 void Executor::Run::Outputs::deliver(Run& run) {
   std::vector<bool> taken(run.p.buffers.size());
   // Inputs that are outputs as well come first: other outputs may lie in their memory.
-  std::vector<std::size_t> order;
-  for (const bool inputs : {true, false})
-    for (std::size_t k = 0; k < targets.size(); ++k)
-      if ((run.info(run.p.main.outputs[k].buffer).kind == BufferInfo::Kind::kInput) == inputs) order.push_back(k);
+  std::vector<std::size_t> order = inputs_in_order(run);
+  for (std::size_t k = 0; k < targets.size(); ++k)
+    if (run.info(run.p.main.outputs[k].buffer).kind != BufferInfo::Kind::kInput) order.push_back(k);
   for (const std::size_t k : order) {
     if (targets[k].written) continue;
     const TensorRef& o = run.p.main.outputs[k];

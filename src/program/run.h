@@ -74,6 +74,7 @@ struct Executor::Run {
     bool place(Run& run, int buffer);
     bool in_place(const Run& run, int buffer, const Target& t) const;
     Target& ask(Run& run, std::size_t index);
+    std::vector<std::size_t> inputs_in_order(Run& run);
     void deliver(Run& run);
   };
 

@@ -202,6 +202,28 @@ def test_an_input_that_is_an_output_in_memory_of_another(device):
     assert out["y"].numpy().tolist() == (-x).tolist() and out["z"].numpy().tolist() == x.tolist()
 
 
+@pytest.mark.parametrize("device", ["host", SIM])
+def test_inputs_that_are_outputs_in_each_others_memory(device):
+    model = sardonyx.compile(
+        parse("g (float[8] a, float[8] b) => (float[8] y, float[8] z) { y = Identity (a) z = Identity (b) }"),
+        device=device,
+    )
+    a, b = np.arange(8, dtype=np.float32), -np.arange(8, dtype=np.float32)
+    on, other, third = (sardonyx.to_device(x, device) for x in (a, b, a))
+    inputs = {"a": on, "b": other}
+    for outputs in ({"y": other, "z": third}, {"y": on, "z": other}, {"y": third, "z": on}):  # one order is right
+        sardonyx.copy(on, a)
+        sardonyx.copy(other, b)
+        out = model.run_tensors(inputs, outputs=outputs)
+        assert out["y"].numpy().tolist() == a.tolist() and out["z"].numpy().tolist() == b.tolist()
+    with pytest.raises(sardonyx.InvalidArgumentError, match=r"'y' and 'z'.*swap"):
+        model.run_tensors(inputs, outputs={"y": other, "z": on})
+    if device == "host":
+        memory = np.zeros(12, np.float32)
+        with pytest.raises(sardonyx.InvalidArgumentError, match=r"'y'.*in part"):
+            model.run_tensors({"a": memory[:8], "b": b}, outputs={"y": memory[4:]})
+
+
 class Foreign:
     """A tensor of another library on a card: what it is asked for, and no more."""
 
