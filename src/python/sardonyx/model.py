@@ -139,6 +139,14 @@ def _infos(listed: list[tuple[str, str, list[str], bool]]) -> list[TensorInfo]:
     ]
 
 
+def inputs_of_call(inputs: Mapping[str, Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of `model(inputs, **named)`."""
+    both = {**(inputs or {}), **named}
+    if inputs and len(both) < len(inputs) + len(named):
+        raise InvalidArgumentError(f"input '{next(n for n in named if n in inputs)}' is given twice")
+    return both
+
+
 class BoundRun:
     """A run with its tensors; see Model.bind()."""
 
@@ -202,10 +210,7 @@ class Model:
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
         """Runs the model: `model(x=array)`, or `model({"x:0": array})` for names that Python can't write."""
-        both = {**(inputs or {}), **named}
-        if inputs and len(both) < len(inputs) + len(named):
-            raise InvalidArgumentError(f"input '{next(n for n in named if n in inputs)}' is given twice")
-        return self.run(both)
+        return self.run(inputs_of_call(inputs, named))
 
     def run(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Array]:
         """Runs the model on inputs by name; gives outputs by name, in the model's order.

@@ -8,7 +8,7 @@ from typing import Any
 from . import _sardonyx
 from .arrays import input_array, output_array
 from .errors import InvalidArgumentError
-from .model import Array, Source, TensorInfo, compile
+from .model import Array, Source, TensorInfo, compile, inputs_of_call
 
 
 class ReplicatedModel:
@@ -45,10 +45,7 @@ class ReplicatedModel:
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
         """Runs the model: `model(x=array)`."""
-        both = {**(inputs or {}), **named}
-        if inputs and len(both) < len(inputs) + len(named):
-            raise InvalidArgumentError(f"input '{next(n for n in named if n in inputs)}' is given twice")
-        return self.run(both)
+        return self.run(inputs_of_call(inputs, named))
 
     def run(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Array]:
         """Runs the model on inputs by name, in the host's memory; gives whole outputs by name, as one device would. Parts
