@@ -44,6 +44,12 @@ void scatter_rows(OpContext& c, Value* data, Value* rows, Value* updates, int re
   c.require(data->dtype == updates->dtype, "updates of dtype {} for {}", name(updates->dtype), name(data->dtype));
   if (reduction != 0 && (bits_of(data->dtype) < 8 || size_of(data->dtype) > 8))
     c.refuse("a reduction of {} elements", name(data->dtype));
+  // Known ones are checked when compiling, as a GPU's kernels have no way to fail.
+  if (rows->content)
+    for (const Expr& row : *rows->content) {
+      std::int64_t known;
+      c.require(!is_const_int(row, known) || known >= 0, "an index is out of range");
+    }
   std::int64_t width;
   if (is_const_int(inner, width) && fold(c, data, rows, updates, reduction, width)) return;
   Value* y =
@@ -166,7 +172,8 @@ void max_unpool_op(OpContext& c) {
 }  // namespace
 
 void register_scatter(OpRegistry& r) {
-  const char* notes = "an index out of range fails the run";
+  const char* notes =
+      "an index out of range is an error; on a GPU, where it is known only in the run, that update is left out";
   r.add({.name = "Scatter", .lower = scatter_elements_op, .notes = notes});
   r.add({.name = "ScatterElements", .lower = scatter_elements_op, .notes = notes});
   r.add({.name = "ScatterND", .lower = scatter_nd_op, .notes = notes});

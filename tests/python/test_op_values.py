@@ -2,7 +2,9 @@
 
 import ml_dtypes
 import numpy as np
+import onnx.parser
 import pytest
+import sardonyx
 from operators import check, refused
 
 RNG = np.random.default_rng(2)
@@ -280,6 +282,21 @@ def test_scatter_by_its_old_name():
 def test_scatter_fails_outside():
     assert "out of range" in refused("ScatterElements", {}, [X[0, 0], np.array([9]), np.float32([1])], 18)
     assert "out of range" in refused("ScatterND", {}, [X, np.array([[0, 4]]), X[:1, 0]], 18)
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx1100"])
+def test_scatter_by_known_indices_outside_is_refused_when_compiling(device):
+    """On every device: a GPU's kernels, which leave such updates out, could not say it."""
+    for at, fine in ((2, True), (-3, True), (3, False), (-4, False)):
+        text = f"""<ir_version: 8, opset_import: ["" : 18]> g (float[3] x, float[1] u) => (float[3] y)
+            {{ at = Constant <value = int64[1] {{{at}}}> () y = ScatterElements (x, at, u) }}"""
+        compile_it = lambda text=text: sardonyx.compile(onnx.parser.parse_model(text), device=device)
+        if fine:
+            y = compile_it()(x=np.zeros(3, np.float32), u=np.ones(1, np.float32))["y"]
+            assert y.tolist() == [float(k == at % 3) for k in range(3)]
+        else:
+            with pytest.raises(sardonyx.Error, match="out of range"):
+                compile_it()
 
 
 def test_selection():
