@@ -35,17 +35,18 @@ SDX_FN f32 half_tanh(f32 x) {
   const f32 far = 1.0f - 2.0f * fast_rcp(1.0f + half_exp(x + x));
   return fabs(x) < 0.0625f ? near : far;
 }
-/// Of erf: log2(1 - erf(a)) for a >= 0, fitted by weighted least squares: errors of erf below 2^-20. It keeps falling
-/// where erf is 1.
+/// Of erf: log2(1 - erf(a)) for a >= 0, by `tools/fit_polynomials.py half_log2_erfc`: errors of erf below 2^-20. It
+/// keeps falling where erf is 1.
 SDX_FN f32 half_log2_erfc(f32 a) {
-  f32 q = fma(a, 0x1.81e482p-9f, -0x1.e4cd36p-6f);
-  q = fma(a, q, 0x1.30778cp-3f);
-  q = fma(a, q, 0x1.d646dep-1f);
-  return -a * fma(a, q, 0x1.a0bd56p+0f);
+  f32 q = fma(a, 0x1.853a74p-9f, -0x1.e678c8p-6f);
+  q = fma(a, q, 0x1.30be28p-3f);
+  q = fma(a, q, 0x1.d63e1p-1f);
+  return -a * fma(a, q, 0x1.a0bdfep+0f);
 }
 SDX_FN f32 half_erf(f32 x) {
   const f32 a = fabs(x);
-  const f32 near = x * fma(x * x, -0x1.812746p-2f, 0x1.20dd76p+0f);  // where the difference would cancel
+  // 2 x / sqrt(pi) (1 - x^2 / 3), where the difference would cancel.
+  const f32 near = x * fma(x * x, -0x1.812746p-2f, 0x1.20dd76p+0f);
   const f32 far = copysign(1.0f - fast_exp2(half_log2_erfc(a)), x);  // of its own, or it becomes a branch
   return a < 0.0625f ? near : far;
 }
