@@ -352,6 +352,7 @@ SDX_FN u32 share_of(const Partial<P>& p) {
 template <class P, class F>
 SDX_FN void share_k(const P& p, void* parts, u32 shares, F f) {
   using Sum = typename Matrix<typename P::T>::Sum;
+  static_assert(sizeof(Sum) == 4);  // as whoever makes room for them counts
   f(Partial<P>{p, (Sum*)__builtin_assume_aligned(parts, 16), block_id() % shares, shares});
 }
 
