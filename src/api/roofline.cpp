@@ -12,8 +12,19 @@
 namespace sardonyx {
 namespace {
 
-// AMD's data sheets of the Instinct MI250X (one of its two dies), MI300X and MI355X, the Radeon RX 7900 XTX and RX 9070
-// XT, and NVIDIA's of the A100 (SXM, 80 GB) and H200 (SXM).
+// By the makers' documents, dense. For AMD they are units * operations of a unit in a clock * the highest clock:
+// gfx90a: "AMD Instinct MI250X" product page (both dies: 220 units, 95.7 T float32 matrix, 383 T half, 383 T int8, 3.2
+// TB/s)
+//     and "AMD matrix cores" (GPUOpen): 256, 1024, 1024 at 1.7 GHz; half of the memory for each die.
+// gfx942: "AMD Instinct MI300X Accelerator" data sheet and "AMD CDNA 3 Architecture": 256, 2048, 4096 at 2.1 GHz; 5.3
+// TB/s. gfx950: "AMD Instinct MI355X GPU" data sheet and "Introducing AMD CDNA 4 Architecture": 256, 4096, 8192 at 2.4
+// GHz; 8 TB/s. gfx1100: "AMD Radeon RX 7900 XTX" product page and "RDNA 3 Instruction Set Architecture" (WMMA): 256,
+// 512, 512 at 2.5 GHz;
+//     384 bits of GDDR6 at 20 Gbit/s.
+// gfx1201: "AMD Radeon RX 9070 XT" product page: 256, 1024, 2048 at 2.97 GHz; 256 bits of GDDR6 at 20 Gbit/s. The
+// page's 779 T
+//     for int8 are sparse.
+// NVIDIA: "A100 Tensor Core GPU" (SXM, 80 GB) and "H200 Tensor Core GPU" (SXM) data sheets.
 constexpr std::array<ChipPeaks, 8> kPeaks = {{
     {"gfx90a", "MI250X, one die", 110, 1.6e12, 47.9e12, 191.5e12, 191.5e12},
     {"gfx942", "MI300X", 304, 5.3e12, 163.4e12, 1307.4e12, 2614.9e12},
