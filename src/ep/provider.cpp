@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "api/host_info.h"
 #include "ep/context.h"
 #include "ep/stream.h"
 #include "ep/warm.h"
@@ -299,8 +300,7 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
 // Of EPContext models. "host" becomes this machine's processor with its features.
 std::vector<std::string> Provider::targets() const {
   std::vector<std::string> out;
-  for (const std::string& t : options_.context_targets)
-    out.push_back(t == "host" && card_->is_host() ? card_->info().target : t);
+  for (const std::string& t : options_.context_targets) out.push_back(t == "host" ? host_info().target : t);
   if (out.empty()) out.push_back(card_->info().target);
   return out;
 }
@@ -317,7 +317,14 @@ std::vector<std::shared_ptr<const Program>> Provider::programs_of(const Compiled
     } else {
       ModelOptions m = model_options(options_, *card_);
       m.device = "host";  // any: nothing runs
-      out.push_back(Model::compile_for(t, model.model, m));
+      if (t != host_info().target) {
+        out.push_back(Model::compile_for(t, model.model, m));
+        continue;
+      }
+      const Model host(model.model, m);
+      if (!host.executor())
+        fail(ErrorKind::kUnsupported, "a group depends on an input's value, so it can't be compiled ahead of time");
+      out.push_back(host.executor()->shared_program());
     }
   }
   return out;
