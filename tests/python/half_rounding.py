@@ -32,7 +32,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-BITS = {"fp16": 11, "bf16": 8}
+# Of a significand. float32's functions are allowed two units in the last place.
+BITS = {"fp16": 11, "bf16": 8, "fp32": 22}
+
+# Operators whose results are long sums, of products by their second input.
+SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 # Inputs by which an operator is told a size or a position. They are no data, and a version of the model that rounds them computes
 # something else.
@@ -169,20 +173,52 @@ def types_of(model: onnx.ModelProto) -> dict[str, int]:
     return types
 
 
-def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1) -> onnx.ModelProto:
+def shapes_of(model: onnx.ModelProto) -> dict[str, list[int]]:
+    """Known dims of values by name, 0 for open ones."""
+    shapes = {t.name: list(t.dims) for t in model.graph.initializer}
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    for v in [*inferred.input, *inferred.output, *inferred.value_info]:
+        shapes.setdefault(v.name, [d.dim_value for d in v.type.tensor_type.shape.dim])
+    return shapes
+
+
+def terms(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> int:
+    """How many products one element of a SUMS operator adds up."""
+    w = shapes.get(node.input[1], [])
+    if node.op_type == "MatMul":
+        counted = w[-2:-1] or w
+    elif node.op_type == "Gemm":
+        counted = [w[1 if any(a.name == "transB" and a.i for a in node.attribute) else 0]] if len(w) == 2 else []
+    else:
+        counted = [w[0] if node.op_type == "ConvTranspose" else w[1], *w[2:]] if len(w) > 2 else []
+    assert counted and all(counted), f"{node.op_type} {node.name}: the length of its sums is not known"
+    return int(np.prod(counted))
+
+
+def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1, sums: bool = False) -> onnx.ModelProto:
     """The model with every float rounded: `draw`: multiplied by 1 + u 2^-bits, u uniform in [-1, 1], anew in each run of a session. Else: to
-    the nearest number of so many bits."""
+    the nearest number of so many bits.
+
+    `sums`: as float32 does it: inputs and weights are exact, functions have errors of so many bits, and what adds up k products has one that
+    adding them in another order has. Partial sums of k terms t, rounded by 2^-24 of themselves at most, have an error whose mean square is
+    (2^-24)^2 / 3 sum(s_i^2), and s_i^2 is i mean(t^2) for terms of random signs, so that u 2^-24 sqrt(k / 2 sum(t^2)) has that mean square too.
+    It does not shrink where terms cancel."""
     model = widen(model)
     model.ir_version = max(model.ir_version, 8)  # weights need not be inputs
     types = types_of(model)
     exact = exact_names(model, types)
+    shapes = shapes_of(model) if sums else {}
+    opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     # ONNX Runtime's generators of seeds near each other give numbers that resemble each other; 24 bits are exact in float32.
     seeds = np.random.default_rng(seed)
 
     def noise(name: str, to: str, g: list[onnx.NodeProto]) -> None:
         below, within = f"{to}/below", f"{to}/within"
-        g.append(helper.make_node("Min", [name, "largest"], [below]))
-        g.append(helper.make_node("Max", [below, "least"], [within]))
+        if opset < 8:  # Min and Max took equal shapes alone
+            g.append(helper.make_node("Clip", [name], [within], min=-(2.0**100), max=2.0**100))
+        else:
+            g.append(helper.make_node("Min", [name, "largest"], [below]))
+            g.append(helper.make_node("Max", [below, "least"], [within]))
         name = within
         if not draw:  # Veltkamp: of float32's 24 bits, x (2^s + 1) - (x (2^s + 1) - x) keeps the upper 24 - s
             part, rest = f"{to}/part", f"{to}/rest"
@@ -191,18 +227,39 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1) -> onn
             g.append(helper.make_node("Sub", [part, rest], [to]))
             return
         factor = f"{to}/factor"
-        g.append(
-            helper.make_node(
-                "RandomUniformLike",
-                [name],
-                [factor],
-                low=1 - 2.0**-bits,
-                high=1 + 2.0**-bits,
-                dtype=TensorProto.FLOAT,
-                seed=float(seeds.integers(1, 2**24)),
-            )
-        )
+        g.append(draw_like(name, factor, 1.0, 2.0**-bits))
         g.append(helper.make_node("Mul", [name, factor], [to]))
+
+    def draw_like(name: str, to: str, middle: float, width: float) -> onnx.NodeProto:
+        return helper.make_node(
+            "RandomUniformLike",
+            [name],
+            [to],
+            low=middle - width,
+            high=middle + width,
+            dtype=TensorProto.FLOAT,
+            seed=float(seeds.integers(1, 2**24)),
+        )
+
+    def order(node: onnx.NodeProto, to: str, g: list[onnx.NodeProto]) -> None:
+        """`to`: the result of a SUMS node with the error of its sums."""
+        squares = onnx.NodeProto.FromString(node.SerializeToString())
+        del squares.input[2:]  # a bias is one more term
+        for k in range(2):
+            squares.input[k] = f"{to}/square{k}"
+            g.append(helper.make_node("Mul", [node.input[k]] * 2, [squares.input[k]]))
+        for a in squares.attribute:
+            if a.name == "alpha":
+                a.f *= a.f
+        squares.output[0], squares.name = f"{to}/squares", f"{to}/squares"
+        size, error, part = f"{to}/size", f"{to}/error", f"{to}/part"
+        g += [
+            squares,
+            helper.make_node("Sqrt", [squares.output[0]], [size]),
+            draw_like(size, part, 0.0, 2.0**-24 * (terms(node, shapes) / 2) ** 0.5),
+            helper.make_node("Mul", [size, part], [error]),
+            helper.make_node("Add", [node.output[0], error], [to]),
+        ]
 
     def floats(name: str) -> bool:
         assert name in types, f"the type of {name} is not known"
@@ -213,7 +270,11 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1) -> onn
         nodes: list[onnx.NodeProto] = []
         weights = {t.name: t for t in g.initializer}
         for name in [*weights, *(i.name for i in g.input if i.name not in weights)]:
-            if not floats(name) or (name in weights and represented(numpy_helper.to_array(weights[name]), bits)):
+            if (
+                sums
+                or not floats(name)
+                or (name in weights and represented(numpy_helper.to_array(weights[name]), bits))
+            ):
                 continue
             known[name] = f"{name}/rounded"
             noise(name, known[name], nodes)
@@ -230,12 +291,15 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1) -> onn
                 values = [numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"]
                 values += [np.float32(a.f) for a in node.attribute if a.name == "value_float"]
                 values += [np.float32(a.floats) for a in node.attribute if a.name == "value_floats"]
-                moves = all(represented(v, bits) for v in values if np.issubdtype(v.dtype, np.floating))
+                moves = sums or all(represented(v, bits) for v in values if np.issubdtype(v.dtype, np.floating))
             for k, name in enumerate(node.output):
                 if not name or moves or not floats(name):
                     continue
-                node.output[k] = f"{name}/exact"
-                noise(node.output[k], name, nodes)  # graphs' outputs keep their names
+                node.output[k] = f"{name}/exact"  # graphs' outputs keep their names
+                if sums and node.op_type in SUMS:
+                    order(node, name, nodes)
+                else:
+                    noise(node.output[k], name, nodes)
         for k, o in enumerate(g.output):
             if o.name in known:  # an input or a weight is an output
                 nodes.append(helper.make_node("Identity", [known[o.name]], [f"{o.name}/out"]))
@@ -251,7 +315,7 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1) -> onn
 
 
 class Rounding:
-    """A model's outputs in float32, and what rounding to 16 bits does to them."""
+    """A model's outputs in float32, and what rounding to 16 bits, or with precision "fp32" float32's own, does to them."""
 
     def __init__(self, path, precision: str = "fp16", threads: int = 0):
         import onnxruntime as ort
@@ -269,7 +333,10 @@ class Rounding:
             return onnx.ModelProto.FromString(data)
 
         self.exact = session(widen(model()))
-        self.random, self.nearest = (session(rounded(model(), bits, draw)) for draw in (True, False))
+        if precision == "fp32":
+            self.random = self.nearest = session(rounded(model(), bits, True, sums=True))
+        else:
+            self.random, self.nearest = (session(rounded(model(), bits, draw)) for draw in (True, False))
 
     @staticmethod
     def _feed(session, feed):
@@ -280,7 +347,7 @@ class Rounding:
         return [y.astype(np.float64) for y in self.exact.run(None, self._feed(self.exact, feed))]
 
     def draws(self, feed: dict[str, np.ndarray], count: int) -> Iterator[list[np.ndarray]]:
-        """Outputs of runs in which every float was rounded: to the nearest once, somewhere within half a unit in the others."""
+        """Outputs of runs in which every float was rounded: of 16 bits to the nearest once, and somewhere within half a unit otherwise."""
         for k in range(count):
             session = self.random if k else self.nearest
             yield [y.astype(np.float64) for y in session.run(None, self._feed(session, feed))]
@@ -366,8 +433,10 @@ def main() -> None:
     with concurrent.futures.ProcessPoolExecutor(
         a.jobs, multiprocessing.get_context("spawn"), search, (sys.path[0],)
     ) as pool:
-        lines = [f.result() for f in concurrent.futures.as_completed([pool.submit(report, job) for job in jobs])]
-    print("\n".join(sorted(lines)))
+        lines = []
+        for f in concurrent.futures.as_completed([pool.submit(report, job) for job in jobs]):
+            lines.append(f.result())
+            print(lines[-1], flush=True)
     sys.exit(any(" ok " not in line for line in lines))
 
 
