@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <random>
 
 namespace sardonyx {
 
@@ -50,7 +51,8 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
   const auto steps = [&](std::size_t k) {
     return static_cast<double>(std::min(lives[k].last, 1 << 30)) - static_cast<double>(lives[k].first) + 1;
   };
-  std::size_t total = place(lives, sorted([&](std::size_t k) { return lives[k].bytes; }), offsets, alignment);
+  std::vector<std::size_t> best = sorted([&](std::size_t k) { return lives[k].bytes; });
+  std::size_t total = place(lives, best, offsets, alignment);
   const std::size_t least = most_alive(lives);
   const auto attempt = [&](const std::vector<std::size_t>& order) {
     if (total <= least + least / 50) return;
@@ -59,6 +61,7 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
     if (t >= total) return;
     total = t;
     offsets = std::move(other);
+    best = order;
   };
   attempt(sorted([&](std::size_t k) { return static_cast<double>(lives[k].bytes) * steps(k); }));
   attempt(sorted([&](std::size_t k) { return steps(k); }));
@@ -76,6 +79,23 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
     if (t >= total) continue;
     total = t;
     offsets = at;
+    best = order;
+  }
+  // Where much is lost still: small changes of the best order, each kept unless it is worse.
+  std::minstd_rand random;  // NOLINT: every run has the same plan
+  for (std::size_t tries = std::min<std::size_t>(1000, 8 * kMostWork / (n * n)); tries > 0; --tries) {
+    if (total <= least + least / 10) break;
+    order = best;
+    const auto from = static_cast<std::ptrdiff_t>(random() % n), to = static_cast<std::ptrdiff_t>(random() % n);
+    if (from < to)
+      std::rotate(order.begin() + from, order.begin() + from + 1, order.begin() + to + 1);
+    else
+      std::rotate(order.begin() + to, order.begin() + from, order.begin() + from + 1);
+    const std::size_t t = place(lives, order, at, alignment);
+    if (t > total) continue;
+    total = t;
+    offsets = at;
+    best = order;
   }
   return total;
 }
