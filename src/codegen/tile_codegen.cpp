@@ -304,11 +304,11 @@ void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std:
   }
 }
 
-// Times are what an H200 takes: fitted to the products of 16-bit floats in ResNet-50, BERT-Base, ViT-B/16 and YOLOv5s
-// at several sizes, each with every tiling, alone and as part of a run (the choice by them is 1.5 % behind the fastest
-// on average); those of one group of 32 columns were fitted to three products of YOLOv5s only. Those of AMD's chips
-// follow from areas, with smaller tiles reading more for each product. `skinny_bits`: of an element of b where
-// kernels/skinny.h takes it, else 0. `depth`: the number of k's, 0 if it isn't known.
+// Times are what an H200 takes. Those of gemm_wgmma were fitted to 117 products of 16-bit floats (ResNet-50's
+// convolutions for 1 to 64 images, BERT-Base's and ViT-B/16's products with 128 to 4096 rows), each with every tiling
+// one launch after another, so that the tilings chosen are the fastest: by them they are 0.6 % behind on average. Those
+// of AMD's chips follow from areas, with smaller tiles reading more for each product. `skinny_bits`: of an element of b
+// where kernels/skinny.h takes it, else 0. `depth`: the number of k's, 0 if it isn't known.
 std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv, int skinny_bits,
                                       bool pairs, std::int64_t depth) {
   const std::int64_t steps = (depth + 63) / 64;
@@ -325,14 +325,15 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
                    static_cast<std::uint32_t>(std::max<std::int64_t>(used * step, kWgmmaStore)),
                    shares > 1 && stages > 4});
     };
-    wgmma(256, 1, 4, {8550, 12.6f, 6720, 9.5f});
-    wgmma(192, 1, 4, {4580, 9.9f, 5490, 10.3f});
-    wgmma(128, 1, 3, {4600, 15.7f, 1620, 9.8f});
-    wgmma(64, 1, 4, {2120, 6.6f, 1860, 5.3f});
-    wgmma(64, 2, 6, {2270, 2.1f, 1460, 4.5f});
-    wgmma(32, 1, 4, {4500, 5.0f, 1100, 5.2f});
-    wgmma(32, 2, 4, {2510, 3.3f, 630, 3.0f});
-    wgmma(32, 2, 8, {1620, 2.6f, 970, 3.1f});
+    wgmma(256, 1, 4, {5110, 11.5f, 6100, 8.4f});
+    wgmma(192, 1, 4, {4670, 9.4f, 4050, 8.8f});
+    wgmma(128, 1, 3, {4090, 7.8f, 2060, 11.9f});
+    wgmma(128, 1, 6, {3990, 6.6f, 2720, 6.7f});
+    wgmma(64, 1, 4, {2150, 5.5f, 1800, 4.5f});
+    wgmma(64, 2, 6, {3530, 2.05f, 1060, 3.55f});
+    wgmma(32, 1, 4, {3530, 2.8f, 720, 4.9f});
+    wgmma(32, 2, 4, {2420, 3.0f, 530, 2.7f});
+    wgmma(32, 2, 8, {2460, 2.7f, 390, 3.6f});
   } else {
     auto gemm = [&](int m, int n, std::string_view waves, int row, std::array<float, 4> ns) {
       t.push_back({fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, stages),
