@@ -5,21 +5,23 @@
     python benchmarks/gpu.py report results.json --out docs      anywhere: a page with tables and plots
 
 `measure` writes each row as soon as it has it and leaves out those that the file has, so that it can be stopped and
-continued: `--limit SECONDS`, `--parts models,first,kernels,profile`, `--only "ResNet-50 resnet50 batch=8 "` (parts of what
-a row is called), `--engines eager,compile,autotune,twin,fixed`. README.md says what is measured, and how.
+continued: `--limit SECONDS`, `--parts models,decode,first`, `--only "ResNet-50 resnet50 batch=8 "` (parts of what a row is
+called), `--engines eager,compile,onnxruntime`. README.md says what is measured, and how.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import pathlib
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-PARTS = ["models", "first", "kernels", "profile"]
-ENGINES = ["eager", "compile", "autotune", "twin", "fixed"]
+PARTS = ["models", "decode", "fixed", "kernels", "profile", "first", "twins", "autotune", "chips"]
+ROWS = {"models": "model", "twins": "twin", "autotune": "autotune", "fixed": "fixed"}  # of gpu_models, by part
+CHIPS = ["gfx942", "gfx1100", "gfx90a", "gfx950", "gfx1201"]
+ENGINES = ["eager", "compile", "onnxruntime"]
 
 
 def names(known: list[str]):  # type: ignore[no-untyped-def]
@@ -39,9 +41,10 @@ def measure(options: argparse.Namespace) -> None:
     from gpu_measure import Budget, Results, ceilings, environment
 
     options.models = options.models or models.folder()
-    if options.models is None and {"models", "first", "profile"} & set(options.parts):
+    if options.models is None and {*ROWS, "first", "profile", "chips"} & set(options.parts):
         raise SystemExit("no folder of models: name one with --models")
     options.filled = options.filled or pathlib.Path(tempfile.gettempdir()) / "sardonyx-benchmark-models"
+    options.decode = options.decode or pathlib.Path(tempfile.gettempdir()) / "sardonyx-benchmark-decode"
     results = Results(options.out, options.again)
     budget = Budget(options.limit)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 is the reference
@@ -49,26 +52,29 @@ def measure(options: argparse.Namespace) -> None:
     if options.device.startswith("cuda"):
         torch.cuda.set_stream(torch.cuda.Stream())
     with torch.inference_mode():
-        results.data["environment"] = environment(options.device)
-        if not results.data.get("ceilings"):
-            results.data["ceilings"] = ceilings(options.device)
-        results.write()
-        if "models" in options.parts:
-            from gpu_models import measure_models
+        results.begin(environment(options.device), ceilings(options.device))
+        for part in options.parts:
+            budget.longest = 0.0  # a row of another part says nothing
+            part_of(part)(options, results, budget)
 
-            measure_models(options, results, budget)
-        if "kernels" in options.parts:
-            from gpu_kernels import measure_kernels
 
-            measure_kernels(options, results, budget)
-        if "profile" in options.parts:
-            from gpu_profile import measure_profiles
+def part_of(part: str):  # type: ignore[no-untyped-def]
+    """What measures it: a function of the options, results and budget."""
+    if part in ROWS:
+        from gpu_models import measure_models
 
-            measure_profiles(options, results, budget)
-    if "first" in options.parts:
-        from gpu_models import measure_first
-
-        measure_first(options, results, budget)
+        return functools.partial(measure_models, ROWS[part])
+    if part == "first":
+        from gpu_models import measure_first as f
+    elif part == "decode":
+        from gpu_decode import measure_decode as f
+    elif part == "kernels":
+        from gpu_kernels import measure_kernels as f
+    elif part == "profile":
+        from gpu_profile import measure_profiles as f
+    else:
+        from gpu_chips import measure_chips as f
+    return f
 
 
 def main() -> None:
@@ -84,8 +90,12 @@ def main() -> None:
     m.add_argument("--device", default="cuda", help="torch's name: cuda, cuda:1, cpu (to try the program)")
     m.add_argument("--precision", default="fp16", choices=["fp16", "bf16", "fp32"])
     m.add_argument("--parts", type=names(PARTS), default=PARTS)
-    m.add_argument("--engines", type=names(ENGINES), default=["eager", "compile", "twin"])
+    m.add_argument("--engines", type=names(ENGINES), default=ENGINES)
     m.add_argument("--only", action="append", default=[], help="rows whose name contains this")
+    m.add_argument("--decode", type=pathlib.Path, help="what language_model.py prepared (default: prepared here)")
+    m.add_argument("--tiny", action="store_true", help="a small language model, to try the program")
+    m.add_argument("--chips", type=names(CHIPS), default=CHIPS[:2], help="that the part chips compiles for")
+    m.add_argument("--cli", default="sardonyx", help="the command that compiles for them")
     m.add_argument("--turns", type=int, default=15)
     m.add_argument("--limit", type=float, default=1e9, help="seconds; no row is begun that may not fit")
     m.add_argument("--report", type=pathlib.Path, help="folder to write the report to, when all is measured")
@@ -94,8 +104,6 @@ def main() -> None:
     r.add_argument(
         "--out", type=pathlib.Path, required=True, help="folder for gpu-benchmark.md, plots and the raw data"
     )
-    f = commands.add_parser("first")  # what measure starts in new processes
-    f.add_argument("task")
     options = parser.parse_args()
     if options.command == "measure":
         try:
@@ -109,10 +117,6 @@ def main() -> None:
             from gpu_report import write_report
 
             write_report([options.out], options.report)
-    elif options.command == "first":
-        from gpu_models import first_task
-
-        print(json.dumps(first_task(options.task)))
     else:
         from gpu_report import write_report
 

@@ -3,6 +3,7 @@ a twin, the same architecture as its own library has it (torchvision, transforme
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from typing import Any
 
@@ -75,9 +76,53 @@ def theirs_of(feed: dict[str, torch.Tensor], dtype: torch.dtype) -> list[torch.T
     return out
 
 
+def onnxruntime_provider(device: str) -> str:
+    """ONNX Runtime's provider for torch's device; empty if it is not installed."""
+    from gpu_measure import onnxruntime_providers
+
+    wanted = "CPUExecutionProvider" if not device.startswith("cuda") else "CUDAExecutionProvider"
+    return wanted if wanted in onnxruntime_providers() else ""
+
+
+class OnnxRuntime:
+    """ONNX Runtime on the same tensors, bound in place, in the model's own types."""
+
+    def __init__(self, path: pathlib.Path, feed: dict[str, torch.Tensor], out: dict[str, torch.Tensor], provider: str):
+        import onnxruntime
+
+        options: Any = {}
+        device = next(iter(feed.values())).device
+        if device.type == "cuda":
+            stream = torch.cuda.current_stream().cuda_stream
+            options = {"device_id": device.index or 0, "user_compute_stream": str(stream)}
+        self.session = onnxruntime.InferenceSession(str(path), providers=[(provider, options)])
+        self.out = {name: torch.empty_like(x) for name, x in out.items()}
+        self.binding = self.session.io_binding()
+        for bind, tensors in ((self.binding.bind_input, feed), (self.binding.bind_output, self.out)):
+            for name, x in tensors.items():
+                kind = str(x.dtype).rpartition(".")[2]
+                bind(name, device.type, device.index or 0, np.dtype(kind), tuple(x.shape), x.data_ptr())
+        self.keep = feed
+        self.options = onnxruntime.RunOptions()
+        self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        self()
+
+    def __call__(self) -> None:
+        self.session.run_with_iobinding(self.binding, self.options)
+
+
+@functools.lru_cache(maxsize=2)
+def graph_of(path: pathlib.Path) -> onnx.ModelProto:
+    return onnx.load(path)
+
+
 def walk(path: pathlib.Path, feed: dict[str, torch.Tensor], dtype: torch.dtype, device: str) -> torch.nn.Module:
     shapes = {name: tuple(x.shape) for name, x in feed.items()}
-    return to_torch(onnx.load(path), shapes, dtype).to(device)
+    return to_torch(graph_of(path), shapes, dtype).to(device)
+
+
+def has_twin(file: str) -> bool:
+    return file in ("resnet50", "vit_b_16_dynamo", "bert_base", "whisper_tiny_encoder")
 
 
 def twin(file: str, dtype: torch.dtype, device: str) -> torch.nn.Module | None:

@@ -7,6 +7,7 @@ the kernels, not their launches. Results are compared with float32.
 
 from __future__ import annotations
 
+import concurrent.futures
 import traceback
 from typing import Any
 
@@ -19,6 +20,8 @@ from gpu_measure import Budget, Clock, Results, interleave, relative_error
 from onnx import TensorProto, helper, numpy_helper
 
 REPEATS = 16
+TOGETHER = 8  # cases that are compiled at the same time, before they are measured
+TURN_SECONDS = 0.01  # a captured graph of a few microseconds' kernels has hundreds of runs in it
 #: of float16: products of up to thousands of terms are summed in float32 on both sides and rounded once
 ERROR = 2e-3
 
@@ -95,15 +98,16 @@ def graph_of(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
 
 
-def random(*shape: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32).astype(np.float16)
+def random(*shape: int, seed: int, device: str) -> torch.Tensor:
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(torch.float16)
 
 
 class Case:
     """REPEATS of a kernel: an ONNX model with its inputs, and the same in torch (`peer(k, dtype)` is number k's)."""
 
     def __init__(
-        self, model: onnx.ModelProto, feed: dict[str, np.ndarray], peer: Any, operations: float, bytes_: float
+        self, model: onnx.ModelProto, feed: dict[str, torch.Tensor], peer: Any, operations: float, bytes_: float
     ):
         self.model, self.feed, self.peer = model, feed, peer
         self.operations, self.bytes = operations, bytes_  # of one kernel
@@ -112,43 +116,40 @@ class Case:
 def gemm(m: int, n: int, k: int, device: str) -> Case:
     # Weights fit the times that one kernel reads them: 16 sets of a large one would not be in memory's interest.
     count = REPEATS if n * k < 1 << 26 else 2
-    x = {f"x{i}": random(m, k, seed=i) for i in range(count)}
-    w = {f"w{i}": (random(k, n, seed=100 + i) / np.float16(k**0.5)).astype(np.float16) for i in range(count)}
+    x = {f"x{i}": random(m, k, seed=i, device=device) for i in range(count)}
+    w = [random(n, k, seed=100 + i, device=device) / k**0.5 for i in range(count)]
     nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"y{i}"]) for i in range(count)]
-    model = graph_of(nodes, list(x.items()), [f"y{i}" for i in range(count)], w)
-    tensors = [
-        (torch.from_numpy(x[f"x{i}"]).to(device), torch.from_numpy(w[f"w{i}"].T.copy()).to(device))
-        for i in range(count)
-    ]
-    peer = lambda i, dtype: F.linear(tensors[i][0].to(dtype), tensors[i][1].to(dtype))
+    weights = {f"w{i}": w[i].T.cpu().numpy() for i in range(count)}
+    model = graph_of(nodes, list(x.items()), [f"y{i}" for i in range(count)], weights)
+    peer = lambda i, dtype: F.linear(x[f"x{i}"].to(dtype), w[i].to(dtype))
     return Case(model, x, peer, 2 * m * n * k, 2 * (m * k + n * k + m * n))
 
 
 def convolution(batch: int, c: int, size: int, out: int, kernel: int, stride: int, device: str) -> Case:
-    """Channels last on both sides: around a convolution of ONNX by transpositions, which only name the layout."""
-    x = {f"x{i}": random(batch, size, size, c, seed=i) for i in range(REPEATS)}
-    scale = np.float16((c * kernel * kernel) ** -0.5)
+    """Channels last on both sides: around a convolution of ONNX by transpositions, which only name the layout. Without a
+    bias, which is a kernel of its own in PyTorch."""
+    x = {f"x{i}": random(batch, size, size, c, seed=i, device=device) for i in range(REPEATS)}
+    scale = (c * kernel * kernel) ** -0.5
+    weights = [
+        (random(out, c, kernel, kernel, seed=100 + i, device=device) * scale).contiguous(
+            memory_format=torch.channels_last
+        )
+        for i in range(REPEATS)
+    ]
     constants, nodes = {}, []
     for i in range(REPEATS):
-        constants[f"w{i}"] = random(out, c, kernel, kernel, seed=100 + i) * scale
-        constants[f"b{i}"] = random(out, seed=200 + i)
+        constants[f"w{i}"] = weights[i].cpu().numpy()
         pads = [kernel // 2] * 4
         nodes += [
             helper.make_node("Transpose", [f"x{i}"], [f"t{i}"], perm=[0, 3, 1, 2]),
-            helper.make_node("Conv", [f"t{i}", f"w{i}", f"b{i}"], [f"c{i}"], strides=[stride, stride], pads=pads),
+            helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"c{i}"], strides=[stride, stride], pads=pads),
             helper.make_node("Transpose", [f"c{i}"], [f"y{i}"], perm=[0, 2, 3, 1]),
         ]
     model = graph_of(nodes, list(x.items()), [f"y{i}" for i in range(REPEATS)], constants)
-    images = [torch.from_numpy(x[f"x{i}"]).to(device).permute(0, 3, 1, 2) for i in range(REPEATS)]
-    weights = [
-        torch.from_numpy(constants[f"w{i}"]).to(device).contiguous(memory_format=torch.channels_last)
-        for i in range(REPEATS)
-    ]
-    biases = [torch.from_numpy(constants[f"b{i}"]).to(device) for i in range(REPEATS)]
+    images = [x[f"x{i}"].permute(0, 3, 1, 2) for i in range(REPEATS)]
 
     def peer(i: int, dtype: torch.dtype) -> torch.Tensor:
-        w = weights[i].to(dtype)
-        y = F.conv2d(images[i].to(dtype), w, biases[i].to(dtype), stride, kernel // 2)
+        y = F.conv2d(images[i].to(dtype), weights[i].to(dtype), None, stride, kernel // 2)
         return y.permute(0, 2, 3, 1)
 
     to = (size - 1) // stride + 1
@@ -159,7 +160,7 @@ def convolution(batch: int, c: int, size: int, out: int, kernel: int, stride: in
 def attention(b: int, h: int, hk: int, s: int, t: int, d: int, causal: bool, device: str) -> Case:
     shapes = {"q": (b, h, s, d), "k": (b, hk, t, d), "v": (b, hk, t, d)}
     feed = {
-        f"{n}{i}": random(*shape, seed=10 * i + j)
+        f"{n}{i}": random(*shape, seed=10 * i + j, device=device)
         for i in range(REPEATS)
         for j, (n, shape) in enumerate(shapes.items())
     }
@@ -168,10 +169,9 @@ def attention(b: int, h: int, hk: int, s: int, t: int, d: int, causal: bool, dev
         for i in range(REPEATS)
     ]
     model = graph_of(nodes, list(feed.items()), [f"y{i}" for i in range(REPEATS)], {})
-    tensors = {n: torch.from_numpy(x).to(device) for n, x in feed.items()}
 
     def peer(i: int, dtype: torch.dtype) -> torch.Tensor:
-        q, k, v = (tensors[f"{n}{i}"].to(dtype) for n in "qkv")
+        q, k, v = (feed[f"{n}{i}"].to(dtype) for n in "qkv")
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != hk)
 
     operations = 4 * b * h * s * t * d * (0.5 if causal else 1)
@@ -200,21 +200,44 @@ def measure_kernels(options: Any, results: Results, budget: Budget) -> None:
         for c, size, out, kernel, stride, _ in CONVOLUTIONS:
             name = f"conv/{batch}x{c}x{size}x{size} {out} of {kernel}x{kernel}/{stride}"
             cases[name] = (convolution, (batch, c, size, out, kernel, stride, device))
-    for key, (make, arguments) in cases.items():
-        if results.has(key) or (options.only and not any(o in key for o in options.only)):
-            continue
+    wanted = [k for k in cases if not results.has(k) and (not options.only or any(o in k for o in options.only))]
+    for at in range(0, len(wanted), TOGETHER):
+        keys = wanted[at : at + TOGETHER]
         if not budget.begin():
-            print(f"{key}: no time left", flush=True)
+            print(f"{keys[0]} and what follows: no time left", flush=True)
             return
-        row: dict[str, Any] = {"kind": key.split("/")[0], "precision": "fp16"}
-        try:
-            measure_case(row, make(*arguments), options)
-        except Exception as error:
-            row["failed"] = f"{type(error).__name__}: {error}"
-            traceback.print_exc()
-        results.add(key, row)
+        made = [attempt(make, *arguments) for make, arguments in (cases[k] for k in keys)]
+        with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
+            models = list(pool.map(lambda c: attempt(compiled, c, device), made))
+        for key, case, model in zip(keys, made, models):
+            row: dict[str, Any] = {"kind": key.split("/")[0], "precision": "fp16"}
+            try:
+                for x in (case, model):
+                    if isinstance(x, Exception):
+                        raise x
+                measure_case(row, case, model, options)
+            except Exception as error:
+                row["failed"] = f"{type(error).__name__}: {error}"
+                traceback.print_exc()
+            results.add(key, row)
+            print(key, row.get("failed") or text_of(row), flush=True)
         budget.done()
-        print(key, row.get("failed") or text_of(row), flush=True)
+
+
+def attempt(make: Any, *arguments: Any) -> Any:
+    """Or the error, for the case that it belongs to."""
+    try:
+        return make(*arguments)
+    except Exception as error:
+        return error
+
+
+def compiled(case: Any, device: str) -> Any:
+    import sardonyx
+
+    if isinstance(case, Exception):
+        return case
+    return sardonyx.compile(case.model, device=our_device(device), threads=2)
 
 
 def text_of(row: dict[str, Any]) -> str:
@@ -222,15 +245,12 @@ def text_of(row: dict[str, Any]) -> str:
     return f"{us} us, {row['kernels']} kernels; from float32 {row['errors']}{'' if row['correct'] else ' WRONG'}"
 
 
-def measure_case(row: dict[str, Any], case: Case, options: Any) -> None:
-    import sardonyx
-
+def measure_case(row: dict[str, Any], case: Case, model: Any, options: Any) -> None:
     device = options.device
     dtype = torch.float16
     clock = Clock(device)
     count = len(case.model.graph.output)
-    model = sardonyx.compile(case.model, device=our_device(device))
-    ours = Ours(model, {n: torch.from_numpy(x).to(device) for n, x in case.feed.items()})
+    ours = Ours(model, case.feed)
     got = ours.results()
     for _ in range(3):
         ours()
@@ -239,4 +259,4 @@ def measure_case(row: dict[str, Any], case: Case, options: Any) -> None:
     row |= {"repeats": count, "operations": case.operations, "bytes": case.bytes, "kernels": len(model.kernels())}
     row["errors"] = {"sardonyx": relative_error(got[0], exact), "torch": relative_error(theirs, exact)}
     row["correct"] = row["errors"]["sardonyx"] <= ERROR
-    row["engines"] = interleave(clock, {"sardonyx": ours, "torch": peer}, options.turns)
+    row["engines"] = interleave(clock, {"sardonyx": ours, "torch": peer}, options.turns, TURN_SECONDS)

@@ -61,12 +61,14 @@ class Clock:
         return statistics.median(seconds)
 
 
-def interleave(clock: Clock, engines: dict[str, Engine], turns: int) -> dict[str, dict[str, Any]]:
-    """Times of one run of each engine, all of which have run before."""
+def interleave(
+    clock: Clock, engines: dict[str, Engine], turns: int, seconds: float = TURN_SECONDS
+) -> dict[str, dict[str, Any]]:
+    """Times of one run of each engine, all of which have run before. `seconds`: of a turn."""
     runs = {}
     for name, engine in engines.items():
         clock.turn(engine, 3)
-        runs[name] = max(1, min(MAX_RUNS, int(TURN_SECONDS / max(clock.turn(engine, 3), 1e-7))))
+        runs[name] = max(1, min(MAX_RUNS, int(seconds / max(clock.turn(engine, 3), 1e-7))))
     times: dict[str, list[float]] = {name: [] for name in engines}
     for k in range(turns):
         order = list(engines) if k % 2 == 0 else list(reversed(engines))
@@ -103,6 +105,15 @@ def clocks() -> dict[str, str]:
     return dict(zip(fields, (x.strip() for x in line.split(","))))
 
 
+def onnxruntime_providers() -> list[str]:
+    """Execution providers of the ONNX Runtime that is installed; empty without one."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return []
+    return list(onnxruntime.get_available_providers())
+
+
 def environment(device: str) -> dict[str, Any]:
     import sardonyx
 
@@ -114,6 +125,7 @@ def environment(device: str) -> dict[str, Any]:
             continue
     found: dict[str, Any] = {
         "versions": versions,
+        "providers": onnxruntime_providers(),
         "system": platform.platform(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
@@ -142,19 +154,27 @@ def ceilings(device: str) -> dict[str, float]:
 
 
 class Results:
-    """Rows of a JSON file, which is whole after each of them; rows that it has are not measured again."""
+    """Rows of a JSON file, which is whole after each of them; rows that it has are not measured again. Each row names the
+    run of the program that measured it, whose environment and ceilings are kept beside the rows."""
 
     def __init__(self, path: pathlib.Path, again: bool):
         self.path = path
-        self.data: dict[str, Any] = {"rows": {}}
+        self.data: dict[str, Any] = {"runs": {}, "rows": {}}
+        self.run = ""
         if path.exists() and not again:
-            self.data = json.loads(path.read_text())
+            self.data |= json.loads(path.read_text())
+
+    def begin(self, environment: dict[str, Any], ceilings: dict[str, float]) -> None:
+        """Rows from now on are of this run."""
+        self.run = environment["date"]
+        self.data["runs"][self.run] = {"environment": environment, "ceilings": ceilings}
+        self.write()
 
     def has(self, key: str) -> bool:
         return key in self.data["rows"]
 
     def add(self, key: str, row: dict[str, Any]) -> None:
-        self.data["rows"][key] = row
+        self.data["rows"][key] = {"run": self.run, **row}
         self.write()
 
     def write(self) -> None:

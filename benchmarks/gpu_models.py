@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
 from typing import Any
 
 import torch
-from gpu_engines import MODELS, PRECISIONS, Ours, call, compiled, feed_of, our_device, theirs_of, twin, walk
+from gpu_engines import (
+    MODELS,
+    PRECISIONS,
+    OnnxRuntime,
+    Ours,
+    call,
+    compiled,
+    feed_of,
+    has_twin,
+    onnxruntime_provider,
+    our_device,
+    theirs_of,
+    twin,
+    walk,
+)
 from gpu_measure import Budget, Clock, Results, clocks, interleave, relative_error
 
 #: Sardonyx may be this much further from float32 than PyTorch in the same precision, and this much more.
@@ -33,14 +45,23 @@ def rows(only: list[str]) -> list[tuple[str, str, dict[str, int]]]:
     return found
 
 
-def measure_models(options: Any, results: Results, budget: Budget) -> None:
-    import models
+def compiled_of(models_: dict[str, Any], path: pathlib.Path, options: Any) -> Any:
+    """One program for all sizes, kept for further rows of the same file."""
     import sardonyx
 
-    ours: dict[str, Any] = {}  # one program for all sizes
+    if path.stem not in models_:
+        models_[path.stem] = sardonyx.compile(path, device=our_device(options.device), precision=options.precision)
+    return models_[path.stem]
+
+
+def measure_models(part: str, options: Any, results: Results, budget: Budget) -> None:
+    """`part`: model (the network of the ONNX file), twin, autotune, fixed."""
+    import models
+
+    ours: dict[str, Any] = {}
     for name, file, sizes in rows(options.only):
-        key = f"model/{name}/{text_of(sizes)}"
-        if results.has(key):
+        key = f"{part}/{name}/{text_of(sizes)}"
+        if results.has(key) or (part == "twin" and not has_twin(file)):
             continue
         if not budget.begin():
             print(f"{key}: no time left", flush=True)
@@ -52,13 +73,13 @@ def measure_models(options: Any, results: Results, budget: Budget) -> None:
             "sizes": sizes,
             "precision": options.precision,
             "engines": {},
+            "seconds_to_compile": {},
         }
         try:
-            if file not in ours:
-                start = time.perf_counter()
-                ours[file] = sardonyx.compile(path, device=our_device(options.device), precision=options.precision)
-                row["load_seconds"] = time.perf_counter() - start
-            measure_row(row, path, ours[file], options)
+            start = time.perf_counter()
+            model = compiled_of(ours, path, options)
+            row["load_seconds"] = time.perf_counter() - start
+            measure_row(part, row, path, model, options)
         except Exception as error:
             row["failed"] = f"{type(error).__name__}: {error}"
             traceback.print_exc()
@@ -72,118 +93,164 @@ def line_of(key: str, row: dict[str, Any]) -> str:
     if "failed" in row:
         return f"{key}: {row['failed'].splitlines()[0]}"
     times = {n: f"{e['median'] * 1e3:.3f}" if "median" in e else "failed" for n, e in row["engines"].items()}
-    errors = ", ".join(f"{k} {v:.1e}" for k, v in row["errors"].items())
-    return f"{key}: {times} ms; from float32: {errors}{'' if row['correct'] else ' WRONG'}"
+    text = f"{key}: {times} ms"
+    if "errors" in row:
+        errors = ", ".join(f"{k} {v:.1e}" for k, v in row["errors"].items())
+        text += f"; from float32: {errors}{'' if row['correct'] else ' WRONG'}"
+    return text
 
 
-def measure_row(row: dict[str, Any], path: pathlib.Path, model: Any, options: Any) -> None:
-    import sardonyx
-
+def measure_row(part: str, row: dict[str, Any], path: pathlib.Path, model: Any, options: Any) -> None:
     dtype, device, file, sizes = PRECISIONS[options.precision], options.device, row["file"], row["sizes"]
     clock = Clock(device)
     feed = feed_of(path, sizes, device)
     arguments = theirs_of(feed, dtype)
-    reference = walk(path, feed, torch.float32, device)
-    exact = [x.clone() for x in reference(*theirs_of(feed, torch.float32))]
-    del reference
-    module = walk(path, feed, dtype, device)
     engines: dict[str, Any] = {"sardonyx": Ours(model, feed)}
     got = engines["sardonyx"].results()
     for _ in range(3):
         engines["sardonyx"]()
-    if "fixed" in options.engines:
-        start = time.perf_counter()
-        fixed = sardonyx.compile(path, device=our_device(device), precision=options.precision, dims=sizes)
-        row["fixed_load_seconds"] = time.perf_counter() - start
-        engines["sardonyx fixed"] = Ours(fixed, feed)
-        for _ in range(3):
-            engines["sardonyx fixed"]()
-    theirs = module(*arguments)
-    row["errors"] = {
-        "sardonyx": max(relative_error(a, b) for a, b in zip(got, exact)),
-        "torch": max(relative_error(a, b) for a, b in zip(theirs, exact)),
-        "between": max(relative_error(a, b) for a, b in zip(got, theirs)),
-    }
-    row["correct"] = row["errors"]["sardonyx"] <= ERROR_FACTOR * row["errors"]["torch"] + ERROR_FLOOR
-    row["seconds_to_compile"] = {}
-    other = twin(file, dtype, device) if "twin" in options.engines else None
-    for prefix, peer in (("", module), ("twin ", other)):
-        if peer is None:
-            continue
-        if "eager" in options.engines:
-            engines[f"{prefix}eager"] = call(peer, arguments, file, bool(prefix))
-        for engine, mode in MODES.items():
-            if engine not in options.engines:
-                continue
-            try:
-                torch._dynamo.reset()
-                start = time.perf_counter()
-                run = call(compiled(peer, mode), arguments, file, bool(prefix))
-                for _ in range(4):  # the second and third capture the graph
-                    run()
-                clock.wait()
-                row["seconds_to_compile"][prefix + engine] = time.perf_counter() - start
-                engines[prefix + engine] = run
-            except Exception as error:
-                row["engines"][prefix + engine] = {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
+    if part == "fixed":
+        add_fixed(engines, row, path, feed, options)
+    elif part == "twin":
+        add_theirs(engines, row, "twin ", twin(file, dtype, device), ["compile"], arguments, clock)
+    else:
+        module = walk(path, feed, dtype, device)
+        theirs = [x.clone() for x in module(*arguments)]
+        exact = walk(path, feed, torch.float32, device)(*theirs_of(feed, torch.float32))
+        row["errors"] = {
+            "sardonyx": max(relative_error(a, b) for a, b in zip(got, exact)),
+            "torch": max(relative_error(a, b) for a, b in zip(theirs, exact)),
+            "between": max(relative_error(a, b) for a, b in zip(got, theirs)),
+        }
+        row["correct"] = row["errors"]["sardonyx"] <= ERROR_FACTOR * row["errors"]["torch"] + ERROR_FLOOR
+        del exact
+        wanted = ["autotune"] if part == "autotune" else [e for e in ("eager", "compile") if e in options.engines]
+        add_theirs(engines, row, "", module, wanted, arguments, clock)
+        provider = onnxruntime_provider(device) if part == "model" and "onnxruntime" in options.engines else ""
+        if provider:
+            engines["onnxruntime"] = OnnxRuntime(path, feed, engines["sardonyx"].out, provider)
     row["clocks_before"] = clocks()
     row["engines"] |= interleave(clock, engines, options.turns)
     row["clocks_after"] = clocks()
+
+
+def add_fixed(
+    engines: dict[str, Any], row: dict[str, Any], path: pathlib.Path, feed: dict[str, torch.Tensor], options: Any
+) -> None:
+    """Sardonyx's program for these sizes alone."""
+    import sardonyx
+
+    start = time.perf_counter()
+    fixed = sardonyx.compile(path, device=our_device(options.device), precision=options.precision, dims=row["sizes"])
+    row["fixed_load_seconds"] = time.perf_counter() - start
+    engines["sardonyx fixed"] = Ours(fixed, feed)
+    for _ in range(3):
+        engines["sardonyx fixed"]()
+
+
+def add_theirs(
+    engines: dict[str, Any],
+    row: dict[str, Any],
+    prefix: str,
+    module: Any,
+    wanted: list[str],
+    arguments: list[torch.Tensor],
+    clock: Clock,
+) -> None:
+    """PyTorch's engines of a network; one that fails is in the row with its reason."""
+    for engine in wanted:
+        try:
+            if engine == "eager":
+                engines[prefix + engine] = call(module, arguments, row["file"], bool(prefix))
+                continue
+            torch._dynamo.reset()
+            start = time.perf_counter()
+            run = call(compiled(module, MODES[engine]), arguments, row["file"], bool(prefix))
+            for _ in range(4):  # the second and third capture the graph
+                run()
+            clock.wait()
+            row["seconds_to_compile"][prefix + engine] = time.perf_counter() - start
+            engines[prefix + engine] = run
+        except Exception as error:
+            row["engines"][prefix + engine] = {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
 
 
 # ---- new processes: time to the first result, memory
 
 
 def measure_first(options: Any, results: Results, budget: Budget) -> None:
-    """For the smallest and the largest row of each model."""
+    """For the largest and the smallest row of each model."""
     import models
 
     by_name: dict[str, list[tuple[str, dict[str, int]]]] = {}
     for name, file, sizes in rows(options.only):
         by_name.setdefault(name, []).append((file, sizes))
-    for name, found in by_name.items():
-        for file, sizes in [found[0], found[-1]] if len(found) > 1 else found:
-            key = f"first/{name}/{text_of(sizes)}"
-            if results.has(key):
-                continue
-            if not budget.begin():
-                print(f"{key}: no time left", flush=True)
-                return
-            path = models.fill(options.models, options.filled / f"{file}.onnx")
-            row: dict[str, Any] = {"name": name, "sizes": sizes, "engines": {}}
-            for engine in ("sardonyx", "eager", "compile"):
-                if engine == "sardonyx" or engine in options.engines:
-                    row["engines"][engine] = in_new_process(path, sizes, engine, options)
-            results.add(key, row)
-            budget.done()
-            print(key, {n: {k: v for k, v in e.items() if k != "log"} for n, e in row["engines"].items()}, flush=True)
+    found = [(n, *r[-1]) for n, r in by_name.items()] + [(n, *r[0]) for n, r in by_name.items() if len(r) > 1]
+    for name, file, sizes in found:
+        key = f"first/{name}/{text_of(sizes)}"
+        if results.has(key):
+            continue
+        if not budget.begin():
+            print(f"{key}: no time left", flush=True)
+            return
+        path = models.fill(options.models, options.filled / f"{file}.onnx")
+        row: dict[str, Any] = {"name": name, "sizes": sizes, "engines": {}}
+        for engine in ("sardonyx", "eager", "compile"):
+            if engine == "sardonyx" or engine in options.engines:
+                row["engines"][engine] = in_new_process(path, sizes, engine, options)
+        results.add(key, row)
+        budget.done()
+        print(key, row["engines"], flush=True)
+
+
+#: What new processes have imported already: a process that has used a GPU can't be divided, so a server makes them.
+PRELOAD = ["torch", "numpy", "onnx", "onnx.reference", "sardonyx", "models", "gpu_models"]
+FIRST_SECONDS = 300
 
 
 def in_new_process(path: pathlib.Path, sizes: dict[str, int], engine: str, options: Any) -> dict[str, Any]:
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(PRELOAD)
+    task = {
+        "path": str(path),
+        "sizes": sizes,
+        "engine": engine,
+        "device": options.device,
+        "precision": options.precision,
+    }
+    ours, theirs = processes.Pipe()
     with tempfile.TemporaryDirectory() as cache:
-        environment = os.environ | {
-            "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-            "TRITON_CACHE_DIR": f"{cache}/triton",
-            "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
-            "CUDA_CACHE_DISABLE": "1",  # the driver's, of compiled PTX
-        }
-        task = {
-            "path": str(path),
-            "sizes": sizes,
-            "engine": engine,
-            "device": options.device,
-            "precision": options.precision,
-        }
-        command = [sys.executable, str(pathlib.Path(__file__).with_name("gpu.py")), "first", json.dumps(task)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    if done.returncode != 0:
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:500]}
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+        process = processes.Process(target=first_process, args=(task, cache, theirs))
+        process.start()
+        theirs.close()
+        try:
+            found = ours.recv() if ours.poll(FIRST_SECONDS) else {"failed": f"no result in {FIRST_SECONDS} s"}
+        except EOFError:
+            found = {"failed": "the process ended without a result"}
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+            process.join()
+    return dict(found)
 
 
-def first_task(text: str) -> dict[str, Any]:
+def first_process(task: dict[str, Any], cache: str, answer: Any) -> None:
+    os.environ |= {
+        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
+        "TRITON_CACHE_DIR": f"{cache}/triton",
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+        "CUDA_CACHE_DISABLE": "1",  # the driver's, of compiled PTX
+    }
+    try:
+        found = first_task(task)
+    except Exception as error:
+        found = {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
+    answer.send(found)
+    answer.close()
+
+
+def first_task(task: dict[str, Any]) -> dict[str, Any]:
     """What the new process does. Not counted: starting Python, imports, the driver's start, reading weights for torch."""
-    task = json.loads(text)
     path, device, precision = pathlib.Path(task["path"]), task["device"], task["precision"]
     feed = feed_of(path, task["sizes"], device)
     clock = Clock(device)
@@ -207,6 +274,7 @@ def first_task(text: str) -> dict[str, Any]:
             "peak": use.peak + io,
             "constants": use.constants,
             "arena": use.arena,
+            "live": model.memory(task["sizes"]).live,
             "io": io,
         }
     with torch.inference_mode():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+import re
 from typing import Any
 
-PEERS = ["compile", "autotune", "eager", "twin compile", "twin autotune", "twin eager"]
-COMPILED = ["compile", "autotune", "twin compile", "twin autotune"]
+COMPILED = ["compile", "compile, attention written out", "autotune", "twin compile"]
 
 
 def label(key: str) -> str:
@@ -17,18 +17,48 @@ def label(key: str) -> str:
     return f"{name}, {sizes}" if name else sizes
 
 
+def runs_of(one: dict[str, Any]) -> dict[str, Any]:
+    """By date. A file without runs was written by a version that had one environment for all rows."""
+    if one.get("runs"):
+        return dict(one["runs"])
+    environment = one.get("environment", {})
+    return {environment.get("date", "some day"): {"environment": environment, "ceilings": one.get("ceilings") or {}}}
+
+
 def merged(paths: list[pathlib.Path]) -> dict[str, Any]:
-    """Later files' rows replace earlier ones'."""
-    data: dict[str, Any] = {"rows": {}}
+    """Later files' rows replace earlier ones', but a row that failed none that did not. Kept are the runs with rows."""
+    data: dict[str, Any] = {"runs": {}, "rows": {}}
     for path in paths:
         one = json.loads(path.read_text())
-        data["rows"] |= one["rows"]
-        data |= {k: v for k, v in one.items() if k != "rows" and v}
+        runs = runs_of(one)
+        data["runs"] |= runs
+        for key, row in one["rows"].items():
+            if key in data["rows"] and "failed" in row and "failed" not in data["rows"][key]:
+                continue
+            data["rows"][key] = {"run": next(iter(runs)), **row}
+    used = {r["run"] for r in data["rows"].values()}
+    data["runs"] = {k: v for k, v in sorted(data["runs"].items()) if k in used}
     return data
 
 
+def natural(key: str) -> list[Any]:
+    """For sorting: numbers by their value."""
+    return [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", key)]
+
+
 def of_part(data: dict[str, Any], part: str) -> dict[str, Any]:
-    return {k.partition("/")[2]: r for k, r in data["rows"].items() if k.partition("/")[0] == part}
+    rows = {k.partition("/")[2]: r for k, r in data["rows"].items() if k.partition("/")[0] == part}
+    return {k: rows[k] for k in sorted(rows, key=natural)}
+
+
+def number_of(data: dict[str, Any], row: dict[str, Any]) -> str:
+    """Of the run that measured it, as the page counts them."""
+    return str(list(data["runs"]).index(row["run"]) + 1)
+
+
+def ceilings_of(data: dict[str, Any], row: dict[str, Any]) -> dict[str, float]:
+    """Measured in the row's run; empty where there was no card."""
+    return data["runs"][row["run"]].get("ceilings") or {}
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -62,65 +92,116 @@ def best_peer(engines: dict[str, Any], names: list[str]) -> float | None:
 
 def models_section(data: dict[str, Any]) -> tuple[str, dict[str, float]]:
     rows, ratios = [], {}
-    for key, r in of_part(data, "model").items():
+    found = {**of_part(data, "model"), **of_part(data, "decode")}
+    providers = any("onnxruntime" in r.get("engines", {}) for r in found.values())
+    for key, r in found.items():
         if "failed" in r:
-            rows.append([label(key), f"failed: {r['failed'].splitlines()[0][:120]}"] + [""] * 7)
+            rows.append([label(key), f"failed: {r['failed'].splitlines()[0][:120]}"] + [""] * 6 + [number_of(data, r)])
             continue
         e = r["engines"]
         ours, peer = time_of(e, "sardonyx"), best_peer(e, COMPILED)
         if ours and peer:
             ratios[key] = ours / peer
+        compiled = [n for n in COMPILED if n.startswith("compile") and time_of(e, n)] or ["compile"]
+        if "errors" in r:
+            error = f"{r['errors']['sardonyx']:.1e} / {r['errors']['torch']:.1e}{'' if r['correct'] else ' **wrong**'}"
+        else:
+            error = f"tokens alike: {r['alike']}" if r.get("alike") else ""
         rows.append(
             [
                 label(key),
                 milliseconds(e, "sardonyx"),
-                milliseconds(e, "compile"),
-                milliseconds(e, "twin compile"),
-                milliseconds(e, "autotune"),
+                milliseconds(e, min(compiled, key=lambda n: time_of(e, n) or 0)),
                 milliseconds(e, "eager"),
+                milliseconds(e, "onnxruntime"),
                 f"{ratios[key]:.2f}" if key in ratios else "",
-                f"{r['engines']['sardonyx']['latency'] * 1e3:.3f}",
-                f"{r['errors']['sardonyx']:.1e} / {r['errors']['torch']:.1e}{'' if r['correct'] else ' **wrong**'}",
+                f"{e['sardonyx']['latency'] * 1e3:.3f}",
+                error,
+                number_of(data, r),
             ]
         )
     if not rows:
         return "", {}
-    head = [
-        "model",
-        "Sardonyx",
-        "torch.compile",
-        "its twin",
-        "max-autotune",
-        "eager",
-        "ratio",
-        "latency",
-        "error / torch's",
-    ]
+    head = ["model", "Sardonyx", "torch.compile", "eager", "ONNX Runtime"]
+    head += ["ratio", "latency", "error / torch's", "run"]
     text = "## Whole models\n\nMilliseconds of a run, back to back: the median of all turns, ± half of the middle 80 %. *torch.compile* "
-    text += "(`reduce-overhead`: CUDA graphs) and *eager* run the network of the same ONNX file, *its twin* is that of torchvision or transformers "
-    text += "under torch.compile. *Ratio* is Sardonyx's time over that of the fastest compiled peer: below 1 Sardonyx is faster. *Latency* is a run and the wait for it. "
-    text += "*Error* is the relative distance from float32, of both.\n\n" + table(head, rows)
+    text += "(`reduce-overhead`: CUDA graphs) and *eager* run the network of the same ONNX file (a decode step: the same network, with a static cache). "
+    text += "*Ratio* is Sardonyx's time over that of torch.compile, measured in the same run: below 1 Sardonyx is faster. *Latency* is a run and the wait for it. "
+    text += "*Error* is the relative distance from float32, of both. "
+    if not providers:
+        text += "ONNX Runtime's CUDA provider is not installed on the machine, so its column is empty. "
+    text += "*Run* says when it was measured: see [the machine](#the-machine).\n\n" + table(head, rows)
     if ratios:
         worst = max(ratios, key=lambda k: ratios[k])
         text += f"\nGeometric mean of the ratios: **{geometric_mean(list(ratios.values())):.2f}**; the worst is {ratios[worst]:.2f} ({worst}); "
-        text += f"{sum(r <= 1 for r in ratios.values())} of {len(ratios)} rows are not slower than the fastest compiled peer.\n"
-    fixed = [
-        (k, time_of(r["engines"], "sardonyx fixed"), time_of(r["engines"], "sardonyx"))
-        for k, r in of_part(data, "model").items()
-        if "engines" in r
-    ]
-    known = [(k, a, b) for k, a, b in fixed if a and b]
-    if known:
-        text += "\nOne program for all sizes, beside one that was compiled for the size:\n\n"
-        text += table(
-            ["model", "all sizes, ms", "this size, ms", "ratio"],
-            [[label(k), f"{b * 1e3:.3f}", f"{a * 1e3:.3f}", f"{b / a:.2f}"] for k, a, b in known],
-        )
+        text += f"{sum(r <= 1 for r in ratios.values())} of {len(ratios)} rows are not slower than torch.compile.\n"
     return text, ratios
 
 
+def other_peers_section(data: dict[str, Any]) -> str:
+    """Peers that have rows of their own, each beside Sardonyx in the same run."""
+    text = ""
+    parts = {
+        "twin": (
+            "twin compile",
+            "Twins",
+            "torch.compile of the same architecture as torchvision or transformers have it",
+        ),
+        "autotune": ("autotune", "max-autotune", "torch.compile's `max-autotune` on the network of the same file"),
+    }
+    for part, (engine, title, what) in parts.items():
+        rows, ratios = [], []
+        for key, r in of_part(data, part).items():
+            if "failed" in r:
+                rows.append(
+                    [label(key), f"failed: {r['failed'].splitlines()[0][:120]}", "", "", "", number_of(data, r)]
+                )
+                continue
+            ours, theirs = time_of(r["engines"], "sardonyx"), time_of(r["engines"], engine)
+            seconds = r.get("seconds_to_compile", {}).get(engine)
+            if ours and theirs:
+                ratios.append(ours / theirs)
+            rows.append(
+                [
+                    label(key),
+                    milliseconds(r["engines"], "sardonyx"),
+                    milliseconds(r["engines"], engine),
+                    f"{ours / theirs:.2f}" if ours and theirs else "",
+                    f"{seconds:.0f}" if seconds else "",
+                    number_of(data, r),
+                ]
+            )
+        if rows:
+            text += f"### {title}\n\n{what[0].upper() + what[1:]}.\n\n"
+            text += (
+                table(["model", "Sardonyx, ms", f"{title.lower()}, ms", "ratio", "s to compile", "run"], rows) + "\n"
+            )
+            if ratios:
+                text += f"Geometric mean of the ratios: **{geometric_mean(ratios):.2f}**.\n\n"
+    return text
+
+
+def fixed_section(data: dict[str, Any]) -> str:
+    rows, ratios = [], {}
+    for key, r in of_part(data, "fixed").items():
+        general, fixed = (time_of(r.get("engines", {}), n) for n in ("sardonyx", "sardonyx fixed"))
+        if not general or not fixed:
+            continue
+        ratios[key] = general / fixed
+        rows.append(
+            [label(key), f"{general * 1e3:.3f}", f"{fixed * 1e3:.3f}", f"{ratios[key]:.2f}", number_of(data, r)]
+        )
+    if not rows:
+        return ""
+    worst = max(ratios, key=lambda k: ratios[k])
+    text = "### One program for all sizes\n\nBeside one that was compiled for the size alone.\n\n"
+    text += table(["model", "all sizes, ms", "this size, ms", "ratio", "run"], rows)
+    text += f"\nGeometric mean of the ratios: **{geometric_mean(list(ratios.values())):.2f}**; the worst is {ratios[worst]:.2f} "
+    return text + f"({worst}); {sum(r <= 1.1 for r in ratios.values())} of {len(ratios)} are at most 10 % slower.\n\n"
+
+
 def first_section(data: dict[str, Any]) -> str:
-    rows = []
+    rows, shares, memory, over = [], [], [], []
     mib = lambda n: f"{n / 2**20:.0f}" if n else ""
     for key, r in of_part(data, "first").items():
         e = r["engines"]
@@ -129,27 +210,33 @@ def first_section(data: dict[str, Any]) -> str:
             f"{e[n]['seconds']:.2f}" if "seconds" in e.get(n, {}) else ("failed" if n in e else "")
             for n in ("sardonyx", "compile", "eager")
         ]
-        ours = e.get("sardonyx", {})
-        needed = ours.get("constants", 0) + ours.get("arena", 0) + ours.get("io", 0)
-        line += [mib(ours.get("peak")), f"{ours['peak'] / needed:.2f}" if needed and ours.get("peak") else ""]
+        ours, theirs = e.get("sardonyx", {}), e.get("compile", {})
+        share = ours["seconds"] / theirs["seconds"] if "seconds" in ours and "seconds" in theirs else None
+        needed = ours.get("constants", 0) + ours.get("live", ours.get("arena", 0)) + ours.get("io", 0)
+        times = ours["peak"] / needed if needed and ours.get("peak") else None
+        peaks = [p for n in ("compile", "eager") if (p := e.get(n, {}).get("peak"))]
+        beside = ours["peak"] / min(peaks) if peaks and ours.get("peak") else None
+        line += [f"{share:.2f}" if share else "", mib(ours.get("peak")), f"{times:.2f}" if times else ""]
         line += [mib(e.get(n, {}).get("peak")) for n in ("compile", "eager")]
+        line += [f"{beside:.2f}" if beside else "", number_of(data, r)]
+        shares += [share] if share else []
+        memory += [beside] if beside else []
+        over += [times] if times else []
         rows.append(line)
     if not rows:
         return ""
-    head = [
-        "model",
-        "Sardonyx, s",
-        "torch.compile, s",
-        "eager, s",
-        "Sardonyx, MiB",
-        "over what it needs",
-        "torch.compile, MiB",
-        "eager, MiB",
-    ]
+    head = ["model", "Sardonyx, s", "torch.compile, s", "eager, s", "share", "Sardonyx, MiB", "over what it needs"]
+    head += ["torch.compile, MiB", "eager, MiB", "beside PyTorch", "run"]
     text = "## The first result, and memory\n\nEach in a new process with empty caches: seconds from the model to its first result (Sardonyx: reading the file, compiling, loading the weights, "
-    text += "one run; PyTorch: the weights to the card, compiling, one run). Memory is the most that lay on the card: weights, activations, inputs and outputs "
-    text += "(PyTorch: `max_memory_allocated`). *What it needs* is weights, the planned arena, inputs and outputs.\n\n"
-    return text + table(head, rows)
+    text += "one run; PyTorch: the weights to the card, compiling, one run); *share* is ours of torch.compile's. Memory is the most that lay on the card: weights, activations, inputs and outputs "
+    text += "(PyTorch: `max_memory_allocated`). *What it needs* is weights, the most activations that live at a time, inputs and outputs; *beside PyTorch* is the ratio to the lesser of its two.\n\n"
+    text += table(head, rows)
+    if shares:
+        text += f"\n{sum(s <= 0.25 for s in shares)} of {len(shares)} first results come within a quarter of torch.compile's time (the slowest: {max(shares):.2f}).\n"
+    if memory:
+        text += f"\n{sum(m <= 1 for m in memory)} of {len(memory)} take no more memory than PyTorch (the most: {max(memory):.2f}); "
+        text += f"{sum(o <= 1.15 for o in over)} of {len(over)} at most 1.15 times what they need (the most: {max(over):.2f}).\n"
+    return text + "\n"
 
 
 def kernels_section(data: dict[str, Any]) -> str:
@@ -159,13 +246,13 @@ def kernels_section(data: dict[str, Any]) -> str:
         "conv": ("Convolutions of ResNet-50", "cuDNN"),
         "attention": ("Attention", "PyTorch's"),
     }
-    ceilings = data.get("ceilings") or {}
     for part, (title, library) in names.items():
         rows, shares = [], []
         for key, r in of_part(data, part).items():
             if "failed" in r:
-                rows.append([key, f"failed: {r['failed'].splitlines()[0][:100]}"] + [""] * 5)
+                rows.append([key, f"failed: {r['failed'].splitlines()[0][:100]}"] + [""] * 5 + [number_of(data, r)])
                 continue
+            ceilings = ceilings_of(data, r)
             ours, theirs = (r["engines"][n]["median"] / r["repeats"] for n in ("sardonyx", "torch"))
             shares.append(theirs / ours)
             rows.append(
@@ -179,11 +266,12 @@ def kernels_section(data: dict[str, Any]) -> str:
                     f"{100 * roof(ceilings, r['operations'], r['bytes']) / ours:.0f} %{'' if r['correct'] else ' **wrong**'}"
                     if ceilings
                     else "",
+                    number_of(data, r),
                 ]
             )
         if rows:
             text += f"## {title}\n\nMicroseconds of one kernel, of several in one captured graph; *speed* is that of {library} over ours in time: above 100 % Sardonyx is faster.\n\n"
-            text += table(["case", "Sardonyx", library, "speed", "TFLOP/s", "TB/s", "of the roofline"], rows)
+            text += table(["case", "Sardonyx", library, "speed", "TFLOP/s", "TB/s", "of the roofline", "run"], rows)
             if shares:
                 text += f"\nGeometric mean of the speeds: **{100 * geometric_mean(shares):.0f} %**; {sum(s >= 0.8 for s in shares)} of {len(shares)} at 80 % or more.\n\n"
     return text
@@ -196,10 +284,10 @@ def roof(ceilings: dict[str, float], operations: float, bytes_: float) -> float:
 
 def profile_section(data: dict[str, Any]) -> str:
     text = ""
-    ceilings = data.get("ceilings") or {}
     for key, r in of_part(data, "profile").items():
         if "failed" in r or not r["kernels"]:
             continue
+        ceilings = ceilings_of(data, r)
         total = sum(k["seconds"] for k in r["kernels"])
         slowest = sorted(r["kernels"], key=lambda k: -k["seconds"])[:8]
         rows = []
@@ -218,7 +306,7 @@ def profile_section(data: dict[str, Any]) -> str:
                     else "",
                 ]
             )
-        text += f"**{label(key)}**: {len(r['kernels'])} launches, {total * 1e3:.3f} ms in kernels ({r['source']})"
+        text += f"**{label(key)}**: {len(r['kernels'])} launches, {total * 1e3:.3f} ms in kernels ({r['source']}, run {number_of(data, r)})"
         if ceilings and all("bytes" in k for k in r["kernels"]):
             text += f"; at the roofline they would take {sum(roof(ceilings, k['operations'], k['bytes']) for k in r['kernels']) * 1e3:.3f} ms"
         text += "\n\n" + table(["kernel", "nodes", "µs", "share", "TFLOP/s", "TB/s", "of the roofline"], rows) + "\n"
@@ -228,6 +316,69 @@ def profile_section(data: dict[str, Any]) -> str:
         "## Where the time goes\n\nThe slowest kernels of a run. Bytes are each kernel's tensors once and whole, operations those of products, convolutions and attention.\n\n"
         + text
     )
+
+
+#: Launches of a chip's table: the most expensive by the estimate.
+CHIP_ROWS = 12
+
+
+def efficiencies(data: dict[str, Any], name: str) -> dict[str, float]:
+    """By the nodes that a launch computes: how near it came to the roofline on the card that was measured, at the largest
+    batch of the model that has a profile."""
+    found: dict[str, float] = {}
+    for key, r in of_part(data, "profile").items():
+        ceilings = ceilings_of(data, r)
+        if "failed" in r or not ceilings or key.rpartition("/")[0] != name:
+            continue
+        for k in r["kernels"]:
+            if k.get("bytes") and k["seconds"]:
+                found[", ".join(k["nodes"])] = roof(ceilings, k["operations"], k["bytes"]) / k["seconds"]
+    return found
+
+
+def chips_section(data: dict[str, Any]) -> str:
+    """Chips that were compiled for, and not measured."""
+    text = ""
+    for key, r in of_part(data, "chip").items():
+        chip, _, rest = key.partition("/")
+        if "failed" in r:
+            text += f"**{chip}, {label(rest)}**: failed: {r['failed'].splitlines()[0][:120]}\n\n"
+            continue
+        launches, known = r["launches"], efficiencies(data, r["name"])
+        rows = []
+        for k in sorted(launches, key=lambda k: -k["seconds"])[:CHIP_ROWS]:
+            of_roof = known.get(", ".join(k["nodes"]))
+            registers = f"{k['vgprs']}" + (f" + {k['agprs']}" if k.get("agprs") else "")
+            rows.append(
+                [
+                    k["kernel"],
+                    ", ".join(k["nodes"])[:60].replace("|", "/"),
+                    f"{k['bytes'] / 1e6:.2f}",
+                    f"{k['operations'] / 1e9:.2f}" if k["operations"] else "",
+                    f"{100 * k['matrix_share']:.1f} %" if k["matrix_instructions"] else "",
+                    registers,
+                    f"{k['lds_bytes']}",
+                    f"{k['waves_per_simd'] or ''}",
+                    f"{k['seconds'] * 1e6:.2f}",
+                    k["bound"],
+                    f"{100 * of_roof:.0f} %" if of_roof else "",
+                ]
+            )
+        total, moved = sum(k["seconds"] for k in launches), sum(k["bytes"] for k in launches)
+        measured = [known[n] for k in launches if (n := ", ".join(k["nodes"])) in known]
+        text += f"**{chip}, {label(rest)}**, {r['precision']}: {len(launches)} launches of {r['kernels']} kernels, of which {r['spills']} spill registers; "
+        text += f"{moved / 1e6:.0f} MB, at best {total * 1e3:.3f} ms"
+        if measured:
+            text += f"; {len(measured)} of the launches were measured on the other card"
+        text += "\n\n"
+        head = ["kernel", "nodes", "MB", "GFLOP", "matrix", "VGPRs (+ AGPRs)", "LDS", "waves", "µs at best", "bound by"]
+        text += table([*head, "measured elsewhere"], rows) + "\n"
+    if not text:
+        return ""
+    about = "## AMD chips, not measured\n\nNo AMD card was here. What the compiler knows of the programs that it makes for them: for each launch the bytes and operations that it must "
+    about += "move and compute, the share of matrix instructions in its code, vector registers and accumulators of a lane, LDS of a workgroup in bytes, waves that a SIMD holds at a time, and the least time "
+    about += "that the chip's data sheet allows. *Measured elsewhere* is how near the launch of the same nodes came to the roofline on the card above: no prediction, but where the same kernel would be expected. "
+    return about + f"The {CHIP_ROWS} most expensive launches of each.\n\n" + text
 
 
 def plots(data: dict[str, Any], ratios: dict[str, float], out: pathlib.Path) -> list[str]:
@@ -252,7 +403,7 @@ def plots(data: dict[str, Any], ratios: dict[str, float], out: pathlib.Path) -> 
         values = [1 / ratios[n] for n in names]
         axes.barh(names, values, color=["tab:green" if v >= 1 else "tab:orange" for v in values])
         axes.axvline(1, color="black", linewidth=1)
-        axes.set_xlabel("speed over the fastest compiled peer (higher is better)")
+        axes.set_xlabel("speed over torch.compile (higher is better)")
         save(figure, "gpu-models.svg")
     points = {
         part: [
@@ -268,7 +419,7 @@ def plots(data: dict[str, Any], ratios: dict[str, float], out: pathlib.Path) -> 
         for k in r.get("kernels", [])
         if k.get("operations") and k.get("bytes") and k["seconds"]
     ]
-    ceilings = data.get("ceilings")
+    ceilings = next((c for r in reversed(data["runs"].values()) if (c := r.get("ceilings"))), None)
     if ceilings and any(points.values()):
         figure, axes = plt.subplots(figsize=(8, 5))
         for part, found in points.items():
@@ -293,35 +444,52 @@ def plots(data: dict[str, Any], ratios: dict[str, float], out: pathlib.Path) -> 
 def write_report(paths: list[pathlib.Path], out: pathlib.Path) -> None:
     data = merged(paths)
     out.mkdir(parents=True, exist_ok=True)
-    e = data.get("environment", {})
-    text = f"# Measured on {e.get('card', 'a GPU')}\n\n`python benchmarks/gpu.py report` made this page from [its raw data](gpu-benchmark.json) of {e.get('date', 'some day')}; "
+    cards = list(
+        dict.fromkeys(r["environment"].get("card", "a GPU") for r in data["runs"].values() if r.get("ceilings"))
+    )
+    dates = list(data["runs"])
+    text = f"# Measured on {' and '.join(cards) or 'a GPU'}\n\n`python benchmarks/gpu.py report` made this page from [its raw data](gpu-benchmark.json) of {' and '.join(dates) or 'no run'}; "
     text += "[benchmarks](../benchmarks/README.md) says how it is measured. Absolute times hold for this machine; what is compared was measured in one process, in turns.\n\n"
     models, ratios = models_section(data)
     made = plots(data, ratios, out)
     if models:
-        text += (
-            models
-            + "\n"
-            + ("![speed over the fastest compiled peer](gpu-models.svg)\n\n" if "gpu-models.svg" in made else "")
-        )
-    text += first_section(data) + "\n"
+        text += models + "\n" + ("![speed over torch.compile](gpu-models.svg)\n\n" if "gpu-models.svg" in made else "")
+    text += other_peers_section(data) + fixed_section(data) + first_section(data)
     kernels = kernels_section(data)
     text += kernels + ("![roofline](gpu-roofline.svg)\n\n" if "gpu-roofline.svg" in made else "")
-    text += profile_section(data)
-    ceilings = data.get("ceilings") or {}
-    text += "## The machine\n\n"
-    if ceilings:
-        text += f"Measured ceilings: {ceilings['bytes_per_second'] / 1e12:.2f} TB/s of a copy on the card (read plus written), {ceilings['operations_per_second'] / 1e12:.0f} TFLOP/s of an 8192-cubed fp16 product.\n\n"
-    text += table(["", ""], [[k, str(v)] for k, v in e.get("versions", {}).items()] + [["system", e.get("system", "")]])
+    text += profile_section(data) + chips_section(data) + machine_section(data)
+    (out / "gpu-benchmark.md").write_text(text.rstrip() + "\n")
+    (out / "gpu-benchmark.json").write_text(json.dumps(without_times(data), indent=1) + "\n")
+    print(out / "gpu-benchmark.md")
+
+
+def machine_section(data: dict[str, Any]) -> str:
+    """The runs that measured the rows."""
+    rows = []
+    for k, (date, run) in enumerate(data["runs"].items()):
+        e, c = run["environment"], run.get("ceilings") or {}
+        rows.append(
+            [
+                str(k + 1),
+                date,
+                e.get("card", ""),
+                str(sum(r["run"] == date for r in data["rows"].values())),
+                f"{c['bytes_per_second'] / 1e12:.2f}" if c else "",
+                f"{c['operations_per_second'] / 1e12:.0f}" if c else "",
+                ", ".join(f"{n} {v}" for n, v in e.get("versions", {}).items()),
+                e.get("system", ""),
+            ]
+        )
+    text = "## The machine\n\nThe ceilings are measured: a copy on the card (read plus written), and an fp16 product of 8192 cubed.\n\n"
+    head = ["run", "date", "device", "rows", "TB/s", "TFLOP/s", "versions", "system"]
+    text += table(head, rows)
     clocks = [r[w] for r in data["rows"].values() for w in ("clocks_before", "clocks_after") if r.get(w)]
     if clocks:
         text += "\n" + table(
             ["", "seen between rows"],
             [[f, f"{min(c[f] for c in clocks)} to {max(c[f] for c in clocks)}"] for f in clocks[0]],
         )
-    (out / "gpu-benchmark.md").write_text(text.rstrip() + "\n")
-    (out / "gpu-benchmark.json").write_text(json.dumps(without_times(data), indent=1) + "\n")
-    print(out / "gpu-benchmark.md")
+    return text
 
 
 def without_times(data: Any) -> Any:

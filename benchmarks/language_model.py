@@ -56,7 +56,7 @@ class Shapes:
         )
 
 
-def prepare(folder: pathlib.Path, tiny: bool) -> None:
+def prepare(folder: pathlib.Path, tiny: bool, precisions: tuple[str, ...] = PRECISIONS) -> None:
     import onnx
     from sardonyx.llm.convert import genai_config, write_json
     from sardonyx.llm.decoder_graph import write_decoder
@@ -65,7 +65,7 @@ def prepare(folder: pathlib.Path, tiny: bool) -> None:
     from sardonyx.llm.step_graph import StepGraph
 
     spec = spec_of(tiny)
-    for precision in PRECISIONS:
+    for precision in precisions:
         target = folder / precision
         target.mkdir(parents=True, exist_ok=True)
         write_decoder(spec, Shapes(4 if precision == "int4" else 0), str(target), "fp16")
