@@ -292,13 +292,15 @@ constexpr std::int64_t kWgmmaStore = 8 * 16 * (64 + 4) * 4;  // bytes of LDS by 
 // Kernels of kernels/skinny.h: by columns (in units of the 16 that an instruction takes), and by how many spans of k
 // are on their way, which is no more than a wave has. `bits`: of an element of b; `width`: rows that an instruction
 // takes.
-void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std::int64_t depth, int width, int rows) {
+void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std::int64_t depth, int width, int rows,
+                bool makes_rows) {
   const bool wave64 = arch.starts_with("gfx9"), wmma = arch.starts_with("gfx11");
   const int lanes = wmma ? 1 : arch.starts_with("gfx12") ? 2 : 4, waves = wave64 ? 4 : 8;
   const std::int64_t span = std::max(128 / bits, wmma ? 16 : 8) * lanes, spans = (depth + span - 1) / span;
   for (int tiles : {1, 2, 4}) {
-    if (tiles == 4 && (bits != 16 || width == 16)) continue;    // registers
-    const int most = bits == 16 && tiles == 1 ? 8 : 4 / tiles;  // more spill registers, or were slower on an H200
+    // Registers; and with 4 bits workgroups of 64 columns pay only where each makes its rows (measured on an H200).
+    if (tiles == 4 && (width == 16 || bits == 8 || (bits == 4 && !makes_rows))) continue;
+    const int most = bits == 16 && tiles == 1 ? 8 : bits == 4 && tiles == 4 ? 2 : 4 / tiles;  // more spill registers
     const auto ahead = std::clamp<std::int64_t>((spans + waves - 1) / waves, 1, most);
     t.push_back({fmt::format("skinny<{}, {}, {}>", width, tiles, ahead), {rows, 16 * tiles, 0, 0, 0, 0, true}});
   }
@@ -357,7 +359,7 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
     if (skinny_bits == 0) t.push_back({fmt::format("gemv<4, {}, 1>", each), {4, each * waves, 0, 0, 0, 0, true}});
   }
   if (skinny_bits)
-    for (int rows : {8, 16}) add_skinny(t, arch, skinny_bits, depth, rows, rows);
+    for (int rows : {8, 16}) add_skinny(t, arch, skinny_bits, depth, rows, rows, false);
   return t;
 }
 
@@ -542,6 +544,9 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
                     shared = fmt::format("{}void* __restrict parts, {}, i64 shares) {{\n{}", head, sizes, problem);
   g.buffers = e.buffers;
   g.symbols = e.symbols;
+  if (b.quantized())
+    g.unpack = fmt::format("{}{}* __restrict unpacked, {}) {{\n{}unpack_columns(p, unpacked);\n}}\n", head,
+                           type_name(c.type), sizes, problem);
   g.batches = c.batches();
   g.m = c.m();
   g.n = c.n();
@@ -562,7 +567,8 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     }
   if (rows) {
     candidates.clear();
-    if (b.access() == Access::kVector || b.quantized()) add_skinny(candidates, arch, q.bits, depth, 8, row_height);
+    if (b.access() == Access::kVector || b.quantized())
+      add_skinny(candidates, arch, q.bits, depth, 8, row_height, true);
   }
   for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
   // Known sizes need one tiling; for others those stay that some size prefers.
@@ -633,6 +639,33 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
   if (out.source.kernels.size() != 1) return {};
   // It is right for any number of rows, only slow.
   out.source.tilings[0].few_rows = false;
+  return out;
+}
+
+std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kernel, std::string_view arch,
+                                                          const TileSelection& selection) {
+  // With fewer rows, reading the weights as they are and unpacking them once for each tile of rows takes less time.
+  constexpr std::int64_t kAbove = 64;
+  Value accumulator;
+  Contraction c = contraction_of(kernel, accumulator);
+  std::int64_t m = 0, n = 0, k = 0;
+  if (!quantized_operand(c) || Operand(c, false).access() != Access::kElements ||
+      Operand(c, true).access() != Access::kVector || !is_const(c.batches(), 1) || !is_const_int(c.n(), n) ||
+      !is_const_int(c.k(), k) || (is_const_int(c.m(), m) && m <= kAbove))
+    return {};
+  GpuTileSource direct = generate(c, accumulator, arch, {}, nullptr, 0);
+  GpuUnpackedTile out;
+  out.unpack = std::move(direct.unpack);
+  out.threads = Expr(n * k / 8);
+  out.buffers = std::move(direct.buffers);
+  out.symbols = std::move(direct.symbols);
+  for (const Expr& x : {direct.batches, direct.m, direct.n, direct.k}) out.symbols.push_back(x);
+  out.unpacked = std::make_shared<Value>();
+  out.unpacked->dtype = c.type;
+  out.unpacked->shape = {c.n(), c.k()};
+  out.above = kAbove;
+  c.b = load(out.unpacked.get(), c.type, {c.col, c.reduced[0]});
+  out.source = generate(c, accumulator, arch, selection, nullptr, 0);
   return out;
 }
 

@@ -1,5 +1,6 @@
 // Tile kernels of GPUs as C++: the struct that kernels/gemm.h asks for, and which tilings are compiled.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@ struct GpuTileSource {
   Expr partial;
   Exprs symbols;
   Expr batches, m, n, k;
+  std::string unpack;            ///< see GpuUnpackedTile; empty: b is of 16 bits or more
   std::string problem;           ///< see TileChoices
   std::vector<TunedSize> tuned;  ///< by candidates that are among `kernels`
 };
@@ -47,6 +49,20 @@ FuseOptions gpu_fuse_options(std::string_view arch);
 bool gpu_takes_tile(const TileKernel& kernel, std::string& why);
 /// `arch`: "gfx942", "sm_90". The kernel has been accepted by gpu_takes_tile.
 GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch, const TileSelection& selection = {});
+
+/// A product of many rows with weights of few bits: `unpack` writes them as floats to `unpacked` first.
+struct GpuUnpackedTile {
+  std::string unpack;  ///< NAME(source's buffers but `unpacked`, T* unpacked, its symbols, batches, m, n, k)
+  Expr threads;        ///< of it
+  std::vector<Value*> buffers;
+  Exprs symbols;
+  GpuTileSource source;             ///< the product
+  std::shared_ptr<Value> unpacked;  ///< columns by k's
+  std::int64_t above = 0;           ///< for more rows than this
+};
+/// Empty if the right operand is none that kernels/skinny.h reads in blocks, or there are never so many rows.
+std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kernel, std::string_view arch,
+                                                          const TileSelection& selection = {});
 
 /// A product whose left operand is made by `rows`, as one kernel for up to `rows` rows.
 struct GpuRowTile {

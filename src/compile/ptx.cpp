@@ -1,12 +1,14 @@
 #include "compile/ptx.h"
 
+#include <utility>
+
 #include "support/error.h"
 
 namespace sardonyx {
 namespace {
 
 constexpr std::string_view kEntry = ".entry ";
-constexpr std::string_view kStart = "\tgriddepcontrol.wait;\n";
+constexpr std::string_view kWait = "griddepcontrol.wait;", kStart = "\tgriddepcontrol.wait;\n";
 
 /// Where the statements of a body begin that begins at `at` ("\n{"), behind its declarations.
 std::size_t first_statement(std::string_view ptx, std::size_t at) {
@@ -30,15 +32,22 @@ void check_ptx(std::string_view ptx) {
 }
 
 std::string with_launch_bounds(const std::string& ptx) {
-  constexpr std::string_view kMark = "// two workgroups on a unit";
+  constexpr std::pair<std::string_view, std::string_view> kMarks[] = {
+      {"// two workgroups on a unit", "\n.maxntid 256\n.minnctapersm 2"},
+      {"// clusters of 8 workgroups", "\n.explicitcluster\n.reqnctapercluster 8, 1, 1"},
+  };
   std::string out;
   std::size_t from = 0;
   for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
-    const std::size_t body = ptx.find("\n{", at), end = ptx.find("\n}", at), mark = ptx.find(kMark, at);
-    if (body == std::string::npos || mark == std::string::npos || mark > end) continue;
-    out.append(ptx, from, body - from);
-    out += "\n.maxntid 256\n.minnctapersm 2";
-    from = body;
+    const std::size_t body = ptx.find("\n{", at), end = ptx.find("\n}", at);
+    if (body == std::string::npos) continue;
+    const std::string_view text = std::string_view(ptx).substr(body, end - body);
+    for (const auto& [mark, directives] : kMarks) {
+      if (text.find(mark) == std::string_view::npos) continue;
+      out.append(ptx, from, body - from);
+      out += directives;
+      from = body;
+    }
   }
   return out.append(ptx, from);
 }
@@ -49,6 +58,8 @@ std::string with_early_start(const std::string& ptx) {
   for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
     const std::size_t body = ptx.find("\n{", at);
     if (body == std::string::npos) break;
+    if (std::string_view(ptx).substr(body, ptx.find("\n}", body) - body).find(kWait) != std::string_view::npos)
+      continue;
     const std::size_t first = first_statement(ptx, body + 1);
     out.append(ptx, from, first - from);
     out += kStart;

@@ -16,8 +16,9 @@ std::string with_launch_bounds(const std::string& ptx);
 /// Lets each kernel be started when all workgroups of the launch before it have ended, rather than when what they wrote
 /// has reached memory ("programmatic dependent launch"; sm_90 and later): it begins with waiting for that. The wait is
 /// put into the text, before all else, as in the source the compiler may move loads of memory that a kernel does not
-/// write over any statement. No kernel lets the next one start while its own workgroups still run: that was no faster,
-/// and the next one's workgroups would crowd on the units that are free first.
+/// write over any statement. Attention of one token (attention_step.h) has the wait in its source, behind letting the
+/// next launch start while its own few workgroups still run. Other kernels do not: that was no faster, also where the
+/// next one read its first weights before it waited, and its workgroups would crowd on the units that are free first.
 std::string with_early_start(const std::string& ptx);
 
 }  // namespace sardonyx

@@ -195,14 +195,17 @@ class DriverGpu : public Gpu {
   void* context_ = nullptr;
 };
 
-/// Whether every kernel of a PTX text waits for the launch before it (compile/ptx.h puts that there, once in each).
+/// Whether every kernel of a PTX text waits for the launch before it (compile/ptx.h sees to that).
 bool waits(std::string_view ptx) {
-  const auto count = [&](std::string_view what) {
-    int n = 0;
-    for (std::size_t at = ptx.find(what); at != std::string_view::npos; at = ptx.find(what, at + 1)) ++n;
-    return n;
-  };
-  return count("griddepcontrol.wait;") > 0 && count("griddepcontrol.wait;") == count(".entry ");
+  constexpr std::string_view kEntry = ".entry ", kWait = "griddepcontrol.wait;";
+  std::size_t at = ptx.find(kEntry);
+  bool all = at != std::string_view::npos;
+  while (all && at != std::string_view::npos) {
+    const std::size_t next = ptx.find(kEntry, at + 1);
+    all = ptx.substr(at, next - at).find(kWait) != std::string_view::npos;
+    at = next;
+  }
+  return all;
 }
 
 class DriverModule : public GpuModule {

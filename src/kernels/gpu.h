@@ -54,6 +54,21 @@ SDX_FN u32 block_count() { return __nvvm_read_ptx_sreg_nctaid_x(); }
 SDX_FN void barrier() { __syncthreads(); }
 #endif
 
+#if defined(__NVPTX__)  // sm_90 and later
+/// Lets the next launch start as soon as there is room for it, though its kernel waits for the end of this one before
+/// it touches what launches write (compile/ptx.h).
+SDX_FN void start_next_launch() { asm volatile("griddepcontrol.launch_dependents;"); }
+/// Waits until what the launches before this one wrote is in memory. Pointers to what they write must go through
+/// after_wait(): loads of memory that a kernel does not write pass any statement else.
+SDX_FN void wait_for_launch() { asm volatile("griddepcontrol.wait;" : : : "memory"); }
+template <class T>
+SDX_FN T* after_wait(T* p) {
+  auto q = (__attribute__((address_space(1))) T*)p;
+  asm volatile("" : "+l"(q) : : "memory");
+  return (T*)q;
+}
+#endif
+
 /// The number of this thread among all, and how many there are.
 SDX_FN u32 first_thread() { return block_id() * kThreads + thread_id(); }
 SDX_FN u32 all_threads() { return block_count() * kThreads; }

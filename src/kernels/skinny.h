@@ -155,6 +155,20 @@ SDX_FN void block_elements(const P& p, u32 z, u32 col, u32 at, typename P::T* x)
   __builtin_memcpy(x, &y, 16);
 }
 
+/// All of b where it is in blocks, column by column (z is 0), for products of many rows. Launch: threads for n * k / 8.
+template <class P, class T>
+SDX_FN void unpack_columns(const P& p, T* to) {
+  const u32 chunks = p.k / 8;
+  for (u64 i = first_thread(); i < u64(p.n) * chunks; i += all_threads()) {
+    const u32 col = u32(i / chunks), at = u32(i % chunks) * 8;
+    T x[8];
+    block_elements(p, 0, col, at, x);
+    vec16 y;
+    __builtin_memcpy(&y, x, 16);
+    *(vec16*)__builtin_assume_aligned(to + i * 8, 16) = y;
+  }
+}
+
 /// Rows: 8 or 16, for a workgroup (with kRowHeight, as many as that says). Each workgroup has Tiles * 16 columns; its
 /// waves share the k's. Ahead: spans of k that are on their way at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles *
 /// 16)) * batches workgroups.

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "codegen/attention_codegen.h"
+#include "codegen/attention_step.h"
 #include "codegen/contraction.h"
 #include "codegen/gpu_routines.h"
 #include "codegen/loop_codegen.h"
@@ -83,6 +84,8 @@ class Builder {
     return out;
   }
 
+  codegen::TileSelection selection() const { return {options_.choices, options_.all_tilings}; }
+
   void lower_graph(Schedule& s, Block& block) {
     block.inputs = refs(s.graph->inputs);
     std::vector<ProgramStep> init = lower_steps(s.init);  // of constants only, also in a nested graph: once for all
@@ -95,8 +98,22 @@ class Builder {
   std::vector<ProgramStep> lower_steps(std::vector<Step>& steps) {
     std::vector<ProgramStep> out;
     const RowTiles row_tiles = find_row_tiles(steps);
+    const OneQuery one_query = find_one_query(steps);
     for (Step& s : steps) {
-      if (lower_gpu_routine(s, out)) continue;
+      const std::size_t first = out.size();
+      const auto replaced = one_query.find(&s);
+      const auto unless_replaced = [&] {
+        if (replaced == one_query.end()) return;
+        for (std::size_t k = first; k < out.size(); ++k) {
+          auto& l = std::get<LaunchStep>(out[k].op);
+          l.points = select(replaced->second->applies, 0, l.points);
+        }
+        if (std::holds_alternative<TileKernel>(s.op)) lower_attention_step(s, *replaced->second, out);
+      };
+      if (lower_gpu_routine(s, out)) {
+        unless_replaced();
+        continue;
+      }
       ProgramStep p;
       p.origin = s.origin;
       for (Value* v : s.reads) p.reads.push_back(buffer(v));
@@ -108,7 +125,11 @@ class Builder {
       if (auto* k = std::get_if<LoopKernel>(&s.op))
         p.op = lower_loop(*k);
       else if (auto* t = std::get_if<TileKernel>(&s.op); t && is_gpu() && t->node->as<AttentionOp>()) {
-        lower_gpu_attention(*t, p, out);
+        lower_gpu_attention(codegen::generate_gpu_attention(*t, options_.target), *t, p, out);
+        unless_replaced();
+        continue;
+      } else if (t && is_gpu() && t->node->as<MatMulOp>()) {
+        lower_product(*t, 1, p, out);
         continue;
       } else if (t)
         p.op = lower_tile(*t);
@@ -117,8 +138,37 @@ class Builder {
       if (const auto* tile = std::get_if<TileLaunchStep>(&p.op); tile && tile->partial >= 0)
         p.writes.push_back(tile->partial);
       out.push_back(std::move(p));
+      unless_replaced();
     }
     return out;
+  }
+
+  // Attention's steps that one kernel replaces where there is one query a sequence: what replaces each of them.
+  using OneQuery = std::unordered_map<const Step*, std::shared_ptr<const codegen::GpuAttentionStep>>;
+
+  OneQuery find_one_query(const std::vector<Step>& steps) const {
+    OneQuery found;
+    if (!is_gpu()) return found;
+    for (const codegen::AttentionStepParts& parts : codegen::find_attention_steps(steps)) {
+      auto made = codegen::generate_gpu_attention_step(parts, options_.target);
+      if (!made) continue;
+      const auto step = std::make_shared<const codegen::GpuAttentionStep>(std::move(*made));
+      for (const Step* s : {parts.rotation, parts.append, parts.attention}) found[s] = step;
+    }
+    return found;
+  }
+
+  void lower_attention_step(const Step& s, const codegen::GpuAttentionStep& one, std::vector<ProgramStep>& out) {
+    ProgramStep p;
+    p.origin = s.origin;
+    const auto& t = std::get<TileKernel>(s.op);
+    // It writes what it reads of the cache; what other launches have written of any of these stays.
+    for (Value* v : one.source.buffers) p.reads.push_back(buffer(v));
+    for (const Value* v :
+         {static_cast<const Value*>(t.out), t.node->as<AttentionOp>()->k->value, t.node->as<AttentionOp>()->v->value})
+      p.writes.push_back(buffer(const_cast<Value*>(v)));
+    lower_gpu_attention(one.source, t, p, out);
+    out.back().writes = {buffer(t.out)};  // what puts parts together
   }
 
   // Products that make their rows themselves where there are few of them, and the steps that do it for others.
@@ -175,12 +225,52 @@ class Builder {
     step.batches = step.batches * few;
     own.op = std::move(step);
     out.push_back(std::move(own));
-    TileLaunchStep general = lower_gpu_tile(t);
-    general.batches = general.batches * many;
     p.reads.insert(p.reads.end(), p.writes.begin(), p.writes.end());  // what the other launch has written stays
-    if (general.partial >= 0) p.writes.push_back(general.partial);
-    p.op = std::move(general);
-    out.push_back(std::move(p));
+    lower_product(t, many, p, out);
+  }
+
+  // A product, `times` 1 or 0: with weights of few bits in two forms, of which one is launched.
+  void lower_product(const TileKernel& t, const Expr& times, const ProgramStep& p, std::vector<ProgramStep>& out) {
+    const auto unpacked = codegen::generate_gpu_unpacked_tile(t, options_.target, selection());
+    const Expr above = unpacked ? Expr(unpacked->above) : Expr(0);
+    const auto add = [&](TileLaunchStep step, const Expr& when) {
+      ProgramStep own;
+      own.origin = p.origin;
+      own.reads = p.reads;
+      own.writes = p.writes;
+      step.batches = step.batches * times * when;
+      if (step.partial >= 0) own.writes.push_back(step.partial);
+      own.op = std::move(step);
+      out.push_back(std::move(own));
+    };
+    const codegen::GpuTileSource direct = codegen::generate_gpu_tile(t, options_.target, selection());
+    if (!unpacked) return add(launch_of(direct), 1);
+    const Expr& m = unpacked->source.m;
+    const Expr many = idx::max(0, idx::min(1, m - above)), few = idx::max(0, idx::min(1, above + 1 - m));
+    add(launch_of(direct), few);
+    BufferInfo room;
+    room.dtype = unpacked->unpacked->dtype;
+    room.shape = {idx::max(1, unpacked->unpacked->elements() * many * times)};
+    const int unpacked_buffer = static_cast<int>(program_->buffers.size());
+    program_->buffers.push_back(std::move(room));
+    ids_[unpacked->unpacked.get()] = unpacked_buffer;
+    unpacked_.push_back(unpacked->unpacked);
+    ProgramStep unpack;
+    unpack.origin = p.origin;
+    LaunchStep l;
+    l.kernel = kernel(unpacked->unpack);
+    l.buffers = buffers(unpacked->buffers);
+    unpack.reads = l.buffers;
+    unpack.writes = {unpacked_buffer};
+    l.buffers.push_back(unpacked_buffer);
+    l.symbols = unpacked->symbols;
+    l.points = unpacked->threads * many * times;
+    l.work = 1;
+    unpack.op = std::move(l);
+    out.push_back(std::move(unpack));
+    add(launch_of(unpacked->source), many);
+    out.back().reads.insert(out.back().reads.end(), p.writes.begin(), p.writes.end());  // as the direct form wrote it
+    out.back().reads.push_back(unpacked_buffer);
   }
 
   // A routine as launches of device code, if it has that form.
@@ -229,7 +319,7 @@ class Builder {
   }
 
   TileLaunchStep lower_gpu_tile(const TileKernel& t) {
-    return launch_of(codegen::generate_gpu_tile(t, options_.target, {options_.choices, options_.all_tilings}));
+    return launch_of(codegen::generate_gpu_tile(t, options_.target, selection()));
   }
 
   TileLaunchStep launch_of(const codegen::GpuTileSource& s) {
@@ -262,8 +352,8 @@ class Builder {
   }
 
   // Several launches, which share working memory; `step` has what they read and write.
-  void lower_gpu_attention(const TileKernel& t, const ProgramStep& step, std::vector<ProgramStep>& out) {
-    const codegen::GpuAttentionSource s = codegen::generate_gpu_attention(t, options_.target);
+  void lower_gpu_attention(const codegen::GpuAttentionSource& s, const TileKernel& t, const ProgramStep& step,
+                           std::vector<ProgramStep>& out) {
     int partial = -1;
     if (s.partial) {
       BufferInfo b;
@@ -476,8 +566,8 @@ class Builder {
       if (is_gpu()) job.source += routine_headers(k, end);
       for (std::size_t j = k; j < end; ++j)
         if (program_->kernels[j].symbol.starts_with(kAttention))
-          job.source += "#include \"attention.h\"\nSDX_ATTENTION_KERNEL void " + program_->kernels[j].symbol +
-                        program_->kernels[j].text;
+          job.source += "#include \"attention.h\"\n#include \"attention_step.h\"\nSDX_ATTENTION_KERNEL void " +
+                        program_->kernels[j].symbol + program_->kernels[j].text;
         else
           job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
                         program_->kernels[j].text;
@@ -493,6 +583,7 @@ class Builder {
   std::unordered_map<const Value*, int> ids_;
   std::map<std::string, int> kernel_ids_;
   std::unordered_set<std::int64_t> input_symbols_;  // dims of inputs
+  std::vector<std::shared_ptr<Value>> unpacked_;    // weights in working memory, known by their addresses
 };
 
 }  // namespace

@@ -215,8 +215,9 @@ def test_weights_of_few_bits(chip, rows, k, n, bits, block, form):
     tensors = [numpy_helper.from_array(v, name) for name, v in arrays.items() if v is not None]
     m = model([node], [("x", HALF, ["m", k])], ("o", HALF), tensors, ["com.microsoft"])
     device = check(m, chip, {"x": rand(HALF, rows, k)}, TOLERANCE[HALF])
-    assert tiles(device) == 1
-    # The weights are nowhere in 16 bits.
+    # For few rows, and for many with the weights unpacked in working memory, of which one runs.
+    assert tiles(device) == (1 if "groups" in form or bits == 2 else 2)
+    # The weights are nowhere in 16 bits for good.
     assert device.memory(m=1).weights <= sum(v.nbytes for v in arrays.values() if v is not None) + 4096
 
 
@@ -233,7 +234,7 @@ def few_bits(name, k, n, block=32, seed=3):
     return node, [numpy_helper.from_array(v, f"{name}.{key}") for key, v in arrays.items()]
 
 
-# Kernels for up to 8, up to 16 and more rows; sums of whole spans of a wave (256) and of parts of one, columns that are no
+# Kernels for up to 8, up to 16 and more rows, and with unpacked weights for more than 64; sums of whole spans of a wave (256) and of parts of one, columns that are no
 # whole tile, and, for float16, the matrix-vector kernel.
 @pytest.mark.parametrize("bits", [16, 4])
 @pytest.mark.parametrize("k, n", [(512, 48), (1088, 40), (96, 20)])
@@ -245,7 +246,7 @@ def test_few_rows(chip, k, n, bits):
         node, tensors = helper.make_node("MatMul", ["x", "w"], ["o"]), [weights("w", HALF, k, n, scale=0.05)]
     m = model([node], [("x", HALF, ["m", k])], ("o", HALF), tensors, ["com.microsoft"])
     device, host = sardonyx.compile(m, device=f"sim:{chip}"), sardonyx.compile(m)
-    for rows in (1, 3, 8, 11, 20):
+    for rows in (1, 3, 8, 11, 20, 70):
         feed = {"x": rand(HALF, rows, k)}
         got, want = device.run(feed)["o"].astype(np.float64), host.run(feed)["o"].astype(np.float64)
         assert np.abs(got - want).max() <= TOLERANCE[HALF] * np.abs(want).max()

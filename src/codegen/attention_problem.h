@@ -1,0 +1,123 @@
+// Internal to code generation of attention: the functions of the struct that kernels/attention.h asks for which do not
+// depend on where queries, keys and values come from.
+#pragma once
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "codegen/emit.h"
+#include "codegen/loop_analysis.h"
+#include "fuse/schedule.h"
+#include "support/error.h"
+
+namespace sardonyx::codegen {
+
+inline bool mentions(const Expr& e, const Expr& var) {
+  bool found = false;
+  if (e && !is_const(var)) visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
+  return found;
+}
+
+class AttentionProblem {
+ protected:
+  AttentionProblem(const TileKernel& kernel, std::string_view arch)
+      : kernel_(kernel), a_(*kernel.node->as<AttentionOp>()), arch_(arch), emit_(text_) {
+    b_ = a_.vars[0], h_ = a_.vars[1], s_ = a_.vars[2], t_ = a_.vars[3], d_ = a_.vars[4], e_ = a_.vars[5];
+    emit_.plain_reductions = true;
+    type_ = a_.q->dtype;
+    vec_ = 16 / static_cast<std::int64_t>(size_of(type_));
+  }
+  static std::int64_t extent(const Expr& v) { return v->args[0]->i; }
+
+  // A function of the struct, over variables with the names of its parameters.
+  template <class F>
+  void function(const std::string& signature, const std::vector<std::pair<Expr, std::string>>& vars, F body) {
+    emit_.open("SDX_FN " + signature + " const");
+    for (const auto& [var, name] : vars) {
+      if (is_const(var)) continue;
+      const std::string i = emit_.fresh("i");
+      emit_.line(fmt::format("const i64 {} = {};", i, name));
+      emit_.bind(var, i);
+    }
+    body();
+    emit_.close();
+  }
+  void returns(const Expr& e) {
+    const std::string x = emit_.value(e);
+    emit_.line(fmt::format("return {};", x));
+  }
+  void returns_address(const Value* v, const Expr& offset) {
+    const std::string x = emit_.value(offset);
+    emit_.line(fmt::format("return {} + {};", emit_.buffer(v), x));
+  }
+
+  void scores() {
+    plain_ = a_.softcap == 0 && !a_.has_bias && a_.scale->f > 0;
+    if (plain_) return function("f32 factor()", {}, [&] { returns(a_.scale); });
+    column_ = a_.softcap == 0 && a_.has_bias && !mentions(a_.bias, s_);
+    if (column_) {
+      function("f32 factor()", {}, [&] { returns(a_.scale); });
+      const Expr bias = flatten_loads(a_.bias);
+      function("f32 column(i64 b, i64 h, i64 t)", {{b_, "b"}, {h_, "h"}, {t_, "t"}}, [&] {
+        returns(bias->dtype == DType::kBool
+                    ? select(bias, constant_float(0, DType::kFloat32), constant_float(-INFINITY, DType::kFloat32))
+                    : cast(bias, DType::kFloat32));
+      });
+    }
+    Value product;
+    product.dtype = DType::kFloat32;
+    emit_.bind_local(&product, "x");
+    Expr y = binary(Op::kMul, load(&product, DType::kFloat32, {}), a_.scale);
+    if (a_.softcap != 0) {
+      const Expr cap = constant_float(a_.softcap, DType::kFloat32);
+      y = binary(Op::kMul, unary(Op::kTanh, binary(Op::kDiv, y, cap)), cap);
+    }
+    if (a_.has_bias) {
+      Expr bias = flatten_loads(a_.bias);
+      if (bias->dtype == DType::kBool)
+        y = select(bias, y, constant_float(-INFINITY, DType::kFloat32));
+      else
+        y = binary(Op::kAdd, y, cast(bias, DType::kFloat32));
+    }
+    function("f32 score(i64 b, i64 h, i64 s, i64 t, f32 x)", {{b_, "b"}, {h_, "h"}, {s_, "s"}, {t_, "t"}},
+             [&] { returns(y); });
+  }
+
+  void limits() {
+    if (a_.begin || a_.end) {
+      const std::vector<std::pair<Expr, std::string>> vars = {{b_, "b"}, {h_, "h"}, {s_, "s"}};
+      function("i64 begin(i64 b, i64 h, i64 s)", vars, [&] { returns(a_.begin ? flatten_loads(a_.begin) : Expr(0)); });
+      function("i64 end(i64 b, i64 h, i64 s)", vars, [&] { returns(a_.end ? flatten_loads(a_.end) : t_->args[0]); });
+    }
+    if (a_.sink)
+      function("f32 sink(i64 b, i64 h)", {{b_, "b"}, {h_, "h"}},
+               [&] { returns(cast(flatten_loads(a_.sink), DType::kFloat32)); });
+  }
+
+  void out() {
+    Exprs index = {b_, h_, s_, e_};
+    index.erase(index.begin(), index.end() - kernel_.out->rank());
+    const Expr at = storage_offset(*kernel_.out, index);
+    Expr step = 1, rest = at;
+    if (!is_const(e_) && mentions(at, e_))
+      check(idx::split_affine(at, e_, step, rest), "{}: attention's output has no order", kernel_.node->origin);
+    out_direct_ = is_const(step, 1) && extent(e_) % 8 == 0 && divisor_of(rest) % 8 == 0;
+    function("Out* out(i64 b, i64 h, i64 s)", {{b_, "b"}, {h_, "h"}, {s_, "s"}},
+             [&] { returns_address(kernel_.out, rest); });
+    function("i64 out_step()", {}, [&] { returns(step); });
+  }
+
+  const TileKernel& kernel_;
+  const AttentionOp& a_;
+  std::string_view arch_;
+  std::string text_;
+  Emitter emit_;
+  Expr b_, h_, s_, t_, d_, e_;
+  DType type_;
+  std::int64_t vec_ = 0;
+  bool plain_ = false, column_ = false, out_direct_ = false;
+};
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,212 @@
+// See attention_step.h.
+#include "codegen/attention_step.h"
+
+#include <algorithm>
+
+#include "codegen/attention_problem.h"
+#include "codegen/contraction.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+constexpr std::int64_t kMostElements = 512;    // of the heads that share keys
+constexpr std::int64_t kMostGroup = 8;         // heads that share keys: registers
+constexpr std::int64_t kMostBlocks = 1 << 20;  // of a launch
+constexpr std::int64_t kCluster = 8;           // workgroups, on sm_90a; see kernels/attention_step.h
+constexpr std::int64_t kMostClustered = 256;   // workgroups: of 512, the kernels that this replaces were quicker
+constexpr std::int64_t kClusters = 33;         // that fill a card
+constexpr std::int64_t kClusterKeys = 1024;    // a cluster has at least so many keys
+constexpr std::int64_t kSplitBlocks = 256;     // the same without clusters
+constexpr std::int64_t kSplitKeys = 128;
+
+const Value* memory_of(const Value* v) { return storage_of(const_cast<Value*>(v)); }
+
+bool is_read(const Step& s, const Value* v) {
+  return std::any_of(s.reads.begin(), s.reads.end(), [&](const Value* r) { return memory_of(r) == v; });
+}
+
+const RoutineOp* append_of(const Step& s) {
+  const auto* n = std::get_if<NodeStep>(&s.op);
+  const auto* r = n ? n->node->as<RoutineOp>() : nullptr;
+  return r && r->name == "append" && n->node->inputs.size() == 5 ? r : nullptr;
+}
+
+class StepGenerator : AttentionProblem {
+ public:
+  StepGenerator(const AttentionStepParts& parts, std::string_view arch)
+      : AttentionProblem(std::get<TileKernel>(parts.attention->op), arch),
+        rotation_(std::get<LoopKernel>(parts.rotation->op).stages[0]),
+        node_(*std::get<NodeStep>(parts.append->op).node),
+        append_(*append_of(*parts.append)) {}
+
+  std::optional<GpuAttentionStep> run() {
+    if (!fits()) return {};
+    const Value* key = node_.outputs[0];
+    const Expr one_query = s_->args[0], size(extent(d_));
+    one_ = {{s_, Expr(0)}};
+    const Expr head = loop_var(key->shape[1]);
+
+    functions(head, size);
+    std::string head_text = "(", members, values, after;
+    const bool waits = arch_.starts_with("sm_") && arch_ != "sm_80";
+    for (std::size_t i = 0; i < emit_.buffers.size(); ++i) {
+      const Value* x = emit_.buffers[i];
+      const bool written = x == memory_of(kernel_.out) || x == memory_of(key) || x == memory_of(node_.outputs[1]);
+      const std::string t = fmt::format("{}{}*", written ? "" : "const ", storage_name(x->dtype));
+      // The cache before and after the step may be one.
+      head_text += fmt::format("{} b{}, ", t, i);
+      members += fmt::format("  {} b{};\n", t, i);
+      values += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
+      if (waits) after += fmt::format("b{0} = after_wait(b{0});\n", i);
+    }
+    if (waits) after = "start_next_launch();\nwait_for_launch();\n" + after + "partial = after_wait(partial);\n";
+    std::string sizes = "f32* partial, ";
+    for (std::size_t i = 0; i < emit_.symbols.size(); ++i) {
+      sizes += fmt::format("i64 s{}, ", i);
+      members += fmt::format("  i64 s{};\n", i);
+      values += fmt::format(", s{}", i);
+    }
+    const std::int64_t group = this->group();
+    const std::string problem = fmt::format(
+        "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kDim = {}, kValueDim = {}, kGroup = {}, "
+        "kPlain "
+        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {} }};\n{}{}}};\nconst P p{{{}}};\n",
+        storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),
+        int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, text_, values);
+    sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 room, i64 kept) {\n" + after;
+
+    const bool clusters = arch_ == "sm_90a";
+    const Expr batch = b_->args[0], heads = h_->args[0], keys = t_->args[0], units = batch * key->shape[1];
+    const Expr splits =
+        clusters
+            ? idx::max(1, idx::min(idx::ceildiv(kClusters, idx::max(units, 1)), idx::floordiv(keys, kClusterKeys)))
+            : idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys)));
+    const Expr blocks = units * splits * Expr(clusters ? kCluster : 1);
+    GpuAttentionStep step;
+    step.applies =
+        logical_and(compare(Op::kEq, one_query, 1), compare(Op::kLe, blocks, clusters ? kMostClustered : kMostBlocks));
+    GpuAttentionSource& g = step.source;
+    g.buffers = emit_.buffers;
+    g.symbols = emit_.symbols;
+    g.limit = idx::max(keys, batch * heads);
+    for (const Expr& x : {batch, keys, heads, splits, key->shape[2], node_.inputs[3]->shape[2]}) g.symbols.push_back(x);
+    const Expr parts = logical_and(step.applies, compare(Op::kGt, splits, 1));
+    g.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
+    g.kernels.push_back(
+        {head_text + sizes + problem +
+             "attention_step(p, {u32(keys), u32(heads), u32(splits), room, kept, partial}, u32(batch));\n}\n",
+         select(step.applies, blocks, 0), true});
+    g.kernels.push_back({head_text + sizes + problem +
+                             fmt::format("attention_merge(p, {{1, u32(keys), u32(heads), {}, u32(splits), partial}}, "
+                                         "batch * heads);\n}}\n",
+                                         group),
+                         select(parts, batch * heads, 0), true});
+    return step;
+  }
+
+ private:
+  std::int64_t group() const { return h_->args[0]->i / node_.outputs[0]->shape[1]->i; }
+
+  bool fits() {
+    std::int64_t d = 0, e = 0, heads = 0, kv_heads = 0;
+    const Value *key = node_.outputs[0], *value = node_.outputs[1];
+    if (!is_const_int(h_->args[0], heads) || !is_const_int(key->shape[1], kv_heads) || kv_heads < 1 ||
+        heads % kv_heads != 0 || !is_const_int(d_->args[0], d) || !is_const_int(e_->args[0], e) || d != e)
+      return false;
+    const std::int64_t lanes = d / vec_;
+    if (d % vec_ != 0 || lanes > 32 || (lanes & (lanes - 1)) != 0 || heads / kv_heads > kMostGroup ||
+        heads / kv_heads * d > kMostElements)
+      return false;
+    for (const Value* v :
+         {key, value, static_cast<const Value*>(node_.inputs[3]), static_cast<const Value*>(node_.inputs[4])})
+      if (v->rank() != 4 || !v->storage_order.empty() || v->dtype != type_) return false;
+    // Keys and values are the cache's, as it lies.
+    const Expr shared = idx::floordiv(h_, Expr(heads / kv_heads));
+    const auto from = [&](const Expr& load, const Value* v, const Expr& element) {
+      return memory_of(load->value) == memory_of(v) &&
+             idx::provably_equal(idx::linearize(load->args, load->value->shape),
+                                 idx::linearize({b_, shared, t_, element}, v->shape));
+    };
+    if (!from(a_.k, key, d_) || !from(a_.v, value, e_)) return false;
+    for (const Expr& x : {a_.begin, a_.end})
+      if (x && (mentions(x, h_) || mentions(x, t_))) return false;
+    return memory_of(a_.q->value) == rotation_.out && rotation_.out->dtype == type_;
+  }
+
+  // What the rotation stores at an element of its output.
+  Expr rotated(const Expr& flat) const {
+    const Exprs at = idx::delinearize(flat, rotation_.out->shape);
+    std::vector<std::pair<Expr, Expr>> r;
+    for (std::size_t k = 0; k < at.size(); ++k)
+      if (!is_const(rotation_.index[k])) r.emplace_back(rotation_.index[k], at[k]);
+    return flatten_loads(substitute(widened_result(rotation_.body, type_), r));
+  }
+
+  void functions(const Expr& head, const Expr& size) {
+    const Expr query = substitute(a_.q, one_);
+    function("T query(i64 b, i64 h, i64 d)", {{b_, "b"}, {h_, "h"}, {d_, "d"}},
+             [&] { returns(rotated(idx::linearize(query->args, query->value->shape))); });
+    // Element d of the head is at b * stride + offset + head * size + d of what is appended (one token).
+    const auto fresh = [&](std::size_t which) {
+      return b_ * append_.params[0] * append_.params[2 + 2 * which] + append_.params[3 + 2 * which] + head * size + d_;
+    };
+    const std::vector<std::pair<Expr, std::string>> vars = {{b_, "b"}, {head, "h"}, {d_, "d"}};
+    function("T new_key(i64 b, i64 h, i64 d)", vars, [&] { returns(rotated(fresh(0))); });
+    const Value* value = node_.inputs[2];
+    function("T new_value(i64 b, i64 h, i64 d)", vars, [&] {
+      returns(flatten_loads(load(const_cast<Value*>(value), value->dtype, idx::delinearize(fresh(1), value->shape))));
+    });
+    function("i64 start(i64 b)", {{b_, "b"}},
+             [&] { returns(flatten_loads(load(node_.inputs[0], node_.inputs[0]->dtype, {b_}))); });
+    const auto tensor = [&](const std::string& name, const Value* v) {
+      function(name, {}, [&] { returns_address(memory_of(v), 0); });
+    };
+    tensor("const T* past_key()", node_.inputs[3]);
+    tensor("const T* past_value()", node_.inputs[4]);
+    tensor("T* key()", node_.outputs[0]);
+    tensor("T* value()", node_.outputs[1]);
+    scores();
+    limits();
+    out();
+  }
+
+  const Stage& rotation_;
+  const Node& node_;
+  const RoutineOp& append_;
+  std::vector<std::pair<Expr, Expr>> one_;
+};
+
+}  // namespace
+
+std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& steps) {
+  std::vector<AttentionStepParts> found;
+  for (const Step& s : steps) {
+    const auto* t = std::get_if<TileKernel>(&s.op);
+    const auto* a = t ? t->node->as<AttentionOp>() : nullptr;
+    if (!a || t->epilogue || a->q->op != Op::kLoad || a->k->op != Op::kLoad || a->v->op != Op::kLoad) continue;
+    AttentionStepParts p{.attention = &s};
+    for (const Step& u : steps) {
+      if (&u == &s) break;
+      if (append_of(u) && memory_of(std::get<NodeStep>(u.op).node->outputs[0]) == memory_of(a->k->value)) p.append = &u;
+      const auto* loop = std::get_if<LoopKernel>(&u.op);
+      if (loop && loop->stages.size() == 1 && loop->outer.empty() && loop->stages[0].out == memory_of(a->q->value))
+        p.rotation = &u;
+    }
+    if (!p.append || !p.rotation) continue;
+    // Nobody else needs what is rotated.
+    const Stage& stage = std::get<LoopKernel>(p.rotation->op).stages[0];
+    bool ok = !stage.body->has_reduce && stage.out->storage_order.empty() &&
+              memory_of(std::get<NodeStep>(p.append->op).node->inputs[1]) == stage.out;
+    for (const Expr& i : stage.index) ok &= is_const(i, 0) || i->op == Op::kVar;
+    for (const Value* v : stage.out->graph->outputs) ok &= memory_of(v) != stage.out;
+    for (const Step& u : steps) ok &= &u == &s || &u == p.append || !is_read(u, stage.out);
+    if (ok) found.push_back(p);
+  }
+  return found;
+}
+
+std::optional<GpuAttentionStep> generate_gpu_attention_step(const AttentionStepParts& parts, std::string_view arch) {
+  return StepGenerator(parts, arch).run();
+}
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,29 @@
+// Attention of one new token a sequence as one kernel with the rotation of queries and keys and with what is appended
+// to the cache (kernels/attention_step.h): found among a schedule's steps, and as C++.
+#pragma once
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "codegen/attention_codegen.h"
+
+namespace sardonyx::codegen {
+
+/// Steps that one kernel replaces where there is one query a sequence.
+struct AttentionStepParts {
+  const Step* rotation = nullptr;   ///< makes queries and new keys, for nobody else
+  const Step* append = nullptr;     ///< adds keys and values to the cache
+  const Step* attention = nullptr;  ///< to the keys of the cache
+};
+std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& steps);
+
+/// The kernel, and the one that puts its parts together; `buffers` are in the order of their parameters. Both have no
+/// points where there are other numbers of queries.
+struct GpuAttentionStep {
+  GpuAttentionSource source;
+  Expr applies;  ///< bool: that these kernels are to run, and not those that they replace
+};
+/// Empty if the kernel does not take these heads, types or orders in memory.
+std::optional<GpuAttentionStep> generate_gpu_attention_step(const AttentionStepParts& parts, std::string_view arch);
+
+}  // namespace sardonyx::codegen
