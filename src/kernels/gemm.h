@@ -213,6 +213,20 @@ struct ReadOf<P> {
 /// Columns that one thread stores at a time, where their number is a multiple of it.
 inline constexpr int kRun = 8;
 
+/// A multiple of Width, as which the compiler then knows it: without, it may lose that on its way to where it decides
+/// whether elements side by side are read and stored at once.
+template <int Width>
+SDX_FN u32 multiple(u32 x) {
+#if defined(__NVPTX__)
+  if constexpr (Width > 1) {
+    u32 part = x / Width;
+    asm("" : "+r"(part));
+    x = part * Width;
+  }
+#endif
+  return x;
+}
+
 /// Hands sums of columns side by side, of which the first is even, to P.
 template <int N, class P, class Sum>
 SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
@@ -260,7 +274,7 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
           u32 r, c;
           place_of(q, r, c);
           const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
-          const u32 in_row = out_row < p.m ? out_row : p.m - 1, in_col = out_col < p.n ? out_col : 0;
+          const u32 in_row = out_row < p.m ? out_row : p.m - 1, in_col = multiple<kWidth>(out_col < p.n ? out_col : 0);
 #pragma unroll
           for (int e = 0; e < kWidth; ++e) p.read(z, in_row, in_col + e, reads[q][e]);
         }
@@ -286,7 +300,7 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
 #pragma unroll
           for (int s = 1; s < Shares; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
         }
-        const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
+        const u32 out_row = row + i * 16 + r, out_col = multiple<kWidth>(col + h * 16 + c);
         if (out_row >= p.m || out_col >= p.n) continue;
         if constexpr (kReads) {
 #pragma unroll
