@@ -103,7 +103,8 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
           tiling = static_cast<std::size_t>(x.tiling);
       kernel = tile->kernels[tiling];
       const codegen::GpuTiling& g = tile->tilings[tiling];
-      e.workgroups = z.batches * ((z.m - 1) / g.rows + 1) * ((z.n - 1) / g.cols + 1);
+      e.workgroups =
+          static_cast<std::int64_t>(codegen::launched_workgroups(g, z.batches, z.m, z.n, chip->units) / g.shares);
     } else {
       continue;
     }

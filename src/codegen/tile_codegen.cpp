@@ -56,6 +56,14 @@ class Operand {
   /// Weights of few bits in blocks; access() is kElements then.
   const std::optional<QuantizedOperand>& quantized() const { return quantized_; }
 
+  /// In memory, if that is all it is and it is such as the copy engine of Hopper takes.
+  std::optional<CopiedOperand> copied() const {
+    std::int64_t depth = 0;
+    if (access_ != Access::kVector || where_ || size_of(c_.type) != 2 || !is_const_int(c_.k(), depth)) return {};
+    return copied_operand(offset_, c_.z, line_, index_, vec_, depth);
+  }
+  const Value* in_memory() const { return e_->value; }
+
   void emit(Emitter& e) const {
     const char* f = is_a_ ? "a" : "b";
     if (quantized_) return blocks(e, *quantized_);
@@ -284,6 +292,7 @@ struct Candidate {
   GpuTiling tiling;
   std::uint32_t shared = 0;  // bytes of dynamic LDS
   bool may_share = false;    // its k's among workgroups
+  std::string bounds;        // directives of its launch, for kernels/gemm_tma.h
   std::string name() const { return tiling.shares > 1 ? fmt::format("{} / {}", kernel, tiling.shares) : kernel; }
 };
 
@@ -363,10 +372,9 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
   return t;
 }
 
-// Nanoseconds that the launch takes that adds up what workgroups have shared: at all (AMD's launches are taken to be
-// slower), and of each sum.
+// Nanoseconds that the launch takes that adds up what workgroups have shared, but for its sums (AMD's launches are
+// taken to be slower).
 constexpr float kFinishOnNvidia = 3400, kFinishElsewhere = 6000;
-constexpr double kFinishSum = 0.008;
 constexpr int kMostShares = 8;
 constexpr std::int64_t kLeastShare = 256;  // k's
 
@@ -558,6 +566,17 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
   std::vector<Candidate> candidates =
       candidates_for(arch, c.type, a.access() == Access::kVector && b.access() == Access::kVector,
                      gemv && !b.quantized(), skinny ? q.bits : 0, static_cast<bool>(c.pair), depth);
+  const std::optional<CopiedOperand> copied_a = a.copied(), copied_b = b.copied();
+  // Convolutions of one pixel would do as well, but their short sums with much to read behind them were not measured.
+  if (arch == "sm_90a" && copied_a && copied_b && !rows && !c.inside) {
+    const auto number = [&](const Value* v) {
+      return static_cast<std::int32_t>(std::find(g.buffers.begin(), g.buffers.end(), v) - g.buffers.begin());
+    };
+    g.copied_a = {number(a.in_memory()), *copied_a};
+    g.copied_b = {number(b.in_memory()), *copied_b};
+    for (TmaCandidate& t : tma_candidates(depth))
+      candidates.push_back({std::move(t.kernel), t.tiling, t.shared, false, std::move(t.bounds)});
+  }
   const int most = most_shares(c);
   for (std::size_t k = 0, all = candidates.size(); k < all; ++k)
     for (int shares = 2; shares <= most && candidates[k].may_share; shares *= 2) {
@@ -602,6 +621,12 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     if (!wanted[k]) continue;
     const Candidate& x = candidates[k];
     g.tilings.push_back(x.tiling);
+    if (x.tiling.copies) {
+      g.kernels.push_back({fmt::format("(TensorMap, TensorMap, {}SDX_LAUNCH_BOUNDS(\"{}\");\n{}(p);\n}}\n",
+                                       body.substr(1), x.bounds, x.kernel),
+                           x.shared, x.name()});
+      continue;
+    }
     if (x.tiling.shares == 1) {
       g.kernels.push_back({body + x.kernel + "(p);\n}\n", x.shared, x.name()});
       continue;
@@ -667,41 +692,6 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   c.b = load(out.unpacked.get(), c.type, {c.col, c.reduced[0]});
   out.source = generate(c, accumulator, arch, selection, nullptr, 0);
   return out;
-}
-
-bool can_compute(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
-  if (t.few_rows && m > t.rows) return false;
-  return t.shares == 1 || static_cast<double>(batches) * static_cast<double>(m) * static_cast<double>(n) * t.shares <=
-                              static_cast<double>(kMostPartialSums);
-}
-
-std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
-                          std::int64_t k, int units) {
-  std::size_t best = 0;
-  double least = INFINITY;
-  for (std::size_t i = 0; i < tilings.size(); ++i) {
-    const GpuTiling& t = tilings[i];
-    if (!can_compute(t, batches, m, n)) continue;
-    const double tiles = static_cast<double>(batches) * std::ceil(static_cast<double>(m) / t.rows) *
-                         std::ceil(static_cast<double>(n) / t.cols) * t.shares;
-    double cost;
-    if (t.few_rows) {
-      // Reading b sets the pace. Fewer workgroups than two a compute unit don't keep memory busy; more waves for a
-      // column than it has vectors only add them up.
-      const bool split = t.cols < 8;
-      cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) +
-             100.0 * static_cast<double>(t.rows - m);
-    } else {
-      const double depth = static_cast<double>(k) / t.shares;
-      cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / units) * (t.busy_start + t.busy * depth));
-      if (t.shares > 1) cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.shares);
-    }
-    if (cost < least) {
-      least = cost;
-      best = i;
-    }
-  }
-  return best;
 }
 
 }  // namespace sardonyx::codegen

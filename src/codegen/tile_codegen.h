@@ -8,6 +8,7 @@
 
 #include "codegen/tile_choices.h"
 #include "codegen/tiling.h"
+#include "codegen/tma_tiling.h"
 #include "fuse/schedule.h"
 
 namespace sardonyx::codegen {
@@ -30,6 +31,13 @@ struct GpuTileSource {
   /// `partial` numbers of four bytes, and at the end `i64 shares`.
   std::string finish;
   Expr partial;
+  /// Operands that tilings which copy (GpuTiling::copies) fetch themselves, and whose tensor maps are the first
+  /// parameters of their kernels.
+  struct Copied {
+    std::int32_t buffer = -1;  ///< index into `buffers`
+    CopiedOperand at;
+  };
+  Copied copied_a, copied_b;
   Exprs symbols;
   Expr batches, m, n, k;
   std::string unpack;            ///< see GpuUnpackedTile; empty: b is of 16 bits or more

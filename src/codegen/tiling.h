@@ -14,12 +14,22 @@ struct GpuTiling {
   bool few_rows = false;    ///< for up to `rows` rows only
   float finish = 0;         ///< with shares: time of the second launch
   std::int32_t shares = 1;  ///< how many workgroups share the k's of a tile; a second launch adds up their sums
+  /// Of kernels/gemm_tma.h: no more workgroups are launched than there are units, and they take several tiles each,
+  /// unless clusters of workgroups share the k's of a tile.
+  bool copies = false;
+  std::int32_t cluster = 1;    ///< how many workgroups share the k's of a tile and add up their sums by themselves
+  std::int32_t threads = 256;  ///< of a workgroup
 };
 
 /// The sums that wait for the second launch: shares * batches * m * n, at most this many.
 constexpr std::int64_t kMostPartialSums = 1 << 20;
 /// Whether a tiling can compute these sizes.
 bool can_compute(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
+
+/// Workgroups that have a tile or a share of one. What is launched is launched_workgroups().
+double workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
+/// Workgroups of the launch on a GPU with so many compute units.
+double launched_workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n, int units);
 
 /// Which tiling is the fastest for these sizes on a GPU with so many compute units, by a model of cost.
 std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,

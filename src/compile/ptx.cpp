@@ -1,6 +1,6 @@
 #include "compile/ptx.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "support/error.h"
 
@@ -31,22 +31,27 @@ void check_ptx(std::string_view ptx) {
   fail(ErrorKind::kCompile, "the source calls a function that has no definition: {}", line);
 }
 
-std::string with_launch_bounds(const std::string& ptx) {
-  constexpr std::pair<std::string_view, std::string_view> kMarks[] = {
-      {"// two workgroups on a unit", "\n.maxntid 256\n.minnctapersm 2"},
-      {"// clusters of 8 workgroups", "\n.explicitcluster\n.reqnctapercluster 8, 1, 1"},
-  };
+std::string with_kernel_heads(const std::string& ptx) {
+  constexpr std::string_view kMark = "// launch bounds: ", kParameter = "sardonyx_parameter_";
   std::string out;
   std::size_t from = 0;
   for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
     const std::size_t body = ptx.find("\n{", at), end = ptx.find("\n}", at);
-    if (body == std::string::npos) continue;
-    const std::string_view text = std::string_view(ptx).substr(body, end - body);
-    for (const auto& [mark, directives] : kMarks) {
-      if (text.find(mark) == std::string_view::npos) continue;
+    if (body == std::string::npos || end == std::string::npos) break;
+    for (std::size_t mark = ptx.find(kMark, at); mark < end; mark = ptx.find(kMark, mark + 1)) {
       out.append(ptx, from, body - from);
-      out += directives;
       from = body;
+      for (std::size_t k = mark + kMark.size(), stop = ptx.find('\n', mark); k < stop;) {
+        const std::size_t next = std::min(ptx.find(" .", k), stop);
+        out.append("\n").append(ptx, k, next - k);
+        k = next + 1;
+      }
+    }
+    const std::string name =
+        ptx.substr(at + kEntry.size(), ptx.find_first_of("( \n", at + kEntry.size()) - at - kEntry.size());
+    for (std::size_t k = ptx.find(kParameter, body); k < end; k = ptx.find(kParameter, from)) {
+      out.append(ptx, from, k - from).append(name).append("_param_");
+      from = k + kParameter.size();
     }
   }
   return out.append(ptx, from);

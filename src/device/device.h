@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "device/tensor_map.h"
+
 namespace sardonyx {
 
 struct GpuInfo {
@@ -93,6 +95,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   virtual std::shared_ptr<GpuModule> load(const std::string& code) = 0;
   /// Must be called once for a kernel before launches with more than 48 KiB of GpuLaunch::shared_bytes.
   virtual void reserve_shared(void* function, std::uint32_t bytes) = 0;
+  /// What lets kernels copy parts of a tensor at `address` (device memory, a multiple of 16 bytes). On CUDA only.
+  virtual TensorMap tensor_map(const TensorMapInfo& info, void* address) = 0;
   /// Starts a kernel. The arguments are copied before it returns.
   virtual void launch(const GpuLaunch& launch, GpuStream stream) = 0;
   /// Null if the driver is too old for it. At least one launch; the arguments are copied.

@@ -64,6 +64,10 @@ struct Driver {
   int (*get_context)(void**) = nullptr;
   int (*set_function_attribute)(void*, int, int) = nullptr;
   int (*cuda_error)(int, const char**) = nullptr;
+  /// CUDA 12.0 and later: map, type of elements, rank, address, dims, strides, box, steps, then how they are
+  /// interleaved and swizzled, what is brought to the cache, and what lies outside.
+  int (*encode_tensor_map)(void*, int, unsigned, void*, const std::uint64_t*, const std::uint64_t*,
+                           const std::uint32_t*, const std::uint32_t*, int, int, int, int) = nullptr;
   int (*ipc_handle)(MemoryHandle*, void*) = nullptr;
   int (*ipc_open)(void**, MemoryHandle, unsigned) = nullptr;
   int (*ipc_close)(void*) = nullptr;

@@ -1,5 +1,6 @@
 // Gpu over a Driver.
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <string_view>
 
@@ -113,6 +114,20 @@ class DriverGpu : public Gpu {
     const Scope scope(*this);
     driver_.require(driver_.set_function_attribute(function, kCudaMaxDynamicShared, static_cast<int>(bytes)),
                     "reserving shared memory");
+  }
+  TensorMap tensor_map(const TensorMapInfo& info, void* address) override {
+    // Numbers of cuda.h.
+    constexpr int kTwoBytes = 1, kNotInterleaved = 0, kSwizzle128 = 3, kPromote128 = 2, kOutsideIsZero = 0;
+    if (!driver_.encode_tensor_map)
+      fail(ErrorKind::kDevice, "{}: the driver has no tensor maps: install one for CUDA 12.0 or newer", info_.name);
+    std::array<std::uint32_t, TensorMapInfo::kMaxRank> steps;
+    steps.fill(1);
+    TensorMap map;
+    driver_.require(driver_.encode_tensor_map(map.bits.data(), kTwoBytes, static_cast<unsigned>(info.rank), address,
+                                              info.dims.data(), info.strides.data() + 1, info.box.data(), steps.data(),
+                                              kNotInterleaved, kSwizzle128, kPromote128, kOutsideIsZero),
+                    "making a tensor map");
+    return map;
   }
   void launch(const GpuLaunch& l, GpuStream stream) override {
     const Scope scope(*this);

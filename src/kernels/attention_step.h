@@ -21,7 +21,7 @@
 namespace sdx {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define SDX_STEP_CLUSTER asm volatile("// clusters of 8 workgroups")
+#define SDX_STEP_CLUSTER SDX_LAUNCH_BOUNDS(".explicitcluster .reqnctapercluster 8, 1, 1")
 inline constexpr u32 kStepCluster = 8;
 #else
 #define SDX_STEP_CLUSTER (void)0

@@ -8,12 +8,14 @@
 #elif defined(__NVPTX__)
 #define SDX_KERNEL extern "C" [[clang::nvptx_kernel]]
 #endif
-/// In a kernel: no more registers than let two workgroups run on a unit at a time. For AMD, attributes say it.
+/// In a kernel: PTX directives of its head (compile/ptx.h puts them there). For AMD, attributes say such things.
 #if defined(__NVPTX__)
-#define SDX_TWO_ON_A_UNIT asm volatile("// two workgroups on a unit")
+#define SDX_LAUNCH_BOUNDS(directives) asm volatile("// launch bounds: " directives)
 #else
-#define SDX_TWO_ON_A_UNIT (void)0
+#define SDX_LAUNCH_BOUNDS(directives) (void)0
 #endif
+/// No more registers than let two workgroups run on a unit at a time.
+#define SDX_TWO_ON_A_UNIT SDX_LAUNCH_BOUNDS(".maxntid 256 .minnctapersm 2")
 /// Memory shared by a workgroup.
 #define SDX_SHARED __attribute__((address_space(3), loader_uninitialized))
 

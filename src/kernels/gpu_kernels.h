@@ -3,5 +3,6 @@
 #include "gemm.h"
 #include "skinny.h"
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "gemm_tma.h"
 #include "gemm_wgmma.h"
 #endif

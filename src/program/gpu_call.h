@@ -5,20 +5,31 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/tensor_map.h"
 
 namespace sardonyx {
 
 struct GpuCall {
   GpuLaunch launch;  ///< its arguments are `arguments`
   std::vector<int> buffers;
-  std::vector<void*> addresses;      ///< of them: the first arguments
+  std::vector<void*> addresses;      ///< of them: the first arguments, but for maps
   std::vector<std::int64_t> values;  ///< the further arguments
+  /// Of a tensor that the card's copy engine reads; before all other arguments.
+  struct Map {
+    TensorMapInfo info;
+    std::size_t buffer = 0, offset = 0;  ///< index into `buffers`; bytes from its start
+    TensorMap map;                       ///< for its address
+  };
+  std::vector<Map> maps;
+  Gpu* gpu = nullptr;  ///< that makes them
   std::vector<void*> arguments;
 
   GpuCall(void* function, std::uint32_t blocks, std::uint32_t threads, std::uint32_t shared_bytes,
           std::vector<int> buffers, std::vector<std::int64_t> values);
   GpuCall(const GpuCall&) = delete;
   GpuCall& operator=(const GpuCall&) = delete;
+  /// Once, before place().
+  void add_maps(Gpu& gpu, std::vector<Map> maps);
   /// Puts the buffers' addresses in place; true if any is another than before.
   bool place(const std::vector<void*>& address);
 };

@@ -59,6 +59,12 @@ struct TileLaunchStep {
   std::string problem;             ///< see codegen::TileChoices
   std::vector<Tuned> tuned;        ///< for other sizes the model of cost decides
   std::vector<int> buffers;
+  /// For tilings that copy (GpuTiling::copies): the operands in memory, see codegen::CopiedOperand.
+  struct Copied {
+    std::int32_t buffer = -1;  ///< index into `buffers`
+    std::int64_t offset = 0, pitch = 0, batch = 0;
+  };
+  Copied copied_a, copied_b;
   /// For tilings with shares: the kernel that adds them up, and the buffer of their sums, which is not among `buffers`.
   int finish = -1, partial = -1;
   Exprs symbols;

@@ -4,6 +4,7 @@
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
 #include "collective/peer.h"
+#include "program/operand_maps.h"
 #include "program/run.h"
 #include "sardonyx/communicator.h"
 
@@ -25,12 +26,24 @@ GpuCall::GpuCall(void* function, std::uint32_t blocks, std::uint32_t threads, st
   launch = {function, {blocks}, {threads}, shared_bytes, arguments.data()};
 }
 
+void GpuCall::add_maps(Gpu& g, std::vector<Map> list) {
+  gpu = &g;
+  maps = std::move(list);
+  std::vector<void*> first;
+  for (Map& m : maps) first.push_back(&m.map);
+  arguments.insert(arguments.begin(), first.begin(), first.end());
+  launch.arguments = arguments.data();
+}
+
 bool GpuCall::place(const std::vector<void*>& address) {
   bool changed = false;
   for (std::size_t k = 0; k < buffers.size(); ++k) {
     void* a = address[static_cast<std::size_t>(buffers[k])];
-    changed |= a != addresses[k];
+    if (a == addresses[k]) continue;
+    changed = true;
     addresses[k] = a;
+    for (Map& m : maps)
+      if (m.buffer == k && a) m.map = gpu->tensor_map(m.info, static_cast<char*>(a) + m.offset);
   }
   return changed;
 }
@@ -58,13 +71,12 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   const std::int64_t batches = eval(t.batches), m = eval(t.m), n = eval(t.n), k = eval(t.k);
   values.insert(values.end(), {batches, m, n, k});
   if (batches <= 0 || m <= 0 || n <= 0) return r;
+  const int units = e.gpu_->info().units;
   const auto blocks_of = [&](std::size_t tiling) {
-    const codegen::GpuTiling& x = t.tilings[tiling];
-    const std::int64_t down = (m - 1) / x.rows + 1, across = (n - 1) / x.cols + 1;
-    return static_cast<double>(batches) * static_cast<double>(down) * static_cast<double>(across) * x.shares;
+    return codegen::launched_workgroups(t.tilings[tiling], batches, m, n, units);
   };
-  const auto call_of = [&](int kernel, double blocks, std::int32_t shares) {
-    if (std::max({m, n, k}) > INT32_MAX || blocks > INT32_MAX)
+  const auto call_of = [&](int kernel, double blocks, double tiles, std::int32_t shares) {
+    if (std::max({m, n, k}) > INT32_MAX || std::max(blocks, tiles) > INT32_MAX)
       fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", batches, m, n, k);
     std::vector<int> buffers = t.buffers;
     std::vector<std::int64_t> all = values;
@@ -82,15 +94,21 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   };
   const auto calls_of = [&](std::size_t tiling) {
     const std::int32_t shares = t.tilings[tiling].shares;
-    std::vector<std::shared_ptr<GpuCall>> calls = {call_of(t.kernels[tiling], blocks_of(tiling), shares)};
+    std::vector<std::shared_ptr<GpuCall>> calls = {
+        call_of(t.kernels[tiling], blocks_of(tiling), codegen::workgroups(t.tilings[tiling], batches, m, n), shares)};
+    if (t.tilings[tiling].copies) {
+      calls[0]->launch.block.x = static_cast<std::uint32_t>(t.tilings[tiling].threads);
+      calls[0]->add_maps(*e.gpu_, operand_maps(t, t.tilings[tiling], {batches, m, n, k}));
+    }
     if (shares > 1) {
       const std::int64_t threads = batches * m * ((n - 1) / codegen::kGpuFinish + 1);
-      calls.push_back(call_of(t.finish, static_cast<double>((threads - 1) / codegen::kGpuThreads + 1), shares));
+      const auto blocks = static_cast<double>((threads - 1) / codegen::kGpuThreads + 1);
+      calls.push_back(call_of(t.finish, blocks, blocks, shares));
     }
     return calls;
   };
   r.calls = calls_of(tiling_for(t, {batches, m, n, k}, [&](std::size_t tiling) {
-    if (blocks_of(tiling) > INT32_MAX) return 1e9;
+    if (codegen::workgroups(t.tilings[tiling], batches, m, n) > INT32_MAX) return 1e9;
     double seconds = 0;
     for (const auto& call : calls_of(tiling)) {
       call->place(address);

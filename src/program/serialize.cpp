@@ -37,7 +37,8 @@ void fields(A& a, typename A::template Ref<LaunchStep> s) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<codegen::GpuTiling> t) {
-  a(t.rows, t.cols, t.alone_start, t.alone, t.busy_start, t.busy, t.few_rows, t.finish, t.shares);
+  a(t.rows, t.cols, t.alone_start, t.alone, t.busy_start, t.busy, t.few_rows, t.finish, t.shares, t.copies, t.cluster,
+    t.threads);
 }
 
 template <typename A>
@@ -46,9 +47,14 @@ void fields(A& a, typename A::template Ref<TileLaunchStep::Tuned> t) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<TileLaunchStep::Copied> t) {
+  a(t.buffer, t.offset, t.pitch, t.batch);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<TileLaunchStep> s) {
-  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.buffers, s.finish, s.partial, s.symbols, s.batches, s.m, s.n,
-    s.k);
+  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.buffers, s.copied_a, s.copied_b, s.finish, s.partial,
+    s.symbols, s.batches, s.m, s.n, s.k);
 }
 
 template <typename A>

@@ -122,6 +122,16 @@ class Validator {
     number(l.work);
   }
 
+  // What tensor maps are made of (operand_maps.cpp), whose box is limited.
+  static void copied(const TileLaunchStep& t, const codegen::GpuTiling& x) {
+    for (const TileLaunchStep::Copied& c : {t.copied_a, t.copied_b})
+      require(c.buffer >= 0 && c.buffer < static_cast<std::int32_t>(t.buffers.size()) && c.offset >= 0 && c.pitch > 0 &&
+                  c.batch >= 0 && std::max(c.pitch, c.batch) < (std::int64_t{1} << 39),
+              "a tile kernel copies what it does not have");
+    require(x.rows <= 256 && x.cols <= 256 && x.shares == 1 && !x.few_rows,
+            "a tile kernel copies what is no part of a tile");
+  }
+
   void step(const ProgramStep& s, const TileLaunchStep& t) const {
     require(!t.kernels.empty() && t.kernels.size() == t.tilings.size(), "a tile kernel without a tiling");
     for (const int k : t.kernels) require(k >= 0 && k < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
@@ -137,6 +147,10 @@ class Validator {
       require(x.shares >= 1 && x.shares <= 64 && (x.shares == 1 || t.partial >= 0),
               "a tile kernel with impossible shares");
       any_rows |= !x.few_rows && x.shares == 1;
+      require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.copies),
+              "a tile kernel with an impossible cluster");
+      require(x.threads >= 32 && x.threads <= 1024, "a tile kernel with too many threads");
+      if (x.copies) copied(t, x);
     }
     if (t.partial >= 0) {
       written(s, t.partial);

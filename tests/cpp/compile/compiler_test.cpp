@@ -106,11 +106,11 @@ TEST(Amd, CodeObjectsHaveKernelsDescriptorsAndMetadata) {
   }
 }
 
-TEST(Compile, NvidiaKernelsMayWantTwoWorkgroupsOnAUnit) {
+TEST(Compile, NvidiaKernelsSayWhatTheirLaunchesAre) {
   const std::string ptx = compile(R"(
     extern "C" [[clang::nvptx_kernel]] void one(float* x) { x[0] = 1; }
     extern "C" [[clang::nvptx_kernel]] void two(float* x) {
-      asm volatile("// two workgroups on a unit");
+      asm volatile("// launch bounds: .maxntid 256 .minnctapersm 2");
       x[0] = 2;
     }
     extern "C" [[clang::nvptx_kernel]] void three(float* x) { x[0] = 3; })",
@@ -121,7 +121,26 @@ TEST(Compile, NvidiaKernelsMayWantTwoWorkgroupsOnAUnit) {
   EXPECT_LT(two, bounds);
   EXPECT_LT(bounds, three);
   EXPECT_LT(three, ptx.size());
-  EXPECT_EQ(ptx.find(".minnctapersm", bounds + 20), std::string::npos);
+  EXPECT_EQ(ptx.find("\n.minnctapersm", bounds + 20), std::string::npos);
+}
+
+TEST(Compile, NvidiaKernelsMayTakeAParametersAddress) {
+  const std::string ptx = compile(R"(
+    struct Map { long x[16]; };
+    extern "C" [[clang::nvptx_kernel]] void first(Map, long* y) {
+      asm volatile("mov.b64 %0, sardonyx_parameter_0;" : "=l"(y[0]));
+      asm volatile("mov.b64 %0, sardonyx_parameter_%1;" : "=l"(y[1]) : "n"(1));
+      asm volatile("// launch bounds: .maxntid 288 .explicitcluster .reqnctapercluster 2, 1, 1");
+    }
+    extern "C" [[clang::nvptx_kernel]] void second(Map, long* y) {
+      asm volatile("mov.b64 %0, sardonyx_parameter_0;" : "=l"(y[0]));
+    })",
+                                  {}, parse_target("sm_90a"));
+  EXPECT_THAT(ptx, HasSubstr(", first_param_0;"));
+  EXPECT_THAT(ptx, HasSubstr(", first_param_1;"));
+  EXPECT_THAT(ptx, HasSubstr(", second_param_0;"));
+  EXPECT_EQ(ptx.find("sardonyx_parameter"), std::string::npos);
+  EXPECT_THAT(ptx, HasSubstr("\n.maxntid 288\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{"));
 }
 
 TEST(Nvidia, PtxHasTheKernels) {

@@ -1,0 +1,58 @@
+// See tiling.h.
+#include "codegen/tiling.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sardonyx::codegen {
+namespace {
+
+constexpr double kFinishSum = 0.008;  // nanoseconds for each sum that the second launch reads
+
+}  // namespace
+
+double workgroups(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
+  return static_cast<double>(batches) * std::ceil(static_cast<double>(m) / t.rows) *
+         std::ceil(static_cast<double>(n) / t.cols) * t.cluster * t.shares;
+}
+
+double launched_workgroups(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n, int units) {
+  const double all = workgroups(t, batches, m, n);
+  return t.copies && t.cluster == 1 ? std::min<double>(all, units) : all;
+}
+
+bool can_compute(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
+  if (t.few_rows && m > t.rows) return false;
+  return t.shares == 1 || static_cast<double>(batches) * static_cast<double>(m) * static_cast<double>(n) * t.shares <=
+                              static_cast<double>(kMostPartialSums);
+}
+
+std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
+                          std::int64_t k, int units) {
+  std::size_t best = 0;
+  double least = INFINITY;
+  for (std::size_t i = 0; i < tilings.size(); ++i) {
+    const GpuTiling& t = tilings[i];
+    if (!can_compute(t, batches, m, n)) continue;
+    const double tiles = workgroups(t, batches, m, n);
+    double cost;
+    if (t.few_rows) {
+      // Reading b sets the pace. Fewer workgroups than two a compute unit don't keep memory busy; more waves for a
+      // column than it has vectors only add them up.
+      const bool split = t.cols < 8;
+      cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) +
+             100.0 * static_cast<double>(t.rows - m);
+    } else {
+      const double depth = static_cast<double>(k) / t.shares;
+      cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / units) * (t.busy_start + t.busy * depth));
+      if (t.shares > 1) cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.shares);
+    }
+    if (cost < least) {
+      least = cost;
+      best = i;
+    }
+  }
+  return best;
+}
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,301 @@
+// Contractions on Hopper whose operands are plain tensors: its copy engine (TMA) brings their tiles to shared memory,
+// one thread asks for them, and two groups of four waves do nothing but multiply (gemm_wgmma.h) and store. Clusters
+// whose workgroups get parts of each other's tiles (multicast) were no faster on an H200.
+//
+// Two tensor maps, made on the host (program/operand_maps.h), are the first parameters of the kernel.
+//
+// Source: PTX ISA, "Asynchronous copy: cp.async.bulk.tensor", "mbarrier", "Cluster barriers"; the division of work
+// between waves that copy and waves that multiply is that of CUTLASS's warp-specialised kernels.
+#pragma once
+#include "gemm_wgmma.h"
+
+#if defined(__NVPTX__)
+namespace sdx {
+
+/// M x N: of a workgroup's tile. Turns: the groups take tiles in turns, so that one multiplies while the other stores;
+/// otherwise each has half of the tile's rows (or of its columns, where there are 64 rows). The workgroups of a cluster
+/// of Shares share the k's of one tile.
+template <int M, int N, bool Turns, int Stages, int Shares>
+struct TmaTiling {
+  static constexpr int kM = M, kN = N, kStages = Stages, kShares = Shares;
+  static constexpr bool kTurns = Turns;
+  static constexpr int kStageBytes = (M + N) * 128;                                 // 64 k's
+  static constexpr int kStoreAt = (Stages * (kStageBytes + 16) + 127) / 128 * 128;  // behind stages and barriers
+  // A group's part of the tile.
+  static constexpr bool kSplitN = !Turns && M == 64;
+  static constexpr int kGroupM = Turns || kSplitN ? M : M / 2, kGroupN = kSplitN ? N / 2 : N;
+  /// Sums need more registers than 168: those that copy (a group of four waves then) give up theirs.
+  static constexpr bool kTrades = kGroupM / 64 * kGroupN / 2 > 128;
+  static constexpr int kThreads = kTrades ? 384 : 288;
+  static_assert(kGroupM % 64 == 0 && kGroupN % 32 == 0 && (Shares == 1 || !Turns));
+};
+
+/// As a kernel's parameter: CUtensorMap.
+struct alignas(64) TensorMap {
+  u64 bits[16];
+};
+
+namespace tma_detail {
+
+/// The address of parameter K, a tensor map. A kernel must not take it as C++ does, which would copy the map to where
+/// the copy engine doesn't find it.
+template <int K>
+SDX_FN u64 parameter() {
+  u64 p;
+  asm("{\n\t.reg .u64 at;\n\tmov.b64 at, sardonyx_parameter_%1;\n\tcvta.param.u64 %0, at;\n\t}" : "=l"(p) : "n"(K));
+  return p;
+}
+SDX_FN u32 shared_address(const void __attribute__((address_space(3))) * p) { return u32(u64(p)); }
+SDX_FN u32 cluster_rank() {
+  u32 r;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+SDX_FN void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+SDX_FN void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+SDX_FN void cluster_barrier() {
+  cluster_arrive();
+  cluster_wait();
+}
+/// Where the same place of another workgroup's shared memory is.
+SDX_FN u32 in_workgroup(u32 at, u32 rank) {
+  u32 there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+  return there;
+}
+
+SDX_FN void init_barrier(u32 at, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+}
+SDX_FN void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+SDX_FN void expect_bytes(u32 at, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+SDX_FN void arrive(u32 at) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
+/// Waits until the phase of this parity is over.
+SDX_FN void wait_phase(u32 at, u32 parity) {
+  u32 done;
+  do {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, "
+        "0, p;\n\t}"
+        : "=r"(done)
+        : "r"(at), "r"(parity)
+        : "memory");
+  } while (!done);
+}
+/// Asks for the part of a tensor that begins at (k, line, z).
+SDX_FN void copy_part(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+          "r"(to),
+      "l"(map), "r"(barrier), "r"(k), "r"(line), "r"(z)
+      : "memory");
+}
+SDX_FN void fetch_map(u64 map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+/// Waits for (allows) the other group's turn; barriers 1 and 2 are the two groups'.
+SDX_FN void await_turn(u32 group) { asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory"); }
+SDX_FN void allow_turn(u32 group) { asm volatile("bar.arrive %0, 256;" ::"r"(group + 1) : "memory"); }
+/// x, of which ptxas then knows that it is the same in all lanes.
+SDX_FN u32 same(u32 x) { return u32(__nvvm_shfl_sync_idx_i32(~0u, i32(x), 0, 31)); }
+
+/// A place in the ring of stages and how often it has gone round.
+template <int Stages>
+struct Ring {
+  u32 stage = 0, round = 0;
+  SDX_FN void next() {
+    if (++stage == Stages) {
+      stage = 0;
+      ++round;
+    }
+  }
+  SDX_FN void skip(u32 steps) {
+    const u32 to = stage + steps;
+    round += to / Stages;
+    stage = to % Stages;
+  }
+};
+
+}  // namespace tma_detail
+
+/// Launch: Tile::kThreads threads, at most ceil(m / M) * ceil(n / N) * batches workgroups; fewer take several tiles
+/// each, one after the other. With shares: exactly so many clusters. There are at least as many times 64 k's as shares.
+/// kStoreAt + 8 * 16 * 68 * 4 bytes of dynamic LDS.
+template <class Tile, class P>
+SDX_FN void gemm_tma(const P& p) {
+  using namespace gemm_detail;
+  using namespace tma_detail;
+  using T = typename P::T;
+  constexpr int kStages = Tile::kStages, kShares = Tile::kShares;
+  constexpr u32 kStageBytes = Tile::kStageBytes;
+  static_assert(sizeof(T) == 2);
+  const u32 lds = shared_address(dynamic_lds), full = lds + kStages * kStageBytes, empty = full + 8 * kStages;
+  const u64 map_a = parameter<0>(), map_b = parameter<1>();
+  const u32 wave = same(thread_id() / 32), lane = thread_id() % 32;
+  const u32 own_share = kShares > 1 ? cluster_rank() : 0;
+
+  if (wave == 8 && lane == 0) {
+    fetch_map(map_a);
+    fetch_map(map_b);
+    for (u32 s = 0; s < kStages; ++s) {
+      init_barrier(full + 8 * s, 1);
+      init_barrier(empty + 8 * s, Tile::kTurns ? 4 : 8);
+    }
+    publish_barriers();
+  }
+  barrier();
+
+  const u32 down = (p.m + Tile::kM - 1) / Tile::kM, across = (p.n + Tile::kN - 1) / Tile::kN;
+  const u32 tiles = down * across * p.batches, first = block_id() / kShares, stride = block_count() / kShares;
+  const u32 steps = (p.k + 63) / 64, from = steps * own_share / kShares;
+  const u32 count = steps * (own_share + 1) / kShares - from;
+  auto place_of = [&](u32 id, u32& z, u32& row, u32& col) {
+    u32 tile_m, tile_n;
+    choose_tile(id, p.batches, down, across, z, tile_m, tile_n);
+    row = tile_m * Tile::kM;
+    col = tile_n * Tile::kN;
+  };
+
+  if (wave >= 8) {
+    if constexpr (Tile::kTrades) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;" ::: "memory");
+    if (wave == 8 && lane == 0) {
+      Ring<kStages> at;
+      for (u32 id = first; id < tiles; id += stride) {
+        u32 z, row, col;
+        place_of(id, z, row, col);
+        for (u32 t = 0; t < count; ++t) {
+          // Where nothing has been yet the phase before the first one counts as over.
+          wait_phase(empty + 8 * at.stage, (at.round & 1) ^ 1);
+          const u32 barrier = full + 8 * at.stage, to = lds + at.stage * kStageBytes, k = (from + t) * 64;
+          expect_bytes(barrier, kStageBytes);
+          copy_part(to, map_a, barrier, k, row, z);
+          copy_part(to + Tile::kM * 128, map_b, barrier, k, col, z);
+          at.next();
+        }
+      }
+    }
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    // As often as those who multiply.
+    if constexpr (kShares > 1) {
+      cluster_barrier();
+      cluster_barrier();
+    }
+    return;
+  }
+
+  if constexpr (Tile::kTrades) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;" ::: "memory");
+  constexpr int MI = Tile::kGroupM / 64, GN = Tile::kGroupN;
+  const u32 group = wave / 4;
+  const u32 own_row = (Tile::kTurns || Tile::kSplitN ? 0 : group * Tile::kGroupM),
+            own_col = Tile::kSplitN ? group * GN : 0;
+  Ring<kStages> at;
+  f32 sums[MI][1][GN / 16][8];
+  auto* staging = (shared_f32*)((shared_vec*)dynamic_lds + Tile::kStoreAt / 16);
+
+  if constexpr (Tile::kTurns) {
+    if (group == 1) {
+      if (first < tiles) allow_turn(0);
+      at.skip(count);
+    }
+  }
+  for (u32 id = first + (Tile::kTurns ? group * stride : 0); id < tiles; id += stride * (Tile::kTurns ? 2 : 1)) {
+    u32 z, row, col;
+    place_of(id, z, row, col);
+#pragma unroll
+    for (int i = 0; i < MI; ++i)
+#pragma unroll
+      for (int j = 0; j < GN / 16; ++j)
+#pragma unroll
+        for (int e = 0; e < 8; ++e) sums[i][0][j][e] = 0;
+    if constexpr (Tile::kTurns) await_turn(group);
+    u32 before = 0;
+    auto release = [&](u32 stage) {
+      if (lane == 0) arrive(empty + 8 * stage);
+    };
+    // At least one: sums that come from elsewhere than the products would have to be copied before these are done.
+    u32 t = 0;
+#pragma nounroll
+    do {
+      wait_phase(full + 8 * at.stage, at.round & 1);
+      const auto* tile = (shared_vec*)dynamic_lds + at.stage * (kStageBytes / 16);
+      const u64 da = wgmma_descriptor(tile + own_row * 8), db = wgmma_descriptor(tile + Tile::kM * 8 + own_col * 8);
+      wgmma_fence();
+#pragma unroll
+      for (int s = 0; s < 4; ++s)
+#pragma unroll
+        for (int i = 0; i < MI; ++i) wgmma<T, GN>(da + i * 512 + s * 2, db + s * 2, &sums[i][0][0][0]);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (t > 0) release(before);
+      before = at.stage;
+      at.next();
+    } while (++t < count);
+    if constexpr (Tile::kTurns) {
+      // The other group's next tile, if it has one.
+      if (id + stride < tiles) allow_turn(1 - group);
+      at.skip(count);
+    }
+    wgmma_wait<0>();
+    release(before);
+    if constexpr (kShares == 1) {
+#pragma unroll
+      for (int i = 0; i < MI; ++i)
+        store_sums<P, 1, GN / 16, 8, 1>(p, sums[i], staging, z, row + own_row + i * 64 + wave % 4 * 16, col + own_col,
+                                        wave, 0);
+    } else {
+      // Each of the workgroups that share the k's adds up and stores every kShares-th 32 columns. Sums go to its
+      // memory, where the stages were.
+      constexpr int kParts = GN / 32, kEach = (kParts + kShares - 1) / kShares, kVecs = MI * 4;
+      static_assert((kShares - 1) * kEach * kVecs * 4096 <= kStages * int(kStageBytes));
+      auto slot = [&](u32 share, int part, int v) {
+        return lds + (((share * kEach + part / kShares) * kVecs + v) * 256 + thread_id()) * 16;
+      };
+      cluster_barrier();
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const u32 owner = part % kShares;
+        if (owner == own_share) continue;
+        const u32 share = own_share < owner ? own_share : own_share - 1;
+#pragma unroll
+        for (int v = 0; v < kVecs; ++v) {
+          const f32* x = &sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
+          const u32 to = in_workgroup(slot(share, part, v), owner);
+          asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+                       "f"(x[3])
+                       : "memory");
+        }
+      }
+      cluster_barrier();
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        if (u32(part % kShares) != own_share) continue;
+        f32 all[MI][1][2][8];
+#pragma unroll
+        for (int v = 0; v < kVecs; ++v) {
+          f32 x[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) x[e] = sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4 + e];
+#pragma unroll
+          for (int share = 0; share < kShares - 1; ++share) {
+            f32 y[4];
+            asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
+                         : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3])
+                         : "r"(slot(share, part, v))
+                         : "memory");
+#pragma unroll
+            for (int e = 0; e < 4; ++e) x[e] += y[e];
+          }
+#pragma unroll
+          for (int e = 0; e < 4; ++e) all[v / 4][0][v / 2 % 2][v % 2 * 4 + e] = x[e];
+        }
+#pragma unroll
+        for (int i = 0; i < MI; ++i)
+          store_sums<P, 1, 2, 8, 1>(p, all[i], staging, z, row + own_row + i * 64 + wave % 4 * 16,
+                                    col + own_col + part * 32, wave, 0);
+      }
+    }
+  }
+}
+
+}  // namespace sdx
+#endif

@@ -1,0 +1,16 @@
+// The tensor maps with which kernels/gemm_tma.h fetches the operands of a product.
+#pragma once
+#include <vector>
+
+#include "program/gpu_call.h"
+#include "program/program.h"
+#include "program/tile_tuner.h"
+
+namespace sardonyx {
+
+/// Of the left and the right operand of a step, for a tiling that copies; dims are k, row (column), batch, and a copy
+/// is of 64 k's of a tile.
+std::vector<GpuCall::Map> operand_maps(const TileLaunchStep& step, const codegen::GpuTiling& tiling,
+                                       const TileSizes& sizes);
+
+}  // namespace sardonyx
