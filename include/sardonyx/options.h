@@ -47,6 +47,10 @@ struct Options {
   std::string tuning = "off";
   /// Measured choices, made by tuning. Empty: none, with tuning `tuning.sqlite` in the cache's folder.
   std::filesystem::path tuning_database;
+  /// The vendor's library of products (NVIDIA's cuBLASLt, AMD's hipBLASLt), whose products are candidates of tuning
+  /// and run where they were measured to be the fastest. Empty: the one that the loader finds, if there is one; a path:
+  /// that file; "off": none, whatever was measured.
+  std::string product_library;
   bool fuse = true;                       ///< false: one kernel for each value, to find a fault
   bool all_outputs = false;               ///< every named intermediate value becomes an output
   std::uint64_t device_memory_limit = 0;  ///< bytes of a GPU's memory that the model may take; 0: no limit

@@ -194,6 +194,7 @@ Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options
     : options_(options), threads_(options.threads), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
   if (gpu) use_gpu(std::move(gpu));
   general_ = std::make_shared<Executor>(std::move(program), threads_, memory_, options_.graphs, options_.communicator);
+  general_->use_library(options_.product_library);
   const Program& p = general_->program();
   for (std::size_t k = 0; k < p.main.inputs.size(); ++k) {
     inputs_.push_back(info_of(p, p.main.inputs[k], p.input_names[k]));
@@ -227,8 +228,10 @@ void Model::use_gpu(std::shared_ptr<Gpu> gpu) {
   memory_ = std::make_shared<DeviceMemory>(gpu_, options_.device_memory_limit, options_.device_memory_budget);
 }
 
-std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads, const std::string& device) {
+std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads, const std::string& device,
+                                           const std::string& product_library) {
   ModelOptions options;
+  options.product_library = product_library;
   options.device = device;
   options.threads = threads;
   // A program for the host if there is one, else for the first card of the kind that the first program is for.
@@ -284,6 +287,7 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   std::optional<TuningDatabase> tuning;
   if (!options.tuning_database.empty())
     build.choices = &tuning.emplace(options.tuning_database, options.tuning != "off");
+  build.libraries = options.product_library != "off";
   build.precision = storage_of(options);
   if (options.progress)
     build.progress = [&](std::size_t done, std::size_t total) { options.progress({"compiling", done, total}); };
@@ -345,11 +349,13 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   if (gpu_) build.target = gpu_->info().target;
   build.choices = tuning_.get();
   build.all_tilings = tuner_ != nullptr;
+  build.libraries = options_.product_library != "off";
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
   auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_, options_.graphs,
                                              options_.communicator);
   if (tuner_) executor->tune(tuner_);
+  executor->use_library(options_.product_library);
   report("ready");
   return executor;
 }

@@ -35,7 +35,8 @@ class Model {
   /// What save() wrote; see program/program_file.h.
   /// `device`: as Options::device; "host" stands for the first card of the right kind if the program is a GPU's.
   static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0,
-                                             const std::string& device = "host");
+                                             const std::string& device = "host",
+                                             const std::string& product_library = "");
   /// The same for a program that is in memory. Of `options`, device, threads, device_memory_limit and graphs count.
   static std::unique_ptr<Model> from_program(std::shared_ptr<const Program> program, ModelOptions options);
   /// Compiles for a GPU ("gfx942", "sm_90") that need not be here; the code is kept in the cache. Throws

@@ -114,6 +114,9 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
       r.kernel = t->kernels[0];
       for (const int k : t->kernels)
         r.name += (r.name.empty() ? "" : ", ") + p.kernels[static_cast<std::size_t>(k)].symbol;
+      std::set<std::string> libraries;
+      for (const TileLaunchStep::Tuned& x : t->tuned)
+        if (!x.library.empty() && libraries.insert(x.library).second) r.name += ", " + x.library;
     }
     if (const auto* x = std::get_if<RoutineStep>(&s.op)) r.name = x->name;
     if (std::holds_alternative<GemmStep>(s.op)) r.name = "gemm";

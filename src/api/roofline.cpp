@@ -91,6 +91,7 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
     const StepTraffic& t = traffic.steps.at(at++);
     LaunchEstimate e;
     int kernel = -1;
+    std::string library;
     if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
       if (evaluable(l->points, symbols) && evaluate(l->points, symbols) <= 0) continue;
       kernel = l->kernel;
@@ -98,9 +99,14 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
       const TileSizes z{number(tile->batches), number(tile->m), number(tile->n), number(tile->k)};
       if (z.batches <= 0 || z.m <= 0 || z.n <= 0) continue;
       std::size_t tiling = tilings_by_cost(*tile, z, chip->units).front();
-      for (const TileLaunchStep::Tuned& x : tile->tuned)
-        if (x.batches == z.batches && x.m == z.m && x.n == z.n && x.k == z.k)
+      for (const TileLaunchStep::Tuned& x : tile->tuned) {
+        if (x.batches != z.batches || x.m != z.m || x.n != z.n || x.k != z.k) continue;
+        if (x.library.empty()) {
           tiling = static_cast<std::size_t>(x.tiling);
+          break;
+        }
+        if (library.empty()) library = x.library;  // or this one, where that is not installed
+      }
       kernel = tile->kernels[tiling];
       const codegen::GpuTiling& g = tile->tilings[tiling];
       e.workgroups =
@@ -109,7 +115,7 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
       continue;
     }
     e.code = &code.at(static_cast<std::size_t>(kernel));
-    e.kernel = e.code->code.symbol;
+    e.kernel = library.empty() ? e.code->code.symbol : fmt::format("{}, else {}", library, e.code->code.symbol);
     e.nodes = r.nodes;
     e.bytes = t.bytes_read + t.bytes_written;
     e.operations = t.operations;

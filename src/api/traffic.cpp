@@ -60,7 +60,10 @@ Traffic traffic_of(const Program& program, const SymbolValues& symbols) {
     if (runs_others(s)) continue;
     step.bytes_read = sum_of(program, s.reads, symbols, t.unknown);
     std::vector<int> written = s.writes;
-    if (const auto* tile = std::get_if<TileLaunchStep>(&s.op)) std::erase(written, tile->partial);  // working memory
+    if (const auto* tile = std::get_if<TileLaunchStep>(&s.op)) {  // working memory
+      std::erase(written, tile->partial);
+      for (const TileLaunchStep::Library& l : tile->library) std::erase(written, l.workspace);
+    }
     step.bytes_written = sum_of(program, written, symbols, t.unknown);
     step.operations = operations_of(program, s, symbols);
     t.bytes += step.bytes_read + step.bytes_written;

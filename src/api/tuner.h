@@ -25,19 +25,23 @@ class DatabaseTuner : public TileTuner {
  public:
   /// `at_most`: how many candidates are timed, the most promising first; 0: all. `info`: the card.
   DatabaseTuner(std::shared_ptr<TuningDatabase> database, const GpuInfo& info, std::size_t at_most);
-  std::size_t choose(const TileLaunchStep& step, const TileSizes& sizes, const std::vector<std::size_t>& order,
-                     const std::function<double(std::size_t tiling)>& time) override;
+  /// Times what the database has no times of: tilings if it has of none, and each of the library's candidates.
+  std::size_t choose(const TileLaunchStep& step, const TileSizes& sizes, const std::vector<std::string>& names,
+                     const std::vector<std::size_t>& order,
+                     const std::function<double(std::size_t candidate)>& time) override;
+  int library_candidates() const override { return at_most_ ? 1 : kLibraryCandidates; }
   /// What was measured by this object.
   std::vector<TuningDecision> decisions() const;
 
  private:
+  static constexpr int kLibraryCandidates = 4;  // of a library's own order, which is rarely further off
   using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   std::shared_ptr<TuningDatabase> database_;
   std::string arch_;
   std::int64_t units_;
   std::size_t at_most_;
   mutable std::mutex mutex_;  ///< also held while launches are timed, so that none disturbs another
-  std::map<Key, std::string> best_;
+  std::map<Key, std::map<std::string, double>> known_;
   std::vector<TuningDecision> decisions_;
 };
 

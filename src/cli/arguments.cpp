@@ -98,6 +98,12 @@ class Parser {
     s->add_option("--tuning-database", o_.model.tuning_database,
                   "measured choices of GPUs' kernels, which `sardonyx tune` writes")
         ->type_name("FILE");
+    s->add_option(
+         "--product-library", o_.model.product_library,
+         "the vendor's library of products (cuBLASLt, hipBLASLt), which runs where tuning found it faster; off: "
+         "never (default: $SARDONYX_PRODUCT_LIBRARY, else the loader's path)")
+        ->envname("SARDONYX_PRODUCT_LIBRARY")
+        ->type_name("FILE");
     s->add_option("--dim", dims_,
                   "size of a symbolic dim, for inputs that are generated: --dim batch=4 --dim length=128")
         ->type_name("NAME=N")

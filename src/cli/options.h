@@ -19,6 +19,7 @@ struct ModelArguments {
   bool fuse = true;
   std::string precision = "fp32";
   std::string tuning = "off";
+  std::string product_library;            ///< SARDONYX_PRODUCT_LIBRARY; empty: the loader's; "off"
   std::filesystem::path tuning_database;  ///< empty: none, or that of the cache
   std::filesystem::path calibration_table;
   std::map<std::string, std::int64_t> dims;   ///< sizes of symbolic dims, for inputs that are generated and for reports

@@ -28,7 +28,8 @@ Loaded load_model(const Options& options, bool all_outputs) {
       fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", late,
            options.model.file.string());
     line.show("loading " + file);
-    out.model = Model::load_program(options.model.file, options.model.threads, options.model.device);
+    out.model = Model::load_program(options.model.file, options.model.threads, options.model.device,
+                                    options.model.product_library);
     out.seconds = since(start);
     out.stages.push_back({"loading", out.seconds});
     return out;
@@ -44,6 +45,7 @@ Loaded load_model(const Options& options, bool all_outputs) {
   m.precision = options.model.precision;
   m.tuning = options.model.tuning;
   m.tuning_database = options.model.tuning_database;
+  m.product_library = options.model.product_library;
   m.calibration_table = options.model.calibration_table;
   m.all_outputs = all_outputs;
   m.progress = [&](const Progress& p) {

@@ -166,6 +166,7 @@ void compile_for_cards(const Options& options) {
   m.fuse = options.model.fuse;
   m.precision = options.model.precision;
   m.tuning_database = options.model.tuning_database;
+  m.product_library = options.model.product_library;
   m.calibration_table = options.model.calibration_table;
   nlohmann::ordered_json all;
   std::vector<std::shared_ptr<const Program>> programs;

@@ -7,7 +7,7 @@
 
 namespace sardonyx::codegen {
 
-/// Of a problem at these sizes, the fastest candidate by name.
+/// Of a problem at these sizes, a candidate by name.
 struct TunedSize {
   std::int64_t batches = 0, m = 0, n = 0, k = 0;
   std::string candidate;
@@ -16,7 +16,8 @@ struct TunedSize {
 class TileChoices {
  public:
   virtual ~TileChoices() = default;
-  /// Everything known of this kind of problem on this architecture ("gfx942"). `problem` is what decides about the
+  /// Everything known of this kind of problem on this architecture ("gfx942"), for each size the fastest candidate
+  /// first: one that is faster may be of no use here. `problem` is what decides about the
   /// speed of a candidate besides sizes; see problem_of in tile_codegen.cpp. Safe from many threads.
   virtual std::vector<TunedSize> find(std::string_view arch, std::string_view problem) const = 0;
 };

@@ -435,6 +435,10 @@ std::vector<TunedSize> tuned_sizes(const GpuTileSource& g, const std::vector<Can
   std::vector<TunedSize> out;
   for (const TunedSize& t : measured) {
     if (!may_be(g.batches, t.batches) || !may_be(g.m, t.m) || !may_be(g.n, t.n) || !may_be(g.k, t.k)) continue;
+    const auto faster = [&](const TunedSize& x) {
+      return x.batches == t.batches && x.m == t.m && x.n == t.n && x.k == t.k;
+    };
+    if (std::any_of(out.begin(), out.end(), faster)) continue;
     for (std::size_t k = 0; k < candidates.size(); ++k) {
       const GpuTiling& tiling = candidates[k].tiling;
       if (candidates[k].name() != t.candidate || !can_compute(tiling, t.batches, t.m, t.n)) continue;

@@ -28,6 +28,14 @@ struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
+/// Work that someone else's code gives to a stream: a vendor's library.
+class GpuWork {
+ public:
+  virtual ~GpuWork() = default;
+  /// The stream may be one that is captured: only launches, copies and settings of memory. Throws Error(kDevice).
+  virtual void give(GpuStream stream) const = 0;
+};
+
 /// A kernel's launch.
 struct GpuLaunch {
   void* function = nullptr;        ///< GpuModule::function
@@ -35,6 +43,7 @@ struct GpuLaunch {
   std::uint32_t shared_bytes = 0;  ///< of LDS (shared memory) beyond what the kernel declares; see reserve_shared()
   void** arguments = nullptr;      ///< the address of each parameter
   bool starts_early = false;       ///< GpuModule::starts_early() of its code
+  const GpuWork* work = nullptr;   ///< instead of a kernel, which all of the above is for
 };
 
 /// Code on a GPU. It stays there for as long as this object lives.
@@ -99,7 +108,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   virtual TensorMap tensor_map(const TensorMapInfo& info, void* address) = 0;
   /// Starts a kernel. The arguments are copied before it returns.
   virtual void launch(const GpuLaunch& launch, GpuStream stream) = 0;
-  /// Null if the driver is too old for it. At least one launch; the arguments are copied.
+  /// Null if the driver is too old for it. At least one launch; the arguments are copied, and work is recorded.
   virtual std::unique_ptr<GpuGraph> make_graph(std::span<const GpuLaunch> launches) = 0;
   /// Waits until all work of the stream is done.
   virtual void synchronize(GpuStream stream) = 0;

@@ -72,6 +72,10 @@ void fill_hip(Driver& d, void* library) {
   find_newer(library, d.graph_set_kernel, "hipGraphExecKernelNodeSetParams");
   find_newer(library, d.graph_launch, "hipGraphLaunch");
   find_newer(library, d.graph_release, "hipGraphExecDestroy");
+  find_newer(library, d.capture_begin, "hipStreamBeginCapture");
+  find_newer(library, d.capture_end, "hipStreamEndCapture");
+  find_newer(library, d.graph_add_graph, "hipGraphAddChildGraphNode");
+  find_newer(library, d.graph_set_graph, "hipGraphExecChildGraphNodeSetParams");
   find(library, d.set_device, {"hipSetDevice"}, "HIP");
   find(library, d.get_device, {"hipGetDevice"}, "HIP");
   find(library, d.properties, {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"}, "HIP");
@@ -115,6 +119,10 @@ void fill_cuda(Driver& d, void* library) {
   find_newer(library, d.graph_set_kernel, "cuGraphExecKernelNodeSetParams");
   find_newer(library, d.graph_launch, "cuGraphLaunch");
   find_newer(library, d.graph_release, "cuGraphExecDestroy");
+  find_newer(library, d.capture_begin, "cuStreamBeginCapture_v2");
+  find_newer(library, d.capture_end, "cuStreamEndCapture");
+  find_newer(library, d.graph_add_graph, "cuGraphAddChildGraphNode");
+  find_newer(library, d.graph_set_graph, "cuGraphExecChildGraphNodeSetParams");
   find(library, d.retain_context, {"cuDevicePrimaryCtxRetain"}, "CUDA");
   find(library, d.set_context, {"cuCtxSetCurrent"}, "CUDA");
   find(library, d.get_context, {"cuCtxGetCurrent"}, "CUDA");

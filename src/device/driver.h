@@ -51,6 +51,11 @@ struct Driver {
   int (*graph_set_kernel)(void* executable, void* node, const void* params) = nullptr;
   int (*graph_launch)(void* executable, void* stream) = nullptr;
   int (*graph_release)(void* executable) = nullptr;
+  // Recording what others give to a stream, as a graph within another; null likewise.
+  int (*capture_begin)(void* stream, int mode) = nullptr;
+  int (*capture_end)(void* stream, void** graph) = nullptr;
+  int (*graph_add_graph)(void** node, void* graph, void* const* after, std::size_t, void* inner) = nullptr;
+  int (*graph_set_graph)(void* executable, void* node, void* inner) = nullptr;
   // HIP only.
   int (*set_device)(int) = nullptr;
   int (*get_device)(int*) = nullptr;

@@ -1,4 +1,5 @@
 // Graphs of launches, built node by node: the drivers' handles of the nodes are needed to change them later.
+#include <algorithm>
 #include <vector>
 
 #include "device/device.h"
@@ -49,6 +50,37 @@ int with_node(const Driver& d, const GpuLaunch& l, const F& f) {
   return f(&n);
 }
 
+constexpr int kCaptureOfThisThread = 1;  // the driver refuses only this thread's calls that can't be captured
+
+/// What `work` gives to a stream, as a graph.
+class Recorded {
+ public:
+  Recorded(const Driver& driver, Gpu& gpu, const GpuWork& work) : driver_(driver) {
+    const std::shared_ptr<void> stream = gpu.create_stream();
+    driver_.require(driver_.capture_begin(stream.get(), kCaptureOfThisThread), "beginning to record a stream");
+    try {
+      work.give(stream.get());
+    } catch (const Error&) {
+      driver_.capture_end(stream.get(), &graph_);
+      release();
+      throw;
+    }
+    driver_.require(driver_.capture_end(stream.get(), &graph_), "recording a stream");
+  }
+  ~Recorded() { release(); }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+  void* graph() const { return graph_; }
+
+ private:
+  void release() {
+    if (graph_) driver_.graph_destroy(graph_);
+    graph_ = nullptr;
+  }
+  const Driver& driver_;
+  void* graph_ = nullptr;
+};
+
 class DriverGraph : public GpuGraph {
  public:
   DriverGraph(const Driver& driver, std::shared_ptr<Gpu> gpu) : driver_(driver), gpu_(std::move(gpu)) {}
@@ -65,9 +97,22 @@ class DriverGraph : public GpuGraph {
   void build(std::span<const GpuLaunch> launches) {
     driver_.require(driver_.graph_create(&graph_, 0), "making a graph");
     void* last = nullptr;
+    bool last_is_kernel = false;
     for (const GpuLaunch& l : launches) {
       void* node = nullptr;
-      const bool early = last && l.starts_early && driver_.graph_add_order, after = last && !early;
+      // Others' kernels neither wait for the launch before them nor allow the next one to start: they are ordered
+      // whole.
+      const bool early = last && last_is_kernel && !l.work && l.starts_early && driver_.graph_add_order,
+                 after = last && !early;
+      last_is_kernel = !l.work;
+      if (l.work) {
+        const Recorded inner(driver_, *gpu_, *l.work);
+        driver_.require(driver_.graph_add_graph(&node, graph_, &last, after ? 1 : 0, inner.graph()),
+                        "adding a library's launches to a graph");
+        nodes_.push_back(node);
+        last = node;
+        continue;
+      }
       driver_.require(with_node(driver_, l,
                                 [&](const void* params) {
                                   return driver_.graph_add_kernel(&node, graph_, &last, after ? 1 : 0, params);
@@ -85,6 +130,11 @@ class DriverGraph : public GpuGraph {
 
   void set(std::size_t k, const GpuLaunch& l) override {
     const Gpu::Scope scope(*gpu_);
+    if (l.work) {
+      const Recorded inner(driver_, *gpu_, *l.work);
+      driver_.require(driver_.graph_set_graph(executable_, nodes_[k], inner.graph()), "changing a graph");
+      return;
+    }
     driver_.require(
         with_node(driver_, l,
                   [&](const void* params) { return driver_.graph_set_kernel(executable_, nodes_[k], params); }),
@@ -108,6 +158,9 @@ class DriverGraph : public GpuGraph {
 std::unique_ptr<GpuGraph> make_graph(const Driver& d, std::shared_ptr<Gpu> gpu, std::span<const GpuLaunch> launches) {
   if (!d.graph_create || !d.graph_destroy || !d.graph_add_kernel || !d.graph_instantiate || !d.graph_set_kernel ||
       !d.graph_launch || !d.graph_release)
+    return nullptr;
+  const bool records = d.capture_begin && d.capture_end && d.graph_add_graph && d.graph_set_graph;
+  if (!records && std::any_of(launches.begin(), launches.end(), [](const GpuLaunch& l) { return l.work; }))
     return nullptr;
   auto graph = std::make_unique<DriverGraph>(d, std::move(gpu));
   graph->build(launches);

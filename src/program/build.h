@@ -18,6 +18,7 @@ struct BuildOptions {
   DType precision = DType::kFloat32;              ///< float16, bfloat16: of weights and activations; see fuse/narrow.h
   const codegen::TileChoices* choices = nullptr;  ///< measured choices of tilings; null: none
   bool all_tilings = false;                       ///< tile kernels keep every tiling, for whoever times them
+  bool libraries = true;                          ///< whether choices may be of a vendor's library of products
   bool fuse = true;                               ///< false: one kernel per value (to find a fault)
   /// Called while kernels compile with how many translation units are done and how many there are; one thread at a
   /// time.

@@ -10,6 +10,7 @@
 #include "program/memory_plan.h"
 #include "program/run.h"
 #include "program/weights.h"
+#include "support/warning.h"
 
 namespace sardonyx {
 
@@ -36,6 +37,7 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
   } else if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
     all(t->symbols);
     all({t->batches, t->m, t->n, t->k});
+    for (const TileLaunchStep::Library& l : t->library) all({l.batches, l.m, l.n, l.k});
   } else if (const auto* g = std::get_if<GemmStep>(&s.op)) {
     all(g->batch_a);
     all(g->batch_b);
@@ -220,9 +222,13 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       const auto* l = std::get_if<LaunchStep>(&s.op);
       const auto* r = std::get_if<RoutineStep>(&s.op);
+      const PreparedStep* kept =
+          plan && lives.known_at_start[k] ? &plan->steps[static_cast<std::size_t>(lives.first_step) + k] : nullptr;
+      const auto* t = kept ? std::get_if<PreparedTileLaunch>(kept) : nullptr;
       options.profile->push_back({l   ? p.kernels[static_cast<std::size_t>(l->kernel)].symbol
                                   : r ? r->name
-                                      : kind_of(s),
+                                  : t && !t->library.empty() && !t->failed ? t->library
+                                                                           : kind_of(s),
                                   s.origin, seconds});
     }
     if (owned.empty()) continue;
@@ -341,6 +347,14 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads, std::sha
   find_lives(p.main, inputs);
   find_outputs();
   place_constants();
+}
+
+std::shared_ptr<const ProductLibrary> Executor::product_library() {
+  std::string why;
+  auto library = open_product_library(memory_->shared_gpu(), library_path_, why);
+  if (!library && (!library_path_.empty() || !tuner_) && !library_warned_.exchange(true))
+    warn(fmt::format("the vendor's library of products is not used, our own kernels are: {}", why));
+  return library;
 }
 
 Executor::~Executor() {

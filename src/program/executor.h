@@ -1,5 +1,6 @@
 // Running a program, on the host or a GPU.
 #pragma once
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "sardonyx/options.h"
 #include "sardonyx/tensor.h"
 #include "support/error.h"
+#include "vendor/product_library.h"
 
 namespace sardonyx {
 
@@ -62,6 +64,10 @@ class Executor {
   /// Times tilings when sizes are first seen; to be called before the first run.
   void tune(std::shared_ptr<TileTuner> tuner) { tuner_ = std::move(tuner); }
 
+  /// Where vendors' libraries of products are (vendor/product_library.h); "off": they are not used, whatever was
+  /// measured. To be called before the first run.
+  void use_library(std::string path) { library_path_ = std::move(path); }
+
   const Program& program() const { return *program_; }
   std::shared_ptr<const Program> shared_program() const { return program_; }
   /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Throws AssumptionFailed
@@ -90,6 +96,8 @@ class Executor {
   struct Plan;
   struct Run;
   struct Lives;
+  /// Null if there is none that can be used.
+  std::shared_ptr<const ProductLibrary> product_library();
   void check_group();
   class ConstantLoader;
   void load_code();
@@ -108,6 +116,8 @@ class Executor {
   Gpu* gpu_ = nullptr;  ///< of memory_
   bool graphs_;
   std::shared_ptr<TileTuner> tuner_;
+  std::string library_path_;
+  std::atomic<bool> library_warned_ = false, library_used_ = false;
   std::shared_ptr<Communicator> communicator_;
   bool collective_ = false;    ///< some steps need it
   bool launches_only_ = true;  ///< main is launches whose sizes the inputs' dims give, and checks of such

@@ -6,6 +6,7 @@
 
 #include "device/device.h"
 #include "device/tensor_map.h"
+#include "vendor/product_library.h"
 
 namespace sardonyx {
 
@@ -24,6 +25,8 @@ struct GpuCall {
   Gpu* gpu = nullptr;  ///< that makes them
   std::vector<void*> arguments;
 
+  /// A product of a vendor's library on the buffers a, b, bias, residual, out, workspace (-1: none).
+  GpuCall(std::shared_ptr<const ProductPlan> plan, const std::vector<int>& buffers);
   GpuCall(void* function, std::uint32_t blocks, std::uint32_t threads, std::uint32_t shared_bytes,
           std::vector<int> buffers, std::vector<std::int64_t> values);
   GpuCall(const GpuCall&) = delete;
@@ -32,6 +35,11 @@ struct GpuCall {
   void add_maps(Gpu& gpu, std::vector<Map> maps);
   /// Puts the buffers' addresses in place; true if any is another than before.
   bool place(const std::vector<void*>& address);
+
+ private:
+  struct LibraryWork;
+  std::shared_ptr<LibraryWork> work_;
+  std::vector<std::size_t> slots_;  ///< by buffer: its place in the library's call
 };
 
 /// The launches of a whole run as captured graphs: one, or as many as steps that several processes do together leave.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct PreparedLaunch {
 
 struct PreparedTileLaunch {
   std::vector<std::shared_ptr<GpuCall>> calls;  ///< none if there is nothing to compute
+  std::string library;                          ///< not empty: `calls` is this candidate of a vendor's library
+  std::vector<std::shared_ptr<GpuCall>> own;    ///< then: what to do should that fail
+  mutable bool failed = false;                  ///< it did
+
+  const std::vector<std::shared_ptr<GpuCall>>& current() const { return failed ? own : calls; }
 };
 
 /// A gemm or a convolution. Numbers of buffers; -1: none.

@@ -52,12 +52,21 @@ struct TileLaunchStep {
   struct Tuned {
     std::int64_t batches = 0, m = 0, n = 0, k = 0;
     std::int32_t tiling = 0;
+    std::string library;  ///< not empty: not that tiling but this candidate of a vendor's library, if it is here
+  };
+  /// The same as a product of a vendor's library (vendor/product_library.h).
+  struct Library {
+    int a = -1, b = -1, out = -1, bias = -1, residual = -1, workspace = -1;  ///< buffers; -1: none
+    bool trans_a = false, trans_b = false, one_a = false, one_b = false;
+    std::uint8_t activation = 0;  ///< ProductActivation
+    Expr batches, m, n, k;
   };
   std::vector<int> kernels;  ///< as many as tilings
   std::vector<codegen::GpuTiling> tilings;
   std::vector<std::string> names;  ///< of tilings, as many
   std::string problem;             ///< see codegen::TileChoices
-  std::vector<Tuned> tuned;        ///< for other sizes the model of cost decides
+  std::vector<Tuned> tuned;        ///< of equal sizes, the first that is possible; else the model of cost decides
+  std::vector<Library> library;    ///< one, or none
   std::vector<int> buffers;
   /// For tilings that copy (GpuTiling::copies): the operands in memory, see codegen::CopiedOperand.
   struct Copied {

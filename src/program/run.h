@@ -147,10 +147,13 @@ struct Executor::Run {
   // ---- run_gpu.cpp
   std::vector<std::shared_ptr<GpuCall>> gpu_calls(const LaunchStep& l, const PreparedLaunch& r) const;
   void start(GpuCall& call);
-  std::size_t tiling_for(const TileLaunchStep& t, const TileSizes& sizes,
-                         const std::function<double(std::size_t)>& time) const;
+  std::size_t candidate_for(const TileLaunchStep& t, const TileSizes& sizes, const std::vector<std::string>& names,
+                            const std::function<double(std::size_t)>& time) const;
+  std::vector<std::shared_ptr<GpuCall>> library_calls(const TileLaunchStep& t, std::vector<std::string>& names) const;
+  void give_up(const PreparedTileLaunch& r, const std::string& why) const;
   bool can_be_captured() const;
   bool replay();
+  bool replay_launches();
 
   // ---- run_control.cpp
   std::vector<std::shared_ptr<void>> nested(const Block& b);

@@ -1,5 +1,7 @@
 // Launches on a GPU: step by step, and as a captured graph once the sizes of a run have been seen before.
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
@@ -7,6 +9,7 @@
 #include "program/operand_maps.h"
 #include "program/run.h"
 #include "sardonyx/communicator.h"
+#include "support/warning.h"
 
 namespace sardonyx {
 
@@ -35,6 +38,27 @@ void GpuCall::add_maps(Gpu& g, std::vector<Map> list) {
   launch.arguments = arguments.data();
 }
 
+/// What a call of a library's needs, in the order of its buffers.
+struct GpuCall::LibraryWork : GpuWork {
+  std::shared_ptr<const ProductPlan> plan;
+  std::array<void*, 6> at{};  ///< a, b, bias, residual, out, workspace
+
+  void give(GpuStream stream) const override { plan->run({at[0], at[1], at[2], at[3], at[4], at[5]}, stream); }
+};
+
+GpuCall::GpuCall(std::shared_ptr<const ProductPlan> plan, const std::vector<int>& b)
+    : work_(std::make_shared<LibraryWork>()) {
+  work_->plan = std::move(plan);
+  check(b.size() == work_->at.size(), "a library's product of {} tensors", b.size());
+  for (std::size_t k = 0; k < b.size(); ++k)
+    if (b[k] >= 0) {
+      buffers.push_back(b[k]);
+      slots_.push_back(k);
+    }
+  addresses.resize(buffers.size());
+  launch.work = work_.get();
+}
+
 bool GpuCall::place(const std::vector<void*>& address) {
   bool changed = false;
   for (std::size_t k = 0; k < buffers.size(); ++k) {
@@ -44,6 +68,7 @@ bool GpuCall::place(const std::vector<void*>& address) {
     addresses[k] = a;
     for (Map& m : maps)
       if (m.buffer == k && a) m.map = gpu->tensor_map(m.info, static_cast<char*>(a) + m.offset);
+    if (work_) work_->at[slots_[k]] = a;
   }
   return changed;
 }
@@ -107,30 +132,106 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
     }
     return calls;
   };
-  r.calls = calls_of(tiling_for(t, {batches, m, n, k}, [&](std::size_t tiling) {
-    if (codegen::workgroups(t.tilings[tiling], batches, m, n) > INT32_MAX) return 1e9;
+  std::vector<std::string> names = t.names;
+  const std::vector<std::shared_ptr<GpuCall>> library = library_calls(t, names);
+  const std::size_t tilings = t.tilings.size();
+  const std::size_t chosen = candidate_for(t, {batches, m, n, k}, names, [&](std::size_t candidate) {
     double seconds = 0;
-    for (const auto& call : calls_of(tiling)) {
-      call->place(address);
-      seconds += e.tuner_->timer(*e.gpu_, call->launch, stream);
+    if (candidate < tilings && codegen::workgroups(t.tilings[candidate], batches, m, n) > INT32_MAX) return 1e9;
+    try {
+      for (const auto& call : candidate < tilings
+                                  ? calls_of(candidate)
+                                  : std::vector<std::shared_ptr<GpuCall>>{library[candidate - tilings]}) {
+        call->place(address);
+        seconds += e.tuner_->timer(*e.gpu_, call->launch, stream);
+      }
+    } catch (const Error& error) {
+      if (candidate < tilings) throw;
+      warn(fmt::format("{} is no candidate: {}", names[candidate], error.what()));
+      return std::numeric_limits<double>::infinity();
     }
     return seconds;
-  }));
+  });
+  if (chosen < tilings) {
+    r.calls = calls_of(chosen);
+    return r;
+  }
+  r.library = names[chosen];
+  e.library_used_ = true;
+  r.calls = {library[chosen - tilings]};
+  std::vector<codegen::GpuTiling> possible = t.tilings;
+  r.own = calls_of(codegen::choose_tiling(possible, batches, m, n, k, e.gpu_->info().units));
   return r;
 }
 
+// The product as calls of a vendor's library, whose names follow the tilings': as many as the tuner wants, or those
+// that were chosen for some size.
+std::vector<std::shared_ptr<GpuCall>> Executor::Run::library_calls(const TileLaunchStep& t,
+                                                                   std::vector<std::string>& names) const {
+  std::vector<std::shared_ptr<GpuCall>> calls;
+  if (t.library.empty() || e.library_path_ == "off") return calls;
+  constexpr int kMostPlans = 8;
+  const int wanted = e.tuner_ ? e.tuner_->library_candidates() : kMostPlans;
+  const bool chosen = std::any_of(t.tuned.begin(), t.tuned.end(), [](const auto& x) { return !x.library.empty(); });
+  if (wanted == 0 || (!e.tuner_ && !chosen)) return calls;
+  const auto library = e.product_library();
+  if (!library) return calls;
+  const TileLaunchStep::Library& l = t.library.front();
+  LibraryProduct p{eval(l.batches),
+                   eval(l.m),
+                   eval(l.n),
+                   eval(l.k),
+                   l.trans_a,
+                   l.trans_b,
+                   l.one_a,
+                   l.one_b,
+                   info(l.a).dtype,
+                   info(l.out).dtype,
+                   l.bias >= 0,
+                   l.residual >= 0,
+                   static_cast<ProductActivation>(l.activation)};
+  if (std::min({p.batches, p.m, p.n, p.k}) <= 0 || std::max({p.batches, p.m, p.n, p.k}) > INT32_MAX) return calls;
+  const auto plans = library->plans(p, wanted);
+  for (std::size_t k = 0; k < plans.size(); ++k) {
+    calls.push_back(
+        std::make_shared<GpuCall>(plans[k], std::vector<int>{l.a, l.b, l.bias, l.residual, l.out, l.workspace}));
+    names.push_back(library_candidate(library->name(), k, p));
+  }
+  return calls;
+}
+
 // What was measured, if anything was; else the tuner's choice, or that of the model of cost.
-std::size_t Executor::Run::tiling_for(const TileLaunchStep& t, const TileSizes& s,
-                                      const std::function<double(std::size_t)>& time) const {
-  for (const TileLaunchStep::Tuned& x : t.tuned)
-    if (x.batches == s.batches && x.m == s.m && x.n == s.n && x.k == s.k) return static_cast<std::size_t>(x.tiling);
+std::size_t Executor::Run::candidate_for(const TileLaunchStep& t, const TileSizes& s,
+                                         const std::vector<std::string>& names,
+                                         const std::function<double(std::size_t)>& time) const {
   const int units = e.gpu_->info().units;
-  if (e.tuner_ && t.tilings.size() > 1) return e.tuner_->choose(t, s, tilings_by_cost(t, s, units), time);
+  if (e.tuner_ && names.size() > 1) return e.tuner_->choose(t, s, names, tilings_by_cost(t, s, units), time);
+  for (const TileLaunchStep::Tuned& x : t.tuned) {
+    if (x.batches != s.batches || x.m != s.m || x.n != s.n || x.k != s.k) continue;
+    if (x.library.empty()) return static_cast<std::size_t>(x.tiling);
+    // Of a library that is not here, or of another version, there is no candidate of this name.
+    const auto at = std::find(names.begin(), names.end(), x.library);
+    if (at != names.end()) return static_cast<std::size_t>(at - names.begin());
+  }
   return codegen::choose_tiling(t.tilings, s.batches, s.m, s.n, s.k, units);
 }
 
+// From now on our own kernel does what a library's has not done.
+void Executor::Run::give_up(const PreparedTileLaunch& r, const std::string& why) const {
+  r.failed = true;
+  warn(fmt::format("{} failed, and our own kernel goes on: {}", r.library, why));
+}
+
 void Executor::Run::execute(const TileLaunchStep&, const PreparedTileLaunch& r) {
-  for (const auto& call : r.calls) start(*call);
+  if (!r.library.empty() && !r.failed) {
+    try {
+      for (const auto& call : r.calls) start(*call);
+      return;
+    } catch (const Error& error) {
+      give_up(r, error.what());
+    }
+  }
+  for (const auto& call : r.current()) start(*call);
 }
 
 void Executor::Run::start(GpuCall& call) {
@@ -146,8 +247,25 @@ bool Executor::Run::can_be_captured() const {
   return plan->arena.unplanned == 0;
 }
 
-// Runs the captured graph of this plan, making it first if need be. False if there is nothing to capture.
+// Runs the captured graph of this plan, making it first if need be. False if there is nothing to capture. Should a
+// library's work not be recordable, our own kernels replace it.
 bool Executor::Run::replay() {
+  if (!e.library_used_) return replay_launches();
+  std::vector<const PreparedTileLaunch*> theirs;
+  for (const PreparedStep& s : plan->steps)
+    if (const auto* t = std::get_if<PreparedTileLaunch>(&s); t && !t->library.empty() && !t->failed)
+      theirs.push_back(t);
+  if (theirs.empty()) return replay_launches();
+  try {
+    return replay_launches();
+  } catch (const Error& error) {
+    plan->captured.reset();
+    for (const PreparedTileLaunch* t : theirs) give_up(*t, error.what());
+  }
+  return replay_launches();
+}
+
+bool Executor::Run::replay_launches() {
   if (!plan->captured) {
     auto c = std::make_unique<CapturedRun>();
     std::vector<bool> fixed(address.size());
@@ -180,7 +298,7 @@ bool Executor::Run::replay() {
         }
       }
       if (const auto* l = std::get_if<PreparedLaunch>(&s)) calls = l->calls;
-      if (const auto* t = std::get_if<PreparedTileLaunch>(&s)) calls = t->calls;
+      if (const auto* t = std::get_if<PreparedTileLaunch>(&s)) calls = t->current();
       for (const auto& call : calls) {
         call->place(address);
         if (std::any_of(call->buffers.begin(), call->buffers.end(),

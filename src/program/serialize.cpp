@@ -43,7 +43,13 @@ void fields(A& a, typename A::template Ref<codegen::GpuTiling> t) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<TileLaunchStep::Tuned> t) {
-  a(t.batches, t.m, t.n, t.k, t.tiling);
+  a(t.batches, t.m, t.n, t.k, t.tiling, t.library);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<TileLaunchStep::Library> l) {
+  a(l.a, l.b, l.out, l.bias, l.residual, l.workspace, l.trans_a, l.trans_b, l.one_a, l.one_b, l.activation, l.batches,
+    l.m, l.n, l.k);
 }
 
 template <typename A>
@@ -53,8 +59,8 @@ void fields(A& a, typename A::template Ref<TileLaunchStep::Copied> t) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<TileLaunchStep> s) {
-  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.buffers, s.copied_a, s.copied_b, s.finish, s.partial,
-    s.symbols, s.batches, s.m, s.n, s.k);
+  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.library, s.buffers, s.copied_a, s.copied_b, s.finish,
+    s.partial, s.symbols, s.batches, s.m, s.n, s.k);
 }
 
 template <typename A>

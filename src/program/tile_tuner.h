@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
@@ -24,11 +25,14 @@ struct TileSizes {
 class TileTuner {
  public:
   virtual ~TileTuner() = default;
-  /// The tiling for these sizes, an index into `step.tilings`. `order`: those that can compute them, the most promising
-  /// by the model of cost first, which is what to return if nothing better is known. `time` gives the seconds of one
-  /// launch.
-  virtual std::size_t choose(const TileLaunchStep& step, const TileSizes& sizes, const std::vector<std::size_t>& order,
-                             const std::function<double(std::size_t tiling)>& time) = 0;
+  /// The candidate for these sizes, an index into `names`: those of `step.names`, then those of a vendor's library.
+  /// `order`: the tilings that can compute them, the most promising by the model of cost first, which is what to return
+  /// if nothing better is known. `time` gives the seconds of one launch; infinity for a candidate that failed.
+  virtual std::size_t choose(const TileLaunchStep& step, const TileSizes& sizes, const std::vector<std::string>& names,
+                             const std::vector<std::size_t>& order,
+                             const std::function<double(std::size_t candidate)>& time) = 0;
+  /// How many candidates of a library's it wants.
+  virtual int library_candidates() const { return 0; }
   /// How launches are timed.
   TileTimer timer = time_launch;
 };

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "host/post_op.h"
+#include "vendor/product_library.h"
 
 namespace sardonyx {
 namespace {
@@ -155,6 +156,23 @@ class Validator {
     if (t.partial >= 0) {
       written(s, t.partial);
       require(t.finish >= 0 && t.finish < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
+    }
+    require(t.library.size() <= 1, "a tile kernel is several products of a library");
+    for (const TileLaunchStep::Library& l : t.library) {
+      for (const Expr* e : {&l.batches, &l.m, &l.n, &l.k}) number(*e);
+      const DType type = at(l.a).dtype, out = at(l.out).dtype;
+      require((type == DType::kFloat32 || type == DType::kFloat16 || type == DType::kBFloat16) &&
+                  at(l.b).dtype == type && (out == type || out == DType::kFloat32) &&
+                  l.activation <= static_cast<std::uint8_t>(ProductActivation::kGeluTanh),
+              "a library's product has impossible types");
+      for (const int b : {l.bias, l.residual})
+        if (b != -1) require(at(b).dtype == out, "a library's product has impossible types");
+      written(s, l.out);
+      written(s, l.workspace);
+      std::size_t room = 4;
+      require(at(l.workspace).dtype == DType::kFloat32 && constant_size(at(l.workspace).shape, room) &&
+                  room >= kLibraryWorkspace,
+              "a library's product has too little room");
     }
     std::int64_t m = 0;
     require(any_rows || is_const_int(t.m, m), "a tile kernel has no tiling for many rows");

@@ -66,7 +66,8 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
                                      const std::string& cache, const std::map<std::string, std::int64_t>& dims,
                                      bool fuse, bool all_outputs, bool graphs, std::uint64_t device_memory_limit,
                                      const std::string& tuning, const std::string& tuning_database,
-                                     std::shared_ptr<Communicator> communicator, nb::object progress) {
+                                     const std::string& product_library, std::shared_ptr<Communicator> communicator,
+                                     nb::object progress) {
   Options o;
   o.communicator = std::move(communicator);
   o.device = device;
@@ -81,6 +82,7 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
   o.device_memory_limit = device_memory_limit;
   o.tuning = tuning;
   o.tuning_database = tuning_database;
+  o.product_library = product_library;
   const auto callback = std::make_shared<ProgressCallback>(std::move(progress));
   if (callback->wanted()) o.progress = [callback](const Progress& p) { (*callback)(p); };
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
@@ -399,12 +401,13 @@ NB_MODULE(_sardonyx, m) {
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
         nb::arg("calibration_table"), nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"),
         nb::arg("all_outputs"), nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("tuning"),
-        nb::arg("tuning_database"), nb::arg("communicator").none(), nb::arg("progress").none());
+        nb::arg("tuning_database"), nb::arg("product_library"), nb::arg("communicator").none(),
+        nb::arg("progress").none());
   m.def("code_report", &code_of);
   m.def(
       "load",
-      [](const std::string& path, int threads, const std::string& device) {
-        return Model::load_program(path, threads, device);
+      [](const std::string& path, int threads, const std::string& device, const std::string& product_library) {
+        return Model::load_program(path, threads, device, product_library);
       },
       nb::call_guard<nb::gil_scoped_release>());
   m.def("operators", [] {

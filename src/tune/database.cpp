@@ -144,33 +144,38 @@ std::vector<codegen::TunedSize> TuningDatabase::find(std::string_view arch, std:
   const std::lock_guard lock(mutex_);
   using Size = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   struct Best {
-    std::int64_t units;
-    double seconds;
-    std::string candidate;
+    std::int64_t units = 0;
+    std::vector<std::pair<double, std::string>> candidates;
   };
   std::map<Size, Best> best;
   for (const auto& [key, seconds] : times_) {
     const auto& [a, units, p, batches, m, n, k, candidate] = key;
     if (a != arch || p != problem) continue;
-    const auto [it, fresh] = best.try_emplace({batches, m, n, k}, Best{units, seconds, candidate});
-    if (!fresh && (units > it->second.units || (units == it->second.units && seconds < it->second.seconds)))
-      it->second = {units, seconds, candidate};
+    Best& b = best[{batches, m, n, k}];
+    if (units > b.units) b = {units, {}};
+    if (units == b.units) b.candidates.emplace_back(seconds, candidate);
   }
   std::vector<codegen::TunedSize> out;
-  for (const auto& [size, b] : best) {
+  for (auto& [size, b] : best) {
     const auto& [batches, m, n, k] = size;
-    out.push_back({batches, m, n, k, b.candidate});
+    std::sort(b.candidates.begin(), b.candidates.end());
+    for (const auto& [seconds, candidate] : b.candidates) out.push_back({batches, m, n, k, candidate});
   }
   return out;
 }
 
-bool TuningDatabase::has(const TuningRow& like) const {
+std::map<std::string, double> TuningDatabase::times(const TuningRow& like) const {
   const std::lock_guard lock(mutex_);
-  const auto at = times_.lower_bound({like.arch, like.units, like.problem, like.batches, like.m, like.n, like.k, ""});
-  if (at == times_.end()) return false;
-  const auto& [arch, units, problem, batches, m, n, k, candidate] = at->first;
-  return std::tie(arch, units, problem, batches, m, n, k) ==
-         std::tie(like.arch, like.units, like.problem, like.batches, like.m, like.n, like.k);
+  std::map<std::string, double> out;
+  auto at = times_.lower_bound({like.arch, like.units, like.problem, like.batches, like.m, like.n, like.k, ""});
+  for (; at != times_.end(); ++at) {
+    const auto& [arch, units, problem, batches, m, n, k, candidate] = at->first;
+    if (std::tie(arch, units, problem, batches, m, n, k) !=
+        std::tie(like.arch, like.units, like.problem, like.batches, like.m, like.n, like.k))
+      break;
+    out[candidate] = at->second;
+  }
+  return out;
 }
 
 void TuningDatabase::add(const std::vector<TuningRow>& rows) {

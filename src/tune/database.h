@@ -40,11 +40,11 @@ class TuningDatabase : public codegen::TileChoices {
   TuningDatabase& operator=(const TuningDatabase&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  /// The fastest candidate of each size. Where cards of different numbers of units were measured, the one of most
-  /// units counts (the whole chip, not a part of it).
+  /// The candidates of each size, the fastest first. Where cards of different numbers of units were measured, the one
+  /// of most units counts (the whole chip, not a part of it).
   std::vector<codegen::TunedSize> find(std::string_view arch, std::string_view problem) const override;
-  /// Whether something was measured for this problem at these sizes, on a card of so many units.
-  bool has(const TuningRow& like) const;
+  /// Seconds by candidate, of this problem at these sizes, on a card of so many units.
+  std::map<std::string, double> times(const TuningRow& like) const;
   /// Adds measurements; the ones with the same key are replaced.
   void add(const std::vector<TuningRow>& rows);
   /// Everything, in the order of keys.

@@ -414,6 +414,7 @@ def compile(
     device_memory_limit: int = 0,
     tuning: str = "off",
     tuning_database: str | os.PathLike[str] | None = None,
+    product_library: str | os.PathLike[str] | None = None,
     communicator: Communicator | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Model:
@@ -439,6 +440,9 @@ def compile(
         most promising are timed when a run first has some sizes; "exhaustive": all.
     tuning_database: file of measured choices, which tuning (and `sardonyx tune`) writes. None: none, with tuning `tuning.sqlite`
         in the cache's folder.
+    product_library: the vendor's library of products (cuBLASLt, hipBLASLt), whose products are candidates of tuning and run where
+        they were measured to be the fastest: a path; "": the one that the loader finds, if there is one; "off": none. None:
+        $SARDONYX_PRODUCT_LIBRARY, else "".
     communicator: for a model with nodes that sum or gather over several processes (com.microsoft's AllReduce and AllGather): this
         process's place among them, from join().
     progress: called while compiling, possibly from another thread. What it raises is raised when compiling is done.
@@ -467,20 +471,31 @@ def compile(
         device_memory_limit,
         tuning,
         "" if tuning_database is None else os.fspath(tuning_database),
+        _product_library(product_library),
         communicator,
         report,
     )
     return Model(native)
 
 
-def load(path: str | os.PathLike[str], *, threads: int = 0, device: str = "host") -> Model:
+def _product_library(given: str | os.PathLike[str] | None) -> str:
+    return os.environ.get("SARDONYX_PRODUCT_LIBRARY", "") if given is None else os.fspath(given)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    threads: int = 0,
+    device: str = "host",
+    product_library: str | os.PathLike[str] | None = None,
+) -> Model:
     """Loads what Model.save() wrote.
 
     The weights stay in the file, which must not be changed meanwhile. A program file holds machine code: load it only
     from where you would run a program from. threads: for running; 0: all cores. device: of a program for a GPU, the
-    card (the first one of its kind by default).
+    card (the first one of its kind by default). product_library: as for compile().
     """
-    return Model(_sardonyx.load(os.fspath(path), threads, device))
+    return Model(_sardonyx.load(os.fspath(path), threads, device, _product_library(product_library)))
 
 
 def code_report(

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <filesystem>
+#include <limits>
 
 #include "program/tile_tuner.h"
 #include "support/error.h"
@@ -53,11 +54,11 @@ TEST(Tuner, TakesTheFastestOfThoseItTimesAndKeepsTheTimes) {
   };
   auto database = std::make_shared<TuningDatabase>(f.path, true);
   DatabaseTuner tuner(database, card(304), 2);
-  EXPECT_EQ(tuner.choose(s, {1, 64, 64, 64}, {0, 1, 2}, time), 1u);
+  EXPECT_EQ(tuner.choose(s, {1, 64, 64, 64}, s.names, {0, 1, 2}, time), 1u);
   EXPECT_EQ(timed, (std::vector<std::size_t>{0, 1}));  // two at most
-  EXPECT_EQ(tuner.choose(s, {1, 64, 64, 64}, {0, 1, 2}, time), 1u);
+  EXPECT_EQ(tuner.choose(s, {1, 64, 64, 64}, s.names, {0, 1, 2}, time), 1u);
   EXPECT_EQ(timed.size(), 2u);  // it is known
-  EXPECT_EQ(tuner.choose(s, {1, 65, 64, 64}, {1, 0}, time), 1u);
+  EXPECT_EQ(tuner.choose(s, {1, 65, 64, 64}, s.names, {1, 0}, time), 1u);
   EXPECT_EQ(timed.size(), 4u);
   const std::vector<TuningDecision> decisions = tuner.decisions();
   ASSERT_EQ(decisions.size(), 2u);
@@ -72,14 +73,54 @@ TEST(Tuner, TakesTheFastestOfThoseItTimesAndKeepsTheTimes) {
   const auto again = std::make_shared<TuningDatabase>(f.path, true);
   EXPECT_EQ(again->rows().size(), 4u);
   DatabaseTuner same(again, card(304), 0), other(again, card(100), 0);
-  EXPECT_EQ(same.choose(s, {1, 64, 64, 64}, {0, 1, 2}, time), 1u);
+  EXPECT_EQ(same.choose(s, {1, 64, 64, 64}, s.names, {0, 1, 2}, time), 1u);
   EXPECT_TRUE(timed.empty() && same.decisions().empty());
-  EXPECT_EQ(other.choose(s, {1, 64, 64, 64}, {0, 1, 2}, time), 2u);
+  EXPECT_EQ(other.choose(s, {1, 64, 64, 64}, s.names, {0, 1, 2}, time), 2u);
   EXPECT_EQ(timed.size(), 3u);  // all
 
   // What can't compute these sizes is not taken, whatever a database says.
   DatabaseTuner third(again, card(100), 0);
-  EXPECT_EQ(third.choose(s, {1, 64, 64, 64}, {0, 1}, time), 1u);
+  EXPECT_EQ(third.choose(s, {1, 64, 64, 64}, s.names, {0, 1}, time), 1u);
+}
+
+// Candidates of a library's follow the tilings: they are timed whenever they are new, and chosen while they are here.
+TEST(Tuner, LibrariesAreCandidatesByNameAndVersion) {
+  File f;
+  const TileLaunchStep s = step();
+  std::vector<std::size_t> timed;
+  const auto time = [&](std::size_t k) {
+    timed.push_back(k);
+    return std::array{3e-6, 2e-6, 9e-6, 1e-6, 5e-6}[k];
+  };
+  const auto named = [&](std::vector<std::string> more) {
+    std::vector<std::string> names = s.names;
+    names.insert(names.end(), more.begin(), more.end());
+    return names;
+  };
+  const auto database = std::make_shared<TuningDatabase>(f.path, true);
+  DatabaseTuner tuner(database, card(304), 2);
+  EXPECT_EQ(tuner.library_candidates(), 1);
+  const TileSizes sizes{1, 64, 64, 64};
+  EXPECT_EQ(tuner.choose(s, sizes, s.names, {0, 1, 2}, time), 1u);
+  timed.clear();
+  EXPECT_EQ(tuner.choose(s, sizes, named({"cuBLASLt 1.0.0 #0"}), {0, 1, 2}, time), 3u);
+  EXPECT_EQ(timed, std::vector<std::size_t>{3});  // what was known is not timed again
+  EXPECT_EQ(tuner.decisions().back().best, "cuBLASLt 1.0.0 #0");
+  EXPECT_EQ(tuner.decisions().back().rule_seconds, 3e-6);
+  // Without it, or with another version, it is ours; that version is timed.
+  EXPECT_EQ(tuner.choose(s, sizes, s.names, {0, 1, 2}, time), 1u);
+  DatabaseTuner later(std::make_shared<TuningDatabase>(f.path, true), card(304), 0);
+  timed.clear();
+  EXPECT_EQ(later.choose(s, sizes, named({"cuBLASLt 1.0.0 #0"}), {0, 1, 2}, time), 3u);
+  EXPECT_TRUE(timed.empty());
+  const auto slow = [&](std::size_t k) { return timed.push_back(k), 4e-6; };
+  EXPECT_EQ(later.choose(s, sizes, named({"cuBLASLt 2.0.0 #0"}), {0, 1, 2}, slow), 1u);
+  EXPECT_EQ(timed, std::vector<std::size_t>{3});
+  // What failed has no row.
+  const auto fails = [](std::size_t k) { return k < 3 ? 1e-6 : std::numeric_limits<double>::infinity(); };
+  EXPECT_LT(later.choose(s, {1, 9, 9, 9}, named({"cuBLASLt 2.0.0 #0"}), {0, 1}, fails), 2u);
+  for (const TuningRow& r : TuningDatabase(f.path, false).rows())
+    EXPECT_TRUE(r.m != 9 || r.candidate.find(' ') == std::string::npos);
 }
 
 TEST(Tuner, ChoicesAreOfTheWholestChip) {
@@ -91,7 +132,8 @@ TEST(Tuner, ChoicesAreOfTheWholestChip) {
   d.add({r});
   r.candidate = "c", r.seconds = 4e-6;
   d.add({r});
-  ASSERT_EQ(d.find("gfx942", "p").size(), 1u);
+  ASSERT_EQ(d.find("gfx942", "p").size(), 2u);  // the fastest first, of the most units
+  EXPECT_EQ(d.find("gfx942", "p")[1].candidate, "b");
   EXPECT_EQ(d.find("gfx942", "p")[0].candidate, "c");
   EXPECT_TRUE(d.find("gfx90a", "p").empty() && d.find("gfx942", "q").empty());
   EXPECT_THROW(TuningDatabase(f.path, false).add({r}), Error);
