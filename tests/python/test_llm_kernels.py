@@ -1,6 +1,5 @@
 """What decoders become on GPUs: few kernels, no copies of caches, only the logits that are used."""
 
-import ctypes
 import json
 
 import llm_models
@@ -8,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import sardonyx
-from cli_support import BUILD
+import simulated
 from cli_support import sardonyx as command
 from llm_models import Decoder
 from onnx import TensorProto, helper, numpy_helper
@@ -18,13 +17,6 @@ def written_shapes(path, device):
     """The shapes that its steps write, as lists of text."""
     report = json.loads(command("inspect", path, "--json", "-", "--device", device))
     return [w["shape"] for s in report["program"]["steps"] for w in s["writes"]]
-
-
-def launches():
-    """How often this process has launched a kernel on the simulated card."""
-    count = ctypes.CDLL(BUILD / "lib" / "libamdhip64-sim.so").sardonyxSimCount
-    count.restype, count.argtypes = ctypes.c_longlong, [ctypes.c_char_p]
-    return count(b"kernel_launches")
 
 
 @pytest.mark.parametrize(("rows", "most"), [(1, 5), (5, 9)])
@@ -41,9 +33,9 @@ def test_launches_of_a_layer(rows, most):
         feed = {i.name: past for i in model.inputs if i.name.startswith("past")}
         feed |= {"input_ids": np.ones((1, rows), np.int64), "attention_mask": np.ones((1, 3 + rows), np.int64)}
         model.run(feed)
-        before = launches()
+        before = simulated.launches()
         model.run(feed)
-        counts.append(launches() - before)
+        counts.append(simulated.launches() - before)
     assert counts[1] - counts[0] <= most, counts
 
 
