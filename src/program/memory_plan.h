@@ -17,7 +17,7 @@ struct Lifetime {
 /// placed that live at the same time (the "greedy by size" of Pisarchyk and Lee, "Efficient Memory Management for Deep
 /// Neural Net Inference", 2020). Where that takes 2 % more than most_alive(), other orders are tried: by bytes times
 /// steps, by steps, by first step, and what ended highest first, as often as that is quick; where it still takes 10 %
-/// more, small changes of the best order.
+/// more, small changes of the best order that leave less beyond that.
 std::size_t plan_memory(const std::vector<Lifetime>& lifetimes, std::vector<std::size_t>& offsets,
                         std::size_t alignment = 64);
 
