@@ -9,9 +9,9 @@ namespace sardonyx {
 /// Error(kCompile) with its name.
 void check_ptx(std::string_view ptx);
 
-/// What a kernel demands of its launches becomes directives of its head, and "sardonyx_parameter_0" in assembly the name
-/// of its first parameter: clang has both for CUDA's language only, so that sources say it in assembly (kernels/gpu.h,
-/// kernels/gemm_tma.h).
+/// What a kernel demands of its launches becomes directives of its head, and "sardonyx_parameter_0" in assembly the
+/// name of its first parameter: clang has both for CUDA's language only, so that sources say it in assembly
+/// (kernels/gpu.h, kernels/gemm_tma.h).
 std::string with_kernel_heads(const std::string& ptx);
 
 /// Lets each kernel be started when all workgroups of the launch before it have ended, rather than when what they wrote
