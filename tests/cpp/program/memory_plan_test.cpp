@@ -64,6 +64,12 @@ TEST(MemoryPlan, EqualLayersLoseNothing) {
   EXPECT_LE(static_cast<double>(plan_memory(lives, offsets, 256)), 1.10 * static_cast<double>(most_alive(lives)));
 }
 
+TEST(MemoryPlan, SmallBuffersLoseToAlignmentOnly) {
+  std::vector<std::size_t> offsets;
+  EXPECT_EQ(plan_memory({{0, 4, 0, 1}, {1, 0, 0, 1}}, offsets, 256), 256u);
+  EXPECT_EQ(plan_memory({{0, 4, 0, 1}, {1, 4, 1, 2}, {2, 4, 2, 3}}, offsets, 256), 512u);
+}
+
 TEST(MemoryPlan, NoBuffersTakeNothing) {
   std::vector<std::size_t> offsets;
   EXPECT_EQ(plan_memory({}, offsets), 0u);
