@@ -29,13 +29,21 @@ void certain_reductions(const Expr& e, Exprs& out) {
   for (const Expr& a : e->args) certain_reductions(a, out);
 }
 
-// How many loads move by one element of a row-major tensor with `var`.
-int unit_loads(const Expr& body, const Expr& var) {
+bool uses(const Expr& e, const Expr& var) {
+  bool used = false;
+  visit(e, [&](const Expr& x) { used |= x->op == Op::kVar && x->i == var->i; });
+  return used;
+}
+
+// How many loads that depend on any of `reduced` move by one element of a row-major tensor with `var`. (Others, such as
+// of a mean in a sum of squares, are one element for all that is summed up.)
+int unit_loads(const Expr& body, const Expr& var, const Exprs& reduced) {
   int n = 0;
   visit(body, [&](const Expr& x) {
     Expr c, rest;
-    if (x->op == Op::kLoad && !x->args.empty() && x->value->storage_order.empty() &&
-        idx::split_affine(idx::linearize(x->args, x->value->shape), var, c, rest) && is_const(c, 1))
+    if (x->op == Op::kLoad && std::any_of(reduced.begin(), reduced.end(), [&](const Expr& r) { return uses(x, r); }) &&
+        x->value->storage_order.empty() && idx::split_affine(idx::linearize(x->args, x->value->shape), var, c, rest) &&
+        is_const(c, 1))
       ++n;
   });
   return n;
@@ -52,9 +60,7 @@ class Splitter {
     if (r->args[0]->has_reduce || (arg && r->vars.size() != 1)) return {};
     Exprs kept, dims;
     for (const Expr& v : vars) {
-      bool used = false;
-      visit(r, [&](const Expr& x) { used |= x->op == Op::kVar && x->i == v->i; });
-      if (used) kept.push_back(v);
+      if (uses(r, v)) kept.push_back(v);
     }
     for (const Expr& v : r->vars) {
       if (v->args[0]->has_var || v->args[0]->has_load) return {};
@@ -63,7 +69,7 @@ class Splitter {
     Expr results = 1;
     for (const Expr& v : kept) results = results * v->args[0];
     const Expr count = idx::product(dims);
-    const bool columns = !kept.empty() && unit_loads(r->args[0], kept.back()) > 0;
+    const bool columns = !kept.empty() && unit_loads(r->args[0], kept.back(), r->vars) > 0;
     const std::int64_t parts = columns ? parts_of_columns(results, count) : parts_of_rows(results, count);
     if (parts < 2) return {};
 
@@ -83,7 +89,7 @@ class Splitter {
       replace.emplace_back(v, outer.back());
     }
     const Expr body = substitute(r->args[0], replace);
-    if (!columns && unit_loads(body, at) == 0) return {};  // its indices are divisions: no gain
+    if (!columns && unit_loads(body, at, {at}) == 0) return {};  // its indices are divisions: no gain
     outer.insert(columns ? outer.begin() : outer.end(), part);
     Value* partial = g_.add_loop(outer, arg ? begin + reduce(kind, {at}, body) : reduce(kind, {at}, body));
     const Expr k = loop_var(parts);

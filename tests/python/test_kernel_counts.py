@@ -33,6 +33,24 @@ def test_kernels_per_run(name, most):
     assert report["kernels_per_run"] == sum(report["program"]["launches"].values())
 
 
+@pytest.mark.parametrize("device", ["host", "sim:gfx942", "sim:gfx1100"])
+@pytest.mark.parametrize("rows", [["n", "m"], [1, 70], [2, 40]])
+def test_a_normalisation_is_one_kernel(device, rows):
+    """Of known sizes too: the mean, one element a row, does not make its rows columns."""
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.standard_normal(96).astype(np.float32), n) for n in ("s", "b")]
+    info = lambda name: helper.make_tensor_value_info(name, 1, [*rows, 96])
+    node = helper.make_node("LayerNormalization", ["x", "s", "b"], ["y"], axis=-1)
+    graph = helper.make_graph([node], "g", [info("x")], [info("y")], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = api.compile(model, device=device)
+    assert len(compiled.kernels()) == 1
+    x = rng.standard_normal((2, 40, 96) if rows == ["n", "m"] else (*rows, 96)).astype(np.float32)
+    want = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    # sums of 96 elements in another order
+    np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("device", ["host", "sim:gfx942"])
 def test_a_convolution_between_transpositions_is_one_kernel(device):
     """Channels last in the model and in memory: the transpositions of an exporter copy nothing."""
