@@ -20,6 +20,7 @@
 #include "compile/backend.h"
 #include "compile/compiler.h"
 #include "fuse/schedule.h"
+#include "host/convert.h"
 #include "kernel_sources.h"
 #include "tiles/match.h"
 #include "vendor/product_library.h"
@@ -355,7 +356,8 @@ class Builder {
     LibraryProduct form;
     const DType type = g->a->dtype, out = g->out->dtype;
     if (g->b->dtype != type || (out != type && out != DType::kFloat32)) return;
-    if (!library_epilogue(*g, form, l)) return;
+    std::vector<float> bias;  // that the library gets as a constant of its own
+    if (!library_epilogue(*g, form, l, bias)) return;
     // Batches of both sides are counted alike, or one side has one matrix for all.
     const auto all_one = [](const Exprs& dims) {
       return std::all_of(dims.begin(), dims.end(), [](const Expr& d) { return is_const(d, 1); });
@@ -380,6 +382,7 @@ class Builder {
     l.a = buffer(g->a);
     l.b = buffer(g->b);
     l.out = buffer(g->out);
+    if (!bias.empty()) l.bias = constant_of(bias, out);
     BufferInfo b;
     b.shape = {Expr(static_cast<std::int64_t>(kLibraryWorkspace / size_of(b.dtype)))};
     l.workspace = static_cast<int>(program_->buffers.size());
@@ -398,17 +401,7 @@ class Builder {
   int constant_of(const std::vector<float>& values, DType dtype) {
     std::byte* to = nullptr;
     Data data = make_data(values.size() * size_of(dtype), &to);
-    for (std::size_t k = 0; k < values.size(); ++k) {
-      if (dtype == DType::kFloat32) {
-        std::memcpy(to + 4 * k, &values[k], 4);
-        continue;
-      }
-      const auto half = static_cast<_Float16>(values[k]);
-      std::uint32_t bits = std::bit_cast<std::uint32_t>(values[k]);
-      bits += 0x7fff + (bits >> 16 & 1);  // to nearest, ties to even
-      const auto bfloat = static_cast<std::uint16_t>(bits >> 16);
-      std::memcpy(to + 2 * k, dtype == DType::kFloat16 ? static_cast<const void*>(&half) : &bfloat, 2);
-    }
+    host::from_float32(dtype, values.data(), to, static_cast<std::int64_t>(values.size()), 1);
     BufferInfo b;
     b.kind = BufferInfo::Kind::kConstant;
     b.dtype = dtype;
@@ -420,7 +413,8 @@ class Builder {
   }
 
   // An epilogue as the library has it: bias along columns, a residual, and an activation that is the last.
-  bool library_epilogue(const tiles::GemmMatch& g, LibraryProduct& form, TileLaunchStep::Library& l) {
+  bool library_epilogue(const tiles::GemmMatch& g, LibraryProduct& form, TileLaunchStep::Library& l,
+                        std::vector<float>& bias) {
     using Kind = host::PostOp::Kind;
     const DType out = g.out->dtype;
     for (const tiles::PostStep& p : g.post) {
@@ -435,16 +429,14 @@ class Builder {
                                      is_const_int(g.n, n) && n <= kLargestBias) {
         // A bias that is the same everywhere.
         form.bias = true;
-        l.bias = constant_of(std::vector<float>(static_cast<std::size_t>(n), p.op.beta), out);
+        bias.assign(static_cast<std::size_t>(n), p.op.beta);
       } else if (p.op.kind == Kind::kAddTensor && p.op.dtype == DType::kFloat32 && out != DType::kFloat32 &&
                  p.operand->is_constant() && is_const_int(g.n, n) && n <= kLargestBias && is_row(p, g.n) &&
                  storage_of(p.operand)->storage_order.empty() && !form.bias) {
         // A weight like the others: in the precision of the product.
         const auto* x = p.operand->constant_as<float>();
         form.bias = true;
-        const std::vector<float> bias(x, x + n);
-        if (std::any_of(x, x + n, [](float v) { return !(std::abs(v) <= kLargestHalf); })) return false;
-        l.bias = constant_of(bias, out);
+        bias.assign(x, x + n);
       } else if (p.op.kind == Kind::kAddTensor && p.op.dtype == out) {
         const Exprs full = g.out->shape;
         const bool row = is_row(p, g.n);
@@ -464,6 +456,10 @@ class Builder {
         return false;
       }
     }
+    // Our kernels add it in float32; in 16 bits it must not become infinite.
+    if (out != DType::kFloat32 &&
+        std::any_of(bias.begin(), bias.end(), [](float v) { return !(std::abs(v) <= kLargestHalf); }))
+      return false;
     l.activation = static_cast<std::uint8_t>(form.activation);
     return true;
   }
