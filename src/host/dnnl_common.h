@@ -1,6 +1,7 @@
 // What the files on oneDNN share. Only dnnl_*.cpp include this.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -42,14 +43,31 @@ struct PackedWeights::Impl {
     std::shared_ptr<const Buffer> data;
     std::uint64_t used;
   };
+  /// What a kernel that is not oneDNN's made of the weights.
+  struct Form {
+    std::string name;
+    std::shared_ptr<const Buffer> data;
+    std::uint64_t used;
+  };
   std::mutex mutex;
   std::vector<Copy> copies;
+  std::vector<Form> forms;
   std::uint64_t clock = 0;
   int repacks = 0;
+  /// Set where the model's bytes are not what kernels read: makes the latter of the former.
+  std::function<std::shared_ptr<const Buffer>(const void*)> widen;
 
-  /// The weights as `want` has them, made from another layout when they are not there yet; `plain` describes the
-  /// model's bytes as the asking kernel reads them (another kernel may read them transposed).
-  std::shared_ptr<const Buffer> in_layout(const dnnl::memory::desc& want, const dnnl::memory::desc& plain);
+  /// The weights as `want` has them, made from another layout, or from the model's bytes, when they are not there yet;
+  /// `plain` describes those bytes as the asking kernel reads them (another kernel may read them transposed).
+  std::shared_ptr<const Buffer> in_layout(const dnnl::memory::desc& want, const dnnl::memory::desc& plain,
+                                          const void* original);
+
+ private:
+  friend class PackedWeights;
+  /// Makes room for one layout more.
+  void drop_least_used();
+  /// The bytes that kernels read, `bytes` of them: `original` if it is given, else out of a layout of oneDNN's.
+  std::shared_ptr<const void> plain_bytes(const void* original, std::size_t bytes);
 };
 
 /// Weights described by `plain`, copied into the layout `packed`.

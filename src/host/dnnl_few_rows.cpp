@@ -32,7 +32,7 @@ class FewRowsKernel : public TileKernel {
     std::shared_ptr<const Buffer> b;
     {
       ThreadLimit limit(threads_);
-      b = args.packed->impl().in_layout(packed_, plain_);
+      b = args.packed->impl().in_layout(packed_, plain_, args.weights);
     }
     const std::int64_t panels = (n_ + kPanel - 1) / kPanel, depth = (k_ + 15) / 16 * 16;
     parallel_for(panels, 1, threads_, [&](std::int64_t begin, std::int64_t end) {

@@ -31,10 +31,20 @@ void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::mem
 PackedWeights::PackedWeights(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PackedWeights::~PackedWeights() = default;
 
+std::shared_ptr<PackedWeights> PackedWeights::empty() {
+  return std::make_shared<PackedWeights>(std::make_unique<Impl>());
+}
+
+void PackedWeights::widen_by(std::function<std::shared_ptr<const Buffer>(const void*)> widen) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->widen = std::move(widen);
+}
+
 std::size_t PackedWeights::bytes() const {
   std::lock_guard lock(impl_->mutex);
   std::size_t sum = 0;
   for (const Impl::Copy& copy : impl_->copies) sum += copy.data->bytes();
+  for (const Impl::Form& form : impl_->forms) sum += form.data->bytes();
   return sum;
 }
 
@@ -43,8 +53,49 @@ int PackedWeights::repacks() const {
   return impl_->repacks;
 }
 
+void PackedWeights::Impl::drop_least_used() {
+  if (copies.size() + forms.size() < kMaxLayouts) return;
+  const auto older = [](const auto& x, const auto& y) { return x.used < y.used; };
+  const auto copy = std::min_element(copies.begin(), copies.end(), older);
+  const auto form = std::min_element(forms.begin(), forms.end(), older);
+  if (form == forms.end() || (copy != copies.end() && copy->used < form->used))
+    copies.erase(copy);
+  else
+    forms.erase(form);
+}
+
+std::shared_ptr<const void> PackedWeights::Impl::plain_bytes(const void* original, std::size_t bytes) {
+  if (original && widen) {
+    const auto wide = widen(original);
+    check(wide->bytes() == bytes, "packed weights belong to another operation");
+    return {wide, wide->data()};
+  }
+  if (original) return {std::shared_ptr<const void>(), original};
+  check(!copies.empty() && copies[0].plain.get_size() == bytes, "packed weights belong to another operation");
+  auto plain = std::make_shared<Buffer>(bytes);
+  reorder(copies[0].desc, copies[0].data->data(), copies[0].plain, plain->data());
+  return std::shared_ptr<const void>(plain, plain->data());
+}
+
+std::shared_ptr<const Buffer> PackedWeights::form(const std::string& name, std::size_t bytes, const void* original,
+                                                  std::size_t plain_bytes,
+                                                  const std::function<void(const void*, void*)>& make) {
+  std::lock_guard lock(impl_->mutex);
+  for (Impl::Form& f : impl_->forms) {
+    if (f.name != name || f.data->bytes() != bytes) continue;
+    f.used = ++impl_->clock;
+    return f.data;
+  }
+  auto data = std::make_shared<Buffer>(bytes);
+  make(impl_->plain_bytes(original, plain_bytes).get(), data->data());
+  if (!impl_->copies.empty() || !impl_->forms.empty()) ++impl_->repacks;
+  impl_->drop_least_used();
+  impl_->forms.push_back({name, data, ++impl_->clock});
+  return data;
+}
+
 std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory::desc& want,
-                                                             const dnnl::memory::desc& plain) {
+                                                             const dnnl::memory::desc& plain, const void* original) {
   std::lock_guard lock(mutex);
   for (Copy& copy : copies) {
     // The same bytes may be described with a leading axis of 1 or without.
@@ -56,21 +107,13 @@ std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory:
       return copy.data;
     }
   }
-  check(!copies.empty() && copies[0].plain.get_size() == plain.get_size(),
-        "packed weights belong to another operation");
-  const Copy& from = copies[0];
   auto data = std::make_shared<Buffer>(want.get_size());
-  if (from.plain == plain) {
-    reorder(from.desc, from.data->data(), want, data->data());
-  } else {
-    Buffer original(plain.get_size());
-    reorder(from.desc, from.data->data(), from.plain, original.data());
-    reorder(plain, original.data(), want, data->data());
-  }
+  if (!copies.empty() && copies[0].plain == plain)
+    reorder(copies[0].desc, copies[0].data->data(), want, data->data());
+  else
+    reorder(plain, plain_bytes(original, plain.get_size()).get(), want, data->data());
   ++repacks;
-  if (copies.size() == kMaxLayouts) {
-    copies.erase(std::min_element(copies.begin(), copies.end(), [](auto& x, auto& y) { return x.used < y.used; }));
-  }
+  drop_least_used();
   copies.push_back({want, plain, data, ++clock});
   return data;
 }
@@ -143,7 +186,7 @@ void DnnlKernel::run(const TileArgs& args) const {
   std::shared_ptr<const Buffer> packed;
   if (spec_.weights_constant) {
     check(args.packed != nullptr, "constant weights must come packed");
-    packed = args.packed->impl().in_layout(spec_.weights, spec_.plain_weights);
+    packed = args.packed->impl().in_layout(spec_.weights, spec_.plain_weights, args.weights);
     weights = packed->data();
   } else if (reorder_each_run_) {
     void* target = static_cast<char*>(args.scratch) + weights_offset_;

@@ -23,9 +23,14 @@ class Float32Kernel : public TileKernel {
 
   std::shared_ptr<PackedWeights> pack(const void* weights) const override {
     if (desc_.weights.type == DType::kFloat32) return inner_->pack(weights);
-    Buffer wide(static_cast<std::size_t>(desc_.weights.count) * sizeof(float));
-    to_float32(desc_.weights.type, weights, static_cast<float*>(wide.data()), desc_.weights.count, desc_.threads);
-    return inner_->pack(wide.data());
+    const auto widen = [weights = desc_.weights, threads = desc_.threads](const void* original) {
+      auto wide = std::make_shared<Buffer>(static_cast<std::size_t>(weights.count) * sizeof(float));
+      to_float32(weights.type, original, static_cast<float*>(wide->data()), weights.count, threads);
+      return std::shared_ptr<const Buffer>(std::move(wide));
+    };
+    auto packed = inner_->pack(widen(weights)->data());
+    packed->widen_by(widen);
+    return packed;
   }
 
   void run(const TileArgs& args) const override {

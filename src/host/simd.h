@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "host/post_op.h"
+
 namespace sardonyx::host {
 
 /// Query rows that share their keys and values, at most kMaxRows of them. Distances are in elements.
@@ -25,6 +27,33 @@ struct AttentionRows {
   bool zero_empty = false;  ///< a row that sees no key gives zeros rather than NaN
 };
 
+/// One step of an epilogue on an image that is stored channels last.
+struct EpilogueStep {
+  enum class Extent : std::uint8_t { kScalar, kChannels, kWhole };  ///< the operand's: as the output's, or 1 elsewhere
+  PostOp::Kind kind;
+  Extent extent = Extent::kScalar;
+  float alpha = 0, beta = 0;
+  const float* operand = nullptr;
+};
+/// Whether the kernels here have a step of this kind.
+bool has_step(PostOp::Kind kind);
+
+/// The points, beside 0 and infinity, at which Winograd's polynomials are taken: + and - each. Errors of results are a
+/// third of those of the usual 1 and 2, and 2 to 3 times those of a direct sum.
+inline constexpr float kWinogradNear = 0.75f, kWinogradFar = 1.5f;
+
+/// A tile of 4 x 4 results.
+struct WinogradTile {
+  const float* products = nullptr;  ///< 36 of them, at a distance of `step`
+  std::int64_t step = 0;
+  std::int64_t first = 0, last = 0;  ///< channels to compute; products begin at the first one
+  const float* bias = nullptr;       ///< or none
+  const EpilogueStep* steps = nullptr;
+  int step_count = 0;
+  float* out = nullptr;
+  std::int64_t pixels[16];  ///< where in `out` each one's channels begin; -1: outside
+};
+
 struct SimdKernels {
   const char* name;
   void (*float16_to_float32)(const std::uint16_t* in, float* out, std::int64_t count);
@@ -46,6 +75,14 @@ struct SimdKernels {
                        int columns, const int* zeros, std::int16_t* out);
   void (*integer_product)(std::int64_t rows, std::int64_t pairs, const std::int16_t* a, std::int64_t a_row,
                           const std::int16_t* b, std::int32_t* c, std::int64_t c_row, int columns);
+  int winograd_columns, winograd_rows;  ///< of one panel of weights, and those rows that it is best multiplied with
+  /// Transforms a patch of 6 x 6 pixels, given by where each one's channels begin, into 36 runs at a distance of `step`
+  /// floats, of which whole vectors are written.
+  void (*winograd_input)(const float* const* pixels, std::int64_t channels, float* out, std::int64_t step);
+  /// c[rows][winograd_columns] = a[rows][depth] * panel[depth][winograd_columns].
+  void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
+                           const float* panel, float* c, std::int64_t c_row);
+  void (*winograd_output)(const WinogradTile& tile);
 };
 
 extern const SimdKernels kSimdBaseline;

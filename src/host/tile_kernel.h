@@ -1,9 +1,12 @@
 // What a gemm or a convolution of known sizes becomes: a kernel that can be run from any thread.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+
+#include "host/buffer.h"
 
 namespace sardonyx::host {
 
@@ -15,10 +18,18 @@ class PackedWeights {
   struct Impl;
   explicit PackedWeights(std::unique_ptr<Impl> impl);
   ~PackedWeights();
+  static std::shared_ptr<PackedWeights> empty();
+  /// The model's bytes are not what kernels read: `widen` makes the latter of the former.
+  void widen_by(std::function<std::shared_ptr<const Buffer>(const void*)> widen);
   /// Bytes held now.
   std::size_t bytes() const;
-  /// How often a layout was made from another one after the first packing.
+  /// How often a layout was made after the first packing.
   int repacks() const;
+  /// The form `name` of the weights, which `make` writes: to `target`, `bytes` long, from the `plain_bytes` that
+  /// kernels read. `original`: TileArgs::weights.
+  std::shared_ptr<const Buffer> form(const std::string& name, std::size_t bytes, const void* original,
+                                     std::size_t plain_bytes,
+                                     const std::function<void(const void* plain, void* target)>& make);
   Impl& impl() const { return *impl_; }
 
  private:
@@ -28,9 +39,11 @@ class PackedWeights {
 /// The buffers of one run. `out` overlaps no other; the rest may overlap each other. Every tensor is row-major and
 /// contiguous.
 struct TileArgs {
-  const void* src = nullptr;              ///< the left matrix; the convolution's input
-  const void* weights = nullptr;          ///< the right matrix or the weights as the model has them; or null, and
-  const PackedWeights* packed = nullptr;  ///< what pack() of this or a sister kernel gave
+  const void* src = nullptr;  ///< the left matrix; the convolution's input
+  /// The right matrix or the weights as the model has them. With `packed` read only if another layout is wanted; null
+  /// is allowed then as long as all layouts are oneDNN's.
+  const void* weights = nullptr;
+  PackedWeights* packed = nullptr;        ///< what pack() of this or a sister kernel gave
   const void* bias = nullptr;             ///< float32, one for each output column or channel; null without bias
   std::span<const void* const> operands;  ///< of the post-operations that have one, in order
   void* out = nullptr;
@@ -44,7 +57,7 @@ class TileKernel {
   virtual std::size_t scratch_bytes() const = 0;
   /// The implementation's name, for people.
   virtual std::string name() const = 0;
-  /// Repacks constant weights (given as in TileArgs::weights); the original may be freed afterwards.
+  /// Repacks constant weights (given as in TileArgs::weights).
   virtual std::shared_ptr<PackedWeights> pack(const void* weights) const = 0;
   /// Computes `out`. Throws Error(kInternal) when the kernel fails.
   virtual void run(const TileArgs& args) const = 0;

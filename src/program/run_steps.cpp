@@ -190,10 +190,8 @@ void Executor::Run::tile(const PreparedTile& t) {
   }
   host::TileArgs args;
   args.src = at(t.src);
-  if (t.packed)
-    args.packed = t.packed.get();
-  else
-    args.weights = at(t.weights);
+  args.packed = t.packed.get();
+  args.weights = at(t.weights);
   if (t.bias >= 0) args.bias = at(t.bias);
   args.operands = operand_addresses;
   args.out = at(t.out);

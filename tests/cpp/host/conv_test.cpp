@@ -23,9 +23,16 @@ ConvDesc plain(int spatial, std::int64_t in_channels, std::int64_t out_channels,
   return d;
 }
 
+bool is_winograd(const std::string& kernel) { return kernel.starts_with("winograd"); }
+
+// Winograd's transforms round: by some units in the last place (2^-24) of the sums' magnitudes, which are thousands
+// here. Wrong sums of integers are off by 1 at least.
+constexpr double kWinogradError = 0.01;
+
 void expect_equal(const ConvDesc& d, const std::string& label) {
   const Outcome outcome = compare(d);
-  EXPECT_EQ(outcome.worst, 0) << label << " by " << outcome.kernel << outcome.refusal;
+  EXPECT_LE(outcome.worst, is_winograd(outcome.kernel) ? kWinogradError : 0)
+      << label << " by " << outcome.kernel << outcome.refusal;
 }
 
 TEST(Convolution, ChannelsAndKernels) {
@@ -199,10 +206,60 @@ TEST(Convolution, VariableWeights) {
   expect_equal(d, "variable weights, transposed");
 }
 
+// Every kind of border, tail and epilogue of Winograd's kernel, which must be the one that is chosen.
+TEST(Convolution, Winograd) {
+  const std::int64_t channels[][2] = {{32, 32}, {64, 48}, {40, 70}, {19, 96}, {96, 60}};
+  for (const auto& [in, out] : channels) {
+    for (int bits = 0; bits < 8; ++bits) {
+      ConvDesc d = plain(2, in, out, 21, 3);
+      if (bits & 1) d.pad_begin = {1, 2, 0}, d.pad_end = {2, 0, 0};
+      if (bits & 2) d.batch = 2;
+      if (bits & 4) d.in = {30, 33, 0}, d.dilation = {2, 1, 1};
+      set_out(d);
+      d.bias = bits & 1;
+      d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, out}}, {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
+      if (bits & 2) d.post.push_back({.kind = Kind::kClip, .alpha = -40, .beta = 64});
+      const Outcome outcome = compare(d);
+      EXPECT_TRUE(is_winograd(outcome.kernel)) << outcome.kernel << " for " << in << " to " << out;
+      EXPECT_LE(outcome.worst, kWinogradError) << in << " to " << out << " channels, variant " << bits;
+    }
+  }
+}
+
+// Weights that do not fit the caches: threads divide the channels of results.
+TEST(Convolution, WinogradWithManyWeights) {
+  ConvDesc d = plain(2, 160, 224, 13, 3);
+  d.pad_begin = d.pad_end = {1, 1, 0};
+  d.batch = 2;
+  d.threads = 3;
+  set_out(d);
+  d.post = {{.kind = Kind::kRelu}};
+  const Outcome outcome = compare(d);
+  EXPECT_TRUE(is_winograd(outcome.kernel)) << outcome.kernel;
+  EXPECT_LE(outcome.worst, kWinogradError);
+}
+
+TEST(Convolution, WinogradEpilogues) {
+  for (const Kind kind : {Kind::kAddTensor, Kind::kSubTensor, Kind::kMulTensor, Kind::kMaxTensor, Kind::kMinTensor,
+                          Kind::kRelu, Kind::kLeakyRelu, Kind::kClip, Kind::kSigmoid, Kind::kTanh, Kind::kSwish,
+                          Kind::kHardSwish, Kind::kHardSigmoid, Kind::kLinear, Kind::kAbs}) {
+    ConvDesc d = plain(2, 32, 32, 20, 3);
+    d.post = {{.kind = Kind::kLinear, .alpha = 0.0625f, .beta = -0.25f}, {.kind = kind, .alpha = 0.25f, .beta = 0.5f}};
+    if (d.post[1].has_operand()) d.post[1].dims = {1, 1, 1, kind == Kind::kSubTensor ? 1 : 32};
+    const Outcome outcome = compare(d);
+    EXPECT_TRUE(is_winograd(outcome.kernel)) << outcome.kernel;
+    EXPECT_LE(outcome.worst, kWinogradError) << static_cast<int>(kind);
+  }
+  // What the kernel has no step for is left to oneDNN.
+  ConvDesc d = plain(2, 32, 32, 20, 3);
+  d.post = {{.kind = Kind::kMish}};
+  EXPECT_FALSE(is_winograd(compare(d).kernel));
+}
+
 TEST(Convolution, OnePackingServesEverySize) {
   const auto weights = integers(std::int64_t{64} * 64 * 9, 2, 3);
   std::shared_ptr<PackedWeights> packed;
-  for (std::int64_t size : {1, 3, 7, 14, 20, 28, 3}) {
+  for (std::int64_t size : {1, 28, 3, 7, 14, 20, 28, 3}) {
     ConvDesc d = plain(2, 64, 64, size, 3);
     d.pad_begin = d.pad_end = {1, 1, 0};
     set_out(d);
@@ -214,11 +271,16 @@ TEST(Convolution, OnePackingServesEverySize) {
     const auto expected = convolution(d, src, weights, {}, {});
     std::vector<float> out(expected.size());
     Buffer scratch(kernel->scratch_bytes());
-    kernel->run({.src = src.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
-    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], expected[i]) << size;
+    kernel->run({.src = src.data(),
+                 .weights = weights.data(),
+                 .packed = packed.get(),
+                 .out = out.data(),
+                 .scratch = scratch.data()});
+    const double near = is_winograd(kernel->name()) ? kWinogradError : 0;
+    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], near) << size;
   }
-  // Never more than two layouts, each padded to full vectors at most.
-  EXPECT_LE(packed->bytes(), 2 * 72 * 72 * 9 * sizeof(float));
+  // Never more than two layouts, one of 9 and one of 36 values a kernel, each padded to full vectors at most.
+  EXPECT_LE(packed->bytes(), 72 * 72 * (9 + 36) * sizeof(float));
 }
 
 TEST(Convolution, NoneOfManyRandomOnesIsRefused) {
