@@ -2,9 +2,6 @@
 #include "codegen/tile_codegen.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <numeric>
 #include <unordered_set>
 
 #include "codegen/attention_codegen.h"
@@ -12,8 +9,9 @@
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
 #include "codegen/loop_codegen.h"
-#include "codegen/quantized_operand.h"
 #include "codegen/row_prologue.h"
+#include "codegen/tile_candidates.h"
+#include "codegen/tile_operand.h"
 #include "support/error.h"
 
 namespace sardonyx::codegen {
@@ -25,197 +23,12 @@ constexpr std::size_t kMaxBuffers = 48;
 // the same eight columns.
 constexpr std::size_t kMostRead = 4, kMostColumnsRead = 8;
 
-bool divisible(const Expr& e, std::int64_t by) { return divisor_of(e) % by == 0; }
-
 bool has_var(const Expr& e, const Expr& var) {
   if (!e) return false;
   bool found = false;
   visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
   return found;
 }
-
-enum class Access { kVector, kAcross, kElements };
-const char* name_of(Access a) {
-  return a == Access::kVector ? "Access::kVector" : a == Access::kAcross ? "Access::kAcross" : "Access::kElements";
-}
-
-// One operand as its functions in the struct.
-class Operand {
- public:
-  Operand(const Contraction& c, bool is_a)
-      : c_(c), is_a_(is_a), line_(is_a ? c.row : c.col), e_(is_a ? c.a : c.b), inside_(is_a ? c.inside : Expr()) {
-    vec_ = 16 / static_cast<std::int64_t>(size_of(c.type));
-    if (try_vector())
-      access_ = Access::kVector;
-    else if (try_across())
-      access_ = Access::kAcross;
-    else if (!is_a)
-      quantized_ = quantized_operand(c);
-  }
-  Access access() const { return access_; }
-  /// Weights of few bits in blocks; access() is kElements then.
-  const std::optional<QuantizedOperand>& quantized() const { return quantized_; }
-
-  /// In memory, if that is all it is and it is such as the copy engine of Hopper takes.
-  std::optional<CopiedOperand> copied() const {
-    std::int64_t depth = 0;
-    if (access_ != Access::kVector || where_ || size_of(c_.type) != 2 || !is_const_int(c_.k(), depth)) return {};
-    return copied_operand(offset_, c_.z, line_, index_, vec_, depth);
-  }
-  const Value* in_memory() const { return e_->value; }
-
-  void emit(Emitter& e) const {
-    const char* f = is_a_ ? "a" : "b";
-    if (quantized_) return blocks(e, *quantized_);
-    if (access_ == Access::kElements) return elements(e);
-    e.open(fmt::format("SDX_FN const T* {}(u32 z, u32 line, u32 at, bool& inside) const", f));
-    bind(e, c_.z, "z");
-    bind(e, line_, "line");
-    if (access_ == Access::kVector)
-      bind(e, index_, fmt::format("at / {}", vec_));
-    else
-      bind(e, index_, "at");
-    const std::string offset = e.value(offset_);
-    if (where_) {
-      const std::string in = e.value(where_);
-      e.line(fmt::format("inside = inside && {};", in));
-      e.line(fmt::format("return (const T*){} + (inside ? {} : 0);", e.buffer(e_->value), offset));
-    } else {
-      e.line(fmt::format("return (const T*){} + {};", e.buffer(e_->value), offset));
-    }
-    e.close();
-  }
-
- private:
-  static void bind(Emitter& e, const Expr& var, const std::string& value) {
-    if (is_const(var)) return;
-    const std::string i = e.fresh("i");
-    e.line(fmt::format("const i64 {} = {};", i, value));
-    e.bind(var, i);
-  }
-
-  bool plain() const { return e_->op == Op::kLoad && e_->dtype == c_.type && !e_->args.empty(); }
-
-  // 16 bytes along k: the innermost reduced variable is vec_ * outer + j.
-  bool try_vector() {
-    if (!plain()) return false;
-    const Expr& last = c_.reduced.back();
-    std::int64_t extent = 0;
-    if (!is_const_int(last->args[0], extent) || extent % vec_ != 0) return false;
-    Exprs dims;
-    for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
-    dims.back() = extent / vec_;
-    index_ = loop_var(idx::product(dims));
-    const Expr j = loop_var(vec_);
-    const Exprs parts = idx::delinearize(index_, dims);
-    std::vector<std::pair<Expr, Expr>> r;
-    for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
-    r.back().second = parts.back() * vec_ + j;
-    return contiguous(r, j);
-  }
-
-  // 16 bytes along rows (columns), where their innermost dim and the sum are whole vectors.
-  bool try_across() {
-    if (!plain()) return false;
-    std::int64_t k = 0, inner = 0;
-    const Exprs dims = is_a_ ? c_.row_dims : Exprs{line_->args[0]};
-    if (!is_const_int(c_.k(), k) || k % vec_ != 0 || !is_const_int(dims.back(), inner) || inner % vec_ != 0)
-      return false;
-    // line = inner * outer + vec_ * part + j, in terms of which the offset moves by one with j
-    const Expr j = loop_var(vec_), part = loop_var(inner / vec_),
-               outer = loop_var(idx::floordiv(line_->args[0], inner));
-    index_ = loop_var(k);
-    const auto reduced = split_k();
-    std::vector<std::pair<Expr, Expr>> r = reduced;
-    r.emplace_back(line_, outer * inner + part * vec_ + j);
-    if (!contiguous(r, j)) return false;
-    // What is emitted takes the line as it comes.
-    offset_ = flatten_loads(substitute(e_, reduced))->args[0];
-    where_ = inside_ ? substitute(inside_, reduced) : Expr();
-    if (where_ && is_const(where_)) where_ = Expr();
-    return true;
-  }
-
-  std::vector<std::pair<Expr, Expr>> split_k() const {
-    Exprs dims;
-    for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
-    const Exprs parts = idx::delinearize(index_, dims);
-    std::vector<std::pair<Expr, Expr>> r;
-    for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
-    return r;
-  }
-
-  bool contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr& j) {
-    const Expr at = flatten_loads(substitute(e_, r))->args[0];
-    Expr step, rest;
-    if (at->has_load || !idx::split_affine(at, j, step, rest) || !is_const(step, 1) || has_var(rest, j) ||
-        !divisible(rest, vec_))
-      return false;
-    where_ = inside_ ? substitute(inside_, r) : Expr();
-    if (has_var(where_, j)) return false;
-    if (where_ && is_const(where_)) where_ = Expr();  // true
-    offset_ = rest;
-    return true;
-  }
-
-  void blocks(Emitter& e, const QuantizedOperand& q) const {
-    const std::int64_t length = 128 / q.bits;
-    const auto begin = [&](std::string_view head) {
-      e.open(fmt::format("SDX_FN {} const", head));
-      bind(e, c_.z, "z");
-      bind(e, line_, "line");
-      bind(e, q.run, fmt::format("at / {}", length));
-    };
-    begin("const u8* b_packed(u32 z, u32 line, u32 at)");
-    const std::string offset = e.value(q.packed->args[0]);
-    e.line(fmt::format("return (const u8*){} + {};", e.buffer(q.packed->value), offset));
-    e.close();
-    begin("void b_block(u32 z, u32 line, u32 at, f32& scale, f32& zero)");
-    e.line(fmt::format("scale = {};", e.value(q.scale)));
-    e.line(fmt::format("zero = {};", e.value(q.zero)));
-    e.close();
-    e.line("SDX_FN void b_elements(u32 z, u32 line, u32 at, T* x) const { block_elements(*this, z, line, at, x); }");
-  }
-
-  // Element by element: any expression.
-  void elements(Emitter& e) const {
-    e.open(fmt::format("SDX_FN void {}_elements(u32 z, u32 line, u32 at, T* x) const", is_a_ ? "a" : "b"));
-    bind(e, c_.z, "z");
-    bind(e, line_, "line");
-    std::int64_t last = 0;
-    const bool together = is_const_int(c_.reduced.back()->args[0], last) && last % vec_ == 0;
-    Exprs dims;
-    for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
-    if (together) dims.back() = last / vec_;
-    const Expr index = loop_var(idx::product(dims));
-    const Exprs parts = idx::delinearize(index, dims);
-    if (together) bind(e, index, fmt::format("at / {}", vec_));
-    for (std::int64_t j = 0; j < vec_; ++j) {
-      e.open(together ? "" : fmt::format("if (at + {} < this->k)", j));
-      if (!together) bind(e, index, fmt::format("at + {}", j));
-      std::vector<std::pair<Expr, Expr>> r;
-      for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
-      if (together) r.back().second = parts.back() * vec_ + Expr(j);
-      Expr x = flatten_loads(widen_halves_of(substitute(e_, r)));
-      if (inside_) x = select(substitute(inside_, r), cast(x, sum_type()), constant(0, sum_type()));
-      const std::string value = e.value(cast(x, c_.type));
-      e.line(fmt::format("x[{}] = {};", j, value));
-      e.close();
-    }
-    e.close();
-  }
-
-  // A type of which there are constants, as there are none of 8-bit floats.
-  DType sum_type() const { return size_of(c_.type) == 1 && is_float(c_.type) ? DType::kFloat32 : e_->dtype; }
-
-  const Contraction& c_;
-  bool is_a_;
-  Expr line_, e_, inside_;
-  std::int64_t vec_;
-  Access access_ = Access::kElements;
-  std::optional<QuantizedOperand> quantized_;
-  Expr index_, offset_, where_;  // of kVector (index: k / vec_) and kAcross (index: k)
-};
 
 // What becomes of a sum. What that reads is read by a function of its own, as far as it fits into registers; returns
 // the declaration of the struct that holds it.
@@ -284,92 +97,6 @@ std::int64_t smallest(const Expr& e) {
   } catch (const Error&) {
     return 1;
   }
-}
-
-// A tiling and the kernel of kernels/gemm.h that has it.
-struct Candidate {
-  std::string kernel;
-  GpuTiling tiling;
-  std::uint32_t shared = 0;  // bytes of dynamic LDS
-  bool may_share = false;    // its k's among workgroups
-  std::string bounds;        // directives of its launch, for kernels/gemm_tma.h
-  std::string name() const { return tiling.shares > 1 ? fmt::format("{} / {}", kernel, tiling.shares) : kernel; }
-};
-
-constexpr std::int64_t kWgmmaStore = 8 * 16 * (64 + 4) * 4;  // bytes of LDS by which eight waves store their sums
-
-// Kernels of kernels/skinny.h: by columns (in units of the 16 that an instruction takes), and by how many spans of k
-// are on their way, which is no more than a wave has. `bits`: of an element of b; `width`: rows that an instruction
-// takes.
-void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std::int64_t depth, int width, int rows,
-                bool makes_rows) {
-  const bool wave64 = arch.starts_with("gfx9"), wmma = arch.starts_with("gfx11");
-  const int lanes = wmma ? 1 : arch.starts_with("gfx12") ? 2 : 4, waves = wave64 ? 4 : 8;
-  const std::int64_t span = std::max(128 / bits, wmma ? 16 : 8) * lanes, spans = (depth + span - 1) / span;
-  for (int tiles : {1, 2, 4}) {
-    // Registers; and with 4 bits workgroups of 64 columns pay only where each makes its rows (measured on an H200).
-    if (tiles == 4 && (width == 16 || bits == 8 || (bits == 4 && !makes_rows))) continue;
-    const int most = bits == 16 && tiles == 1 ? 8 : bits == 4 && tiles == 4 ? 2 : 4 / tiles;  // more spill registers
-    const auto ahead = std::clamp<std::int64_t>((spans + waves - 1) / waves, 1, most);
-    t.push_back({fmt::format("skinny<{}, {}, {}>", width, tiles, ahead), {rows, 16 * tiles, 0, 0, 0, 0, true}});
-  }
-}
-
-// Times are what an H200 takes. Those of gemm_wgmma were fitted to 117 products of 16-bit floats (ResNet-50's
-// convolutions for 1 to 64 images, BERT-Base's and ViT-B/16's products with 128 to 4096 rows), each with every tiling
-// one launch after another, so that the tilings chosen are the fastest: by them they are 0.6 % behind on average. Those
-// of AMD's chips follow from areas, with smaller tiles reading more for each product. `skinny_bits`: of an element of b
-// where kernels/skinny.h takes it, else 0. `depth`: the number of k's, 0 if it isn't known.
-std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv, int skinny_bits,
-                                      bool pairs, std::int64_t depth) {
-  const std::int64_t steps = (depth + 63) / 64;
-  const bool nvidia = arch.starts_with("sm_"), wave64 = arch.starts_with("gfx9"),
-             half_type = type != DType::kFloat32;  // or int8
-  const int stages = nvidia ? 3 : 2;
-  std::vector<Candidate> t;
-  if (arch == "sm_90a" && size_of(type) == 2 && vectors) {
-    auto wgmma = [&](int n, int shares, int stages, std::array<float, 4> ns) {
-      const int rows = 128 / shares, step = shares * (rows + n) * 128;
-      const std::int64_t used = std::min<std::int64_t>(stages, steps > 0 ? (steps + shares - 1) / shares : stages);
-      t.push_back({fmt::format("gemm_wgmma<{}, {}, {}>", n, stages, shares),
-                   {rows, n, ns[0], ns[1], ns[2], ns[3]},
-                   static_cast<std::uint32_t>(std::max<std::int64_t>(used * step, kWgmmaStore)),
-                   shares > 1 && stages > 4});
-    };
-    wgmma(256, 1, 4, {5110, 11.5f, 6100, 8.4f});
-    wgmma(192, 1, 4, {4670, 9.4f, 4050, 8.8f});
-    wgmma(128, 1, 3, {4090, 7.8f, 2060, 11.9f});
-    wgmma(128, 1, 6, {3990, 6.6f, 2720, 6.7f});
-    wgmma(64, 1, 4, {2150, 5.5f, 1800, 4.5f});
-    wgmma(64, 2, 6, {3530, 2.05f, 1060, 3.55f});
-    wgmma(32, 1, 4, {3530, 2.8f, 720, 4.9f});
-    wgmma(32, 2, 4, {2420, 3.0f, 530, 2.7f});
-    wgmma(32, 2, 8, {2460, 2.7f, 390, 3.6f});
-  } else {
-    auto gemm = [&](int m, int n, std::string_view waves, int row, std::array<float, 4> ns) {
-      t.push_back({fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, stages),
-                   {m, n, ns[0], ns[1], ns[2], ns[3]},
-                   0,
-                   true});
-    };
-    using Times = std::array<float, 4>;
-    gemm(32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256,
-         half_type ? Times{3120, 2.9f, 560, 2.1f} : Times{3380, 13.2f, 2300, 9.0f});
-    gemm(64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128,
-         half_type ? Times{2030, 8.7f, 1300, 6.5f} : Times{9370, 36.6f, 8040, 31.4f});
-    gemm(128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64,
-         half_type ? Times{3570, 19.1f, 2310, 15.8f} : Times{32500, 127.0f, 32800, 128.0f});
-  }
-  if (may_gemv) {
-    const int waves = wave64 ? 4 : 8;
-    t.push_back({"gemv<1, 2, 1>", {1, 2 * waves, 0, 0, 0, 0, true}});
-    t.push_back({"gemv<1, 2, 4>", {1, 2 * waves / 4, 0, 0, 0, 0, true}});
-    const int each = pairs ? 2 : 1;  // columns of a wave
-    if (skinny_bits == 0) t.push_back({fmt::format("gemv<4, {}, 1>", each), {4, each * waves, 0, 0, 0, 0, true}});
-  }
-  if (skinny_bits)
-    for (int rows : {8, 16}) add_skinny(t, arch, skinny_bits, depth, rows, rows, false);
-  return t;
 }
 
 // Nanoseconds that the launch takes that adds up what workgroups have shared, but for its sums (AMD's launches are

@@ -1,0 +1,177 @@
+// See tile_operand.h.
+#include "codegen/tile_operand.h"
+
+#include <fmt/format.h>
+
+#include "codegen/loop_analysis.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+bool divisible(const Expr& e, std::int64_t by) { return divisor_of(e) % by == 0; }
+
+bool has_var(const Expr& e, const Expr& var) {
+  if (!e) return false;
+  bool found = false;
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
+  return found;
+}
+
+}  // namespace
+
+const char* name_of(Access a) {
+  return a == Access::kVector ? "Access::kVector" : a == Access::kAcross ? "Access::kAcross" : "Access::kElements";
+}
+
+Operand::Operand(const Contraction& c, bool is_a)
+    : c_(c), is_a_(is_a), line_(is_a ? c.row : c.col), e_(is_a ? c.a : c.b), inside_(is_a ? c.inside : Expr()) {
+  vec_ = 16 / static_cast<std::int64_t>(size_of(c.type));
+  if (try_vector())
+    access_ = Access::kVector;
+  else if (try_across())
+    access_ = Access::kAcross;
+  else if (!is_a)
+    quantized_ = quantized_operand(c);
+}
+std::optional<CopiedOperand> Operand::copied() const {
+  std::int64_t depth = 0;
+  if (access_ != Access::kVector || where_ || size_of(c_.type) != 2 || !is_const_int(c_.k(), depth)) return {};
+  return copied_operand(offset_, c_.z, line_, index_, vec_, depth);
+}
+void Operand::emit(Emitter& e) const {
+  const char* f = is_a_ ? "a" : "b";
+  if (quantized_) return blocks(e, *quantized_);
+  if (access_ == Access::kElements) return elements(e);
+  e.open(fmt::format("SDX_FN const T* {}(u32 z, u32 line, u32 at, bool& inside) const", f));
+  bind(e, c_.z, "z");
+  bind(e, line_, "line");
+  if (access_ == Access::kVector)
+    bind(e, index_, fmt::format("at / {}", vec_));
+  else
+    bind(e, index_, "at");
+  const std::string offset = e.value(offset_);
+  if (where_) {
+    const std::string in = e.value(where_);
+    e.line(fmt::format("inside = inside && {};", in));
+    e.line(fmt::format("return (const T*){} + (inside ? {} : 0);", e.buffer(e_->value), offset));
+  } else {
+    e.line(fmt::format("return (const T*){} + {};", e.buffer(e_->value), offset));
+  }
+  e.close();
+}
+
+void Operand::bind(Emitter& e, const Expr& var, const std::string& value) {
+  if (is_const(var)) return;
+  const std::string i = e.fresh("i");
+  e.line(fmt::format("const i64 {} = {};", i, value));
+  e.bind(var, i);
+}
+
+// 16 bytes along k: the innermost reduced variable is vec_ * outer + j.
+bool Operand::try_vector() {
+  if (!plain()) return false;
+  const Expr& last = c_.reduced.back();
+  std::int64_t extent = 0;
+  if (!is_const_int(last->args[0], extent) || extent % vec_ != 0) return false;
+  Exprs dims;
+  for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
+  dims.back() = extent / vec_;
+  index_ = loop_var(idx::product(dims));
+  const Expr j = loop_var(vec_);
+  const Exprs parts = idx::delinearize(index_, dims);
+  std::vector<std::pair<Expr, Expr>> r;
+  for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
+  r.back().second = parts.back() * vec_ + j;
+  return contiguous(r, j);
+}
+
+// 16 bytes along rows (columns), where their innermost dim and the sum are whole vectors.
+bool Operand::try_across() {
+  if (!plain()) return false;
+  std::int64_t k = 0, inner = 0;
+  const Exprs dims = is_a_ ? c_.row_dims : Exprs{line_->args[0]};
+  if (!is_const_int(c_.k(), k) || k % vec_ != 0 || !is_const_int(dims.back(), inner) || inner % vec_ != 0) return false;
+  // line = inner * outer + vec_ * part + j, in terms of which the offset moves by one with j
+  const Expr j = loop_var(vec_), part = loop_var(inner / vec_), outer = loop_var(idx::floordiv(line_->args[0], inner));
+  index_ = loop_var(k);
+  const auto reduced = split_k();
+  std::vector<std::pair<Expr, Expr>> r = reduced;
+  r.emplace_back(line_, outer * inner + part * vec_ + j);
+  if (!contiguous(r, j)) return false;
+  // What is emitted takes the line as it comes.
+  offset_ = flatten_loads(substitute(e_, reduced))->args[0];
+  where_ = inside_ ? substitute(inside_, reduced) : Expr();
+  if (where_ && is_const(where_)) where_ = Expr();
+  return true;
+}
+
+std::vector<std::pair<Expr, Expr>> Operand::split_k() const {
+  Exprs dims;
+  for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
+  const Exprs parts = idx::delinearize(index_, dims);
+  std::vector<std::pair<Expr, Expr>> r;
+  for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
+  return r;
+}
+
+bool Operand::contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr& j) {
+  const Expr at = flatten_loads(substitute(e_, r))->args[0];
+  Expr step, rest;
+  if (at->has_load || !idx::split_affine(at, j, step, rest) || !is_const(step, 1) || has_var(rest, j) ||
+      !divisible(rest, vec_))
+    return false;
+  where_ = inside_ ? substitute(inside_, r) : Expr();
+  if (has_var(where_, j)) return false;
+  if (where_ && is_const(where_)) where_ = Expr();  // true
+  offset_ = rest;
+  return true;
+}
+
+void Operand::blocks(Emitter& e, const QuantizedOperand& q) const {
+  const std::int64_t length = 128 / q.bits;
+  const auto begin = [&](std::string_view head) {
+    e.open(fmt::format("SDX_FN {} const", head));
+    bind(e, c_.z, "z");
+    bind(e, line_, "line");
+    bind(e, q.run, fmt::format("at / {}", length));
+  };
+  begin("const u8* b_packed(u32 z, u32 line, u32 at)");
+  const std::string offset = e.value(q.packed->args[0]);
+  e.line(fmt::format("return (const u8*){} + {};", e.buffer(q.packed->value), offset));
+  e.close();
+  begin("void b_block(u32 z, u32 line, u32 at, f32& scale, f32& zero)");
+  e.line(fmt::format("scale = {};", e.value(q.scale)));
+  e.line(fmt::format("zero = {};", e.value(q.zero)));
+  e.close();
+  e.line("SDX_FN void b_elements(u32 z, u32 line, u32 at, T* x) const { block_elements(*this, z, line, at, x); }");
+}
+
+// Element by element: any expression.
+void Operand::elements(Emitter& e) const {
+  e.open(fmt::format("SDX_FN void {}_elements(u32 z, u32 line, u32 at, T* x) const", is_a_ ? "a" : "b"));
+  bind(e, c_.z, "z");
+  bind(e, line_, "line");
+  std::int64_t last = 0;
+  const bool together = is_const_int(c_.reduced.back()->args[0], last) && last % vec_ == 0;
+  Exprs dims;
+  for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
+  if (together) dims.back() = last / vec_;
+  const Expr index = loop_var(idx::product(dims));
+  const Exprs parts = idx::delinearize(index, dims);
+  if (together) bind(e, index, fmt::format("at / {}", vec_));
+  for (std::int64_t j = 0; j < vec_; ++j) {
+    e.open(together ? "" : fmt::format("if (at + {} < this->k)", j));
+    if (!together) bind(e, index, fmt::format("at + {}", j));
+    std::vector<std::pair<Expr, Expr>> r;
+    for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
+    if (together) r.back().second = parts.back() * vec_ + Expr(j);
+    Expr x = flatten_loads(widen_halves_of(substitute(e_, r)));
+    if (inside_) x = select(substitute(inside_, r), cast(x, sum_type()), constant(0, sum_type()));
+    const std::string value = e.value(cast(x, c_.type));
+    e.line(fmt::format("x[{}] = {};", j, value));
+    e.close();
+  }
+  e.close();
+}
+
+}  // namespace sardonyx::codegen

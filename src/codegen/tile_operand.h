@@ -1,0 +1,52 @@
+// One operand of a contraction as the functions by which kernels/gemm.h fetches it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/contraction.h"
+#include "codegen/emit.h"
+#include "codegen/quantized_operand.h"
+#include "codegen/tma_tiling.h"
+
+namespace sardonyx::codegen {
+
+/// As in kernels/gemm.h: 16 bytes along k at a time, 16 bytes along rows (columns), element by element.
+enum class Access { kVector, kAcross, kElements };
+const char* name_of(Access a);
+
+class Operand {
+ public:
+  Operand(const Contraction& c, bool is_a);
+  Access access() const { return access_; }
+  /// Weights of few bits in blocks; access() is kElements then.
+  const std::optional<QuantizedOperand>& quantized() const { return quantized_; }
+  /// In memory, if that is all it is and it is such as the copy engine of Hopper takes.
+  std::optional<CopiedOperand> copied() const;
+  const Value* in_memory() const { return e_->value; }
+  void emit(Emitter& e) const;
+
+ private:
+  static void bind(Emitter& e, const Expr& var, const std::string& value);
+  bool plain() const { return e_->op == Op::kLoad && e_->dtype == c_.type && !e_->args.empty(); }
+  bool try_vector();
+  bool try_across();
+  std::vector<std::pair<Expr, Expr>> split_k() const;
+  bool contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr& j);
+  void blocks(Emitter& e, const QuantizedOperand& q) const;
+  void elements(Emitter& e) const;
+  // A type of which there are constants, as there are none of 8-bit floats.
+  DType sum_type() const { return size_of(c_.type) == 1 && is_float(c_.type) ? DType::kFloat32 : e_->dtype; }
+
+  const Contraction& c_;
+  bool is_a_;
+  Expr line_, e_, inside_;
+  std::int64_t vec_;
+  Access access_ = Access::kElements;
+  std::optional<QuantizedOperand> quantized_;
+  Expr index_, offset_, where_;  // of kVector (index: k / vec_) and kAcross (index: k)
+};
+
+}  // namespace sardonyx::codegen
