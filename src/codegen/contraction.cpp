@@ -1,6 +1,7 @@
 // See contraction.h.
 #include "codegen/contraction.h"
 
+#include "codegen/emit.h"
 #include "fuse/graph_util.h"
 #include "support/error.h"
 
@@ -101,6 +102,34 @@ Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator
   return c;
 }
 
+std::optional<Windows> windows_of(const Value& x, const Value& w, const Value& out, const ConvOp& op) {
+  const std::size_t n = op.strides.size();
+  if (op.transposed || op.groups != 1 || n < 1 || n > 2) return {};
+  Windows s;
+  s.images = &x;
+  s.image = loop_var(x.shape[0]);
+  s.channel = loop_var(x.shape[1]);
+  for (std::size_t k = 0; k < 2; ++k) {
+    const bool line = n == 1 && k == 0;  // of height 1
+    const std::size_t at = k + n - 2;
+    (k == 0 ? s.y : s.x) = loop_var(line ? Expr(1) : x.shape[at + 2]);
+    s.out[k] = line ? Expr(1) : out.shape[at + 2];
+    s.pads[k] = line ? Expr(0) : op.pads_begin[at];
+    s.pads_end[k] = line ? Expr(0) : op.pads_end[at];
+    s.strides[k] = line ? 1 : op.strides[at];
+    s.dilations[k] = line ? 1 : op.dilations[at];
+    if (line)
+      s.taps[k] = 1;
+    else if (!is_const_int(w.shape[at + 2], s.taps[k]))
+      return {};
+  }
+  Exprs i = {s.image, s.channel};
+  if (n == 2) i.push_back(s.y);
+  i.push_back(s.x);
+  s.offset = storage_offset(x, i);
+  return s;
+}
+
 Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   const std::vector<Value*>& in = t.node->inputs;
   Value *x = in[0], *w = in[1];
@@ -145,6 +174,7 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   c.a = substitute(load(x, x->dtype, at_x), r);
   c.b = substitute(load(w, w->dtype, at_w), r);
   c.inside = substitute(c.inside, r);
+  c.windows = windows_of(*x, *w, *out, op);
   accumulator.dtype = c.type == DType::kInt8 ? DType::kInt32 : DType::kFloat32;
   Expr sum = load(&accumulator, accumulator.dtype, {});
   if (op.has_bias) sum = binary(Op::kAdd, sum, cast(load(in[2], in[2]->dtype, {vars[1]}), accumulator.dtype));

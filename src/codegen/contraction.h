@@ -1,21 +1,35 @@
 // Matrix products and convolutions as one thing: out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col,
 // k]).
 #pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "fuse/schedule.h"
 
 namespace sardonyx::codegen {
 
+/// What a convolution of one group over images (or over lines, as images of height 1) has under the taps of its filter.
+/// Pairs are of y and x.
+struct Windows {
+  const Value* images = nullptr;
+  Expr offset;                ///< of images' element at the variables image, y, x and channel, in elements
+  Expr image, y, x, channel;  ///< variables, whose extents are the sizes
+  std::array<Expr, 2> out, pads, pads_end;
+  std::array<std::int64_t, 2> taps{}, strides{}, dilations{};
+};
+
 /// What tile kernels of GPUs compute. Indices are variables: `z` counts independent products (batches, groups), `row`
 /// and `col` the output's rows and columns, all flattened; `reduced` are the summed variables, outermost first.
 struct Contraction {
   Expr z, row, col;
   Exprs reduced;
-  DType type = DType::kFloat32;  ///< of products: float32, float16, bfloat16, int8, float8 e4m3
-  Expr a, b;                     ///< elements over (z, row, reduced) and (z, col, reduced)
-  Expr inside;                   ///< where a is not 0 (the padding of a convolution); empty: everywhere
-  Exprs row_dims;                ///< extents that `row` is made of
+  DType type = DType::kFloat32;    ///< of products: float32, float16, bfloat16, int8, float8 e4m3
+  Expr a, b;                       ///< elements over (z, row, reduced) and (z, col, reduced)
+  Expr inside;                     ///< where a is not 0 (the padding of a convolution); empty: everywhere
+  Exprs row_dims;                  ///< extents that `row` is made of
+  std::optional<Windows> windows;  ///< of a, whose rows are images, y and x of the output, and k's taps and channels
   Value* out = nullptr;
   Expr result;      ///< over z, row, col; a load of `accumulator` is the sum
   Exprs out_index;  ///< of out, likewise

@@ -86,6 +86,26 @@ std::string epilogue(Emitter& e, const Contraction& c, const Value& accumulator)
   return loads.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members);
 }
 
+// Where in its image the window of a row begins, and how the k's go through the taps: see kernels/gemm_tma.h.
+void emit_windows(Emitter& e, const Contraction& c) {
+  const Windows& w = *c.windows;
+  std::int64_t channels = 0;
+  check(is_const_int(w.channel->args[0], channels), "windows of unknown channels");
+  e.line(fmt::format("enum : u32 {{ kChannels = {}, kTapsX = {}, kTapX = {}, kTapY = {} }};", channels, w.taps[1],
+                     w.dilations[1], w.dilations[0]));
+  e.open("SDX_FN void window(u32 row, i32& image, i32& y, i32& x) const");
+  if (!is_const(c.row)) {
+    const std::string i = e.fresh("i");
+    e.line(fmt::format("const i64 {} = row;", i));
+    e.bind(c.row, i);
+  }
+  const Exprs at = idx::delinearize(c.row, {w.image->args[0], w.out[0], w.out[1]});
+  e.line(fmt::format("image = i32({});", e.value(at[0])));
+  e.line(fmt::format("y = i32({});", e.value(at[1] * w.strides[0] - w.pads[0])));
+  e.line(fmt::format("x = i32({});", e.value(at[2] * w.strides[1] - w.pads[1])));
+  e.close();
+}
+
 std::int64_t smallest(const Expr& e) {
   // Sizes that are symbols may be as small as 1.
   SymbolValues one;
@@ -253,6 +273,12 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     a.emit(e);
   b.emit(e);
   const std::string reads = epilogue(e, c, accumulator);
+  const bool copy_engine = arch == "sm_90a" && !rows;
+  const std::optional<CopiedOperand> copied_a = copy_engine ? a.copied() : std::nullopt,
+                                     copied_b = copy_engine ? b.copied() : std::nullopt;
+  std::optional<CopiedWindows> windows;
+  if (copied_b && !copied_a && a.access() == Access::kVector && c.windows) windows = copied_windows(*c.windows);
+  if (windows) emit_windows(e, c);
 
   std::string head = "(", sizes, members, values;
   for (std::size_t k = 0; k < e.buffers.size(); ++k) {
@@ -297,15 +323,14 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
   std::vector<Candidate> candidates =
       candidates_for(arch, c.type, a.access() == Access::kVector && b.access() == Access::kVector,
                      gemv && !b.quantized(), skinny ? q.bits : 0, static_cast<bool>(c.pair), depth);
-  const std::optional<CopiedOperand> copied_a = a.copied(), copied_b = b.copied();
-  // Convolutions of one pixel would do as well, but their short sums with much to read behind them were not measured.
-  if (arch == "sm_90a" && copied_a && copied_b && !rows && !c.inside) {
+  if (copied_b && (copied_a || windows)) {
     const auto number = [&](const Value* v) {
       return static_cast<std::int32_t>(std::find(g.buffers.begin(), g.buffers.end(), v) - g.buffers.begin());
     };
-    g.copied_a = {number(a.in_memory()), *copied_a};
+    g.copied_a = {number(a.in_memory()), copied_a.value_or(CopiedOperand{})};
     g.copied_b = {number(b.in_memory()), *copied_b};
-    for (TmaCandidate& t : tma_candidates(depth))
+    g.windows = windows;
+    for (TmaCandidate& t : tma_candidates(depth, full))
       candidates.push_back({std::move(t.kernel), t.tiling, t.shared, false, std::move(t.bounds)});
   }
   const int most = most_shares(c);

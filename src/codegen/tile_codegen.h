@@ -38,6 +38,7 @@ struct GpuTileSource {
     CopiedOperand at;
   };
   Copied copied_a, copied_b;
+  std::optional<CopiedWindows> windows;  ///< of copied_a, in place of what it has
   Exprs symbols;
   Expr batches, m, n, k;
   std::string unpack;            ///< see GpuUnpackedTile; empty: b is of 16 bits or more

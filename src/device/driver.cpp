@@ -128,6 +128,7 @@ void fill_cuda(Driver& d, void* library) {
   find(library, d.get_context, {"cuCtxGetCurrent"}, "CUDA");
   find(library, d.cuda_error, {"cuGetErrorString"}, "CUDA");
   find_newer(library, d.encode_tensor_map, "cuTensorMapEncodeTiled");
+  find_newer(library, d.encode_windows_map, "cuTensorMapEncodeIm2col");
   find(library, d.ipc_handle, {"cuIpcGetMemHandle"}, "CUDA");
   find(library, d.ipc_open, {"cuIpcOpenMemHandle_v2"}, "CUDA");
   find(library, d.ipc_close, {"cuIpcCloseMemHandle"}, "CUDA");

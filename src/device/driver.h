@@ -73,6 +73,11 @@ struct Driver {
   /// interleaved and swizzled, what is brought to the cache, and what lies outside.
   int (*encode_tensor_map)(void*, int, unsigned, void*, const std::uint64_t*, const std::uint64_t*,
                            const std::uint32_t*, const std::uint32_t*, int, int, int, int) = nullptr;
+  /// Likewise for images under windows: map, type of elements, rank, address, dims, strides, lower and upper corner,
+  /// channels, pixels, steps, and what follows above.
+  int (*encode_windows_map)(void*, int, unsigned, void*, const std::uint64_t*, const std::uint64_t*,
+                            const std::int32_t*, const std::int32_t*, std::uint32_t, std::uint32_t,
+                            const std::uint32_t*, int, int, int, int) = nullptr;
   int (*ipc_handle)(MemoryHandle*, void*) = nullptr;
   int (*ipc_open)(void**, MemoryHandle, unsigned) = nullptr;
   int (*ipc_close)(void*) = nullptr;

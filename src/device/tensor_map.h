@@ -9,11 +9,17 @@ namespace sardonyx {
 /// A tensor of 16-bit elements, its innermost dim first. Copies are of `box` elements, whose innermost dim is at most
 /// 64 (128 bytes, swizzled by 128 bytes in shared memory); what lies outside of the tensor becomes 0.
 struct TensorMapInfo {
-  static constexpr int kMaxRank = 3;
+  static constexpr int kMaxRank = 4;
   int rank = 0;
   std::array<std::uint64_t, kMaxRank> dims{};
   std::array<std::uint64_t, kMaxRank> strides{};  ///< in bytes, multiples of 16; of dim 0 it is 2 and not read
   std::array<std::uint32_t, kMaxRank> box{};      ///< at most 256 each
+  /// Of images (dims: channels, x, y, images; rank 4) under a window that goes over them, in steps along x and y, from
+  /// `lower` of an image's first pixel to `upper` of its last one. A copy is of box[0] channels of box[1] pixels, one
+  /// for each place of the window, through the images.
+  bool windows = false;
+  std::array<std::int32_t, 2> lower{}, upper{};  ///< of x and y: -128 to 127
+  std::array<std::uint32_t, 2> steps{1, 1};      ///< 1 to 8
 };
 
 /// The driver's form (CUtensorMap).

@@ -1,6 +1,7 @@
-// Contractions on Hopper whose operands are plain tensors: its copy engine (TMA) brings their tiles to shared memory,
-// one thread asks for them, and two groups of four waves do nothing but multiply (gemm_wgmma.h) and store. Clusters
-// whose workgroups get parts of each other's tiles (multicast) were no faster on an H200.
+// Contractions on Hopper whose operands are plain tensors, or what lies under the taps of a convolution's filter: its
+// copy engine (TMA) brings their tiles to shared memory, one thread asks for them, and two groups of four waves do
+// nothing but multiply (gemm_wgmma.h) and store. Clusters whose workgroups get parts of each other's tiles (multicast)
+// were no faster on an H200.
 //
 // Two tensor maps, made on the host (program/operand_maps.h), are the first parameters of the kernel.
 //
@@ -24,8 +25,9 @@ struct TmaTiling {
   // A group's part of the tile.
   static constexpr bool kSplitN = !Turns && M == 64;
   static constexpr int kGroupM = Turns || kSplitN ? M : M / 2, kGroupN = kSplitN ? N / 2 : N;
-  /// Sums need more registers than 168: those that copy (a group of four waves then) give up theirs.
-  static constexpr bool kTrades = kGroupM / 64 * kGroupN / 2 > 128;
+  /// Sums and what the epilogue reads need more registers than 168: those that copy (a group of four waves then) give
+  /// up theirs.
+  static constexpr bool kTrades = kGroupM / 64 * kGroupN / 2 >= 128;
   static constexpr int kThreads = kTrades ? 384 : 288;
   static_assert(kGroupM % 64 == 0 && kGroupN % 32 == 0 && (Shares == 1 || !Turns));
 };
@@ -92,6 +94,16 @@ SDX_FN void copy_part(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
       "l"(map), "r"(barrier), "r"(k), "r"(line), "r"(z)
       : "memory");
 }
+/// Of images, what lies under one tap for many outputs: 64 channels from `channel` on, beginning with the output whose
+/// window begins at (image, y, x). The tap is right and down of where windows begin.
+SDX_FN void copy_tap(u32 to, u64 map, u32 barrier, u32 channel, i32 x, i32 y, i32 image, u32 right, u32 down) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+      "%6}], "
+      "[%2], {%7, %8};" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(channel), "r"(x), "r"(y), "r"(image), "h"(u16(right)), "h"(u16(down))
+      : "memory");
+}
 SDX_FN void fetch_map(u64 map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 /// Waits for (allows) the other group's turn; barriers 1 and 2 are the two groups'.
 SDX_FN void await_turn(u32 group) { asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory"); }
@@ -116,11 +128,46 @@ struct Ring {
   }
 };
 
+/// Copies of A for 64 k's after another, of one tile.
+template <class P>
+struct CopiesOfA {
+  u32 row, k, z;
+  SDX_FN CopiesOfA(const P&, u32 row, u32 z, u32 step) : row(row), k(step * 64), z(z) {}
+  SDX_FN void next(u32 to, u64 map, u32 barrier) {
+    copy_part(to, map, barrier, k, row, z);
+    k += 64;
+  }
+};
+/// Of a convolution: P has kChannels, a multiple of 64, which k counts fastest, then kTapsX taps that are kTapX apart,
+/// in rows that are kTapY apart; and window(row, image, y, x), where in the images a row's window begins.
+template <class P>
+  requires(P::kChannels > 0)
+struct CopiesOfA<P> {
+  i32 image, y, x;
+  u32 channel, tap_x, tap_y;
+  SDX_FN CopiesOfA(const P& p, u32 row, u32, u32 step) {
+    constexpr u32 kSteps = P::kChannels / 64;
+    p.window(row, image, y, x);
+    channel = step % kSteps * 64;
+    tap_x = step / kSteps % P::kTapsX;
+    tap_y = step / kSteps / P::kTapsX;
+  }
+  SDX_FN void next(u32 to, u64 map, u32 barrier) {
+    copy_tap(to, map, barrier, channel, x, y, image, tap_x * P::kTapX, tap_y * P::kTapY);
+    channel += 64;
+    if (channel < P::kChannels) return;
+    channel = 0;
+    if (++tap_x < P::kTapsX) return;
+    tap_x = 0;
+    ++tap_y;
+  }
+};
+
 }  // namespace tma_detail
 
 /// Launch: Tile::kThreads threads, at most ceil(m / M) * ceil(n / N) * batches workgroups; fewer take several tiles
 /// each, one after the other. With shares: exactly so many clusters. There are at least as many times 64 k's as shares.
-/// kStoreAt + 8 * 16 * 68 * 4 bytes of dynamic LDS.
+/// kStoreAt bytes of dynamic LDS, and 8 * 16 * 68 * 4 more where n is no multiple of 8.
 template <class Tile, class P>
 SDX_FN void gemm_tma(const P& p) {
   using namespace gemm_detail;
@@ -163,12 +210,13 @@ SDX_FN void gemm_tma(const P& p) {
       for (u32 id = first; id < tiles; id += stride) {
         u32 z, row, col;
         place_of(id, z, row, col);
+        CopiesOfA<P> a(p, row, z, from);
         for (u32 t = 0; t < count; ++t) {
           // Where nothing has been yet the phase before the first one counts as over.
           wait_phase(empty + 8 * at.stage, (at.round & 1) ^ 1);
           const u32 barrier = full + 8 * at.stage, to = lds + at.stage * kStageBytes, k = (from + t) * 64;
           expect_bytes(barrier, kStageBytes);
-          copy_part(to, map_a, barrier, k, row, z);
+          a.next(to, map_a, barrier);
           copy_part(to + Tile::kM * 128, map_b, barrier, k, col, z);
           at.next();
         }
@@ -237,11 +285,16 @@ SDX_FN void gemm_tma(const P& p) {
     }
     wgmma_wait<0>();
     release(before);
+    const auto store = [&](auto& part, int i, u32 col) {
+      const u32 from = row + own_row + i * 64 + wave % 4 * 16;
+      if constexpr (P::kFullColumns)
+        store_octets(p, part[0], z, from, col);
+      else
+        store_sums<P, 1, sizeof(part[0]) / sizeof(part[0][0]), 8, 1>(p, part, staging, z, from, col, wave, 0);
+    };
     if constexpr (kShares == 1) {
 #pragma unroll
-      for (int i = 0; i < MI; ++i)
-        store_sums<P, 1, GN / 16, 8, 1>(p, sums[i], staging, z, row + own_row + i * 64 + wave % 4 * 16, col + own_col,
-                                        wave, 0);
+      for (int i = 0; i < MI; ++i) store(sums[i], i, col + own_col);
     } else {
       // Each of the workgroups that share the k's adds up and stores every kShares-th 32 columns. Sums go to its
       // memory, where the stages were.
@@ -289,9 +342,7 @@ SDX_FN void gemm_tma(const P& p) {
           for (int e = 0; e < 4; ++e) all[v / 4][0][v / 2 % 2][v % 2 * 4 + e] = x[e];
         }
 #pragma unroll
-        for (int i = 0; i < MI; ++i)
-          store_sums<P, 1, 2, 8, 1>(p, all[i], staging, z, row + own_row + i * 64 + wave % 4 * 16,
-                                    col + own_col + part * 32, wave, 0);
+        for (int i = 0; i < MI; ++i) store(all[i], i, col + own_col + part * 32);
       }
     }
   }

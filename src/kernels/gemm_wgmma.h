@@ -247,6 +247,64 @@ SDX_FN void wgmma(u64 a, u64 b, f32* d) {
     wgmma_256((T*)nullptr, a, b, d);
 }
 
+/// Hands a wave's sums of 16 rows to P::element where n is a multiple of 8: lanes have two columns of every eight, and
+/// four lanes side by side exchange them until each has eight side by side, which are stored at once. By way of LDS, as
+/// store_sums() does it, that takes several times as many accesses.
+template <class P, int TN>
+SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u32 col) {
+  static_assert(P::kFullColumns && TN % 2 == 0);
+  constexpr int kPart = TN % 4 == 0 ? 4 : 2, kRounds = kPart;  // 16 columns; of two rows, eight columns each
+  using Read = typename ReadOf<P>::Type;
+  constexpr bool kReads = !__is_same(Read, NothingRead);
+  const u32 lane = thread_id() % 32, quarter = lane % 4;
+  const bool odd = quarter & 1, high = quarter & 2;
+#pragma unroll
+  for (int h = 0; h < TN; h += kPart) {
+    const auto row_of = [&](int round) { return row + lane / 4 + round % 2 * 8; };
+    const auto col_of = [&](int round) { return col + (h + round / 2 * 2) * 16 + quarter * 8; };
+    Read reads[kReads ? kRounds : 1][kRun];
+    if constexpr (kReads) {
+      // What lies outside is read elsewhere, and then left alone.
+#pragma unroll
+      for (int round = 0; round < kRounds; ++round) {
+        const u32 r = row_of(round), c = col_of(round);
+        const u32 in_row = r < p.m ? r : p.m - 1, in_col = multiple<kRun>(c < p.n ? c : 0);
+#pragma unroll
+        for (int e = 0; e < kRun; ++e) p.read(z, in_row, in_col + e, reads[round][e]);
+      }
+    }
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int j = h + round / 2 * 2, half = round % 2;
+      // Of columns 8 g and up: pairs of lanes make fours of every second eight, then pairs of pairs one eight.
+      const auto own = [&](int g, int c) { return sums[j + g / 2][g % 2 * 4 + half * 2 + c]; };
+      f32 fours[2][4], x[kRun];
+#pragma unroll
+      for (int g = 0; g < 2; ++g)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const f32 theirs = from_lane_xor(odd ? own(2 * g, c) : own(2 * g + 1, c), 1);
+          fours[g][c] = odd ? theirs : own(2 * g, c);
+          fours[g][2 + c] = odd ? own(2 * g + 1, c) : theirs;
+        }
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const f32 theirs = from_lane_xor(high ? fours[0][c] : fours[1][c], 2);
+        x[c] = high ? theirs : fours[0][c];
+        x[4 + c] = high ? fours[1][c] : theirs;
+      }
+      const u32 out_row = row_of(round), out_col = multiple<kRun>(col_of(round));
+      if (out_row >= p.m || out_col >= p.n) continue;
+      if constexpr (kReads) {
+#pragma unroll
+        for (int e = 0; e < kRun; ++e) p.element(z, out_row, out_col + e, x[e], reads[round][e]);
+      } else {
+        store_columns<kRun>(p, z, out_row, out_col, x);
+      }
+    }
+  }
+}
+
 }  // namespace gemm_detail
 
 /// Two groups of four waves compute a tile of BN columns: with Shares = 1 each has 64 of its 128 rows, with Shares = 2

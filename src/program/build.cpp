@@ -516,6 +516,7 @@ class Builder {
     step.tilings = s.tilings;
     step.copied_a = {s.copied_a.buffer, s.copied_a.at.offset, s.copied_a.at.pitch, s.copied_a.at.batch};
     step.copied_b = {s.copied_b.buffer, s.copied_b.at.offset, s.copied_b.at.pitch, s.copied_b.at.batch};
+    if (s.windows) step.windows.push_back(*s.windows);
     step.buffers = buffers(s.buffers);
     step.symbols = s.symbols;
     step.batches = s.batches;

@@ -38,6 +38,10 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
     all(t->symbols);
     all({t->batches, t->m, t->n, t->k});
     for (const TileLaunchStep::Library& l : t->library) all({l.batches, l.m, l.n, l.k});
+    for (const codegen::CopiedWindows& w : t->windows) {
+      all({w.offset, w.images, w.pitch});
+      for (std::size_t k : {0, 1}) all({w.sizes[k], w.out[k], w.pitches[k], w.pads[k]});
+    }
   } else if (const auto* g = std::get_if<GemmStep>(&s.op)) {
     all(g->batch_a);
     all(g->batch_b);

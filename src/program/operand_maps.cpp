@@ -1,6 +1,10 @@
 // See operand_maps.h.
 #include "program/operand_maps.h"
 
+#include <algorithm>
+
+#include "support/error.h"
+
 namespace sardonyx {
 namespace {
 
@@ -21,11 +25,50 @@ GpuCall::Map map_of(const TileLaunchStep::Copied& operand, const TileSizes& s, s
   return map;
 }
 
+GpuCall::Map map_of(std::int32_t buffer, const codegen::CopiedWindows& w, const SymbolValues& symbols,
+                    std::int32_t box) {
+  constexpr std::int64_t kMostSize = std::int64_t{1} << 31, kMostPitch = std::int64_t{1} << 39, kMostCorner = 127;
+  const auto number = [&](const Expr& e, std::int64_t least, std::int64_t most) {
+    const std::int64_t x = evaluate(e, symbols);
+    if (x < least || x > most) fail(ErrorKind::kUnsupported, "a convolution's images have a size of {}", x);
+    return x;
+  };
+  GpuCall::Map map;
+  TensorMapInfo& info = map.info;
+  map.buffer = static_cast<std::size_t>(buffer);
+  map.offset = static_cast<std::size_t>(number(w.offset, 0, kMostPitch)) * kElementBytes;
+  info.windows = true;
+  info.rank = 4;
+  info.box = {kStep, static_cast<std::uint32_t>(box)};
+  info.dims[0] = static_cast<std::uint64_t>(w.channels);
+  std::int64_t pitch = w.channels;
+  for (const std::size_t k : {0, 1, 2}) {
+    const std::int64_t size = number(k < 2 ? w.sizes[k] : w.images, 1, kMostSize);
+    info.dims[k + 1] = static_cast<std::uint64_t>(size);
+    // The stride of a dim of size 1 is not used, but must be one.
+    if (size > 1) pitch = number(k < 2 ? w.pitches[k] : w.pitch, 1, kMostPitch);
+    info.strides[k + 1] = static_cast<std::uint64_t>(pitch) * kElementBytes;
+    if (k == 2) break;
+    // As many places as there are outputs.
+    const std::int64_t pad = number(w.pads[k], 0, kMostCorner), out = number(w.out[k], 1, kMostSize),
+                       upper = (out - 1) * w.strides[k] + 1 - size - pad;
+    if (std::abs(upper) > kMostCorner) fail(ErrorKind::kUnsupported, "a convolution's windows end at {}", upper);
+    info.lower[k] = static_cast<std::int32_t>(-pad);
+    info.upper[k] = static_cast<std::int32_t>(upper);
+    info.steps[k] = static_cast<std::uint32_t>(w.strides[k]);
+  }
+  return map;
+}
+
 }  // namespace
 
-std::vector<GpuCall::Map> operand_maps(const TileLaunchStep& step, const codegen::GpuTiling& t, const TileSizes& s) {
+std::vector<GpuCall::Map> operand_maps(const TileLaunchStep& step, const codegen::GpuTiling& t, const TileSizes& s,
+                                       const SymbolValues& symbols) {
   std::vector<GpuCall::Map> maps;
-  maps.push_back(map_of(step.copied_a, s, s.m, t.rows));
+  if (step.windows.empty())
+    maps.push_back(map_of(step.copied_a, s, s.m, t.rows));
+  else
+    maps.push_back(map_of(step.copied_a.buffer, step.windows.front(), symbols, t.rows));
   maps.push_back(map_of(step.copied_b, s, s.n, t.cols));
   return maps;
 }

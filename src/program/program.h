@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/tiling.h"
+#include "codegen/tma_tiling.h"
 #include "expr/expr.h"
 #include "graph/graph.h"
 
@@ -74,6 +75,7 @@ struct TileLaunchStep {
     std::int64_t offset = 0, pitch = 0, batch = 0;
   };
   Copied copied_a, copied_b;
+  std::vector<codegen::CopiedWindows> windows;  ///< one, of copied_a, whose buffer alone counts then; or none
   /// For tilings with shares: the kernel that adds them up, and the buffer of their sums, which is not among `buffers`.
   int finish = -1, partial = -1;
   Exprs symbols;

@@ -123,7 +123,7 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
         call_of(t.kernels[tiling], blocks_of(tiling), codegen::workgroups(t.tilings[tiling], batches, m, n), shares)};
     if (t.tilings[tiling].copies) {
       calls[0]->launch.block.x = static_cast<std::uint32_t>(t.tilings[tiling].threads);
-      calls[0]->add_maps(*e.gpu_, operand_maps(t, t.tilings[tiling], {batches, m, n, k}));
+      calls[0]->add_maps(*e.gpu_, operand_maps(t, t.tilings[tiling], {batches, m, n, k}, symbols));
     }
     if (shares > 1) {
       const std::int64_t threads = batches * m * ((n - 1) / codegen::kGpuFinish + 1);

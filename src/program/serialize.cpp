@@ -58,9 +58,15 @@ void fields(A& a, typename A::template Ref<TileLaunchStep::Copied> t) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<codegen::CopiedWindows> w) {
+  a(w.offset, w.images, w.pitch, w.channels);
+  for (std::size_t k : {0, 1}) a(w.sizes[k], w.out[k], w.pitches[k], w.pads[k], w.strides[k]);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<TileLaunchStep> s) {
-  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.library, s.buffers, s.copied_a, s.copied_b, s.finish,
-    s.partial, s.symbols, s.batches, s.m, s.n, s.k);
+  a(s.kernels, s.tilings, s.names, s.problem, s.tuned, s.library, s.buffers, s.copied_a, s.copied_b, s.windows,
+    s.finish, s.partial, s.symbols, s.batches, s.m, s.n, s.k);
 }
 
 template <typename A>

@@ -124,11 +124,29 @@ class Validator {
   }
 
   // What tensor maps are made of (operand_maps.cpp), whose box is limited.
-  static void copied(const TileLaunchStep& t, const codegen::GpuTiling& x) {
-    for (const TileLaunchStep::Copied& c : {t.copied_a, t.copied_b})
-      require(c.buffer >= 0 && c.buffer < static_cast<std::int32_t>(t.buffers.size()) && c.offset >= 0 && c.pitch > 0 &&
-                  c.batch >= 0 && std::max(c.pitch, c.batch) < (std::int64_t{1} << 39),
+  void copied(const TileLaunchStep& t, const codegen::GpuTiling& x) const {
+    const auto is_there = [&](const TileLaunchStep::Copied& c) {
+      require(c.buffer >= 0 && c.buffer < static_cast<std::int32_t>(t.buffers.size()),
               "a tile kernel copies what it does not have");
+    };
+    const auto has_lines = [](const TileLaunchStep::Copied& c) {
+      require(c.offset >= 0 && c.pitch > 0 && c.batch >= 0 && std::max(c.pitch, c.batch) < (std::int64_t{1} << 39),
+              "a tile kernel copies what it does not have");
+    };
+    is_there(t.copied_a);
+    is_there(t.copied_b);
+    if (t.windows.empty()) has_lines(t.copied_a);
+    has_lines(t.copied_b);
+    require(t.windows.size() <= 1, "a tile kernel copies several images");
+    for (const codegen::CopiedWindows& w : t.windows) {
+      for (const Expr* e : {&w.offset, &w.images, &w.pitch}) number(*e);
+      for (std::size_t k : {0, 1}) {
+        for (const Expr* e : {&w.sizes[k], &w.out[k], &w.pitches[k], &w.pads[k]}) number(*e);
+        require(w.strides[k] >= 1 && w.strides[k] <= 8, "a tile kernel copies windows that maps can't have");
+      }
+      require(w.channels > 0 && w.channels < (std::int64_t{1} << 31),
+              "a tile kernel copies windows that maps can't have");
+    }
     require(x.rows <= 256 && x.cols <= 256 && x.shares == 1 && !x.few_rows,
             "a tile kernel copies what is no part of a tile");
   }

@@ -1,4 +1,4 @@
-"""Products on Hopper: which of them the card's copy engine (TMA) fetches, and how results are stored. What is looked at is the
+"""Products and convolutions on Hopper: which of them the card's copy engine (TMA) fetches, and how results are stored. What is looked at is the
 PTX in program files; no card is needed."""
 
 import re
@@ -31,6 +31,25 @@ def product(m, k, n, dtype=HALF):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
+def convolution(channels, out, kernel=3, stride=1, size=56, batch=8, pads=1, dilation=1, group=1):
+    """A convolution with a bias, of images of [batch, size, size, channels]."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node(
+            "Conv", ["t", "w", "b"], ["c"], strides=[stride] * 2, pads=[pads] * 4, dilations=[dilation] * 2, group=group
+        ),
+        helper.make_node("Transpose", ["c"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.zeros((out, channels // group, kernel, kernel), np.float16), "w"),
+        numpy_helper.from_array(np.zeros(out, np.float16), "b"),
+    ]
+    image = helper.make_tensor_value_info("x", HALF, [batch, size, size, channels])
+    result = helper.make_tensor_value_info("y", HALF, None)
+    graph = helper.make_graph(nodes, "g", [image], [result], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
 def kernels(model, tmp_path, arch="sm_90a"):
     onnx.save(model, tmp_path / "m.onnx")
     cli("compile", tmp_path / "m.onnx", "--arch", arch, "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
@@ -58,6 +77,33 @@ def test_results_are_stored_sixteen_bytes_at_a_time(tmp_path, m, n):
     assert found
     for k in found:
         assert "st.global.v4" in k and not re.search(r"st\.global\.b(16|32)", k)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"channels": 64, "out": 64},
+        {"channels": 128, "out": 128, "stride": 2},
+        {"channels": 256, "out": 512, "kernel": 1, "pads": 0, "stride": 2},
+        {"channels": 256, "out": 256, "pads": 12, "dilation": 12},
+        {"channels": 128, "out": 64, "batch": "n", "size": "s"},
+    ],
+    ids=["3x3", "stride", "1x1 with a stride", "dilation", "any sizes"],
+)
+def test_images_are_copied_under_the_taps_of_a_filter(tmp_path, sizes):
+    found = [k for k in kernels(convolution(**sizes), tmp_path) if COPY in k]
+    assert found and all(".im2col." in k for k in found)
+
+
+def test_images_under_a_filter_of_one_pixel_are_a_product(tmp_path):
+    found = kernels(convolution(256, 64, kernel=1, pads=0, batch=64), tmp_path)
+    assert found and all(COPY in k and ".im2col." not in k for k in found)
+
+
+@pytest.mark.parametrize("sizes", [{"channels": 96, "out": 64}, {"channels": 128, "out": 128, "group": 2}])
+def test_images_whose_channels_are_fetched_otherwise(tmp_path, sizes):
+    found = kernels(convolution(**sizes), tmp_path)
+    assert found and all(COPY not in k for k in found)
 
 
 def test_other_chips_have_no_copy_engine(tmp_path):

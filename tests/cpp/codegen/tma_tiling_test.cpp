@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "codegen/contraction.h"
 #include "codegen/tiling.h"
 
 namespace sardonyx::codegen {
@@ -48,9 +49,56 @@ TEST(CopiedOperand, WhatTheEngineCannotRead) {
   EXPECT_FALSE(v.of(batch + v.line * Expr(std::int64_t{1} << 39) + along));  // beyond what maps count
 }
 
+// Images [n, 30, 40, channels], their channels last, under a filter.
+struct Filter {
+  Windows w;
+  explicit Filter(const Expr& channels, std::int64_t taps = 3, std::int64_t stride = 1, std::int64_t dilation = 1) {
+    const Exprs sizes = {symbol(0, "n"), 30, 40, channels};
+    w.image = loop_var(sizes[0]);
+    w.y = loop_var(sizes[1]);
+    w.x = loop_var(sizes[2]);
+    w.channel = loop_var(channels);
+    w.offset = idx::linearize({w.image, w.y, w.x, w.channel}, sizes);
+    w.out = {Expr(30), Expr(40)};
+    w.pads = {Expr(1), Expr(2)};
+    w.pads_end = {Expr(3), Expr(4)};
+    w.taps = {taps, taps};
+    w.strides = {stride, stride};
+    w.dilations = {dilation, dilation};
+  }
+};
+
+TEST(CopiedWindows, ChannelsLast) {
+  const auto o = copied_windows(Filter(128).w);
+  ASSERT_TRUE(o);
+  EXPECT_EQ(o->channels, 128);
+  EXPECT_TRUE(is_const(o->sizes[0], 40) && is_const(o->sizes[1], 30));  // x before y
+  EXPECT_TRUE(is_const(o->pads[0], 2) && is_const(o->pads[1], 1));
+  EXPECT_TRUE(is_const(o->pitches[0], 128) && is_const(o->pitches[1], 128 * 40));
+  EXPECT_TRUE(is_const(o->pitch, 128 * 40 * 30));
+  EXPECT_TRUE(copied_windows(Filter(64, 1, 2).w));
+  EXPECT_TRUE(copied_windows(Filter(64, 3, 1, 36).w));
+}
+
+TEST(CopiedWindows, WhatTheEngineCannotRead) {
+  EXPECT_FALSE(copied_windows(Filter(96).w));              // 64 channels at a time
+  EXPECT_FALSE(copied_windows(Filter(symbol(1, "c")).w));  // channels that are not known
+  EXPECT_FALSE(copied_windows(Filter(64, 3, 9).w));        // steps beyond what maps count
+  EXPECT_FALSE(copied_windows(Filter(64, 3, 1, 100).w));   // taps likewise
+  Filter first(64), negative(64), far(64), unknown(64);
+  first.w.offset = idx::linearize({first.w.image, first.w.channel, first.w.y, first.w.x}, {symbol(0, "n"), 64, 30, 40});
+  EXPECT_FALSE(copied_windows(first.w));
+  negative.w.pads[0] = Expr(-1);
+  EXPECT_FALSE(copied_windows(negative.w));
+  far.w.pads_end[1] = Expr(500);
+  EXPECT_FALSE(copied_windows(far.w));
+  unknown.w.pads[1] = symbol(2, "p");
+  EXPECT_FALSE(copied_windows(unknown.w));
+}
+
 TEST(TmaTilings, FitTheChip) {
-  for (const std::int64_t depth : {64, 768, 4096})
-    for (const TmaCandidate& c : tma_candidates(depth)) {
+  for (const auto& [depth, full] : {std::pair(64, true), {768, false}, {4096, true}, {4096, false}})
+    for (const TmaCandidate& c : tma_candidates(depth, full)) {
       SCOPED_TRACE(c.kernel);
       const GpuTiling& t = c.tiling;
       EXPECT_TRUE(t.copies);

@@ -1,7 +1,9 @@
-// Tensor maps of a product's operands.
+// Tensor maps of a product's operands and of a convolution's images.
 #include "program/operand_maps.h"
 
 #include <gtest/gtest.h>
+
+#include "sardonyx/error.h"
 
 namespace sardonyx {
 namespace {
@@ -14,7 +16,7 @@ TEST(OperandMaps, DimsAndBoxes) {
   t.rows = 128;
   t.cols = 192;
   t.copies = true;
-  const auto maps = operand_maps(step, t, {3, 100, 512, 700});
+  const auto maps = operand_maps(step, t, {3, 100, 512, 700}, {});
   ASSERT_EQ(maps.size(), 2U);
   const TensorMapInfo &a = maps[0].info, &b = maps[1].info;
   EXPECT_EQ(maps[0].buffer, 1U);
@@ -34,7 +36,79 @@ TEST(OperandMaps, OneBatchHasSomeStride) {
   codegen::GpuTiling t;
   t.rows = t.cols = 128;
   t.copies = true;
-  for (const GpuCall::Map& m : operand_maps(step, t, {1, 100, 512, 768})) EXPECT_EQ(m.info.strides[2], 1536U);
+  for (const GpuCall::Map& m : operand_maps(step, t, {1, 100, 512, 768}, {})) EXPECT_EQ(m.info.strides[2], 1536U);
+}
+
+// 3 images of 56 x 40 pixels with 128 channels under a filter of 3 x 3 with padding 1.
+struct Images {
+  TileLaunchStep step;
+  codegen::GpuTiling tiling;
+  SymbolValues symbols;
+  Images() {
+    step.copied_a = {2};
+    step.copied_b = {0, 0, 1152, 0};
+    codegen::CopiedWindows w;
+    w.offset = Expr(64);
+    w.images = symbol(0, "n");
+    w.sizes = {Expr(56), Expr(40)};
+    w.out = {Expr(56), Expr(40)};
+    w.pitches = {Expr(128), Expr(128 * 56)};
+    w.pitch = Expr(128 * 56 * 40);
+    w.pads = {Expr(1), Expr(1)};
+    w.strides = {1, 1};
+    w.channels = 128;
+    step.windows.push_back(w);
+    tiling.rows = 128;
+    tiling.cols = 64;
+    tiling.copies = true;
+    symbols.set(0, 3);
+  }
+  codegen::CopiedWindows& windows() { return step.windows[0]; }
+  GpuCall::Map map() const { return operand_maps(step, tiling, {1, 3 * 56 * 40, 64, 1152}, symbols).at(0); }
+};
+
+TEST(OperandMaps, ImagesUnderWindows) {
+  const GpuCall::Map map = Images().map();
+  const TensorMapInfo& i = map.info;
+  EXPECT_EQ(map.buffer, 2U);
+  EXPECT_EQ(map.offset, 128U);
+  EXPECT_TRUE(i.windows);
+  EXPECT_EQ(i.rank, 4);
+  EXPECT_EQ(i.dims, (decltype(i.dims){128, 56, 40, 3}));
+  EXPECT_EQ(i.strides[1], 256U);
+  EXPECT_EQ(i.strides[2], 256U * 56);
+  EXPECT_EQ(i.strides[3], 256U * 56 * 40);
+  EXPECT_EQ(i.box[0], 64U);
+  EXPECT_EQ(i.box[1], 128U);
+  EXPECT_EQ(i.lower, (decltype(i.lower){-1, -1}));
+  EXPECT_EQ(i.upper, (decltype(i.upper){-1, -1}));
+}
+
+TEST(OperandMaps, WindowsEndWithTheLastOutput) {
+  Images images;
+  images.windows().strides = {2, 2};
+  images.windows().out = {Expr(28), Expr(20)};
+  images.windows().pads = {Expr(0), Expr(1)};
+  const TensorMapInfo i = images.map().info;
+  // As many places as outputs from lower to upper: (56 + upper - lower - 1) / 2 + 1 = 28.
+  EXPECT_EQ(i.lower, (decltype(i.lower){0, -1}));
+  EXPECT_EQ(i.upper, (decltype(i.upper){-1, -2}));
+  EXPECT_EQ(i.steps, (decltype(i.steps){2, 2}));
+}
+
+TEST(OperandMaps, OneImageHasSomeStride) {
+  Images images;
+  images.symbols.set(0, 1);
+  images.windows().pitch = Expr(std::int64_t{0});
+  EXPECT_EQ(images.map().info.strides[3], 256U * 56);
+}
+
+TEST(OperandMaps, WindowsBeyondWhatMapsCountAreRefused) {
+  Images far, none, high;
+  far.windows().pads = {Expr(200), Expr(1)};
+  none.symbols.set(0, 0);
+  high.windows().out = {Expr(400), Expr(40)};
+  for (const Images* i : {&far, &none, &high}) EXPECT_THROW((void)i->map(), Error);
 }
 
 }  // namespace
