@@ -13,6 +13,7 @@ constexpr std::int64_t kMostElements = 512;    // of the heads that share keys
 constexpr std::int64_t kMostGroup = 8;         // heads that share keys: registers
 constexpr std::int64_t kMostBlocks = 1 << 20;  // of a launch
 constexpr std::int64_t kCluster = 8;           // workgroups, on sm_90a; see kernels/attention_step.h
+constexpr std::int64_t kSmallCluster = 4;      // where there are many of them; see kernels/attention_step_mma.h
 constexpr std::int64_t kMostClustered = 256;   // workgroups: of 512, the kernels that this replaces were quicker
 constexpr std::int64_t kClusters = 33;         // that fill a card
 constexpr std::int64_t kClusterKeys = 1024;    // a cluster has at least so many keys
@@ -59,7 +60,7 @@ class StepGenerator : AttentionProblem {
       values += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
       if (waits) after += fmt::format("b{0} = after_wait(b{0});\n", i);
     }
-    if (waits) after = "start_next_launch();\nwait_for_launch();\n" + after + "partial = after_wait(partial);\n";
+    if (waits) after += "partial = after_wait(partial);\n";
     std::string sizes = "f32* partial, ";
     for (std::size_t i = 0; i < emit_.symbols.size(); ++i) {
       sizes += fmt::format("i64 s{}, ", i);
@@ -73,18 +74,21 @@ class StepGenerator : AttentionProblem {
         "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {} }};\n{}{}}};\nconst P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),
         int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, text_, values);
-    sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 room, i64 kept) {\n" + after;
+    sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 room, i64 kept) {\n";
 
-    const bool clusters = arch_ == "sm_90a";
+    const bool clusters = arch_ == "sm_90a", matrices = clusters && takes_matrices();
     const Expr batch = b_->args[0], heads = h_->args[0], keys = t_->args[0], units = batch * key->shape[1];
+    const Expr few = compare(Op::kLe, units, kMostClustered / kCluster);
     const Expr splits =
         clusters
             ? idx::max(1, idx::min(idx::ceildiv(kClusters, idx::max(units, 1)), idx::floordiv(keys, kClusterKeys)))
             : idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys)));
     const Expr blocks = units * splits * Expr(clusters ? kCluster : 1);
     GpuAttentionStep step;
-    step.applies =
-        logical_and(compare(Op::kEq, one_query, 1), compare(Op::kLe, blocks, clusters ? kMostClustered : kMostBlocks));
+    const Expr fits = matrices   ? compare(Op::kLe, units, kMostBlocks / kCluster)
+                      : clusters ? compare(Op::kLe, blocks, kMostClustered)
+                                 : compare(Op::kLe, blocks, kMostBlocks);
+    step.applies = logical_and(compare(Op::kEq, one_query, 1), fits);
     GpuAttentionSource& g = step.source;
     g.buffers = emit_.buffers;
     g.symbols = emit_.symbols;
@@ -92,19 +96,36 @@ class StepGenerator : AttentionProblem {
     for (const Expr& x : {batch, keys, heads, splits, key->shape[2], node_.inputs[3]->shape[2]}) g.symbols.push_back(x);
     const Expr parts = logical_and(step.applies, compare(Op::kGt, splits, 1));
     g.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
-    g.kernels.push_back(
-        {head_text + sizes + problem +
-             "attention_step(p, {u32(keys), u32(heads), u32(splits), room, kept, partial}, u32(batch));\n}\n",
-         select(step.applies, blocks, 0), true});
-    g.kernels.push_back({head_text + sizes + problem +
-                             fmt::format("attention_merge(p, {{1, u32(keys), u32(heads), {}, u32(splits), partial}}, "
-                                         "batch * heads);\n}}\n",
-                                         group),
-                         select(parts, batch * heads, 0), true});
+    const std::string numbers = "{u32(keys), u32(heads), u32(splits), room, kept, partial}, u32(batch)";
+    // The next launch may start while few workgroups still run; many need the whole card.
+    const auto add = [&](const std::string& call, const Expr& points, bool starts_next, std::uint32_t lds = 0) {
+      std::string begin;
+      if (waits) begin = (starts_next ? "start_next_launch();\n" : "") + std::string("wait_for_launch();\n") + after;
+      g.kernels.push_back({head_text + sizes + begin + problem + call + ";\n}\n", points, true, lds});
+    };
+    if (matrices) {
+      for (const std::int64_t cluster : {kCluster, kSmallCluster}) {
+        const std::uint32_t lds = matrices_bytes(cluster);
+        const Expr points = cluster == kCluster ? select(few, blocks, 0) : select(few, 0, units * cluster);
+        add(fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers), select(step.applies, points, 0),
+            cluster == kCluster, lds);
+      }
+    } else {
+      add("attention_step(p, " + numbers + ")", select(step.applies, blocks, 0), true);
+    }
+    add(fmt::format("attention_merge(p, {{1, u32(keys), u32(heads), {}, u32(splits), partial}}, batch * heads)", group),
+        select(parts, batch * heads, 0), true);
     return step;
   }
 
  private:
+  // See kernels/attention_step_mma.h; the LDS that a workgroup needs there.
+  bool takes_matrices() const { return size_of(type_) == 2 && extent(d_) % 16 == 0; }
+  std::uint32_t matrices_bytes(std::int64_t cluster) const {
+    const std::int64_t dim = extent(d_), chunks = dim / 8, pitch = chunks % 8 == 0 ? chunks : chunks | 1;
+    const std::int64_t tiles = 8 * 2 * 16 * pitch * 16, queries = 8 * (dim + 8) * 2, fresh = 2 * dim * 2;
+    return static_cast<std::uint32_t>(tiles + queries + fresh + group() * dim * 4 + cluster * group() * 2 * 4 + 16);
+  }
   std::int64_t group() const { return h_->args[0]->i / node_.outputs[0]->shape[1]->i; }
 
   bool fits() {

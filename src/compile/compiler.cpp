@@ -71,11 +71,11 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
       append(args, {"-mcode-object-version=5", "-mrelocation-model", "pic", "-pic-level", "2"});
       break;
     case TargetKind::kNvptx:
-      // The oldest PTX that has all of the target's instructions: CUDA 11.0, 11.8 and 12.0.
+      // The oldest PTX that has all of the target's instructions: CUDA 11.0, 11.8 and 12.1.
       args.insert(args.end(), {"-triple", "nvptx64-nvidia-cuda", "-target-cpu", target.arch, "-target-feature",
                                target.arch == "sm_80"   ? "+ptx70"
                                : target.arch == "sm_90" ? "+ptx78"
-                                                        : "+ptx80"});
+                                                        : "+ptx81"});
       break;
   }
   for (const std::string& a : options.extra_cc1) {

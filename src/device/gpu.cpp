@@ -24,7 +24,7 @@ constexpr std::uint32_t kSharedWithoutAsking = 48 << 10;
 thread_local Gpu* current_scope = nullptr;
 
 /// The version of CUDA that knows the PTX that the compiler writes (compile/compiler.cpp).
-int oldest_cuda(std::string_view target) { return target == "sm_90a" ? 12000 : target == "sm_90" ? 11080 : 11000; }
+int oldest_cuda(std::string_view target) { return target == "sm_90a" ? 12010 : target == "sm_90" ? 11080 : 11000; }
 
 class DriverGpu : public Gpu {
  public:

@@ -741,7 +741,7 @@ class Builder {
       if (is_gpu()) job.source += routine_headers(k, end);
       for (std::size_t j = k; j < end; ++j)
         if (program_->kernels[j].symbol.starts_with(kAttention))
-          job.source += "#include \"attention.h\"\n#include \"attention_step.h\"\nSDX_ATTENTION_KERNEL void " +
+          job.source += "#include \"attention.h\"\n#include \"attention_step_mma.h\"\nSDX_ATTENTION_KERNEL void " +
                         program_->kernels[j].symbol + program_->kernels[j].text;
         else
           job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +

@@ -1,0 +1,311 @@
+// Attention of one new token a sequence (attention_step.h says what it does and what P has) for Hopper and caches of 16
+// bits: on matrix instructions, and with clusters whose workgroups each finish a part of the result.
+//
+// Nearly all of the time is waiting, for one thing after the other. So a wave asks for its tile of 16 keys before it
+// knows how long the sequence is, and waits for no other wave until it has its sums; and what workgroups give each
+// other arrives with the signal that it has (st.async), where a barrier would need an answer. Asking for the cache
+// before the wait for the launch before this one gained nothing on an H200.
+//
+// Tile j of a wave is the keys from 16 * (j * all waves + its number) on, so that workgroups have equal parts of a
+// sequence of any length. The instructions' rows are keys, then elements of a head, and their 8 columns are heads.
+//
+// Source: PTX ISA, "mma.m16n8k16", "ldmatrix", "movmatrix", "st.async".
+#pragma once
+#include "attention_step.h"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+namespace sdx {
+namespace detail {
+/// Stores to another workgroup's LDS (`to`, and `barrier`, which counts the bytes, as in_workgroup() gives them).
+SDX_FN void store_there(u32 to, f32 x, u32 barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(x),
+               "r"(barrier)
+               : "memory");
+}
+/// Waits until the first phase is over, and for what other workgroups of the cluster have stored in it.
+SDX_FN void wait_for_cluster(u32 barrier) {
+  u32 done;
+  do {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n\tselp.u32 %0, 1, "
+        "0, p;\n\t}"
+        : "=r"(done)
+        : "r"(barrier)
+        : "memory");
+  } while (!done);
+}
+/// Of an 8 by 8 matrix of 16-bit elements, two in each lane.
+SDX_FN u32 transposed(u32 x) {
+  u32 y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+}  // namespace detail
+
+/// kCluster: workgroups that share the keys of a sequence, 1 to 8.
+template <class P, u32 kCluster>
+struct AttentionStepMma {
+  using T = typename P::T;
+  static constexpr u32 kDim = P::kDim, kGroup = P::kGroup, kElements = kGroup * kDim, kWaves = kThreads / kWave;
+  static constexpr u32 kTile = 16, kChunks = kDim / 8, kSlice = kElements / kCluster;
+  static_assert(sizeof(T) == 2 && kDim % 16 == 0 && kGroup <= 8 && kElements % kCluster == 0);
+  using Rows = detail::SharedRows<int(kChunks), false>;
+  // Of a wave: keys and values of a tile, later its sums, and each head's greatest score and sum of exponentials.
+  static constexpr u32 kTileVectors = kTile * Rows::kPitch, kWaveVectors = 2 * kTileVectors;
+  static_assert((kElements + 2 * kGroup) * 4 <= kWaveVectors * 16);
+  // A query's distance to the next, so that the 8 of a column of chunks are in different banks.
+  static constexpr u32 kQueryPitch = kDim + 8;
+  // In LDS, counted in bytes.
+  static constexpr u32 kQueriesAt = kWaves * kWaveVectors * 16, kFreshAt = kQueriesAt + 8 * kQueryPitch * 2,
+                       kSumsAt = kFreshAt + 2 * kDim * 2, kStatisticsAt = kSumsAt + kElements * 4,
+                       kBarrierAt = kStatisticsAt + kCluster * kGroup * 2 * 4, kBytes = kBarrierAt + 16;
+
+  const P& p;
+  const AttentionStepSizes& n;
+
+  template <class U>
+  static SDX_FN detail::shared_ptr<U> lds(u32 at) {
+    return (detail::shared_ptr<U>)((detail::shared_ptr<u8>)dynamic_lds + at);
+  }
+
+  /// Asks for the keys and values from `first` on. There may be fewer rows than that.
+  SDX_FN void fetch(i64 row0, i64 first, detail::shared_ptr<vec16> to) const {
+    const T *keys = p.past_key(), *values = p.past_value();
+#pragma unroll
+    for (u32 i = 0; i < kDim / 16; ++i) {
+      const u32 at = i * kWave + thread_id() % kWave, row = at / kChunks, chunk = at % kChunks;
+      const bool there = first + row < n.kept;
+      const i64 from = (row0 + (there ? first + row : 0)) * kDim + chunk * 8;
+      const u32 place = Rows::at(row, chunk);
+      detail::copy_async(to + place, keys + from, there);
+      detail::copy_async(to + kTileVectors + place, values + from, there);
+    }
+  }
+
+  SDX_FN f32 score(i64 b, i64 h, i64 t, f32 x) const {
+    if constexpr (P::kPlain != 0)
+      return x * p.factor();
+    else
+      return p.score(b, h, 0, t, x);
+  }
+
+  /// f(element, sum, greatest score, total) for each element of this thread, of all waves.
+  template <class F>
+  static SDX_FN void combine(F f) {
+    for (u32 i = thread_id(); i < kElements; i += kThreads) {
+      const u32 g = i / kDim;
+      f32 tops[kWaves], top = -inf32(), sum = 0, total = 0;
+#pragma unroll
+      for (u32 w = 0; w < kWaves; ++w) {
+        tops[w] = lds<f32>(w * kWaveVectors * 16)[kElements + g];
+        top = __builtin_fmaxf(top, tops[w]);
+      }
+      const f32 base = top == -inf32() ? 0.0f : top;
+#pragma unroll
+      for (u32 w = 0; w < kWaves; ++w) {
+        const f32 scale = detail::fast_exp(tops[w] - base);
+        const auto part = lds<f32>(w * kWaveVectors * 16);
+        sum += part[i] * scale;
+        total += part[kElements + kGroup + g] * scale;
+      }
+      f(i, sum, top, total);
+    }
+  }
+
+  SDX_FN void run(u32 batches) const {
+    using namespace tma_detail;
+    const u32 kv_heads = n.heads / kGroup, shares = n.splits * kCluster;
+    const u32 unit = block_id() / shares, share = block_id() % shares, rank = share % kCluster;
+    const i64 b = unit / kv_heads, head = unit % kv_heads, h0 = head * kGroup;
+    const u32 thread = thread_id(), wave = same(thread / kWave), lane = thread % kWave;
+    const u32 barrier = shared_address(lds<u8>(kBarrierAt));
+    if constexpr (kCluster > 1) {
+      if (thread == 0) {
+        init_barrier(barrier, 1);
+        publish_barriers();
+        expect_bytes(barrier, (kElements + kCluster * kGroup * 2) * 4);
+      }
+      cluster_arrive();
+    }
+    const auto tile = lds<vec16>(wave * kWaveVectors * 16);
+    const i64 row0 = (b * kv_heads + head) * n.kept, round = i64(kTile) * kWaves * shares;
+    i64 first = i64(kTile) * (wave * shares + share);
+    const i64 start = p.start(b);
+    i64 low = 0, high = n.keys;
+    if constexpr (P::kBounds != 0) {
+      low = max(p.begin(b, h0, 0), i64(0));
+      high = min(p.end(b, h0, 0), i64(n.keys));
+    }
+    fetch(row0, first, tile);
+    // Queries, and the new row, which one workgroup appends.
+    const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
+    for (u32 i = thread; i < kElements; i += kThreads)
+      queries[i / kDim * kQueryPitch + i % kDim] = cast<T>(p.query(b, h0 + i / kDim, i % kDim));
+    const bool has_fresh = start >= low && start < high;
+    if (has_fresh ? u32(start / kTile) % shares == share : share == 0)
+      for (u32 i = thread; i < 2 * kDim; i += kThreads) {
+        const bool is_value = i >= kDim;
+        const u32 d = i % kDim;
+        const T x = cast<T>(is_value ? p.new_value(b, head, d) : p.new_key(b, head, d));
+        fresh[i] = x;
+        if (start < n.room) (is_value ? p.value() : p.key())[((b * kv_heads + head) * n.room + start) * kDim + d] = x;
+      }
+    lds_barrier();
+
+    const u32 column = lane / 4, pair = lane % 4;  // of an operand: which head, and which two elements of eight
+    u32 query[kDim / 16][2];
+#pragma unroll
+    for (u32 s = 0; s < kDim / 16; ++s)
+#pragma unroll
+      for (u32 e = 0; e < 2; ++e)
+        query[s][e] = column < kGroup
+                          ? *(detail::shared_ptr<u32>)(queries + column * kQueryPitch + s * 16 + e * 8 + pair * 2)
+                          : 0;
+    // Of a result: heads 2 * pair and the next one; keys (elements) `column` and the eighth behind it.
+    f32 sums[kDim / 16][4] = {}, top[2] = {-inf32(), -inf32()}, total[2] = {};
+    for (; first < high; first += round) {
+      if (first + kTile <= low) continue;  // (the first tile's keys have been asked for before that was known)
+      if (first >= round) {
+        detail::copies_arrived();
+        detail::attention_wave_sync();
+        fetch(row0, first, tile);
+      }
+      detail::copies_arrived();
+      detail::attention_wave_sync();
+      // The new row, and nothing in the place of values that are not of the sequence: there may be NaN.
+      if (start >= first && start < first + kTile && has_fresh)
+        for (u32 c = lane; c < 2 * kChunks; c += kWave)
+          tile[(c < kChunks ? 0 : kTileVectors) + Rows::at(u32(start - first), c % kChunks)] =
+              ((detail::shared_ptr<vec16>)fresh)[c];
+      if (first < low || first + kTile > high)
+        for (u32 c = lane; c < kTile * kChunks; c += kWave) {
+          const i64 t = first + c / kChunks;
+          if (t < low || t >= high) tile[kTileVectors + Rows::at(c / kChunks, c % kChunks)] = vec16{};
+        }
+      detail::attention_wave_sync();
+
+      f32 x[4] = {};
+#pragma unroll
+      for (u32 s = 0; s < kDim / 16; ++s) {
+        u32 k[4];
+        detail::load_matrices<false>((const detail::shared16*)(tile + Rows::at(lane % 16, s * 2 + lane / 16)), k);
+        detail::mma<T>(k[0], k[1], k[2], k[3], query[s][0], query[s][1], x[0], x[1], x[2], x[3]);
+      }
+      u32 weights[2];  // of the values, as an operand: by head
+      f32 scale[2], base[2];
+#pragma unroll
+      for (u32 e = 0; e < 2; ++e) {
+        f32 m = top[e];
+#pragma unroll
+        for (u32 r = 0; r < 2; ++r) {
+          const i64 t = first + r * 8 + column;
+          f32& y = x[r * 2 + e];
+          // Columns behind the heads are zeros; a function of the model's must not see them.
+          y = t >= low && t < high && pair * 2 + e < kGroup ? score(b, h0 + pair * 2 + e, t, y) : -inf32();
+          m = __builtin_fmaxf(m, y);
+        }
+#pragma unroll
+        for (u32 other = 4; other < kWave; other *= 2) m = __builtin_fmaxf(m, detail::attention_xor(m, other));
+        base[e] = m == -inf32() ? 0.0f : m;
+        scale[e] = detail::fast_exp(top[e] - base[e]);
+        top[e] = m;
+        total[e] *= scale[e];
+      }
+#pragma unroll
+      for (u32 r = 0; r < 2; ++r) {
+        const f32 w0 = detail::fast_exp(x[r * 2] - base[0]), w1 = detail::fast_exp(x[r * 2 + 1] - base[1]);
+        total[0] += w0;
+        total[1] += w1;
+        weights[r] = detail::transposed(detail::pack2<T>(w0, w1));
+      }
+#pragma unroll
+      for (u32 s = 0; s < kDim / 16; ++s) {
+#pragma unroll
+        for (u32 e = 0; e < 4; ++e) sums[s][e] *= scale[e % 2];
+        u32 v[4];
+        const u32 row = lane % 8 + lane / 16 * 8, chunk = s * 2 + lane / 8 % 2;
+        detail::load_matrices<true>((const detail::shared16*)(tile + kTileVectors + Rows::at(row, chunk)), v);
+        detail::mma<T>(v[0], v[1], v[2], v[3], weights[0], weights[1], sums[s][0], sums[s][1], sums[s][2], sums[s][3]);
+      }
+    }
+    detail::copies_arrived();
+    detail::attention_wave_sync();
+    // The wave's part takes the place of its tile.
+    const auto part = (detail::shared_ptr<f32>)tile;
+#pragma unroll
+    for (u32 e = 0; e < 2; ++e) {
+#pragma unroll
+      for (u32 other = 4; other < kWave; other *= 2) total[e] += detail::attention_xor(total[e], other);
+      const u32 g = pair * 2 + e;
+      if (g >= kGroup) continue;
+#pragma unroll
+      for (u32 s = 0; s < kDim / 16; ++s) {
+        part[g * kDim + s * 16 + column] = sums[s][e];
+        part[g * kDim + s * 16 + column + 8] = sums[s][2 + e];
+      }
+      if (column == 0) part[kElements + g] = top[e], part[kElements + kGroup + g] = total[e];
+    }
+    lds_barrier();
+
+    const auto finish = [&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
+      const u32 g = i / kDim, d = i % kDim;
+      if (n.splits > 1) {
+        f32* const to = n.partial + ((b * n.heads + h0 + g) * n.splits + share / kCluster) * (kDim + 2);
+        to[d] = sum;
+        if (d == 0) to[kDim] = top, to[kDim + 1] = total;
+      } else {
+        p.out(b, h0 + g, 0)[d * p.out_step()] = cast<typename P::Out>(sum * attention_scale(p, b, h0 + g, top, total));
+      }
+    };
+    if constexpr (kCluster == 1) {
+      combine(finish);
+    } else {
+      const auto sum_of = lds<f32>(kSumsAt), statistics = lds<f32>(kStatisticsAt);
+      cluster_wait();  // all of its workgroups have begun: their LDS and their barriers are there
+      combine([&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
+        const u32 g = i / kDim, owner = i / kSlice;
+        detail::store_there(in_workgroup(shared_address(sum_of + rank * kSlice + i % kSlice), owner), sum,
+                            in_workgroup(barrier, owner));
+        if (i % kDim < kCluster) {
+          const u32 other = i % kDim, there = in_workgroup(barrier, other);
+          const auto to = statistics + (rank * kGroup + g) * 2;
+          detail::store_there(in_workgroup(shared_address(to), other), top, there);
+          detail::store_there(in_workgroup(shared_address(to + 1), other), total, there);
+        }
+      });
+      for (u32 j = thread; j < kSlice || j == 0; j += kThreads) {
+        detail::wait_for_cluster(barrier);
+        const u32 i = rank * kSlice + j, g = i / kDim;
+        f32 m = -inf32(), sum = 0, total = 0;
+#pragma unroll
+        for (u32 w = 0; w < kCluster; ++w) m = __builtin_fmaxf(m, statistics[(w * kGroup + g) * 2]);
+        const f32 base = m == -inf32() ? 0.0f : m;
+#pragma unroll
+        for (u32 w = 0; w < kCluster; ++w) {
+          const f32 scale = detail::fast_exp(statistics[(w * kGroup + g) * 2] - base);
+          sum += sum_of[w * kSlice + j] * scale;
+          total += statistics[(w * kGroup + g) * 2 + 1] * scale;
+        }
+        finish(i, sum, m, total);
+      }
+    }
+    AttentionStep<P>{p, n}.copy_rest(batches * kv_heads, kv_heads);
+  }
+};
+
+/// Launch: batches * heads / kGroup * splits * kCluster workgroups, with kBytes of LDS.
+template <class P, u32 kCluster, u32 kBytes>
+SDX_FN void attention_step_mma(const P& p, const AttentionStepSizes& n, u32 batches) {
+  using Step = AttentionStepMma<P, kCluster>;
+  static_assert(Step::kBytes <= kBytes);
+  if constexpr (kCluster == 8)
+    SDX_LAUNCH_BOUNDS(".explicitcluster .reqnctapercluster 8, 1, 1");
+  else if constexpr (kCluster == 4)
+    SDX_LAUNCH_BOUNDS(".explicitcluster .reqnctapercluster 4, 1, 1");
+  else if constexpr (kCluster == 2)
+    SDX_LAUNCH_BOUNDS(".explicitcluster .reqnctapercluster 2, 1, 1");
+  Step{p, n}.run(batches);
+}
+
+}  // namespace sdx
+#endif
