@@ -13,6 +13,7 @@ constexpr std::int64_t kMostElements = 32;       // of a thread, in registers, w
 constexpr std::int64_t kUsualElements = 16;      // where it is not
 constexpr std::int64_t kEnoughThreads = 131072;  // on a card
 constexpr std::int64_t kShortRow = 4;            // is one thread's work
+constexpr std::size_t kMostAhead = 64;           // bytes that a thread reads for later stages
 
 bool is_arg(const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; }
 
@@ -292,23 +293,43 @@ void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
     if (!r.exact) emit_.close();
     emit_.close();
   };
+  // Reads all of a load into registers.
+  const auto keep = [&](const Expr& l) {
+    if (!name_of(kept, l).empty()) return;
+    const std::string name = emit_.fresh("r"), c = emit_.fresh("c"), first = emit_.fresh("f");
+    emit_.line(fmt::format("Pack<{}, {}> {}[{}];", storage_name(l->dtype), v, name, r.chunks));
+    emit_.line("#pragma unroll");
+    emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, r.chunks));
+    emit_.line(fmt::format("const {0} {1} = {2} * {0}(team) * {3} + begin;", type, first, c, v));
+    read(l, name + "[" + c + "]", first);
+    emit_.close();
+    kept.emplace_back(l, name);
+  };
+  // What later stages read of memory that this kernel does not write (the weights of a norm) is read with what the
+  // first one does: behind its reduction nothing but that would be waited for.
+  Exprs ahead;
+  if (in_registers) {
+    std::size_t bytes = 0;
+    for (std::size_t k = 1; k < r.stages.size(); ++k) {
+      if (!r.stages[k].row) continue;
+      for (const Expr& l : needs(r.stages[k].body)) {
+        const bool made =
+            std::any_of(r.stages.begin(), r.stages.end(), [&](const RowStage& s) { return s.stage->out == l->value; });
+        bytes += made ? 0 : size_of(l->dtype) * static_cast<std::size_t>(r.chunks * v);
+        if (!made && bytes <= kMostAhead) ahead.push_back(l);
+      }
+    }
+  }
   // Runs over this thread's elements: `element(guard)` writes the code for one, given the text of "it exists", and
   // `pack(first)` what comes after those of a pack.
   const auto run = [&](const Expr& body, const auto& before, const auto& element, const auto& pack) {
     const Exprs loaded = needs(body);
     const bool safe = harmless(body, loaded);
-    if (in_registers)
-      for (const Expr& l : loaded) {
-        if (!name_of(kept, l).empty()) continue;
-        const std::string name = emit_.fresh("r"), c = emit_.fresh("c"), first = emit_.fresh("f");
-        emit_.line(fmt::format("Pack<{}, {}> {}[{}];", storage_name(l->dtype), v, name, r.chunks));
-        emit_.line("#pragma unroll");
-        emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, r.chunks));
-        emit_.line(fmt::format("const {0} {1} = {2} * {0}(team) * {3} + begin;", type, first, c, v));
-        read(l, name + "[" + c + "]", first);
-        emit_.close();
-        kept.emplace_back(l, name);
-      }
+    if (in_registers) {
+      for (const Expr& l : loaded) keep(l);
+      for (const Expr& l : ahead) keep(l);
+      ahead.clear();
+    }
     const std::string c = emit_.fresh("c"), first = emit_.fresh("f");
     std::vector<std::pair<Expr, std::string>> here;
     if (in_registers) {
@@ -383,14 +404,15 @@ void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
       if (is_arg(x)) {
         const bool max = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMaxLast;
         const bool last = kind == ReduceKind::kArgMinLast || kind == ReduceKind::kArgMaxLast;
-        const std::string type_text = computed_name(body->dtype), best = fmt::format("better<{}, {}>", max, last);
+        const std::string type_text = computed_name(body->dtype), order = fmt::format("{}, {}", max, last),
+                          best = "better<" + order + ">";
         emit_.line(fmt::format("Best<{0}> {1} = {{{0}(0), -1}};", type_text, acc));
         run(
             body, nothing,
             [&](const std::string& guard, const std::string& i) {
               const std::string y = emit_.value(body);
-              emit_.line(fmt::format("{0} = {1}({0}, Best<{2}>{{cast<{2}>({3}), {4}}});", acc, best, type_text, y,
-                                     guard.empty() ? i : fmt::format("{} ? {} : -1", guard, i)));
+              emit_.line(fmt::format("{0} = better_next<{1}>({0}, Best<{2}>{{cast<{2}>({3}), {4}}});", acc, order,
+                                     type_text, y, guard.empty() ? i : fmt::format("{} ? {} : -1", guard, i)));
             },
             [](const std::string&, const std::string&) {});
         emit_.line(fmt::format(

@@ -16,6 +16,7 @@ constexpr std::int64_t kLeastPart = 4096;   // elements of a row
 constexpr std::int64_t kLeastColumn = 16;   // elements of a column
 constexpr std::int64_t kMultiple = 16;      // of elements in each part, so that all begin where a pack may
 constexpr std::int64_t kPartsOfLongRow = 16;
+constexpr std::int64_t kMostPartsOfArg = 64;  // comparing takes instructions, which more workgroups share
 constexpr std::int64_t kMostPartsOfColumn = 256;
 
 // Reductions of `e` that are always evaluated.
@@ -70,13 +71,14 @@ class Splitter {
     for (const Expr& v : kept) results = results * v->args[0];
     const Expr count = idx::product(dims);
     const bool columns = !kept.empty() && unit_loads(r->args[0], kept.back(), r->vars) > 0;
-    const std::int64_t parts = columns ? parts_of_columns(results, count) : parts_of_rows(results, count);
+    std::int64_t parts = columns ? parts_of_columns(results, count) : parts_of_rows(results, count);
+    // A part without elements would have no position to give.
+    if (arg && parts > 1 && is_const(count) && !columns) parts = even_parts(count->i);
     if (parts < 2) return {};
 
     // One index through all that is summed over, in parts of equal length but for the last ones.
     const bool even = is_const(count) && count->i % (parts * kMultiple) == 0;
     const Expr length = idx::ceildiv(count, parts * kMultiple) * Expr(kMultiple);
-    // A part without elements would have no position to give.
     if (arg && !even) return {};
     const Expr part = loop_var(parts), begin = part * length;
     const Expr at = loop_var(even ? length : idx::min(length, count - begin));
@@ -111,6 +113,13 @@ class Splitter {
   }
 
  private:
+  // Parts of equal length, if there is such a number.
+  static std::int64_t even_parts(std::int64_t length) {
+    std::int64_t parts = kMostPartsOfArg;
+    while (parts > 1 && length % (parts * kMultiple) != 0) --parts;
+    return parts;
+  }
+
   static std::int64_t parts_of_rows(const Expr& results, const Expr& count) {
     std::int64_t n = 0, length = 0;
     const bool few = is_const_int(results, n), known = is_const_int(count, length);
