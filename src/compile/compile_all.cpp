@@ -1,13 +1,11 @@
 // compile_all(): many compilations on several threads, through the cache.
-#include <algorithm>
-#include <atomic>
-#include <exception>
+#include <array>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "compile/cache.h"
 #include "compile/compiler.h"
+#include "support/tasks.h"
 
 namespace sardonyx {
 namespace {
@@ -36,35 +34,15 @@ std::vector<std::string> compile_all(std::span<const CompileJob> jobs, int threa
   }
 
   std::vector<std::string> results(jobs.size());
-  std::vector<std::exception_ptr> errors(work.size());
-  std::atomic<std::size_t> next = 0;
-  std::atomic<bool> failed = false;
   std::mutex progress_mutex;
   std::size_t done = 0;
-  const auto run = [&] {
-    // Work is taken in order, so that whatever precedes a failing job has run when the loop ends.
-    for (std::size_t i; !failed && (i = next++) < work.size();) {
-      try {
-        results[work[i]] = compile_one(jobs[work[i]], keys[work[i]], cache);
-        if (progress) {
-          std::lock_guard lock(progress_mutex);
-          progress(++done, work.size());
-        }
-      } catch (...) {
-        errors[i] = std::current_exception();
-        failed = true;
-      }
+  run_tasks(work.size(), threads, [&](std::size_t i) {
+    results[work[i]] = compile_one(jobs[work[i]], keys[work[i]], cache);
+    if (progress) {
+      std::lock_guard lock(progress_mutex);
+      progress(++done, work.size());
     }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    const std::size_t count = std::clamp<std::size_t>(threads < 1 ? 1 : static_cast<std::size_t>(threads), 1,
-                                                      std::max<std::size_t>(work.size(), 1));
-    for (std::size_t t = 1; t < count; ++t) helpers.emplace_back(run);
-    run();
-  }
-  for (const auto& e : errors)
-    if (e) std::rethrow_exception(e);
+  });
   for (std::size_t i = 0; i < jobs.size(); ++i)
     if (same_as[i] != i) results[i] = results[same_as[i]];
   return results;

@@ -10,6 +10,7 @@
 #include "program/memory_plan.h"
 #include "program/run.h"
 #include "program/weights.h"
+#include "support/tasks.h"
 #include "support/warning.h"
 
 namespace sardonyx {
@@ -247,10 +248,13 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
 
 void Executor::load_code() {
   const Program& p = *program_;
-  if (gpu_)
-    for (const std::string& object : p.objects) gpu_modules_.push_back(gpu_->load(object));
-  else
+  if (gpu_) {
+    // NVIDIA's driver compiles PTX as it loads it, which takes longer than everything else.
+    gpu_modules_.resize(p.objects.size());
+    run_tasks(p.objects.size(), threads_, [&](std::size_t k) { gpu_modules_[k] = gpu_->load(p.objects[k]); });
+  } else {
     module_ = std::make_unique<HostModule>(p.objects);
+  }
   for (const KernelInfo& k : p.kernels) {
     kernels_.push_back(gpu_ ? gpu_modules_[static_cast<std::size_t>(k.object)]->function(k.symbol.c_str())
                             : module_->find(k.symbol));

@@ -13,7 +13,6 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <thread>
 
 #include "compile/cache.h"
 #include "compile/compiler.h"
@@ -22,6 +21,7 @@
 #include "program_format.h"
 #include "routines/routine.h"
 #include "support/error.h"
+#include "support/tasks.h"
 #include "support/version.h"
 
 namespace sardonyx {
@@ -69,19 +69,6 @@ Hash checksum_of(Header header, std::string_view rest) {
 }
 
 std::uint64_t aligned(std::uint64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
-
-// Calls f(k) for 0 <= k < n on up to `threads` threads; f does not throw.
-template <typename F>
-void for_each(std::size_t n, int threads, F&& f) {
-  std::atomic<std::size_t> next = 0;
-  const auto run = [&] {
-    for (std::size_t k; (k = next++) < n;) f(k);
-  };
-  std::vector<std::jthread> helpers;
-  for (int t = 1; t < std::min<int>(threads, static_cast<int>(std::min<std::size_t>(n, 64))); ++t)
-    helpers.emplace_back(run);
-  run();
-}
 
 struct Entries {
   Header header;
@@ -383,7 +370,7 @@ std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::sh
     constants.push_back({owner, bytes.data() + c.offset, c.size});
   }
   std::atomic<bool> wrong = false;
-  for_each(table.size(), threads, [&](std::size_t k) {
+  run_tasks(table.size(), threads, [&](std::size_t k) {
     if (hash("constant", text({constants[k].bytes, constants[k].size})) != table[k].checksum) wrong = true;
   });
   if (wrong) damaged("a constant's checksum is wrong");
