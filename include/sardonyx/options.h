@@ -41,9 +41,9 @@ struct Options {
   /// executed, so a directory that others may write to is not used. See user_cache_directory().
   std::filesystem::path cache_dir;
   std::map<std::string, std::int64_t> dims;  ///< fixes symbolic dims by name: {"batch", 1}
-  /// How tilings of a GPU's matrix products and convolutions are chosen. "off": by rule, or as the database says.
-  /// "first-use": the few most promising are timed when a run first has some sizes; "exhaustive": all. Such runs take
-  /// longer, and what they find is kept in the database.
+  /// How kernels of a GPU's matrix products, convolutions and attention are chosen. "off": by rule, or as the database
+  /// says. "first-use": the few most promising are timed when a run first has some sizes; "exhaustive": all. Such runs
+  /// take longer, and what they find is kept in the database.
   std::string tuning = "off";
   /// Measured choices, made by tuning. Empty: none, with tuning `tuning.sqlite` in the cache's folder.
   std::filesystem::path tuning_database;

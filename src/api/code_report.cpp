@@ -31,6 +31,12 @@ void name_others(const Block& b, std::vector<KernelReport>& kernels) {
         if (nodes.empty()) nodes = {s.origin};
       }
     }
+    if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op))
+      for (const AttentionLaunchStep::Form& f : a->forms)
+        for (const LaunchStep& l : f.launches) {
+          auto& nodes = kernels.at(static_cast<std::size_t>(l.kernel)).nodes;
+          if (nodes.empty()) nodes = {s.origin};
+        }
     if (const auto* i = std::get_if<IfStep>(&s.op)) {
       name_others(*i->then_block, kernels);
       name_others(*i->else_block, kernels);

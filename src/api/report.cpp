@@ -118,6 +118,14 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
       for (const TileLaunchStep::Tuned& x : t->tuned)
         if (!x.library.empty() && libraries.insert(x.library).second) r.name += ", " + x.library;
     }
+    if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) {
+      r.kernel = a->forms[0].launches[0].kernel;
+      std::set<int> kernels;
+      for (const AttentionLaunchStep::Form& f : a->forms)
+        for (const LaunchStep& l : f.launches)
+          if (kernels.insert(l.kernel).second)
+            r.name += (r.name.empty() ? "" : ", ") + p.kernels[static_cast<std::size_t>(l.kernel)].symbol;
+    }
     if (const auto* x = std::get_if<RoutineStep>(&s.op)) r.name = x->name;
     if (std::holds_alternative<GemmStep>(s.op)) r.name = "gemm";
     if (std::holds_alternative<ConvStep>(s.op)) r.name = "conv";

@@ -69,6 +69,17 @@ DType product_type(const Program& p, const ProgramStep& s) {
   return type;
 }
 
+// The launch that computes attention at these sizes; null if none of this step does.
+const LaunchStep* attention_launch(const AttentionLaunchStep& a, const SymbolValues& symbols) {
+  const auto number = [&](const Expr& e) { return evaluable(e, symbols) ? evaluate(e, symbols) : std::int64_t{0}; };
+  if (a.needed && evaluable(a.needed, symbols) && evaluate(a.needed, symbols) == 0) return nullptr;
+  auto form = static_cast<std::size_t>(number(a.rule));
+  for (const TileLaunchStep::Tuned& x : a.tuned)
+    if (x.batches == number(a.batches) && x.m == number(a.m) && x.n == number(a.n) && x.k == number(a.k))
+      form = static_cast<std::size_t>(x.tiling);
+  return &a.forms.at(form).launches.front();
+}
+
 }  // namespace
 
 const ChipPeaks* peaks_of(std::string_view arch) {
@@ -92,7 +103,12 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
     LaunchEstimate e;
     int kernel = -1;
     std::string library;
-    if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
+    // What puts parts of attention together reads and writes little.
+    if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) {
+      const LaunchStep* l = attention_launch(*a, symbols);
+      if (!l) continue;
+      kernel = l->kernel;
+    } else if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
       if (evaluable(l->points, symbols) && evaluate(l->points, symbols) <= 0) continue;
       kernel = l->kernel;
     } else if (const auto* tile = std::get_if<TileLaunchStep>(&s.op)) {

@@ -44,6 +44,7 @@ double operations_of(const Program& p, const ProgramStep& s, const SymbolValues&
     return 2 * product(c->transposed ? c->x_shape : c->out_shape, symbols) * product(c->w_shape, symbols, 1);
   if (const auto* a = std::get_if<AttentionStep>(&s.op))
     return 2 * n(a->batch) * n(a->heads) * n(a->queries) * n(a->keys) * (n(a->head_dim) + n(a->value_dim));
+  if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) return a->needed && n(a->needed) == 0 ? 0 : n(a->work);
   // Of attention's kernels, those that these sizes do not need have no points.
   if (const auto* l = std::get_if<LaunchStep>(&s.op))
     if (p.kernels[static_cast<std::size_t>(l->kernel)].symbol.starts_with("attention"))
@@ -64,6 +65,7 @@ Traffic traffic_of(const Program& program, const SymbolValues& symbols) {
       std::erase(written, tile->partial);
       for (const TileLaunchStep::Library& l : tile->library) std::erase(written, l.workspace);
     }
+    if (const auto* attention = std::get_if<AttentionLaunchStep>(&s.op)) std::erase(written, attention->partial);
     step.bytes_written = sum_of(program, written, symbols, t.unknown);
     step.operations = operations_of(program, s, symbols);
     t.bytes += step.bytes_read + step.bytes_written;

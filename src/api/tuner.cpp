@@ -10,23 +10,23 @@ namespace sardonyx {
 DatabaseTuner::DatabaseTuner(std::shared_ptr<TuningDatabase> database, const GpuInfo& info, std::size_t at_most)
     : database_(std::move(database)), arch_(info.target), units_(std::max(info.units, 1)), at_most_(at_most) {}
 
-std::size_t DatabaseTuner::choose(const TileLaunchStep& step, const TileSizes& s, const std::vector<std::string>& names,
-                                  const std::vector<std::size_t>& order,
+std::size_t DatabaseTuner::choose(const std::string& problem, const TileSizes& s, const std::vector<std::string>& names,
+                                  std::size_t own, const std::vector<std::size_t>& order,
                                   const std::function<double(std::size_t)>& time) {
   if (order.empty()) return 0;
   const std::lock_guard lock(mutex_);
   // What can compute these sizes, and how long each took: those of the library last.
   std::vector<std::size_t> possible = order;
-  for (std::size_t k = step.names.size(); k < names.size(); ++k) possible.push_back(k);
-  TuningRow row{arch_, units_, step.problem, s.batches, s.m, s.n, s.k, "", 0};
-  std::map<std::string, double>& known = known_[{step.problem, s.batches, s.m, s.n, s.k}];
+  for (std::size_t k = own; k < names.size(); ++k) possible.push_back(k);
+  TuningRow row{arch_, units_, problem, s.batches, s.m, s.n, s.k, "", 0};
+  std::map<std::string, double>& known = known_[{problem, s.batches, s.m, s.n, s.k}];
   if (known.empty()) known = database_->times(row);
   const auto is_known = [&](std::size_t k) { return known.count(names[k]) > 0; };
   std::vector<std::size_t> wanted;
   if (std::none_of(order.begin(), order.end(), is_known))
     wanted.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(at_most_ ? std::min(at_most_, order.size())
                                                                                       : order.size()));
-  for (std::size_t k = step.names.size(); k < names.size(); ++k)
+  for (std::size_t k = own; k < names.size(); ++k)
     if (!is_known(k)) wanted.push_back(k);
   std::vector<TuningRow> rows;
   for (const std::size_t k : wanted) {
@@ -45,8 +45,8 @@ std::size_t DatabaseTuner::choose(const TileLaunchStep& step, const TileSizes& s
     }
   if (wanted.empty()) return best;
   const auto rule = known.find(names[order[0]]);
-  decisions_.push_back({step.problem, s, names[order[0]], names[best], rule == known.end() ? least : rule->second,
-                        least, wanted.size()});
+  decisions_.push_back(
+      {problem, s, names[order[0]], names[best], rule == known.end() ? least : rule->second, least, wanted.size()});
   return best;
 }
 

@@ -26,8 +26,8 @@ class DatabaseTuner : public TileTuner {
   /// `at_most`: how many candidates are timed, the most promising first; 0: all. `info`: the card.
   DatabaseTuner(std::shared_ptr<TuningDatabase> database, const GpuInfo& info, std::size_t at_most);
   /// Times what the database has no times of: tilings if it has of none, and each of the library's candidates.
-  std::size_t choose(const TileLaunchStep& step, const TileSizes& sizes, const std::vector<std::string>& names,
-                     const std::vector<std::size_t>& order,
+  std::size_t choose(const std::string& problem, const TileSizes& sizes, const std::vector<std::string>& names,
+                     std::size_t own, const std::vector<std::size_t>& order,
                      const std::function<double(std::size_t candidate)>& time) override;
   int library_candidates() const override { return at_most_ ? 1 : kLibraryCandidates; }
   /// What was measured by this object.

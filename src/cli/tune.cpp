@@ -43,7 +43,7 @@ void list(const TuningDatabase& database, const std::string& json) {
 
 void print(const std::vector<TuningDecision>& decisions, double seconds, const std::filesystem::path& file) {
   if (decisions.empty()) {
-    fmt::print("nothing to tune: {} has all of this model's products at these sizes\n", file.string());
+    fmt::print("nothing to tune: {} has all of this model at these sizes\n", file.string());
     return;
   }
   Table table({"problem", ">sizes", ">by rule", ">fastest", ">of", "tiling"});

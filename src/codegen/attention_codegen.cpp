@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <tuple>
 
 #include "codegen/attention_problem.h"
 #include "codegen/emit.h"
@@ -22,6 +24,10 @@ constexpr std::int64_t kFullBlocks = 64;    // workgroups that keep a card busy
 constexpr std::int64_t kWgmmaUnits = 132;   // of Hopper: with as many workgroups of 128 rows, smaller ones don't pay
 constexpr std::int64_t kSplitKeys = 128;    // a workgroup has at least so many keys
 constexpr std::int64_t kSplitBlocks = 256;  // workgroups that fill a card
+// Of candidates for tuning: keys in at most so many parts, each of so many at least, and so many workgroups.
+constexpr int kMostParts = 32;
+constexpr const char* kFewRows = "few rows";  // with as many parts as the rule says
+constexpr std::int64_t kFewestKeys = 32, kMostSplitBlocks = 2048;
 
 bool matrix_type(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }
 
@@ -36,9 +42,10 @@ struct Operand {
 
 class Generator : AttentionProblem {
  public:
-  Generator(const TileKernel& kernel, std::string_view arch) : AttentionProblem(kernel, arch) {}
+  Generator(const TileKernel& kernel, std::string_view arch, const TileSelection& selection)
+      : AttentionProblem(kernel, arch), selection_(selection) {}
 
-  GpuAttentionSource run() {
+  GpuAttentionForms run() {
     const Operand q = operand("query", a_.q, s_, d_), k = operand("key", a_.k, t_, d_),
                   v = operand("value", a_.v, t_, e_);
     const std::int64_t group = group_of(k, v);
@@ -75,52 +82,144 @@ class Generator : AttentionProblem {
 
     // Sizes. Few rows for many keys: heads that share keys are taken together, and keys are split over workgroups.
     const Expr batch = b_->args[0], heads = h_->args[0], queries = s_->args[0], keys = t_->args[0];
-    const Expr units = batch * idx::floordiv(heads, group);
+    const Expr units = batch * idx::floordiv(heads, group), rows = batch * heads * queries;
     const Expr few = compare(Op::kLe, queries * group, kDecodeRows);
     const Expr blocks = batch * heads * idx::ceildiv(queries, rows_of_tile());
     // The kernel for few rows makes more and smaller workgroups, which a card that is not full otherwise wants.
     const Expr shared = logical_or(few, compare(Op::kLt, blocks, kFullBlocks));
-    const Expr splits = select(
-        few, idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys))), 1);
-    const Expr split = compare(Op::kGt, splits, 1);
-    GpuAttentionSource g;
-    g.buffers = emit_.buffers;
-    g.symbols = emit_.symbols;
-    g.limit = idx::max(keys, batch * heads * queries);
-    for (const Expr& x : {batch, queries, keys, heads, splits}) g.symbols.push_back(x);
-    const std::int64_t value = (extent(e_) + 15) / 16 * 16;
-    const auto add = [&](bool partial, const std::string& rest, const Expr& points, std::uint32_t lds = 0) {
-      if (is_const(points, 0)) return;
-      g.kernels.push_back(
-          {head + (partial ? "f32* __restrict partial, " : "") + sizes + problem + rest + "}\n", points, partial, lds});
-      if (partial) g.partial = select(split, batch * heads * queries * splits * (value + 2), 1);
-    };
-    const std::string numbers = "u32(queries), u32(keys), u32(heads)";
+    const Expr decode_blocks = units * idx::ceildiv(queries * group, kDecodeTile);
+    GpuAttentionForms g;
+    g.source.buffers = emit_.buffers;
+    g.source.symbols = emit_.symbols;
+    g.source.limit = idx::max(keys, rows);
+    for (const Expr& x : {batch, queries, keys, heads}) g.source.symbols.push_back(x);
+    g.batches = batch * heads;
+    g.m = queries;
+    g.n = keys;
+    g.k = d_->args[0];
     const bool wgmma = takes_wgmma(q, k, v);
+    g.problem = problem_of(group, q, k, v);
+    find_tuned(g, wgmma);
+
+    const std::string numbers = "u32(queries), u32(keys), u32(heads)";
+    const auto kernel = [&](bool partial, const std::string& rest, std::uint32_t lds = 0) {
+      g.source.kernels.push_back(
+          {head + (partial ? "f32* __restrict partial, " : "") + sizes + problem + rest + "}\n", {}, partial, lds});
+      return g.source.kernels.size() - 1;
+    };
+    const auto wanted = [&](const std::string& name) {
+      return selection_.all ||
+             std::any_of(g.tuned.begin(), g.tuned.end(), [&](const TunedSize& x) { return x.candidate == name; });
+    };
+    // The rule: the forms in turn, the first that it takes for these sizes.
+    std::vector<Expr> taken;
+    const Expr never = compare(Op::kLt, 1, 0);
+    const auto add = [&](const std::string& name, const Expr& by_rule, const Expr& applies, auto&& launches) {
+      if ((is_const(by_rule, 0) && !wanted(name)) || is_const(applies, 0)) return;
+      g.forms.push_back({name, applies, launches()});
+      taken.push_back(by_rule);
+    };
+    const auto one = [&](std::size_t number, const Expr& points) {
+      return std::vector<GpuAttentionForms::Launch>{{number, points, 1}};
+    };
     if (wgmma) {
       const bool narrow = extent(d_) == 64;  // so that two workgroups run on a unit
-      const auto form = [&](int tile, int shares, const Expr& points) {
-        add(false,
-            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, narrow ? 2 : 1, numbers),
-            points, wgmma_bytes(tile, shares));
+      const auto form = [&](int tile, int shares, const Expr& by_rule, const Expr& points) {
+        add(tiles_name(128 / shares), by_rule, 1, [&] {
+          return one(kernel(false,
+                            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares,
+                                        narrow ? 2 : 1, numbers),
+                            wgmma_bytes(tile, shares)),
+                     points);
+        });
       };
       const Expr wide = batch * heads * idx::ceildiv(queries, 128), small = batch * heads * idx::ceildiv(queries, 64);
-      const Expr full = compare(Op::kGe, wide, narrow ? kWgmmaUnits : kWgmmaUnits / 2);
-      form(narrow ? 64 : 128, 1, select(few, 0, select(full, wide, 0)));
-      form(64, 2, select(few, 0, select(full, 0, small)));
+      const Expr full = compare(Op::kGe, wide, narrow ? kWgmmaUnits : kWgmmaUnits / 2), few_not = logical_not(few);
+      form(narrow ? 64 : 128, 1, logical_and(few_not, full), wide);
+      form(64, 2, logical_and(few_not, logical_not(full)), small);
     } else {
-      add(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers),
-          select(shared, 0, blocks));
+      add(tiles_name(rows_of_tile()), logical_not(shared), 1, [&] {
+        return one(kernel(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers)),
+                   blocks);
+      });
     }
-    add(true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n", numbers, group),
-        select(wgmma ? few : shared, units * splits * idx::ceildiv(queries * group, kDecodeTile), 0));
-    add(true,
-        fmt::format("attention_merge(p, {{{}, {}, u32(splits), partial}}, batch * heads * queries);\n", numbers, group),
-        select(split, batch * heads * queries, 0));
+    std::size_t decode = 0, merge = 0;
+    const auto in_parts = [&](const Expr& parts) {
+      if (!merge) {
+        decode = kernel(true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n",
+                                          numbers, group));
+        merge =
+            kernel(true, fmt::format("attention_merge(p, {{{}, {}, u32(splits), partial}}, batch * heads * queries);\n",
+                                     numbers, group));
+      }
+      std::vector<GpuAttentionForms::Launch> launches = {{decode, decode_blocks * parts, parts}};
+      if (!is_const(parts, 1)) launches.push_back({merge, select(compare(Op::kGt, parts, 1), rows, 0), parts});
+      return launches;
+    };
+    const std::int64_t value = (extent(e_) + 15) / 16 * 16;
+    const auto partial = [&](const Expr& when, const Expr& parts) {
+      const Expr room = select(when, rows * parts * (value + 2), 1);
+      g.source.partial = g.source.partial ? idx::max(g.source.partial, room) : room;
+    };
+    const Expr split =
+        idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys)));
+    add(kFewRows, wgmma ? few : shared, 1, [&] {
+      const Expr parts = select(few, split, 1);
+      partial(compare(Op::kGt, parts, 1), parts);
+      return in_parts(parts);
+    });
+    for (int parts = 1; parts <= kMostParts; parts *= 2) {
+      const Expr fits = logical_and(compare(Op::kLe, decode_blocks * parts, kMostSplitBlocks),
+                                    compare(Op::kGe, keys, parts * kFewestKeys));
+      add(in_parts_name(parts), never, parts == 1 ? Expr(1) : select(fits, 1, 0), [&] {
+        if (parts > 1) partial(fits, parts);
+        return in_parts(parts);
+      });
+    }
+    // Of known sizes that were measured, that form alone.
+    const auto measured = std::find_if(g.forms.begin(), g.forms.end(), [&](const GpuAttentionForms::Form& f) {
+      return !g.tuned.empty() && f.name == g.tuned[0].candidate && is_const(f.applies, 1);
+    });
+    if (!selection_.all && is_const(g.batches) && is_const(g.m) && is_const(g.n) && measured != g.forms.end()) {
+      g.forms = {*measured};
+      taken = {never};
+    }
+    g.rule = static_cast<std::int64_t>(taken.size()) - 1;
+    for (std::size_t k = taken.size(); k-- > 0;) g.rule = select(taken[k], static_cast<std::int64_t>(k), g.rule);
     return g;
   }
 
  private:
+  // What decides besides sizes which form is the fastest.
+  std::string problem_of(std::int64_t group, const Operand& q, const Operand& k, const Operand& v) const {
+    std::string text = fmt::format("attention {} to {}, heads of {} and {}", name(type_), name(kernel_.out->dtype),
+                                   extent(d_), extent(e_));
+    if (group > 1) text += fmt::format(", {} share keys", group);
+    if (!plain_) text += column_ ? ", a bias of keys" : ", scores computed";
+    if (a_.begin || a_.end) text += ", limits";
+    if (!(q.direct && k.direct && v.direct)) text += ", operands computed";
+    return text;
+  }
+  // Of what was measured, the fastest form for each size that a run can have.
+  void find_tuned(GpuAttentionForms& g, bool wgmma) const {
+    if (!selection_.choices) return;
+    std::set<std::string> forms = {kFewRows};
+    for (int parts = 1; parts <= kMostParts; parts *= 2) forms.insert(in_parts_name(parts));
+    for (const std::int64_t rows : {std::int64_t{64}, wgmma ? 128 : rows_of_tile()})
+      if (wgmma || rows == rows_of_tile()) forms.insert(tiles_name(rows));
+    const auto may_be = [](const Expr& e, std::int64_t size) {
+      std::int64_t known = 0;
+      return !is_const_int(e, known) || known == size;
+    };
+    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> done;
+    for (TunedSize& x : selection_.choices->find(arch_, g.problem))
+      if (may_be(g.batches, x.batches) && may_be(g.m, x.m) && may_be(g.n, x.n) && may_be(g.k, x.k) &&
+          forms.count(x.candidate) && done.emplace(x.batches, x.m, x.n, x.k).second)
+        g.tuned.push_back(std::move(x));
+  }
+  static std::string tiles_name(std::int64_t rows) { return fmt::format("tiles of {} rows", rows); }
+  static std::string in_parts_name(int parts) { return fmt::format("few rows, keys in {} parts", parts); }
+
   // Of the kernel for many rows; only so many workgroups are started.
   std::int64_t rows_of_tile() const {
     const std::int64_t longest = std::max((extent(d_) + 31) / 32 * 32, (extent(e_) + 15) / 16 * 16);
@@ -198,6 +297,8 @@ class Generator : AttentionProblem {
     function(fmt::format("T {}_at(i64 b, i64 h, i64 {}, i64 d)", o.name, row),
              {{b_, "b"}, {h_, "h"}, {o.row, row}, {o.element, "d"}}, [&] { returns(o.load); });
   }
+
+  const TileSelection& selection_;
 };
 
 }  // namespace
@@ -239,8 +340,9 @@ bool gpu_takes_attention(const TileKernel& kernel, std::string& why) {
   return true;
 }
 
-GpuAttentionSource generate_gpu_attention(const TileKernel& kernel, std::string_view arch) {
-  return Generator(kernel, arch).run();
+GpuAttentionForms generate_gpu_attention(const TileKernel& kernel, std::string_view arch,
+                                         const TileSelection& selection) {
+  return Generator(kernel, arch, selection).run();
 }
 
 }  // namespace sardonyx::codegen

@@ -22,4 +22,10 @@ class TileChoices {
   virtual std::vector<TunedSize> find(std::string_view arch, std::string_view problem) const = 0;
 };
 
+/// Which candidates are compiled: by default those that some size would choose by rule (of tilings, the model of cost).
+struct TileSelection {
+  const TileChoices* choices = nullptr;  ///< what was measured; null: nothing
+  bool all = false;                      ///< every candidate
+};
+
 }  // namespace sardonyx::codegen

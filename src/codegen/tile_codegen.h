@@ -46,12 +46,6 @@ struct GpuTileSource {
   std::vector<TunedSize> tuned;  ///< by candidates that are among `kernels`
 };
 
-/// Which tilings are compiled: by default those that some size would choose by the model of cost.
-struct TileSelection {
-  const TileChoices* choices = nullptr;  ///< what was measured; null: nothing
-  bool all = false;                      ///< every candidate
-};
-
 /// For fusion: what GPUs of this architecture take.
 FuseOptions gpu_fuse_options(std::string_view arch);
 /// Whether the device computes this tile node with this epilogue as a tile kernel; `why` if not.

@@ -50,8 +50,11 @@ struct GpuLaunch {
 class GpuModule {
  public:
   virtual ~GpuModule() = default;
-  /// A kernel's handle for launch(). Throws Error(kDevice) when there is none of this name.
+  /// A kernel's handle for launch(). Throws Error(kDevice) when there is none of this name. Safe from many threads.
   virtual void* function(const char* name) const = 0;
+  virtual bool has(const char* name) const = 0;
+  /// Whether the first call of function() for a kernel takes long: the driver compiles it then.
+  virtual bool lazy() const = 0;
   /// Whether its kernels wait by themselves for the launch before them, so that a graph may start them while that one
   /// still runs.
   virtual bool starts_early() const = 0;

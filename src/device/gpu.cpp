@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
+#include <mutex>
 #include <string_view>
 
 #include "device/advice.h"
 #include "device/device.h"
 #include "device/driver.h"
+#include "device/ptx_kernels.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -222,25 +225,12 @@ class DriverGpu : public Gpu {
   void* context_ = nullptr;
 };
 
-/// Whether every kernel of a PTX text waits for the launch before it (compile/ptx.h sees to that).
-bool waits(std::string_view ptx) {
-  constexpr std::string_view kEntry = ".entry ", kWait = "griddepcontrol.wait;";
-  std::size_t at = ptx.find(kEntry);
-  bool all = at != std::string_view::npos;
-  while (all && at != std::string_view::npos) {
-    const std::size_t next = ptx.find(kEntry, at + 1);
-    all = ptx.substr(at, next - at).find(kWait) != std::string_view::npos;
-    at = next;
-  }
-  return all;
-}
-
 class DriverModule : public GpuModule {
  public:
-  DriverModule(std::shared_ptr<DriverGpu> gpu, const std::string& code) : gpu_(std::move(gpu)) {
+  /// `code`: a code object of AMD's or NVIDIA's.
+  DriverModule(std::shared_ptr<DriverGpu> gpu, const void* code) : gpu_(std::move(gpu)) {
     const Gpu::Scope scope(*gpu_);
-    gpu_->driver().require(gpu_->driver().module_load(&module_, code.c_str()), "loading compiled code");
-    starts_early_ = gpu_->driver().is_cuda && waits(code);
+    gpu_->driver().require(gpu_->driver().module_load(&module_, code), "loading compiled code");
   }
   ~DriverModule() override {
     gpu_->at_the_end([&] { gpu_->driver().module_unload(module_); });
@@ -251,12 +241,65 @@ class DriverModule : public GpuModule {
     gpu_->driver().require(gpu_->driver().module_function(&f, module_, name), name);
     return f;
   }
-  bool starts_early() const override { return starts_early_; }
+  bool has(const char* name) const override {
+    void* f = nullptr;
+    const Gpu::Scope scope(*gpu_);
+    return gpu_->driver().module_function(&f, module_, name) == 0;
+  }
+  bool lazy() const override { return false; }
+  bool starts_early() const override { return false; }
 
  private:
   std::shared_ptr<DriverGpu> gpu_;
   void* module_ = nullptr;
-  bool starts_early_ = false;
+};
+
+/// PTX: the driver compiles it, a tenth of a second for a large kernel. So each kernel is loaded when it is first asked
+/// for (of a program's kernels, sizes choose few), by whatever threads ask.
+class PtxModule : public GpuModule {
+ public:
+  PtxModule(std::shared_ptr<DriverGpu> gpu, const std::string& ptx)
+      : gpu_(std::move(gpu)), kernels_(ptx), starts_early_(kernels_.wait()) {
+    for (const std::string& name : kernels_.names()) loaded_[name];
+  }
+  void* function(const char* name) const override {
+    const auto at = loaded_.find(name);
+    if (at == loaded_.end()) fail(ErrorKind::kDevice, "{}: the compiled code has no kernel of this name", name);
+    Loaded& l = at->second;
+    std::call_once(l.once, [&] { l.module = compiled(name); });
+    return l.module->function(name);
+  }
+  bool has(const char* name) const override { return loaded_.count(name) > 0; }
+  bool lazy() const override { return true; }
+  bool starts_early() const override { return starts_early_; }
+
+ private:
+  std::unique_ptr<DriverModule> compiled(const char* name) const {
+    constexpr int kInputPtx = 1, kErrorLog = 5, kErrorLogSize = 6;
+    const Driver& d = gpu_->driver();
+    const Gpu::Scope scope(*gpu_);
+    const std::string text = kernels_.text_of(name);
+    std::string log(4096, '\0');
+    int options[] = {kErrorLog, kErrorLogSize};
+    void* values[] = {log.data(), reinterpret_cast<void*>(log.size() - 1)};
+    void *state = nullptr, *code = nullptr;
+    std::size_t size = 0;
+    d.require(d.link_create(2, options, values, &state), "compiling PTX");
+    const std::unique_ptr<void, int (*)(void*)> owner(state, d.link_destroy);
+    int result = d.link_add(state, kInputPtx, text.c_str(), text.size() + 1, name, 0, nullptr, nullptr);
+    if (result == 0) result = d.link_complete(state, &code, &size);
+    d.require(result, fmt::format("compiling the PTX of {} ({})", name, log.c_str()).c_str());
+    return std::make_unique<DriverModule>(gpu_, code);
+  }
+
+  struct Loaded {
+    std::once_flag once;
+    std::unique_ptr<DriverModule> module;
+  };
+  std::shared_ptr<DriverGpu> gpu_;
+  PtxKernels kernels_;
+  bool starts_early_;
+  mutable std::map<std::string, Loaded, std::less<>> loaded_;  ///< of each kernel
 };
 
 class DriverEvent : public GpuEvent {
@@ -287,7 +330,9 @@ class DriverEvent : public GpuEvent {
 };
 
 std::shared_ptr<GpuModule> DriverGpu::load(const std::string& code) {
-  return std::make_shared<DriverModule>(std::static_pointer_cast<DriverGpu>(shared_from_this()), code);
+  auto gpu = std::static_pointer_cast<DriverGpu>(shared_from_this());
+  if (driver_.is_cuda) return std::make_shared<PtxModule>(std::move(gpu), code);
+  return std::make_shared<DriverModule>(std::move(gpu), code.c_str());
 }
 
 std::unique_ptr<GpuEvent> DriverGpu::create_event() {

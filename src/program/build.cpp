@@ -113,6 +113,10 @@ class Builder {
       const auto unless_replaced = [&] {
         if (replaced == one_query.end()) return;
         for (std::size_t k = first; k < out.size(); ++k) {
+          if (auto* a = std::get_if<AttentionLaunchStep>(&out[k].op)) {
+            a->needed = select(replaced->second->applies, 0, 1);
+            continue;
+          }
           auto& l = std::get<LaunchStep>(out[k].op);
           l.points = select(replaced->second->applies, 0, l.points);
         }
@@ -133,7 +137,8 @@ class Builder {
       if (auto* k = std::get_if<LoopKernel>(&s.op))
         p.op = lower_loop(*k);
       else if (auto* t = std::get_if<TileKernel>(&s.op); t && is_gpu() && t->node->as<AttentionOp>()) {
-        lower_gpu_attention(codegen::generate_gpu_attention(*t, options_.target), *t, p, out);
+        p.op = lower_attention_forms(codegen::generate_gpu_attention(*t, options_.target, selection()), *t, p);
+        out.push_back(std::move(p));
         unless_replaced();
         continue;
       } else if (t && is_gpu() && t->node->as<MatMulOp>()) {
@@ -526,6 +531,55 @@ class Builder {
     return step;
   }
 
+  static Expr operations_of(const TileKernel& attention) {
+    // batch, head, query, key, elements of a key and of a value
+    const Exprs& vars = attention.node->as<AttentionOp>()->vars;
+    Expr operations = 2 * (vars[4]->args[0] + vars[5]->args[0]);
+    for (std::size_t v = 0; v < 4; ++v) operations = operations * vars[v]->args[0];
+    return operations;
+  }
+
+  AttentionLaunchStep lower_attention_forms(const codegen::GpuAttentionForms& g, const TileKernel& t, ProgramStep& p) {
+    AttentionLaunchStep a;
+    a.rule = g.rule;
+    a.problem = g.problem;
+    a.batches = g.batches;
+    a.m = g.m;
+    a.n = g.n;
+    a.k = g.k;
+    a.work = operations_of(t);
+    a.limit = g.source.limit;
+    if (g.source.partial) {
+      BufferInfo b;
+      b.shape = {g.source.partial};
+      a.partial = static_cast<int>(program_->buffers.size());
+      program_->buffers.push_back(std::move(b));
+      p.writes.push_back(a.partial);
+    }
+    for (const auto& form : g.forms) {
+      AttentionLaunchStep::Form& f = a.forms.emplace_back();
+      f.name = form.name;
+      f.applies = form.applies;
+      for (const auto& launch : form.launches) {
+        const codegen::GpuAttentionKernel& k = g.source.kernels[launch.kernel];
+        LaunchStep l;
+        l.kernel = kernel(k.body, k.shared, kAttention);
+        l.buffers = buffers(g.source.buffers);
+        if (k.partial) l.buffers.push_back(a.partial);
+        l.symbols = g.source.symbols;
+        l.symbols.push_back(launch.parts);
+        l.points = launch.points * codegen::kGpuThreads;
+        l.work = a.work;
+        f.launches.push_back(std::move(l));
+      }
+    }
+    for (const codegen::TunedSize& x : g.tuned)
+      for (std::size_t k = 0; k < a.forms.size(); ++k)
+        if (a.forms[k].name == x.candidate)
+          a.tuned.push_back({x.batches, x.m, x.n, x.k, static_cast<std::int32_t>(k), ""});
+    return a;
+  }
+
   // Several launches, which share working memory; `step` has what they read and write.
   void lower_gpu_attention(const codegen::GpuAttentionSource& s, const TileKernel& t, const ProgramStep& step,
                            std::vector<ProgramStep>& out) {
@@ -536,9 +590,7 @@ class Builder {
       partial = static_cast<int>(program_->buffers.size());
       program_->buffers.push_back(std::move(b));
     }
-    const Exprs& vars = t.node->as<AttentionOp>()->vars;  // batch, head, query, key, elements of a key and of a value
-    Expr operations = 2 * (vars[4]->args[0] + vars[5]->args[0]);
-    for (std::size_t v = 0; v < 4; ++v) operations = operations * vars[v]->args[0];
+    const Expr operations = operations_of(t);
     for (const codegen::GpuAttentionKernel& k : s.kernels) {
       LaunchStep l;
       l.kernel = kernel(k.body, k.shared, kAttention);

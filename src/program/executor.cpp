@@ -43,6 +43,15 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
       all({w.offset, w.images, w.pitch});
       for (std::size_t k : {0, 1}) all({w.sizes[k], w.out[k], w.pitches[k], w.pads[k]});
     }
+  } else if (const auto* n = std::get_if<AttentionLaunchStep>(&s.op)) {
+    all({n->needed, n->rule, n->batches, n->m, n->n, n->k, n->work, n->limit});
+    for (const AttentionLaunchStep::Form& form : n->forms) {
+      one(form.applies);
+      for (const LaunchStep& x : form.launches) {
+        all(x.symbols);
+        one(x.points);
+      }
+    }
   } else if (const auto* g = std::get_if<GemmStep>(&s.op)) {
     all(g->batch_a);
     all(g->batch_b);
@@ -66,13 +75,20 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
   }
 }
 
+// What must not be too large for a launch.
+Expr limit_of(const ProgramStep& s) {
+  if (const auto* l = std::get_if<LaunchStep>(&s.op)) return l->limit;
+  if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) return a->limit;
+  return {};
+}
+
 bool has_assumptions(const Block& b);
 // Whether a nested block assumes something.
 bool has_assumptions(const ProgramStep& s) {
   if (const auto* i = std::get_if<IfStep>(&s.op))
     return has_assumptions(*i->then_block) || has_assumptions(*i->else_block);
   if (const auto* w = std::get_if<WhileStep>(&s.op)) return has_assumptions(*w->body);
-  if (const auto* l = std::get_if<LaunchStep>(&s.op)) return static_cast<bool>(l->limit);
+  if (limit_of(s)) return true;
   const auto* c = std::get_if<CheckStep>(&s.op);
   return c && c->assumption;
 }
@@ -186,6 +202,7 @@ void Executor::Run::step(const ProgramStep& s, PreparedStep* kept) {
   };
   if (const auto* l = std::get_if<LaunchStep>(&s.op)) return run(*l);
   if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) return run(*t);
+  if (const auto* n = std::get_if<AttentionLaunchStep>(&s.op)) return run(*n);
   if (const auto* g = std::get_if<GemmStep>(&s.op)) return run(*g);
   if (const auto* c = std::get_if<ConvStep>(&s.op)) return run(*c);
   if (const auto* a = std::get_if<AttentionStep>(&s.op)) return run(*a);
@@ -230,6 +247,8 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
       const PreparedStep* kept =
           plan && lives.known_at_start[k] ? &plan->steps[static_cast<std::size_t>(lives.first_step) + k] : nullptr;
       const auto* t = kept ? std::get_if<PreparedTileLaunch>(kept) : nullptr;
+      const auto* n = std::get_if<AttentionLaunchStep>(&s.op);
+      if (n) l = &n->forms[form_of(*n)].launches.front();
       options.profile->push_back({l   ? p.kernels[static_cast<std::size_t>(l->kernel)].symbol
                                   : r ? r->name
                                   : t && !t->library.empty() && !t->failed ? t->library
@@ -249,19 +268,48 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
 void Executor::load_code() {
   const Program& p = *program_;
   if (gpu_) {
-    // NVIDIA's driver compiles PTX as it loads it, which takes longer than everything else.
-    gpu_modules_.resize(p.objects.size());
-    run_tasks(p.objects.size(), threads_, [&](std::size_t k) { gpu_modules_[k] = gpu_->load(p.objects[k]); });
+    for (const std::string& object : p.objects) gpu_modules_.push_back(gpu_->load(object));
   } else {
     module_ = std::make_unique<HostModule>(p.objects);
   }
-  for (const KernelInfo& k : p.kernels) {
-    kernels_.push_back(gpu_ ? gpu_modules_[static_cast<std::size_t>(k.object)]->function(k.symbol.c_str())
-                            : module_->find(k.symbol));
-    check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
-    if (gpu_ && k.shared > 0) gpu_->reserve_shared(kernels_.back(), k.shared);
-    start_early_.push_back(gpu_ && gpu_modules_[static_cast<std::size_t>(k.object)]->starts_early());
+  gpu_kernels_ = std::vector<std::atomic<void*>>(gpu_ ? p.kernels.size() : 0);
+  std::set<int> now;
+  for (std::size_t k = 0; k < p.kernels.size(); ++k) {
+    const KernelInfo& kernel = p.kernels[k];
+    const GpuModule* module = gpu_ ? gpu_modules_[static_cast<std::size_t>(kernel.object)].get() : nullptr;
+    if (!gpu_) kernels_.push_back(module_->find(kernel.symbol));
+    check(module ? module->has(kernel.symbol.c_str()) : kernels_.back() != nullptr,
+          "kernel {} is not in the compiled code", kernel.symbol);
+    start_early_.push_back(module && module->starts_early());
+    // A tuner tries them all.
+    if (module && (!module->lazy() || tuner_)) now.insert(static_cast<int>(k));
   }
+  load_kernels(now);
+}
+
+// Compiles what the driver has yet to compile, on several threads.
+void Executor::load_kernels(const std::set<int>& kernels) const {
+  std::vector<int> slow;
+  for (const int k : kernels) {
+    const GpuModule& module =
+        *gpu_modules_[static_cast<std::size_t>(program_->kernels[static_cast<std::size_t>(k)].object)];
+    if (gpu_kernels_[static_cast<std::size_t>(k)]) continue;
+    if (module.lazy())
+      slow.push_back(k);
+    else
+      gpu_kernel(k);
+  }
+  run_tasks(slow.size(), threads_, [&](std::size_t k) { gpu_kernel(slow[k]); });
+}
+
+void* Executor::gpu_kernel(int kernel) const {
+  const auto at = static_cast<std::size_t>(kernel);
+  const KernelInfo& k = program_->kernels[at];
+  if (void* known = gpu_kernels_[at]) return known;
+  void* made = gpu_modules_[static_cast<std::size_t>(k.object)]->function(k.symbol.c_str());
+  if (k.shared > 0) gpu_->reserve_shared(made, k.shared);
+  gpu_kernels_[at] = made;
+  return made;
 }
 
 void Executor::place_constants() {
@@ -298,10 +346,9 @@ void Executor::find_outputs() {
     if (control && !gpu_)
       for (int w : s.writes) direct_output_[static_cast<std::size_t>(w)] = -1;
     const bool launch = std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<TileLaunchStep>(s.op) ||
-                        c != nullptr || is_collective(s);
+                        std::holds_alternative<AttentionLaunchStep>(s.op) || c != nullptr || is_collective(s);
     launches_only_ = launches_only_ && launch && lives.known_at_start[k];
-    const auto* l = std::get_if<LaunchStep>(&s.op);
-    const bool assumes = (c && c->assumption) || (l && l->limit);
+    const bool assumes = (c && c->assumption) || limit_of(s);
     if ((assumes && !lives.known_at_start[k]) || (control && has_assumptions(s))) early_outputs_ = false;
   }
   input_last_used_.assign(p.main.inputs.size(), -1);

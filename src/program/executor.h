@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,8 +124,11 @@ class Executor {
   bool launches_only_ = true;  ///< main is launches whose sizes the inputs' dims give, and checks of such
   std::unique_ptr<HostModule> module_;
   std::vector<std::shared_ptr<GpuModule>> gpu_modules_;
-  std::vector<void*> kernels_;
-  std::vector<bool> start_early_;  ///< by kernel: GpuLaunch::starts_early
+  std::vector<void*> kernels_;  ///< on the host
+  void* gpu_kernel(int kernel) const;
+  void load_kernels(const std::set<int>& kernels) const;
+  mutable std::vector<std::atomic<void*>> gpu_kernels_;  ///< those that were needed so far
+  std::vector<bool> start_early_;                        ///< by kernel: GpuLaunch::starts_early
   std::map<const Block*, std::unique_ptr<Lives>> lives_;
   int step_count_ = 0;                ///< of all blocks
   std::vector<int> input_last_used_;  ///< by input: the last step of main that reads it

@@ -82,6 +82,24 @@ struct TileLaunchStep {
   Expr batches, m, n, k;
 };
 
+/// Attention on a GPU; see codegen/attention_codegen.h. One of its forms runs.
+struct AttentionLaunchStep {
+  struct Form {
+    std::string name;
+    Expr applies;                      ///< not 0: it computes these sizes
+    std::vector<LaunchStep> launches;  ///< one after another; without a limit of their own
+  };
+  std::vector<Form> forms;
+  Expr needed;                               ///< 0: another kernel has computed it for these sizes; empty: never
+  Expr rule;                                 ///< the form that is taken where nothing was measured
+  std::string problem;                       ///< see codegen::TileChoices
+  std::vector<TileLaunchStep::Tuned> tuned;  ///< `tiling` is the form
+  Expr batches, m, n, k;                     ///< heads of all sequences, queries, keys, elements of a head
+  Expr work;                                 ///< operations
+  Expr limit;                                ///< as a LaunchStep's
+  int partial = -1;                          ///< working memory, which is also among the launches' buffers
+};
+
 struct RoutineStep {
   std::string name;
   std::vector<TensorRef> inputs, outputs;
@@ -179,8 +197,8 @@ struct AttentionStep {
 };
 
 struct ProgramStep {
-  std::variant<LaunchStep, TileLaunchStep, GemmStep, ConvStep, AttentionStep, RoutineStep, BindStep, CheckStep, IfStep,
-               WhileStep>
+  std::variant<LaunchStep, TileLaunchStep, AttentionLaunchStep, GemmStep, ConvStep, AttentionStep, RoutineStep,
+               BindStep, CheckStep, IfStep, WhileStep>
       op;
   std::string origin;
   std::vector<int> reads, writes;  ///< buffers, for the memory plan

@@ -281,6 +281,7 @@ void Executor::Run::choose_plan(const std::vector<std::int64_t>& key, const Stag
     Plan made{e.plan(symbols, staged), std::vector<PreparedStep>(static_cast<std::size_t>(e.step_count_))};
     if (context.plans.size() >= kMaxPlans) context.plans.clear();
     it = context.plans.emplace(key, std::move(made)).first;
+    load_needed_kernels();
   }
   plan = &it->second;
   if (plan->arena.total > context.arena_size) {
@@ -299,7 +300,10 @@ void Executor::Run::check_dims() const {
   for (std::size_t k = 0; k < p.main.steps.size(); ++k)
     if (lives.known_at_start[k]) {
       if (const auto* c = std::get_if<CheckStep>(&p.main.steps[k].op); c && c->assumption) check_condition(*c);
-      if (const auto* l = std::get_if<LaunchStep>(&p.main.steps[k].op)) check_limit(*l);
+      if (const auto* l = std::get_if<LaunchStep>(&p.main.steps[k].op); l && l->limit && eval(l->points) > 0)
+        check_limit(l->limit);
+      if (const auto* a = std::get_if<AttentionLaunchStep>(&p.main.steps[k].op); a && is_needed(*a))
+        check_limit(a->limit);
     }
 }
 

@@ -126,13 +126,15 @@ struct Executor::Run {
   }
   PreparedLaunch prepare(const LaunchStep& l) const;
   PreparedTileLaunch prepare(const TileLaunchStep& t) const;
-  void check_limit(const LaunchStep& l) const;
+  PreparedLaunch prepare(const AttentionLaunchStep& a) const;
+  void check_limit(const Expr& limit) const;
   PreparedTile prepare(const GemmStep& g) const;
   PreparedTile prepare(const ConvStep& c) const;
   PreparedAttention prepare(const AttentionStep& a) const;
   PreparedRoutine prepare(const RoutineStep& r) const;
   void execute(const LaunchStep& l, const PreparedLaunch& r);
   void execute(const TileLaunchStep& t, const PreparedTileLaunch& r);
+  void execute(const AttentionLaunchStep&, const PreparedLaunch& r);
   void execute(const GemmStep&, const PreparedTile& r) { tile(r); }
   void execute(const ConvStep&, const PreparedTile& r) { tile(r); }
   void execute(const AttentionStep& a, const PreparedAttention& r);
@@ -144,7 +146,13 @@ struct Executor::Run {
   void check_condition(const CheckStep& c) const;
   std::int64_t read_int(int buffer, std::size_t k) const;
 
+  // ---- run_attention.cpp
+  bool is_needed(const AttentionLaunchStep& a) const;
+  std::size_t form_of(const AttentionLaunchStep& a) const;
+  std::vector<std::shared_ptr<GpuCall>> calls_of(const AttentionLaunchStep::Form& form) const;
+
   // ---- run_gpu.cpp
+  void load_needed_kernels() const;
   std::vector<std::shared_ptr<GpuCall>> gpu_calls(const LaunchStep& l, const PreparedLaunch& r) const;
   void start(GpuCall& call);
   std::size_t candidate_for(const TileLaunchStep& t, const TileSizes& sizes, const std::vector<std::string>& names,

@@ -80,11 +80,35 @@ std::vector<std::shared_ptr<GpuCall>> Executor::Run::gpu_calls(const LaunchStep&
     std::vector<std::int64_t> values = r.values;
     if (l.repeat) values.push_back(number);
     calls.push_back(std::make_shared<GpuCall>(
-        e.kernels_[static_cast<std::size_t>(l.kernel)], static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)),
-        codegen::kGpuThreads, p.kernels[static_cast<std::size_t>(l.kernel)].shared, l.buffers, std::move(values)));
+        e.gpu_kernel(l.kernel), static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)), codegen::kGpuThreads,
+        p.kernels[static_cast<std::size_t>(l.kernel)].shared, l.buffers, std::move(values)));
     calls.back()->launch.starts_early = e.start_early_[static_cast<std::size_t>(l.kernel)];
   }
   return calls;
+}
+
+// Loads at once what launches whose sizes are known will ask for one after another.
+void Executor::Run::load_needed_kernels() const {
+  if (!e.gpu_ || e.tuner_) return;
+  const Lives& lives = *e.lives_.at(&p.main);
+  std::set<int> needed;
+  for (std::size_t k = 0; k < p.main.steps.size(); ++k) {
+    const ProgramStep& s = p.main.steps[k];
+    if (!lives.known_at_start[k]) continue;
+    if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
+      if (eval(l->points) > 0) needed.insert(l->kernel);
+    } else if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
+      const TileSizes z{eval(t->batches), eval(t->m), eval(t->n), eval(t->k)};
+      if (std::min({z.batches, z.m, z.n}) <= 0) continue;
+      const std::size_t tiling = candidate_for(*t, z, t->names, {});
+      needed.insert(t->kernels[tiling]);
+      if (t->tilings[tiling].shares > 1) needed.insert(t->finish);
+    } else if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op); a && is_needed(*a)) {
+      for (const LaunchStep& l : a->forms[form_of(*a)].launches)
+        if (eval(l.points) > 0) needed.insert(l.kernel);
+    }
+  }
+  e.load_kernels(needed);
 }
 
 PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
@@ -112,8 +136,9 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
       all.push_back(shares);
     }
     const auto at = static_cast<std::size_t>(kernel);
-    auto call = std::make_shared<GpuCall>(e.kernels_[at], static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
-                                          p.kernels[at].shared, std::move(buffers), std::move(all));
+    auto call =
+        std::make_shared<GpuCall>(e.gpu_kernel(kernel), static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
+                                  p.kernels[at].shared, std::move(buffers), std::move(all));
     call->launch.starts_early = e.start_early_[at];
     return call;
   };
@@ -205,7 +230,8 @@ std::size_t Executor::Run::candidate_for(const TileLaunchStep& t, const TileSize
                                          const std::vector<std::string>& names,
                                          const std::function<double(std::size_t)>& time) const {
   const int units = e.gpu_->info().units;
-  if (e.tuner_ && names.size() > 1) return e.tuner_->choose(t, s, names, tilings_by_cost(t, s, units), time);
+  if (e.tuner_ && names.size() > 1)
+    return e.tuner_->choose(t.problem, s, names, t.names.size(), tilings_by_cost(t, s, units), time);
   for (const TileLaunchStep::Tuned& x : t.tuned) {
     if (x.batches != s.batches || x.m != s.m || x.n != s.n || x.k != s.k) continue;
     if (x.library.empty()) return static_cast<std::size_t>(x.tiling);

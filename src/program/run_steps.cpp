@@ -36,7 +36,7 @@ PreparedLaunch Executor::Run::prepare(const LaunchStep& l) const {
   PreparedLaunch r;
   r.points = eval(l.points);
   if (r.points <= 0) return r;
-  check_limit(l);
+  if (l.limit) check_limit(l.limit);
   for (const Expr& s : l.symbols) r.values.push_back(eval(s));
   for (const Expr& d : l.divisors) r.values.push_back(static_cast<std::int64_t>(codegen::divisor_argument(eval(d))));
   r.grain = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, eval(l.work)));
@@ -44,11 +44,10 @@ PreparedLaunch Executor::Run::prepare(const LaunchStep& l) const {
   return r;
 }
 
-void Executor::Run::check_limit(const LaunchStep& l) const {
-  if (!l.limit || eval(l.points) <= 0) return;
+void Executor::Run::check_limit(const Expr& limit) const {
   std::int64_t largest = INT64_MAX;
   try {
-    largest = eval(l.limit);
+    largest = eval(limit);
   } catch (const Error&) {
     largest = INT64_MAX;  // not even 64 bits suffice
   }

@@ -70,6 +70,16 @@ void fields(A& a, typename A::template Ref<TileLaunchStep> s) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<AttentionLaunchStep::Form> f) {
+  a(f.name, f.applies, f.launches);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<AttentionLaunchStep> s) {
+  a(s.forms, s.needed, s.rule, s.problem, s.tuned, s.batches, s.m, s.n, s.k, s.work, s.limit, s.partial);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<PostInfo> p) {
   a(p.kind, p.alpha, p.beta, p.dtype, p.operand, p.dims);
 }

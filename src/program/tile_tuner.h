@@ -1,5 +1,5 @@
 // What a run asks when it comes to a tile kernel of a GPU whose sizes it sees for the first time: which of its tilings
-// is the fastest. Times them on the tensors of the run.
+// (of attention, its forms) is the fastest. Times them on the tensors of the run.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -25,11 +25,12 @@ struct TileSizes {
 class TileTuner {
  public:
   virtual ~TileTuner() = default;
-  /// The candidate for these sizes, an index into `names`: those of `step.names`, then those of a vendor's library.
-  /// `order`: the tilings that can compute them, the most promising by the model of cost first, which is what to return
-  /// if nothing better is known. `time` gives the seconds of one launch; infinity for a candidate that failed.
-  virtual std::size_t choose(const TileLaunchStep& step, const TileSizes& sizes, const std::vector<std::string>& names,
-                             const std::vector<std::size_t>& order,
+  /// The candidate for these sizes, an index into `names`, of which the first `own` are our own and the others those of
+  /// a vendor's library. `problem`: see codegen::TileChoices. `order`: the own ones that can compute these sizes, the
+  /// most promising first, which is what to return if nothing better is known. `time` gives the seconds of one launch;
+  /// infinity for a candidate that failed.
+  virtual std::size_t choose(const std::string& problem, const TileSizes& sizes, const std::vector<std::string>& names,
+                             std::size_t own, const std::vector<std::size_t>& order,
                              const std::function<double(std::size_t candidate)>& time) = 0;
   /// How many candidates of a library's it wants.
   virtual int library_candidates() const { return 0; }

@@ -201,6 +201,24 @@ class Validator {
     for (const Expr* e : {&t.batches, &t.m, &t.n, &t.k}) number(*e);
   }
 
+  void step(const ProgramStep& s, const AttentionLaunchStep& a) const {
+    require(!a.forms.empty() && a.rule, "attention without a form");
+    for (const AttentionLaunchStep::Form& f : a.forms) {
+      require(!f.launches.empty(), "a form of attention without a kernel");
+      number(f.applies);
+      for (const LaunchStep& l : f.launches) {
+        require(!l.repeat && !l.limit && l.divisors.empty(), "a form of attention with an unknown launch");
+        step(s, l);
+      }
+    }
+    for (const TileLaunchStep::Tuned& x : a.tuned)
+      require(x.tiling >= 0 && x.tiling < static_cast<std::int32_t>(a.forms.size()) && x.library.empty(),
+              "attention was tuned to a form that it has not");
+    for (const Expr* e : {&a.batches, &a.m, &a.n, &a.k, &a.work, &a.limit, &a.rule}) number(*e);
+    if (a.needed) number(a.needed);
+    if (a.partial >= 0) written(s, a.partial);
+  }
+
   void post(const std::vector<PostInfo>& list) const {
     for (const PostInfo& i : list) {
       host::PostOp op;

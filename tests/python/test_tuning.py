@@ -81,6 +81,51 @@ def test_tune_and_compile(model, tmp_path):
     close(sardonyx.compile(MODEL, device=DEVICE, tuning_database=database, cache_dir=""), 33)
 
 
+ATTENTION = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 23]>
+g (float16[b, 8, s, 64] q, float16[b, 2, t, 64] k, float16[b, 2, t, 64] v) => (float16[b, 8, s, 64] y) { y = Attention (q, k, v) }""")
+
+
+def test_attention_has_candidates(tmp_path):
+    """Forms for many and for few queries, and into how many parts the keys are split."""
+    rng = np.random.default_rng(0)
+    sizes = {"q": (1, 8, 3, 64), "k": (1, 2, 300, 64), "v": (1, 2, 300, 64)}
+    x = {name: rng.standard_normal(s).astype(np.float16) for name, s in sizes.items()}
+    want = sardonyx.compile(ATTENTION, cache_dir="").run(x)["y"].astype(np.float32)
+    model, database = tmp_path / "attention.onnx", tmp_path / "attention.tuning"
+    onnx.save(ATTENTION, model)
+
+    def tune():
+        dims = [part for d in ("b=1", "s=3", "t=300") for part in ("--dim", d)]
+        return cli("tune", model, "--device", DEVICE, *dims, "--tuning-database", database, "--cache-dir", "")
+
+    def check(**dims):
+        compiled = sardonyx.compile(ATTENTION, device=DEVICE, tuning_database=database, cache_dir="", dims=dims)
+        # Both round probabilities and the result to 11 bits.
+        np.testing.assert_allclose(compiled.run(x)["y"].astype(np.float32), want, atol=2e-3)
+        (step,) = [k for k in compiled.kernels() if k.kind == "tile"]
+        return step.name.split(", ")
+
+    by_rule = sardonyx.compile(ATTENTION, device=DEVICE, cache_dir="")
+    np.testing.assert_allclose(by_rule.run(x)["y"].astype(np.float32), want, atol=2e-3)
+    assert "8 times 3x300x64" in tune()
+    found = {r[7]: r for r in rows(database)}
+    assert {f"few rows, keys in {n} parts" for n in (1, 2, 4, 8)} < set(found)
+    assert "few rows, keys in 16 parts" not in found  # fewer than 32 keys each
+    assert "few rows" in found and any(name.startswith("tiles of ") for name in found)
+    assert {r[3:7] for r in found.values()} == {(8, 3, 300, 64)}
+    assert all(
+        r[2].startswith("attention float16 to float16, heads of 64 and 64, 4 share keys") for r in found.values()
+    )
+    assert "nothing to tune" in tune()
+    for name in found:
+        prefer(database, name, 1e-3)
+        # For these sizes alone it is one form: a kernel, and with parts one that puts them together.
+        parts = not name.startswith("tiles") and name != "few rows, keys in 1 parts"
+        assert len(check(b=1, s=3, t=300)) == 1 + parts, name
+        check()  # any sizes: this form for these
+        prefer(database, name, 1e3)
+
+
 def test_first_use_times_few(tmp_path):
     database = tmp_path / "few.tuning"
     model = sardonyx.compile(MODEL, device=DEVICE, tuning="first-use", tuning_database=database, cache_dir="")

@@ -436,7 +436,7 @@ def compile(
     all_outputs: every named intermediate value becomes an output.
     graphs: on a GPU, runs of sizes seen before are replayed as one captured graph.
     device_memory_limit: bytes of a GPU's memory that the model may take; 0: no limit.
-    tuning: how tilings of a GPU's products and convolutions are chosen. "off": by rule, or as the database says. "first-use": the few
+    tuning: how kernels of a GPU's products, convolutions and attention are chosen. "off": by rule, or as the database says. "first-use": the few
         most promising are timed when a run first has some sizes; "exhaustive": all.
     tuning_database: file of measured choices, which tuning (and `sardonyx tune`) writes. None: none, with tuning `tuning.sqlite`
         in the cache's folder.

@@ -60,6 +60,16 @@ inline std::shared_ptr<Program> example_program() {
   a.group = 2;
   a.scale = 0.125f;
   add(p->main, std::move(a), {0, 6}, {6});
+  AttentionLaunchStep forms;
+  LaunchStep launch{1, {0, 6}, {n, half}, n * 256, n};
+  forms.forms = {{"small", 1, {launch}}, {"large", select(compare(Op::kGe, n, 8), 1, 0), {launch, launch}}};
+  forms.rule = select(compare(Op::kGe, n, 8), 1, 0);
+  forms.problem = "attention float16";
+  forms.tuned = {{1, 2, 3, 4, 1, ""}};
+  forms.batches = n, forms.m = forms.n = half, forms.k = 3;
+  forms.work = n * 3;
+  forms.limit = n;
+  add(p->main, std::move(forms), {0}, {6});
   add(p->main, RoutineStep{"topk", {{0, {n * 3}}}, {{3, {n, 3}}}, {count, 1}, {0.5, -1e300}}, {0}, {3});
   add(p->main, BindStep{4, {1}}, {4}, {});
   add(p->main, CheckStep{compare(Op::kLe, count, n), "too many", true}, {}, {});

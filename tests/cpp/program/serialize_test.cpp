@@ -133,6 +133,14 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("another rank", [](Program& p) { first<ConvStep>(p).w_shape.pop_back(); });
   expect_invalid("another rank", [](Program& p) { first<AttentionStep>(p).k.strides.pop_back(); });
   expect_invalid("buffer does not exist", [](Program& p) { first<AttentionStep>(p).v.buffer = 99; });
+  expect_invalid("without a form", [](Program& p) { first<AttentionLaunchStep>(p).forms.clear(); });
+  expect_invalid("without a form", [](Program& p) { first<AttentionLaunchStep>(p).rule = Expr(); });
+  expect_invalid("without a kernel", [](Program& p) { first<AttentionLaunchStep>(p).forms[1].launches.clear(); });
+  expect_invalid("unknown launch", [](Program& p) { first<AttentionLaunchStep>(p).forms[0].launches[0].repeat = 2; });
+  expect_invalid("kernel does not exist",
+                 [](Program& p) { first<AttentionLaunchStep>(p).forms[0].launches[0].kernel = 7; });
+  expect_invalid("a form that it has not", [](Program& p) { first<AttentionLaunchStep>(p).tuned[0].tiling = 2; });
+  expect_invalid("does not name what it writes", [](Program& p) { first<AttentionLaunchStep>(p).partial = 5; });
   expect_invalid("does not name what it writes", [](Program& p) { first<RoutineStep>(p).outputs[0].buffer = 5; });
   expect_invalid("more sizes", [](Program& p) { first<BindStep>(p).symbols = {1, 2}; });
   expect_invalid("symbol does not exist", [](Program& p) { first<BindStep>(p).symbols = {4}; });
