@@ -6,6 +6,7 @@
 #include "codegen/loop_codegen.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
@@ -24,6 +25,8 @@ class Generator {
   LoopSource run() {
     if (kernel_.stages.size() == 1 && kernel_.outer.empty())
       single(kernel_.stages[0]);
+    else if (const auto stage = across_rows())
+      single(*stage);
     else
       several();
     LoopSource s;
@@ -45,6 +48,25 @@ class Generator {
   }
 
  private:
+  // Stages with one element for each row as a single one, if they reduce along a distance (a mean over an image whose
+  // channels are last): then rows next to each other are better reduced side by side than each on its own.
+  std::optional<Stage> across_rows() const {
+    Stage one = kernel_.stages.back();
+    for (std::size_t k = kernel_.stages.size(); k-- > 0;) {
+      const Stage& stage = kernel_.stages[k];
+      if (!stage.inner.empty()) return std::nullopt;
+      if (k + 1 == kernel_.stages.size()) continue;
+      if (stage.stored) return std::nullopt;
+      one.body = rewrite(
+          one.body, [&](const Expr& x) { return x->op == Op::kLoad && x->value == stage.out ? stage.body : Expr(); });
+    }
+    const auto [vars, body, offset] = flat_loop(one);
+    Exprs reductions;
+    top_reductions(body, reductions);
+    if (vars.empty() || !side_by_side(reductions, vars.back())) return std::nullopt;
+    return one;
+  }
+
   // Names outer variables from the point number in `q`.
   void decode(const Exprs& outer, const std::string& q) {
     for (std::size_t k = outer.size(); k-- > 0;) {

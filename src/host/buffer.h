@@ -1,22 +1,33 @@
 // Memory at a multiple of 64 bytes, as vector kernels like it.
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <new>
+#include <utility>
+
+#include "support/pages.h"
 
 namespace sardonyx::host {
 
 class Buffer {
  public:
-  explicit Buffer(std::size_t bytes) : data_(::operator new(bytes ? bytes : 1, std::align_val_t{64})), bytes_(bytes) {}
-  ~Buffer() { ::operator delete(data_, std::align_val_t{64}); }
+  explicit Buffer(std::size_t bytes) : Buffer(allocate_on_large_pages(bytes), bytes) {}
+  /// Lies next to others that are kept as long: packed weights.
+  static std::shared_ptr<Buffer> kept(std::size_t bytes) {
+    return std::shared_ptr<Buffer>(new Buffer(allocate_piece(bytes), bytes));
+  }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  void* data() { return data_; }
-  const void* data() const { return data_; }
+  void* data() { return data_.get(); }
+  const void* data() const { return data_.get(); }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  void* data_;
+  Buffer(std::shared_ptr<void> data, std::size_t bytes) : data_(std::move(data)), bytes_(bytes) {
+    if (!data_) throw std::bad_alloc();
+  }
+
+  std::shared_ptr<void> data_;
   std::size_t bytes_;
 };
 

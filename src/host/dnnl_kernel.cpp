@@ -86,7 +86,7 @@ std::shared_ptr<const Buffer> PackedWeights::form(const std::string& name, std::
     f.used = ++impl_->clock;
     return f.data;
   }
-  auto data = std::make_shared<Buffer>(bytes);
+  auto data = Buffer::kept(bytes);
   make(impl_->plain_bytes(original, plain_bytes).get(), data->data());
   if (!impl_->copies.empty() || !impl_->forms.empty()) ++impl_->repacks;
   impl_->drop_least_used();
@@ -107,7 +107,7 @@ std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory:
       return copy.data;
     }
   }
-  auto data = std::make_shared<Buffer>(want.get_size());
+  auto data = Buffer::kept(want.get_size());
   if (!copies.empty() && copies[0].plain == plain)
     reorder(copies[0].desc, copies[0].data->data(), want, data->data());
   else
@@ -166,7 +166,7 @@ std::unique_ptr<DnnlKernel::Context> DnnlKernel::take_context() const {
 
 std::shared_ptr<PackedWeights> pack_weights(const dnnl::memory::desc& plain, const void* weights,
                                             const dnnl::memory::desc& packed) {
-  auto data = std::make_shared<Buffer>(packed.get_size());
+  auto data = Buffer::kept(packed.get_size());
   reorder(plain, weights, packed, data->data());
   auto impl = std::make_unique<PackedWeights::Impl>();
   impl->copies.push_back({packed, plain, std::move(data), 0});

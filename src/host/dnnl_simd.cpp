@@ -5,31 +5,6 @@
 
 namespace sardonyx::host {
 
-bool has_step(PostOp::Kind kind) {
-  using Kind = PostOp::Kind;
-  switch (kind) {
-    case Kind::kAddTensor:
-    case Kind::kSubTensor:
-    case Kind::kMulTensor:
-    case Kind::kMaxTensor:
-    case Kind::kMinTensor:
-    case Kind::kRelu:
-    case Kind::kLeakyRelu:
-    case Kind::kClip:
-    case Kind::kSigmoid:
-    case Kind::kTanh:
-    case Kind::kSwish:
-    case Kind::kHardSwish:
-    case Kind::kHardSigmoid:
-    case Kind::kLinear:
-    case Kind::kAbs:
-    case Kind::kSquare:
-      return true;
-    default:
-      return false;
-  }
-}
-
 const SimdKernels& simd() {
   static const SimdKernels& chosen = [&]() -> const SimdKernels& {
     // oneDNN's numbers are bit sets: a better set contains the bits of a lesser one.

@@ -35,8 +35,6 @@ struct EpilogueStep {
   float alpha = 0, beta = 0;
   const float* operand = nullptr;
 };
-/// Whether the kernels here have a step of this kind.
-bool has_step(PostOp::Kind kind);
 
 /// The points, beside 0 and infinity, at which Winograd's polynomials are taken: + and - each. Errors of results are a
 /// third of those of the usual 1 and 2, and 2 to 3 times those of a direct sum.

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <optional>
 #include <vector>
 
+#include "host/epilogue_steps.h"
 #include "host/parallel.h"
 #include "host/simd.h"
 #include "support/error.h"
@@ -20,6 +20,8 @@ namespace {
 constexpr std::int64_t kCachedWeights = 3 << 20;
 
 constexpr int kTile = 4, kPatch = 6, kProducts = kPatch * kPatch;
+
+std::vector<std::int64_t> image_of(const ConvDesc& d) { return {d.batch, d.out[0], d.out[1], d.out_channels}; }
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
@@ -84,16 +86,7 @@ class WinogradKernel : public TileKernel {
   void run(const TileArgs& args) const override {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = transformed(*args.packed, args.weights);
-    std::vector<EpilogueStep> steps;
-    std::size_t operand = 0;
-    for (const PostOp& op : d_.post) {
-      EpilogueStep s{.kind = op.kind, .alpha = op.alpha, .beta = op.beta};
-      if (op.has_operand()) {
-        s.operand = static_cast<const float*>(args.operands[operand++]);
-        s.extent = *extent_of(op, d_);
-      }
-      steps.push_back(s);
-    }
+    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of(d_));
     auto* scratch = static_cast<float*>(args.scratch);
     std::fill_n(scratch, zeros_floats(), 0.f);
     Job job{static_cast<const float*>(args.src), static_cast<const float*>(weights->data()), {}, scratch};
@@ -112,14 +105,6 @@ class WinogradKernel : public TileKernel {
           compute(job, memory + thread * block_floats(), unit / groups_ * block_, unit % groups_ * group_panels_);
       }
     });
-  }
-
-  static std::optional<EpilogueStep::Extent> extent_of(const PostOp& op, const ConvDesc& d) {
-    using Extent = EpilogueStep::Extent;
-    const std::array<std::int64_t, 4> whole{d.batch, d.out[0], d.out[1], d.out_channels};
-    if (std::equal(op.dims.begin(), op.dims.end(), whole.begin(), whole.end())) return Extent::kWhole;
-    if (!std::all_of(op.dims.begin(), op.dims.end() - 1, [](std::int64_t x) { return x == 1; })) return {};
-    return op.dims.back() == 1 ? Extent::kScalar : Extent::kChannels;
   }
 
  private:
@@ -259,10 +244,7 @@ std::shared_ptr<const TileKernel> make_winograd(const ConvDesc& d) {
     if (d.kernel[i] != 3 || d.stride[i] != 1) return nullptr;
   for (DType t : {d.src, d.weights, d.dst})
     if (t != DType::kFloat32) return nullptr;
-  for (const PostOp& op : d.post) {
-    if (!has_step(op.kind)) return nullptr;
-    if (op.has_operand() && (op.dtype != DType::kFloat32 || !WinogradKernel::extent_of(op, d))) return nullptr;
-  }
+  if (!has_steps(d.post, image_of(d))) return nullptr;
   if (!worth_it(d)) return nullptr;
   return std::make_shared<WinogradKernel>(d);
 }

@@ -10,6 +10,7 @@
 #include "program/memory_plan.h"
 #include "program/run.h"
 #include "program/weights.h"
+#include "support/pages.h"
 #include "support/tasks.h"
 #include "support/warning.h"
 
@@ -111,12 +112,25 @@ void mark_used(const Block& b, std::vector<bool>& used) {
 
 }  // namespace
 
-std::shared_ptr<void> allocate_bytes(std::size_t bytes) {
+namespace {
+void check_size(std::size_t bytes) {
   if (bytes > (std::size_t{1} << 46))
     fail(ErrorKind::kInvalidArgument, "a tensor of {} bytes is needed for these input shapes; use smaller ones", bytes);
+}
+}  // namespace
+
+std::shared_ptr<void> allocate_bytes(std::size_t bytes) {
+  check_size(bytes);
   void* p = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
   if (!p) fail(ErrorKind::kDevice, "out of memory: {} bytes", bytes);
   return std::shared_ptr<void>(p, std::free);
+}
+
+std::shared_ptr<void> allocate_lasting(std::size_t bytes) {
+  check_size(bytes);
+  auto p = allocate_on_large_pages(bytes + 64);
+  if (!p) fail(ErrorKind::kDevice, "out of memory: {} bytes", bytes);
+  return p;
 }
 
 bool evaluable(const Expr& e, const SymbolValues& s) {

@@ -287,7 +287,7 @@ void Executor::Run::choose_plan(const std::vector<std::int64_t>& key, const Stag
   if (plan->arena.total > context.arena_size) {
     context.arena.reset();
     context.arena_size = 0;
-    context.arena = e.memory_ ? e.memory_->allocate(plan->arena.total) : allocate_bytes(plan->arena.total);
+    context.arena = e.memory_ ? e.memory_->allocate(plan->arena.total) : allocate_lasting(plan->arena.total);
     context.arena_size = plan->arena.total;
   }
   for (const auto& [buffer, offset] : plan->arena.offsets)

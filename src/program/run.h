@@ -16,6 +16,8 @@ namespace sardonyx {
 
 /// Uninitialised memory at a multiple of 64 bytes. Throws Error for absurd sizes and when there is none.
 std::shared_ptr<void> allocate_bytes(std::size_t bytes);
+/// The same for what is kept from run to run: on large pages.
+std::shared_ptr<void> allocate_lasting(std::size_t bytes);
 /// Whether every symbol of `e` is known.
 bool evaluable(const Expr& e, const SymbolValues& symbols);
 /// Throws Error(kInvalidArgument) for negative dims and for more elements than can be counted.

@@ -184,7 +184,7 @@ void Executor::Run::tile(const PreparedTile& t) {
   if (t.definition)
     return tiles::gemm_by_definition(*t.definition, at(t.src), at(t.weights), operand_addresses, at(t.out));
   if (t.scratch > context.scratch_size) {
-    context.scratch = allocate_bytes(t.scratch);
+    context.scratch = allocate_lasting(t.scratch);
     context.scratch_size = t.scratch;
   }
   host::TileArgs args;

@@ -74,3 +74,27 @@ def test_merged_values_keep_their_names_as_outputs():
     assert list(got) == ["a", "b"]
     np.testing.assert_array_equal(got["a"], got["b"])
     np.testing.assert_allclose(got["a"], np.exp(x), rtol=1e-6)
+
+
+def test_reductions_along_a_distance():
+    # Sums of neighbouring columns run side by side; columns beyond whole tiles of 64, one row, and a sum of a sum's squares too.
+    text = """
+      g (float[n, k, c] x) => (float[n, c] mean, float[n, c] root, float[n, c] variance) {
+        axes = Constant <value = int64[1] {1}> ()
+        mean = ReduceMean <keepdims = 0> (x, axes)
+        square = Mul (x, x)
+        power = ReduceMean <keepdims = 0> (square, axes)
+        root = Sqrt (power)
+        kept = ReduceMean (x, axes)
+        centred = Sub (x, kept)
+        centred2 = Mul (centred, centred)
+        variance = ReduceMean <keepdims = 0> (centred2, axes)
+      }"""
+    model = sardonyx.compile(parse(text))
+    for shape in [(2, 300, 70), (1, 5, 1), (3, 1, 64), (1, 129, 700)]:
+        x = rand(*shape)
+        got = model(x=x)
+        wide = x.astype(np.float64)
+        want = [wide.mean(1), np.sqrt((wide**2).mean(1)), wide.var(1)]
+        for name, w in zip(["mean", "root", "variance"], want):
+            np.testing.assert_allclose(got[name], w, rtol=1e-5, atol=1e-6)  # sums of up to 300 float32 in turn

@@ -1,0 +1,20 @@
+// An epilogue as steps of the own vector kernels.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "host/post_op.h"
+#include "host/simd.h"
+
+namespace sardonyx::host {
+
+/// Whether those kernels can do all of `post` on an image of these extents, [batch, spatial..., channels].
+bool has_steps(const std::vector<PostOp>& post, const std::vector<std::int64_t>& image);
+
+/// The steps of `post`, for which has_steps() holds, with these operands.
+std::vector<EpilogueStep> epilogue_steps(const std::vector<PostOp>& post, std::span<const void* const> operands,
+                                         const std::vector<std::int64_t>& image);
+
+}  // namespace sardonyx::host
