@@ -60,7 +60,9 @@ class StepGenerator : AttentionProblem {
       values += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
       if (waits) after += fmt::format("b{0} = after_wait(b{0});\n", i);
     }
-    if (waits) after += "partial = after_wait(partial);\n";
+    const bool clusters = arch_ == "sm_90a", matrices = clusters && takes_matrices();
+    const std::string wait =
+        matrices ? fmt::format("  SDX_FN void wait() {{\n    wait_for_launch();\n{}  }}\n", after) : "";
     std::string sizes = "f32* partial, ";
     for (std::size_t i = 0; i < emit_.symbols.size(); ++i) {
       sizes += fmt::format("i64 s{}, ", i);
@@ -71,12 +73,12 @@ class StepGenerator : AttentionProblem {
     const std::string problem = fmt::format(
         "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kDim = {}, kValueDim = {}, kGroup = {}, "
         "kPlain "
-        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {} }};\n{}{}}};\nconst P p{{{}}};\n",
+        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {} }};\n{}{}{}}};\n{}P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),
-        int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, text_, values);
+        int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, text_, wait, matrices ? "" : "const ",
+        values);
     sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 room, i64 kept) {\n";
 
-    const bool clusters = arch_ == "sm_90a", matrices = clusters && takes_matrices();
     const Expr batch = b_->args[0], heads = h_->args[0], keys = t_->args[0], units = batch * key->shape[1];
     const Expr few = compare(Op::kLe, units, kMostClustered / kCluster);
     const Expr splits =
@@ -85,10 +87,10 @@ class StepGenerator : AttentionProblem {
             : idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys)));
     const Expr blocks = units * splits * Expr(clusters ? kCluster : 1);
     GpuAttentionStep step;
-    const Expr fits = matrices   ? compare(Op::kLe, units, kMostBlocks / kCluster)
-                      : clusters ? compare(Op::kLe, blocks, kMostClustered)
-                                 : compare(Op::kLe, blocks, kMostBlocks);
-    step.applies = logical_and(compare(Op::kEq, one_query, 1), fits);
+    const Expr takes = matrices   ? compare(Op::kLe, units, kMostBlocks / kCluster)
+                       : clusters ? compare(Op::kLe, blocks, kMostClustered)
+                                  : compare(Op::kLe, blocks, kMostBlocks);
+    step.applies = logical_and(compare(Op::kEq, one_query, 1), takes);
     GpuAttentionSource& g = step.source;
     g.buffers = emit_.buffers;
     g.symbols = emit_.symbols;
@@ -97,24 +99,26 @@ class StepGenerator : AttentionProblem {
     const Expr parts = logical_and(step.applies, compare(Op::kGt, splits, 1));
     g.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
     const std::string numbers = "{u32(keys), u32(heads), u32(splits), room, kept, partial}, u32(batch)";
-    // The next launch may start while few workgroups still run; many need the whole card.
-    const auto add = [&](const std::string& call, const Expr& points, bool starts_next, std::uint32_t lds = 0) {
-      std::string begin;
-      if (waits) begin = (starts_next ? "start_next_launch();\n" : "") + std::string("wait_for_launch();\n") + after;
-      g.kernels.push_back({head_text + sizes + begin + problem + call + ";\n}\n", points, true, lds});
+    // The next launch may start while the few workgroups of this one still run.
+    const std::string begin =
+        waits ? "start_next_launch();\nwait_for_launch();\n" + after + "partial = after_wait(partial);\n" : "";
+    const auto add = [&](const std::string& prologue, const std::string& call, const Expr& points,
+                         std::uint32_t lds = 0) {
+      g.kernels.push_back({head_text + sizes + prologue + problem + call + ";\n}\n", points, true, lds});
     };
     if (matrices) {
       for (const std::int64_t cluster : {kCluster, kSmallCluster}) {
         const std::uint32_t lds = matrices_bytes(cluster);
         const Expr points = cluster == kCluster ? select(few, blocks, 0) : select(few, 0, units * cluster);
-        add(fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers), select(step.applies, points, 0),
-            cluster == kCluster, lds);
+        add("", fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers),
+            select(step.applies, points, 0), lds);
       }
     } else {
-      add("attention_step(p, " + numbers + ")", select(step.applies, blocks, 0), true);
+      add(begin, "attention_step(p, " + numbers + ")", select(step.applies, blocks, 0));
     }
-    add(fmt::format("attention_merge(p, {{1, u32(keys), u32(heads), {}, u32(splits), partial}}, batch * heads)", group),
-        select(parts, batch * heads, 0), true);
+    add(begin,
+        fmt::format("attention_merge(p, {{1, u32(keys), u32(heads), {}, u32(splits), partial}}, batch * heads)", group),
+        select(parts, batch * heads, 0));
     return step;
   }
 
@@ -124,7 +128,8 @@ class StepGenerator : AttentionProblem {
   std::uint32_t matrices_bytes(std::int64_t cluster) const {
     const std::int64_t dim = extent(d_), chunks = dim / 8, pitch = chunks % 8 == 0 ? chunks : chunks | 1;
     const std::int64_t tiles = 8 * 2 * 16 * pitch * 16, queries = 8 * (dim + 8) * 2, fresh = 2 * dim * 2;
-    return static_cast<std::uint32_t>(tiles + queries + fresh + group() * dim * 4 + cluster * group() * 2 * 4 + 16);
+    return static_cast<std::uint32_t>(tiles + queries + fresh + group() * dim * 4 + cluster * group() * 2 * 4 +
+                                      8 * 8 * 4 + 16);
   }
   std::int64_t group() const { return h_->args[0]->i / node_.outputs[0]->shape[1]->i; }
 

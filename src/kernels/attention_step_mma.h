@@ -1,13 +1,16 @@
 // Attention of one new token a sequence (attention_step.h says what it does and what P has) for Hopper and caches of 16
 // bits: on matrix instructions, and with clusters whose workgroups each finish a part of the result.
 //
-// Nearly all of the time is waiting, for one thing after the other. So a wave asks for its tile of 16 keys before it
-// knows how long the sequence is, and waits for no other wave until it has its sums; and what workgroups give each
-// other arrives with the signal that it has (st.async), where a barrier would need an answer. Asking for the cache
-// before the wait for the launch before this one gained nothing on an H200.
+// Nearly all of the time is waiting, for one thing after the other. So whatever can be is done before the wait for the
+// launch before this one; a wave waits for no other wave until it has its sums; and what workgroups give each other
+// arrives with the signal that it has (st.async), where a barrier would need an answer. Few workgroups ask for the
+// cache before they know how long the sequence is, many of them (which wait for memory's pace) last. Asking for it
+// before the launch before this one is done gained nothing on an H200.
 //
 // Tile j of a wave is the keys from 16 * (j * all waves + its number) on, so that workgroups have equal parts of a
 // sequence of any length. The instructions' rows are keys, then elements of a head, and their 8 columns are heads.
+//
+// Besides what attention_step.h asks of P: wait(), behind which what launches write can be read.
 //
 // Source: PTX ISA, "mma.m16n8k16", "ldmatrix", "movmatrix", "st.async".
 #pragma once
@@ -50,17 +53,19 @@ struct AttentionStepMma {
   static constexpr u32 kTile = 16, kChunks = kDim / 8, kSlice = kElements / kCluster;
   static_assert(sizeof(T) == 2 && kDim % 16 == 0 && kGroup <= 8 && kElements % kCluster == 0);
   using Rows = detail::SharedRows<int(kChunks), false>;
-  // Of a wave: keys and values of a tile, later its sums, and each head's greatest score and sum of exponentials.
+  // Of a wave: keys and values of a tile, later its sums, and each head's sum of exponentials.
   static constexpr u32 kTileVectors = kTile * Rows::kPitch, kWaveVectors = 2 * kTileVectors;
-  static_assert((kElements + 2 * kGroup) * 4 <= kWaveVectors * 16);
+  static constexpr u32 kPitch = kDim + 8;  // of a head's sums: its neighbour's are in other banks
+  static_assert(kGroup * (kPitch + 1) * 4 <= kWaveVectors * 16);
   // A query's distance to the next, so that the 8 of a column of chunks are in different banks.
   static constexpr u32 kQueryPitch = kDim + 8;
   // In LDS, counted in bytes.
   static constexpr u32 kQueriesAt = kWaves * kWaveVectors * 16, kFreshAt = kQueriesAt + 8 * kQueryPitch * 2,
                        kSumsAt = kFreshAt + 2 * kDim * 2, kStatisticsAt = kSumsAt + kElements * 4,
-                       kBarrierAt = kStatisticsAt + kCluster * kGroup * 2 * 4, kBytes = kBarrierAt + 16;
+                       kTopsAt = kStatisticsAt + kCluster * kGroup * 2 * 4, kBarrierAt = kTopsAt + 8 * kWaves * 4,
+                       kBytes = kBarrierAt + 16;
 
-  const P& p;
+  P& p;
   const AttentionStepSizes& n;
 
   template <class U>
@@ -69,13 +74,13 @@ struct AttentionStepMma {
   }
 
   /// Asks for the keys and values from `first` on. There may be fewer rows than that.
-  SDX_FN void fetch(i64 row0, i64 first, detail::shared_ptr<vec16> to) const {
-    const T *keys = p.past_key(), *values = p.past_value();
+  SDX_FN void fetch(i64 row0, u32 first, detail::shared_ptr<vec16> to) const {
+    const T *keys = p.past_key() + row0 * kDim, *values = p.past_value() + row0 * kDim;
 #pragma unroll
     for (u32 i = 0; i < kDim / 16; ++i) {
       const u32 at = i * kWave + thread_id() % kWave, row = at / kChunks, chunk = at % kChunks;
       const bool there = first + row < n.kept;
-      const i64 from = (row0 + (there ? first + row : 0)) * kDim + chunk * 8;
+      const u64 from = u64(there ? first + row : 0) * kDim + chunk * 8;
       const u32 place = Rows::at(row, chunk);
       detail::copy_async(to + place, keys + from, there);
       detail::copy_async(to + kTileVectors + place, values + from, there);
@@ -89,27 +94,9 @@ struct AttentionStepMma {
       return p.score(b, h, 0, t, x);
   }
 
-  /// f(element, sum, greatest score, total) for each element of this thread, of all waves.
-  template <class F>
-  static SDX_FN void combine(F f) {
-    for (u32 i = thread_id(); i < kElements; i += kThreads) {
-      const u32 g = i / kDim;
-      f32 tops[kWaves], top = -inf32(), sum = 0, total = 0;
-#pragma unroll
-      for (u32 w = 0; w < kWaves; ++w) {
-        tops[w] = lds<f32>(w * kWaveVectors * 16)[kElements + g];
-        top = __builtin_fmaxf(top, tops[w]);
-      }
-      const f32 base = top == -inf32() ? 0.0f : top;
-#pragma unroll
-      for (u32 w = 0; w < kWaves; ++w) {
-        const f32 scale = detail::fast_exp(tops[w] - base);
-        const auto part = lds<f32>(w * kWaveVectors * 16);
-        sum += part[i] * scale;
-        total += part[kElements + kGroup + g] * scale;
-      }
-      f(i, sum, top, total);
-    }
+  /// Whether the wave that has key t belongs to this workgroup.
+  SDX_FN bool owns(u32 t, u32 share, u32 shares) const {
+    return n.splits == 1 ? t / kTile % kCluster == share : t / kTile % shares == share;
   }
 
   SDX_FN void run(u32 batches) const {
@@ -128,28 +115,38 @@ struct AttentionStepMma {
       cluster_arrive();
     }
     const auto tile = lds<vec16>(wave * kWaveVectors * 16);
-    const i64 row0 = (b * kv_heads + head) * n.kept, round = i64(kTile) * kWaves * shares;
-    i64 first = i64(kTile) * (wave * shares + share);
-    const i64 start = p.start(b);
-    i64 low = 0, high = n.keys;
-    if constexpr (P::kBounds != 0) {
-      low = max(p.begin(b, h0, 0), i64(0));
-      high = min(p.end(b, h0, 0), i64(n.keys));
+    const i64 row0 = (b * kv_heads + head) * n.kept;
+    const u32 round = kTile * kWaves * shares;
+    u32 first = kTile * (wave * shares + share);
+    p.wait();
+    if constexpr (kCluster == 8) {
+      start_next_launch();
+      fetch(row0, first, tile);
     }
-    fetch(row0, first, tile);
-    // Queries, and the new row, which one workgroup appends.
+    const i64 at = p.start(b);
+    u32 low = 0, high = n.keys;
+    if constexpr (P::kBounds != 0) {
+      low = u32(min(max(p.begin(b, h0, 0), i64(0)), i64(n.keys)));
+      high = u32(max(min(p.end(b, h0, 0), i64(n.keys)), i64(0)));
+    }
+    const bool has_fresh = at >= low && at < high;
+    const u32 start = has_fresh ? u32(at) : ~0u;
+    // Queries, and the new row, which one workgroup appends: with half of its threads, so that both are read at a time.
     const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
-    for (u32 i = thread; i < kElements; i += kThreads)
-      queries[i / kDim * kQueryPitch + i % kDim] = cast<T>(p.query(b, h0 + i / kDim, i % kDim));
-    const bool has_fresh = start >= low && start < high;
-    if (has_fresh ? u32(start / kTile) % shares == share : share == 0)
-      for (u32 i = thread; i < 2 * kDim; i += kThreads) {
+    const bool appends = has_fresh ? owns(start, share, shares) : share == 0;
+    if (!appends || thread < kThreads / 2)
+      for (u32 i = thread; i < kElements; i += appends ? kThreads / 2 : kThreads)
+        queries[i / kDim * kQueryPitch + i % kDim] = cast<T>(p.query(b, h0 + i / kDim, i % kDim));
+    else
+      for (u32 i = thread - kThreads / 2; i < 2 * kDim; i += kThreads / 2) {
         const bool is_value = i >= kDim;
         const u32 d = i % kDim;
         const T x = cast<T>(is_value ? p.new_value(b, head, d) : p.new_key(b, head, d));
         fresh[i] = x;
-        if (start < n.room) (is_value ? p.value() : p.key())[((b * kv_heads + head) * n.room + start) * kDim + d] = x;
+        if (u64(at) < u64(n.room))
+          (is_value ? p.value() : p.key())[((b * kv_heads + head) * n.room + at) * kDim + d] = x;
       }
+    if constexpr (kCluster != 8) fetch(row0, first, tile);
     lds_barrier();
 
     const u32 column = lane / 4, pair = lane % 4;  // of an operand: which head, and which two elements of eight
@@ -173,13 +170,13 @@ struct AttentionStepMma {
       detail::copies_arrived();
       detail::attention_wave_sync();
       // The new row, and nothing in the place of values that are not of the sequence: there may be NaN.
-      if (start >= first && start < first + kTile && has_fresh)
+      if (start - first < kTile)
         for (u32 c = lane; c < 2 * kChunks; c += kWave)
-          tile[(c < kChunks ? 0 : kTileVectors) + Rows::at(u32(start - first), c % kChunks)] =
+          tile[(c < kChunks ? 0 : kTileVectors) + Rows::at(start - first, c % kChunks)] =
               ((detail::shared_ptr<vec16>)fresh)[c];
       if (first < low || first + kTile > high)
         for (u32 c = lane; c < kTile * kChunks; c += kWave) {
-          const i64 t = first + c / kChunks;
+          const u32 t = first + c / kChunks;
           if (t < low || t >= high) tile[kTileVectors + Rows::at(c / kChunks, c % kChunks)] = vec16{};
         }
       detail::attention_wave_sync();
@@ -198,7 +195,7 @@ struct AttentionStepMma {
         f32 m = top[e];
 #pragma unroll
         for (u32 r = 0; r < 2; ++r) {
-          const i64 t = first + r * 8 + column;
+          const u32 t = first + r * 8 + column;
           f32& y = x[r * 2 + e];
           // Columns behind the heads are zeros; a function of the model's must not see them.
           y = t >= low && t < high && pair * 2 + e < kGroup ? score(b, h0 + pair * 2 + e, t, y) : -inf32();
@@ -230,27 +227,50 @@ struct AttentionStepMma {
     }
     detail::copies_arrived();
     detail::attention_wave_sync();
-    // The wave's part takes the place of its tile.
-    const auto part = (detail::shared_ptr<f32>)tile;
+    // What the workgroup's waves have, relative to one score for each head, in the place of their tiles.
+    const auto part = (detail::shared_ptr<f32>)tile, tops = lds<f32>(kTopsAt);
 #pragma unroll
     for (u32 e = 0; e < 2; ++e) {
+      if (column == 0) tops[(pair * 2 + e) * kWaves + wave] = top[e];
 #pragma unroll
       for (u32 other = 4; other < kWave; other *= 2) total[e] += detail::attention_xor(total[e], other);
+    }
+    lds_barrier();
+#pragma unroll
+    for (u32 e = 0; e < 2; ++e) {
       const u32 g = pair * 2 + e;
+      const f32 own = top[e];
+#pragma unroll
+      for (u32 w = 0; w < kWaves; ++w) top[e] = __builtin_fmaxf(top[e], tops[g * kWaves + w]);
+      const f32 scale = detail::fast_exp(own - (top[e] == -inf32() ? 0.0f : top[e]));
       if (g >= kGroup) continue;
 #pragma unroll
       for (u32 s = 0; s < kDim / 16; ++s) {
-        part[g * kDim + s * 16 + column] = sums[s][e];
-        part[g * kDim + s * 16 + column + 8] = sums[s][2 + e];
+        part[g * kPitch + s * 16 + column] = sums[s][e] * scale;
+        part[g * kPitch + s * 16 + column + 8] = sums[s][2 + e] * scale;
       }
-      if (column == 0) part[kElements + g] = top[e], part[kElements + kGroup + g] = total[e];
+      if (column == 0) part[kGroup * kPitch + g] = total[e] * scale;
     }
     lds_barrier();
+    const auto of_waves = [&](u32 at) SDX_LAMBDA {
+      f32 x = 0;
+#pragma unroll
+      for (u32 w = 0; w < kWaves; ++w) x += lds<f32>(w * kWaveVectors * 16)[at];
+      return x;
+    };
+    const auto sum_of = [&](u32 i) SDX_LAMBDA { return of_waves(i / kDim * kPitch + i % kDim); };
+    const auto total_of = [&](u32 g) SDX_LAMBDA { return of_waves(kGroup * kPitch + g); };
+    const auto top_of = [&](u32 g) SDX_LAMBDA {
+      f32 x = tops[g * kWaves];
+#pragma unroll
+      for (u32 w = 1; w < kWaves; ++w) x = __builtin_fmaxf(x, tops[g * kWaves + w]);
+      return x;
+    };
 
     const auto finish = [&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
       const u32 g = i / kDim, d = i % kDim;
       if (n.splits > 1) {
-        f32* const to = n.partial + ((b * n.heads + h0 + g) * n.splits + share / kCluster) * (kDim + 2);
+        f32* const to = after_wait(n.partial) + ((b * n.heads + h0 + g) * n.splits + share / kCluster) * (kDim + 2);
         to[d] = sum;
         if (d == 0) to[kDim] = top, to[kDim + 1] = total;
       } else {
@@ -258,21 +278,21 @@ struct AttentionStepMma {
       }
     };
     if constexpr (kCluster == 1) {
-      combine(finish);
+      for (u32 i = thread; i < kElements; i += kThreads) finish(i, sum_of(i), top_of(i / kDim), total_of(i / kDim));
     } else {
-      const auto sum_of = lds<f32>(kSumsAt), statistics = lds<f32>(kStatisticsAt);
+      const auto all = lds<f32>(kSumsAt), statistics = lds<f32>(kStatisticsAt);
       cluster_wait();  // all of its workgroups have begun: their LDS and their barriers are there
-      combine([&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
+      for (u32 i = thread; i < kElements; i += kThreads) {
         const u32 g = i / kDim, owner = i / kSlice;
-        detail::store_there(in_workgroup(shared_address(sum_of + rank * kSlice + i % kSlice), owner), sum,
+        detail::store_there(in_workgroup(shared_address(all + rank * kSlice + i % kSlice), owner), sum_of(i),
                             in_workgroup(barrier, owner));
         if (i % kDim < kCluster) {
           const u32 other = i % kDim, there = in_workgroup(barrier, other);
           const auto to = statistics + (rank * kGroup + g) * 2;
-          detail::store_there(in_workgroup(shared_address(to), other), top, there);
-          detail::store_there(in_workgroup(shared_address(to + 1), other), total, there);
+          detail::store_there(in_workgroup(shared_address(to), other), top_of(g), there);
+          detail::store_there(in_workgroup(shared_address(to + 1), other), total_of(g), there);
         }
-      });
+      }
       for (u32 j = thread; j < kSlice || j == 0; j += kThreads) {
         detail::wait_for_cluster(barrier);
         const u32 i = rank * kSlice + j, g = i / kDim;
@@ -283,7 +303,7 @@ struct AttentionStepMma {
 #pragma unroll
         for (u32 w = 0; w < kCluster; ++w) {
           const f32 scale = detail::fast_exp(statistics[(w * kGroup + g) * 2] - base);
-          sum += sum_of[w * kSlice + j] * scale;
+          sum += all[w * kSlice + j] * scale;
           total += statistics[(w * kGroup + g) * 2 + 1] * scale;
         }
         finish(i, sum, m, total);
@@ -295,7 +315,7 @@ struct AttentionStepMma {
 
 /// Launch: batches * heads / kGroup * splits * kCluster workgroups, with kBytes of LDS.
 template <class P, u32 kCluster, u32 kBytes>
-SDX_FN void attention_step_mma(const P& p, const AttentionStepSizes& n, u32 batches) {
+SDX_FN void attention_step_mma(P& p, const AttentionStepSizes& n, u32 batches) {
   using Step = AttentionStepMma<P, kCluster>;
   static_assert(Step::kBytes <= kBytes);
   if constexpr (kCluster == 8)
