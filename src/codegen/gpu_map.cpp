@@ -2,6 +2,7 @@
 // written 16 bytes at a time. The elements that packs do not cover, and all of them where a run's sizes or addresses
 // don't allow for packs, follow one by one.
 #include <algorithm>
+#include <optional>
 
 #include "codegen/gpu_generator.h"
 
@@ -15,14 +16,40 @@ bool splits(const Expr& body, const Expr& inner) {
 
 namespace {
 
+constexpr std::int64_t kLongestPack = 8;
+
+// A body that is one of two for whole packs: by a condition as above, or by one that asks whether the place in the row
+// is below a multiple of every pack's length (the halves of a head that is rotated).
+struct Sides {
+  Expr condition, then, otherwise;
+};
+std::optional<Sides> sides_of(const Expr& body, const Expr& inner) {
+  if (body->op == Op::kCast) {
+    std::optional<Sides> s = sides_of(body->args[0], inner);
+    const auto again = [&](const Expr& side) {
+      return rewrite(body, [&](const Expr& x) { return same(x, body->args[0]) ? side : Expr(); });
+    };
+    if (s) s->then = again(s->then), s->otherwise = again(s->otherwise);
+    return s;
+  }
+  if (body->op != Op::kSelect) return {};
+  const Expr& c = body->args[0];
+  std::int64_t below = 0;
+  const bool halves = c->op == Op::kLt && same(c->args[0], inner) && is_const_int(c->args[1], below) &&
+                      below % kLongestPack == 0 && (body->args[1]->has_load || body->args[2]->has_load);
+  if (!halves && !splits(body, inner)) return {};
+  return Sides{c, body->args[1], body->args[2]};
+}
+
 // The bodies behind them.
 void leaves(const Expr& body, const Expr& inner, Exprs& out) {
-  if (!splits(body, inner)) {
+  const auto s = sides_of(body, inner);
+  if (!s) {
     out.push_back(body);
     return;
   }
-  leaves(body->args[1], inner, out);
-  leaves(body->args[2], inner, out);
+  leaves(s->then, inner, out);
+  leaves(s->otherwise, inner, out);
 }
 
 constexpr std::int64_t kFewSteps = 16;  // of a reduction: all reads may be under way at a time
@@ -129,14 +156,14 @@ void GpuGenerator::load_packs(const Expr& body, const Packing& p, const Expr& in
 
 void GpuGenerator::pack_body(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
                              const Expr& offset) {
-  if (splits(body, inner)) {
-    const std::string c = emit_.value(body->args[0]);
+  if (const auto s = sides_of(body, inner)) {
+    const std::string c = emit_.value(substitute(s->condition, {{inner, base}}));
     emit_.open(fmt::format("if ({})", c));
-    for (const int side : {1, 2}) {
-      pack_body(body->args[static_cast<std::size_t>(side)], p, inner, base, offset);
-      emit_.close();
-      if (side == 1) emit_.open("else");
-    }
+    pack_body(s->then, p, inner, base, offset);
+    emit_.close();
+    emit_.open("else");
+    pack_body(s->otherwise, p, inner, base, offset);
+    emit_.close();
     return;
   }
   std::vector<std::pair<Expr, std::string>> packs;

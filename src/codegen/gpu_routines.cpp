@@ -135,9 +135,11 @@ class Routine {
     }
     Exprs values = {shape[0], shape[1], shape[2], shape[3]};
     values.insert(values.end(), op_.params.begin(), op_.params.end());
-    const Expr elements = shape[0] * shape[1] * shape[3];
+    // 16 bytes at a time, as rows mostly allow.
+    const Expr packs =
+        shape[0] * shape[1] * idx::ceildiv(shape[3] * Expr(static_cast<std::int64_t>(size_of(out(0).dtype))), 16);
     launch(call, tensors, types, {output(0), output(1)}, values,
-           idx::max(elements * op_.params[0], idx::min(elements * shape[2], Expr(1 << 16))));
+           idx::max(packs * op_.params[0], idx::min(packs * shape[2], Expr(1 << 16))));
     return true;
   }
 

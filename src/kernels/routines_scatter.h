@@ -42,15 +42,19 @@ SDX_FN void append_rows(const i64* starts, const T* x, const T* past, T* y, i64 
                         i64 fresh, i64 kept, i64 stride, i64 offset) {
   const i64 packs = size / N;
   for (i64 p = first_thread(); p < batch * fresh * heads * packs; p += all_threads()) {
-    const i64 e = p % packs * N, token = p / packs / heads, h = p / packs % heads, b = token / fresh;
-    const i64 row = starts[b] + token % fresh;
+    i64 q = p;
+    const i64 e = take_digit(q, packs) * N, h = take_digit(q, heads), token = q, next = take_digit(q, fresh), b = q;
+    const i64 row = starts[b] + next;
     if (row >= 0 && row < room)
       store_pack<N>(y + ((b * heads + h) * room + row) * size + e,
                     load_pack<N>(x + token * stride + offset + h * size + e));
   }
   if (past == y) return;
   for (i64 p = first_thread(); p < batch * heads * room * packs; p += all_threads()) {
-    const i64 e = p % packs * N, row = p / packs % room, head = p / packs / room, start = starts[head / heads];
+    i64 q = p;
+    const i64 e = take_digit(q, packs) * N, row = take_digit(q, room), head = q;
+    take_digit(q, heads);
+    const i64 start = starts[q];
     if (row >= start && row < start + fresh) continue;
     Pack<T, N> v{};
     if (row < kept) v = load_pack<N>(past + (head * kept + row) * size + e);
