@@ -71,6 +71,14 @@ SDX_FN T* after_wait(T* p) {
 }
 #endif
 
+/// For loops, which are waited for: where few workgroups run, those of the next launch come into their places
+/// meanwhile. (Many would be in the way of workgroups that are to have a unit each.)
+SDX_FN void start_next_launch_if_small() {
+#if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
+  if (block_count() <= 32) start_next_launch();
+#endif
+}
+
 /// The number of this thread among all, and how many there are.
 SDX_FN u32 first_thread() { return block_id() * kThreads + thread_id(); }
 SDX_FN u32 all_threads() { return block_count() * kThreads; }
