@@ -193,6 +193,18 @@ def test_every_target_compiles(arch, tmp_path):
     assert f"for {arch} in" in text
 
 
+def test_small_loops_let_the_next_launch_start(tmp_path):
+    """On sm_90 and later, behind the wait for the launch before; older chips know neither."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n, 300] x) => (float[n, 300] y) { y = Softmax<axis = 1>(x) }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    for arch in ("sm_80", "sm_90"):
+        cli("compile", tmp_path / "m.onnx", "--arch", arch, "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path / "cache")
+        text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
+        wait, start = (text.find(f"griddepcontrol.{what};") for what in ("wait", "launch_dependents"))
+        assert (0 < wait < start) if arch == "sm_90" else wait == start == -1
+
+
 def test_compiled_without_a_card(tmp_path):
     """The command line compiles for cards that are not here; a program file of one runs on it."""
     onnx.save(parse(LAYER), tmp_path / "m.onnx")
