@@ -14,8 +14,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "host/parallel.h"
+#include "host/simd.h"
 #include "routines/families.h"
 #include "support/error.h"
 
@@ -56,6 +58,18 @@ struct Function {
   Activation code;
   T alpha, beta, clip;
   T operator()(T x) const { return activate(code, std::clamp(x, -clip, clip), alpha, beta); }
+
+  /// Of n values, in place.
+  void all(T* x, std::int64_t n) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (code == Activation::kSigmoid || code == Activation::kTanh) {
+        if (std::isfinite(clip))
+          for (std::int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -clip, clip);
+        return code == Activation::kSigmoid ? host::simd().sigmoid(x, n) : host::simd().tanh(x, n);
+      }
+    }
+    for (std::int64_t i = 0; i < n; ++i) x[i] = (*this)(x[i]);
+  }
 };
 
 // A version for each instruction set, chosen when the library is loaded.
@@ -152,7 +166,8 @@ class Direction {
   void rnn(T* g, const T* x, T* h) const {
     start(g, x, hidden_);
     multiply_add(g, h, r_, hidden_, hidden_, hidden_);
-    for (std::int64_t i = 0; i < hidden_; ++i) h[i] = f_[0](g[i]);
+    f_[0].all(g, hidden_);
+    std::copy_n(g, hidden_, h);
   }
 
   void gru(T* g, const T* x, T* h) const {
@@ -160,7 +175,7 @@ class Direction {
     T *z = g, *r = g + H, *n = g + 2 * H, *gated = g + GH;
     start(g, x, 2 * H);
     multiply_add(g, h, r_, H, 2 * H, GH);
-    for (std::int64_t i = 0; i < 2 * H; ++i) g[i] = f_[0](g[i]);
+    f_[0].all(g, 2 * H);
     const bool linear_before_reset = call_.params[1] != 0;
     if (linear_before_reset) {
       for (std::int64_t i = 0; i < H; ++i) n[i] = r_bias_[2 * H + i];
@@ -173,7 +188,8 @@ class Direction {
       }
       multiply_add(n, gated, r_ + 2 * H, H, H, GH);
     }
-    for (std::int64_t i = 0; i < H; ++i) h[i] = (T(1) - z[i]) * f_[1](n[i]) + z[i] * h[i];
+    f_[1].all(n, H);
+    for (std::int64_t i = 0; i < H; ++i) h[i] = (T(1) - z[i]) * n[i] + z[i] * h[i];
   }
 
   void lstm(T* g, const T* x, T* h, T* c) const {
@@ -182,13 +198,25 @@ class Direction {
     start(g, x, GH);
     multiply_add(g, h, r_, H, GH, GH);
     const bool input_forget = call_.params[1] != 0;
+    T *in = g, *out = g + H, *forget = out + H, *candidate = forget + H;
     for (std::int64_t i = 0; i < H; ++i) {
-      const T in = f_[0](g[i] + pi[i] * c[i]);
-      const T forget = input_forget ? T(1) - in : f_[0](g[2 * H + i] + pf[i] * c[i]);
-      c[i] = forget * c[i] + in * f_[1](g[3 * H + i]);
-      const T out = f_[0](g[H + i] + po[i] * c[i]);
-      h[i] = out * f_[2](c[i]);
+      in[i] += pi[i] * c[i];
+      forget[i] += pf[i] * c[i];
     }
+    f_[0].all(in, H);
+    if (input_forget)
+      for (std::int64_t i = 0; i < H; ++i) forget[i] = T(1) - in[i];
+    else
+      f_[0].all(forget, H);
+    f_[1].all(candidate, H);
+    for (std::int64_t i = 0; i < H; ++i) {
+      c[i] = forget[i] * c[i] + in[i] * candidate[i];
+      out[i] += po[i] * c[i];
+      h[i] = c[i];
+    }
+    f_[0].all(out, H);
+    f_[2].all(h, H);
+    for (std::int64_t i = 0; i < H; ++i) h[i] *= out[i];
   }
 
   Call& call_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "host/convert.h"
+#include "host/simd.h"
 #include "reference.h"
 
 namespace sardonyx::host::test {
@@ -167,6 +168,26 @@ TEST(Half, ConversionsKeepEveryValueAndRoundToEven) {
       EXPECT_EQ(r[0], 0x7bff);
       EXPECT_EQ(r[1], 0x7c00);
     }
+  }
+}
+
+// Recurrent cells' functions against double, over all magnitudes and both signs.
+TEST(Simd, SigmoidAndTanh) {
+  std::vector<float> x;
+  for (float m = 1e-30f; m < 1e30f; m *= 1.0137f) x.insert(x.end(), {m, -m});
+  x.insert(x.end(), {0.f, INFINITY, -INFINITY});
+  for (const bool tanh : {false, true}) {
+    std::vector<float> y = x;
+    (tanh ? simd().tanh : simd().sigmoid)(y.data(), static_cast<std::int64_t>(y.size()));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double exact = tanh ? std::tanh(double{x[i]}) : 1 / (1 + std::exp(-double{x[i]}));
+      const double unit = std::max(std::abs(exact), 0x1p-126) * 0x1p-23;
+      // A sigmoid below float32's normal numbers is 0.
+      EXPECT_NEAR(y[i], exact, std::max(3 * unit, tanh ? 0.0 : 0x1p-126)) << (tanh ? "tanh " : "sigmoid ") << x[i];
+    }
+    float nan = NAN;
+    (tanh ? simd().tanh : simd().sigmoid)(&nan, 1);
+    EXPECT_TRUE(std::isnan(nan));
   }
 }
 
