@@ -1,9 +1,14 @@
 // Which tiling was found to be the fastest for a problem, by whoever measured it: see tune/database.h.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace sardonyx {
+class Value;
+}
 
 namespace sardonyx::codegen {
 
@@ -26,6 +31,9 @@ class TileChoices {
 struct TileSelection {
   const TileChoices* choices = nullptr;  ///< what was measured; null: nothing
   bool all = false;                      ///< every candidate
+  /// Whether a tensor is in memory before any launch of a run, and stays as it is; null: none is. Kernels that read
+  /// such tensors before they wait for the launch before them (kernels/stream.h) are candidates only with it.
+  std::function<bool(const Value*)> loaded;
 };
 
 }  // namespace sardonyx::codegen

@@ -10,6 +10,7 @@
 #include "codegen/loop_analysis.h"
 #include "codegen/loop_codegen.h"
 #include "codegen/row_prologue.h"
+#include "codegen/stream_tiling.h"
 #include "codegen/tile_candidates.h"
 #include "codegen/tile_operand.h"
 #include "support/error.h"
@@ -272,6 +273,11 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
   else
     a.emit(e);
   b.emit(e);
+  std::int64_t columns = 0, deep = 0;
+  const bool streams = arch == "sm_90a" && size_of(c.type) == 2 && is_const(c.batches(), 1) && !c.inside &&
+                       is_const_int(c.n(), columns) && is_const_int(c.k(), deep) && a.access() != Access::kAcross &&
+                       smallest(c.m()) <= 1 && b.streams(selection.loaded);
+  if (streams) b.emit_stream(e);
   const std::string reads = epilogue(e, c, accumulator);
   const bool copy_engine = arch == "sm_90a" && !rows;
   const std::optional<CopiedOperand> copied_a = copy_engine ? a.copied() : std::nullopt,
@@ -292,6 +298,11 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     sizes += fmt::format("i64 s{}, ", k);
     members += fmt::format("  i64 s{};\n", k);
     values += fmt::format(", s{}", k);
+  }
+  if (streams) {
+    std::string behind;
+    for (std::size_t k = 0; k < e.buffers.size(); ++k) behind += fmt::format("p.b{0} = after_wait(b{0}); ", k);
+    text += fmt::format("SDX_FN P behind_wait() const {{ P p = *this; {}return p; }}\n", behind);
   }
   GpuTileSource g;
   std::int64_t n = 0;
@@ -340,11 +351,15 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
       candidates.back().tiling.shares = shares;
       candidates.back().tiling.finish = arch.starts_with("sm_") ? kFinishOnNvidia : kFinishElsewhere;
     }
+  std::optional<StreamCandidate> streamed;
+  if (streams && (!rows || row_height == 1))
+    streamed = stream_candidate({q.bits, c.type == DType::kFloat16, b.runs_of_scale(), columns, deep});
   if (rows) {
     candidates.clear();
-    if (b.access() == Access::kVector || b.quantized())
+    if (!streamed && (b.access() == Access::kVector || b.quantized()))
       add_skinny(candidates, arch, q.bits, depth, 8, row_height, true);
   }
+  if (streamed) candidates.push_back({streamed->kernel, streamed->tiling, streamed->shared});
   for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
   // Known sizes need one tiling; for others those stay that some size prefers.
   std::vector<bool> wanted(candidates.size(), false);
@@ -405,8 +420,8 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   return generate(c, accumulator, arch, selection, nullptr, 0);
 }
 
-std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const LoopKernel& rows,
-                                                std::string_view arch) {
+std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const LoopKernel& rows, std::string_view arch,
+                                                const TileSelection& selection) {
   Value accumulator;
   const Contraction c = contraction_of(kernel, accumulator);
   std::int64_t depth = 0;
@@ -416,9 +431,11 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
   // More rows at a time cost every workgroup more than the launch that they save (measured on an H200).
   constexpr int height = 1;
   if (height * depth * 2 > kRowBytes) return {};
-  GpuRowTile out{generate(c, accumulator, arch, {}, &*prologue, height), height};
+  TileSelection own;
+  own.loaded = selection.loaded;
+  GpuRowTile out{generate(c, accumulator, arch, own, &*prologue, height), height};
   if (out.source.kernels.size() != 1) return {};
-  // It is right for any number of rows, only slow.
+  // It is launched for so many rows only; what counts as a tiling of few rows needs another beside it.
   out.source.tilings[0].few_rows = false;
   return out;
 }

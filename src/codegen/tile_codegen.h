@@ -73,7 +73,7 @@ struct GpuRowTile {
   int rows = 0;
 };
 /// Empty if these are of another form: a sum over each row, then its elements (RMSNorm); see row_prologue.h.
-std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const LoopKernel& rows,
-                                                std::string_view arch);
+std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const LoopKernel& rows, std::string_view arch,
+                                                const TileSelection& selection = {});
 
 }  // namespace sardonyx::codegen

@@ -146,6 +146,54 @@ void Operand::blocks(Emitter& e, const QuantizedOperand& q) const {
   e.line("SDX_FN void b_elements(u32 z, u32 line, u32 at, T* x) const { block_elements(*this, z, line, at, x); }");
 }
 
+Expr Operand::scale_load() const {
+  Expr e = quantized_->scale;
+  while (e->op == Op::kCast && is_float(e->dtype)) e = e->args[0];
+  const bool loads = e->op == Op::kLoad && size_of(e->dtype) == 2 && is_float(e->dtype) && e->args.size() == 1;
+  return loads && !e->args[0]->has_load ? e : Expr();
+}
+
+bool Operand::streams(const std::function<bool(const Value*)>& loaded) const {
+  if (!loaded || where_) return false;
+  Expr step, rest;
+  if (!quantized_)
+    return access_ == Access::kVector && loaded(e_->value) && idx::split_affine(offset_, index_, step, rest) &&
+           is_const(step, vec_);
+  return runs_of_scale() > 0 && is_const(quantized_->zero) && loaded(quantized_->packed->value) &&
+         loaded(scale_load()->value) && idx::split_affine(quantized_->packed->args[0], quantized_->run, step, rest) &&
+         is_const(step, 16);
+}
+
+int Operand::runs_of_scale() const {
+  const Expr scale = quantized_ ? scale_load() : Expr();
+  std::int64_t runs = 0;
+  if (!scale || !is_const_int(quantized_->run->args[0], runs)) return 0;
+  for (const int each : {1, 2, 4, 8}) {
+    if (runs % (each * 8) != 0) break;
+    const Expr u = loop_var(Expr(runs / each)), r = each == 1 ? Expr(0) : loop_var(Expr(each));
+    const Expr at = substitute(scale->args[0], {{quantized_->run, u * Expr(each) + r}});
+    Expr step, rest;
+    if ((each == 1 || !has_var(at, r)) && idx::split_affine(at, u, step, rest) && is_const(step, 1) &&
+        !has_var(rest, u) && divisible(rest, 8))
+      return each;
+  }
+  return 0;
+}
+
+void Operand::emit_stream(Emitter& e) const {
+  if (!quantized_) return;
+  const Expr scale = scale_load();
+  e.line(fmt::format("using Scale = {};", storage_name(scale->dtype)));
+  e.open("SDX_FN const Scale* b_scale(u32 z, u32 line, u32 at) const");
+  bind(e, c_.z, "z");
+  bind(e, line_, "line");
+  bind(e, quantized_->run, fmt::format("at / {}", 128 / quantized_->bits));
+  const std::string offset = e.value(scale->args[0]);
+  e.line(fmt::format("return (const Scale*){} + {};", e.buffer(scale->value), offset));
+  e.close();
+  e.line(fmt::format("SDX_FN f32 b_zero() const {{ return {}; }}", e.value(quantized_->zero)));
+}
+
 // Element by element: any expression.
 void Operand::elements(Emitter& e) const {
   e.open(fmt::format("SDX_FN void {}_elements(u32 z, u32 line, u32 at, T* x) const", is_a_ ? "a" : "b"));

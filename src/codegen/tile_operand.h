@@ -1,6 +1,7 @@
 // One operand of a contraction as the functions by which kernels/gemm.h fetches it.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,6 +29,14 @@ class Operand {
   const Value* in_memory() const { return e_->value; }
   void emit(Emitter& e) const;
 
+  /// Whether kernels/stream.h takes it: `loaded` before any launch, and copied as it is, with its scales.
+  bool streams(const std::function<bool(const Value*)>& loaded) const;
+  /// How many runs, one after another, have the same scale, if a column's lie side by side in 16 bits, whole vectors of
+  /// them at multiples of 16 bytes; else 0.
+  int runs_of_scale() const;
+  /// What stream.h needs besides; of an operand that streams.
+  void emit_stream(Emitter& e) const;
+
  private:
   static void bind(Emitter& e, const Expr& var, const std::string& value);
   bool plain() const { return e_->op == Op::kLoad && e_->dtype == c_.type && !e_->args.empty(); }
@@ -37,6 +46,8 @@ class Operand {
   bool contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr& j);
   void blocks(Emitter& e, const QuantizedOperand& q) const;
   void elements(Emitter& e) const;
+  // The scale as it lies in memory, in 16 bits; null if it is anything else.
+  Expr scale_load() const;
   // A type of which there are constants, as there are none of 8-bit floats.
   DType sum_type() const { return size_of(c_.type) == 1 && is_float(c_.type) ? DType::kFloat32 : e_->dtype; }
 

@@ -18,6 +18,7 @@ double workgroups(const GpuTiling& t, std::int64_t batches, std::int64_t m, std:
 
 double launched_workgroups(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n, int units) {
   const double all = workgroups(t, batches, m, n);
+  if (t.resident > 0) return std::min<double>(all, static_cast<double>(t.resident) * units);
   return t.copies && t.cluster == 1 ? std::min<double>(all, units) : all;
 }
 
@@ -42,6 +43,8 @@ std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t ba
       const bool split = t.cols < 8;
       cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) +
              100.0 * static_cast<double>(t.rows - m);
+      // Its weights come while the launch before it runs, whatever the number of its workgroups.
+      if (t.resident > 0) cost = -1e9 - 50 + 100.0 * static_cast<double>(t.rows - m);
     } else {
       const double depth = static_cast<double>(k) / t.shares;
       cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / units) * (t.busy_start + t.busy * depth));

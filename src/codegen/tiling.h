@@ -19,6 +19,9 @@ struct GpuTiling {
   bool copies = false;
   std::int32_t cluster = 1;    ///< how many workgroups share the k's of a tile and add up their sums by themselves
   std::int32_t threads = 256;  ///< of a workgroup
+  /// Of kernels/stream.h, if not 0: no more workgroups than so many a unit are launched, and they take several tiles
+  /// each.
+  std::int32_t resident = 0;
 };
 
 /// The sums that wait for the second launch: shares * batches * m * n, at most this many.

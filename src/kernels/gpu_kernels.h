@@ -5,4 +5,5 @@
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "gemm_tma.h"
 #include "gemm_wgmma.h"
+#include "stream.h"
 #endif

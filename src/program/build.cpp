@@ -20,10 +20,9 @@
 #include "compile/backend.h"
 #include "compile/compiler.h"
 #include "fuse/schedule.h"
-#include "host/convert.h"
 #include "kernel_sources.h"
+#include "program/library_step.h"
 #include "tiles/match.h"
-#include "vendor/product_library.h"
 
 namespace sardonyx {
 namespace {
@@ -31,9 +30,7 @@ namespace {
 constexpr std::size_t kKernelsPerObject =
     8;  // of one translation unit: enough to share the prelude's cost, few enough to compile in parallel
 
-constexpr std::size_t kMostRowTiles = 3;  // products of one left operand that make its rows, each for itself
-constexpr float kLargestHalf = 65504;
-constexpr std::int64_t kLargestBias = 1 << 20;   // columns, of a bias that is converted for a vendor's library
+constexpr std::size_t kMostRowTiles = 3;         // products of one left operand that make its rows, each for itself
 constexpr const char* kAttention = "attention";  // names of kernels that kernels/attention.h makes
 
 class Builder {
@@ -92,11 +89,25 @@ class Builder {
     return out;
   }
 
-  codegen::TileSelection selection() const { return {options_.choices, options_.all_tilings}; }
+  codegen::TileSelection selection() const {
+    codegen::TileSelection s{options_.choices, options_.all_tilings, {}};
+    // What steps of init write is not there before they have run.
+    if (!in_init_)
+      s.loaded = [this](const Value* v) {
+        const Value* stored = storage_of(const_cast<Value*>(v));
+        return stored->is_constant() || loaded_.count(stored) > 0;
+      };
+    return s;
+  }
 
   void lower_graph(Schedule& s, Block& block) {
     block.inputs = refs(s.graph->inputs);
+    const bool outer = in_init_;
+    in_init_ = true;
     std::vector<ProgramStep> init = lower_steps(s.init);  // of constants only, also in a nested graph: once for all
+    in_init_ = outer;
+    for (const Step& step : s.init)
+      for (Value* v : step.writes) loaded_.insert(storage_of(v));
     program_->init.steps.insert(program_->init.steps.end(), std::make_move_iterator(init.begin()),
                                 std::make_move_iterator(init.end()));
     block.steps = lower_steps(s.steps);
@@ -214,7 +225,7 @@ class Builder {
         const auto* t = std::get_if<TileKernel>(&u.op);
         ok = ok && t && t->node->as<MatMulOp>() && users.size() < kMostRowTiles;
         if (!ok) break;
-        auto tile = codegen::generate_gpu_row_tile(*t, *rows, options_.target);
+        auto tile = codegen::generate_gpu_row_tile(*t, *rows, options_.target, selection());
         ok = tile.has_value();
         if (!ok) break;
         const Expr m = tile->source.m, most = tile->rows;
@@ -267,7 +278,7 @@ class Builder {
     const codegen::GpuTileSource direct = codegen::generate_gpu_tile(t, options_.target, selection());
     if (!unpacked) {
       TileLaunchStep step = launch_of(direct);
-      add_library(t, direct, step);
+      add_library(library_builder(), t, direct, step);
       return add(std::move(step), 1);
     }
     const Expr& m = unpacked->source.m;
@@ -346,157 +357,12 @@ class Builder {
   TileLaunchStep lower_gpu_tile(const TileKernel& t) {
     const codegen::GpuTileSource s = codegen::generate_gpu_tile(t, options_.target, selection());
     TileLaunchStep step = launch_of(s);
-    add_library(t, s, step);
+    add_library(library_builder(), t, s, step);
     return step;
   }
 
-  // What of the product a vendor's library can do as well, if it is to be timed or was measured to be faster.
-  void add_library(const TileKernel& t, const codegen::GpuTileSource& s, TileLaunchStep& step) {
-    if (!options_.libraries || (!options_.choices && !options_.all_tilings)) return;
-    if (!t.node->as<MatMulOp>() || t.pairs) return;
-    std::string why;
-    const auto g = tiles::match_gemm(t, why);
-    if (!g || !storage_of(g->out)->storage_order.empty()) return;
-    TileLaunchStep::Library l;
-    LibraryProduct form;
-    const DType type = g->a->dtype, out = g->out->dtype;
-    if (g->b->dtype != type || (out != type && out != DType::kFloat32)) return;
-    std::vector<float> bias;  // that the library gets as a constant of its own
-    if (!library_epilogue(*g, form, l, bias)) return;
-    // Batches of both sides are counted alike, or one side has one matrix for all.
-    const auto all_one = [](const Exprs& dims) {
-      return std::all_of(dims.begin(), dims.end(), [](const Expr& d) { return is_const(d, 1); });
-    };
-    l.one_a = all_one(g->batch_a);
-    l.one_b = all_one(g->batch_b);
-    for (std::size_t k = 0; k < g->batch_a.size() && !l.one_a && !l.one_b; ++k)
-      if (!idx::provably_equal(g->batch_a[k], g->batch_b[k])) return;
-    const Expr batches = idx::product(l.one_a ? g->batch_b : g->batch_a);
-    const bool more_rows = l.one_b && !g->trans_a;
-    l.batches = more_rows ? Expr(1) : batches;
-    l.m = more_rows ? batches * g->m : g->m;
-    if (more_rows) l.one_a = l.one_b = false;
-    l.n = g->n;
-    l.k = g->k;
-    l.trans_a = g->trans_a;
-    l.trans_b = g->trans_b;
-    add_library_choices(s, library_form(form), step);
-    const bool chosen =
-        std::any_of(step.tuned.begin(), step.tuned.end(), [](const auto& x) { return !x.library.empty(); });
-    if (!chosen && !options_.all_tilings) return;
-    l.a = buffer(g->a);
-    l.b = buffer(g->b);
-    l.out = buffer(g->out);
-    if (!bias.empty()) l.bias = constant_of(bias, out);
-    BufferInfo b;
-    b.shape = {Expr(static_cast<std::int64_t>(kLibraryWorkspace / size_of(b.dtype)))};
-    l.workspace = static_cast<int>(program_->buffers.size());
-    program_->buffers.push_back(std::move(b));
-    step.library.push_back(std::move(l));
-  }
-
-  // Whether an operand is one value for each column.
-  static bool is_row(const tiles::PostStep& p, const Expr& n) {
-    bool row = !p.dims.empty() && idx::provably_equal(p.dims.back(), n);
-    for (std::size_t k = 0; k + 1 < p.dims.size(); ++k) row = row && is_const(p.dims[k], 1);
-    return row;
-  }
-
-  // A new constant: float32, or rounded to 16 bits.
-  int constant_of(const std::vector<float>& values, DType dtype) {
-    std::byte* to = nullptr;
-    Data data = make_data(values.size() * size_of(dtype), &to);
-    host::from_float32(dtype, values.data(), to, static_cast<std::int64_t>(values.size()), 1);
-    BufferInfo b;
-    b.kind = BufferInfo::Kind::kConstant;
-    b.dtype = dtype;
-    b.shape = {Expr(static_cast<std::int64_t>(values.size()))};
-    b.constant = static_cast<int>(program_->constants.size());
-    program_->constants.push_back(std::move(data));
-    program_->buffers.push_back(std::move(b));
-    return static_cast<int>(program_->buffers.size()) - 1;
-  }
-
-  // An epilogue as the library has it: bias along columns, a residual, and an activation that is the last.
-  bool library_epilogue(const tiles::GemmMatch& g, LibraryProduct& form, TileLaunchStep::Library& l,
-                        std::vector<float>& bias) {
-    using Kind = host::PostOp::Kind;
-    const DType out = g.out->dtype;
-    for (const tiles::PostStep& p : g.post) {
-      if (form.activation != ProductActivation::kNone) return false;
-      if (p.op.kind == Kind::kRelu) {
-        form.activation = ProductActivation::kRelu;
-      } else if (p.op.kind == Kind::kGeluTanh) {
-        form.activation = ProductActivation::kGeluTanh;
-      } else if (p.op.kind == Kind::kLinear && p.op.alpha == 1 && p.op.beta == 0) {
-        continue;
-      } else if (std::int64_t n = 0; p.op.kind == Kind::kLinear && p.op.alpha == 1 && !form.bias && !form.residual &&
-                                     is_const_int(g.n, n) && n <= kLargestBias) {
-        // A bias that is the same everywhere.
-        form.bias = true;
-        bias.assign(static_cast<std::size_t>(n), p.op.beta);
-      } else if (p.op.kind == Kind::kAddTensor && p.op.dtype == DType::kFloat32 && out != DType::kFloat32 &&
-                 p.operand->is_constant() && is_const_int(g.n, n) && n <= kLargestBias && is_row(p, g.n) &&
-                 storage_of(p.operand)->storage_order.empty() && !form.bias) {
-        // A weight like the others: in the precision of the product.
-        const auto* x = p.operand->constant_as<float>();
-        form.bias = true;
-        bias.assign(x, x + n);
-      } else if (p.op.kind == Kind::kAddTensor && p.op.dtype == out) {
-        const Exprs full = g.out->shape;
-        const bool row = is_row(p, g.n);
-        bool all = p.dims.size() == full.size();
-        for (std::size_t k = 0; k < p.dims.size(); ++k) all = all && idx::provably_equal(p.dims[k], full[k]);
-        // Of one row, a bias is a residual as well.
-        if (row && !form.bias && storage_of(p.operand)->storage_order.empty()) {
-          form.bias = true;
-          l.bias = buffer(p.operand);
-        } else if (all && !form.residual && p.operand != g.out) {
-          form.residual = true;
-          l.residual = buffer(p.operand);
-        } else {
-          return false;
-        }
-      } else {
-        return false;
-      }
-    }
-    // Our kernels add it in float32; in 16 bits it must not become infinite.
-    if (out != DType::kFloat32 &&
-        std::any_of(bias.begin(), bias.end(), [](float v) { return !(std::abs(v) <= kLargestHalf); }))
-      return false;
-    l.activation = static_cast<std::uint8_t>(form.activation);
-    return true;
-  }
-
-  // The library's candidates that were measured to be faster than the best of our own, before that one.
-  void add_library_choices(const codegen::GpuTileSource& s, const std::string& form, TileLaunchStep& step) const {
-    if (!options_.choices) return;
-    const auto may_be = [](const Expr& e, std::int64_t size) {
-      std::int64_t known = 0;
-      return !is_const_int(e, known) || known == size;
-    };
-    std::vector<TileLaunchStep::Tuned> all;
-    using Sizes = std::array<std::int64_t, 4>;
-    std::set<Sizes> done;  // sizes whose best own tiling has come
-    for (const codegen::TunedSize& x : options_.choices->find(options_.target, s.problem)) {
-      if (!may_be(s.batches, x.batches) || !may_be(s.m, x.m) || !may_be(s.n, x.n) || !may_be(s.k, x.k)) continue;
-      const Sizes sizes = {x.batches, x.m, x.n, x.k};
-      if (done.count(sizes)) continue;
-      if (!is_library_candidate(x.candidate)) {
-        const auto own = std::find_if(step.tuned.begin(), step.tuned.end(), [&](const auto& y) {
-          return Sizes{y.batches, y.m, y.n, y.k} == sizes &&
-                 step.names[static_cast<std::size_t>(y.tiling)] == x.candidate;
-        });
-        if (own != step.tuned.end()) done.insert(sizes);
-        continue;
-      }
-      const std::size_t number = x.candidate.find('#');
-      const std::size_t rest = number == std::string::npos ? number : x.candidate.find(' ', number);
-      const std::string theirs = rest == std::string::npos ? "" : x.candidate.substr(rest);
-      if (number != std::string::npos && theirs == form) all.push_back({x.batches, x.m, x.n, x.k, 0, x.candidate});
-    }
-    step.tuned.insert(step.tuned.begin(), all.begin(), all.end());
+  LibraryBuilder library_builder() {
+    return {options_, *program_, [this](Value* v) { return buffer(v); }};
   }
 
   TileLaunchStep launch_of(const codegen::GpuTileSource& s) {
@@ -811,6 +677,8 @@ class Builder {
   std::map<std::string, int> kernel_ids_;
   std::unordered_set<std::int64_t> input_symbols_;  // dims of inputs
   std::vector<std::shared_ptr<Value>> unpacked_;    // weights in working memory, known by their addresses
+  std::unordered_set<const Value*> loaded_;         // what steps of init write
+  bool in_init_ = false;
 };
 
 }  // namespace

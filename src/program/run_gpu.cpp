@@ -146,8 +146,8 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
     const std::int32_t shares = t.tilings[tiling].shares;
     std::vector<std::shared_ptr<GpuCall>> calls = {
         call_of(t.kernels[tiling], blocks_of(tiling), codegen::workgroups(t.tilings[tiling], batches, m, n), shares)};
+    calls[0]->launch.block.x = static_cast<std::uint32_t>(t.tilings[tiling].threads);
     if (t.tilings[tiling].copies) {
-      calls[0]->launch.block.x = static_cast<std::uint32_t>(t.tilings[tiling].threads);
       calls[0]->add_maps(*e.gpu_, operand_maps(t, t.tilings[tiling], {batches, m, n, k}, symbols));
     }
     if (shares > 1) {

@@ -168,6 +168,8 @@ class Validator {
       any_rows |= !x.few_rows && x.shares == 1;
       require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.copies),
               "a tile kernel with an impossible cluster");
+      require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.copies && x.shares == 1)),
+              "a tile kernel with impossible workgroups");
       require(x.threads >= 32 && x.threads <= 1024, "a tile kernel with too many threads");
       if (x.copies) copied(t, x);
     }

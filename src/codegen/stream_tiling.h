@@ -1,0 +1,30 @@
+// Tilings of kernels/stream.h: products of one row on Hopper whose weights are constants.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "codegen/tiling.h"
+
+namespace sardonyx::codegen {
+
+/// A product: the bits of its weights, of which those of 4 or 8 have one scale for `of_scale` times 16 bytes; whether
+/// it is of float16 (not bfloat16).
+struct StreamProduct {
+  int bits = 16;
+  bool half = true;
+  int of_scale = 0;
+  std::int64_t columns = 0, depth = 0;
+};
+
+struct StreamCandidate {
+  std::string kernel;
+  GpuTiling tiling;
+  std::uint32_t shared = 0;  ///< bytes of dynamic LDS
+};
+
+/// For one row. Empty where columns are no whole pieces of stages, the row leaves no room for weights, or a kernel that
+/// has no ring reads the weights as fast.
+std::optional<StreamCandidate> stream_candidate(const StreamProduct& product);
+
+}  // namespace sardonyx::codegen

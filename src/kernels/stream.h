@@ -1,0 +1,371 @@
+// Products of one row on Hopper whose weights stream through shared memory, past the ends of launches: as skinny.h,
+// out[col] = epilogue(sum over k of a[k] * b[col, k]) with weights of 16, 8 or 4 bits, but b is constant, in memory
+// before any launch of this run. So a wave that does nothing else copies weights into a ring of stages (bulk copies, a
+// run of each column at a time) before this kernel waits for the launch before it, and the next launch may come as soon
+// as there is room: while one product ends, the next one's weights are on their way. That needs room for the workgroups
+// of two kernels on a unit, which registers full of weights (skinny.h) do not leave.
+//
+// Waves (8 or 16) have 128 bytes each of the columns' runs in a stage, and add up their sums when a block of columns is
+// done. Four lanes side by side have 16 columns, as mma.m16n8k16 wants them. float16 weights of 4 bits are multiplied
+// as they are, as subnormal numbers, which is exact; their scales and zero points come to the sums of each 32 k's.
+//
+// Besides what skinny.h asks of P:
+//   P behind_wait()                 p as it may be used behind the wait: gpu.h, after_wait()
+//   Scale                           type of the scales in memory, of 16 bits (with kBits of 4 or 8)
+//   const Scale* b_scale(z, col, k) where the scale of the run at k is; those of a column lie side by side
+//   f32 b_zero()                    the zero point of all of them
+//
+// Sources: PTX ISA, "cp.async.bulk", "mbarrier", "griddepcontrol", "mma.m16n8k16"; CUDA C++ Programming Guide,
+// "Programmatic Dependent Launch".
+#pragma once
+#include "gemm_tma.h"
+#include "skinny.h"
+
+#if defined(__NVPTX__)
+namespace sdx {
+
+/// Waves: that multiply. Tiles: of 16 columns that a workgroup has at a time. Stages: of
+/// the ring. Piece: bytes of a column in a stage, 128 for each wave that has any; Pieces: how many these are. After:
+/// scales come to sums. OfScale: how many runs of 16 bytes have the same one. Shared: bytes of
+/// LDS, as who launches counts them.
+template <int Waves, int Tiles, int Stages, int Bits, bool After, int Piece, int Pieces, int OfScale, u32 Shared>
+struct StreamTiling {
+  static constexpr int kTiles = Tiles, kStages = Stages, kPiece = Piece, kPieces = Pieces;
+  static constexpr bool kAfter = After;
+  static constexpr u32 kWaves = Waves, kWorking = Piece / 128, kWorkers = Waves * 32, kColumns = Tiles * 16,
+                       kOfScale = OfScale, kRun = 128 / Bits;
+  static constexpr u32 kDepth = Piece / 16 * kRun * Pieces;
+  /// Columns are so far apart that lanes that read at a time use all banks.
+  static constexpr u32 kPitch = Piece + (After ? 16 : 64);
+  static constexpr u32 kScaleBytes = Bits == 16 ? 0 : Piece / 8 / OfScale,
+                       kScalePitch = kScaleBytes ? kScaleBytes + 16 : 0;
+  static constexpr u32 kStage = 16 * (kPitch + kScalePitch);
+  static constexpr u32 kRowAt = Stages * kStage, kSumsAt = kRowAt + kDepth * 2;
+  static constexpr u32 kTotalsAt = kSumsAt + Waves * kColumns * 4;
+  static constexpr u32 kBarriersAt = kTotalsAt + (After ? kDepth / 32 * 4 : 0);
+  static_assert(Piece % 128 == 0 && Piece <= Waves * 128 && (Waves == 8 || Waves == 16) && kScaleBytes % 16 == 0);
+  static_assert(Shared == kBarriersAt + Stages * 16);
+};
+
+namespace stream_detail {
+
+using namespace gemm_detail;
+using namespace skinny_detail;
+using namespace tma_detail;
+
+/// Copies a multiple of 16 bytes, of which `barrier` is told.
+SDX_FN void copy_run(u32 to, const void* from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :
+               : "r"(to), "l"((__attribute__((address_space(1))) const void*)from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+/// Among the waves that multiply.
+template <class Tile>
+SDX_FN void barrier_of_workers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(Tile::kWorkers) : "memory");
+}
+
+/// Where eight elements of the row lie, in vectors; lanes that read at a time use all banks.
+template <class Tile>
+SDX_FN u32 place_vector(u32 at) {
+  return !Tile::kAfter && Tile::kRun == 32 ? at ^ (at / 8 % 2) : at;
+}
+
+/// The row of a in shared memory, of 4 bits in the order of in_order(); with After, for each 32 k's what the zero point
+/// takes from their sum.
+template <class Tile, class P>
+SDX_FN void put_row(const P& p) {
+  using T = typename P::T;
+  constexpr u32 kVectors = Tile::kDepth / 8, kEach = (kVectors + Tile::kWorkers - 1) / Tile::kWorkers;
+  auto* row = (shared_vec*)dynamic_lds + Tile::kRowAt / 16;
+  auto* totals = (shared_f32*)dynamic_lds + Tile::kTotalsAt / 4;
+  // Threads side by side have vectors side by side; those beyond the end have the first one, and don't store it.
+  vec16 held[kEach];
+  const auto at = [&](u32 j) { return thread_id() + j * Tile::kWorkers; };
+  const auto in = [&](u32 j) { return at(j) < kVectors ? at(j) : 0; };
+  if constexpr (P::kRowHeight != 0) {
+    static_assert(P::kRowHeight == 1);
+    auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
+    f32 sum = 0;
+#pragma unroll
+    for (u32 j = 0; j < kEach; ++j)
+      if (at(j) < kVectors) sum += p.row_part(0, 0, at(j) * 8);
+    for (u32 h = 1; h < kWave; h *= 2) sum += from_lane_xor(sum, h);
+    if (thread_id() % kWave == 0) parts[thread_id() / kWave] = sum;
+    barrier_of_workers<Tile>();
+    sum = 0;
+#pragma unroll
+    for (u32 w = 0; w < Tile::kWaves; ++w) sum += parts[w];
+#pragma unroll
+    for (u32 j = 0; j < kEach; ++j) {
+      T e[8];
+      p.row_elements(0, 0, in(j) * 8, sum, e);
+      __builtin_memcpy(&held[j], e, 16);
+    }
+  } else {
+#pragma unroll
+    for (u32 j = 0; j < kEach; ++j) {
+      if constexpr (P::kAccessA == Access::kVector) {
+        bool inside = true;
+        held[j] = load16(p.a(0, 0, in(j) * 8, inside));
+      } else {
+        T e[8];
+        p.a_elements(0, 0, in(j) * 8, e);
+        __builtin_memcpy(&held[j], e, 16);
+      }
+    }
+  }
+#pragma unroll
+  for (u32 j = 0; j < kEach; ++j) {
+    const bool there = at(j) < kVectors;
+    if constexpr (Tile::kAfter) {
+      T e[8];
+      __builtin_memcpy(e, &held[j], 16);
+      f32 total = 0;
+#pragma unroll
+      for (int k = 0; k < 8; ++k) total += cast<f32>(e[k]);
+      total += from_lane_xor(total, 1);
+      total += from_lane_xor(total, 2);
+      if (there && at(j) % 4 == 0) totals[at(j) / 4] = total * (p.b_zero() * -0x1p-24f);
+    }
+    if (there) row[place_vector<Tile>(at(j))] = P::kBits == 4 ? in_order(held[j]) : held[j];
+  }
+  barrier_of_workers<Tile>();
+}
+
+/// What the wave behind those that multiply does: fills the ring.
+template <class Tile, class P>
+SDX_FN void copy_weights(const P& p, u32 full, u32 empty) {
+  const u32 lds = shared_address(dynamic_lds), lane = thread_id() % 32, line = lane % 16;
+  const u32 blocks = (p.n + Tile::kColumns - 1) / Tile::kColumns;
+  constexpr u32 kScalesAt = 16 * Tile::kPitch;
+  Ring<Tile::kStages> at;
+  for (u32 block = block_id(); block < blocks; block += block_count())
+    for (u32 tile = 0; tile < Tile::kTiles; ++tile) {
+      const u32 c = block * Tile::kColumns + tile * 16 + line, col = c < p.n ? c : p.n - 1;
+      for (u32 piece = 0; piece < Tile::kPieces; ++piece) {
+        // Where nothing has been yet the phase before the first one counts as over.
+        wait_phase(empty + 8 * at.stage, (at.round & 1) ^ 1);
+        const u32 to = lds + at.stage * Tile::kStage, barrier = full + 8 * at.stage;
+        const u32 k = piece * (Tile::kPiece / 16 * Tile::kRun);
+        if (lane == 0) expect_bytes(barrier, 16 * (Tile::kPiece + Tile::kScaleBytes));
+        wave_barrier();
+        if constexpr (P::kBits == 16) {
+          bool inside = true;
+          if (lane < 16) copy_run(to + line * Tile::kPitch, p.b(0, col, k, inside), Tile::kPiece, barrier);
+        } else if (lane < 16) {
+          copy_run(to + line * Tile::kPitch, p.b_packed(0, col, k), Tile::kPiece, barrier);
+        } else {
+          copy_run(to + kScalesAt + line * Tile::kScalePitch, p.b_scale(0, col, k), Tile::kScaleBytes, barrier);
+        }
+        at.next();
+      }
+    }
+}
+
+/// sums += what this wave has in a stage.
+template <class Tile, class P, int Chains>
+SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, const f32* totals, f32 (&sums)[Chains][4]) {
+  using T = typename P::T;
+  constexpr int kBits = P::kBits;
+  constexpr u32 kOfRun = Tile::kRun / 8;
+  const u32 lane = thread_id() % 32, line = lane / 4, part = lane % 4;
+  const u32 here = stage * Tile::kStage, scales_at = here + 16 * Tile::kPitch;
+  using shared_word = __attribute__((address_space(3))) const u32;
+  using shared_half = __attribute__((address_space(3))) const u16;
+  if constexpr (Tile::kAfter) {
+    // Words of 8 numbers of one block of 32 for each of four lanes; numbers as they are make float16 of 2^-24 and,
+    // where they are 4 bits up, 2^-20.
+    constexpr u32 kScales = 8 / Tile::kOfScale;
+    u16 scales[2][kScales];
+#pragma unroll
+    for (u32 half = 0; half < 2; ++half) {
+      const auto* s =
+          (shared_half*)dynamic_lds + (scales_at + (line + half * 8) * Tile::kScalePitch) / 2 + wave * kScales;
+#pragma unroll
+      for (u32 i = 0; i < kScales; ++i) scales[half][i] = s[i];
+    }
+    const auto* words = (shared_word*)dynamic_lds + (here + line * Tile::kPitch + wave * 128) / 4 + part;
+#pragma unroll
+    for (u32 run = 0; run < 8; ++run) {
+      const u32 w0 = words[run * 4], w1 = words[run * 4 + 2 * Tile::kPitch], v0 = w0 >> 8, v1 = w1 >> 8;
+      const vec16 y = x[run];
+      f32 high[4] = {}, low[4];
+      detail::mma<T>(w0 & 0x00f000f0u, w1 & 0x00f000f0u, v0 & 0x00f000f0u, v1 & 0x00f000f0u, y[1], y[3], high[0],
+                     high[1], high[2], high[3]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) low[e] = e % 2 == 0 ? __builtin_fmaf(high[e], 0.0625f, totals[run]) : 0.0f;
+      detail::mma<T>(w0 & 0x000f000fu, w1 & 0x000f000fu, v0 & 0x000f000fu, v1 & 0x000f000fu, y[0], y[2], low[0], low[1],
+                     low[2], low[3]);
+#pragma unroll
+      for (int e = 0; e < 4; e += 2) {
+        const f32 scale = cast<f32>(bit_cast<typename P::Scale>(scales[e / 2][run / Tile::kOfScale]));
+        sums[0][e] = __builtin_fmaf(low[e], scale, sums[0][e]);
+      }
+    }
+  } else {
+    const auto* held = (shared_vec*)dynamic_lds + (here + line * Tile::kPitch + wave * 128) / 16 + part;
+#pragma unroll
+    for (u32 run = 0; run < 2; ++run) {
+      vec16 w[2];
+      f32 scale[2] = {};
+#pragma unroll
+      for (u32 half = 0; half < 2; ++half) {
+        w[half] = held[run * 4 + half * (Tile::kPitch / 2)];
+        if constexpr (kBits != 16) {
+          const auto* s = (shared_half*)dynamic_lds + (scales_at + (line + half * 8) * Tile::kScalePitch) / 2;
+          scale[half] = cast<f32>(bit_cast<typename P::Scale>(u16(s[(wave * 8 + run * 4 + part) / Tile::kOfScale])));
+        }
+      }
+#pragma unroll
+      for (u32 v = 0; v < kOfRun; ++v) {
+        vec16 y[2];
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+          constexpr u32 kWords = kBits / 4;
+          if constexpr (kBits == 16)
+            y[half] = w[half];
+          else
+            y[half] = dequantized<T, kBits, P::kSigned, P::kFloatZeros>(
+                w[half][v * kWords], w[half][v * kWords + kWords - 1], scale[half], p.b_zero());
+        }
+        const vec16 z = x[run * kOfRun + v];
+#pragma unroll
+        for (int q = 0; q < 2; ++q) {
+          // Several chains of sums: a product takes as long as many others are begun.
+          f32(&s)[4] = sums[((run * kOfRun + v) * 2 + q) % Chains];
+          detail::mma<T>(y[0][2 * q], y[1][2 * q], y[0][2 * q + 1], y[1][2 * q + 1], z[2 * q], z[2 * q + 1], s[0], s[1],
+                         s[2], s[3]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace stream_detail
+
+/// Launch: 32 threads more than Tile::kWorkers; at most ceil(n / Tile::kColumns) workgroups, fewer take several blocks
+/// of columns each, one after the other. batches and m are 1, k is Tile::kDepth. Shared bytes of
+/// dynamic LDS.
+template <class Tile, class P>
+SDX_FN void stream(const P& first_p) {
+  using namespace stream_detail;
+  using T = typename P::T;
+  static_assert(sizeof(T) == 2 && P::kAccessA != Access::kAcross &&
+                (!Tile::kAfter || (P::kBits == 4 && is_same<T, f16>)));
+  if constexpr (Tile::kWaves == 8)
+    SDX_LAUNCH_BOUNDS(".maxntid 288");
+  else
+    SDX_LAUNCH_BOUNDS(".maxntid 544");
+  start_next_launch();
+  constexpr u32 kOfRun = Tile::kRun / 8, kColumns = Tile::kColumns;
+  // Of a row, vectors that a lane needs for a stage; for all of them where they fit into registers.
+  constexpr u32 kOfStage = 2 * kOfRun;
+  constexpr bool kAll = kOfStage * Tile::kPieces <= 8;
+  constexpr int kChains = Tile::kAfter ? 1 : 4;
+  const u32 wave = same(thread_id() / 32), lane = thread_id() % 32, line = lane / 4, part = lane % 4;
+  const u32 full = shared_address(dynamic_lds) + Tile::kBarriersAt, empty = full + 8 * Tile::kStages;
+  if (thread_id() == 0) {
+    for (u32 s = 0; s < Tile::kStages; ++s) {
+      init_barrier(full + 8 * s, 1);
+      init_barrier(empty + 8 * s, Tile::kWaves);
+    }
+    publish_barriers();
+  }
+  barrier();
+  if (wave == Tile::kWaves) {
+    copy_weights<Tile>(first_p, full, empty);
+    return;
+  }
+
+  wait_for_launch();
+  const P p = first_p.behind_wait();
+  const u32 blocks = (p.n + kColumns - 1) / kColumns;
+  using Read = typename ReadOf<P>::Type;
+  // A thread stores one result, and reads early what else goes into it.
+  constexpr bool kReads = !__is_same(Read, NothingRead);
+  static_assert(kColumns <= Tile::kWorkers);
+  Read read;
+  const auto read_early = [&](u32 block) {
+    if constexpr (kReads) {
+      const u32 col = block * kColumns + thread_id() % kColumns;
+      p.read(0, 0, col < p.n ? col : p.n - 1, read);
+    }
+  };
+  if (block_id() < blocks) read_early(block_id());
+  put_row<Tile>(p);
+
+  const auto* row = (shared_vec*)dynamic_lds + Tile::kRowAt / 16;
+  auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
+  const auto take_row = [&](u32 piece, vec16* x, f32* totals) {
+    const u32 first_run = (piece * Tile::kWorking + wave) * 8;
+#pragma unroll
+    for (u32 v = 0; v < kOfStage; ++v) {
+      const u32 at =
+          Tile::kAfter ? (first_run + v) * 4 + part : (first_run + v / kOfRun * 4 + part) * kOfRun + v % kOfRun;
+      x[v] = row[place_vector<Tile>(at)];
+      if constexpr (Tile::kAfter) totals[v] = ((shared_f32*)dynamic_lds)[Tile::kTotalsAt / 4 + first_run + v];
+    }
+  };
+  constexpr u32 kHeld = kAll ? Tile::kPieces : 1;
+  vec16 x[kHeld][kOfStage];
+  f32 totals[kHeld][kOfStage];
+  const bool works = wave < Tile::kWorking;
+  if constexpr (kAll)
+#pragma unroll
+    for (u32 piece = 0; piece < kHeld; ++piece)
+      if (works) take_row(piece, x[piece], totals[piece]);
+  Ring<Tile::kStages> at;
+  for (u32 block = block_id(); block < blocks; block += block_count()) {
+    if (block != block_id()) {
+      read_early(block);
+      barrier_of_workers<Tile>();  // the sums of the block before have been read
+    }
+#pragma unroll 1
+    for (u32 tile = 0; tile < Tile::kTiles; ++tile) {
+      f32 sums[kChains][4] = {};
+      const auto stage = [&](u32 piece, u32 held) {
+        if constexpr (!kAll)
+          if (works) take_row(piece, x[0], totals[0]);
+        wait_phase(full + 8 * at.stage, at.round & 1);
+        if (works) multiply_stage<Tile>(p, at.stage, wave, x[held], totals[held], sums);
+        wave_barrier();
+        if (lane == 0) arrive(empty + 8 * at.stage);
+        at.next();
+      };
+      if constexpr (kAll) {
+#pragma unroll
+        for (u32 piece = 0; piece < kHeld; ++piece) stage(piece, piece);
+      } else {
+#pragma unroll 1
+        for (u32 piece = 0; piece < Tile::kPieces; ++piece) stage(piece, 0);
+      }
+#pragma unroll
+      for (int e = 0; e < 4; e += 2) {  // of 8 rows that an instruction has, the first
+        f32 sum = sums[0][e];
+#pragma unroll
+        for (int c = 1; c < kChains; ++c) sum += sums[c][e];
+        if (Tile::kAfter) sum *= 0x1p24f;
+        if (part == 0) parts[wave * kColumns + tile * 16 + e / 2 * 8 + line] = sum;
+      }
+    }
+    barrier_of_workers<Tile>();
+    constexpr u32 kEach = P::kPairs ? 2 : 1;
+    const u32 c = thread_id() * kEach, col = block * kColumns + c;
+    if (c < kColumns && col < p.n) {
+      f32 all[kEach] = {};
+#pragma unroll
+      for (u32 w = 0; w < Tile::kWaves; ++w)
+#pragma unroll
+        for (u32 e = 0; e < kEach; ++e) all[e] += parts[w * kColumns + c + e];
+      if constexpr (kReads)
+        p.element(0, 0, col, all[0], read);
+      else
+        store_columns<kEach>(p, 0, 0, col, all);
+    }
+  }
+}
+
+}  // namespace sdx
+#endif
