@@ -26,7 +26,8 @@ std::optional<StreamCandidate> stream_candidate(const StreamProduct& p) {
   std::int64_t tiles = kMostTiles;
   while (tiles > 1 && p.columns < kBusy * kTile * tiles) tiles /= 2;
   if (p.bits == 16 && p.columns > kMostBlocks * kTile * kMostTiles) return {};
-  constexpr std::int64_t waves = 8;
+  // Where columns are few a unit has one workgroup, which needs more waves to hide what each of them waits for.
+  const std::int64_t waves = tiles == 1 && bytes % (16 * kOfWave) == 0 ? 16 : 8;
   std::int64_t piece = waves * kOfWave;
   while (bytes % piece != 0) piece -= kOfWave;
   // With less for each stage, more than half of the waves would have nothing to do.
