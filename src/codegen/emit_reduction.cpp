@@ -1,0 +1,170 @@
+// Reductions as loops in C++: Emitter::reduction and what it needs.
+#include <algorithm>
+
+#include "codegen/emit_types.h"
+
+namespace sardonyx::codegen {
+
+std::string Emitter::combine(ReduceKind kind, DType t, const std::string& acc, const std::string& x) {
+  auto back = [&](const std::string& s) {
+    return bits_of(t) < 32 && !is_float(t) ? fmt::format("{}({})", type_name(t), s) : s;
+  };
+  switch (kind) {
+    case ReduceKind::kSum:
+      return back(acc + " + " + x);
+    case ReduceKind::kProd:
+      return back(acc + " * " + x);
+    case ReduceKind::kMin:
+      return fmt::format("min({}, {})", acc, x);
+    case ReduceKind::kMax:
+      return fmt::format("max({}, {})", acc, x);
+    case ReduceKind::kAny:
+      return acc + " | " + x;
+    case ReduceKind::kAll:
+      return acc + " & " + x;
+    default:
+      fail(ErrorKind::kInternal, "internal error: not a combining reduction");
+  }
+}
+
+std::string Emitter::neutral(ReduceKind kind, DType t) {
+  const char* n = type_name(t);
+  switch (kind) {
+    case ReduceKind::kSum:
+      return fmt::format("{}(0)", n);
+    case ReduceKind::kProd:
+      return fmt::format("{}(1)", n);
+    case ReduceKind::kMin:
+    case ReduceKind::kMax: {
+      const bool max = kind == ReduceKind::kMax;
+      if (t == DType::kBool) return max ? "false" : "true";
+      if (is_float(t)) return fmt::format("{}({}inf32())", n, max ? "-" : "");
+      const int bits = bits_of(t);
+      if (!is_signed(t)) return max ? fmt::format("{}(0)", n) : fmt::format("{}(~{}(0))", n, n);
+      const std::string low =
+          bits == 64 ? "i64(-9223372036854775807ll - 1)" : fmt::format("{}(-{}ll)", n, std::int64_t{1} << (bits - 1));
+      return max ? low : fmt::format("{}(~{})", n, low);
+    }
+    case ReduceKind::kAny:
+      return "false";
+    case ReduceKind::kAll:
+      return "true";
+    default:
+      return "";
+  }
+}
+
+int unit_stride_loads(const Expr& e, const Expr& var) {
+  int n = 0;
+  visit(e, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->args.size() != 1) return;
+    Expr c, rest;
+    if (idx::split_affine(x->args[0], var, c, rest) && is_const(c, 1)) ++n;
+  });
+  return n;
+}
+
+Exprs order_reduce_vars(const Expr& e, bool& contiguous) {
+  Exprs vars = e->vars;
+  int best = 0;
+  std::size_t at = vars.size();
+  for (std::size_t k = 0; k < vars.size(); ++k) {
+    const int n = unit_stride_loads(e->args[0], vars[k]);
+    if (n > best) {
+      best = n;
+      at = k;
+    }
+  }
+  contiguous = at < vars.size();
+  if (contiguous)
+    std::rotate(vars.begin() + static_cast<std::ptrdiff_t>(at), vars.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                vars.end());
+  return vars;
+}
+
+std::string Emitter::reduction(const Expr& e) {
+  const auto kind = static_cast<ReduceKind>(e->i);
+  if (kind >= ReduceKind::kArgMin) return arg_reduction(e);
+  const DType t = e->dtype;
+  check(compute_type(t) == t || t == DType::kBool, "reduction in {}: widen the body first", name(t));
+  bool contiguous;
+  const Exprs vars = order_reduce_vars(e, contiguous);
+  const Expr& body = e->args[0];
+  const std::string acc = fresh("r");
+  std::int64_t last = 0;
+  const bool short_loop = is_const_int(vars.back()->args[0], last) && last < 32;
+  if (!contiguous || short_loop || plain_reductions) {
+    line(fmt::format("{} {} = {};", type_name(t), acc, neutral(kind, t)));
+    for (const Expr& v : vars) {
+      const std::string i = fresh("i"), n = value(v->args[0]);
+      open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, n, type_of(v)));
+      bind(v, i);
+    }
+    const std::string x = narrow(body) ? "i64(" + value(body) + ")" : value(body);
+    line(fmt::format("{} = {};", acc, combine(kind, t, acc, x)));
+    for (std::size_t k = 0; k < vars.size(); ++k) close();
+    return acc;
+  }
+  // Independent partial results for the contiguous variable, so that the loop vectorises without reordering one sum.
+  const int lanes = size_of(t) >= 8 ? 16 : 32;
+  const std::string lane = acc + "_";
+  line(fmt::format("{} {}[{}];", type_name(t), lane, lanes));
+  line(fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", lanes, lane, neutral(kind, t)));
+  for (std::size_t k = 0; k + 1 < vars.size(); ++k) {
+    const std::string i = fresh("i"), n = value(vars[k]->args[0]);
+    open(fmt::format("for (i64 {0} = 0; {0} < {1}; ++{0})", i, n));
+    bind(vars[k], i);
+  }
+  const std::string v = fresh("v"), n = value(vars.back()->args[0]);
+  line(fmt::format("i64 {} = 0;", v));
+  open(fmt::format("for (; {0} + {2} <= {1}; {0} += {2})", v, n, lanes));
+  line("#pragma clang loop vectorize(assume_safety)");
+  open(fmt::format("for (int l = 0; l < {}; ++l)", lanes));
+  const std::string i = fresh("i");
+  line(fmt::format("const i64 {} = {} + l;", i, v));
+  bind(vars.back(), i);
+  const std::string x = value(body);
+  line(fmt::format("{0}[l] = {1};", lane, combine(kind, t, lane + "[l]", x)));
+  close();
+  close();
+  open(fmt::format("for (; {0} < {1}; ++{0})", v, n));
+  bind(vars.back(), v);
+  const std::string y = value(body);
+  line(fmt::format("{0}[0] = {1};", lane, combine(kind, t, lane + "[0]", y)));
+  close();
+  for (std::size_t k = 0; k + 1 < vars.size(); ++k) close();
+  line(fmt::format("for (int h = {}; h > 0; h /= 2) for (int l = 0; l < h; ++l) {}[l] = {};", lanes / 2, lane,
+                   combine(kind, t, lane + "[l]", lane + "[l + h]")));
+  line(fmt::format("const {} {} = {}[0];", type_name(t), acc, lane));
+  return acc;
+}
+
+std::string Emitter::arg_reduction(const Expr& e) {
+  const auto kind = static_cast<ReduceKind>(e->i);
+  const bool max = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMaxLast;
+  const bool last = kind == ReduceKind::kArgMinLast || kind == ReduceKind::kArgMaxLast;
+  const DType t = e->args[0]->dtype;
+  const DType c = compute_type(t);
+  const std::string best = fresh("r"), where = fresh("r"), at = fresh("n");
+  line(fmt::format("{} {} = {}(0);", type_name(c), best, type_name(c)));
+  line(fmt::format("i64 {} = 0, {} = 0;", where, at));
+  for (const Expr& v : e->vars) {
+    const std::string i = fresh("i"), n = value(v->args[0]);
+    open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, n, type_of(v)));
+    bind(v, i);
+  }
+  const std::string x = fresh("x");
+  line(fmt::format("const {} {} = {};", type_name(c), x, cast_text(t, c, 1, value(e->args[0]))));
+  // NaN counts as the extreme, the first one wins, as in numpy.
+  const std::string better = fmt::format("{} {}{} {}", x, max ? ">" : "<", last ? "=" : "", best);
+  const std::string nan = is_float(c) ? fmt::format(" || ({0} != {0} && {1} == {1})", x, best) : "";
+  const std::string keep = is_float(c) ? fmt::format("{0} == {0} && ", best) : "";
+  open(fmt::format("if ({} == 0 || ({}{}){})", at, keep, better, nan));
+  line(fmt::format("{} = {}; {} = {};", best, x, where, at));
+  close();
+  line(fmt::format("++{};", at));
+  for (std::size_t k = 0; k < e->vars.size(); ++k) close();
+  return where;
+}
+
+}  // namespace sardonyx::codegen
