@@ -88,12 +88,10 @@ std::string epilogue(Emitter& e, const Contraction& c, const Value& accumulator)
 }
 
 // Where in its image the window of a row begins, and how the k's go through the taps: see kernels/gemm_tma.h.
-void emit_windows(Emitter& e, const Contraction& c) {
+void emit_windows(Emitter& e, const Contraction& c, const CopiedWindows& copied) {
   const Windows& w = *c.windows;
-  std::int64_t channels = 0;
-  check(is_const_int(w.channel->args[0], channels), "windows of unknown channels");
-  e.line(fmt::format("enum : u32 {{ kChannels = {}, kTapsX = {}, kTapX = {}, kTapY = {} }};", channels, w.taps[1],
-                     w.dilations[1], w.dilations[0]));
+  e.line(fmt::format("enum : u32 {{ kChannels = {}, kTapsX = {}, kTapsY = {}, kTapX = {}, kTapY = {} }};",
+                     copied.channels, copied.taps[0], copied.taps[1], w.dilations[1], w.dilations[0]));
   e.open("SDX_FN void window(u32 row, i32& image, i32& y, i32& x) const");
   if (!is_const(c.row)) {
     const std::string i = e.fresh("i");
@@ -278,13 +276,13 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
                        is_const_int(c.n(), columns) && is_const_int(c.k(), deep) && a.access() != Access::kAcross &&
                        smallest(c.m()) <= 1 && b.streams(selection.loaded);
   if (streams) b.emit_stream(e);
-  const std::string reads = epilogue(e, c, accumulator);
   const bool copy_engine = arch == "sm_90a" && !rows;
+  const std::string reads = epilogue(e, c, accumulator);
   const std::optional<CopiedOperand> copied_a = copy_engine ? a.copied() : std::nullopt,
                                      copied_b = copy_engine ? b.copied() : std::nullopt;
   std::optional<CopiedWindows> windows;
   if (copied_b && !copied_a && a.access() == Access::kVector && c.windows) windows = copied_windows(*c.windows);
-  if (windows) emit_windows(e, c);
+  if (windows) emit_windows(e, c, *windows);
 
   std::string head = "(", sizes, members, values;
   for (std::size_t k = 0; k < e.buffers.size(); ++k) {
@@ -341,7 +339,8 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     g.copied_a = {number(a.in_memory()), copied_a.value_or(CopiedOperand{})};
     g.copied_b = {number(b.in_memory()), *copied_b};
     g.windows = windows;
-    for (TmaCandidate& t : tma_candidates(depth, full))
+    const bool whole = !windows || windows->channels % 64 == 0 || depth % 64 == 0;
+    for (TmaCandidate& t : tma_candidates(depth, full, whole))
       candidates.push_back({std::move(t.kernel), t.tiling, t.shared, false, std::move(t.bounds)});
   }
   const int most = most_shares(c);

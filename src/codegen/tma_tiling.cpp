@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "codegen/contraction.h"
+#include "codegen/loop_analysis.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -15,6 +16,7 @@ constexpr std::int64_t kMostPitch = (std::int64_t{1} << 40) / 2;  // in elements
 constexpr std::int64_t kVector = 8;                               // elements of 16 bytes
 // What maps of images count: strides to 8, corners of the windows from -128 to 127, taps' distances to 255.
 constexpr std::int64_t kMostStride = 8, kMostReach = 120;
+constexpr std::int64_t kLeastChannels = 32;             // that are fetched at a time, if not 64
 constexpr int kMostSums = 128 * 128;                    // of a group, and fewer
 constexpr std::int64_t kStore = 8 * 16 * (64 + 4) * 4;  // bytes of LDS by which eight waves store their sums
 
@@ -48,7 +50,7 @@ std::optional<CopiedOperand> copied_operand(const Expr& offset, const Expr& z, c
 std::optional<CopiedWindows> copied_windows(const Windows& w) {
   CopiedWindows o;
   Expr along, rest = w.offset;
-  if (!is_const_int(w.channel->args[0], o.channels) || o.channels % kStep != 0) return {};
+  if (!is_const_int(w.channel->args[0], o.channels)) return {};
   for (const auto& [var, step] : {std::pair(&w.channel, &along), std::pair(&w.x, &o.pitches[0]),
                                   std::pair(&w.y, &o.pitches[1]), std::pair(&w.image, &o.pitch)}) {
     const Expr before = rest;
@@ -63,17 +65,30 @@ std::optional<CopiedWindows> copied_windows(const Windows& w) {
     o.out[k] = w.out[of];
     o.pads[k] = w.pads[of];
     o.strides[k] = w.strides[of];
+    o.taps[k] = w.taps[of];
     const std::int64_t reach = (w.taps[of] - 1) * w.dilations[of];
     for (const Expr& e : {w.pads[of], w.pads_end[of]})
       if (std::int64_t pad = 0; !is_const_int(e, pad) || pad < 0 || pad > kMostReach) return {};
     if (o.strides[k] < 1 || o.strides[k] > kMostStride || reach + o.strides[k] > kMostReach) return {};
   }
+  // Few channels (with the taps' neighbours side by side, and nothing outside of a line): a line of taps is one.
+  if (o.channels % kLeastChannels != 0 && is_const(o.pitches[0], o.channels) && w.dilations[1] == 1 &&
+      is_const(w.pads[1], 0) && is_const(w.pads_end[1], 0)) {
+    o.channels *= o.taps[0];
+    o.taps[0] = 1;
+    o.sizes[0] = (o.out[0] - Expr(1)) * Expr(o.strides[0]) + Expr(1);
+  }
+  if (o.channels % kLeastChannels != 0) return {};
+  for (const Expr& e : o.pitches)
+    if (divisor_of(e) % kVector != 0) return {};
+  if (divisor_of(o.pitch) % kVector != 0 || divisor_of(o.offset) % kVector != 0) return {};
   return o;
 }
 
-std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full) {
+std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full, bool whole) {
   std::vector<TmaCandidate> all;
   const std::int64_t steps = (depth + kStep - 1) / kStep;
+  if (!whole && depth < kStep) return all;  // see kernels/gemm_tma.h
   struct Shape {
     int m, n;
     bool turns;
@@ -94,7 +109,7 @@ std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full) {
   };
   for (const Shape& s : kShapes) {
     // Workgroups that share the k's each have some of them.
-    if (steps < s.shares) continue;
+    if (steps < s.shares || (s.shares > 1 && !whole)) continue;
     TmaCandidate c;
     // As many steps ahead as fit.
     const std::int64_t step = (s.m + s.n) * kStep * 2 + 16, store = full ? 0 : kStore;

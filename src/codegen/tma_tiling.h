@@ -32,12 +32,13 @@ struct CopiedWindows {
   std::array<Expr, 2> sizes, out, pitches;  ///< of the input, of the output, between neighbours of the input
   Expr pitch;                               ///< between images
   std::array<Expr, 2> pads;
-  std::array<std::int64_t, 2> strides{};
-  std::int64_t channels = 0;
+  std::array<std::int64_t, 2> strides{}, taps{};
+  std::int64_t channels = 0;  ///< 64 are fetched at a time, or 32 where they are no multiple of 64
 };
 
-/// Empty where the copy engine can't: channels that are no multiple of the 64 that it fetches at a time or do not lie
-/// side by side, strides above 8, windows that reach farther than it counts.
+/// Few channels under taps side by side become more channels under one tap. Empty where the copy engine can't read
+/// them: channels that are no multiple of 32 then or do not lie side by side, strides above 8, windows that reach
+/// farther than it counts.
 std::optional<CopiedWindows> copied_windows(const Windows& w);
 
 struct TmaCandidate {
@@ -46,7 +47,8 @@ struct TmaCandidate {
   std::uint32_t shared = 0;  ///< bytes of dynamic LDS
   std::string bounds;        ///< directives of its launch
 };
-/// For sums over `depth` products. `full`: the columns are a multiple of 8.
-std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full);
+/// For sums over `depth` products. `full`: the columns are a multiple of 8. `whole`: operands are fetched by
+/// 64 k's, or are a multiple of as many.
+std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full, bool whole);
 
 }  // namespace sardonyx::codegen

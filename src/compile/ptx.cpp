@@ -8,7 +8,19 @@ namespace sardonyx {
 namespace {
 
 constexpr std::string_view kEntry = ".entry ";
-constexpr std::string_view kWait = "griddepcontrol.wait;", kStart = "\tgriddepcontrol.wait;\n";
+constexpr std::string_view kWait = "griddepcontrol.wait;", kStart = "\tgriddepcontrol.wait;\n",
+                           kHere = "// the launch before";
+
+// Whether statements may touch what other launches write: all memory but a kernel's parameters and shared memory.
+bool touches_memory(std::string_view statements) {
+  for (const std::string_view access : {"ld.", "st.", "atom.", "red.", "cp.", "call"})
+    for (std::size_t at = statements.find(access); at != std::string_view::npos; at = statements.find(access, at + 1)) {
+      if (at > 0 && statements[at - 1] != '\t' && statements[at - 1] != ' ') continue;
+      const std::string_view rest = statements.substr(at + access.size());
+      if (!rest.starts_with("param.") && !rest.starts_with("shared.")) return true;
+    }
+  return false;
+}
 
 /// Where the statements of a body begin that begins at `at` ("\n{"), behind its declarations.
 std::size_t first_statement(std::string_view ptx, std::size_t at) {
@@ -63,9 +75,13 @@ std::string with_early_start(const std::string& ptx) {
   for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
     const std::size_t body = ptx.find("\n{", at);
     if (body == std::string::npos) break;
-    if (std::string_view(ptx).substr(body, ptx.find("\n}", body) - body).find(kWait) != std::string_view::npos)
-      continue;
-    const std::size_t first = first_statement(ptx, body + 1);
+    const std::string_view text = std::string_view(ptx).substr(body, ptx.find("\n}", body) - body);
+    if (text.find(kWait) != std::string_view::npos) continue;
+    std::size_t first = first_statement(ptx, body + 1);
+    if (const std::size_t here = text.find(kHere); here != std::string_view::npos && body + here > first) {
+      const std::size_t line = ptx.rfind('\n', body + here) + 1;
+      if (!touches_memory(std::string_view(ptx).substr(first, line - first))) first = line;
+    }
     out.append(ptx, from, first - from);
     out += kStart;
     from = first;

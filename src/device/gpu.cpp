@@ -120,11 +120,13 @@ class DriverGpu : public Gpu {
   }
   TensorMap tensor_map(const TensorMapInfo& info, void* address) override {
     // Numbers of cuda.h.
-    constexpr int kTwoBytes = 1, kNotInterleaved = 0, kSwizzle128 = 3, kPromote128 = 2, kOutsideIsZero = 0;
+    constexpr int kTwoBytes = 1, kNotInterleaved = 0, kSwizzle64 = 2, kSwizzle128 = 3, kPromote128 = 2,
+                  kOutsideIsZero = 0;
     if (!driver_.encode_tensor_map || !driver_.encode_windows_map)
       fail(ErrorKind::kDevice, "{}: the driver has no tensor maps: install one for CUDA 12.0 or newer", info_.name);
     std::array<std::uint32_t, TensorMapInfo::kMaxRank> steps;
     steps.fill(1);
+    const int swizzle = info.box[0] * 2 > 64 ? kSwizzle128 : kSwizzle64;
     TensorMap map;
     if (info.windows) {
       check(info.rank == 4, "windows over {} dims", info.rank);
@@ -133,13 +135,13 @@ class DriverGpu : public Gpu {
       driver_.require(driver_.encode_windows_map(map.bits.data(), kTwoBytes, static_cast<unsigned>(info.rank), address,
                                                  info.dims.data(), info.strides.data() + 1, info.lower.data(),
                                                  info.upper.data(), info.box[0], info.box[1], steps.data(),
-                                                 kNotInterleaved, kSwizzle128, kPromote128, kOutsideIsZero),
+                                                 kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
                       "making a tensor map of images");
       return map;
     }
     driver_.require(driver_.encode_tensor_map(map.bits.data(), kTwoBytes, static_cast<unsigned>(info.rank), address,
                                               info.dims.data(), info.strides.data() + 1, info.box.data(), steps.data(),
-                                              kNotInterleaved, kSwizzle128, kPromote128, kOutsideIsZero),
+                                              kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
                     "making a tensor map");
     return map;
   }

@@ -7,7 +7,8 @@
 namespace sardonyx {
 
 /// A tensor of 16-bit elements, its innermost dim first. Copies are of `box` elements, whose innermost dim is at most
-/// 64 (128 bytes, swizzled by 128 bytes in shared memory); what lies outside of the tensor becomes 0.
+/// 64 (128 bytes, swizzled in shared memory by 128 bytes, or by 64 if it is at most 32); what lies outside of the
+/// tensor becomes 0.
 struct TensorMapInfo {
   static constexpr int kMaxRank = 4;
   int rank = 0;

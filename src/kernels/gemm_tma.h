@@ -99,8 +99,7 @@ SDX_FN void copy_part(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
 SDX_FN void copy_tap(u32 to, u64 map, u32 barrier, u32 channel, i32 x, i32 y, i32 image, u32 right, u32 down) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
-      "%6}], "
-      "[%2], {%7, %8};" ::"r"(to),
+      "%6}], [%2], {%7, %8};" ::"r"(to),
       "l"(map), "r"(barrier), "r"(channel), "r"(x), "r"(y), "r"(image), "h"(u16(right)), "h"(u16(down))
       : "memory");
 }
@@ -110,6 +109,9 @@ SDX_FN void await_turn(u32 group) { asm volatile("bar.sync %0, 256;" ::"r"(group
 SDX_FN void allow_turn(u32 group) { asm volatile("bar.arrive %0, 256;" ::"r"(group + 1) : "memory"); }
 /// x, of which ptxas then knows that it is the same in all lanes.
 SDX_FN u32 same(u32 x) { return u32(__nvvm_shfl_sync_idx_i32(~0u, i32(x), 0, 31)); }
+
+template <int N>
+struct Constant {};
 
 /// A place in the ring of stages and how often it has gone round.
 template <int Stages>
@@ -128,33 +130,37 @@ struct Ring {
   }
 };
 
-/// Copies of A for 64 k's after another, of one tile.
+/// Copies of A for kEach k's after another, of one tile, from a multiple of 64 on.
 template <class P>
 struct CopiesOfA {
+  static constexpr u32 kEach = 64;
+  static constexpr bool kHalf = false;  // the last 64 k's are 32
   u32 row, k, z;
-  SDX_FN CopiesOfA(const P&, u32 row, u32 z, u32 step) : row(row), k(step * 64), z(z) {}
+  SDX_FN CopiesOfA(const P&, u32 row, u32 z, u32 from) : row(row), k(from), z(z) {}
   SDX_FN void next(u32 to, u64 map, u32 barrier) {
     copy_part(to, map, barrier, k, row, z);
-    k += 64;
+    k += kEach;
   }
 };
-/// Of a convolution: P has kChannels, a multiple of 64, which k counts fastest, then kTapsX taps that are kTapX apart,
-/// in rows that are kTapY apart; and window(row, image, y, x), where in the images a row's window begins.
+/// Of a convolution: P has kChannels, a multiple of 32, which k counts fastest, then kTapsX taps that are kTapX apart,
+/// in kTapsY rows that are kTapY apart; and window(row, image, y, x), where in the images a row's window begins.
 template <class P>
   requires(P::kChannels > 0)
 struct CopiesOfA<P> {
+  static constexpr u32 kEach = P::kChannels % 64 == 0 ? 64 : 32;
+  static constexpr bool kHalf = P::kChannels / 32 * P::kTapsX * P::kTapsY % 2 == 1;
+  static_assert(P::kChannels % kEach == 0);
   i32 image, y, x;
   u32 channel, tap_x, tap_y;
-  SDX_FN CopiesOfA(const P& p, u32 row, u32, u32 step) {
-    constexpr u32 kSteps = P::kChannels / 64;
+  SDX_FN CopiesOfA(const P& p, u32 row, u32, u32 from) {
     p.window(row, image, y, x);
-    channel = step % kSteps * 64;
-    tap_x = step / kSteps % P::kTapsX;
-    tap_y = step / kSteps / P::kTapsX;
+    channel = from % P::kChannels;
+    tap_x = from / P::kChannels % P::kTapsX;
+    tap_y = from / P::kChannels / P::kTapsX;
   }
   SDX_FN void next(u32 to, u64 map, u32 barrier) {
     copy_tap(to, map, barrier, channel, x, y, image, tap_x * P::kTapX, tap_y * P::kTapY);
-    channel += 64;
+    channel += kEach;
     if (channel < P::kChannels) return;
     channel = 0;
     if (++tap_x < P::kTapsX) return;
@@ -175,7 +181,9 @@ SDX_FN void gemm_tma(const P& p) {
   using T = typename P::T;
   constexpr int kStages = Tile::kStages, kShares = Tile::kShares;
   constexpr u32 kStageBytes = Tile::kStageBytes;
-  static_assert(sizeof(T) == 2);
+  using Copies = CopiesOfA<P>;
+  constexpr u32 kEach = Copies::kEach;
+  static_assert(sizeof(T) == 2 && (kShares == 1 || !Copies::kHalf));
   const u32 lds = shared_address(dynamic_lds), full = lds + kStages * kStageBytes, empty = full + 8 * kStages;
   const u64 map_a = parameter<0>(), map_b = parameter<1>();
   const u32 wave = same(thread_id() / 32), lane = thread_id() % 32;
@@ -191,11 +199,13 @@ SDX_FN void gemm_tma(const P& p) {
     publish_barriers();
   }
   barrier();
+  wait_for_launch_here();
+  start_next_launch();  // there is one workgroup a unit, so that the next ones find room as soon as these end
 
   const u32 down = (p.m + Tile::kM - 1) / Tile::kM, across = (p.n + Tile::kN - 1) / Tile::kN;
   const u32 tiles = down * across * p.batches, first = block_id() / kShares, stride = block_count() / kShares;
   const u32 steps = (p.k + 63) / 64, from = steps * own_share / kShares;
-  const u32 count = steps * (own_share + 1) / kShares - from;
+  const u32 count = steps * (own_share + 1) / kShares - from, whole = Copies::kHalf ? count - 1 : count;
   auto place_of = [&](u32 id, u32& z, u32& row, u32& col) {
     u32 tile_m, tile_n;
     choose_tile(id, p.batches, down, across, z, tile_m, tile_n);
@@ -210,14 +220,19 @@ SDX_FN void gemm_tma(const P& p) {
       for (u32 id = first; id < tiles; id += stride) {
         u32 z, row, col;
         place_of(id, z, row, col);
-        CopiesOfA<P> a(p, row, z, from);
+        Copies a(p, row, z, from * 64);
         for (u32 t = 0; t < count; ++t) {
           // Where nothing has been yet the phase before the first one counts as over.
           wait_phase(empty + 8 * at.stage, (at.round & 1) ^ 1);
           const u32 barrier = full + 8 * at.stage, to = lds + at.stage * kStageBytes, k = (from + t) * 64;
-          expect_bytes(barrier, kStageBytes);
-          a.next(to, map_a, barrier);
-          copy_part(to + Tile::kM * 128, map_b, barrier, k, col, z);
+          const bool half = Copies::kHalf && t + 1 == count;
+          expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
+#pragma unroll
+          for (u32 e = 0; e < 64; e += kEach) {
+            if (half && e > 0) break;
+            a.next(to + Tile::kM * e * 2, map_a, barrier);
+            copy_part(to + Tile::kM * 128 + Tile::kN * e * 2, map_b, barrier, k + e, col, z);
+          }
           at.next();
         }
       }
@@ -260,24 +275,38 @@ SDX_FN void gemm_tma(const P& p) {
     auto release = [&](u32 stage) {
       if (lane == 0) arrive(empty + 8 * stage);
     };
+    // The first `steps` times 16 of a stage's k's.
+    const auto multiply = [&]<int Steps>(Constant<Steps>) {
+      wait_phase(full + 8 * at.stage, at.round & 1);
+      constexpr u32 kRow = kEach / 8, kPerCopy = kEach / 16;  // vectors; steps
+      const auto* tile = (shared_vec*)dynamic_lds + at.stage * (kStageBytes / 16);
+      const u64 da = wgmma_descriptor<kEach>(tile + own_row * kRow),
+                db = wgmma_descriptor<kEach>(tile + Tile::kM * 8 + own_col * kRow);
+      wgmma_fence();
+#pragma unroll
+      for (u32 s = 0; s < Steps; ++s)
+#pragma unroll
+        for (u32 i = 0; i < MI; ++i)
+          wgmma<T, GN>(da + s / kPerCopy * Tile::kM * kRow + i * 64 * kRow + s % kPerCopy * 2,
+                       db + s / kPerCopy * Tile::kN * kRow + s % kPerCopy * 2, &sums[i][0][0][0]);
+      wgmma_commit();
+      wgmma_wait<1>();
+    };
     // At least one: sums that come from elsewhere than the products would have to be copied before these are done.
     u32 t = 0;
 #pragma nounroll
     do {
-      wait_phase(full + 8 * at.stage, at.round & 1);
-      const auto* tile = (shared_vec*)dynamic_lds + at.stage * (kStageBytes / 16);
-      const u64 da = wgmma_descriptor(tile + own_row * 8), db = wgmma_descriptor(tile + Tile::kM * 8 + own_col * 8);
-      wgmma_fence();
-#pragma unroll
-      for (int s = 0; s < 4; ++s)
-#pragma unroll
-        for (int i = 0; i < MI; ++i) wgmma<T, GN>(da + i * 512 + s * 2, db + s * 2, &sums[i][0][0][0]);
-      wgmma_commit();
-      wgmma_wait<1>();
+      multiply(Constant<4>());
       if (t > 0) release(before);
       before = at.stage;
       at.next();
-    } while (++t < count);
+    } while (++t < whole);
+    if constexpr (Copies::kHalf) {
+      multiply(Constant<2>());
+      release(before);
+      before = at.stage;
+      at.next();
+    }
     if constexpr (Tile::kTurns) {
       // The other group's next tile, if it has one.
       if (id + stride < tiles) allow_turn(1 - group);

@@ -12,10 +12,12 @@ extern __attribute__((address_space(3), aligned(1024))) vec16 dynamic_lds[];
 
 namespace gemm_detail {
 
-/// Rows of 128 bytes, 8 rows (1024 bytes) from one group to the next, swizzled by 128 bytes.
+/// Rows of K elements, 128 bytes or 64, eight rows from one group to the next, swizzled by as many bytes.
+template <int K = 64>
 SDX_FN u64 wgmma_descriptor(const shared_vec* tile) {
+  static_assert(K == 64 || K == 32);
   const u32 at = u32(u64((__attribute__((address_space(3))) const void*)tile));
-  return (at & 0x3ffff) >> 4 | u64(1) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+  return (at & 0x3ffff) >> 4 | u64(1) << 16 | u64(K * 2 * 8 >> 4) << 32 | u64(K == 64 ? 1 : 2) << 62;
 }
 SDX_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 SDX_FN void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -63,6 +63,9 @@ SDX_FN void start_next_launch() { asm volatile("griddepcontrol.launch_dependents
 /// Waits until what the launches before this one wrote is in memory. Pointers to what they write must go through
 /// after_wait(): loads of memory that a kernel does not write pass any statement else.
 SDX_FN void wait_for_launch() { asm volatile("griddepcontrol.wait;" : : : "memory"); }
+/// Where compile/ptx.h puts that wait, rather than before all else, if nothing before it touches memory that launches
+/// write.
+SDX_FN void wait_for_launch_here() { asm volatile("// the launch before" : : : "memory"); }
 template <class T>
 SDX_FN T* after_wait(T* p) {
   auto q = (__attribute__((address_space(1))) T*)p;

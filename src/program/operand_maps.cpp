@@ -9,9 +9,10 @@ namespace sardonyx {
 namespace {
 
 constexpr std::uint64_t kElementBytes = 2;
-constexpr std::uint32_t kStep = 64;  // k's of a copy: 128 bytes
+constexpr std::uint32_t kStep = 64, kHalfStep = 32;  // k's of a copy: 128 bytes or 64
 
-GpuCall::Map map_of(const TileLaunchStep::Copied& operand, const TileSizes& s, std::int64_t lines, std::int32_t box) {
+GpuCall::Map map_of(const TileLaunchStep::Copied& operand, const TileSizes& s, std::int64_t lines, std::int32_t box,
+                    std::uint32_t step) {
   GpuCall::Map map;
   map.buffer = static_cast<std::size_t>(operand.buffer);
   map.offset = static_cast<std::size_t>(operand.offset) * kElementBytes;
@@ -21,12 +22,12 @@ GpuCall::Map map_of(const TileLaunchStep::Copied& operand, const TileSizes& s, s
                    static_cast<std::uint64_t>(s.batches)};
   // The stride of a dim of size 1 is not used, but must be one.
   map.info.strides = {kElementBytes, pitch * kElementBytes, (s.batches > 1 ? batch : pitch) * kElementBytes};
-  map.info.box = {kStep, static_cast<std::uint32_t>(box), 1};
+  map.info.box = {step, static_cast<std::uint32_t>(box), 1};
   return map;
 }
 
-GpuCall::Map map_of(std::int32_t buffer, const codegen::CopiedWindows& w, const SymbolValues& symbols,
-                    std::int32_t box) {
+GpuCall::Map map_of(std::int32_t buffer, const codegen::CopiedWindows& w, const SymbolValues& symbols, std::int32_t box,
+                    std::uint32_t step) {
   constexpr std::int64_t kMostSize = std::int64_t{1} << 31, kMostPitch = std::int64_t{1} << 39, kMostCorner = 127;
   const auto number = [&](const Expr& e, std::int64_t least, std::int64_t most) {
     const std::int64_t x = evaluate(e, symbols);
@@ -39,7 +40,7 @@ GpuCall::Map map_of(std::int32_t buffer, const codegen::CopiedWindows& w, const 
   map.offset = static_cast<std::size_t>(number(w.offset, 0, kMostPitch)) * kElementBytes;
   info.windows = true;
   info.rank = 4;
-  info.box = {kStep, static_cast<std::uint32_t>(box)};
+  info.box = {step, static_cast<std::uint32_t>(box)};
   info.dims[0] = static_cast<std::uint64_t>(w.channels);
   std::int64_t pitch = w.channels;
   for (const std::size_t k : {0, 1, 2}) {
@@ -65,11 +66,15 @@ GpuCall::Map map_of(std::int32_t buffer, const codegen::CopiedWindows& w, const 
 std::vector<GpuCall::Map> operand_maps(const TileLaunchStep& step, const codegen::GpuTiling& t, const TileSizes& s,
                                        const SymbolValues& symbols) {
   std::vector<GpuCall::Map> maps;
-  if (step.windows.empty())
-    maps.push_back(map_of(step.copied_a, s, s.m, t.rows));
-  else
-    maps.push_back(map_of(step.copied_a.buffer, step.windows.front(), symbols, t.rows));
-  maps.push_back(map_of(step.copied_b, s, s.n, t.cols));
+  if (step.windows.empty()) {
+    maps.push_back(map_of(step.copied_a, s, s.m, t.rows, kStep));
+    maps.push_back(map_of(step.copied_b, s, s.n, t.cols, kStep));
+    return maps;
+  }
+  const codegen::CopiedWindows& w = step.windows.front();
+  const std::uint32_t each = w.channels % kStep == 0 ? kStep : kHalfStep;
+  maps.push_back(map_of(step.copied_a.buffer, w, symbols, t.rows, each));
+  maps.push_back(map_of(step.copied_b, s, s.n, t.cols, each));
   return maps;
 }
 

@@ -60,7 +60,7 @@ void fields(A& a, typename A::template Ref<TileLaunchStep::Copied> t) {
 template <typename A>
 void fields(A& a, typename A::template Ref<codegen::CopiedWindows> w) {
   a(w.offset, w.images, w.pitch, w.channels);
-  for (std::size_t k : {0, 1}) a(w.sizes[k], w.out[k], w.pitches[k], w.pads[k], w.strides[k]);
+  for (std::size_t k : {0, 1}) a(w.sizes[k], w.out[k], w.pitches[k], w.pads[k], w.strides[k], w.taps[k]);
 }
 
 template <typename A>

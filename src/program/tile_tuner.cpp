@@ -22,13 +22,14 @@ double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream) {
   gpu.synchronize(stream);
   seconds(1);  // brings code and data near
   const int few = std::clamp(static_cast<int>(kTimed / std::max(seconds(2) / 2, 1e-7)), 2, kMaxLaunches);
-  double best = 1e9;
+  // The difference is of launches alone. Of the times that nothing disturbed: a difference from a time that was would
+  // be too small, and the smallest of several differences more so.
+  double one = 1e9, two = 1e9;
   for (int k = 0; k < 3; ++k) {
-    const double one = seconds(few), two = seconds(2 * few);
-    // The difference is of launches alone; a machine that was disturbed can make it nonsense.
-    best = std::min(best, two > one ? (two - one) / few : two / (2 * few));
+    one = std::min(one, seconds(few));
+    two = std::min(two, seconds(2 * few));
   }
-  return std::max(best, 1e-9);
+  return std::max(two > one ? (two - one) / few : two / (2 * few), 1e-9);
 }
 
 std::vector<std::size_t> tilings_by_cost(const TileLaunchStep& step, const TileSizes& s, int units) {

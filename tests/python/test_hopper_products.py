@@ -87,8 +87,10 @@ def test_results_are_stored_sixteen_bytes_at_a_time(tmp_path, m, n):
         {"channels": 256, "out": 512, "kernel": 1, "pads": 0, "stride": 2},
         {"channels": 256, "out": 256, "pads": 12, "dilation": 12},
         {"channels": 128, "out": 64, "batch": "n", "size": "s"},
+        {"channels": 96, "out": 64},
+        {"channels": 3, "out": 64, "kernel": 7, "stride": 2, "pads": 3, "size": 224},
     ],
-    ids=["3x3", "stride", "1x1 with a stride", "dilation", "any sizes"],
+    ids=["3x3", "stride", "1x1 with a stride", "dilation", "any sizes", "channels by 32", "few channels"],
 )
 def test_images_are_copied_under_the_taps_of_a_filter(tmp_path, sizes):
     found = [k for k in kernels(convolution(**sizes), tmp_path) if COPY in k]
@@ -100,7 +102,7 @@ def test_images_under_a_filter_of_one_pixel_are_a_product(tmp_path):
     assert found and all(COPY in k and ".im2col." not in k for k in found)
 
 
-@pytest.mark.parametrize("sizes", [{"channels": 96, "out": 64}, {"channels": 128, "out": 128, "group": 2}])
+@pytest.mark.parametrize("sizes", [{"channels": 48, "out": 64}, {"channels": 128, "out": 128, "group": 2}])
 def test_images_whose_channels_are_fetched_otherwise(tmp_path, sizes):
     found = kernels(convolution(**sizes), tmp_path)
     assert found and all(COPY not in k for k in found)

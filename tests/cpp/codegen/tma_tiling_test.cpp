@@ -80,8 +80,23 @@ TEST(CopiedWindows, ChannelsLast) {
   EXPECT_TRUE(copied_windows(Filter(64, 3, 1, 36).w));
 }
 
+TEST(CopiedWindows, ChannelsUnderTapsSideBySideAreOne) {
+  // 8 channels under 4 taps, in lines without padding.
+  Filter few(8, 4);
+  EXPECT_FALSE(copied_windows(few.w));
+  few.w.pads[1] = few.w.pads_end[1] = 0;
+  few.w.out[1] = 37;
+  const auto o = copied_windows(few.w);
+  ASSERT_TRUE(o);
+  EXPECT_EQ(o->channels, 32);
+  EXPECT_EQ(o->taps, (decltype(o->taps){1, 4}));
+  EXPECT_TRUE(is_const(o->sizes[0], 37) && is_const(o->pitches[0], 8) && is_const(o->pitches[1], 320));
+  few.w.dilations[1] = 2;
+  EXPECT_FALSE(copied_windows(few.w));
+}
+
 TEST(CopiedWindows, WhatTheEngineCannotRead) {
-  EXPECT_FALSE(copied_windows(Filter(96).w));              // 64 channels at a time
+  EXPECT_FALSE(copied_windows(Filter(48).w));              // 32 channels at a time
   EXPECT_FALSE(copied_windows(Filter(symbol(1, "c")).w));  // channels that are not known
   EXPECT_FALSE(copied_windows(Filter(64, 3, 9).w));        // steps beyond what maps count
   EXPECT_FALSE(copied_windows(Filter(64, 3, 1, 100).w));   // taps likewise
@@ -98,7 +113,7 @@ TEST(CopiedWindows, WhatTheEngineCannotRead) {
 
 TEST(TmaTilings, FitTheChip) {
   for (const auto& [depth, full] : {std::pair(64, true), {768, false}, {4096, true}, {4096, false}})
-    for (const TmaCandidate& c : tma_candidates(depth, full)) {
+    for (const TmaCandidate& c : tma_candidates(depth, full, true)) {
       SCOPED_TRACE(c.kernel);
       const GpuTiling& t = c.tiling;
       EXPECT_TRUE(t.copies);
@@ -109,6 +124,13 @@ TEST(TmaTilings, FitTheChip) {
       EXPECT_EQ(t.cluster > 1, c.bounds.find(".reqnctapercluster") != std::string::npos);
       EXPECT_NE(c.bounds.find(".maxntid " + std::to_string(t.threads)), std::string::npos);
     }
+}
+
+TEST(TmaTilings, HalfStepsAreNotShared) {
+  EXPECT_TRUE(tma_candidates(32, true, false).empty());
+  const auto all = tma_candidates(224, true, false);
+  ASSERT_FALSE(all.empty());
+  for (const TmaCandidate& c : all) EXPECT_EQ(c.tiling.cluster, 1) << c.kernel;
 }
 
 TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {

@@ -82,6 +82,39 @@ extern "C" __attribute__((nvptx_kernel)) void second(float* x, const float* y, i
   EXPECT_EQ(compile(two, {}, parse_target("sm_80")).find("griddepcontrol"), std::string::npos);
 }
 
+// A kernel may say where it waits; not behind what touches memory that other launches write.
+TEST(KernelCode, PtxWaitsWhereTheSourceSaysSo) {
+  const auto source = [](const std::string& before) {
+    return std::string(kSource) + R"(
+#if defined(__NVPTX__)
+extern "C" __attribute__((nvptx_kernel)) void late(float* x, const float* y, int n) {
+  )" + before +
+           R"(
+  asm volatile("// the launch before" ::: "memory");
+  x[0] = y[n];
+}
+#endif
+)";
+  };
+  const auto wait_of = [](const std::string& ptx, const char* what) {
+    const std::size_t at = ptx.find(".entry late");
+    EXPECT_NE(at, std::string::npos);
+    const std::size_t wait = ptx.find("griddepcontrol.wait;", at), other = ptx.find(what, at);
+    EXPECT_NE(wait, std::string::npos);
+    EXPECT_NE(other, std::string::npos);
+    EXPECT_EQ(ptx.find("griddepcontrol.wait;", wait + 1), std::string::npos);
+    return wait < other;
+  };
+  const Target target = parse_target("sm_90a");
+  const char* barrier = "mbarrier.init.shared::cta.b64";
+  const std::string own = source(R"(asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(n) : "memory");)");
+  EXPECT_FALSE(wait_of(compile(own, {}, target), barrier));
+  EXPECT_TRUE(wait_of(compile(own, {}, target), "st."));
+  for (const char* touches :
+       {"x[1] = 2;", R"(asm volatile("prefetch.global.L2 [%0];" ::"l"(y) : "memory"); x[1] = y[1];)"})
+    EXPECT_TRUE(wait_of(compile(source(touches), {}, target), "st.")) << touches;
+}
+
 TEST(KernelCode, DamageIsRefused) {
   const Target target = parse_target("gfx942");
   const std::string code = compile(kSource, {}, target);
