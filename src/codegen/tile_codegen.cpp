@@ -32,8 +32,9 @@ bool has_var(const Expr& e, const Expr& var) {
 }
 
 // What becomes of a sum. What that reads is read by a function of its own, as far as it fits into registers; returns
-// the declaration of the struct that holds it.
-std::string epilogue(Emitter& e, const Contraction& c, const Value& accumulator) {
+// the declaration of the struct that holds it. `fetches`: for kernels/gemm_tma.h, which asks before for what is in
+// rows.
+std::string epilogue(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches) {
   const auto begin = [&](const std::string& head) {
     e.open(head);
     for (const auto& [var, n] :
@@ -59,6 +60,16 @@ std::string epilogue(Emitter& e, const Contraction& c, const Value& accumulator)
       loads.push_back(x);
       return true;
     });
+  const auto by_row = [&](const Expr& x) { return has_var(x->args[0], c.row); };
+  if (fetches && std::any_of(loads.begin(), loads.end(), by_row)) {
+    begin("SDX_FN void fetch_early(u32 z, u32 row, u32 col) const");
+    for (const Expr& x : loads) {
+      if (!by_row(x)) continue;
+      const std::string at = e.value(x->args[0]);
+      e.line(fmt::format("fetch_to_l2({} + {});", e.buffer(x->value), at));
+    }
+    e.close();
+  }
   const std::string sum = type_name(accumulator.dtype);
   std::string members;
   if (!loads.empty()) {
@@ -277,7 +288,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
                        smallest(c.m()) <= 1 && b.streams(selection.loaded);
   if (streams) b.emit_stream(e);
   const bool copy_engine = arch == "sm_90a" && !rows;
-  const std::string reads = epilogue(e, c, accumulator);
+  const std::string reads = epilogue(e, c, accumulator, copy_engine);
   const std::optional<CopiedOperand> copied_a = copy_engine ? a.copied() : std::nullopt,
                                      copied_b = copy_engine ? b.copied() : std::nullopt;
   std::optional<CopiedWindows> windows;

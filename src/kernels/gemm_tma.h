@@ -270,6 +270,15 @@ SDX_FN void gemm_tma(const P& p) {
       for (int j = 0; j < GN / 16; ++j)
 #pragma unroll
         for (int e = 0; e < 8; ++e) sums[i][0][j][e] = 0;
+    if constexpr (requires { p.fetch_early(z, row, col); }) {
+      // What the epilogue reads of rows is on its way while they are multiplied, in lines of 128 bytes: the few waves
+      // of a unit would wait for each read (a residual of 64 images, 131 us instead of 74).
+      constexpr u32 kLine = GN < 64 ? GN : 64, kLines = GN / kLine;
+      for (u32 q = thread_id() % 128; q < Tile::kGroupM * kLines; q += 128) {
+        const u32 r = row + own_row + q / kLines, c = col + own_col + q % kLines * kLine;
+        if (r < p.m && c < p.n) p.fetch_early(z, r, c);
+      }
+    }
     if constexpr (Tile::kTurns) await_turn(group);
     u32 before = 0;
     auto release = [&](u32 stage) {

@@ -63,6 +63,10 @@ SDX_FN void start_next_launch() { asm volatile("griddepcontrol.launch_dependents
 /// Waits until what the launches before this one wrote is in memory. Pointers to what they write must go through
 /// after_wait(): loads of memory that a kernel does not write pass any statement else.
 SDX_FN void wait_for_launch() { asm volatile("griddepcontrol.wait;" : : : "memory"); }
+/// Asks for a line of memory to be brought to the second cache.
+SDX_FN void fetch_to_l2(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" : : "l"((__attribute__((address_space(1))) const void*)p));
+}
 /// Where compile/ptx.h puts that wait, rather than before all else, if nothing before it touches memory that launches
 /// write.
 SDX_FN void wait_for_launch_here() { asm volatile("// the launch before" : : : "memory"); }

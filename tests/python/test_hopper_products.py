@@ -108,6 +108,17 @@ def test_images_whose_channels_are_fetched_otherwise(tmp_path, sizes):
     assert found and all(COPY not in k for k in found)
 
 
+def test_what_is_added_to_a_product_is_fetched_while_it_is_multiplied(tmp_path):
+    model = product(4096, 768, 2304)
+    model.graph.node.append(helper.make_node("Add", ["z", "r"], ["s"]))
+    model.graph.input.append(helper.make_tensor_value_info("r", HALF, [4096, 2304]))
+    model.graph.output[0].name = "s"
+    (kernel,) = kernels(model, tmp_path)
+    assert COPY in kernel and 0 < kernel.index("prefetch.global.L2") < kernel.index("wgmma.mma_async")
+    (alone,) = kernels(product(4096, 768, 2304), tmp_path)
+    assert "prefetch.global" not in alone
+
+
 def test_other_chips_have_no_copy_engine(tmp_path):
     onnx.save(product(4096, 768, 2304), tmp_path / "m.onnx")
     cli("compile", tmp_path / "m.onnx", "--arch", "sm_90", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
