@@ -99,10 +99,6 @@ void fill_cuda(Driver& d, void* library) {
   find(library, d.copy, {"cuMemcpyDtoDAsync_v2"}, "CUDA");
   find(library, d.memory_info, {"cuMemGetInfo_v2"}, "CUDA");
   find(library, d.module_load, {"cuModuleLoadData"}, "CUDA");
-  find(library, d.link_create, {"cuLinkCreate_v2"}, "CUDA");
-  find(library, d.link_add, {"cuLinkAddData_v2"}, "CUDA");
-  find(library, d.link_complete, {"cuLinkComplete"}, "CUDA");
-  find(library, d.link_destroy, {"cuLinkDestroy"}, "CUDA");
   find(library, d.module_unload, {"cuModuleUnload"}, "CUDA");
   find(library, d.module_function, {"cuModuleGetFunction"}, "CUDA");
   find(library, d.launch, {"cuLaunchKernel"}, "CUDA");

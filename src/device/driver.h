@@ -28,12 +28,6 @@ struct Driver {
   int (*download)(void*, const void*, std::size_t, void* stream) = nullptr;
   int (*copy)(void*, const void*, std::size_t, void* stream) = nullptr;
   int (*memory_info)(std::size_t*, std::size_t*) = nullptr;
-  // CUDA's compiler of PTX, which several threads may use at a time, unlike module_load()'s.
-  int (*link_create)(unsigned, int* options, void** values, void** state) = nullptr;
-  int (*link_add)(void* state, int type, const void* data, std::size_t size, const char* name, unsigned, int*,
-                  void**) = nullptr;
-  int (*link_complete)(void* state, void** code, std::size_t* size) = nullptr;
-  int (*link_destroy)(void* state) = nullptr;
   int (*module_load)(void**, const void*) = nullptr;
   int (*module_unload)(void*) = nullptr;
   int (*module_function)(void**, void*, const char*) = nullptr;

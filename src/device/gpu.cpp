@@ -256,8 +256,9 @@ class DriverModule : public GpuModule {
   void* module_ = nullptr;
 };
 
-/// PTX: the driver compiles it, a tenth of a second for a large kernel. So each kernel is loaded when it is first asked
-/// for (of a program's kernels, sizes choose few), by whatever threads ask.
+/// PTX: the driver compiles it, a tenth of a second for a large kernel and one at a time. So each kernel is loaded when
+/// it is first asked for: of a program's kernels, sizes choose few. (The driver's linker, cuLinkAddData, compiles on
+/// several threads, but as relocatable code: it ignores setmaxnreg, and kernels that count on it spill.)
 class PtxModule : public GpuModule {
  public:
   PtxModule(std::shared_ptr<DriverGpu> gpu, const std::string& ptx)
@@ -268,7 +269,7 @@ class PtxModule : public GpuModule {
     const auto at = loaded_.find(name);
     if (at == loaded_.end()) fail(ErrorKind::kDevice, "{}: the compiled code has no kernel of this name", name);
     Loaded& l = at->second;
-    std::call_once(l.once, [&] { l.module = compiled(name); });
+    std::call_once(l.once, [&] { l.module = std::make_unique<DriverModule>(gpu_, kernels_.text_of(name).c_str()); });
     return l.module->function(name);
   }
   bool has(const char* name) const override { return loaded_.count(name) > 0; }
@@ -276,24 +277,6 @@ class PtxModule : public GpuModule {
   bool starts_early() const override { return starts_early_; }
 
  private:
-  std::unique_ptr<DriverModule> compiled(const char* name) const {
-    constexpr int kInputPtx = 1, kErrorLog = 5, kErrorLogSize = 6;
-    const Driver& d = gpu_->driver();
-    const Gpu::Scope scope(*gpu_);
-    const std::string text = kernels_.text_of(name);
-    std::string log(4096, '\0');
-    int options[] = {kErrorLog, kErrorLogSize};
-    void* values[] = {log.data(), reinterpret_cast<void*>(log.size() - 1)};
-    void *state = nullptr, *code = nullptr;
-    std::size_t size = 0;
-    d.require(d.link_create(2, options, values, &state), "compiling PTX");
-    const std::unique_ptr<void, int (*)(void*)> owner(state, d.link_destroy);
-    int result = d.link_add(state, kInputPtx, text.c_str(), text.size() + 1, name, 0, nullptr, nullptr);
-    if (result == 0) result = d.link_complete(state, &code, &size);
-    d.require(result, fmt::format("compiling the PTX of {} ({})", name, log.c_str()).c_str());
-    return std::make_unique<DriverModule>(gpu_, code);
-  }
-
   struct Loaded {
     std::once_flag once;
     std::unique_ptr<DriverModule> module;

@@ -11,7 +11,6 @@
 #include "program/run.h"
 #include "program/weights.h"
 #include "support/pages.h"
-#include "support/tasks.h"
 #include "support/warning.h"
 
 namespace sardonyx {
@@ -287,7 +286,6 @@ void Executor::load_code() {
     module_ = std::make_unique<HostModule>(p.objects);
   }
   gpu_kernels_ = std::vector<std::atomic<void*>>(gpu_ ? p.kernels.size() : 0);
-  std::set<int> now;
   for (std::size_t k = 0; k < p.kernels.size(); ++k) {
     const KernelInfo& kernel = p.kernels[k];
     const GpuModule* module = gpu_ ? gpu_modules_[static_cast<std::size_t>(kernel.object)].get() : nullptr;
@@ -295,25 +293,8 @@ void Executor::load_code() {
     check(module ? module->has(kernel.symbol.c_str()) : kernels_.back() != nullptr,
           "kernel {} is not in the compiled code", kernel.symbol);
     start_early_.push_back(module && module->starts_early());
-    // A tuner tries them all.
-    if (module && (!module->lazy() || tuner_)) now.insert(static_cast<int>(k));
+    if (module && !module->lazy()) gpu_kernel(static_cast<int>(k));
   }
-  load_kernels(now);
-}
-
-// Compiles what the driver has yet to compile, on several threads.
-void Executor::load_kernels(const std::set<int>& kernels) const {
-  std::vector<int> slow;
-  for (const int k : kernels) {
-    const GpuModule& module =
-        *gpu_modules_[static_cast<std::size_t>(program_->kernels[static_cast<std::size_t>(k)].object)];
-    if (gpu_kernels_[static_cast<std::size_t>(k)]) continue;
-    if (module.lazy())
-      slow.push_back(k);
-    else
-      gpu_kernel(k);
-  }
-  run_tasks(slow.size(), threads_, [&](std::size_t k) { gpu_kernel(slow[k]); });
 }
 
 void* Executor::gpu_kernel(int kernel) const {

@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -126,7 +125,6 @@ class Executor {
   std::vector<std::shared_ptr<GpuModule>> gpu_modules_;
   std::vector<void*> kernels_;  ///< on the host
   void* gpu_kernel(int kernel) const;
-  void load_kernels(const std::set<int>& kernels) const;
   mutable std::vector<std::atomic<void*>> gpu_kernels_;  ///< those that were needed so far
   std::vector<bool> start_early_;                        ///< by kernel: GpuLaunch::starts_early
   std::map<const Block*, std::unique_ptr<Lives>> lives_;

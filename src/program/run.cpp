@@ -281,7 +281,6 @@ void Executor::Run::choose_plan(const std::vector<std::int64_t>& key, const Stag
     Plan made{e.plan(symbols, staged), std::vector<PreparedStep>(static_cast<std::size_t>(e.step_count_))};
     if (context.plans.size() >= kMaxPlans) context.plans.clear();
     it = context.plans.emplace(key, std::move(made)).first;
-    load_needed_kernels();
   }
   plan = &it->second;
   if (plan->arena.total > context.arena_size) {

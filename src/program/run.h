@@ -154,7 +154,6 @@ struct Executor::Run {
   std::vector<std::shared_ptr<GpuCall>> calls_of(const AttentionLaunchStep::Form& form) const;
 
   // ---- run_gpu.cpp
-  void load_needed_kernels() const;
   std::vector<std::shared_ptr<GpuCall>> gpu_calls(const LaunchStep& l, const PreparedLaunch& r) const;
   void start(GpuCall& call);
   std::size_t candidate_for(const TileLaunchStep& t, const TileSizes& sizes, const std::vector<std::string>& names,

@@ -87,30 +87,6 @@ std::vector<std::shared_ptr<GpuCall>> Executor::Run::gpu_calls(const LaunchStep&
   return calls;
 }
 
-// Loads at once what launches whose sizes are known will ask for one after another.
-void Executor::Run::load_needed_kernels() const {
-  if (!e.gpu_ || e.tuner_) return;
-  const Lives& lives = *e.lives_.at(&p.main);
-  std::set<int> needed;
-  for (std::size_t k = 0; k < p.main.steps.size(); ++k) {
-    const ProgramStep& s = p.main.steps[k];
-    if (!lives.known_at_start[k]) continue;
-    if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
-      if (eval(l->points) > 0) needed.insert(l->kernel);
-    } else if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
-      const TileSizes z{eval(t->batches), eval(t->m), eval(t->n), eval(t->k)};
-      if (std::min({z.batches, z.m, z.n}) <= 0) continue;
-      const std::size_t tiling = candidate_for(*t, z, t->names, {});
-      needed.insert(t->kernels[tiling]);
-      if (t->tilings[tiling].shares > 1) needed.insert(t->finish);
-    } else if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op); a && is_needed(*a)) {
-      for (const LaunchStep& l : a->forms[form_of(*a)].launches)
-        if (eval(l.points) > 0) needed.insert(l.kernel);
-    }
-  }
-  e.load_kernels(needed);
-}
-
 PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   check(e.gpu_ != nullptr && t.buffers.size() <= kMaxArguments && t.symbols.size() <= kMaxArguments,
         "a tile kernel that can't be launched");
