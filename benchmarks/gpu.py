@@ -52,7 +52,8 @@ def measure(options: argparse.Namespace) -> None:
     if options.device.startswith("cuda"):
         torch.cuda.set_stream(torch.cuda.Stream())
     with torch.inference_mode():
-        results.begin(environment(options.device), ceilings(options.device))
+        seen = environment(options.device) | ({"remark": options.remark} if options.remark else {})
+        results.begin(seen, ceilings(options.device))
         for part in options.parts:
             budget.longest = 0.0  # a row of another part says nothing
             part_of(part)(options, results, budget)
@@ -97,6 +98,7 @@ def main() -> None:
     m.add_argument("--chips", type=names(CHIPS), default=CHIPS[:2], help="that the part chips compiles for")
     m.add_argument("--cli", default="sardonyx", help="the command that compiles for them")
     m.add_argument("--turns", type=int, default=15)
+    m.add_argument("--remark", default="", help="what a reader of the report must know about this run")
     m.add_argument("--limit", type=float, default=1e9, help="seconds; no row is begun that may not fit")
     m.add_argument("--report", type=pathlib.Path, help="folder to write the report to, when all is measured")
     r = commands.add_parser("report", help="a page of results")

@@ -483,6 +483,9 @@ def machine_section(data: dict[str, Any]) -> str:
     text = "## The machine\n\nThe ceilings are measured: a copy on the card (read plus written), and an fp16 product of 8192 cubed.\n\n"
     head = ["run", "date", "device", "rows", "TB/s", "TFLOP/s", "versions", "system"]
     text += table(head, rows)
+    for k, run in enumerate(data["runs"].values()):
+        if remark := run["environment"].get("remark"):
+            text += f"\nRun {k + 1}: {remark}\n"
     clocks = [r[w] for r in data["rows"].values() for w in ("clocks_before", "clocks_after") if r.get(w)]
     if clocks:
         text += "\n" + table(

@@ -47,7 +47,13 @@ RUN = "day 2"
 RESULTS = {
     "runs": {
         RUN: {
-            "environment": {"card": "A card", "date": RUN, "versions": {"torch": "2"}, "system": "Linux"},
+            "environment": {
+                "card": "A card",
+                "date": RUN,
+                "versions": {"torch": "2"},
+                "system": "Linux",
+                "remark": "all doors open",
+            },
             "ceilings": {"bytes_per_second": 4e12, "operations_per_second": 7e14},
         }
     },
@@ -136,6 +142,7 @@ def test_report(tmp_path):
     for name, data in (("first.json", first), ("second.json", RESULTS)):
         (tmp_path / name).write_text(json.dumps(data))
     page = report(tmp_path, "first.json", "second.json")
+    assert "\nRun 2: all doors open\n" in page and "Run 1:" not in page
     assert "# Measured on A card" in page and "Error: old" not in page
     big = "| A, batch=16 | 1.000 ± 0.100 | 2.000 ± 0.100 | 9.000 ± 0.100 |  | 0.50 | 1.000 | 1.0e-03 / 2.0e-03 | 2 |"
     small = "| A, batch=8 | 3.000 ± 0.100 | 1.500 ± 0.100 |  |  | 2.00 | 3.000 |"
