@@ -50,13 +50,14 @@ bool in_place_order(const LoopOp& l, const Value* v) {
   return found;
 }
 
-// A copy of v in another order, computed right before `user`.
-Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* user) {
-  Exprs vars;
-  for (const Expr& d : v->shape) vars.push_back(loop_var(d));
+// What `body` loads of v, over `vars`, as a value in an order of its own, computed right before `user`.
+Value* add_loop(Graph& g, Value* v, const Exprs& vars, const Expr& body, const std::vector<int>& order,
+                const Node* user) {
+  Exprs shape;
+  for (const Expr& x : vars) shape.push_back(x->args[0]);
   const std::string saved = g.origin;
   g.origin = user ? user->origin : v->producer ? v->producer->origin : "";
-  Node* n = g.add_node(LoopOp{vars, load(v, v->dtype, vars)}, {v}, {{v->dtype, v->shape}});
+  Node* n = g.add_node(LoopOp{vars, body}, {v}, {{v->dtype, shape}});
   g.origin = saved;
   n->outputs[0]->storage_order = order;
   if (user) {
@@ -64,6 +65,30 @@ Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* u
     std::rotate(at, g.nodes.end() - 1, g.nodes.end());
   }
   return n->outputs[0];
+}
+
+// A copy of v in another order.
+Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* user) {
+  Exprs vars;
+  for (const Expr& d : v->shape) vars.push_back(loop_var(d));
+  return add_loop(g, v, vars, load(v, v->dtype, vars), order, user);
+}
+
+// Whether a load has all of `vars` (but those of dims of 1) as its indices, in another order.
+bool is_permuted(const Expr& load, const Exprs& vars) {
+  if (load->args.size() != vars.size()) return false;
+  const auto single = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1); };
+  auto wanted = std::count_if(vars.begin(), vars.end(), [&](const Expr& v) { return !single(v); });
+  bool moved = false;
+  for (std::size_t k = 0; k < vars.size(); ++k) {
+    if (is_const(load->args[k], 0)) continue;
+    const auto at = std::find_if(vars.begin(), vars.end(), [&](const Expr& v) { return same(load->args[k], v); });
+    if (at == vars.end()) return false;
+    if (single(*at)) continue;
+    --wanted;
+    moved |= at - vars.begin() != static_cast<std::ptrdiff_t>(k);
+  }
+  return moved && wanted == 0;
 }
 
 Expr memory_offset(const Value& v, const Exprs& indices) {
@@ -183,6 +208,23 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
     auto it = tiles.find(n);
     if (it == tiles.end()) continue;
     TileKernel& k = it->second->kernel;
+    // Operands that are transposed on the way: in the output's order, which they may have in memory as it is.
+    if (k.vars.size() == k.out->shape.size())
+      k.epilogue = rewrite(k.epilogue, [&](const Expr& e) -> Expr {
+        if (!e->has_load) return e;
+        if (e->op != Op::kLoad || e->value == n->outputs[0] || !is_permuted(e, k.vars)) return {};
+        Exprs vars;
+        std::vector<std::pair<Expr, Expr>> to;
+        for (std::size_t d = 0; d < k.vars.size(); ++d) {
+          vars.push_back(loop_var(k.out->shape[d]));
+          if (!is_const(k.vars[d])) to.emplace_back(k.vars[d], vars.back());
+        }
+        auto* v = const_cast<Value*>(e->value);
+        Value* c = add_loop(g, v, vars, substitute(e, to), k.out->storage_order, n);
+        Node* tail = it->second->loops.back();
+        if (std::find(tail->inputs.begin(), tail->inputs.end(), c) == tail->inputs.end()) tail->inputs.push_back(c);
+        return load(c, c->dtype, k.vars);
+      });
     for (Value* v : loads_of(k.epilogue)) {
       if (v == n->outputs[0] || v->rank() != k.out->rank() || v->storage_order == k.out->storage_order ||
           only_channels(v))

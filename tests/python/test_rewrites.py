@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx.parser
+import pytest
 import sardonyx
 
 
@@ -98,3 +99,41 @@ def test_reductions_along_a_distance():
         want = [wide.mean(1), np.sqrt((wide**2).mean(1)), wide.var(1)]
         for name, w in zip(["mean", "root", "variance"], want):
             np.testing.assert_allclose(got[name], w, rtol=1e-5, atol=1e-6)  # sums of up to 300 float32 in turn
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx1100"])
+@pytest.mark.parametrize("batch", ["n", "1"])
+@pytest.mark.parametrize("perm", [(0, 3, 1, 2), (0, 1, 3, 2), (0, 2, 1, 3)])
+def test_a_transposed_residual_of_a_convolution(perm, batch, device):
+    """The epilogue reads it at other places than it writes; some of these are the same places in memory."""
+    shape = [None] * 4
+    for at, d in enumerate(perm):
+        shape[d] = (batch, 8, 8, 8)[at]
+    text = f"""g (float[{batch}, 4, 8, 8] x, float[{", ".join(map(str, shape))}] z, float[8, 4, 3, 3] w) => (float[{batch}, 8, 8, 8] y) {{
+        c = Conv <pads = [1, 1, 1, 1]> (x, w)
+        t = Transpose <perm = {list(perm)}> (z)
+        s = Add (c, t)
+        r = Sin (z)
+        q = Transpose <perm = {list(perm)}> (r)
+        p = Mul (s, q)
+        y = Relu (p)
+      }}"""
+    n = 2 if batch == "n" else 1
+    feed = {"x": rand(n, 4, 8, 8), "z": rand(n, 8, 8, 8, seed=1), "w": rand(8, 4, 3, 3, seed=2)}
+    want = sardonyx.compile(parse(text), fuse=False).run(feed)["y"]
+    got = sardonyx.compile(parse(text), device=device).run(feed)["y"]
+    # 36 products a sum, in another order, or by Winograd's algorithm: values up to about 20
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4)
+
+
+def test_a_residual_that_lies_channels_last_is_read_where_it_is():
+    text = """g (float[n, 4, 8, 8] x, float[n, 8, 8, 8] z, float[8, 4, 3, 3] w) => (float[n, 8, 8, 8] y) {
+        a = Relu (x)
+        c = Conv <pads = [1, 1, 1, 1]> (a, w)
+        t = Transpose <perm = [0, 3, 1, 2]> (z)
+        s = Add (c, t)
+        y = Transpose <perm = [0, 2, 3, 1]> (s)
+      }"""
+    model = sardonyx.compile(parse(text))
+    feed = {"x": rand(2, 4, 8, 8), "z": rand(2, 8, 8, 8, seed=1), "w": rand(8, 4, 3, 3, seed=2)}
+    assert len(kernels(model, feed)) == 2  # Relu into channels last, and the convolution with the sum
