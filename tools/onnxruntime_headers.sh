@@ -17,11 +17,13 @@ command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || fail "this wa
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{sources,lists/partial,cache/archives/partial,unpacked}
-# The machine's own mirror, if it names one in a deb822 file.
-mirror=$(sed -n 's/^URIs:[[:space:]]*\(http[^[:space:]]*\/debian\)\/*[[:space:]]*$/\1/p' /etc/apt/sources.list.d/*.sources 2>/dev/null | head -n 1)
+# The machine's own mirror, in whichever kind of file it is named.
+# shellcheck disable=SC2016  # apt's own fields
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sed -n 's/\(.*\/debian\)\/*$/\1/p' | sort -u | sed -n 1p)
+[[ -n $mirror ]] || fail "apt has no source of Debian's main archive (a URI that ends in /debian)"
 cat >"$work/sources/forky.sources" <<TXT
 Types: deb
-URIs: ${mirror:-http://deb.debian.org/debian}
+URIs: $mirror
 Suites: forky
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
