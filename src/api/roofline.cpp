@@ -69,15 +69,12 @@ DType product_type(const Program& p, const ProgramStep& s) {
   return type;
 }
 
-// The launch that computes attention at these sizes; null if none of this step does.
+// The launch that computes attention at these sizes; null if none of this step does, or the sizes are not known.
 const LaunchStep* attention_launch(const AttentionLaunchStep& a, const SymbolValues& symbols) {
-  const auto number = [&](const Expr& e) { return evaluable(e, symbols) ? evaluate(e, symbols) : std::int64_t{0}; };
-  if (a.needed && evaluable(a.needed, symbols) && evaluate(a.needed, symbols) == 0) return nullptr;
-  auto form = static_cast<std::size_t>(number(a.rule));
-  for (const TileLaunchStep::Tuned& x : a.tuned)
-    if (x.batches == number(a.batches) && x.m == number(a.m) && x.n == number(a.n) && x.k == number(a.k))
-      form = static_cast<std::size_t>(x.tiling);
-  return &a.forms.at(form).launches.front();
+  for (const Expr& e : {a.needed, a.rule, a.batches, a.m, a.n, a.k})
+    if (e && !evaluable(e, symbols)) return nullptr;
+  if (a.needed && evaluate(a.needed, symbols) == 0) return nullptr;
+  return &a.forms[chosen_form(a, symbols)].launches.front();
 }
 
 }  // namespace

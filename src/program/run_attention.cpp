@@ -9,19 +9,7 @@ bool Executor::Run::is_needed(const AttentionLaunchStep& a) const {
   return (!a.needed || eval(a.needed) != 0) && eval(a.batches) > 0 && eval(a.m) > 0;
 }
 
-// What was measured for these sizes, else the rule's.
-std::size_t Executor::Run::form_of(const AttentionLaunchStep& a) const {
-  const TileSizes s{eval(a.batches), eval(a.m), eval(a.n), eval(a.k)};
-  for (const TileLaunchStep::Tuned& x : a.tuned) {
-    const auto form = static_cast<std::size_t>(x.tiling);
-    if (x.batches == s.batches && x.m == s.m && x.n == s.n && x.k == s.k && eval(a.forms[form].applies) != 0)
-      return form;
-  }
-  const std::int64_t form = eval(a.rule);
-  check(form >= 0 && form < static_cast<std::int64_t>(a.forms.size()), "attention has {} forms, not number {}",
-        a.forms.size(), form);
-  return static_cast<std::size_t>(form);
-}
+std::size_t Executor::Run::form_of(const AttentionLaunchStep& a) const { return chosen_form(a, symbols); }
 
 std::vector<std::shared_ptr<GpuCall>> Executor::Run::calls_of(const AttentionLaunchStep::Form& form) const {
   std::vector<std::shared_ptr<GpuCall>> calls;

@@ -46,4 +46,18 @@ std::vector<std::size_t> tilings_by_cost(const TileLaunchStep& step, const TileS
   return order;
 }
 
+std::size_t chosen_form(const AttentionLaunchStep& a, const SymbolValues& symbols) {
+  const auto eval = [&](const Expr& e) { return evaluate(e, symbols); };
+  const TileSizes s{eval(a.batches), eval(a.m), eval(a.n), eval(a.k)};
+  for (const TileLaunchStep::Tuned& x : a.tuned) {
+    const auto form = static_cast<std::size_t>(x.tiling);
+    if (x.batches == s.batches && x.m == s.m && x.n == s.n && x.k == s.k && eval(a.forms[form].applies) != 0)
+      return form;
+  }
+  const std::int64_t form = eval(a.rule);
+  check(form >= 0 && form < static_cast<std::int64_t>(a.forms.size()), "attention has {} forms, not number {}",
+        a.forms.size(), form);
+  return static_cast<std::size_t>(form);
+}
+
 }  // namespace sardonyx

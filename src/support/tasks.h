@@ -1,4 +1,4 @@
-// Independent tasks on a few threads, for work of milliseconds and more: compiling, loading, checksums. Loops of
+// Independent tasks on a few threads, for work of milliseconds and more: compiling, checksums. Loops of
 // kernels have host/parallel.h.
 #pragma once
 #include <algorithm>
