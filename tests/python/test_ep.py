@@ -549,7 +549,11 @@ def test_programs_for_amds_other_providers_run_unchanged(tmp_path):
 
 
 LEAKS = """
-import ctypes, gc, os, numpy as np, onnxruntime as ort, onnxruntime_ep_sardonyx as ep
+import ctypes, gc, os
+# ONNX Runtime 1.29 and later keep an event of each new session in memory (MemoryStorage::StoreRecord under Logger::LogEvent), 1.4 KB a cycle,
+# until a thread writes them to a file: in one process of forty not while this runs.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import numpy as np, onnxruntime as ort, onnxruntime_ep_sardonyx as ep
 m = open({path!r}, "rb").read()
 libc = ctypes.CDLL(None)
 names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
@@ -575,18 +579,18 @@ def grown(ours):
     for k in range(100):  # until every lazy thing is there
         cycle(ours)
     marks = [now()]
-    for part in range(10):
-        for k in range(20):
+    for part in range(5):
+        for k in range(40):
             cycle(ours)
         marks.append(now())
-    return marks[-1] - marks[0], np.sort([b[0] - a[0] for a, b in zip(marks, marks[1:])])[2] / 20
-# ONNX Runtime with its own CPU provider alone keeps about a hundred bytes of a session, which is its own.
+    return marks[-1] - marks[0], np.median([b[0] - a[0] for a, b in zip(marks, marks[1:])]) / 40
+# ONNX Runtime with its own CPU provider alone keeps a few bytes of a session, which are its own.
 _, theirs = grown(False)
 (_, resident, files, threads), allocated = grown(True)
 print("a cycle keeps", allocated, "bytes, and", theirs, "with ONNX Runtime alone;", resident / 200, "are resident")
 assert files == 0 and threads == 0, (files, threads)
-# What leaks in every cycle grows in every part. Tables grow in steps, though, also ONNX Runtime's alone: in about a third of parts of 40 cycles,
-# by up to 16 KB. Hence the third least of ten parts. Of what is resident, parts are free blocks.
+# Tables grow in steps, hence the median of five parts. What is allowed is half of malloc's smallest block.
+# Of what is resident, parts are free blocks.
 assert allocated < theirs + {allowed}, (allocated, theirs)
 assert resident < 200 * 4096 + (1 << 20), resident
 """
@@ -596,7 +600,7 @@ assert resident < 200 * 4096 + (1 << 20), resident
 @SANITIZED
 def test_200_cycles_of_loading_running_and_unregistering_leak_nothing(tmp_path, device):
     onnx.save(dense()[1], tmp_path / "m.onnx")
-    code = LEAKS.format(path=str(tmp_path / "m.onnx"), allowed=128)
+    code = LEAKS.format(path=str(tmp_path / "m.onnx"), allowed=16)
     print(run_python(code, SARDONYX_DEVICE=device))
 
 
