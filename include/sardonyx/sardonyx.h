@@ -52,7 +52,9 @@ class CompiledModel {
   /// not malice. Throws kIo, kInvalidModel (damaged, or no program file), kUnsupported (written by another version, or
   /// for another processor: compile the model again), kDevice (its card can't be used). `threads`: for running; 0: all
   /// cores. `device`: of a program for a GPU, the card; "host" then means the first one of its kind.
-  static CompiledModel load(const std::filesystem::path& path, int threads = 0, const std::string& device = "host");
+  /// `cache_dir`: as Options::cache_dir, for what NVIDIA's assembler makes of a program for such cards.
+  static CompiledModel load(const std::filesystem::path& path, int threads = 0, const std::string& device = "host",
+                            const std::filesystem::path& cache_dir = {});
   /// Writes the compiled program with its weights to one file (under a temporary name first, then renamed). Throws kIo;
   /// kUnsupported for a model that is compiled anew for each value of an input.
   void save(const std::filesystem::path& path) const;

@@ -18,8 +18,9 @@ CompiledModel CompiledModel::from_bytes(std::span<const std::byte> onnx, const O
   return CompiledModel(std::make_shared<Impl>(Impl{Model::parse(onnx, options)}));
 }
 
-CompiledModel CompiledModel::load(const std::filesystem::path& path, int threads, const std::string& device) {
-  return CompiledModel(std::make_shared<Impl>(Impl{Model::load_program(path, threads, device)}));
+CompiledModel CompiledModel::load(const std::filesystem::path& path, int threads, const std::string& device,
+                                  const std::filesystem::path& cache_dir) {
+  return CompiledModel(std::make_shared<Impl>(Impl{Model::load_program(path, threads, device, "", cache_dir)}));
 }
 
 void CompiledModel::save(const std::filesystem::path& path) const { impl_->model->save(path); }

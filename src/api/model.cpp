@@ -169,7 +169,7 @@ Model::Model(onnx::Model model, const ModelOptions& options)
   for (std::size_t k = 0; k < inputs_.size(); ++k) input_index_[inputs_[k].name] = k;
   CacheOptions c;
   c.directory = options.cache_dir;
-  cache_ = std::make_unique<CodeCache>(c);
+  cache_ = std::make_shared<CodeCache>(c);
   open_tuning();
   try {
     ImportOptions import;
@@ -191,9 +191,13 @@ Model::Model(onnx::Model model, const ModelOptions& options)
 }
 
 Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options, std::shared_ptr<Gpu> gpu)
-    : options_(options), threads_(options.threads), cache_(std::make_unique<CodeCache>(CacheOptions{})) {
+    : options_(options), threads_(options.threads) {
+  CacheOptions c;
+  c.directory = options.cache_dir;
+  cache_ = std::make_shared<CodeCache>(c);
   if (gpu) use_gpu(std::move(gpu));
-  general_ = std::make_shared<Executor>(std::move(program), threads_, memory_, options_.graphs, options_.communicator);
+  general_ =
+      std::make_shared<Executor>(std::move(program), threads_, memory_, options_.graphs, options_.communicator, cache_);
   general_->use_library(options_.product_library);
   const Program& p = general_->program();
   for (std::size_t k = 0; k < p.main.inputs.size(); ++k) {
@@ -229,8 +233,9 @@ void Model::use_gpu(std::shared_ptr<Gpu> gpu) {
 }
 
 std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads, const std::string& device,
-                                           const std::string& product_library) {
+                                           const std::string& product_library, const std::filesystem::path& cache_dir) {
   ModelOptions options;
+  options.cache_dir = cache_dir;
   options.product_library = product_library;
   options.device = device;
   options.threads = threads;
@@ -353,7 +358,7 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
   auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_, options_.graphs,
-                                             options_.communicator);
+                                             options_.communicator, cache_);
   if (tuner_) executor->tune(tuner_);
   executor->use_library(options_.product_library);
   report("ready");

@@ -34,10 +34,13 @@ class Model {
   Model(onnx::Model model, const ModelOptions& options);
   /// What save() wrote; see program/program_file.h.
   /// `device`: as Options::device; "host" stands for the first card of the right kind if the program is a GPU's.
+  /// `cache_dir`: as Options::cache_dir, for what NVIDIA's assembler makes of a program's PTX.
   static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0,
                                              const std::string& device = "host",
-                                             const std::string& product_library = "");
-  /// The same for a program that is in memory. Of `options`, device, threads, device_memory_limit and graphs count.
+                                             const std::string& product_library = "",
+                                             const std::filesystem::path& cache_dir = {});
+  /// The same for a program that is in memory. Of `options`, device, threads, cache_dir, device_memory_limit and graphs
+  /// count.
   static std::unique_ptr<Model> from_program(std::shared_ptr<const Program> program, ModelOptions options);
   /// Compiles for a GPU ("gfx942", "sm_90") that need not be here; the code is kept in the cache. Throws
   /// Error(kUnsupported) if the program depends on an input's value, and for the host's own target.
@@ -112,7 +115,7 @@ class Model {
   std::map<std::string, std::size_t> input_index_;  ///< in inputs_
   std::shared_ptr<Gpu> gpu_;                        ///< what runs it; null: the host
   std::shared_ptr<DeviceMemory> memory_;            ///< of gpu_
-  std::unique_ptr<CodeCache> cache_;
+  std::shared_ptr<CodeCache> cache_;
   std::shared_ptr<TuningDatabase> tuning_;  ///< null: none
   std::shared_ptr<DatabaseTuner> tuner_;    ///< null: nothing is timed
   std::shared_ptr<Executor> general_;

@@ -1,61 +1,14 @@
 #include "cli/reference.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/page.h"
-
-extern char** environ;
+#include "support/process.h"
 
 namespace sardonyx::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A folder for one exchange with the helper, deleted with this object.
-struct TemporaryFolder {
-  fs::path path;
-  TemporaryFolder() {
-    std::error_code e;
-    std::string name = (fs::temp_directory_path(e) / "sardonyx-XXXXXX").string();
-    if (e || !::mkdtemp(name.data()))
-      fail(ErrorKind::kIo, "no temporary folder can be made ({}); set TMPDIR to a folder that can be written",
-           std::strerror(errno));
-    path = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code e;
-    fs::remove_all(path, e);
-  }
-};
-
-// Runs a program with its stdout and stderr in `log`; returns its exit status, or -1 if it can't be started.
-int run_program(const std::vector<std::string>& arguments, const fs::path& log) {
-  std::vector<char*> argv;
-  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  pid_t pid = 0;
-  const int error = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error) return -1;
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0)
-    if (errno != EINTR) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 // How numpy reads the raw elements; `raw` for types that numpy lacks.
 std::pair<std::string, bool> numpy_type(const std::string& input, DType t) {
@@ -93,13 +46,13 @@ Reference run_onnxruntime(const std::string& python, const fs::path& model, cons
   for (const auto& [name, t] : inputs.tensors) {
     const auto [numpy, raw] = numpy_type(name, t.dtype);
     list.push_back({{"name", name}, {"numpy", numpy}, {"raw", raw}, {"onnx", to_onnx(t.dtype)}, {"dims", t.dims}});
-    write_file(folder.path / ("in_" + std::to_string(k++) + ".bin"), {static_cast<const char*>(t.data), t.bytes()});
+    write_file(folder.path() / ("in_" + std::to_string(k++) + ".bin"), {static_cast<const char*>(t.data), t.bytes()});
   }
-  write_file(folder.path / "inputs.json", list.dump());
-  write_file(folder.path / "values.json", nlohmann::json(values).dump());
-  const fs::path log = folder.path / "log";
+  write_file(folder.path() / "inputs.json", list.dump());
+  write_file(folder.path() / "values.json", nlohmann::json(values).dump());
+  const fs::path log = folder.path() / "log";
   const int status = run_program({python, "-c", std::string(asset("reference.py")), model.string(),
-                                  folder.path.string(), values.empty() ? "0" : "1", std::to_string(threads)},
+                                  folder.path().string(), values.empty() ? "0" : "1", std::to_string(threads)},
                                  log);
   const auto said = [&] { return last_line(fs::exists(log) ? read_file(log) : ""); };
   if (status == -1 || status == 127)
@@ -115,7 +68,7 @@ Reference run_onnxruntime(const std::string& python, const fs::path& model, cons
   if (status != 0)
     fail(ErrorKind::kUnsupported, "ONNX Runtime can't run {}: {}", model.string(),
          said().empty() ? "it ended with status " + std::to_string(status) : said());
-  const nlohmann::json answer = nlohmann::json::parse(read_file(folder.path / "outputs.json"));
+  const nlohmann::json answer = nlohmann::json::parse(read_file(folder.path() / "outputs.json"));
   Reference r;
   r.from = "ONNX Runtime " + answer.at("version").get<std::string>();
   for (const auto& o : answer.at("outputs")) {
@@ -123,8 +76,8 @@ Reference run_onnxruntime(const std::string& python, const fs::path& model, cons
     if (o.at("file").is_null())
       r.others.push_back(name);
     else
-      r.tensors.emplace_back(name,
-                             std::move(read_tensors(folder.path / o.at("file").get<std::string>(), nullptr)[0].second));
+      r.tensors.emplace_back(
+          name, std::move(read_tensors(folder.path() / o.at("file").get<std::string>(), nullptr)[0].second));
   }
   return r;
 }

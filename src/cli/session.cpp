@@ -29,7 +29,7 @@ Loaded load_model(const Options& options, bool all_outputs) {
            options.model.file.string());
     line.show("loading " + file);
     out.model = Model::load_program(options.model.file, options.model.threads, options.model.device,
-                                    options.model.product_library);
+                                    options.model.product_library, options.cache.directory);
     out.seconds = since(start);
     out.stages.push_back({"loading", out.seconds});
     return out;

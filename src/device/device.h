@@ -3,7 +3,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +47,11 @@ struct GpuLaunch {
   bool starts_early = false;       ///< GpuModule::starts_early() of its code
   const GpuWork* work = nullptr;   ///< instead of a kernel, which all of the above is for
 };
+
+/// Makes machine code for a chip ("sm_90a") with a driver for a version of CUDA (12040: 12.4) from PTX, on any thread.
+/// Nothing: the driver shall compile it.
+using PtxAssembler =
+    std::function<std::optional<std::string>(const std::string& ptx, const std::string& chip, int cuda)>;
 
 /// Code on a GPU. It stays there for as long as this object lives.
 class GpuModule {
@@ -103,8 +110,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   virtual void download(void* to, const void* from, std::size_t bytes, GpuStream stream) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes, GpuStream stream) = 0;
 
-  /// A code object (AMD) or PTX text with a terminating zero behind its end (NVIDIA).
-  virtual std::shared_ptr<GpuModule> load(const std::string& code) = 0;
+  /// A code object (AMD) or PTX text with a terminating zero behind its end (NVIDIA), whose kernels `assembler`, if
+  /// given, makes machine code of when they are first asked for.
+  virtual std::shared_ptr<GpuModule> load(const std::string& code, PtxAssembler assembler = {}) = 0;
   /// Must be called once for a kernel before launches with more than 48 KiB of GpuLaunch::shared_bytes.
   virtual void reserve_shared(void* function, std::uint32_t bytes) = 0;
   /// What lets kernels copy parts of a tensor at `address` (device memory, a multiple of 16 bytes). On CUDA only.

@@ -1,6 +1,7 @@
 // Gpu over a Driver.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cctype>
 #include <map>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "device/driver.h"
 #include "device/ptx_kernels.h"
 #include "support/error.h"
+#include "support/warning.h"
 
 namespace sardonyx {
 namespace {
@@ -56,12 +58,12 @@ class DriverGpu : public Gpu {
         fail(ErrorKind::kDevice, "{}: compute capability {}.{} is older than 8.0", info_.name, major, minor);
       // PTX is compiled further by the driver. Hopper's own instructions (sm_90a) are on no other chip.
       info_.target = major == 9 && minor == 0 ? "sm_90a" : major >= 9 ? "sm_90" : "sm_80";
-      int version = 0;
-      driver_.require(driver_.version(&version), "reading the driver's version");
-      if (const int wanted = oldest_cuda(info_.target); version < wanted)
+      chip_ = major == 9 && minor == 0 ? "sm_90a" : fmt::format("sm_{}{}", major, minor);
+      driver_.require(driver_.version(&cuda_), "reading the driver's version");
+      if (const int wanted = oldest_cuda(info_.target); cuda_ < wanted)
         fail(ErrorKind::kDevice,
              "{}: the driver is for CUDA {}.{}, and this card needs {}.{} or newer: install a newer one", info_.name,
-             version / 1000, version % 1000 / 10, wanted / 1000, wanted % 1000 / 10);
+             cuda_ / 1000, cuda_ % 1000 / 10, wanted / 1000, wanted % 1000 / 10);
       driver_.require(driver_.retain_context(&context_, ordinal), "making a context");
     } else {
       info_.target = hip_target();
@@ -110,7 +112,7 @@ class DriverGpu : public Gpu {
     driver_.require(driver_.copy(to, from, bytes, stream), "a copy on the device");
   }
 
-  std::shared_ptr<GpuModule> load(const std::string& code) override;
+  std::shared_ptr<GpuModule> load(const std::string& code, PtxAssembler assembler) override;
 
   void reserve_shared(void* function, std::uint32_t bytes) override {
     if (!driver_.is_cuda || bytes <= kSharedWithoutAsking) return;
@@ -168,6 +170,9 @@ class DriverGpu : public Gpu {
   }
 
   const Driver& driver() const { return driver_; }
+  /// Of NVIDIA's cards: what machine code is for, and the driver's version of CUDA.
+  const std::string& chip() const { return chip_; }
+  int cuda() const { return cuda_; }
 
   /// Calls `f` with this device current, when it may be that the process ends and the driver is gone.
   template <typename F>
@@ -225,6 +230,8 @@ class DriverGpu : public Gpu {
   const Driver& driver_;
   int ordinal_;
   void* context_ = nullptr;
+  std::string chip_;
+  int cuda_ = 0;
 };
 
 class DriverModule : public GpuModule {
@@ -256,20 +263,21 @@ class DriverModule : public GpuModule {
   void* module_ = nullptr;
 };
 
-/// PTX: the driver compiles it, a tenth of a second for a large kernel and one at a time. So each kernel is loaded when
-/// it is first asked for: of a program's kernels, sizes choose few. (The driver's linker, cuLinkAddData, compiles on
-/// several threads, but as relocatable code: it ignores setmaxnreg, and kernels that count on it spill.)
+/// PTX. A large kernel takes a tenth of a second, and the driver compiles one at a time. So each kernel is made when it
+/// is first asked for: of a program's kernels, sizes choose few. An assembler works on as many as are asked for. (The
+/// driver's linker, cuLinkAddData, compiles on several threads, but as relocatable code: it ignores setmaxnreg, and
+/// kernels that count on it spill.)
 class PtxModule : public GpuModule {
  public:
-  PtxModule(std::shared_ptr<DriverGpu> gpu, const std::string& ptx)
-      : gpu_(std::move(gpu)), kernels_(ptx), starts_early_(kernels_.wait()) {
+  PtxModule(std::shared_ptr<DriverGpu> gpu, const std::string& ptx, PtxAssembler assembler)
+      : gpu_(std::move(gpu)), assembler_(std::move(assembler)), kernels_(ptx), starts_early_(kernels_.wait()) {
     for (const std::string& name : kernels_.names()) loaded_[name];
   }
   void* function(const char* name) const override {
     const auto at = loaded_.find(name);
     if (at == loaded_.end()) fail(ErrorKind::kDevice, "{}: the compiled code has no kernel of this name", name);
     Loaded& l = at->second;
-    std::call_once(l.once, [&] { l.module = std::make_unique<DriverModule>(gpu_, kernels_.text_of(name).c_str()); });
+    std::call_once(l.once, [&] { l.module = load(kernels_.text_of(name)); });
     return l.module->function(name);
   }
   bool has(const char* name) const override { return loaded_.count(name) > 0; }
@@ -281,7 +289,20 @@ class PtxModule : public GpuModule {
     std::once_flag once;
     std::unique_ptr<DriverModule> module;
   };
+  std::unique_ptr<DriverModule> load(const std::string& ptx) const {
+    static std::atomic<bool> refused = false;
+    const auto code = assembler_ && !refused ? assembler_(ptx, gpu_->chip(), gpu_->cuda()) : std::nullopt;
+    try {
+      if (code) return std::make_unique<DriverModule>(gpu_, code->c_str());
+    } catch (const Error& e) {
+      if (!refused.exchange(true))
+        warn(fmt::format("what NVIDIA's assembler makes is not used, the driver compiles kernels: {}", e.what()));
+    }
+    return std::make_unique<DriverModule>(gpu_, ptx.c_str());
+  }
+
   std::shared_ptr<DriverGpu> gpu_;
+  PtxAssembler assembler_;
   PtxKernels kernels_;
   bool starts_early_;
   mutable std::map<std::string, Loaded, std::less<>> loaded_;  ///< of each kernel
@@ -314,9 +335,9 @@ class DriverEvent : public GpuEvent {
   void* event_ = nullptr;
 };
 
-std::shared_ptr<GpuModule> DriverGpu::load(const std::string& code) {
+std::shared_ptr<GpuModule> DriverGpu::load(const std::string& code, PtxAssembler assembler) {
   auto gpu = std::static_pointer_cast<DriverGpu>(shared_from_this());
-  if (driver_.is_cuda) return std::make_shared<PtxModule>(std::move(gpu), code);
+  if (driver_.is_cuda) return std::make_shared<PtxModule>(std::move(gpu), code, std::move(assembler));
   return std::make_shared<DriverModule>(std::move(gpu), code.c_str());
 }
 

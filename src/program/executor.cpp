@@ -7,6 +7,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "compile/ptxas.h"
 #include "program/memory_plan.h"
 #include "program/run.h"
 #include "program/weights.h"
@@ -278,10 +279,13 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
   }
 }
 
-void Executor::load_code() {
+void Executor::load_code(std::shared_ptr<CodeCache> cache) {
   const Program& p = *program_;
   if (gpu_) {
-    for (const std::string& object : p.objects) gpu_modules_.push_back(gpu_->load(object));
+    const PtxAssembler assembler = [cache](const std::string& ptx, const std::string& chip, int cuda) {
+      return assemble_here(ptx, {chip, cuda}, cache.get());
+    };
+    for (const std::string& object : p.objects) gpu_modules_.push_back(gpu_->load(object, assembler));
   } else {
     module_ = std::make_unique<HostModule>(p.objects);
   }
@@ -293,6 +297,7 @@ void Executor::load_code() {
     check(module ? module->has(kernel.symbol.c_str()) : kernels_.back() != nullptr,
           "kernel {} is not in the compiled code", kernel.symbol);
     start_early_.push_back(module && module->starts_early());
+    lazy_ = lazy_ || (module && module->lazy());
     if (module && !module->lazy()) gpu_kernel(static_cast<int>(k));
   }
 }
@@ -379,7 +384,7 @@ void Executor::compute_constants(const std::vector<bool>& used) {
 }
 
 Executor::Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory,
-                   bool graphs, std::shared_ptr<Communicator> communicator)
+                   bool graphs, std::shared_ptr<Communicator> communicator, std::shared_ptr<CodeCache> cache)
     : program_(std::move(program)),
       threads_(std::max(1, threads)),
       memory_(std::move(memory)),
@@ -388,7 +393,7 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads, std::sha
   const Program& p = *program_;
   check_group();
   if (memory_) gpu_ = &memory_->gpu();
-  load_code();
+  load_code(std::move(cache));
   std::vector<bool> inputs(p.symbol_names.size());  // symbols that the inputs' dims give
   for (const TensorRef& t : p.main.inputs)
     for (const Expr& d : p.buffers[static_cast<std::size_t>(t.buffer)].shape)

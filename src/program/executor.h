@@ -40,6 +40,7 @@ class AssumptionFailed : public Error {
   explicit AssumptionFailed(const std::string& message) : Error(ErrorKind::kInvalidArgument, message) {}
 };
 
+class CodeCache;  // compile/cache.h
 struct DeviceConstants;
 class TileTuner;
 
@@ -56,9 +57,10 @@ class Executor {
   /// `memory`: of the GPU that runs it, for a program of a GPU's code; null for the host's. `graphs`: on a GPU, replay
   /// runs of known sizes as captured graphs.
   /// `communicator`: for a program with steps that several processes do together. Throws Error(kInvalidArgument) if
-  /// such a program has none.
+  /// such a program has none. `cache`: keeps machine code that NVIDIA's assembler makes; null: it is made anew.
   Executor(std::shared_ptr<const Program> program, int threads, std::shared_ptr<DeviceMemory> memory = nullptr,
-           bool graphs = true, std::shared_ptr<Communicator> communicator = nullptr);
+           bool graphs = true, std::shared_ptr<Communicator> communicator = nullptr,
+           std::shared_ptr<CodeCache> cache = nullptr);
   ~Executor();
 
   /// Times tilings when sizes are first seen; to be called before the first run.
@@ -100,7 +102,7 @@ class Executor {
   std::shared_ptr<const ProductLibrary> product_library();
   void check_group();
   class ConstantLoader;
-  void load_code();
+  void load_code(std::shared_ptr<CodeCache> cache);
   void place_constants();
   void find_lives(const Block& block, const std::vector<bool>& inputs);
   void find_outputs();
@@ -125,6 +127,7 @@ class Executor {
   std::vector<std::shared_ptr<GpuModule>> gpu_modules_;
   std::vector<void*> kernels_;  ///< on the host
   void* gpu_kernel(int kernel) const;
+  bool lazy_ = false;                                    ///< a GPU's kernels are made when they are first asked for
   mutable std::vector<std::atomic<void*>> gpu_kernels_;  ///< those that were needed so far
   std::vector<bool> start_early_;                        ///< by kernel: GpuLaunch::starts_early
   std::map<const Block*, std::unique_ptr<Lives>> lives_;

@@ -154,6 +154,7 @@ class Executor::ConstantLoader {
 
   std::shared_ptr<const DeviceConstants> load() {
     const Groups groups(p_, kept_);
+    if (e_.lazy_) run_.make_kernels(p_.init);
     for (const Group& g : groups.list()) {
       make_room(g);
       compute(g);

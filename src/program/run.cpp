@@ -365,6 +365,7 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
       context->transfers->upload(run.at(buffer), inputs[k].data, run.bytes(buffer), run.stream);
   }
 
+  if (lazy_ && !run.plan->complete) run.make_kernels(p.main);
   run.all_steps();
   run.plan->complete = true;
   outputs.deliver(run);

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -163,6 +164,10 @@ struct Executor::Run {
   bool can_be_captured() const;
   bool replay();
   bool replay_launches();
+
+  // ---- make_kernels.cpp
+  void make_kernels(const Block& b) const;
+  void needed_kernels(const Block& b, std::set<int>& kernels) const;
 
   // ---- run_control.cpp
   std::vector<std::shared_ptr<void>> nested(const Block& b);

@@ -201,21 +201,13 @@ std::vector<std::shared_ptr<GpuCall>> Executor::Run::library_calls(const TileLau
   return calls;
 }
 
-// What was measured, if anything was; else the tuner's choice, or that of the model of cost.
 std::size_t Executor::Run::candidate_for(const TileLaunchStep& t, const TileSizes& s,
                                          const std::vector<std::string>& names,
                                          const std::function<double(std::size_t)>& time) const {
   const int units = e.gpu_->info().units;
   if (e.tuner_ && names.size() > 1)
     return e.tuner_->choose(t.problem, s, names, t.names.size(), tilings_by_cost(t, s, units), time);
-  for (const TileLaunchStep::Tuned& x : t.tuned) {
-    if (x.batches != s.batches || x.m != s.m || x.n != s.n || x.k != s.k) continue;
-    if (x.library.empty()) return static_cast<std::size_t>(x.tiling);
-    // Of a library that is not here, or of another version, there is no candidate of this name.
-    const auto at = std::find(names.begin(), names.end(), x.library);
-    if (at != names.end()) return static_cast<std::size_t>(at - names.begin());
-  }
-  return codegen::choose_tiling(t.tilings, s.batches, s.m, s.n, s.k, units);
+  return chosen_tiling(t, s, names, units);
 }
 
 // From now on our own kernel does what a library's has not done.

@@ -46,6 +46,18 @@ std::vector<std::size_t> tilings_by_cost(const TileLaunchStep& step, const TileS
   return order;
 }
 
+std::size_t chosen_tiling(const TileLaunchStep& t, const TileSizes& s, const std::vector<std::string>& names,
+                          int units) {
+  for (const TileLaunchStep::Tuned& x : t.tuned) {
+    if (x.batches != s.batches || x.m != s.m || x.n != s.n || x.k != s.k) continue;
+    if (x.library.empty()) return static_cast<std::size_t>(x.tiling);
+    // Of a library that is not here, or of another version, there is no candidate of this name.
+    const auto at = std::find(names.begin(), names.end(), x.library);
+    if (at != names.end()) return static_cast<std::size_t>(at - names.begin());
+  }
+  return codegen::choose_tiling(t.tilings, s.batches, s.m, s.n, s.k, units);
+}
+
 std::size_t chosen_form(const AttentionLaunchStep& a, const SymbolValues& symbols) {
   const auto eval = [&](const Expr& e) { return evaluate(e, symbols); };
   const TileSizes s{eval(a.batches), eval(a.m), eval(a.n), eval(a.k)};

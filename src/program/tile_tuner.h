@@ -40,6 +40,10 @@ class TileTuner {
 
 /// The tilings of a step that can compute these sizes, the fastest by the model of cost first.
 std::vector<std::size_t> tilings_by_cost(const TileLaunchStep& step, const TileSizes& sizes, int units);
+/// The candidate of `names`, the tilings' names and perhaps those of a vendor's library behind them, that was measured
+/// to be the fastest for these sizes, else the tiling of the model of cost.
+std::size_t chosen_tiling(const TileLaunchStep& step, const TileSizes& sizes, const std::vector<std::string>& names,
+                          int units);
 /// The form of attention that was measured to be the fastest for these values of the symbols, else the rule's. Throws
 /// Error(kInternal) if the rule names none.
 std::size_t chosen_form(const AttentionLaunchStep& step, const SymbolValues& symbols);

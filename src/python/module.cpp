@@ -406,8 +406,9 @@ NB_MODULE(_sardonyx, m) {
   m.def("code_report", &code_of);
   m.def(
       "load",
-      [](const std::string& path, int threads, const std::string& device, const std::string& product_library) {
-        return Model::load_program(path, threads, device, product_library);
+      [](const std::string& path, int threads, const std::string& device, const std::string& product_library,
+         const std::string& cache_dir) {
+        return Model::load_program(path, threads, device, product_library, cache_dir);
       },
       nb::call_guard<nb::gil_scoped_release>());
   m.def("operators", [] {

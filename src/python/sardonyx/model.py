@@ -454,7 +454,7 @@ def compile(
         if path:
             raise InvalidArgumentError("a model that is a path has its external data beside it; leave out the folder")
         path = os.fspath(folder) or "."
-    cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
+    cache = _cache(cache_dir)
     report = None if progress is None else lambda stage, done, total: progress(Progress(stage, done, total))
     native = _sardonyx.compile(
         path,
@@ -482,20 +482,27 @@ def _product_library(given: str | os.PathLike[str] | None) -> str:
     return os.environ.get("SARDONYX_PRODUCT_LIBRARY", "") if given is None else os.fspath(given)
 
 
+def _cache(given: str | os.PathLike[str] | None) -> str:
+    return _sardonyx.user_cache_directory() if given is None else os.fspath(given)
+
+
 def load(
     path: str | os.PathLike[str],
     *,
     threads: int = 0,
     device: str = "host",
     product_library: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Loads what Model.save() wrote.
 
     The weights stay in the file, which must not be changed meanwhile. A program file holds machine code: load it only
     from where you would run a program from. threads: for running; 0: all cores. device: of a program for a GPU, the
-    card (the first one of its kind by default). product_library: as for compile().
+    card (the first one of its kind by default). product_library: as for compile(). cache_dir: folder that keeps what NVIDIA's
+    assembler makes of a program for such cards, as for compile().
     """
-    return Model(_sardonyx.load(os.fspath(path), threads, device, _product_library(product_library)))
+    library = _product_library(product_library)
+    return Model(_sardonyx.load(os.fspath(path), threads, device, library, _cache(cache_dir)))
 
 
 def code_report(
