@@ -1,5 +1,5 @@
-"""Single kernels beside the libraries': products against cuBLAS, convolutions against cuDNN, attention against PyTorch's flash
-attention, all in float16 with sizes of the models that are measured.
+"""Single kernels beside the libraries': products against cuBLAS, convolutions against cuDNN, attention against what PyTorch
+takes by default (cuDNN's or flash attention, by size) and against its flash attention by name, all in float16 with sizes of the models that are measured.
 
 Each case is REPEATS of the same kernel on different tensors in one captured graph on both sides, so that what is measured is
 the kernels, not their launches. Results are compared with float32.
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from gpu_engines import Ours, our_device
 from gpu_measure import Budget, Clock, Results, interleave, relative_error
 from onnx import TensorProto, helper, numpy_helper
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 REPEATS = 16
 TOGETHER = 8  # cases that are compiled at the same time, before they are measured
@@ -104,12 +105,19 @@ def random(*shape: int, seed: int, device: str) -> torch.Tensor:
 
 
 class Case:
-    """REPEATS of a kernel: an ONNX model with its inputs, and the same in torch (`peer(k, dtype)` is number k's)."""
+    """REPEATS of a kernel: an ONNX model with its inputs, and the same in torch (`peer(k, dtype)` is number k's), with
+    other ways of torch's by name."""
 
     def __init__(
-        self, model: onnx.ModelProto, feed: dict[str, torch.Tensor], peer: Any, operations: float, bytes_: float
+        self,
+        model: onnx.ModelProto,
+        feed: dict[str, torch.Tensor],
+        peer: Any,
+        operations: float,
+        bytes_: float,
+        others: dict[str, Any] | None = None,
     ):
-        self.model, self.feed, self.peer = model, feed, peer
+        self.model, self.feed, self.peer, self.others = model, feed, peer, others or {}
         self.operations, self.bytes = operations, bytes_  # of one kernel
 
 
@@ -174,8 +182,12 @@ def attention(b: int, h: int, hk: int, s: int, t: int, d: int, causal: bool, dev
         q, k, v = (feed[f"{n}{i}"].to(dtype) for n in "qkv")
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != hk)
 
+    def flash(i: int, dtype: torch.dtype) -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return peer(i, dtype)
+
     operations = 4 * b * h * s * t * d * (0.5 if causal else 1)
-    return Case(model, feed, peer, operations, 2 * b * d * (2 * h * s + 2 * hk * t))
+    return Case(model, feed, peer, operations, 2 * b * d * (2 * h * s + 2 * hk * t), {"flash": flash})
 
 
 def captured(engine: Any, device: str) -> Any:
@@ -259,4 +271,10 @@ def measure_case(row: dict[str, Any], case: Case, model: Any, options: Any) -> N
     row |= {"repeats": count, "operations": case.operations, "bytes": case.bytes, "kernels": len(model.kernels())}
     row["errors"] = {"sardonyx": relative_error(got[0], exact), "torch": relative_error(theirs, exact)}
     row["correct"] = row["errors"]["sardonyx"] <= ERROR
-    row["engines"] = interleave(clock, {"sardonyx": ours, "torch": peer}, options.turns, TURN_SECONDS)
+    engines = {"sardonyx": ours, "torch": peer}
+    for name, other in case.others.items():
+        try:
+            engines[name] = captured(lambda f=other: [f(i, dtype) for i in range(count)], device)
+        except RuntimeError as error:  # not for these sizes
+            print(f"{name} is left out: {str(error).splitlines()[0]}", flush=True)
+    row["engines"] = interleave(clock, engines, options.turns, TURN_SECONDS)

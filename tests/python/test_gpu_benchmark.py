@@ -96,6 +96,27 @@ RESULTS = {
             "correct": True,
             "engines": {"sardonyx": engine(0.16), "torch": engine(0.08)},
         },
+        "conv/big": {
+            "repeats": 8,
+            "operations": 7e9,
+            "bytes": 4e6,
+            "correct": True,
+            "engines": {"sardonyx": engine(0.16), "torch": engine(0.136)},
+        },
+        "attention/A": {
+            "repeats": 8,
+            "operations": 7e9,
+            "bytes": 4e6,
+            "correct": True,
+            "engines": {"sardonyx": engine(0.16), "torch": engine(0.12), "flash": engine(0.24)},
+        },
+        "attention/B": {
+            "repeats": 8,
+            "operations": 7e9,
+            "bytes": 4e6,
+            "correct": True,
+            "engines": {"sardonyx": engine(0.16), "torch": engine(0.16)},
+        },
         "profile/A/batch=8": {
             "seconds": 1e-3,
             "source": "the card's counters",
@@ -159,9 +180,13 @@ def test_report(tmp_path):
     assert "1 of 1 first results" in page and "1 of 1 take no more memory" in page
     # 20 us, half as fast as the library, of a roof of 10 us
     assert "| small | 20.00 | 10.00 | 50 % | 350 | 0.20 | 50 % | 2 |" in page
+    assert "Geometric mean of the speeds: **85 %**; 0 of 1 at 90 % or more." in page
+    assert "| A | 20.00 | 15.00 | 75 % | 350 | 0.20 | 50 % | 150 % | 2 |" in page
+    assert "| B | 20.00 | 20.00 | 100 % | 350 | 0.20 | 50 % |  | 2 |" in page
+    assert "1 of 2 at 80 % or more" in page and "to flash attention: **150 %**; 1 of 1 at 80 % or more" in page
     assert "| k1 | c (Conv) | 40.0 | 95 % | 175 | 0.10 | 25 % |" in page and "d / e" in page
     assert "| k7 | c (Conv) | 2.00 | 7.00 | 12.5 % | 96 + 64 | 16384 | 4 | 5.00 | memory | 25 % |" in page
-    assert "| 1 | day 1 | A card | 1 |" in page and "| 2 | day 2 | A card | 10 | 4.00 | 700 | torch 2 | Linux |" in page
+    assert "| 1 | day 1 | A card | 1 |" in page and "| 2 | day 2 | A card | 13 | 4.00 | 700 | torch 2 | Linux |" in page
     assert (tmp_path / "page" / "gpu-models.svg").exists() and (tmp_path / "page" / "gpu-roofline.svg").exists()
     kept = json.loads((tmp_path / "page" / "gpu-benchmark.json").read_text())
     assert set(kept["runs"]) == {"day 1", RUN} and set(kept["rows"]) == set(RESULTS["rows"])
