@@ -10,6 +10,36 @@ namespace sardonyx {
 DatabaseTuner::DatabaseTuner(std::shared_ptr<TuningDatabase> database, const GpuInfo& info, std::size_t at_most)
     : database_(std::move(database)), arch_(info.target), units_(std::max(info.units, 1)), at_most_(at_most) {}
 
+DatabaseTuner::Times& DatabaseTuner::known(const std::string& problem, const TileSizes& s) {
+  Times& known = known_[{problem, s.batches, s.m, s.n, s.k}];
+  if (known.empty()) known = database_->times({arch_, units_, problem, s.batches, s.m, s.n, s.k, "", 0});
+  return known;
+}
+
+// Of our own candidates: none if some of them are known.
+std::vector<std::size_t> DatabaseTuner::to_time(const Times& known, const std::vector<std::string>& names,
+                                                const std::vector<std::size_t>& order) const {
+  if (std::any_of(order.begin(), order.end(), [&](std::size_t k) { return known.count(names[k]) > 0; })) return {};
+  const std::size_t count = at_most_ ? std::min(at_most_, order.size()) : order.size();
+  return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+std::vector<std::size_t> DatabaseTuner::wanted(const std::string& problem, const TileSizes& s,
+                                               const std::vector<std::string>& names,
+                                               const std::vector<std::size_t>& order) {
+  if (order.empty()) return {};
+  const std::lock_guard lock(mutex_);
+  const Times& times = known(problem, s);
+  std::vector<std::size_t> out = to_time(times, names, order);
+  if (!out.empty()) return out;
+  const auto seconds = [&](std::size_t k) {
+    const auto at = times.find(names[k]);
+    return at == times.end() ? std::numeric_limits<double>::infinity() : at->second;
+  };
+  return {*std::min_element(order.begin(), order.end(),
+                            [&](std::size_t a, std::size_t b) { return seconds(a) < seconds(b); })};
+}
+
 std::size_t DatabaseTuner::choose(const std::string& problem, const TileSizes& s, const std::vector<std::string>& names,
                                   std::size_t own, const std::vector<std::size_t>& order,
                                   const std::function<double(std::size_t)>& time) {
@@ -19,15 +49,10 @@ std::size_t DatabaseTuner::choose(const std::string& problem, const TileSizes& s
   std::vector<std::size_t> possible = order;
   for (std::size_t k = own; k < names.size(); ++k) possible.push_back(k);
   TuningRow row{arch_, units_, problem, s.batches, s.m, s.n, s.k, "", 0};
-  std::map<std::string, double>& known = known_[{problem, s.batches, s.m, s.n, s.k}];
-  if (known.empty()) known = database_->times(row);
-  const auto is_known = [&](std::size_t k) { return known.count(names[k]) > 0; };
-  std::vector<std::size_t> wanted;
-  if (std::none_of(order.begin(), order.end(), is_known))
-    wanted.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(at_most_ ? std::min(at_most_, order.size())
-                                                                                      : order.size()));
+  Times& known = this->known(problem, s);
+  std::vector<std::size_t> wanted = to_time(known, names, order);
   for (std::size_t k = own; k < names.size(); ++k)
-    if (!is_known(k)) wanted.push_back(k);
+    if (known.count(names[k]) == 0) wanted.push_back(k);
   std::vector<TuningRow> rows;
   for (const std::size_t k : wanted) {
     row.candidate = names[k];

@@ -29,19 +29,26 @@ class DatabaseTuner : public TileTuner {
   std::size_t choose(const std::string& problem, const TileSizes& sizes, const std::vector<std::string>& names,
                      std::size_t own, const std::vector<std::size_t>& order,
                      const std::function<double(std::size_t candidate)>& time) override;
+  std::vector<std::size_t> wanted(const std::string& problem, const TileSizes& sizes,
+                                  const std::vector<std::string>& names,
+                                  const std::vector<std::size_t>& order) override;
   int library_candidates() const override { return at_most_ ? 1 : kLibraryCandidates; }
   /// What was measured by this object.
   std::vector<TuningDecision> decisions() const;
 
  private:
   static constexpr int kLibraryCandidates = 4;  // of a library's own order, which is rarely further off
+  using Times = std::map<std::string, double>;  ///< seconds by candidate
+  Times& known(const std::string& problem, const TileSizes& s);
+  std::vector<std::size_t> to_time(const Times& known, const std::vector<std::string>& names,
+                                   const std::vector<std::size_t>& order) const;
   using Key = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   std::shared_ptr<TuningDatabase> database_;
   std::string arch_;
   std::int64_t units_;
   std::size_t at_most_;
   mutable std::mutex mutex_;  ///< also held while launches are timed, so that none disturbs another
-  std::map<Key, std::map<std::string, double>> known_;
+  std::map<Key, Times> known_;
   std::vector<TuningDecision> decisions_;
 };
 

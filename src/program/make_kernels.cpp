@@ -18,8 +18,16 @@ void Executor::Run::needed_kernels(const Block& b, std::set<int>& kernels) const
     if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) {
       bool all = (!a->needed || known(a->needed)) && known(a->rule);
       for (const Expr* x : {&a->batches, &a->m, &a->n, &a->k}) all = all && known(*x);
-      if (all && is_needed(*a))
-        for (const LaunchStep& l : a->forms[form_of(*a)].launches) launch(l);
+      for (const AttentionLaunchStep::Form& f : a->forms) all = all && known(f.applies);
+      if (!all || !is_needed(*a)) continue;
+      std::vector<std::size_t> forms = {form_of(*a)};
+      if (e.tuner_ && a->forms.size() > 1) {
+        std::vector<std::string> names;
+        const std::vector<std::size_t> order = possible_forms(*a, names);
+        forms = e.tuner_->wanted(a->problem, {eval(a->batches), eval(a->m), eval(a->n), eval(a->k)}, names, order);
+      }
+      for (const std::size_t f : forms)
+        for (const LaunchStep& l : a->forms[f].launches) launch(l);
     }
     if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
       bool all = true;
@@ -27,9 +35,15 @@ void Executor::Run::needed_kernels(const Block& b, std::set<int>& kernels) const
       if (!all) continue;
       const TileSizes sizes{eval(t->batches), eval(t->m), eval(t->n), eval(t->k)};
       if (sizes.batches <= 0 || sizes.m <= 0 || sizes.n <= 0) continue;
-      const std::size_t chosen = chosen_tiling(*t, sizes, t->names, e.gpu_->info().units);
-      kernels.insert(t->kernels[chosen]);
-      if (t->tilings[chosen].shares > 1) kernels.insert(t->finish);
+      const int units = e.gpu_->info().units;
+      const std::vector<std::size_t> tilings =
+          e.tuner_ && t->names.size() > 1
+              ? e.tuner_->wanted(t->problem, sizes, t->names, tilings_by_cost(*t, sizes, units))
+              : std::vector<std::size_t>{chosen_tiling(*t, sizes, t->names, units)};
+      for (const std::size_t chosen : tilings) {
+        kernels.insert(t->kernels[chosen]);
+        if (t->tilings[chosen].shares > 1) kernels.insert(t->finish);
+      }
     }
   }
 }

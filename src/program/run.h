@@ -152,6 +152,7 @@ struct Executor::Run {
   // ---- run_attention.cpp
   bool is_needed(const AttentionLaunchStep& a) const;
   std::size_t form_of(const AttentionLaunchStep& a) const;
+  std::vector<std::size_t> possible_forms(const AttentionLaunchStep& a, std::vector<std::string>& names) const;
   std::vector<std::shared_ptr<GpuCall>> calls_of(const AttentionLaunchStep::Form& form) const;
 
   // ---- run_gpu.cpp

@@ -11,6 +11,17 @@ bool Executor::Run::is_needed(const AttentionLaunchStep& a) const {
 
 std::size_t Executor::Run::form_of(const AttentionLaunchStep& a) const { return chosen_form(a, symbols); }
 
+// Those that compute these sizes, that of the rule first.
+std::vector<std::size_t> Executor::Run::possible_forms(const AttentionLaunchStep& a,
+                                                       std::vector<std::string>& names) const {
+  std::vector<std::size_t> order = {form_of(a)};
+  for (std::size_t k = 0; k < a.forms.size(); ++k) {
+    names.push_back(a.forms[k].name);
+    if (k != order[0] && eval(a.forms[k].applies) != 0) order.push_back(k);
+  }
+  return order;
+}
+
 std::vector<std::shared_ptr<GpuCall>> Executor::Run::calls_of(const AttentionLaunchStep::Form& form) const {
   std::vector<std::shared_ptr<GpuCall>> calls;
   for (const LaunchStep& l : form.launches)
@@ -26,11 +37,7 @@ PreparedLaunch Executor::Run::prepare(const AttentionLaunchStep& a) const {
   std::size_t chosen = form_of(a);
   if (e.tuner_ && a.forms.size() > 1) {
     std::vector<std::string> names;
-    std::vector<std::size_t> order = {chosen};
-    for (std::size_t k = 0; k < a.forms.size(); ++k) {
-      names.push_back(a.forms[k].name);
-      if (k != chosen && eval(a.forms[k].applies) != 0) order.push_back(k);
-    }
+    const std::vector<std::size_t> order = possible_forms(a, names);
     chosen = e.tuner_->choose(a.problem, {eval(a.batches), eval(a.m), eval(a.n), eval(a.k)}, names, names.size(), order,
                               [&](std::size_t form) {
                                 double seconds = 0;

@@ -32,6 +32,11 @@ class TileTuner {
   virtual std::size_t choose(const std::string& problem, const TileSizes& sizes, const std::vector<std::string>& names,
                              std::size_t own, const std::vector<std::size_t>& order,
                              const std::function<double(std::size_t candidate)>& time) = 0;
+  /// Those of `order` that choose() would time now, or the one that it would take without; so that their kernels can be
+  /// made together.
+  virtual std::vector<std::size_t> wanted(const std::string& problem, const TileSizes& sizes,
+                                          const std::vector<std::string>& names,
+                                          const std::vector<std::size_t>& order) = 0;
   /// How many candidates of a library's it wants.
   virtual int library_candidates() const { return 0; }
   /// How launches are timed.

@@ -54,8 +54,13 @@ TEST(Tuner, TakesTheFastestOfThoseItTimesAndKeepsTheTimes) {
   };
   auto database = std::make_shared<TuningDatabase>(f.path, true);
   DatabaseTuner tuner(database, card(304), 2);
+  const auto wanted = [&](DatabaseTuner& t, std::vector<std::size_t> order) {
+    return t.wanted(s.problem, {1, 64, 64, 64}, s.names, order);
+  };
+  EXPECT_EQ(wanted(tuner, {0, 1, 2}), (std::vector<std::size_t>{0, 1}));
   EXPECT_EQ(tuner.choose(s.problem, {1, 64, 64, 64}, s.names, s.names.size(), {0, 1, 2}, time), 1u);
-  EXPECT_EQ(timed, (std::vector<std::size_t>{0, 1}));  // two at most
+  EXPECT_EQ(timed, (std::vector<std::size_t>{0, 1}));                // two at most
+  EXPECT_EQ(wanted(tuner, {0, 1, 2}), std::vector<std::size_t>{1});  // nothing is timed, and this is taken
   EXPECT_EQ(tuner.choose(s.problem, {1, 64, 64, 64}, s.names, s.names.size(), {0, 1, 2}, time), 1u);
   EXPECT_EQ(timed.size(), 2u);  // it is known
   EXPECT_EQ(tuner.choose(s.problem, {1, 65, 64, 64}, s.names, s.names.size(), {1, 0}, time), 1u);
@@ -73,6 +78,10 @@ TEST(Tuner, TakesTheFastestOfThoseItTimesAndKeepsTheTimes) {
   const auto again = std::make_shared<TuningDatabase>(f.path, true);
   EXPECT_EQ(again->rows().size(), 4u);
   DatabaseTuner same(again, card(304), 0), other(again, card(100), 0);
+  EXPECT_EQ(wanted(same, {0, 1, 2}), std::vector<std::size_t>{1});
+  EXPECT_EQ(wanted(same, {0, 2}), std::vector<std::size_t>{0});  // the one of known time
+  EXPECT_EQ(wanted(other, {2, 0, 1}), (std::vector<std::size_t>{2, 0, 1}));
+  EXPECT_TRUE(wanted(other, {}).empty());
   EXPECT_EQ(same.choose(s.problem, {1, 64, 64, 64}, s.names, s.names.size(), {0, 1, 2}, time), 1u);
   EXPECT_TRUE(timed.empty() && same.decisions().empty());
   EXPECT_EQ(other.choose(s.problem, {1, 64, 64, 64}, s.names, s.names.size(), {0, 1, 2}, time), 2u);
