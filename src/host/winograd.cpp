@@ -218,6 +218,20 @@ class WinogradKernel : public TileKernel {
   std::int64_t patch_row_, product_row_, block_;
 };
 
+/// Taps of all results along an axis, less those in the padding if there is a dilation: direct kernels skip rows of
+/// padding, which are many then.
+double taps(const ConvDesc& d, int axis) {
+  const auto i = static_cast<std::size_t>(axis);
+  if (d.dilation[i] == 1) return 3 * static_cast<double>(d.out[i]);
+  double inside = 0;
+  for (std::int64_t k = 0; k < 3; ++k) {
+    const std::int64_t shift = k * d.dilation[i] - d.pad_begin[i];
+    inside += static_cast<double>(
+        std::max<std::int64_t>(0, std::min(d.out[i], d.in[i] - shift) - std::max<std::int64_t>(0, -shift)));
+  }
+  return inside;
+}
+
 /// Whether the multiplications saved outweigh the transforms and reading four times as many weights. All is counted in
 /// multiplications; what the others cost in them was measured with AVX-512 (EPYC 9004).
 bool worth_it(const ConvDesc& d) {
@@ -229,7 +243,7 @@ bool worth_it(const ConvDesc& d) {
                      static_cast<double>(tile_origins(d.out[1], d.dilation[1]).size());
   const auto in = static_cast<double>(d.in_channels), out = static_cast<double>(d.out_channels);
   const auto columns = static_cast<double>(round_up(d.out_channels, simd().winograd_columns));
-  const double direct = static_cast<double>(d.batch * d.out[0] * d.out[1]) * 9 * in * out;
+  const double direct = static_cast<double>(d.batch) * taps(d, 0) * taps(d, 1) * in * out;
   double ours = tiles * (kProducts * in * columns + kInput * in + kOutput * out) * kOverhead;
   if (kProducts * d.in_channels * d.out_channels * 4 > kCachedWeights) ours += kProducts * in * columns * kWeight;
   return direct >= kLeast && ours < 0.9 * direct;

@@ -239,6 +239,19 @@ TEST(Convolution, WinogradWithManyWeights) {
   EXPECT_LE(outcome.worst, kWinogradError);
 }
 
+// With a dilation near the image's extent most of the taps are in the padding, which a direct kernel skips.
+TEST(Convolution, WinogradWhereTapsAreInTheImage) {
+  for (const std::int64_t dilation : {1, 4, 12, 24}) {
+    ConvDesc d = plain(2, 128, 128, 33, 3);
+    d.dilation = d.pad_begin = d.pad_end = {dilation, dilation, 0};
+    set_out(d);
+    std::string why;
+    const auto kernel = find_convolution(d, why);
+    ASSERT_TRUE(kernel) << why;
+    EXPECT_EQ(is_winograd(kernel->name()), dilation < 12) << kernel->name() << ", dilation " << dilation;
+  }
+}
+
 TEST(Convolution, WinogradEpilogues) {
   for (const Kind kind : {Kind::kAddTensor, Kind::kSubTensor, Kind::kMulTensor, Kind::kMaxTensor, Kind::kMinTensor,
                           Kind::kRelu, Kind::kLeakyRelu, Kind::kClip, Kind::kSigmoid, Kind::kTanh, Kind::kSwish,
