@@ -1,7 +1,12 @@
 // See row_prologue.h.
 #include "codegen/row_prologue.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "codegen/emit.h"
+#include "codegen/loop_analysis.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -60,27 +65,116 @@ std::optional<RowPrologue> row_prologue(const Contraction& c, const LoopKernel& 
   return p;
 }
 
-void emit_row_prologue(Emitter& e, const Contraction& c, const RowPrologue& p) {
-  const auto begin = [&](std::string_view head) {
-    e.open(fmt::format("SDX_FN {} const", head));
-    for (const auto& [var, name] : {std::pair(c.z, "z"), std::pair(c.row, "line"), std::pair(p.run, "at / 8")}) {
-      if (is_const(var)) continue;
-      const std::string i = e.fresh("i");
-      e.line(fmt::format("const i64 {} = {};", i, name));
-      e.bind(var, i);
-    }
-  };
-  const auto at = [&](const Expr& x, std::int64_t j) { return substitute(x, {{p.k, p.run * Expr(kRun) + Expr(j)}}); };
-  begin("f32 row_part(u32 z, u32 line, u32 at)");
-  e.line("f32 part = 0;");
-  for (std::int64_t j = 0; j < kRun; ++j) e.line(fmt::format("part += {};", e.value(at(p.term, j))));
-  e.line("return part;");
-  e.close();
-  begin("void row_elements(u32 z, u32 line, u32 at, f32 total, T* x)");
+namespace {
+
+// Opens a function of the row's, and binds what its parameters z, line and at are.
+void begin(Emitter& e, const Contraction& c, const RowPrologue& p, std::string_view head) {
+  e.open(fmt::format("SDX_FN {} const", head));
+  for (const auto& [var, name] : {std::pair(c.z, "z"), std::pair(c.row, "line"), std::pair(p.run, "at / 8")}) {
+    if (is_const(var)) continue;
+    const std::string i = e.fresh("i");
+    e.line(fmt::format("const i64 {} = {};", i, name));
+    e.bind(var, i);
+  }
+}
+
+// Element j of a run.
+Expr in_run(const RowPrologue& p, const Expr& x, std::int64_t j) {
+  return substitute(x, {{p.k, p.run * Expr(kRun) + Expr(j)}});
+}
+
+// What the sum's terms and the elements need of the memory of a run, element by element.
+struct RunOfLoads {
+  Exprs loads;             ///< for each j
+  bool contiguous = true;  ///< 16 bytes at a time
+};
+
+void emit_elements(Emitter& e, const Contraction& c, const RowPrologue& p) {
   e.bind_local(p.total, "total");
   for (std::int64_t j = 0; j < kRun; ++j)
-    e.line(fmt::format("x[{}] = {};", j, e.value(cast(at(p.element, j), c.type))));
+    e.line(fmt::format("x[{}] = {};", j, e.value(cast(in_run(p, p.element, j), c.type))));
+}
+
+void emit_sum(Emitter& e, const RowPrologue& p) {
+  e.line("f32 part = 0;");
+  for (std::int64_t j = 0; j < kRun; ++j) e.line(fmt::format("part += {};", e.value(in_run(p, p.term, j))));
+  e.line("return part;");
+}
+
+// Empty unless all of them are floats at known places.
+std::vector<RunOfLoads> loads_of_run(const RowPrologue& p) {
+  std::vector<RunOfLoads> found;
+  for (std::int64_t j = 0; j < kRun; ++j) {
+    Exprs here;
+    bool plain = true;
+    for (const Expr& body : {p.term, p.element})
+      certain_parts(in_run(p, body, j), [&](const Expr& x) {
+        if (x->op != Op::kLoad || x->value == p.total) return true;
+        plain &= !x->args[0]->has_load && is_float(x->dtype) && size_of(x->dtype) <= 4 && size_of(x->dtype) >= 2;
+        if (std::none_of(here.begin(), here.end(), [&](const Expr& y) { return same(x, y); })) here.push_back(x);
+        return true;
+      });
+    if (j == 0) found.resize(here.size());
+    if (!plain || here.size() != found.size()) return {};
+    for (std::size_t k = 0; k < here.size(); ++k) {
+      RunOfLoads& r = found[k];
+      if (j > 0 && (here[k]->value != r.loads[0]->value || here[k]->dtype != r.loads[0]->dtype)) return {};
+      r.loads.push_back(here[k]);
+      const Expr &first = r.loads[0]->args[0], &at = here[k]->args[0];
+      r.contiguous &= idx::provably_equal(at, first + Expr(j)) && divisor_of(first) % kRun == 0;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+void emit_row_prologue(Emitter& e, const Contraction& c, const RowPrologue& p) {
+  begin(e, c, p, "f32 row_part(u32 z, u32 line, u32 at)");
+  emit_sum(e, p);
   e.close();
+  begin(e, c, p, "void row_elements(u32 z, u32 line, u32 at, f32 total, T* x)");
+  emit_elements(e, c, p);
+  e.close();
+}
+
+std::string emit_streamed_row(Emitter& e, const Contraction& c, const RowPrologue& p,
+                              const std::function<bool(const Value*)>& loaded) {
+  const std::vector<RunOfLoads> runs = loads_of_run(p);
+  if (runs.empty()) return {};
+  for (const bool early : {true, false}) {
+    begin(e, c, p, fmt::format("void {}(u32 z, u32 line, u32 at, Row& r)", early ? "row_constants" : "row_read"));
+    for (std::size_t k = 0; k < runs.size(); ++k) {
+      const RunOfLoads& r = runs[k];
+      const Value* from = r.loads[0]->value;
+      if (loaded(from) != early) continue;
+      if (r.contiguous) {
+        const std::string at = e.value(r.loads[0]->args[0]);
+        e.line(fmt::format("stream_detail::read_run({} + {}, r.r{});", e.buffer(from), at, k));
+      } else {
+        for (std::size_t j = 0; j < r.loads.size(); ++j)
+          e.line(fmt::format("r.r{}[{}] = {};", k, j, e.value(r.loads[j])));
+      }
+    }
+    e.close();
+  }
+  const auto bind = [&] {
+    for (std::size_t k = 0; k < runs.size(); ++k)
+      for (std::size_t j = 0; j < runs[k].loads.size(); ++j)
+        e.bind_value(runs[k].loads[j], fmt::format("r.r{}[{}]", k, j));
+  };
+  begin(e, c, p, "f32 row_part(u32 z, u32 line, u32 at, const Row& r)");
+  bind();
+  emit_sum(e, p);
+  e.close();
+  begin(e, c, p, "void row_elements(u32 z, u32 line, u32 at, f32 total, const Row& r, T* x)");
+  bind();
+  emit_elements(e, c, p);
+  e.close();
+  std::string members;
+  for (std::size_t k = 0; k < runs.size(); ++k)
+    members += fmt::format(" {} r{}[{}];", e.type_of(runs[k].loads[0]), k, kRun);
+  return fmt::format("  struct Row {{{} }};\n", members);
 }
 
 }  // namespace sardonyx::codegen

@@ -2,7 +2,9 @@
 // step does not deserve a launch for. Each workgroup computes the rows' sums and keeps the rows in LDS
 // (kernels/skinny.h).
 #pragma once
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "codegen/contraction.h"
 
@@ -21,5 +23,9 @@ struct RowPrologue {
 std::optional<RowPrologue> row_prologue(const Contraction& c, const LoopKernel& rows);
 /// The functions row_part and row_elements of skinny.h.
 void emit_row_prologue(Emitter& e, const Contraction& c, const RowPrologue& p);
+/// The same in the form of stream.h, if what they read is runs of floats: what is `loaded` (constant, in memory before
+/// any launch) is read by one function, all else by another. Returns the declaration of the struct that holds both.
+std::string emit_streamed_row(Emitter& e, const Contraction& c, const RowPrologue& p,
+                              const std::function<bool(const Value*)>& loaded);
 
 }  // namespace sardonyx::codegen

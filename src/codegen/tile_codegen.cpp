@@ -287,6 +287,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
                        is_const_int(c.n(), columns) && is_const_int(c.k(), deep) && a.access() != Access::kAcross &&
                        smallest(c.m()) <= 1 && b.streams(selection.loaded);
   if (streams) b.emit_stream(e);
+  const std::string row = streams && rows ? emit_streamed_row(e, c, *rows, selection.loaded) : "";
   const bool copy_engine = arch == "sm_90a" && !rows;
   const std::string reads = epilogue(e, c, accumulator, copy_engine);
   const std::optional<CopiedOperand> copied_a = copy_engine ? a.copied() : std::nullopt,
@@ -323,7 +324,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
       "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}}};\n"
       "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
       type_name(c.type), name_of(a.access()), name_of(b.access()), full, q.bits, q.is_signed, q.float_zeros,
-      static_cast<bool>(c.pair), row_height, members, reads, text, values);
+      static_cast<bool>(c.pair), row_height, members, reads + row, text, values);
   sizes += "i64 batches, i64 m, i64 n, i64 k";
   const std::string body = fmt::format("{}{}) {{\n{}", head, sizes, problem),
                     shared = fmt::format("{}void* __restrict parts, {}, i64 shares) {{\n{}", head, sizes, problem);
@@ -362,7 +363,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
       candidates.back().tiling.finish = arch.starts_with("sm_") ? kFinishOnNvidia : kFinishElsewhere;
     }
   std::optional<StreamCandidate> streamed;
-  if (streams && (!rows || row_height == 1))
+  if (streams && (!rows || (row_height == 1 && !row.empty())))
     streamed = stream_candidate({q.bits, c.type == DType::kFloat16, b.runs_of_scale(), columns, deep});
   if (rows) {
     candidates.clear();

@@ -14,6 +14,9 @@
 //   Scale                           type of the scales in memory, of 16 bits (with kBits of 4 or 8)
 //   const Scale* b_scale(z, col, k) where the scale of the run at k is; those of a column lie side by side
 //   f32 b_zero()                    the zero point of all of them
+//   Row; row_constants(z, row, k, Row&), row_read(z, row, k, Row&)    (with kRowHeight) what row_part and row_elements
+//                                   need of eight elements from k on: of constants, and of all else. Norms' weights
+//                                   come from far away, as nobody has used them since the step before
 //
 // Sources: PTX ISA, "cp.async.bulk", "mbarrier", "griddepcontrol", "mma.m16n8k16"; CUDA C++ Programming Guide,
 // "Programmatic Dependent Launch".
@@ -60,6 +63,16 @@ SDX_FN void copy_run(u32 to, const void* from, u32 bytes, u32 barrier) {
                : "r"(to), "l"((__attribute__((address_space(1))) const void*)from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+/// Eight elements side by side, 16 bytes at a time.
+template <class T>
+SDX_FN void read_run(const T* from, T (&to)[8]) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4);
+#pragma unroll
+  for (u32 v = 0; v < sizeof(T) / 2; ++v) {
+    const vec16 x = load16(from + v * (16 / sizeof(T)));
+    __builtin_memcpy(&to[v * (16 / sizeof(T))], &x, 16);
+  }
+}
 /// Among the waves that multiply.
 template <class Tile>
 SDX_FN void barrier_of_workers() {
@@ -72,10 +85,42 @@ SDX_FN u32 place_vector(u32 at) {
   return !Tile::kAfter && Tile::kRun == 32 ? at ^ (at / 8 % 2) : at;
 }
 
-/// The row of a in shared memory, of 4 bits in the order of in_order(); with After, for each 32 k's what the zero point
-/// takes from their sum.
+/// What row_part and row_elements need of the row's vectors that this thread has; nothing where they aren't called.
 template <class Tile, class P>
-SDX_FN void put_row(const P& p) {
+struct RowOf {
+  static constexpr u32 kVectors = Tile::kDepth / 8, kEach = (kVectors + Tile::kWorkers - 1) / Tile::kWorkers;
+  typename P::Row each[kEach];
+  SDX_FN void constants(const P& p) {
+#pragma unroll
+    for (u32 j = 0; j < kEach; ++j) p.row_constants(0, 0, at(j), each[j]);
+  }
+  SDX_FN void read(const P& p) {
+#pragma unroll
+    for (u32 j = 0; j < kEach; ++j) p.row_read(0, 0, at(j), each[j]);
+  }
+  /// Threads beyond the end have the first vector.
+  static SDX_FN u32 at(u32 j) {
+    const u32 i = thread_id() + j * Tile::kWorkers;
+    return i < kVectors ? i * 8 : 0;
+  }
+};
+struct NoRow {
+  template <class P>
+  SDX_FN void constants(const P&) {}
+};
+template <class Tile, class P, bool Made = P::kRowHeight != 0>
+struct RowOfProblem {
+  using Type = NoRow;
+};
+template <class Tile, class P>
+struct RowOfProblem<Tile, P, true> {
+  using Type = RowOf<Tile, P>;
+};
+
+/// The row of a in shared memory, of 4 bits in the order of in_order(); with After, what an instruction takes side by
+/// side, and for each 32 k's what the zero point takes from their sum.
+template <class Tile, class P, class Row>
+SDX_FN void put_row(const P& p, Row& made_of) {
   using T = typename P::T;
   constexpr u32 kVectors = Tile::kDepth / 8, kEach = (kVectors + Tile::kWorkers - 1) / Tile::kWorkers;
   auto* row = (shared_vec*)dynamic_lds + Tile::kRowAt / 16;
@@ -87,10 +132,13 @@ SDX_FN void put_row(const P& p) {
   if constexpr (P::kRowHeight != 0) {
     static_assert(P::kRowHeight == 1);
     auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
+    made_of.read(p);
     f32 sum = 0;
 #pragma unroll
-    for (u32 j = 0; j < kEach; ++j)
-      if (at(j) < kVectors) sum += p.row_part(0, 0, at(j) * 8);
+    for (u32 j = 0; j < kEach; ++j) {
+      const f32 part = p.row_part(0, 0, in(j) * 8, made_of.each[j]);
+      if (at(j) < kVectors) sum += part;
+    }
     for (u32 h = 1; h < kWave; h *= 2) sum += from_lane_xor(sum, h);
     if (thread_id() % kWave == 0) parts[thread_id() / kWave] = sum;
     barrier_of_workers<Tile>();
@@ -100,7 +148,7 @@ SDX_FN void put_row(const P& p) {
 #pragma unroll
     for (u32 j = 0; j < kEach; ++j) {
       T e[8];
-      p.row_elements(0, 0, in(j) * 8, sum, e);
+      p.row_elements(0, 0, in(j) * 8, sum, made_of.each[j], e);
       __builtin_memcpy(&held[j], e, 16);
     }
   } else {
@@ -129,7 +177,9 @@ SDX_FN void put_row(const P& p) {
       total += from_lane_xor(total, 2);
       if (there && at(j) % 4 == 0) totals[at(j) / 4] = total * (p.b_zero() * -0x1p-24f);
     }
-    if (there) row[place_vector<Tile>(at(j))] = P::kBits == 4 ? in_order(held[j]) : held[j];
+    vec16 x = P::kBits == 4 ? in_order(held[j]) : held[j];
+    if constexpr (Tile::kAfter) x = vec16{x[0], x[2], x[1], x[3]};
+    if (there) row[place_vector<Tile>(at(j))] = x;
   }
   barrier_of_workers<Tile>();
 }
@@ -176,32 +226,28 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
   using shared_half = __attribute__((address_space(3))) const u16;
   if constexpr (Tile::kAfter) {
     // Words of 8 numbers of one block of 32 for each of four lanes; numbers as they are make float16 of 2^-24 and,
-    // where they are 4 bits up, 2^-20.
-    constexpr u32 kScales = 8 / Tile::kOfScale;
-    u16 scales[2][kScales];
-#pragma unroll
-    for (u32 half = 0; half < 2; ++half) {
-      const auto* s =
-          (shared_half*)dynamic_lds + (scales_at + (line + half * 8) * Tile::kScalePitch) / 2 + wave * kScales;
-#pragma unroll
-      for (u32 i = 0; i < kScales; ++i) scales[half][i] = s[i];
-    }
+    // where they are 4 bits up, 2^-20. Of an instruction's 8 columns each has one block's part of the row, and zeros
+    // where the others have theirs: so all blocks' sums are made in one go, and are apart when scales come to them.
+    f32 low[4] = {totals[0], totals[1], totals[0], totals[1]}, high[4] = {};
     const auto* words = (shared_word*)dynamic_lds + (here + line * Tile::kPitch + wave * 128) / 4 + part;
 #pragma unroll
     for (u32 run = 0; run < 8; ++run) {
       const u32 w0 = words[run * 4], w1 = words[run * 4 + 2 * Tile::kPitch], v0 = w0 >> 8, v1 = w1 >> 8;
       const vec16 y = x[run];
-      f32 high[4] = {}, low[4];
-      detail::mma<T>(w0 & 0x00f000f0u, w1 & 0x00f000f0u, v0 & 0x00f000f0u, v1 & 0x00f000f0u, y[1], y[3], high[0],
+      detail::mma<T>(w0 & 0x00f000f0u, w1 & 0x00f000f0u, v0 & 0x00f000f0u, v1 & 0x00f000f0u, y[2], y[3], high[0],
                      high[1], high[2], high[3]);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) low[e] = e % 2 == 0 ? __builtin_fmaf(high[e], 0.0625f, totals[run]) : 0.0f;
-      detail::mma<T>(w0 & 0x000f000fu, w1 & 0x000f000fu, v0 & 0x000f000fu, v1 & 0x000f000fu, y[0], y[2], low[0], low[1],
+      detail::mma<T>(w0 & 0x000f000fu, w1 & 0x000f000fu, v0 & 0x000f000fu, v1 & 0x000f000fu, y[0], y[1], low[0], low[1],
                      low[2], low[3]);
+    }
 #pragma unroll
-      for (int e = 0; e < 4; e += 2) {
-        const f32 scale = cast<f32>(bit_cast<typename P::Scale>(scales[e / 2][run / Tile::kOfScale]));
-        sums[0][e] = __builtin_fmaf(low[e], scale, sums[0][e]);
+    for (u32 half = 0; half < 2; ++half) {
+      const auto* s = (shared_half*)dynamic_lds + (scales_at + (line + half * 8) * Tile::kScalePitch) / 2 +
+                      wave * (8 / Tile::kOfScale);
+#pragma unroll
+      for (u32 e = 0; e < 2; ++e) {
+        const f32 scale = cast<f32>(bit_cast<typename P::Scale>(u16(s[(part * 2 + e) / Tile::kOfScale])));
+        const u32 at = half * 2 + e;
+        sums[0][at] = __builtin_fmaf(__builtin_fmaf(high[at], 0.0625f, low[at]), scale, sums[0][at]);
       }
     }
   } else {
@@ -279,6 +325,8 @@ SDX_FN void stream(const P& first_p) {
     return;
   }
 
+  typename RowOfProblem<Tile, P>::Type made_of;
+  made_of.constants(first_p);
   wait_for_launch();
   const P p = first_p.behind_wait();
   const u32 blocks = (p.n + kColumns - 1) / kColumns;
@@ -294,23 +342,29 @@ SDX_FN void stream(const P& first_p) {
     }
   };
   if (block_id() < blocks) read_early(block_id());
-  put_row<Tile>(p);
+  put_row<Tile>(p, made_of);
 
   const auto* row = (shared_vec*)dynamic_lds + Tile::kRowAt / 16;
   auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
+  // With After, a lane has its instructions' column: a block of 32 k's.
   const auto take_row = [&](u32 piece, vec16* x, f32* totals) {
     const u32 first_run = (piece * Tile::kWorking + wave) * 8;
+    if constexpr (Tile::kAfter) {
+      const vec16 mine = row[(first_run + line) * 4 + part];
 #pragma unroll
-    for (u32 v = 0; v < kOfStage; ++v) {
-      const u32 at =
-          Tile::kAfter ? (first_run + v) * 4 + part : (first_run + v / kOfRun * 4 + part) * kOfRun + v % kOfRun;
-      x[v] = row[place_vector<Tile>(at)];
-      if constexpr (Tile::kAfter) totals[v] = ((shared_f32*)dynamic_lds)[Tile::kTotalsAt / 4 + first_run + v];
+      for (u32 v = 0; v < kOfStage; ++v) x[v] = line == v ? mine : vec16{};
+#pragma unroll
+      for (u32 e = 0; e < 2; ++e)
+        totals[e] = ((shared_f32*)dynamic_lds)[Tile::kTotalsAt / 4 + first_run + part * 2 + e];
+    } else {
+#pragma unroll
+      for (u32 v = 0; v < kOfStage; ++v)
+        x[v] = row[place_vector<Tile>((first_run + v / kOfRun * 4 + part) * kOfRun + v % kOfRun)];
     }
   };
   constexpr u32 kHeld = kAll ? Tile::kPieces : 1;
   vec16 x[kHeld][kOfStage];
-  f32 totals[kHeld][kOfStage];
+  f32 totals[kHeld][2];
   const bool works = wave < Tile::kWorking;
   if constexpr (kAll)
 #pragma unroll
@@ -346,7 +400,11 @@ SDX_FN void stream(const P& first_p) {
         f32 sum = sums[0][e];
 #pragma unroll
         for (int c = 1; c < kChains; ++c) sum += sums[c][e];
-        if (Tile::kAfter) sum *= 0x1p24f;
+        if constexpr (Tile::kAfter) {
+          sum = (sum + sums[0][e + 1]) * 0x1p24f;
+          sum += from_lane_xor(sum, 1);
+          sum += from_lane_xor(sum, 2);
+        }
         if (part == 0) parts[wave * kColumns + tile * 16 + e / 2 * 8 + line] = sum;
       }
     }

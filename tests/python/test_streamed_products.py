@@ -13,8 +13,8 @@ HALF, BF16 = TensorProto.FLOAT16, TensorProto.BFLOAT16
 COPY, WAIT, START = "cp.async.bulk.shared", "griddepcontrol.wait", "griddepcontrol.launch_dependents"
 
 
-def model(m, k, n, dtype=HALF, bits=16, block=32, zeros=False, given=False):
-    """x [m, k] times weights, which are `given` as an input or constants."""
+def model(m, k, n, dtype=HALF, bits=16, block=32, zeros=False, given=False, norm=""):
+    """x [m, k] times weights, which are `given` as an input or constants; with `norm`, an RMSNorm before whose weights are."""
     kind = helper.tensor_dtype_to_np_dtype(dtype)
     weights, inputs = [], [helper.make_tensor_value_info("x", dtype, [m, k])]
     if bits == 16:
@@ -35,6 +35,13 @@ def model(m, k, n, dtype=HALF, bits=16, block=32, zeros=False, given=False):
         ]
         if zeros:
             weights.append(numpy_helper.from_array(np.zeros(n * ((blocks * bits + 7) // 8), np.uint8), "z"))
+    if norm:
+        nodes[0].input[0] = "normed"
+        nodes.insert(0, helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["normed"], axis=-1))
+        if norm == "given":
+            inputs.append(helper.make_tensor_value_info("g", dtype, [k]))
+        else:
+            weights.append(numpy_helper.from_array(np.ones(k, kind), "g"))
     outputs = [helper.make_tensor_value_info("y", dtype, None)]
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(
@@ -60,6 +67,18 @@ def test_weights_do_not_wait_for_the_launch_before(tmp_path, dtype, bits, block)
     assert START in kernel and kernel.count(WAIT) == 1
     assert "ld.global" in kernel[kernel.index(WAIT) :] and "ld.global" not in kernel[: kernel.index(WAIT)]
     assert "st.global" not in kernel[: kernel.index(WAIT)]
+
+
+@pytest.mark.parametrize("norm", ["constant", "given"])
+def test_weights_of_a_norm_do_not_wait_either(tmp_path, norm):
+    # With any number of rows there are two: with the norm for one row, without it for rows whose norms are made apart.
+    kernels = streamed(model("rows", 2048, 2048, bits=4, norm=norm), tmp_path)
+    (kernel,) = [k.partition("\n}")[0] for k in kernels if "sqrt" in k.partition("\n}")[0]]
+    before, _, behind = kernel.partition(WAIT)
+    # Each thread reads 8 elements of the row and 8 of the norm's weights, once.
+    assert before.count("ld.global.v4") == (norm == "constant")
+    assert behind.count("ld.global.v4") == 1 + (norm == "given")
+    assert kernel.count("ld.global") == 2
 
 
 @pytest.mark.parametrize(
