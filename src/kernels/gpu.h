@@ -82,7 +82,7 @@ SDX_FN T* after_wait(T* p) {
 /// meanwhile. (Many would be in the way of workgroups that are to have a unit each.)
 SDX_FN void start_next_launch_if_small() {
 #if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
-  if (block_count() <= 32) start_next_launch();
+  if (block_count() <= 64) start_next_launch();
 #endif
 }
 
@@ -227,12 +227,12 @@ struct Best {
 };
 template <bool Max, bool Last, class T>
 SDX_FN Best<T> better(Best<T> a, Best<T> b) {
-  if (b.at < 0) return a;
-  if (a.at < 0) return b;
+  // Without branches, which the numbers' addresses would be taken for.
   const bool a_first = a.at < b.at, a_nan = a.value != a.value, b_nan = b.value != b.value;
-  if (a_nan || b_nan) return a_nan && (!b_nan || a_first) ? a : b;
-  if (a.value == b.value) return a_first != Last ? a : b;
-  return (Max ? a.value > b.value : a.value < b.value) ? a : b;
+  const bool wins = (Max ? a.value > b.value : a.value < b.value) | ((a.value == b.value) & (a_first != Last)) |
+                    (a_nan & (!b_nan | a_first));
+  const bool take = (b.at < 0) | ((a.at >= 0) & wins);
+  return {take ? a.value : b.value, take ? a.at : b.at};
 }
 
 /// The same where b, if there is one, comes behind a: a third of the instructions, which kernels that run once have to
