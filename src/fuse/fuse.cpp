@@ -188,6 +188,11 @@ Schedule fuse(Graph& g, const FuseOptions& options) {
       }
     }
   }
+  // Loops between inputs and outputs alone come last: a GPU's first launch takes longest to begin, and should be worth
+  // it.
+  for (const auto& u : units)
+    if (std::holds_alternative<LoopKernel>(u->step.op) && !waits[u.get()] && after[u.get()].empty())
+      u->position += static_cast<int>(position.size());
   std::map<std::pair<int, const Unit*>, Unit*> ready;
   for (const auto& u : units)
     if (!waits[u.get()]) ready[{u->position, u.get()}] = u.get();

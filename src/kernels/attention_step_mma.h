@@ -4,8 +4,9 @@
 // Nearly all of the time is waiting, for one thing after the other. So whatever can be is done before the wait for the
 // launch before this one; a wave waits for no other wave until it has its sums; and what workgroups give each other
 // arrives with the signal that it has (st.async), where a barrier would need an answer. Few workgroups ask for the
-// cache before they know how long the sequence is, many of them (which wait for memory's pace) last. Asking for it
-// before the launch before this one is done gained nothing on an H200.
+// cache before they know how long the sequence is, many of them (which wait for memory's pace) last. That it comes to
+// the second cache before the launch before this one is done gains 0.1 us; reading it then would gain nothing more, as
+// queries arrive no earlier. They take two trips to memory, of which the first tells the row of the rotation.
 //
 // Tile j of a wave is the keys from 16 * (j * all waves + its number) on, so that workgroups have equal parts of a
 // sequence of any length. The instructions' rows are keys, then elements of a head, and their 8 columns are heads.
@@ -73,18 +74,29 @@ struct AttentionStepMma {
     return (detail::shared_ptr<U>)((detail::shared_ptr<u8>)dynamic_lds + at);
   }
 
-  /// Asks for the keys and values from `first` on. There may be fewer rows than that.
-  SDX_FN void fetch(i64 row0, u32 first, detail::shared_ptr<vec16> to) const {
+  /// Asks for the keys and values from `first` on, which are those below `end`.
+  SDX_FN void fetch(i64 row0, u32 first, u32 end, detail::shared_ptr<vec16> to) const {
     const T *keys = p.past_key() + row0 * kDim, *values = p.past_value() + row0 * kDim;
 #pragma unroll
     for (u32 i = 0; i < kDim / 16; ++i) {
       const u32 at = i * kWave + thread_id() % kWave, row = at / kChunks, chunk = at % kChunks;
-      const bool there = first + row < n.kept;
+      const bool there = first + row < end;
       const u64 from = u64(there ? first + row : 0) * kDim + chunk * 8;
       const u32 place = Rows::at(row, chunk);
       detail::copy_async(to + place, keys + from, there);
       detail::copy_async(to + kTileVectors + place, values + from, there);
     }
+  }
+
+  /// Has what fetch() will ask for brought nearer. That may be before the launch before this one is done: nothing is
+  /// read, and all of it is memory of the cache, as `end` is no more than its rows.
+  SDX_FN void fetch_tile_to_l2(i64 row0, u32 first, u32 end) const {
+    constexpr u32 kLine = 128 / sizeof(T), kLines = (kDim + kLine - 1) / kLine;
+    const u32 lane = thread_id() % kWave, row = first + lane % kTile;
+    const T* const from = (lane < kTile ? p.past_key() : p.past_value()) + (row0 + row) * kDim;
+    if (row < end)
+#pragma unroll
+      for (u32 i = 0; i < kLines; ++i) fetch_to_l2(from + i * kLine);
   }
 
   SDX_FN f32 score(i64 b, i64 h, i64 t, f32 x) const {
@@ -118,35 +130,43 @@ struct AttentionStepMma {
     const i64 row0 = (b * kv_heads + head) * n.kept;
     const u32 round = kTile * kWaves * shares;
     u32 first = kTile * (wave * shares + share);
+    const u32 kept = u32(min(n.kept, i64(n.keys)));  // other rows are not there yet
+    fetch_tile_to_l2(row0, first, kept);
     p.wait();
-    if constexpr (kCluster == 8) {
-      start_next_launch();
-      fetch(row0, first, tile);
-    }
+    if constexpr (kCluster == 8) start_next_launch();
     const i64 at = p.start(b);
     u32 low = 0, high = n.keys;
     if constexpr (P::kBounds != 0) {
       low = u32(min(max(p.begin(b, h0, 0), i64(0)), i64(n.keys)));
       high = u32(max(min(p.end(b, h0, 0), i64(n.keys)), i64(0)));
     }
+    if constexpr (kCluster == 8) fetch(row0, first, kept, tile);
+    // Queries, by half of the threads, and the new row, by the others, so that both are read at a time: whether this
+    // workgroup needs the new row would be known later. A thread's two elements of a query are what is rotated
+    // together mostly, and read once then.
+    const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
+    constexpr u32 kHalf = kThreads / 2, kPair = kDim / 2;
+    const u32 other = thread - kHalf;
+    if (thread < kHalf)
+      for (u32 i = thread; i < kElements / 2; i += kHalf) {
+        const u32 g = i / kPair, d = i % kPair;
+        const T x = cast<T>(p.query(b, h0 + g, d)), y = cast<T>(p.query(b, h0 + g, d + kPair));
+        queries[g * kQueryPitch + d] = x;
+        queries[g * kQueryPitch + d + kPair] = y;
+      }
+    else
+      for (u32 i = other; i < 2 * kDim; i += kHalf) {
+        const u32 d = i % kDim;
+        fresh[i] = cast<T>(i >= kDim ? p.new_value(b, head, d) : p.new_key(b, head, d));
+      }
     const bool has_fresh = at >= low && at < high;
     const u32 start = has_fresh ? u32(at) : ~0u;
-    // Queries, and the new row, which one workgroup appends: with half of its threads, so that both are read at a time.
-    const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
+    if constexpr (kCluster != 8) fetch(row0, first, first + kTile > low ? min(high, kept) : 0, tile);
+    // One workgroup appends it.
     const bool appends = has_fresh ? owns(start, share, shares) : share == 0;
-    if (!appends || thread < kThreads / 2)
-      for (u32 i = thread; i < kElements; i += appends ? kThreads / 2 : kThreads)
-        queries[i / kDim * kQueryPitch + i % kDim] = cast<T>(p.query(b, h0 + i / kDim, i % kDim));
-    else
-      for (u32 i = thread - kThreads / 2; i < 2 * kDim; i += kThreads / 2) {
-        const bool is_value = i >= kDim;
-        const u32 d = i % kDim;
-        const T x = cast<T>(is_value ? p.new_value(b, head, d) : p.new_key(b, head, d));
-        fresh[i] = x;
-        if (u64(at) < u64(n.room))
-          (is_value ? p.value() : p.key())[((b * kv_heads + head) * n.room + at) * kDim + d] = x;
-      }
-    if constexpr (kCluster != 8) fetch(row0, first, tile);
+    if (appends && thread >= kHalf && u64(at) < u64(n.room))
+      for (u32 i = other; i < 2 * kDim; i += kHalf)
+        (i >= kDim ? p.value() : p.key())[((b * kv_heads + head) * n.room + at) * kDim + i % kDim] = fresh[i];
     lds_barrier();
 
     const u32 column = lane / 4, pair = lane % 4;  // of an operand: which head, and which two elements of eight
@@ -165,7 +185,7 @@ struct AttentionStepMma {
       if (first >= round) {
         detail::copies_arrived();
         detail::attention_wave_sync();
-        fetch(row0, first, tile);
+        fetch(row0, first, min(high, kept), tile);
       }
       detail::copies_arrived();
       detail::attention_wave_sync();
