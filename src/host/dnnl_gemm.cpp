@@ -6,6 +6,7 @@
 #include "host/dnnl_common.h"
 #include "host/dnnl_epilogue.h"
 #include "host/dnnl_few_rows.h"
+#include "host/dnnl_panels.h"
 #include "host/parallel.h"
 
 namespace sardonyx::host {
@@ -89,6 +90,7 @@ std::shared_ptr<const TileKernel> make_dnnl_gemm(const GemmDesc& desc, const Gem
     if (desc.post.empty()) return few;
     if (auto kernel = make_epilogue_kernel(few, out, desc.post, operands_of(desc, p), desc.threads)) return kernel;
   }
+  if (auto panels = make_panel_kernel(desc, p)) return panels;
   // oneDNN's fast family first; then what takes more passes.
   auto fused = make_matmul(desc, p, desc.post);
   if (is_brgemm(fused)) return fused;

@@ -24,6 +24,7 @@ bool has_step(PostOp::Kind kind) {
     case Kind::kSwish:
     case Kind::kHardSwish:
     case Kind::kHardSigmoid:
+    case Kind::kGeluErf:
     case Kind::kLinear:
     case Kind::kAbs:
     case Kind::kSquare:

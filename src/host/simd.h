@@ -52,6 +52,21 @@ struct WinogradTile {
   std::int64_t pixels[16];  ///< where in `out` each one's channels begin; -1: outside
 };
 
+/// Rows [first, first + rows) of c = a * b + bias with an epilogue, in the columns of one panel: b is [depth][64].
+struct PanelProduct {
+  std::int64_t first = 0, rows = 0, depth = 0;
+  std::int64_t a_row = 0, c_row = 0;  ///< distances of rows
+  std::int64_t column = 0;            ///< the panel's first one
+  int columns = 0;                    ///< at most 64
+  const float* a = nullptr;
+  const float* b = nullptr;
+  const float* next = nullptr;  ///< the panel to prefetch, or null
+  const float* bias = nullptr;  ///< of the panel's first column, or null
+  const EpilogueStep* steps = nullptr;
+  int step_count = 0;
+  float* c = nullptr;
+};
+
 struct SimdKernels {
   const char* name;
   void (*float16_to_float32)(const std::uint16_t* in, float* out, std::int64_t count);
@@ -66,6 +81,8 @@ struct SimdKernels {
   /// oneDNN's own kernel is as fast.
   void (*few_rows)(int rows, std::int64_t depth, const float* a, std::int64_t a_row, const float* b, const float* bias,
                    float* c, std::int64_t c_row, int columns);
+  /// Null where oneDNN's own kernel is as fast.
+  void (*panel_product)(const PanelProduct& product);
   int integer_columns;  ///< columns of one panel of a packed right matrix; see simd_integer.inc
   void (*pack_row)(const void* in, bool is_signed, std::int64_t count, int zero, std::int16_t* out,
                    std::int64_t padded);

@@ -50,6 +50,36 @@ TEST(Gemm, FewRowsOfLargeConstantWeights) {
   }
 }
 
+// Rows in tiles and groups, columns in panels, threads that divide either; on CPUs without AVX-512 oneDNN's kernel.
+TEST(Gemm, ManyRowsOfConstantWeights) {
+  for (std::int64_t m : {8, 11, 13, 97, 400}) {
+    for (std::int64_t n : {704, 705, 739}) {
+      GemmDesc d = plain(m, n, 389);
+      d.b_constant = true;
+      d.trans_b = n == 705;
+      d.bias = m != 11;
+      d.threads = m == 97 ? 7 : 2;
+      const std::string label = fmt::format("{} rows, {} columns", m, n);
+      expect_equal(d, label);
+      d.post = {{.kind = Kind::kAddTensor, .dims = {m, n}},
+                {.kind = Kind::kMulTensor, .dims = {1, n}},
+                {.kind = Kind::kRelu},
+                {.kind = Kind::kSubTensor, .dims = {1, 1}}};
+      expect_equal(d, label + " with epilogue");
+      d.post = {{.kind = Kind::kMulTensor, .dims = {m, 1}}};  // which has no step
+      expect_equal(d, label + ", scaled");
+    }
+  }
+  GemmDesc long_rows = plain(300, 256, 2048);  // more than a cache takes: groups of rows
+  long_rows.b_constant = true;
+  expect_equal(long_rows, "groups of rows");
+  GemmDesc batched = plain(20, 704, 389);  // whose axes merge
+  batched.batch_a = {3};
+  batched.b_constant = true;
+  batched.post = {{.kind = Kind::kAddTensor, .dims = {3, 20, 704}}};
+  expect_equal(batched, "a batch");
+}
+
 TEST(Gemm, BatchesBroadcast) {
   const Dims batches[][2] = {{{3}, {3}},       {{2, 3}, {2, 3}},          {{2, 3}, {3}}, {{2, 3}, {}}, {{}, {4}},
                              {{2, 1}, {1, 3}}, {{2, 3, 1, 2}, {3, 2, 2}}, {{1}, {1}}};

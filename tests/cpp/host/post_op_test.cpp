@@ -98,6 +98,37 @@ TEST_P(PostOpTest, InGemm) {
   }
 }
 
+// Weights that are large enough for the kernel that multiplies panels.
+TEST_P(PostOpTest, InGemmWithManyWeights) {
+  const Case& c = GetParam();
+  constexpr std::int64_t n = 513, m = 9;
+  const auto in = inputs(c, m * n), eye = identity(n);
+  GemmDesc d;
+  d.m = m, d.n = d.k = n;
+  d.b_constant = true;
+  d.threads = 2;
+  d.post = {c.op};
+  std::string why;
+  auto kernel = find_gemm(d, why);
+  ASSERT_TRUE(kernel) << c.name << why;
+  auto packed = kernel->pack(eye.data());
+  Buffer out(in.size() * sizeof(float)), scratch(kernel->scratch_bytes());
+  kernel->run(
+      {.src = in.data(), .weights = eye.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
+  expect_close(c, static_cast<const float*>(out.data()), in, kernel->name());
+  if (c.op.kind != Kind::kGeluErf) return;
+  // Where the two terms of its formula are 0, infinite or cancel.
+  std::vector<float> ends(static_cast<std::size_t>(m * n), 0.f);
+  ends[0] = 1e30f;
+  for (std::int64_t i = 1; i < m; ++i) ends[static_cast<std::size_t>(i * n)] = -std::ldexp(1.f, static_cast<int>(i));
+  kernel->run({.src = ends.data(),
+               .weights = eye.data(),
+               .packed = packed.get(),
+               .out = out.data(),
+               .scratch = scratch.data()});
+  expect_close(c, static_cast<const float*>(out.data()), ends, kernel->name());
+}
+
 TEST_P(PostOpTest, InConvolution) {
   const Case& c = GetParam();
   for (std::int64_t groups : {1, 20}) {

@@ -1,0 +1,101 @@
+// Many rows times a constant matrix, panel by panel, in the layout that oneDNN's matmul wants too: it serves both.
+// While a panel is multiplied the next one is prefetched, as hardware does too late: oneDNN's kernel waits for memory
+// for a tenth of the time if there are some hundred rows.
+#include "host/dnnl_panels.h"
+
+#include <algorithm>
+
+#include "host/epilogue_steps.h"
+#include "host/parallel.h"
+#include "host/simd.h"
+
+namespace sardonyx::host {
+namespace {
+
+constexpr std::int64_t kPanel = 64;              // columns of one panel of the layout
+constexpr std::int64_t kLeastWeights = 1 << 18;  // elements; smaller ones stay in the second-level cache
+constexpr std::int64_t kLeastRows = 8;
+constexpr std::int64_t kGroupRows = 48;  // at least, where threads divide rows: a panel is read anew for each group
+constexpr std::int64_t kCachedRows = 1 << 17;  // elements of rows that stay in the second-level cache beside two panels
+
+class PanelKernel : public TileKernel {
+ public:
+  PanelKernel(const GemmProblem& p, bool bias, bool trans_b, std::vector<PostOp> post, int threads)
+      : m_(p.m), n_(p.n), k_(p.k), bias_(bias), post_(std::move(post)), threads_(threads) {
+    const auto f32 = dnnl::memory::data_type::f32;
+    plain_ = dnnl::memory::desc({k_, n_}, f32, trans_b ? Dims{1, k_} : Dims{n_, 1});
+    packed_ = dnnl::memory::desc({k_, n_}, f32, dnnl::memory::format_tag::BA16a64b);
+  }
+
+  std::size_t scratch_bytes() const override { return 0; }
+  std::string name() const override { return std::string("panels:") + simd().name; }
+  std::shared_ptr<PackedWeights> pack(const void* weights) const override {
+    ThreadLimit limit(threads_);
+    return pack_weights(plain_, weights, packed_);
+  }
+
+  void run(const TileArgs& args) const override {
+    std::shared_ptr<const Buffer> b;
+    {
+      ThreadLimit limit(threads_);
+      b = args.packed->impl().in_layout(packed_, plain_, args.weights);
+    }
+    const std::vector<EpilogueStep> steps = epilogue_steps(post_, args.operands, {m_, n_});
+    const std::int64_t panels = (n_ + kPanel - 1) / kPanel, step = (k_ + 15) / 16 * 16 * kPanel;
+    const std::int64_t groups = row_groups(panels);
+    const std::int64_t group = (m_ + groups - 1) / groups;
+    parallel_for(panels * groups, 1, threads_, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t unit = begin; unit < end; ++unit) {
+        const std::int64_t panel = unit % panels, first = unit / panels * group;
+        if (first >= m_) continue;
+        PanelProduct t{.first = first, .rows = std::min(group, m_ - first), .depth = k_, .a_row = k_, .c_row = n_};
+        t.a = static_cast<const float*>(args.src);
+        t.b = static_cast<const float*>(b->data()) + panel * step;
+        t.next = panel + 1 < panels ? t.b + step : nullptr;
+        t.column = panel * kPanel;
+        t.columns = static_cast<int>(std::min(kPanel, n_ - t.column));
+        t.bias = bias_ ? static_cast<const float*>(args.bias) + t.column : nullptr;
+        t.steps = steps.data();
+        t.step_count = static_cast<int>(steps.size());
+        t.c = static_cast<float*>(args.out);
+        simd().panel_product(t);
+      }
+    });
+  }
+
+ private:
+  /// Threads that are more than panels divide the rows, too. Beyond that, rows that fit the second-level cache are
+  /// multiplied with all panels before the next ones, if reading all panels for each such group is less than reading
+  /// all rows for each panel.
+  std::int64_t row_groups(std::int64_t panels) const {
+    const std::int64_t shares = threads_ == 1 ? 1 : (4 * threads_ + panels - 1) / panels;
+    std::int64_t groups = std::clamp<std::int64_t>(shares, 1, std::max<std::int64_t>(1, m_ / kGroupRows));
+    const std::int64_t blocks = (m_ * k_ + kCachedRows - 1) / kCachedRows;
+    if (blocks * n_ < panels * m_) groups = std::max(groups, blocks);
+    return std::min(groups, m_);
+  }
+
+  std::int64_t m_, n_, k_;
+  bool bias_;
+  std::vector<PostOp> post_;  ///< operands' dims as the merged problem has them: [m or 1, n or 1]
+  int threads_;
+  dnnl::memory::desc plain_, packed_;
+};
+
+}  // namespace
+
+std::shared_ptr<const TileKernel> make_panel_kernel(const GemmDesc& desc, const GemmProblem& p) {
+  if (simd().panel_product == nullptr || !desc.b_constant || !p.batch.empty() || p.trans_a) return nullptr;
+  if (p.m < kLeastRows || p.n < kPanel || p.n * p.k < kLeastWeights) return nullptr;
+  for (DType t : {desc.a, desc.b, desc.out}) {
+    if (t != DType::kFloat32) return nullptr;
+  }
+  std::vector<PostOp> post = desc.post;
+  std::size_t operand = 0;
+  for (PostOp& op : post)
+    if (op.has_operand()) op.dims = p.operands[operand++];
+  if (!has_steps(post, {p.m, p.n})) return nullptr;
+  return std::make_shared<PanelKernel>(p, desc.bias, desc.trans_b, std::move(post), desc.threads);
+}
+
+}  // namespace sardonyx::host
