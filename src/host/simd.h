@@ -94,9 +94,9 @@ struct SimdKernels {
   /// Transforms a patch of 6 x 6 pixels, given by where each one's channels begin, into 36 runs at a distance of `step`
   /// floats, of which whole vectors are written.
   void (*winograd_input)(const float* const* pixels, std::int64_t channels, float* out, std::int64_t step);
-  /// c[rows][winograd_columns] = a[rows][depth] * panel[depth][winograd_columns].
+  /// c[rows][winograd_columns] = a[rows][depth] * panel[depth][winograd_columns], while the panel `next` is prefetched.
   void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
-                           const float* panel, float* c, std::int64_t c_row);
+                           const float* panel, const float* next, float* c, std::int64_t c_row);
   void (*winograd_output)(const WinogradTile& tile);
   /// In place, within 3 units in the last place; a sigmoid below 2^-126 is 0.
   void (*sigmoid)(float* x, std::int64_t count);

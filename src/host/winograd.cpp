@@ -168,11 +168,16 @@ class WinogradKernel : public TileKernel {
     for (std::int64_t t = 0; t < count; ++t) transform_patch(job, place(first + t), block + t * patch_row_);
     const std::int64_t columns = simd().winograd_columns;
     float* results = block + kProducts * patch_step();
+    const auto weights = [&](std::int64_t element, std::int64_t p) {
+      return job.weights + (element * panels_ + p) * d_.in_channels * columns;
+    };
     for (std::int64_t element = 0; element < kProducts; ++element) {
       for (std::int64_t p = panel; p < last; ++p) {
-        simd().winograd_product(count, d_.in_channels, block + element * patch_step(), patch_row_,
-                                job.weights + (element * panels_ + p) * d_.in_channels * columns,
-                                results + element * product_step() + (p - panel) * columns, product_row_);
+        const float* next = p + 1 < last              ? weights(element, p + 1)
+                            : element + 1 < kProducts ? weights(element + 1, panel)
+                                                      : nullptr;
+        simd().winograd_product(count, d_.in_channels, block + element * patch_step(), patch_row_, weights(element, p),
+                                next, results + element * product_step() + (p - panel) * columns, product_row_);
       }
     }
     WinogradTile tile = job.tile;
