@@ -36,15 +36,16 @@ std::optional<StreamCandidate> stream_candidate(const StreamProduct& p) {
   if (p.bits != 16 && (scales % 16 != 0 || scales == 0)) return {};
   // As in kernels/stream.h.
   const bool after = p.bits == 4 && p.half;
-  const std::int64_t stage = kTile * (piece + (after ? 16 : 64) + (scales ? scales + 16 : 0));
+  const bool together = p.scales_follow && p.bits != 16 && pieces == 1 && p.columns % kTile == 0;
+  const std::int64_t stage = kTile * (piece + (after ? 16 : 64) + (scales ? scales + (together ? 0 : 16) : 0));
   const std::int64_t fixed = 2 * p.depth + waves * kTile * tiles * 4 + (after ? p.depth / 32 * 4 : 0);
   const std::int64_t room = (kMostShared - fixed) / (stage + 16), wanted = tiles * pieces;
   const std::int64_t stages = std::min({std::int64_t{kStages}, wanted, room});
   if (stages < std::min<std::int64_t>(wanted, 2)) return {};
   const std::int64_t shared = fixed + stages * (stage + 16);
   StreamCandidate c;
-  c.kernel = fmt::format("stream<StreamTiling<{}, {}, {}, {}, {}, {}, {}, {}, {}>>", waves, tiles, stages, p.bits,
-                         after, piece, pieces, std::max(p.of_scale, 1), shared);
+  c.kernel = fmt::format("stream<StreamTiling<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>", waves, tiles, stages, p.bits,
+                         after, piece, pieces, std::max(p.of_scale, 1), together, shared);
   c.tiling.rows = 1;
   c.tiling.cols = static_cast<std::int32_t>(kTile * tiles);
   c.tiling.few_rows = true;

@@ -15,6 +15,7 @@ struct StreamProduct {
   bool half = true;
   int of_scale = 0;
   std::int64_t columns = 0, depth = 0;
+  bool scales_follow = false;  ///< a column's scales lie right behind those of the column before it
 };
 
 struct StreamCandidate {

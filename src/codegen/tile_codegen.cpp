@@ -364,7 +364,8 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     }
   std::optional<StreamCandidate> streamed;
   if (streams && (!rows || (row_height == 1 && !row.empty())))
-    streamed = stream_candidate({q.bits, c.type == DType::kFloat16, b.runs_of_scale(), columns, deep});
+    streamed =
+        stream_candidate({q.bits, c.type == DType::kFloat16, b.runs_of_scale(), columns, deep, b.scales_follow()});
   if (rows) {
     candidates.clear();
     if (!streamed && (b.access() == Access::kVector || b.quantized()))

@@ -180,6 +180,15 @@ int Operand::runs_of_scale() const {
   return 0;
 }
 
+bool Operand::scales_follow() const {
+  const int each = runs_of_scale();
+  std::int64_t runs = 0;
+  Expr step, rest;
+  if (each == 0 || !is_const_int(quantized_->run->args[0], runs)) return false;
+  const Expr at = scale_load()->args[0];
+  return idx::split_affine(at, line_, step, rest) && is_const(step, runs / each) && !has_var(rest, line_);
+}
+
 void Operand::emit_stream(Emitter& e) const {
   if (!quantized_) return;
   const Expr scale = scale_load();

@@ -34,6 +34,8 @@ class Operand {
   /// How many runs, one after another, have the same scale, if a column's lie side by side in 16 bits, whole vectors of
   /// them at multiples of 16 bytes; else 0.
   int runs_of_scale() const;
+  /// Whether a column's scales lie right behind those of the column before it; of an operand that has runs_of_scale().
+  bool scales_follow() const;
   /// What stream.h needs besides; of an operand that streams.
   void emit_stream(Emitter& e) const;
 

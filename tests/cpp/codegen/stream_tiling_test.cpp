@@ -55,6 +55,21 @@ TEST(StreamTilings, ScalesComeToSumsOfFloat16Only) {
   EXPECT_NE(stream_candidate({8, true, 2, 4096, 2048})->kernel.find(", 8, false, 1024, 2, 2, "), std::string::npos);
 }
 
+TEST(StreamTilings, ScalesOfWholeColumnsAreCopiedTogether) {
+  const auto together = [](StreamProduct p) {
+    p.scales_follow = true;
+    return stream_candidate(p)->kernel.find(", 1, 1, true, ") != std::string::npos;
+  };
+  EXPECT_NE(stream_candidate(int4(4096, 2048))->kernel.find(", 1024, 1, 1, false, "), std::string::npos);
+  EXPECT_TRUE(together(int4(4096, 2048)));
+  EXPECT_FALSE(together(int4(4104, 2048)));  // the last tile's would be beyond the end
+  EXPECT_FALSE(together(int4(2048, 8192)));  // a column's in two pieces
+  StreamProduct p = int4(4096, 2048);
+  const std::uint32_t apart = stream_candidate(p)->shared;
+  p.scales_follow = true;
+  EXPECT_EQ(stream_candidate(p)->shared, apart - 2 * 16 * 16);  // two stages, 16 bytes between columns
+}
+
 TEST(StreamTilings, AreChosenForOneRow) {
   GpuTiling skinny, general;
   skinny.few_rows = true;
