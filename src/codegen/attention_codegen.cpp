@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "codegen/attention_problem.h"
+#include "codegen/attention_step.h"
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
 #include "codegen/loop_codegen.h"
@@ -26,7 +28,8 @@ constexpr std::int64_t kSplitKeys = 128;    // a workgroup has at least so many 
 constexpr std::int64_t kSplitBlocks = 256;  // workgroups that fill a card
 // Of candidates for tuning: keys in at most so many parts, each of so many at least, and so many workgroups.
 constexpr int kMostParts = 32;
-constexpr const char* kFewRows = "few rows";  // with as many parts as the rule says
+constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with as many parts as the rule says
+constexpr std::int64_t kMostOneQuery = 1 << 17;                         // units: workgroups are counted in 32 bits
 constexpr std::int64_t kFewestKeys = 32, kMostSplitBlocks = 2048;
 
 bool matrix_type(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }
@@ -55,14 +58,16 @@ class Generator : AttentionProblem {
     scores();
     limits();
     out();
+    const std::string one_query = one_query_functions(k, v, group);
 
-    std::string head = "(", members, values;
+    std::string head = "(", members, values, after;
     for (std::size_t i = 0; i < emit_.buffers.size(); ++i) {
       const Value* x = emit_.buffers[i];
       const std::string t = fmt::format("{}{}*", x == kernel_.out ? "" : "const ", storage_name(x->dtype));
       head += fmt::format("{} __restrict b{}, ", t, i);
       members += fmt::format("  {} b{};\n", t, i);
       values += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
+      after += fmt::format("b{0} = after_wait(b{0});\n", i);
     }
     std::string sizes;
     for (std::size_t i = 0; i < emit_.symbols.size(); ++i) {
@@ -83,7 +88,9 @@ class Generator : AttentionProblem {
     // Sizes. Few rows for many keys: heads that share keys are taken together, and keys are split over workgroups.
     const Expr batch = b_->args[0], heads = h_->args[0], queries = s_->args[0], keys = t_->args[0];
     const Expr units = batch * idx::floordiv(heads, group), rows = batch * heads * queries;
-    const Expr few = compare(Op::kLe, queries * group, kDecodeRows);
+    const Expr one = logical_and(one_query.empty() ? compare(Op::kLt, 1, 0) : compare(Op::kEq, queries, 1),
+                                 compare(Op::kLe, units, kMostOneQuery));
+    const Expr few = logical_and(compare(Op::kLe, queries * group, kDecodeRows), logical_not(one));
     const Expr blocks = batch * heads * idx::ceildiv(queries, rows_of_tile());
     // The kernel for few rows makes more and smaller workgroups, which a card that is not full otherwise wants.
     const Expr shared = logical_or(few, compare(Op::kLt, blocks, kFullBlocks));
@@ -102,10 +109,13 @@ class Generator : AttentionProblem {
     find_tuned(g, wgmma);
 
     const std::string numbers = "u32(queries), u32(keys), u32(heads)";
-    const auto kernel = [&](bool partial, const std::string& rest, std::uint32_t lds = 0) {
+    const auto kernel_of = [&](const std::string& p, bool partial, const std::string& rest, std::uint32_t lds) {
       g.source.kernels.push_back(
-          {head + (partial ? "f32* __restrict partial, " : "") + sizes + problem + rest + "}\n", {}, partial, lds});
+          {head + (partial ? "f32* __restrict partial, " : "") + sizes + p + rest + "}\n", {}, partial, lds});
       return g.source.kernels.size() - 1;
+    };
+    const auto kernel = [&](bool partial, const std::string& rest, std::uint32_t lds = 0) {
+      return kernel_of(problem, partial, rest, lds);
     };
     const auto wanted = [&](const std::string& name) {
       return selection_.all ||
@@ -119,18 +129,65 @@ class Generator : AttentionProblem {
       g.forms.push_back({name, applies, launches()});
       taken.push_back(by_rule);
     };
-    const auto one = [&](std::size_t number, const Expr& points) {
+    const auto single = [&](std::size_t number, const Expr& points) {
       return std::vector<GpuAttentionForms::Launch>{{number, points, 1}};
     };
+    std::optional<std::size_t> decode, merge;
+    const auto merged = [&](std::vector<GpuAttentionForms::Launch> launches, const Expr& parts) {
+      if (is_const(parts, 1)) return launches;
+      if (!merge)
+        merge =
+            kernel(true, fmt::format("attention_merge(p, {{{}, {}, u32(splits), partial}}, batch * heads * queries);\n",
+                                     numbers, group));
+      launches.push_back({*merge, select(compare(Op::kGt, parts, 1), rows, 0), parts});
+      return launches;
+    };
+    const auto in_parts = [&](const Expr& parts) {
+      if (!decode)
+        decode = kernel(true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n",
+                                          numbers, group));
+      return merged({{*decode, decode_blocks * parts, parts}}, parts);
+    };
+    const std::int64_t value = (extent(e_) + 15) / 16 * 16;
+    const auto partial = [&](const Expr& when, const Expr& parts) {
+      const Expr room = select(when, rows * parts * (value + 2), 1);
+      g.source.partial = g.source.partial ? idx::max(g.source.partial, room) : room;
+    };
+    add(kOneQuery, one, one, [&] {
+      const Expr parts = step_parts(units, keys), clustered = compare(Op::kLe, units, kMostClustered / kStepCluster);
+      partial(logical_and(one, compare(Op::kGt, parts, 1)), parts);
+      const std::string p = fmt::format(
+          "struct P {{\n  using T = {0};\n  using Out = {1};\n  enum : int {{ kDim = {2}, kValueDim = {2}, kGroup = "
+          "{3}, kPlain = {4}, kBounds = {5}, kSink = {6}, kZeroEmpty = {7}, kAppends = 0 }};\n{8}{9}  SDX_FN void "
+          "wait() "
+          "{{\nwait_for_launch();\n{10}}}\n}};\nP p{{{11}}};\n",
+          storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), group, int(plain_),
+          int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, one_query, after, values);
+      std::vector<GpuAttentionForms::Launch> launches;
+      for (const std::int64_t cluster : {kStepCluster, kSmallStepCluster}) {
+        const Expr points = cluster == kStepCluster ? select(clustered, units * parts * cluster, 0)
+                                                    : select(clustered, 0, units * cluster);
+        if (is_const(points, 0)) continue;
+        const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, false);
+        launches.push_back(
+            {kernel_of(p, true,
+                       fmt::format("attention_step_mma<P, {}, {}>(p, {{u32(keys), u32(heads), u32(splits), "
+                                   "keys, keys, partial}}, u32(batch));\n",
+                                   cluster, lds),
+                       lds),
+             points, cluster == kStepCluster ? parts : Expr(1)});
+      }
+      return merged(std::move(launches), parts);
+    });
     if (wgmma) {
       const bool narrow = extent(d_) == 64;  // so that two workgroups run on a unit
       const auto form = [&](int tile, int shares, const Expr& by_rule, const Expr& points) {
         add(tiles_name(128 / shares), by_rule, 1, [&] {
-          return one(kernel(false,
-                            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares,
-                                        narrow ? 2 : 1, numbers),
-                            wgmma_bytes(tile, shares)),
-                     points);
+          return single(kernel(false,
+                               fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares,
+                                           narrow ? 2 : 1, numbers),
+                               wgmma_bytes(tile, shares)),
+                        points);
         });
       };
       const Expr wide = batch * heads * idx::ceildiv(queries, 128), small = batch * heads * idx::ceildiv(queries, 64);
@@ -139,28 +196,11 @@ class Generator : AttentionProblem {
       form(64, 2, logical_and(few_not, logical_not(full)), small);
     } else {
       add(tiles_name(rows_of_tile()), logical_not(shared), 1, [&] {
-        return one(kernel(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers)),
-                   blocks);
+        return single(
+            kernel(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers)),
+            blocks);
       });
     }
-    std::size_t decode = 0, merge = 0;
-    const auto in_parts = [&](const Expr& parts) {
-      if (!merge) {
-        decode = kernel(true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n",
-                                          numbers, group));
-        merge =
-            kernel(true, fmt::format("attention_merge(p, {{{}, {}, u32(splits), partial}}, batch * heads * queries);\n",
-                                     numbers, group));
-      }
-      std::vector<GpuAttentionForms::Launch> launches = {{decode, decode_blocks * parts, parts}};
-      if (!is_const(parts, 1)) launches.push_back({merge, select(compare(Op::kGt, parts, 1), rows, 0), parts});
-      return launches;
-    };
-    const std::int64_t value = (extent(e_) + 15) / 16 * 16;
-    const auto partial = [&](const Expr& when, const Expr& parts) {
-      const Expr room = select(when, rows * parts * (value + 2), 1);
-      g.source.partial = g.source.partial ? idx::max(g.source.partial, room) : room;
-    };
     const Expr split =
         idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys)));
     add(kFewRows, wgmma ? few : shared, 1, [&] {
@@ -203,7 +243,7 @@ class Generator : AttentionProblem {
   // Of what was measured, the fastest form for each size that a run can have.
   void find_tuned(GpuAttentionForms& g, bool wgmma) const {
     if (!selection_.choices) return;
-    std::set<std::string> forms = {kFewRows};
+    std::set<std::string> forms = {kFewRows, kOneQuery};
     for (int parts = 1; parts <= kMostParts; parts *= 2) forms.insert(in_parts_name(parts));
     for (const std::int64_t rows : {std::int64_t{64}, wgmma ? 128 : rows_of_tile()})
       if (wgmma || rows == rows_of_tile()) forms.insert(tiles_name(rows));
@@ -238,6 +278,36 @@ class Generator : AttentionProblem {
     const std::int64_t row = extent(d_) * 2, tile = keys * shares;
     return static_cast<std::uint32_t>((row == 256 ? 128 / shares * row : 0) + 5 * tile * row +
                                       (column_ ? 2 * tile * 4 : 0));
+  }
+
+  // The struct of kernels/attention_step_mma.h, for one query a sequence and keys and values that lie as a cache does:
+  // its functions, or nothing.
+  std::string one_query_functions(const Operand& k, const Operand& v, std::int64_t group) {
+    std::int64_t heads = 0;
+    const std::int64_t d = extent(d_);
+    if (arch_ != "sm_90a" || d != extent(e_) || !takes_step_mma(type_, d, group) || !k.direct || !v.direct ||
+        !is_const_int(h_->args[0], heads) || heads % group != 0)
+      return {};
+    for (const Expr& x : {a_.begin, a_.end})
+      if (x && (mentions(x, h_) || mentions(x, t_))) return {};
+    const Expr shared = idx::floordiv(h_, Expr(group));
+    const auto number = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1) ? Expr(0) : v; };
+    for (const Operand* o : {&k, &v})
+      if (!idx::provably_equal(o->load->args[0],
+                               idx::linearize({number(b_), heads == group ? Expr(0) : shared, number(t_), o->element},
+                                              {b_->args[0], Expr(heads / group), t_->args[0], Expr(d)})))
+        return {};
+    std::string others;
+    std::swap(text_, others);
+    const Expr query = is_const(s_) ? a_.q : substitute(a_.q, {{s_, Expr(0)}});
+    function("T query(i64 b, i64 h, i64 d)", {{b_, "b"}, {h_, "h"}, {d_, "d"}}, [&] { returns(flatten_loads(query)); });
+    function("const T* past_key()", {}, [&] { returns_address(k.load->value, 0); });
+    function("const T* past_value()", {}, [&] { returns_address(v.load->value, 0); });
+    scores();
+    limits();
+    out();
+    std::swap(text_, others);
+    return others;
   }
 
   Operand operand(const std::string& name, const Expr& load, const Expr& row, const Expr& element) {

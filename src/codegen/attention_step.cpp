@@ -12,12 +12,10 @@ namespace {
 constexpr std::int64_t kMostElements = 512;    // of the heads that share keys
 constexpr std::int64_t kMostGroup = 8;         // heads that share keys: registers
 constexpr std::int64_t kMostBlocks = 1 << 20;  // of a launch
-constexpr std::int64_t kCluster = 8;           // workgroups, on sm_90a; see kernels/attention_step.h
-constexpr std::int64_t kSmallCluster = 4;      // where there are many of them; see kernels/attention_step_mma.h
-constexpr std::int64_t kMostClustered = 256;   // workgroups in clusters of 8: with 512, others were quicker
-constexpr std::int64_t kClusters = 33;         // that fill a card
-constexpr std::int64_t kClusterKeys = 1024;    // a cluster has at least so many keys
-constexpr std::int64_t kSplitBlocks = 256;     // the same without clusters
+constexpr std::int64_t kCluster = kStepCluster, kSmallCluster = kSmallStepCluster;
+constexpr std::int64_t kClusters = 33;       // that fill a card
+constexpr std::int64_t kClusterKeys = 1024;  // a cluster has at least so many keys
+constexpr std::int64_t kSplitBlocks = 256;   // the same without clusters
 constexpr std::int64_t kSplitKeys = 128;
 
 const Value* memory_of(const Value* v) { return storage_of(const_cast<Value*>(v)); }
@@ -60,7 +58,7 @@ class StepGenerator : AttentionProblem {
       values += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
       if (waits) after += fmt::format("b{0} = after_wait(b{0});\n", i);
     }
-    const bool clusters = arch_ == "sm_90a", matrices = clusters && takes_matrices();
+    const bool clusters = arch_ == "sm_90a", matrices = clusters && takes_step_mma(type_, extent(d_), this->group());
     const std::string wait =
         matrices ? fmt::format("  SDX_FN void wait() {{\n    wait_for_launch();\n{}  }}\n", after) : "";
     std::string sizes = "f32* partial, ";
@@ -73,7 +71,7 @@ class StepGenerator : AttentionProblem {
     const std::string problem = fmt::format(
         "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kDim = {}, kValueDim = {}, kGroup = {}, "
         "kPlain "
-        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {} }};\n{}{}{}}};\n{}P p{{{}}};\n",
+        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {}, kAppends = 1 }};\n{}{}{}}};\n{}P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),
         int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, text_, wait, matrices ? "" : "const ",
         values);
@@ -83,7 +81,7 @@ class StepGenerator : AttentionProblem {
     const Expr few = compare(Op::kLe, units, kMostClustered / kCluster);
     const Expr splits =
         clusters
-            ? idx::max(1, idx::min(idx::ceildiv(kClusters, idx::max(units, 1)), idx::floordiv(keys, kClusterKeys)))
+            ? step_parts(units, keys)
             : idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys)));
     const Expr blocks = units * splits * Expr(clusters ? kCluster : 1);
     GpuAttentionStep step;
@@ -108,7 +106,7 @@ class StepGenerator : AttentionProblem {
     };
     if (matrices) {
       for (const std::int64_t cluster : {kCluster, kSmallCluster}) {
-        const std::uint32_t lds = matrices_bytes(cluster);
+        const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, true);
         const Expr points = cluster == kCluster ? select(few, blocks, 0) : select(few, 0, units * cluster);
         add("", fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers),
             select(step.applies, points, 0), lds);
@@ -123,14 +121,6 @@ class StepGenerator : AttentionProblem {
   }
 
  private:
-  // See kernels/attention_step_mma.h; the LDS that a workgroup needs there.
-  bool takes_matrices() const { return size_of(type_) == 2 && extent(d_) % 16 == 0; }
-  std::uint32_t matrices_bytes(std::int64_t cluster) const {
-    const std::int64_t dim = extent(d_), chunks = dim / 8, pitch = chunks % 8 == 0 ? chunks : chunks | 1;
-    const std::int64_t tiles = 8 * 2 * 16 * pitch * 16, queries = 8 * (dim + 8) * 2, fresh = 2 * dim * 2;
-    return static_cast<std::uint32_t>(tiles + queries + fresh + group() * dim * 4 + cluster * group() * 2 * 4 +
-                                      8 * 8 * 4 + 16);
-  }
   std::int64_t group() const { return h_->args[0]->i / node_.outputs[0]->shape[1]->i; }
 
   bool fits() {
@@ -229,6 +219,22 @@ std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& st
     if (ok) found.push_back(p);
   }
   return found;
+}
+
+bool takes_step_mma(DType type, std::int64_t dim, std::int64_t group) {
+  return size_of(type) == 2 && dim % 16 == 0 && group <= kMostGroup && group * dim <= kMostElements;
+}
+
+std::uint32_t step_mma_bytes(std::int64_t dim, std::int64_t group, std::int64_t cluster, bool appends) {
+  const std::int64_t chunks = dim / 8, pitch = chunks % 8 == 0 ? chunks : chunks | 1;
+  const std::int64_t buffers = cluster == kStepCluster || dim > 64 || appends ? 1 : 2,
+                     tiles = buffers * 8 * 2 * 16 * pitch * 16, queries = 8 * (dim + 8) * 2, fresh = 2 * dim * 2;
+  return static_cast<std::uint32_t>(tiles + queries + fresh + group * dim * 4 + cluster * group * 2 * 4 + 8 * 8 * 4 +
+                                    16);
+}
+
+Expr step_parts(const Expr& units, const Expr& keys) {
+  return idx::max(1, idx::min(idx::ceildiv(kClusters, idx::max(units, 1)), idx::floordiv(keys, kClusterKeys)));
 }
 
 std::optional<GpuAttentionStep> generate_gpu_attention_step(const AttentionStepParts& parts, std::string_view arch) {

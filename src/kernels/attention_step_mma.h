@@ -11,7 +11,8 @@
 // Tile j of a wave is the keys from 16 * (j * all waves + its number) on, so that workgroups have equal parts of a
 // sequence of any length. The instructions' rows are keys, then elements of a head, and their 8 columns are heads.
 //
-// Besides what attention_step.h asks of P: wait(), behind which what launches write can be read.
+// Besides what attention_step.h asks of P: wait(), behind which what launches write can be read; kAppends, without
+// which there is no new row (start, new_key, new_value, key and value are not called), and keys are those of the cache.
 //
 // Source: PTX ISA, "mma.m16n8k16", "ldmatrix", "movmatrix", "st.async".
 #pragma once
@@ -55,7 +56,10 @@ struct AttentionStepMma {
   static_assert(sizeof(T) == 2 && kDim % 16 == 0 && kGroup <= 8 && kElements % kCluster == 0);
   using Rows = detail::SharedRows<int(kChunks), false>;
   // Of a wave: keys and values of a tile, later its sums, and each head's sum of exponentials.
-  static constexpr u32 kTileVectors = kTile * Rows::kPitch, kWaveVectors = 2 * kTileVectors;
+  // Two tiles, of which the next one is on its way while one is used, where memory's pace is what counts; steps of 8
+  // sequences with 512 tokens each took 0.7 us longer with them.
+  static constexpr u32 kBuffers = kCluster == 8 || kDim > 64 || P::kAppends != 0 ? 1 : 2,
+                       kTileVectors = kTile * Rows::kPitch, kWaveVectors = kBuffers * 2 * kTileVectors;
   static constexpr u32 kPitch = kDim + 8;  // of a head's sums: its neighbour's are in other banks
   static_assert(kGroup * (kPitch + 1) * 4 <= kWaveVectors * 16);
   // A query's distance to the next, so that the 8 of a column of chunks are in different banks.
@@ -134,13 +138,17 @@ struct AttentionStepMma {
     fetch_tile_to_l2(row0, first, kept);
     p.wait();
     if constexpr (kCluster == 8) start_next_launch();
-    const i64 at = p.start(b);
+    i64 at = -1;
+    if constexpr (P::kAppends != 0) at = p.start(b);
     u32 low = 0, high = n.keys;
     if constexpr (P::kBounds != 0) {
       low = u32(min(max(p.begin(b, h0, 0), i64(0)), i64(n.keys)));
       high = u32(max(min(p.end(b, h0, 0), i64(n.keys)), i64(0)));
     }
-    if constexpr (kCluster == 8) fetch(row0, first, kept, tile);
+    if constexpr (kCluster == 8) {
+      fetch(row0, first, kept, tile);
+      detail::copies_begun();
+    }
     // Queries, by half of the threads, and the new row, by the others, so that both are read at a time: whether this
     // workgroup needs the new row would be known later. A thread's two elements of a query are what is rotated
     // together mostly, and read once then.
@@ -154,19 +162,24 @@ struct AttentionStepMma {
         queries[g * kQueryPitch + d] = x;
         queries[g * kQueryPitch + d + kPair] = y;
       }
-    else
+    else if constexpr (P::kAppends != 0)
       for (u32 i = other; i < 2 * kDim; i += kHalf) {
         const u32 d = i % kDim;
         fresh[i] = cast<T>(i >= kDim ? p.new_value(b, head, d) : p.new_key(b, head, d));
       }
     const bool has_fresh = at >= low && at < high;
     const u32 start = has_fresh ? u32(at) : ~0u;
-    if constexpr (kCluster != 8) fetch(row0, first, first + kTile > low ? min(high, kept) : 0, tile);
+    if constexpr (kCluster != 8) {
+      fetch(row0, first, first + kTile > low ? min(high, kept) : 0, tile);
+      detail::copies_begun();
+    }
     // One workgroup appends it.
-    const bool appends = has_fresh ? owns(start, share, shares) : share == 0;
-    if (appends && thread >= kHalf && u64(at) < u64(n.room))
-      for (u32 i = other; i < 2 * kDim; i += kHalf)
-        (i >= kDim ? p.value() : p.key())[((b * kv_heads + head) * n.room + at) * kDim + i % kDim] = fresh[i];
+    if constexpr (P::kAppends != 0) {
+      const bool appends = has_fresh ? owns(start, share, shares) : share == 0;
+      if (appends && thread >= kHalf && u64(at) < u64(n.room))
+        for (u32 i = other; i < 2 * kDim; i += kHalf)
+          (i >= kDim ? p.value() : p.key())[((b * kv_heads + head) * n.room + at) * kDim + i % kDim] = fresh[i];
+    }
     lds_barrier();
 
     const u32 column = lane / 4, pair = lane % 4;  // of an operand: which head, and which two elements of eight
@@ -180,14 +193,26 @@ struct AttentionStepMma {
                           : 0;
     // Of a result: heads 2 * pair and the next one; keys (elements) `column` and the eighth behind it.
     f32 sums[kDim / 16][4] = {}, top[2] = {-inf32(), -inf32()}, total[2] = {};
-    for (; first < high; first += round) {
+    const auto first_tile = tile;
+    constexpr u32 kNext = kBuffers == 2 ? 2 * kTileVectors : 0;
+    for (u32 now = 0; first < high; first += round, now ^= kNext) {
+      const auto tile = first_tile + now;
+      if constexpr (kBuffers == 2) {
+        const u32 next = first + round;
+        detail::attention_wave_sync();
+        if (next < high && next + kTile > low) fetch(row0, next, min(high, kept), first_tile + (now ^ kNext));
+        detail::copies_begun();
+      }
       if (first + kTile <= low) continue;  // (the first tile's keys have been asked for before that was known)
-      if (first >= round) {
+      if (kBuffers == 1 && first >= round) {
         detail::copies_arrived();
         detail::attention_wave_sync();
         fetch(row0, first, min(high, kept), tile);
       }
-      detail::copies_arrived();
+      if constexpr (kBuffers == 2)
+        detail::copies_but_last_arrived();
+      else
+        detail::copies_arrived();
       detail::attention_wave_sync();
       // The new row, and nothing in the place of values that are not of the sequence: there may be NaN.
       if (start - first < kTile)
@@ -329,7 +354,7 @@ struct AttentionStepMma {
         finish(i, sum, m, total);
       }
     }
-    AttentionStep<P>{p, n}.copy_rest(batches * kv_heads, kv_heads);
+    if constexpr (P::kAppends != 0) AttentionStep<P>{p, n}.copy_rest(batches * kv_heads, kv_heads);
   }
 };
 

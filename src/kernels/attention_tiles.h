@@ -116,6 +116,10 @@ SDX_FN void copy_async(shared_ptr<vec16> to, const void* from, bool inside) {
                : "memory");
 }
 SDX_FN void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+/// Those that this thread has asked for since the last call are waited for together.
+SDX_FN void copies_begun() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// All but those of the last copies_begun().
+SDX_FN void copies_but_last_arrived() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 template <bool kTranspose>
 SDX_FN void load_matrices(const shared16* row, u32 (&r)[4]) {
   if constexpr (kTranspose)

@@ -3,6 +3,8 @@ scores are limited or biased, sizes that fill tiles and that do not. On simulate
 card, if there is one, all of them. The reference is NumPy's, in float64.
 """
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -27,7 +29,16 @@ LARGE = [
     (1, 2, 2, 1500, 1500, 64),
     (1, 2, 1, 64, 1000, 128),
 ]
-WHERE = [(d, s) for d in SIMULATED for s in SMALL] + [(d, s) for d in NVIDIA for s in SMALL + LARGE]
+# One query a sequence: clusters of 8 workgroups and of 4, keys in parts, tiles that are not full, a head of another size.
+ONE_QUERY = [
+    (8, 32, 8, 1, 4096, 64),
+    (1, 32, 8, 1, 4100, 64),
+    (1, 2, 2, 1, 5000, 128),
+    (40, 8, 2, 1, 37, 64),
+    (3, 4, 4, 1, 1, 64),
+    (2, 6, 2, 1, 333, 96),
+]
+WHERE = [(d, s) for d in SIMULATED for s in SMALL] + [(d, s) for d in NVIDIA for s in SMALL + LARGE + ONE_QUERY]
 
 
 def operands(size):
@@ -121,3 +132,21 @@ def test_code_for_hopper(tmp_path):
     assert products(64, F16) and products(128, F16, is_causal=1) and products(64, F16, mask=[2, 1, 1, 256])
     # a mask for every query, a head of another size, and a type without such instructions: attention.h
     assert not products(64, F16, mask=[2, 1, 256, 256]) and not products(80, F16) and not products(64, np.float32)
+
+
+def test_one_query_on_hopper(tmp_path):
+    """The clusters of a decoder's step (attention_step_mma.h) where keys lie as its cache does; else attention.h's kernel for few rows."""
+
+    def clusters(q, k, arch="sm_90a", kind=F16):
+        infos = {"q": (kind, q), "k": (kind, k), "v": (kind, k)}
+        model = model_of([helper.make_node("Attention", list(infos), ["y"])], infos, {"y": (kind, q)})
+        onnx.save(model, tmp_path / "m.onnx")
+        cli("compile", tmp_path / "m.onnx", "--arch", arch, "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+        return sorted(set(re.findall(rb"reqnctapercluster (\d)", (tmp_path / "m.sdx").read_bytes())))
+
+    assert clusters([1, 32, 1, 64], [1, 8, 512, 64]) == [b"8"]
+    assert clusters([8, 32, 1, 64], [8, 8, 512, 64]) == [b"4"]
+    assert clusters(["batch", 32, "queries", 64], ["batch", 8, "keys", 64]) == [b"4", b"8"]
+    assert clusters([1, 32, 2, 64], [1, 8, 512, 64]) == []
+    assert clusters([1, 32, 1, 64], [1, 8, 512, 64], arch="sm_90") == []
+    assert clusters([1, 32, 1, 64], [1, 8, 512, 64], kind=np.float32) == []
