@@ -186,7 +186,7 @@ Expr mod(const Expr& a, const Expr& b);  ///< in [0, b); b > 0
 Expr min(const Expr& a, const Expr& b);
 Expr max(const Expr& a, const Expr& b);
 Expr product(const Exprs& dims);  ///< 1 for none
-/// Row-major offset of `indices` in a tensor of `shape`.
+/// Row-major offset of `indices` in a tensor of `shape`. An index into a dim of 1 is 0, whatever it is written as.
 Expr linearize(const Exprs& indices, const Exprs& shape);
 /// The indices into `shape` of a row-major offset.
 Exprs delinearize(const Expr& offset, const Exprs& shape);

@@ -466,7 +466,8 @@ Expr product(const Exprs& dims) {
 Expr linearize(const Exprs& indices, const Exprs& shape) {
   check(indices.size() == shape.size(), "{} indices into {} dims", indices.size(), shape.size());
   Expr offset = 0;
-  for (std::size_t k = 0; k < shape.size(); ++k) offset = add(mul(offset, shape[k]), indices[k]);
+  for (std::size_t k = 0; k < shape.size(); ++k)
+    if (!is_const(shape[k], 1)) offset = add(mul(offset, shape[k]), indices[k]);
   return offset;
 }
 

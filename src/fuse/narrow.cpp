@@ -80,6 +80,19 @@ class Narrower {
   }
   double most() const { return type_ == DType::kFloat16 ? 65504 : 0x1.fep127; }
 
+  // Whether what is summed lies under windows, of which there are others (a pooling), and not along whole dims: the
+  // sums of a softmax and the means of a normalisation are statistics however short they are.
+  static bool windows(const Expr& sum) {
+    return std::all_of(sum->vars.begin(), sum->vars.end(), [&](const Expr& v) {
+      bool bare = false;
+      visit(sum->args[0], [&](const Expr& x) {
+        if (x->op == Op::kLoad)
+          bare |= std::any_of(x->args.begin(), x->args.end(), [&](const Expr& i) { return same(i, v); });
+      });
+      return !bare;
+    });
+  }
+
   // A sum by itself, too: it is larger than what it sums.
   static bool long_sum(const Expr& e) {
     bool found = e->op == Op::kReduce &&
@@ -89,7 +102,7 @@ class Narrower {
       Expr n = 1;
       for (const Expr& v : x->vars) n = n * v->args[0];
       std::int64_t count = 0;
-      found |= !is_const_int(n, count) || count > kWindow;
+      found |= !is_const_int(n, count) || count > kWindow || !windows(x);
     });
     return found;
   }

@@ -51,6 +51,48 @@ def test_a_normalisation_is_one_kernel(device, rows):
     np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("device", ["host", "sim:gfx942", "sim:gfx1100"])
+@pytest.mark.parametrize("dims", [{}, {"batch": 1, "n": 40}, {"batch": 3, "n": 40}, {"batch": 1}])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_known_sizes_cost_no_kernels(device, dims, precision):
+    """A batch of one, and sums as short as those of a pooling's windows: epilogues and attention are found all the same."""
+    rng = np.random.default_rng(0)
+    weights = {
+        **{n: rng.standard_normal((32, 32)).astype(np.float32) / 6 for n in ("wq", "wk", "wv")},
+        **{n: rng.standard_normal(32).astype(np.float32) for n in ("bq", "bk", "bv")},
+        "scale": np.float32(32**-0.5),
+    }
+    nodes = []
+    for t in "qkv":
+        nodes += [
+            helper.make_node("MatMul", ["x", f"w{t}"], [f"m{t}"]),
+            helper.make_node("Add", [f"b{t}", f"m{t}"], [t]),
+        ]
+    nodes += [
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "kt"], ["s0"]),
+        helper.make_node("Mul", ["s0", "scale"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["o"]),
+        helper.make_node("MatMul", ["o", "wq"], ["c"]),
+        helper.make_node("Add", ["c", "bq"], ["d"]),
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
+    info = lambda name: helper.make_tensor_value_info(name, 1, ["batch", "n", 32])
+    tensors = [numpy_helper.from_array(w, n) for n, w in weights.items()]
+    graph = helper.make_graph(nodes, "g", [info("x")], [info("y")], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    symbolic = api.compile(model, device=device, precision=precision)
+    compiled = api.compile(model, device=device, precision=precision, dims=dims)
+    x = rng.standard_normal((dims.get("batch", 2), 40, 32)).astype(np.float32)
+    launches = {m: len(m.profile({"x": x})[1]) for m in (symbolic, compiled)}
+    assert launches[compiled] <= launches[symbolic]
+    want = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    # float16: four roundings of half a unit, 2**-11, each of values of up to 8; float32: sums of 32 in another order
+    bound = 4 * 8 * 2**-11 if precision == "fp16" else 1e-4
+    np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=0, atol=bound)
+
+
 @pytest.mark.parametrize("device", ["host", "sim:gfx942"])
 def test_a_convolution_between_transpositions_is_one_kernel(device):
     """Channels last in the model and in memory: the transpositions of an exporter copy nothing."""

@@ -24,6 +24,14 @@ TEST(Index, ReshapeRoundTripIsTheIdentity) {
   for (std::size_t k = 0; k < shape.size(); ++k) EXPECT_TRUE(same(back[k], vars[k])) << to_string(back[k]);
 }
 
+TEST(Index, ADimOfOneTakesNoPartInAnOffset) {
+  const Expr n = sym(0);
+  const Expr one = loop_var(1), row = loop_var(n), column = loop_var(8);
+  const Expr offset = idx::linearize({one, row, column}, {1, n, 8});
+  EXPECT_TRUE(same(offset, row * 8 + column)) << to_string(offset);
+  EXPECT_TRUE(idx::provably_equal(offset, idx::linearize({Expr(0), row, column}, {1, n, 8})));
+}
+
 TEST(Index, SplitHeadsKeepsDivisionFree) {
   const Expr b = sym(0), s = sym(1);
   const Exprs merged = {b, s, 768}, split = {b, s, 12, 64};
