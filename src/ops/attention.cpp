@@ -15,7 +15,6 @@ using tensor::accumulator;
 // Softmax over the last dim of z, with rows of minus infinities only giving zeros, and a sink that takes its share.
 Value* masked_softmax(Graph& g, Value* z, const std::function<Expr(const Exprs&)>& sink, DType out) {
   const std::size_t last = z->shape.size() - 1;
-  const DType t = z->dtype;
   auto row = [&](Exprs i) {
     i[last] = 0;
     return i;
