@@ -1,56 +1,32 @@
-// Few rows times a large constant matrix, which is read in the layout that oneDNN's matmul wants too: it serves both.
+// Few rows times a large constant matrix.
 #include "host/dnnl_few_rows.h"
 
-#include <algorithm>
-
-#include "host/parallel.h"
+#include "host/dnnl_panel_weights.h"
 #include "host/simd.h"
 
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kPanel = 64;              // columns of one panel of the layout
 constexpr std::int64_t kLargeWeights = 8 << 20;  // bytes; smaller ones stay in the cache, where oneDNN is fast
 
-class FewRowsKernel : public TileKernel {
+class FewRowsKernel : public PanelWeightsKernel {
  public:
-  FewRowsKernel(const GemmProblem& p, bool bias, bool trans_b, int threads)
-      : m_(p.m), n_(p.n), k_(p.k), bias_(bias), threads_(threads) {
-    const auto f32 = dnnl::memory::data_type::f32;
-    plain_ = dnnl::memory::desc({k_, n_}, f32, trans_b ? Dims{1, k_} : Dims{n_, 1});
-    packed_ = dnnl::memory::desc({k_, n_}, f32, dnnl::memory::format_tag::BA16a64b);
-  }
+  using PanelWeightsKernel::PanelWeightsKernel;
 
-  std::size_t scratch_bytes() const override { return 0; }
   std::string name() const override { return std::string("few rows:") + simd().name; }
-  std::shared_ptr<PackedWeights> pack(const void* weights) const override {
-    ThreadLimit limit(threads_);
-    return pack_weights(plain_, weights, packed_);
-  }
 
   void run(const TileArgs& args) const override {
-    std::shared_ptr<const Buffer> b;
-    {
-      ThreadLimit limit(threads_);
-      b = args.packed->impl().in_layout(packed_, plain_, args.weights);
-    }
-    const std::int64_t panels = (n_ + kPanel - 1) / kPanel, depth = (k_ + 15) / 16 * 16;
-    parallel_for(panels, 1, threads_, [&](std::int64_t begin, std::int64_t end) {
+    const std::shared_ptr<const Buffer> b = weights_of(args);
+    parallel_for(panels(), 1, threads_, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t panel = begin; panel < end; ++panel) {
         const std::int64_t column = panel * kPanel;
         simd().few_rows(static_cast<int>(m_), k_, static_cast<const float*>(args.src), k_,
-                        static_cast<const float*>(b->data()) + panel * depth * kPanel,
+                        static_cast<const float*>(b->data()) + panel * panel_step(),
                         bias_ ? static_cast<const float*>(args.bias) + column : nullptr,
-                        static_cast<float*>(args.out) + column, n_, static_cast<int>(std::min(kPanel, n_ - column)));
+                        static_cast<float*>(args.out) + column, n_, columns_of(panel));
       }
     });
   }
-
- private:
-  std::int64_t m_, n_, k_;
-  bool bias_;
-  int threads_;
-  dnnl::memory::desc plain_, packed_;
 };
 
 }  // namespace

@@ -1,18 +1,16 @@
-// Rows times a constant matrix, panel by panel, in the layout that oneDNN's matmul wants too: it serves both. While a
-// panel is multiplied the next one is prefetched, as hardware does too late: 8 to 64 rows take a tenth to a third less
-// than with oneDNN's kernel, some hundred up to 6 %.
+// Rows times a constant matrix, panel by panel. While a panel is multiplied the next one is prefetched, as hardware
+// does too late: 8 to 64 rows take a tenth to a third less than with oneDNN's kernel, some hundred up to 6 %.
 #include "host/dnnl_panels.h"
 
 #include <algorithm>
 
+#include "host/dnnl_panel_weights.h"
 #include "host/epilogue_steps.h"
-#include "host/parallel.h"
 #include "host/simd.h"
 
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kPanel = 64;              // columns of one panel of the layout
 constexpr std::int64_t kLeastWeights = 1 << 18;  // elements; smaller ones stay in the second-level cache
 constexpr std::int64_t kLeastRows = 8;
 // Of few rows each costs little beside reading the panel; of many, oneDNN's kernel is ahead if they are short.
@@ -20,30 +18,17 @@ constexpr std::int64_t kLeastDepth = 128, kManyRows = 256, kLeastDepthOfMany = 3
 constexpr std::int64_t kGroupRows = 48;  // at least, where threads divide rows: a panel is read anew for each group
 constexpr std::int64_t kCachedRows = 1 << 17;  // elements of rows that stay in the second-level cache beside two panels
 
-class PanelKernel : public TileKernel {
+class PanelKernel : public PanelWeightsKernel {
  public:
   PanelKernel(const GemmProblem& p, bool bias, bool trans_b, std::vector<PostOp> post, int threads)
-      : m_(p.m), n_(p.n), k_(p.k), bias_(bias), post_(std::move(post)), threads_(threads) {
-    const auto f32 = dnnl::memory::data_type::f32;
-    plain_ = dnnl::memory::desc({k_, n_}, f32, trans_b ? Dims{1, k_} : Dims{n_, 1});
-    packed_ = dnnl::memory::desc({k_, n_}, f32, dnnl::memory::format_tag::BA16a64b);
-  }
+      : PanelWeightsKernel(p, bias, trans_b, threads), post_(std::move(post)) {}
 
-  std::size_t scratch_bytes() const override { return 0; }
   std::string name() const override { return std::string("panels:") + simd().name; }
-  std::shared_ptr<PackedWeights> pack(const void* weights) const override {
-    ThreadLimit limit(threads_);
-    return pack_weights(plain_, weights, packed_);
-  }
 
   void run(const TileArgs& args) const override {
-    std::shared_ptr<const Buffer> b;
-    {
-      ThreadLimit limit(threads_);
-      b = args.packed->impl().in_layout(packed_, plain_, args.weights);
-    }
+    const std::shared_ptr<const Buffer> b = weights_of(args);
     const std::vector<EpilogueStep> steps = epilogue_steps(post_, args.operands, {m_, n_});
-    const std::int64_t panels = (n_ + kPanel - 1) / kPanel, step = (k_ + 15) / 16 * 16 * kPanel;
+    const std::int64_t panels = this->panels(), step = panel_step();
     const std::int64_t groups = row_groups(panels);
     const std::int64_t group = (m_ + groups - 1) / groups;
     parallel_for(panels * groups, 1, threads_, [&](std::int64_t begin, std::int64_t end) {
@@ -55,7 +40,7 @@ class PanelKernel : public TileKernel {
         t.b = static_cast<const float*>(b->data()) + panel * step;
         t.next = panel + 1 < panels ? t.b + step : nullptr;
         t.column = panel * kPanel;
-        t.columns = static_cast<int>(std::min(kPanel, n_ - t.column));
+        t.columns = columns_of(panel);
         t.bias = bias_ ? static_cast<const float*>(args.bias) + t.column : nullptr;
         t.steps = steps.data();
         t.step_count = static_cast<int>(steps.size());
@@ -77,11 +62,7 @@ class PanelKernel : public TileKernel {
     return std::min(groups, m_);
   }
 
-  std::int64_t m_, n_, k_;
-  bool bias_;
   std::vector<PostOp> post_;  ///< operands' dims as the merged problem has them: [m or 1, n or 1]
-  int threads_;
-  dnnl::memory::desc plain_, packed_;
 };
 
 }  // namespace
@@ -89,7 +70,7 @@ class PanelKernel : public TileKernel {
 std::shared_ptr<const TileKernel> make_panel_kernel(const GemmDesc& desc, const GemmProblem& p) {
   if (simd().panel_product == nullptr || !desc.b_constant || !p.batch.empty() || p.trans_a) return nullptr;
   if (p.k < (p.m > kManyRows ? kLeastDepthOfMany : kLeastDepth)) return nullptr;
-  if (p.m < kLeastRows || p.n < kPanel || p.n * p.k < kLeastWeights) return nullptr;
+  if (p.m < kLeastRows || p.n < PanelWeightsKernel::kPanel || p.n * p.k < kLeastWeights) return nullptr;
   for (DType t : {desc.a, desc.b, desc.out}) {
     if (t != DType::kFloat32) return nullptr;
   }

@@ -13,7 +13,6 @@
 #include "compile/cache.h"
 #include "support/error.h"
 #include "support/process.h"
-#include "support/process.h"
 
 namespace sardonyx {
 namespace {

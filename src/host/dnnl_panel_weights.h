@@ -1,0 +1,48 @@
+// What kernels share whose constant matrix is kept in panels of 64 columns, the layout that oneDNN's matmul wants too:
+// one copy serves both. Only dnnl_*.cpp include this.
+#pragma once
+#include <algorithm>
+#include <memory>
+
+#include "host/dnnl_common.h"
+#include "host/gemm_problem.h"
+#include "host/parallel.h"
+
+namespace sardonyx::host {
+
+class PanelWeightsKernel : public TileKernel {
+ public:
+  static constexpr std::int64_t kPanel = 64;  // columns
+
+  std::size_t scratch_bytes() const override { return 0; }
+  std::shared_ptr<PackedWeights> pack(const void* weights) const override {
+    ThreadLimit limit(threads_);
+    return pack_weights(plain_, weights, packed_);
+  }
+
+  PanelWeightsKernel(const GemmProblem& p, bool bias, bool trans_b, int threads)
+      : m_(p.m), n_(p.n), k_(p.k), bias_(bias), threads_(threads) {
+    const auto f32 = dnnl::memory::data_type::f32;
+    plain_ = dnnl::memory::desc({k_, n_}, f32, trans_b ? Dims{1, k_} : Dims{n_, 1});
+    packed_ = dnnl::memory::desc({k_, n_}, f32, dnnl::memory::format_tag::BA16a64b);
+  }
+
+ protected:
+  std::int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
+  /// Elements from one panel to the next: k is filled up to a multiple of 16.
+  std::int64_t panel_step() const { return (k_ + 15) / 16 * 16 * kPanel; }
+  int columns_of(std::int64_t panel) const { return static_cast<int>(std::min(kPanel, n_ - panel * kPanel)); }
+  std::shared_ptr<const Buffer> weights_of(const TileArgs& args) const {
+    ThreadLimit limit(threads_);
+    return args.packed->impl().in_layout(packed_, plain_, args.weights);
+  }
+
+  std::int64_t m_, n_, k_;
+  bool bias_;
+  int threads_;
+
+ private:
+  dnnl::memory::desc plain_, packed_;
+};
+
+}  // namespace sardonyx::host
