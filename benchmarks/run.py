@@ -11,12 +11,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import models
 import numpy as np
 
 ENGINES = ("sardonyx", "onnxruntime")
+#: seconds before a turn: threads of the engine whose turn it was go on waiting for work on their CPUs (ONNX Runtime's for
+#: about 0.1 s), in which the other's runs took twice as long
+PAUSE = 0.5
 
 
 class Worker:
@@ -67,6 +71,7 @@ def measure(path: Path, options: argparse.Namespace, temporary: Path) -> dict:
         w.ask("run", 0, options.warmup)
     for _ in range(options.turns):
         for engine, w in workers.items():
+            time.sleep(PAUSE)
             times[engine] += w.ask("run", options.seconds / options.turns, 2)
     for engine, w in workers.items():
         with w:
