@@ -36,9 +36,8 @@ class Sardonyx:
 
 class OnnxRuntime:
     def __init__(self, model: str, threads: int):
-        os.environ["ORT_DISABLE_TELEMETRY"] = (
-            "1"  # nothing is sent, and no thread of its own runs beside the measured ones
-        )
+        # Nothing is sent, and no thread for it runs beside the measured ones.
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         import onnxruntime
 
         onnxruntime.set_default_logger_severity(4)

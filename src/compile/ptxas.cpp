@@ -79,7 +79,7 @@ std::vector<fs::path> ptxas_places() {
     path.remove_prefix(std::min(end + 1, path.size()));
   }
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const std::string_view home = environment(name); !home.empty())
+    if (const std::string_view home = environment(name); home.starts_with('/'))
       places.push_back(fs::path(home) / "bin" / "ptxas");
   places.emplace_back("/usr/local/cuda/bin/ptxas");
   return places;

@@ -4,7 +4,6 @@
 // driver and a fraction of one with the assembler.
 #pragma once
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,7 +28,7 @@ struct Ptxas {
 
 /// Where one may be, in the order in which they are tried: beside the library (Python's packages nvidia-cuda-nvcc and
 /// triton bring one), in PATH, in CUDA_HOME and CUDA_PATH, in /usr/local/cuda. SARDONYX_PTXAS names one instead of all
-/// these; "off": none.
+/// these; "off": none. Folders that are not absolute are left out: they would depend on where a program is started.
 std::vector<std::filesystem::path> ptxas_places();
 
 /// Asks the programs for their version; the first that knows PTX of `oldest` (12010) and whose machine code a driver of
@@ -37,8 +36,8 @@ std::vector<std::filesystem::path> ptxas_places();
 std::optional<Ptxas> find_ptxas(std::span<const std::filesystem::path> places, int oldest, int newest,
                                 std::string& why);
 
-/// Machine code of `ptx`, which is for the target `target` ("sm_90a"). Throws Error(kCompile) with the assembler's
-/// reason, Error(kIo).
+/// Machine code for `chip` ("sm_90a"), which must run PTX of the text's own ".target". Throws Error(kCompile) with the
+/// assembler's reason, Error(kIo).
 std::string assemble(const Ptxas& assembler, const std::string& ptx, const std::string& chip);
 
 /// Machine code by the assembler of this machine, which is looked for once, through `cache` (null: none). Nothing if

@@ -10,21 +10,22 @@
 
 namespace sardonyx::host {
 
+/// Of a float32 product whose right matrix is constant; run() and name() are the derived kernel's.
 class PanelWeightsKernel : public TileKernel {
  public:
   static constexpr std::int64_t kPanel = 64;  // columns
-
-  std::size_t scratch_bytes() const override { return 0; }
-  std::shared_ptr<PackedWeights> pack(const void* weights) const override {
-    ThreadLimit limit(threads_);
-    return pack_weights(plain_, weights, packed_);
-  }
 
   PanelWeightsKernel(const GemmProblem& p, bool bias, bool trans_b, int threads)
       : m_(p.m), n_(p.n), k_(p.k), bias_(bias), threads_(threads) {
     const auto f32 = dnnl::memory::data_type::f32;
     plain_ = dnnl::memory::desc({k_, n_}, f32, trans_b ? Dims{1, k_} : Dims{n_, 1});
     packed_ = dnnl::memory::desc({k_, n_}, f32, dnnl::memory::format_tag::BA16a64b);
+  }
+
+  std::size_t scratch_bytes() const override { return 0; }
+  std::shared_ptr<PackedWeights> pack(const void* weights) const override {
+    ThreadLimit limit(threads_);
+    return pack_weights(plain_, weights, packed_);
   }
 
  protected:

@@ -127,11 +127,13 @@ TEST(Places, AreInOrder) {
   const std::string path = std::getenv("PATH") ? std::getenv("PATH") : "";
   ::setenv("PATH", "relative:/a::/b/", 1);
   ::setenv("CUDA_HOME", "/c", 1);
+  ::setenv("CUDA_PATH", "relative", 1);
   ::unsetenv("SARDONYX_PTXAS");
   const std::vector<fs::path> places = ptxas_places();
   const std::vector<fs::path> expected = {"/a/ptxas", "/b/ptxas", "/c/bin/ptxas"};
   EXPECT_NE(std::search(places.begin(), places.end(), expected.begin(), expected.end()), places.end());
-  EXPECT_EQ(std::count(places.begin(), places.end(), fs::path("relative/ptxas")), 0);
+  for (const char* p : {"relative/ptxas", "relative/bin/ptxas"})
+    EXPECT_EQ(std::count(places.begin(), places.end(), fs::path(p)), 0) << p;
   EXPECT_EQ(places.back(), "/usr/local/cuda/bin/ptxas");
   ::setenv("SARDONYX_PTXAS", "/mine", 1);
   EXPECT_EQ(ptxas_places(), std::vector<fs::path>{"/mine"});
@@ -139,6 +141,7 @@ TEST(Places, AreInOrder) {
   EXPECT_TRUE(ptxas_places().empty());
   ::unsetenv("SARDONYX_PTXAS");
   ::unsetenv("CUDA_HOME");
+  ::unsetenv("CUDA_PATH");
   ::setenv("PATH", path.c_str(), 1);
 }
 
