@@ -9,6 +9,7 @@
 #include "host/dnnl_conv.h"
 #include "host/float32_kernel.h"
 #include "host/lru_cache.h"
+#include "host/panel_conv.h"
 #include "host/winograd.h"
 #include "support/error.h"
 
@@ -90,6 +91,7 @@ ConvDesc other_layout(const ConvDesc& d) {
 /// any more.
 std::shared_ptr<const TileKernel> make_float32(const ConvDesc& d, std::string& why) {
   if (auto kernel = make_winograd(d)) return kernel;
+  if (auto kernel = make_panel_convolution(d)) return kernel;
   if (auto kernel = make_dnnl_convolution(d, why)) return kernel;
   const bool one_in = d.in_channels == 1 || volume(d, d.in) == 1,
              one_out = d.out_channels == 1 || volume(d, d.out) == 1;

@@ -16,6 +16,7 @@ constexpr std::int64_t kLeastRows = 8;
 // Of few rows each costs little beside reading the panel; of many, oneDNN's kernel is ahead if they are short.
 constexpr std::int64_t kLeastDepth = 128, kManyRows = 256, kLeastDepthOfMany = 384;
 constexpr std::int64_t kGroupRows = 48;  // at least, where threads divide rows: a panel is read anew for each group
+constexpr std::int64_t kUnits = 8;       // for each thread, at least, so that uneven ones balance
 constexpr std::int64_t kCachedRows = 1 << 17;  // elements of rows that stay in the second-level cache beside two panels
 
 class PanelKernel : public PanelWeightsKernel {
@@ -31,12 +32,17 @@ class PanelKernel : public PanelWeightsKernel {
     const std::int64_t panels = this->panels(), step = panel_step();
     const std::int64_t groups = row_groups(panels);
     const std::int64_t group = (m_ + groups - 1) / groups;
+    // Rows that stay in the cache meet all panels before others do; otherwise a panel meets all rows.
+    const bool rows_stay = groups == row_blocks(panels);
     parallel_for(panels * groups, 1, threads_, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t unit = begin; unit < end; ++unit) {
-        const std::int64_t panel = unit % panels, first = unit / panels * group;
+        const std::int64_t panel = rows_stay ? unit % panels : unit / groups;
+        const std::int64_t first = (rows_stay ? unit / panels : unit % groups) * group;
         if (first >= m_) continue;
-        PanelProduct t{.first = first, .rows = std::min(group, m_ - first), .depth = k_, .a_row = k_, .c_row = n_};
+        PanelProduct t{.first = first, .rows = std::min(group, m_ - first), .depth = k_};
         t.a = static_cast<const float*>(args.src);
+        t.a_row = k_;
+        t.c_row = n_;
         t.b = static_cast<const float*>(b->data()) + panel * step;
         t.next = panel + 1 < panels ? t.b + step : nullptr;
         t.column = panel * kPanel;
@@ -51,15 +57,18 @@ class PanelKernel : public PanelWeightsKernel {
   }
 
  private:
-  /// Threads that are more than panels divide the rows, too. Beyond that, rows that fit the second-level cache are
-  /// multiplied with all panels before the next ones, if reading all panels for each such group is less than reading
-  /// all rows for each panel.
-  std::int64_t row_groups(std::int64_t panels) const {
-    const std::int64_t shares = threads_ == 1 ? 1 : (4 * threads_ + panels - 1) / panels;
-    std::int64_t groups = std::clamp<std::int64_t>(shares, 1, std::max<std::int64_t>(1, m_ / kGroupRows));
+  /// Groups of rows that fit the second-level cache, if reading all panels for each such group is less than reading all
+  /// rows for each panel.
+  std::int64_t row_blocks(std::int64_t panels) const {
     const std::int64_t blocks = (m_ * k_ + kCachedRows - 1) / kCachedRows;
-    if (blocks * n_ < panels * m_) groups = std::max(groups, blocks);
-    return std::min(groups, m_);
+    return blocks * n_ < panels * m_ ? blocks : 1;
+  }
+
+  /// Where panels are too few to balance the threads' work, they divide the rows, too.
+  std::int64_t row_groups(std::int64_t panels) const {
+    const std::int64_t shares = threads_ == 1 ? 1 : (kUnits * threads_ + panels - 1) / panels;
+    const std::int64_t groups = std::clamp<std::int64_t>(shares, 1, std::max<std::int64_t>(1, m_ / kGroupRows));
+    return std::min(std::max(groups, row_blocks(panels)), m_);
   }
 
   std::vector<PostOp> post_;  ///< operands' dims as the merged problem has them: [m or 1, n or 1]

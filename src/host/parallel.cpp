@@ -40,22 +40,29 @@ int available_threads() { return std::max(1, omp_get_num_procs()); }
 void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunction work, void* context) {
   if (count <= 0) return;
   grain = std::max<std::int64_t>(1, grain);
-  // Four ranges a thread balance uneven items, and a thread that another process holds up.
-  const std::int64_t wanted = std::max<std::int64_t>(1, threads) * 4;
-  const std::int64_t size = std::max(grain, (count - 1) / wanted + 1);
-  const std::int64_t ranges = (count - 1) / size + 1;
-  if (threads <= 1 || ranges == 1 || omp_in_parallel()) {
+  if (threads <= 1 || count <= grain || omp_in_parallel()) {
     work(context, 0, count);
     return;
   }
+  // Ranges get smaller towards the end ("guided self-scheduling", Polychronopoulos and Kuck, 1987): large ones keep
+  // neighbours together, small ones balance uneven items and a thread that another process holds up.
   std::atomic<std::int64_t> next{0};
+  const auto take = [&](std::int64_t& begin, std::int64_t& end) {
+    begin = next.load(std::memory_order_relaxed);
+    do {
+      if (begin >= count) return false;
+      end = std::min(count, begin + std::max(grain, (count - begin) / (2 * threads)));
+    } while (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+    return true;
+  };
   std::atomic<bool> failed{false};
   std::exception_ptr error;
+  const std::int64_t ranges = (count - 1) / grain + 1;
   in_threads(static_cast<int>(std::min<std::int64_t>(threads, ranges)), [&] {
-    std::int64_t range;
-    while (!failed.load(std::memory_order_relaxed) && (range = next.fetch_add(1, std::memory_order_relaxed)) < ranges) {
+    std::int64_t begin, end;
+    while (!failed.load(std::memory_order_relaxed) && take(begin, end)) {
       try {
-        work(context, range * size, std::min(count, (range + 1) * size));
+        work(context, begin, end);
       } catch (...) {
         if (!failed.exchange(true)) error = std::current_exception();
       }

@@ -52,13 +52,17 @@ struct WinogradTile {
   std::int64_t pixels[16];  ///< where in `out` each one's channels begin; -1: outside
 };
 
-/// Rows [first, first + rows) of c = a * b + bias with an epilogue, in the columns of one panel: b is [depth][64].
+/// Rows [first, first + rows) of c = a * b + bias with an epilogue, in the columns of one panel. b is
+/// [taps][depth][64]; row i of a is `depth` elements at each of sources[tap * source_step + i - first], or, without
+/// sources and with one tap, at a + i * a_row.
 struct PanelProduct {
-  std::int64_t first = 0, rows = 0, depth = 0;
+  std::int64_t first = 0, rows = 0, depth = 0, taps = 1;
+  const float* const* sources = nullptr;
+  std::int64_t source_step = 0;
+  const float* a = nullptr;
   std::int64_t a_row = 0, c_row = 0;  ///< distances of rows
   std::int64_t column = 0;            ///< the panel's first one
   int columns = 0;                    ///< at most 64
-  const float* a = nullptr;
   const float* b = nullptr;
   const float* next = nullptr;  ///< the panel to prefetch, or null
   const float* bias = nullptr;  ///< of the panel's first column, or null

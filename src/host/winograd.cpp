@@ -70,6 +70,9 @@ class WinogradKernel : public TileKernel {
     const std::int64_t fits = (large ? kLargeBlock : kSmallBlock) / (kProducts * (patch_row_ + product_row_) * 4);
     const std::int64_t share = (tiles_ * groups_ + d.threads - 1) / d.threads;
     block_ = std::min(std::max(rows, fits / rows * rows), std::min(round_up(share, rows), tiles_));
+    // As many blocks for every thread, of nearly equal size.
+    const std::int64_t all = (tiles_ + block_ - 1) / block_, even = groups_ > 1 ? 1 : d.threads;
+    block_ = (tiles_ + round_up(all, even) - 1) / round_up(all, even);
   }
 
   std::size_t scratch_bytes() const override {
