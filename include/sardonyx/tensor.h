@@ -22,6 +22,9 @@ struct Tensor {
   /// Uninitialised memory of its own, aligned to 64 bytes. Throws Error(kInvalidArgument) for a negative dim or a size
   /// beyond the address space, Error(kDevice) when memory is exhausted.
   static Tensor allocate(DType dtype, std::vector<std::int64_t> dims);
+  /// The same, for results that come run after run: takes memory that earlier ones gave back, of which up to 64 MiB are
+  /// kept for the process. What run() returns is made so.
+  static Tensor allocate_result(DType dtype, std::vector<std::int64_t> dims);
   /// Somebody else's memory, which must stay valid and unchanged while a model runs on it; inputs are only read.
   static Tensor borrow(DType dtype, std::vector<std::int64_t> dims, const void* data);
 
@@ -42,6 +45,8 @@ struct Tensor {
 
  private:
   [[noreturn]] void wrong_type() const;
+  static Tensor allocate_with(DType dtype, std::vector<std::int64_t> dims,
+                              std::shared_ptr<void> (*memory)(std::size_t));
 };
 
 }  // namespace sardonyx

@@ -557,7 +557,7 @@ std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inpu
   std::vector<HostTensor> out(output_names().size());
   OutputSink sink;
   sink.allocate = [&](std::size_t k, DType dtype, const std::vector<std::int64_t>& dims) {
-    out[k] = allocate_tensor(dtype, dims);
+    out[k] = Tensor::allocate_result(dtype, dims);
     return OutputMemory{out[k].data, false};
   };
   sink.take = [&](std::size_t k, Tensor&& t) {

@@ -199,7 +199,7 @@ TensorView view_of(const Raw& raw, const std::string& what) {
 }
 
 PyTensor allocate(const std::shared_ptr<Gpu>& gpu, DType dtype, const std::vector<std::int64_t>& dims) {
-  if (!gpu) return {Tensor::allocate(dtype, dims)};
+  if (!gpu) return {Tensor::allocate_result(dtype, dims)};
   std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   bool empty = false;
   for (std::int64_t d : dims) {

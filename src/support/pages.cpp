@@ -3,9 +3,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 
 namespace sardonyx {
 namespace {
@@ -15,6 +19,57 @@ constexpr std::size_t kLarge = kPage / 2;  // less than that would mostly be was
 constexpr std::size_t kSlab = 32 * kPage;  // only what is used of it takes memory
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+/// Blocks that were given back, the oldest first.
+class ReturnedBlocks {
+ public:
+  static constexpr std::size_t kMost = 32 * kPage;
+  struct Block {
+    std::shared_ptr<void> memory;
+    std::size_t size = 0;
+  };
+
+  /// One of this size or up to a quarter more; without memory if there is none.
+  Block take(std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    std::size_t best = count_;
+    for (std::size_t k = 0; k < count_; ++k) {
+      const bool fits = blocks_[k].size >= size && blocks_[k].size <= size + size / 4;
+      if (fits && (best == count_ || blocks_[k].size < blocks_[best].size)) best = k;
+    }
+    return best == count_ ? Block{} : remove(best);
+  }
+
+  void put(Block block) {
+    Block dropped[kBlocks];  // freed when the lock is not held any more
+    std::size_t drops = 0;
+    const std::lock_guard lock(mutex_);
+    while (count_ > 0 && (count_ == kBlocks || total_ + block.size > kMost)) dropped[drops++] = remove(0);
+    total_ += block.size;
+    blocks_[count_++] = std::move(block);
+  }
+
+ private:
+  static constexpr std::size_t kBlocks = 16;
+
+  Block remove(std::size_t k) {
+    Block block = std::move(blocks_[k]);
+    total_ -= block.size;
+    std::move(blocks_.begin() + static_cast<std::ptrdiff_t>(k) + 1,
+              blocks_.begin() + static_cast<std::ptrdiff_t>(count_), blocks_.begin() + static_cast<std::ptrdiff_t>(k));
+    --count_;
+    return block;
+  }
+
+  std::mutex mutex_;
+  std::array<Block, kBlocks> blocks_;
+  std::size_t count_ = 0, total_ = 0;
+};
+
+ReturnedBlocks& returned_blocks() {
+  static auto& blocks = *new ReturnedBlocks;  // results may outlive every other static
+  return blocks;
+}
 
 }  // namespace
 
@@ -29,6 +84,17 @@ std::shared_ptr<void> allocate_on_large_pages(std::size_t bytes) {
   if (alignment == kPage) ::madvise(p, size, MADV_HUGEPAGE);
 #endif
   return {p, std::free};
+}
+
+std::shared_ptr<void> allocate_reusable(std::size_t bytes) {
+  if (bytes < kLarge || bytes > ReturnedBlocks::kMost / 2) return allocate_on_large_pages(bytes);
+  const std::size_t size = round_up(bytes, kPage);
+  auto block = returned_blocks().take(size);
+  if (!block.memory) block = {allocate_on_large_pages(size), size};
+  void* p = block.memory.get();
+  if (!p) return nullptr;
+  // The deleter holds the memory and hands it on.
+  return {p, [block = std::move(block)](void*) mutable { returned_blocks().put(std::move(block)); }};
 }
 
 std::shared_ptr<void> allocate_piece(std::size_t bytes) {

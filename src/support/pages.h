@@ -9,6 +9,11 @@ namespace sardonyx {
 /// At a multiple of 64 bytes, for use over a long time; null if there is none. Not initialised.
 std::shared_ptr<void> allocate_on_large_pages(std::size_t bytes);
 
+/// The same for results, whose sizes come again run after run: what is given back is kept for the next one of about its
+/// size, since the system takes as long to hand out fresh pages as a small model to run (8 MB: 1 to 2 ms). 64 MiB are
+/// kept at most.
+std::shared_ptr<void> allocate_reusable(std::size_t bytes);
+
 /// The same for many small pieces that live about as long as each other (a model's weights): they share pages, which
 /// are given back when the last piece is.
 std::shared_ptr<void> allocate_piece(std::size_t bytes);

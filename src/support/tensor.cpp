@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "support/error.h"
+#include "support/pages.h"
 
 namespace sardonyx {
 namespace {
@@ -12,7 +13,8 @@ constexpr std::int64_t kMaxBytes = std::int64_t{1} << 46;  // more than any mach
 
 }  // namespace
 
-Tensor Tensor::allocate(DType dtype, std::vector<std::int64_t> dims) {
+Tensor Tensor::allocate_with(DType dtype, std::vector<std::int64_t> dims,
+                             std::shared_ptr<void> (*memory)(std::size_t)) {
   auto bytes = static_cast<std::int64_t>(size_of(dtype));
   bool fits = true, empty = false;
   for (const std::int64_t d : dims) {
@@ -29,10 +31,20 @@ Tensor Tensor::allocate(DType dtype, std::vector<std::int64_t> dims) {
   t.dtype = dtype;
   t.dims = std::move(dims);
   // One cache line more than needed: vector code may read past the end.
-  t.owner.reset(std::aligned_alloc(64, (static_cast<std::size_t>(bytes) + 127) / 64 * 64), std::free);
+  t.owner = memory((static_cast<std::size_t>(bytes) + 127) / 64 * 64);
   if (!t.owner) fail(ErrorKind::kDevice, "out of memory: a tensor of {} bytes", bytes);
   t.data = t.owner.get();
   return t;
+}
+
+Tensor Tensor::allocate(DType dtype, std::vector<std::int64_t> dims) {
+  return allocate_with(dtype, std::move(dims), [](std::size_t bytes) {
+    return std::shared_ptr<void>(std::aligned_alloc(64, bytes), std::free);
+  });
+}
+
+Tensor Tensor::allocate_result(DType dtype, std::vector<std::int64_t> dims) {
+  return allocate_with(dtype, std::move(dims), allocate_reusable);
 }
 
 Tensor Tensor::borrow(DType dtype, std::vector<std::int64_t> dims, const void* data) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -35,6 +36,40 @@ TEST(Pages, PiecesDoNotOverlapAndOutliveEachOther) {
     for (std::size_t i = 0; i < sizes[k]; i += 61) ASSERT_EQ(bytes[i], k);
   }
   EXPECT_FALSE(allocate_piece(SIZE_MAX - 5));
+}
+
+TEST(Pages, WhatIsGivenBackIsTakenAgain) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  auto first = allocate_reusable(6 * kMiB);
+  ASSERT_TRUE(first);
+  std::memset(first.get(), 1, 6 * kMiB);
+  const auto second = allocate_reusable(6 * kMiB);
+  EXPECT_NE(second, first);
+  const void* place = first.get();
+  first.reset();
+  EXPECT_NE(allocate_reusable(12 * kMiB).get(), place) << "too small";
+  EXPECT_NE(allocate_reusable(2 * kMiB).get(), place) << "wasteful";
+  EXPECT_EQ(allocate_reusable(5 * kMiB).get(), place);
+  EXPECT_EQ(allocate_reusable(6 * kMiB).get(), place) << "given back a second time";
+  EXPECT_FALSE(allocate_reusable(SIZE_MAX - 5));
+}
+
+TEST(Pages, LittleIsKept) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  std::vector<std::shared_ptr<void>> blocks;
+  for (int k = 0; k < 6; ++k) blocks.push_back(allocate_reusable(24 * kMiB));
+  std::vector<const void*> places;
+  for (auto& b : blocks) {
+    places.push_back(b.get());
+    b.reset();
+  }
+  // 64 MiB hold two of them: the last ones.
+  std::vector<const void*> kept;
+  blocks = {allocate_reusable(24 * kMiB), allocate_reusable(24 * kMiB)};
+  for (const auto& b : blocks) kept.push_back(b.get());
+  std::sort(kept.begin(), kept.end());
+  std::sort(places.begin() + 4, places.end());
+  EXPECT_TRUE(std::equal(kept.begin(), kept.end(), places.begin() + 4));
 }
 
 }  // namespace
