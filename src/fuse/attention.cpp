@@ -310,6 +310,22 @@ Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor
   return y;
 }
 
+// By what a variable of constant extent is divided wherever e mentions it: heads that share what e is. 1: by nothing.
+std::int64_t shared_by(const Expr& e, const Expr& variable) {
+  std::int64_t divisor = 0, extent = 0;
+  bool one = is_const_int(variable->args[0], extent);
+  visit(e, [&](const Expr& x) {
+    if (x->op != Op::kFloorDiv || !same(x->args[0], variable) || !is_const(x->args[1])) return;
+    one &= divisor == 0 || divisor == x->args[1]->i;
+    divisor = x->args[1]->i;
+  });
+  if (!one || divisor < 2 || extent % divisor != 0) return 1;
+  const Expr rest = rewrite(e, [&](const Expr& x) -> Expr {
+    return x->op == Op::kFloorDiv && same(x->args[0], variable) ? Expr(0) : Expr();
+  });
+  return mentions(rest, variable) ? 1 : divisor;
+}
+
 // Whether an expression may be evaluated for every score.
 bool cheap(const Expr& e) {
   int nodes = 0, loads = 0, heavy = 0;
@@ -410,18 +426,19 @@ void find_attention(Graph& g, const FuseOptions& options) {
       a.scale = constant_float(factor, DType::kFloat32);
       a.v = operand(a.v, a.vars[3], a.vars[5]);
     }
-    // An expression over the first `dims` variables as a tensor in memory: computed once, over the dims that it varies
-    // in, instead of for every score.
-    const auto in_memory = [&](const Expr& e, std::size_t dims) {
-      if (e->op == Op::kLoad) return e;
+    // An expression as a tensor in memory over some of the variables, of which one may count groups of `group`.
+    const auto in_memory_over = [&](const Expr& e, const std::vector<std::size_t>& over, const Expr& grouped_by,
+                                    std::int64_t group) {
       Exprs vars, at_vars;
       std::vector<std::pair<Expr, Expr>> own;
-      for (std::size_t k = 0; k < dims; ++k) {
+      for (const std::size_t k : over) {
         const Expr& v = a.vars[k];
         const bool moves = mentions(e, v);
-        vars.push_back(loop_var(moves ? v->args[0] : Expr(1)));
-        at_vars.push_back(moves ? v : Expr(0));
-        own.emplace_back(v, moves ? vars.back() : Expr(0));
+        const std::int64_t divisor = grouped_by && same(v, grouped_by) ? group : 1;
+        const Expr extent = idx::floordiv(v->args[0], divisor), index = idx::floordiv(v, divisor);
+        vars.push_back(loop_var(moves ? extent : Expr(1)));
+        at_vars.push_back(moves ? index : Expr(0));
+        own.emplace_back(v, moves ? vars.back() * divisor : Expr(0));
       }
       g.origin = n->origin;
       const std::size_t count = g.nodes.size();
@@ -433,6 +450,24 @@ void find_attention(Graph& g, const FuseOptions& options) {
       n = g.nodes[at].get();
       return load(value, value->dtype, at_vars);
     };
+    // Over the first `dims` variables: computed once, over the dims that it varies in, instead of for every score.
+    const auto in_memory = [&](const Expr& e, std::size_t dims) {
+      if (e->op == Op::kLoad) return e;
+      const std::vector<std::size_t> all{0, 1, 2, 3};
+      return in_memory_over(e, {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(dims)}, Expr(), 1);
+    };
+    // Keys that a loop makes for this product alone (rotated ones), element by element or once for each query head, are
+    // made row by row and once for all heads that share them.
+    if (options.attention_limits && !options.attention_expressions && a.k->op == Op::kLoad) {
+      const auto keys = uses.find(a.k->value);
+      const Expr made = body_at(a.k);
+      if (made && !made->has_reduce && made->op != Op::kLoad && !required.count(a.k->value) && keys != uses.end() &&
+          keys->second.size() == 1) {
+        const std::int64_t group = shared_by(made, h);
+        if (group > 1 || !contiguous_rows(a.k, a.vars[3], a.vars[4]))
+          a.k = in_memory_over(made, {0, 1, 3, 4}, h, group);
+      }
+    }
     if (s.bias) {
       a.bias = options.attention_expressions && cheap(s.bias) ? s.bias : in_memory(s.bias, 4);
       a.has_bias = true;

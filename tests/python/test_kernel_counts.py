@@ -93,6 +93,72 @@ def test_known_sizes_cost_no_kernels(device, dims, precision):
     np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=0, atol=bound)
 
 
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("keys_are_output", [False, True])
+def test_rotated_keys_of_groups_are_attention(kv_heads, keys_are_output):
+    """As exporters write it: keys are rotated, expanded to all query heads and transposed, element by element."""
+    rng = np.random.default_rng(kv_heads)
+    heads, size = 4, 16
+    constants = {
+        "split": np.array([0, 0, kv_heads, size]),
+        "one": np.array([2]),
+        "many": np.array([1, 1, heads // kv_heads, 1, 1]),
+        "all": np.array([0, heads, -1, size]),
+        "half": np.array([size // 2, size // 2]),
+        "scale": np.float32(size**-0.5),
+    }
+    node = helper.make_node
+    nodes = [
+        node("Reshape", ["k", "split"], ["k1"]),
+        node("Transpose", ["k1"], ["k2"], perm=[0, 2, 1, 3]),
+        node("Split", ["k2", "half"], ["k3", "k4"], axis=-1),
+        node("Neg", ["k4"], ["k5"]),
+        node("Concat", ["k5", "k3"], ["k6"], axis=-1),
+        node("Mul", ["k2", "cos"], ["k7"]),
+        node("Mul", ["k6", "sin"], ["k8"]),
+        node("Add", ["k7", "k8"], ["rotated"]),
+        node("Reshape", ["v", "split"], ["v1"]),
+        node("Transpose", ["v1"], ["v2"], perm=[0, 2, 1, 3]),
+    ]
+    for x, y in (("rotated", "keys"), ("v2", "values")):
+        nodes += [
+            node("Unsqueeze", [x, "one"], [f"{y}1"]),
+            node("Tile", [f"{y}1", "many"], [f"{y}2"]),
+            node("Reshape", [f"{y}2", "all"], [y]),
+        ]
+    nodes += [
+        node("Transpose", ["keys"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "kt"], ["s0"]),
+        node("Mul", ["s0", "scale"], ["s1"]),
+        node("Add", ["s1", "mask"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+        node("MatMul", ["p", "values"], ["y"]),
+    ]
+    info = lambda name, dims: helper.make_tensor_value_info(name, 1, dims)
+    rows, square = ["b", "s", kv_heads * size], ["b", heads, "s", size]
+    inputs = {"q": square, "k": rows, "v": rows} | {n: [1, 1, "s", size] for n in ("cos", "sin")}
+    inputs["mask"] = ["b", 1, "s", "s"]
+    outputs = {"y": square} | ({"keys": square} if keys_are_output else {})
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info(*i) for i in inputs.items()],
+        [info(*o) for o in outputs.items()],
+        [numpy_helper.from_array(c, n) for n, c in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = api.compile(model, device="host")
+    names = [k.name for k in compiled.kernels()]
+    assert names.count("attention") == 1 and "gemm" not in names
+    assert len(names) == (3 if keys_are_output else 2), "keys once, attention, and keys as they are returned"
+    for b, s in ((1, 1), (2, 7), (1, 40)):
+        sizes = {"b": b, "s": s}
+        feed = {n: rng.standard_normal([sizes.get(d, d) for d in dims]).astype("f4") for n, dims in inputs.items()}
+        for got, want in zip(compiled(**feed).values(), ReferenceEvaluator(model).run(None, feed), strict=True):
+            # sums of up to 40 elements in another order
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("device", ["host", "sim:gfx942"])
 def test_a_convolution_between_transpositions_is_one_kernel(device):
     """Channels last in the model and in memory: the transpositions of an exporter copy nothing."""
