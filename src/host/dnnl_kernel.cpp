@@ -48,6 +48,22 @@ std::size_t PackedWeights::bytes() const {
   return sum;
 }
 
+std::span<const char> PackedWeights::newest() const {
+  std::lock_guard lock(impl_->mutex);
+  const Buffer* data = nullptr;
+  std::uint64_t used = 0;
+  const auto look = [&](const auto& layouts) {
+    for (const auto& l : layouts) {
+      if (data && l.used < used) continue;
+      data = l.data.get();
+      used = l.used;
+    }
+  };
+  look(impl_->copies);
+  look(impl_->forms);
+  return data ? std::span(static_cast<const char*>(data->data()), data->bytes()) : std::span<const char>();
+}
+
 int PackedWeights::repacks() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->repacks;

@@ -26,6 +26,8 @@ class PanelKernel : public PanelWeightsKernel {
 
   std::string name() const override { return std::string("panels:") + simd().name; }
 
+  std::int64_t prefetches() const override { return panel_prefetches(m_, n_, k_); }
+
   void run(const TileArgs& args) const override {
     const std::shared_ptr<const Buffer> b = weights_of(args);
     const std::vector<EpilogueStep> steps = epilogue_steps(post_, args.operands, {m_, n_});
@@ -34,6 +36,7 @@ class PanelKernel : public PanelWeightsKernel {
     const std::int64_t group = (m_ + groups - 1) / groups;
     // Rows that stay in the cache meet all panels before others do; otherwise a panel meets all rows.
     const bool rows_stay = groups == row_blocks(panels);
+    const std::int64_t later = static_cast<std::int64_t>(args.later.size()) / (panels * groups);
     parallel_for(panels * groups, 1, threads_, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t unit = begin; unit < end; ++unit) {
         const std::int64_t panel = rows_stay ? unit % panels : unit / groups;
@@ -45,6 +48,8 @@ class PanelKernel : public PanelWeightsKernel {
         t.c_row = n_;
         t.b = static_cast<const float*>(b->data()) + panel * step;
         t.next = panel + 1 < panels ? t.b + step : nullptr;
+        t.later = args.later.data() + unit * later;
+        t.later_bytes = later;
         t.column = panel * kPanel;
         t.columns = columns_of(panel);
         t.bias = bias_ ? static_cast<const float*>(args.bias) + t.column : nullptr;

@@ -73,6 +73,10 @@ class PanelConvolution : public TileKernel {
     return packed;
   }
 
+  std::int64_t prefetches() const override {
+    return panel_prefetches(pixels_, d_.out_channels, taps_ * d_.in_channels);
+  }
+
   void run(const TileArgs& args) const override {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = in_panels(*args.packed, args.weights);
@@ -91,6 +95,7 @@ class PanelConvolution : public TileKernel {
     auto* copies = plain_ ? nullptr : zeros + round_up(depth_, 16);
     auto* tables = plain_ ? nullptr : reinterpret_cast<const float**>(copies + d_.threads * copies_);
     const std::int64_t chunks = (panels_ + chunk_ - 1) / chunk_, units = groups_ * chunks;
+    job.later_bytes = static_cast<std::int64_t>(args.later.size()) / (groups_ * panels_);
     std::atomic<std::int64_t> next{0};
     parallel_for(std::min<std::int64_t>(d_.threads, units), 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t thread = begin; thread < end; ++thread) {
@@ -107,6 +112,7 @@ class PanelConvolution : public TileKernel {
                            tables + thread * runs_ * group_);
             prepared = group;
           }
+          t.later = args.later.data() + (group * panels_ + panel) * job.later_bytes;
           multiply(job, t, panel, std::min(panel + chunk_, panels_));
         }
       }
@@ -128,6 +134,7 @@ class PanelConvolution : public TileKernel {
       t.columns = static_cast<int>(std::min(kPanel, d_.out_channels - t.column));
       t.bias = job.bias ? job.bias + t.column : nullptr;
       simd().panel_product(t);
+      t.later += t.later_bytes;
     }
   }
 

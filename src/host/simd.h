@@ -65,11 +65,19 @@ struct PanelProduct {
   int columns = 0;                    ///< at most 64
   const float* b = nullptr;
   const float* next = nullptr;  ///< the panel to prefetch, or null
+  const char* later = nullptr;  ///< and further memory, or null
+  std::int64_t later_bytes = 0;
   const float* bias = nullptr;  ///< of the panel's first column, or null
   const EpilogueStep* steps = nullptr;
   int step_count = 0;
   float* c = nullptr;
 };
+
+/// Bytes that panel_product() can prefetch of PanelProduct::later in all of a product: a line for each row of a panel
+/// that 6 rows are multiplied with.
+inline std::int64_t panel_prefetches(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+  return rows * columns / (6 * 64) * depth * 64;
+}
 
 struct SimdKernels {
   const char* name;

@@ -1,6 +1,7 @@
 // What a gemm or a convolution of known sizes becomes: a kernel that can be run from any thread.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -30,6 +31,8 @@ class PackedWeights {
   std::shared_ptr<const Buffer> form(const std::string& name, std::size_t bytes, const void* original,
                                      std::size_t plain_bytes,
                                      const std::function<void(const void* plain, void* target)>& make);
+  /// The layout that was used last: to prefetch only, as it may be dropped at any time.
+  std::span<const char> newest() const;
   Impl& impl() const { return *impl_; }
 
  private:
@@ -47,7 +50,8 @@ struct TileArgs {
   const void* bias = nullptr;             ///< float32, one for each output column or channel; null without bias
   std::span<const void* const> operands;  ///< of the post-operations that have one, in order
   void* out = nullptr;
-  void* scratch = nullptr;  ///< scratch_bytes() bytes at a multiple of 64; may be null when that is 0
+  std::span<const char> later;  ///< memory to prefetch, which later kernels read; see prefetches()
+  void* scratch = nullptr;      ///< scratch_bytes() bytes at a multiple of 64; may be null when that is 0
 };
 
 class TileKernel {
@@ -57,6 +61,8 @@ class TileKernel {
   virtual std::size_t scratch_bytes() const = 0;
   /// The implementation's name, for people.
   virtual std::string name() const = 0;
+  /// Bytes of TileArgs::later that a run can prefetch beside its work.
+  virtual std::int64_t prefetches() const { return 0; }
   /// Repacks constant weights (given as in TileArgs::weights).
   virtual std::shared_ptr<PackedWeights> pack(const void* weights) const = 0;
   /// Computes `out`. Throws Error(kInternal) when the kernel fails.

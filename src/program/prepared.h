@@ -37,6 +37,7 @@ struct PreparedTile {
   int src = -1, weights = -1, bias = -1, out = -1;
   std::vector<int> operands;
   std::shared_ptr<host::PackedWeights> packed;
+  int place = -1;           ///< in the plan's WeightPrefetch; -1: none
   std::size_t scratch = 0;  ///< bytes
 };
 

@@ -11,6 +11,7 @@
 #include "program/executor.h"
 #include "program/prepared.h"
 #include "program/tile_tuner.h"
+#include "program/weight_prefetch.h"
 #include "routines/routine.h"
 
 namespace sardonyx {
@@ -41,6 +42,7 @@ struct Executor::Plan {
   ArenaPlan arena;
   std::vector<PreparedStep> steps;  ///< by number; filled when a step is first run
   bool complete = false;            ///< it was run to the end
+  WeightPrefetch prefetch{};        ///< of the steps that run on the host
   std::unique_ptr<CapturedRun> captured{};
 };
 

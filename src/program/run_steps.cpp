@@ -98,6 +98,7 @@ void Executor::Run::finish_tile(PreparedTile& t, bool constant) const {
     onnx::forget_pages(at(t.weights), bytes(t.weights));
   }
   t.packed = slot;
+  if (plan) t.place = plan->prefetch.add();
 }
 
 PreparedTile Executor::Run::prepare(const GemmStep& g) const {
@@ -195,7 +196,9 @@ void Executor::Run::tile(const PreparedTile& t) {
   args.operands = operand_addresses;
   args.out = at(t.out);
   args.scratch = context.scratch.get();
+  if (t.place >= 0) args.later = plan->prefetch.take(t.place, t.kernel->prefetches());
   t.kernel->run(args);
+  if (t.place >= 0) plan->prefetch.set(t.place, t.packed->newest());
 }
 
 PreparedAttention Executor::Run::prepare(const AttentionStep& a) const {
