@@ -7,7 +7,7 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kLargeWeights = 8 << 20;  // bytes; smaller ones stay in the cache, where oneDNN is fast
+constexpr std::int64_t kLargeWeights = 2 << 20;  // bytes; smaller ones stay in the cache, where oneDNN is fast
 
 class FewRowsKernel : public PanelWeightsKernel {
  public:
