@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "host/simd.h"
 #include "reference.h"
 
 namespace sardonyx::host::test {
@@ -267,6 +268,50 @@ TEST(Convolution, WinogradEpilogues) {
   ConvDesc d = plain(2, 32, 32, 20, 3);
   d.post = {{.kind = Kind::kMish}};
   EXPECT_FALSE(is_winograd(compare(d).kernel));
+}
+
+// Every kind of border, tail and thread's share of the panels' kernel, which must be the one that is chosen: a function
+// with an exponential is what it is ahead in.
+TEST(Convolution, Panels) {
+  if (!simd().panel_product) GTEST_SKIP() << "a kernel of AVX-512";
+  const std::int64_t channels[][2] = {{16, 16}, {33, 70}, {64, 255}, {130, 48}};
+  for (const auto& [in, out] : channels) {
+    for (int bits = 0; bits < 32; ++bits) {
+      ConvDesc d = plain(2, in, out, 15, 3);
+      if (bits & 1) d.pad_begin = {1, 2, 0}, d.pad_end = {2, 1, 0};
+      if (bits & 2) d.batch = 2, d.threads = 3;
+      if (bits & 4) d.dilation = {1, 2, 1};  // taps are no neighbours
+      if (bits & 8) d.kernel = {1, 1, 1}, d.pad_begin = d.pad_end = {};
+      if (bits & 16)
+        d.stride = {2, 2, 1};
+      else if (!(bits & 8))
+        d.kernel = {2, 3, 1};
+      set_out(d);
+      d.bias = bits & 1;
+      // Values are multiples of 128, and a sigmoid of those is 0 or 1 in float32 (and 3e-56 at -128 in the reference).
+      d.post = {{.kind = Kind::kLinear, .alpha = 256, .beta = 128},
+                {.kind = Kind::kSwish, .alpha = 1},
+                {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
+      const Outcome outcome = compare(d);
+      EXPECT_TRUE(outcome.kernel.starts_with("panel")) << outcome.kernel << " for " << in << " to " << out;
+      EXPECT_LE(outcome.worst, 1e-40) << in << " to " << out << " channels, variant " << bits << outcome.refusal;
+    }
+  }
+}
+
+// Taps of few channels that are neighbours count as one; a group of pixels reads more than it may copy otherwise.
+TEST(Convolution, PanelsOfWideKernels) {
+  if (!simd().panel_product) GTEST_SKIP() << "a kernel of AVX-512";
+  for (const std::int64_t width : {3, 11, 40}) {
+    ConvDesc d = plain(2, 24, 32, 50, 1);
+    d.kernel = {2, width, 1};
+    d.pad_begin = {0, width / 2, 0}, d.pad_end = {1, width / 2, 0};
+    set_out(d);
+    d.post = {{.kind = Kind::kLinear, .alpha = 256, .beta = 128}, {.kind = Kind::kSigmoid}};
+    const Outcome outcome = compare(d);
+    EXPECT_TRUE(outcome.kernel.starts_with("panel")) << outcome.kernel;
+    EXPECT_LE(outcome.worst, 1e-50) << "width " << width << outcome.refusal;
+  }
 }
 
 TEST(Convolution, OnePackingServesEverySize) {
