@@ -364,7 +364,7 @@ void find_attention(Graph& g, const FuseOptions& options) {
   const auto required = required_values(g);
   const Uses uses = uses_of(g);
   const bool any = options.attention_expressions || options.attention_limits;
-  bool found = false;
+  bool found = false, added_loops = false;
   for (std::size_t at = 0; at < g.nodes.size(); ++at) {
     Node* n = g.nodes[at].get();
     const auto* m = n->as<MatMulOp>();
@@ -443,6 +443,7 @@ void find_attention(Graph& g, const FuseOptions& options) {
       g.origin = n->origin;
       const std::size_t count = g.nodes.size();
       Value* value = g.add_loop(vars, substitute(e, own));
+      added_loops = true;
       g.origin.clear();
       const auto added = static_cast<std::ptrdiff_t>(g.nodes.size() - count);
       std::rotate(g.nodes.begin() + static_cast<std::ptrdiff_t>(at), g.nodes.end() - added, g.nodes.end());
@@ -501,7 +502,8 @@ void find_attention(Graph& g, const FuseOptions& options) {
     n->op = std::move(a);
     refresh_inputs(*n);
   }
-  if (found) remove_dead_nodes(g);
+  // Also what was made for attention that the device refuses.
+  if (found || added_loops) remove_dead_nodes(g);
 }
 
 }  // namespace sardonyx

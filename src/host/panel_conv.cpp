@@ -36,9 +36,14 @@ class PanelConvolution : public TileKernel {
         depth_(d.in_channels),
         pixels_(d.batch * d.out[0] * d.out[1]),
         panels_((d.out_channels + kPanel - 1) / kPanel) {
-    plain_ = taps_ == 1 && d.in[0] == d.out[0] && d.in[1] == d.out[1];
-    const std::int64_t fits = std::clamp(kGroupElements / (d.in_channels * d.stride[0] * d.stride[1]), kLeastGroup,
-                                         plain_ ? pixels_ + kLeastGroup : kMostGroup);
+    plain_ = taps_ == 1;
+    std::int64_t reads = d.in_channels;  // of the image, for each pixel
+    for (std::size_t i = 0; i < 2; ++i) {
+      plain_ = plain_ && d.stride[i] == 1 && d.pad_begin[i] == 0 && d.pad_end[i] == 0;
+      reads *= std::min(d.stride[i], kMostGroup);  // strides may be anything
+    }
+    const std::int64_t fits =
+        std::clamp(kGroupElements / reads, kLeastGroup, plain_ ? pixels_ + kLeastGroup : kMostGroup);
     const std::int64_t groups = (pixels_ + fits - 1) / fits;
     group_ = (pixels_ + groups - 1) / groups;
     // Threads take groups, or panels of a group where groups are few.

@@ -299,6 +299,21 @@ TEST(Convolution, Panels) {
   }
 }
 
+// As many results as pixels, and yet not the same ones.
+TEST(Convolution, PanelsWithPaddingAndStride) {
+  if (!simd().panel_product) GTEST_SKIP() << "a kernel of AVX-512";
+  ConvDesc d = plain(2, 64, 64, 3, 1);
+  d.in = {3, 1, 0};
+  d.stride = {2, 2, 1};
+  d.pad_begin = {1, 1, 0}, d.pad_end = {1, 0, 0};
+  set_out(d);
+  EXPECT_EQ(d.out[0], 3);
+  EXPECT_EQ(d.out[1], 1);
+  const Outcome outcome = compare(d);
+  EXPECT_TRUE(outcome.kernel.starts_with("panel")) << outcome.kernel;
+  EXPECT_EQ(outcome.worst, 0) << outcome.refusal;
+}
+
 // Taps of few channels that are neighbours count as one; a group of pixels reads more than it may copy otherwise.
 TEST(Convolution, PanelsOfWideKernels) {
   if (!simd().panel_product) GTEST_SKIP() << "a kernel of AVX-512";
