@@ -39,17 +39,38 @@ struct EpilogueStep {
 /// The points, beside 0 and infinity, at which Winograd's polynomials are taken: + and - each. Errors of results are a
 /// third of those of the usual 1 and 2, and 2 to 3 times those of a direct sum.
 inline constexpr float kWinogradNear = 0.75f, kWinogradFar = 1.5f;
+/// With stride 2, beside infinity: errors are those of a direct sum.
+inline constexpr float kWinogradStridedNear = 0.5f, kWinogradStridedFar = 1.25f;
 
-/// A tile of 4 x 4 results.
+/// How many results of a convolution with 3 taps are computed from how many products along an axis, and how far their
+/// patches are apart: stride pixels for each result.
+struct WinogradAxis {
+  int results, products, stride;
+};
+/// Tiles of results: rows and columns.
+enum class WinogradForm : std::uint8_t { k4x4, k4x4Stride2, k2x2Stride2, k1x4, k1x4Stride2 };
+inline constexpr WinogradAxis kWinogradAxes[][2] = {
+    {{4, 6, 1}, {4, 6, 1}}, {{4, 9, 2}, {4, 9, 2}}, {{2, 5, 2}, {2, 5, 2}}, {{1, 1, 1}, {4, 6, 1}}, {{1, 1, 1}, {4, 9, 2}}};
+inline constexpr int kWinogradForms = 5, kMaxWinogradProducts = 81, kMaxWinogradResults = 16;
+
+/// A tile of results.
 struct WinogradTile {
-  const float* products = nullptr;  ///< 36 of them, at a distance of `step`
+  const float* products = nullptr;  ///< the form's number of them, at a distance of `step`
   std::int64_t step = 0;
   std::int64_t first = 0, last = 0;  ///< channels to compute; products begin at the first one
   const float* bias = nullptr;       ///< or none
   const EpilogueStep* steps = nullptr;
   int step_count = 0;
   float* out = nullptr;
-  std::int64_t pixels[16];  ///< where in `out` each one's channels begin; -1: outside
+  const std::int64_t* pixels = nullptr;  ///< where in `out` each one's channels begin; -1: outside
+};
+
+struct WinogradTransforms {
+  /// Of a patch of the form's products in number of pixels, given by where each one's channels begin, into runs at a
+  /// distance of `step` floats, of which whole vectors are written. The next patch's pixels are prefetched.
+  void (*input)(const float* const* pixels, const float* const* next, std::int64_t channels, float* out,
+                std::int64_t step);
+  void (*output)(const WinogradTile& tile);
 };
 
 /// Rows [first, first + rows) of c = a * b + bias with an epilogue, in the columns of one panel. b is
@@ -103,13 +124,10 @@ struct SimdKernels {
   void (*integer_product)(std::int64_t rows, std::int64_t pairs, const std::int16_t* a, std::int64_t a_row,
                           const std::int16_t* b, std::int32_t* c, std::int64_t c_row, int columns);
   int winograd_columns, winograd_rows;  ///< of one panel of weights, and those rows that it is best multiplied with
-  /// Transforms a patch of 6 x 6 pixels, given by where each one's channels begin, into 36 runs at a distance of `step`
-  /// floats, of which whole vectors are written.
-  void (*winograd_input)(const float* const* pixels, std::int64_t channels, float* out, std::int64_t step);
   /// c[rows][winograd_columns] = a[rows][depth] * panel[depth][winograd_columns], while the panel `next` is prefetched.
   void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
                            const float* panel, const float* next, float* c, std::int64_t c_row);
-  void (*winograd_output)(const WinogradTile& tile);
+  WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm
   /// In place, within 3 units in the last place; a sigmoid below 2^-126 is 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);

@@ -1,10 +1,12 @@
-// Convolutions of 3 x 3 by Winograd's minimal filtering: blocks of tiles are transformed, multiplied and transformed
-// back.
+// Convolutions with 3 taps along an axis by Winograd's minimal filtering: blocks of tiles are transformed, multiplied
+// and transformed back.
 #include "host/winograd.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "host/epilogue_steps.h"
@@ -19,66 +21,87 @@ namespace {
 /// tiles would take longer than multiplying by them.
 constexpr std::int64_t kCachedWeights = 3 << 20;
 
-constexpr int kTile = 4, kPatch = 6, kProducts = kPatch * kPatch;
-
 std::vector<std::int64_t> image_of(const ConvDesc& d) { return {d.batch, d.out[0], d.out[1], d.out_channels}; }
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// The transform of a kernel along one axis: rows of G.
-std::array<std::array<double, 3>, kPatch> kernel_transform() {
-  constexpr double a = kWinogradNear, b = kWinogradFar;
-  const std::array<double, 5> points{0, a, -a, b, -b};
-  std::array<std::array<double, 3>, kPatch> g{};
+std::span<const WinogradAxis, 2> axes_of(WinogradForm form) { return kWinogradAxes[static_cast<int>(form)]; }
+
+using Taps = std::array<double, 3>;
+
+/// Rows of the kernels' transform for the minimal filtering F(m, taps) at `points` and infinity.
+std::vector<std::vector<double>> at_points(const std::vector<double>& points, int taps) {
+  std::vector<std::vector<double>> rows;
   for (std::size_t j = 0; j < points.size(); ++j) {
     double others = 1;
     for (std::size_t k = 0; k < points.size(); ++k)
       if (k != j) others *= points[j] - points[k];
-    for (int i = 0; i < 3; ++i) g[j][i] = std::pow(points[j], i) / others;
+    std::vector<double> row;
+    for (int i = 0; i < taps; ++i) row.push_back(std::pow(points[j], i) / others);
+    rows.push_back(std::move(row));
   }
-  g[5][2] = 1;
+  rows.emplace_back(static_cast<std::size_t>(taps)).back() = 1;
+  return rows;
+}
+
+/// The transform of a kernel along an axis: rows of G, for the products of simd_winograd.inc.
+std::vector<Taps> kernel_transform(const WinogradAxis& axis) {
+  if (axis.products == 1) return {{1, 0, 0}};
+  std::vector<Taps> g;
+  if (axis.stride == 1) {
+    constexpr double a = kWinogradNear, b = kWinogradFar;
+    for (const auto& row : at_points({0, a, -a, b, -b}, 3)) g.push_back({row[0], row[1], row[2]});
+    return g;
+  }
+  constexpr double a = kWinogradStridedNear, b = kWinogradStridedFar;
+  const auto outer = at_points(axis.results == 4 ? std::vector<double>{a, -a, b, -b} : std::vector<double>{1, -1}, 2);
+  for (const auto& row : outer) g.push_back({row[0], 0, row[1]});
+  for (int i = 0; i < axis.results; ++i) g.push_back({0, 1, 0});
   return g;
 }
 
-/// Where tiles begin along an axis. With a dilation d, tiles lie in the d images of every d-th pixel.
-std::vector<std::int64_t> tile_origins(std::int64_t extent, std::int64_t dilation) {
+/// Where tiles of so many results begin along an axis. With a dilation d, they lie in the d images of every d-th pixel.
+std::vector<std::int64_t> tile_origins(std::int64_t extent, std::int64_t dilation, int results) {
   std::vector<std::int64_t> origins;
   for (std::int64_t first = 0; first < std::min(extent, dilation); ++first)
-    for (std::int64_t at = first; at < extent; at += kTile * dilation) origins.push_back(at);
+    for (std::int64_t at = first; at < extent; at += results * dilation) origins.push_back(at);
   return origins;
 }
 
 class WinogradKernel : public TileKernel {
  public:
-  explicit WinogradKernel(const ConvDesc& d)
+  WinogradKernel(const ConvDesc& d, WinogradForm form)
       : d_(d),
-        ys_(tile_origins(d.out[0], d.dilation[0])),
-        xs_(tile_origins(d.out[1], d.dilation[1])),
+        transforms_(simd().winograd[static_cast<int>(form)]),
+        y_(axes_of(form)[0]),
+        x_(axes_of(form)[1]),
+        products_(y_.products * x_.products),
+        ys_(tile_origins(d.out[0], d.dilation[0], y_.results)),
+        xs_(tile_origins(d.out[1], d.dilation[1], x_.results)),
         tiles_(d.batch * static_cast<std::int64_t>(ys_.size() * xs_.size())),
         panels_(round_up(d.out_channels, simd().winograd_columns) / simd().winograd_columns) {
     // A row more than whole vectors: rows at a power of two of bytes would fall into the same sets of the cache.
     const std::int64_t columns = simd().winograd_columns, rows = simd().winograd_rows;
     patch_row_ = round_up(d.in_channels, columns / 2) + columns / 2;
-    // Threads take different tiles if the weights stay in the caches; else, or if there are few tiles, different
-    // panels.
-    const bool few = tiles_ < d.threads * rows;
-    const bool large = kProducts * d.in_channels * d.out_channels * 4 > kCachedWeights;
-    groups_ = few || large ? std::min<std::int64_t>(d.threads, panels_) : 1;
-    group_panels_ = (panels_ + groups_ - 1) / groups_;
-    groups_ = (panels_ + group_panels_ - 1) / group_panels_;
-    product_row_ = group_panels_ * columns + columns / 2;
-    const std::int64_t fits = (large ? kLargeBlock : kSmallBlock) / (kProducts * (patch_row_ + product_row_) * 4);
-    const std::int64_t share = (tiles_ * groups_ + d.threads - 1) / d.threads;
+    // Threads take different blocks of tiles if the weights stay in the caches; else, or if there are few tiles, they
+    // share the patches of a block and take different panels.
+    const bool large = products_ * d.in_channels * d.out_channels * 4 > (getenv("WC") ? atoi(getenv("WC"))*1024 : kCachedWeights);
+    shared_ = d.threads > 1 && (large || tiles_ < d.threads * rows);
+    const std::int64_t bytes = (large ? kLargeBlock : getenv("WB") ? atoi(getenv("WB"))*1024 : kSmallBlock);
+    const std::int64_t fits = bytes / (products_ * (patch_row_ + columns) * 4);
+    const std::int64_t even = shared_ ? 1 : d.threads, share = (tiles_ + even - 1) / even;
     block_ = std::min(std::max(rows, fits / rows * rows), std::min(round_up(share, rows), tiles_));
     // As many blocks for every thread, of nearly equal size.
-    const std::int64_t all = (tiles_ + block_ - 1) / block_, even = groups_ > 1 ? 1 : d.threads;
-    block_ = (tiles_ + round_up(all, even) - 1) / round_up(all, even);
+    const std::int64_t blocks = round_up((tiles_ + block_ - 1) / block_, even);
+    block_ = (tiles_ + blocks - 1) / blocks;
   }
 
   std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>(zeros_floats() + d_.threads * block_floats()) * sizeof(float);
+    return static_cast<std::size_t>(zeros_floats() + (shared_ ? 1 : d_.threads) * patch_floats() +
+                                    d_.threads * product_floats()) *
+           sizeof(float);
   }
-  std::string name() const override { return std::string("winograd 4x4:") + simd().name; }
+  std::string name() const override { return fmt::format("winograd {}:{}", form_name(), simd().name); }
 
   std::shared_ptr<PackedWeights> pack(const void* weights) const override {
     auto packed = PackedWeights::empty();
@@ -98,22 +121,45 @@ class WinogradKernel : public TileKernel {
     job.tile.steps = steps.data();
     job.tile.step_count = static_cast<int>(steps.size());
     job.tile.out = static_cast<float*>(args.out);
-    float* memory = scratch + zeros_floats();
-    // Threads share nothing but weights; a patch is transformed once for each group of panels.
-    const std::int64_t units = (tiles_ + block_ - 1) / block_ * groups_;
-    std::atomic<std::int64_t> next{0};
-    parallel_for(std::min<std::int64_t>(d_.threads, units), 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t thread = begin; thread < end; ++thread) {
-        for (std::int64_t unit; (unit = next.fetch_add(1)) < units;)
-          compute(job, memory + thread * block_floats(), unit / groups_ * block_, unit % groups_ * group_panels_);
+    float* patches = scratch + zeros_floats();
+    float* products = patches + (shared_ ? 1 : d_.threads) * patch_floats();
+    if (shared_) {
+      for (std::int64_t first = 0; first < tiles_; first += block_) {
+        const std::int64_t count = std::min(block_, tiles_ - first);
+        parallel_for(count, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
+          transform_patches(job, first, begin, end, patches);
+        });
+        in_threads(panels_, [&](std::int64_t panel, std::int64_t thread) {
+          multiply(job, first, count, panel, panel + 1, patches, products + thread * product_floats());
+        });
       }
+      return;
+    }
+    in_threads((tiles_ + block_ - 1) / block_, [&](std::int64_t block, std::int64_t thread) {
+      float* own = patches + thread * patch_floats();
+      const std::int64_t first = block * block_, count = std::min(block_, tiles_ - first);
+      transform_patches(job, first, 0, count, own);
+      multiply(job, first, count, 0, panels_, own, products + thread * product_floats());
     });
   }
 
  private:
-  // Transformed patches and products of a block: a part of the second-level cache; with large weights, as many as it
-  // takes to read those once.
+  std::string form_name() const {
+    return fmt::format("{}x{}{}", y_.results, x_.results, x_.stride == 1 ? "" : " stride 2");
+  }
+  // Transformed patches of a block and the products of one panel: a part of the second-level cache; with large weights,
+  // as many as it takes to read those once.
   static constexpr std::int64_t kSmallBlock = 1 << 19, kLargeBlock = 8 << 20;
+
+  /// body(unit, thread) for each unit, one after the other in each thread, as threads become free.
+  template <typename Body>
+  void in_threads(std::int64_t units, const Body& body) const {
+    std::atomic<std::int64_t> next{0};
+    parallel_for(std::min<std::int64_t>(d_.threads, units), 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t thread = begin; thread < end; ++thread)
+        for (std::int64_t unit; (unit = next.fetch_add(1)) < units;) body(unit, thread);
+    });
+  }
 
   struct Job {
     const float* src;
@@ -124,36 +170,43 @@ class WinogradKernel : public TileKernel {
 
   std::int64_t zeros_floats() const { return round_up(d_.in_channels, 16); }
   std::int64_t patch_step() const { return block_ * patch_row_; }
-  std::int64_t product_step() const { return block_ * product_row_; }
-  std::int64_t block_floats() const { return round_up(kProducts * (patch_step() + product_step()), 16); }
+  /// Of products: rows of one panel, and half as many columns more.
+  std::int64_t product_step() const { return block_ * simd().winograd_columns + simd().winograd_columns / 2; }
+  std::int64_t patch_floats() const { return round_up(products_ * patch_step(), 16); }
+  std::int64_t product_floats() const {
+    return round_up(products_ * product_step(), 16) +
+           block_ * kMaxWinogradResults * 2;
+  }
 
-  /// [product][panel][in channel][column of the panel].
+  /// [panel][product][in channel][column of the panel].
   std::shared_ptr<const Buffer> transformed(PackedWeights& packed, const void* original) const {
     const std::int64_t columns = simd().winograd_columns, in = d_.in_channels, out = d_.out_channels;
     const auto transform = [&](const void* plain, void* target) {
       const auto* w = static_cast<const float*>(plain);
       auto* u = static_cast<float*>(target);
-      const auto g = kernel_transform();
+      const std::vector<Taps> rows = kernel_transform(y_), g = kernel_transform(x_);
+      const std::int64_t height = d_.kernel[0];
       parallel_for(panels_, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t column = begin * columns; column < end * columns; ++column) {
           for (std::int64_t c = 0; c < in; ++c) {
-            const float* k = column < out ? w + (column * in + c) * 9 : nullptr;
-            double half[kPatch][3];
-            for (int i = 0; i < kPatch; ++i)
-              for (int x = 0; x < 3; ++x) half[i][x] = k ? g[i][0] * k[x] + g[i][1] * k[3 + x] + g[i][2] * k[6 + x] : 0;
-            for (int i = 0; i < kPatch; ++i)
-              for (int j = 0; j < kPatch; ++j) {
-                const double value = g[j][0] * half[i][0] + g[j][1] * half[i][1] + g[j][2] * half[i][2];
-                const std::int64_t panel = (i * kPatch + j) * panels_ + column / columns;
-                u[(panel * in + c) * columns + column % columns] = static_cast<float>(value);
+            const float* k = column < out ? w + (column * in + c) * height * 3 : nullptr;
+            for (int i = 0; i < y_.products; ++i) {
+              Taps half{};
+              for (std::int64_t y = 0; k && y < height; ++y)
+                for (std::int64_t x = 0; x < 3; ++x) half[x] += rows[i][y] * k[3 * y + x];
+              for (int j = 0; j < x_.products; ++j) {
+                const double value = g[j][0] * half[0] + g[j][1] * half[1] + g[j][2] * half[2];
+                const std::int64_t product = column / columns * products_ + i * x_.products + j;
+                u[(product * in + c) * columns + column % columns] = static_cast<float>(value);
               }
+            }
           }
         }
       });
     };
-    const auto floats = static_cast<std::size_t>(kProducts * panels_ * columns * in);
-    return packed.form("winograd 4x4", floats * sizeof(float), original,
-                       static_cast<std::size_t>(in * out * 9) * sizeof(float), transform);
+    const auto floats = static_cast<std::size_t>(products_ * panels_ * columns * in);
+    return packed.form("winograd " + form_name(), floats * sizeof(float), original,
+                       static_cast<std::size_t>(in * out * d_.kernel[0] * 3) * sizeof(float), transform);
   }
 
   struct Place {
@@ -165,74 +218,89 @@ class WinogradKernel : public TileKernel {
             xs_[static_cast<std::size_t>(tile % columns)]};
   }
 
-  /// The results of tiles from `first` on, as far as the block goes, in the channels of a group of panels.
-  void compute(const Job& job, float* block, std::int64_t first, std::int64_t panel) const {
-    const std::int64_t count = std::min(block_, tiles_ - first), last = std::min(panel + group_panels_, panels_);
-    for (std::int64_t t = 0; t < count; ++t) transform_patch(job, place(first + t), block + t * patch_row_);
-    const std::int64_t columns = simd().winograd_columns;
-    float* results = block + kProducts * patch_step();
-    const auto weights = [&](std::int64_t element, std::int64_t p) {
-      return job.weights + (element * panels_ + p) * d_.in_channels * columns;
-    };
-    for (std::int64_t element = 0; element < kProducts; ++element) {
-      for (std::int64_t p = panel; p < last; ++p) {
-        const float* next = p + 1 < last              ? weights(element, p + 1)
-                            : element + 1 < kProducts ? weights(element + 1, panel)
-                                                      : nullptr;
-        simd().winograd_product(count, d_.in_channels, block + element * patch_step(), patch_row_, weights(element, p),
-                                next, results + element * product_step() + (p - panel) * columns, product_row_);
-      }
-    }
-    WinogradTile tile = job.tile;
-    tile.first = panel * columns;
-    tile.last = std::min(last * columns, d_.out_channels);
-    for (std::int64_t t = 0; t < count; ++t) {
-      tile.products = results + t * product_row_;
-      finish(tile, place(first + t));
+  /// Patches [begin, end) of the block whose first tile is `first`.
+  void transform_patches(const Job& job, std::int64_t first, std::int64_t begin, std::int64_t end, float* out) const {
+    const float* pixels[2][kMaxWinogradProducts];
+    find_patch(job, place(first + begin), pixels[begin % 2]);
+    for (std::int64_t t = begin; t < end; ++t) {
+      if (t + 1 < end) find_patch(job, place(first + t + 1), pixels[(t + 1) % 2]);
+      transforms_.input(pixels[t % 2], pixels[t + 1 < end ? (t + 1) % 2 : t % 2], d_.in_channels, out + t * patch_row_,
+                        patch_step());
     }
   }
 
-  void transform_patch(const Job& job, Place p, float* out) const {
+  /// The results of a block of tiles in the channels of some panels.
+  void multiply(const Job& job, std::int64_t first, std::int64_t count, std::int64_t panel, std::int64_t last,
+                const float* patches, float* products) const {
+    const std::int64_t columns = simd().winograd_columns, weights = d_.in_channels * columns;
+    auto* pixels = reinterpret_cast<std::int64_t*>(products + round_up(products_ * product_step(), 16));
+    for (std::int64_t t = 0; t < count; ++t) find_pixels(place(first + t), pixels + t * kMaxWinogradResults);
+    WinogradTile tile = job.tile;
+    for (; panel < last; ++panel) {
+      const float* w = job.weights + panel * products_ * weights;
+      for (std::int64_t t = 0; t < count; ++t)
+        for (int i = 0; i < y_.results * x_.results; ++i) {
+          const std::int64_t at = pixels[t * kMaxWinogradResults + i];
+          if (at < 0) continue;
+          for (std::int64_t c = 0; c < columns; c += 16) __builtin_prefetch(tile.out + at + panel * columns + c, 1, 2);
+        }
+      for (std::int64_t product = 0; product < products_; ++product, w += weights) {
+        const float* next = product + 1 < products_ || panel + 1 < last ? w + weights : nullptr;
+        simd().winograd_product(count, d_.in_channels, patches + product * patch_step(), patch_row_, w, next,
+                                products + product * product_step(), columns);
+      }
+      tile.first = panel * columns;
+      tile.last = std::min(tile.first + columns, d_.out_channels);
+      for (std::int64_t t = 0; t < count; ++t) {
+        tile.products = products + t * columns;
+        tile.pixels = pixels + t * kMaxWinogradResults;
+        transforms_.output(tile);
+      }
+    }
+  }
+
+  void find_patch(const Job& job, Place p, const float** pixels) const {
     const std::int64_t height = d_.in[0], width = d_.in[1], channels = d_.in_channels;
     const float* image = job.src + p.image * height * width * channels;
-    const float* pixels[kProducts];
-    for (int i = 0; i < kPatch; ++i) {
-      const std::int64_t y = p.y - d_.pad_begin[0] + i * d_.dilation[0];
-      for (int j = 0; j < kPatch; ++j) {
-        const std::int64_t x = p.x - d_.pad_begin[1] + j * d_.dilation[1];
+    for (int i = 0; i < y_.products; ++i) {
+      const std::int64_t y = p.y * y_.stride - d_.pad_begin[0] + i * d_.dilation[0];
+      for (int j = 0; j < x_.products; ++j) {
+        const std::int64_t x = p.x * x_.stride - d_.pad_begin[1] + j * d_.dilation[1];
         const bool inside = y >= 0 && y < height && x >= 0 && x < width;
-        pixels[i * kPatch + j] = inside ? image + (y * width + x) * channels : job.zeros;
+        *pixels++ = inside ? image + (y * width + x) * channels : job.zeros;
       }
     }
-    simd().winograd_input(pixels, channels, out, patch_step());
   }
 
-  void finish(WinogradTile& tile, Place p) const {
-    for (int i = 0; i < kTile; ++i) {
+  /// Where in the results a tile's pixels begin; -1: outside.
+  void find_pixels(Place p, std::int64_t* pixels) const {
+    for (int i = 0; i < y_.results; ++i) {
       const std::int64_t y = p.y + i * d_.dilation[0];
-      for (int j = 0; j < kTile; ++j) {
+      for (int j = 0; j < x_.results; ++j) {
         const std::int64_t x = p.x + j * d_.dilation[1];
-        tile.pixels[i * kTile + j] =
-            y < d_.out[0] && x < d_.out[1] ? ((p.image * d_.out[0] + y) * d_.out[1] + x) * d_.out_channels : -1;
+        *pixels++ = y < d_.out[0] && x < d_.out[1] ? ((p.image * d_.out[0] + y) * d_.out[1] + x) * d_.out_channels : -1;
       }
     }
-    simd().winograd_output(tile);
   }
 
   ConvDesc d_;
+  WinogradTransforms transforms_;
+  WinogradAxis y_, x_;
+  int products_;
   std::vector<std::int64_t> ys_, xs_;  ///< of the results' first pixels
   std::int64_t tiles_, panels_;
-  std::int64_t groups_, group_panels_;  ///< groups of panels that threads divide
-  std::int64_t patch_row_, product_row_, block_;
+  bool shared_ = false;             ///< threads divide panels
+  std::int64_t patch_row_, block_;  ///< floats from one patch to the next, and tiles at a time
 };
 
 /// Taps of all results along an axis, less those in the padding if there is a dilation: direct kernels skip rows of
 /// padding, which are many then.
 double taps(const ConvDesc& d, int axis) {
   const auto i = static_cast<std::size_t>(axis);
-  if (d.dilation[i] == 1) return 3 * static_cast<double>(d.out[i]);
+  const auto kernel = static_cast<double>(d.kernel[i]);
+  if (d.dilation[i] == 1) return kernel * static_cast<double>(d.out[i]);
   double inside = 0;
-  for (std::int64_t k = 0; k < 3; ++k) {
+  for (std::int64_t k = 0; k < d.kernel[i]; ++k) {
     const std::int64_t shift = k * d.dilation[i] - d.pad_begin[i];
     inside += static_cast<double>(
         std::max<std::int64_t>(0, std::min(d.out[i], d.in[i] - shift) - std::max<std::int64_t>(0, -shift)));
@@ -240,35 +308,62 @@ double taps(const ConvDesc& d, int axis) {
   return inside;
 }
 
-/// Whether the multiplications saved outweigh the transforms and reading four times as many weights. All is counted in
-/// multiplications; what the others cost in them was measured with AVX-512 (EPYC 9004).
-bool worth_it(const ConvDesc& d) {
-  constexpr double kInput = 450, kOutput = 400;  // transforms, for each channel of a tile
+double direct_cost(const ConvDesc& d) {
+  return static_cast<double>(d.batch) * taps(d, 0) * taps(d, 1) * static_cast<double>(d.in_channels) *
+         static_cast<double>(d.out_channels);
+}
+
+/// Time in multiplications of a direct convolution; what the rest costs in them was measured with AVX-512 (EPYC 9004).
+double cost(const ConvDesc& d, WinogradForm form) {
+  constexpr double kInput = 12.5, kOutput = 11;  // transforms, for each channel of a product
   constexpr double kOverhead = 1.25;             // of products of few rows over those of direct convolutions
   constexpr double kWeight = 10;                 // reading one from memory
-  constexpr double kLeast = 1 << 19;             // smaller ones are done before it matters
-  const auto tiles = static_cast<double>(d.batch) * static_cast<double>(tile_origins(d.out[0], d.dilation[0]).size()) *
-                     static_cast<double>(tile_origins(d.out[1], d.dilation[1]).size());
+  const auto axes = axes_of(form);
+  const auto products = static_cast<double>(axes[0].products * axes[1].products);
+  auto tiles = static_cast<double>(d.batch);
+  for (std::size_t i = 0; i < 2; ++i)
+    tiles *= static_cast<double>(tile_origins(d.out[i], d.dilation[i], axes[i].results).size());
   const auto in = static_cast<double>(d.in_channels), out = static_cast<double>(d.out_channels);
   const auto columns = static_cast<double>(round_up(d.out_channels, simd().winograd_columns));
-  const double direct = static_cast<double>(d.batch) * taps(d, 0) * taps(d, 1) * in * out;
-  double ours = tiles * (kProducts * in * columns + kInput * in + kOutput * out) * kOverhead;
-  if (kProducts * d.in_channels * d.out_channels * 4 > kCachedWeights) ours += kProducts * in * columns * kWeight;
-  return direct >= kLeast && ours < 0.9 * direct;
+  double all = tiles * products * (in * columns + kInput * in + kOutput * out) * kOverhead;
+  if (products * in * out * 4 > static_cast<double>(kCachedWeights)) all += products * in * columns * kWeight;
+  return all;
+}
+
+/// The forms that compute such a convolution.
+std::vector<WinogradForm> forms_of(const ConvDesc& d) {
+  if (d.kernel[1] != 3 || d.stride[1] > 2 || (d.stride[1] == 2 && d.dilation[1] != 1)) return {};
+  const bool strided = d.stride[1] == 2;
+  if (d.kernel[0] == 1) {
+    if (d.stride[0] != 1 || d.pad_begin[0] != 0 || d.pad_end[0] != 0) return {};
+    return {strided ? WinogradForm::k1x4Stride2 : WinogradForm::k1x4};
+  }
+  if (d.kernel[0] != 3 || d.stride[0] != d.stride[1] || (strided && d.dilation[0] != 1)) return {};
+  if (strided) return {WinogradForm::k4x4Stride2, WinogradForm::k2x2Stride2};
+  return {WinogradForm::k4x4};
 }
 
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_winograd(const ConvDesc& d) {
+  constexpr double kLeast = 1 << 19;  // multiplications; fewer are done before it matters
   if (d.spatial != 2 || d.transposed || d.groups != 1 || d.layout != ImageLayout::kChannelsLast || !d.weights_constant)
     return nullptr;
-  for (int i = 0; i < 2; ++i)
-    if (d.kernel[i] != 3 || d.stride[i] != 1) return nullptr;
   for (DType t : {d.src, d.weights, d.dst})
     if (t != DType::kFloat32) return nullptr;
-  if (!has_steps(d.post, image_of(d))) return nullptr;
-  if (!worth_it(d)) return nullptr;
-  return std::make_shared<WinogradKernel>(d);
+  const std::vector<WinogradForm> forms = forms_of(d);
+  if (forms.empty() || !has_steps(d.post, image_of(d))) return nullptr;
+  const double direct = direct_cost(d);
+  if (direct < kLeast) return nullptr;
+  double least = 0.9 * direct;
+  std::optional<WinogradForm> best;
+  for (const WinogradForm form : forms) {
+    const double here = cost(d, form);
+    if (const char* f = getenv("WF"); f && f[0] == '-') return nullptr;
+    if (const char* f = getenv("WF"); f && int(form) == atoi(f)) {best=form; break;}
+    if (here < least) best = form, least = here;
+  }
+  return best ? std::make_shared<WinogradKernel>(d, *best) : nullptr;
 }
 
 }  // namespace sardonyx::host
