@@ -49,8 +49,11 @@ struct WinogradAxis {
 };
 /// Tiles of results: rows and columns.
 enum class WinogradForm : std::uint8_t { k4x4, k4x4Stride2, k2x2Stride2, k1x4, k1x4Stride2 };
-inline constexpr WinogradAxis kWinogradAxes[][2] = {
-    {{4, 6, 1}, {4, 6, 1}}, {{4, 9, 2}, {4, 9, 2}}, {{2, 5, 2}, {2, 5, 2}}, {{1, 1, 1}, {4, 6, 1}}, {{1, 1, 1}, {4, 9, 2}}};
+inline constexpr WinogradAxis kWinogradAxes[][2] = {{{4, 6, 1}, {4, 6, 1}},
+                                                    {{4, 9, 2}, {4, 9, 2}},
+                                                    {{2, 5, 2}, {2, 5, 2}},
+                                                    {{1, 1, 1}, {4, 6, 1}},
+                                                    {{1, 1, 1}, {4, 9, 2}}};
 inline constexpr int kWinogradForms = 5, kMaxWinogradProducts = 81, kMaxWinogradResults = 16;
 
 /// A tile of results.
@@ -124,9 +127,10 @@ struct SimdKernels {
   void (*integer_product)(std::int64_t rows, std::int64_t pairs, const std::int16_t* a, std::int64_t a_row,
                           const std::int16_t* b, std::int32_t* c, std::int64_t c_row, int columns);
   int winograd_columns, winograd_rows;  ///< of one panel of weights, and those rows that it is best multiplied with
-  /// c[rows][winograd_columns] = a[rows][depth] * panel[depth][winograd_columns], while the panel `next` is prefetched.
-  void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
-                           const float* panel, const float* next, float* c, std::int64_t c_row);
+  /// c[rows][winograd_columns] = a[rows][depth] * panel[depth][winograd_columns], of which the first `columns` are
+  /// wanted, while the panel `next` is prefetched.
+  void (*winograd_product)(std::int64_t rows, int columns, std::int64_t depth, const float* a, std::int64_t a_row,
+                           const float* panel, const float* next, float* c);
   WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm
   /// In place, within 3 units in the last place; a sigmoid below 2^-126 is 0.
   void (*sigmoid)(float* x, std::int64_t count);

@@ -17,9 +17,10 @@
 namespace sardonyx::host {
 namespace {
 
-/// Bytes of transformed weights that stay in the caches: beyond them, every thread's reading all for each block of
-/// tiles would take longer than multiplying by them.
-constexpr std::int64_t kCachedWeights = 3 << 20;
+/// Bytes of transformed weights that stay in the third-level cache: more are read once, by all threads together.
+constexpr std::int64_t kCachedWeights = 16 << 20;
+/// Of transformed patches and products at a time: the second-level cache; with more weights, what is left of the third.
+constexpr std::int64_t kBlockBytes = 1 << 20, kSharedPatches = 4 << 20, kSharedProducts = 1 << 19;
 
 std::vector<std::int64_t> image_of(const ConvDesc& d) { return {d.batch, d.out[0], d.out[1], d.out_channels}; }
 
@@ -68,36 +69,55 @@ std::vector<std::int64_t> tile_origins(std::int64_t extent, std::int64_t dilatio
   return origins;
 }
 
-class WinogradKernel : public TileKernel {
- public:
-  WinogradKernel(const ConvDesc& d, WinogradForm form)
-      : d_(d),
-        transforms_(simd().winograd[static_cast<int>(form)]),
-        y_(axes_of(form)[0]),
-        x_(axes_of(form)[1]),
-        products_(y_.products * x_.products),
-        ys_(tile_origins(d.out[0], d.dilation[0], y_.results)),
-        xs_(tile_origins(d.out[1], d.dilation[1], x_.results)),
-        tiles_(d.batch * static_cast<std::int64_t>(ys_.size() * xs_.size())),
-        panels_(round_up(d.out_channels, simd().winograd_columns) / simd().winograd_columns) {
-    // A row more than whole vectors: rows at a power of two of bytes would fall into the same sets of the cache.
+std::int64_t tile_count(const ConvDesc& d, int axis, int results) {
+  const auto i = static_cast<std::size_t>(axis);
+  const std::int64_t step = results * d.dilation[i], whole = d.out[i] / step, rest = d.out[i] % step;
+  return whole * d.dilation[i] + std::min(rest, d.dilation[i]);
+}
+
+/// How the work is divided.
+struct Plan {
+  Plan(const ConvDesc& d, WinogradForm of)
+      : form(of),
+        products(axes_of(of)[0].products * axes_of(of)[1].products),
+        tiles(d.batch * tile_count(d, 0, axes_of(of)[0].results) * tile_count(d, 1, axes_of(of)[1].results)) {
     const std::int64_t columns = simd().winograd_columns, rows = simd().winograd_rows;
-    patch_row_ = round_up(d.in_channels, columns / 2) + columns / 2;
-    // Threads take different blocks of tiles if the weights stay in the caches; else, or if there are few tiles, they
-    // share the patches of a block and take different panels.
-    const bool large = products_ * d.in_channels * d.out_channels * 4 > (getenv("WC") ? atoi(getenv("WC"))*1024 : kCachedWeights);
-    shared_ = d.threads > 1 && (large || tiles_ < d.threads * rows);
-    const std::int64_t bytes = (large ? kLargeBlock : getenv("WB") ? atoi(getenv("WB"))*1024 : kSmallBlock);
-    const std::int64_t fits = bytes / (products_ * (patch_row_ + columns) * 4);
-    const std::int64_t even = shared_ ? 1 : d.threads, share = (tiles_ + even - 1) / even;
-    block_ = std::min(std::max(rows, fits / rows * rows), std::min(round_up(share, rows), tiles_));
+    // A vector more than there are: rows at a power of two of bytes would fall into the same sets of the cache.
+    patch_row = round_up(d.in_channels, kVector) + kVector;
+    const std::int64_t weights = products * d.in_channels * d.out_channels * 4;
+    shared = d.threads > 1 && (weights > kCachedWeights || tiles < d.threads * rows);
+    const std::int64_t patch = products * patch_row * 4, results = products * columns * 4;
+    const std::int64_t fits =
+        shared ? std::min(kSharedPatches / patch, kSharedProducts / results) : kBlockBytes / (patch + results);
     // As many blocks for every thread, of nearly equal size.
-    const std::int64_t blocks = round_up((tiles_ + block_ - 1) / block_, even);
-    block_ = (tiles_ + blocks - 1) / blocks;
+    const std::int64_t even = shared ? 1 : d.threads, most = std::max(fits, 2 * rows);
+    blocks = std::min(round_up((tiles + most - 1) / most, even), tiles);
+    block = (tiles + blocks - 1) / blocks;
+    blocks = (tiles + block - 1) / block;
   }
 
+  static constexpr std::int64_t kVector = 16;  // floats
+  WinogradForm form;
+  std::int64_t products, tiles;
+  bool shared;  ///< threads share a block's patches and take different panels; else each has blocks of its own
+  std::int64_t block, blocks;  ///< tiles in one
+  std::int64_t patch_row;      ///< floats from one patch to the next
+};
+
+class WinogradKernel : public TileKernel {
+ public:
+  WinogradKernel(const ConvDesc& d, const Plan& plan)
+      : d_(d),
+        plan_(plan),
+        transforms_(simd().winograd[static_cast<int>(plan.form)]),
+        y_(axes_of(plan.form)[0]),
+        x_(axes_of(plan.form)[1]),
+        ys_(tile_origins(d.out[0], d.dilation[0], y_.results)),
+        xs_(tile_origins(d.out[1], d.dilation[1], x_.results)),
+        panels_((d.out_channels + simd().winograd_columns - 1) / simd().winograd_columns) {}
+
   std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>(zeros_floats() + (shared_ ? 1 : d_.threads) * patch_floats() +
+    return static_cast<std::size_t>(zeros_floats() + (plan_.shared ? 1 : d_.threads) * patch_floats() +
                                     d_.threads * product_floats()) *
            sizeof(float);
   }
@@ -122,22 +142,21 @@ class WinogradKernel : public TileKernel {
     job.tile.step_count = static_cast<int>(steps.size());
     job.tile.out = static_cast<float*>(args.out);
     float* patches = scratch + zeros_floats();
-    float* products = patches + (shared_ ? 1 : d_.threads) * patch_floats();
-    if (shared_) {
-      for (std::int64_t first = 0; first < tiles_; first += block_) {
-        const std::int64_t count = std::min(block_, tiles_ - first);
-        parallel_for(count, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
-          transform_patches(job, first, begin, end, patches);
-        });
+    float* products = patches + (plan_.shared ? 1 : d_.threads) * patch_floats();
+    if (plan_.shared) {
+      for (std::int64_t first = 0; first < plan_.tiles; first += plan_.block) {
+        const std::int64_t count = std::min(plan_.block, plan_.tiles - first);
+        parallel_for(count, 1, d_.threads,
+                     [&](std::int64_t begin, std::int64_t end) { transform_patches(job, first, begin, end, patches); });
         in_threads(panels_, [&](std::int64_t panel, std::int64_t thread) {
           multiply(job, first, count, panel, panel + 1, patches, products + thread * product_floats());
         });
       }
       return;
     }
-    in_threads((tiles_ + block_ - 1) / block_, [&](std::int64_t block, std::int64_t thread) {
+    in_threads(plan_.blocks, [&](std::int64_t block, std::int64_t thread) {
       float* own = patches + thread * patch_floats();
-      const std::int64_t first = block * block_, count = std::min(block_, tiles_ - first);
+      const std::int64_t first = block * plan_.block, count = std::min(plan_.block, plan_.tiles - first);
       transform_patches(job, first, 0, count, own);
       multiply(job, first, count, 0, panels_, own, products + thread * product_floats());
     });
@@ -147,10 +166,6 @@ class WinogradKernel : public TileKernel {
   std::string form_name() const {
     return fmt::format("{}x{}{}", y_.results, x_.results, x_.stride == 1 ? "" : " stride 2");
   }
-  // Transformed patches of a block and the products of one panel: a part of the second-level cache; with large weights,
-  // as many as it takes to read those once.
-  static constexpr std::int64_t kSmallBlock = 1 << 19, kLargeBlock = 8 << 20;
-
   /// body(unit, thread) for each unit, one after the other in each thread, as threads become free.
   template <typename Body>
   void in_threads(std::int64_t units, const Body& body) const {
@@ -168,14 +183,13 @@ class WinogradKernel : public TileKernel {
     const float* zeros;
   };
 
-  std::int64_t zeros_floats() const { return round_up(d_.in_channels, 16); }
-  std::int64_t patch_step() const { return block_ * patch_row_; }
-  /// Of products: rows of one panel, and half as many columns more.
-  std::int64_t product_step() const { return block_ * simd().winograd_columns + simd().winograd_columns / 2; }
-  std::int64_t patch_floats() const { return round_up(products_ * patch_step(), 16); }
+  std::int64_t zeros_floats() const { return round_up(d_.in_channels, Plan::kVector); }
+  std::int64_t patch_step() const { return plan_.block * plan_.patch_row; }
+  /// Of products: rows of one panel, and a vector more.
+  std::int64_t product_step() const { return plan_.block * simd().winograd_columns + Plan::kVector; }
+  std::int64_t patch_floats() const { return round_up(plan_.products * patch_step(), Plan::kVector); }
   std::int64_t product_floats() const {
-    return round_up(products_ * product_step(), 16) +
-           block_ * kMaxWinogradResults * 2;
+    return round_up(plan_.products * product_step(), Plan::kVector) + plan_.block * kMaxWinogradResults * 2;
   }
 
   /// [panel][product][in channel][column of the panel].
@@ -196,7 +210,7 @@ class WinogradKernel : public TileKernel {
                 for (std::int64_t x = 0; x < 3; ++x) half[x] += rows[i][y] * k[3 * y + x];
               for (int j = 0; j < x_.products; ++j) {
                 const double value = g[j][0] * half[0] + g[j][1] * half[1] + g[j][2] * half[2];
-                const std::int64_t product = column / columns * products_ + i * x_.products + j;
+                const std::int64_t product = column / columns * plan_.products + i * x_.products + j;
                 u[(product * in + c) * columns + column % columns] = static_cast<float>(value);
               }
             }
@@ -204,7 +218,7 @@ class WinogradKernel : public TileKernel {
         }
       });
     };
-    const auto floats = static_cast<std::size_t>(products_ * panels_ * columns * in);
+    const auto floats = static_cast<std::size_t>(plan_.products * panels_ * columns * in);
     return packed.form("winograd " + form_name(), floats * sizeof(float), original,
                        static_cast<std::size_t>(in * out * d_.kernel[0] * 3) * sizeof(float), transform);
   }
@@ -224,8 +238,8 @@ class WinogradKernel : public TileKernel {
     find_patch(job, place(first + begin), pixels[begin % 2]);
     for (std::int64_t t = begin; t < end; ++t) {
       if (t + 1 < end) find_patch(job, place(first + t + 1), pixels[(t + 1) % 2]);
-      transforms_.input(pixels[t % 2], pixels[t + 1 < end ? (t + 1) % 2 : t % 2], d_.in_channels, out + t * patch_row_,
-                        patch_step());
+      transforms_.input(pixels[t % 2], pixels[t + 1 < end ? (t + 1) % 2 : t % 2], d_.in_channels,
+                        out + t * plan_.patch_row, patch_step());
     }
   }
 
@@ -233,24 +247,20 @@ class WinogradKernel : public TileKernel {
   void multiply(const Job& job, std::int64_t first, std::int64_t count, std::int64_t panel, std::int64_t last,
                 const float* patches, float* products) const {
     const std::int64_t columns = simd().winograd_columns, weights = d_.in_channels * columns;
-    auto* pixels = reinterpret_cast<std::int64_t*>(products + round_up(products_ * product_step(), 16));
+    auto* pixels = reinterpret_cast<std::int64_t*>(products + round_up(plan_.products * product_step(), Plan::kVector));
     for (std::int64_t t = 0; t < count; ++t) find_pixels(place(first + t), pixels + t * kMaxWinogradResults);
     WinogradTile tile = job.tile;
     for (; panel < last; ++panel) {
-      const float* w = job.weights + panel * products_ * weights;
-      for (std::int64_t t = 0; t < count; ++t)
-        for (int i = 0; i < y_.results * x_.results; ++i) {
-          const std::int64_t at = pixels[t * kMaxWinogradResults + i];
-          if (at < 0) continue;
-          for (std::int64_t c = 0; c < columns; c += 16) __builtin_prefetch(tile.out + at + panel * columns + c, 1, 2);
-        }
-      for (std::int64_t product = 0; product < products_; ++product, w += weights) {
-        const float* next = product + 1 < products_ || panel + 1 < last ? w + weights : nullptr;
-        simd().winograd_product(count, d_.in_channels, patches + product * patch_step(), patch_row_, w, next,
-                                products + product * product_step(), columns);
-      }
+      const float* w = job.weights + panel * plan_.products * weights;
       tile.first = panel * columns;
       tile.last = std::min(tile.first + columns, d_.out_channels);
+      const int used = static_cast<int>(tile.last - tile.first);
+      prefetch_results(tile, pixels, count);
+      for (std::int64_t product = 0; product < plan_.products; ++product, w += weights) {
+        const float* next = product + 1 < plan_.products || panel + 1 < last ? w + weights : nullptr;
+        simd().winograd_product(count, used, d_.in_channels, patches + product * patch_step(), plan_.patch_row, w, next,
+                                products + product * product_step());
+      }
       for (std::int64_t t = 0; t < count; ++t) {
         tile.products = products + t * columns;
         tile.pixels = pixels + t * kMaxWinogradResults;
@@ -259,6 +269,23 @@ class WinogradKernel : public TileKernel {
     }
   }
 
+  /// Results, and whole operands, come to the second-level cache while the products are computed.
+  void prefetch_results(const WinogradTile& tile, const std::int64_t* pixels, std::int64_t count) const {
+    for (std::int64_t t = 0; t < count; ++t) {
+      for (int i = 0; i < y_.results * x_.results; ++i) {
+        const std::int64_t at = pixels[t * kMaxWinogradResults + i];
+        if (at < 0) continue;
+        for (std::int64_t c = at + tile.first; c < at + tile.last; c += Plan::kVector) {
+          __builtin_prefetch(tile.out + c, 1, 2);
+          for (int k = 0; k < tile.step_count; ++k)
+            if (tile.steps[k].extent == EpilogueStep::Extent::kWhole)
+              __builtin_prefetch(tile.steps[k].operand + c, 0, 2);
+        }
+      }
+    }
+  }
+
+  /// Where the pixels of a patch begin.
   void find_patch(const Job& job, Place p, const float** pixels) const {
     const std::int64_t height = d_.in[0], width = d_.in[1], channels = d_.in_channels;
     const float* image = job.src + p.image * height * width * channels;
@@ -284,13 +311,11 @@ class WinogradKernel : public TileKernel {
   }
 
   ConvDesc d_;
+  Plan plan_;
   WinogradTransforms transforms_;
   WinogradAxis y_, x_;
-  int products_;
   std::vector<std::int64_t> ys_, xs_;  ///< of the results' first pixels
-  std::int64_t tiles_, panels_;
-  bool shared_ = false;             ///< threads divide panels
-  std::int64_t patch_row_, block_;  ///< floats from one patch to the next, and tiles at a time
+  std::int64_t panels_;
 };
 
 /// Taps of all results along an axis, less those in the padding if there is a dilation: direct kernels skip rows of
@@ -308,26 +333,28 @@ double taps(const ConvDesc& d, int axis) {
   return inside;
 }
 
-double direct_cost(const ConvDesc& d) {
+double direct_multiplications(const ConvDesc& d) {
   return static_cast<double>(d.batch) * taps(d, 0) * taps(d, 1) * static_cast<double>(d.in_channels) *
          static_cast<double>(d.out_channels);
 }
 
-/// Time in multiplications of a direct convolution; what the rest costs in them was measured with AVX-512 (EPYC 9004).
-double cost(const ConvDesc& d, WinogradForm form) {
-  constexpr double kInput = 12.5, kOutput = 11;  // transforms, for each channel of a product
-  constexpr double kOverhead = 1.25;             // of products of few rows over those of direct convolutions
-  constexpr double kWeight = 10;                 // reading one from memory
-  const auto axes = axes_of(form);
-  const auto products = static_cast<double>(axes[0].products * axes[1].products);
-  auto tiles = static_cast<double>(d.batch);
-  for (std::size_t i = 0; i < 2; ++i)
-    tiles *= static_cast<double>(tile_origins(d.out[i], d.dilation[i], axes[i].results).size());
+/// Time in multiplications; what the rest costs in them was measured with AVX-512 (EPYC 9004).
+double direct_cost(const ConvDesc& d) {
+  constexpr double kResult = 60;  // beginning and ending a sum, for each result
+  return direct_multiplications(d) + kResult * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
+                                         static_cast<double>(d.out_channels);
+}
+
+/// The same of a plan.
+double cost(const ConvDesc& d, const Plan& plan) {
+  constexpr double kTransform = 15;           // for each channel of a product, on either side
+  constexpr double kCached = 2.5, kFar = 12;  // reading a weight from the third-level cache, and from memory
   const auto in = static_cast<double>(d.in_channels), out = static_cast<double>(d.out_channels);
-  const auto columns = static_cast<double>(round_up(d.out_channels, simd().winograd_columns));
-  double all = tiles * products * (in * columns + kInput * in + kOutput * out) * kOverhead;
-  if (products * in * out * 4 > static_cast<double>(kCachedWeights)) all += products * in * columns * kWeight;
-  return all;
+  const auto products = static_cast<double>(plan.products), tiles = static_cast<double>(plan.tiles);
+  const auto columns = static_cast<double>(round_up(d.out_channels, Plan::kVector));
+  const double read = products * in * out * 4 > static_cast<double>(kCachedWeights) ? kFar : kCached;
+  return products *
+         (tiles * (in * columns + kTransform * (in + out)) + static_cast<double>(plan.blocks) * in * columns * read);
 }
 
 /// The forms that compute such a convolution.
@@ -353,15 +380,13 @@ std::shared_ptr<const TileKernel> make_winograd(const ConvDesc& d) {
     if (t != DType::kFloat32) return nullptr;
   const std::vector<WinogradForm> forms = forms_of(d);
   if (forms.empty() || !has_steps(d.post, image_of(d))) return nullptr;
-  const double direct = direct_cost(d);
-  if (direct < kLeast) return nullptr;
-  double least = 0.9 * direct;
-  std::optional<WinogradForm> best;
+  if (direct_multiplications(d) < kLeast) return nullptr;
+  double least = 0.9 * direct_cost(d);
+  std::optional<Plan> best;
   for (const WinogradForm form : forms) {
-    const double here = cost(d, form);
-    if (const char* f = getenv("WF"); f && f[0] == '-') return nullptr;
-    if (const char* f = getenv("WF"); f && int(form) == atoi(f)) {best=form; break;}
-    if (here < least) best = form, least = here;
+    const Plan plan(d, form);
+    const double here = cost(d, plan);
+    if (here < least) best = plan, least = here;
   }
   return best ? std::make_shared<WinogradKernel>(d, *best) : nullptr;
 }
