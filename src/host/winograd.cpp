@@ -340,24 +340,25 @@ double direct_multiplications(const ConvDesc& d) {
 
 /// Time in multiplications; what the rest costs in them was measured with AVX-512 (EPYC 9004).
 double direct_cost(const ConvDesc& d) {
-  constexpr double kResult = 60;  // beginning and ending a sum, for each result
-  return direct_multiplications(d) + kResult * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
-                                         static_cast<double>(d.out_channels);
+  constexpr double kResult = 60, kWeight = 12;  // beginning and ending a sum, and reading a weight from memory
+  return direct_multiplications(d) +
+         kWeight * static_cast<double>(d.kernel[0] * d.kernel[1] * d.in_channels * d.out_channels) +
+         kResult * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
+             static_cast<double>(d.out_channels);
 }
 
 /// The same of a plan.
 double cost(const ConvDesc& d, const Plan& plan) {
-  constexpr double kTransform = 15;           // for each channel of a product, on either side
-  constexpr double kCached = 2.5, kFar = 12;  // reading a weight from the third-level cache, and from memory
+  constexpr double kTransform = 15;             // for each channel of a product, on either side
+  constexpr double kMemory = 12, kCache = 2.5;  // reading a weight for the first block of tiles, and for another one
   const auto in = static_cast<double>(d.in_channels), out = static_cast<double>(d.out_channels);
   const auto products = static_cast<double>(plan.products), tiles = static_cast<double>(plan.tiles);
   const auto columns = static_cast<double>(round_up(d.out_channels, Plan::kVector));
-  const double read = products * in * out * 4 > static_cast<double>(kCachedWeights) ? kFar : kCached;
-  return products *
-         (tiles * (in * columns + kTransform * (in + out)) + static_cast<double>(plan.blocks) * in * columns * read);
+  const double again = (static_cast<double>(plan.blocks) - 1) * (plan.shared ? kMemory : kCache);
+  return products * (tiles * (in * columns + kTransform * (in + out)) + in * columns * (kMemory + again));
 }
 
-/// The forms that compute such a convolution.
+/// The forms that compute such a convolution, smaller ones first.
 std::vector<WinogradForm> forms_of(const ConvDesc& d) {
   if (d.kernel[1] != 3 || d.stride[1] > 2 || (d.stride[1] == 2 && d.dilation[1] != 1)) return {};
   const bool strided = d.stride[1] == 2;
@@ -366,7 +367,7 @@ std::vector<WinogradForm> forms_of(const ConvDesc& d) {
     return {strided ? WinogradForm::k1x4Stride2 : WinogradForm::k1x4};
   }
   if (d.kernel[0] != 3 || d.stride[0] != d.stride[1] || (strided && d.dilation[0] != 1)) return {};
-  if (strided) return {WinogradForm::k4x4Stride2, WinogradForm::k2x2Stride2};
+  if (strided) return {WinogradForm::k2x2Stride2, WinogradForm::k4x4Stride2};
   return {WinogradForm::k4x4};
 }
 
@@ -381,12 +382,14 @@ std::shared_ptr<const TileKernel> make_winograd(const ConvDesc& d) {
   const std::vector<WinogradForm> forms = forms_of(d);
   if (forms.empty() || !has_steps(d.post, image_of(d))) return nullptr;
   if (direct_multiplications(d) < kLeast) return nullptr;
-  double least = 0.9 * direct_cost(d);
+  double least = 0.95 * direct_cost(d);
   std::optional<Plan> best;
   for (const WinogradForm form : forms) {
     const Plan plan(d, form);
     const double here = cost(d, plan);
-    if (here < least) best = plan, least = here;
+    if (here >= least) continue;
+    best.emplace(plan);
+    least = 0.92 * here;  // a larger form's weights should be worth their memory
   }
   return best ? std::make_shared<WinogradKernel>(d, *best) : nullptr;
 }
