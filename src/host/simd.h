@@ -127,10 +127,10 @@ struct SimdKernels {
   void (*integer_product)(std::int64_t rows, std::int64_t pairs, const std::int16_t* a, std::int64_t a_row,
                           const std::int16_t* b, std::int32_t* c, std::int64_t c_row, int columns);
   int winograd_columns, winograd_rows;  ///< of one panel of weights, and those rows that it is best multiplied with
-  /// c[rows][winograd_columns] = a[rows][depth] * panel[depth][winograd_columns], of which the first `columns` are
-  /// wanted, while the panel `next` is prefetched.
-  void (*winograd_product)(std::int64_t rows, int columns, std::int64_t depth, const float* a, std::int64_t a_row,
-                           const float* panel, const float* next, float* c);
+  /// c[rows][columns] = a[rows][depth] * panel[depth][columns], while the panel `next` is prefetched. There are
+  /// winograd_columns columns, or half as many.
+  void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
+                           const float* panel, int columns, const float* next, float* c);
   WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm
   /// In place, within 3 units in the last place; a sigmoid below 2^-126 is 0.
   void (*sigmoid)(float* x, std::int64_t count);

@@ -81,7 +81,9 @@ struct Plan {
       : form(of),
         products(axes_of(of)[0].products * axes_of(of)[1].products),
         tiles(d.batch * tile_count(d, 0, axes_of(of)[0].results) * tile_count(d, 1, axes_of(of)[1].results)) {
-    const std::int64_t columns = simd().winograd_columns, rows = simd().winograd_rows;
+    const std::int64_t rows = simd().winograd_rows;
+    columns = simd().winograd_columns;
+    if (d.out_channels <= columns / 2) columns /= 2;
     // A vector more than there are: rows at a power of two of bytes would fall into the same sets of the cache.
     patch_row = round_up(d.in_channels, kVector) + kVector;
     const std::int64_t weights = products * d.in_channels * d.out_channels * 4;
@@ -101,6 +103,7 @@ struct Plan {
   std::int64_t products, tiles;
   bool shared;  ///< threads share a block's patches and take different panels; else each has blocks of its own
   std::int64_t block, blocks;  ///< tiles in one
+  std::int64_t columns;        ///< of one panel of weights
   std::int64_t patch_row;      ///< floats from one patch to the next
 };
 
@@ -114,7 +117,7 @@ class WinogradKernel : public TileKernel {
         x_(axes_of(plan.form)[1]),
         ys_(tile_origins(d.out[0], d.dilation[0], y_.results)),
         xs_(tile_origins(d.out[1], d.dilation[1], x_.results)),
-        panels_((d.out_channels + simd().winograd_columns - 1) / simd().winograd_columns) {}
+        panels_((d.out_channels + plan.columns - 1) / plan.columns) {}
 
   std::size_t scratch_bytes() const override {
     return static_cast<std::size_t>(zeros_floats() + (plan_.shared ? 1 : d_.threads) * patch_floats() +
@@ -186,7 +189,7 @@ class WinogradKernel : public TileKernel {
   std::int64_t zeros_floats() const { return round_up(d_.in_channels, Plan::kVector); }
   std::int64_t patch_step() const { return plan_.block * plan_.patch_row; }
   /// Of products: rows of one panel, and a vector more.
-  std::int64_t product_step() const { return plan_.block * simd().winograd_columns + Plan::kVector; }
+  std::int64_t product_step() const { return plan_.block * plan_.columns + Plan::kVector; }
   std::int64_t patch_floats() const { return round_up(plan_.products * patch_step(), Plan::kVector); }
   std::int64_t product_floats() const {
     return round_up(plan_.products * product_step(), Plan::kVector) + plan_.block * kMaxWinogradResults * 2;
@@ -194,7 +197,7 @@ class WinogradKernel : public TileKernel {
 
   /// [panel][product][in channel][column of the panel].
   std::shared_ptr<const Buffer> transformed(PackedWeights& packed, const void* original) const {
-    const std::int64_t columns = simd().winograd_columns, in = d_.in_channels, out = d_.out_channels;
+    const std::int64_t columns = plan_.columns, in = d_.in_channels, out = d_.out_channels;
     const auto transform = [&](const void* plain, void* target) {
       const auto* w = static_cast<const float*>(plain);
       auto* u = static_cast<float*>(target);
@@ -246,7 +249,7 @@ class WinogradKernel : public TileKernel {
   /// The results of a block of tiles in the channels of some panels.
   void multiply(const Job& job, std::int64_t first, std::int64_t count, std::int64_t panel, std::int64_t last,
                 const float* patches, float* products) const {
-    const std::int64_t columns = simd().winograd_columns, weights = d_.in_channels * columns;
+    const std::int64_t columns = plan_.columns, weights = d_.in_channels * columns;
     auto* pixels = reinterpret_cast<std::int64_t*>(products + round_up(plan_.products * product_step(), Plan::kVector));
     for (std::int64_t t = 0; t < count; ++t) find_pixels(place(first + t), pixels + t * kMaxWinogradResults);
     WinogradTile tile = job.tile;
@@ -254,12 +257,11 @@ class WinogradKernel : public TileKernel {
       const float* w = job.weights + panel * plan_.products * weights;
       tile.first = panel * columns;
       tile.last = std::min(tile.first + columns, d_.out_channels);
-      const int used = static_cast<int>(tile.last - tile.first);
       prefetch_results(tile, pixels, count);
       for (std::int64_t product = 0; product < plan_.products; ++product, w += weights) {
         const float* next = product + 1 < plan_.products || panel + 1 < last ? w + weights : nullptr;
-        simd().winograd_product(count, used, d_.in_channels, patches + product * patch_step(), plan_.patch_row, w, next,
-                                products + product * product_step());
+        simd().winograd_product(count, d_.in_channels, patches + product * patch_step(), plan_.patch_row, w,
+                                static_cast<int>(columns), next, products + product * product_step());
       }
       for (std::int64_t t = 0; t < count; ++t) {
         tile.products = products + t * columns;
