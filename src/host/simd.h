@@ -42,19 +42,20 @@ inline constexpr float kWinogradNear = 0.75f, kWinogradFar = 1.5f;
 /// With stride 2, beside infinity: errors are those of a direct sum.
 inline constexpr float kWinogradStridedNear = 0.5f, kWinogradStridedFar = 1.25f;
 
-/// How many results of a convolution with 3 taps are computed from how many products along an axis, and how far their
-/// patches are apart: stride pixels for each result.
+/// How many results of a convolution with so many taps are computed from how many products along an axis, and how far
+/// their patches are apart: stride pixels for each result.
 struct WinogradAxis {
-  int results, products, stride;
+  int results, taps, products, stride;
 };
-/// Tiles of results: rows and columns.
-enum class WinogradForm : std::uint8_t { k4x4, k4x4Stride2, k2x2Stride2, k1x4, k1x4Stride2 };
-inline constexpr WinogradAxis kWinogradAxes[][2] = {{{4, 6, 1}, {4, 6, 1}},
-                                                    {{4, 9, 2}, {4, 9, 2}},
-                                                    {{2, 5, 2}, {2, 5, 2}},
-                                                    {{1, 1, 1}, {4, 6, 1}},
-                                                    {{1, 1, 1}, {4, 9, 2}}};
-inline constexpr int kWinogradForms = 5, kMaxWinogradProducts = 81, kMaxWinogradResults = 16;
+/// Tiles of results: rows and columns, of 3 taps (k3x3: of 4) along an axis that has more than one result.
+enum class WinogradForm : std::uint8_t { k4x4, k4x4Stride2, k2x2Stride2, k1x4, k1x4Stride2, k4x4Runs, k3x3Runs };
+inline constexpr WinogradAxis kWinogradAxes[][2] = {{{4, 3, 6, 1}, {4, 3, 6, 1}}, {{4, 3, 9, 2}, {4, 3, 9, 2}},
+                                                    {{2, 3, 5, 2}, {2, 3, 5, 2}}, {{1, 1, 1, 1}, {4, 3, 6, 1}},
+                                                    {{1, 1, 1, 1}, {4, 3, 9, 2}}, {{4, 3, 6, 1}, {4, 3, 6, 1}},
+                                                    {{3, 4, 6, 1}, {3, 4, 6, 1}}};
+inline constexpr int kWinogradForms = 7, kMaxWinogradProducts = 81, kMaxWinogradResults = 16;
+/// A pixel of few channels may stand in this many places, each with the same number of them.
+inline constexpr int kWinogradRuns = 2, kMaxWinogradRun = 8;
 
 /// A tile of results.
 struct WinogradTile {
@@ -70,7 +71,8 @@ struct WinogradTile {
 
 struct WinogradTransforms {
   /// Of a patch of the form's products in number of pixels, given by where each one's channels begin, into runs at a
-  /// distance of `step` floats, of which whole vectors are written. The next patch's pixels are prefetched.
+  /// distance of `step` floats, of which whole vectors are written. The next patch's pixels are prefetched. In the
+  /// forms of runs `channels` are those of each of a pixel's kWinogradRuns places, at most kMaxWinogradRun.
   void (*input)(const float* const* pixels, const float* const* next, std::int64_t channels, float* out,
                 std::int64_t step);
   void (*output)(const WinogradTile& tile);

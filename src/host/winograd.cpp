@@ -28,7 +28,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / t
 
 std::span<const WinogradAxis, 2> axes_of(WinogradForm form) { return kWinogradAxes[static_cast<int>(form)]; }
 
-using Taps = std::array<double, 3>;
+using Taps = std::array<double, 4>;
 
 /// Rows of the kernels' transform for the minimal filtering F(m, taps) at `points` and infinity.
 std::vector<std::vector<double>> at_points(const std::vector<double>& points, int taps) {
@@ -47,19 +47,32 @@ std::vector<std::vector<double>> at_points(const std::vector<double>& points, in
 
 /// The transform of a kernel along an axis: rows of G, for the products of simd_winograd.inc.
 std::vector<Taps> kernel_transform(const WinogradAxis& axis) {
-  if (axis.products == 1) return {{1, 0, 0}};
+  if (axis.products == 1) return {{1, 0, 0, 0}};
   std::vector<Taps> g;
   if (axis.stride == 1) {
     constexpr double a = kWinogradNear, b = kWinogradFar;
-    for (const auto& row : at_points({0, a, -a, b, -b}, 3)) g.push_back({row[0], row[1], row[2]});
+    for (const auto& row : at_points({0, a, -a, b, -b}, axis.taps)) std::ranges::copy(row, g.emplace_back().begin());
     return g;
   }
   constexpr double a = kWinogradStridedNear, b = kWinogradStridedFar;
   const auto outer = at_points(axis.results == 4 ? std::vector<double>{a, -a, b, -b} : std::vector<double>{1, -1}, 2);
-  for (const auto& row : outer) g.push_back({row[0], 0, row[1]});
-  for (int i = 0; i < axis.results; ++i) g.push_back({0, 1, 0});
+  for (const auto& row : outer) g.push_back({row[0], 0, row[1], 0});
+  for (int i = 0; i < axis.results; ++i) g.push_back({0, 1, 0, 0});
   return g;
 }
+
+/// Whether squares of 2 x 2 pixels are taken as pixels of four times as many channels, so that a convolution with
+/// stride 2 is one with stride 1: images of few channels.
+bool of_squares(WinogradForm form) { return form == WinogradForm::k4x4Runs || form == WinogradForm::k3x3Runs; }
+
+/// Squares of padding at the beginning, and taps that the first has before the kernel's.
+struct Squares {
+  explicit Squares(const ConvDesc& d, std::size_t axis)
+      : pad((d.pad_begin[axis] + 1) / 2),
+        before(2 * pad - d.pad_begin[axis]),
+        taps((d.kernel[axis] + before + 1) / 2) {}
+  std::int64_t pad, before, taps;
+};
 
 /// Where tiles of so many results begin along an axis. With a dilation d, they lie in the d images of every d-th pixel.
 std::vector<std::int64_t> tile_origins(std::int64_t extent, std::int64_t dilation, int results) {
@@ -85,8 +98,9 @@ struct Plan {
     columns = simd().winograd_columns;
     if (d.out_channels <= columns / 2) columns /= 2;
     // A vector more than there are: rows at a power of two of bytes would fall into the same sets of the cache.
-    patch_row = round_up(d.in_channels, kVector) + kVector;
-    const std::int64_t weights = products * d.in_channels * d.out_channels * 4;
+    depth = d.in_channels * (of_squares(of) ? 4 : 1);
+    patch_row = round_up(depth, kVector) + kVector;
+    const std::int64_t weights = products * depth * d.out_channels * 4;
     shared = d.threads > 1 && (weights > kCachedWeights || tiles < d.threads * rows);
     const std::int64_t patch = products * patch_row * 4, results = products * columns * 4;
     const std::int64_t fits =
@@ -103,6 +117,7 @@ struct Plan {
   std::int64_t products, tiles;
   bool shared;  ///< threads share a block's patches and take different panels; else each has blocks of its own
   std::int64_t block, blocks;  ///< tiles in one
+  std::int64_t depth;          ///< channels of a patch's pixels
   std::int64_t columns;        ///< of one panel of weights
   std::int64_t patch_row;      ///< floats from one patch to the next
 };
@@ -167,7 +182,8 @@ class WinogradKernel : public TileKernel {
 
  private:
   std::string form_name() const {
-    return fmt::format("{}x{}{}", y_.results, x_.results, x_.stride == 1 ? "" : " stride 2");
+    const char* kind = of_squares(plan_.form) ? " of squares" : x_.stride == 1 ? "" : " stride 2";
+    return fmt::format("{}x{}{}", y_.results, x_.results, kind);
   }
   /// body(unit, thread) for each unit, one after the other in each thread, as threads become free.
   template <typename Body>
@@ -186,7 +202,7 @@ class WinogradKernel : public TileKernel {
     const float* zeros;
   };
 
-  std::int64_t zeros_floats() const { return round_up(d_.in_channels, Plan::kVector); }
+  std::int64_t zeros_floats() const { return round_up(plan_.depth, Plan::kVector); }
   std::int64_t patch_step() const { return plan_.block * plan_.patch_row; }
   /// Of products: rows of one panel, and a vector more.
   std::int64_t product_step() const { return plan_.block * plan_.columns + Plan::kVector; }
@@ -195,35 +211,49 @@ class WinogradKernel : public TileKernel {
     return round_up(plan_.products * product_step(), Plan::kVector) + plan_.block * kMaxWinogradResults * 2;
   }
 
-  /// [panel][product][in channel][column of the panel].
+  /// The weight of a tap (y, x) of channel c of a patch's pixels.
+  double tap(const float* kernels, std::int64_t out, std::int64_t c, std::int64_t y, std::int64_t x) const {
+    std::int64_t channel = c;
+    if (of_squares(plan_.form)) {
+      channel = c % d_.in_channels;
+      y = 2 * y + c / d_.in_channels / 2 - Squares(d_, 0).before;
+      x = 2 * x + c / d_.in_channels % 2 - Squares(d_, 1).before;
+      if (y < 0 || y >= d_.kernel[0] || x < 0 || x >= d_.kernel[1]) return 0;
+    }
+    return kernels[((out * d_.in_channels + channel) * d_.kernel[0] + y) * d_.kernel[1] + x];
+  }
+
+  /// [panel][product][channel][column of the panel].
   std::shared_ptr<const Buffer> transformed(PackedWeights& packed, const void* original) const {
-    const std::int64_t columns = plan_.columns, in = d_.in_channels, out = d_.out_channels;
+    const std::int64_t columns = plan_.columns, depth = plan_.depth, products = plan_.products;
     const auto transform = [&](const void* plain, void* target) {
       const auto* w = static_cast<const float*>(plain);
       auto* u = static_cast<float*>(target);
       const std::vector<Taps> rows = kernel_transform(y_), g = kernel_transform(x_);
-      const std::int64_t height = d_.kernel[0];
       parallel_for(panels_, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t column = begin * columns; column < end * columns; ++column) {
-          for (std::int64_t c = 0; c < in; ++c) {
-            const float* k = column < out ? w + (column * in + c) * height * 3 : nullptr;
+          for (std::int64_t c = 0; c < depth; ++c) {
+            Taps k[4]{};
+            for (int y = 0; y < y_.taps && column < d_.out_channels; ++y)
+              for (int x = 0; x < x_.taps; ++x) k[y][x] = tap(w, column, c, y, x);
+            float* result = u + (column / columns * products * depth + c) * columns + column % columns;
             for (int i = 0; i < y_.products; ++i) {
               Taps half{};
-              for (std::int64_t y = 0; k && y < height; ++y)
-                for (std::int64_t x = 0; x < 3; ++x) half[x] += rows[i][y] * k[3 * y + x];
-              for (int j = 0; j < x_.products; ++j) {
-                const double value = g[j][0] * half[0] + g[j][1] * half[1] + g[j][2] * half[2];
-                const std::int64_t product = column / columns * plan_.products + i * x_.products + j;
-                u[(product * in + c) * columns + column % columns] = static_cast<float>(value);
+              for (int y = 0; y < y_.taps; ++y)
+                for (int x = 0; x < x_.taps; ++x) half[x] += rows[i][y] * k[y][x];
+              for (int j = 0; j < x_.products; ++j, result += depth * columns) {
+                double value = 0;
+                for (int x = 0; x < x_.taps; ++x) value += g[j][x] * half[x];
+                *result = static_cast<float>(value);
               }
             }
           }
         }
       });
     };
-    const auto floats = static_cast<std::size_t>(plan_.products * panels_ * columns * in);
-    return packed.form("winograd " + form_name(), floats * sizeof(float), original,
-                       static_cast<std::size_t>(in * out * d_.kernel[0] * 3) * sizeof(float), transform);
+    const auto floats = static_cast<std::size_t>(products * panels_ * columns * depth);
+    const auto count = static_cast<std::size_t>(d_.in_channels * d_.out_channels * d_.kernel[0] * d_.kernel[1]);
+    return packed.form("winograd " + form_name(), floats * sizeof(float), original, count * sizeof(float), transform);
   }
 
   struct Place {
@@ -237,19 +267,20 @@ class WinogradKernel : public TileKernel {
 
   /// Patches [begin, end) of the block whose first tile is `first`.
   void transform_patches(const Job& job, std::int64_t first, std::int64_t begin, std::int64_t end, float* out) const {
-    const float* pixels[2][kMaxWinogradProducts];
+    const float* pixels[2][kMaxWinogradProducts * kWinogradRuns];
+    const std::int64_t channels = of_squares(plan_.form) ? 2 * d_.in_channels : d_.in_channels;
     find_patch(job, place(first + begin), pixels[begin % 2]);
     for (std::int64_t t = begin; t < end; ++t) {
       if (t + 1 < end) find_patch(job, place(first + t + 1), pixels[(t + 1) % 2]);
-      transforms_.input(pixels[t % 2], pixels[t + 1 < end ? (t + 1) % 2 : t % 2], d_.in_channels,
-                        out + t * plan_.patch_row, patch_step());
+      transforms_.input(pixels[t % 2], pixels[t + 1 < end ? (t + 1) % 2 : t % 2], channels, out + t * plan_.patch_row,
+                        patch_step());
     }
   }
 
   /// The results of a block of tiles in the channels of some panels.
   void multiply(const Job& job, std::int64_t first, std::int64_t count, std::int64_t panel, std::int64_t last,
                 const float* patches, float* products) const {
-    const std::int64_t columns = plan_.columns, weights = d_.in_channels * columns;
+    const std::int64_t columns = plan_.columns, weights = plan_.depth * columns;
     auto* pixels = reinterpret_cast<std::int64_t*>(products + round_up(plan_.products * product_step(), Plan::kVector));
     for (std::int64_t t = 0; t < count; ++t) find_pixels(place(first + t), pixels + t * kMaxWinogradResults);
     WinogradTile tile = job.tile;
@@ -260,7 +291,7 @@ class WinogradKernel : public TileKernel {
       prefetch_results(tile, pixels, count);
       for (std::int64_t product = 0; product < plan_.products; ++product, w += weights) {
         const float* next = product + 1 < plan_.products || panel + 1 < last ? w + weights : nullptr;
-        simd().winograd_product(count, d_.in_channels, patches + product * patch_step(), plan_.patch_row, w,
+        simd().winograd_product(count, plan_.depth, patches + product * patch_step(), plan_.patch_row, w,
                                 static_cast<int>(columns), next, products + product * product_step());
       }
       for (std::int64_t t = 0; t < count; ++t) {
@@ -287,17 +318,26 @@ class WinogradKernel : public TileKernel {
     }
   }
 
-  /// Where the pixels of a patch begin.
+  /// Where the pixels of a patch begin; of squares: where their two rows do.
   void find_patch(const Job& job, Place p, const float** pixels) const {
     const std::int64_t height = d_.in[0], width = d_.in[1], channels = d_.in_channels;
     const float* image = job.src + p.image * height * width * channels;
-    for (int i = 0; i < y_.products; ++i) {
-      const std::int64_t y = p.y * y_.stride - d_.pad_begin[0] + i * d_.dilation[0];
-      for (int j = 0; j < x_.products; ++j) {
-        const std::int64_t x = p.x * x_.stride - d_.pad_begin[1] + j * d_.dilation[1];
-        const bool inside = y >= 0 && y < height && x >= 0 && x < width;
-        *pixels++ = inside ? image + (y * width + x) * channels : job.zeros;
+    const auto line_of = [&](std::int64_t y) { return y >= 0 && y < height ? image + y * width * channels : nullptr; };
+    const auto pixel = [&](const float* line, std::int64_t x) {
+      return line && x >= 0 && x < width ? line + x * channels : job.zeros;
+    };
+    if (of_squares(plan_.form)) {
+      const std::int64_t top = 2 * (p.y - Squares(d_, 0).pad), left = 2 * (p.x - Squares(d_, 1).pad);
+      for (std::int64_t i = 0; i < 2 * y_.products; ++i) {
+        const float* line = line_of(top + i);
+        for (int j = 0; j < x_.products; ++j) pixels[(i / 2 * x_.products + j) * 2 + i % 2] = pixel(line, left + 2 * j);
       }
+      return;
+    }
+    for (int i = 0; i < y_.products; ++i) {
+      const float* line = line_of(p.y * y_.stride - d_.pad_begin[0] + i * d_.dilation[0]);
+      for (int j = 0; j < x_.products; ++j)
+        *pixels++ = pixel(line, p.x * x_.stride - d_.pad_begin[1] + j * d_.dilation[1]);
     }
   }
 
@@ -353,7 +393,7 @@ double direct_cost(const ConvDesc& d) {
 double cost(const ConvDesc& d, const Plan& plan) {
   constexpr double kTransform = 15;             // for each channel of a product, on either side
   constexpr double kMemory = 12, kCache = 2.5;  // reading a weight for the first block of tiles, and for another one
-  const auto in = static_cast<double>(d.in_channels), out = static_cast<double>(d.out_channels);
+  const auto in = static_cast<double>(plan.depth), out = static_cast<double>(d.out_channels);
   const auto products = static_cast<double>(plan.products), tiles = static_cast<double>(plan.tiles);
   const auto columns = static_cast<double>(round_up(d.out_channels, Plan::kVector));
   const double again = (static_cast<double>(plan.blocks) - 1) * (plan.shared ? kMemory : kCache);
@@ -362,6 +402,12 @@ double cost(const ConvDesc& d, const Plan& plan) {
 
 /// The forms that compute such a convolution, smaller ones first.
 std::vector<WinogradForm> forms_of(const ConvDesc& d) {
+  if (d.stride[0] == 2 && d.stride[1] == 2 && d.dilation[0] == 1 && d.dilation[1] == 1 && d.in[1] % 2 == 0 &&
+      2 * d.in_channels <= kMaxWinogradRun && d.kernel[0] < 8 && d.kernel[1] < 8) {
+    const std::int64_t height = Squares(d, 0).taps, width = Squares(d, 1).taps;
+    if (height == 3 && width == 3) return {WinogradForm::k4x4Runs};
+    if (height == 4 && width == 4) return {WinogradForm::k3x3Runs};
+  }
   if (d.kernel[1] != 3 || d.stride[1] > 2 || (d.stride[1] == 2 && d.dilation[1] != 1)) return {};
   const bool strided = d.stride[1] == 2;
   if (d.kernel[0] == 1) {
