@@ -1,4 +1,4 @@
-// Convolutions of 3 x 3 by Winograd's minimal filtering.
+// Convolutions with 3 taps along their axes, and some with more, by Winograd's minimal filtering.
 #pragma once
 #include <memory>
 
@@ -7,8 +7,9 @@
 namespace sardonyx::host {
 
 /// A kernel for `desc` with its epilogue, or null where it has no steps for that or would not be faster than a
-/// direct one. F(4x4, 3x3) of Lavin and Gray, "Fast algorithms for convolutional neural networks" (2016): a quarter of
-/// the multiplications. Sums are float32; what is not finite reaches all results of its tile of 4 x 4.
+/// direct one. After Lavin and Gray, "Fast algorithms for convolutional neural networks" (2016), with F(4x4, 3x3), a
+/// quarter of the multiplications, for stride 1, and its polyphase variants for stride 2. Sums are float32; what is not
+/// finite reaches all results of its tile.
 std::shared_ptr<const TileKernel> make_winograd(const ConvDesc& desc);
 
 }  // namespace sardonyx::host
