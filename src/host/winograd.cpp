@@ -6,27 +6,20 @@
 #include <atomic>
 #include <cmath>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "host/epilogue_steps.h"
 #include "host/parallel.h"
 #include "host/simd.h"
+#include "host/winograd_plan.h"
 #include "support/error.h"
 
 namespace sardonyx::host {
 namespace {
 
-/// Bytes of transformed weights that stay in the third-level cache: more are read once, by all threads together.
-constexpr std::int64_t kCachedWeights = 16 << 20;
-/// Of transformed patches and products at a time: the second-level cache; with more weights, what is left of the third.
-constexpr std::int64_t kBlockBytes = 1 << 20, kSharedPatches = 4 << 20, kSharedProducts = 1 << 19;
-
 std::vector<std::int64_t> image_of(const ConvDesc& d) { return {d.batch, d.out[0], d.out[1], d.out_channels}; }
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-
-std::span<const WinogradAxis, 2> axes_of(WinogradForm form) { return kWinogradAxes[static_cast<int>(form)]; }
 
 using Taps = std::array<double, 4>;
 
@@ -61,19 +54,6 @@ std::vector<Taps> kernel_transform(const WinogradAxis& axis) {
   return g;
 }
 
-/// Whether squares of 2 x 2 pixels are taken as pixels of four times as many channels, so that a convolution with
-/// stride 2 is one with stride 1: images of few channels.
-bool of_squares(WinogradForm form) { return form == WinogradForm::k4x4Runs || form == WinogradForm::k3x3Runs; }
-
-/// Squares of padding at the beginning, and taps that the first has before the kernel's.
-struct Squares {
-  explicit Squares(const ConvDesc& d, std::size_t axis)
-      : pad((d.pad_begin[axis] + 1) / 2),
-        before(2 * pad - d.pad_begin[axis]),
-        taps((d.kernel[axis] + before + 1) / 2) {}
-  std::int64_t pad, before, taps;
-};
-
 /// Where tiles of so many results begin along an axis. With a dilation d, they lie in the d images of every d-th pixel.
 std::vector<std::int64_t> tile_origins(std::int64_t extent, std::int64_t dilation, int results) {
   std::vector<std::int64_t> origins;
@@ -82,49 +62,9 @@ std::vector<std::int64_t> tile_origins(std::int64_t extent, std::int64_t dilatio
   return origins;
 }
 
-std::int64_t tile_count(const ConvDesc& d, int axis, int results) {
-  const auto i = static_cast<std::size_t>(axis);
-  const std::int64_t step = results * d.dilation[i], whole = d.out[i] / step, rest = d.out[i] % step;
-  return whole * d.dilation[i] + std::min(rest, d.dilation[i]);
-}
-
-/// How the work is divided.
-struct Plan {
-  Plan(const ConvDesc& d, WinogradForm of)
-      : form(of),
-        products(axes_of(of)[0].products * axes_of(of)[1].products),
-        tiles(d.batch * tile_count(d, 0, axes_of(of)[0].results) * tile_count(d, 1, axes_of(of)[1].results)) {
-    const std::int64_t rows = simd().winograd_rows;
-    columns = simd().winograd_columns;
-    if (d.out_channels <= columns / 2) columns /= 2;
-    // A vector more than there are: rows at a power of two of bytes would fall into the same sets of the cache.
-    depth = d.in_channels * (of_squares(of) ? 4 : 1);
-    patch_row = round_up(depth, kVector) + kVector;
-    const std::int64_t weights = products * depth * d.out_channels * 4;
-    shared = d.threads > 1 && (weights > kCachedWeights || tiles < d.threads * rows);
-    const std::int64_t patch = products * patch_row * 4, results = products * columns * 4;
-    const std::int64_t fits =
-        shared ? std::min(kSharedPatches / patch, kSharedProducts / results) : kBlockBytes / (patch + results);
-    // As many blocks for every thread, of nearly equal size.
-    const std::int64_t even = shared ? 1 : d.threads, most = std::max(fits, 2 * rows);
-    blocks = std::min(round_up((tiles + most - 1) / most, even), tiles);
-    block = (tiles + blocks - 1) / blocks;
-    blocks = (tiles + block - 1) / block;
-  }
-
-  static constexpr std::int64_t kVector = 16;  // floats
-  WinogradForm form;
-  std::int64_t products, tiles;
-  bool shared;  ///< threads share a block's patches and take different panels; else each has blocks of its own
-  std::int64_t block, blocks;  ///< tiles in one
-  std::int64_t depth;          ///< channels of a patch's pixels
-  std::int64_t columns;        ///< of one panel of weights
-  std::int64_t patch_row;      ///< floats from one patch to the next
-};
-
 class WinogradKernel : public TileKernel {
  public:
-  WinogradKernel(const ConvDesc& d, const Plan& plan)
+  WinogradKernel(const ConvDesc& d, const WinogradPlan& plan)
       : d_(d),
         plan_(plan),
         transforms_(simd().winograd[static_cast<int>(plan.form)]),
@@ -202,13 +142,13 @@ class WinogradKernel : public TileKernel {
     const float* zeros;
   };
 
-  std::int64_t zeros_floats() const { return round_up(plan_.depth, Plan::kVector); }
+  std::int64_t zeros_floats() const { return round_up(plan_.depth, WinogradPlan::kVector); }
   std::int64_t patch_step() const { return plan_.block * plan_.patch_row; }
   /// Of products: rows of one panel, and a vector more.
-  std::int64_t product_step() const { return plan_.block * plan_.columns + Plan::kVector; }
-  std::int64_t patch_floats() const { return round_up(plan_.products * patch_step(), Plan::kVector); }
+  std::int64_t product_step() const { return plan_.block * plan_.columns + WinogradPlan::kVector; }
+  std::int64_t patch_floats() const { return round_up(plan_.products * patch_step(), WinogradPlan::kVector); }
   std::int64_t product_floats() const {
-    return round_up(plan_.products * product_step(), Plan::kVector) + plan_.block * kMaxWinogradResults * 2;
+    return round_up(plan_.products * product_step(), WinogradPlan::kVector) + plan_.block * kMaxWinogradResults * 2;
   }
 
   /// The weight of a tap (y, x) of channel c of a patch's pixels.
@@ -281,7 +221,8 @@ class WinogradKernel : public TileKernel {
   void multiply(const Job& job, std::int64_t first, std::int64_t count, std::int64_t panel, std::int64_t last,
                 const float* patches, float* products) const {
     const std::int64_t columns = plan_.columns, weights = plan_.depth * columns;
-    auto* pixels = reinterpret_cast<std::int64_t*>(products + round_up(plan_.products * product_step(), Plan::kVector));
+    auto* pixels =
+        reinterpret_cast<std::int64_t*>(products + round_up(plan_.products * product_step(), WinogradPlan::kVector));
     for (std::int64_t t = 0; t < count; ++t) find_pixels(place(first + t), pixels + t * kMaxWinogradResults);
     WinogradTile tile = job.tile;
     for (; panel < last; ++panel) {
@@ -308,7 +249,7 @@ class WinogradKernel : public TileKernel {
       for (int i = 0; i < y_.results * x_.results; ++i) {
         const std::int64_t at = pixels[t * kMaxWinogradResults + i];
         if (at < 0) continue;
-        for (std::int64_t c = at + tile.first; c < at + tile.last; c += Plan::kVector) {
+        for (std::int64_t c = at + tile.first; c < at + tile.last; c += WinogradPlan::kVector) {
           __builtin_prefetch(tile.out + c, 1, 2);
           for (int k = 0; k < tile.step_count; ++k)
             if (tile.steps[k].extent == EpilogueStep::Extent::kWhole)
@@ -353,93 +294,23 @@ class WinogradKernel : public TileKernel {
   }
 
   ConvDesc d_;
-  Plan plan_;
+  WinogradPlan plan_;
   WinogradTransforms transforms_;
   WinogradAxis y_, x_;
   std::vector<std::int64_t> ys_, xs_;  ///< of the results' first pixels
   std::int64_t panels_;
 };
 
-/// Taps of all results along an axis, less those in the padding if there is a dilation: direct kernels skip rows of
-/// padding, which are many then.
-double taps(const ConvDesc& d, int axis) {
-  const auto i = static_cast<std::size_t>(axis);
-  const auto kernel = static_cast<double>(d.kernel[i]);
-  if (d.dilation[i] == 1) return kernel * static_cast<double>(d.out[i]);
-  double inside = 0;
-  for (std::int64_t k = 0; k < d.kernel[i]; ++k) {
-    const std::int64_t shift = k * d.dilation[i] - d.pad_begin[i];
-    inside += static_cast<double>(
-        std::max<std::int64_t>(0, std::min(d.out[i], d.in[i] - shift) - std::max<std::int64_t>(0, -shift)));
-  }
-  return inside;
-}
-
-double direct_multiplications(const ConvDesc& d) {
-  return static_cast<double>(d.batch) * taps(d, 0) * taps(d, 1) * static_cast<double>(d.in_channels) *
-         static_cast<double>(d.out_channels);
-}
-
-/// Time in multiplications; what the rest costs in them was measured with AVX-512 (EPYC 9004).
-double direct_cost(const ConvDesc& d) {
-  constexpr double kResult = 60, kWeight = 12;  // beginning and ending a sum, and reading a weight from memory
-  return direct_multiplications(d) +
-         kWeight * static_cast<double>(d.kernel[0] * d.kernel[1] * d.in_channels * d.out_channels) +
-         kResult * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
-             static_cast<double>(d.out_channels);
-}
-
-/// The same of a plan.
-double cost(const ConvDesc& d, const Plan& plan) {
-  constexpr double kTransform = 15;             // for each channel of a product, on either side
-  constexpr double kMemory = 12, kCache = 2.5;  // reading a weight for the first block of tiles, and for another one
-  const auto in = static_cast<double>(plan.depth), out = static_cast<double>(d.out_channels);
-  const auto products = static_cast<double>(plan.products), tiles = static_cast<double>(plan.tiles);
-  const auto columns = static_cast<double>(round_up(d.out_channels, Plan::kVector));
-  const double again = (static_cast<double>(plan.blocks) - 1) * (plan.shared ? kMemory : kCache);
-  return products * (tiles * (in * columns + kTransform * (in + out)) + in * columns * (kMemory + again));
-}
-
-/// The forms that compute such a convolution, smaller ones first.
-std::vector<WinogradForm> forms_of(const ConvDesc& d) {
-  if (d.stride[0] == 2 && d.stride[1] == 2 && d.dilation[0] == 1 && d.dilation[1] == 1 && d.in[1] % 2 == 0 &&
-      2 * d.in_channels <= kMaxWinogradRun && d.kernel[0] < 8 && d.kernel[1] < 8) {
-    const std::int64_t height = Squares(d, 0).taps, width = Squares(d, 1).taps;
-    if (height == 3 && width == 3) return {WinogradForm::k4x4Runs};
-    if (height == 4 && width == 4) return {WinogradForm::k3x3Runs};
-  }
-  if (d.kernel[1] != 3 || d.stride[1] > 2 || (d.stride[1] == 2 && d.dilation[1] != 1)) return {};
-  const bool strided = d.stride[1] == 2;
-  if (d.kernel[0] == 1) {
-    if (d.stride[0] != 1 || d.pad_begin[0] != 0 || d.pad_end[0] != 0) return {};
-    return {strided ? WinogradForm::k1x4Stride2 : WinogradForm::k1x4};
-  }
-  if (d.kernel[0] != 3 || d.stride[0] != d.stride[1] || (strided && d.dilation[0] != 1)) return {};
-  if (strided) return {WinogradForm::k2x2Stride2, WinogradForm::k4x4Stride2};
-  return {WinogradForm::k4x4};
-}
-
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_winograd(const ConvDesc& d) {
-  constexpr double kLeast = 1 << 19;  // multiplications; fewer are done before it matters
   if (d.spatial != 2 || d.transposed || d.groups != 1 || d.layout != ImageLayout::kChannelsLast || !d.weights_constant)
     return nullptr;
   for (DType t : {d.src, d.weights, d.dst})
     if (t != DType::kFloat32) return nullptr;
-  const std::vector<WinogradForm> forms = forms_of(d);
-  if (forms.empty() || !has_steps(d.post, image_of(d))) return nullptr;
-  if (direct_multiplications(d) < kLeast) return nullptr;
-  double least = 0.95 * direct_cost(d);
-  std::optional<Plan> best;
-  for (const WinogradForm form : forms) {
-    const Plan plan(d, form);
-    const double here = cost(d, plan);
-    if (here >= least) continue;
-    best.emplace(plan);
-    least = 0.92 * here;  // a larger form's weights should be worth their memory
-  }
-  return best ? std::make_shared<WinogradKernel>(d, *best) : nullptr;
+  if (!has_steps(d.post, image_of(d))) return nullptr;
+  const std::optional<WinogradPlan> plan = plan_winograd(d);
+  return plan ? std::make_shared<WinogradKernel>(d, *plan) : nullptr;
 }
 
 }  // namespace sardonyx::host

@@ -1,0 +1,122 @@
+// WinogradPlan: see winograd_plan.h.
+#include "host/winograd_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace sardonyx::host {
+namespace {
+
+/// Bytes of transformed weights that stay in the third-level cache: more are read once, by all threads together.
+constexpr std::int64_t kCachedWeights = 16 << 20;
+/// Of transformed patches and products at a time: the second-level cache; with more weights, what is left of the third.
+constexpr std::int64_t kBlockBytes = 1 << 20, kSharedPatches = 4 << 20, kSharedProducts = 1 << 19;
+
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+std::int64_t tile_count(const ConvDesc& d, int axis, int results) {
+  const auto i = static_cast<std::size_t>(axis);
+  const std::int64_t step = results * d.dilation[i], whole = d.out[i] / step, rest = d.out[i] % step;
+  return whole * d.dilation[i] + std::min(rest, d.dilation[i]);
+}
+
+/// Taps of all results along an axis, less those in the padding if there is a dilation: direct kernels skip rows of
+/// padding, which are many then.
+double taps(const ConvDesc& d, int axis) {
+  const auto i = static_cast<std::size_t>(axis);
+  const auto kernel = static_cast<double>(d.kernel[i]);
+  if (d.dilation[i] == 1) return kernel * static_cast<double>(d.out[i]);
+  double inside = 0;
+  for (std::int64_t k = 0; k < d.kernel[i]; ++k) {
+    const std::int64_t shift = k * d.dilation[i] - d.pad_begin[i];
+    inside += static_cast<double>(
+        std::max<std::int64_t>(0, std::min(d.out[i], d.in[i] - shift) - std::max<std::int64_t>(0, -shift)));
+  }
+  return inside;
+}
+
+double direct_multiplications(const ConvDesc& d) {
+  return static_cast<double>(d.batch) * taps(d, 0) * taps(d, 1) * static_cast<double>(d.in_channels) *
+         static_cast<double>(d.out_channels);
+}
+
+/// Time in multiplications; what the rest costs in them was measured with AVX-512 (EPYC 9004).
+double direct_cost(const ConvDesc& d) {
+  constexpr double kResult = 60, kWeight = 12;  // beginning and ending a sum, and reading a weight from memory
+  return direct_multiplications(d) +
+         kWeight * static_cast<double>(d.kernel[0] * d.kernel[1] * d.in_channels * d.out_channels) +
+         kResult * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
+             static_cast<double>(d.out_channels);
+}
+
+/// The same of a plan.
+double cost(const ConvDesc& d, const WinogradPlan& plan) {
+  constexpr double kTransform = 15;             // for each channel of a product, on either side
+  constexpr double kMemory = 12, kCache = 2.5;  // reading a weight for the first block of tiles, and for another one
+  const auto in = static_cast<double>(plan.depth), out = static_cast<double>(d.out_channels);
+  const auto products = static_cast<double>(plan.products), tiles = static_cast<double>(plan.tiles);
+  const auto columns = static_cast<double>(round_up(d.out_channels, WinogradPlan::kVector));
+  const double again = (static_cast<double>(plan.blocks) - 1) * (plan.shared ? kMemory : kCache);
+  return products * (tiles * (in * columns + kTransform * (in + out)) + in * columns * (kMemory + again));
+}
+
+/// The forms that compute such a convolution, smaller ones first.
+std::vector<WinogradForm> forms_of(const ConvDesc& d) {
+  if (d.stride[0] == 2 && d.stride[1] == 2 && d.dilation[0] == 1 && d.dilation[1] == 1 && d.in[1] % 2 == 0 &&
+      2 * d.in_channels <= kMaxWinogradRun && d.kernel[0] < 8 && d.kernel[1] < 8) {
+    const std::int64_t height = Squares(d, 0).taps, width = Squares(d, 1).taps;
+    if (height == 3 && width == 3) return {WinogradForm::k4x4Runs};
+    if (height == 4 && width == 4) return {WinogradForm::k3x3Runs};
+  }
+  if (d.kernel[1] != 3 || d.stride[1] > 2 || (d.stride[1] == 2 && d.dilation[1] != 1)) return {};
+  const bool strided = d.stride[1] == 2;
+  if (d.kernel[0] == 1) {
+    if (d.stride[0] != 1 || d.pad_begin[0] != 0 || d.pad_end[0] != 0) return {};
+    return {strided ? WinogradForm::k1x4Stride2 : WinogradForm::k1x4};
+  }
+  if (d.kernel[0] != 3 || d.stride[0] != d.stride[1] || (strided && d.dilation[0] != 1)) return {};
+  if (strided) return {WinogradForm::k2x2Stride2, WinogradForm::k4x4Stride2};
+  return {WinogradForm::k4x4};
+}
+
+}  // namespace
+
+WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
+    : form(of),
+      products(axes_of(of)[0].products * axes_of(of)[1].products),
+      tiles(d.batch * tile_count(d, 0, axes_of(of)[0].results) * tile_count(d, 1, axes_of(of)[1].results)) {
+  const std::int64_t rows = simd().winograd_rows;
+  columns = simd().winograd_columns;
+  if (d.out_channels <= columns / 2) columns /= 2;
+  // A vector more than there are: rows at a power of two of bytes would fall into the same sets of the cache.
+  depth = d.in_channels * (of_squares(of) ? 4 : 1);
+  patch_row = round_up(depth, kVector) + kVector;
+  const std::int64_t weights = products * depth * d.out_channels * 4;
+  shared = d.threads > 1 && (weights > kCachedWeights || tiles < d.threads * rows);
+  const std::int64_t patch = products * patch_row * 4, results = products * columns * 4;
+  const std::int64_t fits =
+      shared ? std::min(kSharedPatches / patch, kSharedProducts / results) : kBlockBytes / (patch + results);
+  // As many blocks for every thread, of nearly equal size.
+  const std::int64_t even = shared ? 1 : d.threads, most = std::max(fits, 2 * rows);
+  blocks = std::min(round_up((tiles + most - 1) / most, even), tiles);
+  block = (tiles + blocks - 1) / blocks;
+  blocks = (tiles + block - 1) / block;
+}
+
+std::optional<WinogradPlan> plan_winograd(const ConvDesc& d) {
+  constexpr double kLeast = 1 << 19;  // multiplications; fewer are done before it matters
+  const std::vector<WinogradForm> forms = forms_of(d);
+  if (forms.empty() || direct_multiplications(d) < kLeast) return std::nullopt;
+  double least = 0.95 * direct_cost(d);
+  std::optional<WinogradPlan> best;
+  for (const WinogradForm form : forms) {
+    const WinogradPlan plan(d, form);
+    const double here = cost(d, plan);
+    if (here >= least) continue;
+    best.emplace(plan);
+    least = 0.92 * here;  // a larger form's weights should be worth their memory
+  }
+  return best;
+}
+
+}  // namespace sardonyx::host
