@@ -52,9 +52,9 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
       AttentionRows t;
       const std::int64_t first = vectors * block / blocks * lanes;
       t.rows = static_cast<int>(std::min(vectors * (block + 1) / blocks * lanes, rows) - first);
-      for (int i = 0; i < t.rows; ++i) {
-        const std::int64_t row = first + i, query = row % d.queries;
-        const std::int64_t head = kv_head * group + row / d.queries;
+      std::int64_t query = first % d.queries, head = kv_head * group + first / d.queries;
+      for (int i = 0; i < t.rows; ++i, ++query) {
+        if (query == d.queries) query = 0, ++head;
         t.q[i] = q + b * d.q.batch + head * d.q.head + query * d.q.row;
         t.out[i] = out + b * d.out.batch + head * d.out.head + query * d.out.row;
         t.mask[i] = nullptr;
