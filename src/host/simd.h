@@ -111,7 +111,7 @@ struct SimdKernels {
   void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
                            const float* panel, const float* next, float* c, std::int64_t c_row);
   void (*winograd_output)(const WinogradTile& tile);
-  /// In place, within 3 units in the last place; a sigmoid below 2^-126 is 0.
+  /// In place, within 3 units in the last place; a sigmoid below 2^-126 may be 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);
 };
