@@ -33,21 +33,28 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
   const SimdKernels& kernels = simd();
   const std::int64_t group = d.heads / d.kv_heads;
   // Rows that share keys and values: all queries of a group of heads.
-  const std::int64_t rows = group * d.queries, per_block = kernels.attention_rows;
-  const std::int64_t blocks = (rows + per_block - 1) / per_block;
+  const std::int64_t rows = group * d.queries, lanes = kernels.attention_lanes;
+  const std::int64_t vectors = (rows + lanes - 1) / lanes, heads = d.batch * d.kv_heads;
+  // Blocks of nearly equal numbers of vectors; small ones where large ones would leave threads without work.
+  std::int64_t most = kernels.attention_rows / lanes, blocks = 0;
+  for (;; --most) {
+    blocks = (vectors + most - 1) / most;
+    if (most == 1 || heads * blocks >= (most > 2 ? 3 : 1) * d.threads) break;
+  }
   const std::int64_t mask_bytes = d.mask_type == DType::kBool ? 1 : 4;
   const auto scratch_bytes =
       static_cast<std::size_t>(kernels.attention_scratch(d.head_dim, d.value_dim)) * sizeof(float);
 
-  parallel_for(d.batch * d.kv_heads * blocks, 1, d.threads, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(heads * blocks, 1, d.threads, [&](std::int64_t begin, std::int64_t end) {
     float* scratch = thread_scratch(scratch_bytes);
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t block = task % blocks, kv_head = task / blocks % d.kv_heads, b = task / blocks / d.kv_heads;
       AttentionRows t;
-      t.rows = static_cast<int>(std::min(per_block, rows - block * per_block));
-      for (int i = 0; i < t.rows; ++i) {
-        const std::int64_t row = block * per_block + i, query = row % d.queries;
-        const std::int64_t head = kv_head * group + row / d.queries;
+      const std::int64_t first = vectors * block / blocks * lanes;
+      t.rows = static_cast<int>(std::min(vectors * (block + 1) / blocks * lanes, rows) - first);
+      std::int64_t query = first % d.queries, head = kv_head * group + first / d.queries;
+      for (int i = 0; i < t.rows; ++i, ++query) {
+        if (query == d.queries) query = 0, ++head;
         t.q[i] = q + b * d.q.batch + head * d.q.head + query * d.q.row;
         t.out[i] = out + b * d.out.batch + head * d.out.head + query * d.out.row;
         t.mask[i] = nullptr;

@@ -8,7 +8,7 @@ namespace sardonyx::host {
 
 /// Query rows that share their keys and values, at most kMaxRows of them. Distances are in elements.
 struct AttentionRows {
-  static constexpr int kMaxRows = 32;
+  static constexpr int kMaxRows = 64;
   int rows = 0;
   const float* q[kMaxRows];        ///< each row's head_dim elements
   const void* mask[kMaxRows];      ///< of key 0, or null
@@ -111,7 +111,8 @@ struct SimdKernels {
   void (*bfloat16_to_float32)(const std::uint16_t* in, float* out, std::int64_t count);
   void (*float32_to_float16)(const float* in, std::uint16_t* out, std::int64_t count);
   void (*float32_to_bfloat16)(const float* in, std::uint16_t* out, std::int64_t count);
-  int attention_rows;  ///< rows that one call of `attention` does best
+  int attention_rows;   ///< rows that one call of `attention` does best, and at most
+  int attention_lanes;  ///< what it rounds rows up to
   /// Floats of working memory, at a multiple of 64 bytes, for these extents.
   std::int64_t (*attention_scratch)(std::int64_t head_dim, std::int64_t value_dim);
   void (*attention)(const AttentionRows& rows, float* scratch);
@@ -134,7 +135,7 @@ struct SimdKernels {
   void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
                            const float* panel, int columns, const float* next, float* c);
   WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm
-  /// In place, within 3 units in the last place; a sigmoid below 2^-126 is 0.
+  /// In place, within 3 units in the last place; a sigmoid below 2^-126 may be 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);
 };

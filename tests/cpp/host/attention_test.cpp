@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <thread>
 
 #include "reference.h"
@@ -161,6 +162,22 @@ TEST(Attention, LimitsOfKeysSoftCapAndSink) {
     }
 }
 
+// Rows, keys and columns around the sizes of blocks, vectors and tiles.
+TEST(Attention, SizesAroundThoseOfBlocks) {
+  for (const auto& [queries, keys] :
+       {std::pair<int, int>{31, 127}, {48, 130}, {63, 6}, {64, 128}, {65, 256}, {100, 14}, {197, 197}, {129, 385}}) {
+    for (std::int64_t size : {40, 48, 63, 65, 80, 96}) {
+      AttentionDesc d = plain(1, queries, keys, size, Order::kRowsFirst);
+      d.batch = 1;
+      expect_close(d, fmt::format("{} queries, {} keys, size {}", queries, keys, size));
+    }
+  }
+  expect_close(plain(1, 66, 70, 128), "size 128");
+  AttentionDesc many = plain(2, 150, 140, 32);
+  many.threads = 12;  // smaller blocks
+  expect_close(many, "many threads");
+}
+
 TEST(Attention, KeysStoredTransposedAndValuesOfAnotherSize) {
   AttentionDesc d = plain(3, 20, 140, 16);
   d.k = strides(Order::kTransposed, 3, 140, 16);
@@ -218,6 +235,61 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   std::vector<float> out(4 * 8);
   attention(d, t.q.data(), t.k.data(), t.v.data(), nullptr, out.data());
   for (float x : out) ASSERT_NEAR(x, 0.25, 200 * 0x1p-24);  // a mean of equal values, whatever the weights
+}
+
+// Heads that share keys see different numbers of them; large scores of keys that a head does not see count for nothing.
+TEST(Attention, UnseenLargeScoresOfSharedKeys) {
+  for (const std::int64_t queries : {4, 8, 32}) {  // of several heads in one block, for each instruction set
+    AttentionDesc d = plain(2, queries, 90, 8);
+    d.batch = 3;
+    d.threads = 1;
+    d.kv_heads = 1;
+    d.k = d.v = strides(Order::kRowsFirst, 1, 90, 8);
+    d.has_end = true;
+    d.end = {0, 1, 0, 0};
+    Tensors t = tensors(d);
+    const std::vector<std::int64_t> seen = {90, 12};
+    for (float& x : t.q) x = 1;
+    for (std::size_t i = 0; i < t.k.size(); ++i) t.k[i] = i % (90 * 8) < 12 * 8 ? 0.f : 1000.f;
+    for (float& x : t.v) x = 0.25f;
+    std::vector<float> out(static_cast<std::size_t>(3 * 2 * queries * 8));
+    attention(d, t.q.data(), t.k.data(), t.v.data(), nullptr, out.data(), {nullptr, seen.data(), nullptr});
+    for (float x : out) ASSERT_NEAR(x, 0.25, 90 * 0x1p-24) << queries;  // a mean of equal values
+  }
+}
+
+// The highest score grows by little and by much from block to block, by itself and by a mask of finite numbers.
+TEST(Attention, RisingScoresAndTheLeastNumberAsMask) {
+  for (const float step : {0.01f, 0.5f, 40.f}) {
+    AttentionDesc d = plain(1, 70, 700, 8);
+    d.batch = 1;
+    d.has_mask = true;
+    d.mask = {0, 0, 700, 1};
+    const Tensors t = tensors(d);
+    std::vector<float> mask(70 * 700), out(70 * 8);
+    for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = static_cast<float>(i % 700) * step;
+    // A row with nothing but the least number has equal scores, one that ends in them does not see those keys.
+    for (std::size_t j = 0; j < 700; ++j) mask[j] = -FLT_MAX;
+    for (std::size_t j = 300; j < 700; ++j) mask[700 + j] = -FLT_MAX;
+    attention(d, t.q.data(), t.k.data(), t.v.data(), mask.data(), out.data());
+    for (std::size_t i = 0; i < 70; ++i) {
+      std::vector<double> p(700);
+      double sum = 0, highest = -INFINITY;
+      for (std::size_t j = 0; j < 700; ++j) {
+        double s = 0;
+        for (std::size_t e = 0; e < 8; ++e) s += double{t.q[i * 8 + e]} * t.k[j * 8 + e];
+        p[j] = static_cast<float>(s * d.scale) + mask[i * 700 + j];  // as float32: the least number swallows scores
+        highest = std::max(highest, p[j]);
+      }
+      for (double& x : p) sum += x = std::exp(x - highest);
+      for (std::size_t e = 0; e < 8; ++e) {
+        double expected = 0;
+        for (std::size_t j = 0; j < 700; ++j) expected += p[j] / sum * t.v[j * 8 + e];
+        // Scores of up to 28000 have a unit of 2^-9.
+        ASSERT_NEAR(out[i * 8 + e], expected, step > 1 ? 2 * 0x1p-9 : 2e-4) << "step " << step << " row " << i;
+      }
+    }
+  }
 }
 
 TEST(Attention, NotANumberStaysOne) {
