@@ -75,8 +75,7 @@ class WinogradKernel : public TileKernel {
         panels_((d.out_channels + plan.columns - 1) / plan.columns) {}
 
   std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>(zeros_floats() + (plan_.shared ? 1 : d_.threads) * patch_floats() +
-                                    d_.threads * product_floats()) *
+    return static_cast<std::size_t>(zeros_floats() + d_.threads * patch_floats() + d_.threads * product_floats()) *
            sizeof(float);
   }
   std::string name() const override { return fmt::format("winograd {}:{}", form_name(), simd().name); }
@@ -100,23 +99,22 @@ class WinogradKernel : public TileKernel {
     job.tile.step_count = static_cast<int>(steps.size());
     job.tile.out = static_cast<float*>(args.out);
     float* patches = scratch + zeros_floats();
-    float* products = patches + (plan_.shared ? 1 : d_.threads) * patch_floats();
-    if (plan_.shared) {
-      for (std::int64_t first = 0; first < plan_.tiles; first += plan_.block) {
-        const std::int64_t count = std::min(plan_.block, plan_.tiles - first);
-        parallel_for(count, 1, d_.threads,
-                     [&](std::int64_t begin, std::int64_t end) { transform_patches(job, first, begin, end, patches); });
-        in_threads(panels_, [&](std::int64_t panel, std::int64_t thread) {
-          multiply(job, first, count, panel, panel + 1, patches, products + thread * product_floats());
-        });
+    float* products = patches + d_.threads * patch_floats();
+    const std::int64_t group = (panels_ + plan_.groups - 1) / plan_.groups, units = plan_.blocks * plan_.groups;
+    std::atomic<std::int64_t> next{0};
+    parallel_for(std::min<std::int64_t>(d_.threads, units), 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t thread = begin; thread < end; ++thread) {
+        float* own = patches + thread * patch_floats();
+        std::int64_t transformed = -1;
+        for (std::int64_t unit; (unit = next.fetch_add(1)) < units;) {
+          const std::int64_t block = unit / plan_.groups, panel = unit % plan_.groups * group;
+          const std::int64_t first = block * plan_.block, count = std::min(plan_.block, plan_.tiles - first);
+          if (block != transformed) transform_patches(job, first, count, own);
+          transformed = block;
+          multiply(job, first, count, panel, std::min(panel + group, panels_), own,
+                   products + thread * product_floats());
+        }
       }
-      return;
-    }
-    in_threads(plan_.blocks, [&](std::int64_t block, std::int64_t thread) {
-      float* own = patches + thread * patch_floats();
-      const std::int64_t first = block * plan_.block, count = std::min(plan_.block, plan_.tiles - first);
-      transform_patches(job, first, 0, count, own);
-      multiply(job, first, count, 0, panels_, own, products + thread * product_floats());
     });
   }
 
@@ -125,16 +123,6 @@ class WinogradKernel : public TileKernel {
     const char* kind = of_squares(plan_.form) ? " of squares" : x_.stride == 1 ? "" : " stride 2";
     return fmt::format("{}x{}{}", y_.results, x_.results, kind);
   }
-  /// body(unit, thread) for each unit, one after the other in each thread, as threads become free.
-  template <typename Body>
-  void in_threads(std::int64_t units, const Body& body) const {
-    std::atomic<std::int64_t> next{0};
-    parallel_for(std::min<std::int64_t>(d_.threads, units), 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t thread = begin; thread < end; ++thread)
-        for (std::int64_t unit; (unit = next.fetch_add(1)) < units;) body(unit, thread);
-    });
-  }
-
   struct Job {
     const float* src;
     const float* weights;
@@ -205,14 +193,15 @@ class WinogradKernel : public TileKernel {
             xs_[static_cast<std::size_t>(tile % columns)]};
   }
 
-  /// Patches [begin, end) of the block whose first tile is `first`.
-  void transform_patches(const Job& job, std::int64_t first, std::int64_t begin, std::int64_t end, float* out) const {
+  /// The patches of a block.
+  void transform_patches(const Job& job, std::int64_t first, std::int64_t count, float* out) const {
     const float* pixels[2][kMaxWinogradProducts * kWinogradRuns];
     const std::int64_t channels = of_squares(plan_.form) ? 2 * d_.in_channels : d_.in_channels;
-    find_patch(job, place(first + begin), pixels[begin % 2]);
-    for (std::int64_t t = begin; t < end; ++t) {
-      if (t + 1 < end) find_patch(job, place(first + t + 1), pixels[(t + 1) % 2]);
-      transforms_.input(pixels[t % 2], pixels[t + 1 < end ? (t + 1) % 2 : t % 2], channels, out + t * plan_.patch_row,
+    find_patch(job, place(first), pixels[0]);
+    for (std::int64_t t = 0; t < count; ++t) {
+      const bool more = t + 1 < count;
+      if (more) find_patch(job, place(first + t + 1), pixels[(t + 1) % 2]);
+      transforms_.input(pixels[t % 2], pixels[more ? (t + 1) % 2 : t % 2], channels, out + t * plan_.patch_row,
                         patch_step());
     }
   }

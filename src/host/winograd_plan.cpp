@@ -7,10 +7,11 @@
 namespace sardonyx::host {
 namespace {
 
-/// Bytes of transformed weights that stay in the third-level cache: more are read once, by all threads together.
-constexpr std::int64_t kCachedWeights = 16 << 20;
+/// Bytes of transformed weights that stay in the third-level cache: of more, or with few tiles for each thread, threads
+/// read different ones.
+constexpr std::int64_t kCachedWeights = 16 << 20, kFewTiles = 6;
 /// Of transformed patches and products at a time: the second-level cache; with more weights, what is left of the third.
-constexpr std::int64_t kBlockBytes = 1 << 20, kSharedPatches = 4 << 20, kSharedProducts = 1 << 19;
+constexpr std::int64_t kBlockBytes = 1 << 20, kSplitPatches = 4 << 20, kSplitProducts = 1 << 19;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
@@ -56,7 +57,7 @@ double cost(const ConvDesc& d, const WinogradPlan& plan) {
   const auto in = static_cast<double>(plan.depth), out = static_cast<double>(d.out_channels);
   const auto products = static_cast<double>(plan.products), tiles = static_cast<double>(plan.tiles);
   const auto columns = static_cast<double>(round_up(d.out_channels, WinogradPlan::kVector));
-  const double again = (static_cast<double>(plan.blocks) - 1) * (plan.shared ? kMemory : kCache);
+  const double again = (static_cast<double>(plan.blocks) - 1) * (plan.groups > 1 ? kMemory : kCache);
   return products * (tiles * (in * columns + kTransform * (in + out)) + in * columns * (kMemory + again));
 }
 
@@ -92,12 +93,14 @@ WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
   depth = d.in_channels * (of_squares(of) ? 4 : 1);
   patch_row = round_up(depth, kVector) + kVector;
   const std::int64_t weights = products * depth * d.out_channels * 4;
-  shared = d.threads > 1 && (weights > kCachedWeights || tiles < d.threads * rows);
+  const bool split = weights > kCachedWeights || tiles < d.threads * kFewTiles;
+  const std::int64_t panels = (d.out_channels + columns - 1) / columns;
+  groups = split ? std::min<std::int64_t>(d.threads, panels) : 1;
   const std::int64_t patch = products * patch_row * 4, results = products * columns * 4;
   const std::int64_t fits =
-      shared ? std::min(kSharedPatches / patch, kSharedProducts / results) : kBlockBytes / (patch + results);
+      groups > 1 ? std::min(kSplitPatches / patch, kSplitProducts / results) : kBlockBytes / (patch + results);
   // As many blocks for every thread, of nearly equal size.
-  const std::int64_t even = shared ? 1 : d.threads, most = std::max(fits, 2 * rows);
+  const std::int64_t even = groups > 1 ? 1 : d.threads, most = std::max(fits, 2 * rows);
   blocks = std::min(round_up((tiles + most - 1) / most, even), tiles);
   block = (tiles + blocks - 1) / blocks;
   blocks = (tiles + block - 1) / block;

@@ -30,7 +30,7 @@ struct WinogradPlan {
   static constexpr std::int64_t kVector = 16;  // floats
   WinogradForm form;
   std::int64_t products, tiles;
-  bool shared;  ///< threads share a block's patches and take different panels; else each has blocks of its own
+  std::int64_t groups;         ///< of panels, which threads take with patches of their own; 1: threads take blocks
   std::int64_t block, blocks;  ///< tiles in one
   std::int64_t depth;          ///< channels of a patch's pixels
   std::int64_t columns;        ///< of one panel of weights
