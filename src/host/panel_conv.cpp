@@ -4,7 +4,6 @@
 #include "host/panel_conv.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "host/epilogue_steps.h"
 #include "host/parallel.h"
@@ -101,12 +100,13 @@ class PanelConvolution : public TileKernel {
     auto* tables = plain_ ? nullptr : reinterpret_cast<const float**>(copies + d_.threads * copies_);
     const std::int64_t chunks = (panels_ + chunk_ - 1) / chunk_, units = groups_ * chunks;
     job.later_bytes = static_cast<std::int64_t>(args.later.size()) / (groups_ * panels_);
-    std::atomic<std::int64_t> next{0};
-    parallel_for(std::min<std::int64_t>(d_.threads, units), 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
+    const auto used = static_cast<int>(std::min<std::int64_t>(d_.threads, units));
+    Shares shares(units, used);
+    parallel_for(used, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t thread = begin; thread < end; ++thread) {
         PanelProduct t = job;
         std::int64_t prepared = -1;
-        for (std::int64_t unit; (unit = next.fetch_add(1)) < units;) {
+        for (std::int64_t unit; shares.take(static_cast<int>(thread), unit);) {
           const std::int64_t group = unit / chunks, panel = unit % chunks * chunk_;
           t.first = group * group_;
           t.rows = std::min(group_, pixels_ - t.first);

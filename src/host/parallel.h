@@ -1,5 +1,7 @@
 // Threads for loops on the host, on the OpenMP runtime that oneDNN uses too, so that one set of threads serves both.
 #pragma once
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -12,11 +14,37 @@ using RangeFunction = void (*)(void* context, std::int64_t begin, std::int64_t e
 /// CPUs that this process may run on.
 int available_threads();
 
+/// Items [0, count) divided among threads. Each takes from its own share, and when that is empty from the others':
+/// loops over the same image leave each part of it in the caches of one core, and uneven items, or a thread that
+/// another process holds up, balance. Ranges get smaller towards a share's end ("guided self-scheduling",
+/// Polychronopoulos and Kuck, 1987).
+class Shares {
+ public:
+  Shares(std::int64_t count, int threads);
+  /// A range of at least `grain` items for this thread, or fewer at the end of a share; false: nothing is left. Any
+  /// number of threads may call it at once.
+  bool take(int thread, std::int64_t grain, std::int64_t& begin, std::int64_t& end);
+  /// The same for one item.
+  bool take(int thread, std::int64_t& item);
+
+ private:
+  struct alignas(64) Next {
+    std::atomic<std::int64_t> item{0};
+  };
+  std::int64_t first(int thread) const { return count_ / threads_ * thread + count_ % threads_ * thread / threads_; }
+
+  std::int64_t count_;
+  int threads_;
+  std::array<Next, 8> few_;
+  std::unique_ptr<Next[]> many_;  ///< where those are too few
+  Next* next_;
+};
+
 /// Calls `work` on disjoint ranges that cover [0, count) once, on at most `threads` threads, and returns when all are
-/// done. Ranges hold at least `grain` items, but for the last; idle threads take the next range, so uneven items
-/// balance. Runs inline when there is one range or one thread, or inside another parallel_for. Any number of
-/// threads may call it at once; each caller has its own helpers. The first exception that `work` throws is thrown
-/// again here; ranges not yet begun are then skipped.
+/// done. Ranges hold at least `grain` items, but for the last of a thread's share; see Shares. Runs inline when there
+/// is one range or one thread, or inside another parallel_for. Any number of threads may call it at once; each caller
+/// has its own helpers. The first exception that `work` throws is thrown again here; ranges not yet begun are then
+/// skipped.
 void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunction work, void* context);
 
 /// The same for anything that can be called with (begin, end).

@@ -3,7 +3,6 @@
 #include "host/winograd.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -101,12 +100,13 @@ class WinogradKernel : public TileKernel {
     float* patches = scratch + zeros_floats();
     float* products = patches + d_.threads * patch_floats();
     const std::int64_t group = (panels_ + plan_.groups - 1) / plan_.groups, units = plan_.blocks * plan_.groups;
-    std::atomic<std::int64_t> next{0};
-    parallel_for(std::min<std::int64_t>(d_.threads, units), 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
+    const auto used = static_cast<int>(std::min<std::int64_t>(d_.threads, units));
+    Shares shares(units, used);
+    parallel_for(used, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t thread = begin; thread < end; ++thread) {
         float* own = patches + thread * patch_floats();
         std::int64_t transformed = -1;
-        for (std::int64_t unit; (unit = next.fetch_add(1)) < units;) {
+        for (std::int64_t unit; shares.take(static_cast<int>(thread), unit);) {
           const std::int64_t block = unit / plan_.groups, panel = unit % plan_.groups * group;
           const std::int64_t first = block * plan_.block, count = std::min(plan_.block, plan_.tiles - first);
           if (block != transformed) transform_patches(job, first, count, own);

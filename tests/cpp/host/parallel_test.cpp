@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <string>
@@ -19,13 +20,33 @@ TEST(ParallelFor, CoversEachItemOnce) {
     for (std::int64_t grain : {0, 1, 3, 2000}) {
       for (int threads : {0, 1, 2, 5}) {
         std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
+        std::atomic<int> shorter{0};  // than the grain: the last of each thread's share
         parallel_for(count, grain, threads, [&](std::int64_t begin, std::int64_t end) {
           EXPECT_LT(begin, end);
-          EXPECT_TRUE(end - begin >= grain || end == count);
+          if (end - begin < grain) ++shorter;
           for (std::int64_t i = begin; i < end; ++i) ++seen[static_cast<std::size_t>(i)];
         });
         for (auto& s : seen) ASSERT_EQ(s, 1);
+        EXPECT_LE(shorter, std::max(threads, 1));
       }
+    }
+  }
+}
+
+TEST(Shares, OwnOnesFirstThenThoseOfOthers) {
+  for (const int threads : {2, 3, 12}) {
+    for (const std::int64_t count : {2, 25, 1000}) {
+      Shares ranges(count, threads), items(count, threads);
+      std::vector<std::int64_t> by_ranges, by_items;
+      std::int64_t begin, end, item;
+      while (ranges.take(1, 2, begin, end))
+        for (; begin < end; ++begin) by_ranges.push_back(begin);
+      while (items.take(1, item)) by_items.push_back(item);
+      EXPECT_EQ(by_items, by_ranges);
+      EXPECT_EQ(by_items.front(), count / threads + count % threads / threads);
+      std::ranges::sort(by_items);
+      ASSERT_EQ(by_items.size(), static_cast<std::size_t>(count));
+      for (std::int64_t i = 0; i < count; ++i) EXPECT_EQ(by_items[static_cast<std::size_t>(i)], i);
     }
   }
 }
