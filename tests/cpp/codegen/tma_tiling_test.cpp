@@ -150,5 +150,16 @@ TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {
   EXPECT_EQ(launched_workgroups(t, 1, 12800, 576, 132), 300);
 }
 
+// 28 clusters of 4 run at once on 132 units, 32 do not.
+TEST(TmaTilings, ClustersDoNotFillTheChip) {
+  std::vector<GpuTiling> all;
+  for (const TmaCandidate& c : tma_candidates(1024, true, true)) all.push_back(c.tiling);
+  const auto cluster = [&](std::int64_t m, std::int64_t n) {
+    return all[choose_tiling(all, 1, m, n, 1024, 132)].cluster;
+  };
+  EXPECT_EQ(cluster(196, 256), 4);
+  EXPECT_NE(cluster(196, 512), 4);
+}
+
 }  // namespace
 }  // namespace sardonyx::codegen
