@@ -8,7 +8,7 @@ namespace sardonyx::codegen {
 namespace {
 
 // Clusters of more than two workgroups leave units over in each of the chip's groups of units, of which some have fewer
-// than others: of 32 clusters of 4 on an H200's 132 units some wait for the others (8.6 instead of 4.9 us).
+// than others: on an H200's 132 units 16 clusters of 4 took 5.0 us, and 32 of the same depth 8.6.
 constexpr int kClusteredEighths = 7;
 constexpr double kFinishSum = 0.008;  // nanoseconds for each sum that the second launch reads
 

@@ -48,14 +48,15 @@ struct WinogradAxis {
   int results, taps, products, stride;
 };
 /// Tiles of results: rows and columns, of 3 taps (k3x3: of 4) along an axis that has more than one result.
-enum class WinogradForm : std::uint8_t { k4x4, k4x4Stride2, k2x2Stride2, k1x4, k1x4Stride2, k4x4Runs, k3x3Runs };
+enum class WinogradForm : std::uint8_t { k4x4, k4x4Stride2, k2x2Stride2, k1x4, k1x4Stride2, k4x4Squares, k3x3Squares };
 inline constexpr WinogradAxis kWinogradAxes[][2] = {{{4, 3, 6, 1}, {4, 3, 6, 1}}, {{4, 3, 9, 2}, {4, 3, 9, 2}},
                                                     {{2, 3, 5, 2}, {2, 3, 5, 2}}, {{1, 1, 1, 1}, {4, 3, 6, 1}},
                                                     {{1, 1, 1, 1}, {4, 3, 9, 2}}, {{4, 3, 6, 1}, {4, 3, 6, 1}},
                                                     {{3, 4, 6, 1}, {3, 4, 6, 1}}};
 inline constexpr int kWinogradForms = 7, kMaxWinogradProducts = 81, kMaxWinogradResults = 16;
-/// A pixel of few channels may stand in this many places, each with the same number of them.
-inline constexpr int kWinogradRuns = 2, kMaxWinogradRun = 8;
+/// A square of so many pixels a side may stand for a pixel: it is in so many places, its rows, each of at most so many
+/// channels.
+inline constexpr int kSquareSide = 2, kMaxSquareRow = 8;
 
 /// A tile of results.
 struct WinogradTile {
@@ -71,8 +72,8 @@ struct WinogradTile {
 
 struct WinogradTransforms {
   /// Of a patch of the form's products in number of pixels, given by where each one's channels begin, into runs at a
-  /// distance of `step` floats, of which whole vectors are written. The next patch's pixels are prefetched. In the
-  /// forms of runs `channels` are those of each of a pixel's kWinogradRuns places, at most kMaxWinogradRun.
+  /// distance of `step` floats, of which whole vectors are written. The next patch's pixels are prefetched. With
+  /// squares for pixels, each of their rows is given, and `channels` are a row's.
   void (*input)(const float* const* pixels, const float* const* next, std::int64_t channels, float* out,
                 std::int64_t step);
   void (*output)(const WinogradTile& tile);
@@ -102,6 +103,7 @@ struct PanelProduct {
 /// Bytes that panel_product() can prefetch of PanelProduct::later in all of a product: a line for each row of a panel
 /// that 6 rows are multiplied with.
 inline std::int64_t panel_prefetches(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+  if (rows <= 3 * 6) return 0;  // the next panel takes all that few rows can
   return rows * columns / (6 * 64) * depth * 64;
 }
 

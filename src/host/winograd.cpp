@@ -3,6 +3,7 @@
 #include "host/winograd.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -195,8 +196,8 @@ class WinogradKernel : public TileKernel {
 
   /// The patches of a block.
   void transform_patches(const Job& job, std::int64_t first, std::int64_t count, float* out) const {
-    const float* pixels[2][kMaxWinogradProducts * kWinogradRuns];
-    const std::int64_t channels = of_squares(plan_.form) ? 2 * d_.in_channels : d_.in_channels;
+    const float* pixels[2][kMaxWinogradProducts * kSquareSide];
+    const std::int64_t channels = of_squares(plan_.form) ? kSquareSide * d_.in_channels : d_.in_channels;
     find_patch(job, place(first), pixels[0]);
     for (std::int64_t t = 0; t < count; ++t) {
       const bool more = t + 1 < count;

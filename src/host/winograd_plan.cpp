@@ -63,11 +63,13 @@ double cost(const ConvDesc& d, const WinogradPlan& plan) {
 
 /// The forms that compute such a convolution, smaller ones first.
 std::vector<WinogradForm> forms_of(const ConvDesc& d) {
+  for (std::size_t i = 0; i < 2; ++i)  // then all but one of its taps lie in the padding
+    if (d.kernel[i] > 1 && d.dilation[i] > d.out[i]) return {};
   if (d.stride[0] == 2 && d.stride[1] == 2 && d.dilation[0] == 1 && d.dilation[1] == 1 && d.in[1] % 2 == 0 &&
-      2 * d.in_channels <= kMaxWinogradRun && d.kernel[0] < 8 && d.kernel[1] < 8) {
+      2 * d.in_channels <= kMaxSquareRow && d.kernel[0] < 8 && d.kernel[1] < 8) {
     const std::int64_t height = Squares(d, 0).taps, width = Squares(d, 1).taps;
-    if (height == 3 && width == 3) return {WinogradForm::k4x4Runs};
-    if (height == 4 && width == 4) return {WinogradForm::k3x3Runs};
+    if (height == 3 && width == 3) return {WinogradForm::k4x4Squares};
+    if (height == 4 && width == 4) return {WinogradForm::k3x3Squares};
   }
   if (d.kernel[1] != 3 || d.stride[1] > 2 || (d.stride[1] == 2 && d.dilation[1] != 1)) return {};
   const bool strided = d.stride[1] == 2;

@@ -13,7 +13,9 @@ inline std::span<const WinogradAxis, 2> axes_of(WinogradForm form) { return kWin
 
 /// Whether squares of 2 x 2 pixels are taken as pixels of four times as many channels, so that a convolution with
 /// stride 2 is one with stride 1: images of few channels.
-inline bool of_squares(WinogradForm form) { return form == WinogradForm::k4x4Runs || form == WinogradForm::k3x3Runs; }
+inline bool of_squares(WinogradForm form) {
+  return form == WinogradForm::k4x4Squares || form == WinogradForm::k3x3Squares;
+}
 
 /// Squares of padding at the beginning, and taps that the first has before the kernel's.
 struct Squares {

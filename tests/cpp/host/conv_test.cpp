@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "host/simd.h"
+#include "host/winograd_plan.h"
 #include "reference.h"
 
 namespace sardonyx::host::test {
@@ -320,6 +321,11 @@ TEST(Convolution, WinogradWhereTapsAreInTheImage) {
     ASSERT_TRUE(kernel) << why;
     EXPECT_EQ(is_winograd(kernel->name()), dilation < 12) << kernel->name() << ", dilation " << dilation;
   }
+  ConvDesc far = plain(2, 128, 128, 33, 3);
+  far.dilation = far.pad_begin = far.pad_end = {std::int64_t{1} << 60, std::int64_t{1} << 60, 0};
+  set_out(far);
+  EXPECT_EQ(far.out[0], 33);
+  EXPECT_FALSE(plan_winograd(far));
 }
 
 TEST(Convolution, WinogradEpilogues) {
