@@ -601,7 +601,9 @@ assert resident < 200 * 4096 + (1 << 20), resident
 def test_200_cycles_of_loading_running_and_unregistering_leak_nothing(tmp_path, device):
     onnx.save(dense()[1], tmp_path / "m.onnx")
     code = LEAKS.format(path=str(tmp_path / "m.onnx"), allowed=16)
-    print(run_python(code, SARDONYX_DEVICE=device))
+    # What a thread's cache of malloc keeps counts as allocated though it is free: which thread frees a block is chance, some 800
+    # bytes in one part of seven.
+    print(run_python(code, SARDONYX_DEVICE=device, GLIBC_TUNABLES="glibc.malloc.tcache_count=0"))
 
 
 def test_a_simulated_card_has_memory_of_its_own(tmp_path):
