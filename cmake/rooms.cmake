@@ -8,7 +8,7 @@ function(sardonyx_sanitize target)
 endfunction()
 # The rooms that run models, whose objects several threads use. The others turn one model into another in one thread; what
 # they read from outside has fuzz targets under sanitizers.
-set(sardonyx_sanitized support compile device collective host routines program api)
+set(sardonyx_sanitized support compile device collective host routines program runtime api)
 
 # sardonyx_room(NAME [DEPS target...]): every .cpp of this folder (not of its subfolders) becomes part of libsardonyx.
 # Headers are included from src/ as "folder/file.h".

@@ -11,7 +11,7 @@
 #include "api/report.h"
 #include "compile/compiler.h"
 #include "import/quantize.h"
-#include "program/build.h"
+#include "lower/build.h"
 #include "program/program_file.h"
 
 namespace sardonyx {

@@ -14,7 +14,7 @@
 #include "compile/cache.h"
 #include "import/import.h"
 #include "onnx/model.h"
-#include "program/executor.h"
+#include "runtime/executor.h"
 #include "sardonyx/options.h"
 
 namespace sardonyx {

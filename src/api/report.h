@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "program/executor.h"
+#include "runtime/executor.h"
 
 namespace sardonyx {
 

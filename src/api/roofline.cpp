@@ -5,8 +5,8 @@
 
 #include "api/report.h"
 #include "api/traffic.h"
-#include "program/run.h"
-#include "program/tile_tuner.h"
+#include "runtime/run.h"
+#include "runtime/tile_tuner.h"
 #include "support/error.h"
 
 namespace sardonyx {

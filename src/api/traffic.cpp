@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "program/run.h"
+#include "runtime/run.h"
 
 namespace sardonyx {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/executor.h"
+#include "runtime/executor.h"
 
 namespace sardonyx {
 

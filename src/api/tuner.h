@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "program/tile_tuner.h"
+#include "runtime/tile_tuner.h"
 #include "tune/database.h"
 
 namespace sardonyx {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "program/executor.h"
+#include "runtime/executor.h"
 
 namespace sardonyx::cli {
 

@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 #include "models.h"
-#include "program/gpu_call.h"
+#include "runtime/gpu_call.h"
 
 namespace sardonyx {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "program/tile_tuner.h"
+#include "runtime/tile_tuner.h"
 #include "support/error.h"
 
 namespace sardonyx {

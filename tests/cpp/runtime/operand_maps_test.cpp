@@ -1,5 +1,5 @@
 // Tensor maps of a product's operands and of a convolution's images.
-#include "program/operand_maps.h"
+#include "runtime/operand_maps.h"
 
 #include <gtest/gtest.h>
 

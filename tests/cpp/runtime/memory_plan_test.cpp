@@ -1,5 +1,5 @@
 // Arenas of random lifetimes: nothing overlaps, and little is lost beside what lives at a time.
-#include "program/memory_plan.h"
+#include "runtime/memory_plan.h"
 
 #include <gtest/gtest.h>
 

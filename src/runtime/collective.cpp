@@ -1,6 +1,6 @@
 // Steps that several processes do together.
 #include "collective/peer.h"
-#include "program/run.h"
+#include "runtime/run.h"
 #include "sardonyx/communicator.h"
 
 namespace sardonyx {

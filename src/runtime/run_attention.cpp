@@ -1,7 +1,7 @@
 // Attention on a GPU: which of its forms runs, as sizes, measurements or the tuner say.
 #include <algorithm>
 
-#include "program/run.h"
+#include "runtime/run.h"
 
 namespace sardonyx {
 

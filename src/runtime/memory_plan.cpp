@@ -1,4 +1,4 @@
-#include "program/memory_plan.h"
+#include "runtime/memory_plan.h"
 
 #include <algorithm>
 #include <cstdint>

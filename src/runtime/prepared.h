@@ -10,7 +10,7 @@
 #include "host/attention.h"
 #include "host/gemm.h"
 #include "host/tile_kernel.h"
-#include "program/gpu_call.h"
+#include "runtime/gpu_call.h"
 
 namespace sardonyx {
 

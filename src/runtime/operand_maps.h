@@ -2,9 +2,9 @@
 #pragma once
 #include <vector>
 
-#include "program/gpu_call.h"
 #include "program/program.h"
-#include "program/tile_tuner.h"
+#include "runtime/gpu_call.h"
+#include "runtime/tile_tuner.h"
 
 namespace sardonyx {
 

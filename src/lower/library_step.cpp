@@ -1,5 +1,5 @@
 // See library_step.h.
-#include "program/library_step.h"
+#include "lower/library_step.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // See operand_maps.h.
-#include "program/operand_maps.h"
+#include "runtime/operand_maps.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "codegen/tile_codegen.h"
-#include "program/build.h"
+#include "lower/build.h"
 
 namespace sardonyx {
 

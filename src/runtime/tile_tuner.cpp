@@ -1,4 +1,4 @@
-#include "program/tile_tuner.h"
+#include "runtime/tile_tuner.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 // What is prefetched for later steps: in order, once, and not too much.
-#include "program/weight_prefetch.h"
+#include "runtime/weight_prefetch.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
 #include "collective/peer.h"
-#include "program/operand_maps.h"
-#include "program/run.h"
+#include "runtime/operand_maps.h"
+#include "runtime/run.h"
 #include "sardonyx/communicator.h"
 #include "support/warning.h"
 

@@ -1,7 +1,7 @@
 // If and While steps: nested blocks and the memory of their results.
 #include <cstring>
 
-#include "program/run.h"
+#include "runtime/run.h"
 
 namespace sardonyx {
 

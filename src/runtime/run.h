@@ -1,5 +1,5 @@
 // One run of a program: its symbols, where its buffers are, and what each kind of step does. Only for .cpp files of
-// this room.
+// this component.
 #pragma once
 #include <memory>
 #include <optional>
@@ -8,11 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "program/executor.h"
-#include "program/prepared.h"
-#include "program/tile_tuner.h"
-#include "program/weight_prefetch.h"
 #include "routines/routine.h"
+#include "runtime/executor.h"
+#include "runtime/prepared.h"
+#include "runtime/tile_tuner.h"
+#include "runtime/weight_prefetch.h"
 
 namespace sardonyx {
 

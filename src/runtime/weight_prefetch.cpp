@@ -1,5 +1,5 @@
 // WeightPrefetch: see weight_prefetch.h.
-#include "program/weight_prefetch.h"
+#include "runtime/weight_prefetch.h"
 
 #include <algorithm>
 

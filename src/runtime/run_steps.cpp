@@ -7,7 +7,7 @@
 #include "host/conv.h"
 #include "host/parallel.h"
 #include "onnx/external_data.h"
-#include "program/run.h"
+#include "runtime/run.h"
 #include "tiles/by_definition.h"
 
 namespace sardonyx {

@@ -1,5 +1,5 @@
 // From a schedule to steps over numbered buffers, and kernels to machine code.
-#include "program/build.h"
+#include "lower/build.h"
 
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@
 #include "compile/compiler.h"
 #include "fuse/schedule.h"
 #include "kernel_sources.h"
-#include "program/library_step.h"
+#include "lower/library_step.h"
 #include "tiles/match.h"
 
 namespace sardonyx {

@@ -1,12 +1,12 @@
 // A run from its inputs to its outputs: symbols from input shapes, an arena laid out once per set of shapes, the steps,
 // and tensors on their way.
-#include "program/run.h"
+#include "runtime/run.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "program/memory_plan.h"
+#include "runtime/memory_plan.h"
 #include "sardonyx/communicator.h"
 
 namespace sardonyx {

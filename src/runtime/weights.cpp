@@ -1,4 +1,4 @@
-#include "program/weights.h"
+#include "runtime/weights.h"
 
 #include <algorithm>
 #include <cstring>

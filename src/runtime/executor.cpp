@@ -1,5 +1,5 @@
 // Making a program ready, and running its steps; run.cpp prepares and ends a run.
-#include "program/executor.h"
+#include "runtime/executor.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,9 +8,9 @@
 #include <unordered_map>
 
 #include "compile/ptxas.h"
-#include "program/memory_plan.h"
-#include "program/run.h"
-#include "program/weights.h"
+#include "runtime/memory_plan.h"
+#include "runtime/run.h"
+#include "runtime/weights.h"
 #include "support/pages.h"
 #include "support/warning.h"
 

@@ -2,7 +2,7 @@
 // kernels run is known from the sizes, as far as they are known when the run begins; the others are made one by one.
 #include <set>
 
-#include "program/run.h"
+#include "runtime/run.h"
 #include "support/tasks.h"
 
 namespace sardonyx {

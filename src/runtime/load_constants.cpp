@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "onnx/external_data.h"
-#include "program/memory_plan.h"
-#include "program/run.h"
-#include "program/weights.h"
+#include "runtime/memory_plan.h"
+#include "runtime/run.h"
+#include "runtime/weights.h"
 
 namespace sardonyx {
 namespace {
