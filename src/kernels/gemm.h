@@ -38,7 +38,9 @@ struct Problem {
   u32 batches, m, n, k;
 };
 
-/// Tile sizes. A workgroup has WM x WN x WK waves; those along WK share the k's of a tile. kRow: bytes of k in a tile.
+/// Tile sizes. A workgroup has WM x WN x WK waves; those along WK divide the K of a tile among them. kRow: bytes of K in
+/// a tile. kStages: tiles in LDS. With one, the next tile waits in registers until all waves have read the present one:
+/// half the LDS for one more barrier a step.
 template <int BM, int BN, int WM, int WN, int WK, int Row, int Stages>
 struct Tiling {
   static constexpr int kM = BM, kN = BN, kWavesM = WM, kWavesN = WN, kWavesK = WK, kRow = Row, kStages = Stages;
@@ -102,7 +104,10 @@ struct Loader {
   static constexpr bool kAsync = kAsyncCopies && kAccess == Access::kVector;
   static constexpr int kBlock = kAccess == Access::kAcross ? V : 1;  // rows that one item covers
   static constexpr int kItems = Rows / kBlock * Chunks, kRounds = (kItems + Threads - 1) / Threads;
+  // What was loaded stays untouched until finish(): an instruction that uses it, a mask too, would wait for memory
+  // before the matrix instructions of the step.
   vec16 held[kAsync ? 1 : kRounds * kBlock];
+  bool valid[kAsync ? 1 : kRounds * kBlock];
 
   static SDX_FN const T* at(const P& p, u32 z, u32 row, u32 k, bool& inside) {
     if constexpr (IsA)
@@ -126,8 +131,8 @@ struct Loader {
           copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks>(r, c)))), from, inside);
 #endif
         } else {
-          const vec16 x = load16(from);
-          held[j] = inside ? x : vec16{};
+          held[j] = load16(from);
+          valid[j] = inside;
         }
       } else if constexpr (kAccess == Access::kElements) {
         const u32 r = item / Chunks, c = item % Chunks, k = k0 + c * V;
@@ -139,26 +144,17 @@ struct Loader {
             p.b_elements(z, first + r, k, x);
         }
         __builtin_memcpy(&held[j], x, 16);
+        valid[j] = true;
       } else {
-        // V vectors along the rows, at V k's; lanes side by side take rows side by side.
+        // V vectors along the rows, at V consecutive K; neighbouring lanes load neighbouring rows.
         const u32 r = item % (Rows / V) * V, c = item / (Rows / V), k = k0 + c * V;
-        struct Block {
-          T x[V][V];
-        } in, out;
 #pragma unroll
         for (int e = 0; e < V; ++e) {
           bool inside = first + r < extent && k < p.k;
           const T* from = at(p, z, first + r < extent ? first + r : 0, k < p.k ? k + e : 0, inside);
-          const vec16 x = load16(from);
-          const vec16 y = inside ? x : vec16{};
-          __builtin_memcpy(in.x[e], &y, 16);
+          held[j * V + e] = load16(from);
+          valid[j * V + e] = inside;
         }
-#pragma unroll
-        for (int e = 0; e < V; ++e)
-#pragma unroll
-          for (int i = 0; i < V; ++i) out.x[i][e] = in.x[e][i];
-#pragma unroll
-        for (int i = 0; i < V; ++i) __builtin_memcpy(&held[j * V + i], out.x[i], 16);
       }
     }
   }
@@ -171,10 +167,25 @@ struct Loader {
         if (kItems % Threads != 0 && item >= kItems) break;
         if constexpr (kAccess == Access::kAcross) {
           const u32 r = item % (Rows / V) * V, c = item / (Rows / V);
+          struct Block {
+            T x[V][V];
+          } in;
 #pragma unroll
-          for (int i = 0; i < V; ++i) to[place<Chunks>(r + i, c)] = held[j * V + i];
+          for (int e = 0; e < V; ++e) {
+            const vec16 y = valid[j * V + e] ? held[j * V + e] : vec16{};
+            __builtin_memcpy(in.x[e], &y, 16);
+          }
+#pragma unroll
+          for (int i = 0; i < V; ++i) {
+            T line[V];
+#pragma unroll
+            for (int e = 0; e < V; ++e) line[e] = in.x[e][i];
+            vec16 y;
+            __builtin_memcpy(&y, line, 16);
+            to[place<Chunks>(r + i, c)] = y;
+          }
         } else {
-          to[place<Chunks>(item / Chunks, item % Chunks)] = held[j];
+          to[place<Chunks>(item / Chunks, item % Chunks)] = valid[j] ? held[j] : vec16{};
         }
       }
     }
@@ -436,8 +447,9 @@ SDX_FN void gemm(const P& p) {
   auto stage_b = [&](u32 t) { return stage_a(t) + Tile::kM * kChunks; };
   const u32 steps = (p.k + kK - 1) / kK, from = steps * share_of(p) / shares;
   const u32 count = steps * (share_of(p) + 1) / shares - from;
+  constexpr u32 kAhead = Tile::kStages > 1 ? Tile::kStages - 1 : 1;  // tiles loaded before the first step
 #pragma unroll
-  for (u32 t = 0; t + 1 < Tile::kStages; ++t) {
+  for (u32 t = 0; t < kAhead; ++t) {
     if (t < count) {
       a.begin(p, stage_a(t), z, first_row, (from + t) * kK);
       b.begin(p, stage_b(t), z, first_col, (from + t) * kK);
@@ -447,9 +459,9 @@ SDX_FN void gemm(const P& p) {
     commit_copies();
   }
   for (u32 t = 0; t < count; ++t) {
-    wait_copies<Tile::kStages - 2>();
+    wait_copies<int(kAhead) - 1>();
     lds_barrier();
-    const u32 next = t + Tile::kStages - 1;
+    const u32 next = t + kAhead;
     if (next < count) {
       a.begin(p, stage_a(next), z, first_row, (from + next) * kK);
       b.begin(p, stage_b(next), z, first_col, (from + next) * kK);
@@ -477,6 +489,7 @@ SDX_FN void gemm(const P& p) {
         for (int j = 0; j < TN; ++j) M::product(x, y[j], sums[i][j]);
       }
     }
+    if constexpr (Tile::kStages == 1) lds_barrier();
     if (next < count) {
       a.finish(stage_a(next));
       b.finish(stage_b(next));
