@@ -55,6 +55,11 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
     wgmma(32, 2, 4, {2420, 3.0f, 530, 2.7f});
     wgmma(32, 2, 8, {2460, 2.7f, 390, 3.6f});
   } else {
+    if (const char* x = getenv("SDX_T")) {
+      int m,n,a,b,c,row,st; sscanf(x,"%d,%d,%d,%d,%d,%d,%d",&m,&n,&a,&b,&c,&row,&st);
+      t.push_back({fmt::format("gemm<Tiling<{}, {}, {}, {}, {}, {}, {}>>", m, n, a,b,c, row, st), {m, n, 1,1,1,1}, 0, false});
+      return t;
+    }
     auto gemm = [&](int m, int n, std::string_view waves, int row, std::array<float, 4> ns) {
       t.push_back({fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, stages),
                    {m, n, ns[0], ns[1], ns[2], ns[3]},

@@ -58,6 +58,20 @@ void Operand::emit(Emitter& e) const {
     e.line(fmt::format("return (const T*){} + {};", e.buffer(e_->value), offset));
   }
   e.close();
+  emit_facts(e);
+}
+
+void Operand::emit_facts(Emitter& e) const {
+  const char upper = is_a_ ? 'A' : 'B', lower = is_a_ ? 'a' : 'b';
+  if (!where_) e.line(fmt::format("enum : bool {{ kMasked{} = false }};", upper));
+  Expr step, rest;
+  if (!idx::split_affine(offset_, index_, step, rest) || has_var(step, c_.z) || has_var(step, line_) ||
+      (access_ == Access::kVector && !is_const(step, vec_)))
+    return;
+  e.line(fmt::format("enum : bool {{ kLinear{} = true }};", upper));
+  e.open(fmt::format("SDX_FN i64 {}_step() const", lower));
+  e.line(fmt::format("return {};", access_ == Access::kVector ? "1" : e.value(step)));
+  e.close();
 }
 
 void Operand::bind(Emitter& e, const Expr& var, const std::string& value) {

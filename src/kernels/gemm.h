@@ -12,6 +12,7 @@
 //                                        zeros from P::k on
 //   b, b_elements                        likewise, with columns instead of rows
 //   void element(z, row, col, sum)       stores one result
+//   i64 a_step(), b_step()               elements from one K to the next, where kLinearA, kLinearB
 // and, if an epilogue reads tensors, what they have there, so that many such reads are under way at a time:
 //   struct Read                          of one result
 //   void read(z, row, col, Read& r)
@@ -35,6 +36,8 @@ struct Problem {
   static constexpr Access kAccessA = A, kAccessB = B;
   static constexpr bool kFullColumns = FullColumns, kPairs = Pairs;
   static constexpr int kRowHeight = RowHeight;
+  /// Of kVector and kAcross: a() makes `inside` false somewhere; a's address moves by a_step() elements with each K.
+  static constexpr bool kMaskedA = true, kMaskedB = true, kLinearA = false, kLinearB = false;
   u32 batches, m, n, k;
 };
 
@@ -85,6 +88,11 @@ SDX_FN void wave_barrier() {
 
 SDX_FN vec16 load16(const void* p) { return *(global_vec*)p; }
 
+template <bool Value>
+struct Constant {
+  static constexpr bool value = Value;
+};
+
 /// Where chunk `chunk` (16 bytes) of row `row` lies, in chunks. Rows of 4 or more chunks, so placed that eight rows
 /// read at one chunk use all banks once.
 template <int Chunks>
@@ -95,19 +103,26 @@ SDX_FN u32 place(u32 row, u32 chunk) {
     return row * Chunks + (chunk ^ (row / 2 & 3));
 }
 
-/// One operand's part of a tile on its way from global memory to LDS: Rows rows of Chunks chunks.
+/// One operand's part of a tile on its way from global memory to LDS: Rows rows of Chunks chunks of 16 bytes.
 template <class P, bool IsA, int Rows, int Chunks, int Threads>
 struct Loader {
   using T = typename P::T;
   static constexpr int V = 16 / sizeof(T);
   static constexpr Access kAccess = IsA ? P::kAccessA : P::kAccessB;
   static constexpr bool kAsync = kAsyncCopies && kAccess == Access::kVector;
+  // Elements that lie outside of what p.k says (a convolution's padding).
+  static constexpr bool kMasked = IsA ? P::kMaskedA : P::kMaskedB;
+  // The address moves by the same distance with each K, so that a step only adds to it.
+  static constexpr bool kLinear = !kAsyncCopies && !kMasked && kAccess != Access::kElements && (IsA ? P::kLinearA : P::kLinearB);
   static constexpr int kBlock = kAccess == Access::kAcross ? V : 1;  // rows that one item covers
   static constexpr int kItems = Rows / kBlock * Chunks, kRounds = (kItems + Threads - 1) / Threads;
+  static constexpr u32 kDepth = Chunks * V;  // K of a tile
   // What was loaded stays untouched until finish(): an instruction that uses it, a mask too, would wait for memory
   // before the matrix instructions of the step.
   vec16 held[kAsync ? 1 : kRounds * kBlock];
   bool valid[kAsync ? 1 : kRounds * kBlock];
+  const T* next[kLinear ? kRounds : 1];  // of the step to come
+  i64 step;                              // elements from one K to the next
 
   static SDX_FN const T* at(const P& p, u32 z, u32 row, u32 k, bool& inside) {
     if constexpr (IsA)
@@ -115,29 +130,43 @@ struct Loader {
     else
       return p.b(z, row, k, inside);
   }
-
-  SDX_FN void begin(const P& p, shared_vec* to, u32 z, u32 first, u32 k0) {
+  static SDX_FN bool exists(u32 item) { return kItems % Threads == 0 || item < kItems; }
+  // The first row, and the chunk, of an item. kAcross: neighbouring lanes load neighbouring rows.
+  static SDX_FN u32 row_of(u32 item) { return kAccess == Access::kAcross ? item % (Rows / kBlock) * kBlock : item / Chunks; }
+  static SDX_FN u32 chunk_of(u32 item) { return kAccess == Access::kAcross ? item / (Rows / kBlock) : item % Chunks; }
+  // Rows beyond the end are read elsewhere: nobody stores what becomes of them.
+  static SDX_FN u32 clamped(const P& p, u32 row) {
     const u32 extent = IsA ? p.m : p.n;
+    return row < extent ? row : kAccess == Access::kAcross ? 0 : extent - 1;
+  }
+
+  /// Says that the loads to come begin at k0.
+  SDX_FN void start(const P& p, u32 z, u32 first, u32 k0) {
+    if constexpr (kLinear) {
+      if constexpr (IsA)
+        step = p.a_step();
+      else
+        step = p.b_step();
+#pragma unroll
+      for (int j = 0; j < kRounds; ++j) {
+        const u32 item = thread_id() + j * Threads;
+        bool inside = true;
+        next[j] = at(p, z, clamped(p, first + (exists(item) ? row_of(item) : 0)), 0, inside) + (k0 + chunk_of(item) * V) * step;
+      }
+    }
+  }
+
+  /// Loads a tile. Full: all of its K exist, and with kLinear it is the one that follows the one before it.
+  template <bool Full>
+  SDX_FN void begin(const P& p, shared_vec* to, u32 z, u32 first, u32 k0) {
 #pragma unroll
     for (int j = 0; j < kRounds; ++j) {
       const u32 item = thread_id() + j * Threads;
-      if (kItems % Threads != 0 && item >= kItems) break;
-      if constexpr (kAccess == Access::kVector) {
-        const u32 r = item / Chunks, c = item % Chunks, k = k0 + c * V;
-        bool inside = first + r < extent && k < p.k;
-        const T* from = at(p, z, first + r < extent ? first + r : extent - 1, k < p.k ? k : 0, inside);
-        if constexpr (kAsync) {
-#if defined(__NVPTX__)
-          copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks>(r, c)))), from, inside);
-#endif
-        } else {
-          held[j] = load16(from);
-          valid[j] = inside;
-        }
-      } else if constexpr (kAccess == Access::kElements) {
-        const u32 r = item / Chunks, c = item % Chunks, k = k0 + c * V;
+      if (!exists(item)) break;
+      const u32 r = row_of(item), c = chunk_of(item), k = k0 + c * V;
+      if constexpr (kAccess == Access::kElements) {
         T x[V] = {};
-        if (first + r < extent && k < p.k) {
+        if (first + r < (IsA ? p.m : p.n) && k < p.k) {
           if constexpr (IsA)
             p.a_elements(z, first + r, k, x);
           else
@@ -145,34 +174,52 @@ struct Loader {
         }
         __builtin_memcpy(&held[j], x, 16);
         valid[j] = true;
-      } else {
-        // V vectors along the rows, at V consecutive K; neighbouring lanes load neighbouring rows.
-        const u32 r = item % (Rows / V) * V, c = item / (Rows / V), k = k0 + c * V;
+      } else if constexpr (kLinear && Full) {
 #pragma unroll
-        for (int e = 0; e < V; ++e) {
-          bool inside = first + r < extent && k < p.k;
-          const T* from = at(p, z, first + r < extent ? first + r : 0, k < p.k ? k + e : 0, inside);
-          held[j * V + e] = load16(from);
-          valid[j * V + e] = inside;
+        for (int e = 0; e < kBlock; ++e) held[j * kBlock + e] = load16(next[j] + e * step);
+        next[j] += kDepth * step;
+      } else {
+#pragma unroll
+        for (int e = 0; e < kBlock; ++e) {
+          bool inside = Full || k < p.k;
+          const T* from = at(p, z, clamped(p, first + r), Full || k < p.k ? k + e : 0, inside);
+          if constexpr (kAsync) {
+#if defined(__NVPTX__)
+            copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks>(r, c)))), from, inside);
+#endif
+          } else {
+            held[j * kBlock + e] = load16(from);
+            valid[j * kBlock + e] = inside;
+          }
         }
       }
     }
   }
 
+  template <bool Full>
+  SDX_FN vec16 masked(int j) const {
+    if constexpr (kAccess == Access::kElements || (Full && !kMasked))
+      return held[j];
+    else
+      return valid[j] ? held[j] : vec16{};
+  }
+
+  /// Stores what begin<Full>() loaded.
+  template <bool Full>
   SDX_FN void finish(shared_vec* to) const {
     if constexpr (!kAsync) {
 #pragma unroll
       for (int j = 0; j < kRounds; ++j) {
         const u32 item = thread_id() + j * Threads;
-        if (kItems % Threads != 0 && item >= kItems) break;
+        if (!exists(item)) break;
+        const u32 r = row_of(item), c = chunk_of(item);
         if constexpr (kAccess == Access::kAcross) {
-          const u32 r = item % (Rows / V) * V, c = item / (Rows / V);
           struct Block {
             T x[V][V];
           } in;
 #pragma unroll
           for (int e = 0; e < V; ++e) {
-            const vec16 y = valid[j * V + e] ? held[j * V + e] : vec16{};
+            const vec16 y = masked<Full>(j * V + e);
             __builtin_memcpy(in.x[e], &y, 16);
           }
 #pragma unroll
@@ -185,7 +232,7 @@ struct Loader {
             to[place<Chunks>(r + i, c)] = y;
           }
         } else {
-          to[place<Chunks>(item / Chunks, item % Chunks)] = valid[j] ? held[j] : vec16{};
+          to[place<Chunks>(r, c)] = masked<Full>(j);
         }
       }
     }
@@ -448,13 +495,23 @@ SDX_FN void gemm(const P& p) {
   const u32 steps = (p.k + kK - 1) / kK, from = steps * share_of(p) / shares;
   const u32 count = steps * (share_of(p) + 1) / shares - from;
   constexpr u32 kAhead = Tile::kStages > 1 ? Tile::kStages - 1 : 1;  // tiles loaded before the first step
+  // The last tile of the K, which may be a part of one, comes first: all that the loop loads are whole.
+  const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * kK; };
+  a.start(p, z, first_row, from * kK);
+  b.start(p, z, first_col, from * kK);
 #pragma unroll
   for (u32 t = 0; t < kAhead; ++t) {
     if (t < count) {
-      a.begin(p, stage_a(t), z, first_row, (from + t) * kK);
-      b.begin(p, stage_b(t), z, first_col, (from + t) * kK);
-      a.finish(stage_a(t));
-      b.finish(stage_b(t));
+      const auto load = [&](auto full) {
+        a.template begin<full.value>(p, stage_a(t), z, first_row, first_k(t));
+        b.template begin<full.value>(p, stage_b(t), z, first_col, first_k(t));
+        a.template finish<full.value>(stage_a(t));
+        b.template finish<full.value>(stage_b(t));
+      };
+      if (t == 0)
+        load(Constant<false>{});
+      else
+        load(Constant<true>{});
     }
     commit_copies();
   }
@@ -463,8 +520,8 @@ SDX_FN void gemm(const P& p) {
     lds_barrier();
     const u32 next = t + kAhead;
     if (next < count) {
-      a.begin(p, stage_a(next), z, first_row, (from + next) * kK);
-      b.begin(p, stage_b(next), z, first_col, (from + next) * kK);
+      a.template begin<true>(p, stage_a(next), z, first_row, first_k(next));
+      b.template begin<true>(p, stage_b(next), z, first_col, first_k(next));
     }
     commit_copies();
     const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
@@ -491,8 +548,8 @@ SDX_FN void gemm(const P& p) {
     }
     if constexpr (Tile::kStages == 1) lds_barrier();
     if (next < count) {
-      a.finish(stage_a(next));
-      b.finish(stage_b(next));
+      a.template finish<true>(stage_a(next));
+      b.template finish<true>(stage_b(next));
     }
   }
   wait_copies<0>();
