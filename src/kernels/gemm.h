@@ -41,9 +41,9 @@ struct Problem {
   u32 batches, m, n, k;
 };
 
-/// Tile sizes. A workgroup has WM x WN x WK waves; those along WK divide the K of a tile among them. kRow: bytes of K in
-/// a tile. kStages: tiles in LDS. With one, the next tile waits in registers until all waves have read the present one:
-/// half the LDS for one more barrier a step.
+/// Tile sizes. A workgroup has WM x WN x WK waves; those along WK divide the K of a tile among them. kRow: bytes of K
+/// in a tile. kStages: tiles in LDS. With one, the next tile waits in registers until all waves have read the present
+/// one: half the LDS for one more barrier a step.
 template <int BM, int BN, int WM, int WN, int WK, int Row, int Stages>
 struct Tiling {
   static constexpr int kM = BM, kN = BN, kWavesM = WM, kWavesN = WN, kWavesK = WK, kRow = Row, kStages = Stages;
@@ -113,7 +113,8 @@ struct Loader {
   // Elements that lie outside of what p.k says (a convolution's padding).
   static constexpr bool kMasked = IsA ? P::kMaskedA : P::kMaskedB;
   // The address moves by the same distance with each K, so that a step only adds to it.
-  static constexpr bool kLinear = !kAsyncCopies && !kMasked && kAccess != Access::kElements && (IsA ? P::kLinearA : P::kLinearB);
+  static constexpr bool kLinear =
+      !kAsyncCopies && !kMasked && kAccess != Access::kElements && (IsA ? P::kLinearA : P::kLinearB);
   static constexpr int kBlock = kAccess == Access::kAcross ? V : 1;  // rows that one item covers
   static constexpr int kItems = Rows / kBlock * Chunks, kRounds = (kItems + Threads - 1) / Threads;
   static constexpr u32 kDepth = Chunks * V;  // K of a tile
@@ -132,7 +133,9 @@ struct Loader {
   }
   static SDX_FN bool exists(u32 item) { return kItems % Threads == 0 || item < kItems; }
   // The first row, and the chunk, of an item. kAcross: neighbouring lanes load neighbouring rows.
-  static SDX_FN u32 row_of(u32 item) { return kAccess == Access::kAcross ? item % (Rows / kBlock) * kBlock : item / Chunks; }
+  static SDX_FN u32 row_of(u32 item) {
+    return kAccess == Access::kAcross ? item % (Rows / kBlock) * kBlock : item / Chunks;
+  }
   static SDX_FN u32 chunk_of(u32 item) { return kAccess == Access::kAcross ? item / (Rows / kBlock) : item % Chunks; }
   // Rows beyond the end are read elsewhere: nobody stores what becomes of them.
   static SDX_FN u32 clamped(const P& p, u32 row) {
@@ -151,7 +154,8 @@ struct Loader {
       for (int j = 0; j < kRounds; ++j) {
         const u32 item = thread_id() + j * Threads;
         bool inside = true;
-        next[j] = at(p, z, clamped(p, first + (exists(item) ? row_of(item) : 0)), 0, inside) + (k0 + chunk_of(item) * V) * step;
+        next[j] = at(p, z, clamped(p, first + (exists(item) ? row_of(item) : 0)), 0, inside) +
+                  (k0 + chunk_of(item) * V) * step;
       }
     }
   }
