@@ -1,0 +1,84 @@
+"""The machine code of the GEMM's main loop on AMD's chips: results can be right while every step waits for memory."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from cli_support import BUILD
+from onnx import TensorProto, helper, numpy_helper
+
+OBJDUMP = shutil.which("llvm-objdump-22") or "/usr/lib/llvm-22/bin/llvm-objdump"
+MATRIX = re.compile(r"\bv_(mfma|wmma)_")
+# Waits for loads from global memory: a counter in s_waitcnt, an instruction of its own on gfx12.
+WAIT = re.compile(r"\bs_waitcnt .*vmcnt\(|\bs_wait_loadcnt\b")
+
+
+def product(path, m, n, k, constant):
+    """a [m, k] times b [k, n] in float16; a constant b is packed with K contiguous, another is read across its rows."""
+    inputs = [helper.make_tensor_value_info("a", TensorProto.FLOAT16, [m, k])]
+    weights = []
+    if constant:
+        w = np.random.default_rng(0).standard_normal((k, n)).astype(np.float16)
+        weights.append(numpy_helper.from_array(w, "b"))
+    else:
+        inputs.append(helper.make_tensor_value_info("b", TensorProto.FLOAT16, [k, n]))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["o"])],
+        "product",
+        inputs,
+        [helper.make_tensor_value_info("o", TensorProto.FLOAT16, [m, n])],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def instructions(model, chip, folder):
+    """(address, text, branch target or None) of every instruction of the model's code object."""
+    out = folder / "program.sdx"
+    command = [BUILD / "bin" / "sardonyx", "compile", model, "--arch", chip, "--cache-dir", "", "-o", out]
+    subprocess.run(command, check=True, capture_output=True)
+    data = out.read_bytes()
+    code = folder / "code.elf"
+    code.write_bytes(data[data.index(b"\x7fELF") :])
+    text = subprocess.run([OBJDUMP, "-d", f"--mcpu={chip}", code], check=True, capture_output=True, text=True).stdout
+    found = []
+    for line in text.splitlines():
+        match = re.match(r"\s+(\S.*?)\s*// ([0-9A-F]+):(?:.*<\S+\+0x([0-9a-f]+)>)?", line)
+        if match:
+            found.append((int(match[2], 16), match[1], match[3]))
+    return found
+
+
+def main_loop(code):
+    """The instructions of the innermost loop with the most matrix instructions, in the order of their addresses."""
+    best, most = [], 0
+    for at, (address, text, _) in enumerate(code):
+        branch = re.match(r"s_c?branch\S* (\d+)", text)
+        if not branch or int(branch[1]) < 0x8000:
+            continue
+        target = address + 4 + 4 * (int(branch[1]) - 0x10000)
+        body = [c for c in code[: at + 1] if c[0] >= target]
+        count = sum(bool(MATRIX.search(c[1])) for c in body)
+        if count > most:
+            best, most = body, count
+    return [c[1] for c in best]
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["weights", "across"])
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_loads_are_in_flight_during_matrix_instructions(chip, constant, tmp_path):
+    model = tmp_path / "product.onnx"
+    product(model, 2048, 2048, 2048, constant)
+    loop = main_loop(instructions(model, chip, tmp_path))
+    loads = [k for k, text in enumerate(loop) if text.startswith(("global_load", "buffer_load"))]
+    matrix = [k for k, text in enumerate(loop) if MATRIX.search(text)]
+    assert len(loads) >= 4 and len(matrix) >= 16, loop
+    # The loop may begin in the middle of a step: from the first load on, around its end if need be.
+    turned = loop[loads[0] :] + loop[: loads[0]]
+    first = next(k for k, text in enumerate(turned) if MATRIX.search(text))
+    last_load = max(k for k, text in enumerate(turned[:first]) if "_load_" in text and not text.startswith("ds_"))
+    waits = [text for text in turned[last_load:first] if WAIT.search(text)]
+    assert not waits, f"waits for memory before the matrix instructions: {waits}"
