@@ -1,4 +1,4 @@
-"""Checks what a reviewer should not have to: clang-format, clang-tidy, ruff, mypy, shell scripts' syntax, files' length.
+"""Checks formatting, Python types, shell syntax, the structure of the source (tools/structure.py) and clang-tidy.
 
 clang-tidy is slow, so it looks at the .cpp files that the working tree and the last commit changed, or with --all at
 every one in src/. Formatting is checked everywhere; --fix writes it. The exit status is 1 when something was found.
@@ -12,9 +12,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import structure
+
 ROOT = Path(__file__).resolve().parent.parent
 CPP = ("*.cpp", "*.h")
-LONGEST_FILE = 800  # lines; a longer file holds more than one concern
 
 
 def git(*arguments: str) -> list[str]:
@@ -40,14 +41,12 @@ def check(title: str, command: list[str]) -> bool:
     return subprocess.run(command, cwd=ROOT).returncode == 0
 
 
-def short_files() -> bool:
-    good = True
-    for name in tracked(*CPP, "*.py", "*.sh", "*.cmake"):
-        lines = (ROOT / name).read_text(encoding="utf-8").count("\n")
-        if lines > LONGEST_FILE:
-            print(f"  {name}: {lines} lines; split it (at most {LONGEST_FILE})", flush=True)
-            good = False
-    return good
+def structure_is_good() -> bool:
+    print("structure ...", flush=True)
+    found = structure.problems(ROOT, tracked(*(f"*{suffix}" for suffix in structure.SOURCE_SUFFIXES)))
+    for text in found:
+        print(f"  {text}", flush=True)
+    return not found
 
 
 def clang_format(fix: bool) -> bool:
@@ -97,7 +96,7 @@ def main() -> int:
     for script in ["dev", ".ci/run", *tracked("*.sh")]:
         good &= check(f"bash -n {script}", ["bash", "-n", script])
 
-    good &= short_files()
+    good &= structure_is_good()
 
     sources = tracked("src/*.cpp")
     if not arguments.all:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tools/sanitize_provider.sh thread|address [PYTEST OPTIONS]: builds the provider and the rooms of the library that run models with
+# tools/sanitize_provider.sh thread|address [PYTEST OPTIONS]: builds the provider and the components of the library that run models with
 # a sanitizer, into build-thread or build-address, and runs the provider's tests under it, on the host and on the simulated
-# card. The first report ends the run. The compiler's rooms, the simulator, ONNX Runtime, oneDNN and code that is compiled at run
+# card. The first report ends the run. The compiler's components, the simulator, ONNX Runtime, oneDNN and code that is compiled at run
 # time are not instrumented: their locks are seen, their own accesses are not.
 set -euo pipefail
 kind=${1:?thread or address}

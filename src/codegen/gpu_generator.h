@@ -1,4 +1,4 @@
-// Writes the GPU code of one loop kernel; what its parts share. Only for the files gpu_*.cpp of this room.
+// Writes the GPU code of one loop kernel; what its parts share. Only for the files gpu_*.cpp of this directory.
 #pragma once
 #include <functional>
 #include <string>

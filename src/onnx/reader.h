@@ -1,5 +1,5 @@
 // ModelProto to Model: names, types, attributes, nested graphs, model-local functions. Only for .cpp files of this
-// room.
+// component.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -1,4 +1,4 @@
-// TensorProto and SparseTensorProto to Tensor. Only for .cpp files of this room.
+// TensorProto and SparseTensorProto to Tensor. Only for .cpp files of this component.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// Names from untrusted files: checked for what other rooms rely on, and made fit for messages.
+// Names from untrusted files: checked for what other components rely on, and made fit for messages.
 #pragma once
 #include <string>
 #include <string_view>

@@ -20,7 +20,7 @@
 
 namespace sardonyx {
 
-// What reading a file asks of rooms that are not compiled into this target.
+// What reading a file asks of components that are not compiled into this target.
 const Target& host_target() {
   static const Target target{TargetKind::kHost, "x86_64 generic +sse2"};
   return target;

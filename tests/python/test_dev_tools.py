@@ -1,21 +1,24 @@
-"""The counting behind `./dev test`: a case that failed or a program that crashed must never read as a pass."""
+"""The tools of ./dev: `test` counts every failure and crash, `lint` reports every breach of the structure."""
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load_run_tests():
-    spec = importlib.util.spec_from_file_location("run_tests", ROOT / "tools" / "run_tests.py")
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["run_tests"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-run_tests = load_run_tests()
+run_tests, structure = load("run_tests"), load("structure")
 
 GTEST = """<testsuites tests="4"><testsuite name="A">
 <testcase name="good" status="run" result="completed" classname="A"/>
@@ -51,3 +54,102 @@ def test_program_that_crashes_is_a_failure(tmp_path):
     (tmp_path / "CTestTestfile.cmake").write_text('add_test(crashes "/bin/sh" "-c" "kill -SEGV $$")\n')
     count = run_tests.run_ctest(tmp_path, jobs=1, pattern=None, full=False, slow=False)
     assert (count.passed, count.failed) == (0, ["crashes (did not finish)"])
+
+
+def make_tree(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+TABLE = "# a comment\nlow:\nmiddle: low\nhigh: middle low\n"
+SOUND = {
+    "src/components.txt": TABLE,
+    "src/low/a.h": '#include <vector>\n#include "sardonyx/tensor.h"\n',
+    "src/middle/b.cpp": '#include "low/a.h"\n#include "b.h"\n',
+    "src/middle/b.h": "",
+    "src/high/deep/c.cpp": '#include "middle/b.h"\n  #  include "low/a.h"\n',
+}
+
+
+def breaches(root):
+    return [p.text for p in structure.include_problems(root / "src")]
+
+
+def test_includes_in_order_pass(tmp_path):
+    assert breaches(make_tree(tmp_path, SOUND)) == []
+
+
+@pytest.mark.parametrize(
+    "name, text, expected",
+    [
+        (
+            "src/low/a.h",
+            '#include "sardonyx/tensor.h"\n#include "middle/b.h"\n',
+            "src/low/a.h:2: includes middle/b.h, but src/components.txt does not let low use middle",
+        ),
+        (
+            "src/low/a.h",
+            '#include "../middle/b.h"\n',
+            "src/low/a.h:1: includes ../middle/b.h, but src/components.txt does not let low use middle",
+        ),
+        (
+            "src/components.txt",
+            TABLE.replace("low:", "low: high"),
+            "components.txt:2: low uses high, which is not a component above it",
+        ),
+        ("src/extra/d.cpp", "", "src/extra is not in src/components.txt"),
+        ("src/components.txt", TABLE + "gone:\n", "components.txt: src/gone does not exist"),
+        ("src/middle/b.cpp", "", "components.txt: middle includes nothing of low; remove it from the line"),
+        ("src/components.txt", TABLE + "low:\n", "components.txt:5: low is listed twice"),
+        ("src/components.txt", TABLE + "wrong\n", "components.txt:5: 'wrong' is not NAME: NAME..."),
+    ],
+)
+def test_breach_of_the_include_order_is_reported(tmp_path, name, text, expected):
+    assert expected in breaches(make_tree(tmp_path, SOUND | {name: text}))
+
+
+def test_this_repository_is_in_order():
+    assert structure.problems(ROOT, structure_names()) == []
+
+
+def structure_names():
+    shown = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [n for n in shown.splitlines() if n.endswith(structure.SOURCE_SUFFIXES) and (ROOT / n).exists()]
+
+
+def statements(lines, indent="  "):
+    return "".join(f"{indent}x += {k};\n" for k in range(lines))
+
+
+def test_long_files_and_functions_are_reported(tmp_path):
+    files = {
+        "src/low/limit.cpp": "int f(int x) {\n" + statements(97) + "  return x;\n}\n",
+        "src/low/over.cpp": "namespace n {\nstruct S {\nint f(int x) {\n" + statements(98) + "  return x;\n}\n};\n}\n",
+        "src/low/file.h": "\n" * 501,
+        "src/kernels/limit.h": "template <int N>\nFN int f(int x) {\n" + statements(147) + "  return x;\n}\n",
+        "src/kernels/over.h": "FN int g(int x) {\n" + statements(148) + "  return x;\n}\n",
+        "tools/over.py": "def outer():\n    def inner(x):\n"
+        + statements(97, "        ")
+        + "        return x\n\n    return inner\n",
+    }
+    make_tree(tmp_path, files)
+    assert [p.text for p in structure.file_problems(tmp_path, files)] == [
+        "src/low/file.h: 501 lines; split it (at most 500)"
+    ]
+    assert [p.text for p in structure.function_problems(tmp_path, list(files))] == [
+        "src/low/over.cpp:3: f has 101 lines; split it (at most 100)",
+        "src/kernels/over.h:1: g has 151 lines; split it (at most 150)",
+        "tools/over.py:1: outer has 102 lines; split it (at most 100)",
+    ]
+
+
+def test_exceptions_are_exact(tmp_path):
+    exception = {"tools/structure_exceptions.txt": "# why\nfile src/low/file.h\n"}
+    make_tree(tmp_path, SOUND | exception | {"src/low/file.h": "\n" * 501})
+    assert structure.problems(tmp_path, ["src/low/file.h"]) == []
+    (tmp_path / "src/low/file.h").write_text("")
+    assert structure.problems(tmp_path, ["src/low/file.h"]) == [
+        "structure_exceptions.txt: 'file src/low/file.h' is no problem now; remove it"
+    ]

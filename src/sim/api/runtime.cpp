@@ -1,4 +1,4 @@
-// See runtime.h. The one environment variable of the room is read here, once: SARDONYX_SIM, a comma-separated list of
+// See runtime.h. The one environment variable of the simulator is read here, once: SARDONYX_SIM, a comma-separated list of
 // chips or an object as sardonyxSimConfigure takes it.
 #include "sim/api/runtime.h"
 

@@ -1,4 +1,4 @@
-// What differs between the chips that the simulator can pretend to be. One row a chip; nothing else in the room may ask
+// What differs between the chips that the simulator can pretend to be. One row a chip; nothing else in src/sim may ask
 // for a chip by name: it asks for a trait.
 #pragma once
 #include <cstdint>

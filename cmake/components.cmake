@@ -1,0 +1,70 @@
+# Helpers that keep each directory's CMakeLists.txt to a few lines.
+
+# sardonyx_sanitize(TARGET): with SARDONYX_SANITIZE, the target's code is instrumented.
+function(sardonyx_sanitize target)
+  if(SARDONYX_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${SARDONYX_SANITIZE} -fno-omit-frame-pointer -g1 -Wno-tsan)
+  endif()
+endfunction()
+# src/components.txt says which components there are and which of them each may use: component_NAME_uses for each NAME below.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/components.txt)
+file(STRINGS ${PROJECT_SOURCE_DIR}/src/components.txt component_lines REGEX "^[a-z]")
+foreach(line ${component_lines})
+  string(REGEX MATCH "^([a-z_]+):(.*)$" matched "${line}")
+  if(NOT matched)
+    message(FATAL_ERROR "src/components.txt: '${line}' is not NAME: NAME...")
+  endif()
+  set(name ${CMAKE_MATCH_1})
+  separate_arguments(uses UNIX_COMMAND "${CMAKE_MATCH_2}")
+  foreach(use ${uses})
+    if(NOT DEFINED component_${use}_uses)
+      message(FATAL_ERROR "src/components.txt: ${name} uses ${use}, which is no component above it")
+    endif()
+  endforeach()
+  set(component_${name}_uses "${uses}")
+endforeach()
+
+# Components that run models: several threads use their objects. The other components turn one model into another in one thread;
+# their parsers have fuzz targets under sanitizers.
+set(sardonyx_sanitized support compile device collective host routines program runtime api)
+
+# sardonyx_component(NAME [DEPS target...]): every .cpp of this directory (not of its subdirectories) becomes part of libsardonyx. Its
+# dependencies are those of src/components.txt, and the external libraries in DEPS. Headers are included from src/ as "directory/file.h".
+function(sardonyx_component name)
+  cmake_parse_arguments(COMPONENT "" "" "DEPS" ${ARGN})
+  if(NOT DEFINED component_${name}_uses)
+    message(FATAL_ERROR "src/${name} is not in src/components.txt: add a line '${name}: ' with the components that it includes")
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(component_${name} OBJECT ${sources})
+  target_include_directories(component_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
+  list(TRANSFORM component_${name}_uses PREPEND component_ OUTPUT_VARIABLE uses)
+  target_link_libraries(component_${name} PUBLIC ${uses} ${COMPONENT_DEPS})
+  if(name IN_LIST sardonyx_sanitized)
+    sardonyx_sanitize(component_${name})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY SARDONYX_COMPONENTS component_${name})
+endfunction()
+
+# sardonyx_test(NAME [DEPS target...]): every .cpp of this directory becomes one GoogleTest program build/bin/test_NAME.
+function(sardonyx_test name)
+  cmake_parse_arguments(T "" "" "DEPS;LABELS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_executable(test_${name} ${sources})
+  target_include_directories(test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(test_${name} PRIVATE ${T_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND test_${name})
+  if(T_LABELS)
+    set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}")
+  endif()
+endfunction()
+
+# sardonyx_embed(TARGET OUT.h NAME FILE...): generates a header with each file's text as a constexpr string table
+# `inline constexpr EmbeddedFile NAME[]` (path, text), so that kernels' sources travel inside the library.
+function(sardonyx_embed target header name)
+  set(out ${PROJECT_BINARY_DIR}/generated/${header})
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DNAME=${name} "-DFILES=${ARGN}" -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${ARGN} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  add_custom_target(${target} DEPENDS ${out})
+endfunction()

@@ -1,0 +1,160 @@
+"""What ./dev lint checks about the structure of the source: the direction of includes, and the lengths of files and functions.
+
+src/components.txt lists the components and which of them each may include. A file has at most 500 lines. A function has at most 100,
+in src/kernels 150, because a kernel's phases share registers and shared memory and are hard to pass between functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+CPP_SUFFIXES = (".cpp", ".h", ".inc", ".hip")
+SOURCE_SUFFIXES = (*CPP_SUFFIXES, ".py", ".sh", ".cmake", ".html")
+LONGEST_FILE = 500
+LONGEST_FUNCTION = 100
+LONGEST_KERNEL_FUNCTION = 150  # in src/kernels
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+class Problem(NamedTuple):
+    key: str  #: names the problem in tools/structure_exceptions.txt
+    text: str
+
+
+class Function(NamedTuple):
+    path: str
+    line: int
+    name: str
+    lines: int
+
+
+def read_components(table: Path) -> tuple[dict[str, list[str]], list[Problem]]:
+    """The components of src/components.txt with those that each may include, and what is wrong with the table itself."""
+    components: dict[str, list[str]] = {}
+    problems: list[Problem] = []
+    for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.split("#")[0].strip()
+        if not text:
+            continue
+        name, colon, uses = (part.strip() for part in text.partition(":"))
+        if not colon:
+            problems.append(Problem(f"table {number}", f"{table.name}:{number}: '{text}' is not NAME: NAME..."))
+            continue
+        for use in uses.split():
+            if use not in components:
+                text = f"{table.name}:{number}: {name} uses {use}, which is not a component above it"
+                problems.append(Problem(f"table {number}", text))
+        if name in components:
+            problems.append(Problem(f"table {number}", f"{table.name}:{number}: {name} is listed twice"))
+        components[name] = uses.split()
+    return components, problems
+
+
+def _included_components(file: Path, source: Path, components: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    """Line, text and component of each #include "..." of another component's header."""
+    text = file.read_text(encoding="utf-8")
+    for match in _INCLUDE.finditer(text):
+        header = match[1]
+        if (file.parent / header).exists():
+            target = (file.parent / header).resolve().relative_to(source.resolve()).parts[0]
+        else:
+            target = header.split("/")[0]
+        if target in components:
+            yield text.count("\n", 0, match.start(1)) + 1, header, target
+
+
+def include_problems(source: Path) -> list[Problem]:
+    """Every breach of source/components.txt: an include that it does not allow, a directory that it lacks, an entry without use."""
+    components, problems = read_components(source / "components.txt")
+    folders = {p.name for p in source.iterdir() if p.is_dir() and any(p.rglob("*.*"))}
+    for name in sorted(folders - components.keys()):
+        problems.append(Problem(f"component {name}", f"src/{name} is not in src/components.txt"))
+    for name in sorted(components.keys() - folders):
+        problems.append(Problem(f"component {name}", f"components.txt: src/{name} does not exist"))
+    used = defaultdict(set)
+    for name in sorted(components.keys() & folders):
+        for file in sorted((source / name).rglob("*")):
+            if file.suffix not in CPP_SUFFIXES:
+                continue
+            for line, header, target in _included_components(file, source, components):
+                if target == name:
+                    continue
+                used[name].add(target)
+                if target not in components[name]:
+                    where = f"src/{file.relative_to(source)}:{line}"
+                    text = f"{where}: includes {header}, but src/components.txt does not let {name} use {target}"
+                    problems.append(Problem(f"include {name} {target}", text))
+    for name, uses in components.items():
+        for use in sorted((set(uses) & components.keys()) - used[name]):
+            text = f"components.txt: {name} includes nothing of {use}; remove it from the line"
+            problems.append(Problem(f"unused {name} {use}", text))
+    return problems
+
+
+def file_problems(root: Path, names: Iterable[str]) -> list[Problem]:
+    problems: list[Problem] = []
+    for name in names:
+        lines = (root / name).read_text(encoding="utf-8").count("\n")
+        if lines > LONGEST_FILE:
+            problems.append(Problem(f"file {name}", f"{name}: {lines} lines; split it (at most {LONGEST_FILE})"))
+    return problems
+
+
+def cpp_functions(root: Path, names: list[str]) -> Iterator[Function]:
+    """C++ functions as universal-ctags finds them. A lambda counts as part of the function around it."""
+    command = [
+        "ctags",
+        "--quiet",
+        "--output-format=json",
+        "--fields=+ne",
+        "--languages=C++",
+        "--langmap=C++:+.inc.hip.h",
+    ]
+    command += ["--kinds-C++=f", "-f", "-", "-L", "-"]
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, input="\n".join(names))
+    for line in done.stdout.splitlines():
+        tag = json.loads(line)
+        if "end" in tag:
+            yield Function(tag["path"], tag["line"], tag["name"], tag["end"] - tag["line"] + 1)
+
+
+def python_functions(root: Path, names: list[str]) -> Iterator[Function]:
+    for name in names:
+        for node in ast.walk(ast.parse((root / name).read_text(encoding="utf-8"), name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                yield Function(name, node.lineno, node.name, node.end_lineno - node.lineno + 1)
+
+
+def function_problems(root: Path, names: list[str]) -> list[Problem]:
+    functions = [
+        *cpp_functions(root, [n for n in names if n.endswith(CPP_SUFFIXES)]),
+        *python_functions(root, [n for n in names if n.endswith(".py")]),
+    ]
+    problems: list[Problem] = []
+    for f in functions:
+        longest = LONGEST_KERNEL_FUNCTION if f.path.startswith("src/kernels/") else LONGEST_FUNCTION
+        if f.lines > longest:
+            text = f"{f.path}:{f.line}: {f.name} has {f.lines} lines; split it (at most {longest})"
+            problems.append(Problem(f"function {f.path} {f.name}", text))
+    return problems
+
+
+def problems(root: Path, names: list[str]) -> list[str]:
+    """What is wrong with the source files `names` below `root`, but for what tools/structure_exceptions.txt lists for now."""
+    listed = root / "tools" / "structure_exceptions.txt"
+    exceptions = (
+        {line for line in listed.read_text().splitlines() if line and line[0] != "#"} if listed.exists() else set()
+    )
+    found = [*include_problems(root / "src"), *file_problems(root, names), *function_problems(root, names)]
+    over = sorted(exceptions - {p.key for p in found})
+    return [p.text for p in found if p.key not in exceptions] + [
+        f"{listed.name}: '{key}' is no problem now; remove it" for key in over
+    ]
