@@ -1,5 +1,5 @@
-// See runtime.h. The one environment variable of the simulator is read here, once: SARDONYX_SIM, a comma-separated list of
-// chips or an object as sardonyxSimConfigure takes it.
+// See runtime.h. The one environment variable of the simulator is read here, once: SARDONYX_SIM, a comma-separated list
+// of chips or an object as sardonyxSimConfigure takes it.
 #include "sim/api/runtime.h"
 
 #include <cstdio>
