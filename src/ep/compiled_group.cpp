@@ -17,9 +17,9 @@ struct Shared {
 
 }  // namespace
 
-ModelOptions model_options(const ProviderOptions& options, const Card& card) {
+ModelOptions model_options(const ProviderOptions& options, const ProviderDevice& device) {
   ModelOptions m;
-  m.device = card.info().name;
+  m.device = device.info().name;
   m.precision = options.precision;
   m.calibration_table = options.calibration_table;
   m.threads = options.threads;
@@ -27,7 +27,7 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
   m.graphs = options.hip_graphs;
   m.device_memory_budget = options.arena.budget;
   if (!options.force_recompile) m.cache_dir = options.cache_dir;
-  if (options.exhaustive_tune && !options.cache_dir.empty() && !card.is_host()) {
+  if (options.exhaustive_tune && !options.cache_dir.empty() && !device.is_host()) {
     m.tuning = "exhaustive";
     m.tuning_database = options.cache_dir / "tuning.sqlite";
   }
@@ -35,8 +35,8 @@ ModelOptions model_options(const ProviderOptions& options, const Card& card) {
 }
 
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
-                                             const std::shared_ptr<Card>& card) {
-  const ModelOptions m = model_options(options, *card);
+                                             const std::shared_ptr<ProviderDevice>& device) {
+  const ModelOptions m = model_options(options, *device);
   std::string settings = fmt::format("{} {} {} {} {} {} {}", m.tuning, m.device, m.precision, m.threads, m.fuse,
                                      m.graphs, fmt::ptr(m.device_memory_budget.get()));
   if (!m.calibration_table.empty())
@@ -50,7 +50,7 @@ std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOpt
     if (auto known = shared.groups[key].lock()) return known;
   }
   auto out = std::make_shared<CompiledGroup>();
-  out->card = card;
+  out->device = device;
   for (const onnx::ValueInfo& v : group.model.graph.outputs) out->outputs.push_back(v.name);
   out->model = std::make_unique<Model>(std::move(group.model), m);
   for (const TensorInfo& t : out->model->inputs()) {

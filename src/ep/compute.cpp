@@ -48,7 +48,7 @@ GroupCompute::GroupCompute(const Ort& ort, std::shared_ptr<CompiledGroup> group,
       ort_(ort),
       group_(std::move(group)),
       trace_(std::move(trace)),
-      gpu_(!group_->card->is_host()) {
+      gpu_(!group_->device->is_host()) {
   for (const std::string& name : group_->inputs) input_.push_back(place(inputs, name, "input"));
   for (const std::string& name : group_->outputs) output_.push_back(place(outputs, name, "output"));
   ort_version_supported = 23;
@@ -132,8 +132,8 @@ void GroupCompute::run(OrtKernelContext* context) {
     std::vector<std::byte>& room = scratch->unpacked[k];
     room.resize(count + bytes);
     if (t.on_device) {
-      group_->card->copy(room.data() + count, false, t.data, true, bytes, options.stream);
-      group_->card->synchronize(options.stream);
+      group_->device->copy(room.data() + count, false, t.data, true, bytes, options.stream);
+      group_->device->synchronize(options.stream);
       t.data = room.data() + count;
     }
     onnx::unpack(t.dtype, static_cast<const std::byte*>(t.data), count, room.data());
@@ -164,7 +164,7 @@ void GroupCompute::run(OrtKernelContext* context) {
     if (!p.target) continue;
     p.bytes.resize(onnx::packed_size(p.dtype, p.count));
     onnx::pack(p.dtype, p.elements.data(), p.count, p.bytes.data());
-    group_->card->copy(p.target, p.on_device, p.bytes.data(), false, p.bytes.size(), nullptr);
+    group_->device->copy(p.target, p.on_device, p.bytes.data(), false, p.bytes.size(), nullptr);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "ep/compiled_group.h"
-#include "ep/context.h"
+#include "ep/ep_context.h"
 #include "ep/options.h"
 #include "ep/process_wide.h"
 #include "ep/provider.h"
@@ -34,15 +34,15 @@ Factory* self_of(const OrtEpFactory* f) { return static_cast<Factory*>(const_cas
 
 }  // namespace
 
-Factory::Factory(const OrtApiBase* base, const OrtLogger* logger, const std::string& devices)
+Factory::Factory(const OrtApiBase* base, const OrtLogger* logger, const std::string& names)
     : OrtEpFactory{}, ort_(base), log_(ort_, logger) {
   std::vector<std::string> problems;
   try {
-    cards_ = find_cards(devices, problems);
+    devices_ = find_devices(names, problems);
   } catch (const Error& e) {
     problems.push_back(e.what());
   }
-  if (cards_.empty()) {
+  if (devices_.empty()) {
     std::string reasons;
     for (const std::string& p : problems) reasons += "; " + p;
     log_.warn(
@@ -68,7 +68,7 @@ Factory::Factory(const OrtApiBase* base, const OrtLogger* logger, const std::str
   ValidateCompiledModelCompatibilityInfo = [](OrtEpFactory* f, const OrtHardwareDevice* const*, std::size_t,
                                               const char* info,
                                               OrtCompiledModelCompatibility* out) noexcept -> OrtStatus* {
-    return self_of(f)->ort_.guarded([&] { *out = compatibility(info ? info : "", self_of(f)->cards_); });
+    return self_of(f)->ort_.guarded([&] { *out = compatibility(info ? info : "", self_of(f)->devices_); });
   };
   CreateAllocator = [](OrtEpFactory* f, const OrtMemoryInfo* info, const OrtKeyValuePairs*,
                        OrtAllocator** out) noexcept -> OrtStatus* {
@@ -76,18 +76,18 @@ Factory::Factory(const OrtApiBase* base, const OrtLogger* logger, const std::str
   };
   ReleaseAllocator = [](OrtEpFactory*, OrtAllocator* a) noexcept { delete static_cast<Allocator*>(a); };
   CreateDataTransfer = [](OrtEpFactory* f, OrtDataTransferImpl** out) noexcept -> OrtStatus* {
-    return self_of(f)->ort_.guarded([&] { *out = new DataTransfer(self_of(f)->ort_, self_of(f)->cards_); });
+    return self_of(f)->ort_.guarded([&] { *out = new DataTransfer(self_of(f)->ort_, self_of(f)->devices_); });
   };
   IsStreamAware = [](const OrtEpFactory* f) noexcept {
-    const auto& cards = self_of(f)->cards_;
-    return std::any_of(cards.begin(), cards.end(), [](const auto& c) { return !c->is_host(); });
+    const auto& devices = self_of(f)->devices_;
+    return std::any_of(devices.begin(), devices.end(), [](const auto& c) { return !c->is_host(); });
   };
   CreateSyncStreamForDevice = [](OrtEpFactory* f, const OrtMemoryDevice* d, const OrtKeyValuePairs*,
                                  OrtSyncStreamImpl** out) noexcept -> OrtStatus* {
     const Ort& ort = self_of(f)->ort_;
     return ort.guarded([&] {
       *out = nullptr;
-      for (const auto& c : self_of(f)->cards_)
+      for (const auto& c : self_of(f)->devices_)
         if (static_cast<std::uint32_t>(c->id()) == ort.ep().MemoryDevice_GetDeviceId(d))
           *out = new Stream(ort, c, nullptr);
     });
@@ -99,10 +99,10 @@ Factory::~Factory() {
   for (OrtHardwareDevice* d : virtual_) ort_.later()->ReleaseHardwareDevice(d);
 }
 
-// ONNX Runtime pairs a provider's device with hardware that it found: the k-th GPU of AMD's for the k-th card. Where it
-// finds none (containers, Instinct cards without display nodes, the host in a card's place), a virtual GPU stands for
-// it, or the CPU with a runtime before 1.24.
-const OrtHardwareDevice* Factory::hardware_of(const Card& card, const OrtHardwareDevice* const* hardware,
+// ONNX Runtime pairs a provider's device with hardware that it found: the k-th GPU of AMD's for the k-th device. Where
+// it finds none (containers, Instinct cards without display nodes, the host in a device's place), a virtual GPU stands
+// for it, or the CPU with a runtime before 1.24.
+const OrtHardwareDevice* Factory::hardware_of(const ProviderDevice& device, const OrtHardwareDevice* const* hardware,
                                               std::size_t count) {
   const OrtHardwareDevice* cpu = nullptr;
   int gpus = 0;
@@ -110,64 +110,64 @@ const OrtHardwareDevice* Factory::hardware_of(const Card& card, const OrtHardwar
     const OrtHardwareDeviceType type = ort_->HardwareDevice_Type(hardware[k]);
     if (type == OrtHardwareDeviceType_CPU && !cpu) cpu = hardware[k];
     if (type == OrtHardwareDeviceType_GPU && ort_->HardwareDevice_VendorId(hardware[k]) == kAmd &&
-        gpus++ == card.id() && card.info().name.starts_with("hip"))
+        gpus++ == device.id() && device.info().name.starts_with("hip"))
       return hardware[k];
   }
   if (!ort_.later()) return cpu;
   OrtKeyValuePairs* metadata = nullptr;
   ort_->CreateKeyValuePairs(&metadata);
-  ort_->AddKeyValuePair(metadata, "Description", card.info().description.c_str());
-  OrtHardwareDevice* device = nullptr;
+  ort_->AddKeyValuePair(metadata, "Description", device.info().description.c_str());
+  OrtHardwareDevice* made = nullptr;
   OrtStatus* s = ort_.later()->CreateHardwareDevice(OrtHardwareDeviceType_GPU, kAmd,
-                                                    static_cast<std::uint32_t>(card.id()), kVendor, metadata, &device);
+                                                    static_cast<std::uint32_t>(device.id()), kVendor, metadata, &made);
   ort_->ReleaseKeyValuePairs(metadata);
   ort_.require(s);
-  virtual_.push_back(device);
-  return device;
+  virtual_.push_back(made);
+  return made;
 }
 
 void Factory::supported(const OrtHardwareDevice* const* hardware, std::size_t count, OrtEpDevice** out,
                         std::size_t room, std::size_t* n) {
   *n = 0;
-  for (const auto& card : cards_) {
+  for (const auto& device : devices_) {
     if (*n >= room) {
       log_.warn("ONNX Runtime takes no more than {} devices; {} and later ones are not offered", room,
-                card->info().name);
+                device->info().name);
       break;
     }
-    const OrtHardwareDevice* device = hardware_of(*card, hardware, count);
-    if (!device) fail(ErrorKind::kDevice, "ONNX Runtime found no device at all, not even the CPU");
+    const OrtHardwareDevice* found = hardware_of(*device, hardware, count);
+    if (!found) fail(ErrorKind::kDevice, "ONNX Runtime found no device at all, not even the CPU");
     OrtKeyValuePairs* metadata = nullptr;
     ort_->CreateKeyValuePairs(&metadata);
-    ort_->AddKeyValuePair(metadata, "device", card->info().name.c_str());
-    ort_->AddKeyValuePair(metadata, "device_id", std::to_string(card->id()).c_str());
+    ort_->AddKeyValuePair(metadata, "device", device->info().name.c_str());
+    ort_->AddKeyValuePair(metadata, "device_id", std::to_string(device->id()).c_str());
     ort_->AddKeyValuePair(metadata, "architecture",
-                          card->info().target.substr(0, card->info().target.find(' ')).c_str());
-    ort_->AddKeyValuePair(metadata, "description", card->info().description.c_str());
+                          device->info().target.substr(0, device->info().target.find(' ')).c_str());
+    ort_->AddKeyValuePair(metadata, "description", device->info().description.c_str());
     OrtEpDevice* ep = nullptr;
-    OrtStatus* s = ort_.ep().CreateEpDevice(this, device, metadata, nullptr, &ep);
+    OrtStatus* s = ort_.ep().CreateEpDevice(this, found, metadata, nullptr, &ep);
     ort_->ReleaseKeyValuePairs(metadata);
     ort_.require(s);
     for (const bool pinned : {false, true}) {
-      infos_.push_back(memory_info(ort_, card->id(), pinned));
+      infos_.push_back(memory_info(ort_, device->id(), pinned));
       ort_.require(ort_.ep().EpDevice_AddAllocatorInfo(ep, infos_.back()));
     }
     out[(*n)++] = ep;
   }
 }
 
-std::shared_ptr<Card> Factory::card_of(const OrtMemoryInfo* info) const {
+std::shared_ptr<ProviderDevice> Factory::device_of(const OrtMemoryInfo* info) const {
   int id = 0;
   ort_.require(ort_->MemoryInfoGetId(info, &id));
-  for (const auto& c : cards_)
+  for (const auto& c : devices_)
     if (c->id() == id) return c;
   fail(ErrorKind::kInvalidArgument, "there is no device {}", id);
 }
 
 OrtAllocator* Factory::allocator(const OrtMemoryInfo* info) {
   const bool pinned = ort_->MemoryInfoGetDeviceMemType(info) == OrtDeviceMemoryType_HOST_ACCESSIBLE;
-  const auto card = card_of(info);
-  return new Allocator(ort_, card, card->id(), pinned, ArenaOptions{}, ExternalMemory{}, log_);
+  const auto device = device_of(info);
+  return new Allocator(ort_, device, device->id(), pinned, ArenaOptions{}, ExternalMemory{}, log_);
 }
 
 OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t count, const OrtSessionOptions* options,
@@ -183,26 +183,27 @@ OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t coun
   // One account for tensors, weights and temporaries; sessions with a limit have groups of their own.
   if (p.arena.limit) p.arena.budget = std::make_shared<MemoryBudget>(p.arena.limit);
   // The session's device: the first of those it was made with, or the one that device_id names among them.
-  std::vector<std::shared_ptr<Card>> offered;
+  std::vector<std::shared_ptr<ProviderDevice>> offered;
   for (std::size_t k = 0; k < count; ++k) {
     const auto m = metadata[k] ? entries(ort_, metadata[k]) : std::map<std::string, std::string>();
     const auto it = m.find("device_id");
-    for (const auto& c : cards_)
+    for (const auto& c : devices_)
       if (it != m.end() && std::to_string(c->id()) == it->second) offered.push_back(c);
   }
-  if (offered.empty()) offered = cards_;
+  if (offered.empty()) offered = devices_;
   if (offered.empty()) fail(ErrorKind::kDevice, "there is no device to run on");
-  std::shared_ptr<Card> card = offered.front();
+  std::shared_ptr<ProviderDevice> device = offered.front();
   if (p.device_id >= 0) {
-    card = nullptr;
-    for (const auto& c : cards_)
-      if (c->id() == p.device_id) card = c;
-    if (!card)
-      fail(ErrorKind::kInvalidArgument, "option device_id: there is no device {}, only {}", p.device_id, cards_.size());
+    device = nullptr;
+    for (const auto& c : devices_)
+      if (c->id() == p.device_id) device = c;
+    if (!device)
+      fail(ErrorKind::kInvalidArgument, "option device_id: there is no device {}, only {}", p.device_id,
+           devices_.size());
   }
-  if (!p.device.empty()) card = card_named(p.device, card->id());
-  check_options(model_options(p, *card), card->is_host() ? "host" : card->info().target);
-  return new Provider(ort_, log, std::move(p), std::move(card));
+  if (!p.device.empty()) device = device_named(p.device, device->id());
+  check_options(model_options(p, *device), device->is_host() ? "host" : device->info().target);
+  return new Provider(ort_, log, std::move(p), std::move(device));
 }
 
 }  // namespace sardonyx::ep

@@ -7,10 +7,10 @@
 namespace sardonyx::ep {
 namespace {
 
-Arena::Source source_of(const std::shared_ptr<Card>& card, bool pinned, const ExternalMemory& external) {
+Arena::Source source_of(const std::shared_ptr<ProviderDevice>& device, bool pinned, const ExternalMemory& external) {
   Arena::Source s;
   if (pinned) {
-    s.allocate = [card](std::size_t n) { return card->allocate_pinned(n); };
+    s.allocate = [device](std::size_t n) { return device->allocate_pinned(n); };
     return s;
   }
   if (external.allocate && external.free) {
@@ -24,7 +24,7 @@ Arena::Source source_of(const std::shared_ptr<Card>& card, bool pinned, const Ex
     if (external.empty_cache) s.empty_cache = std::bit_cast<void (*)()>(external.empty_cache);
     return s;
   }
-  s.allocate = [card](std::size_t n) { return card->allocate(n); };
+  s.allocate = [device](std::size_t n) { return device->allocate(n); };
   return s;
 }
 
@@ -38,17 +38,17 @@ OrtMemoryInfo* memory_info(const Ort& ort, int id, bool pinned) {
   return info;
 }
 
-Allocator::Allocator(const Ort& ort, std::shared_ptr<Card> card, int id, bool pinned, const ArenaOptions& options,
-                     const ExternalMemory& external, Log log)
+Allocator::Allocator(const Ort& ort, std::shared_ptr<ProviderDevice> device, int id, bool pinned,
+                     const ArenaOptions& options, const ExternalMemory& external, Log log)
     : OrtAllocator{},
       ort_(ort),
-      card_(card),
+      device_(device),
       log_(log),
-      arena_(source_of(card, pinned, external), options,
-             fmt::format("{} on {}", pinned ? "pinned memory" : "memory", card->info().name)) {
+      arena_(source_of(device, pinned, external), options,
+             fmt::format("{} on {}", pinned ? "pinned memory" : "memory", device->info().name)) {
   info_ = memory_info(ort, id, pinned);
   if (!pinned)
-    arena_.on_chunk = [c = card.get()](const void* begin, std::size_t bytes, bool added) {
+    arena_.on_chunk = [c = device.get()](const void* begin, std::size_t bytes, bool added) {
       if (added)
         Addresses::instance().add(begin, bytes, c);
       else
@@ -103,8 +103,8 @@ OrtStatus* Allocator::do_stats(const OrtAllocator* self, OrtKeyValuePairs** out)
   });
 }
 
-DataTransfer::DataTransfer(const Ort& ort, std::vector<std::shared_ptr<Card>> cards)
-    : OrtDataTransferImpl{}, ort_(ort), cards_(std::move(cards)) {
+DataTransfer::DataTransfer(const Ort& ort, std::vector<std::shared_ptr<ProviderDevice>> devices)
+    : OrtDataTransferImpl{}, ort_(ort), devices_(std::move(devices)) {
   ort_version_supported = 23;
   Release = [](OrtDataTransferImpl* self) noexcept { delete static_cast<DataTransfer*>(self); };
   CanCopy = can_copy;
@@ -131,12 +131,12 @@ bool DataTransfer::can_copy(const OrtDataTransferImpl* self, const OrtMemoryDevi
   return (ours_from && ours_to) || (ours_from && is_host(ort, to)) || (is_host(ort, from) && ours_to);
 }
 
-Card* DataTransfer::card_of(const OrtValue* v, const void* data) const {
+ProviderDevice* DataTransfer::device_of(const OrtValue* v, const void* data) const {
   const OrtMemoryDevice* d = ort_.ep().Value_GetMemoryDevice(v);
   if (!d || !is_ours(ort_, d) || is_host(ort_, d)) return nullptr;
-  if (Card* c = Addresses::instance().find(data)) return c;
+  if (ProviderDevice* c = Addresses::instance().find(data)) return c;
   const std::uint32_t id = ort_.ep().MemoryDevice_GetDeviceId(d);  // memory that the application allocated
-  for (const auto& c : cards_)
+  for (const auto& c : devices_)
     if (static_cast<std::uint32_t>(c->id()) == id) return c.get();
   fail(ErrorKind::kInvalidArgument, "a tensor lies on device {}, which this provider does not offer", id);
 }
@@ -158,10 +158,10 @@ OrtStatus* DataTransfer::copy(OrtDataTransferImpl* self, const OrtValue** from, 
       if (bytes == 0) continue;
       if (!source || !target)
         fail(ErrorKind::kDevice, "no memory for a tensor of {} bytes: {}", bytes, last_allocation_failure());
-      Card* a = t->card_of(from[k], source);
-      Card* b = t->card_of(to[k], target);
+      ProviderDevice* a = t->device_of(from[k], source);
+      ProviderDevice* b = t->device_of(to[k], target);
       void* stream = streams && streams[k] ? ort->SyncStream_GetHandle(streams[k]) : nullptr;
-      if (a && b && a != b) {  // from card to card through the host
+      if (a && b && a != b) {  // from device to device through the host
         const std::unique_ptr<char[]> middle(new char[bytes]);
         a->copy(middle.get(), false, source, true, bytes, nullptr);
         b->copy(target, true, middle.get(), false, bytes, nullptr);

@@ -6,9 +6,10 @@
 #include <optional>
 
 #include "api/host_info.h"
-#include "ep/context.h"
+#include "ep/ep_context.h"
+#include "ep/group_dump.h"
 #include "ep/stream.h"
-#include "ep/warm.h"
+#include "ep/warm_up.h"
 #include "import/import.h"
 
 namespace sardonyx::ep {
@@ -45,8 +46,8 @@ std::vector<std::string> by_reason(const std::vector<Unclaimed>& nodes) {
 
 }  // namespace
 
-Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared_ptr<Card> card)
-    : LaterEp{}, ort_(ort), log_(log), options_(std::move(options)), card_(std::move(card)) {
+Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared_ptr<ProviderDevice> device)
+    : LaterEp{}, ort_(ort), log_(log), options_(std::move(options)), device_(std::move(device)) {
   trace_ = std::make_shared<Trace>(options_.profile_file);
   ort_version_supported = std::min(ort.version(), kNewestApi);
   GetName = [](const OrtEp*) noexcept -> const char* { return kProvider; };
@@ -82,12 +83,12 @@ Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared
       *is = true;
       return nullptr;
     };
-  if (!card_->is_host())
+  if (!device_->is_host())
     CreateSyncStreamForDevice = [](OrtEp* self, const OrtMemoryDevice*,
                                    OrtSyncStreamImpl** out) noexcept -> OrtStatus* {
       auto* p = static_cast<Provider*>(self);
       return guarded(p->ort_, [&] {
-        *out = new Stream(p->ort_, p->card_, reinterpret_cast<void*>(p->options_.user_compute_stream));
+        *out = new Stream(p->ort_, p->device_, reinterpret_cast<void*>(p->options_.user_compute_stream));
       });
     };
   if (ort.version() >= 25)
@@ -98,7 +99,7 @@ Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared
   if (ort.version() >= 25)
     Sync = [](OrtEp* self) noexcept -> OrtStatus* {
       auto* p = static_cast<Provider*>(self);
-      return guarded(p->ort_, [&] { p->card_->synchronize(nullptr); });
+      return guarded(p->ort_, [&] { p->device_->synchronize(nullptr); });
     };
 }
 
@@ -106,7 +107,7 @@ OrtAllocator* Provider::allocator(const OrtMemoryInfo* info) {
   const bool pinned = ort_->MemoryInfoGetDeviceMemType(info) == OrtDeviceMemoryType_HOST_ACCESSIBLE;
   int id = 0;
   ort_.require(ort_->MemoryInfoGetId(info, &id));
-  return new Allocator(ort_, card_, id, pinned, pinned ? ArenaOptions{} : options_.arena,
+  return new Allocator(ort_, device_, id, pinned, pinned ? ArenaOptions{} : options_.arena,
                        pinned ? ExternalMemory{} : options_.external, log_);
 }
 
@@ -154,7 +155,7 @@ bool Provider::left_to_parent(const OrtGraph* graph, GraphReader& reader) {
 }
 
 std::shared_ptr<CompiledGroup> Provider::build(GroupModel model) {
-  return compile_group(std::move(model), options_, card_);
+  return compile_group(std::move(model), options_, device_);
 }
 
 // Lowers every group, which is quick, until no node refuses any more. What compiles later does so for other reasons.
@@ -209,7 +210,7 @@ void Provider::capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support)
     ort_.require(ort_.ep().EpGraphSupportInfo_AddNodesToFuse(support, g.nodes.data(), g.nodes.size(), &fusion));
     claimed += g.nodes.size();
     report(ready_[key]->model->quantization());
-    log_.info("compiled a group of {} nodes for {} in {:.2f} s", g.nodes.size(), card_->info().name,
+    log_.info("compiled a group of {} nodes for {} in {:.2f} s", g.nodes.size(), device_->info().name,
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   report(partition, groups, claimed);
@@ -265,7 +266,7 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
   if (nodes.size() == 1 && is_context(ort_, nodes.front())) {
     ContextNames saved;  // as the values were called when it was made; their order is the same
     try {
-      auto group = load_context(ort_, nodes.front(), graph, options_, card_, saved);
+      auto group = load_context(ort_, nodes.front(), graph, options_, device_, saved);
       *compute = new GroupCompute(ort_, std::move(group), trace_, saved.inputs, saved.outputs);
       return;
     } catch (const Error& e) {
@@ -289,7 +290,7 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
   } else {
     group = build(reader.group(nodes, ort_.outputs(fused)));
   }
-  if (!options_.dump_dir.empty()) dump(*group, ort_.name(fused), options_.dump_dir, log_);
+  if (!options_.dump_dir.empty()) dump_group(*group, ort_.name(fused), options_.dump_dir, log_);
   warm_up(*group, options_.warm_batches, log_);
   if (options_.context_enable)
     *context = make_context_node(ort_, fused, graph, names,
@@ -301,7 +302,7 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
 std::vector<std::string> Provider::targets() const {
   std::vector<std::string> out;
   for (const std::string& t : options_.context_targets) out.push_back(t == "host" ? host_info().target : t);
-  if (out.empty()) out.push_back(card_->info().target);
+  if (out.empty()) out.push_back(device_->info().target);
   return out;
 }
 
@@ -309,13 +310,13 @@ std::vector<std::string> Provider::targets() const {
 std::vector<std::shared_ptr<const Program>> Provider::programs_of(const CompiledGroup& group, const GroupModel& model) {
   std::vector<std::shared_ptr<const Program>> out;
   for (const std::string& t : targets()) {
-    if (t == card_->info().target) {
+    if (t == device_->info().target) {
       const Executor* e = group.model->executor();
       if (!e)
         fail(ErrorKind::kUnsupported, "a group depends on an input's value, so it can't be compiled ahead of time");
       out.push_back(e->shared_program());
     } else {
-      ModelOptions m = model_options(options_, *card_);
+      ModelOptions m = model_options(options_, *device_);
       m.device = "host";  // any: nothing runs
       if (t != host_info().target) {
         out.push_back(Model::compile_for(t, model.model, m));

@@ -5,19 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "ep/card.h"
 #include "ep/compiled_group.h"
 #include "ep/compute.h"
 #include "ep/options.h"
 #include "ep/ort.h"
 #include "ep/partition.h"
+#include "ep/provider_device.h"
 #include "ep/trace.h"
 
 namespace sardonyx::ep {
 
 class Provider : public LaterEp {
  public:
-  Provider(const Ort& ort, Log log, ProviderOptions options, std::shared_ptr<Card> card);
+  Provider(const Ort& ort, Log log, ProviderOptions options, std::shared_ptr<ProviderDevice> device);
 
  private:
   void capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support);
@@ -36,7 +36,7 @@ class Provider : public LaterEp {
   const Ort& ort_;
   Log log_;
   ProviderOptions options_;
-  std::shared_ptr<Card> card_;
+  std::shared_ptr<ProviderDevice> device_;
   std::shared_ptr<Trace> trace_;
   /// What capability() compiled, by the nodes; taken by compile().
   std::map<std::string, std::shared_ptr<CompiledGroup>> ready_;

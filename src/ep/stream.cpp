@@ -6,7 +6,7 @@ namespace sardonyx::ep {
 class Stream::Notification : public OrtSyncNotificationImpl {
  public:
   explicit Notification(Stream& stream)
-      : OrtSyncNotificationImpl{}, ort_(stream.ort_), handle_(stream.handle_), event_(stream.card_->create_event()) {
+      : OrtSyncNotificationImpl{}, ort_(stream.ort_), handle_(stream.handle_), event_(stream.device_->create_event()) {
     ort_version_supported = 23;
     Release = [](OrtSyncNotificationImpl* n) noexcept { delete static_cast<Notification*>(n); };
     Activate = [](OrtSyncNotificationImpl* n) noexcept -> OrtStatus* {
@@ -39,10 +39,10 @@ class Stream::Notification : public OrtSyncNotificationImpl {
   std::unique_ptr<GpuEvent> event_;  // null on the host, where work is done when it was given
 };
 
-Stream::Stream(const Ort& ort, std::shared_ptr<Card> card, void* handle)
-    : OrtSyncStreamImpl{}, ort_(ort), card_(std::move(card)), handle_(handle) {
+Stream::Stream(const Ort& ort, std::shared_ptr<ProviderDevice> device, void* handle)
+    : OrtSyncStreamImpl{}, ort_(ort), device_(std::move(device)), handle_(handle) {
   if (!handle_) {
-    own_ = card_->create_stream();
+    own_ = device_->create_stream();
     handle_ = own_.get();
   }
   ort_version_supported = 23;
@@ -54,7 +54,7 @@ Stream::Stream(const Ort& ort, std::shared_ptr<Card> card, void* handle)
   };
   Flush = [](OrtSyncStreamImpl* s) noexcept -> OrtStatus* {
     auto* self = static_cast<Stream*>(s);
-    return self->ort_.guarded([&] { self->card_->synchronize(self->handle_); });
+    return self->ort_.guarded([&] { self->device_->synchronize(self->handle_); });
   };
   OnSessionRunEnd = [](OrtSyncStreamImpl*) noexcept -> OrtStatus* { return nullptr; };
 }

@@ -1,21 +1,21 @@
-// Streams of ONNX Runtime's over a card's.
+// Streams of ONNX Runtime's over a device's.
 #pragma once
 #include <memory>
 
-#include "ep/card.h"
 #include "ep/ort.h"
+#include "ep/provider_device.h"
 
 namespace sardonyx::ep {
 
 class Stream : public OrtSyncStreamImpl {
  public:
   /// `handle`: the application's own stream; null: a new one.
-  Stream(const Ort& ort, std::shared_ptr<Card> card, void* handle);
+  Stream(const Ort& ort, std::shared_ptr<ProviderDevice> device, void* handle);
 
  private:
   class Notification;
   const Ort& ort_;
-  std::shared_ptr<Card> card_;
+  std::shared_ptr<ProviderDevice> device_;
   std::shared_ptr<void> own_;
   void* handle_;
 };

@@ -13,16 +13,18 @@ void register_recurrent(Table& t);
 void register_sorting(Table& t);
 void register_scatter(Table& t);
 void register_nms(Table& t);
-void register_misc(Table& t);
-void register_integer(Table& t);
+void register_determinant(Table& t);
+void register_random_seed(Table& t);
+void register_integer_products(Table& t);
 
 inline void register_all(Table& t) {
   register_recurrent(t);
   register_sorting(t);
   register_scatter(t);
   register_nms(t);
-  register_misc(t);
-  register_integer(t);
+  register_determinant(t);
+  register_random_seed(t);
+  register_integer_products(t);
 }
 
 }  // namespace sardonyx::routines

@@ -1,7 +1,5 @@
-// det, random_seed.
-#include <atomic>
+// det: determinants of square matrices.
 #include <cmath>
-#include <random>
 
 #include "host/parallel.h"
 #include "routines/elements.h"
@@ -51,24 +49,8 @@ void det(Call& c) {
   });
 }
 
-// random_seed
-//   outputs: seed [] uint64, another one at every call
-//   params:  a number that tells nodes apart
-void random_seed(Call& c) {
-  static const std::uint64_t start = [] {
-    std::random_device device;
-    return static_cast<std::uint64_t>(device()) << 32 | device();
-  }();
-  static std::atomic<std::uint64_t> calls{0};
-  // Steps by an odd constant visit every value once.
-  *c.outputs[0].as<std::uint64_t>() = start + 0x9e3779b97f4a7c15U * (calls++ + 1);
-}
-
 }  // namespace
 
-void register_misc(Table& t) {
-  t["det"] = det;
-  t["random_seed"] = random_seed;
-}
+void register_determinant(Table& t) { t["det"] = det; }
 
 }  // namespace sardonyx::routines

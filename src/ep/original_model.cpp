@@ -1,5 +1,5 @@
-// Parts of original models; see original.h.
-#include "ep/original.h"
+// Parts of original models; see original_model.h.
+#include "ep/original_model.h"
 
 #include <algorithm>
 #include <array>
@@ -36,8 +36,8 @@ std::string fingerprint(const std::filesystem::path& file) {
   return cache_key(parts).hex();
 }
 
-GroupModel part_of_original(const std::filesystem::path& file, const std::string& recorded,
-                            std::span<const onnx::ValueInfo> inputs, std::span<const onnx::ValueInfo> outputs) {
+GroupModel original_subgraph(const std::filesystem::path& file, const std::string& recorded,
+                             std::span<const onnx::ValueInfo> inputs, std::span<const onnx::ValueInfo> outputs) {
   const std::string now = fingerprint(file);
   if (!recorded.empty() && recorded != now)
     fail(ErrorKind::kInvalidModel, "{} is not the model that the program was compiled from, or was changed since",

@@ -1,5 +1,5 @@
-// Containers of programs; see context.h.
-#include "ep/context.h"
+// Containers of programs; see ep_context.h.
+#include "ep/ep_context.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <span>
 
-#include "ep/original.h"
+#include "ep/original_model.h"
 #include "onnx/external_data.h"
 #include "program/program_file.h"
 
@@ -128,8 +128,8 @@ std::string write_context(const ContextNames& names, const std::vector<std::shar
 }
 
 std::shared_ptr<CompiledGroup> read_context(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
-                                            const ProviderOptions& options, const std::shared_ptr<Card>& card,
-                                            ContextNames& names) {
+                                            const ProviderOptions& options,
+                                            const std::shared_ptr<ProviderDevice>& device, ContextNames& names) {
   ContextReader r(bytes);
   if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     damaged("it does not begin as one of this version of the provider does");
@@ -142,23 +142,23 @@ std::shared_ptr<CompiledGroup> read_context(std::span<const std::byte> bytes, st
   for (const std::string& t : targets) {
     held += (held.empty() ? "" : ", ") + short_target(t);
     const bool for_host = t.find(' ') != std::string::npos;
-    if (for_host != card->is_host()) continue;
-    if (for_host) why = why_not_on(t, card->info().target);
-    fits |= for_host ? why.empty() : runs_on(t, card->info().target);
+    if (for_host != device->is_host()) continue;
+    if (for_host) why = why_not_on(t, device->info().target);
+    fits |= for_host ? why.empty() : runs_on(t, device->info().target);
   }
   if (!fits)
     fail(ErrorKind::kUnsupported,
          "the EPContext model was compiled for {}, and the session's device is {} ({}){}{}; compile it again",
-         held.empty() ? "nothing" : held, card->info().name, short_target(card->info().target), why.empty() ? "" : ": ",
-         why);
+         held.empty() ? "nothing" : held, device->info().name, short_target(device->info().target),
+         why.empty() ? "" : ": ", why);
   const std::size_t start = aligned(r.position());
   if (start > bytes.size()) damaged("it ends early");
-  const std::string gpu = card->is_host() ? "" : card->info().target;
+  const std::string gpu = device->is_host() ? "" : device->info().target;
   auto program = parse_program(bytes.subspan(start), std::move(owner), 1, gpu);
   auto group = std::make_shared<CompiledGroup>();
-  group->card = card;
+  group->device = device;
   group->outputs = program->output_names;
-  group->model = Model::from_program(std::move(program), model_options(options, *card));
+  group->model = Model::from_program(std::move(program), model_options(options, *device));
   for (const TensorInfo& t : group->model->inputs()) {
     group->inputs.push_back(t.name);
     group->input_types.push_back(t.dtype);
@@ -176,21 +176,21 @@ bool is_context(const Ort& ort, const OrtNode* n) {
 }
 
 std::shared_ptr<CompiledGroup> load_context(const Ort& ort, const OrtNode* n, const OrtGraph* graph,
-                                            const ProviderOptions& options, const std::shared_ptr<Card>& card,
-                                            ContextNames& names) {
+                                            const ProviderOptions& options,
+                                            const std::shared_ptr<ProviderDevice>& device, ContextNames& names) {
   const std::string content = attribute(ort, n, "ep_cache_context");
   if (attribute(ort, n, "embed_mode") != "0") {  // embedded is the operator's default
     std::byte* p = nullptr;
     const onnx::Bytes copy = onnx::aligned_zeros(content.size(), p);
     std::memcpy(p, content.data(), content.size());
-    return read_context({copy.data, copy.size}, copy.owner, options, card, names);
+    return read_context({copy.data, copy.size}, copy.owner, options, device, names);
   }
   const std::filesystem::path relative = content;
   if (relative.is_absolute() || relative.has_parent_path() || relative == "..")
     fail(ErrorKind::kInvalidModel, "the EPContext node names the file '{}', which is not in the model's folder",
          content);
   const auto map = std::make_shared<const onnx::MappedFile>(folder_of(ort, graph, options) / relative);
-  return read_context({map->data(), map->size()}, map, options, card, names);
+  return read_context({map->data(), map->size()}, map, options, device, names);
 }
 
 GroupModel original_of(const Ort& ort, const OrtNode* n, const OrtGraph* graph, const ProviderOptions& options) {
@@ -212,15 +212,16 @@ GroupModel original_of(const Ort& ort, const OrtNode* n, const OrtGraph* graph, 
     if (v) inputs.push_back(reader.value(v));
   for (const OrtValueInfo* v : ort.outputs(n))
     if (v) outputs.push_back(reader.value(v));
-  return part_of_original(file, recorded.starts_with(kFingerprint) ? recorded.substr(kFingerprint.size()) : "", inputs,
-                          outputs);
+  return original_subgraph(file, recorded.starts_with(kFingerprint) ? recorded.substr(kFingerprint.size()) : "", inputs,
+                           outputs);
 }
 
 std::string compatibility_info(const std::vector<std::string>& targets) {
   return fmt::format("sardonyx;{};{}", program_format(), fmt::join(targets, "|"));
 }
 
-OrtCompiledModelCompatibility compatibility(std::string_view info, const std::vector<std::shared_ptr<Card>>& cards) {
+OrtCompiledModelCompatibility compatibility(std::string_view info,
+                                            const std::vector<std::shared_ptr<ProviderDevice>>& devices) {
   const auto part = [&info] {
     const std::size_t end = std::min(info.find(';'), info.size());
     const std::string_view p = info.substr(0, end);
@@ -234,7 +235,7 @@ OrtCompiledModelCompatibility compatibility(std::string_view info, const std::ve
     const std::size_t end = std::min(info.find('|'), info.size());
     const std::string target(info.substr(0, end));
     info.remove_prefix(std::min(end + 1, info.size()));
-    for (const auto& c : cards) {
+    for (const auto& c : devices) {
       if (target == c->info().target) return OrtCompiledModelCompatibility_EP_SUPPORTED_OPTIMAL;
       const bool host = target.find(' ') != std::string::npos;
       if (host == c->is_host() &&

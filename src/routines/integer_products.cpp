@@ -197,7 +197,7 @@ void integer_conv(Call& c) {
 
 }  // namespace
 
-void register_integer(Table& t) {
+void register_integer_products(Table& t) {
   t["integer_pack"] = integer_pack;
   t["integer_matmul"] = integer_matmul;
   t["integer_conv"] = integer_conv;

@@ -16,7 +16,7 @@ std::string fingerprint(const std::filesystem::path& file);
 ///
 /// Throws Error: kIo; kInvalidModel for a file that changed since, and where `outputs` are no values of the model or
 /// depend on more than `inputs`.
-GroupModel part_of_original(const std::filesystem::path& file, const std::string& recorded,
-                            std::span<const onnx::ValueInfo> inputs, std::span<const onnx::ValueInfo> outputs);
+GroupModel original_subgraph(const std::filesystem::path& file, const std::string& recorded,
+                             std::span<const onnx::ValueInfo> inputs, std::span<const onnx::ValueInfo> outputs);
 
 }  // namespace sardonyx::ep
