@@ -5,60 +5,12 @@ from __future__ import annotations
 import json
 import math
 import pathlib
-import re
 from typing import Any
 
+from gpu_plots import plots
+from gpu_results import ceilings_of, label, merged, number_of, of_part
+
 COMPILED = ["compile", "compile, attention written out", "autotune", "twin compile"]
-
-
-def label(key: str) -> str:
-    """A row's key, "ViT-B/16/batch=8", for people."""
-    name, _, sizes = key.rpartition("/")
-    return f"{name}, {sizes}" if name else sizes
-
-
-def runs_of(one: dict[str, Any]) -> dict[str, Any]:
-    """By date. A file without runs was written by a version that had one environment for all rows."""
-    if one.get("runs"):
-        return dict(one["runs"])
-    environment = one.get("environment", {})
-    return {environment.get("date", "some day"): {"environment": environment, "ceilings": one.get("ceilings") or {}}}
-
-
-def merged(paths: list[pathlib.Path]) -> dict[str, Any]:
-    """Later files' rows replace earlier ones', but a row that failed none that did not. Kept are the runs with rows."""
-    data: dict[str, Any] = {"runs": {}, "rows": {}}
-    for path in paths:
-        one = json.loads(path.read_text())
-        runs = runs_of(one)
-        data["runs"] |= runs
-        for key, row in one["rows"].items():
-            if key in data["rows"] and "failed" in row and "failed" not in data["rows"][key]:
-                continue
-            data["rows"][key] = {"run": next(iter(runs)), **row}
-    used = {r["run"] for r in data["rows"].values()}
-    data["runs"] = {k: v for k, v in sorted(data["runs"].items()) if k in used}
-    return data
-
-
-def natural(key: str) -> list[Any]:
-    """For sorting: numbers by their value."""
-    return [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", key)]
-
-
-def of_part(data: dict[str, Any], part: str) -> dict[str, Any]:
-    rows = {k.partition("/")[2]: r for k, r in data["rows"].items() if k.partition("/")[0] == part}
-    return {k: rows[k] for k in sorted(rows, key=natural)}
-
-
-def number_of(data: dict[str, Any], row: dict[str, Any]) -> str:
-    """Of the run that measured it, as the page counts them."""
-    return str(list(data["runs"]).index(row["run"]) + 1)
-
-
-def ceilings_of(data: dict[str, Any], row: dict[str, Any]) -> dict[str, float]:
-    """Measured in the row's run; empty where there was no card."""
-    return data["runs"][row["run"]].get("ceilings") or {}
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -392,66 +344,6 @@ def chips_section(data: dict[str, Any]) -> str:
     about += "move and compute, the share of matrix instructions in its code, vector registers and accumulators of a lane, LDS of a workgroup in bytes, waves that a SIMD holds at a time, and the least time "
     about += "that the chip's data sheet allows. *Measured elsewhere* is how near the launch of the same nodes came to the roofline on the card above: no prediction, but where the same kernel would be expected. "
     return about + f"The {CHIP_ROWS} most expensive launches of each.\n\n" + text
-
-
-def plots(data: dict[str, Any], ratios: dict[str, float], out: pathlib.Path) -> list[str]:
-    """Names of the files made."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "sardonyx"  # the same data gives the same file
-    import matplotlib.pyplot as plt
-
-    made = []
-
-    def save(figure: Any, name: str) -> None:
-        figure.tight_layout()
-        figure.savefig(out / name, metadata={"Date": None})
-        plt.close(figure)
-        made.append(name)
-
-    if ratios:
-        figure, axes = plt.subplots(figsize=(9, 0.3 * len(ratios) + 1.2))
-        names = list(reversed(ratios))
-        values = [1 / ratios[n] for n in names]
-        axes.barh(names, values, color=["tab:green" if v >= 1 else "tab:orange" for v in values])
-        axes.axvline(1, color="black", linewidth=1)
-        axes.set_xlabel("speed over torch.compile (higher is better)")
-        save(figure, "gpu-models.svg")
-    points = {
-        part: [
-            (r["operations"] / r["bytes"], r["operations"] * r["repeats"] / r["engines"]["sardonyx"]["median"] / 1e12)
-            for r in of_part(data, part).values()
-            if "engines" in r and "sardonyx" in r["engines"]
-        ]
-        for part in ("gemm", "conv", "attention")
-    }
-    points["kernels of models"] = [
-        (k["operations"] / k["bytes"], k["operations"] / k["seconds"] / 1e12)
-        for r in of_part(data, "profile").values()
-        for k in r.get("kernels", [])
-        if k.get("operations") and k.get("bytes") and k["seconds"]
-    ]
-    ceilings = next((c for r in reversed(data["runs"].values()) if (c := r.get("ceilings"))), None)
-    if ceilings and any(points.values()):
-        figure, axes = plt.subplots(figsize=(8, 5))
-        for part, found in points.items():
-            if found:
-                axes.scatter(*zip(*found), s=14, alpha=0.7, label=part)
-        x = [2**k for k in range(-2, 13)]
-        axes.plot(
-            x,
-            [min(ceilings["operations_per_second"], i * ceilings["bytes_per_second"]) / 1e12 for i in x],
-            color="black",
-            linewidth=1,
-        )
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xlabel("operations for each byte")
-        axes.set_ylabel("TFLOP/s")
-        axes.legend()
-        save(figure, "gpu-roofline.svg")
-    return made
 
 
 def write_report(paths: list[pathlib.Path], out: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ ninja -C "$build" -j "$jobs" amdgpu-ep python_package
 ninja -C build -j "$jobs" amdhip64-sim sardonyx_cli # as they are: under a sanitizer, kernels would take ten times as long
 ln -sfn ../../build/lib/libamdhip64-sim.so "$build/lib/libamdhip64-sim.so"
 run_time=$(g++ -print-file-name="lib$([[ $kind == thread ]] && echo tsan || echo asan).so")
-# Python and ONNX Runtime leave blocks behind; test_ep.py counts what a cycle of loading and unloading leaves.
+# Python and ONNX Runtime leave blocks behind; test_ep_process.py counts what a cycle of loading and unloading leaves.
 # LLVM gives threads that compile another signal stack, which AddressSanitizer would free as its own.
 export ASAN_OPTIONS=use_sigaltstack=0:detect_leaks=0:halt_on_error=1:abort_on_error=1:detect_odr_violation=0:log_path=$PWD/$build/report
 export TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:exitcode=66:log_path=$PWD/$build/report:suppressions=$PWD/tools/sanitize_provider.supp
@@ -25,6 +25,6 @@ export PYTHONPATH=$PWD/$build/python OPENBLAS_NUM_THREADS=1  # its threads synch
 libraries="$run_time $(g++ -print-file-name=libstdc++.so.6)"
 rm -f "$build"/report.*
 status=0
-LD_PRELOAD=$libraries "$python" -m pytest -q tests/python/test_ep.py tests/python/test_calibrated.py "$@" || status=$?
+LD_PRELOAD=$libraries "$python" -m pytest -q tests/python/test_ep.py tests/python/test_ep_compiled.py tests/python/test_ep_process.py tests/python/test_calibrated.py "$@" || status=$?
 cat "$build"/report.* 2>/dev/null && exit 1
 exit $status

@@ -195,42 +195,39 @@ def terms(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> int:
     return int(np.prod(counted))
 
 
-def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1, sums: bool = False) -> onnx.ModelProto:
-    """The model with every float rounded: `draw`: multiplied by 1 + u 2^-bits, u uniform in [-1, 1], anew in each run of a session. Else: to
-    the nearest number of so many bits.
+class _Rounder:
+    """Writes the nodes that round what a model's nodes compute; see rounded()."""
 
-    `sums`: as float32 does it: inputs and weights are exact, functions have errors of so many bits, and what adds up k products has one that
-    adding them in another order has. Partial sums of k terms t, rounded by 2^-24 of themselves at most, have an error whose mean square is
-    (2^-24)^2 / 3 sum(s_i^2), and s_i^2 is i mean(t^2) for terms of random signs, so that u 2^-24 sqrt(k / 2 sum(t^2)) has that mean square too.
-    It does not shrink where terms cancel."""
-    model = widen(model)
-    model.ir_version = max(model.ir_version, 8)  # weights need not be inputs
-    types = types_of(model)
-    exact = exact_names(model, types)
-    shapes = shapes_of(model) if sums else {}
-    opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
-    # ONNX Runtime's generators of seeds near each other give numbers that resemble each other; 24 bits are exact in float32.
-    seeds = np.random.default_rng(seed)
+    def __init__(self, model: onnx.ModelProto, bits: int, draw: bool, seed: int, sums: bool):
+        self.bits, self.draw, self.sums = bits, draw, sums
+        self.types = types_of(model)
+        self.exact = exact_names(model, self.types)
+        self.shapes = shapes_of(model) if sums else {}
+        self.opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+        # ONNX Runtime's generators with nearby seeds give similar numbers, so seeds are drawn; 24 bits are exact in float32.
+        self.seeds = np.random.default_rng(seed)
 
-    def noise(name: str, to: str, g: list[onnx.NodeProto]) -> None:
+    def noise(self, name: str, to: str, g: list[onnx.NodeProto]) -> None:
+        """`to`: the value `name`, rounded."""
         below, within = f"{to}/below", f"{to}/within"
-        if opset < 8:  # Min and Max took equal shapes alone
+        if self.opset < 8:  # Min and Max took equal shapes alone
             g.append(helper.make_node("Clip", [name], [within], min=-(2.0**100), max=2.0**100))
         else:
             g.append(helper.make_node("Min", [name, "largest"], [below]))
             g.append(helper.make_node("Max", [below, "least"], [within]))
         name = within
-        if not draw:  # Veltkamp: of float32's 24 bits, x (2^s + 1) - (x (2^s + 1) - x) keeps the upper 24 - s
+        if not self.draw:  # Veltkamp: of float32's 24 bits, x (2^s + 1) - (x (2^s + 1) - x) keeps the upper 24 - s
             part, rest = f"{to}/part", f"{to}/rest"
             g.append(helper.make_node("Mul", [name, "veltkamp"], [part]))
             g.append(helper.make_node("Sub", [part, name], [rest]))
             g.append(helper.make_node("Sub", [part, rest], [to]))
             return
         factor = f"{to}/factor"
-        g.append(draw_like(name, factor, 1.0, 2.0**-bits))
+        g.append(self.draw_like(name, factor, 1.0, 2.0**-self.bits))
         g.append(helper.make_node("Mul", [name, factor], [to]))
 
-    def draw_like(name: str, to: str, middle: float, width: float) -> onnx.NodeProto:
+    def draw_like(self, name: str, to: str, middle: float, width: float) -> onnx.NodeProto:
+        """`to`: random numbers of the shape of `name`, uniform around `middle`."""
         return helper.make_node(
             "RandomUniformLike",
             [name],
@@ -238,10 +235,10 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1, sums: 
             low=middle - width,
             high=middle + width,
             dtype=TensorProto.FLOAT,
-            seed=float(seeds.integers(1, 2**24)),
+            seed=float(self.seeds.integers(1, 2**24)),
         )
 
-    def order(node: onnx.NodeProto, to: str, g: list[onnx.NodeProto]) -> None:
+    def order(self, node: onnx.NodeProto, to: str, g: list[onnx.NodeProto]) -> None:
         """`to`: the result of a SUMS node with the error of its sums."""
         squares = onnx.NodeProto.FromString(node.SerializeToString())
         del squares.input[2:]  # a bias is one more term
@@ -256,50 +253,55 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1, sums: 
         g += [
             squares,
             helper.make_node("Sqrt", [squares.output[0]], [size]),
-            draw_like(size, part, 0.0, 2.0**-24 * (terms(node, shapes) / 2) ** 0.5),
+            self.draw_like(size, part, 0.0, 2.0**-24 * (terms(node, self.shapes) / 2) ** 0.5),
             helper.make_node("Mul", [size, part], [error]),
             helper.make_node("Add", [node.output[0], error], [to]),
         ]
 
-    def floats(name: str) -> bool:
-        assert name in types, f"the type of {name} is not known"
-        return types[name] == TensorProto.FLOAT and name not in exact
+    def floats(self, name: str) -> bool:
+        assert name in self.types, f"the type of {name} is not known"
+        return self.types[name] == TensorProto.FLOAT and name not in self.exact
 
-    def graph(g: onnx.GraphProto, known: dict[str, str]) -> None:
-        known = dict(known)  # names as they are in the model -> with noise
+    def moves(self, node: onnx.NodeProto) -> bool:
+        """Whether the node's outputs need no rounding: it moves elements, or is a constant that so many bits represent."""
+        if node.op_type != "Constant":
+            return node.op_type in MOVES
+        values = [numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"]
+        values += [np.float32(a.f) for a in node.attribute if a.name == "value_float"]
+        values += [np.float32(a.floats) for a in node.attribute if a.name == "value_floats"]
+        return self.sums or all(represented(v, self.bits) for v in values if np.issubdtype(v.dtype, np.floating))
+
+    def graph(self, g: onnx.GraphProto, known: dict[str, str]) -> None:
+        """Rounds the graph in place. `known`: names of values around it -> their rounded values' names."""
+        known = dict(known)
         nodes: list[onnx.NodeProto] = []
         weights = {t.name: t for t in g.initializer}
         for name in [*weights, *(i.name for i in g.input if i.name not in weights)]:
             if (
-                sums
-                or not floats(name)
-                or (name in weights and represented(numpy_helper.to_array(weights[name]), bits))
+                self.sums
+                or not self.floats(name)
+                or (name in weights and represented(numpy_helper.to_array(weights[name]), self.bits))
             ):
                 continue
             known[name] = f"{name}/rounded"
-            noise(name, known[name], nodes)
+            self.noise(name, known[name], nodes)
         for old in g.node:
             node = onnx.NodeProto.FromString(old.SerializeToString())
             for k, name in enumerate(node.input):
                 node.input[k] = known.get(name, name)
             for a in node.attribute:
                 if a.type == onnx.AttributeProto.GRAPH:
-                    graph(a.g, known)
+                    self.graph(a.g, known)
             nodes.append(node)
-            moves = node.op_type in MOVES
-            if node.op_type == "Constant":
-                values = [numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"]
-                values += [np.float32(a.f) for a in node.attribute if a.name == "value_float"]
-                values += [np.float32(a.floats) for a in node.attribute if a.name == "value_floats"]
-                moves = sums or all(represented(v, bits) for v in values if np.issubdtype(v.dtype, np.floating))
+            moves = self.moves(node)
             for k, name in enumerate(node.output):
-                if not name or moves or not floats(name):
+                if not name or moves or not self.floats(name):
                     continue
                 node.output[k] = f"{name}/exact"  # graphs' outputs keep their names
-                if sums and node.op_type in SUMS:
-                    order(node, name, nodes)
+                if self.sums and node.op_type in SUMS:
+                    self.order(node, name, nodes)
                 else:
-                    noise(node.output[k], name, nodes)
+                    self.noise(node.output[k], name, nodes)
         for k, o in enumerate(g.output):
             if o.name in known:  # an input or a weight is an output
                 nodes.append(helper.make_node("Identity", [known[o.name]], [f"{o.name}/out"]))
@@ -307,7 +309,18 @@ def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1, sums: 
         del g.node[:]
         g.node.extend(nodes)
 
-    graph(model.graph, {})
+
+def rounded(model: onnx.ModelProto, bits: int, draw: bool, seed: int = 1, sums: bool = False) -> onnx.ModelProto:
+    """The model with every float rounded: `draw`: multiplied by 1 + u 2^-bits, u uniform in [-1, 1], anew in each run of a session. Else: to
+    the nearest number of so many bits.
+
+    `sums`: as float32 does it: inputs and weights are exact, functions have errors of so many bits, and what adds up k products has one that
+    adding them in another order has. Partial sums of k terms t, rounded by 2^-24 of themselves at most, have an error whose mean square is
+    (2^-24)^2 / 3 sum(s_i^2), and s_i^2 is i mean(t^2) for terms of random signs, so that u 2^-24 sqrt(k / 2 sum(t^2)) has that mean square too.
+    It does not shrink where terms cancel."""
+    model = widen(model)
+    model.ir_version = max(model.ir_version, 8)  # weights need not be inputs
+    _Rounder(model, bits, draw, seed, sums).graph(model.graph, {})
     for number, name in [(2.0 ** (24 - bits) + 1, "veltkamp"), (2.0**100, "largest"), (-(2.0**100), "least")]:
         model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
     del model.graph.value_info[:]

@@ -1,6 +1,6 @@
 """GroupQueryAttention with each of its options, in prompts, in steps and in turns, against NumPy in float64.
 
-test_contrib_ops.py compares the same operator with ONNX Runtime's CPU provider.
+test_contrib_attention.py compares the same operator with ONNX Runtime's CPU provider.
 """
 
 import numpy as np

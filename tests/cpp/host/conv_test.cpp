@@ -4,38 +4,13 @@
 
 #include <algorithm>
 
+#include "conv_cases.h"
 #include "host/simd.h"
-#include "host/winograd_plan.h"
-#include "reference.h"
 
 namespace sardonyx::host::test {
 namespace {
 
 using Kind = PostOp::Kind;
-
-ConvDesc plain(int spatial, std::int64_t in_channels, std::int64_t out_channels, std::int64_t size,
-               std::int64_t kernel) {
-  ConvDesc d;
-  d.spatial = spatial;
-  d.in_channels = in_channels, d.out_channels = out_channels;
-  d.in = {size, size + 1, size + 2};
-  d.kernel = {kernel, kernel, kernel};
-  d.threads = 2;
-  set_out(d);
-  return d;
-}
-
-bool is_winograd(const std::string& kernel) { return kernel.starts_with("winograd"); }
-
-// Winograd's transforms round: by some units in the last place (2^-24) of the sums' magnitudes, which are thousands
-// here. Wrong sums of integers are off by 1 at least.
-constexpr double kWinogradError = 0.01;
-
-void expect_equal(const ConvDesc& d, const std::string& label) {
-  const Outcome outcome = compare(d);
-  EXPECT_LE(outcome.worst, is_winograd(outcome.kernel) ? kWinogradError : 0)
-      << label << " by " << outcome.kernel << outcome.refusal;
-}
 
 TEST(Convolution, ChannelsAndKernels) {
   for (std::int64_t in : {1, 3, 8, 17, 32}) {
@@ -206,143 +181,6 @@ TEST(Convolution, VariableWeights) {
   d.transposed = true;
   set_out(d);
   expect_equal(d, "variable weights, transposed");
-}
-
-// Every kind of border, tail and epilogue of Winograd's kernel, which must be the one that is chosen.
-TEST(Convolution, Winograd) {
-  const std::int64_t channels[][2] = {{32, 32}, {64, 48}, {40, 70}, {19, 96}, {96, 60}};
-  for (const auto& [in, out] : channels) {
-    for (int bits = 0; bits < 8; ++bits) {
-      ConvDesc d = plain(2, in, out, 21, 3);
-      if (bits & 1) d.pad_begin = {1, 2, 0}, d.pad_end = {2, 0, 0};
-      if (bits & 2) d.batch = 2;
-      if (bits & 4) d.in = {30, 33, 0}, d.dilation = {2, 1, 1};
-      set_out(d);
-      d.bias = bits & 1;
-      d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, out}}, {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
-      if (bits & 2) d.post.push_back({.kind = Kind::kClip, .alpha = -40, .beta = 64});
-      const Outcome outcome = compare(d);
-      EXPECT_TRUE(is_winograd(outcome.kernel)) << outcome.kernel << " for " << in << " to " << out;
-      EXPECT_LE(outcome.worst, kWinogradError) << in << " to " << out << " channels, variant " << bits;
-    }
-  }
-}
-
-// The same with stride 2, in tiles of 4 x 4 results, and of 2 x 2 where there are few pixels and many channels.
-TEST(Convolution, WinogradStrided) {
-  struct Case {
-    std::int64_t in, out, size;
-    const char* kernel;
-  };
-  for (const Case& c : {Case{64, 64, 95, "winograd 4x4 stride 2"}, Case{20, 200, 79, "winograd 4x4 stride 2"},
-                        Case{250, 256, 38, "winograd 2x2 stride 2"}}) {
-    for (const int bits : {0, 1, 3}) {
-      ConvDesc d = plain(2, c.in, c.out, c.size, 3);
-      if (bits & 1) d.pad_begin = {1, 2, 0}, d.pad_end = {2, 0, 0};
-      if (bits & 2 && c.size > 40) d.batch = 2;  // larger batches have tiles enough
-      d.stride = {2, 2, 1};
-      set_out(d);
-      d.bias = bits & 1;
-      d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, c.out}}, {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
-      const Outcome outcome = compare(d);
-      EXPECT_TRUE(outcome.kernel.starts_with(c.kernel)) << outcome.kernel << ", not " << c.kernel;
-      EXPECT_LE(outcome.worst, kWinogradError) << outcome.kernel << ", variant " << bits;
-    }
-  }
-}
-
-// Images of few channels with stride 2, taken in squares of 2 x 2 pixels: every kind of padding.
-TEST(Convolution, WinogradOfSquares) {
-  struct Case {
-    std::int64_t in, out, kernel;
-    const char* name;
-  };
-  for (const Case& c : {Case{3, 32, 6, "winograd 4x4 of squares"}, Case{4, 70, 5, "winograd 4x4 of squares"},
-                        Case{3, 64, 7, "winograd 3x3 of squares"}, Case{1, 80, 7, "winograd 3x3 of squares"}}) {
-    for (const std::int64_t pad : {0, 1, 2, 3}) {
-      ConvDesc d = plain(2, c.in, c.out, 69, c.kernel);
-      d.batch = pad == 3 ? 2 : 1;
-      d.stride = {2, 2, 1};
-      d.pad_begin = {pad, pad, 0}, d.pad_end = {3 - pad, pad, 0};
-      set_out(d);
-      d.bias = pad & 1;
-      d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, c.out}}, {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
-      const Outcome outcome = compare(d);
-      // A kernel of even size has half a square before it if the padding is odd.
-      const bool shifted = c.kernel == 6 && pad % 2 == 1;
-      EXPECT_TRUE(outcome.kernel.starts_with(shifted ? "winograd 3x3 of squares" : c.name))
-          << outcome.kernel << ", not " << c.name << ", padding " << pad;
-      EXPECT_LE(outcome.worst, kWinogradError) << outcome.kernel << ", padding " << pad;
-    }
-  }
-}
-
-// Signals: tiles of 4 results.
-TEST(Convolution, WinogradOverOneAxis) {
-  const std::int64_t channels[][2] = {{32, 64}, {96, 256}, {19, 130}};
-  for (const auto& [in, out] : channels) {
-    for (int bits = 0; bits < 8; ++bits) {
-      ConvDesc d = plain(1, in, out, 301, 3);
-      if (bits & 1) d.pad_begin = {1, 0, 0}, d.pad_end = {2, 0, 0};
-      if (bits & 2) d.batch = 2;
-      if (bits & 4) d.stride = {2, 1, 1};
-      if (bits == 3) d.dilation = {3, 1, 1};
-      set_out(d);
-      d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, out}}, {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
-      const Outcome outcome = compare(d);
-      EXPECT_TRUE(outcome.kernel.starts_with("winograd 1x4")) << outcome.kernel << " for " << in << " to " << out;
-      EXPECT_LE(outcome.worst, kWinogradError) << in << " to " << out << " channels, variant " << bits;
-    }
-  }
-}
-
-// Few tiles, and weights that do not fit the caches (in two blocks): threads divide the channels of results.
-TEST(Convolution, WinogradThreadsShareTiles) {
-  ConvDesc few = plain(2, 160, 224, 12, 3), many = plain(2, 320, 384, 30, 3);
-  for (ConvDesc* d : {&few, &many}) {
-    d->pad_begin = d->pad_end = {1, 1, 0};
-    d->threads = 3;
-    set_out(*d);
-    d->post = {{.kind = Kind::kRelu}};
-    const Outcome outcome = compare(*d);
-    EXPECT_TRUE(is_winograd(outcome.kernel)) << outcome.kernel;
-    EXPECT_LE(outcome.worst, kWinogradError);
-  }
-}
-
-// With a dilation near the image's extent most of the taps are in the padding, which a direct kernel skips.
-TEST(Convolution, WinogradWhereTapsAreInTheImage) {
-  for (const std::int64_t dilation : {1, 4, 12, 24}) {
-    ConvDesc d = plain(2, 128, 128, 33, 3);
-    d.dilation = d.pad_begin = d.pad_end = {dilation, dilation, 0};
-    set_out(d);
-    std::string why;
-    const auto kernel = find_convolution(d, why);
-    ASSERT_TRUE(kernel) << why;
-    EXPECT_EQ(is_winograd(kernel->name()), dilation < 12) << kernel->name() << ", dilation " << dilation;
-  }
-  ConvDesc far = plain(2, 128, 128, 33, 3);
-  far.dilation = far.pad_begin = far.pad_end = {std::int64_t{1} << 60, std::int64_t{1} << 60, 0};
-  set_out(far);
-  EXPECT_EQ(far.out[0], 33);
-  EXPECT_FALSE(plan_winograd(far));
-}
-
-TEST(Convolution, WinogradEpilogues) {
-  for (const Kind kind : {Kind::kAddTensor, Kind::kSubTensor, Kind::kMulTensor, Kind::kMaxTensor, Kind::kMinTensor,
-                          Kind::kRelu, Kind::kLeakyRelu, Kind::kClip, Kind::kSigmoid, Kind::kTanh, Kind::kSwish,
-                          Kind::kHardSwish, Kind::kHardSigmoid, Kind::kLinear, Kind::kAbs}) {
-    ConvDesc d = plain(2, 32, 32, 20, 3);
-    d.post = {{.kind = Kind::kLinear, .alpha = 0.0625f, .beta = -0.25f}, {.kind = kind, .alpha = 0.25f, .beta = 0.5f}};
-    if (d.post[1].has_operand()) d.post[1].dims = {1, 1, 1, kind == Kind::kSubTensor ? 1 : 32};
-    const Outcome outcome = compare(d);
-    EXPECT_TRUE(is_winograd(outcome.kernel)) << outcome.kernel;
-    EXPECT_LE(outcome.worst, kWinogradError) << static_cast<int>(kind);
-  }
-  // What the kernel has no step for is left to oneDNN.
-  ConvDesc d = plain(2, 32, 32, 20, 3);
-  d.post = {{.kind = Kind::kMish}};
-  EXPECT_FALSE(is_winograd(compare(d).kernel));
 }
 
 // Every kind of border, tail and thread's share of the panels' kernel, which must be the one that is chosen: a function
