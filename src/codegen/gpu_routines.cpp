@@ -254,8 +254,8 @@ class Routine {
     for (std::int64_t k = 0; k < directions; ++k) {
       reversed += fmt::format("{}{}", k ? ", " : "", param(at++) != 0);
       for (std::int64_t j = 0; j <= kind; ++j, f += 2)
-        functions += fmt::format("{}{{{}, {}, {}}}", functions.empty() ? "" : ", ", param(at++), number(op_.floats[f]),
-                                 number(op_.floats[f + 1]));
+        functions += fmt::format("{}{{RecurrentActivation({}), {}, {}}}", functions.empty() ? "" : ", ", param(at++),
+                                 number(op_.floats[f]), number(op_.floats[f + 1]));
     }
     const bool lstm = kind == 2, two_phases = kind == 1 && variant == 0;
     const Expr state = d[0] * batch * hidden;

@@ -1,44 +1,45 @@
 // The steps of recurrent layers on GPUs: one launch a step (GRU without linear_before_reset: two). src/routines/
 // recurrent.cpp has the equations and the layout of tensors.
 #pragma once
+#include "recurrent_activations.h"
 #include "routines.h"
 
 namespace sdx {
 
-/// Activation codes are those of src/routines/recurrent.h.
 template <class T>
 struct RecurrentFunction {
-  i32 code;
+  RecurrentActivation code;
   T alpha, beta;
 
   SDX_FN T operator()(T x, T clip) const {
     x = x < -clip ? -clip : x > clip ? clip : x;
     switch (code) {
-      case 0:
+      case RecurrentActivation::kRelu:
         return x > 0 ? x : (x != x ? x : T(0));
-      case 1:
+      case RecurrentActivation::kTanh:
         return tanh(x);
-      case 2:
+      case RecurrentActivation::kSigmoid:
         return T(1) / (T(1) + exp(-x));
-      case 3:
+      case RecurrentActivation::kAffine:
         return alpha * x + beta;
-      case 4:
+      case RecurrentActivation::kLeakyRelu:
         return x >= 0 ? x : alpha * x;
-      case 5:
+      case RecurrentActivation::kThresholdedRelu:
         return x >= alpha ? x : T(0);
-      case 6:
+      case RecurrentActivation::kScaledTanh:
         return alpha * tanh(beta * x);
-      case 7: {
+      case RecurrentActivation::kHardSigmoid: {
         const T y = alpha * x + beta;
         return y < T(0) ? T(0) : y > T(1) ? T(1) : y;
       }
-      case 8:
+      case RecurrentActivation::kElu:
         return x >= 0 ? x : alpha * expm1(x);
-      case 9:
+      case RecurrentActivation::kSoftsign:
         return x / (T(1) + (x < 0 ? -x : x));
-      default:
-        return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+      case RecurrentActivation::kSoftplus:
+        break;
     }
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
   }
 };
 

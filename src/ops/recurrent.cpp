@@ -1,16 +1,15 @@
 // RNN, GRU and LSTM: the product of all steps' inputs with W is one matrix product; the steps themselves are the
 // routine "recurrent".
-#include "routines/recurrent.h"
-
 #include <cmath>
 
+#include "kernels/recurrent_activations.h"
 #include "ops/families.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
 namespace {
 
-using routines::Activation;
+using Activation = sdx::RecurrentActivation;
 using tensor::accumulator;
 
 struct ActivationInfo {

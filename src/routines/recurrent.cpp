@@ -8,21 +8,23 @@
 // Outputs: 0 Y [T, D, B, H], zeros from each sequence's length on; 1 the last h [D, B, H]; 2 the last c [D, B, H] (LSTM
 // only). params:  kind (0 RNN, 1 GRU, 2 LSTM); variant (GRU: linear_before_reset, LSTM: input_forget); then for each
 // direction: reversed,
-//          followed by the codes of its activations (Activation below), 1 for RNN, 2 for GRU, 3 for LSTM.
+//          followed by the codes of its activations (kernels/recurrent_activations.h), 1 for RNN, 2 for GRU, 3 for
+//          LSTM.
 // floats:  clip (infinity: none), then alpha and beta of each activation in the same order.
-#include "routines/recurrent.h"
-
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
 #include "host/parallel.h"
 #include "host/simd.h"
+#include "kernels/recurrent_activations.h"
 #include "routines/families.h"
 #include "support/error.h"
 
 namespace sardonyx::routines {
 namespace {
+
+using Activation = sdx::RecurrentActivation;
 
 template <typename T>
 T activate(Activation a, T x, T alpha, T beta) {
