@@ -71,35 +71,80 @@ std::string GpuGenerator::pack_condition(const Packing& p, const std::vector<con
   return fmt::format("{}", fmt::join(all, " && "));
 }
 
+namespace {
+
+constexpr std::int64_t kFewTerms = 64;            // of a reduction that is one thread's work, whatever it reads
+constexpr std::int64_t kMostTaps = 2048;          // of a window that overlaps with its neighbours
+constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // length of a reduction
+
+// Terms of the longest reduction.
+std::int64_t longest(const Exprs& reductions) {
+  std::int64_t most = 0;
+  for (const Expr& r : reductions) {
+    std::int64_t all = 1, n = 0;
+    for (const Expr& v : r->vars) {
+      if (!is_const_int(v->args[0], n)) n = kUnknown;
+      all = std::min(all * n, kUnknown);
+    }
+    most = std::max(most, all);
+  }
+  return most;
+}
+
+// Whether neighbouring outputs read the same elements, or elements that are neighbours in memory: a thread for each
+// output (or pack of them) is better than several threads for one.
+bool are_windows(const PointLoop& p, const Exprs& reductions) {
+  const std::int64_t terms = longest(reductions);
+  if (p.vars.empty() || reductions.empty() || terms > kMostTaps) return false;
+  if (terms <= kFewTerms && side_by_side(reductions, p.vars.back())) return true;
+  bool overlap = false;
+  for (const Expr& r : reductions)
+    visit(r->args[0], [&](const Expr& x) {
+      if (x->op != Op::kLoad) return;
+      Expr step, tap, rest;
+      std::int64_t of_step = 0, of_tap = 0, extent = 0;
+      for (const Expr& v : p.vars)
+        for (const Expr& q : r->vars)
+          overlap |= idx::split_affine(x->args[0], v, step, rest) && idx::split_affine(x->args[0], q, tap, rest) &&
+                     is_const_int(step, of_step) && is_const_int(tap, of_tap) && is_const_int(q->args[0], extent) &&
+                     of_step > 0 && of_step < of_tap * extent;
+    });
+  return overlap;
+}
+
+}  // namespace
+
 GpuLoopSource GpuGenerator::run() {
+  const std::optional<PointLoop> p = point_loop(kernel_);
+  Exprs reductions;
+  if (p)
+    for (const PointLoop::Output& o : p->outputs) top_reductions(o.body, reductions);
+  const std::int64_t terms = longest(reductions);
   RowPlan r;
-  if (plan_rows(r)) {
+  if (p && are_windows(*p, reductions)) {
+    windows(*p);
+  } else if (plan_rows(r)) {
     rows(r);
-  } else if (kernel_.stages.size() == 1 && kernel_.outer.empty()) {
-    const FlatLoop f = flat_loop(kernel_.stages[0]);
-    Exprs reductions;
-    top_reductions(f.body, reductions);
-    Expr most = 0;
-    for (const Expr& x : reductions) {
-      Expr n = 1;
-      for (const Expr& v : x->vars) n = n->has_var || v->args[0]->has_var ? Expr(1 << 20) : n * v->args[0];
-      most = idx::max(most, n);
-    }
-    std::int64_t n = 1 << 20;
-    is_const_int(most, n);
-    if (n < 64 || (!f.vars.empty() && side_by_side(reductions, f.vars.back()))) {
-      map(f);
-    } else {
-      std::int64_t team = 32;
-      while (team < kGpuThreads && team * 8 < n) team *= 2;
-      general({{&kernel_.stages[0], f.body, f.offset, false}}, f.vars, team);
-    }
+  } else if (p && reductions.empty() && p->outputs.size() == 1) {
+    map(flat_loop(kernel_.stages[0]));
+  } else if (p && (terms <= kFewTerms || (!p->vars.empty() && side_by_side(reductions, p->vars.back())))) {
+    windows(*p);
   } else {
     std::vector<RowStage> stages;
-    for (const Stage& s : kernel_.stages)
-      stages.push_back(
-          {&s, merge_reduce_vars(flatten_loads(s.body)), storage_offset(*s.out, s.index), !s.inner.empty()});
-    general(stages, kernel_.outer, kGpuThreads);
+    Exprs outer = kernel_.outer;
+    if (kernel_.stages.size() == 1 && kernel_.outer.empty()) {
+      const FlatLoop f = flat_loop(kernel_.stages[0]);
+      stages.push_back({&kernel_.stages[0], f.body, f.offset, false});
+      outer = f.vars;
+    } else {
+      for (const Stage& s : kernel_.stages)
+        stages.push_back(
+            {&s, merge_reduce_vars(flatten_loads(s.body)), storage_offset(*s.out, s.index), !s.inner.empty()});
+    }
+    std::int64_t team = 32;
+    const std::int64_t n = p ? terms : std::int64_t{1} << 20;
+    while (team < kGpuThreads && team * 8 < n) team *= 2;
+    general(stages, outer, team);
   }
   GpuLoopSource g;
   std::string head;
@@ -160,9 +205,6 @@ std::string bits_text(DType t, const std::string& x) {
   return t == DType::kBool ? fmt::format("u8({})", x) : fmt::format("to_bits({})", x);
 }
 
-namespace {
-
-// True if e is a multiple of n once all of `conditions` are, to which this may add.
 bool multiple_of(const Expr& e, int n, Exprs& conditions) {
   if (is_const(e)) return e->i % n == 0;
   if (!e->has_var && !e->has_load) {
@@ -208,7 +250,6 @@ bool multiple_of(const Expr& e, int n, Exprs& conditions) {
   }
 }
 
-// Instructions of one evaluation, roughly.
 int instructions(const Expr& e) {
   int n = 0;
   visit(e, [&](const Expr& x) {
@@ -219,8 +260,6 @@ int instructions(const Expr& e) {
   });
   return n;
 }
-
-}  // namespace
 
 void add_multiple(Packing& p, const Expr& e) {
   if (p.length > 1 && !multiple_of(e, p.length, p.multiples)) p = {};

@@ -39,11 +39,38 @@ class GpuGenerator {
   void map(const FlatLoop& f);
   void map_packs(const FlatLoop& f, const Packing& p);
   void pack_body(const Expr& body, const Packing& p, const Expr& inner, const Expr& base, const Expr& offset);
-  void column_sums(const Exprs& reductions, const Packing& p, const Expr& inner, const Expr& base,
-                   std::vector<std::string>& sums);
-  /// `inside`: where this C++ condition is false, what is read does not matter; empty: it always does.
-  void load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base, const std::string& inside,
+  void load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
                   std::vector<std::pair<Expr, std::string>>& packs);
+
+  // ---- gpu_windows.cpp: a thread for a pack of outputs, or for several packs whose windows overlap
+  struct WindowTile {
+    int length = 1;                    ///< of a pack
+    Expr inner, group, lane;           ///< the innermost variable is group * length + lane
+    int count = 1;                     ///< packs of a thread, side by side along `along`
+    Expr along, base;                  ///< the first one's place
+    Exprs multiples;                   ///< what must be a multiple of `length` in a run
+  };
+  /// One term of a reduction, with constants in place of the variables that are written out.
+  struct WindowTerm {
+    Expr value;                             ///< where `inside` holds, or everywhere
+    Expr inside, outside;                   ///< empty: everywhere
+    Exprs loads;                            ///< of `value`, all of them
+    Expr filled;                            ///< the load that gives `outside` where it is filled with it; or empty
+    std::string condition, fill;            ///< C++ of `inside`, and of what that load is filled with
+  };
+  struct Fetched {
+    Expr load, inside;
+    std::string element;  ///< C++ of one lane's
+  };
+  void windows(const PointLoop& p);
+  void window_loop(const PointLoop& p, const Exprs& reductions, const WindowTile& w);
+  void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
+                   std::vector<std::string>& sums);
+  void window_outputs(const PointLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
+                      const std::vector<std::pair<Expr, std::string>>& sums);
+  WindowTerm window_term(const Expr& e, ReduceKind kind, const WindowTile& w);
+  std::string fetch(const Expr& load, const WindowTerm* term, const WindowTile& w, std::vector<Fetched>& done);
+  void single_points(const PointLoop& p, const std::string& from);
 
   // ---- gpu_lines.cpp: 32 threads side by side for each line
   static bool suits_lines(const FlatLoop& f);
@@ -90,6 +117,10 @@ class GpuGenerator {
 Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var);
 /// Packs only if `e` is a multiple of their length: by a condition, or none at all if there is no such condition.
 void add_multiple(Packing& p, const Expr& e);
+/// True if e is a multiple of n once all of `conditions` are, to which this may add.
+bool multiple_of(const Expr& e, int n, Exprs& conditions);
+/// Instructions of one evaluation, roughly.
+int instructions(const Expr& e);
 /// Calls `f` with every load that is evaluated whenever `e` is, those of reductions inside excepted.
 void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f);
 /// Whether `body` is a selection whose condition is the same for all of `inner`.

@@ -52,24 +52,6 @@ void leaves(const Expr& body, const Expr& inner, Exprs& out) {
   leaves(s->otherwise, inner, out);
 }
 
-constexpr std::int64_t kFewSteps = 16;  // of a reduction: all reads may be under way at a time
-
-// Whether packs bring everything that `x` loads.
-bool all_packed(const Expr& x, const Packing& p, const Expr& inner) {
-  bool all = true;
-  visit(x, [&](const Expr& l) {
-    if (l->op != Op::kLoad) return;
-    all &= uses_var(l, inner) && std::any_of(p.loads.begin(), p.loads.end(), [&](const Expr& k) { return same(k, l); });
-  });
-  return all;
-}
-
-// Elements that count where a condition of the whole pack holds, and otherwise something known: windows at an edge.
-bool guarded(const Expr& body, const Expr& inner) {
-  return body->op == Op::kSelect && !uses_var(body->args[0], inner) && !body->args[0]->has_load &&
-         body->args[1]->has_load && !body->args[2]->has_load && !body->args[1]->has_reduce;
-}
-
 }  // namespace
 
 void GpuGenerator::map(const FlatLoop& f) {
@@ -78,13 +60,9 @@ void GpuGenerator::map(const FlatLoop& f) {
   for (const Expr& v : f.vars) points = points * v->args[0];
   std::string from = "0";
   threads_ = points;
-  Exprs reductions;
-  top_reductions(f.body, reductions);
-  if (!f.vars.empty() && (reductions.empty() ? !f.body->has_reduce : side_by_side(reductions, f.vars.back()))) {
+  if (!f.vars.empty() && !f.body->has_reduce) {
     Exprs bodies;
     leaves(f.body, f.vars.back(), bodies);
-    for (const Expr& r : reductions)
-      bodies.push_back(guarded(r->args[0], f.vars.back()) ? r->args[0]->args[1] : r->args[0]);
     Packing p = find_packing(bodies, {{kernel_.stages[0].out, f.offset}}, f.vars.back());
     const Expr& n = f.vars.back()->args[0];
     std::int64_t c = 0;
@@ -92,7 +70,7 @@ void GpuGenerator::map(const FlatLoop& f) {
       while (p.length > 1 && is_const_int(n, c) && c % p.length != 0) p.length /= 2;
       if (!is_const(n)) p.multiples.push_back(n);
     }
-    if (p.length == 1 && reductions.empty() && suits_lines(f)) {
+    if (p.length == 1 && suits_lines(f)) {
       lines(f);
       return;
     }
@@ -137,14 +115,13 @@ void GpuGenerator::map_packs(const FlatLoop& f, const Packing& p) {
 
 // Reads the packs that `body` needs.
 void GpuGenerator::load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
-                              const std::string& inside, std::vector<std::pair<Expr, std::string>>& packs) {
+                              std::vector<std::pair<Expr, std::string>>& packs) {
   certain_loads(body, [&](const Expr& l) {
     for (const auto& [known, name] : packs)
       if (same(known, l)) return;
     for (const Expr& packed : p.loads) {
       if (!same(packed, l)) continue;
-      std::string at = emit_.value(substitute(l->args[0], {{inner, base}}));
-      if (!inside.empty()) at = fmt::format("({} ? {} : 0)", inside, at);
+      const std::string at = emit_.value(substitute(l->args[0], {{inner, base}}));
       const std::string name = emit_.fresh("v");
       emit_.line(fmt::format("const auto {} = load_pack<{}>({} + {});", name, p.length, emit_.buffer(l->value), at));
       packs.emplace_back(l, name);
@@ -167,11 +144,7 @@ void GpuGenerator::pack_body(const Expr& body, const Packing& p, const Expr& inn
     return;
   }
   std::vector<std::pair<Expr, std::string>> packs;
-  Exprs reductions;
-  top_reductions(body, reductions);
-  std::vector<std::string> sums;
-  if (!reductions.empty()) column_sums(reductions, p, inner, base, sums);
-  load_packs(body, p, inner, base, "", packs);
+  load_packs(body, p, inner, base, packs);
   const Value* out = kernel_.stages[0].out;
   const std::string y = emit_.fresh("y");
   emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(out->dtype), p.length, y));
@@ -181,61 +154,11 @@ void GpuGenerator::pack_body(const Expr& body, const Packing& p, const Expr& inn
   emit_.line(fmt::format("const {} {} = {} + l;", emit_.type_of(inner), i, emit_.value(base)));
   emit_.bind(inner, i);
   for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
-  for (std::size_t k = 0; k < sums.size(); ++k) emit_.bind_value(reductions[k], sums[k] + "[l]");
   const std::string x = emit_.value(body);
   emit_.line(fmt::format("{}[l] = {};", y, bits_text(out->dtype, x)));
   emit_.close();
   const std::string at = emit_.value(substitute(offset, {{inner, base}}));
   emit_.line(fmt::format("store_pack<{}>({} + {}, {});", p.length, emit_.buffer(out), at, y));
-}
-
-// Reductions of neighbouring elements side by side.
-void GpuGenerator::column_sums(const Exprs& reductions, const Packing& p, const Expr& inner, const Expr& base,
-                               std::vector<std::string>& sums) {
-  for (const Expr& r : reductions) {
-    const auto kind = static_cast<ReduceKind>(r->i);
-    const std::string a = emit_.fresh("a");
-    emit_.line(fmt::format("{} {}[{}];", type_name(r->dtype), a, p.length));
-    emit_.line("#pragma unroll");
-    emit_.line(fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", p.length, a, Emitter::neutral(kind, r->dtype)));
-    std::int64_t steps = 0;
-    Expr all = 1;
-    for (const Expr& v : r->vars) all = all * v->args[0];
-    const bool few = is_const_int(all, steps) && steps <= kFewSteps;
-    for (const Expr& v : r->vars) {
-      const std::string i = emit_.fresh("i"), extent = emit_.value(v->args[0]);
-      if (few)
-        emit_.line("#pragma unroll");
-      else if (same(v, r->vars.back()))
-        emit_.line("#pragma unroll 4");
-      emit_.open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, extent, emit_.type_of(v)));
-      emit_.bind(v, i);
-    }
-    // Reading at the edge as elsewhere, but in the first place, keeps branches out of the way of further reads.
-    Expr x = r->args[0];
-    std::string inside, outside;
-    if (guarded(x, inner) && all_packed(x->args[1], p, inner)) {
-      inside = emit_.value(x->args[0]);
-      outside = emit_.value(x->args[2]);
-      x = x->args[1];
-    }
-    std::vector<std::pair<Expr, std::string>> packs;
-    load_packs(x, p, inner, base, inside, packs);
-    emit_.line("#pragma unroll");
-    emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", p.length));
-    const std::string i = emit_.fresh("i");
-    emit_.line(fmt::format("const {} {} = {} + l;", emit_.type_of(inner), i, emit_.value(base)));
-    emit_.bind(inner, i);
-    for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
-    for (std::size_t k = 0; k < sums.size(); ++k) emit_.bind_value(reductions[k], sums[k] + "[l]");
-    std::string y = emit_.value(x);
-    if (!inside.empty()) y = fmt::format("({} ? {} : {})", inside, y, outside);
-    if (r->dtype == DType::kInt64) y = "i64(" + y + ")";
-    emit_.line(fmt::format("{0}[l] = {1};", a, Emitter::combine(kind, r->dtype, a + "[l]", y)));
-    emit_.close();
-    for (std::size_t j = 0; j < r->vars.size(); ++j) emit_.close();
-    sums.push_back(a);
-  }
 }
 
 }  // namespace sardonyx::codegen

@@ -126,6 +126,70 @@ FlatLoop flat_loop(const Stage& stage) {
   return f;
 }
 
+std::optional<PointLoop> point_loop(const LoopKernel& kernel) {
+  PointLoop p;
+  const bool single = kernel.stages.size() == 1 && kernel.outer.empty();
+  std::vector<std::pair<Expr, Expr>> computed;  // a flat load of each stage's output at its own point, and its value
+  std::unordered_set<const Value*> made;
+  for (const Stage& stage : kernel.stages) {
+    if (!single && !stage.inner.empty()) return {};
+    bool own = true;
+    Expr body = rewrite(merge_reduce_vars(flatten_loads(stage.body)), [&](const Expr& x) -> Expr {
+      if (!x->has_load) return x;
+      if (x->op != Op::kLoad || !made.count(x->value)) return {};
+      for (const auto& [load, value] : computed)
+        if (same(load, x)) return value;
+      own = false;
+      return x;
+    });
+    if (!own) return {};
+    const Expr offset = storage_offset(*stage.out, stage.index);
+    made.insert(stage.out);
+    computed.emplace_back(load(stage.out, stage.out->dtype, {offset}), body);
+    if (stage.stored) p.outputs.push_back({stage.out, body, offset});
+  }
+  if (p.outputs.empty()) return {};
+
+  // Dims in memory order, without those of extent 1.
+  const Stage* last = &kernel.stages.back();
+  for (const Stage& s : kernel.stages)
+    if (s.stored) last = &s;
+  std::vector<int> order = last->out->storage_order;
+  if (order.empty())
+    for (int k = 0; k < last->out->rank(); ++k) order.push_back(k);
+  std::vector<std::pair<Expr, Expr>> ones;
+  for (int d : order) {
+    const Expr& v = last->index[static_cast<std::size_t>(d)];
+    if (v->op != Op::kVar) continue;
+    if (is_const(v->args[0], 1))
+      ones.emplace_back(v, Expr(0));
+    else
+      p.vars.push_back(v);
+  }
+  for (const Expr& v : kernel.outer)
+    if (!is_const(v->args[0], 1) &&
+        std::none_of(p.vars.begin(), p.vars.end(), [&](const Expr& x) { return same(x, v); }))
+      return {};
+  for (PointLoop::Output& o : p.outputs) {
+    o.body = substitute(o.body, ones);
+    o.offset = substitute(o.offset, ones);
+  }
+  for (std::size_t k = p.vars.size(); k-- > 1;) {
+    const Expr a = p.vars[k - 1], b = p.vars[k];
+    if (!std::all_of(p.outputs.begin(), p.outputs.end(),
+                     [&](const PointLoop::Output& o) { return can_merge(o.body, o.offset, a, b); }))
+      continue;
+    const Expr u = loop_var(a->args[0] * b->args[0]);
+    for (PointLoop::Output& o : p.outputs) {
+      o.body = substitute(o.body, {{a, Expr(0)}, {b, u}});
+      o.offset = substitute(o.offset, {{a, Expr(0)}, {b, u}});
+    }
+    p.vars[k - 1] = u;
+    p.vars.erase(p.vars.begin() + static_cast<std::ptrdiff_t>(k));
+  }
+  return p;
+}
+
 std::int64_t divisor_of(const Expr& e) {
   if (is_const(e)) return e->i == 0 ? 0 : std::abs(e->i);
   if (e->op == Op::kAdd || e->op == Op::kSub) return std::gcd(divisor_of(e->args[0]), divisor_of(e->args[1]));

@@ -1,5 +1,8 @@
 // What code generation for any target wants to know of a loop's body. Bodies have flat loads (flatten_loads).
 #pragma once
+#include <optional>
+#include <vector>
+
 #include "fuse/schedule.h"
 
 namespace sardonyx::codegen {
@@ -20,6 +23,18 @@ struct FlatLoop {
   Expr body, offset;
 };
 FlatLoop flat_loop(const Stage& stage);
+/// A kernel whose stages have no variables of their own, as one loop: each stored stage is an output, whose body loads
+/// nothing that the kernel computes. `vars` as in FlatLoop, in the order of the last output's memory.
+struct PointLoop {
+  struct Output {
+    const Value* out = nullptr;
+    Expr body, offset;
+  };
+  Exprs vars;
+  std::vector<Output> outputs;
+};
+/// Nothing for kernels with other stages, or stages that load what others store elsewhere than at their own point.
+std::optional<PointLoop> point_loop(const LoopKernel& kernel);
 /// A constant that divides the index expression e whatever its variables and symbols are; 0 for the constant 0.
 std::int64_t divisor_of(const Expr& e);
 /// Rough number of operations of one evaluation; a reduction multiplies by its extents.

@@ -1,0 +1,559 @@
+// GPU kernels of windows (pooling, depthwise and grouped convolution, local normalisation) and of other reductions that
+// are one thread's work: a thread computes a pack of outputs that are neighbours in memory, and, where windows of
+// neighbouring outputs overlap, several packs side by side, so that it loads what they share once. Taps are written out
+// with constants in place of their variables; equal loads then are equal expressions.
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "codegen/gpu_generator.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+constexpr std::int64_t kMostWritten = 48;      // terms of a tile in the text
+constexpr std::int64_t kMostUnrolled = 64;     // terms that clang may make of it by unrolling loops
+constexpr std::int64_t kLoadCost = 3;          // of a load, in multiply-adds of a pack
+constexpr std::int64_t kGatherCost = 2;        // of an element that is no neighbour in memory, in loads
+constexpr std::int64_t kEnoughThreads = 32768;  // on a card, each with work for several
+constexpr std::int64_t kFewThreads = 16384;
+constexpr int kMostInstructions = 1200;  // of one pack: longer code compiles slowly and spills
+constexpr std::int64_t kLargestTile = 4;
+
+using Assignments = std::vector<std::pair<Expr, Expr>>;
+
+// Distinct loads, those inside reductions included.
+Exprs all_loads(const Expr& e) {
+  Exprs out;
+  visit(e, [&](const Expr& x) {
+    if (x->op == Op::kLoad) out.push_back(x);
+  });
+  return out;
+}
+
+// Extents as a number, unknown ones counted as 1.
+std::int64_t known_product(const Exprs& vars) {
+  std::int64_t all = 1, n = 0;
+  for (const Expr& v : vars)
+    if (is_const_int(v->args[0], n)) all *= std::max<std::int64_t>(n, 1);
+  return all;
+}
+
+// Whether windows of a tile along `along` meet along v: some steps of one are as far in memory as steps of the other.
+bool meet(const Expr& r, const Expr& along, const Expr& v) {
+  std::int64_t extent = 0;
+  Expr step, tap, rest;
+  if (!is_const_int(v->args[0], extent)) return false;
+  for (const Expr& l : all_loads(r->args[0])) {
+    if (!uses_var(l, along) || !uses_var(l, v) || !idx::split_affine(l->args[0], along, step, rest) ||
+        !idx::split_affine(l->args[0], v, tap, rest))
+      continue;
+    for (std::int64_t u = 1; u < kLargestTile; ++u)
+      for (std::int64_t k = 1; k < extent; ++k)
+        if (idx::provably_equal(step * Expr(u), tap * Expr(k))) return true;
+  }
+  return false;
+}
+
+// Variables of r that are written out for a tile along `along`: those that move windows over each other.
+Exprs written_out(const Expr& r, const Expr& along, const Expr& lane) {
+  Exprs out;
+  std::int64_t all = 1, n = 0;
+  for (const Expr& v : r->vars) {
+    bool wanted = along && meet(r, along, v);
+    // Neighbours in memory that all lanes read (the channels of a group) are loaded in packs.
+    if (!wanted)
+      for (const Expr& l : all_loads(r->args[0])) {
+        Expr c, rest;
+        wanted |= lane && !uses_var(l, lane) && idx::split_affine(l->args[0], v, c, rest) && is_const(c, 1);
+      }
+    if (!wanted || !is_const_int(v->args[0], n) || all * n > kMostWritten / 4) continue;
+    all *= n;
+    out.push_back(v);
+  }
+  return out;
+}
+
+// All combinations of values of variables of known extents.
+std::vector<Assignments> combinations(const Exprs& vars) {
+  std::vector<Assignments> all = {{}};
+  for (const Expr& v : vars) {
+    std::vector<Assignments> next;
+    for (const Assignments& a : all)
+      for (std::int64_t k = 0; k < v->args[0]->i; ++k) {
+        next.push_back(a);
+        next.back().emplace_back(v, Expr(k));
+      }
+    all = std::move(next);
+  }
+  return all;
+}
+
+// The cost of a term's multiply-adds and loads for an output, of tiles of `count` along `along` (empty: no tiles).
+double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count, const Expr& lane) {
+  double cost = 0;
+  const Expr base = along ? loop_var(along->args[0]) : Expr();
+  for (const Expr& r : reductions) {
+    const Exprs out = written_out(r, along, lane);
+    const std::vector<Assignments> combos = combinations(out);
+    if (static_cast<std::int64_t>(combos.size()) * count > kMostWritten) return 1e30;
+    std::unordered_set<Expr, ExprHash, ExprSame> distinct;
+    const Exprs loads = all_loads(r->args[0]);
+    for (std::int64_t u = 0; u < count; ++u)
+      for (Assignments a : combos) {
+        if (along) a.emplace_back(along, base + Expr(u));
+        for (const Expr& l : loads) distinct.insert(substitute(l, a));
+      }
+    double repeats = 1;
+    for (const Expr& v : r->vars)
+      if (std::none_of(out.begin(), out.end(), [&](const Expr& o) { return same(o, v); })) {
+        std::int64_t n = 16;
+        is_const_int(v->args[0], n);
+        repeats *= static_cast<double>(n);
+      }
+    cost += repeats * (static_cast<double>(kLoadCost * static_cast<std::int64_t>(distinct.size())) /
+                           static_cast<double>(count) +
+                       static_cast<double>(combos.size()));
+  }
+  return cost;
+}
+
+// Loads an output costs if packs of `length` are made along `inner`; negative if that can't be.
+double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
+                 Exprs& conditions) {
+  double cost = 0;
+  Expr c, rest;
+  for (const PointLoop::Output& o : p.outputs) {
+    const Expr offset = substitute(o.offset, {{inner, at}});
+    if (length > 1 && (!idx::split_affine(offset, lane, c, rest) || !is_const(c, 1) ||
+                       !multiple_of(rest, length, conditions) ||
+                       length * static_cast<int>(size_of(o.out->dtype)) > 16))
+      return -1;
+    const auto count = [&](const Expr& e, double times) {
+      visit(e, [&](const Expr& x) {
+        if (x->op != Op::kLoad) return;
+        const Expr l = substitute(x, {{inner, at}});
+        if (length == 1 || !uses_var(l, lane)) {
+          cost += times;
+          return;
+        }
+        Exprs more = conditions;
+        if (idx::split_affine(l->args[0], lane, c, rest) && is_const(c, 1) && multiple_of(rest, length, more) &&
+            length * static_cast<int>(size_of(l->dtype)) <= 16) {
+          conditions = std::move(more);
+          cost += times;
+        } else {
+          cost += times * length * kGatherCost;
+        }
+      });
+    };
+    Exprs reductions;
+    top_reductions(o.body, reductions);
+    for (const Expr& r : reductions) {
+      std::int64_t terms = 1, n = 0;
+      for (const Expr& v : r->vars) terms *= is_const_int(v->args[0], n) ? std::max<std::int64_t>(n, 1) : 16;
+      count(r->args[0], static_cast<double>(terms));
+    }
+    certain_loads(o.body, [&](const Expr& l) { count(l, 1); });
+  }
+  return cost / length;
+}
+
+// Elements that count where a condition of the whole pack holds, and otherwise something known: windows at an edge.
+bool guarded(const Expr& e, const Expr& lane) {
+  return e->op == Op::kSelect && (!lane || !uses_var(e->args[0], lane)) && !e->args[0]->has_load &&
+         e->args[1]->has_load && !e->args[2]->has_load && !e->args[1]->has_reduce;
+}
+
+// The load that is all there is to `e` but for a conversion to a wider type; empty: there is none.
+Expr bare_load(const Expr& e) {
+  Expr x = e;
+  while (x->op == Op::kCast && is_float(x->dtype) == is_float(x->args[0]->dtype) &&
+         size_of(x->dtype) >= size_of(x->args[0]->dtype))
+    x = x->args[0];
+  return x->op == Op::kLoad ? x : Expr();
+}
+
+// Whether a load's place exists for all values of its variables.
+bool in_bounds(const Expr& l) {
+  Expr at = l->args[0], c, rest;
+  Exprs vars;
+  visit(at, [&](const Expr& x) {
+    if (x->op == Op::kVar) vars.push_back(x);
+  });
+  for (const Expr& v : vars) {
+    if (v->args[0]->has_var || !idx::split_affine(at, v, c, rest) || !idx::provably_nonnegative(c, true)) return false;
+    at = substitute(at, {{v, v->args[0] - Expr(1)}});
+  }
+  for (const Expr& v : vars) {
+    idx::split_affine(l->args[0], v, c, rest);
+    if (c->has_var) return false;
+  }
+  Assignments zero;
+  for (const Expr& v : vars) zero.emplace_back(v, Expr(0));
+  return !at->has_load && idx::provably_nonnegative(substitute(l->args[0], zero), true) &&
+         idx::provably_nonnegative(idx::product(l->value->shape) - Expr(1) - at, true);
+}
+
+// C++ of what a load of type t is filled with so that it becomes `outside`; empty: no element does.
+std::string filling(const Expr& outside, DType t) {
+  if (!is_const(outside)) return "";
+  if (is_float(outside->dtype)) {
+    if (!is_float(t) || (outside->f != 0 && !std::isinf(outside->f))) return "";
+    if (outside->f == 0) return "0";
+    if (t != DType::kFloat16 && t != DType::kBFloat16 && t != DType::kFloat32 && t != DType::kFloat64) return "";
+    return fmt::format("to_bits({})", literal(constant_float(outside->f, t)));
+  }
+  if (outside->i == 0) return "0";
+  return outside->dtype == t ? fmt::format("to_bits({})", literal(outside)) : "";
+}
+
+}  // namespace
+
+void GpuGenerator::windows(const PointLoop& p) {
+  Exprs reductions;
+  bool simple = !p.vars.empty();
+  for (const PointLoop::Output& o : p.outputs) top_reductions(o.body, reductions);
+  for (const Expr& r : reductions)
+    simple &= static_cast<ReduceKind>(r->i) < ReduceKind::kArgMin && !r->args[0]->has_reduce;
+  Expr points = 1;
+  for (const Expr& v : p.vars) points = points * v->args[0];
+  threads_ = points;
+  work_ = 0;
+  for (const PointLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body);
+  if (!simple) return single_points(p, "0");
+
+  // The longest packs that save loads, shorter ones where there are few of them.
+  WindowTile w;
+  w.inner = p.vars.back();
+  const Expr& extent = w.inner->args[0];
+  int cost = 1;
+  for (const PointLoop::Output& o : p.outputs) cost += instructions(o.body);
+  bool uniform = !extent->has_var && !extent->has_load;
+  for (const Expr& r : reductions)
+    for (const Expr& v : r->vars) uniform &= !uses_var(v->args[0], w.inner);
+  double best = 0;
+  for (int length : {1, 2, 4, 8}) {
+    std::int64_t n = 0;
+    if (length > 1 && (!uniform || length * cost > kMostInstructions || (is_const_int(extent, n) && n % length != 0) ||
+                       (is_const_int(points, n) && length > 2 && n / length < kFewThreads)))
+      continue;
+    const Expr group = loop_var(idx::floordiv(extent, length)), lane = loop_var(length);
+    const Expr at = length == 1 ? w.inner : group * Expr(length) + lane;
+    Exprs conditions;
+    if (length > 1 && !is_const(extent)) conditions.push_back(extent);
+    const double loads = pack_cost(p, w.inner, lane, at, length, conditions);
+    if (loads < 0 || (length > 1 && loads >= best)) continue;
+    best = loads;
+    w.length = length;
+    w.group = group;
+    w.lane = length > 1 ? lane : Expr();
+    w.multiples = std::move(conditions);
+  }
+
+  // Tiles of packs.
+  const std::int64_t packs = known_product(p.vars) / w.length;
+  Exprs bodies;
+  for (const Expr& r : reductions)
+    bodies.push_back(w.length == 1 ? r : substitute(r, {{w.inner, w.group * Expr(w.length) + w.lane}}));
+  double least = tile_cost(bodies, Expr(), 1, w.lane) * 0.95;
+  for (std::size_t k = p.vars.size(); k-- > 0;) {
+    const Expr& v = p.vars[k];
+    std::int64_t n = 0;
+    if ((w.length > 1 && same(v, w.inner)) || v->args[0]->has_var || v->args[0]->has_load) continue;
+    const bool known = is_const_int(v->args[0], n);
+    for (std::int64_t count = kLargestTile; count > 1; count /= 2) {
+      if ((known && n < count) || packs / count < kEnoughThreads) continue;
+      const double waste = known ? static_cast<double>((n + count - 1) / count * count) / static_cast<double>(n) : 1.1;
+      const double c = waste * tile_cost(bodies, v, count, w.lane);
+      if (c >= least) continue;
+      least = c;
+      w.count = static_cast<int>(count);
+      w.along = v;
+    }
+  }
+
+  std::vector<const Value*> stored;
+  for (const PointLoop::Output& o : p.outputs) stored.push_back(o.out);
+  std::string condition;
+  if (w.length > 1) {
+    Packing packing{w.length, {}, w.multiples};
+    for (const PointLoop::Output& o : p.outputs)
+      for (const Expr& l : all_loads(o.body)) packing.loads.push_back(l);
+    condition = pack_condition(packing, stored);
+  }
+  if (w.count > 1 && !is_const(w.along->args[0]))
+    condition += fmt::format("{}{} >= {}", condition.empty() ? "" : " && ", emit_.value(w.along->args[0]), w.count);
+  if (condition.empty()) return window_loop(p, reductions, w);
+  emit_.line(fmt::format("{} done = 0;", range_.narrow(points) ? "u32" : "i64"));
+  emit_.open(fmt::format("if ({})", condition));
+  window_loop(p, reductions, w);
+  emit_.line(fmt::format("done = {};", emit_.value(points)));
+  emit_.close();
+  single_points(p, "done");
+  // As many threads as there are outputs where this is what runs.
+  for (const Expr& m : w.multiples)
+    threads_ = select(compare(Op::kEq, idx::mod(m, w.length), 0), threads_, points);
+  if (w.count > 1 && !is_const(w.along->args[0]))
+    threads_ = select(compare(Op::kGe, w.along->args[0], w.count), threads_, points);
+}
+
+// One output after another, for what packs and tiles do not do.
+void GpuGenerator::single_points(const PointLoop& p, const std::string& from) {
+  Expr points = 1;
+  for (const Expr& v : p.vars) points = points * v->args[0];
+  const std::string q = emit_.fresh("q");
+  const bool narrow = open_points(points, from, q);
+  decode(p.vars, q, narrow);
+  std::vector<std::string> results;
+  for (const PointLoop::Output& o : p.outputs) results.push_back(emit_.value(o.body));
+  for (std::size_t k = 0; k < p.outputs.size(); ++k) store(p.outputs[k].out, p.outputs[k].offset, results[k]);
+  emit_.close();
+  clear(p.vars);
+}
+
+void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, const WindowTile& tile) {
+  WindowTile w = tile;
+  Exprs vars = p.vars;
+  Expr points = 1, group;
+  for (Expr& v : vars) {
+    if (w.length > 1 && same(v, w.inner))
+      v = w.group;
+    else if (w.count > 1 && same(v, w.along))
+      v = group = loop_var(idx::ceildiv(v->args[0], w.count));
+    points = points * v->args[0];
+  }
+  threads_ = points;
+  work_ = work_ * Expr(w.length * w.count);
+  const std::string q = emit_.fresh("q");
+  const bool narrow = open_points(points, "0", q);
+  decode(vars, q, narrow);
+  // The last tile overlaps with the one before it rather than reach beyond the end.
+  if (w.count > 1) {
+    const Expr& n = w.along->args[0];
+    std::int64_t known = 0;
+    const bool whole = is_const_int(n, known) && known % w.count == 0;
+    w.base = loop_var(n);
+    const std::string name = emit_.fresh("i"), first = emit_.value(group * Expr(w.count));
+    const char* type = emit_.type_of(w.base);
+    emit_.line(whole ? fmt::format("const {} {} = {};", type, name, first)
+                     : fmt::format("const {0} {1} = min({0}({2}), {0}({3} - {4}));", type, name, first, emit_.value(n),
+                                   w.count));
+    emit_.bind(w.base, name);
+  }
+  std::vector<Assignments> at(static_cast<std::size_t>(w.count));
+  for (std::size_t u = 0; u < at.size(); ++u) {
+    if (w.length > 1) at[u].emplace_back(w.inner, w.group * Expr(w.length) + w.lane);
+    if (w.count > 1) at[u].emplace_back(w.along, w.base + Expr(static_cast<std::int64_t>(u)));
+  }
+  std::vector<std::vector<std::pair<Expr, std::string>>> sums(at.size());
+  for (const Expr& r : reductions) {
+    std::vector<Expr> of_tile;
+    bool by_lane = false;
+    for (const Assignments& a : at) {
+      of_tile.push_back(substitute(r, a));
+      by_lane |= w.length == 1 || uses_var(of_tile.back(), w.lane);
+    }
+    if (!by_lane || of_tile[0]->op != Op::kReduce || !of_tile[0]->has_load) continue;  // its value is the same for all
+    std::vector<std::string> names;
+    window_sums(r, of_tile, w, names);
+    for (std::size_t u = 0; u < at.size(); ++u) sums[u].emplace_back(of_tile[u], names[u] + "[l]");
+  }
+  for (std::size_t u = 0; u < at.size(); ++u) window_outputs(p, at[u], w, sums[u]);
+  emit_.close();
+  clear(vars);
+}
+
+GpuGenerator::WindowTerm GpuGenerator::window_term(const Expr& e, ReduceKind kind, const WindowTile& w) {
+  WindowTerm t;
+  t.value = e;
+  if (!guarded(e, w.lane)) return t;
+  // Places that may not exist must all be known before the condition is.
+  Exprs certain;
+  certain_loads(e->args[1], [&](const Expr& l) { certain.push_back(l); });
+  for (const Expr& l : all_loads(e->args[1])) {
+    if (l->args[0]->has_load || std::none_of(certain.begin(), certain.end(), [&](const Expr& x) { return same(x, l); }))
+      return t;
+  }
+  t.value = e->args[1];
+  t.inside = e->args[0];
+  t.outside = e->args[2];
+  t.loads = certain;
+  t.condition = emit_.value(t.inside);
+  // Filling the loaded pack is cheaper than choosing for each lane.
+  if (const Expr l = bare_load(t.value)) {
+    t.fill = filling(t.outside, l->dtype);
+    if (!t.fill.empty()) t.filled = l;
+  } else if (kind == ReduceKind::kSum && t.value->op == Op::kMul && is_const(t.outside) && t.outside->f == 0 &&
+             t.outside->i == 0) {
+    for (const int k : {0, 1}) {
+      const Expr l = bare_load(t.value->args[static_cast<std::size_t>(k)]);
+      const Expr other = t.value->args[static_cast<std::size_t>(1 - k)];
+      const Exprs others = all_loads(other);
+      if (!l || in_bounds(l) || !std::all_of(others.begin(), others.end(), in_bounds)) continue;
+      t.filled = l;
+      t.fill = "0";
+      break;
+    }
+  }
+  return t;
+}
+
+// The C++ text of an element of `l`, which this reads for all lanes unless it has been read.
+std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const WindowTile& w,
+                                std::vector<Fetched>& done) {
+  const bool checked = term && term->inside && !in_bounds(l);
+  const Expr inside = checked ? term->inside : Expr();
+  for (const Fetched& f : done)
+    if (same(f.load, l) && (inside ? f.inside && same(f.inside, inside) : !f.inside)) return f.element;
+  const std::string name = emit_.fresh("v"), b = emit_.buffer(l->value);
+  const auto place = [&](const Expr& at) {
+    const std::string text = emit_.value(at);
+    return checked ? fmt::format("({} ? {} : 0)", term->condition, text) : text;
+  };
+  std::string element = name;
+  bool array = false;
+  Expr c, rest;
+  Exprs conditions;
+  if (!w.lane || !uses_var(l, w.lane)) {
+    emit_.line(fmt::format("auto {} = to_bits({}[{}]);", name, b, place(l->args[0])));
+  } else if (idx::split_affine(l->args[0], w.lane, c, rest) && is_const(c, 1) &&
+             multiple_of(rest, w.length, conditions) && w.length * static_cast<int>(size_of(l->dtype)) <= 16 &&
+             std::all_of(conditions.begin(), conditions.end(), [&](const Expr& e) {
+               return std::any_of(w.multiples.begin(), w.multiples.end(), [&](const Expr& m) { return same(m, e); });
+             })) {
+    emit_.line(fmt::format("auto {} = load_pack<{}>({} + {});", name, w.length, b, place(rest)));
+    element += "[l]";
+  } else {
+    array = true;
+    emit_.line(fmt::format("unsigned_of<{}> {}[{}];", storage_name(l->dtype), name, w.length));
+    emit_.line("#pragma unroll");
+    emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
+    emit_.bind(w.lane, "l");
+    emit_.line(fmt::format("{}[l] = to_bits({}[{}]);", name, b, place(l->args[0])));
+    if (term && term->filled && same(term->filled, l))
+      emit_.line(fmt::format("{0}[l] = {1} ? {0}[l] : {2};", name, term->condition, term->fill));
+    emit_.close();
+    element += "[l]";
+  }
+  if (!array && term && term->filled && same(term->filled, l))
+    emit_.line(fmt::format("{0} = {1} ? {0} : (decltype({0}))({2});", name, term->condition, term->fill));
+  element = element_text(l->dtype, element);
+  done.push_back({l, inside, element});
+  return element;
+}
+
+// Accumulators of one reduction for all packs of the tile.
+void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
+                               std::vector<std::string>& sums) {
+  const auto kind = static_cast<ReduceKind>(r->i);
+  for (std::size_t u = 0; u < of_tile.size(); ++u) {
+    sums.push_back(emit_.fresh("a"));
+    emit_.line(fmt::format("{} {}[{}];", type_name(r->dtype), sums[u], w.length));
+    emit_.line("#pragma unroll");
+    emit_.line(fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u],
+                           Emitter::neutral(kind, r->dtype)));
+  }
+  const Exprs out = written_out(of_tile[0], w.base, w.lane);
+  const std::vector<Assignments> combos = combinations(out);
+  Exprs loops;
+  std::int64_t terms = static_cast<std::int64_t>(combos.size()) * w.count, n = 0;
+  bool few = true;
+  for (const Expr& v : of_tile[0]->vars) {
+    if (std::any_of(out.begin(), out.end(), [&](const Expr& o) { return same(o, v); })) continue;
+    loops.push_back(v);
+    few &= is_const_int(v->args[0], n);
+    terms = std::min<std::int64_t>(terms * std::max<std::int64_t>(n, 1), 1 << 20);
+  }
+  for (const Expr& v : loops) {
+    const std::string i = emit_.fresh("i"), extent = emit_.value(v->args[0]);
+    if (few && terms <= kMostUnrolled)
+      emit_.line("#pragma unroll");
+    else if (same(v, loops.back()) && combos.size() * static_cast<std::size_t>(w.count) <= 4)
+      emit_.line("#pragma unroll 4");
+    emit_.open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, extent, emit_.type_of(v)));
+    emit_.bind(v, i);
+  }
+  // All loads first, so that they are under way together.
+  std::vector<Fetched> fetched;
+  struct Ready {
+    std::size_t u;
+    WindowTerm term;
+    std::vector<std::pair<Expr, std::string>> elements;
+  };
+  std::vector<Ready> ready;
+  for (std::size_t u = 0; u < of_tile.size(); ++u)
+    for (const Assignments& a : combos) {
+      Ready x{u, window_term(substitute(of_tile[u]->args[0], a), kind, w), {}};
+      Exprs loads = x.term.loads;
+      if (!x.term.inside)
+        certain_loads(x.term.value, [&](const Expr& l) {
+          if (!l->args[0]->has_load) loads.push_back(l);
+        });
+      for (const Expr& l : loads) x.elements.emplace_back(l, fetch(l, &x.term, w, fetched));
+      ready.push_back(std::move(x));
+    }
+  emit_.line("#pragma unroll");
+  emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
+  if (w.lane) emit_.bind(w.lane, "l");
+  for (const Ready& x : ready) {
+    emit_.open("");
+    for (const auto& [l, element] : x.elements) emit_.bind_value(l, element);
+    std::string y = emit_.value(x.term.value);
+    if (x.term.inside && !x.term.filled)
+      y = fmt::format("({} ? {} : {})", x.term.condition, y, emit_.value(x.term.outside));
+    if (r->dtype == DType::kInt64) y = "i64(" + y + ")";
+    const std::string a = sums[x.u] + "[l]";
+    emit_.line(fmt::format("{} = {};", a, Emitter::combine(kind, r->dtype, a, y)));
+    emit_.close();
+  }
+  emit_.close();
+  for (std::size_t k = 0; k < loops.size(); ++k) emit_.close();
+}
+
+// What one pack of outputs becomes of its sums.
+void GpuGenerator::window_outputs(const PointLoop& p, const Assignments& at, const WindowTile& w,
+                                  const std::vector<std::pair<Expr, std::string>>& sums) {
+  std::vector<Fetched> fetched;
+  std::vector<std::pair<Expr, std::string>> elements;
+  Exprs bodies, offsets;
+  std::vector<std::string> packs;
+  Expr c, rest;
+  emit_.open("");
+  for (const PointLoop::Output& o : p.outputs) {
+    bodies.push_back(substitute(o.body, at));
+    Expr offset = substitute(o.offset, at);
+    if (w.lane && idx::split_affine(offset, w.lane, c, rest)) offset = rest;
+    offsets.push_back(offset);
+    certain_loads(bodies.back(), [&](const Expr& l) {
+      if (!l->args[0]->has_load) elements.emplace_back(l, fetch(l, nullptr, w, fetched));
+    });
+    Exprs reductions;
+    top_reductions(bodies.back(), reductions);
+    for (const Expr& r : reductions)  // those that are the same for all lanes
+      if (w.lane && !uses_var(r, w.lane)) emit_.value(r);
+    packs.push_back(emit_.fresh("y"));
+    emit_.line(w.lane ? fmt::format("Pack<{}, {}> {};", storage_name(o.out->dtype), w.length, packs.back())
+                      : fmt::format("{} {};", type_name(o.out->dtype), packs.back()));
+  }
+  emit_.line("#pragma unroll");
+  emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
+  if (w.lane) emit_.bind(w.lane, "l");
+  for (const auto& [l, element] : elements) emit_.bind_value(l, element);
+  for (const auto& [r, element] : sums) emit_.bind_value(r, element);
+  for (std::size_t k = 0; k < bodies.size(); ++k) {
+    const std::string x = emit_.value(bodies[k]);
+    emit_.line(w.lane ? fmt::format("{}[l] = {};", packs[k], bits_text(p.outputs[k].out->dtype, x))
+                      : fmt::format("{} = {};", packs[k], x));
+  }
+  emit_.close();
+  for (std::size_t k = 0; k < bodies.size(); ++k)
+    if (w.lane)
+      emit_.line(fmt::format("store_pack<{}>({} + {}, {});", w.length, emit_.buffer(p.outputs[k].out),
+                             emit_.value(offsets[k]), packs[k]));
+    else
+      store(p.outputs[k].out, offsets[k], packs[k]);
+  emit_.close();
+}
+
+}  // namespace sardonyx::codegen
