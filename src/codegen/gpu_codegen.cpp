@@ -73,8 +73,8 @@ std::string GpuGenerator::pack_condition(const Packing& p, const std::vector<con
 
 namespace {
 
-constexpr std::int64_t kFewTerms = 64;            // of a reduction that is one thread's work, whatever it reads
-constexpr std::int64_t kMostTaps = 2048;          // of a window that overlaps with its neighbours
+constexpr std::int64_t kFewTerms = 64;                    // of a reduction that is one thread's work, whatever it reads
+constexpr std::int64_t kMostTaps = 2048;                  // of a window that overlaps with its neighbours
 constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // length of a reduction
 
 // Terms of the longest reduction.

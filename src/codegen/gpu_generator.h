@@ -44,19 +44,19 @@ class GpuGenerator {
 
   // ---- gpu_windows.cpp: a thread for a pack of outputs, or for several packs whose windows overlap
   struct WindowTile {
-    int length = 1;                    ///< of a pack
-    Expr inner, group, lane;           ///< the innermost variable is group * length + lane
-    int count = 1;                     ///< packs of a thread, side by side along `along`
-    Expr along, base;                  ///< the first one's place
-    Exprs multiples;                   ///< what must be a multiple of `length` in a run
+    int length = 1;           ///< of a pack
+    Expr inner, group, lane;  ///< the innermost variable is group * length + lane
+    int count = 1;            ///< packs of a thread, side by side along `along`
+    Expr along, base;         ///< the first one's place
+    Exprs multiples;          ///< what must be a multiple of `length` in a run
   };
   /// One term of a reduction, with constants in place of the variables that are written out.
   struct WindowTerm {
-    Expr value;                             ///< where `inside` holds, or everywhere
-    Expr inside, outside;                   ///< empty: everywhere
-    Exprs loads;                            ///< of `value`, all of them
-    Expr filled;                            ///< the load that gives `outside` where it is filled with it; or empty
-    std::string condition, fill;            ///< C++ of `inside`, and of what that load is filled with
+    Expr value;                   ///< where `inside` holds, or everywhere
+    Expr inside, outside;         ///< empty: everywhere
+    Exprs loads;                  ///< of `value`, all of them
+    Expr filled;                  ///< the load that gives `outside` where it is filled with it; or empty
+    std::string condition, fill;  ///< C++ of `inside`, and of what that load is filled with
   };
   struct Fetched {
     Expr load, inside;

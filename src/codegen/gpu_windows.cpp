@@ -11,10 +11,10 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMostWritten = 48;      // terms of a tile in the text
-constexpr std::int64_t kMostUnrolled = 64;     // terms that clang may make of it by unrolling loops
-constexpr std::int64_t kLoadCost = 3;          // of a load, in multiply-adds of a pack
-constexpr std::int64_t kGatherCost = 2;        // of an element that is no neighbour in memory, in loads
+constexpr std::int64_t kMostWritten = 48;       // terms of a tile in the text
+constexpr std::int64_t kMostUnrolled = 64;      // terms that clang may make of it by unrolling loops
+constexpr std::int64_t kLoadCost = 3;           // of a load, in multiply-adds of a pack
+constexpr std::int64_t kGatherCost = 2;         // of an element that is no neighbour in memory, in loads
 constexpr std::int64_t kEnoughThreads = 32768;  // on a card, each with work for several
 constexpr std::int64_t kFewThreads = 16384;
 constexpr int kMostInstructions = 1200;  // of one pack: longer code compiles slowly and spills
@@ -111,9 +111,9 @@ double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count,
         is_const_int(v->args[0], n);
         repeats *= static_cast<double>(n);
       }
-    cost += repeats * (static_cast<double>(kLoadCost * static_cast<std::int64_t>(distinct.size())) /
-                           static_cast<double>(count) +
-                       static_cast<double>(combos.size()));
+    cost += repeats *
+            (static_cast<double>(kLoadCost * static_cast<std::int64_t>(distinct.size())) / static_cast<double>(count) +
+             static_cast<double>(combos.size()));
   }
   return cost;
 }
@@ -126,8 +126,7 @@ double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const 
   for (const PointLoop::Output& o : p.outputs) {
     const Expr offset = substitute(o.offset, {{inner, at}});
     if (length > 1 && (!idx::split_affine(offset, lane, c, rest) || !is_const(c, 1) ||
-                       !multiple_of(rest, length, conditions) ||
-                       length * static_cast<int>(size_of(o.out->dtype)) > 16))
+                       !multiple_of(rest, length, conditions) || length * static_cast<int>(size_of(o.out->dtype)) > 16))
       return -1;
     const auto count = [&](const Expr& e, double times) {
       visit(e, [&](const Expr& x) {
@@ -292,8 +291,7 @@ void GpuGenerator::windows(const PointLoop& p) {
   emit_.close();
   single_points(p, "done");
   // As many threads as there are outputs where this is what runs.
-  for (const Expr& m : w.multiples)
-    threads_ = select(compare(Op::kEq, idx::mod(m, w.length), 0), threads_, points);
+  for (const Expr& m : w.multiples) threads_ = select(compare(Op::kEq, idx::mod(m, w.length), 0), threads_, points);
   if (w.count > 1 && !is_const(w.along->args[0]))
     threads_ = select(compare(Op::kGe, w.along->args[0], w.count), threads_, points);
 }
@@ -451,8 +449,8 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     sums.push_back(emit_.fresh("a"));
     emit_.line(fmt::format("{} {}[{}];", type_name(r->dtype), sums[u], w.length));
     emit_.line("#pragma unroll");
-    emit_.line(fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u],
-                           Emitter::neutral(kind, r->dtype)));
+    emit_.line(
+        fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u], Emitter::neutral(kind, r->dtype)));
   }
   const Exprs out = written_out(of_tile[0], w.base, w.lane);
   const std::vector<Assignments> combos = combinations(out);

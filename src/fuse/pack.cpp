@@ -78,9 +78,8 @@ class Packer {
     return rewrite(l.body, [&](const Expr& x) -> Expr {
       if (!x->has_reduce) return x;
       if (x->op != Op::kReduce || !is_window(x)) return Expr();
-      const Expr body = rewrite(x->args[0], [&](const Expr& e) -> Expr {
-        return e->op == Op::kLoad ? operand(e, inner) : Expr();
-      });
+      const Expr body =
+          rewrite(x->args[0], [&](const Expr& e) -> Expr { return e->op == Op::kLoad ? operand(e, inner) : Expr(); });
       return body.get() == x->args[0].get() ? x : reduce(static_cast<ReduceKind>(x->i), x->vars, body);
     });
   }
