@@ -89,7 +89,7 @@ SDX_FN void wave_barrier() {
 SDX_FN vec16 load16(const void* p) { return *(global_vec*)p; }
 
 template <bool Value>
-struct Constant {
+struct Flag {
   static constexpr bool value = Value;
 };
 
@@ -513,9 +513,9 @@ SDX_FN void gemm(const P& p) {
         b.template finish<full.value>(stage_b(t));
       };
       if (t == 0)
-        load(Constant<false>{});
+        load(Flag<false>{});
       else
-        load(Constant<true>{});
+        load(Flag<true>{});
     }
     commit_copies();
   }
