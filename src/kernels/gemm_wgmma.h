@@ -339,8 +339,8 @@ SDX_FN void gemm_wgmma(const P& p) {
   auto begin = [&](u32 t) {
 #pragma unroll
     for (u32 share = 0; share < Shares; ++share) {
-      a.begin(p, stage_a(t, share), z, first_row, (from + t) * kK + share * 64);
-      b.begin(p, stage_b(t, share), z, first_col, (from + t) * kK + share * 64);
+      a.template begin<false>(p, stage_a(t, share), z, first_row, (from + t) * kK + share * 64);
+      b.template begin<false>(p, stage_b(t, share), z, first_col, (from + t) * kK + share * 64);
     }
   };
 #pragma unroll
