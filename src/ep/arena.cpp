@@ -10,7 +10,7 @@ namespace sardonyx::ep {
 namespace {
 
 constexpr std::size_t kUnit = 256;
-constexpr std::size_t kLargestStep = std::size_t{1} << 30;  // chunks stop doubling there
+constexpr std::size_t kLargestStep = std::size_t{1} << 30;  // largest chunk size
 
 }  // namespace
 
@@ -39,7 +39,7 @@ void Arena::insert_free(Pieces::iterator p) {
   free_.emplace(p->second.size, p->first);
 }
 
-// Gives chunks of which nothing is in use back to the device.
+// Frees chunks without pieces in use.
 void Arena::trim() {
   for (auto it = pieces_.begin(); it != pieces_.end();) {
     const auto chunk = chunks_.find(it->first);
@@ -59,10 +59,10 @@ void Arena::trim() {
 void Arena::extend(std::size_t bytes) {
   std::size_t size = bytes;
   if (!options_.same_as_requested) size = std::max(std::bit_ceil(bytes), next_);
-  // The lock is held, so nobody is asked to give anything back but this arena itself.
+  // The lock is held, so only this arena may be asked to free memory.
   const auto take = [&](std::size_t n) { return !options_.budget || options_.budget->try_take(n); };
   if (!take(size)) {
-    size = bytes;  // whatever is left
+    size = bytes;  // the rest of the limit
     bool taken = take(size);
     if (!taken) {
       trim();
@@ -101,7 +101,7 @@ void Arena::extend(std::size_t bytes) {
 
 void* Arena::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
-  if (bytes > SIZE_MAX - kUnit) fail(ErrorKind::kDevice, "{}: {} bytes can't be had", who_, bytes);
+  if (bytes > SIZE_MAX - kUnit) fail(ErrorKind::kDevice, "{}: cannot allocate {} bytes", who_, bytes);
   bytes = (bytes + kUnit - 1) / kUnit * kUnit;
   const std::lock_guard lock(mutex_);
   auto best = free_.lower_bound({bytes, nullptr});
@@ -111,7 +111,7 @@ void* Arena::allocate(std::size_t bytes) {
   }
   const auto piece = pieces_.find(best->second);
   free_.erase(best);
-  if (piece->second.size > bytes) {  // the rest stays
+  if (piece->second.size > bytes) {  // split off the rest
     const auto rest =
         pieces_.emplace(piece->first + bytes, Piece{piece->second.size - bytes, true, piece->second.chunk}).first;
     insert_free(rest);
@@ -129,7 +129,7 @@ void Arena::free(void* p) {
   if (!p) return;
   const std::lock_guard lock(mutex_);
   auto piece = pieces_.find(static_cast<char*>(p));
-  if (piece == pieces_.end() || piece->second.free) return;  // not ours: nothing that could be done here
+  if (piece == pieces_.end() || piece->second.free) return;  // not from this arena
   stats_.in_use -= piece->second.size;
   if (auto next = std::next(piece);
       next != pieces_.end() && next->second.free && next->second.chunk == piece->second.chunk) {

@@ -1,5 +1,5 @@
-// An arena: memory is taken from a device in large pieces and given out in small ones, so that a run allocates nothing.
-// Pieces that lie side by side in one chunk become one again when they come back; the best fit is given out first.
+// A best-fit arena: device memory is allocated in large chunks and handed out in small pieces, so that warm runs do not
+// allocate from the device. Adjacent free pieces of a chunk are merged.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +17,8 @@
 namespace sardonyx::ep {
 
 struct ArenaOptions {
-  std::size_t limit = 0;                 ///< bytes that may be taken from the device; 0: no limit
-  std::shared_ptr<MemoryBudget> budget;  ///< the account of this limit, where others take from it too
+  std::size_t limit = 0;                 ///< bytes that may be allocated from the device; 0: no limit
+  std::shared_ptr<MemoryBudget> budget;  ///< shared budget, if others count against the limit too
   bool same_as_requested = false;        ///< chunks of the size asked for, instead of powers of two
 };
 
@@ -31,17 +31,17 @@ struct ArenaStats {
 class Arena {
  public:
   struct Source {
-    std::function<std::shared_ptr<void>(std::size_t)> allocate;  ///< throws when there is none
-    std::function<void()> empty_cache;                           ///< may be empty: called when allocate() throws
+    std::function<std::shared_ptr<void>(std::size_t)> allocate;  ///< throws if out of memory
+    std::function<void()> empty_cache;                           ///< may be empty; called when allocate() throws
   };
   /// `who` is for messages: "AMDGPUExecutionProvider's memory on hip:0".
   Arena(Source source, ArenaOptions options, std::string who);
 
-  /// At a multiple of 256 bytes. Throws Error(kDevice) beyond the limit, or with the device's reason.
+  /// Aligned to 256 bytes. Throws Error(kDevice) beyond the limit, or with the device's error.
   void* allocate(std::size_t bytes);
   void free(void* p);
   ArenaStats stats() const;
-  /// Called with each chunk that comes (true) or goes (false).
+  /// Called for each chunk that is added (true) or removed (false).
   std::function<void(const void* begin, std::size_t bytes, bool added)> on_chunk;
   ~Arena();
 
@@ -68,7 +68,7 @@ class Arena {
   Pieces pieces_;                                 // by address
   std::set<std::pair<std::size_t, char*>> free_;  // by size
   ArenaStats stats_;
-  std::size_t next_ = 1 << 20;  // the next chunk's size, of powers of two
+  std::size_t next_ = 1 << 20;  // size of the next chunk, if chunks are powers of two
 };
 
 }  // namespace sardonyx::ep

@@ -60,7 +60,8 @@ std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOpt
   const std::lock_guard lock(shared.mutex);
   std::erase_if(shared.groups, [](const auto& g) { return g.second.expired(); });
   std::weak_ptr<CompiledGroup>& place = shared.groups[key];
-  if (auto known = place.lock(); known && !options.force_recompile) return known;  // another session was quicker
+  if (auto known = place.lock(); known && !options.force_recompile)
+    return known;  // another session compiled it meanwhile
   place = out;
   return out;
 }

@@ -1,5 +1,4 @@
-// A group of nodes as a compiled model, shared by all sessions of the process that have the same group, weights and
-// options.
+// A compiled group of nodes, shared by all sessions of the process with an equal group, weights and options.
 #pragma once
 #include <map>
 #include <memory>
@@ -21,14 +20,14 @@ struct CompiledGroup {
   std::vector<DType> input_types;
 };
 
-/// The options of the library that a session's options come to.
+/// The library's options for a session's options.
 ModelOptions model_options(const ProviderOptions& options, const ProviderDevice& device);
 
-/// Compiles a group, or finds it compiled by another session. Throws Error.
+/// Compiles a group, or returns one that another session compiled. Throws Error.
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
                                              const std::shared_ptr<ProviderDevice>& device);
 
-/// Compiled groups that are in use in this process now.
+/// The number of compiled groups in use in this process.
 std::size_t groups_in_use();
 
 }  // namespace sardonyx::ep

@@ -9,11 +9,11 @@
 
 namespace sardonyx::ep {
 
-/// What a run needs besides the tensors, kept between runs.
+/// Buffers of a run that are reused by later runs.
 struct GroupCompute::Scratch {
   std::vector<TensorView> inputs;
-  std::vector<std::vector<std::byte>> unpacked;  ///< inputs of types that ONNX Runtime packs
-  /// An output of such a type, on its way.
+  std::vector<std::vector<std::byte>> unpacked;  ///< unpacked inputs of types that ONNX Runtime packs
+  /// An output of such a type before it is packed.
   struct Packed {
     std::vector<std::byte> elements, bytes;
     std::size_t count = 0;
@@ -29,8 +29,7 @@ namespace {
 
 std::size_t place(const std::vector<std::string>& names, const std::string& name, const char* what) {
   const auto it = std::find(names.begin(), names.end(), name);
-  if (it == names.end())
-    fail(ErrorKind::kInternal, "ONNX Runtime does not hand over the {} '{}' of a group", what, name);
+  if (it == names.end()) fail(ErrorKind::kInternal, "ONNX Runtime does not pass the {} '{}' of a group", what, name);
   return static_cast<std::size_t>(it - names.begin());
 }
 
@@ -140,7 +139,7 @@ void GroupCompute::run(OrtKernelContext* context) {
     t.data = room.data();
     t.on_device = false;
   }
-  // One pointer to all that the function needs, so that std::function has nothing to allocate.
+  // Captures one pointer only, so that std::function does not allocate.
   struct Call {
     GroupCompute* self;
     OrtKernelContext* context;

@@ -1,4 +1,4 @@
-// What ONNX Runtime calls in a run: a fused node's inputs and outputs become tensors of a compiled group.
+// Runs of fused nodes: passes the tensors of a node in ONNX Runtime to the compiled group.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -11,10 +11,10 @@
 
 namespace sardonyx::ep {
 
-/// One fused node of one session. Safe from many threads. A warm run allocates nothing here and looks up no names.
+/// One fused node of one session. Safe from many threads. A warm run neither allocates nor looks up names.
 class GroupCompute : public OrtNodeComputeInfo {
  public:
-  /// `inputs`, `outputs`: the fused node's, by name. Throws Error if the group needs or gives others.
+  /// `inputs`, `outputs`: names of the fused node's values. Throws Error if the group's names differ.
   GroupCompute(const Ort& ort, std::shared_ptr<CompiledGroup> group, std::shared_ptr<Trace> trace,
                const std::vector<std::string>& inputs, const std::vector<std::string>& outputs);
   ~GroupCompute();
@@ -31,7 +31,7 @@ class GroupCompute : public OrtNodeComputeInfo {
   const Ort& ort_;
   std::shared_ptr<CompiledGroup> group_;
   std::shared_ptr<Trace> trace_;
-  std::vector<std::size_t> input_, output_;  ///< of the fused node, by the model's input and output
+  std::vector<std::size_t> input_, output_;  ///< positions in the fused node, by the model's input and output
   bool gpu_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Scratch>> idle_;

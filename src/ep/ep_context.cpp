@@ -71,7 +71,7 @@ class ContextReader {
   std::size_t at_ = 0;
 };
 
-// "host" and its features are of no interest in messages.
+// Messages name targets without the host's features.
 std::string short_target(const std::string& target) { return target.substr(0, target.find(' ')); }
 
 std::string file_text(const std::filesystem::path& path) {
@@ -117,7 +117,7 @@ std::string write_context(const ContextNames& names, const std::vector<std::shar
   out.resize(aligned(out.size()));
   std::string name = (std::filesystem::temp_directory_path() / "sardonyx-context-XXXXXX").string();
   const int fd = ::mkstemp(name.data());
-  if (fd < 0) fail(ErrorKind::kIo, "no file can be made in {}", std::filesystem::temp_directory_path().string());
+  if (fd < 0) fail(ErrorKind::kIo, "cannot create a file in {}", std::filesystem::temp_directory_path().string());
   ::close(fd);
   struct Remove {
     std::string name;
@@ -179,7 +179,7 @@ std::shared_ptr<CompiledGroup> load_context(const Ort& ort, const OrtNode* n, co
                                             const ProviderOptions& options,
                                             const std::shared_ptr<ProviderDevice>& device, ContextNames& names) {
   const std::string content = attribute(ort, n, "ep_cache_context");
-  if (attribute(ort, n, "embed_mode") != "0") {  // embedded is the operator's default
+  if (attribute(ort, n, "embed_mode") != "0") {  // the operator's default is 1
     std::byte* p = nullptr;
     const onnx::Bytes copy = onnx::aligned_zeros(content.size(), p);
     std::memcpy(p, content.data(), content.size());
@@ -296,7 +296,7 @@ OrtNode* make_context_node(const Ort& ort, const OrtNode* fused, const OrtGraph*
   text("source", kProvider);
   text("partition_name", name);
   text("hardware_architecture", targets);
-  // For compiling it again: the model's name, which is looked for beside the EPContext model, and what it was.
+  // For recompiling: the model's file name, which is looked up beside the EPContext model, and its fingerprint.
   if (const std::filesystem::path original = ort.model_path(graph); !original.empty()) {
     text("onnx_model_filename", original.filename().string());
     text("notes", std::string(kFingerprint) + fingerprint(original));
@@ -310,7 +310,7 @@ OrtNode* make_context_node(const Ort& ort, const OrtNode* fused, const OrtGraph*
   OrtNode* node = nullptr;
   ort.require(ort.editor().CreateNode(kContextOp, kContextDomain, name.c_str(), inputs.data(), inputs.size(),
                                       outputs.data(), outputs.size(), attributes.data(), attributes.size(), &node));
-  attributes.clear();  // the node has them now
+  attributes.clear();  // the node owns them now
   return node;
 }
 

@@ -99,9 +99,9 @@ Factory::~Factory() {
   for (OrtHardwareDevice* d : virtual_) ort_.later()->ReleaseHardwareDevice(d);
 }
 
-// ONNX Runtime pairs a provider's device with hardware that it found: the k-th GPU of AMD's for the k-th device. Where
-// it finds none (containers, Instinct cards without display nodes, the host in a device's place), a virtual GPU stands
-// for it, or the CPU with a runtime before 1.24.
+// ONNX Runtime pairs a provider's device with hardware that it found: the k-th AMD GPU for the k-th device. Where it
+// finds none (containers, Instinct cards without display nodes, the host in place of a GPU), the device is paired with
+// a virtual GPU, or with the CPU before 1.24.
 const OrtHardwareDevice* Factory::hardware_of(const ProviderDevice& device, const OrtHardwareDevice* const* hardware,
                                               std::size_t count) {
   const OrtHardwareDevice* cpu = nullptr;
@@ -131,7 +131,7 @@ void Factory::supported(const OrtHardwareDevice* const* hardware, std::size_t co
   *n = 0;
   for (const auto& device : devices_) {
     if (*n >= room) {
-      log_.warn("ONNX Runtime takes no more than {} devices; {} and later ones are not offered", room,
+      log_.warn("ONNX Runtime accepts at most {} devices; {} and later ones are not offered", room,
                 device->info().name);
       break;
     }
@@ -180,9 +180,9 @@ OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t coun
   std::vector<std::string> notes;
   ProviderOptions p = read_options(config, notes);
   for (const std::string& n : notes) log.info("{}", n);
-  // One account for tensors, weights and temporaries; sessions with a limit have groups of their own.
+  // One budget for tensors, weights and temporaries; sessions with a limit do not share groups.
   if (p.arena.limit) p.arena.budget = std::make_shared<MemoryBudget>(p.arena.limit);
-  // The session's device: the first of those it was made with, or the one that device_id names among them.
+  // The session's device: the first that was passed to it, or the one among them that device_id names.
   std::vector<std::shared_ptr<ProviderDevice>> offered;
   for (std::size_t k = 0; k < count; ++k) {
     const auto m = metadata[k] ? entries(ort_, metadata[k]) : std::map<std::string, std::string>();

@@ -1,4 +1,4 @@
-// What ONNX Runtime gets when it loads the library: the devices there are, and providers for sessions.
+// The factory that ONNX Runtime gets when it loads the library: it offers devices, and creates a provider per session.
 #pragma once
 #include <memory>
 #include <string>

@@ -10,8 +10,7 @@ namespace {
 
 constexpr int kMaxDepth = 64;  // of nested graphs
 
-// By ONNX's number of the type (TensorProto.DataType), which ONNX Runtime's older enumerators have. Its newer ones
-// differ.
+// By TensorProto.DataType. ONNX Runtime's older enumerators have the same numbers, its newer ones do not.
 struct TypePair {
   int ort;
   DType dtype;
@@ -42,7 +41,7 @@ constexpr std::array kTypes = {
     TypePair{26, DType::kFloat8E8M0},
 };
 
-// Text of a graph's structure that differs when it does; not meant to be read.
+// A string that identifies a graph's structure; not for people.
 class Describer {
  public:
   explicit Describer(std::string& out) : out_(out) {}
@@ -107,7 +106,7 @@ class Describer {
 DType dtype_of(ONNXTensorElementDataType type, const std::string& what) {
   for (const TypePair& t : kTypes)
     if (t.ort == static_cast<int>(type)) return t.dtype;
-  fail(ErrorKind::kUnsupported, "{} holds {}, which does not run here", what,
+  fail(ErrorKind::kUnsupported, "{} has the type {}, which the provider does not support", what,
        type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING ? "strings"
                                                     : fmt::format("elements of type {}", static_cast<int>(type)));
 }
@@ -240,7 +239,7 @@ void GraphReader::attributes(const OrtNode* n, onnx::Node& out) {
     const std::string name = name_text;
     OrtOpAttrType type = ORT_OP_ATTR_UNDEFINED;
     ort_.require(ort_->OpAttr_GetType(a, &type));
-    // The first call says how much there is to read, as an error; the second reads.
+    // The first call fails and returns the size; the second reads.
     std::size_t bytes = 0;
     const auto read = [&](void* to, std::size_t room) {
       OrtStatus* s = ort_->ReadOpAttr(a, type, to, room, &bytes);
@@ -289,7 +288,7 @@ void GraphReader::attributes(const OrtNode* n, onnx::Node& out) {
       }
       case ORT_OP_ATTR_STRINGS: {
         std::vector<char> text;
-        fetch(text);  // each ends with a zero
+        fetch(text);  // each string ends with a zero
         std::vector<std::string> value;
         for (std::size_t at = 0; at < text.size();) {
           value.emplace_back(text.data() + at);
@@ -307,14 +306,14 @@ void GraphReader::attributes(const OrtNode* n, onnx::Node& out) {
           ~Release() { ort->ReleaseValue(v); }
         } release{ort_, v};
         onnx::Tensor t = tensor(v, name);
-        t.name = key_;  // for Describer; nobody needs an attribute tensor's name
+        t.name = key_;  // for Describer; the name of an attribute tensor has no other use
         out.attributes[name] = std::move(t);
         break;
       }
       case ORT_OP_ATTR_GRAPH:
         break;  // see nested()
       default:
-        fail(ErrorKind::kUnsupported, "attribute '{}' is of a kind that ONNX Runtime does not hand to providers", name);
+        fail(ErrorKind::kUnsupported, "attribute '{}' is of a kind that ONNX Runtime does not pass to providers", name);
     }
   }
 }
@@ -331,7 +330,7 @@ onnx::Node GraphReader::node(const OrtNode* n, int depth) {
   for (const OrtValueInfo* v : ort_.outputs(n)) out.outputs.push_back(v ? ort_.name(v) : "");
   while (!out.outputs.empty() && out.outputs.back().empty()) out.outputs.pop_back();
   attributes(n, out);
-  // ONNX Runtime writes out defaults, which for RNN are those of two directions even where there is one.
+  // ONNX Runtime adds default attributes; for RNN those are for two directions even if there is one.
   if (out.op_type == "RNN" && out.get_string("direction", "forward") != "bidirectional")
     if (const auto a = out.attributes.find("activations"); a != out.attributes.end())
       if (auto* list = std::get_if<std::vector<std::string>>(&a->second); list && list->size() == 2) list->pop_back();

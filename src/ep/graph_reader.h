@@ -1,4 +1,4 @@
-// ONNX Runtime's graphs to the library's models.
+// Conversion of ONNX Runtime's graphs to the library's models.
 #pragma once
 #include <map>
 #include <set>
@@ -11,28 +11,28 @@
 
 namespace sardonyx::ep {
 
-/// ONNX's number of an element type as a DType. Throws Error(kUnsupported), naming `what`, for strings and types that
-/// we do not know.
+/// The DType of an ONNX element type. Throws Error(kUnsupported), naming `what`, for strings and unknown types.
 DType dtype_of(ONNXTensorElementDataType type, const std::string& what);
 /// The inverse.
 ONNXTensorElementDataType onnx_type(DType dtype);
 
-/// A group of nodes as a model: its inputs are what the nodes read from elsewhere, its initializers the constants.
+/// A group of nodes as a model: its inputs are the values that the nodes read from outside, its initializers the
+/// constants.
 struct GroupModel {
   onnx::Model model;
-  std::string key;  ///< text that differs whenever the model or its weights do
+  std::string key;  ///< identifies the model and its weights
 };
 
-/// Reads nodes of one graph. All functions throw Error with what is unsupported.
+/// Reads nodes of one graph. All functions throw Error for what is unsupported.
 class GraphReader {
  public:
-  /// `graph`: whose operator sets and initializers nodes refer to.
+  /// `graph`: has the operator sets and initializers of the nodes.
   GraphReader(const Ort& ort, const OrtGraph* graph);
 
-  /// The model of `nodes`, which are in topological order. `outputs`: values that it must give. A node's index in the
-  /// model is its place in `nodes`.
+  /// The model of `nodes`, which are in topological order. `outputs`: its outputs. A node has the same index in
+  /// the model as in `nodes`.
   GroupModel group(std::span<const OrtNode* const> nodes, std::span<const OrtValueInfo* const> outputs);
-  /// Dtype and shape. Throws Error(kUnsupported) for anything but a tensor of a type that we know.
+  /// Dtype and shape. Throws Error(kUnsupported) for anything but a tensor of a supported type.
   onnx::ValueInfo value(const OrtValueInfo* v);
   std::int64_t opset(const std::string& domain) const;
 
@@ -47,12 +47,13 @@ class GraphReader {
   const Ort& ort_;
   const OrtGraph* graph_;
   std::map<std::string, std::int64_t, std::less<>> opsets_;
-  std::string key_;                                                        ///< of the tensor read last
-  std::string weights_;                                                    ///< keys of a group's weights
-  std::map<std::string, std::pair<onnx::Tensor, std::string>> constants_;  ///< by name: read once, with their keys
+  std::string key_;      ///< key of the tensor that was read last
+  std::string weights_;  ///< keys of a group's weights
+  std::map<std::string, std::pair<onnx::Tensor, std::string>>
+      constants_;  ///< by name, with their keys; each is read once
 };
 
-/// "node 'conv1' (Conv)", or with its output's name where it has no name.
+/// "node 'conv1' (Conv)", or with its output's name if it has no name.
 std::string describe(const Ort& ort, const OrtNode* n);
 
 }  // namespace sardonyx::ep

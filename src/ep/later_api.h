@@ -1,6 +1,6 @@
-// Parts of ONNX Runtime's interface that are younger than the headers we build with (1.23). Its structs only grow, and
-// each side says which version it knows; so these declarations may be used with a runtime that says it has them, and
-// only then. With newer headers, theirs are used.
+// Parts of ONNX Runtime's interface that are newer than the headers of the build (1.23). Its structs only grow, and
+// each side reports its version, so these declarations may be used with runtimes that report at least that version.
+// With newer headers the build uses theirs.
 #pragma once
 #include <onnxruntime_c_api.h>
 
@@ -9,7 +9,7 @@
 
 namespace sardonyx::ep {
 
-/// The newest version of the interface that this plugin makes use of.
+/// The newest version of the interface that this plugin uses.
 inline constexpr std::uint32_t kNewestApi = 25;
 
 #if ORT_API_VERSION < 25
@@ -53,7 +53,7 @@ struct LaterEpApi : OrtEpApi {
                                      const char* vendor_name, const OrtKeyValuePairs* metadata,
                                      OrtHardwareDevice**) noexcept;
   void (*ReleaseHardwareDevice)(OrtHardwareDevice*);
-  void* kernels_1_24[32];  // kernel registries and helpers, which a compiling provider has no use for
+  void* kernels_1_24[32];  // kernel registries and helpers, which a compiling provider does not use
   // 1.25
   void* op_schemas_1_25[15];
   OrtStatus* (*CreateProfilingEvent)(int category, std::int32_t process_id, std::int32_t thread_id, const char* name,

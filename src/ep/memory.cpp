@@ -18,7 +18,8 @@ Arena::Source source_of(const std::shared_ptr<ProviderDevice>& device, bool pinn
     auto* release = std::bit_cast<void (*)(void*)>(external.free);
     s.allocate = [allocate, release](std::size_t n) {
       void* p = allocate(n);
-      if (!p) fail(ErrorKind::kDevice, "the application's allocator (gpu_external_alloc) gave no {} bytes", n);
+      if (!p)
+        fail(ErrorKind::kDevice, "the application's allocator (gpu_external_alloc) could not allocate {} bytes", n);
       return std::shared_ptr<void>(p, release);
     };
     if (external.empty_cache) s.empty_cache = std::bit_cast<void (*)()>(external.empty_cache);
@@ -66,12 +67,13 @@ Allocator::Allocator(const Ort& ort, std::shared_ptr<ProviderDevice> device, int
 Allocator::~Allocator() { ort_->ReleaseMemoryInfo(info_); }
 
 namespace {
-thread_local std::string t_failure;  // NOLINT: plain text
+thread_local std::string t_failure;  // NOLINT: a plain string
 }  // namespace
 
 const std::string& last_allocation_failure() { return t_failure; }
 
-// The runtime knows no other failure than null, so the reason goes to the log, and to whoever meets the null first.
+// A null pointer is the only failure that the runtime knows, so the reason is logged and kept for the first user of the
+// pointer.
 void* Allocator::do_alloc(OrtAllocator* self, std::size_t bytes) {
   auto* a = static_cast<Allocator*>(self);
   try {

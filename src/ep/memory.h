@@ -10,12 +10,12 @@
 
 namespace sardonyx::ep {
 
-/// Functions of the application that give the device's memory, as ROCm's provider takes them; 0: none.
+/// The application's functions for device memory, as in ROCm's provider; 0: none.
 struct ExternalMemory {
   std::uintptr_t allocate = 0, free = 0, empty_cache = 0;
 };
 
-/// An allocator of a device's memory (or of pinned memory). `id`: as which device ONNX Runtime knows the device.
+/// An allocator of device memory or of pinned host memory. `id`: the device id in ONNX Runtime.
 class Allocator : public OrtAllocator {
  public:
   Allocator(const Ort& ort, std::shared_ptr<ProviderDevice> device, int id, bool pinned, const ArenaOptions& options,
@@ -34,13 +34,13 @@ class Allocator : public OrtAllocator {
   Arena arena_;
 };
 
-/// Why an allocation of this thread's gave nothing; "" if none did. ONNX Runtime goes on with a null pointer.
+/// The reason of this thread's last failed allocation; "" if none failed. ONNX Runtime itself sees only a null pointer.
 const std::string& last_allocation_failure();
 
-/// What describes a device's memory to ONNX Runtime; release it with ReleaseMemoryInfo.
+/// ONNX Runtime's description of a device's memory; release it with ReleaseMemoryInfo.
 OrtMemoryInfo* memory_info(const Ort& ort, int id, bool pinned);
 
-/// Copies between the devices' memory and the host's, for all devices.
+/// Copies between host memory and the memory of all devices.
 class DataTransfer : public OrtDataTransferImpl {
  public:
   DataTransfer(const Ort& ort, std::vector<std::shared_ptr<ProviderDevice>> devices);
@@ -50,7 +50,7 @@ class DataTransfer : public OrtDataTransferImpl {
                        const OrtMemoryDevice* to) noexcept;
   static OrtStatus* copy(OrtDataTransferImpl* self, const OrtValue** from, OrtValue** to, OrtSyncStream** streams,
                          std::size_t count) noexcept;
-  /// The device whose memory this is; null for the host's.
+  /// The device that the memory belongs to; null for host memory.
   ProviderDevice* device_of(const OrtValue* v, const void* data) const;
 
   const Ort& ort_;

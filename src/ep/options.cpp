@@ -98,7 +98,7 @@ const std::map<std::string, Setter, std::less<>>& setters() {
       {"gpu_mem_limit",
        [](P& p, const std::string& v) {
          const auto n = number<std::size_t>("gpu_mem_limit", v);
-         p.arena.limit = n == SIZE_MAX ? 0 : n;  // what other providers call no limit
+         p.arena.limit = n == SIZE_MAX ? 0 : n;  // other providers' value for no limit
        }},
       {"arena_extend_strategy",
        [](P& p, const std::string& v) {
@@ -224,7 +224,7 @@ ProviderOptions read_options(const std::map<std::string, std::string>& config, s
   for (const auto& [key, value] : config) {
     if (!key.starts_with(kPrefix)) continue;
     const std::string name = key.substr(kPrefix.size());
-    if (name.starts_with("arena.")) continue;  // ONNX Runtime's own, for arenas of its environment
+    if (name.starts_with("arena.")) continue;  // ONNX Runtime's own options, for arenas of its environment
     const OptionInfo& o = find(name);
     if (!o.accepted.empty()) {
       notes.push_back(fmt::format("option {} is accepted, and not needed: {}", o.name, o.accepted));
@@ -241,9 +241,9 @@ ProviderOptions read_options(const std::map<std::string, std::string>& config, s
     if (name != "disable_caching" && name != "dump_model_ops") setters().at(name)(p, value);
   for (const char* name : {"disable_caching", "dump_model_ops"})
     if (const auto it = given.find(name); it != given.end()) setters().at(name)(p, it->second);
-  // Half precision for the rest, where both a half and an 8-bit type are asked for.
+  // If a 16-bit and an 8-bit type are requested, the 16-bit type is for the other nodes.
   if (precisions.count("fp16") && precisions.count("bf16"))
-    fail(ErrorKind::kInvalidArgument, "both fp16 and bf16 are asked for; choose one");
+    fail(ErrorKind::kInvalidArgument, "both fp16 and bf16 are requested; choose one");
   for (const char* name : {"fp16", "bf16", "fp8", "int8"})
     if (precisions.count(name)) p.precision = name;
   const bool bytes = p.precision == "int8" || p.precision == "fp8";
@@ -253,14 +253,14 @@ ProviderOptions read_options(const std::map<std::string, std::string>& config, s
     notes.push_back("calibration_table is not needed: it is for precision int8 and fp8");
     p.calibration_table.clear();
   }
-  // AMD's providers look in the folder of caches.
+  // AMD's providers look in the cache directory.
   if (std::error_code none; p.calibration_table.is_relative() && !p.calibration_table.empty() &&
                             !std::filesystem::exists(p.calibration_table, none) && !p.cache_dir.empty())
     p.calibration_table = p.cache_dir / p.calibration_table;
   if (p.exhaustive_tune && p.cache_dir.empty())
     notes.push_back("exhaustive_tune does nothing without cache_dir: what it measures is kept there");
   if ((p.external.allocate == 0) != (p.external.free == 0))
-    fail(ErrorKind::kInvalidArgument, "gpu_external_alloc and gpu_external_free are only of use together");
+    fail(ErrorKind::kInvalidArgument, "gpu_external_alloc and gpu_external_free must be given together");
 
   const auto text = [&](const char* key) {
     const auto it = config.find(key);

@@ -1,5 +1,5 @@
-// The provider's options: its own, and all that users of AMD's ROCm, MIGraphX and AMDGPU providers have in their
-// programs. Read once, when a session is made; docs/provider-migration.md says what each does.
+// The provider's options: its own, and those of AMD's ROCm, MIGraphX and AMDGPU providers. They are read once, when a
+// session is created; docs/provider-migration.md describes each.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -26,29 +26,29 @@ struct ProviderOptions {
   bool hip_graphs = true;
   std::filesystem::path cache_dir;  ///< empty: no cache
   bool force_recompile = false;
-  std::vector<std::int64_t> warm_batches;  ///< compiled and run once when the session is made
-  std::filesystem::path dump_dir;          ///< where groups and what became of them are written; empty: nowhere
-  std::filesystem::path profile_file;      ///< empty: none beside ONNX Runtime's own
+  std::vector<std::int64_t> warm_batches;  ///< run once when the session is created
+  std::filesystem::path dump_dir;          ///< directory for descriptions of compiled groups; empty: none
+  std::filesystem::path profile_file;      ///< separate profile; empty: none
   // EPContext models
   bool context_enable = false, context_embed = false;
   std::filesystem::path context_file;
   std::string context_prefix;
-  std::string context_rebuild;               ///< "": refuse what can't be used; "1", or the original model's path
+  std::string context_rebuild;  ///< "": refuse unusable programs; "1", or the original model's path: recompile
   std::vector<std::string> context_targets;  ///< "gfx942", ...; empty: the session's device
 };
 
 /// One option that users may give.
 struct OptionInfo {
   std::string_view name;
-  std::string_view canonical;  ///< the option that it is another name of; its own name if none
-  /// Why it has no effect of its own here; empty: it has.
+  std::string_view canonical;  ///< the option that it is an alias of; else its own name
+  /// Why the option has no effect; empty if it has one.
   std::string_view accepted;
 };
 const std::vector<OptionInfo>& known_options();
 
-/// Reads the session's configuration: keys "ep.amdgpuexecutionprovider.NAME", and ONNX Runtime's own for EPContext.
-/// `notes`: what the log should say once about accepted options. Throws Error(kInvalidArgument) for an unknown option
-/// (naming the nearest) and for values that do not fit.
+/// Reads the session's configuration: keys "ep.amdgpuexecutionprovider.NAME", and ONNX Runtime's keys for EPContext.
+/// `notes` receives remarks for the log about options without effect. Throws Error(kInvalidArgument) for an unknown
+/// option (naming the nearest) and for values that do not fit.
 ProviderOptions read_options(const std::map<std::string, std::string>& config, std::vector<std::string>& notes);
 
 }  // namespace sardonyx::ep

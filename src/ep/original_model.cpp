@@ -12,7 +12,7 @@
 namespace sardonyx::ep {
 namespace {
 
-// What a graph and those nested in it read by name.
+// Names that a graph and its nested graphs read.
 void names_read(const onnx::Node& n, std::set<std::string>& out) {
   for (const std::string& i : n.inputs)
     if (!i.empty()) out.insert(i);
@@ -49,7 +49,7 @@ GroupModel original_subgraph(const std::filesystem::path& file, const std::strin
   for (const onnx::ValueInfo& v : inputs) given.insert(v.name);
   for (const onnx::ValueInfo& v : outputs) needed.insert(v.name);
   for (const onnx::Tensor& t : g.initializers) constant.insert(t.name);
-  // From the end: a node is needed if an output of it is.
+  // Backwards: a node is needed if one of its outputs is.
   std::vector<onnx::Node> kept;
   std::set<std::string> made;
   for (auto n = g.nodes.rbegin(); n != g.nodes.rend(); ++n) {

@@ -1,4 +1,4 @@
-// The model that an EPContext model was compiled from: which file it is, and the part of it that a node stands for.
+// The model that an EPContext model was compiled from: its identity, and the subgraph that an EPContext node replaces.
 #pragma once
 #include <filesystem>
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace sardonyx::ep {
 
-/// Text that differs whenever the file does. Weights in other files are not looked at. Throws Error(kIo).
+/// Identifies the content of the file. Weights in external files are not included. Throws Error(kIo).
 std::string fingerprint(const std::filesystem::path& file);
 
-/// The part of the model in `file` that computes `outputs` from `inputs`, which are values of it by name; `inputs` and
-/// `outputs` bring their types. `recorded`: fingerprint() when the program was compiled, "" if not known.
+/// The subgraph of the model in `file` that computes the values `outputs` from the values `inputs`, which are given by
+/// name and type. `recorded`: fingerprint() when the program was compiled, "" if unknown.
 ///
-/// Throws Error: kIo; kInvalidModel for a file that changed since, and where `outputs` are no values of the model or
-/// depend on more than `inputs`.
+/// Throws Error: kIo; kInvalidModel if the file has changed, or if `outputs` are not values of the model or depend on
+/// more than `inputs`.
 GroupModel original_subgraph(const std::filesystem::path& file, const std::string& recorded,
                              std::span<const onnx::ValueInfo> inputs, std::span<const onnx::ValueInfo> outputs);
 

@@ -22,7 +22,7 @@ OrtErrorCode code_of(ErrorKind kind) {
   }
 }
 
-// Two calls of the runtime, a count and the list, as a vector.
+// A list that the runtime returns with two calls, one for its length and one for its elements.
 template <typename T, typename Object>
 std::vector<const T*> list(const Ort& ort, OrtStatus* (*count)(const Object*, std::size_t*),
                            OrtStatus* (*get)(const Object*, const T**, std::size_t), const Object* object) {

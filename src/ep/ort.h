@@ -1,5 +1,5 @@
-// ONNX Runtime's functions as this plugin uses them: one object for each runtime that loads the plugin, errors as
-// sardonyx::Error, lists as vectors. Nothing here throws into the runtime: guarded() turns exceptions into statuses.
+// A wrapper of ONNX Runtime's C interface, one object per runtime that loads the plugin. Errors become sardonyx::Error,
+// lists become vectors. No exception may reach the runtime: guarded() converts them to statuses.
 #pragma once
 #include <onnxruntime_c_api.h>
 
@@ -14,12 +14,12 @@
 
 namespace sardonyx::ep {
 
-/// The name, from top to bottom: of the provider, in logs, profiles and errors.
+/// The name of the provider everywhere: in registration, logs, profiles and errors.
 inline constexpr char kProvider[] = "AMDGPUExecutionProvider";
 
 class Ort {
  public:
-  /// Throws Error(kUnsupported) for a runtime before 1.23.
+  /// Throws Error(kUnsupported) for runtimes before 1.23.
   explicit Ort(const OrtApiBase* base);
 
   const OrtApi* operator->() const { return api_; }
@@ -33,7 +33,7 @@ class Ort {
   /// Throws Error(kInternal) with the status's text, and releases it.
   void require(OrtStatus* status) const;
   OrtStatus* status(const std::exception& e) const noexcept;
-  /// Runs `f`; what it throws becomes the status.
+  /// Runs `f` and converts what it throws to a status.
   template <typename F>
   OrtStatus* guarded(F&& f) const noexcept {
     try {
@@ -60,7 +60,7 @@ class Ort {
   std::string ep_name(const OrtNode* n) const;                      ///< "" if not assigned yet
   std::vector<const OrtValueInfo*> inputs(const OrtNode* n) const;  ///< null where omitted
   std::vector<const OrtValueInfo*> outputs(const OrtNode* n) const;
-  std::vector<const OrtValueInfo*> captured(const OrtNode* n) const;  ///< of the nested graphs, from outside
+  std::vector<const OrtValueInfo*> captured(const OrtNode* n) const;  ///< outer values that nested graphs read
   std::vector<const OrtOpAttr*> attributes(const OrtNode* n) const;
   struct Nested {
     std::string attribute;
@@ -71,12 +71,12 @@ class Ort {
   // ---- values
   std::string name(const OrtValueInfo* v) const;
   bool is_constant(const OrtValueInfo* v) const;
-  /// Whether the shape is known; before 1.24 the runtime does not tell a scalar from a tensor of unknown rank, and the
-  /// answer is no for both.
+  /// Whether the shape is known. Before 1.24 the runtime does not distinguish a scalar from a tensor of unknown rank,
+  /// and the result is false for both.
   bool has_shape(const OrtTensorTypeAndShapeInfo* t, std::size_t rank) const;
-  /// A tensor's dims, into `dims`, whose memory is used again.
+  /// A tensor's dims, written to `dims` to reuse its memory.
   void dims(const OrtValue* v, std::vector<std::int64_t>& dims) const;
-  /// Whether a tensor lies in a GPU's memory, as far as ONNX Runtime was told.
+  /// Whether ONNX Runtime's description of the tensor says that it is in GPU memory.
   bool on_device(const OrtValue* v) const;
 
  private:
@@ -88,7 +88,7 @@ class Ort {
   std::uint32_t version_ = 0;
 };
 
-/// Messages into ONNX Runtime's log, each beginning with the provider's name.
+/// Writes to ONNX Runtime's log; each message begins with the provider's name.
 class Log {
  public:
   Log(const Ort& ort, const OrtLogger* logger) : ort_(&ort), logger_(logger) {}

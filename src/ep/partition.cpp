@@ -52,7 +52,7 @@ bool Partition::holds_claimed(const OrtNode* n) const {
 
 void Partition::check_by_name(Node& n) {
   const std::string owner = ort_.ep_name(n.node);
-  if (!owner.empty()) {  // an earlier pass's group, or another provider's node
+  if (!owner.empty()) {  // a group of an earlier call, or another provider's node
     n.elsewhere = n.refused = true;
     return;
   }
@@ -101,7 +101,7 @@ bool Partition::refuse_value(std::size_t index, const OrtValueInfo* v) {
   }
 }
 
-// Whether everything that crosses the group's border can; refuses nodes otherwise.
+// Whether all values can cross the group's border; refuses the nodes of those that cannot.
 bool Partition::check_borders(const Group& g) {
   bool fine = true;
   std::set<std::string> inside, read;
@@ -149,7 +149,7 @@ std::vector<Group> Partition::groups() {
     std::vector<Group> out;
     for (auto& [l, g] : by_level) {
       fine &= check_borders(g);
-      if (!g.outputs.empty()) out.push_back(std::move(g));  // else nobody needs it
+      if (!g.outputs.empty()) out.push_back(std::move(g));  // else it has no effect
     }
     if (fine) return out;
   }

@@ -1,9 +1,9 @@
-// Which nodes of a graph run here, and in which groups: as few and as large as the graph's order allows.
+// Which nodes of a graph the provider claims, in as few groups as possible.
 //
-// A group must be convex: no path from one of its nodes to another may leave it. Give every node a level: nodes that
-// run here have the highest level of what they depend on, others that level, and one more after a node that runs here.
-// Then the nodes of one level that run here are one group, and there are no more groups than there are changes of sides
-// on some path.
+// A group must be convex: no path from one of its nodes to another may leave it. Every node gets a level. A claimed
+// node has the highest level of its predecessors; any other node has that level too, plus one if a claimed node is
+// among its predecessors. The claimed nodes of one level form a group. No partition has fewer groups, because some path
+// alternates between claimed and other nodes that often.
 #pragma once
 #include <map>
 #include <string>
@@ -16,11 +16,11 @@ namespace sardonyx::ep {
 
 struct Group {
   std::vector<const OrtNode*> nodes;         ///< in topological order
-  std::vector<std::size_t> index;            ///< of each, among the graph's nodes
-  std::vector<const OrtValueInfo*> outputs;  ///< what others need of it
+  std::vector<std::size_t> index;            ///< index of each node in the graph
+  std::vector<const OrtValueInfo*> outputs;  ///< values that nodes outside of the group need
 };
 
-/// A node that does not run here.
+/// A node that the provider does not claim.
 struct Unclaimed {
   std::string node, reason;
 };
@@ -29,10 +29,9 @@ class Partition {
  public:
   Partition(const Ort& ort, const OrtGraph* graph, GraphReader& reader);
 
-  /// The groups of the nodes that are not refused. Nodes at whose borders there are values that can't be handed over
-  /// are refused by this.
+  /// The groups of the nodes that are not refused. Refuses nodes whose inputs or outputs cannot cross a group's border.
   std::vector<Group> groups();
-  /// Node `index` of the graph does not run here.
+  /// Node `index` of the graph is not claimed.
   void refuse(std::size_t index, const std::string& reason);
   std::vector<Unclaimed> unclaimed() const;
   std::size_t node_count() const { return nodes_.size(); }
@@ -40,8 +39,8 @@ class Partition {
  private:
   struct Node {
     const OrtNode* node = nullptr;
-    std::vector<const OrtValueInfo*> inputs, captured, outputs;  ///< present ones
-    bool elsewhere = false;                                      ///< compiled already, or another provider's
+    std::vector<const OrtValueInfo*> inputs, captured, outputs;  ///< without omitted ones
+    bool elsewhere = false;                                      ///< already compiled, or claimed by another provider
     bool refused = false;
     std::string reason;
   };
@@ -59,10 +58,10 @@ class Partition {
   std::map<std::string, bool> graph_output_;
 };
 
-/// Whether ONNX Runtime hands a provider the values that nested graphs capture (from 1.27 on).
+/// Whether ONNX Runtime passes captured values of nested graphs to providers (from 1.27 on).
 bool hands_over_captured(const Ort& ort);
 
-/// Why the node's operator does not run here at all, or "".
+/// Why the provider does not support the node's operator, or "".
 std::string why_not(const Ort& ort, const OrtNode* n, const GraphReader& reader);
 
 }  // namespace sardonyx::ep

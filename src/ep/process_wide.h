@@ -1,6 +1,6 @@
-// Objects that all sessions of the process share. They go with the last factory, when ONNX Runtime unloads the library:
-// it may be loaded again, any number of times. At the end of the process nothing destroys them, since sessions may come
-// later.
+// Objects that all sessions of the process share. They are destroyed with the last factory, when ONNX Runtime unloads
+// the library; it may be loaded again. At the end of the process they are not destroyed, because sessions may be
+// destroyed later.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,7 +14,7 @@ struct ProcessWide {
   std::mutex mutex;
   std::array<void (*)(), kMost> destroy{};
   std::size_t count = 0;
-  /// Destroys all; what is asked for later is made anew.
+  /// Destroys all objects; later uses create new ones.
   void release() {
     const std::lock_guard lock(mutex);
     while (count > 0) destroy[--count]();
@@ -22,7 +22,7 @@ struct ProcessWide {
 };
 inline constinit ProcessWide process_wide_objects;
 
-/// The one object of type T, made at first use.
+/// The object of type T, created at first use.
 template <typename T>
 T& process_wide() {
   static constinit std::atomic<T*> object = nullptr;

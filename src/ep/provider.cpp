@@ -1,4 +1,4 @@
-// One session's provider: what it claims, compiles and allocates; see provider.h.
+// The provider of a session: claims, compiles and allocates; see provider.h.
 #include "ep/provider.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ OrtStatus* guarded(const Ort& ort, F&& f) noexcept {
   return ort.guarded(std::forward<F>(f));
 }
 
-// The same for a group's nodes, whichever graph of ONNX Runtime's shows them.
+// A key for a group's nodes that is the same in every graph in which ONNX Runtime presents them.
 std::string key_of(const Ort& ort, const std::vector<const OrtNode*>& nodes) {
   std::vector<std::pair<std::size_t, std::string>> ids;
   for (const OrtNode* n : nodes) {
@@ -35,7 +35,7 @@ std::string key_of(const Ort& ort, const std::vector<const OrtNode*>& nodes) {
   return key;
 }
 
-// One line for each reason, with the nodes that share it.
+// One line per reason, with its nodes.
 std::vector<std::string> by_reason(const std::vector<Unclaimed>& nodes) {
   std::map<std::string, std::vector<std::string>> reasons;
   for (const Unclaimed& u : nodes) reasons[u.reason].push_back(u.node);
@@ -75,7 +75,7 @@ Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared
       if (p->compatibility_.empty()) p->compatibility_ = compatibility_info(p->targets());
       return p->compatibility_.c_str();
     } catch (const std::exception&) {
-      return "";  // says nothing
+      return "";  // unknown
     }
   };
   if (ort.version() >= 24)
@@ -111,9 +111,9 @@ OrtAllocator* Provider::allocator(const OrtMemoryInfo* info) {
                        pinned ? ExternalMemory{} : options_.external, log_);
 }
 
-// ONNX Runtime 1.23 does not say that a graph is nested, and gives groups of nested graphs the names of the main
-// graph's, of which it then complains. There nested graphs are left alone as far as they can be told: they take no
-// inputs, use values of the graph around them, or begin as a Loop's body must.
+// ONNX Runtime 1.23 does not report that a graph is nested. It gives groups of nested graphs the same names as groups
+// of the main graph, and then fails because of the duplicates. So with 1.23 graphs that look nested are not claimed:
+// they have no inputs, read values of an outer graph, or begin like a Loop's body.
 bool Provider::looks_nested(const OrtGraph* graph) {
   const std::vector<const OrtValueInfo*> inputs = ort_.inputs(graph);
   if (inputs.empty()) return true;
@@ -136,7 +136,7 @@ bool Provider::looks_nested(const OrtGraph* graph) {
          type(inputs[1]) == DType::kBool && type(outputs[0]) == DType::kBool;
 }
 
-// A nested graph is left alone if the node that holds it can be claimed whole, which ONNX Runtime asks for later.
+// A nested graph is not claimed if its parent node can be claimed whole; ONNX Runtime asks for that node later.
 bool Provider::left_to_parent(const OrtGraph* graph, GraphReader& reader) {
   const OrtNode* parent = ort_.parent(graph);
   if (!parent) return ort_.version() < 24 && looks_nested(graph);
@@ -158,7 +158,7 @@ std::shared_ptr<CompiledGroup> Provider::build(GroupModel model) {
   return compile_group(std::move(model), options_, device_);
 }
 
-// Lowers every group, which is quick, until no node refuses any more. What compiles later does so for other reasons.
+// Lowers every group, which is fast, and repeats without the refused nodes until all groups can be lowered.
 void Provider::lower_on_trial(Partition& partition, GraphReader& reader, std::vector<Group>& groups) {
   for (bool again = true; again;) {
     again = false;
@@ -235,7 +235,7 @@ void Provider::report(const QuantizationReport& q) {
   for (const std::string& product : q.in_float) log_.info("  in float32: {}", product);
 }
 
-// Nodes that hold programs are groups of their own; returns whether there are any.
+// Claims each EPContext node as a group; returns whether there are any.
 bool Provider::claim_contexts(const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
   bool any = false;
   for (const OrtNode* n : ort_.nodes(graph)) {
@@ -264,7 +264,7 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
   const ContextNames names{names_of(ort_.inputs(fused)), names_of(ort_.outputs(fused))};
   const std::vector<const OrtNode*> nodes = ort_.nodes(graph);
   if (nodes.size() == 1 && is_context(ort_, nodes.front())) {
-    ContextNames saved;  // as the values were called when it was made; their order is the same
+    ContextNames saved;  // names when the program was compiled; their order is the same
     try {
       auto group = load_context(ort_, nodes.front(), graph, options_, device_, saved);
       *compute = new GroupCompute(ort_, std::move(group), trace_, saved.inputs, saved.outputs);
@@ -275,7 +275,7 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
         throw Error(e.kind(), fmt::format("{}. With the option context_rebuild it would be compiled from the original "
                                           "model",
                                           e.what()));
-      log_.warn("a program of the EPContext model can't be used ({}); it is compiled again from the original model",
+      log_.warn("a program of the EPContext model can't be used ({}); it is recompiled from the original model",
                 e.what());
     }
     *compute = new GroupCompute(ort_, build(original_of(ort_, nodes.front(), graph, options_)), trace_,
@@ -298,7 +298,7 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
   *compute = new GroupCompute(ort_, std::move(group), trace_, names.inputs, names.outputs);
 }
 
-// Of EPContext models. "host" becomes this machine's processor with its features.
+// Targets of EPContext models. "host" becomes this machine's processor with its features.
 std::vector<std::string> Provider::targets() const {
   std::vector<std::string> out;
   for (const std::string& t : options_.context_targets) out.push_back(t == "host" ? host_info().target : t);
@@ -306,7 +306,7 @@ std::vector<std::string> Provider::targets() const {
   return out;
 }
 
-// What an EPContext model holds of a group: a program for each target.
+// The programs of a group in an EPContext model, one per target.
 std::vector<std::shared_ptr<const Program>> Provider::programs_of(const CompiledGroup& group, const GroupModel& model) {
   std::vector<std::shared_ptr<const Program>> out;
   for (const std::string& t : targets()) {
@@ -317,7 +317,7 @@ std::vector<std::shared_ptr<const Program>> Provider::programs_of(const Compiled
       out.push_back(e->shared_program());
     } else {
       ModelOptions m = model_options(options_, *device_);
-      m.device = "host";  // any: nothing runs
+      m.device = "host";  // any device, because nothing runs
       if (t != host_info().target) {
         out.push_back(Model::compile_for(t, model.model, m));
         continue;

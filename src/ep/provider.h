@@ -38,11 +38,11 @@ class Provider : public LaterEp {
   ProviderOptions options_;
   std::shared_ptr<ProviderDevice> device_;
   std::shared_ptr<Trace> trace_;
-  /// What capability() compiled, by the nodes; taken by compile().
+  /// Groups that capability() compiled, by their nodes; consumed by compile().
   std::map<std::string, std::shared_ptr<CompiledGroup>> ready_;
   std::map<std::string, bool> lowered_;  ///< groups that were lowered on trial, by their key
   bool reported_ = false;
-  std::string compatibility_;  ///< what GetCompiledModelCompatibilityInfo gave
+  std::string compatibility_;  ///< result of GetCompiledModelCompatibilityInfo
 };
 
 }  // namespace sardonyx::ep

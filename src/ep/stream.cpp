@@ -36,7 +36,7 @@ class Stream::Notification : public OrtSyncNotificationImpl {
  private:
   const Ort& ort_;
   void* handle_;
-  std::unique_ptr<GpuEvent> event_;  // null on the host, where work is done when it was given
+  std::unique_ptr<GpuEvent> event_;  // null on the host, which is synchronous
 };
 
 Stream::Stream(const Ort& ort, std::shared_ptr<ProviderDevice> device, void* handle)

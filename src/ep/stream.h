@@ -1,4 +1,4 @@
-// Streams of ONNX Runtime's over a device's.
+// ONNX Runtime's streams, implemented with streams of a device.
 #pragma once
 #include <memory>
 
@@ -9,7 +9,7 @@ namespace sardonyx::ep {
 
 class Stream : public OrtSyncStreamImpl {
  public:
-  /// `handle`: the application's own stream; null: a new one.
+  /// `handle`: the application's stream; null: a new stream.
   Stream(const Ort& ort, std::shared_ptr<ProviderDevice> device, void* handle);
 
  private:

@@ -1,4 +1,4 @@
-// Times of our kernels for ONNX Runtime's profile (1.25 and later), and for a file of our own that Perfetto opens.
+// Times of kernels for ONNX Runtime's profile (1.25 and later), and for a separate file that Perfetto opens.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace sardonyx::ep {
 
-/// The kernels that a session ran while somebody wanted to know. Safe from many threads.
+/// Events of the kernels that a session ran while a profile was active. Thread-safe.
 class Trace {
  public:
   struct Event {
@@ -21,15 +21,15 @@ class Trace {
     std::int64_t start = 0, duration = 0;  ///< ns
     std::int32_t thread = 0;
   };
-  /// Nanoseconds of the clock that events use.
+  /// The time of the clock that events use, in ns.
   static std::int64_t now();
 
-  /// `file`: written when the trace goes; empty: none.
+  /// `file`: written when the trace is destroyed; empty: none.
   explicit Trace(std::filesystem::path file = {});
   ~Trace();
   bool active() const { return listeners_.load(std::memory_order_relaxed) > 0; }
   void listen(int change) { listeners_ += change; }
-  /// The steps of a run that began at `start`, one after another.
+  /// Adds the consecutive steps of a run that began at `start`.
   void add(const std::vector<StepTime>& steps, std::int64_t start);
   /// Events that began at `from` or later.
   std::vector<Event> since(std::int64_t from) const;
@@ -41,7 +41,7 @@ class Trace {
   std::vector<Event> events_;
 };
 
-/// ONNX Runtime's view of a trace, for its own profile. Only for runtimes of 1.25 and later.
+/// Passes a trace to ONNX Runtime's profile. Only for runtimes 1.25 and later.
 class Profiler : public OrtEpProfilerImpl {
  public:
   Profiler(const Ort& ort, std::shared_ptr<Trace> trace);

@@ -24,7 +24,7 @@ void warm_up(const CompiledGroup& group, const std::vector<std::int64_t>& batche
         std::vector<std::int64_t> dims;
         for (const std::string& d : t.shape) {
           if (d != batch && !is_number(d))
-            fail(ErrorKind::kUnsupported, "the dim '{}' of '{}' has no size before the first run", d, t.name);
+            fail(ErrorKind::kUnsupported, "the dim '{}' of '{}' is not known before the first run", d, t.name);
           dims.push_back(d == batch ? n : std::stoll(d));
         }
         HostTensor zeros = Tensor::allocate(t.dtype, dims);

@@ -47,7 +47,7 @@ onnx::Bytes Weights::find(const std::string& key) {
 onnx::Bytes Weights::keep(const std::string& key, onnx::Bytes bytes) {
   const std::lock_guard lock(mutex_);
   Held& h = held_[key];
-  if (auto owner = h.owner.lock()) return {std::move(owner), h.data, h.size};  // another thread was quicker
+  if (auto owner = h.owner.lock()) return {std::move(owner), h.data, h.size};  // another thread has stored it meanwhile
   h = {bytes.owner, bytes.data, bytes.size};
   std::erase_if(held_, [](const auto& e) { return e.second.owner.expired(); });
   return bytes;

@@ -1,5 +1,5 @@
-// Weights of models, once per process: bytes that several sessions hold (of one model, or of models with parts in
-// common) are the same memory, for as long as any of them needs it.
+// Weights are stored once per process: equal weights of several sessions (of one model, or of models with common parts)
+// share memory as long as any session uses them.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -14,18 +14,18 @@ namespace sardonyx::ep {
 
 class Weights {
  public:
-  /// The one of this process.
+  /// The object of this process.
   static Weights& instance();
 
-  /// A tensor of `dims` with a copy of ONNX Runtime's bytes (sub-byte types packed), or with equal bytes that are here
-  /// already. `key` becomes text that identifies the content.
+  /// A tensor with a copy of ONNX Runtime's bytes (sub-byte types packed), or with equal bytes that are already stored.
+  /// `key` receives a string that identifies the content.
   onnx::Tensor copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
                     std::string& key);
-  /// A tensor that lies in a file, which is mapped. Throws Error(kIo, kInvalidModel).
+  /// A tensor in a file, which is mapped. Throws Error(kIo, kInvalidModel).
   onnx::Tensor map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
                    const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes, std::string& key);
 
-  /// How many distinct buffers are in use now, and their bytes.
+  /// The number of distinct buffers in use, and their bytes.
   struct Use {
     std::size_t buffers = 0, bytes = 0;
   };

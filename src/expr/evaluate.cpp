@@ -153,7 +153,7 @@ bool fold_float_unary(Op op, double a, double& r) {
       r = std::log(a);
       return true;
     default:
-      return false;  // the rest is left to the device's own functions
+      return false;  // other functions are left to the device
   }
 }
 

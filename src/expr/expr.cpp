@@ -55,7 +55,7 @@ Expr::Expr(std::int64_t v) : Expr(constant_int(v)) {}
 Expr constant_int(std::int64_t v, DType t) {
   if (t == DType::kBool) v = v != 0;
   const int bits = bits_of(t);
-  if (t != DType::kBool && bits < 64) {  // wrap, as a store into the type would
+  if (t != DType::kBool && bits < 64) {  // wraps, like a store to the type
     const std::uint64_t m = (std::uint64_t{1} << bits) - 1;
     std::uint64_t u = static_cast<std::uint64_t>(v) & m;
     if (is_signed(t) && (u >> (bits - 1))) u |= ~m;
@@ -131,7 +131,7 @@ Expr binary(Op op, const Expr& a, const Expr& b) {
         break;
     }
   }
-  if (is_const(b)) {  // exact identities only
+  if (is_const(b)) {  // identities that are exact
     if (op == Op::kPow && is_float(a->dtype) && is_float(b->dtype) && b->f == 2.0) return binary(Op::kMul, a, a);
     if ((op == Op::kMul || op == Op::kDiv) && (is_float(b->dtype) ? b->f == 1.0 : b->i == 1)) return a;
     if (op == Op::kAdd && !is_float(b->dtype) && b->i == 0) return a;
@@ -272,7 +272,7 @@ int order(const Expr& a, const Expr& b) {
   if (int c = three(a->vars.size(), b->vars.size())) return c;
   for (std::size_t k = 0; k < a->vars.size(); ++k)
     if (int c = order(a->vars[k], b->vars[k])) return c;
-  return three(a->value, b->value);  // only for loads that agree in everything else
+  return three(a->value, b->value);  // only loads get here that are otherwise equal
 }
 
 bool is_const(const Expr& a) { return a->op == Op::kConst; }

@@ -182,7 +182,7 @@ bool split_affine(const Expr& e, const Expr& var, Expr& coefficient, Expr& rest)
 
 bool provably_nonnegative(const Expr& a, bool dims_positive) {
   if (is_const(a)) return a->i >= 0;
-  static thread_local int nesting = 0;  // bounds of bounds: give up rather than recurse without end
+  static thread_local int nesting = 0;  // bounds depend on bounds: the recursion is limited
   if (nesting > 4) return false;
   ++nesting;
   const bool r = nonnegative(to_poly(a), dims_positive, 3);

@@ -1,4 +1,4 @@
-// Internal to expr/: a node as it is, without simplification.
+// Internal to expr/: makes a node without simplifying it.
 #pragma once
 #include "expr/expr.h"
 

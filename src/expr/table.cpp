@@ -1,4 +1,4 @@
-// See table.h.
+// Tables of shape expressions; see table.h.
 #include "expr/table.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ int table_arity(Op op) {
 }
 
 std::uint32_t ExprTable::add(const Expr& e) {
-  // The depth and the size as a tree, of every node once.
+  // Depth and tree size of every node, computed once.
   struct Size {
     std::uint32_t depth = 1;
     std::uint64_t nodes = 1;
@@ -102,7 +102,7 @@ void TableReader::add(const TableNode& n) {
       require(!is_comparison(n.op) || n.dtype == DType::kBool, "types don't fit");
       require(args.size() < 2 || n.op == Op::kPow || args[0]->dtype == args[1]->dtype, "types don't fit");
   }
-  // As it was written: it has been simplified, and may stand for exactly what a kernel was compiled for.
+  // Not simplified again: kernels may have been compiled for exactly this expression.
   entry.e = make_node(n.op, n.dtype, std::move(args), n.i, n.f, nullptr, std::move(name));
   entries_.push_back(std::move(entry));
 }

@@ -1,4 +1,4 @@
-// Shape expressions as a flat table of nodes, for files: shared nodes are written once, and what is read is checked.
+// Shape expressions as a flat table of nodes, for files: shared nodes are written once, and input is checked.
 //
 // Only what evaluate() computes may be in a table: constants, symbols, arithmetic, select and casts; no loads, loop
 // variables or reductions.
@@ -38,16 +38,16 @@ class ExprTable {
   std::unordered_map<Expr, std::uint32_t, ExprHash, ExprSame> ids_;
 };
 
-/// Builds expressions from a table that may come from anybody.
+/// Builds expressions from an untrusted table.
 class TableReader {
  public:
-  /// evaluate() and to_string() walk an expression as a tree, and recursively: these bound their time and stack.
+  /// evaluate() and to_string() visit an expression recursively as a tree: these limits bound their time and stack.
   static constexpr std::uint32_t kMaxDepth = 2000;
   static constexpr std::uint64_t kMaxTreeNodes = 1 << 20;
 
   explicit TableReader(std::vector<std::string> symbol_names) : symbol_names_(std::move(symbol_names)) {}
-  /// Appends a node. Throws Error(kInvalidModel) for one that no table of ours has: unknown operators and dtypes,
-  /// operands that do not exist or do not fit, symbols without a name, expressions that are too large.
+  /// Appends a node. Throws Error(kInvalidModel) for a node that ExprTable never writes: unknown operators and dtypes,
+  /// missing or mismatched operands, symbols without a name, expressions that are too large.
   void add(const TableNode& node);
   std::size_t size() const { return entries_.size(); }
   /// Throws Error(kInvalidModel) if there is no such node.

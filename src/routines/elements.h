@@ -1,4 +1,4 @@
-// Elements of tensors as C++ types, for routines that compare or add them.
+// C++ types of tensor elements, for routines that compare or add them.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace sardonyx::routines {
 
-/// bfloat16 in memory; computed in float.
+/// bfloat16 storage; arithmetic is in float.
 struct BFloat16 {
   std::uint16_t bits = 0;
 
@@ -31,7 +31,7 @@ struct BFloat16 {
 
 using Float16 = _Float16;
 
-/// The type that T is computed in.
+/// The type in which arithmetic on T is done.
 template <typename T>
 struct ComputeOf {
   using Type = T;
@@ -47,8 +47,8 @@ struct ComputeOf<BFloat16> {
 template <typename T>
 using compute_of = typename ComputeOf<T>::Type;
 
-/// Calls f(T{}) for the C++ type of a dtype with arithmetic; bool is a byte. Throws Error(kUnsupported), naming `what`,
-/// for the others.
+/// Calls f(T{}) with the C++ type of an arithmetic dtype; bool is a byte. Throws Error(kUnsupported), naming `what`,
+/// for other dtypes.
 template <typename F>
 void dispatch(DType t, const char* what, F&& f) {
   switch (t) {
@@ -94,7 +94,7 @@ bool is_nan(T x) {
     return std::isnan(static_cast<compute_of<T>>(x));
 }
 
-/// A total order of elements: as <, with NaN above everything and equal to itself.
+/// A total order of elements: <, with NaN greater than everything and equal to itself.
 template <typename T>
 bool before(T a, T b) {
   return static_cast<compute_of<T>>(a) < static_cast<compute_of<T>>(b) || (is_nan(b) && !is_nan(a));

@@ -1,4 +1,4 @@
-// One registration function per file of routines. A new file adds its line here and to register_all.
+// One registration function per file of routines. A new file adds a line here and one to register_all.
 #pragma once
 #include <map>
 #include <string_view>

@@ -1,5 +1,5 @@
-// integer_pack, integer_matmul, integer_conv: products of 8-bit tensors less their zero points, in int32. Right
-// operands are packed once (a constant's when the program is made ready), left ones at each call.
+// integer_pack, integer_matmul, integer_conv: GEMM and convolution of 8-bit tensors minus their zero points, in int32.
+// Right operands are packed once (constants when the program is loaded), left operands at each call.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -14,14 +14,14 @@ namespace sardonyx::routines {
 namespace {
 
 constexpr std::int64_t kPositions =
-    96;  // output positions of a convolution that one task does: a multiple of every tile's height
+    96;  // output positions of a convolution per task: a multiple of every tile's height
 
 host::ZeroPoints zero_kind(const Tensor& zero) {
   if (zero.elements() == 0) return host::ZeroPoints::kNone;
   return zero.dims.empty() || zero.elements() == 1 ? host::ZeroPoints::kOne : host::ZeroPoints::kEach;
 }
 
-// The first address at a multiple of 64 of a tensor that is 64 bytes larger than what is needed.
+// The first address aligned to 64 bytes, in a tensor that is allocated 64 bytes larger.
 void* aligned(const Tensor& t, std::size_t bytes) {
   void* p = t.data;
   std::size_t space = static_cast<std::size_t>(t.elements());
@@ -50,9 +50,9 @@ void integer_pack(Call& c) {
 }
 
 // integer_matmul
-//   inputs:  a [batch..., M, K]; its zero points: none [0], one, or [M]; b as integer_pack leaves it
-//   outputs: y [batch..., M, N] int32; working memory, uint8 [64 + 2 * batch of a * M * roundup(K, 2)]
-//   params:  b's leading dims
+//   inputs:  a [batch..., M, K]; its zero points: none [0], one, or [M]; b packed by integer_pack
+//   outputs: y [batch..., M, N] int32; workspace, uint8 [64 + 2 * batch of a * M * roundup(K, 2)]
+//   params:  the batch dims of b
 void integer_matmul(Call& c) {
   const Tensor &a = c.inputs[0], &zero = c.inputs[1], &y = c.outputs[0];
   if (y.elements() == 0) return;
@@ -74,11 +74,11 @@ void integer_matmul(Call& c) {
   host::integer_gemm(d, args);
 }
 
-// Sizes of a convolution over two axes.
+// Sizes of a 2-D convolution.
 struct Conv {
   std::int64_t batch, channels, in[2], features, out[2], stride[2], dilation[2], pad[2], kernel[2];
-  std::int64_t padded[2];  // of the image that the windows see
-  std::int64_t depth;      // elements of a window, rounded up to even
+  std::int64_t padded[2];  // extents of the padded image
+  std::int64_t depth;      // K: elements of a window, rounded up to even
 };
 
 Conv conv_of(const Call& c) {
@@ -109,7 +109,7 @@ Conv conv_of(const Call& c) {
   return v;
 }
 
-// The padded image with channels last, less its zero point.
+// The padded image with channels last, minus its zero point.
 template <typename T>
 void spread(const Conv& v, const T* x, int zero, std::int16_t* image, int threads) {
   const std::int64_t row = v.padded[1] * v.channels;
@@ -131,9 +131,11 @@ void spread(const Conv& v, const T* x, int zero, std::int16_t* image, int thread
 }
 
 // integer_conv
-//   inputs:  x [N, C, 1 or 2 spatial dims]; its zero point: none [0] or one; weights [kernel... * C, M] as integer_pack
-//   leaves them outputs: y [N, M, output...] int32; working memory, uint8 [64 + 2 * N * C * extents that the windows
-//   cover] params:  strides, dilations, paddings at the begin, kernel; one of each for every spatial dim
+//   inputs:  x [N, C, 1 or 2 spatial dims]; its zero point: none [0] or one;
+//            weights [kernel... * C, M] packed by integer_pack
+//   outputs: y [N, M, output...] int32;
+//            workspace, uint8 [64 + 2 * N * C * extents that the windows cover]
+//   params:  strides, dilations, begin paddings, kernel; one of each per spatial dim
 void integer_conv(Call& c) {
   const Tensor &x = c.inputs[0], &zero = c.inputs[1], &y = c.outputs[0];
   if (y.elements() == 0) return;
@@ -156,7 +158,7 @@ void integer_conv(Call& c) {
   const bool direct =
       v.kernel[0] == 1 && v.kernel[1] == 1 && v.stride[0] == 1 && v.stride[1] == 1 && v.channels % 2 == 0;
   const std::int64_t run =
-      v.dilation[1] == 1 ? v.kernel[1] * v.channels : v.channels;  // elements of a window that lie side by side
+      v.dilation[1] == 1 ? v.kernel[1] * v.channels : v.channels;  // contiguous elements of a window
   host::parallel_for(v.batch * blocks, 1, c.threads, [&](std::int64_t begin, std::int64_t end) {
     thread_local std::vector<std::int16_t> windows;
     thread_local std::vector<std::int32_t> sums;

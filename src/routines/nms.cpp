@@ -28,12 +28,12 @@ bool overlap(const Box& a, const Box& b, float threshold) {
 // nms
 //   inputs:  boxes [batch, n, 4] float32: two opposite corners (y, x, y, x), or x and y of the centre, width, height;
 //            scores [batch, classes, n] float32; iou [1] float32; score [1] float32
-//   outputs: selected [batch * classes * most, 3] int64: (batch, class, box), by batch, class and falling score; count
-//   [1] int64: how many
-//            rows are meant
-//   params:  centre format of the boxes; most: how many boxes per class at most (<= n)
-// A box is a candidate if its score exceeds `score`, and goes if its intersection over union with a better one exceeds
-// `iou`. Of equal scores the first box is better.
+//   outputs: selected [batch * classes * most, 3] int64: (batch, class, box), sorted by batch, class and descending
+//   score;
+//            count [1] int64: the number of rows that are valid
+//   params:  whether boxes are in centre format; most: the maximum number of boxes per class (<= n)
+// A box is a candidate if its score exceeds `score`. It is removed if its intersection over union with a selected box
+// exceeds `iou`. Of equal scores the first box wins.
 void nms(Call& c) {
   const Tensor &boxes = c.inputs[0], &scores = c.inputs[1];
   const float iou = *c.inputs[2].as<float>(), least = *c.inputs[3].as<float>();
@@ -68,7 +68,7 @@ void nms(Call& c) {
       found[static_cast<std::size_t>(k)] = static_cast<std::int64_t>(kept.size());
     }
   });
-  std::int64_t count = 0;  // move the rows of each class together
+  std::int64_t count = 0;  // rows of all classes are moved together
   for (std::size_t k = 0; k < found.size(); ++k) {
     const std::int64_t* from = selected + static_cast<std::int64_t>(k) * most * 3;
     std::copy(from, from + found[k] * 3, selected + count * 3);

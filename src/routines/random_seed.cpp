@@ -8,15 +8,15 @@ namespace sardonyx::routines {
 namespace {
 
 // random_seed
-//   outputs: seed [] uint64, another one at every call
-//   params:  a number that tells nodes apart
+//   outputs: seed [] uint64, a different one at every call
+//   params:  a number that is unique to the node
 void random_seed(Call& c) {
   static const std::uint64_t start = [] {
     std::random_device device;
     return static_cast<std::uint64_t>(device()) << 32 | device();
   }();
   static std::atomic<std::uint64_t> calls{0};
-  // Steps by an odd constant visit every value once.
+  // Adding an odd constant modulo 2^64 visits every value before any repeats.
   *c.outputs[0].as<std::uint64_t>() = start + 0x9e3779b97f4a7c15U * (calls++ + 1);
 }
 

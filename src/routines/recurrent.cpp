@@ -1,16 +1,22 @@
-// "recurrent": the steps of RNN, GRU and LSTM layers, after the product of the input and its weights. Equations and
-// gate orders: the documentation of these operators in the ONNX standard.
+// "recurrent": the steps of RNN, GRU and LSTM layers, after the GEMM of the input and W. The ONNX standard's
+// documentation of these operators has the equations and the order of gates.
 //
-// D directions, T steps, batch B, hidden size H; G gates: 1 for RNN, 3 for GRU (z r h), 4 for LSTM (i o f c). All
-// float32 or all float64. Inputs:  0 xw [D, T, B, G*H], the input's product with W; 1 R transposed [D, H, G*H]; 2 bias
-// [D, 2*G*H] (of W, then of R); 3 h0 [D, B, H];
-//          4 c0 [D, B, H]; 5 peepholes [D, 3*H] (i o f); 6 lengths [B] int32. 4 and 5 are read by LSTM only.
-// Outputs: 0 Y [T, D, B, H], zeros from each sequence's length on; 1 the last h [D, B, H]; 2 the last c [D, B, H] (LSTM
-// only). params:  kind (0 RNN, 1 GRU, 2 LSTM); variant (GRU: linear_before_reset, LSTM: input_forget); then for each
-// direction: reversed,
-//          followed by the codes of its activations (kernels/recurrent_activations.h), 1 for RNN, 2 for GRU, 3 for
-//          LSTM.
-// floats:  clip (infinity: none), then alpha and beta of each activation in the same order.
+// D directions, T steps, batch B, hidden size H; G gates: 1 for RNN, 3 for GRU (z r h), 4 for LSTM (i o f c).
+// All tensors are float32, or all are float64.
+//   inputs:  0 xw [D, T, B, G*H], the input times W
+//            1 R transposed [D, H, G*H]
+//            2 bias [D, 2*G*H] (of W, then of R)
+//            3 h0 [D, B, H]
+//            4 c0 [D, B, H], read by LSTM only
+//            5 peepholes [D, 3*H] (i o f), read by LSTM only
+//            6 lengths [B] int32
+//   outputs: 0 Y [T, D, B, H], zeros from each sequence's length on
+//            1 the last h [D, B, H]
+//            2 the last c [D, B, H] (LSTM only)
+//   params:  kind (0 RNN, 1 GRU, 2 LSTM); variant (GRU: linear_before_reset, LSTM: input_forget); then for each
+//            direction: reversed, and the codes of its activations (kernels/recurrent_activations.h), 1 for RNN, 2 for
+//            GRU, 3 for LSTM
+//   floats:  clip (infinity: none), then alpha and beta of each activation in the same order
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -61,7 +67,7 @@ struct Function {
   T alpha, beta, clip;
   T operator()(T x) const { return activate(code, std::clamp(x, -clip, clip), alpha, beta); }
 
-  /// Of n values, in place.
+  /// Applies the function to n values in place.
   void all(T* x, std::int64_t n) const {
     if constexpr (std::is_same_v<T, float>) {
       if (code == Activation::kSigmoid || code == Activation::kTanh) {
@@ -74,14 +80,14 @@ struct Function {
   }
 };
 
-// A version for each instruction set, chosen when the library is loaded.
+// Compiled for several instruction sets; the loader selects one.
 #if defined(__x86_64__)
 #define SARDONYX_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
 #else
 #define SARDONYX_CLONES
 #endif
 
-// out[0, n) += h[0, k) * rt[k, n], where row j of rt begins at rt + j * row: eight rows at a time, so that `out` is
+// out[0, n) += h[0, k) * rt[k, n], where row j of rt begins at rt + j * row. Eight rows at a time, so that `out` is
 // read and written less often.
 template <typename T>
 [[gnu::always_inline]] inline void multiply_add_of(T* __restrict out, const T* __restrict h, const T* __restrict rt,
@@ -134,12 +140,12 @@ class Direction {
     peephole_ = kind == 2 ? call.inputs[5].as<T>() + d * 3 * hidden_ : nullptr;
   }
 
-  // All steps of sequence b of the batch. `gate` has room for (gates + 1) * H elements.
+  // All steps of sequence b of the batch. `gate` has (gates + 1) * H elements.
   void sequence(std::int64_t b, T* gate) const {
     const std::int64_t H = hidden_, GH = gates_ * H;
     const std::int64_t length = std::clamp<std::int64_t>(call_.inputs[6].as<std::int32_t>()[b], 0, steps_);
     T* y = call_.outputs[0].as<T>();
-    T* h = call_.outputs[1].as<T>() + (d_ * batch_ + b) * H;  // the running state lives in the output
+    T* h = call_.outputs[1].as<T>() + (d_ * batch_ + b) * H;  // the state is kept in the output
     std::copy_n(call_.inputs[3].as<T>() + (d_ * batch_ + b) * H, H, h);
     T* c = nullptr;
     if (kind_ == 2) {

@@ -1,4 +1,5 @@
-// Routines by name, on the host. Each file registers its own and documents inputs, outputs, params and floats.
+// Host implementations of routines, by name. Each file registers its routines and documents their inputs, outputs,
+// params and floats.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -25,8 +26,8 @@ struct Tensor {
   }
 };
 
-/// One call. Outputs are allocated for their (largest) shapes; a routine whose result is smaller writes the true counts
-/// to an int64 output, which the graph reads with a BindOp, and the graph slices.
+/// One call. Outputs are allocated for their largest shapes. A routine whose result may be smaller writes the actual
+/// counts to an int64 output; the graph reads these with a BindOp and slices the results.
 struct Call {
   std::vector<Tensor> inputs, outputs;
   std::vector<std::int64_t> params;

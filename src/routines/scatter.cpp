@@ -1,4 +1,4 @@
-// scatter, append, group, nonzero, scan: routines that walk a tensor in order.
+// scatter, append, group, nonzero, scan: routines that process a tensor in order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -32,10 +32,11 @@ T combine(T a, T b, std::int64_t reduction) {
 }
 
 // scatter
-//   inputs:  data, seen as [n, inner]; rows, int64, m elements; updates, m * inner elements of data's dtype
-//   outputs: y, of data's shape: data with row rows[k] replaced by, or combined with, row k of the updates, in order of
-//   k params:  reduction (0 replace, 1 add, 2 multiply, 3 minimum, 4 maximum), inner
-// A row outside of [0, n) fails.
+//   inputs:  data, viewed as [n, inner]; rows, int64, m elements; updates, m * inner elements of data's dtype
+//   outputs: y, of data's shape: data with row rows[k] replaced by, or combined with, row k of the updates, in order
+//            of k
+//   params:  reduction (0 replace, 1 add, 2 multiply, 3 minimum, 4 maximum), inner
+// A row outside of [0, n) is an error.
 void scatter(Call& c) {
   const Tensor &data = c.inputs[0], &rows = c.inputs[1], &updates = c.inputs[2], &y = c.outputs[0];
   const std::int64_t reduction = c.params[0], inner = c.params[1], m = rows.elements();
@@ -67,12 +68,12 @@ void scatter(Call& c) {
 
 // append
 //   inputs:  starts [B] int64; new keys, new values; optionally past keys, past values [B, H, P, D]
-//   outputs: present keys, present values [B, H, C, D], C >= P: of sequence b the past, with rows from starts[b] on
-//            replaced by the new ones, and zeros after row P. An output may be the memory of its past (then C = P):
-//            only the new rows are written.
-//   params:  S, how many rows are new; P; for keys and for values: stride and offset. Element (b, s, h, d) of the new
-//            ones is at (b * S + s) * stride + offset + h * D + d.
-// Rows that would lie outside are left out.
+//   outputs: present keys, present values [B, H, C, D], C >= P: for sequence b the past with its rows from
+//            starts[b] on replaced by the new rows, and zeros after row P. An output may alias its past (then C = P);
+//            only the new rows are written then.
+//   params:  S, the number of new rows; P; for keys and for values: stride and offset. Element (b, s, h, d) of the new
+//            rows is at (b * S + s) * stride + offset + h * D + d.
+// Rows that would lie outside of the output are skipped.
 void append(Call& c) {
   const auto* starts = c.inputs[0].as<std::int64_t>();
   const std::int64_t fresh = c.params[0], past_rows = c.params[1];
@@ -108,10 +109,10 @@ void append(Call& c) {
 
 // group
 //   inputs:  owner of each of n rows, int64, in [0, count)
-//   outputs: positions [n] int64: where each row goes among blocks of rows of one owner each;
-//            sources [blocks, rows] int64: the row that went there, or -1;
-//            owners [blocks] int64: whose each block is (an owner of an earlier block for those left over)
-//   params:  count; rows of a block. There must be blocks enough: min(n, n / rows + count).
+//   outputs: positions [n] int64: where each row goes; rows are grouped into blocks with one owner each
+//            sources [blocks, rows] int64: the row at each place, or -1
+//            owners [blocks] int64: the owner of each block (for unused blocks, that of an earlier block)
+//   params:  count; rows per block. There must be at least min(n, n / rows + count) blocks.
 // Owners are in ascending order, and so are the rows of each.
 void group(Call& c) {
   const Tensor& in = c.inputs[0];
@@ -144,7 +145,7 @@ void group(Call& c) {
 
 // nonzero
 //   inputs:  x, bool, any shape
-//   outputs: positions [elements] int64: of the true elements, ascending; count [1] int64: how many there are
+//   outputs: positions [elements] int64 of the true elements, ascending; count [1] int64 of the true elements
 void nonzero(Call& c) {
   const Tensor& x = c.inputs[0];
   const auto* flags = x.as<std::uint8_t>();
@@ -157,7 +158,7 @@ void nonzero(Call& c) {
 
 // scan
 //   inputs:  x [outer, n, inner]
-//   outputs: y of the same shape: running sums (products) along n. Floats are accumulated in double.
+//   outputs: y of the same shape: prefix sums (products) along n. Floats are accumulated in double.
 //   params:  product (else sum), exclusive, reverse
 void scan(Call& c) {
   const Tensor &x = c.inputs[0], &y = c.outputs[0];

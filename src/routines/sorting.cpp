@@ -51,12 +51,13 @@ void topk(Call& c) {
 
 // unique
 //   inputs:  x [n, m]: n rows
-//   outputs: first [n] int64: the first row of each kind; inverse [n] int64: the kind of each row; counts [n] int64:
-//   how many rows are
-//            of each kind; count [1] int64: how many kinds there are. Only the first `count` elements of first and
-//            counts are meant.
-//   params:  sorted: kinds in ascending order (lexicographic), else in order of appearance
-// NaN equals NaN and is above everything.
+//   outputs: first [n] int64: the first row of each distinct value
+//            inverse [n] int64: the distinct value of each row
+//            counts [n] int64: the number of rows with each distinct value
+//            count [1] int64: the number of distinct values. Only the first `count` elements of first and counts are
+//            valid.
+//   params:  sorted: distinct values in ascending lexicographic order, else in order of appearance
+// NaN equals NaN and is greater than everything.
 void unique(Call& c) {
   const Tensor& x = c.inputs[0];
   const std::int64_t n = x.dims[0], m = x.dims[1];

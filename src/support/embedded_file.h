@@ -1,4 +1,4 @@
-// A source text that travels inside the library (see sardonyx_embed in cmake/components.cmake).
+// A source text that is embedded in the library (see sardonyx_embed in cmake/components.cmake).
 #pragma once
 #include <cstddef>
 #include <string_view>

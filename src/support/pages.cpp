@@ -15,12 +15,12 @@ namespace sardonyx {
 namespace {
 
 constexpr std::size_t kPage = std::size_t{2} << 20;
-constexpr std::size_t kLarge = kPage / 2;  // less than that would mostly be waste
-constexpr std::size_t kSlab = 32 * kPage;  // only what is used of it takes memory
+constexpr std::size_t kLarge = kPage / 2;  // smaller blocks would waste most of a large page
+constexpr std::size_t kSlab = 32 * kPage;  // untouched pages of it take no memory
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-/// Blocks that were given back, the oldest first.
+/// Freed blocks, the oldest first.
 class ReturnedBlocks {
  public:
   static constexpr std::size_t kMost = 32 * kPage;
@@ -29,7 +29,7 @@ class ReturnedBlocks {
     std::size_t size = 0;
   };
 
-  /// One of this size or up to a quarter more; without memory if there is none.
+  /// Takes a block of this size or up to a quarter larger; an empty Block if there is none.
   Block take(std::size_t size) {
     const std::lock_guard lock(mutex_);
     std::size_t best = count_;
@@ -41,7 +41,7 @@ class ReturnedBlocks {
   }
 
   void put(Block block) {
-    Block dropped[kBlocks];  // freed when the lock is not held any more
+    Block dropped[kBlocks];  // freed after the lock is released
     std::size_t drops = 0;
     const std::lock_guard lock(mutex_);
     while (count_ > 0 && (count_ == kBlocks || total_ + block.size > kMost)) dropped[drops++] = remove(0);
@@ -80,7 +80,7 @@ std::shared_ptr<void> allocate_on_large_pages(std::size_t bytes) {
   void* p = std::aligned_alloc(alignment, size);
   if (!p) return nullptr;
 #if defined(MADV_HUGEPAGE)
-  // A wish: where it is refused, small pages do.
+  // Only a hint: if it is refused, small pages are used.
   if (alignment == kPage) ::madvise(p, size, MADV_HUGEPAGE);
 #endif
   return {p, std::free};
@@ -93,7 +93,7 @@ std::shared_ptr<void> allocate_reusable(std::size_t bytes) {
   if (!block.memory) block = {allocate_on_large_pages(size), size};
   void* p = block.memory.get();
   if (!p) return nullptr;
-  // The deleter holds the memory and hands it on.
+  // The deleter owns the memory, and keeps it for later results.
   return {p, [block = std::move(block)](void*) mutable { returned_blocks().put(std::move(block)); }};
 }
 

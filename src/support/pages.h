@@ -1,21 +1,21 @@
-// Memory for what is read again and again: on large pages where the system gives them when asked (Linux with
-// transparent huge pages). Weights that are not in the caches come a third to a half faster from those.
+// Memory for data that is read many times, on large pages where the system provides them on request (Linux with
+// transparent huge pages). Weights that are not in the caches are read a third to a half faster from large pages.
 #pragma once
 #include <cstddef>
 #include <memory>
 
 namespace sardonyx {
 
-/// At a multiple of 64 bytes, for use over a long time; null if there is none. Not initialised.
+/// Long-lived memory, aligned to 64 bytes and not initialised; null if there is none.
 std::shared_ptr<void> allocate_on_large_pages(std::size_t bytes);
 
-/// The same for results, whose sizes come again run after run: what is given back is kept for the next one of about its
-/// size, since the system takes as long to hand out fresh pages as a small model to run (8 MB: 1 to 2 ms). 64 MiB are
-/// kept at most.
+/// The same for results of runs, whose sizes repeat: freed memory is kept for the next result of about the same size,
+/// because fresh pages from the system take as long as the run of a small model (8 MB: 1 to 2 ms). At most 64 MiB are
+/// kept.
 std::shared_ptr<void> allocate_reusable(std::size_t bytes);
 
-/// The same for many small pieces that live about as long as each other (a model's weights): they share pages, which
-/// are given back when the last piece is.
+/// The same for many small pieces with about the same lifetime (a model's weights): they share pages, which are freed
+/// with the last piece.
 std::shared_ptr<void> allocate_piece(std::size_t bytes);
 
 }  // namespace sardonyx

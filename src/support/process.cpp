@@ -21,7 +21,7 @@ TemporaryFolder::TemporaryFolder() {
   std::error_code e;
   std::string name = (fs::temp_directory_path(e) / "sardonyx-XXXXXX").string();
   if (e || !::mkdtemp(name.data()))
-    fail(ErrorKind::kIo, "no temporary folder can be made ({}); set TMPDIR to a folder that can be written",
+    fail(ErrorKind::kIo, "a temporary directory cannot be created ({}); set TMPDIR to a writable directory",
          e ? e.message() : std::strerror(errno));
   path_ = name;
 }

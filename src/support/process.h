@@ -1,4 +1,4 @@
-// Other programs, run and waited for.
+// Running other programs, and temporary directories.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace sardonyx {
 
-/// A folder of its own in the system's folder for temporary files (TMPDIR), deleted with this object. Throws
+/// A new directory in the system's directory for temporary files (TMPDIR), deleted with this object. Throws
 /// Error(kIo).
 class TemporaryFolder {
  public:
@@ -21,8 +21,8 @@ class TemporaryFolder {
 };
 
 /// Runs arguments[0], looked for in PATH if it is a bare name, with no input and with its stdout and stderr in the file
-/// `log`. Returns its exit status, 128 + the signal that ended it, or -1 if it can't be started or (in a process that
-/// ignores SIGCHLD) its status can't be had.
+/// `log`. Returns its exit status, 128 + the signal that ended it, or -1 if it cannot be started or (in a process that
+/// ignores SIGCHLD) its status is not available.
 int run_program(const std::vector<std::string>& arguments, const std::filesystem::path& log);
 
 }  // namespace sardonyx

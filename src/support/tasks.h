@@ -10,16 +10,16 @@
 
 namespace sardonyx {
 
-/// Calls f(k) for 0 <= k < count on up to `threads` threads (at least one, the caller's among them), each in order as
-/// threads come free. If calls throw, tasks that have not begun are left out, and of the exceptions that of the lowest
-/// k is thrown again.
+/// Calls f(k) for 0 <= k < count on up to `threads` threads (at least one, the caller's among them), started in order
+/// as threads become free. If calls throw, tasks that have not started are skipped, and the exception of the lowest
+/// k is rethrown.
 template <typename F>
 void run_tasks(std::size_t count, int threads, F&& f) {
   std::vector<std::exception_ptr> errors(count);
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> failed = false;
   const auto run = [&] {
-    // Work is taken in order, so that whatever precedes a failing task has run when the loop ends.
+    // Tasks are started in order, so all tasks before a failing one have run when the loop ends.
     for (std::size_t k; !failed && (k = next++) < count;) {
       try {
         f(k);

@@ -1,4 +1,4 @@
-// Tensors in the host's memory.
+// Tensors in host memory.
 #include "sardonyx/tensor.h"
 
 #include <cstdlib>

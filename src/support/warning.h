@@ -1,4 +1,4 @@
-// What a user should know though nothing failed: one line on stderr.
+// Warnings to the user: one line on stderr.
 #pragma once
 #include <fmt/format.h>
 
