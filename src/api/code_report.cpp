@@ -64,7 +64,7 @@ std::vector<KernelReport> code_report(const Program& program) {
     check(it != map.end(), "kernel {} is not in the compiled code", k.symbol);
     KernelReport r;
     r.code = it->second;
-    r.code.lds += k.shared;
+    r.code.lds += k.spec.shared_bytes;
     if (target.kind == TargetKind::kAmdgpu)
       r.waves = waves_per_simd(target.arch, r.code.vgprs.value_or(0), r.code.lds, codegen::kGpuThreads);
     r.verdict = verdict_of(r);

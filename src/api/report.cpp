@@ -107,9 +107,10 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
     if (p.target.starts_with("gfx") || p.target.starts_with("sm_")) r.cpu = cpu_reason(p, s);
     if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
       r.kernel = l->kernel;
-      r.name = p.kernels[static_cast<std::size_t>(l->kernel)].symbol;
+      const KernelInfo& kernel = p.kernels[static_cast<std::size_t>(l->kernel)];
+      r.name = kernel.symbol;
+      if (kernel.spec.family == KernelFamily::kAttention) r.kind = StepReport::Kind::kTile;
     }
-    if (r.name.starts_with("attention")) r.kind = StepReport::Kind::kTile;
     if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
       r.kernel = t->kernels[0];
       for (const int k : t->kernels)

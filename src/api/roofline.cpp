@@ -121,9 +121,8 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
         if (library.empty()) library = x.library;  // or this one, where that is not installed
       }
       kernel = tile->kernels[tiling];
-      const codegen::GpuTiling& g = tile->tilings[tiling];
-      e.workgroups =
-          static_cast<std::int64_t>(codegen::launched_workgroups(g, z.batches, z.m, z.n, chip->units) / g.shares);
+      const GpuTiling& g = tile->tilings[tiling];
+      e.workgroups = static_cast<std::int64_t>(launched_workgroups(g, z.batches, z.m, z.n, chip->units) / g.shares);
     } else {
       continue;
     }

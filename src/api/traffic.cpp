@@ -45,9 +45,9 @@ double operations_of(const Program& p, const ProgramStep& s, const SymbolValues&
   if (const auto* a = std::get_if<AttentionStep>(&s.op))
     return 2 * n(a->batch) * n(a->heads) * n(a->queries) * n(a->keys) * (n(a->head_dim) + n(a->value_dim));
   if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) return a->needed && n(a->needed) == 0 ? 0 : n(a->work);
-  // Of attention's kernels, those that these sizes do not need have no points.
+  // Kernels that these sizes do not need have an empty grid.
   if (const auto* l = std::get_if<LaunchStep>(&s.op))
-    if (p.kernels[static_cast<std::size_t>(l->kernel)].symbol.starts_with("attention"))
+    if (p.kernels[static_cast<std::size_t>(l->kernel)].spec.work_unit == WorkUnit::kLaunch)
       return n(l->points) > 0 ? n(l->work) : 0;
   return 0;
 }

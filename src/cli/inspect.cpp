@@ -281,14 +281,14 @@ void inspect_command(const Options& options) {
   p["steps"] = steps_json(program, r);
   if (options.inspect.source || !options.inspect.html.empty()) {
     p["sources"] = Json::array();
-    for (const KernelInfo& k : program.kernels) p["sources"].push_back(k.text);
+    for (const KernelInfo& k : program.kernels) p["sources"].push_back(k.spec.body);
   }
   write_reports(j, options);
   if (!wants_text(options)) return;
   print_source(j);
   print_program(j, options);
   if (options.inspect.source)
-    for (const KernelInfo& k : program.kernels) fmt::print("\n// {}\n{}\n", k.symbol, k.text);
+    for (const KernelInfo& k : program.kernels) fmt::print("\n// {}\n{}\n", k.symbol, k.spec.body);
 }
 
 }  // namespace sardonyx::cli

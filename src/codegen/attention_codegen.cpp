@@ -109,14 +109,18 @@ class Generator : AttentionProblem {
     find_tuned(g, wgmma);
 
     const std::string numbers = "u32(queries), u32(keys), u32(heads)";
-    const auto kernel_of = [&](const std::string& p, bool partial, const std::string& rest, std::uint32_t lds) {
-      g.source.kernels.push_back(
-          {head + (partial ? "f32* __restrict partial, " : "") + sizes + p + rest + "}\n", {}, partial, lds});
+    const auto kernel_of = [&](const std::string& p, bool partial, const std::string& rest, const LaunchBounds& bounds,
+                               std::uint32_t lds) {
+      const std::string text = head + (partial ? "f32* __restrict partial, " : "") + sizes + p + rest + "}\n";
+      g.source.kernels.push_back({attention_spec(text, arch_, bounds, lds), {}, partial});
       return g.source.kernels.size() - 1;
     };
-    const auto kernel = [&](bool partial, const std::string& rest, std::uint32_t lds = 0) {
-      return kernel_of(problem, partial, rest, lds);
-    };
+    const auto kernel = [&](bool partial, const std::string& rest, const LaunchBounds& bounds = {},
+                            std::uint32_t lds = 0) { return kernel_of(problem, partial, rest, bounds, lds); };
+    // Two blocks on a multiprocessor, where short heads leave the registers for it.
+    const LaunchBounds two_blocks{.threads = kGpuThreads, .min_blocks = 2};
+    const bool is_short = size_of(type_) == 2 && std::max(extent(d_), extent(e_)) <= 64;
+    const LaunchBounds of_tiles = is_short ? two_blocks : LaunchBounds{};
     const auto wanted = [&](const std::string& name) {
       return selection_.all ||
              std::any_of(g.tuned.begin(), g.tuned.end(), [&](const TunedSize& x) { return x.candidate == name; });
@@ -144,8 +148,9 @@ class Generator : AttentionProblem {
     };
     const auto in_parts = [&](const Expr& parts) {
       if (!decode)
-        decode = kernel(true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n",
-                                          numbers, group));
+        decode = kernel(
+            true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n", numbers, group),
+            of_tiles);
       return merged({{*decode, decode_blocks * parts, parts}}, parts);
     };
     const std::int64_t value = (extent(e_) + 15) / 16 * 16;
@@ -164,7 +169,7 @@ class Generator : AttentionProblem {
           storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), group, int(plain_),
           int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, one_query, after, values);
       std::vector<GpuAttentionForms::Launch> launches;
-      for (const std::int64_t cluster : {kStepCluster, kSmallStepCluster}) {
+      for (const int cluster : {kStepCluster, kSmallStepCluster}) {
         const Expr points = cluster == kStepCluster ? select(clustered, units * parts * cluster, 0)
                                                     : select(clustered, 0, units * cluster);
         if (is_const(points, 0)) continue;
@@ -174,7 +179,7 @@ class Generator : AttentionProblem {
                        fmt::format("attention_step_mma<P, {}, {}>(p, {{u32(keys), u32(heads), u32(splits), "
                                    "keys, keys, partial}}, u32(batch));\n",
                                    cluster, lds),
-                       lds),
+                       {.cluster = static_cast<std::uint32_t>(cluster)}, lds),
              points, cluster == kStepCluster ? parts : Expr(1)});
       }
       return merged(std::move(launches), parts);
@@ -186,7 +191,7 @@ class Generator : AttentionProblem {
           return single(kernel(false,
                                fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares,
                                            narrow ? 2 : 1, numbers),
-                               wgmma_bytes(tile, shares)),
+                               narrow ? two_blocks : LaunchBounds{}, wgmma_bytes(tile, shares)),
                         points);
         });
       };
@@ -197,7 +202,8 @@ class Generator : AttentionProblem {
     } else {
       add(tiles_name(rows_of_tile()), logical_not(shared), 1, [&] {
         return single(
-            kernel(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers)),
+            kernel(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers),
+                   of_tiles),
             blocks);
       });
     }
@@ -273,11 +279,9 @@ class Generator : AttentionProblem {
     return arch_ == "sm_90a" && size_of(type_) == 2 && d == extent(e_) && (d == 64 || d == 128) && q.direct &&
            k.direct && v.direct && (plain_ || column_);
   }
-  // Bytes of LDS of WgmmaAttention.
   std::uint32_t wgmma_bytes(int keys, int shares) const {
-    const std::int64_t row = extent(d_) * 2, tile = keys * shares;
-    return static_cast<std::uint32_t>((row == 256 ? 128 / shares * row : 0) + 5 * tile * row +
-                                      (column_ ? 2 * tile * 4 : 0));
+    return static_cast<std::uint32_t>(
+        sdx::layout::WgmmaAttentionLayout{static_cast<int>(extent(d_)), keys, shares, column_}.bytes());
   }
 
   // The struct of kernels/attention_step_mma.h, for one query a sequence and keys and values that lie as a cache does:

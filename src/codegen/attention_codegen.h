@@ -6,16 +6,16 @@
 
 #include "codegen/tile_choices.h"
 #include "fuse/schedule.h"
+#include "program/kernel_spec.h"
 
 namespace sardonyx::codegen {
 
 /// One kernel NAME(buffers..., f32* partial (if `partial`), symbols...), of which a point is the work of a workgroup of
 /// kGpuThreads threads. Kernels follow one another; those that these sizes do not need have no points.
 struct GpuAttentionKernel {
-  std::string body;
+  KernelSpec spec;
   Expr points;
   bool partial = false;
-  std::uint32_t shared = 0;  ///< bytes of dynamic LDS
 };
 struct GpuAttentionSource {
   std::vector<GpuAttentionKernel> kernels;

@@ -10,6 +10,8 @@
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
 #include "fuse/schedule.h"
+#include "kernels/layout_attention.h"
+#include "program/kernel_spec.h"
 #include "support/error.h"
 
 namespace sardonyx::codegen {
@@ -18,6 +20,26 @@ inline bool mentions(const Expr& e, const Expr& var) {
   bool found = false;
   if (e && !is_const(var)) visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
   return found;
+}
+
+/// A kernel of kernels/attention.h or attention_step_mma.h.
+inline KernelSpec attention_spec(std::string body, std::string_view arch, const LaunchBounds& bounds = {},
+                                 std::uint32_t shared_bytes = 0) {
+  KernelSpec s;
+  s.family = KernelFamily::kAttention;
+  s.body = std::move(body);
+  s.headers = {"attention.h", "attention_step_mma.h"};
+  s.bounds = bounds;
+  if (arch.starts_with("gfx9")) s.bounds.min_waves = 2;
+  s.shared_bytes = shared_bytes;
+  s.work_unit = WorkUnit::kLaunch;
+  return s;
+}
+/// Shared memory of attention_step_mma.
+inline std::uint32_t step_mma_bytes(std::int64_t dim, std::int64_t group, std::int64_t cluster, bool appends) {
+  return static_cast<std::uint32_t>(
+      sdx::layout::StepMmaLayout{static_cast<int>(dim), static_cast<int>(group), static_cast<int>(cluster), appends}
+          .bytes());
 }
 
 class AttentionProblem {

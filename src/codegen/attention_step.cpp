@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kMostElements = 512;    // of the heads that share keys
 constexpr std::int64_t kMostGroup = 8;         // heads that share keys: registers
 constexpr std::int64_t kMostBlocks = 1 << 20;  // of a launch
-constexpr std::int64_t kCluster = kStepCluster, kSmallCluster = kSmallStepCluster;
+constexpr int kCluster = kStepCluster, kSmallCluster = kSmallStepCluster;
 constexpr std::int64_t kClusters = 33;       // that fill a card
 constexpr std::int64_t kClusterKeys = 1024;  // a cluster has at least so many keys
 constexpr std::int64_t kSplitBlocks = 256;   // the same without clusters
@@ -100,19 +100,21 @@ class StepGenerator : AttentionProblem {
     // The next launch may start while the few workgroups of this one still run.
     const std::string begin =
         waits ? "start_next_launch();\nwait_for_launch();\n" + after + "partial = after_wait(partial);\n" : "";
-    const auto add = [&](const std::string& prologue, const std::string& call, const Expr& points,
+    const auto add = [&](const std::string& prologue, const std::string& call, const Expr& points, int cluster = 0,
                          std::uint32_t lds = 0) {
-      g.kernels.push_back({head_text + sizes + prologue + problem + call + ";\n}\n", points, true, lds});
+      g.kernels.push_back({attention_spec(head_text + sizes + prologue + problem + call + ";\n}\n", arch_,
+                                          {.cluster = static_cast<std::uint32_t>(cluster)}, lds),
+                           points, true});
     };
     if (matrices) {
-      for (const std::int64_t cluster : {kCluster, kSmallCluster}) {
+      for (const int cluster : {kCluster, kSmallCluster}) {
         const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, true);
         const Expr points = cluster == kCluster ? select(few, blocks, 0) : select(few, 0, units * cluster);
         add("", fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers),
-            select(step.applies, points, 0), lds);
+            select(step.applies, points, 0), cluster, lds);
       }
     } else {
-      add(begin, "attention_step(p, " + numbers + ")", select(step.applies, blocks, 0));
+      add(begin, "attention_step(p, " + numbers + ")", select(step.applies, blocks, 0), clusters ? kCluster : 0);
     }
     add(begin,
         fmt::format("attention_merge(p, {{1, u32(keys), u32(heads), {}, u32(splits), partial}}, batch * heads)", group),
@@ -223,14 +225,6 @@ std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& st
 
 bool takes_step_mma(DType type, std::int64_t dim, std::int64_t group) {
   return size_of(type) == 2 && dim % 16 == 0 && group <= kMostGroup && group * dim <= kMostElements;
-}
-
-std::uint32_t step_mma_bytes(std::int64_t dim, std::int64_t group, std::int64_t cluster, bool appends) {
-  const std::int64_t chunks = dim / 8, pitch = chunks % 8 == 0 ? chunks : chunks | 1;
-  const std::int64_t buffers = cluster == kStepCluster || dim > 64 || appends ? 1 : 2,
-                     tiles = buffers * 8 * 2 * 16 * pitch * 16, queries = 8 * (dim + 8) * 2, fresh = 2 * dim * 2;
-  return static_cast<std::uint32_t>(tiles + queries + fresh + group * dim * 4 + cluster * group * 2 * 4 + 8 * 8 * 4 +
-                                    16);
 }
 
 Expr step_parts(const Expr& units, const Expr& keys) {

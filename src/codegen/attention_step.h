@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codegen/attention_codegen.h"
+#include "kernels/layout_attention.h"
 
 namespace sardonyx::codegen {
 
@@ -26,13 +27,13 @@ struct GpuAttentionStep {
 /// Empty if the kernel does not take these heads, types or orders in memory.
 std::optional<GpuAttentionStep> generate_gpu_attention_step(const AttentionStepParts& parts, std::string_view arch);
 
-/// Of kernels/attention_step_mma.h: workgroups that share a sequence's keys, 8 where so many are not more than
-/// kMostClustered, and parts of the keys with clusters of their own.
-constexpr std::int64_t kStepCluster = 8, kSmallStepCluster = 4, kMostClustered = 256;
+/// Of kernels/attention_step_mma.h: thread blocks that share the keys of a sequence, kStepCluster where that makes at
+/// most kMostClustered blocks.
+using sdx::layout::kSmallStepCluster;
+using sdx::layout::kStepCluster;
+constexpr std::int64_t kMostClustered = 256;
 /// Whether it takes heads of `dim` elements of this type, of which `group` share keys.
 bool takes_step_mma(DType type, std::int64_t dim, std::int64_t group);
-/// Bytes of LDS of a workgroup; `appends` says whether there is a new row.
-std::uint32_t step_mma_bytes(std::int64_t dim, std::int64_t group, std::int64_t cluster, bool appends);
 /// Parts of `keys` for each of `units` (sequences times heads of keys).
 Expr step_parts(const Expr& units, const Expr& keys);
 

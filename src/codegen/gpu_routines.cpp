@@ -5,15 +5,15 @@
 
 #include "codegen/emit.h"
 #include "codegen/loop_codegen.h"
+#include "kernels/layout_routines.h"
 
 namespace sardonyx::codegen {
 namespace {
 
 constexpr std::int64_t kWorkgroup = kGpuThreads;
-constexpr std::int64_t kSortedInShared = 2048;  // kernels/routines_order.h
-constexpr std::int64_t kChunk = 1024;
-constexpr std::int64_t kFlagsPerBlock = 4096;  // kernels/routines_scatter.h
-constexpr std::int64_t kUnits = 32;            // kernels/routines_recurrent.h
+constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = sdx::layout::kSortChunk,
+                       kFlagsPerBlock = sdx::layout::kFlagsPerThread * kGpuThreads,
+                       kUnits = sdx::layout::kRecurrentUnits;
 
 // The kernels' type for elements that are compared or added; null for others.
 const char* element(DType t) {
@@ -53,16 +53,28 @@ class Routine {
   }
 
   bool generate() {
-    if (op_.name == "scatter") return scatter();
-    if (op_.name == "append") return append();
-    if (op_.name == "group") return group();
-    if (op_.name == "nonzero") return nonzero();
-    if (op_.name == "scan") return scan();
-    if (op_.name == "topk") return topk();
-    if (op_.name == "unique") return unique();
-    if (op_.name == "nms") return nms();
-    if (op_.name == "det") return det();
-    if (op_.name == "recurrent") return recurrent();
+    struct Kind {
+      std::string_view name;
+      const char* header;  // of src/kernels
+      bool (Routine::*generate)();
+    };
+    static constexpr Kind kKinds[] = {
+        {"scatter", "routines_scatter.h", &Routine::scatter},
+        {"append", "routines_scatter.h", &Routine::append},
+        {"group", "routines_scatter.h", &Routine::group},
+        {"nonzero", "routines_scatter.h", &Routine::nonzero},
+        {"scan", "routines_scatter.h", &Routine::scan},
+        {"topk", "routines_order.h", &Routine::topk},
+        {"unique", "routines_order.h", &Routine::unique},
+        {"nms", "routines_boxes.h", &Routine::nms},
+        {"det", "routines_boxes.h", &Routine::det},
+        {"recurrent", "routines_recurrent.h", &Routine::recurrent},
+    };
+    for (const Kind& k : kKinds)
+      if (op_.name == k.name) {
+        header_ = k.header;
+        return (this->*k.generate)();
+      }
     return false;
   }
 
@@ -90,7 +102,11 @@ class Routine {
     }
     for (std::size_t k = 0; k < values.size(); ++k) head += fmt::format(", i64 s{}", k);
     if (repeat) head += ", i64 number";
-    r.launches.push_back({"(" + head + ") {\n  " + call + "\n}\n", tensors, writes, values, threads, repeat});
+    KernelSpec kernel;
+    kernel.family = KernelFamily::kRoutine;
+    kernel.body = "(" + head + ") {\n  " + call + "\n}\n";
+    kernel.headers = {header_};
+    r.launches.push_back({std::move(kernel), tensors, writes, values, threads, repeat});
   }
 
   bool scatter() {
@@ -140,11 +156,12 @@ class Routine {
         shape[0] * shape[1] * idx::ceildiv(shape[3] * Expr(static_cast<std::int64_t>(size_of(out(0).dtype))), 16);
     launch(call, tensors, types, {output(0), output(1)}, values,
            idx::max(packs * op_.params[0], idx::min(packs * shape[2], Expr(1 << 16))));
+    r.launches.back().kernel.appends_in_place = true;
     return true;
   }
 
   bool group() {
-    if (!known(0) || param(0) > 1024) return false;  // kMostOwners
+    if (!known(0) || param(0) > sdx::layout::kMostOwners) return false;
     launch("routine_group(b0, b1, b2, b3, s0, s1, s2, s3);", {0, output(0), output(1), output(2)},
            {"i64", "i64", "i64", "i64"}, {output(0), output(1), output(2)},
            {in(0).elements(), op_.params[0], op_.params[1], out(2).elements()}, kWorkgroup);
@@ -281,6 +298,7 @@ class Routine {
   const RoutineOp& op_;
   std::vector<const Value*> tensors_;
   int inputs_ = 0;
+  const char* header_ = "";
 };
 
 }  // namespace

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "program/kernel_spec.h"
 
 namespace sardonyx::codegen {
 
 /// One launch; like GpuLoopSource.
 struct GpuRoutineLaunch {
-  std::string body;          ///< all after the kernel's name
+  KernelSpec kernel;
   std::vector<int> tensors;  ///< numbers into: the routine's inputs, its outputs, room
   std::vector<int> writes;   ///< which of these numbers it writes
   Exprs values;

@@ -39,7 +39,7 @@ class Generator {
                           storage_name(v->dtype), k);
     }
     for (std::size_t k = 0; k < emit_.symbols.size(); ++k) head += fmt::format("  const i64 s{0} = s[{0}];\n", k);
-    s.body = head + text_ + "}\n";
+    s.kernel.body = head + text_ + "}\n";
     s.buffers = emit_.buffers;
     s.symbols = emit_.symbols;
     s.points = points_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fuse/schedule.h"
+#include "program/kernel_spec.h"
 
 namespace sardonyx::codegen {
 
@@ -14,7 +15,7 @@ namespace sardonyx::codegen {
 /// which computes the points [begin, end) of `points`; any partition of [0, points) into calls, in any order and on any
 /// threads, computes the whole.
 struct LoopSource {
-  std::string body;             ///< all after the function's name; equal kernels have equal bodies
+  KernelSpec kernel;            ///< equal kernels have equal specs
   std::vector<Value*> buffers;  ///< b[k]: memory of these values
   Exprs symbols;                ///< s[k]: values of these symbols
   Expr points;                  ///< how many points there are
@@ -27,7 +28,7 @@ LoopSource generate_host_loop(const LoopKernel& kernel);
 /// A kernel for a GPU. Its text defines NAME(buffers..., i64 values..., u64 divisors...), to be launched with as many
 /// workgroups of kGpuThreads threads along x as `threads` asks for; with fewer, each does more.
 struct GpuLoopSource {
-  std::string body;  ///< all after the function's name; equal kernels have equal bodies
+  KernelSpec kernel;  ///< equal kernels have equal specs
   std::vector<Value*> buffers;
   Exprs values;    ///< expressions of symbols
   Exprs divisors;  ///< what divisor_argument() makes of their values is passed

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 
+#include "kernels/layout_stream.h"
+
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kOfWave = 128;                 // bytes of a column in a stage that a wave has
-constexpr std::int64_t kTile = 16;                    // columns
+using sdx::layout::StreamLayout;
+
+constexpr std::int64_t kOfWave = StreamLayout::kPart, kTile = StreamLayout::kTile;
 constexpr std::int64_t kBusy = 128;                   // workgroups that keep memory busy
 constexpr std::int64_t kMostTiles = 4;                // of a workgroup at a time
 constexpr std::int64_t kMostShared = 227 * 1024 / 2;  // bytes of LDS of which a unit has room for two
@@ -32,26 +35,30 @@ std::optional<StreamCandidate> stream_candidate(const StreamProduct& p) {
   while (bytes % piece != 0) piece -= kOfWave;
   // With less for each stage, more than half of the waves would have nothing to do.
   if (piece < waves / 2 * kOfWave || (p.bits != 16 && p.of_scale <= 0)) return {};
-  const std::int64_t pieces = bytes / piece, scales = p.bits == 16 ? 0 : piece / 8 / p.of_scale;
-  if (p.bits != 16 && (scales % 16 != 0 || scales == 0)) return {};
-  // As in kernels/stream.h.
-  const bool after = p.bits == 4 && p.half;
-  const bool together = p.scales_follow && p.bits != 16 && pieces == 1 && p.columns % kTile == 0;
-  const std::int64_t stage = kTile * (piece + (after ? 16 : 64) + (scales ? scales + (together ? 0 : 16) : 0));
-  const std::int64_t fixed = 2 * p.depth + waves * kTile * tiles * 4 + (after ? p.depth / 32 * 4 : 0);
-  const std::int64_t room = (kMostShared - fixed) / (stage + 16), wanted = tiles * pieces;
-  const std::int64_t stages = std::min({std::int64_t{kStages}, wanted, room});
-  if (stages < std::min<std::int64_t>(wanted, 2)) return {};
-  const std::int64_t shared = fixed + stages * (stage + 16);
+  StreamLayout l{.warps = waves,
+                 .tiles = tiles,
+                 .stages = 0,
+                 .bits = p.bits,
+                 .after = p.bits == 4 && p.half,
+                 .piece = piece,
+                 .pieces = bytes / piece,
+                 .of_scale = std::max(p.of_scale, 1),
+                 .together = false};
+  l.together = p.scales_follow && p.bits != 16 && l.pieces == 1 && p.columns % kTile == 0;
+  if (p.bits != 16 && (l.scale_bytes() % 16 != 0 || l.scale_bytes() == 0)) return {};
+  const std::int64_t fit = (kMostShared - l.bytes()) / (l.stage_bytes() + 16), wanted = tiles * l.pieces;
+  l.stages = std::min({std::int64_t{kStages}, wanted, fit});
+  if (l.stages < std::min<std::int64_t>(wanted, 2)) return {};
   StreamCandidate c;
-  c.kernel = fmt::format("stream<StreamTiling<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>", waves, tiles, stages, p.bits,
-                         after, piece, pieces, std::max(p.of_scale, 1), together, shared);
+  c.kernel = fmt::format("stream<StreamTiling<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>", l.warps, l.tiles, l.stages,
+                         l.bits, l.after, l.piece, l.pieces, l.of_scale, l.together, l.bytes());
   c.tiling.rows = 1;
   c.tiling.cols = static_cast<std::int32_t>(kTile * tiles);
   c.tiling.few_rows = true;
-  c.tiling.threads = static_cast<std::int32_t>(waves * 32 + 32);
+  c.tiling.threads = static_cast<std::int32_t>(l.threads());
   c.tiling.resident = 2;
-  c.shared = static_cast<std::uint32_t>(shared);
+  c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
+  c.shared = static_cast<std::uint32_t>(l.bytes());
   return c;
 }
 

@@ -4,7 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "codegen/tiling.h"
+#include "program/kernel_spec.h"
+#include "program/tiling.h"
 
 namespace sardonyx::codegen {
 
@@ -22,6 +23,7 @@ struct StreamCandidate {
   std::string kernel;
   GpuTiling tiling;
   std::uint32_t shared = 0;  ///< bytes of dynamic LDS
+  LaunchBounds bounds;
 };
 
 /// For one row. Empty where columns are no whole pieces of stages, the row leaves no room for weights, or a kernel that

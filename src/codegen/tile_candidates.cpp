@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/layout_gemm.h"
+
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kWgmmaStore = 8 * 16 * (64 + 4) * 4;  // bytes of LDS by which eight waves store their sums
+constexpr std::uint32_t kBlock = 256;  // threads
 
 /// Tiles of 128 x 128 and larger for matrix instructions of 16-bit and smaller types. One tile in LDS takes fewer
 /// instructions than two and leaves room for a second workgroup. `large`: the times of 128 x 128. Those of larger tiles
@@ -43,6 +45,7 @@ void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std:
     const int most = bits == 16 && tiles == 1 ? 8 : bits == 4 && tiles == 4 ? 2 : 4 / tiles;  // more spill registers
     const auto ahead = std::clamp<std::int64_t>((spans + waves - 1) / waves, 1, most);
     t.push_back({fmt::format("skinny<{}, {}, {}>", width, tiles, ahead), {rows, 16 * tiles, 0, 0, 0, 0, true}});
+    t.back().bounds = {.threads = kBlock, .min_blocks = 2};  // registers
   }
 }
 
@@ -59,11 +62,11 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
   std::vector<Candidate> t;
   if (arch == "sm_90a" && size_of(type) == 2 && vectors) {
     auto wgmma = [&](int n, int shares, int stages, std::array<float, 4> ns) {
-      const int rows = 128 / shares, step = shares * (rows + n) * 128;
+      const sdx::layout::WgmmaLayout l{n, shares};
       const std::int64_t used = std::min<std::int64_t>(stages, steps > 0 ? (steps + shares - 1) / shares : stages);
       t.push_back({fmt::format("gemm_wgmma<{}, {}, {}>", n, stages, shares),
-                   {rows, n, ns[0], ns[1], ns[2], ns[3]},
-                   static_cast<std::uint32_t>(std::max<std::int64_t>(used * step, kWgmmaStore)),
+                   {l.rows(), n, ns[0], ns[1], ns[2], ns[3]},
+                   static_cast<std::uint32_t>(l.bytes(static_cast<int>(used))),
                    shares > 1 && stages > 4});
     };
     wgmma(256, 1, 4, {5110, 11.5f, 6100, 8.4f});

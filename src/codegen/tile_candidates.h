@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/tiling.h"
+#include "program/kernel_spec.h"
+#include "program/tiling.h"
 #include "sardonyx/dtype.h"
 
 namespace sardonyx::codegen {
@@ -18,7 +19,7 @@ struct Candidate {
   GpuTiling tiling;
   std::uint32_t shared = 0;  ///< bytes of dynamic LDS
   bool may_share = false;    ///< its k's among workgroups
-  std::string bounds;        ///< directives of its launch, for kernels/gemm_tma.h
+  LaunchBounds bounds;
   std::string name() const { return tiling.shares > 1 ? fmt::format("{} / {}", kernel, tiling.shares) : kernel; }
 };
 

@@ -13,6 +13,7 @@
 #include "codegen/stream_tiling.h"
 #include "codegen/tile_candidates.h"
 #include "codegen/tile_operand.h"
+#include "kernels/layout_gemm.h"
 #include "support/error.h"
 
 namespace sardonyx::codegen {
@@ -164,8 +165,6 @@ int typical_units(std::string_view arch) {
   return 64;
 }
 
-constexpr std::int64_t kRowBytes = 32768;  // as in kernels/skinny.h
-
 // Whether chip and types have kernels/skinny.h.
 bool has_skinny(std::string_view arch, const Contraction& c) {
   return size_of(c.type) == 2 && !arch.starts_with("gfx10") && !c.inside;
@@ -269,6 +268,15 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
 
 namespace {
 
+KernelSpec gemm_spec(std::string body, const LaunchBounds& bounds = {}, std::uint32_t shared_bytes = 0) {
+  KernelSpec s;
+  s.family = KernelFamily::kGemm;
+  s.body = std::move(body);
+  s.bounds = bounds;
+  s.shared_bytes = shared_bytes;
+  return s;
+}
+
 // With `rows`, only what has its rows made in the kernel, so many for a workgroup.
 GpuTileSource generate(const Contraction& c, const Value& accumulator, std::string_view arch,
                        const TileSelection& selection, const RowPrologue* rows, int row_height) {
@@ -331,8 +339,8 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
   g.buffers = e.buffers;
   g.symbols = e.symbols;
   if (b.quantized())
-    g.unpack = fmt::format("{}{}* __restrict unpacked, {}) {{\n{}unpack_columns(p, unpacked);\n}}\n", head,
-                           type_name(c.type), sizes, problem);
+    g.unpack = gemm_spec(fmt::format("{}{}* __restrict unpacked, {}) {{\n{}unpack_columns(p, unpacked);\n}}\n", head,
+                                     type_name(c.type), sizes, problem));
   g.batches = c.batches();
   g.m = c.m();
   g.n = c.n();
@@ -353,7 +361,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     g.windows = windows;
     const bool whole = !windows || windows->channels % 64 == 0 || depth % 64 == 0;
     for (TmaCandidate& t : tma_candidates(depth, full, whole))
-      candidates.push_back({std::move(t.kernel), t.tiling, t.shared, false, std::move(t.bounds)});
+      candidates.push_back({std::move(t.kernel), t.tiling, t.shared, false, t.bounds});
   }
   const int most = most_shares(c);
   for (std::size_t k = 0, all = candidates.size(); k < all; ++k)
@@ -371,7 +379,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     if (!streamed && (b.access() == Access::kVector || b.quantized()))
       add_skinny(candidates, arch, q.bits, depth, 8, row_height, true);
   }
-  if (streamed) candidates.push_back({streamed->kernel, streamed->tiling, streamed->shared});
+  if (streamed) candidates.push_back({streamed->kernel, streamed->tiling, streamed->shared, false, streamed->bounds});
   for (const Candidate& x : candidates) g.tilings.push_back(x.tiling);
   // Known sizes need one tiling; for others those stay that some size prefers.
   std::vector<bool> wanted(candidates.size(), false);
@@ -400,25 +408,25 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     general |= wanted[k] && !candidates[k].tiling.few_rows && candidates[k].tiling.shares == 1;
   if (any_rows && !general && !rows) wanted[0] = true;
   g.tilings.clear();
+  const auto add = [&](const Candidate& x, std::string text) {
+    g.kernels.push_back({gemm_spec(std::move(text), x.bounds, x.shared), x.name()});
+  };
   for (std::size_t k = 0; k < candidates.size(); ++k) {
     if (!wanted[k]) continue;
     const Candidate& x = candidates[k];
     g.tilings.push_back(x.tiling);
     if (x.tiling.copies) {
-      g.kernels.push_back({fmt::format("(TensorMap, TensorMap, {}SDX_LAUNCH_BOUNDS(\"{}\");\n{}(p);\n}}\n",
-                                       body.substr(1), x.bounds, x.kernel),
-                           x.shared, x.name()});
+      add(x, fmt::format("(const TensorMap map_a, const TensorMap map_b, {}{}(p, map_a, map_b);\n}}\n", body.substr(1),
+                         x.kernel));
       continue;
     }
     if (x.tiling.shares == 1) {
-      g.kernels.push_back({body + x.kernel + "(p);\n}\n", x.shared, x.name()});
+      add(x, body + x.kernel + "(p);\n}\n");
       continue;
     }
-    g.kernels.push_back({shared + "share_k(p, parts, u32(shares), [](const auto& q) { " + x.kernel + "(q); });\n}\n",
-                         x.shared, x.name()});
+    add(x, shared + "share_k(p, parts, u32(shares), [](const auto& q) { " + x.kernel + "(q); });\n}\n");
     g.partial = partial_sums(c, most);
-    g.finish =
-        fmt::format("{}static_assert(kFinish == {});\ngemm_finish(p, parts, u32(shares));\n}}\n", shared, kGpuFinish);
+    g.finish = gemm_spec(shared + "gemm_finish(p, parts, u32(shares));\n}\n");
   }
   return g;
 }
@@ -442,7 +450,7 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
   if (!prologue || !is_const_int(c.k(), depth)) return {};
   // More rows at a time cost every workgroup more than the launch that they save (measured on an H200).
   constexpr int height = 1;
-  if (height * depth * 2 > kRowBytes) return {};
+  if (height * depth * 2 > sdx::layout::kSkinnyRowBytes) return {};
   TileSelection own;
   own.loaded = selection.loaded;
   GpuRowTile out{generate(c, accumulator, arch, own, &*prologue, height), height};

@@ -7,29 +7,30 @@
 #include <vector>
 
 #include "codegen/tile_choices.h"
-#include "codegen/tiling.h"
 #include "codegen/tma_tiling.h"
 #include "fuse/schedule.h"
+#include "kernels/layout_gemm.h"
+#include "program/kernel_spec.h"
+#include "program/tiling.h"
 
 namespace sardonyx::codegen {
 
 /// Columns that each thread of GpuTileSource::finish computes.
-inline constexpr int kGpuFinish = 4;
+inline constexpr int kGpuFinish = sdx::layout::kFinishColumns;
 
 /// Kernel texts NAME(buffers..., symbols..., i64 batches, i64 m, i64 n, i64 k), launched with kGpuThreads threads a
 /// workgroup, one workgroup a tile.
 struct GpuTileSource {
   struct Kernel {
-    std::string body;
-    std::uint32_t shared = 0;  ///< bytes of dynamic LDS
-    std::string name;          ///< of the candidate, in TunedSize
+    KernelSpec spec;
+    std::string name;  ///< of the candidate, in TunedSize
   };
   std::vector<Kernel> kernels;  ///< one a tiling
   std::vector<GpuTiling> tilings;
   std::vector<Value*> buffers;
   /// If any tiling has shares: its kernel, and the one to launch behind it, have one more buffer behind the others, of
   /// `partial` numbers of four bytes, and at the end `i64 shares`.
-  std::string finish;
+  KernelSpec finish;
   Expr partial;
   /// Operands that tilings which copy (GpuTiling::copies) fetch themselves, and whose tensor maps are the first
   /// parameters of their kernels.
@@ -41,7 +42,7 @@ struct GpuTileSource {
   std::optional<CopiedWindows> windows;  ///< of copied_a, in place of what it has
   Exprs symbols;
   Expr batches, m, n, k;
-  std::string unpack;            ///< see GpuUnpackedTile; empty: b is of 16 bits or more
+  KernelSpec unpack;             ///< see GpuUnpackedTile; no body: b is of 16 bits or more
   std::string problem;           ///< see TileChoices
   std::vector<TunedSize> tuned;  ///< by candidates that are among `kernels`
 };
@@ -55,8 +56,8 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
 
 /// A product of many rows with weights of few bits: `unpack` writes them as floats to `unpacked` first.
 struct GpuUnpackedTile {
-  std::string unpack;  ///< NAME(source's buffers but `unpacked`, T* unpacked, its symbols, batches, m, n, k)
-  Expr threads;        ///< of it
+  KernelSpec unpack;  ///< NAME(source's buffers but `unpacked`, T* unpacked, its symbols, batches, m, n, k)
+  Expr threads;       ///< of it
   std::vector<Value*> buffers;
   Exprs symbols;
   GpuTileSource source;             ///< the product

@@ -7,20 +7,18 @@
 
 #include "codegen/contraction.h"
 #include "codegen/loop_analysis.h"
+#include "kernels/layout_gemm.h"
 
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kStep = 64;                                // k's of a stage
+constexpr std::int64_t kStep = sdx::layout::kStageDepth;
 constexpr std::int64_t kMostPitch = (std::int64_t{1} << 40) / 2;  // in elements: maps count bytes in 40 bits
 constexpr std::int64_t kVector = 8;                               // elements of 16 bytes
 // What maps of images count: strides to 8, corners of the windows from -128 to 127, taps' distances to 255.
 constexpr std::int64_t kMostStride = 8, kMostReach = 120;
-constexpr std::int64_t kLeastChannels = 32;             // that are fetched at a time, if not 64
-constexpr int kMostSums = 128 * 128;                    // of a group, and fewer
-constexpr std::int64_t kStore = 8 * 16 * (64 + 4) * 4;  // bytes of LDS by which eight waves store their sums
-
-constexpr std::int64_t kLds = 227 << 10, kMostStages = 8;
+constexpr std::int64_t kLeastChannels = 32;               // that are fetched at a time, if not 64
+constexpr int kSharedBytes = 227 << 10, kMostStages = 8;  // of a block
 
 bool fits(std::int64_t stride) { return stride > 0 && stride < kMostPitch && stride % kVector == 0; }
 
@@ -111,19 +109,17 @@ std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full, bool who
     // Workgroups that share the k's each have some of them.
     if (steps < s.shares || (s.shares > 1 && !whole)) continue;
     TmaCandidate c;
-    // As many steps ahead as fit.
-    const std::int64_t step = (s.m + s.n) * kStep * 2 + 16, store = full ? 0 : kStore;
-    const std::int64_t stages = std::min<std::int64_t>(kMostStages, (kLds - store - 128) / step);
-    c.kernel = fmt::format("gemm_tma<TmaTiling<{}, {}, {}, {}, {}>>", s.m, s.n, s.turns, stages, s.shares);
+    // As many stages as fit, for alignment with 128 bytes to spare.
+    sdx::layout::TmaLayout l{s.m, s.n, s.turns, 0, s.shares};
+    l.stages = std::min(kMostStages, (kSharedBytes - l.bytes(full) - 128) / l.step_bytes());
+    c.kernel = fmt::format("gemm_tma<TmaTiling<{}, {}, {}, {}, {}>>", s.m, s.n, s.turns, l.stages, s.shares);
     c.tiling = {s.m, s.n, s.alone_start, s.alone, s.busy_start, s.busy};
     c.tiling.copies = true;
     c.tiling.cluster = s.shares;
-    // As in kernels/gemm_tma.h: of more sums, those who copy must give up registers, which four waves do.
-    const int sums = s.turns ? s.m * s.n : s.m * s.n / 2;
-    c.tiling.threads = sums >= kMostSums ? 384 : 288;
-    c.shared = static_cast<std::uint32_t>((stages * step + 127) / 128 * 128 + store);
-    c.bounds = fmt::format(".maxntid {}", c.tiling.threads);
-    if (s.shares > 1) c.bounds += fmt::format(" .explicitcluster .reqnctapercluster {}, 1, 1", s.shares);
+    c.tiling.threads = l.threads();
+    c.shared = static_cast<std::uint32_t>(l.bytes(full));
+    c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
+    if (s.shares > 1) c.bounds.cluster = static_cast<std::uint32_t>(s.shares);
     all.push_back(std::move(c));
   }
   return all;

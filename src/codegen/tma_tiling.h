@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "codegen/tiling.h"
 #include "expr/expr.h"
+#include "program/kernel_spec.h"
+#include "program/tiling.h"
 
 namespace sardonyx::codegen {
 
@@ -25,17 +26,6 @@ struct CopiedOperand {
 std::optional<CopiedOperand> copied_operand(const Expr& offset, const Expr& z, const Expr& line, const Expr& index,
                                             std::int64_t vec, std::int64_t depth);
 
-/// The left operand of a convolution in memory, of which the copy engine fetches what lies under one tap of the filter
-/// for many outputs at a time ("im2col"). In elements; what is first or in pairs is of x, then of y.
-struct CopiedWindows {
-  Expr offset, images;
-  std::array<Expr, 2> sizes, out, pitches;  ///< of the input, of the output, between neighbours of the input
-  Expr pitch;                               ///< between images
-  std::array<Expr, 2> pads;
-  std::array<std::int64_t, 2> strides{}, taps{};
-  std::int64_t channels = 0;  ///< 64 are fetched at a time, or 32 where they are no multiple of 64
-};
-
 /// Few channels under taps side by side become more channels under one tap. Empty where the copy engine can't read
 /// them: channels that are no multiple of 32 then or do not lie side by side, strides above 8, windows that reach
 /// farther than it counts.
@@ -45,7 +35,7 @@ struct TmaCandidate {
   std::string kernel;  ///< a call of kernels/gemm_tma.h without its arguments
   GpuTiling tiling;
   std::uint32_t shared = 0;  ///< bytes of dynamic LDS
-  std::string bounds;        ///< directives of its launch
+  LaunchBounds bounds;
 };
 /// For sums over `depth` products. `full`: the columns are a multiple of 8. `whole`: operands are fetched by
 /// 64 k's, or are a multiple of as many.

@@ -43,32 +43,6 @@ void check_ptx(std::string_view ptx) {
   fail(ErrorKind::kCompile, "the source calls a function that has no definition: {}", line);
 }
 
-std::string with_kernel_heads(const std::string& ptx) {
-  constexpr std::string_view kMark = "// launch bounds: ", kParameter = "sardonyx_parameter_";
-  std::string out;
-  std::size_t from = 0;
-  for (std::size_t at = ptx.find(kEntry); at != std::string::npos; at = ptx.find(kEntry, at + 1)) {
-    const std::size_t body = ptx.find("\n{", at), end = ptx.find("\n}", at);
-    if (body == std::string::npos || end == std::string::npos) break;
-    for (std::size_t mark = ptx.find(kMark, at); mark < end; mark = ptx.find(kMark, mark + 1)) {
-      out.append(ptx, from, body - from);
-      from = body;
-      for (std::size_t k = mark + kMark.size(), stop = ptx.find('\n', mark); k < stop;) {
-        const std::size_t next = std::min(ptx.find(" .", k), stop);
-        out.append("\n").append(ptx, k, next - k);
-        k = next + 1;
-      }
-    }
-    const std::string name =
-        ptx.substr(at + kEntry.size(), ptx.find_first_of("( \n", at + kEntry.size()) - at - kEntry.size());
-    for (std::size_t k = ptx.find(kParameter, body); k < end; k = ptx.find(kParameter, from)) {
-      out.append(ptx, from, k - from).append(name).append("_param_");
-      from = k + kParameter.size();
-    }
-  }
-  return out.append(ptx, from);
-}
-
 std::string with_early_start(const std::string& ptx) {
   std::string out;
   std::size_t from = 0;

@@ -347,7 +347,6 @@ template <class P, bool kDecode>
 SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
   using Kernel = AttentionKernel<P, kDecode>;
   static SDX_SHARED vec16 shared[Kernel::kShared];
-  if constexpr (Kernel::C::kLong <= 64 && sizeof(typename P::T) == 2) SDX_TWO_ON_A_UNIT;
   const u32 thread = thread_id(), wave = uniform(thread / kWave);
   const u32 units = n.heads / n.heads_per_unit, rows = n.heads_per_unit * n.queries,
             tiles = (rows + Kernel::C::kRows - 1) / Kernel::C::kRows, points = batches * units * tiles * n.splits;

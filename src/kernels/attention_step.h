@@ -21,10 +21,8 @@
 namespace sdx {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define SDX_STEP_CLUSTER SDX_LAUNCH_BOUNDS(".explicitcluster .reqnctapercluster 8, 1, 1")
-inline constexpr u32 kStepCluster = 8;
+inline constexpr u32 kStepCluster = layout::kStepCluster;
 #else
-#define SDX_STEP_CLUSTER (void)0
 inline constexpr u32 kStepCluster = 1;
 #endif
 
@@ -261,7 +259,6 @@ struct AttentionStep {
 /// Launch: batches * heads / kGroup * splits * kStepCluster workgroups.
 template <class P>
 SDX_FN void attention_step(const P& p, const AttentionStepSizes& n, u32 batches) {
-  SDX_STEP_CLUSTER;
   AttentionStep<P>{p, n}.run(batches);
 }
 

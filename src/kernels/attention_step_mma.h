@@ -52,23 +52,23 @@ template <class P, u32 kCluster>
 struct AttentionStepMma {
   using T = typename P::T;
   static constexpr u32 kDim = P::kDim, kGroup = P::kGroup, kElements = kGroup * kDim, kWaves = kThreads / kWave;
-  static constexpr u32 kTile = 16, kChunks = kDim / 8, kSlice = kElements / kCluster;
+  static constexpr layout::StepMmaLayout kLayout{kDim, kGroup, kCluster, P::kAppends != 0};
+  static constexpr u32 kTile = kLayout.kTile, kChunks = kLayout.chunks(), kSlice = kElements / kCluster;
   static_assert(sizeof(T) == 2 && kDim % 16 == 0 && kGroup <= 8 && kElements % kCluster == 0);
   using Rows = detail::SharedRows<int(kChunks), false>;
   // Of a wave: keys and values of a tile, later its sums, and each head's sum of exponentials.
   // Two tiles, of which the next one is on its way while one is used, where memory's pace is what counts; steps of 8
   // sequences with 512 tokens each took 0.7 us longer with them.
-  static constexpr u32 kBuffers = kCluster == 8 || kDim > 64 || P::kAppends != 0 ? 1 : 2,
-                       kTileVectors = kTile * Rows::kPitch, kWaveVectors = kBuffers * 2 * kTileVectors;
-  static constexpr u32 kPitch = kDim + 8;  // of a head's sums: its neighbour's are in other banks
+  static constexpr u32 kBuffers = kLayout.buffers(), kTileVectors = kLayout.tile_vectors(),
+                       kWaveVectors = kLayout.warp_vectors();
+  static_assert(kTileVectors == kTile * Rows::kPitch && kWaves == u32(kLayout.kWarps));
+  static constexpr u32 kPitch = kLayout.padded_dim();  // of a head's sums: its neighbour's are in other banks
   static_assert(kGroup * (kPitch + 1) * 4 <= kWaveVectors * 16);
   // A query's distance to the next, so that the 8 of a column of chunks are in different banks.
-  static constexpr u32 kQueryPitch = kDim + 8;
-  // In LDS, counted in bytes.
-  static constexpr u32 kQueriesAt = kWaves * kWaveVectors * 16, kFreshAt = kQueriesAt + 8 * kQueryPitch * 2,
-                       kSumsAt = kFreshAt + 2 * kDim * 2, kStatisticsAt = kSumsAt + kElements * 4,
-                       kTopsAt = kStatisticsAt + kCluster * kGroup * 2 * 4, kBarrierAt = kTopsAt + 8 * kWaves * 4,
-                       kBytes = kBarrierAt + 16;
+  static constexpr u32 kQueryPitch = kLayout.padded_dim();
+  static constexpr u32 kQueriesAt = kLayout.queries_at(), kFreshAt = kLayout.new_row_at(), kSumsAt = kLayout.sums_at(),
+                       kStatisticsAt = kLayout.statistics_at(), kTopsAt = kLayout.maxima_at(),
+                       kBarrierAt = kLayout.barrier_at(), kBytes = kLayout.bytes();
 
   P& p;
   const AttentionStepSizes& n;
@@ -363,12 +363,6 @@ template <class P, u32 kCluster, u32 kBytes>
 SDX_FN void attention_step_mma(P& p, const AttentionStepSizes& n, u32 batches) {
   using Step = AttentionStepMma<P, kCluster>;
   static_assert(Step::kBytes <= kBytes);
-  if constexpr (kCluster == 8)
-    SDX_LAUNCH_BOUNDS(".explicitcluster .reqnctapercluster 8, 1, 1");
-  else if constexpr (kCluster == 4)
-    SDX_LAUNCH_BOUNDS(".explicitcluster .reqnctapercluster 4, 1, 1");
-  else if constexpr (kCluster == 2)
-    SDX_LAUNCH_BOUNDS(".explicitcluster .reqnctapercluster 2, 1, 1");
   Step{p, n}.run(batches);
 }
 

@@ -1,13 +1,9 @@
 // What kernels/attention.h is made of: its tile sizes on each chip, and what chips do differently.
 #pragma once
+#include "layout_attention.h"
 #include "matrix.h"
 #include "prelude_fast.h"
 
-#if defined(__GFX9__)  // two waves a SIMD
-#define SDX_ATTENTION_KERNEL SDX_KERNEL __attribute__((amdgpu_waves_per_eu(2)))
-#else
-#define SDX_ATTENTION_KERNEL SDX_KERNEL
-#endif
 #define SDX_LAMBDA __attribute__((always_inline))
 
 namespace sdx {
@@ -26,7 +22,7 @@ using shared_ptr = __attribute__((address_space(3))) T*;
 // in a bank.
 template <int kChunks, bool kMixed>
 struct SharedRows {
-  static constexpr int kPitch = kChunks % 8 == 0 ? kChunks : kChunks | 1;
+  static constexpr int kPitch = layout::row_pitch(kChunks);
   static SDX_FN u32 at(u32 row, u32 chunk) {
     if constexpr (kChunks % 8 == 0) chunk ^= (kMixed ? row ^ row >> 2 : row) & 7;
     return row * kPitch + chunk;

@@ -18,16 +18,17 @@ namespace sdx {
 template <class P, int kKeys, int kShares>
 struct WgmmaAttention {
   using T = typename P::T;
-  static constexpr int kD = P::kHeadDim, kRows = 128 / kShares, kTile = kKeys * kShares, kRowChunks = kD / 8;
+  static constexpr int kD = P::kHeadDim;
+  static constexpr layout::WgmmaAttentionLayout kLayout{kD, kKeys, kShares, P::kColumn != 0};
+  static constexpr int kRows = kLayout.rows(), kTile = kLayout.tile(), kRowChunks = kLayout.row_chunks();
   static_assert(P::kValueDim == kD && (kD == 64 || kD == 128) && sizeof(T) == 2);
   static_assert(P::kQueryDirect && P::kKeyDirect && P::kValueDirect && (P::kPlain || P::kColumn));
   /// Queries are kept in registers where these suffice.
-  static constexpr bool kQueryShared = kD == 128;
-  static constexpr u32 kValues = 3;  // tiles of values in LDS; of keys there are 2
+  static constexpr bool kQueryShared = kLayout.queries_shared();
+  static constexpr u32 kValues = kLayout.kValueTiles;
   // In LDS, counted in 16 bytes: rows of 64 elements, for all rows of a tile, then their next 64 elements; swizzled.
-  static constexpr int kHalf = kTile * 8, kPart = kTile * kRowChunks, kQueries = kQueryShared ? kRows * kRowChunks : 0;
-  static constexpr int kKeyAt = kQueries, kValueAt = kKeyAt + 2 * kPart, kColumnAt = kValueAt + kValues * kPart;
-  static constexpr int kChunks = kColumnAt + (P::kColumn != 0 ? 2 * kTile / 4 : 0);
+  static constexpr int kHalf = kTile * 8, kPart = kLayout.part();
+  static constexpr int kKeyAt = kLayout.key_at(), kValueAt = kLayout.value_at(), kColumnAt = kLayout.column_at();
   static constexpr int kScores = kKeys / 2, kSums = kD / 2;  // floats that a lane holds
 
   const P& p;
@@ -376,12 +377,10 @@ struct WgmmaAttention {
 };
 
 /// Any number of workgroups computes everything; batches * heads * tiles of kRows queries have something to do.
-/// Launched with 16 * WgmmaAttention::kChunks bytes of dynamic LDS, which wgmma_bytes() of
-/// codegen/attention_codegen.cpp counts.
+/// Launched with layout::WgmmaAttentionLayout::bytes() of dynamic shared memory.
 template <class P, int kKeys, int kShares, int kTogether>
 SDX_FN void attention_wgmma(const P& p, u32 queries, u32 keys, u32 heads, u32 batches) {
   using Kernel = WgmmaAttention<P, kKeys, kShares>;
-  if constexpr (kTogether == 2) SDX_TWO_ON_A_UNIT;
   const u32 thread = thread_id(), group = u32(Kernel::same(i32(thread / 128)));
   const u32 tiles = (queries + Kernel::kRows - 1) / Kernel::kRows, units = heads * batches, points = units * tiles;
   for (u32 point = block_id(); point < points; point += block_count()) {

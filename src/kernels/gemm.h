@@ -20,6 +20,7 @@
 //   void pair(z, row, j, sum, next)      with P::kPairs instead: what columns 2 j and 2 j + 1 make together
 // Pointers of kVector and kAcross are multiples of 16 bytes; there k (kAcross: and the rows) is a multiple of a vector.
 #pragma once
+#include "layout_gemm.h"
 #include "matrix.h"
 
 namespace sdx {
@@ -434,7 +435,7 @@ SDX_FN void share_k(const P& p, void* parts, u32 shares, F f) {
 
 /// Adds up the shares' sums in the order of the shares and hands them on to P::element, kFinish columns a thread.
 /// Launch: enough workgroups of kThreads threads for batches * m * ceil(n / kFinish).
-inline constexpr u32 kFinish = 4;
+inline constexpr u32 kFinish = layout::kFinishColumns;
 template <class P>
 SDX_FN void gemm_finish(const P& p, const void* memory, u32 shares) {
   using Sum = typename Matrix<typename P::T>::Sum;

@@ -20,33 +20,23 @@ template <int M, int N, bool Turns, int Stages, int Shares>
 struct TmaTiling {
   static constexpr int kM = M, kN = N, kStages = Stages, kShares = Shares;
   static constexpr bool kTurns = Turns;
-  static constexpr int kStageBytes = (M + N) * 128;                                 // 64 k's
-  static constexpr int kStoreAt = (Stages * (kStageBytes + 16) + 127) / 128 * 128;  // behind stages and barriers
-  // A group's part of the tile.
-  static constexpr bool kSplitN = !Turns && M == 64;
-  static constexpr int kGroupM = Turns || kSplitN ? M : M / 2, kGroupN = kSplitN ? N / 2 : N;
-  /// Sums and what the epilogue reads need more registers than 168: those that copy (a group of four waves then) give
-  /// up theirs.
-  static constexpr bool kTrades = kGroupM / 64 * kGroupN / 2 >= 128;
-  static constexpr int kThreads = kTrades ? 384 : 288;
+  static constexpr layout::TmaLayout kLayout{M, N, Turns, Stages, Shares};
+  static constexpr int kStageBytes = kLayout.stage_bytes(), kStoreAt = kLayout.store_at();
+  static constexpr bool kSplitN = kLayout.splits_n();
+  static constexpr int kGroupM = kLayout.group_m(), kGroupN = kLayout.group_n();
+  static constexpr bool kTrades = kLayout.trades_registers();
+  static constexpr int kThreads = kLayout.threads();
   static_assert(kGroupM % 64 == 0 && kGroupN % 32 == 0 && (Shares == 1 || !Turns));
 };
 
-/// As a kernel's parameter: CUtensorMap.
+/// CUtensorMap. As a kernel's parameter, it stays where the launch put it: compile/llvm marks parameters that are
+/// structs as grid constants, so that their address is the constant bank's, where the copy engine reads.
 struct alignas(64) TensorMap {
   u64 bits[16];
 };
 
 namespace tma_detail {
 
-/// The address of parameter K, a tensor map. A kernel must not take it as C++ does, which would copy the map to where
-/// the copy engine doesn't find it.
-template <int K>
-SDX_FN u64 parameter() {
-  u64 p;
-  asm("{\n\t.reg .u64 at;\n\tmov.b64 at, sardonyx_parameter_%1;\n\tcvta.param.u64 %0, at;\n\t}" : "=l"(p) : "n"(K));
-  return p;
-}
 SDX_FN u32 shared_address(const void __attribute__((address_space(3))) * p) { return u32(u64(p)); }
 SDX_FN u32 cluster_rank() {
   u32 r;
@@ -111,7 +101,7 @@ SDX_FN void allow_turn(u32 group) { asm volatile("bar.arrive %0, 256;" ::"r"(gro
 SDX_FN u32 same(u32 x) { return u32(__nvvm_shfl_sync_idx_i32(~0u, i32(x), 0, 31)); }
 
 template <int N>
-struct Constant {};
+struct StepCount {};
 
 /// A place in the ring of stages and how often it has gone round.
 template <int Stages>
@@ -173,9 +163,9 @@ struct CopiesOfA<P> {
 
 /// Launch: Tile::kThreads threads, at most ceil(m / M) * ceil(n / N) * batches workgroups; fewer take several tiles
 /// each, one after the other. With shares: exactly so many clusters. There are at least as many times 64 k's as shares.
-/// kStoreAt bytes of dynamic LDS, and 8 * 16 * 68 * 4 more where n is no multiple of 8.
+/// layout::TmaLayout::bytes() of dynamic shared memory. The maps are parameters of the kernel.
 template <class Tile, class P>
-SDX_FN void gemm_tma(const P& p) {
+SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& parameter_b) {
   using namespace gemm_detail;
   using namespace tma_detail;
   using T = typename P::T;
@@ -185,7 +175,7 @@ SDX_FN void gemm_tma(const P& p) {
   constexpr u32 kEach = Copies::kEach;
   static_assert(sizeof(T) == 2 && (kShares == 1 || !Copies::kHalf));
   const u32 lds = shared_address(dynamic_lds), full = lds + kStages * kStageBytes, empty = full + 8 * kStages;
-  const u64 map_a = parameter<0>(), map_b = parameter<1>();
+  const u64 map_a = u64(&parameter_a), map_b = u64(&parameter_b);
   const u32 wave = same(thread_id() / 32), lane = thread_id() % 32;
   const u32 own_share = kShares > 1 ? cluster_rank() : 0;
 
@@ -285,7 +275,7 @@ SDX_FN void gemm_tma(const P& p) {
       if (lane == 0) arrive(empty + 8 * stage);
     };
     // The first `steps` times 16 of a stage's k's.
-    const auto multiply = [&]<int Steps>(Constant<Steps>) {
+    const auto multiply = [&]<int Steps>(StepCount<Steps>) {
       wait_phase(full + 8 * at.stage, at.round & 1);
       constexpr u32 kRow = kEach / 8, kPerCopy = kEach / 16;  // vectors; steps
       const auto* tile = (shared_vec*)dynamic_lds + at.stage * (kStageBytes / 16);
@@ -305,13 +295,13 @@ SDX_FN void gemm_tma(const P& p) {
     u32 t = 0;
 #pragma nounroll
     do {
-      multiply(Constant<4>());
+      multiply(StepCount<4>());
       if (t > 0) release(before);
       before = at.stage;
       at.next();
     } while (++t < whole);
     if constexpr (Copies::kHalf) {
-      multiply(Constant<2>());
+      multiply(StepCount<2>());
       release(before);
       before = at.stage;
       at.next();

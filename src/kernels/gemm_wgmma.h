@@ -310,14 +310,14 @@ SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u
 }  // namespace gemm_detail
 
 /// Two groups of four waves compute a tile of BN columns: with Shares = 1 each has 64 of its 128 rows, with Shares = 2
-/// both have all of its 64 rows and share the k's. Launch as gemm<>, with wgmma_stage_bytes(BN, Shares) bytes of
-/// dynamic LDS for each of the stages, of which no more are used than there are steps; at least 36 KiB.
+/// both have all of its 64 rows and share the k's. Launch as gemm<>, with layout::WgmmaLayout::bytes() of
+/// dynamic shared memory for the stages, of which no more are used than there are steps.
 template <int BN, int Stages, int Shares, class P>
 SDX_FN void gemm_wgmma(const P& p) {
   using namespace gemm_detail;
   using T = typename P::T;
-  constexpr int kBM = 128 / Shares, kChunks = 8, kPart = (kBM + BN) * kChunks, kStage = kPart * Shares, TN = BN / 16,
-                kK = 64 * Shares;
+  constexpr int kBM = 128 / Shares, kChunks = 8, kPart = (kBM + BN) * kChunks,
+                kStage = layout::WgmmaLayout{BN, Shares}.stage_bytes() / 16, TN = BN / 16, kK = 64 * Shares;
   static_assert(P::kAccessA == Access::kVector && P::kAccessB == Access::kVector && sizeof(T) == 2);
   const u32 wave = thread_id() / 32, group = wave / 4;
   u32 z, tile_m, tile_n;

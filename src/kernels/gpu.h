@@ -8,14 +8,20 @@
 #elif defined(__NVPTX__)
 #define SDX_KERNEL extern "C" [[clang::nvptx_kernel]]
 #endif
-/// In a kernel: PTX directives of its head (compile/ptx.h puts them there). For AMD, attributes say such things.
+/// What a kernel demands of its launches, as LaunchBounds of program/kernel_spec.h says: threads of a block, blocks on
+/// a multiprocessor, waves on a SIMD, blocks of a cluster. compile/llvm makes LLVM's function attributes of these
+/// annotations; clang has its own attributes for them in CUDA's language only.
 #if defined(__NVPTX__)
-#define SDX_LAUNCH_BOUNDS(directives) asm volatile("// launch bounds: " directives)
+#define SDX_MAX_THREADS(n) __attribute__((annotate("nvvm.maxntid=" #n)))
+#define SDX_MIN_BLOCKS(n) __attribute__((annotate("nvvm.minctasm=" #n)))
+#define SDX_MIN_WAVES(n)
+#define SDX_CLUSTER(n) __attribute__((annotate("nvvm.cluster_dim=" #n ",1,1")))
 #else
-#define SDX_LAUNCH_BOUNDS(directives) (void)0
+#define SDX_MAX_THREADS(n)
+#define SDX_MIN_BLOCKS(n)
+#define SDX_MIN_WAVES(n) __attribute__((amdgpu_waves_per_eu(n)))
+#define SDX_CLUSTER(n)
 #endif
-/// No more registers than let two workgroups run on a unit at a time.
-#define SDX_TWO_ON_A_UNIT SDX_LAUNCH_BOUNDS(".maxntid 256 .minnctapersm 2")
 /// Memory shared by a workgroup.
 #define SDX_SHARED __attribute__((address_space(3), loader_uninitialized))
 

@@ -2,6 +2,7 @@
 // the files routines_*.h; codegen/gpu_routines.cpp says which launches make it up.
 #pragma once
 #include "gpu.h"
+#include "layout_routines.h"
 
 namespace sdx {
 

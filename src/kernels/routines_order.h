@@ -11,7 +11,7 @@ struct Entry {
 };
 SDX_FN bool entry_before(Entry a, Entry b) { return a.key < b.key || (a.key == b.key && a.index < b.index); }
 
-inline constexpr i64 kSortedInShared = 2048;
+inline constexpr i64 kSortedInShared = layout::kSortedInShared;
 static SDX_SHARED u64 shared_entries[2 * kSortedInShared];
 static SDX_SHARED u32 shared_histogram[256];
 static SDX_SHARED u64 shared_choice[2];
@@ -95,7 +95,7 @@ SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* room, i64 row
 }
 
 // Unique: rows are sorted as positions.
-inline constexpr i64 kChunk = 1024;  // sorted in shared memory
+inline constexpr i64 kChunk = layout::kSortChunk;
 static SDX_SHARED u32 shared_order[kChunk];
 
 /// Whether row a of m elements comes before row b; equal rows in the order of their positions.

@@ -52,7 +52,8 @@ struct RecurrentLayer {
   T clip;
 };
 
-inline constexpr u32 kUnits = 32, kSlices = kThreads / kUnits;  // of h in a workgroup; parts of each sum
+inline constexpr u32 kUnits = layout::kRecurrentUnits,
+                     kSlices = kThreads / kUnits;  // of h in a workgroup; parts of each sum
 static SDX_SHARED u64 recurrent_sums[4 * kThreads];
 
 /// Step s (and phase) of all sequences. A workgroup has 32 units of one sequence, each 8 threads that share the sums

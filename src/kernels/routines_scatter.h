@@ -72,7 +72,7 @@ SDX_FN void routine_append(const i64* starts, const T* x, const T* past, T* y, i
     append_rows<1>(starts, x, past, y, batch, heads, room, size, fresh, kept, stride, offset);
 }
 
-inline constexpr i64 kMostOwners = 1024;
+inline constexpr i64 kMostOwners = layout::kMostOwners;
 static SDX_SHARED i64 owner_next[kMostOwners];
 
 /// In one workgroup: rows by owner in blocks, see routines/scatter.cpp. A thread has some of the owners and looks at
@@ -145,7 +145,7 @@ SDX_FN void routine_scatter_combine(const i64* rows, const T* updates, T* y, i64
 }
 
 // NonZero: how many there are in each chunk, where each chunk's begin, which they are.
-inline constexpr i64 kFlagsPerThread = 16, kFlagsPerBlock = kFlagsPerThread * kThreads;
+inline constexpr i64 kFlagsPerThread = layout::kFlagsPerThread, kFlagsPerBlock = kFlagsPerThread * kThreads;
 
 SDX_FN void routine_count(const u8* flags, i64* counts, i64 n, i64 chunks) {
   for (i64 c = block_id(); c < chunks; c += block_count()) {

@@ -112,7 +112,7 @@ SDX_FN vec16 from_order(vec16 x) {
                bytes<2, 3, 6, 7>(x[2], x[3])};
 }
 
-inline constexpr int kRowBytes = 32768;  // of LDS for rows
+inline constexpr int kRowBytes = layout::kSkinnyRowBytes;
 /// Where eight elements of a row of k lie, in vectors; so placed that lanes that read at a time use all banks.
 SDX_FN u32 place_row(u32 row, u32 chunk, u32 k) { return row * (k / 8) + (chunk ^ (chunk >> 3 & 1) ^ (row & 1) * 6); }
 
@@ -180,7 +180,6 @@ SDX_FN void skinny(const P& p) {
   using M = Matrix<T>;
   using Sum = typename M::Sum;
   static_assert(sizeof(T) == 2 && M::kFamily != MatrixFamily::kVector);
-  SDX_TWO_ON_A_UNIT;
   constexpr int kBits = P::kBits, kRun = 128 / kBits, kGroups = kRun / 8, kSlots = M::kA.rows, kPer = M::kA.vectors;
   // Vectors of eight elements that a lane holds of its columns, at least what an instruction takes.
   constexpr int kLoads = kGroups < kPer ? kPer : 1, kSteps = kGroups * kLoads / kPer;

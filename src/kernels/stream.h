@@ -22,6 +22,7 @@
 // "Programmatic Dependent Launch".
 #pragma once
 #include "gemm_tma.h"
+#include "layout_stream.h"
 #include "skinny.h"
 
 #if defined(__NVPTX__)
@@ -39,18 +40,14 @@ struct StreamTiling {
   static constexpr bool kAfter = After, kTogether = Together;
   static constexpr u32 kWaves = Waves, kWorking = Piece / 128, kWorkers = Waves * 32, kColumns = Tiles * 16,
                        kOfScale = OfScale, kRun = 128 / Bits;
-  static constexpr u32 kDepth = Piece / 16 * kRun * Pieces;
-  /// Columns are so far apart that lanes that read at a time use all banks.
-  static constexpr u32 kPitch = Piece + (After ? 16 : 64);
-  static constexpr u32 kScaleBytes = Bits == 16 ? 0 : Piece / 8 / OfScale,
-                       kScalePitch = kScaleBytes ? kScaleBytes + (Together ? 0 : 16) : 0;
-  static constexpr u32 kStage = 16 * (kPitch + kScalePitch);
-  static constexpr u32 kRowAt = Stages * kStage, kSumsAt = kRowAt + kDepth * 2;
-  static constexpr u32 kTotalsAt = kSumsAt + Waves * kColumns * 4;
-  static constexpr u32 kBarriersAt = kTotalsAt + (After ? kDepth / 32 * 4 : 0);
+  static constexpr layout::StreamLayout kLayout{Waves, Tiles, Stages, Bits, After, Piece, Pieces, OfScale, Together};
+  static constexpr u32 kDepth = kLayout.depth(), kPitch = kLayout.pitch();
+  static constexpr u32 kScaleBytes = kLayout.scale_bytes(), kScalePitch = kLayout.scale_pitch();
+  static constexpr u32 kStage = kLayout.stage_bytes(), kRowAt = kLayout.row_at(), kSumsAt = kLayout.sums_at();
+  static constexpr u32 kTotalsAt = kLayout.totals_at(), kBarriersAt = kLayout.barriers_at();
   static_assert(!Together || (Pieces == 1 && Bits != 16));
   static_assert(Piece % 128 == 0 && Piece <= Waves * 128 && (Waves == 8 || Waves == 16) && kScaleBytes % 16 == 0);
-  static_assert(Shared == kBarriersAt + Stages * 16);
+  static_assert(Shared == kLayout.bytes());
 };
 
 namespace stream_detail {
@@ -306,10 +303,6 @@ SDX_FN void stream(const P& first_p) {
   using T = typename P::T;
   static_assert(sizeof(T) == 2 && P::kAccessA != Access::kAcross &&
                 (!Tile::kAfter || (P::kBits == 4 && is_same<T, f16>)));
-  if constexpr (Tile::kWaves == 8)
-    SDX_LAUNCH_BOUNDS(".maxntid 288");
-  else
-    SDX_LAUNCH_BOUNDS(".maxntid 544");
   start_next_launch();
   constexpr u32 kOfRun = Tile::kRun / 8, kColumns = Tile::kColumns;
   // Of a row, vectors that a lane needs for a stage; for all of them where they fit into registers.

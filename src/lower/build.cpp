@@ -33,8 +33,7 @@ namespace {
 // 23 in eights.
 constexpr std::size_t kKernelsPerObject = 8, kKernelsPerPtx = 2;
 
-constexpr std::size_t kMostRowTiles = 3;         // products of one left operand that make its rows, each for itself
-constexpr const char* kAttention = "attention";  // names of kernels that kernels/attention.h makes
+constexpr std::size_t kMostRowTiles = 3;  // products of one left operand that make its rows, each for itself
 
 class Builder {
  public:
@@ -335,7 +334,7 @@ class Builder {
       ProgramStep p;
       p.origin = s.origin;
       LaunchStep l;
-      l.kernel = kernel(launch.body);
+      l.kernel = kernel(launch.kernel);
       for (const int k : launch.tensors) l.buffers.push_back(at(k));
       p.reads = l.buffers;  // also what it writes: earlier launches may have written parts
       for (const int k : launch.writes)
@@ -351,13 +350,17 @@ class Builder {
     return true;
   }
 
-  // The number of a kernel with this text.
-  int kernel(const std::string& body, std::uint32_t shared = 0, const char* name = "k") {
-    const auto [it, is_new] = kernel_ids_.emplace(body, static_cast<int>(program_->kernels.size()));
-    if (is_new)
-      program_->kernels.push_back(
-          {name + std::to_string(it->second), body, it->second / static_cast<int>(kernels_per_object()), shared});
-    return it->second;
+  // The number of the kernel with this spec.
+  int kernel(const KernelSpec& spec) {
+    std::vector<int>& same_text = kernel_ids_[spec.body];
+    for (const int k : same_text)
+      if (program_->kernels[static_cast<std::size_t>(k)].spec == spec) return k;
+    const int number = static_cast<int>(program_->kernels.size());
+    const std::string prefix = spec.family == KernelFamily::kAttention ? "attention" : "k";
+    program_->kernels.push_back(
+        {prefix + std::to_string(number), spec, number / static_cast<int>(kernels_per_object())});
+    same_text.push_back(number);
+    return number;
   }
 
   TileLaunchStep lower_gpu_tile(const TileKernel& t) {
@@ -374,7 +377,7 @@ class Builder {
   TileLaunchStep launch_of(const codegen::GpuTileSource& s) {
     TileLaunchStep step;
     for (const auto& k : s.kernels) {
-      step.kernels.push_back(kernel(k.body, k.shared));
+      step.kernels.push_back(kernel(k.spec));
       step.names.push_back(k.name);
     }
     step.problem = s.problem;
@@ -435,7 +438,7 @@ class Builder {
       for (const auto& launch : form.launches) {
         const codegen::GpuAttentionKernel& k = g.source.kernels[launch.kernel];
         LaunchStep l;
-        l.kernel = kernel(k.body, k.shared, kAttention);
+        l.kernel = kernel(k.spec);
         l.buffers = buffers(g.source.buffers);
         if (k.partial) l.buffers.push_back(a.partial);
         l.symbols = g.source.symbols;
@@ -465,7 +468,7 @@ class Builder {
     const Expr operations = operations_of(t);
     for (const codegen::GpuAttentionKernel& k : s.kernels) {
       LaunchStep l;
-      l.kernel = kernel(k.body, k.shared, kAttention);
+      l.kernel = kernel(k.spec);
       l.buffers = buffers(s.buffers);
       if (k.partial) l.buffers.push_back(partial);
       l.symbols = s.symbols;
@@ -564,7 +567,7 @@ class Builder {
       const codegen::GpuLoopSource s = codegen::generate_gpu_loop(
           widened(k),
           {[this](std::int64_t id) { return input_symbols_.count(id) > 0; }, options_.precision != DType::kFloat32});
-      l.kernel = kernel(s.body);
+      l.kernel = kernel(s.kernel);
       l.buffers = buffers(s.buffers);
       l.symbols = s.values;
       l.divisors = s.divisors;
@@ -574,7 +577,7 @@ class Builder {
       return l;
     }
     const codegen::LoopSource s = codegen::generate_host_loop(k);
-    l.kernel = kernel(s.body);
+    l.kernel = kernel(s.kernel);
     l.buffers = buffers(s.buffers);
     l.symbols = s.symbols;
     l.points = s.points;
@@ -630,24 +633,6 @@ class Builder {
     return out;
   }
 
-  // What kernels [begin, end) need beside the headers of all.
-  std::string routine_headers(std::size_t begin, std::size_t end) const {
-    static constexpr std::pair<const char*, const char*> kHeaders[] = {
-        {"routine_copy(", "scatter"},    {"routine_fill(", "scatter"},      {"routine_scatter_", "scatter"},
-        {"routine_append<", "scatter"},  {"routine_group(", "scatter"},     {"routine_count(", "scatter"},
-        {"routine_offsets(", "scatter"}, {"routine_positions(", "scatter"}, {"routine_scan<", "scatter"},
-        {"routine_topk<", "order"},      {"routine_sort_", "order"},        {"routine_kinds<", "order"},
-        {"routine_nms", "boxes"},        {"routine_determinant(", "boxes"}, {"routine_recurrent<", "recurrent"},
-    };
-    std::set<std::string> names;
-    for (std::size_t k = begin; k < end; ++k)
-      for (const auto& [function, header] : kHeaders)
-        if (program_->kernels[k].text.find(function) != std::string::npos) names.insert(header);
-    std::string text;
-    for (const std::string& n : names) text = "#include \"routines_" + n + ".h\"\n" + text;
-    return text;
-  }
-
   void compile_kernels() {
     std::vector<SourceFile> headers;
     for (const EmbeddedFile& f : kKernelSources) headers.push_back({f.name, std::string(f.text())});
@@ -659,17 +644,12 @@ class Builder {
       job.headers = headers;
       job.target = target;
       job.options.extra_cc1 = {"-fwrapv"};
-      job.source = is_gpu() ? "#include \"gpu_kernels.h\"\nusing namespace sdx;\n"
-                            : "#include \"prelude.h\"\nusing namespace sdx;\n";
       const std::size_t end = std::min(k + kernels_per_object(), program_->kernels.size());
-      if (is_gpu()) job.source += routine_headers(k, end);
+      std::vector<const KernelSpec*> specs;
+      for (std::size_t j = k; j < end; ++j) specs.push_back(&program_->kernels[j].spec);
+      job.source = includes_of(specs, is_gpu());
       for (std::size_t j = k; j < end; ++j)
-        if (program_->kernels[j].symbol.starts_with(kAttention))
-          job.source += "#include \"attention.h\"\n#include \"attention_step_mma.h\"\nSDX_ATTENTION_KERNEL void " +
-                        program_->kernels[j].symbol + program_->kernels[j].text;
-        else
-          job.source += (is_gpu() ? "SDX_KERNEL void " : "extern \"C\" void ") + program_->kernels[j].symbol +
-                        program_->kernels[j].text;
+        job.source += definition_of(program_->kernels[j].spec, program_->kernels[j].symbol, is_gpu());
       jobs.push_back(std::move(job));
     }
     program_->objects = compile_all(jobs, options_.threads, options_.cache, options_.progress);
@@ -680,10 +660,10 @@ class Builder {
   const BuildOptions& options_;
   std::shared_ptr<Program> program_;
   std::unordered_map<const Value*, int> ids_;
-  std::map<std::string, int> kernel_ids_;
-  std::unordered_set<std::int64_t> input_symbols_;  // dims of inputs
-  std::vector<std::shared_ptr<Value>> unpacked_;    // weights in working memory, known by their addresses
-  std::unordered_set<const Value*> loaded_;         // what steps of init write
+  std::unordered_map<std::string, std::vector<int>> kernel_ids_;  // by text
+  std::unordered_set<std::int64_t> input_symbols_;                // dims of inputs
+  std::vector<std::shared_ptr<Value>> unpacked_;                  // weights in working memory, known by their addresses
+  std::unordered_set<const Value*> loaded_;                       // what steps of init write
   bool in_init_ = false;
 };
 

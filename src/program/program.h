@@ -7,10 +7,10 @@
 #include <variant>
 #include <vector>
 
-#include "codegen/tiling.h"
-#include "codegen/tma_tiling.h"
 #include "expr/expr.h"
 #include "graph/graph.h"
+#include "program/kernel_spec.h"
+#include "program/tiling.h"
 
 namespace sardonyx {
 
@@ -39,7 +39,7 @@ struct LaunchStep {
   std::vector<int> buffers;
   Exprs symbols;
   Expr points;  ///< on a GPU: threads
-  Expr work;    ///< operations of a point, about; of attention's kernels those of all points
+  Expr work;    ///< approximate number of operations, counted as the kernel's spec says (KernelSpec::work_unit)
   Exprs divisors;
   Expr limit;  ///< the code is for sizes that give less than 2^31 - 2^29 here; others are refused as an assumption that
                ///< does not hold. Empty: for all sizes
@@ -63,19 +63,19 @@ struct TileLaunchStep {
     Expr batches, m, n, k;
   };
   std::vector<int> kernels;  ///< as many as tilings
-  std::vector<codegen::GpuTiling> tilings;
+  std::vector<GpuTiling> tilings;
   std::vector<std::string> names;  ///< of tilings, as many
   std::string problem;             ///< see codegen::TileChoices
   std::vector<Tuned> tuned;        ///< of equal sizes, the first that is possible; else the model of cost decides
   std::vector<Library> library;    ///< one, or none
   std::vector<int> buffers;
-  /// For tilings that copy (GpuTiling::copies): the operands in memory, see codegen::CopiedOperand.
+  /// For tilings that copy (GpuTiling::copies): the operands in memory, see CopiedOperand.
   struct Copied {
     std::int32_t buffer = -1;  ///< index into `buffers`
     std::int64_t offset = 0, pitch = 0, batch = 0;
   };
   Copied copied_a, copied_b;
-  std::vector<codegen::CopiedWindows> windows;  ///< one, of copied_a, whose buffer alone counts then; or none
+  std::vector<CopiedWindows> windows;  ///< one, of copied_a, whose buffer alone counts then; or none
   /// For tilings with shares: the kernel that adds them up, and the buffer of their sums, which is not among `buffers`.
   int finish = -1, partial = -1;
   Exprs symbols;
@@ -210,12 +210,11 @@ struct Block {
   std::vector<ProgramStep> steps;
 };
 
-/// Text and compiled form of one kernel. Kernels of equal text are one.
+/// One kernel of a program. Kernels of equal specs are one.
 struct KernelInfo {
-  std::string symbol;        ///< extern "C" name in the object code
-  std::string text;          ///< body, see LoopSource
-  int object = 0;            ///< index into Program::objects
-  std::uint32_t shared = 0;  ///< on a GPU: bytes of LDS that a launch gives it
+  std::string symbol;  ///< extern "C" name in the object code
+  KernelSpec spec;
+  int object = 0;  ///< index into Program::objects
 };
 
 struct Program {

@@ -14,6 +14,14 @@ template <>
 struct EnumRange<BufferInfo::Kind> {
   static constexpr int kCount = static_cast<int>(BufferInfo::Kind::kTemporary) + 1;
 };
+template <>
+struct EnumRange<KernelFamily> {
+  static constexpr int kCount = static_cast<int>(KernelFamily::kAttention) + 1;
+};
+template <>
+struct EnumRange<WorkUnit> {
+  static constexpr int kCount = static_cast<int>(WorkUnit::kLaunch) + 1;
+};
 
 template <typename A>
 void fields(A& a, typename A::template Ref<TableNode> n) {
@@ -36,7 +44,7 @@ void fields(A& a, typename A::template Ref<LaunchStep> s) {
 }
 
 template <typename A>
-void fields(A& a, typename A::template Ref<codegen::GpuTiling> t) {
+void fields(A& a, typename A::template Ref<GpuTiling> t) {
   a(t.rows, t.cols, t.alone_start, t.alone, t.busy_start, t.busy, t.few_rows, t.finish, t.shares, t.copies, t.cluster,
     t.threads, t.resident);
 }
@@ -58,7 +66,7 @@ void fields(A& a, typename A::template Ref<TileLaunchStep::Copied> t) {
 }
 
 template <typename A>
-void fields(A& a, typename A::template Ref<codegen::CopiedWindows> w) {
+void fields(A& a, typename A::template Ref<CopiedWindows> w) {
   a(w.offset, w.images, w.pitch, w.channels);
   for (std::size_t k : {0, 1}) a(w.sizes[k], w.out[k], w.pitches[k], w.pads[k], w.strides[k], w.taps[k]);
 }
@@ -153,8 +161,18 @@ void fields(A& a, typename A::template Ref<Block> b) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<LaunchBounds> b) {
+  a(b.threads, b.min_blocks, b.min_waves, b.cluster);
+}
+
+template <typename A>
+void fields(A& a, typename A::template Ref<KernelSpec> k) {
+  a(k.family, k.body, k.headers, k.bounds, k.shared_bytes, k.work_unit, k.appends_in_place);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<KernelInfo> k) {
-  a(k.symbol, k.text, k.object, k.shared);
+  a(k.symbol, k.spec, k.object);
 }
 
 /// All but the names that expressions need, and the constants.

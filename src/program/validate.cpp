@@ -124,7 +124,7 @@ class Validator {
   }
 
   // What tensor maps are made of (operand_maps.cpp), whose box is limited.
-  void copied(const TileLaunchStep& t, const codegen::GpuTiling& x) const {
+  void copied(const TileLaunchStep& t, const GpuTiling& x) const {
     const auto is_there = [&](const TileLaunchStep::Copied& c) {
       require(c.buffer >= 0 && c.buffer < static_cast<std::int32_t>(t.buffers.size()),
               "a tile kernel copies what it does not have");
@@ -138,7 +138,7 @@ class Validator {
     if (t.windows.empty()) has_lines(t.copied_a);
     has_lines(t.copied_b);
     require(t.windows.size() <= 1, "a tile kernel copies several images");
-    for (const codegen::CopiedWindows& w : t.windows) {
+    for (const CopiedWindows& w : t.windows) {
       for (const Expr* e : {&w.offset, &w.images, &w.pitch}) number(*e);
       for (std::size_t k : {0, 1}) {
         for (const Expr* e : {&w.sizes[k], &w.out[k], &w.pitches[k], &w.pads[k]}) number(*e);
@@ -161,7 +161,7 @@ class Validator {
                    x.m <= t.tilings[static_cast<std::size_t>(x.tiling)].rows),
               "a tile kernel was tuned to a tiling that it has not");
     bool any_rows = false;
-    for (const codegen::GpuTiling& x : t.tilings) {
+    for (const GpuTiling& x : t.tilings) {
       require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tile kernel with an impossible tiling");
       require(x.shares >= 1 && x.shares <= 64 && (x.shares == 1 || t.partial >= 0),
               "a tile kernel with impossible shares");

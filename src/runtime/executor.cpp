@@ -40,7 +40,7 @@ void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
     all(t->symbols);
     all({t->batches, t->m, t->n, t->k});
     for (const TileLaunchStep::Library& l : t->library) all({l.batches, l.m, l.n, l.k});
-    for (const codegen::CopiedWindows& w : t->windows) {
+    for (const CopiedWindows& w : t->windows) {
       all({w.offset, w.images, w.pitch});
       for (std::size_t k : {0, 1}) all({w.sizes[k], w.out[k], w.pitches[k], w.pads[k]});
     }
@@ -307,7 +307,7 @@ void* Executor::gpu_kernel(int kernel) const {
   const KernelInfo& k = program_->kernels[at];
   if (void* known = gpu_kernels_[at]) return known;
   void* made = gpu_modules_[static_cast<std::size_t>(k.object)]->function(k.symbol.c_str());
-  if (k.shared > 0) gpu_->reserve_shared(made, k.shared);
+  if (k.spec.shared_bytes > 0) gpu_->reserve_shared(made, k.spec.shared_bytes);
   gpu_kernels_[at] = made;
   return made;
 }

@@ -26,7 +26,7 @@ GpuCall::Map map_of(const TileLaunchStep::Copied& operand, const TileSizes& s, s
   return map;
 }
 
-GpuCall::Map map_of(std::int32_t buffer, const codegen::CopiedWindows& w, const SymbolValues& symbols, std::int32_t box,
+GpuCall::Map map_of(std::int32_t buffer, const CopiedWindows& w, const SymbolValues& symbols, std::int32_t box,
                     std::uint32_t step) {
   constexpr std::int64_t kMostSize = std::int64_t{1} << 31, kMostPitch = std::int64_t{1} << 39, kMostCorner = 127;
   const auto number = [&](const Expr& e, std::int64_t least, std::int64_t most) {
@@ -63,7 +63,7 @@ GpuCall::Map map_of(std::int32_t buffer, const codegen::CopiedWindows& w, const 
 
 }  // namespace
 
-std::vector<GpuCall::Map> operand_maps(const TileLaunchStep& step, const codegen::GpuTiling& t, const TileSizes& s,
+std::vector<GpuCall::Map> operand_maps(const TileLaunchStep& step, const GpuTiling& t, const TileSizes& s,
                                        const SymbolValues& symbols) {
   std::vector<GpuCall::Map> maps;
   if (step.windows.empty()) {
@@ -71,7 +71,7 @@ std::vector<GpuCall::Map> operand_maps(const TileLaunchStep& step, const codegen
     maps.push_back(map_of(step.copied_b, s, s.n, t.cols, kStep));
     return maps;
   }
-  const codegen::CopiedWindows& w = step.windows.front();
+  const CopiedWindows& w = step.windows.front();
   const std::uint32_t each = w.channels % kStep == 0 ? kStep : kHalfStep;
   maps.push_back(map_of(step.copied_a.buffer, w, symbols, t.rows, each));
   maps.push_back(map_of(step.copied_b, s, s.n, t.cols, each));

@@ -156,7 +156,7 @@ bool Executor::Run::Outputs::in_place(const Run& run, int buffer, const Target& 
       if (std::find(s.writes.begin(), s.writes.end(), buffer) == s.writes.end()) return false;
       if (const auto* r = std::get_if<RoutineStep>(&s.op)) return r->name == "append";
       const auto* l = std::get_if<LaunchStep>(&s.op);
-      return l && run.p.kernels[static_cast<std::size_t>(l->kernel)].text.find("routine_append<") != std::string::npos;
+      return l && run.p.kernels[static_cast<std::size_t>(l->kernel)].spec.appends_in_place;
     };
     if (from != begin || std::none_of(run.p.main.steps.begin(), run.p.main.steps.end(), appends)) return false;
   }

@@ -81,7 +81,7 @@ std::vector<std::shared_ptr<GpuCall>> Executor::Run::gpu_calls(const LaunchStep&
     if (l.repeat) values.push_back(number);
     calls.push_back(std::make_shared<GpuCall>(
         e.gpu_kernel(l.kernel), static_cast<std::uint32_t>(std::min(blocks, kMaxBlocks)), codegen::kGpuThreads,
-        p.kernels[static_cast<std::size_t>(l.kernel)].shared, l.buffers, std::move(values)));
+        p.kernels[static_cast<std::size_t>(l.kernel)].spec.shared_bytes, l.buffers, std::move(values)));
     calls.back()->launch.starts_early = e.start_early_[static_cast<std::size_t>(l.kernel)];
   }
   return calls;
@@ -98,7 +98,7 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   if (batches <= 0 || m <= 0 || n <= 0) return r;
   const int units = e.gpu_->info().units;
   const auto blocks_of = [&](std::size_t tiling) {
-    return codegen::launched_workgroups(t.tilings[tiling], batches, m, n, units);
+    return launched_workgroups(t.tilings[tiling], batches, m, n, units);
   };
   const auto call_of = [&](int kernel, double blocks, double tiles, std::int32_t shares) {
     if (std::max({m, n, k}) > INT32_MAX || std::max(blocks, tiles) > INT32_MAX)
@@ -114,14 +114,14 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
     const auto at = static_cast<std::size_t>(kernel);
     auto call =
         std::make_shared<GpuCall>(e.gpu_kernel(kernel), static_cast<std::uint32_t>(blocks), codegen::kGpuThreads,
-                                  p.kernels[at].shared, std::move(buffers), std::move(all));
+                                  p.kernels[at].spec.shared_bytes, std::move(buffers), std::move(all));
     call->launch.starts_early = e.start_early_[at];
     return call;
   };
   const auto calls_of = [&](std::size_t tiling) {
     const std::int32_t shares = t.tilings[tiling].shares;
     std::vector<std::shared_ptr<GpuCall>> calls = {
-        call_of(t.kernels[tiling], blocks_of(tiling), codegen::workgroups(t.tilings[tiling], batches, m, n), shares)};
+        call_of(t.kernels[tiling], blocks_of(tiling), workgroups(t.tilings[tiling], batches, m, n), shares)};
     calls[0]->launch.block.x = static_cast<std::uint32_t>(t.tilings[tiling].threads);
     if (t.tilings[tiling].copies) {
       calls[0]->add_maps(*e.gpu_, operand_maps(t, t.tilings[tiling], {batches, m, n, k}, symbols));
@@ -138,7 +138,7 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   const std::size_t tilings = t.tilings.size();
   const std::size_t chosen = candidate_for(t, {batches, m, n, k}, names, [&](std::size_t candidate) {
     double seconds = 0;
-    if (candidate < tilings && codegen::workgroups(t.tilings[candidate], batches, m, n) > INT32_MAX) return 1e9;
+    if (candidate < tilings && workgroups(t.tilings[candidate], batches, m, n) > INT32_MAX) return 1e9;
     try {
       for (const auto& call : candidate < tilings
                                   ? calls_of(candidate)
@@ -160,8 +160,8 @@ PreparedTileLaunch Executor::Run::prepare(const TileLaunchStep& t) const {
   r.library = names[chosen];
   e.library_used_ = true;
   r.calls = {library[chosen - tilings]};
-  std::vector<codegen::GpuTiling> possible = t.tilings;
-  r.own = calls_of(codegen::choose_tiling(possible, batches, m, n, k, e.gpu_->info().units));
+  std::vector<GpuTiling> possible = t.tilings;
+  r.own = calls_of(choose_tiling(possible, batches, m, n, k, e.gpu_->info().units));
   return r;
 }
 

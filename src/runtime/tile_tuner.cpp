@@ -35,11 +35,11 @@ double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream) {
 std::vector<std::size_t> tilings_by_cost(const TileLaunchStep& step, const TileSizes& s, int units) {
   std::vector<std::size_t> left, order;
   for (std::size_t k = 0; k < step.tilings.size(); ++k)
-    if (codegen::can_compute(step.tilings[k], s.batches, s.m, s.n)) left.push_back(k);
+    if (can_compute(step.tilings[k], s.batches, s.m, s.n)) left.push_back(k);
   while (!left.empty()) {
-    std::vector<codegen::GpuTiling> tilings;
+    std::vector<GpuTiling> tilings;
     for (const std::size_t k : left) tilings.push_back(step.tilings[k]);
-    const auto at = static_cast<std::ptrdiff_t>(codegen::choose_tiling(tilings, s.batches, s.m, s.n, s.k, units));
+    const auto at = static_cast<std::ptrdiff_t>(choose_tiling(tilings, s.batches, s.m, s.n, s.k, units));
     order.push_back(left[static_cast<std::size_t>(at)]);
     left.erase(left.begin() + at);
   }
@@ -55,7 +55,7 @@ std::size_t chosen_tiling(const TileLaunchStep& t, const TileSizes& s, const std
     const auto at = std::find(names.begin(), names.end(), x.library);
     if (at != names.end()) return static_cast<std::size_t>(at - names.begin());
   }
-  return codegen::choose_tiling(t.tilings, s.batches, s.m, s.n, s.k, units);
+  return choose_tiling(t.tilings, s.batches, s.m, s.n, s.k, units);
 }
 
 std::size_t chosen_form(const AttentionLaunchStep& a, const SymbolValues& symbols) {

@@ -13,6 +13,7 @@
 #include <clang/Serialization/PCHContainerOperations.h>
 #include <llvm/Support/VirtualFileSystem.h>
 
+#include "compile/llvm/kernel_attributes.h"
 #include "compile/llvm/llvm_process.h"
 #include "support/error.h"
 
@@ -69,6 +70,7 @@ bool run(const std::vector<std::string>& args, const Files& files, clang::Fronte
     if (!clang::CompilerInvocation::CreateFromArgs(*invocation, argv, *engine)) return false;
   }
 
+  invocation->getCodeGenOpts().PassBuilderCallbacks.emplace_back(add_kernel_attributes);
   clang::CompilerInstance instance(std::move(invocation));
   instance.setVerboseOutputStream(std::make_unique<llvm::raw_null_ostream>());
   instance.setVirtualFileSystem(files);

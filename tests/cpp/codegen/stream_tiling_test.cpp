@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "codegen/tiling.h"
+#include "program/tiling.h"
 
 namespace sardonyx::codegen {
 namespace {

@@ -106,41 +106,38 @@ TEST(Amd, CodeObjectsHaveKernelsDescriptorsAndMetadata) {
   }
 }
 
-TEST(Compile, NvidiaKernelsSayWhatTheirLaunchesAre) {
+TEST(Compile, AnnotationsOfNvidiaKernelsBecomeLaunchBounds) {
   const std::string ptx = compile(R"(
     extern "C" [[clang::nvptx_kernel]] void one(float* x) { x[0] = 1; }
-    extern "C" [[clang::nvptx_kernel]] void two(float* x) {
-      asm volatile("// launch bounds: .maxntid 256 .minnctapersm 2");
+    extern "C" [[clang::nvptx_kernel]] __attribute__((annotate("nvvm.maxntid=288"), annotate("nvvm.minctasm=2"),
+                                                      annotate("nvvm.cluster_dim=4,1,1"))) void two(float* x) {
       x[0] = 2;
     }
     extern "C" [[clang::nvptx_kernel]] void three(float* x) { x[0] = 3; })",
-                                  {}, parse_target("sm_90"));
-  const std::size_t one = ptx.find(".entry one("), two = ptx.find(".entry two("), three = ptx.find(".entry three("),
-                    bounds = ptx.find(".maxntid 256\n.minnctapersm 2\n{");
-  EXPECT_LT(one, two);
-  EXPECT_LT(two, bounds);
-  EXPECT_LT(bounds, three);
-  EXPECT_LT(three, ptx.size());
-  EXPECT_EQ(ptx.find("\n.minnctapersm", bounds + 20), std::string::npos);
+                                  {}, parse_target("sm_90a"));
+  const std::size_t one = ptx.find(".entry one("), two = ptx.find(".entry two("), three = ptx.find(".entry three(");
+  ASSERT_LT(one, two);
+  ASSERT_LT(two, three);
+  ASSERT_LT(three, ptx.size());
+  for (const char* directive :
+       {"\n.maxntid 288", "\n.minnctapersm 2", "\n.explicitcluster", "\n.reqnctapercluster 4, 1, 1"}) {
+    EXPECT_EQ(ptx.substr(one, two - one).find(directive), std::string::npos) << directive;
+    EXPECT_NE(ptx.substr(two, three - two).find(directive), std::string::npos) << directive;
+    EXPECT_EQ(ptx.substr(three).find(directive), std::string::npos) << directive;
+  }
 }
 
-TEST(Compile, NvidiaKernelsMayTakeAParametersAddress) {
+TEST(Compile, StructParametersOfNvidiaKernelsAreNotCopied) {
   const std::string ptx = compile(R"(
-    struct Map { long x[16]; };
-    extern "C" [[clang::nvptx_kernel]] void first(Map, long* y) {
-      asm volatile("mov.b64 %0, sardonyx_parameter_0;" : "=l"(y[0]));
-      asm volatile("mov.b64 %0, sardonyx_parameter_%1;" : "=l"(y[1]) : "n"(1));
-      asm volatile("// launch bounds: .maxntid 288 .explicitcluster .reqnctapercluster 2, 1, 1");
-    }
-    extern "C" [[clang::nvptx_kernel]] void second(Map, long* y) {
-      asm volatile("mov.b64 %0, sardonyx_parameter_0;" : "=l"(y[0]));
+    struct alignas(64) Map { long x[16]; };
+    extern "C" [[clang::nvptx_kernel]] void first(const Map a, const Map b, long* y) {
+      asm volatile("// one of %0 and %1" : : "l"(&a), "l"(&b));
     })",
                                   {}, parse_target("sm_90a"));
   EXPECT_THAT(ptx, HasSubstr(", first_param_0;"));
   EXPECT_THAT(ptx, HasSubstr(", first_param_1;"));
-  EXPECT_THAT(ptx, HasSubstr(", second_param_0;"));
-  EXPECT_EQ(ptx.find("sardonyx_parameter"), std::string::npos);
-  EXPECT_THAT(ptx, HasSubstr("\n.maxntid 288\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{"));
+  EXPECT_THAT(ptx, HasSubstr("cvta.param.u64"));
+  EXPECT_EQ(ptx.find(".local"), std::string::npos) << ptx;
 }
 
 TEST(Nvidia, PtxHasTheKernels) {

@@ -37,7 +37,12 @@ struct P {
   SDX_FN Out* out(i64 b, i64 h, i64 s) const { return o + ((b * heads + h) * queries + s) * VALUE; }
   SDX_FN i64 out_step() const { return 1; }
 };
-SDX_ATTENTION_KERNEL void run(const TYPE* q, const TYPE* k, const TYPE* v, const float* bias, TYPE* o, i64 queries, i64 keys,
+#if defined(__GFX9__)
+SDX_KERNEL SDX_MIN_WAVES(2)
+#else
+SDX_KERNEL
+#endif
+void run(const TYPE* q, const TYPE* k, const TYPE* v, const float* bias, TYPE* o, i64 queries, i64 keys,
                     i64 heads, i64 group, i64 low, i64 high, i64 unit, i64 splits, f32* partial, i64 points) {
   const AttentionSizes n{u32(queries), u32(keys), u32(heads), u32(unit), u32(splits), partial};
   attention<P, DECODE>(P{q, k, v, bias, o, queries, keys, heads, group, low, high}, n, u32(points));

@@ -32,7 +32,8 @@ inline std::shared_ptr<Program> example_program() {
     return d;
   };
   p->constants = {bytes(36), bytes(5)};
-  p->kernels = {{"k0", "(char* const* b, const i64* s, i64 begin, i64 end) {}"}, {"k1", "(...) {}"}};
+  KernelSpec gemm{KernelFamily::kGemm, "(...) {}", {"attention.h"}, {256, 2, 1, 8}, 4096, WorkUnit::kLaunch, true};
+  p->kernels = {{"k0", {.body = "(char* const* b, const i64* s, i64 begin, i64 end) {}"}}, {"k1", std::move(gemm)}};
   p->objects = {std::string("\x7f"
                             "ELF\0\1\2",
                             7),

@@ -12,7 +12,7 @@ TEST(OperandMaps, DimsAndBoxes) {
   TileLaunchStep step;
   step.copied_a = {1, 16, 2304, 230400};
   step.copied_b = {0, 0, 768, 768 * 512};
-  codegen::GpuTiling t;
+  GpuTiling t;
   t.rows = 128;
   t.cols = 192;
   t.copies = true;
@@ -33,7 +33,7 @@ TEST(OperandMaps, DimsAndBoxes) {
 TEST(OperandMaps, OneBatchHasSomeStride) {
   TileLaunchStep step;
   step.copied_a = step.copied_b = {0, 0, 768, 0};
-  codegen::GpuTiling t;
+  GpuTiling t;
   t.rows = t.cols = 128;
   t.copies = true;
   for (const GpuCall::Map& m : operand_maps(step, t, {1, 100, 512, 768}, {})) EXPECT_EQ(m.info.strides[2], 1536U);
@@ -42,12 +42,12 @@ TEST(OperandMaps, OneBatchHasSomeStride) {
 // 3 images of 56 x 40 pixels with 128 channels under a filter of 3 x 3 with padding 1.
 struct Images {
   TileLaunchStep step;
-  codegen::GpuTiling tiling;
+  GpuTiling tiling;
   SymbolValues symbols;
   Images() {
     step.copied_a = {2};
     step.copied_b = {0, 0, 1152, 0};
-    codegen::CopiedWindows w;
+    CopiedWindows w;
     w.offset = Expr(64);
     w.images = symbol(0, "n");
     w.sizes = {Expr(56), Expr(40)};
@@ -63,7 +63,7 @@ struct Images {
     tiling.copies = true;
     symbols.set(0, 3);
   }
-  codegen::CopiedWindows& windows() { return step.windows[0]; }
+  CopiedWindows& windows() { return step.windows[0]; }
   GpuCall::Map map() const { return operand_maps(step, tiling, {1, 3 * 56 * 40, 64, 1152}, symbols).at(0); }
 };
 

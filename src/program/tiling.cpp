@@ -1,16 +1,16 @@
-// See tiling.h.
-#include "codegen/tiling.h"
+// The cost model of tilings.
+#include "program/tiling.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace sardonyx::codegen {
+namespace sardonyx {
 namespace {
 
-// Clusters of more than two workgroups leave units over in each of the chip's groups of units, of which some have fewer
-// than others: on an H200's 132 units 16 clusters of 4 took 5.0 us, and 32 of the same depth 8.6.
+// A cluster lies within one group of units (GPC), and groups differ in size, so clusters of more than two workgroups
+// leave some units idle: on an H200's 132 units 16 clusters of 4 took 5.0 us, and 32 of the same depth 8.6.
 constexpr int kClusteredEighths = 7;
-constexpr double kFinishSum = 0.008;  // nanoseconds for each sum that the second launch reads
+constexpr double kFinishSum = 0.008;  // nanoseconds per partial sum that the second launch reads
 
 }  // namespace
 
@@ -41,12 +41,12 @@ std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t ba
     const double tiles = workgroups(t, batches, m, n);
     double cost;
     if (t.few_rows) {
-      // Reading b sets the pace. Fewer workgroups than two a compute unit don't keep memory busy; more waves for a
-      // column than it has vectors only add them up.
+      // Bound by reading b. Fewer than two workgroups per unit don't saturate memory; dividing a short column among
+      // several waves only adds a reduction.
       const bool split = t.cols < 8;
       cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) +
              100.0 * static_cast<double>(t.rows - m);
-      // Its weights come while the launch before it runs, whatever the number of its workgroups.
+      // Loads its weights while the previous launch runs, whatever the number of workgroups.
       if (t.resident > 0) cost = -1e9 - 50 + 100.0 * static_cast<double>(t.rows - m);
     } else {
       const double depth = static_cast<double>(k) / t.shares;
@@ -62,4 +62,4 @@ std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t ba
   return best;
 }
 
-}  // namespace sardonyx::codegen
+}  // namespace sardonyx

@@ -1,0 +1,44 @@
+#include "compile/llvm/kernel_attributes.h"
+
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/Module.h>
+#include <llvm/Passes/PassBuilder.h>
+
+namespace sardonyx {
+namespace {
+
+constexpr const char* kAnnotations = "llvm.global.annotations";
+
+void attribute_from(const llvm::ConstantStruct& annotation) {
+  auto* function = llvm::dyn_cast<llvm::Function>(annotation.getOperand(0)->stripPointerCasts());
+  const auto* global = llvm::dyn_cast<llvm::GlobalVariable>(annotation.getOperand(1)->stripPointerCasts());
+  if (function == nullptr || global == nullptr || !global->hasInitializer()) return;
+  const auto* text = llvm::dyn_cast<llvm::ConstantDataSequential>(global->getInitializer());
+  if (text == nullptr || !text->isCString()) return;
+  const auto [name, value] = text->getAsCString().split('=');
+  function->addFnAttr(name, value);
+}
+
+struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
+  llvm::PreservedAnalyses run(llvm::Module& module, llvm::ModuleAnalysisManager&) {
+    if (const llvm::GlobalVariable* all = module.getNamedGlobal(kAnnotations))
+      if (const auto* list = llvm::dyn_cast<llvm::ConstantArray>(all->getInitializer()))
+        for (const llvm::Use& annotation : list->operands())
+          if (const auto* a = llvm::dyn_cast<llvm::ConstantStruct>(annotation.get())) attribute_from(*a);
+    for (llvm::Function& f : module)
+      if (f.getCallingConv() == llvm::CallingConv::PTX_Kernel)
+        for (llvm::Argument& a : f.args())
+          if (a.hasByValAttr()) a.addAttr(llvm::Attribute::get(module.getContext(), "nvvm.grid_constant"));
+    return llvm::PreservedAnalyses::none();
+  }
+  static bool isRequired() { return true; }  // also without optimisation
+};
+
+}  // namespace
+
+void add_kernel_attributes(llvm::PassBuilder& builder) {
+  builder.registerPipelineStartEPCallback(
+      [](llvm::ModulePassManager& passes, llvm::OptimizationLevel) { passes.addPass(KernelAttributes()); });
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,55 @@
+// How attention kernels lay out shared memory: compiled by the kernels and by the library, which launches them.
+// Freestanding: no includes, built-in types only. Offsets and sizes are in bytes where nothing else is said.
+#pragma once
+
+namespace sdx::layout {
+
+/// Thread blocks of a cluster of attention_step_mma: 8 where so many clusters fit, else 4.
+inline constexpr int kStepCluster = 8, kSmallStepCluster = 4;
+
+/// 16-byte vectors between rows of `chunks` vectors, such that rows read together use different banks.
+constexpr int row_pitch(int chunks) { return chunks % 8 == 0 ? chunks : chunks | 1; }
+
+/// attention_step_mma: each of 8 warps has tiles of 16 keys and values; then queries, the new row, sums, statistics of
+/// the cluster, maxima of the warps, a barrier.
+struct StepMmaLayout {
+  static constexpr int kTile = 16, kWarps = 8, kHeads = 8;  ///< heads: columns of an instruction
+  int dim, group, cluster;
+  bool appends;  ///< there is a new row
+
+  constexpr int chunks() const { return dim / 8; }
+  /// Tiles of a warp: two where memory bandwidth is the limit, so that one is fetched while one is used.
+  constexpr int buffers() const { return cluster == kStepCluster || dim > 64 || appends ? 1 : 2; }
+  constexpr int tile_vectors() const { return kTile * row_pitch(chunks()); }
+  constexpr int warp_vectors() const { return buffers() * 2 * tile_vectors(); }
+  /// Elements between queries, and between heads' sums: neighbours are in different banks.
+  constexpr int padded_dim() const { return dim + 8; }
+  constexpr int queries_at() const { return kWarps * warp_vectors() * 16; }
+  constexpr int new_row_at() const { return queries_at() + kHeads * padded_dim() * 2; }
+  constexpr int sums_at() const { return new_row_at() + 2 * dim * 2; }
+  constexpr int statistics_at() const { return sums_at() + group * dim * 4; }
+  constexpr int maxima_at() const { return statistics_at() + cluster * group * 2 * 4; }
+  constexpr int barrier_at() const { return maxima_at() + kHeads * kWarps * 4; }
+  constexpr int bytes() const { return barrier_at() + 16; }
+};
+
+/// attention_wgmma: queries where registers do not hold them, two tiles of keys, three of values, and two of bias. In
+/// vectors of 16 bytes.
+struct WgmmaAttentionLayout {
+  static constexpr int kKeyTiles = 2, kValueTiles = 3;
+  int dim, keys, shares;
+  bool column_bias;
+
+  constexpr int rows() const { return 128 / shares; }
+  constexpr int tile() const { return keys * shares; }  ///< keys
+  constexpr int row_chunks() const { return dim / 8; }
+  constexpr bool queries_shared() const { return dim == 128; }
+  constexpr int part() const { return tile() * row_chunks(); }
+  constexpr int key_at() const { return queries_shared() ? rows() * row_chunks() : 0; }
+  constexpr int value_at() const { return key_at() + kKeyTiles * part(); }
+  constexpr int column_at() const { return value_at() + kValueTiles * part(); }
+  constexpr int chunks() const { return column_at() + (column_bias ? 2 * tile() / 4 : 0); }
+  constexpr int bytes() const { return 16 * chunks(); }
+};
+
+}  // namespace sdx::layout

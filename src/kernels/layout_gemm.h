@@ -1,0 +1,47 @@
+// How GEMM kernels lay out shared memory and threads: compiled by the kernels and by the library, which launches them.
+// Freestanding: no includes, built-in types only. Sizes are in bytes where nothing else is said.
+#pragma once
+
+namespace sdx::layout {
+
+/// Columns that each thread of gemm_finish() computes.
+inline constexpr int kFinishColumns = 4;
+/// Shared memory in which gemm_skinny keeps the rows that it normalises itself.
+inline constexpr int kSkinnyRowBytes = 32768;
+/// Shared memory through which eight warps store their sums: 16 rows of 64 float32 columns each, padded by 4 columns.
+inline constexpr int kStoreBytes = 8 * 16 * (64 + 4) * 4;
+/// K elements of a stage, in 16 bits each: one row is 128 bytes, the span that a swizzled wgmma operand has.
+inline constexpr int kStageDepth = 64;
+
+/// gemm_wgmma<n, stages, shares>: warpgroups that share the K dimension when shares is 2.
+struct WgmmaLayout {
+  int n, shares;
+  constexpr int rows() const { return 128 / shares; }
+  constexpr int stage_bytes() const { return shares * (rows() + n) * kStageDepth * 2; }
+  constexpr int bytes(int stages) const {
+    return stages * stage_bytes() > kStoreBytes ? stages * stage_bytes() : kStoreBytes;
+  }
+};
+
+/// gemm_tma<TmaTiling<m, n, turns, stages, shares>>: stages, their barriers, then room to store sums.
+struct TmaLayout {
+  int m, n;
+  bool turns;  ///< warpgroups alternate between tiles; otherwise each has half of every tile
+  int stages, shares;
+  constexpr int stage_bytes() const { return (m + n) * kStageDepth * 2; }
+  /// A stage and its two barriers.
+  constexpr int step_bytes() const { return stage_bytes() + 16; }
+  constexpr int store_at() const { return (stages * step_bytes() + 127) / 128 * 128; }
+  /// full_columns: N is a multiple of 8, so that sums are stored from registers.
+  constexpr int bytes(bool full_columns) const { return store_at() + (full_columns ? 0 : kStoreBytes); }
+  // A warpgroup's part of the tile.
+  constexpr bool splits_n() const { return !turns && m == 64; }
+  constexpr int group_m() const { return turns || splits_n() ? m : m / 2; }
+  constexpr int group_n() const { return splits_n() ? n / 2 : n; }
+  /// Whether sums and what the epilogue reads need more than 168 registers: a whole warpgroup copies then, and gives up
+  /// its registers.
+  constexpr bool trades_registers() const { return group_m() / 64 * group_n() / 2 >= 128; }
+  constexpr int threads() const { return trades_registers() ? 384 : 288; }
+};
+
+}  // namespace sdx::layout

@@ -1,0 +1,55 @@
+// Tilings of GPU tile kernels: how each divides its output among workgroups, and the cost model that picks one for
+// given sizes. Shared by the code generator, the program format and the runtime.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "expr/expr.h"
+
+namespace sardonyx {
+
+/// One way to compute a contraction.
+struct GpuTiling {
+  std::int32_t rows = 1, cols = 1;  ///< output tile of a workgroup
+  /// Measured time of a workgroup, fixed part and part per K element: `alone` on a compute unit, and `busy` when many
+  /// workgroups share one. In nanoseconds on an H200; on other chips only the ratios matter.
+  float alone_start = 256, alone = 1, busy_start = 256, busy = 1;
+  bool few_rows = false;    ///< computes outputs of up to `rows` rows only
+  float finish = 0;         ///< split-K: time of the launch that adds the partial sums
+  std::int32_t shares = 1;  ///< split-K: workgroups that divide the K of a tile; a second launch adds their sums
+  /// The operands are loaded by TMA (kernels/gemm_tma.h). At most one workgroup per unit is launched, each computing
+  /// several tiles, unless clusters of workgroups divide the K of a tile.
+  bool copies = false;
+  std::int32_t cluster = 1;    ///< workgroups of a cluster, which divide the K of a tile and add their sums
+  std::int32_t threads = 256;  ///< of a workgroup
+  /// kernels/stream.h: at most this many workgroups per unit are launched, each computing several tiles. 0: no limit.
+  std::int32_t resident = 0;
+};
+
+/// The input of a convolution in memory, of which Hopper's copy engine (TMA) loads the pixels under one tap of the
+/// filter for many outputs at a time ("im2col" mode). In elements; arrays hold x, then y.
+struct CopiedWindows {
+  Expr offset, images;
+  std::array<Expr, 2> sizes, out, pitches;  ///< extents of the input and the output; distance of neighbouring pixels
+  Expr pitch;                               ///< distance of images
+  std::array<Expr, 2> pads;
+  std::array<std::int64_t, 2> strides{}, taps{};
+  std::int64_t channels = 0;  ///< 64 are loaded at a time, or 32 where they are no multiple of 64
+};
+
+/// The most partial sums of split-K: shares * batches * m * n.
+constexpr std::int64_t kMostPartialSums = 1 << 20;
+/// Whether a tiling can compute these sizes.
+bool can_compute(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
+
+/// Workgroups' worth of work: tiles times shares times cluster size. launched_workgroups() gives the grid's size.
+double workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
+/// Size of the grid on a GPU with `units` compute units.
+double launched_workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n, int units);
+
+/// The index of the fastest tiling for these sizes on a GPU with `units` compute units, by a cost model.
+std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
+                          std::int64_t k, int units);
+
+}  // namespace sardonyx
