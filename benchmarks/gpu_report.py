@@ -1,4 +1,4 @@
-"""A page of what gpu.py measured: tables in Markdown, plots, and the raw data beside them."""
+"""The report of gpu.py's measurements: tables in Markdown, plots, and the raw data."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def models_section(data: dict[str, Any]) -> tuple[str, dict[str, float]]:
         return "", {}
     head = ["model", "Sardonyx", "torch.compile", "eager", "ONNX Runtime"]
     head += ["ratio", "latency", "error / torch's", "run"]
-    text = "## Whole models\n\nMilliseconds of a run, back to back: the median of all turns, ± half of the middle 80 %. *torch.compile* "
-    text += "(`reduce-overhead`: CUDA graphs) and *eager* run the network of the same ONNX file (a decode step: the same network, with a static cache). "
-    text += "*Ratio* is Sardonyx's time over that of torch.compile, measured in the same run: below 1 Sardonyx is faster. *Latency* is a run and the wait for it. "
-    text += "*Error* is the relative distance from float32, of both. "
+    text = "## Whole models\n\nMilliseconds per run, back to back: the median of all turns, ± half of the range from the 10th to the 90th percentile. *torch.compile* "
+    text += "(`reduce-overhead`: CUDA graphs) and *eager* run the network of the same ONNX file (a decoding step: the same network, with a static KV cache). "
+    text += "*Ratio* is Sardonyx's time over that of torch.compile, measured in the same run: below 1 Sardonyx is faster. *Latency* is the time of one run including the wait for it. "
+    text += "*Error* is the relative distance of both results from float32. "
     if not providers:
         text += "ONNX Runtime's CUDA provider is not installed on the machine, so its column is empty. "
-    text += "*Run* says when it was measured: see [the machine](#the-machine).\n\n" + table(head, rows)
+    text += "*Run* is the number of the measurement run, see [the machine](#the-machine).\n\n" + table(head, rows)
     if ratios:
         worst = max(ratios, key=lambda k: ratios[k])
         text += f"\nGeometric mean of the ratios: **{geometric_mean(list(ratios.values())):.2f}**; the worst is {ratios[worst]:.2f} ({worst}); "
@@ -91,13 +91,13 @@ def models_section(data: dict[str, Any]) -> tuple[str, dict[str, float]]:
 
 
 def other_peers_section(data: dict[str, Any]) -> str:
-    """Peers that have rows of their own, each beside Sardonyx in the same run."""
+    """Peers with separate rows, each compared with Sardonyx in the same run."""
     text = ""
     parts = {
         "twin": (
             "twin compile",
-            "Twins",
-            "torch.compile of the same architecture as torchvision or transformers have it",
+            "Reference implementations",
+            "torch.compile of the same architecture from torchvision or transformers",
         ),
         "autotune": ("autotune", "max-autotune", "torch.compile's `max-autotune` on the network of the same file"),
     }
@@ -146,7 +146,7 @@ def fixed_section(data: dict[str, Any]) -> str:
     if not rows:
         return ""
     worst = max(ratios, key=lambda k: ratios[k])
-    text = "### One program for all sizes\n\nBeside one that was compiled for the size alone.\n\n"
+    text = "### One program for all sizes\n\nThe program for all sizes, compared with one that was compiled for this size only.\n\n"
     text += table(["model", "all sizes, ms", "this size, ms", "ratio", "run"], rows)
     text += f"\nGeometric mean of the ratios: **{geometric_mean(list(ratios.values())):.2f}**; the worst is {ratios[worst]:.2f} "
     return text + f"({worst}); {sum(r <= 1.1 for r in ratios.values())} of {len(ratios)} are at most 10 % slower.\n\n"
@@ -177,24 +177,24 @@ def first_section(data: dict[str, Any]) -> str:
         rows.append(line)
     if not rows:
         return ""
-    head = ["model", "Sardonyx, s", "torch.compile, s", "eager, s", "share", "Sardonyx, MiB", "over what it needs"]
-    head += ["torch.compile, MiB", "eager, MiB", "beside PyTorch", "run"]
-    text = "## The first result, and memory\n\nEach in a new process with empty caches: seconds from the model to its first result (Sardonyx: reading the file, compiling, loading the weights, "
-    text += "one run; PyTorch: the weights to the card, compiling, one run); *share* is ours of torch.compile's. Memory is the most that lay on the card: weights, activations, inputs and outputs "
-    text += "(PyTorch: `max_memory_allocated`). *What it needs* is weights, the most activations that live at a time, inputs and outputs; *beside PyTorch* is the ratio to the lesser of its two.\n\n"
+    head = ["model", "Sardonyx, s", "torch.compile, s", "eager, s", "ratio", "Sardonyx, MiB", "peak / needed"]
+    head += ["torch.compile, MiB", "eager, MiB", "peak / PyTorch", "run"]
+    text = "## Time to the first result, and memory\n\nEach row is measured in a new process with empty caches: seconds from the model to its first result (Sardonyx: reading the file, compiling, loading the weights, "
+    text += "one run; PyTorch: copying the weights to the GPU, compiling, one run). *Ratio* is Sardonyx's time over torch.compile's. Memory is the peak on the GPU: weights, activations, inputs and outputs "
+    text += "(PyTorch: `max_memory_allocated`). *Needed* is weights, the largest set of activations that are live at once, inputs and outputs; *peak / PyTorch* is the ratio to the smaller of PyTorch's two.\n\n"
     text += table(head, rows)
     if shares:
-        text += f"\n{sum(s <= 0.25 for s in shares)} of {len(shares)} first results come within a quarter of torch.compile's time (the slowest: {max(shares):.2f}).\n"
+        text += f"\n{sum(s <= 0.25 for s in shares)} of {len(shares)} first results take at most a quarter of torch.compile's time (the largest ratio: {max(shares):.2f}).\n"
     if memory:
-        text += f"\n{sum(m <= 1 for m in memory)} of {len(memory)} take no more memory than PyTorch (the most: {max(memory):.2f}); "
-        text += f"{sum(o <= 1.15 for o in over)} of {len(over)} at most 1.15 times what they need (the most: {max(over):.2f}).\n"
+        text += f"\n{sum(m <= 1 for m in memory)} of {len(memory)} take no more memory than PyTorch (the largest ratio: {max(memory):.2f}); "
+        text += f"{sum(o <= 1.15 for o in over)} of {len(over)} take at most 1.15 times the needed memory (the largest: {max(over):.2f}).\n"
     return text + "\n"
 
 
 def kernels_section(data: dict[str, Any]) -> str:
     text = ""
     names = {
-        "gemm": ("Products", "cuBLAS", 0.8),
+        "gemm": ("GEMM", "cuBLAS", 0.8),
         "conv": ("Convolutions of ResNet-50", "cuDNN", 0.9),
         "attention": ("Attention", "PyTorch's", 0.8),
     }
@@ -230,10 +230,10 @@ def kernels_section(data: dict[str, Any]) -> str:
                 ]
             )
         if rows:
-            text += f"## {title}\n\nMicroseconds of one kernel, of several in one captured graph; *speed* is that of {library} over ours in time: above 100 % Sardonyx is faster.\n\n"
-            last = ["speed to flash", "run"] if part == "attention" else ["run"]
+            text += f"## {title}\n\nMicroseconds per kernel, measured with several in one captured graph. *Speed* is the time of {library} over that of Sardonyx: above 100 % Sardonyx is faster.\n\n"
+            last = ["speed, flash", "run"] if part == "attention" else ["run"]
             if part == "attention":
-                text += f"{library} is what it takes by default for a size (cuDNN's or flash attention); *speed to flash* is beside its flash attention by name.\n\n"
+                text += f"{library} is PyTorch's default for a size (cuDNN's or flash attention); *speed, flash* compares with its flash attention, selected by name.\n\n"
             text += table(["case", "Sardonyx", library, "speed", "TFLOP/s", "TB/s", "of the roofline", *last], rows)
             for which, found in (("", shares), (" to flash attention", flash)):
                 if found:
@@ -243,7 +243,7 @@ def kernels_section(data: dict[str, Any]) -> str:
 
 
 def roof(ceilings: dict[str, float], operations: float, bytes_: float) -> float:
-    """Seconds below which no kernel can do this."""
+    """The least time in seconds that the ceilings allow."""
     return max(operations / ceilings["operations_per_second"], bytes_ / ceilings["bytes_per_second"])
 
 
@@ -278,7 +278,7 @@ def profile_section(data: dict[str, Any]) -> str:
     if not text:
         return ""
     return (
-        "## Where the time goes\n\nThe slowest kernels of a run. Bytes are each kernel's tensors once and whole, operations those of products, convolutions and attention.\n\n"
+        "## Where the time goes\n\nThe slowest kernels of a run. Bytes count each tensor of a kernel once, operations those of GEMMs, convolutions and attention.\n\n"
         + text
     )
 
@@ -288,8 +288,8 @@ CHIP_ROWS = 12
 
 
 def efficiencies(data: dict[str, Any], name: str) -> dict[str, float]:
-    """By the nodes that a launch computes: how near it came to the roofline on the card that was measured, at the largest
-    batch of the model that has a profile."""
+    """By the nodes that a launch computes: how close it came to the roofline on the measured GPU, at the largest batch of the
+    model that has a profile."""
     found: dict[str, float] = {}
     for key, r in of_part(data, "profile").items():
         ceilings = ceilings_of(data, r)
@@ -302,7 +302,7 @@ def efficiencies(data: dict[str, Any], name: str) -> dict[str, float]:
 
 
 def chips_section(data: dict[str, Any]) -> str:
-    """Chips that were compiled for, and not measured."""
+    """Chips that the models were compiled for, without measuring."""
     text = ""
     for key, r in of_part(data, "chip").items():
         chip, _, rest = key.partition("/")
@@ -334,16 +334,16 @@ def chips_section(data: dict[str, Any]) -> str:
         text += f"**{chip}, {label(rest)}**, {r['precision']}: {len(launches)} launches of {r['kernels']} kernels, of which {r['spills']} spill registers; "
         text += f"{moved / 1e6:.0f} MB, at best {total * 1e3:.3f} ms"
         if measured:
-            text += f"; {len(measured)} of the launches were measured on the other card"
+            text += f"; {len(measured)} of the launches were measured on the other GPU"
         text += "\n\n"
         head = ["kernel", "nodes", "MB", "GFLOP", "matrix", "VGPRs (+ AGPRs)", "LDS", "waves", "µs at best", "bound by"]
         text += table([*head, "measured elsewhere"], rows) + "\n"
     if not text:
         return ""
-    about = "## AMD chips, not measured\n\nNo AMD card was here. What the compiler knows of the programs that it makes for them: for each launch the bytes and operations that it must "
-    about += "move and compute, the share of matrix instructions in its code, vector registers and accumulators of a lane, LDS of a workgroup in bytes, waves that a SIMD holds at a time, and the least time "
-    about += "that the chip's data sheet allows. *Measured elsewhere* is how near the launch of the same nodes came to the roofline on the card above: no prediction, but where the same kernel would be expected. "
-    return about + f"The {CHIP_ROWS} most expensive launches of each.\n\n" + text
+    about = "## AMD chips, not measured\n\nNo AMD GPU was available. These tables show the compiler's report of the programs for them: for each launch the bytes and operations that it must "
+    about += "move and compute, the share of matrix instructions in its code, vector registers and accumulators per lane, LDS per workgroup in bytes, occupancy in waves per SIMD, and the least time "
+    about += "that the chip's data sheet allows. *Measured elsewhere* is how close the launch of the same nodes came to the roofline on the GPU above; it is not a prediction. "
+    return about + f"Each table has the {CHIP_ROWS} launches with the largest estimates.\n\n" + text
 
 
 def write_report(paths: list[pathlib.Path], out: pathlib.Path) -> None:
@@ -354,7 +354,7 @@ def write_report(paths: list[pathlib.Path], out: pathlib.Path) -> None:
     )
     dates = list(data["runs"])
     text = f"# Measured on {' and '.join(cards) or 'a GPU'}\n\n`python benchmarks/gpu.py report` made this page from [its raw data](gpu-benchmark.json) of {' and '.join(dates) or 'no run'}; "
-    text += "[benchmarks](../benchmarks/README.md) says how it is measured. Absolute times hold for this machine; what is compared was measured in one process, in turns.\n\n"
+    text += "[benchmarks](../benchmarks/README.md) describes the method. Absolute times are those of this machine; compared times were measured in one process, in turns.\n\n"
     models, ratios = models_section(data)
     made = plots(data, ratios, out)
     if models:
@@ -385,7 +385,7 @@ def machine_section(data: dict[str, Any]) -> str:
                 e.get("system", ""),
             ]
         )
-    text = "## The machine\n\nThe ceilings are measured: a copy on the card (read plus written), and an fp16 product of 8192 cubed.\n\n"
+    text = "## The machine\n\nThe ceilings are measured with a copy in GPU memory (bytes read plus written) and an fp16 GEMM of 8192 cubed.\n\n"
     head = ["run", "date", "device", "rows", "TB/s", "TFLOP/s", "versions", "system"]
     text += table(head, rows)
     for k, run in enumerate(data["runs"].values()):
@@ -394,14 +394,14 @@ def machine_section(data: dict[str, Any]) -> str:
     clocks = [r[w] for r in data["rows"].values() for w in ("clocks_before", "clocks_after") if r.get(w)]
     if clocks:
         text += "\n" + table(
-            ["", "seen between rows"],
+            ["", "observed between rows"],
             [[f, f"{min(c[f] for c in clocks)} to {max(c[f] for c in clocks)}"] for f in clocks[0]],
         )
     return text
 
 
 def without_times(data: Any) -> Any:
-    """Single turns are kept to five digits."""
+    """Times of single turns are kept to five digits."""
     if isinstance(data, dict):
         return {k: without_times(v) for k, v in data.items()}
     if isinstance(data, list):

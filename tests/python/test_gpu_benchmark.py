@@ -1,4 +1,4 @@
-"""The report of the GPU's benchmark, from results made up here: measuring needs a card."""
+"""The report of the GPU benchmark, from made-up results, because measuring needs a GPU."""
 
 import json
 import subprocess
