@@ -97,9 +97,9 @@ def other_peers_section(data: dict[str, Any]) -> str:
         "twin": (
             "twin compile",
             "Reference implementations",
-            "torch.compile of the same architecture from torchvision or transformers",
+            "the same architecture from torchvision or transformers, with torch.compile",
         ),
-        "autotune": ("autotune", "max-autotune", "torch.compile's `max-autotune` on the network of the same file"),
+        "autotune": ("autotune", "max-autotune", "the network of the same file, with torch.compile's `max-autotune`"),
     }
     for part, (engine, title, what) in parts.items():
         rows, ratios = [], []
@@ -196,7 +196,7 @@ def kernels_section(data: dict[str, Any]) -> str:
     names = {
         "gemm": ("GEMM", "cuBLAS", 0.8),
         "conv": ("Convolutions of ResNet-50", "cuDNN", 0.9),
-        "attention": ("Attention", "PyTorch's", 0.8),
+        "attention": ("Attention", "PyTorch", 0.8),
     }
     for part, (title, library, goal) in names.items():
         rows, shares, flash = [], [], []
@@ -233,7 +233,7 @@ def kernels_section(data: dict[str, Any]) -> str:
             text += f"## {title}\n\nMicroseconds per kernel, measured with several in one captured graph. *Speed* is the time of {library} over that of Sardonyx: above 100 % Sardonyx is faster.\n\n"
             last = ["speed, flash", "run"] if part == "attention" else ["run"]
             if part == "attention":
-                text += f"{library} is PyTorch's default for a size (cuDNN's or flash attention); *speed, flash* compares with its flash attention, selected by name.\n\n"
+                text += f"*PyTorch* is its default for a size (cuDNN's or flash attention); *speed, flash* compares with its flash attention, selected by name.\n\n"
             text += table(["case", "Sardonyx", library, "speed", "TFLOP/s", "TB/s", "of the roofline", *last], rows)
             for which, found in (("", shares), (" to flash attention", flash)):
                 if found:
