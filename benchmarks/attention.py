@@ -1,12 +1,12 @@
-"""Attention on an NVIDIA GPU, beside PyTorch's scaled_dot_product_attention.
+"""Attention on an NVIDIA GPU, compared with PyTorch's scaled_dot_product_attention.
 
     python benchmarks/attention.py prepare FOLDER --cli build/bin/sardonyx [--arch sm_90a]  anywhere; needs onnx
-    python benchmarks/attention.py compare FOLDER --cli build/bin/sardonyx                  on the card; needs torch
+    python benchmarks/attention.py compare FOLDER --cli build/bin/sardonyx                  on a GPU; needs torch
 
 `prepare` writes program files: each case once with one attention and once with a chain of them, where the output of one
-is the query of the next. The time of one is the difference divided by how many more there are, so that copies of inputs
-and outputs do not count. `compare` checks the result of one attention against PyTorch's in float32, then lets the two
-engines take turns; printed are medians of the turns.
+is the query of the next. The time of one is the difference divided by the number of additional ones, so that copies of inputs
+and outputs are not measured. `compare` checks the result of one attention against PyTorch's in float32, then times the two
+engines in turns and prints medians.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Sardonyx on a GPU beside PyTorch: whole models, single kernels, first results, memory, rooflines.
+"""Sardonyx compared with PyTorch on a GPU: whole models, single kernels, first results, memory, rooflines.
 
-    ./dev bench gpu                                              everything, in a checkout on the card; torch is in .venv
-    python benchmarks/gpu.py measure --out results.json          on the card
+    ./dev bench gpu                                              everything, in a checkout on the machine with the GPU; needs torch in .venv
+    python benchmarks/gpu.py measure --out results.json          on the machine with the GPU
     python benchmarks/gpu.py report results.json --out docs      anywhere: a page with tables and plots
 
-`measure` writes each row as soon as it has it and leaves out those that the file has, so that it can be stopped and
-continued: `--limit SECONDS`, `--parts models,decode,first`, `--only "ResNet-50 resnet50 batch=8 "` (parts of what a row is
-called), `--engines eager,compile,onnxruntime`. README.md says what is measured, and how.
+`measure` writes each row as soon as it is measured and skips rows that are in the file, so that it can be stopped and
+continued: `--limit SECONDS`, `--parts models,decode,first`, `--only "ResNet-50 resnet50 batch=8 "` (parts of row
+names), `--engines eager,compile,onnxruntime`. README.md describes the measurements.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def measure(options: argparse.Namespace) -> None:
         seen = environment(options.device) | ({"remark": options.remark} if options.remark else {})
         results.begin(seen, ceilings(options.device))
         for part in options.parts:
-            budget.longest = 0.0  # a row of another part says nothing
+            budget.longest = 0.0  # the rows of another part take other times
             part_of(part)(options, results, budget)
 
 
 def part_of(part: str):  # type: ignore[no-untyped-def]
-    """What measures it: a function of the options, results and budget."""
+    """The function that measures the part, of the options, results and budget."""
     if part in ROWS:
         from gpu_models import measure_models
 
@@ -81,30 +81,32 @@ def part_of(part: str):  # type: ignore[no-untyped-def]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    m = commands.add_parser("measure", help="measure on the card")
+    m = commands.add_parser("measure", help="measure on the GPU")
     m.add_argument("--out", type=pathlib.Path, required=True, help="JSON file of results")
-    m.add_argument("--again", action="store_true", help="forget what the file has")
+    m.add_argument("--again", action="store_true", help="discard the results in the file")
     m.add_argument(
-        "--models", type=pathlib.Path, help="folder of skeletons (default: SARDONYX_MODELS, or beside the checkout)"
+        "--models", type=pathlib.Path, help="directory of skeletons (default: SARDONYX_MODELS, or beside the checkout)"
     )
-    m.add_argument("--filled", type=pathlib.Path, help="folder for models with weights (default: temporary)")
-    m.add_argument("--device", default="cuda", help="torch's name: cuda, cuda:1, cpu (to try the program)")
+    m.add_argument("--filled", type=pathlib.Path, help="directory for models with weights (default: temporary)")
+    m.add_argument("--device", default="cuda", help="torch's device name: cuda, cuda:1, cpu (to test the program)")
     m.add_argument("--precision", default="fp16", choices=["fp16", "bf16", "fp32"])
     m.add_argument("--parts", type=names(PARTS), default=PARTS)
     m.add_argument("--engines", type=names(ENGINES), default=ENGINES)
     m.add_argument("--only", action="append", default=[], help="rows whose name contains this")
-    m.add_argument("--decode", type=pathlib.Path, help="what language_model.py prepared (default: prepared here)")
-    m.add_argument("--tiny", action="store_true", help="a small language model, to try the program")
-    m.add_argument("--chips", type=names(CHIPS), default=CHIPS[:2], help="that the part chips compiles for")
-    m.add_argument("--cli", default="sardonyx", help="the command that compiles for them")
+    m.add_argument(
+        "--decode", type=pathlib.Path, help="the folder that language_model.py prepared (default: prepared now)"
+    )
+    m.add_argument("--tiny", action="store_true", help="a small language model, to test the program")
+    m.add_argument("--chips", type=names(CHIPS), default=CHIPS[:2], help="chips of the part chips")
+    m.add_argument("--cli", default="sardonyx", help="the sardonyx command, for the part chips")
     m.add_argument("--turns", type=int, default=15)
-    m.add_argument("--remark", default="", help="what a reader of the report must know about this run")
-    m.add_argument("--limit", type=float, default=1e9, help="seconds; no row is begun that may not fit")
-    m.add_argument("--report", type=pathlib.Path, help="folder to write the report to, when all is measured")
-    r = commands.add_parser("report", help="a page of results")
+    m.add_argument("--remark", default="", help="a note about this run for the report")
+    m.add_argument("--limit", type=float, default=1e9, help="seconds; a row is started only if it is expected to fit")
+    m.add_argument("--report", type=pathlib.Path, help="directory for the report, when everything is measured")
+    r = commands.add_parser("report", help="write the report of results")
     r.add_argument("results", type=pathlib.Path, nargs="+")
     r.add_argument(
-        "--out", type=pathlib.Path, required=True, help="folder for gpu-benchmark.md, plots and the raw data"
+        "--out", type=pathlib.Path, required=True, help="directory for gpu-benchmark.md, plots and the raw data"
     )
     options = parser.parse_args()
     if options.command == "measure":

@@ -1,5 +1,5 @@
-"""What models become on chips that are not here: each launch's bytes, operations, matrix instructions, registers, LDS and
-occupancy, and the least time that the chip's data sheet allows. Needs no card, and no PyTorch: `sardonyx compile --report`."""
+"""Models compiled for chips that are not present: each launch's bytes, operations, matrix instructions, registers, LDS and
+occupancy, and the least time that the chip's data sheet allows. Needs neither a GPU nor PyTorch: `sardonyx compile --report`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from typing import Any
 
-#: name: the file's, sizes of symbolic dims
+#: name: file, sizes of symbolic dims
 MODELS = {
     "ResNet-50": ("resnet50", {"batch": 8}),
     "BERT-Base": ("bert_base", {"batch": 8, "sequence": 512}),

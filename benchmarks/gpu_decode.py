@@ -1,9 +1,8 @@
-"""A decode step of a language model beside torch.compile: Llama-3.2-1B's shape in float16, with the same random weights and
-the same caches on both sides.
+"""A decoding step of a language model compared with torch.compile: Llama-3.2-1B's shape in float16, with the same random weights and
+the same KV caches on both sides.
 
-Sardonyx runs the graph of language_model.py, a step that chooses its token on the card. PyTorch runs the same network as a
-person would write it for torch.compile: fused weights as Sardonyx's file has them, a static cache that the step writes its
-key and value into, and argmax. Its attention is the faster of two: `scaled_dot_product_attention` with a mask, and the same
+Sardonyx runs the graph of language_model.py, a step that chooses its token on the GPU. PyTorch runs the same network, written
+for torch.compile: the same fused weights, a static KV cache that the step updates, and argmax. Its attention is the faster of two: `scaled_dot_product_attention` with a mask, and the same
 written out, which torch.compile fuses.
 """
 
@@ -28,7 +27,7 @@ ATTENTIONS = {"compile": "sdpa", "compile, attention written out": "written"}
 
 
 def weights_of(folder: pathlib.Path, device: str) -> dict[str, torch.Tensor]:
-    """What language_model.fill() wrote, by the graph's names; products' with one row an output."""
+    """The weights that language_model.fill() wrote, by their names in the graph; those of GEMMs with one row per output."""
     import onnx
 
     graph = onnx.load(folder / "step.onnx", load_external_data=False).graph
@@ -48,7 +47,7 @@ def weights_of(folder: pathlib.Path, device: str) -> dict[str, torch.Tensor]:
 
 
 class Decoder(torch.nn.Module):
-    """One token of each sequence, at `position` of caches that have ROOM."""
+    """One token of each sequence, at `position` of KV caches of ROOM rows."""
 
     def __init__(self, spec: dict[str, Any], weights: dict[str, torch.Tensor], caches: list[torch.Tensor], form: str):
         super().__init__()
@@ -109,7 +108,7 @@ def random_caches(spec: dict[str, Any], batch: int, device: str) -> list[torch.T
 
 
 class OurStep:
-    """Sardonyx's step on tensors of torch's; the cache is written in place."""
+    """Sardonyx's step on torch tensors; the KV cache is updated in place."""
 
     def __init__(self, model: Any, spec: dict[str, Any], ids: torch.Tensor, caches: list[torch.Tensor]):
         device, batch = ids.device, ids.shape[0]
@@ -211,7 +210,7 @@ def measure_batch(
         except Exception as error:
             row["engines"][name] = {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
     clock.wait()
-    # Of random weights the largest logits are close to each other: a token that differs is no fault by itself.
+    # With random weights the largest logits are close to each other, so a different token is not an error by itself.
     row["alike"] = f"{int((ours.tokens == exact).sum())} of {batch}"
     row["clocks_before"] = clocks()
     row["engines"] |= interleave(clock, engines, options.turns)

@@ -1,5 +1,5 @@
 """The engines that run a whole model: Sardonyx, and PyTorch with the network of the same ONNX file (onnx_torch.py) or with
-a twin, the same architecture as its own library has it (torchvision, transformers; random weights, only timed)."""
+a reference implementation of the same architecture (a "twin" from torchvision or transformers; random weights, only timed)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from gpu_measure import Engine
 from onnx_torch import to_torch
 
-#: name: the file's, sizes of symbolic dims by row
+#: name: file, sizes of symbolic dims by row
 MODELS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "ResNet-50": ("resnet50", [{"batch": n} for n in (1, 8, 16, 32, 64)]),
     "BERT-Base": ("bert_base", [{"batch": n, "sequence": s} for s in (128, 384, 512) for n in (1, 8)]),
@@ -25,14 +25,14 @@ PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float
 
 
 def our_device(device: str) -> str:
-    """Sardonyx's name for torch's device."""
+    """Sardonyx's name of a torch device."""
     if not device.startswith("cuda"):
         return "host"
     return device.replace("cuda", "hip") if torch.version.hip else device
 
 
 class Ours:
-    """Sardonyx on tensors of torch's, in place: nothing is copied to the host or from it."""
+    """Sardonyx on torch tensors, in place: nothing is copied to or from the host."""
 
     def __init__(self, model: Any, feed: dict[str, torch.Tensor]):
         self.model, self.feed = model, feed
@@ -67,7 +67,7 @@ def feed_of(path: pathlib.Path, sizes: dict[str, int], device: str) -> dict[str,
 
 
 def theirs_of(feed: dict[str, torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
-    """The same inputs as PyTorch likes them: floats in the precision, images channels last."""
+    """The same inputs in PyTorch's fastest form: floats in the precision, images channels last."""
     out = []
     for x in feed.values():
         if x.is_floating_point():
@@ -77,7 +77,7 @@ def theirs_of(feed: dict[str, torch.Tensor], dtype: torch.dtype) -> list[torch.T
 
 
 def onnxruntime_provider(device: str) -> str:
-    """ONNX Runtime's provider for torch's device; empty if it is not installed."""
+    """ONNX Runtime's provider for a torch device; empty if it is not installed."""
     from gpu_measure import onnxruntime_providers
 
     wanted = "CPUExecutionProvider" if not device.startswith("cuda") else "CUDAExecutionProvider"
@@ -126,7 +126,7 @@ def has_twin(file: str) -> bool:
 
 
 def twin(file: str, dtype: torch.dtype, device: str) -> torch.nn.Module | None:
-    """As its own library has it; None if there is no such library."""
+    """The reference implementation; None if its library is not installed."""
     try:
         if file == "resnet50":
             from torchvision.models import resnet50
@@ -158,7 +158,7 @@ def twin(file: str, dtype: torch.dtype, device: str) -> torch.nn.Module | None:
 
 
 def compiled(module: torch.nn.Module, mode: str) -> torch.nn.Module:
-    """For one size; what was compiled before is forgotten, so that sizes do not become symbols."""
+    """Compiles for one size; earlier compilations are discarded, so that sizes do not become symbolic."""
     return torch.compile(module, mode=mode, dynamic=False, fullgraph=True)
 
 

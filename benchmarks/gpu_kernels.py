@@ -1,8 +1,8 @@
-"""Single kernels beside the libraries': products against cuBLAS, convolutions against cuDNN, attention against what PyTorch
-takes by default (cuDNN's or flash attention, by size) and against its flash attention by name, all in float16 with sizes of the models that are measured.
+"""Single kernels compared with libraries: GEMM with cuBLAS, convolutions with cuDNN, attention with PyTorch's default (cuDNN's or flash
+attention, by size) and with its flash attention by name, all in float16 with the sizes of the measured models.
 
-Each case is REPEATS of the same kernel on different tensors in one captured graph on both sides, so that what is measured is
-the kernels, not their launches. Results are compared with float32.
+Each case is REPEATS of the same kernel on different tensors in one captured graph on both sides, so that kernels are
+measured, not launches. Results are compared with float32.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from onnx import TensorProto, helper, numpy_helper
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 REPEATS = 16
-TOGETHER = 8  # cases that are compiled at the same time, before they are measured
-TURN_SECONDS = 0.01  # a captured graph of a few microseconds' kernels has hundreds of runs in it
-#: of float16: products of up to thousands of terms are summed in float32 on both sides and rounded once
+TOGETHER = 8  # cases that are compiled together before they are measured
+TURN_SECONDS = 0.01  # seconds; hundreds of runs of a captured graph of short kernels
+#: for float16: sums of up to thousands of terms are accumulated in float32 on both sides and rounded once
 ERROR = 2e-3
 
-#: m, n, k: rows are tokens; of models at batch 1 and 8 (a decode step: batch)
+#: M, N, K: M is the number of tokens at batch 1 and 8 (in a decoding step the batch)
 GEMMS = {
     "BERT 128 q+k+v": (128, 2304, 768),
     "BERT 128 up": (128, 3072, 768),
@@ -48,7 +48,7 @@ GEMMS = {
     "Llama-1B head 1": (1, 128256, 2048),
     "4096 cubed": (4096, 4096, 4096),
 }
-#: ResNet-50's: channels in, size, channels out, kernel, stride, how many of the network's
+#: ResNet-50's convolutions: input channels, size, output channels, kernel, stride, their number in the network
 CONVOLUTIONS = [
     (3, 224, 64, 7, 2, 1),
     (64, 56, 64, 1, 1, 1),
@@ -105,8 +105,8 @@ def random(*shape: int, seed: int, device: str) -> torch.Tensor:
 
 
 class Case:
-    """REPEATS of a kernel: an ONNX model with its inputs, and the same in torch (`peer(k, dtype)` is number k's), with
-    other ways of torch's by name."""
+    """REPEATS of a kernel: an ONNX model with its inputs, and the same in torch (`peer(k, dtype)` for number k), with
+    torch's alternatives by name."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Case:
 
 
 def gemm(m: int, n: int, k: int, device: str) -> Case:
-    # Weights fit the times that one kernel reads them: 16 sets of a large one would not be in memory's interest.
+    # Large weights are shared by the repeats: 16 sets of them would take too much memory.
     count = REPEATS if n * k < 1 << 26 else 2
     x = {f"x{i}": random(m, k, seed=i, device=device) for i in range(count)}
     w = [random(n, k, seed=100 + i, device=device) / k**0.5 for i in range(count)]
@@ -134,8 +134,8 @@ def gemm(m: int, n: int, k: int, device: str) -> Case:
 
 
 def convolution(batch: int, c: int, size: int, out: int, kernel: int, stride: int, device: str) -> Case:
-    """Channels last on both sides: around a convolution of ONNX by transpositions, which only name the layout. Without a
-    bias, which is a kernel of its own in PyTorch."""
+    """Channels last on both sides: in ONNX by transpositions around the convolution, which only set the layout. Without a
+    bias, which is a separate kernel in PyTorch."""
     x = {f"x{i}": random(batch, size, size, c, seed=i, device=device) for i in range(REPEATS)}
     scale = (c * kernel * kernel) ** -0.5
     weights = [
@@ -191,7 +191,7 @@ def attention(b: int, h: int, hk: int, s: int, t: int, d: int, causal: bool, dev
 
 
 def captured(engine: Any, device: str) -> Any:
-    """As a graph of the driver's, on a GPU."""
+    """As a captured graph, on a GPU."""
     if not device.startswith("cuda"):
         return engine
     for _ in range(3):
@@ -237,7 +237,7 @@ def measure_kernels(options: Any, results: Results, budget: Budget) -> None:
 
 
 def attempt(make: Any, *arguments: Any) -> Any:
-    """Or the error, for the case that it belongs to."""
+    """The result, or the error of the case."""
     try:
         return make(*arguments)
     except Exception as error:
@@ -275,6 +275,6 @@ def measure_case(row: dict[str, Any], case: Case, model: Any, options: Any) -> N
     for name, other in case.others.items():
         try:
             engines[name] = captured(lambda f=other: [f(i, dtype) for i in range(count)], device)
-        except RuntimeError as error:  # not for these sizes
+        except RuntimeError as error:  # does not support these sizes
             print(f"{name} is left out: {str(error).splitlines()[0]}", flush=True)
     row["engines"] = interleave(clock, engines, options.turns, TURN_SECONDS)

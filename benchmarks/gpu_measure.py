@@ -1,7 +1,7 @@
-"""Measuring on a GPU: engines take turns on one stream, and what the machine was like meanwhile.
+"""Measurements on a GPU: engines alternate on one stream, and the state of the machine is recorded.
 
-A turn is a number of runs given to the stream without waiting between them, timed by the driver's events around it; the
-turns of all engines alternate, so that all see the same clocks. Kept are the times of one run, turn by turn.
+A turn is a number of runs enqueued to the stream without waiting in between, timed by events around them. The turns of all
+engines alternate, so that all see the same clocks. The times of single runs are stored for each turn.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 
-TURN_SECONDS = 0.04  # long beside what events cost, short beside a change of clocks
+TURN_SECONDS = 0.04  # seconds; long compared with the cost of events, short compared with changes of the clocks
 MAX_RUNS = 400
 
-Engine = Callable[[], Any]  # gives one run to the current stream
+Engine = Callable[[], Any]  # enqueues one run to the current stream
 
 
 class Clock:
-    """Times of work on a device of torch's: by events on a GPU, by the clock on the CPU."""
+    """Measures time on a torch device: by events on a GPU, by the clock on the CPU."""
 
     def __init__(self, device: str):
         self.cuda = device.startswith("cuda")
@@ -50,7 +50,7 @@ class Clock:
         return begin.elapsed_time(end) / 1e3 / runs
 
     def latency(self, engine: Engine, times: int = 20) -> float:
-        """Median seconds of a run and the wait for it."""
+        """Median seconds of a run including the wait for it."""
         seconds = []
         for _ in range(times):
             self.wait()
@@ -64,7 +64,7 @@ class Clock:
 def interleave(
     clock: Clock, engines: dict[str, Engine], turns: int, seconds: float = TURN_SECONDS
 ) -> dict[str, dict[str, Any]]:
-    """Times of one run of each engine, all of which have run before. `seconds`: of a turn."""
+    """Times of single runs of each engine, all of which have run before. `seconds`: the length of a turn."""
     runs = {}
     for name, engine in engines.items():
         clock.turn(engine, 3)
@@ -80,14 +80,14 @@ def interleave(
 
 
 def spread(times: list[float]) -> dict[str, Any]:
-    """Median, and the middle 80 %."""
+    """Median, 10th and 90th percentile."""
     ordered = sorted(times)
     at = lambda p: ordered[min(len(ordered) - 1, round(p * (len(ordered) - 1)))]
     return {"median": statistics.median(times), "low": at(0.1), "high": at(0.9), "times": times}
 
 
 def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    """Root mean square of the difference over that of what is wanted; infinity where a value is no number."""
+    """Root mean square of the difference over that of the reference; infinity if a value is not a number."""
     got, want = got.detach().double().cpu(), want.detach().double().cpu()
     if got.shape != want.shape or not bool(torch.isfinite(got).all()):
         return float("inf")
@@ -95,7 +95,7 @@ def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
 
 
 def clocks() -> dict[str, str]:
-    """What nvidia-smi says of the card now; empty without it."""
+    """What nvidia-smi reports about the GPU now; empty without nvidia-smi."""
     fields = ["clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "clocks_event_reasons.active"]
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
     try:
@@ -106,7 +106,7 @@ def clocks() -> dict[str, str]:
 
 
 def onnxruntime_providers() -> list[str]:
-    """Execution providers of the ONNX Runtime that is installed; empty without one."""
+    """Execution providers of the installed ONNX Runtime; empty without one."""
     try:
         import onnxruntime
     except ImportError:
@@ -139,8 +139,8 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def ceilings(device: str) -> dict[str, float]:
-    """What the card can do, measured: bytes per second of a copy (read plus written), and operations per second of an
-    fp16 product of 8192 cubed of random data."""
+    """Measured ceilings of the GPU: bytes per second of a copy (read plus written), and operations per second of an fp16
+    GEMM of 8192 cubed on random data."""
     if not device.startswith("cuda"):
         return {}
     clock = Clock(device)
@@ -154,8 +154,8 @@ def ceilings(device: str) -> dict[str, float]:
 
 
 class Results:
-    """Rows of a JSON file, which is whole after each of them; rows that it has are not measured again. Each row names the
-    run of the program that measured it, whose environment and ceilings are kept beside the rows."""
+    """Rows of a JSON file, which is written after each row; existing rows are not measured again. Each row names the run of
+    the program that measured it; the environment and the ceilings of the runs are stored beside the rows."""
 
     def __init__(self, path: pathlib.Path, again: bool):
         self.path = path
@@ -165,7 +165,7 @@ class Results:
             self.data |= json.loads(path.read_text())
 
     def begin(self, environment: dict[str, Any], ceilings: dict[str, float]) -> None:
-        """Rows from now on are of this run."""
+        """Starts a run; later rows belong to it."""
         self.run = environment["date"]
         self.data["runs"][self.run] = {"environment": environment, "ceilings": ceilings}
         self.write()
@@ -184,7 +184,7 @@ class Results:
 
 
 class Budget:
-    """Seconds that may be used; a row is begun only if one as long as the longest so far fits."""
+    """The time limit in seconds; a row is started only if one as long as the longest so far fits."""
 
     def __init__(self, seconds: float):
         self.end = time.monotonic() + seconds

@@ -1,11 +1,11 @@
-"""Kernels that memory bounds, on a GPU: bytes that must move per second, beside what the driver's own copy on the device reaches.
+"""Memory-bound kernels on a GPU: minimum bytes to move per second, compared with the driver's own copy on the device.
 
-    python benchmarks/gpu_memory.py cuda            # or hip, hip:1; sim:gfx942 only shows that it runs
+    python benchmarks/gpu_memory.py cuda            # or hip, hip:1; sim:gfx942 only tests that it runs
     python benchmarks/gpu_memory.py cuda softmax    # cases whose names contain this
     python benchmarks/gpu_memory.py cuda --mb 64    # megabytes of the largest input (default: 512)
 
-Times are those of the kernels alone (Model.profile, the fastest of a few runs), each with the cost of one launch and one wait: small sizes measure
-that."""
+Times are those of single kernels (Model.profile, the fastest of a few runs), including one launch and one wait, which dominate at small
+sizes."""
 
 import argparse
 import ctypes

@@ -1,4 +1,4 @@
-"""Whole models on a GPU beside PyTorch: speed in one process, then time to the first result and memory in new ones."""
+"""Whole models on a GPU compared with PyTorch: speed in one process, then time to the first result and memory in new ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpu_engines import (
 )
 from gpu_measure import Budget, Clock, Results, clocks, interleave, relative_error
 
-#: Sardonyx may be this much further from float32 than PyTorch in the same precision, and this much more.
+#: Sardonyx's error against float32 may be this factor of PyTorch's in the same precision, plus this much.
 ERROR_FACTOR, ERROR_FLOOR = 2.0, 2e-3
 MODES = {"compile": "reduce-overhead", "autotune": "max-autotune"}
 
@@ -38,7 +38,7 @@ def text_of(sizes: dict[str, int]) -> str:
 
 
 def rows(only: list[str]) -> list[tuple[str, str, dict[str, int]]]:
-    """name, file, sizes; of `only`: texts that a row's key must contain one of."""
+    """name, file, sizes. `only`: strings of which a row's key must contain one."""
     found = []
     for name, (file, sizes) in MODELS.items():
         found += [(name, file, s) for s in sizes if not only or any(o in f"{name} {file} {text_of(s)} " for o in only)]
@@ -46,7 +46,7 @@ def rows(only: list[str]) -> list[tuple[str, str, dict[str, int]]]:
 
 
 def compiled_of(models_: dict[str, Any], path: pathlib.Path, options: Any) -> Any:
-    """One program for all sizes, kept for further rows of the same file."""
+    """One program for all sizes, kept for other rows of the same file."""
     import sardonyx
 
     if path.stem not in models_:
@@ -137,7 +137,7 @@ def measure_row(part: str, row: dict[str, Any], path: pathlib.Path, model: Any, 
 def add_fixed(
     engines: dict[str, Any], row: dict[str, Any], path: pathlib.Path, feed: dict[str, torch.Tensor], options: Any
 ) -> None:
-    """Sardonyx's program for these sizes alone."""
+    """Sardonyx's program for these sizes only."""
     import sardonyx
 
     start = time.perf_counter()
@@ -157,7 +157,7 @@ def add_theirs(
     arguments: list[torch.Tensor],
     clock: Clock,
 ) -> None:
-    """PyTorch's engines of a network; one that fails is in the row with its reason."""
+    """PyTorch's engines for a network; the row records the error of one that fails."""
     for engine in wanted:
         try:
             if engine == "eager":
@@ -179,7 +179,7 @@ def add_theirs(
 
 
 def measure_first(options: Any, results: Results, budget: Budget) -> None:
-    """For the largest and the smallest row of each model."""
+    """Measures the largest and the smallest row of each model."""
     import models
 
     by_name: dict[str, list[tuple[str, dict[str, int]]]] = {}
@@ -203,7 +203,7 @@ def measure_first(options: Any, results: Results, budget: Budget) -> None:
         print(key, row["engines"], flush=True)
 
 
-#: What new processes have imported already: a process that has used a GPU can't be divided, so a server makes them.
+#: Modules that new processes have already imported. A process that has used a GPU cannot fork, so a server process forks them.
 PRELOAD = ["torch", "numpy", "onnx", "onnx.reference", "sardonyx", "models", "gpu_models"]
 FIRST_SECONDS = 300
 
@@ -239,7 +239,7 @@ def first_process(task: dict[str, Any], cache: str, answer: Any) -> None:
         "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
         "TRITON_CACHE_DIR": f"{cache}/triton",
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
-        "CUDA_CACHE_DISABLE": "1",  # the driver's, of compiled PTX
+        "CUDA_CACHE_DISABLE": "1",  # the driver's cache of assembled PTX
     }
     try:
         found = first_task(task)
@@ -250,7 +250,7 @@ def first_process(task: dict[str, Any], cache: str, answer: Any) -> None:
 
 
 def first_task(task: dict[str, Any]) -> dict[str, Any]:
-    """What the new process does. Not counted: starting Python, imports, the driver's start, reading weights for torch."""
+    """Runs in the new process. Not measured: starting Python, imports, starting the driver, reading weights for torch."""
     path, device, precision = pathlib.Path(task["path"]), task["device"], task["precision"]
     feed = feed_of(path, task["sizes"], device)
     clock = Clock(device)

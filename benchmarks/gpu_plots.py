@@ -9,7 +9,7 @@ from gpu_results import of_part
 
 
 def plots(data: dict[str, Any], ratios: dict[str, float], out: pathlib.Path) -> list[str]:
-    """Names of the files made."""
+    """Writes the plots; returns the names of the files."""
     import matplotlib
 
     matplotlib.use("svg")

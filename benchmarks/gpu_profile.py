@@ -1,5 +1,5 @@
-"""Where a run's time goes, kernel by kernel: times that the card's own counters give (through torch's profiler) beside what each
-kernel must move and compute, which is its place under the roofline."""
+"""The time of each kernel of a run, from the GPU's counters (through torch's profiler), with the bytes and operations that it must
+move and compute: its place under the roofline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUNS = 5
 
 
 def kernel_times(engine: Any) -> list[list[tuple[str, float]]]:
-    """Of each run: its kernels in order, with seconds. Empty where the profiler sees none."""
+    """The kernels of each run in order, with seconds. Empty if the profiler sees none."""
     found = []
     for _ in range(RUNS):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -34,8 +34,8 @@ def kernel_times(engine: Any) -> list[list[tuple[str, float]]]:
 
 
 def by_step(steps: list[Any], runs: list[list[tuple[str, float]]]) -> list[dict[str, Any]]:
-    """Times for the launches that a program has, in order. A kernel that these sizes do not need is not launched; what is
-    launched has one of the names that its step has, and what a step launches several times follows it."""
+    """Times of a program's launches, in order. Kernels that these sizes do not need are not launched. A launched kernel has
+    one of its step's names, and repeated launches of a step are consecutive."""
     seconds: list[list[float]] = [[] for _ in steps]
     for run in runs:
         at, last = 0, ""
@@ -92,7 +92,7 @@ def measure_profiles(options: Any, results: Results, budget: Budget) -> None:
                 row["launched"] = len(runs[0])
                 row["kernels"] = by_step(steps, runs)
                 row["seconds"] = statistics.median(sum(t for _, t in run) for run in runs)
-            else:  # no profiler of the driver's: times of steps that are waited for one by one
+            else:  # without a profiler: times of steps, with a wait after each
                 row["source"] = "steps waited for one by one"
                 times = [model.profile(feed)[1] for _ in range(RUNS)]
                 row["kernels"] = [

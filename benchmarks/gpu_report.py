@@ -233,7 +233,7 @@ def kernels_section(data: dict[str, Any]) -> str:
             text += f"## {title}\n\nMicroseconds per kernel, measured with several in one captured graph. *Speed* is the time of {library} over that of Sardonyx: above 100 % Sardonyx is faster.\n\n"
             last = ["speed, flash", "run"] if part == "attention" else ["run"]
             if part == "attention":
-                text += f"*PyTorch* is its default for a size (cuDNN's or flash attention); *speed, flash* compares with its flash attention, selected by name.\n\n"
+                text += "*PyTorch* is its default for a size (cuDNN's or flash attention); *speed, flash* compares with its flash attention, selected by name.\n\n"
             text += table(["case", "Sardonyx", library, "speed", "TFLOP/s", "TB/s", "of the roofline", *last], rows)
             for which, found in (("", shares), (" to flash attention", flash)):
                 if found:
@@ -283,7 +283,7 @@ def profile_section(data: dict[str, Any]) -> str:
     )
 
 
-#: Launches of a chip's table: the most expensive by the estimate.
+#: Launches in a chip's table: those with the largest estimates.
 CHIP_ROWS = 12
 
 
@@ -369,7 +369,7 @@ def write_report(paths: list[pathlib.Path], out: pathlib.Path) -> None:
 
 
 def machine_section(data: dict[str, Any]) -> str:
-    """The runs that measured the rows."""
+    """The table of the runs that measured the rows."""
     rows = []
     for k, (date, run) in enumerate(data["runs"].items()):
         e, c = run["environment"], run.get("ceilings") or {}

@@ -1,4 +1,4 @@
-"""The files of results that gpu.py writes: merged, and read by part."""
+"""Reads and merges the files of results that gpu.py writes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 
 def label(key: str) -> str:
-    """A row's key, "ViT-B/16/batch=8", for people."""
+    """A readable form of a row's key, "ViT-B/16/batch=8"."""
     name, _, sizes = key.rpartition("/")
     return f"{name}, {sizes}" if name else sizes
 
 
 def runs_of(one: dict[str, Any]) -> dict[str, Any]:
-    """By date. A file without runs was written by a version that had one environment for all rows."""
+    """The runs of a file, by date. A file without runs is from an old version, which stored one environment for all rows."""
     if one.get("runs"):
         return dict(one["runs"])
     environment = one.get("environment", {})
@@ -23,7 +23,8 @@ def runs_of(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def merged(paths: list[pathlib.Path]) -> dict[str, Any]:
-    """Later files' rows replace earlier ones', but a row that failed none that did not. Kept are the runs with rows."""
+    """Rows of later files replace earlier ones, except that a failed row does not replace a measured one. Runs without rows are
+    dropped."""
     data: dict[str, Any] = {"runs": {}, "rows": {}}
     for path in paths:
         one = json.loads(path.read_text())
@@ -39,7 +40,7 @@ def merged(paths: list[pathlib.Path]) -> dict[str, Any]:
 
 
 def natural(key: str) -> list[Any]:
-    """For sorting: numbers by their value."""
+    """A sort key in which numbers are ordered by value."""
     return [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", key)]
 
 
@@ -49,10 +50,10 @@ def of_part(data: dict[str, Any], part: str) -> dict[str, Any]:
 
 
 def number_of(data: dict[str, Any], row: dict[str, Any]) -> str:
-    """Of the run that measured it, as the page counts them."""
+    """The number on the page of the run that measured the row."""
     return str(list(data["runs"]).index(row["run"]) + 1)
 
 
 def ceilings_of(data: dict[str, Any], row: dict[str, Any]) -> dict[str, float]:
-    """Measured in the row's run; empty where there was no card."""
+    """The ceilings that the row's run measured; empty without a GPU."""
     return data["runs"][row["run"]].get("ceilings") or {}

@@ -1,13 +1,14 @@
-"""A language model's speed on a GPU: decode steps and prefill at Llama-3.2-1B's shape, with random weights.
+"""A language model's speed on a GPU: decoding steps and prefill with the shape of Llama-3.2-1B, with random weights.
 
     python benchmarks/language_model.py prepare FOLDER                  anywhere; needs onnx
-    python benchmarks/language_model.py measure FOLDER --device cuda    on the card; needs numpy only
+    python benchmarks/language_model.py measure FOLDER --device cuda    on a machine with a GPU; needs numpy only
 
 `prepare` writes the graphs of generation, without weights (a few MB): float16, and 4 bits in blocks of 32 with one float16
-scale each (as Q4_0). `measure` fills the weights' files with seeded random numbers, compiles, and times decode steps with
-512 tokens of context for batches of 1 and 8 (each step chooses its token on the card, the next takes it from there; a
-time is that of `--steps` steps over their number, the median of 5), and prefill of 2048 tokens. Printed too are the bytes of
-weights that a step reads and the matrix work of prefill, per second. `--tiny` makes both for a small model, to try the script.
+scale each (as Q4_0). `measure` fills the weights' files with seeded random numbers, compiles, and times decoding steps with
+512 tokens of context for batches of 1 and 8 (each step chooses its token on the GPU and the next step reads it there; a
+time is that of `--steps` steps divided by their number, the median of 5), and prefill of 2048 tokens. It also prints the bytes
+of weights per second of a step and the operations per second of prefill. `--tiny` does both for a small model, to test the
+script.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def spec_of(tiny: bool) -> Any:
 
 
 class Shapes:
-    """decoder_graph.WeightSource whose weights are all zero: only their sizes count."""
+    """A decoder_graph.WeightSource whose weights are all zero, because only their sizes matter."""
 
     def __init__(self, bits: int):
         self._bits = bits
@@ -84,7 +85,7 @@ def prepare(folder: pathlib.Path, tiny: bool, precisions: tuple[str, ...] = PREC
 
 
 def fill(folder: pathlib.Path) -> int:
-    """Writes model.onnx.data; returns the bytes that a step reads of it."""
+    """Writes model.onnx.data; returns how many of its bytes a step reads."""
     content = json.loads((folder / "tensors.json").read_text())
     rng = np.random.default_rng(0)
     small = (rng.standard_normal(1 << 22) * 0.02).astype(np.float16)
@@ -106,7 +107,7 @@ def fill(folder: pathlib.Path) -> int:
 
 
 def matrix_work(spec: dict[str, Any], tokens: int) -> float:
-    """Operations of prefill: products of the layers, causal attention, one row of logits."""
+    """Operations of prefill: GEMMs of the layers, causal attention, one row of logits."""
     h, d = spec["hidden"], spec["head_size"]
     rows = (spec["heads"] + 2 * spec["kv_heads"]) * d + spec["heads"] * d + 3 * spec["intermediate"]
     attention = 2 * 2 * spec["heads"] * d * tokens * tokens / 2
@@ -128,7 +129,7 @@ class Runner:
         return self.sardonyx.to_device(array, self.model.device)
 
     def bound(self, batch: int, new: int, start: int, room: int) -> list[Any]:
-        """Two runs that take turns: what one writes the other reads. `start`: the length with the new tokens."""
+        """Two alternating runs, each reading what the other wrote. `start`: the length including the new tokens."""
         s = self.spec
         shape = (batch, s["kv_heads"], room, s["head_size"])
         halves = [f"{layer}.{half}" for layer in range(s["layers"]) for half in ("key", "value")]
@@ -137,7 +138,7 @@ class Runner:
         tokens = [self.to_device(ids), self.to_device(np.zeros((batch, 1), np.int64))]
         if new == 1:
             tokens[1] = self.to_device(ids)
-        # Each step has the same context: the length that it gives is not that which the next one reads.
+        # Each step has the same context: the next step does not read the length that this one returns.
         length, following = (self.to_device(np.full(batch, start)) for _ in range(2))
         width = self.to_device(np.zeros((batch, room), np.int8))
         runs = []
@@ -150,7 +151,7 @@ class Runner:
         return runs
 
     def time(self, runs: list[Any], count: int) -> float:
-        """Seconds of one of `count` launches."""
+        """Seconds per launch of `count` launches."""
         started = time.perf_counter()
         for k in range(count):
             runs[k % 2]()
@@ -168,7 +169,7 @@ def measure(folder: pathlib.Path, device: str, steps: int, precisions: list[str]
         numbers: dict[str, float] = {"weights_bytes": read}
         for batch in BATCHES:
             runs = runner.bound(batch, 1, CONTEXT + 1, CONTEXT + 128)
-            runner.time(runs, steps)  # the graphs are captured and the clocks up
+            runner.time(runs, steps)  # captures the graphs and raises the clocks
             times = [runner.time(runs, steps) for _ in range(5)]
             seconds = statistics.median(times)
             numbers[f"decode_ms_batch_{batch}"] = seconds * 1e3

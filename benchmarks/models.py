@@ -38,15 +38,15 @@ SIZES: dict[str, list[dict[str, int]]] = {
         {"batch_size": 2, "samples": 1760},
         {"batch_size": 1, "samples": 12800},
     ],
-    # Its inputs name no dims: see UNNAMED.
+    # Its input dims have no names: see UNNAMED.
     "silero_vad_v5": [{"input.0": 1, "input.1": 576}, {"input.0": 2, "input.1": 576}, {"input.0": 3, "input.1": 288}],
 }
-# Dims that the file gives neither a size nor a name.
+# Sizes of dims that have neither a size nor a name in the file.
 UNNAMED = {
     "silero_vad_v5": {"input": ["input.0", "input.1"], "state": [2, "input.0", 128]},
 }
-# Inputs that are images, not noise (a detector finds nothing in noise, and a picture's peaks are no accident of rounding): the values of
-# dark and light.
+# Inputs that are images instead of noise (a detector finds nothing in noise, and peaks of an image do not depend on rounding): the values
+# of dark and light.
 PICTURES = {
     "en_PP-OCRv3_det_infer": (-1.5, 1.5),
     "en_PP-OCRv4_rec": (-1, 1),
@@ -54,7 +54,7 @@ PICTURES = {
     "mlsd_320x320_tiny": (0, 255),
     "SqueezeNet_fp16": (-2, 2),
 }
-# Integers that an input may have, where not any of 0 to 99.
+# Ranges of integer inputs, if not 0 to 99.
 RANGES = {"attention_mask": (0, 2), "token_type_ids": (0, 2), "bytes": (0, 257)}
 VALUES = {("silero_vad_v5", "sr"): {576: 16000, 288: 8000}}
 
@@ -62,7 +62,7 @@ DTYPES = {1: np.float32, 6: np.int32, 7: np.int64, 10: np.float16, 11: np.float6
 
 
 def folder() -> Path | None:
-    """The folder of models that SARDONYX_MODELS names, or models beside the checkout; None if there is none."""
+    """The directory in SARDONYX_MODELS, or models/ beside the checkout; None if there is none."""
     root = Path(__file__).resolve().parent.parent
     named = os.environ.get("SARDONYX_MODELS")
     for path in [Path(named)] if named else [root / "models", root.parent / "shared" / "models"]:
@@ -72,14 +72,14 @@ def folder() -> Path | None:
 
 
 def find(models: Path, filled: Path) -> dict[str, Path]:
-    """Every model by name; skeletons as files of `filled`, which are made when they are used (see fill())."""
+    """Every model by name; skeletons as files in `filled`, which fill() creates when they are used."""
     found = {p.stem: p for p in sorted((models / "real").glob("*.onnx"))}
     found |= {p.stem: filled / p.name for p in sorted((models / "skeletons").glob("*.onnx"))}
     return found
 
 
 def fill(models: Path, path: Path) -> Path:
-    """Makes the file of a skeleton with seeded random weights, unless it is there."""
+    """Creates the file of a skeleton with seeded random weights, unless it exists."""
     skeleton = models / "skeletons" / path.name
     if not path.exists() and skeleton.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def fill(models: Path, path: Path) -> Path:
 
 
 def picture(shape: tuple[int, ...], low: float, high: float, rng: np.random.Generator) -> np.ndarray:
-    """Dark strokes on a light ground with a little noise; channels are first unless the last dim is at most 4."""
+    """Dark strokes on a light background with a little noise; channels are first unless the last dim is at most 4."""
     last = shape[-1] <= 4
     n, h, w = (shape[0], shape[1], shape[2]) if last else (shape[0], shape[2], shape[3])
     image = np.full((n, h, w), 0.9) + rng.uniform(-0.02, 0.02, (n, h, w))

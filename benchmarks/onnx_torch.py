@@ -1,12 +1,11 @@
-"""An ONNX graph as a torch module, for sizes that are known: the peer of a model that has no other implementation.
+"""An ONNX graph as a torch module, for known sizes.
 
-`to_torch(model, shapes)` walks the graph once. What depends on shapes and constants alone is computed there and then (by
-onnx's reference evaluator); what is left becomes a torch.fx graph of plain torch functions, which eager mode runs as it is
-and torch.compile traces whole. So the network is the very one of the ONNX file, with its weights. Matrix products with
-constant weights are `linear` with the bias that follows, and attention is `scaled_dot_product_attention`, as a person would
-write them.
+`to_torch(model, shapes)` visits the graph once. Values that depend only on shapes and constants are folded (by onnx's
+reference evaluator). The rest becomes a torch.fx graph of plain torch functions, which eager mode runs directly and
+torch.compile traces whole. So the network and the weights are those of the ONNX file. MatMul with constant weights becomes
+`linear` with the bias after it, and attention becomes `scaled_dot_product_attention`.
 
-It knows the operators of the models that are measured here, and says so about others.
+Only the operators of the measured models are supported; others are refused.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _BINARY = {
 
 
 class _Walk:
-    """Values are arrays of numpy (known now) or nodes of the fx graph with an example on torch's meta device."""
+    """Values are numpy arrays (known values) or nodes of the fx graph with an example on torch's meta device."""
 
     def __init__(self, model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype):
         self.dtype = dtype
@@ -103,7 +102,7 @@ class _Walk:
         return self.buffers[id(value)]
 
     def operand(self, value: Any) -> Any:
-        """A scalar stays a number, which does not widen what it meets."""
+        """A scalar stays a Python number, which does not promote the other operand."""
         if isinstance(value, np.ndarray) and value.size == 1:
             return value.item()
         return self.node(value)
@@ -140,7 +139,7 @@ class _Walk:
         for name, value in zip(n.output, ReferenceEvaluator(model).run(None, feed)):
             self.values[name] = np.asarray(value)
 
-    # ---- products
+    # ---- GEMM
 
     def op_conv(self, x: list[Any], a: dict[str, Any], n: Any) -> torch.fx.Node:
         rank = x[1].ndim - 2
@@ -155,7 +154,7 @@ class _Walk:
         return self.call(function, source, self.node(x[1]), bias, strides, pads[:rank], dilations, a.get("group", 1))
 
     def linear(self, source: torch.fx.Node, weights: np.ndarray, bias: Any, name: str) -> torch.fx.Node:
-        """source . weights, of which the second has one column an output."""
+        """source times weights; the weights have one column per output."""
         w = self.node(weights.T)
         out = self.call(F.linear, source, w, None if bias is None else self.node(bias))
         if bias is None:
@@ -293,7 +292,7 @@ class _Walk:
 
 
 def _scaled(node: torch.fx.Node) -> tuple[torch.fx.Node, float]:
-    """What is left of a value without its factors that are numbers, and their product."""
+    """A value without its constant factors, and the product of these factors."""
     factor = 1.0
     while isinstance(node, torch.fx.Node) and node.target in (torch.mul, torch.div):
         numbers = [a for a in node.args if not isinstance(a, torch.fx.Node)]
@@ -305,7 +304,7 @@ def _scaled(node: torch.fx.Node) -> tuple[torch.fx.Node, float]:
 
 
 def _fuse_attention(graph: torch.fx.Graph) -> None:
-    """softmax(q k + mask) v as torch's own function, as a person would write it."""
+    """softmax(q k + mask) v as torch's scaled_dot_product_attention."""
     for product in list(graph.nodes):
         if product.target is not torch.matmul:
             continue
@@ -325,7 +324,7 @@ def _fuse_attention(graph: torch.fx.Graph) -> None:
         with graph.inserting_before(product):
             k = graph.call_method("transpose", (k, -1, -2))
             four = len(product.meta["x"].shape) == 4
-            if not four:  # its kernels want heads as a dim of their own
+            if not four:  # its kernels need a dim for heads
                 q, k, v = (graph.call_method("unsqueeze", (x, 0)) for x in (q, k, v))
             out = graph.call_function(
                 F.scaled_dot_product_attention, (q, k, v), {"attn_mask": mask, "scale": factor * of_q * of_k}
@@ -337,8 +336,8 @@ def _fuse_attention(graph: torch.fx.Graph) -> None:
 
 
 def to_torch(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> torch.nn.Module:
-    """The model for inputs of these shapes, on the CPU; its floats, inputs' too, are of `dtype`. It gives a tuple of the
-    outputs. Weights of images' convolutions are channels last."""
+    """The model for inputs of these shapes, on the CPU; all floats, including inputs, have the type `dtype`. It returns a tuple of
+    outputs. Weights of 2-D convolutions are channels last."""
     walk = _Walk(model, shapes, dtype)
     _fuse_attention(walk.graph)
     module = torch.fx.GraphModule(walk.root, walk.graph).eval().requires_grad_(False)

@@ -1,5 +1,5 @@
-// How long a warm run takes through ONNX Runtime with the provider, and how long the same model takes in the library
-// itself. Inputs and outputs are bound to the device's memory on both sides, and the two take turns.
+// Compares a warm run through ONNX Runtime with the provider to a run of the same model in the library itself. Inputs
+// and outputs are bound to device memory on both sides, and the two alternate.
 //
 //   provider_overhead libonnxruntime.so libamdgpu-ep.so model.onnx DEVICE [dim=N...] [runs=N] [cache=DIR]
 //
@@ -49,7 +49,7 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-/// A tensor of the device; integers are ones, which index any table.
+/// A device tensor; integers are 1, a valid index into any table.
 struct Input {
   std::string name;
   sardonyx::DType dtype;

@@ -1,4 +1,4 @@
-"""Measures Sardonyx beside ONNX Runtime's CPU provider: compile time, latency, peak memory. See README.md."""
+"""Compares Sardonyx with ONNX Runtime's CPU provider: compile time, latency, peak memory. See README.md."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import models
 import numpy as np
 
 ENGINES = ("sardonyx", "onnxruntime")
-#: seconds before a turn: threads of the engine whose turn it was go on waiting for work on their CPUs (ONNX Runtime's for
-#: about 0.1 s), in which the other's runs took twice as long
+#: seconds before a turn: threads of the previous engine go on spinning (ONNX Runtime's for about 0.1 s), during which runs of
+#: the other engine took twice as long
 PAUSE = 0.5
 
 
@@ -93,11 +93,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", help="names (resnet50) or files; all of SARDONYX_MODELS by default")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=4, help="of runs, for each engine and model")
+    parser.add_argument("--seconds", type=float, default=4, help="time for the runs of each engine and model")
     parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--warmup", type=int, default=2, help="runs that are not counted")
-    parser.add_argument("--filled", type=Path, default=Path("build/models"), help="where filled skeletons are kept")
-    parser.add_argument("--json", type=Path, help="write everything measured")
+    parser.add_argument("--warmup", type=int, default=2, help="runs that are not measured")
+    parser.add_argument("--filled", type=Path, default=Path("build/models"), help="directory of filled skeletons")
+    parser.add_argument("--json", type=Path, help="write all measurements")
     options = parser.parse_args()
 
     import onnxruntime

@@ -36,7 +36,7 @@ class Sardonyx:
 
 class OnnxRuntime:
     def __init__(self, model: str, threads: int):
-        # Nothing is sent, and no thread for it runs beside the measured ones.
+        # Telemetry is off, so that its thread does not disturb the measurement.
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         import onnxruntime
 
@@ -55,7 +55,7 @@ def main() -> None:
     engine, model, threads, inputs = sys.argv[1:]
     feed = dict(np.load(inputs))
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is not an answer
+    os.dup2(2, 1)  # output of libraries must not be read as an answer
     before = peak()
     runner = {"sardonyx": Sardonyx, "onnxruntime": OnnxRuntime}[engine](model, int(threads))
     for line in sys.stdin:

@@ -24,13 +24,13 @@ def git(*arguments: str) -> list[str]:
 
 
 def tracked(*patterns: str) -> list[str]:
-    """Files in the index or new, not ignored, that are still there."""
+    """Files that are tracked, or new and not ignored, and exist."""
     names = set(git("ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns))
     return sorted(name for name in names if (ROOT / name).exists())
 
 
 def changed() -> list[str]:
-    """Files that the working tree or the last commit changed."""
+    """Files changed in the working tree or by the last commit."""
     has_parent = subprocess.run(["git", "rev-parse", "-q", "--verify", "HEAD~1"], cwd=ROOT, capture_output=True)
     base = "HEAD~1" if has_parent.returncode == 0 else "HEAD"
     return git("diff", "--name-only", base) + git("ls-files", "--others", "--exclude-standard")
@@ -82,7 +82,7 @@ def clang_tidy(build: Path, jobs: int, files: list[str]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev lint", description=__doc__.splitlines()[0])
     parser.add_argument("--fix", action="store_true", help="write the formatting instead of only checking it")
-    parser.add_argument("--all", action="store_true", help="clang-tidy on every source, not only on what changed")
+    parser.add_argument("--all", action="store_true", help="run clang-tidy on every source, not only on changed ones")
     parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

