@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-PARTS = ["models", "decode", "fixed", "kernels", "profile", "first", "twins", "autotune", "chips"]
+PARTS = ["models", "decode", "fixed", "kernels", "profile", "first", "twins", "autotune", "chips", "zoo"]
 ROWS = {"models": "model", "twins": "twin", "autotune": "autotune", "fixed": "fixed"}  # of gpu_models, by part
 CHIPS = ["gfx942", "gfx1100", "gfx90a", "gfx950", "gfx1201"]
 ENGINES = ["eager", "compile", "onnxruntime"]
@@ -71,6 +71,8 @@ def part_of(part: str):  # type: ignore[no-untyped-def]
         from gpu_decode import measure_decode as f
     elif part == "kernels":
         from gpu_kernels import measure_kernels as f
+    elif part == "zoo":
+        from gpu_zoo import measure_zoo as f
     elif part == "profile":
         from gpu_profile import measure_profiles as f
     else:
@@ -99,6 +101,9 @@ def main() -> None:
     m.add_argument("--tiny", action="store_true", help="a small language model, to test the program")
     m.add_argument("--chips", type=names(CHIPS), default=CHIPS[:2], help="chips of the part chips")
     m.add_argument("--cli", default="sardonyx", help="the sardonyx command, for the part chips")
+    m.add_argument(
+        "--exporter", default="dynamo", choices=["dynamo", "torchscript"], help="of torch.onnx, for the part zoo"
+    )
     m.add_argument("--turns", type=int, default=15)
     m.add_argument("--remark", default="", help="a note about this run for the report")
     m.add_argument("--limit", type=float, default=1e9, help="seconds; a row is started only if it is expected to fit")
