@@ -1,5 +1,5 @@
 // libFuzzer target: what Sardonyx wrote and somebody changed. Input: edits (4 bytes of place, 1 of value) of a program
-// file, whose checksums are put right again so that what lies behind them is reached, and of an entry of the cache.
+// file, whose checksums are put right again so that what lies after them is reached, and of an entry of the cache.
 // A program must be refused with kInvalidModel or kUnsupported, or have constants that can be read; the cache must give
 // the blob that was stored, or nothing.
 #include <stdlib.h>

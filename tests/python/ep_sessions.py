@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime with the provider, on the host in the place of a GPU, and small models for them."""
+"""Sessions of ONNX Runtime with the provider, on the host in place of a GPU, and small models for them."""
 
 import os
 import subprocess

@@ -1,9 +1,9 @@
-"""Runs decoders with onnxruntime-genai in a process of its own: genai_jobs.py JOBS.json RESULTS.npz.
+"""Runs decoders with onnxruntime-genai in a separate process: genai_jobs.py JOBS.json RESULTS.npz.
 
 The provider reads SARDONYX_DEVICE when its library is registered, so each device needs a process. A job has: name, folder, provider (how the model is
 told of it: "cpu", "append", "config"), library ("environment": AMDGPU_EP_PATH is set; "register"), turns (lists of
 tokens, [batch][length], given one after another with `steps` tokens generated after each), length, and maybe chunk (how much of a prompt is run at once).
-Results by job: tokens [step][batch], logits [step][batch][vocab], and on a simulated card counts [step][4].
+Results by job: tokens [step][batch], logits [step][batch][vocab], and on a simulated GPU counts [step][4].
 """
 
 import ctypes
@@ -19,7 +19,7 @@ COUNTS = (b"allocations", b"graphs", b"graph_launches", b"kernel_launches")
 
 
 def counts():
-    """What the simulated card has counted so far; nothing elsewhere."""
+    """What the simulated GPU has counted so far; nothing elsewhere."""
     library = os.environ.get("SARDONYX_SIM_LIBRARY")
     if not library:
         return []

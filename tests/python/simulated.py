@@ -1,4 +1,4 @@
-"""What the simulated card of this process has done."""
+"""What the simulated GPU of this process has done."""
 
 import contextlib
 import ctypes
@@ -8,7 +8,7 @@ from cli_support import BUILD
 
 
 def launches():
-    """How often this process has launched a kernel on the simulated card."""
+    """How often this process has launched a kernel on the simulated GPU."""
     count = ctypes.CDLL(BUILD / "lib" / "libamdhip64-sim.so").sardonyxSimCount
     count.restype, count.argtypes = ctypes.c_longlong, [ctypes.c_char_p]
     return count(b"kernel_launches")
@@ -16,7 +16,7 @@ def launches():
 
 @contextlib.contextmanager
 def counted():
-    """A dict that has, after the block, the wave-instructions by kind that the simulated cards of this process executed in it."""
+    """A dict that has, after the block, the wave-instructions by kind that the simulated GPUs of this process executed in it."""
     lib = ctypes.CDLL(BUILD / "lib" / "libamdhip64-sim.so")
     lib.sardonyxSimSummary.restype = ctypes.c_char_p
     lib.sardonyxSimConfigure.argtypes = [ctypes.c_char_p]

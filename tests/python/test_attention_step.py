@@ -1,6 +1,6 @@
 """Rotation, appending to the cache and attention of one new token a sequence as one kernel: heads of every size that it takes,
-groups of heads, windows, and sequences that one workgroup or several have, in one round or more. On simulated cards short
-sequences; on a real NVIDIA card, if there is one, all of them. The reference is the host.
+groups of heads, windows, and sequences that one workgroup or several have, in one round or more. On simulated GPUs short
+sequences; on a real NVIDIA GPU, if there is one, all of them. The reference is the host.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Attention of heads of 64 and 128 elements in 16 bits, which whole tiles of matrix instructions take: every way in which
-scores are limited or biased, sizes that fill tiles and that do not. On simulated cards some small cases; on a real NVIDIA
-card, if there is one, all of them. The reference is NumPy's, in float64.
+scores are limited or biased, sizes that fill tiles and that do not. On simulated GPUs some small cases; on a real NVIDIA
+GPU, if there is one, all of them. The reference is NumPy's, in float64.
 """
 
 import re
@@ -114,7 +114,7 @@ def test_prompt_with_a_cache(device, size, window):
     row, key = np.arange(s)[:, None], np.arange(s)[None, :]
     allowed = (key <= row) & ((row - key < window) | (window < 0))
     want = reference(q, k, v, d**-0.5, allowed, sink=0.0).transpose(0, 2, 1, 3).reshape(b, s, heads * d)
-    for i, last in enumerate(lengths):  # rows behind a sequence's last token are padding
+    for i, last in enumerate(lengths):  # rows after a sequence's last token are padding
         np.testing.assert_allclose(got[i, : last + 1], want[i, : last + 1], rtol=0, atol=TOLERANCE)
 
 

@@ -1,4 +1,4 @@
-"""AllReduce and AllGather among several processes: the host's and simulated cards' exchange through shared memory. Most ranks are
+"""AllReduce and AllGather among several processes: the host's and simulated GPUs' exchange through shared memory. Most ranks are
 threads here, which share nothing but the group's file either."""
 
 import os

@@ -290,7 +290,7 @@ CHIP = "sim:gfx1100"
 
 
 def on_card(text, feed, opset=17):
-    """Runs a model on a simulated card and on the host; returns what inspect says of steps that need the CPU."""
+    """Runs a model on a simulated GPU and on the host; returns what inspect says of steps that need the CPU."""
     import json
     import tempfile
     from pathlib import Path

@@ -1,7 +1,7 @@
-"""A model on a card takes its weights once, and at most 1.15 times what lives at a time of a run: while it is loaded and while it runs.
+"""A model on a GPU takes its weights once, and at most 1.15 times what lives at a time of a run: while it is loaded and while it runs.
 
-`memory_in_use().peak` counts every byte that a model asks of a card's driver; `memory().live` is the most that any arrangement of a run's
-tensors needs. On a simulated card the account is the same as on a card; SARDONYX_TEST_DEVICE=cuda (or hip) runs every model on a card.
+`memory_in_use().peak` counts every byte that a model asks of a GPU's driver; `memory().live` is the most that any arrangement of a run's
+tensors needs. On a simulated GPU the account is the same as on a GPU; SARDONYX_TEST_DEVICE=cuda (or hip) runs every model on a GPU.
 """
 
 import os
@@ -22,7 +22,7 @@ FOLDER = models.folder()
 FOUND = models.find(FOLDER, ROOT / "build" / "models") if FOLDER else {}
 CARD = os.environ.get("SARDONYX_TEST_DEVICE", "host")
 CHIP = "sim:gfx1100" if CARD == "host" else CARD
-# Trained models that a simulated card loads and runs in seconds.
+# Trained models that a simulated GPU loads and runs in seconds.
 RUNS = [
     "dtln_1",
     "face_detection_front_128x128_barracuda",

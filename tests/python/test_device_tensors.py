@@ -225,7 +225,7 @@ def test_inputs_that_are_outputs_in_each_others_memory(device):
 
 
 class Foreign:
-    """A tensor of another library on a card: what it is asked for, and no more."""
+    """A tensor of another library on a GPU: what it is asked for, and no more."""
 
     def __init__(self, tensor, device=None):
         self.tensor, self.device, self.streams = tensor, device, []

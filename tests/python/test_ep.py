@@ -1,4 +1,4 @@
-"""The plugin execution provider in ONNX Runtime, on the host in the place of a GPU: devices, claims, options, memory, threads."""
+"""The plugin execution provider in ONNX Runtime, on the host in place of a GPU: devices, claims, options, memory, threads."""
 
 import concurrent.futures
 import ctypes
@@ -101,7 +101,7 @@ def test_precision_rounds_what_products_read(devices, precision, step):
     m = model(nodes, [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT, shape)], [("w", w), ("v", v)])
     x = rng.standard_normal((5, 64)).astype(np.float32)
     want = np.maximum(x.astype(np.float64) @ w, 0) @ v
-    on = {"device": "sim:gfx1100"}  # the host computes in float32 all the same
+    on = {"device": "sim:gfx1100"}  # the host still computes in float32
     got = session(m, devices, on | {"precision": precision}).run(None, {"x": x})[0]
     error = np.abs(got - want).max() / np.abs(want).max()
     # Four roundings to nearest, of errors that add up as a random walk does, not in the worst way.

@@ -83,7 +83,7 @@ def test_a_stale_program_is_refused_or_compiled_again(devices, tmp_path):
     for option in ("1", str(tmp_path / "m.onnx")):
         y = make(out, {"context_rebuild": option}).run(None, {"x": rows(3)})[0]
         np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
-    # What is compiled again must be what it was: another file, another name, a value that it does not have.
+    # What is recompiled must be what it was: another file, another name, a value that it does not have.
     onnx.save(dense(1)[1], tmp_path / "m.onnx")
     with pytest.raises(Exception, match="was changed since"):
         make(out, {"context_rebuild": "1"})

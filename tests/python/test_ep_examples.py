@@ -73,7 +73,7 @@ def built(tmp_path_factory):
     return folder / "build"
 
 
-# The sum of all results, in 16 bits on the simulated card: each of the terms is rounded to 2^-11 of it.
+# The sum of all results, in 16 bits on the simulated GPU: each of the terms is rounded to 2^-11 of it.
 @pytest.mark.parametrize(("device", "tolerance"), [("host", 1e-3), ("sim:gfx1100", 2e-2)])
 def test_programs_in_cpp(built, tmp_path, device, tolerance):
     batches, bound = network(tmp_path / "m.onnx")

@@ -15,8 +15,8 @@ from half_rounding import TIMES, Rounding, ratios, scale
 from test_models import FOLDER, FOUND, TOLERANCES, USUAL, models, reference
 
 GPU, AMD = "gpu", 0x1002
-# On cards, whose sums have another order than those of test_models.py's host, the bound for these is what float32's own rounding does to them
-# (half_rounding.py): basic_pitch divides by a difference from a minimum, which blows it up.
+# On GPUs, whose sums have another order than those of test_models.py's host, the bound for these is what float32's own rounding does to them
+# (half_rounding.py): basic_pitch divides by a difference from a minimum, which amplifies it.
 BY_ROUNDING = {"basic_pitch"}
 # Half a minute each; test_models.py runs them through the library.
 LARGE = {"bert_base", "deeplabv3_resnet50", "llama_4l_dynamo", "resnet50_dynamo", "vit_b_16_dynamo", "yolov5s"}

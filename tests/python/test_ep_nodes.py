@@ -3,7 +3,7 @@ runs in the library may be left to the CPU. One case in ten unless --full is giv
 
     SARDONYX_TEST_DEVICE=sim:gfx1100 .venv/bin/python -m pytest -q -n 2 --full tests/python/test_ep_nodes.py
 
-runs all of it on another device; a few cases on that simulated card are always run."""
+runs all of it on another device; a few cases on that simulated GPU are always run."""
 
 import os
 import re
@@ -97,7 +97,7 @@ PART = "matmul_2d_cpu or conv_with_strides or softmax_axis_1 or top_k_cpu or lst
 
 @pytest.mark.skipif(os.environ["SARDONYX_DEVICE"] != "host", reason="all of it runs on another device")
 def test_a_part_on_a_simulated_card():
-    """In a process of its own: ONNX Runtime asks for devices once."""
+    """In a separate process: ONNX Runtime asks for devices once."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--full", "-k", PART, __file__]
     done = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | {"SARDONYX_TEST_DEVICE": "sim:gfx1100"}

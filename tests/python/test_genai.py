@@ -1,4 +1,4 @@
-"""Unmodified onnxruntime-genai runs decoders through the provider, on the host and on simulated cards."""
+"""Unmodified onnxruntime-genai runs decoders through the provider, on the host and on simulated GPUs."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_a_step_replays_a_graph_and_allocates_nothing(results, name):
     counts = results[f"{name} append"]["counts"]
     if counts.size == 0:
         pytest.skip("only the simulated card counts")
-    # The first step runs the prompt, the next two see the sizes of a step of one token for the first times.
+    # The first step runs the prompt, the next two see the sizes of a decoding step for the first times.
     later = np.diff(counts[2:], axis=0)
     assert len(later) >= 1
     np.testing.assert_array_equal(later, [[0, 0, 1, 0]] * len(later))

@@ -194,7 +194,7 @@ def test_every_target_compiles(arch, tmp_path):
 
 
 def test_small_loops_let_the_next_launch_start(tmp_path):
-    """On sm_90 and later, behind the wait for the launch before; older chips know neither."""
+    """On sm_90 and later, after the wait for the launch before; older chips know neither."""
     model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
         g (float[n, 300] x) => (float[n, 300] y) { y = Softmax<axis = 1>(x) }""")
     onnx.save(model, tmp_path / "m.onnx")
@@ -206,7 +206,7 @@ def test_small_loops_let_the_next_launch_start(tmp_path):
 
 
 def test_compiled_without_a_card(tmp_path):
-    """The command line compiles for cards that are not here; a program file of one runs on it."""
+    """The command line compiles for GPUs that are not here; a program file of one runs on it."""
     onnx.save(parse(LAYER), tmp_path / "m.onnx")
     text = cli(
         "compile", tmp_path / "m.onnx", "--arch", "gfx90a,gfx1100,sm_80,sm_90", "--cache-dir", tmp_path / "cache"

@@ -33,7 +33,7 @@ def model_of(nodes, inputs, outputs, opset=23, initializers=()):
 
 
 def attention_kernels(compiled):
-    """How many kinds of attention kernels there are; whatever else runs is no matrix product."""
+    """How many kinds of attention kernels there are; whatever else runs is no GEMM."""
     assert not [k for k in compiled.kernels() if k.kind == "tile" and not k.name.startswith("attention")]
     return len({n for k in compiled.kernels() for n in k.name.split(", ") if n.startswith("attention")})
 

@@ -326,7 +326,7 @@ def between(kind, body, channels, filters, kernel, rank=2):
 @pytest.mark.parametrize("chip, kind", [("gfx1100", "float"), ("gfx942", "float16")])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_windows_of_convolutions(window, kind, chip):
-    """With an activation behind, weights known and not, batch and image of any size: tiles of packs, and what they leave."""
+    """With an activation after, weights known and not, batch and image of any size: tiles of packs, and what they leave."""
     channels, filters, group, kernel, strides, dilations, pads = WINDOWS[window]
     t = TYPES[kind]
     attributes = (
@@ -441,7 +441,7 @@ BOUNDS = {
 @pytest.mark.parametrize("layout", ["channels last", "channels first"])
 @pytest.mark.parametrize("operator", BOUNDS)
 def test_instructions_of_windows(operator, layout, chip):
-    """Few enough to wait for memory, not for them: whatever stands behind the windows. A team of threads for each sum took 25,000."""
+    """Few enough to wait for memory, not for them: whatever stands after the windows. A team of threads for each sum took 25,000."""
     shape, bound = BOUNDS[operator]
     last = layout == "channels last"
     image = "1, 56, 56, 64" if last else "1, 64, 56, 56"

@@ -426,7 +426,7 @@ def test_masks_stay_finite_in_fp16(chip):
     assert np.abs(got - want).max() <= 5e-3 * np.abs(want).max()
 
 
-# Few tiles and many k's: workgroups share the k's of a tile, and a second kernel adds up what they have (test_tuning.py
+# Few tiles and large K: workgroups share K of a tile, and a second kernel adds up what they have (test_tuning.py
 # makes sure that such tilings are among the candidates; the model of cost prefers them here).
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("dtype", [FLOAT, HALF])
@@ -457,7 +457,7 @@ def test_shared_k_of_a_convolution(chip):
 @pytest.mark.parametrize("dtype", [FLOAT, HALF])
 @pytest.mark.parametrize(("m", "k", "n"), [(67, 64, 64), (130, 32, 200), (5, 64, 37), (66, 40, 255)])
 def test_epilogues_that_read_tensors(chip, dtype, m, k, n):
-    """What is added lies behind the last row and column too, unless it is left alone there; of few and many columns."""
+    """What is added lies after the last row and column too, unless it is left alone there; of few and many columns."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["y"]),
         helper.make_node("Add", ["y", "b"], ["z"]),

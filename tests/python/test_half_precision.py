@@ -6,7 +6,7 @@ greatest and the root mean square of each output, is rarely above the largest of
 Twice that is beyond any draw that was seen: for errors that are one normal variable times a tensor, the heaviest tail among these models
 (basic_pitch normalises by a minimum, which shifts all it computes from), the largest of 8 is about 1.6 sigma, and 3.2 sigma come once in 700.
 
-SARDONYX_TEST_DEVICE=cuda (or hip) runs every model on a card; without it, those that a simulated card runs in seconds. The host is no
+SARDONYX_TEST_DEVICE=cuda (or hip) runs every model on a GPU; without it, those that a simulated GPU runs in seconds. The host is no
 case: it computes in float32 whatever the precision.
 """
 

@@ -1,4 +1,4 @@
-"""Tensor parallelism: a decoder divided among processes (host devices, simulated cards) chooses the tokens of the undivided one."""
+"""Tensor parallelism: a decoder divided among processes (host devices, simulated GPUs) chooses the tokens of the undivided one."""
 
 import os
 import signal

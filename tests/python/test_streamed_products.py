@@ -1,5 +1,5 @@
 """Products of few rows on Hopper whose weights are on their way before the launch before them has ended. What is looked at is the PTX in
-program files; no card is needed."""
+program files; no GPU is needed."""
 
 import re
 
@@ -63,7 +63,7 @@ def streamed(model, tmp_path, arch="sm_90a"):
 def test_weights_do_not_wait_for_the_launch_before(tmp_path, dtype, bits, block):
     (kernel,) = streamed(model(1, 2048, 2048, dtype, bits, block), tmp_path)
     assert ".maxntid " in kernel.partition("{")[0]
-    # The next launch may come early, as all but weights is read behind the wait.
+    # The next launch may come early, as all but weights is read after the wait.
     assert START in kernel and kernel.count(WAIT) == 1
     assert "ld.global" in kernel[kernel.index(WAIT) :] and "ld.global" not in kernel[: kernel.index(WAIT)]
     assert "st.global" not in kernel[: kernel.index(WAIT)]

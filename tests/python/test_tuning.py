@@ -1,5 +1,5 @@
-"""Tuning: which tilings are compiled and run, and the database of measured times. Times are made up on simulated cards: their clock
-says nothing about a card."""
+"""Tuning: which tilings are compiled and run, and the database of measured times. Times are made up on simulated GPUs: their clock
+says nothing about a GPU."""
 
 import json
 import sqlite3
@@ -140,7 +140,7 @@ def test_first_use_times_few(tmp_path):
 
 
 def test_a_tuned_program_file(model, tmp_path):
-    """Compiled with a database where no card is, for a card that is elsewhere."""
+    """Compiled with a database where no GPU is, for a GPU that is elsewhere."""
     database = tmp_path / "my.tuning"
     tune(model, database)
     cli("compile", model, "--arch", CHIP, "--tuning-database", database, "--cache-dir", "", "-o", tmp_path / "m.sdx")
@@ -246,7 +246,7 @@ def test_in_the_cache(tmp_path):
     assert len(rows(tmp_path / "tuning.sqlite")) >= 2
 
 
-# Tilings in which workgroups share the k's of a tile, with a second launch behind: every one of them gives the result.
+# Tilings in which workgroups share K of a tile, with a second launch after: every one of them gives the result.
 @pytest.mark.parametrize("shares", [2, 4, 8])
 def test_shares_of_k(tmp_path, shares):
     path, database = tmp_path / "m.onnx", tmp_path / "my.tuning"

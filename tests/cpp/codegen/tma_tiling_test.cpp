@@ -10,7 +10,7 @@ namespace sardonyx::codegen {
 namespace {
 
 struct Vars {
-  Expr z = loop_var(4), line = loop_var(100), index = loop_var(96);  // of 768 k's, 8 at a time
+  Expr z = loop_var(4), line = loop_var(100), index = loop_var(96);  // of 768 K elements, 8 at a time
   std::optional<CopiedOperand> of(const Expr& offset) const { return copied_operand(offset, z, line, index, 8, 768); }
 };
 
@@ -142,7 +142,7 @@ TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {
   EXPECT_EQ(launched_workgroups(t, 1, 600, 576, 132), 15);
   EXPECT_EQ(workgroups(t, 1, 12800, 576), 300);
   EXPECT_EQ(launched_workgroups(t, 1, 12800, 576, 132), 132);
-  // Those that share k's have one tile each.
+  // Those that share K have one tile each.
   t.cluster = 4;
   EXPECT_EQ(launched_workgroups(t, 1, 12800, 192, 132), 400);
   t.cluster = 1;

@@ -1,4 +1,4 @@
-// The kernels that reach other cards' memory, on one simulated card: the other rank's part and flag are there before.
+// The kernels that reach other GPUs' memory, on one simulated GPU: the other rank's part and flag are there before.
 #include "collective/peer.h"
 
 #include <cstring>

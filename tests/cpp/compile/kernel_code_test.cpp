@@ -82,7 +82,7 @@ extern "C" __attribute__((nvptx_kernel)) void second(float* x, const float* y, i
   EXPECT_EQ(compile(two, {}, parse_target("sm_80")).find("griddepcontrol"), std::string::npos);
 }
 
-// A kernel may say where it waits; not behind what touches memory that other launches write.
+// A kernel may say where it waits; not after what touches memory that other launches write.
 TEST(KernelCode, PtxWaitsWhereTheSourceSaysSo) {
   const auto source = [](const std::string& before) {
     return std::string(kSource) + R"(

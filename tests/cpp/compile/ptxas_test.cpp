@@ -33,7 +33,7 @@ class Assembler : public testing::Test {
     ::chmod(path.c_str(), static_cast<mode_t>(mode));
     return path;
   }
-  /// Writes what a card's code begins with, its first argument and the PTX to its output, and a line to "calls".
+  /// Writes what a GPU's code begins with, its first argument and the PTX to its output, and a line to "calls".
   fs::path working(const std::string& release = "12.4, V12.4.131") {
     return program("ptxas", version(release) + "echo call >> " + (folder_.path() / "calls").string() +
                                 "\n(printf '\\177ELF'; echo \"$1\"; cat \"$2\") > \"$4\"\n");
@@ -85,7 +85,7 @@ TEST_F(Assembler, FailsWithItsOwnWords) {
   };
   expect("echo 'ptxas fatal: no such chip' >&2; echo more; exit 255\n", "(status 255): ptxas fatal: no such chip");
   expect("exit 3\n", "it says nothing");
-  expect("echo text > \"$4\"\n", "status 0");  // not a card's code
+  expect("echo text > \"$4\"\n", "status 0");  // not a GPU's code
   expect("kill -9 $$\n", "status 137");
 }
 
@@ -107,7 +107,7 @@ TEST_F(Assembler, KeepsWhatItMakes) {
   ::unsetenv("SARDONYX_PTXAS");
 }
 
-// Each in a process of its own: what was found, and that it failed, is remembered.
+// Each in a separate process: what was found, and that it failed, is remembered.
 TEST_F(Assembler, LeavesTheDriverWhatItCannotDo) {
   const PtxCard card{"sm_90a", 12070};
   const auto none = [&](const std::string& given) {

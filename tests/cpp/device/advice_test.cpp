@@ -1,4 +1,4 @@
-// What is said when a driver finds no card.
+// What is said when a driver finds no GPU.
 #include "device/advice.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Runs on tensors where they lie: in memory of the host or of a (simulated) card, on callers' streams.
+// Runs on tensors where they lie: in memory of the host or of a (simulated) GPU, on callers' streams.
 #include <atomic>
 #include <cstring>
 #include <thread>

@@ -1,4 +1,4 @@
-// Replayed graphs, weights that programs share, several cards at once.
+// Replayed graphs, weights that programs share, several GPUs at once.
 #include <atomic>
 #include <thread>
 
@@ -103,7 +103,7 @@ TEST(SharedWeights, AreOnTheCardOnce) {
   EXPECT_LT(before - device.free_memory(), 100000u);
   models.push_back(heavy(2).compile(on("sim:gfx942")));
   EXPECT_GE(before - device.free_memory(), 400000u);
-  models.push_back(heavy(1).compile(on("sim:gfx1100")));  // another card: its own
+  models.push_back(heavy(1).compile(on("sim:gfx1100")));  // another GPU: its own
   EXPECT_GE(models.back().memory().now, 400000u);
   const Tensor x = floats({1, 1000}, std::vector<float>(1000, 1));
   models.erase(models.begin());  // who uploaded them goes first
@@ -136,7 +136,7 @@ TEST(DeviceMemory, TheArenaIsWhatLives) {
   EXPECT_GE(m.memory().arena, bytes);
 }
 
-// Two cards in one process, used by turns and by threads at the same time.
+// Two GPUs in one process, used by turns and by threads at the same time.
 TEST(SeveralCards, AtOnce) {
   const CompiledModel a = dense().compile(on("sim:gfx942")), b = dense().compile(on("sim:gfx1100"));
   for (int k = 0; k < 3; ++k) {

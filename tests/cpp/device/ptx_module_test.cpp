@@ -1,4 +1,4 @@
-// How PTX comes to a card of NVIDIA's, with a driver played here: by the assembler's machine code, or, where there is
+// How PTX comes to a GPU of NVIDIA's, with a driver played here: by the assembler's machine code, or, where there is
 // none or the driver refuses it, as text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(PtxModule, TheDriverCompilesWhatNoAssemblerMakes) {
   }
 }
 
-// In a process of its own: that it was refused is remembered.
+// In a separate process: that it was refused is remembered.
 TEST(PtxModule, RefusedMachineCodeIsSaidOnceAndCompiledByTheDriver) {
   const auto run = [] {
     const Driver d = driver();

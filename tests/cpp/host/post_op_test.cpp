@@ -75,7 +75,7 @@ std::vector<float> inputs(const Case& c, std::int64_t count) {
 
 class PostOpTest : public testing::TestWithParam<Case> {};
 
-// m rows of n times the identity, with the operation behind it, for each of `inputs`.
+// m rows of n times the identity, with the operation after it, for each of `inputs`.
 void expect_in_gemm(const Case& c, std::int64_t m, std::int64_t n, bool constant,
                     const std::vector<std::vector<float>>& inputs) {
   const auto eye = identity(n);

@@ -191,7 +191,7 @@ TEST_F(ProgramFile, ProgramsForSeveralTargetsShareConstants) {
   EXPECT_EQ(program_targets(path_), (std::vector<std::string>{"gfx942", "sm_80", "gfx1100", host_target().arch}));
   EXPECT_EQ(load_program(path_)->target, host_target().arch);
   EXPECT_EQ(load_program(path_, 1, "gfx1100")->target, "gfx1100");
-  EXPECT_EQ(load_program(path_, 1, "sm_90a")->target, "sm_80");  // PTX runs on later cards
+  EXPECT_EQ(load_program(path_, 1, "sm_90a")->target, "sm_80");  // PTX runs on later GPUs
   const auto p = load_program(path_, 1, "gfx942");
   ASSERT_EQ(p->constants.size(), program_->constants.size());
   for (std::size_t k = 0; k < p->constants.size(); ++k)

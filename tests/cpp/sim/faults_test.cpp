@@ -151,11 +151,11 @@ TEST_P(Faults, EndlessLoop) {
                 {"kernel endless", "did not end within 100000 instructions"});
 }
 
-// The compiler knows nothing of loads in inline assembly, so it puts no wait behind them.
+// The compiler knows nothing of loads in inline assembly, so it puts no wait after them.
 TEST_P(Faults, MissingWaitForMemory) {
   load("faults");
   Buffer<std::uint32_t> in(std::vector<std::uint32_t>(64)), out(64);
-  // At -O0 the first use is the spill right behind the assembly.
+  // At -O0 the first use is the spill right after the assembly.
   hipError_t e = launch("missingWait", {1}, {64}, in.get(), out.get());
   std::initializer_list<const char*> parts = {"kernel missingWait", "is read before a wait covers \"global_load_",
                                               "faults.cpp:"};

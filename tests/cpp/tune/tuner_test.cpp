@@ -73,7 +73,7 @@ TEST(Tuner, TakesTheFastestOfThoseItTimesAndKeepsTheTimes) {
   EXPECT_EQ(decisions[0].seconds, 2e-6);
   EXPECT_EQ(decisions[1].best, decisions[1].by_rule);
 
-  // Another process with the same file times nothing; a card with other units does.
+  // Another process with the same file times nothing; a GPU with other units does.
   timed.clear();
   const auto again = std::make_shared<TuningDatabase>(f.path, true);
   EXPECT_EQ(again->rows().size(), 4u);

@@ -1,4 +1,4 @@
-// Products of a vendor's library: a stub on simulated cards for what is chosen when, and graphs of a driver that only
+// Products of a vendor's library: a stub on simulated GPUs for what is chosen when, and graphs of a driver that only
 // writes down what it is asked.
 #include "vendor/product_library.h"
 
@@ -79,7 +79,7 @@ std::vector<float> wanted(std::int64_t n) { return result(layer("host", "", {}, 
 
 constexpr const char* kDevice = "sim:gfx942";
 
-// Times of simulated cards say nothing, but the stub is always faster than their interpreter.
+// Times of simulated GPUs say nothing, but the stub is always faster than their interpreter.
 TEST(ProductLibrary, IsChosenWhereItIsFasterAndOfTheSameVersion) {
   const Stub one("one", 100203), other("other", 100204), old("old", 1, OLD_STUB);
   const File file("library.tuning");
@@ -236,7 +236,7 @@ TEST(LibraryInGraphs, IsRecordedAndOrderedWhole) {
   const std::vector<GpuLaunch> launches = {early, early, library, early, early};
   const auto graph = make_graph(d, gpu, launches);
   ASSERT_TRUE(graph);
-  // Our kernels start early behind our own only.
+  // Our kernels start early after our own only.
   EXPECT_EQ(asked, (std::vector<std::string>{"kernel", "kernel", "early", "begin 1", "work", "end", "graph after",
                                              "kernel after", "kernel", "early"}));
   asked.clear();

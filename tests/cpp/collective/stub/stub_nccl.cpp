@@ -1,5 +1,5 @@
 // What we use of NCCL's interface, for ranks that are threads of one process and memory that the CPU reaches, as that
-// of simulated cards: so that our side of it can be tested without a card. As in the real one, who waits for others
+// of simulated GPUs: so that our side of it can be tested without a GPU. As in the real one, who waits for others
 // waits until they come or the communicator is aborted.
 #include <condition_variable>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// cast<>() between every two element types, behind one function. SUFFIX tells the instruction sets apart that this file
+// cast<>() between every two element types, after one function. SUFFIX tells the instruction sets apart that this file
 // is compiled for.
 #include "prelude.h"
 

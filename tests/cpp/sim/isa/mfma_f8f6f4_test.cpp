@@ -5,9 +5,9 @@
 
 namespace {
 
-// CDNA4 ISA document, V_MFMA_*_F8F6F4: CBSZ and BLGP name the types; 8-bit types in two runs of 16 k's, the others in
-// one of
-// 32. Scales: E8M0, row i and 32 k's of block b in lane i + m * b, the byte chosen by op_sel and op_sel_hi.
+// CDNA4 ISA document, V_MFMA_*_F8F6F4: CBSZ and BLGP name the types; 8-bit types in two runs of 16 K elements, the
+// others in one of
+// 32. Scales: E8M0, row i and 32 K elements of block b in lane i + m * b, the byte chosen by op_sel and op_sel_hi.
 TEST(MfmaF8f6f4, AllTypesAndScales) {
   const Format types[] = {kFp8Format, kBf8Format, kFp6Format, kBf6Format, kFp4Format};
   for (int m : {16, 32})

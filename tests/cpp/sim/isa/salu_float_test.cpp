@@ -319,7 +319,7 @@ TEST(RareVector, Gfx12HalfMinima) {
 }
 
 // What hardware does where the documents' pseudo-code is silent or differs (seen on gfx11 in public tests run on
-// cards).
+// GPUs).
 TEST(SeenOnHardware, ClampOfCarries) {
   for (const char* chip : kChips) {
     Lab lab(chip);

@@ -57,7 +57,7 @@ class Smfmac : public testing::TestWithParam<SparseCase> {};
 INSTANTIATE_TEST_SUITE_P(All, Smfmac, testing::ValuesIn(sparseCases()),
                          [](const auto& info) { return std::string(info.param.chip) + "_" + (info.param.name + 2); });
 
-// CDNA3 ISA document, "Sparse matrix multiplication": of each four k's two are stored; the calculator's layouts.
+// CDNA3 ISA document, "Sparse matrix multiplication": of each four K elements two are stored; the calculator's layouts.
 TEST_P(Smfmac, ProductForEverySetOfIndices) {
   const SparseCase& c = GetParam();
   for (int set = 0; set < c.sets; ++set) {

@@ -80,7 +80,7 @@ Place gfx12SparseB(int bits, int k, bool w32, int column, int kk) {
   return w32 ? Place{kk / 8 % 4, 4 * (kk % 8), 16 * (kk / 32) + column}
              : Place{kk / 8 % 2, 4 * (kk % 8), 32 * (kk / 16 % 2) + 16 * (kk / 32) + column};
 }
-/// The pair stored for k's four, and the bits of its indices in the first set.
+/// The pair stored for K four, and the bits of its indices in the first set.
 Place gfx12SparseA(int bits, int k, bool w32, int row, int kk, int& indexBit) {
   if (bits == 16) {
     indexBit = w32 ? 8 * (kk / 16) + 4 * (kk / 4 % 2) : 4 * (kk / 4 % 2);

@@ -177,7 +177,7 @@ VECTORS(f16_32x32x16, half, half8, 8, 32, 16, float, float16v, __builtin_amdgcn_
 VECTORS(bf16_16x16x32, __bf16, bf8x, 8, 16, 32, float, float4v, __builtin_amdgcn_mfma_f32_16x16x32_bf16)
 BYTES(i8_16x16x64, 16, 16, 64, int, int4v, vectorOf<4>, __builtin_amdgcn_mfma_i32_16x16x64_i8)
 
-/// Block-scaled: scales hold one E8M0 byte for 32 k's of a row of A (scaleA[row][k / 32]) or column of B.
+/// Block-scaled: scales hold one E8M0 byte for 32 K elements of a row of A (scaleA[row][k / 32]) or column of B.
 #define SCALED(name, bits, type)                                                                                   \
   KERNEL name(const u8* a, const u8* b, float* c, u32 n, u32 k, const u8* scaleA, const u8* scaleB) {              \
     u32 lane = localX(), row = groupY() * 16 + lane % 16, column = groupX() * 16 + lane % 16, part = lane / 16;    \
@@ -237,7 +237,8 @@ static inline u32 kOf(int bits, u32 depth, u32 e) {
 #if defined(__gfx1100__)
 constexpr u32 held(u32 depth, bool) { return depth; }
 #else
-/// Elements a lane holds; in a wave64 the upper half repeats nothing, but 16 k's of 4 bits fill only the lower half.
+/// Elements a lane holds; in a wave64 the upper half repeats nothing, but 16 K elements of 4 bits fill only the lower
+/// half.
 constexpr u32 held(u32 depth, bool tiny) { return tiny ? 8 : depth * 16 / WAVE; }
 #endif
 

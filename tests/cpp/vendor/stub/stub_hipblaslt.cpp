@@ -1,5 +1,5 @@
-// What we use of hipBLASLt's interface, for memory that the CPU reaches, as that of simulated cards, and products of
-// float32 only: so that our side of it can be tested without a card.
+// What we use of hipBLASLt's interface, for memory that the CPU reaches, as that of simulated GPUs, and products of
+// float32 only: so that our side of it can be tested without a GPU.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -119,7 +119,7 @@ int hipblasLtMatmul(void*, void* product, const void* alpha, const void* a, void
              &ld = *static_cast<const Layout*>(d_layout);
   if (*static_cast<const unsigned char*>(algorithm) >= ways || !workspace) return 1;
   // All of the workspace is ours to overwrite. Once is enough, and keeps every later product faster than a simulated
-  // card's kernel, whatever the host's memory bandwidth.
+  // GPU's kernel, whatever the host's memory bandwidth.
   static void* overwritten = nullptr;
   if (workspace != overwritten) std::memset(workspace, 0xff, workspace_size);
   overwritten = workspace;
