@@ -1,6 +1,7 @@
 // Activations: element-wise functions with parameters, and Clip. Smaller floats are computed in fp32.
 #include <cmath>
 
+#include "ops/element_math.h"
 #include "ops/families.h"
 #include "ops/scalars.h"
 #include "ops/tensor.h"
@@ -8,13 +9,11 @@
 namespace sardonyx {
 namespace {
 
+using el::add, el::div, el::mul;
 using tensor::accumulator;
 using UnaryFn = std::function<Expr(const Expr&)>;
 
 Expr k(double v, const Expr& like) { return constant(v, like->dtype); }
-Expr add(const Expr& a, const Expr& b) { return binary(Op::kAdd, a, b); }
-Expr mul(const Expr& a, const Expr& b) { return binary(Op::kMul, a, b); }
-Expr div(const Expr& a, const Expr& b) { return binary(Op::kDiv, a, b); }
 Expr less(const Expr& a, const Expr& b) { return compare(Op::kLt, a, b); }
 
 // y = f(x), f computed in the accumulator's type.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/element_math.h"
 #include "ops/families.h"
 #include "ops/scalars.h"
 #include "ops/tensor.h"
@@ -38,8 +39,7 @@ Exprs shape_attr(OpContext& c) {
   return shape;
 }
 
-Expr mul(const Expr& a, const Expr& b) { return binary(Op::kMul, a, b); }
-Expr add(const Expr& a, const Expr& b) { return binary(Op::kAdd, a, b); }
+using el::add, el::mul;
 
 void uniform(OpContext& c, const Exprs& shape, DType t) {
   const float low = c.attr_f("low", 0), high = c.attr_f("high", 1);

@@ -1,13 +1,11 @@
 // Shared by operators that interpolate images: Resize, GridSample, RoiAlign.
 #pragma once
+#include "ops/element_math.h"
 #include "ops/tensor.h"
 
 namespace sardonyx::sampling {
 
-inline Expr add(const Expr& a, const Expr& b) { return binary(Op::kAdd, a, b); }
-inline Expr sub(const Expr& a, const Expr& b) { return binary(Op::kSub, a, b); }
-inline Expr mul(const Expr& a, const Expr& b) { return binary(Op::kMul, a, b); }
-inline Expr div(const Expr& a, const Expr& b) { return binary(Op::kDiv, a, b); }
+using el::add, el::div, el::mul, el::sub;
 inline Expr k(double v, const Expr& like) { return constant(v, like->dtype); }
 
 /// The dtype in which images of t are interpolated: fp32, or fp64 where that could not hold the elements.

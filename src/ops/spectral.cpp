@@ -2,6 +2,7 @@
 // split in two (Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965).
 #include <cmath>
 
+#include "ops/element_math.h"
 #include "ops/families.h"
 #include "ops/scalars.h"
 #include "ops/tensor.h"
@@ -13,7 +14,7 @@ constexpr DType kF64 = DType::kFloat64;
 constexpr std::int64_t kSplitFrom = 512;                   // shorter transforms are one matrix product
 constexpr std::int64_t kMaxTable = std::int64_t{1} << 22;  // elements of a matrix kept as a constant
 
-Expr mul(const Expr& a, const Expr& b) { return binary(Op::kMul, a, b); }
+using el::mul;
 
 // cos and sin of 2 pi (product mod n) / n in fp64; sign -1 conjugates.
 Expr wave(Op op, const Expr& product, const Expr& n, double sign) {
