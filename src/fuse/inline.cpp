@@ -185,6 +185,8 @@ class Inliner {
     const bool multiple = consumers_[v].size() > 1;
     if (multiple && reads_tile_output(*l)) return false;                           // better an epilogue
     if (f.movement && f.loads > 1) return uses == 1 && !repeated && f.loads <= 4;  // concat, pad of several
+    // Windows that overlap would load both operands of a sum again for each tap.
+    if (in_reduce && f.loads > 1 && repeated_beyond_reduce(at)) return false;
     if (f.cost <= kCheap && f.loads <= 2) return uses <= 4 && (!in_reduce || f.cost <= 2 || uses == 1);
     if (in_reduce && uses == 1) return !repeated_beyond_reduce(at);
     return !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));

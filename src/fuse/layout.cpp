@@ -134,6 +134,64 @@ void fixed_values(const Graph& g, std::unordered_set<const Value*>& fixed, std::
   }
 }
 
+bool reduces_windows(const Expr& body) {
+  bool found = false;
+  if (body->has_reduce)
+    visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
+  return found;
+}
+
+// Whether a loop that is not in v's own order of dims reads v along its channels: +1, along its last dim: -1, else 0.
+int reads_along_channels(const LoopOp& l, const Value* v) {
+  std::size_t last = l.vars.size();
+  while (last > 0 && is_const(l.vars[last - 1]->args[0], 1)) --last;
+  Exprs along;  // terms of one sum, or else neighbours in memory
+  visit(l.body, [&](const Expr& x) {
+    if (x->op == Op::kReduce && x->vars.size() == 1) along.push_back(x->vars[0]);
+  });
+  if (along.empty() && last > 0) along.push_back(l.vars[last - 1]);
+  int vote = 0;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value != v || x->args.size() < 3) return;
+    for (const Expr& a : along) {
+      if (same(x->args[1], a)) vote = vote < 0 ? vote : 1;
+      if (same(x->args.back(), a)) vote = -1;
+    }
+  });
+  return vote;
+}
+
+// Windows (pooling, depthwise convolutions that are loops) whose results are read along their channels, as norms of
+// ConvNeXt do, and what such windows read in place.
+std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
+  std::unordered_map<const Value*, std::vector<const Node*>> users;
+  for (const auto& n : g.nodes)
+    for (const Value* v : n->inputs) users[v].push_back(n.get());
+  std::unordered_set<const Value*> found;
+  for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
+    const auto* l = (*it)->as<LoopOp>();
+    if (!l) continue;
+    const Value* out = (*it)->outputs[0];
+    if (out->rank() < 3) continue;
+    if (!found.count(out)) {
+      if (!reduces_windows(l->body)) continue;
+      int votes = 0;
+      bool against = false;
+      for (const Node* u : users[out]) {
+        const auto* loop = u->as<LoopOp>();
+        const int vote = !loop ? -1 : in_place_order(*loop, out) ? 0 : reads_along_channels(*loop, out);
+        votes += vote > 0;
+        against |= vote < 0;
+      }
+      if (votes == 0 || against) continue;
+      found.insert(out);
+    }
+    for (const Value* v : (*it)->inputs)
+      if (v->rank() == out->rank() && in_place_order(*l, v)) found.insert(v);
+  }
+  return found;
+}
+
 }  // namespace
 
 void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOptions& options) {
@@ -155,6 +213,7 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
   }
   for (const auto& n : g.nodes)
     if (n->as<ConvOp>()) wanted.insert(n->inputs[0]);
+  const std::unordered_set<const Value*> windows = windows_read_along_channels(g);
   const auto constants = constant_nodes(g);
   for (const auto& n : g.nodes) {
     if (constants.count(n.get()) || absorbed.count(n.get())) continue;
@@ -170,7 +229,7 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
     }
     const auto* l = n->as<LoopOp>();
     if (!l || fixed.count(out) || soft.count(out) || out->rank() < 3) continue;
-    bool wants = wanted.count(out) > 0;
+    bool wants = wanted.count(out) > 0 || windows.count(out) > 0;
     if (!wants)
       for (const Value* v : n->inputs)
         wants |= !v->storage_order.empty() && v->rank() == out->rank() && in_place_order(*l, v);

@@ -18,6 +18,8 @@ constexpr std::int64_t kMultiple = 16;      // of elements in each part, so that
 constexpr std::int64_t kPartsOfLongRow = 16;
 constexpr std::int64_t kMostPartsOfArg = 64;  // comparing takes instructions, which more workgroups share
 constexpr std::int64_t kMostPartsOfColumn = 256;
+constexpr std::int64_t kMostTaps = 2048;       // of a window
+constexpr std::int64_t kEnoughWindows = 4096;  // results of a window that are worth no second kernel
 
 // Reductions of `e` that are always evaluated.
 void certain_reductions(const Expr& e, Exprs& out) {
@@ -70,6 +72,7 @@ class Splitter {
     Expr results = 1;
     for (const Expr& v : kept) results = results * v->args[0];
     const Expr count = idx::product(dims);
+    if (is_window(r, results, count)) return {};
     const bool columns = !kept.empty() && unit_loads(r->args[0], kept.back(), r->vars) > 0;
     std::int64_t parts = columns ? parts_of_columns(results, count) : parts_of_rows(results, count);
     // A part without elements would have no position to give.
@@ -113,6 +116,13 @@ class Splitter {
   }
 
  private:
+  // Windows of enough results are short sums that read the same elements: splitting them only adds a kernel.
+  static bool is_window(const Expr& r, const Expr& results, const Expr& count) {
+    std::int64_t n = 0, terms = 0;
+    return r->vars.size() > 1 && is_const_int(count, terms) && terms <= kMostTaps &&
+           (!is_const_int(results, n) || n >= kEnoughWindows);
+  }
+
   // Parts of equal length, if there is such a number.
   static std::int64_t even_parts(std::int64_t length) {
     std::int64_t parts = kMostPartsOfArg;
