@@ -136,8 +136,7 @@ void fixed_values(const Graph& g, std::unordered_set<const Value*>& fixed, std::
 
 bool reduces_windows(const Expr& body) {
   bool found = false;
-  if (body->has_reduce)
-    visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
+  if (body->has_reduce) visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
   return found;
 }
 
