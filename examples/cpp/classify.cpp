@@ -1,5 +1,6 @@
 // Builds a small classifier in memory, compiles it once and runs it at several batch sizes; then saves the program,
-// loads it and runs it again. With a file as argument: `classify model.onnx` prints what that model takes and gives.
+// loads it and runs it again. With a file as argument, `classify model.onnx`, it prints the inputs and outputs of that
+// model.
 #include <sardonyx/sardonyx.h>
 
 #include <cstdio>
@@ -26,7 +27,7 @@ CompiledModel make_classifier() {
   const std::string scores = g.op("Gemm", {x, weights, bias});
   g.output(g.op("Softmax", {scores}, {{"axis", std::int64_t{1}}}), "probabilities");
   sardonyx::Options options;
-  options.cache_dir = sardonyx::user_cache_directory();  // the second time, compiling is reading a file
+  options.cache_dir = sardonyx::user_cache_directory();  // the second run reads the compiled code from the cache
   return g.compile(options);
 }
 

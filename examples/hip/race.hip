@@ -1,4 +1,4 @@
-// A sum with a barrier missing: right on some cards on some days. The simulator says what is wrong and where.
+// A reduction with a missing barrier, which may still give the right result on a GPU. The simulator reports the race.
 #include <hip/hip_runtime.h>
 
 #include <cstdio>
@@ -11,7 +11,7 @@ __global__ void sum(const float* in, float* out) {
     __syncthreads();
     if (t < s) part[t] += part[t + s];
   }
-  if (t == 255) *out = part[0];  // thread 0 wrote it: a __syncthreads() is missing in front
+  if (t == 255) *out = part[0];  // thread 0 wrote it: a __syncthreads() is missing before this line
 }
 
 int main() {

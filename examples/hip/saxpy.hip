@@ -1,4 +1,4 @@
-// A HIP program without anything of Sardonyx in it. Runs on the simulated GPU: ./dev sim examples/hip/saxpy.hip
+// A plain HIP program, for the simulated GPU: ./dev sim examples/hip/saxpy.hip
 #include <hip/hip_runtime.h>
 
 #include <cstdio>

@@ -27,7 +27,7 @@ MIN_BOX_SIDE = 3
 
 @dataclasses.dataclass
 class Box:
-    """A rectangle that may be turned: its centre, and half its sides as vectors; `along` points as the text is read."""
+    """A rotated rectangle: its centre and half its sides as vectors; `along` points in reading direction."""
 
     centre: np.ndarray
     along: np.ndarray
@@ -45,11 +45,11 @@ class Line:
 
 
 class Reader:
-    """`seconds` holds how long each stage of the last read() took."""
+    """`seconds` has the time of each stage of the last read()."""
 
     def __init__(self, detect: Callable, recognise: Callable, characters: list[str]):
         self._detect, self._recognise = detect, recognise
-        # Class 0 is the blank; the space is not in the file's list.
+        # Class 0 is the blank; the space is missing in the file's list.
         self._characters = ["", *characters, " "]
         self.seconds: dict[str, float] = {}
 
@@ -100,13 +100,13 @@ def as_input(image: Image.Image, min_width: int = 0) -> np.ndarray:
 
 
 def cut_out(image: Image.Image, box: Box) -> Image.Image:
-    """What is in the box, turned upright and scaled to the height of a line."""
+    """The content of the box, rotated upright and scaled to the height of a line."""
     width, height = 2 * np.hypot(*box.along), 2 * np.hypot(*box.down)
     columns = max(8, round(LINE_HEIGHT * width / max(height, 1)))
     corner = box.centre - box.along - box.down
     right, down = 2 * box.along / columns, 2 * box.down / LINE_HEIGHT
     matrix = (right[0], down[0], corner[0], right[1], down[1], corner[1])
-    if height > 2 * LINE_HEIGHT:  # scaled down first, because the transformation looks at few pixels only
+    if height > 2 * LINE_HEIGHT:  # scaled down first, because the transformation samples few pixels
         factor = height / LINE_HEIGHT
         image = image.resize([max(1, round(side / factor)) for side in image.size], Image.Resampling.BOX)
         matrix = tuple(v / factor for v in matrix)
@@ -114,7 +114,7 @@ def cut_out(image: Image.Image, box: Box) -> Image.Image:
 
 
 def find_boxes(probability: np.ndarray) -> list[Box]:
-    """A box around each connected region of probable text, widened to what the detector was trained to shrink."""
+    """A box around each connected region of probable text, enlarged because the detector is trained on shrunk boxes."""
     boxes = []
     for rows in regions(probability > PIXEL_THRESHOLD):
         score = np.concatenate([probability[y, a:b] for y, a, b in rows]).mean()
@@ -181,7 +181,7 @@ def convex_hull(points: np.ndarray) -> np.ndarray:
 
 
 def smallest_rectangle(points: np.ndarray) -> Box:
-    """The rectangle of least area around the points; it has a side in common with their convex hull."""
+    """The rectangle of least area around the points; one of its sides lies on a side of their convex hull."""
     hull = convex_hull(points)
     edges = np.roll(hull, -1, axis=0) - hull
     directions = edges / np.hypot(edges[:, 0], edges[:, 1])[:, np.newaxis]

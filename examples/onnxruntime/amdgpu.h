@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-/// Adds the provider to a session's options, with options of it, of the MIGraphX provider or of the ROCm provider. The
-/// library is the one that AMDGPU_EP_PATH names; without it, libamdgpu-ep.so of the loader's path.
+/// Adds the provider to a session's options, with its own options or those of the MIGraphX or ROCm provider. The
+/// library is the one in AMDGPU_EP_PATH; if that is not set, libamdgpu-ep.so in the loader's path.
 inline void append_amdgpu(Ort::Env& env, Ort::SessionOptions& session,
                           const std::unordered_map<std::string, std::string>& options = {}) {
   constexpr const char* kName = "AMDGPUExecutionProvider";

@@ -1,7 +1,6 @@
-// What a program for AMD's MIGraphX provider looks like here: an fp16 session, tensors of the host, several batch
-// sizes.
+// A program written for AMD's MIGraphX provider: an fp16 session, tensors in host memory, several batch sizes.
 //   migraphx MODEL    with one float input [batch, ...] and one float output
-// Beside the MIGraphX provider's own samples, the line that adds the provider is another one: append_amdgpu().
+// Compared with the MIGraphX provider's own samples, only the line that adds the provider differs: append_amdgpu().
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -31,7 +30,7 @@ int main(int argc, char** argv) {
     std::vector<std::int64_t> dims = session.GetInputTypeInfo(0).GetTensorTypeAndShapeInfo().GetShape();
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     for (const std::int64_t batch :
-         {1, 2, 5}) {  // the MIGraphX provider compiles for each; here one program serves all
+         {1, 2, 5}) {  // the MIGraphX provider compiles for each; this provider has one program for all
       for (std::size_t k = 0; k < dims.size(); ++k)
         if (k == 0 || dims[k] < 0) dims[k] = k == 0 ? batch : 8;
       std::vector<float> x(

@@ -1,4 +1,4 @@
-"""What a Python program for AMD's MIGraphX provider looks like here: only the import is another one.
+"""A Python program written for AMD's MIGraphX provider; only the import differs.
 
 python migraphx.py MODEL    with one float input [batch, ...]
 """

@@ -1,7 +1,7 @@
-// What a program for AMD's ROCm provider looks like here: inputs and outputs bound to the device's memory.
+// A program written for AMD's ROCm provider: inputs and outputs bound to device memory.
 //   rocm MODEL    with one float input [batch, ...] and one float output
-// Beside the ROCm provider's own samples, the line that adds the provider is another one, append_amdgpu(), and memory
-// of the device is called "Hip" as it was.
+// Compared with the ROCm provider's own samples, only the line that adds the provider differs: append_amdgpu(). Device
+// memory is called "Hip" in both.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
                                     OrtDeviceAllocator);
     const auto on_host = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     Ort::Allocator device(session, on_device);
-    // A tensor of the device, filled from the host; the output's memory is the provider's.
+    // A device tensor, filled from the host; the provider allocates the output.
     Ort::Value bound = Ort::Value::CreateTensor<float>(device, dims.data(), dims.size());
     const Ort::Value value = Ort::Value::CreateTensor<float>(on_host, x.data(), x.size(), dims.data(), dims.size());
     const std::vector<const OrtValue*> from = {value};

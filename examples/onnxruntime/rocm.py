@@ -1,4 +1,4 @@
-"""What a Python program for AMD's ROCm provider looks like here, with tensors on the device: only the import is another one.
+"""A Python program written for AMD's ROCm provider, with tensors on the device; only the import differs.
 
 python rocm.py MODEL    with one float input [batch, ...] and one output
 """
@@ -22,7 +22,7 @@ shape = [d if isinstance(d, int) else 3 if k == 0 else 8 for k, d in enumerate(i
 x = np.cos(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape)
 
 binding = session.io_binding()
-value = ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)  # as the ROCm provider calls its memory; "hip" is taken, too
+value = ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)  # the ROCm provider's name for its memory; "hip" works too
 binding.bind_input(info.name, "cuda", 0, np.float32, value.shape(), value.data_ptr())
 binding.bind_output(output.name, "cuda")
 session.run_with_iobinding(binding)

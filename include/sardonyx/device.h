@@ -27,42 +27,42 @@
 
 namespace sardonyx {
 
-/// A row-major tensor in somebody's memory, which must stay valid and unchanged until the run that reads it is done.
+/// A row-major tensor in the caller's memory, which must stay valid and unchanged until the runs that read it are done.
 struct TensorView {
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> dims;
   const void* data = nullptr;  ///< may be null if there are no elements
-  bool on_device = false;      ///< in memory of the model's device rather than the host's; "host" has one memory
+  bool on_device = false;      ///< in the memory of the model's device, not of the host; "host" has one memory
 };
 
-/// Where an output goes, row-major. It may be the very memory of an input, which is gone then (a cache that is appended
-/// to); it must not overlap with another output. Inputs that are outputs themselves can't swap places: the run throws
-/// kInvalidArgument. Of the model's device it must be at a multiple of 64 bytes.
+/// The memory of a row-major output. It may be that of an input, which is then overwritten (a KV cache that is appended
+/// to), but must not overlap another output. Inputs that are also outputs cannot swap places: the run throws
+/// kInvalidArgument. Device memory should be aligned to 16 bytes; otherwise the output is copied there.
 struct OutputMemory {
   void* data = nullptr;  ///< may be null if there are no elements
   bool on_device = false;
 };
 
-/// Gives memory for an output (by its index in CompiledModel::outputs()) of this dtype and these dims. Called once for
-/// each output of a run, from the thread that runs, as soon as the dims are known. What it throws ends the run and
-/// reaches its caller.
+/// Returns memory for an output (by its index in CompiledModel::outputs()) of this dtype and these dims. Called once per
+/// output of a run, in the thread of the run, as soon as the dims are known. An exception ends the run and is passed to
+/// its caller.
 using OutputAllocator =
     std::function<OutputMemory(std::size_t index, DType dtype, const std::vector<std::int64_t>& dims)>;
 
 enum class CopyKind { kToDevice, kToHost, kOnDevice };
 
-/// A device by its name: memory, copies, streams. A stream is the driver's own (CUstream, hipStream_t): work given to
-/// one is done in order. On "host" streams are null, and everything is done when a call returns. All functions throw
-/// Error(kDevice) with the driver's reason; all may be called from many threads. Copies of a Device are the same
+/// A device by its name: memory, copies, streams. A stream is the driver's (CUstream, hipStream_t): its work
+/// is executed in order. On "host" streams are null, and all calls are synchronous. All functions throw
+/// Error(kDevice) with the driver's reason, and are thread-safe. Copies of a Device object denote the same
 /// device.
 class Device {
  public:
-  /// "host", "hip", "cuda:1", ...; see devices(). Throws kDevice for a card that can't be used, kInvalidArgument for
+  /// "host", "hip", "cuda:1", ...; see devices(). Throws kDevice for a GPU that cannot be used, kInvalidArgument for
   /// other names.
   static Device open(const std::string& name);
   DeviceInfo info() const;
 
-  /// Memory of the device, at a multiple of 64 bytes (GPUs: 256). It goes back with its last owner.
+  /// Device memory, aligned to 64 bytes (GPUs: 256). It is freed with its last owner.
   std::shared_ptr<void> allocate(std::size_t bytes) const;
   /// Memory of the host that the device reads and writes by itself: copies from and to it need no staging.
   std::shared_ptr<void> allocate_pinned(std::size_t bytes) const;

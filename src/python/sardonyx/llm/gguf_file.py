@@ -1,7 +1,7 @@
-"""Reads GGUF files: metadata, and tensors where they lie in the mapped file.
+"""Reads GGUF files: metadata, and tensors in the mapped file.
 
-The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Files are not trusted: every count and length is
-compared with what is left of the file before it is used.
+The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The package gguf dequantises tensors, but its reader trusts the counts
+and offsets in a file. Files are untrusted here, so this reader compares every count and length with the rest of the file before it is used.
 """
 
 from __future__ import annotations
