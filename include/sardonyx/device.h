@@ -43,9 +43,9 @@ struct OutputMemory {
   bool on_device = false;
 };
 
-/// Returns memory for an output (by its index in CompiledModel::outputs()) of this dtype and these dims. Called once per
-/// output of a run, in the thread of the run, as soon as the dims are known. An exception ends the run and is passed to
-/// its caller.
+/// Returns memory for an output (by its index in CompiledModel::outputs()) of this dtype and these dims. Called once
+/// per output of a run, in the thread of the run, as soon as the dims are known. An exception ends the run and is
+/// passed to its caller.
 using OutputAllocator =
     std::function<OutputMemory(std::size_t index, DType dtype, const std::vector<std::int64_t>& dims)>;
 
