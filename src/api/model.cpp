@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "api/pass_report.h"
 #include "api/report.h"
 #include "compile/compiler.h"
 #include "import/quantize.h"
@@ -303,6 +304,24 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   } catch (const NeedInput& n) {
     fail(ErrorKind::kUnsupported,
          "the program depends on the {} of input '{}' ({}), so it can't be compiled beforehand",
+         n.kind == NeedInput::kRank ? "rank" : "value", n.input, n.why);
+  }
+}
+
+PassReport passes_for(const std::string& target, onnx::Model model, const Options& options) {
+  check_options(options);
+  const Target t = parse_target(target);
+  BuildOptions build;
+  if (t.kind != TargetKind::kHost) build.target = t.arch;
+  quantize(model, options, build.target);
+  build.fuse = options.fuse;
+  build.precision = storage_of(options);
+  ImportOptions import;
+  import.dims = options.dims;
+  try {
+    return report_passes(*import_model(model, import), fuse_options_of(build));
+  } catch (const NeedInput& n) {
+    fail(ErrorKind::kUnsupported, "the graph depends on the {} of input '{}' ({}), so its passes can't be shown",
          n.kind == NeedInput::kRank ? "rank" : "value", n.input, n.why);
   }
 }

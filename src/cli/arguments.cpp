@@ -271,11 +271,15 @@ class Parser {
                 "  sardonyx inspect model.onnx --dim batch=8             with memory for this size\n"
                 "  sardonyx inspect model.onnx --kernels                 every kernel and the nodes it computes\n"
                 "  sardonyx inspect model.onnx --html graph.html         the graph of kernels as a page\n"
+                "  sardonyx inspect model.onnx --passes                  the graph after each pass that changed it\n"
+                "  sardonyx inspect model.onnx --remarks                 what was not fused, and why\n"
                 "  sardonyx inspect model.onnx --json - | jq .kernels_per_run");
     model_options(s);
     input_options(s);
     s->add_flag("--kernels", o_.inspect.kernels, "list every step of the program");
     s->add_flag("--source", o_.inspect.source, "with the source text of each kernel");
+    s->add_flag("--passes", o_.inspect.passes, "the graph as imported, and after each pass that changed it");
+    s->add_flag("--remarks", o_.inspect.remarks, "what the passes considered and did not do, and why");
     s->add_option("--json", o_.inspect.json, "write everything; - for stdout")->type_name("FILE");
     s->add_option("--html", o_.inspect.html, "draw the graph with its kernels")->type_name("FILE");
   }

@@ -6,6 +6,7 @@
 
 #include "api/report.h"
 #include "cli/commands.h"
+#include "cli/inspect_passes.h"
 #include "cli/page.h"
 #include "program/program_file.h"
 
@@ -283,10 +284,12 @@ void inspect_command(const Options& options) {
     p["sources"] = Json::array();
     for (const KernelInfo& k : program.kernels) p["sources"].push_back(k.spec.body);
   }
+  add_passes(j, options, program.target);
   write_reports(j, options);
   if (!wants_text(options)) return;
   print_source(j);
   print_program(j, options);
+  print_passes(j, options);
   if (options.inspect.source)
     for (const KernelInfo& k : program.kernels) fmt::print("\n// {}\n{}\n", k.symbol, k.spec.body);
 }

@@ -73,6 +73,8 @@ struct TuneArguments {
 struct InspectArguments {
   bool kernels = false;  ///< the table of all kernels
   bool source = false;   ///< their source text, too
+  bool passes = false;   ///< the graph after each pass that changed it
+  bool remarks = false;  ///< what passes considered and did not do
   std::string json, html;
 };
 

@@ -13,6 +13,21 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 }  // namespace
 
+ModelOptions model_options(const Options& options) {
+  ModelOptions m;
+  m.device = options.model.device;
+  m.threads = options.model.threads;
+  m.cache_dir = options.cache.directory;
+  m.dims = options.model.fixed;
+  m.fuse = options.model.fuse;
+  m.precision = options.model.precision;
+  m.tuning = options.model.tuning;
+  m.tuning_database = options.model.tuning_database;
+  m.product_library = options.model.product_library;
+  m.calibration_table = options.model.calibration_table;
+  return m;
+}
+
 Loaded load_model(const Options& options, bool all_outputs) {
   Loaded out;
   const std::string file = options.model.file.filename().string();
@@ -36,17 +51,7 @@ Loaded load_model(const Options& options, bool all_outputs) {
   }
   auto stage_start = start;
   std::string stage;
-  ModelOptions m;
-  m.device = options.model.device;
-  m.threads = options.model.threads;
-  m.cache_dir = options.cache.directory;
-  m.dims = options.model.fixed;
-  m.fuse = options.model.fuse;
-  m.precision = options.model.precision;
-  m.tuning = options.model.tuning;
-  m.tuning_database = options.model.tuning_database;
-  m.product_library = options.model.product_library;
-  m.calibration_table = options.model.calibration_table;
+  ModelOptions m = model_options(options);
   m.all_outputs = all_outputs;
   m.progress = [&](const Progress& p) {
     if (p.stage != stage) {

@@ -16,12 +16,6 @@
 
 namespace sardonyx::codegen {
 
-inline bool mentions(const Expr& e, const Expr& var) {
-  bool found = false;
-  if (e && !is_const(var)) visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
-  return found;
-}
-
 /// A kernel of kernels/attention.h or attention_step_mma.h.
 inline KernelSpec attention_spec(std::string body, std::string_view arch, const LaunchBounds& bounds = {},
                                  std::uint32_t shared_bytes = 0) {

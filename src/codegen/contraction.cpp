@@ -2,7 +2,7 @@
 #include "codegen/contraction.h"
 
 #include "codegen/emit.h"
-#include "fuse/graph_util.h"
+#include "graph/analysis.h"
 #include "support/error.h"
 
 namespace sardonyx::codegen {

@@ -240,17 +240,15 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   FuseOptions o;
   o.float8_tiles = float8_products_of(arch);
   o.attention_expressions = true;
-  o.accepts_epilogue = [](const TileKernel& k) {
-    std::string why;
+  o.accepts_epilogue = [](const TileKernel& k, std::string& why) {
     if (k.node->as<AttentionOp>()) return gpu_takes_attention(k, why);
     return gpu_takes_tile(k, why);
   };
-  o.accepts_tile = [](const Node& n) {
+  o.accepts_tile = [](const Node& n, std::string& why) {
     if (n.outputs.empty()) return false;
     TileKernel t;
     t.node = const_cast<Node*>(&n);
     t.out = n.outputs[0];
-    std::string why;
     if (n.as<AttentionOp>()) return gpu_takes_attention(t, why);
     return gpu_takes_tile(t, why);
   };

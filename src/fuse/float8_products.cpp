@@ -1,18 +1,12 @@
 // See float8_products.h.
 #include "fuse/float8_products.h"
 
-#include "fuse/graph_util.h"
+#include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
 
 constexpr DType kF32 = DType::kFloat32;
-
-Exprs vars_of(const Exprs& shape) {
-  Exprs v;
-  for (const Expr& d : shape) v.push_back(loop_var(d));
-  return v;
-}
 
 // What DequantizeLinear makes of 8-bit floats: the number in float32, times a scale.
 struct Scaled {
@@ -53,7 +47,7 @@ Expr at(const Expr& e, const Exprs& vars, const Exprs& index) {
 
 class Lowering {
  public:
-  Lowering(Graph& g, DType type) : g_(g), type_(type) {}
+  Lowering(Graph& g, const FuseOptions& options) : g_(g), options_(options), type_(options.float8_tiles) {}
 
   void run() {
     const std::size_t count = g_.nodes.size();
@@ -71,6 +65,10 @@ class Lowering {
   }
 
  private:
+  void reject(const Node& n, const char* why) const {
+    remark(options_, "float8_products", n.origin, [&] { return fmt::format("multiplied in float32: {}", why); });
+  }
+
   // The node's output becomes `e` over `vars`, which reads the product of 8-bit floats.
   void replace(Node& n, const Exprs& vars, const Expr& e) {
     n.op = LoopOp{vars, e};
@@ -80,9 +78,10 @@ class Lowering {
   void matmul(Node& n, const MatMulOp& m) {
     if (m.a->op != Op::kLoad || m.b->op != Op::kLoad || n.outputs[0]->dtype != kF32) return;
     const auto a = scaled(m.a->value, type_), b = scaled(m.b->value, type_);
-    if (!a || !b || !only_over(a->scale, {})) return;
+    if (!a || !b) return;
+    if (!only_over(a->scale, {})) return reject(n, "the left operand has more than one scale");
     const Expr scale = at(b->scale, b->vars, m.b->args);
-    if (!only_over(scale, m.vars.back())) return;
+    if (!only_over(scale, m.vars.back())) return reject(n, "the right operand has more than one scale per column");
     const MatMulOp product{m.vars, m.k, load(a->q, type_, m.a->args), load(b->q, type_, m.b->args)};
     Value* y = g_.add_node(product, {a->q, b->q}, {{kF32, n.outputs[0]->shape}})->outputs[0];
     const Exprs v = vars_of(y->shape);
@@ -93,7 +92,9 @@ class Lowering {
   void conv(Node& n, const ConvOp& c) {
     if (n.outputs[0]->dtype != kF32 || c.transposed) return;
     const auto x = scaled(n.inputs[0], type_), w = scaled(n.inputs[1], type_);
-    if (!x || !w || !only_over(x->scale, {}) || !only_over(w->scale, w->vars[0])) return;
+    if (!x || !w) return;
+    if (!only_over(x->scale, {})) return reject(n, "the image has more than one scale");
+    if (!only_over(w->scale, w->vars[0])) return reject(n, "the weights have more than one scale per output channel");
     ConvOp product = c;
     product.has_bias = false;
     Value* bias = c.has_bias ? n.inputs[2] : nullptr;
@@ -106,11 +107,12 @@ class Lowering {
   }
 
   Graph& g_;
+  const FuseOptions& options_;
   DType type_;
 };
 
 }  // namespace
 
-void lower_float8_products(Graph& g, DType type) { Lowering(g, type).run(); }
+void lower_float8_products(Graph& g, const FuseOptions& options) { Lowering(g, options).run(); }
 
 }  // namespace sardonyx

@@ -1,18 +1,12 @@
 // See integer_products.h.
 #include "fuse/integer_products.h"
 
-#include "fuse/graph_util.h"
+#include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
 
 constexpr DType kI32 = DType::kInt32;
-
-Exprs vars_of(const Exprs& shape) {
-  Exprs v;
-  for (const Expr& d : shape) v.push_back(loop_var(d));
-  return v;
-}
 
 // An element of an 8-bit tensor as int8: less 128 if it has no sign.
 Expr signed_byte(const Expr& x) {
@@ -35,7 +29,7 @@ Expr times(const Expr& a, const Expr& b) { return binary(Op::kMul, a, b); }
 
 class Lowering {
  public:
-  explicit Lowering(Graph& g) : g_(g) {}
+  Lowering(Graph& g, const FuseOptions& options) : g_(g), options_(options) {}
 
   void run() {
     const std::size_t count = g_.nodes.size();
@@ -49,7 +43,11 @@ class Lowering {
       g_.origin = n.origin;
       Value* y = r->name == "integer_matmul" ? matmul(n, pack->inputs[0], pack->inputs[1], is_const(p->params[0], 1))
                                              : conv(n, *r, pack->inputs[0], pack->inputs[1]);
-      if (!y) continue;
+      if (!y) {
+        remark(options_, "integer_products", n.origin,
+               [] { return std::string("stays a routine: the convolution's weights have a zero point"); });
+        continue;
+      }
       // The routine's output becomes the new value's element by element; its working memory dies with it.
       Value* out = n.outputs[0];
       const Exprs vars = vars_of(out->shape);
@@ -172,10 +170,11 @@ class Lowering {
   }
 
   Graph& g_;
+  const FuseOptions& options_;
 };
 
 }  // namespace
 
-void lower_integer_products(Graph& g) { Lowering(g).run(); }
+void lower_integer_products(Graph& g, const FuseOptions& options) { Lowering(g, options).run(); }
 
 }  // namespace sardonyx

@@ -1,6 +1,6 @@
 // Internal to fuse/: products of 8-bit tensors for devices with matrix instructions for them.
 #pragma once
-#include "graph/graph.h"
+#include "fuse/options.h"
 
 namespace sardonyx {
 
@@ -8,6 +8,6 @@ namespace sardonyx {
 ///   sum of (a - za)(b - zb) = sum of a'b' - zb' sum of a' - za' sum of b' + K za' zb'
 /// where x' = x for int8 and x - 128 for uint8. Sums of b' are computed once when b is constant. Convolutions whose
 /// weights have a zero point stay as they are.
-void lower_integer_products(Graph& g);
+void lower_integer_products(Graph& g, const FuseOptions& options);
 
 }  // namespace sardonyx

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "fuse/graph_util.h"
+#include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "fuse/graph_util.h"
-#include "fuse/prologue.h"
+#include "fuse/inline_dequantization.h"
 #include "fuse/schedule.h"
+#include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
@@ -80,6 +80,44 @@ Value* side_by_side(Graph& g, const std::vector<Value*>& parts) {
   return g.add_loop(vars, body);
 }
 
+// Why two products are not merged; null if they can be.
+const char* difference(const Branch& b, const Branch& first) {
+  if ((b.add != nullptr) != (first.add != nullptr)) return "one has a bias, the other has none";
+  if (b.weights->dtype != first.weights->dtype || b.matmul->outputs[0]->dtype != first.matmul->outputs[0]->dtype)
+    return "their types differ";
+  if (b.add && (b.add->outputs[0]->dtype != first.add->outputs[0]->dtype || b.bias->dtype != first.bias->dtype))
+    return "the types of their biases differ";
+  if (b.matmul->outputs[0]->rank() != first.matmul->outputs[0]->rank()) return "their ranks differ";
+  if (!idx::provably_equal(b.weights->shape[0], first.weights->shape[0])) return "their K differ";
+  return nullptr;
+}
+
+// The product of all branches, and the sum with their biases.
+Value* merged(Graph& g, const std::vector<Branch>& branches) {
+  const Node* first = branches[0].matmul;
+  std::vector<Value*> ws, bs;
+  for (const Branch& b : branches) {
+    ws.push_back(b.weights);
+    if (b.bias) bs.push_back(b.bias);
+  }
+  Value* w = side_by_side(g, ws);
+  MatMulOp m = *first->as<MatMulOp>();
+  const Expr n = loop_var(w->shape[1]);
+  m.vars.back() = n;
+  m.b = load(w, w->dtype, {m.k, n});
+  Value* x = const_cast<Value*>(m.a->value);
+  Exprs shape = first->outputs[0]->shape;
+  shape.back() = w->shape[1];
+  Value* y = g.add_node(m, {x, w}, {{first->outputs[0]->dtype, shape}})->outputs[0];
+  if (bs.empty()) return y;
+  Value* bias = side_by_side(g, bs);
+  const Exprs vars = vars_of(shape);
+  // In the wider of the two types, and stored as each branch is.
+  const DType out = branches[0].add->outputs[0]->dtype, t = y->dtype == bias->dtype ? y->dtype : DType::kFloat32;
+  const Expr sum = binary(Op::kAdd, cast(load(y, y->dtype, vars), t), cast(load(bias, bias->dtype, {vars.back()}), t));
+  return g.add_loop(vars, cast(sum, out, t == DType::kFloat32 && out == DType::kFloat16 ? kCastSaturatesHalf : 0));
+}
+
 }  // namespace
 
 void merge_matmuls(Graph& g, const FuseOptions& options) {
@@ -91,50 +129,28 @@ void merge_matmuls(Graph& g, const FuseOptions& options) {
     const auto* m = n->as<MatMulOp>();
     Value *x, *w;
     if (!m || constants.count(n.get()) || !plain(*m, x, w) || !w->producer || !constants.count(w->producer)) continue;
-    if (options.prologues && is_dequantization(*w->producer)) continue;  // side by side they would have to be floats
+    if (options.prologues && is_dequantization(*w->producer)) {
+      remark(options, "merge_matmuls", n->origin,
+             [] { return std::string("not merged: its weights are quantised, and merging would dequantise them"); });
+      continue;
+    }
     Branch b{n.get(), nullptr, nullptr, w, 0};
     if (!is_const_int(w->shape[1], b.columns)) continue;
     if (!outputs.count(n->outputs[0])) b.add = bias_add(n->outputs[0], uses, constants, b.bias);
     groups[x->id].push_back(b);
   }
   for (auto& [id, branches] : groups) {
-    // All with a bias or none; equal element types.
     std::erase_if(branches, [&](const Branch& b) {
-      return (b.add != nullptr) != (branches[0].add != nullptr) || b.weights->dtype != branches[0].weights->dtype ||
-             b.matmul->outputs[0]->dtype != branches[0].matmul->outputs[0]->dtype ||
-             (b.add && (b.add->outputs[0]->dtype != branches[0].add->outputs[0]->dtype ||
-                        b.bias->dtype != branches[0].bias->dtype)) ||
-             b.matmul->outputs[0]->rank() != branches[0].matmul->outputs[0]->rank() ||
-             !idx::provably_equal(b.weights->shape[0], branches[0].weights->shape[0]);
+      const char* why = difference(b, branches[0]);
+      if (why)
+        remark(options, "merge_matmuls", b.matmul->origin,
+               [&] { return fmt::format("not merged with '{}': {}", branches[0].matmul->origin, why); });
+      return why != nullptr;
     });
     if (branches.size() < 2) continue;
-    Node* first = branches[0].matmul;
     g.origin.clear();
     for (const Branch& b : branches) g.origin += (g.origin.empty() ? "" : " + ") + b.matmul->origin;
-    std::vector<Value*> ws, bs;
-    for (const Branch& b : branches) {
-      ws.push_back(b.weights);
-      if (b.bias) bs.push_back(b.bias);
-    }
-    Value* w = side_by_side(g, ws);
-    MatMulOp m = *first->as<MatMulOp>();
-    const Expr n = loop_var(w->shape[1]);
-    m.vars.back() = n;
-    m.b = load(w, w->dtype, {m.k, n});
-    Value* x = const_cast<Value*>(m.a->value);
-    Exprs shape = first->outputs[0]->shape;
-    shape.back() = w->shape[1];
-    Value* y = g.add_node(m, {x, w}, {{first->outputs[0]->dtype, shape}})->outputs[0];
-    if (!bs.empty()) {
-      Value* bias = side_by_side(g, bs);
-      Exprs vars;
-      for (const Expr& d : shape) vars.push_back(loop_var(d));
-      // In the wider of the two types, and kept as what each branch kept.
-      const DType out = branches[0].add->outputs[0]->dtype, t = y->dtype == bias->dtype ? y->dtype : DType::kFloat32;
-      const Expr sum =
-          binary(Op::kAdd, cast(load(y, y->dtype, vars), t), cast(load(bias, bias->dtype, {vars.back()}), t));
-      y = g.add_loop(vars, cast(sum, out, t == DType::kFloat32 && out == DType::kFloat16 ? kCastSaturatesHalf : 0));
-    }
+    Value* y = merged(g, branches);
     g.origin.clear();
     std::int64_t start = 0;
     for (const Branch& b : branches) {

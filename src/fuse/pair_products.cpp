@@ -4,15 +4,19 @@
 #include <algorithm>
 #include <map>
 
-#include "fuse/graph_util.h"
+#include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
 
 class Pairing {
  public:
-  explicit Pairing(Graph& g)
-      : g_(g), uses_(uses_of(g)), constants_(constant_nodes(g)), outputs_(g.outputs.begin(), g.outputs.end()) {}
+  Pairing(Graph& g, const FuseOptions& options)
+      : g_(g),
+        options_(options),
+        uses_(uses_of(g)),
+        constants_(constant_nodes(g)),
+        outputs_(g.outputs.begin(), g.outputs.end()) {}
 
   void run() {
     const std::size_t count = g_.nodes.size();
@@ -28,11 +32,15 @@ class Pairing {
  private:
   bool constant(const Value* v) const { return v->producer && v->graph == &g_ && constants_.count(v->producer) > 0; }
 
+  void reject(const Node& n, const char* why) const {
+    remark(options_, "pair_products", n.origin, [&] { return std::string(why); });
+  }
+
   void try_loop(Node& n) {
     const auto* l = n.as<LoopOp>();
     std::int64_t width = 0;
     if (l->body->has_reduce || l->vars.empty() || !is_const_int(l->vars.back()->args[0], width)) return;
-    // Of each product the columns that are read, less the loop's own.
+    // The products that the loop reads, and by how much the column that it reads differs from the one it writes.
     std::vector<Value*> products;
     std::vector<std::int64_t> shifts;
     bool plain = true;
@@ -56,9 +64,11 @@ class Pairing {
       products.push_back(v);
       shifts.push_back(shift);
     });
-    if (!plain || products.size() != 2) return;
+    if (products.size() != 2) return;
+    if (!plain) return reject(n, "it reads the products at other positions than it writes");
     for (std::size_t d = 0; d + 1 < l->vars.size(); ++d)
-      if (!idx::provably_equal(l->vars[d]->args[0], products[0]->shape[d])) return;
+      if (!idx::provably_equal(l->vars[d]->args[0], products[0]->shape[d]))
+        return reject(n, "it broadcasts the products");
     Value* first = products[0];
     const Value* second = products[1];
     const auto& m = *first->producer->as<MatMulOp>();
@@ -66,24 +76,24 @@ class Pairing {
     if (first == second) {
       if (std::min(shifts[0], shifts[1]) != 0 || std::max(shifts[0], shifts[1]) != width ||
           !is_const(first->shape.back(), 2 * width))
-        return;
+        return reject(n, "it does not read the two halves of the product's columns");
       if (shifts[0] != 0) std::swap(shifts[0], shifts[1]);
       paired = product(first, n, columns_of(m.b, m.vars.back(), m.b, m.vars.back(), width, width));
     } else {
       const auto& o = *second->producer->as<MatMulOp>();
       if (shifts[0] != 0 || shifts[1] != 0 || first->dtype != second->dtype || !is_const(first->shape.back(), width) ||
           first->shape.size() != second->shape.size() || !same(m.k->args[0], o.k->args[0]))
-        return;
+        return reject(n, "the two products differ in shape or type");
       std::vector<std::pair<Expr, Expr>> r = {{o.k, m.k}};
       for (std::size_t d = 0; d < m.vars.size(); ++d) {
-        if (!same(m.vars[d]->args[0], o.vars[d]->args[0])) return;
+        if (!same(m.vars[d]->args[0], o.vars[d]->args[0])) return reject(n, "the two products differ in shape or type");
         r.emplace_back(o.vars[d], m.vars[d]);
       }
-      if (!same(m.a, substitute(o.a, r))) return;
+      if (!same(m.a, substitute(o.a, r))) return reject(n, "the two products have different left operands");
       paired = product(first, n, columns_of(m.b, m.vars.back(), substitute(o.b, r), m.vars.back(), width, 0));
       if (paired) paired->producer->origin = join_origins(first->producer->origin, second->producer->origin);
     }
-    if (!paired) return;
+    if (!paired) return reject(n, "the right operands are not constants of one form");
     const bool halves = first == second;
     auto* loop = n.as<LoopOp>();
     loop->body = rewrite(loop->body, [&](const Expr& e) -> Expr {
@@ -112,8 +122,8 @@ class Pairing {
     return node->outputs[0];
   }
 
-  // b of even columns and `other` of odd ones as one expression over a new variable of columns, with constants that are
-  // merged in this order. `apart`: by how much the odd ones' columns are behind (of one and the same b), else 0.
+  // One expression over a new variable of columns: b at even columns, `other` at odd ones, with constants interleaved
+  // accordingly. `apart`: the distance of the odd columns within one and the same b, else 0.
   std::pair<Expr, Expr> columns_of(const Expr& b, const Expr& col, const Expr& other, const Expr& other_col,
                                    std::int64_t width, std::int64_t apart) {
     if (!same(col, other_col)) return {};
@@ -193,6 +203,7 @@ class Pairing {
   }
 
   Graph& g_;
+  const FuseOptions& options_;
   Uses uses_;
   std::unordered_set<const Node*> constants_;
   std::unordered_set<const Value*> outputs_;
@@ -201,6 +212,6 @@ class Pairing {
 
 }  // namespace
 
-void pair_products(Graph& g) { Pairing(g).run(); }
+void pair_products(Graph& g, const FuseOptions& options) { Pairing(g, options).run(); }
 
 }  // namespace sardonyx

@@ -41,13 +41,10 @@ class Builder {
       : graph_(g), options_(options), program_(std::make_shared<Program>()) {}
 
   std::shared_ptr<Program> run() {
-    FuseOptions fuse_options = is_gpu() ? codegen::gpu_fuse_options(options_.target) : tiles::host_fuse_options();
-    fuse_options.disabled = !options_.fuse;
-    fuse_options.precision = options_.precision;
     for (const Value* v : graph_.inputs)
       for (const Expr& d : v->shape)
         if (d->op == Op::kSym) input_symbols_.insert(d->i);
-    Schedule schedule = fuse(graph_, fuse_options);
+    Schedule schedule = fuse(graph_, fuse_options_of(options_));
     for (Value* v : graph_.inputs) program_->input_names.push_back(v->name);
     program_->output_names = graph_.output_names;
     lower_graph(schedule, program_->main);
@@ -668,6 +665,13 @@ class Builder {
 };
 
 }  // namespace
+
+FuseOptions fuse_options_of(const BuildOptions& options) {
+  FuseOptions o = options.target.empty() ? tiles::host_fuse_options() : codegen::gpu_fuse_options(options.target);
+  o.disabled = !options.fuse;
+  o.precision = options.precision;
+  return o;
+}
 
 std::shared_ptr<Program> build_program(Graph& graph, const BuildOptions& options) {
   return Builder(graph, options).run();

@@ -18,6 +18,7 @@
 #include "api/replicas.h"
 #include "api/report.h"
 #include "api/traffic.h"
+#include "fuse/passes.h"
 #include "ops/op.h"
 #include "python/tensors.h"
 #include "sardonyx/sardonyx.h"
@@ -422,6 +423,7 @@ NB_MODULE(_sardonyx, m) {
     for (const DeviceInfo& d : devices()) out.emplace_back(d.name, d.description, d.target, d.threads, d.memory);
     return out;
   });
+  m.def("verify_every_pass", &verify_every_pass, nb::arg("on"));  // for tests
   m.def("user_cache_directory", [] { return user_cache_directory().string(); });
   m.attr("__version__") = std::string(version());
 }

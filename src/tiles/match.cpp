@@ -48,7 +48,7 @@ bool as_contiguous(const Expr& offset, const Exprs& vars, Exprs& dims) {
 bool contains(const Expr& e, const Value* t) {
   if (!e->has_load) return false;
   bool found = false;
-  visit(e, [&](const Expr& x) { found |= x->op == Op::kLoad && storage_of(const_cast<Value*>(x->value)) == t; });
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kLoad && storage_of(x->value) == t; });
   return found;
 }
 
@@ -69,7 +69,7 @@ Exprs dominators(const Expr& root, const Value* t) {
       const Expr x = stack.back();
       stack.pop_back();
       if (same(x, d) || !seen.insert(x.get()).second) continue;
-      if (x->op == Op::kLoad && storage_of(const_cast<Value*>(x->value)) == t) {
+      if (x->op == Op::kLoad && storage_of(x->value) == t) {
         reached = true;
         break;
       }
@@ -392,20 +392,19 @@ FuseOptions host_fuse_options() {
   FuseOptions o;
   o.widen_halves = true;
   o.attention_limits = true;
-  auto accepts = [](const TileKernel& k) {
-    std::string why;
+  auto accepts = [](const TileKernel& k, std::string& why) {
     if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();
     if (k.node->as<ConvOp>()) return match_conv(k, false, why).has_value();
     if (k.node->as<AttentionOp>()) return match_attention(k, why).has_value();
     return false;
   };
   o.accepts_epilogue = accepts;
-  o.accepts_tile = [accepts](const Node& n) {
+  o.accepts_tile = [accepts](const Node& n, std::string& why) {
     if (!n.as<MatMulOp>() && !n.as<ConvOp>() && !n.as<AttentionOp>()) return false;
     TileKernel k;
     k.node = const_cast<Node*>(&n);
     k.out = n.outputs[0];
-    return accepts(k);
+    return accepts(k, why);
   };
   return o;
 }

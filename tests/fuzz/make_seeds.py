@@ -149,6 +149,44 @@ def calibration_tables() -> dict[str, bytes]:
     }
 
 
+def graph_texts() -> dict[str, bytes]:
+    """The text form of graphs (src/graph/text.h): one of each kind of node and expression."""
+    loops = """%0 "x" = input float32[n, 4]
+%1 = constant float32[4] {1.0, -2.5, inf, 1e-05}
+%2 = loop float32[i0 < n, i1 < 4] order(1, 0): sum{r0 < 4}(%0[i0, r0]) * %1[i1] @"scale"
+%3 = view float32[n * 4]: %2
+%4 = loop bool[i0 < n]: (t0 = exp(%0[i0, 0])) < 1.0 && not(t0 == 2.0) || isnan(t0)
+return %3 "y", %4
+"""
+    tiles = """%0 = input float32[1, 4, 9, 9]
+%1 = constant float32[8, 4, 3, 3] {...}
+%2 = conv float32[1, 8, 9, 9]: %0, %1 {pads = [1, 1, 1, 1]}
+%3 = input float32[1, 2, s, 16]
+%4 = attention float32[1, 2, s, 16] over [b < 1, h < 2, i < s, j < s, d < 16, e < 16] \
+{scale = 0.25, q = %3[b, h, i, d], k = %3[b, h, j, d], v = %3[b, h, j, e], end = i + 1, zero_empty}
+%5 = matmul float32[i < s, j < 8; k < 16]: %3[0, 0, i, k], %3[0, 1, j, k]
+return %2, %4, %5
+"""
+    control = """%0 = input float32[n]
+%1, %2 = routine "nonzero" int64[1, n], int64[2]: %0 {params = [0, n], floats = [0.5]}
+bind dim found, data 'odd name': %2
+check found <= n "more than there are" assumption
+%5 = if found == 0 reads %0 then {
+  %3 = loop float32[i < n]: exp(%0[i])
+  return %3
+} with dim m = n else {
+  return %0
+} with dim m = n gives float32[m]
+%8 = while: %0 {iteration = dim it, carried = 1, limit = 10, carry dim k = n} do {
+  %6 = input float32[k]
+  %7 = loop float32[i < k + 1]: select(i < k, %6[i], float32(it))
+  return %7
+} then {carry k = k + 1} gives float32[k]
+return %5, %8
+"""
+    return {"loops": loops.encode(), "tiles": tiles.encode(), "control": control.encode()}
+
+
 def write(folder: Path, seeds: dict[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in seeds.items():
@@ -160,6 +198,7 @@ def main() -> None:
     write(Path(sys.argv[1]), {make.__name__: make() for make in models} | tensors())
     write(Path(sys.argv[2]), files())
     write(Path(sys.argv[3]), calibration_tables())
+    write(Path(sys.argv[4]), graph_texts())
 
 
 if __name__ == "__main__":

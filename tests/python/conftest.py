@@ -7,6 +7,10 @@ ones; `./dev test --full` runs them all. tools/run_tests.py does the same for C+
 import os
 
 import pytest
+from sardonyx import _sardonyx
+
+# Every graph that a test compiles is verified after every pass of the optimiser.
+_sardonyx.verify_every_pass(True)
 
 SLOW_PART = 10
 

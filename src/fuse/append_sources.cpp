@@ -1,0 +1,68 @@
+// See append_sources.h.
+#include "fuse/append_sources.h"
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+namespace {
+
+// One step from the tensor that is read to what it is a view or a copy of a part of; false if there is none. Elements
+// are (token (b, s), feature j) at (b * S + s) * stride + offset + j.
+bool step(Value*& x, Expr& stride, Expr& offset, const Expr& batch, const Expr& tokens, const Expr& features) {
+  const Node* p = x->producer;
+  if (!p || x->graph == nullptr) return false;
+  if (p->as<ViewOp>()) {
+    x = p->inputs[0];
+    return true;
+  }
+  const auto* l = p->as<LoopOp>();
+  if (!l || l->body->op != Op::kLoad) return false;
+  const Expr b = loop_var(batch), s = loop_var(tokens), j = loop_var(features);
+  const Exprs at = idx::delinearize((b * tokens + s) * stride + offset + j, x->shape);
+  std::vector<std::pair<Expr, Expr>> r;
+  for (std::size_t k = 0; k < l->vars.size(); ++k) r.emplace_back(l->vars[k], at[k]);
+  const Expr from = substitute(l->body, r);
+  const Expr flat = idx::linearize(from->args, from->value->shape);
+  Expr one, distance, batches, rest, more, start;
+  if (flat->has_load || !idx::split_affine(flat, j, one, rest) || !is_const(one, 1) ||
+      !idx::split_affine(rest, s, distance, more) || !idx::split_affine(more, b, batches, start) ||
+      !idx::provably_equal(batches, distance * tokens))
+    return false;
+  for (const Expr& v : {b, s, j})
+    if (mentions(distance, v) || mentions(start, v)) return false;
+  x = const_cast<Value*>(from->value);
+  stride = distance;
+  offset = start;
+  return true;
+}
+
+}  // namespace
+
+void append_from_source(Graph& g) {
+  bool changed = false;
+  for (const auto& n : g.nodes) {
+    auto* r = n->as<RoutineOp>();
+    if (!r || r->name != "append") continue;
+    const Exprs shape = n->outputs[0]->shape;
+    for (const std::size_t which : {0, 1}) {
+      Value* x = n->inputs[1 + which];
+      Expr stride = r->params[2 + 2 * which], offset = r->params[3 + 2 * which];
+      bool moved = false;
+      // Views alone gain nothing.
+      for (int depth = 0; depth < 8; ++depth) {
+        Value* from = x;
+        if (!step(from, stride, offset, shape[0], r->params[0], shape[1] * shape[3])) break;
+        moved |= x->producer->as<LoopOp>() != nullptr;
+        x = from;
+      }
+      if (!moved || x->dtype != n->inputs[1 + which]->dtype || x->graph != &g) continue;
+      n->inputs[1 + which] = x;
+      r->params[2 + 2 * which] = stride;
+      r->params[3 + 2 * which] = offset;
+      changed = true;
+    }
+  }
+  if (changed) remove_dead_nodes(g);
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,90 @@
+// fill_channels(): see fill_channels.h.
+#include "fuse/fill_channels.h"
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr std::int64_t kMostChannels = 32;  // with more, element-wise loads cost less than copying the image
+constexpr std::int64_t kMostFilled = 3;     // channels with padding, relative to without: zeros are multiplied too
+
+class Filler {
+ public:
+  Filler(Graph& g, const FuseOptions& options) : g_(g), options_(options), constants_(constant_nodes(g)) {}
+
+  void run() {
+    const std::size_t count = g_.nodes.size();
+    for (std::size_t k = 0; k < count; ++k) {
+      Node& n = *g_.nodes[k];
+      if (auto* c = n.as<ConvOp>()) convolution(n, *c);
+    }
+    g_.origin.clear();
+    sort_nodes(g_);
+  }
+
+ private:
+  void convolution(Node& n, ConvOp& c) {
+    Value *x = n.inputs[0], *w = n.inputs[1];
+    const Value* out = n.outputs[0];
+    const std::size_t last = c.strides.size() - 1;
+    std::int64_t channels = 0, taps = 0, outputs = 0;
+    if (!is_float(x->dtype) || size_of(x->dtype) > 4 || !is_const_int(x->shape[1], channels)) return;
+    const std::int64_t vec = 16 / static_cast<std::int64_t>(size_of(x->dtype)), step = c.strides[last];
+    if (channels > kMostChannels || channels % vec == 0) return;
+    const auto reject = [&](const char* why) {
+      remark(options_, "fill_channels", n.origin, [&] { return std::string(why); },
+             {{"channels", std::to_string(channels)}});
+    };
+    if (!constants_.count(w->producer)) return reject("its weights are not constant");
+    if (!is_const_int(w->shape[0], outputs) || outputs < 8) return reject("it has fewer than 8 output channels");
+    if (c.transposed || c.groups != 1) return reject("it is transposed or grouped");
+    if (c.dilations[last] != 1) return reject("its last dim is dilated");
+    if (!is_const_int(w->shape[last + 2], taps) || step > 64)
+      return reject("its kernel size or stride is unknown or large");
+    std::int64_t filled = channels;
+    while (step * filled % vec != 0) ++filled;
+    if (filled > kMostFilled * channels) return reject("too many channels would be zeros");
+    const std::int64_t groups = (taps + step - 1) / step;  // taps of the new last dim
+    const Expr inner = step * filled, width = out->shape[last + 2] + (groups - 1);
+    g_.origin = n.origin;
+
+    // image[.., r * filled + c, .., j] = x[.., c, .., step * j + r - pad]
+    Exprs vars, at;
+    for (const Expr& d : x->shape) vars.push_back(loop_var(d));
+    vars[1] = loop_var(inner);
+    vars[last + 2] = loop_var(width);
+    at = vars;
+    at[1] = idx::mod(vars[1], filled);
+    at[last + 2] = vars[last + 2] * step + idx::floordiv(vars[1], filled) - c.pads_begin[last];
+    Expr inside = logical_and(compare(Op::kGe, at[last + 2], 0), compare(Op::kLt, at[last + 2], x->shape[last + 2]));
+    if (filled != channels) inside = logical_and(inside, compare(Op::kLt, at[1], channels));
+    Value* image = g_.add_loop(vars, select(inside, load(x, x->dtype, at), constant_float(0, x->dtype)));
+
+    // weights[k, r * filled + c, .., j] = w[k, c, .., step * j + r]
+    Exprs own;
+    for (const Expr& d : w->shape) own.push_back(loop_var(d));
+    own[1] = loop_var(inner);
+    own[last + 2] = loop_var(groups);
+    Exprs from = own;
+    from[1] = idx::mod(own[1], filled);
+    from[last + 2] = own[last + 2] * step + idx::floordiv(own[1], filled);
+    inside = logical_and(compare(Op::kLt, from[last + 2], taps), compare(Op::kLt, from[1], channels));
+    Value* weights = g_.add_loop(own, select(inside, load(w, w->dtype, from), constant_float(0, w->dtype)));
+
+    c.strides[last] = 1;
+    c.pads_begin[last] = c.pads_end[last] = 0;
+    n.inputs[0] = image;
+    n.inputs[1] = weights;
+  }
+
+  Graph& g_;
+  const FuseOptions& options_;
+  std::unordered_set<const Node*> constants_;
+};
+
+}  // namespace
+
+void fill_channels(Graph& g, const FuseOptions& options) { Filler(g, options).run(); }
+
+}  // namespace sardonyx

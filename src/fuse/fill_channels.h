@@ -1,0 +1,13 @@
+// Internal to fuse/: convolutions with few input channels, for devices that load operands 16 bytes at a time.
+#pragma once
+#include "fuse/options.h"
+
+namespace sardonyx {
+
+/// Folds neighbouring pixels into channels where the channels are no multiple of 16 bytes (3 of an RGB image): s pixels
+/// along the last dim, where s is the stride there, which becomes 1; then pads channels with zeros to the next
+/// multiple. Weights are rearranged accordingly. This is "space to depth", as common for the first layer of residual
+/// networks.
+void fill_channels(Graph& g, const FuseOptions& options);
+
+}  // namespace sardonyx

@@ -1,0 +1,339 @@
+// Inlining: a load of a value that a loop computes becomes that loop's body at the loaded indices, if recomputing it
+// costs no more than storing and loading it.
+#include "fuse/inline_loops.h"
+
+#include <algorithm>
+#include <set>
+
+#include "fuse/epilogues.h"
+#include "graph/analysis.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr std::size_t kMaxNodes = 600;  // of one body: larger ones compile slowly and spill registers
+constexpr int kCheap = 4;               // operations that may be repeated
+constexpr std::size_t kMaxLoads = 24;
+
+struct BodyFacts {
+  int cost = 0;  // arithmetic per element, without index arithmetic
+  int loads = 0;
+  std::size_t nodes = 0;
+  bool movement = true;  // only moves elements
+};
+
+BodyFacts facts_of(const Expr& e) {
+  BodyFacts f;
+  visit(e, [&](const Expr& x) {
+    ++f.nodes;
+    switch (x->op) {
+      case Op::kConst:
+      case Op::kVar:
+      case Op::kSym:
+        return;
+      case Op::kLoad:
+        ++f.loads;
+        return;
+      case Op::kSelect:
+        return;
+      default:
+        break;
+    }
+    if (x->dtype == DType::kInt64 && !x->has_load) return;
+    const bool comparison = x->op >= Op::kEq && x->op <= Op::kGe;
+    if ((comparison || x->op == Op::kAnd || x->op == Op::kOr || x->op == Op::kNot) && !x->has_load) return;
+    const bool index = x->dtype == DType::kInt64;
+    if (!index) f.movement = false;
+    f.cost += (x->op >= Op::kExp && x->op <= Op::kSigmoid && x->op != Op::kReciprocal && x->op != Op::kSqrt) ||
+                      x->op == Op::kPow || x->op == Op::kRandom
+                  ? 10
+                  : 1;
+  });
+  return f;
+}
+
+// All elements of a constant are this one (constants of one element, ConstantOfShape, scalars).
+Expr splat_of(const Value* v) {
+  if (!v->content || v->content->empty()) return Expr();
+  for (const Expr& e : *v->content)
+    if (!is_const(e) || !same(e, v->content->front())) return Expr();
+  return v->content->front();
+}
+
+// The element of a value with known content at constant indices; empty if it is not known.
+Expr known_element(const Value& v, const Exprs& index) {
+  if (!v.content || v.content->empty()) return Expr();
+  std::int64_t at = 0;
+  for (std::size_t k = 0; k < index.size(); ++k) {
+    std::int64_t c, d;
+    if (!is_const_int(index[k], c) || !is_const_int(v.shape[k], d) || c < 0 || c >= d) return Expr();
+    at = at * d + c;
+  }
+  return (*v.content)[static_cast<std::size_t>(at)];
+}
+
+class Inliner {
+ public:
+  /// `keep`: values that stay. `in_place_only`: only loads at the position that the consumer writes. `report`: where
+  /// remarks go; may be null.
+  Inliner(Graph& g, const std::unordered_set<const Value*>& keep, bool in_place_only, const FuseOptions& options,
+          const FuseOptions* report)
+      : g_(g),
+        keep_(keep),
+        report_(report && report->remarks ? report : nullptr),
+        in_place_only_(in_place_only),
+        lazy_selections_(options.lazy_selections) {
+    required_ = required_values(g);
+    constants_ = constant_nodes(g);
+    for (const auto& n : g.nodes) count_uses(*n);
+    for (const auto& n : g.nodes)
+      if (n->as<ConvOp>() || n->as<AttentionOp>())
+        for (const Value* v : n->inputs) required_.insert(storage_of(v));
+  }
+
+  void run() {
+    for (const auto& n : g_.nodes) {
+      if (auto* l = n->as<LoopOp>()) {
+        consumer_ = n.get();
+        consumer_constant_ = constants_.count(n.get()) > 0;
+        vars_ = l->vars;
+        l->body = resolve(l->body, false);
+        refresh_inputs(*n);
+      } else if (auto* m = n->as<MatMulOp>(); m && !in_place_only_) {
+        consumer_ = n.get();
+        m->a = operand(m->a);
+        m->b = operand(m->b);
+        refresh_inputs(*n);
+      }
+    }
+  }
+
+ private:
+  void count_uses(const Node& n) {
+    auto count = [&](const Expr& e) {
+      if (!e) return;
+      std::unordered_map<const ExprNode*, Loads> known;
+      for (const auto& [v, uses] : loads_in(e, known)) uses_[v] += uses;
+    };
+    if (const auto* l = n.as<LoopOp>())
+      count(l->body);
+    else if (const auto* m = n.as<MatMulOp>()) {
+      count(m->a);
+      count(m->b);
+    } else if (!n.as<ViewOp>())
+      for (const Value* v : n.inputs) ++uses_[storage_of(v)];
+    for (const Value* v : n.inputs) consumers_[storage_of(v)].insert(&n);
+  }
+
+  using Loads = std::unordered_map<const Value*, int>;
+
+  // How often each value is loaded; with lazy selections, by the side that loads it more often. `known`: results of
+  // selections.
+  Loads loads_in(const Expr& e, std::unordered_map<const ExprNode*, Loads>& known) const {
+    Loads uses;
+    if (lazy_selections_ && e->op != Op::kLoad && e->op != Op::kReduce && e->args.size() == 1)
+      return loads_in(e->args[0], known);
+    if (!lazy_selections_ || e->op != Op::kSelect) {
+      visit(e, [&](const Expr& x) {
+        if (x->op == Op::kLoad) ++uses[storage_of(x->value)];
+      });
+      return uses;
+    }
+    const auto it = known.find(e.get());
+    if (it != known.end()) return it->second;
+    uses = loads_in(e->args[1], known);
+    for (const auto& [v, n] : loads_in(e->args[2], known)) uses[v] = std::max(uses[v], n);
+    for (const auto& [v, n] : loads_in(e->args[0], known)) uses[v] += n;
+    return known[e.get()] = uses;
+  }
+
+  // Loads of views become loads of what they view.
+  static Expr through_views(const Expr& x) {
+    const Value* v = x->value;
+    Exprs i = x->args;
+    while (v->producer && v->producer->as<ViewOp>()) {
+      const Value* source = v->producer->inputs[0];
+      i = idx::delinearize(idx::linearize(i, v->shape), source->shape);
+      v = source;
+    }
+    return v == x->value ? x : load(v, x->dtype, i);
+  }
+
+  bool reads_tile_output(const LoopOp& l) const {
+    for (const Value* v : loads_of(l.body)) {
+      const Value* s = storage_of(v);
+      if (s->producer && (s->producer->as<MatMulOp>() || s->producer->as<ConvOp>() || s->producer->as<AttentionOp>()))
+        return true;
+    }
+    return false;
+  }
+
+  // Why the loop that computes v is not recomputed where `at` loads it; null if it is.
+  const char* obstacle(const Value* v, const Exprs& at, bool in_reduce) {
+    const Node* p = v->producer;
+    const auto* l = p ? p->as<LoopOp>() : nullptr;
+    if (!l || v->graph != &g_) return "";  // nothing to inline
+    if (l->body->has_reduce) return "it is a reduction, which would be repeated";
+    if (keep_.count(v)) return "it is the epilogue of a convolution";
+    if (in_place_only_ && (in_reduce || !in_place(v, at))) return "";  // in a later round
+    const BodyFacts f = facts_of(l->body);
+    if (constants_.count(p) && !consumer_constant_ && !expands_constant(*l, f, *v))
+      return "it is constant and computed once, when the program is loaded";
+    const bool required = required_.count(v) > 0;
+    if (f.nodes > kMaxNodes) return "its expression is too large";
+    const bool repeated = in_reduce || repeats(at);
+    const int uses = uses_[v];
+    if (f.loads == 0 && f.cost <= kCheap) return nullptr;
+    if (f.movement && f.loads <= 1) return !required || uses > 1 ? nullptr : "it must be in memory and has one user";
+    if (required) return "it must be in memory: an output, a routine or a convolution reads it";
+    const bool multiple = consumers_[v].size() > 1;
+    if (multiple && reads_tile_output(*l)) return "it is better the epilogue of the tile kernel before it";
+    if (f.movement && f.loads > 1)  // concat, pad of several
+      return uses == 1 && !repeated && f.loads <= 4 ? nullptr
+                                                    : "it selects from several tensors, and is used repeatedly";
+    // Windows that overlap would load both operands of a sum again for each tap.
+    if (in_reduce && f.loads > 1 && repeated_beyond_reduce(at)) return "overlapping windows would load it repeatedly";
+    if (f.cost <= kCheap && f.loads <= 2)
+      return uses <= 4 && (!in_reduce || f.cost <= 2 || uses == 1) ? nullptr : "it has many uses";
+    if (in_reduce && uses == 1) return repeated_beyond_reduce(at) ? "a reduction would compute it repeatedly" : nullptr;
+    const bool once = !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));
+    return once ? nullptr : "recomputing it costs more than storing it";
+  }
+
+  bool should_inline(const Value* v, const Exprs& at, bool in_reduce) {
+    const char* why = obstacle(v, at, in_reduce);
+    if (why && *why && report_) {
+      const Node& p = *v->producer;
+      if (reported_.insert({&p, consumer_}).second)
+        report_->remarks({"inline_loops",
+                          p.origin,
+                          why,
+                          {{"into", consumer_->origin},
+                           {"uses", std::to_string(uses_[v])},
+                           {"cost", std::to_string(facts_of(p.as<LoopOp>()->body).cost)}}});
+    }
+    return !why;
+  }
+
+  // A constant that is only expanded, which is better read where it is small.
+  static bool expands_constant(const LoopOp& l, const BodyFacts& f, const Value& v) {
+    if (!(f.movement && f.loads == 1)) return false;
+    std::int64_t small = 0, large = 0;
+    const Expr es = loads_of(l.body)[0]->elements(), el = v.elements();
+    return is_const_int(es, small) && is_const_int(el, large) && small < large;
+  }
+
+  // An element is needed more than once if a variable of the consumer does not occur in the index.
+  bool repeats(const Exprs& at) const {
+    return std::any_of(vars_.begin(), vars_.end(), [&](const Expr& var) {
+      return !is_const(var->args[0], 1) &&
+             std::none_of(at.begin(), at.end(), [&](const Expr& i) { return mentions(i, var); });
+    });
+  }
+
+  // The consumer reads v at the very position it writes.
+  bool in_place(const Value* v, const Exprs& at) const {
+    return idx::provably_equal(idx::linearize(at, v->shape), idx::linearize(vars_, consumer_->outputs[0]->shape));
+  }
+
+  // Within a reduction, an element is computed once if all variables of the consumer and the reduction occur in the
+  // index.
+  bool repeated_beyond_reduce(const Exprs& at) const {
+    if (repeats(at)) return true;
+    for (const Expr& i : at)
+      if (i->op != Op::kVar && !is_const(i)) return true;  // windows overlap
+    return false;
+  }
+
+  Expr resolve(const Expr& e, bool in_reduce) {
+    return rewrite(e, [&](const Expr& x) -> Expr {
+      if (!x->has_load) return x;
+      if (x->op == Op::kReduce && !in_reduce) {
+        const Expr body = resolve(x->args[0], true);
+        return body.get() == x->args[0].get() ? x : reduce(static_cast<ReduceKind>(x->i), x->vars, body);
+      }
+      if (x->op != Op::kLoad) return Expr();
+      Expr y = through_views(x);
+      Exprs i;
+      bool changed = y.get() != x.get();
+      for (const Expr& a : y->args) {
+        i.push_back(resolve(a, in_reduce));
+        changed |= i.back().get() != a.get();
+      }
+      if (changed) y = load(y->value, y->dtype, i);
+      const Value* v = y->value;
+      if (Expr s = splat_of(v)) return s;
+      if (Expr known = known_element(*v, i)) return known;
+      if (!should_inline(v, i, in_reduce)) return y;
+      const auto* l = v->producer->as<LoopOp>();
+      consumer_->origin = join_origins(v->producer->origin, consumer_->origin);
+      std::vector<std::pair<Expr, Expr>> r;
+      for (std::size_t k = 0; k < i.size(); ++k) r.emplace_back(l->vars[k], i[k]);
+      // The producer's body has been resolved already (nodes are in order), but its loads may now be cheap at these
+      // indices.
+      return substitute(freshen_reduce_vars(l->body), r);
+    });
+  }
+
+  // Operands of tile kernels: only views and data movement with affine indices are inlined.
+  Expr operand(const Expr& e) {
+    if (e->op != Op::kLoad) return e;
+    Expr y = through_views(e);
+    for (int depth = 0; depth < 8; ++depth) {
+      const Node* p = y->value->producer;
+      const auto* l = p ? p->as<LoopOp>() : nullptr;
+      if (!l || l->body->op != Op::kLoad || constants_.count(p) || y->value->graph != &g_) break;
+      std::vector<std::pair<Expr, Expr>> r;
+      for (std::size_t k = 0; k < y->args.size(); ++k) r.emplace_back(l->vars[k], y->args[k]);
+      const Expr z = through_views(substitute(l->body, r));
+      if (!affine(z)) break;
+      consumer_->origin = join_origins(p->origin, consumer_->origin);
+      y = z;
+    }
+    return affine(y) ? y : e;
+  }
+
+  static bool affine(const Expr& x) {
+    bool ok = true;
+    for (const Expr& i : x->args)
+      visit(i, [&](const Expr& e) {
+        ok &= e->op != Op::kFloorDiv && e->op != Op::kMod && e->op != Op::kLoad && e->op != Op::kMin &&
+              e->op != Op::kMax && e->op != Op::kSelect;
+      });
+    return ok;
+  }
+
+  Graph& g_;
+  const std::unordered_set<const Value*>& keep_;
+  const FuseOptions* report_;
+  std::set<std::pair<const Node*, const Node*>> reported_;  // producer and consumer
+  bool in_place_only_, lazy_selections_;
+  std::unordered_set<const Value*> required_;
+  std::unordered_set<const Node*> constants_;
+  std::unordered_map<const Value*, int> uses_;
+  std::unordered_map<const Value*, std::unordered_set<const Node*>> consumers_;
+  Node* consumer_ = nullptr;
+  bool consumer_constant_ = false;
+  Exprs vars_;
+};
+
+}  // namespace
+
+void inline_loops(Graph& g, const FuseOptions& options) {
+  // First only what is read in place: it shows which element-wise loops become epilogues of convolutions. Those must
+  // not be inlined into a pooling or concatenation that follows.
+  std::unordered_set<const Value*> keep;
+  Inliner(g, keep, true, options, nullptr).run();
+  remove_dead_nodes(g);
+  FuseOptions quiet = options;
+  quiet.remarks = nullptr;  // the pass "epilogues" makes them
+  for (const Epilogue& e : find_epilogues(g, quiet))
+    if (e.kernel.node->as<ConvOp>()) keep.insert(e.kernel.out);
+  // Twice: the first round leaves loops with fewer uses, which the second may inline.
+  Inliner(g, keep, false, options, nullptr).run();
+  remove_dead_nodes(g);
+  Inliner(g, keep, false, options, &options).run();
+  remove_dead_nodes(g);
+}
+
+}  // namespace sardonyx

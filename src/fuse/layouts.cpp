@@ -1,0 +1,388 @@
+// Layout assignment. Values keep their logical shape; only the order of their dims in memory changes, and loads follow
+// it. So no transposes are inserted between convolutions and the loops around them: a loop just walks its output in
+// that output's order.
+#include "fuse/layouts.h"
+
+#include <algorithm>
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+namespace {
+
+std::vector<int> channels_last(int rank) {
+  std::vector<int> order = {0};
+  for (int k = 2; k < rank; ++k) order.push_back(k);
+  order.push_back(1);
+  return order;
+}
+
+// The order of `v` that is channels last for `image`, of which v may lack dims of 1; empty if v is something else.
+std::vector<int> same_order(const Value* image, const Value* v) {
+  std::vector<int> at(static_cast<std::size_t>(image->rank()), -1);  // dim of v
+  int next = 0;
+  for (int k = 0; k < image->rank(); ++k) {
+    const Expr& d = image->shape[static_cast<std::size_t>(k)];
+    if (next < v->rank() && idx::provably_equal(v->shape[static_cast<std::size_t>(next)], d))
+      at[static_cast<std::size_t>(k)] = next++;
+    else if (k < 2 || !is_const(d, 1))
+      return {};
+  }
+  if (next != v->rank()) return {};
+  std::vector<int> order;
+  for (int k : channels_last(image->rank()))
+    if (at[static_cast<std::size_t>(k)] >= 0) order.push_back(at[static_cast<std::size_t>(k)]);
+  return order;
+}
+
+bool in_place_order(const LoopOp& l, const Value* v) {
+  // v is loaded at the loop's own variables, dim by dim: worth walking in v's order.
+  bool found = false;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value != v || x->args.size() != l.vars.size()) return;
+    bool same_order = true;
+    for (std::size_t k = 0; k < l.vars.size(); ++k) {
+      Expr c, rest;
+      same_order &= is_const(x->args[k], 0) || (idx::split_affine(x->args[k], l.vars[k], c, rest) && !is_const(c, 0));
+    }
+    found |= same_order;
+  });
+  return found;
+}
+
+// What `body` loads of v, over `vars`, as a value in an order of its own, computed right before `user`.
+Value* add_loop(Graph& g, Value* v, const Exprs& vars, const Expr& body, const std::vector<int>& order,
+                const Node* user) {
+  Exprs shape;
+  for (const Expr& x : vars) shape.push_back(x->args[0]);
+  const std::string saved = g.origin;
+  g.origin = user ? user->origin : v->producer ? v->producer->origin : "";
+  Node* n = g.add_node(LoopOp{vars, body}, {v}, {{v->dtype, shape}});
+  g.origin = saved;
+  n->outputs[0]->storage_order = order;
+  if (user) {
+    auto at = std::find_if(g.nodes.begin(), g.nodes.end(), [&](const auto& p) { return p.get() == user; });
+    std::rotate(at, g.nodes.end() - 1, g.nodes.end());
+  }
+  return n->outputs[0];
+}
+
+// A copy of v in another order.
+Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* user) {
+  Exprs vars;
+  for (const Expr& d : v->shape) vars.push_back(loop_var(d));
+  return add_loop(g, v, vars, load(v, v->dtype, vars), order, user);
+}
+
+// Whether a load has all of `vars` (but those of dims of 1) as its indices, in another order.
+bool is_permuted(const Expr& load, const Exprs& vars) {
+  if (load->args.size() != vars.size()) return false;
+  const auto single = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1); };
+  auto wanted = std::count_if(vars.begin(), vars.end(), [&](const Expr& v) { return !single(v); });
+  bool moved = false;
+  for (std::size_t k = 0; k < vars.size(); ++k) {
+    if (is_const(load->args[k], 0)) continue;
+    const auto at = std::find_if(vars.begin(), vars.end(), [&](const Expr& v) { return same(load->args[k], v); });
+    if (at == vars.end()) return false;
+    if (single(*at)) continue;
+    --wanted;
+    moved |= at - vars.begin() != static_cast<std::ptrdiff_t>(k);
+  }
+  return moved && wanted == 0;
+}
+
+Expr memory_offset(const Value& v, const Exprs& indices) {
+  if (v.storage_order.empty()) return idx::linearize(indices, v.shape);
+  Exprs i, d;
+  for (int k : v.storage_order) {
+    i.push_back(indices[static_cast<std::size_t>(k)]);
+    d.push_back(v.shape[static_cast<std::size_t>(k)]);
+  }
+  return idx::linearize(i, d);
+}
+
+// Whether the columns of a product are v's channels wherever its epilogue loads v.
+bool along_channels(const TileKernel& k, const Value* v) {
+  bool all = v->rank() >= 3;
+  visit(k.epilogue, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value != v) return;
+    for (std::size_t d = 0; all && d < x->args.size(); ++d) {
+      Expr c, rest;
+      all = idx::split_affine(x->args[d], k.vars.back(), c, rest) && is_const(c, d == 1 ? 1 : 0);
+    }
+  });
+  return all;
+}
+
+bool only_channels(const Value* v) {
+  for (int k = 2; k < v->rank(); ++k)
+    if (!is_const(v->shape[static_cast<std::size_t>(k)], 1)) return false;
+  return true;
+}
+
+// Row-major stays where something else than kernels reads a value. `soft`: graph outputs, which can be copied instead.
+void fixed_values(const Graph& g, std::unordered_set<const Value*>& fixed, std::unordered_set<const Value*>& soft) {
+  for (Value* v : g.outputs) (g.parent() ? fixed : soft).insert(storage_of(v));
+  for (const auto& n : g.nodes) {
+    if (n->as<RoutineOp>() || n->as<BindOp>() || n->as<IfOp>() || n->as<WhileOp>())
+      for (Value* v : n->inputs) fixed.insert(storage_of(v));
+    if (n->as<MatMulOp>() || n->as<AttentionOp>())
+      for (Value* v : n->inputs)
+        if (!only_channels(storage_of(v))) fixed.insert(storage_of(v));
+    if (n->as<ConvOp>())
+      for (std::size_t k = 1; k < n->inputs.size(); ++k) fixed.insert(storage_of(n->inputs[k]));
+  }
+}
+
+bool reduces_windows(const Expr& body) {
+  bool found = false;
+  if (body->has_reduce) visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
+  return found;
+}
+
+// Whether a loop that is not in v's own order of dims reads v along its channels: +1, along its last dim: -1, else 0.
+int reads_along_channels(const LoopOp& l, const Value* v) {
+  std::size_t last = l.vars.size();
+  while (last > 0 && is_const(l.vars[last - 1]->args[0], 1)) --last;
+  Exprs along;  // terms of one sum, or else neighbours in memory
+  visit(l.body, [&](const Expr& x) {
+    if (x->op == Op::kReduce && x->vars.size() == 1) along.push_back(x->vars[0]);
+  });
+  if (along.empty() && last > 0) along.push_back(l.vars[last - 1]);
+  int vote = 0;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value != v || x->args.size() < 3) return;
+    for (const Expr& a : along) {
+      if (same(x->args[1], a)) vote = vote < 0 ? vote : 1;
+      if (same(x->args.back(), a)) vote = -1;
+    }
+  });
+  return vote;
+}
+
+// Windows (pooling, depthwise convolutions that are loops) whose results are read along their channels, as norms of
+// ConvNeXt do, and what such windows read in place.
+std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
+  std::unordered_map<const Value*, std::vector<const Node*>> users;
+  for (const auto& n : g.nodes)
+    for (const Value* v : n->inputs) users[v].push_back(n.get());
+  std::unordered_set<const Value*> found;
+  for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
+    const auto* l = (*it)->as<LoopOp>();
+    if (!l) continue;
+    const Value* out = (*it)->outputs[0];
+    if (out->rank() < 3) continue;
+    if (!found.count(out)) {
+      if (!reduces_windows(l->body)) continue;
+      int votes = 0;
+      bool against = false;
+      for (const Node* u : users[out]) {
+        const auto* loop = u->as<LoopOp>();
+        const int vote = !loop ? -1 : in_place_order(*loop, out) ? 0 : reads_along_channels(*loop, out);
+        votes += vote > 0;
+        against |= vote < 0;
+      }
+      if (votes == 0 || against) continue;
+      found.insert(out);
+    }
+    for (const Value* v : (*it)->inputs)
+      if (v->rank() == out->rank() && in_place_order(*l, v)) found.insert(v);
+  }
+  return found;
+}
+
+class LayoutChooser {
+ public:
+  LayoutChooser(Graph& g, std::vector<Epilogue>& epilogues, const FuseOptions& options)
+      : g_(g), epilogues_(epilogues), options_(options), constants_(constant_nodes(g)) {}
+
+  void run() {
+    find_fixed();
+    choose_orders();
+    follow_transposes();
+    copy_for_convolutions();
+    for (Value*& v : g_.outputs)
+      if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g_, v, {}, nullptr);
+    correct_views();
+  }
+
+ private:
+  // Which values stay row-major, and which a convolution reads.
+  void find_fixed() {
+    fixed_values(g_, fixed_, soft_);
+    for (Epilogue& e : epilogues_) {
+      tiles_[e.kernel.node] = &e;
+      absorbed_.insert(e.loops.begin(), e.loops.end());
+      if (e.kernel.node->as<ConvOp>())
+        for (const Value* v : loads_of(e.kernel.epilogue)) wanted_.insert(v);
+      else if (e.kernel.node->as<MatMulOp>())
+        for (Value* v : loads_of(e.kernel.epilogue))
+          if (!options_.epilogues_in_any_order || storage_of(v) != v || !along_channels(e.kernel, v))
+            fixed_.insert(storage_of(v));
+    }
+    for (const auto& n : g_.nodes)
+      if (n->as<ConvOp>()) wanted_.insert(n->inputs[0]);
+  }
+
+  // Channels last for convolutions, what they read, and loops that read such values in place.
+  void choose_orders() {
+    const std::unordered_set<const Value*> windows = windows_read_along_channels(g_);
+    for (const auto& n : g_.nodes) {
+      if (constants_.count(n.get()) || absorbed_.count(n.get())) continue;
+      if (n->as<ConvOp>()) {
+        choose_convolution(*n);
+        continue;
+      }
+      const auto* l = n->as<LoopOp>();
+      Value* out = n->outputs.empty() ? nullptr : n->outputs[0];
+      if (!l || fixed_.count(out) || soft_.count(out) || out->rank() < 3) continue;
+      bool wants = wanted_.count(out) > 0 || windows.count(out) > 0;
+      if (!wants)
+        for (const Value* v : n->inputs)
+          wants |= !v->storage_order.empty() && v->rank() == out->rank() && in_place_order(*l, v);
+      if (wants) out->storage_order = channels_last(out->rank());
+    }
+  }
+
+  void choose_convolution(const Node& n) {
+    Value* out = n.outputs[0];
+    const auto it = tiles_.find(&n);
+    Value* last = it == tiles_.end() ? out : it->second->kernel.out;
+    const std::vector<int> order = same_order(out, last);
+    if (fixed_.count(last) || fixed_.count(out) || order.empty() || last->rank() < 3) {
+      remark(options_, "layouts", n.origin, [&]() -> std::string {
+        if (fixed_.count(last) || fixed_.count(out))
+          return "stays row-major: a routine, matmul or nested graph reads it";
+        return "stays row-major: its epilogue writes another shape";
+      });
+      return;
+    }
+    out->storage_order = channels_last(out->rank());
+    last->storage_order = order;
+  }
+
+  // Attention writes in the order in which a transpose after it reads.
+  void follow_transposes() {
+    for (const auto& n : g_.nodes) {
+      const auto* l = n->as<LoopOp>();
+      if (!l || l->body->op != Op::kLoad || absorbed_.count(n.get())) continue;
+      Value* v = const_cast<Value*>(l->body->value);
+      if (!v->producer || v->graph != &g_ || !v->producer->as<AttentionOp>() || fixed_.count(v) || soft_.count(v) ||
+          !v->storage_order.empty())
+        continue;
+      std::vector<int> order;
+      for (const Expr& var : l->vars)
+        for (std::size_t k = 0; k < l->body->args.size(); ++k)
+          if (same(var, l->body->args[k])) order.push_back(static_cast<int>(k));
+      if (order.size() == v->shape.size() && l->vars.size() == v->shape.size()) v->storage_order = order;
+    }
+  }
+
+  // Copies where orders meet: inputs of convolutions, operands of their epilogues.
+  void copy_for_convolutions() {
+    std::vector<Node*> convs;
+    for (const auto& n : g_.nodes)
+      if (n->as<ConvOp>() && !constants_.count(n.get())) convs.push_back(n.get());
+    for (Node* n : convs) {
+      Value* x = n->inputs[0];
+      const bool last = !n->outputs[0]->storage_order.empty();
+      if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x))
+        n->inputs[0] = last ? copy_for(x, n) : add_copy(g_, x, {}, n);
+      if (const auto it = tiles_.find(n); it != tiles_.end()) {
+        reorder_transposed_operands(*n, *it->second);
+        copy_operands(*n, *it->second);
+      }
+    }
+  }
+
+  Value* copy_for(Value* v, const Node* user) {
+    Value*& c = last_copy_[v];
+    if (!c) c = add_copy(g_, v, channels_last(v->rank()), user);
+    return c;
+  }
+
+  // The last loop of an epilogue lists what the epilogue loads.
+  static void add_input(const Epilogue& e, Value* v) {
+    Node* tail = e.loops.back();
+    if (std::find(tail->inputs.begin(), tail->inputs.end(), v) == tail->inputs.end()) tail->inputs.push_back(v);
+  }
+
+  // Operands that the epilogue loads transposed: copied in the output's order, which may be how they are stored.
+  void reorder_transposed_operands(const Node& n, Epilogue& tile) {
+    TileKernel& k = tile.kernel;
+    if (k.vars.size() != k.out->shape.size()) return;
+    k.epilogue = rewrite(k.epilogue, [&](const Expr& e) -> Expr {
+      if (!e->has_load) return e;
+      if (e->op != Op::kLoad || e->value == n.outputs[0] || !is_permuted(e, k.vars)) return {};
+      Exprs vars;
+      std::vector<std::pair<Expr, Expr>> to;
+      for (std::size_t d = 0; d < k.vars.size(); ++d) {
+        vars.push_back(loop_var(k.out->shape[d]));
+        if (!is_const(k.vars[d])) to.emplace_back(k.vars[d], vars.back());
+      }
+      auto* v = const_cast<Value*>(e->value);
+      Value* c = add_loop(g_, v, vars, substitute(e, to), k.out->storage_order, &n);
+      add_input(tile, c);
+      return load(c, c->dtype, k.vars);
+    });
+  }
+
+  void copy_operands(const Node& n, Epilogue& tile) {
+    TileKernel& k = tile.kernel;
+    for (Value* v : loads_of(k.epilogue)) {
+      if (v == n.outputs[0] || v->rank() != k.out->rank() || v->storage_order == k.out->storage_order ||
+          only_channels(v))
+        continue;
+      Value* c = k.out->storage_order.empty() ? add_copy(g_, v, {}, &n) : copy_for(v, &n);
+      k.epilogue = rewrite(k.epilogue, [&](const Expr& e) -> Expr {
+        if (!e->has_load) return e;
+        return e->op == Op::kLoad && e->value == v ? load(c, c->dtype, e->args) : Expr();
+      });
+      add_input(tile, c);
+    }
+  }
+
+  // A view of a value in another order is a copy; a copy with the memory order of its source is a view.
+  void correct_views() {
+    for (const auto& n : g_.nodes) {
+      if (const auto* l = n->as<LoopOp>();
+          l && l->body->op == Op::kLoad && !absorbed_.count(n.get()) && !constants_.count(n.get())) {
+        Value* source = const_cast<Value*>(l->body->value);
+        Value* out = n->outputs[0];
+        if (source->dtype == out->dtype && source->graph == &g_ &&
+            idx::provably_equal(source->elements(), out->elements()) &&
+            idx::provably_equal(memory_offset(*source, l->body->args), memory_offset(*out, l->vars))) {
+          n->op = ViewOp{};
+          n->inputs = {source};
+        }
+        continue;
+      }
+      if (!n->as<ViewOp>()) continue;
+      Value* source = n->inputs[0];
+      if (source->storage_order.empty() || only_channels(source)) continue;
+      const Value* out = n->outputs[0];
+      const Exprs vars = vars_of(out->shape);
+      n->op =
+          LoopOp{vars, load(source, source->dtype, idx::delinearize(idx::linearize(vars, out->shape), source->shape))};
+      refresh_inputs(*n);
+    }
+  }
+
+  Graph& g_;
+  std::vector<Epilogue>& epilogues_;
+  const FuseOptions& options_;
+  const std::unordered_set<const Node*> constants_;
+  std::unordered_set<const Value*> fixed_, soft_;       // see fixed_values()
+  std::unordered_set<const Value*> wanted_;             // that convolutions read
+  std::unordered_map<const Node*, Epilogue*> tiles_;    // with an epilogue
+  std::unordered_set<const Node*> absorbed_;            // loops that are part of an epilogue
+  std::unordered_map<const Value*, Value*> last_copy_;  // channels last
+};
+
+}  // namespace
+
+void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOptions& options) {
+  LayoutChooser(g, epilogues, options).run();
+}
+
+}  // namespace sardonyx

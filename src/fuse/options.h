@@ -1,0 +1,81 @@
+// What fusion may do for a device, and what it reports.
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace sardonyx {
+
+struct TileKernel;
+struct Pass;
+
+/// Why a pass considered something and did not apply it.
+struct Remark {
+  std::string pass;    ///< name of the pass (fuse/passes.h), or "groups" for the grouping into kernels
+  std::string node;    ///< origin of the node: "conv1 (Conv)"
+  std::string reason;  ///< one sentence without a full stop
+  std::vector<std::pair<std::string, std::string>> values;  ///< what decided, by name: {"uses", "3"}
+};
+
+/// Takes remarks as they are made, each as often as it occurs.
+using RemarkSink = std::function<void(Remark)>;
+
+struct FuseOptions {
+  /// Whether this tile kernel can run with this epilogue, which grows by one loop at a time. If not, the reason.
+  std::function<bool(const TileKernel&, std::string& why)> accepts_epilogue;
+  /// Whether this node runs as a tile kernel at all; others become loop kernels. If not, the reason.
+  std::function<bool(const Node&, std::string& why)> accepts_tile;
+  /// float16 or bfloat16: weights and activations are stored in it (fuse/narrow_floats.h). float32: as in the model.
+  DType precision = DType::kFloat32;
+  /// No 16-bit float arithmetic: such values are stored in float32 (fuse/widen_halves.h).
+  bool widen_halves = false;
+  /// 8-bit integer GEMM and convolution are tile kernels rather than routines (fuse/integer_products.h).
+  bool integer_tiles = false;
+  /// GEMM and convolution of dequantised floats of this 8-bit type are tile kernels of it; float32: none
+  /// (fuse/float8_products.h).
+  DType float8_tiles = DType::kFloat32;
+  /// Gated layers are one GEMM with an epilogue over pairs of columns (fuse/pair_products.h).
+  bool pair_products = false;
+  /// Operands of a GEMM may be any expression (fuse/inline_dequantization.h).
+  bool prologues = false;
+  /// Constant operands of tile kernels are stored with K innermost (fuse/pack_operands.h).
+  bool contiguous_sums = false;
+  /// Attention takes masks, limits and biases as expressions, a softcap, a sink, and grouped heads.
+  bool attention_expressions = false;
+  /// Attention takes limits of the keys, a softcap, a sink and grouped heads, as tensors in memory.
+  bool attention_limits = false;
+  /// Epilogues of a GEMM load tensors in whatever storage order these have.
+  bool epilogues_in_any_order = false;
+  /// A select evaluates only the side that it chooses, so that both sides may repeat an expression at no cost.
+  bool lazy_selections = false;
+  /// Long reductions with few results are split (fuse/split_reductions.h).
+  bool split_reductions = false;
+  /// Convolutions with few input channels get more of them (fuse/fill_channels.h).
+  bool fill_channels = false;
+  /// Dims along which a loop's output is constant become 1 (fuse/shrink_repeats.h).
+  bool shrink_repeats = false;
+  /// No fusion: every value in memory, one kernel each (to find a fault).
+  bool disabled = false;
+
+  /// Verify the graph (graph/verify.h) before the first pass and after each. See also verify_every_pass().
+  bool verify_passes = false;
+  /// Called after each pass that ran, nested graphs included. Empty: not called.
+  std::function<void(const Pass&, const Graph&)> after_pass;
+  /// Takes remarks; empty: none are made.
+  RemarkSink remarks;
+};
+
+/// Makes a remark if there is a sink. `reason` is called only then, so that it may format: [&] { return
+/// fmt::format(...);
+/// }
+template <typename Reason>
+void remark(const FuseOptions& options, std::string_view pass, const std::string& node, Reason&& reason,
+            std::vector<std::pair<std::string, std::string>> values = {}) {
+  if (options.remarks) options.remarks({std::string(pass), node, reason(), std::move(values)});
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,148 @@
+#include "fuse/passes.h"
+
+#include <atomic>
+
+#include "fuse/append_sources.h"
+#include "fuse/attention.h"
+#include "fuse/fill_channels.h"
+#include "fuse/float8_products.h"
+#include "fuse/inline_dequantization.h"
+#include "fuse/inline_loops.h"
+#include "fuse/integer_products.h"
+#include "fuse/layouts.h"
+#include "fuse/merge_equal.h"
+#include "fuse/merge_matmuls.h"
+#include "fuse/narrow_floats.h"
+#include "fuse/pack_operands.h"
+#include "fuse/pair_products.h"
+#include "fuse/shrink_repeats.h"
+#include "fuse/split_reductions.h"
+#include "fuse/tile_as_loop.h"
+#include "fuse/trim_rows.h"
+#include "fuse/widen_halves.h"
+#include "graph/analysis.h"
+#include "graph/verify.h"
+
+namespace sardonyx {
+namespace {
+
+bool always(const FuseOptions&) { return true; }
+bool fusing(const FuseOptions& o) { return !o.disabled; }
+
+constexpr Pass kPasses[] = {
+    {"remove_dead", "always", "Removes nodes that no output, check or symbol needs.",
+     "First: later passes count uses, and dead nodes would count as users.", always,
+     [](PassState& s) { remove_dead_nodes(s.graph); }},
+    {"merge_equal", "unless fusion is off", "Merges nodes that compute the same from the same inputs.",
+     "Before patterns are matched: a value with several equal copies looks like several values with one use each.",
+     fusing, [](PassState& s) { merge_equal_nodes(s.graph); }},
+    {"integer_products", "integer_tiles", "Turns 8-bit integer routines into int8 GEMM and convolution.",
+     "Before all passes that match GEMMs or convolutions, so that they see these too.",
+     [](const FuseOptions& o) { return o.integer_tiles; },
+     [](PassState& s) { lower_integer_products(s.graph, s.options); }},
+    {"float8_products", "float8_tiles", "Multiplies 8-bit floats directly and applies their scales to the sums.",
+     "While dequantisation is a loop of its own in front of each operand: inlining and narrowing would hide it.",
+     [](const FuseOptions& o) { return o.float8_tiles != DType::kFloat32; },
+     [](PassState& s) { lower_float8_products(s.graph, s.options); }},
+    {"narrow_floats", "precision", "Stores weights and activations in float16 or bfloat16.",
+     "Before inlining, which removes values that would be stored in 16 bits, and before tiles are accepted by type.",
+     [](const FuseOptions& o) { return o.precision != DType::kFloat32; },
+     [](PassState& s) { narrow_floats(s.graph, s.options.precision); }},
+    {"fill_channels", "fill_channels, unless fusion is off",
+     "Folds neighbouring pixels into channels and pads with zeros for vector loads.",
+     "After types are final, since a vector's length depends on them; before inlining, which may fuse the copy.",
+     [](const FuseOptions& o) { return o.fill_channels && !o.disabled; },
+     [](PassState& s) { fill_channels(s.graph, s.options); }},
+    {"widen_halves", "widen_halves, unless fusion is off", "Stores 16-bit floats in float32.",
+     "Before tiles are accepted, so that GEMMs of the model's 16-bit floats are seen in float32.",
+     [](const FuseOptions& o) { return o.widen_halves && !o.disabled; }, [](PassState& s) { widen_halves(s.graph); }},
+    {"tiles_to_loops", "always", "Turns GEMMs and convolutions that the device does not take into loops.",
+     "Before inlining, so that these loops are fused like any other.", always,
+     [](PassState& s) { lower_refused_tiles(s.graph, s.options); }},
+    {"merge_matmuls", "unless fusion is off", "Merges GEMMs that share their left operand and have constant weights.",
+     "Before inlining: the bias additions that it merges are still loops of their own.", fusing,
+     [](PassState& s) { merge_matmuls(s.graph, s.options); }},
+    {"inline_loops", "unless fusion is off", "Inlines loops and views into the loops and GEMMs that read them.",
+     "Before all patterns over loop bodies, which then need no knowledge of how a model spells its operators.", fusing,
+     [](PassState& s) { inline_loops(s.graph, s.options); }},
+    {"append_sources", "unless fusion is off", "Lets the KV cache append read new rows where a GEMM wrote them.",
+     "After inlining, which composes the slices and transposes in between into one load.", fusing,
+     [](PassState& s) { append_from_source(s.graph); }},
+    {"trim_rows", "unless fusion is off", "Computes only the row of a GEMM that is used (the last token's logits).",
+     "After inlining, which moves the slice of the row next to the GEMM.", fusing,
+     [](PassState& s) { trim_rows(s.graph, s.options); }},
+    {"inline_dequantization", "prologues, unless fusion is off", "Lets GEMMs dequantise an operand as they read it.",
+     "After merge_matmuls and inlining, which need the weights as tensors; before pair_products, which reorders their "
+     "columns inside the expression.",
+     [](const FuseOptions& o) { return o.prologues && !o.disabled; },
+     [](PassState& s) { inline_dequantization(s.graph); }},
+    {"pair_products", "pair_products, unless fusion is off",
+     "Makes one GEMM of the two of a gated layer, with an epilogue over pairs of columns.",
+     "After merge_matmuls, whose merged halves it recognises; before packing, which fixes the weights' order.",
+     [](const FuseOptions& o) { return o.pair_products && !o.disabled; },
+     [](PassState& s) { pair_products(s.graph, s.options); }},
+    {"attention", "unless fusion is off", "Replaces softmax(Q K^T) V by attention.",
+     "After inlining, which leaves one form of softmax however it was written, and before epilogues, which would take "
+     "parts of it.",
+     fusing, [](PassState& s) { find_attention(s.graph, s.options); }},
+    {"shrink_repeats", "shrink_repeats, unless fusion is off",
+     "Makes dims along which a tensor is constant (expanded masks) 1.",
+     "After attention, which has taken masks as expressions where it can.",
+     [](const FuseOptions& o) { return o.shrink_repeats && !o.disabled; },
+     [](PassState& s) { shrink_repeats(s.graph); }},
+    {"tiles_to_loops", "always", "Turns GEMMs and convolutions that the device does not take into loops.",
+     "Again: inlining may have changed operands into something that the device does not take.", always,
+     [](PassState& s) { lower_refused_tiles(s.graph, s.options); }},
+    {"epilogues", "unless fusion is off", "Finds the element-wise loops that become epilogues of tile kernels.",
+     "When all tile kernels are final, and before layouts, which depend on which loops are part of a tile kernel.",
+     fusing, [](PassState& s) { s.epilogues = find_epilogues(s.graph, s.options); }},
+    {"layouts", "unless fusion is off", "Chooses storage orders: channels last around convolutions.",
+     "After the last pass that makes or removes tile kernels; later passes only copy operands.", fusing,
+     [](PassState& s) { choose_layouts(s.graph, s.epilogues, s.options); }},
+    {"pack_operands", "contiguous_sums", "Stores constant operands of tile kernels with K innermost.",
+     "After layouts: operands that have a storage order of their own are left alone.",
+     [](const FuseOptions& o) { return o.contiguous_sums; }, [](PassState& s) { pack_operands(s.graph); }},
+    {"split_reductions", "split_reductions, unless fusion is off",
+     "Splits long reductions with few results into partial reductions and their sum.",
+     "After layouts: which dim is contiguous decides how a reduction is split; last, since other passes match whole "
+     "reductions.",
+     [](const FuseOptions& o) { return o.split_reductions && !o.disabled; },
+     [](PassState& s) { split_reductions(s.graph); }},
+    {"remove_dead", "always", "Removes nodes that no output, check or symbol needs.",
+     "Last: copies and packed weights have replaced values that nothing reads now.", always,
+     [](PassState& s) { remove_dead_nodes(s.graph); }},
+};
+
+std::atomic<bool> g_verify_every_pass{false};
+
+void verify_or_throw(const PassState& s, std::string_view when) {
+  std::unordered_set<const Node*> fused;
+  for (const Epilogue& e : s.epilogues) fused.insert(e.loops.begin(), e.loops.end());
+  const std::string fault = verify(s.graph, fused);
+  check(fault.empty(), "the graph is invalid {}: {}", when, fault);
+}
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
+
+const Pass& pass_named(std::string_view name) {
+  for (const Pass& p : kPasses)
+    if (p.name == name) return p;
+  fail(ErrorKind::kInvalidArgument, "there is no pass '{}'", name);
+}
+
+void verify_every_pass(bool on) { g_verify_every_pass = on; }
+
+void run_passes(PassState& s) {
+  const bool verifies = s.options.verify_passes || g_verify_every_pass;
+  if (verifies) verify_or_throw(s, "before the first pass");
+  for (const Pass& p : kPasses) {
+    if (!p.enabled(s.options)) continue;
+    p.run(s);
+    if (verifies) verify_or_throw(s, fmt::format("after pass {}", p.name));
+    if (s.options.after_pass) s.options.after_pass(p, s.graph);
+  }
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,337 @@
+// Row kernels: a reduction, the loops that use its result on the same row, and those that feed only this row, in one
+// pass over rows.
+//
+// A kernel has outer variables (the dims that the first reduction keeps). A loop joins if all its loads of members are
+// in the row that it computes: then all stages can run one after another within a row.
+#include "fuse/row_kernels.h"
+
+#include <algorithm>
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+namespace {
+
+struct Member {
+  Node* node;
+  // For each dim of the output: position of the group's outer variable, or -1 for an inner dim or a dim of 1.
+  std::vector<int> outer_at;
+};
+
+class Grouper {
+ public:
+  Grouper(Graph& g, const std::unordered_set<const Node*>& taken, const FuseOptions& options)
+      : g_(g), options_(options), taken_(taken.begin(), taken.end()) {
+    for (const auto& n : g.nodes) {
+      position_[n.get()] = static_cast<int>(position_.size());
+      if (n->as<ViewOp>()) continue;
+      for (Value* v : n->inputs) {
+        auto& list = users_[storage_of(v)];
+        if (std::find(list.begin(), list.end(), n.get()) == list.end()) list.push_back(n.get());
+      }
+    }
+    constants_ = constant_nodes(g);
+    for (Value* v : g.outputs) outputs_.insert(storage_of(v));
+    for (const Value* v : required_values(g)) outputs_.insert(storage_of(v));
+  }
+
+  std::vector<RowKernel> run() {
+    std::vector<RowKernel> out;
+    for (const auto& n : g_.nodes) {
+      const auto* l = n->as<LoopOp>();
+      if (!l || !l->body->has_reduce || taken_.count(n.get()) || constants_.count(n.get())) continue;
+      if (!start(n.get())) continue;
+      while (grow_down() || grow_up()) {
+      }
+      report();
+      if (members_.size() < 2) continue;
+      RowKernel r = build();
+      for (const Node* m : r.nodes) taken_.insert(m);
+      out.push_back(std::move(r));
+    }
+    return out;
+  }
+
+ private:
+  bool start(Node* n) {
+    members_.clear();
+    outer_extents_.clear();
+    const auto* l = n->as<LoopOp>();
+    Member m{n, {}};
+    for (const Expr& v : l->vars) {
+      if (is_const(v->args[0], 1)) {
+        m.outer_at.push_back(-1);
+        continue;
+      }
+      m.outer_at.push_back(static_cast<int>(outer_extents_.size()));
+      outer_extents_.push_back(v->args[0]);
+    }
+    members_.push_back(std::move(m));
+    return true;
+  }
+
+  const Member* member(const Value* v) const {
+    for (const Member& m : members_)
+      if (m.node->outputs[0] == v) return &m;
+    return nullptr;
+  }
+
+  // With fewer rows, a row is better divided among threads.
+  bool enough_rows() const {
+    std::int64_t n;
+    const Expr rows = idx::product(outer_extents_);
+    return !is_const_int(rows, n) || n >= 4;
+  }
+
+  // The outer variable at each dim of a loop's output, from where it loads members. False if it does not stay in its
+  // row.
+  bool fit(const Node* n, std::vector<int>& outer_at) const {
+    const auto* l = n->as<LoopOp>();
+    std::vector<Expr> outer(outer_extents_.size());
+    bool ok = true, any = false;
+    visit(l->body, [&](const Expr& x) {
+      if (!ok || x->op != Op::kLoad) return;
+      const Member* m = member(x->value);
+      if (!m) {
+        ok &= !member(storage_of(x->value));  // members through views: not followed
+        return;
+      }
+      any = true;
+      for (std::size_t k = 0; k < x->args.size(); ++k) {
+        const int o = m->outer_at[k];
+        if (o < 0) continue;
+        Expr& slot = outer[static_cast<std::size_t>(o)];
+        if (x->args[k]->op != Op::kVar)
+          ok = false;
+        else if (!slot)
+          slot = x->args[k];
+        else
+          ok &= same(slot, x->args[k]);
+      }
+    });
+    if (!ok || !any) return false;
+    outer_at.assign(l->vars.size(), -1);
+    for (std::size_t o = 0; o < outer.size(); ++o) {
+      if (!outer[o]) return false;
+      bool found = false;
+      for (std::size_t k = 0; k < l->vars.size(); ++k)
+        if (same(l->vars[k], outer[o])) {
+          if (outer_at[k] >= 0 || !idx::provably_equal(l->vars[k]->args[0], outer_extents_[o])) return false;
+          outer_at[k] = static_cast<int>(o);
+          found = true;
+        }
+      if (!found) return false;
+    }
+    return true;
+  }
+
+  // Whether a loop has dims of symbols that the reduced rows do not have: it needs more threads than a row has. (The
+  // tokens of a prompt, where rows are sequences.)
+  bool wider_than_rows(const Node* n, const std::vector<int>& outer_at) const {
+    std::unordered_set<std::int64_t> known;
+    const auto note = [&](const Expr& e) {
+      visit(e, [&](const Expr& x) {
+        if (x->op == Op::kSym) known.insert(x->i);
+      });
+    };
+    for (const Member& m : members_) {
+      const auto* l = m.node->as<LoopOp>();
+      for (const Expr& v : l->vars) note(v->args[0]);
+      visit(l->body, [&](const Expr& x) {
+        if (x->op == Op::kReduce)
+          for (const Expr& v : x->vars) note(v->args[0]);
+      });
+    }
+    bool wider = false;
+    const auto* l = n->as<LoopOp>();
+    for (std::size_t k = 0; k < l->vars.size(); ++k)
+      if (outer_at[k] < 0)
+        visit(l->vars[k]->args[0], [&](const Expr& x) { wider |= x->op == Op::kSym && !known.count(x->i); });
+    return wider;
+  }
+
+  static bool has_inner(const Node* n, const std::vector<int>& outer_at) {
+    const auto* l = n->as<LoopOp>();
+    for (std::size_t k = 0; k < l->vars.size(); ++k)
+      if (outer_at[k] < 0 && !is_const(l->vars[k]->args[0], 1)) return true;
+    return false;
+  }
+
+  // True if something outside of the group lies on a path from a member (or `extra`) to `target`'s inputs.
+  bool depends_through_outside(const Node* target, const Node* extra) const {
+    int first = extra ? position_.at(extra) : INT32_MAX;
+    for (const Member& m : members_) first = std::min(first, position_.at(m.node));
+    std::vector<const Node*> stack;
+    std::unordered_set<const Node*> seen;
+    auto inside = [&](const Node* n) {
+      if (n == extra || n == target) return true;
+      for (const Member& m : members_)
+        if (m.node == n) return true;
+      return false;
+    };
+    auto push = [&](const Node* n) {
+      for (const Value* v : n->inputs)
+        if (v->producer && v->graph == &g_ && position_.at(v->producer) >= first && !inside(v->producer) &&
+            seen.insert(v->producer).second)
+          stack.push_back(v->producer);
+    };
+    push(target);
+    for (const Member& m : members_) push(m.node);
+    if (extra) push(extra);
+    while (!stack.empty()) {
+      const Node* n = stack.back();
+      stack.pop_back();
+      for (const Value* v : n->inputs) {
+        if (!v->producer || v->graph != &g_ || position_.at(v->producer) < first) continue;
+        if (inside(v->producer)) return true;
+        if (seen.insert(v->producer).second) stack.push_back(v->producer);
+      }
+    }
+    return false;
+  }
+
+  bool joinable(const Node* n) const {
+    if (taken_.count(n) || constants_.count(n) || !n->as<LoopOp>()) return false;
+    for (const Member& m : members_)
+      if (m.node == n) return false;
+    return members_.size() < 12;
+  }
+
+  bool grow_down() {
+    for (std::size_t k = 0; k < members_.size(); ++k)
+      for (Node* n : users_[members_[k].node->outputs[0]]) {
+        std::vector<int> outer_at;
+        if (obstacle(n, outer_at)) continue;
+        members_.push_back({n, outer_at});
+        return true;
+      }
+    return false;
+  }
+
+  // Why a user of a member does not join; null if it does, with the position of its outer variables.
+  const char* obstacle(const Node* n, std::vector<int>& outer_at) const {
+    if (!joinable(n)) return "";
+    if (!fit(n, outer_at)) return "it reads other rows than the one it writes";
+    if (has_inner(n, outer_at)) {
+      if (n->as<LoopOp>()->body->has_reduce) return "it is a reduction of another shape";
+      if (!enough_rows()) return "there are too few rows to keep the device busy";
+      if (wider_than_rows(n, outer_at)) return "it is larger than the rows that are reduced";
+    }
+    if (depends_through_outside(n, nullptr)) return "it depends on a node that is not part of the kernel";
+    return nullptr;
+  }
+
+  // Once the kernel is final: why users of its values are not part of it.
+  void report() {
+    if (!options_.remarks) return;
+    for (const Member& m : members_)
+      for (Node* n : users_[m.node->outputs[0]]) {
+        std::vector<int> outer_at;
+        const char* why = obstacle(n, outer_at);
+        if (why && *why)
+          options_.remarks(
+              {"groups", n->origin, fmt::format("not in the kernel of '{}': {}", m.node->origin, why), {}});
+      }
+  }
+
+  // A loop that feeds members, all of whose users are members reading it in their own row, becomes a first stage.
+  bool grow_up() {
+    if (!enough_rows()) return false;
+    for (std::size_t k = 0; k < members_.size(); ++k)
+      for (Value* v : members_[k].node->inputs) {
+        Node* p = v->producer;
+        if (!p || v->graph != &g_ || !joinable(p) || p->as<LoopOp>()->body->has_reduce) continue;
+        std::vector<int> outer_at;
+        if (!feeds_rows(p, outer_at) || depends_through_outside(members_.back().node, p)) continue;
+        members_.push_back({p, outer_at});
+        return true;
+      }
+    return false;
+  }
+
+  bool feeds_rows(const Node* p, std::vector<int>& outer_at) {
+    const Value* v = p->outputs[0];
+    const auto* l = p->as<LoopOp>();
+    outer_at.assign(l->vars.size(), -1);
+    bool ok = true, any = false;
+    for (const Member& m : members_) {
+      const auto* ml = m.node->as<LoopOp>();
+      visit(ml->body, [&](const Expr& x) {
+        if (!ok || x->op != Op::kLoad) return;
+        if (x->value != v) {
+          ok &= storage_of(x->value) != v;
+          return;
+        }
+        std::vector<int> here(l->vars.size(), -1);
+        int found = 0;
+        for (std::size_t d = 0; d < x->args.size(); ++d)
+          for (std::size_t k = 0; k < ml->vars.size(); ++k)
+            if (m.outer_at[k] >= 0 && same(x->args[d], ml->vars[k])) {
+              here[d] = m.outer_at[k];
+              ++found;
+            }
+        if (found != static_cast<int>(outer_extents_.size())) ok = false;
+        for (std::size_t d = 0; d < here.size(); ++d)
+          if (here[d] >= 0 &&
+              !idx::provably_equal(l->vars[d]->args[0], outer_extents_[static_cast<std::size_t>(here[d])]))
+            ok = false;
+        if (any && here != outer_at) ok = false;
+        outer_at = here;
+        any = true;
+      });
+    }
+    return ok && any;
+  }
+
+  RowKernel build() {
+    RowKernel r;
+    std::sort(members_.begin(), members_.end(),
+              [&](const Member& a, const Member& b) { return position_.at(a.node) < position_.at(b.node); });
+    for (const Expr& e : outer_extents_) r.kernel.outer.push_back(loop_var(e));
+    std::unordered_set<const Node*> inside;
+    for (const Member& m : members_) inside.insert(m.node);
+    for (const Member& m : members_) {
+      const auto* l = m.node->as<LoopOp>();
+      Stage s;
+      s.out = m.node->outputs[0];
+      std::vector<std::pair<Expr, Expr>> sub;
+      for (std::size_t k = 0; k < l->vars.size(); ++k) {
+        if (m.outer_at[k] >= 0) {
+          s.index.push_back(r.kernel.outer[static_cast<std::size_t>(m.outer_at[k])]);
+          sub.emplace_back(l->vars[k], s.index.back());
+        } else if (is_const(l->vars[k]->args[0], 1)) {
+          s.index.push_back(Expr(0));
+          sub.emplace_back(l->vars[k], Expr(0));
+        } else {
+          s.index.push_back(l->vars[k]);
+          s.inner.push_back(l->vars[k]);
+        }
+      }
+      s.body = substitute(l->body, sub);
+      s.used_after = outputs_.count(s.out) > 0;
+      for (const Node* u : users_[s.out]) s.used_after |= !inside.count(u);
+      s.stored = s.used_after || !s.inner.empty();
+      r.nodes.push_back(m.node);
+      r.kernel.stages.push_back(std::move(s));
+    }
+    return r;
+  }
+
+  Graph& g_;
+  const FuseOptions& options_;
+  std::unordered_set<const Node*> taken_, constants_;
+  std::unordered_map<const Node*, int> position_;
+  std::unordered_map<const Value*, std::vector<Node*>> users_;
+  std::unordered_set<const Value*> outputs_;
+  std::vector<Member> members_;
+  Exprs outer_extents_;
+};
+
+}  // namespace
+
+std::vector<RowKernel> find_row_kernels(Graph& g, const std::unordered_set<const Node*>& taken,
+                                        const FuseOptions& options) {
+  return Grouper(g, taken, options).run();
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,78 @@
+// shrink_repeats(): see shrink_repeats.h.
+#include "fuse/shrink_repeats.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+namespace {
+
+using Repeated = std::unordered_map<const Value*, std::vector<bool>>;  // dims that became 1
+
+// Whether the body can be evaluated even where the dim has no elements: a fixed index into a tensor that has some only
+// if the dim does would be out of range.
+bool reads_what_exists(const Expr& body) {
+  bool safe = true;
+  visit(body, [&](const Expr& x) {
+    if (x->op != Op::kLoad) return;
+    for (std::size_t k = 0; k < x->args.size(); ++k) {
+      std::int64_t size = 0;
+      safe &= x->args[k]->has_var || (is_const_int(x->value->shape[k], size) && size > 0);
+    }
+  });
+  return safe;
+}
+
+Expr reindexed(const Expr& e, const Repeated& repeated) {
+  if (!e || !e->has_load) return e;
+  return rewrite(e, [&](const Expr& x) -> Expr {
+    if (!x->has_load) return x;
+    if (x->op != Op::kLoad) return Expr();
+    const auto it = repeated.find(x->value);
+    Exprs args;
+    for (std::size_t k = 0; k < x->args.size(); ++k)
+      args.push_back(it != repeated.end() && it->second[k] ? Expr(0) : reindexed(x->args[k], repeated));
+    return load(x->value, x->dtype, std::move(args));
+  });
+}
+
+}  // namespace
+
+void shrink_repeats(Graph& g) {
+  const auto required = required_values(g);
+  const Uses uses = uses_of(g);
+  Repeated repeated;
+  for (const auto& n : g.nodes) {
+    auto* l = n->as<LoopOp>();
+    if (!l) continue;
+    Value* v = n->outputs[0];
+    const auto readers = uses.find(v);
+    if (required.count(v) || v->content || readers == uses.end() || !reads_what_exists(l->body)) continue;
+    const bool by_expressions = std::all_of(readers->second.begin(), readers->second.end(), [](const Node* r) {
+      return r->as<LoopOp>() || r->as<MatMulOp>() || r->as<AttentionOp>();
+    });
+    if (!by_expressions) continue;
+    std::vector<bool> dims(l->vars.size(), false);
+    for (std::size_t k = 0; k < dims.size(); ++k) {
+      if (is_const(l->vars[k]) || mentions(l->body, l->vars[k])) continue;
+      dims[k] = true;
+      l->vars[k] = loop_var(1);
+      v->shape[k] = 1;
+    }
+    if (std::find(dims.begin(), dims.end(), true) != dims.end()) repeated[v] = std::move(dims);
+  }
+  if (repeated.empty()) return;
+  for (const auto& n : g.nodes) {
+    if (auto* l = n->as<LoopOp>()) {
+      l->body = reindexed(l->body, repeated);
+    } else if (auto* m = n->as<MatMulOp>()) {
+      m->a = reindexed(m->a, repeated), m->b = reindexed(m->b, repeated);
+    } else if (auto* a = n->as<AttentionOp>()) {
+      for (Expr* e : {&a->q, &a->k, &a->v, &a->bias, &a->begin, &a->end, &a->sink}) *e = reindexed(*e, repeated);
+    }
+  }
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,240 @@
+#include "fuse/softmax_match.h"
+
+#include <cmath>
+#include <limits>
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+namespace {
+
+Expr strip_casts(Expr e) {
+  while (e->op == Op::kCast && is_float(e->dtype) && is_float(e->args[0]->dtype)) e = e->args[0];
+  return e;
+}
+
+bool has_product(const Expr& e, const Value* t) {
+  if (!e->has_load) return false;
+  bool found = false;
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kLoad && x->value == t; });
+  return found;
+}
+
+// What must hold all at once for e (or, negated, its opposite) to be true.
+void conjuncts(const Expr& e, bool negated, Exprs& out) {
+  if (e->op == Op::kNot) return conjuncts(e->args[0], !negated, out);
+  if (e->op == (negated ? Op::kOr : Op::kAnd)) {
+    for (const Expr& a : e->args) conjuncts(a, negated, out);
+    return;
+  }
+  out.push_back(negated ? logical_not(e) : e);
+}
+
+// condition: begin <= key or key < end, for the limit that it is.
+bool as_limit(const Expr& condition, const Expr& key, Expr& begin, Expr& end) {
+  const bool negated = condition->op == Op::kNot;
+  const Expr e = negated ? condition->args[0] : condition;
+  if (e->op < Op::kLt || e->op > Op::kGe || e->args[0]->dtype != DType::kInt64) return false;
+  // As x < 0 or x <= 0.
+  const bool greater = (e->op == Op::kGt || e->op == Op::kGe) != negated;
+  const bool strict = (e->op == Op::kLt || e->op == Op::kGt) != negated;
+  const Expr x = greater ? idx::sub(e->args[1], e->args[0]) : idx::sub(e->args[0], e->args[1]);
+  Expr factor, rest;
+  if (!idx::split_affine(x, key, factor, rest) || mentions(rest, key)) return false;
+  if (is_const(factor, 1))  // key + rest <= 0
+    end = strict ? idx::sub(0, rest) : idx::sub(1, rest);
+  else if (is_const(factor, -1))  // rest <= key
+    begin = strict ? rest + 1 : rest;
+  else
+    return false;
+  return true;
+}
+
+// Scores where `allowed` holds, `low` elsewhere: limits of the keys, and the rest as a bias.
+void mask(Scores& s, const Expr& allowed, double low) {
+  Exprs all;
+  conjuncts(allowed, false, all);
+  Expr begin, end, others;
+  for (const Expr& c : all) {
+    Expr first, last;
+    if (as_limit(c, s.key, first, last)) {
+      if (first) begin = begin ? idx::max(begin, first) : first;
+      if (last) end = end ? idx::min(end, last) : last;
+    } else {
+      others = others ? logical_and(others, c) : c;
+    }
+  }
+  // A finite number is as good as minus infinity if some key is allowed.
+  const bool infinite = low == -std::numeric_limits<double>::infinity();
+  if (!infinite && (others || begin || !end || !idx::provably_nonnegative(idx::sub(end, 1), true))) {
+    begin = end = Expr();
+    others = allowed;
+  }
+  if (begin) s.begin = s.begin ? idx::max(s.begin, begin) : begin;
+  if (end) s.end = s.end ? idx::min(s.end, end) : end;
+  if (others)
+    s.bias = select(others, s.bias ? s.bias : constant_float(0, DType::kFloat32), constant_float(low, DType::kFloat32));
+}
+
+// The value of a floating-point constant.
+bool number(const Expr& e, double& v) {
+  const Expr x = strip_casts(e);
+  if (!is_const(x) || !is_float(x->dtype)) return false;
+  v = x->f;
+  return true;
+}
+
+Expr expand(const Expr& e, int depth) {
+  return rewrite(e, [&](const Expr& x) -> Expr {
+    if (!x->has_load) return x;
+    if (x->op != Op::kLoad) return Expr();
+    const Node* p = x->value->producer;
+    const auto* l = p ? p->as<LoopOp>() : nullptr;
+    if (!l || l->body->has_reduce || depth > 6) return x;
+    bool scores = false;  // fed by a matmul; masks are not
+    for (const Value* v : loads_of(l->body))
+      scores |=
+          v->producer && (v->producer->as<MatMulOp>() || (v->producer->as<LoopOp>() && v->rank() == x->value->rank()));
+    if (!scores) return x;
+    std::vector<std::pair<Expr, Expr>> r;
+    for (std::size_t k = 0; k < l->vars.size(); ++k) r.emplace_back(l->vars[k], x->args[k]);
+    return expand(substitute(l->body, r), depth + 1);
+  });
+}
+
+bool decompose_masked(const Expr& e, const Value* t, Scores& s);
+
+// e = reduction, or (op)(reduction, other).
+bool reduction_and(const Expr& e, Expr& reduction, Expr& other) {
+  other = Expr();
+  reduction = e;
+  if (e->op == Op::kReduce) return true;
+  if (e->args.size() != 2) return false;
+  const bool first = e->args[0]->op == Op::kReduce;
+  reduction = e->args[first ? 0 : 1];
+  other = e->args[first ? 1 : 0];
+  return reduction->op == Op::kReduce;
+}
+
+}  // namespace
+
+Expr body_at(const Expr& l) {
+  const Node* p = l->op == Op::kLoad ? l->value->producer : nullptr;
+  const auto* loop = p ? p->as<LoopOp>() : nullptr;
+  if (!loop) return Expr();
+  std::vector<std::pair<Expr, Expr>> r;
+  for (std::size_t k = 0; k < loop->vars.size(); ++k) r.emplace_back(loop->vars[k], l->args[k]);
+  return substitute(loop->body, r);
+}
+
+Expr expand_scores(const Expr& e) { return expand(e, 0); }
+
+bool decompose(const Expr& e0, const Value* t, Scores& s) {
+  const Expr e = strip_casts(e0);
+  if (e->op == Op::kLoad && e->value == t) {
+    s.load = e;
+    return true;
+  }
+  double c;
+  if (e->op == Op::kSelect && !has_product(e->args[0], t)) return decompose_masked(e, t, s);
+  if (e->op == Op::kTanh && s.any_expression) {
+    if (!decompose(e->args[0], t, s) || s.bias || s.begin || s.end || s.softcap != 0) return false;
+    s.softcap = 1;
+    return true;
+  }
+  if (e->args.size() != 2) return false;
+  const bool left = has_product(e->args[0], t), right = has_product(e->args[1], t);
+  if (left == right) return false;
+  const Expr &x = e->args[left ? 0 : 1], &y = e->args[left ? 1 : 0];
+  auto scale_by = [&](double f) {
+    if ((s.begin || s.end) && !(f > 0)) return false;
+    s.scale *= f;
+    s.softcap *= f;
+    if (s.bias) s.bias = binary(Op::kMul, s.bias, constant_float(f, DType::kFloat32));
+    return true;
+  };
+  switch (e->op) {
+    case Op::kMul:
+      if (!number(y, c) || !decompose(x, t, s)) return false;
+      return scale_by(c);
+    case Op::kDiv:
+      if (!left || !number(y, c) || !decompose(x, t, s)) return false;
+      return scale_by(1 / c);
+    case Op::kAdd: {
+      if (!decompose(x, t, s)) return false;
+      const Expr add = cast(y, DType::kFloat32);
+      s.bias = s.bias ? binary(Op::kAdd, s.bias, add) : add;
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+namespace {
+
+// A masked score: one side of the select is so low that nothing added to it changes it, in float32.
+bool decompose_masked(const Expr& e, const Value* t, Scores& s) {
+  double c;
+  for (const int side : {1, 2}) {
+    const auto k = static_cast<std::size_t>(side);
+    if (!has_product(e->args[k], t) || !number(e->args[3 - k], c) || !(c <= -1e30)) continue;
+    if (!decompose(e->args[k], t, s)) return false;
+    if (s.any_expression) {
+      mask(s, side == 1 ? e->args[0] : logical_not(e->args[0]), c);
+      return true;
+    }
+    const Expr kept = s.bias ? s.bias : constant_float(0, DType::kFloat32), masked = constant_float(c, DType::kFloat32);
+    s.bias = side == 1 ? select(e->args[0], kept, masked) : select(e->args[0], masked, kept);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool match_softmax(const Expr& body, const Expr& key, bool any_expression, SoftmaxMatch& found) {
+  Expr& scores = found.scores;
+  const Expr e = strip_casts(body);
+  if (e->op != Op::kDiv) return false;
+  const Expr top = strip_casts(e->args[0]), bottom = strip_casts(e->args[1]);
+  if (top->op != Op::kExp || bottom->op != Op::kLoad) return false;
+  const Expr shifted = strip_casts(top->args[0]);
+  if (shifted->op != Op::kSub) return false;
+  const Expr max_load = strip_casts(shifted->args[1]);
+  if (max_load->op != Op::kLoad) return false;
+  scores = shifted->args[0];
+  // The same scores must be under the maximum and the sum.
+  const Expr whole_max = body_at(max_load), whole_sum = body_at(bottom);
+  if (!whole_max || !whole_sum) return false;
+  Expr max_body, sum_body, floor, more;
+  if (!reduction_and(whole_max, max_body, floor) || !reduction_and(whole_sum, sum_body, more) || !floor != !more)
+    return false;
+  if (floor) {
+    if (!any_expression || whole_max->op != Op::kMax) return false;
+    if (whole_sum->op == Op::kMax) {  // the largest element counts 1: only where there is none is the sum smaller
+      if (!is_const(more) || more->f != 1 || !is_const(floor) || !(floor->f <= -1e30) || std::isinf(floor->f))
+        return false;
+      found.zero_empty = true;
+    } else {
+      if (whole_sum->op != Op::kAdd || more->op != Op::kExp || more->args[0]->op != Op::kSub ||
+          !same(more->args[0]->args[0], floor) || !same(strip_casts(more->args[0]->args[1]), max_load))
+        return false;
+      found.sink = floor;
+    }
+  }
+  if (max_body->op != Op::kReduce || sum_body->op != Op::kReduce || max_body->vars.size() != 1 ||
+      sum_body->vars.size() != 1)
+    return false;
+  if (static_cast<ReduceKind>(max_body->i) != ReduceKind::kMax ||
+      static_cast<ReduceKind>(sum_body->i) != ReduceKind::kSum)
+    return false;
+  if (!idx::provably_equal(max_body->vars[0]->args[0], key->args[0]) ||
+      !idx::provably_equal(sum_body->vars[0]->args[0], key->args[0]))
+    return false;
+  const Expr under_max = substitute(max_body->args[0], {{max_body->vars[0], key}});
+  const Expr under_sum = substitute(sum_body->args[0], {{sum_body->vars[0], key}});
+  return same(expand(under_max, 0), expand(scores, 0)) && same(expand(under_sum, 0), expand(top, 0));
+}
+
+}  // namespace sardonyx

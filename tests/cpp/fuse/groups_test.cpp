@@ -1,0 +1,120 @@
+// Grouping and scheduling: which nodes share a kernel, and the order of kernels.
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+
+std::vector<std::string> kernels_of(std::string_view in, const FuseOptions& options) {
+  const auto g = parse_graph(in);
+  const Schedule s = fuse(*g, options);
+  std::vector<std::string> out;
+  for (const auto* steps : {&s.init, &s.steps})
+    for (const Step& step : *steps) {
+      const char* kind = std::holds_alternative<LoopKernel>(step.op)   ? "loop "
+                         : std::holds_alternative<TileKernel>(step.op) ? "tile "
+                                                                       : "node ";
+      out.push_back((steps == &s.init ? "init " : "") + (kind + step.origin));
+    }
+  return out;
+}
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kSoftmax = R"(%0 = input float32[n, 64]
+%1 = loop float32[i < n]: max{r < 64}(%0[i, r]) @"max"
+%2 = loop float32[i < n, j < 64]: exp(%0[i, j] - %1[i]) @"exp"
+%3 = loop float32[i < n]: sum{r < 64}(%2[i, r]) @"sum"
+%4 = loop float32[i < n, j < 64]: %2[i, j] / %3[i] @"div"
+return %4)";
+
+TEST(Groups, SoftmaxIsOneRowKernel) { EXPECT_THAT(kernels_of(kSoftmax), ElementsAre("loop max + exp + sum + div")); }
+
+TEST(Groups, RowsAreNotSharedAcrossATranspose) {
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[64, 64]
+%1 = loop float32[i < 64]: sum{r < 64}(%0[i, r]) @"sum"
+%2 = loop float32[i < 64, j < 64]: %1[i] * %1[j] @"div"
+return %2)"),
+              ElementsAre("loop sum", "loop div"));
+}
+
+TEST(Groups, SaysWhyALoopIsNotPartOfARowKernel) {
+  FuseOptions options = any_device();
+  std::vector<std::string> reasons;
+  options.remarks = [&](const Remark& r) {
+    if (r.pass == "groups") reasons.push_back(r.node + ": " + r.reason);
+  };
+  kernels_of(R"(%0 = input float32[64, 64]
+%1 = loop float32[i < 64]: sum{r < 64}(%0[i, r]) @"sum"
+%2 = loop float32[i < 64, j < 64]: %1[i] * %1[j] @"div"
+return %2)",
+             options);
+  EXPECT_THAT(reasons, ElementsAre("div: not in the kernel of 'sum': it reads other rows than the one it writes"));
+}
+
+TEST(Groups, NoFusionIsOneKernelForEachNode) {
+  FuseOptions options = any_device();
+  options.disabled = true;
+  EXPECT_THAT(kernels_of(kSoftmax, options), ElementsAre("loop max", "loop exp", "loop sum", "loop div"));
+}
+
+TEST(Groups, EpiloguesAreInTheirTileKernel) {
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"fc"
+%3 = loop float32[i < n, j < 8]: max(%2[i, j], 0.0) @"relu"
+return %3)"),
+              ElementsAre("tile fc + relu"));
+}
+
+TEST(Groups, ConstantsAreComputedOnce) {
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = loop float32[i < 8, j < 16]: exp(%1[j, i]) @"weights"
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[j, k] @"fc"
+return %3)"),
+              ElementsAre("init loop weights", "tile fc"));
+}
+
+TEST(Schedule, SymbolsAreDefinedBeforeTheirUse) {
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[n]
+%1, %2 = routine "nonzero" int64[1, n], int64[1]: %0 @"nonzero"
+bind dim m: %2 @"bind"
+%3 = loop float32[i < m]: %0[%1[0, i]] @"gather"
+return %3)"),
+              ElementsAre("node nonzero", "node bind", "loop gather"));
+}
+
+TEST(Schedule, LoopsFromInputsToOutputsComeLast) {
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = loop float32[i < n, j < 16]: exp(%0[i, j]) @"copy"
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"fc"
+return %2, %3)"),
+              ElementsAre("tile fc", "loop copy"));
+}
+
+TEST(Schedule, NestedGraphsAreFused) {
+  const auto g = parse_graph(R"(%0 = input float32[n]
+%1 = input int64[1]
+bind data c: %1
+%4 = if c != 0 reads %0 then {
+  %2 = loop float32[i < n]: exp(%0[i]) @"exp"
+  %3 = loop float32[i < n]: sin(%2[i]) @"sin"
+  return %3
+} else {
+  return %0
+} gives float32[n]
+return %4)");
+  const Schedule s = fuse(*g, any_device());
+  const auto& step = std::get<NodeStep>(s.steps.back().op);
+  ASSERT_EQ(step.bodies.size(), 2u);
+  ASSERT_EQ(step.bodies[0]->steps.size(), 1u);
+  EXPECT_EQ(step.bodies[0]->steps[0].origin, "exp + sin");
+}
+
+}  // namespace
+}  // namespace sardonyx

@@ -1,0 +1,239 @@
+// Passes that remove, merge and inline nodes: remove_dead, merge_equal, inline_loops, trim_rows, shrink_repeats,
+// split_reductions.
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(RemoveDead, NodesThatNothingNeeds) {
+  expect_pass("remove_dead", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i])
+%2 = loop float32[i < n]: sin(%1[i])
+return %1)",
+              R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i])
+return %1)");
+}
+
+TEST(RemoveDead, ChecksAndBindsOfUsedSymbolsStay) {
+  expect_unchanged("remove_dead", R"(%0 = input float32[n]
+%1 = input int64[2]
+bind dim m, dim unused: %1
+check n != 1 "n is 1"
+%2 = loop float32[i < m]: %0[0]
+return %2)");
+}
+
+TEST(RemoveDead, BindsOfUnusedSymbolsGo) {
+  expect_pass("remove_dead", R"(%0 = input int64[1]
+bind dim m: %0
+return %0)",
+              R"(%0 = input int64[1]
+return %0)");
+}
+
+TEST(MergeEqual, LoopsOverDifferentVariables) {
+  expect_pass("merge_equal", R"(%0 = input float32[n, 4]
+%1 = loop float32[i < n]: sum{r < 4}(%0[i, r])
+%2 = loop float32[j < n]: sum{s < 4}(%0[j, s])
+%3 = loop float32[i < n]: %1[i] * %2[i]
+return %3)",
+              R"(%0 = input float32[n, 4]
+%1 = loop float32[i < n]: sum{r < 4}(%0[i, r])
+%2 = loop float32[i < n]: %1[i] * %1[i]
+return %2)");
+}
+
+TEST(MergeEqual, OriginsAreJoined) {
+  expect_pass("merge_equal", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i]) @"a"
+%2 = loop float32[i < n]: exp(%0[i]) @"b"
+return %1, %2)",
+              R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i]) @"a + b"
+return %1, %1)");
+}
+
+TEST(MergeEqual, DifferentOnesStay) {
+  expect_unchanged("merge_equal", R"(%0 = input float32[n, n]
+%1 = loop float32[i < n]: sum{r < n}(%0[i, r])
+%2 = loop float32[i < n]: sum{r < n}(%0[r, i])
+%3 = matmul float32[i < n, j < n; k < n]: %0[i, k], %0[k, j]
+%4 = matmul float32[i < n, j < n; k < n]: %0[i, k], %0[j, k]
+return %1, %2, %3, %4)");
+}
+
+TEST(MergeEqual, ValuesOfNestedGraphsStay) {
+  expect_unchanged("merge_equal", R"(%0 = input float32[n]
+%1 = input int64[1]
+bind data c: %1
+%2 = loop float32[i < n]: exp(%0[i])
+%3 = loop float32[i < n]: exp(%0[i])
+%4 = if c != 0 reads %3 then { return %3 } else { return %3 } gives float32[n]
+return %2, %4)");
+}
+
+TEST(InlineLoops, ChainsOfLoopsAreOne) {
+  expect_pass("inline_loops", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i])
+%2 = loop float32[i < n]: sin(%1[i])
+return %2)",
+              R"(%0 = input float32[n]
+%1 = loop float32[i < n]: sin(exp(%0[i]))
+return %1)");
+}
+
+TEST(InlineLoops, TransposesAreIndices) {
+  expect_pass("inline_loops", R"(%0 = input float32[n, 4]
+%1 = loop float32[i < 4, j < n]: %0[j, i]
+%2 = loop float32[i < n]: sum{r < 4}(%1[r, i])
+return %2)",
+              R"(%0 = input float32[n, 4]
+%1 = loop float32[i < n]: sum{r < 4}(%0[i, r])
+return %1)");
+}
+
+TEST(InlineLoops, ReshapesAreIndices) {
+  expect_pass("inline_loops", R"(%0 = input float32[6, 4]
+%1 = view float32[24]: %0
+%2 = loop float32[i < 4]: exp(%1[i])
+return %2)",
+              R"(%0 = input float32[6, 4]
+%1 = loop float32[i < 4]: exp(%0[0, i])
+return %1)");
+}
+
+TEST(InlineLoops, OperandsOfProductsAreReadTransposed) {
+  expect_pass("inline_loops", R"(%0 = input float32[n, 16]
+%1 = input float32[8, 16]
+%2 = loop float32[i < 16, j < 8]: %1[j, i]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3)",
+              R"(%0 = input float32[n, 16]
+%1 = input float32[8, 16]
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[j, k]
+return %2)");
+}
+
+TEST(InlineLoops, ReductionsAreNotRepeated) {
+  const char* graph = R"(%0 = input float32[n, 4]
+%1 = loop float32[i < n]: sum{r < 4}(%0[i, r]) @"sum"
+%2 = loop float32[i < n, j < 4]: %0[i, j] / %1[i] @"div"
+return %2)";
+  expect_unchanged("inline_loops", graph);
+  EXPECT_THAT(remarks_of("inline_loops", graph), ElementsAre("sum: it is a reduction, which would be repeated"));
+}
+
+TEST(InlineLoops, ExpensiveValuesAreNotRecomputed) {
+  const char* graph = R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i]) @"exp"
+%2 = loop float32[i < n, j < 100]: %1[i] * float32(j) @"outer"
+return %2)";
+  expect_unchanged("inline_loops", graph);
+  EXPECT_THAT(remarks_of("inline_loops", graph), ElementsAre("exp: recomputing it costs more than storing it"));
+}
+
+TEST(InlineLoops, OutputsAreStored) {
+  const char* graph = R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i]) @"exp"
+%2 = loop float32[i < n]: sin(%1[i])
+return %1, %2)";
+  expect_unchanged("inline_loops", graph);
+  EXPECT_EQ(remarks_of("inline_loops", graph).size(), 1u);
+}
+
+TEST(TrimRows, OnlyTheLastRowIsComputed) {
+  expect_pass("trim_rows", R"(%0 = input float32[s, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < s, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop float32[j < 8]: %2[s - 1, j]
+return %3)",
+              R"(%0 = input float32[s, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < min(1, s), j < 8; k < 16]: %0[s - 1, k], %1[k, j]
+%3 = loop float32[j < 8]: %2[0, j]
+return %3)");
+}
+
+TEST(TrimRows, SeveralRowsStay) {
+  expect_unchanged("trim_rows", R"(%0 = input float32[s, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < s, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop float32[j < 8]: %2[s - 1, j] + %2[0, j]
+return %3)");
+}
+
+TEST(TrimRows, OutputsStay) {
+  expect_unchanged("trim_rows", R"(%0 = input float32[s, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < s, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop float32[j < 8]: %2[s - 1, j]
+return %2, %3)");
+}
+
+FuseOptions shrinking() {
+  FuseOptions o = any_device();
+  o.shrink_repeats = true;
+  return o;
+}
+
+TEST(ShrinkRepeats, ExpandedMasks) {
+  expect_pass("shrink_repeats", R"(%0 = input float32[4]
+%1 = loop float32[i < 8, j < 4]: exp(%0[j])
+%2 = loop float32[i < 8, j < 4]: %1[i, j] * %1[0, j]
+return %2)",
+              R"(%0 = input float32[4]
+%1 = loop float32[i < 1, j < 4]: exp(%0[j])
+%2 = loop float32[i < 8, j < 4]: %1[0, j] * %1[0, j]
+return %2)",
+              shrinking());
+}
+
+TEST(ShrinkRepeats, OutputsAndReadersOfWholeTensorsKeepTheirShape) {
+  expect_unchanged("shrink_repeats", R"(%0 = input float32[4]
+%1 = loop float32[i < 8, j < 4]: exp(%0[j])
+%2 = routine "sort" float32[8, 4]: %1
+return %2)",
+                   shrinking());
+}
+
+TEST(ShrinkRepeats, FixedIndicesIntoTensorsThatMayBeEmptyStay) {
+  expect_unchanged("shrink_repeats", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[0])
+%2 = loop float32[i < n]: %1[i] * 2.0
+return %2)",
+                   shrinking());
+}
+
+FuseOptions splitting() {
+  FuseOptions o = any_device();
+  o.split_reductions = true;
+  return o;
+}
+
+TEST(SplitReductions, OneLongSum) {
+  expect_pass("split_reductions", R"(%0 = input float32[65536]
+%1 = loop float32[]: sum{r < 65536}(%0[r])
+return %1)",
+              R"(%0 = input float32[65536]
+%1 = loop float32[i < 16]: sum{r < 4096}(%0[4096 * i + r])
+%2 = loop float32[]: sum{r < 16}(%1[r])
+return %2)",
+              splitting());
+}
+
+TEST(SplitReductions, ShortSumsStay) {
+  expect_unchanged("split_reductions", R"(%0 = input float32[1000, 64]
+%1 = loop float32[i < 1000]: sum{r < 64}(%0[i, r])
+return %1)",
+                   splitting());
+}
+
+}  // namespace
+}  // namespace sardonyx

@@ -1,0 +1,401 @@
+// Passes around GEMM, convolution and attention.
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+FuseOptions without_tiles() {
+  FuseOptions o = any_device();
+  o.accepts_tile = [](const Node&, std::string& why) {
+    why = "not in float64";
+    return false;
+  };
+  return o;
+}
+
+constexpr const char* kMatMul = R"(%0 = input float64[n, 16]
+%1 = input float64[16, 8]
+%2 = matmul float64[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"fc"
+return %2)";
+
+TEST(TilesToLoops, RefusedProducts) {
+  expect_pass("tiles_to_loops", kMatMul, R"(%0 = input float64[n, 16]
+%1 = input float64[16, 8]
+%2 = loop float64[i < n, j < 8]: sum{r < 16}(%0[i, r] * %1[r, j]) @"fc"
+return %2)",
+              without_tiles());
+  EXPECT_THAT(remarks_of("tiles_to_loops", kMatMul, without_tiles()),
+              ElementsAre("fc: runs as a loop: not in float64"));
+}
+
+TEST(TilesToLoops, AcceptedProductsStay) {
+  expect_unchanged("tiles_to_loops", kMatMul);
+  EXPECT_THAT(remarks_of("tiles_to_loops", kMatMul), IsEmpty());
+}
+
+TEST(TilesToLoops, Convolutions) {
+  expect_pass("tiles_to_loops", R"(%0 = input float32[1, 4, 8]
+%1 = input float32[6, 4, 1]
+%2 = conv float32[1, 6, 8]: %0, %1
+return %2)",
+              R"(%0 = input float32[1, 4, 8]
+%1 = input float32[6, 4, 1]
+%2 = loop float32[i < 1, j < 6, l < 8]: sum{r < 4}(%0[i, r, l] * %1[j, r, 0])
+return %2)",
+              without_tiles());
+}
+
+constexpr const char* kTwoProducts = R"(%0 = input float32[n, 128]
+%1 = constant float32[128, 8] {...}
+%2 = constant float32[128, 4] {...}
+%3 = matmul float32[i < n, j < 8; k < 128]: %0[i, k], %1[k, j] @"q"
+%4 = matmul float32[i < n, j < 4; k < 128]: %0[i, k], %2[k, j] @"k"
+return %3, %4)";
+
+TEST(MergeMatmuls, ProductsOfOneTensor) {
+  expect_pass("merge_matmuls", kTwoProducts, R"(%0 = input float32[n, 128]
+%1 = constant float32[128, 8] {...}
+%2 = constant float32[128, 4] {...}
+%3 = loop float32[i < 128, j < 12]: select(j < 8, %1[i, j], %2[i, j - 8]) @"q + k"
+%4 = matmul float32[i < n, j < 12; k < 128]: %0[i, k], %3[k, j] @"q + k"
+%5 = loop float32[i < n, j < 8]: %4[i, j] @"q"
+%6 = loop float32[i < n, j < 4]: %4[i, j + 8] @"k"
+return %5, %6)");
+}
+
+TEST(MergeMatmuls, ProductsOfDifferentTensorsStay) {
+  expect_unchanged("merge_matmuls", R"(%0 = input float32[n, 16]
+%1 = input float32[n, 16]
+%2 = constant float32[16, 8] {...}
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+%4 = matmul float32[i < n, j < 8; k < 16]: %1[i, k], %2[k, j]
+return %3, %4)");
+}
+
+TEST(MergeMatmuls, OneBiasOfTwoIsAReason) {
+  const char* graph = R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = constant float32[8] {...}
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"q"
+%4 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"k"
+%5 = loop float32[i < n, j < 8]: %4[i, j] + %2[j] @"bias"
+return %3, %5)";
+  expect_unchanged("merge_matmuls", graph);
+  EXPECT_THAT(remarks_of("merge_matmuls", graph),
+              ElementsAre("k: not merged with 'q': one has a bias, the other has none"));
+}
+
+FuseOptions quantised() {
+  FuseOptions o = any_device();
+  o.prologues = true;
+  return o;
+}
+
+constexpr const char* kQuantised = R"(%0 = input float32[n, 16]
+%1 = constant uint8[16, 8] {...}
+%2 = loop float32[i < 16, j < 8]: float32(%1[i, j]) * 0.5 @"dequantize"
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j] @"fc"
+return %3)";
+
+TEST(InlineDequantization, WeightsAreReadAsTheyAreStored) {
+  expect_pass("inline_dequantization", kQuantised, R"(%0 = input float32[n, 16]
+%1 = constant uint8[16, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], float32(%1[k, j]) * 0.5 @"dequantize + fc"
+return %2)",
+              quantised());
+}
+
+TEST(InlineDequantization, FloatWeightsStay) {
+  expect_unchanged("inline_dequantization", R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = loop float32[i < 16, j < 8]: exp(%1[i, j])
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3)",
+                   quantised());
+}
+
+TEST(MergeMatmuls, QuantisedWeightsStayQuantised) {
+  const std::string graph = R"(%0 = input float32[n, 16]
+%1 = constant uint8[16, 8] {...}
+%2 = loop float32[i < 16, j < 8]: float32(%1[i, j]) * 0.5
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j] @"q"
+%4 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j] @"k"
+return %3, %4)";
+  expect_unchanged("merge_matmuls", graph, quantised());
+  EXPECT_EQ(remarks_of("merge_matmuls", graph, quantised()).size(), 2u);
+}
+
+FuseOptions pairing() {
+  FuseOptions o = any_device();
+  o.pair_products = true;
+  return o;
+}
+
+TEST(PairProducts, GatedLayers) {
+  expect_pass("pair_products", R"(%0 = input float32[n, 128]
+%1 = constant float32[128, 8] {...}
+%2 = constant float32[128, 8] {...}
+%3 = matmul float32[i < n, j < 8; k < 128]: %0[i, k], %1[k, j] @"gate"
+%4 = matmul float32[i < n, j < 8; k < 128]: %0[i, k], %2[k, j] @"up"
+%5 = loop float32[i < n, j < 8]: tanh(%3[i, j]) * %4[i, j] @"mul"
+return %5)",
+              R"(%0 = input float32[n, 128]
+%1 = constant float32[128, 8] {...}
+%2 = constant float32[128, 8] {...}
+%3 = loop float32[i < 128, j < 16]: select(mod(j, 2) == 0, %1[i, floordiv(j, 2)], %2[i, floordiv(j, 2)])
+%4 = matmul float32[i < n, j < 16; k < 128]: %0[i, k], %3[k, j] @"gate + up"
+%5 = loop float32[i < n, j < 8]: tanh(%4[i, 2 * j]) * %4[i, 2 * j + 1] @"mul"
+return %5)",
+              pairing());
+}
+
+TEST(PairProducts, ProductsOfDifferentTensorsStay) {
+  const char* graph = R"(%0 = input float32[n, 16]
+%1 = input float32[n, 16]
+%2 = constant float32[16, 8] {...}
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+%4 = matmul float32[i < n, j < 8; k < 16]: %1[i, k], %2[k, j]
+%5 = loop float32[i < n, j < 8]: tanh(%3[i, j]) * %4[i, j] @"mul"
+return %5)";
+  expect_unchanged("pair_products", graph, pairing());
+  EXPECT_THAT(remarks_of("pair_products", graph, pairing()),
+              ElementsAre("mul: the two products have different left operands"));
+}
+
+constexpr const char* kAttention = R"(%0 = input float32[1, 2, s, 16]
+%1 = input float32[1, 2, t, 16]
+%2 = input float32[1, 2, t, 16]
+%3 = matmul float32[b < 1, h < 2, i < s, j < t; k < 16]: %0[b, h, i, k], %1[b, h, j, k] @"scores"
+%4 = loop float32[b < 1, h < 2, i < s]: max{r < t}(%3[b, h, i, r] * 0.25) @"max"
+%5 = loop float32[b < 1, h < 2, i < s, j < t]: exp(%3[b, h, i, j] * 0.25 - %4[b, h, i]) @"exp"
+%6 = loop float32[b < 1, h < 2, i < s]: sum{r < t}(exp(%3[b, h, i, r] * 0.25 - %4[b, h, i])) @"sum"
+%7 = loop float32[b < 1, h < 2, i < s, j < t]: exp(%3[b, h, i, j] * 0.25 - %4[b, h, i]) / %6[b, h, i] @"div"
+%8 = matmul float32[b < 1, h < 2, i < s, j < 16; k < t]: %7[b, h, i, k], %2[b, h, k, j] @"attention"
+)";
+
+TEST(Attention, SoftmaxOfAProductTimesValues) {
+  expect_pass("attention", std::string(kAttention) + "return %8", R"(%0 = input float32[1, 2, s, 16]
+%1 = input float32[1, 2, t, 16]
+%2 = input float32[1, 2, t, 16]
+%3 = attention float32[1, 2, s, 16] over [b < 1, h < 2, i < s, j < t, d < 16, e < 16] {scale = 0.25, q = %0[b, h, i, d], k = %1[b, h, j, d], v = %2[b, h, j, e]} @"attention"
+return %3)");
+}
+
+TEST(Attention, ASoftmaxThatIsAnOutputStays) {
+  const std::string graph = std::string(kAttention) + "return %7, %8";
+  EXPECT_THAT(after_pass("attention", graph, any_device()),
+              HasSubstr("matmul float32[i0 < 1, i1 < 2, i2 < s, i3 < 16"));
+  EXPECT_THAT(remarks_of("attention", graph), ElementsAre("attention: the softmax is used elsewhere too"));
+}
+
+TEST(Attention, ProductsOfOtherThingsStay) {
+  expect_unchanged("attention", R"(%0 = input float32[1, 2, s, 16]
+%1 = input float32[1, 2, 16, 16]
+%2 = loop float32[b < 1, h < 2, i < s, j < 16]: exp(%0[b, h, i, j])
+%3 = matmul float32[b < 1, h < 2, i < s, j < 16; k < 16]: %2[b, h, i, k], %1[b, h, k, j]
+return %3)");
+}
+
+TEST(Attention, DevicesThatRefuseItSayWhy) {
+  FuseOptions o = any_device();
+  o.accepts_tile = [](const Node& n, std::string& why) {
+    why = "heads of 16 elements";
+    return !n.as<AttentionOp>();
+  };
+  EXPECT_THAT(remarks_of("attention", std::string(kAttention) + "return %8", o),
+              ElementsAre("attention: heads of 16 elements"));
+}
+
+constexpr const char* kEpilogue = R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = constant float32[8] {...}
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"fc"
+%4 = loop float32[i < n, j < 8]: %3[i, j] + %2[j] @"bias"
+%5 = loop float32[i < n, j < 8]: max(%4[i, j], 0.0) @"relu"
+)";
+
+std::vector<Epilogue> epilogues_of(Graph& g, const FuseOptions& o) {
+  PassState state{g, o, {}};
+  pass_named("epilogues").run(state);
+  return state.epilogues;
+}
+
+TEST(Epilogues, ChainsOfElementWiseLoops) {
+  const auto g = parse_graph(std::string(kEpilogue) + "return %5");
+  const auto found = epilogues_of(*g, any_device());
+  ASSERT_EQ(found.size(), 1u);
+  ASSERT_EQ(found[0].loops.size(), 2u);
+  EXPECT_EQ(found[0].kernel.out, g->outputs[0]);
+  EXPECT_EQ(to_string(found[0].kernel.epilogue).substr(0, 4), "max(");
+}
+
+TEST(Epilogues, EndAtOutputs) {
+  const auto g = parse_graph(std::string(kEpilogue) + "return %4, %5");
+  const auto found = epilogues_of(*g, any_device());
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].loops.size(), 1u);
+  EXPECT_THAT(remarks_of("epilogues", std::string(kEpilogue) + "return %4, %5"),
+              ElementsAre("fc: its result is an output of the graph"));
+}
+
+TEST(Epilogues, DoNotReadOtherPositions) {
+  EXPECT_THAT(remarks_of("epilogues", R"(%0 = input float32[8, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < 8, j < 8; k < 16]: %0[i, k], %1[k, j] @"fc"
+%3 = loop float32[i < 8, j < 8]: exp(%2[j, i]) @"transpose"
+return %3)"),
+              ElementsAre("fc: 'transpose' reads its result at other positions than it writes"));
+}
+
+TEST(Epilogues, DevicesThatRefuseThemSayWhy) {
+  FuseOptions o = any_device();
+  o.accepts_epilogue = [](const TileKernel&, std::string& why) {
+    why = "too large";
+    return false;
+  };
+  EXPECT_THAT(remarks_of("epilogues", std::string(kEpilogue) + "return %5", o),
+              ElementsAre("fc: 'bias' does not run as an epilogue: too large"));
+}
+
+TEST(Epilogues, PairsOfColumns) {
+  const auto g = parse_graph(R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop float32[i < n, j < 4]: tanh(%2[i, 2 * j]) * %2[i, 2 * j + 1]
+return %3)");
+  EXPECT_TRUE(epilogues_of(*g, any_device()).empty());
+  const auto found = epilogues_of(*g, pairing());
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_TRUE(found[0].kernel.pairs);
+}
+
+constexpr const char* kConvolutions = R"(%0 = input float32[1, 4, 9, 9]
+%1 = constant float32[8, 4, 3, 3] {...}
+%2 = constant float32[8, 8, 3, 3] {...}
+%3 = conv float32[1, 8, 9, 9]: %0, %1 {pads = [1, 1, 1, 1]}
+%4 = conv float32[1, 8, 9, 9]: %3, %2 {pads = [1, 1, 1, 1]}
+)";
+
+TEST(Layouts, ChannelsLastBetweenConvolutions) {
+  expect_pass("layouts", std::string(kConvolutions) + "return %4", R"(%0 = input float32[1, 4, 9, 9]
+%1 = constant float32[8, 4, 3, 3] {...}
+%2 = constant float32[8, 8, 3, 3] {...}
+%3 = loop float32[i < 1, c < 4, y < 9, x < 9] order(0, 2, 3, 1): %0[i, c, y, x]
+%4 = conv float32[1, 8, 9, 9] order(0, 2, 3, 1): %3, %1 {pads = [1, 1, 1, 1]}
+%5 = conv float32[1, 8, 9, 9] order(0, 2, 3, 1): %4, %2 {pads = [1, 1, 1, 1]}
+%6 = loop float32[i < 1, c < 8, y < 9, x < 9]: %5[i, c, y, x]
+return %6)");
+}
+
+TEST(Layouts, WhatRoutinesReadStaysRowMajor) {
+  const std::string graph = R"(%0 = input float32[1, 4, 9, 9]
+%1 = constant float32[8, 4, 3, 3] {...}
+%2 = conv float32[1, 8, 9, 9]: %0, %1 {pads = [1, 1, 1, 1]} @"conv"
+%3 = routine "sort" float32[1, 8, 9, 9]: %2
+return %3)";
+  expect_unchanged("layouts", graph);
+  EXPECT_THAT(remarks_of("layouts", graph),
+              ElementsAre("conv: stays row-major: a routine, matmul or nested graph reads it"));
+}
+
+FuseOptions packing() {
+  FuseOptions o = any_device();
+  o.contiguous_sums = true;
+  return o;
+}
+
+TEST(PackOperands, WeightsAreStoredWithKInnermost) {
+  expect_pass("pack_operands", R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+return %2)",
+              R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = loop float32[i < 16, j < 8] order(1, 0): %1[i, j]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3)",
+              packing());
+}
+
+TEST(PackOperands, ActivationsAndPackedWeightsStay) {
+  expect_unchanged("pack_operands", R"(%0 = input float32[n, 16]
+%1 = constant float32[8, 16] {...}
+%2 = input float32[16, 8]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[j, k]
+%4 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3, %4)",
+                   packing());
+}
+
+FuseOptions filling() {
+  FuseOptions o = any_device();
+  o.fill_channels = true;
+  return o;
+}
+
+TEST(FillChannels, NeighboursAndZerosBecomeChannels) {
+  expect_pass("fill_channels", R"(%0 = input float32[1, 3, 8]
+%1 = constant float32[200, 3, 2] {...}
+%2 = conv float32[1, 200, 4]: %0, %1 {strides = [2]}
+return %2)",
+              R"(%0 = input float32[1, 3, 8]
+%1 = constant float32[200, 3, 2] {...}
+%2 = loop float32[o < 200, c < 8, x < 1]: select(mod(c, 4) < 3, %1[o, mod(c, 4), 2 * x + floordiv(c, 4)], 0.0)
+%3 = loop float32[i < 1, c < 8, x < 4]: select(mod(c, 4) < 3, %0[i, mod(c, 4), 2 * x + floordiv(c, 4)], 0.0)
+%4 = conv float32[1, 200, 4]: %3, %2
+return %4)",
+              filling());
+}
+
+TEST(FillChannels, FullVectorsStay) {
+  expect_unchanged("fill_channels", R"(%0 = input float32[1, 4, 8]
+%1 = constant float32[8, 4, 2] {...}
+%2 = conv float32[1, 8, 4]: %0, %1 {strides = [2]}
+return %2)",
+                   filling());
+}
+
+TEST(FillChannels, GroupedConvolutionsAreAReason) {
+  const char* graph = R"(%0 = input float32[1, 6, 8]
+%1 = constant float32[8, 3, 2] {...}
+%2 = conv float32[1, 8, 4]: %0, %1 {strides = [2], groups = 2} @"conv"
+return %2)";
+  expect_unchanged("fill_channels", graph, filling());
+  EXPECT_THAT(remarks_of("fill_channels", graph, filling()), ElementsAre("conv: it is transposed or grouped"));
+}
+
+constexpr const char* kAppend = R"(%0 = input float32[1, 2, 32, 4]
+%1 = input float32[1, 2, 32, 4]
+%2 = input float32[1, s, 24]
+%3 = loop float32[b < 1, t < s, j < 8]: %2[b, t, j + 8]
+%4 = loop float32[b < 1, t < s, j < 8]: %2[b, t, j + 16]
+%5 = input int64[1]
+)";
+
+TEST(AppendSources, NewRowsAreReadWhereTheProductWroteThem) {
+  expect_pass("append_sources", std::string(kAppend) + R"(
+%6, %7 = routine "append" float32[1, 2, 32, 4], float32[1, 2, 32, 4]: %5, %3, %4, %0, %1 {params = [s, 0, 8, 0, 8, 0]}
+return %6, %7)",
+              R"(%0 = input float32[1, 2, 32, 4]
+%1 = input float32[1, 2, 32, 4]
+%2 = input float32[1, s, 24]
+%3 = input int64[1]
+%4, %5 = routine "append" float32[1, 2, 32, 4], float32[1, 2, 32, 4]: %3, %2, %2, %0, %1 {params = [s, 0, 24, 8, 24, 16]}
+return %4, %5)");
+}
+
+TEST(AppendSources, OtherRoutinesStay) {
+  expect_unchanged("append_sources", std::string(kAppend) + R"(
+%6 = routine "sort" float32[1, s, 8]: %3
+return %6, %4)");
+}
+
+}  // namespace
+}  // namespace sardonyx

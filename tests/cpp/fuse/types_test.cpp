@@ -1,0 +1,167 @@
+// Passes that change element types: narrow_floats, widen_halves, integer_products, float8_products.
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::ElementsAre;
+
+FuseOptions narrowing() {
+  FuseOptions o = any_device();
+  o.precision = DType::kFloat16;
+  return o;
+}
+
+TEST(NarrowFloats, ProductsAndWhatFollowsThem) {
+  expect_pass("narrow_floats", R"(%0 = input float32[n, 256]
+%1 = constant float32[256, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 256]: %0[i, k], %1[k, j]
+%3 = loop float32[i < n, j < 8]: %2[i, j] * 2.0
+%4 = loop float32[i < n, j < 8]: exp(%3[i, j])
+return %4)",
+              R"(%0 = input float32[n, 256]
+%1 = constant float32[256, 8] {...}
+%2 = loop float16[i < 256, j < 8]: float16:16(%1[i, j])
+%3 = loop float16[i < n, j < 256]: float16:16(%0[i, j])
+%4 = matmul float16[i < n, j < 8; k < 256]: %3[i, k], %2[k, j]
+%5 = loop float16[i < n, j < 8]: float16:16(float32(%4[i, j]) * 2.0)
+%6 = loop float32[i < n, j < 8]: exp(float32(%5[i, j]))
+return %6)",
+              narrowing());
+}
+
+TEST(NarrowFloats, LongSumsStayInFloat32) {
+  const char* graph = R"(%0 = input float16[n, 16]
+%1 = constant float16[16, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop float32[i < n]: sum{r < 8}(%2[i, r])
+%4 = loop float32[i < n]: %3[i] * 2.0
+return %4)";
+  expect_unchanged("narrow_floats", graph, narrowing());
+}
+
+TEST(NarrowFloats, WithoutProductsNothingChanges) {
+  expect_unchanged("narrow_floats", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i])
+%2 = loop float32[i < n]: sin(%1[i])
+return %2)",
+                   narrowing());
+}
+
+FuseOptions widening() {
+  FuseOptions o = any_device();
+  o.widen_halves = true;
+  return o;
+}
+
+TEST(WidenHalves, ValuesBetweenInputsAndOutputs) {
+  expect_pass("widen_halves", R"(%0 = input float16[n]
+%1 = loop float16[i < n]: exp(%0[i])
+%2 = loop float16[i < n]: sin(%1[i])
+return %2)",
+              R"(%0 = input float16[n]
+%1 = loop float32[i < n]: exp(float32(%0[i]))
+%2 = loop float16[i < n]: float16(sin(%1[i]))
+return %2)",
+              widening());
+}
+
+TEST(WidenHalves, CastsOfTheModelRound) {
+  expect_pass("widen_halves", R"(%0 = input float32[n]
+%1 = loop float16[i < n]: float16:8(%0[i])
+%2 = loop float32[i < n]: float32(%1[i]) * 2.0
+return %2)",
+              R"(%0 = input float32[n]
+%1 = loop float32[i < n]: float32(float16:8(%0[i]))
+%2 = loop float32[i < n]: %1[i] * 2.0
+return %2)",
+              widening());
+}
+
+TEST(WidenHalves, Float32StaysAsItIs) {
+  expect_unchanged("widen_halves", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i])
+return %1)",
+                   widening());
+}
+
+FuseOptions integers() {
+  FuseOptions o = any_device();
+  o.integer_tiles = true;
+  return o;
+}
+
+TEST(IntegerProducts, SignedProductsWithoutZeroPoints) {
+  expect_pass("integer_products", R"(%0 = input int8[n, 16]
+%1 = constant int8[1] {0}
+%2 = constant int8[16, 8] {...}
+%3 = constant int8[1] {0}
+%4 = routine "integer_pack" uint8[640]: %2, %3 {params = [0]}
+%5 = routine "integer_matmul" int32[n, 8]: %0, %1, %4
+return %5)",
+              R"(%0 = input int8[n, 16]
+%1 = constant int8[16, 8] {...}
+%2 = matmul int32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop int32[i < n, j < 8]: %2[i, j]
+%4 = loop int32[i < n, j < 8]: %3[i, j]
+return %4)",
+              integers());
+}
+
+TEST(IntegerProducts, OtherRoutinesStay) {
+  expect_unchanged("integer_products", R"(%0 = input int8[n, 16]
+%1 = routine "sort" int8[n, 16]: %0
+return %1)",
+                   integers());
+}
+
+FuseOptions float8() {
+  FuseOptions o = any_device();
+  o.float8_tiles = DType::kFloat8E4M3FN;
+  return o;
+}
+
+TEST(Float8Products, ScalesApplyToTheSum) {
+  expect_pass("float8_products", R"(%0 = input float8_e4m3fn[n, 16]
+%1 = input float8_e4m3fn[16, 8]
+%2 = input float32[8]
+%3 = loop float32[i < n, j < 16]: float32(%0[i, j]) * 0.5
+%4 = loop float32[i < 16, j < 8]: float32(%1[i, j]) * %2[j]
+%5 = matmul float32[i < n, j < 8; k < 16]: %3[i, k], %4[k, j]
+return %5)",
+              R"(%0 = input float8_e4m3fn[n, 16]
+%1 = input float8_e4m3fn[16, 8]
+%2 = input float32[8]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+%4 = loop float32[i < n, j < 8]: %3[i, j] * (0.5 * %2[j])
+return %4)",
+              float8());
+}
+
+TEST(Float8Products, ScalesPerRowOfTheLeftOperandStayInFloat32) {
+  const char* graph = R"(%0 = input float8_e4m3fn[n, 16]
+%1 = input float8_e4m3fn[16, 8]
+%2 = input float32[16]
+%3 = loop float32[i < n, j < 16]: float32(%0[i, j]) * %2[j]
+%4 = loop float32[i < 16, j < 8]: float32(%1[i, j]) * 0.5
+%5 = matmul float32[i < n, j < 8; k < 16]: %3[i, k], %4[k, j] @"fc"
+return %5)";
+  expect_unchanged("float8_products", graph, float8());
+  EXPECT_THAT(remarks_of("float8_products", graph, float8()),
+              ElementsAre("fc: multiplied in float32: the left operand has more than one scale"));
+}
+
+TEST(Float8Products, OtherTypesStay) {
+  expect_unchanged("float8_products", R"(%0 = input float8_e5m2[n, 16]
+%1 = input float8_e5m2[16, 8]
+%2 = loop float32[i < n, j < 16]: float32(%0[i, j]) * 0.5
+%3 = loop float32[i < 16, j < 8]: float32(%1[i, j]) * 0.5
+%4 = matmul float32[i < n, j < 8; k < 16]: %2[i, k], %3[k, j]
+return %4)",
+                   float8());
+}
+
+}  // namespace
+}  // namespace sardonyx
