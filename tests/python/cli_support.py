@@ -1,4 +1,4 @@
-"""What the tests of the command line share: running it, and small models."""
+"""Shared by the tests of the command line: running it, and small models."""
 
 import os
 import subprocess

@@ -1,7 +1,7 @@
-"""Makes small GGUF files with random weights, and computes with them what their model is to compute, in numpy.
+"""Makes small GGUF files with random weights, and computes the expected outputs of their models in numpy.
 
-The reference follows GGML's own conventions (pairs of rotated elements for llama, halves for others), so that it does not
-share the converter's idea of them.
+The reference follows GGML's own conventions (pairs of rotated elements for llama, halves for others), so it is
+independent of the converter's.
 """
 
 from pathlib import Path

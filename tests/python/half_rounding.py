@@ -1,12 +1,12 @@
-"""What 16-bit floats must do to a model's outputs, whoever runs it: the scale that test_half_precision.py measures errors on.
+"""The effect of rounding to 16-bit floats on a model's outputs, independent of the engine: the scale of errors in test_half_precision.py.
 
 A model that keeps weights and activations in 16 bits rounds every tensor once, each element by at most half a unit in the last place: a
 factor of 1 + u 2^-p with |u| <= 1 and p = 11 bits for float16, 8 for bfloat16. How far that moves an output depends on the model: sums
-average it out, differences and steep functions blow it up. So it is not bounded by a formula but propagated: every float of a model
+average it out, differences and steep functions amplify it. So it is not bounded by a formula but propagated: every float of a model
 (weights, inputs, and what each node computes) is multiplied by 1 + u 2^-p, u uniform in [-1, 1] and independent for each element, and ONNX
 Runtime's CPU provider runs that in float32. Several draws give the distribution of the outputs' errors.
 
-Nothing is added where rounding does nothing: to constants that 16 bits represent, and to what nodes only move or choose (a maximum of
+No error is added where rounding has no effect: to constants that 16 bits represent, and to what nodes only move or choose (a maximum of
 numbers with 11 bits has 11 bits).
 
 Exponents are unlimited here up to 2^100: overflow and underflow would only make the scale larger. What is beyond that (masks of float32's
@@ -14,7 +14,7 @@ least number) is 2^100, so that rounding does not make an infinity of it.
 
     python tests/python/half_rounding.py --device cuda --jobs 8 [MODEL.onnx ...]
 
-prints how errors compare with it on a device: for the models given, or all that benchmarks/models.py finds.
+prints errors on a device relative to that scale: for the models given, or all that benchmarks/models.py finds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Small random decoders in the form that onnxruntime-genai's model builder writes, with its configuration and a tokenizer.
 
-A folder has genai_config.json, model.onnx and tokenizer files. Every option of Decoder is one of the builder's, or of a family of models that it exports.
+A folder has genai_config.json, model.onnx and tokenizer files. Every option of Decoder is one of the builder's, or a property of a model family that it exports.
 """
 
 import json

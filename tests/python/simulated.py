@@ -1,4 +1,4 @@
-"""What the simulated GPU of this process has done."""
+"""Counters of the simulated GPU of this process."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""The machine code of the GEMM's main loop on AMD's chips: results can be right while every step waits for memory."""
+"""The machine code of the GEMM's main loop on AMD's chips: results can be correct although every step waits for memory."""
 
 import re
 import shutil

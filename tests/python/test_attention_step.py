@@ -1,6 +1,6 @@
-"""Rotation, appending to the cache and attention of one new token a sequence as one kernel: heads of every size that it takes,
-groups of heads, windows, and sequences that one workgroup or several have, in one round or more. On simulated GPUs short
-sequences; on a real NVIDIA GPU, if there is one, all of them. The reference is the host.
+"""Rotary embedding, appending to the KV cache and attention of one new token per sequence in one kernel: all supported head sizes, grouped
+heads, windows, and sequences of one or several workgroups and iterations. Short sequences on simulated GPUs, all of them on a real
+NVIDIA GPU, if there is one. The reference is the host.
 """
 
 import re

@@ -1,6 +1,5 @@
-"""Attention of heads of 64 and 128 elements in 16 bits, which whole tiles of matrix instructions take: every way in which
-scores are limited or biased, sizes that fill tiles and that do not. On simulated GPUs some small cases; on a real NVIDIA
-GPU, if there is one, all of them. The reference is NumPy's, in float64.
+"""Attention of heads of 64 and 128 elements in 16 bits: every kind of limit and bias of scores, sizes that fill whole tiles and sizes that do
+not. Some small cases on simulated GPUs, all of them on a real NVIDIA GPU, if there is one. The reference is NumPy, in float64.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""Float models whose products run in 8 bits (precision int8 and fp8, with a calibration table), against a model of the same rounding in
-numpy's float64, and against the float model."""
+"""Float models whose GEMMs and convolutions run in 8 bits (precision int8 and fp8, with a calibration table), compared with the same
+rounding in numpy's float64, and with the float model."""
 
 import os
 import struct

@@ -1,4 +1,4 @@
-"""sardonyx run: inputs, outputs and what it says when they do not fit."""
+"""sardonyx run: inputs, outputs, and errors for those that do not fit."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""sardonyx verify: agreement, disagreement and the search for its beginning."""
+"""sardonyx verify: matching and differing results, and --bisect."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What kernels take of each GPU: nothing spills, nothing is in scratch memory."""
+"""Resources of kernels on each GPU: no spills, no scratch memory."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""AllReduce and AllGather among several processes: the host's and simulated GPUs' exchange through shared memory. Most ranks are
-threads here, which share nothing but the group's file either."""
+"""AllReduce and AllGather among several processes: the exchange of the host and of simulated GPUs through shared memory. Most ranks are
+threads here, which share only the group's file, like processes."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The demo reads what it draws, and reads the same with another engine under it."""
+"""The demo reads the text that it draws, and gives the same result with another engine."""
 
 import importlib.util
 import os

@@ -1,7 +1,7 @@
-"""A model on a GPU takes its weights once, and at most 1.15 times what lives at a time of a run: while it is loaded and while it runs.
+"""A model on a GPU stores its weights once, and takes at most 1.15 times the memory that is live at any moment, while it is loaded and while it runs.
 
-`memory_in_use().peak` counts every byte that a model asks of a GPU's driver; `memory().live` is the most that any arrangement of a run's
-tensors needs. On a simulated GPU the account is the same as on a GPU; SARDONYX_TEST_DEVICE=cuda (or hip) runs every model on a GPU.
+`memory_in_use().peak` counts every byte that a model allocates from the driver; `memory().live` is the least that a run needs, however its tensors are
+placed. A simulated GPU counts like a real one; SARDONYX_TEST_DEVICE=cuda (or hip) runs every model on a GPU.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Tensors in the memory of a device: inputs and outputs that stay there, DLPack, streams, memory given for outputs."""
+"""Tensors in device memory: inputs and outputs that stay there, DLPack, streams, memory passed for outputs."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""examples/onnxruntime: programs written for AMD's MIGraphX and ROCm providers, in C++ and Python, in which only the line that adds the
-provider (the import) is another one, give the right numbers."""
+"""examples/onnxruntime: programs written for AMD's MIGraphX and ROCm providers, in C++ and Python, in which only the line that adds
+the provider (the import) differs, give correct results."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""Whole models through ONNX Runtime with every node on the provider, inputs and outputs bound to its device, at several sizes; results beside ONNX
-Runtime's own CPU provider. The models and tolerances are those of test_models.py."""
+"""Whole models through ONNX Runtime with every node on the provider, inputs and outputs bound to its device, at several sizes, compared with ONNX
+Runtime's CPU provider. The models and tolerances are those of test_models.py."""
 
 import os
 

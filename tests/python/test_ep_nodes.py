@@ -1,5 +1,5 @@
-"""ONNX's node tests through ONNX Runtime with the provider first and the CPU provider forbidden: what is claimed must be right, and nothing that
-runs in the library may be left to the CPU. One case in ten unless --full is given.
+"""ONNX's node tests through ONNX Runtime with the provider first and the CPU provider forbidden: claimed nodes must give correct results, and
+no node that the library supports may be left to the CPU. One case in ten unless --full is given.
 
     SARDONYX_TEST_DEVICE=sim:gfx1100 .venv/bin/python -m pytest -q -n 2 --full tests/python/test_ep_nodes.py
 

@@ -1,4 +1,4 @@
-"""Models on simulated AMD GPUs: what ONNX's node tests (test_onnx_backend.py) do not reach."""
+"""Models on simulated AMD GPUs: cases that ONNX's node tests (test_onnx_backend.py) do not cover."""
 
 import concurrent.futures
 

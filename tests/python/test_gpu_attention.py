@@ -1,6 +1,6 @@
-"""Attention on simulated AMD GPUs: that it is formed, and that it gives what the definition gives.
+"""Attention on simulated AMD GPUs: that the pattern is recognised, and that the results match the definition.
 
-References are numpy's, in float64, or the host's own results, whose products and softmax are separate kernels.
+References are computed with numpy in float64, or by the host, where the GEMMs and the softmax are separate kernels.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""Loop kernels on simulated AMD GPUs at sizes where their code takes different ways: packs and what they leave over, addresses that no pack may
-begin at, teams of every width, rows longer than registers, indices of 32 bits."""
+"""Loop kernels on simulated AMD GPUs at sizes that take different paths of the code: vectors and their remainders, unaligned addresses, groups of
+threads of every width, rows that do not fit in registers, indices of 32 bits."""
 
 import math
 

@@ -1,6 +1,6 @@
-"""Whole models on simulated AMD GPUs beside the host: trained ones, and the first two layers of BERT-Base and of a llama.
+"""Whole models on simulated AMD GPUs, compared with the host: trained models, and the first two layers of BERT-Base and of a Llama.
 
-The models are those of the folder that SARDONYX_MODELS names; test_models.py compares the host with ONNX Runtime.
+The models are those in the directory SARDONYX_MODELS; test_models.py compares the host with ONNX Runtime.
 """
 
 import subprocess

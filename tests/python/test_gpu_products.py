@@ -1,4 +1,4 @@
-"""Matrix products and convolutions on simulated AMD GPUs: tile kernels of every form, beside the host."""
+"""Matrix products and convolutions on simulated AMD GPUs: tile kernels of every form, compared with the host."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Routines (sorting, scatter, running sums, recurrent layers ...) as device code on simulated AMD GPUs, at sizes beyond one workgroup and beyond
-what shared memory holds. ONNX's node tests cover their forms."""
+"""Routines (sorting, scatter, prefix sums, recurrent layers and so on) as device code on simulated AMD GPUs, at sizes beyond one workgroup and
+beyond shared memory. ONNX's node tests cover their variants."""
 
 import numpy as np
 import onnx.helper as oh

@@ -1,4 +1,4 @@
-"""GroupQueryAttention with each of its options, in prompts, in steps and in turns, against NumPy in float64.
+"""GroupQueryAttention with each of its options, for prompts, decoding steps and several turns, compared with NumPy in float64.
 
 test_contrib_attention.py compares the same operator with ONNX Runtime's CPU provider.
 """

@@ -1,13 +1,13 @@
-"""precision="fp16" of whole models: errors within twice of what rounding to 16 bits does to the model, whoever runs it.
+"""precision="fp16" of whole models: errors are at most twice those that rounding to 16 bits causes in any engine.
 
 half_rounding.py measures that: DRAWS runs of the model in ONNX Runtime in which every float is rounded, each somewhere within its half
-unit. An implementation that is right is one more such draw with fewer roundings (fused kernels keep values in float32), so its error, the
+unit. A correct implementation is one more such draw with fewer roundings (fused kernels keep values in float32), so its error, the
 greatest and the root mean square of each output, is rarely above the largest of DRAWS = 8 (in one of nine cases, if it rounded as often).
-Twice that is beyond any draw that was seen: for errors that are one normal variable times a tensor, the heaviest tail among these models
+Twice that is beyond any draw that was observed: for errors that are one normal variable times a tensor, the heaviest tail among these models
 (basic_pitch normalises by a minimum, which shifts all it computes from), the largest of 8 is about 1.6 sigma, and 3.2 sigma come once in 700.
 
-SARDONYX_TEST_DEVICE=cuda (or hip) runs every model on a GPU; without it, those that a simulated GPU runs in seconds. The host is no
-case: it computes in float32 whatever the precision.
+SARDONYX_TEST_DEVICE=cuda (or hip) runs every model on a GPU; without it, those that a simulated GPU runs in seconds. The host is not
+tested: it computes in float32 with any precision.
 """
 
 import os

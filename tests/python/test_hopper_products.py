@@ -1,5 +1,5 @@
-"""Products and convolutions on Hopper: which of them the GPU's copy engine (TMA) fetches, and how results are stored. What is looked at is the
-PTX in program files; no GPU is needed."""
+"""Products and convolutions on Hopper: which operands TMA loads, and how results are stored. The test inspects the PTX in program
+files; no GPU is needed."""
 
 import re
 

@@ -1,7 +1,7 @@
-"""Models that somebody broke: ONNX's own node tests with random changes of attributes, shapes, types and connections.
+"""Damaged models: ONNX's node tests with random changes of attributes, shapes, types and connections.
 
-Each must run, or be refused with an error that is not an internal one; nothing may crash or hang. Cases run in a
-process of their own, so that a crash is a failure of its batch and not of the whole run. To repeat a failure:
+Each must run, or be refused with an error that is not an internal one; nothing may crash or hang. Cases run in
+separate processes, so that a crash fails its batch only. To reproduce a failure:
 python tests/python/test_hostile_models.py SEED.
 """
 

@@ -1,4 +1,4 @@
-"""An installed library: found by CMake, used by a program outside of the source tree, without the build folder."""
+"""An installed library: found by CMake, used by a program outside of the source tree, without the build directory."""
 
 import os
 import re

@@ -1,6 +1,6 @@
-"""How many kernels well-known models become: a rewrite or fusion that no longer applies shows here first.
+"""The number of kernels of well-known models: a fusion that no longer applies shows here first.
 
-The models are skeletons whose weights are filled in; they do not ship here (see CONTRIBUTING.md, SARDONYX_MODELS).
+The models are skeletons with generated weights; they are not in the repository (see CONTRIBUTING.md, SARDONYX_MODELS).
 """
 
 import importlib.util

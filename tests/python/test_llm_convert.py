@@ -1,4 +1,4 @@
-"""convert-gguf: what a GGUF file's model computes, the converted one computes too; malformed files are refused."""
+"""convert-gguf: the converted model computes the same as the GGUF file's model; malformed files are refused."""
 
 import json
 import shutil

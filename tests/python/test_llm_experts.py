@@ -1,4 +1,4 @@
-"""Parts of mixtures of experts: what the devices compute adds up to what the undivided layer gives."""
+"""Divided mixtures of experts: the devices' results add up to that of the undivided layer."""
 
 from pathlib import Path
 from typing import Any

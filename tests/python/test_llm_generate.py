@@ -1,4 +1,4 @@
-"""sardonyx.llm.LanguageModel: tokens against onnxruntime-genai and against plain searches, sampling, stops, turns, errors."""
+"""sardonyx.llm.LanguageModel: tokens compared with onnxruntime-genai and with reference implementations of the searches, sampling, stops, turns, errors."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What decoders become on GPUs: few kernels, no copies of caches, only the logits that are used."""
+"""Compiled decoders on GPUs: few kernels, no copies of KV caches, only the logits that are used."""
 
 import json
 

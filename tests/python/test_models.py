@@ -1,6 +1,6 @@
 """Whole models against ONNX Runtime's CPU provider: each is compiled once and runs at three sizes of its dynamic dims.
 
-The models are those of the folder that SARDONYX_MODELS names (or ../shared/models beside the checkout): trained ones in
+The models are those in the directory SARDONYX_MODELS (or ../shared/models beside the checkout): trained ones in
 real/, and well-known architectures in skeletons/, which get seeded random weights in build/models. Others come in
 Python packages (requirements-models.txt).
 """

@@ -1,4 +1,4 @@
-"""MoE and QMoE against NumPy in float64, and that against ONNX Runtime's CPU provider where it has the form."""
+"""MoE and QMoE compared with NumPy in float64, and NumPy with ONNX Runtime's CPU provider where it supports the variant."""
 
 import ml_dtypes
 import numpy as np

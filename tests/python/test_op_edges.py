@@ -1,4 +1,4 @@
-"""Every element type through the operators that move elements, tensors without elements, and attributes that make no sense."""
+"""Every element type through the operators that move elements, tensors without elements, and invalid attributes."""
 
 import ml_dtypes
 import numpy as np

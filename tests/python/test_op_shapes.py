@@ -1,4 +1,4 @@
-"""Operators that move elements: slices, pads, gathers and their kin, against a reference, with fixed and symbolic dims."""
+"""Operators that move elements: slices, pads, gathers and similar ones, against a reference, with fixed and symbolic dims."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Semantics follow the model's operator set: every version of an operator, from operator set 7 on, whose form a later one changed.
+"""Semantics follow the model's operator set: every version of an operator, from operator set 7 on, whose definition a later one changed.
 
 A version that differs from the next one in its types only needs no case; test_every_changed_version_has_a_case finds out which do.
 """

@@ -1,4 +1,4 @@
-"""docs/operators.md says what the operators' definitions say."""
+"""docs/operators.md matches the operators' definitions."""
 
 import os
 import subprocess

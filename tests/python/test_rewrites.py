@@ -1,4 +1,4 @@
-"""What the compiler rewrites: seen in the kernels that run, and in results that stay the same."""
+"""Rewrites of the compiler: they show in the kernels, and do not change results."""
 
 import numpy as np
 import onnx.parser

@@ -1,5 +1,5 @@
-"""Products of few rows on Hopper whose weights are on their way before the launch before them has ended. What is looked at is the PTX in
-program files; no GPU is needed."""
+"""GEMMs of few rows on Hopper that load their weights before the previous launch has ended. The test inspects the PTX in program files; no GPU is
+needed."""
 
 import re
 

@@ -1,5 +1,5 @@
-"""Tuning: which tilings are compiled and run, and the database of measured times. Times are made up on simulated GPUs: their clock
-says nothing about a GPU."""
+"""Tuning: which tilings are compiled and run, and the database of measured times. Times are made up on simulated GPUs, whose
+clock says nothing about a real GPU."""
 
 import json
 import sqlite3

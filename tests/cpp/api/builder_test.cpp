@@ -1,4 +1,4 @@
-// Graphs built by a program.
+// Graphs built in memory with GraphBuilder.
 #include "models.h"
 
 namespace sardonyx {

@@ -1,4 +1,4 @@
-// Compiling, binding by name, running, symbolic shapes, and what callers get wrong.
+// Compiling, binding by name, running, symbolic shapes, and errors of callers.
 #include <atomic>
 #include <thread>
 

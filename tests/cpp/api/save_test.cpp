@@ -1,4 +1,4 @@
-// Compiled programs saved and loaded.
+// Saving and loading compiled programs.
 #include <unistd.h>
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// Index arithmetic of GPU kernels: which expressions are taken to fit 32 bits, and division by multiplication.
+// Index arithmetic of GPU kernels: which expressions are known to fit 32 bits, and division by multiplication.
 #include <gtest/gtest.h>
 
 #include "codegen/index_range.h"

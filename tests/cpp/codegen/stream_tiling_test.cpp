@@ -1,4 +1,4 @@
-// Which products of one row stream their weights on Hopper, and with what rings.
+// Which single-row GEMMs stream their weights on Hopper, and with which ring buffers.
 #include "codegen/stream_tiling.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which operands Hopper's copy engine fetches, and what its tilings launch.
+// Which operands TMA loads on Hopper, and the launches of its tilings.
 #include "codegen/tma_tiling.h"
 
 #include <gtest/gtest.h>

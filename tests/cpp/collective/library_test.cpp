@@ -1,4 +1,4 @@
-// Our side of NCCL and RCCL, with a stub in their place: threads are the ranks.
+// The use of NCCL and RCCL, with a stub in their place; the ranks are threads.
 #include <dlfcn.h>
 
 #include <chrono>

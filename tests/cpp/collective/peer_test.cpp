@@ -1,4 +1,5 @@
-// The kernels that reach other GPUs' memory, on one simulated GPU: the other rank's part and flag are there before.
+// The kernels that access other GPUs' memory, on one simulated GPU: the other rank's data and flag are written
+// beforehand.
 #include "collective/peer.h"
 
 #include <cstring>

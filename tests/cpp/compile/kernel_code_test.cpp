@@ -1,4 +1,4 @@
-// What is read back of compiled kernels.
+// Facts read from compiled kernels: registers, spills, instructions.
 #include "compile/kernel_code.h"
 
 #include <gtest/gtest.h>

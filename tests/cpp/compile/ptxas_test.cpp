@@ -1,4 +1,4 @@
-// NVIDIA's assembler, played by shell scripts: which is chosen, what it is given, what becomes of its failures.
+// NVIDIA's assembler, replaced by shell scripts: which one is chosen, its arguments, and its failures.
 #include "compile/ptxas.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What is said when a driver finds no GPU.
+// Messages for drivers that find no GPU.
 #include "device/advice.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Runs on tensors where they lie: in memory of the host or of a (simulated) GPU, on callers' streams.
+// Runs on tensors in place, in host memory or in the memory of a (simulated) GPU, on callers' streams.
 #include <atomic>
 #include <cstring>
 #include <thread>

@@ -1,4 +1,4 @@
-// Replayed graphs, weights that programs share, several GPUs at once.
+// Captured graphs, shared weights, several GPUs at once.
 #include <atomic>
 #include <thread>
 

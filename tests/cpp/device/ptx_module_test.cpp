@@ -1,5 +1,5 @@
-// How PTX comes to a GPU of NVIDIA's, with a driver played here: by the assembler's machine code, or, where there is
-// none or the driver refuses it, as text.
+// Loading PTX with a fake driver: as the assembler's machine code, or as text if there is no assembler or the driver
+// refuses the code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

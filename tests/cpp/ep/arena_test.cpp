@@ -1,4 +1,4 @@
-// The arena: what it gives is disjoint, comes back together again, and never exceeds the limit.
+// The arena: pieces are disjoint, free pieces are merged, and the limit is never exceeded.
 #include "ep/arena.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Options of the provider: every name that users of AMD's providers have is taken; others are errors.
+// Options of the provider: every option of AMD's providers is accepted; others are errors.
 #include "ep/options.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// For tests of device code: which GPUs, and kernels from text.
+// For tests of device code: the GPUs to test on, and kernels compiled from text.
 #pragma once
 #include <gtest/gtest.h>
 

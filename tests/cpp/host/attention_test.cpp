@@ -1,4 +1,4 @@
-// Attention against plain loops in double.
+// Attention, compared with loops in double.
 #include "host/attention.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Convolutions against the reference on small integers, where every sum is exact: results must be equal.
+// Convolutions, compared with the reference on small integers: every sum is exact, so results must be equal.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Integer products against plain loops: equal, at the extremes of both types too.
+// Integer GEMM, compared with loops: results must be equal, also at the extremes of both types.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Every post-operation, and half types.
+// Every post-operation, and 16-bit floats.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

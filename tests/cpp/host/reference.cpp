@@ -1,4 +1,4 @@
-// The reference loops.
+// Reference implementations; see reference.h.
 #include "reference.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Plain loops in double that gemm and convolution are compared with, and small integers on which float32 is exact.
+// Reference implementations of GEMM and convolution in double, and data of small integers on which float32 is exact.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Winograd's convolutions against the reference: every kind of border, padding, stride and epilogue.
+// Winograd convolution, compared with the reference: every kind of border, padding, stride and epilogue.
 #include <gtest/gtest.h>
 
 #include "conv_cases.h"

@@ -1,4 +1,4 @@
-// What the compiler made of the prelude: loops over its functions are vectorised, and nothing outside is called.
+// The prelude's machine code: loops over its functions are vectorised, and no external functions are called.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// Accuracy of the prelude's elementary functions, in ulps against long double, over all sizes of argument.
+// Accuracy of the prelude's elementary functions, in ULPs against long double, over all magnitudes of the argument.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Small binary floats straight from their definitions: a table of every code's value, and rounding by searching the
-// table. Written for the tests only, with nothing in common with src/kernels/.
+// Small binary floats by their definitions: a table of every code's value, and rounding by searching the table. Shares
+// no code with src/kernels/.
 #pragma once
 #include <algorithm>
 

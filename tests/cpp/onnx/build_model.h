@@ -1,4 +1,4 @@
-// Builds ONNX models for tests through the generated classes, valid until a test breaks them.
+// Builds valid ONNX models through the generated protobuf classes, for tests to modify.
 #pragma once
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

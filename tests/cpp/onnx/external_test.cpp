@@ -1,4 +1,4 @@
-// External data: mapping, alignment, and what may not be opened.
+// External data: mapping, alignment, and files that must not be opened.
 #include <sys/stat.h>
 
 #include <cstring>

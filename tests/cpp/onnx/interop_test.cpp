@@ -1,4 +1,4 @@
-// Files that the onnx package wrote (make_data.py, when the tests are built) are read as it reads them itself.
+// Files that the onnx package wrote (make_data.py, when the tests are built) are read with the same contents.
 #include <cstring>
 #include <fstream>
 #include <sstream>

@@ -1,4 +1,4 @@
-// Every model of the folder that SARDONYX_MODELS names loads: real exporters' files, with or without their weights.
+// Every model in the directory SARDONYX_MODELS can be loaded: files of real exporters, with or without their weights.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// A program with every kind of step and of expression, for tests of its bytes. It keeps the rules of validate.h; it is
-// not meant to run.
+// A program with every kind of step and expression, for tests of serialisation. It is valid by validate.h, but not
+// meant to run.
 #pragma once
 #include <memory>
 

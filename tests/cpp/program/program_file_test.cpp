@@ -1,4 +1,4 @@
-// Program files: written, mapped, damaged, and of other machines.
+// Program files: writing, mapping, damaged files, and files of other machines.
 #include "program/program_file.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Programs as bytes and back; bytes that are no program.
+// Serialisation of programs, and bytes that are not a program.
 #include "program/serialize.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Arenas of random lifetimes: nothing overlaps, and little is lost beside what lives at a time.
+// Memory plans for random lifetimes: live buffers never overlap, and the arena is little larger than the peak of live
+// memory.
 #include "runtime/memory_plan.h"
 
 #include <gtest/gtest.h>

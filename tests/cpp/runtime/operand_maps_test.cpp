@@ -1,4 +1,4 @@
-// Tensor maps of a product's operands and of a convolution's images.
+// Tensor maps of a GEMM's operands and of a convolution's images.
 #include "runtime/operand_maps.h"
 
 #include <gtest/gtest.h>

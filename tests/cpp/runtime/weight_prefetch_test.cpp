@@ -1,4 +1,4 @@
-// What is prefetched for later steps: in order, once, and not too much.
+// Prefetching for later steps: in order, once, and within the window.
 #include "runtime/weight_prefetch.h"
 
 #include <gtest/gtest.h>

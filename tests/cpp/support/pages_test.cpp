@@ -1,4 +1,4 @@
-// Memory on large pages: aligned, not shared, and given back with its last piece.
+// Memory on large pages: aligned, disjoint, and freed with its last piece.
 #include "support/pages.h"
 
 #include <gtest/gtest.h>

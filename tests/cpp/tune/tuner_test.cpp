@@ -1,4 +1,4 @@
-// Decisions of the tuner with times that are given: which candidates are timed, what is kept, what is asked again.
+// Decisions of the tuner with given times: which candidates are timed, stored, and timed again.
 #include "api/tuner.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Products of a vendor's library: a stub on simulated GPUs for what is chosen when, and graphs of a driver that only
-// writes down what it is asked.
+// GEMMs of a vendor's library: choices with a stub on simulated GPUs, and captured graphs with a driver that only
+// records its calls.
 #include "vendor/product_library.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-// What we use of NCCL's interface, for ranks that are threads of one process and memory that the CPU reaches, as that
-// of simulated GPUs: so that our side of it can be tested without a GPU. As in the real one, who waits for others
-// waits until they come or the communicator is aborted.
+// The part of NCCL's interface that the library uses, for ranks that are threads of one process and memory that the CPU
+// can access, like that of simulated GPUs, so that it can be tested without a GPU. As in NCCL, a call waits until the
+// other ranks arrive or the communicator is aborted.
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>

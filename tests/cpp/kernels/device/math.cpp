@@ -1,4 +1,4 @@
-// Loops over the prelude's functions, as generated code has them. SUFFIX tells the instruction sets apart that this
+// Loops over the prelude's functions, like those of generated code. SUFFIX tells the instruction sets apart that this
 // file is compiled for.
 #include "prelude.h"
 

@@ -1,5 +1,5 @@
-// What we use of hipBLASLt's interface, for memory that the CPU reaches, as that of simulated GPUs, and products of
-// float32 only: so that our side of it can be tested without a GPU.
+// The part of hipBLASLt's interface that the library uses, for float32 GEMMs on memory that the CPU can access, like
+// that of simulated GPUs, so that it can be tested without a GPU.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
