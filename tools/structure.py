@@ -1,7 +1,8 @@
 """What ./dev lint checks about the structure of the source: the direction of includes, and the lengths of files and functions.
 
 src/components.txt lists the components and which of them each may include. A file has at most 500 lines. A function has at most 100,
-in src/kernels 150, because a kernel's phases share registers and shared memory and are hard to pass between functions.
+in src/kernels 150, because a kernel's phases share registers and shared memory and are hard to pass between functions. Names of chips
+are compared in src/target only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ LONGEST_FILE = 500
 LONGEST_FUNCTION = 100
 LONGEST_KERNEL_FUNCTION = 150  # in src/kernels
 
+_CHIP_NAME = re.compile(r'(?:[=!]=\s*|starts_with\()"(?:gfx|sm_)|__gfx[0-9a-f]+__')
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -147,13 +149,31 @@ def function_problems(root: Path, names: list[str]) -> list[Problem]:
     return problems
 
 
+def chip_name_problems(root: Path, names: Iterable[str]) -> list[Problem]:
+    """Comparisons with chips' names in src/: only src/target, the table of chips, knows them."""
+    problems: list[Problem] = []
+    for name in names:
+        if not (name.startswith("src/") and name.endswith(CPP_SUFFIXES)) or name.startswith("src/target/"):
+            continue
+        for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1):
+            if _CHIP_NAME.search(line):
+                text = f"{name}:{number}: compares a chip's name; ask the table of chips (src/target/chip.h)"
+                problems.append(Problem(f"chip name {name}", text))
+    return problems
+
+
 def problems(root: Path, names: list[str]) -> list[str]:
     """What is wrong with the source files `names` below `root`, except for the keys in tools/structure_exceptions.txt."""
     listed = root / "tools" / "structure_exceptions.txt"
     exceptions = (
         {line for line in listed.read_text().splitlines() if line and line[0] != "#"} if listed.exists() else set()
     )
-    found = [*include_problems(root / "src"), *file_problems(root, names), *function_problems(root, names)]
+    found = [
+        *include_problems(root / "src"),
+        *file_problems(root, names),
+        *function_problems(root, names),
+        *chip_name_problems(root, names),
+    ]
     over = sorted(exceptions - {p.key for p in found})
     return [p.text for p in found if p.key not in exceptions] + [
         f"{listed.name}: '{key}' is no problem now; remove it" for key in over

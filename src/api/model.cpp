@@ -14,6 +14,7 @@
 #include "import/quantize.h"
 #include "lower/build.h"
 #include "program/program_file.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
@@ -49,13 +50,16 @@ DType storage_of(const ModelOptions& o) {
 // What products multiply on a target ("host", "gfx942").
 DType product_type(const ModelOptions& o, const std::string& target) {
   if (o.precision == "int8") return DType::kInt8;
-  if (target == "gfx942") return DType::kFloat8E4M3FNUZ;
-  if (target == "gfx950" || target.starts_with("gfx12")) return DType::kFloat8E4M3FN;
+  std::vector<std::string_view> able;
+  for (const Chip& c : all_chips())
+    for (const DType t : {DType::kFloat8E4M3FNUZ, DType::kFloat8E4M3FN}) {
+      if (!c.matrix(t)) continue;
+      if (c.name == target) return t;
+      able.push_back(c.name);
+    }
   fail(ErrorKind::kUnsupported,
-       "precision 'fp8' needs a GPU that multiplies 8-bit floats (gfx942, gfx950, gfx1200, gfx1201), and this is {}; "
-       "use "
-       "'int8', 'fp16' or 'bf16'",
-       target);
+       "precision 'fp8' needs a GPU that multiplies 8-bit floats ({}), and this is {}; use 'int8', 'fp16' or 'bf16'",
+       fmt::join(able, ", "), target);
 }
 
 QuantizationReport quantize(onnx::Model& model, const ModelOptions& o, const std::string& target) {
@@ -245,10 +249,10 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, in
   if (device != "host" && is_gpu_name(device)) gpu = open_gpu(device)->info().target;
   if (device == "host") {
     const std::vector<std::string> targets = program_targets(path);
-    const bool cards = std::all_of(targets.begin(), targets.end(),
-                                   [](const std::string& t) { return t.starts_with("gfx") || t.starts_with("sm_"); });
+    const bool cards =
+        std::all_of(targets.begin(), targets.end(), [](const std::string& t) { return find_chip(t) != nullptr; });
     if (cards) {
-      options.device = targets[0].starts_with("gfx") ? "hip" : "cuda";
+      options.device = chip_of(targets[0]).is_nvidia() ? "cuda" : "hip";
       gpu = open_gpu(options.device)->info().target;
     }
   }

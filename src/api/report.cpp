@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "target/chip.h"
+
 namespace sardonyx {
 namespace {
 
@@ -104,7 +106,7 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
     r.reads = tensors(p, s.reads);
     r.writes = tensors(p, s.writes);
     r.depth = depth;
-    if (p.target.starts_with("gfx") || p.target.starts_with("sm_")) r.cpu = cpu_reason(p, s);
+    if (find_chip(p.target)) r.cpu = cpu_reason(p, s);
     if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
       r.kernel = l->kernel;
       const KernelInfo& kernel = p.kernels[static_cast<std::size_t>(l->kernel)];

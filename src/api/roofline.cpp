@@ -1,40 +1,16 @@
 #include "api/roofline.h"
 
 #include <algorithm>
-#include <array>
 
 #include "api/report.h"
 #include "api/traffic.h"
 #include "runtime/run.h"
 #include "runtime/tile_tuner.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
-
-// By the makers' documents, dense. For AMD they are units * operations of a unit in a clock * the highest clock:
-// gfx90a: "AMD Instinct MI250X" product page (both dies: 220 units, 95.7 T float32 matrix, 383 T half, 383 T int8, 3.2
-// TB/s)
-//     and "AMD matrix cores" (GPUOpen): 256, 1024, 1024 at 1.7 GHz; half of the memory for each die.
-// gfx942: "AMD Instinct MI300X Accelerator" data sheet and "AMD CDNA 3 Architecture": 256, 2048, 4096 at 2.1 GHz; 5.3
-// TB/s. gfx950: "AMD Instinct MI355X GPU" data sheet and "Introducing AMD CDNA 4 Architecture": 256, 4096, 8192 at 2.4
-// GHz; 8 TB/s. gfx1100: "AMD Radeon RX 7900 XTX" product page and "RDNA 3 Instruction Set Architecture" (WMMA): 256,
-// 512, 512 at 2.5 GHz;
-//     384 bits of GDDR6 at 20 Gbit/s.
-// gfx1201: "AMD Radeon RX 9070 XT" product page: 256, 1024, 2048 at 2.97 GHz; 256 bits of GDDR6 at 20 Gbit/s. The
-// page's 779 T
-//     for int8 are sparse.
-// NVIDIA: "A100 Tensor Core GPU" (SXM, 80 GB) and "H200 Tensor Core GPU" (SXM) data sheets.
-constexpr std::array<ChipPeaks, 8> kPeaks = {{
-    {"gfx90a", "MI250X, one die", 110, 1.6e12, 47.9e12, 191.5e12, 191.5e12},
-    {"gfx942", "MI300X", 304, 5.3e12, 163.4e12, 1307.4e12, 2614.9e12},
-    {"gfx950", "MI355X", 256, 8e12, 157.3e12, 2516.6e12, 5033.2e12},
-    {"gfx1100", "RX 7900 XTX", 96, 0.96e12, 61.4e12, 122.8e12, 122.8e12},
-    {"gfx1201", "RX 9070 XT", 64, 0.64e12, 48.7e12, 194.6e12, 389.3e12},
-    {"sm_80", "A100", 108, 2.039e12, 19.5e12, 312e12, 624e12},
-    {"sm_90", "H200", 132, 4.8e12, 67e12, 989e12, 1979e12},
-    {"sm_90a", "H200", 132, 4.8e12, 67e12, 989e12, 1979e12},
-}};
 
 SymbolValues values_of(const Program& p, const std::map<std::string, std::int64_t>& dims) {
   SymbolValues symbols;
@@ -52,11 +28,17 @@ SymbolValues values_of(const Program& p, const std::map<std::string, std::int64_
   return symbols;
 }
 
-double peak_for(const ChipPeaks& c, DType type) {
-  return size_of(type) == 1 ? c.byte : type == DType::kFloat16 || type == DType::kBFloat16 ? c.half : c.float32;
+// Operations per second on elements of this type, by its size: float8 and int8 have one rate, and wider types that no
+// matrix instruction takes count as float32.
+double peak_for(const Chip& c, DType type) {
+  return peak(c, c.product(),
+              size_of(type) == 1   ? DType::kInt8
+              : size_of(type) == 2 ? DType::kFloat16
+                                   : DType::kFloat32);
 }
 
-// Of products: the narrower of what is multiplied. Weights of 8 bits that become floats count as those.
+// The type that a step multiplies in: for matrix products the narrower operand's, after 8-bit weights have become
+// floats.
 DType product_type(const Program& p, const ProgramStep& s) {
   if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
     const std::size_t begin = t->problem.find(' ') + 1, end = t->problem.find(' ', begin);
@@ -79,17 +61,14 @@ const LaunchStep* attention_launch(const AttentionLaunchStep& a, const SymbolVal
 
 }  // namespace
 
-const ChipPeaks* peaks_of(std::string_view arch) {
-  const auto at = std::find_if(kPeaks.begin(), kPeaks.end(), [&](const ChipPeaks& c) { return c.arch == arch; });
-  return at == kPeaks.end() ? nullptr : &*at;
-}
-
 std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelReport>& code,
                                      const std::map<std::string, std::int64_t>& dims) {
   const SymbolValues symbols = values_of(p, dims);
-  const ChipPeaks* chip = peaks_of(p.target);
+  const Chip* chip = find_chip(p.target);
   std::vector<LaunchEstimate> out;
   if (!chip) return out;
+  const int units = driver_units(*chip);
+  const double bytes_per_second = chip->product().gb_per_second * 1e9;
   const Traffic traffic = traffic_of(p, symbols);
   const auto number = [&](const Expr& e) { return evaluable(e, symbols) ? evaluate(e, symbols) : std::int64_t{0}; };
   std::size_t at = 0;
@@ -111,7 +90,7 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
     } else if (const auto* tile = std::get_if<TileLaunchStep>(&s.op)) {
       const TileSizes z{number(tile->batches), number(tile->m), number(tile->n), number(tile->k)};
       if (z.batches <= 0 || z.m <= 0 || z.n <= 0) continue;
-      std::size_t tiling = tilings_by_cost(*tile, z, chip->units).front();
+      std::size_t tiling = tilings_by_cost(*tile, z, units).front();
       for (const TileLaunchStep::Tuned& x : tile->tuned) {
         if (x.batches != z.batches || x.m != z.m || x.n != z.n || x.k != z.k) continue;
         if (x.library.empty()) {
@@ -122,7 +101,7 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
       }
       kernel = tile->kernels[tiling];
       const GpuTiling& g = tile->tilings[tiling];
-      e.workgroups = static_cast<std::int64_t>(launched_workgroups(g, z.batches, z.m, z.n, chip->units) / g.shares);
+      e.workgroups = static_cast<std::int64_t>(launched_workgroups(g, z.batches, z.m, z.n, units) / g.shares);
     } else {
       continue;
     }
@@ -131,7 +110,7 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
     e.nodes = r.nodes;
     e.bytes = t.bytes_read + t.bytes_written;
     e.operations = t.operations;
-    const double memory = e.bytes / chip->bytes_per_second;
+    const double memory = e.bytes / bytes_per_second;
     const double compute = e.operations / peak_for(*chip, product_type(p, s));
     e.by_memory = memory >= compute;
     e.seconds = std::max(memory, compute);

@@ -284,7 +284,11 @@ class Parser {
     s->add_option("--html", o_.inspect.html, "draw the graph with its kernels")->type_name("FILE");
   }
   void add_devices() {
-    command("devices", Options::Command::kDevices, "list what models can run on", "  sardonyx devices");
+    CLI::App* s = command("devices", Options::Command::kDevices, "list what models can run on",
+                          "  sardonyx devices           the CPU and the GPUs of this machine\n"
+                          "  sardonyx devices --chips   all chips that code can be generated for");
+    s->add_flag("--chips", o_.list_chips, "the table of chips and products, with their peak rates");
+    s->add_option("--json", o_.chips_json, "write that table as JSON; - for stdout")->type_name("FILE");
   }
   void add_cache() {
     CLI::App* s = command("cache", Options::Command::kCache, "look at the cache of compiled code, or clear it",

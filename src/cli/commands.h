@@ -17,7 +17,7 @@ void perf_command(const Options& options);
 void tune_command(const Options& options);
 void compile_command(const Options& options);
 void inspect_command(const Options& options);
-void devices_command();
+void devices_command(const Options& options);
 void cache_command(const Options& options);
 /// generate and convert-gguf. Returns only by an error.
 void language_command(const Options& options);

@@ -33,7 +33,7 @@ void dispatch(const sardonyx::cli::Options& o) {
     case Options::Command::kInspect:
       return inspect_command(o);
     case Options::Command::kDevices:
-      return devices_command();
+      return devices_command(o);
     case Options::Command::kCache:
       return cache_command(o);
     case Options::Command::kLanguage:

@@ -95,6 +95,8 @@ struct Options {
   bool compile_report = false;
   std::vector<std::string> passed_on;  ///< kLanguage: the command and its arguments, for Python
   std::string cache_action;            ///< stats, clear, dir
+  bool list_chips = false;             ///< devices: the table of chips that code can be generated for
+  std::string chips_json;              ///< devices: write that table here; "-": stdout
 };
 
 /// Parses the command line. Prints help and returns kHelp when that was asked for. Throws Error(kInvalidArgument).

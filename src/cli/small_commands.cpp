@@ -12,10 +12,17 @@
 #include "device/device.h"
 #include "program/program_file.h"
 #include "sardonyx/sardonyx.h"
+#include "target/chip.h"
+#include "target/describe.h"
 
 namespace sardonyx::cli {
 
-void devices_command() {
+void devices_command(const Options& options) {
+  if (!options.chips_json.empty()) return write_text(options.chips_json, chips_json());
+  if (options.list_chips) {
+    fmt::print("{}", chips_markdown());
+    return;
+  }
   const DeviceInfo host = devices().front();
   const std::string& arch = host.target;
   std::string cpu = arch, features;
@@ -111,7 +118,7 @@ nlohmann::ordered_json code_json(const std::vector<KernelReport>& kernels) {
 }
 
 // What each launch moves and computes for sizes that are given, and what it would take at the chip's roofline.
-void print_estimate(const std::vector<LaunchEstimate>& launches, const ChipPeaks& chip) {
+void print_estimate(const std::vector<LaunchEstimate>& launches, const Chip& chip) {
   Table table({"launch", ">bytes", ">operations", ">a byte", ">at best", "bound by", ">workgroups", ">matrix", ">VGPRs",
                ">LDS", ">waves", "nodes"});
   double seconds = 0, bytes = 0, operations = 0;
@@ -129,8 +136,8 @@ void print_estimate(const std::vector<LaunchEstimate>& launches, const ChipPeaks
   }
   table.print();
   fmt::print("{} launches, {}, {:.3g} G operations: {} at best on {} ({} units, {:.3g} TB/s)\n\n", launches.size(),
-             human_bytes(bytes), operations / 1e9, human_seconds(seconds), chip.card, chip.units,
-             chip.bytes_per_second / 1e12);
+             human_bytes(bytes), operations / 1e9, human_seconds(seconds), chip.product().name, chip.product().units,
+             chip.product().gb_per_second / 1e3);
 }
 
 nlohmann::ordered_json estimate_json(const std::vector<LaunchEstimate>& launches) {
@@ -189,7 +196,7 @@ void compile_for_cards(const Options& options) {
       fmt::print("{} kernels ({} different, {} of code) for {} in {}\n", r.kernels_per_run, program->kernels.size(),
                  human_bytes(static_cast<double>(r.code_bytes)), arch, human_seconds(seconds));
     if (options.compile_json != "-" && !code.empty()) print_code(code);
-    const ChipPeaks* chip = peaks_of(arch);
+    const Chip* chip = find_chip(arch);
     if (!options.compile_report || !chip) continue;
     const auto dims = open_dims(*program, options);
     if (dims) {

@@ -269,14 +269,14 @@ class Generator : AttentionProblem {
   // Of the kernel for many rows; only so many workgroups are started.
   std::int64_t rows_of_tile() const {
     const std::int64_t longest = std::max((extent(d_) + 31) / 32 * 32, (extent(e_) + 15) / 16 * 16);
-    const bool wave64 = arch_.starts_with("gfx9");
+    const bool wave64 = chip_.wave == 64;
     return wave64 && longest * static_cast<std::int64_t>(size_of(type_)) > 256 ? 64 : 128;
   }
 
   // See kernels/attention_wgmma.h.
   bool takes_wgmma(const Operand& q, const Operand& k, const Operand& v) const {
     const std::int64_t d = extent(d_);
-    return arch_ == "sm_90a" && size_of(type_) == 2 && d == extent(e_) && (d == 64 || d == 128) && q.direct &&
+    return chip_.has(Feature::kWgmma) && size_of(type_) == 2 && d == extent(e_) && (d == 64 || d == 128) && q.direct &&
            k.direct && v.direct && (plain_ || column_);
   }
   std::uint32_t wgmma_bytes(int keys, int shares) const {
@@ -289,8 +289,8 @@ class Generator : AttentionProblem {
   std::string one_query_functions(const Operand& k, const Operand& v, std::int64_t group) {
     std::int64_t heads = 0;
     const std::int64_t d = extent(d_);
-    if (arch_ != "sm_90a" || d != extent(e_) || !takes_step_mma(type_, d, group) || !k.direct || !v.direct ||
-        !is_const_int(h_->args[0], heads) || heads % group != 0)
+    if (!chip_.has(Feature::kClusters) || d != extent(e_) || !takes_step_mma(type_, d, group) || !k.direct ||
+        !v.direct || !is_const_int(h_->args[0], heads) || heads % group != 0)
       return {};
     for (const Expr& x : {a_.begin, a_.end})
       if (x && (mentions(x, h_) || mentions(x, t_))) return {};

@@ -13,6 +13,7 @@
 #include "kernels/layout_attention.h"
 #include "program/kernel_spec.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx::codegen {
 
@@ -24,7 +25,8 @@ inline KernelSpec attention_spec(std::string body, std::string_view arch, const 
   s.body = std::move(body);
   s.headers = {"attention.h", "attention_step_mma.h"};
   s.bounds = bounds;
-  if (arch.starts_with("gfx9")) s.bounds.min_waves = 2;
+  // CDNA: half of the register file, accumulation registers included, is enough for a wave.
+  if (chip_of(arch).has(Feature::kUnifiedRegisters)) s.bounds.min_waves = 2;
   s.shared_bytes = shared_bytes;
   s.work_unit = WorkUnit::kLaunch;
   return s;
@@ -39,7 +41,7 @@ inline std::uint32_t step_mma_bytes(std::int64_t dim, std::int64_t group, std::i
 class AttentionProblem {
  protected:
   AttentionProblem(const TileKernel& kernel, std::string_view arch)
-      : kernel_(kernel), a_(*kernel.node->as<AttentionOp>()), arch_(arch), emit_(text_) {
+      : kernel_(kernel), a_(*kernel.node->as<AttentionOp>()), arch_(arch), chip_(chip_of(arch)), emit_(text_) {
     b_ = a_.vars[0], h_ = a_.vars[1], s_ = a_.vars[2], t_ = a_.vars[3], d_ = a_.vars[4], e_ = a_.vars[5];
     emit_.plain_reductions = true;
     type_ = a_.q->dtype;
@@ -128,6 +130,7 @@ class AttentionProblem {
   const TileKernel& kernel_;
   const AttentionOp& a_;
   std::string_view arch_;
+  const Chip& chip_;
   std::string text_;
   Emitter emit_;
   Expr b_, h_, s_, t_, d_, e_;

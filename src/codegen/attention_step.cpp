@@ -47,7 +47,7 @@ class StepGenerator : AttentionProblem {
 
     functions(head, size);
     std::string head_text = "(", members, values, after;
-    const bool waits = arch_.starts_with("sm_") && arch_ != "sm_80";
+    const bool waits = chip_.has(Feature::kDependentLaunch);
     for (std::size_t i = 0; i < emit_.buffers.size(); ++i) {
       const Value* x = emit_.buffers[i];
       const bool written = x == memory_of(kernel_.out) || x == memory_of(key) || x == memory_of(node_.outputs[1]);
@@ -58,7 +58,8 @@ class StepGenerator : AttentionProblem {
       values += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
       if (waits) after += fmt::format("b{0} = after_wait(b{0});\n", i);
     }
-    const bool clusters = arch_ == "sm_90a", matrices = clusters && takes_step_mma(type_, extent(d_), this->group());
+    const bool clusters = chip_.has(Feature::kClusters),
+               matrices = clusters && takes_step_mma(type_, extent(d_), this->group());
     const std::string wait =
         matrices ? fmt::format("  SDX_FN void wait() {{\n    wait_for_launch();\n{}  }}\n", after) : "";
     std::string sizes = "f32* partial, ";

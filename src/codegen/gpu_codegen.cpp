@@ -122,15 +122,13 @@ GpuLoopSource GpuGenerator::run() {
   const std::int64_t terms = longest(reductions);
   RowPlan r;
   if (p && are_windows(*p, reductions)) {
-    windows(*p, false);
-  } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back())) {
-    windows(*p, terms > kFewTerms);
+    windows(*p);
   } else if (plan_rows(r)) {
     rows(r);
   } else if (p && reductions.empty() && p->outputs.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
-  } else if (p && terms <= kFewTerms) {
-    windows(*p, false);
+  } else if (p && (terms <= kFewTerms || (!p->vars.empty() && side_by_side(reductions, p->vars.back())))) {
+    windows(*p);
   } else {
     std::vector<RowStage> stages;
     Exprs outer = kernel_.outer;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "kernels/layout_gemm.h"
+#include "target/chip.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -15,18 +16,18 @@ constexpr std::uint32_t kBlock = 256;  // threads
 /// instructions than two and leaves room for a second workgroup. `large`: the times of 128 x 128. Those of larger tiles
 /// follow from their areas and the bytes that they read less: 0.92 and 0.85 of the time for an element.
 template <class Gemm>
-void add_large_amd_tiles(const Gemm& gemm, std::string_view arch, const std::array<float, 4>& large) {
+void add_large_amd_tiles(const Gemm& gemm, MatrixLayout layout, const std::array<float, 4>& large) {
   const auto scaled = [&](float area, float less) {
     return std::array<float, 4>{large[0] * area / 2, large[1] * area * less, large[2] * area * less,
                                 large[3] * area * less};
   };
-  if (arch.starts_with("gfx9")) {
+  if (layout == MatrixLayout::kMfma) {
     gemm(128, 128, "2, 2, 1", 128, 1, large);
     gemm(256, 256, "2, 2, 1", 64, 2, scaled(4, 0.85f));
-  } else if (arch.starts_with("gfx12")) {
+  } else if (layout == MatrixLayout::kWmma12) {
     gemm(128, 128, "4, 2, 1", 128, 1, large);
     gemm(256, 128, "4, 2, 1", 64, 1, scaled(2, 0.92f));
-  } else {  // operands of gfx11 take twice the registers: 256 x 128 would spill
+  } else {  // operands of RDNA 3 take twice the registers: 256 x 128 would spill
     gemm(128, 128, "4, 2, 1", 64, 1, large);
     gemm(192, 128, "4, 2, 1", 64, 1, scaled(1.5f, 0.95f));
   }
@@ -36,8 +37,9 @@ void add_large_amd_tiles(const Gemm& gemm, std::string_view arch, const std::arr
 
 void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std::int64_t depth, int width, int rows,
                 bool makes_rows) {
-  const bool wave64 = arch.starts_with("gfx9"), wmma = arch.starts_with("gfx11");
-  const int lanes = wmma ? 1 : arch.starts_with("gfx12") ? 2 : 4, waves = wave64 ? 4 : 8;
+  const Chip& chip = chip_of(arch);
+  const bool wmma = chip.layout() == MatrixLayout::kWmma11;
+  const int lanes = lanes_along_k(chip.layout()), waves = chip.wave == 64 ? 4 : 8;
   const std::int64_t span = std::max(128 / bits, wmma ? 16 : 8) * lanes, spans = (depth + span - 1) / span;
   for (int tiles : {1, 2, 4}) {
     // Registers; and with 4 bits workgroups of 64 columns pay only where each makes its rows (measured on an H200).
@@ -56,11 +58,11 @@ void add_skinny(std::vector<Candidate>& t, std::string_view arch, int bits, std:
 std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool vectors, bool may_gemv, int skinny_bits,
                                       bool pairs, std::int64_t depth) {
   const std::int64_t steps = (depth + 63) / 64;
-  const bool nvidia = arch.starts_with("sm_"), wave64 = arch.starts_with("gfx9"),
-             half_type = type != DType::kFloat32;  // or int8
-  const int stages = nvidia ? 3 : 2;
+  const Chip& chip = chip_of(arch);
+  const bool wave64 = chip.wave == 64, half_type = type != DType::kFloat32;  // or int8
+  const int stages = chip.has(Feature::kAsyncCopy) ? 3 : 2;
   std::vector<Candidate> t;
-  if (arch == "sm_90a" && size_of(type) == 2 && vectors) {
+  if (chip.has(Feature::kWgmma) && size_of(type) == 2 && vectors) {
     auto wgmma = [&](int n, int shares, int stages, std::array<float, 4> ns) {
       const sdx::layout::WgmmaLayout l{n, shares};
       const std::int64_t used = std::min<std::int64_t>(stages, steps > 0 ? (steps + shares - 1) / shares : stages);
@@ -91,10 +93,10 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
     gemm(64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, stages,
          half_type ? Times{2030, 8.7f, 1300, 6.5f} : Times{9370, 36.6f, 8040, 31.4f});
     const Times large = half_type ? Times{3570, 19.1f, 2310, 15.8f} : Times{32500, 127.0f, 32800, 128.0f};
-    if (nvidia || !half_type || arch.starts_with("gfx10"))
+    if (chip.is_nvidia() || !half_type || chip.layout() == MatrixLayout::kVector)
       gemm(128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, stages, large);
     else
-      add_large_amd_tiles(gemm, arch, large);
+      add_large_amd_tiles(gemm, chip.layout(), large);
   }
   if (may_gemv) {
     const int waves = wave64 ? 4 : 8;

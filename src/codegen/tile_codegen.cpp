@@ -15,6 +15,7 @@
 #include "codegen/tile_operand.h"
 #include "kernels/layout_gemm.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -157,17 +158,9 @@ Expr partial_sums(const Contraction& c, int most) {
                 idx::min(sums * Expr(std::int64_t{most}), Expr(kMostPartialSums)));
 }
 
-int typical_units(std::string_view arch) {
-  if (arch == "gfx90a") return 104;
-  if (arch == "gfx942") return 304;
-  if (arch == "gfx950") return 256;
-  if (arch.starts_with("sm_")) return arch == "sm_80" ? 108 : 132;
-  return 64;
-}
-
-// Whether chip and types have kernels/skinny.h.
+// Whether kernels/skinny.h supports this target and data type.
 bool has_skinny(std::string_view arch, const Contraction& c) {
-  return size_of(c.type) == 2 && !arch.starts_with("gfx10") && !c.inside;
+  return size_of(c.type) == 2 && chip_of(arch).matrix(c.type) && !c.inside;
 }
 
 // What decides about the speed of a candidate besides sizes: types, how elements are fetched, how much the epilogue
@@ -231,8 +224,8 @@ bool gpu_takes_tile(const TileKernel& kernel, std::string& why) {
 }
 
 DType float8_products_of(std::string_view arch) {
-  if (arch == "gfx942") return DType::kFloat8E4M3FNUZ;
-  if (arch == "gfx950" || arch.starts_with("gfx12")) return DType::kFloat8E4M3FN;
+  for (const DType t : {DType::kFloat8E4M3FNUZ, DType::kFloat8E4M3FN})
+    if (chip_of(arch).matrix(t)) return t;
   return DType::kFloat32;
 }
 
@@ -289,12 +282,13 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     a.emit(e);
   b.emit(e);
   std::int64_t columns = 0, deep = 0;
-  const bool streams = arch == "sm_90a" && size_of(c.type) == 2 && is_const(c.batches(), 1) && !c.inside &&
-                       is_const_int(c.n(), columns) && is_const_int(c.k(), deep) && a.access() != Access::kAcross &&
-                       smallest(c.m()) <= 1 && b.streams(selection.loaded);
+  const Chip& chip = chip_of(arch);
+  const bool streams = chip.has(Feature::kTensorCopy) && size_of(c.type) == 2 && is_const(c.batches(), 1) &&
+                       !c.inside && is_const_int(c.n(), columns) && is_const_int(c.k(), deep) &&
+                       a.access() != Access::kAcross && smallest(c.m()) <= 1 && b.streams(selection.loaded);
   if (streams) b.emit_stream(e);
   const std::string row = streams && rows ? emit_streamed_row(e, c, *rows, selection.loaded) : "";
-  const bool copy_engine = arch == "sm_90a" && !rows;
+  const bool copy_engine = chip.has(Feature::kTensorCopy) && !rows;
   const std::string reads = epilogue(e, c, accumulator, copy_engine);
   const std::optional<CopiedOperand> copied_a = copy_engine ? a.copied() : std::nullopt,
                                      copied_b = copy_engine ? b.copied() : std::nullopt;
@@ -366,7 +360,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
     for (int shares = 2; shares <= most && candidates[k].may_share; shares *= 2) {
       candidates.push_back(candidates[k]);
       candidates.back().tiling.shares = shares;
-      candidates.back().tiling.finish = arch.starts_with("sm_") ? kFinishOnNvidia : kFinishElsewhere;
+      candidates.back().tiling.finish = chip.is_nvidia() ? kFinishOnNvidia : kFinishElsewhere;
     }
   std::optional<StreamCandidate> streamed;
   if (streams && (!rows || (row_height == 1 && !row.empty())))
@@ -382,7 +376,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
   // Known sizes need one tiling; for others those stay that some size prefers.
   std::vector<bool> wanted(candidates.size(), false);
   if (rows && !candidates.empty() && is_const_int(g.n, n))
-    wanted[choose_tiling(g.tilings, 1, 1, n, depth, typical_units(arch))] = true;
+    wanted[choose_tiling(g.tilings, 1, 1, n, depth, driver_units(chip))] = true;
   for (std::int64_t scale = 1; scale <= (1 << 20) && !rows; scale *= 2) {
     SymbolValues s;
     for (const Expr* x : {&g.batches, &g.m, &g.n, &g.k})
@@ -391,7 +385,7 @@ GpuTileSource generate(const Contraction& c, const Value& accumulator, std::stri
       });
     try {
       wanted[choose_tiling(g.tilings, evaluate(g.batches, s), evaluate(g.m, s), evaluate(g.n, s), evaluate(g.k, s),
-                           typical_units(arch))] = true;
+                           driver_units(chip))] = true;
     } catch (const Error&) {
       break;  // sizes beyond what can be counted
     }

@@ -7,6 +7,7 @@
 #include "compile/precompiled.h"
 #include "compile/ptx.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
@@ -71,13 +72,13 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
       append(args, {"-mcode-object-version=5", "-mrelocation-model", "pic", "-pic-level", "2"});
       break;
     case TargetKind::kNvptx:
-      // The oldest PTX that has all of the target's instructions: CUDA 11.0, 11.8 and 12.1.
+      // The oldest PTX that has all of the target's instructions, so that old drivers take it.
       args.insert(args.end(), {"-triple", "nvptx64-nvidia-cuda", "-target-cpu", target.arch, "-target-feature",
-                               target.arch == "sm_80"   ? "+ptx70"
-                               : target.arch == "sm_90" ? "+ptx78"
-                                                        : "+ptx81"});
+                               fmt::format("+ptx{}", chip_of(target.arch).floors.ptx)});
       break;
   }
+  if (target.kind != TargetKind::kHost)
+    for (const std::string& d : kernel_definitions(chip_of(target.arch))) args.push_back("-D" + d);
   for (const std::string& a : options.extra_cc1) {
     if (a.starts_with("-mllvm"))
       fail(ErrorKind::kInvalidArgument, "extra_cc1 holds {}, which would change options of the whole process", a);
@@ -90,7 +91,7 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   if (target.kind == TargetKind::kAmdgpu) return compiler_backend().link_amd(code);
   if (target.kind == TargetKind::kNvptx) {
     check_ptx(code);
-    if (target.arch != "sm_80") code = with_early_start(code);
+    if (chip_of(target.arch).has(Feature::kDependentLaunch)) code = with_early_start(code);
   }
   return code;
 }

@@ -26,9 +26,4 @@ struct KernelCode {
 /// The kernels of one object of compile() for a GPU. Throws Error(kInvalidModel) for what compile() did not write.
 std::vector<KernelCode> read_kernel_code(std::string_view object, const Target& target);
 
-/// Waves of one kernel that a SIMD of an AMD chip holds at a time, by its registers, and by its LDS for workgroups of
-/// `threads` threads; 0 for a chip that is not known. `lds`: bytes of a workgroup. The chips' numbers are those of
-/// AMD's instruction set documents (CDNA 2 to 4, RDNA 2 to 4).
-int waves_per_simd(std::string_view chip, int vgprs, std::uint32_t lds, int threads);
-
 }  // namespace sardonyx

@@ -10,6 +10,7 @@
 
 #include "device/advice.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
@@ -190,7 +191,7 @@ const Driver& cuda_driver() {
 }
 
 const std::vector<std::string>& sim_chips() {
-  static const std::vector<std::string> chips = {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"};
+  static const std::vector<std::string> chips = chips_with(Feature::kSimulated);
   return chips;
 }
 

@@ -13,6 +13,7 @@
 #include "device/ptx_kernels.h"
 #include "support/error.h"
 #include "support/warning.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
@@ -27,9 +28,6 @@ constexpr unsigned kPinnedForAllDevices = 1;  // in both
 constexpr std::uint32_t kSharedWithoutAsking = 48 << 10;
 
 thread_local Gpu* current_scope = nullptr;
-
-/// The version of CUDA that knows the PTX that the compiler writes (compile/compiler.cpp).
-int oldest_cuda(std::string_view target) { return target == "sm_90a" ? 12010 : target == "sm_90" ? 11080 : 11000; }
 
 class DriverGpu : public Gpu {
  public:
@@ -54,13 +52,13 @@ class DriverGpu : public Gpu {
       int major = 0, minor = 0;
       driver_.require(driver_.attribute(&major, kCudaMajor, ordinal), "reading an attribute");
       driver_.require(driver_.attribute(&minor, kCudaMinor, ordinal), "reading an attribute");
-      if (major < 8)
-        fail(ErrorKind::kDevice, "{}: compute capability {}.{} is older than 8.0", info_.name, major, minor);
-      // PTX is compiled further by the driver. Hopper's own instructions (sm_90a) are on no other chip.
-      info_.target = major == 9 && minor == 0 ? "sm_90a" : major >= 9 ? "sm_90" : "sm_80";
-      chip_ = major == 9 && minor == 0 ? "sm_90a" : fmt::format("sm_{}{}", major, minor);
+      const Chip* chip = nvidia_chip(major, minor);
+      if (!chip) fail(ErrorKind::kDevice, "{}: compute capability {}.{} is older than 8.0", info_.name, major, minor);
+      // The driver compiles PTX for whatever later chip the card has.
+      info_.target = chip->name;
+      chip_ = chip->has(Feature::kExactChip) ? info_.target : fmt::format("sm_{}{}", major, minor);
       driver_.require(driver_.version(&cuda_), "reading the driver's version");
-      if (const int wanted = oldest_cuda(info_.target); cuda_ < wanted)
+      if (const int wanted = chip->floors.cuda; cuda_ < wanted)
         fail(ErrorKind::kDevice,
              "{}: the driver is for CUDA {}.{}, and this card needs {}.{} or newer: install a newer one", info_.name,
              cuda_ / 1000, cuda_ % 1000 / 10, wanted / 1000, wanted % 1000 / 10);

@@ -95,7 +95,7 @@ SDX_FN u32 pack2(f32 x, f32 y) {
   if constexpr (is_same<T, f16>) {
     return bit_cast<u32>(vec<f16, 2>{f16(x), f16(y)});
   } else {
-#if defined(__gfx950__)
+#if defined(SDX_BF16_CONVERT)
     return bit_cast<u32>(__builtin_convertvector((vec<f32, 2>{x, y}), vec<__bf16, 2>));
 #else
     const u32 a = bit_cast<u32>(x), b = bit_cast<u32>(y);

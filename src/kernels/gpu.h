@@ -29,11 +29,7 @@ namespace sdx {
 
 inline constexpr u32 kThreads = 256;
 /// Threads of a wave (AMD), a warp (NVIDIA).
-#if defined(__GFX9__)
-inline constexpr u32 kWave = 64;
-#else
-inline constexpr u32 kWave = 32;
-#endif
+inline constexpr u32 kWave = SDX_WAVE;
 
 #if defined(__AMDGCN__)
 SDX_FN u32 thread_id() { return __builtin_amdgcn_workitem_id_x(); }

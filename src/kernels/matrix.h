@@ -40,26 +40,33 @@ SDX_FN void lds_barrier() {
 #endif
 }
 
-// ---- which family of layouts this chip has for type T
+// ---- which family of layouts this chip has for type T. The compiler defines SDX_MATRIX_... from the table of matrix
+// instructions (target/matrix_instructions.h): each is the K of the instruction for that type.
 enum class MatrixFamily { kVector, kMfma, kWmma11, kWmma12, kMma };
 
 template <class T>
 consteval MatrixFamily matrix_family() {
-  constexpr bool half = is_same<T, f16> || is_same<T, bf16>, int8 = is_same<T, i8>;
-  constexpr bool fnuz = is_same<T, f8e4m3fnuz> || is_same<T, f8e5m2fnuz>,
-                 ocp = is_same<T, f8e4m3fn> || is_same<T, f8e5m2>;
-#if defined(__gfx90a__)
-  if (half || int8 || is_same<T, f32>) return MatrixFamily::kMfma;
-#elif defined(__gfx942__)
-  if (half || int8 || fnuz || is_same<T, f32>) return MatrixFamily::kMfma;
-#elif defined(__gfx950__)
-  if (half || int8 || ocp || is_same<T, f32>) return MatrixFamily::kMfma;
-#elif defined(__GFX11__)
-  if (half || int8) return MatrixFamily::kWmma11;
-#elif defined(__GFX12__)
-  if (half || int8 || ocp) return MatrixFamily::kWmma12;
-#elif defined(__NVPTX__)
-  if (half || int8) return MatrixFamily::kMma;
+  int k = 0;
+#if defined(SDX_MATRIX_F32)
+  if (is_same<T, f32>) k = SDX_MATRIX_F32;
+#endif
+#if defined(SDX_MATRIX_F16)
+  if (is_same<T, f16>) k = SDX_MATRIX_F16;
+#endif
+#if defined(SDX_MATRIX_BF16)
+  if (is_same<T, bf16>) k = SDX_MATRIX_BF16;
+#endif
+#if defined(SDX_MATRIX_I8)
+  if (is_same<T, i8>) k = SDX_MATRIX_I8;
+#endif
+#if defined(SDX_MATRIX_F8_FNUZ)
+  if (is_same<T, f8e4m3fnuz> || is_same<T, f8e5m2fnuz>) k = SDX_MATRIX_F8_FNUZ;
+#endif
+#if defined(SDX_MATRIX_F8_OCP)
+  if (is_same<T, f8e4m3fn> || is_same<T, f8e5m2>) k = SDX_MATRIX_F8_OCP;
+#endif
+#if defined(SDX_MATRIX_LAYOUT)
+  if (k > 0) return MatrixFamily::SDX_MATRIX_LAYOUT;
 #endif
   return MatrixFamily::kVector;
 }
@@ -198,7 +205,7 @@ SDX_FN vec<f32, 4> mfma(vec16 a, vec16 b, vec<f32, 4> c) {
     for (int k = 0; k < 4; ++k)
       c = __builtin_amdgcn_mfma_f32_16x16x4f32(bit_cast<f32>(u32(a[k])), bit_cast<f32>(u32(b[k])), c, 0, 0, 0);
   }
-#if defined(__gfx950__)
+#if SDX_MATRIX_F16 == 32
   else if constexpr (is_same<T, f16>)
     c = __builtin_amdgcn_mfma_f32_16x16x32_f16(bit_cast<vec<f16, 8>>(a), bit_cast<vec<f16, 8>>(b), c, 0, 0, 0);
   else if constexpr (is_same<T, bf16>)
@@ -214,7 +221,7 @@ SDX_FN vec<f32, 4> mfma(vec16 a, vec16 b, vec<f32, 4> c) {
     c = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x.hi, y.hi, c, 0, 0, 0);
   }
 #endif
-#if defined(__gfx942__) || defined(__gfx950__)
+#if defined(SDX_MATRIX_F8_FNUZ) || defined(SDX_MATRIX_F8_OCP)
   else {
     const auto x = bit_cast<vec<i64, 2>>(a), y = bit_cast<vec<i64, 2>>(b);
     for (int k = 0; k < 2; ++k) {
@@ -228,7 +235,7 @@ SDX_FN vec<f32, 4> mfma(vec16 a, vec16 b, vec<f32, 4> c) {
   return c;
 }
 SDX_FN vec<i32, 4> mfma_int(vec16 a, vec16 b, vec<i32, 4> c) {
-#if defined(__gfx90a__)
+#if SDX_MATRIX_I8 == 16
   for (int k = 0; k < 4; ++k) c = __builtin_amdgcn_mfma_i32_16x16x16i8(i32(a[k]), i32(b[k]), c, 0, 0, 0);
 #else
   const auto x = bit_cast<vec<i64, 2>>(a), y = bit_cast<vec<i64, 2>>(b);

@@ -22,6 +22,7 @@
 #include "fuse/schedule.h"
 #include "kernel_sources.h"
 #include "lower/library_step.h"
+#include "target/chip.h"
 #include "tiles/match.h"
 
 namespace sardonyx {
@@ -56,7 +57,7 @@ class Builder {
  private:
   bool is_gpu() const { return !options_.target.empty(); }
   std::size_t kernels_per_object() const {
-    return options_.target.starts_with("sm_") ? kKernelsPerPtx : kKernelsPerObject;
+    return is_gpu() && chip_of(options_.target).is_nvidia() ? kKernelsPerPtx : kKernelsPerObject;
   }
 
   int buffer(Value* v) {

@@ -23,6 +23,7 @@
 #include "support/error.h"
 #include "support/tasks.h"
 #include "support/version.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
@@ -262,9 +263,7 @@ void save_programs(const std::vector<std::shared_ptr<const Program>>& programs, 
   file.finish();
 }
 
-bool runs_on(std::string_view target, std::string_view card) {
-  return target == card || (target == "sm_80" && card.starts_with("sm_")) || (target == "sm_90" && card == "sm_90a");
-}
+bool runs_on(std::string_view target, std::string_view card) { return code_runs_on(target, card); }
 
 namespace {
 

@@ -23,6 +23,7 @@
 #include "python/tensors.h"
 #include "sardonyx/sardonyx.h"
 #include "support/error.h"
+#include "target/describe.h"
 
 using namespace sardonyx;
 using namespace sardonyx::python;
@@ -424,6 +425,7 @@ NB_MODULE(_sardonyx, m) {
     return out;
   });
   m.def("verify_every_pass", &verify_every_pass, nb::arg("on"));  // for tests
+  m.def("chips_json", &chips_json);
   m.def("user_cache_directory", [] { return user_cache_directory().string(); });
   m.attr("__version__") = std::string(version());
 }

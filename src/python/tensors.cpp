@@ -50,7 +50,7 @@ std::pair<int, int> dlpack_device(const std::string& device) {
   const std::size_t colon = device.find(':');
   const std::string kind = device.substr(0, colon), rest = device.substr(colon + 1);
   const bool sim = kind == "sim";
-  const std::string digits = sim && rest.starts_with("gfx") ? rest.substr(3) : rest;
+  const std::string digits = sim ? rest.substr(3) : rest;
   int number = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), number, sim ? 16 : 10);
   return {sim ? kDlOther : kind == "cuda" ? kDlCuda : kDlRocm, number};

@@ -23,7 +23,7 @@ constexpr const char* kSchema =
     "m INTEGER NOT NULL, n INTEGER NOT NULL, k INTEGER NOT NULL, candidate TEXT NOT NULL, seconds REAL NOT NULL, "
     "PRIMARY KEY (arch, units, problem, batches, m, n, k, candidate)) WITHOUT ROWID";
 
-/// A statement with its values; gone at the end of its life.
+/// A prepared statement, finalised by the destructor.
 class Statement {
  public:
   Statement(sqlite3* db, const char* sql) : db_(db) {
@@ -36,7 +36,7 @@ class Statement {
   void bind(int at, const std::string& text) { sqlite3_bind_text(s_, at, text.c_str(), -1, SQLITE_TRANSIENT); }
   void bind(int at, std::int64_t n) { sqlite3_bind_int64(s_, at, n); }
   void bind(int at, double x) { sqlite3_bind_double(s_, at, x); }
-  /// Whether there is a row.
+  /// Advances to the next row; false if there is none.
   bool step() {
     const int code = sqlite3_step(s_);
     if (code == SQLITE_ROW) return true;
@@ -66,7 +66,7 @@ std::int64_t pragma(sqlite3* db, const char* name) {
   return s.step() ? s.number(0) : -1;
 }
 
-// Names of architectures, kinds of problems and kernels: what we write ourselves.
+// Whether text is printable ASCII of a sane length, as all names of chips, problems and kernels are.
 bool plain(const std::string& text) {
   return !text.empty() && text.size() <= kMaxText &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
@@ -79,13 +79,13 @@ TuningDatabase::TuningDatabase(std::filesystem::path path, bool create) : path_(
   if (std::filesystem::exists(path_, ignored))
     load();
   else if (!create)
-    fail(ErrorKind::kIo, "{}: there is no such file; `sardonyx tune` makes a database", path_.string());
+    fail(ErrorKind::kIo, "{}: no such file; `sardonyx tune` creates a database", path_.string());
 }
 
 TuningDatabase::~TuningDatabase() { sqlite3_close(db_); }
 
 void TuningDatabase::damaged(const std::string& why) const {
-  fail(ErrorKind::kIo, "{}: this is no tuning database of Sardonyx, or it is damaged: {}", path_.string(), why);
+  fail(ErrorKind::kIo, "{}: not a tuning database of Sardonyx, or damaged: {}", path_.string(), why);
 }
 
 void TuningDatabase::open(bool write) {
@@ -97,7 +97,7 @@ void TuningDatabase::open(bool write) {
     sqlite3_close(std::exchange(db_, nullptr));
     fail(ErrorKind::kIo, "{} can't be opened: {}", path_.string(), why);
   }
-  // Whatever the file holds is only read, and none of it is executed.
+  // A file from elsewhere is data: nothing in it is executed.
   sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(db_, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   sqlite3_db_config(db_, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
@@ -117,7 +117,7 @@ void TuningDatabase::load() {
       problem = fmt::format("its format is {}, and this version reads {}", format, kFormat);
     if (problem.empty()) {
       Statement schema(db_, "SELECT count(*), max(sql) FROM sqlite_schema");
-      if (!schema.step() || schema.number(0) != 1 || schema.text(1) != kSchema) problem = "its tables are others";
+      if (!schema.step() || schema.number(0) != 1 || schema.text(1) != kSchema) problem = "it has other tables";
     }
     if (problem.empty()) {
       Statement s(db_, "SELECT arch, units, problem, batches, m, n, k, candidate, seconds FROM times");
@@ -127,7 +127,7 @@ void TuningDatabase::load() {
         for (const int c : {1, 3, 4, 5, 6})
           fits = fits && s.is(c, SQLITE_INTEGER) && s.number(c) > 0 && s.number(c) <= kMaxSize;
         if (!fits)
-          problem = "a row is none of ours";
+          problem = "a row has values that Sardonyx does not write";
         else
           times_[{s.text(0), s.number(1), s.text(2), s.number(3), s.number(4), s.number(5), s.number(6), s.text(7)}] =
               s.real(8);

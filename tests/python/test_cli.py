@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import sardonyx as sdx
 from cli_support import DEVICE, INVALID_ARGUMENT, INVALID_MODEL, IO, ROOT, UNSUPPORTED, layer, sardonyx, save
 from onnx import TensorProto, helper
 
@@ -61,6 +62,20 @@ def test_every_exit_code_is_documented():
 
 def test_a_card_that_is_not_there(model):
     assert "hip" in sardonyx("run", model, "--dim", "batch=1", "--device", "hip:63", code=DEVICE)
+
+
+def test_chips(tmp_path):
+    text = sardonyx("devices", "--chips")
+    assert re.search(r"\| gfx942 +\| CDNA 3 ", text) and "Radeon RX 7900 XTX" in text
+    sardonyx("devices", "--json", str(tmp_path / "chips.json"))
+    assert json.loads((tmp_path / "chips.json").read_text()) == sdx.chips()
+    assert [c["chip"] for c in sdx.chips() if "simulated" in c["features"]] == [
+        "gfx90a",
+        "gfx942",
+        "gfx950",
+        "gfx1100",
+        "gfx1201",
+    ]
 
 
 def test_devices():

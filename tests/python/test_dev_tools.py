@@ -153,3 +153,18 @@ def test_exceptions_are_exact(tmp_path):
     assert structure.problems(tmp_path, ["src/low/file.h"]) == [
         "structure_exceptions.txt: 'file src/low/file.h' is no problem now; remove it"
     ]
+
+
+def test_comparisons_with_chip_names_are_reported(tmp_path):
+    texts = {
+        "src/low/a.cpp": 'bool a = arch == "gfx942";\n',
+        "src/low/b.cpp": 'bool b = arch.starts_with("sm_");\n',
+        "src/low/c.cpp": "#if defined(__gfx90a__)\n#endif\n",
+        "src/low/good.cpp": 'const char* example = "gfx942"; // arch is "gfx942"\n',
+        "src/target/chips.cpp": 'bool d = name != "sm_90";\n',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = [p.key for p in structure.chip_name_problems(tmp_path, sorted(texts))]
+    assert found == ["chip name src/low/a.cpp", "chip name src/low/b.cpp", "chip name src/low/c.cpp"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Union
@@ -547,6 +548,14 @@ def to_device(value: Any, device: str) -> Tensor:
         tensor = empty(tuple(like.shape), dtype, device)
     copy(tensor, value.numpy() if isinstance(value, Tensor) and value.device not in ("host", tensor.device) else value)
     return tensor
+
+
+def chips() -> list[dict[str, Any]]:
+    """All GPU chips that code can be generated for: their memories, registers, instructions and products, with peak rates.
+
+    The table of `sardonyx devices --chips --json`; docs/devices.md has its columns.
+    """
+    return json.loads(_sardonyx.chips_json())
 
 
 def devices() -> list[Device]:

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "sim/api/attributes.h"
 #include "sim/api/runtime.h"
 #include "sim/exec/device_memory.h"
 
@@ -20,13 +21,13 @@ hipDeviceProp_t propertiesOf(const Device& d) {
   const Chip& c = *d.chip;
   hipDeviceProp_t p;
   std::memset(&p, 0, sizeof p);
-  std::snprintf(p.name, sizeof p.name, "%s", c.marketing);
-  std::snprintf(p.gcnArchName, sizeof p.gcnArchName, "%s", c.archName);
-  std::snprintf(p.uuid.bytes, sizeof p.uuid.bytes, "sim-%s-%d", c.name, d.ordinal);
+  std::snprintf(p.name, sizeof p.name, "%s", c.marketing.c_str());
+  std::snprintf(p.gcnArchName, sizeof p.gcnArchName, "%s", c.archName.c_str());
+  std::snprintf(p.uuid.bytes, sizeof p.uuid.bytes, "sim-%s-%d", c.name.c_str(), d.ordinal);
   p.totalGlobalMem = c.memoryBytes;
   p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = p.maxSharedMemoryPerMultiProcessor = p.sharedMemPerBlockOptin =
       static_cast<std::size_t>(c.ldsBytes);
-  p.regsPerBlock = p.regsPerMultiprocessor = c.gen == Gen::kGfx9 ? 131072 : 196608;
+  p.regsPerBlock = p.regsPerMultiprocessor = c.registersPerCu;
   p.warpSize = c.waveSize;
   p.memPitch = 2147483647;
   p.maxThreadsPerBlock = 1024;
@@ -56,183 +57,6 @@ hipDeviceProp_t propertiesOf(const Device& d) {
   p.arch.hasDoubles = p.arch.hasWarpVote = p.arch.hasWarpBallot = p.arch.hasWarpShuffle = p.arch.has3dGrid = 1;
   p.isLargeBar = 1;
   return p;
-}
-
-hipError_t attribute(const Device& d, hipDeviceAttribute_t a, int* value) {
-  hipDeviceProp_t p = propertiesOf(d);
-  auto clip = [](std::size_t v) { return static_cast<int>(std::min<std::size_t>(v, 2147483647)); };
-  switch (a) {
-    case hipDeviceAttributeAsyncEngineCount:
-      *value = p.asyncEngineCount;
-      break;
-    case hipDeviceAttributeCanMapHostMemory:
-      *value = 1;
-      break;
-    case hipDeviceAttributeClockRate:
-      *value = p.clockRate;
-      break;
-    case hipDeviceAttributeClockInstructionRate:
-      *value = p.clockInstructionRate;
-      break;
-    case hipDeviceAttributeWallClockRate:
-      *value = 100000;
-      break;
-    case hipDeviceAttributeComputeCapabilityMajor:
-      *value = p.major;
-      break;
-    case hipDeviceAttributeComputeCapabilityMinor:
-      *value = p.minor;
-      break;
-    case hipDeviceAttributeConcurrentKernels:
-      *value = 1;
-      break;
-    case hipDeviceAttributeCooperativeLaunch:
-      *value = 1;
-      break;
-    case hipDeviceAttributeManagedMemory:
-      *value = 1;
-      break;
-    case hipDeviceAttributeConcurrentManagedAccess:
-      *value = 1;
-      break;
-    case hipDeviceAttributeHostRegisterSupported:
-      *value = 1;
-      break;
-    case hipDeviceAttributeL2CacheSize:
-      *value = p.l2CacheSize;
-      break;
-    case hipDeviceAttributeMaxBlocksPerMultiProcessor:
-      *value = p.maxBlocksPerMultiProcessor;
-      break;
-    case hipDeviceAttributeMaxBlockDimX:
-      *value = p.maxThreadsDim[0];
-      break;
-    case hipDeviceAttributeMaxBlockDimY:
-      *value = p.maxThreadsDim[1];
-      break;
-    case hipDeviceAttributeMaxBlockDimZ:
-      *value = p.maxThreadsDim[2];
-      break;
-    case hipDeviceAttributeMaxGridDimX:
-      *value = p.maxGridSize[0];
-      break;
-    case hipDeviceAttributeMaxGridDimY:
-      *value = p.maxGridSize[1];
-      break;
-    case hipDeviceAttributeMaxGridDimZ:
-      *value = p.maxGridSize[2];
-      break;
-    case hipDeviceAttributeMaxThreadsPerBlock:
-      *value = p.maxThreadsPerBlock;
-      break;
-    case hipDeviceAttributeMaxThreadsPerMultiProcessor:
-      *value = p.maxThreadsPerMultiProcessor;
-      break;
-    case hipDeviceAttributeMaxPitch:
-      *value = clip(p.memPitch);
-      break;
-    case hipDeviceAttributeMemoryBusWidth:
-      *value = p.memoryBusWidth;
-      break;
-    case hipDeviceAttributeMemoryClockRate:
-      *value = p.memoryClockRate;
-      break;
-    case hipDeviceAttributeMultiprocessorCount:
-      *value = p.multiProcessorCount;
-      break;
-    case hipDeviceAttributePhysicalMultiProcessorCount:
-      *value = p.multiProcessorCount;
-      break;
-    case hipDeviceAttributePciBusId:
-      *value = p.pciBusID;
-      break;
-    case hipDeviceAttributePciDeviceId:
-      *value = p.pciDeviceID;
-      break;
-    case hipDeviceAttributePciDomainID:
-      *value = p.pciDomainID;
-      break;
-    case hipDeviceAttributeMaxRegistersPerBlock:
-      *value = p.regsPerBlock;
-      break;
-    case hipDeviceAttributeMaxRegistersPerMultiprocessor:
-      *value = p.regsPerMultiprocessor;
-      break;
-    case hipDeviceAttributeMaxSharedMemoryPerBlock:
-      *value = clip(p.sharedMemPerBlock);
-      break;
-    case hipDeviceAttributeSharedMemPerBlockOptin:
-      *value = clip(p.sharedMemPerBlockOptin);
-      break;
-    case hipDeviceAttributeSharedMemPerMultiprocessor:
-      *value = clip(p.sharedMemPerMultiprocessor);
-      break;
-    case hipDeviceAttributeMaxSharedMemoryPerMultiprocessor:
-      *value = clip(p.maxSharedMemoryPerMultiProcessor);
-      break;
-    case hipDeviceAttributeStreamPrioritiesSupported:
-      *value = 1;
-      break;
-    case hipDeviceAttributeTextureAlignment:
-      *value = clip(p.textureAlignment);
-      break;
-    case hipDeviceAttributeTexturePitchAlignment:
-      *value = clip(p.texturePitchAlignment);
-      break;
-    case hipDeviceAttributeTotalConstantMemory:
-      *value = clip(p.totalConstMem);
-      break;
-    case hipDeviceAttributeTotalGlobalMem:
-      *value = clip(p.totalGlobalMem);
-      break;
-    case hipDeviceAttributeUnifiedAddressing:
-      *value = 1;
-      break;
-    case hipDeviceAttributeWarpSize:
-      *value = p.warpSize;
-      break;
-    case hipDeviceAttributeMemoryPoolsSupported:
-      *value = 1;
-      break;
-    case hipDeviceAttributeIsLargeBar:
-      *value = 1;
-      break;
-    case hipDeviceAttributeFineGrainSupport:
-      *value = 1;
-      break;
-    // What the simulated device does not have or does not do.
-    case hipDeviceAttributeEccEnabled:
-    case hipDeviceAttributeAccessPolicyMaxWindowSize:
-    case hipDeviceAttributeComputeMode:
-    case hipDeviceAttributeCanUseHostPointerForRegisteredMem:
-    case hipDeviceAttributeComputePreemptionSupported:
-    case hipDeviceAttributeCooperativeMultiDeviceLaunch:
-    case hipDeviceAttributeDeviceOverlap:
-    case hipDeviceAttributeDirectManagedMemAccessFromHost:
-    case hipDeviceAttributeGlobalL1CacheSupported:
-    case hipDeviceAttributeHostNativeAtomicSupported:
-    case hipDeviceAttributeIntegrated:
-    case hipDeviceAttributeIsMultiGpuBoard:
-    case hipDeviceAttributeKernelExecTimeout:
-    case hipDeviceAttributeLocalL1CacheSupported:
-    case hipDeviceAttributePageableMemoryAccess:
-    case hipDeviceAttributePageableMemoryAccessUsesHostPageTables:
-    case hipDeviceAttributeReservedSharedMemPerBlock:
-    case hipDeviceAttributeTccDriver:
-    case hipDeviceAttributeImageSupport:
-    case hipDeviceAttributeVirtualMemoryManagementSupported:
-    case hipDeviceAttributeMemoryPoolSupportedHandleTypes:
-    case hipDeviceAttributeCanUseStreamWaitValue:
-    case hipDeviceAttributeAsicRevision:
-    case hipDeviceAttributePersistingL2CacheMaxSize:
-    case hipDeviceAttributeMultiGpuBoardGroupID:
-    case hipDeviceAttributeSingleToDoublePrecisionPerfRatio:
-      *value = 0;
-      break;
-    default:
-      return hipErrorInvalidValue;
-  }
-  return hipSuccess;
 }
 
 thread_local std::vector<hipCtx_t> contextStack;
@@ -281,7 +105,7 @@ hipError_t hipDeviceGetName(char* name, int length, hipDevice_t d) {
   return guarded([&] {
     if (!name || length <= 0) return hipErrorInvalidValue;
     if (!at(d)) return hipErrorInvalidDevice;
-    std::snprintf(name, static_cast<std::size_t>(length), "%s", at(d)->chip->marketing);
+    std::snprintf(name, static_cast<std::size_t>(length), "%s", at(d)->chip->marketing.c_str());
     return hipSuccess;
   });
 }
@@ -313,7 +137,7 @@ hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t d) {
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t a, int d) {
   return guarded([&] {
     if (!value) return hipErrorInvalidValue;
-    return at(d) ? attribute(*at(d), a, value) : hipErrorInvalidDevice;
+    return at(d) ? deviceAttribute(propertiesOf(*at(d)), a, value) : hipErrorInvalidDevice;
   });
 }
 hipError_t hipGetDeviceProperties(hipDeviceProp_t* p, int d) {

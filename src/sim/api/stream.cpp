@@ -1,4 +1,4 @@
-// Streams and events. Operations execute when they are submitted, so a stream is never behind; what remains are order
+// Streams and events. Operations execute when they are submitted, so no work is ever pending; what remains are order
 // in captured graphs, times, and failures that a synchronisation reports again.
 #include "sim/api/graph.h"
 

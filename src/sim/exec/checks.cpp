@@ -67,7 +67,7 @@ void checkBefore(Wave& w, const Inst& in) {
   if (c.config->checkWaits && c.outstanding) {
     for (int i = 0; i < in.nreads; ++i) requireComplete(w, in.reads[i], false);
     for (int i = 0; i < in.nwrites; ++i) {
-      // A later load of the same kind into the same register arrives in order behind the earlier one.
+      // A later load of the same kind into the same register arrives after the earlier one, in order.
       const RegRange& r = in.writes[i];
       bool sameKind = in.counters && !in.unordered;
       if (sameKind) {

@@ -9,7 +9,7 @@
 namespace sardonyx::sim {
 
 /// Creates workgroup `index` of a launch with all registers set as the kernel descriptor asks. `scratch` is the device
-/// address of room for every wave's scratch.
+/// address of the scratch memory of all waves.
 std::unique_ptr<Workgroup> startWorkgroup(Launch& launch, std::uint64_t index, std::uint64_t scratch);
 /// Bytes of scratch one workgroup of this launch needs.
 std::uint64_t scratchBytes(const Launch& launch);

@@ -107,7 +107,7 @@ void checkLdsTransfers(Wave& w, int lane, std::uint32_t offset, unsigned size, A
   std::erase_if(transfers, complete);
   for (const LdsTransfer& t : transfers) {
     if (t.begin >= offset + size || t.end <= offset) continue;
-    if (kind == AccessKind::kTransfer && t.wave == &w) continue;  // arrives in order behind the earlier one
+    if (kind == AccessKind::kTransfer && t.wave == &w) continue;  // arrives after the earlier one, in order
     throw Fault(fmt::format("LDS is {} before a wait covers \"{}\" of wave {}, which loads into it",
                             kind == AccessKind::kRead ? "read" : "changed", w.code->text(t.by->pc), t.wave->id),
                 lane, offset);

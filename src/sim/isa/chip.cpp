@@ -1,103 +1,68 @@
-// The table of chips. Sources: AMD's ISA documents (LDS size, wave sizes, register set-up) and product pages (the
-// rest).
+// Traits of the chips that can be simulated, from the library's table.
 #include "sim/isa/chip.h"
 
+#include "support/error.h"
+#include "target/chip.h"
+
 namespace sardonyx::sim {
+namespace {
+
+Gen generation(const sardonyx::Chip& c) {
+  switch (c.family) {
+    case ChipFamily::kCdna2:
+    case ChipFamily::kCdna3:
+    case ChipFamily::kCdna4:
+      return Gen::kGfx9;
+    case ChipFamily::kRdna3:
+    case ChipFamily::kRdna35:
+      return Gen::kGfx11;
+    case ChipFamily::kRdna4:
+      return Gen::kGfx12;
+    default:
+      fail(ErrorKind::kInternal, "internal error: {} is marked as simulated, but its family is not", c.name);
+  }
+}
+
+Chip traits(const sardonyx::Chip& c) {
+  const Product& p = c.product();
+  Chip t;
+  t.name = c.name;
+  t.archName = t.name + std::string(c.settings);
+  t.marketing = "AMD " + std::string(p.name);
+  t.gen = generation(c);
+  t.major = c.major, t.minor = c.minor;
+  t.waveSize = c.wave;
+  t.allowsWave32 = c.has(Feature::kWave32), t.allowsWave64 = c.has(Feature::kWave64);
+  t.ldsBytes = c.lds.per_workgroup;
+  t.unifiedVgprs = c.has(Feature::kUnifiedRegisters);
+  t.packedTid = c.has(Feature::kPackedWorkItemIds);
+  t.architectedFlatScratch = c.has(Feature::kArchitectedScratch);
+  t.architectedSgprs = c.has(Feature::kArchitectedWorkgroupIds);
+  t.zeroesHigh16 = c.has(Feature::kZeroesUpperHalf);
+  t.scratchDwordSwizzle = c.has(Feature::kScratchSwizzle);
+  t.vgprEncoding = c.registers.vector_encoding;
+  t.registersPerCu = c.registers.vector * c.wave * c.simds * c.units_per_pool;
+  t.sgprs = c.registers.scalar_per_wave;
+  t.computeUnits = driver_units(c);
+  t.maxWavesPerCu = c.registers.waves * c.simds * c.units_per_pool;
+  t.clockKhz = p.mhz * 1000, t.memoryClockKhz = p.memory_mhz * 1000, t.memoryBusBits = p.bus_bits;
+  t.memoryBytes = static_cast<std::uint64_t>(p.memory_gib) << 30;
+  t.l2Bytes = p.l2_kib << 10;
+  t.xccCount = p.dies;
+  t.fp8Fnuz = c.float8 == Float8::kFnuz;
+  t.mi200Matrix = c.has(Feature::kFlushesMatrixDenormals);
+  return t;
+}
+
+}  // namespace
 
 const std::vector<Chip>& allChips() {
-  static const std::vector<Chip> chips = {
-      {"gfx90a",
-       "gfx90a:sramecc+:xnack-",
-       "AMD Instinct MI250X",
-       Gen::kGfx9,
-       9,
-       0,
-       64,
-       false,
-       true,
-       64 << 10,
-       true,
-       true,
-       false,
-       false,
-       true,
-       true,
-       110,
-       32,
-       1700000,
-       1600000,
-       4096,
-       64ull << 30,
-       8 << 20,
-       1,
-       false,
-       true},
-      {"gfx942",
-       "gfx942:sramecc+:xnack-",
-       "AMD Instinct MI300X",
-       Gen::kGfx9,
-       9,
-       4,
-       64,
-       false,
-       true,
-       64 << 10,
-       true,
-       true,
-       true,
-       false,
-       true,
-       false,
-       304,
-       32,
-       2100000,
-       1300000,
-       8192,
-       192ull << 30,
-       4 << 20,
-       8,
-       true},
-      {"gfx950",
-       "gfx950:sramecc+:xnack-",
-       "AMD Instinct MI355X",
-       Gen::kGfx9,
-       9,
-       5,
-       64,
-       false,
-       true,
-       160 << 10,
-       true,
-       true,
-       true,
-       false,
-       true,
-       false,
-       256,
-       32,
-       2400000,
-       1900000,
-       8192,
-       288ull << 30,
-       4 << 20,
-       8},
-      {"gfx1100",   "gfx1100", "AMD Radeon RX 7900 XTX",
-       Gen::kGfx11, 11,        0,
-       32,          true,      true,
-       64 << 10,    false,     true,
-       true,        false,     false,
-       false,       48,        64,
-       2482000,     1249000,   384,
-       24ull << 30, 6 << 20,   1},
-      {"gfx1201",   "gfx1201", "AMD Radeon RX 9070 XT",
-       Gen::kGfx12, 12,        0,
-       32,          true,      true,
-       64 << 10,    false,     true,
-       true,        true,      false,
-       false,       32,        64,
-       2970000,     1258000,   256,
-       16ull << 30, 8 << 20,   1},
-  };
+  static const std::vector<Chip> chips = [] {
+    std::vector<Chip> all;
+    for (const sardonyx::Chip& c : all_chips())
+      if (c.has(Feature::kSimulated)) all.push_back(traits(c));
+    return all;
+  }();
   return chips;
 }
 

@@ -1,7 +1,8 @@
-// What differs between the chips that the simulator can pretend to be. One row a chip; nothing else in src/sim may ask
-// for a chip by name: it asks for a trait.
+// What the simulator needs of a chip, taken from the table in target/chip.h. Nothing in src/sim asks for a chip by its
+// name: it asks for one of these traits.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,9 +12,9 @@ namespace sardonyx::sim {
 enum class Gen : std::uint8_t { kGfx9, kGfx11, kGfx12 };
 
 struct Chip {
-  const char* name;       ///< LLVM's processor name: "gfx942"
-  const char* archName;   ///< HIP's gcnArchName: "gfx942:sramecc+:xnack-"
-  const char* marketing;  ///< product whose numbers the device properties repeat
+  std::string name;       ///< LLVM's processor name: "gfx942"
+  std::string archName;   ///< HIP's gcnArchName: "gfx942:sramecc+:xnack-"
+  std::string marketing;  ///< product whose numbers the device properties repeat
   Gen gen;
   int major, minor;  ///< HIP's compute capability
   int waveSize;      ///< lanes of a wave unless the code object asks otherwise
@@ -25,19 +26,22 @@ struct Chip {
   bool architectedSgprs;        ///< workgroup ids arrive in TTMP7 and TTMP9
   bool zeroesHigh16;            ///< most 16-bit vector results clear the upper half of the register
   bool scratchDwordSwizzle;     ///< private segment buffer is used by the compiler (MUBUF scratch)
+  int vgprEncoding;             ///< granule in which descriptors count VGPRs, for waves of waveSize
+  int registersPerCu;           ///< HIP's regsPerMultiprocessor: 32-bit registers of all lanes
+  int sgprs;                    ///< scalar registers that instructions can name
   int computeUnits;             ///< HIP's multiProcessorCount
-  int maxWavesPerCu;
+  int maxWavesPerCu;            ///< of one of those
   int clockKhz, memoryClockKhz, memoryBusBits;
   std::uint64_t memoryBytes;
-  int l2Bytes;
+  int l2Bytes;  ///< of one die
   int xccCount;
-  bool fp8Fnuz = false;      ///< 8-bit floats without infinity and negative zero (OCP's formats elsewhere)
-  bool mi200Matrix = false;  ///< MFMA flushes 16-bit denormals, and takes BLGP on every type but f64
+  bool fp8Fnuz;      ///< 8-bit floats without infinity and negative zero (OCP's formats elsewhere)
+  bool mi200Matrix;  ///< MFMA flushes 16-bit denormals, and takes BLGP on every type but f64
 };
 
-/// Row of `name` ("gfx942", features after ':' are ignored), or nullptr.
+/// The chip of `name` ("gfx942", features after ':' are ignored), or nullptr if there is none that can be simulated.
 const Chip* findChip(std::string_view name);
-/// All rows.
+/// All chips that can be simulated.
 const std::vector<Chip>& allChips();
 
 }  // namespace sardonyx::sim

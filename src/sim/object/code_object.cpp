@@ -17,6 +17,7 @@
 
 #include "sim/exec/device_memory.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx::sim {
 
@@ -34,23 +35,6 @@ template <class T>
 T must(llvm::Expected<T> e) {
   if (!e) malformed(e.takeError());
   return std::move(*e);
-}
-
-const char* machName(unsigned flags) {
-  switch (flags & llvm::ELF::EF_AMDGPU_MACH) {
-    case llvm::ELF::EF_AMDGPU_MACH_AMDGCN_GFX90A:
-      return "gfx90a";
-    case llvm::ELF::EF_AMDGPU_MACH_AMDGCN_GFX942:
-      return "gfx942";
-    case llvm::ELF::EF_AMDGPU_MACH_AMDGCN_GFX950:
-      return "gfx950";
-    case llvm::ELF::EF_AMDGPU_MACH_AMDGCN_GFX1100:
-      return "gfx1100";
-    case llvm::ELF::EF_AMDGPU_MACH_AMDGCN_GFX1201:
-      return "gfx1201";
-    default:
-      return nullptr;
-  }
 }
 
 /// LLVM's MessagePack document takes only scalars as keys, without a check, and nests as deep as the data does.
@@ -131,10 +115,10 @@ CodeObject::CodeObject(std::string_view bytes, const Chip& chip, int device)
       abi < llvm::ELF::ELFABIVERSION_AMDGPU_HSA_V4 || abi > llvm::ELF::ELFABIVERSION_AMDGPU_HSA_V6)
     fail(ErrorKind::kInvalidArgument, "the code object has ABI version {}; versions 4 to 6 of the HSA ABI are executed",
          abi + 2);
-  const char* mach = machName(header.e_flags);
-  if (!mach || chip.name != std::string_view(mach))
+  const sardonyx::Chip* target = chip_of_machine(header.e_flags & llvm::ELF::EF_AMDGPU_MACH);
+  if (!target || chip.name != target->name)
     fail(ErrorKind::kInvalidArgument, "the code object is for {}, the device is {}",
-         mach ? mach : "a chip that is not simulated", chip.name);
+         target ? target->name : "a chip that is not known", chip.name);
   readSegments(bytes);
   relocate();
   readSymbols();
@@ -302,7 +286,8 @@ void CodeObject::finishKernel(Kernel& k) {
   else
     k.waveSize = 64;
   if (!k.maxWorkgroup) k.maxWorkgroup = 1024;
-  int granule = chip_.gen == Gen::kGfx9 || k.waveSize == 32 ? 8 : 4;
+  // RDNA's waves of 64 take twice the space for a register, so that descriptors count them in half the granule.
+  int granule = k.waveSize == chip_.waveSize ? chip_.vgprEncoding : chip_.vgprEncoding / 2;
   int total = static_cast<int>((k.rsrc1 & 63) + 1) * granule;
   if (chip_.unifiedVgprs) {
     k.vgprs = std::min(total, static_cast<int>((k.rsrc3 & 63) + 1) * 4);  // ACCUM_OFFSET
@@ -310,7 +295,7 @@ void CodeObject::finishKernel(Kernel& k) {
   } else {
     k.vgprs = total;
   }
-  k.sgprs = chip_.gen == Gen::kGfx9 ? 102 : 106;
+  k.sgprs = chip_.sgprs;
   auto& image = images_[k.waveSize == 64];
   if (!image) image = std::make_unique<CodeImage>(base_, size_, Decoder::shared(chip_, k.waveSize), this);
   k.image = image.get();

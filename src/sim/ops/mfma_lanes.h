@@ -1,6 +1,6 @@
 // Where the elements of CDNA's matrix operands lie: AMD Instinct ISA documents, "Matrix Arithmetic Instructions".
 //
-// A row of D belongs to consecutive lanes, one a column; A and B have m (n) lanes side by side for one group of k's.
+// A row of D belongs to consecutive lanes, one per column; A and B have m (n) consecutive lanes for each group of K.
 // With 64 lanes there are 64 / m such groups; the lower ones are blocks (independent products), the higher ones parts
 // of k.
 #pragma once

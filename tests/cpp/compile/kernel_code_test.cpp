@@ -124,21 +124,5 @@ TEST(KernelCode, DamageIsRefused) {
   EXPECT_THROW(read_kernel_code(code, host_target()), Error);
 }
 
-// By hand from the register files: 512 registers and 64 KiB, 1536 and 128 KiB, 1024 and 128 KiB.
-TEST(KernelCode, Occupancy) {
-  EXPECT_EQ(waves_per_simd("gfx942", 1, 0, 256), 8);
-  EXPECT_EQ(waves_per_simd("gfx942", 64, 0, 256), 8);
-  EXPECT_EQ(waves_per_simd("gfx942", 65, 0, 256), 7);
-  EXPECT_EQ(waves_per_simd("gfx942", 128, 0, 256), 4);
-  EXPECT_EQ(waves_per_simd("gfx942", 512, 0, 256), 1);
-  EXPECT_EQ(waves_per_simd("gfx942", 64, 32768, 256), 2);
-  EXPECT_EQ(waves_per_simd("gfx950", 64, 32768, 256), 5);
-  EXPECT_EQ(waves_per_simd("gfx1100", 96, 0, 256), 16);
-  EXPECT_EQ(waves_per_simd("gfx1100", 97, 0, 256), 12);
-  EXPECT_EQ(waves_per_simd("gfx1102", 96, 0, 256), 10);
-  EXPECT_EQ(waves_per_simd("gfx1100", 32, 65536, 256), 4);
-  EXPECT_EQ(waves_per_simd("gfx000", 32, 0, 256), 0);
-}
-
 }  // namespace
 }  // namespace sardonyx
