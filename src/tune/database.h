@@ -1,5 +1,5 @@
-// The tuning database: measured times of kernel candidates (tilings of GEMM and convolution, forms of attention, library
-// calls), by chip, problem and size. One SQLite file, which can be copied, merged and shipped.
+// The tuning database: measured times of kernel candidates (tilings of GEMM and convolution, forms of attention,
+// library calls), by chip, problem and size. One SQLite file, which can be copied, merged and shipped.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,8 +28,8 @@ struct TuningRow {
   auto key() const { return std::tie(arch, units, problem, batches, m, n, k, candidate); }
 };
 
-/// Thread-safe; several processes may use one file. Throws Error(kIo) for a file that cannot be opened, is damaged or is
-/// not a tuning database. Nothing in a file is executed: triggers, views and foreign schemas are refused.
+/// Thread-safe; several processes may use one file. Throws Error(kIo) for a file that cannot be opened, is damaged or
+/// is not a tuning database. Nothing in a file is executed: triggers, views and foreign schemas are refused.
 class TuningDatabase : public codegen::TileChoices {
  public:
   /// Opens a file for reading. With `create` it may be missing and is created when rows are first added; without, a

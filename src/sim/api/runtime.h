@@ -1,4 +1,5 @@
-// The state that HIP's handles stand for: devices, streams, events, modules, and the current device and last error of each thread.
+// The state that HIP's handles stand for: devices, streams, events, modules, and the current device and last error of
+// each thread.
 #pragma once
 #include <atomic>
 #include <chrono>

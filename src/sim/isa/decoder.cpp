@@ -56,8 +56,8 @@ struct Decoder::Impl {
 
   Impl(const Chip& c, int w) : chip(c), waveSize(w) {}
 
-  /// Encodings on which LLVM's disassembler itself crashes: a literal constant (255) where the encoding has no space for
-  /// one, in VOP3 and in buffer offsets; matrix operands of V_MFMA_*_F8F6F4 that are not vector registers.
+  /// Encodings on which LLVM's disassembler itself crashes: a literal constant (255) where the encoding has no space
+  /// for one, in VOP3 and in buffer offsets; matrix operands of V_MFMA_*_F8F6F4 that are not vector registers.
   bool crashesDisassembler(const std::uint8_t* bytes, std::size_t available) const {
     std::uint32_t word[2];
     if (available < sizeof word) return false;

@@ -171,8 +171,8 @@ double blockScale(U e8m0) {
   return e8m0 == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<int>(e8m0) - 127);
 }
 
-/// CBSZ and BLGP name the types of A and B. The scale of row (column) i and K elements 32 * b to 32 * b + 31 is a byte of
-/// lane i + m * b; two bits of op_sel choose the byte.
+/// CBSZ and BLGP name the types of A and B. The scale of row (column) i and K elements 32 * b to 32 * b + 31 is a byte
+/// of lane i + m * b; two bits of op_sel choose the byte.
 template <int kM, bool kScaled>
 void mfmaF8f6f4(Wave& w, const Inst& in) {
   constexpr int kK = kM == 16 ? 128 : 64;

@@ -1,5 +1,5 @@
-// Matrix products of CDNA3 and CDNA4 with a sparse A: V_SMFMAC_*. Of every four consecutive elements along K, A holds two; two bits
-// of the index register say which each of them is. D is also C.
+// Matrix products of CDNA3 and CDNA4 with a sparse A: V_SMFMAC_*. Of every four consecutive elements along K, A holds
+// two; two bits of the index register say which each of them is. D is also C.
 #include "sim/ops/families.h"
 #include "sim/ops/mfma_lanes.h"
 

@@ -1,5 +1,5 @@
-/* Types, flags and structures of HIP's C API, with ROCm 6's values and layouts. Included by hip_runtime_api.h, inside its
- * extern "C". */
+/* Types, flags and structures of HIP's C API, with ROCm 6's values and layouts. Included by hip_runtime_api.h, inside
+ * its extern "C". */
 #ifndef SARDONYX_SIM_HIP_TYPES_H
 #define SARDONYX_SIM_HIP_TYPES_H
 
