@@ -29,10 +29,7 @@ std::vector<TensorInfo> CompiledModel::inputs() const { return impl_->model->inp
 std::vector<TensorInfo> CompiledModel::outputs() const { return impl_->model->outputs(); }
 
 std::vector<std::string> CompiledModel::symbols() const { return impl_->model->symbols(); }
-std::map<std::string, std::string> CompiledModel::metadata() const {
-  const auto& m = impl_->model->source().metadata;
-  return {m.begin(), m.end()};
-}
+std::map<std::string, std::string> CompiledModel::metadata() const { return impl_->model->metadata(); }
 
 std::map<std::string, std::vector<std::int64_t>> CompiledModel::output_dims(
     const std::map<std::string, std::vector<std::int64_t>>& input_dims) const {

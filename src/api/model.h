@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,10 +13,11 @@
 
 #include "api/tuner.h"
 #include "compile/cache.h"
-#include "import/import.h"
+#include "import/model_source.h"
 #include "onnx/model.h"
 #include "runtime/executor.h"
 #include "sardonyx/options.h"
+#include "support/loading_cache.h"
 
 namespace sardonyx {
 
@@ -32,6 +34,8 @@ class Model {
   static std::unique_ptr<Model> load(const std::filesystem::path& path, const ModelOptions& options = {});
   static std::unique_ptr<Model> parse(std::span<const std::byte> bytes, const ModelOptions& options = {});
   Model(onnx::Model model, const ModelOptions& options);
+  /// Compiles a model of any format. Throws Error.
+  Model(std::unique_ptr<ModelSource> source, const ModelOptions& options);
   /// What save() wrote; see program/program_file.h.
   /// `device`: as Options::device; "host" stands for the first card of the right kind if the program is a GPU's.
   /// `cache_dir`: as Options::cache_dir, for what NVIDIA's assembler makes of a program's PTX.
@@ -77,9 +81,11 @@ class Model {
   const Executor* executor() const { return general_.get(); }
   /// The program that run() uses for these inputs, compiled if need be. Throws as run() does.
   std::shared_ptr<Executor> executor_for(const std::map<std::string, HostTensor>& inputs);
-  /// The model as its file says; the initializers' data may be gone once executor() is there. Empty after
-  /// load_program().
-  const onnx::Model& source() const { return model_; }
+  /// The ONNX model as its file says; the initializers' data may be gone once executor() is there. Throws
+  /// Error(kUnsupported) after load_program() and for models of other formats.
+  const onnx::Model& source() const;
+  /// What the model's file says about itself; nothing after load_program().
+  std::map<std::string, std::string> metadata() const;
   /// What became of the products with a precision of 8 bits; nothing with others.
   const QuantizationReport& quantization() const { return quantization_; }
   int threads() const { return threads_; }
@@ -93,7 +99,7 @@ class Model {
   Model(std::shared_ptr<const Program> program, const ModelOptions& options, std::shared_ptr<Gpu> gpu);
   void report(std::string_view stage, std::size_t done = 0, std::size_t total = 0) const;
   void open_tuning();
-  void check_dim_names() const;
+  void check_dim_names(const std::set<std::string>& names) const;
   void use_gpu(std::shared_ptr<Gpu> gpu);
   std::vector<TensorView> views(const std::map<std::string, HostTensor>& inputs) const;
   void check_inputs(const std::vector<TensorView>& inputs) const;
@@ -102,16 +108,21 @@ class Model {
   std::shared_ptr<Executor> variant(const std::vector<TensorView>& inputs, bool exact = false);
 
   std::shared_ptr<Executor> exact_or_general(const std::vector<TensorView>& inputs);
+  /// How to import the model where the inputs that `needs` names are known. Appends to `key` what tells such programs
+  /// apart.
+  ImportOptions import_options(const std::vector<TensorView>& inputs, const std::vector<NeedInput>& needs,
+                               std::string& key) const;
   /// An input's elements in memory of the host.
-  Data bytes_of(const TensorView& input) const;
+  Tensor host_copy(const TensorView& input) const;
   /// The program's inputs in its order.
   std::vector<TensorView> ordered(const Executor& e, const std::vector<TensorView>& inputs) const;
 
-  onnx::Model model_;
+  std::unique_ptr<ModelSource> source_;  ///< null after load_program()
   ModelOptions options_;
   QuantizationReport quantization_;
   int threads_;
   std::vector<TensorInfo> inputs_;
+  std::vector<TensorInfo> declared_outputs_;        ///< by source_; of a program, see general_
   std::map<std::string, std::size_t> input_index_;  ///< in inputs_
   std::shared_ptr<Gpu> gpu_;                        ///< what runs it; null: the host
   std::shared_ptr<DeviceMemory> memory_;            ///< of gpu_
@@ -121,10 +132,12 @@ class Model {
   std::shared_ptr<Executor> general_;
   std::atomic<bool> broadcasts_ = false;  ///< some sizes needed a program of their own
 
+  mutable std::mutex progress_mutex_;  ///< held while Options::progress runs
+  /// Programs for values, ranks or sizes of inputs. They are compiled without a lock of ours.
+  LoadingCache<Executor> variants_{256};
   mutable std::mutex mutex_;  // guards what follows
   /// Inputs that must be known to compile, found so far.
   std::vector<NeedInput> needs_;
-  std::map<std::string, std::shared_ptr<Executor>> variants_;
 };
 
 }  // namespace sardonyx

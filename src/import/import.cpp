@@ -117,7 +117,9 @@ class Importer : public GraphLowerer {
   void add_input(const onnx::ValueInfo& info, Graph& graph) {
     if (info.has_default) return;  // the initializer gives its value
     if (auto it = options_.values.find(info.name); it != options_.values.end()) {
-      Value* v = graph.add_constant(it->second.dtype, it->second.dims, share(it->second));
+      const Tensor& known = it->second;
+      Value* v = graph.add_constant(known.dtype, known.dims,
+                                    {known.owner, static_cast<const std::byte*>(known.data), known.bytes()});
       v->name = info.name;
       scope_->names[info.name] = v;
       return;

@@ -4,26 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "graph/graph.h"
+#include "import/model_source.h"
 #include "onnx/model.h"
-#include "ops/op.h"
 #include "support/error.h"
 
 namespace sardonyx {
-
-struct ImportOptions {
-  /// Inputs of the model whose value is known: they become constants (see NeedInput). dims and dtype must fit the
-  /// declaration.
-  std::map<std::string, onnx::Tensor> values;
-  /// Ranks of inputs that the model declares without a shape.
-  std::map<std::string, int> ranks;
-  /// Dims of inputs, by name, for a program of these very sizes.
-  std::map<std::string, std::vector<std::int64_t>> shapes;
-  /// Fixed sizes of symbolic dims, by name ("batch" -> 1).
-  std::map<std::string, std::int64_t> dims;
-  /// Also make every named intermediate value an output (for `verify --bisect`).
-  bool all_outputs = false;
-};
 
 /// What import_model() throws when a node can't be lowered.
 class RefusedNode : public Error {

@@ -357,11 +357,7 @@ NB_MODULE(_sardonyx, m) {
   nb::class_<Model>(m, "Model")
       .def("inputs", [](const Model& m) { return infos(m.inputs()); })
       .def("outputs", [](const Model& m) { return infos(m.outputs()); })
-      .def("metadata",
-           [](const Model& m) {
-             const auto& all = m.source().metadata;
-             return std::map<std::string, std::string>(all.begin(), all.end());
-           })
+      .def("metadata", &Model::metadata)
       .def("symbols", &Model::symbols)
       .def("output_dims",
            [](const Model& m, const std::map<std::string, std::vector<std::int64_t>>& dims) {

@@ -1,0 +1,81 @@
+#include "api/option_checks.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "target/chip.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr int kMaxThreads = 4096;
+
+constexpr std::string_view kMakeATable =
+    "run the float model on examples with ONNX Runtime's calibrator (onnxruntime.quantization.create_calibrator, "
+    "collect_data, then write_calibration_table(calibrator.compute_data())), and give calibration.json; "
+    "docs/precision.md has a program";
+
+bool in_8_bits(const ModelOptions& o) { return o.precision == "int8" || o.precision == "fp8"; }
+
+// What products multiply on a target ("host", "gfx942").
+DType product_type(const ModelOptions& o, const std::string& target) {
+  if (o.precision == "int8") return DType::kInt8;
+  std::vector<std::string_view> able;
+  for (const Chip& c : all_chips())
+    for (const DType t : {DType::kFloat8E4M3FNUZ, DType::kFloat8E4M3FN}) {
+      if (!c.matrix(t)) continue;
+      if (c.name == target) return t;
+      able.push_back(c.name);
+    }
+  fail(ErrorKind::kUnsupported,
+       "precision 'fp8' needs a GPU that multiplies 8-bit floats ({}), and this is {}; use 'int8', 'fp16' or 'bf16'",
+       fmt::join(able, ", "), target);
+}
+
+}  // namespace
+
+int thread_count(int wanted) {
+  if (wanted < 0 || wanted > kMaxThreads)
+    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (all cores) or at most {}", wanted, kMaxThreads);
+  return wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+DType storage_of(const ModelOptions& o) {
+  if (o.precision == "fp16") return DType::kFloat16;
+  if (o.precision == "bf16") return DType::kBFloat16;
+  if (o.precision == "fp32" || in_8_bits(o)) return DType::kFloat32;
+  fail(ErrorKind::kInvalidArgument,
+       "there is no precision '{}'; use 'fp32' (the model's own types), 'fp16' or 'bf16', or with a calibration table "
+       "'int8' or 'fp8'",
+       o.precision);
+}
+
+QuantizationReport quantize(ModelSource& source, const ModelOptions& o, const std::string& target) {
+  if (!in_8_bits(o)) return {};
+  return source.quantize(read_calibration(o.calibration_table), product_type(o, target));
+}
+
+void check_options(const ModelOptions& o) {
+  if (o.device != "host" && !is_gpu_name(o.device))
+    fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU, or 'hip', 'cuda'",
+         o.device);
+  storage_of(o);
+  if (o.tuning != "off" && o.tuning != "first-use" && o.tuning != "exhaustive")
+    fail(ErrorKind::kInvalidArgument, "there is no tuning '{}'; use 'off', 'first-use' or 'exhaustive'", o.tuning);
+  if (in_8_bits(o) && o.calibration_table.empty())
+    fail(ErrorKind::kInvalidArgument,
+         "precision '{}' needs a calibration table, which says how large the activations get: {}", o.precision,
+         kMakeATable);
+  if (!in_8_bits(o) && !o.calibration_table.empty())
+    fail(ErrorKind::kInvalidArgument, "a calibration table is only of use with precision 'int8' or 'fp8', not '{}'",
+         o.precision);
+}
+
+void check_options(const ModelOptions& options, const std::string& target) {
+  check_options(options);
+  if (!in_8_bits(options)) return;
+  product_type(options, target);
+  read_calibration(options.calibration_table);
+}
+
+}  // namespace sardonyx
