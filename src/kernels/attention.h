@@ -227,7 +227,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
       if (t < end) fetch(t, from, next);
       for (; t < end; t += kKeys) {
         lds_barrier();
-        place(next);
+        place(next, t, from.limit);
         lds_barrier();
         if (t + kKeys < end) fetch(t + kKeys, from, next);
         if (active) {

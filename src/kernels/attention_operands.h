@@ -159,12 +159,12 @@ struct AttentionOperands {
       if (kKeys * (kD / kVec) % kThreads == 0 || row < kKeys) f(k, row, chunk);
     }
   }
+  // Whole: all keys of the tile are below the limit. The addresses of others are clamped, and place() makes them zero.
+  template <bool Whole = false>
   SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance, u32 limit) const {
     const u32 d = chunk * kVec;
     if constexpr (P::kKeyDirect != 0) {
-      vec16 x{};
-      if (t < limit && d < P::kHeadDim) x = *(const vec16*)(base + i64(t) * distance + d);
-      return x;
+      return *(const vec16*)(base + i64(Whole || t < limit ? t : limit - 1) * distance + (d < P::kHeadDim ? d : 0));
     } else {
       Chunk c;
 #pragma unroll
@@ -173,23 +173,24 @@ struct AttentionOperands {
       return bit_cast<vec16>(c);
     }
   }
-  SDX_FN Wide wide_value(u32 t, u32 d, const T* base, i64 distance, u32 limit) const {
+  template <bool Whole>
+  SDX_FN WideBits wide_value(u32 t, u32 d, const T* base, i64 distance, u32 limit) const {
     if constexpr (P::kValueDirect != 0) {
-      WideBits bits{};
-      if (t < limit && d < P::kValueDim) bits = *(const WideBits*)(base + i64(t) * distance + d);
-      return bit_cast<Wide>(bits);
+      return *(const WideBits*)(base + i64(Whole || t < limit ? t : limit - 1) * distance + (d < P::kValueDim ? d : 0));
     } else {
       Wide w;
 #pragma unroll
       for (u32 k = 0; k < kWide; ++k)
         w.x[k] = t < limit && d + k < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + k))) : T{};
-      return w;
+      return bit_cast<WideBits>(w);
     }
   }
 
+  // Nothing touches it before place(): an instruction that uses a loaded register, be it to mask or to split it, would
+  // wait for memory before the matrix instructions of the step.
   struct Fetched {
     vec16 keys[kKeyLoads];
-    Wide values[kValueLoads][kVec];
+    WideBits values[kValueLoads][kVec];
   };
   // Base addresses, where there are such; and how many keys are read: what lies behind the last one that some row
   // attends to may be anything (a cache that is not full), and nothing times a number that is none would still be none.
@@ -206,27 +207,68 @@ struct AttentionOperands {
     return x;
   }
   SDX_FN void fetch(u32 t0, const Bases& from, Fetched& f) const {
-    each_key_chunk([&](int k, u32 row, u32 chunk)
-                       SDX_LAMBDA { f.keys[k] = key_chunk(t0 + row, chunk, from.key, from.key_row, from.limit); });
+    if (t0 + kKeys <= from.limit)
+      fetch_tile<true>(t0, from, f);
+    else
+      fetch_tile<false>(t0, from, f);
+  }
+  template <bool Whole>
+  SDX_FN void fetch_tile(u32 t0, const Bases& from, Fetched& f) const {
+    each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
+      f.keys[k] = key_chunk<Whole>(t0 + row, chunk, from.key, from.key_row, from.limit);
+    });
 #pragma unroll
     for (int k = 0; k < kValueLoads; ++k) {
       const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, t = i / (kDv / kWide) * kVec;
       if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) f.values[k][j] = wide_value(t0 + t + j, d, from.value, from.value_row, from.limit);
+      for (int j = 0; j < kVec; ++j)
+        f.values[k][j] = wide_value<Whole>(t0 + t + j, d, from.value, from.value_row, from.limit);
     }
   }
-  SDX_FN void place(const Fetched& f) const {
-    each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA { shared[KeyRows::at(row, chunk)] = f.keys[k]; });
+  /// Stores to LDS what fetch() has loaded from key t0 on. Operands that are read directly are zero past the limit and
+  /// past the head's elements.
+  SDX_FN void place(const Fetched& f, u32 t0, u32 limit) const {
+    Fetched arrived = f;
+#if defined(__AMDGCN__)
+    // Otherwise the compiler splits values where they are loaded, at the end of the step before.
+#pragma unroll
+    for (int k = 0; k < kValueLoads; ++k)
+#pragma unroll
+      for (int x = 0; x < kVec; ++x) {
+        auto bits = f.values[k][x];
+        if constexpr (sizeof bits >= 4) asm volatile("" : "+v"(bits));
+        arrived.values[k][x] = bits;
+      }
+#endif
+    if (t0 + kKeys <= limit)
+      place_masked<false>(arrived, t0, limit);
+    else
+      place_masked<true>(arrived, t0, limit);
+  }
+  template <bool Masked>
+  SDX_FN void place_masked(const Fetched& f, u32 t0, u32 limit) const {
+    each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
+      bool inside = !Masked || t0 + row < limit;
+      if constexpr (int(P::kHeadDim) != kD) inside = inside && chunk * kVec < P::kHeadDim;
+      shared[KeyRows::at(row, chunk)] = P::kKeyDirect == 0 || inside ? f.keys[k] : vec16{};
+    });
 #pragma unroll
     for (int k = 0; k < kValueLoads; ++k) {
       const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, chunk = i / (kDv / kWide);
       if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
+      Wide in[kVec];
+#pragma unroll
+      for (int x = 0; x < kVec; ++x) {
+        bool inside = !Masked || t0 + chunk * kVec + x < limit;
+        if constexpr (int(P::kValueDim) != kDv) inside = inside && d < P::kValueDim;
+        in[x] = bit_cast<Wide>(P::kValueDirect == 0 || inside ? f.values[k][x] : WideBits{});
+      }
 #pragma unroll
       for (int j = 0; j < kWide; ++j) {
         Chunk c;
 #pragma unroll
-        for (int x = 0; x < kVec; ++x) c.x[x] = f.values[k][x].x[j];
+        for (int x = 0; x < kVec; ++x) c.x[x] = in[x].x[j];
         shared[kKeyChunks + ValueRows::at(d + j, chunk)] = bit_cast<vec16>(c);
       }
     }

@@ -1,4 +1,4 @@
-"""The machine code of the GEMM's main loop on AMD's chips: results can be correct although every step waits for memory."""
+"""The machine code of main loops on AMD's chips: results can be correct although every step waits for memory."""
 
 import re
 import shutil
@@ -67,18 +67,49 @@ def main_loop(code):
     return [c[1] for c in best]
 
 
-@pytest.mark.parametrize("constant", [True, False], ids=["weights", "across"])
-@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
-def test_loads_are_in_flight_during_matrix_instructions(chip, constant, tmp_path):
-    model = tmp_path / "product.onnx"
-    product(model, 2048, 2048, 2048, constant)
-    loop = main_loop(instructions(model, chip, tmp_path))
+def attention(path, heads, length, size):
+    """softmax(q k^T / 8) v in float16."""
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, [1, heads, length, size]) for n in "qkv"]
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "t"], ["s"]),
+        helper.make_node("Mul", ["s", "scale"], ["scaled"]),
+        helper.make_node("Softmax", ["scaled"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["o"]),
+    ]
+    output = helper.make_tensor_value_info("o", TensorProto.FLOAT16, [1, heads, length, size])
+    graph = helper.make_graph(
+        nodes, "attention", inputs, [output], [numpy_helper.from_array(np.float16(0.125), "scale")]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def check_no_wait(loop):
+    """No wait for memory between a loop's last load and the matrix instruction that follows it."""
     loads = [k for k, text in enumerate(loop) if text.startswith(("global_load", "buffer_load"))]
     matrix = [k for k, text in enumerate(loop) if MATRIX.search(text)]
-    assert len(loads) >= 4 and len(matrix) >= 16, loop
-    # The loop may begin in the middle of a step: from the first load on, around its end if need be.
-    turned = loop[loads[0] :] + loop[: loads[0]]
-    first = next(k for k, text in enumerate(turned) if MATRIX.search(text))
-    last_load = max(k for k, text in enumerate(turned[:first]) if "_load_" in text and not text.startswith("ds_"))
-    waits = [text for text in turned[last_load:first] if WAIT.search(text)]
+    assert len(loads) >= 4 and len(matrix) >= 8, loop
+    # The loop may begin in the middle of a step: from its loads on, around its end if need be.
+    after = [k for k in matrix if k > loads[-1]] or [len(loop) + matrix[0]]
+    between = (loop + loop)[loads[-1] : after[0]]
+    waits = [text for text in between if WAIT.search(text)]
     assert not waits, f"waits for memory before the matrix instructions: {waits}"
+
+
+CHIPS = ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"]
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["weights", "across"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_gemm_multiplies_while_loads_are_in_flight(chip, constant, tmp_path):
+    model = tmp_path / "product.onnx"
+    product(model, 2048, 2048, 2048, constant)
+    check_no_wait(main_loop(instructions(model, chip, tmp_path)))
+
+
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_attention_multiplies_while_loads_are_in_flight(chip, size, tmp_path):
+    model = tmp_path / "attention.onnx"
+    attention(model, 12, 1024, size)
+    check_no_wait(main_loop(instructions(model, chip, tmp_path)))
