@@ -119,6 +119,8 @@ Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Valu
 void add_multiple(Packing& p, const Expr& e);
 /// True if e is a multiple of n once all of `conditions` are, to which this may add.
 bool multiple_of(const Expr& e, int n, Exprs& conditions);
+/// Distinct loads of `e`, those inside reductions included.
+Exprs all_loads(const Expr& e);
 /// Instructions of one evaluation, roughly.
 int instructions(const Expr& e);
 /// Calls `f` with every load that is evaluated whenever `e` is, those of reductions inside excepted.

@@ -3,12 +3,20 @@
 // neighbouring outputs overlap, several packs side by side, so that it loads what they share once. Taps are written out
 // with constants in place of their variables; equal loads then are equal expressions.
 #include <algorithm>
-#include <cmath>
 #include <unordered_set>
 
 #include "codegen/gpu_generator.h"
 
 namespace sardonyx::codegen {
+
+Exprs all_loads(const Expr& e) {
+  Exprs out;
+  visit(e, [&](const Expr& x) {
+    if (x->op == Op::kLoad) out.push_back(x);
+  });
+  return out;
+}
+
 namespace {
 
 constexpr std::int64_t kMostWritten = 48;       // terms of a tile in the text
@@ -21,15 +29,6 @@ constexpr int kMostInstructions = 1200;  // of one pack: longer code compiles sl
 constexpr std::int64_t kLargestTile = 4;
 
 using Assignments = std::vector<std::pair<Expr, Expr>>;
-
-// Distinct loads, those inside reductions included.
-Exprs all_loads(const Expr& e) {
-  Exprs out;
-  visit(e, [&](const Expr& x) {
-    if (x->op == Op::kLoad) out.push_back(x);
-  });
-  return out;
-}
 
 // Extents as a number, unknown ones counted as 1.
 std::int64_t known_product(const Exprs& vars) {
@@ -156,55 +155,6 @@ double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const 
     certain_loads(o.body, [&](const Expr& l) { count(l, 1); });
   }
   return cost / length;
-}
-
-// Elements that count where a condition of the whole pack holds, and otherwise something known: windows at an edge.
-bool guarded(const Expr& e, const Expr& lane) {
-  return e->op == Op::kSelect && (!lane || !uses_var(e->args[0], lane)) && !e->args[0]->has_load &&
-         e->args[1]->has_load && !e->args[2]->has_load && !e->args[1]->has_reduce;
-}
-
-// The load that is all there is to `e` but for a conversion to a wider type; empty: there is none.
-Expr bare_load(const Expr& e) {
-  Expr x = e;
-  while (x->op == Op::kCast && is_float(x->dtype) == is_float(x->args[0]->dtype) &&
-         size_of(x->dtype) >= size_of(x->args[0]->dtype))
-    x = x->args[0];
-  return x->op == Op::kLoad ? x : Expr();
-}
-
-// Whether a load's place exists for all values of its variables.
-bool in_bounds(const Expr& l) {
-  Expr at = l->args[0], c, rest;
-  Exprs vars;
-  visit(at, [&](const Expr& x) {
-    if (x->op == Op::kVar) vars.push_back(x);
-  });
-  for (const Expr& v : vars) {
-    if (v->args[0]->has_var || !idx::split_affine(at, v, c, rest) || !idx::provably_nonnegative(c, true)) return false;
-    at = substitute(at, {{v, v->args[0] - Expr(1)}});
-  }
-  for (const Expr& v : vars) {
-    idx::split_affine(l->args[0], v, c, rest);
-    if (c->has_var) return false;
-  }
-  Assignments zero;
-  for (const Expr& v : vars) zero.emplace_back(v, Expr(0));
-  return !at->has_load && idx::provably_nonnegative(substitute(l->args[0], zero), true) &&
-         idx::provably_nonnegative(idx::product(l->value->shape) - Expr(1) - at, true);
-}
-
-// C++ of what a load of type t is filled with so that it becomes `outside`; empty: no element does.
-std::string filling(const Expr& outside, DType t) {
-  if (!is_const(outside)) return "";
-  if (is_float(outside->dtype)) {
-    if (!is_float(t) || (outside->f != 0 && !std::isinf(outside->f))) return "";
-    if (outside->f == 0) return "0";
-    if (t != DType::kFloat16 && t != DType::kBFloat16 && t != DType::kFloat32 && t != DType::kFloat64) return "";
-    return fmt::format("to_bits({})", literal(constant_float(outside->f, t)));
-  }
-  if (outside->i == 0) return "0";
-  return outside->dtype == t ? fmt::format("to_bits({})", literal(outside)) : "";
 }
 
 }  // namespace
@@ -360,85 +310,6 @@ void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, cons
   for (std::size_t u = 0; u < at.size(); ++u) window_outputs(p, at[u], w, sums[u]);
   emit_.close();
   clear(vars);
-}
-
-GpuGenerator::WindowTerm GpuGenerator::window_term(const Expr& e, ReduceKind kind, const WindowTile& w) {
-  WindowTerm t;
-  t.value = e;
-  if (!guarded(e, w.lane)) return t;
-  // Places that may not exist must all be known before the condition is.
-  Exprs certain;
-  certain_loads(e->args[1], [&](const Expr& l) { certain.push_back(l); });
-  for (const Expr& l : all_loads(e->args[1])) {
-    if (l->args[0]->has_load || std::none_of(certain.begin(), certain.end(), [&](const Expr& x) { return same(x, l); }))
-      return t;
-  }
-  t.value = e->args[1];
-  t.inside = e->args[0];
-  t.outside = e->args[2];
-  t.loads = certain;
-  t.condition = emit_.value(t.inside);
-  // Filling the loaded pack is cheaper than choosing for each lane.
-  if (const Expr l = bare_load(t.value)) {
-    t.fill = filling(t.outside, l->dtype);
-    if (!t.fill.empty()) t.filled = l;
-  } else if (kind == ReduceKind::kSum && t.value->op == Op::kMul && is_const(t.outside) && t.outside->f == 0 &&
-             t.outside->i == 0) {
-    for (const int k : {0, 1}) {
-      const Expr l = bare_load(t.value->args[static_cast<std::size_t>(k)]);
-      const Expr other = t.value->args[static_cast<std::size_t>(1 - k)];
-      const Exprs others = all_loads(other);
-      if (!l || in_bounds(l) || !std::all_of(others.begin(), others.end(), in_bounds)) continue;
-      t.filled = l;
-      t.fill = "0";
-      break;
-    }
-  }
-  return t;
-}
-
-// The C++ text of an element of `l`, which this reads for all lanes unless it has been read.
-std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const WindowTile& w,
-                                std::vector<Fetched>& done) {
-  const bool checked = term && term->inside && !in_bounds(l);
-  const Expr inside = checked ? term->inside : Expr();
-  for (const Fetched& f : done)
-    if (same(f.load, l) && (inside ? f.inside && same(f.inside, inside) : !f.inside)) return f.element;
-  const std::string name = emit_.fresh("v"), b = emit_.buffer(l->value);
-  const auto place = [&](const Expr& at) {
-    const std::string text = emit_.value(at);
-    return checked ? fmt::format("({} ? {} : 0)", term->condition, text) : text;
-  };
-  std::string element = name;
-  bool array = false;
-  Expr c, rest;
-  Exprs conditions;
-  if (!w.lane || !uses_var(l, w.lane)) {
-    emit_.line(fmt::format("auto {} = to_bits({}[{}]);", name, b, place(l->args[0])));
-  } else if (idx::split_affine(l->args[0], w.lane, c, rest) && is_const(c, 1) &&
-             multiple_of(rest, w.length, conditions) && w.length * static_cast<int>(size_of(l->dtype)) <= 16 &&
-             std::all_of(conditions.begin(), conditions.end(), [&](const Expr& e) {
-               return std::any_of(w.multiples.begin(), w.multiples.end(), [&](const Expr& m) { return same(m, e); });
-             })) {
-    emit_.line(fmt::format("auto {} = load_pack<{}>({} + {});", name, w.length, b, place(rest)));
-    element += "[l]";
-  } else {
-    array = true;
-    emit_.line(fmt::format("unsigned_of<{}> {}[{}];", storage_name(l->dtype), name, w.length));
-    emit_.line("#pragma unroll");
-    emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
-    emit_.bind(w.lane, "l");
-    emit_.line(fmt::format("{}[l] = to_bits({}[{}]);", name, b, place(l->args[0])));
-    if (term && term->filled && same(term->filled, l))
-      emit_.line(fmt::format("{0}[l] = {1} ? {0}[l] : {2};", name, term->condition, term->fill));
-    emit_.close();
-    element += "[l]";
-  }
-  if (!array && term && term->filled && same(term->filled, l))
-    emit_.line(fmt::format("{0} = {1} ? {0} : (decltype({0}))({2});", name, term->condition, term->fill));
-  element = element_text(l->dtype, element);
-  done.push_back({l, inside, element});
-  return element;
 }
 
 // Accumulators of one reduction for all packs of the tile.
