@@ -460,3 +460,48 @@ def test_instructions_of_windows(operator, layout, chip):
     waves = y.size / (64 if chip.startswith("gfx9") else 32)
     count = sum(kinds.values()) / waves
     assert 1 < count < (bound if last else 4 * bound), (count, kinds)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_columns_that_a_team_reduces(dtype, chip):
+    """Global pooling in channels last: packs of columns, each reduced by a team of threads, with an epilogue and several outputs."""
+    t = TYPES[dtype]
+    text = f"""g ({dtype}[n, h, w, c] x, {dtype}[1, 20, 24, 40] k) => ({dtype}[n, c] y, {dtype}[n, c] z, {dtype}[1, 40] u, float[n, c] v) {{
+      axes = Constant <value = int64[2] {{1, 2}}> ()
+      r = Relu (x)
+      y = ReduceMean <keepdims = 0> (r, axes)
+      m = ReduceMax <keepdims = 0> (x, axes)
+      z = Sub (m, y)
+      s = Sigmoid (k)
+      u = ReduceMean <keepdims = 0> (s, axes)
+      f = Cast <to = 1> (x)
+      q = ReduceSumSquare <keepdims = 0> (f, axes)
+      v = Sqrt (q)
+    }}"""
+    k = rand(t, 1, 20, 24, 40, seed=7)
+    shapes = [(1, 28, 28, 120), (2, 7, 9, 13), (1, 1, 1, 8), (3, 33, 20, 16), (40, 8, 9, 8)]
+    feeds = [{"x": rand(t, *s), "k": k} for s in shapes]
+    rtol, atol = (1e-2, 1e-2) if dtype == "float16" else (1e-4, 1e-5)
+    compare(text, chip, feeds, rtol=rtol, atol=atol)
+
+
+def test_norm_behind_depthwise_windows():
+    """The windows are channels last, as the norm and the product behind it read them; neither is computed in parts."""
+    text = """g (float16[n, 32, h, w] x, float16[n, 32, h, w] e) => (float16[n, h, w, 64] y) {
+      a = Add (x, e)
+      d = Conv <group = 32, pads = [3, 3, 3, 3]> (a, k)
+      t = Transpose <perm = [0, 2, 3, 1]> (d)
+      l = LayerNormalization <axis = -1> (t, s)
+      y = MatMul (l, m)
+    }"""
+    model = parse(text)
+    weights = {"k": rand(np.float16, 32, 1, 7, 7) / 16, "s": rand(np.float16, 32), "m": rand(np.float16, 32, 64) / 8}
+    for name, w in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(w, name))
+    feed = {"x": rand(np.float16, 1, 32, 14, 14), "e": rand(np.float16, 1, 32, 14, 14, seed=1)}
+    want = sardonyx.compile(model).run(feed)["y"].astype(np.float64)
+    gpu = sardonyx.compile(model, device="sim:gfx942")
+    got = gpu.run(feed)["y"].astype(np.float64)
+    np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
+    assert len(gpu.kernels()) == 4, [k.nodes for k in gpu.kernels()]
