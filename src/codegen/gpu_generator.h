@@ -49,7 +49,7 @@ class GpuGenerator {
     int count = 1;            ///< packs of a thread, side by side along `along`
     Expr along, base;         ///< the first one's place
     Exprs multiples;          ///< what must be a multiple of `length` in a run
-    std::int64_t team = 1;  ///< threads that share the terms of a reduction
+    std::int64_t team = 1;    ///< threads that share the terms of a reduction
   };
   /// One term of a reduction, with constants in place of the variables that are written out.
   struct WindowTerm {

@@ -534,8 +534,9 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   clear(loops);
   for (const std::string& a : sums) {
     emit_.line("#pragma unroll");
-    emit_.line(fmt::format("for (int l = 0; l < {0}; ++l) {1}[l] = reduce_team({1}[l], team, []({2} a, {2} b) -> {2} {{ return {3}; }});",
-                           w.length, a, type_name(r->dtype), Emitter::combine(kind, r->dtype, "a", "b")));
+    emit_.line(fmt::format(
+        "for (int l = 0; l < {0}; ++l) {1}[l] = reduce_team({1}[l], team, []({2} a, {2} b) -> {2} {{ return {3}; }});",
+        w.length, a, type_name(r->dtype), Emitter::combine(kind, r->dtype, "a", "b")));
   }
 }
 
