@@ -122,13 +122,15 @@ GpuLoopSource GpuGenerator::run() {
   const std::int64_t terms = longest(reductions);
   RowPlan r;
   if (p && are_windows(*p, reductions)) {
-    windows(*p);
+    windows(*p, false);
+  } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back())) {
+    windows(*p, terms > kFewTerms);
   } else if (plan_rows(r)) {
     rows(r);
   } else if (p && reductions.empty() && p->outputs.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
-  } else if (p && (terms <= kFewTerms || (!p->vars.empty() && side_by_side(reductions, p->vars.back())))) {
-    windows(*p);
+  } else if (p && terms <= kFewTerms) {
+    windows(*p, false);
   } else {
     std::vector<RowStage> stages;
     Exprs outer = kernel_.outer;

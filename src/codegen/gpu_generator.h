@@ -49,6 +49,7 @@ class GpuGenerator {
     int count = 1;            ///< packs of a thread, side by side along `along`
     Expr along, base;         ///< the first one's place
     Exprs multiples;          ///< what must be a multiple of `length` in a run
+    std::int64_t team = 1;    ///< threads that share the terms of a reduction
   };
   /// One term of a reduction, with constants in place of the variables that are written out.
   struct WindowTerm {
@@ -62,7 +63,8 @@ class GpuGenerator {
     Expr load, inside;
     std::string element;  ///< C++ of one lane's
   };
-  void windows(const PointLoop& p);
+  /// `shared`: each output's terms are shared out among a team of threads, if there are few outputs.
+  void windows(const PointLoop& p, bool shared);
   void window_loop(const PointLoop& p, const Exprs& reductions, const WindowTile& w);
   void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
                    std::vector<std::string>& sums);

@@ -27,6 +27,7 @@ constexpr std::int64_t kEnoughThreads = 32768;  // on a card, each with work for
 constexpr std::int64_t kFewThreads = 16384;
 constexpr int kMostInstructions = 1200;  // of one pack: longer code compiles slowly and spills
 constexpr std::int64_t kLargestTile = 4;
+constexpr std::int64_t kLeastTeam = 32;
 
 using Assignments = std::vector<std::pair<Expr, Expr>>;
 
@@ -159,7 +160,7 @@ double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const 
 
 }  // namespace
 
-void GpuGenerator::windows(const PointLoop& p) {
+void GpuGenerator::windows(const PointLoop& p, bool shared) {
   Exprs reductions;
   bool simple = !p.vars.empty();
   for (const PointLoop::Output& o : p.outputs) top_reductions(o.body, reductions);
@@ -185,7 +186,7 @@ void GpuGenerator::windows(const PointLoop& p) {
   for (int length : {1, 2, 4, 8}) {
     std::int64_t n = 0;
     if (length > 1 && (!uniform || length * cost > kMostInstructions || (is_const_int(extent, n) && n % length != 0) ||
-                       (is_const_int(points, n) && length > 2 && n / length < kFewThreads)))
+                       (!shared && is_const_int(points, n) && length > 2 && n / length < kFewThreads)))
       continue;
     const Expr group = loop_var(idx::floordiv(extent, length)), lane = loop_var(length);
     const Expr at = length == 1 ? w.inner : group * Expr(length) + lane;
@@ -202,11 +203,17 @@ void GpuGenerator::windows(const PointLoop& p) {
 
   // Tiles of packs.
   const std::int64_t packs = known_product(p.vars) / w.length;
+  if (shared && packs < kEnoughThreads) {
+    w.team = kLeastTeam;
+    std::int64_t n = 0;
+    if (is_const_int(points, n))
+      while (w.team < kGpuThreads && packs * w.team < kFewThreads) w.team *= 2;
+  }
   Exprs bodies;
   for (const Expr& r : reductions)
     bodies.push_back(w.length == 1 ? r : substitute(r, {{w.inner, w.group * Expr(w.length) + w.lane}}));
   double least = tile_cost(bodies, Expr(), 1, w.lane) * 0.95;
-  for (std::size_t k = p.vars.size(); k-- > 0;) {
+  for (std::size_t k = w.team > 1 ? 0 : p.vars.size(); k-- > 0;) {
     const Expr& v = p.vars[k];
     std::int64_t n = 0;
     if ((w.length > 1 && same(v, w.inner)) || v->args[0]->has_var || v->args[0]->has_load) continue;
@@ -273,9 +280,13 @@ void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, cons
   }
   threads_ = points;
   work_ = work_ * Expr(w.length * w.count);
-  const std::string q = emit_.fresh("q");
-  const bool narrow = open_points(points, "0", q);
-  decode(vars, q, narrow);
+  if (w.team > 1) {
+    open_teams(vars, Expr(w.team));
+  } else {
+    const std::string q = emit_.fresh("q");
+    const bool narrow = open_points(points, "0", q);
+    decode(vars, q, narrow);
+  }
   // The last tile overlaps with the one before it rather than reach beyond the end.
   if (w.count > 1) {
     const Expr& n = w.along->args[0];
@@ -334,7 +345,19 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     few &= is_const_int(v->args[0], n);
     terms = std::min<std::int64_t>(terms * std::max<std::int64_t>(n, 1), 1 << 20);
   }
-  for (const Expr& v : loops) {
+  const bool shared = w.team > 1 && !loops.empty();
+  if (shared) {  // each thread of the team takes terms in turn
+    Expr count = 1;
+    for (const Expr& v : loops) count = count * v->args[0];
+    const bool narrow = range_.narrow(count);
+    const char* type = narrow ? "i32" : "i64";
+    const std::string f = emit_.fresh("f"), all = emit_.value(count), q = emit_.fresh("q");
+    emit_.line("#pragma unroll 4");
+    emit_.open(fmt::format("for ({0} {1} = t; {1} < {2}; {1} += {0}(team))", type, f, all));
+    emit_.line(fmt::format("{} {} = {};", type, q, f));
+    decode(loops, q, narrow);
+  }
+  for (const Expr& v : shared ? Exprs() : loops) {
     const std::string i = emit_.fresh("i"), extent = emit_.value(v->args[0]);
     if (few && terms <= kMostUnrolled)
       emit_.line("#pragma unroll");
@@ -377,7 +400,15 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     emit_.close();
   }
   emit_.close();
-  for (std::size_t k = 0; k < loops.size(); ++k) emit_.close();
+  for (std::size_t k = 0; k < (shared ? 1 : loops.size()); ++k) emit_.close();
+  if (!shared) return;
+  clear(loops);
+  for (const std::string& a : sums) {
+    emit_.line("#pragma unroll");
+    emit_.line(fmt::format(
+        "for (int l = 0; l < {0}; ++l) {1}[l] = reduce_team({1}[l], team, []({2} a, {2} b) -> {2} {{ return {3}; }});",
+        w.length, a, type_name(r->dtype), Emitter::combine(kind, r->dtype, "a", "b")));
+  }
 }
 
 // What one pack of outputs becomes of its sums.
@@ -416,12 +447,14 @@ void GpuGenerator::window_outputs(const PointLoop& p, const Assignments& at, con
                       : fmt::format("{} = {};", packs[k], x));
   }
   emit_.close();
+  if (w.team > 1) emit_.open("if (mine && t == 0)");
   for (std::size_t k = 0; k < bodies.size(); ++k)
     if (w.lane)
       emit_.line(fmt::format("store_pack<{}>({} + {}, {});", w.length, emit_.buffer(p.outputs[k].out),
                              emit_.value(offsets[k]), packs[k]));
     else
       store(p.outputs[k].out, offsets[k], packs[k]);
+  if (w.team > 1) emit_.close();
   emit_.close();
 }
 

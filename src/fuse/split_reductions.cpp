@@ -18,6 +18,7 @@ constexpr std::int64_t kMultiple = 16;      // of elements in each part, so that
 constexpr std::int64_t kPartsOfLongRow = 16;
 constexpr std::int64_t kMostPartsOfArg = 64;  // comparing takes instructions, which more workgroups share
 constexpr std::int64_t kMostPartsOfColumn = 256;
+constexpr std::int64_t kTeamColumn = 2048;
 constexpr std::int64_t kMostTaps = 2048;       // of a window
 constexpr std::int64_t kEnoughWindows = 4096;  // results of a window that are worth no second kernel
 
@@ -139,6 +140,7 @@ class Splitter {
   static std::int64_t parts_of_columns(const Expr& results, const Expr& count) {
     std::int64_t n = 0, length = 0;
     if (!is_const_int(results, n) || n == 0) return 0;
+    if (is_const_int(count, length) && length <= kTeamColumn) return 0;  // a team of threads reduces one in one kernel
     const std::int64_t wanted = std::min(kMostPartsOfColumn, kThreads / n);
     return is_const_int(count, length) ? std::min(wanted, length / kLeastColumn) : wanted;
   }
