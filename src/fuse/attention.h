@@ -4,8 +4,7 @@
 
 namespace sardonyx {
 
-/// Replaces matrix product, softmax and matrix product by an AttentionOp where the device takes it. Runs after loops
-/// have been inlined.
+/// Replaces matmul, softmax and matmul by an AttentionOp where the device takes it. Runs after loops have been inlined.
 void find_attention(Graph& g, const FuseOptions& options);
 
 }  // namespace sardonyx

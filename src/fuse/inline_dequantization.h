@@ -1,15 +1,15 @@
-// Internal to fuse/: matrix products that read quantised operands as they are stored.
+// Internal to fuse/: GEMMs that dequantise an operand as they load it.
 #pragma once
 #include "graph/graph.h"
 
 namespace sardonyx {
 
-/// Whether this loop only blows up what it reads: its result takes nearly twice the memory of its operands or more
-/// (weights in 8 or 4 bits that become floats).
+/// Whether this loop only expands what it loads, to at least 1.5 times the bytes (8- or 4-bit weights that become
+/// floats).
 bool is_dequantization(const Node& n);
 
-/// An operand of a matrix product that such a loop computes becomes the loop's body, which the product's kernel
-/// evaluates as it reads: the float tensor is never in memory.
+/// Replaces a GEMM operand that such a loop computes by the loop's body, which the GEMM evaluates as it loads: the
+/// float tensor is never in memory.
 void inline_dequantization(Graph& g);
 
 }  // namespace sardonyx

@@ -1,4 +1,4 @@
-// Internal to fuse/: products of 8-bit tensors for devices with matrix instructions for them.
+// Internal to fuse/: 8-bit integer GEMM and convolution, for devices with matrix instructions for them.
 #pragma once
 #include "fuse/options.h"
 

@@ -1,12 +1,11 @@
-// Common subexpressions: nodes that compute the same from the same become one.
+// Common subexpression elimination over nodes.
 #pragma once
 #include "graph/graph.h"
 
 namespace sardonyx {
 
-/// Redirects uses of a node's outputs to those of an earlier node that computes the same: loops, products,
-/// convolutions, attention, routines and views. Nodes left without use stay for remove_dead_nodes(). What nested graphs
-/// use of this one is left alone.
+/// Redirects uses of a node's outputs to an earlier node that computes the same: loops, matmuls, convolutions, routines
+/// and views. Nodes without uses are removed. Values that nested graphs use are left alone.
 void merge_equal_nodes(Graph& g);
 
 }  // namespace sardonyx

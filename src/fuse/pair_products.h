@@ -1,12 +1,12 @@
-// Gated layers: act(x . G) * (x . U) becomes one product, of which the columns of G and U lie side by side in pairs, so
-// that its epilogue has both (TileKernel::pairs). Weights are put into that order when they are loaded.
+// Gated layers: act(x G) * (x U) becomes one GEMM whose weights interleave the columns of G and U, so that its epilogue
+// reads both (TileKernel::pairs). Weights are interleaved when they are loaded.
 #pragma once
 #include "fuse/options.h"
 
 namespace sardonyx {
 
-/// For each loop that reads two products of one left operand with constants at its own position, and is all that reads
-/// them; or both halves of the columns of one product.
+/// Applies to each loop that reads, at its own position, two GEMMs of one left operand with constant weights, or both
+/// halves of the columns of one GEMM, and is their only reader.
 void pair_products(Graph& g, const FuseOptions& options);
 
 }  // namespace sardonyx

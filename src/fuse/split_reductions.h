@@ -1,11 +1,11 @@
-// Internal to fuse/: long sums with few results, for devices that run thousands of them at once.
+// Internal to fuse/: long reductions with few results, for devices that run thousands of threads.
 #pragma once
 #include "graph/graph.h"
 
 namespace sardonyx {
 
-/// A reduction of many elements to few results becomes two: of parts, by as many workgroups as a card wants, and of
-/// their results. Which sizes are many and few is a matter of GPUs; see split.cpp.
+/// Splits a reduction of many elements to few results in two: partial reductions, enough to keep all workgroups busy,
+/// and the reduction of their results. split_reductions.cpp has the limits, which are for GPUs.
 void split_reductions(Graph& g);
 
 }  // namespace sardonyx

@@ -294,7 +294,8 @@ class GraphCheck {
 
   void check_op(const Node& n, const BindOp& b) const {
     expect(n, 1, 0);
-    if (!is_integer(n.inputs[0]->dtype)) fault("symbols of a tensor of {}", name(n.inputs[0]->dtype));
+    if (!is_integer(n.inputs[0]->dtype) && n.inputs[0]->dtype != DType::kBool)
+      fault("symbols of a tensor of {}", name(n.inputs[0]->dtype));
     for (const Expr& s : b.symbols)
       if (!s || s->op != Op::kSym) fault("a bind of something that is no symbol");
     const Expr count = n.inputs[0]->elements();

@@ -123,6 +123,11 @@ TEST_F(Verify, Symbols) {
   EXPECT_THAT(verify(*g), HasSubstr("symbol 'unknown' is used before it is defined"));
 }
 
+TEST(VerifyBind, SymbolsOfBoolAndIntegerTensors) {
+  EXPECT_EQ(verify(*parse_graph("%0 = input bool[1] bind data c: %0 return %0")), "");
+  EXPECT_THROW(parse_graph("%0 = input float32[1] bind data c: %0 return %0"), Error);
+}
+
 TEST(VerifyNested, CapturedValuesAreInputs) {
   auto g = parse_graph(R"(%0 = input float32[n]
 %1 = input int64[1]
