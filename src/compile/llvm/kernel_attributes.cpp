@@ -21,10 +21,12 @@ void attribute_from(const llvm::ConstantStruct& annotation) {
 
 struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
   llvm::PreservedAnalyses run(llvm::Module& module, llvm::ModuleAnalysisManager&) {
-    if (const llvm::GlobalVariable* all = module.getNamedGlobal(kAnnotations))
+    if (llvm::GlobalVariable* all = module.getNamedGlobal(kAnnotations)) {
       if (const auto* list = llvm::dyn_cast<llvm::ConstantArray>(all->getInitializer()))
         for (const llvm::Use& annotation : list->operands())
           if (const auto* a = llvm::dyn_cast<llvm::ConstantStruct>(annotation.get())) attribute_from(*a);
+      all->eraseFromParent();  // NVPTX would declare each function that a global names before its definition
+    }
     for (llvm::Function& f : module)
       if (f.getCallingConv() == llvm::CallingConv::PTX_Kernel)
         for (llvm::Argument& a : f.args())

@@ -119,6 +119,10 @@ TEST(Compile, AnnotationsOfNvidiaKernelsBecomeLaunchBounds) {
   ASSERT_LT(one, two);
   ASSERT_LT(two, three);
   ASSERT_LT(three, ptx.size());
+  // Definitions alone: a declaration would be taken for the kernel by what divides the text (device/ptx_kernels.h).
+  std::size_t entries = 0;
+  for (std::size_t at = ptx.find(".entry "); at != std::string::npos; at = ptx.find(".entry ", at + 1)) ++entries;
+  EXPECT_EQ(entries, 3u) << ptx;
   for (const char* directive :
        {"\n.maxntid 288", "\n.minnctapersm 2", "\n.explicitcluster", "\n.reqnctapercluster 4, 1, 1"}) {
     EXPECT_EQ(ptx.substr(one, two - one).find(directive), std::string::npos) << directive;
