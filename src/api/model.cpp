@@ -6,7 +6,6 @@
 #include <cstring>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "api/pass_report.h"
 #include "api/report.h"
@@ -14,6 +13,7 @@
 #include "import/quantize.h"
 #include "lower/build.h"
 #include "program/program_file.h"
+#include "support/cpu_count.h"
 #include "target/chip.h"
 
 namespace sardonyx {
@@ -25,8 +25,8 @@ constexpr std::size_t kFewTilings = 3;  // that are timed on first use: the mode
 
 int thread_count(int wanted) {
   if (wanted < 0 || wanted > kMaxThreads)
-    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (all cores) or at most {}", wanted, kMaxThreads);
-  return wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (every CPU that this process may use) or at most {}", wanted, kMaxThreads);
+  return wanted > 0 ? wanted : cpu_count();
 }
 
 constexpr std::string_view kMakeATable =
