@@ -126,6 +126,7 @@ def test_a_transposed_residual_of_a_convolution(perm, batch, device):
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4)
 
 
+@pytest.mark.parametrize("device", ["host", "sim:gfx1100"])
 @pytest.mark.parametrize("first", [0, 8])
 @pytest.mark.parametrize("image", ["z", "t"])
 def test_a_slice_of_a_larger_tensor_multiplies_a_convolution(image, first, device):
@@ -143,7 +144,12 @@ def test_a_slice_of_a_larger_tensor_multiplies_a_convolution(image, first, devic
         c = Conv (a, w)
         y = Mul (q, c)
       }}"""
-    feed = {"z": rand(2, 19, 8, 8), "l": rand(2, 8, 8, 19, seed=1), "w": rand(8, 4, 1, 1, seed=2), "v": rand(4, 11, 3, 3, seed=3)}
+    feed = {
+        "z": rand(2, 19, 8, 8),
+        "l": rand(2, 8, 8, 19, seed=1),
+        "w": rand(8, 4, 1, 1, seed=2),
+        "v": rand(4, 11, 3, 3, seed=3),
+    }
     want = sardonyx.compile(parse(text), fuse=False).run(feed)["y"]
     got = sardonyx.compile(parse(text), device=device).run(feed)["y"]
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=5e-4)
