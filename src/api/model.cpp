@@ -25,7 +25,8 @@ constexpr std::size_t kFewTilings = 3;  // that are timed on first use: the mode
 
 int thread_count(int wanted) {
   if (wanted < 0 || wanted > kMaxThreads)
-    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (every CPU that this process may use) or at most {}", wanted, kMaxThreads);
+    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (every CPU that this process may use) or at most {}",
+         wanted, kMaxThreads);
   return wanted > 0 ? wanted : cpu_count();
 }
 

@@ -1,4 +1,5 @@
-// Two functions of Intel's compiler run-time that the packaged oneDNN calls (cmake/onednn.cmake says why they are here).
+// Two functions of Intel's compiler run-time that the packaged oneDNN calls (cmake/onednn.cmake says why they are
+// here).
 #include <cstddef>
 #include <cstring>
 

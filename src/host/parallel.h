@@ -1,7 +1,7 @@
-// Threads for loops on the host. They are oneTBB's workers, which oneDNN's primitives use too: one set of threads serves
-// both, and several sessions in one process share it. Idle workers spin for some microseconds and then block. The calling
-// thread works too and takes over whatever no worker has begun, so a loop never waits for a thread that has not got a
-// core.
+// Threads for loops on the host. They are oneTBB's workers, which oneDNN's primitives use too: one set of threads
+// serves both, and several sessions in one process share it. Idle workers spin for some microseconds and then block.
+// The calling thread works too and takes over whatever no worker has begun, so a loop never waits for a thread that has
+// not got a core.
 #pragma once
 #include <array>
 #include <atomic>
@@ -59,9 +59,9 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, Work&& wo
       const_cast<void*>(static_cast<const void*>(std::addressof(work))));
 }
 
-/// Calls `call(context)`. Parallel regions that it starts, oneDNN's included, use at most `threads` threads, the calling
-/// one among them. oneDNN divides work as it makes a primitive, so primitives are made and run with the same number.
-/// Nested calls with the same number cost nothing. Exceptions pass through.
+/// Calls `call(context)`. Parallel regions that it starts, oneDNN's included, use at most `threads` threads, the
+/// calling one among them. oneDNN divides work as it makes a primitive, so primitives are made and run with the same
+/// number. Nested calls with the same number cost nothing. Exceptions pass through.
 void with_threads(int threads, void (*call)(void* context), void* context);
 
 /// The same for anything that can be called without arguments; returns its result.

@@ -14,8 +14,8 @@ std::optional<double> cgroup_cpu_quota(const std::filesystem::path& root = "/");
 /// CPUs in this thread's affinity mask (sched_getaffinity), at least 1.
 int affinity_cpu_count();
 
-/// Default number of threads: the CPUs of the affinity mask, but no more than the quota rounded up. A quota of 1.5 gives
-/// two threads, since one would leave a third of it unused.
+/// Default number of threads: the CPUs of the affinity mask, but no more than the quota rounded up. A quota of 1.5
+/// gives two threads, since one would leave a third of it unused.
 int cpu_count(int affinity, std::optional<double> quota);
 int cpu_count();
 

@@ -133,8 +133,8 @@ std::optional<PostStep> tensor_step(const Expr& from, const Expr& to, const Expr
       const Expr& i = y->args[static_cast<std::size_t>(d)];
       const bool moves = same(i, vars[static_cast<std::size_t>(d)]);
       s.dims.push_back(moves ? vars[static_cast<std::size_t>(d)]->args[0] : Expr(1));
-      aligned &= (moves || is_const(i, 0)) &&
-                 idx::provably_equal(y->value->shape[static_cast<std::size_t>(d)], s.dims.back());
+      aligned &=
+          (moves || is_const(i, 0)) && idx::provably_equal(y->value->shape[static_cast<std::size_t>(d)], s.dims.back());
     }
     if (aligned) return s;
   }

@@ -76,8 +76,8 @@ TEST_F(CpuQuota, Version1InAContainer) {
 
 TEST_F(CpuQuota, Version1OnTheHostBesideVersion2) {
   write("proc/self/cgroup", "4:cpu,cpuacct:/batch/job\n0::/batch/job\n");
-  write("proc/self/mountinfo", std::string(kMountVersion2) +
-                                   "41 30 0:31 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n");
+  write("proc/self/mountinfo",
+        std::string(kMountVersion2) + "41 30 0:31 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n");
   write("sys/fs/cgroup/cpu,cpuacct/batch/cpu.cfs_quota_us", "400000\n");
   write("sys/fs/cgroup/cpu,cpuacct/batch/cpu.cfs_period_us", "100000\n");
   write("sys/fs/cgroup/cpu,cpuacct/batch/job/cpu.cfs_quota_us", "250000\n");
@@ -106,7 +106,8 @@ TEST(CpuCount, FollowsTheAffinityMask) {
     ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
     EXPECT_EQ(affinity_cpu_count(), 1);
     EXPECT_EQ(cpu_count(), 1);
-  }).join();
+  })
+      .join();
 }
 
 }  // namespace
