@@ -18,9 +18,29 @@ import models
 import numpy as np
 
 ENGINES = ("sardonyx", "onnxruntime")
+ONE_THREAD = "sardonyx, one thread"  # takes part with --busy
 #: seconds before a turn: threads of the previous engine go on spinning (ONNX Runtime's for about 0.1 s), during which runs of
 #: the other engine took twice as long
 PAUSE = 0.5
+
+
+class BusyProcesses:
+    """Processes that compute for as long as the context lasts; they end by themselves if this program is killed."""
+
+    PROGRAM = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(1_000_000))\n"
+
+    def __init__(self, count: int):
+        self.count = count
+        self.processes: list[subprocess.Popen] = []
+
+    def __enter__(self):
+        self.processes = [subprocess.Popen([sys.executable, "-c", self.PROGRAM]) for _ in range(self.count)]
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
 
 class Worker:
@@ -65,18 +85,23 @@ def measure(path: Path, options: argparse.Namespace, temporary: Path) -> dict:
         result["first_run_s"] = cold.ask("first")
         result["cold_peak_bytes"] = cold.ask("memory")
     workers = {e: Worker(e, path, options.threads, inputs, cache) for e in ENGINES}
-    times: dict[str, list[float]] = {e: [] for e in ENGINES}
+    if options.busy:
+        workers[ONE_THREAD] = Worker("sardonyx", path, 1, inputs, cache)
+    times: dict[str, list[float]] = {e: [] for e in workers}
     for engine, w in workers.items():
         result[engine] = {"load_s": w.ask("load"), "first_s": w.ask("first")}
         w.ask("run", 0, options.warmup)
-    for _ in range(options.turns):
-        for engine, w in workers.items():
-            time.sleep(PAUSE)
-            times[engine] += w.ask("run", options.seconds / options.turns, 2)
+    with BusyProcesses(options.busy):
+        for _ in range(options.turns):
+            for engine, w in workers.items():
+                time.sleep(PAUSE)
+                times[engine] += w.ask("run", options.seconds / options.turns, 2)
     for engine, w in workers.items():
         with w:
             result[engine] |= {"ms": spread(times[engine]), "runs": len(times[engine]), "peak_bytes": w.ask("memory")}
     result["ratio"] = result["sardonyx"]["ms"][0] / result["onnxruntime"]["ms"][0]
+    if options.busy:
+        result["one_thread_ratio"] = result["sardonyx"]["ms"][0] / result[ONE_THREAD]["ms"][0]
     result["memory_ratio"] = result["sardonyx"]["peak_bytes"] / result["onnxruntime"]["peak_bytes"]
     return result
 
@@ -96,6 +121,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4, help="time for the runs of each engine and model")
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--warmup", type=int, default=2, help="runs that are not measured")
+    parser.add_argument(
+        "--busy", type=int, default=0, metavar="N", help="run N busy processes beside, and Sardonyx with one thread too"
+    )
     parser.add_argument("--filled", type=Path, default=Path("build/models"), help="directory of filled skeletons")
     parser.add_argument("--json", type=Path, help="write all measurements")
     options = parser.parse_args()
@@ -118,13 +146,16 @@ def main() -> int:
     if not chosen:
         parser.error("no models: give files, or set SARDONYX_MODELS to a folder of models (benchmarks/README.md)")
 
-    print(f"{machine()}; {options.threads} threads")
+    beside = f"; beside {options.busy} busy processes" if options.busy else ""
+    print(f"{machine()}; {options.threads} threads{beside}")
     print(
         f"Sardonyx {sardonyx.__version__}, ONNX Runtime {onnxruntime.__version__} (CPUExecutionProvider), Python {platform.python_version()}"
     )
     print(f"command: {' '.join(sys.argv)}\n")
     print("median milliseconds [10 % - 90 %]; ratios are ours to ONNX Runtime's: below 1 is faster, smaller")
     head = f"{'model':<36}{'compile':>9}{'cached':>8}{'ms':>10}{'spread':>19}{'ORT ms':>10}{'spread':>19}{'ratio':>7}{'peak MB':>9}{'ORT':>7}{'ratio':>7}{'cold MB':>9}"
+    if options.busy:
+        head += f"{'1 thread ms':>13}{'ratio':>7}"
     print(head + "\n" + "-" * len(head))
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -139,7 +170,8 @@ def main() -> int:
             ranges = ["[{1:.4g} - {2:.4g}]".format(*e["ms"]) for e in (ours, theirs)]
             print(
                 f"{path.stem:<36}{r['compile_s']:>8.2f}s{ours['load_s']:>7.2f}s{ours['ms'][0]:>10.3f}{ranges[0]:>19}{theirs['ms'][0]:>10.3f}{ranges[1]:>19}"
-                f"{r['ratio']:>7.2f}{ours['peak_bytes'] / 1e6:>9.0f}{theirs['peak_bytes'] / 1e6:>7.0f}{r['memory_ratio']:>7.2f}{r['cold_peak_bytes'] / 1e6:>9.0f}",
+                f"{r['ratio']:>7.2f}{ours['peak_bytes'] / 1e6:>9.0f}{theirs['peak_bytes'] / 1e6:>7.0f}{r['memory_ratio']:>7.2f}{r['cold_peak_bytes'] / 1e6:>9.0f}"
+                + (f"{r[ONE_THREAD]['ms'][0]:>13.3f}{r['one_thread_ratio']:>7.2f}" if options.busy else ""),
                 flush=True,
             )
     good = [r for r in results.values() if "ratio" in r]
@@ -150,6 +182,7 @@ def main() -> int:
         about = {
             "machine": machine(),
             "threads": options.threads,
+            "busy": options.busy,
             "onnxruntime": onnxruntime.__version__,
             "sardonyx": sardonyx.__version__,
         }

@@ -1,14 +1,13 @@
 // The devices that models can run on.
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
-#include <thread>
 
 #include "api/host_info.h"
 #include "compile/compiler.h"
 #include "device/device.h"
 #include "sardonyx/sardonyx.h"
+#include "support/cpu_count.h"
 
 namespace sardonyx {
 namespace {
@@ -27,7 +26,7 @@ DeviceInfo host_info() {
   host.name = "host";
   host.description = cpu_name();
   host.target = host_target().arch;
-  host.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  host.threads = cpu_count();
   host.memory =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return host;

@@ -1,8 +1,8 @@
 #include "api/option_checks.h"
 
 #include <algorithm>
-#include <thread>
 
+#include "support/cpu_count.h"
 #include "target/chip.h"
 
 namespace sardonyx {
@@ -36,8 +36,9 @@ DType product_type(const ModelOptions& o, const std::string& target) {
 
 int thread_count(int wanted) {
   if (wanted < 0 || wanted > kMaxThreads)
-    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (all cores) or at most {}", wanted, kMaxThreads);
-  return wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (every CPU that this process may use) or at most {}",
+         wanted, kMaxThreads);
+  return wanted > 0 ? wanted : cpu_count();
 }
 
 DType storage_of(const ModelOptions& o) {

@@ -383,6 +383,13 @@ class LayoutChooser {
 
 void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOptions& options) {
   LayoutChooser(g, epilogues, options).run();
+  // The library may not have an epilogue whose operands got these storage orders. Its loops become kernels of their
+  // own.
+  if (!options.accepts_layout || options.disabled) return;
+  std::erase_if(epilogues, [&](const Epilogue& e) {
+    std::string why;
+    return !options.accepts_layout(e.kernel, why);
+  });
 }
 
 }  // namespace sardonyx

@@ -27,6 +27,9 @@ using RemarkSink = std::function<void(Remark)>;
 struct FuseOptions {
   /// Whether this tile kernel can run with this epilogue, which grows by one loop at a time. If not, the reason.
   std::function<bool(const TileKernel&, std::string& why)> accepts_epilogue;
+  /// Whether this tile kernel can run with this epilogue in the storage orders that its tensors got; if not, the
+  /// reason, and the epilogue becomes loops of its own. Unset: always.
+  std::function<bool(const TileKernel&, std::string& why)> accepts_layout;
   /// Whether this node runs as a tile kernel at all; others become loop kernels. If not, the reason.
   std::function<bool(const Node&, std::string& why)> accepts_tile;
   /// float16 or bfloat16: weights and activations are stored in it (fuse/narrow_floats.h). float32: as in the model.

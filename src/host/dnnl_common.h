@@ -99,6 +99,8 @@ class DnnlKernel : public TileKernel {
  private:
   struct Context;
   std::unique_ptr<Context> take_context() const;
+  /// run(), inside the arena of the kernel's threads.
+  void run_here(const TileArgs& args) const;
 
   Spec spec_;
   std::size_t scratch_bytes_;

@@ -45,10 +45,7 @@ memory::desc onnx_weights(const ConvDesc& d) {
   return {stored, dnnl_type(d.weights), strides};
 }
 
-}  // namespace
-
-std::shared_ptr<const TileKernel> make_dnnl_convolution(const ConvDesc& d, std::string& why, bool reference) {
-  ThreadLimit limit(d.threads);
+std::shared_ptr<const TileKernel> find_kernel(const ConvDesc& d, std::string& why, bool reference) {
   const auto first = [&](const ConvDesc::Extents& e) { return Dims(e.begin(), e.begin() + d.spatial); };
   const memory::desc src = image(d.batch, d.in_channels, d.in, d.spatial, d.layout, d.src);
   const memory::desc dst = image(d.batch, d.out_channels, d.out, d.spatial, d.layout, d.dst);
@@ -102,6 +99,12 @@ std::shared_ptr<const TileKernel> make_dnnl_convolution(const ConvDesc& d, std::
   }
   why = "oneDNN has no optimised convolution for these types and this layout on this CPU";
   return nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<const TileKernel> make_dnnl_convolution(const ConvDesc& d, std::string& why, bool reference) {
+  return with_threads(d.threads, [&] { return find_kernel(d, why, reference); });
 }
 
 }  // namespace sardonyx::host

@@ -25,7 +25,11 @@ class EpilogueKernel : public TileKernel {
     TileArgs bare = args;
     bare.operands = {};
     inner_->run(bare);
-    ThreadLimit limit(threads_);
+    with_threads(threads_, [&] { apply(args); });
+  }
+
+ private:
+  void apply(const TileArgs& args) const {
     dnnl::stream stream(cpu_engine());
     const dnnl::memory out(out_, cpu_engine(), args.out);
     std::size_t operand = 0;
@@ -39,7 +43,6 @@ class EpilogueKernel : public TileKernel {
     stream.wait();
   }
 
- private:
   std::shared_ptr<const TileKernel> inner_;
   dnnl::memory::desc out_;
   std::vector<Pass> passes_;
@@ -51,7 +54,6 @@ class EpilogueKernel : public TileKernel {
 std::shared_ptr<const TileKernel> make_epilogue_kernel(std::shared_ptr<const TileKernel> inner,
                                                        const dnnl::memory::desc& out, const std::vector<PostOp>& post,
                                                        const std::vector<dnnl::memory::desc>& operands, int threads) {
-  ThreadLimit limit(threads);
   std::vector<Pass> passes;
   std::size_t operand = 0;
   for (const PostOp& op : post) {

@@ -81,10 +81,7 @@ std::shared_ptr<const DnnlKernel> make_1x1_convolution(const GemmDesc& desc, con
 
 bool is_brgemm(const std::shared_ptr<const DnnlKernel>& kernel) { return kernel && kernel->name().starts_with("brg"); }
 
-}  // namespace
-
-std::shared_ptr<const TileKernel> make_dnnl_gemm(const GemmDesc& desc, const GemmProblem& p, std::string& why) {
-  ThreadLimit limit(desc.threads);
+std::shared_ptr<const TileKernel> find_kernel(const GemmDesc& desc, const GemmProblem& p, std::string& why) {
   const memory::desc out = matrix(p.batch, p.m, p.n, false, desc.out);
   if (auto few = make_few_rows_kernel(desc, p)) {
     if (desc.post.empty()) return few;
@@ -115,6 +112,12 @@ std::shared_ptr<const TileKernel> make_dnnl_gemm(const GemmDesc& desc, const Gem
   }
   why = "oneDNN has no optimised matrix product for these types and this epilogue on this CPU";
   return nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<const TileKernel> make_dnnl_gemm(const GemmDesc& desc, const GemmProblem& p, std::string& why) {
+  return with_threads(desc.threads, [&] { return find_kernel(desc, p, why); });
 }
 
 }  // namespace sardonyx::host

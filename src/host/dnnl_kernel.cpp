@@ -190,12 +190,14 @@ std::shared_ptr<PackedWeights> pack_weights(const dnnl::memory::desc& plain, con
 }
 
 std::shared_ptr<PackedWeights> DnnlKernel::pack(const void* weights) const {
-  ThreadLimit limit(spec_.threads);
-  return pack_weights(spec_.plain_weights, weights, spec_.weights);
+  return with_threads(spec_.threads, [&] { return pack_weights(spec_.plain_weights, weights, spec_.weights); });
 }
 
 void DnnlKernel::run(const TileArgs& args) const {
-  ThreadLimit limit(spec_.threads);
+  with_threads(spec_.threads, [&] { run_here(args); });
+}
+
+void DnnlKernel::run_here(const TileArgs& args) const {
   check(args.operands.size() == spec_.epilogue.operands.size(), "{} operands for {} post-operations",
         args.operands.size(), spec_.epilogue.operands.size());
   const void* weights = args.weights;

@@ -24,8 +24,7 @@ class PanelWeightsKernel : public TileKernel {
 
   std::size_t scratch_bytes() const override { return 0; }
   std::shared_ptr<PackedWeights> pack(const void* weights) const override {
-    ThreadLimit limit(threads_);
-    return pack_weights(plain_, weights, packed_);
+    return with_threads(threads_, [&] { return pack_weights(plain_, weights, packed_); });
   }
 
  protected:
@@ -34,8 +33,7 @@ class PanelWeightsKernel : public TileKernel {
   std::int64_t panel_step() const { return (k_ + 15) / 16 * 16 * kPanel; }
   int columns_of(std::int64_t panel) const { return static_cast<int>(std::min(kPanel, n_ - panel * kPanel)); }
   std::shared_ptr<const Buffer> weights_of(const TileArgs& args) const {
-    ThreadLimit limit(threads_);
-    return args.packed->impl().in_layout(packed_, plain_, args.weights);
+    return with_threads(threads_, [&] { return args.packed->impl().in_layout(packed_, plain_, args.weights); });
   }
 
   std::int64_t m_, n_, k_;

@@ -1,41 +1,116 @@
-// parallel_for on OpenMP.
+// parallel_for and with_threads on oneTBB.
 #include "host/parallel.h"
+
+#include <dlfcn.h>
+#include <tbb/info.h>
+#include <tbb/parallel_for.h>
+#include <tbb/partitioner.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
-
-// OpenMP's functions, declared here: clang-tidy has no omp.h for GCC's runtime.
-extern "C" {
-int omp_get_num_procs();
-int omp_get_max_threads();
-int omp_get_thread_num();
-int omp_in_parallel();
-void omp_set_num_threads(int threads);
-}
 
 namespace sardonyx::host {
 
 namespace {
 
-// Runs body(thread) in so many threads, the caller's among them, and waits for all.
+// Width of the arena that this thread works in; 0: none of ours.
+thread_local int arena_threads = 0;
+// Whether this thread is inside a parallel_for, so that nested ones run inline.
+thread_local bool in_loop = false;
+
+// Sets a thread-local variable for a scope.
+template <typename T>
+class Scoped {
+ public:
+  Scoped(T& variable, T value) : variable_(variable), before_(std::exchange(variable, value)) {}
+  ~Scoped() { variable_ = before_; }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  T& variable_;
+  T before_;
+};
+
+// oneTBB's workers outlive every loop, and may still be returning through this library's code when a plugin host
+// closes it. Like other thread runtimes, the library therefore stays loaded once it has started threads.
+void keep_library_loaded() {
+  Dl_info here;
+  if (::dladdr(reinterpret_cast<const void*>(&keep_library_loaded), &here) != 0 && here.dli_fname != nullptr)
+    ::dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+// oneTBB starts no more workers than the affinity mask has CPUs; arenas that ask for more make it print a warning.
+int possible_threads(int threads) {
+  static const int most = tbb::info::default_concurrency();
+  return std::clamp(threads, 1, most);
+}
+
+struct Arena {
+  explicit Arena(int threads) : threads(threads), arena(threads) {}
+  int threads;
+  tbb::task_arena arena;
+};
+
+// Idle arenas. Every concurrent caller has an arena of its own: in a shared one it could find no free slot, and would
+// wait until a worker gets a core.
+class Arenas {
+ public:
+  std::unique_ptr<Arena> take(int threads) {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t k = idle_.size(); k-- > 0;) {
+      if (idle_[k]->threads != threads) continue;
+      std::unique_ptr<Arena> found = std::move(idle_[k]);
+      idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(k));
+      return found;
+    }
+    return std::make_unique<Arena>(threads);
+  }
+  void give_back(std::unique_ptr<Arena> arena) {
+    const std::lock_guard lock(mutex_);
+    if (idle_.size() == kMaxIdle) idle_.erase(idle_.begin());
+    idle_.push_back(std::move(arena));
+  }
+
+ private:
+  static constexpr std::size_t kMaxIdle = 32;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Arena>> idle_;
+};
+
+// Never destroyed: another thread may still compute when the process exits.
+Arenas& arenas() {
+  static Arenas* const all = [] {
+    keep_library_loaded();
+    return new Arenas;
+  }();
+  return *all;
+}
+
+// Calls body(slot) up to `count` times, in as many threads as have a core, and waits for all calls. `slot` is below
+// `threads` and differs between simultaneous calls. A call that no worker has begun is made by the calling thread.
 template <typename Body>
-void in_threads(int count, const Body& body) {
-#if defined(__SANITIZE_THREAD__)  // ThreadSanitizer does not see how OpenMP's threads wait for one another
+void in_threads(int count, int threads, const Body& body) {
+#if defined(__SANITIZE_THREAD__)  // ThreadSanitizer does not see how oneTBB's threads wait for one another
+  (void)threads;
   std::vector<std::thread> others;
   for (int k = 1; k < count; ++k) others.emplace_back(body, k);
   body(0);
   for (std::thread& t : others) t.join();
 #else
-#pragma omp parallel num_threads(count)
-  body(omp_get_thread_num());
+  with_threads(threads, [&] {
+    tbb::parallel_for(
+        0, count, [&](int) { body(tbb::this_task_arena::current_thread_index()); }, tbb::static_partitioner());
+  });
 #endif
 }
 
 }  // namespace
-
-int available_threads() { return std::max(1, omp_get_num_procs()); }
 
 Shares::Shares(std::int64_t count, int threads) : count_(count), threads_(threads), next_(few_.data()) {
   if (static_cast<std::size_t>(threads) > few_.size()) {
@@ -72,7 +147,7 @@ bool Shares::take(int thread, std::int64_t& item) {
 void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunction work, void* context) {
   if (count <= 0) return;
   grain = std::max<std::int64_t>(1, grain);
-  if (threads <= 1 || count <= grain || omp_in_parallel()) {
+  if (threads <= 1 || count <= grain || in_loop) {
     work(context, 0, count);
     return;
   }
@@ -81,9 +156,11 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunc
   Shares shares(count, used);
   std::atomic<bool> failed{false};
   std::exception_ptr error;
-  in_threads(used, [&](int thread) {
+  in_threads(used, threads, [&](int slot) {
+    const Scoped<bool> inside(in_loop, true);
+    const Scoped<int> width(arena_threads, possible_threads(threads));
     std::int64_t begin, end;
-    while (!failed.load(std::memory_order_relaxed) && shares.take(thread, grain, begin, end)) {
+    while (!failed.load(std::memory_order_relaxed) && shares.take(slot % used, grain, begin, end)) {
       try {
         work(context, begin, end);
       } catch (...) {
@@ -94,12 +171,18 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunc
   if (error) std::rethrow_exception(error);
 }
 
-ThreadLimit::ThreadLimit(int threads) : before_(omp_get_max_threads()) {
-  if (threads != before_) omp_set_num_threads(std::max(1, threads));
-}
-
-ThreadLimit::~ThreadLimit() {
-  if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
+void with_threads(int threads, void (*call)(void* context), void* context) {
+  threads = possible_threads(threads);
+  if (arena_threads == threads) return call(context);
+  // A scope guard, not a catch: the exception passes through.
+  struct Borrowed {
+    std::unique_ptr<Arena> arena;
+    ~Borrowed() { arenas().give_back(std::move(arena)); }
+  } borrowed{arenas().take(threads)};
+  borrowed.arena->arena.execute([&] {
+    const Scoped<int> width(arena_threads, threads);
+    call(context);
+  });
 }
 
 }  // namespace sardonyx::host

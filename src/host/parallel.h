@@ -1,18 +1,20 @@
-// Threads for loops on the host, on the OpenMP runtime that oneDNN uses too, so that one set of threads serves both.
+// Threads for loops on the host. They are oneTBB's workers, which oneDNN's primitives use too: one set of threads
+// serves both, and several sessions in one process share it. Idle workers spin for some microseconds and then block.
+// The calling thread works too and takes over whatever no worker has begun, so a loop never waits for a thread that has
+// not got a core.
 #pragma once
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 namespace sardonyx::host {
 
 /// Does the work of items [begin, end).
 using RangeFunction = void (*)(void* context, std::int64_t begin, std::int64_t end);
-
-/// CPUs that this process may run on.
-int available_threads();
 
 /// Items [0, count) divided among threads. Each takes from its own share, and when that is empty from the others':
 /// loops over the same image leave each part of it in the caches of one core, and uneven items, or a thread that
@@ -42,8 +44,8 @@ class Shares {
 
 /// Calls `work` on disjoint ranges that cover [0, count) once, on at most `threads` threads, and returns when all are
 /// done. Ranges hold at least `grain` items, but for the last of a thread's share; see Shares. Runs inline when there
-/// is one range or one thread, or inside another parallel_for. Any number of threads may call it at once; each caller
-/// has its own helpers. The first exception that `work` throws is thrown again here; ranges not yet begun are then
+/// is one range or one thread, or inside another parallel_for. Any number of threads may call it at once; the workers
+/// are divided among them. The first exception that `work` throws is thrown again here; ranges not yet begun are then
 /// skipped.
 void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunction work, void* context);
 
@@ -57,16 +59,25 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, Work&& wo
       const_cast<void*>(static_cast<const void*>(std::addressof(work))));
 }
 
-/// While it lives, parallel regions that the calling thread starts, oneDNN's included, use `threads` threads.
-class ThreadLimit {
- public:
-  explicit ThreadLimit(int threads);
-  ~ThreadLimit();
-  ThreadLimit(const ThreadLimit&) = delete;
-  ThreadLimit& operator=(const ThreadLimit&) = delete;
+/// Calls `call(context)`. Parallel regions that it starts, oneDNN's included, use at most `threads` threads, the
+/// calling one among them. oneDNN divides work as it makes a primitive, so primitives are made and run with the same
+/// number. Nested calls with the same number cost nothing. Exceptions pass through.
+void with_threads(int threads, void (*call)(void* context), void* context);
 
- private:
-  int before_;
-};
+/// The same for anything that can be called without arguments; returns its result.
+template <typename F>
+auto with_threads(int threads, F&& f) {
+  using Result = std::invoke_result_t<F&>;
+  using Plain = std::remove_reference_t<F>;
+  if constexpr (std::is_void_v<Result>) {
+    with_threads(
+        threads, [](void* context) { (*static_cast<Plain*>(context))(); },
+        const_cast<void*>(static_cast<const void*>(std::addressof(f))));
+  } else {
+    std::optional<Result> result;
+    with_threads(threads, [&] { result.emplace(f()); });
+    return std::move(*result);
+  }
+}
 
 }  // namespace sardonyx::host

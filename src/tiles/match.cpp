@@ -125,14 +125,16 @@ std::optional<PostStep> tensor_step(const Expr& from, const Expr& to, const Expr
   s.operand = const_cast<Value*>(y->value);
   s.op.dtype = y->dtype;
   if (!final_layout && y->args.size() == vars.size()) {
-    // At the output's own position, dim by dim: the layout pass brings the operand into the output's order.
+    // At the output's own position, dim by dim: the layout pass brings the operand into the output's order. A slice of
+    // a larger tensor stays one in any order, so dims must be the operand's own.
     bool aligned = true;
     s.dims.clear();
     for (int d : order) {
       const Expr& i = y->args[static_cast<std::size_t>(d)];
       const bool moves = same(i, vars[static_cast<std::size_t>(d)]);
-      aligned &= moves || is_const(i, 0);
       s.dims.push_back(moves ? vars[static_cast<std::size_t>(d)]->args[0] : Expr(1));
+      aligned &=
+          (moves || is_const(i, 0)) && idx::provably_equal(y->value->shape[static_cast<std::size_t>(d)], s.dims.back());
     }
     if (aligned) return s;
   }
@@ -399,6 +401,9 @@ FuseOptions host_fuse_options() {
     return false;
   };
   o.accepts_epilogue = accepts;
+  o.accepts_layout = [](const TileKernel& k, std::string& why) {
+    return !k.node->as<ConvOp>() || match_conv(k, true, why).has_value();
+  };
   o.accepts_tile = [accepts](const Node& n, std::string& why) {
     if (!n.as<MatMulOp>() && !n.as<ConvOp>() && !n.as<AttentionOp>()) return false;
     TileKernel k;

@@ -126,6 +126,35 @@ def test_a_transposed_residual_of_a_convolution(perm, batch, device):
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4)
 
 
+@pytest.mark.parametrize("device", ["host", "sim:gfx1100"])
+@pytest.mark.parametrize("first", [0, 8])
+@pytest.mark.parametrize("image", ["z", "t"])
+def test_a_slice_of_a_larger_tensor_multiplies_a_convolution(image, first, device):
+    """The library's epilogues read whole tensors: what it cannot read stays a loop. FocalNet's modulation is of this form."""
+    text = f"""g (float[2, 19, 8, 8] z, float[2, 8, 8, 19] l, float[8, 4, 1, 1] w, float[4, 11, 3, 3] v) => (float[2, 8, 8, 8] y) {{
+        t = Transpose <perm = [0, 3, 1, 2]> (l)
+        zero = Constant <value_ints = [{first}]> ()
+        eight = Constant <value_ints = [{first + 8}]> ()
+        one = Constant <value_ints = [1]> ()
+        rest = Constant <value_ints = [19]> ()
+        q = Slice ({image}, zero, eight, one)
+        from = Constant <value_ints = [8]> ()
+        x = Slice ({image}, from, rest, one)
+        a = Conv <pads = [1, 1, 1, 1]> (x, v)
+        c = Conv (a, w)
+        y = Mul (q, c)
+      }}"""
+    feed = {
+        "z": rand(2, 19, 8, 8),
+        "l": rand(2, 8, 8, 19, seed=1),
+        "w": rand(8, 4, 1, 1, seed=2),
+        "v": rand(4, 11, 3, 3, seed=3),
+    }
+    want = sardonyx.compile(parse(text), fuse=False).run(feed)["y"]
+    got = sardonyx.compile(parse(text), device=device).run(feed)["y"]
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=5e-4)
+
+
 def test_a_residual_that_lies_channels_last_is_read_where_it_is():
     text = """g (float[n, 4, 8, 8] x, float[n, 8, 8, 8] z, float[8, 4, 3, 3] w) => (float[n, 8, 8, 8] y) {
         a = Relu (x)
