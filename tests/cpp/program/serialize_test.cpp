@@ -8,6 +8,7 @@
 #include "example.h"
 #include "expr/table.h"
 #include "program/validate.h"
+#include "support/error.h"
 
 namespace sardonyx {
 namespace {
