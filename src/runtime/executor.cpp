@@ -26,7 +26,8 @@ void mark_used(const Block& b, std::vector<bool>& used) {
 // Throws Error(kInvalidModel) for a routine that this library does not have.
 void check_routines(const Block& b) {
   for (const ProgramStep& s : b.steps) {
-    if (const auto* r = std::get_if<RoutineStep>(&s.op); r && routines::find(r->name) == nullptr)
+    if (const auto* r = std::get_if<RoutineStep>(&s.op);
+        r && !is_collective(r->name) && routines::find(r->name) == nullptr)
       fail(ErrorKind::kInvalidModel, "the program is damaged: {}: there is no routine '{}'", s.origin, r->name);
     if (const auto* i = std::get_if<IfStep>(&s.op)) {
       check_routines(*i->then_block);

@@ -85,7 +85,10 @@ class RecordingBackend : public Backend {
     log_.push_back("allocate lasting " + std::to_string(bytes));
     return recording_memory(bytes);
   }
-  std::shared_ptr<void> allocate_on_host(std::size_t bytes) override { return recording_memory(bytes); }
+  std::shared_ptr<void> allocate_on_host(std::size_t bytes) override {
+    log_.push_back("allocate on host " + std::to_string(bytes));
+    return recording_memory(bytes);
+  }
 
  private:
   Log& log_;
