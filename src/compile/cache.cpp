@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compile/compiler.h"
-#include "support/hash.h"
+#include "compile/hash.h"
 
 namespace sardonyx {
 namespace {

@@ -15,10 +15,10 @@
 #include <string_view>
 
 #include "compile/compiler.h"
+#include "compile/hash.h"
 #include "program/serialize.h"
 #include "program_format.h"
 #include "support/error.h"
-#include "support/hash.h"
 #include "support/mapped_file.h"
 #include "support/tasks.h"
 #include "support/version.h"

@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "compile/hash.h"
 #include "program/serialize.h"
-#include "support/hash.h"
 
 namespace sardonyx {
 namespace {

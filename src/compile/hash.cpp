@@ -1,4 +1,4 @@
-#include "support/hash.h"
+#include "compile/hash.h"
 
 #include <llvm-c/blake3.h>
 
