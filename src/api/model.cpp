@@ -6,7 +6,6 @@
 #include <cstring>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "api/option_checks.h"
 #include "api/pass_report.h"
@@ -15,6 +14,7 @@
 #include "import/onnx_source.h"
 #include "lower/build.h"
 #include "program/program_file.h"
+#include "runtime/backends.h"
 #include "target/chip.h"
 
 namespace sardonyx {
@@ -87,9 +87,7 @@ Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options
   c.directory = options.cache_dir;
   cache_ = std::make_shared<CodeCache>(c);
   if (gpu) use_gpu(std::move(gpu));
-  general_ =
-      std::make_shared<Executor>(std::move(program), threads_, memory_, options_.graphs, options_.communicator, cache_);
-  general_->use_library(options_.product_library);
+  general_ = std::make_shared<Executor>(std::move(program), threads_, backend());
   const Program& p = general_->program();
   for (std::size_t k = 0; k < p.main.inputs.size(); ++k) {
     inputs_.push_back(info_of(p, p.main.inputs[k], p.input_names[k]));
@@ -246,6 +244,10 @@ void Model::check_dim_names(const std::set<std::string>& names) const {
   }
 }
 
+std::unique_ptr<Backend> Model::backend() const {
+  return make_backend({memory_, options_.communicator, options_.graphs, cache_, tuner_, options_.product_library});
+}
+
 std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   report("importing");
   auto graph = source_->import(import);
@@ -261,10 +263,7 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.libraries = options_.product_library != "off";
   if (options_.progress)
     build.progress = [this](std::size_t done, std::size_t total) { report("compiling", done, total); };
-  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, memory_, options_.graphs,
-                                             options_.communicator, cache_);
-  if (tuner_) executor->tune(tuner_);
-  executor->use_library(options_.product_library);
+  auto executor = std::make_shared<Executor>(build_program(*graph, build), threads_, backend());
   report("ready");
   return executor;
 }

@@ -13,6 +13,7 @@
 
 #include "api/tuner.h"
 #include "compile/cache.h"
+#include "device/memory.h"
 #include "import/model_source.h"
 #include "onnx/model.h"
 #include "runtime/executor.h"
@@ -104,6 +105,7 @@ class Model {
   std::vector<TensorView> views(const std::map<std::string, HostTensor>& inputs) const;
   void check_inputs(const std::vector<TensorView>& inputs) const;
   std::shared_ptr<Executor> compile(const ImportOptions& import);
+  std::unique_ptr<Backend> backend() const;
   /// The program for the values (and ranks) of the inputs that it needs to know; `exact`: and for these very dims.
   std::shared_ptr<Executor> variant(const std::vector<TensorView>& inputs, bool exact = false);
 

@@ -4,7 +4,7 @@
 
 #include "api/report.h"
 #include "api/traffic.h"
-#include "runtime/run.h"
+#include "runtime/run_state.h"
 #include "runtime/tile_tuner.h"
 #include "support/error.h"
 #include "target/chip.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/run.h"
+#include "runtime/run_state.h"
 
 namespace sardonyx {
 namespace {

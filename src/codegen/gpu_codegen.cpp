@@ -173,15 +173,6 @@ GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& 
   return GpuGenerator(kernel, options).run();
 }
 
-std::uint64_t divisor_argument(std::int64_t n) {
-  if (n < 1) n = 1;
-  unsigned shift = 0;
-  while (shift < 31 && (std::int64_t{1} << shift) < n) ++shift;
-  const auto d = static_cast<std::uint64_t>(n);
-  const std::uint64_t multiplier = ((std::uint64_t{1} << (31 + shift)) + d - 1) / d;
-  return std::uint64_t{shift} << 32 | (multiplier & 0xffffffffU);
-}
-
 // ---- packs
 
 void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f) {

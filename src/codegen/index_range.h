@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "expr/expr.h"
+#include "program/launch.h"
 
 namespace sardonyx::codegen {
 
@@ -21,8 +22,7 @@ class IndexRange {
   /// Must be at most kLargest in a run; empty if that is certain.
   Expr limit() const;
 
-  /// Room is left for a loop's counter to go beyond its end.
-  static constexpr std::int64_t kLargest = 0x7fffffff - (std::int64_t{1} << 29);
+  static constexpr std::int64_t kLargest = kLargestIndex;
 
  private:
   struct Bounds {

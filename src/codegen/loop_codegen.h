@@ -7,6 +7,7 @@
 
 #include "fuse/schedule.h"
 #include "program/kernel_spec.h"
+#include "program/launch.h"
 
 namespace sardonyx::codegen {
 
@@ -42,10 +43,6 @@ struct GpuLoopOptions {
   /// The program's activations are kept in 16 bits, so what is computed from them need not be more exact.
   bool of_halves = false;
 };
-inline constexpr int kGpuThreads = 256;
 GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options);
-
-/// The number that a kernel takes for dividing by n (fast_quotient in kernels/gpu.h); for n < 1 as for 1.
-std::uint64_t divisor_argument(std::int64_t n);
 
 }  // namespace sardonyx::codegen

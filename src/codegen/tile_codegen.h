@@ -15,9 +15,6 @@
 
 namespace sardonyx::codegen {
 
-/// Columns that each thread of GpuTileSource::finish computes.
-inline constexpr int kGpuFinish = sdx::layout::kFinishColumns;
-
 /// Kernel texts NAME(buffers..., symbols..., i64 batches, i64 m, i64 n, i64 k), launched with kGpuThreads threads a
 /// workgroup, one workgroup a tile.
 struct GpuTileSource {

@@ -2,7 +2,6 @@
 #include "compile/cache.h"
 
 #include <fcntl.h>
-#include <llvm-c/blake3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "compile/compiler.h"
+#include "compile/hash.h"
 
 namespace sardonyx {
 namespace {
@@ -33,26 +33,6 @@ struct Header {
 static_assert(sizeof(Header) == 80);
 
 /// LLVM's C implementation of BLAKE3, of which no other part of LLVM is needed.
-class Hasher {
- public:
-  Hasher() { llvm_blake3_hasher_init(&state_); }
-  void update(std::string_view bytes) { llvm_blake3_hasher_update(&state_, bytes.data(), bytes.size()); }
-  std::array<std::uint8_t, 32> result() const {
-    std::array<std::uint8_t, 32> out;
-    llvm_blake3_hasher_finalize(&state_, out.data(), out.size());
-    return out;
-  }
-
- private:
-  llvm_blake3_hasher state_;
-};
-
-std::array<std::uint8_t, 32> hash(std::string_view bytes) {
-  Hasher hasher;
-  hasher.update(bytes);
-  return hasher.result();
-}
-
 struct File {
   int fd;
   explicit File(int f) : fd(f) {}
@@ -138,16 +118,7 @@ std::string CacheKey::hex() const {
   return text;
 }
 
-CacheKey cache_key(std::span<const std::string_view> parts) {
-  Hasher hasher;
-  for (const std::string_view part : parts) {
-    char length[8];
-    for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(std::uint64_t{part.size()} >> (8 * i));
-    hasher.update({length, sizeof length});
-    hasher.update(part);
-  }
-  return {hasher.result()};
-}
+CacheKey cache_key(std::span<const std::string_view> parts) { return {hash_of_parts(parts)}; }
 
 CacheKey cache_key(const CompileJob& job) {
   const std::string level = std::to_string(job.options.opt_level),
@@ -201,7 +172,7 @@ std::optional<std::string> CodeCache::get(const CacheKey& key) {
         Header expected;
         expected.key = key.bytes;
         expected.size = header.size;
-        if (read_all(file.fd, blob->data(), blob->size())) expected.checksum = hash(*blob);
+        if (read_all(file.fd, blob->data(), blob->size())) expected.checksum = hash_of(*blob);
         if (header != expected) blob.reset();
       }
       corrupted = !blob;
@@ -220,7 +191,7 @@ void CodeCache::put(const CacheKey& key, std::string_view blob) {
   Header header;
   header.key = key.bytes;
   header.size = blob.size();
-  header.checksum = hash(blob);
+  header.checksum = hash_of(blob);
   std::string temporary = (options_.directory / (std::string(kTemporaryPrefix) + "XXXXXX")).string();
   bool written = false;
   int error = 0;

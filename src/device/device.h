@@ -23,6 +23,9 @@ struct GpuInfo {
   int units = 0;             ///< compute units, multiprocessors
 };
 
+/// Which driver a GPU is reached through. A simulated GPU is one of HIP's.
+enum class GpuApi { kHip, kCuda };
+
 /// The driver's own handle (CUstream, hipStream_t): work of one stream is done in the order in which it was given.
 using GpuStream = void*;
 
@@ -94,6 +97,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
   virtual ~Gpu() = default;
   const GpuInfo& info() const { return info_; }
+  virtual GpuApi api() const = 0;
 
   /// Device memory, at a multiple of 256 bytes; it goes back when the last owner goes, for which the driver may wait
   /// for all work of the device. At least one byte.

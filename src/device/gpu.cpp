@@ -68,6 +68,7 @@ class DriverGpu : public Gpu {
     }
   }
 
+  GpuApi api() const override { return driver_.is_cuda ? GpuApi::kCuda : GpuApi::kHip; }
   std::shared_ptr<void> allocate(std::size_t bytes) override {
     const Scope scope(*this);
     void* p = nullptr;

@@ -18,19 +18,14 @@
 #include <vector>
 
 #include "expr/expr.h"
+#include "program/routine_names.h"
+#include "support/data.h"
 #include "support/error.h"
 
 namespace sardonyx {
 
 class Graph;
 struct Node;
-
-/// Immutable bytes with shared ownership.
-struct Data {
-  std::shared_ptr<const void> owner;
-  const std::byte* bytes = nullptr;
-  std::size_t size = 0;
-};
 
 /// A tensor of the graph. Identity is its address; it lives as long as its graph.
 class Value {
@@ -115,11 +110,6 @@ struct RoutineOp {
   Exprs params;                ///< int64, in the order that the routine documents
   std::vector<double> floats;  ///< likewise
 };
-
-/// Routines that processes do together (sardonyx/communicator.h), params: the number of processes.
-///   all_reduce: x -> the sum of all processes' x; 0 processes: any number
-///   all_gather: x [...] -> [processes, ...]
-inline bool is_collective(std::string_view routine) { return routine == "all_reduce" || routine == "all_gather"; }
 
 /// Reads the first elements of an integer tensor into symbols: symbols[k] = input[k].
 struct BindOp {
@@ -291,8 +281,6 @@ std::vector<Value*> loads_of(const Expr& e);
 std::vector<Value*> captured_values(const Graph& nested);
 /// All constants: their product, else false. Throws Error(kInvalidModel) when the product overflows.
 bool constant_dims(const Exprs& shape, std::vector<std::int64_t>& dims);
-/// Bytes for n elements of a dtype; data comes zeroed and writable through `out`.
-Data make_data(std::size_t bytes, std::byte** out);
 /// Element k of a constant as an expression of its dtype (empty for dtypes without constants in expressions, such as
 /// fp8).
 Expr constant_element(const Value& v, std::int64_t k);

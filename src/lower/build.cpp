@@ -441,7 +441,7 @@ class Builder {
         if (k.partial) l.buffers.push_back(a.partial);
         l.symbols = g.source.symbols;
         l.symbols.push_back(launch.parts);
-        l.points = launch.points * codegen::kGpuThreads;
+        l.points = launch.points * kGpuThreads;
         l.work = a.work;
         f.launches.push_back(std::move(l));
       }
@@ -470,7 +470,7 @@ class Builder {
       l.buffers = buffers(s.buffers);
       if (k.partial) l.buffers.push_back(partial);
       l.symbols = s.symbols;
-      l.points = k.points * codegen::kGpuThreads;
+      l.points = k.points * kGpuThreads;
       l.work = operations;
       l.limit = s.limit;
       ProgramStep p;
@@ -548,8 +548,7 @@ class Builder {
   std::vector<PostInfo> post_infos(const std::vector<tiles::PostStep>& steps) {
     std::vector<PostInfo> out;
     for (const tiles::PostStep& s : steps)
-      out.push_back({static_cast<std::uint8_t>(s.op.kind), s.op.alpha, s.op.beta, s.op.dtype,
-                     s.operand ? buffer(s.operand) : -1, s.dims});
+      out.push_back({s.op.kind, s.op.alpha, s.op.beta, s.op.dtype, s.operand ? buffer(s.operand) : -1, s.dims});
     return out;
   }
 

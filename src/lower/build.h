@@ -8,6 +8,7 @@
 #include "codegen/tile_choices.h"
 #include "compile/cache.h"
 #include "fuse/options.h"
+#include "graph/graph.h"
 #include "program/program.h"
 
 namespace sardonyx {

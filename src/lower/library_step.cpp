@@ -86,7 +86,7 @@ bool library_epilogue(const LibraryBuilder& builder, const tiles::GemmMatch& g, 
   if (out != DType::kFloat32 &&
       std::any_of(bias.begin(), bias.end(), [](float v) { return !(std::abs(v) <= kLargestHalf); }))
     return false;
-  l.activation = static_cast<std::uint8_t>(form.activation);
+  l.activation = form.activation;
   return true;
 }
 

@@ -2,17 +2,10 @@
 // checked to be a regular one, so neither `..`, links, devices nor pipes are followed out of the model's folder.
 #include "onnx/external_data.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <new>
 
 #include "onnx/packing.h"
@@ -31,48 +24,7 @@ bool is_under(const fs::path& path, const fs::path& root) {
   return r == root.end() || (r->empty() && std::next(r) == root.end());
 }
 
-// Where files are mapped now: first address to the one after the last.
-struct Mappings {
-  std::mutex mutex;
-  std::map<std::uintptr_t, std::uintptr_t> ends;
-};
-
-Mappings& mappings() {
-  static Mappings all;
-  return all;
-}
-
 }  // namespace
-
-MappedFile::MappedFile(const fs::path& path) {
-  // O_NONBLOCK: opening a pipe must not wait for a writer before fstat can refuse it.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) fail(ErrorKind::kIo, "can't open {}: {}", quote(path.native()), std::strerror(errno));
-  struct stat info{};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    fail(ErrorKind::kIo, "{} is not a regular file", quote(path.native()));
-  }
-  size_ = static_cast<std::size_t>(info.st_size);
-  if (size_ > 0) {
-    void* p = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    const int error = errno;
-    ::close(fd);
-    if (p == MAP_FAILED) fail(ErrorKind::kIo, "can't map {}: {}", quote(path.native()), std::strerror(error));
-    data_ = static_cast<const std::byte*>(p);
-    const std::lock_guard lock(mappings().mutex);
-    mappings().ends[reinterpret_cast<std::uintptr_t>(p)] = reinterpret_cast<std::uintptr_t>(p) + size_;
-  } else {
-    ::close(fd);
-  }
-}
-
-MappedFile::~MappedFile() {
-  if (data_ == nullptr) return;
-  const std::lock_guard lock(mappings().mutex);
-  mappings().ends.erase(reinterpret_cast<std::uintptr_t>(data_));
-  ::munmap(const_cast<std::byte*>(data_), size_);
-}
 
 bool is_aligned(const void* data, std::size_t size) {
 #if defined(__x86_64__)
@@ -80,16 +32,6 @@ bool is_aligned(const void* data, std::size_t size) {
   if (size >= kSplitBytes) return true;
 #endif
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
-}
-
-void forget_pages(const void* data, std::size_t size) {
-  const std::lock_guard lock(mappings().mutex);
-  const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const auto after = mappings().ends.upper_bound(begin);
-  if (after == mappings().ends.begin() || begin + size > std::prev(after)->second) return;
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const std::uintptr_t first = (begin + page - 1) / page * page, last = (begin + size) / page * page;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 Bytes aligned_zeros(std::size_t size, std::byte*& data) {

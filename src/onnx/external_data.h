@@ -10,25 +10,11 @@
 #include <vector>
 
 #include "support/dtype.h"
+#include "support/mapped_file.h"
 
 namespace sardonyx::onnx {
 
-/// A regular file, mapped read-only for as long as this object lives. Truncating the file meanwhile ends the process
-/// with SIGBUS, as with every mapping.
-class MappedFile {
- public:
-  /// Throws Error(kIo) if `path` is not a readable regular file.
-  explicit MappedFile(const std::filesystem::path& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  const std::byte* data() const { return data_; }
-  std::size_t size() const { return size_; }
-
- private:
-  const std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
-};
+using sardonyx::MappedFile;
 
 /// Bytes with whoever keeps them alive.
 struct Bytes {
@@ -40,10 +26,6 @@ struct Bytes {
 /// Whether `size` bytes of elements may be used where they are: at a multiple of 16 bytes; anywhere if they are many
 /// and the CPU does not care.
 bool is_aligned(const void* data, std::size_t size);
-
-/// Says that these bytes will not be needed soon. What lies in a MappedFile no longer takes memory until it is read
-/// again; other memory stays as it is.
-void forget_pages(const void* data, std::size_t size);
 
 /// A zeroed buffer aligned to 64 bytes; `data` is where to write.
 Bytes aligned_zeros(std::size_t size, std::byte*& data);

@@ -3,10 +3,11 @@
 #include <string>
 #include <string_view>
 
+#include "support/text.h"
+
 namespace sardonyx::onnx {
 
-/// For messages: in quotes, without control characters or broken UTF-8, at most about 120 characters.
-std::string quote(std::string_view name);
+using sardonyx::quote;
 
 /// `s` itself if it is UTF-8 without control characters' NUL; else throws Error(kInvalidModel) about `what`.
 const std::string& checked(const std::string& s, std::string_view what);

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "expr/expr.h"
-#include "graph/graph.h"
 #include "program/kernel_spec.h"
+#include "program/launch.h"
+#include "program/post_kind.h"
 #include "program/tiling.h"
+#include "support/data.h"
 
 namespace sardonyx {
 
@@ -59,7 +61,7 @@ struct TileLaunchStep {
   struct Library {
     int a = -1, b = -1, out = -1, bias = -1, residual = -1, workspace = -1;  ///< buffers; -1: none
     bool trans_a = false, trans_b = false, one_a = false, one_b = false;
-    std::uint8_t activation = 0;  ///< ProductActivation
+    ProductActivation activation = ProductActivation::kNone;
     Expr batches, m, n, k;
   };
   std::vector<int> kernels;  ///< as many as tilings
@@ -151,7 +153,7 @@ struct WhileStep {
 
 /// A step of an epilogue; see host::PostOp.
 struct PostInfo {
-  std::uint8_t kind = 0;  ///< host::PostOp::Kind
+  PostKind kind = PostKind::kAddTensor;
   float alpha = 0, beta = 0;
   DType dtype = DType::kFloat32;
   int operand = -1;  ///< buffer

@@ -14,13 +14,12 @@
 #include <set>
 #include <string_view>
 
-#include "compile/cache.h"
 #include "compile/compiler.h"
-#include "onnx/external_data.h"
+#include "compile/hash.h"
 #include "program/serialize.h"
 #include "program_format.h"
-#include "routines/routine.h"
 #include "support/error.h"
+#include "support/mapped_file.h"
 #include "support/tasks.h"
 #include "support/version.h"
 #include "target/chip.h"
@@ -35,8 +34,6 @@ static_assert(std::endian::native == std::endian::little, "headers are read and 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMaxPrograms = 64;                         // in a file
 constexpr std::uint64_t kMaxStructure = std::uint64_t{1} << 30;  // bytes; a large model's takes a few millions
-
-using Hash = std::array<std::uint8_t, 32>;
 
 struct Header {
   char magic[8] = {'S', 'D', 'X', 'P', 'R', 'O', 'G', '\n'};
@@ -60,13 +57,13 @@ std::string_view text(std::span<const std::byte> b) { return {reinterpret_cast<c
 
 Hash hash(std::string_view kind, std::string_view bytes) {
   const std::string_view parts[] = {kind, bytes};
-  return cache_key(parts).bytes;
+  return hash_of_parts(parts);
 }
 
 Hash checksum_of(Header header, std::string_view rest) {
   header.checksum = {};
   const std::string_view parts[] = {"program", {reinterpret_cast<const char*>(&header), sizeof header}, rest};
-  return cache_key(parts).bytes;
+  return hash_of_parts(parts);
 }
 
 std::uint64_t aligned(std::uint64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
@@ -189,18 +186,6 @@ void check_version(const Header& h) {
       "the program was saved by Sardonyx {} (format {:x}), and this is {} (format {:x}); compile the model and save it "
       "again",
       printable(writer) ? writer : "?", h.format, version(), SARDONYX_PROGRAM_FORMAT);
-}
-
-void check_routines(const Block& b) {
-  for (const ProgramStep& s : b.steps) {
-    if (const auto* r = std::get_if<RoutineStep>(&s.op); r && routines::find(r->name) == nullptr)
-      damaged("a routine does not exist");
-    if (const auto* i = std::get_if<IfStep>(&s.op)) {
-      check_routines(*i->then_block);
-      check_routines(*i->else_block);
-    }
-    if (const auto* w = std::get_if<WhileStep>(&s.op)) check_routines(*w->body);
-  }
 }
 
 struct HostName {
@@ -341,7 +326,7 @@ const Section& choose(const std::vector<Section>& all, std::string_view gpu) {
 template <typename F>
 auto with_file(const fs::path& path, const F& f) {
   try {
-    return f(std::make_shared<const onnx::MappedFile>(path));
+    return f(std::make_shared<const MappedFile>(path));
   } catch (const Error& e) {
     const std::string text = e.what();
     if (e.kind() == ErrorKind::kIo && text.find(path.string()) != std::string::npos) throw;
@@ -376,8 +361,6 @@ std::shared_ptr<Program> parse_program(std::span<const std::byte> bytes, std::sh
 
   auto program = deserialize(s.rest.subspan(h.target_size, h.structure_size), std::move(constants));
   if (program->target != s.target) damaged("two targets");
-  check_routines(program->init);
-  check_routines(program->main);
   return program;
 }
 
@@ -390,13 +373,13 @@ bool is_program_file(const fs::path& path) {
 }
 
 std::shared_ptr<Program> load_program(const fs::path& path, int threads, std::string_view gpu) {
-  return with_file(path, [&](const std::shared_ptr<const onnx::MappedFile>& file) {
+  return with_file(path, [&](const std::shared_ptr<const MappedFile>& file) {
     return parse_program({file->data(), file->size()}, file, threads, gpu);
   });
 }
 
 std::vector<std::string> program_targets(const fs::path& path) {
-  return with_file(path, [&](const std::shared_ptr<const onnx::MappedFile>& file) {
+  return with_file(path, [&](const std::shared_ptr<const MappedFile>& file) {
     std::vector<std::string> targets;
     for (const Section& s : sections_of({file->data(), file->size()})) targets.push_back(s.target);
     return targets;

@@ -11,6 +11,14 @@ struct EnumRange<Op> {
   static constexpr int kCount = static_cast<int>(Op::kRandom) + 1;
 };
 template <>
+struct EnumRange<PostKind> {
+  static constexpr int kCount = kPostKinds;
+};
+template <>
+struct EnumRange<ProductActivation> {
+  static constexpr int kCount = static_cast<int>(ProductActivation::kGeluTanh) + 1;
+};
+template <>
 struct EnumRange<BufferInfo::Kind> {
   static constexpr int kCount = static_cast<int>(BufferInfo::Kind::kTemporary) + 1;
 };

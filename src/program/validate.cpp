@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "host/post_op.h"
-#include "vendor/product_library.h"
+#include "support/error.h"
 
 namespace sardonyx {
 namespace {
@@ -183,7 +182,7 @@ class Validator {
       const DType type = at(l.a).dtype, out = at(l.out).dtype;
       require((type == DType::kFloat32 || type == DType::kFloat16 || type == DType::kBFloat16) &&
                   at(l.b).dtype == type && (out == type || out == DType::kFloat32) &&
-                  l.activation <= static_cast<std::uint8_t>(ProductActivation::kGeluTanh),
+                  l.activation <= ProductActivation::kGeluTanh,
               "a library's product has impossible types");
       for (const int b : {l.bias, l.residual})
         if (b != -1) require(at(b).dtype == out, "a library's product has impossible types");
@@ -223,11 +222,9 @@ class Validator {
 
   void post(const std::vector<PostInfo>& list) const {
     for (const PostInfo& i : list) {
-      host::PostOp op;
-      op.kind = static_cast<host::PostOp::Kind>(i.kind);
-      require(op.kind <= host::PostOp::Kind::kRound, "an epilogue of unknown kind");
-      require(op.has_operand() == (i.operand >= 0), "an epilogue's operand is missing");
-      if (op.has_operand()) require(at(i.operand).dtype == i.dtype, "an epilogue's operand has another type");
+      require(static_cast<int>(i.kind) < kPostKinds, "an epilogue of unknown kind");
+      require(has_operand(i.kind) == (i.operand >= 0), "an epilogue's operand is missing");
+      if (has_operand(i.kind)) require(at(i.operand).dtype == i.dtype, "an epilogue's operand has another type");
       shape(i.dims);
     }
   }

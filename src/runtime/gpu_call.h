@@ -1,4 +1,4 @@
-// A launch whose arguments are in place but for the buffers' addresses: what a step for a GPU becomes for given sizes.
+// A launch with all arguments but the buffers' addresses: what a step for a GPU becomes for given sizes.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -40,22 +40,6 @@ struct GpuCall {
   struct LibraryWork;
   std::shared_ptr<LibraryWork> work_;
   std::vector<std::size_t> slots_;  ///< by buffer: its place in the library's call
-};
-
-/// The launches of a whole run as captured graphs: one, or as many as steps that several processes do together leave.
-struct CapturedRun {
-  struct Piece {
-    std::unique_ptr<GpuGraph> graph;  ///< null: there are no launches
-    std::size_t first = 0;            ///< of its calls
-    int collective = -1;              ///< the step of the main block that comes behind it; -1: none
-  };
-  std::vector<GpuCall*> calls;
-  std::vector<std::size_t> piece_of;  ///< by call
-  std::vector<Piece> pieces;
-  std::size_t collective_calls = 0;  ///< of `calls`, those that other cards take part in
-  bool usable = true;                ///< the driver has graphs
-  const void* arena = nullptr;       ///< for which the calls' addresses are
-  std::vector<std::size_t> outside;  ///< calls with buffers that lie outside of the arena and the constants
 };
 
 }  // namespace sardonyx

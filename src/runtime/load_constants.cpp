@@ -1,6 +1,7 @@
-// A program's constants on a GPU: uploaded, and computed from each other, with little more memory than what stays.
+// A program's constants on a device with memory of its own: uploaded, and computed from each other, with little more
+// memory than what stays.
 //
-// What main does not use is on the card only while something is computed from it. Steps that share no such tensor are
+// What main does not use is on the device only while something is computed from it. Steps that share no such tensor are
 // independent and run in an order of their own: those that need the most working memory first, when little of what
 // stays is there yet. What would still exceed the final size works in pinned memory of the host: one tensor that is
 // most of the model, for example.
@@ -8,10 +9,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "onnx/external_data.h"
 #include "runtime/memory_plan.h"
 #include "runtime/run.h"
 #include "runtime/weights.h"
+#include "support/mapped_file.h"
 
 namespace sardonyx {
 namespace {
@@ -45,7 +46,7 @@ bool only_launches(const ProgramStep& s) {
          std::holds_alternative<RoutineStep>(s.op);
 }
 
-/// Steps of init that depend on each other, and where their working memory lies while they run.
+/// Steps of init that depend on each other, and where their temporaries lie while they run.
 struct Group {
   std::vector<std::size_t> steps;
   std::vector<Lifetime> lives;  ///< of what goes afterwards; first and last are positions in `steps`
@@ -139,14 +140,7 @@ class Groups {
 class Executor::ConstantLoader {
  public:
   ConstantLoader(Executor& e, std::vector<bool> kept, Context& context)
-      : e_(e),
-        p_(*e.program_),
-        memory_(*e.memory_),
-        kept_(std::move(kept)),
-        transfers_(e.memory_->shared_gpu()),
-        run_{e, p_, context, options_, e.threads_} {
-    run_.stream = context.stream.get();
-    run_.address.resize(p_.buffers.size());
+      : e_(e), p_(*e.program_), kept_(std::move(kept)), run_(e, context, options_, e.threads_) {
     constants_.addresses.assign(p_.buffers.size(), nullptr);
     constants_.owners.assign(p_.buffers.size(), nullptr);
     place_small();
@@ -154,18 +148,18 @@ class Executor::ConstantLoader {
 
   std::shared_ptr<const DeviceConstants> load() {
     const Groups groups(p_, kept_);
-    if (e_.lazy_) run_.make_kernels(p_.init);
+    e_.backend_->make_kernels(p_.init, run_);
     for (const Group& g : groups.list()) {
       make_room(g);
       compute(g);
     }
-    e_.gpu_->synchronize(run_.stream);
+    run_.queue.synchronize();
     room_.reset();
-    run_.context.pool->trim();
+    run_.queue.trim();
     for (std::size_t k = 0; k < p_.buffers.size(); ++k)
       if (kept_[k] && p_.buffers[k].kind == BufferInfo::Kind::kConstant) stay(static_cast<int>(k));
-    e_.gpu_->synchronize(run_.stream);
-    for (const auto& u : fresh_) share_upload(*e_.gpu_, u);
+    run_.queue.synchronize();
+    for (const auto& u : fresh_) share_upload(e_.backend_->device(), u);
     for (std::size_t k = 0; k < p_.buffers.size(); ++k)
       if (kept_[k]) constants_.addresses[k] = run_.address[k];
     constants_.program = e_.program_;
@@ -201,7 +195,7 @@ class Executor::ConstantLoader {
       }
     }
     if (total == 0) return;
-    const std::shared_ptr<void> block = memory_.allocate(total);
+    const std::shared_ptr<void> block = e_.backend_->allocate_lasting(total);
     resident_ = total;
     final_bytes_ += total;
     for (const auto& [k, offset] : small) {
@@ -210,7 +204,7 @@ class Executor::ConstantLoader {
     }
   }
 
-  // Working memory of a group: the card's as long as that is no more than is needed in the end, else pinned memory of
+  // Working memory of a group: the device's as long as that is no more than is needed in the end, else pinned memory of
   // the host, which kernels can use as well.
   void make_room(const Group& g) {
     std::size_t kept = 0;
@@ -228,11 +222,12 @@ class Executor::ConstantLoader {
     };
     const bool enough = g.bytes <= room_bytes_;
     if (enough && (room_on_host_ ? !fits(g.bytes) : fits(room_bytes_) && g.bytes >= room_bytes_ / 2)) return;
-    e_.gpu_->synchronize(run_.stream);
+    run_.queue.synchronize();
     room_.reset();
     room_on_host_ = !fits(g.bytes);
     room_bytes_ = g.bytes;
-    if (g.bytes > 0) room_ = room_on_host_ ? e_.gpu_->allocate_pinned(g.bytes) : memory_.allocate(g.bytes);
+    if (g.bytes > 0)
+      room_ = room_on_host_ ? e_.backend_->allocate_on_host(g.bytes) : e_.backend_->allocate_lasting(g.bytes);
   }
 
   // Uploads a weight that main uses, to where it stays.
@@ -243,16 +238,16 @@ class Executor::ConstantLoader {
     const Data& d = data(b);
     constants_.bytes += d.size;
     if (run_.address[k]) {
-      transfers_.upload(run_.address[k], d.bytes, d.size, run_.stream);
+      run_.queue.upload(run_.address[k], d.bytes, d.size);
       return;
     }
-    std::shared_ptr<const UploadedConstant> u = find_upload(*e_.gpu_, d);
+    std::shared_ptr<const UploadedConstant> u = find_upload(e_.backend_->device(), d);
     if (!u) {
-      u = std::make_shared<const UploadedConstant>(UploadedConstant{d, memory_.allocate(d.size)});
+      u = std::make_shared<const UploadedConstant>(UploadedConstant{d, e_.backend_->allocate_lasting(d.size)});
       resident_ += d.size;
-      transfers_.upload(u->memory.get(), d.bytes, d.size, run_.stream);
+      run_.queue.upload(u->memory.get(), d.bytes, d.size);
       fresh_.push_back(u);
-      onnx::forget_pages(d.bytes, d.size);
+      forget_pages(d.bytes, d.size);
     }
     run_.address[k] = u->memory.get();
     constants_.owners[k] = std::move(u);
@@ -274,21 +269,22 @@ class Executor::ConstantLoader {
         if (!is_weight(life.buffer)) continue;
         const Data& d = data(life.buffer);
         if (room_on_host_) {
-          e_.gpu_->synchronize(run_.stream);
+          run_.queue.synchronize();
           std::memcpy(place, d.bytes, d.size);
         } else {
-          transfers_.upload(place, d.bytes, d.size, run_.stream);
+          run_.queue.upload(place, d.bytes, d.size);
         }
-        if (d.size >= kLargeConstant) onnx::forget_pages(d.bytes, d.size);
+        if (d.size >= kLargeConstant) forget_pages(d.bytes, d.size);
       }
       const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
       for (const int w : s.writes) {
         const auto k = static_cast<std::size_t>(w);
         if (control || run_.address[k]) continue;
-        run_.owned[w] = kept_[k] ? memory_.allocate(run_.bytes(w)) : run_.allocate(run_.bytes(w));
+        run_.owned[w] = kept_[k] ? e_.backend_->allocate_lasting(run_.bytes(w)) : run_.queue.allocate(run_.bytes(w));
         run_.address[k] = run_.owned[w].get();
       }
-      run_.step_of(s);
+      std::unique_ptr<PreparedStep> prepared;
+      run_.run_step(s, prepared);
       for (const int w : s.writes) {
         const auto k = static_cast<std::size_t>(w);
         if (!kept_[k] || there_[k]) continue;
@@ -305,9 +301,7 @@ class Executor::ConstantLoader {
 
   Executor& e_;
   const Program& p_;
-  DeviceMemory& memory_;
   std::vector<bool> kept_;  ///< by buffer: main uses it
-  GpuTransfers transfers_;
   RunOptions options_;
   Run run_;
   std::vector<bool> there_ = std::vector<bool>(p_.buffers.size());
@@ -325,11 +319,11 @@ void Executor::load_constants(std::vector<bool> used) {
   for (const ProgramStep& s : program_->init.steps)
     for (const int w : s.writes) constant[static_cast<std::size_t>(w)] = true;
   for (std::size_t k = 0; k < used.size(); ++k) used[k] = used[k] && constant[k];
-  device_constants_ = find_constants(*gpu_, *program_);
+  device_constants_ = find_constants(backend_->device(), *program_);
   if (!device_constants_) {
     const std::unique_ptr<Context> context = acquire();
     device_constants_ = ConstantLoader(*this, std::move(used), *context).load();
-    share_constants(*gpu_, device_constants_);
+    share_constants(backend_->device(), device_constants_);
   }
   constants_ = device_constants_->addresses;
   constant_bytes_ = device_constants_->bytes;

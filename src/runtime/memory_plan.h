@@ -1,9 +1,19 @@
 // Where the temporaries of a block lie in one arena.
 #pragma once
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace sardonyx {
+
+/// Where temporaries lie in the arena for given values of the symbols.
+struct ArenaPlan {
+  std::vector<std::pair<int, std::size_t>> offsets;  ///< buffer, offset in bytes
+  std::size_t total = 0;                             ///< bytes
+  std::size_t live = 0;                              ///< the most bytes that are needed at a time: no arena is smaller
+  /// Temporaries whose size is known only in the course of a run; they are allocated when they are written.
+  int unplanned = 0;
+};
 
 /// A buffer's life: written first in step `first`, read last in step `last`.
 struct Lifetime {

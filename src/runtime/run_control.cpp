@@ -1,16 +1,7 @@
 // If and While steps: nested blocks and the memory of their results.
-#include <cstring>
-
 #include "runtime/run.h"
 
 namespace sardonyx {
-
-void Executor::Run::copy(void* to, const void* from, std::size_t bytes) const {
-  if (e.gpu_)
-    e.gpu_->copy(to, from, bytes, stream);
-  else if (bytes)
-    std::memcpy(to, from, bytes);
-}
 
 // Runs a nested block; afterwards its outputs' memory is in the result and its other temporaries are gone.
 std::vector<std::shared_ptr<void>> Executor::Run::nested(const Block& b) {
@@ -31,8 +22,8 @@ std::shared_ptr<void> Executor::Run::share(int buffer) {
   auto it = owned.find(buffer);
   if (it != owned.end()) return it->second;
   const std::size_t n = bytes(buffer);
-  std::shared_ptr<void> copy = allocate(n);
-  this->copy(copy.get(), at(buffer), n);
+  std::shared_ptr<void> copy = queue.allocate(n);
+  queue.copy(copy.get(), at(buffer), n);
   return copy;
 }
 
@@ -40,7 +31,7 @@ std::shared_ptr<void> Executor::Run::share(int buffer) {
 void Executor::Run::give(const TensorRef& r, std::shared_ptr<void> memory) {
   void*& a = address[static_cast<std::size_t>(r.buffer)];
   if (a) {
-    copy(a, memory.get(), bytes(r.buffer));
+    queue.copy(a, memory.get(), bytes(r.buffer));
     return;
   }
   a = memory.get();
@@ -73,7 +64,7 @@ void Executor::Run::loop(const WhileStep& w) {
     auto out = nested(*w.body);
     for (std::size_t k = 0; k < stacks.size(); ++k) {
       const TensorRef& r = w.body->outputs[carried + k];
-      std::size_t n = size_of(p.buffers[static_cast<std::size_t>(r.buffer)].dtype);
+      std::size_t n = size_of(program.buffers[static_cast<std::size_t>(r.buffer)].dtype);
       for (std::int64_t d : dims(r.shape)) n *= static_cast<std::size_t>(d);
       if (trips > 0 && n != piece[k])
         fail(ErrorKind::kInvalidArgument, "a scan output changes its shape from one iteration to the next");
@@ -106,9 +97,9 @@ void Executor::Run::loop(const WhileStep& w) {
     give(w.outputs[k], values[k]);
   }
   for (std::size_t k = 0; k < stacks.size(); ++k) {
-    std::shared_ptr<void> all = allocate(piece[k] * stacks[k].size());
+    std::shared_ptr<void> all = queue.allocate(piece[k] * stacks[k].size());
     for (std::size_t j = 0; j < stacks[k].size(); ++j)
-      copy(static_cast<char*>(all.get()) + j * piece[k], stacks[k][j].get(), piece[k]);
+      queue.copy(static_cast<char*>(all.get()) + j * piece[k], stacks[k][j].get(), piece[k]);
     give(w.outputs[carried + k], std::move(all));
   }
 }

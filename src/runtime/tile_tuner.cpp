@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "support/error.h"
+
 namespace sardonyx {
 namespace {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-#include "compile/cache.h"
+#include "compile/hash.h"
 #include "program/serialize.h"
 
 namespace sardonyx {
@@ -18,21 +18,21 @@ class Registry {
     return *r;
   }
 
-  std::shared_ptr<const UploadedConstant> find(const Gpu& gpu, const Data& data) {
-    for (const std::shared_ptr<const UploadedConstant>& u : candidates(gpu, data.size))
+  std::shared_ptr<const UploadedConstant> find(const void* device, const Data& data) {
+    for (const std::shared_ptr<const UploadedConstant>& u : candidates(device, data.size))
       if (u->data.bytes == data.bytes || std::memcmp(u->data.bytes, data.bytes, data.size) == 0) return u;
     return nullptr;
   }
-  void add(const Gpu& gpu, const std::shared_ptr<const UploadedConstant>& u) {
+  void add(const void* device, const std::shared_ptr<const UploadedConstant>& u) {
     const std::lock_guard lock(mutex_);
-    all_[{&gpu, u->data.size}].push_back(u);
+    all_[{device, u->data.size}].push_back(u);
   }
 
  private:
-  std::vector<std::shared_ptr<const UploadedConstant>> candidates(const Gpu& gpu, std::size_t size) {
+  std::vector<std::shared_ptr<const UploadedConstant>> candidates(const void* device, std::size_t size) {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<const UploadedConstant>> out;
-    const auto it = all_.find({&gpu, size});
+    const auto it = all_.find({device, size});
     if (it == all_.end()) return out;
     std::erase_if(it->second, [&](const std::weak_ptr<const UploadedConstant>& w) {
       auto u = w.lock();
@@ -44,21 +44,21 @@ class Registry {
   }
 
   std::mutex mutex_;
-  std::map<std::pair<const Gpu*, std::size_t>, std::vector<std::weak_ptr<const UploadedConstant>>> all_;
+  std::map<std::pair<const void*, std::size_t>, std::vector<std::weak_ptr<const UploadedConstant>>> all_;
 };
 
 }  // namespace
 
-std::shared_ptr<const UploadedConstant> find_upload(const Gpu& gpu, const Data& data) {
-  return Registry::instance().find(gpu, data);
+std::shared_ptr<const UploadedConstant> find_upload(const void* device, const Data& data) {
+  return Registry::instance().find(device, data);
 }
-void share_upload(const Gpu& gpu, const std::shared_ptr<const UploadedConstant>& constant) {
-  Registry::instance().add(gpu, constant);
+void share_upload(const void* device, const std::shared_ptr<const UploadedConstant>& constant) {
+  Registry::instance().add(device, constant);
 }
 
 namespace {
 
-using ProgramKey = std::pair<const Gpu*, std::string>;
+using ProgramKey = std::pair<const void*, std::string>;
 
 std::mutex programs_mutex;
 std::map<ProgramKey, std::weak_ptr<const DeviceConstants>>& programs() {
@@ -66,11 +66,11 @@ std::map<ProgramKey, std::weak_ptr<const DeviceConstants>>& programs() {
   return *m;
 }
 
-ProgramKey key_of(const Gpu& gpu, const Program& p) {
+ProgramKey key_of(const void* device, const Program& p) {
   const std::string structure = serialize(p);
   const std::string_view parts[] = {"constants", structure};
-  const auto key = cache_key(parts).bytes;
-  return {&gpu, std::string(reinterpret_cast<const char*>(key.data()), key.size())};
+  const Hash key = hash_of_parts(parts);
+  return {device, std::string(reinterpret_cast<const char*>(key.data()), key.size())};
 }
 
 bool equal(const std::vector<Data>& a, const std::vector<Data>& b) {
@@ -81,10 +81,10 @@ bool equal(const std::vector<Data>& a, const std::vector<Data>& b) {
 
 }  // namespace
 
-std::shared_ptr<const DeviceConstants> find_constants(const Gpu& gpu, const Program& program) {
+std::shared_ptr<const DeviceConstants> find_constants(const void* device, const Program& program) {
   std::shared_ptr<const DeviceConstants> c;
   {
-    const ProgramKey key = key_of(gpu, program);
+    const ProgramKey key = key_of(device, program);
     const std::lock_guard lock(programs_mutex);
     std::erase_if(programs(), [](const auto& p) { return p.second.expired(); });
     const auto it = programs().find(key);
@@ -93,8 +93,8 @@ std::shared_ptr<const DeviceConstants> find_constants(const Gpu& gpu, const Prog
   return c && equal(c->program->constants, program.constants) ? c : nullptr;
 }
 
-void share_constants(const Gpu& gpu, const std::shared_ptr<const DeviceConstants>& constants) {
-  ProgramKey key = key_of(gpu, *constants->program);
+void share_constants(const void* device, const std::shared_ptr<const DeviceConstants>& constants) {
+  ProgramKey key = key_of(device, *constants->program);
   const std::lock_guard lock(programs_mutex);
   programs()[std::move(key)] = constants;
 }

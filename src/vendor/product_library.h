@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "device/device.h"
+#include "program/launch.h"
 #include "sardonyx/dtype.h"
 
 namespace sardonyx {
-
-/// What is done to a sum and its bias and residual, in float32. Where both are there, the residual comes first.
-enum class ProductActivation : std::uint8_t { kNone, kRelu, kGeluTanh };
 
 /// out[z, row, col] = activation(sum over k of a[z, row, k] b[z, k, col] + bias[col] + residual[z, row, col]), all in
 /// memory without gaps, row by row.
@@ -36,9 +34,6 @@ struct LibraryTensors {
   void* out = nullptr;
   void* workspace = nullptr;  ///< kLibraryWorkspace bytes, at a multiple of 256
 };
-
-/// What the library may use besides, in bytes.
-constexpr std::size_t kLibraryWorkspace = 8 << 20;
 
 /// One way of the library's to compute a product. Safe from many threads.
 class ProductPlan {

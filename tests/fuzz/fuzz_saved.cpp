@@ -15,7 +15,6 @@
 #include "compile/cache.h"
 #include "compile/compiler.h"
 #include "program/program_file.h"
-#include "routines/routine.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -34,12 +33,6 @@ const std::string& compiler_version() {
   static const std::string none = "none";
   return none;
 }
-namespace routines {
-Fn find(std::string_view name) {
-  return name.empty() ? nullptr : [](Call&) {};
-}
-}  // namespace routines
-
 namespace {
 
 namespace fs = std::filesystem;

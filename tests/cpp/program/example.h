@@ -44,7 +44,8 @@ inline std::shared_ptr<Program> example_program() {
   };
   add(p->init, LaunchStep{0, {1, 3}, {}, 9, 1}, {1}, {3});
   add(p->main, LaunchStep{1, {0, 3}, {n, half}, chosen, 3}, {0}, {3});
-  PostInfo sum{0, 0, 0, DType::kFloat32, 1, {1, 3}}, relu{6, 0.5f, 0.25f, DType::kFloat32, -1, {}};
+  PostInfo sum{PostKind::kAddTensor, 0, 0, DType::kFloat32, 1, {1, 3}},
+      relu{PostKind::kRelu, 0.5f, 0.25f, DType::kFloat32, -1, {}};
   add(p->main, GemmStep{0, 1, 3, {}, {}, n, 3, 3, false, true, {sum, relu}}, {0, 1}, {3});
   ConvStep c;
   c.x = 5, c.w = 1, c.out = 5;

@@ -226,12 +226,6 @@ TEST_F(ProgramFile, DamageInAnyProgramIsFound) {
   }
 }
 
-TEST_F(ProgramFile, UnknownRoutine) {
-  for (ProgramStep& s : program_->main.steps)
-    if (auto* r = std::get_if<RoutineStep>(&s.op)) r->name = "levitate";
-  EXPECT_THAT(refusal(saved(), ErrorKind::kInvalidModel), HasSubstr("routine"));
-}
-
 TEST(Targets, FeaturesMustBeThere) {
   EXPECT_EQ(why_not_on("x86_64 znver4 +avx2,+sse4a", "x86_64 znver4 +avx2,+sse4a"), "");
   EXPECT_EQ(why_not_on("x86_64 haswell +avx2,-avx512f", "x86_64 znver4 +avx2,+avx512f"), "");

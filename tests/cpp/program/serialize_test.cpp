@@ -8,6 +8,7 @@
 #include "example.h"
 #include "expr/table.h"
 #include "program/validate.h"
+#include "support/error.h"
 
 namespace sardonyx {
 namespace {
@@ -126,7 +127,8 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("kernel does not exist", [](Program& p) { first<LaunchStep>(p).kernel = 2; });
   expect_invalid("too many arguments", [](Program& p) { first<LaunchStep>(p).buffers.assign(65, 0); });
   expect_invalid("does not name what it writes", [](Program& p) { first<GemmStep>(p).out = 6; });
-  expect_invalid("epilogue of unknown kind", [](Program& p) { first<GemmStep>(p).post[1].kind = 200; });
+  expect_invalid("epilogue of unknown kind",
+                 [](Program& p) { first<GemmStep>(p).post[1].kind = static_cast<PostKind>(200); });
   expect_invalid("epilogue's operand", [](Program& p) { first<GemmStep>(p).post[0].operand = -1; });
   expect_invalid("different lengths", [](Program& p) { first<ConvStep>(p).dilations.pop_back(); });
   expect_invalid("not positive", [](Program& p) { first<ConvStep>(p).strides[0] = 0; });

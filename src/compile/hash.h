@@ -1,0 +1,18 @@
+// BLAKE3.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace sardonyx {
+
+using Hash = std::array<std::uint8_t, 32>;
+
+Hash hash_of(std::string_view bytes);
+
+/// Hashes `parts` with their lengths, so that {"ab", "c"} and {"a", "bc"} differ. Begin with a word of your own for
+/// each use.
+Hash hash_of_parts(std::span<const std::string_view> parts);
+
+}  // namespace sardonyx

@@ -1,0 +1,12 @@
+// Routines that the runtime treats differently from others.
+#pragma once
+#include <string_view>
+
+namespace sardonyx {
+
+/// Collectives of a group of processes (sardonyx/communicator.h); params: the number of processes, 0 for any.
+///   all_reduce: x -> the sum of all processes' x
+///   all_gather: x [...] -> [processes, ...]
+inline bool is_collective(std::string_view routine) { return routine == "all_reduce" || routine == "all_gather"; }
+
+}  // namespace sardonyx

@@ -1,0 +1,25 @@
+// The backend for a device.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "runtime/backend.h"
+
+namespace sardonyx {
+
+class CodeCache;     // compile/cache.h
+class DeviceMemory;  // device/memory.h
+class TileTuner;     // runtime/tile_tuner.h
+
+struct BackendOptions {
+  std::shared_ptr<DeviceMemory> memory;        ///< of the GPU that runs the program; null: the host
+  std::shared_ptr<Communicator> communicator;  ///< for programs with collectives
+  bool graphs = true;                          ///< on a GPU: runs of known sizes are captured graphs
+  std::shared_ptr<CodeCache> cache;            ///< of machine code that NVIDIA's assembler makes; null: none
+  std::shared_ptr<TileTuner> tuner;            ///< times tilings when sizes are first seen; null: none
+  /// The vendor's library of products (vendor/product_library.h): a path, empty for the usual places, or "off".
+  std::string library_path{};
+};
+std::unique_ptr<Backend> make_backend(BackendOptions options);
+
+}  // namespace sardonyx

@@ -1,0 +1,26 @@
+// NVIDIA's GPUs through CUDA's driver. Programs hold PTX, of which each kernel is compiled when a run first needs it.
+#pragma once
+#include <set>
+
+#include "runtime/gpu_backend.h"
+
+namespace sardonyx {
+
+class CudaBackend : public GpuBackend {
+ public:
+  using GpuBackend::GpuBackend;
+  void make_kernels(const Block& block, const RunState& run) override;
+  /// Tensor maps, for TMA.
+  void add_copies(GpuCall& call, const TileLaunchStep& step, const GpuTiling& tiling, const TileSizes& sizes,
+                  const SymbolValues& symbols) const override;
+
+ protected:
+  std::shared_ptr<GpuModule> load_object(const std::string& object) override;
+
+ private:
+  void needed_kernels(const Block& block, const RunState& run, std::set<int>& kernels) const;
+  void needed_kernels(const AttentionLaunchStep& step, const RunState& run, std::set<int>& kernels) const;
+  void needed_kernels(const TileLaunchStep& step, const RunState& run, std::set<int>& kernels) const;
+};
+
+}  // namespace sardonyx

@@ -1,0 +1,118 @@
+#include "runtime/gpu_backend.h"
+
+#include "program/routine_names.h"
+#include "support/warning.h"
+
+namespace sardonyx {
+
+GpuBackend::GpuBackend(BackendOptions options)
+    : Backend(options.communicator), options_(std::move(options)), memory_(options_.memory), gpu_(memory_->gpu()) {}
+
+void GpuBackend::load(const Program& program, int threads) {
+  program_ = &program;
+  threads_ = threads;
+  for (const std::string& object : program.objects) modules_.push_back(load_object(object));
+  kernels_ = std::vector<std::atomic<void*>>(program.kernels.size());
+  for (std::size_t k = 0; k < program.kernels.size(); ++k) {
+    const KernelInfo& info = program.kernels[k];
+    const GpuModule& module = *modules_[static_cast<std::size_t>(info.object)];
+    check(module.has(info.symbol.c_str()), "kernel {} is not in the compiled code", info.symbol);
+    starts_early_.push_back(module.starts_early());
+    if (!module.lazy()) kernel(static_cast<int>(k));
+  }
+}
+
+void* GpuBackend::kernel(int number) const {
+  const auto at = static_cast<std::size_t>(number);
+  if (void* known = kernels_[at]) return known;
+  const KernelInfo& info = program_->kernels[at];
+  void* made = modules_[static_cast<std::size_t>(info.object)]->function(info.symbol.c_str());
+  if (info.spec.shared_bytes > 0) gpu_.reserve_shared(made, info.spec.shared_bytes);
+  kernels_[at] = made;
+  return made;
+}
+
+std::shared_ptr<GpuCall> GpuBackend::call(int number, std::uint32_t blocks, std::uint32_t threads,
+                                          std::vector<int> buffers, std::vector<std::int64_t> values) const {
+  const auto at = static_cast<std::size_t>(number);
+  auto made = std::make_shared<GpuCall>(kernel(number), blocks, threads, program_->kernels[at].spec.shared_bytes,
+                                        std::move(buffers), std::move(values));
+  made->launch.starts_early = starts_early_[at];
+  return made;
+}
+
+std::shared_ptr<const ProductLibrary> GpuBackend::product_library() const {
+  std::string why;
+  auto library = open_product_library(memory_->shared_gpu(), options_.library_path, why);
+  if (!library && (!options_.library_path.empty() || !options_.tuner) && !library_warned_.exchange(true))
+    warn(fmt::format("the vendor's library of products is not used, our own kernels are: {}", why));
+  return library;
+}
+
+std::unique_ptr<Queue> GpuBackend::create_queue() { return std::make_unique<GpuQueue>(*this); }
+
+GpuQueue::GpuQueue(GpuBackend& backend)
+    : backend_(backend),
+      gpu_(backend.gpu()),
+      own_stream_(gpu_.create_stream()),
+      stream_(own_stream_.get()),
+      pool_(std::make_shared<MemoryPool>(backend.memory())),
+      transfers_(std::make_unique<GpuTransfers>(backend.memory()->shared_gpu())),
+      done_(gpu_.create_event()) {}
+
+void GpuQueue::begin(const RunOptions& options) {
+  scope_.emplace(gpu_);
+  stream_ = options.stream ? options.stream : own_stream_.get();
+  if (!pending_) return;
+  done_->wait_in(stream_);
+  pending_ = false;
+}
+
+// The caller's code may have made another device the thread's current one.
+void GpuQueue::resume() {
+  if (scope_) scope_->again();
+}
+
+// Work of a failed run is waited for here, unless it is on a caller's stream.
+void GpuQueue::end(bool finished) noexcept {
+  try {
+    if (!finished) {
+      done_->record(stream_);
+      pending_ = true;
+      if (stream_ == own_stream_.get()) finish();
+    }
+  } catch (const Error&) {
+    pending_ = false;  // the device is lost; the next call says so
+  }
+  stream_ = own_stream_.get();
+  scope_.reset();
+}
+
+void GpuQueue::finish() noexcept {
+  if (!pending_) return;
+  pending_ = false;
+  try {
+    done_->synchronize();
+  } catch (const Error&) {
+    return;  // the device is lost; the next call says so
+  }
+}
+
+void GpuQueue::start(GpuCall& call, const RunState& run) {
+  call.place(run.address);
+  for (std::size_t k = 0; k < call.addresses.size(); ++k)
+    check(call.addresses[k] != nullptr || run.bytes(call.buffers[k]) == 0, "buffer {} is not in memory",
+          call.buffers[k]);
+  gpu_.launch(call.launch, stream_);
+}
+
+double GpuQueue::time(const GpuCalls& calls, const RunState& run) {
+  double seconds = 0;
+  for (const auto& call : calls) {
+    call->place(run.address);
+    seconds += backend_.tuner()->timer(gpu_, call->launch, stream_);
+  }
+  return seconds;
+}
+
+}  // namespace sardonyx

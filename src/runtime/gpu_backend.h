@@ -1,0 +1,161 @@
+// What HIP and CUDA have in common as backends: streams, pools of memory, launches, graphs of launches, and the choice
+// among tilings.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device/memory.h"
+#include "runtime/backends.h"
+#include "runtime/gpu_call.h"
+#include "runtime/tile_tuner.h"
+#include "vendor/product_library.h"
+
+namespace sardonyx {
+
+class GpuBackend : public Backend {
+ public:
+  explicit GpuBackend(BackendOptions options);
+  std::size_t alignment() const override { return 256; }
+  bool separate_memory() const override { return true; }
+  const void* device() const override { return &gpu_; }
+  void load(const Program& program, int threads) override;
+  std::unique_ptr<Queue> create_queue() override;
+  std::shared_ptr<void> allocate_lasting(std::size_t bytes) override { return memory_->allocate(bytes); }
+  std::shared_ptr<void> allocate_on_host(std::size_t bytes) override { return gpu_.allocate_pinned(bytes); }
+
+  Gpu& gpu() const { return gpu_; }
+  const std::shared_ptr<DeviceMemory>& memory() const { return memory_; }
+  bool graphs() const { return options_.graphs; }
+  TileTuner* tuner() const { return options_.tuner.get(); }
+  const Program& program() const { return *program_; }
+
+  /// The handle of a kernel, which is compiled when it is first asked for (PTX) or was loaded with the program.
+  void* kernel(int number) const;
+  bool has_kernel(int number) const { return kernels_[static_cast<std::size_t>(number)].load() != nullptr; }
+  /// A launch of a kernel, its shared memory and order as the program says.
+  std::shared_ptr<GpuCall> call(int kernel, std::uint32_t blocks, std::uint32_t threads, std::vector<int> buffers,
+                                std::vector<std::int64_t> values) const;
+  /// The vendor's library of products, null if there is none that can be used or it is switched off.
+  std::shared_ptr<const ProductLibrary> product_library() const;
+  bool library_off() const { return options_.library_path == "off"; }
+  /// Set once a step has chosen the vendor's library.
+  std::atomic<bool>& library_used() const { return library_used_; }
+
+  /// The descriptors with which a kernel's tiles are copied by hardware (GpuTiling::copies).
+  virtual void add_copies(GpuCall& call, const TileLaunchStep& step, const GpuTiling& tiling, const TileSizes& sizes,
+                          const SymbolValues& symbols) const = 0;
+
+ protected:
+  virtual std::shared_ptr<GpuModule> load_object(const std::string& object) = 0;
+  const BackendOptions& options() const { return options_; }
+  int threads() const { return threads_; }
+
+ private:
+  BackendOptions options_;
+  std::shared_ptr<DeviceMemory> memory_;
+  Gpu& gpu_;
+  const Program* program_ = nullptr;
+  int threads_ = 1;
+  std::vector<std::shared_ptr<GpuModule>> modules_;  ///< by object
+  mutable std::vector<std::atomic<void*>> kernels_;  ///< null: not asked for yet
+  std::vector<bool> starts_early_;                   ///< by kernel: GpuLaunch::starts_early
+  mutable std::atomic<bool> library_warned_ = false, library_used_ = false;
+};
+
+class GpuQueue : public Queue {
+ public:
+  explicit GpuQueue(GpuBackend& backend);
+  void begin(const RunOptions& options) override;
+  void resume() override;
+  void end(bool finished) noexcept override;
+  void finish() noexcept override;
+  void synchronize() override { gpu_.synchronize(stream_); }
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return pool_->allocate(bytes); }
+  void trim() override { pool_->trim(); }
+  void copy(void* to, const void* from, std::size_t bytes) override { gpu_.copy(to, from, bytes, stream_); }
+  void upload(void* to, const void* from, std::size_t bytes) override { transfers_->upload(to, from, bytes, stream_); }
+  void download(void* to, const void* from, std::size_t bytes) override {
+    transfers_->download(to, from, bytes, stream_);
+  }
+  std::unique_ptr<PreparedStep> prepare(const ProgramStep& step, RunState& run) override;
+  bool replay(PreparedSteps steps, std::unique_ptr<CapturedRun>& captured, RunState& run) override;
+
+  GpuBackend& backend() const { return backend_; }
+  GpuStream stream() const { return stream_; }
+  void start(GpuCall& call, const RunState& run);
+  /// Seconds of one launch of each of these, by the tuner's timer.
+  double time(const std::vector<std::shared_ptr<GpuCall>>& calls, const RunState& run);
+
+ private:
+  bool replay_launches(PreparedSteps steps, std::unique_ptr<CapturedRun>& captured, RunState& run);
+
+  GpuBackend& backend_;
+  Gpu& gpu_;
+  std::shared_ptr<void> own_stream_;
+  GpuStream stream_;                  ///< of the run: its caller's, or our own
+  std::shared_ptr<MemoryPool> pool_;  ///< of what has no place in the arena
+  std::unique_ptr<GpuTransfers> transfers_;
+  std::unique_ptr<GpuEvent> done_;   ///< the end of a run that was not waited for
+  bool pending_ = false;             ///< there is one
+  std::optional<Gpu::Scope> scope_;  ///< while a run lasts
+};
+
+using GpuCalls = std::vector<std::shared_ptr<GpuCall>>;
+
+/// A step that is launches.
+class GpuStep : public PreparedStep {
+ public:
+  explicit GpuStep(GpuQueue& queue) : queue_(queue) {}
+  void enqueue(RunState& run) override {
+    for (const auto& call : calls()) queue_.start(*call, run);
+  }
+  /// None if there is nothing to compute.
+  virtual const GpuCalls& calls() const { return calls_; }
+
+ protected:
+  GpuQueue& queue_;
+  GpuCalls calls_;
+};
+
+/// A collective. Where it has no launch, it is a call of the communicator, which captures leave out.
+class GpuCollective : public GpuStep {
+ public:
+  using GpuStep::GpuStep;
+};
+
+/// A tile kernel, or a call of the vendor's library that computes the same.
+class GpuTileStep : public GpuStep {
+ public:
+  GpuTileStep(GpuQueue& queue, GpuCalls calls) : GpuStep(queue) { calls_ = std::move(calls); }
+  /// `library`: the candidate that `calls` are. `own`: what to launch instead should that fail.
+  GpuTileStep(GpuQueue& queue, GpuCalls calls, std::string library, GpuCalls own)
+      : GpuTileStep(queue, std::move(calls)) {
+    library_ = std::move(library);
+    own_ = std::move(own);
+  }
+  bool by_library() const { return !library_.empty() && !failed_; }
+  /// From now on our own kernel is launched. `why`: the library's error.
+  void give_up(const std::string& why);
+  const GpuCalls& calls() const override { return failed_ ? own_ : calls_; }
+  void enqueue(RunState& run) override;
+  std::string name() const override { return by_library() ? library_ : "tile"; }
+
+ private:
+  std::string library_;
+  GpuCalls own_;
+  bool failed_ = false;
+};
+
+GpuCalls launch_calls(const LaunchStep& step, const GpuBackend& backend, const RunState& run);
+std::unique_ptr<PreparedStep> prepare_gpu_tile(const TileLaunchStep& step, GpuQueue& queue, RunState& run);
+
+/// The forms of attention that compute these sizes, that of the rule first. `names`: of all forms.
+std::vector<std::size_t> possible_forms(const AttentionLaunchStep& step, const SymbolValues& symbols,
+                                        std::vector<std::string>& names);
+
+}  // namespace sardonyx

@@ -1,0 +1,123 @@
+// A run as captured graphs of launches: one, or as many as collectives that are calls divide it into.
+#include <algorithm>
+
+#include "collective/peer.h"
+#include "runtime/gpu_backend.h"
+
+namespace sardonyx {
+namespace {
+
+struct CapturedGraphs : CapturedRun {
+  struct Piece {
+    std::unique_ptr<GpuGraph> graph;  ///< null: no launches
+    std::size_t first = 0;            ///< of its calls
+    int collective = -1;              ///< the step that follows it; -1: none
+  };
+  std::vector<GpuCall*> calls;
+  std::vector<std::size_t> piece_of;  ///< by call
+  std::vector<Piece> pieces;
+  std::size_t collective_calls = 0;  ///< of `calls`, those that other GPUs take part in
+  bool usable = true;                ///< the driver supports graphs
+  const void* arena = nullptr;       ///< the arena that the calls' addresses are in
+  std::vector<std::size_t> outside;  ///< calls with buffers outside of the arena and the constants
+};
+
+class Recorder {
+ public:
+  Recorder(Gpu& gpu, const RunState& run) : gpu_(gpu), run_(run), fixed_(run.address.size()) {
+    for (const auto& [buffer, offset] : run.arena_plan->offsets) fixed_[static_cast<std::size_t>(buffer)] = true;
+    for (std::size_t k = 0; k < run.constants.size(); ++k) fixed_[k] = fixed_[k] || run.constants[k] != nullptr;
+    made_->pieces.emplace_back();
+  }
+
+  std::unique_ptr<CapturedRun> record(PreparedSteps steps) {
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      const auto* step = dynamic_cast<const GpuStep*>(steps[k].get());
+      if (!step) continue;  // a check
+      if (dynamic_cast<const GpuCollective*>(step)) {
+        if (step->calls().empty()) {
+          end_piece(static_cast<int>(k));
+          continue;
+        }
+        ++made_->collective_calls;
+      }
+      for (const auto& call : step->calls()) add(*call);
+    }
+    made_->arena = run_.arena;
+    end_piece(-1);
+    return std::move(made_);
+  }
+
+ private:
+  void add(GpuCall& call) {
+    call.place(run_.address);
+    if (std::any_of(call.buffers.begin(), call.buffers.end(),
+                    [&](int b) { return !fixed_[static_cast<std::size_t>(b)]; }))
+      made_->outside.push_back(made_->calls.size());
+    made_->calls.push_back(&call);
+    made_->piece_of.push_back(made_->pieces.size() - 1);
+    launches_.push_back(call.launch);
+  }
+
+  // The launches since the last collective become a graph.
+  void end_piece(int collective) {
+    CapturedGraphs::Piece& piece = made_->pieces.back();
+    if (!launches_.empty()) {
+      piece.graph = gpu_.make_graph(launches_);
+      made_->usable = made_->usable && piece.graph;
+    }
+    piece.collective = collective;
+    launches_.clear();
+    if (collective >= 0) made_->pieces.push_back({nullptr, made_->calls.size()});
+  }
+
+  Gpu& gpu_;
+  const RunState& run_;
+  std::vector<bool> fixed_;  ///< by buffer: it moves with the arena, or never
+  std::unique_ptr<CapturedGraphs> made_ = std::make_unique<CapturedGraphs>();
+  std::vector<GpuLaunch> launches_;
+};
+
+}  // namespace
+
+// Should the vendor's library launch something that can't be captured, our own kernels take over.
+bool GpuQueue::replay(PreparedSteps steps, std::unique_ptr<CapturedRun>& captured, RunState& run) {
+  if (!backend_.graphs()) return false;
+  if (!backend_.library_used()) return replay_launches(steps, captured, run);
+  std::vector<GpuTileStep*> theirs;
+  for (const auto& s : steps)
+    if (auto* t = dynamic_cast<GpuTileStep*>(s.get()); t && t->by_library()) theirs.push_back(t);
+  if (theirs.empty()) return replay_launches(steps, captured, run);
+  try {
+    return replay_launches(steps, captured, run);
+  } catch (const Error& error) {
+    captured.reset();
+    for (GpuTileStep* t : theirs) t->give_up(error.what());
+  }
+  return replay_launches(steps, captured, run);
+}
+
+bool GpuQueue::replay_launches(PreparedSteps steps, std::unique_ptr<CapturedRun>& captured, RunState& run) {
+  if (!captured) captured = Recorder(gpu_, run).record(steps);
+  auto& c = static_cast<CapturedGraphs&>(*captured);
+  if (!c.usable || c.calls.empty()) return false;
+  if (c.collective_calls > 0)
+    dynamic_cast<const LaunchedCollectives&>(*backend_.communicator()).begin_launches(c.collective_calls);
+  const auto update = [&](std::size_t k) {
+    const CapturedGraphs::Piece& piece = c.pieces[c.piece_of[k]];
+    if (c.calls[k]->place(run.address)) piece.graph->set(k - piece.first, c.calls[k]->launch);
+  };
+  if (c.arena == run.arena) {
+    for (std::size_t k : c.outside) update(k);
+  } else {
+    for (std::size_t k = 0; k < c.calls.size(); ++k) update(k);
+    c.arena = run.arena;
+  }
+  for (const CapturedGraphs::Piece& piece : c.pieces) {
+    if (piece.graph) piece.graph->launch(stream_);
+    if (piece.collective >= 0) steps[static_cast<std::size_t>(piece.collective)]->enqueue(run);
+  }
+  return true;
+}
+
+}  // namespace sardonyx

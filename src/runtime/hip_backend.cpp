@@ -1,0 +1,12 @@
+#include "runtime/hip_backend.h"
+
+namespace sardonyx {
+
+void HipBackend::add_copies(GpuCall&, const TileLaunchStep&, const GpuTiling&, const TileSizes&,
+                            const SymbolValues&) const {
+  fail(ErrorKind::kInternal, "internal error: a tiling for AMD's chips with tensor maps");
+}
+
+std::shared_ptr<GpuModule> HipBackend::load_object(const std::string& object) { return gpu().load(object); }
+
+}  // namespace sardonyx

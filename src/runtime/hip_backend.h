@@ -1,0 +1,19 @@
+// AMD's GPUs through HIP, and simulated ones.
+#pragma once
+#include "runtime/gpu_backend.h"
+
+namespace sardonyx {
+
+class HipBackend : public GpuBackend {
+ public:
+  using GpuBackend::GpuBackend;
+  /// Throws Error(kInternal): no tiling for AMD's chips copies tiles by hardware.
+  void add_copies(GpuCall& call, const TileLaunchStep& step, const GpuTiling& tiling, const TileSizes& sizes,
+                  const SymbolValues& symbols) const override;
+
+ protected:
+  /// A code object.
+  std::shared_ptr<GpuModule> load_object(const std::string& object) override;
+};
+
+}  // namespace sardonyx

@@ -1,0 +1,147 @@
+#include "runtime/host_backend.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "host/parallel.h"
+#include "program/routine_names.h"
+#include "runtime/routine_step.h"
+#include "support/mapped_file.h"
+#include "support/pages.h"
+
+namespace sardonyx {
+namespace {
+
+constexpr std::int64_t kGrain = 131072;  // operations worth a thread of their own
+constexpr std::size_t kMaxArguments = 64;
+
+void check_size(std::size_t bytes) {
+  if (bytes > (std::size_t{1} << 46))
+    fail(ErrorKind::kInvalidArgument, "a tensor of {} bytes is needed for these input shapes; use smaller ones", bytes);
+}
+
+/// A call of generated code.
+class HostLaunch : public PreparedStep {
+ public:
+  HostLaunch(const LaunchStep& step, const HostBackend& backend, const RunState& run)
+      : step_(step), info_(run.kernel(step.kernel)), kernel_(backend.kernel(step.kernel)) {
+    check(step.buffers.size() <= kMaxArguments, "a kernel with {} buffers", step.buffers.size());
+    points_ = run.eval(step.points);
+    if (points_ <= 0) return;
+    if (step.limit) check_limit(step.limit, run.symbols);
+    for (const Expr& s : step.symbols) values_.push_back(run.eval(s));
+    for (const Expr& d : step.divisors) values_.push_back(static_cast<std::int64_t>(divisor_argument(run.eval(d))));
+    grain_ = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, run.eval(step.work)));
+  }
+
+  void enqueue(RunState& run) override {
+    if (points_ <= 0) return;
+    char* buffers[kMaxArguments];
+    for (std::size_t k = 0; k < step_.buffers.size(); ++k) buffers[k] = static_cast<char*>(run.at(step_.buffers[k]));
+    if (points_ <= grain_) return kernel_(buffers, values_.data(), 0, points_);
+    host::parallel_for(points_, grain_, run.threads,
+                       [&](std::int64_t begin, std::int64_t end) { kernel_(buffers, values_.data(), begin, end); });
+  }
+  std::string name() const override { return info_.symbol; }
+
+ private:
+  const LaunchStep& step_;
+  const KernelInfo& info_;
+  HostKernel kernel_;
+  std::vector<std::int64_t> values_;  ///< what the code takes after the buffers
+  std::int64_t points_ = 0, grain_ = 1;
+};
+
+class HostRoutine : public PreparedStep {
+ public:
+  HostRoutine(const RoutineStep& step, const RunState& run)
+      : step_(step), function_(routine_function(step)), sizes_(step, run) {}
+  void enqueue(RunState& run) override {
+    routines::Call call = routine_call(step_, sizes_, run);
+    function_(call);
+  }
+  std::string name() const override { return step_.name; }
+
+ private:
+  const RoutineStep& step_;
+  routines::Fn function_;
+  RoutineSizes sizes_;
+};
+
+class HostCollective : public PreparedStep {
+ public:
+  HostCollective(const RoutineStep& step, Communicator& group, const RunState& run)
+      : step_(step), group_(group), sizes_(step, run) {}
+  void enqueue(RunState& run) override { run_collective(step_, sizes_, group_, run, nullptr); }
+  std::string name() const override { return step_.name; }
+
+ private:
+  const RoutineStep& step_;
+  Communicator& group_;
+  RoutineSizes sizes_;
+};
+
+}  // namespace
+
+std::shared_ptr<void> allocate_host(std::size_t bytes) {
+  check_size(bytes);
+  void* p = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+  if (!p) fail(ErrorKind::kDevice, "out of memory: {} bytes", bytes);
+  return std::shared_ptr<void>(p, std::free);
+}
+
+void HostBackend::load(const Program& program, int) {
+  module_ = std::make_unique<HostModule>(program.objects);
+  for (const KernelInfo& k : program.kernels) {
+    kernels_.push_back(reinterpret_cast<HostKernel>(module_->find(k.symbol)));
+    check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
+  }
+}
+
+std::unique_ptr<Queue> HostBackend::create_queue() { return std::make_unique<HostQueue>(*this); }
+
+std::shared_ptr<void> HostBackend::allocate_lasting(std::size_t bytes) {
+  check_size(bytes);
+  auto p = allocate_on_large_pages(bytes + 64);
+  if (!p) fail(ErrorKind::kDevice, "out of memory: {} bytes", bytes);
+  return p;
+}
+
+std::shared_ptr<host::PackedWeights> HostBackend::packed(int buffer, const host::TileKernel& kernel,
+                                                         const RunState& run) {
+  const std::lock_guard lock(packed_mutex_);
+  auto& slot = packed_[buffer];
+  if (!slot) {
+    slot = kernel.pack(run.at(buffer));
+    // The original is only needed to be saved or packed differently.
+    forget_pages(run.at(buffer), run.bytes(buffer));
+  }
+  return slot;
+}
+
+std::shared_ptr<void> HostQueue::allocate(std::size_t bytes) { return allocate_host(bytes); }
+
+void HostQueue::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes) std::memcpy(to, from, bytes);
+}
+
+void* HostQueue::scratch(std::size_t bytes) {
+  if (bytes > scratch_size_) {
+    scratch_ = backend_.allocate_lasting(bytes);
+    scratch_size_ = bytes;
+  }
+  return scratch_.get();
+}
+
+std::unique_ptr<PreparedStep> HostQueue::prepare(const ProgramStep& s, RunState& run) {
+  if (const auto* l = std::get_if<LaunchStep>(&s.op)) return std::make_unique<HostLaunch>(*l, backend_, run);
+  if (const auto* g = std::get_if<GemmStep>(&s.op)) return prepare_host_tile(*g, *this, run);
+  if (const auto* c = std::get_if<ConvStep>(&s.op)) return prepare_host_tile(*c, *this, run);
+  if (const auto* a = std::get_if<AttentionStep>(&s.op)) return prepare_host_attention(*a, run);
+  const auto* r = std::get_if<RoutineStep>(&s.op);
+  if (!r) fail(ErrorKind::kInternal, "internal error: a step of a GPU's program on the host");
+  if (is_collective(r->name)) return std::make_unique<HostCollective>(*r, *backend_.communicator(), run);
+  return std::make_unique<HostRoutine>(*r, run);
+}
+
+}  // namespace sardonyx

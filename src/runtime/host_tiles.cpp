@@ -1,0 +1,170 @@
+// GEMMs and convolutions on the host.
+#include <algorithm>
+#include <optional>
+
+#include "host/conv.h"
+#include "host/gemm.h"
+#include "runtime/host_backend.h"
+#include "tiles/by_definition.h"
+
+namespace sardonyx {
+namespace {
+
+// If the first post-operation adds one value per channel (the dim `channel`), it becomes the kernel's bias: its buffer,
+// else -1.
+int take_bias(std::vector<host::PostOp>& ops, std::vector<int>& operands, std::size_t channel, std::int64_t n) {
+  if (ops.empty() || ops[0].kind != host::PostOp::Kind::kAddTensor || ops[0].dtype != DType::kFloat32) return -1;
+  for (std::size_t k = 0; k < ops[0].dims.size(); ++k)
+    if (ops[0].dims[k] != (k == channel ? n : 1)) return -1;
+  const int bias = operands[0];
+  ops.erase(ops.begin());
+  operands.erase(operands.begin());
+  return bias;
+}
+
+// Post-operations with their operands' extents and buffers.
+void add_post_ops(const std::vector<PostInfo>& infos, std::vector<host::PostOp>& ops, std::vector<int>& operands,
+                  const RunState& run) {
+  for (const PostInfo& i : infos) {
+    host::PostOp op;
+    op.kind = i.kind;
+    op.alpha = i.alpha;
+    op.beta = i.beta;
+    op.dtype = i.dtype;
+    if (i.operand >= 0) {
+      op.dims = run.dims(i.dims);
+      operands.push_back(i.operand);
+    }
+    ops.push_back(std::move(op));
+  }
+}
+
+class HostTile : public PreparedStep {
+ public:
+  HostTile(HostQueue& queue, const char* kind) : queue_(queue), kind_(kind) {}
+
+  bool empty = false;  ///< the output has no elements
+  std::shared_ptr<const host::TileKernel> kernel;
+  std::optional<host::GemmDesc> definition;  ///< a product over no elements, which no kernel does
+  int src = -1, weights = -1, bias = -1, out = -1;
+  std::vector<int> operands;
+
+  /// Once the kernel is known.
+  void finish(RunState& run, bool constant) {
+    scratch_ = kernel->scratch_bytes();
+    if (!constant) return;
+    packed_ = queue_.backend().packed(weights, *kernel, run);
+    if (run.prefetch) place_ = run.prefetch->add();
+  }
+
+  void enqueue(RunState& run) override {
+    if (empty) return;
+    addresses_.clear();
+    for (int o : operands) addresses_.push_back(run.at(o));
+    if (definition)
+      return tiles::gemm_by_definition(*definition, run.at(src), run.at(weights), addresses_, run.at(out));
+    host::TileArgs args;
+    args.src = run.at(src);
+    args.packed = packed_.get();
+    args.weights = run.at(weights);
+    if (bias >= 0) args.bias = run.at(bias);
+    args.operands = addresses_;
+    args.out = run.at(out);
+    args.scratch = queue_.scratch(scratch_);
+    if (place_ >= 0) args.later = run.prefetch->take(place_, kernel->prefetches());
+    kernel->run(args);
+    if (place_ >= 0) run.prefetch->set(place_, packed_->newest());
+  }
+  std::string name() const override { return kind_; }
+
+ private:
+  HostQueue& queue_;
+  const char* kind_;
+  std::shared_ptr<host::PackedWeights> packed_;
+  int place_ = -1;           ///< in the plan's WeightPrefetch; -1: none
+  std::size_t scratch_ = 0;  ///< bytes
+  std::vector<const void*> addresses_;
+};
+
+}  // namespace
+
+std::unique_ptr<PreparedStep> prepare_host_tile(const GemmStep& g, HostQueue& queue, RunState& run) {
+  auto tile = std::make_unique<HostTile>(queue, "gemm");
+  HostTile& t = *tile;
+  t.src = g.a;
+  t.weights = g.b;
+  t.out = g.out;
+  host::GemmDesc d;
+  d.batch_a = run.dims(g.batch_a);
+  d.batch_b = run.dims(g.batch_b);
+  d.m = run.eval(g.m);
+  d.n = run.eval(g.n);
+  d.k = run.eval(g.k);
+  d.trans_a = g.trans_a;
+  d.trans_b = g.trans_b;
+  d.a = run.info(g.a).dtype;
+  d.b = run.info(g.b).dtype;
+  d.out = run.info(g.out).dtype;
+  d.threads = run.threads;
+  t.empty = run.bytes(g.out) == 0;
+  if (t.empty) return tile;
+  add_post_ops(g.post, d.post, t.operands, run);
+  if (d.k == 0) {
+    t.definition = std::move(d);
+    return tile;
+  }
+  t.bias = take_bias(d.post, t.operands, std::max(d.batch_a.size(), d.batch_b.size()) + 1, d.n);
+  d.bias = t.bias >= 0;
+  const bool one_matrix = std::all_of(d.batch_b.begin(), d.batch_b.end(), [](std::int64_t x) { return x == 1; });
+  d.b_constant = run.is_constant(g.b) && one_matrix;
+  std::string why;
+  t.kernel = host::find_gemm(d, why);
+  if (!t.kernel)
+    fail(ErrorKind::kInternal, "internal error: no host kernel computes a matrix product of {}x{}x{}: {}", d.m, d.n,
+         d.k, why);
+  t.finish(run, d.b_constant);
+  return tile;
+}
+
+std::unique_ptr<PreparedStep> prepare_host_tile(const ConvStep& c, HostQueue& queue, RunState& run) {
+  auto tile = std::make_unique<HostTile>(queue, "conv");
+  HostTile& t = *tile;
+  t.src = c.x;
+  t.weights = c.w;
+  t.out = c.out;
+  host::ConvDesc d;
+  const auto x = run.dims(c.x_shape), w = run.dims(c.w_shape), out = run.dims(c.out_shape);
+  d.spatial = static_cast<int>(c.strides.size());
+  d.batch = x[0];
+  d.in_channels = x[1];
+  d.out_channels = out[1];
+  d.groups = c.groups;
+  for (std::size_t k = 0; k < c.strides.size(); ++k) {
+    d.in[k] = x[k + 2];
+    d.out[k] = out[k + 2];
+    d.kernel[k] = w[k + 2];
+    d.stride[k] = c.strides[k];
+    d.dilation[k] = c.dilations[k];
+    d.pad_begin[k] = run.eval(c.pads_begin[k]);
+    d.pad_end[k] = run.eval(c.pads_end[k]);
+  }
+  d.transposed = c.transposed;
+  d.layout = c.channels_last ? host::ImageLayout::kChannelsLast : host::ImageLayout::kChannelsFirst;
+  d.src = run.info(c.x).dtype;
+  d.weights = run.info(c.w).dtype;
+  d.dst = run.info(c.out).dtype;
+  d.threads = run.threads;
+  t.empty = run.bytes(c.out) == 0;
+  if (t.empty) return tile;
+  add_post_ops(c.post, d.post, t.operands, run);
+  t.bias = c.bias >= 0 ? c.bias : take_bias(d.post, t.operands, c.channels_last ? out.size() - 1 : 1, d.out_channels);
+  d.bias = t.bias >= 0;
+  d.weights_constant = run.is_constant(c.w);
+  std::string why;
+  t.kernel = host::find_convolution(d, why);
+  if (!t.kernel) fail(ErrorKind::kInternal, "internal error: no host kernel computes a convolution: {}", why);
+  t.finish(run, d.weights_constant);
+  return tile;
+}
+
+}  // namespace sardonyx
