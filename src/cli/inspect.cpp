@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/report.h"
+#include "import/import.h"
 #include "cli/commands.h"
 #include "cli/inspect_passes.h"
 #include "cli/page.h"
