@@ -14,6 +14,7 @@
 #include "api/tuner.h"
 #include "compile/cache.h"
 #include "device/memory.h"
+#include "import/import.h"
 #include "import/model_source.h"
 #include "onnx/model.h"
 #include "runtime/executor.h"

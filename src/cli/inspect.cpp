@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "api/report.h"
-#include "import/import.h"
 #include "cli/commands.h"
 #include "cli/inspect_passes.h"
 #include "cli/page.h"

@@ -13,10 +13,11 @@ namespace {
 constexpr std::uint32_t kBlock = 256;  // threads
 
 /// Tiles of 128 x 128 and larger for matrix instructions of 16-bit and smaller types. One tile in LDS takes fewer
-/// instructions than two and leaves room for a second workgroup. `large`: the times of 128 x 128. Those of larger tiles
-/// follow from their areas and the bytes that they read less: 0.92 and 0.85 of the time for an element.
+/// instructions than two and leaves room for a second workgroup. `vectors`: both operands are K-contiguous. `large`:
+/// the times of 128 x 128. Those of larger tiles follow from their areas and the bytes that they read less: 0.92 and
+/// 0.85 of the time for an element.
 template <class Gemm>
-void add_large_amd_tiles(const Gemm& gemm, MatrixLayout layout, const std::array<float, 4>& large) {
+void add_large_amd_tiles(const Gemm& gemm, MatrixLayout layout, bool vectors, const std::array<float, 4>& large) {
   const auto scaled = [&](float area, float less) {
     return std::array<float, 4>{large[0] * area / 2, large[1] * area * less, large[2] * area * less,
                                 large[3] * area * less};
@@ -27,9 +28,9 @@ void add_large_amd_tiles(const Gemm& gemm, MatrixLayout layout, const std::array
   } else if (layout == MatrixLayout::kWmma12) {
     gemm(128, 128, "4, 2, 1", 128, 1, large);
     gemm(256, 128, "4, 2, 1", 64, 1, scaled(2, 0.92f));
-  } else {  // operands of RDNA 3 take twice the registers: 256 x 128 would spill
+  } else {  // operands of RDNA 3 take twice the registers: 256 x 128 would spill, and 192 x 128 if it transposes
     gemm(128, 128, "4, 2, 1", 64, 1, large);
-    gemm(192, 128, "4, 2, 1", 64, 1, scaled(1.5f, 0.95f));
+    if (vectors) gemm(192, 128, "4, 2, 1", 64, 1, scaled(1.5f, 0.95f));
   }
 }
 
@@ -96,7 +97,7 @@ std::vector<Candidate> candidates_for(std::string_view arch, DType type, bool ve
     if (chip.is_nvidia() || !half_type || chip.layout() == MatrixLayout::kVector)
       gemm(128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, stages, large);
     else
-      add_large_amd_tiles(gemm, chip.layout(), large);
+      add_large_amd_tiles(gemm, chip.layout(), vectors, large);
   }
   if (may_gemv) {
     const int waves = wave64 ? 4 : 8;
