@@ -1,13 +1,14 @@
 // Building IfOp and WhileOp nodes.
 #pragma once
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "ops/op.h"
 
 namespace sardonyx {
 
-/// What the body of a loop gives back.
+/// The outputs of a loop's body.
 struct LoopBody {
   std::vector<Value*> carried, stacked;
   Value* condition = nullptr;  ///< of the next iteration (bool, one element); null: true
@@ -26,5 +27,8 @@ LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Exp
 /// A bool (or integer) tensor of one element as an expression over symbols: its known content, or a symbol that is read
 /// at run time.
 Expr truth(OpContext& c, Graph& g, Value* v);
+
+/// The nested graph in attribute `name`. A missing one makes the model invalid.
+onnx::GraphPtr body_of(OpContext& c, std::string_view name);
 
 }  // namespace sardonyx

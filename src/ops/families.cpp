@@ -10,6 +10,7 @@ void register_all(OpRegistry& r) {
   register_pool(r);
   register_norm(r);
   register_control_flow(r);
+  register_scan(r);
   register_contrib_activation(r);
   register_contrib_norm(r);
   register_contrib_quantize(r);

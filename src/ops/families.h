@@ -13,6 +13,7 @@ void register_conv(OpRegistry& r);
 void register_pool(OpRegistry& r);
 void register_norm(OpRegistry& r);
 void register_control_flow(OpRegistry& r);
+void register_scan(OpRegistry& r);
 void register_contrib_activation(OpRegistry& r);
 void register_contrib_norm(OpRegistry& r);
 void register_contrib_quantize(OpRegistry& r);

@@ -2,7 +2,7 @@
 //
 // For sequence b, seqlens_k[b] + 1 tokens exist after this step, of which S are new; the cache holds the others. In the
 // first step (S equals total_sequence_length) all tokens are new. The cache either grows (its length is that of the
-// past) or is a buffer with room for all tokens.
+// past) or is a buffer that is large enough for all tokens.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -34,14 +34,14 @@ struct Cache {
   /// both past and present gets only the new ones written.
   std::vector<Value*> append(Graph& g, const Fresh& key, const Fresh& value, const Expr& batch, std::int64_t kv_heads,
                              const Expr& size) const {
-    const Expr capacity = past_key ? past_key->shape[2] : Expr(0), room = idx::max(capacity, total);
+    const Expr capacity = past_key ? past_key->shape[2] : Expr(0), length = idx::max(capacity, total);
     Value* starts = tensor::generate(g, {batch}, [&](const Exprs& i) { return past(i[0]); });
     std::vector<Value*> in = {starts, key.all, value.all};
     if (past_key) {
       in.push_back(past_key);
       in.push_back(past_value);
     }
-    const Exprs shape = {batch, kv_heads, room, size};
+    const Exprs shape = {batch, kv_heads, length, size};
     return tensor::routine(g, "append", in, {queries, capacity, key.stride, key.offset, value.stride, value.offset}, {},
                            {{key.all->dtype, shape}, {value.all->dtype, shape}});
   }
@@ -67,119 +67,138 @@ void refuse_unsupported(OpContext& c) {
     c.refuse("a cache of the window's size; use one that holds the whole sequence");
 }
 
-// Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache,
-// position_ids, attention_bias, head_sink, two scales of a quantised cache, q_norm_weight, k_norm_weight. Outputs:
-// output, present_key, present_value, output_qk.
-void group_query_attention(OpContext& c) {
-  refuse_unsupported(c);
+struct Heads {
+  std::int64_t query, kv;
+};
+
+Heads heads_of(OpContext& c) {
+  const Heads n{c.attr("num_heads", 0), c.attr("kv_num_heads", 0)};
+  c.require(n.query > 0 && n.kv > 0 && n.query % n.kv == 0, "num_heads is {} and kv_num_heads {}", n.query, n.kv);
+  return n;
+}
+
+/// The inputs with their features divided into heads.
+struct Projections {
+  Heads heads;
+  Expr batch, queries, size;  // B, S, D
+  Value* packed = nullptr;    // [B, S, all heads, D] if query, key and value are one tensor
+  Value* q = nullptr;         // [B, S, heads, D]
+  Fresh key, value;
+
+  Value* split(Graph& g, Value* x, std::int64_t n) const {
+    return tensor::reshape(g, x, {x->shape[0], x->shape[1], n, size});
+  }
+};
+
+Projections projections(OpContext& c) {
   Graph& g = c.graph();
-  const std::int64_t heads = c.attr("num_heads", 0), kv_heads = c.attr("kv_num_heads", 0);
-  c.require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, "num_heads is {} and kv_num_heads {}", heads, kv_heads);
+  const Heads heads = heads_of(c);
   Value* query = c.in(0);
   c.require(query->rank() == 3, "a query of rank {}", query->rank());
-  // Queries, keys and values as [B, S, heads, D].
   const bool packed = !c.has(1);
-  const std::int64_t in_query = packed ? heads + 2 * kv_heads : heads;
+  const std::int64_t in_query = packed ? heads.query + 2 * heads.kv : heads.query;
   g.add_check(compare(Op::kEq, idx::mod(query->shape[2], in_query), 0),
               fmt::format("{} features can't be divided into {} heads", to_string(query->shape[2]), in_query));
-  const Expr size = idx::floordiv(query->shape[2], in_query), batch = query->shape[0], queries = query->shape[1];
-  const auto split = [&](Value* x, std::int64_t n) {
-    return tensor::reshape(g, x, {x->shape[0], x->shape[1], n, size});
-  };
-  const Expr row = size * Expr(kv_heads);
-  Value *q, *all = nullptr;
-  Fresh fresh_key, fresh_value;
+  Projections p{heads, query->shape[0], query->shape[1], idx::floordiv(query->shape[2], in_query)};
   if (packed) {  // all queries' heads, then keys', then values'
-    all = split(query, in_query);
-    q = tensor::slice(g, all, 2, 0, heads);
+    p.packed = p.split(g, query, in_query);
+    p.q = tensor::slice(g, p.packed, 2, 0, heads.query);
     const Expr stride = query->shape[2];
-    fresh_key = {query, stride, size * Expr(heads)};
-    fresh_value = {query, stride, size * Expr(heads + kv_heads)};
-  } else {
-    c.require(c.has(2) && c.in(1)->rank() == 3 && c.in(2)->rank() == 3, "keys or values are missing or not of rank 3");
-    for (const int at : {1, 2}) {
-      g.add_check(compare(Op::kEq, c.in(at)->shape[0], batch), "keys or values don't fit the batch");
-      g.add_check(compare(Op::kEq, c.in(at)->shape[1], queries), "new keys and queries differ in number");
-      g.add_check(compare(Op::kEq, c.in(at)->shape[2], row),
-                  "keys or values don't fit kv_num_heads and the heads' size");
-    }
-    q = split(query, heads);
-    fresh_key = {c.in(1), row, 0};
-    fresh_value = {c.in(2), row, 0};
+    p.key = {query, stride, p.size * Expr(heads.query)};
+    p.value = {query, stride, p.size * Expr(heads.query + heads.kv)};
+    return p;
   }
+  const Expr row = p.size * Expr(heads.kv);
+  c.require(c.has(2) && c.in(1)->rank() == 3 && c.in(2)->rank() == 3, "keys or values are missing or not of rank 3");
+  for (const int at : {1, 2}) {
+    g.add_check(compare(Op::kEq, c.in(at)->shape[0], p.batch), "keys or values don't fit the batch");
+    g.add_check(compare(Op::kEq, c.in(at)->shape[1], p.queries), "new keys and queries differ in number");
+    g.add_check(compare(Op::kEq, c.in(at)->shape[2], row), "keys or values don't fit kv_num_heads and the head size");
+  }
+  p.q = p.split(g, query, heads.query);
+  p.key = {c.in(1), row, 0};
+  p.value = {c.in(2), row, 0};
+  return p;
+}
+
+Cache cache_of(OpContext& c, const Projections& p) {
+  Graph& g = c.graph();
+  const DType dtype = c.in(0)->dtype;
   Value* seqlens = c.in(5);
   c.require(seqlens->rank() <= 2, "seqlens_k of rank {}", seqlens->rank());
-  g.add_check(compare(Op::kEq, seqlens->elements(), batch), "seqlens_k doesn't fit the batch");
-  seqlens = tensor::reshape(g, seqlens, {batch});
+  g.add_check(compare(Op::kEq, seqlens->elements(), p.batch), "seqlens_k doesn't fit the batch");
+  seqlens = tensor::reshape(g, seqlens, {p.batch});
   c.require(!c.has(3) == !c.has(4), "past_key and past_value are needed together");
-  const Cache cache{seqlens, c.opt(3), c.opt(4), queries, as_size(g, c.int_scalar(c.in(6), true))};
+  const Cache cache{seqlens, c.opt(3), c.opt(4), p.queries, as_size(g, c.int_scalar(c.in(6), true))};
   for (const Value* v : {cache.past_key, cache.past_value}) {
     if (!v) continue;
     c.require(v->rank() == 4, "a past of rank {}", v->rank());
-    c.require(v->dtype == query->dtype, "a past of {} for queries of {}", name(v->dtype), name(query->dtype));
-    g.add_check(compare(Op::kEq, v->shape[0], batch), "the past doesn't fit the batch");
-    g.add_check(compare(Op::kEq, v->shape[1], kv_heads), "the past doesn't fit kv_num_heads");
+    c.require(v->dtype == dtype, "a past of {} for queries of {}", name(v->dtype), name(dtype));
+    g.add_check(compare(Op::kEq, v->shape[0], p.batch), "the past doesn't fit the batch");
+    g.add_check(compare(Op::kEq, v->shape[1], p.heads.kv), "the past doesn't fit kv_num_heads");
     g.add_check(compare(Op::kEq, v->shape[2], cache.past_key->shape[2]), "past keys and values differ in length");
-    g.add_check(compare(Op::kEq, v->shape[3], size), "the past doesn't fit the heads' size");
+    g.add_check(compare(Op::kEq, v->shape[3], p.size), "the past doesn't fit the head size");
   }
   g.add_check(compare(Op::kLe, cache.queries, cache.total),
               "total_sequence_length is smaller than the number of new tokens");
+  return cache;
+}
 
+/// RMS norm over each head of queries and keys, [B, S, heads + kv heads, D].
+Value* normalize_heads(OpContext& c, Value* both, const Projections& p) {
+  Graph& g = c.graph();
+  const DType dtype = c.in(0)->dtype;
+  for (const int at : {14, 15}) {
+    c.require(c.in(at)->rank() == 1, "a norm's weight of rank {}", c.in(at)->rank());
+    g.add_check(compare(Op::kEq, c.in(at)->shape[0], p.size), "a norm's weight doesn't fit the head size");
+  }
+  const double epsilon = c.attr_f("qk_norm_epsilon", 1e-6f);
+  both = layer_norm(g, both, nullptr, nullptr, 3, epsilon, true, accumulator(dtype)).y;
+  return tensor::generate(g, both->shape, [&](const Exprs& i) {
+    const Expr e = tensor::at(both, i);
+    const Expr weight =
+        select(compare(Op::kLt, i[2], p.heads.query), tensor::at(c.in(14), {i[3]}), tensor::at(c.in(15), {i[3]}));
+    return cast(el::mul(e, cast(weight, e->dtype)), dtype);
+  });
+}
+
+Value* rotate_heads(OpContext& c, Value* both, const Projections& p, const Cache& cache) {
+  Rotary r;
+  r.cos = c.in(7);
+  r.sin = c.in(8);
+  c.require(r.cos->rank() == 2 && r.sin->rank() == 2, "caches of ranks {} and {}", r.cos->rank(), r.sin->rank());
+  r.rotated = r.cos->shape[1] * 2;
+  r.interleaved = c.attr("rotary_interleaved", 0) != 0;
+  Value* ids = c.opt(9);
+  c.require(!ids || ids->rank() == 2, "position_ids of rank {}", ids ? ids->rank() : 0);
+  if (ids) {
+    c.graph().add_check(compare(Op::kEq, ids->shape[0], p.batch), "position_ids don't fit the batch");
+    c.graph().add_check(compare(Op::kEq, ids->shape[1], p.queries), "position_ids and queries differ in number");
+  }
+  r.position = [=](const Expr& b, const Expr& s) {
+    return ids ? cast(tensor::at(ids, {b, s}), DType::kInt64) : cache.past(b) + s;
+  };
+  return rotate(c.graph(), both, false, r);
+}
+
+/// Norms and rotary embedding of queries and keys, which one kernel computes together.
+void transform_heads(OpContext& c, Projections& p, const Cache& cache) {
   c.require(c.has(14) == c.has(15), "q_norm_weight and k_norm_weight are needed together");
   const bool norms = c.has(14), rotary = c.attr("do_rotary", 0) != 0;
-  // Queries and keys are changed together, by one kernel.
-  Value* both = nullptr;
-  if ((norms || rotary) && packed)
-    both = tensor::slice(g, all, 2, 0, heads + kv_heads);
-  else if (norms || rotary)
-    both = split(tensor::concat(g, {query, c.in(1)}, 2), heads + kv_heads);
-  if (norms) {
-    for (const int at : {14, 15}) {
-      c.require(c.in(at)->rank() == 1, "a norm's weight of rank {}", c.in(at)->rank());
-      g.add_check(compare(Op::kEq, c.in(at)->shape[0], size), "a norm's weight doesn't fit the heads' size");
-    }
-    const double epsilon = c.attr_f("qk_norm_epsilon", 1e-6f);
-    both = layer_norm(g, both, nullptr, nullptr, 3, epsilon, true, accumulator(query->dtype)).y;
-    both = tensor::generate(g, both->shape, [&](const Exprs& i) {
-      const Expr e = tensor::at(both, i);
-      const Expr weight =
-          select(compare(Op::kLt, i[2], heads), tensor::at(c.in(14), {i[3]}), tensor::at(c.in(15), {i[3]}));
-      return cast(el::mul(e, cast(weight, e->dtype)), query->dtype);
-    });
-  }
-  if (rotary) {
-    Rotary r;
-    r.cos = c.in(7);
-    r.sin = c.in(8);
-    c.require(r.cos->rank() == 2 && r.sin->rank() == 2, "caches of ranks {} and {}", r.cos->rank(), r.sin->rank());
-    r.rotated = r.cos->shape[1] * 2;
-    r.interleaved = c.attr("rotary_interleaved", 0) != 0;
-    Value* ids = c.opt(9);
-    c.require(!ids || ids->rank() == 2, "position_ids of rank {}", ids ? ids->rank() : 0);
-    if (ids) {
-      g.add_check(compare(Op::kEq, ids->shape[0], batch), "position_ids don't fit the batch");
-      g.add_check(compare(Op::kEq, ids->shape[1], queries), "position_ids and queries differ in number");
-    }
-    r.position = [=](const Expr& b, const Expr& s) {
-      return ids ? cast(tensor::at(ids, {b, s}), DType::kInt64) : cache.past(b) + s;
-    };
-    both = rotate(g, both, false, r);
-  }
-  if (both) {
-    q = tensor::slice(g, both, 2, 0, heads);
-    fresh_key = {both, size * Expr(heads + kv_heads), size * Expr(heads)};
-  }
-  const std::vector<Value*> present = cache.append(g, fresh_key, fresh_value, batch, kv_heads, size);
-  c.out(1, present[0]);
-  c.out(2, present[1]);
-  AttentionSpec spec;
-  spec.q = tensor::transpose(g, q, {0, 2, 1, 3});
-  spec.k = tensor::slice(g, present[0], 2, 0, cache.total);
-  spec.v = tensor::slice(g, present[1], 2, 0, cache.total);
+  if (!norms && !rotary) return;
+  Graph& g = c.graph();
+  const std::int64_t n = p.heads.query + p.heads.kv;
+  Value* both =
+      p.packed ? tensor::slice(g, p.packed, 2, 0, n) : p.split(g, tensor::concat(g, {c.in(0), c.in(1)}, 2), n);
+  if (norms) both = normalize_heads(c, both, p);
+  if (rotary) both = rotate_heads(c, both, p, cache);
+  p.q = tensor::slice(g, both, 2, 0, p.heads.query);
+  p.key = {both, p.size * Expr(n), p.size * Expr(p.heads.query)};
+}
 
-  spec.type = accumulator(query->dtype);
-  if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
-  spec.softcap = c.attr_f("softcap", 0);
+/// Which keys each query may see, the bias and the sink.
+void add_scores(OpContext& c, const Projections& p, const Cache& cache, AttentionSpec& spec) {
+  Graph& g = c.graph();
   const std::int64_t window = c.attr("local_window_size", -1);
   const bool causal = c.attr("causal", 1) != 0;
   c.require(window == -1 || (window > 0 && causal), "local_window_size is {}{}", window,
@@ -192,7 +211,7 @@ void group_query_attention(OpContext& c) {
   };
   if (Value* bias = c.opt(10)) {
     c.require(bias->rank() == 4, "an attention bias of rank {}", bias->rank());
-    const Exprs scores = {batch, heads, cache.queries, cache.total};
+    const Exprs scores = {p.batch, p.heads.query, cache.queries, cache.total};
     tensor::check_broadcast(g, bias->shape, scores);
     spec.bias = [=, type = spec.type](const Expr& b, const Expr& h, const Expr& s, const Expr& t) {
       return cast(tensor::at_broadcast(bias, {b, h, s, t}, scores), type);
@@ -200,17 +219,40 @@ void group_query_attention(OpContext& c) {
   }
   if (Value* sink = c.opt(11)) {
     c.require(sink->rank() == 1, "head_sink of rank {}", sink->rank());
-    g.add_check(compare(Op::kEq, sink->shape[0], heads), "head_sink doesn't fit the heads");
+    g.add_check(compare(Op::kEq, sink->shape[0], p.heads.query), "head_sink doesn't fit the heads");
     spec.sink = [=, type = spec.type](const Expr& h) { return cast(tensor::at(sink, {h}), type); };
   } else if (c.attr("smooth_softmax", -1) == 1) {
     spec.sink = [type = spec.type](const Expr&) { return constant(0, type); };
   }
+}
+
+// Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache,
+// position_ids, attention_bias, head_sink, two scales of a quantised cache, q_norm_weight, k_norm_weight. Outputs:
+// output, present_key, present_value, output_qk.
+void group_query_attention(OpContext& c) {
+  refuse_unsupported(c);
+  Graph& g = c.graph();
+  const DType dtype = c.in(0)->dtype;
+  Projections p = projections(c);
+  const Cache cache = cache_of(c, p);
+  transform_heads(c, p, cache);
+  const std::vector<Value*> present = cache.append(g, p.key, p.value, p.batch, p.heads.kv, p.size);
+  c.out(1, present[0]);
+  c.out(2, present[1]);
+  AttentionSpec spec;
+  spec.q = tensor::transpose(g, p.q, {0, 2, 1, 3});
+  spec.k = tensor::slice(g, present[0], 2, 0, cache.total);
+  spec.v = tensor::slice(g, present[1], 2, 0, cache.total);
+  spec.type = accumulator(dtype);
+  if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
+  spec.softcap = c.attr_f("softcap", 0);
+  add_scores(c, p, cache, spec);
   const AttentionResult r = attention(g, spec);
   c.out(0, merge_heads(g, r.y));
   if (!c.wants(3)) return;
   const std::int64_t which = c.attr("qk_output", 0);
   c.require(which == 1 || which == 2, "qk_output is {} but its output is used", which);
-  c.out(3, tensor::cast(g, which == 1 ? r.masked : r.probabilities, query->dtype));
+  c.out(3, tensor::cast(g, which == 1 ? r.masked : r.probabilities, dtype));
 }
 
 }  // namespace
