@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::size_t kMaxNodes = 600;  // of one body: larger ones compile slowly and spill registers
 constexpr int kCheap = 4;               // operations that may be repeated
-constexpr std::size_t kMaxLoads = 24;
+constexpr std::size_t kMaxConsumerNodes = 2 * kMaxNodes;
+constexpr std::size_t kMaxReads =
+    32;  // tensors that one body reads: the runtime passes 64 pointers to a kernel at most
 
 struct BodyFacts {
   int cost = 0;  // arithmetic per element, without index arithmetic
@@ -97,6 +99,7 @@ class Inliner {
         consumer_ = n.get();
         consumer_constant_ = constants_.count(n.get()) > 0;
         vars_ = l->vars;
+        start_consumer(l->body);
         l->body = resolve(l->body, false);
         refresh_inputs(*n);
       } else if (auto* m = n->as<MatMulOp>(); m && !in_place_only_) {
@@ -168,6 +171,28 @@ class Inliner {
     return false;
   }
 
+  void start_consumer(const Expr& body) {
+    reads_.clear();
+    nodes_ = 0;
+    note_body(body);
+  }
+
+  void note_body(const Expr& body) {
+    visit(body, [&](const Expr& x) {
+      ++nodes_;
+      if (x->op == Op::kLoad) reads_.insert(storage_of(x->value));
+    });
+  }
+
+  // Whether the consumer stays small enough for one kernel with this body in it.
+  bool fits_consumer(const LoopOp& l, const BodyFacts& f) const {
+    if (f.loads <= 1) return true;
+    if (nodes_ + f.nodes > kMaxConsumerNodes) return false;
+    std::size_t reads = reads_.size() - 1;  // v itself is read no more
+    for (const Value* v : loads_of(l.body)) reads += !reads_.count(storage_of(v));
+    return reads <= kMaxReads;
+  }
+
   // Why the loop that computes v is not recomputed where `at` loads it; null if it is.
   const char* obstacle(const Value* v, const Exprs& at, bool in_reduce) {
     const Node* p = v->producer;
@@ -181,6 +206,7 @@ class Inliner {
       return "it is constant and computed once, when the program is loaded";
     const bool required = required_.count(v) > 0;
     if (f.nodes > kMaxNodes) return "its expression is too large";
+    if (!fits_consumer(*l, f)) return "the kernel would become too large, or read too many tensors";
     const bool repeated = in_reduce || repeats(at);
     const int uses = uses_[v];
     if (f.loads == 0 && f.cost <= kCheap) return nullptr;
@@ -266,6 +292,8 @@ class Inliner {
       if (Expr known = known_element(*v, i)) return known;
       if (!should_inline(v, i, in_reduce)) return y;
       const auto* l = v->producer->as<LoopOp>();
+      reads_.erase(storage_of(v));
+      note_body(l->body);
       consumer_->origin = join_origins(v->producer->origin, consumer_->origin);
       std::vector<std::pair<Expr, Expr>> r;
       for (std::size_t k = 0; k < i.size(); ++k) r.emplace_back(l->vars[k], i[k]);
@@ -315,6 +343,8 @@ class Inliner {
   Node* consumer_ = nullptr;
   bool consumer_constant_ = false;
   Exprs vars_;
+  std::unordered_set<const Value*> reads_;  // tensors that the consumer has read so far, and its nodes
+  std::size_t nodes_ = 0;
 };
 
 }  // namespace

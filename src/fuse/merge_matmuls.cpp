@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "fuse/inline_dequantization.h"
 #include "fuse/schedule.h"
@@ -9,6 +10,8 @@
 
 namespace sardonyx {
 namespace {
+
+constexpr std::size_t kMostBranches = 32;  // one loop concatenates their weights, and one kernel may read their parts
 
 struct Branch {
   Node* matmul;
@@ -93,7 +96,7 @@ const char* difference(const Branch& b, const Branch& first) {
 }
 
 // The product of all branches, and the sum with their biases.
-Value* merged(Graph& g, const std::vector<Branch>& branches) {
+Value* merged(Graph& g, std::span<const Branch> branches) {
   const Node* first = branches[0].matmul;
   std::vector<Value*> ws, bs;
   for (const Branch& b : branches) {
@@ -116,6 +119,26 @@ Value* merged(Graph& g, const std::vector<Branch>& branches) {
   const DType out = branches[0].add->outputs[0]->dtype, t = y->dtype == bias->dtype ? y->dtype : DType::kFloat32;
   const Expr sum = binary(Op::kAdd, cast(load(y, y->dtype, vars), t), cast(load(bias, bias->dtype, {vars.back()}), t));
   return g.add_loop(vars, cast(sum, out, t == DType::kFloat32 && out == DType::kFloat16 ? kCastSaturatesHalf : 0));
+}
+
+// Makes one product of the branches; their results become slices of it.
+void merge(Graph& g, std::span<const Branch> branches) {
+  if (branches.size() < 2) return;
+  g.origin.clear();
+  for (const Branch& b : branches) g.origin += (g.origin.empty() ? "" : " + ") + b.matmul->origin;
+  Value* y = merged(g, branches);
+  g.origin.clear();
+  std::int64_t start = 0;
+  for (const Branch& b : branches) {
+    Node* result = b.add ? b.add : b.matmul;
+    Exprs vars, i;
+    for (const Expr& d : result->outputs[0]->shape) vars.push_back(loop_var(d));
+    i = vars;
+    i.back() = vars.back() + start;
+    result->op = LoopOp{vars, load(y, y->dtype, i)};
+    refresh_inputs(*result);
+    start += b.columns;
+  }
 }
 
 }  // namespace
@@ -147,22 +170,8 @@ void merge_matmuls(Graph& g, const FuseOptions& options) {
                [&] { return fmt::format("not merged with '{}': {}", branches[0].matmul->origin, why); });
       return why != nullptr;
     });
-    if (branches.size() < 2) continue;
-    g.origin.clear();
-    for (const Branch& b : branches) g.origin += (g.origin.empty() ? "" : " + ") + b.matmul->origin;
-    Value* y = merged(g, branches);
-    g.origin.clear();
-    std::int64_t start = 0;
-    for (const Branch& b : branches) {
-      Node* result = b.add ? b.add : b.matmul;
-      Exprs vars, i;
-      for (const Expr& d : result->outputs[0]->shape) vars.push_back(loop_var(d));
-      i = vars;
-      i.back() = vars.back() + start;
-      result->op = LoopOp{vars, load(y, y->dtype, i)};
-      refresh_inputs(*result);
-      start += b.columns;
-    }
+    for (std::size_t first = 0; first + 1 < branches.size(); first += kMostBranches)
+      merge(g, std::span(branches).subspan(first, std::min(kMostBranches, branches.size() - first)));
   }
   sort_nodes(g);
   remove_dead_nodes(g);

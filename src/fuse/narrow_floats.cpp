@@ -15,7 +15,7 @@ constexpr std::int64_t kWindow = 128;  // elements; longer sums are statistics
 
 class Narrower {
  public:
-  Narrower(Graph& g, DType type) : g_(g), type_(type) {}
+  Narrower(Graph& g, const FuseOptions& options) : g_(g), options_(options), type_(options.precision) {}
 
   void run() {
     for (const Value* v : required_values(g_)) pin(v);
@@ -72,7 +72,7 @@ class Narrower {
     });
   }
 
-  // What is only moved stays as it is; the rest is rounded, at the ends of the range too.
+  // Moved elements stay as they are; computed ones are rounded, and those beyond the range become its ends.
   Expr narrowed(const Expr& e) const {
     if (e->op == Op::kSelect) return select(e->args[0], narrowed(e->args[1]), narrowed(e->args[2]));
     if (e->op == Op::kConst) return constant_float(std::clamp(e->f, -most(), most()), type_);
@@ -80,8 +80,8 @@ class Narrower {
   }
   double most() const { return type_ == DType::kFloat16 ? 65504 : 0x1.fep127; }
 
-  // Whether what is summed lies under windows, of which there are others (a pooling), and not along whole dims: the
-  // sums of a softmax and the means of a normalisation are statistics however short they are.
+  // Whether the sum runs over windows of a tensor (a pooling) and not along whole dims: the sums of a softmax and the
+  // means of a normalisation are statistics however short they are.
   static bool windows(const Expr& sum) {
     return std::all_of(sum->vars.begin(), sum->vars.end(), [&](const Expr& v) {
       bool bare = false;
@@ -93,7 +93,7 @@ class Narrower {
     });
   }
 
-  // A sum by itself, too: it is larger than what it sums.
+  // A sum that is the whole expression counts whatever its length: it is larger than its terms.
   static bool long_sum(const Expr& e) {
     bool found = e->op == Op::kReduce &&
                  (e->i == static_cast<int>(ReduceKind::kSum) || e->i == static_cast<int>(ReduceKind::kProd));
@@ -107,15 +107,26 @@ class Narrower {
     return found;
   }
 
+  // Why the result of a loop that reads 16-bit values stays float32; null if it is narrowed.
+  const char* obstacle(const Value* v, const Expr& body) const {
+    if (pinned_.count(v)) return "an output of the model or a routine needs this type";
+    if (long_sum(body)) return "it sums up many elements, and the sum may leave the range of 16-bit floats";
+    return nullptr;
+  }
+
   void loop(Node& n, LoopOp& l) {
     Value* v = n.outputs[0];
     bool flows = false;
     for (const Value* x : loads_of(l.body)) flows |= narrowed_.count(x) > 0;
     if (!flows) return;
     l.body = expression(l.body);
-    if (v->dtype == kF32 && !pinned_.count(v) && !long_sum(l.body)) {
-      l.body = narrowed(l.body);
-      narrow(v);
+    if (v->dtype == kF32) {
+      if (const char* why = obstacle(v, l.body)) {
+        remark(options_, "narrow_floats", n.origin, [&] { return fmt::format("kept in float32: {}", why); });
+      } else {
+        l.body = narrowed(l.body);
+        narrow(v);
+      }
     }
     refresh_inputs(n);
   }
@@ -126,7 +137,7 @@ class Narrower {
     if (v->dtype == kF32 && !pinned_.count(v)) narrow(v);
   }
 
-  // v in 16 bits, as a tensor of its own if it is kept in 32.
+  // v in 16 bits: a copy of its own if v stays float32.
   Value* copy(Value* v) {
     if (v->dtype != kF32) return v;
     Value*& c = copies_[v];
@@ -138,7 +149,7 @@ class Narrower {
     return c;
   }
 
-  // Operands of products are best plain loads.
+  // Operands of GEMMs are best plain loads.
   Expr operand(const Expr& e) {
     if (e->op != Op::kLoad) return cast(expression(e), type_);
     Exprs args;
@@ -148,6 +159,7 @@ class Narrower {
   }
 
   Graph& g_;
+  const FuseOptions& options_;
   DType type_;
   std::unordered_set<const Value*> pinned_, narrowed_;
   std::unordered_map<Value*, Value*> copies_;
@@ -155,6 +167,6 @@ class Narrower {
 
 }  // namespace
 
-void narrow_floats(Graph& g, DType type) { Narrower(g, type).run(); }
+void narrow_floats(Graph& g, const FuseOptions& options) { Narrower(g, options).run(); }
 
 }  // namespace sardonyx

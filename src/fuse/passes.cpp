@@ -47,7 +47,7 @@ constexpr Pass kPasses[] = {
     {"narrow_floats", "precision", "Stores weights and activations in float16 or bfloat16.",
      "Before inlining, which removes values that would be stored in 16 bits, and before tiles are accepted by type.",
      [](const FuseOptions& o) { return o.precision != DType::kFloat32; },
-     [](PassState& s) { narrow_floats(s.graph, s.options.precision); }},
+     [](PassState& s) { narrow_floats(s.graph, s.options); }},
     {"fill_channels", "fill_channels, unless fusion is off",
      "Folds neighbouring pixels into channels and pads with zeros for vector loads.",
      "After types are final, since a vector's length depends on them; before inlining, which may fuse the copy.",

@@ -12,6 +12,9 @@
 namespace sardonyx {
 namespace {
 
+constexpr std::size_t kMaxMembers = 12;
+constexpr std::size_t kMaxTensors = 60;  // that one kernel reads and writes: the runtime passes 64 pointers at most
+
 struct Member {
   Node* node;
   // For each dim of the output: position of the group's outer variable, or -1 for an inner dim or a dim of 1.
@@ -194,7 +197,9 @@ class Grouper {
     if (taken_.count(n) || constants_.count(n) || !n->as<LoopOp>()) return false;
     for (const Member& m : members_)
       if (m.node == n) return false;
-    return members_.size() < 12;
+    std::size_t tensors = n->inputs.size() + 1;
+    for (const Member& m : members_) tensors += m.node->inputs.size() + 1;
+    return members_.size() < kMaxMembers && tensors <= kMaxTensors;
   }
 
   bool grow_down() {

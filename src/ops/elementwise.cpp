@@ -40,18 +40,36 @@ void binary_op(OpContext& c) {
   c.out(0, tensor::binary(c.graph(), op, c.in(0), second(c)));
 }
 
-// Sum, Max, Min, Mean: any number of operands.
+// The operands combined from left to right; of many, runs first.
 template <Op op>
-void variadic_op(OpContext& c) {
+Value* combined(Graph& g, const std::vector<Value*>& xs) {
+  if (xs.size() > tensor::kMaxOperands)
+    return combined<op>(g, tensor::in_runs(xs, [&](const std::vector<Value*>& run) { return combined<op>(g, run); }));
+  return tensor::map(g, xs, [](const Exprs& e) {
+    Expr r = e[0];
+    for (std::size_t k = 1; k < e.size(); ++k) r = binary(op, r, e[k]);
+    return r;
+  });
+}
+
+std::vector<Value*> operands(OpContext& c) {
   std::vector<Value*> xs;
   for (int k = 0; k < c.input_count(); ++k) xs.push_back(c.in(k));
   c.require(!xs.empty(), "no operands");
-  c.out(0, tensor::map(c.graph(), xs, [&](const Exprs& e) {
-          Expr r = e[0];
-          for (std::size_t k = 1; k < e.size(); ++k) r = binary(op, r, e[k]);
-          return c.node().op_type == "Mean" ? binary(Op::kDiv, r, constant(static_cast<double>(e.size()), r->dtype))
-                                            : r;
-        }));
+  return xs;
+}
+
+// Sum, Max, Min: any number of operands.
+template <Op op>
+void variadic_op(OpContext& c) {
+  c.out(0, combined<op>(c.graph(), operands(c)));
+}
+
+void mean_op(OpContext& c) {
+  const std::vector<Value*> xs = operands(c);
+  const auto n = static_cast<double>(xs.size());
+  c.out(0, tensor::map(c.graph(), {combined<Op::kAdd>(c.graph(), xs)},
+                       [&](const Exprs& e) { return binary(Op::kDiv, e[0], constant(n, e[0]->dtype)); }));
 }
 
 void pow_op(OpContext& c) {
@@ -97,7 +115,7 @@ void register_elementwise(OpRegistry& r) {
   r.add({.name = "Pow", .lower = pow_op, .dtypes = "numbers"});
   r.add({.name = "Mod", .lower = mod_op, .dtypes = "numbers"});
   r.add({.name = "Sum", .lower = variadic_op<Op::kAdd>, .dtypes = "floats"});
-  r.add({.name = "Mean", .lower = variadic_op<Op::kAdd>, .dtypes = "floats"});
+  r.add({.name = "Mean", .lower = mean_op, .dtypes = "floats"});
   r.add({.name = "Max", .lower = variadic_op<Op::kMax>, .dtypes = "numbers"});
   r.add({.name = "Min", .lower = variadic_op<Op::kMin>, .dtypes = "numbers"});
   r.add({.name = "And", .lower = binary_op<Op::kAnd>, .dtypes = "bool"});

@@ -178,6 +178,8 @@ Value* expand(Graph& g, Value* x, const Exprs& shape) {
 
 Value* concat(Graph& g, const std::vector<Value*>& xs, int axis) {
   if (xs.size() == 1) return xs[0];
+  if (xs.size() > kMaxOperands)
+    return concat(g, in_runs(xs, [&](const std::vector<Value*>& run) { return concat(g, run, axis); }), axis);
   const auto ax = static_cast<std::size_t>(axis);
   Exprs shape = xs[0]->shape;
   Exprs starts = {Expr(0)};

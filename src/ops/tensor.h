@@ -1,6 +1,8 @@
 // Building blocks for lowerings: tensor operations that append nodes to a graph. Shapes are symbolic throughout.
 #pragma once
+#include <algorithm>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "graph/graph.h"
@@ -22,6 +24,21 @@ Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes);
 /// Checks that a tensor of shape `from` can be broadcast to `shape`, which stays as it is (dims as in
 /// broadcast_shapes).
 void check_broadcast(Graph& g, const Exprs& from, const Exprs& shape);
+/// Operands that one loop reads at most. Operators of any number of operands combine runs of so many first, so that no
+/// kernel has too many pointers and no expression is too deep.
+constexpr std::size_t kMaxOperands = 32;
+/// combine() of each run of at most kMaxOperands values, in order.
+template <typename Combine>
+std::vector<Value*> in_runs(const std::vector<Value*>& xs, Combine&& combine) {
+  std::vector<Value*> out;
+  for (auto first = xs.begin(); first != xs.end();) {
+    const auto last = first + std::min<std::ptrdiff_t>(kMaxOperands, xs.end() - first);
+    out.push_back(combine(std::vector<Value*>(first, last)));
+    first = last;
+  }
+  return out;
+}
+
 /// output = f(elements) with numpy broadcasting.
 Value* map(Graph& g, const std::vector<Value*>& xs, const std::function<Expr(const Exprs&)>& f);
 Value* map1(Graph& g, Value* x, const std::function<Expr(const Expr&)>& f);

@@ -1,5 +1,6 @@
 // Passes that remove, merge and inline nodes: remove_dead, merge_equal, inline_loops, trim_rows, shrink_repeats,
 // split_reductions.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "pass_test.h"
@@ -146,6 +147,33 @@ TEST(InlineLoops, OutputsAreStored) {
 return %1, %2)";
   expect_unchanged("inline_loops", graph);
   EXPECT_EQ(remarks_of("inline_loops", graph).size(), 1u);
+}
+
+// y = sum of a[k] * b[k] over k, as a chain of loops that reads 2 * terms tensors.
+std::string sum_of_products(int terms) {
+  std::string text;
+  int id = 0;
+  for (; id < 2 * terms; ++id) text += fmt::format("%{} = input float32[n]\n", id);
+  for (int k = 0; k < terms; ++k)
+    text += fmt::format("%{} = loop float32[i < n]: %{}[i] * %{}[i]\n", id++, 2 * k, 2 * k + 1);
+  int sum = 2 * terms;
+  for (int k = 1; k < terms; ++k, sum = id++)
+    text += fmt::format("%{} = loop float32[i < n]: %{}[i] + %{}[i]\n", id, sum, 2 * terms + k);
+  return text + fmt::format("return %{}", sum);
+}
+
+std::size_t loops_after_inlining(const std::string& text) {
+  const std::string after = after_pass("inline_loops", text, any_device());
+  std::size_t n = 0;
+  for (std::size_t at = after.find("= loop"); at != std::string::npos; at = after.find("= loop", at + 1)) ++n;
+  return n;
+}
+
+TEST(InlineLoops, AKernelReadsAtMost32Tensors) {
+  EXPECT_EQ(loops_after_inlining(sum_of_products(16)), 1u);
+  EXPECT_EQ(loops_after_inlining(sum_of_products(17)), 2u);
+  EXPECT_THAT(remarks_of("inline_loops", sum_of_products(17)),
+              Contains(testing::HasSubstr("the kernel would become too large, or read too many tensors")));
 }
 
 TEST(TrimRows, OnlyTheLastRowIsComputed) {

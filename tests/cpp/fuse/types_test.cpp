@@ -42,6 +42,23 @@ return %4)";
   expect_unchanged("narrow_floats", graph, narrowing());
 }
 
+TEST(NarrowFloats, RemarksSayWhatStaysInFloat32) {
+  const char* graph = R"(%0 = input float32[n, 256]
+%1 = constant float32[256, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 256]: %0[i, k], %1[k, j]
+%3 = loop float32[i < n]: sum{r < 8}(%2[i, r]) @"total"
+%4 = loop float32[i < n, j < 8]: %2[i, j] * 2.0 @"double"
+return %3, %4)";
+  EXPECT_THAT(remarks_of("narrow_floats", graph, narrowing()),
+              ElementsAre("total: kept in float32: an output of the model or a routine needs this type",
+                          "double: kept in float32: an output of the model or a routine needs this type"));
+  const std::string inner = std::string(graph).substr(0, std::string(graph).find("return")) +
+                            "%5 = loop float32[i < n]: exp(%3[i])\nreturn %5";
+  EXPECT_THAT(remarks_of("narrow_floats", inner, narrowing()),
+              ElementsAre("total: kept in float32: it sums up many elements, and the sum may leave the range of 16-bit "
+                          "floats"));
+}
+
 TEST(NarrowFloats, WithoutProductsNothingChanges) {
   expect_unchanged("narrow_floats", R"(%0 = input float32[n]
 %1 = loop float32[i < n]: exp(%0[i])
