@@ -3,7 +3,8 @@
 #include <unordered_map>
 
 #include "api/report.h"
-#include "codegen/loop_codegen.h"
+#include "program/launch.h"
+#include "program/visit.h"
 #include "support/error.h"
 #include "target/chip.h"
 
@@ -21,29 +22,14 @@ std::string verdict_of(const KernelReport& r) {
   return r.code.vgprs ? "good" : "not known: the driver compiles PTX further";
 }
 
-// A tile kernel's step has one kernel for each tiling; the report of steps names the first.
+// A choice has several kernels; the report of steps names the first.
 void name_others(const Block& b, std::vector<KernelReport>& kernels) {
-  for (const ProgramStep& s : b.steps) {
-    if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
-      std::vector<int> all = t->kernels;
-      if (t->finish >= 0) all.push_back(t->finish);
-      for (int k : all) {
-        auto& nodes = kernels.at(static_cast<std::size_t>(k)).nodes;
-        if (nodes.empty()) nodes = {s.origin};
-      }
-    }
-    if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op))
-      for (const AttentionLaunchStep::Form& f : a->forms)
-        for (const LaunchStep& l : f.launches) {
-          auto& nodes = kernels.at(static_cast<std::size_t>(l.kernel)).nodes;
-          if (nodes.empty()) nodes = {s.origin};
-        }
-    if (const auto* i = std::get_if<IfStep>(&s.op)) {
-      name_others(*i->then_block, kernels);
-      name_others(*i->else_block, kernels);
-    }
-    if (const auto* w = std::get_if<WhileStep>(&s.op)) name_others(*w->body, kernels);
-  }
+  for_steps(b, [&](const ProgramStep& s) {
+    for_launches(s, [&](const LaunchStep& l) {
+      auto& nodes = kernels.at(static_cast<std::size_t>(l.kernel)).nodes;
+      if (nodes.empty()) nodes = {s.origin};
+    });
+  });
 }
 
 }  // namespace

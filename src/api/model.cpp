@@ -14,6 +14,7 @@
 #include "import/onnx_source.h"
 #include "lower/build.h"
 #include "program/program_file.h"
+#include "program/visit.h"
 #include "runtime/backends.h"
 #include "target/chip.h"
 
@@ -31,13 +32,12 @@ TensorInfo info_of(const Program& p, const TensorRef& t, const std::string& name
 }
 
 bool has_assumptions(const Block& b) {
-  for (const ProgramStep& s : b.steps) {
-    if (const auto* c = std::get_if<CheckStep>(&s.op); c && c->assumption) return true;
-    if (const auto* i = std::get_if<IfStep>(&s.op))
-      if (has_assumptions(*i->then_block) || has_assumptions(*i->else_block)) return true;
-    if (const auto* w = std::get_if<WhileStep>(&s.op); w && has_assumptions(*w->body)) return true;
-  }
-  return false;
+  bool any = false;
+  for_steps(b, [&](const ProgramStep& s) {
+    const auto* c = std::get_if<CheckStep>(&s.op);
+    any = any || (c && c->assumption);
+  });
+  return any;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "program/visit.h"
 #include "target/chip.h"
 
 namespace sardonyx {
@@ -107,38 +108,28 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
     r.writes = tensors(p, s.writes);
     r.depth = depth;
     if (find_chip(p.target)) r.cpu = cpu_reason(p, s);
-    if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
-      r.kernel = l->kernel;
-      const KernelInfo& kernel = p.kernels[static_cast<std::size_t>(l->kernel)];
-      r.name = kernel.symbol;
+    std::set<std::string> names;
+    const auto add_name = [&](const std::string& name) {
+      if (names.insert(name).second) r.name += (r.name.empty() ? "" : ", ") + name;
+    };
+    const auto* choice = std::get_if<ChoiceStep>(&s.op);
+    const bool tilings = choice && !choice->choice.candidates.front().tiling.empty();
+    for_launches(s, [&](const LaunchStep& l) {
+      if (tilings && l.points) return;  // the second launch of split-K
+      const KernelInfo& kernel = p.kernels[static_cast<std::size_t>(l.kernel)];
+      if (r.kernel < 0) r.kernel = l.kernel;
       if (kernel.spec.family == KernelFamily::kAttention) r.kind = StepReport::Kind::kTile;
-    }
-    if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
-      r.kernel = t->kernels[0];
-      for (const int k : t->kernels)
-        r.name += (r.name.empty() ? "" : ", ") + p.kernels[static_cast<std::size_t>(k)].symbol;
-      std::set<std::string> libraries;
-      for (const TileLaunchStep::Tuned& x : t->tuned)
-        if (!x.library.empty() && libraries.insert(x.library).second) r.name += ", " + x.library;
-    }
-    if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) {
-      r.kernel = a->forms[0].launches[0].kernel;
-      std::set<int> kernels;
-      for (const AttentionLaunchStep::Form& f : a->forms)
-        for (const LaunchStep& l : f.launches)
-          if (kernels.insert(l.kernel).second)
-            r.name += (r.name.empty() ? "" : ", ") + p.kernels[static_cast<std::size_t>(l.kernel)].symbol;
-    }
+      add_name(kernel.symbol);
+    });
+    if (choice)
+      for (const TunedSize& x : choice->choice.tuned)
+        if (index_of(choice->choice, x.candidate) == choice->choice.candidates.size()) add_name(x.candidate);  // a library's
     if (const auto* x = std::get_if<RoutineStep>(&s.op)) r.name = x->name;
     if (std::holds_alternative<GemmStep>(s.op)) r.name = "gemm";
     if (std::holds_alternative<ConvStep>(s.op)) r.name = "conv";
     if (std::holds_alternative<AttentionStep>(s.op)) r.name = "attention";
     out.push_back(std::move(r));
-    if (const auto* i = std::get_if<IfStep>(&s.op)) {
-      add_steps(p, *i->then_block, depth + 1, out);
-      add_steps(p, *i->else_block, depth + 1, out);
-    }
-    if (const auto* w = std::get_if<WhileStep>(&s.op)) add_steps(p, *w->body, depth + 1, out);
+    for (const Block* inside : blocks_of(s)) add_steps(p, *inside, depth + 1, out);
   }
 }
 

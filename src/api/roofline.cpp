@@ -4,8 +4,8 @@
 
 #include "api/report.h"
 #include "api/traffic.h"
+#include "program/visit.h"
 #include "runtime/run_state.h"
-#include "runtime/tile_tuner.h"
 #include "support/error.h"
 #include "target/chip.h"
 
@@ -37,26 +37,38 @@ double peak_for(const Chip& c, DType type) {
                                    : DType::kFloat32);
 }
 
-// The type that a step multiplies in: for matrix products the narrower operand's, after 8-bit weights have become
-// floats.
+// The type that a step multiplies in.
 DType product_type(const Program& p, const ProgramStep& s) {
-  if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) {
-    const std::size_t begin = t->problem.find(' ') + 1, end = t->problem.find(' ', begin);
-    DType type;
-    if (parse_dtype(t->problem.substr(begin, end - begin), type)) return type;
-  }
+  if (const auto* c = std::get_if<ChoiceStep>(&s.op)) return c->type;
   DType type = DType::kFloat32;
   for (const int b : s.writes)
     if (is_float(p.buffers[static_cast<std::size_t>(b)].dtype)) type = p.buffers[static_cast<std::size_t>(b)].dtype;
   return type;
 }
 
-// The launch that computes attention at these sizes; null if none of this step does, or the sizes are not known.
-const LaunchStep* attention_launch(const AttentionLaunchStep& a, const SymbolValues& symbols) {
-  for (const Expr& e : {a.needed, a.rule, a.batches, a.m, a.n, a.k})
-    if (e && !evaluable(e, symbols)) return nullptr;
-  if (a.needed && evaluate(a.needed, symbols) == 0) return nullptr;
-  return &a.forms[chosen_form(a, symbols)].launches.front();
+/// What a step launches for some sizes.
+struct Launched {
+  int kernel = -1;      ///< the first; -1: nothing, or the sizes are not known
+  std::string library;  ///< that computes it instead, where it is installed
+  std::int64_t workgroups = 0;
+};
+
+Launched launched(const ChoiceStep& s, const SymbolValues& symbols, int units) {
+  Launched l;
+  const Choice& c = s.choice;
+  if (!decidable(c, symbols) || is_empty(s, symbols)) return l;
+  const ProblemSizes z = sizes_of(c, symbols);
+  const std::size_t chosen = chosen_candidate(c, symbols, units);
+  l.kernel = s.launches[chosen].front().kernel;
+  for (const TunedSize& x : c.tuned) {
+    if (x.sizes != z) continue;
+    if (index_of(c, x.candidate) == c.candidates.size()) l.library = x.candidate;
+    break;
+  }
+  if (const std::vector<GpuTiling>& tiling = c.candidates[chosen].tiling; !tiling.empty())
+    l.workgroups = static_cast<std::int64_t>(launched_workgroups(tiling[0], z.batches, z.m, z.n, units) /
+                                             tiling[0].shares);
+  return l;
 }
 
 }  // namespace
@@ -70,43 +82,23 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
   const int units = driver_units(*chip);
   const double bytes_per_second = chip->product().gb_per_second * 1e9;
   const Traffic traffic = traffic_of(p, symbols);
-  const auto number = [&](const Expr& e) { return evaluable(e, symbols) ? evaluate(e, symbols) : std::int64_t{0}; };
   std::size_t at = 0;
   for (const StepReport& r : report(p).steps) {
     if (r.depth > 0) continue;
     const ProgramStep& s = p.main.steps.at(at);
     const StepTraffic& t = traffic.steps.at(at++);
     LaunchEstimate e;
-    int kernel = -1;
-    std::string library;
-    // What puts parts of attention together reads and writes little.
-    if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) {
-      const LaunchStep* l = attention_launch(*a, symbols);
-      if (!l) continue;
-      kernel = l->kernel;
-    } else if (const auto* l = std::get_if<LaunchStep>(&s.op)) {
-      if (evaluable(l->points, symbols) && evaluate(l->points, symbols) <= 0) continue;
-      kernel = l->kernel;
-    } else if (const auto* tile = std::get_if<TileLaunchStep>(&s.op)) {
-      const TileSizes z{number(tile->batches), number(tile->m), number(tile->n), number(tile->k)};
-      if (z.batches <= 0 || z.m <= 0 || z.n <= 0) continue;
-      std::size_t tiling = tilings_by_cost(*tile, z, units).front();
-      for (const TileLaunchStep::Tuned& x : tile->tuned) {
-        if (x.batches != z.batches || x.m != z.m || x.n != z.n || x.k != z.k) continue;
-        if (x.library.empty()) {
-          tiling = static_cast<std::size_t>(x.tiling);
-          break;
-        }
-        if (library.empty()) library = x.library;  // or this one, where that is not installed
-      }
-      kernel = tile->kernels[tiling];
-      const GpuTiling& g = tile->tilings[tiling];
-      e.workgroups = static_cast<std::int64_t>(launched_workgroups(g, z.batches, z.m, z.n, units) / g.shares);
-    } else {
-      continue;
-    }
-    e.code = &code.at(static_cast<std::size_t>(kernel));
-    e.kernel = library.empty() ? e.code->code.symbol : fmt::format("{}, else {}", library, e.code->code.symbol);
+    if (!may_run(s, symbols)) continue;
+    Launched l;
+    if (const auto* c = std::get_if<ChoiceStep>(&s.op))
+      l = launched(*c, symbols, units);
+    else if (const auto* loop = std::get_if<LaunchStep>(&s.op);
+             loop && !(evaluable(loop->points, symbols) && evaluate(loop->points, symbols) <= 0))
+      l.kernel = loop->kernel;
+    if (l.kernel < 0) continue;
+    e.workgroups = l.workgroups;
+    e.code = &code.at(static_cast<std::size_t>(l.kernel));
+    e.kernel = l.library.empty() ? e.code->code.symbol : fmt::format("{}, else {}", l.library, e.code->code.symbol);
     e.nodes = r.nodes;
     e.bytes = t.bytes_read + t.bytes_written;
     e.operations = t.operations;

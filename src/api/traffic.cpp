@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
+#include "program/visit.h"
 #include "runtime/run_state.h"
 
 namespace sardonyx {
 namespace {
-
-bool runs_others(const ProgramStep& s) {
-  return std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
-}
 
 double sum_of(const Program& p, std::vector<int> buffers, const SymbolValues& symbols, int& unknown) {
   std::sort(buffers.begin(), buffers.end());
@@ -37,15 +34,14 @@ double product(const Exprs& list, const SymbolValues& symbols, std::size_t from 
 
 double operations_of(const Program& p, const ProgramStep& s, const SymbolValues& symbols) {
   const auto n = [&](const Expr& e) { return number(e, symbols); };
-  if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) return 2 * n(t->batches) * n(t->m) * n(t->n) * n(t->k);
+  if (!may_run(s, symbols)) return 0;
+  if (const auto* c = std::get_if<ChoiceStep>(&s.op)) return n(c->work);
   if (const auto* g = std::get_if<GemmStep>(&s.op))
     return 2 * product(p.buffers[static_cast<std::size_t>(g->out)].shape, symbols) * n(g->k);
   if (const auto* c = std::get_if<ConvStep>(&s.op))  // each element of one side meets a filter's
     return 2 * product(c->transposed ? c->x_shape : c->out_shape, symbols) * product(c->w_shape, symbols, 1);
   if (const auto* a = std::get_if<AttentionStep>(&s.op))
     return 2 * n(a->batch) * n(a->heads) * n(a->queries) * n(a->keys) * (n(a->head_dim) + n(a->value_dim));
-  if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) return a->needed && n(a->needed) == 0 ? 0 : n(a->work);
-  // Kernels that these sizes do not need have an empty grid.
   if (const auto* l = std::get_if<LaunchStep>(&s.op))
     if (p.kernels[static_cast<std::size_t>(l->kernel)].spec.work_unit == WorkUnit::kLaunch)
       return n(l->points) > 0 ? n(l->work) : 0;
@@ -58,14 +54,10 @@ Traffic traffic_of(const Program& program, const SymbolValues& symbols) {
   Traffic t;
   for (const ProgramStep& s : program.main.steps) {
     StepTraffic& step = t.steps.emplace_back();
-    if (runs_others(s)) continue;
+    if (is_control(s)) continue;
     step.bytes_read = sum_of(program, s.reads, symbols, t.unknown);
     std::vector<int> written = s.writes;
-    if (const auto* tile = std::get_if<TileLaunchStep>(&s.op)) {  // working memory
-      std::erase(written, tile->partial);
-      for (const TileLaunchStep::Library& l : tile->library) std::erase(written, l.workspace);
-    }
-    if (const auto* attention = std::get_if<AttentionLaunchStep>(&s.op)) std::erase(written, attention->partial);
+    for (const int b : working_memory(s)) std::erase(written, b);
     step.bytes_written = sum_of(program, written, symbols, t.unknown);
     step.operations = operations_of(program, s, symbols);
     t.bytes += step.bytes_read + step.bytes_written;

@@ -10,7 +10,7 @@ namespace sardonyx {
 DatabaseTuner::DatabaseTuner(std::shared_ptr<TuningDatabase> database, const GpuInfo& info, std::size_t at_most)
     : database_(std::move(database)), arch_(info.target), units_(std::max(info.units, 1)), at_most_(at_most) {}
 
-DatabaseTuner::Times& DatabaseTuner::known(const std::string& problem, const TileSizes& s) {
+DatabaseTuner::Times& DatabaseTuner::known(const std::string& problem, const ProblemSizes& s) {
   Times& known = known_[{problem, s.batches, s.m, s.n, s.k}];
   if (known.empty()) known = database_->times({arch_, units_, problem, s.batches, s.m, s.n, s.k, "", 0});
   return known;
@@ -24,7 +24,7 @@ std::vector<std::size_t> DatabaseTuner::to_time(const Times& known, const std::v
   return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-std::vector<std::size_t> DatabaseTuner::wanted(const std::string& problem, const TileSizes& s,
+std::vector<std::size_t> DatabaseTuner::wanted(const std::string& problem, const ProblemSizes& s,
                                                const std::vector<std::string>& names,
                                                const std::vector<std::size_t>& order) {
   if (order.empty()) return {};
@@ -40,7 +40,7 @@ std::vector<std::size_t> DatabaseTuner::wanted(const std::string& problem, const
                             [&](std::size_t a, std::size_t b) { return seconds(a) < seconds(b); })};
 }
 
-std::size_t DatabaseTuner::choose(const std::string& problem, const TileSizes& s, const std::vector<std::string>& names,
+std::size_t DatabaseTuner::choose(const std::string& problem, const ProblemSizes& s, const std::vector<std::string>& names,
                                   std::size_t own, const std::vector<std::size_t>& order,
                                   const std::function<double(std::size_t)>& time) {
   if (order.empty()) return 0;

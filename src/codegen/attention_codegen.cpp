@@ -2,18 +2,17 @@
 #include "codegen/attention_codegen.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <functional>
 #include <optional>
-#include <set>
-#include <tuple>
 
 #include "codegen/attention_problem.h"
 #include "codegen/attention_step.h"
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
 #include "codegen/loop_codegen.h"
+#include "program/launch.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -23,7 +22,6 @@ constexpr std::size_t kMaxBuffers = 24;
 constexpr std::int64_t kDecodeRows = 32;    // rows of a group of heads that are worth the kernel for few rows
 constexpr std::int64_t kDecodeTile = 16;    // rows that a workgroup of that kernel has at least
 constexpr std::int64_t kFullBlocks = 64;    // workgroups that keep a card busy
-constexpr std::int64_t kWgmmaUnits = 132;   // of Hopper: with as many workgroups of 128 rows, smaller ones don't pay
 constexpr std::int64_t kSplitKeys = 128;    // a workgroup has at least so many keys
 constexpr std::int64_t kSplitBlocks = 256;  // workgroups that fill a card
 // Of candidates for tuning: keys in at most so many parts, each of so many at least, and so many workgroups.
@@ -46,222 +44,247 @@ struct Operand {
 class Generator : AttentionProblem {
  public:
   Generator(const TileKernel& kernel, std::string_view arch, const TileSelection& selection)
-      : AttentionProblem(kernel, arch), selection_(selection) {}
+      : AttentionProblem(kernel, arch),
+        selection_(selection),
+        batch_(b_->args[0]),
+        heads_(h_->args[0]),
+        queries_(s_->args[0]),
+        keys_(t_->args[0]) {}
 
-  GpuAttentionForms run() {
-    const Operand q = operand("query", a_.q, s_, d_), k = operand("key", a_.k, t_, d_),
-                  v = operand("value", a_.v, t_, e_);
-    const std::int64_t group = group_of(k, v);
-    queries_rows(q);
-    rows(k);
-    rows(v);
+  GpuChoice run() {
+    q_ = operand("query", a_.q, s_, d_);
+    k_ = operand("key", a_.k, t_, d_);
+    v_ = operand("value", a_.v, t_, e_);
+    group_ = group_of(k_, v_);
+    queries_rows(q_);
+    rows(k_);
+    rows(v_);
     scores();
     limits();
     out();
-    const std::string one_query = one_query_functions(k, v, group);
+    one_query_text_ = one_query_functions(k_, v_, group_);
+    write_problem();
+    set_sizes();
+    if (!one_query_text_.empty()) add_one_query();
+    if (takes_wgmma(q_, k_, v_))
+      add_wgmma();
+    else
+      add_tiles();
+    add_few_rows();
+    add_parts();
+    const std::vector<bool> wanted = select_candidates(g_.choice, selection_, arch_);
+    std::vector<Candidate> taken;
+    for (std::size_t k = 0; k < wanted.size(); ++k) {
+      if (!wanted[k]) continue;
+      g_.launches.push_back(launches_[k]());
+      taken.push_back(std::move(g_.choice.candidates[k]));
+    }
+    g_.choice.candidates = std::move(taken);
+    return std::move(g_);
+  }
 
-    std::string head = "(", members, values, after;
+ private:
+  using Launches = std::vector<GpuChoice::Launch>;
+
+  // Parameters of all kernels, and the struct P of most of them.
+  void write_problem() {
     for (std::size_t i = 0; i < emit_.buffers.size(); ++i) {
       const Value* x = emit_.buffers[i];
       const std::string t = fmt::format("{}{}*", x == kernel_.out ? "" : "const ", storage_name(x->dtype));
-      head += fmt::format("{} __restrict b{}, ", t, i);
-      members += fmt::format("  {} b{};\n", t, i);
-      values += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
-      after += fmt::format("b{0} = after_wait(b{0});\n", i);
+      head_ += fmt::format("{} __restrict b{}, ", t, i);
+      members_ += fmt::format("  {} b{};\n", t, i);
+      values_ += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
+      after_wait_ += fmt::format("b{0} = after_wait(b{0});\n", i);
     }
-    std::string sizes;
     for (std::size_t i = 0; i < emit_.symbols.size(); ++i) {
-      sizes += fmt::format("i64 s{}, ", i);
-      members += fmt::format("  i64 s{};\n", i);
-      values += fmt::format(", s{}", i);
+      sizes_ += fmt::format("i64 s{}, ", i);
+      members_ += fmt::format("  i64 s{};\n", i);
+      values_ += fmt::format(", s{}", i);
     }
-    const std::string problem = fmt::format(
+    sizes_ += "i64 batch, i64 queries, i64 keys, i64 heads, i64 splits) {\n";
+    problem_ = fmt::format(
         "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kHeadDim = {}, kValueDim = {}, kQueryDirect "
         "= "
         "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBounds = {}, kSink = {}, "
         "kZeroEmpty = {} }};\n{}{}}};\nconst P p{{{}}};\n",
-        storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q.direct), int(k.direct),
-        int(v.direct), int(out_direct_), int(plain_), int(column_), int(a_.begin || a_.end), int(bool(a_.sink)),
-        int(a_.zero_empty), members, text_, values);
-    sizes += "i64 batch, i64 queries, i64 keys, i64 heads, i64 splits) {\n";
+        storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q_.direct), int(k_.direct),
+        int(v_.direct), int(out_direct_), int(plain_), int(column_), int(a_.begin || a_.end), int(bool(a_.sink)),
+        int(a_.zero_empty), members_, text_, values_);
+  }
 
-    // Sizes. Few rows for many keys: heads that share keys are taken together, and keys are split over workgroups.
-    const Expr batch = b_->args[0], heads = h_->args[0], queries = s_->args[0], keys = t_->args[0];
-    const Expr units = batch * idx::floordiv(heads, group), rows = batch * heads * queries;
-    const Expr one = logical_and(one_query.empty() ? compare(Op::kLt, 1, 0) : compare(Op::kEq, queries, 1),
-                                 compare(Op::kLe, units, kMostOneQuery));
-    const Expr few = logical_and(compare(Op::kLe, queries * group, kDecodeRows), logical_not(one));
-    const Expr blocks = batch * heads * idx::ceildiv(queries, rows_of_tile());
-    // The kernel for few rows makes more and smaller workgroups, which a card that is not full otherwise wants.
-    const Expr shared = logical_or(few, compare(Op::kLt, blocks, kFullBlocks));
-    const Expr decode_blocks = units * idx::ceildiv(queries * group, kDecodeTile);
-    GpuAttentionForms g;
-    g.source.buffers = emit_.buffers;
-    g.source.symbols = emit_.symbols;
-    g.source.limit = idx::max(keys, rows);
-    for (const Expr& x : {batch, queries, keys, heads}) g.source.symbols.push_back(x);
-    g.batches = batch * heads;
-    g.m = queries;
-    g.n = keys;
-    g.k = d_->args[0];
-    const bool wgmma = takes_wgmma(q, k, v);
-    g.problem = problem_of(group, q, k, v);
-    find_tuned(g, wgmma);
+  // Sizes, and what the rule asks of them. Few rows for many keys: heads that share keys are taken together, and keys
+  // are split over workgroups.
+  void set_sizes() {
+    units_ = batch_ * idx::floordiv(heads_, group_);
+    all_rows_ = batch_ * heads_ * queries_;
+    one_ = logical_and(one_query_text_.empty() ? compare(Op::kLt, 1, 0) : compare(Op::kEq, queries_, 1),
+                       compare(Op::kLe, units_, kMostOneQuery));
+    few_ = logical_and(compare(Op::kLe, queries_ * group_, kDecodeRows), logical_not(one_));
+    decode_blocks_ = units_ * idx::ceildiv(queries_ * group_, kDecodeTile);
+    g_.buffers = emit_.buffers;
+    g_.symbols = emit_.symbols;
+    for (const Expr& x : {batch_, queries_, keys_, heads_}) g_.symbols.push_back(x);
+    g_.limit = idx::max(keys_, all_rows_);
+    g_.type = type_;
+    g_.work = operations();
+    g_.choice.problem = problem_name();
+    g_.choice.batches = batch_ * heads_;
+    g_.choice.m = queries_;
+    g_.choice.n = keys_;
+    g_.choice.k = d_->args[0];
+  }
 
-    const std::string numbers = "u32(queries), u32(keys), u32(heads)";
-    const auto kernel_of = [&](const std::string& p, bool partial, const std::string& rest, const LaunchBounds& bounds,
-                               std::uint32_t lds) {
-      const std::string text = head + (partial ? "f32* __restrict partial, " : "") + sizes + p + rest + "}\n";
-      g.source.kernels.push_back({attention_spec(text, arch_, bounds, lds), {}, partial});
-      return g.source.kernels.size() - 1;
-    };
-    const auto kernel = [&](bool partial, const std::string& rest, const LaunchBounds& bounds = {},
-                            std::uint32_t lds = 0) { return kernel_of(problem, partial, rest, bounds, lds); };
-    // Two blocks on a multiprocessor, where short heads leave the registers for it.
-    const LaunchBounds two_blocks{.threads = kGpuThreads, .min_blocks = 2};
+  // A candidate, which the rule takes for sizes that give `by_rule` unless it takes one before it.
+  void add(const std::string& name, const Expr& by_rule, const Expr& applies, std::function<Launches()> launches) {
+    g_.choice.candidates.push_back({name, applies, select(by_rule, 0, 1), {}});
+    launches_.push_back(std::move(launches));
+  }
+
+  std::size_t kernel_of(const std::string& problem, bool partial, const std::string& call, const LaunchBounds& bounds,
+                        std::uint32_t lds) {
+    const std::string text =
+        fmt::format("({}{}{}{}{}}}\n", head_, partial ? "f32* __restrict partial, " : "", sizes_, problem, call);
+    g_.kernels.push_back(attention_spec(text, arch_, bounds, lds));
+    return g_.kernels.size() - 1;
+  }
+  std::size_t kernel(bool partial, const std::string& call, const LaunchBounds& bounds = {}, std::uint32_t lds = 0) {
+    return kernel_of(problem_, partial, call, bounds, lds);
+  }
+  static GpuChoice::Launch launch(std::size_t kernel, const Expr& blocks, const Expr& parts, bool partial) {
+    return {kernel, blocks * kGpuThreads, {parts}, partial};
+  }
+
+  // Two blocks on a multiprocessor, where short heads leave the registers for it.
+  static LaunchBounds two_blocks() { return {.threads = kGpuThreads, .min_blocks = 2}; }
+  LaunchBounds bounds_of_tiles() const {
     const bool is_short = size_of(type_) == 2 && std::max(extent(d_), extent(e_)) <= 64;
-    const LaunchBounds of_tiles = is_short ? two_blocks : LaunchBounds{};
-    const auto wanted = [&](const std::string& name) {
-      return selection_.all ||
-             std::any_of(g.tuned.begin(), g.tuned.end(), [&](const TunedSize& x) { return x.candidate == name; });
-    };
-    // The rule: the forms in turn, the first that it takes for these sizes.
-    std::vector<Expr> taken;
-    const Expr never = compare(Op::kLt, 1, 0);
-    const auto add = [&](const std::string& name, const Expr& by_rule, const Expr& applies, auto&& launches) {
-      if ((is_const(by_rule, 0) && !wanted(name)) || is_const(applies, 0)) return;
-      g.forms.push_back({name, applies, launches()});
-      taken.push_back(by_rule);
-    };
-    const auto single = [&](std::size_t number, const Expr& points) {
-      return std::vector<GpuAttentionForms::Launch>{{number, points, 1}};
-    };
-    std::optional<std::size_t> decode, merge;
-    const auto merged = [&](std::vector<GpuAttentionForms::Launch> launches, const Expr& parts) {
-      if (is_const(parts, 1)) return launches;
-      if (!merge)
-        merge =
-            kernel(true, fmt::format("attention_merge(p, {{{}, {}, u32(splits), partial}}, batch * heads * queries);\n",
-                                     numbers, group));
-      launches.push_back({*merge, select(compare(Op::kGt, parts, 1), rows, 0), parts});
-      return launches;
-    };
-    const auto in_parts = [&](const Expr& parts) {
-      if (!decode)
-        decode = kernel(
-            true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n", numbers, group),
-            of_tiles);
-      return merged({{*decode, decode_blocks * parts, parts}}, parts);
-    };
+    return is_short ? two_blocks() : LaunchBounds{};
+  }
+
+  // Working memory for partial results of `parts` parts of the keys.
+  void need_partial(const Expr& when, const Expr& parts) {
     const std::int64_t value = (extent(e_) + 15) / 16 * 16;
-    const auto partial = [&](const Expr& when, const Expr& parts) {
-      const Expr room = select(when, rows * parts * (value + 2), 1);
-      g.source.partial = g.source.partial ? idx::max(g.source.partial, room) : room;
-    };
-    add(kOneQuery, one, one, [&] {
-      const Expr parts = step_parts(units, keys), clustered = compare(Op::kLe, units, kMostClustered / kStepCluster);
-      partial(logical_and(one, compare(Op::kGt, parts, 1)), parts);
+    const Expr elements = select(when, all_rows_ * parts * (value + 2), 1);
+    g_.partial = g_.partial ? idx::max(g_.partial, elements) : elements;
+  }
+  // The launch that puts parts together, if there may be several.
+  Launches merged(Launches launches, const Expr& parts) {
+    if (is_const(parts, 1)) return launches;
+    if (!merge_)
+      merge_ =
+          kernel(true, fmt::format("attention_merge(p, {{{}, {}, u32(splits), partial}}, batch * heads * queries);\n",
+                                   kNumbers, group_));
+    launches.push_back(launch(*merge_, select(compare(Op::kGt, parts, 1), all_rows_, 0), parts, true));
+    return launches;
+  }
+  Launches in_parts(const Expr& parts) {
+    if (!decode_)
+      decode_ = kernel(
+          true, fmt::format("attention<P, true>(p, {{{}, {}, u32(splits), partial}}, u32(batch));\n", kNumbers, group_),
+          bounds_of_tiles());
+    return merged({launch(*decode_, decode_blocks_ * parts, parts, true)}, parts);
+  }
+
+  void add_one_query() {
+    add(kOneQuery, one_, one_, [this] {
+      const Expr parts = step_parts(units_, keys_),
+                 clustered = compare(Op::kLe, units_, kMostClustered / kStepCluster);
+      need_partial(logical_and(one_, compare(Op::kGt, parts, 1)), parts);
       const std::string p = fmt::format(
           "struct P {{\n  using T = {0};\n  using Out = {1};\n  enum : int {{ kDim = {2}, kValueDim = {2}, kGroup = "
           "{3}, kPlain = {4}, kBounds = {5}, kSink = {6}, kZeroEmpty = {7}, kAppends = 0 }};\n{8}{9}  SDX_FN void "
           "wait() "
           "{{\nwait_for_launch();\n{10}}}\n}};\nP p{{{11}}};\n",
-          storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), group, int(plain_),
-          int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, one_query, after, values);
-      std::vector<GpuAttentionForms::Launch> launches;
+          storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), group_, int(plain_),
+          int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members_, one_query_text_, after_wait_,
+          values_);
+      Launches launches;
       for (const int cluster : {kStepCluster, kSmallStepCluster}) {
-        const Expr points = cluster == kStepCluster ? select(clustered, units * parts * cluster, 0)
-                                                    : select(clustered, 0, units * cluster);
-        if (is_const(points, 0)) continue;
-        const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, false);
-        launches.push_back(
-            {kernel_of(p, true,
-                       fmt::format("attention_step_mma<P, {}, {}>(p, {{u32(keys), u32(heads), u32(splits), "
-                                   "keys, keys, partial}}, u32(batch));\n",
-                                   cluster, lds),
-                       {.cluster = static_cast<std::uint32_t>(cluster)}, lds),
-             points, cluster == kStepCluster ? parts : Expr(1)});
+        const Expr blocks = cluster == kStepCluster ? select(clustered, units_ * parts * cluster, 0)
+                                                    : select(clustered, 0, units_ * cluster);
+        if (is_const(blocks, 0)) continue;
+        const std::uint32_t lds = step_mma_bytes(extent(d_), group_, cluster, false);
+        const std::size_t number =
+            kernel_of(p, true,
+                      fmt::format("attention_step_mma<P, {}, {}>(p, {{u32(keys), u32(heads), u32(splits), "
+                                  "keys, keys, partial}}, u32(batch));\n",
+                                  cluster, lds),
+                      {.cluster = static_cast<std::uint32_t>(cluster)}, lds);
+        launches.push_back(launch(number, blocks, cluster == kStepCluster ? parts : Expr(1), true));
       }
       return merged(std::move(launches), parts);
     });
-    if (wgmma) {
-      const bool narrow = extent(d_) == 64;  // so that two workgroups run on a unit
-      const auto form = [&](int tile, int shares, const Expr& by_rule, const Expr& points) {
-        add(tiles_name(128 / shares), by_rule, 1, [&] {
-          return single(kernel(false,
-                               fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares,
-                                           narrow ? 2 : 1, numbers),
-                               narrow ? two_blocks : LaunchBounds{}, wgmma_bytes(tile, shares)),
-                        points);
-        });
-      };
-      const Expr wide = batch * heads * idx::ceildiv(queries, 128), small = batch * heads * idx::ceildiv(queries, 64);
-      const Expr full = compare(Op::kGe, wide, narrow ? kWgmmaUnits : kWgmmaUnits / 2), few_not = logical_not(few);
-      form(narrow ? 64 : 128, 1, logical_and(few_not, full), wide);
-      form(64, 2, logical_and(few_not, logical_not(full)), small);
-    } else {
-      add(tiles_name(rows_of_tile()), logical_not(shared), 1, [&] {
-        return single(
-            kernel(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", numbers),
-                   of_tiles),
-            blocks);
+  }
+
+  // See kernels/attention_wgmma.h.
+  void add_wgmma() {
+    const bool narrow = extent(d_) == 64;  // so that two workgroups run on a unit
+    const auto form = [&](int tile, int shares, const Expr& by_rule, const Expr& blocks) {
+      add(tiles_name(128 / shares), by_rule, 1, [=, this] {
+        const std::size_t number =
+            kernel(false,
+                   fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, narrow ? 2 : 1,
+                               kNumbers),
+                   narrow ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, shares));
+        return Launches{launch(number, blocks, 1, false)};
       });
-    }
-    const Expr split =
-        idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units, 1)), idx::ceildiv(keys, kSplitKeys)));
-    add(kFewRows, wgmma ? few : shared, 1, [&] {
-      const Expr parts = select(few, split, 1);
-      partial(compare(Op::kGt, parts, 1), parts);
+    };
+    const Expr wide = batch_ * heads_ * idx::ceildiv(queries_, 128), small = batch_ * heads_ * idx::ceildiv(queries_, 64);
+    // Where every unit has a workgroup of 128 rows, smaller ones don't pay.
+    const std::int64_t units = driver_units(chip_);
+    const Expr full = compare(Op::kGe, wide, narrow ? units : units / 2), few_not = logical_not(few_);
+    form(narrow ? 64 : 128, 1, logical_and(few_not, full), wide);
+    form(64, 2, logical_and(few_not, logical_not(full)), small);
+  }
+
+  // The kernel for few rows makes more and smaller workgroups, which a card that is not full otherwise wants.
+  Expr prefers_few_rows() const {
+    if (takes_wgmma(q_, k_, v_)) return few_;
+    const Expr blocks = batch_ * heads_ * idx::ceildiv(queries_, rows_of_tile());
+    return logical_or(few_, compare(Op::kLt, blocks, kFullBlocks));
+  }
+
+  void add_tiles() {
+    add(tiles_name(rows_of_tile()), logical_not(prefers_few_rows()), 1, [this] {
+      const std::size_t number = kernel(
+          false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", kNumbers),
+          bounds_of_tiles());
+      return Launches{launch(number, batch_ * heads_ * idx::ceildiv(queries_, rows_of_tile()), 1, false)};
+    });
+  }
+
+  // Few rows, with as many parts of the keys as fill the card.
+  void add_few_rows() {
+    add(kFewRows, prefers_few_rows(), 1, [this] {
+      const Expr split =
+          idx::max(1, idx::min(idx::ceildiv(kSplitBlocks, idx::max(units_, 1)), idx::ceildiv(keys_, kSplitKeys)));
+      const Expr parts = select(few_, split, 1);
+      need_partial(compare(Op::kGt, parts, 1), parts);
       return in_parts(parts);
     });
+  }
+
+  // Few rows with fixed numbers of parts, which only tuning takes.
+  void add_parts() {
     for (int parts = 1; parts <= kMostParts; parts *= 2) {
-      const Expr fits = logical_and(compare(Op::kLe, decode_blocks * parts, kMostSplitBlocks),
-                                    compare(Op::kGe, keys, parts * kFewestKeys));
-      add(in_parts_name(parts), never, parts == 1 ? Expr(1) : select(fits, 1, 0), [&] {
-        if (parts > 1) partial(fits, parts);
+      const Expr fits = logical_and(compare(Op::kLe, decode_blocks_ * parts, kMostSplitBlocks),
+                                    compare(Op::kGe, keys_, parts * kFewestKeys));
+      add(in_parts_name(parts), compare(Op::kLt, 1, 0), parts == 1 ? Expr(1) : select(fits, 1, 0), [=, this] {
+        if (parts > 1) need_partial(fits, parts);
         return in_parts(parts);
       });
     }
-    // Of known sizes that were measured, that form alone.
-    const auto measured = std::find_if(g.forms.begin(), g.forms.end(), [&](const GpuAttentionForms::Form& f) {
-      return !g.tuned.empty() && f.name == g.tuned[0].candidate && is_const(f.applies, 1);
-    });
-    if (!selection_.all && is_const(g.batches) && is_const(g.m) && is_const(g.n) && measured != g.forms.end()) {
-      g.forms = {*measured};
-      taken = {never};
-    }
-    g.rule = static_cast<std::int64_t>(taken.size()) - 1;
-    for (std::size_t k = taken.size(); k-- > 0;) g.rule = select(taken[k], static_cast<std::int64_t>(k), g.rule);
-    return g;
   }
 
- private:
   // What decides besides sizes which form is the fastest.
-  std::string problem_of(std::int64_t group, const Operand& q, const Operand& k, const Operand& v) const {
+  std::string problem_name() const {
     std::string text = fmt::format("attention {} to {}, heads of {} and {}", name(type_), name(kernel_.out->dtype),
                                    extent(d_), extent(e_));
-    if (group > 1) text += fmt::format(", {} share keys", group);
+    if (group_ > 1) text += fmt::format(", {} share keys", group_);
     if (!plain_) text += column_ ? ", a bias of keys" : ", scores computed";
     if (a_.begin || a_.end) text += ", limits";
-    if (!(q.direct && k.direct && v.direct)) text += ", operands computed";
+    if (!(q_.direct && k_.direct && v_.direct)) text += ", operands computed";
     return text;
-  }
-  // Of what was measured, the fastest form for each size that a run can have.
-  void find_tuned(GpuAttentionForms& g, bool wgmma) const {
-    if (!selection_.choices) return;
-    std::set<std::string> forms = {kFewRows, kOneQuery};
-    for (int parts = 1; parts <= kMostParts; parts *= 2) forms.insert(in_parts_name(parts));
-    for (const std::int64_t rows : {std::int64_t{64}, wgmma ? 128 : rows_of_tile()})
-      if (wgmma || rows == rows_of_tile()) forms.insert(tiles_name(rows));
-    const auto may_be = [](const Expr& e, std::int64_t size) {
-      std::int64_t known = 0;
-      return !is_const_int(e, known) || known == size;
-    };
-    std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> done;
-    for (TunedSize& x : selection_.choices->find(arch_, g.problem))
-      if (may_be(g.batches, x.batches) && may_be(g.m, x.m) && may_be(g.n, x.n) && may_be(g.k, x.k) &&
-          forms.count(x.candidate) && done.emplace(x.batches, x.m, x.n, x.k).second)
-        g.tuned.push_back(std::move(x));
   }
   static std::string tiles_name(std::int64_t rows) { return fmt::format("tiles of {} rows", rows); }
   static std::string in_parts_name(int parts) { return fmt::format("few rows, keys in {} parts", parts); }
@@ -372,7 +395,19 @@ class Generator : AttentionProblem {
              {{b_, "b"}, {h_, "h"}, {o.row, row}, {o.element, "d"}}, [&] { returns(o.load); });
   }
 
+  static constexpr const char* kNumbers = "u32(queries), u32(keys), u32(heads)";
+
   const TileSelection& selection_;
+  const Expr batch_, heads_, queries_, keys_;
+  Operand q_, k_, v_;
+  std::int64_t group_ = 1;  ///< heads that share keys
+  std::string one_query_text_;
+  std::string head_, members_, values_, after_wait_, sizes_, problem_;
+  Expr units_, all_rows_, decode_blocks_;
+  Expr one_, few_;  ///< whether the sizes are of one query a sequence, or of few
+  std::optional<std::size_t> decode_, merge_;
+  GpuChoice g_;
+  std::vector<std::function<Launches()>> launches_;  ///< by candidate
 };
 
 }  // namespace
@@ -414,8 +449,7 @@ bool gpu_takes_attention(const TileKernel& kernel, std::string& why) {
   return true;
 }
 
-GpuAttentionForms generate_gpu_attention(const TileKernel& kernel, std::string_view arch,
-                                         const TileSelection& selection) {
+GpuChoice generate_gpu_attention(const TileKernel& kernel, std::string_view arch, const TileSelection& selection) {
   return Generator(kernel, arch, selection).run();
 }
 

@@ -48,6 +48,11 @@ class AttentionProblem {
     vec_ = 16 / static_cast<std::int64_t>(size_of(type_));
   }
   static std::int64_t extent(const Expr& v) { return v->args[0]->i; }
+  Expr operations() const {
+    Expr n = 2 * (d_->args[0] + e_->args[0]);
+    for (const Expr* v : {&b_, &h_, &s_, &t_}) n = n * (*v)->args[0];
+    return n;
+  }
 
   // A function of the struct, over variables with the names of its parameters.
   template <class F>

@@ -90,36 +90,36 @@ class StepGenerator : AttentionProblem {
                        : clusters ? compare(Op::kLe, blocks, kMostClustered)
                                   : compare(Op::kLe, blocks, kMostBlocks);
     step.applies = logical_and(compare(Op::kEq, one_query, 1), takes);
-    GpuAttentionSource& g = step.source;
-    g.buffers = emit_.buffers;
-    g.symbols = emit_.symbols;
-    g.limit = idx::max(keys, batch * heads);
-    for (const Expr& x : {batch, keys, heads, splits, key->shape[2], node_.inputs[3]->shape[2]}) g.symbols.push_back(x);
+    step.buffers = emit_.buffers;
+    step.symbols = emit_.symbols;
+    step.limit = idx::max(keys, batch * heads);
+    for (const Expr& x : {batch, keys, heads, splits, key->shape[2], node_.inputs[3]->shape[2]}) step.symbols.push_back(x);
     const Expr parts = logical_and(step.applies, compare(Op::kGt, splits, 1));
-    g.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
+    step.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
     const std::string numbers = "{u32(keys), u32(heads), u32(splits), room, kept, partial}, u32(batch)";
     // The next launch may start while the few workgroups of this one still run.
     const std::string begin =
         waits ? "start_next_launch();\nwait_for_launch();\n" + after + "partial = after_wait(partial);\n" : "";
-    const auto add = [&](const std::string& prologue, const std::string& call, const Expr& points, int cluster = 0,
-                         std::uint32_t lds = 0) {
-      g.kernels.push_back({attention_spec(head_text + sizes + prologue + problem + call + ";\n}\n", arch_,
+    step.work = operations();
+    const auto add = [&](const std::string& prologue, const std::string& call, const Expr& blocks, const Expr& when,
+                         int cluster = 0, std::uint32_t lds = 0) {
+      step.kernels.push_back({attention_spec(head_text + sizes + prologue + problem + call + ";\n}\n", arch_,
                                           {.cluster = static_cast<std::uint32_t>(cluster)}, lds),
-                           points, true});
+                              blocks, when});
     };
     if (matrices) {
       for (const int cluster : {kCluster, kSmallCluster}) {
         const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, true);
-        const Expr points = cluster == kCluster ? select(few, blocks, 0) : select(few, 0, units * cluster);
+        const bool large = cluster == kCluster;
         add("", fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers),
-            select(step.applies, points, 0), cluster, lds);
+            large ? blocks : units * cluster, logical_and(step.applies, large ? few : logical_not(few)), cluster, lds);
       }
     } else {
-      add(begin, "attention_step(p, " + numbers + ")", select(step.applies, blocks, 0), clusters ? kCluster : 0);
+      add(begin, "attention_step(p, " + numbers + ")", blocks, step.applies, clusters ? kCluster : 0);
     }
     add(begin,
         fmt::format("attention_merge(p, {{1, u32(keys), u32(heads), {}, u32(splits), partial}}, batch * heads)", group),
-        select(parts, batch * heads, 0));
+        batch * heads, parts);
     return step;
   }
 

@@ -18,11 +18,21 @@ struct AttentionStepParts {
 };
 std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& steps);
 
-/// The kernel, and the one that puts its parts together; `buffers` are in the order of their parameters. Both have no
-/// points where there are other numbers of queries.
+/// Launches, one after another: attention, in clusters of one of two sizes, then what puts parts together.
 struct GpuAttentionStep {
-  GpuAttentionSource source;
-  Expr applies;  ///< bool: that these kernels are to run, and not those that they replace
+  /// NAME(buffers..., f32* partial, symbols...), of which a block has kGpuThreads threads.
+  struct Kernel {
+    KernelSpec spec;
+    Expr blocks;
+    Expr when;  ///< bool: these sizes need this launch; implies `applies`
+  };
+  std::vector<Kernel> kernels;
+  std::vector<Value*> buffers;
+  Exprs symbols;  ///< values of these expressions
+  Expr partial;   ///< float32 elements of working memory
+  Expr limit;     ///< see LaunchStep::limit
+  Expr work;      ///< operations
+  Expr applies;   ///< bool: that these kernels are to run, and not those that they replace
 };
 /// Empty if the kernel does not take these heads, types or orders in memory.
 std::optional<GpuAttentionStep> generate_gpu_attention_step(const AttentionStepParts& parts, std::string_view arch);

@@ -15,15 +15,15 @@ using sdx::layout::StreamLayout;
 constexpr std::int64_t kOfWave = StreamLayout::kPart, kTile = StreamLayout::kTile;
 constexpr std::int64_t kBusy = 128;                   // workgroups that keep memory busy
 constexpr std::int64_t kMostTiles = 4;                // of a workgroup at a time
-constexpr std::int64_t kMostShared = 227 * 1024 / 2;  // bytes of LDS of which a unit has room for two
 // Of 16 bits, for more columns a launch lasts long enough that its start and end don't count, and the matrix-vector
 // kernel reads memory somewhat faster (119 us instead of 127 for 128256 columns of 2048).
 constexpr std::int64_t kMostBlocks = 1024;
+constexpr int kResident = 2;  // workgroups of a unit
 constexpr int kStages = 4;  // of which more were no faster on an H200
 
 }  // namespace
 
-std::optional<StreamCandidate> stream_candidate(const StreamProduct& p) {
+std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamProduct& p) {
   const std::int64_t bytes = p.depth * p.bits / 8;
   if (bytes <= 0 || p.depth * p.bits % (8 * kOfWave) != 0) return {};
   std::int64_t tiles = kMostTiles;
@@ -46,20 +46,42 @@ std::optional<StreamCandidate> stream_candidate(const StreamProduct& p) {
                  .together = false};
   l.together = p.scales_follow && p.bits != 16 && l.pieces == 1 && p.columns % kTile == 0;
   if (p.bits != 16 && (l.scale_bytes() % 16 != 0 || l.scale_bytes() == 0)) return {};
-  const std::int64_t fit = (kMostShared - l.bytes()) / (l.stage_bytes() + 16), wanted = tiles * l.pieces;
+  const std::int64_t most_shared = chip.lds.per_workgroup / kResident;
+  const std::int64_t fit = (most_shared - l.bytes()) / (l.stage_bytes() + 16), wanted = tiles * l.pieces;
   l.stages = std::min({std::int64_t{kStages}, wanted, fit});
   if (l.stages < std::min<std::int64_t>(wanted, 2)) return {};
-  StreamCandidate c;
+  KernelCandidate c;
   c.kernel = fmt::format("stream<StreamTiling<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>", l.warps, l.tiles, l.stages,
                          l.bits, l.after, l.piece, l.pieces, l.of_scale, l.together, l.bytes());
   c.tiling.rows = 1;
   c.tiling.cols = static_cast<std::int32_t>(kTile * tiles);
   c.tiling.few_rows = true;
   c.tiling.threads = static_cast<std::int32_t>(l.threads());
-  c.tiling.resident = 2;
+  c.tiling.resident = kResident;
   c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
   c.shared = static_cast<std::uint32_t>(l.bytes());
   return c;
+}
+
+namespace {
+
+class StreamFamily : public ContractionFamily {
+ public:
+  bool supports(const ContractionProblem& p) const override { return p.streams && candidate(p); }
+  std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override { return {*candidate(p)}; }
+
+ private:
+  static std::optional<KernelCandidate> candidate(const ContractionProblem& p) {
+    return stream_candidate(
+        p.chip, {p.bits, p.type == DType::kFloat16, p.runs_of_scale, p.columns, p.depth, p.scales_follow});
+  }
+};
+
+}  // namespace
+
+const ContractionFamily& stream_family() {
+  static const StreamFamily family;
+  return family;
 }
 
 }  // namespace sardonyx::codegen

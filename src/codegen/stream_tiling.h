@@ -2,10 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <string>
 
-#include "program/kernel_spec.h"
-#include "program/tiling.h"
+#include "codegen/kernel_family.h"
 
 namespace sardonyx::codegen {
 
@@ -19,15 +17,8 @@ struct StreamProduct {
   bool scales_follow = false;  ///< a column's scales lie right behind those of the column before it
 };
 
-struct StreamCandidate {
-  std::string kernel;
-  GpuTiling tiling;
-  std::uint32_t shared = 0;  ///< bytes of dynamic LDS
-  LaunchBounds bounds;
-};
-
-/// For one row. Empty where columns are no whole pieces of stages, the row leaves no room for weights, or a kernel that
-/// has no ring reads the weights as fast.
-std::optional<StreamCandidate> stream_candidate(const StreamProduct& product);
+/// For one row, on a chip with TMA. Empty where columns are no whole pieces of stages, the row leaves no room for
+/// weights, or a kernel that has no ring buffer reads the weights as fast.
+std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamProduct& product);
 
 }  // namespace sardonyx::codegen

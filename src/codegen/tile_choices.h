@@ -1,10 +1,11 @@
-// Which tiling was found to be the fastest for a problem, by whoever measured it: see tune/database.h.
+// Which candidate was measured to be the fastest for a problem: see tune/database.h.
 #pragma once
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "program/choice.h"
 
 namespace sardonyx {
 class Value;
@@ -12,22 +13,15 @@ class Value;
 
 namespace sardonyx::codegen {
 
-/// Of a problem at these sizes, a candidate by name.
-struct TunedSize {
-  std::int64_t batches = 0, m = 0, n = 0, k = 0;
-  std::string candidate;
-};
-
 class TileChoices {
  public:
   virtual ~TileChoices() = default;
-  /// Everything known of this kind of problem on this architecture ("gfx942"), for each size the fastest candidate
-  /// first: one that is faster may be of no use here. `problem` is what decides about the
-  /// speed of a candidate besides sizes; see problem_of in tile_codegen.cpp. Safe from many threads.
+  /// Everything known of this kind of problem (Choice::problem) on this architecture ("gfx942"), for each size the
+  /// fastest candidate first, because that one may not be available. Safe from many threads.
   virtual std::vector<TunedSize> find(std::string_view arch, std::string_view problem) const = 0;
 };
 
-/// Which candidates are compiled: by default those that some size would choose by rule (of tilings, the model of cost).
+/// Which candidates are compiled; see select_candidates() in gpu_choice.h.
 struct TileSelection {
   const TileChoices* choices = nullptr;  ///< what was measured; null: nothing
   bool all = false;                      ///< every candidate

@@ -14,8 +14,7 @@
 
 namespace sardonyx::codegen {
 
-/// As in kernels/gemm.h: 16 bytes along k at a time, 16 bytes along rows (columns), element by element.
-enum class Access { kVector, kAcross, kElements };
+/// In generated code.
 const char* name_of(Access a);
 
 class Operand {

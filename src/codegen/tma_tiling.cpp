@@ -17,8 +17,8 @@ constexpr std::int64_t kMostPitch = (std::int64_t{1} << 40) / 2;  // in elements
 constexpr std::int64_t kVector = 8;                               // elements of 16 bytes
 // What maps of images count: strides to 8, corners of the windows from -128 to 127, taps' distances to 255.
 constexpr std::int64_t kMostStride = 8, kMostReach = 120;
-constexpr std::int64_t kLeastChannels = 32;               // that are fetched at a time, if not 64
-constexpr int kSharedBytes = 227 << 10, kMostStages = 8;  // of a block
+constexpr std::int64_t kLeastChannels = 32;  // loaded at a time, if not 64
+constexpr int kMostStages = 8;
 
 bool fits(std::int64_t stride) { return stride > 0 && stride < kMostPitch && stride % kVector == 0; }
 
@@ -83,8 +83,8 @@ std::optional<CopiedWindows> copied_windows(const Windows& w) {
   return o;
 }
 
-std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full, bool whole) {
-  std::vector<TmaCandidate> all;
+std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth, bool full, bool whole) {
+  std::vector<KernelCandidate> all;
   const std::int64_t steps = (depth + kStep - 1) / kStep;
   if (!whole && depth < kStep) return all;  // see kernels/gemm_tma.h
   struct Shape {
@@ -93,7 +93,7 @@ std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full, bool who
     int shares;
     float alone_start, alone, busy_start, busy;
   };
-  // Fitted as those of tile_candidates.cpp, to 80 products of BERT-Base, ViT-B/16, Whisper and Llama and convolutions
+  // Fitted as those of gemm_families.cpp, to 80 products of BERT-Base, ViT-B/16, Whisper and Llama and convolutions
   // of ResNet-50: by them the tilings chosen are 0.6 % behind the fastest on average, and 7 % at most.
   constexpr Shape kShapes[] = {
       {128, 128, true, 1, 4910, 8.59f, 2100, 3.96f},  {64, 256, true, 1, 4800, 4.84f, 2460, 4.79f},
@@ -106,12 +106,12 @@ std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full, bool who
       {128, 128, false, 1, 3290, 4.68f, 2730, 5.11f},
   };
   for (const Shape& s : kShapes) {
-    // Workgroups that share the k's each have some of them.
+    // Each workgroup of a cluster has a part of K.
     if (steps < s.shares || (s.shares > 1 && !whole)) continue;
-    TmaCandidate c;
+    KernelCandidate& c = all.emplace_back();
     // As many stages as fit, for alignment with 128 bytes to spare.
     sdx::layout::TmaLayout l{s.m, s.n, s.turns, 0, s.shares};
-    l.stages = std::min(kMostStages, (kSharedBytes - l.bytes(full) - 128) / l.step_bytes());
+    l.stages = std::min(kMostStages, (chip.lds.per_workgroup - l.bytes(full) - 128) / l.step_bytes());
     c.kernel = fmt::format("gemm_tma<TmaTiling<{}, {}, {}, {}, {}>>", s.m, s.n, s.turns, l.stages, s.shares);
     c.tiling = {s.m, s.n, s.alone_start, s.alone, s.busy_start, s.busy};
     c.tiling.copies = true;
@@ -120,9 +120,30 @@ std::vector<TmaCandidate> tma_candidates(std::int64_t depth, bool full, bool who
     c.shared = static_cast<std::uint32_t>(l.bytes(full));
     c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
     if (s.shares > 1) c.bounds.cluster = static_cast<std::uint32_t>(s.shares);
-    all.push_back(std::move(c));
   }
   return all;
+}
+
+namespace {
+
+class TmaFamily : public ContractionFamily {
+ public:
+  bool supports(const ContractionProblem& p) const override { return p.copies; }
+  std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
+    return tma_candidates(p.chip, p.depth, p.full_columns, p.whole_stages);
+  }
+  KernelSpec emit(const ContractionText& text, const KernelCandidate& c) const override {
+    return gemm_spec(fmt::format("{}{}(p, map_a, map_b);\n}}\n",
+                                 text.begin("const TensorMap map_a, const TensorMap map_b, "), c.kernel),
+                     c.bounds, c.shared);
+  }
+};
+
+}  // namespace
+
+const ContractionFamily& tma_family() {
+  static const TmaFamily family;
+  return family;
 }
 
 }  // namespace sardonyx::codegen

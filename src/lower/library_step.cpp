@@ -2,9 +2,7 @@
 #include "lower/library_step.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <set>
 
 #include "host/convert.h"
 #include "tiles/match.h"
@@ -39,8 +37,8 @@ int constant_of(Program& program, const std::vector<float>& values, DType dtype)
 }
 
 // An epilogue as the library has it: bias along columns, a residual, and an activation that is the last.
-bool library_epilogue(const LibraryBuilder& builder, const tiles::GemmMatch& g, LibraryProduct& form,
-                      TileLaunchStep::Library& l, std::vector<float>& bias) {
+bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, LibraryProduct& form, LibraryCall& l,
+                      std::vector<float>& bias) {
   using Kind = host::PostOp::Kind;
   const DType out = g.out->dtype;
   for (const tiles::PostStep& p : g.post) {
@@ -90,83 +88,73 @@ bool library_epilogue(const LibraryBuilder& builder, const tiles::GemmMatch& g, 
   return true;
 }
 
-// The library's candidates that were measured to be faster than the best of our own, before that one.
-void add_library_choices(const BuildOptions& options, const codegen::GpuTileSource& s, const std::string& form,
-                         TileLaunchStep& step) {
-  if (!options.choices) return;
-  const auto may_be = [](const Expr& e, std::int64_t size) {
-    std::int64_t known = 0;
-    return !is_const_int(e, known) || known == size;
-  };
-  std::vector<TileLaunchStep::Tuned> all;
-  using Sizes = std::array<std::int64_t, 4>;
-  std::set<Sizes> done;  // sizes whose best own tiling has come
-  for (const codegen::TunedSize& x : options.choices->find(options.target, s.problem)) {
-    if (!may_be(s.batches, x.batches) || !may_be(s.m, x.m) || !may_be(s.n, x.n) || !may_be(s.k, x.k)) continue;
-    const Sizes sizes = {x.batches, x.m, x.n, x.k};
-    if (done.count(sizes)) continue;
+// For each size, the library's candidates that were measured to be faster than the best of our own, before that one.
+// True if there are any.
+bool add_library_choices(const BuildOptions& options, const std::string& form, Choice& choice) {
+  if (!options.choices) return false;
+  std::vector<TunedSize> faster;
+  std::vector<ProblemSizes> done;  // sizes whose best candidate of our own has come
+  for (TunedSize& x : options.choices->find(options.target, choice.problem)) {
+    if (!may_be(choice, x.sizes) || std::find(done.begin(), done.end(), x.sizes) != done.end()) continue;
     if (!is_library_candidate(x.candidate)) {
-      const auto own = std::find_if(step.tuned.begin(), step.tuned.end(), [&](const auto& y) {
-        return Sizes{y.batches, y.m, y.n, y.k} == sizes &&
-               step.names[static_cast<std::size_t>(y.tiling)] == x.candidate;
-      });
-      if (own != step.tuned.end()) done.insert(sizes);
+      if (std::any_of(choice.tuned.begin(), choice.tuned.end(),
+                      [&](const TunedSize& own) { return own.sizes == x.sizes && own.candidate == x.candidate; }))
+        done.push_back(x.sizes);
       continue;
     }
+    // "cuBLASLt 13.1.0 #0 bias": what follows the number is the form of the product.
     const std::size_t number = x.candidate.find('#');
     const std::size_t rest = number == std::string::npos ? number : x.candidate.find(' ', number);
     const std::string theirs = rest == std::string::npos ? "" : x.candidate.substr(rest);
-    if (number != std::string::npos && theirs == form) all.push_back({x.batches, x.m, x.n, x.k, 0, x.candidate});
+    if (number != std::string::npos && theirs == form) faster.push_back(std::move(x));
   }
-  step.tuned.insert(step.tuned.begin(), all.begin(), all.end());
+  choice.tuned.insert(choice.tuned.begin(), faster.begin(), faster.end());
+  return !faster.empty();
+}
+
+// Batches of both operands are counted alike, or one of them has one matrix for all. False for other products.
+bool set_sizes(const tiles::GemmMatch& g, LibraryCall& l) {
+  const auto all_one = [](const Exprs& dims) {
+    return std::all_of(dims.begin(), dims.end(), [](const Expr& d) { return is_const(d, 1); });
+  };
+  l.one_a = all_one(g.batch_a);
+  l.one_b = all_one(g.batch_b);
+  for (std::size_t k = 0; k < g.batch_a.size() && !l.one_a && !l.one_b; ++k)
+    if (!idx::provably_equal(g.batch_a[k], g.batch_b[k])) return false;
+  const Expr batches = idx::product(l.one_a ? g.batch_b : g.batch_a);
+  const bool more_rows = l.one_b && !g.trans_a;
+  l.batches = more_rows ? Expr(1) : batches;
+  l.m = more_rows ? batches * g.m : g.m;
+  if (more_rows) l.one_a = l.one_b = false;
+  l.n = g.n;
+  l.k = g.k;
+  l.trans_a = g.trans_a;
+  l.trans_b = g.trans_b;
+  return true;
 }
 
 }  // namespace
 
-void add_library(const LibraryBuilder& builder, const TileKernel& t, const codegen::GpuTileSource& s,
-                 TileLaunchStep& step) {
-  const BuildOptions& options = builder.options;
-  Program& program = builder.program;
+void add_library(ProgramBuilder& builder, const TileKernel& t, ChoiceStep& step) {
+  const BuildOptions& options = builder.options();
   if (!options.libraries || (!options.choices && !options.all_tilings)) return;
   if (!t.node->as<MatMulOp>() || t.pairs) return;
   std::string why;
   const auto g = tiles::match_gemm(t, why);
   if (!g || !storage_of(g->out)->storage_order.empty()) return;
-  TileLaunchStep::Library l;
+  LibraryCall l;
   LibraryProduct form;
   const DType type = g->a->dtype, out = g->out->dtype;
   if (g->b->dtype != type || (out != type && out != DType::kFloat32)) return;
   std::vector<float> bias;  // that the library gets as a constant of its own
-  if (!library_epilogue(builder, *g, form, l, bias)) return;
-  // Batches of both sides are counted alike, or one side has one matrix for all.
-  const auto all_one = [](const Exprs& dims) {
-    return std::all_of(dims.begin(), dims.end(), [](const Expr& d) { return is_const(d, 1); });
-  };
-  l.one_a = all_one(g->batch_a);
-  l.one_b = all_one(g->batch_b);
-  for (std::size_t k = 0; k < g->batch_a.size() && !l.one_a && !l.one_b; ++k)
-    if (!idx::provably_equal(g->batch_a[k], g->batch_b[k])) return;
-  const Expr batches = idx::product(l.one_a ? g->batch_b : g->batch_a);
-  const bool more_rows = l.one_b && !g->trans_a;
-  l.batches = more_rows ? Expr(1) : batches;
-  l.m = more_rows ? batches * g->m : g->m;
-  if (more_rows) l.one_a = l.one_b = false;
-  l.n = g->n;
-  l.k = g->k;
-  l.trans_a = g->trans_a;
-  l.trans_b = g->trans_b;
-  add_library_choices(options, s, library_form(form), step);
-  const bool chosen =
-      std::any_of(step.tuned.begin(), step.tuned.end(), [](const auto& x) { return !x.library.empty(); });
-  if (!chosen && !options.all_tilings) return;
+  if (!library_epilogue(builder, *g, form, l, bias) || !set_sizes(*g, l)) return;
+  if (!add_library_choices(options, library_form(form), step.choice) && !options.all_tilings) return;
   l.a = builder.buffer(g->a);
   l.b = builder.buffer(g->b);
   l.out = builder.buffer(g->out);
-  if (!bias.empty()) l.bias = constant_of(program, bias, out);
-  BufferInfo b;
-  b.shape = {Expr(static_cast<std::int64_t>(kLibraryWorkspace / size_of(b.dtype)))};
-  l.workspace = static_cast<int>(program.buffers.size());
-  program.buffers.push_back(std::move(b));
+  if (!bias.empty()) l.bias = constant_of(builder.program(), bias, out);
+  l.workspace =
+      builder.temporary(DType::kFloat32, {Expr(static_cast<std::int64_t>(kLibraryWorkspace / size_of(DType::kFloat32)))});
   step.library.push_back(std::move(l));
 }
 

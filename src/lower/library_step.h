@@ -1,22 +1,12 @@
-// What of a product a vendor's library (vendor/product_library.h) can do as well as our own kernels.
+// GEMMs that a vendor's library (vendor/product_library.h) can compute as well as our own kernels.
 #pragma once
-#include <functional>
-
-#include "codegen/tile_codegen.h"
-#include "lower/build.h"
+#include "fuse/schedule.h"
+#include "lower/program_builder.h"
 
 namespace sardonyx {
 
-/// What building a program lends.
-struct LibraryBuilder {
-  const BuildOptions& options;
-  Program& program;
-  std::function<int(Value*)> buffer;  ///< the number of the buffer that holds a value
-};
-
-/// Gives `step`, which `source` was made for, the library's form of the product, if it has one that is to be timed or
-/// was measured to be faster.
-void add_library(const LibraryBuilder& builder, const TileKernel& tile, const codegen::GpuTileSource& source,
-                 TileLaunchStep& step);
+/// Adds to `step`, which computes `tile`, the library's form of the product, if there is one and it is to be timed or was
+/// measured to be faster for some sizes.
+void add_library(ProgramBuilder& builder, const TileKernel& tile, ChoiceStep& step);
 
 }  // namespace sardonyx

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "expr/expr.h"
+#include "program/choice.h"
 #include "program/kernel_spec.h"
 #include "program/launch.h"
 #include "program/post_kind.h"
-#include "program/tiling.h"
 #include "support/data.h"
 
 namespace sardonyx {
@@ -48,58 +48,37 @@ struct LaunchStep {
   Expr repeat;  ///< how many launches, one after another; empty: one
 };
 
-/// A tile kernel of a GPU; see codegen/tile_codegen.h. One of `kernels` is launched, by the tiling that suits the
-/// sizes.
-struct TileLaunchStep {
-  /// A tiling that was measured to be the fastest for these sizes.
-  struct Tuned {
-    std::int64_t batches = 0, m = 0, n = 0, k = 0;
-    std::int32_t tiling = 0;
-    std::string library;  ///< not empty: not that tiling but this candidate of a vendor's library, if it is here
-  };
-  /// The same as a product of a vendor's library (vendor/product_library.h).
-  struct Library {
-    int a = -1, b = -1, out = -1, bias = -1, residual = -1, workspace = -1;  ///< buffers; -1: none
-    bool trans_a = false, trans_b = false, one_a = false, one_b = false;
-    ProductActivation activation = ProductActivation::kNone;
-    Expr batches, m, n, k;
-  };
-  std::vector<int> kernels;  ///< as many as tilings
-  std::vector<GpuTiling> tilings;
-  std::vector<std::string> names;  ///< of tilings, as many
-  std::string problem;             ///< see codegen::TileChoices
-  std::vector<Tuned> tuned;        ///< of equal sizes, the first that is possible; else the model of cost decides
-  std::vector<Library> library;    ///< one, or none
-  std::vector<int> buffers;
-  /// For tilings that copy (GpuTiling::copies): the operands in memory, see CopiedOperand.
-  struct Copied {
-    std::int32_t buffer = -1;  ///< index into `buffers`
-    std::int64_t offset = 0, pitch = 0, batch = 0;
-  };
-  Copied copied_a, copied_b;
-  std::vector<CopiedWindows> windows;  ///< one, of copied_a, whose buffer alone counts then; or none
-  /// For tilings with shares: the kernel that adds them up, and the buffer of their sums, which is not among `buffers`.
-  int finish = -1, partial = -1;
-  Exprs symbols;
+/// An operand in memory of kernels that load it by TMA (GpuTiling::copies): element [z, line, k] is at
+/// offset + z * batch + line * pitch + k, in elements.
+struct CopiedOperand {
+  std::int32_t buffer = -1;  ///< index into the launch's buffers
+  std::int64_t offset = 0, pitch = 0, batch = 0;
+};
+struct CopiedOperands {
+  CopiedOperand a, b;
+  std::vector<CopiedWindows> windows;  ///< one: `a` is images, of which only the buffer counts; or none
+};
+
+/// The same as a product of a vendor's library (vendor/product_library.h).
+struct LibraryCall {
+  int a = -1, b = -1, out = -1, bias = -1, residual = -1, workspace = -1;  ///< buffers; -1: none
+  bool trans_a = false, trans_b = false, one_a = false, one_b = false;
+  ProductActivation activation = ProductActivation::kNone;
   Expr batches, m, n, k;
 };
 
-/// Attention on a GPU; see codegen/attention_codegen.h. One of its forms runs.
-struct AttentionLaunchStep {
-  struct Form {
-    std::string name;
-    Expr applies;                      ///< not 0: it computes these sizes
-    std::vector<LaunchStep> launches;  ///< one after another; without a limit of their own
-  };
-  std::vector<Form> forms;
-  Expr needed;                               ///< 0: another kernel has computed it for these sizes; empty: never
-  Expr rule;                                 ///< the form that is taken where nothing was measured
-  std::string problem;                       ///< see codegen::TileChoices
-  std::vector<TileLaunchStep::Tuned> tuned;  ///< `tiling` is the form
-  Expr batches, m, n, k;                     ///< heads of all sequences, queries, keys, elements of a head
-  Expr work;                                 ///< operations
-  Expr limit;                                ///< as a LaunchStep's
-  int partial = -1;                          ///< working memory, which is also among the launches' buffers
+/// On a GPU: a GEMM, convolution or attention, by one of several candidates (choice.h). See codegen/gpu_choice.h.
+struct ChoiceStep {
+  Choice choice;
+  /// By candidate: what it launches, one after another; without limit, divisors and repeat. The first launch of a
+  /// candidate with a tiling has no points: the tiling gives its grid.
+  std::vector<std::vector<LaunchStep>> launches;
+  std::vector<CopiedOperands> copied;  ///< at most one: of tilings that copy
+  std::vector<LibraryCall> library;    ///< at most one
+  int partial = -1;                    ///< working memory, which is also among the launches' buffers
+  DType type = DType::kFloat32;        ///< of the factors that are multiplied
+  Expr work;                           ///< operations
+  Expr limit;                          ///< as a LaunchStep's
 };
 
 struct RoutineStep {
@@ -198,12 +177,19 @@ struct AttentionStep {
   bool zero_empty = false;
 };
 
+/// What a step does. A new kind of step is a struct here, its fields in fields.h, its rules in validate.cpp, and its
+/// code in the backends that run it. Whatever only looks for expressions, launches, buffers or nested blocks in steps
+/// finds them through visit.h.
+using StepOp = std::variant<LaunchStep, ChoiceStep, GemmStep, ConvStep, AttentionStep, RoutineStep, BindStep, CheckStep,
+                            IfStep, WhileStep>;
+
 struct ProgramStep {
-  std::variant<LaunchStep, TileLaunchStep, AttentionLaunchStep, GemmStep, ConvStep, AttentionStep, RoutineStep,
-               BindStep, CheckStep, IfStep, WhileStep>
-      op;
+  StepOp op;
   std::string origin;
   std::vector<int> reads, writes;  ///< buffers, for the memory plan
+  /// The step runs where this is not 0; empty: always. Where it does not run, another step computes the same, or nobody
+  /// reads the result. Only the executor asks (Executor::Run::block) and, before a run, whoever counts or prepares.
+  Expr when;
 };
 
 /// Steps of a graph or a nested graph.

@@ -31,29 +31,31 @@ bool can_compute(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::
                               static_cast<double>(kMostPartialSums);
 }
 
+double tiling_cost(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n, std::int64_t k, int units) {
+  const double tiles = workgroups(t, batches, m, n);
+  if (t.few_rows) {
+    // Loads its weights while the previous launch runs, whatever the number of workgroups.
+    if (t.resident > 0) return -1e9 - 50 + 100.0 * static_cast<double>(t.rows - m);
+    // Bound by reading b. Fewer than two workgroups per unit don't saturate memory; dividing a short column among
+    // several waves only adds a reduction.
+    const bool split = t.cols < 8;
+    return -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) +
+           100.0 * static_cast<double>(t.rows - m);
+  }
+  const double depth = static_cast<double>(k) / t.shares;
+  const int usable = t.cluster > 2 ? std::max(1, units * kClusteredEighths / 8) : units;
+  double cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / usable) * (t.busy_start + t.busy * depth));
+  if (t.shares > 1) cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.shares);
+  return cost;
+}
+
 std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
                           std::int64_t k, int units) {
   std::size_t best = 0;
   double least = INFINITY;
   for (std::size_t i = 0; i < tilings.size(); ++i) {
-    const GpuTiling& t = tilings[i];
-    if (!can_compute(t, batches, m, n)) continue;
-    const double tiles = workgroups(t, batches, m, n);
-    double cost;
-    if (t.few_rows) {
-      // Bound by reading b. Fewer than two workgroups per unit don't saturate memory; dividing a short column among
-      // several waves only adds a reduction.
-      const bool split = t.cols < 8;
-      cost = -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) +
-             100.0 * static_cast<double>(t.rows - m);
-      // Loads its weights while the previous launch runs, whatever the number of workgroups.
-      if (t.resident > 0) cost = -1e9 - 50 + 100.0 * static_cast<double>(t.rows - m);
-    } else {
-      const double depth = static_cast<double>(k) / t.shares;
-      const int room = t.cluster > 2 ? std::max(1, units * kClusteredEighths / 8) : units;
-      cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / room) * (t.busy_start + t.busy * depth));
-      if (t.shares > 1) cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.shares);
-    }
+    if (!can_compute(tilings[i], batches, m, n)) continue;
+    const double cost = tiling_cost(tilings[i], batches, m, n, k, units);
     if (cost < least) {
       least = cost;
       best = i;

@@ -48,7 +48,11 @@ double workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m,
 /// Size of the grid on a GPU with `units` compute units.
 double launched_workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n, int units);
 
-/// The index of the fastest tiling for these sizes on a GPU with `units` compute units, by a cost model.
+/// The cost model: nanoseconds, or a negative rank for tilings of few rows, which are preferred where they apply. For
+/// sizes that can_compute() accepts, on a GPU with `units` compute units.
+double tiling_cost(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n, std::int64_t k,
+                   int units);
+/// The index of the tiling that computes these sizes at the least cost; of equal cost, the first.
 std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
                           std::int64_t k, int units);
 

@@ -43,18 +43,18 @@ class Validator {
     require(std::set<std::string>(p_.input_names.begin(), p_.input_names.end()).size() == p_.input_names.size(),
             "two inputs have one name");
     for (const TensorRef& t : p_.main.inputs)
-      require(at(t.buffer).kind == BufferInfo::Kind::kInput, "an input is not one");
+      require(at(t.buffer).kind == BufferInfo::Kind::kInput, "an input is another kind of buffer");
   }
 
  private:
   void buffer_info(const BufferInfo& b) const {
     shape(b.shape);
     if (!b.storage_order.empty()) {
-      require(b.storage_order.size() == b.shape.size(), "an order of dims has another rank");
+      require(b.storage_order.size() == b.shape.size(), "a storage order has another rank");
       std::vector<bool> seen(b.shape.size());
       for (const int d : b.storage_order) {
         require(d >= 0 && d < static_cast<int>(seen.size()) && !seen[static_cast<std::size_t>(d)],
-                "an order of dims is none");
+                "a storage order is not a permutation");
         seen[static_cast<std::size_t>(d)] = true;
       }
     }
@@ -104,11 +104,12 @@ class Validator {
       for (const int r : s.reads) at(r);
       for (const int w : s.writes)
         require(at(w).kind == BufferInfo::Kind::kTemporary, "a step writes to an input or a constant");
+      if (s.when) condition(s.when);
       std::visit([&](const auto& op) { step(s, op); }, s.op);
     }
   }
 
-  void step(const ProgramStep&, const LaunchStep& l) const {
+  void launch(const LaunchStep& l) const {
     require(l.kernel >= 0 && l.kernel < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
     require(l.buffers.size() <= kMaxKernelArguments && l.symbols.size() <= kMaxKernelArguments &&
                 l.divisors.size() <= kMaxKernelArguments,
@@ -118,106 +119,115 @@ class Validator {
     shape(l.divisors);
     if (l.limit) number(l.limit);
     if (l.repeat) number(l.repeat);
+  }
+
+  void step(const ProgramStep&, const LaunchStep& l) const {
+    launch(l);
     number(l.points);
     number(l.work);
   }
 
-  // What tensor maps are made of (operand_maps.cpp), whose box is limited.
-  void copied(const TileLaunchStep& t, const GpuTiling& x) const {
-    const auto is_there = [&](const TileLaunchStep::Copied& c) {
-      require(c.buffer >= 0 && c.buffer < static_cast<std::int32_t>(t.buffers.size()),
-              "a tile kernel copies what it does not have");
-    };
-    const auto has_lines = [](const TileLaunchStep::Copied& c) {
-      require(c.offset >= 0 && c.pitch > 0 && c.batch >= 0 && std::max(c.pitch, c.batch) < (std::int64_t{1} << 39),
-              "a tile kernel copies what it does not have");
-    };
-    is_there(t.copied_a);
-    is_there(t.copied_b);
-    if (t.windows.empty()) has_lines(t.copied_a);
-    has_lines(t.copied_b);
-    require(t.windows.size() <= 1, "a tile kernel copies several images");
-    for (const CopiedWindows& w : t.windows) {
-      for (const Expr* e : {&w.offset, &w.images, &w.pitch}) number(*e);
-      for (std::size_t k : {0, 1}) {
-        for (const Expr* e : {&w.sizes[k], &w.out[k], &w.pitches[k], &w.pads[k]}) number(*e);
-        require(w.strides[k] >= 1 && w.strides[k] <= 8, "a tile kernel copies windows that maps can't have");
-      }
-      require(w.channels > 0 && w.channels < (std::int64_t{1} << 31),
-              "a tile kernel copies windows that maps can't have");
+  // Tensor maps are made of these (operand_maps.cpp), and their box is limited.
+  static void copied(const ChoiceStep& c, const GpuTiling& tiling, const std::vector<LaunchStep>& launches) {
+    require(c.copied.size() == 1, "a kernel copies operands that it does not have");
+    const CopiedOperands& o = c.copied.front();
+    for (const CopiedOperand* x : {&o.a, &o.b}) {
+      require(x->buffer >= 0 && x->buffer < static_cast<std::int32_t>(launches.front().buffers.size()),
+              "a kernel copies operands that it does not have");
+      if (x == &o.a && !o.windows.empty()) continue;
+      require(x->offset >= 0 && x->pitch > 0 && x->batch >= 0 && std::max(x->pitch, x->batch) < (std::int64_t{1} << 39),
+              "a kernel copies operands that it does not have");
     }
-    require(x.rows <= 256 && x.cols <= 256 && x.shares == 1 && !x.few_rows,
-            "a tile kernel copies what is no part of a tile");
+    require(tiling.rows <= 256 && tiling.cols <= 256 && tiling.shares == 1 && !tiling.few_rows,
+            "a kernel copies more than a tile");
   }
 
-  void step(const ProgramStep& s, const TileLaunchStep& t) const {
-    require(!t.kernels.empty() && t.kernels.size() == t.tilings.size(), "a tile kernel without a tiling");
-    for (const int k : t.kernels) require(k >= 0 && k < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
-    require(t.names.size() == t.tilings.size(), "a tile kernel's tilings have no names");
-    for (const TileLaunchStep::Tuned& x : t.tuned)
-      require(x.tiling >= 0 && x.tiling < static_cast<std::int32_t>(t.tilings.size()) &&
-                  (!t.tilings[static_cast<std::size_t>(x.tiling)].few_rows ||
-                   x.m <= t.tilings[static_cast<std::size_t>(x.tiling)].rows),
-              "a tile kernel was tuned to a tiling that it has not");
-    bool any_rows = false;
-    for (const GpuTiling& x : t.tilings) {
-      require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tile kernel with an impossible tiling");
-      require(x.shares >= 1 && x.shares <= 64 && (x.shares == 1 || t.partial >= 0),
-              "a tile kernel with impossible shares");
-      any_rows |= !x.few_rows && x.shares == 1;
-      require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.copies),
-              "a tile kernel with an impossible cluster");
-      require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.copies && x.shares == 1)),
-              "a tile kernel with impossible workgroups");
-      require(x.threads >= 32 && x.threads <= 1024, "a tile kernel with too many threads");
-      if (x.copies) copied(t, x);
+  void windows(const CopiedWindows& w) const {
+    for (const Expr* e : {&w.offset, &w.images, &w.pitch}) number(*e);
+    for (std::size_t k : {0, 1}) {
+      for (const Expr* e : {&w.sizes[k], &w.out[k], &w.pitches[k], &w.pads[k]}) number(*e);
+      require(w.strides[k] >= 1 && w.strides[k] <= 8, "a kernel copies windows that tensor maps do not have");
     }
-    if (t.partial >= 0) {
-      written(s, t.partial);
-      require(t.finish >= 0 && t.finish < static_cast<int>(p_.kernels.size()), "a kernel does not exist");
+    require(w.channels > 0 && w.channels < (std::int64_t{1} << 31),
+            "a kernel copies windows that tensor maps do not have");
+  }
+
+  static void tiling(const GpuTiling& x) {
+    require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tiling of impossible size");
+    require(x.shares >= 1 && x.shares <= 64, "a tiling with an impossible split of K");
+    require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.copies), "a tiling with an impossible cluster");
+    require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.copies && x.shares == 1)),
+            "a tiling with an impossible number of workgroups");
+    require(x.threads >= 32 && x.threads <= 1024, "a tiling with an impossible number of threads");
+  }
+
+  void candidate(const ChoiceStep& s, const Candidate& c, const std::vector<LaunchStep>& launches) const {
+    require(!launches.empty(), "a candidate without a kernel");
+    if (c.applies) condition(c.applies);
+    require(c.tiling.size() <= 1, "a candidate with several tilings");
+    if (c.tiling.empty()) {
+      number(c.cost);
+    } else {
+      const GpuTiling& t = c.tiling.front();
+      tiling(t);
+      require(t.shares == 1 || s.partial >= 0, "a candidate without memory for its partial sums");
+      if (t.copies) copied(s, t, launches);
     }
-    require(t.library.size() <= 1, "a tile kernel is several products of a library");
-    for (const TileLaunchStep::Library& l : t.library) {
-      for (const Expr* e : {&l.batches, &l.m, &l.n, &l.k}) number(*e);
-      const DType type = at(l.a).dtype, out = at(l.out).dtype;
-      require((type == DType::kFloat32 || type == DType::kFloat16 || type == DType::kBFloat16) &&
-                  at(l.b).dtype == type && (out == type || out == DType::kFloat32) &&
-                  l.activation <= ProductActivation::kGeluTanh,
-              "a library's product has impossible types");
-      for (const int b : {l.bias, l.residual})
-        if (b != -1) require(at(b).dtype == out, "a library's product has impossible types");
-      written(s, l.out);
-      written(s, l.workspace);
-      std::size_t room = 4;
-      require(at(l.workspace).dtype == DType::kFloat32 && constant_size(at(l.workspace).shape, room) &&
-                  room >= kLibraryWorkspace,
-              "a library's product has too little room");
+    for (const LaunchStep& l : launches) {
+      require(!l.repeat && !l.limit && l.divisors.empty(), "a candidate with a launch of another kind");
+      launch(l);
+      if (&l == &launches.front() && !c.tiling.empty())
+        require(!l.points, "a candidate with two grids");
+      else
+        number(l.points);
     }
+  }
+
+  // Some candidate computes any sizes.
+  static bool computes_all(const Choice& c) {
     std::int64_t m = 0;
-    require(any_rows || is_const_int(t.m, m), "a tile kernel has no tiling for many rows");
-    require(t.buffers.size() <= kMaxKernelArguments && t.symbols.size() <= kMaxKernelArguments,
-            "a kernel has too many arguments");
-    for (const int b : t.buffers) at(b);
-    shape(t.symbols);
-    for (const Expr* e : {&t.batches, &t.m, &t.n, &t.k}) number(*e);
+    if (is_const_int(c.m, m)) return true;
+    return std::any_of(c.candidates.begin(), c.candidates.end(), [](const Candidate& x) {
+      if (!x.tiling.empty()) return !x.tiling.front().few_rows && x.tiling.front().shares == 1;
+      return !x.applies || (is_const(x.applies) && !is_const(x.applies, 0));
+    });
   }
 
-  void step(const ProgramStep& s, const AttentionLaunchStep& a) const {
-    require(!a.forms.empty() && a.rule, "attention without a form");
-    for (const AttentionLaunchStep::Form& f : a.forms) {
-      require(!f.launches.empty(), "a form of attention without a kernel");
-      number(f.applies);
-      for (const LaunchStep& l : f.launches) {
-        require(!l.repeat && !l.limit && l.divisors.empty(), "a form of attention with an unknown launch");
-        step(s, l);
-      }
+  void step(const ProgramStep& s, const ChoiceStep& c) const {
+    const Choice& choice = c.choice;
+    require(!choice.candidates.empty() && c.launches.size() == choice.candidates.size(),
+            "a choice without a candidate, or without its kernels");
+    for (const Expr* e : {&choice.batches, &choice.m, &choice.n, &choice.k, &c.work}) number(*e);
+    if (c.limit) number(c.limit);
+    for (std::size_t k = 0; k < choice.candidates.size(); ++k) candidate(c, choice.candidates[k], c.launches[k]);
+    require(computes_all(choice), "a choice without a candidate for all sizes");
+    if (c.partial >= 0) {
+      require(at(c.partial).dtype == DType::kFloat32, "partial sums of another type");
+      written(s, c.partial);
     }
-    for (const TileLaunchStep::Tuned& x : a.tuned)
-      require(x.tiling >= 0 && x.tiling < static_cast<std::int32_t>(a.forms.size()) && x.library.empty(),
-              "attention was tuned to a form that it has not");
-    for (const Expr* e : {&a.batches, &a.m, &a.n, &a.k, &a.work, &a.limit, &a.rule}) number(*e);
-    if (a.needed) number(a.needed);
-    if (a.partial >= 0) written(s, a.partial);
+    require(c.copied.size() <= 1, "a choice with several descriptions of its operands");
+    for (const CopiedOperands& o : c.copied) {
+      require(o.windows.size() <= 1, "a kernel copies several images");
+      for (const CopiedWindows& w : o.windows) windows(w);
+    }
+    require(c.library.size() <= 1, "a choice with several products of a library");
+    for (const LibraryCall& l : c.library) library(s, l);
+  }
+
+  void library(const ProgramStep& s, const LibraryCall& l) const {
+    for (const Expr* e : {&l.batches, &l.m, &l.n, &l.k}) number(*e);
+    const DType type = at(l.a).dtype, out = at(l.out).dtype;
+    require((type == DType::kFloat32 || type == DType::kFloat16 || type == DType::kBFloat16) && at(l.b).dtype == type &&
+                (out == type || out == DType::kFloat32) && l.activation <= ProductActivation::kGeluTanh,
+            "a library's product has impossible types");
+    for (const int b : {l.bias, l.residual})
+      if (b != -1) require(at(b).dtype == out, "a library's product has impossible types");
+    written(s, l.out);
+    written(s, l.workspace);
+    std::size_t bytes = 4;
+    require(at(l.workspace).dtype == DType::kFloat32 && constant_size(at(l.workspace).shape, bytes) &&
+                bytes >= kLibraryWorkspace,
+            "a library's product has too small a workspace");
   }
 
   void post(const std::vector<PostInfo>& list) const {

@@ -3,16 +3,15 @@
 #include <algorithm>
 
 #include "compile/ptxas.h"
+#include "program/visit.h"
 #include "runtime/operand_maps.h"
 #include "support/tasks.h"
 
 namespace sardonyx {
 namespace {
 
-bool known(const Expr& e, const RunState& run) { return evaluable(e, run.symbols); }
-
 void needed_launch(const LaunchStep& l, const RunState& run, std::set<int>& kernels) {
-  if (!known(l.points, run) || run.eval(l.points) > 0) kernels.insert(l.kernel);
+  if (!evaluable(l.points, run.symbols) || run.eval(l.points) > 0) kernels.insert(l.kernel);
 }
 
 }  // namespace
@@ -23,54 +22,39 @@ std::shared_ptr<GpuModule> CudaBackend::load_object(const std::string& object) {
   });
 }
 
-void CudaBackend::add_copies(GpuCall& call, const TileLaunchStep& step, const GpuTiling& tiling, const TileSizes& sizes,
+void CudaBackend::add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
                              const SymbolValues& symbols) const {
-  call.add_maps(gpu(), operand_maps(step, tiling, sizes, symbols));
+  call.add_maps(gpu(), operand_maps(operands, tiling, sizes, symbols));
 }
 
-void CudaBackend::needed_kernels(const AttentionLaunchStep& a, const RunState& run, std::set<int>& kernels) const {
-  bool all = (!a.needed || known(a.needed, run)) && known(a.rule, run);
-  for (const Expr* x : {&a.batches, &a.m, &a.n, &a.k}) all = all && known(*x, run);
-  for (const AttentionLaunchStep::Form& f : a.forms) all = all && known(f.applies, run);
-  if (!all || !is_needed(a, run.symbols)) return;
-  std::vector<std::size_t> forms = {chosen_form(a, run.symbols)};
-  if (tuner() && a.forms.size() > 1) {
-    std::vector<std::string> names;
-    const std::vector<std::size_t> order = possible_forms(a, run.symbols, names);
-    forms =
-        tuner()->wanted(a.problem, {run.eval(a.batches), run.eval(a.m), run.eval(a.n), run.eval(a.k)}, names, order);
-  }
-  for (const std::size_t f : forms)
-    for (const LaunchStep& l : a.forms[f].launches) needed_launch(l, run, kernels);
-}
-
-void CudaBackend::needed_kernels(const TileLaunchStep& t, const RunState& run, std::set<int>& kernels) const {
-  for (const Expr* x : {&t.batches, &t.m, &t.n, &t.k})
-    if (!known(*x, run)) return;
-  const TileSizes sizes{run.eval(t.batches), run.eval(t.m), run.eval(t.n), run.eval(t.k)};
-  if (sizes.batches <= 0 || sizes.m <= 0 || sizes.n <= 0) return;
+void CudaBackend::needed_kernels(const ChoiceStep& s, const RunState& run, std::set<int>& kernels) const {
+  const Choice& c = s.choice;
+  if (!decidable(c, run.symbols) || is_empty(s, run.symbols)) return;
   const int units = gpu().info().units;
-  const std::vector<std::size_t> tilings =
-      tuner() && t.names.size() > 1 ? tuner()->wanted(t.problem, sizes, t.names, tilings_by_cost(t, sizes, units))
-                                    : std::vector<std::size_t>{chosen_tiling(t, sizes, t.names, units)};
-  for (const std::size_t chosen : tilings) {
-    kernels.insert(t.kernels[chosen]);
-    if (t.tilings[chosen].shares > 1) kernels.insert(t.finish);
-  }
+  const std::vector<std::size_t> candidates =
+      tuner() && c.candidates.size() > 1
+          ? tuner()->wanted(c.problem, sizes_of(c, run.symbols), names_of(c), by_cost(c, run.symbols, units))
+          : std::vector<std::size_t>{chosen_candidate(c, run.symbols, units)};
+  for (const std::size_t k : candidates)
+    for (const LaunchStep& l : s.launches[k])
+      if (!l.points)
+        kernels.insert(l.kernel);
+      else
+        needed_launch(l, run, kernels);
 }
 
-void CudaBackend::needed_kernels(const Block& b, const RunState& run, std::set<int>& kernels) const {
-  for (const ProgramStep& s : b.steps) {
-    if (const auto* l = std::get_if<LaunchStep>(&s.op)) needed_launch(*l, run, kernels);
-    if (const auto* w = std::get_if<WhileStep>(&s.op)) needed_kernels(*w->body, run, kernels);
-    if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) needed_kernels(*a, run, kernels);
-    if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) needed_kernels(*t, run, kernels);
-  }
+void CudaBackend::needed_kernels(const ProgramStep& s, const RunState& run, std::set<int>& kernels) const {
+  if (!may_run(s, run.symbols)) return;
+  if (const auto* l = std::get_if<LaunchStep>(&s.op)) needed_launch(*l, run, kernels);
+  if (const auto* c = std::get_if<ChoiceStep>(&s.op)) needed_kernels(*c, run, kernels);
+  // Of an If, only one branch runs: its kernels are made when it does.
+  if (const auto* w = std::get_if<WhileStep>(&s.op))
+    for (const ProgramStep& inside : w->body->steps) needed_kernels(inside, run, kernels);
 }
 
 void CudaBackend::make_kernels(const Block& b, const RunState& run) {
   std::set<int> needed;
-  needed_kernels(b, run, needed);
+  for (const ProgramStep& s : b.steps) needed_kernels(s, run, needed);
   std::vector<int> missing;
   for (const int k : needed)
     if (!has_kernel(k)) missing.push_back(k);

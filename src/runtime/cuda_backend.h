@@ -11,16 +11,15 @@ class CudaBackend : public GpuBackend {
   using GpuBackend::GpuBackend;
   void make_kernels(const Block& block, const RunState& run) override;
   /// Tensor maps, for TMA.
-  void add_copies(GpuCall& call, const TileLaunchStep& step, const GpuTiling& tiling, const TileSizes& sizes,
+  void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
                   const SymbolValues& symbols) const override;
 
  protected:
   std::shared_ptr<GpuModule> load_object(const std::string& object) override;
 
  private:
-  void needed_kernels(const Block& block, const RunState& run, std::set<int>& kernels) const;
-  void needed_kernels(const AttentionLaunchStep& step, const RunState& run, std::set<int>& kernels) const;
-  void needed_kernels(const TileLaunchStep& step, const RunState& run, std::set<int>& kernels) const;
+  void needed_kernels(const ProgramStep& step, const RunState& run, std::set<int>& kernels) const;
+  void needed_kernels(const ChoiceStep& step, const RunState& run, std::set<int>& kernels) const;
 };
 
 }  // namespace sardonyx

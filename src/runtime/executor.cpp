@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "program/visit.h"
 #include "routines/routine.h"
 #include "runtime/run.h"
 #include "runtime/weights.h"
@@ -15,26 +16,17 @@ void mark_used(const Block& b, std::vector<bool>& used) {
   for (const TensorRef& o : b.outputs) used[static_cast<std::size_t>(o.buffer)] = true;
   for (const ProgramStep& s : b.steps) {
     for (int r : s.reads) used[static_cast<std::size_t>(r)] = true;
-    if (const auto* i = std::get_if<IfStep>(&s.op)) {
-      mark_used(*i->then_block, used);
-      mark_used(*i->else_block, used);
-    }
-    if (const auto* w = std::get_if<WhileStep>(&s.op)) mark_used(*w->body, used);
+    for (const Block* inside : blocks_of(s)) mark_used(*inside, used);
   }
 }
 
 // Throws Error(kInvalidModel) for a routine that this library does not have.
 void check_routines(const Block& b) {
-  for (const ProgramStep& s : b.steps) {
+  for_steps(b, [](const ProgramStep& s) {
     if (const auto* r = std::get_if<RoutineStep>(&s.op);
         r && !is_collective(r->name) && routines::find(r->name) == nullptr)
       fail(ErrorKind::kInvalidModel, "the program is damaged: {}: there is no routine '{}'", s.origin, r->name);
-    if (const auto* i = std::get_if<IfStep>(&s.op)) {
-      check_routines(*i->then_block);
-      check_routines(*i->else_block);
-    }
-    if (const auto* w = std::get_if<WhileStep>(&s.op)) check_routines(*w->body);
-  }
+  });
 }
 
 }  // namespace

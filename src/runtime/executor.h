@@ -71,6 +71,7 @@ class Executor {
   void check_group();
   class ConstantLoader;
   void place_constants();
+  bool has_known_sizes(const ProgramStep& s, const std::vector<bool>& inputs) const;
   void find_lives(const Block& block, const std::vector<bool>& inputs);
   void find_outputs();
   void compute_constants(const std::vector<bool>& used);

@@ -47,7 +47,7 @@ class GpuBackend : public Backend {
   std::atomic<bool>& library_used() const { return library_used_; }
 
   /// The descriptors with which a kernel's tiles are copied by hardware (GpuTiling::copies).
-  virtual void add_copies(GpuCall& call, const TileLaunchStep& step, const GpuTiling& tiling, const TileSizes& sizes,
+  virtual void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
                           const SymbolValues& symbols) const = 0;
 
  protected:
@@ -128,13 +128,16 @@ class GpuCollective : public GpuStep {
   using GpuStep::GpuStep;
 };
 
-/// A tile kernel, or a call of the vendor's library that computes the same.
-class GpuTileStep : public GpuStep {
+/// A candidate of a choice, or a call of the vendor's library that computes the same.
+class GpuChoiceStep : public GpuStep {
  public:
-  GpuTileStep(GpuQueue& queue, GpuCalls calls) : GpuStep(queue) { calls_ = std::move(calls); }
-  /// `library`: the candidate that `calls` are. `own`: what to launch instead should that fail.
-  GpuTileStep(GpuQueue& queue, GpuCalls calls, std::string library, GpuCalls own)
-      : GpuTileStep(queue, std::move(calls)) {
+  /// `name`: of its kernel.
+  GpuChoiceStep(GpuQueue& queue, GpuCalls calls, std::string name) : GpuStep(queue), name_(std::move(name)) {
+    calls_ = std::move(calls);
+  }
+  /// `library`: the candidate that `calls` are. `own`: what to launch should that fail; `name` is of its kernel.
+  GpuChoiceStep(GpuQueue& queue, GpuCalls calls, std::string library, GpuCalls own, std::string name)
+      : GpuChoiceStep(queue, std::move(calls), std::move(name)) {
     library_ = std::move(library);
     own_ = std::move(own);
   }
@@ -143,19 +146,15 @@ class GpuTileStep : public GpuStep {
   void give_up(const std::string& why);
   const GpuCalls& calls() const override { return failed_ ? own_ : calls_; }
   void enqueue(RunState& run) override;
-  std::string name() const override { return by_library() ? library_ : "tile"; }
+  std::string name() const override { return by_library() ? library_ : name_; }
 
  private:
-  std::string library_;
+  std::string library_, name_;
   GpuCalls own_;
   bool failed_ = false;
 };
 
 GpuCalls launch_calls(const LaunchStep& step, const GpuBackend& backend, const RunState& run);
-std::unique_ptr<PreparedStep> prepare_gpu_tile(const TileLaunchStep& step, GpuQueue& queue, RunState& run);
-
-/// The forms of attention that compute these sizes, that of the rule first. `names`: of all forms.
-std::vector<std::size_t> possible_forms(const AttentionLaunchStep& step, const SymbolValues& symbols,
-                                        std::vector<std::string>& names);
+std::unique_ptr<PreparedStep> prepare_choice(const ChoiceStep& step, GpuQueue& queue, const RunState& run);
 
 }  // namespace sardonyx

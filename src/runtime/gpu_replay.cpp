@@ -33,7 +33,7 @@ class Recorder {
   std::unique_ptr<CapturedRun> record(PreparedSteps steps) {
     for (std::size_t k = 0; k < steps.size(); ++k) {
       const auto* step = dynamic_cast<const GpuStep*>(steps[k].get());
-      if (!step) continue;  // a check
+      if (!step) continue;  // a check, or a step that does not run
       if (dynamic_cast<const GpuCollective*>(step)) {
         if (step->calls().empty()) {
           end_piece(static_cast<int>(k));
@@ -84,15 +84,15 @@ class Recorder {
 bool GpuQueue::replay(PreparedSteps steps, std::unique_ptr<CapturedRun>& captured, RunState& run) {
   if (!backend_.graphs()) return false;
   if (!backend_.library_used()) return replay_launches(steps, captured, run);
-  std::vector<GpuTileStep*> theirs;
+  std::vector<GpuChoiceStep*> theirs;
   for (const auto& s : steps)
-    if (auto* t = dynamic_cast<GpuTileStep*>(s.get()); t && t->by_library()) theirs.push_back(t);
+    if (auto* t = dynamic_cast<GpuChoiceStep*>(s.get()); t && t->by_library()) theirs.push_back(t);
   if (theirs.empty()) return replay_launches(steps, captured, run);
   try {
     return replay_launches(steps, captured, run);
   } catch (const Error& error) {
     captured.reset();
-    for (GpuTileStep* t : theirs) t->give_up(error.what());
+    for (GpuChoiceStep* t : theirs) t->give_up(error.what());
   }
   return replay_launches(steps, captured, run);
 }

@@ -1,4 +1,4 @@
-// Generated kernels, attention and routines on a GPU.
+// Generated kernels and routines on a GPU.
 #include <algorithm>
 
 #include "collective/peer.h"
@@ -23,34 +23,6 @@ class GpuLaunchStep : public GpuStep {
 
  private:
   const KernelInfo& info_;
-};
-
-/// One of attention's forms, by the rule, a measurement or the tuner.
-class GpuAttention : public GpuStep {
- public:
-  GpuAttention(const AttentionLaunchStep& a, GpuQueue& queue, const RunState& run) : GpuStep(queue) {
-    std::size_t chosen = chosen_form(a, run.symbols);
-    info_ = &run.kernel(a.forms[chosen].launches.front().kernel);
-    if (!is_needed(a, run.symbols)) return;
-    check_limit(a.limit, run.symbols);
-    const auto calls_of = [&](std::size_t form) {
-      GpuCalls calls;
-      for (const LaunchStep& l : a.forms[form].launches)
-        for (auto& call : launch_calls(l, queue.backend(), run)) calls.push_back(std::move(call));
-      return calls;
-    };
-    if (TileTuner* tuner = queue.backend().tuner(); tuner && a.forms.size() > 1) {
-      std::vector<std::string> names;
-      const std::vector<std::size_t> order = possible_forms(a, run.symbols, names);
-      chosen = tuner->choose(a.problem, {run.eval(a.batches), run.eval(a.m), run.eval(a.n), run.eval(a.k)}, names,
-                             names.size(), order, [&](std::size_t form) { return queue.time(calls_of(form), run); });
-    }
-    calls_ = calls_of(chosen);
-  }
-  std::string name() const override { return info_->symbol; }
-
- private:
-  const KernelInfo* info_;
 };
 
 /// Routines run on the host: their tensors are copied there and back.
@@ -147,20 +119,9 @@ GpuCalls launch_calls(const LaunchStep& l, const GpuBackend& backend, const RunS
   return calls;
 }
 
-std::vector<std::size_t> possible_forms(const AttentionLaunchStep& a, const SymbolValues& symbols,
-                                        std::vector<std::string>& names) {
-  std::vector<std::size_t> order = {chosen_form(a, symbols)};
-  for (std::size_t k = 0; k < a.forms.size(); ++k) {
-    names.push_back(a.forms[k].name);
-    if (k != order[0] && evaluate(a.forms[k].applies, symbols) != 0) order.push_back(k);
-  }
-  return order;
-}
-
 std::unique_ptr<PreparedStep> GpuQueue::prepare(const ProgramStep& s, RunState& run) {
   if (const auto* l = std::get_if<LaunchStep>(&s.op)) return std::make_unique<GpuLaunchStep>(*l, *this, run);
-  if (const auto* t = std::get_if<TileLaunchStep>(&s.op)) return prepare_gpu_tile(*t, *this, run);
-  if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) return std::make_unique<GpuAttention>(*a, *this, run);
+  if (const auto* c = std::get_if<ChoiceStep>(&s.op)) return prepare_choice(*c, *this, run);
   const auto* r = std::get_if<RoutineStep>(&s.op);
   if (!r) fail(ErrorKind::kInternal, "internal error: a step of the host's program on a GPU");
   if (is_collective(r->name)) return std::make_unique<GpuCollectiveStep>(*r, *this, run);

@@ -2,7 +2,7 @@
 
 namespace sardonyx {
 
-void HipBackend::add_copies(GpuCall&, const TileLaunchStep&, const GpuTiling&, const TileSizes&,
+void HipBackend::add_copies(GpuCall&, const CopiedOperands&, const GpuTiling&, const ProblemSizes&,
                             const SymbolValues&) const {
   fail(ErrorKind::kInternal, "internal error: a tiling for AMD's chips with tensor maps");
 }

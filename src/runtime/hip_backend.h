@@ -8,7 +8,7 @@ class HipBackend : public GpuBackend {
  public:
   using GpuBackend::GpuBackend;
   /// Throws Error(kInternal): no tiling for AMD's chips copies tiles by hardware.
-  void add_copies(GpuCall& call, const TileLaunchStep& step, const GpuTiling& tiling, const TileSizes& sizes,
+  void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
                   const SymbolValues& symbols) const override;
 
  protected:

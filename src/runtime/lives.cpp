@@ -2,112 +2,39 @@
 // that are known at the start of a run, and which outputs steps can write to their place.
 #include <algorithm>
 
+#include "program/visit.h"
 #include "runtime/run.h"
 
 namespace sardonyx {
 namespace {
 
-/// Calls `f` with every expression of a step that says how large something is.
-template <typename F>
-struct SizeVisitor {
-  const F& f;
-
-  void one(const Expr& e) const {
-    if (e) f(e);
-  }
-  void all(const Exprs& list) const {
-    for (const Expr& e : list) one(e);
-  }
-  void all(const std::vector<PostInfo>& post) const {
-    for (const PostInfo& i : post) all(i.dims);
-  }
-  void all(const std::vector<TensorRef>& list) const {
-    for (const TensorRef& t : list) all(t.shape);
-  }
-
-  void operator()(const LaunchStep& l) const {
-    all(l.symbols);
-    all(l.divisors);
-    for (const Expr* e : {&l.points, &l.work, &l.limit, &l.repeat}) one(*e);
-  }
-  void operator()(const TileLaunchStep& t) const {
-    all(t.symbols);
-    all({t.batches, t.m, t.n, t.k});
-    for (const TileLaunchStep::Library& l : t.library) all({l.batches, l.m, l.n, l.k});
-    for (const CopiedWindows& w : t.windows) {
-      all({w.offset, w.images, w.pitch});
-      for (std::size_t k : {0, 1}) all({w.sizes[k], w.out[k], w.pitches[k], w.pads[k]});
-    }
-  }
-  void operator()(const AttentionLaunchStep& n) const {
-    all({n.needed, n.rule, n.batches, n.m, n.n, n.k, n.work, n.limit});
-    for (const AttentionLaunchStep::Form& form : n.forms) {
-      one(form.applies);
-      for (const LaunchStep& x : form.launches) {
-        all(x.symbols);
-        one(x.points);
-      }
-    }
-  }
-  void operator()(const GemmStep& g) const {
-    all(g.batch_a);
-    all(g.batch_b);
-    all({g.m, g.n, g.k});
-    all(g.post);
-  }
-  void operator()(const ConvStep& c) const {
-    for (const Exprs* list : {&c.pads_begin, &c.pads_end, &c.x_shape, &c.w_shape, &c.out_shape}) all(*list);
-    all(c.post);
-  }
-  void operator()(const AttentionStep& a) const {
-    for (const HeadRef* r : {&a.q, &a.k, &a.v, &a.bias, &a.out, &a.begin, &a.end, &a.sink}) {
-      one(r->offset);
-      all(r->strides);
-    }
-    all({a.batch, a.heads, a.queries, a.keys, a.head_dim, a.value_dim});
-  }
-  void operator()(const RoutineStep& r) const {
-    all(r.inputs);
-    all(r.outputs);
-    all(r.params);
-  }
-  void operator()(const CheckStep& k) const { one(k.condition); }
-  // Of what they run, the sizes are those of the steps inside.
-  void operator()(const BindStep&) const {}
-  void operator()(const IfStep&) const {}
-  void operator()(const WhileStep&) const {}
-};
-
-template <typename F>
-void for_sizes(const Program& p, const ProgramStep& s, const F& f) {
-  const SizeVisitor<F> visitor{f};
-  for (int b : s.writes) visitor.all(p.buffers[static_cast<std::size_t>(b)].shape);
-  for (int b : s.reads) visitor.all(p.buffers[static_cast<std::size_t>(b)].shape);
-  std::visit(visitor, s.op);
-}
-
-// See LaunchStep::limit.
-Expr limit_of(const ProgramStep& s) {
-  if (const auto* l = std::get_if<LaunchStep>(&s.op)) return l->limit;
-  if (const auto* a = std::get_if<AttentionLaunchStep>(&s.op)) return a->limit;
-  return {};
-}
-
-bool has_assumptions(const Block& b);
-// Whether a nested block assumes something.
+// Whether a block inside of a step assumes something.
 bool has_assumptions(const ProgramStep& s) {
-  if (const auto* i = std::get_if<IfStep>(&s.op))
-    return has_assumptions(*i->then_block) || has_assumptions(*i->else_block);
-  if (const auto* w = std::get_if<WhileStep>(&s.op)) return has_assumptions(*w->body);
-  if (limit_of(s)) return true;
-  const auto* c = std::get_if<CheckStep>(&s.op);
-  return c && c->assumption;
-}
-bool has_assumptions(const Block& b) {
-  return std::any_of(b.steps.begin(), b.steps.end(), [](const ProgramStep& s) { return has_assumptions(s); });
+  bool any = false;
+  for (const Block* b : blocks_of(s))
+    for_steps(*b, [&](const ProgramStep& inside) {
+      const auto* c = std::get_if<CheckStep>(&inside.op);
+      any = any || limit_of(inside) || (c && c->assumption);
+    });
+  return any;
 }
 
 }  // namespace
+
+// Whether all sizes of a step depend on symbols of the inputs' dims only. Control flow has none of its own: its blocks'
+// steps do.
+bool Executor::has_known_sizes(const ProgramStep& s, const std::vector<bool>& inputs) const {
+  bool known = true;
+  const auto look = [&](const Expr& e) {
+    if (e->has_sym)
+      visit(e, [&](const Expr& x) { known &= x->op != Op::kSym || inputs[static_cast<std::size_t>(x->i)]; });
+  };
+  for (const auto* list : {&s.writes, &s.reads})
+    for (const int b : *list)
+      for (const Expr& d : program_->buffers[static_cast<std::size_t>(b)].shape) look(d);
+  if (!is_control(s)) for_expressions(s, look);
+  return known;
+}
 
 void Executor::find_lives(const Block& b, const std::vector<bool>& inputs) {
   auto l = std::make_unique<Lives>();
@@ -116,12 +43,7 @@ void Executor::find_lives(const Block& b, const std::vector<bool>& inputs) {
   l->last_used.resize(b.steps.size());
   for (int k = 0; k < static_cast<int>(b.steps.size()); ++k) {
     const ProgramStep& s = b.steps[static_cast<std::size_t>(k)];
-    bool known = true;
-    for_sizes(*program_, s, [&](const Expr& e) {
-      if (e->has_sym)
-        visit(e, [&](const Expr& x) { known &= x->op != Op::kSym || inputs[static_cast<std::size_t>(x->i)]; });
-    });
-    l->known_at_start.push_back(known);
+    l->known_at_start.push_back(has_known_sizes(s, inputs));
     for (int w : s.writes) {
       if (program_->buffers[static_cast<std::size_t>(w)].kind != BufferInfo::Kind::kTemporary) continue;
       if (l->range.emplace(w, std::make_pair(k, k)).second) l->temporaries.push_back(w);
@@ -130,11 +52,7 @@ void Executor::find_lives(const Block& b, const std::vector<bool>& inputs) {
       auto it = l->range.find(r);
       if (it != l->range.end()) it->second.second = std::max(it->second.second, k);
     }
-    if (const auto* i = std::get_if<IfStep>(&s.op)) {
-      find_lives(*i->then_block, inputs);
-      find_lives(*i->else_block, inputs);
-    }
-    if (const auto* w = std::get_if<WhileStep>(&s.op)) find_lives(*w->body, inputs);
+    for (const Block* inside : blocks_of(s)) find_lives(*inside, inputs);
   }
   for (const TensorRef& o : b.outputs) {
     auto it = l->range.find(o.buffer);
@@ -158,12 +76,12 @@ void Executor::find_outputs() {
   for (std::size_t k = 0; k < p.main.steps.size(); ++k) {
     const ProgramStep& s = p.main.steps[k];
     const auto* c = std::get_if<CheckStep>(&s.op);
-    const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
+    const bool control = is_control(s);
     // Results of control flow come in memory of their own.
     if (control && !separate_memory_)
       for (int w : s.writes) direct_output_[static_cast<std::size_t>(w)] = -1;
-    const bool launch = std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<TileLaunchStep>(s.op) ||
-                        std::holds_alternative<AttentionLaunchStep>(s.op) || c != nullptr || is_collective(s);
+    const bool launch = std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<ChoiceStep>(s.op) ||
+                        c != nullptr || is_collective(s);
     launches_only_ = launches_only_ && launch && lives.known_at_start[k];
     const bool assumes = (c && c->assumption) || limit_of(s);
     if ((assumes && !lives.known_at_start[k]) || (control && has_assumptions(s))) early_outputs_ = false;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "program/visit.h"
 #include "runtime/memory_plan.h"
 #include "runtime/run.h"
 #include "runtime/weights.h"
@@ -26,24 +27,18 @@ std::size_t rounded(std::size_t n, std::size_t alignment) {
 }
 
 // Buffers that a step reads or writes, those of blocks inside it included.
-void add_used(const ProgramStep& s, std::vector<int>& used);
-void add_used(const Block& b, std::vector<int>& used) {
-  for (const ProgramStep& s : b.steps) add_used(s, used);
-  for (const TensorRef& o : b.outputs) used.push_back(o.buffer);
-}
 void add_used(const ProgramStep& s, std::vector<int>& used) {
   used.insert(used.end(), s.reads.begin(), s.reads.end());
   used.insert(used.end(), s.writes.begin(), s.writes.end());
-  if (const auto* i = std::get_if<IfStep>(&s.op)) {
-    add_used(*i->then_block, used);
-    add_used(*i->else_block, used);
+  for (const Block* b : blocks_of(s)) {
+    for (const ProgramStep& inside : b->steps) add_used(inside, used);
+    for (const TensorRef& o : b->outputs) used.push_back(o.buffer);
   }
-  if (const auto* w = std::get_if<WhileStep>(&s.op)) add_used(*w->body, used);
 }
 
-bool only_launches(const ProgramStep& s) {
-  return std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<TileLaunchStep>(s.op) ||
-         std::holds_alternative<RoutineStep>(s.op);
+// Control flow, and reading and checking sizes, keep their place among the other steps.
+bool keeps_place(const ProgramStep& s) {
+  return is_control(s) || std::holds_alternative<BindStep>(s.op) || std::holds_alternative<CheckStep>(s.op);
 }
 
 /// Steps of init that depend on each other, and where their temporaries lie while they run.
@@ -82,7 +77,7 @@ class Groups {
 
   void join() {
     // Steps that read values (symbols, checks, control flow) stay where they are among the others.
-    const bool in_order = !std::all_of(p_.init.steps.begin(), p_.init.steps.end(), only_launches);
+    const bool in_order = std::any_of(p_.init.steps.begin(), p_.init.steps.end(), keeps_place);
     std::vector<std::size_t> user(p_.buffers.size(), SIZE_MAX);
     for (std::size_t k = 0; k < p_.init.steps.size(); ++k) {
       if (in_order) parent_[root(k)] = root(0);
@@ -276,7 +271,7 @@ class Executor::ConstantLoader {
         }
         if (d.size >= kLargeConstant) forget_pages(d.bytes, d.size);
       }
-      const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
+      const bool control = is_control(s);
       for (const int w : s.writes) {
         const auto k = static_cast<std::size_t>(w);
         if (control || run_.address[k]) continue;
@@ -284,7 +279,7 @@ class Executor::ConstantLoader {
         run_.address[k] = run_.owned[w].get();
       }
       std::unique_ptr<PreparedStep> prepared;
-      run_.run_step(s, prepared);
+      if (!s.when || run_.eval(s.when) != 0) run_.run_step(s, prepared);
       for (const int w : s.writes) {
         const auto k = static_cast<std::size_t>(w);
         if (!kept_[k] || there_[k]) continue;

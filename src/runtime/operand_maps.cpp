@@ -9,9 +9,9 @@ namespace sardonyx {
 namespace {
 
 constexpr std::uint64_t kElementBytes = 2;
-constexpr std::uint32_t kStep = 64, kHalfStep = 32;  // k's of a copy: 128 bytes or 64
+constexpr std::uint32_t kStep = 64, kHalfStep = 32;  // elements along K of a copy: 128 bytes or 64
 
-GpuCall::Map map_of(const TileLaunchStep::Copied& operand, const TileSizes& s, std::int64_t lines, std::int32_t box,
+GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::int64_t lines, std::int32_t box,
                     std::uint32_t step) {
   GpuCall::Map map;
   map.buffer = static_cast<std::size_t>(operand.buffer);
@@ -63,18 +63,18 @@ GpuCall::Map map_of(std::int32_t buffer, const CopiedWindows& w, const SymbolVal
 
 }  // namespace
 
-std::vector<GpuCall::Map> operand_maps(const TileLaunchStep& step, const GpuTiling& t, const TileSizes& s,
+std::vector<GpuCall::Map> operand_maps(const CopiedOperands& operands, const GpuTiling& t, const ProblemSizes& s,
                                        const SymbolValues& symbols) {
   std::vector<GpuCall::Map> maps;
-  if (step.windows.empty()) {
-    maps.push_back(map_of(step.copied_a, s, s.m, t.rows, kStep));
-    maps.push_back(map_of(step.copied_b, s, s.n, t.cols, kStep));
+  if (operands.windows.empty()) {
+    maps.push_back(map_of(operands.a, s, s.m, t.rows, kStep));
+    maps.push_back(map_of(operands.b, s, s.n, t.cols, kStep));
     return maps;
   }
-  const CopiedWindows& w = step.windows.front();
+  const CopiedWindows& w = operands.windows.front();
   const std::uint32_t each = w.channels % kStep == 0 ? kStep : kHalfStep;
-  maps.push_back(map_of(step.copied_a.buffer, w, symbols, t.rows, each));
-  maps.push_back(map_of(step.copied_b, s, s.n, t.cols, each));
+  maps.push_back(map_of(operands.a.buffer, w, symbols, t.rows, each));
+  maps.push_back(map_of(operands.b, s, s.n, t.cols, each));
   return maps;
 }
 

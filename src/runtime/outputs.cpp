@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "program/visit.h"
 #include "runtime/run.h"
 
 namespace sardonyx {
@@ -34,8 +35,9 @@ bool Executor::Run::Outputs::in_place(const Run& run, int buffer, const Target& 
     const auto appends = [&](const ProgramStep& s) {
       if (std::find(s.writes.begin(), s.writes.end(), buffer) == s.writes.end()) return false;
       if (const auto* r = std::get_if<RoutineStep>(&s.op)) return r->name == "append";
-      const auto* l = std::get_if<LaunchStep>(&s.op);
-      return l && run.program.kernels[static_cast<std::size_t>(l->kernel)].spec.appends_in_place;
+      bool in_place = false;
+      for_launches(s, [&](const LaunchStep& l) { in_place = in_place || run.kernel(l.kernel).spec.appends_in_place; });
+      return in_place;
     };
     if (from != begin || std::none_of(run.program.main.steps.begin(), run.program.main.steps.end(), appends))
       return false;

@@ -75,10 +75,7 @@ void Executor::Run::check_dims() const {
   for (std::size_t k = 0; k < program.main.steps.size(); ++k)
     if (lives.known_at_start[k]) {
       if (const auto* c = std::get_if<CheckStep>(&program.main.steps[k].op); c && c->assumption) check_condition(*c);
-      if (const auto* l = std::get_if<LaunchStep>(&program.main.steps[k].op); l && l->limit && eval(l->points) > 0)
-        check_limit(l->limit, symbols);
-      if (const auto* a = std::get_if<AttentionLaunchStep>(&program.main.steps[k].op); a && is_needed(*a, symbols))
-        check_limit(a->limit, symbols);
+      check_limit(program.main.steps[k], symbols);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/run_state.h"
 
 #include "program/routine_names.h"
+#include "program/visit.h"
 #include "runtime/assumption.h"
 
 namespace sardonyx {
@@ -9,12 +10,6 @@ namespace {
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;  // so that their bytes can be counted
 
 }  // namespace
-
-bool evaluable(const Expr& e, const SymbolValues& s) {
-  bool ok = true;
-  if (e->has_sym) visit(e, [&](const Expr& x) { ok &= x->op != Op::kSym || s.has(static_cast<int>(x->i)); });
-  return ok;
-}
 
 std::vector<std::int64_t> evaluate_dims(const Exprs& shape, const SymbolValues& symbols) {
   std::vector<std::int64_t> d;
@@ -52,9 +47,19 @@ void check_limit(const Expr& limit, const SymbolValues& symbols) {
     throw AssumptionFailed("a tensor is too large for indices of 32 bits, which the program was compiled for");
 }
 
-bool is_needed(const AttentionLaunchStep& a, const SymbolValues& symbols) {
-  const auto eval = [&](const Expr& e) { return evaluate(e, symbols); };
-  return (!a.needed || eval(a.needed) != 0) && eval(a.batches) > 0 && eval(a.m) > 0;
+bool is_empty(const ChoiceStep& step, const SymbolValues& symbols) {
+  const ProblemSizes s = sizes_of(step.choice, symbols);
+  // The columns of attention's problem are keys: without any, its output is still written.
+  const bool attention = step.choice.candidates.front().tiling.empty();
+  return s.batches <= 0 || s.m <= 0 || (s.n <= 0 && !attention);
+}
+
+void check_limit(const ProgramStep& step, const SymbolValues& symbols) {
+  const Expr limit = limit_of(step);
+  if (!limit || !may_run(step, symbols)) return;
+  if (const auto* l = std::get_if<LaunchStep>(&step.op); l && evaluate(l->points, symbols) <= 0) return;
+  if (const auto* c = std::get_if<ChoiceStep>(&step.op); c && is_empty(*c, symbols)) return;
+  check_limit(limit, symbols);
 }
 
 void* RunState::at(int buffer) const {

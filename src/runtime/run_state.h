@@ -11,17 +11,17 @@
 
 namespace sardonyx {
 
-/// Whether every symbol of `e` has a value.
-bool evaluable(const Expr& e, const SymbolValues& symbols);
 /// Throws Error(kInvalidArgument) for negative dims and for more elements than can be counted.
 std::vector<std::int64_t> evaluate_dims(const Exprs& shape, const SymbolValues& symbols);
 std::size_t buffer_bytes(const BufferInfo& b, const SymbolValues& symbols);
 /// Whether several processes do this step together.
 bool is_collective(const ProgramStep& s);
-/// Throws AssumptionFailed if these sizes need indices of 64 bits where the code has 32. `limit`: see LaunchStep.
+/// Throws AssumptionFailed if these sizes need indices of 64 bits and the code has 32. `limit`: see LaunchStep.
 void check_limit(const Expr& limit, const SymbolValues& symbols);
-/// Whether an attention step computes anything for these sizes.
-bool is_needed(const AttentionLaunchStep& a, const SymbolValues& symbols);
+/// Whether a choice has no element to compute for these sizes.
+bool is_empty(const ChoiceStep& step, const SymbolValues& symbols);
+/// check_limit() for a step, if it runs and computes anything for these sizes.
+void check_limit(const ProgramStep& step, const SymbolValues& symbols);
 
 struct RunState {
   const Program& program;

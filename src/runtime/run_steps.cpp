@@ -1,6 +1,7 @@
 // A run's steps in order: memory for what they write, their preparation, and those that only read and check sizes.
 #include <chrono>
 
+#include "program/visit.h"
 #include "runtime/run.h"
 
 namespace sardonyx {
@@ -38,7 +39,7 @@ void Executor::Run::profiled_step(const ProgramStep& s, std::unique_ptr<Prepared
 void Executor::Run::block(const Block& b, const Lives& lives) {
   for (std::size_t k = 0; k < b.steps.size(); ++k) {
     const ProgramStep& s = b.steps[k];
-    const bool control = std::holds_alternative<IfStep>(s.op) || std::holds_alternative<WhileStep>(s.op);
+    const bool control = is_control(s);
     for (int w : s.writes)
       if (!control && !address[static_cast<std::size_t>(w)] && !(outputs && outputs->place(*this, w))) {
         owned[w] = queue.allocate(bytes(w));
@@ -47,9 +48,9 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
     std::unique_ptr<PreparedStep> once;
     const bool keep = plan && lives.known_at_start[k];
     auto& prepared = keep ? plan->steps[static_cast<std::size_t>(lives.first_step) + k] : once;
-    if (options.profile)
+    if (const bool runs = !s.when || eval(s.when) != 0; runs && options.profile)
       profiled_step(s, prepared);
-    else
+    else if (runs)
       run_step(s, prepared);
     if (owned.empty()) continue;
     for (int buffer : lives.last_used[k]) {

@@ -140,7 +140,7 @@ void TuningDatabase::load() {
   if (!problem.empty()) damaged(problem);
 }
 
-std::vector<codegen::TunedSize> TuningDatabase::find(std::string_view arch, std::string_view problem) const {
+std::vector<TunedSize> TuningDatabase::find(std::string_view arch, std::string_view problem) const {
   const std::lock_guard lock(mutex_);
   using Size = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   struct Best {
@@ -155,11 +155,11 @@ std::vector<codegen::TunedSize> TuningDatabase::find(std::string_view arch, std:
     if (units > b.units) b = {units, {}};
     if (units == b.units) b.candidates.emplace_back(seconds, candidate);
   }
-  std::vector<codegen::TunedSize> out;
+  std::vector<TunedSize> out;
   for (auto& [size, b] : best) {
     const auto& [batches, m, n, k] = size;
     std::sort(b.candidates.begin(), b.candidates.end());
-    for (const auto& [seconds, candidate] : b.candidates) out.push_back({batches, m, n, k, candidate});
+    for (const auto& [seconds, candidate] : b.candidates) out.push_back({{batches, m, n, k}, candidate});
   }
   return out;
 }

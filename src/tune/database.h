@@ -42,7 +42,7 @@ class TuningDatabase : public codegen::TileChoices {
   const std::filesystem::path& path() const { return path_; }
   /// The candidates of each size, fastest first. If GPUs with different numbers of units were measured, the one with
   /// the most units counts: the whole chip rather than a partition of it.
-  std::vector<codegen::TunedSize> find(std::string_view arch, std::string_view problem) const override;
+  std::vector<TunedSize> find(std::string_view arch, std::string_view problem) const override;
   /// Seconds by candidate for the chip, units, problem and sizes of `like`.
   std::map<std::string, double> times(const TuningRow& like) const;
   /// Adds measurements. A row with an existing key replaces it. Throws Error(kInvalidArgument) if opened for reading.

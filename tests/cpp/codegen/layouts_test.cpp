@@ -34,7 +34,7 @@ std::string equal(const std::string& device, long host) {
 TEST(SharedLayouts, CopyingGemms) {
   std::string text;
   for (const bool full : {true, false})
-    for (const TmaCandidate& c : tma_candidates(4096, full, true)) {
+    for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), 4096, full, true)) {
       // "gemm_tma<TmaTiling<...>>"
       const std::string tiling = c.kernel.substr(9, c.kernel.size() - 10);
       text += equal(tiling + "::kThreads", c.tiling.threads) +
@@ -49,7 +49,7 @@ TEST(SharedLayouts, StreamedGemms) {
   for (const StreamProduct& p : {StreamProduct{16, true, 0, 3072, 2048}, StreamProduct{4, true, 1, 3072, 2048},
                                  StreamProduct{4, false, 4, 4096, 4096}, StreamProduct{8, true, 2, 4096, 4096},
                                  StreamProduct{4, true, 1, 16384, 2048, true}}) {
-    const auto c = stream_candidate(p);
+    const auto c = stream_candidate(chip_of("sm_90a"), p);
     ASSERT_TRUE(c);
     // "stream<StreamTiling<...>>"
     const std::string tiling = c->kernel.substr(7, c->kernel.size() - 8);

@@ -113,7 +113,7 @@ TEST(CopiedWindows, WhatTheEngineCannotRead) {
 
 TEST(TmaTilings, FitTheChip) {
   for (const auto& [depth, full] : {std::pair(64, true), {768, false}, {4096, true}, {4096, false}})
-    for (const TmaCandidate& c : tma_candidates(depth, full, true)) {
+    for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), depth, full, true)) {
       SCOPED_TRACE(c.kernel);
       const GpuTiling& t = c.tiling;
       EXPECT_TRUE(t.copies);
@@ -127,10 +127,10 @@ TEST(TmaTilings, FitTheChip) {
 }
 
 TEST(TmaTilings, HalfStepsAreNotShared) {
-  EXPECT_TRUE(tma_candidates(32, true, false).empty());
-  const auto all = tma_candidates(224, true, false);
+  EXPECT_TRUE(tma_candidates(chip_of("sm_90a"), 32, true, false).empty());
+  const auto all = tma_candidates(chip_of("sm_90a"), 224, true, false);
   ASSERT_FALSE(all.empty());
-  for (const TmaCandidate& c : all) EXPECT_EQ(c.tiling.cluster, 1) << c.kernel;
+  for (const KernelCandidate& c : all) EXPECT_EQ(c.tiling.cluster, 1) << c.kernel;
 }
 
 TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {
@@ -153,7 +153,7 @@ TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {
 // 28 clusters of 4 run at once on 132 units, 32 do not.
 TEST(TmaTilings, ClustersDoNotFillTheChip) {
   std::vector<GpuTiling> all;
-  for (const TmaCandidate& c : tma_candidates(1024, true, true)) all.push_back(c.tiling);
+  for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), 1024, true, true)) all.push_back(c.tiling);
   const auto cluster = [&](std::int64_t m, std::int64_t n) {
     return all[choose_tiling(all, 1, m, n, 1024, 132)].cluster;
   };

@@ -25,6 +25,7 @@ inline std::shared_ptr<Program> example_program() {
   p->buffers.push_back({BufferInfo::Kind::kTemporary, DType::kFloat32, {n, 3, half, chosen}, {}, "image", -1});  // 5
   p->buffers.push_back({BufferInfo::Kind::kTemporary, DType::kFloat32, {n, 3}, {}, "state", -1});                // 6
   p->buffers.push_back({BufferInfo::Kind::kTemporary, DType::kFloat32, {trips, n, 3}, {}, "stack", -1});         // 7
+  p->buffers.push_back({BufferInfo::Kind::kTemporary, DType::kFloat32, {2 << 20}, {}, "workspace", -1});         // 8
   const auto bytes = [](std::size_t size) {
     std::byte* at = nullptr;
     Data d = make_data(size, &at);
@@ -39,8 +40,8 @@ inline std::shared_ptr<Program> example_program() {
                             7),
                 ""};
 
-  const auto add = [](Block& b, decltype(ProgramStep::op) op, std::vector<int> reads, std::vector<int> writes) {
-    b.steps.push_back({std::move(op), "node (Op)", std::move(reads), std::move(writes)});
+  const auto add = [](Block& b, StepOp op, std::vector<int> reads, std::vector<int> writes) {
+    b.steps.push_back({std::move(op), "node (Op)", std::move(reads), std::move(writes), {}});
   };
   add(p->init, LaunchStep{0, {1, 3}, {}, 9, 1}, {1}, {3});
   add(p->main, LaunchStep{1, {0, 3}, {n, half}, chosen, 3}, {0}, {3});
@@ -62,16 +63,33 @@ inline std::shared_ptr<Program> example_program() {
   a.group = 2;
   a.scale = 0.125f;
   add(p->main, std::move(a), {0, 6}, {6});
-  AttentionLaunchStep forms;
-  LaunchStep launch{1, {0, 6}, {n, half}, n * 256, n};
-  forms.forms = {{"small", 1, {launch}}, {"large", select(compare(Op::kGe, n, 8), 1, 0), {launch, launch}}};
-  forms.rule = select(compare(Op::kGe, n, 8), 1, 0);
-  forms.problem = "attention float16";
-  forms.tuned = {{1, 2, 3, 4, 1, ""}};
-  forms.batches = n, forms.m = forms.n = half, forms.k = 3;
+  ChoiceStep forms;
+  LaunchStep launch{1, {0, 6}, {n, half}, n * 256, {}};
+  forms.choice = {"attention float16", n, half, half, 3, {}, {{{1, 2, 3, 4}, "large"}}};
+  forms.choice.candidates = {{"small", {}, 1, {}},
+                             {"large", compare(Op::kGe, n, 8), select(compare(Op::kGe, n, 8), 0, 2), {}}};
+  forms.launches = {{launch}, {launch, launch}};
   forms.work = n * 3;
   forms.limit = n;
   add(p->main, std::move(forms), {0}, {6});
+  p->main.steps.back().when = compare(Op::kGt, n, 1);
+  ChoiceStep tiles;
+  LaunchStep tile{1, {0, 1, 6}, {n, 3}, {}, {}}, finish{0, {0, 1, 6, 6}, {n, 3, 2}, n * 256, {}};
+  tiles.choice = {"product float16", 1, n, 3, 3, {}, {{{1, 2, 3, 3}, "library 1.0 #0"}}};
+  GpuTiling general, split, copying;
+  general.rows = general.cols = 64;
+  split = copying = general;
+  split.shares = 2;
+  copying.copies = true;
+  tiles.choice.candidates = {{"general", {}, {}, {general}}, {"split", {}, {}, {split}}, {"copying", {}, {}, {copying}}};
+  tiles.launches = {{tile}, {tile, finish}, {tile}};
+  CopiedOperands operands{{0, 0, 3, 0}, {1, 0, 3, 0}, {}};
+  tiles.copied = {operands};
+  tiles.partial = 6;
+  tiles.type = DType::kFloat16;
+  tiles.work = n * 18;
+  tiles.library = {{0, 1, 6, -1, -1, 8, false, false, false, false, ProductActivation::kRelu, 1, n, 3, 3}};
+  add(p->main, std::move(tiles), {0, 1}, {6, 8});
   add(p->main, RoutineStep{"topk", {{0, {n * 3}}}, {{3, {n, 3}}}, {count, 1}, {0.5, -1e300}}, {0}, {3});
   add(p->main, BindStep{4, {1}}, {4}, {});
   add(p->main, CheckStep{compare(Op::kLe, count, n), "too many", true}, {}, {});

@@ -116,13 +116,13 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("constant has another size", [](Program& p) { p.buffers[1].shape = {4, 3}; });
   expect_invalid("constant has another size", [](Program& p) { p.buffers[1].shape = {symbol(0, "batch")}; });
   expect_invalid("constant has another size", [](Program& p) { p.buffers[1].shape = {INT64_MAX, 8}; });
-  expect_invalid("order of dims is none", [](Program& p) { p.buffers[3].storage_order = {1, 1}; });
+  expect_invalid("not a permutation", [](Program& p) { p.buffers[3].storage_order = {1, 1}; });
   expect_invalid("another rank", [](Program& p) { p.buffers[3].storage_order = {0}; });
   expect_invalid("size is missing", [](Program& p) { p.buffers[3].shape[0] = Expr(); });
   expect_invalid("size is missing", [](Program& p) { p.buffers[3].shape[0] = constant_float(1, DType::kFloat32); });
   expect_invalid("a name each", [](Program& p) { p.input_names.clear(); });
   expect_invalid("a name each", [](Program& p) { p.output_names.push_back("more"); });
-  expect_invalid("an input is not one", [](Program& p) { p.main.inputs[0].buffer = 3; });
+  expect_invalid("another kind of buffer", [](Program& p) { p.main.inputs[0].buffer = 3; });
   expect_invalid("name of its own", [](Program& p) { p.kernels[1].symbol = "k0"; });
   expect_invalid("kernel does not exist", [](Program& p) { first<LaunchStep>(p).kernel = 2; });
   expect_invalid("too many arguments", [](Program& p) { first<LaunchStep>(p).buffers.assign(65, 0); });
@@ -135,14 +135,38 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("another rank", [](Program& p) { first<ConvStep>(p).w_shape.pop_back(); });
   expect_invalid("another rank", [](Program& p) { first<AttentionStep>(p).k.strides.pop_back(); });
   expect_invalid("buffer does not exist", [](Program& p) { first<AttentionStep>(p).v.buffer = 99; });
-  expect_invalid("without a form", [](Program& p) { first<AttentionLaunchStep>(p).forms.clear(); });
-  expect_invalid("without a form", [](Program& p) { first<AttentionLaunchStep>(p).rule = Expr(); });
-  expect_invalid("without a kernel", [](Program& p) { first<AttentionLaunchStep>(p).forms[1].launches.clear(); });
-  expect_invalid("unknown launch", [](Program& p) { first<AttentionLaunchStep>(p).forms[0].launches[0].repeat = 2; });
-  expect_invalid("kernel does not exist",
-                 [](Program& p) { first<AttentionLaunchStep>(p).forms[0].launches[0].kernel = 7; });
-  expect_invalid("a form that it has not", [](Program& p) { first<AttentionLaunchStep>(p).tuned[0].tiling = 2; });
-  expect_invalid("does not name what it writes", [](Program& p) { first<AttentionLaunchStep>(p).partial = 5; });
+  expect_invalid("condition is missing",
+                 [](Program& p) { p.main.steps[0].when = constant_float(1, DType::kFloat32); });
+  expect_invalid("without a candidate", [](Program& p) { first<ChoiceStep>(p).choice.candidates.clear(); });
+  expect_invalid("without a candidate", [](Program& p) { first<ChoiceStep>(p).launches.pop_back(); });
+  expect_invalid("size is missing", [](Program& p) { first<ChoiceStep>(p).choice.candidates[1].cost = Expr(); });
+  expect_invalid("without a kernel", [](Program& p) { first<ChoiceStep>(p).launches[1].clear(); });
+  expect_invalid("of another kind", [](Program& p) { first<ChoiceStep>(p).launches[0][0].repeat = 2; });
+  expect_invalid("kernel does not exist", [](Program& p) { first<ChoiceStep>(p).launches[0][0].kernel = 7; });
+  expect_invalid("for all sizes",
+                 [](Program& p) { first<ChoiceStep>(p).choice.candidates[0].applies = compare(Op::kLt, symbol(0, "n"), 4); });
+  expect_invalid("does not name what it writes", [](Program& p) { first<ChoiceStep>(p).partial = 3; });
+  const auto tiles = [](Program& p) -> ChoiceStep& {
+    for (ProgramStep& s : p.main.steps)
+      if (auto* c = std::get_if<ChoiceStep>(&s.op); c && c->partial >= 0) return *c;
+    throw std::logic_error("the example has no such step");
+  };
+  const auto tiling = [&](Program& p, std::size_t k) -> GpuTiling& { return tiles(p).choice.candidates[k].tiling[0]; };
+  expect_invalid("two grids", [&](Program& p) { tiles(p).launches[0][0].points = 1; });
+  expect_invalid("size is missing", [&](Program& p) { tiles(p).launches[1][1].points = Expr(); });
+  expect_invalid("impossible size", [&](Program& p) { tiling(p, 0).rows = 0; });
+  expect_invalid("number of threads", [&](Program& p) { tiling(p, 0).threads = 4096; });
+  expect_invalid("several tilings", [&](Program& p) { tiles(p).choice.candidates[0].tiling.resize(2); });
+  expect_invalid("memory for its partial sums", [&](Program& p) { tiles(p).partial = -1; });
+  expect_invalid("for all sizes", [&](Program& p) {
+    tiling(p, 0).few_rows = true;
+    tiles(p).choice.candidates.pop_back();
+    tiles(p).launches.pop_back();
+  });
+  expect_invalid("does not have", [&](Program& p) { tiles(p).copied.clear(); });
+  expect_invalid("does not have", [&](Program& p) { tiles(p).copied[0].b.buffer = 3; });
+  expect_invalid("impossible types", [&](Program& p) { tiles(p).library[0].a = 2; });
+  expect_invalid("small a workspace", [&](Program& p) { p.buffers[8].shape = {1024}; });
   expect_invalid("does not name what it writes", [](Program& p) { first<RoutineStep>(p).outputs[0].buffer = 5; });
   expect_invalid("more sizes", [](Program& p) { first<BindStep>(p).symbols = {1, 2}; });
   expect_invalid("symbol does not exist", [](Program& p) { first<BindStep>(p).symbols = {4}; });

@@ -48,7 +48,7 @@ struct ProgramBuilder {
     l.buffers = {from, to};
     l.points = points;
     l.work = 1;
-    block.steps.push_back({std::move(l), origin, {from}, {to}});
+    block.steps.push_back({std::move(l), origin, {from}, {to}, {}});
   }
 };
 
@@ -139,7 +139,7 @@ TEST(Backend, ControlFlowRunsTheBranchThatIsTaken) {
   b.program->symbol_names = {"value"};
   const Expr value = data_symbol(0, "value");
   const int x = b.input(1), t = b.temporary(2), f = b.temporary(2), y = b.temporary(2);
-  b.program->main.steps.push_back({BindStep{x, {0}}, "bind", {x}, {}});
+  b.program->main.steps.push_back({BindStep{x, {0}}, "bind", {x}, {}, {}});
   IfStep choice;
   choice.condition = compare(Op::kLt, value, 10);
   choice.then_block = std::make_unique<Block>();
@@ -149,7 +149,7 @@ TEST(Backend, ControlFlowRunsTheBranchThatIsTaken) {
   choice.then_block->outputs = {{t, {2}}};
   choice.else_block->outputs = {{f, {2}}};
   choice.outputs = {{y, {2}}};
-  b.program->main.steps.push_back({std::move(choice), "if", {x}, {y}});
+  b.program->main.steps.push_back({std::move(choice), "if", {x}, {y}, {}});
   b.output(y);
   Log log;
   Executor e(b.program, 1, std::make_unique<RecordingBackend>(log));
@@ -161,6 +161,32 @@ TEST(Backend, ControlFlowRunsTheBranchThatIsTaken) {
   EXPECT_THAT(log, testing::Contains("enqueue else"));
   EXPECT_THAT(log, testing::Not(testing::Contains("enqueue then")));
   EXPECT_THAT(log, testing::Not(testing::Contains("replay"))) << "a run with branches is not captured";
+}
+
+// Steps whose condition does not hold are neither prepared nor enqueued, and captures leave them out.
+TEST(Backend, StepsRunWhereTheirConditionHolds) {
+  ProgramBuilder b;
+  b.program->symbol_names = {"n"};
+  const Expr n = symbol(0, "n");
+  const int x = b.input(n), y = b.temporary(n);
+  ProgramBuilder::launch(b.program->main, "few", x, y, n);
+  b.program->main.steps.back().when = compare(Op::kLe, n, 4);
+  ProgramBuilder::launch(b.program->main, "many", x, y, n);
+  b.program->main.steps.back().when = compare(Op::kGt, n, 4);
+  b.output(y);
+  Log log;
+  Executor e(b.program, 1, std::make_unique<RecordingBackend>(log));
+  for (const bool few : {true, false}) {
+    const std::string runs = few ? "few" : "many", skipped = few ? "many" : "few";
+    const auto input = numbers(std::vector<std::int64_t>(few ? 4 : 5));
+    log.clear();
+    e.run({input});
+    EXPECT_THAT(log, testing::Contains("enqueue " + runs));
+    EXPECT_THAT(log, testing::Not(testing::Contains(HasSubstr(skipped))));
+    log.clear();
+    e.run({input});
+    EXPECT_THAT(log, testing::Contains("replay"));
+  }
 }
 
 TEST(Backend, RunsThatAreNotWaitedForNeedAStream) {

@@ -25,7 +25,7 @@ std::string refusal(Program program) {
 TEST(Executor, RefusesUnknownRoutines) {
   const auto with_routine = [](const char* name) {
     Program p;
-    p.main.steps.push_back({RoutineStep{name, {}, {}, {}, {}}, "node (Op)", {}, {}});
+    p.main.steps.push_back({RoutineStep{name, {}, {}, {}, {}}, "node (Op)", {}, {}, {}});
     return p;
   };
   EXPECT_THAT(refusal(with_routine("levitate")), HasSubstr("node (Op): there is no routine 'levitate'"));

@@ -9,14 +9,14 @@ namespace sardonyx {
 namespace {
 
 TEST(OperandMaps, DimsAndBoxes) {
-  TileLaunchStep step;
-  step.copied_a = {1, 16, 2304, 230400};
-  step.copied_b = {0, 0, 768, 768 * 512};
+  CopiedOperands operands;
+  operands.a = {1, 16, 2304, 230400};
+  operands.b = {0, 0, 768, 768 * 512};
   GpuTiling t;
   t.rows = 128;
   t.cols = 192;
   t.copies = true;
-  const auto maps = operand_maps(step, t, {3, 100, 512, 700}, {});
+  const auto maps = operand_maps(operands, t, {3, 100, 512, 700}, {});
   ASSERT_EQ(maps.size(), 2U);
   const TensorMapInfo &a = maps[0].info, &b = maps[1].info;
   EXPECT_EQ(maps[0].buffer, 1U);
@@ -31,22 +31,22 @@ TEST(OperandMaps, DimsAndBoxes) {
 }
 
 TEST(OperandMaps, OneBatchHasSomeStride) {
-  TileLaunchStep step;
-  step.copied_a = step.copied_b = {0, 0, 768, 0};
+  CopiedOperands operands;
+  operands.a = operands.b = {0, 0, 768, 0};
   GpuTiling t;
   t.rows = t.cols = 128;
   t.copies = true;
-  for (const GpuCall::Map& m : operand_maps(step, t, {1, 100, 512, 768}, {})) EXPECT_EQ(m.info.strides[2], 1536U);
+  for (const GpuCall::Map& m : operand_maps(operands, t, {1, 100, 512, 768}, {})) EXPECT_EQ(m.info.strides[2], 1536U);
 }
 
 // 3 images of 56 x 40 pixels with 128 channels under a filter of 3 x 3 with padding 1.
 struct Images {
-  TileLaunchStep step;
+  CopiedOperands operands;
   GpuTiling tiling;
   SymbolValues symbols;
   Images() {
-    step.copied_a = {2};
-    step.copied_b = {0, 0, 1152, 0};
+    operands.a = {2};
+    operands.b = {0, 0, 1152, 0};
     CopiedWindows w;
     w.offset = Expr(64);
     w.images = symbol(0, "n");
@@ -57,14 +57,14 @@ struct Images {
     w.pads = {Expr(1), Expr(1)};
     w.strides = {1, 1};
     w.channels = 128;
-    step.windows.push_back(w);
+    operands.windows.push_back(w);
     tiling.rows = 128;
     tiling.cols = 64;
     tiling.copies = true;
     symbols.set(0, 3);
   }
-  CopiedWindows& windows() { return step.windows[0]; }
-  GpuCall::Map map() const { return operand_maps(step, tiling, {1, 3 * 56 * 40, 64, 1152}, symbols).at(0); }
+  CopiedWindows& windows() { return operands.windows[0]; }
+  GpuCall::Map map() const { return operand_maps(operands, tiling, {1, 3 * 56 * 40, 64, 1152}, symbols).at(0); }
 };
 
 TEST(OperandMaps, ImagesUnderWindows) {

@@ -1,0 +1,264 @@
+// See contraction_source.h.
+#include "codegen/contraction_source.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "codegen/emit.h"
+#include "codegen/loop_analysis.h"
+#include "codegen/tile_operand.h"
+#include "support/error.h"
+#include "target/chip.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+// Bytes that an epilogue reads for a result before it has the sum. A thread has up to 32 results at a time, mostly of
+// the same eight columns.
+constexpr std::size_t kMostRead = 4, kMostColumnsRead = 8;
+
+bool has_var(const Expr& e, const Expr& var) {
+  if (!e) return false;
+  bool found = false;
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
+  return found;
+}
+
+// The epilogue. What it reads is read by a function of its own, before the sum is there, as far as it fits into
+// registers; returns the declaration of the struct that holds it. `fetches`: for kernels/gemm_tma.h, which prefetches
+// what is in rows to L2.
+std::string emit_epilogue(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches) {
+  const auto begin = [&](const std::string& head) {
+    e.open(head);
+    for (const auto& [var, n] :
+         {std::pair(c.z, "z"), std::pair(c.row, "row"), std::pair(c.pair ? c.pair : c.col, "col")}) {
+      if (is_const(var)) continue;
+      const std::string i = e.fresh("i");
+      e.line(fmt::format("const i64 {} = {};", i, n));
+      e.bind(var, i);
+    }
+  };
+  const Expr result = flatten_loads(c.result);
+  Exprs loads;
+  std::size_t room = kMostRead, columns_room = kMostColumnsRead;
+  std::unordered_set<Expr, ExprHash, ExprSame> seen;
+  if (!c.pair)
+    certain_parts(result, [&](const Expr& x) {
+      if (!seen.insert(x).second) return false;
+      if (x->op != Op::kLoad || x->value == &accumulator || x->args[0]->has_load || !has_var(x->args[0], c.col))
+        return true;
+      std::size_t& left = has_var(x->args[0], c.row) ? room : columns_room;
+      if (size_of(x->dtype) > left) return true;
+      left -= size_of(x->dtype);
+      loads.push_back(x);
+      return true;
+    });
+  const auto by_row = [&](const Expr& x) { return has_var(x->args[0], c.row); };
+  if (fetches && std::any_of(loads.begin(), loads.end(), by_row)) {
+    begin("SDX_FN void fetch_early(u32 z, u32 row, u32 col) const");
+    for (const Expr& x : loads) {
+      if (!by_row(x)) continue;
+      const std::string at = e.value(x->args[0]);
+      e.line(fmt::format("fetch_to_l2({} + {});", e.buffer(x->value), at));
+    }
+    e.close();
+  }
+  const std::string sum = type_name(accumulator.dtype);
+  std::string members;
+  if (!loads.empty()) {
+    begin("SDX_FN void read(u32 z, u32 row, u32 col, Read& r) const");
+    for (std::size_t k = 0; k < loads.size(); ++k) {
+      const std::string x = e.value(loads[k]);
+      e.line(fmt::format("r.r{} = {};", k, x));
+      members += fmt::format(" {} r{};", e.type_of(loads[k]), k);
+    }
+    e.close();
+    e.open(fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", sum));
+    e.line("Read r;");
+    e.line("read(z, row, col, r);");
+    e.line("element(z, row, col, sum, r);");
+    e.close();
+  }
+  begin(c.pair ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum)
+               : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum{}) const", sum,
+                             loads.empty() ? "" : ", const Read& r"));
+  for (std::size_t k = 0; k < loads.size(); ++k) e.bind_value(loads[k], fmt::format("r.r{}", k));
+  e.bind_local(&accumulator, "sum");
+  if (c.second) e.bind_local(c.second.get(), "next");
+  const std::string x = e.value(result), at = e.value(storage_offset(*c.out, c.out_index));
+  e.line(fmt::format("{}[{}] = {};", e.buffer(c.out), at, x));
+  e.close();
+  return loads.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members);
+}
+
+// Where in its image the window of a row begins, and how K goes through the taps: see kernels/gemm_tma.h.
+void emit_windows(Emitter& e, const Contraction& c, const CopiedWindows& copied) {
+  const Windows& w = *c.windows;
+  e.line(fmt::format("enum : u32 {{ kChannels = {}, kTapsX = {}, kTapsY = {}, kTapX = {}, kTapY = {} }};",
+                     copied.channels, copied.taps[0], copied.taps[1], w.dilations[1], w.dilations[0]));
+  e.open("SDX_FN void window(u32 row, i32& image, i32& y, i32& x) const");
+  if (!is_const(c.row)) {
+    const std::string i = e.fresh("i");
+    e.line(fmt::format("const i64 {} = row;", i));
+    e.bind(c.row, i);
+  }
+  const Exprs at = idx::delinearize(c.row, {w.image->args[0], w.out[0], w.out[1]});
+  e.line(fmt::format("image = i32({});", e.value(at[0])));
+  e.line(fmt::format("y = i32({});", e.value(at[1] * w.strides[0] - w.pads[0])));
+  e.line(fmt::format("x = i32({});", e.value(at[2] * w.strides[1] - w.pads[1])));
+  e.close();
+}
+
+// The kernels' parameters, the members of P and the values that they are given.
+struct Parameters {
+  std::string buffers, sizes, members, values;
+};
+
+Parameters parameters(const Emitter& e, const Value* out) {
+  Parameters p;
+  for (std::size_t k = 0; k < e.buffers.size(); ++k) {
+    const Value* v = e.buffers[k];
+    const std::string type = fmt::format("{}{}*", v == out ? "" : "const ", storage_name(v->dtype));
+    p.buffers += fmt::format("{} __restrict b{}, ", type, k);
+    p.members += fmt::format("  {} b{};\n", type, k);
+    p.values += fmt::format(", ({})__builtin_assume_aligned(b{}, 16)", type, k);
+  }
+  for (std::size_t k = 0; k < e.symbols.size(); ++k) {
+    p.sizes += fmt::format("i64 s{}, ", k);
+    p.members += fmt::format("  i64 s{};\n", k);
+    p.values += fmt::format(", s{}", k);
+  }
+  p.sizes += "i64 batches, i64 m, i64 n, i64 k";
+  return p;
+}
+
+// Functions of operands and epilogue, one after another, and what they say of the problem.
+class Writer {
+ public:
+  Writer(const Contraction& c, std::string_view arch, const std::function<bool(const Value*)>& loaded,
+         const RowPrologue* rows, int row_height)
+      : c_(c), loaded_(loaded), rows_(rows), a_(c, true), b_(c, false), e_(text_), out_{{.chip = chip_of(arch)}} {
+    ContractionProblem& p = out_.problem;
+    p.type = c.type;
+    p.a = a_.access();
+    p.b = b_.access();
+    p.quantized = b_.quantized().has_value();
+    if (p.quantized) p.bits = b_.quantized()->bits;
+    is_const_int(c.n(), p.columns);
+    is_const_int(c.k(), p.depth);
+    p.least_rows = smallest(c.m());
+    p.full_columns = is_const(c.n()) && p.columns % 8 == 0;
+    p.padded = static_cast<bool>(c.inside);
+    p.pairs = static_cast<bool>(c.pair);
+    p.made_rows = rows ? row_height : 0;
+    e_.plain_reductions = true;
+    e_.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
+  }
+
+  ContractionSource write(const Value& accumulator) {
+    ContractionProblem& p = out_.problem;
+    if (rows_)
+      emit_row_prologue(e_, c_, *rows_);
+    else
+      a_.emit(e_);
+    b_.emit(e_);
+    const bool streams = may_stream();
+    if (streams) b_.emit_stream(e_);
+    const std::string row = streams && rows_ ? emit_streamed_row(e_, c_, *rows_, loaded_) : "";
+    if (streams && (!rows_ || (p.made_rows == 1 && !row.empty()))) {
+      p.streams = true;
+      p.runs_of_scale = b_.runs_of_scale();
+      p.scales_follow = b_.scales_follow();
+    }
+    const bool copy_engine = p.chip.has(Feature::kTensorCopy) && !rows_;
+    const std::string reads = emit_epilogue(e_, c_, accumulator, copy_engine);
+    if (copy_engine) find_copied();
+    if (streams) emit_wait();
+    assemble(reads + row);
+    return std::move(out_);
+  }
+
+ private:
+  bool may_stream() const {
+    const ContractionProblem& p = out_.problem;
+    return p.chip.has(Feature::kTensorCopy) && size_of(c_.type) == 2 && is_const(c_.batches(), 1) && !c_.inside &&
+           is_const(c_.n()) && is_const(c_.k()) && p.a != Access::kAcross && p.least_rows <= 1 && b_.streams(loaded_);
+  }
+
+  // A copy of P whose pointers may be read after the launch before this one has ended.
+  void emit_wait() {
+    std::string after;
+    for (std::size_t k = 0; k < e_.buffers.size(); ++k) after += fmt::format("p.b{0} = after_wait(b{0}); ", k);
+    text_ += fmt::format("SDX_FN P behind_wait() const {{ P p = *this; {}return p; }}\n", after);
+  }
+
+  // Operands that TMA loads.
+  void find_copied() {
+    ContractionProblem& p = out_.problem;
+    std::optional<CopiedOperand> a = a_.copied(), b = b_.copied();
+    std::optional<CopiedWindows> windows;
+    if (b && !a && p.a == Access::kVector && c_.windows) windows = copied_windows(*c_.windows);
+    if (windows) emit_windows(e_, c_, *windows);
+    if (!b || !(a || windows)) return;
+    const auto number = [&](const Value* v) {
+      return static_cast<std::int32_t>(std::find(e_.buffers.begin(), e_.buffers.end(), v) - e_.buffers.begin());
+    };
+    CopiedOperands& o = out_.copied.emplace_back();
+    o.a = a.value_or(CopiedOperand{});
+    o.a.buffer = number(a_.in_memory());
+    o.b = *b;
+    o.b.buffer = number(b_.in_memory());
+    if (windows) o.windows.push_back(*windows);
+    p.copies = true;
+    p.whole_stages = !windows || windows->channels % 64 == 0 || p.depth % 64 == 0;
+  }
+
+  void assemble(const std::string& structs) {
+    const ContractionProblem& p = out_.problem;
+    const QuantizedOperand plain{.bits = 16}, &q = b_.quantized() ? *b_.quantized() : plain;
+    const Parameters names = parameters(e_, c_.out);
+    out_.text.buffers = names.buffers;
+    out_.text.sizes = names.sizes;
+    out_.text.problem = fmt::format(
+        "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}}};\n"
+        "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
+        type_name(c_.type), name_of(p.a), name_of(p.b), p.full_columns, q.bits, q.is_signed, q.float_zeros, p.pairs,
+        p.made_rows, names.members, structs, text_, names.values);
+    if (p.quantized)
+      out_.unpack = gemm_spec(
+          out_.text.begin("", fmt::format("{}* __restrict unpacked, ", type_name(c_.type))) + "unpack_columns(p, unpacked);\n}\n");
+    out_.buffers = e_.buffers;
+    out_.symbols = e_.symbols;
+  }
+
+  const Contraction& c_;
+  const std::function<bool(const Value*)>& loaded_;
+  const RowPrologue* rows_;
+  Operand a_, b_;
+  std::string text_;
+  Emitter e_;
+  ContractionSource out_;
+};
+
+}  // namespace
+
+std::int64_t smallest(const Expr& e) {
+  // Sizes that are symbols may be as small as 1.
+  SymbolValues one;
+  visit(e, [&](const Expr& x) {
+    if (x->op == Op::kSym) one.set(static_cast<int>(x->i), 1);
+  });
+  try {
+    return evaluate(e, one);
+  } catch (const Error&) {
+    return 1;
+  }
+}
+
+ContractionSource contraction_source(const Contraction& c, const Value& accumulator, std::string_view arch,
+                                     const std::function<bool(const Value*)>& loaded, const RowPrologue* rows,
+                                     int row_height) {
+  return Writer(c, arch, loaded, rows, row_height).write(accumulator);
+}
+
+}  // namespace sardonyx::codegen

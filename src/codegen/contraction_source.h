@@ -1,0 +1,33 @@
+// The text of a contraction's kernels: the struct P that kernels/gemm.h asks for, and what of the problem decides which
+// kernels compute it.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "codegen/contraction.h"
+#include "codegen/kernel_family.h"
+#include "codegen/row_prologue.h"
+#include "program/program.h"
+
+namespace sardonyx::codegen {
+
+struct ContractionSource {
+  ContractionProblem problem;
+  ContractionText text;
+  std::vector<Value*> buffers;          ///< parameters, in order
+  Exprs symbols;                        ///< then these, and batches, m, n, k
+  std::vector<CopiedOperands> copied;   ///< one, if problem.copies
+  KernelSpec unpack;                    ///< see GpuUnpackedTile; no body: b has 16 bits or more
+};
+
+/// The smallest value that a size can have: symbols may be as small as 1.
+std::int64_t smallest(const Expr& size);
+
+/// With `rows`, the kernel makes its rows of a itself, `row_height` of them. `loaded`: see TileSelection.
+ContractionSource contraction_source(const Contraction& c, const Value& accumulator, std::string_view arch,
+                                     const std::function<bool(const Value*)>& loaded, const RowPrologue* rows = nullptr,
+                                     int row_height = 0);
+
+}  // namespace sardonyx::codegen

@@ -1,0 +1,319 @@
+// Steps of programs for GPUs: launches of generated kernels, of which sizes decide which ones run.
+#include <algorithm>
+#include <optional>
+
+#include "codegen/attention_codegen.h"
+#include "codegen/attention_step.h"
+#include "codegen/contraction.h"
+#include "codegen/gpu_routines.h"
+#include "codegen/loop_codegen.h"
+#include "codegen/tile_codegen.h"
+#include "lower/library_step.h"
+#include "lower/lowering.h"
+#include "program/launch.h"
+#include "target/chip.h"
+
+namespace sardonyx {
+namespace {
+
+// On AMD's GPUs each object is loaded. PTX becomes large (the kernels of Hopper's matrix instructions) and is divided
+// into kernels in the end: ResNet-50 takes 18 s of CPU time in twos, 20 in fours and ones, 23 in eights.
+constexpr std::size_t kKernelsPerObject = 8, kKernelsPerPtx = 2;
+
+constexpr std::size_t kMostRowTiles = 3;  // GEMMs of one left operand that each compute its rows themselves
+
+/// Both conditions; empty: always.
+Expr both(const Expr& a, const Expr& b) { return !a ? b : !b ? a : logical_and(a, b); }
+
+class GpuBlock : public BlockLowering {
+ public:
+  GpuBlock(ProgramBuilder& builder, const std::vector<Step>& steps)
+      : b_(builder), options_(builder.options()), row_tiles_(find_row_tiles(steps)), one_query_(find_one_query(steps)) {}
+
+  bool lower(const Step& s, std::vector<ProgramStep>& out) override {
+    const std::size_t first = out.size();
+    if (!lower_kernel(s, out)) return false;
+    // Where there is one query a sequence, another kernel computes the same.
+    if (const auto replaced = one_query_.find(&s); replaced != one_query_.end()) {
+      const Expr not_replaced = logical_not(replaced->second->applies);
+      for (std::size_t k = first; k < out.size(); ++k) out[k].when = both(out[k].when, not_replaced);
+      if (std::holds_alternative<TileKernel>(s.op)) lower_attention_step(s, *replaced->second, out);
+    }
+    return true;
+  }
+
+ private:
+  /// GEMMs that compute their rows themselves where there are few of them, and the steps that compute these for others.
+  struct RowTile {
+    std::optional<codegen::GpuRowTile> tile;  ///< empty: the step that computes the rows
+    Expr few;                                 ///< bool: the GEMMs do
+  };
+  using RowTiles = std::unordered_map<const Step*, RowTile>;
+  /// Steps of attention, and the kernel that replaces them where there is one query a sequence.
+  using OneQuery = std::unordered_map<const Step*, std::shared_ptr<const codegen::GpuAttentionStep>>;
+
+  codegen::TileSelection selection() const {
+    codegen::TileSelection s{options_.choices, options_.all_tilings, {}};
+    // What steps of init write is not in memory before they have run.
+    if (!b_.in_init) s.loaded = [this](const Value* v) { return b_.is_loaded(v); };
+    return s;
+  }
+
+  bool lower_kernel(const Step& s, std::vector<ProgramStep>& out) {
+    if (const auto* node = std::get_if<NodeStep>(&s.op)) return lower_routine(s, *node->node, out);
+    const auto row_tile = row_tiles_.find(&s);
+    const auto* loop = std::get_if<LoopKernel>(&s.op);
+    if (loop) {
+      ProgramStep p = b_.step_like(s);
+      if (row_tile != row_tiles_.end()) p.when = logical_not(row_tile->second.few);
+      p.op = lower_loop(*loop);
+      out.push_back(std::move(p));
+      return true;
+    }
+    const auto& t = std::get<TileKernel>(s.op);
+    if (row_tile != row_tiles_.end())
+      lower_row_tile(s, row_tile->second, out);
+    else if (t.node->as<MatMulOp>())
+      lower_product(t, b_.step_like(s), out);
+    else if (t.node->as<AttentionOp>())
+      add_choice(codegen::generate_gpu_attention(t, options_.target, selection()), b_.step_like(s), out);
+    else
+      add_choice(codegen::generate_gpu_tile(t, options_.target, selection()), b_.step_like(s), out);
+    return true;
+  }
+
+  LaunchStep lower_loop(LoopKernel k) {
+    // Kernels compute in float32 what they keep in 16 bits.
+    for (Stage& s : k.stages) s.body = codegen::widened_result(s.body, s.out->dtype);
+    const codegen::GpuLoopSource s = codegen::generate_gpu_loop(
+        k, {[this](std::int64_t id) { return b_.is_input_symbol(id); }, options_.precision != DType::kFloat32});
+    LaunchStep l;
+    l.kernel = b_.kernel(s.kernel);
+    l.buffers = b_.buffers(s.buffers);
+    l.symbols = s.values;
+    l.divisors = s.divisors;
+    l.points = s.threads;
+    l.work = s.work;
+    l.limit = s.limit;
+    return l;
+  }
+
+  // A routine as launches of device code, if it has that form.
+  bool lower_routine(const Step& s, const Node& node, std::vector<ProgramStep>& out) {
+    const auto routine = codegen::generate_gpu_routine(node);
+    if (!routine) return false;
+    std::vector<int> tensors = b_.buffers(node.inputs);
+    for (Value* v : node.outputs) tensors.push_back(b_.buffer(v));
+    for (const auto& room : routine->room) tensors.push_back(b_.temporary(room.dtype, {room.elements}));
+    const auto at = [&](int k) { return tensors[static_cast<std::size_t>(k)]; };
+    for (const auto& launch : routine->launches) {
+      ProgramStep p;
+      p.origin = s.origin;
+      LaunchStep l;
+      l.kernel = b_.kernel(launch.kernel);
+      for (const int k : launch.tensors) l.buffers.push_back(at(k));
+      p.reads = l.buffers;  // also what it writes: earlier launches may have written parts
+      for (const int k : launch.writes)
+        if (std::find(p.writes.begin(), p.writes.end(), at(k)) == p.writes.end()) p.writes.push_back(at(k));
+      l.symbols = launch.values;
+      l.points = launch.threads;
+      l.work = 1;
+      l.limit = routine->limit;
+      l.repeat = launch.repeat;
+      p.op = std::move(l);
+      out.push_back(std::move(p));
+    }
+    return true;
+  }
+
+  // Appends `p` as a choice. `library`: the GEMM that a vendor's library may compute as well; null: none.
+  void add_choice(const codegen::GpuChoice& g, ProgramStep p, std::vector<ProgramStep>& out,
+                  const TileKernel* library = nullptr) {
+    if (p.when && is_const(p.when, 0)) return;  // never for the sizes that are known
+    ChoiceStep c;
+    c.choice = g.choice;
+    c.copied = g.copied;
+    c.type = g.type;
+    c.work = g.work;
+    c.limit = g.limit;
+    if (g.partial) {
+      c.partial = b_.temporary(DType::kFloat32, {g.partial});
+      p.writes.push_back(c.partial);
+    }
+    std::vector<int> kernels;
+    for (const KernelSpec& spec : g.kernels) kernels.push_back(b_.kernel(spec));
+    for (const auto& launches : g.launches) {
+      std::vector<LaunchStep>& list = c.launches.emplace_back();
+      for (const codegen::GpuChoice::Launch& x : launches) {
+        LaunchStep& l = list.emplace_back();
+        l.kernel = kernels[x.kernel];
+        l.buffers = b_.buffers(g.buffers);
+        if (x.partial) l.buffers.push_back(c.partial);
+        l.symbols = g.symbols;
+        l.symbols.insert(l.symbols.end(), x.more.begin(), x.more.end());
+        l.points = x.points;
+      }
+    }
+    if (library) add_library(b_, *library, c);
+    for (const LibraryCall& l : c.library) {
+      p.writes.push_back(l.workspace);
+      if (l.bias >= 0 && std::find(p.reads.begin(), p.reads.end(), l.bias) == p.reads.end()) p.reads.push_back(l.bias);
+    }
+    p.op = std::move(c);
+    out.push_back(std::move(p));
+  }
+
+  OneQuery find_one_query(const std::vector<Step>& steps) const {
+    OneQuery found;
+    for (const codegen::AttentionStepParts& parts : codegen::find_attention_steps(steps)) {
+      auto made = codegen::generate_gpu_attention_step(parts, options_.target);
+      if (!made) continue;
+      const auto step = std::make_shared<const codegen::GpuAttentionStep>(std::move(*made));
+      for (const Step* s : {parts.rotation, parts.append, parts.attention}) found[s] = step;
+    }
+    return found;
+  }
+
+  void lower_attention_step(const Step& s, const codegen::GpuAttentionStep& one, std::vector<ProgramStep>& out) {
+    const auto& t = std::get<TileKernel>(s.op);
+    const auto* op = t.node->as<AttentionOp>();
+    const int partial = b_.temporary(DType::kFloat32, {one.partial});
+    ProgramStep p;
+    p.origin = s.origin;
+    // It writes what it reads of the cache, and what other launches have written of any of these stays.
+    p.writes = {b_.buffer(t.out), b_.buffer(const_cast<Value*>(op->k->value)),
+                b_.buffer(const_cast<Value*>(op->v->value))};
+    p.reads = b_.buffers(one.buffers);
+    p.reads.insert(p.reads.end(), p.writes.begin(), p.writes.end());
+    p.reads.push_back(partial);
+    p.writes.push_back(partial);
+    for (const codegen::GpuAttentionStep::Kernel& k : one.kernels) {
+      LaunchStep l;
+      l.kernel = b_.kernel(k.spec);
+      l.buffers = b_.buffers(one.buffers);
+      l.buffers.push_back(partial);
+      l.symbols = one.symbols;
+      l.points = k.blocks * kGpuThreads;
+      l.work = one.work;
+      l.limit = one.limit;
+      ProgramStep own;
+      own.origin = p.origin;
+      own.reads = p.reads;
+      own.writes = p.writes;
+      own.when = k.when;
+      own.op = std::move(l);
+      out.push_back(std::move(own));
+    }
+    out.back().writes = {b_.buffer(t.out)};  // what puts parts together
+  }
+
+  RowTiles find_row_tiles(const std::vector<Step>& steps) const {
+    RowTiles found;
+    for (const Step& s : steps) {
+      const auto* rows = std::get_if<LoopKernel>(&s.op);
+      if (!rows || rows->stages.size() != 2 || s.writes.size() != 1) continue;
+      const Value* made = s.writes[0];
+      bool ok = true;
+      for (Value* v : made->graph->outputs) ok &= storage_of(v) != made;
+      RowTiles users;
+      for (const Step& u : steps) {
+        if (std::find(u.reads.begin(), u.reads.end(), made) == u.reads.end()) continue;
+        const auto* t = std::get_if<TileKernel>(&u.op);
+        ok = ok && t && t->node->as<MatMulOp>() && users.size() < kMostRowTiles;
+        if (!ok) break;
+        auto tile = codegen::generate_gpu_row_tile(*t, *rows, options_.target, selection());
+        ok = tile.has_value();
+        if (!ok) break;
+        const Expr few = compare(Op::kLe, tile->m, tile->rows);
+        users[&u] = {std::move(tile), few};
+      }
+      if (!ok || users.empty()) continue;
+      found[&s] = {{}, users.begin()->second.few};
+      found.merge(users);
+    }
+    return found;
+  }
+
+  void lower_row_tile(const Step& s, const RowTile& r, std::vector<ProgramStep>& out) {
+    ProgramStep p = b_.step_like(s), own;
+    own.origin = p.origin;
+    own.writes = p.writes;
+    for (const int b : b_.buffers(r.tile->source.buffers))
+      if (std::find(own.writes.begin(), own.writes.end(), b) == own.writes.end()) own.reads.push_back(b);
+    own.when = r.few;
+    add_choice(r.tile->source, std::move(own), out);
+    p.reads.insert(p.reads.end(), p.writes.begin(), p.writes.end());  // what the other launch has written stays
+    p.when = logical_not(r.few);
+    lower_product(std::get<TileKernel>(s.op), std::move(p), out);
+  }
+
+  // A GEMM; with quantised weights in two forms, of which the number of rows decides.
+  void lower_product(const TileKernel& t, ProgramStep p, std::vector<ProgramStep>& out) {
+    const auto unpacked = codegen::generate_gpu_unpacked_tile(t, options_.target, selection());
+    const auto direct = codegen::generate_gpu_tile(t, options_.target, selection());
+    if (!unpacked) return add_choice(direct, std::move(p), out, &t);
+    const Expr few = compare(Op::kLe, unpacked->rows, unpacked->above), many = both(p.when, logical_not(few));
+    ProgramStep step = copy_of(p);
+    step.when = both(p.when, few);
+    add_choice(direct, std::move(step), out);
+    const int buffer = b_.temporary(
+        unpacked->unpacked->dtype, {select(many, idx::max(1, unpacked->unpacked->elements()), Expr(std::int64_t{1}))});
+    b_.place(unpacked->unpacked, buffer);
+    ProgramStep unpack;
+    unpack.origin = p.origin;
+    unpack.when = many;
+    LaunchStep l;
+    l.kernel = b_.kernel(unpacked->unpack);
+    l.buffers = b_.buffers(unpacked->buffers);
+    unpack.reads = l.buffers;
+    unpack.writes = {buffer};
+    l.buffers.push_back(buffer);
+    l.symbols = unpacked->symbols;
+    l.points = unpacked->threads;
+    l.work = 1;
+    unpack.op = std::move(l);
+    out.push_back(std::move(unpack));
+    step = std::move(p);
+    step.when = many;
+    step.reads.insert(step.reads.end(), step.writes.begin(), step.writes.end());  // as the direct form wrote it
+    step.reads.push_back(buffer);
+    add_choice(unpacked->source, std::move(step), out);
+  }
+
+  static ProgramStep copy_of(const ProgramStep& p) {
+    ProgramStep c;
+    c.origin = p.origin;
+    c.reads = p.reads;
+    c.writes = p.writes;
+    c.when = p.when;
+    return c;
+  }
+
+  ProgramBuilder& b_;
+  const BuildOptions& options_;
+  RowTiles row_tiles_;
+  OneQuery one_query_;
+};
+
+class GpuLowering : public Lowering {
+ public:
+  explicit GpuLowering(const BuildOptions& options) : target_(options.target) {}
+  FuseOptions fuse_options() const override { return codegen::gpu_fuse_options(target_); }
+  Target target() const override { return parse_target(target_); }
+  bool gpu_dialect() const override { return true; }
+  std::size_t kernels_per_object() const override {
+    return chip_of(target_).is_nvidia() ? kKernelsPerPtx : kKernelsPerObject;
+  }
+  std::unique_ptr<BlockLowering> block(ProgramBuilder& builder, const std::vector<Step>& steps) const override {
+    return std::make_unique<GpuBlock>(builder, steps);
+  }
+
+ private:
+  std::string target_;
+};
+
+}  // namespace
+
+std::unique_ptr<Lowering> gpu_lowering(const BuildOptions& options) { return std::make_unique<GpuLowering>(options); }
+
+}  // namespace sardonyx

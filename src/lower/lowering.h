@@ -1,0 +1,43 @@
+// How kernels of a schedule become steps of a program on one kind of device. What is the same on all of them (control
+// flow, buffers, compilation) is in build.cpp.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "compile/compiler.h"
+#include "fuse/options.h"
+#include "fuse/schedule.h"
+#include "lower/program_builder.h"
+
+namespace sardonyx {
+
+/// The steps of one block, in order.
+class BlockLowering {
+ public:
+  virtual ~BlockLowering() = default;
+  /// Appends what computes `step` to `out`. False for nodes that this device leaves to the caller: control flow, checks,
+  /// and routines without device code.
+  virtual bool lower(const Step& step, std::vector<ProgramStep>& out) = 0;
+};
+
+class Lowering {
+ public:
+  virtual ~Lowering() = default;
+  /// How graphs are fused for the device.
+  virtual FuseOptions fuse_options() const = 0;
+  /// What kernels are compiled for, and in which dialect (definition_of()).
+  virtual Target target() const = 0;
+  virtual bool gpu_dialect() const = 0;
+  /// Kernels of one translation unit: enough to share the headers' cost, few enough to compile in parallel.
+  virtual std::size_t kernels_per_object() const = 0;
+  /// `steps` outlives the result.
+  virtual std::unique_ptr<BlockLowering> block(ProgramBuilder& builder, const std::vector<Step>& steps) const = 0;
+};
+
+std::unique_ptr<Lowering> host_lowering(const BuildOptions& options);  ///< host_lowering.cpp
+std::unique_ptr<Lowering> gpu_lowering(const BuildOptions& options);   ///< gpu_lowering.cpp
+/// For options.target.
+std::unique_ptr<Lowering> make_lowering(const BuildOptions& options);
+
+}  // namespace sardonyx
