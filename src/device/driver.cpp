@@ -23,15 +23,22 @@ void* open_first(std::initializer_list<const char*> names, std::string& tried) {
   return nullptr;
 }
 
+/// What is opened, and what to install where it is too old.
+struct Needed {
+  const char *driver, *remedy;
+};
+constexpr Needed kHip{"HIP", "ROCm 5.7 or newer"}, kSimulatedHip{"simulated HIP", "the simulator of this version"},
+    kCuda{"CUDA", "NVIDIA's driver 520 (CUDA 11.8) or newer"};
+
 template <typename F>
-void find(void* library, F*& to, std::initializer_list<const char*> names, const char* driver) {
+void find(void* library, F*& to, std::initializer_list<const char*> names, const Needed& needed) {
   for (const char* n : names)
     if (void* f = dlsym(library, n)) {
       to = reinterpret_cast<F*>(f);
       return;
     }
-  fail(ErrorKind::kDevice, "the {} driver has no {}: it is too old; install {}", driver, *names.begin(),
-       std::string_view(driver) == "CUDA" ? "NVIDIA's driver 520 (CUDA 11.8) or newer" : "ROCm 5.7 or newer");
+  fail(ErrorKind::kDevice, "the {} driver has no {}: it is too old; install {}", needed.driver, *names.begin(),
+       needed.remedy);
 }
 
 /// The same for what is not in all versions: null if there is none of the names.
@@ -41,31 +48,31 @@ void find_newer(void* library, F*& to, const char* name) {
 }
 
 void fill_hip(Driver& d, void* library) {
-  find(library, d.init, {"hipInit"}, "HIP");
-  find(library, d.device_count, {"hipGetDeviceCount"}, "HIP");
-  find(library, d.device_name, {"hipDeviceGetName"}, "HIP");
-  find(library, d.total_memory, {"hipDeviceTotalMem"}, "HIP");
-  find(library, d.attribute, {"hipDeviceGetAttribute"}, "HIP");
-  find(library, d.malloc, {"hipMalloc"}, "HIP");
-  find(library, d.free, {"hipFree"}, "HIP");
-  find(library, d.malloc_pinned, {"hipHostMalloc"}, "HIP");
-  find(library, d.free_pinned, {"hipHostFree"}, "HIP");
-  find(library, d.upload, {"hipMemcpyHtoDAsync"}, "HIP");
-  find(library, d.download, {"hipMemcpyDtoHAsync"}, "HIP");
-  find(library, d.copy, {"hipMemcpyDtoDAsync"}, "HIP");
-  find(library, d.memory_info, {"hipMemGetInfo"}, "HIP");
-  find(library, d.module_load, {"hipModuleLoadData"}, "HIP");
-  find(library, d.module_unload, {"hipModuleUnload"}, "HIP");
-  find(library, d.module_function, {"hipModuleGetFunction"}, "HIP");
-  find(library, d.launch, {"hipModuleLaunchKernel"}, "HIP");
-  find(library, d.stream_create, {"hipStreamCreateWithFlags"}, "HIP");
-  find(library, d.stream_destroy, {"hipStreamDestroy"}, "HIP");
-  find(library, d.stream_synchronize, {"hipStreamSynchronize"}, "HIP");
-  find(library, d.stream_wait, {"hipStreamWaitEvent"}, "HIP");
-  find(library, d.event_create, {"hipEventCreateWithFlags"}, "HIP");
-  find(library, d.event_destroy, {"hipEventDestroy"}, "HIP");
-  find(library, d.event_record, {"hipEventRecord"}, "HIP");
-  find(library, d.event_synchronize, {"hipEventSynchronize"}, "HIP");
+  find(library, d.init, {"hipInit"}, kHip);
+  find(library, d.device_count, {"hipGetDeviceCount"}, kHip);
+  find(library, d.device_name, {"hipDeviceGetName"}, kHip);
+  find(library, d.total_memory, {"hipDeviceTotalMem"}, kHip);
+  find(library, d.attribute, {"hipDeviceGetAttribute"}, kHip);
+  find(library, d.malloc, {"hipMalloc"}, kHip);
+  find(library, d.free, {"hipFree"}, kHip);
+  find(library, d.malloc_pinned, {"hipHostMalloc"}, kHip);
+  find(library, d.free_pinned, {"hipHostFree"}, kHip);
+  find(library, d.upload, {"hipMemcpyHtoDAsync"}, kHip);
+  find(library, d.download, {"hipMemcpyDtoHAsync"}, kHip);
+  find(library, d.copy, {"hipMemcpyDtoDAsync"}, kHip);
+  find(library, d.memory_info, {"hipMemGetInfo"}, kHip);
+  find(library, d.module_load, {"hipModuleLoadData"}, kHip);
+  find(library, d.module_unload, {"hipModuleUnload"}, kHip);
+  find(library, d.module_function, {"hipModuleGetFunction"}, kHip);
+  find(library, d.launch, {"hipModuleLaunchKernel"}, kHip);
+  find(library, d.stream_create, {"hipStreamCreateWithFlags"}, kHip);
+  find(library, d.stream_destroy, {"hipStreamDestroy"}, kHip);
+  find(library, d.stream_synchronize, {"hipStreamSynchronize"}, kHip);
+  find(library, d.stream_wait, {"hipStreamWaitEvent"}, kHip);
+  find(library, d.event_create, {"hipEventCreateWithFlags"}, kHip);
+  find(library, d.event_destroy, {"hipEventDestroy"}, kHip);
+  find(library, d.event_record, {"hipEventRecord"}, kHip);
+  find(library, d.event_synchronize, {"hipEventSynchronize"}, kHip);
   find_newer(library, d.graph_create, "hipGraphCreate");
   find_newer(library, d.graph_destroy, "hipGraphDestroy");
   find_newer(library, d.graph_add_kernel, "hipGraphAddKernelNode");
@@ -77,41 +84,41 @@ void fill_hip(Driver& d, void* library) {
   find_newer(library, d.capture_end, "hipStreamEndCapture");
   find_newer(library, d.graph_add_graph, "hipGraphAddChildGraphNode");
   find_newer(library, d.graph_set_graph, "hipGraphExecChildGraphNodeSetParams");
-  find(library, d.set_device, {"hipSetDevice"}, "HIP");
-  find(library, d.get_device, {"hipGetDevice"}, "HIP");
-  find(library, d.properties, {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"}, "HIP");
-  find(library, d.hip_error, {"hipGetErrorString"}, "HIP");
+  find(library, d.set_device, {"hipSetDevice"}, kHip);
+  find(library, d.get_device, {"hipGetDevice"}, kHip);
+  find(library, d.properties, {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"}, kHip);
+  find(library, d.hip_error, {"hipGetErrorString"}, kHip);
 }
 
 void fill_cuda(Driver& d, void* library) {
-  d.is_cuda = true;
-  find(library, d.init, {"cuInit"}, "CUDA");
-  find(library, d.device_count, {"cuDeviceGetCount"}, "CUDA");
-  find(library, d.device_name, {"cuDeviceGetName"}, "CUDA");
-  find(library, d.version, {"cuDriverGetVersion"}, "CUDA");
-  find(library, d.total_memory, {"cuDeviceTotalMem_v2"}, "CUDA");
-  find(library, d.attribute, {"cuDeviceGetAttribute"}, "CUDA");
-  find(library, d.malloc, {"cuMemAlloc_v2"}, "CUDA");
-  find(library, d.free, {"cuMemFree_v2"}, "CUDA");
-  find(library, d.malloc_pinned, {"cuMemHostAlloc"}, "CUDA");
-  find(library, d.free_pinned, {"cuMemFreeHost"}, "CUDA");
-  find(library, d.upload, {"cuMemcpyHtoDAsync_v2"}, "CUDA");
-  find(library, d.download, {"cuMemcpyDtoHAsync_v2"}, "CUDA");
-  find(library, d.copy, {"cuMemcpyDtoDAsync_v2"}, "CUDA");
-  find(library, d.memory_info, {"cuMemGetInfo_v2"}, "CUDA");
-  find(library, d.module_load, {"cuModuleLoadData"}, "CUDA");
-  find(library, d.module_unload, {"cuModuleUnload"}, "CUDA");
-  find(library, d.module_function, {"cuModuleGetFunction"}, "CUDA");
-  find(library, d.launch, {"cuLaunchKernel"}, "CUDA");
-  find(library, d.stream_create, {"cuStreamCreate"}, "CUDA");
-  find(library, d.stream_destroy, {"cuStreamDestroy_v2"}, "CUDA");
-  find(library, d.stream_synchronize, {"cuStreamSynchronize"}, "CUDA");
-  find(library, d.stream_wait, {"cuStreamWaitEvent"}, "CUDA");
-  find(library, d.event_create, {"cuEventCreate"}, "CUDA");
-  find(library, d.event_destroy, {"cuEventDestroy_v2"}, "CUDA");
-  find(library, d.event_record, {"cuEventRecord"}, "CUDA");
-  find(library, d.event_synchronize, {"cuEventSynchronize"}, "CUDA");
-  find(library, d.set_function_attribute, {"cuFuncSetAttribute"}, "CUDA");
+  d.form = &cuda_form();
+  find(library, d.init, {"cuInit"}, kCuda);
+  find(library, d.device_count, {"cuDeviceGetCount"}, kCuda);
+  find(library, d.device_name, {"cuDeviceGetName"}, kCuda);
+  find(library, d.version, {"cuDriverGetVersion"}, kCuda);
+  find(library, d.total_memory, {"cuDeviceTotalMem_v2"}, kCuda);
+  find(library, d.attribute, {"cuDeviceGetAttribute"}, kCuda);
+  find(library, d.malloc, {"cuMemAlloc_v2"}, kCuda);
+  find(library, d.free, {"cuMemFree_v2"}, kCuda);
+  find(library, d.malloc_pinned, {"cuMemHostAlloc"}, kCuda);
+  find(library, d.free_pinned, {"cuMemFreeHost"}, kCuda);
+  find(library, d.upload, {"cuMemcpyHtoDAsync_v2"}, kCuda);
+  find(library, d.download, {"cuMemcpyDtoHAsync_v2"}, kCuda);
+  find(library, d.copy, {"cuMemcpyDtoDAsync_v2"}, kCuda);
+  find(library, d.memory_info, {"cuMemGetInfo_v2"}, kCuda);
+  find(library, d.module_load, {"cuModuleLoadData"}, kCuda);
+  find(library, d.module_unload, {"cuModuleUnload"}, kCuda);
+  find(library, d.module_function, {"cuModuleGetFunction"}, kCuda);
+  find(library, d.launch, {"cuLaunchKernel"}, kCuda);
+  find(library, d.stream_create, {"cuStreamCreate"}, kCuda);
+  find(library, d.stream_destroy, {"cuStreamDestroy_v2"}, kCuda);
+  find(library, d.stream_synchronize, {"cuStreamSynchronize"}, kCuda);
+  find(library, d.stream_wait, {"cuStreamWaitEvent"}, kCuda);
+  find(library, d.event_create, {"cuEventCreate"}, kCuda);
+  find(library, d.event_destroy, {"cuEventDestroy_v2"}, kCuda);
+  find(library, d.event_record, {"cuEventRecord"}, kCuda);
+  find(library, d.event_synchronize, {"cuEventSynchronize"}, kCuda);
+  find(library, d.set_function_attribute, {"cuFuncSetAttribute"}, kCuda);
   find_newer(library, d.graph_create, "cuGraphCreate");
   find_newer(library, d.graph_destroy, "cuGraphDestroy");
   find_newer(library, d.graph_add_kernel, "cuGraphAddKernelNode");
@@ -124,15 +131,15 @@ void fill_cuda(Driver& d, void* library) {
   find_newer(library, d.capture_end, "cuStreamEndCapture");
   find_newer(library, d.graph_add_graph, "cuGraphAddChildGraphNode");
   find_newer(library, d.graph_set_graph, "cuGraphExecChildGraphNodeSetParams");
-  find(library, d.retain_context, {"cuDevicePrimaryCtxRetain"}, "CUDA");
-  find(library, d.set_context, {"cuCtxSetCurrent"}, "CUDA");
-  find(library, d.get_context, {"cuCtxGetCurrent"}, "CUDA");
-  find(library, d.cuda_error, {"cuGetErrorString"}, "CUDA");
+  find(library, d.retain_context, {"cuDevicePrimaryCtxRetain"}, kCuda);
+  find(library, d.set_context, {"cuCtxSetCurrent"}, kCuda);
+  find(library, d.get_context, {"cuCtxGetCurrent"}, kCuda);
+  find(library, d.cuda_error, {"cuGetErrorString"}, kCuda);
   find_newer(library, d.encode_tensor_map, "cuTensorMapEncodeTiled");
   find_newer(library, d.encode_windows_map, "cuTensorMapEncodeIm2col");
-  find(library, d.ipc_handle, {"cuIpcGetMemHandle"}, "CUDA");
-  find(library, d.ipc_open, {"cuIpcOpenMemHandle_v2"}, "CUDA");
-  find(library, d.ipc_close, {"cuIpcCloseMemHandle"}, "CUDA");
+  find(library, d.ipc_handle, {"cuIpcGetMemHandle"}, kCuda);
+  find(library, d.ipc_open, {"cuIpcOpenMemHandle_v2"}, kCuda);
+  find(library, d.ipc_close, {"cuIpcCloseMemHandle"}, kCuda);
 }
 
 }  // namespace
@@ -212,8 +219,8 @@ const Driver& sim_driver() {
     d.name = "sim";
     fill_hip(d, library);
     int (*configure)(const char*) = nullptr;
-    find(library, configure, {"sardonyxSimConfigure"}, "simulated HIP");
-    find(library, d.last_failure, {"sardonyxSimLastFailure"}, "simulated HIP");
+    find(library, configure, {"sardonyxSimConfigure"}, kSimulatedHip);
+    find(library, d.last_failure, {"sardonyxSimLastFailure"}, kSimulatedHip);
     if (configure(fmt::format("{{\"chips\": [\"{}\"]}}", fmt::join(sim_chips(), "\", \"")).c_str()) != 0)
       fail(ErrorKind::kDevice, "sim: {}", d.last_failure());
     d.require(d.init(0), "hipInit");

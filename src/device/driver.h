@@ -2,6 +2,7 @@
 // numbers in both).
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,9 +12,24 @@
 
 namespace sardonyx {
 
+struct Driver;
+
+/// Where HIP and CUDA differ in more than names: hip_gpu.cpp, cuda_gpu.cpp.
+class DriverForm {
+ public:
+  virtual ~DriverForm() = default;
+  virtual std::shared_ptr<Gpu> make_gpu(const Driver& driver, int ordinal, std::string name) const = 0;
+  /// Why there may be no cards: "; ..." to end a message with, or "".
+  virtual std::string advice() const = 0;
+  /// Calls `use` with the address of the parameters of a graph's node for this launch.
+  virtual int with_node(const GpuLaunch& launch, const std::function<int(const void*)>& use) const = 0;
+};
+const DriverForm& hip_form();
+const DriverForm& cuda_form();
+
 struct Driver {
-  std::string name;  ///< "hip", "cuda", "sim:gfx942"
-  bool is_cuda = false;
+  std::string name;  ///< "hip", "cuda", "sim"
+  const DriverForm* form = &hip_form();
 
   int (*init)(unsigned) = nullptr;
   int (*device_count)(int*) = nullptr;

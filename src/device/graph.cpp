@@ -9,25 +9,6 @@
 namespace sardonyx {
 namespace {
 
-/// CUDA_KERNEL_NODE_PARAMS, first version.
-struct CudaNode {
-  void* function;
-  unsigned grid[3], block[3];
-  unsigned shared_bytes;
-  void** arguments;
-  void** extra;
-};
-
-/// hipKernelNodeParams.
-struct HipNode {
-  unsigned block[3];
-  void** extra;
-  void* function;
-  unsigned grid[3];
-  void** arguments;
-  unsigned shared_bytes;
-};
-
 /// CUgraphEdgeData of a launch that may start while the one before it still runs.
 struct EarlyStart {
   unsigned char from_port = 1;  // CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC: when all workgroups have allowed it
@@ -35,20 +16,6 @@ struct EarlyStart {
   unsigned char type = 1;  // CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
   unsigned char reserved[5] = {};
 };
-
-/// Calls `f` with the address of the driver's form of a launch.
-template <typename F>
-int with_node(const Driver& d, const GpuLaunch& l, const F& f) {
-  if (d.is_cuda) {
-    const CudaNode n = {
-        l.function, {l.grid.x, l.grid.y, l.grid.z}, {l.block.x, l.block.y, l.block.z}, l.shared_bytes, l.arguments,
-        nullptr};
-    return f(&n);
-  }
-  const HipNode n = {{l.block.x, l.block.y, l.block.z}, nullptr,     l.function,
-                     {l.grid.x, l.grid.y, l.grid.z},    l.arguments, l.shared_bytes};
-  return f(&n);
-}
 
 constexpr int kCaptureOfThisThread = 1;  // the driver refuses only this thread's calls that can't be captured
 
@@ -113,7 +80,7 @@ class DriverGraph : public GpuGraph {
         last = node;
         continue;
       }
-      driver_.require(with_node(driver_, l,
+      driver_.require(driver_.form->with_node(l,
                                 [&](const void* params) {
                                   return driver_.graph_add_kernel(&node, graph_, &last, after ? 1 : 0, params);
                                 }),
@@ -136,7 +103,7 @@ class DriverGraph : public GpuGraph {
       return;
     }
     driver_.require(
-        with_node(driver_, l,
+        driver_.form->with_node(l,
                   [&](const void* params) { return driver_.graph_set_kernel(executable_, nodes_[k], params); }),
         "changing a graph");
   }

@@ -5,7 +5,6 @@
 #include <map>
 #include <mutex>
 
-#include "device/advice.h"
 #include "device/device.h"
 #include "device/driver.h"
 #include "support/error.h"
@@ -64,7 +63,7 @@ std::vector<GpuInfo> list_gpus(std::vector<std::string>* problems) {
       d.require(d.device_count(&count), "counting devices");
       if (count == 0 && problems)
         problems->push_back(
-            fmt::format("{}: the driver has no card{}", kind, d.is_cuda ? nvidia_advice() : amd_advice()));
+            fmt::format("{}: the driver has no card{}", kind, d.form->advice()));
       for (int k = 0; k < count; ++k) {
         try {
           found.push_back(open_gpu(fmt::format("{}:{}", kind, k))->info());

@@ -22,7 +22,7 @@ bool takes_machine_code = true;
 Driver driver() {
   Driver d;
   d.name = "cuda";
-  d.is_cuda = true;
+  d.form = &cuda_form();
   d.device_count = [](int* n) { return *n = 1, 0; };
   d.device_name = [](char* text, int size, int) {
     return std::strncpy(text, "a card", static_cast<std::size_t>(size)), 0;

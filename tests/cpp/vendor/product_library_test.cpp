@@ -198,7 +198,7 @@ struct Work : GpuWork {
 Driver writing_driver() {
   Driver d;
   d.name = "cuda";
-  d.is_cuda = true;
+  d.form = &cuda_form();
   static std::intptr_t node = 0;
   d.graph_create = [](void** g, unsigned) { return *g = reinterpret_cast<void*>(&node), 0; };
   d.graph_destroy = [](void*) { return 0; };
