@@ -66,8 +66,8 @@ Launched launched(const ChoiceStep& s, const SymbolValues& symbols, int units) {
     break;
   }
   if (const std::vector<GpuTiling>& tiling = c.candidates[chosen].tiling; !tiling.empty())
-    l.workgroups = static_cast<std::int64_t>(launched_workgroups(tiling[0], z.batches, z.m, z.n, units) /
-                                             tiling[0].shares);
+    l.workgroups =
+        static_cast<std::int64_t>(launched_workgroups(tiling[0], z.batches, z.m, z.n, units) / tiling[0].shares);
   return l;
 }
 

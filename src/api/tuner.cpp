@@ -40,8 +40,9 @@ std::vector<std::size_t> DatabaseTuner::wanted(const std::string& problem, const
                             [&](std::size_t a, std::size_t b) { return seconds(a) < seconds(b); })};
 }
 
-std::size_t DatabaseTuner::choose(const std::string& problem, const ProblemSizes& s, const std::vector<std::string>& names,
-                                  std::size_t own, const std::vector<std::size_t>& order,
+std::size_t DatabaseTuner::choose(const std::string& problem, const ProblemSizes& s,
+                                  const std::vector<std::string>& names, std::size_t own,
+                                  const std::vector<std::size_t>& order,
                                   const std::function<double(std::size_t)>& time) {
   if (order.empty()) return 0;
   const std::lock_guard lock(mutex_);

@@ -187,8 +187,7 @@ class Generator : AttentionProblem {
 
   void add_one_query() {
     add(kOneQuery, one_, one_, [this] {
-      const Expr parts = step_parts(units_, keys_),
-                 clustered = compare(Op::kLe, units_, kMostClustered / kStepCluster);
+      const Expr parts = step_parts(units_, keys_), clustered = compare(Op::kLe, units_, kMostClustered / kStepCluster);
       need_partial(logical_and(one_, compare(Op::kGt, parts, 1)), parts);
       const std::string p = fmt::format(
           "struct P {{\n  using T = {0};\n  using Out = {1};\n  enum : int {{ kDim = {2}, kValueDim = {2}, kGroup = "
@@ -221,15 +220,15 @@ class Generator : AttentionProblem {
     const bool narrow = extent(d_) == 64;  // so that two workgroups run on a unit
     const auto form = [&](int tile, int shares, const Expr& by_rule, const Expr& blocks) {
       add(tiles_name(128 / shares), by_rule, 1, [=, this] {
-        const std::size_t number =
-            kernel(false,
-                   fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, narrow ? 2 : 1,
-                               kNumbers),
-                   narrow ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, shares));
+        const std::size_t number = kernel(
+            false,
+            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, narrow ? 2 : 1, kNumbers),
+            narrow ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, shares));
         return Launches{launch(number, blocks, 1, false)};
       });
     };
-    const Expr wide = batch_ * heads_ * idx::ceildiv(queries_, 128), small = batch_ * heads_ * idx::ceildiv(queries_, 64);
+    const Expr wide = batch_ * heads_ * idx::ceildiv(queries_, 128),
+               small = batch_ * heads_ * idx::ceildiv(queries_, 64);
     // Where every unit has a workgroup of 128 rows, smaller ones don't pay.
     const std::int64_t units = driver_units(chip_);
     const Expr full = compare(Op::kGe, wide, narrow ? units : units / 2), few_not = logical_not(few_);
@@ -246,9 +245,9 @@ class Generator : AttentionProblem {
 
   void add_tiles() {
     add(tiles_name(rows_of_tile()), logical_not(prefers_few_rows()), 1, [this] {
-      const std::size_t number = kernel(
-          false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", kNumbers),
-          bounds_of_tiles());
+      const std::size_t number =
+          kernel(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", kNumbers),
+                 bounds_of_tiles());
       return Launches{launch(number, batch_ * heads_ * idx::ceildiv(queries_, rows_of_tile()), 1, false)};
     });
   }

@@ -93,7 +93,8 @@ class StepGenerator : AttentionProblem {
     step.buffers = emit_.buffers;
     step.symbols = emit_.symbols;
     step.limit = idx::max(keys, batch * heads);
-    for (const Expr& x : {batch, keys, heads, splits, key->shape[2], node_.inputs[3]->shape[2]}) step.symbols.push_back(x);
+    for (const Expr& x : {batch, keys, heads, splits, key->shape[2], node_.inputs[3]->shape[2]})
+      step.symbols.push_back(x);
     const Expr parts = logical_and(step.applies, compare(Op::kGt, splits, 1));
     step.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
     const std::string numbers = "{u32(keys), u32(heads), u32(splits), room, kept, partial}, u32(batch)";
@@ -104,7 +105,7 @@ class StepGenerator : AttentionProblem {
     const auto add = [&](const std::string& prologue, const std::string& call, const Expr& blocks, const Expr& when,
                          int cluster = 0, std::uint32_t lds = 0) {
       step.kernels.push_back({attention_spec(head_text + sizes + prologue + problem + call + ";\n}\n", arch_,
-                                          {.cluster = static_cast<std::uint32_t>(cluster)}, lds),
+                                             {.cluster = static_cast<std::uint32_t>(cluster)}, lds),
                               blocks, when});
     };
     if (matrices) {

@@ -225,8 +225,8 @@ class Writer {
         type_name(c_.type), name_of(p.a), name_of(p.b), p.full_columns, q.bits, q.is_signed, q.float_zeros, p.pairs,
         p.made_rows, names.members, structs, text_, names.values);
     if (p.quantized)
-      out_.unpack = gemm_spec(
-          out_.text.begin("", fmt::format("{}* __restrict unpacked, ", type_name(c_.type))) + "unpack_columns(p, unpacked);\n}\n");
+      out_.unpack = gemm_spec(out_.text.begin("", fmt::format("{}* __restrict unpacked, ", type_name(c_.type))) +
+                              "unpack_columns(p, unpacked);\n}\n");
     out_.buffers = e_.buffers;
     out_.symbols = e_.symbols;
   }

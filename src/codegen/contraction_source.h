@@ -16,10 +16,10 @@ namespace sardonyx::codegen {
 struct ContractionSource {
   ContractionProblem problem;
   ContractionText text;
-  std::vector<Value*> buffers;          ///< parameters, in order
-  Exprs symbols;                        ///< then these, and batches, m, n, k
-  std::vector<CopiedOperands> copied;   ///< one, if problem.copies
-  KernelSpec unpack;                    ///< see GpuUnpackedTile; no body: b has 16 bits or more
+  std::vector<Value*> buffers;         ///< parameters, in order
+  Exprs symbols;                       ///< then these, and batches, m, n, k
+  std::vector<CopiedOperands> copied;  ///< one, if problem.copies
+  KernelSpec unpack;                   ///< see GpuUnpackedTile; no body: b has 16 bits or more
 };
 
 /// The smallest value that a size can have: symbols may be as small as 1.

@@ -1,5 +1,5 @@
-// Every family of GPU kernels that computes GEMM and convolution. To add one: its kernels in src/kernels, a file here that
-// defines its class and this function, and its line in both lists.
+// Every family of GPU kernels that computes GEMM and convolution. To add one: its kernels in src/kernels, a file here
+// that defines its class and this function, and its line in both lists.
 #include "codegen/kernel_family.h"
 
 namespace sardonyx::codegen {
@@ -19,9 +19,10 @@ std::span<const ContractionFamily* const> contraction_families() {
 
 KernelSpec ContractionFamily::emit(const ContractionText& text, const KernelCandidate& c) const {
   std::string body = c.tiling.shares == 1 ? fmt::format("{}{}(p);\n}}\n", text.begin(), c.kernel)
-                                          : fmt::format("{}share_k(p, parts, u32(shares), [](const auto& q) {{ {}(q); "
-                                                        "}});\n}}\n",
-                                                        text.begin_shared(), c.kernel);
+                                          : fmt::format(
+                                                "{}share_k(p, parts, u32(shares), [](const auto& q) {{ {}(q); "
+                                                "}});\n}}\n",
+                                                text.begin_shared(), c.kernel);
   KernelSpec spec = gemm_spec(std::move(body), c.bounds, c.shared);
   spec.headers = c.headers;
   return spec;

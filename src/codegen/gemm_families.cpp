@@ -1,8 +1,8 @@
 // Tiles of kernels/gemm.h and kernels/gemm_wgmma.h, and matrix-vector kernels. Times are those of an H200. Those of
 // gemm_wgmma were fitted to 117 products of 16-bit floats (ResNet-50's convolutions for 1 to 64 images, BERT-Base's and
 // ViT-B/16's products with 128 to 4096 rows), each with every tiling one launch after another, so that the tilings
-// chosen are the fastest: by them they are 0.6 % behind on average. Those of AMD's chips follow from areas, with smaller
-// tiles reading more for each product.
+// chosen are the fastest: by them they are 0.6 % behind on average. Those of AMD's chips follow from areas, with
+// smaller tiles reading more for each product.
 #include <algorithm>
 #include <array>
 
@@ -82,8 +82,8 @@ class TileFamily : public ContractionFamily {
   }
 
   // Tiles of 128 x 128 and larger for matrix instructions of 16-bit and smaller types. One tile in LDS takes fewer
-  // instructions than two and leaves room for a second workgroup. `large`: the times of 128 x 128. Those of larger tiles
-  // follow from their areas and the bytes that they read less: 0.92 and 0.85 of the time for an element.
+  // instructions than two and leaves room for a second workgroup. `large`: the times of 128 x 128. Those of larger
+  // tiles follow from their areas and the bytes that they read less: 0.92 and 0.85 of the time for an element.
   static void add_large_amd_tiles(std::vector<KernelCandidate>& all, const ContractionProblem& p, const Times& large) {
     const auto scaled = [&](float area, float less) {
       return Times{large[0] * area / 2, large[1] * area * less, large[2] * area * less, large[3] * area * less};

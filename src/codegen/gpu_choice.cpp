@@ -18,9 +18,7 @@ Applies applies(const Candidate& c, const ProblemSizes& s) {
   return is_const(c.applies, 0) ? Applies::kNo : Applies::kYes;
 }
 
-bool sizes_known(const Choice& c) {
-  return is_const(c.batches) && is_const(c.m) && is_const(c.n) && is_const(c.k);
-}
+bool sizes_known(const Choice& c) { return is_const(c.batches) && is_const(c.m) && is_const(c.n) && is_const(c.k); }
 
 }  // namespace
 
@@ -29,8 +27,8 @@ std::vector<bool> select_candidates(Choice& choice, const TileSelection& selecti
   if (selection.choices)
     for (TunedSize& t : selection.choices->find(arch, choice.problem)) {
       if (!may_be(choice, t.sizes)) continue;
-      const bool known = std::any_of(choice.tuned.begin(), choice.tuned.end(),
-                                     [&](const TunedSize& x) { return x.sizes == t.sizes; });
+      const bool known =
+          std::any_of(choice.tuned.begin(), choice.tuned.end(), [&](const TunedSize& x) { return x.sizes == t.sizes; });
       const std::size_t at = index_of(choice, t.candidate);
       if (known || at == choice.candidates.size()) continue;
       const Applies can = applies(choice.candidates[at], t.sizes);

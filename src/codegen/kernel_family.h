@@ -24,8 +24,8 @@ struct ContractionProblem {
   const Chip& chip;
   DType type = DType::kFloat32;  ///< of the factors
   Access a = Access::kElements, b = Access::kElements;
-  bool quantized = false;              ///< b: weights of few bits in blocks, see quantized_operand.h
-  int bits = 16;                       ///< of an element of b, if quantized
+  bool quantized = false;               ///< b: weights of few bits in blocks, see quantized_operand.h
+  int bits = 16;                        ///< of an element of b, if quantized
   std::int64_t columns = 0, depth = 0;  ///< N and K; 0: not known
   std::int64_t least_rows = 1;          ///< of M, where it is not known
   bool full_columns = false;            ///< N is a multiple of 8

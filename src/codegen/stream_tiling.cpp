@@ -13,13 +13,13 @@ namespace {
 using sdx::layout::StreamLayout;
 
 constexpr std::int64_t kOfWave = StreamLayout::kPart, kTile = StreamLayout::kTile;
-constexpr std::int64_t kBusy = 128;                   // workgroups that keep memory busy
-constexpr std::int64_t kMostTiles = 4;                // of a workgroup at a time
+constexpr std::int64_t kBusy = 128;     // workgroups that keep memory busy
+constexpr std::int64_t kMostTiles = 4;  // of a workgroup at a time
 // Of 16 bits, for more columns a launch lasts long enough that its start and end don't count, and the matrix-vector
 // kernel reads memory somewhat faster (119 us instead of 127 for 128256 columns of 2048).
 constexpr std::int64_t kMostBlocks = 1024;
 constexpr int kResident = 2;  // workgroups of a unit
-constexpr int kStages = 4;  // of which more were no faster on an H200
+constexpr int kStages = 4;    // of which more were no faster on an H200
 
 }  // namespace
 
@@ -72,8 +72,8 @@ class StreamFamily : public ContractionFamily {
 
  private:
   static std::optional<KernelCandidate> candidate(const ContractionProblem& p) {
-    return stream_candidate(
-        p.chip, {p.bits, p.type == DType::kFloat16, p.runs_of_scale, p.columns, p.depth, p.scales_follow});
+    return stream_candidate(p.chip,
+                            {p.bits, p.type == DType::kFloat16, p.runs_of_scale, p.columns, p.depth, p.scales_follow});
   }
 };
 

@@ -1,5 +1,5 @@
-// GEMMs and convolutions on Hopper whose operands its copy engine (TMA) loads, kernels/gemm_tma.h: which operands it can
-// load, and the tilings.
+// GEMMs and convolutions on Hopper whose operands its copy engine (TMA) loads, kernels/gemm_tma.h: which operands it
+// can load, and the tilings.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -58,17 +58,17 @@ class CudaGpu : public DriverGpu {
       check(info.rank == 4, "windows over {} dims", info.rank);
       steps[1] = info.steps[0];
       steps[2] = info.steps[1];
-      driver().require(driver().encode_windows_map(map.bits.data(), kTwoBytes, static_cast<unsigned>(info.rank), address,
-                                                 info.dims.data(), info.strides.data() + 1, info.lower.data(),
-                                                 info.upper.data(), info.box[0], info.box[1], steps.data(),
-                                                 kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
-                      "making a tensor map of images");
+      driver().require(driver().encode_windows_map(map.bits.data(), kTwoBytes, static_cast<unsigned>(info.rank),
+                                                   address, info.dims.data(), info.strides.data() + 1,
+                                                   info.lower.data(), info.upper.data(), info.box[0], info.box[1],
+                                                   steps.data(), kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
+                       "making a tensor map of images");
       return map;
     }
     driver().require(driver().encode_tensor_map(map.bits.data(), kTwoBytes, static_cast<unsigned>(info.rank), address,
-                                              info.dims.data(), info.strides.data() + 1, info.box.data(), steps.data(),
-                                              kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
-                    "making a tensor map");
+                                                info.dims.data(), info.strides.data() + 1, info.box.data(),
+                                                steps.data(), kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
+                     "making a tensor map");
     return map;
   }
 

@@ -1,5 +1,5 @@
-// Gpu over a Driver: what HIP and CUDA have in common. hip_gpu.cpp and cuda_gpu.cpp are the rest. Only for .cpp files of
-// this component.
+// Gpu over a Driver: what HIP and CUDA have in common. hip_gpu.cpp and cuda_gpu.cpp are the rest. Only for .cpp files
+// of this component.
 #pragma once
 #include <memory>
 #include <string>

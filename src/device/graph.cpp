@@ -81,9 +81,10 @@ class DriverGraph : public GpuGraph {
         continue;
       }
       driver_.require(driver_.form->with_node(l,
-                                [&](const void* params) {
-                                  return driver_.graph_add_kernel(&node, graph_, &last, after ? 1 : 0, params);
-                                }),
+                                              [&](const void* params) {
+                                                return driver_.graph_add_kernel(&node, graph_, &last, after ? 1 : 0,
+                                                                                params);
+                                              }),
                       "adding a launch to a graph");
       if (early) {
         const EarlyStart kind;
@@ -103,8 +104,8 @@ class DriverGraph : public GpuGraph {
       return;
     }
     driver_.require(
-        driver_.form->with_node(l,
-                  [&](const void* params) { return driver_.graph_set_kernel(executable_, nodes_[k], params); }),
+        driver_.form->with_node(
+            l, [&](const void* params) { return driver_.graph_set_kernel(executable_, nodes_[k], params); }),
         "changing a graph");
   }
   void launch(GpuStream stream) override {

@@ -62,8 +62,7 @@ std::vector<GpuInfo> list_gpus(std::vector<std::string>* problems) {
       int count = 0;
       d.require(d.device_count(&count), "counting devices");
       if (count == 0 && problems)
-        problems->push_back(
-            fmt::format("{}: the driver has no card{}", kind, d.form->advice()));
+        problems->push_back(fmt::format("{}: the driver has no card{}", kind, d.form->advice()));
       for (int k = 0; k < count; ++k) {
         try {
           found.push_back(open_gpu(fmt::format("{}:{}", kind, k))->info());

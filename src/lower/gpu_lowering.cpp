@@ -28,7 +28,10 @@ Expr both(const Expr& a, const Expr& b) { return !a ? b : !b ? a : logical_and(a
 class GpuBlock : public BlockLowering {
  public:
   GpuBlock(ProgramBuilder& builder, const std::vector<Step>& steps)
-      : b_(builder), options_(builder.options()), row_tiles_(find_row_tiles(steps)), one_query_(find_one_query(steps)) {}
+      : b_(builder),
+        options_(builder.options()),
+        row_tiles_(find_row_tiles(steps)),
+        one_query_(find_one_query(steps)) {}
 
   bool lower(const Step& s, std::vector<ProgramStep>& out) override {
     const std::size_t first = out.size();
@@ -256,8 +259,8 @@ class GpuBlock : public BlockLowering {
     ProgramStep step = copy_of(p);
     step.when = both(p.when, few);
     add_choice(direct, std::move(step), out);
-    const int buffer = b_.temporary(
-        unpacked->unpacked->dtype, {select(many, idx::max(1, unpacked->unpacked->elements()), Expr(std::int64_t{1}))});
+    const int buffer = b_.temporary(unpacked->unpacked->dtype,
+                                    {select(many, idx::max(1, unpacked->unpacked->elements()), Expr(std::int64_t{1}))});
     b_.place(unpacked->unpacked, buffer);
     ProgramStep unpack;
     unpack.origin = p.origin;

@@ -153,8 +153,8 @@ void add_library(ProgramBuilder& builder, const TileKernel& t, ChoiceStep& step)
   l.b = builder.buffer(g->b);
   l.out = builder.buffer(g->out);
   if (!bias.empty()) l.bias = constant_of(builder.program(), bias, out);
-  l.workspace =
-      builder.temporary(DType::kFloat32, {Expr(static_cast<std::int64_t>(kLibraryWorkspace / size_of(DType::kFloat32)))});
+  l.workspace = builder.temporary(DType::kFloat32,
+                                  {Expr(static_cast<std::int64_t>(kLibraryWorkspace / size_of(DType::kFloat32)))});
   step.library.push_back(std::move(l));
 }
 

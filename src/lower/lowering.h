@@ -16,8 +16,8 @@ namespace sardonyx {
 class BlockLowering {
  public:
   virtual ~BlockLowering() = default;
-  /// Appends what computes `step` to `out`. False for nodes that this device leaves to the caller: control flow, checks,
-  /// and routines without device code.
+  /// Appends what computes `step` to `out`. False for nodes that this device leaves to the caller: control flow,
+  /// checks, and routines without device code.
   virtual bool lower(const Step& step, std::vector<ProgramStep>& out) = 0;
 };
 

@@ -32,8 +32,8 @@ struct TunedSize {
 
 struct Candidate {
   std::string name;
-  Expr applies;                   ///< 0: it does not compute these sizes; empty: it computes all
-  Expr cost;                      ///< of a candidate without a tiling: 0 for sizes for which the rule takes it, else more
+  Expr applies;  ///< 0: it does not compute these sizes; empty: it computes all
+  Expr cost;     ///< of a candidate without a tiling: 0 for sizes for which the rule takes it, else more
   std::vector<GpuTiling> tiling;  ///< at most one: what it computes and costs follows from the tiling
 };
 
@@ -64,8 +64,8 @@ std::vector<std::string> names_of(const Choice& choice);
 
 /// Whether sizes that are known already allow `sizes`.
 bool may_be(const Choice& choice, const ProblemSizes& sizes);
-/// By candidate: whether the rule takes it for some sizes that a run can have. Symbols of tilings are tried as powers of
-/// two; a cost by expression may be 0 unless it is another constant.
+/// By candidate: whether the rule takes it for some sizes that a run can have. Symbols of tilings are tried as powers
+/// of two; a cost by expression may be 0 unless it is another constant.
 std::vector<bool> taken_by_rule(const Choice& choice, int units);
 
 }  // namespace sardonyx

@@ -1,5 +1,5 @@
-// The fields of every part of a program, listed once, in the order in which they are written (archive.h). Writing, reading
-// (serialize.cpp) and visiting (visit.cpp) programs go through them. Only for .cpp files of this component.
+// The fields of every part of a program, listed once, in the order in which they are written (archive.h). Writing,
+// reading (serialize.cpp) and visiting (visit.cpp) programs go through them. Only for .cpp files of this component.
 #pragma once
 #include "program/archive.h"
 #include "program/program.h"

@@ -31,7 +31,8 @@ bool can_compute(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::
                               static_cast<double>(kMostPartialSums);
 }
 
-double tiling_cost(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n, std::int64_t k, int units) {
+double tiling_cost(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n, std::int64_t k,
+                   int units) {
   const double tiles = workgroups(t, batches, m, n);
   if (t.few_rows) {
     // Loads its weights while the previous launch runs, whatever the number of workgroups.

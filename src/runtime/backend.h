@@ -66,8 +66,9 @@ class Queue {
   /// the run but not the program. Throws AssumptionFailed for sizes that the code was not compiled for.
   virtual std::unique_ptr<PreparedStep> prepare(const ProgramStep& step, RunState& run) = 0;
 
-  /// Starts a whole run by a capture, which is made from `steps` (those of the main block, prepared; null: a check, or a step that does not run) if
-  /// `captured` is empty. False if this device has no captures: enqueue the steps one by one.
+  /// Starts a whole run by a capture, which is made from `steps` (those of the main block, prepared; null: a check, or
+  /// a step that does not run) if `captured` is empty. False if this device has no captures: enqueue the steps one by
+  /// one.
   virtual bool replay(PreparedSteps, std::unique_ptr<CapturedRun>&, RunState&) { return false; }
 };
 

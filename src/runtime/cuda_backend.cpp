@@ -22,8 +22,8 @@ std::shared_ptr<GpuModule> CudaBackend::load_object(const std::string& object) {
   });
 }
 
-void CudaBackend::add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
-                             const SymbolValues& symbols) const {
+void CudaBackend::add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling,
+                             const ProblemSizes& sizes, const SymbolValues& symbols) const {
   call.add_maps(gpu(), operand_maps(operands, tiling, sizes, symbols));
 }
 

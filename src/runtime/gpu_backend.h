@@ -47,8 +47,8 @@ class GpuBackend : public Backend {
   std::atomic<bool>& library_used() const { return library_used_; }
 
   /// The descriptors with which a kernel's tiles are copied by hardware (GpuTiling::copies).
-  virtual void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
-                          const SymbolValues& symbols) const = 0;
+  virtual void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling,
+                          const ProblemSizes& sizes, const SymbolValues& symbols) const = 0;
 
  protected:
   virtual std::shared_ptr<GpuModule> load_object(const std::string& object) = 0;

@@ -62,9 +62,9 @@ class ChoiceBuilder {
            s.k);
     if (t.shares > 1) {
       const std::int64_t sums = s.batches * s.m * s.n;
-      check(run_.bytes(step_.partial) / kSumBytes / static_cast<std::size_t>(t.shares) >=
-                static_cast<std::size_t>(sums),
-            "there is no room for {} shares of {} sums", t.shares, sums);
+      check(
+          run_.bytes(step_.partial) / kSumBytes / static_cast<std::size_t>(t.shares) >= static_cast<std::size_t>(sums),
+          "there is no room for {} shares of {} sums", t.shares, sums);
     }
     std::vector<std::int64_t> values;
     for (const Expr& x : l.symbols) values.push_back(run_.eval(x));

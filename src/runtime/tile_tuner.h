@@ -1,5 +1,5 @@
-// What a run asks when it comes to a choice (program/choice.h) whose sizes it sees for the first time: which candidate is
-// the fastest. Times them on the tensors of the run.
+// What a run asks when it comes to a choice (program/choice.h) whose sizes it sees for the first time: which candidate
+// is the fastest. Times them on the tensors of the run.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -25,8 +25,9 @@ class TileTuner {
   /// a vendor's library. `problem`: see Choice. `order`: the own ones that can compute these sizes, the
   /// most promising first, which is what to return if nothing better is known. `time` gives the seconds of one launch;
   /// infinity for a candidate that failed.
-  virtual std::size_t choose(const std::string& problem, const ProblemSizes& sizes, const std::vector<std::string>& names,
-                             std::size_t own, const std::vector<std::size_t>& order,
+  virtual std::size_t choose(const std::string& problem, const ProblemSizes& sizes,
+                             const std::vector<std::string>& names, std::size_t own,
+                             const std::vector<std::size_t>& order,
                              const std::function<double(std::size_t candidate)>& time) = 0;
   /// Those of `order` that choose() would time now, or the one that it would take without; so that their kernels can be
   /// made together.

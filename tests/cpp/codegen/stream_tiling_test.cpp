@@ -36,10 +36,10 @@ TEST(StreamTilings, TheRowTakesRoomOfTheRing) {
 }
 
 TEST(StreamTilings, ColumnsAreWholePieces) {
-  EXPECT_TRUE(stream_candidate(chip_of("sm_90a"), fp16(4096, 768)));             // 1536 bytes: two of 768
-  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 72)));             // 144 bytes
-  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 576)));            // 1152: pieces of 384, for three of eight waves
-  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), int4(4096, 128)));            // 64 bytes
+  EXPECT_TRUE(stream_candidate(chip_of("sm_90a"), fp16(4096, 768)));   // 1536 bytes: two of 768
+  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 72)));   // 144 bytes
+  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 576)));  // 1152: pieces of 384, for three of eight waves
+  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), int4(4096, 128)));  // 64 bytes
   EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), {4, true, 16, 4096, 4096}));  // 8 bytes of scales
   EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), {8, true, 0, 4096, 4096}));   // no scales side by side
 }
@@ -50,9 +50,12 @@ TEST(StreamTilings, ManyColumnsOf16BitsAreReadAsFastWithoutARing) {
 }
 
 TEST(StreamTilings, ScalesComeToSumsOfFloat16Only) {
-  EXPECT_NE(stream_candidate(chip_of("sm_90a"), int4(4096, 2048))->kernel.find(", 4, true, 1024, 1, 1, "), std::string::npos);
-  EXPECT_NE(stream_candidate(chip_of("sm_90a"), {4, false, 1, 4096, 2048})->kernel.find(", 4, false, 1024, 1, 1, "), std::string::npos);
-  EXPECT_NE(stream_candidate(chip_of("sm_90a"), {8, true, 2, 4096, 2048})->kernel.find(", 8, false, 1024, 2, 2, "), std::string::npos);
+  EXPECT_NE(stream_candidate(chip_of("sm_90a"), int4(4096, 2048))->kernel.find(", 4, true, 1024, 1, 1, "),
+            std::string::npos);
+  EXPECT_NE(stream_candidate(chip_of("sm_90a"), {4, false, 1, 4096, 2048})->kernel.find(", 4, false, 1024, 1, 1, "),
+            std::string::npos);
+  EXPECT_NE(stream_candidate(chip_of("sm_90a"), {8, true, 2, 4096, 2048})->kernel.find(", 8, false, 1024, 2, 2, "),
+            std::string::npos);
 }
 
 TEST(StreamTilings, ScalesOfWholeColumnsAreCopiedTogether) {
@@ -60,14 +63,16 @@ TEST(StreamTilings, ScalesOfWholeColumnsAreCopiedTogether) {
     p.scales_follow = true;
     return stream_candidate(chip_of("sm_90a"), p)->kernel.find(", 1, 1, true, ") != std::string::npos;
   };
-  EXPECT_NE(stream_candidate(chip_of("sm_90a"), int4(4096, 2048))->kernel.find(", 1024, 1, 1, false, "), std::string::npos);
+  EXPECT_NE(stream_candidate(chip_of("sm_90a"), int4(4096, 2048))->kernel.find(", 1024, 1, 1, false, "),
+            std::string::npos);
   EXPECT_TRUE(together(int4(4096, 2048)));
   EXPECT_FALSE(together(int4(4104, 2048)));  // the last tile's would be beyond the end
   EXPECT_FALSE(together(int4(2048, 8192)));  // a column's in two pieces
   StreamProduct p = int4(4096, 2048);
   const std::uint32_t apart = stream_candidate(chip_of("sm_90a"), p)->shared;
   p.scales_follow = true;
-  EXPECT_EQ(stream_candidate(chip_of("sm_90a"), p)->shared, apart - 2 * 16 * 16);  // two stages, 16 bytes between columns
+  EXPECT_EQ(stream_candidate(chip_of("sm_90a"), p)->shared,
+            apart - 2 * 16 * 16);  // two stages, 16 bytes between columns
 }
 
 TEST(StreamTilings, AreChosenForOneRow) {

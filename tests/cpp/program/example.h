@@ -81,7 +81,8 @@ inline std::shared_ptr<Program> example_program() {
   split = copying = general;
   split.shares = 2;
   copying.copies = true;
-  tiles.choice.candidates = {{"general", {}, {}, {general}}, {"split", {}, {}, {split}}, {"copying", {}, {}, {copying}}};
+  tiles.choice.candidates = {
+      {"general", {}, {}, {general}}, {"split", {}, {}, {split}}, {"copying", {}, {}, {copying}}};
   tiles.launches = {{tile}, {tile, finish}, {tile}};
   CopiedOperands operands{{0, 0, 3, 0}, {1, 0, 3, 0}, {}};
   tiles.copied = {operands};

@@ -135,16 +135,16 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("another rank", [](Program& p) { first<ConvStep>(p).w_shape.pop_back(); });
   expect_invalid("another rank", [](Program& p) { first<AttentionStep>(p).k.strides.pop_back(); });
   expect_invalid("buffer does not exist", [](Program& p) { first<AttentionStep>(p).v.buffer = 99; });
-  expect_invalid("condition is missing",
-                 [](Program& p) { p.main.steps[0].when = constant_float(1, DType::kFloat32); });
+  expect_invalid("condition is missing", [](Program& p) { p.main.steps[0].when = constant_float(1, DType::kFloat32); });
   expect_invalid("without a candidate", [](Program& p) { first<ChoiceStep>(p).choice.candidates.clear(); });
   expect_invalid("without a candidate", [](Program& p) { first<ChoiceStep>(p).launches.pop_back(); });
   expect_invalid("size is missing", [](Program& p) { first<ChoiceStep>(p).choice.candidates[1].cost = Expr(); });
   expect_invalid("without a kernel", [](Program& p) { first<ChoiceStep>(p).launches[1].clear(); });
   expect_invalid("of another kind", [](Program& p) { first<ChoiceStep>(p).launches[0][0].repeat = 2; });
   expect_invalid("kernel does not exist", [](Program& p) { first<ChoiceStep>(p).launches[0][0].kernel = 7; });
-  expect_invalid("for all sizes",
-                 [](Program& p) { first<ChoiceStep>(p).choice.candidates[0].applies = compare(Op::kLt, symbol(0, "n"), 4); });
+  expect_invalid("for all sizes", [](Program& p) {
+    first<ChoiceStep>(p).choice.candidates[0].applies = compare(Op::kLt, symbol(0, "n"), 4);
+  });
   expect_invalid("does not name what it writes", [](Program& p) { first<ChoiceStep>(p).partial = 3; });
   const auto tiles = [](Program& p) -> ChoiceStep& {
     for (ProgramStep& s : p.main.steps)
