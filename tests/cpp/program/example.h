@@ -7,6 +7,41 @@
 
 namespace sardonyx {
 
+/// A choice by expressions of the sizes, of launches of one and two kernels.
+inline ChoiceStep example_forms(const Expr& n, const Expr& half) {
+  ChoiceStep forms;
+  LaunchStep launch{1, {0, 6}, {n, half}, n * 256, {}};
+  forms.choice = {"attention float16", n, half, half, 3, {}, {{{1, 2, 3, 4}, "large"}}};
+  forms.choice.candidates = {{"small", {}, 1, {}},
+                             {"large", compare(Op::kGe, n, 8), select(compare(Op::kGe, n, 8), 0, 2), {}}};
+  forms.launches = {{launch}, {launch, launch}};
+  forms.work = n * 3;
+  forms.limit = n;
+  return forms;
+}
+
+/// A choice among tilings, one with split-K and one with TMA, and a library's call.
+inline ChoiceStep example_tiles(const Expr& n) {
+  ChoiceStep tiles;
+  LaunchStep tile{1, {0, 1, 6}, {n, 3}, {}, {}}, finish{0, {0, 1, 6, 6}, {n, 3, 2}, n * 256, {}};
+  tiles.choice = {"product float16", 1, n, 3, 3, {}, {{{1, 2, 3, 3}, "library 1.0 #0"}}};
+  GpuTiling general, split, copying;
+  general.rows = general.cols = 64;
+  split = copying = general;
+  split.shares = 2;
+  copying.copies = true;
+  tiles.choice.candidates = {
+      {"general", {}, {}, {general}}, {"split", {}, {}, {split}}, {"copying", {}, {}, {copying}}};
+  tiles.launches = {{tile}, {tile, finish}, {tile}};
+  CopiedOperands operands{{0, 0, 3, 0}, {1, 0, 3, 0}, {}};
+  tiles.copied = {operands};
+  tiles.partial = 6;
+  tiles.type = DType::kFloat16;
+  tiles.work = n * 18;
+  tiles.library = {{0, 1, 6, -1, -1, 8, false, false, false, false, ProductActivation::kRelu, 1, n, 3, 3}};
+  return tiles;
+}
+
 inline std::shared_ptr<Program> example_program() {
   auto p = std::make_shared<Program>();
   p->symbol_names = {"batch", "count", "i", "trips"};
@@ -63,34 +98,9 @@ inline std::shared_ptr<Program> example_program() {
   a.group = 2;
   a.scale = 0.125f;
   add(p->main, std::move(a), {0, 6}, {6});
-  ChoiceStep forms;
-  LaunchStep launch{1, {0, 6}, {n, half}, n * 256, {}};
-  forms.choice = {"attention float16", n, half, half, 3, {}, {{{1, 2, 3, 4}, "large"}}};
-  forms.choice.candidates = {{"small", {}, 1, {}},
-                             {"large", compare(Op::kGe, n, 8), select(compare(Op::kGe, n, 8), 0, 2), {}}};
-  forms.launches = {{launch}, {launch, launch}};
-  forms.work = n * 3;
-  forms.limit = n;
-  add(p->main, std::move(forms), {0}, {6});
+  add(p->main, example_forms(n, half), {0}, {6});
   p->main.steps.back().when = compare(Op::kGt, n, 1);
-  ChoiceStep tiles;
-  LaunchStep tile{1, {0, 1, 6}, {n, 3}, {}, {}}, finish{0, {0, 1, 6, 6}, {n, 3, 2}, n * 256, {}};
-  tiles.choice = {"product float16", 1, n, 3, 3, {}, {{{1, 2, 3, 3}, "library 1.0 #0"}}};
-  GpuTiling general, split, copying;
-  general.rows = general.cols = 64;
-  split = copying = general;
-  split.shares = 2;
-  copying.copies = true;
-  tiles.choice.candidates = {
-      {"general", {}, {}, {general}}, {"split", {}, {}, {split}}, {"copying", {}, {}, {copying}}};
-  tiles.launches = {{tile}, {tile, finish}, {tile}};
-  CopiedOperands operands{{0, 0, 3, 0}, {1, 0, 3, 0}, {}};
-  tiles.copied = {operands};
-  tiles.partial = 6;
-  tiles.type = DType::kFloat16;
-  tiles.work = n * 18;
-  tiles.library = {{0, 1, 6, -1, -1, 8, false, false, false, false, ProductActivation::kRelu, 1, n, 3, 3}};
-  add(p->main, std::move(tiles), {0, 1}, {6, 8});
+  add(p->main, example_tiles(n), {0, 1}, {6, 8});
   add(p->main, RoutineStep{"topk", {{0, {n * 3}}}, {{3, {n, 3}}}, {count, 1}, {0.5, -1e300}}, {0}, {3});
   add(p->main, BindStep{4, {1}}, {4}, {});
   add(p->main, CheckStep{compare(Op::kLe, count, n), "too many", true}, {}, {});
