@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "api/environment.h"
 #include "api/option_checks.h"
 #include "api/pass_report.h"
 #include "api/report.h"
@@ -245,7 +246,8 @@ void Model::check_dim_names(const std::set<std::string>& names) const {
 }
 
 std::unique_ptr<Backend> Model::backend() const {
-  return make_backend({memory_, options_.communicator, options_.graphs, cache_, tuner_, options_.product_library});
+  return make_backend({memory_, options_.communicator, options_.graphs, cache_, tuner_, options_.product_library,
+                       ptxas_search_of_environment()});
 }
 
 std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {

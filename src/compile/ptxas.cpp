@@ -7,12 +7,12 @@
 #include <array>
 #include <atomic>
 #include <charconv>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <tuple>
 
 #include "compile/cache.h"
 #include "support/error.h"
@@ -29,11 +29,6 @@ constexpr std::size_t kWordsLength = 300;  // of an assembler's message
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-std::string_view environment(const char* name) {
-  const char* v = std::getenv(name);
-  return v ? v : "";
 }
 
 // "Cuda compilation tools, release 12.9, V12.9.86": 12090; 0 if it is not said.
@@ -60,10 +55,9 @@ int oldest_for(std::string_view ptx) {
 
 }  // namespace
 
-std::vector<fs::path> ptxas_places() {
-  const std::string_view given = environment("SARDONYX_PTXAS");
-  if (given == "off") return {};
-  if (!given.empty()) return {fs::path(given)};
+std::vector<fs::path> ptxas_places(const PtxasSearch& search) {
+  if (search.program == "off") return {};
+  if (!search.program.empty()) return {fs::path(search.program)};
   std::vector<fs::path> places;
   // In Python's folder of packages, this library is in sardonyx/.
   Dl_info info{};
@@ -73,14 +67,13 @@ std::vector<fs::path> ptxas_places() {
     for (const char* p : {"nvidia/cu13/bin", "nvidia/cuda_nvcc/bin", "triton/backends/nvidia/bin"})
       places.push_back(packages / p / "ptxas");
   }
-  for (std::string_view path = environment("PATH"); !path.empty();) {
+  for (std::string_view path = search.path; !path.empty();) {
     const std::size_t end = std::min(path.find(':'), path.size());
     if (end > 0 && path[0] == '/') places.push_back(fs::path(path.substr(0, end)) / "ptxas");
     path.remove_prefix(std::min(end + 1, path.size()));
   }
-  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const std::string_view home = environment(name); home.starts_with('/'))
-      places.push_back(fs::path(home) / "bin" / "ptxas");
+  for (const std::string& home : search.toolkits)
+    if (home.starts_with('/')) places.push_back(fs::path(home) / "bin" / "ptxas");
   places.emplace_back("/usr/local/cuda/bin/ptxas");
   return places;
 }
@@ -116,22 +109,26 @@ std::string assemble(const Ptxas& assembler, const std::string& ptx, const std::
        words.empty() ? "it says nothing" : words);
 }
 
-std::optional<std::string> assemble_here(const std::string& ptx, const PtxCard& card, CodeCache* cache) {
+std::optional<std::string> assemble_here(const std::string& ptx, const PtxCard& card, CodeCache* cache,
+                                         const PtxasSearch& search) {
   static std::mutex mutex;
-  static std::map<std::pair<int, int>, std::optional<Ptxas>> known;  // by the oldest and newest version
+  static std::map<std::tuple<PtxasSearch, int, int>, std::optional<Ptxas>> known;  // by the oldest and newest version
   static std::atomic<bool> failed = false;
   if (failed) return std::nullopt;
   std::optional<Ptxas> assembler;
   try {
-    const std::pair<int, int> versions{oldest_for(ptx), card.cuda};
+    const int oldest = oldest_for(ptx);
     {
       const std::lock_guard lock(mutex);
-      auto at = known.find(versions);
+      auto at = known.find({search, oldest, card.cuda});
       if (at == known.end()) {
         std::string why;
-        at = known.emplace(versions, find_ptxas(ptxas_places(), versions.first, versions.second, why)).first;
-        if (!at->second && !environment("SARDONYX_PTXAS").empty() && environment("SARDONYX_PTXAS") != "off")
-          warn(fmt::format("SARDONYX_PTXAS is not used, the driver compiles kernels: {}", why));
+        at = known
+                 .emplace(std::tuple(search, oldest, card.cuda),
+                          find_ptxas(ptxas_places(search), oldest, card.cuda, why))
+                 .first;
+        if (!at->second && !search.program.empty() && search.program != "off")
+          warn(fmt::format("{} is not used, the driver compiles kernels: {}", search.program, why));
       }
       assembler = at->second;
     }

@@ -3,6 +3,7 @@
 // which registers are not set apart as kernels ask. So a first run that needs fifty kernels takes seconds with the
 // driver and a fraction of one with the assembler.
 #pragma once
+#include <compare>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -26,10 +27,18 @@ struct Ptxas {
   std::string version;  ///< its own words
 };
 
-/// Where one may be, in the order in which they are tried: beside the library (Python's packages nvidia-cuda-nvcc and
-/// triton bring one), in PATH, in CUDA_HOME and CUDA_PATH, in /usr/local/cuda. SARDONYX_PTXAS names one instead of all
-/// these; "off": none. Folders that are not absolute are left out: they would depend on where a program is started.
-std::vector<std::filesystem::path> ptxas_places();
+/// Where to look for one. This library reads no environment variables: its interfaces do (api/environment.h).
+struct PtxasSearch {
+  std::string program;                  ///< a path, "off" (none), or empty: the usual places
+  std::string path;                     ///< folders, separated by ':' (PATH)
+  std::vector<std::string> toolkits{};  ///< folders of CUDA toolkits (CUDA_HOME, CUDA_PATH)
+  auto operator<=>(const PtxasSearch&) const = default;
+};
+
+/// The usual places, in the order in which they are tried: beside the library (Python's packages nvidia-cuda-nvcc and
+/// triton bring one), in `path`, in `toolkits`, in /usr/local/cuda. Folders that are not absolute are left out: they
+/// would depend on where a program is started.
+std::vector<std::filesystem::path> ptxas_places(const PtxasSearch& search);
 
 /// Asks the programs for their version; the first that knows PTX of `oldest` (12010) and whose machine code a driver of
 /// version `newest` takes: one of the same or an older major version. None: `why` says so.
@@ -40,9 +49,10 @@ std::optional<Ptxas> find_ptxas(std::span<const std::filesystem::path> places, i
 /// assembler's reason, Error(kIo).
 std::string assemble(const Ptxas& assembler, const std::string& ptx, const std::string& chip);
 
-/// Machine code by the assembler of this machine, which is looked for once, through `cache` (null: none). Nothing if
-/// there is no assembler that suits, or if it fails (which is said on stderr, once): the driver compiles PTX then.
-/// Thread-safe.
-std::optional<std::string> assemble_here(const std::string& ptx, const PtxCard& card, CodeCache* cache);
+/// Machine code by the assembler of this machine, which is looked for once for each `search`, through `cache` (null:
+/// none). Nothing if there is no assembler that suits, or if it fails (which is said on stderr, once): the driver
+/// compiles PTX then. Thread-safe.
+std::optional<std::string> assemble_here(const std::string& ptx, const PtxCard& card, CodeCache* cache,
+                                         const PtxasSearch& search);
 
 }  // namespace sardonyx

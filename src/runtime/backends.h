@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "compile/ptxas.h"
 #include "runtime/backend.h"
 
 namespace sardonyx {
@@ -19,6 +20,7 @@ struct BackendOptions {
   std::shared_ptr<TileTuner> tuner;            ///< times tilings when sizes are first seen; null: none
   /// The vendor's library of products (vendor/product_library.h): a path, empty for the usual places, or "off".
   std::string library_path{};
+  PtxasSearch ptxas{};  ///< where NVIDIA's assembler is looked for
 };
 std::unique_ptr<Backend> make_backend(BackendOptions options);
 

@@ -90,59 +90,47 @@ TEST_F(Assembler, FailsWithItsOwnWords) {
 }
 
 TEST_F(Assembler, KeepsWhatItMakes) {
-  ::setenv("SARDONYX_PTXAS", working().c_str(), 1);
+  const PtxasSearch search{working(), "", {}};
   const PtxCard card{"sm_90a", 12080};
   CodeCache cache({folder_.path() / "cache"});
-  const auto first = assemble_here(kPtx, card, &cache);
+  const auto first = assemble_here(kPtx, card, &cache, search);
   ASSERT_TRUE(first);
   EXPECT_EQ(calls(), 1u);
-  EXPECT_EQ(assemble_here(kPtx, card, &cache), first);
+  EXPECT_EQ(assemble_here(kPtx, card, &cache, search), first);
   EXPECT_EQ(calls(), 1u);
-  EXPECT_EQ(assemble_here(kPtx, card, nullptr), first);
+  EXPECT_EQ(assemble_here(kPtx, card, nullptr, search), first);
   EXPECT_EQ(calls(), 2u);
-  EXPECT_NE(assemble_here(std::string(kPtx) + "//", card, &cache), first);
+  EXPECT_NE(assemble_here(std::string(kPtx) + "//", card, &cache, search), first);
   EXPECT_EQ(calls(), 3u);
-  EXPECT_TRUE(assemble_here(kPtx, {"sm_120", 12080}, &cache));
+  EXPECT_TRUE(assemble_here(kPtx, {"sm_120", 12080}, &cache, search));
   EXPECT_EQ(calls(), 4u);
-  ::unsetenv("SARDONYX_PTXAS");
 }
 
 // Each in a separate process: what was found, and that it failed, is remembered.
 TEST_F(Assembler, LeavesTheDriverWhatItCannotDo) {
   const PtxCard card{"sm_90a", 12070};
   const auto none = [&](const std::string& given) {
-    ::setenv("SARDONYX_PTXAS", given.c_str(), 1);
-    const bool made = assemble_here(kPtx, card, nullptr) || assemble_here(kPtx, card, nullptr);
+    const PtxasSearch search{given, "", {}};
+    const bool made = assemble_here(kPtx, card, nullptr, search) || assemble_here(kPtx, card, nullptr, search);
     std::exit(made ? 1 : 0);
   };
   const auto once = testing::Not(testing::ContainsRegex("not used.*not used"));
   EXPECT_EXIT(none("off"), testing::ExitedWithCode(0), testing::Eq(""));
   EXPECT_EXIT(none(folder_.path() / "none"), testing::ExitedWithCode(0),
-              testing::AllOf(testing::HasSubstr("SARDONYX_PTXAS is not used"), once));
+              testing::AllOf(testing::HasSubstr("none is not used"), once));
   EXPECT_EXIT(none(program("broken", version("12.1, V12.1.1") + "echo 'no memory'; exit 1\n")),
               testing::ExitedWithCode(0), testing::AllOf(testing::HasSubstr("no memory"), once));
 }
 
 TEST(Places, AreInOrder) {
-  const std::string path = std::getenv("PATH") ? std::getenv("PATH") : "";
-  ::setenv("PATH", "relative:/a::/b/", 1);
-  ::setenv("CUDA_HOME", "/c", 1);
-  ::setenv("CUDA_PATH", "relative", 1);
-  ::unsetenv("SARDONYX_PTXAS");
-  const std::vector<fs::path> places = ptxas_places();
+  const std::vector<fs::path> places = ptxas_places({"", "relative:/a::/b/", {"/c", "relative", ""}});
   const std::vector<fs::path> expected = {"/a/ptxas", "/b/ptxas", "/c/bin/ptxas"};
   EXPECT_NE(std::search(places.begin(), places.end(), expected.begin(), expected.end()), places.end());
   for (const char* p : {"relative/ptxas", "relative/bin/ptxas"})
     EXPECT_EQ(std::count(places.begin(), places.end(), fs::path(p)), 0) << p;
   EXPECT_EQ(places.back(), "/usr/local/cuda/bin/ptxas");
-  ::setenv("SARDONYX_PTXAS", "/mine", 1);
-  EXPECT_EQ(ptxas_places(), std::vector<fs::path>{"/mine"});
-  ::setenv("SARDONYX_PTXAS", "off", 1);
-  EXPECT_TRUE(ptxas_places().empty());
-  ::unsetenv("SARDONYX_PTXAS");
-  ::unsetenv("CUDA_HOME");
-  ::unsetenv("CUDA_PATH");
-  ::setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(ptxas_places({"/mine", "/a", {"/c"}}), std::vector<fs::path>{"/mine"});
+  EXPECT_TRUE(ptxas_places({"off", "/a", {"/c"}}).empty());
 }
 
 }  // namespace

@@ -1,0 +1,20 @@
+// See environment.h.
+#include "api/environment.h"
+
+#include <cstdlib>
+
+namespace sardonyx {
+namespace {
+
+std::string variable(const char* name) {
+  const char* v = std::getenv(name);
+  return v ? v : "";
+}
+
+}  // namespace
+
+PtxasSearch ptxas_search_of_environment() {
+  return {variable("SARDONYX_PTXAS"), variable("PATH"), {variable("CUDA_HOME"), variable("CUDA_PATH")}};
+}
+
+}  // namespace sardonyx

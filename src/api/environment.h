@@ -1,0 +1,10 @@
+// What the interfaces of this library take from the environment; nothing below them reads it.
+#pragma once
+#include "compile/ptxas.h"
+
+namespace sardonyx {
+
+/// SARDONYX_PTXAS, PATH, CUDA_HOME and CUDA_PATH.
+PtxasSearch ptxas_search_of_environment();
+
+}  // namespace sardonyx
