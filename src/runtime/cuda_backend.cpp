@@ -17,9 +17,10 @@ void needed_launch(const LaunchStep& l, const RunState& run, std::set<int>& kern
 }  // namespace
 
 std::shared_ptr<GpuModule> CudaBackend::load_object(const std::string& object) {
-  return gpu().load(object, [cache = options().cache, search = options().ptxas](const std::string& ptx, const std::string& chip, int cuda) {
-        return assemble_here(ptx, {chip, cuda}, cache.get(), search);
-      });
+  return gpu().load(object, [cache = options().cache, search = options().ptxas](const std::string& ptx,
+                                                                                const std::string& chip, int cuda) {
+    return assemble_here(ptx, {chip, cuda}, cache.get(), search);
+  });
 }
 
 void CudaBackend::add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling,
