@@ -198,7 +198,7 @@ const Driver& cuda_driver() {
 }
 
 const std::vector<std::string>& sim_chips() {
-  static const std::vector<std::string> chips = chips_with(Feature::kSimulated);
+  static const std::vector<std::string> chips = amd_chips();
   return chips;
 }
 

@@ -106,7 +106,7 @@ struct Driver {
 /// The driver of AMD's or NVIDIA's cards, opened once; throws Error(kDevice) when it is not there or can't be used.
 const Driver& hip_driver();
 const Driver& cuda_driver();
-/// The simulator, with one card of each chip it knows, in the order of sim_chips().
+/// The simulator, with one card of each of AMD's chips, in the order of sim_chips().
 const Driver& sim_driver();
 const std::vector<std::string>& sim_chips();
 

@@ -42,9 +42,8 @@ enum class Feature : std::uint8_t {
   kZeroesUpperHalf,          ///< most 16-bit vector results clear the upper half of the register
   kScratchSwizzle,           ///< compilers reach scratch through a buffer resource (MUBUF)
   kFlushesMatrixDenormals,   ///< MFMA flushes 16-bit denormals, and takes BLGP on all types but float64
-  kSimulated,                ///< src/sim can execute it
 };
-constexpr int kFeatureCount = static_cast<int>(Feature::kSimulated) + 1;
+constexpr int kFeatureCount = static_cast<int>(Feature::kFlushesMatrixDenormals) + 1;
 std::string_view name(Feature f);  ///< "wgmma", "unified-registers"
 
 /// A set of features.
@@ -152,8 +151,8 @@ const Chip& chip_of(std::string_view name);
 const Chip* chip_of_machine(unsigned elf_machine);
 /// The row whose PTX is best for NVIDIA's cards of this compute capability; null if they are older than all rows.
 const Chip* nvidia_chip(int major, int minor);
-/// Names of the chips with a feature.
-std::vector<std::string> chips_with(Feature f);
+/// Names of AMD's chips, all of which src/sim can execute.
+std::vector<std::string> amd_chips();
 
 /// Whether code for the target `code` runs on a card whose own target is `card`: AMD's code and PTX for one chip only
 /// on that chip, other PTX also on later ones.

@@ -155,38 +155,33 @@ constexpr Chip nvidia(std::string_view name, ChipFamily family, int major, int l
 }
 
 using enum Feature;
-constexpr Features kRdna2Features = {kWave32, kWave64};
+constexpr Features kRdna2Features = {kWave32, kWave64, kScratchSwizzle};
 constexpr Features kRdna3Features = {kWave32, kWave64, kPackedWorkItemIds, kArchitectedScratch};
-constexpr Features kRdna3Simulated = {kWave32, kWave64, kPackedWorkItemIds, kArchitectedScratch, kSimulated};
 constexpr Features kRdna4Features = {kWave32, kWave64, kPackedWorkItemIds, kArchitectedScratch,
                                      kArchitectedWorkgroupIds};
-constexpr Features kRdna4Simulated = {
-    kWave32, kWave64, kPackedWorkItemIds, kArchitectedScratch, kArchitectedWorkgroupIds, kSimulated};
 constexpr Features kHopper = {kAsyncCopy, kDependentLaunch};
 // PTX for sm_90 may not use the instructions that only compute capability 9.0 has.
 constexpr Features kHopperOnly = {kAsyncCopy, kDependentLaunch, kWgmma, kTensorCopy, kClusters, kExactChip};
 
 constexpr Chip kChips[] = {
     cdna("gfx90a", ChipFamily::kCdna2, 0, 0x3f, 64 << 10, 16, 57, {256, 0, 0}, Float8::kNone,
-         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kZeroesUpperHalf, kScratchSwizzle, kFlushesMatrixDenormals,
-          kSimulated},
+         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kZeroesUpperHalf, kScratchSwizzle, kFlushesMatrixDenormals},
          kMatrixCdna2, kGfx90a),
     cdna("gfx942", ChipFamily::kCdna3, 4, 0x4c, 64 << 10, 32, 60, {256, 0, 0}, Float8::kFnuz,
-         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf, kSimulated},
-         kMatrixCdna3, kGfx942),
+         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf}, kMatrixCdna3,
+         kGfx942),
     cdna("gfx950", ChipFamily::kCdna4, 5, 0x4f, 160 << 10, 32, 70, {256, 0, 0}, Float8::kOcp,
-         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf, kBfloat16Convert,
-          kSimulated},
+         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf, kBfloat16Convert},
          kMatrixCdna4, kGfx950),
     rdna("gfx1030", ChipFamily::kRdna2, 10, 3, 0x36, 1024, 57, kRdna2Features, kGfx1030),
-    rdna("gfx1100", ChipFamily::kRdna3, 11, 0, 0x41, 1536, 57, kRdna3Simulated, kGfx1100),
+    rdna("gfx1100", ChipFamily::kRdna3, 11, 0, 0x41, 1536, 57, kRdna3Features, kGfx1100),
     rdna("gfx1101", ChipFamily::kRdna3, 11, 0, 0x46, 1536, 64, kRdna3Features, kGfx1101),
     rdna("gfx1102", ChipFamily::kRdna3, 11, 0, 0x47, 1024, 0, kRdna3Features, kGfx1102),
     rdna("gfx1103", ChipFamily::kRdna3, 11, 0, 0x44, 1024, 0, kRdna3Features, kGfx1103),
     rdna("gfx1150", ChipFamily::kRdna35, 11, 5, 0x43, 1024, 0, kRdna3Features, kGfx1150),
     rdna("gfx1151", ChipFamily::kRdna35, 11, 5, 0x4a, 1536, 0, kRdna3Features, kGfx1151),
     rdna("gfx1200", ChipFamily::kRdna4, 12, 0, 0x48, 1536, 64, kRdna4Features, kGfx1200),
-    rdna("gfx1201", ChipFamily::kRdna4, 12, 0, 0x4e, 1536, 64, kRdna4Simulated, kGfx1201),
+    rdna("gfx1201", ChipFamily::kRdna4, 12, 0, 0x4e, 1536, 64, kRdna4Features, kGfx1201),
     nvidia("sm_80", ChipFamily::kAmpere, 8, 163 << 10, 192, {70, 11000, 0}, {128, 0, 0}, Float8::kNone, {kAsyncCopy},
            kMatrixAmpere, kSm80),
     nvidia("sm_90", ChipFamily::kHopper, 9, 227 << 10, 256, {78, 11080, 0}, {256, 0, 0}, Float8::kOcp, kHopper,
@@ -295,7 +290,6 @@ constexpr std::string_view kFeatureNames[] = {
     "zeroes-upper-half",
     "scratch-swizzle",
     "flushes-matrix-denormals",
-    "simulated",
 };
 static_assert(std::size(kFeatureNames) == kFeatureCount);
 
@@ -345,10 +339,10 @@ const Chip* nvidia_chip(int major, int minor) {
   return best;
 }
 
-std::vector<std::string> chips_with(Feature f) {
+std::vector<std::string> amd_chips() {
   std::vector<std::string> names;
   for (const Chip& c : kChips)
-    if (c.has(f)) names.emplace_back(c.name);
+    if (c.vendor == Vendor::kAmd) names.emplace_back(c.name);
   return names;
 }
 

@@ -105,7 +105,7 @@ nlohmann::ordered_json json_of(const Chip& c) {
 
 std::string chips_markdown() {
   std::vector<std::vector<std::string>> chips = {{"chip", "family", "wave", "LDS KiB", "registers", "waves", "L1 KiB",
-                                                  "float8", "needs", "sim", "matrix instructions in use"}};
+                                                  "float8", "needs", "matrix instructions in use"}};
   std::vector<std::vector<std::string>> products = {{"chip", "product", "units", "MHz", "GiB", "GB/s", "L2 MiB",
                                                      "Infinity Cache MiB", "float32", "float16", "int8", "float8"}};
   for (const Chip& c : all_chips()) {
@@ -113,7 +113,7 @@ std::string chips_markdown() {
                      fmt::format("{} of {}", c.lds.per_workgroup >> 10, c.lds.pool >> 10),
                      fmt::format("{} by {}", c.registers.vector, c.registers.vector_granule),
                      std::to_string(c.registers.waves), std::to_string(c.l1_kib), float8_name(c.float8), floor_of(c),
-                     c.has(Feature::kSimulated) ? "yes" : "-", matrix_text(c)});
+                     matrix_text(c)});
     for (const Product& p : c.products) {
       const auto tera = [&](DType t) { return fmt::format("{:.1f}", peak(c, p, t) / 1e12); };
       products.push_back({std::string(c.name), std::string(p.name), std::to_string(p.units), std::to_string(p.mhz),

@@ -126,7 +126,7 @@ hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, hipFu
     std::size_t lds = k.groupBytes + dynamicLds;
     int byLds = lds ? static_cast<int>(static_cast<std::size_t>(c.ldsBytes) / lds) : byWaves;
     int registers = std::max(1, k.vgprs + k.agprs);
-    int perSimd = (c.gen == Gen::kGfx9 ? 512 : k.waveSize == 32 ? 1536 : 768) / registers;
+    int perSimd = c.registersPerCu / 4 / k.waveSize / registers;
     *blocks = std::min({byWaves, byLds, std::max(perSimd, 1) * 4 / std::max(waves, 1)});
     return hipSuccess;
   });
@@ -149,7 +149,26 @@ hipError_t hipModuleOccupancyMaxPotentialBlockSize(int* gridSize, int* blockSize
   return e;
 }
 
+// AMD's library exports these two with C++ linkage as well, and programs that include hip_ext.h link to those names.
+// Both forms have the same parameters, which C++ cannot declare twice, so that the names are given as symbols.
 #pragma GCC visibility push(default)
+hipError_t
+sardonyxSimExtModuleLaunchKernel(hipFunction_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, size_t, hipStream_t, void**, void**, hipEvent_t, hipEvent_t, uint32_t) __asm__(
+    "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j");
+hipError_t
+sardonyxSimHccModuleLaunchKernel(hipFunction_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, size_t, hipStream_t, void**, void**, hipEvent_t, hipEvent_t) __asm__(
+    "_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_");
+hipError_t sardonyxSimExtModuleLaunchKernel(hipFunction_t f, uint32_t ix, uint32_t iy, uint32_t iz, uint32_t bx,
+                                            uint32_t by, uint32_t bz, size_t shared, hipStream_t stream, void** params,
+                                            void** extra, hipEvent_t start, hipEvent_t stop, uint32_t flags) {
+  return hipExtModuleLaunchKernel(f, ix, iy, iz, bx, by, bz, shared, stream, params, extra, start, stop, flags);
+}
+hipError_t sardonyxSimHccModuleLaunchKernel(hipFunction_t f, uint32_t ix, uint32_t iy, uint32_t iz, uint32_t bx,
+                                            uint32_t by, uint32_t bz, size_t shared, hipStream_t stream, void** params,
+                                            void** extra, hipEvent_t start, hipEvent_t stop) {
+  return hipExtModuleLaunchKernel(f, ix, iy, iz, bx, by, bz, shared, stream, params, extra, start, stop, 0);
+}
+
 hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t shared, hipStream_t stream) {
   configurations.push_back({grid, block, shared, stream});
   return hipSuccess;

@@ -35,19 +35,32 @@ bool covered(const WaveChecks& c, const Pending& p) {
   return true;
 }
 
+/// What is outstanding for the upper half of a vector register alone; null when nothing ever was.
+Pending* highPendingOf(WaveChecks& c, RegFile file, int index) {
+  return file == RegFile::kVgpr && !c.highPending.empty() ? &c.highPending[static_cast<std::size_t>(index)] : nullptr;
+}
+
+void requireCovered(Wave& w, Pending& p, RegFile file, int index, bool write) {
+  WaveChecks& c = *w.checks;
+  if (!p.by) return;
+  if (covered(c, p)) {
+    p.by = nullptr;
+    --c.outstanding;
+    return;
+  }
+  bool known = w.code && w.code->contains(p.by->pc);
+  throw Fault(fmt::format("{} is {} before a wait covers \"{}\" at 0x{:x}", registerName(file, index),
+                          write ? "overwritten" : "read", known ? w.code->text(p.by->pc) : "an earlier instruction",
+                          p.by->pc - (w.code ? w.code->base() : 0)));
+}
+
 void requireComplete(Wave& w, const RegRange& r, bool write) {
   WaveChecks& c = *w.checks;
   for (int i = 0; i < r.count; ++i) {
     Pending* p = pendingOf(c, r.file, r.index + i);
-    if (!p->by) continue;
-    if (covered(c, *p)) {
-      p->by = nullptr;
-      --c.outstanding;
-      continue;
-    }
-    std::string by = w.code->contains(p->by->pc) ? w.code->text(p->by->pc) : "an earlier instruction";
-    throw Fault(fmt::format("{} is {} before a wait covers \"{}\" at 0x{:x}", registerName(r.file, r.index + i),
-                            write ? "overwritten" : "read", by, p->by->pc - w.code->base()));
+    if (!(p->lowOnly && r.halves == RegRange::kHigh)) requireCovered(w, *p, r.file, r.index + i, write);
+    Pending* high = highPendingOf(c, r.file, r.index + i);
+    if (high && r.halves & RegRange::kHigh) requireCovered(w, *high, r.file, r.index + i, write);
   }
 }
 
@@ -71,10 +84,13 @@ void checkBefore(Wave& w, const Inst& in) {
       const RegRange& r = in.writes[i];
       bool sameKind = in.counters && !in.unordered;
       if (sameKind) {
+        const auto mayOvertake = [&](const Pending* p) {
+          return p && p->by && (p->by->counters != in.counters || p->by->unordered);
+        };
         for (int k = 0; k < r.count; ++k) {
-          Pending* p = pendingOf(c, r.file, r.index + k);
-          if (p->by && (p->by->counters != in.counters || p->by->unordered))
-            requireComplete(w, {r.file, 1, static_cast<std::uint16_t>(r.index + k)}, true);
+          int index = r.index + k;
+          if (mayOvertake(pendingOf(c, r.file, index)) || mayOvertake(highPendingOf(c, r.file, index)))
+            requireComplete(w, {r.file, 1, static_cast<std::uint16_t>(index), r.halves}, true);
         }
       } else {
         requireComplete(w, r, true);
@@ -100,9 +116,12 @@ void checkAfter(Wave& w, const Inst& in) {
   for (int i = 0; i < in.nwrites; ++i) {
     const RegRange& r = in.writes[i];
     for (int k = 0; k < r.count; ++k) {
-      Pending* p = pendingOf(c, r.file, r.index + k);
+      bool highOnly = r.halves == RegRange::kHigh && r.file == RegFile::kVgpr;
+      if (highOnly && c.highPending.empty()) c.highPending.resize(c.vectorPending.size());
+      Pending* p = highOnly ? highPendingOf(c, r.file, r.index + k) : pendingOf(c, r.file, r.index + k);
+      bool lowOnly = r.halves == RegRange::kLow && !(p->by && !p->lowOnly);
       if (!p->by) ++c.outstanding;
-      *p = {&in, {sequence[0], sequence[1]}};
+      *p = {&in, {sequence[0], sequence[1]}, lowOnly};
     }
   }
 }

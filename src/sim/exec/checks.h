@@ -16,6 +16,7 @@ enum class AccessKind : std::uint8_t;
 struct Pending {
   const Inst* by = nullptr;
   std::uint32_t sequence[2] = {};
+  bool lowOnly = false;  ///< the upper half of the register is not waited for
 };
 
 /// A store that conflicts with another wave's access, if it changes what is there.
@@ -36,6 +37,7 @@ struct WaveChecks {
   std::uint32_t lastUnordered[kCounters] =
       {};  ///< newest operation that may be overtaken: counts above zero prove nothing before it
   std::vector<Pending> vectorPending, accumPending;
+  std::vector<Pending> highPending;  ///< for the upper half of a vector register alone; empty until there is one
   Pending scalarPending[kScalarFileSize];
   int outstanding = 0;                          ///< upper bound of registers with a pending result; 0 skips the look-up
   std::uint32_t doneAtBarrier[kCounters] = {};  ///< what was complete when the wave last arrived at a barrier

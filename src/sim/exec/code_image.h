@@ -36,7 +36,6 @@ class CodeImage {
   const CodeObject* object() const { return object_; }
   std::uint64_t base() const { return base_; }
   std::uint64_t size() const { return size_; }
-  std::size_t slots() const { return size_ / 4 + 1; }
 
  private:
   const Inst* decode(std::uint64_t pc) {

@@ -43,7 +43,7 @@ std::uint64_t runWave(Launch& launch, Wave& w, std::uint64_t budget, std::vector
     w.nextPc = w.pc + in.size;
     w.mask = w.exec();
     checkBefore(w, in);
-    if (kObserved && counts) ++(*counts)[(w.pc - w.code->base()) >> 2];
+    if (kObserved && counts) ++(*counts)[static_cast<std::size_t>(in.category)];
     if (in.pre) in.pre(w, in);
     in.fn(w, in);
     if (in.post) in.post(w, in);

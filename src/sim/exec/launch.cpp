@@ -41,7 +41,7 @@ struct Resident {
 void work(Launch& launch) {
   std::vector<std::uint64_t> counts;
   Traffic traffic;
-  if (launch.config->summary) counts.resize(launch.kernel->image->slots());
+  if (launch.config->summary) counts.resize(static_cast<std::size_t>(Category::kCount));
   std::deque<Resident> resident;
   std::vector<std::unique_ptr<Block>> freeScratch;
   std::uint64_t scratch = scratchBytes(launch);
@@ -223,11 +223,7 @@ std::string runLaunch(const LaunchRequest& r, const Config& config, LaunchCounts
   }
   if (report && !launch.counts.empty()) {
     report->traffic = launch.traffic;
-    report->byCategory.resize(static_cast<std::size_t>(Category::kCount));
-    for (std::size_t slot = 0; slot < launch.counts.size(); ++slot)
-      if (launch.counts[slot])
-        report->byCategory[static_cast<std::size_t>(k.image->at(k.image->base() + slot * 4)->category)] +=
-            launch.counts[slot];
+    report->byCategory = launch.counts;
   }
   std::lock_guard lock(launch.mutex);
   return launch.message;

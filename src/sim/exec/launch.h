@@ -34,7 +34,7 @@ struct Launch {
   std::atomic<bool> failed{false};
   std::mutex mutex;  ///< guards what follows
   std::string message;
-  std::vector<std::uint64_t> counts;  ///< executions by instruction slot, when the summary is on
+  std::vector<std::uint64_t> counts;  ///< executed wave-instructions by Category, when the summary is on
   Traffic traffic;
   std::atomic<std::uint64_t> executed{0};
   std::unique_ptr<GlobalShadow> shadow;  ///< when races in global memory are checked

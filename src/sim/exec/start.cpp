@@ -47,7 +47,8 @@ void scalarRegisters(const Launch& launch, Wave& w) {
     s.put(static_cast<std::uint32_t>(w.scratchBase));
     s.put(static_cast<std::uint32_t>(w.scratchBase >> 32 & 0xffff) | 1u << 31);  // SWIZZLE_ENABLE
     s.put(static_cast<std::uint32_t>(scratchPerWave(launch)));
-    s.put(1u << 23 | (w.wave32 ? 2u : 3u) << 21 | 4u << 15);  // ADD_TID_ENABLE, INDEX_STRIDE, DATA_FORMAT 32
+    std::uint32_t format = chip.gen == Gen::kGfx9 ? 4u << 15 : 20u << 12 | 1u << 24;  // 32 bits; gfx10: RESOURCE_LEVEL
+    s.put(1u << 23 | (w.wave32 ? 2u : 3u) << 21 | format);                            // ADD_TID_ENABLE, INDEX_STRIDE
   }
   if (property(1)) s.put64(launch.dispatchPacket);
   if (property(2)) s.put64(launch.queue);
@@ -95,13 +96,18 @@ void vectorRegisters(const Launch& launch, Wave& w) {
     if (flat >= items) break;
     exec |= 1ull << l;
     std::uint32_t x = flat % extent[0], y = flat / extent[0] % extent[1], z = flat / (extent[0] * extent[1]);
-    w.v[l] = x | (level >= 1 ? y << 10 : 0) | (level >= 2 ? z << 20 : 0);
+    if (launch.chip->packedTid) {
+      w.v[l] = x | (level >= 1 ? y << 10 : 0) | (level >= 2 ? z << 20 : 0);
+    } else {
+      const std::uint32_t ids[3] = {x, y, z};
+      for (unsigned d = 0; d <= std::min(level, 2u); ++d) w.v[static_cast<int>(d) * w.lanes + l] = ids[d];
+    }
   }
   if (w.wave32)
     w.s[kExec] = static_cast<std::uint32_t>(exec), w.s[kExec + 1] = 0;
   else
     w.setPair(kExec, exec);
-  w.checks->vectorWritten[0] = exec;
+  for (unsigned d = 0; d <= (launch.chip->packedTid ? 0 : std::min(level, 2u)); ++d) w.checks->vectorWritten[d] = exec;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
-// Traits of the chips that can be simulated, from the library's table.
+// Traits of AMD's chips, from the library's table.
 #include "sim/isa/chip.h"
+
+#include <unistd.h>
 
 #include "support/error.h"
 #include "target/chip.h"
@@ -13,14 +15,21 @@ Gen generation(const sardonyx::Chip& c) {
     case ChipFamily::kCdna3:
     case ChipFamily::kCdna4:
       return Gen::kGfx9;
+    case ChipFamily::kRdna2:
+      return Gen::kGfx10;
     case ChipFamily::kRdna3:
     case ChipFamily::kRdna35:
       return Gen::kGfx11;
     case ChipFamily::kRdna4:
       return Gen::kGfx12;
     default:
-      fail(ErrorKind::kInternal, "internal error: {} is marked as simulated, but its family is not", c.name);
+      fail(ErrorKind::kInternal, "internal error: the simulator has no instruction set for the family of {}", c.name);
   }
+}
+
+/// Bytes of memory of this machine: what an integrated GPU uses.
+std::uint64_t hostMemory() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 Chip traits(const sardonyx::Chip& c) {
@@ -39,6 +48,8 @@ Chip traits(const sardonyx::Chip& c) {
   t.architectedFlatScratch = c.has(Feature::kArchitectedScratch);
   t.architectedSgprs = c.has(Feature::kArchitectedWorkgroupIds);
   t.zeroesHigh16 = c.has(Feature::kZeroesUpperHalf);
+  // With SRAM-ECC a vector register is written as a whole (LLVM: GCNSubtarget::d16PreservesUnusedBits).
+  t.d16LoadsZeroOtherHalf = c.settings.find("sramecc+") != std::string_view::npos;
   t.scratchDwordSwizzle = c.has(Feature::kScratchSwizzle);
   t.vgprEncoding = c.registers.vector_encoding;
   t.registersPerCu = c.registers.vector * c.wave * c.simds * c.units_per_pool;
@@ -46,7 +57,7 @@ Chip traits(const sardonyx::Chip& c) {
   t.computeUnits = driver_units(c);
   t.maxWavesPerCu = c.registers.waves * c.simds * c.units_per_pool;
   t.clockKhz = p.mhz * 1000, t.memoryClockKhz = p.memory_mhz * 1000, t.memoryBusBits = p.bus_bits;
-  t.memoryBytes = static_cast<std::uint64_t>(p.memory_gib) << 30;
+  t.memoryBytes = p.memory_gib > 0 ? static_cast<std::uint64_t>(p.memory_gib) << 30 : hostMemory();
   t.l2Bytes = p.l2_kib << 10;
   t.xccCount = p.dies;
   t.fp8Fnuz = c.float8 == Float8::kFnuz;
@@ -60,7 +71,7 @@ const std::vector<Chip>& allChips() {
   static const std::vector<Chip> chips = [] {
     std::vector<Chip> all;
     for (const sardonyx::Chip& c : all_chips())
-      if (c.has(Feature::kSimulated)) all.push_back(traits(c));
+      if (c.vendor == Vendor::kAmd) all.push_back(traits(c));
     return all;
   }();
   return chips;

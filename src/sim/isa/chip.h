@@ -9,7 +9,7 @@
 namespace sardonyx::sim {
 
 /// Generation of the instruction set: decides encodings of waits, hardware registers and cache bits.
-enum class Gen : std::uint8_t { kGfx9, kGfx11, kGfx12 };
+enum class Gen : std::uint8_t { kGfx9, kGfx10, kGfx11, kGfx12 };
 
 struct Chip {
   std::string name;       ///< LLVM's processor name: "gfx942"
@@ -21,10 +21,11 @@ struct Chip {
   bool allowsWave32, allowsWave64;
   int ldsBytes;                 ///< LDS a workgroup may use
   bool unifiedVgprs;            ///< accumulation registers are the upper part of one file (gfx90a and later CDNA)
-  bool packedTid;               ///< work-item ids arrive packed in v0, 10 bits each
+  bool packedTid;               ///< work-item ids arrive packed in v0, 10 bits each; otherwise in v0, v1, v2
   bool architectedFlatScratch;  ///< FLAT_SCRATCH is set up by hardware; no wave offset SGPR
   bool architectedSgprs;        ///< workgroup ids arrive in TTMP7 and TTMP9
   bool zeroesHigh16;            ///< most 16-bit vector results clear the upper half of the register
+  bool d16LoadsZeroOtherHalf;   ///< loads of 16 bits into half a register clear the other half
   bool scratchDwordSwizzle;     ///< private segment buffer is used by the compiler (MUBUF scratch)
   int vgprEncoding;             ///< granule in which descriptors count VGPRs, for waves of waveSize
   int registersPerCu;           ///< HIP's regsPerMultiprocessor: 32-bit registers of all lanes
@@ -39,9 +40,9 @@ struct Chip {
   bool mi200Matrix;  ///< MFMA flushes 16-bit denormals, and takes BLGP on every type but f64
 };
 
-/// The chip of `name` ("gfx942", features after ':' are ignored), or nullptr if there is none that can be simulated.
+/// The chip of `name` ("gfx942", features after ':' are ignored), or nullptr if the table has none.
 const Chip* findChip(std::string_view name);
-/// All chips that can be simulated.
+/// Every AMD chip of the table: each can be simulated.
 const std::vector<Chip>& allChips();
 
 }  // namespace sardonyx::sim

@@ -92,6 +92,7 @@ struct Decoder::Impl {
     return true;
   }
 
+  std::uint8_t loadedHalf(const Inst& in, std::string_view mnemonic) const;
   std::uint8_t counters(const llvm::MCInstrDesc& d, const Inst& in, std::string_view mnemonic) const;
   Category category(const llvm::MCInstrDesc& d, const Inst& in) const;
 };
@@ -112,9 +113,12 @@ Decoder::Decoder(const Chip& chip, int waveSize) : impl_(std::make_unique<Impl>(
   d.registers.reset(target->createMCRegInfo(triple));
   d.asmInfo.reset(target->createMCAsmInfo(*d.registers, triple, d.options));
   d.instructions.reset(target->createMCInstrInfo());
-  const char* features = chip.gen == Gen::kGfx9 ? ""
+  std::string features = chip.gen == Gen::kGfx9 ? ""
                          : waveSize == 32       ? "+wavefrontsize32,-wavefrontsize64"
                                                 : "-wavefrontsize32,+wavefrontsize64";
+  // 16-bit operands then name the half of the register that they are (v1.l, v1.h). Code compiled without it has the
+  // same encodings and uses a part of them.
+  if (chip.gen >= Gen::kGfx11) features += ",+real-true16";
   d.subtarget.reset(target->createMCSubtargetInfo(triple, chip.name, features));
   check(d.subtarget != nullptr, "LLVM does not know {}", chip.name);
   d.context = std::make_unique<llvm::MCContext>(triple, d.asmInfo.get(), d.registers.get(), d.subtarget.get());
@@ -139,6 +143,16 @@ Decoder& Decoder::shared(const Chip& chip, int waveSize) {
   auto& slot = (*decoders)[{&chip, waveSize}];
   if (!slot) slot = std::make_unique<Decoder>(chip, waveSize);
   return *slot;
+}
+
+/// Which half of its destination a load writes: d16 loads of one component leave the other half alone, unless the chip
+/// clears it.
+std::uint8_t Decoder::Impl::loadedHalf(const Inst& in, std::string_view mnemonic) const {
+  const auto has = [&](std::string_view part) { return mnemonic.find(part) != std::string_view::npos; };
+  if (!in.ndst || !in.counters || !has("d16") || in.dst[0].dwords != 1 || chip.d16LoadsZeroOtherHalf)
+    return RegRange::kWhole;
+  if (has("format") && mnemonic.substr(mnemonic.size() - 2) != "_x") return RegRange::kWhole;
+  return has("d16_hi") || in.dst[0].hi ? RegRange::kHigh : RegRange::kLow;
 }
 
 std::uint8_t Decoder::Impl::counters(const llvm::MCInstrDesc& d, const Inst& in, std::string_view mnemonic) const {
@@ -229,6 +243,7 @@ std::unique_ptr<Inst> Decoder::decode(const std::uint8_t* bytes, std::size_t ava
   if (out->dpp) attachDpp(*out);
   if (out->sdwa) attachSdwa(*out);
   fillRanges(*out, d.waveSize);
+  if (out->nwrites == 1) out->writes[0].halves &= d.loadedHalf(*out, mnemonic);
   return out;
 }
 

@@ -36,6 +36,7 @@ struct Operand {
   bool abs = false;         ///< float absolute value
   bool sext = false;        ///< SDWA: sign-extend the selected part
   bool hi = false;          ///< 16-bit operand in the upper half (op_sel, or a .h register)
+  bool half = false;        ///< names half a register (v1.l, v1.h) and touches no more
   bool opSel = false;       ///< VOP3P op_sel: which half feeds the low result
   bool opSelHi = false;     ///< VOP3P op_sel_hi: which half feeds the high result
   bool negHi = false;       ///< VOP3P neg_hi
@@ -80,9 +81,11 @@ struct Sdwa {
 
 /// A run of registers, for the checks on reads and writes.
 struct RegRange {
+  static constexpr std::uint8_t kLow = 1, kHigh = 2, kWhole = 3;
   RegFile file = RegFile::kNone;
   std::uint8_t count = 0;
   std::uint16_t index = 0;
+  std::uint8_t halves = kWhole;  ///< which halves of each register
 };
 
 struct OpInfo;

@@ -188,11 +188,21 @@ struct Builder {
     if (!dataFirst && next < vectors.size()) setSrc(1, vectors[next++]);
     if (next != vectors.size()) bad = true;
     if (immediates.size() >= 2) {
-      out.imm = signExtend(immediates[immediates.size() - 2], ctx.chip->gen == Gen::kGfx12 ? 24 : 13);
+      out.imm = signExtend(immediates[immediates.size() - 2], flatOffsetBits());
       out.cpol = static_cast<std::uint32_t>(immediates.back());
     }
   }
 
+  int flatOffsetBits() const {
+    switch (ctx.chip->gen) {
+      case Gen::kGfx10:
+        return 12;
+      case Gen::kGfx12:
+        return 24;
+      default:
+        return 13;
+    }
+  }
   static std::int64_t signExtend(std::int64_t v, int bits) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(v) << (64 - bits)) >> (64 - bits);
   }
@@ -208,7 +218,7 @@ struct Builder {
       else
         scalars.push_back(o);
     }
-    // MUBUF/MTBUF (gfx9, gfx11) and VBUFFER (gfx12) keep offen and idxen at different places.
+    // MUBUF/MTBUF (gfx9 and gfx10, gfx11) and VBUFFER (gfx12) keep offen and idxen at different places.
     bool offen, idxen;
     if (ctx.chip->gen == Gen::kGfx12) {
       offen = out.raw[1] >> 30 & 1, idxen = out.raw[1] >> 31 & 1;
@@ -253,6 +263,9 @@ struct Builder {
       out.clamp = out.raw[0] >> 15 & 1;
       if (!(flags() & enc::kVop3p)) out.omod = out.raw[1] >> 27 & 3;
     }
+    // What is added to is the half that the result goes to; LLVM gives the modifier of the result to that alone.
+    for (int i = 0; i < out.nsrc; ++i)
+      if (out.src[i].tied && out.src[i].half && out.ndst) out.src[i].hi = out.dst[0].hi;
     if (flags() & enc::kDpp) dpp();
     if (flags() & enc::kSdwa) sdwa();
     implicitVcc();

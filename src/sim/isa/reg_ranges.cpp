@@ -4,15 +4,20 @@
 namespace sardonyx::sim {
 namespace {
 
+std::uint8_t halves(const Operand& o) {
+  if (!o.half) return RegRange::kWhole;
+  return o.hi ? RegRange::kHigh : RegRange::kLow;
+}
+
 void addRead(Inst& in, const Operand& o) {
   if (o.file != RegFile::kSgpr && o.file != RegFile::kVgpr && o.file != RegFile::kAgpr) return;
-  if (in.nreads < 10) in.reads[in.nreads++] = {o.file, o.dwords, o.index};
+  if (in.nreads < 10) in.reads[in.nreads++] = {o.file, o.dwords, o.index, halves(o)};
 }
 
 void addWrite(Inst& in, const Operand& o) {
   if (o.file != RegFile::kSgpr && o.file != RegFile::kVgpr && o.file != RegFile::kAgpr) return;
   if (o.file == RegFile::kSgpr && o.index == kNullSink) return;
-  if (in.nwrites < 5) in.writes[in.nwrites++] = {o.file, o.dwords, o.index};
+  if (in.nwrites < 5) in.writes[in.nwrites++] = {o.file, o.dwords, o.index, halves(o)};
 }
 
 }  // namespace

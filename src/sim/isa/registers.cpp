@@ -70,6 +70,7 @@ std::vector<Operand> mapRegisters(const llvm::MCRegisterInfo& registers) {
       o.index = static_cast<std::uint16_t>(code & kIndexMask);
       o.dwords = static_cast<std::uint8_t>(dwords);
       o.hi = (code & kIsHigh) != 0;
+      o.half = bits[r] == 16;
     } else {
       o = scalar(name, code & kIndexMask, dwords);
       o.hi = (code & kIsHigh) != 0;

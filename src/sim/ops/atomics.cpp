@@ -257,8 +257,9 @@ void addAtomics(OpTable& t) {
   addInteger<Op::kDec>(t, "dec", "dec_u32", "dec_u64");
   addInteger<Op::kSubClamp>(t, "", "sub_clamp_u32", "");
   addInteger<Op::kCondSub>(t, "", "cond_sub_u32", "");
-  addFloat<Op::kSubClamp, U>(t, "csub_u32");  // gfx11's name of sub_clamp
-  addFloat<Op::kFcmpswap, U>(t, "cmpswap_f32");
+  addFloat<Op::kSubClamp, U>(t, "csub|csub_u32");  // names of sub_clamp on gfx10 and gfx11
+  addFloat<Op::kFcmpswap, U>(t, "fcmpswap|cmpswap_f32");
+  addFloat<Op::kFcmpswap, UL>(t, "fcmpswap_x2");
   addFloat<Op::kFadd, U>(t, "add_f32");
   addFloat<Op::kFadd, UL>(t, "add_f64");
   addFloat<Op::kFmin, U>(t, "fmin|min_f32|min_num_f32");

@@ -34,12 +34,7 @@ void loadSmall(Wave& w, const Inst& in) {
     T value = 0;
     r.read(l, sizeof value, &value);
     U v = static_cast<U>(static_cast<std::int32_t>(value));
-    if (kHalf == Half::kFull)
-      to[l] = v;
-    else if (kHalf == Half::kHigh)
-      to[l] = (to[l] & 0xffff) | v << 16;
-    else
-      to[l] = (to[l] & 0xffff0000) | (v & 0xffff);
+    to[l] = kHalf == Half::kFull ? v : withLoadedHalf(w, to[l], v, kHalf == Half::kHigh);
   });
 }
 template <class T, bool kHigh>

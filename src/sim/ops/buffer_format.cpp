@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "sim/ops/lanes.h"
 
@@ -36,6 +37,10 @@ struct Run {
   std::uint8_t first, layout;
   const char* numbers;  ///< digits of NumberFormat
 };
+constexpr Run kGfx10Runs[] = {{1, 1, "012345"},   {7, 2, "0123456"},  {14, 3, "012345"},  {20, 4, "456"},
+                              {23, 5, "0123456"}, {30, 6, "0123456"}, {37, 7, "0123456"}, {44, 8, "012345"},
+                              {50, 9, "012345"},  {56, 10, "012345"}, {62, 11, "456"},    {65, 12, "0123456"},
+                              {72, 13, "456"},    {75, 14, "456"}};
 constexpr Run kRuns[] = {{1, 1, "012345"},   {7, 2, "0123456"},  {14, 3, "012345"}, {20, 4, "456"},
                          {23, 5, "0123456"}, {30, 6, "6"},       {31, 7, "6"},      {32, 8, "0145"},
                          {36, 9, "012345"},  {42, 10, "012345"}, {48, 11, "456"},   {51, 12, "0123456"},
@@ -85,7 +90,8 @@ BufferFormat bufferFormat(const Chip& chip, unsigned code) {
     if (f.bits[0] == 32 && number < 4) return {};
     return f;
   }
-  for (const Run& r : kRuns)
+  const std::span<const Run> runs = chip.gen == Gen::kGfx10 ? std::span<const Run>(kGfx10Runs) : kRuns;
+  for (const Run& r : runs)
     if (code >= r.first && code < r.first + std::strlen(r.numbers))
       return make(r.layout, static_cast<unsigned>(r.numbers[code - r.first] - '0'));
   return {};
@@ -93,7 +99,7 @@ BufferFormat bufferFormat(const Chip& chip, unsigned code) {
 
 unsigned formatOfResource(const Chip& chip, std::uint32_t word3) {
   if (chip.gen == Gen::kGfx9) return (word3 >> 15 & 15) | (word3 >> 12 & 7) << 4;
-  return word3 >> 12 & 63;
+  return word3 >> 12 & (chip.gen == Gen::kGfx10 ? 127 : 63);
 }
 
 std::uint32_t decodeComponent(const BufferFormat& f, const std::uint8_t* raw, int i) {

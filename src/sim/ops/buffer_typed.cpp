@@ -52,7 +52,9 @@ void load(Wave& w, const Inst& in) {
       } else {
         U& to = w.row(in.dst[0], c / 2)[l];
         bool high = kWidth == Width::kHighHalf || (c & 1);
-        to = high ? (to & 0xffff) | narrow(f, v[c]) << 16 : (to & 0xffff0000) | narrow(f, v[c]);
+        // The first component of a register decides what becomes of its other half, the second fills that half.
+        U half = narrow(f, v[c]);
+        to = c & 1 ? (to & 0xffff) | half << 16 : withLoadedHalf(w, to, half, high);
       }
     }
   });

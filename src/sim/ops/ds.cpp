@@ -68,12 +68,7 @@ void loadSmall(Wave& w, const Inst& in) {
     T value;
     std::memcpy(&value, ldsAccess(w, l, address(w, at, l, in.imm), sizeof value, AccessKind::kRead), sizeof value);
     U v = static_cast<U>(static_cast<std::int32_t>(value));
-    if (kHalf == Half::kFull)
-      to[l] = v;
-    else if (high)
-      to[l] = (to[l] & 0xffff) | v << 16;
-    else
-      to[l] = (to[l] & 0xffff0000) | (v & 0xffff);
+    to[l] = kHalf == Half::kFull ? v : withLoadedHalf(w, to[l], v, high);
   });
 }
 template <class T, bool kHigh>
@@ -87,6 +82,13 @@ void storeSmall(Wave& w, const Inst& in) {
   });
 }
 
+/// The lane that a permute of lane `l` names by `address` (a multiple of four for each lane). On gfx10 and gfx11 the
+/// two halves of a wave64 are permuted by themselves (LLVM: GCNSubtarget::supportsWaveWideBPermute).
+U permutedLane(const Wave& w, int l, U address) {
+  bool halves = !w.wave32 && (w.chip->gen == Gen::kGfx10 || w.chip->gen == Gen::kGfx11);
+  if (halves) return (static_cast<U>(l) & 32) | (address >> 2 & 31);
+  return address >> 2 & static_cast<U>(w.lanes - 1);
+}
 /// Lane l receives what lane address/4 holds; inactive source lanes give 0.
 template <bool kFetchInactive>
 void bpermute(Wave& w, const Inst& in) {
@@ -94,7 +96,7 @@ void bpermute(Wave& w, const Inst& in) {
   const U* data = w.row(in.src[1]);
   Row out;
   for (int l = 0; l < w.lanes; ++l) {
-    U lane = (address(w, at, l, in.imm) >> 2) & static_cast<U>(w.lanes - 1);
+    U lane = permutedLane(w, l, address(w, at, l, in.imm));
     out[l] = kFetchInactive || (w.mask >> lane & 1) ? data[lane] : 0;
   }
   writeB32(w, in.dst[0], out);
@@ -104,7 +106,7 @@ void permute(Wave& w, const Inst& in) {
   const U* at = w.row(in.src[0]);
   const U* data = w.row(in.src[1]);
   Row out = {};
-  forActive(w.mask, [&](int l) { out[(address(w, at, l, in.imm) >> 2) & static_cast<U>(w.lanes - 1)] = data[l]; });
+  forActive(w.mask, [&](int l) { out[permutedLane(w, l, address(w, at, l, in.imm))] = data[l]; });
   writeB32(w, in.dst[0], out);
 }
 /// DS_SWIZZLE_B32: offset bit 15 chooses quad permutes (or, gfx9 and later, FFT and rotate modes at 0xe000 and 0xc000)

@@ -11,7 +11,7 @@ namespace {
 
 using U = std::uint32_t;
 
-/// Which half of the register a 16-bit value goes to; the other half stays.
+/// What a small load writes: the whole register, or one half (see withLoadedHalf).
 enum class Half { kFull, kLow, kHigh };
 
 template <Segment S>
@@ -55,12 +55,7 @@ void loadSmall(Wave& w, const Inst& in) {
     T value;
     readLane<S>(w, l, at[l], sizeof value, &value);
     U v = static_cast<U>(static_cast<std::int32_t>(value));
-    if (kHalf == Half::kFull)
-      to[l] = v;
-    else if (high)
-      to[l] = (to[l] & 0xffff) | v << 16;
-    else
-      to[l] = (to[l] & 0xffff0000) | (v & 0xffff);
+    to[l] = kHalf == Half::kFull ? v : withLoadedHalf(w, to[l], v, high);
   });
 }
 template <Segment S, int kDwords>
@@ -136,8 +131,8 @@ void addFlat(OpTable& t) {
   addSegment<Segment::kGlobal>(t, "global");
   addSegment<Segment::kFlat>(t, "flat");
   addSegment<Segment::kScratch>(t, "scratch");
-  t.add("global_load_addtid_b32", loadAddTid);
-  t.add("global_store_addtid_b32", storeAddTid);
+  t.add("global_load_dword_addtid|global_load_addtid_b32", loadAddTid);
+  t.add("global_store_dword_addtid|global_store_addtid_b32", storeAddTid);
   // Cache maintenance: memory is coherent here.
   for (const char* name : {"global_inv", "global_wb", "global_wbinv", "buffer_wbl2", "buffer_inv", "buffer_wbinvl1",
                            "buffer_wbinvl1_vol", "buffer_invl2", "buffer_gl0_inv", "buffer_gl1_inv"})

@@ -65,7 +65,7 @@ std::uint32_t readHwreg(const Wave& w, unsigned id) {
     case 26:
       return 0;  // SCHED_MODE
     case 29:
-      if (!gfx9) return static_cast<std::uint32_t>(cycleCounter(w)) & (w.chip->gen == Gen::kGfx11 ? 0xfffffu : ~0u);
+      if (!gfx9) return static_cast<std::uint32_t>(cycleCounter(w)) & (w.chip->gen == Gen::kGfx12 ? ~0u : 0xfffffu);
       break;
     case 30:
       if (w.chip->gen == Gen::kGfx12) return static_cast<std::uint32_t>(cycleCounter(w) >> 32);
@@ -79,6 +79,12 @@ std::uint32_t readHwreg(const Wave& w, unsigned id) {
 void writeHwreg(Wave& w, unsigned id, std::uint32_t value) {
   if (id == 1) {
     w.mode = value;
+  } else if (id == 20 || id == 21) {
+    // FLAT_SCR_LO and FLAT_SCR_HI, which gfx10's kernels set up themselves. Scratch instructions use the wave's own.
+    bool settable = w.chip->gen == Gen::kGfx10;
+    if (!settable || value != static_cast<std::uint32_t>(w.scratchBase >> (id == 20 ? 0 : 32)))
+      throw Fault(settable ? "FLAT_SCRATCH is set to memory that is not this wave's scratch"
+                           : "hardware register " + std::to_string(id) + " cannot be written by a kernel on this chip");
   } else if (id != 3 && id != 26) {  // TRAPSTS and SCHED_MODE: accepted, without effect on results
     throw Fault("hardware register " + std::to_string(id) + " cannot be written by a kernel on this chip");
   }

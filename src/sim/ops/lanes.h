@@ -76,6 +76,11 @@ void writeB32(Wave& w, const Operand& o, const std::uint32_t* v, int dword = 0);
 void writeF32(Wave& w, const Inst& in, const Operand& o, Row& v);
 void writeB64(Wave& w, const Operand& o, const std::uint64_t* v);
 void writeF64(Wave& w, const Inst& in, const Operand& o, Row64& v);
+/// A register after a load of 16 bits into one of its halves.
+inline std::uint32_t withLoadedHalf(const Wave& w, std::uint32_t old, std::uint32_t v, bool high) {
+  if (w.chip->d16LoadsZeroOtherHalf) old = 0;
+  return high ? (old & 0xffff) | v << 16 : (old & 0xffff0000) | (v & 0xffff);
+}
 /// Writes 16 bits to the half the operand names; the other half is kept or cleared as chip and instruction say.
 void writeB16(Wave& w, const Inst& in, const Operand& o, const std::uint32_t* v);
 /// Rounds f32 bits to half under the mode's rounding and writes them. `v` must be exact or rounded so that a second

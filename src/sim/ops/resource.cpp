@@ -1,5 +1,5 @@
-// See resource.h. Fields: base [47:0], stride [61:48], swizzle enable [63] on gfx9 and [63:62] on gfx11 and gfx12,
-// records [95:64], index stride [118:117], add tid [119], OOB_SELECT [125:124] on gfx11 and gfx12. ISA documents:
+// See resource.h. Fields: base [47:0], stride [61:48], swizzle enable [63] on gfx9 and gfx10, [63:62] on later chips,
+// records [95:64], index stride [118:117], add tid [119], OOB_SELECT [125:124] from gfx10 on. ISA documents:
 // "Buffer Addressing" and "Range checking".
 #include "sim/ops/resource.h"
 
@@ -15,8 +15,9 @@ Resource::Resource(Wave& w, const Inst& in) : w_(w) {
   if (base_ >> 47) base_ |= 0xffffull << 48;
   stride_ = r[1] >> 16 & 0x3fff;
   std::uint32_t swizzle = r[1] >> 30;
-  swizzle_ = gfx9 ? swizzle >> 1 : swizzle != 0;
-  if (!gfx9 && swizzle > 1) element_ = swizzle == 2 ? 8 : 16;
+  bool oneBit = w.chip->gen <= Gen::kGfx10;
+  swizzle_ = oneBit ? swizzle >> 1 : swizzle != 0;
+  if (!oneBit && swizzle > 1) element_ = swizzle == 2 ? 8 : 16;
   records_ = r[2];
   word3_ = r[3];
   indexStride_ = 8u << (r[3] >> 21 & 3);
@@ -28,7 +29,7 @@ Resource::Resource(Wave& w, const Inst& in) : w_(w) {
   if (offen) offset_ = w.row(in.src[0], idxen ? 1 : 0);
   scalarOffset_ = in.src[3].present() ? scalar32(w, in.src[3]) : 0;
   constant_ = static_cast<std::uint32_t>(in.imm);
-  private_ = gfx9 && swizzle_ && addTid_ && w.scratchBytes && base_ == w.scratchBase;
+  private_ = w.chip->scratchDwordSwizzle && swizzle_ && addTid_ && w.scratchBytes && base_ == w.scratchBase;
   if (private_) stride_ = 0;
 }
 

@@ -136,6 +136,17 @@ U reverse(U v) {
   return __builtin_bswap32(v);
 }
 
+/// The shift is a 16-bit operand, of which either half may be named.
+template <auto F>
+void alignBy(Wave& w, const Inst& in) {
+  Row t0, t1, t2, out;
+  const U* a = readB32(w, in.src[0], t0);
+  const U* b = readB32(w, in.src[1], t1);
+  const U* c = readB16(w, in.src[2], t2);
+  forLanes(w.lanes, [&](int l) { out[l] = F(a[l], b[l], c[l]); });
+  writeB32(w, in.dst[0], out);
+}
+
 void integers(OpTable& t) {
   t.add("v_mov_b32", b32x1<([](U a) { return a; })>, kNoCheckReads);
   t.add("v_nop|v_pipeflush", [](Wave&, const Inst&) {});
@@ -207,8 +218,8 @@ void bits(OpTable& t) {
   t.add("v_bfe_u32", b32x3<bfe>);
   t.add("v_bfe_i32", b32x3<bfeSigned>);
   t.add("v_bfi_b32", b32x3<([](U a, U b, U c) { return (a & b) | (~a & c); })>);
-  t.add("v_alignbit_b32", b32x3<alignBit>);
-  t.add("v_alignbyte_b32", b32x3<alignByte>);
+  t.add("v_alignbit_b32", alignBy<alignBit>);
+  t.add("v_alignbyte_b32", alignBy<alignByte>);
   t.add("v_bitop3_b32", bitop3B32);
   t.add("v_perm_b32", b32x3<perm>);
   t.add("v_and_or_b32", b32x3<([](U a, U b, U c) { return (a & b) | c; })>);

@@ -7,15 +7,15 @@
 namespace sardonyx::sim {
 namespace {
 
-/// s_waitcnt packs all counters into SIMM16: vmcnt [3:0] and [15:14], expcnt [6:4], lgkmcnt [11:8] on gfx9;
-/// vmcnt [15:10], lgkmcnt [9:4], expcnt [2:0] on gfx11. Before gfx12, scalar memory shares lgkmcnt with LDS
+/// s_waitcnt packs all counters into SIMM16: vmcnt [3:0] and [15:14], expcnt [6:4], lgkmcnt [11:8] on gfx9 ([13:8] on
+/// gfx10); vmcnt [15:10], lgkmcnt [9:4], expcnt [2:0] on gfx11. Before gfx12, scalar memory shares lgkmcnt with LDS
 /// (Counter::kDs).
 void waitcnt(Wave& w, const Inst& in) {
   auto v = static_cast<unsigned>(in.imm);
-  if (w.chip->gen == Gen::kGfx9) {
+  if (w.chip->gen <= Gen::kGfx10) {
     noteWait(w, Counter::kLoad, (v & 15) | (v >> 14 & 3) << 4);
     noteWait(w, Counter::kExp, v >> 4 & 7);
-    noteWait(w, Counter::kDs, v >> 8 & 15);
+    noteWait(w, Counter::kDs, v >> 8 & (w.chip->gen == Gen::kGfx9 ? 15 : 63));
   } else {
     noteWait(w, Counter::kLoad, v >> 10 & 63);
     noteWait(w, Counter::kDs, v >> 4 & 63);

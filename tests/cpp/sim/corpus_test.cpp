@@ -168,20 +168,22 @@ TEST_P(Corpus, WaveOperations) {
   std::vector<std::uint32_t> in(256);
   for (auto& v : in) v = r.u32();
   std::size_t wave = waveSize();
+  const std::string generation = std::string(GetParam().chip).substr(0, 5);
+  const std::size_t reach = generation == "gfx10" || generation == "gfx11" ? 32 : wave;
   Buffer<std::uint32_t> din(in), dout(256);
   Buffer<std::uint64_t> dballots(256 / wave);
   HIP_OK(launch("waveOps", {2}, {128}, din.get(), dout.get(), dballots.get()));
   auto out = dout.read();
   auto ballots = dballots.read();
   for (std::size_t w = 0; w < ballots.size(); ++w) {
-    std::uint32_t top = 0;
+    std::uint32_t top[2] = {};  // of the lanes that permutes reach
     std::uint64_t ballot = 0;
     for (std::size_t i = 0; i < wave; ++i) {
-      top = std::max(top, in[w * wave + i]);
+      top[i / reach] = std::max(top[i / reach], in[w * wave + i]);
       ballot |= static_cast<std::uint64_t>(in[w * wave + i] & 1) << i;
     }
     ASSERT_EQ(ballots[w], ballot);
-    for (std::size_t i = 0; i < wave; ++i) ASSERT_EQ(out[w * wave + i], top);
+    for (std::size_t i = 0; i < wave; ++i) ASSERT_EQ(out[w * wave + i], top[i / reach]);
   }
 }
 
@@ -367,7 +369,7 @@ TEST_P(Corpus, LongMath) {
 }
 
 TEST_P(Corpus, DualIssue) {
-  if (waveSize() == 64) return;  // wave32 on gfx11 and gfx12 only
+  if (waveSize() == 64 || std::string(GetParam().chip) == "gfx1030") return;  // waves of 32 from gfx11 on
   load("arithmetic");
   const std::uint32_t n = 64;
   Random r(12);

@@ -19,6 +19,8 @@ class Faults : public SimTest {
     return std::string(", \"check_waits\": true, \"check_races\": true, \"check_global_races\": true, ") +
            "\"max_instructions_per_wave\": 100000, \"check_uninitialized\": " + (uninitialized_ ? "true" : "false");
   }
+  /// The chip calls a scalar load s_load_dword.
+  bool oldNames() const { return gfx9() || std::string(GetParam().chip) == "gfx1030"; }
   bool gfx9() const { return std::string(GetParam().chip).substr(0, 4) == "gfx9"; }
   void expectMessage(hipError_t e, std::initializer_list<const char*> parts) {
     EXPECT_EQ(e, hipErrorLaunchFailure);
@@ -174,7 +176,7 @@ TEST_P(Faults, MissingWaitForScalarMemory) {
   load("faults");
   Buffer<std::uint32_t> out(64);
   expectFailure(launch("missingScalarWait", {1}, {64}, out.get()), "scalar wait",
-                {"kernel missingScalarWait", "is read before a wait covers \"s_load_"}, gfx9() ? 0 : 1);
+                {"kernel missingScalarWait", "is read before a wait covers \"s_load_"}, oldNames() ? 0 : 1);
 }
 TEST_P(Faults, WaitOnTheWrongCounter) {
   load("faults");

@@ -25,10 +25,12 @@ inline std::string targetName(const testing::TestParamInfo<Target>& info) {
 }
 inline const Target kTargets[] = {{"gfx90a", 0},  {"gfx90a", 2},  {"gfx90a", 3},  {"gfx942", 0},  {"gfx942", 2},
                                   {"gfx942", 3},  {"gfx950", 0},  {"gfx950", 2},  {"gfx950", 3},  {"gfx1100", 0},
-                                  {"gfx1100", 2}, {"gfx1100", 3}, {"gfx1201", 0}, {"gfx1201", 2}, {"gfx1201", 3}};
+                                  {"gfx1100", 2}, {"gfx1100", 3}, {"gfx1201", 0}, {"gfx1201", 2}, {"gfx1201", 3},
+                                  {"gfx1030", 0}, {"gfx1030", 2}, {"gfx1030", 3}, {"gfx1101", 2}, {"gfx1102", 2},
+                                  {"gfx1103", 2}, {"gfx1150", 2}, {"gfx1151", 2}, {"gfx1200", 2}};
 
-inline const Target kWave64Targets[] = {
-    {"gfx1100", 0, true}, {"gfx1100", 2, true}, {"gfx1201", 0, true}, {"gfx1201", 2, true}};
+inline const Target kWave64Targets[] = {{"gfx1030", 0, true}, {"gfx1030", 2, true}, {"gfx1100", 0, true},
+                                        {"gfx1100", 2, true}, {"gfx1201", 0, true}, {"gfx1201", 2, true}};
 
 #define HIP_OK(call) ASSERT_EQ(call, hipSuccess) << #call << ": " << sardonyxSimLastFailure()
 

@@ -84,7 +84,8 @@ TEST(Chips, Lookup) {
     EXPECT_EQ(e.kind(), ErrorKind::kUnsupported);
     EXPECT_THAT(e.what(), testing::AllOf(HasSubstr("gfx000"), HasSubstr("gfx942"), HasSubstr("sm_90a")));
   }
-  EXPECT_THAT(chips_with(Feature::kSimulated), ElementsAre("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"));
+  EXPECT_THAT(amd_chips(), ElementsAre("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102",
+                                       "gfx1103", "gfx1150", "gfx1151", "gfx1200", "gfx1201"));
 }
 
 TEST(Chips, NvidiaCardsByCapability) {

@@ -19,6 +19,7 @@
 #include <llvm/Support/TargetSelect.h>
 
 #include <memory>
+#include <regex>
 
 namespace {
 
@@ -66,9 +67,12 @@ std::vector<std::uint8_t> assemble(const std::string& chip, int waveSize, const 
   std::unique_ptr<llvm::MCRegisterInfo> registers(target->createMCRegInfo(triple));
   std::unique_ptr<llvm::MCAsmInfo> asmInfo(target->createMCAsmInfo(*registers, triple, options));
   std::unique_ptr<llvm::MCInstrInfo> instructions(target->createMCInstrInfo());
-  const char* features = chip.compare(0, 4, "gfx9") == 0 ? ""
+  std::string features = chip.compare(0, 4, "gfx9") == 0 ? ""
                          : waveSize == 32                ? "+wavefrontsize32"
                                                          : "+wavefrontsize64,-wavefrontsize32";
+  // LLVM accepts operands either as halves of registers (v1.l) or as registers whose lower half is meant (v1).
+  static const std::regex half(R"(v\d+\.[lh])");
+  if (std::regex_search(text, half)) features += ",+real-true16";
   std::unique_ptr<llvm::MCSubtargetInfo> subtarget(target->createMCSubtargetInfo(triple, chip, features));
   llvm::SourceMgr sources;
   std::string messages;

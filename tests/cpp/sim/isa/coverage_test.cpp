@@ -32,6 +32,18 @@ const Encoding kGfx9[] = {
     {"GLOBAL", 0xdc008000, 0xfc00c000, 18, 7}, {"MUBUF", 0xe0000000, 0xfc000000, 18, 7},
     {"MTBUF", 0xe8000000, 0xfc000000, 15, 4},  {"MIMG", 0xf0000000, 0xfc000000, 18, 7},
 };
+const Encoding kGfx10[] = {
+    {"SOP2", 0x80000000, 0xc0000000, 23, 7},    {"SOPK", 0xb0000000, 0xf0000000, 23, 5},
+    {"SOP1", 0xbe800000, 0xff800000, 8, 8},     {"SOPC", 0xbf000000, 0xff800000, 16, 7},
+    {"SOPP", 0xbf800000, 0xff800000, 16, 7},    {"VOP2", 0x00000000, 0x80000000, 25, 6},
+    {"VOP1", 0x7e000000, 0xfe000000, 9, 8},     {"VOPC", 0x7c000000, 0xfe000000, 17, 8},
+    {"VOP3", 0xd4000000, 0xfc000000, 16, 10},   {"VOP3P", 0xcc000000, 0xff800000, 16, 7},
+    {"VINTRP", 0xc8000000, 0xfc000000, 16, 2},  {"SMEM", 0xf4000000, 0xfc000000, 18, 8},
+    {"DS", 0xd8000000, 0xfc000000, 18, 8},      {"FLAT", 0xdc000000, 0xfc00c000, 18, 7},
+    {"SCRATCH", 0xdc004000, 0xfc00c000, 18, 7}, {"GLOBAL", 0xdc008000, 0xfc00c000, 18, 7},
+    {"MUBUF", 0xe0000000, 0xfc000000, 18, 8},   {"MTBUF", 0xe8000000, 0xfc000000, 16, 3},
+    {"MIMG", 0xf0000000, 0xfc000000, 18, 7},    {"EXP", 0xf8000000, 0xfc000000, 4, 6},
+};
 const Encoding kGfx11[] = {
     {"SOP2", 0x80000000, 0xc0000000, 23, 7},    {"SOPK", 0xb0000000, 0xf0000000, 23, 5},
     {"SOP1", 0xbe800000, 0xff800000, 8, 8},     {"SOPC", 0xbf000000, 0xff800000, 16, 7},
@@ -70,6 +82,9 @@ class Lister {
     switch (chip.gen) {
       case Gen::kGfx9:
         for (const Encoding& e : kGfx9) list(e);
+        break;
+      case Gen::kGfx10:
+        for (const Encoding& e : kGfx10) list(e);
         break;
       case Gen::kGfx11:
         for (const Encoding& e : kGfx11) list(e);

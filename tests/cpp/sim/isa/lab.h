@@ -51,4 +51,5 @@ class Lab {
   const Code& code(const std::string& text);
 };
 
-inline const char* const kChips[] = {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"};
+inline const char* const kChips[] = {"gfx90a",  "gfx942",  "gfx950",  "gfx1030", "gfx1100", "gfx1101",
+                                     "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1200", "gfx1201"};

@@ -85,7 +85,7 @@ KERNEL longMath(const u64* a, const u64* b, u64* out, u32 n) {
   o[7] = x < y ? x : (u64)__builtin_popcountll(y);
 }
 
-#if !defined(__GFX9__) && !defined(WAVE64)
+#if !defined(__GFX9__) && !defined(__GFX10__) && !defined(WAVE64)
 // Dual issue: both halves read the registers as they were, and each half's accumulator is its own.
 KERNEL dualIssue(const float* a, const float* b, float* out) {
   u32 i = globalX();

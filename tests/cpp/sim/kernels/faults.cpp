@@ -108,7 +108,7 @@ KERNEL missingLdsWait(u32* out) {
   u32 v, at = (u32)(u64)&exchange[localX()];
   exchange[localX()] = 1;
   barrier();
-#if defined(__GFX9__)
+#if defined(__GFX9__) || defined(__GFX10__)
   asm volatile("ds_read_b32 %0, %1" : "=v"(v) : "v"(at));
 #else
   asm volatile("ds_load_b32 %0, %1" : "=v"(v) : "v"(at));
@@ -117,7 +117,7 @@ KERNEL missingLdsWait(u32* out) {
 }
 KERNEL missingScalarWait(u32* out) {
   u32 v;
-#if defined(__GFX9__)
+#if defined(__GFX9__) || defined(__GFX10__)
   asm volatile("s_load_dword %0, %1, 0x0\ns_add_u32 %0, %0, 1"  // FAULT: scalar wait
                : "=&s"(v)
                : "s"(__builtin_amdgcn_kernarg_segment_ptr()));

@@ -14,7 +14,7 @@ typedef short s16x8 __attribute__((ext_vector_type(8)));
 #define WAIT_SCALAR "\ns_wait_kmcnt 0x0"
 #define RETURNS " th:TH_ATOMIC_RETURN"
 #define NO_OFFSET "null"
-#elif defined(__GFX11__)
+#elif defined(__GFX11__) || defined(__GFX10__)
 #define WAIT_LOAD "\ns_waitcnt vmcnt(0)"
 #define WAIT_STORE "\ns_waitcnt_vscnt null, 0x0"
 #define WAIT_LDS "\ns_waitcnt lgkmcnt(0)"
@@ -33,10 +33,15 @@ typedef short s16x8 __attribute__((ext_vector_type(8)));
 #endif
 #define NO_OFFSET "0"
 #endif
-#if defined(__GFX9__)
-#define NAME(gfx9, later) gfx9
+#if defined(__GFX9__) || defined(__GFX10__)
+#define NAME(old, gfx11) old
 #else
-#define NAME(gfx9, later) later
+#define NAME(old, gfx11) gfx11
+#endif
+#if defined(__GFX9__)
+#define FORMAT_16_16_SINT "[BUF_DATA_FORMAT_16_16,BUF_NUM_FORMAT_SINT]"
+#else
+#define FORMAT_16_16_SINT "[BUF_FMT_16_16_SINT]"
 #endif
 
 static inline u32 lane() { return localX(); }
@@ -104,8 +109,7 @@ KERNEL tbufferLoad(const u32* in, u32* out, u32 word3) {
   u32x4 r = resource(in, 4, 64, 0, word3);
   u32x2 v;
   u32 index = lane();
-  asm volatile("tbuffer_load_format_xy %0, %1, %2, " NO_OFFSET
-               " format:" NAME("[BUF_DATA_FORMAT_16_16,BUF_NUM_FORMAT_SINT]", "[BUF_FMT_16_16_SINT]") " idxen" WAIT_LOAD
+  asm volatile("tbuffer_load_format_xy %0, %1, %2, " NO_OFFSET " format:" FORMAT_16_16_SINT " idxen" WAIT_LOAD
                : "=&v"(v)
                : "v"(index), "s"(r)
                : "memory");
@@ -364,21 +368,25 @@ KERNEL atomicsFloat(u32* cells, const u32* operands) {
   local[lane()] = 0x40000000u;  // 2.0f
   barrier();
   u32 at = (u32)(u64)&local[lane()];
+#if !defined(__GFX10__)
   asm volatile("global_atomic_add_f32 %0, %1, off" WAIT_STORE ::"v"(cells + lane()), "v"(data) : "memory");
+#endif
   asm volatile("ds_add_f32 %0, %1" WAIT_LDS ::"v"(at), "v"(data) : "memory");
   cells[64 + lane()] = local[lane()];
   barrier();
-#if !defined(__GFX11__)
+#if !defined(__GFX11__) && !defined(__GFX10__)
   asm volatile("global_atomic_pk_add_f16 %0, %1, off" WAIT_STORE ::"v"(cells + 128 + lane()), "v"(data) : "memory");
 #endif
-#if !defined(__GFX11__) && !defined(__gfx90a__)
+#if !defined(__GFX11__) && !defined(__GFX10__) && !defined(__gfx90a__)
   asm volatile("global_atomic_pk_add_bf16 %0, %1, off" WAIT_STORE ::"v"(cells + 192 + lane()), "v"(data) : "memory");
   asm volatile("ds_" NAME("write_b32", "store_b32") " %0, %2\nds_pk_add_f16 %0, %1" WAIT_LDS ::"v"(at), "v"(data),
                "v"(cells[256 + lane()])
                : "memory");
   cells[256 + lane()] = local[lane()];
 #endif
-#if defined(__GFX11__)
+#if defined(__GFX10__)
+  asm volatile("global_atomic_fmax %0, %1, off" WAIT_STORE ::"v"(cells + 320 + lane()), "v"(data) : "memory");
+#elif defined(__GFX11__)
   asm volatile("global_atomic_max_f32 %0, %1, off" WAIT_STORE ::"v"(cells + 320 + lane()), "v"(data) : "memory");
 #elif defined(__GFX12__)
   asm volatile("global_atomic_max_num_f32 %0, %1, off" WAIT_STORE ::"v"(cells + 320 + lane()), "v"(data) : "memory");

@@ -42,13 +42,19 @@ KERNEL reduceDpp(const u32* in, u32* out) {
     out[globalX() / __builtin_amdgcn_wavefrontsize()] = sum;
 }
 
-// Butterfly by ds_bpermute, ballot and mbcnt.
+// Butterfly by ds_bpermute, ballot and mbcnt. gfx10 and gfx11 permute the halves of a wave64 by themselves, wherever
+// the address points.
 KERNEL waveOps(const u32* in, u32* out, u64* ballots) {
   u32 lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0));
   u32 v = in[globalX()];
   u32 size = __builtin_amdgcn_wavefrontsize();
-  for (u32 m = 1; m < size; m <<= 1) {
-    u32 other = (u32)__builtin_amdgcn_ds_bpermute((int)((lane ^ m) * 4), (int)v);
+#if defined(__GFX10__) || defined(__GFX11__)
+  const u32 reach = 32, elsewhere = size == 64 ? 32 : 0;
+#else
+  const u32 reach = size, elsewhere = 0;
+#endif
+  for (u32 m = 1; m < reach; m <<= 1) {
+    u32 other = (u32)__builtin_amdgcn_ds_bpermute((int)((lane ^ m ^ elsewhere) * 4), (int)v);
     v = v > other ? v : other;
   }
   out[globalX()] = v;
