@@ -17,6 +17,110 @@ const char* quick_function(Op op) {
                               : nullptr;
 }
 
+// Operations that are a function of the kernels' common header (kernels/prelude.h).
+const char* function_name(Op op) {
+  switch (op) {
+    case Op::kSign:
+      return "sign";
+    case Op::kBitNot:
+      return "bit_not";
+    case Op::kExp:
+      return "exp";
+    case Op::kExpm1:
+      return "expm1";
+    case Op::kLog:
+      return "log";
+    case Op::kLog1p:
+      return "log1p";
+    case Op::kSqrt:
+      return "sqrt";
+    case Op::kRsqrt:
+      return "rsqrt";
+    case Op::kSin:
+      return "sin";
+    case Op::kCos:
+      return "cos";
+    case Op::kTan:
+      return "tan";
+    case Op::kAsin:
+      return "asin";
+    case Op::kAcos:
+      return "acos";
+    case Op::kAtan:
+      return "atan";
+    case Op::kSinh:
+      return "sinh";
+    case Op::kCosh:
+      return "cosh";
+    case Op::kTanh:
+      return "tanh";
+    case Op::kAsinh:
+      return "asinh";
+    case Op::kAcosh:
+      return "acosh";
+    case Op::kAtanh:
+      return "atanh";
+    case Op::kErf:
+      return "erf";
+    case Op::kSigmoid:
+      return "sigmoid";
+    case Op::kFloor:
+      return "floor";
+    case Op::kCeil:
+      return "ceil";
+    case Op::kRound:
+      return "round";
+    case Op::kTrunc:
+      return "trunc";
+    case Op::kFMod:
+      return "mod_trunc";
+    case Op::kMin:
+      return "min";
+    case Op::kMax:
+      return "max";
+    case Op::kBitAnd:
+      return "bit_and";
+    case Op::kBitOr:
+      return "bit_or";
+    case Op::kBitXor:
+      return "bit_xor";
+    case Op::kShl:
+      return "shl";
+    case Op::kShr:
+      return "shr";
+    default:
+      return nullptr;
+  }
+}
+
+const char* predicate_function(Op op) { return op == Op::kIsNaN ? "isnan" : op == Op::kIsInf ? "isinf" : nullptr; }
+
+// Operations on truth values, or with one as their result, that are an operator of C++.
+const char* predicate_operator(Op op) {
+  switch (op) {
+    case Op::kAnd:
+      return "&";
+    case Op::kOr:
+      return "|";
+    case Op::kXor:
+      return "!=";
+    case Op::kEq:
+      return "==";
+    case Op::kNe:
+      return "!=";
+    case Op::kLt:
+      return "<";
+    case Op::kLe:
+      return "<=";
+    case Op::kGt:
+      return ">";
+    case Op::kGe:
+      return ">=";
+    default:
+      return nullptr;
+  }
+}
+
 bool only_halves(const Expr& e) {
   bool some = false, all = true;
   visit(e, [&](const Expr& x) {
@@ -25,6 +129,49 @@ bool only_halves(const Expr& e) {
     all &= is_half(x->dtype);
   });
   return some && all;
+}
+
+// Operations whose code depends on the type that they are computed in, `c`.
+std::string arithmetic(const Expr& e, const std::vector<std::string>& a, DType c) {
+  const bool f = is_float(c);
+  const bool wide = c == DType::kInt64 || c == DType::kUInt64 || c == DType::kInt32 || c == DType::kUInt32 || f;
+  // C++ promotes small integers; their results are brought back to their type.
+  auto back = [&](const std::string& s) { return wide ? s : fmt::format("{}({})", type_name(c), s); };
+  auto call = [&](const char* name) { return fmt::format("{}({})", name, fmt::join(a, ", ")); };
+  auto infix = [&](const char* op) { return fmt::format("{} {} {}", a[0], op, a[1]); };
+  // Of indices that are known not to be negative, C++'s own division is that of Python.
+  const bool division = e->op == Op::kFloorDiv || e->op == Op::kMod;
+  const bool index = division && c == DType::kInt64 && idx::provably_nonnegative(e->args[0], true);
+  const bool by_constant = index && is_const(e->args[1]) && e->args[1]->i > 0;
+  const bool by_size = index && !e->args[1]->has_load;
+  switch (e->op) {
+    case Op::kNeg:
+      return back("-" + a[0]);
+    case Op::kAbs:
+      return call(f ? "fabs" : "abs");
+    case Op::kReciprocal:
+      return f ? fmt::format("{}(1) / {}", type_name(c), a[0])
+               : fmt::format("div_trunc({}(1), {})", type_name(c), a[0]);
+    case Op::kAdd:
+      return back(infix("+"));
+    case Op::kSub:
+      return back(infix("-"));
+    case Op::kMul:
+      return back(infix("*"));
+    case Op::kDiv:
+      return f ? infix("/") : call("div_trunc");
+    case Op::kFloorDiv:
+      if (by_constant) return infix("/");
+      if (f) return fmt::format("floor({})", infix("/"));
+      return by_size ? fmt::format("i64(u64({}) / u64(max({}, i64(1))))", a[0], a[1]) : call("div_floor");
+    case Op::kMod:
+      if (by_constant) return infix("%");
+      return by_size ? fmt::format("i64(u64({}) % u64(max({}, i64(1))))", a[0], a[1]) : call("mod_floor");
+    case Op::kPow:
+      return call(f ? "pow" : "ipow");
+    default:
+      fail(ErrorKind::kInternal, "internal error: no code for {}", to_string(e));
+  }
 }
 
 }  // namespace
@@ -49,214 +196,41 @@ bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in
   return true;
 }
 
+// A cheaper form, exact enough where only values of 16 bits are read or written. Empty: there is none.
+std::string Emitter::half_operation(const Expr& e, const std::vector<std::string>& a) {
+  if (compute_type(e->args[0]->dtype) != DType::kFloat32) return {};
+  const char* quick = quick_function(e->op);
+  if (quick && (for_halves || (of_halves && only_halves(e))))
+    return cast_text(DType::kFloat32, e->dtype, 1, fmt::format("{}({})", quick, a[0]));
+  if (!for_halves) return {};
+  if (e->op == Op::kAdd && e->dtype == DType::kFloat32)  // of Gelu
+    for (const std::size_t k : {0, 1})
+      if (e->args[k]->op == Op::kErf && is_const(e->args[1 - k]) && e->args[1 - k]->f == 1)
+        return fmt::format("half_one_plus_erf({})", value(e->args[k]->args[0]));
+  if (e->op == Op::kDiv && is_const(e->args[1])) {
+    const auto by = 1 / static_cast<float>(e->args[1]->f);
+    if (std::isnormal(by)) return fmt::format("{} * {:a}f", a[0], static_cast<double>(by));
+  }
+  return {};
+}
+
 std::string Emitter::operation(const Expr& e, const std::vector<std::string>& args) {
   const DType operand = e->args[0]->dtype;
   if (e->op == Op::kCast && (e->i & kCastSaturatesHalf)) return fmt::format("saturated_half({})", args[0]);
   if (e->op == Op::kCast) return cast_text(operand, e->dtype, e->i, args[0]);
   if (e->op == Op::kBitCast) return fmt::format("bit_cast<{}>({})", type_name(e->dtype), args[0]);
   if (e->op == Op::kRandom) return fmt::format("random_uniform({}, {})", args[0], args[1]);
-  const DType c = compute_type(operand);
   std::vector<std::string> a = args;
   for (std::size_t k = 0; k < a.size(); ++k)
     a[k] = cast_text(e->args[k]->dtype, compute_type(e->args[k]->dtype), 1, a[k]);
-  const bool f = is_float(c);
-  const bool wide = c == DType::kInt64 || c == DType::kUInt64 || c == DType::kInt32 || c == DType::kUInt32 || f;
-  // Small integers are promoted by C++; bring results back to their type.
-  auto back = [&](std::string s) { return wide ? s : fmt::format("{}({})", type_name(c), s); };
-  auto call = [&](const char* fn) {
-    std::string s = std::string(fn) + "(";
-    for (std::size_t k = 0; k < a.size(); ++k) s += (k ? ", " : "") + a[k];
-    return s + ")";
-  };
-  auto infix = [&](const char* op) { return fmt::format("{} {} {}", a[0], op, a[1]); };
-  std::string r;
-  const char* quick = c == DType::kFloat32 ? quick_function(e->op) : nullptr;
-  if (quick && (for_halves || (of_halves && only_halves(e)))) return cast_text(c, e->dtype, 1, call(quick));
-  if (for_halves && e->op == Op::kAdd && e->dtype == DType::kFloat32)  // of Gelu
-    for (const std::size_t k : {0, 1})
-      if (e->args[k]->op == Op::kErf && is_const(e->args[1 - k]) && e->args[1 - k]->f == 1)
-        return fmt::format("half_one_plus_erf({})", value(e->args[k]->args[0]));
-  if (for_halves && c == DType::kFloat32) {
-    if (e->op == Op::kDiv && is_const(e->args[1])) {
-      const auto by = 1 / static_cast<float>(e->args[1]->f);
-      if (std::isnormal(by)) return fmt::format("{} * {:a}f", a[0], static_cast<double>(by));
-    }
-  }
-  switch (e->op) {
-    case Op::kNeg:
-      r = back("-" + a[0]);
-      break;
-    case Op::kAbs:
-      r = call(f ? "fabs" : "abs");
-      break;
-    case Op::kSign:
-      r = call("sign");
-      break;
-    case Op::kNot:
-      return "!" + a[0];
-    case Op::kBitNot:
-      r = call("bit_not");
-      break;
-    case Op::kExp:
-      r = call("exp");
-      break;
-    case Op::kExpm1:
-      r = call("expm1");
-      break;
-    case Op::kLog:
-      r = call("log");
-      break;
-    case Op::kLog1p:
-      r = call("log1p");
-      break;
-    case Op::kSqrt:
-      r = call("sqrt");
-      break;
-    case Op::kRsqrt:
-      r = call("rsqrt");
-      break;
-    case Op::kReciprocal:
-      r = f ? fmt::format("{}(1) / {}", type_name(c), a[0]) : fmt::format("div_trunc({}(1), {})", type_name(c), a[0]);
-      break;
-    case Op::kSin:
-      r = call("sin");
-      break;
-    case Op::kCos:
-      r = call("cos");
-      break;
-    case Op::kTan:
-      r = call("tan");
-      break;
-    case Op::kAsin:
-      r = call("asin");
-      break;
-    case Op::kAcos:
-      r = call("acos");
-      break;
-    case Op::kAtan:
-      r = call("atan");
-      break;
-    case Op::kSinh:
-      r = call("sinh");
-      break;
-    case Op::kCosh:
-      r = call("cosh");
-      break;
-    case Op::kTanh:
-      r = call("tanh");
-      break;
-    case Op::kAsinh:
-      r = call("asinh");
-      break;
-    case Op::kAcosh:
-      r = call("acosh");
-      break;
-    case Op::kAtanh:
-      r = call("atanh");
-      break;
-    case Op::kErf:
-      r = call("erf");
-      break;
-    case Op::kSigmoid:
-      r = call("sigmoid");
-      break;
-    case Op::kFloor:
-      r = call("floor");
-      break;
-    case Op::kCeil:
-      r = call("ceil");
-      break;
-    case Op::kRound:
-      r = call("round");
-      break;
-    case Op::kTrunc:
-      r = call("trunc");
-      break;
-    case Op::kIsNaN:
-      return call("isnan");
-    case Op::kIsInf:
-      return call("isinf");
-    case Op::kAdd:
-      r = back(infix("+"));
-      break;
-    case Op::kSub:
-      r = back(infix("-"));
-      break;
-    case Op::kMul:
-      r = back(infix("*"));
-      break;
-    case Op::kDiv:
-      r = f ? infix("/") : call("div_trunc");
-      break;
-    case Op::kFloorDiv:
-      if (c == DType::kInt64 && is_const(e->args[1]) && e->args[1]->i > 0 &&
-          idx::provably_nonnegative(e->args[0], true))
-        r = infix("/");
-      else if (f)
-        r = fmt::format("floor({})", infix("/"));
-      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true))
-        r = fmt::format("i64(u64({}) / u64(max({}, i64(1))))", a[0], a[1]);
-      else
-        r = call("div_floor");
-      break;
-    case Op::kMod:
-      if (c == DType::kInt64 && is_const(e->args[1]) && e->args[1]->i > 0 &&
-          idx::provably_nonnegative(e->args[0], true))
-        r = infix("%");
-      else if (c == DType::kInt64 && !e->args[1]->has_load && idx::provably_nonnegative(e->args[0], true))
-        r = fmt::format("i64(u64({}) % u64(max({}, i64(1))))", a[0], a[1]);
-      else
-        r = call("mod_floor");
-      break;
-    case Op::kFMod:
-      r = call("mod_trunc");
-      break;
-    case Op::kPow:
-      r = call(f ? "pow" : "ipow");
-      break;
-    case Op::kMin:
-      r = call("min");
-      break;
-    case Op::kMax:
-      r = call("max");
-      break;
-    case Op::kAnd:
-      return infix("&");
-    case Op::kOr:
-      return infix("|");
-    case Op::kXor:
-      return infix("!=");
-    case Op::kBitAnd:
-      r = call("bit_and");
-      break;
-    case Op::kBitOr:
-      r = call("bit_or");
-      break;
-    case Op::kBitXor:
-      r = call("bit_xor");
-      break;
-    case Op::kShl:
-      r = call("shl");
-      break;
-    case Op::kShr:
-      r = call("shr");
-      break;
-    case Op::kEq:
-      return infix("==");
-    case Op::kNe:
-      return infix("!=");
-    case Op::kLt:
-      return infix("<");
-    case Op::kLe:
-      return infix("<=");
-    case Op::kGt:
-      return infix(">");
-    case Op::kGe:
-      return infix(">=");
-    default:
-      fail(ErrorKind::kInternal, "internal error: no code for {}", to_string(e));
-  }
-  return cast_text(c, e->dtype, 1, r);
+  if (std::string text = half_operation(e, a); !text.empty()) return text;
+  if (e->op == Op::kNot) return "!" + a[0];
+  if (const char* name = predicate_operator(e->op)) return fmt::format("{} {} {}", a[0], name, a[1]);
+  if (const char* name = predicate_function(e->op)) return fmt::format("{}({})", name, a[0]);
+  const DType c = compute_type(operand);
+  if (const char* name = function_name(e->op))
+    return cast_text(c, e->dtype, 1, fmt::format("{}({})", name, fmt::join(a, ", ")));
+  return cast_text(c, e->dtype, 1, arithmetic(e, a, c));
 }
 
 }  // namespace sardonyx::codegen

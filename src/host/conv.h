@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "host/post_op.h"
+#include "epilogue/post_op.h"
 #include "host/tile_kernel.h"
 
 namespace sardonyx::host {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "epilogue/post_op.h"
 #include "host/buffer.h"
-#include "host/post_op.h"
 #include "host/tile_kernel.h"
 
 namespace sardonyx::host {

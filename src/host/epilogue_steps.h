@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "host/post_op.h"
+#include "epilogue/post_op.h"
 #include "host/simd.h"
 
 namespace sardonyx::host {

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "host/post_op.h"
+#include "epilogue/post_op.h"
 
 namespace sardonyx::host {
 

@@ -102,7 +102,7 @@ class HostBlock : public BlockLowering {
     c.pads_end = m->op->pads_end;
     c.groups = m->op->groups;
     c.transposed = m->op->transposed;
-    c.channels_last = m->layout == host::ImageLayout::kChannelsLast;
+    c.channels_last = m->channels_last;
     c.x_shape = m->x->shape;
     c.w_shape = m->w->shape;
     c.out_shape = t.node->outputs[0]->shape;

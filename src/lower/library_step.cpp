@@ -39,7 +39,7 @@ int constant_of(Program& program, const std::vector<float>& values, DType dtype)
 // An epilogue as the library has it: bias along columns, a residual, and an activation that is the last.
 bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, LibraryProduct& form, LibraryCall& l,
                       std::vector<float>& bias) {
-  using Kind = host::PostOp::Kind;
+  using Kind = PostKind;
   const DType out = g.out->dtype;
   for (const tiles::PostStep& p : g.post) {
     if (form.activation != ProductActivation::kNone) return false;

@@ -7,11 +7,11 @@
 #include <variant>
 #include <vector>
 
+#include "epilogue/post_kind.h"
 #include "expr/expr.h"
 #include "program/choice.h"
 #include "program/kernel_spec.h"
 #include "program/launch.h"
-#include "program/post_kind.h"
 #include "support/data.h"
 
 namespace sardonyx {
@@ -130,7 +130,7 @@ struct WhileStep {
   std::vector<SymbolStep> stacked_dims;
 };
 
-/// A step of an epilogue; see host::PostOp.
+/// A step of an epilogue; see PostOp.
 struct PostInfo {
   PostKind kind = PostKind::kAddTensor;
   float alpha = 0, beta = 0;

@@ -4,16 +4,16 @@
 
 #include "host/conv.h"
 #include "host/gemm.h"
+#include "host/gemm_by_definition.h"
 #include "runtime/host_backend.h"
-#include "tiles/by_definition.h"
 
 namespace sardonyx {
 namespace {
 
 // If the first post-operation adds one value per channel (the dim `channel`), it becomes the kernel's bias: its buffer,
 // else -1.
-int take_bias(std::vector<host::PostOp>& ops, std::vector<int>& operands, std::size_t channel, std::int64_t n) {
-  if (ops.empty() || ops[0].kind != host::PostOp::Kind::kAddTensor || ops[0].dtype != DType::kFloat32) return -1;
+int take_bias(std::vector<PostOp>& ops, std::vector<int>& operands, std::size_t channel, std::int64_t n) {
+  if (ops.empty() || ops[0].kind != PostKind::kAddTensor || ops[0].dtype != DType::kFloat32) return -1;
   for (std::size_t k = 0; k < ops[0].dims.size(); ++k)
     if (ops[0].dims[k] != (k == channel ? n : 1)) return -1;
   const int bias = operands[0];
@@ -23,10 +23,10 @@ int take_bias(std::vector<host::PostOp>& ops, std::vector<int>& operands, std::s
 }
 
 // Post-operations with their operands' extents and buffers.
-void add_post_ops(const std::vector<PostInfo>& infos, std::vector<host::PostOp>& ops, std::vector<int>& operands,
+void add_post_ops(const std::vector<PostInfo>& infos, std::vector<PostOp>& ops, std::vector<int>& operands,
                   const RunState& run) {
   for (const PostInfo& i : infos) {
-    host::PostOp op;
+    PostOp op;
     op.kind = i.kind;
     op.alpha = i.alpha;
     op.beta = i.beta;
@@ -61,8 +61,7 @@ class HostTile : public PreparedStep {
     if (empty) return;
     addresses_.clear();
     for (int o : operands) addresses_.push_back(run.at(o));
-    if (definition)
-      return tiles::gemm_by_definition(*definition, run.at(src), run.at(weights), addresses_, run.at(out));
+    if (definition) return host::gemm_by_definition(*definition, run.at(src), run.at(weights), addresses_, run.at(out));
     host::TileArgs args;
     args.src = run.at(src);
     args.packed = packed_.get();

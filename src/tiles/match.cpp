@@ -87,7 +87,7 @@ Exprs dominators(const Expr& root, const Value* t) {
 
 std::optional<PostStep> tensor_step(const Expr& from, const Expr& to, const Exprs& vars, const std::vector<int>& order,
                                     bool final_layout) {
-  using Kind = host::PostOp::Kind;
+  using Kind = PostKind;
   const Expr e = strip_casts(to);
   if (e->args.size() != 2) return {};
   const bool left = same(strip_casts(e->args[0]), strip_casts(from)),
@@ -271,9 +271,9 @@ std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout,
   std::vector<int> order = {0};
   for (int k = 2; k < rank; ++k) order.push_back(k);
   order.push_back(1);
-  m.layout = host::ImageLayout::kChannelsLast;
+  m.channels_last = true;
   if (final_layout && kernel.out->storage_order.empty()) {
-    m.layout = host::ImageLayout::kChannelsFirst;
+    m.channels_last = false;
     order.clear();
     for (int k = 0; k < rank; ++k) order.push_back(k);
   }

@@ -4,15 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "epilogue/post_op.h"
 #include "fuse/schedule.h"
-#include "host/conv.h"
-#include "host/gemm.h"
 
 namespace sardonyx::tiles {
 
-/// host::PostOp with a symbolic operand.
+/// PostOp with a symbolic operand.
 struct PostStep {
-  host::PostOp op;
+  PostOp op;
   Value* operand = nullptr;
   Exprs dims;  ///< of the operand, in the output's axis order
 };
@@ -28,7 +27,7 @@ struct GemmMatch {
 struct ConvMatch {
   Value *x = nullptr, *w = nullptr, *bias = nullptr, *out = nullptr;
   const ConvOp* op = nullptr;
-  host::ImageLayout layout;
+  bool channels_last = true;  ///< in memory, x and out
   std::vector<PostStep> post;
 };
 

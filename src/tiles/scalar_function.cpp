@@ -119,55 +119,7 @@ std::vector<double> points() {
   return p;
 }
 
-using Kind = host::PostOp::Kind;
-
-double apply(const host::PostOp& op, double x) {
-  const double a = op.alpha, b = op.beta;
-  auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
-  auto clip = [](double z, double lo, double hi) { return std::fmin(std::fmax(z, lo), hi); };
-  switch (op.kind) {
-    case Kind::kRelu:
-      return std::fmax(x, 0);
-    case Kind::kLeakyRelu:
-      return x > 0 ? x : a * x;
-    case Kind::kClip:
-      return clip(x, a, b);
-    case Kind::kSigmoid:
-      return sigmoid(x);
-    case Kind::kTanh:
-      return std::tanh(x);
-    case Kind::kSwish:
-      return x * sigmoid(a * x);
-    case Kind::kHardSwish:
-      return x * clip(a * x + b, 0, 1);
-    case Kind::kHardSigmoid:
-      return clip(a * x + b, 0, 1);
-    case Kind::kGeluErf:
-      return 0.5 * x * (1 + std::erf(x * M_SQRT1_2));
-    case Kind::kGeluTanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Kind::kElu:
-      return x > 0 ? x : a * std::expm1(x);
-    case Kind::kMish:
-      return x * std::tanh(std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))));
-    case Kind::kAbs:
-      return std::fabs(x);
-    case Kind::kSquare:
-      return x * x;
-    case Kind::kLinear:
-      return a * x + b;
-    case Kind::kExp:
-      return std::exp(x);
-    case Kind::kSqrt:
-      return std::sqrt(x);
-    case Kind::kPow:
-      return a * std::pow(x, b);
-    case Kind::kRound:
-      return std::nearbyint(x);
-    default:
-      return NAN;  // with a tensor
-  }
-}
+using Kind = PostKind;
 
 bool close(double f, double g) {
   if (std::isnan(f) || std::isnan(g)) return std::isnan(f) && std::isnan(g);
@@ -181,25 +133,6 @@ bool close(double f, double g) {
 
 }  // namespace
 
-double apply_post_op(const host::PostOp& op, double x, double y) {
-  switch (op.kind) {
-    case Kind::kAddTensor:
-      return x + y;
-    case Kind::kSubTensor:
-      return x - y;
-    case Kind::kMulTensor:
-      return x * y;
-    case Kind::kDivTensor:
-      return x / y;
-    case Kind::kMaxTensor:
-      return std::fmax(x, y);
-    case Kind::kMinTensor:
-      return std::fmin(x, y);
-    default:
-      return apply(op, x);
-  }
-}
-
 std::optional<double> evaluate_function(const Expr& f, const Expr& argument, double x) {
   Evaluator e{argument, x, false, {}};
   const double r = e.run(f);
@@ -207,7 +140,7 @@ std::optional<double> evaluate_function(const Expr& f, const Expr& argument, dou
   return r;
 }
 
-std::optional<host::PostOp> recognize_function(const Expr& f, const Expr& argument) {
+std::optional<PostOp> recognize_function(const Expr& f, const Expr& argument) {
   static const std::vector<double> xs = points();
   std::vector<double> ys;
   for (double x : xs) {
@@ -216,9 +149,9 @@ std::optional<host::PostOp> recognize_function(const Expr& f, const Expr& argume
     ys.push_back(*y);
   }
   auto value = [&](double x) { return evaluate_function(f, argument, x).value_or(std::nan("")); };
-  std::vector<host::PostOp> candidates;
+  std::vector<PostOp> candidates;
   auto add = [&](Kind k, double a = 0, double b = 0) {
-    host::PostOp op;
+    PostOp op;
     op.kind = k;
     op.alpha = static_cast<float>(a);
     op.beta = static_cast<float>(b);
@@ -242,12 +175,12 @@ std::optional<host::PostOp> recognize_function(const Expr& f, const Expr& argume
   add(Kind::kMish);
   add(Kind::kAbs);
   add(Kind::kSquare);
-  for (const host::PostOp& op : candidates) {
+  for (const PostOp& op : candidates) {
     if (std::isnan(op.alpha) || std::isnan(op.beta) ||
         (op.kind != Kind::kClip && (std::isinf(op.alpha) || std::isinf(op.beta))))
       continue;
     bool equal = true;
-    for (std::size_t k = 0; k < xs.size() && equal; ++k) equal = close(ys[k], apply(op, xs[k]));
+    for (std::size_t k = 0; k < xs.size() && equal; ++k) equal = close(ys[k], apply_post_op(op, xs[k]));
     if (equal) return op;
   }
   return {};

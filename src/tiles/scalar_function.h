@@ -2,8 +2,8 @@
 #pragma once
 #include <optional>
 
+#include "epilogue/post_op.h"
 #include "expr/expr.h"
-#include "host/post_op.h"
 
 namespace sardonyx::tiles {
 
@@ -11,12 +11,9 @@ namespace sardonyx::tiles {
 /// it.
 std::optional<double> evaluate_function(const Expr& f, const Expr& argument, double x);
 
-/// A post-operation on x (and y, the operand's element) in double precision.
-double apply_post_op(const host::PostOp& op, double x, double y);
-
 /// The post-operation that equals the function `f` of `argument`. Models spell activations in many ways, so the
 /// comparison is by value: at points from -1e30 to 1e30, dense around zero, to the rounding of float32. Functions made
 /// of the operations of expressions that agree with an activation at all of them are that activation.
-std::optional<host::PostOp> recognize_function(const Expr& f, const Expr& argument);
+std::optional<PostOp> recognize_function(const Expr& f, const Expr& argument);
 
 }  // namespace sardonyx::tiles

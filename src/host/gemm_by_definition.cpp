@@ -1,23 +1,22 @@
-#include "tiles/by_definition.h"
+#include "host/gemm_by_definition.h"
 
 #include <cmath>
 
 #include "host/convert.h"
 #include "support/error.h"
-#include "tiles/scalar_function.h"
 
-namespace sardonyx::tiles {
+namespace sardonyx::host {
 namespace {
 
 float read(DType t, const void* p, std::int64_t k) {
   float f;
-  host::to_float32(t, static_cast<const char*>(p) + static_cast<std::size_t>(k) * size_of(t), &f, 1, 1);
+  to_float32(t, static_cast<const char*>(p) + static_cast<std::size_t>(k) * size_of(t), &f, 1, 1);
   return f;
 }
 
 }  // namespace
 
-void gemm_by_definition(const host::GemmDesc& d, const void* a, const void* b, const std::vector<const void*>& operands,
+void gemm_by_definition(const GemmDesc& d, const void* a, const void* b, const std::vector<const void*>& operands,
                         void* out) {
   const std::size_t rank = std::max(d.batch_a.size(), d.batch_b.size());
   std::vector<std::int64_t> batch(rank, 1);
@@ -49,7 +48,7 @@ void gemm_by_definition(const host::GemmDesc& d, const void* a, const void* b, c
       sum += static_cast<double>(read(d.a, a, ma + (d.trans_a ? i * d.m + m : m * d.k + i))) *
              read(d.b, b, mb + (d.trans_b ? n * d.k + i : i * d.n + n));
     std::size_t operand = 0;
-    for (const host::PostOp& op : d.post) {
+    for (const PostOp& op : d.post) {
       double y = 0;
       if (op.has_operand()) {
         std::int64_t i = 0;
@@ -59,8 +58,8 @@ void gemm_by_definition(const host::GemmDesc& d, const void* a, const void* b, c
       sum = apply_post_op(op, sum, y);
     }
     const float f = static_cast<float>(sum);
-    host::from_float32(d.out, &f, static_cast<char*>(out) + static_cast<std::size_t>(k) * size_of(d.out), 1, 1);
+    from_float32(d.out, &f, static_cast<char*>(out) + static_cast<std::size_t>(k) * size_of(d.out), 1, 1);
   }
 }
 
-}  // namespace sardonyx::tiles
+}  // namespace sardonyx::host

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/post_kind.h"
+#include "epilogue/post_kind.h"
 #include "support/dtype.h"
 
-namespace sardonyx::host {
+namespace sardonyx {
 
 /// One step of an epilogue, applied in float32 to the value x at its place in the output. Steps run in order.
 struct PostOp {
@@ -22,4 +22,7 @@ struct PostOp {
   bool has_operand() const { return sardonyx::has_operand(kind); }
 };
 
-}  // namespace sardonyx::host
+/// The step's definition in double precision: applied to x, with the operand's element y if it has an operand.
+double apply_post_op(const PostOp& op, double x, double y = 0);
+
+}  // namespace sardonyx
