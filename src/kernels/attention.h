@@ -55,7 +55,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
   SDX_FN i32 clamp_key(i64 t) const { return t < 0 ? 0 : t > i64(n.keys) ? i32(n.keys) : i32(t); }
   template <class F>
   static SDX_FN i32 over_queries(i32 x, F combine) {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 m = kMma ? 4 : 1; m < (kMma ? 32 : kVector ? 8 : 16); m *= 2) x = combine(x, detail::attention_xor(x, m));
     return x;
   }
@@ -66,9 +66,9 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
     r.any = r.all = {0, i32(n.keys)};
     if constexpr (P::kBounds != 0) {
       r.any = {i32(n.keys), 0};
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int q = 0; q < kTilesQ; ++q)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int k = 0; k < kSlots; ++k) {
           const Row row = row_at(tile_row(q) + query_of(lane, k));
           Range& x = r.row[q][k];
@@ -86,7 +86,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
       if (lane == 0) all[2 * wave] = low, all[2 * wave + 1] = high;
       lds_barrier();
       r.any = {i32(n.keys), 0};
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int w = 0; w < C::kWaves; ++w) r.any = {smaller(r.any.low, all[2 * w]), larger(r.any.high, all[2 * w + 1])};
       r.any = {i32(uniform(u32(r.any.low))), i32(uniform(r.any.high))};
       r.all = {i32(uniform(r.all.low)), i32(uniform(r.all.high))};
@@ -110,18 +110,18 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
   SDX_FN void soften(i32 t0, const Ranges& r, f32 (&scores)[kTilesQ][kTilesK][kCount], f32 (&top)[kTilesQ][kSlots],
                      f32 (&total)[kTilesQ][kSlots], f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
     const bool edge = t0 < r.all.low || t0 + kKeys > r.all.high;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) {
       if constexpr (P::kPlain == 0) {
         Row row[kSlots];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int k = 0; k < kSlots; ++k) row[k] = row_at(tile_row(q) + query_of(lane, k));
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int j = 0; j < kTilesK; ++j) {
           detail::stay();
           u32 first = t0;
           detail::hide(first);  // or the compiler keeps an address for every score
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e) {
             const u32 t = first + key_of(j, e);
             const Row& at = row[slot_of(e)];
@@ -131,9 +131,9 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         detail::stay();
       }
       if (edge) {
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int j = 0; j < kTilesK; ++j)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e) {
             const i32 t = t0 + i32(key_of(j, e));
             bool inside = t < i32(n.keys);
@@ -142,12 +142,12 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
           }
       }
       f32 base[kSlots], rescale[kSlots];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int k = 0; k < kSlots; ++k) {
         f32 m = -inf32();
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int j = 0; j < kTilesK; ++j)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e)
             if (slot_of(e) == u32(k)) m = __builtin_fmaxf(m, scores[q][j][e]);
         m = over_lanes(m, [](f32 x, f32 y) SDX_LAMBDA { return __builtin_fmaxf(x, y); });
@@ -157,9 +157,9 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         top[q][k] = m;
         total[q][k] *= rescale[k];
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < kTilesK; ++j)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < kCount; ++e) {
           const f32 x = exp_from(scores[q][j][e], base[slot_of(e)]);
           scores[q][j][e] = x;
@@ -167,9 +167,9 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         }
       // Later tiles seldom have a larger score.
       if (detail::any_lane(rescale[0] != 1 || rescale[kSlots - 1] != 1)) {
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e) sums[q][d][e] *= rescale[slot_of(e)];
       }
     }
@@ -187,18 +187,18 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
     }
     const bool active = row0 + tile_row(0) < rows;
     f32 top[kTilesQ][kSlots], total[kTilesQ][kSlots], sums[kTilesQ][kTilesV][kCount] = {};
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int k = 0; k < kSlots; ++k) top[q][k] = -inf32(), total[q][k] = 0;
     vec16 queries[kTilesQ][C::kKeep ? kSteps : 1][kVectorsQ];
     Row own[kTilesQ][kQueryRows];
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) query_rows(q, own[q]);
     if constexpr (C::kKeep) {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int q = 0; q < kTilesQ; ++q)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int s = 0; s < kSteps; ++s) load_query(own[q], s, 0, queries[q][s]);
     }
     const Bases from = bases(r.any.high);
@@ -239,9 +239,9 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
       }
       lds_barrier();
     }
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int k = 0; k < kSlots; ++k) {
         total[q][k] = over_lanes(total[q][k], [](f32 x, f32 y) SDX_LAMBDA { return x + y; });
         if constexpr (P::kPlain != 0) top[q][k] *= p.factor();
@@ -258,12 +258,12 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
     const auto all = (detail::shared_ptr<f32>)shared + wave_q * (kWave * kMergeTiles * kCount) + lane;
     for (u32 other = 1; other < C::kWavesK; ++other) {
       if (wave_k == other)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int k = 0; k < kSlots; ++k) all[(2 * k) * kWave] = top[0][k], all[(2 * k + 1) * kWave] = total[0][k];
       lds_barrier();
       f32 own[kSlots] = {}, its[kSlots] = {};
       if (wave_k == 0)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int k = 0; k < kSlots; ++k) {
           const f32 t = all[(2 * k) * kWave], m = __builtin_fmaxf(top[0][k], t), base = m == -inf32() ? 0.0f : m;
           own[k] = detail::fast_exp(top[0][k] - base), its[k] = detail::fast_exp(t - base);
@@ -271,16 +271,16 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
           top[0][k] = m;
         }
       lds_barrier();
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int d = 0; d < kTilesV; d += kMergeTiles) {
         constexpr int kMany = kMergeTiles * kCount;
         if (wave_k == other)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int x = 0; x < kMany; ++x)
             if (d + x / kCount < kTilesV) all[x * kWave] = sums[0][d + x / kCount][x % kCount];
         lds_barrier();
         if (wave_k == 0)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int x = 0; x < kMany; ++x)
             if (d + x / kCount < kTilesV) {
               f32& s = sums[0][d + x / kCount][x % kCount];
@@ -305,33 +305,33 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
     struct Run {
       Out x[kRun];
     };
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int k = 0; k < kSlots; ++k) {
         const Row row = row_at(tile_row(q) + query_of(lane, k));
         if (!row.inside) continue;
         if (n.splits > 1) {
           f32* to = n.partial + (((b * n.heads + row.h) * n.queries + row.s) * n.splits + split) * (kDv + 2);
           to[kDv] = top[q][k], to[kDv + 1] = total[q][k];
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int d = 0; d < kTilesV; ++d)
-#pragma unroll
+#pragma clang loop unroll(full)
             for (int e = 0; e < kCount; ++e)
               if (slot_of(e) == u32(k)) to[value_of(lane, d, e)] = sums[q][d][e];
           continue;
         }
         const f32 scale = attention_scale(p, b, row.h, top[q][k], total[q][k]);
         Out* to = p.out(b, row.h, row.s);
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < kCount; e += kRun) {
             if (slot_of(e) != u32(k)) continue;
             const u32 at = value_of(lane, d, e);
             if (P::kValueDim % 16 != 0 && at >= P::kValueDim) continue;
             Run run;
-#pragma unroll
+#pragma clang loop unroll(full)
             for (int x = 0; x < kRun; ++x) run.x[x] = cast<Out>(sums[q][d][e + x] * scale);
             if constexpr (kRun == 1)
               to[at * p.out_step()] = run.x[0];

@@ -112,7 +112,7 @@ struct AttentionOperands {
       return *(const vec16*)(p.query(b, r.h, r.s) + (d + zero));
     } else {
       Chunk c;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 k = 0; k < kVec; ++k) c.x[k] = d + k < P::kHeadDim ? T(p.query_at(b, r.h, r.s, i64(d + k + zero))) : T{};
       return bit_cast<vec16>(c);
     }
@@ -133,7 +133,7 @@ struct AttentionOperands {
   }
   // The rows of query tile q that a lane holds parts of, as an operand.
   SDX_FN void query_rows(u32 q, Row (&own)[kQueryRows]) const {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 k = 0; k < kQueryRows; ++k)
       own[k] = row_at(tile_row(q) + (kMma ? lane / 4 + k * 8 : M::row_b(lane, k * u32(kVectorsQ / kQueryRows))));
   }
@@ -144,7 +144,7 @@ struct AttentionOperands {
       const u32 d = s * 16 + lane % 4 * 2;
       x[0] = vec16{query_pair(low, d), query_pair(high, d), query_pair(low, d + 8), query_pair(high, d + 8)};
     } else {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 v = 0; v < kVectorsQ; ++v)
         x[v] = query_chunk(own[v * kQueryRows / kVectorsQ], s * (C::kStepD / kVec) + M::chunk(lane, v), zero);
     }
@@ -153,7 +153,7 @@ struct AttentionOperands {
   // ---- keys and values to LDS
   template <class F>
   SDX_FN void each_key_chunk(F f) const {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int k = 0; k < kKeyLoads; ++k) {
       const u32 i = thread_id() + k * kThreads, row = i / (kD / kVec), chunk = i % (kD / kVec);
       if (kKeys * (kD / kVec) % kThreads == 0 || row < kKeys) f(k, row, chunk);
@@ -167,7 +167,7 @@ struct AttentionOperands {
       return *(const vec16*)(base + i64(Whole || t < limit ? t : limit - 1) * distance + (d < P::kHeadDim ? d : 0));
     } else {
       Chunk c;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 k = 0; k < kVec; ++k)
         c.x[k] = t < limit && d + k < P::kHeadDim ? T(p.key_at(b, h0, i64(t), i64(d + k))) : T{};
       return bit_cast<vec16>(c);
@@ -179,7 +179,7 @@ struct AttentionOperands {
       return *(const WideBits*)(base + i64(Whole || t < limit ? t : limit - 1) * distance + (d < P::kValueDim ? d : 0));
     } else {
       Wide w;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 k = 0; k < kWide; ++k)
         w.x[k] = t < limit && d + k < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + k))) : T{};
       return bit_cast<WideBits>(w);
@@ -217,11 +217,11 @@ struct AttentionOperands {
     each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
       f.keys[k] = key_chunk<Whole>(t0 + row, chunk, from.key, from.key_row, from.limit);
     });
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int k = 0; k < kValueLoads; ++k) {
       const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, t = i / (kDv / kWide) * kVec;
       if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < kVec; ++j)
         f.values[k][j] = wide_value<Whole>(t0 + t + j, d, from.value, from.value_row, from.limit);
     }
@@ -232,9 +232,9 @@ struct AttentionOperands {
     Fetched arrived = f;
 #if defined(__AMDGCN__)
     // Otherwise the compiler splits values where they are loaded, at the end of the step before.
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int k = 0; k < kValueLoads; ++k)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int x = 0; x < kVec; ++x) {
         auto bits = f.values[k][x];
         if constexpr (sizeof bits >= 4) asm volatile("" : "+v"(bits));
@@ -253,21 +253,21 @@ struct AttentionOperands {
       if constexpr (int(P::kHeadDim) != kD) inside = inside && chunk * kVec < P::kHeadDim;
       shared[KeyRows::at(row, chunk)] = P::kKeyDirect == 0 || inside ? f.keys[k] : vec16{};
     });
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int k = 0; k < kValueLoads; ++k) {
       const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, chunk = i / (kDv / kWide);
       if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
       Wide in[kVec];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int x = 0; x < kVec; ++x) {
         bool inside = !Masked || t0 + chunk * kVec + x < limit;
         if constexpr (int(P::kValueDim) != kDv) inside = inside && d < P::kValueDim;
         in[x] = bit_cast<Wide>(P::kValueDirect == 0 || inside ? f.values[k][x] : WideBits{});
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < kWide; ++j) {
         Chunk c;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int x = 0; x < kVec; ++x) c.x[x] = in[x].x[j];
         shared[kKeyChunks + ValueRows::at(d + j, chunk)] = bit_cast<vec16>(c);
       }
@@ -289,7 +289,7 @@ struct AttentionOperands {
   }
   SDX_FN void copy_values(u32 t0, const Bases& from) const {
     constexpr u32 kRow = kDv / kVec, kAll = kKeys * kRow;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 k = 0; k < (kAll + kThreads - 1) / kThreads; ++k) {
       const u32 i = thread_id() + k * kThreads, row = i / kRow, chunk = i % kRow, t = t0 + row, d = chunk * kVec;
       if (kAll % kThreads != 0 && row >= kKeys) continue;
@@ -299,7 +299,7 @@ struct AttentionOperands {
         detail::copy_async(to, inside ? from.value + i64(t) * from.value_row + d : from.value, inside);
       } else {
         Chunk c;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 x = 0; x < kVec; ++x)
           c.x[x] = t < from.limit && d + x < P::kValueDim ? T(p.value_at(b, h0, i64(t), i64(d + x))) : T{};
         *to = bit_cast<vec16>(c);

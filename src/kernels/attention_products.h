@@ -24,16 +24,16 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
     for (int s = 0; s < kSteps; ++s) {
       if (C::kTight && s % 2 == 0) detail::stay();
       vec16 own[kTilesQ][kVectorsQ];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int q = 0; q < kTilesQ; ++q) {
         if constexpr (C::kKeep) {
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int v = 0; v < kVectorsQ; ++v) own[q][v] = queries[q][s][v];
         } else {
           load_query(rows[q], s, zero, own[q]);
         }
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < kTilesK; ++j) {
         const u32 first = wave_k * C::kKeysWave;
 #if defined(__NVPTX__)
@@ -41,7 +41,7 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
           u32 r[4];
           detail::load_matrices<false>(
               shared + KeyRows::at(first + j * 16 + lane / 16 * 8 + lane % 8, 2 * s + lane / 8 % 2), r);
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int q = 0; q < kTilesQ; ++q) {
             auto& c = scores[q][j];
             const vec16 a = own[q][0];
@@ -52,12 +52,12 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
 #endif
         {
           vec16 k[M::kVectorsA];
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int v = 0; v < M::kVectorsA; ++v)
             k[v] =
                 shared[KeyRows::at(first + key_at(j, M::row_a(lane, v)), s * (C::kStepD / kVec) + M::chunk(lane, v))];
           if constexpr (!kMma) {
-#pragma unroll
+#pragma clang loop unroll(full)
             for (int q = 0; q < kTilesQ; ++q) M::product(k, own[q], scores[q][j]);
           }
         }
@@ -71,19 +71,19 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
     const u32 first = wave_k * C::kKeysWave;
 #if defined(__NVPTX__)
     if constexpr (kMma) {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < kTilesK; ++j) {
         u32 a[kTilesQ][4];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int q = 0; q < kTilesQ; ++q)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int x = 0; x < 4; ++x) a[q][x] = detail::pack2<T>(scores[q][j][2 * x], scores[q][j][2 * x + 1]);
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d) {
           u32 r[4];
           detail::load_matrices<true>(
               shared + kKeyChunks + ValueRows::at(first + j * 16 + lane / 8 % 2 * 8 + lane % 8, 2 * d + lane / 16), r);
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int q = 0; q < kTilesQ; ++q) {
             auto& c = sums[q][d];
             detail::mma<T>(a[q][0], a[q][1], a[q][2], a[q][3], r[0], r[1], c[0], c[1], c[2], c[3]);
@@ -99,9 +99,9 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
       const auto own = shared + kKeyChunks + kValueChunks + (wave_q * C::kWavesK + wave_k) * kScoreChunks;
       if constexpr (kVector) {
         const auto elements = (detail::shared_ptr<T>)own;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int j = 0; j < kTilesK; ++j)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e) {
             const u32 key = j * 16 + M::sum_row(lane, e);
             elements[ScoreRows::at(query_of(lane, slot_of(e)), key / kVec) * kVec + key % kVec] =
@@ -112,10 +112,10 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
 #pragma unroll(kVector ? 1 : C::kKeysWave / kStep)
       for (int s = 0; s < C::kKeysWave / kStep; ++s) {
         vec16 x[kTilesQ][M::kVectorsB];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int q = 0; q < kTilesQ; ++q) {
           if constexpr (kVector) {
-#pragma unroll
+#pragma clang loop unroll(full)
             for (int v = 0; v < M::kVectorsB; ++v)
               x[q][v] = own[ScoreRows::at(M::row_b(lane, v), s + M::chunk(lane, v))];
           } else if constexpr (sizeof(T) == 4) {
@@ -128,12 +128,12 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
           } else {
             const auto& c = scores[q][s];
             vec16 half;
-#pragma unroll
+#pragma clang loop unroll(full)
             for (int k = 0; k < 4; ++k) half[k] = detail::pack2<T>(c[2 * k], c[2 * k + 1]);
             if constexpr (kFamily == MatrixFamily::kWmma11) {
               // Both half waves want all 16 keys.
               vec16 other;
-#pragma unroll
+#pragma clang loop unroll(full)
               for (int k = 0; k < 4; ++k) other[k] = detail::attention_xor(u32(half[k]), 16);
               x[q][0] = lane < 16 ? half : other;
               x[q][M::kVectorsB - 1] = lane < 16 ? other : half;
@@ -142,15 +142,15 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
             }
           }
         }
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d) {
           if (kVector || (C::kTight && d % 2 == 0)) detail::stay();
           vec16 v[M::kVectorsA];
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int k = 0; k < M::kVectorsA; ++k)
             v[k] = shared[kKeyChunks +
                           ValueRows::at(d * 16 + M::row_a(lane, k), (first + s * kStep) / kVec + M::chunk(lane, k))];
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int q = 0; q < kTilesQ; ++q) M::product(v, x[q], sums[q][d]);
         }
       }

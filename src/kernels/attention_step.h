@@ -110,7 +110,7 @@ struct AttentionStep {
     const T* const values = p.past_value() + ((b * kv_heads + head) * n.kept) * P::kDim + d0;
     vec16 key[kAhead], value[kAhead];
     const auto read = [&](i64 from) SDX_LAMBDA {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 u = 0; u < kAhead; ++u) {
         const i64 t = from + team + u * kTeams;
         const bool there = t < last && t < n.kept && t != start;
@@ -137,72 +137,72 @@ struct AttentionStep {
       }
     lds_barrier();
     f32 query[kGroup][kVec], sums[kGroup][kVec] = {}, top[kGroup], total[kGroup];
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 g = 0; g < kGroup; ++g) {
       top[g] = -inf32(), total[g] = 0;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < kVec; ++e) query[g][e] = queries[g * P::kDim + d0 + e];
     }
     for (i64 from = first; from < last; from += kAhead * kTeams) {
       if (from != first) read(from);
       f32 scores[kAhead][kGroup];
       Vector v[kAhead];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 u = 0; u < kAhead; ++u) {
         const i64 t = from + team + u * kTeams;
         Vector k = bit_cast<Vector>(key[u]);
         v[u] = bit_cast<Vector>(value[u]);
         if (has_fresh && t == start)
-#pragma unroll
+#pragma clang loop unroll(full)
           for (u32 e = 0; e < kVec; ++e) k.x[e] = fresh[d0 + e], v[u].x[e] = fresh[P::kDim + d0 + e];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 g = 0; g < kGroup; ++g) {
           f32 x = 0;
-#pragma unroll
+#pragma clang loop unroll(full)
           for (u32 e = 0; e < kVec; ++e) x = __builtin_fmaf(cast<f32>(k.x[e]), query[g][e], x);
-#pragma unroll
+#pragma clang loop unroll(full)
           for (u32 m = 1; m < kLanes; m *= 2) x += detail::attention_xor(x, m);
           scores[u][g] = t < last ? score(b, h0 + g, t, x) : -inf32();
         }
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 g = 0; g < kGroup; ++g) {
         f32 m = top[g];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 u = 0; u < kAhead; ++u) m = __builtin_fmaxf(m, scores[u][g]);
         const f32 base = m == -inf32() ? 0.0f : m, rescale = detail::fast_exp(top[g] - base);
         top[g] = m;
         total[g] *= rescale;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 e = 0; e < kVec; ++e) sums[g][e] *= rescale;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 u = 0; u < kAhead; ++u) {
           const f32 x = detail::fast_exp(scores[u][g] - base);
           total[g] += x;
-#pragma unroll
+#pragma clang loop unroll(full)
           for (u32 e = 0; e < kVec; ++e) sums[g][e] = __builtin_fmaf(x, cast<f32>(v[u].x[e]), sums[g][e]);
         }
       }
     }
     // Teams of a wave.
     const auto mine = (detail::shared_ptr<f32>)parts + thread / kWave * kPart;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 g = 0; g < kGroup; ++g) {
       f32 m = top[g];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 x = kLanes; x < kWave; x *= 2) m = __builtin_fmaxf(m, detail::attention_xor(m, x));
       const f32 scale = detail::fast_exp(top[g] - (m == -inf32() ? 0.0f : m));
       total[g] *= scale;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 x = kLanes; x < kWave; x *= 2) total[g] += detail::attention_xor(total[g], x);
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < kVec; ++e) {
         sums[g][e] *= scale;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 x = kLanes; x < kWave; x *= 2) sums[g][e] += detail::attention_xor(sums[g][e], x);
       }
       if (thread % kWave < kLanes) {
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 e = 0; e < kVec; ++e) mine[g * P::kDim + d0 + e] = sums[g][e];
         if (d0 == 0) mine[kElements + g] = m, mine[kElements + kGroup + g] = total[g];
       }

@@ -81,7 +81,7 @@ struct AttentionStepMma {
   /// Asks for the keys and values from `first` on, which are those below `end`.
   SDX_FN void fetch(i64 row0, u32 first, u32 end, detail::shared_ptr<vec16> to) const {
     const T *keys = p.past_key() + row0 * kDim, *values = p.past_value() + row0 * kDim;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 i = 0; i < kDim / 16; ++i) {
       const u32 at = i * kWave + thread_id() % kWave, row = at / kChunks, chunk = at % kChunks;
       const bool there = first + row < end;
@@ -99,7 +99,7 @@ struct AttentionStepMma {
     const u32 lane = thread_id() % kWave, row = first + lane % kTile;
     const T* const from = (lane < kTile ? p.past_key() : p.past_value()) + (row0 + row) * kDim;
     if (row < end)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 i = 0; i < kLines; ++i) fetch_to_l2(from + i * kLine);
   }
 
@@ -184,9 +184,9 @@ struct AttentionStepMma {
 
     const u32 column = lane / 4, pair = lane % 4;  // of an operand: which head, and which two elements of eight
     u32 query[kDim / 16][2];
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 s = 0; s < kDim / 16; ++s)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < 2; ++e)
         query[s][e] = column < kGroup
                           ? *(detail::shared_ptr<u32>)(queries + column * kQueryPitch + s * 16 + e * 8 + pair * 2)
@@ -227,7 +227,7 @@ struct AttentionStepMma {
       detail::attention_wave_sync();
 
       f32 x[4] = {};
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 s = 0; s < kDim / 16; ++s) {
         u32 k[4];
         detail::load_matrices<false>((const detail::shared16*)(tile + Rows::at(lane % 16, s * 2 + lane / 16)), k);
@@ -235,10 +235,10 @@ struct AttentionStepMma {
       }
       u32 weights[2];  // of the values, as an operand: by head
       f32 scale[2], base[2];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < 2; ++e) {
         f32 m = top[e];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 r = 0; r < 2; ++r) {
           const u32 t = first + r * 8 + column;
           f32& y = x[r * 2 + e];
@@ -246,23 +246,23 @@ struct AttentionStepMma {
           y = t >= low && t < high && pair * 2 + e < kGroup ? score(b, h0 + pair * 2 + e, t, y) : -inf32();
           m = __builtin_fmaxf(m, y);
         }
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 other = 4; other < kWave; other *= 2) m = __builtin_fmaxf(m, detail::attention_xor(m, other));
         base[e] = m == -inf32() ? 0.0f : m;
         scale[e] = detail::fast_exp(top[e] - base[e]);
         top[e] = m;
         total[e] *= scale[e];
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 r = 0; r < 2; ++r) {
         const f32 w0 = detail::fast_exp(x[r * 2] - base[0]), w1 = detail::fast_exp(x[r * 2 + 1] - base[1]);
         total[0] += w0;
         total[1] += w1;
         weights[r] = detail::transposed(detail::pack2<T>(w0, w1));
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 s = 0; s < kDim / 16; ++s) {
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 e = 0; e < 4; ++e) sums[s][e] *= scale[e % 2];
         u32 v[4];
         const u32 row = lane % 8 + lane / 16 * 8, chunk = s * 2 + lane / 8 % 2;
@@ -274,22 +274,22 @@ struct AttentionStepMma {
     detail::attention_wave_sync();
     // What the workgroup's waves have, relative to one score for each head, in the place of their tiles.
     const auto part = (detail::shared_ptr<f32>)tile, tops = lds<f32>(kTopsAt);
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 e = 0; e < 2; ++e) {
       if (column == 0) tops[(pair * 2 + e) * kWaves + wave] = top[e];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 other = 4; other < kWave; other *= 2) total[e] += detail::attention_xor(total[e], other);
     }
     lds_barrier();
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 e = 0; e < 2; ++e) {
       const u32 g = pair * 2 + e;
       const f32 own = top[e];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 w = 0; w < kWaves; ++w) top[e] = __builtin_fmaxf(top[e], tops[g * kWaves + w]);
       const f32 scale = detail::fast_exp(own - (top[e] == -inf32() ? 0.0f : top[e]));
       if (g >= kGroup) continue;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 s = 0; s < kDim / 16; ++s) {
         part[g * kPitch + s * 16 + column] = sums[s][e] * scale;
         part[g * kPitch + s * 16 + column + 8] = sums[s][2 + e] * scale;
@@ -299,7 +299,7 @@ struct AttentionStepMma {
     lds_barrier();
     const auto of_waves = [&](u32 at) SDX_LAMBDA {
       f32 x = 0;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 w = 0; w < kWaves; ++w) x += lds<f32>(w * kWaveVectors * 16)[at];
       return x;
     };
@@ -307,7 +307,7 @@ struct AttentionStepMma {
     const auto total_of = [&](u32 g) SDX_LAMBDA { return of_waves(kGroup * kPitch + g); };
     const auto top_of = [&](u32 g) SDX_LAMBDA {
       f32 x = tops[g * kWaves];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 w = 1; w < kWaves; ++w) x = __builtin_fmaxf(x, tops[g * kWaves + w]);
       return x;
     };
@@ -342,10 +342,10 @@ struct AttentionStepMma {
         detail::wait_for_cluster(barrier);
         const u32 i = rank * kSlice + j, g = i / kDim;
         f32 m = -inf32(), sum = 0, total = 0;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 w = 0; w < kCluster; ++w) m = __builtin_fmaxf(m, statistics[(w * kGroup + g) * 2]);
         const f32 base = m == -inf32() ? 0.0f : m;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 w = 0; w < kCluster; ++w) {
           const f32 scale = detail::fast_exp(statistics[(w * kGroup + g) * 2] - base);
           sum += all[w * kSlice + j] * scale;

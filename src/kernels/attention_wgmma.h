@@ -64,7 +64,7 @@ struct WgmmaAttention {
     r.any = r.all = r.row[0] = r.row[1] = {0, i32(keys)};
     if constexpr (P::kBounds != 0) {
       r.any = {i32(keys), 0};
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int k = 0; k < 2; ++k) {
         Range& x = r.row[k];
         const i64 s = row_at(k);
@@ -72,7 +72,7 @@ struct WgmmaAttention {
         r.any = {smaller(r.any.low, x.low), larger(r.any.high, x.high)};
         r.all = {larger(r.all.low, x.low), smaller(r.all.high, x.high)};
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 m = 4; m < 32; m *= 2) {
         r.any = {smaller(r.any.low, detail::attention_xor(r.any.low, m)),
                  larger(r.any.high, detail::attention_xor(r.any.high, m))};
@@ -83,7 +83,7 @@ struct WgmmaAttention {
       const u32 wave = thread_id() / kWave;
       if (lane == 0) all[2 * wave] = r.any.low, all[2 * wave + 1] = r.any.high;
       barrier();
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 w = 0; w < kThreads / kWave; ++w)
         r.any = {smaller(r.any.low, all[2 * w]), larger(r.any.high, all[2 * w + 1])};
       barrier();
@@ -99,7 +99,7 @@ struct WgmmaAttention {
     const u32 chunk = thread_id() % kRowChunks, row = thread_id() / kRowChunks;
     const auto first = to + (chunk / 8 * (kMany * 8) + row * 8 + ((chunk ^ row) & 7));
     const T* from = base + (i64(t0 + row) * distance + chunk * 8);
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 k = 0; k < kMany / kStep; ++k) {
       const bool inside = !kEdge || t0 + row + k * kStep < limit;
       detail::copy_async(first + k * (kStep * 8), inside ? from + i64(k * kStep) * distance : base, inside);
@@ -114,7 +114,7 @@ struct WgmmaAttention {
   SDX_FN void copy_queries() const {
     constexpr u32 kStep = kThreads / kRowChunks;
     const u32 chunk = thread_id() % kRowChunks, row = thread_id() / kRowChunks;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 k = 0; k < kRows / kStep; ++k) {
       const u32 r = row0 + row + k * kStep;
       detail::copy_async(shared + (chunk / 8 * (kRows * 8) + (row + k * kStep) * 8 + ((chunk ^ row) & 7)),
@@ -139,7 +139,7 @@ struct WgmmaAttention {
   // ---- products
   SDX_FN void load_queries(u32 (&q)[kD / 4]) const {
     const T *low = p.query(b, h, row_at(0)) + lane % 4 * 2, *high = p.query(b, h, row_at(1)) + lane % 4 * 2;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 s = 0; s < kD / 16; ++s) {
       q[4 * s] = *(const u32*)(low + s * 16), q[4 * s + 1] = *(const u32*)(high + s * 16);
       q[4 * s + 2] = *(const u32*)(low + s * 16 + 8), q[4 * s + 3] = *(const u32*)(high + s * 16 + 8);
@@ -151,13 +151,13 @@ struct WgmmaAttention {
     if constexpr (kQueryShared) {
       const u64 a = gemm_detail::wgmma_descriptor(shared + (kShares == 1 ? group * (64 * 8) : 0));
       detail::wgmma_shared<T, kKeys, true>(a, k, scores);
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 s = 1; s < kD / 16; ++s)
         detail::wgmma_shared<T, kKeys, false>(a + (s / 4 * (kRows * 8) + s % 4 * 2), k + (s / 4 * kHalf + s % 4 * 2),
                                               scores);
     } else {
       detail::wgmma_left<T, kKeys, true>(q, k, scores);
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 s = 1; s < kD / 16; ++s)
         detail::wgmma_left<T, kKeys, false>(q + 4 * s, k + (s / 4 * kHalf + s % 4 * 2), scores);
     }
@@ -165,7 +165,7 @@ struct WgmmaAttention {
   }
   SDX_FN void multiply_values(u32 stage, const u32 (&weights)[kKeys / 4], f32 (&sums)[kSums]) const {
     const u64 v = detail::wgmma_columns(shared + kValueAt + stage * kPart + share_at(), kHalf * 16);
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 s = 0; s < kKeys / 16; ++s) detail::wgmma_left_columns<T, kD>(weights + 4 * s, v + s * 128, sums);
     gemm_detail::wgmma_commit();
   }
@@ -184,27 +184,27 @@ struct WgmmaAttention {
     if constexpr (P::kColumn != 0) {
       const auto own = (detail::shared_ptr<vec<f32, 2>>)(shared + kColumnAt) +
                        (stage * kTile + (kShares == 1 ? 0 : group * kKeys)) / 2 + lane % 4;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int i = 0; i < kScores; i += 4) {
         const vec<f32, 2> x = own[i];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < 4; ++e) scores[i + e] = __builtin_fmaf(scores[i + e], factor, x[e % 2]);
       }
     }
     if ((P::kBounds != 0 || P::kColumn == 0) && (t0 < r.all.low || t0 + kKeys > r.all.high)) {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int i = 0; i < kScores; ++i) {
         const i32 t = t0 + i32(i / 4 * 8 + lane % 4 * 2 + i % 2);
         const Range& x = r.row[i / 2 % 2];
         scores[i] = t >= x.low && t < x.high ? scores[i] : -inf32();
       }
     }
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int k = 0; k < 2; ++k) {
       f32 m = -inf32(), parts[4] = {m, m, m, m};  // of which none waits for another
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int i = 0; i < kScores; i += 4)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < 2; ++e) {
           f32& x = parts[(i / 2 + e) % 4];
           x = __builtin_fmaxf(x, scores[i + 2 * k + e]);
@@ -216,9 +216,9 @@ struct WgmmaAttention {
       rescale[k] = fast_exp2(P::kColumn != 0 ? top[k] - base : __builtin_fmaf(top[k], factor, -base));
       top[k] = m;
       f32 sum[2] = {};
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int i = 2 * k; i < kScores; i += 4)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < 2; ++e) {
           f32& x = scores[i + e];
           x = fast_exp2(P::kColumn != 0 ? x - base : __builtin_fmaf(x, factor, -base));
@@ -228,7 +228,7 @@ struct WgmmaAttention {
     }
   }
   static SDX_FN void pack(const f32 (&scores)[kScores], u32 (&weights)[kKeys / 4]) {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int i = 0; i < kKeys / 4; ++i) weights[i] = detail::pack2<T>(scores[2 * i], scores[2 * i + 1]);
   }
 
@@ -308,7 +308,7 @@ struct WgmmaAttention {
         pack(scores, weights);
         // Later tiles seldom have a larger score.
         if (detail::any_lane(rescale[0] != 1 || rescale[1] != 1)) {
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int i = 0; i < kSums; ++i) sums[i] *= rescale[i / 2 % 2];
         }
         at = next_at;
@@ -319,7 +319,7 @@ struct WgmmaAttention {
       wgmma_wait<0>();
       detail::wgmma_arrived<kSums>(sums);
     }
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int k = 0; k < 2; ++k) {
       total[k] = of_quad(total[k], [](f32 x, f32 y) SDX_LAMBDA { return x + y; });
       top[k] *= P::kColumn != 0 ? 1 / kLog2e : p.factor();
@@ -334,22 +334,22 @@ struct WgmmaAttention {
     const auto all = (detail::shared_ptr<f32>)(shared + kKeyAt) + thread_id() % 128;
     barrier();
     if (group == 1) {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int k = 0; k < 2; ++k) all[2 * k * 128] = top[k], all[(2 * k + 1) * 128] = total[k];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int i = 0; i < kSums; ++i) all[(4 + i) * 128] = sums[i];
     }
     barrier();
     if (group == 1) return;
     f32 first[2], second[2];
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int k = 0; k < 2; ++k) {
       const f32 t = all[2 * k * 128], m = __builtin_fmaxf(top[k], t), base = m == -inf32() ? 0.0f : m;
       first[k] = detail::fast_exp(top[k] - base), second[k] = detail::fast_exp(t - base);
       total[k] = total[k] * first[k] + all[(2 * k + 1) * 128] * second[k];
       top[k] = m;
     }
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int i = 0; i < kSums; ++i) sums[i] = sums[i] * first[i / 2 % 2] + all[(4 + i) * 128] * second[i / 2 % 2];
   }
 
@@ -358,12 +358,12 @@ struct WgmmaAttention {
     struct Pair {
       Out x[2];
     };
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int k = 0; k < 2; ++k) {
       if (row0 + own + k * 8 >= queries) continue;
       const f32 scale = attention_scale(p, b, h, top[k], total[k]);
       Out* to = p.out(b, h, row_at(k));
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int i = 0; i < kSums; i += 4) {
         const u32 at = i * 2 + lane % 4 * 2;
         const Pair x = {cast<Out>(sums[i + 2 * k] * scale), cast<Out>(sums[i + 2 * k + 1] * scale)};

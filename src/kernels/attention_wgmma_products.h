@@ -96,7 +96,7 @@ SDX_FN u64 wgmma_columns(const shared16* tile, u32 next) {
 /// not move uses across.
 template <int N>
 SDX_FN void wgmma_arrived(f32* d) {
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]));
 }
 

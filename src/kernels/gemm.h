@@ -151,7 +151,7 @@ struct Loader {
         step = p.a_step();
       else
         step = p.b_step();
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < kRounds; ++j) {
         const u32 item = thread_id() + j * Threads;
         bool inside = true;
@@ -164,7 +164,7 @@ struct Loader {
   /// Loads a tile. Full: all of its K exist, and with kLinear it is the one that follows the one before it.
   template <bool Full>
   SDX_FN void begin(const P& p, shared_vec* to, u32 z, u32 first, u32 k0) {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int j = 0; j < kRounds; ++j) {
       const u32 item = thread_id() + j * Threads;
       if (!exists(item)) break;
@@ -180,11 +180,11 @@ struct Loader {
         __builtin_memcpy(&held[j], x, 16);
         valid[j] = true;
       } else if constexpr (kLinear && Full) {
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < kBlock; ++e) held[j * kBlock + e] = load16(next[j] + e * step);
         next[j] += kDepth * step;
       } else {
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < kBlock; ++e) {
           bool inside = Full || k < p.k;
           const T* from = at(p, z, clamped(p, first + r), Full || k < p.k ? k + e : 0, inside);
@@ -213,7 +213,7 @@ struct Loader {
   template <bool Full>
   SDX_FN void finish(shared_vec* to) const {
     if constexpr (!kAsync) {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < kRounds; ++j) {
         const u32 item = thread_id() + j * Threads;
         if (!exists(item)) break;
@@ -222,15 +222,15 @@ struct Loader {
           struct Block {
             T x[V][V];
           } in;
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < V; ++e) {
             const vec16 y = masked<Full>(j * V + e);
             __builtin_memcpy(in.x[e], &y, 16);
           }
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int i = 0; i < V; ++i) {
             T line[V];
-#pragma unroll
+#pragma clang loop unroll(full)
             for (int e = 0; e < V; ++e) line[e] = in.x[e][i];
             vec16 y;
             __builtin_memcpy(&y, line, 16);
@@ -293,7 +293,7 @@ SDX_FN u32 multiple(u32 x) {
 /// Hands sums of columns side by side, of which the first is even, to P.
 template <int N, class P, class Sum>
 SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int e = 0; e < N; e += P::kPairs ? 2 : 1) {
     if constexpr (P::kPairs)
       p.pair(z, row, (col + e) / 2, x[e], x[e + 1]);
@@ -313,9 +313,9 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
   auto* mine = (__attribute__((address_space(3))) Sum*)stage + (share * Slots + slot) * kSize;
   auto* all = (__attribute__((address_space(3))) Sum*)stage + slot * kSize;
   const u32 lane = thread_id() % kWave;
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int i = 0; i < TM; ++i)
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int h = 0; h < TN; h += kPart) {
       // Whole runs of columns become stores of 16 bytes; where rows are not aligned, lanes side by side take one column
       // each, or one pair.
@@ -332,41 +332,41 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
       Read reads[kReads ? kRounds : 1][kWidth];
       if constexpr (kReads) {
       // What lies outside is read elsewhere, and then left alone.
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int q = 0; q < kRounds; ++q) {
           u32 r, c;
           place_of(q, r, c);
           const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
           const u32 in_row = out_row < p.m ? out_row : p.m - 1, in_col = multiple<kWidth>(out_col < p.n ? out_col : 0);
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < kWidth; ++e) p.read(z, in_row, in_col + e, reads[q][e]);
         }
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < kPart; ++j)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < M::kCount; ++e)
           mine[M::sum_row(lane, e) * kPitch + j * 16 + M::sum_col(lane, e)] = sums[i][h + j][e];
       if constexpr (Shares > 1)
         lds_barrier();
       else
         wave_barrier();
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int q = 0; q < kRounds; ++q) {
         u32 r, c;
         place_of(q, r, c);
         if (kRuns % kLanes != 0 && r >= 16) break;
         Sum x[kWidth];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < kWidth; ++e) {
           x[e] = all[r * kPitch + c + e];
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int s = 1; s < Shares; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
         }
         const u32 out_row = row + i * 16 + r, out_col = multiple<kWidth>(col + h * 16 + c);
         if (out_row >= p.m || out_col >= p.n) continue;
         if constexpr (kReads) {
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < kWidth; ++e) p.element(z, out_row, out_col + e, x[e], reads[q][e]);
         } else {
           store_columns<kWidth>(p, z, out_row, out_col, x);
@@ -452,10 +452,10 @@ SDX_FN void gemm_finish(const P& p, const void* memory, u32 shares) {
       const vec16 v = gemm_detail::load16(from);
       Sum y[kFinish];
       __builtin_memcpy(y, &v, 16);
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < kFinish; ++e) x[e] += y[e];
     } else {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < kFinish; ++e)
         if (col + e < p.n) x[e] += from[e];
     }
@@ -464,7 +464,7 @@ SDX_FN void gemm_finish(const P& p, const void* memory, u32 shares) {
     gemm_detail::store_columns<kFinish>(p, z, row, col, x);
   } else {
     constexpr u32 kEach = P::kPairs ? 2 : 1;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 e = 0; e < kFinish; e += kEach)
       if (col + e < p.n) gemm_detail::store_columns<kEach>(p, z, row, col + e, x + e);
   }
@@ -504,7 +504,7 @@ SDX_FN void gemm(const P& p) {
   const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * kK; };
   a.start(p, z, first_row, from * kK);
   b.start(p, z, first_col, from * kK);
-#pragma unroll
+#pragma clang loop unroll(full)
   for (u32 t = 0; t < kAhead; ++t) {
     if (t < count) {
       const auto load = [&](auto full) {
@@ -536,18 +536,18 @@ SDX_FN void gemm(const P& p) {
     for (int s = 0; s < kSteps / Tile::kWavesK; ++s) {
       const u32 chunk = (s * Tile::kWavesK + wave_k) * (M::kStep / M::kVec);
       vec16 y[TN][M::kVectorsB];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < TN; ++j)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int v = 0; v < M::kVectorsB; ++v)
           y[j][v] = from_b[place<kChunks>((wave_n * TN + j) * 16 + M::row_b(lane, v), chunk + M::chunk(lane, v))];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int i = 0; i < TM; ++i) {
         vec16 x[M::kVectorsA];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int v = 0; v < M::kVectorsA; ++v)
           x[v] = from_a[place<kChunks>((wave_m * TM + i) * 16 + M::row_a(lane, v), chunk + M::chunk(lane, v))];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int j = 0; j < TN; ++j) M::product(x, y[j], sums[i][j]);
       }
     }
@@ -607,18 +607,18 @@ SDX_FN void gemv(const P& p) {
   constexpr int kAhead = Columns * Rows <= 4 ? 4 / Columns : 1;  // vectors on their way
   for (u32 k = (share * kWave + lane) * V; k < p.k; k += kStride * kAhead) {
     vec16 y[kAhead][Columns], x[kAhead][Rows];
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int h = 0; h < kAhead; ++h) {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int c = 0; c < Columns; ++c) y[h][c] = fetch(false, col + c, p.n, k + h * kStride);
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int r = 0; r < Rows; ++r) x[h][r] = fetch(true, row + r, p.m, k + h * kStride);
     }
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int h = 0; h < kAhead; ++h)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int c = 0; c < Columns; ++c)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int r = 0; r < Rows; ++r) {
           if constexpr (is_int<T>)
             sums[r][c] = detail::dot16_int(x[h][r], y[h][c], sums[r][c]);
@@ -626,26 +626,26 @@ SDX_FN void gemv(const P& p) {
             sums[r][c] = detail::dot16<T>(x[h][r], y[h][c], sums[r][c]);
         }
   }
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int r = 0; r < Rows; ++r)
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int c = 0; c < Columns; ++c)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 d = kWave / 2; d > 0; d /= 2) sums[r][c] += from_lane_xor(sums[r][c], d);
   if constexpr (Waves > 1) {
     static SDX_SHARED Sum parts[kWaves * Rows * Columns];
     if (lane == 0)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int r = 0; r < Rows; ++r)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int c = 0; c < Columns; ++c) parts[(wave * Rows + r) * Columns + c] = sums[r][c];
     lds_barrier();
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int r = 0; r < Rows; ++r)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int c = 0; c < Columns; ++c) {
         Sum all = 0;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int w = 0; w < Waves; ++w) all += parts[((group * Waves + w) * Rows + r) * Columns + c];
         sums[r][c] = all;
       }
@@ -653,9 +653,9 @@ SDX_FN void gemv(const P& p) {
   // Lane i stores result i.
   if (share != 0) return;
   constexpr int kEach = P::kPairs ? 2 : 1;
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int r = 0; r < Rows; ++r)
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int c = 0; c < Columns; c += kEach)
       if (lane == u32(r * Columns + c) && row + r < p.m && col + c < p.n)
         store_columns<kEach>(p, z, row + r, col + c, &sums[r][c]);

@@ -217,7 +217,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
           const u32 barrier = full + 8 * at.stage, to = lds + at.stage * kStageBytes, k = (from + t) * 64;
           const bool half = Copies::kHalf && t + 1 == count;
           expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
-#pragma unroll
+#pragma clang loop unroll(full)
           for (u32 e = 0; e < 64; e += kEach) {
             if (half && e > 0) break;
             a.next(to + Tile::kM * e * 2, map_a, barrier);
@@ -254,11 +254,11 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   for (u32 id = first + (Tile::kTurns ? group * stride : 0); id < tiles; id += stride * (Tile::kTurns ? 2 : 1)) {
     u32 z, row, col;
     place_of(id, z, row, col);
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int i = 0; i < MI; ++i)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int j = 0; j < GN / 16; ++j)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < 8; ++e) sums[i][0][j][e] = 0;
     if constexpr (requires { p.fetch_early(z, row, col); }) {
       // What the epilogue reads of rows is on its way while they are multiplied, in lines of 128 bytes: the few waves
@@ -282,9 +282,9 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
       const u64 da = wgmma_descriptor<kEach>(tile + own_row * kRow),
                 db = wgmma_descriptor<kEach>(tile + Tile::kM * 8 + own_col * kRow);
       wgmma_fence();
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 s = 0; s < Steps; ++s)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 i = 0; i < MI; ++i)
           wgmma<T, GN>(da + s / kPerCopy * Tile::kM * kRow + i * 64 * kRow + s % kPerCopy * 2,
                        db + s / kPerCopy * Tile::kN * kRow + s % kPerCopy * 2, &sums[i][0][0][0]);
@@ -321,7 +321,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
         store_sums<P, 1, sizeof(part[0]) / sizeof(part[0][0]), 8, 1>(p, part, staging, z, from, col, wave, 0);
     };
     if constexpr (kShares == 1) {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int i = 0; i < MI; ++i) store(sums[i], i, col + own_col);
     } else {
       // Each of the workgroups that share the k's adds up and stores every kShares-th 32 columns. Sums go to its
@@ -332,12 +332,12 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
         return lds + (((share * kEach + part / kShares) * kVecs + v) * 256 + thread_id()) * 16;
       };
       cluster_barrier();
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int part = 0; part < kParts; ++part) {
         const u32 owner = part % kShares;
         if (owner == own_share) continue;
         const u32 share = own_share < owner ? own_share : own_share - 1;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int v = 0; v < kVecs; ++v) {
           const f32* x = &sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
           const u32 to = in_workgroup(slot(share, part, v), owner);
@@ -347,29 +347,29 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
         }
       }
       cluster_barrier();
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int part = 0; part < kParts; ++part) {
         if (u32(part % kShares) != own_share) continue;
         f32 all[MI][1][2][8];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int v = 0; v < kVecs; ++v) {
           f32 x[4];
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < 4; ++e) x[e] = sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4 + e];
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int share = 0; share < kShares - 1; ++share) {
             f32 y[4];
             asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
                          : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3])
                          : "r"(slot(share, part, v))
                          : "memory");
-#pragma unroll
+#pragma clang loop unroll(full)
             for (int e = 0; e < 4; ++e) x[e] += y[e];
           }
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int e = 0; e < 4; ++e) all[v / 4][0][v / 2 % 2][v % 2 * 4 + e] = x[e];
         }
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int i = 0; i < MI; ++i) store(all[i], i, col + own_col + part * 32);
       }
     }

@@ -260,36 +260,36 @@ SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u
   constexpr bool kReads = !__is_same(Read, NothingRead);
   const u32 lane = thread_id() % 32, quarter = lane % 4;
   const bool odd = quarter & 1, high = quarter & 2;
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int h = 0; h < TN; h += kPart) {
     const auto row_of = [&](int round) { return row + lane / 4 + round % 2 * 8; };
     const auto col_of = [&](int round) { return col + (h + round / 2 * 2) * 16 + quarter * 8; };
     Read reads[kReads ? kRounds : 1][kRun];
     if constexpr (kReads) {
       // What lies outside is read elsewhere, and then left alone.
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int round = 0; round < kRounds; ++round) {
         const u32 r = row_of(round), c = col_of(round);
         const u32 in_row = r < p.m ? r : p.m - 1, in_col = multiple<kRun>(c < p.n ? c : 0);
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < kRun; ++e) p.read(z, in_row, in_col + e, reads[round][e]);
       }
     }
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int round = 0; round < kRounds; ++round) {
       const int j = h + round / 2 * 2, half = round % 2;
       // Of columns 8 g and up: pairs of lanes make fours of every second eight, then pairs of pairs one eight.
       const auto own = [&](int g, int c) { return sums[j + g / 2][g % 2 * 4 + half * 2 + c]; };
       f32 fours[2][4], x[kRun];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int g = 0; g < 2; ++g)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int c = 0; c < 2; ++c) {
           const f32 theirs = from_lane_xor(odd ? own(2 * g, c) : own(2 * g + 1, c), 1);
           fours[g][c] = odd ? theirs : own(2 * g, c);
           fours[g][2 + c] = odd ? own(2 * g + 1, c) : theirs;
         }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int c = 0; c < 4; ++c) {
         const f32 theirs = from_lane_xor(high ? fours[0][c] : fours[1][c], 2);
         x[c] = high ? theirs : fours[0][c];
@@ -298,7 +298,7 @@ SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u
       const u32 out_row = row_of(round), out_col = multiple<kRun>(col_of(round));
       if (out_row >= p.m || out_col >= p.n) continue;
       if constexpr (kReads) {
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int e = 0; e < kRun; ++e) p.element(z, out_row, out_col + e, x[e], reads[round][e]);
       } else {
         store_columns<kRun>(p, z, out_row, out_col, x);
@@ -326,9 +326,9 @@ SDX_FN void gemm_wgmma(const P& p) {
   const u32 first_row = tile_m * kBM, first_col = tile_n * BN;
 
   f32 sums[1][TN][8];
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int j = 0; j < TN; ++j)
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int e = 0; e < 8; ++e) sums[0][j][e] = 0;
   Loader<P, true, kBM, kChunks, 256> a;
   Loader<P, false, BN, kChunks, 256> b;
@@ -337,13 +337,13 @@ SDX_FN void gemm_wgmma(const P& p) {
   const u32 steps = (p.k + kK - 1) / kK, from = steps * share_of(p) / parts;
   const u32 count = steps * (share_of(p) + 1) / parts - from;
   auto begin = [&](u32 t) {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 share = 0; share < Shares; ++share) {
       a.template begin<false>(p, stage_a(t, share), z, first_row, (from + t) * kK + share * 64);
       b.template begin<false>(p, stage_b(t, share), z, first_col, (from + t) * kK + share * 64);
     }
   };
-#pragma unroll
+#pragma clang loop unroll(full)
   for (u32 t = 0; t + 2 < Stages; ++t) {
     if (t < count) begin(t);
     commit_copies();
@@ -359,7 +359,7 @@ SDX_FN void gemm_wgmma(const P& p) {
     const u64 da = wgmma_descriptor(stage_a(t, share) + (Shares == 1 ? group * 64 * kChunks : 0)),
               db = wgmma_descriptor(stage_b(t, share));
     wgmma_fence();
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int s = 0; s < 4; ++s) wgmma<T, BN>(da + s * 2, db + s * 2, &sums[0][0][0]);
     wgmma_commit();
     wgmma_wait<1>();

@@ -160,7 +160,7 @@ SDX_FN Pack<T, V> load_row(const T* row, I first, I step, I n, bool packed) {
   if (packed) {
     if (first < n) x = load_pack<V>(row + first);
   } else {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int l = 0; l < V; ++l)
       if (first + l * step < n) x[l] = bit_cast<unsigned_of<T>>(row[first + l * step]);
   }
@@ -171,7 +171,7 @@ SDX_FN void store_row(T* row, I first, I step, I n, bool packed, Pack<T, V> x) {
   if (packed) {
     if (first < n) store_pack<V>(row + first, x);
   } else {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int l = 0; l < V; ++l)
       if (first + l * step < n) row[first + l * step] = bit_cast<T>(unsigned_of<T>(x[l]));
   }
@@ -194,7 +194,7 @@ SDX_FN T from_lane_xor(T x, u32 mask) {
   constexpr u32 words = (sizeof(T) + 3) / 4;
   u32 w[words] = {};
   __builtin_memcpy(w, &x, sizeof x);
-#pragma unroll
+#pragma clang loop unroll(full)
   for (u32 k = 0; k < words; ++k) w[k] = lane_xor(w[k], mask);
   __builtin_memcpy(&x, w, sizeof x);
   return x;

@@ -18,7 +18,7 @@ SDX_FN T from_lane(T x, u32 lane) {
   constexpr u32 words = (sizeof(T) + 3) / 4;
   u32 w[words] = {};
   __builtin_memcpy(w, &x, sizeof x);
-#pragma unroll
+#pragma clang loop unroll(full)
   for (u32 k = 0; k < words; ++k) w[k] = lane_read(w[k], lane);
   __builtin_memcpy(&x, w, sizeof x);
   return x;

@@ -99,17 +99,17 @@ SDX_FN void routine_recurrent(RecurrentLayer<T> layer, const T* xw, const T* r, 
       for (i64 j = slice; j < H; j += kSlices) {
         const T hj = with[j];
         const T* row = rd + j * GH + i;
-#pragma unroll
+#pragma clang loop unroll(full)
         for (i32 g = 0; g < 4; ++g)
           if (g >= first && g < end) part[g] += hj * row[g * H];
       }
     barrier();
-#pragma unroll
+#pragma clang loop unroll(full)
     for (i32 g = 0; g < 4; ++g) sums[g * kThreads + thread_id()] = part[g];
     barrier();
     if (slice != 0 || i >= H) continue;
     T g[4] = {};
-#pragma unroll
+#pragma clang loop unroll(full)
     for (i32 k = 0; k < 4; ++k)
       for (u32 part_of = 0; part_of < kSlices; ++part_of) g[k] += sums[k * kThreads + part_of * kUnits + unit];
     const auto input = [&](i32 k) { return x[k * H + i] + wb[k * H + i]; };

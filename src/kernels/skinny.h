@@ -88,7 +88,7 @@ SDX_FN vec16 dequantized(u32 q0, u32 q1, f32 scale, f32 zero) {
       const f32 x = bit_cast<f32>(number | kMagic);
       return (FloatZeros ? x - 8388608.0f - zero : x - (8388608.0f + zero)) * scale;
     };
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int j = 0; j < 4; ++j) {
       if constexpr (Bits == 4) {
         // elements j and j + 4, as the order is
@@ -197,14 +197,14 @@ SDX_FN void skinny(const P& p) {
   const u32 lane_k = lane / M::kA.k_divisor % M::kA.k_lanes * kLane;
 
   u32 cols[Tiles][kSlots], rows[kRowSlots];
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int t = 0; t < Tiles; ++t)
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int s = 0; s < kSlots; ++s) {
       const u32 c = col0 + t * 16 + M::row_a(lane, s * kPer);
       cols[t][s] = c < p.n ? c : p.n - 1;
     }
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int s = 0; s < kRowSlots; ++s) {
     const u32 r = M::row_b(lane, s * kPer);
     rows[s] = (P::kRowHeight ? 0 : row0) + (r < height ? r : height - 1);  // what rows beyond m give is not stored
@@ -239,11 +239,11 @@ SDX_FN void skinny(const P& p) {
   if constexpr (P::kRowHeight != 0) {
 #if defined(__NVPTX__)
     // The first of b come nearer while the rows are made.
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int h = 0; h < Ahead; ++h)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int t = 0; t < Tiles; ++t)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int s = 0; s < kSlots; ++s) {
           const u32 k = (wave + h * kWaves) * kSpan + lane_k, at = k < p.k ? k : 0;
           bool inside = true;
@@ -262,14 +262,14 @@ SDX_FN void skinny(const P& p) {
   for (u32 first = wave; first < spans; first += kWaves * Ahead) {
     vec16 held[Ahead][Tiles][kSlots][kLoads];
     f32 scale[Ahead][Tiles][kSlots], zero[Ahead][Tiles][kSlots];
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int h = 0; h < Ahead; ++h) {
       const u32 k = (first + h * kWaves) * kSpan + lane_k;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int t = 0; t < Tiles; ++t)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int s = 0; s < kSlots; ++s) {
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int l = 0; l < kLoads; ++l) {
             const bool there = k + l * kRun < p.k;
             const u32 at = there ? k + l * kRun : 0;
@@ -286,18 +286,18 @@ SDX_FN void skinny(const P& p) {
           }
         }
     }
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int h = 0; h < Ahead; ++h) {
       const u32 span = first + h * kWaves;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int step = 0; step < kSteps; ++step) {
         vec16 x[M::kVectorsB] = {};
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int v = 0; v < kVectorsOfA; ++v) x[v] = a_at(rows[v / kPer], k_of(span, step, v));
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int t = 0; t < Tiles; ++t) {
           vec16 w[M::kVectorsA];
-#pragma unroll
+#pragma clang loop unroll(full)
           for (int v = 0; v < M::kVectorsA; ++v) {
             const int s = v / kPer, g = step * kPer + v % kPer;
             if constexpr (kBits == 16) {
@@ -311,7 +311,7 @@ SDX_FN void skinny(const P& p) {
           }
 #if defined(__NVPTX__)
           if constexpr (kRowSlots == 1) {
-#pragma unroll
+#pragma clang loop unroll(full)
             for (int q = 0; q < 2; ++q)
               detail::mma<T>(w[0][2 * q], w[1][2 * q], w[0][2 * q + 1], w[1][2 * q + 1], x[0][2 * q], x[0][2 * q + 1],
                              sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
@@ -326,9 +326,9 @@ SDX_FN void skinny(const P& p) {
   if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
   // Waves' sums come together in LDS, columns side by side.
   auto* parts = (__attribute__((address_space(3))) Sum*)lds;
-#pragma unroll
+#pragma clang loop unroll(full)
   for (int t = 0; t < Tiles; ++t)
-#pragma unroll
+#pragma clang loop unroll(full)
     for (int e = 0; e < M::kCount; ++e) {
       const u32 r = M::sum_col(lane, e);
       if (r < kHeight) parts[(wave * kHeight + r) * kColumns + t * 16 + M::sum_row(lane, e)] = sums[t][e];
@@ -339,9 +339,9 @@ SDX_FN void skinny(const P& p) {
     const u32 row = row0 + j / kColumns, col = col0 + j % kColumns;
     if (col >= p.n) continue;
     Sum all[kEach] = {};
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 w = 0; w < kWaves; ++w)
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < kEach; ++e) all[e] += parts[w * kHeight * kColumns + j + e];
     store_columns<kEach>(p, z, row, col, all);
   }

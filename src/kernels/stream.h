@@ -67,7 +67,7 @@ SDX_FN void copy_run(u32 to, const void* from, u32 bytes, u32 barrier) {
 template <class T>
 SDX_FN void read_run(const T* from, T (&to)[8]) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4);
-#pragma unroll
+#pragma clang loop unroll(full)
   for (u32 v = 0; v < sizeof(T) / 2; ++v) {
     const vec16 x = load16(from + v * (16 / sizeof(T)));
     __builtin_memcpy(&to[v * (16 / sizeof(T))], &x, 16);
@@ -91,11 +91,11 @@ struct RowOf {
   static constexpr u32 kVectors = Tile::kDepth / 8, kEach = (kVectors + Tile::kWorkers - 1) / Tile::kWorkers;
   typename P::Row each[kEach];
   SDX_FN void constants(const P& p) {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) p.row_constants(0, 0, at(j), each[j]);
   }
   SDX_FN void read(const P& p) {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) p.row_read(0, 0, at(j), each[j]);
   }
   /// Threads beyond the end have the first vector.
@@ -134,7 +134,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
     auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
     made_of.read(p);
     f32 sum = 0;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) {
       const f32 part = p.row_part(0, 0, in(j) * 8, made_of.each[j]);
       if (at(j) < kVectors) sum += part;
@@ -143,16 +143,16 @@ SDX_FN void put_row(const P& p, Row& made_of) {
     if (thread_id() % kWave == 0) parts[thread_id() / kWave] = sum;
     barrier_of_workers<Tile>();
     sum = 0;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 w = 0; w < Tile::kWaves; ++w) sum += parts[w];
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) {
       T e[8];
       p.row_elements(0, 0, in(j) * 8, sum, made_of.each[j], e);
       __builtin_memcpy(&held[j], e, 16);
     }
   } else {
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) {
       if constexpr (P::kAccessA == Access::kVector) {
         bool inside = true;
@@ -164,14 +164,14 @@ SDX_FN void put_row(const P& p, Row& made_of) {
       }
     }
   }
-#pragma unroll
+#pragma clang loop unroll(full)
   for (u32 j = 0; j < kEach; ++j) {
     const bool there = at(j) < kVectors;
     if constexpr (Tile::kAfter) {
       T e[8];
       __builtin_memcpy(e, &held[j], 16);
       f32 total = 0;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int k = 0; k < 8; ++k) total += cast<f32>(e[k]);
       total += from_lane_xor(total, 1);
       total += from_lane_xor(total, 2);
@@ -233,7 +233,7 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
     // where the others have theirs: so all blocks' sums are made in one go, and are apart when scales come to them.
     f32 low[4] = {totals[0], totals[1], totals[0], totals[1]}, high[4] = {};
     const auto* words = (shared_word*)dynamic_lds + (here + line * Tile::kPitch + wave * 128) / 4 + part;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 run = 0; run < 8; ++run) {
       const u32 w0 = words[run * 4], w1 = words[run * 4 + 2 * Tile::kPitch], v0 = w0 >> 8, v1 = w1 >> 8;
       const vec16 y = x[run];
@@ -242,11 +242,11 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
       detail::mma<T>(w0 & 0x000f000fu, w1 & 0x000f000fu, v0 & 0x000f000fu, v1 & 0x000f000fu, y[0], y[1], low[0], low[1],
                      low[2], low[3]);
     }
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 half = 0; half < 2; ++half) {
       const auto* s = (shared_half*)dynamic_lds + (scales_at + (line + half * 8) * Tile::kScalePitch) / 2 +
                       wave * (8 / Tile::kOfScale);
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < 2; ++e) {
         const f32 scale = cast<f32>(bit_cast<typename P::Scale>(u16(s[(part * 2 + e) / Tile::kOfScale])));
         const u32 at = half * 2 + e;
@@ -255,11 +255,11 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
     }
   } else {
     const auto* held = (shared_vec*)dynamic_lds + (here + line * Tile::kPitch + wave * 128) / 16 + part;
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 run = 0; run < 2; ++run) {
       vec16 w[2];
       f32 scale[2] = {};
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 half = 0; half < 2; ++half) {
         w[half] = held[run * 4 + half * (Tile::kPitch / 2)];
         if constexpr (kBits != 16) {
@@ -267,10 +267,10 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
           scale[half] = cast<f32>(bit_cast<typename P::Scale>(u16(s[(wave * 8 + run * 4 + part) / Tile::kOfScale])));
         }
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 v = 0; v < kOfRun; ++v) {
         vec16 y[2];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 half = 0; half < 2; ++half) {
           constexpr u32 kWords = kBits / 4;
           if constexpr (kBits == 16)
@@ -280,7 +280,7 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
                 w[half][v * kWords], w[half][v * kWords + kWords - 1], scale[half], p.b_zero());
         }
         const vec16 z = x[run * kOfRun + v];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int q = 0; q < 2; ++q) {
           // Several chains of sums: a product takes as long as many others are begun.
           f32(&s)[4] = sums[((run * kOfRun + v) * 2 + q) % Chains];
@@ -350,13 +350,13 @@ SDX_FN void stream(const P& first_p) {
     const u32 first_run = (piece * Tile::kWorking + wave) * 8;
     if constexpr (Tile::kAfter) {
       const vec16 mine = row[(first_run + line) * 4 + part];
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 v = 0; v < kOfStage; ++v) x[v] = line == v ? mine : vec16{};
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 e = 0; e < 2; ++e)
         totals[e] = ((shared_f32*)dynamic_lds)[Tile::kTotalsAt / 4 + first_run + part * 2 + e];
     } else {
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 v = 0; v < kOfStage; ++v)
         x[v] = row[place_vector<Tile>((first_run + v / kOfRun * 4 + part) * kOfRun + v % kOfRun)];
     }
@@ -366,7 +366,7 @@ SDX_FN void stream(const P& first_p) {
   f32 totals[kHeld][2];
   const bool works = wave < Tile::kWorking;
   if constexpr (kAll)
-#pragma unroll
+#pragma clang loop unroll(full)
     for (u32 piece = 0; piece < kHeld; ++piece)
       if (works) take_row(piece, x[piece], totals[piece]);
   Ring<Tile::kStages> at;
@@ -388,16 +388,16 @@ SDX_FN void stream(const P& first_p) {
         at.next();
       };
       if constexpr (kAll) {
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 piece = 0; piece < kHeld; ++piece) stage(piece, piece);
       } else {
 #pragma unroll 1
         for (u32 piece = 0; piece < Tile::kPieces; ++piece) stage(piece, 0);
       }
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int e = 0; e < 4; e += 2) {  // of 8 rows that an instruction has, the first
         f32 sum = sums[0][e];
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int c = 1; c < kChains; ++c) sum += sums[c][e];
         if constexpr (Tile::kAfter) {
           sum = (sum + sums[0][e + 1]) * 0x1p24f;
@@ -412,9 +412,9 @@ SDX_FN void stream(const P& first_p) {
     const u32 c = thread_id() * kEach, col = block * kColumns + c;
     if (c < kColumns && col < p.n) {
       f32 all[kEach] = {};
-#pragma unroll
+#pragma clang loop unroll(full)
       for (u32 w = 0; w < Tile::kWaves; ++w)
-#pragma unroll
+#pragma clang loop unroll(full)
         for (u32 e = 0; e < kEach; ++e) all[e] += parts[w * kColumns + c + e];
       if constexpr (kReads)
         p.element(0, 0, col, all[0], read);

@@ -38,6 +38,15 @@ g (float[b, 8, 16, 16] x, float[16, 8, 3, 3] w) => (float[b, 16, 8, 8] y) {
   y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
 }"""
 
+# The longest functions that a GEMM's epilogue may hold: called instead of inlined, they would get the sums through memory.
+LONG_EPILOGUE = """
+g (float16[n, 768] x, float16[768, 3072] w) => (float16[n, 3072] y) {
+  m = MatMul (x, w)
+  s = Sin (m)
+  a = Atan (s)
+  y = Mish (a)
+}"""
+
 
 @pytest.mark.parametrize("model", [LAYER, ATTENTION, CONVOLUTION], ids=["layer", "attention", "convolution"])
 @pytest.mark.parametrize("chip", AMD)
@@ -53,6 +62,12 @@ def test_nothing_spills(chip, model):
         assert k.verdict in ("good", "few waves", "spills SGPRs"), k
         assert k.nodes, k
     assert any("MatMul" in n or "Conv" in n for k in kernels for n in k.nodes)
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx1100", "gfx1201"])
+def test_long_epilogues_use_no_scratch(chip):
+    kernels = sardonyx.code_report(parse(LONG_EPILOGUE), chip)
+    assert kernels and all((k.vgpr_spills, k.scratch_bytes) == (0, 0) for k in kernels), kernels
 
 
 @pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_80", "sm_90"])

@@ -123,3 +123,19 @@ def test_other_chips_have_no_copy_engine(tmp_path):
     onnx.save(product(4096, 768, 2304), tmp_path / "m.onnx")
     cli("compile", tmp_path / "m.onnx", "--arch", "sm_90", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
     assert COPY.encode() not in (tmp_path / "m.sdx").read_bytes()
+
+
+@pytest.mark.parametrize("functions", [["Erf"], ["Mish"], ["Sin", "Atan"]], ids="-".join)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_no_candidate_keeps_sums_in_memory(tmp_path, functions, arch):
+    """Of rows in any number, all candidates are in the file; a sum that is passed to a function lies in local memory."""
+    model = product("n", 768, 3072)
+    for k, function in enumerate(functions):
+        last = model.graph.node[-1].output[0]
+        model.graph.node.append(helper.make_node(function, [last], [f"f{k}"]))
+        model.graph.output[0].name = f"f{k}"
+    onnx.save(model, tmp_path / "m.onnx")
+    cli("compile", tmp_path / "m.onnx", "--arch", arch, "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    found = re.split(r"(?=\.visible \.entry)", text)[1:]
+    assert len(found) > 4 and not [k for k in found if ".local" in k or "call.uni" in k]

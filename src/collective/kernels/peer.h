@@ -59,7 +59,7 @@ SDX_FN void peer_sum_packs(const T* in, T* out, i64 n, u32 rank, u32 size, PeerH
       const T* part = (const T*)((const char*)own->peers[r] + at) + p * V;
       if constexpr (V > 1) {
         const Pack<T, V> x = load_pack<V>(part);
-#pragma unroll
+#pragma clang loop unroll(full)
         for (int k = 0; k < V; ++k) sum[k] += cast<f32>(bit_cast<T>(unsigned_of<T>(x[k])));
       } else {
         sum[0] += cast<f32>(part[0]);
@@ -67,7 +67,7 @@ SDX_FN void peer_sum_packs(const T* in, T* out, i64 n, u32 rank, u32 size, PeerH
     }
     if constexpr (V > 1) {
       Pack<T, V> y;
-#pragma unroll
+#pragma clang loop unroll(full)
       for (int k = 0; k < V; ++k) y[k] = bit_cast<unsigned_of<T>>(cast<T>(sum[k]));
       store_pack<V>(out + p * V, y);
     } else {

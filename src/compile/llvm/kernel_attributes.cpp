@@ -19,6 +19,15 @@ void attribute_from(const llvm::ConstantStruct& annotation) {
   function->addFnAttr(name, value);
 }
 
+// A function that is called has its arguments' arrays in memory: sums in registers would be stored, and loaded again.
+// SDX_FN says so of functions, but lambdas are left to the inliner, which calls long ones.
+void inline_all(llvm::Module& module) {
+  if (!module.getTargetTriple().isAMDGPU() && !module.getTargetTriple().isNVPTX()) return;
+  for (llvm::Function& f : module)
+    if (!f.isDeclaration() && f.hasLocalLinkage() && !f.hasFnAttribute(llvm::Attribute::NoInline))
+      f.addFnAttr(llvm::Attribute::AlwaysInline);
+}
+
 struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
   llvm::PreservedAnalyses run(llvm::Module& module, llvm::ModuleAnalysisManager&) {
     if (llvm::GlobalVariable* all = module.getNamedGlobal(kAnnotations)) {
@@ -27,6 +36,7 @@ struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
           if (const auto* a = llvm::dyn_cast<llvm::ConstantStruct>(annotation.get())) attribute_from(*a);
       all->eraseFromParent();  // NVPTX would declare each function that a global names before its definition
     }
+    inline_all(module);
     for (llvm::Function& f : module)
       if (f.getCallingConv() == llvm::CallingConv::PTX_Kernel)
         for (llvm::Argument& a : f.args())
