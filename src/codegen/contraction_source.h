@@ -1,4 +1,4 @@
-// The text of a contraction's kernels: the struct P that kernels/gemm.h asks for, and what of the problem decides which
+// The text of a contraction's kernels: the struct P that kernels/gemm_problem.h asks for, and what of the problem decides which
 // kernels compute it.
 #pragma once
 #include <functional>

@@ -16,7 +16,7 @@
 
 namespace sardonyx::codegen {
 
-/// How kernels/gemm.h fetches an operand: 16 bytes along K at a time, 16 bytes along rows (columns), one by one.
+/// How kernels/gemm_loader.h fetches an operand: 16 bytes along K at a time, 16 bytes along rows (columns), one by one.
 enum class Access : std::uint8_t { kVector, kAcross, kElements };
 
 /// out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col, k]), as far as kernels differ in it.
@@ -73,7 +73,7 @@ class ContractionFamily {
   virtual bool supports(const ContractionProblem& problem) const = 0;
   /// Of a problem that it supports. Tilings hold what each costs.
   virtual std::vector<KernelCandidate> candidates(const ContractionProblem& problem) const = 0;
-  /// By default a call of `candidate.kernel` with p; with split-K through share_k() (kernels/gemm.h).
+  /// By default a call of `candidate.kernel` with p; with split-K through share_k() (kernels/gemm_split_k.h).
   virtual KernelSpec emit(const ContractionText& text, const KernelCandidate& candidate) const;
 };
 

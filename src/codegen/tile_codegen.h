@@ -1,4 +1,4 @@
-// Tile kernels of GPUs as C++: the struct that kernels/gemm.h asks for, and which tilings are compiled.
+// Tile kernels of GPUs as C++: the struct that kernels/gemm_problem.h asks for, and which tilings are compiled.
 #pragma once
 #include <memory>
 #include <optional>

@@ -159,6 +159,119 @@ struct CopiesOfA<P> {
   }
 };
 
+/// What the waves of a workgroup know of its work: tiles, stages and its share of K.
+template <class Tile, bool Half>
+struct TmaWork {
+  u32 lds, full, empty;  ///< addresses of the stages and their barriers
+  u32 own_share, down, across, tiles, first, stride;
+  u32 from, count, whole;  ///< steps of 64 K
+
+  template <class P>
+  SDX_FN TmaWork(const P& p, u32 lds, u32 full, u32 empty) : lds(lds), full(full), empty(empty) {
+    constexpr u32 kShares = Tile::kShares;
+    own_share = kShares > 1 ? cluster_rank() : 0;
+    down = (p.m + Tile::kM - 1) / Tile::kM;
+    across = (p.n + Tile::kN - 1) / Tile::kN;
+    tiles = down * across * p.batches;
+    first = block_id() / kShares;
+    stride = block_count() / kShares;
+    const u32 steps = (p.k + 63) / 64;
+    from = steps * own_share / kShares;
+    count = steps * (own_share + 1) / kShares - from;
+    whole = Half ? count - 1 : count;
+  }
+  template <class P>
+  SDX_FN void place_of(const P& p, u32 id, u32& z, u32& row, u32& col) const {
+    u32 tile_m, tile_n;
+    gemm_detail::choose_tile(id, p.batches, down, across, z, tile_m, tile_n);
+    row = tile_m * Tile::kM;
+    col = tile_n * Tile::kN;
+  }
+};
+
+/// The one thread that asks for the tiles of both operands.
+template <class Tile, bool Half, class P>
+SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u64 map_b) {
+  using Copies = CopiesOfA<P>;
+  constexpr int kStages = Tile::kStages;
+  constexpr u32 kStageBytes = Tile::kStageBytes, kEach = Copies::kEach;
+  Ring<kStages> at;
+  for (u32 id = work.first; id < work.tiles; id += work.stride) {
+    u32 z, row, col;
+    work.place_of(p, id, z, row, col);
+    Copies a(p, row, z, work.from * 64);
+    for (u32 t = 0; t < work.count; ++t) {
+      // Where nothing has been yet the phase before the first one counts as over.
+      wait_phase(work.empty + 8 * at.stage, (at.round & 1) ^ 1);
+      const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes, k = (work.from + t) * 64;
+      const bool half = Copies::kHalf && t + 1 == work.count;
+      expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < 64; e += kEach) {
+        if (half && e > 0) break;
+        a.next(to + Tile::kM * e * 2, map_a, barrier);
+        copy_part(to + Tile::kM * 128 + Tile::kN * e * 2, map_b, barrier, k + e, col, z);
+      }
+      at.next();
+    }
+  }
+}
+
+/// Each of the workgroups that share K adds up every kShares-th 32 columns and hands them to store(sums, i, column).
+/// Sums go to its memory, where the stages were.
+template <class Tile, bool Half, int MI, int Parts, class Store>
+SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const f32 (&sums)[MI][1][Parts][8], Store store) {
+  constexpr int kShares = Tile::kShares, GN = Tile::kGroupN;
+  constexpr u32 kStageBytes = Tile::kStageBytes;
+  constexpr int kStages = Tile::kStages;
+  constexpr int kParts = GN / 32, kEach = (kParts + kShares - 1) / kShares, kVecs = MI * 4;
+  static_assert((kShares - 1) * kEach * kVecs * 4096 <= kStages * int(kStageBytes));
+  auto slot = [&](u32 share, int part, int v) {
+    return work.lds + (((share * kEach + part / kShares) * kVecs + v) * 256 + thread_id()) * 16;
+  };
+  cluster_barrier();
+#pragma clang loop unroll(full)
+  for (int part = 0; part < kParts; ++part) {
+    const u32 owner = part % kShares;
+    if (owner == work.own_share) continue;
+    const u32 share = work.own_share < owner ? work.own_share : work.own_share - 1;
+#pragma clang loop unroll(full)
+    for (int v = 0; v < kVecs; ++v) {
+      const f32* x = &sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
+      const u32 to = in_workgroup(slot(share, part, v), owner);
+      asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+                   "f"(x[3])
+                   : "memory");
+    }
+  }
+  cluster_barrier();
+#pragma clang loop unroll(full)
+  for (int part = 0; part < kParts; ++part) {
+    if (u32(part % kShares) != work.own_share) continue;
+    f32 all[MI][1][2][8];
+#pragma clang loop unroll(full)
+    for (int v = 0; v < kVecs; ++v) {
+      f32 x[4];
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 4; ++e) x[e] = sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4 + e];
+#pragma clang loop unroll(full)
+      for (int share = 0; share < kShares - 1; ++share) {
+        f32 y[4];
+        asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3])
+                     : "r"(slot(share, part, v))
+                     : "memory");
+#pragma clang loop unroll(full)
+        for (int e = 0; e < 4; ++e) x[e] += y[e];
+      }
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 4; ++e) all[v / 4][0][v / 2 % 2][v % 2 * 4 + e] = x[e];
+    }
+#pragma clang loop unroll(full)
+    for (int i = 0; i < MI; ++i) store(all[i], i, part * 32);
+  }
+}
+
 }  // namespace tma_detail
 
 /// Launch: Tile::kThreads threads, at most ceil(m / M) * ceil(n / N) * batches workgroups; fewer take several tiles
@@ -177,7 +290,6 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   const u32 lds = shared_address(dynamic_lds), full = lds + kStages * kStageBytes, empty = full + 8 * kStages;
   const u64 map_a = u64(&parameter_a), map_b = u64(&parameter_b);
   const u32 wave = same(thread_id() / 32), lane = thread_id() % 32;
-  const u32 own_share = kShares > 1 ? cluster_rank() : 0;
 
   if (wave == 8 && lane == 0) {
     fetch_map(map_a);
@@ -192,41 +304,12 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   wait_for_launch_here();
   start_next_launch();  // there is one workgroup a unit, so that the next ones find room as soon as these end
 
-  const u32 down = (p.m + Tile::kM - 1) / Tile::kM, across = (p.n + Tile::kN - 1) / Tile::kN;
-  const u32 tiles = down * across * p.batches, first = block_id() / kShares, stride = block_count() / kShares;
-  const u32 steps = (p.k + 63) / 64, from = steps * own_share / kShares;
-  const u32 count = steps * (own_share + 1) / kShares - from, whole = Copies::kHalf ? count - 1 : count;
-  auto place_of = [&](u32 id, u32& z, u32& row, u32& col) {
-    u32 tile_m, tile_n;
-    choose_tile(id, p.batches, down, across, z, tile_m, tile_n);
-    row = tile_m * Tile::kM;
-    col = tile_n * Tile::kN;
-  };
+  TmaWork<Tile, Copies::kHalf> work(p, lds, full, empty);
+  const u32 tiles = work.tiles, first = work.first, stride = work.stride, count = work.count, whole = work.whole;
 
   if (wave >= 8) {
     if constexpr (Tile::kTrades) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;" ::: "memory");
-    if (wave == 8 && lane == 0) {
-      Ring<kStages> at;
-      for (u32 id = first; id < tiles; id += stride) {
-        u32 z, row, col;
-        place_of(id, z, row, col);
-        Copies a(p, row, z, from * 64);
-        for (u32 t = 0; t < count; ++t) {
-          // Where nothing has been yet the phase before the first one counts as over.
-          wait_phase(empty + 8 * at.stage, (at.round & 1) ^ 1);
-          const u32 barrier = full + 8 * at.stage, to = lds + at.stage * kStageBytes, k = (from + t) * 64;
-          const bool half = Copies::kHalf && t + 1 == count;
-          expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
-#pragma clang loop unroll(full)
-          for (u32 e = 0; e < 64; e += kEach) {
-            if (half && e > 0) break;
-            a.next(to + Tile::kM * e * 2, map_a, barrier);
-            copy_part(to + Tile::kM * 128 + Tile::kN * e * 2, map_b, barrier, k + e, col, z);
-          }
-          at.next();
-        }
-      }
-    }
+    if (wave == 8 && lane == 0) copy_tiles<Tile>(p, work, map_a, map_b);
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     // As often as those who multiply.
     if constexpr (kShares > 1) {
@@ -253,7 +336,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   }
   for (u32 id = first + (Tile::kTurns ? group * stride : 0); id < tiles; id += stride * (Tile::kTurns ? 2 : 1)) {
     u32 z, row, col;
-    place_of(id, z, row, col);
+    work.place_of(p, id, z, row, col);
 #pragma clang loop unroll(full)
     for (int i = 0; i < MI; ++i)
 #pragma clang loop unroll(full)
@@ -324,54 +407,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
 #pragma clang loop unroll(full)
       for (int i = 0; i < MI; ++i) store(sums[i], i, col + own_col);
     } else {
-      // Each of the workgroups that share the k's adds up and stores every kShares-th 32 columns. Sums go to its
-      // memory, where the stages were.
-      constexpr int kParts = GN / 32, kEach = (kParts + kShares - 1) / kShares, kVecs = MI * 4;
-      static_assert((kShares - 1) * kEach * kVecs * 4096 <= kStages * int(kStageBytes));
-      auto slot = [&](u32 share, int part, int v) {
-        return lds + (((share * kEach + part / kShares) * kVecs + v) * 256 + thread_id()) * 16;
-      };
-      cluster_barrier();
-#pragma clang loop unroll(full)
-      for (int part = 0; part < kParts; ++part) {
-        const u32 owner = part % kShares;
-        if (owner == own_share) continue;
-        const u32 share = own_share < owner ? own_share : own_share - 1;
-#pragma clang loop unroll(full)
-        for (int v = 0; v < kVecs; ++v) {
-          const f32* x = &sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
-          const u32 to = in_workgroup(slot(share, part, v), owner);
-          asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
-                       "f"(x[3])
-                       : "memory");
-        }
-      }
-      cluster_barrier();
-#pragma clang loop unroll(full)
-      for (int part = 0; part < kParts; ++part) {
-        if (u32(part % kShares) != own_share) continue;
-        f32 all[MI][1][2][8];
-#pragma clang loop unroll(full)
-        for (int v = 0; v < kVecs; ++v) {
-          f32 x[4];
-#pragma clang loop unroll(full)
-          for (int e = 0; e < 4; ++e) x[e] = sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4 + e];
-#pragma clang loop unroll(full)
-          for (int share = 0; share < kShares - 1; ++share) {
-            f32 y[4];
-            asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
-                         : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3])
-                         : "r"(slot(share, part, v))
-                         : "memory");
-#pragma clang loop unroll(full)
-            for (int e = 0; e < 4; ++e) x[e] += y[e];
-          }
-#pragma clang loop unroll(full)
-          for (int e = 0; e < 4; ++e) all[v / 4][0][v / 2 % 2][v % 2 * 4 + e] = x[e];
-        }
-#pragma clang loop unroll(full)
-        for (int i = 0; i < MI; ++i) store(all[i], i, col + own_col + part * 32);
-      }
+      add_up_shares<Tile>(work, sums, [&](auto& part, int i, int first) { store(part, i, col + own_col + first); });
     }
   }
 }

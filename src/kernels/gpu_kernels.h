@@ -1,6 +1,7 @@
 // What generated kernels of GPUs include.
 #pragma once
 #include "gemm.h"
+#include "gemv.h"
 #include "skinny.h"
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "gemm_tma.h"

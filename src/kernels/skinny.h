@@ -4,7 +4,7 @@
 // columns are the instruction's 16 rows, and rows its columns. Weights of 4 and 8 bits become 16-bit floats there,
 // rounded as if they had been dequantised before.
 //
-// Besides what gemm.h asks of P:
+// Besides what gemm_problem.h asks of P:
 //   kBits                                     of an element of b: 4, 8, or 16 (then b() is used, Access::kVector)
 //   kSigned, kFloatZeros                      8-bit elements are signed; zero points may have fractions
 //   const u8* b_packed(z, col, k)             where the kRun elements from k on (a multiple of it) lie, 16 bytes
@@ -14,7 +14,7 @@
 //   f32 row_part(z, row, k)                   the part of a row's sum that eight elements from k on give
 //   void row_elements(z, row, k, f32 sum, T* x)   eight elements of the row
 #pragma once
-#include "gemm.h"
+#include "gemm_store.h"
 
 namespace sdx {
 namespace skinny_detail {

@@ -1,0 +1,159 @@
+// Copies an operand's part of a tile from global memory to LDS.
+#pragma once
+#include "gemm_problem.h"
+
+namespace sdx {
+namespace gemm_detail {
+
+/// Where chunk `chunk` (16 bytes) of row `row` lies, in chunks. Rows of 4 or more chunks, so placed that eight rows
+/// read at one chunk use all banks once.
+template <int Chunks>
+SDX_FN u32 place(u32 row, u32 chunk) {
+  if constexpr (Chunks >= 8)
+    return row * Chunks + (chunk ^ (row & 7));
+  else
+    return row * Chunks + (chunk ^ (row / 2 & 3));
+}
+
+/// One operand's part of a tile on its way from global memory to LDS: Rows rows of Chunks chunks of 16 bytes.
+template <class P, bool IsA, int Rows, int Chunks, int Threads>
+struct Loader {
+  using T = typename P::T;
+  static constexpr int V = 16 / sizeof(T);
+  static constexpr Access kAccess = IsA ? P::kAccessA : P::kAccessB;
+  static constexpr bool kAsync = kAsyncCopies && kAccess == Access::kVector;
+  // Elements that lie outside of what p.k says (a convolution's padding).
+  static constexpr bool kMasked = IsA ? P::kMaskedA : P::kMaskedB;
+  // The address moves by the same distance with each K, so that a step only adds to it.
+  static constexpr bool kLinear =
+      !kAsyncCopies && !kMasked && kAccess != Access::kElements && (IsA ? P::kLinearA : P::kLinearB);
+  static constexpr int kBlock = kAccess == Access::kAcross ? V : 1;  // rows that one item covers
+  static constexpr int kItems = Rows / kBlock * Chunks, kRounds = (kItems + Threads - 1) / Threads;
+  static constexpr u32 kDepth = Chunks * V;  // K of a tile
+  // What was loaded stays untouched until finish(): an instruction that uses it, a mask too, would wait for memory
+  // before the matrix instructions of the step.
+  vec16 held[kAsync ? 1 : kRounds * kBlock];
+  bool valid[kAsync ? 1 : kRounds * kBlock];
+  const T* next[kLinear ? kRounds : 1];  // of the step to come
+  i64 step;                              // elements from one K to the next
+
+  static SDX_FN const T* at(const P& p, u32 z, u32 row, u32 k, bool& inside) {
+    if constexpr (IsA)
+      return p.a(z, row, k, inside);
+    else
+      return p.b(z, row, k, inside);
+  }
+  static SDX_FN bool exists(u32 item) { return kItems % Threads == 0 || item < kItems; }
+  // The first row, and the chunk, of an item. kAcross: neighbouring lanes load neighbouring rows.
+  static SDX_FN u32 row_of(u32 item) {
+    return kAccess == Access::kAcross ? item % (Rows / kBlock) * kBlock : item / Chunks;
+  }
+  static SDX_FN u32 chunk_of(u32 item) { return kAccess == Access::kAcross ? item / (Rows / kBlock) : item % Chunks; }
+  // Rows beyond the end are read elsewhere: nobody stores what becomes of them.
+  static SDX_FN u32 clamped(const P& p, u32 row) {
+    const u32 extent = IsA ? p.m : p.n;
+    return row < extent ? row : kAccess == Access::kAcross ? 0 : extent - 1;
+  }
+
+  /// Says that the loads to come begin at k0.
+  SDX_FN void start(const P& p, u32 z, u32 first, u32 k0) {
+    if constexpr (kLinear) {
+      if constexpr (IsA)
+        step = p.a_step();
+      else
+        step = p.b_step();
+#pragma clang loop unroll(full)
+      for (int j = 0; j < kRounds; ++j) {
+        const u32 item = thread_id() + j * Threads;
+        bool inside = true;
+        next[j] = at(p, z, clamped(p, first + (exists(item) ? row_of(item) : 0)), 0, inside) +
+                  (k0 + chunk_of(item) * V) * step;
+      }
+    }
+  }
+
+  /// Loads a tile. Full: all of its K exist, and with kLinear it is the one that follows the one before it.
+  template <bool Full>
+  SDX_FN void begin(const P& p, shared_vec* to, u32 z, u32 first, u32 k0) {
+#pragma clang loop unroll(full)
+    for (int j = 0; j < kRounds; ++j) {
+      const u32 item = thread_id() + j * Threads;
+      if (!exists(item)) break;
+      const u32 r = row_of(item), c = chunk_of(item), k = k0 + c * V;
+      if constexpr (kAccess == Access::kElements) {
+        T x[V] = {};
+        if (first + r < (IsA ? p.m : p.n) && k < p.k) {
+          if constexpr (IsA)
+            p.a_elements(z, first + r, k, x);
+          else
+            p.b_elements(z, first + r, k, x);
+        }
+        __builtin_memcpy(&held[j], x, 16);
+        valid[j] = true;
+      } else if constexpr (kLinear && Full) {
+#pragma clang loop unroll(full)
+        for (int e = 0; e < kBlock; ++e) held[j * kBlock + e] = load16(next[j] + e * step);
+        next[j] += kDepth * step;
+      } else {
+#pragma clang loop unroll(full)
+        for (int e = 0; e < kBlock; ++e) {
+          bool inside = Full || k < p.k;
+          const T* from = at(p, z, clamped(p, first + r), Full || k < p.k ? k + e : 0, inside);
+          if constexpr (kAsync) {
+#if defined(__NVPTX__)
+            copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks>(r, c)))), from, inside);
+#endif
+          } else {
+            held[j * kBlock + e] = load16(from);
+            valid[j * kBlock + e] = inside;
+          }
+        }
+      }
+    }
+  }
+
+  template <bool Full>
+  SDX_FN vec16 masked(int j) const {
+    if constexpr (kAccess == Access::kElements || (Full && !kMasked))
+      return held[j];
+    else
+      return valid[j] ? held[j] : vec16{};
+  }
+
+  /// Stores what begin<Full>() loaded.
+  template <bool Full>
+  SDX_FN void finish(shared_vec* to) const {
+    if constexpr (!kAsync) {
+#pragma clang loop unroll(full)
+      for (int j = 0; j < kRounds; ++j) {
+        const u32 item = thread_id() + j * Threads;
+        if (!exists(item)) break;
+        const u32 r = row_of(item), c = chunk_of(item);
+        if constexpr (kAccess == Access::kAcross) {
+          struct Block {
+            T x[V][V];
+          } in;
+#pragma clang loop unroll(full)
+          for (int e = 0; e < V; ++e) {
+            const vec16 y = masked<Full>(j * V + e);
+            __builtin_memcpy(in.x[e], &y, 16);
+          }
+#pragma clang loop unroll(full)
+          for (int i = 0; i < V; ++i) {
+            T line[V];
+#pragma clang loop unroll(full)
+            for (int e = 0; e < V; ++e) line[e] = in.x[e][i];
+            vec16 y;
+            __builtin_memcpy(&y, line, 16);
+            to[place<Chunks>(r + i, c)] = y;
+          }
+        } else {
+          to[place<Chunks>(r, c)] = masked<Full>(j);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace gemm_detail
+}  // namespace sdx

@@ -1,0 +1,114 @@
+// What a GEMM computes, and how its work is divided: out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col,
+// k]). Convolutions are implicit GEMMs.
+//
+// A generated struct P, derived from Problem<>, says what a and b are and what becomes of a sum:
+//   const T* a(z, row, k, bool& inside)  Access::kVector: where the 16 bytes along k are; kAcross: the 16 bytes along
+//                                        rows. Where it makes `inside` false the elements are 0; the address is read
+//                                        all the same.
+//   void a_elements(z, row, k, T* x)     kElements: computes 16 / sizeof(T) elements from k on; zeros from P::k on
+//   b, b_elements                        likewise, with columns instead of rows
+//   void element(z, row, col, sum)       stores one result
+//   i64 a_step(), b_step()               elements from one k to the next, where kLinearA, kLinearB
+// If the epilogue reads tensors, P has these too, so that many reads are in flight at a time:
+//   struct Read                          what the epilogue of one result reads
+//   void read(z, row, col, Read& r)
+//   void element(z, row, col, sum, r)
+// With P::kPairs, columns 2 j and 2 j + 1 make one result:
+//   void pair(z, row, j, sum, next)
+// Addresses of kVector and kAcross are multiples of 16 bytes; k (kAcross: and the number of rows) is a multiple of a
+// vector.
+#pragma once
+#include "layout_gemm.h"
+#include "matrix.h"
+
+namespace sdx {
+
+enum class Access { kVector, kAcross, kElements };
+
+/// Element is the type of the products (matrix.h). FullColumns: n is a multiple of 8. The rest is for skinny.h.
+template <class Element, Access A, Access B, bool FullColumns, int Bits = 16, bool Signed = false,
+          bool FloatZeros = false, bool Pairs = false, int RowHeight = 0>
+struct Problem {
+  using T = Element;
+  static constexpr int kBits = Bits;
+  static constexpr bool kSigned = Signed, kFloatZeros = FloatZeros;
+  static constexpr Access kAccessA = A, kAccessB = B;
+  static constexpr bool kFullColumns = FullColumns, kPairs = Pairs;
+  static constexpr int kRowHeight = RowHeight;
+  /// Of kVector and kAcross: a() makes `inside` false somewhere; a's address moves by a_step() elements with each K.
+  static constexpr bool kMaskedA = true, kMaskedB = true, kLinearA = false, kLinearB = false;
+  u32 batches, m, n, k;
+};
+
+/// Tile sizes. A workgroup has WM x WN x WK waves; those along WK divide the K of a tile among them. kRow: bytes of K
+/// in a tile. kStages: tiles in LDS. With one, the next tile waits in registers until all waves have read the present
+/// one: half the LDS for one more barrier a step.
+template <int BM, int BN, int WM, int WN, int WK, int Row, int Stages>
+struct Tiling {
+  static constexpr int kM = BM, kN = BN, kWavesM = WM, kWavesN = WN, kWavesK = WK, kRow = Row, kStages = Stages;
+  static constexpr int kThreads = WM * WN * WK * int(kWave);
+};
+
+#if defined(__NVPTX__)
+inline constexpr bool kAsyncCopies = true;
+#else
+inline constexpr bool kAsyncCopies = false;
+#endif
+
+namespace gemm_detail {
+
+using shared_vec = __attribute__((address_space(3))) vec16;
+using shared_f32 = __attribute__((address_space(3))) f32;
+using global_vec = __attribute__((address_space(1))) const vec16;
+
+#if defined(__NVPTX__)
+SDX_FN void copy_async(u32 to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(to), "l"((__attribute__((address_space(1))) const void*)from), "r"(inside ? 16 : 0)
+               : "memory");
+}
+SDX_FN void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N>
+SDX_FN void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
+}
+SDX_FN void wave_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+#else
+SDX_FN void commit_copies() {}
+template <int N>
+SDX_FN void wait_copies() {}
+SDX_FN void wave_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+#endif
+
+SDX_FN vec16 load16(const void* p) { return *(global_vec*)p; }
+
+template <bool Value>
+struct Flag {
+  static constexpr bool value = Value;
+};
+
+/// Which tile a workgroup takes: tiles that share rows or columns are near one another in time, for the caches' sake.
+SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u32& tile_n) {
+  constexpr u32 kGroup = 8;
+  const u32 per_batch = tiles_m * tiles_n;
+  if (tiles_n == 1 && batches == 1) {  // divisions cost as much as a short sum
+    z = tile_n = 0;
+    tile_m = id;
+    return;
+  }
+  z = id / per_batch;
+  id %= per_batch;
+  const u32 group = id / (kGroup * tiles_n), first = group * kGroup;
+  const u32 size = tiles_m - first < kGroup ? tiles_m - first : kGroup;
+  const u32 in_group = id - group * kGroup * tiles_n;
+  tile_m = first + in_group % size;
+  tile_n = in_group / size;
+}
+
+}  // namespace gemm_detail
+}  // namespace sdx

@@ -1,0 +1,88 @@
+// Split K: several workgroups compute partial sums of one tile, and a second kernel adds them.
+#pragma once
+#include "gemm_store.h"
+
+namespace sdx {
+
+/// The problem of a workgroup that has only a part of the k's: its sums go to memory, for gemm_finish() to add up. They
+/// lie as the output would, those of one share behind those of another.
+template <class P>
+struct Partial : P {
+  static constexpr bool kPairs = false;
+  using Sum = typename Matrix<typename P::T>::Sum;
+  using Read = gemm_detail::NothingRead;  // the epilogue comes later
+  Sum* __restrict parts;
+  u32 share, shares;
+  SDX_FN void element(u32 z, u32 row, u32 col, Sum sum) const {
+    parts[((share * this->batches + z) * this->m + row) * this->n + col] = sum;
+  }
+};
+
+namespace gemm_detail {
+
+template <class P>
+SDX_FN u32 shares_of(const P&) {
+  return 1;
+}
+template <class P>
+SDX_FN u32 shares_of(const Partial<P>& p) {
+  return p.shares;
+}
+template <class P>
+SDX_FN u32 share_of(const P&) {
+  return 0;
+}
+template <class P>
+SDX_FN u32 share_of(const Partial<P>& p) {
+  return p.share;
+}
+
+}  // namespace gemm_detail
+
+/// Calls f with the problem of this workgroup when `shares` workgroups share the k's of each tile. `parts` has room for
+/// shares * batches * m * n sums, fewer than 2^32.
+template <class P, class F>
+SDX_FN void share_k(const P& p, void* parts, u32 shares, F f) {
+  using Sum = typename Matrix<typename P::T>::Sum;
+  static_assert(sizeof(Sum) == 4);  // as whoever makes room for them counts
+  f(Partial<P>{p, (Sum*)__builtin_assume_aligned(parts, 16), block_id() % shares, shares});
+}
+
+/// Adds up the shares' sums in the order of the shares and hands them on to P::element, kFinish columns a thread.
+/// Launch: enough workgroups of kThreads threads for batches * m * ceil(n / kFinish).
+inline constexpr u32 kFinish = layout::kFinishColumns;
+template <class P>
+SDX_FN void gemm_finish(const P& p, const void* memory, u32 shares) {
+  using Sum = typename Matrix<typename P::T>::Sum;
+  const auto* parts = (const Sum*)__builtin_assume_aligned(memory, 16);
+  const u32 runs = (p.n + kFinish - 1) / kFinish, size = p.batches * p.m * p.n;
+  const u32 run = block_id() * kThreads + thread_id();
+  if (run >= p.batches * p.m * runs) return;
+  const u32 line = run / runs, col = run % runs * kFinish, z = line / p.m, row = line % p.m;
+  Sum x[kFinish] = {};
+  const bool whole = P::kFullColumns || (col + kFinish <= p.n && p.n % kFinish == 0);
+  for (u32 s = 0; s < shares; ++s) {
+    const Sum* from = parts + s * size + line * p.n + col;
+    if (whole) {
+      const vec16 v = gemm_detail::load16(from);
+      Sum y[kFinish];
+      __builtin_memcpy(y, &v, 16);
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < kFinish; ++e) x[e] += y[e];
+    } else {
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < kFinish; ++e)
+        if (col + e < p.n) x[e] += from[e];
+    }
+  }
+  if (whole) {
+    gemm_detail::store_columns<kFinish>(p, z, row, col, x);
+  } else {
+    constexpr u32 kEach = P::kPairs ? 2 : 1;
+#pragma clang loop unroll(full)
+    for (u32 e = 0; e < kFinish; e += kEach)
+      if (col + e < p.n) gemm_detail::store_columns<kEach>(p, z, row, col + e, x + e);
+  }
+}
+
+}  // namespace sdx

@@ -1,0 +1,126 @@
+// Hands the sums of matrix instructions to the epilogue, whole rows at a time.
+#pragma once
+#include "gemm_problem.h"
+
+namespace sdx {
+namespace gemm_detail {
+
+struct NothingRead {};
+template <class P>
+struct ReadOf {
+  using Type = NothingRead;
+};
+template <class P>
+  requires requires { typename P::Read; }
+struct ReadOf<P> {
+  using Type = typename P::Read;
+};
+
+/// Columns that one thread stores at a time, where their number is a multiple of it.
+inline constexpr int kRun = 8;
+
+/// A multiple of Width, as which the compiler then knows it: without, it may lose that on its way to where it decides
+/// whether elements side by side are read and stored at once.
+template <int Width>
+SDX_FN u32 multiple(u32 x) {
+#if defined(__NVPTX__)
+  if constexpr (Width > 1) {
+    u32 part = x / Width;
+    asm("" : "+r"(part));
+    x = part * Width;
+  }
+#endif
+  return x;
+}
+
+/// Hands sums of columns side by side, of which the first is even, to P.
+template <int N, class P, class Sum>
+SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
+#pragma clang loop unroll(full)
+  for (int e = 0; e < N; e += P::kPairs ? 2 : 1) {
+    if constexpr (P::kPairs)
+      p.pair(z, row, (col + e) / 2, x[e], x[e + 1]);
+    else
+      p.element(z, row, col + e, x[e]);
+  }
+}
+
+/// Hands a wave's sums to P::element, in rows rather than as matrix instructions leave them, by way of LDS: 16 rows by
+/// up to 64 columns at a time. `row` and `col`: of the wave's first sum. Waves with the same `slot` add up their sums.
+template <class P, int TM, int TN, int Slots, int Shares, class Sums>
+SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
+  using M = Matrix<typename P::T>;
+  using Sum = typename M::Sum;
+  constexpr int kPart = TN < 4 ? TN : 4, kPitch = kPart * 16 + 4, kSize = 16 * kPitch;
+  static_assert(TN % kPart == 0);
+  auto* mine = (__attribute__((address_space(3))) Sum*)stage + (share * Slots + slot) * kSize;
+  auto* all = (__attribute__((address_space(3))) Sum*)stage + slot * kSize;
+  const u32 lane = thread_id() % kWave;
+#pragma clang loop unroll(full)
+  for (int i = 0; i < TM; ++i)
+#pragma clang loop unroll(full)
+    for (int h = 0; h < TN; h += kPart) {
+      // Whole runs of columns become stores of 16 bytes; where rows are not aligned, lanes side by side take one column
+      // each, or one pair.
+      constexpr int kWidth = P::kFullColumns ? kRun : P::kPairs ? 2 : 1;
+      constexpr int kRuns = 16 * kPart * 16 / kWidth, kLanes = int(kWave) * Shares;
+      constexpr int kRounds = (kRuns + kLanes - 1) / kLanes;
+      const auto place_of = [&](int q, u32& r, u32& c) {
+        const u32 run = share * kWave + lane + q * kLanes;
+        r = run / (kPart * 16 / kWidth);
+        c = run % (kPart * 16 / kWidth) * kWidth;
+      };
+      using Read = typename ReadOf<P>::Type;
+      constexpr bool kReads = !__is_same(Read, NothingRead);
+      Read reads[kReads ? kRounds : 1][kWidth];
+      if constexpr (kReads) {
+      // What lies outside is read elsewhere, and then left alone.
+#pragma clang loop unroll(full)
+        for (int q = 0; q < kRounds; ++q) {
+          u32 r, c;
+          place_of(q, r, c);
+          const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
+          const u32 in_row = out_row < p.m ? out_row : p.m - 1, in_col = multiple<kWidth>(out_col < p.n ? out_col : 0);
+#pragma clang loop unroll(full)
+          for (int e = 0; e < kWidth; ++e) p.read(z, in_row, in_col + e, reads[q][e]);
+        }
+      }
+#pragma clang loop unroll(full)
+      for (int j = 0; j < kPart; ++j)
+#pragma clang loop unroll(full)
+        for (int e = 0; e < M::kCount; ++e)
+          mine[M::sum_row(lane, e) * kPitch + j * 16 + M::sum_col(lane, e)] = sums[i][h + j][e];
+      if constexpr (Shares > 1)
+        lds_barrier();
+      else
+        wave_barrier();
+#pragma clang loop unroll(full)
+      for (int q = 0; q < kRounds; ++q) {
+        u32 r, c;
+        place_of(q, r, c);
+        if (kRuns % kLanes != 0 && r >= 16) break;
+        Sum x[kWidth];
+#pragma clang loop unroll(full)
+        for (int e = 0; e < kWidth; ++e) {
+          x[e] = all[r * kPitch + c + e];
+#pragma clang loop unroll(full)
+          for (int s = 1; s < Shares; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
+        }
+        const u32 out_row = row + i * 16 + r, out_col = multiple<kWidth>(col + h * 16 + c);
+        if (out_row >= p.m || out_col >= p.n) continue;
+        if constexpr (kReads) {
+#pragma clang loop unroll(full)
+          for (int e = 0; e < kWidth; ++e) p.element(z, out_row, out_col + e, x[e], reads[q][e]);
+        } else {
+          store_columns<kWidth>(p, z, out_row, out_col, x);
+        }
+      }
+      if constexpr (Shares > 1)
+        lds_barrier();
+      else
+        wave_barrier();
+    }
+}
+
+}  // namespace gemm_detail
+}  // namespace sdx
