@@ -1,5 +1,5 @@
-// The text of a contraction's kernels: the struct P that kernels/gemm_problem.h asks for, and what of the problem decides which
-// kernels compute it.
+// The text of a contraction's kernels: the struct P that kernels/gemm_problem.h asks for, and what of the problem
+// decides which kernels compute it.
 #pragma once
 #include <functional>
 #include <optional>

@@ -45,7 +45,8 @@ class Operand {
   bool try_across();
   std::vector<std::pair<Expr, Expr>> split_k() const;
   bool contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr& j);
-  // What kernels/gemm_loader.h may take for granted of kVector and kAcross: no padding, and how far one K lies from the next.
+  // What kernels/gemm_loader.h may take for granted of kVector and kAcross: no padding, and how far one K lies from the
+  // next.
   void emit_facts(Emitter& e) const;
   void blocks(Emitter& e, const QuantizedOperand& q) const;
   void elements(Emitter& e) const;
