@@ -78,6 +78,33 @@ struct AttentionStep {
     }
   }
 
+  /// Puts what a wave's teams have together, at `mine` in LDS.
+  static SDX_FN void combine_teams(detail::shared_ptr<f32> mine, f32 (&sums)[kGroup][kVec], const f32 (&top)[kGroup],
+                                   f32 (&total)[kGroup]) {
+    const u32 thread = thread_id(), d0 = thread % kLanes * kVec;
+#pragma clang loop unroll(full)
+    for (u32 g = 0; g < kGroup; ++g) {
+      f32 m = top[g];
+#pragma clang loop unroll(full)
+      for (u32 x = kLanes; x < kWave; x *= 2) m = __builtin_fmaxf(m, detail::attention_xor(m, x));
+      const f32 scale = detail::fast_exp(top[g] - (m == -inf32() ? 0.0f : m));
+      total[g] *= scale;
+#pragma clang loop unroll(full)
+      for (u32 x = kLanes; x < kWave; x *= 2) total[g] += detail::attention_xor(total[g], x);
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < kVec; ++e) {
+        sums[g][e] *= scale;
+#pragma clang loop unroll(full)
+        for (u32 x = kLanes; x < kWave; x *= 2) sums[g][e] += detail::attention_xor(sums[g][e], x);
+      }
+      if (thread % kWave < kLanes) {
+#pragma clang loop unroll(full)
+        for (u32 e = 0; e < kVec; ++e) mine[g * P::kDim + d0 + e] = sums[g][e];
+        if (d0 == 0) mine[kElements + g] = m, mine[kElements + kGroup + g] = total[g];
+      }
+    }
+  }
+
   SDX_FN f32 score(i64 b, i64 h, i64 t, f32 x) const {
     if constexpr (P::kPlain != 0)
       return x * p.factor();
@@ -184,29 +211,7 @@ struct AttentionStep {
         }
       }
     }
-    // Teams of a wave.
-    const auto mine = (detail::shared_ptr<f32>)parts + thread / kWave * kPart;
-#pragma clang loop unroll(full)
-    for (u32 g = 0; g < kGroup; ++g) {
-      f32 m = top[g];
-#pragma clang loop unroll(full)
-      for (u32 x = kLanes; x < kWave; x *= 2) m = __builtin_fmaxf(m, detail::attention_xor(m, x));
-      const f32 scale = detail::fast_exp(top[g] - (m == -inf32() ? 0.0f : m));
-      total[g] *= scale;
-#pragma clang loop unroll(full)
-      for (u32 x = kLanes; x < kWave; x *= 2) total[g] += detail::attention_xor(total[g], x);
-#pragma clang loop unroll(full)
-      for (u32 e = 0; e < kVec; ++e) {
-        sums[g][e] *= scale;
-#pragma clang loop unroll(full)
-        for (u32 x = kLanes; x < kWave; x *= 2) sums[g][e] += detail::attention_xor(sums[g][e], x);
-      }
-      if (thread % kWave < kLanes) {
-#pragma clang loop unroll(full)
-        for (u32 e = 0; e < kVec; ++e) mine[g * P::kDim + d0 + e] = sums[g][e];
-        if (d0 == 0) mine[kElements + g] = m, mine[kElements + kGroup + g] = total[g];
-      }
-    }
+    combine_teams((detail::shared_ptr<f32>)parts + thread / kWave * kPart, sums, top, total);
     lds_barrier();
     const auto finish = [&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
       const u32 g = i / P::kDim, d = i % P::kDim;

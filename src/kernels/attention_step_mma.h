@@ -62,6 +62,7 @@ struct AttentionStepMma {
   static constexpr u32 kBuffers = kLayout.buffers(), kTileVectors = kLayout.tile_vectors(),
                        kWaveVectors = kLayout.warp_vectors();
   static_assert(kTileVectors == kTile * Rows::kPitch && kWaves == u32(kLayout.kWarps));
+  static constexpr u32 kHalf = kThreads / 2;
   static constexpr u32 kPitch = kLayout.padded_dim();  // of a head's sums: its neighbour's are in other banks
   static_assert(kGroup * (kPitch + 1) * 4 <= kWaveVectors * 16);
   // A query's distance to the next, so that the 8 of a column of chunks are in different banks.
@@ -115,6 +116,144 @@ struct AttentionStepMma {
     return n.splits == 1 ? t / kTile % kCluster == share : t / kTile % shares == share;
   }
 
+  /// Queries, by half of the threads, and the new row, by the others, so that both are read at a time: whether this
+  /// workgroup needs the new row would be known later. A thread's two elements of a query are what is rotated
+  /// together mostly, and read once then.
+  SDX_FN void make_operands(i64 b, i64 head) const {
+    const u32 thread = thread_id();
+    const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
+    constexpr u32 kPair = kDim / 2;
+    const i64 h0 = head * kGroup;
+    if (thread < kHalf)
+      for (u32 i = thread; i < kElements / 2; i += kHalf) {
+        const u32 g = i / kPair, d = i % kPair;
+        const T x = cast<T>(p.query(b, h0 + g, d)), y = cast<T>(p.query(b, h0 + g, d + kPair));
+        queries[g * kQueryPitch + d] = x;
+        queries[g * kQueryPitch + d + kPair] = y;
+      }
+    else if constexpr (P::kAppends != 0)
+      for (u32 i = thread - kHalf; i < 2 * kDim; i += kHalf) {
+        const u32 d = i % kDim;
+        fresh[i] = cast<T>(i >= kDim ? p.new_value(b, head, d) : p.new_key(b, head, d));
+      }
+  }
+
+  /// Scores of the keys from `first` on, and their share of the sums over the values.
+  SDX_FN void multiply_tile(detail::shared_ptr<vec16> tile, const u32 (&query)[kDim / 16][2], i64 b, i64 h0, u32 first,
+                            u32 low, u32 high, f32 (&sums)[kDim / 16][4], f32 (&top)[2], f32 (&total)[2]) const {
+    const u32 lane = thread_id() % kWave, column = lane / 4, pair = lane % 4;
+    f32 x[4] = {};
+#pragma clang loop unroll(full)
+    for (u32 s = 0; s < kDim / 16; ++s) {
+      u32 k[4];
+      detail::load_matrices<false>((const detail::shared16*)(tile + Rows::at(lane % 16, s * 2 + lane / 16)), k);
+      detail::mma<T>(k[0], k[1], k[2], k[3], query[s][0], query[s][1], x[0], x[1], x[2], x[3]);
+    }
+    u32 weights[2];  // of the values, as an operand: by head
+    f32 scale[2], base[2];
+#pragma clang loop unroll(full)
+    for (u32 e = 0; e < 2; ++e) {
+      f32 m = top[e];
+#pragma clang loop unroll(full)
+      for (u32 r = 0; r < 2; ++r) {
+        const u32 t = first + r * 8 + column;
+        f32& y = x[r * 2 + e];
+        // Columns behind the heads are zeros; a function of the model's must not see them.
+        y = t >= low && t < high && pair * 2 + e < kGroup ? score(b, h0 + pair * 2 + e, t, y) : -inf32();
+        m = __builtin_fmaxf(m, y);
+      }
+#pragma clang loop unroll(full)
+      for (u32 other = 4; other < kWave; other *= 2) m = __builtin_fmaxf(m, detail::attention_xor(m, other));
+      base[e] = m == -inf32() ? 0.0f : m;
+      scale[e] = detail::fast_exp(top[e] - base[e]);
+      top[e] = m;
+      total[e] *= scale[e];
+    }
+#pragma clang loop unroll(full)
+    for (u32 r = 0; r < 2; ++r) {
+      const f32 w0 = detail::fast_exp(x[r * 2] - base[0]), w1 = detail::fast_exp(x[r * 2 + 1] - base[1]);
+      total[0] += w0;
+      total[1] += w1;
+      weights[r] = detail::transposed(detail::pack2<T>(w0, w1));
+    }
+#pragma clang loop unroll(full)
+    for (u32 s = 0; s < kDim / 16; ++s) {
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < 4; ++e) sums[s][e] *= scale[e % 2];
+      u32 v[4];
+      const u32 row = lane % 8 + lane / 16 * 8, chunk = s * 2 + lane / 8 % 2;
+      detail::load_matrices<true>((const detail::shared16*)(tile + kTileVectors + Rows::at(row, chunk)), v);
+      detail::mma<T>(v[0], v[1], v[2], v[3], weights[0], weights[1], sums[s][0], sums[s][1], sums[s][2], sums[s][3]);
+    }
+  }
+
+  /// Stores what the workgroup's waves have, relative to one score for each head, in the place of their tiles.
+  SDX_FN void share_sums(detail::shared_ptr<vec16> tile, const f32 (&sums)[kDim / 16][4], f32 (&top)[2],
+                         f32 (&total)[2]) const {
+    const u32 wave = tma_detail::same(thread_id() / kWave), lane = thread_id() % kWave, column = lane / 4,
+              pair = lane % 4;
+    const auto part = (detail::shared_ptr<f32>)tile, tops = lds<f32>(kTopsAt);
+#pragma clang loop unroll(full)
+    for (u32 e = 0; e < 2; ++e) {
+      if (column == 0) tops[(pair * 2 + e) * kWaves + wave] = top[e];
+#pragma clang loop unroll(full)
+      for (u32 other = 4; other < kWave; other *= 2) total[e] += detail::attention_xor(total[e], other);
+    }
+    lds_barrier();
+#pragma clang loop unroll(full)
+    for (u32 e = 0; e < 2; ++e) {
+      const u32 g = pair * 2 + e;
+      const f32 own = top[e];
+#pragma clang loop unroll(full)
+      for (u32 w = 0; w < kWaves; ++w) top[e] = __builtin_fmaxf(top[e], tops[g * kWaves + w]);
+      const f32 scale = detail::fast_exp(own - (top[e] == -inf32() ? 0.0f : top[e]));
+      if (g >= kGroup) continue;
+#pragma clang loop unroll(full)
+      for (u32 s = 0; s < kDim / 16; ++s) {
+        part[g * kPitch + s * 16 + column] = sums[s][e] * scale;
+        part[g * kPitch + s * 16 + column + 8] = sums[s][2 + e] * scale;
+      }
+      if (column == 0) part[kGroup * kPitch + g] = total[e] * scale;
+    }
+    lds_barrier();
+  }
+
+  /// Each workgroup of the cluster puts together a slice of the result, of what all of them have.
+  template <class SumOf, class TopOf, class TotalOf, class Finish>
+  static SDX_FN void combine_cluster(u32 barrier, u32 rank, SumOf sum_of, TopOf top_of, TotalOf total_of,
+                                     Finish finish) {
+    using namespace tma_detail;
+    const u32 thread = thread_id();
+    const auto all = lds<f32>(kSumsAt), statistics = lds<f32>(kStatisticsAt);
+    cluster_wait();  // all of its workgroups have begun: their LDS and their barriers are there
+    for (u32 i = thread; i < kElements; i += kThreads) {
+      const u32 g = i / kDim, owner = i / kSlice;
+      detail::store_there(in_workgroup(shared_address(all + rank * kSlice + i % kSlice), owner), sum_of(i),
+                          in_workgroup(barrier, owner));
+      if (i % kDim < kCluster) {
+        const u32 other = i % kDim, there = in_workgroup(barrier, other);
+        const auto to = statistics + (rank * kGroup + g) * 2;
+        detail::store_there(in_workgroup(shared_address(to), other), top_of(g), there);
+        detail::store_there(in_workgroup(shared_address(to + 1), other), total_of(g), there);
+      }
+    }
+    for (u32 j = thread; j < kSlice || j == 0; j += kThreads) {
+      detail::wait_for_cluster(barrier);
+      const u32 i = rank * kSlice + j, g = i / kDim;
+      f32 m = -inf32(), sum = 0, total = 0;
+#pragma clang loop unroll(full)
+      for (u32 w = 0; w < kCluster; ++w) m = __builtin_fmaxf(m, statistics[(w * kGroup + g) * 2]);
+      const f32 base = m == -inf32() ? 0.0f : m;
+#pragma clang loop unroll(full)
+      for (u32 w = 0; w < kCluster; ++w) {
+        const f32 scale = detail::fast_exp(statistics[(w * kGroup + g) * 2] - base);
+        sum += all[w * kSlice + j] * scale;
+        total += statistics[(w * kGroup + g) * 2 + 1] * scale;
+      }
+      finish(i, sum, m, total);
+    }
+  }
+
   SDX_FN void run(u32 batches) const {
     using namespace tma_detail;
     const u32 kv_heads = n.heads / kGroup, shares = n.splits * kCluster;
@@ -149,24 +288,8 @@ struct AttentionStepMma {
       fetch(row0, first, kept, tile);
       detail::copies_begun();
     }
-    // Queries, by half of the threads, and the new row, by the others, so that both are read at a time: whether this
-    // workgroup needs the new row would be known later. A thread's two elements of a query are what is rotated
-    // together mostly, and read once then.
     const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
-    constexpr u32 kHalf = kThreads / 2, kPair = kDim / 2;
-    const u32 other = thread - kHalf;
-    if (thread < kHalf)
-      for (u32 i = thread; i < kElements / 2; i += kHalf) {
-        const u32 g = i / kPair, d = i % kPair;
-        const T x = cast<T>(p.query(b, h0 + g, d)), y = cast<T>(p.query(b, h0 + g, d + kPair));
-        queries[g * kQueryPitch + d] = x;
-        queries[g * kQueryPitch + d + kPair] = y;
-      }
-    else if constexpr (P::kAppends != 0)
-      for (u32 i = other; i < 2 * kDim; i += kHalf) {
-        const u32 d = i % kDim;
-        fresh[i] = cast<T>(i >= kDim ? p.new_value(b, head, d) : p.new_key(b, head, d));
-      }
+    make_operands(b, head);
     const bool has_fresh = at >= low && at < high;
     const u32 start = has_fresh ? u32(at) : ~0u;
     if constexpr (kCluster != 8) {
@@ -177,7 +300,7 @@ struct AttentionStepMma {
     if constexpr (P::kAppends != 0) {
       const bool appends = has_fresh ? owns(start, share, shares) : share == 0;
       if (appends && thread >= kHalf && u64(at) < u64(n.room))
-        for (u32 i = other; i < 2 * kDim; i += kHalf)
+        for (u32 i = thread - kHalf; i < 2 * kDim; i += kHalf)
           (i >= kDim ? p.value() : p.key())[((b * kv_heads + head) * n.room + at) * kDim + i % kDim] = fresh[i];
     }
     lds_barrier();
@@ -226,77 +349,12 @@ struct AttentionStepMma {
         }
       detail::attention_wave_sync();
 
-      f32 x[4] = {};
-#pragma clang loop unroll(full)
-      for (u32 s = 0; s < kDim / 16; ++s) {
-        u32 k[4];
-        detail::load_matrices<false>((const detail::shared16*)(tile + Rows::at(lane % 16, s * 2 + lane / 16)), k);
-        detail::mma<T>(k[0], k[1], k[2], k[3], query[s][0], query[s][1], x[0], x[1], x[2], x[3]);
-      }
-      u32 weights[2];  // of the values, as an operand: by head
-      f32 scale[2], base[2];
-#pragma clang loop unroll(full)
-      for (u32 e = 0; e < 2; ++e) {
-        f32 m = top[e];
-#pragma clang loop unroll(full)
-        for (u32 r = 0; r < 2; ++r) {
-          const u32 t = first + r * 8 + column;
-          f32& y = x[r * 2 + e];
-          // Columns behind the heads are zeros; a function of the model's must not see them.
-          y = t >= low && t < high && pair * 2 + e < kGroup ? score(b, h0 + pair * 2 + e, t, y) : -inf32();
-          m = __builtin_fmaxf(m, y);
-        }
-#pragma clang loop unroll(full)
-        for (u32 other = 4; other < kWave; other *= 2) m = __builtin_fmaxf(m, detail::attention_xor(m, other));
-        base[e] = m == -inf32() ? 0.0f : m;
-        scale[e] = detail::fast_exp(top[e] - base[e]);
-        top[e] = m;
-        total[e] *= scale[e];
-      }
-#pragma clang loop unroll(full)
-      for (u32 r = 0; r < 2; ++r) {
-        const f32 w0 = detail::fast_exp(x[r * 2] - base[0]), w1 = detail::fast_exp(x[r * 2 + 1] - base[1]);
-        total[0] += w0;
-        total[1] += w1;
-        weights[r] = detail::transposed(detail::pack2<T>(w0, w1));
-      }
-#pragma clang loop unroll(full)
-      for (u32 s = 0; s < kDim / 16; ++s) {
-#pragma clang loop unroll(full)
-        for (u32 e = 0; e < 4; ++e) sums[s][e] *= scale[e % 2];
-        u32 v[4];
-        const u32 row = lane % 8 + lane / 16 * 8, chunk = s * 2 + lane / 8 % 2;
-        detail::load_matrices<true>((const detail::shared16*)(tile + kTileVectors + Rows::at(row, chunk)), v);
-        detail::mma<T>(v[0], v[1], v[2], v[3], weights[0], weights[1], sums[s][0], sums[s][1], sums[s][2], sums[s][3]);
-      }
+      multiply_tile(tile, query, b, h0, first, low, high, sums, top, total);
     }
     detail::copies_arrived();
     detail::attention_wave_sync();
-    // What the workgroup's waves have, relative to one score for each head, in the place of their tiles.
-    const auto part = (detail::shared_ptr<f32>)tile, tops = lds<f32>(kTopsAt);
-#pragma clang loop unroll(full)
-    for (u32 e = 0; e < 2; ++e) {
-      if (column == 0) tops[(pair * 2 + e) * kWaves + wave] = top[e];
-#pragma clang loop unroll(full)
-      for (u32 other = 4; other < kWave; other *= 2) total[e] += detail::attention_xor(total[e], other);
-    }
-    lds_barrier();
-#pragma clang loop unroll(full)
-    for (u32 e = 0; e < 2; ++e) {
-      const u32 g = pair * 2 + e;
-      const f32 own = top[e];
-#pragma clang loop unroll(full)
-      for (u32 w = 0; w < kWaves; ++w) top[e] = __builtin_fmaxf(top[e], tops[g * kWaves + w]);
-      const f32 scale = detail::fast_exp(own - (top[e] == -inf32() ? 0.0f : top[e]));
-      if (g >= kGroup) continue;
-#pragma clang loop unroll(full)
-      for (u32 s = 0; s < kDim / 16; ++s) {
-        part[g * kPitch + s * 16 + column] = sums[s][e] * scale;
-        part[g * kPitch + s * 16 + column + 8] = sums[s][2 + e] * scale;
-      }
-      if (column == 0) part[kGroup * kPitch + g] = total[e] * scale;
-    }
-    lds_barrier();
+    share_sums(tile, sums, top, total);
+    const auto tops = lds<f32>(kTopsAt);
     const auto of_waves = [&](u32 at) SDX_LAMBDA {
       f32 x = 0;
 #pragma clang loop unroll(full)
@@ -325,34 +383,7 @@ struct AttentionStepMma {
     if constexpr (kCluster == 1) {
       for (u32 i = thread; i < kElements; i += kThreads) finish(i, sum_of(i), top_of(i / kDim), total_of(i / kDim));
     } else {
-      const auto all = lds<f32>(kSumsAt), statistics = lds<f32>(kStatisticsAt);
-      cluster_wait();  // all of its workgroups have begun: their LDS and their barriers are there
-      for (u32 i = thread; i < kElements; i += kThreads) {
-        const u32 g = i / kDim, owner = i / kSlice;
-        detail::store_there(in_workgroup(shared_address(all + rank * kSlice + i % kSlice), owner), sum_of(i),
-                            in_workgroup(barrier, owner));
-        if (i % kDim < kCluster) {
-          const u32 other = i % kDim, there = in_workgroup(barrier, other);
-          const auto to = statistics + (rank * kGroup + g) * 2;
-          detail::store_there(in_workgroup(shared_address(to), other), top_of(g), there);
-          detail::store_there(in_workgroup(shared_address(to + 1), other), total_of(g), there);
-        }
-      }
-      for (u32 j = thread; j < kSlice || j == 0; j += kThreads) {
-        detail::wait_for_cluster(barrier);
-        const u32 i = rank * kSlice + j, g = i / kDim;
-        f32 m = -inf32(), sum = 0, total = 0;
-#pragma clang loop unroll(full)
-        for (u32 w = 0; w < kCluster; ++w) m = __builtin_fmaxf(m, statistics[(w * kGroup + g) * 2]);
-        const f32 base = m == -inf32() ? 0.0f : m;
-#pragma clang loop unroll(full)
-        for (u32 w = 0; w < kCluster; ++w) {
-          const f32 scale = detail::fast_exp(statistics[(w * kGroup + g) * 2] - base);
-          sum += all[w * kSlice + j] * scale;
-          total += statistics[(w * kGroup + g) * 2 + 1] * scale;
-        }
-        finish(i, sum, m, total);
-      }
+      combine_cluster(barrier, rank, sum_of, top_of, total_of, finish);
     }
     if constexpr (P::kAppends != 0) AttentionStep<P>{p, n}.copy_rest(batches * kv_heads, kv_heads);
   }

@@ -137,6 +137,59 @@ SDX_FN void make_rows(const P& p, gemm_detail::shared_vec* lds, u32 z, u32 row0,
   lds_barrier();
 }
 
+/// Brings the first weights of a wave to the L2 cache, while the rows are made.
+template <int Ahead, class P, int Tiles, int Slots>
+SDX_FN void fetch_weights_to_l2(const P& p, u32 z, const u32 (&cols)[Tiles][Slots], u32 wave, u32 lane_k, u32 span) {
+#if defined(__NVPTX__)
+#pragma clang loop unroll(full)
+  for (int h = 0; h < Ahead; ++h)
+#pragma clang loop unroll(full)
+    for (int t = 0; t < Tiles; ++t)
+#pragma clang loop unroll(full)
+      for (int s = 0; s < Slots; ++s) {
+        const u32 k = (wave + h * (kThreads / kWave)) * span + lane_k, at = k < p.k ? k : 0;
+        bool inside = true;
+        const void* from;
+        if constexpr (P::kBits == 16)
+          from = p.b(z, cols[t][s], at, inside);
+        else
+          from = p.b_packed(z, cols[t][s], at);
+        asm volatile("prefetch.global.L2 [%0];" : : "l"((__attribute__((address_space(1))) const void*)from));
+      }
+#endif
+}
+
+/// Adds up the waves' sums of Height rows and Tiles * 16 columns in LDS, and hands those of the `height` rows that
+/// exist to P, columns side by side.
+template <u32 Height, class P, class Sum, int Tiles, int Count>
+SDX_FN void add_up_waves(const P& p, void* lds, const Sum (&sums)[Tiles][Count], u32 z, u32 row0, u32 height,
+                         u32 col0) {
+  using namespace gemm_detail;
+  using M = Matrix<typename P::T>;
+  constexpr u32 kWaves = kThreads / kWave, kColumns = Tiles * 16;
+  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
+  auto* parts = (__attribute__((address_space(3))) Sum*)lds;
+#pragma clang loop unroll(full)
+  for (int t = 0; t < Tiles; ++t)
+#pragma clang loop unroll(full)
+    for (int e = 0; e < Count; ++e) {
+      const u32 r = M::sum_col(lane, e);
+      if (r < Height) parts[(wave * Height + r) * kColumns + t * 16 + M::sum_row(lane, e)] = sums[t][e];
+    }
+  lds_barrier();
+  constexpr u32 kEach = P::kPairs ? 2 : 1;
+  for (u32 j = thread_id() * kEach; j < height * kColumns; j += kThreads * kEach) {
+    const u32 row = row0 + j / kColumns, col = col0 + j % kColumns;
+    if (col >= p.n) continue;
+    Sum all[kEach] = {};
+#pragma clang loop unroll(full)
+    for (u32 w = 0; w < kWaves; ++w)
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < kEach; ++e) all[e] += parts[w * Height * kColumns + j + e];
+    store_columns<kEach>(p, z, row, col, all);
+  }
+}
+
 }  // namespace skinny_detail
 
 /// What P::b_elements is where b is in blocks: eight elements from `at` (a multiple of 8) on.
@@ -237,24 +290,7 @@ SDX_FN void skinny(const P& p) {
   Sum sums[Tiles][M::kCount] = {};
   const u32 spans = (p.k + kSpan - 1) / kSpan;
   if constexpr (P::kRowHeight != 0) {
-#if defined(__NVPTX__)
-    // The first of b come nearer while the rows are made.
-#pragma clang loop unroll(full)
-    for (int h = 0; h < Ahead; ++h)
-#pragma clang loop unroll(full)
-      for (int t = 0; t < Tiles; ++t)
-#pragma clang loop unroll(full)
-        for (int s = 0; s < kSlots; ++s) {
-          const u32 k = (wave + h * kWaves) * kSpan + lane_k, at = k < p.k ? k : 0;
-          bool inside = true;
-          const void* from;
-          if constexpr (kBits == 16)
-            from = p.b(z, cols[t][s], at, inside);
-          else
-            from = p.b_packed(z, cols[t][s], at);
-          asm volatile("prefetch.global.L2 [%0];" : : "l"((__attribute__((address_space(1))) const void*)from));
-        }
-#endif
+    fetch_weights_to_l2<Ahead>(p, z, cols, wave, lane_k, kSpan);
     make_rows<kBits == 4>(p, (shared_vec*)lds, z, row0, height);
   }
   // All of a round are read before any is used. (Reading those of the next one as each has been used was slower on an
@@ -324,27 +360,7 @@ SDX_FN void skinny(const P& p) {
     }
   }
   if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
-  // Waves' sums come together in LDS, columns side by side.
-  auto* parts = (__attribute__((address_space(3))) Sum*)lds;
-#pragma clang loop unroll(full)
-  for (int t = 0; t < Tiles; ++t)
-#pragma clang loop unroll(full)
-    for (int e = 0; e < M::kCount; ++e) {
-      const u32 r = M::sum_col(lane, e);
-      if (r < kHeight) parts[(wave * kHeight + r) * kColumns + t * 16 + M::sum_row(lane, e)] = sums[t][e];
-    }
-  lds_barrier();
-  constexpr u32 kEach = P::kPairs ? 2 : 1;
-  for (u32 j = thread_id() * kEach; j < height * kColumns; j += kThreads * kEach) {
-    const u32 row = row0 + j / kColumns, col = col0 + j % kColumns;
-    if (col >= p.n) continue;
-    Sum all[kEach] = {};
-#pragma clang loop unroll(full)
-    for (u32 w = 0; w < kWaves; ++w)
-#pragma clang loop unroll(full)
-      for (u32 e = 0; e < kEach; ++e) all[e] += parts[w * kHeight * kColumns + j + e];
-    store_columns<kEach>(p, z, row, col, all);
-  }
+  add_up_waves<kHeight>(p, lds, sums, z, row0, height, col0);
 }
 
 }  // namespace sdx
