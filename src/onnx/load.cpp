@@ -2,7 +2,7 @@
 #include <google/protobuf/io/coded_stream.h>
 
 #include "onnx/external_data.h"
-#include "onnx/model.h"
+#include "onnx/load.h"
 #include "onnx/proto.h"
 #include "onnx/reader.h"
 #include "onnx/split.h"
