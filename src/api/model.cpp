@@ -162,7 +162,8 @@ std::unique_ptr<Model> Model::from_program(std::shared_ptr<const Program> progra
   return std::unique_ptr<Model>(new Model(std::move(program), options, std::move(gpu)));
 }
 
-std::shared_ptr<Program> Model::compile_for(const std::string& target, std::unique_ptr<ModelSource> source, const ModelOptions& options) {
+std::shared_ptr<Program> Model::compile_for(const std::string& target, std::unique_ptr<ModelSource> source,
+                                            const ModelOptions& options) {
   check_options(options);
   const Target t = parse_target(target);
   if (t.kind == TargetKind::kHost)

@@ -55,7 +55,7 @@ model::Bytes Weights::keep(const std::string& key, model::Bytes bytes) {
 }
 
 model::Tensor Weights::copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
-                           std::string& key) {
+                            std::string& key) {
   const std::size_t n = count(dims);
   const std::size_t stored = onnx::packed_size(dtype, n);
   const std::string kind = std::to_string(static_cast<int>(dtype));
@@ -68,8 +68,8 @@ model::Tensor Weights::copy(const std::string& name, DType dtype, std::vector<st
 }
 
 model::Tensor Weights::map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
-                          const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes,
-                          std::string& key) {
+                           const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes,
+                           std::string& key) {
   const std::size_t n = count(dims);
   struct stat s{};
   if (::stat(file.c_str(), &s) != 0) fail(ErrorKind::kIo, "initializer '{}': can't read {}", name, file.string());

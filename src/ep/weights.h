@@ -21,10 +21,10 @@ class Weights {
   /// A tensor with a copy of ONNX Runtime's bytes (sub-byte types packed), or with equal bytes that are already stored.
   /// `key` receives a string that identifies the content.
   model::Tensor copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
-                    std::string& key);
+                     std::string& key);
   /// A tensor in a file, which is mapped. Throws Error(kIo, kInvalidModel).
   model::Tensor map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
-                   const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes, std::string& key);
+                    const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes, std::string& key);
 
   /// The number of distinct buffers in use, and their bytes.
   struct Use {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "support/text.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace sardonyx {
 namespace {

@@ -1,5 +1,5 @@
-// A model in any format, as the compiler and Model see it. A front end implements ModelSource, or reads its format into a
-// model::Model, of which NodeSource makes one.
+// A model in any format, as the compiler and Model see it. A front end implements ModelSource, or reads its format into
+// a model::Model, of which NodeSource makes one.
 #pragma once
 #include <cstdint>
 #include <map>

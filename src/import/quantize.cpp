@@ -46,7 +46,7 @@ struct Code {
 
 template <typename T>
 model::Tensor make_tensor(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const T* values,
-                         std::size_t count) {
+                          std::size_t count) {
   std::byte* p = nullptr;
   model::Bytes bytes = model::aligned_zeros(count * sizeof(T), p);
   if (count) std::memcpy(p, values, count * sizeof(T));

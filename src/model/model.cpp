@@ -40,7 +40,8 @@ std::string Node::describe() const {
   std::string out = fmt::format("node {} ", index);
   if (!name.empty()) out += quote(name) + " ";
   const std::string op = quote(op_type), space = domain.empty() ? "" : quote(domain);
-  return out + "(" + (space.empty() ? "" : space.substr(1, space.size() - 2) + "::") + op.substr(1, op.size() - 2) + ")";
+  return out + "(" + (space.empty() ? "" : space.substr(1, space.size() - 2) + "::") + op.substr(1, op.size() - 2) +
+         ")";
 }
 
 const Attribute* Node::find(std::string_view attribute) const {

@@ -34,7 +34,8 @@ bool is_aligned(const void* data, std::size_t size) {
 
 Bytes converted_copy(const void* source, DType dtype, std::size_t elements) {
   const std::size_t size = elements * size_of(dtype);
-  auto* block = static_cast<std::byte*>(std::aligned_alloc(model::kAlignment, (size / model::kAlignment + 1) * model::kAlignment));
+  auto* block = static_cast<std::byte*>(
+      std::aligned_alloc(model::kAlignment, (size / model::kAlignment + 1) * model::kAlignment));
   if (block == nullptr) throw std::bad_alloc();
   std::shared_ptr<const void> owner(block, [](const void* p) { std::free(const_cast<void*>(p)); });
   const auto* in = static_cast<const std::byte*>(source);

@@ -22,7 +22,8 @@ using model::Bytes;
 /// and the CPU does not care.
 bool is_aligned(const void* data, std::size_t size);
 
-/// The elements in Tensor's layout in a buffer aligned to model::kAlignment, from the file's layout: packed_size() bytes.
+/// The elements in Tensor's layout in a buffer aligned to model::kAlignment, from the file's layout: packed_size()
+/// bytes.
 Bytes converted_copy(const void* data, DType dtype, std::size_t elements);
 
 /// The files that one model's tensors may refer to.
