@@ -22,6 +22,7 @@ import zoo
 from gpu_engines import PRECISIONS, Ours, our_device
 from gpu_measure import Budget, Clock, Results, interleave, relative_error
 from gpu_models import ERROR_FACTOR, ERROR_FLOOR
+from zoo_export import export
 
 BATCHES = (1, 8)
 PREPARE_SECONDS = 240  # of one architecture: longer ones are left out, and the row says so
@@ -37,25 +38,6 @@ def wanted(only: list[str]) -> list[zoo.Architecture]:
 
 def file_of(options: Any, name: str) -> pathlib.Path:
     return pathlib.Path(options.filled) / f"zoo-{name}-{options.exporter}.onnx"
-
-
-def export(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], path: pathlib.Path, exporter: str) -> str:
-    """Writes the module with a symbolic batch, where the exporter can; returns the name of that dim or ''."""
-    names = [f"x{k}" for k in range(len(inputs))]
-    arguments: dict[str, Any] = {"input_names": names}
-    for symbolic in (True, False):
-        try:
-            if exporter == "dynamo":
-                dims = {"dynamic_shapes": tuple({0: torch.export.Dim("batch")} for _ in inputs)} if symbolic else {}
-                torch.onnx.export(module, inputs, str(path), dynamo=True, verbose=False, **arguments, **dims)
-            else:
-                dims = {"dynamic_axes": {n: {0: "batch"} for n in names}} if symbolic else {}
-                torch.onnx.export(module, inputs, str(path), dynamo=False, opset_version=17, **arguments, **dims)
-            return "batch" if symbolic else ""
-        except Exception:
-            if not symbolic:
-                raise
-    return ""
 
 
 def for_torch(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], dtype: torch.dtype, device: str) -> Any:
@@ -86,19 +68,8 @@ def prepare_one(name: str, options: Any) -> None:
     torch.set_num_threads(2)
     with torch.inference_mode():
         path = file_of(options, name)
-        if not path.exists():
-            part = path.with_suffix(".part.onnx")
-            symbol = export(row.module(), row.inputs(2), part, options.exporter)
-            if not symbol:
-                export(row.module(), row.inputs(BATCHES[-1]), part, options.exporter)
-            data = part.with_name(part.name + ".data")
-            import onnx
-
-            model = onnx.load(part)
-            if data.exists():
-                data.unlink()
-            onnx.save(model, path, save_as_external_data=model.ByteSize() > 2**31 - 2**20)
-            part.unlink()
+        if not path.exists() and not export(row.module(), row.inputs(2), path, options.exporter):
+            export(row.module(), row.inputs(BATCHES[-1]), path, options.exporter)
         print("exported", flush=True)
         if "compile" in options.engines:
             clock = Clock(options.device)

@@ -25,9 +25,50 @@ class Architecture:
     inputs: Callable[[int], tuple[torch.Tensor, ...]]
 
     def module(self) -> nn.Module:
-        """The module in evaluation mode; its random weights are the same each time."""
+        """The module in evaluation mode, with the same weights each time. Activations keep a size of about one, so that
+        results can be compared in fp16."""
         torch.manual_seed(0)
-        return self.make().eval().requires_grad_(False)
+        module = self.make().eval().requires_grad_(False)
+        vary(module)
+        calibrate(module, self.inputs(2))
+        return module
+
+
+def vary(module: nn.Module) -> None:
+    """Makes constant parameters random. Layer scales that start at 1e-6 and biases of zero would hide what their
+    operators compute."""
+    random = generator()
+    for parameter in module.parameters():
+        if parameter.numel() < 2 or not bool((parameter == parameter.flatten()[0]).all()):
+            continue
+        value, noise = float(parameter.flatten()[0]), torch.randn(parameter.shape, generator=random)
+        scale = 0.2 if 0 < value < 0.05 else value  # a layer scale, which training makes larger
+        parameter.copy_(scale * (1 + 0.1 * noise) if value else 0.05 * noise)
+
+
+#: The least variance that a calibrated channel gets, as a share of its layer's mean: channels that a ReLU has cleared
+#: would be multiplied by 1 / sqrt(epsilon).
+LEAST_VARIANCE = 0.05
+
+
+def calibrate(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    """Sets the statistics of batch normalisation to those of the inputs. With the initial ones (mean 0, variance 1)
+    activations of random networks grow or vanish by a factor per layer: MobileNetV3's are zero in fp16."""
+
+    def measure(norm: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+        x = arguments[0]
+        dims = [d for d in range(x.ndim) if d != 1]
+        variance = x.var(dims, unbiased=False)
+        norm.running_mean.copy_(x.mean(dims))
+        norm.running_var.copy_(variance.clamp_min(LEAST_VARIANCE * float(variance.mean())))
+
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    hooks = [m.register_forward_pre_hook(measure) for m in norms]
+    if hooks:
+        with torch.no_grad():
+            module(*inputs)
+    for hook in hooks:
+        hook.remove()
 
 
 def generator() -> torch.Generator:
@@ -63,6 +104,9 @@ class Outputs(nn.Module):
 IMAGE = ["alexnet", "vgg16_bn", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121", "googlenet", "inception_v3", "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_large", "mnasnet1_0", "shufflenet_v2_x1_0", "efficientnet_b0", "efficientnet_v2_s", "regnet_y_3_2gf", "regnet_x_3_2gf", "convnext_tiny", "swin_t", "swin_v2_t", "maxvit_t", "vit_b_16"]  # fmt: skip
 SEGMENTATION = ["fcn_resnet50", "deeplabv3_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"]
 VIDEO = {"r3d_18": 112, "mc3_18": 112, "r2plus1d_18": 112, "s3d": 224, "mvit_v2_s": 224, "swin3d_t": 224}
+DETECTION = {"retinanet_resnet50_fpn": 640, "fcos_resnet50_fpn": 640, "ssdlite320_mobilenet_v3_large": 320}
+#: Sizes of small images; other rows have 64. Some networks take no other size than their own.
+SMALL_IMAGES = {"inception_v3": 96, "maxvit_t": 224, "s3d": 224, "mvit_v2_s": 224, "r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32} | dict.fromkeys(DETECTION, 128)  # fmt: skip
 
 
 def torchvision_model(group: str, name: str, **settings: Any) -> Callable[[], nn.Module]:
@@ -90,309 +134,159 @@ class Detector(nn.Module):
         return tuple(self.head(features).values())
 
 
-def torchvision_rows() -> list[Architecture]:
+def torchvision_rows(small: bool) -> list[Architecture]:
+    def size_of(name: str, size: int) -> int:
+        return SMALL_IMAGES.get(name, 64) if small else size
+
     rows = []
     for name in IMAGE:
-        size = 299 if name == "inception_v3" else 256 if name == "swin_v2_t" else 224
-        settings = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+        size = size_of(name, 299 if name == "inception_v3" else 256 if name == "swin_v2_t" else 224)
+        settings: dict[str, Any] = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+        if name == "vit_b_16":
+            settings = {"image_size": size}
         rows.append(Architecture(name, "image", torchvision_model("", name, **settings), images(3, size, size)))
     for name in SEGMENTATION:
-        size = 256 if name.startswith("lraspp") else 520
+        size = size_of(name, 256 if name.startswith("lraspp") else 520)
         make = torchvision_model("segmentation", name, weights_backbone=None)
         rows.append(Architecture(name, "segmentation", make, images(3, size, size)))
-    for name, size in VIDEO.items():
+    for name, full in VIDEO.items():
+        size = size_of(name, full)
         rows.append(Architecture(name, "video", torchvision_model("video", name), images(3, 16, size, size)))
-    for name, size in (
-        ("retinanet_resnet50_fpn", 640),
-        ("fcos_resnet50_fpn", 640),
-        ("ssdlite320_mobilenet_v3_large", 320),
-    ):
+    for name, full in DETECTION.items():
+        size = size_of(name, full)
         rows.append(Architecture(name, "detection", lambda name=name: Detector(name), images(3, size, size)))
     return rows
 
 
 # ---- transformers
 
-#: name: class of the model, class of its configuration, settings that differ from the configuration's defaults
-TEXT: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "distilbert": ("DistilBertModel", "DistilBertConfig", {}),
-    "roberta_base": ("RobertaModel", "RobertaConfig", {}),
-    "albert_base": (
-        "AlbertModel",
-        "AlbertConfig",
-        {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
-    ),
-    "electra_base": ("ElectraModel", "ElectraConfig", {"hidden_size": 768, "num_attention_heads": 12}),
-    "mpnet": ("MPNetModel", "MPNetConfig", {}),
-    "deberta_v2": (
-        "DebertaV2Model",
-        "DebertaV2Config",
-        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-    ),
-    "mobilebert": ("MobileBertModel", "MobileBertConfig", {}),
-    "squeezebert": ("SqueezeBertModel", "SqueezeBertConfig", {}),
-    "fnet": ("FNetModel", "FNetConfig", {}),
-    "modernbert": ("ModernBertModel", "ModernBertConfig", {}),
-    "t5_encoder": ("T5EncoderModel", "T5Config", {}),
-    "gpt2": ("GPT2Model", "GPT2Config", {"use_cache": False}),
-    "opt_350m": ("OPTModel", "OPTConfig", {"use_cache": False}),
-    "bloom_560m": ("BloomModel", "BloomConfig", {"hidden_size": 1024, "n_layer": 24, "n_head": 16, "use_cache": False}),
-    "pythia_410m": (
-        "GPTNeoXModel",
-        "GPTNeoXConfig",
-        {
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-            "use_cache": False,
-        },
-    ),
-    "qwen2_0_5b": (
-        "Qwen2Model",
-        "Qwen2Config",
-        {
-            "hidden_size": 896,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 14,
-            "num_key_value_heads": 2,
-            "intermediate_size": 4864,
-            "use_cache": False,
-        },
-    ),
-    "gemma2_2b_4_layers": (
-        "Gemma2Model",
-        "Gemma2Config",
-        {"num_hidden_layers": 4, "use_cache": False},
-    ),
-    "mixtral_2_layers": (
-        "MixtralModel",
-        "MixtralConfig",
-        {"hidden_size": 1024, "num_hidden_layers": 2, "intermediate_size": 3584, "use_cache": False},
-    ),
-    "mamba_130m": ("MambaModel", "MambaConfig", {"hidden_size": 768, "num_hidden_layers": 24, "use_cache": False}),
-    "rwkv_169m": ("RwkvModel", "RwkvConfig", {"hidden_size": 768, "num_hidden_layers": 12, "use_cache": False}),
-}
-VISION: dict[str, tuple[str, str, dict[str, Any], int]] = {
-    "deit_small": (
-        "DeiTModel",
-        "DeiTConfig",
-        {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
-        224,
-    ),
-    "beit_base": ("BeitModel", "BeitConfig", {}, 224),
-    "dinov2_small": ("Dinov2Model", "Dinov2Config", {"hidden_size": 384, "num_attention_heads": 6}, 224),
-    "convnextv2_tiny": ("ConvNextV2Model", "ConvNextV2Config", {}, 224),
-    "poolformer_s12": ("PoolFormerModel", "PoolFormerConfig", {}, 224),
-    "segformer_b0": ("SegformerForSemanticSegmentation", "SegformerConfig", {}, 512),
-    "pvt_v2_b0": ("PvtV2Model", "PvtV2Config", {}, 224),
-    "cvt_13": ("CvtModel", "CvtConfig", {}, 224),
-    "levit": ("LevitModel", "LevitConfig", {}, 224),
-    "mobilevit_small": ("MobileViTModel", "MobileViTConfig", {}, 256),
-    "focalnet_tiny": ("FocalNetModel", "FocalNetConfig", {}, 224),
-    "yolos_small": (
-        "YolosModel",
-        "YolosConfig",
-        {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536, "image_size": [512, 512]},
-        512,
-    ),
-    "clip_vision": ("CLIPVisionModel", "CLIPVisionConfig", {}, 224),
-    "siglip_vision": ("SiglipVisionModel", "SiglipVisionConfig", {}, 224),
-}
-SPEECH: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {
-    "wav2vec2_base": ("Wav2Vec2Model", "Wav2Vec2Config", {}, (32000,)),
-    "hubert_base": ("HubertModel", "HubertConfig", {}, (32000,)),
-    "wavlm_base": ("WavLMModel", "WavLMConfig", {}, (32000,)),
-    "audio_spectrogram": ("ASTModel", "ASTConfig", {}, (1024, 128)),
-}
+
+@dataclasses.dataclass
+class Entry:
+    """Of transformers: classes of model and configuration, settings that differ from the configuration's defaults, and
+    those of the small variant, which replace or join them."""
+
+    model: str
+    config: str
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    small: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def base(**settings: Any) -> dict[str, Any]:
+    """Widths of a "base" encoder, for configurations whose defaults are of another size."""
+    return {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072} | settings
+
+
+DEIT_SMALL = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
+NO_CACHE = {"use_cache": False}
+PYTHIA = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+QWEN2 = {"hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2}
+QWEN2 |= {"intermediate_size": 4864}
+BLOOM = {"hidden_size": 1024, "n_layer": 24, "n_head": 16}
+MIXTRAL = {"hidden_size": 1024, "num_hidden_layers": 2, "intermediate_size": 3584}
+SMALL = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 256}
+SMALL_TEXT = SMALL | {"num_hidden_layers": 2, "vocab_size": 1000}
+SMALL_STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [32, 64, 96, 128]}
+
+TEXT: dict[str, Entry] = {
+    "distilbert": Entry("DistilBertModel", "DistilBertConfig", {}, {"hidden_dim": 256}),
+    "roberta_base": Entry("RobertaModel", "RobertaConfig"),
+    "albert_base": Entry("AlbertModel", "AlbertConfig", base()),
+    "electra_base": Entry("ElectraModel", "ElectraConfig", {"hidden_size": 768, "num_attention_heads": 12}),
+    "mpnet": Entry("MPNetModel", "MPNetConfig"),
+    "deberta_v2": Entry("DebertaV2Model", "DebertaV2Config", base(num_hidden_layers=12)),
+    "mobilebert": Entry("MobileBertModel", "MobileBertConfig", {}, {"hidden_size": 512, "intermediate_size": 512}),
+    "squeezebert": Entry("SqueezeBertModel", "SqueezeBertConfig", {}, {"embedding_size": 128}),
+    "fnet": Entry("FNetModel", "FNetConfig"),
+    "modernbert": Entry("ModernBertModel", "ModernBertConfig", {}, {"pad_token_id": 0}),
+    "t5_encoder": Entry("T5EncoderModel", "T5Config", {}, {"d_kv": 32, "d_ff": 256}),
+    "gpt2": Entry("GPT2Model", "GPT2Config", NO_CACHE),
+    "opt_350m": Entry("OPTModel", "OPTConfig", NO_CACHE, {"ffn_dim": 256, "word_embed_proj_dim": 64}),
+    "bloom_560m": Entry("BloomModel", "BloomConfig", BLOOM | NO_CACHE, {"n_layer": 2, "n_head": 4}),
+    "pythia_410m": Entry("GPTNeoXModel", "GPTNeoXConfig", PYTHIA | NO_CACHE),
+    "qwen2_0_5b": Entry("Qwen2Model", "Qwen2Config", QWEN2 | NO_CACHE),
+    "gemma2_2b_4_layers": Entry("Gemma2Model", "Gemma2Config", {"num_hidden_layers": 4} | NO_CACHE, {"head_dim": 32, "num_key_value_heads": 2}),
+    "mixtral_2_layers": Entry("MixtralModel", "MixtralConfig", MIXTRAL | NO_CACHE, {"num_key_value_heads": 2}),
+    "mamba_130m": Entry("MambaModel", "MambaConfig", {"hidden_size": 768, "num_hidden_layers": 24} | NO_CACHE),
+    "rwkv_169m": Entry("RwkvModel", "RwkvConfig", {"hidden_size": 768, "num_hidden_layers": 12} | NO_CACHE),
+}  # fmt: skip
+#: With the size of the image.
+VISION: dict[str, tuple[Entry, int]] = {
+    "deit_small": (Entry("DeiTModel", "DeiTConfig", DEIT_SMALL), 224),
+    "beit_base": (Entry("BeitModel", "BeitConfig"), 224),
+    "dinov2_small": (Entry("Dinov2Model", "Dinov2Config", {"hidden_size": 384, "num_attention_heads": 6}), 224),
+    "convnextv2_tiny": (Entry("ConvNextV2Model", "ConvNextV2Config", {}, SMALL_STAGES), 224),
+    "poolformer_s12": (Entry("PoolFormerModel", "PoolFormerConfig", {}, SMALL_STAGES), 224),
+    "segformer_b0": (Entry("SegformerForSemanticSegmentation", "SegformerConfig"), 512),
+    "pvt_v2_b0": (Entry("PvtV2Model", "PvtV2Config"), 224),
+    "cvt_13": (Entry("CvtModel", "CvtConfig", {}, {"depth": [1, 2, 3]}), 224),
+    "levit": (Entry("LevitModel", "LevitConfig", {}, {"depths": [1, 1, 1]}), 224),
+    "mobilevit_small": (Entry("MobileViTModel", "MobileViTConfig"), 256),
+    "focalnet_tiny": (Entry("FocalNetModel", "FocalNetConfig", {}, {"depths": [1, 1, 1, 1]}), 224),
+    "yolos_small": (Entry("YolosModel", "YolosConfig", DEIT_SMALL | {"image_size": [512, 512]}, {"image_size": [64, 64]}), 512),
+    "clip_vision": (Entry("CLIPVisionModel", "CLIPVisionConfig"), 224),
+    "siglip_vision": (Entry("SiglipVisionModel", "SiglipVisionConfig"), 224),
+}  # fmt: skip
+#: These have stages of their own widths; the others are made narrow.
+STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny"}  # fmt: skip
+#: With the shape of an input, and of a small one.
+SPEECH: dict[str, tuple[Entry, tuple[int, ...], tuple[int, ...]]] = {
+    name: (Entry(f"{kind}Model", f"{kind}Config", {}, {"conv_dim": [32] * 7}), (32000,), (4000,))
+    for name, kind in (("wav2vec2_base", "Wav2Vec2"), ("hubert_base", "Hubert"), ("wavlm_base", "WavLM"))
+} | {"audio_spectrogram": (Entry("ASTModel", "ASTConfig", {}, {"max_length": 128}), (1024, 128), (128, 128))}
+PATCHTST = {"num_input_channels": 7, "context_length": 512, "patch_length": 16, "patch_stride": 16}
 
 
 def library_model(model: str, config: str, settings: dict[str, Any]) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         import transformers
 
-        c = getattr(transformers, config)(**settings)
-        c.return_dict = False
-        return Outputs(getattr(transformers, model)(c))
+        return Outputs(getattr(transformers, model)(getattr(transformers, config)(**settings)))
 
     return make
 
 
-def transformers_rows() -> list[Architecture]:
-    rows = [Architecture(n, "text", library_model(m, c, s), tokens(256)) for n, (m, c, s) in TEXT.items()]
-    for n, (m, c, s, size) in VISION.items():
-        rows.append(Architecture(n, "vision", library_model(m, c, s), images(3, size, size)))
-    rows += [
-        Architecture(n, "speech", library_model(m, c, s), images(*shape)) for n, (m, c, s, shape) in SPEECH.items()
-    ]
-    patches = {"num_input_channels": 7, "context_length": 512, "patch_length": 16, "patch_stride": 16}
-    rows.append(
-        Architecture("patchtst", "series", library_model("PatchTSTModel", "PatchTSTConfig", patches), images(512, 7))
-    )
+def transformers_rows(small: bool) -> list[Architecture]:
+    def make(e: Entry, narrow: dict[str, Any]) -> Callable[[], nn.Module]:
+        return library_model(e.model, e.config, e.settings | (narrow | e.small if small else {}))
+
+    rows = [Architecture(n, "text", make(e, SMALL_TEXT), tokens(24 if small else 256)) for n, e in TEXT.items()]
+    for n, (e, full) in VISION.items():
+        size = 64 if small else full
+        narrow = {"image_size": size} | ({} if n in STAGED else SMALL | {"num_hidden_layers": 2})
+        rows.append(Architecture(n, "vision", make(e, narrow), images(3, size, size)))
+    for n, (e, shape, small_shape) in SPEECH.items():
+        narrow = SMALL | {"num_hidden_layers": 2}
+        rows.append(Architecture(n, "speech", make(e, narrow), images(*(small_shape if small else shape))))
+    series = Entry("PatchTSTModel", "PatchTSTConfig", PATCHTST, {"context_length": 64})
+    rows.append(Architecture("patchtst", "series", make(series, {}), images(64 if small else 512, 7)))
     return rows
 
 
 # ---- latent diffusion
 
 
-class ResidualBlock(nn.Module):
-    def __init__(self, channels: int, out: int, embedding: int):
-        super().__init__()
-        self.norm1, self.conv1 = nn.GroupNorm(32, channels), nn.Conv2d(channels, out, 3, padding=1)
-        self.time = nn.Linear(embedding, out) if embedding else None
-        self.norm2, self.conv2 = nn.GroupNorm(32, out), nn.Conv2d(out, out, 3, padding=1)
-        self.skip = nn.Conv2d(channels, out, 1) if channels != out else nn.Identity()
+def diffusion_rows(small: bool) -> list[Architecture]:
+    from zoo_diffusion import DiffusionUnet, ImageDecoder
 
-    def forward(self, x: torch.Tensor, t: torch.Tensor | None = None) -> torch.Tensor:
-        y = self.conv1(nn.functional.silu(self.norm1(x)))
-        if self.time is not None:
-            y = y + self.time(nn.functional.silu(t))[:, :, None, None]
-        return self.skip(x) + self.conv2(nn.functional.silu(self.norm2(y)))
+    size, length, width = (16, 7, 64) if small else (64, 77, 768)
 
-
-class Attention(nn.Module):
-    def __init__(self, channels: int, heads: int, context: int | None = None):
-        super().__init__()
-        self.heads = heads
-        self.q = nn.Linear(channels, channels, bias=False)
-        self.k, self.v = (nn.Linear(context or channels, channels, bias=False) for _ in range(2))
-        self.out = nn.Linear(channels, channels)
-
-    def forward(self, x: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
-        source = x if context is None else context
-        q, k, v = (
-            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), self.k(source), self.v(source))
-        )
-        return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-
-
-class TransformerBlock(nn.Module):
-    """Of a diffusion model's U-net: attention to itself, to the text, and a gated layer."""
-
-    def __init__(self, channels: int, heads: int, context: int):
-        super().__init__()
-        self.norm = nn.GroupNorm(32, channels)
-        self.into, self.back = nn.Conv2d(channels, channels, 1), nn.Conv2d(channels, channels, 1)
-        self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in range(3))
-        self.own, self.cross = Attention(channels, heads), Attention(channels, heads, context)
-        self.gated, self.down = nn.Linear(channels, 8 * channels), nn.Linear(4 * channels, channels)
-
-    def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        h, w = x.shape[2:]
-        y = self.into(self.norm(x)).flatten(2).transpose(1, 2)
-        y = y + self.own(self.norms[0](y))
-        y = y + self.cross(self.norms[1](y), context)
-        a, gate = self.gated(self.norms[2](y)).chunk(2, dim=-1)
-        y = y + self.down(a * nn.functional.gelu(gate))
-        return x + self.back(y.transpose(1, 2).unflatten(2, (h, w)))
-
-
-class DiffusionUnet(nn.Module):
-    """The U-net of Stable Diffusion 1 by shape: 860 M parameters, latents of 64 x 64, 77 tokens of 768."""
-
-    def __init__(self, width: int = 320, context: int = 768):
-        super().__init__()
-        embedding, sizes = 4 * width, [width, 2 * width, 4 * width, 4 * width]
-        self.width, self.time = (
-            width,
-            nn.Sequential(nn.Linear(width, embedding), nn.SiLU(), nn.Linear(embedding, embedding)),
-        )
-        self.first = nn.Conv2d(4, width, 3, padding=1)
-        self.down, self.up = nn.ModuleList(), nn.ModuleList()
-        channels, skips = width, [width]
-        for level, size in enumerate(sizes):
-            for _ in range(2):
-                attention = TransformerBlock(size, 8, context) if level < 3 else None
-                self.down.append(nn.ModuleList([ResidualBlock(channels, size, embedding)] + [attention] * (level < 3)))
-                channels = size
-                skips.append(size)
-            if level < 3:
-                self.down.append(nn.ModuleList([nn.Conv2d(size, size, 3, stride=2, padding=1)]))
-                skips.append(size)
-        self.middle = nn.ModuleList(
-            [
-                ResidualBlock(channels, channels, embedding),
-                TransformerBlock(channels, 8, context),
-                ResidualBlock(channels, channels, embedding),
-            ]
-        )
-        for level, size in reversed(list(enumerate(sizes))):
-            for k in range(3):
-                parts = [ResidualBlock(channels + skips.pop(), size, embedding)]
-                if level < 3:
-                    parts.append(TransformerBlock(size, 8, context))
-                if k == 2 and level > 0:
-                    parts.append(nn.Conv2d(size, size, 3, padding=1))
-                self.up.append(nn.ModuleList(parts))
-                channels = size
-        self.norm, self.last = nn.GroupNorm(32, width), nn.Conv2d(width, 4, 3, padding=1)
-
-    def apply_parts(self, parts: Any, x: torch.Tensor, t: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        for part in parts:
-            if isinstance(part, ResidualBlock):
-                x = part(x, t)
-            elif isinstance(part, TransformerBlock):
-                x = part(x, context)
-            elif part.stride == (2, 2):
-                x = part(x)
-            else:
-                x = part(nn.functional.interpolate(x, scale_factor=2.0, mode="nearest"))
-        return x
-
-    def forward(self, x: torch.Tensor, step: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        rates = torch.exp(
-            -9.21034 / (self.width // 2) * torch.arange(self.width // 2, device=x.device, dtype=torch.float32)
-        )
-        angles = step[:, None].float() * rates
-        t = self.time(torch.cat([angles.cos(), angles.sin()], dim=1).to(x.dtype))
-        x = self.first(x)
-        kept = [x]
-        for parts in self.down:
-            x = self.apply_parts(parts, x, t, context)
-            kept.append(x)
-        x = self.apply_parts(self.middle, x, t, context)
-        for parts in self.up:
-            x = self.apply_parts(parts, torch.cat([x, kept.pop()], dim=1), t, context)
-        return self.last(nn.functional.silu(self.norm(x)))
-
-
-class ImageDecoder(nn.Module):
-    """The decoder of Stable Diffusion's autoencoder by shape: latents of 32 x 32 to images of 256 x 256."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(4, 512, 3, padding=1)
-        self.norm_attention, self.attention = nn.GroupNorm(32, 512), Attention(512, 1)
-        self.middle = nn.ModuleList(ResidualBlock(512, 512, 0) for _ in range(2))
-        blocks: list[nn.Module] = []
-        channels = 512
-        for level, size in enumerate((512, 512, 256, 128)):
-            for _ in range(3):
-                blocks.append(ResidualBlock(channels, size, 0))
-                channels = size
-            if level < 3:
-                blocks += [nn.Upsample(scale_factor=2.0, mode="nearest"), nn.Conv2d(size, size, 3, padding=1)]
-        self.blocks = nn.Sequential(*blocks)
-        self.norm, self.last = nn.GroupNorm(32, 128), nn.Conv2d(128, 3, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.middle[0](self.first(x))
-        h, w = x.shape[2:]
-        x = x + self.attention(self.norm_attention(x).flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, (h, w))
-        return self.last(nn.functional.silu(self.norm(self.blocks(self.middle[1](x)))))
-
-
-def diffusion_rows() -> list[Architecture]:
     def unet_inputs(batch: int) -> tuple[torch.Tensor, ...]:
         g = generator()
-        latents, context = torch.randn(batch, 4, 64, 64, generator=g), torch.randn(batch, 77, 768, generator=g)
+        latents, context = (
+            torch.randn(batch, 4, size, size, generator=g),
+            torch.randn(batch, length, width, generator=g),
+        )
         return latents, torch.full((batch,), 500), context
 
+    unet = (lambda: DiffusionUnet(64, width)) if small else DiffusionUnet
+    decoder = (lambda: ImageDecoder((64, 64, 32, 32))) if small else ImageDecoder
     return [
-        Architecture("diffusion_unet", "diffusion", DiffusionUnet, unet_inputs),
-        Architecture("diffusion_decoder", "diffusion", ImageDecoder, images(4, 32, 32)),
+        Architecture("diffusion_unet", "diffusion", unet, unet_inputs),
+        Architecture("diffusion_decoder", "diffusion", decoder, images(4, size // 2, size // 2)),
     ]
 
 
-def architectures() -> list[Architecture]:
-    return torchvision_rows() + transformers_rows() + diffusion_rows()
+def architectures(small: bool = False) -> list[Architecture]:
+    """At their real sizes, or `small`: for comparisons of results, on simulated chips too."""
+    return torchvision_rows(small) + transformers_rows(small) + diffusion_rows(small)

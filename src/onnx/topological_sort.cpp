@@ -5,7 +5,7 @@
 #include <queue>
 #include <unordered_map>
 
-#include "onnx/load.h"
+#include "onnx/model.h"
 #include "support/error.h"
 
 namespace sardonyx::onnx {

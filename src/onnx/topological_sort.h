@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "onnx/load.h"
-
 namespace sardonyx::onnx {
+
+struct Node;
 
 /// Sorts `nodes` so that each comes after those whose outputs it reads; keeps the given order where it can (nodes that
 /// are sorted already stay as they are). captures[i]: names that the nested graphs of nodes[i] read from outside
