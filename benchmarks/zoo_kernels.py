@@ -405,6 +405,7 @@ def main() -> int:
                 "--out", type=pathlib.Path, default=pathlib.Path("."), help="folder of rows.jsonl, report.md"
             )
             p.add_argument("--seconds", type=float, default=560, help="limit of the whole run")
+            p.add_argument("--done", nargs="*", type=pathlib.Path, default=[], help="rows.jsonl of earlier runs")
             p.add_argument(
                 "--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="that compile at a time"
             )
