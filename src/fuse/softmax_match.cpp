@@ -104,6 +104,16 @@ Expr expand(const Expr& e, int depth) {
 
 bool decompose_masked(const Expr& e, const Value* t, Scores& s);
 
+// The softmax under select(isnan(softmax), 0, softmax), with which exporters write that a query whose keys are all masked
+// gives zeros; `e` itself if it is not that. Scores that are NaN for another reason stay NaN.
+Expr without_guard(const Expr& e) {
+  if (e->op != Op::kSelect || e->args[0]->op != Op::kIsNaN) return e;
+  double zero = 1;
+  const Expr tested = strip_casts(e->args[0]->args[0]), kept = strip_casts(e->args[2]);
+  if (!number(e->args[1], zero) || zero != 0 || !same(tested, kept)) return e;
+  return kept->op == Op::kLoad ? body_at(kept) : kept;
+}
+
 // e = reduction, or (op)(reduction, other).
 bool reduction_and(const Expr& e, Expr& reduction, Expr& other) {
   other = Expr();
@@ -162,6 +172,7 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
       return scale_by(1 / c);
     case Op::kAdd: {
       if (!decompose(x, t, s)) return false;
+      if (number(y, c) && c == 0) return true;  // a mask that masks nothing
       const Expr add = cast(y, DType::kFloat32);
       s.bias = s.bias ? binary(Op::kAdd, s.bias, add) : add;
       return true;
@@ -195,7 +206,10 @@ bool decompose_masked(const Expr& e, const Value* t, Scores& s) {
 
 bool match_softmax(const Expr& body, const Expr& key, bool any_expression, SoftmaxMatch& found) {
   Expr& scores = found.scores;
-  const Expr e = strip_casts(body);
+  const Expr guarded = strip_casts(body), inner = any_expression ? without_guard(guarded) : guarded;
+  if (!inner) return false;
+  if (any_expression && guarded->op == Op::kSelect) found.zero_empty = true;
+  const Expr e = strip_casts(inner);
   if (e->op != Op::kDiv) return false;
   const Expr top = strip_casts(e->args[0]), bottom = strip_casts(e->args[1]);
   if (top->op != Op::kExp || bottom->op != Op::kLoad) return false;

@@ -19,7 +19,7 @@ struct Scores {
 struct SoftmaxMatch {
   Expr scores;  ///< what is normalised, over the variables of the body and `key`
   Expr sink;    ///< a further score that counts in the sum only; empty for none
-  bool zero_empty = false;
+  bool zero_empty = false;  ///< rows without a key, or whose scores are all minus infinity, give zeros
 };
 
 /// The body of the loop that computes a loaded value, at the load's indices; empty if `load` is no load of a loop.
@@ -27,7 +27,8 @@ Expr body_at(const Expr& load);
 /// e with loads of score loops (those without a reduction that a matmul feeds) replaced by their bodies, down to loads
 /// of the matmul's result. Masks stay in memory.
 Expr expand_scores(const Expr& e);
-/// Matches body = exp(s - max s) / sum exp(s - max s) over `key`. `any_expression`: sinks and empty rows too.
+/// Matches body = exp(s - max s) / sum exp(s - max s) over `key`. `any_expression`: sinks and empty rows too, and a
+/// select that replaces NaN by zero.
 bool match_softmax(const Expr& body, const Expr& key, bool any_expression, SoftmaxMatch& found);
 /// Writes e in the form of Scores, with `product` the matmul's result. False if e has another form.
 bool decompose(const Expr& e, const Value* product, Scores& s);

@@ -306,6 +306,51 @@ def test_as_exporters_write_it(chip):
     check(host["y"], want.transpose(0, 2, 1, 3).reshape(2, s, heads * d), t)
 
 
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100", "host"])
+def test_masked_rows_whose_nan_becomes_zero(chip):
+    """Scores with 0 or minus infinity added, and after the softmax a Where of IsNaN: queries without keys give zeros."""
+    t, heads, d, s, n = np.float32, 2, 32, 18, 40
+    f = helper.make_node
+    nodes = [
+        f("Where", ["keep", "zero", "low"], ["bias"]),
+        f("MatMul", ["q", "kt"], ["p"]),
+        f("Mul", ["p", "factor"], ["scaled"]),
+        f("Add", ["scaled", "bias"], ["masked"]),
+        f("Softmax", ["masked"], ["w"], axis=-1),
+        f("IsNaN", ["w"], ["bad"]),
+        f("Where", ["bad", "zero", "w"], ["guarded"]),
+        f("MatMul", ["guarded", "v"], ["y"]),
+    ]
+    scalar = lambda name, value: helper.make_tensor(name, TensorProto.FLOAT, [], [value])
+    model = model_of(
+        nodes,
+        {
+            "q": (t, ["b", heads, "s", d]),
+            "kt": (t, ["b", heads, d, "t"]),
+            "v": (t, ["b", heads, "t", d]),
+            "keep": (np.bool_, ["b", 1, "s", "t"]),
+        },
+        {"y": (t, ["b", heads, "s", d])},
+        opset=20,
+        initializers=[scalar("zero", 0.0), scalar("low", -np.inf), scalar("factor", d**-0.5)],
+    )
+    keep = np.random.default_rng(5).random((2, 1, s, n)) < 0.5
+    keep[:, :, 3] = False
+    keep[1, :, 5] = False
+    k = values(2, heads, n, d, seed=1)
+    feed = {
+        "q": values(2, heads, s, d),
+        "kt": np.ascontiguousarray(k.swapaxes(2, 3)),
+        "v": values(2, heads, n, d, seed=2),
+        "keep": keep,
+    }
+    compiled = sardonyx.compile(model, device="host" if chip == "host" else f"sim:{chip}")
+    assert attention_kernels(compiled) >= 1
+    got = compiled.run(feed)["y"]
+    check(got, reference(feed["q"], k, feed["v"], d**-0.5, keep), t)
+    assert not got[:, :, 3].any() and not got[1, :, 5].any() and got[0, :, 5].any()
+
+
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
 def test_expanded_masks_and_scaled_operands(chip):
     """A mask of keys that is expanded for all queries and used by two attentions; queries and keys that are each multiplied

@@ -188,6 +188,36 @@ TEST(Attention, SoftmaxOfAProductTimesValues) {
 return %3)");
 }
 
+// kAttention with `body` in place of the softmax, which is %7, before the second product; all forms recognised.
+std::string guarded_attention(const std::string& body) {
+  std::string text(kAttention);
+  const auto last = text.find("%8 = ");
+  text = text.substr(0, last) + "%8 = loop float32[b < 1, h < 2, i < s, j < t]: " + body + " @\"guard\"\n" +
+         "%9 = matmul float32[b < 1, h < 2, i < s, j < 16; k < t]: %8[b, h, i, k], %2[b, h, k, j] @\"attention\"\n";
+  FuseOptions o = any_device();
+  o.attention_limits = true;
+  return after_pass("attention", text + "return %9", o);
+}
+
+TEST(Attention, NanThatBecomesZeroIsARowWithoutKeys) {
+  EXPECT_THAT(guarded_attention("select(isnan(%7[b, h, i, j]), 0.0, %7[b, h, i, j])"), HasSubstr("zero_empty}"));
+  for (const char* other : {"select(isnan(%7[b, h, i, j]), 1.0, %7[b, h, i, j])",
+                            "select(isnan(%3[b, h, i, j]), 0.0, %7[b, h, i, j])",
+                            "select(isinf(%7[b, h, i, j]), 0.0, %7[b, h, i, j])"})
+    EXPECT_THAT(guarded_attention(other), testing::Not(HasSubstr("= attention"))) << other;
+}
+
+TEST(Attention, ABiasOfZeroIsNone) {
+  std::string text(kAttention);
+  for (const std::string product : {"%3[b, h, i, r] * 0.25", "%3[b, h, i, j] * 0.25"})
+    for (auto at = text.find(product); at != std::string::npos; at = text.find(product, at + product.size() + 8))
+      text.replace(at, product.size(), "(" + product + " + 0.0)");
+  ASSERT_THAT(canonical(text + "return %8"), HasSubstr("+ 0.0"));
+  const std::string after = after_pass("attention", text + "return %8", any_device());
+  EXPECT_THAT(after, HasSubstr("= attention"));
+  EXPECT_THAT(after, testing::Not(HasSubstr("bias")));
+}
+
 TEST(Attention, ASoftmaxThatIsAnOutputStays) {
   const std::string graph = std::string(kAttention) + "return %7, %8";
   EXPECT_THAT(after_pass("attention", graph, any_device()),
