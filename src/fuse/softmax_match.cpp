@@ -104,8 +104,8 @@ Expr expand(const Expr& e, int depth) {
 
 bool decompose_masked(const Expr& e, const Value* t, Scores& s);
 
-// The softmax under select(isnan(softmax), 0, softmax), with which exporters write that a query whose keys are all masked
-// gives zeros; `e` itself if it is not that. Scores that are NaN for another reason stay NaN.
+// The softmax under select(isnan(softmax), 0, softmax), with which exporters write that a query whose keys are all
+// masked gives zeros; `e` itself if it is not that. Scores that are NaN for another reason stay NaN.
 Expr without_guard(const Expr& e) {
   if (e->op != Op::kSelect || e->args[0]->op != Op::kIsNaN) return e;
   double zero = 1;

@@ -17,8 +17,8 @@ struct Scores {
 };
 
 struct SoftmaxMatch {
-  Expr scores;  ///< what is normalised, over the variables of the body and `key`
-  Expr sink;    ///< a further score that counts in the sum only; empty for none
+  Expr scores;              ///< what is normalised, over the variables of the body and `key`
+  Expr sink;                ///< a further score that counts in the sum only; empty for none
   bool zero_empty = false;  ///< rows without a key, or whose scores are all minus infinity, give zeros
 };
 

@@ -201,9 +201,9 @@ std::string guarded_attention(const std::string& body) {
 
 TEST(Attention, NanThatBecomesZeroIsARowWithoutKeys) {
   EXPECT_THAT(guarded_attention("select(isnan(%7[b, h, i, j]), 0.0, %7[b, h, i, j])"), HasSubstr("zero_empty}"));
-  for (const char* other : {"select(isnan(%7[b, h, i, j]), 1.0, %7[b, h, i, j])",
-                            "select(isnan(%3[b, h, i, j]), 0.0, %7[b, h, i, j])",
-                            "select(isinf(%7[b, h, i, j]), 0.0, %7[b, h, i, j])"})
+  for (const char* other :
+       {"select(isnan(%7[b, h, i, j]), 1.0, %7[b, h, i, j])", "select(isnan(%3[b, h, i, j]), 0.0, %7[b, h, i, j])",
+        "select(isinf(%7[b, h, i, j]), 0.0, %7[b, h, i, j])"})
     EXPECT_THAT(guarded_attention(other), testing::Not(HasSubstr("= attention"))) << other;
 }
 
