@@ -5,6 +5,7 @@
 // several stages, has a team of threads for each row (gpu_rows.cpp): as many as the row's length deserves, up to a
 // workgroup.
 #include <algorithm>
+#include <numeric>
 
 #include "codegen/gpu_generator.h"
 
@@ -73,7 +74,8 @@ std::string GpuGenerator::pack_condition(const Packing& p, const std::vector<con
 
 namespace {
 
-constexpr std::int64_t kFewTerms = 64;                    // of a reduction that is one thread's work, whatever it reads
+constexpr std::int64_t kFewTerms = 64;        // of a reduction that is one thread's work, whatever it reads
+constexpr std::int64_t kUnknownOutputs = 64;  // of an unknown number, how far apart the farthest are that count
 constexpr std::int64_t kMostTaps = 2048;                  // of a window that overlaps with its neighbours
 constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // length of a reduction
 
@@ -91,23 +93,29 @@ std::int64_t longest(const Exprs& reductions) {
   return most;
 }
 
-// Whether neighbouring outputs read the same elements, or elements that are neighbours in memory: a thread for each
-// output (or pack of them) is better than several threads for one.
+// Whether some outputs along `v` read an element that others read at another tap: some steps along v are as far in
+// memory as steps along the reduced variable q.
+bool meets(const Expr& offset, const Expr& v, const Expr& q) {
+  Expr rest, of_v, of_q;
+  std::int64_t step = 0, tap = 0, taps = 0, outputs = kUnknownOutputs;
+  if (!idx::split_affine(offset, v, of_v, rest) || !idx::split_affine(offset, q, of_q, rest) ||
+      !is_const_int(of_v, step) || !is_const_int(of_q, tap) || !is_const_int(q->args[0], taps) || step <= 0 || tap <= 0)
+    return false;
+  is_const_int(v->args[0], outputs);
+  const std::int64_t common = std::gcd(step, tap);
+  return tap / common < outputs && step / common < taps;
+}
+
+// Whether neighbouring outputs read the same elements: a thread for each output (or pack of them), which may compute
+// several at once, is better than several threads for one.
 bool are_windows(const PointLoop& p, const Exprs& reductions) {
-  const std::int64_t terms = longest(reductions);
-  if (p.vars.empty() || reductions.empty() || terms > kMostTaps) return false;
-  if (terms <= kFewTerms && side_by_side(reductions, p.vars.back())) return true;
+  if (p.vars.empty() || reductions.empty() || longest(reductions) > kMostTaps) return false;
   bool overlap = false;
   for (const Expr& r : reductions)
     visit(r->args[0], [&](const Expr& x) {
       if (x->op != Op::kLoad) return;
-      Expr step, tap, rest;
-      std::int64_t of_step = 0, of_tap = 0, extent = 0;
       for (const Expr& v : p.vars)
-        for (const Expr& q : r->vars)
-          overlap |= idx::split_affine(x->args[0], v, step, rest) && idx::split_affine(x->args[0], q, tap, rest) &&
-                     is_const_int(step, of_step) && is_const_int(tap, of_tap) && is_const_int(q->args[0], extent) &&
-                     of_step > 0 && of_step < of_tap * extent;
+        for (const Expr& q : r->vars) overlap |= meets(x->args[0], v, q);
     });
   return overlap;
 }
@@ -122,15 +130,15 @@ GpuLoopSource GpuGenerator::run() {
   const std::int64_t terms = longest(reductions);
   RowPlan r;
   if (p && are_windows(*p, reductions)) {
-    windows(*p, false);
+    windows(*p, 0);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back())) {
-    windows(*p, terms > kFewTerms);
+    windows(*p, terms);
   } else if (plan_rows(r)) {
     rows(r);
   } else if (p && reductions.empty() && p->outputs.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
   } else if (p && terms <= kFewTerms) {
-    windows(*p, false);
+    windows(*p, 0);
   } else {
     std::vector<RowStage> stages;
     Exprs outer = kernel_.outer;

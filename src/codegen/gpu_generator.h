@@ -49,7 +49,7 @@ class GpuGenerator {
     int count = 1;            ///< packs of a thread, side by side along `along`
     Expr along, base;         ///< the first one's place
     Exprs multiples;          ///< what must be a multiple of `length` in a run
-    std::int64_t team = 1;    ///< threads that share the terms of a reduction
+    std::int64_t team = 1;    ///< threads that share the terms of a reduction, one in each row of 256 / team threads
   };
   /// One term of a reduction, with constants in place of the variables that are written out.
   struct WindowTerm {
@@ -63,11 +63,13 @@ class GpuGenerator {
     Expr load, inside;
     std::string element;  ///< C++ of one lane's
   };
-  /// `shared`: each output's terms are shared out among a team of threads, if there are few outputs.
-  void windows(const PointLoop& p, bool shared);
+  /// `terms`: how many terms of the longest reduction a team of threads may share out if there are few outputs; 0:
+  /// each output is one thread's work.
+  void windows(const PointLoop& p, std::int64_t terms);
   void window_loop(const PointLoop& p, const Exprs& reductions, const WindowTile& w);
   void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
                    std::vector<std::string>& sums);
+  std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
   void window_outputs(const PointLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
                       const std::vector<std::pair<Expr, std::string>>& sums);
   WindowTerm window_term(const Expr& e, ReduceKind kind, const WindowTile& w);
@@ -100,6 +102,8 @@ class GpuGenerator {
   void rows(const RowPlan& r);
   void row_stages(const RowPlan& r, bool in_registers);
   void open_teams(const Exprs& outer, const Expr& team);
+  void open_columns(const Exprs& outer, std::int64_t team);
+  void loop_over_teams(const Exprs& outer, const Expr& team, const std::string& place);
 
   // ---- gpu_teams.cpp: the same for reductions over several variables, and for whatever else has stages
   void general(const std::vector<RowStage>& stages, const Exprs& outer, const Expr& team);

@@ -189,19 +189,31 @@ void GpuGenerator::choose_team(RowPlan& r) const {
 // The loop over rows, of which each team does one at a time; `team`, `t` (this thread's number in it) and `mine`
 // (whether there is a row for this team) are its variables. All threads go through it equally often.
 void GpuGenerator::open_teams(const Exprs& outer, const Expr& team) {
+  emit_.line(fmt::format("const u32 team = {};",
+                         is_const(team) ? std::to_string(team->i) : "u32(" + emit_.argument(team) + ")"));
+  emit_.line("const i32 t = i32(thread_id() & (team - 1));");
+  emit_.line("const u32 per_block = kThreads / team;");
+  loop_over_teams(outer, team, "thread_id() / team");
+}
+
+// The same with neighbouring threads on neighbouring rows, whose elements are neighbours in memory: threads of a team
+// are 256 / team threads apart.
+void GpuGenerator::open_columns(const Exprs& outer, std::int64_t team) {
+  emit_.line(fmt::format("constexpr u32 team = {}, per_block = kThreads / team;", team));
+  emit_.line("const i32 t = i32(thread_id() / per_block);");
+  loop_over_teams(outer, Expr(team), "thread_id() % per_block");
+}
+
+void GpuGenerator::loop_over_teams(const Exprs& outer, const Expr& team, const std::string& place) {
   Expr points = 1;
   for (const Expr& v : outer) points = points * v->args[0];
   threads_ = points * team;
   const bool narrow = range_.narrow(points);
   const std::string n = emit_.value(points);
-  emit_.line(fmt::format("const u32 team = {};",
-                         is_const(team) ? std::to_string(team->i) : "u32(" + emit_.argument(team) + ")"));
-  emit_.line("const i32 t = i32(thread_id() & (team - 1));");
-  emit_.line("const u32 per_block = kThreads / team;");
   const char* type = narrow ? "u32" : "i64";
   emit_.open(fmt::format("for ({0} p = {0}(block_id()) * per_block; p < {0}({1}); p += {0}(block_count()) * per_block)",
                          type, n));
-  emit_.line(fmt::format("const {0} row = p + thread_id() / team;", type));
+  emit_.line(fmt::format("const {0} row = p + {1};", type, place));
   emit_.line(fmt::format("const bool mine = row < {}({});", type, n));
   emit_.line(fmt::format("{0} q = {0}(mine ? row : {1}({2}) - 1);", narrow ? "i32" : "i64", type, n));
   decode(outer, "q", narrow);

@@ -27,7 +27,10 @@ constexpr std::int64_t kEnoughThreads = 32768;  // on a card, each with work for
 constexpr std::int64_t kFewThreads = 16384;
 constexpr int kMostInstructions = 1200;  // of one pack: longer code compiles slowly and spills
 constexpr std::int64_t kLargestTile = 4;
-constexpr std::int64_t kLeastTeam = 32;
+constexpr int kMostStored = 32;  // bytes of a pack of outputs: sums of 16-bit elements are wider than these
+constexpr std::int64_t kColumnThreads = 131072;  // on a card, with a few loads each, that keep its memory busy
+constexpr int kLoadsAtATime = 8;                 // of a thread of a team
+constexpr std::int64_t kLeastTerms = 4;          // of a thread: fewer are not worth the team's sum
 
 using Assignments = std::vector<std::pair<Expr, Expr>>;
 
@@ -126,7 +129,7 @@ double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const 
   for (const PointLoop::Output& o : p.outputs) {
     const Expr offset = substitute(o.offset, {{inner, at}});
     if (length > 1 && (!idx::split_affine(offset, lane, c, rest) || !is_const(c, 1) ||
-                       !multiple_of(rest, length, conditions) || length * static_cast<int>(size_of(o.out->dtype)) > 16))
+                       !multiple_of(rest, length, conditions) || length * static_cast<int>(size_of(o.out->dtype)) > kMostStored))
       return -1;
     const auto count = [&](const Expr& e, double times) {
       visit(e, [&](const Expr& x) {
@@ -158,9 +161,18 @@ double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const 
   return cost / length;
 }
 
+// Threads that share the terms of a pack of columns: as many as keep the card busy, with some terms each. At least two
+// packs are side by side in a workgroup, which are whole sectors of memory.
+std::int64_t column_team(std::int64_t packs, std::int64_t terms) {
+  std::int64_t team = 1;
+  while (team * 4 <= kGpuThreads && team * 2 * kLeastTerms <= terms && packs * team < kColumnThreads) team *= 2;
+  return team;
+}
+
 }  // namespace
 
-void GpuGenerator::windows(const PointLoop& p, bool shared) {
+void GpuGenerator::windows(const PointLoop& p, std::int64_t terms) {
+  const bool shared = terms >= 2 * kLeastTerms;
   Exprs reductions;
   bool simple = !p.vars.empty();
   for (const PointLoop::Output& o : p.outputs) top_reductions(o.body, reductions);
@@ -203,12 +215,7 @@ void GpuGenerator::windows(const PointLoop& p, bool shared) {
 
   // Tiles of packs.
   const std::int64_t packs = known_product(p.vars) / w.length;
-  if (shared && packs < kEnoughThreads) {
-    w.team = kLeastTeam;
-    std::int64_t n = 0;
-    if (is_const_int(points, n))
-      while (w.team < kGpuThreads && packs * w.team < kFewThreads) w.team *= 2;
-  }
+  if (shared && packs < kEnoughThreads) w.team = column_team(packs, terms);
   Exprs bodies;
   for (const Expr& r : reductions)
     bodies.push_back(w.length == 1 ? r : substitute(r, {{w.inner, w.group * Expr(w.length) + w.lane}}));
@@ -281,7 +288,7 @@ void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, cons
   threads_ = points;
   work_ = work_ * Expr(w.length * w.count);
   if (w.team > 1) {
-    open_teams(vars, Expr(w.team));
+    open_columns(vars, w.team);
   } else {
     const std::string q = emit_.fresh("q");
     const bool narrow = open_points(points, "0", q);
@@ -323,6 +330,27 @@ void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, cons
   clear(vars);
 }
 
+// Opens two loops over the terms of a thread, of whose variables it defines the values; the inner one is unrolled, and
+// its loads are under way together: those beyond the last term read that one. Returns C++ of whether there is a term.
+std::string GpuGenerator::open_terms(const Exprs& vars, std::int64_t team, int at_a_time) {
+  Expr count = 1;
+  for (const Expr& v : vars) count = count * v->args[0];
+  const bool narrow = range_.narrow(count);
+  const char* type = narrow ? "i32" : "i64";
+  const std::string f = emit_.fresh("f"), c = emit_.fresh("c"), q = emit_.fresh("q"), exists = emit_.fresh("e");
+  const std::string all = emit_.value(count);
+  std::int64_t n = 0;
+  if (is_const_int(count, n)) at_a_time = static_cast<int>(std::min<std::int64_t>(at_a_time, (n + team - 1) / team));
+  emit_.open(fmt::format("for ({0} {1} = t; {1} < {2}; {1} += {0}(team) * {3})", type, f, all, at_a_time));
+  emit_.line("#pragma unroll");
+  emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, at_a_time));
+  emit_.line(fmt::format("{0} {1} = {2} + {0}(team) * {3};", type, q, f, c));
+  emit_.line(fmt::format("const bool {} = {} < {};", exists, q, all));
+  emit_.line(fmt::format("{0} = {1} ? {0} : {2} - 1;", q, exists, all));
+  decode(vars, q, narrow);
+  return exists;
+}
+
 // Accumulators of one reduction for all packs of the tile.
 void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
                                std::vector<std::string>& sums) {
@@ -346,17 +374,9 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     terms = std::min<std::int64_t>(terms * std::max<std::int64_t>(n, 1), 1 << 20);
   }
   const bool shared = w.team > 1 && !loops.empty();
-  if (shared) {  // each thread of the team takes terms in turn
-    Expr count = 1;
-    for (const Expr& v : loops) count = count * v->args[0];
-    const bool narrow = range_.narrow(count);
-    const char* type = narrow ? "i32" : "i64";
-    const std::string f = emit_.fresh("f"), all = emit_.value(count), q = emit_.fresh("q");
-    emit_.line("#pragma unroll 4");
-    emit_.open(fmt::format("for ({0} {1} = t; {1} < {2}; {1} += {0}(team))", type, f, all));
-    emit_.line(fmt::format("{} {} = {};", type, q, f));
-    decode(loops, q, narrow);
-  }
+  std::string exists;  // whether this thread has a term
+  if (shared)
+    exists = open_terms(loops, w.team, std::max(1, kLoadsAtATime / static_cast<int>(combos.size() * sums.size())));
   for (const Expr& v : shared ? Exprs() : loops) {
     const std::string i = emit_.fresh("i"), extent = emit_.value(v->args[0]);
     if (few && terms <= kMostUnrolled)
@@ -395,20 +415,18 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     if (x.term.inside && !x.term.filled)
       y = fmt::format("({} ? {} : {})", x.term.condition, y, emit_.value(x.term.outside));
     if (r->dtype == DType::kInt64) y = "i64(" + y + ")";
-    const std::string a = sums[x.u] + "[l]";
-    emit_.line(fmt::format("{} = {};", a, Emitter::combine(kind, r->dtype, a, y)));
+    const std::string a = sums[x.u] + "[l]", sum = Emitter::combine(kind, r->dtype, a, y);
+    emit_.line(exists.empty() ? fmt::format("{} = {};", a, sum)
+                              : fmt::format("{0} = {1} ? {2}({3}) : {0};", a, exists, type_name(r->dtype), sum));
     emit_.close();
   }
   emit_.close();
-  for (std::size_t k = 0; k < (shared ? 1 : loops.size()); ++k) emit_.close();
+  for (std::size_t k = 0; k < (shared ? 2 : loops.size()); ++k) emit_.close();
   if (!shared) return;
   clear(loops);
-  for (const std::string& a : sums) {
-    emit_.line("#pragma unroll");
-    emit_.line(fmt::format(
-        "for (int l = 0; l < {0}; ++l) {1}[l] = reduce_team({1}[l], team, []({2} a, {2} b) -> {2} {{ return {3}; }});",
-        w.length, a, type_name(r->dtype), Emitter::combine(kind, r->dtype, "a", "b")));
-  }
+  for (const std::string& a : sums)
+    emit_.line(fmt::format("reduce_columns({0}, team, []({1} a, {1} b) -> {1} {{ return {2}; }});", a,
+                           type_name(r->dtype), Emitter::combine(kind, r->dtype, "a", "b")));
 }
 
 // What one pack of outputs becomes of its sums.

@@ -9,16 +9,18 @@ namespace sardonyx {
 namespace {
 
 constexpr std::int64_t kWorkgroups = 1024;  // that keep a card busy
-constexpr std::int64_t kThreads = 131072;   // the same in threads, which side by side reduce columns
 constexpr std::int64_t kFewResults = 64;    // so few that it is worth two kernels whatever the length is
 constexpr std::int64_t kLongRow = 65536;    // so long that it is worth them whatever the number of rows is
+constexpr std::int64_t kLeastRow = 32768;   // shorter rows take one workgroup less time than another kernel costs
 constexpr std::int64_t kLeastPart = 4096;   // elements of a row
-constexpr std::int64_t kLeastColumn = 16;   // elements of a column
+constexpr std::int64_t kLeastColumn = 512;  // elements of a column, which up to 128 threads share
+constexpr std::int64_t kColumnGroups = 264;   // workgroups that keep a card's memory busy
+constexpr std::int64_t kGroupColumns = 16;    // columns of a workgroup, at least
 constexpr std::int64_t kMultiple = 16;      // of elements in each part, so that all begin where a pack may
 constexpr std::int64_t kPartsOfLongRow = 16;
 constexpr std::int64_t kMostPartsOfArg = 64;  // comparing takes instructions, which more workgroups share
 constexpr std::int64_t kMostPartsOfColumn = 256;
-constexpr std::int64_t kTeamColumn = 2048;
+constexpr std::int64_t kTeamColumn = 6144;  // shorter ones are worth no second kernel
 constexpr std::int64_t kMostTaps = 2048;       // of a window
 constexpr std::int64_t kEnoughWindows = 4096;  // results of a window that are worth no second kernel
 
@@ -131,7 +133,7 @@ class Splitter {
     const bool few = is_const_int(results, n), known = is_const_int(count, length);
     if (known) {
       const std::int64_t most = length / kLeastPart;
-      if (few) return n > 0 ? std::min(kWorkgroups / n, most) : 0;
+      if (few) return n > 0 && length >= kLeastRow ? std::min(kWorkgroups / n, most) : 0;
       return length >= kLongRow ? std::min(kPartsOfLongRow, most) : 0;
     }
     return few && n > 0 && n <= kFewResults ? kWorkgroups / n : 0;
@@ -141,7 +143,8 @@ class Splitter {
     std::int64_t n = 0, length = 0;
     if (!is_const_int(results, n) || n == 0) return 0;
     if (is_const_int(count, length) && length <= kTeamColumn) return 0;  // a team of threads reduces one in one kernel
-    const std::int64_t wanted = std::min(kMostPartsOfColumn, kThreads / n);
+    const std::int64_t groups = (n + kGroupColumns - 1) / kGroupColumns;
+    const std::int64_t wanted = std::min(kMostPartsOfColumn, kColumnGroups / groups);
     return is_const_int(count, length) ? std::min(wanted, length / kLeastColumn) : wanted;
   }
 

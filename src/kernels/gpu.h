@@ -131,12 +131,12 @@ SDX_FN bool aligned(const void* p) { return (u64(p) & 15) == 0; }
 template <int V, class T>
 SDX_FN Pack<T, V> load_pack(const T* p) {
   Pack<T, V> x;
-  __builtin_memcpy(&x, __builtin_assume_aligned(p, sizeof x), sizeof x);
+  __builtin_memcpy(&x, __builtin_assume_aligned(p, sizeof x < 16 ? sizeof x : 16), sizeof x);
   return x;
 }
 template <int V, class T>
 SDX_FN void store_pack(T* p, Pack<T, V> x) {
-  __builtin_memcpy(__builtin_assume_aligned(p, sizeof x), &x, sizeof x);
+  __builtin_memcpy(__builtin_assume_aligned(p, sizeof x < 16 ? sizeof x : 16), &x, sizeof x);
 }
 template <class T>
 SDX_FN T from_bits(unsigned_of<T> x) {
@@ -219,6 +219,28 @@ SDX_FN T reduce_team(T x, u32 team, F combine) {
     barrier();
   }
   return x;
+}
+
+template <class T, int V>
+static SDX_SHARED T column_scratch[kThreads * V];
+
+/// The same for teams whose threads are kThreads / team apart, with V values each: combined, in a team's first thread.
+template <class T, int V, class F>
+SDX_FN void reduce_columns(T (&x)[V], u32 team, F combine) {
+  const u32 width = kThreads / team, in_wave = width < kWave ? width : kWave;
+  for (u32 h = width; h < kWave; h *= 2)
+#pragma clang loop unroll(full)
+    for (int l = 0; l < V; ++l) x[l] = combine(x[l], from_lane_xor(x[l], h));
+  const u32 id = thread_id(), waves = kThreads / kWave, rows = team < waves ? team : waves;
+  if (id % kWave < in_wave)
+#pragma clang loop unroll(full)
+    for (int l = 0; l < V; ++l) column_scratch<T, V>[(id / kWave * in_wave + id % kWave) * V + l] = x[l];
+  barrier();
+  if (id < width)
+    for (u32 k = 1; k < rows; ++k)
+#pragma clang loop unroll(full)
+      for (int l = 0; l < V; ++l) x[l] = combine(x[l], T(column_scratch<T, V>[(id + k * width) * V + l]));
+  barrier();
 }
 
 /// The extreme of a row and where it is; NaN is the extreme, the first one.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sardonyx
 from onnx import TensorProto, helper
+from simulated import counted
 from simulated_loops import CHIPS, TYPES, compare, parse, rand
 
 
@@ -272,3 +273,52 @@ def test_columns_that_a_team_reduces(dtype, chip):
     feeds = [{"x": rand(t, *s), "k": k} for s in shapes]
     rtol, atol = (1e-2, 1e-2) if dtype == "float16" else (1e-4, 1e-5)
     compare(text, chip, feeds, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("chip", [*CHIPS, "gfx90a"])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_columns_that_teams_share(chip, dtype):
+    """Sums over middle axes: packs and single elements of every type, teams of every size, more terms than threads and fewer."""
+    t = TYPES[dtype]
+    shapes = [(1, 784, 72), (3, 17, 40), (2, 197, 24), (1, 600, 7), (4, 33, 1), (1, 3000, 16)]
+    for n, m, c in shapes:
+        text = f"""g ({dtype}[{n}, {m}, {c}] x, {dtype}[{n}, 1, {c}] v) => ({dtype}[{n}, 1, {c}] s, {dtype}[{n}, {c}] h, {dtype}[{n}, 1, {c}] w) {{
+          one = Constant <value = int64[1] {{1}}> ()
+          s = {"ReduceMin" if dtype == "uint8" else "ReduceSum"} (x, one)
+          h = ReduceMax <keepdims = 0> (x, one)
+          w = Add (s, v)
+        }}"""
+        x = rand(t, n, m, c)
+        x = x if dtype == "uint8" else (x / 8).astype(t)
+        # sums of float16 stay near 0; each side rounds once, from sums in another order
+        tol = {"float16": 2e-3, "bfloat16": 1.6e-2, "double": 1e-12}.get(dtype, 1e-4)
+        compare(text, chip, [{"x": x, "v": rand(t, n, 1, c, seed=1)}], rtol=tol, atol=tol)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_columns_of_symbolic_sizes(chip):
+    text = """g (float16[n, m, c] x) => (float16[n, 1, c] s, float16[m, c] h) {
+      one = Constant <value = int64[1] {1}> ()
+      s = ReduceMean (x, one)
+      zero = Constant <value = int64[1] {0}> ()
+      h = ReduceSum <keepdims = 0> (x, zero)
+    }"""
+    shapes = [(1, 784, 72), (2, 5, 8), (3, 100, 13), (300, 2, 16), (1, 1, 1)]
+    compare(text, chip, [{"x": rand(np.float16, *s) / 8} for s in shapes], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_mean_of_an_image_reads_it_once(chip):
+    """Few channels, channels last: neighbouring threads read neighbouring packs, and no element twice."""
+    text = """g (float16[1, 28, 28, 64] t) => (float16[1, 64] y) {
+      axes = Constant <value = int64[2] {1, 2}> ()
+      y = ReduceMean <keepdims = 0> (t, axes)
+    }"""
+    model = sardonyx.compile(parse(text), device=f"sim:{chip}")
+    x = rand(np.float16, 1, 28, 28, 64)
+    model.run({"t": x})
+    with counted() as kinds:
+        model.run({"t": x})
+    waves = 28 * 28 * 64 // 8 // (64 if chip == "gfx942" else 32)
+    # Each team's last loads read the last term again.
+    assert kinds["memory"] < 1.5 * waves

@@ -1,0 +1,60 @@
+// Which form the GPU kernel of a loop gets, as far as its number of threads shows it.
+#include <gtest/gtest.h>
+
+#include "codegen/loop_codegen.h"
+#include "fuse/schedule.h"
+#include "graph/text.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+// Threads of each kernel of a graph, in order.
+std::vector<std::int64_t> threads_of(std::string_view text) {
+  const auto g = parse_graph(text);
+  FuseOptions options;
+  options.split_reductions = true;
+  const Schedule s = fuse(*g, options);
+  std::vector<std::int64_t> out;
+  for (const Step& step : s.steps) {
+    const Expr threads =
+        generate_gpu_loop(std::get<LoopKernel>(step.op), {[](std::int64_t) { return true; }, false}).threads;
+    std::int64_t n = 0;
+    EXPECT_TRUE(is_const_int(threads, n)) << to_string(threads);
+    out.push_back(n);
+  }
+  return out;
+}
+
+// Channels last: neighbouring channels are no windows that overlap, however far the positions are apart.
+TEST(GpuLoops, FewMeansOfAnImageHaveATeamEach) {
+  EXPECT_EQ(threads_of(R"(%0 = input float16[1, 784, 72]
+%1 = loop float32[c < 72]: sum{r < 784}(float32(%0[0, r, c]))
+return %1)"),
+            std::vector<std::int64_t>({72 / 8 * 128}));
+}
+
+TEST(GpuLoops, ManyColumnsHaveSmallerTeams) {
+  EXPECT_EQ(threads_of(R"(%0 = input float16[64, 197, 768]
+%1 = loop float32[n < 64, c < 768]: sum{r < 197}(float32(%0[n, r, c]))
+return %1)"),
+            std::vector<std::int64_t>({64 * 768 / 8 * 32}));
+}
+
+TEST(GpuLoops, OverlappingWindowsHaveAThreadForSeveralOutputs) {
+  const std::vector<std::int64_t> threads = threads_of(R"(%0 = input float16[8, 1003, 512]
+%1 = loop float32[n < 8, i < 1000, c < 512]: sum{r < 4}(float32(%0[n, i + r, c]))
+return %1)");
+  ASSERT_EQ(threads.size(), 1U);
+  EXPECT_LE(threads[0], 8 * 1000 * 512 / 8);
+}
+
+TEST(GpuLoops, LongColumnsAreDividedAmongWorkgroups) {
+  const std::vector<std::int64_t> threads = threads_of(R"(%0 = input float16[12544, 32]
+%1 = loop float32[c < 32]: sum{r < 12544}(float32(%0[r, c]))
+return %1)");
+  ASSERT_EQ(threads.size(), 2U);
+  EXPECT_EQ(threads[0], 24 * 32 / 8 * 128);
+}
+
+}  // namespace
+}  // namespace sardonyx::codegen
