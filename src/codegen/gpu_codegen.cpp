@@ -76,7 +76,7 @@ namespace {
 
 constexpr std::int64_t kFewTerms = 64;        // of a reduction that is one thread's work, whatever it reads
 constexpr std::int64_t kUnknownOutputs = 64;  // of an unknown number, how far apart the farthest are that count
-constexpr std::int64_t kMostTaps = 2048;                  // of a window that overlaps with its neighbours
+constexpr std::int64_t kMostTaps = 2048;      // of a window that overlaps with its neighbours
 constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // length of a reduction
 
 // Terms of the longest reduction.

@@ -128,8 +128,9 @@ double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const 
   Expr c, rest;
   for (const PointLoop::Output& o : p.outputs) {
     const Expr offset = substitute(o.offset, {{inner, at}});
-    if (length > 1 && (!idx::split_affine(offset, lane, c, rest) || !is_const(c, 1) ||
-                       !multiple_of(rest, length, conditions) || length * static_cast<int>(size_of(o.out->dtype)) > kMostStored))
+    if (length > 1 &&
+        (!idx::split_affine(offset, lane, c, rest) || !is_const(c, 1) || !multiple_of(rest, length, conditions) ||
+         length * static_cast<int>(size_of(o.out->dtype)) > kMostStored))
       return -1;
     const auto count = [&](const Expr& e, double times) {
       visit(e, [&](const Expr& x) {

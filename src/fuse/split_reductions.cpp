@@ -8,19 +8,19 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kWorkgroups = 1024;  // that keep a card busy
-constexpr std::int64_t kFewResults = 64;    // so few that it is worth two kernels whatever the length is
-constexpr std::int64_t kLongRow = 65536;    // so long that it is worth them whatever the number of rows is
-constexpr std::int64_t kLeastRow = 32768;   // shorter rows take one workgroup less time than another kernel costs
-constexpr std::int64_t kLeastPart = 4096;   // elements of a row
-constexpr std::int64_t kLeastColumn = 512;  // elements of a column, which up to 128 threads share
-constexpr std::int64_t kColumnGroups = 264;   // workgroups that keep a card's memory busy
-constexpr std::int64_t kGroupColumns = 16;    // columns of a workgroup, at least
-constexpr std::int64_t kMultiple = 16;      // of elements in each part, so that all begin where a pack may
+constexpr std::int64_t kWorkgroups = 1024;   // that keep a card busy
+constexpr std::int64_t kFewResults = 64;     // so few that it is worth two kernels whatever the length is
+constexpr std::int64_t kLongRow = 65536;     // so long that it is worth them whatever the number of rows is
+constexpr std::int64_t kLeastRow = 32768;    // shorter rows take one workgroup less time than another kernel costs
+constexpr std::int64_t kLeastPart = 4096;    // elements of a row
+constexpr std::int64_t kLeastColumn = 512;   // elements of a column, which up to 128 threads share
+constexpr std::int64_t kColumnGroups = 264;  // workgroups that keep a card's memory busy
+constexpr std::int64_t kGroupColumns = 16;   // columns of a workgroup, at least
+constexpr std::int64_t kMultiple = 16;       // of elements in each part, so that all begin where a pack may
 constexpr std::int64_t kPartsOfLongRow = 16;
 constexpr std::int64_t kMostPartsOfArg = 64;  // comparing takes instructions, which more workgroups share
 constexpr std::int64_t kMostPartsOfColumn = 256;
-constexpr std::int64_t kTeamColumn = 6144;  // shorter ones are worth no second kernel
+constexpr std::int64_t kTeamColumn = 6144;     // shorter ones are worth no second kernel
 constexpr std::int64_t kMostTaps = 2048;       // of a window
 constexpr std::int64_t kEnoughWindows = 4096;  // results of a window that are worth no second kernel
 
