@@ -10,41 +10,12 @@
 namespace sardonyx::cli {
 namespace {
 
-/// A small binary floating-point format.
-struct Format {
-  int exponent_bits, mantissa_bits, bias;
-  enum Special { kIeee, kFn, kFnuz, kNone } special;  // see the ONNX specification's pages on float8 and float4
-  int bits() const { return 1 + exponent_bits + mantissa_bits; }
-  unsigned magnitude_mask() const { return (1u << (bits() - 1)) - 1; }
-  /// Largest finite magnitude's code.
-  unsigned largest() const {
-    if (special == kIeee) return (((1u << exponent_bits) - 1) << mantissa_bits) - 1;
-    return special == kFn ? magnitude_mask() - 1 : magnitude_mask();
-  }
-};
-
-const Format* format_of(DType t) {
-  static const Format f16{5, 10, 15, Format::kIeee}, bf16{8, 7, 127, Format::kIeee}, e5m2{5, 2, 15, Format::kIeee},
-      e4m3{4, 3, 7, Format::kFn}, e5m2z{5, 2, 16, Format::kFnuz}, e4m3z{4, 3, 8, Format::kFnuz},
-      e2m1{2, 1, 1, Format::kNone};
-  switch (t) {
-    case DType::kFloat16:
-      return &f16;
-    case DType::kBFloat16:
-      return &bf16;
-    case DType::kFloat8E5M2:
-      return &e5m2;
-    case DType::kFloat8E4M3FN:
-      return &e4m3;
-    case DType::kFloat8E5M2FNUZ:
-      return &e5m2z;
-    case DType::kFloat8E4M3FNUZ:
-      return &e4m3z;
-    case DType::kFloat4E2M1:
-      return &e2m1;
-    default:
-      return nullptr;
-  }
+int bits_of(const FloatFormat& f) { return 1 + f.exponent_bits + f.mantissa_bits; }
+unsigned magnitude_mask(const FloatFormat& f) { return (1u << (bits_of(f) - 1)) - 1; }
+/// The code of the largest finite magnitude.
+unsigned largest(const FloatFormat& f) {
+  if (f.special == FloatFormat::kIeee) return (((1u << f.exponent_bits) - 1) << f.mantissa_bits) - 1;
+  return f.special == FloatFormat::kFn ? magnitude_mask(f) - 1 : magnitude_mask(f);
 }
 
 template <typename T>
@@ -68,16 +39,16 @@ void put_integer(void* data, std::int64_t k, double v, double low, double high) 
   put<T>(data, k, static_cast<T>(v));
 }
 
-unsigned code_at(const Format& f, const void* data, std::int64_t k) {
-  return f.bits() == 16 ? at<std::uint16_t>(data, k) : at<std::uint8_t>(data, k);
+unsigned code_at(const FloatFormat& f, const void* data, std::int64_t k) {
+  return bits_of(f) == 16 ? at<std::uint16_t>(data, k) : at<std::uint8_t>(data, k);
 }
 
-double decode_small(const Format& f, unsigned code) {
-  const bool negative = code >> (f.bits() - 1) & 1;
-  const unsigned m = code & f.magnitude_mask();
-  if (f.special == Format::kFnuz && negative && m == 0) return std::nan("");
-  if ((f.special == Format::kIeee || f.special == Format::kFn) && m > f.largest())
-    return f.special == Format::kIeee && m == f.largest() + 1 ? (negative ? -INFINITY : INFINITY) : std::nan("");
+double decode_small(const FloatFormat& f, unsigned code) {
+  const bool negative = code >> (bits_of(f) - 1) & 1;
+  const unsigned m = code & magnitude_mask(f);
+  if (f.special == FloatFormat::kFnuz && negative && m == 0) return std::nan("");
+  if ((f.special == FloatFormat::kIeee || f.special == FloatFormat::kFn) && m > largest(f))
+    return f.special == FloatFormat::kIeee && m == largest(f) + 1 ? (negative ? -INFINITY : INFINITY) : std::nan("");
   const int e = static_cast<int>(m >> f.mantissa_bits);
   const unsigned fraction = m & ((1u << f.mantissa_bits) - 1);
   const double v = e ? std::ldexp(static_cast<double>(fraction | 1u << f.mantissa_bits), e - f.bias - f.mantissa_bits)
@@ -85,13 +56,14 @@ double decode_small(const Format& f, unsigned code) {
   return negative ? -v : v;
 }
 
-unsigned encode_small(const Format& f, double v) {
-  const unsigned sign = 1u << (f.bits() - 1);
-  if (std::isnan(v)) return f.special == Format::kFnuz ? sign : f.special == Format::kNone ? 0 : f.magnitude_mask();
+unsigned encode_small(const FloatFormat& f, double v) {
+  const unsigned sign = 1u << (bits_of(f) - 1);
+  if (std::isnan(v))
+    return f.special == FloatFormat::kFnuz ? sign : f.special == FloatFormat::kFinite ? 0 : magnitude_mask(f);
   const bool negative = std::signbit(v);
-  const double a = std::min(std::fabs(v), decode_small(f, f.largest()));
+  const double a = std::min(std::fabs(v), decode_small(f, largest(f)));
   // Magnitudes' codes are in order, so the two neighbours are found by bisection.
-  unsigned low = 0, high = f.largest();
+  unsigned low = 0, high = largest(f);
   while (low < high) {
     const unsigned middle = (low + high + 1) / 2;
     if (decode_small(f, middle) <= a)
@@ -99,11 +71,11 @@ unsigned encode_small(const Format& f, double v) {
     else
       high = middle - 1;
   }
-  if (low < f.largest()) {
+  if (low < largest(f)) {
     const double below = a - decode_small(f, low), above = decode_small(f, low + 1) - a;
     if (above < below || (above == below && (low & 1))) ++low;
   }
-  if (f.special == Format::kFnuz && low == 0) return 0;
+  if (f.special == FloatFormat::kFnuz && low == 0) return 0;
   return low | (negative ? sign : 0);
 }
 
@@ -115,7 +87,7 @@ DType part_type(DType t) {
 
 double decode(DType t, const void* data, std::int64_t k) {
   t = part_type(t);
-  if (const Format* f = format_of(t)) return decode_small(*f, code_at(*f, data, k));
+  if (const FloatFormat* f = float_format(t)) return decode_small(*f, code_at(*f, data, k));
   switch (t) {
     case DType::kBool:
     case DType::kUInt8:
@@ -153,9 +125,9 @@ double decode(DType t, const void* data, std::int64_t k) {
 
 void encode(DType t, void* data, std::int64_t k, double v) {
   t = part_type(t);
-  if (const Format* f = format_of(t)) {
+  if (const FloatFormat* f = float_format(t)) {
     const unsigned c = encode_small(*f, v);
-    if (f->bits() == 16)
+    if (bits_of(*f) == 16)
       put<std::uint16_t>(data, k, static_cast<std::uint16_t>(c));
     else
       put<std::uint8_t>(data, k, static_cast<std::uint8_t>(c));
@@ -213,11 +185,11 @@ std::int64_t ordinal(DType t, const void* data, std::int64_t k) {
     return bits < 0 ? -(bits & 0x7fffffffffffffff) : bits;
   }
   if (t == DType::kFloat8E8M0) return at<std::uint8_t>(data, k);
-  const Format* f = format_of(t);
+  const FloatFormat* f = float_format(t);
   check(f != nullptr, "ordinals of dtype {}", name(t));
   const unsigned c = code_at(*f, data, k);
-  const auto m = static_cast<std::int64_t>(c & f->magnitude_mask());
-  return c & ~f->magnitude_mask() ? -m : m;
+  const auto m = static_cast<std::int64_t>(c & magnitude_mask(*f));
+  return c & ~magnitude_mask(*f) ? -m : m;
 }
 
 double epsilon(DType t) {
@@ -225,7 +197,7 @@ double epsilon(DType t) {
   if (t == DType::kFloat32) return 0x1p-23;
   if (t == DType::kFloat64) return 0x1p-52;
   if (t == DType::kFloat8E8M0) return 1;
-  const Format* f = format_of(t);
+  const FloatFormat* f = float_format(t);
   check(f != nullptr, "precision of dtype {}", name(t));
   return std::ldexp(1.0, -f->mantissa_bits);
 }

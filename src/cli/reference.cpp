@@ -12,17 +12,8 @@ namespace fs = std::filesystem;
 
 // How numpy reads the raw elements; `raw` for types that numpy lacks.
 std::pair<std::string, bool> numpy_type(const std::string& input, DType t) {
-  switch (t) {
-    case DType::kBFloat16:
-      return {"uint16", true};
-    case DType::kFloat8E4M3FN:
-    case DType::kFloat8E4M3FNUZ:
-    case DType::kFloat8E5M2:
-    case DType::kFloat8E5M2FNUZ:
-      return {"uint8", true};
-    default:
-      break;
-  }
+  if (t == DType::kBFloat16) return {"uint16", true};
+  if (is_float(t) && bits_of(t) == 8) return {"uint8", true};
   if (bits_of(t) < 8 && t != DType::kBool)
     fail(ErrorKind::kUnsupported,
          "input '{}' has dtype {}, which ONNX Runtime's Python can't be given; compare with --reference DIR", input,

@@ -10,56 +10,8 @@
 namespace sardonyx::codegen {
 
 const char* type_name(DType t) {
-  switch (t) {
-    case DType::kBool:
-      return "bool";
-    case DType::kInt8:
-      return "i8";
-    case DType::kInt16:
-      return "i16";
-    case DType::kInt32:
-      return "i32";
-    case DType::kInt64:
-      return "i64";
-    case DType::kUInt8:
-      return "u8";
-    case DType::kUInt16:
-      return "u16";
-    case DType::kUInt32:
-      return "u32";
-    case DType::kUInt64:
-      return "u64";
-    case DType::kFloat16:
-      return "f16";
-    case DType::kBFloat16:
-      return "bf16";
-    case DType::kFloat32:
-      return "f32";
-    case DType::kFloat64:
-      return "f64";
-    case DType::kFloat8E4M3FN:
-      return "f8e4m3fn";
-    case DType::kFloat8E4M3FNUZ:
-      return "f8e4m3fnuz";
-    case DType::kFloat8E5M2:
-      return "f8e5m2";
-    case DType::kFloat8E5M2FNUZ:
-      return "f8e5m2fnuz";
-    case DType::kFloat8E8M0:
-      return "f8e8m0";
-    case DType::kFloat4E2M1:
-      return "f4e2m1";
-    case DType::kInt4:
-      return "i4";
-    case DType::kUInt4:
-      return "u4";
-    case DType::kInt2:
-      return "i2";
-    case DType::kUInt2:
-      return "u2";
-    default:
-      fail(ErrorKind::kUnsupported, "arithmetic on {} is not supported", name(t));
-  }
+  if (const char* found = dtype_info(t).kernel_name) return found;
+  fail(ErrorKind::kUnsupported, "arithmetic on {} is not supported", name(t));
 }
 
 const char* storage_name(DType t) { return t == DType::kBool ? "u8" : type_name(t); }

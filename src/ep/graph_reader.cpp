@@ -1,45 +1,13 @@
 // OrtGraph to onnx::Model; see graph_reader.h.
 #include "ep/graph_reader.h"
 
-#include <array>
-
 #include "ep/weights.h"
+#include "support/dtype.h"
 
 namespace sardonyx::ep {
 namespace {
 
 constexpr int kMaxDepth = 64;  // of nested graphs
-
-// By TensorProto.DataType. ONNX Runtime's older enumerators have the same numbers, its newer ones do not.
-struct TypePair {
-  int ort;
-  DType dtype;
-};
-constexpr std::array kTypes = {
-    TypePair{1, DType::kFloat32},
-    TypePair{2, DType::kUInt8},
-    TypePair{3, DType::kInt8},
-    TypePair{4, DType::kUInt16},
-    TypePair{5, DType::kInt16},
-    TypePair{6, DType::kInt32},
-    TypePair{7, DType::kInt64},
-    TypePair{9, DType::kBool},
-    TypePair{10, DType::kFloat16},
-    TypePair{11, DType::kFloat64},
-    TypePair{12, DType::kUInt32},
-    TypePair{13, DType::kUInt64},
-    TypePair{16, DType::kBFloat16},
-    TypePair{17, DType::kFloat8E4M3FN},
-    TypePair{18, DType::kFloat8E4M3FNUZ},
-    TypePair{19, DType::kFloat8E5M2},
-    TypePair{20, DType::kFloat8E5M2FNUZ},
-    TypePair{21, DType::kUInt4},
-    TypePair{22, DType::kInt4},
-    TypePair{23, DType::kFloat4E2M1},
-    TypePair{24, DType::kUInt2},
-    TypePair{25, DType::kInt2},
-    TypePair{26, DType::kFloat8E8M0},
-};
 
 // A string that identifies a graph's structure; not for people.
 class Describer {
@@ -104,17 +72,15 @@ class Describer {
 }  // namespace
 
 DType dtype_of(ONNXTensorElementDataType type, const std::string& what) {
-  for (const TypePair& t : kTypes)
-    if (t.ort == static_cast<int>(type)) return t.dtype;
+  for (const DTypeInfo& t : all_dtypes())
+    if (t.onnxruntime != 0 && t.onnxruntime == static_cast<int>(type)) return t.type;
   fail(ErrorKind::kUnsupported, "{} has the type {}, which the provider does not support", what,
        type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING ? "strings"
                                                     : fmt::format("elements of type {}", static_cast<int>(type)));
 }
 
 ONNXTensorElementDataType onnx_type(DType dtype) {
-  for (const TypePair& t : kTypes)
-    if (t.dtype == dtype) return static_cast<ONNXTensorElementDataType>(t.ort);
-  return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+  return static_cast<ONNXTensorElementDataType>(dtype_info(dtype).onnxruntime);
 }
 
 std::string describe(const Ort& ort, const OrtNode* n) {

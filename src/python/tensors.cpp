@@ -2,7 +2,7 @@
 // the array API standard.
 #include "python/tensors.h"
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <memory>
@@ -11,34 +11,16 @@
 #include <vector>
 
 #include "device/memory.h"
+#include "support/dtype.h"
 #include "support/error.h"
 
 namespace sardonyx::python {
 namespace {
 
-// DLPack's (1.1) types. It packs 4-bit elements and we do not, so those have none.
-constexpr std::array<std::pair<DType, nb::dlpack::dtype>, 20> kDlpackTypes = {{
-    {DType::kBool, {6, 8, 1}},
-    {DType::kInt8, {0, 8, 1}},
-    {DType::kInt16, {0, 16, 1}},
-    {DType::kInt32, {0, 32, 1}},
-    {DType::kInt64, {0, 64, 1}},
-    {DType::kUInt8, {1, 8, 1}},
-    {DType::kUInt16, {1, 16, 1}},
-    {DType::kUInt32, {1, 32, 1}},
-    {DType::kUInt64, {1, 64, 1}},
-    {DType::kFloat16, {2, 16, 1}},
-    {DType::kBFloat16, {4, 16, 1}},
-    {DType::kFloat32, {2, 32, 1}},
-    {DType::kFloat64, {2, 64, 1}},
-    {DType::kFloat8E4M3FN, {10, 8, 1}},
-    {DType::kFloat8E4M3FNUZ, {11, 8, 1}},
-    {DType::kFloat8E5M2, {12, 8, 1}},
-    {DType::kFloat8E5M2FNUZ, {13, 8, 1}},
-    {DType::kFloat8E8M0, {14, 8, 1}},
-    {DType::kComplex64, {5, 64, 1}},
-    {DType::kComplex128, {5, 128, 1}},
-}};
+// DLPack (1.1) packs 4-bit elements and we do not, so those have no type. Its bits of a complex number are both parts'.
+nb::dlpack::dtype dlpack_type(const DTypeInfo& t) {
+  return {static_cast<std::uint8_t>(t.dlpack), static_cast<std::uint8_t>(8 * t.size), 1};
+}
 
 // DLPack's kinds of devices.
 constexpr int kDlCpu = 1, kDlCuda = 2, kDlRocm = 10, kDlOther = 12;
@@ -91,12 +73,13 @@ nb::object from_dlpack(nb::object value, const nb::object& like, bool writable) 
     row_major *= static_cast<std::int64_t>(a.shape(k));
   }
   if (!contiguous && a.size() > 0) return nb::none();
-  const auto* found = kDlpackTypes.data();
-  while (found != kDlpackTypes.data() + kDlpackTypes.size() && !(found->second == a.dtype())) ++found;
-  if (found == kDlpackTypes.data() + kDlpackTypes.size())
+  const std::span<const DTypeInfo> types = all_dtypes();
+  const auto found =
+      std::ranges::find_if(types, [&](const DTypeInfo& d) { return d.dlpack >= 0 && dlpack_type(d) == a.dtype(); });
+  if (found == types.end())
     fail(ErrorKind::kInvalidArgument, "an input's dtype (DLPack code {}, {} bits) is one that no model takes",
          a.dtype().code, a.dtype().bits);
-  t.tensor.dtype = found->first;
+  t.tensor.dtype = found->type;
   for (std::size_t k = 0; k < a.ndim(); ++k) t.tensor.dims.push_back(static_cast<std::int64_t>(a.shape(k)));
   t.tensor.data = const_cast<void*>(a.data());
   t.borrowed = std::move(a);
@@ -159,11 +142,10 @@ nb::object as_dlpack(nb::handle self, const nb::object& stream, const nb::object
   }
   // -1: the caller wants no ordering.
   if (t.ready && (stream.is_none() || nb::cast<std::intptr_t>(stream) != -1)) t.ready->wait_in(stream_of(t, stream));
-  for (const auto& [dtype, type] : kDlpackTypes) {
-    if (dtype != t.tensor.dtype) continue;
+  if (const DTypeInfo& type = dtype_info(t.tensor.dtype); type.dlpack >= 0) {
     std::vector<std::size_t> shape(t.tensor.dims.begin(), t.tensor.dims.end());
     nb::object array = nb::cast(nb::ndarray<nb::array_api>(t.tensor.data, shape.size(), shape.data(), self, nullptr,
-                                                           type, here.first, here.second));
+                                                           dlpack_type(type), here.first, here.second));
     return array.attr("__dlpack__")(nb::arg("max_version") = max_version, nb::arg("dl_device") = dl_device,
                                     nb::arg("copy") = copy);
   }
