@@ -28,10 +28,11 @@ endforeach()
 # their parsers have fuzz targets under sanitizers.
 set(sardonyx_sanitized support compile device collective host routines program runtime api)
 
-# sardonyx_component(NAME [DEPS target...]): every .cpp of this directory (not of its subdirectories) becomes part of libsardonyx. Its
+# sardonyx_component(NAME [FOR_TESTS] [DEPS target...]): every .cpp of this directory (not of its subdirectories) becomes part of
+# libsardonyx, or with FOR_TESTS of the tests that name component_NAME. Its
 # dependencies are those of src/components.txt, and the external libraries in DEPS. Headers are included from src/ as "directory/file.h".
 function(sardonyx_component name)
-  cmake_parse_arguments(COMPONENT "" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(COMPONENT "FOR_TESTS" "" "DEPS" ${ARGN})
   if(NOT DEFINED component_${name}_uses)
     message(FATAL_ERROR "src/${name} is not in src/components.txt: add a line '${name}: ' with the components that it includes")
   endif()
@@ -43,7 +44,9 @@ function(sardonyx_component name)
   if(name IN_LIST sardonyx_sanitized)
     sardonyx_sanitize(component_${name})
   endif()
-  set_property(GLOBAL APPEND PROPERTY SARDONYX_COMPONENTS component_${name})
+  if(NOT COMPONENT_FOR_TESTS)
+    set_property(GLOBAL APPEND PROPERTY SARDONYX_COMPONENTS component_${name})
+  endif()
 endfunction()
 
 # sardonyx_test(NAME [DEPS target...]): every .cpp of this directory becomes one GoogleTest program build/bin/test_NAME.

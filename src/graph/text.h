@@ -1,4 +1,4 @@
-// Graphs as text that can be read back: listings of `sardonyx inspect --passes`, and tests of passes.
+// Graphs as text, which graph_text/parse.h reads: listings of `sardonyx inspect --passes`, and tests of passes.
 //
 //   %0 "x" = input float32[n, 4]
 //   %1 = constant float32[4] {1, 2, 3, 4}
@@ -9,9 +9,7 @@
 // docs/passes.md describes the notation. Values are numbered in the order of their definition, variables of a node by
 // position (i0, i1, ...; of reductions r0, r1, ...), so that equal graphs have equal text.
 #pragma once
-#include <memory>
 #include <string>
-#include <string_view>
 
 #include "graph/graph.h"
 
@@ -25,10 +23,5 @@ struct TextOptions {
 
 /// The graph as text. to_string(g) (graph.h) has the default options.
 std::string to_string(const Graph& g, const TextOptions& options);
-
-/// The graph that a text describes. Constants whose elements are left out ({...}) get small numbers that repeat.
-/// Throws Error(kInvalidArgument) that names line and column for text that is no graph, and the fault for a graph that
-/// verify() rejects. Accepts any bytes.
-std::unique_ptr<Graph> parse_graph(std::string_view text);
 
 }  // namespace sardonyx

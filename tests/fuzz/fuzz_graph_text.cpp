@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "graph/text.h"
+#include "graph_text/parse.h"
 #include "graph/verify.h"
 #include "support/error.h"
 

@@ -9,6 +9,7 @@
 #include "fuse/passes.h"
 #include "graph/text.h"
 #include "graph/verify.h"
+#include "graph_text/parse.h"
 
 namespace sardonyx {
 

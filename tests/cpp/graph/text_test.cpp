@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "graph_text/parse.h"
 #include "support/error.h"
 
 namespace sardonyx {

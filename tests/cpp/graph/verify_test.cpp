@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/text.h"
+#include "graph_text/parse.h"
 
 namespace sardonyx {
 namespace {

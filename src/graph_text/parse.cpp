@@ -1,10 +1,11 @@
 // Graphs from text: see text.h. The text may come from anywhere; whatever it holds, the result is a valid graph or an
 // error.
+#include "graph_text/parse.h"
+
 #include "graph/analysis.h"
-#include "graph/graph_parser.h"
-#include "graph/text.h"
 #include "graph/text_names.h"
 #include "graph/verify.h"
+#include "graph_text/graph_parser.h"
 
 namespace sardonyx {
 namespace text {

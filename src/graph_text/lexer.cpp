@@ -1,4 +1,4 @@
-#include "graph/lexer.h"
+#include "graph_text/lexer.h"
 
 #include <algorithm>
 

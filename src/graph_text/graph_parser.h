@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "graph/lexer.h"
-#include "graph/parse_expr.h"
+#include "graph_text/lexer.h"
+#include "graph_text/parse_expr.h"
 
 namespace sardonyx::text {
 

@@ -1,7 +1,7 @@
 // Conditions and loops of graphs in the text form.
 #include <algorithm>
 
-#include "graph/graph_parser.h"
+#include "graph_text/graph_parser.h"
 
 namespace sardonyx::text {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "graph/lexer.h"
+#include "graph_text/lexer.h"
 
 namespace sardonyx::text {
 

@@ -1,4 +1,4 @@
-#include "graph/parse_expr.h"
+#include "graph_text/parse_expr.h"
 
 #include <charconv>
 #include <cmath>

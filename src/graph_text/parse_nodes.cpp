@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "graph/graph_parser.h"
+#include "graph_text/graph_parser.h"
 
 namespace sardonyx::text {
 namespace {
