@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "graph/text.h"
-#include "graph_text/parse.h"
 #include "graph/verify.h"
+#include "graph_text/parse.h"
 #include "support/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
