@@ -3,7 +3,7 @@
 
 #include "codegen/loop_codegen.h"
 #include "fuse/schedule.h"
-#include "graph/text.h"
+#include "graph_text/parse.h"
 
 namespace sardonyx::codegen {
 namespace {
