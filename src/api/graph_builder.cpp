@@ -1,14 +1,16 @@
-// The C++ interface's GraphBuilder: an ONNX model put together in memory, then imported as one from a file is.
+// The C++ interface's GraphBuilder: a list of nodes put together in memory, then imported as one from a file is.
 #include <cstring>
 #include <set>
 
 #include "api/compiled_model.h"
+#include "import/node_source.h"
+#include "model/model.h"
 #include "support/error.h"
 
 namespace sardonyx {
 
 struct GraphBuilder::Impl {
-  onnx::Model model;
+  model::Model model;
   std::set<std::string> names;  ///< of values
   std::set<std::string> output_names;
 
@@ -21,21 +23,21 @@ struct GraphBuilder::Impl {
     if (!names.count(value)) fail(ErrorKind::kInvalidArgument, "{}: there is no value '{}' in the graph", who, value);
   }
 
-  onnx::Attribute attribute(const std::string& key, const AttributeValue& v) const;
+  model::Attribute attribute(const std::string& key, const AttributeValue& v) const;
 };
 
 namespace {
 
 constexpr std::int64_t kMinOpset = 7;  // what every operator is known to mean
 
-onnx::Tensor copy_of(const Tensor& t, const std::string& name) {
+model::Tensor copy_of(const Tensor& t, const std::string& name) {
   for (const std::int64_t d : t.dims)
     if (d < 0) fail(ErrorKind::kInvalidArgument, "a constant with the negative dim {}", d);
   // allocate() refuses sizes that overflow.
   Tensor copy = Tensor::allocate(t.dtype, t.dims);
   if (t.data == nullptr && copy.bytes() > 0) fail(ErrorKind::kInvalidArgument, "a constant without data");
   if (copy.bytes() > 0) std::memcpy(copy.data, t.data, copy.bytes());
-  onnx::Tensor out;
+  model::Tensor out;
   out.name = name;
   out.dtype = t.dtype;
   out.dims = t.dims;
@@ -47,7 +49,7 @@ onnx::Tensor copy_of(const Tensor& t, const std::string& name) {
 
 }  // namespace
 
-onnx::Attribute GraphBuilder::Impl::attribute(const std::string& key, const AttributeValue& v) const {
+model::Attribute GraphBuilder::Impl::attribute(const std::string& key, const AttributeValue& v) const {
   if (const auto* t = std::get_if<Tensor>(&v)) return copy_of(*t, key);
   if (const auto* i = std::get_if<std::int64_t>(&v)) return *i;
   if (const auto* f = std::get_if<float>(&v)) return *f;
@@ -58,9 +60,9 @@ onnx::Attribute GraphBuilder::Impl::attribute(const std::string& key, const Attr
 }
 
 GraphBuilder::GraphBuilder(std::int64_t opset) : impl_(std::make_unique<Impl>()) {
-  if (opset == 0) opset = onnx::kMaxOpset;
-  if (opset < kMinOpset || opset > onnx::kMaxOpset)
-    fail(ErrorKind::kUnsupported, "operator set {}; use {} to {}", opset, kMinOpset, onnx::kMaxOpset);
+  if (opset == 0) opset = model::kMaxOpset;
+  if (opset < kMinOpset || opset > model::kMaxOpset)
+    fail(ErrorKind::kUnsupported, "operator set {}; use {} to {}", opset, kMinOpset, model::kMaxOpset);
   impl_->model.ir_version = 10;
   impl_->model.producer_name = "sardonyx";
   impl_->model.opsets[""] = opset;
@@ -72,12 +74,12 @@ GraphBuilder::GraphBuilder(GraphBuilder&&) noexcept = default;
 GraphBuilder& GraphBuilder::operator=(GraphBuilder&&) noexcept = default;
 
 std::string GraphBuilder::input(const std::string& name, DType dtype, const std::vector<Dim>& shape) {
-  onnx::ValueInfo v;
+  model::ValueInfo v;
   v.name = name;
   v.dtype = dtype;
   v.shape.emplace();
   for (const Dim& d : shape) {
-    onnx::Dim dim;
+    model::Dim dim;
     if (d.symbol.empty()) {
       if (d.size < 0) fail(ErrorKind::kInvalidArgument, "input '{}': a dim of {}", name, d.size);
       dim.value = d.size;
@@ -92,7 +94,7 @@ std::string GraphBuilder::input(const std::string& name, DType dtype, const std:
 }
 
 std::string GraphBuilder::constant(const Tensor& value) {
-  onnx::Tensor t = copy_of(value, "");
+  model::Tensor t = copy_of(value, "");
   t.name = impl_->fresh("constant");
   impl_->model.graph.initializers.push_back(t);
   return t.name;
@@ -107,7 +109,7 @@ std::vector<std::string> GraphBuilder::op_with_outputs(std::size_t outputs, cons
                                                        const std::vector<std::string>& inputs,
                                                        const std::map<std::string, AttributeValue>& attributes,
                                                        const std::string& domain) {
-  onnx::Node n;
+  model::Node n;
   n.op_type = type;
   n.domain = domain == "ai.onnx" ? "" : domain;
   n.index = static_cast<std::int64_t>(impl_->model.graph.nodes.size());
@@ -127,7 +129,7 @@ void GraphBuilder::output(const std::string& value, const std::string& name) {
   if (name.empty() || !impl_->output_names.insert(name).second || (name != value && !impl_->names.insert(name).second))
     fail(ErrorKind::kInvalidArgument, "'{}' can't be an output's name: it is empty or in use", name);
   if (name != value) {
-    onnx::Node n;
+    model::Node n;
     n.op_type = "Identity";
     n.index = static_cast<std::int64_t>(impl_->model.graph.nodes.size());
     n.name = "output " + name;
@@ -136,15 +138,15 @@ void GraphBuilder::output(const std::string& value, const std::string& name) {
     n.outputs = {name};
     impl_->model.graph.nodes.push_back(std::move(n));
   }
-  onnx::ValueInfo v;
+  model::ValueInfo v;
   v.name = name;
   impl_->model.graph.outputs.push_back(std::move(v));
 }
 
 CompiledModel GraphBuilder::compile(const Options& options) const {
   if (impl_->model.graph.outputs.empty()) fail(ErrorKind::kInvalidArgument, "the graph has no outputs; call output()");
-  return CompiledModel(
-      std::make_shared<CompiledModel::Impl>(CompiledModel::Impl{std::make_unique<Model>(impl_->model, options)}));
+  return CompiledModel(std::make_shared<CompiledModel::Impl>(
+      CompiledModel::Impl{std::make_unique<Model>(std::make_unique<NodeSource>(impl_->model), options)}));
 }
 
 }  // namespace sardonyx

@@ -12,7 +12,7 @@
 #include "api/pass_report.h"
 #include "api/report.h"
 #include "compile/compiler.h"
-#include "import/onnx_source.h"
+#include "formats/open.h"
 #include "lower/build.h"
 #include "program/program_file.h"
 #include "program/visit.h"
@@ -45,15 +45,13 @@ bool has_assumptions(const Block& b) {
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& path, const ModelOptions& options) {
   if (options.progress) options.progress({"reading"});
-  return std::make_unique<Model>(onnx::load(path), options);
+  return std::make_unique<Model>(open_model(path), options);
 }
 
-std::unique_ptr<Model> Model::parse(std::span<const std::byte> bytes, const ModelOptions& options) {
-  return std::make_unique<Model>(onnx::parse(bytes), options);
+std::unique_ptr<Model> Model::parse(std::span<const std::byte> bytes, const ModelOptions& options,
+                                    const std::filesystem::path& folder) {
+  return std::make_unique<Model>(parse_model(bytes, folder), options);
 }
-
-Model::Model(onnx::Model model, const ModelOptions& options)
-    : Model(std::make_unique<OnnxSource>(std::move(model)), options) {}
 
 Model::Model(std::unique_ptr<ModelSource> source, const ModelOptions& options)
     : source_(std::move(source)), options_(options), threads_(thread_count(options.threads)) {
@@ -164,7 +162,8 @@ std::unique_ptr<Model> Model::from_program(std::shared_ptr<const Program> progra
   return std::unique_ptr<Model>(new Model(std::move(program), options, std::move(gpu)));
 }
 
-std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Model model, const ModelOptions& options) {
+std::shared_ptr<Program> Model::compile_for(const std::string& target, std::unique_ptr<ModelSource> source,
+                                            const ModelOptions& options) {
   check_options(options);
   const Target t = parse_target(target);
   if (t.kind == TargetKind::kHost)
@@ -173,8 +172,7 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   CacheOptions c;
   c.directory = options.cache_dir;
   CodeCache cache(c);
-  OnnxSource source(std::move(model));
-  quantize(source, options, t.arch);
+  quantize(*source, options, t.arch);
   BuildOptions build;
   build.target = t.arch;
   build.threads = thread_count(options.threads);
@@ -190,7 +188,7 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   ImportOptions import;
   import.dims = options.dims;
   try {
-    return build_program(*source.import(import), build);
+    return build_program(*source->import(import), build);
   } catch (const NeedInput& n) {
     fail(ErrorKind::kUnsupported,
          "the program depends on the {} of input '{}' ({}), so it can't be compiled beforehand",
@@ -198,19 +196,18 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, onnx::Mod
   }
 }
 
-PassReport passes_for(const std::string& target, onnx::Model model, const Options& options) {
+PassReport passes_for(const std::string& target, std::unique_ptr<ModelSource> source, const Options& options) {
   check_options(options);
   const Target t = parse_target(target);
   BuildOptions build;
   if (t.kind != TargetKind::kHost) build.target = t.arch;
-  OnnxSource source(std::move(model));
-  quantize(source, options, build.target);
+  quantize(*source, options, build.target);
   build.fuse = options.fuse;
   build.precision = storage_of(options);
   ImportOptions import;
   import.dims = options.dims;
   try {
-    return report_passes(*source.import(import), fuse_options_of(build));
+    return report_passes(*source->import(import), fuse_options_of(build));
   } catch (const NeedInput& n) {
     fail(ErrorKind::kUnsupported, "the graph depends on the {} of input '{}' ({}), so its passes can't be shown",
          n.kind == NeedInput::kRank ? "rank" : "value", n.input, n.why);
@@ -286,7 +283,11 @@ std::vector<TensorInfo> Model::outputs() const {
   return out;
 }
 
-const onnx::Model& Model::source() const { return onnx_model(source_.get()); }
+const model::Model& Model::nodes() const {
+  if (const model::Model* nodes = source_ ? source_->nodes() : nullptr) return *nodes;
+  fail(ErrorKind::kUnsupported, "this needs the model's nodes, and {} was given",
+       source_ ? "a model of another format" : "a compiled program");
+}
 
 std::map<std::string, std::string> Model::metadata() const {
   return source_ ? source_->metadata() : std::map<std::string, std::string>();

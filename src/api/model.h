@@ -14,9 +14,7 @@
 #include "api/tuner.h"
 #include "compile/cache.h"
 #include "device/memory.h"
-#include "import/import.h"
 #include "import/model_source.h"
-#include "onnx/model.h"
 #include "runtime/executor.h"
 #include "sardonyx/options.h"
 #include "support/loading_cache.h"
@@ -34,8 +32,9 @@ class Model {
  public:
   /// Loads and compiles. Throws Error.
   static std::unique_ptr<Model> load(const std::filesystem::path& path, const ModelOptions& options = {});
-  static std::unique_ptr<Model> parse(std::span<const std::byte> bytes, const ModelOptions& options = {});
-  Model(onnx::Model model, const ModelOptions& options);
+  /// The same from a file's bytes. `folder`: where files that they refer to lie; empty: they may refer to none.
+  static std::unique_ptr<Model> parse(std::span<const std::byte> bytes, const ModelOptions& options = {},
+                                      const std::filesystem::path& folder = {});
   /// Compiles a model of any format. Throws Error.
   Model(std::unique_ptr<ModelSource> source, const ModelOptions& options);
   /// What save() wrote; see program/program_file.h.
@@ -50,7 +49,7 @@ class Model {
   static std::unique_ptr<Model> from_program(std::shared_ptr<const Program> program, ModelOptions options);
   /// Compiles for a GPU ("gfx942", "sm_90") that need not be here; the code is kept in the cache. Throws
   /// Error(kUnsupported) if the program depends on an input's value, and for the host's own target.
-  static std::shared_ptr<Program> compile_for(const std::string& target, onnx::Model model,
+  static std::shared_ptr<Program> compile_for(const std::string& target, std::unique_ptr<ModelSource> source,
                                               const ModelOptions& options = {});
   /// Throws Error: kIo, or kUnsupported without executor().
   void save(const std::filesystem::path& path) const;
@@ -83,9 +82,9 @@ class Model {
   const Executor* executor() const { return general_.get(); }
   /// The program that run() uses for these inputs, compiled if need be. Throws as run() does.
   std::shared_ptr<Executor> executor_for(const std::map<std::string, HostTensor>& inputs);
-  /// The ONNX model as its file says; the initializers' data may be gone once executor() is there. Throws
-  /// Error(kUnsupported) after load_program() and for models of other formats.
-  const onnx::Model& source() const;
+  /// The model's nodes as its file has them; the initializers' data may be gone once executor() is there. Throws
+  /// Error(kUnsupported) after load_program(), and for models of a format without nodes.
+  const model::Model& nodes() const;
   /// What the model's file says about itself; nothing after load_program().
   std::map<std::string, std::string> metadata() const;
   /// What became of the products with a precision of 8 bits; nothing with others.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "fuse/options.h"
-#include "onnx/model.h"
+#include "import/model_source.h"
 #include "sardonyx/options.h"
 
 namespace sardonyx {
@@ -27,6 +27,6 @@ PassReport report_passes(Graph& graph, FuseOptions options);
 
 /// What the passes do to a model compiled with these options for a target: "host", "gfx942", "sm_90". Throws Error as
 /// Model::compile_for() does.
-PassReport passes_for(const std::string& target, onnx::Model model, const Options& options = {});
+PassReport passes_for(const std::string& target, std::unique_ptr<ModelSource> source, const Options& options = {});
 
 }  // namespace sardonyx

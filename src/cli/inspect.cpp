@@ -8,6 +8,9 @@
 #include "cli/commands.h"
 #include "cli/inspect_passes.h"
 #include "cli/page.h"
+#include "formats/open.h"
+#include "import/import.h"
+#include "model/model.h"
 #include "program/program_file.h"
 
 namespace sardonyx::cli {
@@ -15,19 +18,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void count_operators(const onnx::Graph& g, std::map<std::string, int>& counts, int& nodes) {
-  for (const onnx::Node& n : g.nodes) {
+void count_operators(const model::Graph& g, std::map<std::string, int>& counts, int& nodes) {
+  for (const model::Node& n : g.nodes) {
     ++nodes;
     ++counts[n.domain.empty() ? n.op_type : n.domain + "::" + n.op_type];
     for (const auto& [key, value] : n.attributes) {
-      if (const auto* sub = std::get_if<onnx::GraphPtr>(&value)) count_operators(**sub, counts, nodes);
-      if (const auto* subs = std::get_if<std::vector<onnx::GraphPtr>>(&value))
+      if (const auto* sub = std::get_if<model::GraphPtr>(&value)) count_operators(**sub, counts, nodes);
+      if (const auto* subs = std::get_if<std::vector<model::GraphPtr>>(&value))
         for (const auto& s : *subs) count_operators(*s, counts, nodes);
     }
   }
 }
 
-Json source_json(const onnx::Model& m, const std::filesystem::path& file) {
+Json source_json(const model::Model& m, const std::filesystem::path& file) {
   Json j;
   j["file"] = file.filename().string();
   j["ir_version"] = m.ir_version;
@@ -207,20 +210,19 @@ bool wants_text(const Options& o) { return o.inspect.json != "-" && o.inspect.ht
 
 // Shows what can be shown of a model that was refused with `error`, then throws.
 [[noreturn]] void refuse(const Options& options, const Error& error) {
-  onnx::LoadOptions lenient;
-  lenient.allow_missing_weights = true;
-  onnx::Model source;
+  std::unique_ptr<ModelSource> source;
   try {
-    source = onnx::load(options.model.file, lenient);
+    source = open_model(options.model.file, {.allow_missing_weights = true});
   } catch (const Error&) {
     throw error;  // not even a model
   }
+  if (!source->nodes()) throw error;
   Json j;
-  j["model"] = source_json(source, options.model.file);
+  j["model"] = source_json(*source->nodes(), options.model.file);
   j["inputs"] = j["outputs"] = Json::array();
   j["error"] = error.what();
   j["refused"] = Json::array();
-  const std::vector<Refusal> refused = unsupported_nodes(source);
+  const std::vector<Refusal> refused = unsupported_nodes(*source->nodes());
   std::map<std::string, int> reasons;
   for (const Refusal& r : refused) {
     j["refused"].push_back({{"node", r.node}, {"reason", r.reason}});
@@ -262,7 +264,7 @@ void inspect_command(const Options& options) {
   if (is_program_file(options.model.file))
     j["model"]["file"] = options.model.file.filename().string();
   else
-    j["model"] = source_json(model.source(), options.model.file);
+    j["model"] = source_json(model.nodes(), options.model.file);
   j["inputs"] = tensors_json(model.inputs());
   j["outputs"] = tensors_json(model.outputs());
   j["error"] = nullptr;

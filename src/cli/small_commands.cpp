@@ -10,6 +10,7 @@
 #include "api/roofline.h"
 #include "cli/commands.h"
 #include "device/device.h"
+#include "formats/open.h"
 #include "program/program_file.h"
 #include "sardonyx/sardonyx.h"
 #include "target/chip.h"
@@ -180,7 +181,7 @@ void compile_for_cards(const Options& options) {
   for (const std::string& arch : options.compile_arch) {
     const auto start = std::chrono::steady_clock::now();
     if (std::any_of(programs.begin(), programs.end(), [&](const auto& p) { return p->target == arch; })) continue;
-    const auto program = Model::compile_for(arch, onnx::load(options.model.file), m);
+    const auto program = Model::compile_for(arch, open_model(options.model.file), m);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     programs.push_back(program);
     const ProgramReport r = report(*program);

@@ -12,7 +12,7 @@
 
 #include "cli/npy.h"
 #include "onnx/external_data.h"
-#include "onnx/model.h"
+#include "onnx/load.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -51,7 +51,7 @@ DType dtype_of(const NpyHeader& h, std::optional<DType> wanted, const std::strin
   return *wanted;
 }
 
-HostTensor tensor_of(const onnx::Tensor& t, const std::string& where) {
+HostTensor tensor_of(const model::Tensor& t, const std::string& where) {
   try {
     t.require();
   } catch (const Error& e) {
@@ -65,7 +65,7 @@ HostTensor tensor_of(const onnx::Tensor& t, const std::string& where) {
 std::pair<std::string, HostTensor> read_pb(const fs::path& file) {
   const std::string bytes = read_file(file);
   try {
-    const onnx::Tensor t = onnx::parse_tensor(bytes_of(bytes));
+    const model::Tensor t = onnx::parse_tensor(bytes_of(bytes));
     return {t.name, tensor_of(t, file.string())};
   } catch (const Error& e) {
     if (std::string_view(e.what()).starts_with(file.string())) throw;
@@ -252,7 +252,7 @@ void write_file(const fs::path& file, std::string_view bytes) {
 }
 
 HostTensor read_npy(const fs::path& file, std::optional<DType> dtype) {
-  const onnx::MappedFile map(file);
+  const MappedFile map(file);
   const std::span<const std::byte> all(map.data(), map.size());
   const NpyHeader h = parse_npy_header(all, all.size(), file.string());
   HostTensor t = allocate_tensor(dtype_of(h, dtype, file.string()), h.dims);

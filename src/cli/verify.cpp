@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/compare.h"
 #include "cli/reference.h"
+#include "model/model.h"
 #include "program/program_file.h"
 
 namespace sardonyx::cli {
@@ -90,9 +91,9 @@ NamedTensors run_ours(const Options& options, const Inputs& inputs, Loaded& load
 }
 
 // Values in the order in which the model computes them, each with its node.
-std::vector<std::pair<std::string, std::string>> values_in_order(const onnx::Model& m) {
+std::vector<std::pair<std::string, std::string>> values_in_order(const model::Model& m) {
   std::vector<std::pair<std::string, std::string>> out;
-  for (const onnx::Node& n : m.graph.nodes)
+  for (const model::Node& n : m.graph.nodes)
     for (const std::string& o : n.outputs)
       if (!o.empty()) out.emplace_back(o, n.describe());
   return out;
@@ -101,11 +102,11 @@ std::vector<std::pair<std::string, std::string>> values_in_order(const onnx::Mod
 void bisect(const Options& options, const Inputs& inputs, const Tolerance& tolerance) {
   Loaded loaded = load_model(options, true);
   const NamedTensors ours = run_ours(options, inputs, loaded);
-  const auto order = values_in_order(loaded.model->source());
+  const auto order = values_in_order(loaded.model->nodes());
   std::vector<std::string> extra;
   for (const auto& [name, node] : order) {
     bool output = false;
-    for (const onnx::ValueInfo& v : loaded.model->source().graph.outputs) output |= v.name == name;
+    for (const model::ValueInfo& v : loaded.model->nodes().graph.outputs) output |= v.name == name;
     if (!output && find(ours, name)) extra.push_back(name);
   }
   Reference reference;
@@ -132,8 +133,8 @@ void bisect(const Options& options, const Inputs& inputs, const Tolerance& toler
   const Row& bad = rows[first];
   if (text) {
     // What the node reads, then the values around it.
-    const onnx::Node* node = nullptr;
-    for (const onnx::Node& n : loaded.model->source().graph.nodes)
+    const model::Node* node = nullptr;
+    for (const model::Node& n : loaded.model->nodes().graph.nodes)
       for (const std::string& o : n.outputs)
         if (o == bad.name) node = &n;
     fmt::print("first value that differs, of {}: number {}\n", rows.size(), first + 1);

@@ -6,6 +6,7 @@
 #include "compile/cache.h"
 #include "ep/process_wide.h"
 #include "import/calibration.h"
+#include "import/node_source.h"
 
 namespace sardonyx::ep {
 namespace {
@@ -51,8 +52,8 @@ std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOpt
   }
   auto out = std::make_shared<CompiledGroup>();
   out->device = device;
-  for (const onnx::ValueInfo& v : group.model.graph.outputs) out->outputs.push_back(v.name);
-  out->model = std::make_unique<Model>(std::move(group.model), m);
+  for (const model::ValueInfo& v : group.model.graph.outputs) out->outputs.push_back(v.name);
+  out->model = std::make_unique<Model>(std::make_unique<NodeSource>(std::move(group.model)), m);
   for (const TensorInfo& t : out->model->inputs()) {
     out->inputs.push_back(t.name);
     out->input_types.push_back(t.dtype);

@@ -8,8 +8,9 @@
 #include <span>
 
 #include "ep/original_model.h"
-#include "onnx/external_data.h"
+#include "model/bytes.h"
 #include "program/program_file.h"
+#include "support/mapped_file.h"
 
 namespace sardonyx::ep {
 namespace {
@@ -181,7 +182,7 @@ std::shared_ptr<CompiledGroup> load_context(const Ort& ort, const OrtNode* n, co
   const std::string content = attribute(ort, n, "ep_cache_context");
   if (attribute(ort, n, "embed_mode") != "0") {  // the operator's default is 1
     std::byte* p = nullptr;
-    const onnx::Bytes copy = onnx::aligned_zeros(content.size(), p);
+    const model::Bytes copy = model::aligned_zeros(content.size(), p);
     std::memcpy(p, content.data(), content.size());
     return read_context({copy.data, copy.size}, copy.owner, options, device, names);
   }
@@ -189,7 +190,7 @@ std::shared_ptr<CompiledGroup> load_context(const Ort& ort, const OrtNode* n, co
   if (relative.is_absolute() || relative.has_parent_path() || relative == "..")
     fail(ErrorKind::kInvalidModel, "the EPContext node names the file '{}', which is not in the model's folder",
          content);
-  const auto map = std::make_shared<const onnx::MappedFile>(folder_of(ort, graph, options) / relative);
+  const auto map = std::make_shared<const MappedFile>(folder_of(ort, graph, options) / relative);
   return read_context({map->data(), map->size()}, map, options, device, names);
 }
 
@@ -207,7 +208,7 @@ GroupModel original_of(const Ort& ort, const OrtNode* n, const OrtGraph* graph, 
     recorded = attribute(ort, n, "notes");
   }
   GraphReader reader(ort, graph);
-  std::vector<onnx::ValueInfo> inputs, outputs;
+  std::vector<model::ValueInfo> inputs, outputs;
   for (const OrtValueInfo* v : ort.inputs(n))
     if (v) inputs.push_back(reader.value(v));
   for (const OrtValueInfo* v : ort.outputs(n))

@@ -1,4 +1,4 @@
-// OrtGraph to onnx::Model; see graph_reader.h.
+// OrtGraph to model::Model; see graph_reader.h.
 #include "ep/graph_reader.h"
 
 #include "ep/weights.h"
@@ -14,12 +14,12 @@ class Describer {
  public:
   explicit Describer(std::string& out) : out_(out) {}
 
-  void graph(const onnx::Graph& g) {
+  void graph(const model::Graph& g) {
     word("graph");
-    for (const onnx::ValueInfo& v : g.inputs) value(v);
+    for (const model::ValueInfo& v : g.inputs) value(v);
     word("->");
-    for (const onnx::ValueInfo& v : g.outputs) word(v.name);
-    for (const onnx::Node& n : g.nodes) node(n);
+    for (const model::ValueInfo& v : g.outputs) word(v.name);
+    for (const model::Node& n : g.nodes) node(n);
     word("end");
   }
 
@@ -29,14 +29,14 @@ class Describer {
     out_ += ':';
     out_ += w;
   }
-  void value(const onnx::ValueInfo& v) {
+  void value(const model::ValueInfo& v) {
     word(v.name);
     word(v.dtype ? std::to_string(static_cast<int>(*v.dtype)) : "?");
     if (!v.shape) return word("*");
-    for (const onnx::Dim& d : *v.shape) word(d.value ? std::to_string(*d.value) : "'" + d.param);
+    for (const model::Dim& d : *v.shape) word(d.value ? std::to_string(*d.value) : "'" + d.param);
     word(".");
   }
-  void node(const onnx::Node& n) {
+  void node(const model::Node& n) {
     word(n.name);
     word(n.domain);
     word(n.op_type);
@@ -49,15 +49,15 @@ class Describer {
       attribute(a);
     }
   }
-  void attribute(const onnx::Attribute& a) {
+  void attribute(const model::Attribute& a) {
     word(std::to_string(a.index()));
     if (const auto* i = std::get_if<std::int64_t>(&a)) return word(std::to_string(*i));
     if (const auto* f = std::get_if<float>(&a)) return raw(f, 1);
     if (const auto* s = std::get_if<std::string>(&a)) return word(*s);
     if (const auto* is = std::get_if<std::vector<std::int64_t>>(&a)) return raw(is->data(), is->size());
     if (const auto* fs = std::get_if<std::vector<float>>(&a)) return raw(fs->data(), fs->size());
-    if (const auto* g = std::get_if<onnx::GraphPtr>(&a)) return graph(**g);
-    if (const auto* t = std::get_if<onnx::Tensor>(&a)) return word(t->name);  // its key, see GraphReader::tensor
+    if (const auto* g = std::get_if<model::GraphPtr>(&a)) return graph(**g);
+    if (const auto* t = std::get_if<model::Tensor>(&a)) return word(t->name);  // its key, see GraphReader::tensor
     if (const auto* ss = std::get_if<std::vector<std::string>>(&a))
       for (const std::string& s : *ss) word(s);
   }
@@ -113,8 +113,8 @@ std::int64_t GraphReader::opset(const std::string& domain) const {
   return it == opsets_.end() ? 1 : it->second;
 }
 
-onnx::ValueInfo GraphReader::value(const OrtValueInfo* v) {
-  onnx::ValueInfo out;
+model::ValueInfo GraphReader::value(const OrtValueInfo* v) {
+  model::ValueInfo out;
   out.name = ort_.name(v);
   const OrtTypeInfo* type = nullptr;
   ort_.require(ort_->GetValueInfoTypeInfo(v, &type));
@@ -133,7 +133,7 @@ onnx::ValueInfo GraphReader::value(const OrtValueInfo* v) {
   ort_.require(ort_->GetSymbolicDimensions(tensor, symbols.data(), rank));
   out.shape.emplace();
   for (std::size_t k = 0; k < rank; ++k) {
-    onnx::Dim d;
+    model::Dim d;
     if (dims[k] >= 0)
       d.value = dims[k];
     else if (symbols[k])
@@ -143,7 +143,7 @@ onnx::ValueInfo GraphReader::value(const OrtValueInfo* v) {
   return out;
 }
 
-onnx::Tensor GraphReader::tensor(const OrtValue* v, const std::string& name) {
+model::Tensor GraphReader::tensor(const OrtValue* v, const std::string& name) {
   OrtTensorTypeAndShapeInfo* info = nullptr;
   ort_.require(ort_->GetTensorTypeAndShape(v, &info));
   ONNXTensorElementDataType element = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
@@ -159,12 +159,12 @@ onnx::Tensor GraphReader::tensor(const OrtValue* v, const std::string& name) {
   void* data = nullptr;
   ort_.require(ort_->GetTensorMutableData(const_cast<OrtValue*>(v), &data));
   std::string key;
-  onnx::Tensor t = Weights::instance().copy(name, dtype, std::move(dims), data, key);
+  model::Tensor t = Weights::instance().copy(name, dtype, std::move(dims), data, key);
   key_ = std::move(key);
   return t;
 }
 
-onnx::Tensor GraphReader::initializer(const OrtValueInfo* v) {
+model::Tensor GraphReader::initializer(const OrtValueInfo* v) {
   const std::string name = ort_.name(v);
   if (const auto it = constants_.find(name); it != constants_.end()) {
     key_ = it->second.second;
@@ -172,7 +172,7 @@ onnx::Tensor GraphReader::initializer(const OrtValueInfo* v) {
   }
   OrtExternalInitializerInfo* external = nullptr;
   ort_.require(ort_->ValueInfo_GetExternalInitializerInfo(v, &external));
-  onnx::Tensor t;
+  model::Tensor t;
   if (external) {
     const std::filesystem::path base = std::filesystem::path(ort_.model_path(graph_)).parent_path();
     const std::filesystem::path file = base / ort_->ExternalInitializerInfo_GetFilePath(external);
@@ -181,9 +181,9 @@ onnx::Tensor GraphReader::initializer(const OrtValueInfo* v) {
     ort_->ReleaseExternalInitializerInfo(external);
     std::error_code none;
     if (std::filesystem::is_regular_file(file, none)) {
-      const onnx::ValueInfo info = value(v);
+      const model::ValueInfo info = value(v);
       std::vector<std::int64_t> dims;
-      for (const onnx::Dim& d : info.shape.value_or(std::vector<onnx::Dim>{})) dims.push_back(d.value.value_or(0));
+      for (const model::Dim& d : info.shape.value_or(std::vector<model::Dim>{})) dims.push_back(d.value.value_or(0));
       t = Weights::instance().map(name, *info.dtype, std::move(dims), file, static_cast<std::uint64_t>(offset), bytes,
                                   key_);
       constants_[name] = {t, key_};
@@ -198,7 +198,7 @@ onnx::Tensor GraphReader::initializer(const OrtValueInfo* v) {
   return t;
 }
 
-void GraphReader::attributes(const OrtNode* n, onnx::Node& out) {
+void GraphReader::attributes(const OrtNode* n, model::Node& out) {
   for (const OrtOpAttr* a : ort_.attributes(n)) {
     const char* name_text = nullptr;
     ort_.require(ort_->OpAttr_GetName(a, &name_text));
@@ -271,7 +271,7 @@ void GraphReader::attributes(const OrtNode* n, onnx::Node& out) {
           OrtValue* v;
           ~Release() { ort->ReleaseValue(v); }
         } release{ort_, v};
-        onnx::Tensor t = tensor(v, name);
+        model::Tensor t = tensor(v, name);
         t.name = key_;  // for Describer; the name of an attribute tensor has no other use
         out.attributes[name] = std::move(t);
         break;
@@ -284,8 +284,8 @@ void GraphReader::attributes(const OrtNode* n, onnx::Node& out) {
   }
 }
 
-onnx::Node GraphReader::node(const OrtNode* n, int depth) {
-  onnx::Node out;
+model::Node GraphReader::node(const OrtNode* n, int depth) {
+  model::Node out;
   out.name = ort_.name(n);
   out.op_type = ort_.op(n);
   out.domain = ort_.domain(n);
@@ -304,9 +304,9 @@ onnx::Node GraphReader::node(const OrtNode* n, int depth) {
   return out;
 }
 
-onnx::GraphPtr GraphReader::nested(const OrtGraph* g, int depth) {
+model::GraphPtr GraphReader::nested(const OrtGraph* g, int depth) {
   if (depth > kMaxDepth) fail(ErrorKind::kUnsupported, "graphs are nested deeper than {}", kMaxDepth);
-  auto out = std::make_shared<onnx::Graph>();
+  auto out = std::make_shared<model::Graph>();
   for (const OrtValueInfo* v : ort_.inputs(g)) {
     bool has_default = false;
     ort_.require(ort_->ValueInfo_IsOptionalGraphInput(v, &has_default));
@@ -322,7 +322,7 @@ onnx::GraphPtr GraphReader::nested(const OrtGraph* g, int depth) {
     out->nodes.back().index = static_cast<std::int64_t>(out->nodes.size()) - 1;
   }
   for (const OrtValueInfo* v : ort_.outputs(g)) {
-    onnx::ValueInfo info;
+    model::ValueInfo info;
     info.name = ort_.name(v);
     out->outputs.push_back(std::move(info));
   }
@@ -331,7 +331,7 @@ onnx::GraphPtr GraphReader::nested(const OrtGraph* g, int depth) {
 
 GroupModel GraphReader::group(std::span<const OrtNode* const> nodes, std::span<const OrtValueInfo* const> outputs) {
   GroupModel out;
-  onnx::Graph& g = out.model.graph;
+  model::Graph& g = out.model.graph;
   out.model.ir_version = 10;
   out.model.producer_name = kProvider;
   out.model.opsets = opsets_;
@@ -360,7 +360,7 @@ GroupModel GraphReader::group(std::span<const OrtNode* const> nodes, std::span<c
   return out;
 }
 
-void GraphReader::note_weight(const onnx::Tensor& t) {
+void GraphReader::note_weight(const model::Tensor& t) {
   weights_ += fmt::format("{}={}[{}];", t.name, key_, fmt::join(t.dims, ","));
 }
 

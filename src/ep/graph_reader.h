@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ep/ort.h"
-#include "onnx/model.h"
+#include "model/model.h"
 
 namespace sardonyx::ep {
 
@@ -19,7 +19,7 @@ ONNXTensorElementDataType onnx_type(DType dtype);
 /// A group of nodes as a model: its inputs are the values that the nodes read from outside, its initializers the
 /// constants.
 struct GroupModel {
-  onnx::Model model;
+  model::Model model;
   std::string key;  ///< identifies the model and its weights
 };
 
@@ -33,23 +33,23 @@ class GraphReader {
   /// the model as in `nodes`.
   GroupModel group(std::span<const OrtNode* const> nodes, std::span<const OrtValueInfo* const> outputs);
   /// Dtype and shape. Throws Error(kUnsupported) for anything but a tensor of a supported type.
-  onnx::ValueInfo value(const OrtValueInfo* v);
+  model::ValueInfo value(const OrtValueInfo* v);
   std::int64_t opset(const std::string& domain) const;
 
  private:
-  onnx::Node node(const OrtNode* n, int depth);
-  void attributes(const OrtNode* n, onnx::Node& out);
-  onnx::GraphPtr nested(const OrtGraph* g, int depth);
-  onnx::Tensor tensor(const OrtValue* v, const std::string& name);
-  onnx::Tensor initializer(const OrtValueInfo* v);
-  void note_weight(const onnx::Tensor& t);
+  model::Node node(const OrtNode* n, int depth);
+  void attributes(const OrtNode* n, model::Node& out);
+  model::GraphPtr nested(const OrtGraph* g, int depth);
+  model::Tensor tensor(const OrtValue* v, const std::string& name);
+  model::Tensor initializer(const OrtValueInfo* v);
+  void note_weight(const model::Tensor& t);
 
   const Ort& ort_;
   const OrtGraph* graph_;
   std::map<std::string, std::int64_t, std::less<>> opsets_;
   std::string key_;      ///< key of the tensor that was read last
   std::string weights_;  ///< keys of a group's weights
-  std::map<std::string, std::pair<onnx::Tensor, std::string>>
+  std::map<std::string, std::pair<model::Tensor, std::string>>
       constants_;  ///< by name, with their keys; each is read once
 };
 

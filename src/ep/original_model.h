@@ -17,6 +17,6 @@ std::string fingerprint(const std::filesystem::path& file);
 /// Throws Error: kIo; kInvalidModel if the file has changed, or if `outputs` are not values of the model or depend on
 /// more than `inputs`.
 GroupModel original_subgraph(const std::filesystem::path& file, const std::string& recorded,
-                             std::span<const onnx::ValueInfo> inputs, std::span<const onnx::ValueInfo> outputs);
+                             std::span<const model::ValueInfo> inputs, std::span<const model::ValueInfo> outputs);
 
 }  // namespace sardonyx::ep

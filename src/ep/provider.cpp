@@ -11,6 +11,7 @@
 #include "ep/stream.h"
 #include "ep/warm_up.h"
 #include "import/import.h"
+#include "import/node_source.h"
 
 namespace sardonyx::ep {
 namespace {
@@ -319,10 +320,10 @@ std::vector<std::shared_ptr<const Program>> Provider::programs_of(const Compiled
       ModelOptions m = model_options(options_, *device_);
       m.device = "host";  // any device, because nothing runs
       if (t != host_info().target) {
-        out.push_back(Model::compile_for(t, model.model, m));
+        out.push_back(Model::compile_for(t, std::make_unique<NodeSource>(model.model), m));
         continue;
       }
-      const Model host(model.model, m);
+      const Model host(std::make_unique<NodeSource>(model.model), m);
       if (!host.executor())
         fail(ErrorKind::kUnsupported, "a group depends on an input's value, so it can't be compiled ahead of time");
       out.push_back(host.executor()->shared_program());

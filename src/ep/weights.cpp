@@ -8,6 +8,7 @@
 
 #include "compile/cache.h"
 #include "ep/process_wide.h"
+#include "onnx/external_data.h"
 #include "onnx/packing.h"
 #include "support/error.h"
 
@@ -20,8 +21,8 @@ std::size_t count(const std::vector<std::int64_t>& dims) {
   return n;
 }
 
-onnx::Tensor tensor(const std::string& name, DType dtype, std::vector<std::int64_t> dims, onnx::Bytes bytes) {
-  onnx::Tensor t;
+model::Tensor tensor(const std::string& name, DType dtype, std::vector<std::int64_t> dims, model::Bytes bytes) {
+  model::Tensor t;
   t.name = name;
   t.dtype = dtype;
   t.dims = std::move(dims);
@@ -35,7 +36,7 @@ onnx::Tensor tensor(const std::string& name, DType dtype, std::vector<std::int64
 
 Weights& Weights::instance() { return process_wide<Weights>(); }
 
-onnx::Bytes Weights::find(const std::string& key) {
+model::Bytes Weights::find(const std::string& key) {
   const std::lock_guard lock(mutex_);
   const auto it = held_.find(key);
   if (it == held_.end()) return {};
@@ -44,7 +45,7 @@ onnx::Bytes Weights::find(const std::string& key) {
   return {};
 }
 
-onnx::Bytes Weights::keep(const std::string& key, onnx::Bytes bytes) {
+model::Bytes Weights::keep(const std::string& key, model::Bytes bytes) {
   const std::lock_guard lock(mutex_);
   Held& h = held_[key];
   if (auto owner = h.owner.lock()) return {std::move(owner), h.data, h.size};  // another thread has stored it meanwhile
@@ -53,22 +54,22 @@ onnx::Bytes Weights::keep(const std::string& key, onnx::Bytes bytes) {
   return bytes;
 }
 
-onnx::Tensor Weights::copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
-                           std::string& key) {
+model::Tensor Weights::copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
+                            std::string& key) {
   const std::size_t n = count(dims);
   const std::size_t stored = onnx::packed_size(dtype, n);
   const std::string kind = std::to_string(static_cast<int>(dtype));
   const std::array<std::string_view, 3> parts = {"weights", kind,
                                                  std::string_view(static_cast<const char*>(data), stored)};
   key = cache_key(parts).hex();
-  onnx::Bytes bytes = find(key);
+  model::Bytes bytes = find(key);
   if (!bytes.data) bytes = keep(key, onnx::converted_copy(data, dtype, n));
   return tensor(name, dtype, std::move(dims), std::move(bytes));
 }
 
-onnx::Tensor Weights::map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
-                          const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes,
-                          std::string& key) {
+model::Tensor Weights::map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
+                           const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes,
+                           std::string& key) {
   const std::size_t n = count(dims);
   struct stat s{};
   if (::stat(file.c_str(), &s) != 0) fail(ErrorKind::kIo, "initializer '{}': can't read {}", name, file.string());
@@ -77,11 +78,11 @@ onnx::Tensor Weights::map(const std::string& name, DType dtype, std::vector<std:
                   static_cast<std::uint64_t>(s.st_size), static_cast<std::int64_t>(s.st_mtim.tv_sec),
                   static_cast<std::int64_t>(s.st_mtim.tv_nsec));
   key = fmt::format("{}@{}+{}:{}", id, offset, bytes, static_cast<int>(dtype));
-  std::shared_ptr<const onnx::MappedFile> map;
+  std::shared_ptr<const MappedFile> map;
   {
     const std::lock_guard lock(mutex_);
     map = files_[id].lock();
-    if (!map) files_[id] = map = std::make_shared<const onnx::MappedFile>(file);
+    if (!map) files_[id] = map = std::make_shared<const MappedFile>(file);
     std::erase_if(files_, [](const auto& f) { return f.second.expired(); });
   }
   if (bytes != onnx::packed_size(dtype, n) || offset > map->size() || bytes > map->size() - offset)
@@ -90,7 +91,7 @@ onnx::Tensor Weights::map(const std::string& name, DType dtype, std::vector<std:
   const std::byte* at = map->data() + offset;
   if (!onnx::is_packed(dtype) && onnx::is_aligned(at, bytes))
     return tensor(name, dtype, std::move(dims), {map, at, static_cast<std::size_t>(bytes)});
-  onnx::Bytes b = find(key);
+  model::Bytes b = find(key);
   if (!b.data) b = keep(key, onnx::converted_copy(at, dtype, n));
   return tensor(name, dtype, std::move(dims), std::move(b));
 }

@@ -7,8 +7,9 @@
 #include <mutex>
 #include <string>
 
-#include "onnx/external_data.h"
-#include "onnx/model.h"
+#include "model/bytes.h"
+#include "model/model.h"
+#include "support/mapped_file.h"
 
 namespace sardonyx::ep {
 
@@ -19,11 +20,11 @@ class Weights {
 
   /// A tensor with a copy of ONNX Runtime's bytes (sub-byte types packed), or with equal bytes that are already stored.
   /// `key` receives a string that identifies the content.
-  onnx::Tensor copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
-                    std::string& key);
+  model::Tensor copy(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const void* data,
+                     std::string& key);
   /// A tensor in a file, which is mapped. Throws Error(kIo, kInvalidModel).
-  onnx::Tensor map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
-                   const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes, std::string& key);
+  model::Tensor map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
+                    const std::filesystem::path& file, std::uint64_t offset, std::uint64_t bytes, std::string& key);
 
   /// The number of distinct buffers in use, and their bytes.
   struct Use {
@@ -37,12 +38,12 @@ class Weights {
     const std::byte* data = nullptr;
     std::size_t size = 0;
   };
-  onnx::Bytes find(const std::string& key);
-  onnx::Bytes keep(const std::string& key, onnx::Bytes bytes);
+  model::Bytes find(const std::string& key);
+  model::Bytes keep(const std::string& key, model::Bytes bytes);
 
   std::mutex mutex_;
   std::map<std::string, Held> held_;
-  std::map<std::string, std::weak_ptr<const onnx::MappedFile>> files_;
+  std::map<std::string, std::weak_ptr<const MappedFile>> files_;
 };
 
 }  // namespace sardonyx::ep

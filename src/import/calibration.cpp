@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "onnx/text.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace sardonyx {
 namespace {
@@ -47,7 +47,7 @@ class Parser {
   void add(std::string_view name, double largest) {
     if (name.empty()) bad("a tensor has no name");
     const auto f = static_cast<float>(largest);
-    if (!std::isfinite(f) || f < 0) bad(fmt::format("{} has the largest value {}", onnx::quote(name), largest));
+    if (!std::isfinite(f) || f < 0) bad(fmt::format("{} has the largest value {}", quote(name), largest));
     if (f > 0) table_.largest.insert_or_assign(std::string(name), f);
   }
 
@@ -55,7 +55,7 @@ class Parser {
     double x = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
     if (error != std::errc() || end != text.data() + text.size())
-      bad(fmt::format("{} has the value {}, which is no number", onnx::quote(name), onnx::quote(text)));
+      bad(fmt::format("{} has the value {}, which is no number", quote(name), quote(text)));
     return x;
   }
 
@@ -79,7 +79,7 @@ class Parser {
       std::uint32_t bits = 0;
       const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), bits, 16);
       if (error != std::errc() || stop != value.data() + value.size())
-        bad(fmt::format("line {}: {} is not the bits of a float", count, onnx::quote(value)));
+        bad(fmt::format("line {}: {} is not the bits of a float", count, quote(value)));
       add(name, static_cast<double>(std::bit_cast<float>(bits)) * kInt8);
     }
   }
@@ -89,7 +89,7 @@ class Parser {
     if (j.is_number()) return j.get<double>();
     if (j.is_array() && j.size() == 1 && j[0].is_number()) return j[0].get<double>();
     if (j.is_object() && j.contains("data") && !j["data"].is_object()) return json_number(j["data"], name);
-    bad(fmt::format("a bound of {} is no number", onnx::quote(name)));
+    bad(fmt::format("a bound of {} is no number", quote(name)));
   }
 
   void json() {
@@ -111,7 +111,7 @@ class Parser {
       } else if (value.is_number()) {
         high = value.get<double>();
       } else {
-        bad(fmt::format("{} has neither [lowest, highest] nor a number", onnx::quote(name)));
+        bad(fmt::format("{} has neither [lowest, highest] nor a number", quote(name)));
       }
       add(name, std::max(std::abs(low), std::abs(high)));
     }

@@ -11,15 +11,15 @@
 namespace sardonyx {
 namespace {
 
-Data share(const onnx::Tensor& t) { return {t.owner, t.data, t.bytes}; }
+Data share(const model::Tensor& t) { return {t.owner, t.data, t.bytes}; }
 
 /// What GraphLowerer::assume() has answered, in the order of the first questions.
-using Assumptions = std::vector<std::pair<const onnx::Node*, bool>>;
+using Assumptions = std::vector<std::pair<const model::Node*, bool>>;
 constexpr int kMaxAttempts = 32;  // imports with different assumptions
 
 class Importer : public GraphLowerer {
  public:
-  Importer(const onnx::Model& model, const ImportOptions& options, Assumptions& assumptions)
+  Importer(const model::Model& model, const ImportOptions& options, Assumptions& assumptions)
       : model_(model), options_(options), assumptions_(assumptions) {}
 
   std::unique_ptr<Graph> run() {
@@ -27,9 +27,9 @@ class Importer : public GraphLowerer {
     Scope scope{nullptr, {}, graph.get()};
     scope_ = &scope;
     add_initializers(model_.graph, *graph);
-    for (const onnx::ValueInfo& info : model_.graph.inputs) add_input(info, *graph);
+    for (const model::ValueInfo& info : model_.graph.inputs) add_input(info, *graph);
     lower_nodes(model_.graph, *graph);
-    for (const onnx::ValueInfo& info : model_.graph.outputs) {
+    for (const model::ValueInfo& info : model_.graph.outputs) {
       Value* v = find(info.name);
       if (!v) fail(ErrorKind::kInvalidModel, "graph output '{}' is not computed by any node", info.name);
       graph->outputs.push_back(v);
@@ -48,7 +48,7 @@ class Importer : public GraphLowerer {
     return graph;
   }
 
-  std::vector<Value*> lower_body(const onnx::Graph& body, Graph& into, const std::vector<Value*>& inputs) override {
+  std::vector<Value*> lower_body(const model::Graph& body, Graph& into, const std::vector<Value*>& inputs) override {
     Scope scope{scope_, {}, &into};
     scope_ = &scope;
     struct Restore {
@@ -63,7 +63,7 @@ class Importer : public GraphLowerer {
     for (std::size_t k = 0; k < inputs.size(); ++k) scope.names[body.inputs[k].name] = inputs[k];
     lower_nodes(body, into);
     std::vector<Value*> out;
-    for (const onnx::ValueInfo& info : body.outputs) {
+    for (const model::ValueInfo& info : body.outputs) {
       Value* v = find(info.name);
       if (!v)
         fail(ErrorKind::kInvalidModel, "output '{}' of graph '{}' is not computed by any node", info.name, body.name);
@@ -73,7 +73,7 @@ class Importer : public GraphLowerer {
   }
 
   // A condition of sizes mostly singles out a special one (dim == 1), so the other branch comes first.
-  bool assume(const onnx::Node& node) override {
+  bool assume(const model::Node& node) override {
     for (const auto& [known, holds] : assumptions_)
       if (known == &node) return holds;
     assumptions_.emplace_back(&node, false);
@@ -108,13 +108,13 @@ class Importer : public GraphLowerer {
     return it == constants_.end() ? nullptr : it->second;
   }
 
-  void add_initializers(const onnx::Graph& g, Graph& graph) {
+  void add_initializers(const model::Graph& g, Graph& graph) {
     auto table = std::make_shared<Pending>();
-    for (const onnx::Tensor& t : g.initializers) (*table)[t.name] = {&t, &graph};
+    for (const model::Tensor& t : g.initializers) (*table)[t.name] = {&t, &graph};
     pending_.push_back(std::move(table));
   }
 
-  void add_input(const onnx::ValueInfo& info, Graph& graph) {
+  void add_input(const model::ValueInfo& info, Graph& graph) {
     if (info.has_default) return;  // the initializer gives its value
     if (auto it = options_.values.find(info.name); it != options_.values.end()) {
       const Tensor& known = it->second;
@@ -124,7 +124,7 @@ class Importer : public GraphLowerer {
       scope_->names[info.name] = v;
       return;
     }
-    if (info.kind != onnx::ValueInfo::Kind::kTensor)
+    if (info.kind != model::ValueInfo::Kind::kTensor)
       fail(ErrorKind::kUnsupported, "input '{}' is not a tensor (sequences, optionals and maps are not supported)",
            info.name);
     if (!info.dtype)
@@ -135,7 +135,7 @@ class Importer : public GraphLowerer {
       shape.assign(exact->second.begin(), exact->second.end());
     } else if (info.shape) {
       int k = 0;
-      for (const onnx::Dim& d : *info.shape) {
+      for (const model::Dim& d : *info.shape) {
         if (d.value)
           shape.push_back(*d.value);
         else if (auto fixed = options_.dims.find(d.param); fixed != options_.dims.end() && !d.param.empty())
@@ -155,8 +155,8 @@ class Importer : public GraphLowerer {
     scope_->names[info.name] = graph.add_input(info.name, *info.dtype, shape);
   }
 
-  void lower_nodes(const onnx::Graph& g, Graph& graph) {
-    for (const onnx::Node& node : g.nodes) {
+  void lower_nodes(const model::Graph& g, Graph& graph) {
+    for (const model::Node& node : g.nodes) {
       try {
         lower(node, graph);
       } catch (const Error& e) {
@@ -165,7 +165,7 @@ class Importer : public GraphLowerer {
     }
   }
 
-  void lower(const onnx::Node& node, Graph& graph) {
+  void lower(const model::Node& node, Graph& graph) {
     const OpDef* def = OpRegistry::instance().find(node.domain, node.op_type);
     if (!def)
       fail(ErrorKind::kUnsupported, "{}: operator {}{} is not supported; docs/operators.md lists the supported ones",
@@ -208,12 +208,12 @@ class Importer : public GraphLowerer {
   }
 
   struct PendingTensor {
-    const onnx::Tensor* tensor;
+    const model::Tensor* tensor;
     Graph* graph;
   };
   using Pending = std::map<std::string, PendingTensor>;
 
-  const onnx::Model& model_;
+  const model::Model& model_;
   const ImportOptions& options_;
   Assumptions& assumptions_;
   Scope* scope_ = nullptr;
@@ -221,14 +221,14 @@ class Importer : public GraphLowerer {
   std::map<std::string, Value*> constants_;
 };
 
-void collect(const onnx::Graph& g, std::vector<Refusal>& out) {
-  for (const onnx::Node& n : g.nodes) {
+void collect(const model::Graph& g, std::vector<Refusal>& out) {
+  for (const model::Node& n : g.nodes) {
     if (!OpRegistry::instance().find(n.domain, n.op_type))
       out.push_back({n.describe(), fmt::format("operator {}{} is not supported",
                                                n.domain.empty() ? "" : n.domain + "::", n.op_type)});
     for (const auto& [key, value] : n.attributes) {
-      if (const auto* sub = std::get_if<onnx::GraphPtr>(&value)) collect(**sub, out);
-      if (const auto* subs = std::get_if<std::vector<onnx::GraphPtr>>(&value))
+      if (const auto* sub = std::get_if<model::GraphPtr>(&value)) collect(**sub, out);
+      if (const auto* subs = std::get_if<std::vector<model::GraphPtr>>(&value))
         for (const auto& s : *subs) collect(*s, out);
     }
   }
@@ -236,7 +236,7 @@ void collect(const onnx::Graph& g, std::vector<Refusal>& out) {
 
 }  // namespace
 
-std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options) {
+std::unique_ptr<Graph> import_model(const model::Model& model, const ImportOptions& options) {
   Assumptions assumptions;
   std::exception_ptr first;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
@@ -253,7 +253,7 @@ std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOption
   std::rethrow_exception(first);
 }
 
-std::vector<Refusal> unsupported_nodes(const onnx::Model& model) {
+std::vector<Refusal> unsupported_nodes(const model::Model& model) {
   std::vector<Refusal> out;
   collect(model.graph, out);
   return out;

@@ -1,11 +1,11 @@
-// From an ONNX model to a graph.
+// From a list of nodes to a graph.
 #pragma once
 #include <map>
 #include <memory>
 #include <string>
 
 #include "import/model_source.h"
-#include "onnx/model.h"
+#include "model/model.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -14,7 +14,7 @@ namespace sardonyx {
 class RefusedNode : public Error {
  public:
   RefusedNode(const Error& e, std::int64_t index) : Error(e), index_(index) {}
-  /// onnx::Node::index of the node of the model's own graph that it is, or that holds it in a nested graph.
+  /// model::Node::index of the node of the model's own graph that it is, or that holds it in a nested graph.
   std::int64_t index() const { return index_; }
 
  private:
@@ -23,13 +23,13 @@ class RefusedNode : public Error {
 
 /// Lowers a model. Throws Error (kInvalidModel, kUnsupported) naming the node, which is a RefusedNode where one node is
 /// the reason, or NeedInput when a variant per input value is needed.
-std::unique_ptr<Graph> import_model(const onnx::Model& model, const ImportOptions& options = {});
+std::unique_ptr<Graph> import_model(const model::Model& model, const ImportOptions& options = {});
 
 /// A refused node, for reports.
 struct Refusal {
   std::string node, reason;
 };
 /// Every node of the model that has no lowering at all (by operator name), without lowering anything.
-std::vector<Refusal> unsupported_nodes(const onnx::Model& model);
+std::vector<Refusal> unsupported_nodes(const model::Model& model);
 
 }  // namespace sardonyx

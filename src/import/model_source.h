@@ -1,4 +1,5 @@
-// What a front end implements: a model in some format, as the compiler and Model see it. OnnxSource is the first one.
+// A model in any format, as the compiler and Model see it. A front end implements ModelSource, or reads its format into
+// a model::Model, of which NodeSource makes one.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "graph/graph.h"
 #include "import/calibration.h"
+#include "model/model.h"
 #include "ops/op.h"
 #include "sardonyx/options.h"
 #include "sardonyx/tensor.h"
@@ -49,6 +51,8 @@ class ModelSource {
   virtual QuantizationReport quantize(const CalibrationTable& table, DType type) = 0;
   /// Drops the weights' data; import() refuses the model afterwards.
   virtual void release_weights() = 0;
+  /// The model as a list of nodes, for reports; null if its format has none.
+  virtual const model::Model* nodes() const { return nullptr; }
   /// What the model's file says about itself under names of its author's choice.
   virtual std::map<std::string, std::string> metadata() const { return {}; }
 };

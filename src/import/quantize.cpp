@@ -8,7 +8,7 @@
 #include <limits>
 #include <set>
 
-#include "onnx/external_data.h"
+#include "model/bytes.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -45,12 +45,12 @@ struct Code {
 };
 
 template <typename T>
-onnx::Tensor make_tensor(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const T* values,
-                         std::size_t count) {
+model::Tensor make_tensor(const std::string& name, DType dtype, std::vector<std::int64_t> dims, const T* values,
+                          std::size_t count) {
   std::byte* p = nullptr;
-  onnx::Bytes bytes = onnx::aligned_zeros(count * sizeof(T), p);
+  model::Bytes bytes = model::aligned_zeros(count * sizeof(T), p);
   if (count) std::memcpy(p, values, count * sizeof(T));
-  onnx::Tensor t;
+  model::Tensor t;
   t.name = name;
   t.dtype = dtype;
   t.dims = std::move(dims);
@@ -64,17 +64,17 @@ class Quantizer {
  public:
   Quantizer(const CalibrationTable& table, DType type) : table_(table), code_(type) {}
 
-  void run(onnx::Graph& g) {
+  void run(model::Graph& g) {
     Scope scope{scope_, &g, {}, {}, {}};
     scope_ = &scope;
-    for (const onnx::Tensor& t : g.initializers) scope.constants[t.name] = t;  // shares the bytes
+    for (const model::Tensor& t : g.initializers) scope.constants[t.name] = t;  // shares the bytes
     std::set<std::string> inputs;
-    for (const onnx::ValueInfo& v : g.inputs) inputs.insert(v.name);
-    std::vector<onnx::Node> nodes;
+    for (const model::ValueInfo& v : g.inputs) inputs.insert(v.name);
+    std::vector<model::Node> nodes;
     nodes.swap(g.nodes);
-    for (onnx::Node& n : nodes) {
+    for (model::Node& n : nodes) {
       if (n.op_type == "Constant" && n.domain.empty() && n.outputs.size() == 1)
-        if (const onnx::Tensor* t = n.find("value") ? n.get_tensor("value") : nullptr)
+        if (const model::Tensor* t = n.find("value") ? n.get_tensor("value") : nullptr)
           scope.constants[n.outputs[0]] = *t;
       if (n.op_type == "DequantizeLinear")
         for (const std::string& o : n.outputs) scope.dequantized.insert(o);
@@ -91,39 +91,39 @@ class Quantizer {
  private:
   struct Scope {
     Scope* outer;
-    onnx::Graph* graph;
-    std::map<std::string, onnx::Tensor> constants;
+    model::Graph* graph;
+    std::map<std::string, model::Tensor> constants;
     std::set<std::string> dequantized;              ///< by the model itself
     std::map<std::string, std::string> activation;  ///< what replaces a tensor
   };
 
-  void nested(onnx::Node& n) {
+  void nested(model::Node& n) {
     for (auto& [name, attribute] : n.attributes) {
-      const auto rewrite = [&](onnx::GraphPtr& p) {
-        auto copy = std::make_shared<onnx::Graph>(*p);
+      const auto rewrite = [&](model::GraphPtr& p) {
+        auto copy = std::make_shared<model::Graph>(*p);
         run(*copy);
         p = std::move(copy);
       };
-      if (auto* one = std::get_if<onnx::GraphPtr>(&attribute)) rewrite(*one);
-      if (auto* many = std::get_if<std::vector<onnx::GraphPtr>>(&attribute))
-        for (onnx::GraphPtr& p : *many) rewrite(p);
+      if (auto* one = std::get_if<model::GraphPtr>(&attribute)) rewrite(*one);
+      if (auto* many = std::get_if<std::vector<model::GraphPtr>>(&attribute))
+        for (model::GraphPtr& p : *many) rewrite(p);
     }
   }
 
-  const onnx::Tensor* constant(const std::string& name) const {
+  const model::Tensor* constant(const std::string& name) const {
     for (const Scope* s = scope_; s; s = s->outer)
       if (const auto it = s->constants.find(name); it != s->constants.end()) return &it->second;
     return nullptr;
   }
 
   // Rewrites a product, or says why not.
-  void product(onnx::Node& n) {
+  void product(model::Node& n) {
     const bool matmul = n.op_type == "MatMul", gemm = n.op_type == "Gemm", conv = n.op_type == "Conv";
     if (!n.domain.empty() || (!matmul && !gemm && !conv) || n.inputs.size() < 2) return;
     const auto stays = [&](const std::string& why) { report.in_float.push_back(n.describe() + ": " + why); };
     if (scope_->dequantized.count(n.inputs[0]) || scope_->dequantized.count(n.inputs[1]))
       return stays("the model quantises it by itself");
-    const onnx::Tensor* w = constant(n.inputs[1]);
+    const model::Tensor* w = constant(n.inputs[1]);
     if (!w || !w->unsupported.empty()) return stays("its right operand is not constant");
     if (w->dtype != DType::kFloat32) return stays(fmt::format("its weights are {}", name(w->dtype)));
     const std::size_t rank = w->dims.size();
@@ -142,9 +142,9 @@ class Quantizer {
 
   std::string fresh(const std::string& base) { return fmt::format("{}/sardonyx.quantized.{}", base, next_++); }
 
-  void add_node(const onnx::Node& by, const char* op, std::vector<std::string> inputs, const std::string& output,
+  void add_node(const model::Node& by, const char* op, std::vector<std::string> inputs, const std::string& output,
                 std::int64_t axis) {
-    onnx::Node n;
+    model::Node n;
     n.name = by.name.empty() ? "" : by.name + "/" + op;
     n.op_type = op;
     n.opset = kOpset;
@@ -155,10 +155,10 @@ class Quantizer {
     scope_->graph->nodes.push_back(std::move(n));
   }
 
-  void add_constant(onnx::Tensor t) { scope_->graph->initializers.push_back(std::move(t)); }
+  void add_constant(model::Tensor t) { scope_->graph->initializers.push_back(std::move(t)); }
 
   // The activation rounded, once for all products of this graph that read it.
-  std::string activation(const onnx::Node& n, float largest) {
+  std::string activation(const model::Node& n, float largest) {
     std::string& known = scope_->activation[n.inputs[0]];
     if (!known.empty()) return known;
     const std::string base = fresh(n.inputs[0]);
@@ -172,7 +172,7 @@ class Quantizer {
     return known = base;
   }
 
-  std::string weights(const onnx::Node& n, const onnx::Tensor& w, std::size_t axis) {
+  std::string weights(const model::Node& n, const model::Tensor& w, std::size_t axis) {
     const std::string key = fmt::format("{}@{}", n.inputs[1], axis);
     std::string& known = scope_->activation[key + "\n"];  // no tensor's name
     if (!known.empty()) return known;
@@ -197,22 +197,22 @@ class Quantizer {
   }
 
   // Float weights that nothing reads any more.
-  static void drop_unused(onnx::Graph& g) {
+  static void drop_unused(model::Graph& g) {
     std::set<std::string> used;
-    const std::function<void(const onnx::Graph&)> collect = [&](const onnx::Graph& graph) {
-      for (const onnx::ValueInfo& v : graph.outputs) used.insert(v.name);
-      for (const onnx::ValueInfo& v : graph.inputs) used.insert(v.name);
-      for (const onnx::Node& n : graph.nodes) {
+    const std::function<void(const model::Graph&)> collect = [&](const model::Graph& graph) {
+      for (const model::ValueInfo& v : graph.outputs) used.insert(v.name);
+      for (const model::ValueInfo& v : graph.inputs) used.insert(v.name);
+      for (const model::Node& n : graph.nodes) {
         used.insert(n.inputs.begin(), n.inputs.end());
         for (const auto& [name, a] : n.attributes) {
-          if (const auto* one = std::get_if<onnx::GraphPtr>(&a)) collect(**one);
-          if (const auto* many = std::get_if<std::vector<onnx::GraphPtr>>(&a))
-            for (const onnx::GraphPtr& p : *many) collect(*p);
+          if (const auto* one = std::get_if<model::GraphPtr>(&a)) collect(**one);
+          if (const auto* many = std::get_if<std::vector<model::GraphPtr>>(&a))
+            for (const model::GraphPtr& p : *many) collect(*p);
         }
       }
     };
     collect(g);
-    std::erase_if(g.initializers, [&](const onnx::Tensor& t) { return !used.count(t.name); });
+    std::erase_if(g.initializers, [&](const model::Tensor& t) { return !used.count(t.name); });
   }
 
   const CalibrationTable& table_;
@@ -223,7 +223,7 @@ class Quantizer {
 
 }  // namespace
 
-QuantizationReport quantize_products(onnx::Model& model, const CalibrationTable& table, DType type) {
+QuantizationReport quantize_products(model::Model& model, const CalibrationTable& table, DType type) {
   Quantizer q(table, type);
   q.run(model.graph);
   return std::move(q.report);

@@ -1,7 +1,7 @@
 // Float models with 8-bit products: the operands of matrix products and convolutions are rounded to int8 or float8.
 #pragma once
 #include "import/calibration.h"
-#include "onnx/model.h"
+#include "model/model.h"
 #include "sardonyx/options.h"
 
 namespace sardonyx {
@@ -18,6 +18,6 @@ namespace sardonyx {
 /// A product stays in float if the table has no range of its activation, or if it has no constant weights on the right,
 /// has groups, a transposed activation, or more than two spatial axes; the report says which. Weights that nothing
 /// else reads are dropped in float.
-QuantizationReport quantize_products(onnx::Model& model, const CalibrationTable& table, DType type);
+QuantizationReport quantize_products(model::Model& model, const CalibrationTable& table, DType type);
 
 }  // namespace sardonyx

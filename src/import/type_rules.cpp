@@ -45,7 +45,7 @@ const OperatorRule* find(std::string_view name, std::int64_t opset) {
 
 }  // namespace
 
-void check_types(const onnx::Node& node, const std::vector<Value*>& inputs) {
+void check_types(const model::Node& node, const std::vector<Value*>& inputs) {
   if (!node.domain.empty()) return;
   const OperatorRule* rule = find(node.op_type, node.opset);
   if (!rule || rule->count == 0) return;

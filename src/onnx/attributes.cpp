@@ -64,6 +64,7 @@ std::size_t alternative(Type::AttributeType type) {
   }
 }
 
+using onnx::cost_of;  // of a ValueInfo
 std::uint64_t cost_of(const Tensor& t) {
   return sizeof(Tensor) + t.name.size() + 8 * t.dims.size() + t.unsupported.size();
 }

@@ -17,8 +17,6 @@ namespace sardonyx::onnx {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // of what we allocate: a cache line, and the widest vector register
-
 bool is_under(const fs::path& path, const fs::path& root) {
   const auto [r, p] = std::mismatch(root.begin(), root.end(), path.begin(), path.end());
   return r == root.end() || (r->empty() && std::next(r) == root.end());
@@ -34,19 +32,10 @@ bool is_aligned(const void* data, std::size_t size) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
-Bytes aligned_zeros(std::size_t size, std::byte*& data) {
-  // calloc leaves large blocks to the kernel's zero pages, so that a mostly empty tensor costs little memory.
-  void* block = std::calloc(size + kAlignment, 1);
-  if (block == nullptr) throw std::bad_alloc();
-  std::shared_ptr<void> owner(block, std::free);
-  const auto address = reinterpret_cast<std::uintptr_t>(block);
-  data = static_cast<std::byte*>(block) + (kAlignment - address % kAlignment) % kAlignment;
-  return {std::move(owner), data, size};
-}
-
 Bytes converted_copy(const void* source, DType dtype, std::size_t elements) {
   const std::size_t size = elements * size_of(dtype);
-  auto* block = static_cast<std::byte*>(std::aligned_alloc(kAlignment, (size / kAlignment + 1) * kAlignment));
+  auto* block = static_cast<std::byte*>(
+      std::aligned_alloc(model::kAlignment, (size / model::kAlignment + 1) * model::kAlignment));
   if (block == nullptr) throw std::bad_alloc();
   std::shared_ptr<const void> owner(block, [](const void* p) { std::free(const_cast<void*>(p)); });
   const auto* in = static_cast<const std::byte*>(source);

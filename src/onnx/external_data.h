@@ -9,27 +9,21 @@
 #include <tuple>
 #include <vector>
 
+#include "model/bytes.h"
 #include "support/dtype.h"
 #include "support/mapped_file.h"
 
 namespace sardonyx::onnx {
 
-using sardonyx::MappedFile;
-
-/// Bytes with whoever keeps them alive.
-struct Bytes {
-  std::shared_ptr<const void> owner;
-  const std::byte* data = nullptr;
-  std::size_t size = 0;
-};
+using model::aligned_zeros;
+using model::Bytes;
 
 /// Whether `size` bytes of elements may be used where they are: at a multiple of 16 bytes; anywhere if they are many
 /// and the CPU does not care.
 bool is_aligned(const void* data, std::size_t size);
 
-/// A zeroed buffer aligned to 64 bytes; `data` is where to write.
-Bytes aligned_zeros(std::size_t size, std::byte*& data);
-/// The elements in Tensor's layout in a buffer aligned to 64 bytes, from the file's layout: packed_size() bytes.
+/// The elements in Tensor's layout in a buffer aligned to model::kAlignment, from the file's layout: packed_size()
+/// bytes.
 Bytes converted_copy(const void* data, DType dtype, std::size_t elements);
 
 /// The files that one model's tensors may refer to.

@@ -1,8 +1,9 @@
 // load() and parse(): bytes to ModelProto, with protobuf's limits, then to Model.
+#include "onnx/load.h"
+
 #include <google/protobuf/io/coded_stream.h>
 
 #include "onnx/external_data.h"
-#include "onnx/model.h"
 #include "onnx/proto.h"
 #include "onnx/reader.h"
 #include "onnx/split.h"

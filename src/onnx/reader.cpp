@@ -21,7 +21,7 @@ constexpr std::uint64_t kNodeCost = 512;
 std::uint64_t cost_of(const Graph& graph) {
   std::uint64_t sum = sizeof(Graph) + graph.name.size();
   for (const auto* list : {&graph.inputs, &graph.outputs, &graph.value_info})
-    for (const ValueInfo& v : *list) sum += cost_of(v);
+    for (const ValueInfo& v : *list) sum += onnx::cost_of(v);
   for (const Tensor& t : graph.initializers) sum += sizeof(t) + t.name.size() + 8 * t.dims.size();
   return sum;
 }
@@ -159,11 +159,11 @@ std::int64_t ModelReader::opset_of(const Frame& frame, const std::string& domain
     fail(ErrorKind::kInvalidModel,
          "{}: the model imports no operator set for the domain {}; add it to its opset_import", node,
          quote(domain.empty() ? "ai.onnx" : domain));
-  if (domain.empty() && (found->second < kMinOpset || found->second > kMaxOpset))
+  if (domain.empty() && (found->second < model::kMinOpset || found->second > model::kMaxOpset))
     fail(ErrorKind::kUnsupported,
          "{}: operator set {} is not among the supported versions {} to {}; convert the model with "
          "onnx.version_converter",
-         node, found->second, kMinOpset, kMaxOpset);
+         node, found->second, model::kMinOpset, model::kMaxOpset);
   return found->second;
 }
 

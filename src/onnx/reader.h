@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "onnx/model.h"
+#include "onnx/load.h"
 #include "onnx/proto.h"
 #include "onnx/tensor.h"
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "onnx/external_data.h"
-#include "onnx/model.h"
+#include "onnx/load.h"
 #include "onnx/proto.h"
 
 namespace sardonyx::onnx {

@@ -1,4 +1,4 @@
-// UTF-8 checks (RFC 3629) and quoting of names.
+// UTF-8 checks of names (RFC 3629).
 #include "onnx/text.h"
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include "support/error.h"
 
 namespace sardonyx::onnx {
+
 const std::string& checked(const std::string& s, std::string_view what) {
   for (std::size_t i = 0; i < s.size();) {
     const std::size_t n = utf8_length(s, i);
@@ -14,15 +15,6 @@ const std::string& checked(const std::string& s, std::string_view what) {
     i += n;
   }
   return s;
-}
-
-std::string describe_node(std::int64_t index, std::string_view name, std::string_view domain,
-                          std::string_view op_type) {
-  std::string out = fmt::format("node {} ", index);
-  if (!name.empty()) out += quote(name) + " ";
-  const std::string op = quote(op_type), space = domain.empty() ? "" : quote(domain);
-  out += "(" + (space.empty() ? "" : space.substr(1, space.size() - 2) + "::") + op.substr(1, op.size() - 2) + ")";
-  return out;
 }
 
 }  // namespace sardonyx::onnx

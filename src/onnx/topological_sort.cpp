@@ -5,7 +5,7 @@
 #include <queue>
 #include <unordered_map>
 
-#include "onnx/model.h"
+#include "onnx/load.h"
 #include "support/error.h"
 
 namespace sardonyx::onnx {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace sardonyx::onnx {
+#include "onnx/load.h"
 
-struct Node;
+namespace sardonyx::onnx {
 
 /// Sorts `nodes` so that each comes after those whose outputs it reads; keeps the given order where it can (nodes that
 /// are sorted already stay as they are). captures[i]: names that the nested graphs of nodes[i] read from outside

@@ -182,7 +182,7 @@ void flex_attention_op(OpContext& c) {
   if (modified == DType::kFloat64) spec.type = modified;
   if (c.has_attr("scale")) spec.scale = constant(c.attr_f("scale", 1), spec.type);
   auto modifier = [&](std::string_view name) -> std::function<Value*(Value*)> {
-    const onnx::GraphPtr body = c.node().get_graph(name);
+    const model::GraphPtr body = c.node().get_graph(name);
     if (!body) return {};
     c.require(body->inputs.size() == 1 && body->outputs.size() == 1, "{} has {} inputs and {} outputs", name,
               body->inputs.size(), body->outputs.size());

@@ -48,7 +48,7 @@ bool made_of_input_dims(const Graph& nested, const Expr& e) {
   return all;
 }
 
-void take_branch(OpContext& c, const onnx::Graph& body) {
+void take_branch(OpContext& c, const model::Graph& body) {
   const std::vector<Value*> out = c.lowerer().lower_body(body, c.graph(), {});
   c.require(static_cast<int>(out.size()) >= c.output_count(), "a branch with {} outputs for {}", out.size(),
             c.output_count());
@@ -122,7 +122,7 @@ bool selectable(const OpContext& c, const IfOp& op, const std::vector<Value*>& a
 }
 
 // Both branches in the graph itself; fusion makes them sides of a selection, of which one is evaluated.
-void select_branch(OpContext& c, Value* condition, const onnx::Graph& then_body, const onnx::Graph& else_body) {
+void select_branch(OpContext& c, Value* condition, const model::Graph& then_body, const model::Graph& else_body) {
   Graph& g = c.graph();
   const std::vector<Value*> a = c.lowerer().lower_body(then_body, g, {}), b = c.lowerer().lower_body(else_body, g, {});
   Value* chosen = tensor::reshape(g, tensor::cast(g, condition, DType::kBool), {});
@@ -137,7 +137,7 @@ void select_branch(OpContext& c, Value* condition, const onnx::Graph& then_body,
 
 void if_op(OpContext& c) {
   Value* condition = c.in(0);
-  const onnx::GraphPtr then_body = body_of(c, "then_branch"), else_body = body_of(c, "else_branch");
+  const model::GraphPtr then_body = body_of(c, "then_branch"), else_body = body_of(c, "else_branch");
   Graph& g = c.graph();
   const Expr taken = truth(c, g, condition);
   if (is_const(taken)) return take_branch(c, taken->i ? *then_body : *else_body);
@@ -202,7 +202,7 @@ void if_op(OpContext& c) {
 // Inputs: trip count, condition (both optional), initial values. Body: (iteration, condition, carried...) ->
 // (condition, carried..., stacked...).
 void loop_op(OpContext& c) {
-  const onnx::GraphPtr body = body_of(c, "body");
+  const model::GraphPtr body = body_of(c, "body");
   std::vector<Value*> initial;
   for (int k = 2; k < c.input_count(); ++k) initial.push_back(c.in(k));
   c.require(body->inputs.size() == initial.size() + 2, "a body with {} inputs for {} carried values",
@@ -286,8 +286,8 @@ Expr of_inputs(Graph& g, Value* v, const Exprs& index) {
 
 }  // namespace
 
-onnx::GraphPtr body_of(OpContext& c, std::string_view name) {
-  onnx::GraphPtr g = c.node().get_graph(name);
+model::GraphPtr body_of(OpContext& c, std::string_view name) {
+  model::GraphPtr g = c.node().get_graph(name);
   c.require(g != nullptr, "attribute {} is missing", name);
   return g;
 }

@@ -29,6 +29,6 @@ LoopResult add_while(OpContext& c, const std::vector<Value*>& initial, const Exp
 Expr truth(OpContext& c, Graph& g, Value* v);
 
 /// The nested graph in attribute `name`. A missing one makes the model invalid.
-onnx::GraphPtr body_of(OpContext& c, std::string_view name);
+model::GraphPtr body_of(OpContext& c, std::string_view name);
 
 }  // namespace sardonyx

@@ -11,7 +11,7 @@ namespace {
 void constant_of_shape_op(OpContext& c) {
   Graph& g = c.graph();
   Value* fill = tensor::scalar(g, 0, DType::kFloat32);
-  if (const onnx::Tensor* t = c.node().get_tensor("value")) {
+  if (const model::Tensor* t = c.node().get_tensor("value")) {
     t->require();
     c.require(t->elements() == 1, "a value of {} elements", t->elements());
     fill = g.add_constant(t->dtype, {}, {t->owner, t->data, t->bytes});

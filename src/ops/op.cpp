@@ -33,7 +33,7 @@ std::vector<const OpDef*> OpRegistry::all() const {
   return out;
 }
 
-OpContext::OpContext(const onnx::Node& node, Graph& graph, std::vector<Value*> inputs, GraphLowerer& lowerer)
+OpContext::OpContext(const model::Node& node, Graph& graph, std::vector<Value*> inputs, GraphLowerer& lowerer)
     : node_(node), graph_(graph), inputs_(std::move(inputs)), outputs_(node.outputs.size()), lowerer_(lowerer) {}
 
 Value* OpContext::in(int k) const {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "onnx/model.h"
+#include "model/model.h"
 
 namespace sardonyx {
 
@@ -58,18 +58,18 @@ class GraphLowerer {
   virtual ~GraphLowerer() = default;
   /// Lowers `body` into `into` (whose parent is the current graph). `inputs`: values of `into` for the body's inputs,
   /// in order. Returns the body's outputs.
-  virtual std::vector<Value*> lower_body(const onnx::Graph& body, Graph& into, const std::vector<Value*>& inputs) = 0;
+  virtual std::vector<Value*> lower_body(const model::Graph& body, Graph& into, const std::vector<Value*>& inputs) = 0;
   /// Which branch of an If is assumed whose condition, over dims of the model's inputs, decides more than sizes: true
   /// for the one where it holds. If what follows can't be lowered, the import starts again with the other one.
-  virtual bool assume(const onnx::Node& node) = 0;
+  virtual bool assume(const model::Node& node) = 0;
 };
 
 /// One node being lowered.
 class OpContext {
  public:
-  OpContext(const onnx::Node& node, Graph& graph, std::vector<Value*> inputs, GraphLowerer& lowerer);
+  OpContext(const model::Node& node, Graph& graph, std::vector<Value*> inputs, GraphLowerer& lowerer);
 
-  const onnx::Node& node() const { return node_; }
+  const model::Node& node() const { return node_; }
   Graph& graph() { return graph_; }
   GraphLowerer& lowerer() { return lowerer_; }
   std::int64_t opset() const { return node_.opset; }
@@ -129,7 +129,7 @@ class OpContext {
   }
 
  private:
-  const onnx::Node& node_;
+  const model::Node& node_;
   Graph& graph_;
   std::vector<Value*> inputs_, outputs_;
   GraphLowerer& lowerer_;

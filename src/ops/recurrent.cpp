@@ -51,7 +51,7 @@ struct Cell {
 void read_activations(OpContext& c, const Cell& cell, int directions, std::vector<std::int64_t>& codes,
                       std::vector<double>& arguments) {
   std::vector<std::string> names;
-  if (const onnx::Attribute* a = c.node().find("activations")) {
+  if (const model::Attribute* a = c.node().find("activations")) {
     const auto* list = std::get_if<std::vector<std::string>>(a);
     c.require(list != nullptr, "activations is not a list of strings");
     names = *list;

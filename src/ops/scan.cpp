@@ -26,7 +26,7 @@ Value* take(Graph& g, const Value* x, int axis, const Expr& at) {
 }
 
 struct ScanParts {
-  onnx::GraphPtr body;
+  model::GraphPtr body;
   std::vector<Value*> states, scans;
   std::size_t outputs = 0;
 };

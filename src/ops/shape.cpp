@@ -90,7 +90,7 @@ void transpose_op(OpContext& c) {
 
 void constant_op(OpContext& c) {
   Graph& g = c.graph();
-  if (const onnx::Tensor* t = c.node().get_tensor(c.has_attr("sparse_value") ? "sparse_value" : "value")) {
+  if (const model::Tensor* t = c.node().get_tensor(c.has_attr("sparse_value") ? "sparse_value" : "value")) {
     t->require();
     c.out(0, g.add_constant(t->dtype, t->dims, {t->owner, t->data, t->bytes}));
     return;

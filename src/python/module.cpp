@@ -18,6 +18,7 @@
 #include "api/replicas.h"
 #include "api/report.h"
 #include "api/traffic.h"
+#include "formats/open.h"
 #include "fuse/passes.h"
 #include "ops/op.h"
 #include "python/tensors.h"
@@ -91,10 +92,8 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
   std::unique_ptr<Model> model;
   {
     nb::gil_scoped_release release;
-    if (path.empty() || bytes.empty())
-      model = path.empty() ? Model::parse(bytes, o) : Model::load(path, o);
-    else  // bytes whose external data is in the folder `path`
-      model = std::make_unique<Model>(onnx::parse(bytes, path), o);
+    // With bytes, `path` is the folder of their external data.
+    model = bytes.empty() && !path.empty() ? Model::load(path, o) : Model::parse(bytes, o, path);
   }
   callback->finish();
   return model;
@@ -232,7 +231,7 @@ nb::list code_of(const std::string& path, nb::bytes data, const std::string& tar
   std::vector<KernelReport> kernels;
   {
     nb::gil_scoped_release release;
-    kernels = code_report(*Model::compile_for(target, path.empty() ? onnx::parse(bytes) : onnx::load(path), o));
+    kernels = code_report(*Model::compile_for(target, path.empty() ? parse_model(bytes) : open_model(path), o));
   }
   const auto or_none = [](const auto& x) { return x ? nb::cast(*x) : nb::none(); };
   nb::list out;

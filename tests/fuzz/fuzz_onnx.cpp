@@ -1,5 +1,5 @@
 // libFuzzer target: any bytes, as a model and as a tensor. They must be refused with an Error that is not an internal
-// one, or give a Model that keeps every promise of onnx/model.h. Half of the mutations edit the parsed message instead
+// one, or give a Model that keeps every promise of model/model.h. Half of the mutations edit the parsed message instead
 // of its bytes, which reaches deeper than broken protobuf does.
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 
-#include "onnx/model.h"
+#include "onnx/load.h"
 #include "onnx/proto.h"
 #include "support/error.h"
 

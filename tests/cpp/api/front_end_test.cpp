@@ -139,7 +139,7 @@ TEST(FrontEnd, DimsAreFixedByName) {
 
 TEST(FrontEnd, WhatItCannotDoIsRefused) {
   const auto m = toy("input a n\nadd b a a\noutput b");
-  EXPECT_THAT(message_of([&] { m->source(); }), testing::HasSubstr("another format"));
+  EXPECT_THAT(message_of([&] { m->nodes(); }), testing::HasSubstr("another format"));
   EXPECT_TRUE(m->metadata().empty());
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "onnx/model.h"
+#include "onnx/load.h"
 #include "onnx/proto.h"
 #include "support/error.h"
 

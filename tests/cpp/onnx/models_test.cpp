@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "onnx/external_data.h"
-#include "onnx/model.h"
+#include "onnx/load.h"
 #include "support/error.h"
 
 namespace sardonyx::onnx {

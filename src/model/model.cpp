@@ -1,10 +1,10 @@
 // Accessors of Tensor and Node.
-#include "onnx/model.h"
+#include "model/model.h"
 
-#include "onnx/text.h"
 #include "support/error.h"
+#include "support/text.h"
 
-namespace sardonyx::onnx {
+namespace sardonyx::model {
 namespace {
 
 /// The attribute as T, null if absent; throws if it is of another type.
@@ -36,7 +36,13 @@ void Tensor::require_size(std::size_t element_size) const {
         sardonyx::name(dtype), element_size);
 }
 
-std::string Node::describe() const { return describe_node(index, name, domain, op_type); }
+std::string Node::describe() const {
+  std::string out = fmt::format("node {} ", index);
+  if (!name.empty()) out += quote(name) + " ";
+  const std::string op = quote(op_type), space = domain.empty() ? "" : quote(domain);
+  return out + "(" + (space.empty() ? "" : space.substr(1, space.size() - 2) + "::") + op.substr(1, op.size() - 2) +
+         ")";
+}
 
 const Attribute* Node::find(std::string_view attribute) const {
   const auto found = attributes.find(attribute);
@@ -75,4 +81,4 @@ GraphPtr Node::get_graph(std::string_view attribute) const {
   return v != nullptr ? *v : nullptr;
 }
 
-}  // namespace sardonyx::onnx
+}  // namespace sardonyx::model

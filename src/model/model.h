@@ -1,18 +1,18 @@
-// An ONNX file as plain structs: what the file says, checked, with model-local functions inlined. No protobuf here, no
-// graph compilation either: graph/ and import/ build on this. May use support/ only.
+// A model as a front end reads it from a file: nodes, weights and declared types, as plain data without graph
+// compilation. Operators have the names, attributes and versions of ONNX's operator sets (docs/operators.md), whatever
+// the file's format. onnx/ makes Models from ONNX files, ep/ from ONNX Runtime's graphs, GraphBuilder from calls;
+// import/ turns them into graphs.
 //
 // What a Model promises, whatever bytes it was read from:
 // - nodes of every graph are in topological order; every input of a node is "" (omitted), or a graph input, an
 //   initializer, an earlier node's output, or a value of an enclosing graph;
 // - a name is defined once per graph, and a nested graph never redefines a name that is visible from outside it;
-// - no node calls a model-local function: they are inlined, under unique names;
-// - domain "ai.onnx" is spelled ""; names are any UTF-8 text without NUL;
+// - ONNX's own operators have the domain ""; names are any UTF-8 text without NUL;
 // - a tensor's dims are >= 0, their product fits, and data holds exactly the elements, unless `unsupported` says why
 // not.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,9 +24,9 @@
 
 #include "support/dtype.h"
 
-namespace sardonyx::onnx {
+namespace sardonyx::model {
 
-/// The versions of the default operator set that are accepted.
+/// The versions of ONNX's operator set that are accepted.
 inline constexpr std::int64_t kMinOpset = 1;  ///< operators have their own, mostly later, first version
 inline constexpr std::int64_t kMaxOpset = 28;
 
@@ -125,27 +125,4 @@ struct Model {
   std::map<std::string, std::string, std::less<>> metadata;
 };
 
-struct LoadOptions {
-  /// Tensors of the file without any data become unsupported ones instead of an error: to look at graphs whose weights
-  /// were stripped.
-  bool allow_missing_weights = false;
-};
-
-/// Reads a model. External data must lie in the model's folder (symbolic links resolved) and is mapped, not read: the
-/// file must not be truncated while a Tensor of it lives. Throws Error(kIo) for unreadable files, kInvalidModel for
-/// malformed ones, kUnsupported for operator sets outside kMinOpset..kMaxOpset; the message starts with the path.
-Model load(const std::filesystem::path& path, const LoadOptions& options = {});
-
-/// The same from memory. With an empty `base_dir` external data is refused.
-Model parse(std::span<const std::byte> bytes, const std::filesystem::path& base_dir = {},
-            const LoadOptions& options = {});
-
-/// A serialised TensorProto (.pb test data). External data is refused.
-Tensor parse_tensor(std::span<const std::byte> bytes);
-
-/// The serialised TensorProto of a tensor in Tensor's layout, with raw_data (sub-byte types packed).
-/// Throws Error(kInvalidArgument) if data does not hold exactly the elements.
-std::string serialize_tensor(std::string_view name, DType dtype, std::span<const std::int64_t> dims,
-                             std::span<const std::byte> data);
-
-}  // namespace sardonyx::onnx
+}  // namespace sardonyx::model

@@ -1,0 +1,24 @@
+// Opens model files of every format that there is a front end for. So far this is ONNX, in onnx/.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "import/model_source.h"
+
+namespace sardonyx {
+
+struct OpenOptions {
+  /// Weights that the file does not have are no error until the model is imported: to look at graphs without weights.
+  bool allow_missing_weights = false;
+};
+
+/// Throws Error, with the path before the message: kIo for unreadable files, kInvalidModel for malformed ones,
+/// kUnsupported.
+std::unique_ptr<ModelSource> open_model(const std::filesystem::path& path, const OpenOptions& options = {});
+
+/// The same for a file's bytes. `folder`: where files that they refer to lie; empty: they may refer to none.
+std::unique_ptr<ModelSource> parse_model(std::span<const std::byte> bytes, const std::filesystem::path& folder = {});
+
+}  // namespace sardonyx
