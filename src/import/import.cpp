@@ -2,11 +2,9 @@
 #include "import/import.h"
 
 #include <exception>
-#include <stdexcept>
 #include <unordered_map>
 
-#include "import/type_rules.h"
-#include "ops/tensor.h"
+#include "import/lower_node.h"
 
 namespace sardonyx {
 namespace {
@@ -27,7 +25,8 @@ class Importer : public GraphLowerer {
     Scope scope{nullptr, {}, graph.get()};
     scope_ = &scope;
     add_initializers(model_.graph, *graph);
-    for (const model::ValueInfo& info : model_.graph.inputs) add_input(info, *graph);
+    for (const model::ValueInfo& info : model_.graph.inputs)
+      if (!info.has_default) scope.names[info.name] = add_input(*graph, info, options_);  // else an initializer
     lower_nodes(model_.graph, *graph);
     for (const model::ValueInfo& info : model_.graph.outputs) {
       Value* v = find(info.name);
@@ -35,15 +34,7 @@ class Importer : public GraphLowerer {
       graph->outputs.push_back(v);
       graph->output_names.push_back(info.name);
     }
-    if (options_.all_outputs)
-      for (const auto& [name, v] : scope.names)
-        if (v->producer && !v->producer->as<ConstantOp>()) {
-          bool listed = false;
-          for (const std::string& n : graph->output_names) listed |= n == name;
-          if (listed) continue;
-          graph->outputs.push_back(v);
-          graph->output_names.push_back(name);
-        }
+    if (options_.all_outputs) add_all_outputs(*graph, scope.names);
     scope_ = nullptr;
     return graph;
   }
@@ -114,47 +105,6 @@ class Importer : public GraphLowerer {
     pending_.push_back(std::move(table));
   }
 
-  void add_input(const model::ValueInfo& info, Graph& graph) {
-    if (info.has_default) return;  // the initializer gives its value
-    if (auto it = options_.values.find(info.name); it != options_.values.end()) {
-      const Tensor& known = it->second;
-      Value* v = graph.add_constant(known.dtype, known.dims,
-                                    {known.owner, static_cast<const std::byte*>(known.data), known.bytes()});
-      v->name = info.name;
-      scope_->names[info.name] = v;
-      return;
-    }
-    if (info.kind != model::ValueInfo::Kind::kTensor)
-      fail(ErrorKind::kUnsupported, "input '{}' is not a tensor (sequences, optionals and maps are not supported)",
-           info.name);
-    if (!info.dtype)
-      fail(info.unsupported.empty() ? ErrorKind::kInvalidModel : ErrorKind::kUnsupported, "input '{}' {}", info.name,
-           info.unsupported.empty() ? "has no element type" : info.unsupported);
-    Exprs shape;
-    if (auto exact = options_.shapes.find(info.name); exact != options_.shapes.end()) {
-      shape.assign(exact->second.begin(), exact->second.end());
-    } else if (info.shape) {
-      int k = 0;
-      for (const model::Dim& d : *info.shape) {
-        if (d.value)
-          shape.push_back(*d.value);
-        else if (auto fixed = options_.dims.find(d.param); fixed != options_.dims.end() && !d.param.empty())
-          shape.push_back(fixed->second);
-        else if (!d.param.empty())
-          shape.push_back(graph.symbols().named_dim(d.param));
-        else
-          shape.push_back(graph.symbols().dim(info.name + "." + std::to_string(k)));
-        ++k;
-      }
-    } else {
-      auto rank = options_.ranks.find(info.name);
-      if (rank == options_.ranks.end())
-        throw NeedInput{info.name, NeedInput::kRank, "the model declares no shape for it"};
-      for (int k = 0; k < rank->second; ++k) shape.push_back(graph.symbols().dim(info.name + "." + std::to_string(k)));
-    }
-    scope_->names[info.name] = graph.add_input(info.name, *info.dtype, shape);
-  }
-
   void lower_nodes(const model::Graph& g, Graph& graph) {
     for (const model::Node& node : g.nodes) {
       try {
@@ -166,45 +116,17 @@ class Importer : public GraphLowerer {
   }
 
   void lower(const model::Node& node, Graph& graph) {
-    const OpDef* def = OpRegistry::instance().find(node.domain, node.op_type);
-    if (!def)
-      fail(ErrorKind::kUnsupported, "{}: operator {}{} is not supported; docs/operators.md lists the supported ones",
-           node.describe(), node.domain.empty() ? "" : node.domain + "::", node.op_type);
-    if (node.domain.empty() && node.opset < def->min_opset)
-      fail(ErrorKind::kUnsupported,
-           "{}: {} of operator set {} is not supported, only from {} on; convert the model with onnx.version_converter",
-           node.describe(), node.op_type, node.opset, def->min_opset);
+    const OpDef& op = operator_of(node);
     std::vector<Value*> inputs;
     for (const std::string& name : node.inputs) {
-      if (name.empty()) {
-        inputs.push_back(nullptr);
-        continue;
-      }
-      Value* v = find(name);
-      if (!v) fail(ErrorKind::kInvalidModel, "{}: input '{}' is not defined before it is used", node.describe(), name);
+      Value* v = name.empty() ? nullptr : find(name);
+      if (!v && !name.empty())
+        fail(ErrorKind::kInvalidModel, "{}: input '{}' is not defined before it is used", node.describe(), name);
       inputs.push_back(v);
     }
-    check_types(node, inputs);
-    const std::string saved = graph.origin;
-    graph.origin = node.name.empty() ? node.op_type : node.name + " (" + node.op_type + ")";
-    OpContext context(node, graph, std::move(inputs), *this);
-    try {
-      def->lower(context);
-    } catch (const Error& e) {
-      const std::string text = e.what();
-      if (text.find(node.op_type) == std::string::npos) throw Error(e.kind(), node.describe() + ": " + text);
-      throw;
-    } catch (const std::out_of_range&) {  // a list in the model is shorter than its operator needs
-      fail(ErrorKind::kInvalidModel, "{}: an attribute or a list of sizes has too few elements", node.describe());
-    }
-    graph.origin = saved;
-    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      if (node.outputs[k].empty()) continue;
-      Value* v = context.outputs()[k];
-      if (!v) fail(ErrorKind::kUnsupported, "{}: output {} is not supported", node.describe(), k);
-      if (v->name.empty()) v->name = node.outputs[k];
-      scope_->names[node.outputs[k]] = v;
-    }
+    const std::vector<Value*> outputs = lower_node(op, node, graph, std::move(inputs), *this);
+    for (std::size_t k = 0; k < outputs.size(); ++k)
+      if (outputs[k]) scope_->names[node.outputs[k]] = outputs[k];
   }
 
   struct PendingTensor {

@@ -38,6 +38,10 @@ struct Signature {
   std::set<std::string> dims;  ///< names of symbolic dims, which ImportOptions::dims may fix
 };
 
+/// The signature of declared inputs and outputs. `dims`: as ImportOptions::dims.
+Signature declared_signature(const std::vector<model::ValueInfo>& inputs, const std::vector<model::ValueInfo>& outputs,
+                             const std::map<std::string, std::int64_t>& dims);
+
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
