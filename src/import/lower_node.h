@@ -18,9 +18,9 @@ Value* add_input(Graph& graph, const model::ValueInfo& declared, const ImportOpt
 /// The node's operator. Throws Error(kUnsupported) for an unknown one, or for a version that is too old.
 const OpDef& operator_of(const model::Node& node);
 
-/// Appends a node's operator to the graph. `inputs`: in the operator's order, null where omitted. The result has a value
-/// for each of node.outputs, null where it is "". `lowerer` lowers the graphs in the node's attributes. Throws Error
-/// naming the node, kInvalidModel for inputs or attributes that do not fit, kUnsupported; and NeedInput.
+/// Appends a node's operator to the graph. `inputs`: in the operator's order, null where omitted. The result has a
+/// value for each of node.outputs, null where it is "". `lowerer` lowers the graphs in the node's attributes. Throws
+/// Error naming the node, kInvalidModel for inputs or attributes that do not fit, kUnsupported; and NeedInput.
 std::vector<Value*> lower_node(const OpDef& op, const model::Node& node, Graph& graph, std::vector<Value*> inputs,
                                GraphLowerer& lowerer);
 

@@ -7,8 +7,8 @@ namespace {
 
 class NoNestedGraphs : public GraphLowerer {
   std::vector<Value*> lower_body(const model::Graph& body, Graph&, const std::vector<Value*>&) override {
-    fail(ErrorKind::kUnsupported, "the nested graph '{}' has no names of values to refer to; import the model as a list of nodes",
-         body.name);
+    fail(ErrorKind::kUnsupported,
+         "the nested graph '{}' has no names of values to refer to; import the model as a list of nodes", body.name);
   }
   bool assume(const model::Node&) override { return false; }  // asked of nested graphs only
 };
@@ -30,9 +30,8 @@ Value* OpBuilder::op(const std::string& type, std::vector<Value*> inputs, Attrib
   return op_with_outputs(1, type, std::move(inputs), std::move(attributes), domain)[0];
 }
 
-std::vector<Value*> OpBuilder::op_with_outputs(std::size_t outputs, const std::string& type,
-                                               std::vector<Value*> inputs, Attributes attributes,
-                                               const std::string& domain) {
+std::vector<Value*> OpBuilder::op_with_outputs(std::size_t outputs, const std::string& type, std::vector<Value*> inputs,
+                                               Attributes attributes, const std::string& domain) {
   model::Node node;
   node.op_type = type;
   node.domain = domain;

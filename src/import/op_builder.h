@@ -26,7 +26,8 @@ class OpBuilder {
  public:
   using Attributes = std::map<std::string, model::Attribute, std::less<>>;
 
-  /// `options`: what ModelSource::import() was asked for; must outlive the builder. `opset`: version of ONNX's operators.
+  /// `options`: what ModelSource::import() was asked for; must outlive the builder. `opset`: version of ONNX's
+  /// operators.
   explicit OpBuilder(const ImportOptions& options, std::int64_t opset = model::kMaxOpset);
 
   /// As the options say: an input with the declared dims or with fixed ones, or a constant. Throws as add_input().
@@ -34,9 +35,9 @@ class OpBuilder {
   /// Shares the tensor's memory.
   Value* constant(const Tensor& value);
   /// An operator with one output. `inputs`: in the operator's order, null where an optional one is omitted. `domain`:
-  /// "" or "com.microsoft". Throws Error naming the operator: kUnsupported; kInvalidModel for inputs and attributes that
-  /// do not fit; NeedInput if the value of an input of the model must be known. Graphs as attributes (If, Loop, Scan) are
-  /// refused: they need a list of nodes, see NodeSource.
+  /// "" or "com.microsoft". Throws Error naming the operator: kUnsupported; kInvalidModel for inputs and attributes
+  /// that do not fit; NeedInput if the value of an input of the model must be known. Graphs as attributes (If, Loop,
+  /// Scan) are refused: they need a list of nodes, see NodeSource.
   Value* op(const std::string& type, std::vector<Value*> inputs, Attributes attributes = {},
             const std::string& domain = "");
   /// The same with `outputs` outputs.

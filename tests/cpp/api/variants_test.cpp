@@ -78,8 +78,7 @@ TEST(Variants, ThreadsShareThem) {
   o.progress = [&](const Progress& p) { compiled += p.stage == "ready"; };
   Model m(std::make_unique<ScaleSource>(), o);
   std::vector<std::future<float>> results;
-  for (int k = 0; k < 12; ++k)
-    results.push_back(std::async(std::launch::async, [&m, k] { return run(m, k % 3 + 1); }));
+  for (int k = 0; k < 12; ++k) results.push_back(std::async(std::launch::async, [&m, k] { return run(m, k % 3 + 1); }));
   for (int k = 0; k < 12; ++k) EXPECT_EQ(results[static_cast<std::size_t>(k)].get(), static_cast<float>(k % 3 + 1));
   EXPECT_EQ(m.program_count(), 3u);
   EXPECT_EQ(compiled, 3);
