@@ -74,8 +74,10 @@ std::string GpuGenerator::pack_condition(const Packing& p, const std::vector<con
 
 namespace {
 
-constexpr std::int64_t kFewTerms = 64;        // of a reduction that is one thread's work, whatever it reads
-constexpr std::int64_t kUnknownOutputs = 64;  // of an unknown number, how far apart the farthest are that count
+constexpr std::int64_t kFewTerms = 64;        // of a reduction that one thread computes if there are many outputs
+constexpr std::int64_t kVeryFewTerms = 8;     // of one that it always computes
+constexpr std::int64_t kManyPoints = 8192;    // outputs
+constexpr std::int64_t kUnknownOutputs = 64;  // assumed along a dim of unknown size, to decide whether windows overlap
 constexpr std::int64_t kMostTaps = 2048;      // of a window that overlaps with its neighbours
 constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // length of a reduction
 
@@ -120,6 +122,14 @@ bool are_windows(const PointLoop& p, const Exprs& reductions) {
   return overlap;
 }
 
+// Whether a thread for each output keeps the card busy.
+bool many_points(const PointLoop& p) {
+  Expr points = 1;
+  for (const Expr& v : p.vars) points = points * v->args[0];
+  std::int64_t n = 0;
+  return !is_const_int(points, n) || n >= kManyPoints;
+}
+
 }  // namespace
 
 GpuLoopSource GpuGenerator::run() {
@@ -137,7 +147,7 @@ GpuLoopSource GpuGenerator::run() {
     rows(r);
   } else if (p && reductions.empty() && p->outputs.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
-  } else if (p && terms <= kFewTerms) {
+  } else if (p && terms <= kFewTerms && (terms <= kVeryFewTerms || many_points(*p))) {
     windows(*p, 0);
   } else {
     std::vector<RowStage> stages;

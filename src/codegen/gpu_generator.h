@@ -67,11 +67,13 @@ class GpuGenerator {
   /// each output is one thread's work.
   void windows(const PointLoop& p, std::int64_t terms);
   void window_loop(const PointLoop& p, const Exprs& reductions, const WindowTile& w);
-  void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
+  using Sums = std::vector<std::pair<Expr, std::string>>;  ///< reductions and C++ of a lane's
+  /// `known`: those of each pack that others may be computed from.
+  void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w, const std::vector<Sums>& known,
                    std::vector<std::string>& sums);
   std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
   void window_outputs(const PointLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
-                      const std::vector<std::pair<Expr, std::string>>& sums);
+                      const Sums& sums);
   WindowTerm window_term(const Expr& e, ReduceKind kind, const WindowTile& w);
   std::string fetch(const Expr& load, const WindowTerm* term, const WindowTile& w, std::vector<Fetched>& done);
   void single_points(const PointLoop& p, const std::string& from);

@@ -146,21 +146,34 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
   while (p.length > 1 && is_const_int(extent, n) && n % p.length != 0) p.length /= 2;
   if (p.length == 1) p = {};
   if (!is_const(extent)) add_multiple(p, extent);
-  if (r.uneven) {
-    r.team = kGpuThreads;
-    r.never_fits = true;
-  } else {
-    choose_team(r);
-  }
+  choose_team(r);
   return true;
 }
+
+namespace {
+
+// The most elements of a row whose length depends on which row it is (parts of a long one); 0: not known.
+std::int64_t bound_of(const Expr& extent) {
+  std::int64_t n = 0;
+  if (extent->op == Op::kMin)
+    for (const Expr& e : extent->args)
+      if (is_const_int(e, n)) return n;
+  return 0;
+}
+
+}  // namespace
 
 void GpuGenerator::choose_team(RowPlan& r) const {
   const Expr& extent = r.var->args[0];
   const std::int64_t v = r.packing.length;
   const std::int64_t few = v > 1 ? 8 : 2, many = kUsualElements;
-  std::int64_t n = 0, points = 0;
-  if (is_const_int(extent, n)) {
+  std::int64_t n = r.uneven ? bound_of(extent) : 0, points = 0;
+  if (r.uneven && n == 0) {
+    r.team = kGpuThreads;
+    r.never_fits = true;
+    return;
+  }
+  if (n > 0 || is_const_int(extent, n)) {
     std::int64_t team = 1;
     while (team < 32 && team * few < n) team *= 2;
     while (team < kGpuThreads && team * many < n) team *= 2;
@@ -174,7 +187,7 @@ void GpuGenerator::choose_team(RowPlan& r) const {
     const std::int64_t packs = (n + v - 1) / v;
     r.chunks = static_cast<int>((packs + team - 1) / team);
     r.team = team;
-    r.exact = r.chunks * team * v == n;
+    r.exact = !r.uneven && r.chunks * team * v == n;
     r.always_fits = r.chunks * v <= kMostElements;
     r.never_fits = !r.always_fits;
     return;

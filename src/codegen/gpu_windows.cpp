@@ -178,7 +178,7 @@ void GpuGenerator::windows(const PointLoop& p, std::int64_t terms) {
   bool simple = !p.vars.empty();
   for (const PointLoop::Output& o : p.outputs) top_reductions(o.body, reductions);
   for (const Expr& r : reductions)
-    simple &= static_cast<ReduceKind>(r->i) < ReduceKind::kArgMin && !r->args[0]->has_reduce;
+    simple &= static_cast<ReduceKind>(r->i) < ReduceKind::kArgMin && reduces_known(r, reductions);
   Expr points = 1;
   for (const Expr& v : p.vars) points = points * v->args[0];
   threads_ = points;
@@ -313,7 +313,7 @@ void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, cons
     if (w.length > 1) at[u].emplace_back(w.inner, w.group * Expr(w.length) + w.lane);
     if (w.count > 1) at[u].emplace_back(w.along, w.base + Expr(static_cast<std::int64_t>(u)));
   }
-  std::vector<std::vector<std::pair<Expr, std::string>>> sums(at.size());
+  std::vector<Sums> sums(at.size());
   for (const Expr& r : reductions) {
     std::vector<Expr> of_tile;
     bool by_lane = false;
@@ -323,7 +323,7 @@ void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, cons
     }
     if (!by_lane || of_tile[0]->op != Op::kReduce || !of_tile[0]->has_load) continue;  // its value is the same for all
     std::vector<std::string> names;
-    window_sums(r, of_tile, w, names);
+    window_sums(r, of_tile, w, sums, names);
     for (std::size_t u = 0; u < at.size(); ++u) sums[u].emplace_back(of_tile[u], names[u] + "[l]");
   }
   for (std::size_t u = 0; u < at.size(); ++u) window_outputs(p, at[u], w, sums[u]);
@@ -354,7 +354,7 @@ std::string GpuGenerator::open_terms(const Exprs& vars, std::int64_t team, int a
 
 // Accumulators of one reduction for all packs of the tile.
 void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
-                               std::vector<std::string>& sums) {
+                               const std::vector<Sums>& known, std::vector<std::string>& sums) {
   const auto kind = static_cast<ReduceKind>(r->i);
   for (std::size_t u = 0; u < of_tile.size(); ++u) {
     sums.push_back(emit_.fresh("a"));
@@ -412,6 +412,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   for (const Ready& x : ready) {
     emit_.open("");
     for (const auto& [l, element] : x.elements) emit_.bind_value(l, element);
+    for (const auto& [e, element] : known[x.u]) emit_.bind_value(e, element);
     std::string y = emit_.value(x.term.value);
     if (x.term.inside && !x.term.filled)
       y = fmt::format("({} ? {} : {})", x.term.condition, y, emit_.value(x.term.outside));
@@ -432,7 +433,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
 
 // What one pack of outputs becomes of its sums.
 void GpuGenerator::window_outputs(const PointLoop& p, const Assignments& at, const WindowTile& w,
-                                  const std::vector<std::pair<Expr, std::string>>& sums) {
+                                  const Sums& sums) {
   std::vector<Fetched> fetched;
   std::vector<std::pair<Expr, std::string>> elements;
   Exprs bodies, offsets;

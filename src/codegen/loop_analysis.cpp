@@ -89,12 +89,23 @@ void top_reductions(const Expr& e, Exprs& out) {
   for (const Expr& a : e->args) top_reductions(a, out);
 }
 
+bool reduces_known(const Expr& r, const Exprs& reductions) {
+  bool ok = true;
+  if (r->args[0]->has_reduce)
+    visit(r->args[0], [&](const Expr& x) {
+      if (x->op != Op::kReduce) return;
+      ok &= std::any_of(reductions.begin(), reductions.end(), [&](const Expr& k) { return same(k, x); });
+      for (const Expr& v : r->vars) ok &= !uses(x, v);
+    });
+  return ok;
+}
+
 // Whether reductions run better side by side over `inner` (contiguous in memory) than one after another.
 bool side_by_side(const Exprs& reductions, const Expr& inner) {
   if (reductions.empty()) return false;
   int with = 0, without = 0;
   for (const Expr& r : reductions) {
-    if (static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin || r->args[0]->has_reduce) return false;
+    if (static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin || !reduces_known(r, reductions)) return false;
     for (const Expr& v : r->vars)
       if (uses(v->args[0], inner)) return false;
     with += unit_stride_loads(r->args[0], inner);

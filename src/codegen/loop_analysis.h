@@ -14,6 +14,8 @@ Exprs merge_vars(Exprs vars, Expr& body, Expr& store);
 Expr merge_reduce_vars(const Expr& e);
 /// Reductions of `e` that are always evaluated (not on one side of a select), operands first.
 void top_reductions(const Expr& e, Exprs& out);
+/// Whether the reductions inside r are among `reductions` and the same for all that r runs over.
+bool reduces_known(const Expr& r, const Exprs& reductions);
 /// Whether reductions run better side by side over `inner` (contiguous in memory) than one after another.
 bool side_by_side(const Exprs& reductions, const Expr& inner);
 /// A kernel of one stage: out[offset] = body over vars (outermost first), of which none has the extent 1, in the order

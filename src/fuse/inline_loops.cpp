@@ -137,8 +137,9 @@ class Inliner {
     if (lazy_selections_ && e->op != Op::kLoad && e->op != Op::kReduce && e->args.size() == 1)
       return loads_in(e->args[0], known);
     if (!lazy_selections_ || e->op != Op::kSelect) {
+      std::unordered_set<Expr, ExprHash, ExprSame> loads;  // equal ones are evaluated once
       visit(e, [&](const Expr& x) {
-        if (x->op == Op::kLoad) ++uses[storage_of(x->value)];
+        if (x->op == Op::kLoad && loads.insert(x).second) ++uses[storage_of(x->value)];
       });
       return uses;
     }

@@ -7,12 +7,17 @@
 
 #include <algorithm>
 
+#include "fuse/reduction_digits.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
 
 constexpr std::size_t kMaxMembers = 12;
+constexpr std::int64_t kShortColumn = 32;        // elements that a thread keeps in registers
+constexpr std::int64_t kFewRows = 256;           // with a workgroup each, which leave a GPU idle
+constexpr std::int64_t kManyElements = 131072;   // of few rows together, which are worth a kernel of their own
+constexpr std::int64_t kMuchLonger = 16;         // than what is reduced: reading it again costs next to nothing
 constexpr std::size_t kMaxTensors = 60;  // that one kernel reads and writes: the runtime passes 64 pointers at most
 
 struct Member {
@@ -153,6 +158,45 @@ class Grouper {
     return wider;
   }
 
+  // On a GPU: whether the first reduction runs across memory, over more elements than a thread keeps in registers.
+  // Results that are neighbours in memory are then computed side by side, and what uses them is better a kernel of its
+  // own, which reads along memory.
+  bool reduces_long_columns() const {
+    if (!options_.split_reductions) return false;
+    const auto* l = members_[0].node->as<LoopOp>();
+    bool columns = false, longer = false;
+    visit(l->body, [&](const Expr& x) {
+      if (x->op != Op::kReduce) return;
+      std::int64_t n = 0;
+      for (const Expr& v : x->vars) longer |= is_const_int(v->args[0], n) && n > kShortColumn;
+      for (const Expr& v : l->vars) columns |= unit_loads(x->args[0], v, x->vars) > 0;
+    });
+    return columns && longer;
+  }
+
+  // On a GPU: whether there are few rows and the loop is much longer than what is reduced (results of parts of it): a
+  // kernel of its own has more workgroups.
+  bool longer_than_few_rows(const Node* n, const std::vector<int>& outer_at) const {
+    std::int64_t rows = 0, length = 0, longest = 1;
+    if (!options_.split_reductions || !is_const_int(idx::product(outer_extents_), rows) || rows >= kFewRows)
+      return false;
+    const auto* l = n->as<LoopOp>();
+    Expr inner = 1;
+    for (std::size_t k = 0; k < l->vars.size(); ++k)
+      if (outer_at[k] < 0) inner = inner * l->vars[k]->args[0];
+    bool known = is_const_int(inner, length);
+    for (const Member& m : members_)
+      visit(m.node->as<LoopOp>()->body, [&](const Expr& x) {
+        if (x->op != Op::kReduce) return;
+        Expr terms = 1;
+        std::int64_t count = 0;
+        for (const Expr& v : x->vars) terms = terms * v->args[0];
+        known &= is_const_int(terms, count);
+        longest = std::max(longest, count);
+      });
+    return known && rows * length >= kManyElements && length >= kMuchLonger * longest;
+  }
+
   static bool has_inner(const Node* n, const std::vector<int>& outer_at) {
     const auto* l = n->as<LoopOp>();
     for (std::size_t k = 0; k < l->vars.size(); ++k)
@@ -221,6 +265,8 @@ class Grouper {
       if (n->as<LoopOp>()->body->has_reduce) return "it is a reduction of another shape";
       if (!enough_rows()) return "there are too few rows to keep the device busy";
       if (wider_than_rows(n, outer_at)) return "it is larger than the rows that are reduced";
+      if (longer_than_few_rows(n, outer_at)) return "it is longer than what is reduced, and there are few rows";
+      if (reduces_long_columns()) return "the reduction runs across memory, and this loop along it";
     }
     if (depends_through_outside(n, nullptr)) return "it depends on a node that is not part of the kernel";
     return nullptr;

@@ -2,27 +2,36 @@
 #include "fuse/split_reductions.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <utility>
 
+#include "fuse/merge_equal.h"
+#include "fuse/reduction_digits.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kWorkgroups = 1024;   // that keep a card busy
-constexpr std::int64_t kFewResults = 64;     // so few that it is worth two kernels whatever the length is
-constexpr std::int64_t kLongRow = 65536;     // so long that it is worth them whatever the number of rows is
-constexpr std::int64_t kLeastRow = 32768;    // shorter rows take one workgroup less time than another kernel costs
-constexpr std::int64_t kLeastPart = 4096;    // elements of a row
-constexpr std::int64_t kLeastColumn = 512;   // elements of a column, which up to 128 threads share
-constexpr std::int64_t kColumnGroups = 264;  // workgroups that keep a card's memory busy
-constexpr std::int64_t kGroupColumns = 16;   // columns of a workgroup, at least
-constexpr std::int64_t kMultiple = 16;       // of elements in each part, so that all begin where a pack may
+constexpr std::int64_t kWorkgroups = 1024;    // that keep a card busy
+constexpr std::int64_t kFewResults = 64;      // so few that a reduction of any length is worth two kernels
+constexpr std::int64_t kLongRow = 65536;      // so long that it is worth them for any number of rows
+constexpr std::int64_t kLeastRow = 32768;     // one workgroup reduces shorter rows in less time than a kernel costs
+constexpr std::int64_t kLeastPart = 4096;     // elements of a row
+constexpr std::int64_t kLeastColumn = 512;    // elements of a column, which up to 128 threads share
+constexpr std::int64_t kColumnGroups = 264;   // workgroups that keep a card's memory busy
+constexpr std::int64_t kGroupColumns = 16;    // columns of a workgroup, at least
+constexpr std::int64_t kMultiple = 16;        // of elements in each part, so that vector loads of all parts are aligned
 constexpr std::int64_t kPartsOfLongRow = 16;
 constexpr std::int64_t kMostPartsOfArg = 64;  // comparing takes instructions, which more workgroups share
 constexpr std::int64_t kMostPartsOfColumn = 256;
-constexpr std::int64_t kTeamColumn = 6144;     // shorter ones are worth no second kernel
+constexpr std::int64_t kTeamColumn = 6144;     // shorter columns are not worth a second kernel
+constexpr std::int64_t kLeastMixed = 8192;     // elements that are contiguous in runs, with gaps between the runs
+constexpr std::int64_t kLongRun = 512;         // contiguous elements that a team of threads reduces
+constexpr std::int64_t kManyRuns = 64;         // of fewer elements, which are columns of their own
 constexpr std::int64_t kMostTaps = 2048;       // of a window
-constexpr std::int64_t kEnoughWindows = 4096;  // results of a window that are worth no second kernel
+constexpr std::int64_t kEnoughWindows = 4096;  // results of windows, which are not worth a second kernel
 
 // Reductions of `e` that are always evaluated.
 void certain_reductions(const Expr& e, Exprs& out) {
@@ -35,85 +44,242 @@ void certain_reductions(const Expr& e, Exprs& out) {
   for (const Expr& a : e->args) certain_reductions(a, out);
 }
 
-// How many loads that depend on any of `reduced` move by one element of a row-major tensor with `var`. (Others, such as
-// of a mean in a sum of squares, are one element for all that is summed up.)
-int unit_loads(const Expr& body, const Expr& var, const Exprs& reduced) {
-  int n = 0;
-  visit(body, [&](const Expr& x) {
-    Expr c, rest;
-    if (x->op == Op::kLoad &&
-        std::any_of(reduced.begin(), reduced.end(), [&](const Expr& r) { return mentions(x, r); }) &&
-        x->value->storage_order.empty() && idx::split_affine(idx::linearize(x->args, x->value->shape), var, c, rest) &&
-        is_const(c, 1))
-      ++n;
-  });
-  return n;
-}
-
 class Splitter {
  public:
   explicit Splitter(Graph& g) : g_(g) {}
 
-  // The reduction of parts' results that is `r`, or empty if r stays as it is.
+  // `r` as a reduction of parts' results; empty if r stays as it is.
   Expr split(const Expr& r, const Exprs& vars) {
     const auto kind = static_cast<ReduceKind>(r->i);
     const bool arg = kind >= ReduceKind::kArgMin;
     if (r->args[0]->has_reduce || (arg && r->vars.size() != 1)) return {};
-    Exprs kept, dims;
-    for (const Expr& v : vars) {
-      if (mentions(r, v)) kept.push_back(v);
-    }
-    for (const Expr& v : r->vars) {
+    for (const Expr& v : r->vars)
       if (v->args[0]->has_var || v->args[0]->has_load) return {};
-      dims.push_back(v->args[0]);
-    }
-    Expr results = 1;
-    for (const Expr& v : kept) results = results * v->args[0];
-    const Expr count = idx::product(dims);
-    if (is_window(r, results, count)) return {};
-    const bool columns = !kept.empty() && unit_loads(r->args[0], kept.back(), r->vars) > 0;
-    std::int64_t parts = columns ? parts_of_columns(results, count) : parts_of_rows(results, count);
-    // A part without elements would have no position to give.
-    if (arg && parts > 1 && is_const(count) && !columns) parts = even_parts(count->i);
-    if (parts < 2) return {};
-
-    // One index through all that is summed over, in parts of equal length but for the last ones.
-    const bool even = is_const(count) && count->i % (parts * kMultiple) == 0;
-    const Expr length = idx::ceildiv(count, parts * kMultiple) * Expr(kMultiple);
-    if (arg && !even) return {};
-    const Expr part = loop_var(parts), begin = part * length;
-    const Expr at = loop_var(even ? length : idx::min(length, count - begin));
-    std::vector<std::pair<Expr, Expr>> replace;
-    const Exprs index = idx::delinearize(begin + at, dims);
-    for (std::size_t k = 0; k < dims.size(); ++k) replace.emplace_back(r->vars[k], index[k]);
-    Exprs outer;
-    for (const Expr& v : kept) {
-      outer.push_back(loop_var(v->args[0]));
-      replace.emplace_back(v, outer.back());
-    }
-    const Expr body = substitute(r->args[0], replace);
-    if (!columns && unit_loads(body, at, {at}) == 0) return {};  // its indices are divisions: no gain
-    outer.insert(columns ? outer.begin() : outer.end(), part);
-    Value* partial = g_.add_loop(outer, arg ? begin + reduce(kind, {at}, body) : reduce(kind, {at}, body));
-    const Expr k = loop_var(parts);
-    Exprs own = kept;  // of a result
-    kept.insert(columns ? kept.begin() : kept.end(), k);
-    const Expr of_part = load(partial, partial->dtype, kept);
-    if (!arg) return reduce(kind, {k}, of_part);
-    // The best of the parts' best: first which part it is of.
-    Exprs over;
-    std::vector<std::pair<Expr, Expr>> fresh;
-    for (const Expr& v : own) {
-      over.push_back(loop_var(v->args[0]));
-      fresh.emplace_back(v, over.back());
-    }
-    const Expr best = reduce(kind, {k}, substitute(r->args[0], {{r->vars[0], of_part}}));
-    const Value* which = g_.add_loop(over, substitute(best, fresh));
-    kept[columns ? 0 : kept.size() - 1] = load(which, which->dtype, own);
-    return load(partial, partial->dtype, kept);
+    const std::optional<ReducedDigits> d = arg ? ReducedDigits{r->vars, r->args[0]} : digits_of(r);
+    if (!d) return {};
+    Parts p;
+    p.body = d->body;
+    p.reduced = d->vars;
+    for (const Expr& v : vars)
+      if (mentions(r, v)) p.kept.push_back(v);
+    if (is_window(r, extent_of(p.kept), extent_of(p.reduced)) || !plan(p, arg)) return {};
+    if (arg) return split_arg(r, p);
+    if (const Expr e = of_exponentials(r, p)) return e;
+    if (const Expr e = of_squares(r, p)) return e;
+    const Value* partial = loop(p, [&](const Index& i) { return reduce(kind, {i.at}, i.of(p.body)); });
+    const Index whole = combined(p);
+    return reduce(kind, whole.over, load(partial, partial->dtype, whole.outer));
   }
 
  private:
+  // How a reduction is divided: into parts of all reduced variables but `extra`.
+  struct Parts {
+    Exprs kept, reduced, extra;
+    Expr body;
+    bool columns = false;
+    bool even = false;
+    std::int64_t count = 0;
+    Expr length;  // of a part, but for the last ones unless it is even
+  };
+  // The variables of a loop over parts, or over their results, and what replaces those of the reduction.
+  struct Index {
+    Exprs outer;  // of partial results: indices
+    Exprs over;   // what their reduction runs over
+    Expr at, begin, terms;
+    std::vector<std::pair<Expr, Expr>> replace;
+    Expr of(const Expr& e) const { return substitute(e, replace); }
+  };
+
+  static Expr extent_of(const Exprs& vars) {
+    Expr n = 1;
+    for (const Expr& v : vars) n = n * v->args[0];
+    return n;
+  }
+  static Exprs extents_of(const Exprs& vars) {
+    Exprs out;
+    for (const Expr& v : vars) out.push_back(v->args[0]);
+    return out;
+  }
+
+  // Whether the reduction is divided, and how.
+  static bool plan(Parts& p, bool arg) {
+    p.columns = std::any_of(p.kept.begin(), p.kept.end(),
+                            [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
+    const Expr results = extent_of(p.kept), count = extent_of(p.reduced);
+    if (p.columns) {
+      p.count = parts_of_columns(results, count, kTeamColumn);
+    } else if (is_one_run(p)) {
+      p.count = parts_of_rows(results, count);
+      // A part without elements would have no position to give.
+      if (arg && p.count > 1 && is_const(count)) p.count = even_parts(count->i);
+    } else if (!arg) {
+      return plan_runs(p);
+    }
+    if (p.count < 2) return false;
+    set_length(p, count);
+    return !arg || p.even;
+  }
+
+  // What is reduced are contiguous runs with gaps between them. Each long run is a row of its own (an image's pixels in
+  // the sum over a batch). Of short ones (the channels of a group), each element is a column of its own: threads side by
+  // side read a run together.
+  static bool plan_runs(Parts& p) {
+    const auto unit = std::find_if(p.reduced.begin(), p.reduced.end(),
+                                   [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
+    std::int64_t all = 0, run = 0, runs = 0;
+    if (unit == p.reduced.end() || (is_const_int(extent_of(p.reduced), all) && all < kLeastMixed)) return false;
+    const Expr inner = *unit;
+    p.reduced.erase(unit);
+    const Expr others = extent_of(p.reduced);
+    if (!is_const_int(inner->args[0], run)) return false;
+    if (run >= kLongRun) {
+      p.extra = {inner};
+      std::swap(p.extra, p.reduced);
+      p.count = std::max<std::int64_t>(1, parts_of_rows(extent_of(p.kept) * others, inner->args[0]));
+    } else {
+      if (is_const_int(others, runs) && runs < kManyRuns) return false;
+      p.extra = {inner};
+      p.columns = true;
+      p.count = std::max<std::int64_t>(1, parts_of_columns(extent_of(p.kept) * inner->args[0], others, 0));
+    }
+    set_length(p, extent_of(p.reduced));
+    return true;
+  }
+
+  static void set_length(Parts& p, const Expr& count) {
+    p.even = p.count == 1 || (is_const(count) && count->i % (p.count * kMultiple) == 0);
+    p.length = p.count == 1 ? count : idx::ceildiv(count, p.count * kMultiple) * Expr(kMultiple);
+  }
+
+  // Whether all that is reduced lies side by side in memory.
+  static bool is_one_run(const Parts& p) {
+    const Expr at = loop_var(extent_of(p.reduced));
+    std::vector<std::pair<Expr, Expr>> replace;
+    const Exprs index = idx::delinearize(at, extents_of(p.reduced));
+    for (std::size_t k = 0; k < index.size(); ++k) replace.emplace_back(p.reduced[k], index[k]);
+    return unit_loads(substitute(p.body, replace), at, {at}) > 0;
+  }
+
+  // Part results' index of part `part`, for the elements `kept` of the whole's result.
+  static Exprs partial_index(const Parts& p, Exprs kept, const Exprs& extra, const Expr& part) {
+    kept.insert(kept.end(), extra.begin(), extra.end());
+    kept.insert(p.columns ? kept.begin() : kept.end(), part);
+    return kept;
+  }
+
+  static Index of_part(const Parts& p) {
+    Index i;
+    const Expr part = loop_var(p.count), count = extent_of(p.reduced);
+    i.begin = part * p.length;
+    i.terms = p.even ? p.length : idx::min(p.length, count - i.begin);
+    i.at = loop_var(i.terms);
+    const Exprs index = idx::delinearize(i.begin + i.at, extents_of(p.reduced));
+    for (std::size_t k = 0; k < index.size(); ++k) i.replace.emplace_back(p.reduced[k], index[k]);
+    Exprs kept, extra;
+    for (const auto& [from, to] : {std::pair(&p.kept, &kept), std::pair(&p.extra, &extra)})
+      for (const Expr& v : *from) {
+        to->push_back(loop_var(v->args[0]));
+        i.replace.emplace_back(v, to->back());
+      }
+    i.outer = partial_index(p, kept, extra, part);
+    return i;
+  }
+
+  static Index combined(const Parts& p) {
+    Index i;
+    const Expr part = loop_var(p.count);
+    Exprs extra;
+    for (const Expr& v : p.extra) extra.push_back(loop_var(v->args[0]));
+    i.outer = partial_index(p, p.kept, extra, part);
+    i.terms = p.even ? p.length : idx::min(p.length, extent_of(p.reduced) - part * p.length);
+    i.over = extra;
+    i.over.insert(i.over.begin(), part);
+    return i;
+  }
+
+  Value* loop(const Parts& p, const std::function<Expr(const Index&)>& body) {
+    const Index i = of_part(p);
+    return g_.add_loop(i.outer, body(i));
+  }
+
+  // a - b, where only a depends on what is reduced, and b on another reduction (of the same row, mostly), which parts of
+  // this one would have to wait for.
+  static bool is_shifted(const Expr& e, const Parts& p, Expr& a, Expr& b) {
+    if (e->op != Op::kSub || (e->dtype != DType::kFloat32 && e->dtype != DType::kFloat64)) return false;
+    a = e->args[0], b = e->args[1];
+    const auto depends = [&](const Expr& x) {
+      const auto used = [&](const Expr& v) { return mentions(x, v); };
+      return std::any_of(p.reduced.begin(), p.reduced.end(), used) || std::any_of(p.extra.begin(), p.extra.end(), used);
+    };
+    if (!depends(a) || depends(b)) return false;
+    const auto loads = loads_of(b);
+    return std::any_of(loads.begin(), loads.end(), [](const Value* v) {
+      const Node* n = storage_of(v)->producer;
+      return n && n->as<LoopOp>() && n->as<LoopOp>()->body->has_reduce;
+    });
+  }
+
+  // A sum of exp(a - b), with the row's maximum b: each part sums exp(a - m) with its own maximum m, and the parts' sums
+  // are multiplied by exp(m - b). m is made finite, so that parts of nothing but -inf give 0.
+  Expr of_exponentials(const Expr& r, const Parts& p) {
+    Expr a, b;
+    if (static_cast<ReduceKind>(r->i) != ReduceKind::kSum || p.body->op != Op::kExp ||
+        !is_shifted(p.body->args[0], p, a, b))
+      return {};
+    const DType t = a->dtype;
+    const double most = t == DType::kFloat64 ? std::numeric_limits<double>::max()
+                                             : static_cast<double>(std::numeric_limits<float>::max());
+    const Value* largest = loop(p, [&](const Index& i) { return reduce(ReduceKind::kMax, {i.at}, i.of(a)); });
+    const auto shift = [&](const Index& i) {
+      return binary(Op::kMin, binary(Op::kMax, load(largest, t, i.outer), constant(-most, t)), constant(most, t));
+    };
+    const Value* sum = loop(p, [&](const Index& i) {
+      return reduce(ReduceKind::kSum, {i.at}, unary(Op::kExp, binary(Op::kSub, i.of(a), shift(i))));
+    });
+    const Index whole = combined(p);
+    return reduce(ReduceKind::kSum, whole.over,
+                  binary(Op::kMul, load(sum, t, whole.outer), unary(Op::kExp, binary(Op::kSub, shift(whole), b))));
+  }
+
+  // A sum of (a - b)^2, with the mean b: each part sums (a - m)^2 with its own mean m, to which n (m - b)^2 is added.
+  // (Chan, Golub, LeVeque: "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.)
+  Expr of_squares(const Expr& r, const Parts& p) {
+    Expr a, b;
+    if (static_cast<ReduceKind>(r->i) != ReduceKind::kSum || p.body->op != Op::kMul ||
+        !same(p.body->args[0], p.body->args[1]) || !is_shifted(p.body->args[0], p, a, b))
+      return {};
+    const DType t = a->dtype;
+    const auto square = [](const Expr& x) { return binary(Op::kMul, x, x); };
+    const Value* sum = loop(p, [&](const Index& i) { return reduce(ReduceKind::kSum, {i.at}, i.of(a)); });
+    const auto mean = [&](const Index& i) {
+      return binary(Op::kDiv, load(sum, t, i.outer), cast(idx::max(i.terms, 1), t));
+    };
+    const Value* squares = loop(p, [&](const Index& i) {
+      return reduce(ReduceKind::kSum, {i.at}, square(binary(Op::kSub, i.of(a), mean(i))));
+    });
+    const Index whole = combined(p);
+    const Expr between =
+        binary(Op::kMul, cast(idx::max(whole.terms, 0), t), square(binary(Op::kSub, mean(whole), b)));
+    return reduce(ReduceKind::kSum, whole.over, binary(Op::kAdd, load(squares, t, whole.outer), between));
+  }
+
+  // The best of the parts' best: first which part it is of.
+  Expr split_arg(const Expr& r, const Parts& p) {
+    const auto kind = static_cast<ReduceKind>(r->i);
+    const Value* partial = loop(p, [&](const Index& i) { return i.begin + reduce(kind, {i.at}, i.of(p.body)); });
+    Exprs over;
+    std::vector<std::pair<Expr, Expr>> fresh;
+    for (const Expr& v : p.kept) {
+      over.push_back(loop_var(v->args[0]));
+      fresh.emplace_back(v, over.back());
+    }
+    const Index whole = combined(p);
+    const Expr of_part = load(partial, partial->dtype, whole.outer);
+    const Expr best = reduce(kind, whole.over, substitute(p.body, {{p.reduced[0], of_part}}));
+    const Value* which = g_.add_loop(over, substitute(best, fresh));
+    return load(partial, partial->dtype, partial_index(p, p.kept, {}, load(which, which->dtype, p.kept)));
+  }
+
   // Windows of enough results are short sums that read the same elements: splitting them only adds a kernel.
   static bool is_window(const Expr& r, const Expr& results, const Expr& count) {
     std::int64_t n = 0, terms = 0;
@@ -139,10 +305,10 @@ class Splitter {
     return few && n > 0 && n <= kFewResults ? kWorkgroups / n : 0;
   }
 
-  static std::int64_t parts_of_columns(const Expr& results, const Expr& count) {
+  // `least`: no more elements than these are worth a second kernel; a team of threads reduces them in one.
+  static std::int64_t parts_of_columns(const Expr& results, const Expr& count, std::int64_t least) {
     std::int64_t n = 0, length = 0;
-    if (!is_const_int(results, n) || n == 0) return 0;
-    if (is_const_int(count, length) && length <= kTeamColumn) return 0;  // a team of threads reduces one in one kernel
+    if (!is_const_int(results, n) || n == 0 || (is_const_int(count, length) && length <= least)) return 0;
     const std::int64_t groups = (n + kGroupColumns - 1) / kGroupColumns;
     const std::int64_t wanted = std::min(kMostPartsOfColumn, kColumnGroups / groups);
     return is_const_int(count, length) ? std::min(wanted, length / kLeastColumn) : wanted;
@@ -179,7 +345,9 @@ void split_reductions(Graph& g) {
     refresh_inputs(*n);
     changed = true;
   }
-  if (changed) sort_nodes(g);
+  if (!changed) return;
+  sort_nodes(g);
+  merge_equal_nodes(g);  // parts of a mean, and of the squares of what differs from it
 }
 
 }  // namespace sardonyx

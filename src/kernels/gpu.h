@@ -224,7 +224,7 @@ SDX_FN T reduce_team(T x, u32 team, F combine) {
 template <class T, int V>
 static SDX_SHARED T column_scratch[kThreads * V];
 
-/// The same for teams whose threads are kThreads / team apart, with V values each: combined, in a team's first thread.
+/// The same for teams whose threads are kThreads / team apart, with V values each.
 template <class T, int V, class F>
 SDX_FN void reduce_columns(T (&x)[V], u32 team, F combine) {
   const u32 width = kThreads / team, in_wave = width < kWave ? width : kWave;
@@ -236,10 +236,11 @@ SDX_FN void reduce_columns(T (&x)[V], u32 team, F combine) {
 #pragma clang loop unroll(full)
     for (int l = 0; l < V; ++l) column_scratch<T, V>[(id / kWave * in_wave + id % kWave) * V + l] = x[l];
   barrier();
-  if (id < width)
-    for (u32 k = 1; k < rows; ++k)
 #pragma clang loop unroll(full)
-      for (int l = 0; l < V; ++l) x[l] = combine(x[l], T(column_scratch<T, V>[(id + k * width) * V + l]));
+  for (int l = 0; l < V; ++l) x[l] = column_scratch<T, V>[id % width * V + l];
+  for (u32 k = 1; k < rows; ++k)
+#pragma clang loop unroll(full)
+    for (int l = 0; l < V; ++l) x[l] = combine(x[l], T(column_scratch<T, V>[(id % width + k * width) * V + l]));
   barrier();
 }
 

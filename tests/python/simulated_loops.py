@@ -24,9 +24,10 @@ def rand(dtype, *shape, seed=0):
     return np.abs(x * 40).astype(dtype) if np.issubdtype(dtype, np.integer) else x.astype(dtype)
 
 
-def compare(text, chip, feeds, rtol=1e-5, atol=1e-6):
+def compare(text, chip, feeds, rtol=1e-5, atol=1e-6, opset=18):
     """The device gives what the host gives."""
-    host, gpu = sardonyx.compile(parse(text)), sardonyx.compile(parse(text), device=f"sim:{chip}")
+    model = parse(text, opset)
+    host, gpu = sardonyx.compile(model), sardonyx.compile(model, device=f"sim:{chip}")
     for feed in feeds:
         want, got = host.run(feed), gpu.run(feed)
         for name in want:

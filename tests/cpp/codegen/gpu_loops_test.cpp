@@ -1,4 +1,5 @@
 // Which form the GPU kernel of a loop gets, as far as its number of threads shows it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "codegen/loop_codegen.h"
@@ -54,6 +55,38 @@ TEST(GpuLoops, LongColumnsAreDividedAmongWorkgroups) {
 return %1)");
   ASSERT_EQ(threads.size(), 2U);
   EXPECT_EQ(threads[0], 24 * 32 / 8 * 128);
+}
+
+// A sum is one thread's work only if it has very few terms, or if there are many results.
+TEST(GpuLoops, ShortSumsOfFewResultsHaveTeams) {
+  const auto text = [](int results, int terms) {
+    return fmt::format(R"(%0 = input float32[{1}, {0}, 3, {1}]
+%1 = loop float32[i < {0}]: sum{{r < {1}, c < {1}}}(%0[r, i, 1, c] * %0[c, i, 2, r])
+return %1)",
+                       results, terms);
+  };
+  EXPECT_EQ(threads_of(text(100, 6)), std::vector<std::int64_t>({100 * 32}));
+  EXPECT_EQ(threads_of(text(100, 2)), std::vector<std::int64_t>({100}));
+  EXPECT_EQ(threads_of(text(10000, 6)), std::vector<std::int64_t>({10000}));
+}
+
+// 12 parts of a row: all but the last have 4192 elements, which a workgroup keeps in registers.
+TEST(GpuLoops, PartsOfUnequalLengthHaveAWorkgroupEach) {
+  const std::vector<std::int64_t> threads = threads_of(R"(%0 = input float16[64, 50257]
+%1 = loop float32[i < 64]: max{r < 50257}(float32(%0[i, r]))
+return %1)");
+  ASSERT_EQ(threads.size(), 2U);
+  EXPECT_EQ(threads[0], 64 * 12 * 256);
+  EXPECT_LE(threads[1], 64 * 32);
+}
+
+// The sum of squares of differences from a mean that the same kernel computes.
+TEST(GpuLoops, ColumnsOfVariancesAreSideBySide) {
+  EXPECT_EQ(threads_of(R"(%0 = input float16[8, 784, 64]
+%1 = loop float32[n < 8, c < 64]: sum{r < 784}(float32(%0[n, r, c])) / 784.0
+%2 = loop float32[n < 8, c < 64]: sum{r < 784}((float32(%0[n, r, c]) - %1[n, c]) * (float32(%0[n, r, c]) - %1[n, c]))
+return %2)"),
+            std::vector<std::int64_t>({8 * 64 / 8 * 128}));
 }
 
 }  // namespace

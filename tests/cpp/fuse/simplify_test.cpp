@@ -1,5 +1,4 @@
-// Passes that remove, merge and inline nodes: remove_dead, merge_equal, inline_loops, trim_rows, shrink_repeats,
-// split_reductions.
+// Passes that remove, merge and inline nodes: remove_dead, merge_equal, inline_loops, trim_rows, shrink_repeats.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -131,6 +130,24 @@ return %2)";
   EXPECT_THAT(remarks_of("inline_loops", graph), ElementsAre("sum: it is a reduction, which would be repeated"));
 }
 
+// Every mention of the same element is one evaluation.
+TEST(InlineLoops, EqualLoadsAreOneUse) {
+  expect_pass("inline_loops", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i])
+%2 = loop float32[i < n]: %1[i] * sigmoid(%1[i]) + sin(%1[i])
+return %2)",
+              R"(%0 = input float32[n]
+%1 = loop float32[i < n]: (t0 = exp(%0[i])) * sigmoid(t0) + sin(t0)
+return %1)");
+}
+
+TEST(InlineLoops, LoadsOfDifferentElementsAreSeveralUses) {
+  expect_unchanged("inline_loops", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: exp(%0[i])
+%2 = loop float32[i < n]: %1[i] * sigmoid(%1[n - i - 1]) + sin(%1[i])
+return %2)");
+}
+
 TEST(InlineLoops, ExpensiveValuesAreNotRecomputed) {
   const char* graph = R"(%0 = input float32[n]
 %1 = loop float32[i < n]: exp(%0[i]) @"exp"
@@ -237,30 +254,6 @@ TEST(ShrinkRepeats, FixedIndicesIntoTensorsThatMayBeEmptyStay) {
 %2 = loop float32[i < n]: %1[i] * 2.0
 return %2)",
                    shrinking());
-}
-
-FuseOptions splitting() {
-  FuseOptions o = any_device();
-  o.split_reductions = true;
-  return o;
-}
-
-TEST(SplitReductions, OneLongSum) {
-  expect_pass("split_reductions", R"(%0 = input float32[65536]
-%1 = loop float32[]: sum{r < 65536}(%0[r])
-return %1)",
-              R"(%0 = input float32[65536]
-%1 = loop float32[i < 16]: sum{r < 4096}(%0[4096 * i + r])
-%2 = loop float32[]: sum{r < 16}(%1[r])
-return %2)",
-              splitting());
-}
-
-TEST(SplitReductions, ShortSumsStay) {
-  expect_unchanged("split_reductions", R"(%0 = input float32[1000, 64]
-%1 = loop float32[i < 1000]: sum{r < 64}(%0[i, r])
-return %1)",
-                   splitting());
 }
 
 }  // namespace

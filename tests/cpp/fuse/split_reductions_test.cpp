@@ -1,0 +1,162 @@
+// The pass split_reductions, and which kernels what it makes becomes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::ElementsAre;
+
+FuseOptions splitting() {
+  FuseOptions o = any_device();
+  o.split_reductions = true;
+  return o;
+}
+
+TEST(SplitReductions, OneLongSum) {
+  expect_pass("split_reductions", R"(%0 = input float32[65536]
+%1 = loop float32[]: sum{r < 65536}(%0[r])
+return %1)",
+              R"(%0 = input float32[65536]
+%1 = loop float32[i < 16]: sum{r < 4096}(%0[4096 * i + r])
+%2 = loop float32[]: sum{r < 16}(%1[r])
+return %2)",
+              splitting());
+}
+
+TEST(SplitReductions, ShortSumsStay) {
+  expect_unchanged("split_reductions", R"(%0 = input float32[1000, 64]
+%1 = loop float32[i < 1000]: sum{r < 64}(%0[i, r])
+return %1)",
+                   splitting());
+}
+
+// Softmax: parts have maxima of their own, with which their sums are made before the row's maximum is known.
+TEST(SplitReductions, SumsOfExponentialsDoNotWaitForTheMaximum) {
+  expect_pass("split_reductions", R"(%0 = input float32[4, 65536]
+%1 = loop float32[i < 4]: max{r < 65536}(%0[i, r])
+%2 = loop float32[i < 4]: sum{r < 65536}(exp(%0[i, r] - %1[i]))
+return %2)",
+              R"(%0 = input float32[4, 65536]
+%1 = loop float32[i0 < 4, i1 < 16]: max{r0 < 4096}(%0[i0, i1 * 4096 + r0])
+%2 = loop float32[i0 < 4]: max{r0 < 16}(%1[i0, r0])
+%3 = loop float32[i0 < 4, i1 < 16]: sum{r0 < 4096}(exp(%0[i0, i1 * 4096 + r0] - min(max(%1[i0, i1], -3.4028235e+38), 3.4028235e+38)))
+%4 = loop float32[i0 < 4]: sum{r0 < 16}(%3[i0, r0] * exp(min(max(%1[i0, r0], -3.4028235e+38), 3.4028235e+38) - %2[i0]))
+return %4)",
+              splitting());
+}
+
+// The channels of a group: each is a column, and the parts' means are combined with the squares.
+TEST(SplitReductions, VariancesOfGroupsOfChannelsReadTheImageOnce) {
+  expect_pass("split_reductions", R"(%0 = input float32[1, 1024, 64]
+%1 = loop float32[n < 1, g < 8]: sum{c < 8, r < 1024}(%0[n, r, 8 * g + c]) / 8192.0
+%2 = loop float32[n < 1, g < 8]: sum{c < 8, r < 1024}((%0[n, r, 8 * g + c] - %1[n, g]) * (%0[n, r, 8 * g + c] - %1[n, g]))
+return %2)",
+              R"(%0 = input float32[1, 1024, 64]
+%1 = loop float32[i0 < 2, i1 < 1, i2 < 8, i3 < 8]: sum{r0 < 512}(%0[i1, i0 * 512 + r0, i2 * 8 + i3])
+%2 = loop float32[i0 < 1, i1 < 8]: sum{r0 < 2, r1 < 8}(%1[r0, i0, i1, r1]) / 8192.0
+%3 = loop float32[i0 < 2, i1 < 1, i2 < 8, i3 < 8]: sum{r0 < 512}((t0 = %0[i1, i0 * 512 + r0, i2 * 8 + i3] - %1[i0, i1, i2, i3] / 512.0) * t0)
+%4 = loop float32[i0 < 1, i1 < 8]: sum{r0 < 2, r1 < 8}(%3[r0, i0, i1, r1] + 512.0 * ((%1[r0, i0, i1, r1] / 512.0 - %2[i0, i1]) * (%1[r0, i0, i1, r1] / 512.0 - %2[i0, i1])))
+return %4)",
+              splitting());
+}
+
+TEST(SplitReductions, DifferencesFromWhatIsNoReductionArePlainSums) {
+  expect_pass("split_reductions", R"(%0 = input float32[65536]
+%1 = input float32[1]
+%2 = loop float32[]: sum{r < 65536}((%0[r] - %1[0]) * (%0[r] - %1[0]))
+return %2)",
+              R"(%0 = input float32[65536]
+%1 = input float32[1]
+%2 = loop float32[i0 < 16]: sum{r0 < 4096}((%0[i0 * 4096 + r0] - %1[0]) * (%0[i0 * 4096 + r0] - %1[0]))
+%3 = loop float32[]: sum{r0 < 16}(%2[r0])
+return %3)",
+              splitting());
+}
+
+// Sums over a batch and its images, of each channel: a row for each image.
+TEST(SplitReductions, LongRunsAreRows) {
+  expect_pass("split_reductions", R"(%0 = input float32[8, 32, 3136]
+%1 = loop float32[c < 32]: sum{n < 8, r < 3136}(%0[n, c, r])
+return %1)",
+              R"(%0 = input float32[8, 32, 3136]
+%1 = loop float32[i0 < 32, i1 < 8, i2 < 1]: sum{r0 < 3136}(%0[i1, i0, i2 * 3136 + r0])
+%2 = loop float32[i0 < 32]: sum{r0 < 8}(%1[i0, r0, 0])
+return %2)",
+              splitting());
+}
+
+TEST(SplitReductions, DimsThatAViewMergesAreDivided) {
+  expect_pass("split_reductions", R"(%0 = input float32[1024, 32, 64]
+%1 = loop float32[c < 32]: sum{r < 65536}(%0[floordiv(r, 64), c, mod(r, 64)])
+return %1)",
+              R"(%0 = input float32[1024, 32, 64]
+%1 = loop float32[i0 < 2, i1 < 32, i2 < 64]: sum{r0 < 512}(%0[i0 * 512 + r0, i1, i2])
+%2 = loop float32[i0 < 32]: sum{r0 < 2, r1 < 64}(%1[r0, i0, r1])
+return %2)",
+              splitting());
+}
+
+TEST(SplitReductions, ShortRunsStay) {
+  expect_unchanged("split_reductions", R"(%0 = input float32[32, 64, 400]
+%1 = loop float32[c < 64]: sum{n < 32, r < 400}(%0[n, c, r])
+return %1)",
+                   splitting());
+}
+
+TEST(SplitReductions, WindowsStay) {
+  expect_unchanged("split_reductions", R"(%0 = input float32[100, 100, 64]
+%1 = loop float32[y < 64, x < 64]: sum{i < 5, j < 5, c < 64}(%0[y + i, x + j, c])
+return %1)",
+                   splitting());
+}
+
+TEST(SplitReductions, RemaindersOfSumsOfVariablesStay) {
+  expect_unchanged("split_reductions", R"(%0 = input float32[1024, 32, 64]
+%1 = loop float32[c < 32]: sum{r < 65536}(%0[floordiv(r, 64), c, mod(r + c, 64)])
+return %1)",
+                   splitting());
+}
+
+// An image's norm over groups of channels: partial sums and squares, what becomes of them, and the image itself.
+TEST(SplitReductions, GroupNormIsThreeKernels) {
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[1, 16384, 64]
+%1 = loop float32[n < 1, g < 8]: sum{c < 8, r < 16384}(%0[n, r, 8 * g + c]) / 131072.0 @"mean"
+%2 = loop float32[n < 1, g < 8]: sum{c < 8, r < 16384}((%0[n, r, 8 * g + c] - %1[n, g]) * (%0[n, r, 8 * g + c] - %1[n, g])) @"variance"
+%3 = loop float32[n < 1, r < 16384, g < 8, c < 8]: (%0[n, r, 8 * g + c] - %1[n, g]) / sqrt(%2[n, g]) @"norm"
+return %3)",
+                         splitting()),
+              ElementsAre("loop mean + variance", "loop mean + variance", "loop norm"));
+}
+
+// A row in one workgroup leaves a device idle if there are few rows.
+TEST(SplitReductions, FewLongRowsAreNotPartOfTheirSumsKernel) {
+  const auto text = [](int rows) {
+    return fmt::format(R"(%0 = input float32[{0}, 65536]
+%1 = loop float32[i < {0}]: sum{{r < 65536}}(%0[i, r]) @"sum"
+%2 = loop float32[i < {0}, j < 65536]: %0[i, j] / %1[i] @"div"
+return %2)",
+                       rows);
+  };
+  EXPECT_THAT(kernels_of(text(64), splitting()), ElementsAre("loop sum", "loop sum", "loop div"));
+  EXPECT_THAT(kernels_of(text(2000), splitting()), ElementsAre("loop sum + div"));
+  EXPECT_THAT(kernels_of(text(64)), ElementsAre("loop sum + div"));  // the host's cores take a row each
+}
+
+// What reads results of long sums across memory runs along memory itself.
+TEST(SplitReductions, LongColumnsAreReducedSideBySide) {
+  const auto text = [](int length) {
+    return fmt::format(R"(%0 = input float32[8, {0}, 256]
+%1 = loop float32[n < 8, c < 256]: max{{r < {0}}}(%0[n, r, c]) @"max"
+%2 = loop float32[n < 8, r < {0}, c < 256]: %0[n, r, c] - %1[n, c] @"sub"
+return %2)",
+                       length);
+  };
+  EXPECT_THAT(kernels_of(text(200), splitting()), ElementsAre("loop max", "loop sub"));
+  EXPECT_THAT(kernels_of(text(16), splitting()), ElementsAre("loop max + sub"));
+}
+
+}  // namespace
+}  // namespace sardonyx
