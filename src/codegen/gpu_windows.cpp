@@ -432,8 +432,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
 }
 
 // What one pack of outputs becomes of its sums.
-void GpuGenerator::window_outputs(const PointLoop& p, const Assignments& at, const WindowTile& w,
-                                  const Sums& sums) {
+void GpuGenerator::window_outputs(const PointLoop& p, const Assignments& at, const WindowTile& w, const Sums& sums) {
   std::vector<Fetched> fetched;
   std::vector<std::pair<Expr, std::string>> elements;
   Exprs bodies, offsets;

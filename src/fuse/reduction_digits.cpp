@@ -101,8 +101,7 @@ std::optional<ReducedDigits> digits_of(const Expr& reduce) {
     d.vars.insert(d.vars.end(), digits.rbegin(), digits.rend());
   }
   if (has_quotients(d.body, d.vars)) return {};
-  const bool known =
-      std::all_of(d.vars.begin(), d.vars.end(), [&](const Expr& v) { return stride_of(d.body, v) > 0; });
+  const bool known = std::all_of(d.vars.begin(), d.vars.end(), [&](const Expr& v) { return stride_of(d.body, v) > 0; });
   if (known)
     std::stable_sort(d.vars.begin(), d.vars.end(),
                      [&](const Expr& a, const Expr& b) { return stride_of(d.body, a) > stride_of(d.body, b); });

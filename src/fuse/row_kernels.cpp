@@ -14,10 +14,10 @@ namespace sardonyx {
 namespace {
 
 constexpr std::size_t kMaxMembers = 12;
-constexpr std::int64_t kShortColumn = 32;        // elements that a thread keeps in registers
-constexpr std::int64_t kFewRows = 256;           // with a workgroup each, which leave a GPU idle
-constexpr std::int64_t kManyElements = 131072;   // of few rows together, which are worth a kernel of their own
-constexpr std::int64_t kMuchLonger = 16;         // than what is reduced: reading it again costs next to nothing
+constexpr std::int64_t kShortColumn = 32;       // elements that a thread keeps in registers
+constexpr std::int64_t kFewRows = 256;          // with a workgroup each, which leave a GPU idle
+constexpr std::int64_t kManyElements = 131072;  // of few rows together, which are worth a kernel of their own
+constexpr std::int64_t kMuchLonger = 16;        // than what is reduced: reading it again costs next to nothing
 constexpr std::size_t kMaxTensors = 60;  // that one kernel reads and writes: the runtime passes 64 pointers at most
 
 struct Member {

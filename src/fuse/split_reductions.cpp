@@ -14,15 +14,15 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kWorkgroups = 1024;    // that keep a card busy
-constexpr std::int64_t kFewResults = 64;      // so few that a reduction of any length is worth two kernels
-constexpr std::int64_t kLongRow = 65536;      // so long that it is worth them for any number of rows
-constexpr std::int64_t kLeastRow = 32768;     // one workgroup reduces shorter rows in less time than a kernel costs
-constexpr std::int64_t kLeastPart = 4096;     // elements of a row
-constexpr std::int64_t kLeastColumn = 512;    // elements of a column, which up to 128 threads share
-constexpr std::int64_t kColumnGroups = 264;   // workgroups that keep a card's memory busy
-constexpr std::int64_t kGroupColumns = 16;    // columns of a workgroup, at least
-constexpr std::int64_t kMultiple = 16;        // of elements in each part, so that vector loads of all parts are aligned
+constexpr std::int64_t kWorkgroups = 1024;   // that keep a card busy
+constexpr std::int64_t kFewResults = 64;     // so few that a reduction of any length is worth two kernels
+constexpr std::int64_t kLongRow = 65536;     // so long that it is worth them for any number of rows
+constexpr std::int64_t kLeastRow = 32768;    // one workgroup reduces shorter rows in less time than a kernel costs
+constexpr std::int64_t kLeastPart = 4096;    // elements of a row
+constexpr std::int64_t kLeastColumn = 512;   // elements of a column, which up to 128 threads share
+constexpr std::int64_t kColumnGroups = 264;  // workgroups that keep a card's memory busy
+constexpr std::int64_t kGroupColumns = 16;   // columns of a workgroup, at least
+constexpr std::int64_t kMultiple = 16;       // of elements in each part, so that vector loads of all parts are aligned
 constexpr std::int64_t kPartsOfLongRow = 16;
 constexpr std::int64_t kMostPartsOfArg = 64;  // comparing takes instructions, which more workgroups share
 constexpr std::int64_t kMostPartsOfColumn = 256;
@@ -103,8 +103,8 @@ class Splitter {
 
   // Whether the reduction is divided, and how.
   static bool plan(Parts& p, bool arg) {
-    p.columns = std::any_of(p.kept.begin(), p.kept.end(),
-                            [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
+    p.columns =
+        std::any_of(p.kept.begin(), p.kept.end(), [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
     const Expr results = extent_of(p.kept), count = extent_of(p.reduced);
     if (p.columns) {
       p.count = parts_of_columns(results, count, kTeamColumn);
@@ -121,8 +121,8 @@ class Splitter {
   }
 
   // What is reduced are contiguous runs with gaps between them. Each long run is a row of its own (an image's pixels in
-  // the sum over a batch). Of short ones (the channels of a group), each element is a column of its own: threads side by
-  // side read a run together.
+  // the sum over a batch). Of short ones (the channels of a group), each element is a column of its own: threads side
+  // by side read a run together.
   static bool plan_runs(Parts& p) {
     const auto unit = std::find_if(p.reduced.begin(), p.reduced.end(),
                                    [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
@@ -202,8 +202,8 @@ class Splitter {
     return g_.add_loop(i.outer, body(i));
   }
 
-  // a - b, where only a depends on what is reduced, and b on another reduction (of the same row, mostly), which parts of
-  // this one would have to wait for.
+  // a - b, where only a depends on what is reduced, and b on another reduction (of the same row, mostly), which parts
+  // of this one would have to wait for.
   static bool is_shifted(const Expr& e, const Parts& p, Expr& a, Expr& b) {
     if (e->op != Op::kSub || (e->dtype != DType::kFloat32 && e->dtype != DType::kFloat64)) return false;
     a = e->args[0], b = e->args[1];
@@ -219,8 +219,8 @@ class Splitter {
     });
   }
 
-  // A sum of exp(a - b), with the row's maximum b: each part sums exp(a - m) with its own maximum m, and the parts' sums
-  // are multiplied by exp(m - b). m is made finite, so that parts of nothing but -inf give 0.
+  // A sum of exp(a - b), with the row's maximum b: each part sums exp(a - m) with its own maximum m, and the parts'
+  // sums are multiplied by exp(m - b). m is made finite, so that parts of nothing but -inf give 0.
   Expr of_exponentials(const Expr& r, const Parts& p) {
     Expr a, b;
     if (static_cast<ReduceKind>(r->i) != ReduceKind::kSum || p.body->op != Op::kExp ||
@@ -258,8 +258,7 @@ class Splitter {
       return reduce(ReduceKind::kSum, {i.at}, square(binary(Op::kSub, i.of(a), mean(i))));
     });
     const Index whole = combined(p);
-    const Expr between =
-        binary(Op::kMul, cast(idx::max(whole.terms, 0), t), square(binary(Op::kSub, mean(whole), b)));
+    const Expr between = binary(Op::kMul, cast(idx::max(whole.terms, 0), t), square(binary(Op::kSub, mean(whole), b)));
     return reduce(ReduceKind::kSum, whole.over, binary(Op::kAdd, load(squares, t, whole.outer), between));
   }
 

@@ -6,7 +6,6 @@ import sardonyx
 from simulated_loops import CHIPS, compare, parse, rand
 
 
-
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("length", [40000, 50257])
 def test_softmax_of_few_long_rows(chip, length):
