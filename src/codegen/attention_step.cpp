@@ -76,7 +76,7 @@ class StepGenerator : AttentionProblem {
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),
         int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, text_, wait, matrices ? "" : "const ",
         values);
-    sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 room, i64 kept) {\n";
+    sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 capacity, i64 past_rows) {\n";
 
     const Expr batch = b_->args[0], heads = h_->args[0], keys = t_->args[0], units = batch * key->shape[1];
     const Expr few = compare(Op::kLe, units, kMostClustered / kCluster);
@@ -97,7 +97,7 @@ class StepGenerator : AttentionProblem {
       step.symbols.push_back(x);
     const Expr parts = logical_and(step.applies, compare(Op::kGt, splits, 1));
     step.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
-    const std::string numbers = "{u32(keys), u32(heads), u32(splits), room, kept, partial}, u32(batch)";
+    const std::string numbers = "{u32(keys), u32(heads), u32(splits), capacity, past_rows, partial}, u32(batch)";
     // The next launch may start while the few workgroups of this one still run.
     const std::string begin =
         waits ? "start_next_launch();\nwait_for_launch();\n" + after + "partial = after_wait(partial);\n" : "";

@@ -189,7 +189,7 @@ class Writer {
   void emit_wait() {
     std::string after;
     for (std::size_t k = 0; k < e_.buffers.size(); ++k) after += fmt::format("p.b{0} = after_wait(b{0}); ", k);
-    text_ += fmt::format("SDX_FN P behind_wait() const {{ P p = *this; {}return p; }}\n", after);
+    text_ += fmt::format("SDX_FN P after_launch() const {{ P p = *this; {}return p; }}\n", after);
   }
 
   // Operands that TMA loads.

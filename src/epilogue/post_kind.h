@@ -1,13 +1,13 @@
-// Functions that an epilogue of a GEMM or a convolution applies on the host.
+// Functions that epilogues of GEMM and convolution apply on the host.
 #pragma once
 #include <cstdint>
 
 namespace sardonyx {
 
-/// Applied in float32 to the value x. The library computes these within 1e-6 of max(1, |result|); its log and softplus
-/// are less exact, and are not among them.
+/// Applied in float32 to the value x. All of these are computed within 1e-6 of max(1, |result|). oneDNN's log and
+/// softplus are less exact, and therefore missing.
 enum class PostKind : std::uint8_t {
-  // With a tensor operand y, broadcast against the output.
+  // With a tensor operand y, broadcast to the output.
   kAddTensor,  ///< x + y
   kSubTensor,  ///< x - y
   kMulTensor,  ///< x * y

@@ -12,7 +12,7 @@
 namespace sardonyx::host {
 namespace {
 
-/// Working memory of the calling thread, kept for the next call.
+/// Scratch memory of the calling thread, reused by later calls.
 float* thread_scratch(std::size_t bytes) {
   thread_local std::unique_ptr<Buffer> buffer;
   if (!buffer || buffer->bytes() < bytes) buffer = std::make_unique<Buffer>(bytes);
@@ -32,10 +32,10 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
         name(d.mask_type));
   const SimdKernels& kernels = simd();
   const std::int64_t group = d.heads / d.kv_heads;
-  // Rows that share keys and values: all queries of a group of heads.
+  // Rows that read the same keys and values: all queries of a group of heads.
   const std::int64_t rows = group * d.queries, lanes = kernels.attention_lanes;
   const std::int64_t vectors = (rows + lanes - 1) / lanes, heads = d.batch * d.kv_heads;
-  // Blocks of nearly equal numbers of vectors; small ones where large ones would leave threads without work.
+  // Blocks of nearly equal size; smaller ones if there would be too few for all threads.
   std::int64_t most = kernels.attention_rows / lanes, blocks = 0;
   for (;; --most) {
     blocks = (vectors + most - 1) / most;

@@ -1,4 +1,4 @@
-// Memory at a multiple of 64 bytes, as vector kernels like it.
+// Memory aligned to 64 bytes, for vector loads and stores.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -12,7 +12,7 @@ namespace sardonyx::host {
 class Buffer {
  public:
   explicit Buffer(std::size_t bytes) : Buffer(allocate_on_large_pages(bytes), bytes) {}
-  /// Lies next to others that are kept as long: packed weights.
+  /// For packed weights: allocated together with others of the same long lifetime.
   static std::shared_ptr<Buffer> kept(std::size_t bytes) {
     return std::shared_ptr<Buffer>(new Buffer(allocate_piece(bytes), bytes));
   }

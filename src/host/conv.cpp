@@ -1,4 +1,4 @@
-// find_convolution: the cache of kernels, and what stands around oneDNN's.
+// find_convolution: the cache of kernels, and adaptations around oneDNN's.
 #include "host/conv.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::int64_t volume(const ConvDesc& d, const ConvDesc::Extents& e) {
   return std::accumulate(e.begin(), e.begin() + d.spatial, std::int64_t{1}, std::multiplies<>());
 }
 
-/// The descriptions' extents fit each other as ONNX demands.
+/// Checks the relations between extents that ONNX requires.
 void check_extents(const ConvDesc& d) {
   check(d.spatial >= 1 && d.spatial <= 3, "convolution over {} axes", d.spatial);
   check(d.groups > 0 && d.in_channels % d.groups == 0 && d.out_channels % d.groups == 0,
@@ -74,7 +74,7 @@ std::string key_of(const ConvDesc& d) {
   return key.bytes();
 }
 
-/// The same convolution with the image in the other layout: the same bytes if there is one channel or one position.
+/// The same convolution with the image in the other layout, if both are the same bytes: one channel, or one pixel.
 ConvDesc other_layout(const ConvDesc& d) {
   ConvDesc other = d;
   const bool last = d.layout == ImageLayout::kChannelsLast;
@@ -87,8 +87,8 @@ ConvDesc other_layout(const ConvDesc& d) {
   return other;
 }
 
-/// A convolution in float32. oneDNN's own unoptimised code is the last resort: sizes known only now can't be refused
-/// any more.
+/// A float32 convolution. oneDNN's reference code is the last resort: sizes that are known only at run time can no
+/// longer be refused.
 std::shared_ptr<const TileKernel> make_float32(const ConvDesc& d, std::string& why) {
   if (auto kernel = make_winograd(d)) return kernel;
   if (auto kernel = make_panel_convolution(d)) return kernel;
@@ -127,7 +127,8 @@ std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
   return inner ? make_float32_kernel(std::move(inner), std::move(around)) : nullptr;
 }
 
-/// A convolution over one axis as one over two, the first of extent 1: oneDNN has depthwise kernels for that only.
+/// A convolution over one axis as one over two, the first of extent 1, because oneDNN has depthwise kernels only for
+/// 2-D.
 ConvDesc with_height(const ConvDesc& d) {
   ConvDesc two = d;
   two.spatial = 2;
@@ -139,14 +140,14 @@ ConvDesc with_height(const ConvDesc& d) {
   return two;
 }
 
-/// The last axis has one pixel, and nothing happens along it.
+/// The last axis has one pixel and a trivial kernel.
 bool is_column(const ConvDesc& d) {
   const int w = d.spatial - 1;
   return d.spatial >= 2 && d.in[w] == 1 && d.out[w] == 1 && d.kernel[w] == 1 && d.pad_begin[w] == 0 &&
          d.pad_end[w] == 0 && d.in[w - 1] > 1;
 }
 
-/// The last two axes exchanged, which changes nothing in memory if one of them is 1: oneDNN's kernels go along the last
+/// Exchanges the last two axes, one of which has extent 1, so memory does not change: oneDNN vectorises along the last
 /// one.
 ConvDesc turned(const ConvDesc& d) {
   ConvDesc t = d;

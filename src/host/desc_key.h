@@ -1,4 +1,4 @@
-// The bytes that identify a description in a cache.
+// A description serialised to bytes, as the key of a cache.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -8,7 +8,7 @@
 namespace sardonyx::host {
 
 const dnnl::engine& cpu_engine() {
-  // oneDNN's own cache would hold on to kernels that ours has dropped.
+  // Disable oneDNN's own cache: it would keep kernels alive that ours has dropped.
   static const dnnl::engine engine = [] {
     dnnl::set_primitive_cache_capacity(0);
     return dnnl::engine(dnnl::engine::kind::cpu, 0);

@@ -1,4 +1,4 @@
-// What the files on oneDNN share. Only dnnl_*.cpp include this.
+// Shared by the files that use oneDNN. Only dnnl_*.cpp include this.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,11 +22,11 @@ dnnl::memory::data_type dnnl_type(DType t);
 /// Row-major strides of `dims`.
 Dims dense_strides(const Dims& dims);
 
-/// An epilogue in oneDNN's terms.
+/// An epilogue as oneDNN attributes.
 struct DnnlEpilogue {
-  dnnl::primitive_attr attr;                 ///< with working memory given by us
-  std::vector<dnnl::memory::desc> operands;  ///< of those steps that have one
-  std::vector<int> operand_args;             ///< oneDNN's argument number of each
+  dnnl::primitive_attr attr;                 ///< with scratchpad memory supplied by the user
+  std::vector<dnnl::memory::desc> operands;  ///< tensors of those steps that have one
+  std::vector<int> operand_args;             ///< oneDNN's argument number of each tensor
 };
 /// `operands` describe the tensors in the output's logical axis order.
 DnnlEpilogue dnnl_epilogue(const std::vector<PostOp>& post, std::vector<dnnl::memory::desc> operands);
@@ -39,11 +39,11 @@ bool is_optimised(const dnnl::primitive_desc_base& pd);
 struct PackedWeights::Impl {
   struct Copy {
     dnnl::memory::desc desc;   ///< the layout
-    dnnl::memory::desc plain;  ///< the model's bytes that it was made from, as its kernel reads them
+    dnnl::memory::desc plain;  ///< layout of the model's bytes that it was made from, as its kernel reads them
     std::shared_ptr<const Buffer> data;
     std::uint64_t used;
   };
-  /// What a kernel that is not oneDNN's made of the weights.
+  /// A form that a kernel of our own, not oneDNN's, made of the weights.
   struct Form {
     std::string name;
     std::shared_ptr<const Buffer> data;
@@ -54,19 +54,20 @@ struct PackedWeights::Impl {
   std::vector<Form> forms;
   std::uint64_t clock = 0;
   int repacks = 0;
-  /// Set where the model's bytes are not what kernels read: makes the latter of the former.
+  /// Set if the model's bytes need conversion before kernels read them: performs it.
   std::function<std::shared_ptr<const Buffer>(const void*)> widen;
 
-  /// The weights as `want` has them, made from another layout, or from the model's bytes, when they are not there yet;
-  /// `plain` describes those bytes as the asking kernel reads them (another kernel may read them transposed).
+  /// The weights in layout `want`, reordered from another layout or from the model's bytes if they do not exist yet.
+  /// `plain` describes those bytes as the calling kernel reads them (another kernel may read them transposed).
   std::shared_ptr<const Buffer> in_layout(const dnnl::memory::desc& want, const dnnl::memory::desc& plain,
                                           const void* original);
 
  private:
   friend class PackedWeights;
-  /// Makes room for one layout more.
+  /// Drops the layout that was used least recently if there are too many.
   void drop_least_used();
-  /// The bytes that kernels read, `bytes` of them: `original` if it is given, else out of a layout of oneDNN's.
+  /// The plain bytes that kernels read, `bytes` of them: `original` if given, otherwise reordered from one of oneDNN's
+  /// layouts.
   std::shared_ptr<const void> plain_bytes(const void* original, std::size_t bytes);
 };
 
@@ -76,15 +77,15 @@ std::shared_ptr<PackedWeights> pack_weights(const dnnl::memory::desc& plain, con
 
 void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to, void* target);
 
-/// A kernel that is one oneDNN primitive.
+/// A kernel that consists of one oneDNN primitive.
 class DnnlKernel : public TileKernel {
  public:
   struct Spec {
     dnnl::primitive primitive;
     std::string name;
     dnnl::memory::desc src, dst, bias, scratch;
-    dnnl::memory::desc weights;        ///< as the primitive reads them
-    dnnl::memory::desc plain_weights;  ///< as the model has them
+    dnnl::memory::desc weights;        ///< layout that the primitive reads
+    dnnl::memory::desc plain_weights;  ///< layout in the model
     bool weights_constant;
     DnnlEpilogue epilogue;
     int threads;
@@ -99,19 +100,18 @@ class DnnlKernel : public TileKernel {
  private:
   struct Context;
   std::unique_ptr<Context> take_context() const;
-  /// run(), inside the arena of the kernel's threads.
+  /// run(), within the kernel's arena of threads.
   void run_here(const TileArgs& args) const;
 
   Spec spec_;
   std::size_t scratch_bytes_;
-  std::size_t
-      weights_offset_;  ///< where in scratch the weights are reordered to at every run; only if they are variable
+  std::size_t weights_offset_;  ///< variable weights are reordered to here, in scratch, in every run
   bool reorder_each_run_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Context>> idle_;
 };
 
-/// The kernel of `primitive`, made from `pd`. `plain_weights` describe the weights as the model has them.
+/// The kernel of `primitive`, created from `pd`. `plain_weights` describes the weights in the model.
 std::shared_ptr<const DnnlKernel> make_dnnl_kernel(const dnnl::primitive_desc& pd, const dnnl::primitive& primitive,
                                                    const dnnl::memory::desc& plain_weights, bool weights_constant,
                                                    DnnlEpilogue epilogue, int threads);

@@ -12,8 +12,7 @@ namespace {
 
 using dnnl::memory;
 
-/// oneDNN's axis order is [N, C, spatial...] whatever the memory's: the image's extents in that order with strides of
-/// `layout`.
+/// An image in oneDNN's logical axis order, [N, C, spatial...], with the strides of `layout`.
 memory::desc image(std::int64_t n, std::int64_t c, const ConvDesc::Extents& spatial, int rank, ImageLayout layout,
                    DType type) {
   Dims dims{n, c};
@@ -28,7 +27,7 @@ memory::desc image(std::int64_t n, std::int64_t c, const ConvDesc::Extents& spat
   return {dims, dnnl_type(type), strides};
 }
 
-/// Weights as ONNX stores them, in oneDNN's axis order ([groups,] out, in, kernel...).
+/// Weights as ONNX stores them, in oneDNN's logical axis order: ([groups,] out, in, kernel...).
 memory::desc onnx_weights(const ConvDesc& d) {
   const std::int64_t in = d.in_channels / d.groups, out = d.out_channels / d.groups;
   Dims stored{d.groups, d.transposed ? in : out, d.transposed ? out : in};
@@ -54,9 +53,9 @@ std::shared_ptr<const TileKernel> find_kernel(const ConvDesc& d, std::string& wh
   memory::desc bias;
   if (d.bias) bias = memory::desc({d.out_channels}, memory::data_type::f32, memory::format_tag::a);
   Dims dilation = first(d.dilation), pad_end = first(d.pad_end);
-  for (std::int64_t& x : dilation) --x;  // oneDNN counts the gaps
+  for (std::int64_t& x : dilation) --x;  // oneDNN counts the elements skipped
   if (d.transposed) {
-    // oneDNN wants the padding that makes the formula exact; what ONNX calls output_padding is less of it.
+    // oneDNN derives the output's size from the padding. ONNX's output_padding reduces the padding at the end.
     for (int i = 0; i < d.spatial; ++i) {
       pad_end[i] = (d.in[i] - 1) * d.stride[i] + (d.kernel[i] - 1) * d.dilation[i] + 1 - d.pad_begin[i] - d.out[i];
     }

@@ -1,4 +1,4 @@
-// Convolution through oneDNN. Uses nothing of oneDNN's in its interface.
+// Convolution through oneDNN. The interface does not expose oneDNN.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace sardonyx::host {
 
-/// The kernel for `desc`, whose extents fit each other, or null and the reason. `reference`: oneDNN's unoptimised code
-/// will do.
+/// The kernel for `desc`, whose extents are consistent, or null and the reason. `reference`: allows oneDNN's reference
+/// code.
 std::shared_ptr<const TileKernel> make_dnnl_convolution(const ConvDesc& desc, std::string& why, bool reference = false);
 
 }  // namespace sardonyx::host

@@ -1,4 +1,4 @@
-// An epilogue as passes over the stored result, for kernels that cannot apply it before they store.
+// An epilogue as passes over the stored result, for kernels that cannot apply it before storing.
 #include "host/dnnl_epilogue.h"
 
 #include "host/dnnl_common.h"
@@ -9,7 +9,7 @@ namespace {
 
 struct Pass {
   dnnl::primitive primitive;
-  dnnl::memory::desc operand;  ///< zero without one
+  dnnl::memory::desc operand;  ///< zero if the step has no tensor
 };
 
 class EpilogueKernel : public TileKernel {
@@ -57,7 +57,7 @@ std::shared_ptr<const TileKernel> make_epilogue_kernel(std::shared_ptr<const Til
   std::vector<Pass> passes;
   std::size_t operand = 0;
   for (const PostOp& op : post) {
-    // One post-operation in oneDNN's own words, taken apart again: the table of kinds stands in one place.
+    // Built as a oneDNN post-op and taken apart again, so that the mapping of kinds exists only once.
     dnnl::post_ops one;
     const dnnl::memory::desc second = op.has_operand() ? operands[operand++] : dnnl::memory::desc();
     append_post_op(one, op, second);

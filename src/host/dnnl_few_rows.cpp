@@ -1,4 +1,4 @@
-// Few rows times a large constant matrix.
+// GEMM of few rows with a large constant matrix.
 #include "host/dnnl_few_rows.h"
 
 #include "host/dnnl_panel_weights.h"
@@ -7,7 +7,7 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kLargeWeights = 2 << 20;  // bytes; smaller ones stay in the cache, where oneDNN is fast
+constexpr std::int64_t kLargeWeights = 2 << 20;  // bytes; smaller weights stay in the cache, where oneDNN is fast
 
 class FewRowsKernel : public PanelWeightsKernel {
  public:

@@ -1,4 +1,4 @@
-// Products of few rows with a large constant matrix. Only dnnl_*.cpp include this.
+// GEMM of few rows with a large constant matrix. Only dnnl_*.cpp include this.
 #pragma once
 #include <memory>
 
@@ -8,8 +8,8 @@
 
 namespace sardonyx::host {
 
-/// A kernel without epilogue for `problem`, or null if it is not of that kind. Such products wait for memory; oneDNN's
-/// kernel reads b at two thirds of the speed that this one reaches by prefetching.
+/// A kernel without epilogue for `problem`, or null if it is not of this kind. These GEMMs are bound by memory
+/// bandwidth, of which oneDNN's kernel reaches two thirds of what this one reaches by prefetching.
 std::shared_ptr<const TileKernel> make_few_rows_kernel(const GemmDesc& desc, const GemmProblem& problem);
 
 }  // namespace sardonyx::host

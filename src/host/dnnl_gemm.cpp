@@ -1,4 +1,4 @@
-// Gemm through oneDNN: its matmul; or, where that has no vector kernel for an epilogue (AVX2), its 1x1 convolution.
+// GEMM through oneDNN: its matmul or, where that has no vectorised kernel for an epilogue (AVX2), its 1x1 convolution.
 #include "host/dnnl_gemm.h"
 
 #include <string_view>
@@ -24,7 +24,7 @@ memory::desc matrix(const Dims& batch, std::int64_t rows, std::int64_t columns, 
   return {logical, dnnl_type(type), strides};
 }
 
-/// What the epilogue's operands look like to a matmul.
+/// The epilogue's tensors as matmul needs them described.
 std::vector<memory::desc> operands_of(const GemmDesc& desc, const GemmProblem& p) {
   std::vector<memory::desc> operands;
   for (const PostOp& op : desc.post) {
@@ -35,7 +35,7 @@ std::vector<memory::desc> operands_of(const GemmDesc& desc, const GemmProblem& p
   return operands;
 }
 
-/// A matmul with the epilogue `post`; null when oneDNN has no optimised one.
+/// A matmul with the epilogue `post`; null if oneDNN has no optimised one.
 std::shared_ptr<const DnnlKernel> make_matmul(const GemmDesc& desc, const GemmProblem& p,
                                               const std::vector<PostOp>& post) {
   const memory::desc a = matrix(p.batch_a, p.m, p.k, p.trans_a, desc.a);
@@ -55,7 +55,7 @@ std::shared_ptr<const DnnlKernel> make_matmul(const GemmDesc& desc, const GemmPr
   return make_dnnl_kernel(pd, dnnl::matmul(pd), b, desc.b_constant, std::move(epilogue), desc.threads);
 }
 
-/// The product as a 1x1 convolution of an image of 1 x M pixels with K channels; null when it is not one.
+/// The GEMM as a 1x1 convolution of an image of 1 x M pixels with K channels; null if it cannot be expressed so.
 std::shared_ptr<const DnnlKernel> make_1x1_convolution(const GemmDesc& desc, const GemmProblem& p) {
   if (!desc.b_constant || !p.batch.empty() || p.trans_a) return nullptr;
   using tag = memory::format_tag;
@@ -88,18 +88,18 @@ std::shared_ptr<const TileKernel> find_kernel(const GemmDesc& desc, const GemmPr
     if (auto kernel = make_epilogue_kernel(few, out, desc.post, operands_of(desc, p), desc.threads)) return kernel;
   }
   if (auto panels = make_panel_kernel(desc, p)) return panels;
-  // oneDNN's fast family first; then what takes more passes.
+  // Prefer a fused matmul, then what takes more passes.
   auto fused = make_matmul(desc, p, desc.post);
   if (is_brgemm(fused)) return fused;
   if (p.batch.empty() && !desc.post.empty()) {
-    // An operand with one value for each row is known to matmul with a batch axis only.
+    // matmul supports an operand with one value per row only if there is a batch axis.
     GemmProblem batched = p;
     for (auto* batch : {&batched.batch, &batched.batch_a, &batched.batch_b}) batch->push_back(1);
     for (auto& dims : batched.operands) dims.insert(dims.begin(), 1);
     fused = make_matmul(desc, batched, desc.post);
     if (is_brgemm(fused)) return fused;
   }
-  // The convolution is slower than a plain gemm when rows are long.
+  // The convolution is slower than a plain matmul when rows are long.
   if (p.k <= 2048) {
     if (auto convolution = make_1x1_convolution(desc, p)) return convolution;
   }

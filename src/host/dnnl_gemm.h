@@ -1,4 +1,4 @@
-// Gemm through oneDNN. Uses nothing of oneDNN's in its interface.
+// GEMM through oneDNN. The interface does not expose oneDNN.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace sardonyx::host {
 
-/// The kernel that does `problem` with the types, epilogue and threads of `desc`, or null and the reason.
+/// The kernel for `problem` with the types, epilogue and threads of `desc`, or null and the reason.
 std::shared_ptr<const TileKernel> make_dnnl_gemm(const GemmDesc& desc, const GemmProblem& problem, std::string& why);
 
 }  // namespace sardonyx::host

@@ -1,4 +1,4 @@
-// Runs one oneDNN primitive; and weights in the layouts that primitives want.
+// Runs a oneDNN primitive; converts weights to the layouts that primitives need.
 #include <algorithm>
 
 #include "host/dnnl_common.h"
@@ -114,7 +114,7 @@ std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory:
                                                              const dnnl::memory::desc& plain, const void* original) {
   std::lock_guard lock(mutex);
   for (Copy& copy : copies) {
-    // The same bytes may be described with a leading axis of 1 or without.
+    // The same bytes may be described with or without a leading axis of 1.
     const bool same = copy.plain.get_dims() == plain.get_dims() ? copy.plain == plain && copy.desc == want
                                                                 : copy.plain.reshape(plain.get_dims(), true) == plain &&
                                                                       copy.desc.reshape(want.get_dims(), true) == want;
@@ -134,7 +134,7 @@ std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory:
   return data;
 }
 
-/// The arguments of one run. Making oneDNN's memory objects costs more than a small gemm, so they are kept.
+/// The arguments of one run. They are reused, because creating oneDNN's memory objects costs more than a small GEMM.
 struct DnnlKernel::Context {
   dnnl::stream stream;
   std::vector<dnnl::memory> memories;

@@ -1,5 +1,5 @@
-// What kernels share whose constant matrix is kept in panels of 64 columns, the layout that oneDNN's matmul wants too:
-// one copy serves both. Only dnnl_*.cpp include this.
+// Base of kernels that store a constant matrix in panels of 64 columns. oneDNN's matmul uses the same layout, so one
+// copy serves both. Only dnnl_*.cpp include this.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace sardonyx::host {
 
-/// Of a float32 product whose right matrix is constant; run() and name() are the derived kernel's.
+/// A float32 GEMM with a constant right matrix. Derived kernels implement run() and name().
 class PanelWeightsKernel : public TileKernel {
  public:
   static constexpr std::int64_t kPanel = 64;  // columns
@@ -29,7 +29,7 @@ class PanelWeightsKernel : public TileKernel {
 
  protected:
   std::int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
-  /// Elements from one panel to the next: k is filled up to a multiple of 16.
+  /// Elements from one panel to the next: K is padded to a multiple of 16.
   std::int64_t panel_step() const { return (k_ + 15) / 16 * 16 * kPanel; }
   int columns_of(std::int64_t panel) const { return static_cast<int>(std::min(kPanel, n_ - panel * kPanel)); }
   std::shared_ptr<const Buffer> weights_of(const TileArgs& args) const {

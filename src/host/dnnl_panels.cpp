@@ -1,5 +1,6 @@
-// Rows times a constant matrix, panel by panel. While a panel is multiplied the next one is prefetched, as hardware
-// does too late: 8 to 64 rows take a tenth to a third less than with oneDNN's kernel, some hundred up to 6 %.
+// GEMM with a constant matrix, panel by panel. While a panel is multiplied the next one is prefetched, which the
+// hardware prefetcher starts too late. 8 to 64 rows take a tenth to a third less time than with oneDNN's kernel, some
+// hundred rows up to 6 % less.
 #include "host/dnnl_panels.h"
 
 #include <algorithm>
@@ -11,13 +12,13 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kLeastWeights = 1 << 18;  // elements; smaller ones stay in the second-level cache
+constexpr std::int64_t kLeastWeights = 1 << 18;  // elements; smaller weights stay in the L2 cache
 constexpr std::int64_t kLeastRows = 8;
-// Of few rows each costs little beside reading the panel; of many, oneDNN's kernel is ahead if they are short.
+// With few rows, time is dominated by reading the panel; with many, oneDNN's kernel is faster if K is small.
 constexpr std::int64_t kLeastDepth = 128, kManyRows = 256, kLeastDepthOfMany = 384;
-constexpr std::int64_t kGroupRows = 48;  // at least, where threads divide rows: a panel is read anew for each group
-constexpr std::int64_t kUnits = 8;       // for each thread, at least, so that uneven ones balance
-constexpr std::int64_t kCachedRows = 1 << 17;  // elements of rows that stay in the second-level cache beside two panels
+constexpr std::int64_t kGroupRows = 48;        // minimum, if threads divide rows: each group reads the panel again
+constexpr std::int64_t kUnits = 8;             // tasks per thread, at least, so that uneven ones balance
+constexpr std::int64_t kCachedRows = 1 << 17;  // elements of rows that stay in the L2 cache beside two panels
 
 class PanelKernel : public PanelWeightsKernel {
  public:
@@ -34,7 +35,7 @@ class PanelKernel : public PanelWeightsKernel {
     const std::int64_t panels = this->panels(), step = panel_step();
     const std::int64_t groups = row_groups(panels);
     const std::int64_t group = (m_ + groups - 1) / groups;
-    // Rows that stay in the cache meet all panels before others do; otherwise a panel meets all rows.
+    // Rows that stay in the cache are multiplied with all panels before the next rows; otherwise a panel with all rows.
     const bool rows_stay = groups == row_blocks(panels);
     const std::int64_t later = static_cast<std::int64_t>(args.later.size()) / (panels * groups);
     parallel_for(panels * groups, 1, threads_, [&](std::int64_t begin, std::int64_t end) {
@@ -62,21 +63,21 @@ class PanelKernel : public PanelWeightsKernel {
   }
 
  private:
-  /// Groups of rows that fit the second-level cache, if reading all panels for each such group is less than reading all
-  /// rows for each panel.
+  /// Groups of rows that fit the L2 cache, if reading all panels once per group is less than reading all rows once per
+  /// panel.
   std::int64_t row_blocks(std::int64_t panels) const {
     const std::int64_t blocks = (m_ * k_ + kCachedRows - 1) / kCachedRows;
     return blocks * n_ < panels * m_ ? blocks : 1;
   }
 
-  /// Where panels are too few to balance the threads' work, they divide the rows, too.
+  /// If there are too few panels to balance the threads, they divide the rows too.
   std::int64_t row_groups(std::int64_t panels) const {
     const std::int64_t shares = threads_ == 1 ? 1 : (kUnits * threads_ + panels - 1) / panels;
     const std::int64_t groups = std::clamp<std::int64_t>(shares, 1, std::max<std::int64_t>(1, m_ / kGroupRows));
     return std::min(std::max(groups, row_blocks(panels)), m_);
   }
 
-  std::vector<PostOp> post_;  ///< operands' dims as the merged problem has them: [m or 1, n or 1]
+  std::vector<PostOp> post_;  ///< dims of operands as in the merged problem: [m or 1, n or 1]
 };
 
 }  // namespace

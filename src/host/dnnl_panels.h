@@ -1,4 +1,4 @@
-// Products of many rows with a constant matrix. Only dnnl_*.cpp include this.
+// GEMM of many rows with a constant matrix. Only dnnl_*.cpp include this.
 #pragma once
 #include <memory>
 
@@ -8,8 +8,9 @@
 
 namespace sardonyx::host {
 
-/// A kernel for `problem` with the epilogue of `desc`, or null if it is not of that kind, has no steps for the epilogue
-/// or would not be faster than oneDNN's: the matrix is too small to be worth prefetching, or there is no AVX-512.
+/// A kernel for `problem` with the epilogue of `desc`. Null if it is not of this kind, if the epilogue is not
+/// supported, or if it would not be faster than oneDNN's: the matrix is too small for prefetching, or there is no
+/// AVX-512.
 std::shared_ptr<const TileKernel> make_panel_kernel(const GemmDesc& desc, const GemmProblem& problem);
 
 }  // namespace sardonyx::host

@@ -1,4 +1,4 @@
-// Chooses the own vector kernels by the instruction set that oneDNN settled on.
+// Chooses our own vector kernels by the instruction set that oneDNN selected.
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "host/simd.h"
@@ -7,7 +7,7 @@ namespace sardonyx::host {
 
 const SimdKernels& simd() {
   static const SimdKernels& chosen = [&]() -> const SimdKernels& {
-    // oneDNN's numbers are bit sets: a better set contains the bits of a lesser one.
+    // oneDNN's values are bit sets: a newer instruction set contains the bits of an older one.
     const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
     const auto has = [&](dnnl::cpu_isa set) {
       return (isa & static_cast<unsigned>(set)) == static_cast<unsigned>(set);

@@ -7,7 +7,7 @@
 namespace sardonyx::host {
 namespace {
 
-// Those of apply_steps() in simd_epilogue.inc.
+// The kinds that apply_steps() in simd_epilogue.inc implements.
 bool has_step(PostOp::Kind kind) {
   using Kind = PostOp::Kind;
   switch (kind) {
@@ -34,7 +34,7 @@ bool has_step(PostOp::Kind kind) {
   }
 }
 
-/// None: the operand's values neither go with the channels nor with every element.
+/// Empty if the operand has neither one value, one per channel, nor one per element.
 std::optional<EpilogueStep::Extent> extent_of(const PostOp& op, const std::vector<std::int64_t>& image) {
   using Extent = EpilogueStep::Extent;
   if (op.dims == image) return Extent::kWhole;

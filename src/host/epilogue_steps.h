@@ -1,4 +1,4 @@
-// An epilogue as steps of the own vector kernels.
+// An epilogue as steps of our own vector kernels.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,10 +10,10 @@
 
 namespace sardonyx::host {
 
-/// Whether those kernels can do all of `post` on an image of these extents, [batch, spatial..., channels].
+/// Whether our own kernels support all of `post` on an image of these extents, [batch, spatial..., channels].
 bool has_steps(const std::vector<PostOp>& post, const std::vector<std::int64_t>& image);
 
-/// The steps of `post`, for which has_steps() holds, with these operands.
+/// The steps of `post`, for which has_steps() must hold, with these operands.
 std::vector<EpilogueStep> epilogue_steps(const std::vector<PostOp>& post, std::span<const void* const> operands,
                                          const std::vector<std::int64_t>& image);
 

@@ -1,4 +1,4 @@
-// Half types around a float32 kernel.
+// Kernels on half types, through a float32 kernel.
 #include "host/float32_kernel.h"
 
 #include "host/buffer.h"
@@ -50,7 +50,7 @@ class Float32Kernel : public TileKernel {
   }
 
  private:
-  /// Where in scratch the float32 copy of `t` stands.
+  /// Offset in scratch of the float32 copy of `t`.
   std::size_t place(const TensorSize& t) {
     if (t.type == DType::kFloat32) return 0;
     const std::size_t offset = (bytes_ + 63) / 64 * 64;

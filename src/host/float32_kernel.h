@@ -1,4 +1,4 @@
-// A kernel on half types made of one on float32, for CPUs whose half kernels are missing or slow.
+// Implements a kernel on half types with one on float32, for CPUs whose half kernels are missing or slow.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,8 +22,8 @@ struct Float32KernelDesc {
   int threads;
 };
 
-/// Converts what is not float32 into scratch, runs `inner` there and rounds its result once. Constant weights are kept
-/// in float32.
+/// Converts inputs that are not float32 into scratch, runs `inner` there and rounds its result once. Constant weights
+/// are stored in float32.
 std::shared_ptr<const TileKernel> make_float32_kernel(std::shared_ptr<const TileKernel> inner, Float32KernelDesc desc);
 
 }  // namespace sardonyx::host

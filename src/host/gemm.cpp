@@ -1,4 +1,4 @@
-// find_gemm: the cache of kernels, and what stands around oneDNN's.
+// find_gemm: the cache of kernels, and adaptations around oneDNN's.
 #include "host/gemm.h"
 
 #include <functional>

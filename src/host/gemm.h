@@ -1,4 +1,4 @@
-// Matrix products of known sizes, batched and broadcast, with a fused epilogue.
+// GEMMs of known sizes, batched and broadcast, with a fused epilogue.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,12 +22,12 @@ struct GemmDesc {
   DType out = DType::kFloat32;
   bool bias = false;
   std::vector<PostOp> post;  ///< operands' dims are of rank max(rank batch_a, rank batch_b) + 2
-  bool b_constant = false;   ///< b comes packed (TileArgs::packed)
+  bool b_constant = false;   ///< b is passed packed (TileArgs::packed)
   int threads = 1;
 };
 
-/// The kernel for `desc`, made at first sight and kept in a bounded cache. Null when no fast kernel does exactly this;
-/// `why` then says so, and the caller computes it some other way. Throws Error(kInternal) for extents that don't fit
+/// The kernel for `desc`, created on first use and kept in a bounded cache. Null if no fast kernel supports it, with
+/// the reason in `why`; the caller then computes it in another way. Throws Error(kInternal) if the extents contradict
 /// each other.
 std::shared_ptr<const TileKernel> find_gemm(const GemmDesc& desc, std::string& why);
 

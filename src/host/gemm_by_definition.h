@@ -1,4 +1,4 @@
-// GEMM by its definition, for the few sizes that no kernel takes (sums over nothing).
+// GEMM by its definition, for the few sizes that no kernel supports (K is 0).
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace sardonyx::host {
 
-/// out = post(a . b) for float32 tensors, as GemmDesc says.
+/// out = post(a . b) for float32 tensors, as GemmDesc defines it.
 void gemm_by_definition(const GemmDesc& d, const void* a, const void* b, const std::vector<const void*>& operands,
                         void* out);
 

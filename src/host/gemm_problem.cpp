@@ -1,4 +1,4 @@
-// Merging of a gemm's axes.
+// Merges the axes of a GEMM.
 #include "host/gemm_problem.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ Dims padded(const Dims& dims, std::size_t rank) {
   return result;
 }
 
-/// One axis of the output's rows: its extent, and which tensors have it (a, b, then the operands).
+/// An axis of the output's rows: its extent, and which tensors have it (a, b, then the operands).
 struct Axis {
   std::int64_t extent;
   std::vector<bool> present;
@@ -53,8 +53,8 @@ GemmProblem simplify(const GemmDesc& desc) {
     operand_has_n.push_back(op.dims.back() != 1);
   }
 
-  const bool trans_a = desc.trans_a && desc.m != 1;  // a single row is the same either way
-  // A row axis of extent 1 walks like whatever stands before it.
+  const bool trans_a = desc.trans_a && desc.m != 1;  // the same for a single row
+  // A row axis of extent 1 has the same tensors as the axis before it.
   if (axes.size() > 1 && axes.back().extent == 1 && !axes[axes.size() - 2].present[1]) {
     axes.back().present = axes[axes.size() - 2].present;
   }

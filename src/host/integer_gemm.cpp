@@ -1,4 +1,4 @@
-// Packs 8-bit matrices and splits their product into panels of columns for the vector kernels.
+// Packs 8-bit matrices and divides their GEMM into panels of columns for the vector kernels.
 #include "host/integer_gemm.h"
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kRowChunk = 192;  // rows of a product that one task does: a multiple of every tile's height
+constexpr std::int64_t kRowChunk = 192;  // rows that one task computes: a multiple of every kernel's tile height
 
 std::int64_t product(const std::vector<std::int64_t>& dims) {
   return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// The extents of a product and of its packed operands.
+/// The extents of a GEMM and of its packed operands.
 struct Plan {
   GemmProblem problem;
   std::int64_t pairs, panels, batches_a, batches_b;

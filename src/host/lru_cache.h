@@ -1,4 +1,4 @@
-// A bounded map from a description's bytes to something costly to make, shared between threads.
+// A bounded, thread-safe map from a description's bytes to something costly to create.
 #pragma once
 #include <cstddef>
 #include <list>
@@ -10,14 +10,14 @@
 
 namespace sardonyx::host {
 
-/// Keeps the `capacity` entries used last. What callers still hold lives on after it is dropped here.
+/// Keeps the `capacity` entries that were used last. Callers may keep what they got after it is dropped here.
 template <typename Value>
 class LruCache {
  public:
   explicit LruCache(std::size_t capacity) : capacity_(capacity) {}
 
-  /// The entry of `key`, made by `make()` (a shared_ptr<const Value>, may be null and is then not kept) when there is
-  /// none. Two threads may make the same entry at once; the first one stays.
+  /// The entry of `key`; if there is none, that of `make()` (a shared_ptr<const Value>; null is returned but not
+  /// stored). Two threads may create the same entry at once; the first one is kept.
   template <typename Make>
   std::shared_ptr<const Value> get(const std::string& key, Make&& make) {
     {

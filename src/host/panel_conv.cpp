@@ -1,6 +1,6 @@
-// Convolutions as products with panels of 64 output channels: rows are output pixels, whose taps are read where they
-// stand in the image. Groups of pixels whose part of the image stays in the second-level cache meet all panels; the
-// next panel is prefetched meanwhile.
+// Convolution as an implicit GEMM with panels of 64 output channels. Rows are output pixels, whose taps are read
+// directly from the image. A group of pixels whose part of the image stays in the L2 cache is multiplied with all
+// panels, and the next panel is prefetched meanwhile.
 #include "host/panel_conv.h"
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kPanel = 64;               // columns
-constexpr std::int64_t kLeastChannels = 16;       // fewer leave vectors, or loops over channels, mostly empty
-constexpr std::int64_t kMostDepth = 2560;         // a panel of more rows leaves the second-level cache to nothing else
-constexpr std::int64_t kPrefetchedDepth = 1536;   // two panels of that fit
-constexpr std::int64_t kGroupElements = 1 << 16;  // of the image that a group of pixels reads
-constexpr std::int64_t kLeastGroup = 24;          // pixels: a panel is read anew for each group
-constexpr std::int64_t kMostGroup = 512;          // pixels, so that where their taps are stays in the first-level cache
-constexpr std::int64_t kCopiedElements = 1 << 16;  // at most, of taps beside padding
-constexpr std::int64_t kUnits = 8;                 // for each thread, at least, so that uneven ones balance
+constexpr std::int64_t kPanel = 64;                // columns
+constexpr std::int64_t kLeastChannels = 16;        // with fewer, vectors or loops over channels are mostly empty
+constexpr std::int64_t kMostDepth = 2560;          // a panel of more rows would fill the L2 cache
+constexpr std::int64_t kPrefetchedDepth = 1536;    // two panels of this depth fit
+constexpr std::int64_t kGroupElements = 1 << 16;   // elements of the image that a group of pixels reads
+constexpr std::int64_t kLeastGroup = 24;           // pixels, at least: each group reads the panel again
+constexpr std::int64_t kMostGroup = 512;           // pixels, so that the table of tap addresses stays in the L1 cache
+constexpr std::int64_t kCopiedElements = 1 << 16;  // maximum for copies of taps beside padding
+constexpr std::int64_t kUnits = 8;                 // tasks per thread, at least, so that uneven ones balance
 
 std::vector<std::int64_t> image_of(const ConvDesc& d) { return {d.batch, d.out[0], d.out[1], d.out_channels}; }
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
@@ -36,16 +36,16 @@ class PanelConvolution : public TileKernel {
         pixels_(d.batch * d.out[0] * d.out[1]),
         panels_((d.out_channels + kPanel - 1) / kPanel) {
     plain_ = taps_ == 1;
-    std::int64_t reads = d.in_channels;  // of the image, for each pixel
+    std::int64_t reads = d.in_channels;  // elements of the image per pixel
     for (std::size_t i = 0; i < 2; ++i) {
       plain_ = plain_ && d.stride[i] == 1 && d.pad_begin[i] == 0 && d.pad_end[i] == 0;
-      reads *= std::min(d.stride[i], kMostGroup);  // strides may be anything
+      reads *= std::min(d.stride[i], kMostGroup);  // bounded: strides may be any number
     }
     const std::int64_t fits =
         std::clamp(kGroupElements / reads, kLeastGroup, plain_ ? pixels_ + kLeastGroup : kMostGroup);
     const std::int64_t groups = (pixels_ + fits - 1) / fits;
     group_ = (pixels_ + groups - 1) / groups;
-    // Threads take groups, or panels of a group where groups are few.
+    // Threads divide groups or, if there are few, the panels of a group.
     if (groups * panels_ < kUnits * d.threads && d.threads > 1) {
       const std::int64_t wanted = (kUnits * d.threads + panels_ - 1) / panels_;
       group_ = std::max(std::min(kLeastGroup, pixels_), (pixels_ + wanted - 1) / wanted);
@@ -53,7 +53,7 @@ class PanelConvolution : public TileKernel {
     groups_ = (pixels_ + group_ - 1) / group_;
     chunk_ = groups_ >= kUnits * d.threads ? panels_ : 1;
     if (d.dilation[1] != 1 || plain_) return;
-    // The taps of a row of the kernel are neighbours, so they are one; where some of them lie in the padding, they are
+    // The taps of a filter row are contiguous in memory, so they count as one tap. Rows that reach into the padding are
     // copied.
     std::int64_t columns = 0;
     for (std::int64_t x = 0; x < d.out[1]; ++x) columns += whole(first_column(x)) ? 0 : 1;
@@ -129,7 +129,7 @@ class PanelConvolution : public TileKernel {
   std::int64_t first_column(std::int64_t x) const { return x * d_.stride[1] - d_.pad_begin[1]; }
   bool whole(std::int64_t column) const { return column >= 0 && column + d_.kernel[1] <= d_.in[1]; }
 
-  /// The group's rows times panels [begin, end).
+  /// Multiplies the group's rows with panels [begin, end).
   void multiply(const PanelProduct& job, PanelProduct& t, std::int64_t begin, std::int64_t end) const {
     const bool prefetched = taps_ * d_.in_channels <= kPrefetchedDepth;
     for (std::int64_t p = begin; p < end; ++p) {
@@ -149,7 +149,7 @@ class PanelConvolution : public TileKernel {
     float* copies;
   };
 
-  /// Where the runs of `count` output pixels begin: [run][pixel].
+  /// Finds where the runs of `count` output pixels begin: [run][pixel].
   void find_sources(Sources from, std::int64_t first, std::int64_t count, const float** table) const {
     const std::int64_t height = d_.in[0], width = d_.in[1], channels = d_.in_channels;
     std::int64_t x = first % d_.out[1], y = first / d_.out[1] % d_.out[0], n = first / (d_.out[0] * d_.out[1]);
@@ -183,7 +183,7 @@ class PanelConvolution : public TileKernel {
     }
   }
 
-  /// [panel][tap][in channel][column of the panel]; columns beyond the last are 0.
+  /// [panel][tap][in channel][column of the panel]; columns past the last are 0.
   std::shared_ptr<const Buffer> in_panels(PackedWeights& packed, const void* original) const {
     const std::int64_t in = d_.in_channels, out = d_.out_channels;
     const auto lay_out = [&](const void* plain, void* target) {
@@ -207,15 +207,15 @@ class PanelConvolution : public TileKernel {
 
   ConvDesc d_;
   std::int64_t taps_;
-  std::int64_t runs_, depth_;  ///< taps, or rows of the kernel: elements that are neighbours
+  std::int64_t runs_, depth_;  ///< taps, or filter rows, and the contiguous elements of each
   std::int64_t pixels_, panels_;
-  bool plain_;               ///< every pixel has one tap, and they are neighbours as the pixels are
-  std::int64_t copies_ = 0;  ///< elements of runs that a group copies
+  bool plain_;               ///< every pixel has one tap, at a constant stride
+  std::int64_t copies_ = 0;  ///< elements of runs that are copied per group
   std::int64_t group_, groups_, chunk_;
 };
 
-/// Whether this is ahead of oneDNN's kernels (measured with AVX-512 on EPYC 9004): those apply functions with an
-/// exponential in 60 cycles a vector instead of 25; others' short sums they begin and end faster.
+/// Whether this is faster than oneDNN's kernels (measured with AVX-512 on EPYC 9004). oneDNN applies functions with an
+/// exponential in 60 cycles per vector instead of 25, but has less overhead per sum if sums are short.
 bool worth_it(const ConvDesc& d) {
   constexpr std::int64_t kLeastDepth = 48, kLeastDepthWithOperand = 192;
   using Kind = PostOp::Kind;

@@ -18,7 +18,7 @@ namespace sardonyx::host {
 
 namespace {
 
-// Width of the arena that this thread works in; 0: none of ours.
+// Width of the arena that this thread runs in; 0 if it is not in one of ours.
 thread_local int arena_threads = 0;
 // Whether this thread is inside a parallel_for, so that nested ones run inline.
 thread_local bool in_loop = false;
@@ -38,14 +38,14 @@ class Scoped {
 };
 
 // oneTBB's workers outlive every loop, and may still be returning through this library's code when a plugin host
-// closes it. Like other thread runtimes, the library therefore stays loaded once it has started threads.
+// unloads it. Like other thread runtimes, the library therefore stays loaded once it has started threads.
 void keep_library_loaded() {
   Dl_info here;
   if (::dladdr(reinterpret_cast<const void*>(&keep_library_loaded), &here) != 0 && here.dli_fname != nullptr)
     ::dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
-// oneTBB starts no more workers than the affinity mask has CPUs; arenas that ask for more make it print a warning.
+// oneTBB starts at most as many workers as the affinity mask has CPUs, and prints a warning if an arena asks for more.
 int possible_threads(int threads) {
   static const int most = tbb::info::default_concurrency();
   return std::clamp(threads, 1, most);
@@ -57,8 +57,8 @@ struct Arena {
   tbb::task_arena arena;
 };
 
-// Idle arenas. Every concurrent caller has an arena of its own: in a shared one it could find no free slot, and would
-// wait until a worker gets a core.
+// Idle arenas. Every concurrent caller has its own: in a shared one it might find no free slot, and would have to wait
+// for a worker.
 class Arenas {
  public:
   std::unique_ptr<Arena> take(int threads) {
@@ -83,7 +83,7 @@ class Arenas {
   std::vector<std::unique_ptr<Arena>> idle_;
 };
 
-// Never destroyed: another thread may still compute when the process exits.
+// Never destroyed: another thread may still be computing when the process exits.
 Arenas& arenas() {
   static Arenas* const all = [] {
     keep_library_loaded();
@@ -92,8 +92,8 @@ Arenas& arenas() {
   return *all;
 }
 
-// Calls body(slot) up to `count` times, in as many threads as have a core, and waits for all calls. `slot` is below
-// `threads` and differs between simultaneous calls. A call that no worker has begun is made by the calling thread.
+// Calls body(slot) up to `count` times, on as many threads as get a core, and waits for all calls. `slot` is below
+// `threads` and differs between simultaneous calls. The calling thread makes the calls that no worker has begun.
 template <typename Body>
 void in_threads(int count, int threads, const Body& body) {
 #if defined(__SANITIZE_THREAD__)  // ThreadSanitizer does not see how oneTBB's threads wait for one another
@@ -174,7 +174,7 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunc
 void with_threads(int threads, void (*call)(void* context), void* context) {
   threads = possible_threads(threads);
   if (arena_threads == threads) return call(context);
-  // A scope guard, not a catch: the exception passes through.
+  // A scope guard rather than a catch, so that exceptions pass through.
   struct Borrowed {
     std::unique_ptr<Arena> arena;
     ~Borrowed() { arenas().give_back(std::move(arena)); }

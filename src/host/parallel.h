@@ -1,7 +1,7 @@
 // Threads for loops on the host. They are oneTBB's workers, which oneDNN's primitives use too: one set of threads
-// serves both, and several sessions in one process share it. Idle workers spin for some microseconds and then block.
-// The calling thread works too and takes over whatever no worker has begun, so a loop never waits for a thread that has
-// not got a core.
+// serves both, and all sessions of a process. Idle workers spin for some microseconds and then block. The calling
+// thread works too and takes over whatever no worker has begun, so a loop never waits for a thread that did not get a
+// core.
 #pragma once
 #include <array>
 #include <atomic>
@@ -13,20 +13,20 @@
 
 namespace sardonyx::host {
 
-/// Does the work of items [begin, end).
+/// Processes items [begin, end).
 using RangeFunction = void (*)(void* context, std::int64_t begin, std::int64_t end);
 
-/// Items [0, count) divided among threads. Each takes from its own share, and when that is empty from the others':
-/// loops over the same image leave each part of it in the caches of one core, and uneven items, or a thread that
-/// another process holds up, balance. Ranges get smaller towards a share's end ("guided self-scheduling",
+/// Divides items [0, count) among threads. Each thread takes from its own share first, then from the others'. So loops
+/// over the same image leave each part of it in the caches of one core, while uneven items, or a thread that another
+/// process delays, are balanced. Ranges get smaller towards the end of a share ("guided self-scheduling",
 /// Polychronopoulos and Kuck, 1987).
 class Shares {
  public:
   Shares(std::int64_t count, int threads);
-  /// A range of at least `grain` items for this thread, or fewer at the end of a share; false: nothing is left. Any
-  /// number of threads may call it at once.
+  /// Takes a range of at least `grain` items for this thread, or fewer at the end of a share. False if nothing is left.
+  /// May be called from several threads at once.
   bool take(int thread, std::int64_t grain, std::int64_t& begin, std::int64_t& end);
-  /// The same for one item.
+  /// Takes one item.
   bool take(int thread, std::int64_t& item);
 
  private:
@@ -38,15 +38,14 @@ class Shares {
   std::int64_t count_;
   int threads_;
   std::array<Next, 8> few_;
-  std::unique_ptr<Next[]> many_;  ///< where those are too few
+  std::unique_ptr<Next[]> many_;  ///< if there are more threads than few_ holds
   Next* next_;
 };
 
 /// Calls `work` on disjoint ranges that cover [0, count) once, on at most `threads` threads, and returns when all are
-/// done. Ranges hold at least `grain` items, but for the last of a thread's share; see Shares. Runs inline when there
-/// is one range or one thread, or inside another parallel_for. Any number of threads may call it at once; the workers
-/// are divided among them. The first exception that `work` throws is thrown again here; ranges not yet begun are then
-/// skipped.
+/// done. Ranges have at least `grain` items, except the last of a thread's share; see Shares. Runs inline if there is
+/// one range or one thread, or inside another parallel_for. May be called from several threads at once, which then
+/// share the workers. Rethrows the first exception that `work` throws; ranges not yet begun are then skipped.
 void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunction work, void* context);
 
 /// The same for anything that can be called with (begin, end).
@@ -59,12 +58,12 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, Work&& wo
       const_cast<void*>(static_cast<const void*>(std::addressof(work))));
 }
 
-/// Calls `call(context)`. Parallel regions that it starts, oneDNN's included, use at most `threads` threads, the
-/// calling one among them. oneDNN divides work as it makes a primitive, so primitives are made and run with the same
+/// Calls `call(context)`. Parallel regions in it, including oneDNN's, use at most `threads` threads, counting the
+/// calling one. oneDNN divides work when it creates a primitive, so primitives must be created and run with the same
 /// number. Nested calls with the same number cost nothing. Exceptions pass through.
 void with_threads(int threads, void (*call)(void* context), void* context);
 
-/// The same for anything that can be called without arguments; returns its result.
+/// The same for any callable without arguments; returns its result.
 template <typename F>
 auto with_threads(int threads, F&& f) {
   using Result = std::invoke_result_t<F&>;

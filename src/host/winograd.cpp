@@ -1,5 +1,5 @@
 // Convolutions with 3 taps along an axis by Winograd's minimal filtering: blocks of tiles are transformed, multiplied
-// and transformed back.
+// with the weights and transformed back.
 #include "host/winograd.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / t
 
 using Taps = std::array<double, 4>;
 
-/// Rows of the kernels' transform for the minimal filtering F(m, taps) at `points` and infinity.
+/// Rows of the filter's transform for the minimal filtering F(m, taps) with these interpolation points and infinity.
 std::vector<std::vector<double>> at_points(const std::vector<double>& points, int taps) {
   std::vector<std::vector<double>> rows;
   for (std::size_t j = 0; j < points.size(); ++j) {
@@ -38,7 +38,7 @@ std::vector<std::vector<double>> at_points(const std::vector<double>& points, in
   return rows;
 }
 
-/// The transform of a kernel along an axis: rows of G, for the products of simd_winograd.inc.
+/// The transform of a filter along an axis: the rows of G, for the products that simd_winograd.inc computes.
 std::vector<Taps> kernel_transform(const WinogradAxis& axis) {
   if (axis.products == 1) return {{1, 0, 0, 0}};
   std::vector<Taps> g;
@@ -54,7 +54,7 @@ std::vector<Taps> kernel_transform(const WinogradAxis& axis) {
   return g;
 }
 
-/// Where tiles of so many results begin along an axis. With a dilation d, they lie in the d images of every d-th pixel.
+/// Where tiles of `results` outputs begin along an axis. A dilation d splits the image into d interleaved ones.
 std::vector<std::int64_t> tile_origins(std::int64_t extent, std::int64_t dilation, int results) {
   std::vector<std::int64_t> origins;
   for (std::int64_t first = 0; first < std::min(extent, dilation); ++first)
@@ -121,7 +121,7 @@ class WinogradKernel : public TileKernel {
 
  private:
   std::string form_name() const {
-    const char* kind = of_squares(plan_.form) ? " of squares" : x_.stride == 1 ? "" : " stride 2";
+    const char* kind = folds_pixels(plan_.form) ? " space-to-depth" : x_.stride == 1 ? "" : " stride 2";
     return fmt::format("{}x{}{}", y_.results, x_.results, kind);
   }
   struct Job {
@@ -133,20 +133,20 @@ class WinogradKernel : public TileKernel {
 
   std::int64_t zeros_floats() const { return round_up(plan_.depth, WinogradPlan::kVector); }
   std::int64_t patch_step() const { return plan_.block * plan_.patch_row; }
-  /// Of products: rows of one panel, and a vector more.
+  /// Stride of products: a row of the panel for each tile of a block, and one vector of padding.
   std::int64_t product_step() const { return plan_.block * plan_.columns + WinogradPlan::kVector; }
   std::int64_t patch_floats() const { return round_up(plan_.products * patch_step(), WinogradPlan::kVector); }
   std::int64_t product_floats() const {
     return round_up(plan_.products * product_step(), WinogradPlan::kVector) + plan_.block * kMaxWinogradResults * 2;
   }
 
-  /// The weight of a tap (y, x) of channel c of a patch's pixels.
+  /// The weight of tap (y, x) of channel c of a patch's pixels.
   double tap(const float* kernels, std::int64_t out, std::int64_t c, std::int64_t y, std::int64_t x) const {
     std::int64_t channel = c;
-    if (of_squares(plan_.form)) {
+    if (folds_pixels(plan_.form)) {
       channel = c % d_.in_channels;
-      y = 2 * y + c / d_.in_channels / 2 - Squares(d_, 0).before;
-      x = 2 * x + c / d_.in_channels % 2 - Squares(d_, 1).before;
+      y = 2 * y + c / d_.in_channels / 2 - FoldedAxis(d_, 0).before;
+      x = 2 * x + c / d_.in_channels % 2 - FoldedAxis(d_, 1).before;
       if (y < 0 || y >= d_.kernel[0] || x < 0 || x >= d_.kernel[1]) return 0;
     }
     return kernels[((out * d_.in_channels + channel) * d_.kernel[0] + y) * d_.kernel[1] + x];
@@ -194,10 +194,10 @@ class WinogradKernel : public TileKernel {
             xs_[static_cast<std::size_t>(tile % columns)]};
   }
 
-  /// The patches of a block.
+  /// Transforms the patches of a block.
   void transform_patches(const Job& job, std::int64_t first, std::int64_t count, float* out) const {
-    const float* pixels[2][kMaxWinogradProducts * kSquareSide];
-    const std::int64_t channels = of_squares(plan_.form) ? kSquareSide * d_.in_channels : d_.in_channels;
+    const float* pixels[2][kMaxWinogradProducts * kFoldedSide];
+    const std::int64_t channels = folds_pixels(plan_.form) ? kFoldedSide * d_.in_channels : d_.in_channels;
     find_patch(job, place(first), pixels[0]);
     for (std::int64_t t = 0; t < count; ++t) {
       const bool more = t + 1 < count;
@@ -207,7 +207,7 @@ class WinogradKernel : public TileKernel {
     }
   }
 
-  /// The results of a block of tiles in the channels of some panels.
+  /// Computes the outputs of a block of tiles for the channels of some panels.
   void multiply(const Job& job, std::int64_t first, std::int64_t count, std::int64_t panel, std::int64_t last,
                 const float* patches, float* products) const {
     const std::int64_t columns = plan_.columns, weights = plan_.depth * columns;
@@ -233,7 +233,7 @@ class WinogradKernel : public TileKernel {
     }
   }
 
-  /// Results, and whole operands, come to the second-level cache while the products are computed.
+  /// Prefetches outputs, and operands of the same size, to the L2 cache while the products are computed.
   void prefetch_results(const WinogradTile& tile, const std::int64_t* pixels, std::int64_t count) const {
     for (std::int64_t t = 0; t < count; ++t) {
       for (int i = 0; i < y_.results * x_.results; ++i) {
@@ -249,7 +249,7 @@ class WinogradKernel : public TileKernel {
     }
   }
 
-  /// Where the pixels of a patch begin; of squares: where their two rows do.
+  /// The address of each pixel of a patch; of folded pixels: of each of their two rows.
   void find_patch(const Job& job, Place p, const float** pixels) const {
     const std::int64_t height = d_.in[0], width = d_.in[1], channels = d_.in_channels;
     const float* image = job.src + p.image * height * width * channels;
@@ -257,8 +257,8 @@ class WinogradKernel : public TileKernel {
     const auto pixel = [&](const float* line, std::int64_t x) {
       return line && x >= 0 && x < width ? line + x * channels : job.zeros;
     };
-    if (of_squares(plan_.form)) {
-      const std::int64_t top = 2 * (p.y - Squares(d_, 0).pad), left = 2 * (p.x - Squares(d_, 1).pad);
+    if (folds_pixels(plan_.form)) {
+      const std::int64_t top = 2 * (p.y - FoldedAxis(d_, 0).pad), left = 2 * (p.x - FoldedAxis(d_, 1).pad);
       for (std::int64_t i = 0; i < 2 * y_.products; ++i) {
         const float* line = line_of(top + i);
         for (int j = 0; j < x_.products; ++j) pixels[(i / 2 * x_.products + j) * 2 + i % 2] = pixel(line, left + 2 * j);
@@ -272,7 +272,7 @@ class WinogradKernel : public TileKernel {
     }
   }
 
-  /// Where in the results a tile's pixels begin; -1: outside.
+  /// Offsets of a tile's pixels in the output; -1: outside.
   void find_pixels(Place p, std::int64_t* pixels) const {
     for (int i = 0; i < y_.results; ++i) {
       const std::int64_t y = p.y + i * d_.dilation[0];
@@ -287,7 +287,7 @@ class WinogradKernel : public TileKernel {
   WinogradPlan plan_;
   WinogradTransforms transforms_;
   WinogradAxis y_, x_;
-  std::vector<std::int64_t> ys_, xs_;  ///< of the results' first pixels
+  std::vector<std::int64_t> ys_, xs_;  ///< of each tile's first output pixel
   std::int64_t panels_;
 };
 

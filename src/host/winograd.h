@@ -6,10 +6,10 @@
 
 namespace sardonyx::host {
 
-/// A kernel for `desc` with its epilogue, or null where it has no steps for that or would not be faster than a
-/// direct one. After Lavin and Gray, "Fast algorithms for convolutional neural networks" (2016), with F(4x4, 3x3), a
-/// quarter of the multiplications, for stride 1, and its polyphase variants for stride 2. Sums are float32; what is not
-/// finite reaches all results of its tile.
+/// A kernel for `desc` with its epilogue, or null if the epilogue is not supported or a direct convolution would be
+/// faster. After Lavin and Gray, "Fast algorithms for convolutional neural networks" (2016): F(4x4, 3x3), which needs a
+/// quarter of the multiplications, for stride 1, and its polyphase variants for stride 2. Sums are float32. An infinity
+/// or NaN affects all results of its tile.
 std::shared_ptr<const TileKernel> make_winograd(const ConvDesc& desc);
 
 }  // namespace sardonyx::host

@@ -7,10 +7,11 @@
 namespace sardonyx::host {
 namespace {
 
-/// Bytes of transformed weights that stay in the third-level cache: of more, or with few tiles for each thread, threads
-/// read different ones.
+/// Bytes of transformed weights that stay in the L3 cache. If there are more, or few tiles per thread, threads divide
+/// the weights instead of the tiles.
 constexpr std::int64_t kCachedWeights = 16 << 20, kFewTiles = 6;
-/// Of transformed patches and products at a time: the second-level cache; with more weights, what is left of the third.
+/// Bytes of transformed patches and products that are processed at a time: what fits the L2 cache or, if threads divide
+/// the weights, what is left of the L3 cache.
 constexpr std::int64_t kBlockBytes = 1 << 20, kSplitPatches = 4 << 20, kSplitProducts = 1 << 19;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
@@ -21,8 +22,8 @@ std::int64_t tile_count(const ConvDesc& d, int axis, int results) {
   return whole * d.dilation[i] + std::min(rest, d.dilation[i]);
 }
 
-/// Taps of all results along an axis, less those in the padding if there is a dilation: direct kernels skip rows of
-/// padding, which are many then.
+/// Taps of all results along an axis. With a dilation those in the padding, which are then many, do not count: direct
+/// kernels skip them.
 double taps(const ConvDesc& d, int axis) {
   const auto i = static_cast<std::size_t>(axis);
   const auto kernel = static_cast<double>(d.kernel[i]);
@@ -41,19 +42,19 @@ double direct_multiplications(const ConvDesc& d) {
          static_cast<double>(d.out_channels);
 }
 
-/// Time in multiplications; what the rest costs in them was measured with AVX-512 (EPYC 9004).
+/// Time in units of a multiplication. The costs of everything else were measured with AVX-512 (EPYC 9004).
 double direct_cost(const ConvDesc& d) {
-  constexpr double kResult = 60, kWeight = 12;  // beginning and ending a sum, and reading a weight from memory
+  constexpr double kResult = 60, kWeight = 12;  // overhead of a sum, and reading a weight from memory
   return direct_multiplications(d) +
          kWeight * static_cast<double>(d.kernel[0] * d.kernel[1] * d.in_channels * d.out_channels) +
          kResult * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
              static_cast<double>(d.out_channels);
 }
 
-/// The same of a plan.
+/// The same for a plan.
 double cost(const ConvDesc& d, const WinogradPlan& plan) {
-  constexpr double kTransform = 15;             // for each channel of a product, on either side
-  constexpr double kMemory = 12, kCache = 2.5;  // reading a weight for the first block of tiles, and for another one
+  constexpr double kTransform = 15;             // per channel of a product, for both transforms
+  constexpr double kMemory = 12, kCache = 2.5;  // reading a weight for the first block of tiles, and for a later one
   const auto in = static_cast<double>(plan.depth), out = static_cast<double>(d.out_channels);
   const auto products = static_cast<double>(plan.products), tiles = static_cast<double>(plan.tiles);
   const auto columns = static_cast<double>(round_up(d.out_channels, WinogradPlan::kVector));
@@ -61,15 +62,15 @@ double cost(const ConvDesc& d, const WinogradPlan& plan) {
   return products * (tiles * (in * columns + kTransform * (in + out)) + in * columns * (kMemory + again));
 }
 
-/// The forms that compute such a convolution, smaller ones first.
+/// The forms that can compute this convolution, smaller ones first.
 std::vector<WinogradForm> forms_of(const ConvDesc& d) {
-  for (std::size_t i = 0; i < 2; ++i)  // then all but one of its taps lie in the padding
+  for (std::size_t i = 0; i < 2; ++i)  // all but one tap of each result lie in the padding
     if (d.kernel[i] > 1 && d.dilation[i] > d.out[i]) return {};
   if (d.stride[0] == 2 && d.stride[1] == 2 && d.dilation[0] == 1 && d.dilation[1] == 1 && d.in[1] % 2 == 0 &&
-      2 * d.in_channels <= kMaxSquareRow && d.kernel[0] < 8 && d.kernel[1] < 8) {
-    const std::int64_t height = Squares(d, 0).taps, width = Squares(d, 1).taps;
-    if (height == 3 && width == 3) return {WinogradForm::k4x4Squares};
-    if (height == 4 && width == 4) return {WinogradForm::k3x3Squares};
+      2 * d.in_channels <= kMaxFoldedRow && d.kernel[0] < 8 && d.kernel[1] < 8) {
+    const std::int64_t height = FoldedAxis(d, 0).taps, width = FoldedAxis(d, 1).taps;
+    if (height == 3 && width == 3) return {WinogradForm::k4x4Folded};
+    if (height == 4 && width == 4) return {WinogradForm::k3x3Folded};
   }
   if (d.kernel[1] != 3 || d.stride[1] > 2 || (d.stride[1] == 2 && d.dilation[1] != 1)) return {};
   const bool strided = d.stride[1] == 2;
@@ -91,8 +92,8 @@ WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
   const std::int64_t rows = simd().winograd_rows;
   columns = simd().winograd_columns;
   if (d.out_channels <= columns / 2) columns /= 2;
-  // A vector more than there are: rows at a power of two of bytes would fall into the same sets of the cache.
-  depth = d.in_channels * (of_squares(of) ? 4 : 1);
+  // One vector of padding: rows at a distance of a power of two would fall into the same sets of the cache.
+  depth = d.in_channels * (folds_pixels(of) ? 4 : 1);
   patch_row = round_up(depth, kVector) + kVector;
   const std::int64_t weights = products * depth * d.out_channels * 4;
   const bool split = weights > kCachedWeights || tiles < d.threads * kFewTiles;
@@ -101,7 +102,7 @@ WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
   const std::int64_t patch = products * patch_row * 4, results = products * columns * 4;
   const std::int64_t fits =
       groups > 1 ? std::min(kSplitPatches / patch, kSplitProducts / results) : kBlockBytes / (patch + results);
-  // As many blocks for every thread, of nearly equal size.
+  // Every thread gets the same number of blocks, of nearly equal size.
   const std::int64_t even = groups > 1 ? 1 : d.threads, most = std::max(fits, 2 * rows);
   blocks = std::min(round_up((tiles + most - 1) / most, even), tiles);
   block = (tiles + blocks - 1) / blocks;
@@ -109,7 +110,7 @@ WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
 }
 
 std::optional<WinogradPlan> plan_winograd(const ConvDesc& d) {
-  constexpr double kLeast = 1 << 19;  // multiplications; fewer are done before it matters
+  constexpr double kLeast = 1 << 19;  // multiplications; smaller convolutions are not worth the transforms
   const std::vector<WinogradForm> forms = forms_of(d);
   if (forms.empty() || direct_multiplications(d) < kLeast) return std::nullopt;
   double least = 0.95 * direct_cost(d);
@@ -119,7 +120,7 @@ std::optional<WinogradPlan> plan_winograd(const ConvDesc& d) {
     const double here = cost(d, plan);
     if (here >= least) continue;
     best.emplace(plan);
-    least = 0.92 * here;  // a larger form's weights should be worth their memory
+    least = 0.92 * here;  // a larger form must gain 8 %, because its weights take more memory
   }
   return best;
 }

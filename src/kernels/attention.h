@@ -1,27 +1,27 @@
 // Attention without storing the scores: out = softmax over keys of score(q . k) times v, with the running maximum and
-// sum of FlashAttention-2 (Dao, 2023), over the matrix instructions of matrix.h.
+// sum of FlashAttention-2 (Dao, 2023), on the matrix instructions of matrix.h.
 //
-// A workgroup of 256 threads takes tiles of keys one after another: keys and values go to LDS, each wave multiplies its
-// 16 (or 32) queries with them. The waves stand in a grid of kWavesQ by kWavesK: those of one row have the same queries
-// and share the keys of each tile; their sums are put together at the end.
+// A workgroup of 256 threads loops over tiles of keys. It copies the keys and values of a tile to LDS, and each wave
+// multiplies them with its 16 (or 32) queries. Waves form a grid of kWavesQ x kWavesK: waves of a row have the same
+// queries and divide the keys of each tile among them; their partial results are merged at the end.
 //
-// Of the first product the chip's lanes hold sums in the places in which the second product wants them as an operand,
-// if the first is K . Q^T (Q . K^T on NVIDIA) and its rows are keys in a suitable order (key_at): probabilities go from
-// one product to the next in registers. Values are stored transposed, so that keys are contiguous (on NVIDIA, ldmatrix
-// transposes them). Only chips without matrix instructions pass probabilities through LDS.
+// The first GEMM is computed as K . Q^T (Q . K^T on NVIDIA) with its keys in a suitable order (key_at). Each lane's
+// sums then are exactly what it has to supply as an operand of the second GEMM, so probabilities stay in registers.
+// Values are stored transposed, so that keys are contiguous (on NVIDIA, ldmatrix transposes them). Only chips without
+// matrix instructions pass probabilities through LDS.
 //
-// What is attended to is described by a struct P, which code generation writes:
+// A generated struct P describes queries, keys and values:
 //   T, Out                             element types of q, k, v and of the output
 //   kHeadDim, kValueDim                elements of a head of q and k, of v
 //   kQueryDirect ...                   rows are contiguous, 16-byte aligned: query(b, h, s), key(b, h), value(b, h)
-//                                      point to them, key_row() and value_row() are the distances of rows; otherwise
+//                                      point to them, key_row() and value_row() are row strides in elements; otherwise
 //                                      query_at, key_at, value_at(b, h, row, d) give elements
-//   out(b, h, s), out_step()           where a row of the output begins, and the distance of its elements
+//   out(b, h, s), out_step()           where a row of the output begins, and the stride of its elements
 //   kOutDirect                         rows of the output are contiguous and 16-byte aligned
 //   kPlain, factor()                   scores are products times a positive factor only; otherwise score(b, h, s, t, x)
 //   kBounds, begin, end(b, h, s)       the query attends to keys begin <= t < end only
-//   kSink, sink(b, h)                  a further score without a value
-//   kZeroEmpty                         a query without keys gives zeros, rather than NaN
+//   kSink, sink(b, h)                  one more score, without a value (attention sink)
+//   kZeroEmpty                         a query without keys gives zeros, not NaN
 #pragma once
 #include "attention_products.h"
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -43,14 +43,14 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
   using Base::copy_keys, Base::copy_values;
 #endif
 
-  // ---- which keys
+  // ---- ranges of keys
   struct Range {
     i32 low, high;  // low <= t < high
   };
   struct Ranges {
     Range row[kTilesQ][kSlots];
-    Range any;  // of the workgroup: keys that some row attends to
-    Range all;  // of the wave: keys that all its rows attend to
+    Range any;  // of the workgroup: keys that at least one row attends to
+    Range all;  // of the wave: keys that all of its rows attend to
   };
   SDX_FN i32 clamp_key(i64 t) const { return t < 0 ? 0 : t > i64(n.keys) ? i32(n.keys) : i32(t); }
   template <class F>
@@ -96,8 +96,8 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
   }
 
   // ---- the running softmax
-  /// exp(x - base), where x is a sum of the first product or, unless kPlain, a score. Scores may be as low as floats
-  /// are: they are subtracted first.
+  /// exp(x - base), where x is a sum of the first GEMM or, unless kPlain, a score. Scores may be close to -FLT_MAX, so
+  /// that they must be subtracted before they are scaled.
   SDX_FN f32 exp_from(f32 x, f32 base) const {
     if constexpr (P::kPlain != 0) {
       const f32 f = p.factor() * kLog2e;
@@ -106,9 +106,10 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
       return detail::fast_exp(x - base);
     }
   }
-  // Scores of the tile at t0 become probabilities relative to the new maximum; what is there already is rescaled.
-  SDX_FN void soften(i32 t0, const Ranges& r, f32 (&scores)[kTilesQ][kTilesK][kCount], f32 (&top)[kTilesQ][kSlots],
-                     f32 (&total)[kTilesQ][kSlots], f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
+  // Turns the scores of the tile at t0 into probabilities relative to the new maximum, and rescales earlier sums.
+  SDX_FN void update_softmax(i32 t0, const Ranges& r, f32 (&scores)[kTilesQ][kTilesK][kCount],
+                             f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots],
+                             f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
     const bool edge = t0 < r.all.low || t0 + kKeys > r.all.high;
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) {
@@ -120,7 +121,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         for (int j = 0; j < kTilesK; ++j) {
           detail::stay();
           u32 first = t0;
-          detail::hide(first);  // or the compiler keeps an address for every score
+          detail::hide(first);  // otherwise the compiler keeps an address per score in registers
 #pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e) {
             const u32 t = first + key_of(j, e);
@@ -165,7 +166,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
           scores[q][j][e] = x;
           total[q][slot_of(e)] += x;
         }
-      // Later tiles seldom have a larger score.
+      // Later tiles seldom raise the maximum.
       if (detail::any_lane(rescale[0] != 1 || rescale[kSlots - 1] != 1)) {
 #pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d)
@@ -175,7 +176,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
     }
   }
 
-  // ---- everything for one workgroup's rows and one part of the keys
+  // ---- all work of one workgroup: its rows, and one split of the keys
   SDX_FN void run(u32 split) const {
     const Ranges r = ranges();
     i32 t = r.any.low / kKeys * kKeys, end = r.any.high;
@@ -215,7 +216,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         barrier();
         if (t + kKeys < end) copy_keys(t + kKeys, from);
         if (active) {
-          soften(t, r, scores, top, total, sums);
+          update_softmax(t, r, scores, top, total, sums);
           multiply_values(scores, sums);
         }
       }
@@ -233,7 +234,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         if (active) {
           f32 scores[kTilesQ][kTilesK][kCount] = {};
           multiply_keys(own, queries, scores);
-          soften(t, r, scores, top, total, sums);
+          update_softmax(t, r, scores, top, total, sums);
           multiply_values(scores, sums);
         }
       }
@@ -251,7 +252,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
     lds_barrier();
   }
 
-  // Puts together what the waves of a row of the grid have: the first of them gets all.
+  // Merges the partial results of the waves in a row of the grid into the first of them.
   SDX_FN void merge(f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots],
                     f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
     static_assert(kTilesQ == 1);
@@ -297,7 +298,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
   SDX_FN void store(const f32 (&top)[kTilesQ][kSlots], const f32 (&total)[kTilesQ][kSlots],
                     const f32 (&sums)[kTilesQ][kTilesV][kCount], u32 split) const {
     using Out = typename P::Out;
-    // Consecutive elements of a row that a lane has.
+    // Consecutive elements of an output row that a lane holds.
     constexpr int kRun = P::kOutDirect == 0 || kVector || kFamily == MatrixFamily::kWmma11 ? 1
                          : kMma                                                            ? 2
                          : sizeof(Out) == 4                                                ? 4
@@ -342,18 +343,18 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
   }
 };
 
-/// Any number of workgroups computes everything; batch * units * tiles * splits have something to do.
+/// Correct with any number of workgroups; at most batch * units * tiles * splits of them get work.
 template <class P, bool kDecode>
 SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
   using Kernel = AttentionKernel<P, kDecode>;
   static SDX_SHARED vec16 shared[Kernel::kShared];
   const u32 thread = thread_id(), wave = uniform(thread / kWave);
   const u32 units = n.heads / n.heads_per_unit, rows = n.heads_per_unit * n.queries,
-            tiles = (rows + Kernel::C::kRows - 1) / Kernel::C::kRows, points = batches * units * tiles * n.splits;
-  for (u32 point = block_id(); point < points; point += block_count()) {
-    u32 rest = point, tile, split, unit, batch;
+            tiles = (rows + Kernel::C::kRows - 1) / Kernel::C::kRows, count = batches * units * tiles * n.splits;
+  for (u32 item = block_id(); item < count; item += block_count()) {
+    u32 rest = item, tile, split, unit, batch;
     split = rest % n.splits, rest /= n.splits;
-    if constexpr (P::kBounds != 0) {  // the last rows, which causal attention makes the longest, first
+    if constexpr (P::kBounds != 0) {  // with causal masks the last rows have the most keys: start them first
       tile = tiles - 1 - rest / (batches * units), rest %= batches * units;
       unit = rest % units, batch = rest / units;
     } else {
@@ -374,11 +375,11 @@ SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
   }
 }
 
-/// Puts the parts of `splits` together; a point is a row (batch, head, query).
+/// Merges the partial results of all splits. rows: batch * heads * queries.
 template <class P>
-SDX_FN void attention_merge(const P& p, const AttentionSizes& n, i64 points) {
+SDX_FN void attention_merge(const P& p, const AttentionSizes& n, i64 rows) {
   constexpr u32 kDv = (P::kValueDim + 15) / 16 * 16;
-  for (i64 row = block_id(); row < points; row += block_count()) {
+  for (i64 row = block_id(); row < rows; row += block_count()) {
     const f32* parts = n.partial + row * n.splits * (kDv + 2);
     f32 top = -inf32(), total = 0;
     for (u32 k = 0; k < n.splits; ++k) top = __builtin_fmaxf(top, parts[k * (kDv + 2) + kDv]);

@@ -1,15 +1,15 @@
-// Attention's operands: which lanes of a wave hold what, queries in registers, keys and values on their way to LDS.
-// Part of the kernel of attention.h, which says what P describes.
+// Attention's operands: which lanes of a wave hold which elements, how queries get into registers, and keys and values
+// into LDS. Part of the kernel of attention.h, where P is described.
 #pragma once
 #include "attention_tiles.h"
 
 namespace sdx {
 
-/// Sizes of a launch. A unit is `heads_per_unit` heads whose queries are the rows of tiles: 1, or, to share the reading
-/// of keys, all heads of a group.
+/// Sizes of a launch. A unit is `heads_per_unit` heads whose queries form the rows of tiles: 1 head, or all heads that
+/// share keys and values (grouped-query attention), so that keys are read once for them.
 struct AttentionSizes {
   u32 queries, keys, heads, heads_per_unit;
-  u32 splits;  ///< of the keys; with more than one the result goes to `partial`
+  u32 splits;  ///< of the keys; if more than one, results go to `partial`
   f32* partial;
 };
 
@@ -23,7 +23,7 @@ struct AttentionOperands {
   static constexpr int kVec = C::kVec, kD = C::kD, kDv = C::kDv, kKeys = C::kKeys, kTilesQ = C::kTilesQ;
   static constexpr int kTilesK = C::kKeysWave / 16, kTilesV = kDv / 16, kSteps = kD / C::kStepD;
   static constexpr int kCount = M::kCount;
-  /// Different queries of which a lane holds sums, in a tile.
+  /// Queries whose sums a lane holds, per tile.
   static constexpr int kSlots = kMma || kVector ? 2 : 1;
   static constexpr int kVectorsQ = kMma ? 1 : M::kVectorsB, kQueryRows = kMma ? 2 : M::kB.rows;
 
@@ -31,13 +31,13 @@ struct AttentionOperands {
   using ValueRows = select_type<kMma, detail::SharedRows<kDv / kVec, false>, detail::SharedRows<kKeys / kVec, true>>;
   using ScoreRows = detail::SharedRows<C::kKeysWave / kVec, false>;
   static constexpr int kKeyChunks = kKeys * KeyRows::kPitch, kValueChunks = (kMma ? kKeys : kDv) * ValueRows::kPitch;
-  static constexpr int kScoreChunks = kVector ? 16 * ScoreRows::kPitch : 0;  // of a wave
-  static constexpr int kMergeTiles = 4;                                      // of values, put together at a time
+  static constexpr int kScoreChunks = kVector ? 16 * ScoreRows::kPitch : 0;  // per wave
+  static constexpr int kMergeTiles = 4;                                      // tiles of values merged at a time
   static constexpr int kMergeChunks = C::kWavesK > 1 ? C::kWavesQ* int(kWave) * kMergeTiles* kCount / 4 : 0;
   static constexpr int kMain = kKeyChunks + kValueChunks + kScoreChunks * C::kWaves;
   static constexpr int kShared = kMain > kMergeChunks ? kMain : kMergeChunks;
 
-  /// Keys and values on their way from memory to LDS. Values: blocks of kVec keys by kWide elements.
+  /// Loads of keys and values by a thread. Values are loaded in blocks of kVec keys by kWide elements.
   static constexpr int kKeyLoads = (kKeys * (kD / kVec) + int(kThreads) - 1) / int(kThreads);
   static constexpr int kWidest = kKeys * kDv / (kVec * int(kThreads));
   static constexpr int kWide = kWidest >= 4 ? 4 : kWidest >= 2 ? 2 : 1;
@@ -56,15 +56,15 @@ struct AttentionOperands {
   detail::shared_ptr<vec16> shared;
   u32 lane, wave_q, wave_k;
   i64 b, h0;  // batch, first head of the unit
-  u32 row0;   // of the workgroup's rows
+  u32 row0;   // first row of the workgroup
   u32 rows;   // of the unit
 
-  // ---- where lanes hold what
+  // ---- which lanes hold which elements
   static SDX_FN u32 query_of(u32 lane, u32 slot) {
     return kMma ? lane / 4 + slot * 8 : kVector ? lane % 8 + slot * 8 : lane % 16;
   }
   static SDX_FN constexpr u32 slot_of(u32 e) { return kMma ? e / 2 % 2 : kVector ? e % 2 : 0; }
-  /// The key, of those of a wave, that is row r of key tile j.
+  /// Which of a wave's keys is row r of key tile j.
   static SDX_FN u32 key_at(u32 j, u32 r) {
     if constexpr (kFamily == MatrixFamily::kMfma && C::kStepK == 32)
       return j / 2 * 32 + r / 4 * 8 + j % 2 * 4 + r % 4;
@@ -77,7 +77,7 @@ struct AttentionOperands {
     return wave_k * C::kKeysWave + key_at(j, kMma ? M::sum_col(lane, e) : M::sum_row(lane, e));
   }
   template <class F>
-  static SDX_FN f32 over_lanes(f32 x, F combine) {  // lanes with sums of the same query
+  static SDX_FN f32 over_lanes(f32 x, F combine) {  // reduces over the lanes that hold sums of the same query
     if constexpr (kMma) {
       x = combine(x, detail::attention_xor(x, 1));
       x = combine(x, detail::attention_xor(x, 2));
@@ -94,7 +94,7 @@ struct AttentionOperands {
     i64 h, s;
     bool inside;
   };
-  /// Rows past the last one are it once more.
+  /// Rows past the end repeat the last one.
   SDX_FN Row row_at(u32 in_block) const {
     u32 r = row0 + in_block;
     const bool inside = r < rows;
@@ -131,13 +131,13 @@ struct AttentionOperands {
       return bit_cast<u32>(c);
     }
   }
-  // The rows of query tile q that a lane holds parts of, as an operand.
+  // The rows of query tile q of which this lane holds operand elements.
   SDX_FN void query_rows(u32 q, Row (&own)[kQueryRows]) const {
 #pragma clang loop unroll(full)
     for (u32 k = 0; k < kQueryRows; ++k)
       own[k] = row_at(tile_row(q) + (kMma ? lane / 4 + k * 8 : M::row_b(lane, k * u32(kVectorsQ / kQueryRows))));
   }
-  // The operand of step s. `zero` is 0.
+  // The operand of K step s. `zero` is 0, hidden from the compiler so that it does not keep queries in registers.
   SDX_FN void load_query(const Row (&own)[kQueryRows], u32 s, u32 zero, vec16 (&x)[kVectorsQ]) const {
     if constexpr (kMma) {
       const Row &low = own[0], &high = own[1];
@@ -159,7 +159,7 @@ struct AttentionOperands {
       if (kKeys * (kD / kVec) % kThreads == 0 || row < kKeys) f(k, row, chunk);
     }
   }
-  // Whole: all keys of the tile are below the limit. The addresses of others are clamped, and place() makes them zero.
+  // Whole: all keys of the tile are below the limit. Otherwise addresses are clamped, and place() zeroes the rest.
   template <bool Whole = false>
   SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance, u32 limit) const {
     const u32 d = chunk * kVec;
@@ -186,14 +186,14 @@ struct AttentionOperands {
     }
   }
 
-  // Nothing touches it before place(): an instruction that uses a loaded register, be it to mask or to split it, would
-  // wait for memory before the matrix instructions of the step.
+  // Nothing may use these registers before place(): even masking or splitting them would wait for memory before the
+  // matrix instructions of the step.
   struct Fetched {
     vec16 keys[kKeyLoads];
     WideBits values[kValueLoads][kVec];
   };
-  // Base addresses, where there are such; and how many keys are read: what lies behind the last one that some row
-  // attends to may be anything (a cache that is not full), and nothing times a number that is none would still be none.
+  // Base addresses, where operands have them, and how many keys are read. Memory past the last key that any row attends
+  // to may hold anything (a KV cache that is not full), and zero times NaN would be NaN.
   struct Bases {
     const T *key = nullptr, *value = nullptr;
     i64 key_row = 0, value_row = 0;
@@ -226,12 +226,12 @@ struct AttentionOperands {
         f.values[k][j] = wide_value<Whole>(t0 + t + j, d, from.value, from.value_row, from.limit);
     }
   }
-  /// Stores to LDS what fetch() has loaded from key t0 on. Operands that are read directly are zero past the limit and
+  /// Stores to LDS what fetch() has loaded from key t0 on. Operands with base addresses are zeroed past the limit and
   /// past the head's elements.
   SDX_FN void place(const Fetched& f, u32 t0, u32 limit) const {
     Fetched arrived = f;
 #if defined(__AMDGCN__)
-    // Otherwise the compiler splits values where they are loaded, at the end of the step before.
+    // Otherwise the compiler splits values right after the load, at the end of the previous step.
 #pragma clang loop unroll(full)
     for (int k = 0; k < kValueLoads; ++k)
 #pragma clang loop unroll(full)
@@ -274,7 +274,7 @@ struct AttentionOperands {
     }
   }
 #if defined(__NVPTX__)
-  // NVIDIA: rows as they are, copied without registers where they are contiguous.
+  // NVIDIA: rows as they are, by asynchronous copies (cp.async) where they are contiguous.
   SDX_FN void copy_keys(u32 t0, const Bases& from) const {
     each_key_chunk([&](int, u32 row, u32 chunk) SDX_LAMBDA {
       const u32 t = t0 + row;

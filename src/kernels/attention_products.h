@@ -1,4 +1,4 @@
-// Attention's two products over the matrix instructions of matrix.h. Part of the kernel of attention.h.
+// Attention's two GEMMs, on the matrix instructions of matrix.h. Part of the kernel of attention.h.
 #pragma once
 #include "attention_operands.h"
 
@@ -14,12 +14,13 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
   using typename Base::T, typename Base::C, typename Base::M, typename Base::Row, typename Base::KeyRows,
       typename Base::ValueRows, typename Base::ScoreRows;
 
-  // ---- the first product: scores[q][j] of query tile q and key tile j
+  // ---- the first GEMM: scores[q][j] of query tile q and key tile j
   SDX_FN void multiply_keys(const Row (&rows)[kTilesQ][kQueryRows],
                             const vec16 (&queries)[kTilesQ][C::kKeep ? kSteps : 1][kVectorsQ],
                             f32 (&scores)[kTilesQ][kTilesK][kCount]) const {
     u32 zero = 0;
-    if constexpr (!C::kKeep) detail::hide(zero);  // queries are read again for each tile, rather than kept
+    if constexpr (!C::kKeep)
+      detail::hide(zero);  // read queries again for each tile instead of keeping them in registers
 #pragma unroll(C::kKeep ? kSteps : 2)
     for (int s = 0; s < kSteps; ++s) {
       if (C::kTight && s % 2 == 0) detail::stay();
@@ -65,7 +66,7 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
     }
   }
 
-  // ---- the second product: sums[q][d] += probabilities times values of the wave's keys
+  // ---- the second GEMM: sums[q][d] += probabilities times values of the wave's keys
   SDX_FN void multiply_values(const f32 (&scores)[kTilesQ][kTilesK][kCount],
                               f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
     const u32 first = wave_k * C::kKeysWave;
@@ -131,7 +132,7 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
 #pragma clang loop unroll(full)
             for (int k = 0; k < 4; ++k) half[k] = detail::pack2<T>(c[2 * k], c[2 * k + 1]);
             if constexpr (kFamily == MatrixFamily::kWmma11) {
-              // Both half waves want all 16 keys.
+              // Both halves of the wave need all 16 keys.
               vec16 other;
 #pragma clang loop unroll(full)
               for (int k = 0; k < 4; ++k) other[k] = detail::attention_xor(u32(half[k]), 16);

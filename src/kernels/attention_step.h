@@ -1,20 +1,19 @@
-// Attention of one new token a sequence, with what surrounds it in a decoder's step: queries and the new key are made
-// of what lies in memory (rotated), the new key and value are appended to the cache, and each workgroup has the heads
-// that share keys, and a part of these keys. Nobody reads the appended row: who has its place in the sequence among
-// its keys makes it for itself.
+// Attention of one new token per sequence, fused with its surroundings in a decoder step: it computes queries and the
+// new key from memory (rotary embedding), appends the new key and value to the KV cache, and attends. Each workgroup
+// has one group of heads that share keys (grouped-query attention) and a range of these keys. Workgroups never read the
+// appended row back: each one whose range contains it recomputes it.
 //
-// Keys are few for a workgroup, so that waiting for memory is what takes time: lanes read keys and values 16 bytes at a
-// time and all of a round before any is used, and multiply without matrix instructions. A key has kLanes lanes; each
-// such team has a running softmax of its own, and they are put together at the end: teams of a wave by exchange, waves
-// through LDS, and on chips with clusters of workgroups kCluster workgroups through the LDS of their first.
+// A workgroup has few keys, so memory latency dominates: lanes issue all 16-byte loads of a round of keys and values
+// before they use any, and multiply without matrix instructions. kLanes lanes (a team) work on a key. Each team has a
+// running softmax of its own. They are merged at the end: teams of a wave by lane exchange, waves through LDS, and on
+// chips with clusters kCluster workgroups through the LDS of their first.
 //
-// P has score or factor, begin, end, sink, out and their enumerators as for attention.h, and
-//   kDim, kGroup                        elements of a head, heads that share keys
-//   query(b, h, d), new_key, new_value(b, head of keys, d)    elements
-//   past_key(), past_value(), key(), value()   [batch, kv_heads, kept, kDim], and with `room` rows: the cache before
-//   and after
-//                                       the step, which may be the same memory
-//   start(b)                            the row of the new token
+// P has score or factor, begin, end, sink, out and the related constants as for attention.h, and
+//   kDim, kGroup                 elements of a head; heads that share keys
+//   query(b, h, d), new_key(b, kv_head, d), new_value(b, kv_head, d)   elements
+//   past_key(), past_value()     [batch, kv_heads, past_rows, kDim], the cache before the step
+//   key(), value()               [batch, kv_heads, capacity, kDim], the cache after it; may be the same memory
+//   start(b)                     the row of the new token
 #pragma once
 #include "attention_tiles.h"
 
@@ -27,16 +26,16 @@ inline constexpr u32 kStepCluster = 1;
 #endif
 
 struct AttentionStepSizes {
-  u32 keys, heads, splits;  ///< splits: of the keys among clusters; with more than one the result goes to `partial`
-  i64 room, kept;           ///< rows of the cache after the step and before
-  f32* partial;             ///< as attention_merge() takes it
+  u32 keys, heads, splits;  ///< splits of the keys among clusters; if more than one, results go to `partial`
+  i64 capacity, past_rows;  ///< rows of the cache after and before the step
+  f32* partial;             ///< in the layout that attention_merge() reads
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace detail {
 SDX_FN void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" : : : "memory"); }
 SDX_FN void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" : : : "memory"); }
-/// Stores to the LDS of the cluster's first workgroup, at the place that `to` has in this one.
+/// Stores to the LDS of the cluster's first workgroup, at the same offset as `to` has in this one.
 SDX_FN void store_in_first(shared_ptr<f32> to, f32 x) {
   u32 at;
   asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(at) : "r"(to));
@@ -50,7 +49,7 @@ struct AttentionStep {
   using T = typename P::T;
   static constexpr u32 kVec = 16 / sizeof(T), kLanes = P::kDim / kVec, kTeams = kThreads / kLanes, kAhead = 4;
   static constexpr u32 kWaves = kThreads / kWave, kGroup = P::kGroup, kElements = kGroup * P::kDim;
-  /// Of a head: its sums, the greatest score, the sum of the exponentials.
+  /// f32 values of a partial result: sums, then for each head the maximum score and the sum of exponentials.
   static constexpr u32 kPart = kElements + 2 * kGroup;
   static_assert(P::kDim % kVec == 0 && (kLanes & (kLanes - 1)) == 0 && kLanes <= kWave);
   struct Vector {
@@ -60,7 +59,7 @@ struct AttentionStep {
   const P& p;
   const AttentionStepSizes& n;
 
-  /// Puts `count` parts at `parts` together; f(element, sum, greatest score, total) for each element of this thread.
+  /// Merges `count` partial results. Calls f(element, sum, maximum score, total) for each element of this thread.
   template <class F>
   static SDX_FN void combine(detail::shared_ptr<f32> parts, u32 count, F f) {
     for (u32 i = thread_id(); i < kElements; i += kThreads) {
@@ -78,7 +77,7 @@ struct AttentionStep {
     }
   }
 
-  /// Puts what a wave's teams have together, at `mine` in LDS.
+  /// Merges the results of a wave's teams into `mine`, in LDS.
   static SDX_FN void combine_teams(detail::shared_ptr<f32> mine, f32 (&sums)[kGroup][kVec], const f32 (&top)[kGroup],
                                    f32 (&total)[kGroup]) {
     const u32 thread = thread_id(), d0 = thread % kLanes * kVec;
@@ -124,7 +123,7 @@ struct AttentionStep {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     detail::cluster_arrive();
 #endif
-    // Which keys.
+    // The range of keys of this workgroup.
     const i64 start = p.start(b);
     i64 low = 0, high = n.keys;
     if constexpr (P::kBounds != 0) {
@@ -133,14 +132,14 @@ struct AttentionStep {
     }
     const i64 own = high > low ? (high - low + shares - 1) / shares : 0, first = low + share * own,
               last = min(high, first + own);
-    const T* const keys = p.past_key() + ((b * kv_heads + head) * n.kept) * P::kDim + d0;
-    const T* const values = p.past_value() + ((b * kv_heads + head) * n.kept) * P::kDim + d0;
+    const T* const keys = p.past_key() + ((b * kv_heads + head) * n.past_rows) * P::kDim + d0;
+    const T* const values = p.past_value() + ((b * kv_heads + head) * n.past_rows) * P::kDim + d0;
     vec16 key[kAhead], value[kAhead];
     const auto read = [&](i64 from) SDX_LAMBDA {
 #pragma clang loop unroll(full)
       for (u32 u = 0; u < kAhead; ++u) {
         const i64 t = from + team + u * kTeams;
-        const bool there = t < last && t < n.kept && t != start;
+        const bool there = t < last && t < n.past_rows && t != start;
         key[u] = vec16{}, value[u] = vec16{};
         if (there) {
           key[u] = *(const vec16*)(keys + t * P::kDim);
@@ -159,8 +158,8 @@ struct AttentionStep {
         const u32 d = i % P::kDim;
         const T x = cast<T>(is_value ? p.new_value(b, head, d) : p.new_key(b, head, d));
         fresh[i] = x;
-        if (start < n.room)
-          (is_value ? p.value() : p.key())[((b * kv_heads + head) * n.room + start) * P::kDim + d] = x;
+        if (start < n.capacity)
+          (is_value ? p.value() : p.key())[((b * kv_heads + head) * n.capacity + start) * P::kDim + d] = x;
       }
     lds_barrier();
     f32 query[kGroup][kVec], sums[kGroup][kVec] = {}, top[kGroup], total[kGroup];
@@ -226,7 +225,7 @@ struct AttentionStep {
     };
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     const u32 rank = share % kStepCluster;
-    detail::cluster_wait();  // all of its workgroups have begun: their LDS is there
+    detail::cluster_wait();  // all workgroups of the cluster have started, so their LDS exists
     combine((detail::shared_ptr<f32>)parts, kWaves, [&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
       const auto to = (detail::shared_ptr<f32>)all + rank * kPart;
       const u32 g = i / P::kDim;
@@ -243,19 +242,19 @@ struct AttentionStep {
     copy_rest(batches * kv_heads, kv_heads);
   }
 
-  /// The cache's other rows, where it does not stay where it is.
+  /// Copies the cache's other rows, if the cache before and after the step are different memory.
   SDX_FN void copy_rest(i64 heads, i64 kv_heads) const {
     for (int which = 0; which < 2; ++which) {
       const bool is_value = which == 1;
       const T* const from = is_value ? p.past_value() : p.past_key();
       T* const to = is_value ? p.value() : p.key();
       if (from == to) continue;
-      for (i64 i = first_thread(); i < heads * n.room * kLanes; i += all_threads()) {
-        const i64 row = i / kLanes % n.room, head = i / kLanes / n.room;
+      for (i64 i = first_thread(); i < heads * n.capacity * kLanes; i += all_threads()) {
+        const i64 row = i / kLanes % n.capacity, head = i / kLanes / n.capacity;
         if (row == p.start(head / kv_heads)) continue;
         vec16 x{};
-        if (row < n.kept) x = *(const vec16*)(from + (head * n.kept + row) * P::kDim + i % kLanes * kVec);
-        *(vec16*)(to + (head * n.room + row) * P::kDim + i % kLanes * kVec) = x;
+        if (row < n.past_rows) x = *(const vec16*)(from + (head * n.past_rows + row) * P::kDim + i % kLanes * kVec);
+        *(vec16*)(to + (head * n.capacity + row) * P::kDim + i % kLanes * kVec) = x;
       }
     }
   }

@@ -1,18 +1,24 @@
-// Attention of one new token a sequence (attention_step.h says what it does and what P has) for Hopper and caches of 16
-// bits: on matrix instructions, and with clusters whose workgroups each finish a part of the result.
+// The kernel of attention_step.h (which describes it and P) on Hopper's matrix instructions, for caches of 16-bit
+// elements. Each workgroup of a cluster finishes a slice of the result.
 //
-// Nearly all of the time is waiting, for one thing after the other. So whatever can be is done before the wait for the
-// launch before this one; a wave waits for no other wave until it has its sums; and what workgroups give each other
-// arrives with the signal that it has (st.async), where a barrier would need an answer. Few workgroups ask for the
-// cache before they know how long the sequence is, many of them (which wait for memory's pace) last. That it comes to
-// the second cache before the launch before this one is done gains 0.1 us; reading it then would gain nothing more, as
-// queries arrive no earlier. They take two trips to memory, of which the first tells the row of the rotation.
+// Nearly all of the time is a chain of waits. Therefore:
+// - everything that can be done is done before the wait for the previous launch;
+// - a wave waits for no other wave before it has its sums;
+// - workgroups send results together with their signal (st.async), because a barrier would need a round trip;
+// - with few workgroups, each requests its part of the cache before it knows the length of the sequence. With many,
+//   which are bound by memory bandwidth, it does so last;
+// - prefetching the cache to L2 before the previous launch has ended gains 0.1 us. Reading it then would gain no more,
+//   because queries arrive no earlier: they take two dependent reads, the first of which tells the row of the rotation
+//   tables.
 //
-// Tile j of a wave is the keys from 16 * (j * all waves + its number) on, so that workgroups have equal parts of a
-// sequence of any length. The instructions' rows are keys, then elements of a head, and their 8 columns are heads.
+// Tile j of a wave starts at key 16 * (j * number of all waves + number of this wave), which divides sequences of any
+// length evenly among workgroups. The rows of an instruction are keys, or elements of a head, and its 8 columns are
+// heads.
 //
-// Besides what attention_step.h asks of P: wait(), behind which what launches write can be read; kAppends, without
-// which there is no new row (start, new_key, new_value, key and value are not called), and keys are those of the cache.
+// Besides what attention_step.h requires, P has
+//   wait()      after it, the results of earlier launches may be read
+//   kAppends    if 0, there is no new row: start, new_key, new_value, key and value are not called, and all keys are
+//   those of the cache
 //
 // Source: PTX ISA, "mma.m16n8k16", "ldmatrix", "movmatrix", "st.async".
 #pragma once
@@ -21,13 +27,13 @@
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace sdx {
 namespace detail {
-/// Stores to another workgroup's LDS (`to`, and `barrier`, which counts the bytes, as in_workgroup() gives them).
+/// Stores to the LDS of another workgroup. `to` and `barrier`, which counts the bytes, are results of in_workgroup().
 SDX_FN void store_there(u32 to, f32 x, u32 barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(x),
                "r"(barrier)
                : "memory");
 }
-/// Waits until the first phase is over, and for what other workgroups of the cluster have stored in it.
+/// Waits until the barrier's first phase is over, and with it the stores to it from other workgroups of the cluster.
 SDX_FN void wait_for_cluster(u32 barrier) {
   u32 done;
   do {
@@ -39,7 +45,7 @@ SDX_FN void wait_for_cluster(u32 barrier) {
         : "memory");
   } while (!done);
 }
-/// Of an 8 by 8 matrix of 16-bit elements, two in each lane.
+/// Transposes an 8 x 8 matrix of 16-bit elements, two in each lane.
 SDX_FN u32 transposed(u32 x) {
   u32 y;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
@@ -56,16 +62,16 @@ struct AttentionStepMma {
   static constexpr u32 kTile = kLayout.kTile, kChunks = kLayout.chunks(), kSlice = kElements / kCluster;
   static_assert(sizeof(T) == 2 && kDim % 16 == 0 && kGroup <= 8 && kElements % kCluster == 0);
   using Rows = detail::SharedRows<int(kChunks), false>;
-  // Of a wave: keys and values of a tile, later its sums, and each head's sum of exponentials.
-  // Two tiles, of which the next one is on its way while one is used, where memory's pace is what counts; steps of 8
-  // sequences with 512 tokens each took 0.7 us longer with them.
+  // Of a wave: keys and values of a tile, later its sums and each head's sum of exponentials. There are two tiles
+  // (double buffering) where memory bandwidth is the limit; where latency is, in steps of 8 sequences with 512 tokens
+  // each, two tiles took 0.7 us longer than one.
   static constexpr u32 kBuffers = kLayout.buffers(), kTileVectors = kLayout.tile_vectors(),
                        kWaveVectors = kLayout.warp_vectors();
   static_assert(kTileVectors == kTile * Rows::kPitch && kWaves == u32(kLayout.kWarps));
   static constexpr u32 kHalf = kThreads / 2;
-  static constexpr u32 kPitch = kLayout.padded_dim();  // of a head's sums: its neighbour's are in other banks
+  static constexpr u32 kPitch = kLayout.padded_dim();  // stride of a head's sums, padded against bank conflicts
   static_assert(kGroup * (kPitch + 1) * 4 <= kWaveVectors * 16);
-  // A query's distance to the next, so that the 8 of a column of chunks are in different banks.
+  // Stride of a query, padded so that the 8 rows of a column of chunks lie in different banks.
   static constexpr u32 kQueryPitch = kLayout.padded_dim();
   static constexpr u32 kQueriesAt = kLayout.queries_at(), kFreshAt = kLayout.new_row_at(), kSumsAt = kLayout.sums_at(),
                        kStatisticsAt = kLayout.statistics_at(), kTopsAt = kLayout.maxima_at(),
@@ -79,7 +85,7 @@ struct AttentionStepMma {
     return (detail::shared_ptr<U>)((detail::shared_ptr<u8>)dynamic_lds + at);
   }
 
-  /// Asks for the keys and values from `first` on, which are those below `end`.
+  /// Issues the loads of the keys and values from `first` on, below `end`.
   SDX_FN void fetch(i64 row0, u32 first, u32 end, detail::shared_ptr<vec16> to) const {
     const T *keys = p.past_key() + row0 * kDim, *values = p.past_value() + row0 * kDim;
 #pragma clang loop unroll(full)
@@ -93,8 +99,8 @@ struct AttentionStepMma {
     }
   }
 
-  /// Has what fetch() will ask for brought nearer. That may be before the launch before this one is done: nothing is
-  /// read, and all of it is memory of the cache, as `end` is no more than its rows.
+  /// Prefetches to L2 what fetch() will load. May be called before the previous launch has ended: nothing is read into
+  /// registers or LDS, and `end` is at most the cache's capacity, so all addresses are valid.
   SDX_FN void fetch_tile_to_l2(i64 row0, u32 first, u32 end) const {
     constexpr u32 kLine = 128 / sizeof(T), kLines = (kDim + kLine - 1) / kLine;
     const u32 lane = thread_id() % kWave, row = first + lane % kTile;
@@ -111,14 +117,14 @@ struct AttentionStepMma {
       return p.score(b, h, 0, t, x);
   }
 
-  /// Whether the wave that has key t belongs to this workgroup.
+  /// Whether key t belongs to a wave of this workgroup.
   SDX_FN bool owns(u32 t, u32 share, u32 shares) const {
     return n.splits == 1 ? t / kTile % kCluster == share : t / kTile % shares == share;
   }
 
-  /// Queries, by half of the threads, and the new row, by the others, so that both are read at a time: whether this
-  /// workgroup needs the new row would be known later. A thread's two elements of a query are what is rotated
-  /// together mostly, and read once then.
+  /// Half of the threads compute queries, the others the new row, so that both wait for memory at the same time;
+  /// whether this workgroup needs the new row is known only later. A thread computes two elements of a query that are
+  /// usually rotated together, so both are read once.
   SDX_FN void make_operands(i64 b, i64 head) const {
     const u32 thread = thread_id();
     const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
@@ -138,7 +144,7 @@ struct AttentionStepMma {
       }
   }
 
-  /// Scores of the keys from `first` on, and their share of the sums over the values.
+  /// Computes the scores of the keys from `first` on, and adds their products with the values.
   SDX_FN void multiply_tile(detail::shared_ptr<vec16> tile, const u32 (&query)[kDim / 16][2], i64 b, i64 h0, u32 first,
                             u32 low, u32 high, f32 (&sums)[kDim / 16][4], f32 (&top)[2], f32 (&total)[2]) const {
     const u32 lane = thread_id() % kWave, column = lane / 4, pair = lane % 4;
@@ -149,7 +155,7 @@ struct AttentionStepMma {
       detail::load_matrices<false>((const detail::shared16*)(tile + Rows::at(lane % 16, s * 2 + lane / 16)), k);
       detail::mma<T>(k[0], k[1], k[2], k[3], query[s][0], query[s][1], x[0], x[1], x[2], x[3]);
     }
-    u32 weights[2];  // of the values, as an operand: by head
+    u32 weights[2];  // probabilities as an operand of the second GEMM, by head
     f32 scale[2], base[2];
 #pragma clang loop unroll(full)
     for (u32 e = 0; e < 2; ++e) {
@@ -158,7 +164,7 @@ struct AttentionStepMma {
       for (u32 r = 0; r < 2; ++r) {
         const u32 t = first + r * 8 + column;
         f32& y = x[r * 2 + e];
-        // Columns behind the heads are zeros; a function of the model's must not see them.
+        // Columns past the last head are zeros; do not pass them to the model's score function.
         y = t >= low && t < high && pair * 2 + e < kGroup ? score(b, h0 + pair * 2 + e, t, y) : -inf32();
         m = __builtin_fmaxf(m, y);
       }
@@ -187,7 +193,7 @@ struct AttentionStepMma {
     }
   }
 
-  /// Stores what the workgroup's waves have, relative to one score for each head, in the place of their tiles.
+  /// Stores the sums of the workgroup's waves, relative to a common maximum for each head, over their tiles.
   SDX_FN void share_sums(detail::shared_ptr<vec16> tile, const f32 (&sums)[kDim / 16][4], f32 (&top)[2],
                          f32 (&total)[2]) const {
     const u32 wave = tma_detail::same(thread_id() / kWave), lane = thread_id() % kWave, column = lane / 4,
@@ -218,14 +224,14 @@ struct AttentionStepMma {
     lds_barrier();
   }
 
-  /// Each workgroup of the cluster puts together a slice of the result, of what all of them have.
+  /// Each workgroup of the cluster computes a slice of the result from the partial results of all of them.
   template <class SumOf, class TopOf, class TotalOf, class Finish>
   static SDX_FN void combine_cluster(u32 barrier, u32 rank, SumOf sum_of, TopOf top_of, TotalOf total_of,
                                      Finish finish) {
     using namespace tma_detail;
     const u32 thread = thread_id();
     const auto all = lds<f32>(kSumsAt), statistics = lds<f32>(kStatisticsAt);
-    cluster_wait();  // all of its workgroups have begun: their LDS and their barriers are there
+    cluster_wait();  // all workgroups of the cluster have started, so their LDS and barriers exist
     for (u32 i = thread; i < kElements; i += kThreads) {
       const u32 g = i / kDim, owner = i / kSlice;
       detail::store_there(in_workgroup(shared_address(all + rank * kSlice + i % kSlice), owner), sum_of(i),
@@ -270,11 +276,11 @@ struct AttentionStepMma {
       cluster_arrive();
     }
     const auto tile = lds<vec16>(wave * kWaveVectors * 16);
-    const i64 row0 = (b * kv_heads + head) * n.kept;
+    const i64 row0 = (b * kv_heads + head) * n.past_rows;
     const u32 round = kTile * kWaves * shares;
     u32 first = kTile * (wave * shares + share);
-    const u32 kept = u32(min(n.kept, i64(n.keys)));  // other rows are not there yet
-    fetch_tile_to_l2(row0, first, kept);
+    const u32 past_rows = u32(min(n.past_rows, i64(n.keys)));  // later rows do not exist yet
+    fetch_tile_to_l2(row0, first, past_rows);
     p.wait();
     if constexpr (kCluster == 8) start_next_launch();
     i64 at = -1;
@@ -285,7 +291,7 @@ struct AttentionStepMma {
       high = u32(max(min(p.end(b, h0, 0), i64(n.keys)), i64(0)));
     }
     if constexpr (kCluster == 8) {
-      fetch(row0, first, kept, tile);
+      fetch(row0, first, past_rows, tile);
       detail::copies_begun();
     }
     const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
@@ -293,19 +299,19 @@ struct AttentionStepMma {
     const bool has_fresh = at >= low && at < high;
     const u32 start = has_fresh ? u32(at) : ~0u;
     if constexpr (kCluster != 8) {
-      fetch(row0, first, first + kTile > low ? min(high, kept) : 0, tile);
+      fetch(row0, first, first + kTile > low ? min(high, past_rows) : 0, tile);
       detail::copies_begun();
     }
-    // One workgroup appends it.
+    // One workgroup appends the new row.
     if constexpr (P::kAppends != 0) {
       const bool appends = has_fresh ? owns(start, share, shares) : share == 0;
-      if (appends && thread >= kHalf && u64(at) < u64(n.room))
+      if (appends && thread >= kHalf && u64(at) < u64(n.capacity))
         for (u32 i = thread - kHalf; i < 2 * kDim; i += kHalf)
-          (i >= kDim ? p.value() : p.key())[((b * kv_heads + head) * n.room + at) * kDim + i % kDim] = fresh[i];
+          (i >= kDim ? p.value() : p.key())[((b * kv_heads + head) * n.capacity + at) * kDim + i % kDim] = fresh[i];
     }
     lds_barrier();
 
-    const u32 column = lane / 4, pair = lane % 4;  // of an operand: which head, and which two elements of eight
+    const u32 column = lane / 4, pair = lane % 4;  // of an operand lane: the head, and which two of eight elements
     u32 query[kDim / 16][2];
 #pragma clang loop unroll(full)
     for (u32 s = 0; s < kDim / 16; ++s)
@@ -314,7 +320,7 @@ struct AttentionStepMma {
         query[s][e] = column < kGroup
                           ? *(detail::shared_ptr<u32>)(queries + column * kQueryPitch + s * 16 + e * 8 + pair * 2)
                           : 0;
-    // Of a result: heads 2 * pair and the next one; keys (elements) `column` and the eighth behind it.
+    // Lanes hold, of a result, heads 2 * pair and 2 * pair + 1; keys (or elements) `column` and `column` + 8.
     f32 sums[kDim / 16][4] = {}, top[2] = {-inf32(), -inf32()}, total[2] = {};
     const auto first_tile = tile;
     constexpr u32 kNext = kBuffers == 2 ? 2 * kTileVectors : 0;
@@ -323,21 +329,21 @@ struct AttentionStepMma {
       if constexpr (kBuffers == 2) {
         const u32 next = first + round;
         detail::attention_wave_sync();
-        if (next < high && next + kTile > low) fetch(row0, next, min(high, kept), first_tile + (now ^ kNext));
+        if (next < high && next + kTile > low) fetch(row0, next, min(high, past_rows), first_tile + (now ^ kNext));
         detail::copies_begun();
       }
-      if (first + kTile <= low) continue;  // (the first tile's keys have been asked for before that was known)
+      if (first + kTile <= low) continue;  // (tiles before `low` were requested before `low` was known)
       if (kBuffers == 1 && first >= round) {
         detail::copies_arrived();
         detail::attention_wave_sync();
-        fetch(row0, first, min(high, kept), tile);
+        fetch(row0, first, min(high, past_rows), tile);
       }
       if constexpr (kBuffers == 2)
         detail::copies_but_last_arrived();
       else
         detail::copies_arrived();
       detail::attention_wave_sync();
-      // The new row, and nothing in the place of values that are not of the sequence: there may be NaN.
+      // Insert the new row; zero the values of keys outside the sequence, which may be NaN in memory.
       if (start - first < kTile)
         for (u32 c = lane; c < 2 * kChunks; c += kWave)
           tile[(c < kChunks ? 0 : kTileVectors) + Rows::at(start - first, c % kChunks)] =

@@ -1,4 +1,4 @@
-// What kernels/attention.h is made of: its tile sizes on each chip, and what chips do differently.
+// The building blocks of kernels/attention.h: tile sizes on each chip, and operations that differ between chips.
 #pragma once
 #include "layout_attention.h"
 #include "matrix.h"
@@ -18,8 +18,8 @@ using shared16 = __attribute__((address_space(3))) vec16;
 template <class T>
 using shared_ptr = __attribute__((address_space(3))) T*;
 
-// Rows of kChunks times 16 bytes in LDS, placed so that neither 8 rows at one chunk nor (mixed) 8 rows four apart meet
-// in a bank.
+// Rows of kChunks vectors of 16 bytes in LDS, padded so that 8 rows read at the same chunk do not conflict in a bank,
+// nor (kMixed) 8 rows that are four apart.
 template <int kChunks, bool kMixed>
 struct SharedRows {
   static constexpr int kPitch = layout::row_pitch(kChunks);
@@ -39,7 +39,7 @@ SDX_FN T attention_xor(T x, u32 mask) {
   return from_lane_xor(x, mask);
 }
 
-// Whether x holds in some lane of the wave.
+// Whether x is true in any lane of the wave.
 SDX_FN bool any_lane(bool x) {
 #if defined(__GFX9__)
   return __builtin_amdgcn_ballot_w64(x) != 0;
@@ -54,7 +54,7 @@ SDX_FN bool any_lane(bool x) {
 #endif
 }
 
-// What a wave wrote to LDS can be read by its other lanes.
+// Makes what this wave wrote to LDS visible to its other lanes.
 SDX_FN void attention_wave_sync() {
 #if defined(__AMDGCN__)
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
@@ -65,7 +65,7 @@ SDX_FN void attention_wave_sync() {
 #endif
 }
 
-// The compiler can't know what x is.
+// Hides the value of x from the compiler.
 SDX_FN void hide(u32& x) {
 #if defined(__AMDGCN__)
   asm volatile("" : "+v"(x));
@@ -74,14 +74,14 @@ SDX_FN void hide(u32& x) {
 #endif
 }
 
-// Instructions are not moved across: the compiler would read all operands first, into more registers than there are.
+// A barrier for instruction scheduling. Without it the compiler loads all operands first, and spills registers.
 SDX_FN void stay() {
 #if defined(__AMDGCN__)
   __builtin_amdgcn_sched_barrier(0);
 #endif
 }
 
-// Two numbers, of which none is below 0, as 16-bit floats.
+// Two non-negative numbers as a pair of 16-bit floats.
 template <class T>
 SDX_FN u32 pack2(f32 x, f32 y) {
 #if defined(__NVPTX__)
@@ -112,9 +112,9 @@ SDX_FN void copy_async(shared_ptr<vec16> to, const void* from, bool inside) {
                : "memory");
 }
 SDX_FN void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-/// Those that this thread has asked for since the last call are waited for together.
+/// Groups the copies that this thread has issued since the last call, to be waited for together.
 SDX_FN void copies_begun() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// All but those of the last copies_begun().
+/// Waits for all copies but the last group.
 SDX_FN void copies_but_last_arrived() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 template <bool kTranspose>
 SDX_FN void load_matrices(const shared16* row, u32 (&r)[4]) {
@@ -135,7 +135,7 @@ SDX_FN void copies_arrived() {}
 
 }  // namespace detail
 
-/// What a row's sums are multiplied with at the end; they are relative to exp(top), as `total` is.
+/// The factor for a row's sums at the end: 1 / `total`, both being relative to exp(top), or 0 for a row without keys.
 template <class P>
 SDX_FN f32 attention_scale(const P& p, i64 b, i64 h, f32 top, f32 total) {
   if constexpr (P::kSink != 0) {
@@ -148,22 +148,22 @@ SDX_FN f32 attention_scale(const P& p, i64 b, i64 h, f32 top, f32 total) {
   return 1.0f / total;
 }
 
-/// Tile sizes of one kernel. kDecode: for few rows, so that waves share the keys of a tile. kPlain: scores are products
-/// times a factor; others need registers to be computed.
+/// Tile sizes of one kernel. kDecode: for few queries; waves divide the keys of a tile among them. kPlain: scores are
+/// products times a factor; other scores need more registers.
 template <class T, int kHeadDim, int kValueDim, bool kDecode, bool kPlain>
 struct AttentionTiles {
   using M = Matrix<T>;
   static constexpr MatrixFamily kFamily = M::kFamily;
   static constexpr bool kMma = kFamily == MatrixFamily::kMma, kVector = kFamily == MatrixFamily::kVector;
   static constexpr int kVec = M::kVec, kWaves = int(kThreads / kWave);
-  /// Elements of one product: along a head, and keys.
+  /// Elements of one matrix instruction along its K: of a head (first GEMM), and keys (second GEMM).
   static constexpr int kStepD = kMma ? 16 : M::kStep, kStepK = kMma || kVector ? 16 : M::kStep;
   static constexpr int kD = (kHeadDim + kStepD - 1) / kStepD * kStepD, kDv = (kValueDim + 15) / 16 * 16;
   static constexpr int kLong = kD > kDv ? kD : kDv;
-  /// Keys of a tile: 16 KB of keys and 16 KB of values.
+  /// Keys of a tile: as many as fit in 16 KB of LDS, and values in another 16 KB.
   static constexpr int kFit = 16384 / (kLong * int(sizeof(T)));
   static constexpr bool kTight = kFamily == MatrixFamily::kWmma11;  // operands take twice the registers
-  // Fewer where registers would not suffice.
+  // Fewer keys where registers would not suffice.
   static constexpr int kMost = kVector ? (kLong * sizeof(T) > 256 ? 16 : 32)
                                : (kTight && kLong > (kPlain ? 80 : 48)) || (kLong > 96 && !kMma) ? 32
                                                                                                  : 64;
@@ -171,7 +171,7 @@ struct AttentionTiles {
   static constexpr int kKeys = kFit >= kMost ? kMost : kFit >= 32 && kMost > 32 ? 32 : kLeast;
   static constexpr int kWavesK = !kDecode || kVector ? 1 : kKeys / kStepK > kWaves / 2 ? kWaves / 2 : kKeys / kStepK;
   static constexpr int kWavesQ = kWaves / kWavesK, kKeysWave = kKeys / kWavesK;
-  /// Query tiles of a wave.
+  /// Query tiles per wave.
   static constexpr int kTilesQ = kFamily == MatrixFamily::kMfma && !kDecode && kLong * sizeof(T) <= 256 ? 2 : 1;
   static constexpr int kRows = kWavesQ * kTilesQ * 16;
   /// Whether a wave keeps its queries in registers.

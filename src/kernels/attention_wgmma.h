@@ -1,12 +1,14 @@
-// Attention on Hopper's asynchronous matrix instructions (wgmma), for heads of 64 or 128 elements of 16 bits whose rows
-// can be copied 16 bytes at a time, and for scores that are products times a factor, plus at most a number that is the
-// same for all queries (P::kColumn). Other attention takes attention.h; P is described there, and in addition has
+// Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 64 or 128 elements of 16 bits
+// whose rows can be copied 16 bytes at a time, and scores that are products times a factor, plus at most a number that
+// is the same for all queries (P::kColumn). attention.h computes everything else; it also describes P, which in
+// addition has
 //   kColumn, column(b, h, t)           what is added to the scores of key t
-// Source of the order of work: FlashAttention-3 (Shah et al., 2024): the products of the next tile of keys are issued
-// before the softmax of this one, and its products with the values run beside that.
 //
-// Two groups of four waves: with kShares = 1 each has 64 of the workgroup's 128 queries, with kShares = 2 both have all
-// of its 64 queries and each takes half of every tile of keys; their sums are put together at the end.
+// The order of work is that of FlashAttention-3 (Shah et al., 2024): the first GEMM of the next tile of keys is issued
+// before the softmax of this tile, and the second GEMM of this tile overlaps with that softmax.
+//
+// There are two warpgroups. With kShares = 1 each has 64 of the thread block's 128 queries. With kShares = 2 both have
+// all of its 64 queries, each takes half of every tile of keys, and their results are merged at the end.
 #pragma once
 #include "attention_tiles.h"
 #include "attention_wgmma_products.h"
@@ -14,7 +16,7 @@
 #if defined(__NVPTX__)
 namespace sdx {
 
-/// kKeys: of a group's tile. kShares: groups that share the queries.
+/// kKeys: keys of a warpgroup's tile. kShares: warpgroups that have the same queries.
 template <class P, int kKeys, int kShares>
 struct WgmmaAttention {
   using T = typename P::T;
@@ -23,10 +25,11 @@ struct WgmmaAttention {
   static constexpr int kRows = kLayout.rows(), kTile = kLayout.tile(), kRowChunks = kLayout.row_chunks();
   static_assert(P::kValueDim == kD && (kD == 64 || kD == 128) && sizeof(T) == 2);
   static_assert(P::kQueryDirect && P::kKeyDirect && P::kValueDirect && (P::kPlain || P::kColumn));
-  /// Queries are kept in registers where these suffice.
+  /// Queries stay in registers where these suffice, otherwise in shared memory.
   static constexpr bool kQueryShared = kLayout.queries_shared();
   static constexpr u32 kValues = kLayout.kValueTiles;
-  // In LDS, counted in 16 bytes: rows of 64 elements, for all rows of a tile, then their next 64 elements; swizzled.
+  // In shared memory, in units of 16 bytes: rows of 64 elements for all rows of a tile, then their next 64 elements;
+  // swizzled.
   static constexpr int kHalf = kTile * 8, kPart = kLayout.part();
   static constexpr int kKeyAt = kLayout.key_at(), kValueAt = kLayout.value_at(), kColumnAt = kLayout.column_at();
   static constexpr int kScores = kKeys / 2, kSums = kD / 2;  // floats that a lane holds
@@ -34,29 +37,28 @@ struct WgmmaAttention {
   const P& p;
   u32 queries, keys;
   i64 b, h;
-  u32 row0;         // of the workgroup
-  u32 group, lane;  // of four waves; in a wave
-  u32 own;          // first row of this lane's two, in the workgroup
+  u32 row0;         // first row of the thread block
+  u32 group, lane;  // warpgroup; lane of the warp
+  u32 own;          // first of this lane's two rows, within the thread block
   detail::shared_ptr<vec16> shared;
 
   SDX_FN i64 row_at(u32 slot) const {
     const u32 r = row0 + own + slot * 8;
     return r < queries ? r : queries - 1;
   }
-  // x, of which ptxas then knows that it is the same in all lanes: it lets asynchronous products run where control
-  // flow does not diverge only.
+  // Returns x, marked as uniform for ptxas, which keeps wgmma asynchronous only under uniform control flow.
   static SDX_FN i32 same(i32 x) { return __nvvm_shfl_sync_idx_i32(~0u, x, 0, 31); }
   static SDX_FN i32 smaller(i32 x, i32 y) { return x < y ? x : y; }
   static SDX_FN i32 larger(i32 x, i32 y) { return x > y ? x : y; }
 
-  // ---- which keys
+  // ---- ranges of keys
   struct Range {
     i32 low, high;  // low <= t < high
   };
   struct Ranges {
     Range row[2];  // of this lane
-    Range any;     // of the workgroup: keys that some row attends to
-    Range all;     // of the wave: keys that all its rows attend to
+    Range any;     // of the thread block: keys that at least one row attends to
+    Range all;     // of the warp: keys that all of its rows attend to
   };
   SDX_FN i32 clamp_key(i64 t) const { return t < 0 ? 0 : t > i64(keys) ? i32(keys) : i32(t); }
   SDX_FN Ranges ranges() const {
@@ -92,7 +94,7 @@ struct WgmmaAttention {
     return r;
   }
 
-  // ---- to LDS
+  // ---- copies to shared memory
   template <int kMany, bool kEdge>
   SDX_FN void copy_rows(detail::shared_ptr<vec16> to, const T* base, i64 distance, u32 t0, u32 limit) const {
     constexpr u32 kStep = kThreads / kRowChunks;
@@ -121,7 +123,8 @@ struct WgmmaAttention {
                          p.query(b, h, r < queries ? r : queries - 1) + chunk * 8, true);
     }
   }
-  // What is added to the scores of this thread's key of the tile at t0, in units of log2; infinite only where it is.
+  // What is added to the scores of this thread's key of the tile at t0, in units of log2. Infinite only if the input
+  // is.
   SDX_FN f32 column(i32 t0, i32 limit) const {
     constexpr f32 kMost = 0x1p+126f;
     const i32 t = t0 + i32(thread_id());
@@ -136,7 +139,7 @@ struct WgmmaAttention {
     if (thread_id() < kTile) ((detail::shared_ptr<f32>)(shared + kColumnAt))[stage * kTile + thread_id()] = x;
   }
 
-  // ---- products
+  // ---- the two GEMMs
   SDX_FN void load_queries(u32 (&q)[kD / 4]) const {
     const T *low = p.query(b, h, row_at(0)) + lane % 4 * 2, *high = p.query(b, h, row_at(1)) + lane % 4 * 2;
 #pragma clang loop unroll(full)
@@ -175,10 +178,10 @@ struct WgmmaAttention {
     x = combine(x, detail::attention_xor(x, 1));
     return combine(x, detail::attention_xor(x, 2));
   }
-  // Scores of the tile at t0 become weights relative to the largest score so far, `top`; what was there has to be
-  // multiplied with `rescale`.
-  SDX_FN void soften(i32 t0, u32 stage, const Ranges& r, f32 (&scores)[kScores], f32 (&top)[2], f32 (&total)[2],
-                     f32 (&rescale)[2]) const {
+  // Turns the scores of the tile at t0 into probabilities relative to `top`, the maximum so far. Earlier sums have to
+  // be multiplied by `rescale`.
+  SDX_FN void update_softmax(i32 t0, u32 stage, const Ranges& r, f32 (&scores)[kScores], f32 (&top)[2], f32 (&total)[2],
+                             f32 (&rescale)[2]) const {
     const f32 factor = p.factor() * kLog2e;
     t0 += kShares == 1 ? 0 : i32(group) * kKeys;
     if constexpr (P::kColumn != 0) {
@@ -201,7 +204,7 @@ struct WgmmaAttention {
     }
 #pragma clang loop unroll(full)
     for (int k = 0; k < 2; ++k) {
-      f32 m = -inf32(), parts[4] = {m, m, m, m};  // of which none waits for another
+      f32 m = -inf32(), parts[4] = {m, m, m, m};  // four independent chains
 #pragma clang loop unroll(full)
       for (int i = 0; i < kScores; i += 4)
 #pragma clang loop unroll(full)
@@ -232,9 +235,9 @@ struct WgmmaAttention {
     for (int i = 0; i < kKeys / 4; ++i) weights[i] = detail::pack2<T>(scores[2 * i], scores[2 * i + 1]);
   }
 
-  // A group may be ahead of the other by as much as lets its softmax run beside the other's products: it tells the
-  // other that its copies have arrived, and that it is done with the keys of the tile before and the values of the one
-  // before that. Barriers are told apart by the group that waits and by the parity of the tile.
+  // Lets one warpgroup run ahead far enough that its softmax overlaps with the other's wgmma. A warpgroup signals the
+  // other that its copies have arrived, and that it no longer needs the keys of the previous tile and the values of the
+  // one before that. There is a barrier for each waiting warpgroup and parity of the tile.
   SDX_FN void arrive(u32 parity) const {
     asm volatile("bar.arrive %0, 256;" ::"r"(1 + (group ^ 1) * 2 + parity) : "memory");
   }
@@ -242,7 +245,7 @@ struct WgmmaAttention {
     asm volatile("bar.sync %0, 256;" ::"r"(1 + group * 2 + parity) : "memory");
   }
 
-  // ---- everything for the workgroup's rows
+  // ---- all work of one thread block
   SDX_FN void run() const {
     using namespace gemm_detail;
     const Ranges r = ranges();
@@ -273,15 +276,15 @@ struct WgmmaAttention {
       multiply_keys(0, query, scores);
       wgmma_wait<0>();
       detail::wgmma_arrived<kScores>(scores);
-      soften(first, 0, r, scores, top, total, rescale);
+      update_softmax(first, 0, r, scores, top, total, rescale);
       pack(scores, weights);
       wait_copies<0>();
       fence_async_reads();
       arrive(0);
-      u32 at = 0;  // where values of tile j are
+      u32 at = 0;  // stage that holds the values of tile j
       for (i32 j = 0; j + 1 < count; ++j) {
         const u32 stage = j % 2, next_at = at + 1 == kValues ? 0 : at + 1;
-        const i32 t0 = first + (j + 1) * kTile;  // whose scores are computed
+        const i32 t0 = first + (j + 1) * kTile;  // the tile whose scores are computed
         others_arrived(stage);
         wgmma_fence();
         multiply_keys(stage ^ 1, query, scores);
@@ -295,9 +298,10 @@ struct WgmmaAttention {
         commit_copies();
         wgmma_wait<1>();
         detail::wgmma_arrived<kScores>(scores);
-        soften(t0, stage ^ 1, r, scores, top, total, rescale);
+        update_softmax(t0, stage ^ 1, r, scores, top, total, rescale);
         if constexpr (P::kColumn != 0) place_column(stage, next);
-        // Never true. Without a branch that depends on all weights, ptxas waits before it computes them.
+        // Never true. Without a branch that depends on all probabilities, ptxas waits for wgmma before it computes
+        // them.
         if (detail::any_lane(total[0] + total[1] < 0)) __builtin_trap();
         wait_copies<0>();
         fence_async_reads();
@@ -306,7 +310,7 @@ struct WgmmaAttention {
         detail::wgmma_arrived<kSums>(sums);
         detail::wgmma_arrived<kScores>(scores);
         pack(scores, weights);
-        // Later tiles seldom have a larger score.
+        // Later tiles seldom raise the maximum.
         if (detail::any_lane(rescale[0] != 1 || rescale[1] != 1)) {
 #pragma clang loop unroll(full)
           for (int i = 0; i < kSums; ++i) sums[i] *= rescale[i / 2 % 2];
@@ -329,7 +333,7 @@ struct WgmmaAttention {
     barrier();
   }
 
-  // Adds what the second group has to what the first one has.
+  // Merges the results of the second warpgroup into the first one's.
   SDX_FN void merge(f32 (&top)[2], f32 (&total)[2], f32 (&sums)[kSums]) const {
     const auto all = (detail::shared_ptr<f32>)(shared + kKeyAt) + thread_id() % 128;
     barrier();
@@ -376,7 +380,7 @@ struct WgmmaAttention {
   }
 };
 
-/// Any number of workgroups computes everything; batches * heads * tiles of kRows queries have something to do.
+/// Correct with any number of thread blocks; at most batches * heads * (tiles of kRows queries) of them get work.
 /// Launched with layout::WgmmaAttentionLayout::bytes() of dynamic shared memory.
 template <class P, int kKeys, int kShares, int kTogether>
 SDX_FN void attention_wgmma(const P& p, u32 queries, u32 keys, u32 heads, u32 batches) {
@@ -384,7 +388,7 @@ SDX_FN void attention_wgmma(const P& p, u32 queries, u32 keys, u32 heads, u32 ba
   const u32 thread = thread_id(), group = u32(Kernel::same(i32(thread / 128)));
   const u32 tiles = (queries + Kernel::kRows - 1) / Kernel::kRows, units = heads * batches, points = units * tiles;
   for (u32 point = block_id(); point < points; point += block_count()) {
-    // The last rows, which causal attention makes the longest, first.
+    // With causal masks the last rows have the most keys: start them first.
     const u32 tile = P::kBounds != 0 ? tiles - 1 - point / units : point % tiles;
     const u32 unit = P::kBounds != 0 ? point % units : point / tiles;
     const Kernel k{p,

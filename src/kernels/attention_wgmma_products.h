@@ -1,7 +1,6 @@
-// The asynchronous matrix products of Hopper (wgmma) that attention needs: 64 rows of a group of four waves, with the
-// left operand in registers or in shared memory, and the right one from shared memory, its columns or its k's
-// contiguous. Sources: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Register Fragments", "Matrix
-// Descriptor Format", "Strides".
+// The wgmma instructions of Hopper that attention needs: 64 rows per warpgroup, the left operand in registers or shared
+// memory, the right one in shared memory with either its columns or K contiguous. Source: PTX ISA, "Asynchronous
+// Warpgroup Level Matrix Instructions": "Register Fragments", "Matrix Descriptor Format", "Strides".
 #pragma once
 #include "gemm_wgmma.h"
 
@@ -20,12 +19,12 @@ namespace detail {
   C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
 #define SDX_SUMS_32(C, i) SDX_SUMS_8(C, i), SDX_SUMS_8(C, i + 8), SDX_SUMS_8(C, i + 16), SDX_SUMS_8(C, i + 24)
 #define SDX_SUMS_64(C, i) SDX_SUMS_32(C, i), SDX_SUMS_32(C, i + 32)
-// An accumulator that is written only (the first product of a sum), or added to.
+// The accumulator is only written (by the first instruction of a sum), or added to.
 #define SDX_NEW "=f"
 #define SDX_ADD "+f"
 
-// OPERANDS: text of the operands after the sums, up to and with the descriptor of the right one. kTransposed is the
-// last number: whether columns of the right operand are contiguous.
+// OPERANDS: text of the operands after the sums, up to and including the descriptor of the right one. The last number
+// is kTransposed: whether the columns of the right operand are contiguous.
 #define SDX_WGMMA_TEXT(N, TYPE, SUMS, OPERANDS, SCALES) \
   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" SUMS "}, " OPERANDS ", " SCALES ";"
 #define SDX_WGMMA_BOTH(N, SUMS, COUNT, C, OPERANDS, SCALES, ...)                                           \
@@ -34,7 +33,7 @@ namespace detail {
   else                                                                                                     \
     asm volatile(SDX_WGMMA_TEXT(N, "bf16", SUMS, OPERANDS, SCALES) : COUNT(C, 0) : __VA_ARGS__ : "memory")
 
-/// d (+)= A . B for 64 rows, N columns and 16 k's: both from shared memory, their k's contiguous.
+/// d (+)= A . B for 64 rows, N columns and K = 16, both in shared memory with K contiguous.
 template <class T, int N, bool kFirst>
 SDX_FN void wgmma_shared(u64 a, u64 b, f32* d) {
   static_assert(N == 64 || N == 128);
@@ -85,15 +84,15 @@ SDX_FN void wgmma_left_columns(const u32* a, u64 b, f32* d) {
 #undef SDX_FLOATS_64
 #undef SDX_FLOATS_32
 
-/// The descriptor of an operand whose columns are contiguous: 64 columns of a k are a row of 128 bytes, 8 k's are 1024
-/// bytes, `next` bytes lead to the next 64 columns. 16 k's further on are 2048 bytes.
+/// Descriptor of an operand whose columns are contiguous: 64 columns of one k are a row of 128 bytes, 8 rows are 1024
+/// bytes, and the next 64 columns follow after `next` bytes. The next 16 k are 2048 bytes further.
 SDX_FN u64 wgmma_columns(const shared16* tile, u32 next) {
   const u32 at = u32(u64(tile));
   return (at & 0x3ffff) >> 4 | u64(next >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
 }
 
-/// Products are asynchronous: what they write is used after a wait, and then a call of this, which the compiler does
-/// not move uses across.
+/// wgmma is asynchronous. Its results may be used after a wait and then a call of this function, across which the
+/// compiler does not move their uses.
 template <int N>
 SDX_FN void wgmma_arrived(f32* d) {
 #pragma clang loop unroll(full)

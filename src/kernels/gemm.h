@@ -1,4 +1,4 @@
-// GEMM in tiles: each workgroup computes BM rows by BN columns.
+// Tiled GEMM: each workgroup computes BM rows by BN columns.
 #pragma once
 #include "gemm_loader.h"
 #include "gemm_split_k.h"
@@ -16,7 +16,7 @@ struct Sizes {
 
 }  // namespace gemm_detail
 
-/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads, and for a Partial problem
+/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads; for a Partial problem (split-K)
 /// `shares` times as many.
 template <class Tile, class P>
 SDX_FN void gemm(const P& p) {
@@ -46,7 +46,7 @@ SDX_FN void gemm(const P& p) {
   const u32 steps = (p.k + kK - 1) / kK, from = steps * share_of(p) / shares;
   const u32 count = steps * (share_of(p) + 1) / shares - from;
   constexpr u32 kAhead = Tile::kStages > 1 ? Tile::kStages - 1 : 1;  // tiles loaded before the first step
-  // The last tile of the K, which may be a part of one, comes first: all that the loop loads are whole.
+  // The last tile along K, which may be partial, is loaded first, so that all loads in the loop are full tiles.
   const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * kK; };
   a.start(p, z, first_row, from * kK);
   b.start(p, z, first_col, from * kK);
@@ -76,7 +76,7 @@ SDX_FN void gemm(const P& p) {
     }
     commit_copies();
     const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
-    // Vector arithmetic has so much to do a step that more steps at a time only cost registers.
+    // One step of vector arithmetic is long enough; unrolling further only costs registers.
     constexpr int kTogether = M::kFamily == MatrixFamily::kVector ? 1 : kSteps;
 #pragma unroll kTogether
     for (int s = 0; s < kSteps / Tile::kWavesK; ++s) {

@@ -1,12 +1,12 @@
-// Copies an operand's part of a tile from global memory to LDS.
+// Copies an operand's tile from global memory to LDS.
 #pragma once
 #include "gemm_problem.h"
 
 namespace sdx {
 namespace gemm_detail {
 
-/// Where chunk `chunk` (16 bytes) of row `row` lies, in chunks. Rows of 4 or more chunks, so placed that eight rows
-/// read at one chunk use all banks once.
+/// Position in LDS, in chunks of 16 bytes, of chunk `chunk` of row `row`. Rows have at least 4 chunks, swizzled so that
+/// eight rows read at the same chunk use each bank once.
 template <int Chunks>
 SDX_FN u32 place(u32 row, u32 chunk) {
   if constexpr (Chunks >= 8)
@@ -15,26 +15,26 @@ SDX_FN u32 place(u32 row, u32 chunk) {
     return row * Chunks + (chunk ^ (row / 2 & 3));
 }
 
-/// One operand's part of a tile on its way from global memory to LDS: Rows rows of Chunks chunks of 16 bytes.
+/// Loads one operand's tile from global memory to LDS: Rows rows of Chunks chunks of 16 bytes.
 template <class P, bool IsA, int Rows, int Chunks, int Threads>
 struct Loader {
   using T = typename P::T;
   static constexpr int V = 16 / sizeof(T);
   static constexpr Access kAccess = IsA ? P::kAccessA : P::kAccessB;
   static constexpr bool kAsync = kAsyncCopies && kAccess == Access::kVector;
-  // Elements that lie outside of what p.k says (a convolution's padding).
+  // a() or b() may mark elements as outside (a convolution's padding).
   static constexpr bool kMasked = IsA ? P::kMaskedA : P::kMaskedB;
-  // The address moves by the same distance with each K, so that a step only adds to it.
+  // The address advances by a constant with K, so that each step only adds to it.
   static constexpr bool kLinear =
       !kAsyncCopies && !kMasked && kAccess != Access::kElements && (IsA ? P::kLinearA : P::kLinearB);
   static constexpr int kBlock = kAccess == Access::kAcross ? V : 1;  // rows that one item covers
   static constexpr int kItems = Rows / kBlock * Chunks, kRounds = (kItems + Threads - 1) / Threads;
   static constexpr u32 kDepth = Chunks * V;  // K of a tile
-  // What was loaded stays untouched until finish(): an instruction that uses it, a mask too, would wait for memory
-  // before the matrix instructions of the step.
+  // Loaded registers must not be used before finish(): even a mask would wait for memory before the matrix instructions
+  // of the step.
   vec16 held[kAsync ? 1 : kRounds * kBlock];
   bool valid[kAsync ? 1 : kRounds * kBlock];
-  const T* next[kLinear ? kRounds : 1];  // of the step to come
+  const T* next[kLinear ? kRounds : 1];  // addresses for the next step
   i64 step;                              // elements from one K to the next
 
   static SDX_FN const T* at(const P& p, u32 z, u32 row, u32 k, bool& inside) {
@@ -44,18 +44,18 @@ struct Loader {
       return p.b(z, row, k, inside);
   }
   static SDX_FN bool exists(u32 item) { return kItems % Threads == 0 || item < kItems; }
-  // The first row, and the chunk, of an item. kAcross: neighbouring lanes load neighbouring rows.
+  // First row, and chunk, of an item. kAcross: neighbouring lanes load neighbouring rows.
   static SDX_FN u32 row_of(u32 item) {
     return kAccess == Access::kAcross ? item % (Rows / kBlock) * kBlock : item / Chunks;
   }
   static SDX_FN u32 chunk_of(u32 item) { return kAccess == Access::kAcross ? item / (Rows / kBlock) : item % Chunks; }
-  // Rows beyond the end are read elsewhere: nobody stores what becomes of them.
+  // Rows past the end are clamped to a valid one: their results are not stored.
   static SDX_FN u32 clamped(const P& p, u32 row) {
     const u32 extent = IsA ? p.m : p.n;
     return row < extent ? row : kAccess == Access::kAcross ? 0 : extent - 1;
   }
 
-  /// Says that the loads to come begin at k0.
+  /// Sets the K from which the next loads start.
   SDX_FN void start(const P& p, u32 z, u32 first, u32 k0) {
     if constexpr (kLinear) {
       if constexpr (IsA)
@@ -72,7 +72,7 @@ struct Loader {
     }
   }
 
-  /// Loads a tile. Full: all of its K exist, and with kLinear it is the one that follows the one before it.
+  /// Starts loading a tile. Full: the tile lies completely within K and, with kLinear, follows the previous one.
   template <bool Full>
   SDX_FN void begin(const P& p, shared_vec* to, u32 z, u32 first, u32 k0) {
 #pragma clang loop unroll(full)
@@ -120,7 +120,7 @@ struct Loader {
       return valid[j] ? held[j] : vec16{};
   }
 
-  /// Stores what begin<Full>() loaded.
+  /// Stores to LDS what begin<Full>() loaded.
   template <bool Full>
   SDX_FN void finish(shared_vec* to) const {
     if constexpr (!kAsync) {

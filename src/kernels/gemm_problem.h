@@ -1,21 +1,21 @@
 // What a GEMM computes, and how its work is divided: out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col,
 // k]). Convolutions are implicit GEMMs.
 //
-// A generated struct P, derived from Problem<>, says what a and b are and what becomes of a sum:
-//   const T* a(z, row, k, bool& inside)  Access::kVector: where the 16 bytes along k are; kAcross: the 16 bytes along
-//                                        rows. Where it makes `inside` false the elements are 0; the address is read
-//                                        all the same.
-//   void a_elements(z, row, k, T* x)     kElements: computes 16 / sizeof(T) elements from k on; zeros from P::k on
+// A generated struct P, derived from Problem<>, defines how a and b are loaded and what is done with a sum:
+//   const T* a(z, row, k, bool& inside)  Access::kVector: address of 16 bytes along k; kAcross: of 16 bytes along
+//                                        rows. If it sets `inside` to false the elements are 0, but the address is
+//                                        read nevertheless.
+//   void a_elements(z, row, k, T* x)     kElements: computes 16 / sizeof(T) elements from k on; zeros past P::k
 //   b, b_elements                        likewise, with columns instead of rows
 //   void element(z, row, col, sum)       stores one result
 //   i64 a_step(), b_step()               elements from one k to the next, where kLinearA, kLinearB
-// If the epilogue reads tensors, P has these too, so that many reads are in flight at a time:
+// If the epilogue reads tensors, P also has these, so that many reads are in flight at a time:
 //   struct Read                          what the epilogue of one result reads
 //   void read(z, row, col, Read& r)
 //   void element(z, row, col, sum, r)
-// With P::kPairs, columns 2 j and 2 j + 1 make one result:
+// With P::kPairs, columns 2 j and 2 j + 1 together give one result:
 //   void pair(z, row, j, sum, next)
-// Addresses of kVector and kAcross are multiples of 16 bytes; k (kAcross: and the number of rows) is a multiple of a
+// Addresses of kVector and kAcross are aligned to 16 bytes; k (and with kAcross the number of rows) is a multiple of a
 // vector.
 #pragma once
 #include "layout_gemm.h"
@@ -25,7 +25,8 @@ namespace sdx {
 
 enum class Access { kVector, kAcross, kElements };
 
-/// Element is the type of the products (matrix.h). FullColumns: n is a multiple of 8. The rest is for skinny.h.
+/// Element is the type of the operands (matrix.h). FullColumns: n is a multiple of 8. The other parameters are for
+/// skinny.h.
 template <class Element, Access A, Access B, bool FullColumns, int Bits = 16, bool Signed = false,
           bool FloatZeros = false, bool Pairs = false, int RowHeight = 0>
 struct Problem {
@@ -35,14 +36,15 @@ struct Problem {
   static constexpr Access kAccessA = A, kAccessB = B;
   static constexpr bool kFullColumns = FullColumns, kPairs = Pairs;
   static constexpr int kRowHeight = RowHeight;
-  /// Of kVector and kAcross: a() makes `inside` false somewhere; a's address moves by a_step() elements with each K.
+  /// For kVector and kAcross. kMasked: a() or b() may set `inside` to false. kLinear: addresses advance by a_step() or
+  /// b_step() elements per K.
   static constexpr bool kMaskedA = true, kMaskedB = true, kLinearA = false, kLinearB = false;
   u32 batches, m, n, k;
 };
 
 /// Tile sizes. A workgroup has WM x WN x WK waves; those along WK divide the K of a tile among them. kRow: bytes of K
-/// in a tile. kStages: tiles in LDS. With one, the next tile waits in registers until all waves have read the present
-/// one: half the LDS for one more barrier a step.
+/// in a tile. kStages: tiles in LDS. With one stage, the next tile waits in registers until all waves have read the
+/// current one: half the LDS at the price of one more barrier per step.
 template <int BM, int BN, int WM, int WN, int WK, int Row, int Stages>
 struct Tiling {
   static constexpr int kM = BM, kN = BN, kWavesM = WM, kWavesN = WN, kWavesK = WK, kRow = Row, kStages = Stages;
@@ -92,11 +94,11 @@ struct Flag {
   static constexpr bool value = Value;
 };
 
-/// Which tile a workgroup takes: tiles that share rows or columns are near one another in time, for the caches' sake.
+/// The tile of a workgroup. Tiles that share rows or columns run close together in time, to reuse the caches.
 SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u32& tile_n) {
   constexpr u32 kGroup = 8;
   const u32 per_batch = tiles_m * tiles_n;
-  if (tiles_n == 1 && batches == 1) {  // divisions cost as much as a short sum
+  if (tiles_n == 1 && batches == 1) {  // divisions would cost as much as a short sum
     z = tile_n = 0;
     tile_m = id;
     return;

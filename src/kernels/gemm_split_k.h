@@ -1,16 +1,16 @@
-// Split K: several workgroups compute partial sums of one tile, and a second kernel adds them.
+// Split-K: several workgroups compute partial sums of one tile, and a second kernel adds them up.
 #pragma once
 #include "gemm_store.h"
 
 namespace sdx {
 
-/// The problem of a workgroup that has only a part of the k's: its sums go to memory, for gemm_finish() to add up. They
-/// lie as the output would, those of one share behind those of another.
+/// The problem of a workgroup that computes a part of K: it stores its sums to memory in the layout of the output, one
+/// such array per share, and gemm_finish() adds them up.
 template <class P>
 struct Partial : P {
   static constexpr bool kPairs = false;
   using Sum = typename Matrix<typename P::T>::Sum;
-  using Read = gemm_detail::NothingRead;  // the epilogue comes later
+  using Read = gemm_detail::NothingRead;  // gemm_finish() applies the epilogue
   Sum* __restrict parts;
   u32 share, shares;
   SDX_FN void element(u32 z, u32 row, u32 col, Sum sum) const {
@@ -39,16 +39,16 @@ SDX_FN u32 share_of(const Partial<P>& p) {
 
 }  // namespace gemm_detail
 
-/// Calls f with the problem of this workgroup when `shares` workgroups share the k's of each tile. `parts` has room for
-/// shares * batches * m * n sums, fewer than 2^32.
+/// Calls f with the problem of this workgroup when `shares` workgroups divide the K of each tile. `parts` holds shares
+/// * batches * m * n sums, fewer than 2^32.
 template <class P, class F>
 SDX_FN void share_k(const P& p, void* parts, u32 shares, F f) {
   using Sum = typename Matrix<typename P::T>::Sum;
-  static_assert(sizeof(Sum) == 4);  // as whoever makes room for them counts
+  static_assert(sizeof(Sum) == 4);  // the library allocates 4 bytes per sum
   f(Partial<P>{p, (Sum*)__builtin_assume_aligned(parts, 16), block_id() % shares, shares});
 }
 
-/// Adds up the shares' sums in the order of the shares and hands them on to P::element, kFinish columns a thread.
+/// Adds up the partial sums in the order of the shares and passes them to P::element, kFinish columns per thread.
 /// Launch: enough workgroups of kThreads threads for batches * m * ceil(n / kFinish).
 inline constexpr u32 kFinish = layout::kFinishColumns;
 template <class P>

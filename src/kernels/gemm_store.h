@@ -1,4 +1,4 @@
-// Hands the sums of matrix instructions to the epilogue, whole rows at a time.
+// Passes the sums of matrix instructions to the epilogue, whole rows at a time.
 #pragma once
 #include "gemm_problem.h"
 
@@ -16,11 +16,11 @@ struct ReadOf<P> {
   using Type = typename P::Read;
 };
 
-/// Columns that one thread stores at a time, where their number is a multiple of it.
+/// Columns that one thread stores at a time, where n is a multiple of it.
 inline constexpr int kRun = 8;
 
-/// A multiple of Width, as which the compiler then knows it: without, it may lose that on its way to where it decides
-/// whether elements side by side are read and stored at once.
+/// x, which is a multiple of Width, marked as such for the compiler. It otherwise may lose that fact before it decides
+/// whether neighbouring elements can be accessed with one instruction.
 template <int Width>
 SDX_FN u32 multiple(u32 x) {
 #if defined(__NVPTX__)
@@ -33,7 +33,7 @@ SDX_FN u32 multiple(u32 x) {
   return x;
 }
 
-/// Hands sums of columns side by side, of which the first is even, to P.
+/// Passes sums of neighbouring columns, the first of which is even, to P.
 template <int N, class P, class Sum>
 SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
 #pragma clang loop unroll(full)
@@ -45,8 +45,9 @@ SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
   }
 }
 
-/// Hands a wave's sums to P::element, in rows rather than as matrix instructions leave them, by way of LDS: 16 rows by
-/// up to 64 columns at a time. `row` and `col`: of the wave's first sum. Waves with the same `slot` add up their sums.
+/// Passes a wave's sums to P::element in row order rather than in the matrix instruction's layout. They go through LDS,
+/// 16 rows by up to 64 columns at a time. `row` and `col`: of the wave's first sum. The sums of waves with the same
+/// `slot` are added up.
 template <class P, int TM, int TN, int Slots, int Shares, class Sums>
 SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
   using M = Matrix<typename P::T>;
@@ -60,8 +61,8 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
   for (int i = 0; i < TM; ++i)
 #pragma clang loop unroll(full)
     for (int h = 0; h < TN; h += kPart) {
-      // Whole runs of columns become stores of 16 bytes; where rows are not aligned, lanes side by side take one column
-      // each, or one pair.
+      // Full runs of columns are stored 16 bytes at a time. Where rows are not aligned, neighbouring lanes take one
+      // column, or one pair, each.
       constexpr int kWidth = P::kFullColumns ? kRun : P::kPairs ? 2 : 1;
       constexpr int kRuns = 16 * kPart * 16 / kWidth, kLanes = int(kWave) * Shares;
       constexpr int kRounds = (kRuns + kLanes - 1) / kLanes;
@@ -74,7 +75,7 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
       constexpr bool kReads = !__is_same(Read, NothingRead);
       Read reads[kReads ? kRounds : 1][kWidth];
       if constexpr (kReads) {
-      // What lies outside is read elsewhere, and then left alone.
+      // Results outside of the output are clamped for reading and not stored.
 #pragma clang loop unroll(full)
         for (int q = 0; q < kRounds; ++q) {
           u32 r, c;

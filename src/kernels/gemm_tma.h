@@ -1,21 +1,20 @@
-// Contractions on Hopper whose operands are plain tensors, or what lies under the taps of a convolution's filter: its
-// copy engine (TMA) brings their tiles to shared memory, one thread asks for them, and two groups of four waves do
-// nothing but multiply (gemm_wgmma.h) and store. Clusters whose workgroups get parts of each other's tiles (multicast)
-// were no faster on an H200.
+// GEMM on Hopper for operands that are plain tensors, or images under the taps of a convolution's filter. One thread
+// issues copies of their tiles to shared memory by the copy engine (TMA); two warpgroups only multiply (gemm_wgmma.h)
+// and store. Multicast of tiles within clusters was no faster on an H200.
 //
-// Two tensor maps, made on the host (program/operand_maps.h), are the first parameters of the kernel.
+// The kernel's first parameters are two tensor maps, made on the host (runtime/operand_maps.h).
 //
-// Source: PTX ISA, "Asynchronous copy: cp.async.bulk.tensor", "mbarrier", "Cluster barriers"; the division of work
-// between waves that copy and waves that multiply is that of CUTLASS's warp-specialised kernels.
+// Source: PTX ISA, "Asynchronous copy: cp.async.bulk.tensor", "mbarrier", "Cluster barriers". The roles of warps
+// (producer and consumers) are those of CUTLASS's warp-specialised kernels.
 #pragma once
 #include "gemm_wgmma.h"
 
 #if defined(__NVPTX__)
 namespace sdx {
 
-/// M x N: of a workgroup's tile. Turns: the groups take tiles in turns, so that one multiplies while the other stores;
-/// otherwise each has half of the tile's rows (or of its columns, where there are 64 rows). The workgroups of a cluster
-/// of Shares share the k's of one tile.
+/// M x N: tile of a thread block. Turns: the warpgroups take whole tiles in turns, so that one multiplies while the
+/// other stores ("ping-pong"); otherwise each has half of the tile's rows (or of its columns if there are 64 rows).
+/// Shares: size of a cluster whose thread blocks divide the K of one tile.
 template <int M, int N, bool Turns, int Stages, int Shares>
 struct TmaTiling {
   static constexpr int kM = M, kN = N, kStages = Stages, kShares = Shares;
@@ -29,8 +28,8 @@ struct TmaTiling {
   static_assert(kGroupM % 64 == 0 && kGroupN % 32 == 0 && (Shares == 1 || !Turns));
 };
 
-/// CUtensorMap. As a kernel's parameter, it stays where the launch put it: compile/llvm marks parameters that are
-/// structs as grid constants, so that their address is the constant bank's, where the copy engine reads.
+/// CUtensorMap. compile/llvm marks parameters that are structs as grid constants, so that the copy engine can read the
+/// map directly from the kernel's parameters.
 struct alignas(64) TensorMap {
   u64 bits[16];
 };
@@ -49,7 +48,7 @@ SDX_FN void cluster_barrier() {
   cluster_arrive();
   cluster_wait();
 }
-/// Where the same place of another workgroup's shared memory is.
+/// Address of the same location in another thread block's shared memory.
 SDX_FN u32 in_workgroup(u32 at, u32 rank) {
   u32 there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
@@ -64,7 +63,7 @@ SDX_FN void expect_bytes(u32 at, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
 SDX_FN void arrive(u32 at) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
-/// Waits until the phase of this parity is over.
+/// Waits until the phase of this parity has completed.
 SDX_FN void wait_phase(u32 at, u32 parity) {
   u32 done;
   do {
@@ -76,7 +75,7 @@ SDX_FN void wait_phase(u32 at, u32 parity) {
         : "memory");
   } while (!done);
 }
-/// Asks for the part of a tensor that begins at (k, line, z).
+/// Issues the copy of a part of a tensor that begins at (k, line, z).
 SDX_FN void copy_part(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
@@ -84,8 +83,9 @@ SDX_FN void copy_part(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
       "l"(map), "r"(barrier), "r"(k), "r"(line), "r"(z)
       : "memory");
 }
-/// Of images, what lies under one tap for many outputs: 64 channels from `channel` on, beginning with the output whose
-/// window begins at (image, y, x). The tap is right and down of where windows begin.
+/// Issues an im2col copy of images: what lies under one tap of the filter for many outputs, 64 channels from `channel`
+/// on, beginning with the output whose window begins at (image, y, x). The tap is an offset to the right and down from
+/// there.
 SDX_FN void copy_tap(u32 to, u64 map, u32 barrier, u32 channel, i32 x, i32 y, i32 image, u32 right, u32 down) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
@@ -94,16 +94,16 @@ SDX_FN void copy_tap(u32 to, u64 map, u32 barrier, u32 channel, i32 x, i32 y, i3
       : "memory");
 }
 SDX_FN void fetch_map(u64 map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
-/// Waits for (allows) the other group's turn; barriers 1 and 2 are the two groups'.
+/// Waits for (signals) the other warpgroup's turn; barriers 1 and 2 belong to the two warpgroups.
 SDX_FN void await_turn(u32 group) { asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory"); }
 SDX_FN void allow_turn(u32 group) { asm volatile("bar.arrive %0, 256;" ::"r"(group + 1) : "memory"); }
-/// x, of which ptxas then knows that it is the same in all lanes.
+/// Returns x, marked as uniform for ptxas.
 SDX_FN u32 same(u32 x) { return u32(__nvvm_shfl_sync_idx_i32(~0u, i32(x), 0, 31)); }
 
 template <int N>
 struct StepCount {};
 
-/// A place in the ring of stages and how often it has gone round.
+/// Position in the ring of stages, and how often it has wrapped around.
 template <int Stages>
 struct Ring {
   u32 stage = 0, round = 0;
@@ -120,11 +120,11 @@ struct Ring {
   }
 };
 
-/// Copies of A for kEach k's after another, of one tile, from a multiple of 64 on.
+/// Issues copies of A, kEach elements of K at a time, for one tile, from a multiple of 64 on.
 template <class P>
 struct CopiesOfA {
   static constexpr u32 kEach = 64;
-  static constexpr bool kHalf = false;  // the last 64 k's are 32
+  static constexpr bool kHalf = false;  // the last stage has 32 elements of K instead of 64
   u32 row, k, z;
   SDX_FN CopiesOfA(const P&, u32 row, u32 z, u32 from) : row(row), k(from), z(z) {}
   SDX_FN void next(u32 to, u64 map, u32 barrier) {
@@ -132,8 +132,9 @@ struct CopiesOfA {
     k += kEach;
   }
 };
-/// Of a convolution: P has kChannels, a multiple of 32, which k counts fastest, then kTapsX taps that are kTapX apart,
-/// in kTapsY rows that are kTapY apart; and window(row, image, y, x), where in the images a row's window begins.
+/// For convolutions. K consists of kTapsY x kTapsX taps of kChannels channels (a multiple of 32, the innermost);
+/// neighbouring taps are kTapY and kTapX pixels apart. window(row, image, y, x) gives where the window of an output row
+/// begins.
 template <class P>
   requires(P::kChannels > 0)
 struct CopiesOfA<P> {
@@ -159,12 +160,12 @@ struct CopiesOfA<P> {
   }
 };
 
-/// What the waves of a workgroup know of its work: tiles, stages and its share of K.
+/// The work of a thread block, as its warps see it: tiles, stages and its share of K.
 template <class Tile, bool Half>
 struct TmaWork {
   u32 lds, full, empty;  ///< addresses of the stages and their barriers
   u32 own_share, down, across, tiles, first, stride;
-  u32 from, count, whole;  ///< steps of 64 K
+  u32 from, count, whole;  ///< in steps of 64 elements of K
 
   template <class P>
   SDX_FN TmaWork(const P& p, u32 lds, u32 full, u32 empty) : lds(lds), full(full), empty(empty) {
@@ -189,7 +190,7 @@ struct TmaWork {
   }
 };
 
-/// The one thread that asks for the tiles of both operands.
+/// The work of the thread that issues the copies of both operands.
 template <class Tile, bool Half, class P>
 SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u64 map_b) {
   using Copies = CopiesOfA<P>;
@@ -201,7 +202,7 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
     work.place_of(p, id, z, row, col);
     Copies a(p, row, z, work.from * 64);
     for (u32 t = 0; t < work.count; ++t) {
-      // Where nothing has been yet the phase before the first one counts as over.
+      // Before the first use of a stage, its previous phase counts as completed.
       wait_phase(work.empty + 8 * at.stage, (at.round & 1) ^ 1);
       const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes, k = (work.from + t) * 64;
       const bool half = Copies::kHalf && t + 1 == work.count;
@@ -217,8 +218,8 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
   }
 }
 
-/// Each of the workgroups that share K adds up every kShares-th 32 columns and hands them to store(sums, i, column).
-/// Sums go to its memory, where the stages were.
+/// With split-K, thread blocks of the cluster exchange sums: each adds up every kShares-th group of 32 columns and
+/// passes it to store(sums, i, column). The sums reuse the memory of the stages.
 template <class Tile, bool Half, int MI, int Parts, class Store>
 SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const f32 (&sums)[MI][1][Parts][8], Store store) {
   constexpr int kShares = Tile::kShares, GN = Tile::kGroupN;
@@ -274,9 +275,9 @@ SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const f32 (&sums)[MI]
 
 }  // namespace tma_detail
 
-/// Launch: Tile::kThreads threads, at most ceil(m / M) * ceil(n / N) * batches workgroups; fewer take several tiles
-/// each, one after the other. With shares: exactly so many clusters. There are at least as many times 64 k's as shares.
-/// layout::TmaLayout::bytes() of dynamic shared memory. The maps are parameters of the kernel.
+/// Launch: Tile::kThreads threads and at most ceil(m / M) * ceil(n / N) * batches thread blocks; with fewer, each
+/// processes several tiles one after another. With shares: exactly that many clusters, and K has at least as many steps
+/// of 64 as shares. Needs layout::TmaLayout::bytes() of dynamic shared memory. The maps are parameters of the kernel.
 template <class Tile, class P>
 SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& parameter_b) {
   using namespace gemm_detail;
@@ -302,7 +303,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   }
   barrier();
   wait_for_launch_here();
-  start_next_launch();  // there is one workgroup a unit, so that the next ones find room as soon as these end
+  start_next_launch();  // one thread block runs per multiprocessor, so the next launch can take over as soon as it ends
 
   TmaWork<Tile, Copies::kHalf> work(p, lds, full, empty);
   const u32 tiles = work.tiles, first = work.first, stride = work.stride, count = work.count, whole = work.whole;
@@ -311,7 +312,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
     if constexpr (Tile::kTrades) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;" ::: "memory");
     if (wave == 8 && lane == 0) copy_tiles<Tile>(p, work, map_a, map_b);
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    // As often as those who multiply.
+    // Arrives as often as the warpgroups that multiply.
     if constexpr (kShares > 1) {
       cluster_barrier();
       cluster_barrier();
@@ -344,8 +345,8 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
 #pragma clang loop unroll(full)
         for (int e = 0; e < 8; ++e) sums[i][0][j][e] = 0;
     if constexpr (requires { p.fetch_early(z, row, col); }) {
-      // What the epilogue reads of rows is on its way while they are multiplied, in lines of 128 bytes: the few waves
-      // of a unit would wait for each read (a residual of 64 images, 131 us instead of 74).
+      // Prefetch what the epilogue reads of these rows during the main loop, in lines of 128 bytes: with so few warps
+      // per multiprocessor each read would expose its latency (a residual of 64 images took 131 us instead of 74).
       constexpr u32 kLine = GN < 64 ? GN : 64, kLines = GN / kLine;
       for (u32 q = thread_id() % 128; q < Tile::kGroupM * kLines; q += 128) {
         const u32 r = row + own_row + q / kLines, c = col + own_col + q % kLines * kLine;
@@ -357,7 +358,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
     auto release = [&](u32 stage) {
       if (lane == 0) arrive(empty + 8 * stage);
     };
-    // The first `steps` times 16 of a stage's k's.
+    // Multiplies the first 16 * `steps` elements of K of a stage.
     const auto multiply = [&]<int Steps>(StepCount<Steps>) {
       wait_phase(full + 8 * at.stage, at.round & 1);
       constexpr u32 kRow = kEach / 8, kPerCopy = kEach / 16;  // vectors; steps
@@ -374,7 +375,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
       wgmma_commit();
       wgmma_wait<1>();
     };
-    // At least one: sums that come from elsewhere than the products would have to be copied before these are done.
+    // At least one step: initialising the sums by anything but wgmma would need copies, and a wait for wgmma first.
     u32 t = 0;
 #pragma nounroll
     do {
@@ -390,7 +391,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
       at.next();
     }
     if constexpr (Tile::kTurns) {
-      // The other group's next tile, if it has one.
+      // Let the other warpgroup take its next tile, if it has one.
       if (id + stride < tiles) allow_turn(1 - group);
       at.skip(count);
     }

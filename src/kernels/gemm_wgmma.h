@@ -1,7 +1,6 @@
-// Contractions on Hopper's asynchronous matrix instructions (wgmma), which read both operands from shared memory: for
-// products of 16-bit floats on sm_90a whose operands are read in whole vectors along k (Access::kVector).
-// Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; tiles lie as its 128-byte swizzle wants them,
-// which is where gemm_detail::place<8> puts them.
+// GEMM on Hopper's asynchronous matrix instructions (wgmma), which read both operands from shared memory: 16-bit floats
+// on sm_90a, with operands that are read in whole vectors along K (Access::kVector). Tiles have the 128-byte swizzle,
+// which is what gemm_detail::place<8> computes. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 #pragma once
 #include "gemm.h"
 
@@ -12,7 +11,7 @@ extern __attribute__((address_space(3), aligned(1024))) vec16 dynamic_lds[];
 
 namespace gemm_detail {
 
-/// Rows of K elements, 128 bytes or 64, eight rows from one group to the next, swizzled by as many bytes.
+/// Descriptor of rows of K elements (128 or 64 bytes) in groups of eight rows, with a swizzle of as many bytes.
 template <int K = 64>
 SDX_FN u64 wgmma_descriptor(const shared_vec* tile) {
   static_assert(K == 64 || K == 32);
@@ -25,10 +24,10 @@ template <int N>
 SDX_FN void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
-/// What cp.async wrote becomes visible to wgmma.
+/// Makes data written by cp.async visible to wgmma.
 SDX_FN void fence_async_reads() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// d += A . B for 64 rows, 32 columns and 16 k's.
+/// d += A . B for 64 rows, 32 columns and K = 16.
 SDX_FN void wgmma_32(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
@@ -39,7 +38,7 @@ SDX_FN void wgmma_32(f16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 32 columns and 16 k's.
+/// d += A . B for 64 rows, 32 columns and K = 16.
 SDX_FN void wgmma_32(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
@@ -50,7 +49,7 @@ SDX_FN void wgmma_32(bf16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 64 columns and 16 k's.
+/// d += A . B for 64 rows, 64 columns and K = 16.
 SDX_FN void wgmma_64(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
@@ -64,7 +63,7 @@ SDX_FN void wgmma_64(f16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 64 columns and 16 k's.
+/// d += A . B for 64 rows, 64 columns and K = 16.
 SDX_FN void wgmma_64(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
@@ -78,7 +77,7 @@ SDX_FN void wgmma_64(bf16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 128 columns and 16 k's.
+/// d += A . B for 64 rows, 128 columns and K = 16.
 SDX_FN void wgmma_128(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
@@ -98,7 +97,7 @@ SDX_FN void wgmma_128(f16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 128 columns and 16 k's.
+/// d += A . B for 64 rows, 128 columns and K = 16.
 SDX_FN void wgmma_128(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
@@ -118,7 +117,7 @@ SDX_FN void wgmma_128(bf16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 192 columns and 16 k's.
+/// d += A . B for 64 rows, 192 columns and K = 16.
 SDX_FN void wgmma_192(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
@@ -144,7 +143,7 @@ SDX_FN void wgmma_192(f16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 192 columns and 16 k's.
+/// d += A . B for 64 rows, 192 columns and K = 16.
 SDX_FN void wgmma_192(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
@@ -170,7 +169,7 @@ SDX_FN void wgmma_192(bf16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 256 columns and 16 k's.
+/// d += A . B for 64 rows, 256 columns and K = 16.
 SDX_FN void wgmma_256(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
@@ -202,7 +201,7 @@ SDX_FN void wgmma_256(f16*, u64 a, u64 b, f32* d) {
       : "l"(a), "l"(b)
       : "memory");
 }
-/// d += A . B for 64 rows, 256 columns and 16 k's.
+/// d += A . B for 64 rows, 256 columns and K = 16.
 SDX_FN void wgmma_256(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
@@ -249,9 +248,9 @@ SDX_FN void wgmma(u64 a, u64 b, f32* d) {
     wgmma_256((T*)nullptr, a, b, d);
 }
 
-/// Hands a wave's sums of 16 rows to P::element where n is a multiple of 8: lanes have two columns of every eight, and
-/// four lanes side by side exchange them until each has eight side by side, which are stored at once. By way of LDS, as
-/// store_sums() does it, that takes several times as many accesses.
+/// Passes a wave's sums of 16 rows to P::element, if n is a multiple of 8. A lane has two columns of every eight;
+/// groups of four lanes exchange them until each lane has eight neighbouring columns, which it stores at once. Going
+/// through shared memory (store_sums()) takes several times as many accesses.
 template <class P, int TN>
 SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u32 col) {
   static_assert(P::kFullColumns && TN % 2 == 0);
@@ -266,7 +265,7 @@ SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u
     const auto col_of = [&](int round) { return col + (h + round / 2 * 2) * 16 + quarter * 8; };
     Read reads[kReads ? kRounds : 1][kRun];
     if constexpr (kReads) {
-      // What lies outside is read elsewhere, and then left alone.
+      // Results outside of the output are clamped for reading and not stored.
 #pragma clang loop unroll(full)
       for (int round = 0; round < kRounds; ++round) {
         const u32 r = row_of(round), c = col_of(round);
@@ -278,7 +277,8 @@ SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u
 #pragma clang loop unroll(full)
     for (int round = 0; round < kRounds; ++round) {
       const int j = h + round / 2 * 2, half = round % 2;
-      // Of columns 8 g and up: pairs of lanes make fours of every second eight, then pairs of pairs one eight.
+      // Columns from 8 g on: pairs of lanes combine to four columns of every second eight, then pairs of pairs to a
+      // whole eight.
       const auto own = [&](int g, int c) { return sums[j + g / 2][g % 2 * 4 + half * 2 + c]; };
       f32 fours[2][4], x[kRun];
 #pragma clang loop unroll(full)
@@ -309,9 +309,9 @@ SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u
 
 }  // namespace gemm_detail
 
-/// Two groups of four waves compute a tile of BN columns: with Shares = 1 each has 64 of its 128 rows, with Shares = 2
-/// both have all of its 64 rows and share the k's. Launch as gemm<>, with layout::WgmmaLayout::bytes() of
-/// dynamic shared memory for the stages, of which no more are used than there are steps.
+/// Two warpgroups compute a tile of BN columns. With Shares = 1 each has 64 of its 128 rows; with Shares = 2 both have
+/// all of its 64 rows and divide K. Launch as gemm<>, with layout::WgmmaLayout::bytes() of dynamic shared memory for
+/// the stages; no more stages are used than there are steps.
 template <int BN, int Stages, int Shares, class P>
 SDX_FN void gemm_wgmma(const P& p) {
   using namespace gemm_detail;
@@ -352,7 +352,7 @@ SDX_FN void gemm_wgmma(const P& p) {
     wait_copies<Stages - 3>();
     fence_async_reads();
     barrier();
-    // All waves have waited for their products of t - 2, so its memory is free.
+    // All warps have waited for their wgmma of step t - 2, so its stage is free.
     if (t + Stages - 2 < count) begin(t + Stages - 2);
     commit_copies();
     const u32 share = Shares == 1 ? 0 : group;

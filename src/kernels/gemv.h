@@ -1,12 +1,11 @@
-// GEMM of few rows: waves instead of workgroups compute columns, and lanes share K.
+// GEMM of few rows (matrix-vector): waves instead of workgroups compute columns, and the lanes of a wave divide K.
 #pragma once
 #include "gemm_split_k.h"
 
 namespace sdx {
 
-/// For few rows: each wave has Columns columns of up to Rows rows; lanes share the k's. With Waves > 1 that many waves
-/// of a workgroup share them too. Launch: ceil(m / Rows) * ceil(n / (Columns * 256 / kWave / Waves)) * batches
-/// workgroups.
+/// Each wave computes Columns columns of up to Rows rows; its lanes divide K. With Waves > 1, so many waves of a
+/// workgroup divide it too. Launch: ceil(m / Rows) * ceil(n / (Columns * 256 / kWave / Waves)) * batches workgroups.
 template <int Rows, int Columns, int Waves, class P>
 SDX_FN void gemv(const P& p) {
   using namespace gemm_detail;
@@ -45,7 +44,7 @@ SDX_FN void gemv(const P& p) {
   };
   Sum sums[Rows][Columns] = {};
   constexpr u32 kStride = V * kWave * Waves;
-  constexpr int kAhead = Columns * Rows <= 4 ? 4 / Columns : 1;  // vectors on their way
+  constexpr int kAhead = Columns * Rows <= 4 ? 4 / Columns : 1;  // vectors in flight
   for (u32 k = (share * kWave + lane) * V; k < p.k; k += kStride * kAhead) {
     vec16 y[kAhead][Columns], x[kAhead][Rows];
 #pragma clang loop unroll(full)

@@ -1,5 +1,5 @@
-// What kernels on GPUs need beside the prelude: who a thread is, barriers, sums over a workgroup. Workgroups have 256
-// threads along x.
+// What kernels on GPUs need besides the prelude: thread numbers, barriers, reductions over a workgroup. Workgroups have
+// 256 threads along x.
 #pragma once
 #include "prelude.h"
 
@@ -8,9 +8,9 @@
 #elif defined(__NVPTX__)
 #define SDX_KERNEL extern "C" [[clang::nvptx_kernel]]
 #endif
-/// What a kernel demands of its launches, as LaunchBounds of program/kernel_spec.h says: threads of a block, blocks on
-/// a multiprocessor, waves on a SIMD, blocks of a cluster. compile/llvm makes LLVM's function attributes of these
-/// annotations; clang has its own attributes for them in CUDA's language only.
+/// Launch bounds, as LaunchBounds of program/kernel_spec.h defines them: threads per block, blocks per multiprocessor,
+/// waves per SIMD, blocks per cluster. compile/llvm turns these annotations into LLVM's function attributes, because
+/// clang's own attributes for them exist only in CUDA.
 #if defined(__NVPTX__)
 #define SDX_MAX_THREADS(n) __attribute__((annotate("nvvm.maxntid=" #n)))
 #define SDX_MIN_BLOCKS(n) __attribute__((annotate("nvvm.minctasm=" #n)))
@@ -35,8 +35,8 @@ inline constexpr u32 kWave = SDX_WAVE;
 SDX_FN u32 thread_id() { return __builtin_amdgcn_workitem_id_x(); }
 SDX_FN u32 block_id() { return __builtin_amdgcn_workgroup_id_x(); }
 SDX_FN u32 block_count() { return __builtin_amdgcn_grid_size_x() / kThreads; }
-/// Waits until this wave's stores to LDS are done. A release fence asks for the same, but clang 22 drops that wait in
-/// some loops (found by the simulator's checks of races), and waves' stores may pass each other's loads.
+/// Waits until this wave's stores to LDS have completed. A release fence should do the same, but clang 22 drops the
+/// wait in some loops (found by the simulator's race checks), so that other waves could load the old data.
 SDX_FN void wait_for_lds() {
 #if defined(__GFX12__)
   asm volatile("s_wait_dscnt 0x0" ::: "memory");
@@ -44,7 +44,7 @@ SDX_FN void wait_for_lds() {
   asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
 #endif
 }
-/// All threads of the workgroup arrive before any goes on; what they wrote is then visible to all of them.
+/// Barrier of the workgroup; makes all earlier writes visible to all of its threads.
 SDX_FN void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   wait_for_lds();
@@ -59,18 +59,18 @@ SDX_FN void barrier() { __syncthreads(); }
 #endif
 
 #if defined(__NVPTX__)  // sm_90 and later
-/// Lets the next launch start as soon as there is room for it, though its kernel waits for the end of this one before
-/// it touches what launches write (compile/ptx.h).
+/// Lets the next launch start as soon as its workgroups fit. Its kernel waits for the end of this one before it touches
+/// memory that launches write (compile/ptx.h).
 SDX_FN void start_next_launch() { asm volatile("griddepcontrol.launch_dependents;"); }
-/// Waits until what the launches before this one wrote is in memory. Pointers to what they write must go through
-/// after_wait(): loads of memory that a kernel does not write pass any statement else.
+/// Waits until the results of all previous launches are in memory. Pointers to them must go through after_wait(),
+/// because the compiler moves loads from memory that the kernel does not write across any other statement.
 SDX_FN void wait_for_launch() { asm volatile("griddepcontrol.wait;" : : : "memory"); }
-/// Asks for a line of memory to be brought to the second cache.
+/// Prefetches a line of memory to the L2 cache.
 SDX_FN void fetch_to_l2(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" : : "l"((__attribute__((address_space(1))) const void*)p));
 }
-/// Where compile/ptx.h puts that wait, rather than before all else, if nothing before it touches memory that launches
-/// write.
+/// Marks where compile/ptx.h inserts that wait, provided that nothing before touches memory that launches write.
+/// Otherwise the wait is at the start of the kernel.
 SDX_FN void wait_for_launch_here() { asm volatile("// the launch before" : : : "memory"); }
 template <class T>
 SDX_FN T* after_wait(T* p) {
@@ -80,15 +80,15 @@ SDX_FN T* after_wait(T* p) {
 }
 #endif
 
-/// For loops, which are waited for: where few workgroups run, those of the next launch come into their places
-/// meanwhile. (Many would be in the way of workgroups that are to have a unit each.)
+/// For loop kernels, which the next launch waits for: if few workgroups run, those of the next launch may start beside
+/// them. (Many would take the place of workgroups that should have a multiprocessor each.)
 SDX_FN void start_next_launch_if_small() {
 #if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
   if (block_count() <= 64) start_next_launch();
 #endif
 }
 
-/// The number of this thread among all, and how many there are.
+/// This thread's number among all threads of the launch, and their number.
 SDX_FN u32 first_thread() { return block_id() * kThreads + thread_id(); }
 SDX_FN u32 all_threads() { return block_count() * kThreads; }
 
@@ -108,7 +108,7 @@ SDX_FN i32 take_digit(i32& q, i32 n) {
   q = i32(u32(q) / u32(n));
   return digit;
 }
-/// In 32 bits where they suffice, which is many times as fast.
+/// Computed in 32 bits where these suffice, which is many times as fast.
 SDX_FN i64 take_digit(i64& q, i64 n) {
   if (((u64(q) | u64(n)) >> 32) == 0) {
     const u32 digit = u32(q) % u32(n);
@@ -120,12 +120,12 @@ SDX_FN i64 take_digit(i64& q, i64 n) {
   return i64(digit);
 }
 
-// --- several elements at once: their bits side by side, in one access to memory
+// --- packs: several neighbouring elements, whose bits are moved in one access to memory
 
 template <class T, int V>
 using Pack __attribute__((ext_vector_type(V))) = unsigned_of<T>;
 
-/// Whether packs may begin here.
+/// Whether the address is aligned for a pack.
 SDX_FN bool aligned(const void* p) { return (u64(p) & 15) == 0; }
 
 template <int V, class T>
@@ -152,8 +152,8 @@ SDX_FN unsigned_of<T> to_bits(T x) {
   return bit_cast<unsigned_of<T>>(x);
 }
 
-/// Elements first, first + step, ... below n of a row; others are 0. `packed`: step is 1, all of them are there if the
-/// first is, and a pack may begin there.
+/// The elements `first`, first + step, ... below n of a row; others are 0. `packed`: step is 1, a pack is completely
+/// inside or outside, and its address is aligned.
 template <int V, class T, class I>
 SDX_FN Pack<T, V> load_row(const T* row, I first, I step, I n, bool packed) {
   Pack<T, V> x = 0;
@@ -188,7 +188,7 @@ SDX_FN u32 lane_xor(u32 x, u32 mask) {
 SDX_FN u32 lane_xor(u32 x, u32 mask) { return u32(__nvvm_shfl_sync_bfly_i32(~0u, i32(x), i32(mask), 31)); }
 #endif
 
-/// x of the thread whose number in the wave differs in these bits.
+/// x of the lane whose number differs in these bits.
 template <class T>
 SDX_FN T from_lane_xor(T x, u32 mask) {
   constexpr u32 words = (sizeof(T) + 3) / 4;
@@ -202,7 +202,7 @@ SDX_FN T from_lane_xor(T x, u32 mask) {
 
 static SDX_SHARED u64 reduce_scratch[2 * kThreads / 32];
 
-/// x of all threads of a team combined, in every thread. All threads of the workgroup must call it.
+/// Reduces x over a team; every thread gets the result. All threads of the workgroup must call it.
 template <class T, class F>
 SDX_FN T reduce_team(T x, u32 team, F combine) {
   static_assert(sizeof(T) <= 16);
@@ -244,7 +244,7 @@ SDX_FN void reduce_columns(T (&x)[V], u32 team, F combine) {
   barrier();
 }
 
-/// The extreme of a row and where it is; NaN is the extreme, the first one.
+/// The extreme value of a row and its position. The first NaN counts as the extreme.
 template <class T>
 struct Best {
   T value;
@@ -252,7 +252,7 @@ struct Best {
 };
 template <bool Max, bool Last, class T>
 SDX_FN Best<T> better(Best<T> a, Best<T> b) {
-  // Without branches, which the numbers' addresses would be taken for.
+  // Without branches: the compiler would otherwise select between addresses of the numbers.
   const bool a_first = a.at < b.at, a_nan = a.value != a.value, b_nan = b.value != b.value;
   const bool wins = (Max ? a.value > b.value : a.value < b.value) | ((a.value == b.value) & (a_first != Last)) |
                     (a_nan & (!b_nan | a_first));
@@ -260,8 +260,8 @@ SDX_FN Best<T> better(Best<T> a, Best<T> b) {
   return {take ? a.value : b.value, take ? a.at : b.at};
 }
 
-/// The same where b, if there is one, comes behind a: a third of the instructions, which kernels that run once have to
-/// fetch.
+/// The same where b, if it exists, comes after a. Takes a third of the instructions, which matters to kernels whose
+/// time is dominated by fetching instructions.
 template <bool Max, bool Last, class T>
 SDX_FN Best<T> better_next(Best<T> a, Best<T> b) {
   const bool a_nan = a.value != a.value;

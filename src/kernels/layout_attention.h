@@ -7,7 +7,7 @@ namespace sdx::layout {
 /// Thread blocks of a cluster of attention_step_mma: 8 where so many clusters fit, else 4.
 inline constexpr int kStepCluster = 8, kSmallStepCluster = 4;
 
-/// 16-byte vectors between rows of `chunks` vectors, such that rows read together use different banks.
+/// Stride between rows of `chunks` vectors of 16 bytes, such that rows read together use different banks.
 constexpr int row_pitch(int chunks) { return chunks % 8 == 0 ? chunks : chunks | 1; }
 
 /// attention_step_mma: each of 8 warps has tiles of 16 keys and values; then queries, the new row, sums, statistics of
@@ -22,7 +22,7 @@ struct StepMmaLayout {
   constexpr int buffers() const { return cluster == kStepCluster || dim > 64 || appends ? 1 : 2; }
   constexpr int tile_vectors() const { return kTile * row_pitch(chunks()); }
   constexpr int warp_vectors() const { return buffers() * 2 * tile_vectors(); }
-  /// Elements between queries, and between heads' sums: neighbours are in different banks.
+  /// Stride of queries, and of heads' sums, in elements: padded against bank conflicts.
   constexpr int padded_dim() const { return dim + 8; }
   constexpr int queries_at() const { return kWarps * warp_vectors() * 16; }
   constexpr int new_row_at() const { return queries_at() + kHeads * padded_dim() * 2; }

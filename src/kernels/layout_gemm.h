@@ -10,7 +10,7 @@ inline constexpr int kFinishColumns = 4;
 inline constexpr int kSkinnyRowBytes = 32768;
 /// Shared memory through which eight warps store their sums: 16 rows of 64 float32 columns each, padded by 4 columns.
 inline constexpr int kStoreBytes = 8 * 16 * (64 + 4) * 4;
-/// K elements of a stage, in 16 bits each: one row is 128 bytes, the span that a swizzled wgmma operand has.
+/// Elements of K in a stage, of 16 bits each: a row of 128 bytes, the span of wgmma's swizzle.
 inline constexpr int kStageDepth = 64;
 
 /// gemm_wgmma<n, stages, shares>: warpgroups that share the K dimension when shares is 2.
@@ -23,10 +23,10 @@ struct WgmmaLayout {
   }
 };
 
-/// gemm_tma<TmaTiling<m, n, turns, stages, shares>>: stages, their barriers, then room to store sums.
+/// gemm_tma<TmaTiling<m, n, turns, stages, shares>>: stages, their barriers, then memory for storing sums.
 struct TmaLayout {
   int m, n;
-  bool turns;  ///< warpgroups alternate between tiles; otherwise each has half of every tile
+  bool turns;  ///< warpgroups alternate between tiles; otherwise each computes half of every tile
   int stages, shares;
   constexpr int stage_bytes() const { return (m + n) * kStageDepth * 2; }
   /// A stage and its two barriers.
@@ -38,8 +38,8 @@ struct TmaLayout {
   constexpr bool splits_n() const { return !turns && m == 64; }
   constexpr int group_m() const { return turns || splits_n() ? m : m / 2; }
   constexpr int group_n() const { return splits_n() ? n / 2 : n; }
-  /// Whether sums and what the epilogue reads need more than 168 registers: a whole warpgroup copies then, and gives up
-  /// its registers.
+  /// Whether sums and the epilogue's reads need more than 168 registers. Then a whole warpgroup issues the copies, so
+  /// that it can release its registers to the others (setmaxnreg).
   constexpr bool trades_registers() const { return group_m() / 64 * group_n() / 2 >= 128; }
   constexpr int threads() const { return trades_registers() ? 384 : 288; }
 };

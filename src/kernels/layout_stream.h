@@ -4,23 +4,23 @@
 
 namespace sdx::layout {
 
-/// The ring of stages, the row of A, partial sums, totals of zero points, barriers.
+/// The ring of stages, the row of A, partial sums, sums for the zero points, barriers.
 struct StreamLayout {
-  static constexpr long kTile = 16;   ///< columns
-  static constexpr long kPart = 128;  ///< of a column in a stage, read by one warp
-  long warps;                         ///< that multiply; one more copies
-  long tiles;                         ///< of kTile columns that a block has at a time
+  static constexpr long kTile = 16;   ///< columns of an instruction
+  static constexpr long kPart = 128;  ///< bytes of a column in a stage that one warp reads
+  long warps;                         ///< warps that multiply; one more copies
+  long tiles;                         ///< groups of kTile columns that a block processes at a time
   long stages;
   long bits;      ///< of a weight
-  bool after;     ///< scales are applied to sums
-  long piece;     ///< of a column in a stage
-  long pieces;    ///< into which a column is cut
-  long of_scale;  ///< 16-byte vectors that share a scale
+  bool after;     ///< scales are applied to sums rather than to weights
+  long piece;     ///< bytes of a column in a stage
+  long pieces;    ///< stages that a whole column takes
+  long of_scale;  ///< vectors of 16 bytes that share a scale
   bool together;  ///< the scales of 16 columns are contiguous, and copied at once
 
   constexpr long depth() const { return piece * 8 / bits * pieces; }
   constexpr long threads() const { return warps * 32 + 32; }
-  /// Distance of columns, such that lanes that read together use all banks.
+  /// Stride of columns, padded so that lanes that read together use all banks.
   constexpr long pitch() const { return piece + (after ? 16 : 64); }
   constexpr long scale_bytes() const { return bits == 16 ? 0 : piece / 8 / of_scale; }
   constexpr long scale_pitch() const { return scale_bytes() == 0 ? 0 : scale_bytes() + (together ? 0 : 16); }

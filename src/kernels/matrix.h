@@ -1,12 +1,12 @@
-// Matrix instructions of every chip behind one interface: Matrix<T>, products of 16x16 tiles summed in float32 (int32
-// for 8-bit integers), one wave a tile. Which instruction a chip has for a type, and where elements lie in its
-// registers, are rows of the tables below (MATRIX_OPERANDS, MATRIX_SUMS and one product() a chip). Chips and types
-// without matrix instructions have rows as well: their products are vector arithmetic.
+// Matrix instructions of every chip behind one interface: Matrix<T> multiplies 16 x 16 tiles with sums in float32
+// (int32 for 8-bit integers), one tile per wave. Tables below say which instruction a chip has for a type and where
+// elements lie in its registers (MATRIX_OPERANDS, MATRIX_SUMS and one product() per chip). Chips and types without
+// matrix instructions have rows in them too; their product() is vector arithmetic.
 //
-// A step multiplies a tile of A, 16 rows by kStep k's, with one of B, 16 columns by kStep k's. Both lie in memory with
-// k contiguous, and every lane reads vectors of 16 bytes: vector v of row slot r comes from row row_a(lane, r), at k
-// k_at(lane, v). Sums do not depend on the order of k, so lanes take runs of consecutive k's rather than what the
-// instruction's documentation calls k, as long as A and B agree.
+// A step multiplies a tile of A, 16 rows by kStep of K, with one of B, 16 columns by kStep of K. Both lie in memory
+// with K contiguous, and each lane reads vectors of 16 bytes: vector v of row slot r comes from row row_a(lane, r), at
+// K index k_at(lane, v). The order of K does not matter to the sums. So each lane loads contiguous K elements, which is
+// not the order in the instruction's documentation, but the same one for A and B.
 //
 // Sources: AMD Instinct MI200/MI300/CDNA4 ISA, "Matrix Arithmetic Instructions"; RDNA3 and RDNA4 ISA, "Wave Matrix
 // Multiply Accumulate"; PTX ISA, "mma.m16n8k16", "mma.m16n8k32".
@@ -20,7 +20,7 @@ using vec16 = u32 __attribute__((ext_vector_type(4)));
 template <class T, int N>
 using vec = T __attribute__((ext_vector_type(N)));
 
-/// x, known to be the same in all lanes of a wave.
+/// Marks x as uniform: the same in all lanes of a wave.
 SDX_FN u32 uniform(u32 x) {
 #if defined(__AMDGCN__)
   return __builtin_amdgcn_readfirstlane(x);
@@ -28,7 +28,7 @@ SDX_FN u32 uniform(u32 x) {
   return x;
 #endif
 }
-/// As barrier(), for what was written to LDS only: caches of global memory stay as they are.
+/// A barrier that orders accesses to LDS only; it does not wait for global memory or invalidate its caches.
 SDX_FN void lds_barrier() {
 #if defined(__AMDGCN__)
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
@@ -41,7 +41,7 @@ SDX_FN void lds_barrier() {
 }
 
 // ---- which family of layouts this chip has for type T. The compiler defines SDX_MATRIX_... from the table of matrix
-// instructions (target/matrix_instructions.h): each is the K of the instruction for that type.
+// instructions (target/matrix_instructions.h); its value is the K of the instruction for that type.
 enum class MatrixFamily { kVector, kMfma, kWmma11, kWmma12, kMma };
 
 template <class T>
@@ -96,7 +96,7 @@ consteval OperandLayout matrix_operand(MatrixFamily f, bool is_a, bool bytes8) {
       return {1, 1, 1, 16, 0, 16, 2};
     case MatrixFamily::kMma:
       return {2, 1, 4, 8, 8, 1, 4};
-    case MatrixFamily::kVector:  // lanes are a grid of 8 columns
+    case MatrixFamily::kVector:  // lanes form a grid of 8 columns
       if (is_a) return {kWave == 64 ? 2 : 4, 1, 8, kWave / 8, kWave / 8, 1, 1};
       return {2, 1, 1, 8, 8, 1, 1};
   }
@@ -111,7 +111,7 @@ consteval SumLayout matrix_sums(MatrixFamily f) {
       return {8, 16, 2, 1, 1, 16, 1, 1, 8, 2, 1, 0, 0};
     case MatrixFamily::kWmma12:
       return {8, 16, 2, 8, 1, 16, 1, 1, 8, 1, 1, 0, 0};
-    case MatrixFamily::kMma:  // two products of 8 columns side by side
+    case MatrixFamily::kMma:  // two instructions of 8 columns each
       return {8, 4, 8, 1, 1, 4, 2, 2, 2, 8, 2, 1, 8};
     case MatrixFamily::kVector:  // element e: row slot e / 2, column slot e % 2
       return {kWave == 64 ? 4 : 8, 8, kWave / 8, 1, 1, 8, 1, 2, 4, kWave / 8, 2, 8, 0};
@@ -124,12 +124,12 @@ struct Matrix {
   static constexpr OperandLayout kA = matrix_operand(kFamily, true, sizeof(T) == 1),
                                  kB = matrix_operand(kFamily, false, sizeof(T) == 1);
   static constexpr SumLayout kSums = matrix_sums(kFamily);
-  /// Elements in 16 bytes; k's of a step; sums a lane holds; vectors of 16 bytes a lane holds of A and of B.
+  /// Elements in 16 bytes; K of a step; sums per lane; vectors of 16 bytes of A and of B per lane.
   static constexpr int kVec = 16 / sizeof(T), kStep = kVec * kA.k_lanes * kA.vectors, kCount = kSums.count;
   static constexpr int kVectorsA = kA.rows * kA.vectors, kVectorsB = kB.rows * kB.vectors;
   using Sum = select_type<is_int<T>, i32, f32>;
 
-  // v counts vectors of a lane: row slot v / vectors, vector v % vectors of it.
+  // v counts a lane's vectors: it is vector v % vectors of row slot v / vectors.
   static SDX_FN u32 row_a(u32 lane, u32 v) { return row(kA, lane, v); }
   static SDX_FN u32 row_b(u32 lane, u32 v) { return row(kB, lane, v); }
   /// In vectors of 16 bytes from the step's first k; the same for A and B.
@@ -152,10 +152,10 @@ struct Matrix {
   }
 };
 
-// ---- products
+// ---- instructions
 namespace detail {
 
-// The scalar products of vector chips: 16 bytes of A with 16 bytes of B.
+// Multiply-accumulate of 16 bytes of A with 16 bytes of B, for types without matrix instructions.
 template <class T>
 SDX_FN f32 dot16(vec16 a, vec16 b, f32 sum) {
 #if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
@@ -275,7 +275,7 @@ SDX_FN vec<f32, 8> wmma(vec16 a, vec16 b, vec<f32, 8> c) {
   }
 }
 #elif defined(__NVPTX__)
-// a0..a3: rows lane / 4 and + 8, k's low and high; b0, b1: k's low and high.
+// a0..a3: rows lane / 4 and lane / 4 + 8, for the low and then the high half of K; b0, b1: low and high half of K.
 template <class T>
 SDX_FN void mma(u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, auto& c0, auto& c1, auto& c2, auto& c3) {
   if constexpr (is_same<T, f16>)

@@ -1,5 +1,5 @@
-// Activation functions with a shape of their own; what is a plain combination (Elu, HardSwish, ...) code generation
-// spells out. All for f32 and f64, in forms that neither overflow nor cancel.
+// Activation functions that need care; code generation writes out simple combinations (Elu, HardSwish, ...). All for
+// f32 and f64, in forms that neither overflow nor cancel.
 #pragma once
 #include "prelude_trig_f32.h"
 #include "prelude_trig_f64.h"

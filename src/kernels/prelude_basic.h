@@ -175,9 +175,9 @@ SDX_FN T mod_floor(T x, T y) {
     return r;
 }
 
-/// Shifts of unsigned integers (ONNX BitShift); a count of the type's width or more gives 0. It is x that is made 0,
-/// before the shift: a test of the count around the shift is what clang 22 for NVPTX takes for the instruction's own
-/// clamping, which looks at the low 32 bits of a 64-bit count alone.
+/// Shifts of unsigned integers (ONNX BitShift); counting the type's width or more gives 0. x is replaced by 0 before
+/// the shift: if instead the result is selected after it, clang 22 for NVPTX takes the selection for the clamping that
+/// the instruction does itself, which looks only at the low 32 bits of a 64-bit count.
 template <class T>
 SDX_FN T shl(T x, T n) {
   using U = unsigned_of<T>;

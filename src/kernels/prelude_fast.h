@@ -1,5 +1,5 @@
-// Functions as fast as the hardware has them, for kernels that hand their results on in 16 bits or fewer or that bound
-// the arguments themselves (attention's running softmax). Arguments and results below 2^-126 count as 0.
+// Fast, less accurate functions for kernels whose results have at most 16 bits or that bound the arguments themselves
+// (attention's running softmax). Arguments and results below 2^-126 may be flushed to 0.
 #pragma once
 #include "prelude_math_f32.h"
 
@@ -47,10 +47,10 @@ SDX_FN f32 half_erf(f32 x) {
   const f32 a = fabs(x);
   // 2 x / sqrt(pi) (1 - x^2 / 3), where the difference would cancel.
   const f32 near = x * fma(x * x, -0x1.812746p-2f, 0x1.20dd76p+0f);
-  const f32 far = copysign(1.0f - fast_exp2(half_log2_erfc(a)), x);  // of its own, or it becomes a branch
+  const f32 far = copysign(1.0f - fast_exp2(half_log2_erfc(a)), x);  // not inlined below: would become a branch
   return a < 0.0625f ? near : far;
 }
-/// 1 + erf(x): below 0, where erf nears -1, nothing cancels.
+/// 1 + erf(x) without cancellation where erf is close to -1.
 SDX_FN f32 half_one_plus_erf(f32 x) {
   const f32 e = fast_exp2(half_log2_erfc(fabs(x)));
   return x < 0.0f ? e : 2.0f - e;

@@ -29,7 +29,7 @@ SDX_FN bool isnan(bf16 x) { return (x.bits & 0x7fff) > 0x7f80; }
 SDX_FN bool isinf(f16 x) { return (bit_cast<u16>(x) & 0x7fff) == 0x7c00; }
 SDX_FN bool isinf(bf16 x) { return (x.bits & 0x7fff) == 0x7f80; }
 SDX_FN f16 clamp(f16 x, f16 lo, f16 hi) { return cast<f16>(clamp(cast<f32>(x), cast<f32>(lo), cast<f32>(hi))); }
-/// x rounded, and at the ends of the range the largest there is; NaN stays NaN.
+/// x rounded to T, saturating to the largest finite value; NaN stays NaN.
 SDX_FN f16 saturated_half(f32 x) {
 #if defined(__NVPTX__)
   return cast<f16>(__nvvm_fmin_nan_f(__nvvm_fmax_nan_f(x, -65504.0f), 65504.0f));

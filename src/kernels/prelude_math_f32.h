@@ -1,10 +1,10 @@
 // Elementary functions of f32: at most 2 ulp for arguments of any size, as tests/cpp/kernels/math_test.cpp measures for
-// each. On a GPU exp and exp2 are the hardware's, which on NVIDIA adds up to 1.75 ulp to them and to what is made of
+// each. On a GPU exp and exp2 are the hardware's, which on NVIDIA adds up to 1.75 ulp to them and to functions that use
 // them (measured on an H200: exp 2.4, exp2 2.1, sigmoid 4).
 //
 // Each function reduces its argument with elementary identities, named where they are used, and evaluates a polynomial
-// whose coefficients tools/fit_polynomials.py derives (the table's name stands beside it). Argument reduction by
-// subtracting a constant in two parts: Cody and Waite, "Software Manual for the Elementary Functions".
+// whose coefficients tools/fit_polynomials.py derives (the comment names its table). Argument reduction by subtracting
+// a constant in two parts: Cody and Waite, "Software Manual for the Elementary Functions".
 #pragma once
 #include "prelude_basic.h"
 

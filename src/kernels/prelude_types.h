@@ -34,9 +34,9 @@
 #define SDX_HAS_F16 0
 #endif
 
-// Around every header of the prelude: its floating-point expressions mean what they say, whatever the flags and pragmas
-// of the kernel. Contraction across statements, above all, would break the sums and products without error. Clang can't
-// save the state for GPUs; there kernels contract after the prelude, which they want anyway.
+// Around every header of the prelude: floating-point expressions keep their exact meaning, whatever the flags and
+// pragmas of the kernel. In particular, contraction across statements would break the error-free sums and products.
+// Clang can't save and restore this state for GPUs; there, kernels contract after the prelude, which they want anyway.
 #if SDX_GPU
 #define SDX_STRICT_BEGIN _Pragma("clang fp contract(on) reassociate(off)")
 #define SDX_STRICT_END _Pragma("clang fp contract(fast)")

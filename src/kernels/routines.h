@@ -1,5 +1,5 @@
-// Algorithms on GPUs that are no expressions: what they share. Each routine of src/routines has its GPU form in one of
-// the files routines_*.h; codegen/gpu_routines.cpp says which launches make it up.
+// What GPU kernels of routines share: algorithms that index expressions cannot state. The GPU form of each routine of
+// src/routines is in one of the files routines_*.h; codegen/gpu_routines.cpp says which launches make it up.
 #pragma once
 #include "gpu.h"
 #include "layout_routines.h"
@@ -26,7 +26,8 @@ SDX_FN T from_lane(T x, u32 lane) {
 
 static SDX_SHARED u64 scan_scratch[kThreads / 32];
 
-/// The combination of x of all threads of the workgroup before this one, and in `total` of all. All threads call it.
+/// Exclusive scan over the threads of the workgroup: the combination of x of all earlier threads; `total` receives that
+/// of all threads. All threads must call it.
 template <class T, class F>
 SDX_FN T scan_workgroup(T x, T neutral, F combine, T& total) {
   static_assert(sizeof(T) <= 8);
@@ -54,10 +55,10 @@ SDX_FN i64 scan_counts(i64 x, i64& total) {
   return scan_workgroup<i64>(x, 0, [](i64 a, i64 b) { return a + b; }, total);
 }
 
-/// Compares and exchanges for one step of a sort of n elements in ascending order: Batcher's bitonic sort in the form
-/// in which all comparisons point the same way, so that n may be any number. Blocks of `size` elements become sorted;
-/// `distance` 0 is the first step of a size, then come size / 4, size / 8, ... 1. `pair` counts from 0 to half of n
-/// rounded up to a power of two.
+/// The comparisons and exchanges of one step of a sort of n elements in ascending order. This is Batcher's bitonic sort
+/// in the form in which all comparisons have the same direction, so n need not be a power of two. After the steps of
+/// `size`, blocks of `size` elements are sorted. `distance` is 0 in the first step of a size, then size / 4, size / 8,
+/// ... 1. `pair` counts from 0 to half of n, rounded up to a power of two.
 template <class I, class Before, class Swap>
 SDX_FN void sort_step(I pair, I size, I distance, I n, Before before, Swap swap) {
   I low, high;
@@ -72,7 +73,7 @@ SDX_FN void sort_step(I pair, I size, I distance, I n, Before before, Swap swap)
   if (high < n && before(high, low)) swap(low, high);
 }
 
-/// Sorts x[0, n) by all threads of the workgroup.
+/// Sorts x[0, n) with all threads of the workgroup.
 template <class E, class P, class Less>
 SDX_FN void sort_workgroup(P x, i64 n, Less less) {
   barrier();
@@ -92,7 +93,7 @@ SDX_FN void sort_workgroup(P x, i64 n, Less less) {
     }
 }
 
-/// Bits of x as an unsigned number that is ordered as the elements are: NaN above everything, both zeros equal.
+/// Maps x to an unsigned number with the same order: NaN above everything, both zeros equal.
 template <class T>
 SDX_FN auto ordered_bits(T x) {
   if constexpr (is_int<T>) {

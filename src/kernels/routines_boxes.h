@@ -25,9 +25,9 @@ SDX_FN bool boxes_overlap(Box a, Box b, f32 threshold) {
 
 static SDX_SHARED u64 boxes_shared[2048];
 
-/// A workgroup for each class of each image: candidates by falling score, then one after another is kept and puts out
-/// those that overlap it, whose upper half is then all ones. `order`: n numbers for each; `kept`: `most` box numbers;
-/// `found`: how many.
+/// One workgroup per class of each image. It sorts candidates by falling score, then keeps one after another and
+/// discards those that overlap it: their upper half is set to ones. `order`: n numbers for each workgroup; `kept`:
+/// `most` box numbers; `found`: how many were kept.
 template <bool Centre>
 SDX_FN void routine_nms(const f32* boxes, const f32* scores, const f32* iou, const f32* least, u64* order, i64* kept,
                         i64* found, i64 images, i64 classes, i64 n, i64 most) {
@@ -36,7 +36,7 @@ SDX_FN void routine_nms(const f32* boxes, const f32* scores, const f32* iou, con
     const f32* box = boxes + k / classes * n * 4;
     u64* list = n <= 2048 ? (u64*)boxes_shared : order + k * n;
     barrier();
-    // Candidates in front: falling scores, then rising numbers. NaN exceeds nothing, so it is no candidate.
+    // Candidates first, by falling score, then by rising number. Comparisons with NaN are false, so it is no candidate.
     i64 count = 0;
     for (i64 first = 0; first < n; first += kThreads) {
       const i64 j = first + thread_id();
@@ -51,7 +51,7 @@ SDX_FN void routine_nms(const f32* boxes, const f32* scores, const f32* iou, con
     for (i64 c = 0; c < count && number < most; ++c) {
       const u64 e = list[c];
       const bool out = (e >> 32) == ~u32(0);
-      if (out) continue;  // for all threads alike
+      if (out) continue;  // the same in all threads
       const i64 j = i64(u32(e));
       if (thread_id() == 0) kept[k * most + number] = j;
       ++number;
@@ -68,7 +68,7 @@ SDX_FN void routine_nms(const f32* boxes, const f32* scores, const f32* iou, con
   }
 }
 
-/// In one workgroup: rows (image, class, box) of all classes, together.
+/// In one workgroup: the rows (image, class, box) of all classes, one after another.
 SDX_FN void routine_nms_rows(const i64* kept, const i64* found, i64* selected, i64* count, i64 all, i64 classes,
                              i64 most) {
   i64 at = 0;
@@ -84,11 +84,11 @@ SDX_FN void routine_nms_rows(const i64* kept, const i64* found, i64* selected, i
   if (thread_id() == 0) *count = at;
 }
 
-/// A workgroup for each matrix: LU decomposition with partial pivoting in `room`, [batch, n, n].
+/// One workgroup per matrix: LU decomposition with partial pivoting in `workspace`, [batch, n, n].
 template <class T>
-SDX_FN void routine_determinant(const T* x, T* y, f64* room, i64 batch, i64 n) {
+SDX_FN void routine_determinant(const T* x, T* y, f64* workspace, i64 batch, i64 n) {
   for (i64 b = block_id(); b < batch; b += block_count()) {
-    f64* a = room + b * n * n;
+    f64* a = workspace + b * n * n;
     for (i64 k = thread_id(); k < n * n; k += kThreads) a[k] = cast<f64>(x[b * n * n + k]);
     f64 det = 1;
     barrier();
@@ -113,7 +113,7 @@ SDX_FN void routine_determinant(const T* x, T* y, f64* room, i64 batch, i64 n) {
       }
       const f64 p = a[k * n + k];
       det *= p;
-      // Columns beyond k only: column k is not read again.
+      // Columns after k only: column k is not read again.
       const i64 rest = n - k - 1;
       for (i64 q = thread_id(); q < rest * rest; q += kThreads) {
         const i64 i = k + 1 + q / rest, j = k + 1 + q % rest;

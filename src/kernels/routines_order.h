@@ -4,7 +4,7 @@
 
 namespace sdx {
 
-/// What is sorted: ordered bits, then the position.
+/// An item to sort: ordered bits, then the position.
 struct Entry {
   u64 key;
   u64 index;
@@ -17,11 +17,11 @@ static SDX_SHARED u32 shared_histogram[256];
 static SDX_SHARED u64 shared_choice[2];
 static SDX_SHARED u32 shared_filled[1];
 
-/// A workgroup for each row of n elements, `inner` apart. More than kSortedInShared results of a row are sorted in
-/// `room`, 2 k numbers for each row. Which elements they are is found by radix selection: 8 bits of the k-th one's key
-/// after another, by counting.
+/// One workgroup per row of n elements with stride `inner`. If k exceeds kSortedInShared, results are sorted in
+/// `workspace`, 2 k numbers per row. Radix selection finds which elements they are: it determines the k-th element's
+/// key 8 bits at a time, by counting.
 template <bool Largest, class T>
-SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* room, i64 rows, i64 n, i64 inner, i64 k) {
+SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* workspace, i64 rows, i64 n, i64 inner, i64 k) {
   using U = decltype(ordered_bits(T{}));
   auto* shared = (Entry*)shared_entries;
   for (i64 r = block_id(); r < rows; r += block_count()) {
@@ -30,7 +30,7 @@ SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* room, i64 row
       const U u = ordered_bits(row[j * inner]);
       return Largest ? U(~u) : u;
     };
-    Entry* sorted = (Entry*)room + r * k;
+    Entry* sorted = (Entry*)workspace + r * k;
     const bool in_shared = k <= kSortedInShared;
     i64 count = k;
     barrier();
@@ -61,7 +61,7 @@ SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* room, i64 row
         known |= U(255) << shift;
         need = shared_choice[1];
       }
-      // All below the k-th key, and of those that equal it the first `need`.
+      // Takes all elements below the k-th key, and the first `need` of those that equal it.
       if (thread_id() == 0) shared_filled[0] = 0;
       barrier();
       u64 equal = 0;
@@ -94,11 +94,11 @@ SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* room, i64 row
   }
 }
 
-// Unique: rows are sorted as positions.
+// Unique: sorts the positions of rows.
 inline constexpr i64 kChunk = layout::kSortChunk;
 static SDX_SHARED u32 shared_order[kChunk];
 
-/// Whether row a of m elements comes before row b; equal rows in the order of their positions.
+/// Whether row a of m elements comes before row b; equal rows keep the order of their positions.
 template <class T>
 SDX_FN i32 compare_rows(const T* x, i64 m, u32 a, u32 b) {
   for (i64 j = 0; j < m; ++j) {
@@ -113,7 +113,7 @@ SDX_FN bool row_before(const T* x, i64 m, u32 a, u32 b) {
   return c < 0 || (c == 0 && a < b);
 }
 
-/// Sorts each kChunk of the positions 0, 1, ... n - 1.
+/// Sorts each block of kChunk positions of 0, 1, ... n - 1.
 template <class T>
 SDX_FN void routine_sort_chunks(const T* x, u32* order, i64 n, i64 m) {
   for (i64 c = i64(block_id()) * kChunk; c < n; c += i64(block_count()) * kChunk) {
@@ -125,8 +125,8 @@ SDX_FN void routine_sort_chunks(const T* x, u32* order, i64 n, i64 m) {
   }
 }
 
-/// Step `number` of what remains: for sizes of 2 kChunk, 4 kChunk, ... those of larger distances, one a launch, then
-/// all others in shared memory.
+/// Step `number` of the rest of the sort. For sizes 2 kChunk, 4 kChunk, ...: one launch per distance larger than
+/// kChunk, then one for all smaller distances, in shared memory.
 template <class T>
 SDX_FN void routine_sort_merge(const T* x, u32* order, i64 n, i64 m, i64 number) {
   i64 size = 2 * kChunk, steps = 1;  // steps of this size outside of shared memory
@@ -170,7 +170,7 @@ SDX_FN void routine_sort_merge(const T* x, u32* order, i64 n, i64 m, i64 number)
   }
 }
 
-/// In one workgroup: numbers the kinds of the sorted rows. `number`: room for 2 n + 1 numbers.
+/// In one workgroup: numbers the distinct rows in sorted order. `number`: memory for 2 n + 1 numbers.
 template <bool Sorted, class T>
 SDX_FN void routine_kinds(const T* x, const u32* order, i64* first, i64* inverse, i64* counts, i64* count, i64* number,
                           i64 n, i64 m) {
@@ -184,12 +184,12 @@ SDX_FN void routine_kinds(const T* x, const u32* order, i64* first, i64* inverse
     if (k < n) inverse[order[k]] = kind;
     if (head) {
       first[kind] = order[k];
-      counts[kind] = k;  // where it begins, for now
+      counts[kind] = k;  // for now, where this value begins
     }
   }
   if (thread_id() == 0) *count = kinds;
   barrier();
-  // The number of each kind's elements, from where the next one begins.
+  // Counts are the differences of where values begin.
   for (i64 c = 0; c < kinds; c += kThreads) {
     const i64 k = c + thread_id();
     const i64 size = k < kinds ? (k + 1 < kinds ? counts[k + 1] : n) - counts[k] : 0;
@@ -198,7 +198,7 @@ SDX_FN void routine_kinds(const T* x, const u32* order, i64* first, i64* inverse
     barrier();
   }
   if constexpr (!Sorted) {
-    // Renumbers by first appearance: a row that is the first of its kind counts those before it.
+    // Renumbers by first appearance: counts, for each first row of its value, how many such rows precede it.
     i64 seen = 0;
     for (i64 c = 0; c < n; c += kThreads) {
       const i64 r = c + thread_id();
@@ -210,7 +210,7 @@ SDX_FN void routine_kinds(const T* x, const u32* order, i64* first, i64* inverse
     }
     barrier();
     for (i64 r = thread_id(); r < n; r += kThreads) inverse[r] = number[inverse[r]];
-    // `first` and `counts` are put into the new order by way of the rest of the room.
+    // Permutes `first` and `counts` to the new order through the rest of `number`.
     for (i32 which = 0; which < 2; ++which) {
       i64* list = which == 0 ? first : counts;
       barrier();

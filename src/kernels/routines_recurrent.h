@@ -1,5 +1,5 @@
-// The steps of recurrent layers on GPUs: one launch a step (GRU without linear_before_reset: two). src/routines/
-// recurrent.cpp has the equations and the layout of tensors.
+// The steps of recurrent layers on GPUs: one launch per step (GRU without linear_before_reset: two).
+// src/routines/recurrent.cpp has the equations and the layout of tensors.
 #pragma once
 #include "recurrent_activations.h"
 #include "routines.h"
@@ -43,7 +43,7 @@ struct RecurrentFunction {
   }
 };
 
-/// What a layer is made of. `functions`: kind + 1 for each of two directions.
+/// Parameters of a layer. `functions`: activation kind + 1, for each of two directions.
 template <class T>
 struct RecurrentLayer {
   i32 kind, variant;
@@ -53,11 +53,12 @@ struct RecurrentLayer {
 };
 
 inline constexpr u32 kUnits = layout::kRecurrentUnits,
-                     kSlices = kThreads / kUnits;  // of h in a workgroup; parts of each sum
+                     kSlices = kThreads / kUnits;  // threads per unit, which divide each sum over h
 static SDX_SHARED u64 recurrent_sums[4 * kThreads];
 
-/// Step s (and phase) of all sequences. A workgroup has 32 units of one sequence, each 8 threads that share the sums
-/// over the last h. That h is the row of y that the step before wrote. `gated`: r * h and z of a GRU, [2, D, B, H].
+/// Step s (and phase) of all sequences. A workgroup computes 32 units of one sequence, with 8 threads per unit that
+/// divide the sums over the previous h. That h is the row of y which the previous step wrote. `gated`: r * h and z of a
+/// GRU, [2, D, B, H].
 template <class T>
 SDX_FN void routine_recurrent(RecurrentLayer<T> layer, const T* xw, const T* r, const T* bias, const T* h0, const T* c0,
                               const T* peepholes, const i32* lengths, T* y, T* h_last, T* c_last, T* gated, i64 D,
@@ -73,10 +74,10 @@ SDX_FN void routine_recurrent(RecurrentLayer<T> layer, const T* xw, const T* r, 
   for (i64 w = block_id(); w < D * batch * blocks; w += block_count()) {
     const i64 i = w % blocks * kUnits + unit, b = w / blocks % batch, d = w / blocks / batch, db = d * batch + b;
     const i64 given = lengths[b], length = given < 0 ? 0 : given > steps ? steps : given;
-    if (s >= length) {  // for all threads of the workgroup
+    if (s >= length) {  // the same in all threads of the workgroup
       if (slice == 0 && i < H && !second) {
         if (s < steps) y[((s * D + d) * batch + b) * H + i] = T(0);
-        if (s == 0) {  // nothing at all
+        if (s == 0) {  // the sequence is empty
           h_last[db * H + i] = h0[db * H + i];
           if (kind == 2) c_last[db * H + i] = c0[db * H + i];
         }
@@ -91,7 +92,7 @@ SDX_FN void routine_recurrent(RecurrentLayer<T> layer, const T* xw, const T* r, 
     const T *wb = bias + d * 2 * GH, *rb = wb + GH;
     T* rh = gated + db * H;
     T* zs = gated + (D * batch + db) * H;
-    // Which gates this launch sums, and what with.
+    // The gates that this launch sums, and the vector that is multiplied.
     const i32 first = second ? 2 : 0, end = two_phases && !second ? 2 : gates;
     const T* with = second ? rh : h;
     T part[4] = {};
@@ -113,7 +114,7 @@ SDX_FN void routine_recurrent(RecurrentLayer<T> layer, const T* xw, const T* r, 
     for (i32 k = 0; k < 4; ++k)
       for (u32 part_of = 0; part_of < kSlices; ++part_of) g[k] += sums[k * kThreads + part_of * kUnits + unit];
     const auto input = [&](i32 k) { return x[k * H + i] + wb[k * H + i]; };
-    // No index that is known in a run only: the functions are constants.
+    // Uses constant indices only, so that no switch over the functions remains at run time.
     const auto apply = [&](i32 k, T v) {
       return d == 0 ? layer.functions[k](v, layer.clip) : layer.functions[kind + 1 + k](v, layer.clip);
     };

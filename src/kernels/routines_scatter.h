@@ -1,4 +1,4 @@
-// Scatter, caches that grow, NonZero and running sums on GPUs.
+// Scatter, appending to KV caches, NonZero and running sums on GPUs.
 #pragma once
 #include "routines.h"
 
@@ -21,7 +21,7 @@ SDX_FN void routine_copy(const T* x, T* y, i64 n) {
   for (i64 k = done + first_thread(); k < n; k += all_threads()) y[k] = x[k];
 }
 
-/// last[row]: 1 + the number of the last update of this row, 0 for none.
+/// last[row]: 1 + the number of the last update of this row, or 0 if there is none.
 SDX_FN void routine_scatter_last(const i64* rows, u32* last, i64 m, i64 n) {
   for (i64 k = first_thread(); k < m; k += all_threads())
     if (rows[k] >= 0 && rows[k] < n)
@@ -35,48 +35,48 @@ SDX_FN void routine_scatter_store(const i64* rows, const u32* last, const T* upd
   }
 }
 
-/// Of a cache [batch, heads, room, size] the rows from starts[b] on become the new ones; where `past` is other memory
-/// [batch, heads, kept, size], the other rows are copied from there, and zeros after its end. N elements at a time.
+/// Appends rows from starts[b] on to a cache [batch, heads, capacity, size]. If `past` is different memory, [batch,
+/// heads, past_rows, size], the other rows are copied from there, followed by zeros. N elements at a time.
 template <int N, class T>
-SDX_FN void append_rows(const i64* starts, const T* x, const T* past, T* y, i64 batch, i64 heads, i64 room, i64 size,
-                        i64 fresh, i64 kept, i64 stride, i64 offset) {
+SDX_FN void append_rows(const i64* starts, const T* x, const T* past, T* y, i64 batch, i64 heads, i64 capacity,
+                        i64 size, i64 fresh, i64 past_rows, i64 stride, i64 offset) {
   const i64 packs = size / N;
   for (i64 p = first_thread(); p < batch * fresh * heads * packs; p += all_threads()) {
     i64 q = p;
     const i64 e = take_digit(q, packs) * N, h = take_digit(q, heads), token = q, next = take_digit(q, fresh), b = q;
     const i64 row = starts[b] + next;
-    if (row >= 0 && row < room)
-      store_pack<N>(y + ((b * heads + h) * room + row) * size + e,
+    if (row >= 0 && row < capacity)
+      store_pack<N>(y + ((b * heads + h) * capacity + row) * size + e,
                     load_pack<N>(x + token * stride + offset + h * size + e));
   }
   if (past == y) return;
-  for (i64 p = first_thread(); p < batch * heads * room * packs; p += all_threads()) {
+  for (i64 p = first_thread(); p < batch * heads * capacity * packs; p += all_threads()) {
     i64 q = p;
-    const i64 e = take_digit(q, packs) * N, row = take_digit(q, room), head = q;
+    const i64 e = take_digit(q, packs) * N, row = take_digit(q, capacity), head = q;
     take_digit(q, heads);
     const i64 start = starts[q];
     if (row >= start && row < start + fresh) continue;
     Pack<T, N> v{};
-    if (row < kept) v = load_pack<N>(past + (head * kept + row) * size + e);
-    store_pack<N>(y + (head * room + row) * size + e, v);
+    if (row < past_rows) v = load_pack<N>(past + (head * past_rows + row) * size + e);
+    store_pack<N>(y + (head * capacity + row) * size + e, v);
   }
 }
 
 template <class T>
-SDX_FN void routine_append(const i64* starts, const T* x, const T* past, T* y, i64 batch, i64 heads, i64 room, i64 size,
-                           i64 fresh, i64 kept, i64 stride, i64 offset) {
+SDX_FN void routine_append(const i64* starts, const T* x, const T* past, T* y, i64 batch, i64 heads, i64 capacity,
+                           i64 size, i64 fresh, i64 past_rows, i64 stride, i64 offset) {
   constexpr int V = 16 / sizeof(T);
   if (size % V == 0 && stride % V == 0 && offset % V == 0 && aligned(x) && aligned(past) && aligned(y))
-    append_rows<V>(starts, x, past, y, batch, heads, room, size, fresh, kept, stride, offset);
+    append_rows<V>(starts, x, past, y, batch, heads, capacity, size, fresh, past_rows, stride, offset);
   else
-    append_rows<1>(starts, x, past, y, batch, heads, room, size, fresh, kept, stride, offset);
+    append_rows<1>(starts, x, past, y, batch, heads, capacity, size, fresh, past_rows, stride, offset);
 }
 
 inline constexpr i64 kMostOwners = layout::kMostOwners;
 static SDX_SHARED i64 owner_next[kMostOwners];
 
-/// In one workgroup: rows by owner in blocks, see routines/scatter.cpp. A thread has some of the owners and looks at
-/// all rows.
+/// In one workgroup: groups rows by owner in blocks, see routines/scatter.cpp. Each thread has some of the owners and
+/// scans all rows.
 SDX_FN void routine_group(const i64* owner, i64* position, i64* source, i64* owners, i64 n, i64 count, i64 rows,
                           i64 blocks) {
   for (i64 k = thread_id(); k < blocks * rows; k += kThreads) source[k] = -1;
@@ -123,7 +123,7 @@ SDX_FN T scatter_combine(T a, T b) {
   }
 }
 
-/// y[row] combined with each update; elements smaller than 32 bits through the word that holds them.
+/// y[row] combined with each update; elements of less than 32 bits are updated through the word that contains them.
 template <int Reduction, class T>
 SDX_FN void routine_scatter_combine(const i64* rows, const T* updates, T* y, i64 m, i64 n, i64 inner) {
   using W = select_type<sizeof(T) == 8, u64, u32>;
@@ -144,7 +144,7 @@ SDX_FN void routine_scatter_combine(const i64* rows, const T* updates, T* y, i64
   }
 }
 
-// NonZero: how many there are in each chunk, where each chunk's begin, which they are.
+// NonZero in three launches: the number in each chunk, where each chunk's results begin, the results.
 inline constexpr i64 kFlagsPerThread = layout::kFlagsPerThread, kFlagsPerBlock = kFlagsPerThread * kThreads;
 
 SDX_FN void routine_count(const u8* flags, i64* counts, i64 n, i64 chunks) {
@@ -156,7 +156,7 @@ SDX_FN void routine_count(const u8* flags, i64* counts, i64 n, i64 chunks) {
     if (thread_id() == 0) counts[c] = sum;
   }
 }
-/// In one workgroup: each number becomes the sum of those before; `sum`: of all.
+/// In one workgroup: replaces each number by the sum of those before it; `sum` receives the sum of all.
 SDX_FN void routine_offsets(i64* counts, i64* sum, i64 chunks) {
   i64 before = 0;
   for (i64 c = 0; c < chunks; c += kThreads) {
@@ -179,7 +179,8 @@ SDX_FN void routine_positions(const u8* flags, const i64* offsets, i64* out, i64
   }
 }
 
-/// Running sums or products of lines of n elements, `inner` apart. `Apart`: a thread for each line, else a workgroup.
+/// Running sums or products over lines of n elements with stride `inner`. Apart: one thread per line, otherwise one
+/// workgroup.
 template <bool Apart, bool Product, bool Exclusive, bool Reverse, class T>
 SDX_FN void routine_scan(const T* x, T* y, i64 outer, i64 n, i64 inner) {
   constexpr bool integer = is_int<T>;

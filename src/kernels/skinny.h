@@ -1,17 +1,18 @@
-// Products of few rows (the batch of a language model's decoding) on matrix instructions: out[z, row, col] =
-// epilogue(sum over k of a[z, row, k] * b[z, col, k]) for up to 16 rows. Reading b sets the pace, so lanes read it from
-// memory straight into the registers that matrix instructions take, 16 bytes at a time and several on their way;
-// columns are the instruction's 16 rows, and rows its columns. Weights of 4 and 8 bits become 16-bit floats there,
-// rounded as if they had been dequantised before.
+// GEMM of few rows (decoding a batch with a language model) on matrix instructions: out[z, row, col] = epilogue(sum
+// over k of a[z, row, k] * b[z, col, k]) for up to 16 rows. Reading b is the bottleneck. So lanes load it from memory
+// directly into the registers that matrix instructions take, 16 bytes at a time and several loads in flight. Operands
+// are swapped: columns of b are the instruction's 16 rows, and rows of a its columns. Weights of 4 and 8 bits are
+// dequantised in registers, with the same rounding as if they had been dequantised before.
 //
-// Besides what gemm_problem.h asks of P:
-//   kBits                                     of an element of b: 4, 8, or 16 (then b() is used, Access::kVector)
+// Besides what gemm_problem.h requires of P:
+//   kBits                                     bits of an element of b: 4, 8, or 16 (then b() is used, Access::kVector)
 //   kSigned, kFloatZeros                      8-bit elements are signed; zero points may have fractions
-//   const u8* b_packed(z, col, k)             where the kRun elements from k on (a multiple of it) lie, 16 bytes
-//   void b_block(z, col, k, f32& scale, f32& zero)   of all of these: b = (element - zero) * scale
-//   kRowHeight                                if not 0: rows of a are made first, so many for a workgroup, out of their
-//                                             sums; they are kept in LDS
-//   f32 row_part(z, row, k)                   the part of a row's sum that eight elements from k on give
+//   const u8* b_packed(z, col, k)             address of the 16 bytes of kRun elements from k, a multiple of kRun
+//   void b_block(z, col, k, f32& scale, f32& zero)   of all of these elements: b = (element - zero) * scale
+//   kRowHeight                                if not 0: each workgroup first computes this many rows of a into LDS,
+//   from
+//                                             a sum over the row (a fused norm)
+//   f32 row_part(z, row, k)                   what eight elements from k on contribute to a row's sum
 //   void row_elements(z, row, k, f32 sum, T* x)   eight elements of the row
 #pragma once
 #include "gemm_store.h"
@@ -19,7 +20,7 @@
 namespace sdx {
 namespace skinny_detail {
 
-/// A word of four of the bytes of `a` (numbered 0 to 3) and `b` (4 to 7).
+/// Combines four bytes of `a` (numbered 0 to 3) and `b` (4 to 7) into a word.
 template <u32 S0, u32 S1, u32 S2, u32 S3>
 SDX_FN u32 bytes(u32 a, u32 b) {
 #if defined(__AMDGCN__)
@@ -29,7 +30,7 @@ SDX_FN u32 bytes(u32 a, u32 b) {
 #endif
 }
 
-/// x & mask | bits. (NVIDIA's compiler makes two instructions of it if it is not told that there is one.)
+/// x & mask | bits. NVIDIA's assembler uses one instruction (LOP3) instead of two only if told explicitly.
 template <u32 Mask>
 SDX_FN u32 masked_or(u32 x, u32 bits) {
 #if defined(__NVPTX__)
@@ -48,7 +49,7 @@ SDX_FN u32 rounded2(f32 lo, f32 hi) {
   return u32(bit_cast<u16>(cast<T>(lo))) | u32(bit_cast<u16>(cast<T>(hi))) << 16;
 }
 
-/// Eight elements as T: q[0], and for 8 bits q[1], hold them. Those of 4 bits come in the order of in_order().
+/// Eight elements as T, from q[0] and, if they have 8 bits, q[1]. 4-bit elements come in the order of in_order().
 template <class T, int Bits, bool Signed, bool FloatZeros>
 SDX_FN vec16 dequantized(u32 q0, u32 q1, f32 scale, f32 zero) {
   vec16 out;
@@ -58,7 +59,8 @@ SDX_FN vec16 dequantized(u32 q0, u32 q1, f32 scale, f32 zero) {
     zero += 128;
   }
   if constexpr (is_same<T, f16>) {
-    // A number below 1024 in the low bits of 1024, as float16; differences of whole numbers are exact.
+    // A number below 1024, placed in the low bits of float16 1024.0, has the value 1024 + number; subtracting 1024 is
+    // exact.
     constexpr u32 k1024 = 0x64006400u;
     const half2 s = both(scale), z = both(zero);
     auto scaled = [&](u32 bits, bool times16) {
@@ -82,7 +84,7 @@ SDX_FN vec16 dequantized(u32 q0, u32 q1, f32 scale, f32 zero) {
       out[3] = scaled(bytes<2, 5, 3, 5>(q1, k1024), false);
     }
   } else {
-    // The same in float32, where 2^23 has as many bits below it.
+    // The same in float32, with 2^23.
     constexpr u32 kMagic = 0x4b000000u;
     auto value = [&](u32 number) {
       const f32 x = bit_cast<f32>(number | kMagic);
@@ -91,7 +93,7 @@ SDX_FN vec16 dequantized(u32 q0, u32 q1, f32 scale, f32 zero) {
 #pragma clang loop unroll(full)
     for (int j = 0; j < 4; ++j) {
       if constexpr (Bits == 4) {
-        // elements j and j + 4, as the order is
+        // elements j and j + 4, in the order of in_order()
         out[j] = rounded2<T>(value(q0 >> (4 * j) & 15), value(q0 >> (4 * j + 16) & 15));
       } else {
         const u32 q = j < 2 ? q0 : q1;
@@ -102,7 +104,7 @@ SDX_FN vec16 dequantized(u32 q0, u32 q1, f32 scale, f32 zero) {
   return out;
 }
 
-/// Elements 0 to 7 in the order 0 4 1 5 2 6 3 7 in which 4-bit numbers come out of a word; and back.
+/// Permutes elements 0 to 7 to the order 0 4 1 5 2 6 3 7, in which 4-bit elements are extracted from a word; and back.
 SDX_FN vec16 in_order(vec16 x) {
   return vec16{bytes<0, 1, 4, 5>(x[0], x[2]), bytes<2, 3, 6, 7>(x[0], x[2]), bytes<0, 1, 4, 5>(x[1], x[3]),
                bytes<2, 3, 6, 7>(x[1], x[3])};
@@ -113,10 +115,11 @@ SDX_FN vec16 from_order(vec16 x) {
 }
 
 inline constexpr int kRowBytes = layout::kSkinnyRowBytes;
-/// Where eight elements of a row of k lie, in vectors; so placed that lanes that read at a time use all banks.
+/// Position of eight elements of a row of K in LDS, in vectors; swizzled so that lanes that read together use all
+/// banks.
 SDX_FN u32 place_row(u32 row, u32 chunk, u32 k) { return row * (k / 8) + (chunk ^ (chunk >> 3 & 1) ^ (row & 1) * 6); }
 
-/// The rows of a from `row0` on, `height` of them, in LDS; `Ordered`: in the order of in_order().
+/// Computes `height` rows of a from `row0` on into LDS. Ordered: in the order of in_order().
 template <bool Ordered, class P>
 SDX_FN void make_rows(const P& p, gemm_detail::shared_vec* lds, u32 z, u32 row0, u32 height) {
   using T = typename P::T;
@@ -137,7 +140,7 @@ SDX_FN void make_rows(const P& p, gemm_detail::shared_vec* lds, u32 z, u32 row0,
   lds_barrier();
 }
 
-/// Brings the first weights of a wave to the L2 cache, while the rows are made.
+/// Prefetches the first weights of a wave to the L2 cache while the rows are computed.
 template <int Ahead, class P, int Tiles, int Slots>
 SDX_FN void fetch_weights_to_l2(const P& p, u32 z, const u32 (&cols)[Tiles][Slots], u32 wave, u32 lane_k, u32 span) {
 #if defined(__NVPTX__)
@@ -159,8 +162,8 @@ SDX_FN void fetch_weights_to_l2(const P& p, u32 z, const u32 (&cols)[Tiles][Slot
 #endif
 }
 
-/// Adds up the waves' sums of Height rows and Tiles * 16 columns in LDS, and hands those of the `height` rows that
-/// exist to P, columns side by side.
+/// Adds up the waves' sums of Height rows and Tiles * 16 columns in LDS, and passes those of the `height` rows that
+/// exist to P, neighbouring columns together.
 template <u32 Height, class P, class Sum, int Tiles, int Count>
 SDX_FN void add_up_waves(const P& p, void* lds, const Sum (&sums)[Tiles][Count], u32 z, u32 row0, u32 height,
                          u32 col0) {
@@ -192,7 +195,7 @@ SDX_FN void add_up_waves(const P& p, void* lds, const Sum (&sums)[Tiles][Count],
 
 }  // namespace skinny_detail
 
-/// What P::b_elements is where b is in blocks: eight elements from `at` (a multiple of 8) on.
+/// Stands for P::b_elements if b is quantised in blocks: dequantises eight elements from `at` (a multiple of 8) on.
 template <class P>
 SDX_FN void block_elements(const P& p, u32 z, u32 col, u32 at, typename P::T* x) {
   using namespace skinny_detail;
@@ -208,7 +211,8 @@ SDX_FN void block_elements(const P& p, u32 z, u32 col, u32 at, typename P::T* x)
   __builtin_memcpy(x, &y, 16);
 }
 
-/// All of b where it is in blocks, column by column (z is 0), for products of many rows. Launch: threads for n * k / 8.
+/// Dequantises all of a b that is quantised in blocks, column by column (z is 0), for GEMMs of many rows. Launch:
+/// threads for n * k / 8.
 template <class P, class T>
 SDX_FN void unpack_columns(const P& p, T* to) {
   const u32 chunks = p.k / 8;
@@ -222,9 +226,9 @@ SDX_FN void unpack_columns(const P& p, T* to) {
   }
 }
 
-/// Rows: 8 or 16, for a workgroup (with kRowHeight, as many as that says). Each workgroup has Tiles * 16 columns; its
-/// waves share the k's. Ahead: spans of k that are on their way at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles *
-/// 16)) * batches workgroups.
+/// Rows: 8 or 16 per workgroup (with kRowHeight, that many). Each workgroup has Tiles * 16 columns, and its waves
+/// divide K. Ahead: spans of K in flight at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles * 16)) * batches
+/// workgroups.
 template <int Rows, int Tiles, int Ahead, class P>
 SDX_FN void skinny(const P& p) {
   using namespace gemm_detail;
@@ -234,11 +238,11 @@ SDX_FN void skinny(const P& p) {
   using Sum = typename M::Sum;
   static_assert(sizeof(T) == 2 && M::kFamily != MatrixFamily::kVector);
   constexpr int kBits = P::kBits, kRun = 128 / kBits, kGroups = kRun / 8, kSlots = M::kA.rows, kPer = M::kA.vectors;
-  // Vectors of eight elements that a lane holds of its columns, at least what an instruction takes.
+  // Vectors of eight elements that a lane loads of its columns, at least as many as an instruction takes.
   constexpr int kLoads = kGroups < kPer ? kPer : 1, kSteps = kGroups * kLoads / kPer;
   constexpr u32 kWaves = kThreads / kWave, kLane = kRun * kLoads, kSpan = kLane * M::kA.k_lanes;
   constexpr int kColumns = Tiles * 16;
-  // Of NVIDIA's products of 16 columns, the half that 8 rows need.
+  // NVIDIA's 16 x 16 product is two instructions of 8 columns; 8 rows need only one.
   constexpr int kRowSlots = Rows == 8 && M::kFamily == MatrixFamily::kMma ? 1 : M::kB.rows;
 
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
@@ -260,15 +264,16 @@ SDX_FN void skinny(const P& p) {
 #pragma clang loop unroll(full)
   for (int s = 0; s < kRowSlots; ++s) {
     const u32 r = M::row_b(lane, s * kPer);
-    rows[s] = (P::kRowHeight ? 0 : row0) + (r < height ? r : height - 1);  // what rows beyond m give is not stored
+    // Rows past m repeat the last one; their results are not stored.
+    rows[s] = (P::kRowHeight ? 0 : row0) + (r < height ? r : height - 1);
   }
   constexpr int kParts = kWaves * kHeight * kColumns / 4, kVectors = P::kRowHeight ? kRowBytes / 16 : 0;
   static SDX_SHARED vec16 lds[kParts > kVectors ? kParts : kVectors];
-  // Of a at this lane's vector v of a step, as it lies in memory.
+  // Loads a at this lane's vector v of a step, in the order of memory.
   constexpr bool kDirect = P::kRowHeight == 0 && P::kAccessA == Access::kVector;
   constexpr int kVectorsOfA = kRowSlots * kPer;
   auto k_of = [&](u32 span, int step, int v) { return span * kSpan + lane_k + (step * kPer + v % kPer) * 8; };
-  // The operand of a step.
+  // Converts it to an operand of the step.
   auto a_at = [&](u32 row, u32 k) {
     const bool inside = k < p.k;
     vec16 x = {};
@@ -293,8 +298,8 @@ SDX_FN void skinny(const P& p) {
     fetch_weights_to_l2<Ahead>(p, z, cols, wave, lane_k, kSpan);
     make_rows<kBits == 4>(p, (shared_vec*)lds, z, row0, height);
   }
-  // All of a round are read before any is used. (Reading those of the next one as each has been used was slower on an
-  // H200, by a third for float16.)
+  // All loads of a round are issued before any is used. (Issuing those of the next round as registers become free was
+  // slower on an H200, by a third for float16.)
   for (u32 first = wave; first < spans; first += kWaves * Ahead) {
     vec16 held[Ahead][Tiles][kSlots][kLoads];
     f32 scale[Ahead][Tiles][kSlots], zero[Ahead][Tiles][kSlots];

@@ -1,22 +1,23 @@
-// Products of one row on Hopper whose weights stream through shared memory, past the ends of launches: as skinny.h,
-// out[col] = epilogue(sum over k of a[k] * b[col, k]) with weights of 16, 8 or 4 bits, but b is constant, in memory
-// before any launch of this run. So a wave that does nothing else copies weights into a ring of stages (bulk copies, a
-// run of each column at a time) before this kernel waits for the launch before it, and the next launch may come as soon
-// as there is room: while one product ends, the next one's weights are on their way. That needs room for the workgroups
-// of two kernels on a unit, which registers full of weights (skinny.h) do not leave.
+// GEMM of one row on Hopper, which streams constant weights through shared memory and overlaps with neighbouring
+// launches. It computes what skinny.h does for one row: out[col] = epilogue(sum over k of a[k] * b[col, k]), with
+// weights of 16, 8 or 4 bits. b must be in memory before any launch of the run. Therefore one warp, which does nothing
+// else, can copy weights into a ring of stages (bulk copies, a run of each column at a time) before this kernel waits
+// for the previous launch; and the next launch may start while this one ends, and copy its own weights. Thread blocks
+// of two kernels have to fit on a multiprocessor for that, which skinny.h prevents because it keeps weights in
+// registers.
 //
-// Waves (8 or 16) have 128 bytes each of the columns' runs in a stage, and add up their sums when a block of columns is
-// done. Four lanes side by side have 16 columns, as mma.m16n8k16 wants them. float16 weights of 4 bits are multiplied
-// as they are, as subnormal numbers, which is exact; their scales and zero points come to the sums of each 32 k's.
+// Each of 8 or 16 warps multiplies 128 bytes of every column in a stage. They add up their sums when a block of columns
+// is done. A group of four lanes has 16 columns, the layout of mma.m16n8k16. With float16, 4-bit weights are multiplied
+// as subnormal numbers, which is exact; scales and zero points are applied to the sums of each 32 elements of K.
 //
-// Besides what skinny.h asks of P:
-//   P behind_wait()                 p as it may be used behind the wait: gpu.h, after_wait()
+// Besides what skinny.h requires of P:
+//   P after_launch()                p as it may be used after the wait for the previous launch: gpu.h, after_wait()
 //   Scale                           type of the scales in memory, of 16 bits (with kBits of 4 or 8)
-//   const Scale* b_scale(z, col, k) where the scale of the run at k is; those of a column lie side by side
-//   f32 b_zero()                    the zero point of all of them
-//   Row; row_constants(z, row, k, Row&), row_read(z, row, k, Row&)    (with kRowHeight) what row_part and row_elements
-//                                   need of eight elements from k on: of constants, and of all else. Norms' weights
-//                                   come from far away, as nobody has used them since the step before
+//   const Scale* b_scale(z, col, k) address of the scale of the run at k; those of a column are contiguous
+//   f32 b_zero()                    the zero point of all weights
+//   Row; row_constants(z, row, k, Row&), row_read(z, row, k, Row&)    (with kRowHeight) load what row_part and
+//                                   row_elements need of eight elements from k on: constants (a norm's weights, not
+//                                   in any cache because the previous step was the last to use them), and the rest
 //
 // Sources: PTX ISA, "cp.async.bulk", "mbarrier", "griddepcontrol", "mma.m16n8k16"; CUDA C++ Programming Guide,
 // "Programmatic Dependent Launch".
@@ -28,11 +29,11 @@
 #if defined(__NVPTX__)
 namespace sdx {
 
-/// Waves: that multiply. Tiles: of 16 columns that a workgroup has at a time. Stages: of
-/// the ring. Piece: bytes of a column in a stage, 128 for each wave that has any; Pieces: how many these are. After:
-/// scales come to sums. OfScale: how many runs of 16 bytes have the same one. Together: the scales of 16 columns lie
-/// side by side, and are copied at once (copies are what counts: gate and up of a step took 5.9 us instead of 6.9).
-/// Shared: bytes of LDS, as who launches counts them.
+/// Waves: warps that multiply. Tiles: groups of 16 columns that a thread block processes at a time. Stages: of the
+/// ring. Piece: bytes of a column in a stage, 128 for each warp that multiplies; Pieces: stages per column. After:
+/// scales are applied to sums. OfScale: vectors of 16 bytes that share a scale. Together: the scales of 16 columns are
+/// contiguous and are copied at once (the number of copies matters: the gate and up projections of a decoder step took
+/// 5.9 us instead of 6.9). Shared: bytes of shared memory, which the library has computed with StreamLayout.
 template <int Waves, int Tiles, int Stages, int Bits, bool After, int Piece, int Pieces, int OfScale, bool Together,
           u32 Shared>
 struct StreamTiling {
@@ -56,14 +57,14 @@ using namespace gemm_detail;
 using namespace skinny_detail;
 using namespace tma_detail;
 
-/// Copies a multiple of 16 bytes, of which `barrier` is told.
+/// Copies a multiple of 16 bytes to shared memory; `barrier` counts them.
 SDX_FN void copy_run(u32 to, const void* from, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :
                : "r"(to), "l"((__attribute__((address_space(1))) const void*)from), "r"(bytes), "r"(barrier)
                : "memory");
 }
-/// Eight elements side by side, 16 bytes at a time.
+/// Eight neighbouring elements, loaded 16 bytes at a time.
 template <class T>
 SDX_FN void read_run(const T* from, T (&to)[8]) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4);
@@ -73,19 +74,19 @@ SDX_FN void read_run(const T* from, T (&to)[8]) {
     __builtin_memcpy(&to[v * (16 / sizeof(T))], &x, 16);
   }
 }
-/// Among the waves that multiply.
+/// Barrier among the warps that multiply.
 template <class Tile>
 SDX_FN void barrier_of_workers() {
   asm volatile("bar.sync 1, %0;" ::"n"(Tile::kWorkers) : "memory");
 }
 
-/// Where eight elements of the row lie, in vectors; lanes that read at a time use all banks.
+/// Position of eight elements of the row, in vectors; swizzled so that lanes that read together use all banks.
 template <class Tile>
 SDX_FN u32 place_vector(u32 at) {
   return !Tile::kAfter && Tile::kRun == 32 ? at ^ (at / 8 % 2) : at;
 }
 
-/// What row_part and row_elements need of the row's vectors that this thread has; nothing where they aren't called.
+/// Holds what row_part and row_elements need of this thread's vectors of the row; empty if they are not called.
 template <class Tile, class P>
 struct RowOf {
   static constexpr u32 kVectors = Tile::kDepth / 8, kEach = (kVectors + Tile::kWorkers - 1) / Tile::kWorkers;
@@ -98,7 +99,7 @@ struct RowOf {
 #pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) p.row_read(0, 0, at(j), each[j]);
   }
-  /// Threads beyond the end have the first vector.
+  /// Threads past the end repeat the first vector.
   static SDX_FN u32 at(u32 j) {
     const u32 i = thread_id() + j * Tile::kWorkers;
     return i < kVectors ? i * 8 : 0;
@@ -117,15 +118,15 @@ struct RowOfProblem<Tile, P, true> {
   using Type = RowOf<Tile, P>;
 };
 
-/// The row of a in shared memory, of 4 bits in the order of in_order(); with After, what an instruction takes side by
-/// side, and for each 32 k's what the zero point takes from their sum.
+/// Stores the row of a to shared memory, with 4-bit weights in the order of in_order(). With After, what an instruction
+/// takes is contiguous, and so are the sums of each 32 elements of K times the zero point.
 template <class Tile, class P, class Row>
 SDX_FN void put_row(const P& p, Row& made_of) {
   using T = typename P::T;
   constexpr u32 kVectors = Tile::kDepth / 8, kEach = (kVectors + Tile::kWorkers - 1) / Tile::kWorkers;
   auto* row = (shared_vec*)dynamic_lds + Tile::kRowAt / 16;
   auto* totals = (shared_f32*)dynamic_lds + Tile::kTotalsAt / 4;
-  // Threads side by side have vectors side by side; those beyond the end have the first one, and don't store it.
+  // Neighbouring threads have neighbouring vectors; threads past the end repeat the first one and do not store it.
   vec16 held[kEach];
   const auto at = [&](u32 j) { return thread_id() + j * Tile::kWorkers; };
   const auto in = [&](u32 j) { return at(j) < kVectors ? at(j) : 0; };
@@ -184,7 +185,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
   barrier_of_workers<Tile>();
 }
 
-/// What the wave behind those that multiply does: fills the ring.
+/// The work of the copying warp: fills the ring.
 template <class Tile, class P>
 SDX_FN void copy_weights(const P& p, u32 full, u32 empty) {
   const u32 lds = shared_address(dynamic_lds), lane = thread_id() % 32, line = lane % 16;
@@ -195,7 +196,7 @@ SDX_FN void copy_weights(const P& p, u32 full, u32 empty) {
     for (u32 tile = 0; tile < Tile::kTiles; ++tile) {
       const u32 c = block * Tile::kColumns + tile * 16 + line, col = c < p.n ? c : p.n - 1;
       for (u32 piece = 0; piece < Tile::kPieces; ++piece) {
-        // Where nothing has been yet the phase before the first one counts as over.
+        // Before the first use of a stage, its previous phase counts as completed.
         wait_phase(empty + 8 * at.stage, (at.round & 1) ^ 1);
         const u32 to = lds + at.stage * Tile::kStage, barrier = full + 8 * at.stage;
         const u32 k = piece * (Tile::kPiece / 16 * Tile::kRun);
@@ -207,7 +208,7 @@ SDX_FN void copy_weights(const P& p, u32 full, u32 empty) {
         } else if (lane < 16) {
           copy_run(to + line * Tile::kPitch, p.b_packed(0, col, k), Tile::kPiece, barrier);
         } else if constexpr (Tile::kTogether) {
-          // n is a multiple of 16, so that a tile has all of its columns or none.
+          // n is a multiple of 16, so a tile has all of its columns or none.
           if (lane == 16) copy_run(to + kScalesAt, p.b_scale(0, c < p.n ? c : 0, k), 16 * Tile::kScaleBytes, barrier);
         } else {
           copy_run(to + kScalesAt + line * Tile::kScalePitch, p.b_scale(0, col, k), Tile::kScaleBytes, barrier);
@@ -217,7 +218,7 @@ SDX_FN void copy_weights(const P& p, u32 full, u32 empty) {
     }
 }
 
-/// sums += what this wave has in a stage.
+/// sums += this warp's part of a stage.
 template <class Tile, class P, int Chains>
 SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, const f32* totals, f32 (&sums)[Chains][4]) {
   using T = typename P::T;
@@ -228,9 +229,10 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
   using shared_word = __attribute__((address_space(3))) const u32;
   using shared_half = __attribute__((address_space(3))) const u16;
   if constexpr (Tile::kAfter) {
-    // Words of 8 numbers of one block of 32 for each of four lanes; numbers as they are make float16 of 2^-24 and,
-    // where they are 4 bits up, 2^-20. Of an instruction's 8 columns each has one block's part of the row, and zeros
-    // where the others have theirs: so all blocks' sums are made in one go, and are apart when scales come to them.
+    // Each of four lanes has words of 8 elements of one block of 32. The 4 bits of an element, taken as a float16, are
+    // a subnormal: element * 2^-24, or element * 2^-20 where they are 4 bits further up. Each of the instruction's 8
+    // columns contains one block's part of the row, and zeros for all other blocks. So one instruction computes the
+    // sums of several blocks and keeps them apart, for each to be scaled.
     f32 low[4] = {totals[0], totals[1], totals[0], totals[1]}, high[4] = {};
     const auto* words = (shared_word*)dynamic_lds + (here + line * Tile::kPitch + wave * 128) / 4 + part;
 #pragma clang loop unroll(full)
@@ -282,7 +284,7 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
         const vec16 z = x[run * kOfRun + v];
 #pragma clang loop unroll(full)
         for (int q = 0; q < 2; ++q) {
-          // Several chains of sums: a product takes as long as many others are begun.
+          // Several independent chains of sums hide the latency of the matrix instruction.
           f32(&s)[4] = sums[((run * kOfRun + v) * 2 + q) % Chains];
           detail::mma<T>(y[0][2 * q], y[1][2 * q], y[0][2 * q + 1], y[1][2 * q + 1], z[2 * q], z[2 * q + 1], s[0], s[1],
                          s[2], s[3]);
@@ -294,9 +296,9 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
 
 }  // namespace stream_detail
 
-/// Launch: 32 threads more than Tile::kWorkers; at most ceil(n / Tile::kColumns) workgroups, fewer take several blocks
-/// of columns each, one after the other. batches and m are 1, k is Tile::kDepth. Shared bytes of
-/// dynamic LDS.
+/// Launch: Tile::kWorkers + 32 threads; at most ceil(n / Tile::kColumns) thread blocks, of which each processes several
+/// blocks of columns if there are fewer. batches and m are 1, k is Tile::kDepth. Needs `Shared` bytes of dynamic shared
+/// memory.
 template <class Tile, class P>
 SDX_FN void stream(const P& first_p) {
   using namespace stream_detail;
@@ -305,7 +307,7 @@ SDX_FN void stream(const P& first_p) {
                 (!Tile::kAfter || (P::kBits == 4 && is_same<T, f16>)));
   start_next_launch();
   constexpr u32 kOfRun = Tile::kRun / 8, kColumns = Tile::kColumns;
-  // Of a row, vectors that a lane needs for a stage; for all of them where they fit into registers.
+  // Vectors of the row that a lane needs for a stage; they are loaded once for all stages if they fit in registers.
   constexpr u32 kOfStage = 2 * kOfRun;
   constexpr bool kAll = kOfStage * Tile::kPieces <= 8;
   constexpr int kChains = Tile::kAfter ? 1 : 4;
@@ -327,10 +329,10 @@ SDX_FN void stream(const P& first_p) {
   typename RowOfProblem<Tile, P>::Type made_of;
   made_of.constants(first_p);
   wait_for_launch();
-  const P p = first_p.behind_wait();
+  const P p = first_p.after_launch();
   const u32 blocks = (p.n + kColumns - 1) / kColumns;
   using Read = typename ReadOf<P>::Type;
-  // A thread stores one result, and reads early what else goes into it.
+  // A thread stores one result; what its epilogue reads is loaded early.
   constexpr bool kReads = !__is_same(Read, NothingRead);
   static_assert(kColumns <= Tile::kWorkers);
   Read read;
@@ -345,7 +347,8 @@ SDX_FN void stream(const P& first_p) {
 
   const auto* row = (shared_vec*)dynamic_lds + Tile::kRowAt / 16;
   auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
-  // With After, a lane has its instructions' column: a block of 32 k's.
+  // With After, a lane holds the part of the row that its column of the instruction multiplies: a block of 32 elements
+  // of K.
   const auto take_row = [&](u32 piece, vec16* x, f32* totals) {
     const u32 first_run = (piece * Tile::kWorking + wave) * 8;
     if constexpr (Tile::kAfter) {
@@ -373,7 +376,7 @@ SDX_FN void stream(const P& first_p) {
   for (u32 block = block_id(); block < blocks; block += block_count()) {
     if (block != block_id()) {
       read_early(block);
-      barrier_of_workers<Tile>();  // the sums of the block before have been read
+      barrier_of_workers<Tile>();  // wait until the sums of the previous block have been read
     }
 #pragma unroll 1
     for (u32 tile = 0; tile < Tile::kTiles; ++tile) {
@@ -395,7 +398,7 @@ SDX_FN void stream(const P& first_p) {
         for (u32 piece = 0; piece < Tile::kPieces; ++piece) stage(piece, 0);
       }
 #pragma clang loop unroll(full)
-      for (int e = 0; e < 4; e += 2) {  // of 8 rows that an instruction has, the first
+      for (int e = 0; e < 4; e += 2) {  // the first of the instruction's 8 rows
         f32 sum = sums[0][e];
 #pragma clang loop unroll(full)
         for (int c = 1; c < kChains; ++c) sum += sums[c][e];

@@ -10,7 +10,7 @@ namespace {
 
 bool library_float(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }
 
-// x without casts between float types: the library's epilogues compute in float32.
+// Strips casts between float types from x: the host's epilogues compute in float32.
 Expr strip_casts(Expr e) {
   while (e->op == Op::kCast && !(e->i & kCastRounds) && library_float(e->dtype) && library_float(e->args[0]->dtype))
     e = e->args[0];
@@ -28,8 +28,8 @@ Expr offset_of(const Expr& l) {
   return idx::linearize(i, s);
 }
 
-// A load as a contiguous tensor over `vars` (outermost first) in which a var that does not move it has dim 1. False if
-// it is none.
+// The load as one of a contiguous tensor over `vars` (outermost first); a var that does not move it has dim 1. False if
+// there is no such tensor.
 bool as_contiguous(const Expr& offset, const Exprs& vars, Exprs& dims) {
   dims.assign(vars.size(), Expr(1));
   Expr rest = offset, stride = 1;
@@ -52,15 +52,15 @@ bool contains(const Expr& e, const Value* t) {
   return found;
 }
 
-// Nodes through which every path from `root` to the accumulator passes, accumulator first, root last.
+// Nodes that are on every path from `root` to the accumulator; accumulator first, root last.
 Exprs dominators(const Expr& root, const Value* t) {
-  Exprs nodes;  // that contain the accumulator, operands first
+  Exprs nodes;  // nodes that contain the accumulator, operands first
   visit(root, [&](const Expr& x) {
     if (contains(x, t)) nodes.push_back(x);
   });
   Exprs out;
   for (const Expr& d : nodes) {
-    // Is the accumulator reachable without d?
+    // Is the accumulator reachable without passing d?
     std::unordered_set<const ExprNode*> seen;
     std::vector<Expr> stack;
     if (!same(d, root)) stack.push_back(root);
@@ -125,8 +125,8 @@ std::optional<PostStep> tensor_step(const Expr& from, const Expr& to, const Expr
   s.operand = const_cast<Value*>(y->value);
   s.op.dtype = y->dtype;
   if (!final_layout && y->args.size() == vars.size()) {
-    // At the output's own position, dim by dim: the layout pass brings the operand into the output's order. A slice of
-    // a larger tensor stays one in any order, so dims must be the operand's own.
+    // The operand is read at the output's own position, dim by dim; the layout pass brings it into the output's order.
+    // A slice of a larger tensor would stay a slice in any order, so the dims must be the operand's own.
     bool aligned = true;
     s.dims.clear();
     for (int d : order) {
@@ -157,7 +157,7 @@ std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const 
   std::size_t at = 0;
   while (at + 1 < chain.size()) {
     bool advanced = false;
-    // The longest run of pure functions that is one of the library's, then a step with a tensor.
+    // The longest run of pure functions that the host has, then a step with a tensor.
     for (std::size_t to = chain.size() - 1; to > at && !advanced; --to) {
       if (same(strip_casts(chain[to]), strip_casts(chain[at]))) {  // nothing but casts
         at = to;
@@ -208,7 +208,7 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
       vars.push_back(t ? outer : inner);
       Exprs d;
       if (!as_contiguous(offset_of(l), vars, d)) continue;
-      // A matrix dim that does not move the load would be a broadcast matrix.
+      // The host's GEMM would read a matrix along a dim that the load ignores.
       if (!idx::provably_equal(d[batch], vars[batch]->args[0]) ||
           !idx::provably_equal(d[batch + 1], vars[batch + 1]->args[0]))
         continue;
@@ -224,7 +224,7 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
   }
   for (std::size_t k = 0; k < batch; ++k)
     if (is_const(g.batch_a[k], 1) && is_const(g.batch_b[k], 1) && !is_const(batch_vars[k]->args[0], 1)) {
-      why = "all products of a batch are the same one";  // the library would compute it once
+      why = "all products of a batch are the same one";  // the host would otherwise compute one GEMM
       return {};
     }
   g.a = const_cast<Value*>(a->value);
@@ -287,7 +287,7 @@ std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout,
 
 namespace {
 
-// e as offset + sum of strides times vars.
+// e as an offset plus strides times vars.
 bool head_tensor(const Expr& offset, const Exprs& vars, HeadTensor& t) {
   Expr rest = offset;
   t.strides.clear();
@@ -306,7 +306,7 @@ bool head_tensor(const Expr& offset, const Exprs& vars, HeadTensor& t) {
   return !rest->has_var;
 }
 
-// Key and value heads that several query heads share are addressed by h / group.
+// Key and value heads shared by several query heads have the index h / group.
 bool key_tensor(const Expr& l, Exprs vars, std::int64_t& group, HeadTensor& t) {
   t.value = const_cast<Value*>(l->value);
   Expr offset = offset_of(l);
@@ -377,7 +377,7 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   }
   m.softcap = a->softcap;
   m.zero_empty = a->zero_empty;
-  // The output's dims are the last of batch, head, query, element.
+  // The output's dims are the last of: batch, head, query, element.
   Exprs index = {b, h, s, e};
   index.erase(index.begin(), index.end() - kernel.out->rank());
   m.out.value = kernel.out;

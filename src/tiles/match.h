@@ -1,4 +1,4 @@
-// Tile kernels as the host library describes them, with sizes still symbolic.
+// Tile kernels as descriptions of the host's GEMM, convolution and attention, with symbolic sizes.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,7 +13,7 @@ namespace sardonyx::tiles {
 struct PostStep {
   PostOp op;
   Value* operand = nullptr;
-  Exprs dims;  ///< of the operand, in the output's axis order
+  Exprs dims;  ///< dims of the operand, in the output's axis order
 };
 
 struct GemmMatch {
@@ -27,15 +27,15 @@ struct GemmMatch {
 struct ConvMatch {
   Value *x = nullptr, *w = nullptr, *bias = nullptr, *out = nullptr;
   const ConvOp* op = nullptr;
-  bool channels_last = true;  ///< in memory, x and out
+  bool channels_last = true;  ///< memory order of x and out
   std::vector<PostStep> post;
 };
 
-/// A tensor of attention: its elements stand at offset + strides . (batch, head, row, element).
+/// A tensor of attention. Elements lie at offset + strides . (batch, head, row, element).
 struct HeadTensor {
   Value* value = nullptr;
   Expr offset;
-  Exprs strides;  ///< 4
+  Exprs strides;  ///< 4 of them
 };
 
 struct AttentionMatch {
@@ -47,21 +47,21 @@ struct AttentionMatch {
   bool zero_empty = false;
 };
 
-/// The library's attention. Only in float32.
+/// Describes attention that the host supports, in float32. Empty otherwise, with the reason in `why`.
 std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::string& why);
-/// The library's gemm for a matrix product with its epilogue. Empty, with the reason in `why`, if it can't do exactly
-/// this.
+/// The host's GEMM for a matrix product and its epilogue. Empty if it does not compute exactly this, with the reason in
+/// `why`.
 std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why);
-/// `final_layout`: storage orders have been chosen; otherwise operands are taken to follow the output's order, which
-/// the layout pass sees to.
+/// `final_layout`: storage orders are final. Otherwise operands are assumed to get the output's order from the layout
+/// pass.
 std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout, std::string& why);
 
-/// The steps of an epilogue over `accumulator` (the tile node's output at `vars`). `order`: axes of the output,
-/// outermost in memory first. Empty if it is no chain of steps that the library has.
+/// The steps of an epilogue on `accumulator` (the tile node's output at `vars`). `order`: the output's axes, outermost
+/// in memory first. Empty if it is not a chain of steps that the host has.
 std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const Value* accumulator, const Exprs& vars,
                                                     const std::vector<int>& order, bool final_layout, std::string& why);
 
-/// For fusion: what the host takes.
+/// Tells fusion what the host's kernels support.
 FuseOptions host_fuse_options();
 
 }  // namespace sardonyx::tiles

@@ -101,8 +101,8 @@ struct Evaluator {
   }
 };
 
-// Points at which functions are compared.
-std::vector<double> points() {
+// Arguments at which functions are compared.
+std::vector<double> arguments() {
   std::vector<double> p = {0};
   for (double x = 0.015625; x <= 12; x += 0.171875) {
     p.push_back(x);
@@ -128,7 +128,7 @@ bool close(double f, double g) {
   f = squash(f);
   g = squash(g);
   if (f == g) return true;
-  return std::fabs(f - g) <= 2e-6 * std::fmax(std::fabs(f), std::fabs(g)) + 1e-7;  // constants come rounded to float32
+  return std::fabs(f - g) <= 2e-6 * std::fmax(std::fabs(f), std::fabs(g)) + 1e-7;  // constants were rounded to float32
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ std::optional<double> evaluate_function(const Expr& f, const Expr& argument, dou
 }
 
 std::optional<PostOp> recognize_function(const Expr& f, const Expr& argument) {
-  static const std::vector<double> xs = points();
+  static const std::vector<double> xs = arguments();
   std::vector<double> ys;
   for (double x : xs) {
     auto y = evaluate_function(f, argument, x);

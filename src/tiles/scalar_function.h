@@ -1,4 +1,4 @@
-// Recognises a function of one number.
+// Recognises functions of one scalar.
 #pragma once
 #include <optional>
 
@@ -7,13 +7,14 @@
 
 namespace sardonyx::tiles {
 
-/// f(x) where x stands for `argument`, in double precision. Empty if the expression holds anything but arithmetic on
-/// it.
+/// f(x) in double precision, x being the value of `argument`. Empty if the expression contains anything but arithmetic
+/// on it.
 std::optional<double> evaluate_function(const Expr& f, const Expr& argument, double x);
 
-/// The post-operation that equals the function `f` of `argument`. Models spell activations in many ways, so the
-/// comparison is by value: at points from -1e30 to 1e30, dense around zero, to the rounding of float32. Functions made
-/// of the operations of expressions that agree with an activation at all of them are that activation.
+/// The post-operation that equals the function `f` of `argument`. Models write activations in many ways, so functions
+/// are compared by value, up to float32 rounding, at arguments from -1e30 to 1e30 that are dense around zero. A
+/// function built from the operations of expressions that agrees with an activation at all of them is taken for that
+/// activation.
 std::optional<PostOp> recognize_function(const Expr& f, const Expr& argument);
 
 }  // namespace sardonyx::tiles

@@ -53,13 +53,13 @@ TEST(Convolution, WinogradStrided) {
 }
 
 // Images of few channels with stride 2, taken in squares of 2 x 2 pixels: every kind of padding.
-TEST(Convolution, WinogradOfSquares) {
+TEST(Convolution, WinogradSpaceToDepth) {
   struct Case {
     std::int64_t in, out, kernel;
     const char* name;
   };
-  for (const Case& c : {Case{3, 32, 6, "winograd 4x4 of squares"}, Case{4, 70, 5, "winograd 4x4 of squares"},
-                        Case{3, 64, 7, "winograd 3x3 of squares"}, Case{1, 80, 7, "winograd 3x3 of squares"}}) {
+  for (const Case& c : {Case{3, 32, 6, "winograd 4x4 space-to-depth"}, Case{4, 70, 5, "winograd 4x4 of squares"},
+                        Case{3, 64, 7, "winograd 3x3 space-to-depth"}, Case{1, 80, 7, "winograd 3x3 of squares"}}) {
     for (const std::int64_t pad : {0, 1, 2, 3}) {
       ConvDesc d = plain(2, c.in, c.out, 69, c.kernel);
       d.batch = pad == 3 ? 2 : 1;
@@ -71,7 +71,7 @@ TEST(Convolution, WinogradOfSquares) {
       const Outcome outcome = compare(d);
       // A kernel of even size has half a square before it if the padding is odd.
       const bool shifted = c.kernel == 6 && pad % 2 == 1;
-      EXPECT_TRUE(outcome.kernel.starts_with(shifted ? "winograd 3x3 of squares" : c.name))
+      EXPECT_TRUE(outcome.kernel.starts_with(shifted ? "winograd 3x3 space-to-depth" : c.name))
           << outcome.kernel << ", not " << c.name << ", padding " << pad;
       EXPECT_LE(outcome.worst, kWinogradError) << outcome.kernel << ", padding " << pad;
     }
