@@ -58,8 +58,8 @@ TEST(Convolution, WinogradSpaceToDepth) {
     std::int64_t in, out, kernel;
     const char* name;
   };
-  for (const Case& c : {Case{3, 32, 6, "winograd 4x4 space-to-depth"}, Case{4, 70, 5, "winograd 4x4 of squares"},
-                        Case{3, 64, 7, "winograd 3x3 space-to-depth"}, Case{1, 80, 7, "winograd 3x3 of squares"}}) {
+  for (const Case& c : {Case{3, 32, 6, "winograd 4x4 space-to-depth"}, Case{4, 70, 5, "winograd 4x4 space-to-depth"},
+                        Case{3, 64, 7, "winograd 3x3 space-to-depth"}, Case{1, 80, 7, "winograd 3x3 space-to-depth"}}) {
     for (const std::int64_t pad : {0, 1, 2, 3}) {
       ConvDesc d = plain(2, c.in, c.out, 69, c.kernel);
       d.batch = pad == 3 ? 2 : 1;
