@@ -145,10 +145,10 @@ def group_norm(batch: int, size: int, channels: int) -> Loop:
     return Loop(image(batch, size, channels), nodes, [[channels], [channels]], peer, last=True)
 
 
-def reduction(shape: list[int], axis: int) -> Loop:
-    axes = helper.make_node("Constant", [], ["axes"], value_ints=[axis])
+def reduction(shape: list[int], *dims: int) -> Loop:
+    axes = helper.make_node("Constant", [], ["axes"], value_ints=dims)
     nodes = [axes, node("ReduceMean", "x axes", "y", keepdims=0)]
-    return Loop(shape, nodes, [], lambda x, w: x.mean(axis))
+    return Loop(shape, nodes, [], lambda x, w: x.mean(dims))
 
 
 def normed_product(rows: list[int], length: int, columns: int) -> Loop:
@@ -180,9 +180,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     "grouped 3x3 of 4/2, 8x56x56x256": (conv, 8, 56, 256, 3, 2, 64),
     "grouped 3x3 of 8, 8x28x28x256": (conv, 8, 28, 256, 3, 1, 32),
     "grouped 3x3 of 16, 8x14x14x512": (conv, 8, 14, 512, 3, 1, 32),
+    "grouped 3x3 of 16/2, 8x56x56x512": (conv, 8, 56, 512, 3, 2, 32),
     "grouped 3x3 of 24, 8x28x28x192": (conv, 8, 28, 192, 3, 1, 8),
     "3x3 to 3 channels, 1x256x256x128": (conv, 1, 256, 128, 3, 1, 1, "", 1, 3),
     "3x3 to 1 channel, 8x64x64x64": (conv, 8, 64, 64, 3, 1, 1, "", 1, 1),
+    "3x3 to 4 channels, 2x64x64x320": (conv, 2, 64, 320, 3, 1, 1, "", 1, 4),
+    "1x1 to 1 channel, 1x256x256x256": (conv, 1, 256, 256, 1, 1, 1, "", 1, 1),
     "MaxPool 3x3/2, 8x112x112x64": (pool, 8, 112, 64, "MaxPool", 3, 2, 1),
     "MaxPool 2x2, 8x56x56x128": (pool, 8, 56, 128, "MaxPool", 2, 2, 0, False),
     "MaxPool 13x13, 8x20x20x256": (pool, 8, 20, 256, "MaxPool", 13, 1, 6, False),
@@ -199,11 +202,17 @@ CASES: dict[str, tuple[Any, ...]] = {
     "softmax, 24576x512": (softmax, 24576, 512),
     "softmax, 8192x49": (softmax, 8192, 49),
     "softmax, 64x50257": (softmax, 64, 50257),
+    "softmax, 8x128256": (softmax, 8, 128256),
+    "softmax, 1024x4096": (softmax, 1024, 4096),
     "group norm and silu, 2x64x64x320": (group_norm, 2, 64, 320),
+    "group norm and silu, 8x32x32x640": (group_norm, 8, 32, 640),
     "group norm and silu, 1x256x256x128": (group_norm, 1, 256, 128),
     "mean over 0 of 4096x1024": (reduction, [4096, 1024], 0),
     "mean over 1 of 64x197x768": (reduction, [64, 197, 768], 1),
     "mean over 2 of 64x768x197": (reduction, [64, 768, 197], 2),
+    "mean over 1 and 2 of 64x14x14x768": (reduction, [64, 14, 14, 768], 1, 2),
+    "mean over 0 and 2 of 8x256x3136": (reduction, [8, 256, 3136], 0, 2),
+    "mean over all of 8x256x3136": (reduction, [8, 256, 3136], 0, 1, 2),
     "norm, product, gelu: 2048x768x3072": (normed_product, [2048], 768, 3072),
     "norm, product, gelu: 2056x768x3072": (normed_product, [2056], 768, 3072),
     "norm, product, gelu: 8x257x768x3072": (normed_product, [8, 257], 768, 3072),

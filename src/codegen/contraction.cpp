@@ -182,6 +182,16 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   return c;
 }
 
+// Whether each output of a convolution is a sum of so many 16-bit elements, in whole vectors, that matrix instructions
+// are faster even where they fill few of their columns (the last convolution of a decoder of images, with 3 channels).
+bool long_sums(const ConvOp& c, const Value& x, const Value& w) {
+  constexpr std::int64_t kLongSum = 128, kVector = 8;
+  std::int64_t channels = 0, terms = 0;
+  return half(x.dtype) && c.groups == 1 && !c.transposed && is_const_int(x.shape[1], channels) &&
+         channels % kVector == 0 && is_const_int(idx::product({w.shape.begin() + 1, w.shape.end()}), terms) &&
+         terms >= kLongSum;
+}
+
 }  // namespace
 
 Expr Contraction::k() const {
@@ -206,7 +216,7 @@ bool is_contraction(const Node& node, std::string& why) {
     const Expr in_group = idx::floordiv(x->shape[1], c->groups), out_group = idx::floordiv(out->shape[1], c->groups);
     if (x->dtype != w->dtype || !products(x->dtype, w->dtype, out->dtype))
       why = fmt::format("convolutions of {} with {} have no tile kernel", name(x->dtype), name(w->dtype));
-    else if (is_const_int(out_group, few) && few < 8)
+    else if (is_const_int(out_group, few) && few < 8 && !long_sums(*c, *x, *w))
       why = "so few output channels (of a group) are a loop";
     else if (c->groups > 1 && is_const_int(in_group, few) && few < 8)
       why = "so few channels of a group are a loop";

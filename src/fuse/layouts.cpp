@@ -249,6 +249,11 @@ class LayoutChooser {
     const auto it = tiles_.find(&n);
     Value* last = it == tiles_.end() ? out : it->second->kernel.out;
     const std::vector<int> order = same_order(out, last);
+    // A single channel is last in either order, whatever the epilogue writes.
+    if (is_const(out->shape[1], 1) && last != out && order.empty()) {
+      out->storage_order = channels_last(out->rank());
+      return;
+    }
     if (fixed_.count(last) || fixed_.count(out) || order.empty() || last->rank() < 3) {
       remark(options_, "layouts", n.origin, [&]() -> std::string {
         if (fixed_.count(last) || fixed_.count(out))

@@ -59,6 +59,8 @@ struct FuseOptions {
   bool split_reductions = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).
   bool fill_channels = false;
+  /// Groups of few channels of a convolution are merged (fuse/merge_groups.h).
+  bool merge_groups = false;
   /// Dims along which a loop's output is constant become 1 (fuse/shrink_repeats.h).
   bool shrink_repeats = false;
   /// No fusion: every value in memory, one kernel each (to find a fault).

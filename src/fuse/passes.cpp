@@ -11,6 +11,7 @@
 #include "fuse/integer_products.h"
 #include "fuse/layouts.h"
 #include "fuse/merge_equal.h"
+#include "fuse/merge_groups.h"
 #include "fuse/merge_matmuls.h"
 #include "fuse/narrow_floats.h"
 #include "fuse/pack_operands.h"
@@ -53,6 +54,12 @@ constexpr Pass kPasses[] = {
      "After types are final, since a vector's length depends on them; before inlining, which may fuse the copy.",
      [](const FuseOptions& o) { return o.fill_channels && !o.disabled; },
      [](PassState& s) { fill_channels(s.graph, s.options); }},
+    {"merge_groups", "merge_groups, unless fusion is off",
+     "Merges groups of few channels of a convolution, with zeros in its weights.",
+     "After types are final: only 16-bit types have matrix instructions to spare; before tiles are accepted by the "
+     "number of channels.",
+     [](const FuseOptions& o) { return o.merge_groups && !o.disabled; },
+     [](PassState& s) { merge_groups(s.graph, s.options); }},
     {"widen_halves", "widen_halves, unless fusion is off", "Stores 16-bit floats in float32.",
      "Before tiles are accepted, so that GEMMs of the model's 16-bit floats are seen in float32.",
      [](const FuseOptions& o) { return o.widen_halves && !o.disabled; }, [](PassState& s) { widen_halves(s.graph); }},

@@ -335,6 +335,23 @@ return %3)";
               ElementsAre("conv: stays row-major: a routine, matmul or nested graph reads it"));
 }
 
+// A single channel is last in either order: the image that the convolution reads needs no copy.
+TEST(Layouts, AnEpilogueInAnotherShapeLeavesASingleChannelLast) {
+  const std::string graph = R"(%0 = input float32[8, 9, 9, 64]
+%1 = constant float32[1, 64, 3, 3] {...}
+%2 = loop float32[n < 8, c < 64, y < 9, x < 9]: %0[n, y, x, c]
+%3 = conv float32[8, 1, 9, 9]: %2, %1 {pads = [1, 1, 1, 1]} @"conv"
+%4 = view float32[8, 81]: %3
+%5 = loop float32[n < 8, p < 81]: tanh(%4[n, p])
+return %5)";
+  const auto g = parse_graph(graph);
+  PassState state{*g, any_device(), {}};
+  pass_named("epilogues").run(state);
+  pass_named("layouts").run(state);
+  EXPECT_THAT(to_string(*g), HasSubstr("view float32[8, 64, 9, 9] order(0, 2, 3, 1): %0"));
+  EXPECT_THAT(to_string(*g), HasSubstr("conv float32[8, 1, 9, 9] order(0, 2, 3, 1)"));
+}
+
 FuseOptions packing() {
   FuseOptions o = any_device();
   o.contiguous_sums = true;
@@ -399,6 +416,55 @@ TEST(FillChannels, GroupedConvolutionsAreAReason) {
 return %2)";
   expect_unchanged("fill_channels", graph, filling());
   EXPECT_THAT(remarks_of("fill_channels", graph, filling()), ElementsAre("conv: it is transposed or grouped"));
+}
+
+FuseOptions merging_groups() {
+  FuseOptions o = any_device();
+  o.merge_groups = true;
+  return o;
+}
+
+TEST(MergeGroups, WeightsOfOtherGroupsAreZeros) {
+  expect_pass("merge_groups", R"(%0 = input float16[n, 48, 9]
+%1 = constant float16[96, 8, 3] {...}
+%2 = conv float16[n, 96, 7]: %0, %1 {groups = 6}
+return %2)",
+              R"(%0 = input float16[n, 48, 9]
+%1 = constant float16[96, 8, 3] {...}
+%2 = loop float16[o < 96, i < 16, t < 3]: select(floordiv(i, 8) == mod(floordiv(o, 16), 2), %1[o, mod(i, 8), t], 0.0:float16)
+%3 = conv float16[n, 96, 7]: %0, %2 {groups = 3}
+return %3)",
+              merging_groups());
+}
+
+TEST(MergeGroups, OnlyAsManyAsDivideTheirNumberAndAtMost32Channels) {
+  for (const auto& [groups, channels, merged] : {std::tuple(3, 8, 3), std::tuple(32, 8, 8), std::tuple(12, 16, 6),
+                                                 std::tuple(8, 24, 8), std::tuple(4, 12, 2), std::tuple(64, 4, 64)})
+    EXPECT_THAT(after_pass("merge_groups",
+                           fmt::format(R"(%0 = input float16[n, {0}, 9]
+%1 = constant float16[{0}, {1}, 3] {{...}}
+%2 = conv float16[n, {0}, 7]: %0, %1 {{groups = {2}}}
+return %2)",
+                                       groups * channels, channels, groups),
+                           merging_groups()),
+                HasSubstr(fmt::format("groups = {}}}", merged)))
+        << groups << " of " << channels;
+}
+
+TEST(MergeGroups, OtherTypesAndWeightsThatAreComputedStay) {
+  const char* wide = R"(%0 = input float32[n, 32, 9]
+%1 = constant float32[32, 8, 3] {...}
+%2 = conv float32[n, 32, 7]: %0, %1 {groups = 4} @"conv"
+return %2)";
+  expect_unchanged("merge_groups", wide, merging_groups());
+  EXPECT_THAT(remarks_of("merge_groups", wide, merging_groups()),
+              ElementsAre("conv: only 16-bit floats have matrix instructions to spare"));
+  const char* computed = R"(%0 = input float16[n, 32, 9]
+%1 = input float16[32, 8, 3]
+%2 = conv float16[n, 32, 7]: %0, %1 {groups = 4} @"conv"
+return %2)";
+  expect_unchanged("merge_groups", computed, merging_groups());
+  EXPECT_THAT(remarks_of("merge_groups", computed, merging_groups()), ElementsAre("conv: its weights are not constant"));
 }
 
 constexpr const char* kAppend = R"(%0 = input float32[1, 2, 32, 4]

@@ -1,0 +1,36 @@
+// Which convolutions have GEMM kernels on GPUs, and why others are loops.
+#include "codegen/contraction.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "graph_text/parse.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+// Why a convolution of an image of 16 x 16 is a loop; empty if it has a GEMM kernel.
+std::string obstacle(std::string_view type, int channels, int filters, int taps, int groups = 1) {
+  const auto g = parse_graph(fmt::format(R"(%0 = input {0}[1, {1}, 16, 16]
+%1 = constant {0}[{2}, {3}, {4}, {4}] {{...}}
+%2 = conv {0}[1, {2}, 16, 16]: %0, %1 {{pads = [{5}, {5}, {5}, {5}], groups = {6}}}
+return %2)",
+                                         type, channels, filters, channels / groups, taps, taps / 2, groups));
+  std::string why;
+  is_contraction(*g->outputs[0]->producer, why);
+  return why;
+}
+
+TEST(Contraction, FewFiltersNeedLongSumsOfWholeVectors) {
+  const std::string few = "so few output channels (of a group) are a loop";
+  EXPECT_EQ(obstacle("float16", 128, 3, 3), "");
+  EXPECT_EQ(obstacle("bfloat16", 16, 1, 3), "");
+  EXPECT_EQ(obstacle("float16", 8, 1, 3), few);     // 72 terms
+  EXPECT_EQ(obstacle("float16", 20, 3, 3), few);    // no whole vectors
+  EXPECT_EQ(obstacle("float32", 128, 3, 3), few);   // each product of a zero takes time
+  EXPECT_EQ(obstacle("float16", 64, 8, 5, 2), few);  // 4 of a group
+  EXPECT_EQ(obstacle("float32", 16, 8, 1), "");
+}
+
+}  // namespace
+}  // namespace sardonyx::codegen
