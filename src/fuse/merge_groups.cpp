@@ -19,8 +19,7 @@ std::int64_t factor_of(std::int64_t groups, std::int64_t in, std::int64_t out) {
   return factor * in % kVector == 0 ? factor : 1;
 }
 
-void merge(Graph& g, Node& n, ConvOp& c, const std::unordered_set<const Node*>& constants,
-           const FuseOptions& options) {
+void merge(Graph& g, Node& n, ConvOp& c, const std::unordered_set<const Node*>& constants, const FuseOptions& options) {
   const Value *x = n.inputs[0], *w = n.inputs[1];
   std::int64_t groups = 0, channels = 0, outputs = 0;
   if (c.transposed || !is_const_int(c.groups, groups) || groups < 2 || !is_const_int(x->shape[1], channels) ||

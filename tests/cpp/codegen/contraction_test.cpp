@@ -25,9 +25,9 @@ TEST(Contraction, FewFiltersNeedLongSumsOfWholeVectors) {
   const std::string few = "so few output channels (of a group) are a loop";
   EXPECT_EQ(obstacle("float16", 128, 3, 3), "");
   EXPECT_EQ(obstacle("bfloat16", 16, 1, 3), "");
-  EXPECT_EQ(obstacle("float16", 8, 1, 3), few);     // 72 terms
-  EXPECT_EQ(obstacle("float16", 20, 3, 3), few);    // no whole vectors
-  EXPECT_EQ(obstacle("float32", 128, 3, 3), few);   // each product of a zero takes time
+  EXPECT_EQ(obstacle("float16", 8, 1, 3), few);      // 72 terms
+  EXPECT_EQ(obstacle("float16", 20, 3, 3), few);     // no whole vectors
+  EXPECT_EQ(obstacle("float32", 128, 3, 3), few);    // each product of a zero takes time
   EXPECT_EQ(obstacle("float16", 64, 8, 5, 2), few);  // 4 of a group
   EXPECT_EQ(obstacle("float32", 16, 8, 1), "");
 }

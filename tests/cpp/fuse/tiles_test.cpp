@@ -464,7 +464,8 @@ return %2)";
 %2 = conv float16[n, 32, 7]: %0, %1 {groups = 4} @"conv"
 return %2)";
   expect_unchanged("merge_groups", computed, merging_groups());
-  EXPECT_THAT(remarks_of("merge_groups", computed, merging_groups()), ElementsAre("conv: its weights are not constant"));
+  EXPECT_THAT(remarks_of("merge_groups", computed, merging_groups()),
+              ElementsAre("conv: its weights are not constant"));
 }
 
 constexpr const char* kAppend = R"(%0 = input float32[1, 2, 32, 4]
