@@ -115,7 +115,7 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
     const auto* choice = std::get_if<ChoiceStep>(&s.op);
     const bool tilings = choice && !choice->choice.candidates.front().tiling.empty();
     for_launches(s, [&](const LaunchStep& l) {
-      if (tilings && l.points) return;  // the second launch of split-K
+      if (tilings && l.work_items) return;  // the second launch of split-K
       const KernelInfo& kernel = p.kernels[static_cast<std::size_t>(l.kernel)];
       if (r.kernel < 0) r.kernel = l.kernel;
       if (kernel.spec.family == KernelFamily::kAttention) r.kind = StepReport::Kind::kTile;

@@ -93,7 +93,7 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
     if (const auto* c = std::get_if<ChoiceStep>(&s.op))
       l = launched(*c, symbols, units);
     else if (const auto* loop = std::get_if<LaunchStep>(&s.op);
-             loop && !(evaluable(loop->points, symbols) && evaluate(loop->points, symbols) <= 0))
+             loop && !(evaluable(loop->work_items, symbols) && evaluate(loop->work_items, symbols) <= 0))
       l.kernel = loop->kernel;
     if (l.kernel < 0) continue;
     e.workgroups = l.workgroups;

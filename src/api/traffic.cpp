@@ -44,7 +44,7 @@ double operations_of(const Program& p, const ProgramStep& s, const SymbolValues&
     return 2 * n(a->batch) * n(a->heads) * n(a->queries) * n(a->keys) * (n(a->head_dim) + n(a->value_dim));
   if (const auto* l = std::get_if<LaunchStep>(&s.op))
     if (p.kernels[static_cast<std::size_t>(l->kernel)].spec.work_unit == WorkUnit::kLaunch)
-      return n(l->points) > 0 ? n(l->work) : 0;
+      return n(l->work_items) > 0 ? n(l->work) : 0;
   return 0;
 }
 

@@ -19,25 +19,25 @@ namespace {
 
 constexpr std::int64_t kMaxHead = 256;  // elements of a head: more do not fit into registers
 constexpr std::size_t kMaxBuffers = 24;
-constexpr std::int64_t kDecodeRows = 32;    // rows of a group of heads that are worth the kernel for few rows
-constexpr std::int64_t kDecodeTile = 16;    // rows that a workgroup of that kernel has at least
+constexpr std::int64_t kDecodeRows = 32;    // rows of a group of heads up to which the kernel for few rows pays
+constexpr std::int64_t kDecodeTile = 16;    // rows of that kernel's tile
 constexpr std::int64_t kFullBlocks = 64;    // workgroups that keep a card busy
-constexpr std::int64_t kSplitKeys = 128;    // a workgroup has at least so many keys
+constexpr std::int64_t kSplitKeys = 128;    // minimum keys of a workgroup
 constexpr std::int64_t kSplitBlocks = 256;  // workgroups that fill a card
-// Of candidates for tuning: keys in at most so many parts, each of so many at least, and so many workgroups.
+// Candidates for tuning: maximum number of splits of the keys, minimum keys of each, and maximum number of workgroups.
 constexpr int kMostParts = 32;
-constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with as many parts as the rule says
+constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with the number of splits that the rule gives
 constexpr std::int64_t kMostOneQuery = 1 << 17;                         // units: workgroups are counted in 32 bits
 constexpr std::int64_t kFewestKeys = 32, kMostSplitBlocks = 2048;
 
 bool matrix_type(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }
 
-// An operand: where its rows are, or its elements.
+// An operand: the address of its rows, or its elements.
 struct Operand {
   std::string name;
   Expr load;             // flat
   Expr row, element;     // variables
-  Expr start, distance;  // of rows: offset at row 0, element 0; distance of rows
+  Expr start, distance;  // offset of row 0, element 0; stride of rows
   bool direct = false;   // rows can be read 16 bytes at a time
 };
 
@@ -86,7 +86,7 @@ class Generator : AttentionProblem {
  private:
   using Launches = std::vector<GpuChoice::Launch>;
 
-  // Parameters of all kernels, and the struct P of most of them.
+  // Writes the parameters of all kernels, and the struct P of most of them.
   void write_problem() {
     for (std::size_t i = 0; i < emit_.buffers.size(); ++i) {
       const Value* x = emit_.buffers[i];
@@ -112,8 +112,8 @@ class Generator : AttentionProblem {
         int(a_.zero_empty), members_, text_, values_);
   }
 
-  // Sizes, and what the rule asks of them. Few rows for many keys: heads that share keys are taken together, and keys
-  // are split over workgroups.
+  // Sizes, and the rule that depends on them. With few rows for many keys, heads that share keys are processed
+  // together, and keys are split over workgroups.
   void set_sizes() {
     units_ = batch_ * idx::floordiv(heads_, group_);
     all_rows_ = batch_ * heads_ * queries_;
@@ -134,7 +134,7 @@ class Generator : AttentionProblem {
     g_.choice.k = d_->args[0];
   }
 
-  // A candidate, which the rule takes for sizes that give `by_rule` unless it takes one before it.
+  // Adds a candidate. The rule takes the first candidate whose `by_rule` holds.
   void add(const std::string& name, const Expr& by_rule, const Expr& applies, std::function<Launches()> launches) {
     g_.choice.candidates.push_back({name, applies, select(by_rule, 0, 1), {}});
     launches_.push_back(std::move(launches));
@@ -154,20 +154,20 @@ class Generator : AttentionProblem {
     return {kernel, blocks * kGpuThreads, {parts}, partial};
   }
 
-  // Two blocks on a multiprocessor, where short heads leave the registers for it.
+  // Two thread blocks per multiprocessor, if heads are short enough for the registers.
   static LaunchBounds two_blocks() { return {.threads = kGpuThreads, .min_blocks = 2}; }
   LaunchBounds bounds_of_tiles() const {
     const bool is_short = size_of(type_) == 2 && std::max(extent(d_), extent(e_)) <= 64;
     return is_short ? two_blocks() : LaunchBounds{};
   }
 
-  // Working memory for partial results of `parts` parts of the keys.
+  // Reserves workspace for the partial results of `parts` splits of the keys.
   void need_partial(const Expr& when, const Expr& parts) {
     const std::int64_t value = (extent(e_) + 15) / 16 * 16;
     const Expr elements = select(when, all_rows_ * parts * (value + 2), 1);
     g_.partial = g_.partial ? idx::max(g_.partial, elements) : elements;
   }
-  // The launch that puts parts together, if there may be several.
+  // Adds the launch that merges the splits, if there may be several.
   Launches merged(Launches launches, const Expr& parts) {
     if (is_const(parts, 1)) return launches;
     if (!merge_)
@@ -217,7 +217,7 @@ class Generator : AttentionProblem {
 
   // See kernels/attention_wgmma.h.
   void add_wgmma() {
-    const bool narrow = extent(d_) == 64;  // so that two workgroups run on a unit
+    const bool narrow = extent(d_) == 64;  // so that two thread blocks run per multiprocessor
     const auto form = [&](int tile, int shares, const Expr& by_rule, const Expr& blocks) {
       add(tiles_name(128 / shares), by_rule, 1, [=, this] {
         const std::size_t number = kernel(
@@ -229,14 +229,14 @@ class Generator : AttentionProblem {
     };
     const Expr wide = batch_ * heads_ * idx::ceildiv(queries_, 128),
                small = batch_ * heads_ * idx::ceildiv(queries_, 64);
-    // Where every unit has a workgroup of 128 rows, smaller ones don't pay.
+    // If every multiprocessor has a thread block of 128 rows, smaller ones don't pay.
     const std::int64_t units = driver_units(chip_);
     const Expr full = compare(Op::kGe, wide, narrow ? units : units / 2), few_not = logical_not(few_);
     form(narrow ? 64 : 128, 1, logical_and(few_not, full), wide);
     form(64, 2, logical_and(few_not, logical_not(full)), small);
   }
 
-  // The kernel for few rows makes more and smaller workgroups, which a card that is not full otherwise wants.
+  // The kernel for few rows has more and smaller workgroups, which is better if the others would not fill the card.
   Expr prefers_few_rows() const {
     if (takes_wgmma(q_, k_, v_)) return few_;
     const Expr blocks = batch_ * heads_ * idx::ceildiv(queries_, rows_of_tile());
@@ -252,7 +252,7 @@ class Generator : AttentionProblem {
     });
   }
 
-  // Few rows, with as many parts of the keys as fill the card.
+  // Few rows, with as many splits of the keys as fill the card.
   void add_few_rows() {
     add(kFewRows, prefers_few_rows(), 1, [this] {
       const Expr split =
@@ -263,7 +263,7 @@ class Generator : AttentionProblem {
     });
   }
 
-  // Few rows with fixed numbers of parts, which only tuning takes.
+  // Few rows with fixed numbers of splits, which only tuning takes.
   void add_parts() {
     for (int parts = 1; parts <= kMostParts; parts *= 2) {
       const Expr fits = logical_and(compare(Op::kLe, decode_blocks_ * parts, kMostSplitBlocks),
@@ -275,7 +275,7 @@ class Generator : AttentionProblem {
     }
   }
 
-  // What decides besides sizes which form is the fastest.
+  // Everything but sizes that affects which form is the fastest: a key of the tuning database.
   std::string problem_name() const {
     std::string text = fmt::format("attention {} to {}, heads of {} and {}", name(type_), name(kernel_.out->dtype),
                                    extent(d_), extent(e_));
@@ -288,7 +288,7 @@ class Generator : AttentionProblem {
   static std::string tiles_name(std::int64_t rows) { return fmt::format("tiles of {} rows", rows); }
   static std::string in_parts_name(int parts) { return fmt::format("few rows, keys in {} parts", parts); }
 
-  // Of the kernel for many rows; only so many workgroups are started.
+  // Rows per workgroup of the kernel for many rows.
   std::int64_t rows_of_tile() const {
     const std::int64_t longest = std::max((extent(d_) + 31) / 32 * 32, (extent(e_) + 15) / 16 * 16);
     const bool wave64 = chip_.wave == 64;
@@ -306,8 +306,8 @@ class Generator : AttentionProblem {
         sdx::layout::WgmmaAttentionLayout{static_cast<int>(extent(d_)), keys, shares, column_}.bytes());
   }
 
-  // The struct of kernels/attention_step_mma.h, for one query a sequence and keys and values that lie as a cache does:
-  // its functions, or nothing.
+  // The functions of the struct of kernels/attention_step_mma.h: for one query per sequence, and keys and values in the
+  // layout of a KV cache. Empty for anything else.
   std::string one_query_functions(const Operand& k, const Operand& v, std::int64_t group) {
     std::int64_t heads = 0;
     const std::int64_t d = extent(d_);
@@ -358,7 +358,7 @@ class Generator : AttentionProblem {
     return o;
   }
 
-  // Heads that share keys and values: those of which h / group is the same.
+  // The number of heads that share keys and values: those with the same h / group.
   std::int64_t group_of(const Operand& k, const Operand& v) const {
     std::int64_t group = 0;
     for (const Operand* o : {&k, &v}) {
@@ -403,7 +403,7 @@ class Generator : AttentionProblem {
   std::string one_query_text_;
   std::string head_, members_, values_, after_wait_, sizes_, problem_;
   Expr units_, all_rows_, decode_blocks_;
-  Expr one_, few_;  ///< whether the sizes are of one query a sequence, or of few
+  Expr one_, few_;  ///< bool: sizes have one query per sequence, or few
   std::optional<std::size_t> decode_, merge_;
   GpuChoice g_;
   std::vector<std::function<Launches()>> launches_;  ///< by candidate

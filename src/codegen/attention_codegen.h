@@ -1,4 +1,4 @@
-// Attention on GPUs as C++: the struct that kernels/attention.h asks for, and its forms as candidates of a choice.
+// Attention on GPUs as C++: the struct that kernels/attention.h requires, and its forms as candidates of a choice.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,10 +8,10 @@
 
 namespace sardonyx::codegen {
 
-/// Whether the device computes this attention as a kernel; `why` if not.
+/// Whether the device supports this attention as a kernel; `why` if not.
 bool gpu_takes_attention(const TileKernel& kernel, std::string& why);
-/// `arch`: "gfx942", "sm_90". The kernel has been accepted by gpu_takes_attention. Kernels are NAME(buffers..., f32*
-/// partial (if the launch has it), symbols..., i64 parts), `parts` being into how many the keys are split.
+/// `arch`: "gfx942", "sm_90". Requires gpu_takes_attention(). Kernels are NAME(buffers..., f32* partial (if the launch
+/// has it), symbols..., i64 parts), where `parts` is the number of splits of the keys.
 GpuChoice generate_gpu_attention(const TileKernel& kernel, std::string_view arch, const TileSelection& selection = {});
 
 }  // namespace sardonyx::codegen

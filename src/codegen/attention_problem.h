@@ -1,5 +1,5 @@
-// Internal to code generation of attention: the functions of the struct that kernels/attention.h asks for which do not
-// depend on where queries, keys and values come from.
+// Internal to code generation of attention: functions of the struct that kernels/attention.h requires which do not
+// depend on how queries, keys and values are loaded.
 #pragma once
 #include <cmath>
 #include <string>
@@ -25,7 +25,7 @@ inline KernelSpec attention_spec(std::string body, std::string_view arch, const 
   s.body = std::move(body);
   s.headers = {"attention.h", "attention_step_mma.h"};
   s.bounds = bounds;
-  // CDNA: half of the register file, accumulation registers included, is enough for a wave.
+  // CDNA: a wave needs at most half of the register file, including accumulation registers.
   if (chip_of(arch).has(Feature::kUnifiedRegisters)) s.bounds.min_waves = 2;
   s.shared_bytes = shared_bytes;
   s.work_unit = WorkUnit::kLaunch;
@@ -54,7 +54,7 @@ class AttentionProblem {
     return n;
   }
 
-  // A function of the struct, over variables with the names of its parameters.
+  // A function of the struct, over variables named like its parameters.
   template <class F>
   void function(const std::string& signature, const std::vector<std::pair<Expr, std::string>>& vars, F body) {
     emit_.open("SDX_FN " + signature + " const");

@@ -9,12 +9,12 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMostElements = 512;    // of the heads that share keys
-constexpr std::int64_t kMostGroup = 8;         // heads that share keys: registers
-constexpr std::int64_t kMostBlocks = 1 << 20;  // of a launch
+constexpr std::int64_t kMostElements = 512;    // elements of a group of heads that share keys
+constexpr std::int64_t kMostGroup = 8;         // heads that share keys: limited by registers
+constexpr std::int64_t kMostBlocks = 1 << 20;  // workgroups of a launch
 constexpr int kCluster = kStepCluster, kSmallCluster = kSmallStepCluster;
-constexpr std::int64_t kClusters = 33;       // that fill a card
-constexpr std::int64_t kClusterKeys = 1024;  // a cluster has at least so many keys
+constexpr std::int64_t kClusters = 33;       // clusters that fill a card
+constexpr std::int64_t kClusterKeys = 1024;  // minimum keys of a cluster
 constexpr std::int64_t kSplitBlocks = 256;   // the same without clusters
 constexpr std::int64_t kSplitKeys = 128;
 
@@ -52,7 +52,7 @@ class StepGenerator : AttentionProblem {
       const Value* x = emit_.buffers[i];
       const bool written = x == memory_of(kernel_.out) || x == memory_of(key) || x == memory_of(node_.outputs[1]);
       const std::string t = fmt::format("{}{}*", written ? "" : "const ", storage_name(x->dtype));
-      // The cache before and after the step may be one.
+      // The cache before and after the step may be the same memory.
       head_text += fmt::format("{} b{}, ", t, i);
       members += fmt::format("  {} b{};\n", t, i);
       values += fmt::format("{}({})__builtin_assume_aligned(b{}, 16)", i ? ", " : "", t, i);
@@ -140,7 +140,7 @@ class StepGenerator : AttentionProblem {
     for (const Value* v :
          {key, value, static_cast<const Value*>(node_.inputs[3]), static_cast<const Value*>(node_.inputs[4])})
       if (v->rank() != 4 || !v->storage_order.empty() || v->dtype != type_) return false;
-    // Keys and values are the cache's, as it lies.
+    // Keys and values are the cache, in its own layout.
     const Expr shared = idx::floordiv(h_, Expr(heads / kv_heads));
     const auto from = [&](const Expr& load, const Value* v, const Expr& element) {
       return memory_of(load->value) == memory_of(v) &&
@@ -153,7 +153,7 @@ class StepGenerator : AttentionProblem {
     return memory_of(a_.q->value) == rotation_.out && rotation_.out->dtype == type_;
   }
 
-  // What the rotation stores at an element of its output.
+  // The element that the rotation stores at this offset of its output.
   Expr rotated(const Expr& flat) const {
     const Exprs at = idx::delinearize(flat, rotation_.out->shape);
     std::vector<std::pair<Expr, Expr>> r;
@@ -166,7 +166,7 @@ class StepGenerator : AttentionProblem {
     const Expr query = substitute(a_.q, one_);
     function("T query(i64 b, i64 h, i64 d)", {{b_, "b"}, {h_, "h"}, {d_, "d"}},
              [&] { returns(rotated(idx::linearize(query->args, query->value->shape))); });
-    // Element d of the head is at b * stride + offset + head * size + d of what is appended (one token).
+    // Element d of the head is at b * stride + offset + head * size + d of the tensor that is appended (one token).
     const auto fresh = [&](std::size_t which) {
       return b_ * append_.params[0] * append_.params[2 + 2 * which] + append_.params[3 + 2 * which] + head * size + d_;
     };
@@ -213,7 +213,7 @@ std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& st
         p.rotation = &u;
     }
     if (!p.append || !p.rotation) continue;
-    // Nobody else needs what is rotated.
+    // Nothing else may use the rotated values.
     const Stage& stage = std::get<LoopKernel>(p.rotation->op).stages[0];
     bool ok = !stage.body->has_reduce && stage.out->storage_order.empty() &&
               memory_of(std::get<NodeStep>(p.append->op).node->inputs[1]) == stage.out;

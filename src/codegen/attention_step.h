@@ -1,5 +1,5 @@
-// Attention of one new token a sequence as one kernel with the rotation of queries and keys and with what is appended
-// to the cache (kernels/attention_step.h): found among a schedule's steps, and as C++.
+// Attention of one new token per sequence, fused with the rotary embedding of queries and keys and the append to the KV
+// cache (kernels/attention_step.h): finds these steps in a schedule, and generates the C++ text.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -10,41 +10,41 @@
 
 namespace sardonyx::codegen {
 
-/// Steps that one kernel replaces where there is one query a sequence.
+/// Steps that one kernel replaces if there is one query per sequence.
 struct AttentionStepParts {
-  const Step* rotation = nullptr;   ///< makes queries and new keys, for nobody else
-  const Step* append = nullptr;     ///< adds keys and values to the cache
-  const Step* attention = nullptr;  ///< to the keys of the cache
+  const Step* rotation = nullptr;   ///< computes queries and new keys, used only by the next two
+  const Step* append = nullptr;     ///< appends keys and values to the cache
+  const Step* attention = nullptr;  ///< attends to the keys of the cache
 };
 std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& steps);
 
-/// Launches, one after another: attention, in clusters of one of two sizes, then what puts parts together.
+/// Launches in order: attention, in one of two cluster sizes, then the merge of the splits.
 struct GpuAttentionStep {
-  /// NAME(buffers..., f32* partial, symbols...), of which a block has kGpuThreads threads.
+  /// NAME(buffers..., f32* partial, symbols...), with kGpuThreads threads per block.
   struct Kernel {
     KernelSpec spec;
     Expr blocks;
-    Expr when;  ///< bool: these sizes need this launch; implies `applies`
+    Expr when;  ///< bool: this launch runs for these sizes; implies `applies`
   };
   std::vector<Kernel> kernels;
   std::vector<Value*> buffers;
   Exprs symbols;  ///< values of these expressions
-  Expr partial;   ///< float32 elements of working memory
+  Expr partial;   ///< float32 elements of workspace
   Expr limit;     ///< see LaunchStep::limit
-  Expr work;      ///< operations
-  Expr applies;   ///< bool: that these kernels are to run, and not those that they replace
+  Expr work;      ///< number of operations
+  Expr applies;   ///< bool: these kernels run instead of the steps that they replace
 };
-/// Empty if the kernel does not take these heads, types or orders in memory.
+/// Empty if the kernel does not support these heads, types or layouts.
 std::optional<GpuAttentionStep> generate_gpu_attention_step(const AttentionStepParts& parts, std::string_view arch);
 
-/// Of kernels/attention_step_mma.h: thread blocks that share the keys of a sequence, kStepCluster where that makes at
-/// most kMostClustered blocks.
+/// Cluster size of kernels/attention_step_mma.h: thread blocks that divide the keys of a sequence. kStepCluster if that
+/// makes at most kMostClustered blocks.
 using sdx::layout::kSmallStepCluster;
 using sdx::layout::kStepCluster;
 constexpr std::int64_t kMostClustered = 256;
-/// Whether it takes heads of `dim` elements of this type, of which `group` share keys.
+/// Whether it supports heads of `dim` elements of this type, `group` of which share keys.
 bool takes_step_mma(DType type, std::int64_t dim, std::int64_t group);
-/// Parts of `keys` for each of `units` (sequences times heads of keys).
+/// The number of splits of `keys` for `units` (sequences times key heads).
 Expr step_parts(const Expr& units, const Expr& keys);
 
 }  // namespace sardonyx::codegen

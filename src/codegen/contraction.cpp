@@ -10,7 +10,7 @@ namespace {
 
 bool half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
 bool product_type(DType t) { return half(t) || t == DType::kFloat32; }
-// Whether tile kernels multiply these types into this one.
+// Whether tile kernels support these operand types with this result type.
 bool products(DType a, DType b, DType out) {
   if (a == DType::kInt8 && b == DType::kInt8) return out == DType::kInt32;
   if (a == b && (a == DType::kFloat8E4M3FN || a == DType::kFloat8E4M3FNUZ)) return out == DType::kFloat32;
@@ -29,7 +29,7 @@ bool uses(const Expr& e, const Expr& var) {
   return found;
 }
 
-// One variable in place of several; `r` gets what they become.
+// Replaces several variables by one; adds the replacements to `r`.
 Expr flatten(const Exprs& vars, std::vector<std::pair<Expr, Expr>>& r) {
   const Exprs dims = extents(vars);
   const Expr flat = loop_var(idx::product(dims));
@@ -38,7 +38,8 @@ Expr flatten(const Exprs& vars, std::vector<std::pair<Expr, Expr>>& r) {
   return flat;
 }
 
-// The epilogue and where its result goes. `vars`: of the tile node's output; r: what they are in z, row and col.
+// The epilogue and the position of its result. `vars`: of the tile node's output; r: the same in terms of z, row and
+// col.
 void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Exprs& vars,
             const std::vector<std::pair<Expr, Expr>>& r, Contraction& c) {
   const Value* node_out = t.node->outputs[0];
@@ -67,7 +68,7 @@ void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Expr
     return;
   }
   if (t.epilogue) {
-    std::vector<std::pair<Expr, Expr>> own;  // the kernel's variables to the node's
+    std::vector<std::pair<Expr, Expr>> own;  // replaces the kernel's variables by the node's
     for (std::size_t k = 0; k < vars.size(); ++k) own.emplace_back(t.vars[k], vars[k]);
     result = rewrite(substitute(t.epilogue, own), [&](const Expr& x) -> Expr {
       if (!x->has_load) return x;
@@ -85,7 +86,7 @@ void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Expr
 Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator) {
   Contraction c;
   c.type = m.a->dtype == m.b->dtype ? m.a->dtype : DType::kFloat32;
-  // What b is the same for is more rows.
+  // Dims on which b does not depend become rows.
   Exprs batch, rows;
   for (std::size_t k = 0; k + 2 < m.vars.size(); ++k) (uses(m.b, m.vars[k]) ? batch : rows).push_back(m.vars[k]);
   rows.push_back(m.vars[m.vars.size() - 2]);
@@ -110,7 +111,7 @@ std::optional<Windows> windows_of(const Value& x, const Value& w, const Value& o
   s.image = loop_var(x.shape[0]);
   s.channel = loop_var(x.shape[1]);
   for (std::size_t k = 0; k < 2; ++k) {
-    const bool line = n == 1 && k == 0;  // of height 1
+    const bool line = n == 1 && k == 0;  // a 1-D convolution, as images of height 1
     const std::size_t at = k + n - 2;
     (k == 0 ? s.y : s.x) = loop_var(line ? Expr(1) : x.shape[at + 2]);
     s.out[k] = line ? Expr(1) : out.shape[at + 2];
@@ -235,7 +236,7 @@ Contraction contraction_of(const TileKernel& kernel, Value& accumulator) {
 }
 
 Expr widen_halves_of(const Expr& e) {
-  // Leaves become float32; what is above them is rebuilt in the type of its operands.
+  // Converts leaves to float32; the expressions above them are rebuilt in the type of their operands.
   return rewrite(e, [](const Expr& x) -> Expr {
     const bool is_half = half(x->dtype);
     if (x->op == Op::kConst) return is_half ? constant_float(x->f, DType::kFloat32) : Expr();

@@ -13,8 +13,8 @@
 namespace sardonyx::codegen {
 namespace {
 
-// Bytes that an epilogue reads for a result before it has the sum. A thread has up to 32 results at a time, mostly of
-// the same eight columns.
+// Maximum bytes that an epilogue reads for a result before it has the sum: per result, and per column. A thread has up
+// to 32 results at a time, mostly of the same eight columns.
 constexpr std::size_t kMostRead = 4, kMostColumnsRead = 8;
 
 bool has_var(const Expr& e, const Expr& var) {
@@ -24,9 +24,9 @@ bool has_var(const Expr& e, const Expr& var) {
   return found;
 }
 
-// The epilogue. What it reads is read by a function of its own, before the sum is there, as far as it fits into
+// Emits the epilogue. What it reads is read by a separate function before the sum is complete, as far as it fits in
 // registers; returns the declaration of the struct that holds it. `fetches`: for kernels/gemm_tma.h, which prefetches
-// what is in rows to L2.
+// operands that are read by rows to L2.
 std::string emit_epilogue(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches) {
   const auto begin = [&](const std::string& head) {
     e.open(head);
@@ -91,7 +91,7 @@ std::string emit_epilogue(Emitter& e, const Contraction& c, const Value& accumul
   return loads.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members);
 }
 
-// Where in its image the window of a row begins, and how K goes through the taps: see kernels/gemm_tma.h.
+// Emits where in its image the window of a row begins, and how K iterates over the taps: see kernels/gemm_tma.h.
 void emit_windows(Emitter& e, const Contraction& c, const CopiedWindows& copied) {
   const Windows& w = *c.windows;
   e.line(fmt::format("enum : u32 {{ kChannels = {}, kTapsX = {}, kTapsY = {}, kTapX = {}, kTapY = {} }};",
@@ -109,7 +109,7 @@ void emit_windows(Emitter& e, const Contraction& c, const CopiedWindows& copied)
   e.close();
 }
 
-// The kernels' parameters, the members of P and the values that they are given.
+// The kernels' parameters, the members of P, and the values that initialise them.
 struct Parameters {
   std::string buffers, sizes, members, values;
 };
@@ -132,7 +132,7 @@ Parameters parameters(const Emitter& e, const Value* out) {
   return p;
 }
 
-// Functions of operands and epilogue, one after another, and what they say of the problem.
+// Emits the functions of operands and epilogue in order, and collects the problem's properties.
 class Writer {
  public:
   Writer(const Contraction& c, std::string_view arch, const std::function<bool(const Value*)>& loaded,
@@ -185,14 +185,14 @@ class Writer {
            is_const(c_.n()) && is_const(c_.k()) && p.a != Access::kAcross && p.least_rows <= 1 && b_.streams(loaded_);
   }
 
-  // A copy of P whose pointers may be read after the launch before this one has ended.
+  // A copy of P whose pointers may be read after the previous launch has ended.
   void emit_wait() {
     std::string after;
     for (std::size_t k = 0; k < e_.buffers.size(); ++k) after += fmt::format("p.b{0} = after_wait(b{0}); ", k);
     text_ += fmt::format("SDX_FN P after_launch() const {{ P p = *this; {}return p; }}\n", after);
   }
 
-  // Operands that TMA loads.
+  // Finds the operands that TMA can load.
   void find_copied() {
     ContractionProblem& p = out_.problem;
     std::optional<CopiedOperand> a = a_.copied(), b = b_.copied();
@@ -243,7 +243,7 @@ class Writer {
 }  // namespace
 
 std::int64_t smallest(const Expr& e) {
-  // Sizes that are symbols may be as small as 1.
+  // Symbols may be as small as 1.
   SymbolValues one;
   visit(e, [&](const Expr& x) {
     if (x->op == Op::kSym) one.set(static_cast<int>(x->i), 1);

@@ -1,5 +1,5 @@
-// The text of a contraction's kernels: the struct P that kernels/gemm_problem.h asks for, and what of the problem
-// decides which kernels compute it.
+// The text of a contraction's kernels: the struct P that kernels/gemm_problem.h requires, and the properties of the
+// problem that decide which kernels support it.
 #pragma once
 #include <functional>
 #include <optional>
@@ -19,13 +19,13 @@ struct ContractionSource {
   std::vector<Value*> buffers;         ///< parameters, in order
   Exprs symbols;                       ///< then these, and batches, m, n, k
   std::vector<CopiedOperands> copied;  ///< one, if problem.copies
-  KernelSpec unpack;                   ///< see GpuUnpackedTile; no body: b has 16 bits or more
+  KernelSpec unpack;                   ///< see GpuUnpackedTile; empty body: b has 16 bits or more
 };
 
-/// The smallest value that a size can have: symbols may be as small as 1.
+/// The smallest possible value of a size: symbols may be as small as 1.
 std::int64_t smallest(const Expr& size);
 
-/// With `rows`, the kernel makes its rows of a itself, `row_height` of them. `loaded`: see TileSelection.
+/// With `rows`, the kernel computes its rows of a itself, `row_height` of them. `loaded`: see TileSelection.
 ContractionSource contraction_source(const Contraction& c, const Value& accumulator, std::string_view arch,
                                      const std::function<bool(const Value*)>& loaded, const RowPrologue* rows = nullptr,
                                      int row_height = 0);

@@ -128,7 +128,7 @@ std::size_t position(Exprs& list, const Expr& e) {
 
 }  // namespace
 
-// Only what can't fail when it is evaluated for sizes for which nobody would have computed it.
+// Only expressions that cannot fail when they are evaluated for sizes for which the kernel would not have run.
 bool Emitter::is_parameter(const Expr& e) const {
   if (e->dtype != DType::kInt64 || !e->has_sym || e->has_var || e->has_load || e->has_reduce) return false;
   bool ok = true;
@@ -196,7 +196,7 @@ std::string Emitter::compute(const Expr& e) {
         a.push_back(value(x));
         in_32 &= x->dtype == DType::kInt64 && narrow(x);
       }
-      switch (e->op) {  // those that mean the same in either type
+      switch (e->op) {  // operations that are the same in either type
         case Op::kCast:
         case Op::kAdd:
         case Op::kSub:
@@ -236,7 +236,7 @@ std::string Emitter::selection(const Expr& e) {
     line(fmt::format("const {} {} = {} ? {} : {};", type_of(e), name, c, a, b));
     return name;
   }
-  // Only the chosen side may load: the other one's indices can be out of range. What both need comes before.
+  // Only the selected side may load, because the other one's indices may be out of range. Compute first what both need.
   Exprs both;
   certain_parts(e, [&](const Expr& part) {
     if (same(part, e)) return true;

@@ -19,14 +19,14 @@ const char* computed_name(DType t);
 /// A literal.
 std::string literal(const Expr& constant);
 
-/// Turns every load of `e` into one with a single index: the offset in the value's storage order.
+/// Rewrites every load of `e` to one with a single index: the offset in the value's storage order.
 Expr flatten_loads(const Expr& e);
 /// Offset of `indices` in v's storage order.
 Expr storage_offset(const Value& v, const Exprs& indices);
 
-/// Calls `f` with every subexpression that is evaluated whenever `e` is and that loads something, outer ones first: of
-/// a selection's sides what both have, as far as so many selections in one another, of a reduction only itself. `f`
-/// returns whether to go on below it.
+/// Calls `f` with every subexpression with a load that is evaluated whenever `e` is, outer ones first: for a select,
+/// what both sides have in common (to a limited nesting); for a reduction, only the reduction itself. `f` returns
+/// whether to descend.
 void certain_parts(const Expr& e, const std::function<bool(const Expr&)>& f, int selections = 4);
 
 /// Writes statements; each distinct subexpression is computed once per scope.
@@ -34,7 +34,7 @@ class Emitter {
  public:
   explicit Emitter(std::string& out) : out_(out) { scopes_.emplace_back(); }
 
-  /// The C++ text of e's value, having written the statements that it needs. Loads must be flat.
+  /// Writes the statements that e needs and returns the C++ text of its value. Loads must be flat.
   std::string value(const Expr& e);
   /// Statements of a block get their own scope of names.
   void open(const std::string& header);
@@ -42,35 +42,34 @@ class Emitter {
   void line(const std::string& text);
   /// A variable's or symbol's C++ name. Names of loop variables end with their scope.
   void bind(const Expr& var, const std::string& name);
-  /// A load of `v` means this local variable.
+  /// Loads of `v` become this local variable.
   void bind_local(const Value* v, const std::string& name) { locals_[v] = name; }
-  /// The value of a whole expression is already in a C++ variable.
+  /// This expression's value is already in a C++ variable.
   void bind_value(const Expr& e, const std::string& name) { scopes_.back()[e] = name; }
-  /// A new name; the underscore keeps it apart from types (i64) and parameters (b0, s0).
+  /// A new name; the underscore distinguishes it from types (i64) and parameters (b0, s0).
   std::string fresh(const std::string& prefix) { return prefix + "_" + std::to_string(next_++); }
-  /// acc = acc (op) x as a C++ expression, and the neutral element.
+  /// The C++ expression acc (op) x, and the neutral element.
   static std::string combine(ReduceKind kind, DType t, const std::string& acc, const std::string& x);
   static std::string neutral(ReduceKind kind, DType t);
 
-  /// Reductions keep one result instead of many side by side (for a processor that has threads instead of vectors).
+  /// Reductions have a single accumulator instead of many side by side (for targets with threads instead of vectors).
   bool plain_reductions = false;
 
-  /// For a GPU: index expressions are in 32 bits where this says so, expressions of symbols alone are parameters, and
-  /// divisions by them multiply with a number that the caller passes (see LoopSource::divisors).
+  /// For a GPU: index expressions are in 32 bits where this allows it, expressions of symbols alone become parameters,
+  /// and divisions by them become multiplications by a number that the caller passes (see LoopSource::divisors).
   IndexRange* range = nullptr;
-  /// The type of an expression's variable; with `range` int64 ones can be "i32".
+  /// The C++ type of an expression's variable; with `range`, int64 may become "i32".
   const char* type_of(const Expr& e) const;
   /// The parameter for a divisor: d0, d1, ...
   std::string divisor(const Expr& e);
-  /// A parameter with this value, whatever the expression of symbols is; see is_parameter for what it must not do.
+  /// A parameter with this value, for any expression of symbols; see is_parameter for what is not allowed.
   std::string argument(const Expr& e);
   /// Whether `e` can be a parameter that is evaluated before the launch.
   bool is_parameter(const Expr& e) const;
 
-  /// What is computed is kept in 16 bits at most, for which quicker functions are exact enough
-  /// (kernels/prelude_fast.h).
+  /// Results are stored in 16 bits or fewer, for which faster functions are exact enough (kernels/prelude_fast.h).
   bool for_halves = false;
-  /// The same for functions of what was kept in 16 bits, wherever their results go.
+  /// The same for functions whose arguments were stored in 16 bits, whatever the type of their results.
   bool of_halves = false;
 
   /// Tensors loaded or stored, in order of first use: parameters b0, b1, ...
@@ -99,10 +98,10 @@ class Emitter {
   int next_ = 0;
 };
 
-/// Loop variables of a reduction ordered for memory: the one with stride 1 in most loads last. `contiguous` says
-/// whether it has.
+/// Loop variables of a reduction in the best order for memory: the one with stride 1 in most loads is last.
+/// `contiguous`: whether there is one.
 Exprs order_reduce_vars(const Expr& reduce, bool& contiguous);
-/// How often loads of `e` (flat) move by exactly one element when var does.
+/// The number of loads of `e` (flat) that move by exactly one element with var.
 int unit_stride_loads(const Expr& e, const Expr& var);
 
 }  // namespace sardonyx::codegen

@@ -8,7 +8,7 @@ namespace {
 
 bool is_half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
 
-// For float32 arguments and results that are rounded to 16 bits; nullptr: there is none.
+// For float32 arguments, with results that are rounded to 16 bits; nullptr: there is none.
 const char* quick_function(Op op) {
   return op == Op::kExp       ? "half_exp"
          : op == Op::kSigmoid ? "half_sigmoid"
@@ -17,7 +17,7 @@ const char* quick_function(Op op) {
                               : nullptr;
 }
 
-// Operations that are a function of the kernels' common header (kernels/prelude.h).
+// Operations that are a function of the same meaning in kernels/prelude.h.
 const char* function_name(Op op) {
   switch (op) {
     case Op::kSign:
@@ -95,7 +95,7 @@ const char* function_name(Op op) {
 
 const char* predicate_function(Op op) { return op == Op::kIsNaN ? "isnan" : op == Op::kIsInf ? "isinf" : nullptr; }
 
-// Operations on truth values, or with one as their result, that are an operator of C++.
+// Operations on bools, or with a bool result, that are an operator of C++.
 const char* predicate_operator(Op op) {
   switch (op) {
     case Op::kAnd:
@@ -131,15 +131,15 @@ bool only_halves(const Expr& e) {
   return some && all;
 }
 
-// Operations whose code depends on the type that they are computed in, `c`.
+// Operations whose code depends on the type in which they are computed, `c`.
 std::string arithmetic(const Expr& e, const std::vector<std::string>& a, DType c) {
   const bool f = is_float(c);
   const bool wide = c == DType::kInt64 || c == DType::kUInt64 || c == DType::kInt32 || c == DType::kUInt32 || f;
-  // C++ promotes small integers; their results are brought back to their type.
+  // C++ promotes small integers; results are converted back to their type.
   auto back = [&](const std::string& s) { return wide ? s : fmt::format("{}({})", type_name(c), s); };
   auto call = [&](const char* name) { return fmt::format("{}({})", name, fmt::join(a, ", ")); };
   auto infix = [&](const char* op) { return fmt::format("{} {} {}", a[0], op, a[1]); };
-  // Of indices that are known not to be negative, C++'s own division is that of Python.
+  // For indices that are known to be non-negative, C++'s division equals floor division.
   const bool division = e->op == Op::kFloorDiv || e->op == Op::kMod;
   const bool index = division && c == DType::kInt64 && idx::provably_nonnegative(e->args[0], true);
   const bool by_constant = index && is_const(e->args[1]) && e->args[1]->i > 0;
@@ -176,7 +176,7 @@ std::string arithmetic(const Expr& e, const std::vector<std::string>& a, DType c
 
 }  // namespace
 
-// Divisions of index expressions in 32 bits, of which the general ones take tens of instructions.
+// Divisions of index expressions in 32 bits. The general ones take tens of instructions.
 bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text) {
   if (!in_32 || (e->op != Op::kFloorDiv && e->op != Op::kMod) || e->dtype != DType::kInt64) return false;
   const Expr& n = e->args[1];
@@ -196,7 +196,7 @@ bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in
   return true;
 }
 
-// A cheaper form, exact enough where only values of 16 bits are read or written. Empty: there is none.
+// A cheaper form, exact enough if only 16-bit values are read or written. Empty if there is none.
 std::string Emitter::half_operation(const Expr& e, const std::vector<std::string>& a) {
   if (compute_type(e->args[0]->dtype) != DType::kFloat32) return {};
   const char* quick = quick_function(e->op);

@@ -1,4 +1,4 @@
-// Internal to code generation of expressions: in which types is computed.
+// Internal to code generation of expressions: the types of arithmetic.
 #pragma once
 #include <fmt/format.h>
 

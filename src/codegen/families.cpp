@@ -1,5 +1,5 @@
-// Every family of GPU kernels that computes GEMM and convolution. To add one: its kernels in src/kernels, a file here
-// that defines its class and this function, and its line in both lists.
+// All families of GPU kernels for GEMM and convolution. To add one: kernels in src/kernels, a file here that defines
+// its class and this function, and its line in both lists.
 #include "codegen/kernel_family.h"
 
 namespace sardonyx::codegen {

@@ -1,8 +1,8 @@
-// Tiles of kernels/gemm.h and kernels/gemm_wgmma.h, and matrix-vector kernels. Times are those of an H200. Those of
-// gemm_wgmma were fitted to 117 products of 16-bit floats (ResNet-50's convolutions for 1 to 64 images, BERT-Base's and
-// ViT-B/16's products with 128 to 4096 rows), each with every tiling one launch after another, so that the tilings
-// chosen are the fastest: by them they are 0.6 % behind on average. Those of AMD's chips follow from areas, with
-// smaller tiles reading more for each product.
+// Tilings of kernels/gemm.h and kernels/gemm_wgmma.h, and matrix-vector kernels, with their times on an H200. Those of
+// gemm_wgmma were fitted to 117 problems in 16-bit floats (ResNet-50's convolutions for 1 to 64 images, BERT-Base's and
+// ViT-B/16's GEMMs with 128 to 4096 rows), each measured with every tiling, so that the fastest tiling is chosen: the
+// chosen ones are 0.6 % slower than the best on average. Those for AMD follow from areas, and from smaller tiles
+// reading more per operation.
 #include <algorithm>
 #include <array>
 
@@ -81,9 +81,9 @@ class TileFamily : public ContractionFamily {
     c.may_share = true;
   }
 
-  // Tiles of 128 x 128 and larger for matrix instructions of 16-bit and smaller types. One tile in LDS takes fewer
-  // instructions than two and leaves room for a second workgroup. `large`: the times of 128 x 128. Those of larger
-  // tiles follow from their areas and the bytes that they read less: 0.92 and 0.85 of the time for an element.
+  // Tiles of 128 x 128 and larger for matrix instructions of 16-bit and smaller types. One stage in LDS takes fewer
+  // instructions than two and lets a second workgroup run. `large`: the times of 128 x 128. Those of larger tiles are
+  // scaled by their areas, and by 0.92 and 0.85 per element because they read less.
   static void add_large_amd_tiles(std::vector<KernelCandidate>& all, const ContractionProblem& p, const Times& large) {
     const auto scaled = [&](float area, float less) {
       return Times{large[0] * area / 2, large[1] * area * less, large[2] * area * less, large[3] * area * less};
@@ -121,7 +121,7 @@ class GemvFamily : public ContractionFamily {
     };
     add("gemv<1, 2, 1>", 1, 2 * waves);
     add("gemv<1, 2, 4>", 1, 2 * waves / 4);
-    const int each = p.pairs ? 2 : 1;  // columns of a wave
+    const int each = p.pairs ? 2 : 1;  // columns per wave
     if (!skinny_supports(p)) add(fmt::format("gemv<4, {}, 1>", each), kMostRows, each * waves);
     return all;
   }

@@ -15,7 +15,7 @@ namespace sardonyx::codegen {
 struct GpuChoice {
   struct Launch {
     std::size_t kernel = 0;  ///< index into `kernels`
-    Expr points;             ///< threads; empty: the candidate's tiling gives the grid
+    Expr work_items;         ///< threads; empty: the candidate's tiling gives the grid
     Exprs more;              ///< 64-bit arguments after `symbols`
     bool partial = false;    ///< the kernel takes the working memory as a further buffer, after `buffers`
   };

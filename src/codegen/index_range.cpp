@@ -27,7 +27,7 @@ const IndexRange::Bounds& IndexRange::bounds(const Expr& e) {
   auto it = known_.find(e);
   if (it == known_.end()) {
     Bounds b = compute(e);
-    for (Expr* x : {&b.low, &b.high}) {  // what is larger is of no use, and could wrap in further products
+    for (Expr* x : {&b.low, &b.high}) {  // larger bounds are useless, and could overflow in further products
       std::int64_t c;
       if (*x && is_const_int(*x, c) && (c > kLargest || c < -kLargest)) *x = Expr();
     }
@@ -54,7 +54,7 @@ IndexRange::Bounds IndexRange::compute(const Expr& e) {
     }
     case Op::kCast: {
       Bounds b = type_range(e->args[0]->dtype);
-      return e->args[0]->dtype == DType::kInt32 ? Bounds{} : b;  // of all of int32, no room is left
+      return e->args[0]->dtype == DType::kInt32 ? Bounds{} : b;  // the full range of int32 leaves no bound
     }
     case Op::kAdd:
     case Op::kSub:

@@ -1,4 +1,5 @@
-// Which index expressions fit 32 bits: half the registers and a fraction of the instructions on a GPU.
+// Decides which index expressions fit 32 bits, which halves their registers and saves most of their instructions on a
+// GPU.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -9,12 +10,12 @@
 
 namespace sardonyx::codegen {
 
-/// Bounds int64 expressions by expressions of symbols. What is bounded is taken to fit 32 bits; limit() says what must
-/// hold for that in a run.
+/// Bounds int64 expressions by expressions of symbols. Bounded expressions are assumed to fit 32 bits; limit() is the
+/// condition for that at run time.
 class IndexRange {
  public:
-  /// `trusted` tells by a symbol's id whether a limit may depend on it: its value comes from the inputs' dims, so that
-  /// sizes beyond the limit can be given a program of their own.
+  /// `trusted`: whether a limit may depend on the symbol with this id, because the inputs' dims determine it. Sizes
+  /// beyond the limit then get a program of their own.
   explicit IndexRange(std::function<bool(std::int64_t)> trusted) : trusted_(std::move(trusted)) {}
 
   /// Whether `e` may be computed in int32_t.

@@ -1,8 +1,8 @@
 // Host code of loop kernels.
 //
 // A kernel of one stage is split here: adjacent dims that all accesses run through together become one, the innermost
-// (contiguous) one becomes the vectorised loop, cut into blocks so that there is parallelism, the others the points. A
-// kernel of several stages is parallel over its outer variables only.
+// (contiguous) one becomes the vectorised loop, cut into blocks so that there is parallelism, the others the work
+// items. A kernel of several stages is parallel over its outer variables only.
 #include "codegen/loop_codegen.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kBlock = 8192;       // elements of the vectorised loop per point
+constexpr std::int64_t kBlock = 8192;       // elements of the vectorised loop per work item
 constexpr std::int64_t kReduceBlock = 256;  // the same when each element is a reduction
 constexpr int kTile = 64;                   // elements reduced side by side
 
@@ -42,7 +42,7 @@ class Generator {
     s.kernel.body = head + text_ + "}\n";
     s.buffers = emit_.buffers;
     s.symbols = emit_.symbols;
-    s.points = points_;
+    s.work_items = work_items_;
     s.work = work_;
     return s;
   }
@@ -67,7 +67,7 @@ class Generator {
     return one;
   }
 
-  // Names outer variables from the point number in `q`.
+  // Names outer variables from the number of a work item, in `q`.
   void decode(const Exprs& outer, const std::string& q) {
     for (std::size_t k = outer.size(); k-- > 0;) {
       const std::string i = emit_.fresh("o");
@@ -147,7 +147,7 @@ class Generator {
   void single(const Stage& stage) {
     const auto [vars, body, offset] = flat_loop(stage);
     if (vars.empty()) {  // one element
-      points_ = 1;
+      work_items_ = 1;
       work_ = cost_of(body);
       emit_.open("if (begin < end)");
       const std::string x = emit_.value(body);
@@ -160,12 +160,12 @@ class Generator {
     const std::int64_t block = body->has_reduce ? kReduceBlock : kBlock;
     std::int64_t n = 0;
     const bool blocked = !is_const_int(inner->args[0], n) || n > block;
-    Expr outer_points = 1;
-    for (const Expr& v : outer) outer_points = outer_points * v->args[0];
+    Expr outer_items = 1;
+    for (const Expr& v : outer) outer_items = outer_items * v->args[0];
     const Expr blocks = blocked ? idx::ceildiv(inner->args[0], block) : Expr(1);
-    points_ = outer_points * blocks;
+    work_items_ = outer_items * blocks;
     work_ = cost_of(body) * idx::min(inner->args[0], block);
-    open_points();
+    open_items();
     std::string lo = "0", hi;
     const std::string extent = emit_.value(inner->args[0]);
     if (blocked) {
@@ -181,19 +181,19 @@ class Generator {
     emit_.close();
   }
 
-  // The loop over points. The compiler must not vectorise it: where small constant inner loops have been unrolled into
-  // it, LLVM 22 takes time exponential in the length of the body (VPlan's isSingleScalar).
-  void open_points() {
+  // The loop over work items. The compiler must not vectorise it: where small constant inner loops have been unrolled
+  // into it, LLVM 22 takes time exponential in the length of the body (VPlan's isSingleScalar).
+  void open_items() {
     emit_.line("#pragma clang loop vectorize(disable)");
     emit_.open("for (i64 p = begin; p < end; ++p)");
     emit_.line("i64 q = p;");
   }
 
   void several() {
-    points_ = 1;
-    for (const Expr& v : kernel_.outer) points_ = points_ * v->args[0];
+    work_items_ = 1;
+    for (const Expr& v : kernel_.outer) work_items_ = work_items_ * v->args[0];
     work_ = 0;
-    open_points();
+    open_items();
     decode(kernel_.outer, "q");
     for (const Stage& stage : kernel_.stages) {
       Expr body = merge_reduce_vars(flatten_loads(stage.body));
@@ -226,7 +226,7 @@ class Generator {
   const LoopKernel& kernel_;
   std::string text_;
   Emitter emit_;
-  Expr points_, work_;
+  Expr work_items_, work_;
 };
 
 }  // namespace

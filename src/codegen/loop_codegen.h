@@ -13,14 +13,14 @@ namespace sardonyx::codegen {
 
 /// A kernel's text and how to call it. The text defines
 ///   extern "C" void NAME(char* const* b, const i64* s, i64 begin, i64 end)
-/// which computes the points [begin, end) of `points`; any partition of [0, points) into calls, in any order and on any
+/// which computes work items [begin, end). Any partition of [0, work_items) into calls, in any order and on any
 /// threads, computes the whole.
 struct LoopSource {
   KernelSpec kernel;            ///< equal kernels have equal specs
   std::vector<Value*> buffers;  ///< b[k]: memory of these values
   Exprs symbols;                ///< s[k]: values of these symbols
-  Expr points;                  ///< how many points there are
-  Expr work;                    ///< rough number of operations per point
+  Expr work_items;              ///< number of work items
+  Expr work;                    ///< approximate number of operations per work item
 };
 
 /// Host code for a kernel.
@@ -34,7 +34,7 @@ struct GpuLoopSource {
   Exprs values;    ///< expressions of symbols
   Exprs divisors;  ///< what divisor_argument() makes of their values is passed
   Expr threads;
-  Expr work;   ///< rough number of operations per thread
+  Expr work;   ///< approximate number of operations per thread
   Expr limit;  ///< the code is for sizes that give at most IndexRange::kLargest here; empty: for all
 };
 struct GpuLoopOptions {

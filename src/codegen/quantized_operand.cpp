@@ -22,7 +22,7 @@ bool is_byte(const Expr& e) {
   return e->op == Op::kLoad && (e->dtype == DType::kUInt8 || e->dtype == DType::kInt8) && !e->args.empty();
 }
 
-// The number within b at one k, as a byte that is loaded and by how much it is shifted; bits: 4 or 8.
+// The element of b at one k, as a loaded byte and a shift. bits: 4 or 8.
 bool number_of(const Expr& e, int& bits, Expr& byte, std::int64_t& shift) {
   shift = 0;
   if (is_byte(e)) {
@@ -40,7 +40,7 @@ bool number_of(const Expr& e, int& bits, Expr& byte, std::int64_t& shift) {
   return is_byte(byte) && byte->dtype == DType::kUInt8;
 }
 
-// Whether zero points are whole numbers of up to 8 bits.
+// Whether zero points are integers of up to 8 bits.
 bool whole(const Expr& zero) {
   const Expr z = without_casts(zero);
   if (is_const(z)) return z->f == static_cast<double>(static_cast<int>(z->f)) && z->f >= -128 && z->f <= 255;
@@ -70,7 +70,7 @@ std::optional<QuantizedOperand> quantized_operand(const Contraction& c) {
     const auto number = [&](const Expr& at_k) {
       return number_of(without_casts(substitute(difference, {{k, at_k}})), q.bits, byte, shift);
     };
-    // Scales are kept in the type of the products, which rounds them to nothing else.
+    // Scales are stored in the type of the GEMM, and are not rounded further.
     if (!number(Expr(0)) || without_casts(scale)->op != Op::kLoad) continue;
     if (c.type == DType::kFloat16 && without_casts(scale)->dtype != DType::kFloat16) continue;
     const std::int64_t length = 128 / q.bits, per_byte = 8 / q.bits;

@@ -1,5 +1,6 @@
-// Weights of 4 or 8 bits in blocks with a scale and a zero point each, as kernels/skinny.h reads them: found in what
-// dequantisation (MatMulNBits, QMoE, DequantizeLinear) has become, (cast(number) - zero) * scale.
+// Weights of 4 or 8 bits in blocks with a scale and a zero point each, as kernels/skinny.h reads them. Recognises them
+// in the expression that dequantisation (MatMulNBits, QMoE, DequantizeLinear) has become: (cast(element) - zero) *
+// scale.
 #pragma once
 #include <optional>
 
@@ -7,7 +8,7 @@
 
 namespace sardonyx::codegen {
 
-/// Operand b of a contraction: over z, col and `run`, which counts runs of as many elements along k as 16 bytes hold.
+/// Operand b of a contraction over z, col and `run`, which counts runs of elements that fill 16 bytes along k.
 struct QuantizedOperand {
   int bits = 4;
   bool is_signed = false, float_zeros = false;
@@ -16,7 +17,7 @@ struct QuantizedOperand {
   Expr scale, zero;  ///< of a run; float32
 };
 
-/// Empty if b is anything else, or laid out otherwise: runs must be contiguous, at multiples of 16 bytes, within one
+/// Empty if b is anything else, or has another layout: runs must be contiguous, aligned to 16 bytes, and within one
 /// block.
 std::optional<QuantizedOperand> quantized_operand(const Contraction& c);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kRun = 8;  // elements of 16 bits in 16 bytes
 
-// The loop's stage at row and k: its outer variables are what the row is made of.
+// Substitutes the contraction's row and k in the loop's stage.
 Expr at_row(const Expr& e, const std::vector<std::pair<Expr, Expr>>& outer, const Expr& inner, const Expr& k) {
   std::vector<std::pair<Expr, Expr>> r = outer;
   r.emplace_back(inner, k);
@@ -67,7 +67,7 @@ std::optional<RowPrologue> row_prologue(const Contraction& c, const LoopKernel& 
 
 namespace {
 
-// Opens a function of the row's, and binds what its parameters z, line and at are.
+// Opens a function of the row, and binds its parameters z, line and at.
 void begin(Emitter& e, const Contraction& c, const RowPrologue& p, std::string_view head) {
   e.open(fmt::format("SDX_FN {} const", head));
   for (const auto& [var, name] : {std::pair(c.z, "z"), std::pair(c.row, "line"), std::pair(p.run, "at / 8")}) {
@@ -83,10 +83,10 @@ Expr in_run(const RowPrologue& p, const Expr& x, std::int64_t j) {
   return substitute(x, {{p.k, p.run * Expr(kRun) + Expr(j)}});
 }
 
-// What the sum's terms and the elements need of the memory of a run, element by element.
+// The memory that the sum's terms and the elements need of a run.
 struct RunOfLoads {
   Exprs loads;             ///< for each j
-  bool contiguous = true;  ///< 16 bytes at a time
+  bool contiguous = true;  ///< can be loaded 16 bytes at a time
 };
 
 void emit_elements(Emitter& e, const Contraction& c, const RowPrologue& p) {
@@ -101,7 +101,7 @@ void emit_sum(Emitter& e, const RowPrologue& p) {
   e.line("return part;");
 }
 
-// Empty unless all of them are floats at known places.
+// Empty unless all of them are floats at known positions.
 std::vector<RunOfLoads> loads_of_run(const RowPrologue& p) {
   std::vector<RunOfLoads> found;
   for (std::int64_t j = 0; j < kRun; ++j) {

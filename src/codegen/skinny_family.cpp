@@ -1,4 +1,4 @@
-// GEMMs of few rows with matrix instructions, whose weights may have 4 or 8 bits: kernels/skinny.h.
+// GEMMs of few rows on matrix instructions, with weights of 4, 8 or 16 bits: kernels/skinny.h.
 #include <algorithm>
 
 #include "codegen/kernel_family.h"
@@ -26,14 +26,15 @@ class SkinnyFamily : public ContractionFamily {
   }
 
  private:
-  // Candidates differ in columns and in how many spans of K are in flight, which is no more than a wave has. `width`:
-  // rows that an instruction takes.
+  // Candidates differ in columns and in how many spans of K are in flight, at most as many as a wave has. `width`: rows
+  // of an instruction.
   static void add(std::vector<KernelCandidate>& all, const ContractionProblem& p, int width, int rows) {
     const bool wmma = p.chip.layout() == MatrixLayout::kWmma11;
     const int lanes = lanes_along_k(p.chip.layout()), waves = p.chip.wave == 64 ? 4 : 8;
     const std::int64_t span = std::max(128 / p.bits, wmma ? 16 : 8) * lanes, spans = (p.depth + span - 1) / span;
     for (const int tiles : {1, 2, 4}) {
-      // Registers; and with 4 bits workgroups of 64 columns pay only where each makes its rows (measured on an H200).
+      // More columns take too many registers; with 4 bits, 64 columns pay only if each workgroup computes its rows
+      // (measured on an H200).
       if (tiles == 4 && (width == 16 || p.bits == 8 || (p.bits == 4 && p.made_rows == 0))) continue;
       // More in flight spills registers.
       const int most = p.bits == 16 && tiles == 1 ? 8 : p.bits == 4 && tiles == 4 ? 2 : 4 / tiles;
@@ -41,7 +42,7 @@ class SkinnyFamily : public ContractionFamily {
       KernelCandidate& c = all.emplace_back();
       c.kernel = fmt::format("skinny<{}, {}, {}>", width, tiles, ahead);
       c.tiling = {rows, kColumns * tiles, 0, 0, 0, 0, true};
-      c.bounds = {.threads = kThreads, .min_blocks = 2};  // registers
+      c.bounds = {.threads = kThreads, .min_blocks = 2};  // bounds the registers
     }
   }
 };
@@ -51,7 +52,7 @@ class SkinnyFamily : public ContractionFamily {
 bool skinny_supports(const Chip& chip, DType type) { return size_of(type) == 2 && chip.matrix(type) != nullptr; }
 
 bool skinny_supports(const ContractionProblem& p) {
-  // Rows of 16 elements for a lane, of 16-bit floats or what becomes them.
+  // Lanes load runs of 16 elements of 16-bit floats, stored or computed.
   if (!skinny_supports(p.chip, p.type) || p.padded || !(p.b == Access::kVector || p.quantized)) return false;
   return p.made_rows > 0 || (p.a != Access::kAcross && p.least_rows <= kMostRows);
 }

@@ -14,12 +14,12 @@ using sdx::layout::StreamLayout;
 
 constexpr std::int64_t kOfWave = StreamLayout::kPart, kTile = StreamLayout::kTile;
 constexpr std::int64_t kBusy = 128;     // workgroups that keep memory busy
-constexpr std::int64_t kMostTiles = 4;  // of a workgroup at a time
-// Of 16 bits, for more columns a launch lasts long enough that its start and end don't count, and the matrix-vector
-// kernel reads memory somewhat faster (119 us instead of 127 for 128256 columns of 2048).
+constexpr std::int64_t kMostTiles = 4;  // processed by a workgroup at a time
+// With 16-bit weights and more columns, launches are long enough that the overlap of launches does not matter, and the
+// matrix-vector kernel reads memory slightly faster (119 us instead of 127 for 128256 columns of 2048).
 constexpr std::int64_t kMostBlocks = 1024;
-constexpr int kResident = 2;  // workgroups of a unit
-constexpr int kStages = 4;    // of which more were no faster on an H200
+constexpr int kResident = 2;  // workgroups per multiprocessor
+constexpr int kStages = 4;    // more were not faster on an H200
 
 }  // namespace
 
@@ -29,11 +29,11 @@ std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamPr
   std::int64_t tiles = kMostTiles;
   while (tiles > 1 && p.columns < kBusy * kTile * tiles) tiles /= 2;
   if (p.bits == 16 && p.columns > kMostBlocks * kTile * kMostTiles) return {};
-  // Where columns are few a unit has one workgroup, which needs more waves to hide what each of them waits for.
+  // If there are few columns, each multiprocessor has one thread block, which needs more warps to hide their latencies.
   const std::int64_t waves = tiles == 1 && bytes % (16 * kOfWave) == 0 ? 16 : 8;
   std::int64_t piece = waves * kOfWave;
   while (bytes % piece != 0) piece -= kOfWave;
-  // With less for each stage, more than half of the waves would have nothing to do.
+  // With less per stage, more than half of the warps would be idle.
   if (piece < waves / 2 * kOfWave || (p.bits != 16 && p.of_scale <= 0)) return {};
   StreamLayout l{.warps = waves,
                  .tiles = tiles,

@@ -16,17 +16,17 @@ namespace sardonyx::codegen {
 class TileChoices {
  public:
   virtual ~TileChoices() = default;
-  /// Everything known of this kind of problem (Choice::problem) on this architecture ("gfx942"), for each size the
-  /// fastest candidate first, because that one may not be available. Safe from many threads.
+  /// All measurements of this kind of problem (Choice::problem) on this architecture ("gfx942"); for each size the
+  /// fastest candidates first, because the first one may not be available. Thread-safe.
   virtual std::vector<TunedSize> find(std::string_view arch, std::string_view problem) const = 0;
 };
 
 /// Which candidates are compiled; see select_candidates() in gpu_choice.h.
 struct TileSelection {
-  const TileChoices* choices = nullptr;  ///< what was measured; null: nothing
+  const TileChoices* choices = nullptr;  ///< measurements; null: none
   bool all = false;                      ///< every candidate
-  /// Whether a tensor is in memory before any launch of a run, and stays as it is; null: none is. Kernels that read
-  /// such tensors before they wait for the launch before them (kernels/stream.h) are candidates only with it.
+  /// Whether a tensor is in memory before any launch of a run, and does not change; null: none is. Kernels that read
+  /// such tensors before they wait for the previous launch (kernels/stream.h) are candidates only if it is set.
   std::function<bool(const Value*)> loaded;
 };
 

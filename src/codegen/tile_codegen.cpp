@@ -21,13 +21,12 @@ namespace {
 constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
 constexpr std::size_t kMaxBuffers = 48;
 
-// Nanoseconds of the launch that adds up split-K's partial sums, without its sums (AMD's launches are taken to be
-// slower).
+// Fixed time of the launch that adds up split-K's partial sums, in nanoseconds (assumed to be longer on AMD).
 constexpr float kFinishOnNvidia = 3400, kFinishElsewhere = 6000;
 constexpr int kMostShares = 8;
-constexpr std::int64_t kLeastShare = 256;  // elements along K
+constexpr std::int64_t kLeastShare = 256;  // elements along K per workgroup
 
-// The most workgroups that may divide the K of a tile; 1 without split-K.
+// The maximum number of workgroups that may divide the K of a tile; 1 without split-K.
 int most_shares(const Contraction& c) {
   std::int64_t k = 0;
   if (!is_const_int(c.k(), k)) return 1;
@@ -48,8 +47,8 @@ Expr partial_sums(const Contraction& c, int most) {
                 idx::min(sums * Expr(std::int64_t{most}), Expr(kMostPartialSums)));
 }
 
-// What decides about the speed of a candidate besides sizes: types, how elements are loaded, how much the epilogue
-// reads.
+// Everything but sizes that affects a candidate's speed: types, how elements are loaded, how much the epilogue reads. A
+// key of the tuning database.
 std::string problem_of(const Contraction& c, const ContractionSource& s) {
   constexpr const char* kAccess[] = {"vector", "across", "elements"};
   const ContractionProblem& p = s.problem;
@@ -59,7 +58,7 @@ std::string problem_of(const Contraction& c, const ContractionSource& s) {
                      p.full_columns ? "whole" : "ragged", s.buffers.size());
 }
 
-// A tall thin result is transposed to a flat one: kernels for few rows are for few of M.
+// Swaps rows and columns of a tall, thin result: kernels for few rows require a small M.
 void turn(Contraction& c) {
   std::int64_t m = smallest(c.m()), n = 0;
   if (c.inside || c.pair || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
@@ -161,14 +160,14 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
   Choice choice{problem_of(c, s), c.batches(), c.m(), c.n(), c.k(), {}, {}};
   for (const Offer& o : all) choice.candidates.push_back({o.candidate.name(), {}, {}, {o.candidate.tiling}});
   std::vector<bool> wanted;
-  if (s.problem.made_rows > 0) {  // it runs for so many rows only
+  if (s.problem.made_rows > 0) {  // the kernel supports so many rows only
     Choice known = choice;
     known.m = Expr(std::int64_t{s.problem.made_rows});
     wanted = select_candidates(known, {}, arch);
   } else {
     wanted = select_candidates(choice, selection, arch);
   }
-  // Where the number of rows is not known, some candidate takes any.
+  // If the number of rows is unknown, at least one candidate must support any number.
   const auto general = [](const Candidate& x) { return !x.tiling[0].few_rows && x.tiling[0].shares == 1; };
   bool any = is_const(c.m()) || s.problem.made_rows > 0;
   for (std::size_t k = 0; k < all.size(); ++k) any = any || (wanted[k] && general(choice.candidates[k]));
@@ -210,20 +209,20 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
   if (!skinny_supports(chip_of(arch), c.type) || c.inside || !is_const(c.batches(), 1)) return {};
   const auto prologue = row_prologue(c, rows);
   if (!prologue || !is_const_int(c.k(), depth) || !is_const(c.n())) return {};
-  // More rows at a time cost every workgroup more than the launch that they save (measured on an H200).
+  // More rows would cost every workgroup more than the saved launch (measured on an H200).
   constexpr int height = 1;
   if (height * depth * 2 > sdx::layout::kSkinnyRowBytes) return {};
   ContractionSource source = contraction_source(c, accumulator, arch, selection.loaded, &*prologue, height);
   GpuRowTile out{choice_of(c, std::move(source), arch, {}), c.m(), height};
   if (out.source.kernels.size() != 1) return {};
-  // The step runs for so many rows only: no candidate for more is needed.
+  // The step runs for so many rows only, so no candidate for more is needed.
   out.source.choice.candidates[0].tiling[0].few_rows = false;
   return out;
 }
 
 std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kernel, std::string_view arch,
                                                           const TileSelection& selection) {
-  // With fewer rows, reading the weights as they are and unpacking them once for each tile of rows takes less time.
+  // With fewer rows, dequantising the weights in each tile of rows takes less time.
   constexpr std::int64_t kAbove = 64;
   Value accumulator;
   Contraction c = contraction_of(kernel, accumulator);

@@ -81,7 +81,7 @@ void Operand::bind(Emitter& e, const Expr& var, const std::string& value) {
   e.bind(var, i);
 }
 
-// 16 bytes along k: the innermost reduced variable is vec_ * outer + j.
+// kVector: 16 bytes along k. The innermost reduced variable is vec_ * outer + j.
 bool Operand::try_vector() {
   if (!plain()) return false;
   const Expr& last = c_.reduced.back();
@@ -99,20 +99,20 @@ bool Operand::try_vector() {
   return contiguous(r, j);
 }
 
-// 16 bytes along rows (columns), where their innermost dim and the sum are whole vectors.
+// kAcross: 16 bytes along rows (columns), if their innermost dim and K are whole vectors.
 bool Operand::try_across() {
   if (!plain()) return false;
   std::int64_t k = 0, inner = 0;
   const Exprs dims = is_a_ ? c_.row_dims : Exprs{line_->args[0]};
   if (!is_const_int(c_.k(), k) || k % vec_ != 0 || !is_const_int(dims.back(), inner) || inner % vec_ != 0) return false;
-  // line = inner * outer + vec_ * part + j, in terms of which the offset moves by one with j
+  // line = inner * outer + vec_ * part + j, so that the offset moves by one with j
   const Expr j = loop_var(vec_), part = loop_var(inner / vec_), outer = loop_var(idx::floordiv(line_->args[0], inner));
   index_ = loop_var(k);
   const auto reduced = split_k();
   std::vector<std::pair<Expr, Expr>> r = reduced;
   r.emplace_back(line_, outer * inner + part * vec_ + j);
   if (!contiguous(r, j)) return false;
-  // What is emitted takes the line as it comes.
+  // The emitted function gets the line undivided.
   offset_ = flatten_loads(substitute(e_, reduced))->args[0];
   where_ = inside_ ? substitute(inside_, reduced) : Expr();
   if (where_ && is_const(where_)) where_ = Expr();
@@ -136,7 +136,7 @@ bool Operand::contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr
     return false;
   where_ = inside_ ? substitute(inside_, r) : Expr();
   if (has_var(where_, j)) return false;
-  if (where_ && is_const(where_)) where_ = Expr();  // true
+  if (where_ && is_const(where_)) where_ = Expr();  // always true
   offset_ = rest;
   return true;
 }
@@ -217,7 +217,7 @@ void Operand::emit_stream(Emitter& e) const {
   e.line(fmt::format("SDX_FN f32 b_zero() const {{ return {}; }}", e.value(quantized_->zero)));
 }
 
-// Element by element: any expression.
+// kElements: any expression.
 void Operand::elements(Emitter& e) const {
   e.open(fmt::format("SDX_FN void {}_elements(u32 z, u32 line, u32 at, T* x) const", is_a_ ? "a" : "b"));
   bind(e, c_.z, "z");

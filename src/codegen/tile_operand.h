@@ -1,4 +1,4 @@
-// One operand of a contraction as the functions by which kernels/gemm_loader.h fetches it.
+// An operand of a contraction, as the functions with which kernels/gemm_loader.h loads it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,28 +14,28 @@
 
 namespace sardonyx::codegen {
 
-/// In generated code.
+/// The name in generated code.
 const char* name_of(Access a);
 
 class Operand {
  public:
   Operand(const Contraction& c, bool is_a);
   Access access() const { return access_; }
-  /// Weights of few bits in blocks; access() is kElements then.
+  /// Weights that are quantised in blocks; access() is kElements then.
   const std::optional<QuantizedOperand>& quantized() const { return quantized_; }
-  /// In memory, if that is all it is and it is such as the copy engine of Hopper takes.
+  /// The operand in memory, if it is nothing else and TMA can load it.
   std::optional<CopiedOperand> copied() const;
   const Value* in_memory() const { return e_->value; }
   void emit(Emitter& e) const;
 
-  /// Whether kernels/stream.h takes it: `loaded` before any launch, and copied as it is, with its scales.
+  /// Whether kernels/stream.h supports it: `loaded` before any launch, and copied without conversion, with its scales.
   bool streams(const std::function<bool(const Value*)>& loaded) const;
-  /// How many runs, one after another, have the same scale, if a column's lie side by side in 16 bits, whole vectors of
-  /// them at multiples of 16 bytes; else 0.
+  /// How many consecutive runs share a scale, if a column's scales are contiguous, of 16 bits, and whole aligned
+  /// vectors of 16 bytes; otherwise 0.
   int runs_of_scale() const;
-  /// Whether a column's scales lie right behind those of the column before it; of an operand that has runs_of_scale().
+  /// Whether the scales of consecutive columns are contiguous. Requires runs_of_scale().
   bool scales_follow() const;
-  /// What stream.h needs besides; of an operand that streams.
+  /// Emits what stream.h needs in addition. Requires streams().
   void emit_stream(Emitter& e) const;
 
  private:
@@ -45,14 +45,13 @@ class Operand {
   bool try_across();
   std::vector<std::pair<Expr, Expr>> split_k() const;
   bool contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr& j);
-  // What kernels/gemm_loader.h may take for granted of kVector and kAcross: no padding, and how far one K lies from the
-  // next.
+  // Emits what kernels/gemm_loader.h may assume for kVector and kAcross: no padding, and a constant stride of K.
   void emit_facts(Emitter& e) const;
   void blocks(Emitter& e, const QuantizedOperand& q) const;
   void elements(Emitter& e) const;
-  // The scale as it lies in memory, in 16 bits; null if it is anything else.
+  // The load of the scale, if it is stored in 16 bits; null otherwise.
   Expr scale_load() const;
-  // A type of which there are constants, as there are none of 8-bit floats.
+  // A type that constants can have; there are none of 8-bit floats.
   DType sum_type() const { return size_of(c_.type) == 1 && is_float(c_.type) ? DType::kFloat32 : e_->dtype; }
 
   const Contraction& c_;

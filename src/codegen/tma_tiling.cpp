@@ -13,9 +13,9 @@ namespace sardonyx::codegen {
 namespace {
 
 constexpr std::int64_t kStep = sdx::layout::kStageDepth;
-constexpr std::int64_t kMostPitch = (std::int64_t{1} << 40) / 2;  // in elements: maps count bytes in 40 bits
+constexpr std::int64_t kMostPitch = (std::int64_t{1} << 40) / 2;  // elements: maps store strides in 40 bits of bytes
 constexpr std::int64_t kVector = 8;                               // elements of 16 bytes
-// What maps of images count: strides to 8, corners of the windows from -128 to 127, taps' distances to 255.
+// Limits of im2col maps: strides up to 8, corners of windows from -128 to 127, offsets of taps up to 255.
 constexpr std::int64_t kMostStride = 8, kMostReach = 120;
 constexpr std::int64_t kLeastChannels = 32;  // loaded at a time, if not 64
 constexpr int kMostStages = 8;
@@ -69,7 +69,7 @@ std::optional<CopiedWindows> copied_windows(const Windows& w) {
       if (std::int64_t pad = 0; !is_const_int(e, pad) || pad < 0 || pad > kMostReach) return {};
     if (o.strides[k] < 1 || o.strides[k] > kMostStride || reach + o.strides[k] > kMostReach) return {};
   }
-  // Few channels (with the taps' neighbours side by side, and nothing outside of a line): a line of taps is one.
+  // Few channels: if neighbouring taps are contiguous, and a line has no padding, a line of taps becomes one tap.
   if (o.channels % kLeastChannels != 0 && is_const(o.pitches[0], o.channels) && w.dilations[1] == 1 &&
       is_const(w.pads[1], 0) && is_const(w.pads_end[1], 0)) {
     o.channels *= o.taps[0];
@@ -93,8 +93,8 @@ std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth
     int shares;
     float alone_start, alone, busy_start, busy;
   };
-  // Fitted as those of gemm_families.cpp, to 80 products of BERT-Base, ViT-B/16, Whisper and Llama and convolutions
-  // of ResNet-50: by them the tilings chosen are 0.6 % behind the fastest on average, and 7 % at most.
+  // Fitted like those of gemm_families.cpp, to 80 problems (GEMMs of BERT-Base, ViT-B/16, Whisper and Llama, and
+  // convolutions of ResNet-50): the chosen tilings are 0.6 % slower than the best on average, and at most 7 %.
   constexpr Shape kShapes[] = {
       {128, 128, true, 1, 4910, 8.59f, 2100, 3.96f},  {64, 256, true, 1, 4800, 4.84f, 2460, 4.79f},
       {64, 128, true, 1, 5630, 2.09f, 1270, 2.83f},   {64, 128, false, 1, 2300, 3.36f, 1630, 3.21f},
@@ -106,10 +106,10 @@ std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth
       {128, 128, false, 1, 3290, 4.68f, 2730, 5.11f},
   };
   for (const Shape& s : kShapes) {
-    // Each workgroup of a cluster has a part of K.
+    // Each workgroup of a cluster needs a part of K.
     if (steps < s.shares || (s.shares > 1 && !whole)) continue;
     KernelCandidate& c = all.emplace_back();
-    // As many stages as fit, for alignment with 128 bytes to spare.
+    // As many stages as fit, with 128 bytes to spare for alignment.
     sdx::layout::TmaLayout l{s.m, s.n, s.turns, 0, s.shares};
     l.stages = std::min(kMostStages, (chip.lds.per_workgroup - l.bytes(full) - 128) / l.step_bytes());
     c.kernel = fmt::format("gemm_tma<TmaTiling<{}, {}, {}, {}, {}>>", s.m, s.n, s.turns, l.stages, s.shares);

@@ -1,4 +1,4 @@
-// Joining a group: which way of exchanging tensors a device has.
+// Joins a group: chooses how a device exchanges tensors.
 #include "sardonyx/communicator.h"
 
 #include "collective/transports.h"
@@ -12,7 +12,7 @@ std::shared_ptr<Communicator> Communicator::join(const GroupOptions& options) {
     sardonyx::fail(ErrorKind::kInvalidArgument, "there is no transport '{}'; use 'auto', 'host' or 'library'", t);
   std::shared_ptr<Gpu> gpu;
   if (options.device != "host") gpu = open_gpu(options.device);
-  // A simulated card has no such library, but for one that is named: a test's.
+  // A simulated card has no such library, except one that is named explicitly (in tests).
   const bool card = gpu && (!gpu->info().name.starts_with("sim:") || (t == "library" && !options.library.empty()));
   if (t == "library" && !card)
     sardonyx::fail(ErrorKind::kInvalidArgument, "NCCL and RCCL are for cards; '{}' exchanges tensors through 'host'",

@@ -22,8 +22,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kHeaderBytes = std::size_t{64} << 10;
-constexpr int kSpins = 200;                // before a thread sleeps: what others do next is often there by then
-constexpr long kSleep = 20 * 1000 * 1000;  // ns, until it looks whether the others live
+constexpr int kSpins = 200;                // before a thread sleeps: others often arrive within that time
+constexpr long kSleep = 20 * 1000 * 1000;  // ns, until it checks whether the others are alive
 constexpr std::uint32_t kIntact = 0, kBreaking = 1, kBroken = 2;
 
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
@@ -33,16 +33,16 @@ void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
 
 }  // namespace
 
-/// What a process has in the file. A counter is written by its process alone.
+/// A process's part of the file. Each counter is written by its own process only.
 struct alignas(64) Group::Member {
   std::atomic<std::uint32_t> joined, arrived, left;
-  std::atomic<std::uint64_t> steps;                ///< that this process has begun
-  std::array<std::atomic<std::uint64_t>, 2> what;  ///< of this turn and the one before
+  std::atomic<std::uint64_t> steps;                ///< started by this process
+  std::array<std::atomic<std::uint64_t>, 2> what;  ///< for the current turn and the previous one
 };
 
-/// The file's start; all of it is zero at first.
+/// The start of the file; initially all zero.
 struct Group::Shared {
-  std::atomic<std::uint32_t> size;   ///< of the group, as the first process says
+  std::atomic<std::uint32_t> size;   ///< of the group, as set by the first process
   std::atomic<std::uint32_t> ticks;  ///< counts arrivals; waiting processes sleep on it
   std::atomic<std::uint32_t> state;  ///< kIntact ...
   std::atomic<std::uint32_t> id_said;
@@ -72,7 +72,8 @@ Group::Group(const std::filesystem::path& path, int rank, int size, double timeo
     errno = EPERM;
     refuse("trusted: it is no file of this user's");
   }
-  // All make it equally long: new bytes are zero. posix_fallocate finds out now whether there is memory for it.
+  // All processes extend it to the same length; new bytes are zero. posix_fallocate reports a lack of memory now rather
+  // than as a SIGBUS later.
   if (const int code = ::posix_fallocate(file_, 0, static_cast<off_t>(bytes_))) {
     errno = code;
     refuse("made large enough");
@@ -113,7 +114,7 @@ Group::Group(const std::filesystem::path& path, int rank, int size, double timeo
 Group::~Group() {
   shared_->members[static_cast<std::size_t>(rank_)].left.store(1);
   ::munmap(shared_, bytes_);
-  ::close(file_);  // gives up the lock: who still waits for this process learns that it is gone
+  ::close(file_);  // releases the lock: processes that wait for this one see that it is gone
 }
 
 void Group::notify() const noexcept {
@@ -154,7 +155,7 @@ bool Group::broken() noexcept {
   for (int r = 0; r < size_; ++r) {
     const Member& other = shared_->members[static_cast<std::size_t>(r)];
     if (!other.joined.load() || alive(r)) continue;
-    // Who has done all that there was to do may leave.
+    // A process that has taken part in all steps so far may leave.
     if (other.left.load() == 0)
       fail("rank " + std::to_string(r) + " is gone");
     else if (other.steps.load() < mine)

@@ -1,7 +1,7 @@
-// What the processes of a group share: a mapped file with who is there, a barrier, and memory for what they exchange.
+// What the processes of a group share: a mapped file with the list of members, a barrier, and memory to exchange data.
 //
-// Whether a process lives is told by a lock on the file (one byte for each rank), which the system takes back however
-// the process ends. Nobody waits without looking at that.
+// A process holds a lock on the file (one byte per rank), which the system releases however the process ends. So others
+// can see whether it is alive, and check that whenever they wait.
 #pragma once
 #include <array>
 #include <atomic>
@@ -18,7 +18,7 @@ class Group {
   static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
   using LibraryId = std::array<std::byte, 128>;  ///< ncclUniqueId
 
-  /// Opens the file, or makes it, and waits until all are there. Throws Error.
+  /// Opens or creates the file, and waits until all processes have joined. Throws Error.
   Group(const std::filesystem::path& path, int rank, int size, double timeout_seconds);
   ~Group();
   Group(const Group&) = delete;
@@ -27,22 +27,22 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Before steps that all processes do together, other than meet(): one that has left and did fewer of them is missed.
+  /// Call before `steps` common steps other than meet(); a process that left after fewer of them is then detected.
   /// Throws Error(kDevice) if the group is broken.
   void begin(std::uint64_t steps);
-  /// Waits until every process is here. `what`: of the step that they do together; a process that does something else
-  /// breaks the group. Throws Error(kDevice) if the group is broken.
+  /// Barrier. `what` identifies the common step; a process with a different one breaks the group. Throws Error(kDevice)
+  /// if the group is broken.
   void meet(std::uint64_t what);
-  /// kSlotBytes that this process writes before the next meet(), for the others.
+  /// kSlotBytes that this process fills for the others before the next meet().
   std::byte* mine() const { return slot(rank_, turn_); }
-  /// What a process wrote there before the last meet(). It is there until the next one.
+  /// What a process wrote there before the last meet(). Valid until the next one.
   const std::byte* of(int rank) const { return slot(rank, turn_ - 1); }
 
   void check() const;
   void fail(const std::string& why) noexcept;
-  /// Whether the group is broken, a process that is gone, or has left too early, included.
+  /// Whether the group is broken, for example because a process is gone or left too early.
   bool broken() noexcept;
-  /// Rank 0 says it, the others wait for it.
+  /// Rank 0 sets it, the others wait for it.
   void share_id(LibraryId& id);
 
  private:

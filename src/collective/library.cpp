@@ -1,7 +1,8 @@
-// Sums and concatenations through NVIDIA's NCCL or AMD's RCCL, whose interface is the same: opened at run time.
+// Sums and concatenations through NVIDIA's NCCL or AMD's RCCL, which have the same interface and are loaded at run
+// time.
 //
-// Their kernels wait for the other cards without an end. A thread watches whether the other processes live, and aborts
-// the library's work if one does not; then whoever waits for the stream goes on, and the next check() says what
+// Their kernels wait for the other cards indefinitely. A thread watches whether the other processes are alive, and
+// aborts the library's work if one is not. Then waits for the stream return, and the next check() reports what
 // happened.
 #include <dlfcn.h>
 
@@ -113,7 +114,7 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
       join(id, options.timeout_seconds);
       if (options.transport == "auto") peer_ = PeerExchange::make(*group_, gpu_);
     } catch (const Error& error) {
-      group_->fail(error.what());  // the others wait for this process
+      group_->fail(error.what());  // so that the others do not wait for this process
       throw;
     }
     watcher_ = std::thread([this] { watch(); });
@@ -136,7 +137,7 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
       else
         library_.destroy(comm_);
     } catch (const Error&) {
-      return;  // the driver is gone
+      return;  // the driver is already unloaded
     }
   }
 
@@ -173,14 +174,13 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
   void give(const F& f, const char* what) {
     group_->begin(1);
     const Gpu::Scope scope(*gpu_);
-    // Not under a lock: the call may wait for other processes, and must be aborted then.
+    // Without a lock: the call may wait for other processes, and must be abortable meanwhile.
     void* comm = comm_;
     if (!comm) group_->check();
     library_.require(f(comm), what);
   }
 
-  // The library's own call may never return if a process goes away meanwhile: it gets a thread, which is left to itself
-  // then.
+  // The library's call may never return if a process ends meanwhile. It gets a thread, which is abandoned then.
   void join(const UniqueId& id, double timeout) {
     auto made = std::make_shared<std::promise<std::pair<int, void*>>>();
     auto result = made->get_future();
@@ -217,7 +217,7 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
         const Gpu::Scope scope(*gpu_);
         library_.abort(comm_.exchange(nullptr));
       } catch (const Error&) {
-        return;  // the driver is gone
+        return;  // the driver is already unloaded
       }
       return;
     }

@@ -17,15 +17,15 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::uint64_t kOffer = 3, kAgree = 4;  // of Group::meet
+constexpr std::uint64_t kOffer = 3, kAgree = 4;  // arguments of Group::meet
 constexpr std::uint32_t kMaxBlocks = 64;
-// kernels/peer.h: PeerHead with its members' places, and the parts of two calls.
+// kernels/peer.h: PeerHead with the offset of `abort`, and the slots of two calls.
 constexpr std::size_t kData = 16384, kAbort = 64;
-// Handles are of whole pages of the driver: in one of 2 MiB nothing else lies.
+// IPC handles cover whole allocations of the driver: one of 2 MiB contains nothing else.
 constexpr std::size_t kArea = std::size_t{2} << 20;
 static_assert(kArea >= kData + 2 * PeerExchange::kMaxBytes);
 
-/// What a process says of its memory.
+/// What a process tells the others about its memory.
 struct Offer {
   bool good = false;
   pid_t process = 0;
@@ -81,7 +81,7 @@ std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, const std::shared
       offer.good = true;
     }
   } catch (const Error&) {
-    offer.good = false;  // the library is there for all
+    offer.good = false;  // the library is used in all processes
   }
   const std::vector<Offer> offers = exchanged(group, offer, kOffer);
   bool good = std::all_of(offers.begin(), offers.end(), [](const Offer& o) { return o.good; });
@@ -90,7 +90,7 @@ std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, const std::shared
     const Offer& o = offers[static_cast<std::size_t>(r)];
     void* memory = x->area_.get();
     if (r != group.rank()) {
-      // Handles are for other processes.
+      // A handle cannot be opened by the process that made it.
       if (o.process != offer.process) x->others_.push_back(open_memory(gpu, o.handle));
       good = o.process != offer.process && x->others_.back() != nullptr;
       if (good) memory = x->others_.back().get();
@@ -111,7 +111,7 @@ std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, const std::shared
 }
 
 PeerLaunch PeerExchange::launch(void* function, std::size_t count, std::size_t bytes) const {
-  // A thread has 16 bytes: what waits for the other cards is their latency, which more workgroups do not shorten.
+  // 16 bytes per thread. Time is dominated by the other cards' latency, which more workgroups do not shorten.
   const std::size_t blocks = std::clamp<std::size_t>((bytes + 16 * kThreads - 1) / (16 * kThreads), 1, kMaxBlocks);
   return {function,
           static_cast<std::uint32_t>(blocks),
@@ -138,7 +138,7 @@ void PeerExchange::abort() noexcept {
   try {
     gpu_->upload(static_cast<char*>(area_.get()) + kAbort, one_.get(), sizeof(std::uint32_t), abort_stream_.get());
   } catch (const Error&) {
-    return;  // the driver is gone, and with it what waits
+    return;  // the driver is already unloaded, and with it the waiting kernels
   }
 }
 

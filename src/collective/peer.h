@@ -1,5 +1,6 @@
-// Sums and concatenations of small tensors by kernels of our own, over cards that reach each other's memory: launches
-// like any other, so that they are part of captured graphs, and quicker than a library's for what a decoder's step has.
+// Sums and concatenations of small tensors by kernels of our own, on cards that can access each other's memory. They
+// are ordinary launches, which captured graphs can contain, and are faster than a library for the sizes of a decoder
+// step.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace sardonyx {
 
-/// A kernel that takes two pointers, in and out, and these numbers.
+/// A kernel with two pointers, in and out, and these numbers as arguments.
 struct PeerLaunch {
   void* function = nullptr;
   std::uint32_t blocks = 1;
@@ -27,17 +28,18 @@ class PeerExchange {
   static constexpr std::uint32_t kThreads = 256;                    ///< of a workgroup
   static constexpr std::size_t kMaxBytes = std::size_t{256} << 10;  ///< of one card's tensor
 
-  /// Null in all processes of the group if any of its cards does not reach another's memory, there are too many, or
-  /// the kernels can't be compiled. All processes call it at the same time. Throws Error(kDevice) if one goes away.
+  /// Null in all processes of the group if any two cards cannot access each other's memory, if there are too many
+  /// cards, or if the kernels can't be compiled. All processes must call it together. Throws Error(kDevice) if one ends
+  /// meanwhile.
   static std::unique_ptr<PeerExchange> make(Group& group, const std::shared_ptr<Gpu>& gpu);
 
-  /// None for what is too large, and for types whose sum the kernels don't know.
+  /// Empty if the tensor is too large, or for types whose sum the kernels don't support.
   std::optional<PeerLaunch> sum(std::size_t elements, DType dtype) const;
   std::optional<PeerLaunch> gather(std::size_t bytes) const;
-  /// Ends the waiting of all launches of this process. From any thread.
+  /// Makes all launches of this process stop waiting. Thread-safe.
   void abort() noexcept;
 
-  /// The kernels' text, compiled for a target ("sm_90a", "gfx942").
+  /// The kernels, compiled for a target ("sm_90a", "gfx942").
   static std::string compile(const std::string& target);
 
  private:
@@ -52,13 +54,13 @@ class PeerExchange {
   void *f32_ = nullptr, *f16_ = nullptr, *bf16_ = nullptr, *bytes_ = nullptr;
 };
 
-/// What a communicator is besides, if it may have launches in the place of calls.
+/// Implemented by communicators that can replace calls by launches.
 class LaunchedCollectives {
  public:
   virtual ~LaunchedCollectives() = default;
   virtual std::optional<PeerLaunch> sum_launch(std::size_t elements, DType dtype) const = 0;
   virtual std::optional<PeerLaunch> gather_launch(std::size_t bytes) const = 0;
-  /// To be called before so many of these launches are given to a stream. Throws Error(kDevice) if the group is broken.
+  /// Must be called before `count` of these launches are enqueued. Throws Error(kDevice) if the group is broken.
   virtual void begin_launches(std::size_t count) const = 0;
 };
 

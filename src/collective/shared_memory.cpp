@@ -1,5 +1,5 @@
-// Sums and concatenations through the group's shared memory: for the host, and for cards by way of the host. Every
-// process adds all parts itself, in the order of ranks, so that all have the same bits.
+// Sums and concatenations through the group's shared memory: for the host, and for cards through the host. Every
+// process adds all parts itself in the order of ranks, so results are bitwise equal.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kReduce = 1, kGather = 2;
 
-// What a step is, so that processes that do different ones find out.
+// A key of a step, by which processes notice that they do different ones.
 std::uint64_t step_key(std::uint64_t kind, DType dtype, std::uint64_t bytes) {
   return kind << 56 | static_cast<std::uint64_t>(dtype) << 48 | (bytes & 0xffffffffffffU);
 }
@@ -49,7 +49,7 @@ class SharedMemory : public Communicator {
     group_->check();
     const std::size_t all = bytes * static_cast<std::size_t>(size());
     const void* from = here(in, bytes, stream);
-    // What is read of `in` may lie where others' parts go.
+    // Others' parts may be stored where `in` is still read.
     void* to = gpu_ || overlap(in, bytes, out, all) ? staging_of_all(all) : out;
     for (std::size_t begin = 0; begin < bytes; begin += Group::kSlotBytes) {
       const std::size_t n = std::min(Group::kSlotBytes, bytes - begin);
@@ -90,7 +90,7 @@ class SharedMemory : public Communicator {
     const auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
     return x < y + m && y < x + n;
   }
-  void* room(std::shared_ptr<void>& memory, std::size_t& size, std::size_t bytes) {
+  void* grown(std::shared_ptr<void>& memory, std::size_t& size, std::size_t bytes) {
     if (size < bytes) {
       memory = std::shared_ptr<void>(std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
       size = memory ? bytes : 0;
@@ -98,8 +98,8 @@ class SharedMemory : public Communicator {
     }
     return memory.get();
   }
-  void* staging(std::size_t bytes) { return room(one_, one_bytes_, bytes); }
-  void* staging_of_all(std::size_t bytes) { return room(all_, all_bytes_, bytes); }
+  void* staging(std::size_t bytes) { return grown(one_, one_bytes_, bytes); }
+  void* staging_of_all(std::size_t bytes) { return grown(all_, all_bytes_, bytes); }
 
   const void* here(const void* in, std::size_t bytes, void* stream) {
     if (!gpu_) return in;

@@ -1,4 +1,4 @@
-// The ways in which a group exchanges tensors.
+// How a group exchanges tensors.
 #pragma once
 #include <memory>
 
@@ -8,11 +8,11 @@
 
 namespace sardonyx {
 
-/// Through memory that the processes share. `gpu`: null for the host. Tensors of a card go to the host and back; each
-/// call waits for the stream.
+/// Through shared host memory. `gpu`: null for the host. Tensors of a card are copied to the host and back; each call
+/// waits for the stream.
 std::shared_ptr<Communicator> shared_memory_communicator(std::unique_ptr<Group> group, std::shared_ptr<Gpu> gpu);
 
-/// Through NCCL or RCCL (`gpu` is NVIDIA's or AMD's). Throws Error.
+/// Through NCCL or RCCL (for NVIDIA or AMD). Throws Error.
 std::shared_ptr<Communicator> library_communicator(std::unique_ptr<Group> group, std::shared_ptr<Gpu> gpu,
                                                    const GroupOptions& options);
 

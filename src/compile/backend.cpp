@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kLibrary = "libsardonyx-compiler.so";
 
-/// The folder of the library (or program) that this function is in.
+/// The directory of the library (or program) that contains this function.
 std::filesystem::path own_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&compiler_backend), &info) == 0 || info.dli_fname == nullptr) return {};
@@ -29,7 +29,7 @@ std::filesystem::path own_folder() {
 
 std::atomic<bool> loaded = false;
 
-// The read-only parts of the compiler's libraries: clean pages of files, which the system can drop and read again.
+// Drops the read-only pages of the compiler's libraries: clean pages of files, which the system reads again if needed.
 int forget_code(dl_phdr_info* info, std::size_t, void*) {
   const std::string_view name(info->dlpi_name ? info->dlpi_name : "");
   const bool ours =

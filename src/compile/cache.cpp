@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSuffix = ".sdx";
 constexpr std::string_view kTemporaryPrefix = "writing-";
-constexpr std::time_t kStaleSeconds = 3600;  // a temporary file this old belongs to a process that died
+constexpr std::time_t kStaleSeconds = 3600;  // an older temporary file belongs to a process that died
 
-/// What an entry's file begins with; the blob follows.
+/// The beginning of an entry's file; the blob follows.
 struct Header {
   char magic[8] = {'S', 'D', 'X', 'C', 'A', 'C', 'H', '1'};
   std::array<std::uint8_t, 32> key{};
@@ -90,7 +90,8 @@ std::vector<Entry> scan(const fs::path& directory) {
   return entries;
 }
 
-/// Makes `directory` (parents as usual, itself for this user alone). Returns why it can't be used, or "".
+/// Creates `directory` (its parents with default permissions, itself for this user only). Returns why it can't be used,
+/// or "".
 std::string prepare(const fs::path& directory) {
   std::error_code error;
   if (directory.has_parent_path()) fs::create_directories(directory.parent_path(), error);
@@ -164,7 +165,7 @@ std::optional<std::string> CodeCache::get(const CacheKey& key) {
       struct stat s;
       Header header;
       const auto limit = options_.max_bytes + sizeof header;
-      // The size is checked against the file's before anything is allocated.
+      // Compare with the file's size before allocating anything.
       if (::fstat(file.fd, &s) == 0 && S_ISREG(s.st_mode) && static_cast<std::uint64_t>(s.st_size) <= limit &&
           read_all(file.fd, &header, sizeof header) &&
           header.size == static_cast<std::uint64_t>(s.st_size) - sizeof header) {
@@ -177,7 +178,7 @@ std::optional<std::string> CodeCache::get(const CacheKey& key) {
       }
       corrupted = !blob;
       if (corrupted) ::unlink(path.c_str());
-      if (blob) ::futimens(file.fd, nullptr);  // marks the use; can fail in a directory that only may be read
+      if (blob) ::futimens(file.fd, nullptr);  // marks the use; fails in a read-only directory
     }
   }
   const std::lock_guard lock(mutex_);
@@ -215,10 +216,10 @@ void CodeCache::put(const CacheKey& key, std::string_view blob) {
   if (check) evict();
 }
 
-// Each process looks at the directory when it is new and then after each sixteenth of the bound that it writes, and
-// makes room for an eighth: the bound may be passed by a sixteenth per writing process, for a moment. Two processes
-// that evict at once choose nearly the same entries, so they need no lock, behind which a stopped process could hold up
-// the others.
+// A process scans the directory when it is new and then whenever it has written a sixteenth of the bound, and evicts
+// down to seven eighths. So the bound may be exceeded temporarily, by a sixteenth per writing process. Two processes
+// that evict at the same time choose nearly the same entries, so no lock is needed, which a stopped process could hold
+// forever.
 void CodeCache::evict() {
   std::vector<Entry> entries = scan(options_.directory);
   std::uint64_t bytes = 0, evicted = 0;

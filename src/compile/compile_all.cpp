@@ -1,4 +1,4 @@
-// compile_all(): many compilations on several threads, through the cache.
+// compile_all(): compiles on several threads, through the cache.
 #include <array>
 #include <map>
 #include <mutex>

@@ -12,7 +12,7 @@
 namespace sardonyx {
 namespace {
 
-// Raise it when the arguments below or the linking change, so that old cache entries are not used.
+// Part of cache keys. Increment it when the arguments below or the linking change.
 constexpr int kRecipe = 9;
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -29,17 +29,16 @@ void append(std::vector<std::string>& to, std::initializer_list<const char*> arg
   to.insert(to.end(), args.begin(), args.end());
 }
 
-/// What every target shares. cc1 does nothing by default that the driver would have asked for, the vectorisers
-/// included.
+/// Arguments of all targets. cc1 does not enable what the driver enables by default, for example the vectorisers.
 std::vector<std::string> common_args(const CompileOptions& options) {
   if (options.opt_level < 0 || options.opt_level > 3)
     fail(ErrorKind::kInvalidArgument, "opt_level is {}; it must be 0 to 3", options.opt_level);
   std::vector<std::string> args = {"-x", "c++", "-std=c++20", "-O" + std::to_string(options.opt_level)};
   append(args, {"-ffreestanding", "-nostdsysteminc", "-nobuiltininc", "-I/", "-fdeprecated-macro", "-fwchar-type=int"});
   append(args, {"-fno-rtti", "-fno-threadsafe-statics", "-fgnuc-version=4.2.1", "-fvisibility=hidden"});
-  // Fuses a*b+c across statements too, and lets `#pragma clang fp contract(off)` forbid it. No other liberty is taken.
+  // Fuses a*b+c across statements too, unless `#pragma clang fp contract(off)` forbids it. All else is strict IEEE.
   append(args, {"-ffp-contract=fast-honor-pragmas", "-ferror-limit", "20", "-fno-caret-diagnostics"});
-  append(args, {"-Wno-everything", "-Werror=global-constructors"});  // nobody would run constructors
+  append(args, {"-Wno-everything", "-Werror=global-constructors"});  // constructors would never be run
   if (options.opt_level >= 2) append(args, {"-vectorize-loops", "-vectorize-slp"});
   if (options.debug_info) append(args, {"-debug-info-kind=limited", "-dwarf-version=5"});
   for (const std::string& d : options.defines) args.push_back("-D" + d);
@@ -72,7 +71,7 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
       append(args, {"-mcode-object-version=5", "-mrelocation-model", "pic", "-pic-level", "2"});
       break;
     case TargetKind::kNvptx:
-      // The oldest PTX that has all of the target's instructions, so that old drivers take it.
+      // The oldest PTX version with all of the target's instructions, so that older drivers accept it.
       args.insert(args.end(), {"-triple", "nvptx64-nvidia-cuda", "-target-cpu", target.arch, "-target-feature",
                                fmt::format("+ptx{}", chip_of(target.arch).floors.ptx)});
       break;
@@ -84,7 +83,7 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
       fail(ErrorKind::kInvalidArgument, "extra_cc1 holds {}, which would change options of the whole process", a);
     args.push_back(a);
   }
-  // Debug information would tell the two ways of including a header apart.
+  // Debug information would differ between the two ways of including a header.
   const auto precompiled = options.debug_info ? nullptr : precompiled_header(args, source, headers);
   const Emit emit = target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject;
   std::string code = compiler_backend().run_cc1(args, source, headers, emit, precompiled.get());

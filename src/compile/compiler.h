@@ -1,9 +1,9 @@
-// The embedded compiler: text in our freestanding C++20 kernel dialect becomes machine code in this process, through
-// clang, LLVM and lld, on any machine and without an SDK. This header needs no LLVM.
+// The embedded compiler: compiles text in our freestanding C++20 kernel dialect to machine code, in this process,
+// through clang, LLVM and lld. It needs no SDK. This header does not depend on LLVM.
 //
 // The dialect: C++20, freestanding, no exceptions, no RTTI, no system headers (there is no file system: only the
-// headers handed in can be included, as "name"). Floating point follows IEEE 754 with NaN, infinities and signed zeros,
-// except that a*b+c may become one fused operation (`#pragma clang fp contract(off)` forbids it) and that errno,
+// headers that are passed in can be included, as "name"). Floating point follows IEEE 754 with NaN, infinities and
+// signed zeros, except that a*b+c may be fused (unless `#pragma clang fp contract(off)` forbids it) and that errno,
 // exception flags and rounding modes are not observable. Entry points:
 //   host    extern "C" functions
 //   AMD     extern "C" [[clang::amdgpu_kernel]] void functions
@@ -28,7 +28,7 @@ struct SourceFile {
 
 enum class TargetKind { kHost, kAmdgpu, kNvptx };
 
-/// What to compile for. `arch` is "gfx942" or "sm_90a" for GPUs; for a host it is "ARCH CPU FEATURES": "x86_64",
+/// A compilation target. `arch` is "gfx942" or "sm_90a" for GPUs; for a host it is "ARCH CPU FEATURES": "x86_64",
 /// "x86_64 znver4" or "x86_64 znver4 +avx2,-sse4a", and the same with "aarch64".
 struct Target {
   TargetKind kind = TargetKind::kHost;
@@ -36,9 +36,9 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
-/// This machine's CPU with the features that it and its operating system really have. Detected once.
+/// This machine's CPU, with the features that it has and its operating system supports. Detected once.
 const Target& host_target();
-/// "gfx942", "sm_90", "host" (this machine), "x86_64", "aarch64" (any such CPU), or what to_string returns.
+/// Parses "gfx942", "sm_90", "host" (this machine), "x86_64", "aarch64" (any such CPU), or a result of to_string.
 /// Throws Error(kUnsupported) with the list of known names.
 Target parse_target(std::string_view text);
 /// The names parse_target accepts.
@@ -57,7 +57,7 @@ struct CompileOptions {
 std::string compile(std::string_view source, std::span<const SourceFile> headers, const Target& target,
                     const CompileOptions& options = {});
 
-/// One compile() of compile_all. `headers` must outlive the call.
+/// A compilation for compile_all. `headers` must outlive the call.
 struct CompileJob {
   std::string source;
   std::span<const SourceFile> headers;
@@ -65,13 +65,13 @@ struct CompileJob {
   CompileOptions options;
 };
 
-/// Compiles `jobs` on `threads` threads (at least 1), looking in `cache` first and storing there (null: no cache).
-/// Equal jobs are compiled once. Returns results in the order of jobs; rethrows the first failing job's Error.
-/// `progress` is called, from one thread at a time, with how many different jobs are done and how many there are.
+/// Compiles `jobs` on `threads` threads (at least 1). `cache` is searched first and filled (null: no cache). Equal jobs
+/// are compiled once. Returns results in the order of jobs; rethrows the error of the first failing job. `progress` is
+/// called with the number of finished distinct jobs and of all, one call at a time.
 std::vector<std::string> compile_all(std::span<const CompileJob> jobs, int threads, CodeCache* cache,
                                      const std::function<void(std::size_t, std::size_t)>& progress = {});
 
-/// Names the embedded compiler and what we do with it: part of every cache key.
+/// Identifies the embedded compiler and its use here; part of every cache key.
 const std::string& compiler_version();
 
 }  // namespace sardonyx

@@ -22,7 +22,7 @@ namespace {
        what);
 }
 
-/// Part of an object's bytes as an array; refuses what is not inside. Objects are copied to aligned memory first.
+/// An object's bytes, read as arrays; refuses what is out of bounds. Objects are first copied to aligned memory.
 class Bytes {
  public:
   explicit Bytes(const std::string& object) : words_((object.size() + 7) / 8), size_(object.size()) {
@@ -119,7 +119,7 @@ class Linker {
   }
 
   static Range place(const Elf64_Shdr& h) {
-    // Unwinding tables are not needed: nothing throws through this code.
+    // Unwind tables are not needed: nothing throws through this code.
     if (!(h.sh_flags & SHF_ALLOC) || h.sh_type == SHT_X86_64_UNWIND || h.sh_type == SHT_NOTE) return kRanges;
     if (h.sh_flags & SHF_EXECINSTR) return kCode;
     return h.sh_flags & SHF_WRITE ? kData : kConstants;
@@ -135,8 +135,7 @@ class Linker {
     return o.bytes.array<Elf64_Rela>(s.header->sh_offset, s.header->sh_size);
   }
 
-  // Each relocation that may want a slot with an address in it (and, for calls, a jump through the slot) gets room for
-  // one.
+  // Reserves, for each relocation that may need it, a slot with an address and (for calls) a jump through the slot.
   void count_slots() {
     for (const Object& o : objects_) slots_ += o.symbols.size();
     slot_base_ = (size_[kConstants] + 7) & ~std::uint64_t{7};
@@ -197,13 +196,13 @@ class Linker {
     refuse(fmt::format("'{}' is not defined", name));
   }
 
-  // The number of the slot that holds an address.
+  // The index of the slot that holds an address.
   std::uint64_t slot(std::uint64_t value) {
     const auto [it, is_new] = slot_of_.emplace(value, slot_of_.size());
     if (is_new) {
       check(it->second < slots_, "more slots than symbols");
       std::memcpy(reinterpret_cast<void*>(slot_address(it->second)), &value, 8);
-      // jmp *slot(%rip), and two bytes that are never reached
+      // jmp *slot(%rip), padded with two bytes that are never executed
       unsigned char jump[8] = {0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc};
       const std::int64_t distance =
           static_cast<std::int64_t>(slot_address(it->second) - (jump_address(it->second) + 6));
@@ -240,7 +239,7 @@ class Linker {
         case R_X86_64_PC32:
         case R_X86_64_PLT32:
           value = target + addend - place;
-          // A function of the process may be out of reach.
+          // A function of the process may be out of range.
           if (type == R_X86_64_PLT32 && !fits(value)) value = jump_address(slot(target)) + addend - place;
           break;
         case R_X86_64_GOTPCREL:
@@ -273,7 +272,7 @@ class Linker {
     }
   }
 
-  static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;  // so that everything is within reach of 32 bits
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;  // so that 32-bit displacements reach everything
 
   std::vector<Object> objects_;
   std::unordered_map<std::string_view, std::uint64_t> runtime_;

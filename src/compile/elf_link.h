@@ -1,5 +1,5 @@
-// Links x86-64 ELF objects into memory: what the embedded compiler makes for a host, and no more. JITLink could do it,
-// but needs LLVM, which takes longer to start than most models take to load.
+// Links x86-64 ELF objects into memory; supports what the embedded compiler generates for a host. JITLink could do it,
+// but needs LLVM, which takes longer to load than most models.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,9 +11,9 @@
 namespace sardonyx {
 
 /// Links all of `objects` (relocatable ELF files) into memory. They may use each other's global symbols and those of
-/// `runtime`. Fills `symbols` with the global functions and variables that they define. The code lives as long as the
-/// result. Source: System V ABI, AMD64 supplement, chapter 4 (object files). Throws Error(kCompile): not such an object
-/// or damaged, unresolved or doubly defined symbols, constructors.
+/// `runtime`. Adds the global functions and variables that they define to `symbols`. The code lives as long as the
+/// result. Source: System V ABI, AMD64 supplement, chapter 4 (object files). Throws Error(kCompile) for an unsupported
+/// or damaged object, unresolved or doubly defined symbols, and constructors.
 std::shared_ptr<void> elf_link(std::span<const std::string> objects, std::span<const RuntimeSymbol> runtime,
                                std::unordered_map<std::string, void*>& symbols);
 

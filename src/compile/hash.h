@@ -11,8 +11,8 @@ using Hash = std::array<std::uint8_t, 32>;
 
 Hash hash_of(std::string_view bytes);
 
-/// Hashes `parts` with their lengths, so that {"ab", "c"} and {"a", "bc"} differ. Begin with a word of your own for
-/// each use.
+/// Hashes `parts` with their lengths, so that {"ab", "c"} and {"a", "bc"} differ. The first part should be a tag that
+/// is unique to the use.
 Hash hash_of_parts(std::span<const std::string_view> parts);
 
 }  // namespace sardonyx

@@ -1,5 +1,5 @@
-// CPU detection. On x86-64 by CPUID (Intel's Software Developer's Manual, volume 2A, CPUID; AMD's Architecture
-// Programmer's Manual, volume 3, appendix E), so that no part of LLVM is needed to find compiled code in the cache.
+// CPU detection. On x86-64 with CPUID (Intel's Software Developer's Manual, volume 2A, CPUID; AMD's Architecture
+// Programmer's Manual, volume 3, appendix E), so that finding compiled code in the cache needs no LLVM.
 #include "compile/host_cpu.h"
 
 #include "support/error.h"
@@ -30,7 +30,7 @@ struct Feature {
   State state = kNone;
 };
 
-// Features that code generation may use, by LLVM's names, sorted: the text is part of cache keys.
+// Features that code generation may use, by LLVM's names; sorted, because the text is part of cache keys.
 constexpr Feature kFeatures[] = {
     {"adx", k7, kEbx, 19},
     {"aes", k1, kEcx, 25},
@@ -72,7 +72,7 @@ constexpr Feature kFeatures[] = {
     {"vpclmulqdq", k7, kEcx, 10, kAvx},
 };
 
-/// The name that chooses instruction costs. Only what differs from the generic levels: AMD's Zen, by family and model.
+/// LLVM's name of the CPU, which selects instruction costs: AMD's Zen by family and model. Others use a generic level.
 const char* zen(unsigned family, unsigned model) {
   if (family == 0x17) return model < 0x30 ? "znver1" : "znver2";
   if (family == 0x19) {

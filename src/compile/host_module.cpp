@@ -1,4 +1,4 @@
-// HostModule: this machine's linker and what it made.
+// HostModule: links with the linker for this machine.
 #include "compile/host_module.h"
 
 #include <unordered_map>

@@ -13,7 +13,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kKept = 8;  // one for each target in use; each takes about as much memory as 20 times its text
+constexpr std::size_t kKept = 8;  // one per target in use; each takes about 20 times the memory of its text
 
 using Shared = std::shared_future<std::shared_ptr<const std::string>>;
 struct Entry {
@@ -21,7 +21,7 @@ struct Entry {
   Shared header;
 };
 
-/// The name in a leading #include "name"; only white space and // comments may stand before it.
+/// The name in an #include "name" at the start of the source, after white space and // comments only.
 std::optional<std::string_view> leading_include(std::string_view source) {
   for (;;) {
     source.remove_prefix(std::min(source.find_first_not_of(" \t\r\n"), source.size()));
@@ -51,7 +51,7 @@ std::shared_ptr<const std::string> make(const std::vector<std::string>& args, st
   try {
     return std::make_shared<const std::string>(compiler_backend().precompile_cc1(args, name, headers));
   } catch (const Error&) {
-    return nullptr;  // the compilation of the source says what is wrong, and from where the header was included
+    return nullptr;  // compiling the source reports the error, with the place of the include
   }
 }
 
@@ -63,11 +63,11 @@ std::shared_ptr<const std::string> precompiled_header(const std::vector<std::str
   if (!name) return nullptr;
   const auto header =
       std::find_if(headers.begin(), headers.end(), [&](const SourceFile& h) { return h.name == *name; });
-  // Without #pragma once the source's own #include would bring the text in again.
+  // Without #pragma once the source's own #include would include the text again.
   if (header == headers.end() || header->text.find("#pragma once") == std::string::npos) return nullptr;
 
   static std::mutex mutex;
-  static std::vector<Entry> entries;  // the last used one at the end
+  static std::vector<Entry> entries;  // most recently used last
   std::promise<std::shared_ptr<const std::string>> promise;
   Shared shared;
   bool is_mine = false;

@@ -11,7 +11,7 @@ constexpr std::string_view kEntry = ".entry ";
 constexpr std::string_view kWait = "griddepcontrol.wait;", kStart = "\tgriddepcontrol.wait;\n",
                            kHere = "// the launch before";
 
-// Whether statements may touch what other launches write: all memory but a kernel's parameters and shared memory.
+// Whether statements may access what other launches write: any memory except a kernel's parameters and shared memory.
 bool touches_memory(std::string_view statements) {
   for (const std::string_view access : {"ld.", "st.", "atom.", "red.", "cp.", "call"})
     for (std::size_t at = statements.find(access); at != std::string_view::npos; at = statements.find(access, at + 1)) {
@@ -22,7 +22,8 @@ bool touches_memory(std::string_view statements) {
   return false;
 }
 
-/// Where the statements of a body begin that begins at `at` ("\n{"), behind its declarations.
+/// The first statement, after the declarations, of the body that begins at `at` ("
+/// {").
 std::size_t first_statement(std::string_view ptx, std::size_t at) {
   for (at = ptx.find('\n', at + 1); at != std::string_view::npos; at = ptx.find('\n', at + 1)) {
     const std::string_view rest = ptx.substr(at + 1);

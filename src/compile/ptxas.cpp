@@ -24,14 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kWordsLength = 300;  // of an assembler's message
+constexpr std::size_t kWordsLength = 300;  // maximum length of a quoted message
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// "Cuda compilation tools, release 12.9, V12.9.86": 12090; 0 if it is not said.
+// "Cuda compilation tools, release 12.9, V12.9.86": 12090; 0 if there is no such line.
 int release_of(std::string_view version) {
   constexpr std::string_view kRelease = "release ";
   const std::size_t at = version.find(kRelease);
@@ -45,7 +45,7 @@ int release_of(std::string_view version) {
   return major * 1000 + minor * 10;
 }
 
-// The version of CUDA whose assembler knows the PTX of a text: what ".version" says.
+// The oldest version of CUDA whose assembler supports the PTX version of a text (".version").
 int oldest_for(std::string_view ptx) {
   constexpr std::string_view kVersion = ".version ";
   const std::size_t at = ptx.find(kVersion);
@@ -59,7 +59,7 @@ std::vector<fs::path> ptxas_places(const PtxasSearch& search) {
   if (search.program == "off") return {};
   if (!search.program.empty()) return {fs::path(search.program)};
   std::vector<fs::path> places;
-  // In Python's folder of packages, this library is in sardonyx/.
+  // In Python's site-packages this library is in sardonyx/.
   Dl_info info{};
   std::error_code ignored;
   if (dladdr(reinterpret_cast<const void*>(&ptxas_places), &info) != 0 && info.dli_fname != nullptr) {

@@ -1,4 +1,4 @@
-// The targets the compiler knows.
+// The targets that the compiler supports.
 #include <algorithm>
 
 #include "compile/compiler.h"
@@ -31,7 +31,7 @@ std::vector<std::string> known_targets() {
 
 Target parse_target(std::string_view text) {
   if (text == "host") return host_target();
-  // Code is generated for a chip with the driver's default settings: a name with others (":xnack+") is not known.
+  // Code is generated for a chip's default settings: a name with others (":xnack+") is unknown.
   if (const Chip* c = find_chip(text); c && c->name == text)
     return {c->is_nvidia() ? TargetKind::kNvptx : TargetKind::kAmdgpu, std::string(text)};
   if (is_host(text.substr(0, text.find(' ')))) return {TargetKind::kHost, std::string(text)};

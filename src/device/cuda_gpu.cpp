@@ -1,4 +1,4 @@
-// NVIDIA's GPUs through CUDA's driver: contexts, kernels compiled from PTX when they are first needed, tensor maps.
+// NVIDIA's GPUs through the CUDA driver: contexts, kernels compiled from PTX on first use, tensor maps.
 #include <array>
 #include <atomic>
 #include <map>
@@ -25,7 +25,7 @@ class CudaGpu : public DriverGpu {
     driver.require(driver.attribute(&minor, kMinor, ordinal), "reading an attribute");
     row_ = nvidia_chip(major, minor);
     if (!row_) fail(ErrorKind::kDevice, "{}: compute capability {}.{} is older than 8.0", info_.name, major, minor);
-    // The driver compiles PTX for whatever later chip the card has.
+    // The driver compiles PTX for the card's own chip, which may be newer than those in the table.
     info_.target = row_->name;
     chip_ = row_->has(Feature::kExactChip) ? info_.target : fmt::format("sm_{}{}", major, minor);
     driver.require(driver.version(&cuda_), "reading the driver's version");
@@ -45,7 +45,7 @@ class CudaGpu : public DriverGpu {
                      "reserving shared memory");
   }
   TensorMap tensor_map(const TensorMapInfo& info, void* address) override {
-    // Numbers of cuda.h.
+    // Constants of cuda.h.
     constexpr int kTwoBytes = 1, kNotInterleaved = 0, kSwizzle64 = 2, kSwizzle128 = 3, kPromote128 = 2,
                   kOutsideIsZero = 0;
     if (!driver().encode_tensor_map || !driver().encode_windows_map)
@@ -72,7 +72,7 @@ class CudaGpu : public DriverGpu {
     return map;
   }
 
-  /// What machine code is for, and the driver's version of CUDA.
+  /// The target of machine code, and the version of CUDA that the driver supports.
   const std::string& chip() const { return chip_; }
   int cuda() const { return cuda_; }
 
@@ -94,10 +94,10 @@ class CudaGpu : public DriverGpu {
   int cuda_ = 0;
 };
 
-/// PTX. A large kernel takes a tenth of a second, and the driver compiles one at a time. So each kernel is made when it
-/// is first asked for: of a program's kernels, sizes choose few. An assembler works on as many as are asked for. (The
-/// driver's linker, cuLinkAddData, compiles on several threads, but as relocatable code: it ignores setmaxnreg, and
-/// kernels that count on it spill.)
+/// PTX. A large kernel takes the driver a tenth of a second, and it compiles one at a time. So each kernel is compiled
+/// when it is first used: sizes need only some of a program's kernels. An assembler compiles several in parallel. (The
+/// driver's linker, cuLinkAddData, also uses several threads, but compiles relocatable code: it ignores setmaxnreg, and
+/// kernels that rely on it spill.)
 class PtxModule : public GpuModule {
  public:
   PtxModule(std::shared_ptr<CudaGpu> gpu, const std::string& ptx, PtxAssembler assembler)
@@ -136,7 +136,7 @@ class PtxModule : public GpuModule {
   PtxAssembler assembler_;
   PtxKernels kernels_;
   bool starts_early_;
-  mutable std::map<std::string, Loaded, std::less<>> loaded_;  ///< of each kernel
+  mutable std::map<std::string, Loaded, std::less<>> loaded_;  ///< by kernel
 };
 
 std::shared_ptr<GpuModule> CudaGpu::load(const std::string& code, PtxAssembler assembler) {

@@ -23,7 +23,7 @@ void* open_first(std::initializer_list<const char*> names, std::string& tried) {
   return nullptr;
 }
 
-/// What is opened, and what to install where it is too old.
+/// What to open, and what to install if it is too old.
 struct Needed {
   const char *driver, *remedy;
 };
@@ -41,7 +41,7 @@ void find(void* library, F*& to, std::initializer_list<const char*> names, const
        needed.remedy);
 }
 
-/// The same for what is not in all versions: null if there is none of the names.
+/// The same for functions that some versions lack: null if none of the names exists.
 template <typename F>
 void find_newer(void* library, F*& to, const char* name) {
   to = reinterpret_cast<F*>(dlsym(library, name));

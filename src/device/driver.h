@@ -1,4 +1,4 @@
-// The few functions of a GPU's driver that we use, as HIP and CUDA both have them (pointers to device memory are 64-bit
+// The few functions of a GPU driver that we use, in the form that HIP and CUDA share (device pointers are 64-bit
 // numbers in both).
 #pragma once
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace sardonyx {
 
 struct Driver;
 
-/// Where HIP and CUDA differ in more than names: hip_gpu.cpp, cuda_gpu.cpp.
+/// What differs between HIP and CUDA in more than names: hip_gpu.cpp, cuda_gpu.cpp.
 class DriverForm {
  public:
   virtual ~DriverForm() = default;
   virtual std::shared_ptr<Gpu> make_gpu(const Driver& driver, int ordinal, std::string name) const = 0;
-  /// Why there may be no cards: "; ..." to end a message with, or "".
+  /// Why there may be no cards: "; ..." to append to a message, or "".
   virtual std::string advice() const = 0;
-  /// Calls `use` with the address of the parameters of a graph's node for this launch.
+  /// Calls `use` with the address of a graph node's parameters for this launch.
   virtual int with_node(const GpuLaunch& launch, const std::function<int(const void*)>& use) const = 0;
 };
 const DriverForm& hip_form();
@@ -57,17 +57,17 @@ struct Driver {
   int (*event_destroy)(void*) = nullptr;
   int (*event_record)(void* event, void* stream) = nullptr;
   int (*event_synchronize)(void*) = nullptr;
-  // Graphs: null where the driver has them not. What a node is made of differs: see graph.cpp.
+  // Graphs; null if the driver lacks them. The parameters of a node differ: see graph.cpp.
   int (*graph_create)(void**, unsigned) = nullptr;
   int (*graph_destroy)(void*) = nullptr;
   int (*graph_add_kernel)(void** node, void* graph, void* const* after, std::size_t, const void* params) = nullptr;
-  /// CUDA 12.3 and later: with what kind of order each of the dependencies is (graph.cpp).
+  /// CUDA 12.3 and later: adds dependencies, each with its kind of order (graph.cpp).
   int (*graph_add_order)(void* graph, void* const* from, void* const* to, const void* kinds, std::size_t) = nullptr;
   int (*graph_instantiate)(void** executable, void* graph, unsigned long long) = nullptr;
   int (*graph_set_kernel)(void* executable, void* node, const void* params) = nullptr;
   int (*graph_launch)(void* executable, void* stream) = nullptr;
   int (*graph_release)(void* executable) = nullptr;
-  // Recording what others give to a stream, as a graph within another; null likewise.
+  // Captures what others enqueue on a stream, as a child graph; null likewise.
   int (*capture_begin)(void* stream, int mode) = nullptr;
   int (*capture_end)(void* stream, void** graph) = nullptr;
   int (*graph_add_graph)(void** node, void* graph, void* const* after, std::size_t, void* inner) = nullptr;
@@ -85,12 +85,12 @@ struct Driver {
   int (*get_context)(void**) = nullptr;
   int (*set_function_attribute)(void*, int, int) = nullptr;
   int (*cuda_error)(int, const char**) = nullptr;
-  /// CUDA 12.0 and later: map, type of elements, rank, address, dims, strides, box, steps, then how they are
-  /// interleaved and swizzled, what is brought to the cache, and what lies outside.
+  /// CUDA 12.0 and later: map, type of elements, rank, address, dims, strides, box, element strides, then interleave,
+  /// swizzle, L2 promotion, and fill of elements outside the tensor.
   int (*encode_tensor_map)(void*, int, unsigned, void*, const std::uint64_t*, const std::uint64_t*,
                            const std::uint32_t*, const std::uint32_t*, int, int, int, int) = nullptr;
-  /// Likewise for images under windows: map, type of elements, rank, address, dims, strides, lower and upper corner,
-  /// channels, pixels, steps, and what follows above.
+  /// Likewise for im2col mode: map, type of elements, rank, address, dims, strides, lower and upper corner, channels,
+  /// pixels, element strides, then as above.
   int (*encode_windows_map)(void*, int, unsigned, void*, const std::uint64_t*, const std::uint64_t*,
                             const std::int32_t*, const std::int32_t*, std::uint32_t, std::uint32_t,
                             const std::uint32_t*, int, int, int, int) = nullptr;
@@ -103,7 +103,7 @@ struct Driver {
   void require(int code, const char* what) const;
 };
 
-/// The driver of AMD's or NVIDIA's cards, opened once; throws Error(kDevice) when it is not there or can't be used.
+/// The driver of AMD or NVIDIA cards, opened once. Throws Error(kDevice) if it is missing or unusable.
 const Driver& hip_driver();
 const Driver& cuda_driver();
 /// The simulator, with one card of each of AMD's chips, in the order of sim_chips().
@@ -114,7 +114,7 @@ const std::vector<std::string>& sim_chips();
 std::unique_ptr<GpuGraph> make_graph(const Driver& driver, std::shared_ptr<Gpu> gpu,
                                      std::span<const GpuLaunch> launches);
 
-/// Card `ordinal` of a driver, called `name`. Throws Error(kDevice) when there is none, or it is too old.
+/// Card `ordinal` of a driver, called `name`. Throws Error(kDevice) if it does not exist, or is too old.
 std::shared_ptr<Gpu> make_gpu(const Driver& driver, int ordinal, std::string name);
 
 }  // namespace sardonyx

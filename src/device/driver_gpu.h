@@ -1,5 +1,5 @@
-// Gpu over a Driver: what HIP and CUDA have in common. hip_gpu.cpp and cuda_gpu.cpp are the rest. Only for .cpp files
-// of this component.
+// Gpu on top of a Driver: what HIP and CUDA have in common. The rest is in hip_gpu.cpp and cuda_gpu.cpp. Private to
+// this component.
 #pragma once
 #include <memory>
 #include <string>
@@ -27,19 +27,20 @@ class DriverGpu : public Gpu {
   const Driver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
 
-  /// Calls `f` with this device current, when it may be that the process ends and the driver is gone.
+  /// Calls `f` with this device current, in destructors that may run when the process ends and the driver is already
+  /// unloaded.
   template <typename F>
   void at_the_end(const F& f) noexcept {
     try {
       const Scope scope(*this);
       f();
     } catch (const Error&) {
-      return;  // the driver is gone
+      return;  // the driver is already unloaded
     }
   }
 
  protected:
-  /// Throws Error(kDevice) if there is no such card. `units`: the attribute that counts its compute units.
+  /// Throws Error(kDevice) if there is no such card. `units`: the attribute that is the number of compute units.
   DriverGpu(const Driver& driver, int ordinal, std::string name, int units);
 
  private:
@@ -49,7 +50,7 @@ class DriverGpu : public Gpu {
   int ordinal_;
 };
 
-/// A code object of AMD's or NVIDIA's, or PTX text.
+/// A code object of AMD or NVIDIA, or PTX text.
 class DriverModule : public GpuModule {
  public:
   DriverModule(std::shared_ptr<DriverGpu> gpu, const void* code);

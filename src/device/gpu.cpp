@@ -6,7 +6,7 @@
 namespace sardonyx {
 namespace {
 
-// The same numbers in both interfaces.
+// The same value in both interfaces.
 constexpr unsigned kNonBlockingStream = 1;
 constexpr unsigned kEventWithoutTiming = 2;
 constexpr unsigned kPinnedForAllDevices = 1;

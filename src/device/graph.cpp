@@ -1,4 +1,4 @@
-// Graphs of launches, built node by node: the drivers' handles of the nodes are needed to change them later.
+// Graphs of launches, built node by node, because changing a node later needs the driver's handle of it.
 #include <algorithm>
 #include <vector>
 
@@ -9,17 +9,17 @@
 namespace sardonyx {
 namespace {
 
-/// CUgraphEdgeData of a launch that may start while the one before it still runs.
+/// CUgraphEdgeData of a launch that may start while the previous one still runs.
 struct EarlyStart {
-  unsigned char from_port = 1;  // CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC: when all workgroups have allowed it
+  unsigned char from_port = 1;  // CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC: when all workgroups have triggered it
   unsigned char to_port = 0;
   unsigned char type = 1;  // CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
   unsigned char reserved[5] = {};
 };
 
-constexpr int kCaptureOfThisThread = 1;  // the driver refuses only this thread's calls that can't be captured
+constexpr int kCaptureOfThisThread = 1;  // only this thread's calls are refused if they cannot be captured
 
-/// What `work` gives to a stream, as a graph.
+/// What `work` enqueues on a stream, captured as a graph.
 class Recorded {
  public:
   Recorded(const Driver& driver, Gpu& gpu, const GpuWork& work) : driver_(driver) {
@@ -57,7 +57,7 @@ class DriverGraph : public GpuGraph {
       if (executable_) driver_.graph_release(executable_);
       if (graph_) driver_.graph_destroy(graph_);
     } catch (const Error&) {
-      return;  // the driver is gone
+      return;  // the driver is already unloaded
     }
   }
 
@@ -67,8 +67,7 @@ class DriverGraph : public GpuGraph {
     bool last_is_kernel = false;
     for (const GpuLaunch& l : launches) {
       void* node = nullptr;
-      // Others' kernels neither wait for the launch before them nor allow the next one to start: they are ordered
-      // whole.
+      // Kernels of vendors' libraries neither wait for the previous launch nor trigger the next one: full ordering.
       const bool early = last && last_is_kernel && !l.work && l.starts_early && driver_.graph_add_order,
                  after = last && !early;
       last_is_kernel = !l.work;

@@ -1,4 +1,4 @@
-// AMD's GPUs through HIP, and simulated ones.
+// AMD GPUs through HIP, and simulated ones.
 #include <cctype>
 #include <string_view>
 #include <vector>
@@ -38,13 +38,13 @@ class HipGpu : public DriverGpu {
   }
 
  private:
-  // The architecture is text somewhere in hipDeviceProp_t, whose layout differs between versions of ROCm:
-  // "gfx90a:sramecc+:xnack-".
+  // The architecture is a string in hipDeviceProp_t, whose layout differs between versions of ROCm, so it is searched
+  // for: "gfx90a:sramecc+:xnack-".
   std::string target() const {
     std::vector<char> properties(16384);
     driver().require(driver().properties(properties.data(), ordinal()), "reading a device's properties");
     const std::string_view all(properties.data(), properties.size());
-    // Its name may say "gfx" as well; what counts is "gfx" with digits.
+    // The card's name may contain "gfx" as well; we look for "gfx" followed by digits.
     for (std::size_t at = all.find("gfx"); at != std::string_view::npos; at = all.find("gfx", at + 1)) {
       std::size_t end = at + 3;
       while (end < all.size() && std::isalnum(static_cast<unsigned char>(all[end]))) ++end;

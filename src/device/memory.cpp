@@ -79,7 +79,7 @@ std::shared_ptr<void> MemoryPool::allocate(std::size_t bytes) {
   });
 }
 
-char* GpuTransfers::room(std::size_t bytes, GpuStream stream) {
+char* GpuTransfers::reserve(std::size_t bytes, GpuStream stream) {
   Chunk* c = &chunks_[current_];
   if (c->used + bytes > c->size && c->used > 0) {
     c->done->record(stream);
@@ -104,7 +104,7 @@ char* GpuTransfers::room(std::size_t bytes, GpuStream stream) {
 void GpuTransfers::upload(void* to, const void* from, std::size_t bytes, GpuStream stream) {
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t n = std::min(kChunk, bytes - done);
-    char* staged = room(n, stream);
+    char* staged = reserve(n, stream);
     std::memcpy(staged, static_cast<const char*>(from) + done, n);
     gpu_->upload(static_cast<char*>(to) + done, staged, n, stream);
     done += n;
@@ -116,24 +116,24 @@ void GpuTransfers::download(void* to, const void* from, std::size_t bytes, GpuSt
   const char* const source = static_cast<const char*>(from);
   if (bytes == 0) return;
   if (bytes <= kSmallChunk) {
-    const char* staged = room(bytes, stream);
+    const char* staged = reserve(bytes, stream);
     gpu_->download(const_cast<char*>(staged), source, bytes, stream);
     gpu_->synchronize(stream);
     std::memcpy(target, staged, bytes);
     return;
   }
-  gpu_->synchronize(stream);  // so that nothing reads the chunks
+  gpu_->synchronize(stream);  // wait until nothing reads the chunks
   char* staged[2];
   for (int k = 0; k < 2; ++k) {
     current_ = k;
     chunks_[k].used = 0;
-    staged[k] = room(std::min(kChunk, bytes), stream);
+    staged[k] = reserve(std::min(kChunk, bytes), stream);
   }
-  // While a piece is copied out of its chunk, the next one comes.
-  const std::size_t pieces = (bytes - 1) / kChunk + 1;
+  // Double buffering: while a part is copied out of its chunk, the next one is in flight.
+  const std::size_t parts = (bytes - 1) / kChunk + 1;
   const auto size = [&](std::size_t k) { return std::min(kChunk, bytes - k * kChunk); };
-  for (std::size_t k = 0; k <= pieces; ++k) {
-    if (k < pieces) {
+  for (std::size_t k = 0; k <= parts; ++k) {
+    if (k < parts) {
       gpu_->download(staged[k % 2], source + k * kChunk, size(k), stream);
       chunks_[k % 2].done->record(stream);
     }

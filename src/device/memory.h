@@ -1,5 +1,5 @@
-// What a model takes of a GPU's memory: an account with an optional limit, blocks that are used again, and copies
-// between the host's memory and the device's.
+// How a model uses a GPU's memory: a counter with an optional limit, a pool of reusable blocks, and copies between the
+// host and the device.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace sardonyx {
 
-/// Memory of one GPU on one account. Safe from many threads.
+/// Allocates and counts memory of one GPU. Thread-safe.
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
-  /// `limit`: bytes, 0 for no limit. `budget`: a limit shared with others; may be null.
+  /// `limit`: bytes, 0 for no limit. `budget`: a limit shared with other models; may be null.
   explicit DeviceMemory(std::shared_ptr<Gpu> gpu, std::uint64_t limit = 0,
                         std::shared_ptr<MemoryBudget> budget = nullptr)
       : gpu_(std::move(gpu)), limit_(limit), budget_(std::move(budget)) {}
   Gpu& gpu() const { return *gpu_; }
   const std::shared_ptr<Gpu>& shared_gpu() const { return gpu_; }
 
-  /// As Gpu::allocate. Throws Error(kDevice) beyond the limit.
+  /// As Gpu::allocate. Throws Error(kDevice) if the limit would be exceeded.
   std::shared_ptr<void> allocate(std::size_t bytes);
-  /// Bytes in use now, and the most there were at a time.
+  /// Bytes in use now, and the peak.
   std::uint64_t used() const { return used_; }
   std::uint64_t peak() const { return peak_; }
 
@@ -37,13 +37,13 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   std::atomic<std::uint64_t> used_ = 0, peak_ = 0;
 };
 
-/// Blocks that come back are given out again, at once: only for work of one stream at a time. A block may outlive the
-/// pool's other owners. Not for several threads at once.
+/// Reuses freed blocks at once, and therefore serves the work of one stream only. A block may outlive the pool's other
+/// owners. Not thread-safe.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   explicit MemoryPool(std::shared_ptr<DeviceMemory> memory) : memory_(std::move(memory)) {}
   std::shared_ptr<void> allocate(std::size_t bytes);
-  /// Gives free blocks back to the device.
+  /// Returns free blocks to the device.
   void trim() { free_.clear(); }
 
  private:
@@ -55,23 +55,24 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::vector<Block> free_;
 };
 
-/// Copies between pageable memory of the host and a GPU through pinned memory. For work of one stream at a time.
+/// Copies between pageable host memory and a GPU through pinned memory. Serves one stream at a time.
 class GpuTransfers {
  public:
   explicit GpuTransfers(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
-  /// In the stream's order; `from` is free when it returns.
+  /// Enqueued in the stream's order; `from` may be reused when it returns.
   void upload(void* to, const void* from, std::size_t bytes, GpuStream stream);
-  /// Waits for the stream's work; the bytes are there when it returns.
+  /// Waits for the stream's work; the bytes have arrived when it returns.
   void download(void* to, const void* from, std::size_t bytes, GpuStream stream);
 
  private:
   struct Chunk {
     std::shared_ptr<void> memory;
     std::size_t size = 0, used = 0;
-    std::unique_ptr<GpuEvent> done;  // of the copies from it
+    std::unique_ptr<GpuEvent> done;  // end of the copies from this chunk
   };
-  /// Room for `bytes`, at most kChunk, that no copy in progress reads; turns to the other chunk when one is full.
-  char* room(std::size_t bytes, GpuStream stream);
+  /// Pinned memory of `bytes` (at most kChunk) that no copy in flight reads. Switches to the other chunk when one is
+  /// full.
+  char* reserve(std::size_t bytes, GpuStream stream);
 
   std::shared_ptr<Gpu> gpu_;
   Chunk chunks_[2];

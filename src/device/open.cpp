@@ -1,4 +1,4 @@
-// Cards by their names.
+// Finds cards by name.
 #include <algorithm>
 #include <charconv>
 #include <cstring>

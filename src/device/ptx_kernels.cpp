@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kEntry = ".entry ", kVisible = ".visible ", kWait = "griddepcontrol.wait;";
 
-/// Behind the block whose "{" is the first from `at` on; npos if it has no end.
+/// The end of the block whose "{" is the first from `at` on; npos if it is not closed.
 std::size_t end_of_block(std::string_view ptx, std::size_t at) {
   int depth = 0;
   for (at = ptx.find_first_of("{}/", at); at != std::string_view::npos; at = ptx.find_first_of("{}/", at + 1)) {
@@ -28,11 +28,11 @@ std::size_t end_of_block(std::string_view ptx, std::size_t at) {
 
 PtxKernels::PtxKernels(std::string ptx) : ptx_(std::move(ptx)) {
   for (std::size_t at = ptx_.find(kEntry); at != std::string::npos; at = ptx_.find(kEntry, at)) {
-    const std::size_t line = at == 0 ? 0 : ptx_.rfind('\n', at) + 1;  // npos + 1: the first
+    const std::size_t line = at == 0 ? 0 : ptx_.rfind('\n', at) + 1;  // npos + 1 is 0, the first line
     const std::string_view before = std::string_view(ptx_).substr(line, at - line);
     const std::size_t name = at + kEntry.size();
     at = name;
-    if (!before.empty() && before != kVisible) continue;  // a comment
+    if (!before.empty() && before != kVisible) continue;  // in a comment
     const std::size_t end = end_of_block(ptx_, name);
     if (end == std::string::npos) break;
     kernels_[ptx_.substr(name, ptx_.find_first_of("( \n", name) - name)] = {line, end};

@@ -1,4 +1,4 @@
-// The kernels of a PTX text.
+// Splits a PTX text into its kernels.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -9,16 +9,16 @@
 
 namespace sardonyx {
 
-/// The kernels of a text, each as a text of its own: a driver compiles whole texts, and a run needs few of a program's
-/// kernels. Braces and comments are all that is looked at; any text may be given.
+/// The kernels of a text, each as a text of its own, because a driver compiles whole texts, and a run needs few of a
+/// program's kernels. Only braces and comments are parsed; any text is accepted.
 class PtxKernels {
  public:
   explicit PtxKernels(std::string ptx);
   bool has(std::string_view kernel) const { return kernels_.count(kernel) > 0; }
   std::vector<std::string> names() const;
-  /// All of the text but other kernels.
+  /// The text without all other kernels.
   std::string text_of(std::string_view kernel) const;
-  /// Whether there are kernels and each of them waits for the launch before it (compile/ptx.h sees to that).
+  /// Whether there are kernels and each of them waits for the previous launch (which compile/ptx.h ensures).
   bool wait() const;
 
  private:

@@ -1,4 +1,4 @@
-// A card's memory in several processes: a handle that another process of the same machine opens.
+// Shares a card's memory between processes: a handle that another process on the same machine opens.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,11 +14,11 @@ struct MemoryHandle {
   std::array<std::byte, 64> bytes;
 };
 
-/// A handle of memory that Gpu::allocate gave; none where the driver has no such handles that we use (NVIDIA's alone
-/// does: what AMD's cards write to another's memory is seen there in time only in memory of another kind).
+/// A handle of memory from Gpu::allocate. Empty if the driver has no suitable handles. Only NVIDIA's are: on AMD, what
+/// a card writes to another card's memory becomes visible in time only in a different kind of memory.
 std::optional<MemoryHandle> share_memory(Gpu& gpu, void* memory);
-/// The memory, as `gpu` sees it, which may be another card than the one that has it. Not for the process that made the
-/// handle. Null where the cards don't reach each other.
+/// The memory, mapped for `gpu`, which may be another card than the one that owns it. Must not be called by the process
+/// that made the handle. Null if the cards cannot access each other's memory.
 std::shared_ptr<void> open_memory(const std::shared_ptr<Gpu>& gpu, const MemoryHandle& handle);
 
 }  // namespace sardonyx

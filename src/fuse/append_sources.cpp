@@ -6,8 +6,8 @@
 namespace sardonyx {
 namespace {
 
-// One step from the tensor that is read to what it is a view or a copy of a part of; false if there is none. Elements
-// are (token (b, s), feature j) at (b * S + s) * stride + offset + j.
+// One step back from the tensor that is read to the one that it is a view of, or of which it copies a part; false if
+// there is none. Elements are (token (b, s), feature j) at (b * S + s) * stride + offset + j.
 bool step(Value*& x, Expr& stride, Expr& offset, const Expr& batch, const Expr& tokens, const Expr& features) {
   const Node* p = x->producer;
   if (!p || x->graph == nullptr) return false;

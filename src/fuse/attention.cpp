@@ -26,7 +26,7 @@ Expr through_movement(Expr x) {
   return x;
 }
 
-// Whether rows (over `row`) of elements (over `element`) lie in memory at a distance and contiguous.
+// Whether rows (over `row`) of elements (over `element`) are contiguous in memory, at a constant stride.
 bool contiguous_rows(const Expr& x, const Expr& row, const Expr& element) {
   if (x->op != Op::kLoad || !x->value->storage_order.empty()) return false;
   Expr factor, rest, left;
@@ -35,8 +35,7 @@ bool contiguous_rows(const Expr& x, const Expr& row, const Expr& element) {
          !left->has_load;
 }
 
-// A load of a tensor that is another one times a constant, as a load of that one; `factor` is multiplied by the
-// constant.
+// If x loads a tensor that is another one times a constant, a load of that one; `factor` is multiplied by the constant.
 Expr through_scale(const Expr& x, double& factor) {
   if (x->op != Op::kLoad || !x->value->producer || !x->value->producer->as<LoopOp>()) return x;
   Expr e = body_at(x);
@@ -57,7 +56,7 @@ Expr through_scale(const Expr& x, double& factor) {
   return e;
 }
 
-// Operands are read in place if their rows are contiguous there. A constant factor of q and k is split off.
+// Operands are read in place if their rows are contiguous. A constant factor of q and k is split off.
 Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor = nullptr) {
   Expr y = through_movement(x);
   double c = 1;
@@ -67,7 +66,7 @@ Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor
   return y;
 }
 
-// The divisor of a variable of constant extent wherever e contains it: the number of heads that share e. 1: none.
+// If e contains a variable of constant extent only divided by a number: that number of heads shares e. Otherwise 1.
 std::int64_t shared_by(const Expr& e, const Expr& variable) {
   std::int64_t divisor = 0, extent = 0;
   bool one = is_const_int(variable->args[0], extent);
@@ -83,7 +82,7 @@ std::int64_t shared_by(const Expr& e, const Expr& variable) {
   return mentions(rest, variable) ? 1 : divisor;
 }
 
-// Whether an expression may be evaluated for every score.
+// Whether an expression is cheap enough to be evaluated for every score.
 bool cheap(const Expr& e) {
   int nodes = 0, loads = 0, heavy = 0;
   visit(e, [&](const Expr& x) {
@@ -131,7 +130,7 @@ class Finder {
       Scores s;
       if (match(softmax, s)) replace(softmax, s);
     }
-    // Also what was made for attention that the device refuses.
+    // Includes what was built for attention that the device then refused.
     if (found_ || added_loops_) remove_dead_nodes(g_);
   }
 
@@ -147,7 +146,7 @@ class Finder {
     const Value* weights = m->a->value;
     const Expr body = body_at(m->a);
     if (!body || !match_softmax(body, m->k, any_, softmax)) return false;
-    // From here on it is a softmax times a matrix: worth saying why it is not attention.
+    // From here on it is a softmax times a matrix, so a remark says why it is not attention.
     if (m->vars.size() > (any_ ? 5 : 4)) return reject("the product has more dims than batch, head, query and element");
     if (m->b->op != Op::kLoad) return reject("the values are an expression rather than a tensor");
     const auto used = uses_.find(weights);
@@ -166,7 +165,7 @@ class Finder {
     return aligned || reject("the scores are transposed before the softmax");
   }
 
-  // The matmul that computes the scores: the only one whose result they load.
+  // The matmul that computes the scores: the only matmul whose result they load.
   static bool find_product(const Expr& scores, const MatMulOp& m, Scores& s) {
     for (const Value* v : loads_of(scores)) {
       if (!v->producer || !v->producer->as<MatMulOp>() || v->rank() != static_cast<int>(m.vars.size())) continue;
@@ -203,7 +202,7 @@ class Finder {
     refresh_inputs(*n_);
   }
 
-  // A new node with query heads in one dim; the old one becomes a view of its result.
+  // Adds a node with all query heads in one dim; the old one becomes a view of its result.
   void replace_grouped(AttentionOp a, const Node& candidate, const Value& grouped) {
     g_.origin = n_->origin;
     Value* out = g_.add_node(std::move(a), candidate.inputs, {{grouped.dtype, grouped.shape}})->outputs[0];
@@ -214,7 +213,7 @@ class Finder {
     redirect(g_, n_->outputs[0], out);
   }
 
-  // Moves the last `count` nodes in front of the current one.
+  // Moves the last `count` nodes before the current one.
   void move_before(std::size_t count) {
     std::rotate(g_.nodes.begin() + static_cast<std::ptrdiff_t>(at_),
                 g_.nodes.end() - static_cast<std::ptrdiff_t>(count), g_.nodes.end());
@@ -222,7 +221,7 @@ class Finder {
     n_ = g_.nodes[at_].get();
   }
 
-  // The operation over batch, head, query, key, and the dims of q and k, and of v.
+  // The operation over batch, head, query, key, the elements of q and k, and those of v.
   AttentionOp operation(const MatMulOp& m, const SoftmaxMatch& softmax, const Scores& s) {
     const std::size_t r = m.vars.size();
     AttentionOp a;
@@ -256,11 +255,11 @@ class Finder {
     return a;
   }
 
-  // Puts operands that the device does not take as expressions into memory.
+  // Materialises operands that the device does not accept as expressions.
   void store_operands(AttentionOp& a) {
     const Expr& h = a.vars[1];
-    // Keys that a loop computes for this product alone (rotated ones), element by element or once for each query head,
-    // are stored row by row and once for all heads that share them.
+    // Keys that a loop computes for this GEMM only (rotated ones), element by element or once for each query head, are
+    // stored row by row, once for all heads that share them.
     if (options_.attention_limits && !options_.attention_expressions && a.k->op == Op::kLoad) {
       const auto keys = uses_.find(a.k->value);
       const Expr made = body_at(a.k);
@@ -279,8 +278,8 @@ class Finder {
       if (*e) *e = in_memory(a, *e, {0, 1, 2});
   }
 
-  // e computed once, over those of the variables `over` in which it varies, instead of for every score. If `grouped_by`
-  // is one of them, it counts groups of `group`.
+  // e, materialised over those of the variables `over` on which it depends, instead of evaluated for every score. If
+  // `grouped_by` is one of them, it counts groups of `group`.
   Expr in_memory(const AttentionOp& a, const Expr& e, const std::vector<std::size_t>& over, const Expr& grouped_by = {},
                  std::int64_t group = 1) {
     if (e->op == Op::kLoad && !grouped_by) return e;

@@ -57,7 +57,7 @@ class Finder {
   }
 
  private:
-  // Takes loops into the epilogue as long as that works; gives the reason why it ended.
+  // Moves loops into the epilogue as long as possible; returns why it ended.
   std::string grow(Epilogue& e) {
     for (;;) {
       const Value* current = e.kernel.out;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr DType kF32 = DType::kFloat32;
 
-// What DequantizeLinear makes of 8-bit floats: the number in float32, times a scale.
+// The result of DequantizeLinear on 8-bit floats: the number in float32, times a scale.
 struct Scaled {
   Value* q = nullptr;
   Exprs vars;
@@ -30,7 +30,7 @@ std::optional<Scaled> scaled(const Value* x, DType type) {
   return Scaled{const_cast<Value*>(q->value), loop->vars, scale};
 }
 
-// Whether e changes with no variable but `var` (empty: with none).
+// Whether e depends on no variable except `var` (empty: on none).
 bool only_over(const Expr& e, const Expr& var) {
   bool ok = true;
   visit(e, [&](const Expr& x) {
@@ -69,7 +69,7 @@ class Lowering {
     remark(options_, "float8_products", n.origin, [&] { return fmt::format("multiplied in float32: {}", why); });
   }
 
-  // The node's output becomes `e` over `vars`, which reads the product of 8-bit floats.
+  // Replaces the node's output by `e` over `vars`, which reads the GEMM of 8-bit floats.
   void replace(Node& n, const Exprs& vars, const Expr& e) {
     n.op = LoopOp{vars, e};
     refresh_inputs(n);

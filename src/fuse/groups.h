@@ -8,11 +8,11 @@
 
 namespace sardonyx {
 
-/// Nodes that become one step.
+/// Nodes that form one step.
 struct Group {
   std::vector<Node*> nodes;
   Step step;         ///< its `op`, `origin`, `reads` and `writes` are filled in
-  int position = 0;  ///< of its last node in the graph: steps keep this order where dependencies allow
+  int position = 0;  ///< of its last node in the graph; steps keep this order where dependencies allow
 };
 
 /// Divides the graph's nodes (constants and views excepted, which need no step) into groups: tile kernels with their

@@ -54,7 +54,7 @@ BodyFacts facts_of(const Expr& e) {
   return f;
 }
 
-// All elements of a constant are this one (constants of one element, ConstantOfShape, scalars).
+// The value of all elements of a constant, if they are equal (constants of one element, ConstantOfShape, scalars).
 Expr splat_of(const Value* v) {
   if (!v->content || v->content->empty()) return Expr();
   for (const Expr& e : *v->content)
@@ -76,8 +76,8 @@ Expr known_element(const Value& v, const Exprs& index) {
 
 class Inliner {
  public:
-  /// `keep`: values that stay. `in_place_only`: only loads at the position that the consumer writes. `report`: where
-  /// remarks go; may be null.
+  /// `keep`: values that are not inlined. `in_place_only`: only loads at the position that the consumer writes.
+  /// `report`: where remarks go; may be null.
   Inliner(Graph& g, const std::unordered_set<const Value*>& keep, bool in_place_only, const FuseOptions& options,
           const FuseOptions* report)
       : g_(g),
@@ -151,7 +151,7 @@ class Inliner {
     return known[e.get()] = uses;
   }
 
-  // Loads of views become loads of what they view.
+  // Replaces loads of views by loads of what they view.
   static Expr through_views(const Expr& x) {
     const Value* v = x->value;
     Exprs i = x->args;
@@ -185,11 +185,11 @@ class Inliner {
     });
   }
 
-  // Whether the consumer stays small enough for one kernel with this body in it.
+  // Whether the consumer with this body inlined is still small enough for one kernel.
   bool fits_consumer(const LoopOp& l, const BodyFacts& f) const {
     if (f.loads <= 1) return true;
     if (nodes_ + f.nodes > kMaxConsumerNodes) return false;
-    std::size_t reads = reads_.size() - 1;  // v itself is read no more
+    std::size_t reads = reads_.size() - 1;  // v itself is no longer read
     for (const Value* v : loads_of(l.body)) reads += !reads_.count(storage_of(v));
     return reads <= kMaxReads;
   }
@@ -201,7 +201,7 @@ class Inliner {
     if (!l || v->graph != &g_) return "";  // nothing to inline
     if (l->body->has_reduce) return "it is a reduction, which would be repeated";
     if (keep_.count(v)) return "it is the epilogue of a convolution";
-    if (in_place_only_ && (in_reduce || !in_place(v, at))) return "";  // in a later round
+    if (in_place_only_ && (in_reduce || !in_place(v, at))) return "";  // maybe in a later round
     const BodyFacts f = facts_of(l->body);
     if (constants_.count(p) && !consumer_constant_ && !expands_constant(*l, f, *v))
       return "it is constant and computed once, when the program is loaded";
@@ -218,7 +218,7 @@ class Inliner {
     if (f.movement && f.loads > 1)  // concat, pad of several
       return uses == 1 && !repeated && f.loads <= 4 ? nullptr
                                                     : "it selects from several tensors, and is used repeatedly";
-    // Windows that overlap would load both operands of a sum again for each tap.
+    // Overlapping windows would load both operands of a sum again for each tap.
     if (in_reduce && f.loads > 1 && repeated_beyond_reduce(at)) return "overlapping windows would load it repeatedly";
     if (f.cost <= kCheap && f.loads <= 2)
       return uses <= 4 && (!in_reduce || f.cost <= 2 || uses == 1) ? nullptr : "it has many uses";
@@ -250,7 +250,7 @@ class Inliner {
     return is_const_int(es, small) && is_const_int(el, large) && small < large;
   }
 
-  // An element is needed more than once if a variable of the consumer does not occur in the index.
+  // An element is needed more than once if a variable of the consumer is missing in the index.
   bool repeats(const Exprs& at) const {
     return std::any_of(vars_.begin(), vars_.end(), [&](const Expr& var) {
       return !is_const(var->args[0], 1) &&
@@ -298,8 +298,7 @@ class Inliner {
       consumer_->origin = join_origins(v->producer->origin, consumer_->origin);
       std::vector<std::pair<Expr, Expr>> r;
       for (std::size_t k = 0; k < i.size(); ++k) r.emplace_back(l->vars[k], i[k]);
-      // The producer's body has been resolved already (nodes are in order), but its loads may now be cheap at these
-      // indices.
+      // The producer's body is already resolved (nodes are in order), but its loads may now be cheap at these indices.
       return substitute(freshen_reduce_vars(l->body), r);
     });
   }
@@ -351,8 +350,8 @@ class Inliner {
 }  // namespace
 
 void inline_loops(Graph& g, const FuseOptions& options) {
-  // First only what is read in place: it shows which element-wise loops become epilogues of convolutions. Those must
-  // not be inlined into a pooling or concatenation that follows.
+  // First round: only what is read in place. It shows which element-wise loops become epilogues of convolutions; those
+  // must not be inlined into a pooling or concatenation that follows.
   std::unordered_set<const Value*> keep;
   Inliner(g, keep, true, options, nullptr).run();
   remove_dead_nodes(g);

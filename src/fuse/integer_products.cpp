@@ -8,13 +8,13 @@ namespace {
 
 constexpr DType kI32 = DType::kInt32;
 
-// An element of an 8-bit tensor as int8: less 128 if it has no sign.
+// An element of an 8-bit tensor as int8: minus 128 if it is unsigned.
 Expr signed_byte(const Expr& x) {
   if (x->dtype == DType::kInt8) return x;
   return bitcast(binary(Op::kBitXor, x, constant_int(128, DType::kUInt8)), DType::kInt8);
 }
 
-// A zero point at index i, in int32 and moved as signed_byte() does.
+// A zero point at index i, in int32, shifted like signed_byte().
 Expr zero_at(const Value* zero, const Value* of, const Expr& i) {
   const std::int64_t shift = of->dtype == DType::kUInt8 ? 128 : 0;
   if (is_const(zero->elements(), 0)) return constant_int(-shift, kI32);
@@ -48,7 +48,7 @@ class Lowering {
                [] { return std::string("stays a routine: the convolution's weights have a zero point"); });
         continue;
       }
-      // The routine's output becomes the new value's element by element; its working memory dies with it.
+      // The new value replaces the routine's output; the routine's workspace is dead.
       Value* out = n.outputs[0];
       const Exprs vars = vars_of(out->shape);
       Node* copy = g_.add_node(LoopOp{vars, load(y, kI32, vars)}, {y}, {});
@@ -114,7 +114,7 @@ class Lowering {
     return g_.add_loop(v, e);
   }
 
-  // The sum of x over one axis, at indices of which that axis' is left out.
+  // The sum of x over one axis; `at` has the indices of the other axes.
   Expr sum_over(Value* x, std::size_t axis, Exprs at) {
     Exprs shape = x->shape, vars;
     shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -145,7 +145,7 @@ class Lowering {
       padded.push_back(
           idx::max(0, (shape[d + 2] - 1) * Expr(c.strides[d]) + (kernel[d] - 1) * Expr(c.dilations[d]) + 1));
     }
-    // The image with its padding written out: it counts as the zero point, not as 0.
+    // The image with its padding materialised: padding has the value of the zero point, not 0.
     Exprs v = vars_of(padded), at = {v[0], v[1]};
     Expr inside = constant_bool(true);
     for (std::size_t d = 0; d < dims; ++d) {

@@ -4,7 +4,7 @@
 
 namespace sardonyx {
 
-/// The routines integer_matmul and integer_conv (which the host has kernels for) become products of int8 tensors:
+/// The routines integer_matmul and integer_conv (which the host has kernels for) become operations on int8 tensors:
 ///   sum of (a - za)(b - zb) = sum of a'b' - zb' sum of a' - za' sum of b' + K za' zb'
 /// where x' = x for int8 and x - 128 for uint8. Sums of b' are computed once when b is constant. Convolutions whose
 /// weights have a zero point stay as they are.

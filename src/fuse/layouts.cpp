@@ -1,5 +1,5 @@
 // Layout assignment. Values keep their logical shape; only the order of their dims in memory changes, and loads follow
-// it. So no transposes are inserted between convolutions and the loops around them: a loop just walks its output in
+// it. So no transposes are needed between convolutions and the loops around them: a loop iterates over its output in
 // that output's order.
 #include "fuse/layouts.h"
 
@@ -17,7 +17,7 @@ std::vector<int> channels_last(int rank) {
   return order;
 }
 
-// The order of `v` that is channels last for `image`, of which v may lack dims of 1; empty if v is something else.
+// The order of `v` that matches channels last of `image`; v may lack dims of 1. Empty if v does not correspond to it.
 std::vector<int> same_order(const Value* image, const Value* v) {
   std::vector<int> at(static_cast<std::size_t>(image->rank()), -1);  // dim of v
   int next = 0;
@@ -36,7 +36,7 @@ std::vector<int> same_order(const Value* image, const Value* v) {
 }
 
 bool in_place_order(const LoopOp& l, const Value* v) {
-  // v is loaded at the loop's own variables, dim by dim: worth walking in v's order.
+  // v is loaded at the loop's own variables, dim by dim: the loop profits from v's order.
   bool found = false;
   visit(l.body, [&](const Expr& x) {
     if (x->op != Op::kLoad || x->value != v || x->args.size() != l.vars.size()) return;
@@ -50,7 +50,7 @@ bool in_place_order(const LoopOp& l, const Value* v) {
   return found;
 }
 
-// What `body` loads of v, over `vars`, as a value in an order of its own, computed right before `user`.
+// Materialises what `body` loads of v, over `vars`, in an order of its own, right before `user`.
 Value* add_loop(Graph& g, Value* v, const Exprs& vars, const Expr& body, const std::vector<int>& order,
                 const Node* user) {
   Exprs shape;
@@ -74,7 +74,7 @@ Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* u
   return add_loop(g, v, vars, load(v, v->dtype, vars), order, user);
 }
 
-// Whether a load has all of `vars` (but those of dims of 1) as its indices, in another order.
+// Whether a load has all of `vars` (except those of dims of 1) as its indices, in another order.
 bool is_permuted(const Expr& load, const Exprs& vars) {
   if (load->args.size() != vars.size()) return false;
   const auto single = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1); };
@@ -120,7 +120,8 @@ bool only_channels(const Value* v) {
   return true;
 }
 
-// Row-major stays where something else than kernels reads a value. `soft`: graph outputs, which can be copied instead.
+// Finds values that stay row-major because something other than kernels reads them. `soft`: graph outputs, which can be
+// copied instead.
 void fixed_values(const Graph& g, std::unordered_set<const Value*>& fixed, std::unordered_set<const Value*>& soft) {
   for (Value* v : g.outputs) (g.parent() ? fixed : soft).insert(storage_of(v));
   for (const auto& n : g.nodes) {
@@ -140,7 +141,8 @@ bool reduces_windows(const Expr& body) {
   return found;
 }
 
-// Whether a loop that is not in v's own order of dims reads v along its channels: +1, along its last dim: -1, else 0.
+// Whether a loop whose order of dims differs from v's reads v along its channels: +1, along its last dim: -1, otherwise
+// 0.
 int reads_along_channels(const LoopOp& l, const Value* v) {
   std::size_t last = l.vars.size();
   while (last > 0 && is_const(l.vars[last - 1]->args[0], 1)) --last;
@@ -160,8 +162,8 @@ int reads_along_channels(const LoopOp& l, const Value* v) {
   return vote;
 }
 
-// Windows (pooling, depthwise convolutions that are loops) whose results are read along their channels, as norms of
-// ConvNeXt do, and what such windows read in place.
+// Windows (pooling, depthwise convolutions as loops) whose results are read along their channels, as by the norms of
+// ConvNeXt, and what such windows read in place.
 std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
   std::unordered_map<const Value*, std::vector<const Node*>> users;
   for (const auto& n : g.nodes)
@@ -283,7 +285,7 @@ class LayoutChooser {
     }
   }
 
-  // Copies where orders meet: inputs of convolutions, operands of their epilogues.
+  // Adds copies where orders differ: inputs of convolutions, operands of their epilogues.
   void copy_for_convolutions() {
     std::vector<Node*> convs;
     for (const auto& n : g_.nodes)
@@ -306,7 +308,7 @@ class LayoutChooser {
     return c;
   }
 
-  // The last loop of an epilogue lists what the epilogue loads.
+  // The last loop of an epilogue lists what the whole epilogue loads.
   static void add_input(const Epilogue& e, Value* v) {
     Node* tail = e.loops.back();
     if (std::find(tail->inputs.begin(), tail->inputs.end(), v) == tail->inputs.end()) tail->inputs.push_back(v);
@@ -347,7 +349,7 @@ class LayoutChooser {
     }
   }
 
-  // A view of a value in another order is a copy; a copy with the memory order of its source is a view.
+  // A view of a value in another order becomes a copy; a copy with the memory order of its source becomes a view.
   void correct_views() {
     for (const auto& n : g_.nodes) {
       if (const auto* l = n->as<LoopOp>();
@@ -378,7 +380,7 @@ class LayoutChooser {
   const FuseOptions& options_;
   const std::unordered_set<const Node*> constants_;
   std::unordered_set<const Value*> fixed_, soft_;       // see fixed_values()
-  std::unordered_set<const Value*> wanted_;             // that convolutions read
+  std::unordered_set<const Value*> wanted_;             // read by convolutions
   std::unordered_map<const Node*, Epilogue*> tiles_;    // with an epilogue
   std::unordered_set<const Node*> absorbed_;            // loops that are part of an epilogue
   std::unordered_map<const Value*, Value*> last_copy_;  // channels last
@@ -388,8 +390,7 @@ class LayoutChooser {
 
 void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOptions& options) {
   LayoutChooser(g, epilogues, options).run();
-  // The library may not have an epilogue whose operands got these storage orders. Its loops become kernels of their
-  // own.
+  // The host may not support an epilogue with the storage orders that its operands got. Its loops then become kernels.
   if (!options.accepts_layout || options.disabled) return;
   std::erase_if(epilogues, [&](const Epilogue& e) {
     std::string why;

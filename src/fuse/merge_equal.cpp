@@ -1,4 +1,4 @@
-// merge_equal_nodes(): nodes are compared with their loop variables renamed by position and extent.
+// merge_equal_nodes(): compares nodes after renaming their loop variables by position and extent.
 #include "fuse/merge_equal.h"
 
 #include <unordered_map>
@@ -9,7 +9,7 @@
 namespace sardonyx {
 namespace {
 
-// What makes two nodes compute the same.
+// Nodes with equal keys compute the same.
 struct Key {
   std::string text;  // kind and attributes
   Exprs exprs;
@@ -86,7 +86,7 @@ class Merger {
     }
   }
 
-  // The variable that stands for all of this place and extent.
+  // The variable that represents all with this position and extent.
   Expr variable(std::size_t place, const Expr& extent) {
     auto& list = variables_[place];
     for (const Expr& v : list)
@@ -104,7 +104,7 @@ class Merger {
     return out;
   }
 
-  static constexpr std::size_t kInner = 64;  // places of a reduction's variables, by how deep it is nested
+  static constexpr std::size_t kInner = 64;  // positions reserved per nesting level of reductions
 
   Expr canonical(const Expr& e, std::size_t depth = 1) {
     if (!e->has_reduce) return e;

@@ -33,7 +33,7 @@ bool plain(const MatMulOp& m, Value*& x, Value*& w) {
   return true;
 }
 
-// e without casts between floats that only say in which type a value is kept.
+// e without casts between float types, which only say in which type a value is stored.
 Expr strip_casts(Expr e) {
   while (e->op == Op::kCast && !(e->i & kCastRounds) && is_float(e->dtype) && is_float(e->args[0]->dtype))
     e = e->args[0];
@@ -65,7 +65,7 @@ Node* bias_add(Value* v, const Uses& uses, const std::unordered_set<const Node*>
   return nullptr;
 }
 
-// Constants side by side along their last dim.
+// Concatenates constants along their last dim.
 Value* side_by_side(Graph& g, const std::vector<Value*>& parts) {
   Exprs shape = parts[0]->shape;
   std::vector<Expr> starts = {Expr(0)};
@@ -83,7 +83,7 @@ Value* side_by_side(Graph& g, const std::vector<Value*>& parts) {
   return g.add_loop(vars, body);
 }
 
-// Why two products are not merged; null if they can be.
+// Why two GEMMs are not merged; null if they can be.
 const char* difference(const Branch& b, const Branch& first) {
   if ((b.add != nullptr) != (first.add != nullptr)) return "one has a bias, the other has none";
   if (b.weights->dtype != first.weights->dtype || b.matmul->outputs[0]->dtype != first.matmul->outputs[0]->dtype)
@@ -95,7 +95,7 @@ const char* difference(const Branch& b, const Branch& first) {
   return nullptr;
 }
 
-// The product of all branches, and the sum with their biases.
+// The merged GEMM of all branches, plus their biases.
 Value* merged(Graph& g, std::span<const Branch> branches) {
   const Node* first = branches[0].matmul;
   std::vector<Value*> ws, bs;
@@ -115,13 +115,13 @@ Value* merged(Graph& g, std::span<const Branch> branches) {
   if (bs.empty()) return y;
   Value* bias = side_by_side(g, bs);
   const Exprs vars = vars_of(shape);
-  // In the wider of the two types, and stored as each branch is.
+  // Computed in the wider of the two types, and rounded as each branch is.
   const DType out = branches[0].add->outputs[0]->dtype, t = y->dtype == bias->dtype ? y->dtype : DType::kFloat32;
   const Expr sum = binary(Op::kAdd, cast(load(y, y->dtype, vars), t), cast(load(bias, bias->dtype, {vars.back()}), t));
   return g.add_loop(vars, cast(sum, out, t == DType::kFloat32 && out == DType::kFloat16 ? kCastSaturatesHalf : 0));
 }
 
-// Makes one product of the branches; their results become slices of it.
+// Merges the branches; their results become slices.
 void merge(Graph& g, std::span<const Branch> branches) {
   if (branches.size() < 2) return;
   g.origin.clear();

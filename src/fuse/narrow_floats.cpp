@@ -59,7 +59,7 @@ class Narrower {
     narrowed_.insert(v);
   }
 
-  // Loads of narrowed values, in float32 again.
+  // The expression with loads of narrowed values cast to float32.
   Expr expression(const Expr& e) const {
     if (!e->has_load) return e;
     return rewrite(e, [this](const Expr& x) -> Expr {
@@ -72,7 +72,7 @@ class Narrower {
     });
   }
 
-  // Moved elements stay as they are; computed ones are rounded, and those beyond the range become its ends.
+  // Elements that are only moved are not changed; computed ones are rounded, saturating at the ends of the range.
   Expr narrowed(const Expr& e) const {
     if (e->op == Op::kSelect) return select(e->args[0], narrowed(e->args[1]), narrowed(e->args[2]));
     if (e->op == Op::kConst) return constant_float(std::clamp(e->f, -most(), most()), type_);
@@ -80,8 +80,8 @@ class Narrower {
   }
   double most() const { return type_ == DType::kFloat16 ? 65504 : 0x1.fep127; }
 
-  // Whether the sum runs over windows of a tensor (a pooling) and not along whole dims: the sums of a softmax and the
-  // means of a normalisation are statistics however short they are.
+  // Whether the sum runs over windows of a tensor (pooling) rather than whole dims: the sums of a softmax and the means
+  // of a normalisation are statistics, however short they are.
   static bool windows(const Expr& sum) {
     return std::all_of(sum->vars.begin(), sum->vars.end(), [&](const Expr& v) {
       bool bare = false;
@@ -93,7 +93,7 @@ class Narrower {
     });
   }
 
-  // A sum that is the whole expression counts whatever its length: it is larger than its terms.
+  // A sum that is the whole expression counts as long, because it may be larger than its terms.
   static bool long_sum(const Expr& e) {
     bool found = e->op == Op::kReduce &&
                  (e->i == static_cast<int>(ReduceKind::kSum) || e->i == static_cast<int>(ReduceKind::kProd));
@@ -137,7 +137,7 @@ class Narrower {
     if (v->dtype == kF32 && !pinned_.count(v)) narrow(v);
   }
 
-  // v in 16 bits: a copy of its own if v stays float32.
+  // v in 16 bits: a copy if v stays float32.
   Value* copy(Value* v) {
     if (v->dtype != kF32) return v;
     Value*& c = copies_[v];
@@ -149,7 +149,7 @@ class Narrower {
     return c;
   }
 
-  // Operands of GEMMs are best plain loads.
+  // Operands of GEMMs should be plain loads.
   Expr operand(const Expr& e) {
     if (e->op != Op::kLoad) return cast(expression(e), type_);
     Exprs args;

@@ -13,7 +13,7 @@ namespace sardonyx {
 struct TileKernel;
 struct Pass;
 
-/// Why a pass considered something and did not apply it.
+/// Why a pass considered a transformation and did not apply it.
 struct Remark {
   std::string pass;    ///< name of the pass (fuse/passes.h), or "groups" for the grouping into kernels
   std::string node;    ///< origin of the node: "conv1 (Conv)"
@@ -21,7 +21,7 @@ struct Remark {
   std::vector<std::pair<std::string, std::string>> values;  ///< what decided, by name: {"uses", "3"}
 };
 
-/// Takes remarks as they are made, each as often as it occurs.
+/// Receives remarks as they are made, with repetitions.
 using RemarkSink = std::function<void(Remark)>;
 
 struct FuseOptions {
@@ -53,7 +53,7 @@ struct FuseOptions {
   bool attention_limits = false;
   /// Epilogues of a GEMM load tensors in whatever storage order these have.
   bool epilogues_in_any_order = false;
-  /// A select evaluates only the side that it chooses, so that both sides may repeat an expression at no cost.
+  /// A select evaluates only the side that it selects, so both sides may repeat an expression at no cost.
   bool lazy_selections = false;
   /// Long reductions with few results are split (fuse/split_reductions.h).
   bool split_reductions = false;
@@ -63,7 +63,7 @@ struct FuseOptions {
   bool merge_groups = false;
   /// Dims along which a loop's output is constant become 1 (fuse/shrink_repeats.h).
   bool shrink_repeats = false;
-  /// No fusion: every value in memory, one kernel each (to find a fault).
+  /// No fusion: every value in memory, one kernel each (to locate a fault).
   bool disabled = false;
 
   /// Verify the graph (graph/verify.h) before the first pass and after each. See also verify_every_pass().

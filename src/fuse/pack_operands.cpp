@@ -66,8 +66,8 @@ class Packer {
     return load(copy, copy->dtype, e->args);
   }
 
-  // Weights of windows (depthwise convolutions) that one output of a loop reads at a stride of memory: in the order in
-  // which its outputs are neighbours, so that packs of them read packs.
+  // Weights of windows (depthwise convolutions) that neighbouring outputs of a loop read at a stride: reordered so that
+  // neighbouring outputs read neighbouring weights, and packs can be loaded.
   Expr window_weights(const LoopOp& l, const Value* out) {
     std::vector<int> order = out->storage_order;
     if (order.empty())
@@ -84,8 +84,8 @@ class Packer {
     });
   }
 
-  // The dim of `v` along which the results that it becomes are neighbours in memory: its own innermost one, or that of
-  // a transposed copy which is all that reads it.
+  // The dim of `v` along which its consumers' elements are contiguous in memory: its own innermost one, or that of a
+  // transposed copy that is its only reader.
   std::size_t innermost(const Value* v, std::size_t dim) {
     if (users_.empty())
       for (const auto& n : g_.nodes)
@@ -140,7 +140,7 @@ class Packer {
   Graph& g_;
   std::unordered_set<const Node*> constants_;
   std::map<std::pair<int, std::vector<int>>, Value*> copies_;
-  std::unordered_map<const Value*, std::vector<const Node*>> users_;  // once something asks for them
+  std::unordered_map<const Value*, std::vector<const Node*>> users_;  // filled on first use
 };
 
 }  // namespace

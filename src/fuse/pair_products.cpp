@@ -40,7 +40,7 @@ class Pairing {
     const auto* l = n.as<LoopOp>();
     std::int64_t width = 0;
     if (l->body->has_reduce || l->vars.empty() || !is_const_int(l->vars.back()->args[0], width)) return;
-    // The products that the loop reads, and by how much the column that it reads differs from the one it writes.
+    // The GEMMs that the loop reads, and the offset between the column that it reads and the one that it writes.
     std::vector<Value*> products;
     std::vector<std::int64_t> shifts;
     bool plain = true;
@@ -107,7 +107,7 @@ class Pairing {
     refresh_inputs(n);
   }
 
-  // The product whose columns `b` has, over a variable of twice `width`; null without one.
+  // The GEMM whose columns `b` has, over a variable of twice `width`; null if impossible.
   Value* product(Value* old, const Node& user, const std::pair<Expr, Expr>& b) {
     if (!b.first) return nullptr;
     g_.origin = join_origins(old->producer->origin, user.origin);
@@ -123,7 +123,7 @@ class Pairing {
   }
 
   // One expression over a new variable of columns: b at even columns, `other` at odd ones, with constants interleaved
-  // accordingly. `apart`: the distance of the odd columns within one and the same b, else 0.
+  // accordingly. `apart`: offset of the odd columns if both are the same b, otherwise 0.
   std::pair<Expr, Expr> columns_of(const Expr& b, const Expr& col, const Expr& other, const Expr& other_col,
                                    std::int64_t width, std::int64_t apart) {
     if (!same(col, other_col)) return {};

@@ -9,7 +9,7 @@
 
 namespace sardonyx {
 
-/// What passes work on.
+/// The state that passes transform.
 struct PassState {
   Graph& graph;
   const FuseOptions& options;

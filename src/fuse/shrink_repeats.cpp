@@ -11,8 +11,8 @@ namespace {
 
 using Repeated = std::unordered_map<const Value*, std::vector<bool>>;  // dims that became 1
 
-// Whether the body can be evaluated even where the dim has no elements: a fixed index into a tensor that has some only
-// if the dim does would be out of range.
+// Whether the body can be evaluated even where the dim has no elements: otherwise a fixed index into a tensor that is
+// empty too would be out of range.
 bool reads_what_exists(const Expr& body) {
   bool safe = true;
   visit(body, [&](const Expr& x) {

@@ -20,7 +20,7 @@ bool has_product(const Expr& e, const Value* t) {
   return found;
 }
 
-// What must hold all at once for e (or, negated, its opposite) to be true.
+// The conditions that must all hold for e (or, negated, its opposite) to be true.
 void conjuncts(const Expr& e, bool negated, Exprs& out) {
   if (e->op == Op::kNot) return conjuncts(e->args[0], !negated, out);
   if (e->op == (negated ? Op::kOr : Op::kAnd)) {
@@ -30,7 +30,7 @@ void conjuncts(const Expr& e, bool negated, Exprs& out) {
   out.push_back(negated ? logical_not(e) : e);
 }
 
-// condition: begin <= key or key < end, for the limit that it is.
+// Matches begin <= key or key < end; sets the one that it is.
 bool as_limit(const Expr& condition, const Expr& key, Expr& begin, Expr& end) {
   const bool negated = condition->op == Op::kNot;
   const Expr e = negated ? condition->args[0] : condition;
@@ -50,7 +50,7 @@ bool as_limit(const Expr& condition, const Expr& key, Expr& begin, Expr& end) {
   return true;
 }
 
-// Scores where `allowed` holds, `low` elsewhere: limits of the keys, and the rest as a bias.
+// Applies a mask (scores where `allowed` holds, `low` elsewhere): as limits of the keys, the rest as a bias.
 void mask(Scores& s, const Expr& allowed, double low) {
   Exprs all;
   conjuncts(allowed, false, all);
@@ -64,7 +64,7 @@ void mask(Scores& s, const Expr& allowed, double low) {
       others = others ? logical_and(others, c) : c;
     }
   }
-  // A finite number is as good as minus infinity if some key is allowed.
+  // A finite number is equivalent to minus infinity if at least one key is allowed.
   const bool infinite = low == -std::numeric_limits<double>::infinity();
   if (!infinite && (others || begin || !end || !idx::provably_nonnegative(idx::sub(end, 1), true))) {
     begin = end = Expr();
@@ -91,7 +91,7 @@ Expr expand(const Expr& e, int depth) {
     const Node* p = x->value->producer;
     const auto* l = p ? p->as<LoopOp>() : nullptr;
     if (!l || l->body->has_reduce || depth > 6) return x;
-    bool scores = false;  // fed by a matmul; masks are not
+    bool scores = false;  // computed from a matmul, unlike masks
     for (const Value* v : loads_of(l->body))
       scores |=
           v->producer && (v->producer->as<MatMulOp>() || (v->producer->as<LoopOp>() && v->rank() == x->value->rank()));
@@ -104,8 +104,8 @@ Expr expand(const Expr& e, int depth) {
 
 bool decompose_masked(const Expr& e, const Value* t, Scores& s);
 
-// The softmax under select(isnan(softmax), 0, softmax), with which exporters write that a query whose keys are all
-// masked gives zeros; `e` itself if it is not that. Scores that are NaN for another reason stay NaN.
+// Strips select(isnan(softmax), 0, softmax), with which exporters make queries whose keys are all masked give zeros;
+// `e` itself if it has another form. Scores that are NaN for another reason stay NaN.
 Expr without_guard(const Expr& e) {
   if (e->op != Op::kSelect || e->args[0]->op != Op::kIsNaN) return e;
   double zero = 1;
@@ -184,7 +184,7 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
 
 namespace {
 
-// A masked score: one side of the select is so low that nothing added to it changes it, in float32.
+// A masked score: one side of the select is so low that, in float32, nothing added to it changes it.
 bool decompose_masked(const Expr& e, const Value* t, Scores& s) {
   double c;
   for (const int side : {1, 2}) {
@@ -218,7 +218,7 @@ bool match_softmax(const Expr& body, const Expr& key, bool any_expression, Softm
   const Expr max_load = strip_casts(shifted->args[1]);
   if (max_load->op != Op::kLoad) return false;
   scores = shifted->args[0];
-  // The same scores must be under the maximum and the sum.
+  // The maximum and the sum must be over the same scores.
   const Expr whole_max = body_at(max_load), whole_sum = body_at(bottom);
   if (!whole_max || !whole_sum) return false;
   Expr max_body, sum_body, floor, more;
@@ -226,7 +226,7 @@ bool match_softmax(const Expr& body, const Expr& key, bool any_expression, Softm
     return false;
   if (floor) {
     if (!any_expression || whole_max->op != Op::kMax) return false;
-    if (whole_sum->op == Op::kMax) {  // the largest element counts 1: only where there is none is the sum smaller
+    if (whole_sum->op == Op::kMax) {  // the largest element contributes 1, so the sum is smaller only if there is none
       if (!is_const(more) || more->f != 1 || !is_const(floor) || !(floor->f <= -1e30) || std::isinf(floor->f))
         return false;
       found.zero_empty = true;

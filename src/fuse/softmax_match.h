@@ -18,7 +18,7 @@ struct Scores {
 
 struct SoftmaxMatch {
   Expr scores;              ///< what is normalised, over the variables of the body and `key`
-  Expr sink;                ///< a further score that counts in the sum only; empty for none
+  Expr sink;                ///< one more score that counts in the sum only; empty for none
   bool zero_empty = false;  ///< rows without a key, or whose scores are all minus infinity, give zeros
 };
 

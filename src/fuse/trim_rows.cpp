@@ -8,7 +8,7 @@
 namespace sardonyx {
 namespace {
 
-// The row that every load of v in `users` reads; empty if they differ, or if it is not known before the run.
+// The row that every load of v in `users` reads; empty if they differ, or if it is known only at run time.
 Expr only_row(const Value* v, const std::vector<Node*>& users, std::size_t dim) {
   Expr row;
   for (const Node* n : users) {

@@ -1,4 +1,4 @@
-// GEMMs of which one row is used.
+// GEMMs of whose result only one row is used.
 #pragma once
 #include "fuse/options.h"
 

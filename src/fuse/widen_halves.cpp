@@ -44,7 +44,7 @@ class Widener {
   }
 
  private:
-  // v keeps its dtype, and so does what it is a view of.
+  // Fixes the dtype of v and of what it is a view of.
   void pin(const Value* v) {
     while (pinned_.insert(v).second && v->producer && v->producer->as<ViewOp>()) v = v->producer->inputs[0];
   }
@@ -74,7 +74,7 @@ class Widener {
     if (widened_.count(n.inputs[0])) widen(n.outputs[0]);
   }
 
-  // The result of a tile kernel is float32; whoever needs 16 bits gets a loop that rounds it.
+  // The result of a tile kernel is float32; users that need 16 bits get a loop that rounds it.
   void tile(Node& n) {
     refresh_inputs(n);
     Value* v = n.outputs[0];
@@ -92,7 +92,7 @@ class Widener {
     v->output_index = 0;
   }
 
-  // v in float32, as a tensor of its own if it is 16 bits wide.
+  // v in float32; if it is 16 bits wide, as a new tensor.
   Value* wide(Value* v) {
     if (!v || !is_half(v->dtype)) return v;
     Value*& copy = copies_[v];
@@ -104,7 +104,7 @@ class Widener {
     return copy;
   }
 
-  // Operands of tile kernels are best plain loads.
+  // Operands of tile kernels should be plain loads.
   Expr operand(const Expr& e) {
     tile_operand_ = true;
     done_.clear();
@@ -114,7 +114,7 @@ class Widener {
     return r;
   }
 
-  // The same in float32 if `e` is 16 bits wide, and with what is inside widened.
+  // `e` with everything widened: in float32 if it was 16 bits wide.
   Expr expression(const Expr& e) {
     return rewrite(e, [this](const Expr& x) -> Expr {
       const bool half = is_half(x->dtype);
@@ -137,7 +137,7 @@ class Widener {
   Expr leaf(const Expr& x, bool half) {
     Exprs args;
     for (const Expr& a : x->args) args.push_back(expression(a));
-    keep_.push_back(x);  // its address is a key
+    keep_.push_back(x);  // its address is a key, so keep it alive
     if (x->op == Op::kLoad) {
       if (!half) return load(x->value, x->value->dtype, std::move(args));
       if (widened_.count(x->value)) return load(x->value, DType::kFloat32, std::move(args));

@@ -155,7 +155,7 @@ void sort_nodes(Graph& g) {
   std::vector<std::unique_ptr<Node>> sorted;
   std::unordered_map<const Node*, std::unique_ptr<Node>*> waiting;
   for (auto& n : g.nodes) waiting[n.get()] = &n;
-  // Depth first with an explicit stack: graphs may be deep.
+  // Depth first, with an explicit stack because graphs may be deep.
   for (std::size_t k = 0; k < g.nodes.size(); ++k) {
     std::vector<std::pair<Node*, bool>> stack;
     if (g.nodes[k]) stack.emplace_back(g.nodes[k].get(), false);
@@ -181,7 +181,7 @@ void sort_nodes(Graph& g) {
 }
 
 namespace {
-// `symbols`: those of g that the graphs around it need.
+// `symbols`: those of g that the enclosing graphs need.
 void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols);
 }  // namespace
 
@@ -193,8 +193,7 @@ void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols) {
   for (const Value* v : g.outputs) symbols_in_shape(v, symbols);
   for (const Expr& e : g.final_expressions) collect_symbols(e, symbols);
   std::unordered_set<const Node*> keep;
-  // Backwards; a bind is kept for symbols that later nodes use. Control flow may bind symbols for others, so it is kept
-  // if those are used.
+  // Backwards. A bind is kept if later nodes use its symbols. Control flow may bind symbols for later nodes too.
   for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
     Node& n = **it;
     bool used = n.as<CheckOp>() != nullptr;
@@ -207,7 +206,7 @@ void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols) {
   }
   for (const auto& n : g.nodes) {
     if (!keep.count(n.get())) continue;
-    // A nested graph must keep what defines any symbol that its node or a later one reads.
+    // A nested graph must keep whatever defines a symbol that its node or a later one reads.
     if (auto* i = n->as<IfOp>()) {
       remove_dead(*i->then_graph, symbols);
       remove_dead(*i->else_graph, symbols);

@@ -1,4 +1,4 @@
-// Queries and housekeeping that every pass needs: uses, inputs, symbols, dead and constant nodes, order.
+// Queries and utilities for passes: uses, inputs, symbols, dead and constant nodes, order.
 #pragma once
 #include <string>
 #include <unordered_map>
@@ -9,7 +9,7 @@
 
 namespace sardonyx {
 
-/// For each value the nodes that read it, each once, in the graph's order.
+/// For each value, the nodes that read it, each once, in the graph's order.
 using Uses = std::unordered_map<const Value*, std::vector<Node*>>;
 Uses uses_of(const Graph& g);
 /// The expressions in which a node loads tensors: a loop's body, the operands of a matmul or of attention. Empty for
@@ -17,7 +17,7 @@ Uses uses_of(const Graph& g);
 std::vector<Expr> expressions_of(const Node& n);
 /// Sets the inputs of a loop, matmul or attention to what its expressions load. Call after changing an expression.
 void refresh_inputs(Node& n);
-/// The value that owns v's memory: v itself, or what it is a view of.
+/// The value that owns v's memory: v itself, or what v is a view of.
 Value* storage_of(Value* v);
 const Value* storage_of(const Value* v);
 /// Whether e contains this loop variable. False if e is empty or `var` is a constant (a variable that was replaced).
@@ -30,15 +30,15 @@ void sort_nodes(Graph& g);
 void remove_dead_nodes(Graph& g);
 /// Nodes that depend only on constants and have constant shapes: they run once, when the program is loaded.
 std::unordered_set<const Node*> constant_nodes(const Graph& g);
-/// Ids of the symbols that running this node needs (in shapes, bodies, parameters; nested graphs included).
+/// Symbols that this node needs when it runs (in shapes, bodies, parameters; including nested graphs).
 std::unordered_set<std::int64_t> symbols_used(const Node& n);
-/// Ids of the symbols that running this node defines, nested graphs included.
+/// Symbols that this node defines when it runs, including nested graphs.
 std::vector<std::int64_t> symbols_defined(const Node& n);
-/// Adds the ids of the symbols in e, in the extents of its variables too, to `out`. e may be empty.
+/// Adds the symbols in e, including the extents of its variables, to `out`. e may be empty.
 void collect_symbols(const Expr& e, std::unordered_set<std::int64_t>& out);
 /// Values that must exist in row-major memory because something other than a loop or tile kernel reads them.
 std::unordered_set<const Value*> required_values(const Graph& g);
-/// Origins of two nodes that become one, joined by " + ": each of the model's nodes once, `first` before `second`.
+/// The origins of two merged nodes, joined by " + ", without duplicates, `first` before `second`.
 std::string join_origins(const std::string& first, const std::string& second);
 
 }  // namespace sardonyx

@@ -256,7 +256,7 @@ Value* Graph::add_content(DType dtype, std::vector<std::int64_t> dims, Exprs ele
       stored &= store_element(p, dtype, static_cast<std::int64_t>(k), elements[k]);
     if (stored) return add_constant(dtype, std::move(dims), std::move(data));
   }
-  // A loop without loads, that writes the elements if anybody needs them in memory.
+  // A loop without loads, which writes the elements if they are needed in memory.
   Exprs shape(dims.begin(), dims.end()), vars;
   for (const Expr& d : shape) vars.push_back(loop_var(d));
   const Expr at = idx::linearize(vars, shape);
@@ -280,7 +280,7 @@ std::vector<Value*> loads_of(const Expr& e) {
 
 namespace {
 
-// Replaces loads of tensors with known content; gives an empty Expr when something stays unknown.
+// Replaces loads of tensors with known content; returns an empty Expr if anything remains unknown.
 Expr fold_loads(const Expr& body) {
   bool failed = false;
   const Expr r = rewrite(body, [&](const Expr& x) -> Expr {
@@ -419,7 +419,7 @@ Exprs Graph::bind(Value* integers, bool sizes) {
   if (count > kMaxContent)
     fail(ErrorKind::kUnsupported, "{}: a size tensor of {} elements; at most {} are supported", origin, count,
          kMaxContent);
-  // One BindOp per tensor: asking twice gives the same symbols.
+  // One BindOp per tensor, so that binding it again gives the same symbols.
   for (const auto& n : nodes)
     if (const auto* b = n->as<BindOp>(); b && n->inputs[0] == integers &&
                                          static_cast<std::int64_t>(b->symbols.size()) == count &&

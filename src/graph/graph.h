@@ -36,7 +36,7 @@ class Value {
   Exprs shape;
   Node* producer = nullptr;  ///< null for inputs of the graph
   int output_index = 0;      ///< which output of the producer
-  Graph* graph = nullptr;    ///< where it is defined (a nested graph may use values of those around it)
+  Graph* graph = nullptr;    ///< where it is defined (a nested graph may use values of enclosing graphs)
   /// Known elements, row-major, for small tensors whose elements are constants or expressions of symbols.
   std::shared_ptr<const Exprs> content;
   /// Order of the dims in memory, outermost first; empty for row-major. Set by the layout pass.
@@ -64,7 +64,7 @@ struct LoopOp {
   Expr body;
 };
 
-/// The same elements under another shape; no data moves.
+/// The same elements with another shape; no data moves.
 struct ViewOp {};
 
 /// output[vars...] = sum over k of a * b, accumulated in fp32 (int32 for integers, fp64 for fp64). vars ends with m and
@@ -103,12 +103,12 @@ struct AttentionOp {
   bool zero_empty = false;  ///< a query that attends to no key gives zeros, rather than NaN
 };
 
-/// An algorithm with a name, implemented by each device: sorting, scatter, non-zero, recurrent cells... See
-/// host/routines/.
+/// A named algorithm that each device implements: sorting, scatter, non-zero, recurrent cells and others. See
+/// src/routines/.
 struct RoutineOp {
   std::string name;
   Exprs params;                ///< int64, in the order that the routine documents
-  std::vector<double> floats;  ///< likewise
+  std::vector<double> floats;  ///< in the order that the routine documents
 };
 
 /// Reads the first elements of an integer tensor into symbols: symbols[k] = input[k].
@@ -116,16 +116,16 @@ struct BindOp {
   Exprs symbols;
 };
 
-/// Fails the run with `message` unless `condition` holds once its symbols are known. An `assumption` is not demanded by
-/// the model, but code was made for it (two symbolic dims that meet in a broadcast are equal, rather than one of them
-/// 1): where it does not hold, the model has to be compiled for these very sizes.
+/// Fails the run with `message` unless `condition` holds once its symbols are known. An `assumption` is not required by
+/// the model, but code was generated under it (two symbolic dims that meet in a broadcast are equal, rather than one of
+/// them 1): if it does not hold, the model must be compiled for these sizes.
 struct CheckOp {
   Expr condition;
   std::string message;
   bool assumption = false;
 };
 
-/// `symbol` takes the value of `value` at a moment that the node says.
+/// `symbol` is set to `value`, at a time that the node defines.
 struct SymbolBinding {
   Expr symbol, value;
 };
@@ -167,8 +167,8 @@ struct WhileOp {
   Expr condition;       ///< before the first iteration
   Expr next_condition;  ///< after an iteration, over symbols of the body
   Expr trips;           ///< symbol; empty if the loop runs max(trip_count, 0) times for sure
-  /// A dim of a carried tensor that is not the same in all iterations (that can't be proved to be). The body's input
-  /// and the node's output have the symbol as this dim.
+  /// A dim of a carried tensor that may differ between iterations. The body's input and the node's output have the
+  /// symbol as this dim.
   struct CarriedDim {
     Expr symbol, initial, next;
   };
@@ -183,7 +183,7 @@ struct Node {
   int id = 0;
   Payload op;
   std::vector<Value*>
-      inputs;  ///< every tensor read, captured ones of nested graphs included; loads in expressions are listed too
+      inputs;  ///< all tensors that it reads, including loads in expressions and values captured by nested graphs
   std::vector<Value*> outputs;
   std::string origin;  ///< the model's node: "conv1 (Conv)"; after fusion several: "conv1 (Conv) + relu1 (Relu)"
 
@@ -197,19 +197,19 @@ struct Node {
   }
 };
 
-/// Where a symbol comes from, for messages and for binding.
+/// The origin of a symbol, for messages and binding.
 struct SymbolInfo {
   std::string name;
 };
 
-/// Names and numbers of symbols: one table for a graph and all graphs nested in it.
+/// Names and numbers of symbols: one table for a graph and its nested graphs.
 class SymbolTable {
  public:
   /// A new symbol >= 0 (a dim). The name is made unique.
   Expr dim(const std::string& name);
   /// A new symbol of any sign.
   Expr data(const std::string& name);
-  /// The symbol of this name if dim() made one, otherwise makes it: dims of one name in a model are equal.
+  /// The symbol of this name from dim(), or a new one: dims of equal name in a model are equal.
   Expr named_dim(const std::string& name);
   int size() const { return static_cast<int>(infos_.size()); }
   const SymbolInfo& info(int id) const { return infos_[static_cast<std::size_t>(id)]; }
@@ -234,7 +234,7 @@ class Graph {
 
   std::vector<Value*> inputs, outputs;
   std::vector<std::string> output_names;  ///< of `outputs`, in the model's spelling
-  /// Of a nested graph: what is evaluated after it has run (see IfOp, WhileOp). Nodes that bind symbols of these are
+  /// Of a nested graph: expressions evaluated after it has run (see IfOp, WhileOp). Nodes that bind their symbols are
   /// not dead.
   Exprs final_expressions;
   std::vector<std::unique_ptr<Node>> nodes;  ///< in an order in which every value is defined before it is used
@@ -247,7 +247,7 @@ class Graph {
   Value* add_constant(DType dtype, std::vector<std::int64_t> dims, Data data);
   /// output[vars] = body. Folds to a constant or known content when all elements are known and few.
   Value* add_loop(Exprs vars, Expr body);
-  /// The same elements under another shape. The caller guarantees equal element counts (see CheckOp). Chains and no-ops
+  /// The same elements with another shape. The caller guarantees equal element counts (see CheckOp). Chains and no-ops
   /// collapse.
   Value* add_view(Value* x, Exprs shape);
   /// Tensor of known elements (constants or expressions of symbols) with a constant shape.
@@ -259,7 +259,7 @@ class Graph {
   /// bound by a BindOp. `sizes`: the values are sizes, so not negative.
   Exprs bind(Value* integers, bool sizes = false);
 
-  /// New nodes say they come from here ("conv1 (Conv)").
+  /// Origin of new nodes ("conv1 (Conv)").
   std::string origin;
 
   static constexpr std::int64_t kMaxContent = 1024;
@@ -277,9 +277,9 @@ class Graph {
 
 /// Tensors that an expression loads, each once, in order of first use.
 std::vector<Value*> loads_of(const Expr& e);
-/// Values used in a nested graph (or in graphs nested in it) but defined around it, each once.
+/// Values that a nested graph (or graphs nested in it) uses but does not define, each once.
 std::vector<Value*> captured_values(const Graph& nested);
-/// All constants: their product, else false. Throws Error(kInvalidModel) when the product overflows.
+/// Whether all dims are constants; `out` receives them. Throws Error(kInvalidModel) if their product overflows.
 bool constant_dims(const Exprs& shape, std::vector<std::int64_t>& dims);
 /// Element k of a constant as an expression of its dtype (empty for dtypes without constants in expressions, such as
 /// fp8).

@@ -28,7 +28,7 @@ struct Plan {
 
 Plan plan_of(const IntegerGemmDesc& d) {
   const auto is_byte = [](DType t) { return t == DType::kInt8 || t == DType::kUInt8; };
-  check(is_byte(d.a) && is_byte(d.b), "an integer product of {} and {}", name(d.a), name(d.b));
+  check(is_byte(d.a) && is_byte(d.b), "an integer GEMM of {} and {}", name(d.a), name(d.b));
   GemmDesc shape;
   shape.batch_a = d.batch_a, shape.batch_b = d.batch_b;
   shape.m = d.m, shape.n = d.n, shape.k = d.k;
@@ -105,7 +105,7 @@ void integer_gemm(const IntegerGemmDesc& d, const IntegerGemmArgs& args) {
   if (args.panels) {
     b = static_cast<const std::int16_t*>(args.panels);
   } else if (args.packed) {
-    check(args.packed->data.bytes() >= plan.b_bytes, "packed integers belong to another product");
+    check(args.packed->data.bytes() >= plan.b_bytes, "packed integers belong to another GEMM");
     b = static_cast<const std::int16_t*>(args.packed->data.data());
   } else {
     auto* target = reinterpret_cast<std::int16_t*>(static_cast<char*>(args.scratch) + plan.a_bytes);

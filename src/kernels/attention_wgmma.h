@@ -386,11 +386,11 @@ template <class P, int kKeys, int kShares, int kTogether>
 SDX_FN void attention_wgmma(const P& p, u32 queries, u32 keys, u32 heads, u32 batches) {
   using Kernel = WgmmaAttention<P, kKeys, kShares>;
   const u32 thread = thread_id(), group = u32(Kernel::same(i32(thread / 128)));
-  const u32 tiles = (queries + Kernel::kRows - 1) / Kernel::kRows, units = heads * batches, points = units * tiles;
-  for (u32 point = block_id(); point < points; point += block_count()) {
+  const u32 tiles = (queries + Kernel::kRows - 1) / Kernel::kRows, units = heads * batches, items = units * tiles;
+  for (u32 item = block_id(); item < items; item += block_count()) {
     // With causal masks the last rows have the most keys: start them first.
-    const u32 tile = P::kBounds != 0 ? tiles - 1 - point / units : point % tiles;
-    const u32 unit = P::kBounds != 0 ? point % units : point / tiles;
+    const u32 tile = P::kBounds != 0 ? tiles - 1 - item / units : item % tiles;
+    const u32 unit = P::kBounds != 0 ? item % units : item / tiles;
     const Kernel k{p,
                    queries,
                    keys,

@@ -1,5 +1,5 @@
-// From a schedule to steps over numbered buffers, and kernels to machine code. What steps are on a device, lowering.h's
-// implementations say.
+// From a schedule to steps over numbered buffers, and from kernels to machine code. The steps of each kind of device
+// are made by the implementations of lowering.h.
 #include "lower/build.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::vector<SymbolStep> symbol_steps(const std::vector<SymbolBinding>& list) {
   return out;
 }
 
-/// A graph and the graphs inside of it.
+/// Lowers a graph and its nested graphs.
 class GraphLowering {
  public:
   GraphLowering(ProgramBuilder& builder, const Lowering& device) : b_(builder), device_(device) {}
@@ -31,7 +31,7 @@ class GraphLowering {
     block.inputs = b_.refs(s.graph->inputs);
     const bool outer = b_.in_init;
     b_.in_init = true;
-    std::vector<ProgramStep> init = lower(s.init);  // of constants only, also in a nested graph: once for all
+    std::vector<ProgramStep> init = lower(s.init);  // steps of constants only, in nested graphs too: run once
     b_.in_init = outer;
     for (const Step& step : s.init) b_.written_by_init(step);
     std::vector<ProgramStep>& all = b_.program().init.steps;

@@ -1,4 +1,4 @@
-// Steps of programs for GPUs: launches of generated kernels, of which sizes decide which ones run.
+// Lowers to steps for GPUs: launches of generated kernels, some of which run only for certain sizes.
 #include <algorithm>
 #include <optional>
 
@@ -16,13 +16,13 @@
 namespace sardonyx {
 namespace {
 
-// On AMD's GPUs each object is loaded. PTX becomes large (the kernels of Hopper's matrix instructions) and is divided
-// into kernels in the end: ResNet-50 takes 18 s of CPU time in twos, 20 in fours and ones, 23 in eights.
+// On AMD each object is loaded separately. PTX of Hopper's matrix instructions is large, and is finally split into
+// single kernels: compiling ResNet-50 takes 18 s of CPU time with 2 kernels per object, 20 with 1 or 4, 23 with 8.
 constexpr std::size_t kKernelsPerObject = 8, kKernelsPerPtx = 2;
 
-constexpr std::size_t kMostRowTiles = 3;  // GEMMs of one left operand that each compute its rows themselves
+constexpr std::size_t kMostRowTiles = 3;  // GEMMs that each compute the rows of a shared left operand
 
-/// Both conditions; empty: always.
+/// The conjunction of two conditions; empty: always.
 Expr both(const Expr& a, const Expr& b) { return !a ? b : !b ? a : logical_and(a, b); }
 
 class GpuBlock : public BlockLowering {
@@ -36,7 +36,7 @@ class GpuBlock : public BlockLowering {
   bool lower(const Step& s, std::vector<ProgramStep>& out) override {
     const std::size_t first = out.size();
     if (!lower_kernel(s, out)) return false;
-    // Where there is one query a sequence, another kernel computes the same.
+    // With one query per sequence, another kernel computes the same.
     if (const auto replaced = one_query_.find(&s); replaced != one_query_.end()) {
       const Expr not_replaced = logical_not(replaced->second->applies);
       for (std::size_t k = first; k < out.size(); ++k) out[k].when = both(out[k].when, not_replaced);
@@ -46,18 +46,19 @@ class GpuBlock : public BlockLowering {
   }
 
  private:
-  /// GEMMs that compute their rows themselves where there are few of them, and the steps that compute these for others.
+  /// Of GEMMs that compute their left operand's rows themselves if there are few rows, and of the steps that compute
+  /// these rows otherwise.
   struct RowTile {
-    std::optional<codegen::GpuRowTile> tile;  ///< empty: the step that computes the rows
-    Expr few;                                 ///< bool: the GEMMs do
+    std::optional<codegen::GpuRowTile> tile;  ///< empty for a step that computes the rows
+    Expr few;                                 ///< bool: the GEMMs compute them
   };
   using RowTiles = std::unordered_map<const Step*, RowTile>;
-  /// Steps of attention, and the kernel that replaces them where there is one query a sequence.
+  /// Steps of attention, with the kernel that replaces them if there is one query per sequence.
   using OneQuery = std::unordered_map<const Step*, std::shared_ptr<const codegen::GpuAttentionStep>>;
 
   codegen::TileSelection selection() const {
     codegen::TileSelection s{options_.choices, options_.all_tilings, {}};
-    // What steps of init write is not in memory before they have run.
+    // Results of init steps are not in memory before these have run.
     if (!b_.in_init) s.loaded = [this](const Value* v) { return b_.is_loaded(v); };
     return s;
   }
@@ -86,7 +87,7 @@ class GpuBlock : public BlockLowering {
   }
 
   LaunchStep lower_loop(LoopKernel k) {
-    // Kernels compute in float32 what they keep in 16 bits.
+    // Kernels compute in float32 what is stored in 16 bits.
     for (Stage& s : k.stages) s.body = codegen::widened_result(s.body, s.out->dtype);
     const codegen::GpuLoopSource s = codegen::generate_gpu_loop(
         k, {[this](std::int64_t id) { return b_.is_input_symbol(id); }, options_.precision != DType::kFloat32});
@@ -95,13 +96,13 @@ class GpuBlock : public BlockLowering {
     l.buffers = b_.buffers(s.buffers);
     l.symbols = s.values;
     l.divisors = s.divisors;
-    l.points = s.threads;
+    l.work_items = s.threads;
     l.work = s.work;
     l.limit = s.limit;
     return l;
   }
 
-  // A routine as launches of device code, if it has that form.
+  // Lowers a routine to launches of device code, if it has that form.
   bool lower_routine(const Step& s, const Node& node, std::vector<ProgramStep>& out) {
     const auto routine = codegen::generate_gpu_routine(node);
     if (!routine) return false;
@@ -115,11 +116,11 @@ class GpuBlock : public BlockLowering {
       LaunchStep l;
       l.kernel = b_.kernel(launch.kernel);
       for (const int k : launch.tensors) l.buffers.push_back(at(k));
-      p.reads = l.buffers;  // also what it writes: earlier launches may have written parts
+      p.reads = l.buffers;  // includes what it writes: earlier launches may have written parts
       for (const int k : launch.writes)
         if (std::find(p.writes.begin(), p.writes.end(), at(k)) == p.writes.end()) p.writes.push_back(at(k));
       l.symbols = launch.values;
-      l.points = launch.threads;
+      l.work_items = launch.threads;
       l.work = 1;
       l.limit = routine->limit;
       l.repeat = launch.repeat;
@@ -129,10 +130,10 @@ class GpuBlock : public BlockLowering {
     return true;
   }
 
-  // Appends `p` as a choice. `library`: the GEMM that a vendor's library may compute as well; null: none.
+  // Appends `p` as a choice. `library`: the GEMM that a vendor's library may compute as well, or null.
   void add_choice(const codegen::GpuChoice& g, ProgramStep p, std::vector<ProgramStep>& out,
                   const TileKernel* library = nullptr) {
-    if (p.when && is_const(p.when, 0)) return;  // never for the sizes that are known
+    if (p.when && is_const(p.when, 0)) return;  // never true for the sizes that are known
     ChoiceStep c;
     c.choice = g.choice;
     c.copied = g.copied;
@@ -154,7 +155,7 @@ class GpuBlock : public BlockLowering {
         if (x.partial) l.buffers.push_back(c.partial);
         l.symbols = g.symbols;
         l.symbols.insert(l.symbols.end(), x.more.begin(), x.more.end());
-        l.points = x.points;
+        l.work_items = x.work_items;
       }
     }
     if (library) add_library(b_, *library, c);
@@ -183,7 +184,7 @@ class GpuBlock : public BlockLowering {
     const int partial = b_.temporary(DType::kFloat32, {one.partial});
     ProgramStep p;
     p.origin = s.origin;
-    // It writes what it reads of the cache, and what other launches have written of any of these stays.
+    // It writes to the cache that it reads, and must keep what other launches have written there.
     p.writes = {b_.buffer(t.out), b_.buffer(const_cast<Value*>(op->k->value)),
                 b_.buffer(const_cast<Value*>(op->v->value))};
     p.reads = b_.buffers(one.buffers);
@@ -196,7 +197,7 @@ class GpuBlock : public BlockLowering {
       l.buffers = b_.buffers(one.buffers);
       l.buffers.push_back(partial);
       l.symbols = one.symbols;
-      l.points = k.blocks * kGpuThreads;
+      l.work_items = k.blocks * kGpuThreads;
       l.work = one.work;
       l.limit = one.limit;
       ProgramStep own;
@@ -207,7 +208,7 @@ class GpuBlock : public BlockLowering {
       own.op = std::move(l);
       out.push_back(std::move(own));
     }
-    out.back().writes = {b_.buffer(t.out)};  // what puts parts together
+    out.back().writes = {b_.buffer(t.out)};  // the launch that merges the splits
   }
 
   RowTiles find_row_tiles(const std::vector<Step>& steps) const {
@@ -245,12 +246,12 @@ class GpuBlock : public BlockLowering {
       if (std::find(own.writes.begin(), own.writes.end(), b) == own.writes.end()) own.reads.push_back(b);
     own.when = r.few;
     add_choice(r.tile->source, std::move(own), out);
-    p.reads.insert(p.reads.end(), p.writes.begin(), p.writes.end());  // what the other launch has written stays
+    p.reads.insert(p.reads.end(), p.writes.begin(), p.writes.end());  // keep what the other launch has written
     p.when = logical_not(r.few);
     lower_product(std::get<TileKernel>(s.op), std::move(p), out);
   }
 
-  // A GEMM; with quantised weights in two forms, of which the number of rows decides.
+  // Lowers a GEMM. With quantised weights there are two forms; the number of rows decides which one runs.
   void lower_product(const TileKernel& t, ProgramStep p, std::vector<ProgramStep>& out) {
     const auto unpacked = codegen::generate_gpu_unpacked_tile(t, options_.target, selection());
     const auto direct = codegen::generate_gpu_tile(t, options_.target, selection());
@@ -272,13 +273,13 @@ class GpuBlock : public BlockLowering {
     unpack.writes = {buffer};
     l.buffers.push_back(buffer);
     l.symbols = unpacked->symbols;
-    l.points = unpacked->threads;
+    l.work_items = unpacked->threads;
     l.work = 1;
     unpack.op = std::move(l);
     out.push_back(std::move(unpack));
     step = std::move(p);
     step.when = many;
-    step.reads.insert(step.reads.end(), step.writes.begin(), step.writes.end());  // as the direct form wrote it
+    step.reads.insert(step.reads.end(), step.writes.begin(), step.writes.end());  // as for the direct form
     step.reads.push_back(buffer);
     add_choice(unpacked->source, std::move(step), out);
   }

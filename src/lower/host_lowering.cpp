@@ -1,4 +1,4 @@
-// Steps of programs for the host: generated loops, and calls of host/'s GEMM, convolution and attention.
+// Lowers to steps for the host: generated loops, and calls of host/'s GEMM, convolution and attention.
 #include "codegen/loop_codegen.h"
 #include "lower/lowering.h"
 #include "support/error.h"
@@ -34,7 +34,7 @@ class HostBlock : public BlockLowering {
     l.kernel = b_.kernel(s.kernel);
     l.buffers = b_.buffers(s.buffers);
     l.symbols = s.symbols;
-    l.points = s.points;
+    l.work_items = s.work_items;
     l.work = s.work;
     return l;
   }

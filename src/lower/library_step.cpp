@@ -12,16 +12,16 @@ namespace sardonyx {
 namespace {
 
 constexpr float kLargestHalf = 65504;
-constexpr std::int64_t kLargestBias = 1 << 20;  // columns, of a bias that is converted for a vendor's library
+constexpr std::int64_t kLargestBias = 1 << 20;  // maximum columns of a bias that is converted for a vendor's library
 
-// Whether an operand is one value for each column.
+// Whether an operand has one value for each column.
 bool is_row(const tiles::PostStep& p, const Expr& n) {
   bool row = !p.dims.empty() && idx::provably_equal(p.dims.back(), n);
   for (std::size_t k = 0; k + 1 < p.dims.size(); ++k) row = row && is_const(p.dims[k], 1);
   return row;
 }
 
-// A new constant: float32, or rounded to 16 bits.
+// Adds a constant, in float32 or rounded to 16 bits.
 int constant_of(Program& program, const std::vector<float>& values, DType dtype) {
   std::byte* to = nullptr;
   Data data = make_data(values.size() * size_of(dtype), &to);
@@ -36,7 +36,7 @@ int constant_of(Program& program, const std::vector<float>& values, DType dtype)
   return static_cast<int>(program.buffers.size()) - 1;
 }
 
-// An epilogue as the library has it: bias along columns, a residual, and an activation that is the last.
+// The epilogue in the library's form: bias along columns, a residual, and finally an activation. False if impossible.
 bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, LibraryProduct& form, LibraryCall& l,
                       std::vector<float>& bias) {
   using Kind = PostKind;
@@ -51,13 +51,13 @@ bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, Librar
       continue;
     } else if (std::int64_t n = 0; p.op.kind == Kind::kLinear && p.op.alpha == 1 && !form.bias && !form.residual &&
                                    is_const_int(g.n, n) && n <= kLargestBias) {
-      // A bias that is the same everywhere.
+      // A bias that is the same for all columns.
       form.bias = true;
       bias.assign(static_cast<std::size_t>(n), p.op.beta);
     } else if (p.op.kind == Kind::kAddTensor && p.op.dtype == DType::kFloat32 && out != DType::kFloat32 &&
                p.operand->is_constant() && is_const_int(g.n, n) && n <= kLargestBias && is_row(p, g.n) &&
                storage_of(p.operand)->storage_order.empty() && !form.bias) {
-      // A weight like the others: in the precision of the product.
+      // Stored like other weights: in the precision of the GEMM.
       const auto* x = p.operand->constant_as<float>();
       form.bias = true;
       bias.assign(x, x + n);
@@ -66,7 +66,7 @@ bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, Librar
       const bool row = is_row(p, g.n);
       bool all = p.dims.size() == full.size();
       for (std::size_t k = 0; k < p.dims.size(); ++k) all = all && idx::provably_equal(p.dims[k], full[k]);
-      // Of one row, a bias is a residual as well.
+      // For a single row, a residual may be passed as the bias.
       if (row && !form.bias && storage_of(p.operand)->storage_order.empty()) {
         form.bias = true;
         l.bias = builder.buffer(p.operand);
@@ -80,7 +80,7 @@ bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, Librar
       return false;
     }
   }
-  // Our kernels add it in float32; in 16 bits it must not become infinite.
+  // Our own kernels add it in float32; in 16 bits it must not overflow.
   if (out != DType::kFloat32 &&
       std::any_of(bias.begin(), bias.end(), [](float v) { return !(std::abs(v) <= kLargestHalf); }))
     return false;
@@ -88,12 +88,12 @@ bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, Librar
   return true;
 }
 
-// For each size, the library's candidates that were measured to be faster than the best of our own, before that one.
-// True if there are any.
+// Inserts, for each size, the library's candidates that were measured to be faster than our own best one, before that
+// one. True if there are any.
 bool add_library_choices(const BuildOptions& options, const std::string& form, Choice& choice) {
   if (!options.choices) return false;
   std::vector<TunedSize> faster;
-  std::vector<ProblemSizes> done;  // sizes whose best candidate of our own has come
+  std::vector<ProblemSizes> done;  // sizes for which our own best candidate has occurred
   for (TunedSize& x : options.choices->find(options.target, choice.problem)) {
     if (!may_be(choice, x.sizes) || std::find(done.begin(), done.end(), x.sizes) != done.end()) continue;
     if (!is_library_candidate(x.candidate)) {
@@ -102,7 +102,7 @@ bool add_library_choices(const BuildOptions& options, const std::string& form, C
         done.push_back(x.sizes);
       continue;
     }
-    // "cuBLASLt 13.1.0 #0 bias": what follows the number is the form of the product.
+    // "cuBLASLt 13.1.0 #0 bias": after the number comes the form of the epilogue.
     const std::size_t number = x.candidate.find('#');
     const std::size_t rest = number == std::string::npos ? number : x.candidate.find(' ', number);
     const std::string theirs = rest == std::string::npos ? "" : x.candidate.substr(rest);
@@ -112,7 +112,7 @@ bool add_library_choices(const BuildOptions& options, const std::string& form, C
   return !faster.empty();
 }
 
-// Batches of both operands are counted alike, or one of them has one matrix for all. False for other products.
+// Both operands have the same batches, or one has a single matrix for all. False for other GEMMs.
 bool set_sizes(const tiles::GemmMatch& g, LibraryCall& l) {
   const auto all_one = [](const Exprs& dims) {
     return std::all_of(dims.begin(), dims.end(), [](const Expr& d) { return is_const(d, 1); });
@@ -146,7 +146,7 @@ void add_library(ProgramBuilder& builder, const TileKernel& t, ChoiceStep& step)
   LibraryProduct form;
   const DType type = g->a->dtype, out = g->out->dtype;
   if (g->b->dtype != type || (out != type && out != DType::kFloat32)) return;
-  std::vector<float> bias;  // that the library gets as a constant of its own
+  std::vector<float> bias;  // passed to the library as a constant
   if (!library_epilogue(builder, *g, form, l, bias) || !set_sizes(*g, l)) return;
   if (!add_library_choices(options, library_form(form), step.choice) && !options.all_tilings) return;
   l.a = builder.buffer(g->a);

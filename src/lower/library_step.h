@@ -5,8 +5,8 @@
 
 namespace sardonyx {
 
-/// Adds to `step`, which computes `tile`, the library's form of the product, if there is one and it is to be timed or
-/// was measured to be faster for some sizes.
+/// Adds the vendor's library to `step`, which computes `tile`, as further candidates, if the library supports the GEMM
+/// and is to be timed or was measured to be faster for some sizes.
 void add_library(ProgramBuilder& builder, const TileKernel& tile, ChoiceStep& step);
 
 }  // namespace sardonyx

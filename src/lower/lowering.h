@@ -1,4 +1,4 @@
-// How kernels of a schedule become steps of a program on one kind of device. What is the same on all of them (control
+// How scheduled kernels become steps of a program, on one kind of device. What is the same on all of them (control
 // flow, buffers, compilation) is in build.cpp.
 #pragma once
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace sardonyx {
 
-/// The steps of one block, in order.
+/// Lowers the steps of one block, in order.
 class BlockLowering {
  public:
   virtual ~BlockLowering() = default;
-  /// Appends what computes `step` to `out`. False for nodes that this device leaves to the caller: control flow,
-  /// checks, and routines without device code.
+  /// Appends the program steps for `step` to `out`. False for nodes that every device leaves to the caller: control
+  /// flow, checks, and routines without device code.
   virtual bool lower(const Step& step, std::vector<ProgramStep>& out) = 0;
 };
 
@@ -26,10 +26,10 @@ class Lowering {
   virtual ~Lowering() = default;
   /// How graphs are fused for the device.
   virtual FuseOptions fuse_options() const = 0;
-  /// What kernels are compiled for, and in which dialect (definition_of()).
+  /// The target of compilation, which decides about the dialect of kernels (definition_of()).
   virtual Target target() const = 0;
   virtual bool gpu_dialect() const = 0;
-  /// Kernels of one translation unit: enough to share the headers' cost, few enough to compile in parallel.
+  /// Kernels per translation unit: enough to share the cost of headers, few enough to compile in parallel.
   virtual std::size_t kernels_per_object() const = 0;
   /// `steps` outlives the result.
   virtual std::unique_ptr<BlockLowering> block(ProgramBuilder& builder, const std::vector<Step>& steps) const = 0;

@@ -1,4 +1,4 @@
-// A program while a graph is lowered to it: numbers of buffers and kernels.
+// A program under construction: numbers its buffers and kernels.
 #pragma once
 #include <memory>
 #include <string>
@@ -25,18 +25,18 @@ class ProgramBuilder {
   int buffer(Value* v);
   std::vector<int> buffers(const std::vector<Value*>& values);
   std::vector<TensorRef> refs(const std::vector<Value*>& values);
-  /// A buffer that no value of the graph is in.
+  /// A new buffer that holds no value of the graph.
   int temporary(DType dtype, const Exprs& shape);
-  /// A value that is not the graph's, in a temporary. Its address stays known, so the builder keeps it.
+  /// Puts a value that is not the graph's into a temporary. The builder keeps it, because it is known by its address.
   void place(const std::shared_ptr<Value>& value, int buffer);
-  /// The number of the kernel with this spec, which is kept once.
+  /// The number of the kernel with this spec; equal specs share a number.
   int kernel(const KernelSpec& spec);
-  /// A step with the origin, reads and writes of `step`, without an operation.
+  /// A step with the origin, reads and writes of `step`, and no operation yet.
   ProgramStep step_like(const Step& step);
 
   /// Whether a symbol is a dim of an input.
   bool is_input_symbol(std::int64_t symbol) const { return input_symbols_.count(symbol) > 0; }
-  /// Steps of Program::init are being lowered. What they write is in memory before any other step runs.
+  /// Set while steps of Program::init are lowered. What they write is in memory before any other step runs.
   bool in_init = false;
   void written_by_init(const Step& step);
   /// Whether a value is in memory before any step of the program's main block runs.

@@ -1,11 +1,11 @@
-// Plain data to bytes and back. A struct is described once, by a function fields(archive, struct) that names its
-// members; Writer and Reader both go through it, so that they can't disagree.
+// Serialisation of plain data. A struct is described once, by a function fields(archive, struct) that names its
+// members. Writer and Reader both use it, so they cannot disagree.
 //
 //   template <typename A> void fields(A& a, typename A::template Ref<TensorRef> t) { a(t.buffer, t.shape); }
 //
-// Integers are LEB128 (signed ones zigzag), floats their bits, strings and lists counted. Reader takes bytes from
-// anybody: it throws Error(kInvalidModel) for whatever is not the writing of some value, and uses no more memory than a
-// small multiple of the bytes.
+// Integers are LEB128 (signed ones zigzag), floats their bits; strings and lists begin with their length. Reader
+// accepts untrusted bytes: it throws Error(kInvalidModel) for anything that Writer would not write, and its memory is
+// bounded by a small multiple of the number of bytes.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace sardonyx {
 
-/// Number of an enum's values, which are 0 to kCount - 1. Specialise it for each enum that is written.
+/// The number of values of an enum, which are 0 to kCount - 1. Specialise it for each enum that is written.
 template <typename E>
 struct EnumRange;
 template <>
@@ -35,7 +35,7 @@ class Writer {
   template <typename T>
   using Ref = const T&;
 
-  /// Expressions are written as positions in `table`.
+  /// Expressions are written as indices into `table`.
   explicit Writer(ExprTable& table) : table_(table) {}
   template <typename... T>
   void operator()(const T&... values) {
@@ -97,10 +97,10 @@ class Reader {
   template <typename T>
   using Ref = T&;
 
-  /// How deep blocks nest; the importer has a smaller bound.
+  /// Maximum nesting of blocks; the importer has a lower limit.
   static constexpr int kMaxDepth = 64;
 
-  /// Expressions are positions in `table`; null while none can occur.
+  /// Expressions are indices into `table`; it may be null where none can occur.
   Reader(std::span<const std::byte> bytes, const TableReader* table) : bytes_(bytes), table_(table) {}
   void set_table(const TableReader* table) { table_ = table; }
   template <typename... T>
@@ -137,7 +137,7 @@ class Reader {
     }
     damaged("a number has more than 64 bits");
   }
-  /// Of things that take at least a byte each.
+  /// The length of a list whose elements take at least a byte each.
   std::uint64_t count() {
     const std::uint64_t n = number();
     if (n > bytes_.size()) damaged("a list is longer than the rest of the program");
@@ -179,7 +179,7 @@ class Reader {
   template <typename T>
   void get(std::vector<T>& list) {
     list.clear();
-    // One by one: what follows may be less than the count claims.
+    // One by one, because there may be fewer elements than the count claims.
     for (std::uint64_t n = count(); n > 0; --n) get(list.emplace_back());
   }
   template <typename... T>

@@ -10,7 +10,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kMostTried = 1 << 20;  // value of the symbols with which tilings are compared
+constexpr std::int64_t kMostTried = 1 << 20;  // largest value of a symbol that is tried when tilings are compared
 
 bool possible(const Candidate& c, const ProblemSizes& s, const SymbolValues& symbols) {
   if (c.applies && evaluate(c.applies, symbols) == 0) return false;
@@ -20,7 +20,7 @@ bool possible(const Candidate& c, const ProblemSizes& s, const SymbolValues& sym
 double cost_of(const Candidate& c, const ProblemSizes& s, const SymbolValues& symbols, int units) {
   const double cost = c.tiling.empty() ? static_cast<double>(evaluate(c.cost, symbols))
                                        : tiling_cost(c.tiling.front(), s.batches, s.m, s.n, s.k, units);
-  // Programs are read from files: what is not a number must not upset sorting.
+  // Programs are read from untrusted files: NaN must not break sorting.
   return std::isnan(cost) ? std::numeric_limits<double>::infinity() : cost;
 }
 
@@ -76,7 +76,7 @@ std::size_t chosen_candidate(const Choice& choice, const SymbolValues& symbols, 
   const ProblemSizes s = sizes_of(choice, symbols);
   for (const TunedSize& t : choice.tuned) {
     if (t.sizes != s) continue;
-    // A library that is not installed, or another version of it, has no candidate of this name.
+    // The library may not be installed, or in another version, so there may be no candidate of this name.
     const auto at = static_cast<std::size_t>(std::find(names.begin(), names.end(), t.candidate) - names.begin());
     if (at == names.size() || (at < choice.candidates.size() && !possible(choice.candidates[at], s, symbols))) continue;
     return at;
@@ -122,7 +122,7 @@ std::vector<bool> taken_by_rule(const Choice& choice, int units) {
       const std::vector<std::size_t> order = by_cost(choice, symbols, units);
       if (!order.empty()) taken[order.front()] = true;
     } catch (const Error&) {
-      break;  // sizes that 64 bits do not hold
+      break;  // sizes that overflow 64 bits
     }
   }
   return taken;

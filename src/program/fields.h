@@ -1,5 +1,5 @@
 // The fields of every part of a program, listed once, in the order in which they are written (archive.h). Writing,
-// reading (serialize.cpp) and visiting (visit.cpp) programs go through them. Only for .cpp files of this component.
+// reading (serialize.cpp) and visiting (visit.cpp) use these lists. Private to this component.
 #pragma once
 #include "program/archive.h"
 #include "program/program.h"
@@ -48,7 +48,7 @@ void fields(A& a, typename A::template Ref<TensorRef> t) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<LaunchStep> s) {
-  a(s.kernel, s.buffers, s.symbols, s.points, s.work, s.divisors, s.limit, s.repeat);
+  a(s.kernel, s.buffers, s.symbols, s.work_items, s.work, s.divisors, s.limit, s.repeat);
 }
 
 template <typename A>
@@ -192,7 +192,7 @@ void fields(A& a, typename A::template Ref<KernelInfo> k) {
   a(k.symbol, k.spec, k.object);
 }
 
-/// All but the names that expressions need, and the constants.
+/// Everything except the constants and the names of symbols, which are written before expressions.
 template <typename A>
 void fields(A& a, typename A::template Ref<Program> p) {
   a(p.target, p.buffers, p.kernels, p.objects, p.init, p.main, p.input_names, p.output_names);

@@ -24,7 +24,7 @@ std::string_view name(KernelFamily family) {
 
 std::string definition_of(const KernelSpec& spec, std::string_view symbol, bool gpu) {
   if (!gpu) return fmt::format("extern \"C\" void {}{}", symbol, spec.body);
-  // The macros of kernels/gpu.h.
+  // The attribute macros of kernels/gpu.h.
   std::string head = "SDX_KERNEL ";
   const auto add = [&](std::string_view macro, std::uint32_t value) {
     if (value != 0) head += fmt::format("{}({}) ", macro, value);
@@ -37,7 +37,7 @@ std::string definition_of(const KernelSpec& spec, std::string_view symbol, bool 
 }
 
 std::string includes_of(const std::vector<const KernelSpec*>& specs, bool gpu) {
-  // The common header is the first include of every source, so that compilations share its precompiled form.
+  // The common header comes first in every source, so that all compilations can use its precompiled form.
   std::string text = gpu ? "#include \"gpu_kernels.h\"\n" : "#include \"prelude.h\"\n";
   std::set<std::string> headers;
   for (const KernelSpec* spec : specs) headers.insert(spec->headers.begin(), spec->headers.end());

@@ -1,5 +1,5 @@
-// A program: steps over buffers, with sizes that are expressions of symbols. Plain data: it can be saved, and knows
-// nothing of graphs.
+// A program: steps over buffers, whose sizes are expressions of symbols. Plain data that can be saved; independent of
+// graphs.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,39 +27,39 @@ struct BufferInfo {
   int constant = -1;               ///< index into Program::constants
 };
 
-/// A buffer seen under a shape (of the same element count; views share memory).
+/// A buffer viewed with a shape of the same number of elements; views share memory.
 struct TensorRef {
   int buffer = 0;
   Exprs shape;
 };
 
-/// A call of generated code; see codegen/loop_codegen.h. On the host, it takes buffers, symbols and a range of points.
-/// On a GPU: buffers, then these as 64-bit numbers: symbols (any expressions of them), what divisor_argument() makes of
-/// the divisors, and with `repeat` the number of the launch.
+/// A call of generated code; see codegen/loop_codegen.h. Arguments on the host: buffers, symbols and a range of work
+/// items. On a GPU: buffers, then 64-bit numbers: `symbols` (expressions), divisor_argument() of each divisor, and with
+/// `repeat` the number of the launch.
 struct LaunchStep {
   int kernel = 0;  ///< index into Program::kernels
   std::vector<int> buffers;
   Exprs symbols;
-  Expr points;  ///< on a GPU: threads
-  Expr work;    ///< approximate number of operations, counted as the kernel's spec says (KernelSpec::work_unit)
+  Expr work_items;  ///< on a GPU: threads
+  Expr work;        ///< approximate number of operations, in the unit KernelSpec::work_unit
   Exprs divisors;
-  Expr limit;  ///< the code is for sizes that give less than 2^31 - 2^29 here; others are refused as an assumption that
-               ///< does not hold. Empty: for all sizes
-  Expr repeat;  ///< how many launches, one after another; empty: one
+  Expr limit;   ///< the code is valid for sizes that give less than 2^31 - 2^29 here; for others the run fails like a
+                ///< wrong assumption. Empty: valid for all sizes
+  Expr repeat;  ///< number of launches, one after another; empty: one
 };
 
-/// An operand in memory of kernels that load it by TMA (GpuTiling::copies): element [z, line, k] is at
-/// offset + z * batch + line * pitch + k, in elements.
+/// An operand in memory, of kernels that load it by TMA (GpuTiling::copies). Element [z, line, k] is at offset + z *
+/// batch + line * pitch + k, in elements.
 struct CopiedOperand {
   std::int32_t buffer = -1;  ///< index into the launch's buffers
   std::int64_t offset = 0, pitch = 0, batch = 0;
 };
 struct CopiedOperands {
   CopiedOperand a, b;
-  std::vector<CopiedWindows> windows;  ///< one: `a` is images, of which only the buffer counts; or none
+  std::vector<CopiedWindows> windows;  ///< at most one: `a` is images; of `operands[0]` only the buffer is used
 };
 
-/// The same as a product of a vendor's library (vendor/product_library.h).
+/// The same GEMM as a call of a vendor's library (vendor/product_library.h).
 struct LibraryCall {
   int a = -1, b = -1, out = -1, bias = -1, residual = -1, workspace = -1;  ///< buffers; -1: none
   bool trans_a = false, trans_b = false, one_a = false, one_b = false;
@@ -67,18 +67,18 @@ struct LibraryCall {
   Expr batches, m, n, k;
 };
 
-/// On a GPU: a GEMM, convolution or attention, by one of several candidates (choice.h). See codegen/gpu_choice.h.
+/// On a GPU: a GEMM, convolution or attention, as one of several candidates (choice.h). See codegen/gpu_choice.h.
 struct ChoiceStep {
   Choice choice;
-  /// By candidate: what it launches, one after another; without limit, divisors and repeat. The first launch of a
-  /// candidate with a tiling has no points: the tiling gives its grid.
+  /// The launches of each candidate, in order; without limit, divisors and repeat. The first launch of a candidate with
+  /// a tiling has no `work_items`: the tiling gives its grid.
   std::vector<std::vector<LaunchStep>> launches;
-  std::vector<CopiedOperands> copied;  ///< at most one: of tilings that copy
+  std::vector<CopiedOperands> copied;  ///< at most one: for tilings that load by TMA
   std::vector<LibraryCall> library;    ///< at most one
-  int partial = -1;                    ///< working memory, which is also among the launches' buffers
-  DType type = DType::kFloat32;        ///< of the factors that are multiplied
-  Expr work;                           ///< operations
-  Expr limit;                          ///< as a LaunchStep's
+  int partial = -1;                    ///< workspace; also among the launches' buffers
+  DType type = DType::kFloat32;        ///< of the operands that are multiplied
+  Expr work;                           ///< number of operations
+  Expr limit;                          ///< as in LaunchStep
 };
 
 struct RoutineStep {
@@ -102,13 +102,13 @@ struct CheckStep {
 
 struct Block;
 
-/// Sets symbol `symbol` to a value.
+/// Sets a symbol to a value.
 struct SymbolStep {
   int symbol = -1;
   Expr value;
 };
 
-/// See IfOp, WhileOp in graph/graph.h for what running them means.
+/// Control flow, as defined by IfOp and WhileOp in graph/graph.h.
 struct IfStep {
   Expr condition;
   std::unique_ptr<Block> then_block, else_block;
@@ -160,11 +160,11 @@ struct ConvStep {
   std::vector<PostInfo> post;
 };
 
-/// Where a tensor of attention lies in its buffer: elements at offset + strides . (batch, head, row, element).
+/// A tensor of attention in its buffer: elements are at offset + strides . (batch, head, row, element).
 struct HeadRef {
   int buffer = -1;
   Expr offset;
-  Exprs strides;  ///< 4; empty for no tensor
+  Exprs strides;  ///< 4 of them; empty: there is no such tensor
 };
 
 /// out = softmax(scale * q . k + bias) . v; see host::AttentionDesc.
@@ -177,9 +177,9 @@ struct AttentionStep {
   bool zero_empty = false;
 };
 
-/// What a step does. A new kind of step is a struct here, its fields in fields.h, its rules in validate.cpp, and its
-/// code in the backends that run it. Whatever only looks for expressions, launches, buffers or nested blocks in steps
-/// finds them through visit.h.
+/// The operation of a step. To add one: a struct here, its fields in fields.h, its rules in validate.cpp, and its code
+/// in the backends that run it. Code that only looks for expressions, launches, buffers or nested blocks in steps finds
+/// them through visit.h.
 using StepOp = std::variant<LaunchStep, ChoiceStep, GemmStep, ConvStep, AttentionStep, RoutineStep, BindStep, CheckStep,
                             IfStep, WhileStep>;
 
@@ -187,18 +187,18 @@ struct ProgramStep {
   StepOp op;
   std::string origin;
   std::vector<int> reads, writes;  ///< buffers, for the memory plan
-  /// The step runs where this is not 0; empty: always. Where it does not run, another step computes the same, or nobody
-  /// reads the result. Only the executor asks (Executor::Run::block) and, before a run, whoever counts or prepares.
+  /// The step runs if this is not 0; empty: always. If it does not run, another step computes the same, or the result
+  /// is not used. The executor checks it (Executor::Run::block), and code that counts or prepares steps before a run.
   Expr when;
 };
 
-/// Steps of a graph or a nested graph.
+/// The steps of a graph or a nested graph.
 struct Block {
   std::vector<TensorRef> inputs, outputs;
   std::vector<ProgramStep> steps;
 };
 
-/// One kernel of a program. Kernels of equal specs are one.
+/// A kernel of a program. Kernels with equal specs are stored once.
 struct KernelInfo {
   std::string symbol;  ///< extern "C" name in the object code
   KernelSpec spec;
@@ -212,7 +212,7 @@ struct Program {
   std::vector<KernelInfo> kernels;
   std::vector<std::string> objects;  ///< relocatable objects of the kernels, for `target`
   std::string target;                ///< "x86_64 znver4 ...", "gfx942", "sm_90"; see compile/compiler.h
-  Block init;                        ///< of constants only, run once
+  Block init;                        ///< computes constants; run once, when the program is loaded
   Block main;
   std::vector<std::string> input_names, output_names;
 };

@@ -33,16 +33,16 @@ static_assert(std::endian::native == std::endian::little, "headers are read and 
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMaxPrograms = 64;                         // in a file
-constexpr std::uint64_t kMaxStructure = std::uint64_t{1} << 30;  // bytes; a large model's takes a few millions
+constexpr std::uint64_t kMaxStructure = std::uint64_t{1} << 30;  // bytes; a large model has a few million
 
 struct Header {
   char magic[8] = {'S', 'D', 'X', 'P', 'R', 'O', 'G', '\n'};
   std::uint32_t format = SARDONYX_PROGRAM_FORMAT;
-  char version[20] = {};  // of the writer, padded with zeros
+  char version[20] = {};  // version of the writer, padded with zeros
   std::uint64_t target_size = 0, structure_size = 0, constants = 0;
   std::uint64_t file_size = 0;
-  Hash checksum{};         // of the header with zeros here, and of target, structure and table
-  std::uint64_t next = 0;  // where the next program's header is; 0: there is none
+  Hash checksum{};         // of the header (with zeros here), target, structure and table
+  std::uint64_t next = 0;  // offset of the next program's header; 0: none
   std::uint8_t reserved[24] = {};
 };
 static_assert(sizeof(Header) == 128);
@@ -74,7 +74,8 @@ struct Entries {
   std::vector<ConstantEntry> table;
 };
 
-// Everything but the constants' bytes. `constants`: which of which program are written, in the order of their offsets.
+// Everything except the constants' bytes. `constants`: the program and index of each constant that is written, by
+// offset.
 std::vector<Entries> entries_of(const std::vector<std::shared_ptr<const Program>>& programs,
                                 std::vector<std::pair<std::uint64_t, const Data*>>& constants) {
   std::vector<Entries> all;
@@ -120,7 +121,7 @@ std::vector<Entries> entries_of(const std::vector<std::shared_ptr<const Program>
   return all;
 }
 
-/// A file under a temporary name, which is deleted unless it was renamed.
+/// A file with a temporary name, which is deleted unless it is renamed.
 class NewFile {
  public:
   explicit NewFile(const fs::path& path) : path_(path) {
@@ -214,7 +215,7 @@ std::string why_not_on(const std::string& target, const std::string& here) {
   if (target == here) return {};
   const HostName t = parse_host(target), h = parse_host(here);
   if (t.arch != h.arch) return fmt::format("it is for {} CPUs, and this one is {}", t.arch, h.arch);
-  // A list of features is complete; without one the CPU's name stands for those that it has.
+  // If the list of features is empty, the CPU's name determines them.
   if (t.features.empty() && t.cpu != h.cpu && !t.cpu.empty())
     return fmt::format("it is for the CPU {}, and this one is {}", t.cpu, h.cpu);
   std::vector<std::string_view> missing;
@@ -252,7 +253,7 @@ bool runs_on(std::string_view target, std::string_view card) { return code_runs_
 
 namespace {
 
-/// One of a file's programs, its checksum found to be right.
+/// One of a file's programs, whose checksum has been verified.
 struct Section {
   Header header;
   std::string target;
@@ -273,7 +274,7 @@ Section section_at(std::span<const std::byte> bytes, std::uint64_t at) {
   check_version(h);
   if (h.file_size != at + bytes.size())
     damaged(fmt::format("it has {} bytes, and {} were written", at + bytes.size(), h.file_size));
-  // No sum overflows: each term is at most the file's size.
+  // These sums cannot overflow: each term is at most the file's size.
   const std::uint64_t body = bytes.size() - sizeof h;
   if (h.target_size > body || h.structure_size > std::min(body, kMaxStructure) ||
       h.constants > body / sizeof(ConstantEntry) ||
@@ -286,7 +287,7 @@ Section section_at(std::span<const std::byte> bytes, std::uint64_t at) {
   try {
     s.for_gpu = parse_target(s.target).kind != TargetKind::kHost;
   } catch (const Error&) {
-    s.for_gpu = false;  // no processor of ours: why_not_on says so
+    s.for_gpu = false;  // not a processor that we know: why_not_on says so
   }
   return s;
 }
@@ -303,7 +304,7 @@ std::vector<Section> sections_of(std::span<const std::byte> bytes) {
   }
 }
 
-// The program for a card, or for the host.
+// The program for a GPU, or for the host.
 const Section& choose(const std::vector<Section>& all, std::string_view gpu) {
   if (gpu.empty()) {
     for (const Section& s : all)
@@ -322,7 +323,7 @@ const Section& choose(const std::vector<Section>& all, std::string_view gpu) {
        fmt::join(targets, ", "), gpu);
 }
 
-// Calls f with the bytes of a file; what it throws gets the path.
+// Calls f with the bytes of a file; adds the path to the message of errors.
 template <typename F>
 auto with_file(const fs::path& path, const F& f) {
   try {

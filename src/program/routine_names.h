@@ -1,4 +1,4 @@
-// Routines that the runtime treats differently from others.
+// Names of routines that the runtime handles in a special way.
 #pragma once
 #include <string_view>
 

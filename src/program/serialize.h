@@ -1,4 +1,4 @@
-// A program's structure as bytes: everything but the elements of its constants. Files around it: program_file.h.
+// A program's structure as bytes: everything except the elements of its constants. program_file.h defines the files.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -10,12 +10,11 @@
 
 namespace sardonyx {
 
-/// Throws Error(kUnsupported) for a program with sizes that are too long expressions.
+/// Throws Error(kUnsupported) if the expressions of sizes are too long.
 std::string serialize(const Program& program);
 
-/// The inverse, checked: the bytes may come from anybody. `constants` become the program's. Throws Error(kInvalidModel)
-/// for bytes that serialize() did not write, or whose program validate() refuses. Not checked is what the machine code
-/// in it does.
+/// The inverse, for untrusted bytes. `constants` become the program's. Throws Error(kInvalidModel) for bytes that
+/// serialize() did not write, or if validate() refuses the program. The machine code in it is not checked.
 std::shared_ptr<Program> deserialize(std::span<const std::byte> bytes, std::vector<Data> constants);
 
 }  // namespace sardonyx

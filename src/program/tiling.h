@@ -9,13 +9,13 @@
 
 namespace sardonyx {
 
-/// One way to compute a contraction.
+/// One way to compute a GEMM or convolution.
 struct GpuTiling {
   std::int32_t rows = 1, cols = 1;  ///< output tile of a workgroup
   /// Measured time of a workgroup, fixed part and part per K element: `alone` on a compute unit, and `busy` when many
   /// workgroups share one. In nanoseconds on an H200; on other chips only the ratios matter.
   float alone_start = 256, alone = 1, busy_start = 256, busy = 1;
-  bool few_rows = false;    ///< computes outputs of up to `rows` rows only
+  bool few_rows = false;    ///< supports outputs of up to `rows` rows only
   float finish = 0;         ///< split-K: time of the launch that adds the partial sums
   std::int32_t shares = 1;  ///< split-K: workgroups that divide the K of a tile; a second launch adds their sums
   /// The operands are loaded by TMA (kernels/gemm_tma.h). At most one workgroup per unit is launched, each computing
@@ -31,16 +31,16 @@ struct GpuTiling {
 /// filter for many outputs at a time ("im2col" mode). In elements; arrays hold x, then y.
 struct CopiedWindows {
   Expr offset, images;
-  std::array<Expr, 2> sizes, out, pitches;  ///< extents of the input and the output; distance of neighbouring pixels
-  Expr pitch;                               ///< distance of images
+  std::array<Expr, 2> sizes, out, pitches;  ///< extents of the input and the output; stride of pixels
+  Expr pitch;                               ///< stride of images
   std::array<Expr, 2> pads;
   std::array<std::int64_t, 2> strides{}, taps{};
-  std::int64_t channels = 0;  ///< 64 are loaded at a time, or 32 where they are no multiple of 64
+  std::int64_t channels = 0;  ///< 64 are loaded at a time, or 32 if it is no multiple of 64
 };
 
-/// The most partial sums of split-K: shares * batches * m * n.
+/// Maximum number of partial sums of split-K: shares * batches * m * n.
 constexpr std::int64_t kMostPartialSums = 1 << 20;
-/// Whether a tiling can compute these sizes.
+/// Whether a tiling supports these sizes.
 bool can_compute(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
 
 /// Workgroups' worth of work: tiles times shares times cluster size. launched_workgroups() gives the grid's size.
@@ -48,11 +48,11 @@ double workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m,
 /// Size of the grid on a GPU with `units` compute units.
 double launched_workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n, int units);
 
-/// The cost model: nanoseconds, or a negative rank for tilings of few rows, which are preferred where they apply. For
-/// sizes that can_compute() accepts, on a GPU with `units` compute units.
+/// The cost model: nanoseconds, or a negative rank for tilings of few rows, which are preferred where they apply.
+/// Requires sizes that can_compute() accepts. `units`: compute units of the GPU.
 double tiling_cost(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n, std::int64_t k,
                    int units);
-/// The index of the tiling that computes these sizes at the least cost; of equal cost, the first.
+/// The index of the tiling with the least cost that supports these sizes; of equal cost, the first.
 std::size_t choose_tiling(const std::vector<GpuTiling>& tilings, std::int64_t batches, std::int64_t m, std::int64_t n,
                           std::int64_t k, int units);
 

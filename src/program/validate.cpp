@@ -32,14 +32,14 @@ class Validator {
     for (const BufferInfo& b : p_.buffers) buffer_info(b);
     std::set<std::string> symbols;
     for (const KernelInfo& k : p_.kernels)
-      require(!k.symbol.empty() && symbols.insert(k.symbol).second, "a kernel without a name of its own");
+      require(!k.symbol.empty() && symbols.insert(k.symbol).second, "a kernel has no name, or that of another one");
     for (const KernelInfo& k : p_.kernels)
       require(k.object >= 0 && k.object < static_cast<int>(p_.objects.size()), "a kernel's code does not exist");
     require(p_.init.inputs.empty() && p_.init.outputs.empty(), "the initial steps have inputs");
     block(p_.init);
     block(p_.main);
-    require(p_.main.inputs.size() == p_.input_names.size(), "its inputs don't have a name each");
-    require(p_.main.outputs.size() == p_.output_names.size(), "its outputs don't have a name each");
+    require(p_.main.inputs.size() == p_.input_names.size(), "inputs and their names differ in number");
+    require(p_.main.outputs.size() == p_.output_names.size(), "outputs and their names differ in number");
     require(std::set<std::string>(p_.input_names.begin(), p_.input_names.end()).size() == p_.input_names.size(),
             "two inputs have one name");
     for (const TensorRef& t : p_.main.inputs)
@@ -50,7 +50,7 @@ class Validator {
   void buffer_info(const BufferInfo& b) const {
     shape(b.shape);
     if (!b.storage_order.empty()) {
-      require(b.storage_order.size() == b.shape.size(), "a storage order has another rank");
+      require(b.storage_order.size() == b.shape.size(), "a storage order does not match the rank");
       std::vector<bool> seen(b.shape.size());
       for (const int d : b.storage_order) {
         require(d >= 0 && d < static_cast<int>(seen.size()) && !seen[static_cast<std::size_t>(d)],
@@ -123,11 +123,11 @@ class Validator {
 
   void step(const ProgramStep&, const LaunchStep& l) const {
     launch(l);
-    number(l.points);
+    number(l.work_items);
     number(l.work);
   }
 
-  // Tensor maps are made of these (operand_maps.cpp), and their box is limited.
+  // Tensor maps are made from these numbers (operand_maps.cpp), and the hardware limits them.
   static void copied(const ChoiceStep& c, const GpuTiling& tiling, const std::vector<LaunchStep>& launches) {
     require(c.copied.size() == 1, "a kernel copies operands that it does not have");
     const CopiedOperands& o = c.copied.front();
@@ -146,10 +146,9 @@ class Validator {
     for (const Expr* e : {&w.offset, &w.images, &w.pitch}) number(*e);
     for (std::size_t k : {0, 1}) {
       for (const Expr* e : {&w.sizes[k], &w.out[k], &w.pitches[k], &w.pads[k]}) number(*e);
-      require(w.strides[k] >= 1 && w.strides[k] <= 8, "a kernel copies windows that tensor maps do not have");
+      require(w.strides[k] >= 1 && w.strides[k] <= 8, "tensor maps do not support these windows");
     }
-    require(w.channels > 0 && w.channels < (std::int64_t{1} << 31),
-            "a kernel copies windows that tensor maps do not have");
+    require(w.channels > 0 && w.channels < (std::int64_t{1} << 31), "tensor maps do not support these windows");
   }
 
   static void tiling(const GpuTiling& x) {
@@ -174,16 +173,16 @@ class Validator {
       if (t.copies) copied(s, t, launches);
     }
     for (const LaunchStep& l : launches) {
-      require(!l.repeat && !l.limit && l.divisors.empty(), "a candidate with a launch of another kind");
+      require(!l.repeat && !l.limit && l.divisors.empty(), "a candidate's launch has fields that only loops have");
       launch(l);
       if (&l == &launches.front() && !c.tiling.empty())
-        require(!l.points, "a candidate with two grids");
+        require(!l.work_items, "a candidate with two grids");
       else
-        number(l.points);
+        number(l.work_items);
     }
   }
 
-  // Some candidate computes any sizes.
+  // At least one candidate supports all sizes.
   static bool computes_all(const Choice& c) {
     std::int64_t m = 0;
     if (is_const_int(c.m, m)) return true;
@@ -202,7 +201,7 @@ class Validator {
     for (std::size_t k = 0; k < choice.candidates.size(); ++k) candidate(c, choice.candidates[k], c.launches[k]);
     require(computes_all(choice), "a choice without a candidate for all sizes");
     if (c.partial >= 0) {
-      require(at(c.partial).dtype == DType::kFloat32, "partial sums of another type");
+      require(at(c.partial).dtype == DType::kFloat32, "partial sums are not float32");
       written(s, c.partial);
     }
     require(c.copied.size() <= 1, "a choice with several descriptions of its operands");
@@ -210,7 +209,7 @@ class Validator {
       require(o.windows.size() <= 1, "a kernel copies several images");
       for (const CopiedWindows& w : o.windows) windows(w);
     }
-    require(c.library.size() <= 1, "a choice with several products of a library");
+    require(c.library.size() <= 1, "a choice with several library calls");
     for (const LibraryCall& l : c.library) library(s, l);
   }
 
@@ -219,9 +218,9 @@ class Validator {
     const DType type = at(l.a).dtype, out = at(l.out).dtype;
     require((type == DType::kFloat32 || type == DType::kFloat16 || type == DType::kBFloat16) && at(l.b).dtype == type &&
                 (out == type || out == DType::kFloat32) && l.activation <= ProductActivation::kGeluTanh,
-            "a library's product has impossible types");
+            "a library call has impossible types");
     for (const int b : {l.bias, l.residual})
-      if (b != -1) require(at(b).dtype == out, "a library's product has impossible types");
+      if (b != -1) require(at(b).dtype == out, "a library call has impossible types");
     written(s, l.out);
     written(s, l.workspace);
     std::size_t bytes = 4;
@@ -234,7 +233,7 @@ class Validator {
     for (const PostInfo& i : list) {
       require(static_cast<int>(i.kind) < kPostKinds, "an epilogue of unknown kind");
       require(has_operand(i.kind) == (i.operand >= 0), "an epilogue's operand is missing");
-      if (has_operand(i.kind)) require(at(i.operand).dtype == i.dtype, "an epilogue's operand has another type");
+      if (has_operand(i.kind)) require(at(i.operand).dtype == i.dtype, "an epilogue's operand has the wrong type");
       shape(i.dims);
     }
   }
@@ -261,7 +260,7 @@ class Validator {
     require(c.groups >= 1, "a convolution without groups");
     for (const Exprs* e : {&c.x_shape, &c.w_shape, &c.out_shape}) {
       shape(*e);
-      require(e->size() == spatial + 2, "a convolution's tensor has another rank");
+      require(e->size() == spatial + 2, "a convolution's tensor has the wrong rank");
     }
     shape(c.pads_begin);
     shape(c.pads_end);
@@ -271,7 +270,7 @@ class Validator {
   void heads(const HeadRef& r) const {
     at(r.buffer);
     number(r.offset);
-    require(r.strides.size() == 4, "a tensor of attention has another rank");
+    require(r.strides.size() == 4, "a tensor of attention has the wrong rank");
     shape(r.strides);
   }
 
@@ -280,8 +279,8 @@ class Validator {
     for (const HeadRef* r : {&a.bias, &a.begin, &a.end, &a.sink})
       if (r->buffer != -1) heads(*r);
     for (const HeadRef* r : {&a.begin, &a.end})
-      if (r->buffer != -1) require(at(r->buffer).dtype == DType::kInt64, "attention's limits are no integers");
-    if (a.sink.buffer != -1) require(at(a.sink.buffer).dtype == DType::kFloat32, "attention's sinks are no floats");
+      if (r->buffer != -1) require(at(r->buffer).dtype == DType::kInt64, "attention's limits are not integers");
+    if (a.sink.buffer != -1) require(at(a.sink.buffer).dtype == DType::kFloat32, "attention's sinks are not floats");
     written(s, a.out.buffer);
     require(a.group >= 1, "attention without heads");
     for (const Expr* e : {&a.batch, &a.heads, &a.queries, &a.keys, &a.head_dim, &a.value_dim}) number(*e);
@@ -309,7 +308,7 @@ class Validator {
     written(s, i.outputs);
     for (const Block* b : {i.then_block.get(), i.else_block.get()}) {
       block(*b);
-      require(b->inputs.empty() && b->outputs.size() == i.outputs.size(), "a branch has other outputs than its If");
+      require(b->inputs.empty() && b->outputs.size() == i.outputs.size(), "a branch and its If differ in outputs");
     }
     symbol_steps(i.then_symbols);
     symbol_steps(i.else_symbols);

@@ -6,8 +6,8 @@
 namespace sardonyx {
 namespace {
 
-/// An archive (see archive.h) that calls `f` with each part of type T that is found in the fields of a value, and does
-/// not look inside of that. Nested blocks are left out unless they are asked for.
+/// An archive (see archive.h) that calls `f` with each part of type T in the fields of a value, without descending into
+/// that part. Nested blocks are skipped unless asked for.
 template <typename T, typename F>
 class PartVisitor {
  public:

@@ -80,24 +80,24 @@ void append(Call& c) {
   for (const std::size_t which : {0, 1}) {
     const Tensor &x = c.inputs[1 + which], &y = c.outputs[which];
     const char* past = c.inputs.size() > 3 ? c.inputs[3 + which].as<char>() : nullptr;
-    const std::int64_t batch = y.dims[0], heads = y.dims[1], room = y.dims[2], size = y.dims[3];
+    const std::int64_t batch = y.dims[0], heads = y.dims[1], capacity = y.dims[2], size = y.dims[3];
     const auto element = static_cast<std::int64_t>(size_of(y.dtype)), bytes = size * element;
     const std::int64_t stride = c.params[2 + 2 * which], offset = c.params[3 + 2 * which];
     if (batch > 0 && fresh > 0 && heads > 0 && (batch * fresh - 1) * stride + offset + heads * size > x.elements())
       fail(ErrorKind::kInternal, "internal error: rows to append lie outside of their tensor");
-    host::parallel_for(batch * heads, std::max<std::int64_t>(1, 262144 / std::max<std::int64_t>(1, room * bytes)),
+    host::parallel_for(batch * heads, std::max<std::int64_t>(1, 262144 / std::max<std::int64_t>(1, capacity * bytes)),
                        c.threads, [&](std::int64_t begin, std::int64_t end) {
                          for (std::int64_t p = begin; p < end; ++p) {
                            const std::int64_t b = p / heads, h = p % heads;
-                           char* to = y.as<char>() + p * room * bytes;
+                           char* to = y.as<char>() + p * capacity * bytes;
                            if (y.data != past) {
-                             const std::int64_t kept = past ? std::min(past_rows, room) : 0;
+                             const std::int64_t kept = past ? std::min(past_rows, capacity) : 0;
                              if (kept > 0)
                                std::memcpy(to, past + p * past_rows * bytes, static_cast<std::size_t>(kept * bytes));
-                             std::memset(to + kept * bytes, 0, static_cast<std::size_t>((room - kept) * bytes));
+                             std::memset(to + kept * bytes, 0, static_cast<std::size_t>((capacity - kept) * bytes));
                            }
                            for (std::int64_t s = 0; s < fresh; ++s) {
-                             if (starts[b] < 0 || starts[b] >= room - s) continue;
+                             if (starts[b] < 0 || starts[b] >= capacity - s) continue;
                              const std::int64_t from = (b * fresh + s) * stride + offset + h * size;
                              std::memcpy(to + (starts[b] + s) * bytes, x.as<char>() + from * element,
                                          static_cast<std::size_t>(bytes));

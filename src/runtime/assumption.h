@@ -1,4 +1,4 @@
-// A program compiled under an assumption that a run does not meet.
+// Thrown when a run contradicts an assumption under which the program was compiled.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace sardonyx {
 
-/// The program was compiled for other sizes than these (CheckOp::assumption): compile it for these.
+/// The sizes differ from those assumed (CheckOp::assumption): the program must be compiled for these.
 class AssumptionFailed : public Error {
  public:
   explicit AssumptionFailed(const std::string& message) : Error(ErrorKind::kInvalidArgument, message) {}

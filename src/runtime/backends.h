@@ -1,4 +1,4 @@
-// The backend for a device.
+// Creates the backend for a device.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,12 +15,12 @@ class TileTuner;     // runtime/tile_tuner.h
 struct BackendOptions {
   std::shared_ptr<DeviceMemory> memory;        ///< of the GPU that runs the program; null: the host
   std::shared_ptr<Communicator> communicator;  ///< for programs with collectives
-  bool graphs = true;                          ///< on a GPU: runs of known sizes are captured graphs
-  std::shared_ptr<CodeCache> cache;            ///< of machine code that NVIDIA's assembler makes; null: none
-  std::shared_ptr<TileTuner> tuner;            ///< times tilings when sizes are first seen; null: none
-  /// The vendor's library of products (vendor/product_library.h): a path, empty for the usual places, or "off".
+  bool graphs = true;                          ///< on a GPU: capture runs of known sizes as graphs
+  std::shared_ptr<CodeCache> cache;            ///< of machine code from NVIDIA's assembler; null: none
+  std::shared_ptr<TileTuner> tuner;            ///< times candidates when sizes are first seen; null: none
+  /// The vendor's GEMM library (vendor/product_library.h): a path, empty for the usual places, or "off".
   std::string library_path{};
-  PtxasSearch ptxas{};  ///< where NVIDIA's assembler is looked for
+  PtxasSearch ptxas{};  ///< where to look for NVIDIA's assembler
 };
 std::unique_ptr<Backend> make_backend(BackendOptions options);
 

@@ -11,7 +11,7 @@ namespace sardonyx {
 namespace {
 
 void needed_launch(const LaunchStep& l, const RunState& run, std::set<int>& kernels) {
-  if (!evaluable(l.points, run.symbols) || run.eval(l.points) > 0) kernels.insert(l.kernel);
+  if (!evaluable(l.work_items, run.symbols) || run.eval(l.work_items) > 0) kernels.insert(l.kernel);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ void CudaBackend::needed_kernels(const ChoiceStep& s, const RunState& run, std::
           : std::vector<std::size_t>{chosen_candidate(c, run.symbols, units)};
   for (const std::size_t k : candidates)
     for (const LaunchStep& l : s.launches[k])
-      if (!l.points)
+      if (!l.work_items)
         kernels.insert(l.kernel);
       else
         needed_launch(l, run, kernels);
@@ -48,7 +48,7 @@ void CudaBackend::needed_kernels(const ProgramStep& s, const RunState& run, std:
   if (!may_run(s, run.symbols)) return;
   if (const auto* l = std::get_if<LaunchStep>(&s.op)) needed_launch(*l, run, kernels);
   if (const auto* c = std::get_if<ChoiceStep>(&s.op)) needed_kernels(*c, run, kernels);
-  // Of an If, only one branch runs: its kernels are made when it does.
+  // Only one branch of an If runs; its kernels are compiled when it does.
   if (const auto* w = std::get_if<WhileStep>(&s.op))
     for (const ProgramStep& inside : w->body->steps) needed_kernels(inside, run, kernels);
 }

@@ -1,4 +1,4 @@
-// NVIDIA's GPUs through CUDA's driver. Programs hold PTX, of which each kernel is compiled when a run first needs it.
+// NVIDIA's GPUs through the CUDA driver. Programs hold PTX; each kernel is compiled when a run first needs it.
 #pragma once
 #include <set>
 
@@ -10,7 +10,7 @@ class CudaBackend : public GpuBackend {
  public:
   using GpuBackend::GpuBackend;
   void make_kernels(const Block& block, const RunState& run) override;
-  /// Tensor maps, for TMA.
+  /// Adds tensor maps for TMA.
   void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
                   const SymbolValues& symbols) const override;
 

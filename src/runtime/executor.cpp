@@ -1,4 +1,4 @@
-// Making a program ready to run; run.cpp runs it.
+// Prepares a program to run; run.cpp runs it.
 #include "runtime/executor.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace sardonyx {
 namespace {
 
-// Buffers that steps of a block, and of blocks inside, read, or that are its outputs.
+// Marks buffers that steps of a block and its nested blocks read, or that are its outputs.
 void mark_used(const Block& b, std::vector<bool>& used) {
   for (const TensorRef& o : b.outputs) used[static_cast<std::size_t>(o.buffer)] = true;
   for (const ProgramStep& s : b.steps) {
@@ -41,7 +41,7 @@ Executor::Executor(std::shared_ptr<const Program> program, int threads, std::uni
   check_routines(p.main);
   check_group();
   backend_->load(p, threads_);
-  std::vector<bool> inputs(p.symbol_names.size());  // symbols that the inputs' dims give
+  std::vector<bool> inputs(p.symbol_names.size());  // symbols that are determined by the inputs' dims
   for (const TensorRef& t : p.main.inputs)
     for (const Expr& d : p.buffers[static_cast<std::size_t>(t.buffer)].shape)
       if (d->op == Op::kSym) inputs[static_cast<std::size_t>(d->i)] = true;
@@ -71,7 +71,7 @@ void Executor::place_constants() {
   compute_constants(used);
 }
 
-// Constants that the program computes from constants, where the device works in the host's memory.
+// Constants that the program computes from other constants, on devices that use the host's memory.
 void Executor::compute_constants(const std::vector<bool>& used) {
   const Program& p = *program_;
   if (p.init.steps.empty()) return;
@@ -81,7 +81,7 @@ void Executor::compute_constants(const std::vector<bool>& used) {
   run.address.resize(p.buffers.size());
   for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
   Lives keep = *lives_.at(&p.init);
-  for (auto& l : keep.last_used) l.clear();  // nothing is freed on the way
+  for (auto& l : keep.last_used) l.clear();  // never free constants while they are computed
   run.block(p.init, keep);
   for (auto& [buffer, memory] : run.owned)
     if (used[static_cast<std::size_t>(buffer)]) {

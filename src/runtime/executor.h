@@ -1,4 +1,4 @@
-// Running a program on a device (backend.h).
+// Runs a program on a device (backend.h).
 #pragma once
 #include <map>
 #include <memory>
@@ -24,43 +24,43 @@ inline HostTensor allocate_tensor(DType dtype, std::vector<std::int64_t> dims) {
 
 struct DeviceConstants;
 
-/// Where a run's outputs go.
+/// Where a run's outputs are stored.
 struct OutputSink {
   OutputAllocator allocate;
-  /// If given: memory of the host that holds output `index` already; true if it was taken, and allocate() is not asked.
+  /// Optional: offers host memory that already holds output `index`. If it returns true, allocate() is not called.
   std::function<bool(std::size_t index, Tensor&& tensor)> take;
 };
 
-/// A program made ready: code linked, constants computed. run() is safe from many threads at once.
+/// A program that is ready to run: code linked, constants computed. run() is thread-safe.
 class Executor {
  public:
   /// Loads the program's code and computes its constants. Throws Error(kInvalidArgument) for a program with collectives
-  /// if the backend has no communicator, or one of another size; kInvalidModel for routines that do not exist.
+  /// if the backend has no communicator or one of another size, and kInvalidModel for routines that do not exist.
   Executor(std::shared_ptr<const Program> program, int threads, std::unique_ptr<Backend> backend);
   ~Executor();
 
   const Program& program() const { return *program_; }
   std::shared_ptr<const Program> shared_program() const { return program_; }
-  /// Inputs in the order of input_names; dtypes and dims are checked against the declaration. Throws AssumptionFailed
-  /// before it asks for any output's memory.
+  /// Inputs in the order of input_names; their dtypes and dims are checked against the declaration. Throws
+  /// AssumptionFailed before it asks for memory for any output.
   void run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options = {});
   /// The same in the host's memory. Returns outputs in the order of output_names.
   std::vector<HostTensor> run(const std::vector<HostTensor>& inputs, const RunOptions& options = {});
-  /// Values of the symbols for inputs of these dims. Throws Error(kInvalidArgument) when ranks or dims don't fit the
+  /// Values of the symbols for inputs with these dims. Throws Error(kInvalidArgument) if ranks or dims contradict the
   /// declaration.
   SymbolValues bind(const std::vector<std::vector<std::int64_t>>& input_dims) const;
-  /// The outputs' dims for such values; -1 where one is known only in the course of a run.
+  /// The outputs' dims for such values; -1 where a dim is known only at run time.
   std::vector<std::vector<std::int64_t>> output_dims(const SymbolValues& symbols) const;
   /// Bytes of constants, and of the largest arena so far.
   std::size_t constant_bytes() const { return constant_bytes_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
-  /// What run() does for inputs that give symbols these values, when inputs and outputs are in the host's memory.
-  /// Throws Error(kInvalidArgument) for sizes that make no tensor.
+  /// The arena that run() uses for these values of the symbols, if inputs and outputs are in host memory. Throws
+  /// Error(kInvalidArgument) for invalid sizes.
   ArenaPlan plan(const SymbolValues& symbols) const;
 
  private:
-  /// With memory of the device's own, what the arena holds besides temporaries: copies of inputs, and of outputs on
-  /// their way to the host.
+  /// On a device with memory of its own, what the arena holds besides temporaries: copies of inputs, and of outputs
+  /// before they are copied to the host.
   struct Staged {
     std::vector<bool> inputs, outputs;
   };
@@ -83,14 +83,14 @@ class Executor {
   std::shared_ptr<const Program> program_;
   int threads_;
   std::unique_ptr<Backend> backend_;
-  bool separate_memory_;       ///< of the backend
-  bool collective_ = false;    ///< some steps need it
-  bool launches_only_ = true;  ///< main is launches whose sizes the inputs' dims give, and checks of such
+  bool separate_memory_;       ///< the backend has memory of its own
+  bool collective_ = false;    ///< the program has collectives
+  bool launches_only_ = true;  ///< main has only launches, with sizes from the inputs' dims, and checks
   std::map<const Block*, std::unique_ptr<Lives>> lives_;
   int step_count_ = 0;                ///< of all blocks
   std::vector<int> input_last_used_;  ///< by input: the last step of main that reads it
-  std::vector<int> direct_output_;    ///< by buffer: the output that steps may write straight to its place, or -1
-  bool early_outputs_ = true;         ///< outputs' memory may be asked for before the last step is done
+  std::vector<int> direct_output_;    ///< by buffer: the output that steps may write directly, or -1
+  bool early_outputs_ = true;         ///< memory of outputs may be requested before the last step is done
   std::vector<std::shared_ptr<const void>> constant_owners_;  ///< by buffer
   std::shared_ptr<const DeviceConstants> device_constants_;   ///< with separate memory: all of them
   std::vector<const void*> constants_;                        ///< by buffer; on the device

@@ -45,7 +45,7 @@ std::shared_ptr<const ProductLibrary> GpuBackend::product_library() const {
   std::string why;
   auto library = open_product_library(memory_->shared_gpu(), options_.library_path, why);
   if (!library && (!options_.library_path.empty() || !options_.tuner) && !library_warned_.exchange(true))
-    warn(fmt::format("the vendor's library of products is not used, our own kernels are: {}", why));
+    warn(fmt::format("the vendor's GEMM library is not used, our own kernels are: {}", why));
   return library;
 }
 
@@ -68,12 +68,12 @@ void GpuQueue::begin(const RunOptions& options) {
   pending_ = false;
 }
 
-// The caller's code may have made another device the thread's current one.
+// The caller's code may have changed the thread's current device.
 void GpuQueue::resume() {
   if (scope_) scope_->again();
 }
 
-// Work of a failed run is waited for here, unless it is on a caller's stream.
+// Waits for the work of a failed run here, unless it is on a stream of the caller's.
 void GpuQueue::end(bool finished) noexcept {
   try {
     if (!finished) {
@@ -82,7 +82,7 @@ void GpuQueue::end(bool finished) noexcept {
       if (stream_ == own_stream_.get()) finish();
     }
   } catch (const Error&) {
-    pending_ = false;  // the device is lost; the next call says so
+    pending_ = false;  // the device is lost; the next call reports it
   }
   stream_ = own_stream_.get();
   scope_.reset();
@@ -94,7 +94,7 @@ void GpuQueue::finish() noexcept {
   try {
     done_->synchronize();
   } catch (const Error&) {
-    return;  // the device is lost; the next call says so
+    return;  // the device is lost; the next call reports it
   }
 }
 

@@ -1,5 +1,5 @@
-// What HIP and CUDA have in common as backends: streams, pools of memory, launches, graphs of launches, and the choice
-// among tilings.
+// What the HIP and CUDA backends have in common: streams, memory pools, launches, captured graphs, and the choice among
+// candidates.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -34,19 +34,19 @@ class GpuBackend : public Backend {
   TileTuner* tuner() const { return options_.tuner.get(); }
   const Program& program() const { return *program_; }
 
-  /// The handle of a kernel, which is compiled when it is first asked for (PTX) or was loaded with the program.
+  /// The handle of a kernel, which was loaded with the program or (PTX) is compiled on first use.
   void* kernel(int number) const;
   bool has_kernel(int number) const { return kernels_[static_cast<std::size_t>(number)].load() != nullptr; }
-  /// A launch of a kernel, its shared memory and order as the program says.
+  /// A launch of a kernel with the shared memory and other attributes of its spec.
   std::shared_ptr<GpuCall> call(int kernel, std::uint32_t blocks, std::uint32_t threads, std::vector<int> buffers,
                                 std::vector<std::int64_t> values) const;
-  /// The vendor's library of products, null if there is none that can be used or it is switched off.
+  /// The vendor's GEMM library; null if none is usable or it is switched off.
   std::shared_ptr<const ProductLibrary> product_library() const;
   bool library_off() const { return options_.library_path == "off"; }
-  /// Set once a step has chosen the vendor's library.
+  /// Set when a step first chooses the vendor's library.
   std::atomic<bool>& library_used() const { return library_used_; }
 
-  /// The descriptors with which a kernel's tiles are copied by hardware (GpuTiling::copies).
+  /// Adds the descriptors (tensor maps) with which hardware loads a kernel's tiles (GpuTiling::copies).
   virtual void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling,
                           const ProblemSizes& sizes, const SymbolValues& symbols) const = 0;
 
@@ -62,7 +62,7 @@ class GpuBackend : public Backend {
   const Program* program_ = nullptr;
   int threads_ = 1;
   std::vector<std::shared_ptr<GpuModule>> modules_;  ///< by object
-  mutable std::vector<std::atomic<void*>> kernels_;  ///< null: not asked for yet
+  mutable std::vector<std::atomic<void*>> kernels_;  ///< null: not used yet
   std::vector<bool> starts_early_;                   ///< by kernel: GpuLaunch::starts_early
   mutable std::atomic<bool> library_warned_ = false, library_used_ = false;
 };
@@ -88,7 +88,7 @@ class GpuQueue : public Queue {
   GpuBackend& backend() const { return backend_; }
   GpuStream stream() const { return stream_; }
   void start(GpuCall& call, const RunState& run);
-  /// Seconds of one launch of each of these, by the tuner's timer.
+  /// Seconds of one launch of each of these calls, by the tuner's timer.
   double time(const std::vector<std::shared_ptr<GpuCall>>& calls, const RunState& run);
 
  private:
@@ -97,24 +97,24 @@ class GpuQueue : public Queue {
   GpuBackend& backend_;
   Gpu& gpu_;
   std::shared_ptr<void> own_stream_;
-  GpuStream stream_;                  ///< of the run: its caller's, or our own
-  std::shared_ptr<MemoryPool> pool_;  ///< of what has no place in the arena
+  GpuStream stream_;                  ///< of the run: the caller's, or our own
+  std::shared_ptr<MemoryPool> pool_;  ///< for buffers outside of the arena
   std::unique_ptr<GpuTransfers> transfers_;
   std::unique_ptr<GpuEvent> done_;   ///< the end of a run that was not waited for
-  bool pending_ = false;             ///< there is one
-  std::optional<Gpu::Scope> scope_;  ///< while a run lasts
+  bool pending_ = false;             ///< such a run exists
+  std::optional<Gpu::Scope> scope_;  ///< during a run
 };
 
 using GpuCalls = std::vector<std::shared_ptr<GpuCall>>;
 
-/// A step that is launches.
+/// A step that consists of launches.
 class GpuStep : public PreparedStep {
  public:
   explicit GpuStep(GpuQueue& queue) : queue_(queue) {}
   void enqueue(RunState& run) override {
     for (const auto& call : calls()) queue_.start(*call, run);
   }
-  /// None if there is nothing to compute.
+  /// Empty if there is nothing to compute.
   virtual const GpuCalls& calls() const { return calls_; }
 
  protected:
@@ -122,27 +122,28 @@ class GpuStep : public PreparedStep {
   GpuCalls calls_;
 };
 
-/// A collective. Where it has no launch, it is a call of the communicator, which captures leave out.
+/// A collective. Without launches it is a call of the communicator, which cannot be captured.
 class GpuCollective : public GpuStep {
  public:
   using GpuStep::GpuStep;
 };
 
-/// A candidate of a choice, or a call of the vendor's library that computes the same.
+/// A candidate of a choice, or the call of a vendor's library that computes the same.
 class GpuChoiceStep : public GpuStep {
  public:
-  /// `name`: of its kernel.
+  /// `name`: of the candidate's kernel.
   GpuChoiceStep(GpuQueue& queue, GpuCalls calls, std::string name) : GpuStep(queue), name_(std::move(name)) {
     calls_ = std::move(calls);
   }
-  /// `library`: the candidate that `calls` are. `own`: what to launch should that fail; `name` is of its kernel.
+  /// `library`: the library's candidate, which `calls` run. `own`: launched instead if that fails; `name` is of its
+  /// kernel.
   GpuChoiceStep(GpuQueue& queue, GpuCalls calls, std::string library, GpuCalls own, std::string name)
       : GpuChoiceStep(queue, std::move(calls), std::move(name)) {
     library_ = std::move(library);
     own_ = std::move(own);
   }
   bool by_library() const { return !library_.empty() && !failed_; }
-  /// From now on our own kernel is launched. `why`: the library's error.
+  /// Switches to our own kernel for good. `why`: the library's error.
   void give_up(const std::string& why);
   const GpuCalls& calls() const override { return failed_ ? own_ : calls_; }
   void enqueue(RunState& run) override;

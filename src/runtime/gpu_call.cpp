@@ -23,7 +23,7 @@ void GpuCall::add_maps(Gpu& g, std::vector<Map> list) {
   launch.arguments = arguments.data();
 }
 
-/// What a call of a library's needs, in the order of its buffers.
+/// The arguments of a library call, in the order of its buffers.
 struct GpuCall::LibraryWork : GpuWork {
   std::shared_ptr<const ProductPlan> plan;
   std::array<void*, 6> at{};  ///< a, b, bias, residual, out, workspace
@@ -34,7 +34,7 @@ struct GpuCall::LibraryWork : GpuWork {
 GpuCall::GpuCall(std::shared_ptr<const ProductPlan> plan, const std::vector<int>& b)
     : work_(std::make_shared<LibraryWork>()) {
   work_->plan = std::move(plan);
-  check(b.size() == work_->at.size(), "a library's product of {} tensors", b.size());
+  check(b.size() == work_->at.size(), "a library's GEMM with {} tensors", b.size());
   for (std::size_t k = 0; k < b.size(); ++k)
     if (b[k] >= 0) {
       buffers.push_back(b[k]);

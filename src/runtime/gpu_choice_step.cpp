@@ -1,4 +1,4 @@
-// Choices on a GPU: which candidate, or whose library, computes given sizes.
+// Choices on a GPU: which candidate, or call of a vendor's library, computes given sizes.
 #include <algorithm>
 #include <limits>
 
@@ -45,26 +45,26 @@ class ChoiceBuilder {
     const Candidate& c = choice_.candidates[candidate];
     GpuCalls calls;
     for (const LaunchStep& l : step_.launches[candidate])
-      if (!l.points)
+      if (!l.work_items)
         calls.push_back(tile_call(l, c.tiling.front()));
       else
         for (auto& call : launch_calls(l, backend_, run_)) calls.push_back(std::move(call));
     return calls;
   }
 
-  // A launch whose grid its tiling gives.
+  // A launch whose grid is given by the tiling.
   std::shared_ptr<GpuCall> tile_call(const LaunchStep& l, const GpuTiling& t) const {
     const ProblemSizes& s = sizes_;
     const double blocks = launched_workgroups(t, s.batches, s.m, s.n, units_),
                  tiles = workgroups(t, s.batches, s.m, s.n);
     if (std::max({s.m, s.n, s.k}) > INT32_MAX || std::max(blocks, tiles) > INT32_MAX)
-      fail(ErrorKind::kUnsupported, "a product of {} times {}x{}x{} is larger than kernels count", s.batches, s.m, s.n,
-           s.k);
+      fail(ErrorKind::kUnsupported, "a GEMM with {} batches of {}x{}x{} exceeds the 32-bit sizes of kernels", s.batches,
+           s.m, s.n, s.k);
     if (t.shares > 1) {
       const std::int64_t sums = s.batches * s.m * s.n;
       check(
           run_.bytes(step_.partial) / kSumBytes / static_cast<std::size_t>(t.shares) >= static_cast<std::size_t>(sums),
-          "there is no room for {} shares of {} sums", t.shares, sums);
+          "no memory for {} partial results of {} sums", t.shares, sums);
     }
     std::vector<std::int64_t> values;
     for (const Expr& x : l.symbols) values.push_back(run_.eval(x));
@@ -74,8 +74,8 @@ class ChoiceBuilder {
     return call;
   }
 
-  // The product as calls of a vendor's library: as many as the tuner wants, or those that were chosen for some size.
-  // Their names follow the candidates'.
+  // The GEMM as calls of a vendor's library: as many as the tuner wants, or those that were chosen for some size. Their
+  // names follow the candidates'.
   GpuCalls library_calls(std::vector<std::string>& names) const {
     GpuCalls calls;
     if (step_.library.empty() || backend_.library_off()) return calls;
@@ -112,7 +112,7 @@ class ChoiceBuilder {
     return calls;
   }
 
-  // An index into `names`: the candidates, then the library's calls.
+  // Returns an index into `names`: the candidates, then the library's calls.
   std::size_t choose(const std::vector<std::string>& names, const GpuCalls& library) const {
     TileTuner* tuner = backend_.tuner();
     if (!tuner || names.size() <= 1) return chosen_candidate(choice_, run_.symbols, units_, names);
@@ -132,7 +132,7 @@ class ChoiceBuilder {
     try {
       return queue_.time({library[candidate - own]}, run_);
     } catch (const Error& error) {
-      warn(fmt::format("{} is no candidate: {}", names[candidate], error.what()));
+      warn(fmt::format("{} is not a candidate: {}", names[candidate], error.what()));
       return std::numeric_limits<double>::infinity();
     }
   }

@@ -1,4 +1,4 @@
-// A run as captured graphs of launches: one, or as many as collectives that are calls divide it into.
+// A run as captured graphs of launches. Collectives that are calls of the communicator divide it into several graphs.
 #include <algorithm>
 
 #include "collective/peer.h"
@@ -8,17 +8,17 @@ namespace sardonyx {
 namespace {
 
 struct CapturedGraphs : CapturedRun {
-  struct Piece {
+  struct Segment {
     std::unique_ptr<GpuGraph> graph;  ///< null: no launches
-    std::size_t first = 0;            ///< of its calls
-    int collective = -1;              ///< the step that follows it; -1: none
+    std::size_t first = 0;            ///< its first call
+    int collective = -1;              ///< step that follows it; -1: none
   };
   std::vector<GpuCall*> calls;
-  std::vector<std::size_t> piece_of;  ///< by call
-  std::vector<Piece> pieces;
-  std::size_t collective_calls = 0;  ///< of `calls`, those that other GPUs take part in
+  std::vector<std::size_t> segment_of;  ///< by call: its segment
+  std::vector<Segment> segments;
+  std::size_t collective_calls = 0;  ///< number of `calls` that are collectives, which need the other GPUs
   bool usable = true;                ///< the driver supports graphs
-  const void* arena = nullptr;       ///< the arena that the calls' addresses are in
+  const void* arena = nullptr;       ///< arena that the calls' addresses refer to
   std::vector<std::size_t> outside;  ///< calls with buffers outside of the arena and the constants
 };
 
@@ -27,7 +27,7 @@ class Recorder {
   Recorder(Gpu& gpu, const RunState& run) : gpu_(gpu), run_(run), fixed_(run.address.size()) {
     for (const auto& [buffer, offset] : run.arena_plan->offsets) fixed_[static_cast<std::size_t>(buffer)] = true;
     for (std::size_t k = 0; k < run.constants.size(); ++k) fixed_[k] = fixed_[k] || run.constants[k] != nullptr;
-    made_->pieces.emplace_back();
+    made_->segments.emplace_back();
   }
 
   std::unique_ptr<CapturedRun> record(PreparedSteps steps) {
@@ -36,7 +36,7 @@ class Recorder {
       if (!step) continue;  // a check, or a step that does not run
       if (dynamic_cast<const GpuCollective*>(step)) {
         if (step->calls().empty()) {
-          end_piece(static_cast<int>(k));
+          end_segment(static_cast<int>(k));
           continue;
         }
         ++made_->collective_calls;
@@ -44,7 +44,7 @@ class Recorder {
       for (const auto& call : step->calls()) add(*call);
     }
     made_->arena = run_.arena;
-    end_piece(-1);
+    end_segment(-1);
     return std::move(made_);
   }
 
@@ -55,32 +55,32 @@ class Recorder {
                     [&](int b) { return !fixed_[static_cast<std::size_t>(b)]; }))
       made_->outside.push_back(made_->calls.size());
     made_->calls.push_back(&call);
-    made_->piece_of.push_back(made_->pieces.size() - 1);
+    made_->segment_of.push_back(made_->segments.size() - 1);
     launches_.push_back(call.launch);
   }
 
-  // The launches since the last collective become a graph.
-  void end_piece(int collective) {
-    CapturedGraphs::Piece& piece = made_->pieces.back();
+  // Makes a graph of the launches since the last collective.
+  void end_segment(int collective) {
+    CapturedGraphs::Segment& segment = made_->segments.back();
     if (!launches_.empty()) {
-      piece.graph = gpu_.make_graph(launches_);
-      made_->usable = made_->usable && piece.graph;
+      segment.graph = gpu_.make_graph(launches_);
+      made_->usable = made_->usable && segment.graph;
     }
-    piece.collective = collective;
+    segment.collective = collective;
     launches_.clear();
-    if (collective >= 0) made_->pieces.push_back({nullptr, made_->calls.size()});
+    if (collective >= 0) made_->segments.push_back({nullptr, made_->calls.size()});
   }
 
   Gpu& gpu_;
   const RunState& run_;
-  std::vector<bool> fixed_;  ///< by buffer: it moves with the arena, or never
+  std::vector<bool> fixed_;  ///< by buffer: fixed relative to the arena, or constant
   std::unique_ptr<CapturedGraphs> made_ = std::make_unique<CapturedGraphs>();
   std::vector<GpuLaunch> launches_;
 };
 
 }  // namespace
 
-// Should the vendor's library launch something that can't be captured, our own kernels take over.
+// If the vendor's library launches something that can't be captured, our own kernels replace it.
 bool GpuQueue::replay(PreparedSteps steps, std::unique_ptr<CapturedRun>& captured, RunState& run) {
   if (!backend_.graphs()) return false;
   if (!backend_.library_used()) return replay_launches(steps, captured, run);
@@ -104,8 +104,8 @@ bool GpuQueue::replay_launches(PreparedSteps steps, std::unique_ptr<CapturedRun>
   if (c.collective_calls > 0)
     dynamic_cast<const LaunchedCollectives&>(*backend_.communicator()).begin_launches(c.collective_calls);
   const auto update = [&](std::size_t k) {
-    const CapturedGraphs::Piece& piece = c.pieces[c.piece_of[k]];
-    if (c.calls[k]->place(run.address)) piece.graph->set(k - piece.first, c.calls[k]->launch);
+    const CapturedGraphs::Segment& segment = c.segments[c.segment_of[k]];
+    if (c.calls[k]->place(run.address)) segment.graph->set(k - segment.first, c.calls[k]->launch);
   };
   if (c.arena == run.arena) {
     for (std::size_t k : c.outside) update(k);
@@ -113,9 +113,9 @@ bool GpuQueue::replay_launches(PreparedSteps steps, std::unique_ptr<CapturedRun>
     for (std::size_t k = 0; k < c.calls.size(); ++k) update(k);
     c.arena = run.arena;
   }
-  for (const CapturedGraphs::Piece& piece : c.pieces) {
-    if (piece.graph) piece.graph->launch(stream_);
-    if (piece.collective >= 0) steps[static_cast<std::size_t>(piece.collective)]->enqueue(run);
+  for (const CapturedGraphs::Segment& segment : c.segments) {
+    if (segment.graph) segment.graph->launch(stream_);
+    if (segment.collective >= 0) steps[static_cast<std::size_t>(segment.collective)]->enqueue(run);
   }
   return true;
 }

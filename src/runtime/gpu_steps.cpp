@@ -11,7 +11,7 @@ namespace sardonyx {
 namespace {
 
 constexpr std::size_t kMaxArguments = 64;
-constexpr std::int64_t kMaxBlocks = 1 << 20;  // a loop kernel's grid; its threads go on to further elements
+constexpr std::int64_t kMaxBlocks = 1 << 20;  // maximum grid of a loop kernel; each thread loops over further elements
 
 class GpuLaunchStep : public GpuStep {
  public:
@@ -25,7 +25,7 @@ class GpuLaunchStep : public GpuStep {
   const KernelInfo& info_;
 };
 
-/// Routines run on the host: their tensors are copied there and back.
+/// A routine that runs on the host: its tensors are copied there and back.
 class GpuRoutine : public PreparedStep {
  public:
   GpuRoutine(const RoutineStep& step, GpuQueue& queue, const RunState& run)
@@ -60,7 +60,7 @@ class GpuRoutine : public PreparedStep {
   RoutineSizes sizes_;
 };
 
-/// A launch, if the communicator has one for this size, else a call of the communicator.
+/// A launch if the communicator has one for this size, otherwise a call of the communicator.
 class GpuCollectiveStep : public GpuCollective {
  public:
   GpuCollectiveStep(const RoutineStep& step, GpuQueue& queue, const RunState& run)
@@ -94,7 +94,7 @@ class GpuCollectiveStep : public GpuCollective {
  private:
   const RoutineStep& step_;
   Communicator& group_;
-  const LaunchedCollectives* launched_;  ///< null: there are calls only
+  const LaunchedCollectives* launched_;  ///< null: calls only
   RoutineSizes sizes_;
 };
 
@@ -103,13 +103,13 @@ class GpuCollectiveStep : public GpuCollective {
 GpuCalls launch_calls(const LaunchStep& l, const GpuBackend& backend, const RunState& run) {
   check(l.buffers.size() <= kMaxArguments, "a kernel with {} buffers", l.buffers.size());
   GpuCalls calls;
-  const std::int64_t points = run.eval(l.points);
-  if (points <= 0) return calls;
+  const std::int64_t items = run.eval(l.work_items);
+  if (items <= 0) return calls;
   if (l.limit) check_limit(l.limit, run.symbols);
   std::vector<std::int64_t> values;
   for (const Expr& s : l.symbols) values.push_back(run.eval(s));
   for (const Expr& d : l.divisors) values.push_back(static_cast<std::int64_t>(divisor_argument(run.eval(d))));
-  const std::int64_t blocks = (points - 1) / kGpuThreads + 1, repeat = l.repeat ? run.eval(l.repeat) : 1;
+  const std::int64_t blocks = (items - 1) / kGpuThreads + 1, repeat = l.repeat ? run.eval(l.repeat) : 1;
   for (std::int64_t number = 0; number < repeat; ++number) {
     std::vector<std::int64_t> all = values;
     if (l.repeat) all.push_back(number);

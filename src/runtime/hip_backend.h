@@ -7,12 +7,12 @@ namespace sardonyx {
 class HipBackend : public GpuBackend {
  public:
   using GpuBackend::GpuBackend;
-  /// Throws Error(kInternal): no tiling for AMD's chips copies tiles by hardware.
+  /// Throws Error(kInternal): no tiling for AMD chips loads tiles by TMA.
   void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
                   const SymbolValues& symbols) const override;
 
  protected:
-  /// A code object.
+  /// Loads a code object.
   std::shared_ptr<GpuModule> load_object(const std::string& object) override;
 };
 

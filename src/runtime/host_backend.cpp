@@ -12,7 +12,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kGrain = 131072;  // operations worth a thread of their own
+constexpr std::int64_t kGrain = 131072;  // minimum number of operations for a thread
 constexpr std::size_t kMaxArguments = 64;
 
 void check_size(std::size_t bytes) {
@@ -26,8 +26,8 @@ class HostLaunch : public PreparedStep {
   HostLaunch(const LaunchStep& step, const HostBackend& backend, const RunState& run)
       : step_(step), info_(run.kernel(step.kernel)), kernel_(backend.kernel(step.kernel)) {
     check(step.buffers.size() <= kMaxArguments, "a kernel with {} buffers", step.buffers.size());
-    points_ = run.eval(step.points);
-    if (points_ <= 0) return;
+    items_ = run.eval(step.work_items);
+    if (items_ <= 0) return;
     if (step.limit) check_limit(step.limit, run.symbols);
     for (const Expr& s : step.symbols) values_.push_back(run.eval(s));
     for (const Expr& d : step.divisors) values_.push_back(static_cast<std::int64_t>(divisor_argument(run.eval(d))));
@@ -35,11 +35,11 @@ class HostLaunch : public PreparedStep {
   }
 
   void enqueue(RunState& run) override {
-    if (points_ <= 0) return;
+    if (items_ <= 0) return;
     char* buffers[kMaxArguments];
     for (std::size_t k = 0; k < step_.buffers.size(); ++k) buffers[k] = static_cast<char*>(run.at(step_.buffers[k]));
-    if (points_ <= grain_) return kernel_(buffers, values_.data(), 0, points_);
-    host::parallel_for(points_, grain_, run.threads,
+    if (items_ <= grain_) return kernel_(buffers, values_.data(), 0, items_);
+    host::parallel_for(items_, grain_, run.threads,
                        [&](std::int64_t begin, std::int64_t end) { kernel_(buffers, values_.data(), begin, end); });
   }
   std::string name() const override { return info_.symbol; }
@@ -48,8 +48,8 @@ class HostLaunch : public PreparedStep {
   const LaunchStep& step_;
   const KernelInfo& info_;
   HostKernel kernel_;
-  std::vector<std::int64_t> values_;  ///< what the code takes after the buffers
-  std::int64_t points_ = 0, grain_ = 1;
+  std::vector<std::int64_t> values_;  ///< arguments after the buffers
+  std::int64_t items_ = 0, grain_ = 1;
 };
 
 class HostRoutine : public PreparedStep {
@@ -113,7 +113,7 @@ std::shared_ptr<host::PackedWeights> HostBackend::packed(int buffer, const host:
   auto& slot = packed_[buffer];
   if (!slot) {
     slot = kernel.pack(run.at(buffer));
-    // The original is only needed to be saved or packed differently.
+    // The original is needed again only for saving, or for packing in another layout.
     forget_pages(run.at(buffer), run.bytes(buffer));
   }
   return slot;

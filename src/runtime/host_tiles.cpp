@@ -10,8 +10,8 @@
 namespace sardonyx {
 namespace {
 
-// If the first post-operation adds one value per channel (the dim `channel`), it becomes the kernel's bias: its buffer,
-// else -1.
+// If the first post-operation adds one value per channel (dim `channel`), removes it from the list: it becomes the
+// kernel's bias. Returns its buffer, or -1.
 int take_bias(std::vector<PostOp>& ops, std::vector<int>& operands, std::size_t channel, std::int64_t n) {
   if (ops.empty() || ops[0].kind != PostKind::kAddTensor || ops[0].dtype != DType::kFloat32) return -1;
   for (std::size_t k = 0; k < ops[0].dims.size(); ++k)
@@ -22,7 +22,7 @@ int take_bias(std::vector<PostOp>& ops, std::vector<int>& operands, std::size_t 
   return bias;
 }
 
-// Post-operations with their operands' extents and buffers.
+// Evaluates post-operations; appends their operands' extents and buffers.
 void add_post_ops(const std::vector<PostInfo>& infos, std::vector<PostOp>& ops, std::vector<int>& operands,
                   const RunState& run) {
   for (const PostInfo& i : infos) {
@@ -45,11 +45,11 @@ class HostTile : public PreparedStep {
 
   bool empty = false;  ///< the output has no elements
   std::shared_ptr<const host::TileKernel> kernel;
-  std::optional<host::GemmDesc> definition;  ///< a product over no elements, which no kernel does
+  std::optional<host::GemmDesc> definition;  ///< a GEMM with K = 0, which no kernel supports
   int src = -1, weights = -1, bias = -1, out = -1;
   std::vector<int> operands;
 
-  /// Once the kernel is known.
+  /// Called when the kernel is known.
   void finish(RunState& run, bool constant) {
     scratch_ = kernel->scratch_bytes();
     if (!constant) return;
@@ -80,7 +80,7 @@ class HostTile : public PreparedStep {
   HostQueue& queue_;
   const char* kind_;
   std::shared_ptr<host::PackedWeights> packed_;
-  int place_ = -1;           ///< in the plan's WeightPrefetch; -1: none
+  int place_ = -1;           ///< index in the plan's WeightPrefetch; -1: none
   std::size_t scratch_ = 0;  ///< bytes
   std::vector<const void*> addresses_;
 };
@@ -119,8 +119,7 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const GemmStep& g, HostQueue& qu
   std::string why;
   t.kernel = host::find_gemm(d, why);
   if (!t.kernel)
-    fail(ErrorKind::kInternal, "internal error: no host kernel computes a matrix product of {}x{}x{}: {}", d.m, d.n,
-         d.k, why);
+    fail(ErrorKind::kInternal, "internal error: no host kernel matches a GEMM of {}x{}x{}: {}", d.m, d.n, d.k, why);
   t.finish(run, d.b_constant);
   return tile;
 }
@@ -161,7 +160,7 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const ConvStep& c, HostQueue& qu
   d.weights_constant = run.is_constant(c.w);
   std::string why;
   t.kernel = host::find_convolution(d, why);
-  if (!t.kernel) fail(ErrorKind::kInternal, "internal error: no host kernel computes a convolution: {}", why);
+  if (!t.kernel) fail(ErrorKind::kInternal, "internal error: no host kernel matches a convolution: {}", why);
   t.finish(run, d.weights_constant);
   return tile;
 }

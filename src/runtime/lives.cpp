@@ -1,5 +1,5 @@
-// What an executor finds out about a program before the first run: lifetimes of temporaries, which steps have sizes
-// that are known at the start of a run, and which outputs steps can write to their place.
+// What an executor computes about a program before the first run: lifetimes of temporaries, which steps have sizes that
+// are known at the start of a run, and which outputs steps can write directly.
 #include <algorithm>
 
 #include "program/visit.h"
@@ -8,7 +8,7 @@
 namespace sardonyx {
 namespace {
 
-// Whether a block inside of a step assumes something.
+// Whether a block inside a step has an assumption.
 bool has_assumptions(const ProgramStep& s) {
   bool any = false;
   for (const Block* b : blocks_of(s))
@@ -21,8 +21,8 @@ bool has_assumptions(const ProgramStep& s) {
 
 }  // namespace
 
-// Whether all sizes of a step depend on symbols of the inputs' dims only. Control flow has none of its own: its blocks'
-// steps do.
+// Whether all sizes of a step depend only on symbols of the inputs' dims. Control flow has no sizes itself; the steps
+// of its blocks do.
 bool Executor::has_known_sizes(const ProgramStep& s, const std::vector<bool>& inputs) const {
   bool known = true;
   const auto look = [&](const Expr& e) {
@@ -63,7 +63,7 @@ void Executor::find_lives(const Block& b, const std::vector<bool>& inputs) {
   lives_[&b] = std::move(l);
 }
 
-// Which outputs the steps of main write themselves, so that they can be written where the caller wants them.
+// Finds the outputs that steps of main may write directly to the caller's memory.
 void Executor::find_outputs() {
   const Program& p = *program_;
   const Lives& lives = *lives_.at(&p.main);
@@ -77,7 +77,7 @@ void Executor::find_outputs() {
     const ProgramStep& s = p.main.steps[k];
     const auto* c = std::get_if<CheckStep>(&s.op);
     const bool control = is_control(s);
-    // Results of control flow come in memory of their own.
+    // Results of control flow have memory of their own.
     if (control && !separate_memory_)
       for (int w : s.writes) direct_output_[static_cast<std::size_t>(w)] = -1;
     const bool launch = std::holds_alternative<LaunchStep>(s.op) || std::holds_alternative<ChoiceStep>(s.op) ||

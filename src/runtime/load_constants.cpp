@@ -1,10 +1,10 @@
-// A program's constants on a device with memory of its own: uploaded, and computed from each other, with little more
-// memory than what stays.
+// The constants of a program on a device with memory of its own. They are uploaded, or computed from each other, with a
+// peak of little more memory than they finally need.
 //
-// What main does not use is on the device only while something is computed from it. Steps that share no such tensor are
-// independent and run in an order of their own: those that need the most working memory first, when little of what
-// stays is there yet. What would still exceed the final size works in pinned memory of the host: one tensor that is
-// most of the model, for example.
+// Constants that main does not use are on the device only while others are computed from them. Steps that share no such
+// temporary tensor form independent groups, which are reordered: those that need the most workspace run first, while
+// few final constants are loaded. If the peak would still exceed the final size, for example because one tensor is most
+// of the model, the workspace is pinned host memory.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -20,13 +20,13 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-constexpr std::size_t kSlack = 256;  // a part of what stays by which loading may exceed it
+constexpr std::size_t kSlack = 256;  // loading may exceed the final size by this part: 1 / 256
 
 std::size_t rounded(std::size_t n, std::size_t alignment) {
   return (std::max<std::size_t>(n, 1) + alignment - 1) / alignment * alignment;
 }
 
-// Buffers that a step reads or writes, those of blocks inside it included.
+// Buffers that a step reads or writes, including those of nested blocks.
 void add_used(const ProgramStep& s, std::vector<int>& used) {
   used.insert(used.end(), s.reads.begin(), s.reads.end());
   used.insert(used.end(), s.writes.begin(), s.writes.end());
@@ -36,22 +36,22 @@ void add_used(const ProgramStep& s, std::vector<int>& used) {
   }
 }
 
-// Control flow, and reading and checking sizes, keep their place among the other steps.
+// Control flow, and steps that read or check sizes, are not reordered.
 bool keeps_place(const ProgramStep& s) {
   return is_control(s) || std::holds_alternative<BindStep>(s.op) || std::holds_alternative<CheckStep>(s.op);
 }
 
-/// Steps of init that depend on each other, and where their temporaries lie while they run.
+/// Steps of init that depend on each other, and offsets of their temporaries.
 struct Group {
   std::vector<std::size_t> steps;
-  std::vector<Lifetime> lives;  ///< of what goes afterwards; first and last are positions in `steps`
+  std::vector<Lifetime> lives;  ///< of temporaries; first and last are indices into `steps`
   std::vector<std::size_t> offsets;
   std::size_t bytes = 0;
 };
 
 class Groups {
  public:
-  Groups(const Program& p, const std::vector<bool>& kept) : p_(p), kept_(kept), parent_(p.init.steps.size()) {
+  Groups(const Program& p, const std::vector<bool>& lasting) : p_(p), lasting_(lasting), parent_(p.init.steps.size()) {
     std::iota(parent_.begin(), parent_.end(), std::size_t{0});
     join();
     std::vector<int> number(parent_.size(), -1);
@@ -76,7 +76,7 @@ class Groups {
   }
 
   void join() {
-    // Steps that read values (symbols, checks, control flow) stay where they are among the others.
+    // Steps that read values (symbols, checks, control flow) keep their order.
     const bool in_order = std::any_of(p_.init.steps.begin(), p_.init.steps.end(), keeps_place);
     std::vector<std::size_t> user(p_.buffers.size(), SIZE_MAX);
     for (std::size_t k = 0; k < p_.init.steps.size(); ++k) {
@@ -84,9 +84,9 @@ class Groups {
       std::vector<int> used;
       add_used(p_.init.steps[k], used);
       for (const int b : used) {
-        // Small weights, and those that stay, may be used from several places.
+        // Small weights, and those that stay loaded, may be used by several groups.
         if (info(b).kind == BufferInfo::Kind::kConstant &&
-            (kept_[static_cast<std::size_t>(b)] || data(b).size < kLargeConstant))
+            (lasting_[static_cast<std::size_t>(b)] || data(b).size < kLargeConstant))
           continue;
         std::size_t& first = user[static_cast<std::size_t>(b)];
         if (first == SIZE_MAX)
@@ -101,7 +101,7 @@ class Groups {
 
   void plan(Group& g) {
     std::unordered_map<int, std::size_t> at;
-    std::vector<bool> own(p_.buffers.size());  // written by these steps, not by a block inside
+    std::vector<bool> own(p_.buffers.size());  // written by these steps, not by a nested block
     for (const std::size_t k : g.steps)
       for (const int w : p_.init.steps[k].writes) own[static_cast<std::size_t>(w)] = true;
     const SymbolValues none;
@@ -110,7 +110,7 @@ class Groups {
       add_used(p_.init.steps[g.steps[n]], used);
       for (const int b : used) {
         const bool weight = info(b).kind == BufferInfo::Kind::kConstant;
-        if (kept_[static_cast<std::size_t>(b)] || !(weight || own[static_cast<std::size_t>(b)])) continue;
+        if (lasting_[static_cast<std::size_t>(b)] || !(weight || own[static_cast<std::size_t>(b)])) continue;
         if (!std::all_of(info(b).shape.begin(), info(b).shape.end(), [&](const Expr& d) { return evaluable(d, none); }))
           continue;
         const auto [it, is_new] = at.emplace(b, g.lives.size());
@@ -124,39 +124,39 @@ class Groups {
   }
 
   const Program& p_;
-  const std::vector<bool>& kept_;
+  const std::vector<bool>& lasting_;
   std::vector<std::size_t> parent_;
   std::vector<Group> list_;
 };
 
 }  // namespace
 
-/// Where the constants that stay are put.
+/// Loads and computes the constants that main uses ("lasting").
 class Executor::ConstantLoader {
  public:
-  ConstantLoader(Executor& e, std::vector<bool> kept, Context& context)
-      : e_(e), p_(*e.program_), kept_(std::move(kept)), run_(e, context, options_, e.threads_) {
+  ConstantLoader(Executor& e, std::vector<bool> lasting, Context& context)
+      : e_(e), p_(*e.program_), lasting_(std::move(lasting)), run_(e, context, options_, e.threads_) {
     constants_.addresses.assign(p_.buffers.size(), nullptr);
     constants_.owners.assign(p_.buffers.size(), nullptr);
     place_small();
   }
 
   std::shared_ptr<const DeviceConstants> load() {
-    const Groups groups(p_, kept_);
+    const Groups groups(p_, lasting_);
     e_.backend_->make_kernels(p_.init, run_);
     for (const Group& g : groups.list()) {
-      make_room(g);
+      make_workspace(g);
       compute(g);
     }
     run_.queue.synchronize();
-    room_.reset();
+    workspace_.reset();
     run_.queue.trim();
     for (std::size_t k = 0; k < p_.buffers.size(); ++k)
-      if (kept_[k] && p_.buffers[k].kind == BufferInfo::Kind::kConstant) stay(static_cast<int>(k));
+      if (lasting_[k] && p_.buffers[k].kind == BufferInfo::Kind::kConstant) upload(static_cast<int>(k));
     run_.queue.synchronize();
     for (const auto& u : fresh_) share_upload(e_.backend_->device(), u);
     for (std::size_t k = 0; k < p_.buffers.size(); ++k)
-      if (kept_[k]) constants_.addresses[k] = run_.address[k];
+      if (lasting_[k]) constants_.addresses[k] = run_.address[k];
     constants_.program = e_.program_;
     return std::make_shared<DeviceConstants>(std::move(constants_));
   }
@@ -171,14 +171,14 @@ class Executor::ConstantLoader {
                        [](const Expr& d) { return evaluable(d, SymbolValues()); });
   }
 
-  // Where everything that stays goes: small tensors share a block, and the others are counted.
+  // Places lasting constants: small ones share a block; for the others their sizes are added up.
   void place_small() {
     std::size_t total = 0;
     std::vector<std::pair<std::size_t, std::size_t>> small;  // buffer, offset
-    for (const bool tiny : {false, true}) {                  // scalars are many, and lie close together behind the rest
+    for (const bool tiny : {false, true}) {                  // scalars are many, so they are packed together at the end
       for (std::size_t k = 0; k < p_.buffers.size(); ++k) {
         const int b = static_cast<int>(k);
-        if (!kept_[k] || !(is_weight(b) || known(b))) continue;
+        if (!lasting_[k] || !(is_weight(b) || known(b))) continue;
         const std::size_t n = is_weight(b) ? data(b).size : run_.bytes(b), alignment = n <= 16 ? 16 : kAlignment;
         if ((n <= 16) != tiny) continue;
         if (n >= kLargeConstant) {
@@ -199,37 +199,38 @@ class Executor::ConstantLoader {
     }
   }
 
-  // Working memory of a group: the device's as long as that is no more than is needed in the end, else pinned memory of
-  // the host, which kernels can use as well.
-  void make_room(const Group& g) {
-    std::size_t kept = 0;
+  // Allocates a group's workspace: on the device if the total stays within the final size, otherwise in pinned host
+  // memory, which kernels can access too.
+  void make_workspace(const Group& g) {
+    std::size_t lasting = 0;
     std::vector<int> used;
     for (const std::size_t k : g.steps) add_used(p_.init.steps[k], used);
     std::sort(used.begin(), used.end());
     used.erase(std::unique(used.begin(), used.end()), used.end());
     for (const int b : used) {
       const auto k = static_cast<std::size_t>(b);
-      if (kept_[k] && !there_[k] && !run_.address[k] && (is_weight(b) || known(b)))
-        kept += is_weight(b) ? data(b).size : run_.bytes(b);
+      if (lasting_[k] && !loaded_[k] && !run_.address[k] && (is_weight(b) || known(b)))
+        lasting += is_weight(b) ? data(b).size : run_.bytes(b);
     }
     const auto fits = [&](std::size_t bytes) {
-      return resident_ + kept + bytes <= final_bytes_ + final_bytes_ / kSlack;
+      return resident_ + lasting + bytes <= final_bytes_ + final_bytes_ / kSlack;
     };
-    const bool enough = g.bytes <= room_bytes_;
-    if (enough && (room_on_host_ ? !fits(g.bytes) : fits(room_bytes_) && g.bytes >= room_bytes_ / 2)) return;
+    const bool enough = g.bytes <= workspace_bytes_;
+    if (enough && (workspace_on_host_ ? !fits(g.bytes) : fits(workspace_bytes_) && g.bytes >= workspace_bytes_ / 2))
+      return;
     run_.queue.synchronize();
-    room_.reset();
-    room_on_host_ = !fits(g.bytes);
-    room_bytes_ = g.bytes;
+    workspace_.reset();
+    workspace_on_host_ = !fits(g.bytes);
+    workspace_bytes_ = g.bytes;
     if (g.bytes > 0)
-      room_ = room_on_host_ ? e_.backend_->allocate_on_host(g.bytes) : e_.backend_->allocate_lasting(g.bytes);
+      workspace_ = workspace_on_host_ ? e_.backend_->allocate_on_host(g.bytes) : e_.backend_->allocate_lasting(g.bytes);
   }
 
-  // Uploads a weight that main uses, to where it stays.
-  void stay(int b) {
+  // Uploads a weight that main uses to its final place.
+  void upload(int b) {
     const auto k = static_cast<std::size_t>(b);
-    if (there_[k]) return;
-    there_[k] = true;
+    if (loaded_[k]) return;
+    loaded_[k] = true;
     const Data& d = data(b);
     constants_.bytes += d.size;
     if (run_.address[k]) {
@@ -249,21 +250,21 @@ class Executor::ConstantLoader {
   }
 
   void compute(const Group& g) {
-    char* const room = static_cast<char*>(room_.get());
+    char* const workspace = static_cast<char*>(workspace_.get());
     for (std::size_t n = 0; n < g.steps.size(); ++n) {
       const ProgramStep& s = p_.init.steps[g.steps[n]];
       std::vector<int> used;
       add_used(s, used);
       for (const int b : used)
-        if (is_weight(b) && kept_[static_cast<std::size_t>(b)]) stay(b);
+        if (is_weight(b) && lasting_[static_cast<std::size_t>(b)]) upload(b);
       for (std::size_t k = 0; k < g.lives.size(); ++k) {
         const Lifetime& life = g.lives[k];
         if (life.first != static_cast<int>(n)) continue;
-        char* place = room + g.offsets[k];
+        char* place = workspace + g.offsets[k];
         run_.address[static_cast<std::size_t>(life.buffer)] = place;
         if (!is_weight(life.buffer)) continue;
         const Data& d = data(life.buffer);
-        if (room_on_host_) {
+        if (workspace_on_host_) {
           run_.queue.synchronize();
           std::memcpy(place, d.bytes, d.size);
         } else {
@@ -275,15 +276,15 @@ class Executor::ConstantLoader {
       for (const int w : s.writes) {
         const auto k = static_cast<std::size_t>(w);
         if (control || run_.address[k]) continue;
-        run_.owned[w] = kept_[k] ? e_.backend_->allocate_lasting(run_.bytes(w)) : run_.queue.allocate(run_.bytes(w));
+        run_.owned[w] = lasting_[k] ? e_.backend_->allocate_lasting(run_.bytes(w)) : run_.queue.allocate(run_.bytes(w));
         run_.address[k] = run_.owned[w].get();
       }
       std::unique_ptr<PreparedStep> prepared;
       if (!s.when || run_.eval(s.when) != 0) run_.run_step(s, prepared);
       for (const int w : s.writes) {
         const auto k = static_cast<std::size_t>(w);
-        if (!kept_[k] || there_[k]) continue;
-        there_[k] = true;
+        if (!lasting_[k] || loaded_[k]) continue;
+        loaded_[k] = true;
         constants_.bytes += run_.bytes(w);
         if (const auto o = run_.owned.find(w); o != run_.owned.end()) {
           constants_.owners[k] = o->second;
@@ -296,15 +297,15 @@ class Executor::ConstantLoader {
 
   Executor& e_;
   const Program& p_;
-  std::vector<bool> kept_;  ///< by buffer: main uses it
+  std::vector<bool> lasting_;  ///< by buffer: main uses it
   RunOptions options_;
   Run run_;
-  std::vector<bool> there_ = std::vector<bool>(p_.buffers.size());
+  std::vector<bool> loaded_ = std::vector<bool>(p_.buffers.size());
   DeviceConstants constants_;
-  std::size_t final_bytes_ = 0, resident_ = 0;  ///< of what stays: all of it, and what is there
-  std::shared_ptr<void> room_;                  ///< for what goes
-  std::size_t room_bytes_ = 0;
-  bool room_on_host_ = false;
+  std::size_t final_bytes_ = 0, resident_ = 0;  ///< of lasting constants: in the end, and so far
+  std::shared_ptr<void> workspace_;             ///< for temporaries
+  std::size_t workspace_bytes_ = 0;
+  bool workspace_on_host_ = false;
   std::vector<std::shared_ptr<const UploadedConstant>> fresh_;
 };
 

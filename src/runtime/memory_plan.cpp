@@ -10,9 +10,9 @@ namespace sardonyx {
 
 namespace {
 
-constexpr std::size_t kMostWork = 1000000;  // pairs of buffers that a plan looks at, about: a few milliseconds
+constexpr std::size_t kMostWork = 1000000;  // pairs of buffers that a plan compares, about: a few milliseconds
 
-// Each buffer, in this order, goes to the smallest gap between those already placed that live at the same time.
+// Places each buffer, in this order, in the smallest gap between already placed ones that are alive at the same time.
 std::size_t place(const std::vector<Lifetime>& lives, const std::vector<std::size_t>& order,
                   std::vector<std::size_t>& offsets, std::size_t alignment) {
   auto rounded = [&](std::size_t n) { return (n + alignment - 1) / alignment * alignment; };
@@ -66,7 +66,7 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
   attempt(sorted([&](std::size_t k) { return static_cast<double>(lives[k].bytes) * steps(k); }));
   attempt(sorted([&](std::size_t k) { return steps(k); }));
   attempt(sorted([&](std::size_t k) { return -lives[k].first; }));
-  // Then what ends highest goes first, again and again.
+  // Then repeatedly move the buffer that ends highest to the front.
   std::vector<std::size_t> order = sorted([&](std::size_t k) { return lives[k].bytes; }), at = offsets;
   const std::size_t n = std::max<std::size_t>(lives.size(), 1);
   for (std::size_t tries = std::min<std::size_t>(32, kMostWork / (n * n)); tries > 0; --tries) {
@@ -81,9 +81,10 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
     offsets = at;
     best = order;
   }
-  // Where much is lost still: one of the buffers, every other time of those that end beyond what is wished for, goes to
-  // another place of the best order, kept unless more lies beyond. Deep networks lose in each of their layers, and the
-  // arena shrinks with the last of them only: its size alone would not lead there.
+  // If much is still wasted, improve the best order by random moves of one buffer, every other time of one that ends
+  // beyond the wished size. A move is kept unless more bytes lie beyond that size. (Comparing only the arena's size
+  // would not work: deep networks waste memory in each layer, and the arena shrinks only when the last of them is
+  // improved.)
   const std::size_t wished = least + least / 20;
   const auto beyond = [&](const std::vector<std::size_t>& offset) {
     std::size_t sum = 0;
@@ -91,7 +92,7 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
       sum += offset[k] + lives[k].bytes - std::min(offset[k] + lives[k].bytes, wished);
     return sum;
   };
-  std::minstd_rand random;  // NOLINT: every run has the same plan
+  std::minstd_rand random;  // NOLINT: seeded alike, so that plans are reproducible
   std::size_t excess = beyond(offsets);
   std::vector<std::size_t> current = offsets;
   for (std::size_t tries = std::min<std::size_t>(1000, 8 * kMostWork / (n * n)); tries > 0; --tries) {
@@ -100,7 +101,7 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
     std::vector<std::size_t> high;
     for (std::size_t k = 0; k < n; ++k)
       if (current[order[k]] + lives[order[k]].bytes > wished) high.push_back(k);
-    if (high.empty()) break;  // what is lost is alignment's
+    if (high.empty()) break;  // only alignment is wasted
     const auto from = static_cast<std::ptrdiff_t>(tries % 2 == 0 ? random() % n : high[random() % high.size()]);
     const auto to = static_cast<std::ptrdiff_t>(random() % n);
     if (from < to)
@@ -121,7 +122,7 @@ std::size_t plan_memory(const std::vector<Lifetime>& lives, std::vector<std::siz
 }
 
 std::size_t most_alive(const std::vector<Lifetime>& lives) {
-  std::map<int, std::int64_t> change;  // by step
+  std::map<int, std::int64_t> change;  // bytes, by step
   for (const Lifetime& l : lives) {
     change[l.first] += static_cast<std::int64_t>(l.bytes);
     if (l.last < INT32_MAX) change[std::max(l.first, l.last) + 1] -= static_cast<std::int64_t>(l.bytes);

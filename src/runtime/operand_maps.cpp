@@ -9,7 +9,7 @@ namespace sardonyx {
 namespace {
 
 constexpr std::uint64_t kElementBytes = 2;
-constexpr std::uint32_t kStep = 64, kHalfStep = 32;  // elements along K of a copy: 128 bytes or 64
+constexpr std::uint32_t kStep = 64, kHalfStep = 32;  // elements of K per copy: 128 bytes or 64
 
 GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::int64_t lines, std::int32_t box,
                     std::uint32_t step) {
@@ -20,7 +20,7 @@ GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::in
   map.info.rank = 3;
   map.info.dims = {static_cast<std::uint64_t>(s.k), static_cast<std::uint64_t>(lines),
                    static_cast<std::uint64_t>(s.batches)};
-  // The stride of a dim of size 1 is not used, but must be one.
+  // The stride of a dim of size 1 is not used, but must be valid.
   map.info.strides = {kElementBytes, pitch * kElementBytes, (s.batches > 1 ? batch : pitch) * kElementBytes};
   map.info.box = {step, static_cast<std::uint32_t>(box), 1};
   return map;
@@ -46,11 +46,11 @@ GpuCall::Map map_of(std::int32_t buffer, const CopiedWindows& w, const SymbolVal
   for (const std::size_t k : {0, 1, 2}) {
     const std::int64_t size = number(k < 2 ? w.sizes[k] : w.images, 1, kMostSize);
     info.dims[k + 1] = static_cast<std::uint64_t>(size);
-    // The stride of a dim of size 1 is not used, but must be one.
+    // The stride of a dim of size 1 is not used, but must be valid.
     if (size > 1) pitch = number(k < 2 ? w.pitches[k] : w.pitch, 1, kMostPitch);
     info.strides[k + 1] = static_cast<std::uint64_t>(pitch) * kElementBytes;
     if (k == 2) break;
-    // As many places as there are outputs.
+    // The window takes as many positions as there are outputs.
     const std::int64_t pad = number(w.pads[k], 0, kMostCorner), out = number(w.out[k], 1, kMostSize),
                        upper = (out - 1) * w.strides[k] + 1 - size - pad;
     if (std::abs(upper) > kMostCorner) fail(ErrorKind::kUnsupported, "a convolution's windows end at {}", upper);

@@ -7,9 +7,9 @@
 
 namespace sardonyx {
 
-/// Of the left and the right operand, for a tiling that copies; dims are k, row (column), batch, and a copy is of 64
-/// elements along K of a tile. Of a convolution's images dims are channels, x, y, image, and a copy is of 64 channels
-/// under one tap of the filter.
+/// The maps of the left and the right operand, for a tiling that loads by TMA. Dims are k, row (or column), batch; a
+/// copy has 64 elements of K of a tile. For a convolution's images dims are channels, x, y, image; a copy has 64
+/// channels under one tap of the filter.
 std::vector<GpuCall::Map> operand_maps(const CopiedOperands& operands, const GpuTiling& tiling,
                                        const ProblemSizes& sizes, const SymbolValues& symbols);
 

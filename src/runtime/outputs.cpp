@@ -1,4 +1,5 @@
-// Outputs of a run: written by steps straight to the caller's memory where that is possible, else copied at the end.
+// Outputs of a run: steps write them directly to the caller's memory where possible; otherwise they are copied at the
+// end.
 #include <algorithm>
 #include <cstdint>
 
@@ -12,7 +13,7 @@ void* nowhere() {
   return &nothing;
 }
 
-// Asks for the memory of an output whose dims are known, and makes it the buffer's if steps can write there.
+// Requests memory for an output whose dims are known, and assigns it to the buffer if steps can write there.
 bool Executor::Run::Outputs::place(Run& run, int buffer) {
   const int k = run.e.direct_output_[static_cast<std::size_t>(buffer)];
   if (k < 0 || !early) return false;
@@ -26,8 +27,8 @@ bool Executor::Run::Outputs::place(Run& run, int buffer) {
   return true;
 }
 
-// Whether a step may write straight to memory that the caller gave. If an input lies there too, only a step that
-// appends to it in place may: what others write is copied there when all is computed.
+// Whether a step may write directly to memory from the caller. If an input overlaps it, only a step that appends to
+// that input in place may; other results are copied there when everything is computed.
 bool Executor::Run::Outputs::in_place(const Run& run, int buffer, const Target& t) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(t.memory.data), end = begin + t.bytes;
   for (const auto& [from, to] : run.input_memory) {
@@ -61,9 +62,8 @@ Executor::Run::Outputs::Target& Executor::Run::Outputs::ask(Run& run, std::size_
   return t;
 }
 
-// Outputs that are inputs as well, in an order in which none is written to memory that another is still to be read
-// from. Where there is no such order (two that swap places), copying through third memory would cost what nobody asked
-// for.
+// Outputs that are also inputs, in an order in which none overwrites memory that a later one is read from. If there is
+// no such order (two swap places), a copy in temporary memory breaks the cycle.
 std::vector<std::size_t> Executor::Run::Outputs::inputs_in_order(Run& run) {
   struct Copy {
     std::size_t output;
@@ -100,10 +100,10 @@ std::vector<std::size_t> Executor::Run::Outputs::inputs_in_order(Run& run) {
   return order;
 }
 
-// What steps did not write to its place.
+// Copies outputs that steps did not write directly.
 void Executor::Run::Outputs::deliver(Run& run) {
   std::vector<bool> taken(run.program.buffers.size());
-  // Inputs that are outputs as well come first: other outputs may lie in their memory.
+  // First those that are also inputs: other outputs may overwrite their memory.
   std::vector<std::size_t> order = inputs_in_order(run);
   for (std::size_t k = 0; k < targets.size(); ++k)
     if (run.info(run.program.main.outputs[k].buffer).kind != BufferInfo::Kind::kInput) order.push_back(k);

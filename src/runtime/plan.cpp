@@ -1,4 +1,4 @@
-// Values of symbols and the arena's plan for inputs of given dims.
+// Symbol values and the arena's plan for inputs with given dims.
 #include "runtime/memory_plan.h"
 #include "runtime/run.h"
 
@@ -16,7 +16,7 @@ ArenaPlan Executor::plan(const SymbolValues& symbols, const Staged& staged) cons
   std::vector<bool> elsewhere(p.buffers.size());
   for (std::size_t k = 0; k < p.main.outputs.size(); ++k) {
     const auto b = static_cast<std::size_t>(p.main.outputs[k].buffer);
-    // In the host's memory, outputs that steps do not write to their place are handed over as they are.
+    // On devices that use host memory, other outputs are handed over without a copy.
     if (!separate_memory_ || (direct_output_[b] == static_cast<int>(k) && !staged.outputs[k])) elsewhere[b] = true;
   }
   ArenaPlan plan;
@@ -52,7 +52,7 @@ SymbolValues Executor::bind(const std::vector<std::vector<std::int64_t>>& input_
   const auto info = [&](std::size_t k) -> const BufferInfo& {
     return p.buffers[static_cast<std::size_t>(p.main.inputs[k].buffer)];
   };
-  // Bare symbols are bound first, then everything is checked.
+  // First binds dims that are a symbol alone, then checks all dims.
   for (std::size_t k = 0; k < input_dims.size(); ++k) {
     const BufferInfo& b = info(k);
     if (input_dims[k].size() != b.shape.size())

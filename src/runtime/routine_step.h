@@ -1,4 +1,4 @@
-// Routines and collectives for given sizes, which all backends prepare alike.
+// Routines and collectives for given sizes; the same on all backends.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,11 +17,11 @@ struct RoutineSizes {
   std::vector<std::int64_t> params;
 };
 
-/// The call of a routine on the run's buffers. Throws Error(kInternal) for a routine that does not exist.
+/// Prepares the call of a routine on the run's buffers. Throws Error(kInternal) for a routine that does not exist.
 routines::Call routine_call(const RoutineStep& step, const RoutineSizes& sizes, const RunState& run);
 routines::Fn routine_function(const RoutineStep& step);
 
-/// What all processes of a group compute together: a call of the communicator. `stream`: of a GPU, else null.
+/// Runs a collective: a call of the communicator. `stream`: of a GPU, else null.
 void run_collective(const RoutineStep& step, const RoutineSizes& sizes, Communicator& group, const RunState& run,
                     void* stream);
 

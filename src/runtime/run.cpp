@@ -1,5 +1,5 @@
-// A run from its inputs to its outputs: symbols from input shapes, an arena laid out once per set of shapes, the steps,
-// and tensors on their way.
+// A run from inputs to outputs: symbols from the inputs' dims, an arena that is planned once per set of dims, the
+// steps, and copies of tensors.
 #include "runtime/run.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kMaxPlans = 64;  // sets of shapes that are remembered
+constexpr std::size_t kMaxPlans = 64;  // sets of dims whose plans are kept
 
 }  // namespace
 
@@ -22,7 +22,7 @@ Executor::Run::Run(Executor& executor, Context& c, const RunOptions& o, int host
   for (std::size_t k = 0; k < constants.size(); ++k) address[k] = const_cast<void*>(constants[k]);
 }
 
-// Inputs: symbols, addresses, and where the arena must have room for a copy.
+// Takes the inputs: binds symbols and addresses, and reserves arena memory for those that are copied.
 void Executor::Run::take_inputs(const std::vector<TensorView>& inputs, std::vector<std::int64_t>& key,
                                 std::vector<bool>& staged) {
   if (inputs.size() != program.main.inputs.size())
@@ -46,7 +46,7 @@ void Executor::Run::take_inputs(const std::vector<TensorView>& inputs, std::vect
   symbols = e.bind(input_dims);
 }
 
-// The plan for these dims, made when they are first seen.
+// Finds the plan for these dims; makes it when they are first seen.
 void Executor::Run::choose_plan(const std::vector<std::int64_t>& key, const Staged& staged) {
   auto it = context.plans.find(key);
   if (it == context.plans.end()) {
@@ -69,7 +69,7 @@ void Executor::Run::choose_plan(const std::vector<std::int64_t>& key, const Stag
   prefetch = &plan->prefetch;
 }
 
-// Checks of what inputs' dims alone decide come first: their failing must not cost anything.
+// First the checks that depend on inputs' dims only, so that their failure costs nothing.
 void Executor::Run::check_dims() const {
   const Lives& lives = *e.lives_.at(&program.main);
   for (std::size_t k = 0; k < program.main.steps.size(); ++k)
@@ -79,7 +79,7 @@ void Executor::Run::check_dims() const {
     }
 }
 
-// Inputs that the device's kernels can't use where they are.
+// Copies inputs that the device's kernels can't use where they are.
 void Executor::Run::stage_inputs(const std::vector<TensorView>& inputs, const Staged& staged) {
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     if (!staged.inputs[k]) continue;
@@ -97,7 +97,7 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
     fail(ErrorKind::kInvalidArgument, "a run that is not waited for needs a stream (RunOptions::stream)");
   auto context = acquire();
   Run run(*this, *context, options, options.threads > 0 ? options.threads : threads_);
-  // Whatever happens, work that the queue has is waited for, or remembered.
+  // On any exit, waits for the work in the queue, or remembers it.
   struct Release {
     Executor& e;
     Run& run;

@@ -1,5 +1,4 @@
-// One run of a program: its symbols, where its buffers are, and its way through the steps. Only for .cpp files of this
-// component.
+// One run of a program: its symbols, addresses of buffers, and the execution of steps. Private to this component.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,33 +13,33 @@ namespace sardonyx {
 
 /// When each temporary of a block is first written and last used.
 struct Executor::Lives {
-  int first_step = 0;  ///< steps of all blocks are numbered; those of this one begin here
+  int first_step = 0;  ///< steps of all blocks are numbered; this is the block's first one
   std::vector<int> temporaries;
   std::unordered_map<int, std::pair<int, int>> range;  ///< INT32_MAX: an output of the block
   std::vector<std::vector<int>> last_used;             ///< by step: temporaries that no later step reads
   std::vector<bool> known_at_start;                    ///< by step: its sizes depend on the inputs' dims only
 };
 
-/// What a program does for inputs of certain dims.
+/// What a program does for inputs with certain dims.
 struct Executor::Plan {
   ArenaPlan arena;
-  std::vector<std::unique_ptr<PreparedStep>> steps;  ///< by number; filled when a step is first run
-  bool complete = false;                             ///< it was run to the end
+  std::vector<std::unique_ptr<PreparedStep>> steps;  ///< by number; filled when a step first runs
+  bool complete = false;                             ///< it has run to the end once
   WeightPrefetch prefetch{};
   std::unique_ptr<CapturedRun> captured{};  ///< of `steps`
 };
 
-/// What one run at a time uses, kept between runs: a queue, an arena, and plans for the shapes last seen.
+/// State of one run at a time, kept between runs: a queue, an arena, and plans for the dims last seen.
 struct Executor::Context {
   std::unique_ptr<Queue> queue;
   std::shared_ptr<void> arena;
   std::size_t arena_size = 0;
-  std::vector<std::int64_t> checked;                // threads and dims for which check_dims() found nothing
+  std::vector<std::int64_t> checked;                // threads and dims for which check_dims() succeeded
   std::map<std::vector<std::int64_t>, Plan> plans;  // by threads, the inputs' dims, and what is staged
 };
 
 struct Executor::Run : RunState {
-  /// Where outputs go.
+  /// Delivery of outputs.
   struct Outputs {
     struct Target {
       bool asked = false, written = false;
@@ -57,16 +56,16 @@ struct Executor::Run : RunState {
     void deliver(Run& run);
   };
 
-  /// Constants are in place.
+  /// Sets the addresses of constants.
   Run(Executor& executor, Context& c, const RunOptions& o, int host_threads);
 
   Executor& e;
   Context& context;
   Queue& queue;
   const RunOptions& options;
-  Outputs* outputs = nullptr;                                             // none: the program's constants are computed
-  Plan* plan = nullptr;                                                   // none: nothing is kept
-  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> input_memory{};  // begin and end, as the caller gave them
+  Outputs* outputs = nullptr;                                             // null: the program's constants are computed
+  Plan* plan = nullptr;                                                   // null: nothing is kept
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> input_memory{};  // begin and end, as passed by the caller
   std::unordered_map<int, std::shared_ptr<void>> owned{};                 // buffers outside of the arena
 
   // ---- run.cpp
@@ -80,7 +79,7 @@ struct Executor::Run : RunState {
   bool can_be_captured() const;
   bool replay();
   void block(const Block& b, const Lives& lives);
-  /// `prepared`: for these sizes, made if it is empty. Stays empty for control flow.
+  /// `prepared`: the step for these sizes, filled if empty. Stays empty for control flow.
   void run_step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared);
   void profiled_step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared);
   void bind(const BindStep& b);
@@ -99,9 +98,9 @@ struct Executor::Run : RunState {
   void step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared);
 };
 
-/// Whether the device's kernels can use memory that a caller gave: they read and write 16 bytes at a time.
+/// Whether the device's kernels can use the caller's memory: they access 16 bytes at a time.
 inline bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
-/// Where tensors without elements are.
+/// The address of tensors without elements.
 void* nowhere();
 
 }  // namespace sardonyx

@@ -1,9 +1,9 @@
-// If and While steps: nested blocks and the memory of their results.
+// If and While steps: nested blocks, and the memory of their results.
 #include "runtime/run.h"
 
 namespace sardonyx {
 
-// Runs a nested block; afterwards its outputs' memory is in the result and its other temporaries are gone.
+// Runs a nested block. Returns the memory of its outputs; its other temporaries are freed.
 std::vector<std::shared_ptr<void>> Executor::Run::nested(const Block& b) {
   const Lives& lives = *e.lives_.at(&b);
   block(b, lives);
@@ -16,8 +16,8 @@ std::vector<std::shared_ptr<void>> Executor::Run::nested(const Block& b) {
   return out;
 }
 
-// The memory of a buffer, shared: nobody writes to it again. What is not owned (an input, a constant, the arena) is
-// copied.
+// Shared ownership of a buffer's memory, which must not be written again. Memory that the run does not own (an input, a
+// constant, the arena) is copied.
 std::shared_ptr<void> Executor::Run::share(int buffer) {
   auto it = owned.find(buffer);
   if (it != owned.end()) return it->second;
@@ -27,7 +27,7 @@ std::shared_ptr<void> Executor::Run::share(int buffer) {
   return copy;
 }
 
-// Makes `memory` the content of an output of a control-flow step: copied if the output has its place in the arena.
+// Makes `memory` the content of an output of a control-flow step; copied if the output is in the arena.
 void Executor::Run::give(const TensorRef& r, std::shared_ptr<void> memory) {
   void*& a = address[static_cast<std::size_t>(r.buffer)];
   if (a) {
@@ -104,7 +104,7 @@ void Executor::Run::loop(const WhileStep& w) {
   }
 }
 
-// A buffer's memory without a copy; it must outlive the loan.
+// A buffer's memory without a copy and without ownership.
 std::shared_ptr<void> Executor::Run::borrow(int buffer) {
   auto it = owned.find(buffer);
   if (it != owned.end()) return it->second;

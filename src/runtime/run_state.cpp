@@ -7,7 +7,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;  // so that their bytes can be counted
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 58;  // so that the number of bytes does not overflow
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void check_limit(const Expr& limit, const SymbolValues& symbols) {
 
 bool is_empty(const ChoiceStep& step, const SymbolValues& symbols) {
   const ProblemSizes s = sizes_of(step.choice, symbols);
-  // The columns of attention's problem are keys: without any, its output is still written.
+  // n of an attention problem is the number of keys. Without keys, the output is still written.
   const bool attention = step.choice.candidates.front().tiling.empty();
   return s.batches <= 0 || s.m <= 0 || (s.n <= 0 && !attention);
 }
@@ -57,7 +57,7 @@ bool is_empty(const ChoiceStep& step, const SymbolValues& symbols) {
 void check_limit(const ProgramStep& step, const SymbolValues& symbols) {
   const Expr limit = limit_of(step);
   if (!limit || !may_run(step, symbols)) return;
-  if (const auto* l = std::get_if<LaunchStep>(&step.op); l && evaluate(l->points, symbols) <= 0) return;
+  if (const auto* l = std::get_if<LaunchStep>(&step.op); l && evaluate(l->work_items, symbols) <= 0) return;
   if (const auto* c = std::get_if<ChoiceStep>(&step.op); c && is_empty(*c, symbols)) return;
   check_limit(limit, symbols);
 }

@@ -1,4 +1,4 @@
-// What a backend sees of a run: the values of symbols, and where buffers are.
+// The part of a run that backends see: values of symbols, and addresses of buffers.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,16 +11,16 @@
 
 namespace sardonyx {
 
-/// Throws Error(kInvalidArgument) for negative dims and for more elements than can be counted.
+/// Throws Error(kInvalidArgument) for negative dims and if the number of elements overflows.
 std::vector<std::int64_t> evaluate_dims(const Exprs& shape, const SymbolValues& symbols);
 std::size_t buffer_bytes(const BufferInfo& b, const SymbolValues& symbols);
-/// Whether several processes do this step together.
+/// Whether the step is a collective of several processes.
 bool is_collective(const ProgramStep& s);
-/// Throws AssumptionFailed if these sizes need indices of 64 bits and the code has 32. `limit`: see LaunchStep.
+/// Throws AssumptionFailed if these sizes need 64-bit indices and the code has 32-bit ones. `limit`: see LaunchStep.
 void check_limit(const Expr& limit, const SymbolValues& symbols);
-/// Whether a choice has no element to compute for these sizes.
+/// Whether the result of a choice has no elements for these sizes.
 bool is_empty(const ChoiceStep& step, const SymbolValues& symbols);
-/// check_limit() for a step, if it runs and computes anything for these sizes.
+/// check_limit() for a step that runs and computes something for these sizes.
 void check_limit(const ProgramStep& step, const SymbolValues& symbols);
 
 struct RunState {
@@ -29,8 +29,8 @@ struct RunState {
   const std::vector<const void*>& constants;  ///< by buffer; null: not a constant
   SymbolValues symbols{};
   std::vector<void*> address{};            ///< by buffer; null: not in memory yet
-  std::vector<const void*> host_inputs{};  ///< by buffer: inputs given in the host's memory; empty if there are none
-  const ArenaPlan* arena_plan = nullptr;   ///< null: every temporary is allocated by itself
+  std::vector<const void*> host_inputs{};  ///< by buffer: inputs in host memory; empty if there are none
+  const ArenaPlan* arena_plan = nullptr;   ///< null: every temporary has its own allocation
   const void* arena = nullptr;
   WeightPrefetch* prefetch = nullptr;  ///< of the plan; null: prepared steps are not kept
 

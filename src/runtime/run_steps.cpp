@@ -1,4 +1,5 @@
-// A run's steps in order: memory for what they write, their preparation, and those that only read and check sizes.
+// Executes the steps of a run in order: memory for what they write, preparation, and the steps that only read and check
+// sizes.
 #include <chrono>
 
 #include "program/visit.h"
@@ -15,7 +16,7 @@ void Executor::Run::step(const ProgramStep& s, std::unique_ptr<PreparedStep>& pr
   prepared->enqueue(*this);
 }
 
-// Errors say where in the model the step comes from.
+// Adds the step's place in the model to error messages.
 void Executor::Run::run_step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared) {
   try {
     step(s, prepared);
@@ -62,7 +63,7 @@ void Executor::Run::block(const Block& b, const Lives& lives) {
   }
 }
 
-// Whether all of a run's work is launches of known sizes, so that it can be captured.
+// Whether the whole run consists of launches of known sizes, so that it can be captured.
 bool Executor::Run::can_be_captured() const {
   return e.launches_only_ && !options.profile && plan->complete && plan->arena.unplanned == 0;
 }
@@ -72,7 +73,7 @@ bool Executor::Run::replay() {
   return queue.replay(PreparedSteps(plan->steps).subspan(first, program.main.steps.size()), plan->captured, *this);
 }
 
-// What fails in one process breaks its group, so that the others do not wait for it.
+// A failure in one process breaks its group, so that the others do not wait for it.
 void Executor::Run::all_steps() {
   try {
     if (!can_be_captured() || !replay()) block(program.main, *e.lives_.at(&program.main));

@@ -6,7 +6,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr double kTimed = 5e-4;  // seconds of launches between two waits: long beside what a wait costs
+constexpr double kTimed = 5e-4;  // minimum seconds of launches between two waits, so that the wait is negligible
 constexpr int kMaxLaunches = 200;
 
 }  // namespace
@@ -20,10 +20,10 @@ double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream) {
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
   gpu.synchronize(stream);
-  seconds(1);  // brings code and data near
+  seconds(1);  // warms up: loads code and fills caches
   const int few = std::clamp(static_cast<int>(kTimed / std::max(seconds(2) / 2, 1e-7)), 2, kMaxLaunches);
-  // The difference is of launches alone. Of the times that nothing disturbed: a difference from a time that was would
-  // be too small, and the smallest of several differences more so.
+  // The difference of two numbers of launches cancels fixed costs. Takes minima before the difference: a difference of
+  // disturbed times could be too small, and the minimum of several differences would pick that.
   double one = 1e9, two = 1e9;
   for (int k = 0; k < 3; ++k) {
     one = std::min(one, seconds(few));

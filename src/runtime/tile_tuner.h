@@ -1,5 +1,5 @@
-// What a run asks when it comes to a choice (program/choice.h) whose sizes it sees for the first time: which candidate
-// is the fastest. Times them on the tensors of the run.
+// What a run asks when it meets a choice (program/choice.h) for sizes that it sees for the first time: which candidate
+// is the fastest. Candidates are timed on the tensors of the run.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -12,31 +12,31 @@
 
 namespace sardonyx {
 
-/// Seconds of one launch of `launch`, whose kernel may run as often as it takes.
+/// Seconds of one launch of `launch`, which may be launched as often as needed.
 using TileTimer = std::function<double(Gpu& gpu, const GpuLaunch& launch, GpuStream stream)>;
-/// Launches several times without waiting between them; the best of three.
+/// Launches several times without waiting in between; the best of three.
 double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream);
 
-/// All members are safe from many threads.
+/// All members are thread-safe.
 class TileTuner {
  public:
   virtual ~TileTuner() = default;
-  /// The candidate for these sizes, an index into `names`, of which the first `own` are our own and the others those of
-  /// a vendor's library. `problem`: see Choice. `order`: the own ones that can compute these sizes, the
-  /// most promising first, which is what to return if nothing better is known. `time` gives the seconds of one launch;
+  /// Returns the candidate for these sizes, an index into `names`: the first `own` are our own kernels, the others
+  /// calls of a vendor's library. `problem`: see Choice. `order`: our own candidates that support these sizes, the most
+  /// promising first, which is what to return if nothing better is known. `time` gives the seconds of one launch;
   /// infinity for a candidate that failed.
   virtual std::size_t choose(const std::string& problem, const ProblemSizes& sizes,
                              const std::vector<std::string>& names, std::size_t own,
                              const std::vector<std::size_t>& order,
                              const std::function<double(std::size_t candidate)>& time) = 0;
-  /// Those of `order` that choose() would time now, or the one that it would take without; so that their kernels can be
-  /// made together.
+  /// The candidates of `order` that choose() would time now, or the one it would return without timing; their kernels
+  /// are then compiled together.
   virtual std::vector<std::size_t> wanted(const std::string& problem, const ProblemSizes& sizes,
                                           const std::vector<std::string>& names,
                                           const std::vector<std::size_t>& order) = 0;
-  /// How many candidates of a library's it wants.
+  /// How many candidates of a vendor's library to time.
   virtual int library_candidates() const { return 0; }
-  /// How launches are timed.
+  /// The timer of launches.
   TileTimer timer = time_launch;
 };
 

@@ -5,14 +5,14 @@
 
 namespace sardonyx {
 
-std::span<const char> WeightPrefetch::take(int step, std::int64_t room) {
+std::span<const char> WeightPrefetch::take(int step, std::int64_t bytes) {
   const auto at = static_cast<std::size_t>(step);
-  // From the start again: another run, or the body of a loop.
+  // Back to an earlier step: another run, or another iteration of a loop.
   if (at <= current_ || next_ <= at) next_ = at + 1, offset_ = 0;
   current_ = at;
   auto unused = static_cast<std::int64_t>(offset_);
   for (std::size_t k = at + 1; k < next_; ++k) unused += static_cast<std::int64_t>(weights_[k].size());
-  std::int64_t left = std::min(room, kWindow - unused);
+  std::int64_t left = std::min(bytes, kWindow - unused);
   std::span<const char> taken;
   while (left > 0 && next_ < weights_.size()) {
     const auto rest = weights_[next_].subspan(offset_);

@@ -14,7 +14,7 @@ namespace {
 class Registry {
  public:
   static Registry& instance() {
-    static auto* r = new Registry;  // outlives whatever still refers to it as the process ends
+    static auto* r = new Registry;  // never destroyed: may be in use while the process ends
     return *r;
   }
 

@@ -11,8 +11,8 @@ struct Data {
   std::size_t size = 0;
 };
 
-/// `bytes` zeros at a multiple of 64 bytes, for the caller to fill through `out`. At least 64 more bytes may be read,
-/// as vector code does. Throws Error(kDevice) when there is no memory.
+/// `bytes` zeros, aligned to 64 bytes, for the caller to fill through `out`. At least 64 more bytes are readable, for
+/// vector code. Throws Error(kDevice) if memory is exhausted.
 Data make_data(std::size_t bytes, std::byte** out);
 
 }  // namespace sardonyx

@@ -1,5 +1,5 @@
-// The table of element types, of which everything that depends on a type's format is made. The enumeration itself is in
-// sardonyx/dtype.h, which is installed.
+// The table of element types, from which everything that depends on a type's format is derived. The enumeration itself
+// is in sardonyx/dtype.h, which is installed.
 #pragma once
 #include <span>
 
@@ -22,7 +22,7 @@ struct DTypeInfo {
   int bits;
   char kind;                ///< 'b' bool, 'i' signed, 'u' unsigned, 'f' float, 'c' complex
   int onnx;                 ///< TensorProto.DataType
-  int onnxruntime;          ///< ONNXTensorElementDataType; 0: not there, or not supported
+  int onnxruntime;          ///< ONNXTensorElementDataType; 0: missing there, or not supported
   int dlpack;               ///< DLDataTypeCode; -1: none
   const char* kernel_name;  ///< in kernels (prelude_types.h); null: no arithmetic
   FloatFormat format{};     ///< of floats of at most 16 bits; without a mantissa for others

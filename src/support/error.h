@@ -15,7 +15,7 @@ template <typename... Args>
   throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Throws an internal error unless `condition` holds: for invariants of ours, never for input checks.
+/// Throws an internal error unless `condition` holds: for our own invariants, never for checks of input.
 template <typename... Args>
 void check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition)

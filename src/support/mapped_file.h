@@ -22,8 +22,8 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// These bytes will not be needed soon: pages of a MappedFile are dropped and read again when they are touched. Other
-/// memory stays as it is.
+/// Hint that these bytes will not be needed soon: pages of a MappedFile are dropped, and read again when accessed.
+/// Other memory is not changed.
 void forget_pages(const void* data, std::size_t size);
 
 }  // namespace sardonyx

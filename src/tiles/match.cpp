@@ -149,7 +149,7 @@ std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const 
                                                     std::string& why) {
   std::vector<PostStep> steps;
   if (!library_float(epilogue->dtype)) {
-    why = fmt::format("the epilogue gives {}", name(epilogue->dtype));
+    why = fmt::format("the epilogue's result is {}", name(epilogue->dtype));
     return {};
   }
   const Exprs chain = dominators(epilogue, accumulator);
@@ -175,7 +175,7 @@ std::optional<std::vector<PostStep>> match_epilogue(const Expr& epilogue, const 
     if (advanced) continue;
     auto s = tensor_step(chain[at], chain[at + 1], vars, order, final_layout);
     if (!s) {
-      why = "the library has no such epilogue step: " + to_string(chain[at + 1]);
+      why = "the host has no such epilogue step: " + to_string(chain[at + 1]);
       return {};
     }
     steps.push_back(std::move(*s));
@@ -224,7 +224,7 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
   }
   for (std::size_t k = 0; k < batch; ++k)
     if (is_const(g.batch_a[k], 1) && is_const(g.batch_b[k], 1) && !is_const(batch_vars[k]->args[0], 1)) {
-      why = "all products of a batch are the same one";  // the host would otherwise compute one GEMM
+      why = "all GEMMs of a batch are the same";  // the host would otherwise compute one GEMM
       return {};
     }
   g.a = const_cast<Value*>(a->value);
@@ -251,15 +251,15 @@ std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout,
   const int rank = acc->rank();
   for (const Value* v : kernel.node->inputs)
     if (!library_float(v->dtype)) {
-      why = fmt::format("the library's convolution takes no {}", name(v->dtype));
+      why = fmt::format("the host's convolution does not support {}", name(v->dtype));
       return {};
     }
   if (m.bias && m.bias->dtype != DType::kFloat32) {
-    why = "the library's convolution takes biases in float32";
+    why = "the host's convolution supports only float32 biases";
     return {};
   }
   if (rank < 3 || rank > 5 || !library_float(acc->dtype) || !library_float(kernel.out->dtype)) {
-    why = "the library's convolution has 1 to 3 spatial dims";
+    why = "the host's convolution supports 1 to 3 spatial dims";
     return {};
   }
   for (const Exprs* pads : {&c->pads_begin, &c->pads_end})
@@ -333,18 +333,18 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   const auto* a = kernel.node->as<AttentionOp>();
   AttentionMatch m;
   if (kernel.epilogue || !is_const(a->scale)) {
-    why = "the library's attention has no such form";
+    why = "the host's attention does not have this form";
     return {};
   }
   for (const Expr& e : {a->q, a->k, a->v})
     if (e->op != Op::kLoad || e->dtype != DType::kFloat32) {
-      why = "the library's attention takes float32 tensors in memory";
+      why = "the host's attention needs float32 tensors in memory";
       return {};
     }
   if (kernel.out->dtype != DType::kFloat32 ||
       (a->has_bias &&
        (a->bias->op != Op::kLoad || (a->bias->dtype != DType::kFloat32 && a->bias->dtype != DType::kBool)))) {
-    why = "the library's attention takes float32 tensors in memory";
+    why = "the host's attention needs float32 tensors in memory";
     return {};
   }
   const Expr &b = a->vars[0], &h = a->vars[1], &s = a->vars[2], &t = a->vars[3], &d = a->vars[4], &e = a->vars[5];
@@ -384,7 +384,7 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   ok = ok && head_tensor(offset_of(load(kernel.out, kernel.out->dtype, index)), {b, h, s, e}, m.out) &&
        contiguous(m.out, m.value_dim);
   if (!ok) {
-    why = "an operand of attention does not lie in memory as the library's attention reads it";
+    why = "the layout of an operand is not one that the host's attention reads";
     return {};
   }
   return m;

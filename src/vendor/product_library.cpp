@@ -1,4 +1,4 @@
-// See product_library.h. The two libraries have the same functions with other names and other numbers.
+// See product_library.h. Both libraries have the same functions with other names and constants.
 #include "vendor/product_library.h"
 
 #include <dlfcn.h>
@@ -17,16 +17,16 @@
 namespace sardonyx {
 namespace {
 
-// A row-major product is the library's with both sides exchanged, as it takes matrices column by column:
-// out^T = b^T a^T, so that its A is our b and its rows are our columns.
+// The libraries are column-major. They compute a row-major product as out^T = b^T a^T: their A is our b, and their rows
+// are our columns.
 
-/// An algorithm and what is known of it, as both libraries return it. Their algorithms are smaller; the rest of the
-/// structure follows at an offset that is the library's own.
+/// An algorithm and its properties, as both libraries return them. The algorithm itself is smaller; the properties
+/// follow at an offset that differs between the libraries.
 struct Heuristic {
   alignas(8) std::array<unsigned char, 256> bytes;
 };
 
-/// Numbers that differ.
+/// Constants that differ between the libraries.
 struct Numbers {
   int layout_batches, layout_stride;
   int trans_a, trans_b, epilogue, bias, bias_type;
@@ -37,7 +37,7 @@ struct Numbers {
 };
 constexpr Numbers kCuda = {5, 6, 3, 4, 7, 8, 26, 0, 1, 68, 64, true, true};
 constexpr Numbers kHip = {0, 1, 0, 1, 2, 3, 4, 111, 112, 2, 24, false, false};
-// The same in both.
+// The same in both libraries.
 constexpr int kMaxWorkspace = 1, kFirstAlignment = 5;  // preferences
 constexpr int kRelu = 2, kBias = 4, kGelu = 32, kDefault = 1;
 constexpr std::uint32_t kAlignment = 16;
@@ -61,7 +61,7 @@ struct Functions {
              void*, const void*, void*, std::size_t, void*) = nullptr;
 };
 
-/// A handle that its library destroys.
+/// A handle that the library's function destroys.
 using Owned = std::unique_ptr<void, int (*)(void*)>;
 
 class Library;
@@ -104,7 +104,7 @@ class Library : public ProductLibrary, public std::enable_shared_from_this<Libra
     if (cuda) {
       std::size_t (*version)() = nullptr;
       find(version, "GetVersion");
-      // 130100: 13.1.0; up to version 11 one digit less for the minor number
+      // 130100 is 13.1.0; up to version 11 the minor number had one digit less
       const std::size_t v = version();
       name_ = fmt::format("{} {}.{}.{}", product_name_, v / 10000, v % 10000 / 100, v % 100);
     } else {
@@ -137,13 +137,13 @@ class Library : public ProductLibrary, public std::enable_shared_from_this<Libra
       require(f_.preference_set(made, kMaxWorkspace, &most, sizeof most), "setting a preference");
       for (int k = 0; n_.alignments && k < 4; ++k)
         require(f_.preference_set(made, kFirstAlignment + k, &kAlignment, sizeof kAlignment), "setting a preference");
-      // Each result is as large as the library's own structure, one behind the other.
+      // Results are stored contiguously, each as large as the library's own structure.
       const std::size_t size = n_.algorithm_bytes + sizeof(std::size_t) + 6 * sizeof(int);
       std::vector<unsigned char> found(size * static_cast<std::size_t>(at_most));
       int count = 0;
       if (f_.choose(handle_, d.product.get(), d.a.get(), d.b.get(), d.out.get(), d.out.get(), made, at_most,
                     found.data(), &count) != 0)
-        return out;  // it has nothing for this
+        return out;  // the library does not support this GEMM
       for (int k = 0; k < std::min(count, at_most); ++k) {
         const unsigned char* at = found.data() + size * static_cast<std::size_t>(k);
         int state = 0;
@@ -154,7 +154,7 @@ class Library : public ProductLibrary, public std::enable_shared_from_this<Libra
         out.push_back(std::move(plan));
       }
     } catch (const Error&) {
-      out.clear();  // what it can't describe it can't compute
+      out.clear();  // what it cannot describe it cannot compute
     }
     return out;
   }
@@ -170,7 +170,7 @@ class Library : public ProductLibrary, public std::enable_shared_from_this<Libra
   }
 
  private:
-  /// The library's descriptions of a product and its matrices.
+  /// The library's descriptors of a GEMM and its matrices.
   struct Description {
     Owned product, a, b, out;
 
@@ -260,7 +260,7 @@ std::shared_ptr<const ProductLibrary> open_library(const std::shared_ptr<Gpu>& g
 std::shared_ptr<const ProductLibrary> open_product_library(const std::shared_ptr<Gpu>& gpu, const std::string& path,
                                                            std::string& why) {
   static std::mutex& mutex = *new std::mutex;
-  // Never closed: a library's own threads and handles may be used until the process ends.
+  // Never closed: a library's own threads and handles may be in use until the process ends.
   static auto& opened =
       *new std::map<std::pair<std::string, std::string>, std::pair<std::shared_ptr<const ProductLibrary>, std::string>>;
   const std::lock_guard lock(mutex);

@@ -1,11 +1,11 @@
-// Device code: sums and concatenations of small tensors over cards that reach each other's memory, in one launch.
+// Device code: sums and concatenations of small tensors over cards that can access each other's memory, in one launch.
 //
-// Each card has an exchange area that all of them see. A workgroup copies its part of the tensor to its own card's
-// area, raises a flag on every card, waits for their flags, and reads their parts. Parts of one call and of the next
-// lie in two places: by the time that a card writes to the first again, all have raised the flag of the call in
-// between, and so have read it. Workgroups of one number wait for each other only, in the order of calls, so they never
-// wait in a circle. Custom kernels of this kind: https://arxiv.org/abs/2207.00032 (section on communication),
-// TensorRT-LLM, vLLM.
+// Each card has an exchange area that all cards can access. A workgroup copies its part of the tensor to its own card's
+// area, sets a flag on every card, waits for the flags of the others, and reads their parts. Consecutive calls use two
+// slots alternately: when a card writes to the first slot again, all cards have set their flags for the call in
+// between, and so have finished reading it. A workgroup waits only for those of the same number on other cards, in the
+// order of calls, so there is no deadlock. Custom kernels of this kind: https://arxiv.org/abs/2207.00032 (section on
+// communication), TensorRT-LLM, vLLM.
 #pragma once
 #include "gpu_kernels.h"
 
@@ -13,20 +13,19 @@ namespace sdx {
 
 inline constexpr u32 kPeerBlocks = 64, kPeerRanks = 8;
 
-/// The start of an exchange area. What is written by other cards is `flags` alone.
+/// The start of an exchange area. Other cards write only `flags`.
 struct PeerHead {
-  u64 peers[kPeerRanks];  ///< every card's area, as this card sees it
-  u32 abort;              ///< the group is broken: nobody must wait
+  u64 peers[kPeerRanks];  ///< addresses of all cards' areas on this card
+  u32 abort;              ///< the group is broken: stop waiting
   u32 unused[47];
-  u32 turns[kPeerBlocks];  ///< calls that each workgroup has done
+  u32 turns[kPeerBlocks];  ///< number of calls by each workgroup
   u32 flags[kPeerBlocks][kPeerRanks];
 };
-inline constexpr i64 kPeerData = 16384;       ///< where the parts begin
-inline constexpr i64 kPeerSlot = 256 * 1024;  ///< of one call
+inline constexpr i64 kPeerData = 16384;       ///< offset of the slots
+inline constexpr i64 kPeerSlot = 256 * 1024;  ///< bytes of a slot
 static_assert(sizeof(PeerHead) <= u64(kPeerData));
 
-/// Copies n elements to this card's slot, and waits until all cards have. Gives the slot's distance from an area's
-/// start.
+/// Copies n elements to this card's slot, and waits until all cards have done so. Returns the slot's offset in an area.
 template <int V, class T>
 SDX_FN i64 peer_offer(const T* in, i64 n, u32 rank, u32 size, PeerHead* own) {
   const u32 block = block_id(), turn = own->turns[block] + 1;
@@ -55,7 +54,7 @@ SDX_FN void peer_sum_packs(const T* in, T* out, i64 n, u32 rank, u32 size, PeerH
   const i64 at = peer_offer<V>(in, n, rank, size, own);
   for (i64 p = first_thread(); p < n / V; p += all_threads()) {
     f32 sum[V] = {};
-    for (u32 r = 0; r < size; ++r) {  // in this order everywhere: all cards get the same bits
+    for (u32 r = 0; r < size; ++r) {  // the same order on all cards, so that results are bitwise equal
       const T* part = (const T*)((const char*)own->peers[r] + at) + p * V;
       if constexpr (V > 1) {
         const Pack<T, V> x = load_pack<V>(part);
@@ -98,7 +97,7 @@ SDX_FN void peer_gather_packs(const u8* in, u8* out, i64 n, u32 rank, u32 size, 
   }
 }
 
-/// n bytes of each.
+/// Gathers n bytes of each card.
 SDX_FN void peer_gather(const u8* in, u8* out, i64 n, i64 rank, i64 size, PeerHead* own) {
   if (n % 16 == 0 && aligned(in) && aligned(out))
     peer_gather_packs<16>(in, out, n, u32(rank), u32(size), own);

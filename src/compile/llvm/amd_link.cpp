@@ -19,7 +19,7 @@ LLD_HAS_DRIVER(elf)
 namespace sardonyx {
 namespace {
 
-/// A private directory that goes away with the object.
+/// A private directory, deleted with this object.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -42,7 +42,7 @@ class TemporaryDirectory {
     std::filesystem::remove_all(path_, ignored);
   }
   std::string file(const char* name) const { return (path_ / name).string(); }
-  /// `text` without this directory's changing name.
+  /// `text` without the directory's random name.
   std::string without_path(std::string text) const {
     const std::string prefix = path_.string() + "/";
     for (std::size_t at; (at = text.find(prefix)) != std::string::npos;) text.erase(at, prefix.size());

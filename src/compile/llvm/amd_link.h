@@ -5,8 +5,8 @@
 
 namespace sardonyx {
 
-/// Throws Error(kCompile) with the linker's messages (an undefined symbol, above all), Error(kIo) when no temporary
-/// file can be written. Thread-safe; links run one after another, because lld has state per process.
+/// Throws Error(kCompile) with the linker's messages (for example about undefined symbols), and Error(kIo) if no
+/// temporary file can be written. Thread-safe; links run one after another, because lld has global state.
 std::string link_amd(std::string_view object);
 
 }  // namespace sardonyx

@@ -1,4 +1,4 @@
-// Reads what a linked code object says of its kernels.
+// Reads the properties of kernels from a linked code object.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// What libsardonyx looks for in this library.
+// The entry point that libsardonyx looks up in this library.
 #include "compile/backend.h"
 #include "compile/llvm/amd_link.h"
 #include "compile/llvm/amd_report.h"

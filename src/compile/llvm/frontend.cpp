@@ -37,7 +37,7 @@ Files files_of(std::span<const SourceFile> headers) {
   return files;
 }
 
-/// Writes the precompiled header into memory; clang's own action knows files only.
+/// Writes the precompiled header to memory; clang's own action supports only files.
 class PrecompileAction : public clang::GeneratePCHAction {
  public:
   explicit PrecompileAction(std::shared_ptr<clang::PCHBuffer> buffer) : buffer_(std::move(buffer)) {}
@@ -54,7 +54,7 @@ class PrecompileAction : public clang::GeneratePCHAction {
   std::shared_ptr<clang::PCHBuffer> buffer_;
 };
 
-/// One run of clang, on a thread of run_guarded. True when there was no error.
+/// One run of clang, on a thread of run_guarded. True if there was no error.
 bool run(const std::vector<std::string>& args, const Files& files, clang::FrontendAction& action,
          llvm::SmallVectorImpl<char>& output, std::string& diagnostics) {
   clang::noteBottomOfStack(true);
@@ -93,7 +93,7 @@ std::string run_cc1(const std::vector<std::string>& args, std::string_view sourc
   run_guarded([&] {
     std::vector<std::string> all = args;
     Files files = files_of(headers);
-    // Copied, because clang wants a terminating zero that a string_view does not promise.
+    // Copied, because clang needs a terminating zero, which a string_view may lack.
     add(*files, kSourcePath, llvm::MemoryBuffer::getMemBufferCopy({source.data(), source.size()}, kSourcePath));
     if (precompiled != nullptr) {
       add(*files, kPrecompiledPath, llvm::MemoryBuffer::getMemBuffer(*precompiled, kPrecompiledPath));
@@ -119,7 +119,7 @@ std::string precompile_cc1(const std::vector<std::string>& args, std::string_vie
     auto buffer = std::make_shared<clang::PCHBuffer>();
     PrecompileAction action(buffer);
     llvm::SmallString<0> unused;
-    // Else every compilation would instantiate anew what templates the header itself uses.
+    // Otherwise every compilation would instantiate the templates again that the header itself uses.
     std::vector<std::string> all = args;
     all.insert(all.end(), {"-fpch-instantiate-templates", std::string(name)});
     done = run(all, files_of(headers), action, unused, diagnostics) && buffer->IsComplete;

@@ -1,4 +1,4 @@
-// The narrow door to clang: cc1 arguments and files in memory in, an object or assembly text out.
+// The interface to clang: cc1 arguments and files in memory in, an object or assembly text out.
 #pragma once
 #include <span>
 #include <string>

@@ -32,7 +32,7 @@ T require(llvm::Expected<T> value) {
   return std::move(*value);
 }
 
-/// Throws unless `buffer` is an ELF object for this machine and without initialisers, which nobody would run.
+/// Throws unless `buffer` is an ELF object for this machine without initialisers, which would never be run.
 void check_object(llvm::MemoryBufferRef buffer, const llvm::Triple& machine) {
   auto object = require(llvm::object::ObjectFile::createELFObjectFile(buffer));
   if (object->getArch() != machine.getArch())
@@ -69,7 +69,7 @@ std::shared_ptr<void> jit_link(std::span<const std::string> objects, std::span<c
       require(orc::SelfExecutorProcessControl::Create(nullptr, std::make_unique<orc::InPlaceTaskDispatcher>()));
   linked->session = std::make_unique<orc::ExecutionSession>(std::move(control));
   orc::ExecutionSession& session = *linked->session;
-  std::string reported;  // JITLink's own words; what lookup returns then only says that something failed
+  std::string reported;  // JITLink's own message; the error of lookup only says that something failed
   session.setErrorReporter([&reported](llvm::Error e) { reported += llvm::toString(std::move(e)) + "; "; });
   linked->layer = std::make_unique<orc::ObjectLinkingLayer>(session);
 

@@ -19,8 +19,8 @@ void attribute_from(const llvm::ConstantStruct& annotation) {
   function->addFnAttr(name, value);
 }
 
-// A function that is called has its arguments' arrays in memory: sums in registers would be stored, and loaded again.
-// SDX_FN says so of functions, but lambdas are left to the inliner, which calls long ones.
+// A called function receives arrays in memory, so sums would be moved from registers to memory and back. SDX_FN forces
+// inlining of functions, but not of lambdas, and the inliner would call long ones.
 void inline_all(llvm::Module& module) {
   if (!module.getTargetTriple().isAMDGPU() && !module.getTargetTriple().isNVPTX()) return;
   for (llvm::Function& f : module)
@@ -34,7 +34,7 @@ struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
       if (const auto* list = llvm::dyn_cast<llvm::ConstantArray>(all->getInitializer()))
         for (const llvm::Use& annotation : list->operands())
           if (const auto* a = llvm::dyn_cast<llvm::ConstantStruct>(annotation.get())) attribute_from(*a);
-      all->eraseFromParent();  // NVPTX would declare each function that a global names before its definition
+      all->eraseFromParent();  // NVPTX requires a declaration before a global that names a function
     }
     inline_all(module);
     for (llvm::Function& f : module)
@@ -43,7 +43,7 @@ struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
           if (a.hasByValAttr()) a.addAttr(llvm::Attribute::get(module.getContext(), "nvvm.grid_constant"));
     return llvm::PreservedAnalyses::none();
   }
-  static bool isRequired() { return true; }  // also without optimisation
+  static bool isRequired() { return true; }  // runs without optimisation too
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What sources say of kernels that clang's C++ has no words for, as LLVM's attributes.
+// Annotations in kernel sources that become LLVM attributes, because clang's C++ cannot express them.
 #pragma once
 
 namespace llvm {
@@ -7,10 +7,10 @@ class PassBuilder;
 
 namespace sardonyx {
 
-/// Adds a pass to the start of the optimisation pipeline. Of each function it makes an LLVM attribute NAME="VALUE" from
-/// each __attribute__((annotate("NAME=VALUE"))): clang has attributes of launches (threads of a block, blocks of a
-/// cluster) in CUDA's language only. Struct parameters of NVIDIA's kernels, which are passed by value, become grid
-/// constants: their address is then that of the parameter itself, not of a copy. On GPUs every function is inlined.
+/// Adds a pass to the start of the optimisation pipeline. It turns each __attribute__((annotate("NAME=VALUE"))) of a
+/// function into the LLVM attribute NAME="VALUE": clang has attributes for launch bounds (threads per block, blocks per
+/// cluster) only in CUDA. Struct parameters of NVIDIA kernels, which are passed by value, become grid constants: their
+/// address is then that of the parameter itself, not of a copy. On GPUs every function is inlined.
 void add_kernel_attributes(llvm::PassBuilder& builder);
 
 }  // namespace sardonyx

@@ -1,4 +1,4 @@
-// Process-wide set-up of LLVM, and the thread on which every compilation runs.
+// Process-wide initialisation of LLVM, and the thread on which every compilation runs.
 #include "compile/llvm/llvm_process.h"
 
 #include <llvm/Support/ErrorHandling.h>
@@ -17,7 +17,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr unsigned kStackBytes = 64u << 20;  // address space; pages come as they are touched
+constexpr unsigned kStackBytes = 64u << 20;  // address space; pages are allocated on first use
 
 struct Escape {
   std::jmp_buf jump;
@@ -25,10 +25,10 @@ struct Escape {
 };
 thread_local Escape* escape = nullptr;
 
-// LLVM is compiled without exceptions, so an exception can't pass through it reliably. A jump can: the frames it drops
-// own nothing but memory of this one compilation.
+// LLVM is compiled without exceptions, so an exception can't propagate through it reliably. longjmp can: the frames
+// that it skips own only memory of this one compilation.
 void on_fatal_error(void*, const char* reason, bool) {
-  if (escape == nullptr) {  // someone else's use of LLVM: behave as LLVM does by default
+  if (escape == nullptr) {  // LLVM is used by someone else in the process: default behaviour
     std::fprintf(stderr, "LLVM ERROR: %s\n", reason);
     return;
   }
@@ -59,7 +59,7 @@ void initialize_llvm() {
     SARDONYX_BACK_END(AMDGPU)
     SARDONYX_BACK_END(NVPTX)
 #undef SARDONYX_BACK_END
-    LLVMInitializeX86AsmParser();  // inline assembly; NVPTX passes its through as text
+    LLVMInitializeX86AsmParser();  // for inline assembly; NVPTX passes it through as text
     LLVMInitializeAArch64AsmParser();
     LLVMInitializeAMDGPUAsmParser();
     llvm::install_fatal_error_handler(on_fatal_error);

@@ -1,4 +1,4 @@
-// What LLVM keeps once per process: its targets and its handler of fatal errors.
+// LLVM's global state: its targets and its handler of fatal errors.
 #pragma once
 #include <functional>
 
@@ -7,9 +7,9 @@ namespace sardonyx {
 /// Registers the four back ends (X86, AArch64, AMDGPU, NVPTX) and the handler of fatal errors, once per process.
 void initialize_llvm();
 
-/// Runs `work` on a thread of its own with a deep stack (clang recurses over nested expressions) and waits for it.
-/// Rethrows what it throws. A fatal error of LLVM inside (for example an instruction that the back end cannot select),
-/// which would end the process, becomes Error(kCompile); what `work` had allocated then is lost.
+/// Runs `work` on a new thread with a large stack (clang recurses over nested expressions) and waits for it. Rethrows
+/// its exceptions. A fatal error of LLVM, for example an instruction that the back end cannot select, would end the
+/// process; here it becomes Error(kCompile), and the memory of `work` is leaked.
 void run_guarded(const std::function<void()>& work);
 
 }  // namespace sardonyx

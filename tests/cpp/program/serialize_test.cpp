@@ -117,13 +117,13 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("constant has another size", [](Program& p) { p.buffers[1].shape = {symbol(0, "batch")}; });
   expect_invalid("constant has another size", [](Program& p) { p.buffers[1].shape = {INT64_MAX, 8}; });
   expect_invalid("not a permutation", [](Program& p) { p.buffers[3].storage_order = {1, 1}; });
-  expect_invalid("another rank", [](Program& p) { p.buffers[3].storage_order = {0}; });
+  expect_invalid("does not match the rank", [](Program& p) { p.buffers[3].storage_order = {0}; });
   expect_invalid("size is missing", [](Program& p) { p.buffers[3].shape[0] = Expr(); });
   expect_invalid("size is missing", [](Program& p) { p.buffers[3].shape[0] = constant_float(1, DType::kFloat32); });
   expect_invalid("a name each", [](Program& p) { p.input_names.clear(); });
   expect_invalid("a name each", [](Program& p) { p.output_names.push_back("more"); });
   expect_invalid("another kind of buffer", [](Program& p) { p.main.inputs[0].buffer = 3; });
-  expect_invalid("name of its own", [](Program& p) { p.kernels[1].symbol = "k0"; });
+  expect_invalid("no name, or that of another", [](Program& p) { p.kernels[1].symbol = "k0"; });
   expect_invalid("kernel does not exist", [](Program& p) { first<LaunchStep>(p).kernel = 2; });
   expect_invalid("too many arguments", [](Program& p) { first<LaunchStep>(p).buffers.assign(65, 0); });
   expect_invalid("does not name what it writes", [](Program& p) { first<GemmStep>(p).out = 6; });
@@ -132,8 +132,8 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("epilogue's operand", [](Program& p) { first<GemmStep>(p).post[0].operand = -1; });
   expect_invalid("different lengths", [](Program& p) { first<ConvStep>(p).dilations.pop_back(); });
   expect_invalid("not positive", [](Program& p) { first<ConvStep>(p).strides[0] = 0; });
-  expect_invalid("another rank", [](Program& p) { first<ConvStep>(p).w_shape.pop_back(); });
-  expect_invalid("another rank", [](Program& p) { first<AttentionStep>(p).k.strides.pop_back(); });
+  expect_invalid("wrong rank", [](Program& p) { first<ConvStep>(p).w_shape.pop_back(); });
+  expect_invalid("wrong rank", [](Program& p) { first<AttentionStep>(p).k.strides.pop_back(); });
   expect_invalid("buffer does not exist", [](Program& p) { first<AttentionStep>(p).v.buffer = 99; });
   expect_invalid("condition is missing", [](Program& p) { p.main.steps[0].when = constant_float(1, DType::kFloat32); });
   expect_invalid("without a candidate", [](Program& p) { first<ChoiceStep>(p).choice.candidates.clear(); });
@@ -152,8 +152,8 @@ TEST(Validate, RefusesWhatIsWrong) {
     throw std::logic_error("the example has no such step");
   };
   const auto tiling = [&](Program& p, std::size_t k) -> GpuTiling& { return tiles(p).choice.candidates[k].tiling[0]; };
-  expect_invalid("two grids", [&](Program& p) { tiles(p).launches[0][0].points = 1; });
-  expect_invalid("size is missing", [&](Program& p) { tiles(p).launches[1][1].points = Expr(); });
+  expect_invalid("two grids", [&](Program& p) { tiles(p).launches[0][0].work_items = 1; });
+  expect_invalid("size is missing", [&](Program& p) { tiles(p).launches[1][1].work_items = Expr(); });
   expect_invalid("impossible size", [&](Program& p) { tiling(p, 0).rows = 0; });
   expect_invalid("number of threads", [&](Program& p) { tiling(p, 0).threads = 4096; });
   expect_invalid("several tilings", [&](Program& p) { tiles(p).choice.candidates[0].tiling.resize(2); });

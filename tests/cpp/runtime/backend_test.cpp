@@ -46,7 +46,7 @@ struct ProgramBuilder {
   static void launch(Block& block, const char* origin, int from, int to, const Expr& points) {
     LaunchStep l;
     l.buffers = {from, to};
-    l.points = points;
+    l.work_items = points;
     l.work = 1;
     block.steps.push_back({std::move(l), origin, {from}, {to}, {}});
   }

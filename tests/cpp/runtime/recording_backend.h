@@ -47,7 +47,7 @@ class RecordingQueue : public Queue {
   void download(void* to, const void* from, std::size_t bytes) override { move("download ", to, from, bytes); }
   std::unique_ptr<PreparedStep> prepare(const ProgramStep& step, RunState& run) override {
     const auto* l = std::get_if<LaunchStep>(&step.op);
-    log_.push_back("prepare " + step.origin + (l ? " of " + std::to_string(run.eval(l->points)) : ""));
+    log_.push_back("prepare " + step.origin + (l ? " of " + std::to_string(run.eval(l->work_items)) : ""));
     return std::make_unique<RecordingStep>(step, log_);
   }
   bool replay(PreparedSteps steps, std::unique_ptr<CapturedRun>& captured, RunState&) override {

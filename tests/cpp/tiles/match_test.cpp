@@ -45,18 +45,17 @@ TEST(HostTiles, ConvolutionsOfFourDimsRunAsLoops) {
 %1 = input float32[8, 4, 1, 1, 1, 1]
 %2 = conv float32[1, 8, 3, 3, 3, 3]: %0, %1 @"conv"
 return %2)"),
-              ElementsAre("conv: runs as a loop: the library's convolution has 1 to 3 spatial dims"));
+              ElementsAre("conv: runs as a loop: the host's convolution supports 1 to 3 spatial dims"));
 }
 
 TEST(HostTiles, EpiloguesOfOtherFunctionsAreLoops) {
-  EXPECT_THAT(
-      remarks_of("epilogues", R"(%0 = input float32[n, 16]
+  EXPECT_THAT(remarks_of("epilogues", R"(%0 = input float32[n, 16]
 %1 = input float32[16, 8]
 %2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"product"
 %3 = loop float32[i < n, j < 8]: sin(%2[i, j]) @"sin"
 return %3)",
-                 tiles::host_fuse_options()),
-      ElementsAre(HasSubstr("product: 'sin' does not run as an epilogue: the library has no such epilogue step")));
+                         tiles::host_fuse_options()),
+              ElementsAre(HasSubstr("product: 'sin' does not run as an epilogue: the host has no such epilogue step")));
 }
 
 TEST(HostTiles, EpiloguesOfActivationsAndBiases) {

@@ -1,6 +1,6 @@
-// Only in a library with LLVM inside (SARDONYX_STATIC_LLVM): what LLVM's archives ask for and we leave out, so that the
-// library is not 60 MB larger. lld registers every target LLVM has; ours are four, and the others' functions do nothing
-// here. Polly, which Debian builds clang with, is off unless asked for.
+// Only for a library with LLVM linked in (SARDONYX_STATIC_LLVM): symbols that LLVM's archives refer to and that we
+// leave out, which saves 60 MB. lld registers every target of LLVM; we need four, and the functions of the others do
+// nothing here. Polly, which Debian's clang includes, is off by default.
 #include <llvm/Config/llvm-config.h>
 #include <llvm/Plugins/PassPlugin.h>
 
