@@ -18,8 +18,13 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-PARTS = ["models", "decode", "fixed", "kernels", "profile", "first", "twins", "autotune", "chips", "zoo"]
-ROWS = {"models": "model", "twins": "twin", "autotune": "autotune", "fixed": "fixed"}  # of gpu_models, by part
+PARTS = ["models", "decode", "fixed", "kernels", "profile", "first", "references", "autotune", "chips", "zoo"]
+ROWS = {
+    "models": "model",
+    "references": "reference",
+    "autotune": "autotune",
+    "fixed": "fixed",
+}  # of gpu_models, by part
 CHIPS = ["gfx942", "gfx1100", "gfx90a", "gfx950", "gfx1201"]
 ENGINES = ["eager", "compile", "onnxruntime"]
 

@@ -1,5 +1,5 @@
 """The engines that run a whole model: Sardonyx, and PyTorch with the network of the same ONNX file (onnx_torch.py) or with
-a reference implementation of the same architecture (a "twin" from torchvision or transformers; random weights, only timed)."""
+a reference implementation of the same architecture (from torchvision or transformers; random weights, only timed)."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def walk(path: pathlib.Path, feed: dict[str, torch.Tensor], dtype: torch.dtype, 
     return to_torch(graph_of(path), shapes, dtype).to(device)
 
 
-def has_twin(file: str) -> bool:
+def has_reference(file: str) -> bool:
     return file in ("resnet50", "vit_b_16_dynamo", "bert_base", "whisper_tiny_encoder")
 
 
-def twin(file: str, dtype: torch.dtype, device: str) -> torch.nn.Module | None:
+def reference(file: str, dtype: torch.dtype, device: str) -> torch.nn.Module | None:
     """The reference implementation; None if its library is not installed."""
     try:
         if file == "resnet50":
@@ -162,8 +162,8 @@ def compiled(module: torch.nn.Module, mode: str) -> torch.nn.Module:
     return torch.compile(module, mode=mode, dynamic=False, fullgraph=True)
 
 
-def call(module: torch.nn.Module, arguments: list[torch.Tensor], file: str, is_twin: bool) -> Engine:
-    if is_twin and file == "bert_base":
+def call(module: torch.nn.Module, arguments: list[torch.Tensor], file: str, is_reference: bool) -> Engine:
+    if is_reference and file == "bert_base":
         ids, mask, kinds = arguments
         return lambda: module(input_ids=ids, attention_mask=mask, token_type_ids=kinds)
     return lambda: module(*arguments)

@@ -19,11 +19,11 @@ from gpu_engines import (
     call,
     compiled,
     feed_of,
-    has_twin,
+    has_reference,
     onnxruntime_provider,
     our_device,
+    reference,
     theirs_of,
-    twin,
     walk,
 )
 from gpu_measure import Budget, Clock, Results, clocks, interleave, relative_error
@@ -55,13 +55,13 @@ def compiled_of(models_: dict[str, Any], path: pathlib.Path, options: Any) -> An
 
 
 def measure_models(part: str, options: Any, results: Results, budget: Budget) -> None:
-    """`part`: model (the network of the ONNX file), twin, autotune, fixed."""
+    """`part`: model (the network of the ONNX file), reference, autotune, fixed."""
     import models
 
     ours: dict[str, Any] = {}
     for name, file, sizes in rows(options.only):
         key = f"{part}/{name}/{text_of(sizes)}"
-        if results.has(key) or (part == "twin" and not has_twin(file)):
+        if results.has(key) or (part == "reference" and not has_reference(file)):
             continue
         if not budget.begin():
             print(f"{key}: no time left", flush=True)
@@ -111,8 +111,8 @@ def measure_row(part: str, row: dict[str, Any], path: pathlib.Path, model: Any, 
         engines["sardonyx"]()
     if part == "fixed":
         add_fixed(engines, row, path, feed, options)
-    elif part == "twin":
-        add_theirs(engines, row, "twin ", twin(file, dtype, device), ["compile"], arguments, clock)
+    elif part == "reference":
+        add_theirs(engines, row, "reference ", reference(file, dtype, device), ["compile"], arguments, clock)
     else:
         module = walk(path, feed, dtype, device)
         theirs = [x.clone() for x in module(*arguments)]

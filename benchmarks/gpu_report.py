@@ -10,7 +10,7 @@ from typing import Any
 from gpu_plots import plots
 from gpu_results import ceilings_of, label, merged, number_of, of_part
 
-COMPILED = ["compile", "compile, attention written out", "autotune", "twin compile"]
+COMPILED = ["compile", "compile, attention written out", "autotune", "reference compile"]
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -94,8 +94,8 @@ def other_peers_section(data: dict[str, Any]) -> str:
     """Peers with separate rows, each compared with Sardonyx in the same run."""
     text = ""
     parts = {
-        "twin": (
-            "twin compile",
+        "reference": (
+            "reference compile",
             "Reference implementations",
             "the same architecture from torchvision or transformers, with torch.compile",
         ),

@@ -70,9 +70,9 @@ RESULTS = {
             },
             "alike": "1 of 1",
         },
-        "twin/A/batch=8": {
-            "engines": {"sardonyx": engine(1), "twin compile": engine(4)},
-            "seconds_to_compile": {"twin compile": 7.0},
+        "reference/A/batch=8": {
+            "engines": {"sardonyx": engine(1), "reference compile": engine(4)},
+            "seconds_to_compile": {"reference compile": 7.0},
         },
         "fixed/A/batch=8": {"engines": {"sardonyx": engine(1.2), "sardonyx fixed": engine(1)}},
         "first/A/batch=1": {

@@ -37,7 +37,7 @@ struct SizeField {
   hipDeviceAttribute_t attribute;
   std::size_t hipDeviceProp_t::* field;
 };
-/// Clipped to int's largest number.
+/// Clipped to the range of int.
 constexpr SizeField kSizeFields[] = {
     {hipDeviceAttributeMaxPitch, &hipDeviceProp_t::memPitch},
     {hipDeviceAttributeMaxSharedMemoryPerBlock, &hipDeviceProp_t::sharedMemPerBlock},
@@ -81,7 +81,7 @@ constexpr Constant kConstants[] = {
     {hipDeviceAttributeMemoryPoolsSupported, 1},
     {hipDeviceAttributeIsLargeBar, 1},
     {hipDeviceAttributeFineGrainSupport, 1},
-    // What the simulated device does not have or does not do.
+    // Features that the simulated device does not have.
     {hipDeviceAttributeEccEnabled, 0},
     {hipDeviceAttributeAccessPolicyMaxWindowSize, 0},
     {hipDeviceAttributeComputeMode, 0},

@@ -8,7 +8,7 @@
 namespace sardonyx::sim {
 namespace {
 
-/// A range that begins in a known allocation must end in it; other pointers are the host's own business.
+/// A range that begins in a known allocation must end in it; other pointers are the program's own responsibility.
 bool rangeFits(const void* pointer, std::size_t size) {
   auto a = DeviceMemory::instance().find(reinterpret_cast<std::uint64_t>(pointer));
   if (!a) return !DeviceMemory::instance().inArena(reinterpret_cast<std::uint64_t>(pointer));

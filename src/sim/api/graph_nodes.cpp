@@ -1,5 +1,4 @@
-// What is asked of single graph nodes: their parameters, neighbours, and changes to them, in a graph and in an
-// executable.
+// Queries and changes of single graph nodes: parameters, neighbours, in a graph and in an executable.
 #include <algorithm>
 
 #include "sim/api/graph.h"
@@ -86,7 +85,7 @@ hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNodeParams*
   return guarded([&] {
     auto* op = operationOf<KernelOp>(node);
     if (!op || !p) return hipErrorInvalidValue;
-    // The arguments as the extra form passes them; they live as long as the node keeps them.
+    // The arguments in the form of `extra`; they live as long as the node holds them.
     node->extra[0] = HIP_LAUNCH_PARAM_BUFFER_POINTER;
     node->extra[1] = op->arguments.data();
     node->extra[2] = HIP_LAUNCH_PARAM_BUFFER_SIZE;

@@ -1,5 +1,5 @@
-// Memory: allocation, copies, fills and what pointers mean. Device addresses are host addresses, so copies are plain
-// copies.
+// Memory: allocation, copies, fills and attributes of pointers. Device addresses are host addresses, so copies are
+// plain copies.
 #include <algorithm>
 #include <cstring>
 

@@ -10,7 +10,7 @@ using namespace sardonyx::sim;
 
 namespace {
 
-/// One __hip_fatbin of the process: a bundle, loaded for a device when that device first needs it.
+/// A __hip_fatbin of the process: a bundle that is loaded for a device when it is first used there.
 struct FatBinary {
   const void* image = nullptr;
   std::map<int, std::unique_ptr<ihipModule_t>> modules;  ///< by device

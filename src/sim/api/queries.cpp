@@ -1,5 +1,5 @@
-// Look-ups that programs make besides devices and memory: functions by name, names of kernels, occupancy in its other
-// forms, attributes of single pointers, settings that mean nothing here.
+// Queries other than those of devices and memory: functions by name, names of kernels, further forms of occupancy,
+// attributes of single pointers, and settings without effect here.
 #include <dlfcn.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// The state that HIP's handles stand for: devices, streams, events, modules, and the current device and last error of
-// each thread.
+// The state behind HIP's handles: devices, streams, events, modules, and the current device and last error of each
+// thread.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -95,7 +95,7 @@ class Runtime {
   void configure(const Config& config);  ///< throws Error for an unknown chip
   std::vector<std::unique_ptr<Device>> devices;
 
-  /// Handles that are alive: a stale one gives an error instead of a crash.
+  /// Handles that are alive, so that a stale one gives an error instead of a crash.
   template <class T>
   T* add(std::unique_ptr<T> object) {
     T* p = object.get();
@@ -122,7 +122,7 @@ class Runtime {
   /// The stream a handle means: 0 and hipStreamLegacy the device's null stream. Null for a dead handle.
   ihipStream_t* stream(hipStream_t handle);
 
-  std::recursive_mutex execution;  ///< operations run one after another, as in-order streams allow
+  std::recursive_mutex execution;  ///< operations run one after another, which in-order streams allow
   std::mutex mutex;
   std::map<std::string, KernelCounts> summary;
   std::string lastFailure;

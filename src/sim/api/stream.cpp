@@ -1,5 +1,5 @@
-// Streams and events. Operations execute when they are submitted, so no work is ever pending; what remains are order
-// in captured graphs, times, and failures that a synchronisation reports again.
+// Streams and events. Operations execute when they are submitted, so no work is ever pending; what is left to do is the
+// order in captured graphs, times, and repeating failures at the next synchronisation.
 #include "sim/api/graph.h"
 
 using namespace sardonyx::sim;

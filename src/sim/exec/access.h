@@ -1,5 +1,5 @@
-// Checked access of lanes to memory: global (and flat), LDS and scratch. Every handler of a memory instruction comes
-// through here, so that bounds, races and never-written data are judged in one place.
+// Checked access of lanes to memory: global (and flat), LDS and scratch. All handlers of memory instructions use these
+// functions, so that bounds, races and uninitialised data are checked in one place.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace sardonyx::sim {
 
-/// kTransfer: data on its way from memory into LDS, there when a wait covers the load.
+/// kTransfer: data in flight from memory to LDS; it has arrived when a wait covers the load.
 enum class AccessKind : std::uint8_t { kRead, kWrite, kAtomic, kTransfer };
 
 /// Host pointer to `size` bytes of global memory at `address`, or throws Fault. `alignment` 1 where the chip takes any

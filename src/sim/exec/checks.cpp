@@ -35,7 +35,7 @@ bool covered(const WaveChecks& c, const Pending& p) {
   return true;
 }
 
-/// What is outstanding for the upper half of a vector register alone; null when nothing ever was.
+/// The outstanding result for the upper half of a vector register alone; null if there never was one.
 Pending* highPendingOf(WaveChecks& c, RegFile file, int index) {
   return file == RegFile::kVgpr && !c.highPending.empty() ? &c.highPending[static_cast<std::size_t>(index)] : nullptr;
 }

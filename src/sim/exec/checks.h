@@ -1,4 +1,4 @@
-// State kept beside a wave for the strict checks, and the checks themselves.
+// Per-wave state of the strict checks, and the checks themselves.
 #pragma once
 #include <cstdint>
 #include <string>

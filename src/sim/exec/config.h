@@ -1,5 +1,5 @@
-// What the simulator pretends to be and how strict it is. Set through sardonyxSimConfigure (api/sim_control.h); never
-// read from the environment here.
+// What the simulator simulates, and how strict it is. Set through sardonyxSimConfigure (api/sim_control.h); never read
+// from the environment here.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
-// Follows which register contents derive from something that was written, so that reads of never-written registers can
-// be reported where they matter. Compiled code moves, spills and computes with values that nobody wrote (the unused
-// half of a 64-bit sum, lanes of a register that holds spilled scalars); such a value may travel, but it may not be an
-// address, go to global memory or LDS, decide about EXEC or feed a matrix instruction. The idea is that of memory
+// Tracks which register contents derive from initialised data, so that uses of uninitialised registers are reported
+// where they matter. Compiled code moves, spills and computes with uninitialised values (the unused half of a 64-bit
+// sum, lanes of a register that holds spilled scalars). Such a value may be copied, but it may not be an address, be
+// stored to global memory or LDS, set EXEC or be an operand of a matrix instruction. The idea is that of memory
 // checkers on CPUs (Seward and Nethercote, "Using Valgrind to detect undefined value errors with bit-precision", 2005),
 // by register and lane.
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// See device_memory.h. Addresses are not handed out again until the range has been used up once, so that a use after
-// free is told from a use of the next allocation.
+// See device_memory.h. Addresses are not reused until the whole range has been used once, so that a use after free is
+// not mistaken for a use of the next allocation.
 #include "sim/exec/device_memory.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 namespace sardonyx::sim {
 namespace {
-constexpr std::uint64_t kGap = 256;          // unowned bytes after each allocation: off-by-one stores hit nobody
+constexpr std::uint64_t kGap = 256;          // unowned bytes after each allocation, to catch off-by-one stores
 constexpr std::size_t kFreedRecords = 4096;  // freed ranges remembered for messages
 constexpr std::uint64_t kPage = 4096;
 }  // namespace
@@ -39,7 +39,7 @@ std::uint64_t DeviceMemory::allocate(std::size_t size, MemoryKind kind, int devi
   std::uint64_t reserve = std::max<std::uint64_t>(size, 1) + kGap;
   std::uint64_t base = (next_ + alignment - 1) / alignment * alignment;
   if (base + reserve > arenaEnd_) {
-    // Second time round: first gap between live allocations that is large enough.
+    // Second pass: the first gap between live allocations that is large enough.
     base = arena_;
     for (const auto& [start, a] : live_) {
       if (start < arena_ || start >= arenaEnd_) continue;
@@ -99,7 +99,7 @@ bool DeviceMemory::release(std::uint64_t address) {
   const Allocation& a = *it->second;
   if (a.kind == MemoryKind::kDevice || a.kind == MemoryKind::kManaged) used_[a.device] -= a.size;
   if (a.kind != MemoryKind::kRegistered) {
-    // With the pages at both ends, unless another allocation lies on them: addresses are not used again for long, and
+    // Includes the pages at both ends, unless another allocation overlaps them: addresses are not reused for long, and
     // many small allocations would keep a page each.
     std::uint64_t first = a.base / kPage * kPage, last = (a.end() + kPage - 1) / kPage * kPage;
     if (it != live_.begin() && std::prev(it)->second->end() > first) first += kPage;
@@ -131,7 +131,7 @@ std::shared_ptr<const Allocation> DeviceMemory::find(std::uint64_t address) cons
   auto it = live_.upper_bound(address);
   if (it == live_.begin()) return nullptr;
   --it;
-  // One past a zero-sized or full allocation belongs to nobody.
+  // The address past the end of an allocation does not belong to it.
   return address < it->second->end() || (it->second->size == 0 && address == it->first) ? it->second : nullptr;
 }
 

@@ -49,7 +49,7 @@ void work(Launch& launch) {
     std::size_t stalled = 0;  // workgroups in a row that did not finish in their turn
     while (!launch.failed.load(std::memory_order_relaxed)) {
       if (stalled >= resident.size() && resident.size() < kMaxResident) {
-        // All residents may wait for a workgroup that has not started.
+        // All resident workgroups may be waiting for one that has not started.
         stalled = 0;
         std::uint64_t index = launch.nextGroup.fetch_add(1, std::memory_order_relaxed);
         if (index < launch.groups()) {
@@ -63,7 +63,7 @@ void work(Launch& launch) {
           r.group = startWorkgroup(launch, index, r.scratch ? r.scratch->address : 0);
           resident.push_front(std::move(r));
         } else if (!resident.empty()) {
-          // They wait for workgroups of other host threads: those need the processor more.
+          // They wait for workgroups on other host threads, which need the CPU more.
           std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
       }

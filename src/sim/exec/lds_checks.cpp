@@ -1,7 +1,8 @@
-// Races and never-written reads in LDS. Logical time of a workgroup grows at every barrier and every atomic. Two
-// accesses of different waves conflict when one writes and no barrier lies between them; an atomic executed by both
-// waves after the first access counts as an order between them, since handing over through a flag is correct code. A
-// barrier orders a write only when the writing wave had waited for it: the barrier itself waits for no memory.
+// Races and uninitialised reads in LDS. The logical time of a workgroup advances at every barrier and every atomic. Two
+// accesses of different waves conflict if one is a write and no barrier lies between them. An atomic executed by both
+// waves after the first access counts as synchronisation, because handing data over through a flag is correct. A
+// barrier orders a write only if the writing wave has waited for it before: the barrier itself does not wait for
+// memory.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -18,7 +18,7 @@ struct Launch;
 /// clock of the launch that every barrier and every synchronising access advances.
 class GlobalShadow {
  public:
-  /// A mark packs workgroup + 1 [63:36], wave [35:31], bytes [30:27] and time [26:0]; 0: nobody.
+  /// A mark packs workgroup + 1 [63:36], wave [35:31], bytes [30:27] and time [26:0]; 0: no access yet.
   struct Cell {
     std::atomic<std::uint64_t> writer{0}, reader{0};
     std::atomic<std::uint32_t> writerPc{0}, readerPc{0};  ///< offset in the code object

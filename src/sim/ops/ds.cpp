@@ -101,7 +101,7 @@ void bpermute(Wave& w, const Inst& in) {
   }
   writeB32(w, in.dst[0], out);
 }
-/// Lane l sends its value to lane address/4; the highest sender wins, lanes that nobody sends to get 0.
+/// Lane l sends its value to lane address/4; the highest sender wins, and lanes without a sender get 0.
 void permute(Wave& w, const Inst& in) {
   const U* at = w.row(in.src[0]);
   const U* data = w.row(in.src[1]);

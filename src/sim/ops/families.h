@@ -21,7 +21,7 @@ void addTranscendental(OpTable& t);  // transcendental.cpp: rcp, rsq, sqrt, exp,
 void addLane(OpTable& t);            // lane.cpp: readlane and the like
 void addSaluFloat(OpTable& t);       // salu_float.cpp: gfx12's scalar half floats and transcendental functions
 void addRelative(OpTable& t);        // relative.cpp: moves to and from registers that M0 names
-void addRare(OpTable& t);            // rare.cpp: instructions of graphics' and older chips' heritage
+void addRare(OpTable& t);            // rare.cpp: instructions for graphics, and leftovers of older chips
 void addDot(OpTable& t);             // dot.cpp: dot products of two to eight elements
 void addConvertSmall(OpTable& t);    // convert_small.cpp: 8-bit floats, bfloat16, stochastic rounding
 void addConvertScaled(OpTable& t);   // convert_scaled.cpp: gfx950's conversions with a scale

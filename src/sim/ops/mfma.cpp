@@ -144,7 +144,7 @@ void mfmaF64(Wave& w, const Inst& in) {
   double a[64], b[64];
   read(in.src[0], 0, f.blgp & 1, a);
   read(in.src[1], 0, f.blgp & 2, b);
-  // A[i][k] is in lane 16 * k + i, C[i][j] in lane 16 * (i % 4) + j of pair i / 4; blocks are 4 lanes side by side.
+  // A[i][k] is in lane 16 * k + i, C[i][j] in lane 16 * (i % 4) + j of pair i / 4; blocks are 4 neighbouring lanes.
   constexpr int kPairs = kSmall ? 1 : 4;
   double c[kPairs][64];
   for (int p = 0; p < kPairs; ++p) {

@@ -120,8 +120,8 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("does not match the rank", [](Program& p) { p.buffers[3].storage_order = {0}; });
   expect_invalid("size is missing", [](Program& p) { p.buffers[3].shape[0] = Expr(); });
   expect_invalid("size is missing", [](Program& p) { p.buffers[3].shape[0] = constant_float(1, DType::kFloat32); });
-  expect_invalid("a name each", [](Program& p) { p.input_names.clear(); });
-  expect_invalid("a name each", [](Program& p) { p.output_names.push_back("more"); });
+  expect_invalid("inputs and their names", [](Program& p) { p.input_names.clear(); });
+  expect_invalid("outputs and their names", [](Program& p) { p.output_names.push_back("more"); });
   expect_invalid("another kind of buffer", [](Program& p) { p.main.inputs[0].buffer = 3; });
   expect_invalid("no name, or that of another", [](Program& p) { p.kernels[1].symbol = "k0"; });
   expect_invalid("kernel does not exist", [](Program& p) { first<LaunchStep>(p).kernel = 2; });
@@ -140,7 +140,7 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("without a candidate", [](Program& p) { first<ChoiceStep>(p).launches.pop_back(); });
   expect_invalid("size is missing", [](Program& p) { first<ChoiceStep>(p).choice.candidates[1].cost = Expr(); });
   expect_invalid("without a kernel", [](Program& p) { first<ChoiceStep>(p).launches[1].clear(); });
-  expect_invalid("of another kind", [](Program& p) { first<ChoiceStep>(p).launches[0][0].repeat = 2; });
+  expect_invalid("fields that only loops have", [](Program& p) { first<ChoiceStep>(p).launches[0][0].repeat = 2; });
   expect_invalid("kernel does not exist", [](Program& p) { first<ChoiceStep>(p).launches[0][0].kernel = 7; });
   expect_invalid("for all sizes", [](Program& p) {
     first<ChoiceStep>(p).choice.candidates[0].applies = compare(Op::kLt, symbol(0, "n"), 4);
@@ -171,7 +171,7 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("more sizes", [](Program& p) { first<BindStep>(p).symbols = {1, 2}; });
   expect_invalid("symbol does not exist", [](Program& p) { first<BindStep>(p).symbols = {4}; });
   expect_invalid("condition is missing", [](Program& p) { first<CheckStep>(p).condition = Expr(); });
-  expect_invalid("other outputs", [](Program& p) { first<IfStep>(p).then_block->outputs.clear(); });
+  expect_invalid("differ in outputs", [](Program& p) { first<IfStep>(p).then_block->outputs.clear(); });
   expect_invalid("different lengths", [](Program& p) { first<WhileStep>(p).body->outputs.pop_back(); });
   expect_invalid("negative number", [](Program& p) { first<WhileStep>(p).stacked = -1; });
   expect_invalid("symbol does not exist", [](Program& p) { first<WhileStep>(p).trips = 7; });
