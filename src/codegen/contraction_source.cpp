@@ -167,7 +167,7 @@ class Writer {
     const std::string row = streams && rows_ ? emit_streamed_row(e_, c_, *rows_, loaded_) : "";
     if (streams && (!rows_ || (p.made_rows == 1 && !row.empty()))) {
       p.streams = true;
-      p.runs_of_scale = b_.runs_of_scale();
+      p.vectors_per_scale = b_.vectors_per_scale();
       p.scales_follow = b_.scales_follow();
     }
     const bool copy_engine = p.chip.has(Feature::kTensorCopy) && !rows_;

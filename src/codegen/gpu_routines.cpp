@@ -1,4 +1,5 @@
-// See gpu_routines.h. What inputs, outputs, params and floats mean is said at each routine's host form, src/routines.
+// See gpu_routines.h. Inputs, outputs, params and floats of each routine are documented at its host form, in
+// src/routines.
 #include "codegen/gpu_routines.h"
 
 #include <cmath>
@@ -84,14 +85,14 @@ class Routine {
   const Value& in(int k) const { return *tensors_[static_cast<std::size_t>(k)]; }
   const Value& out(int k) const { return *tensors_[static_cast<std::size_t>(inputs_ + k)]; }
   int output(int k) const { return inputs_ + k; }
-  int room(DType t, const Expr& elements) {
-    r.room.push_back({t, elements});
-    return static_cast<int>(tensors_.size() + r.room.size()) - 1;
+  int workspace(DType t, const Expr& elements) {
+    r.workspace.push_back({t, elements});
+    return static_cast<int>(tensors_.size() + r.workspace.size()) - 1;
   }
   std::int64_t param(std::size_t k) const { return op_.params[k]->i; }
   bool known(std::size_t k) const { return is_const(op_.params[k]); }
 
-  // A launch of `call`, in which b0, b1, ... are `tensors` (as pointers to `types`) and s0, s1, ... are `values`.
+  // Adds a launch of `call`, in which b0, b1, ... are `tensors` (as pointers to `types`) and s0, s1, ... are `values`.
   void launch(const std::string& call, const std::vector<int>& tensors, const std::vector<const char*>& types,
               const std::vector<int>& writes, const Exprs& values, const Expr& threads, const Expr& repeat = Expr()) {
     std::string head;
@@ -121,7 +122,7 @@ class Routine {
            idx::ceildiv(all, 4));
     if (reduction == 0) {
       const char* t = bits(in(0).dtype);
-      const int last = room(DType::kUInt32, n);
+      const int last = workspace(DType::kUInt32, n);
       launch("routine_fill(b0, s0, u32(0));", {last}, {"u32"}, {last}, {n}, n);
       launch("routine_scatter_last(b0, b1, s0, s1);", {1, last}, {"i64", "u32"}, {last}, {m, n}, m);
       launch("routine_scatter_store(b0, b1, b2, b3, s0, s1, s2);", {1, last, 2, output(0)}, {"i64", "u32", t, t},
@@ -133,8 +134,8 @@ class Routine {
     return true;
   }
 
-  // One launch for keys and values. Its threads are enough for a step of few tokens and to copy at a good pace: whether
-  // there is anything to copy is not known before the run.
+  // One launch for keys and values. It has enough threads for a step of few tokens and for copying at full speed,
+  // because whether there is anything to copy is known only at run time.
   bool append() {
     const Exprs& shape = out(0).shape;
     const bool past = inputs_ > 3;
@@ -170,7 +171,7 @@ class Routine {
 
   bool nonzero() {
     const Expr n = in(0).elements(), chunks = idx::ceildiv(n, kFlagsPerBlock);
-    const int counts = room(DType::kInt64, chunks);
+    const int counts = workspace(DType::kInt64, chunks);
     launch("routine_count(b0, b1, s0, s1);", {0, counts}, {"u8", "i64"}, {counts}, {n, chunks}, chunks * kWorkgroup);
     launch("routine_offsets(b0, b1, s0);", {counts, output(1)}, {"i64", "i64"}, {counts, output(1)}, {chunks},
            kWorkgroup);
@@ -204,7 +205,7 @@ class Routine {
       needed = 1;
     else
       needed = select(compare(Op::kGt, k, Expr(kSortedInShared)), needed, Expr(1));
-    const int sorted = room(DType::kUInt64, needed);
+    const int sorted = workspace(DType::kUInt64, needed);
     r.limit = d[1];
     launch(fmt::format("routine_topk<{}>(b0, b1, b2, b3, s0, s1, s2, s3);", param(0) != 0),
            {0, output(0), output(1), sorted}, {t, t, "i64", "u64"}, {output(0), output(1), sorted},
@@ -216,7 +217,7 @@ class Routine {
     const char* t = element(in(0).dtype);
     if (!t || !known(0)) return false;
     const Expr n = in(0).shape[0], m = in(0).shape[1];
-    const int order = room(DType::kUInt32, n), number = room(DType::kInt64, n * Expr(2) + Expr(1));
+    const int order = workspace(DType::kUInt32, n), number = workspace(DType::kInt64, n * Expr(2) + Expr(1));
     r.limit = n;
     launch("routine_sort_chunks(b0, b1, s0, s1);", {0, order}, {t, "u32"}, {order}, {n, m},
            idx::ceildiv(n, kChunk) * Expr(kWorkgroup));
@@ -236,8 +237,8 @@ class Routine {
     if (!known(0)) return false;
     const auto& d = in(1).shape;
     const Expr all = d[0] * d[1], n = d[2], most = op_.params[1];
-    const int order = room(DType::kUInt64, select(compare(Op::kGt, n, Expr(kSortedInShared)), all * n, Expr(1)));
-    const int kept = room(DType::kInt64, all * most), found = room(DType::kInt64, all);
+    const int order = workspace(DType::kUInt64, select(compare(Op::kGt, n, Expr(kSortedInShared)), all * n, Expr(1)));
+    const int kept = workspace(DType::kInt64, all * most), found = workspace(DType::kInt64, all);
     r.limit = n;
     launch(fmt::format("routine_nms<{}>(b0, b1, b2, b3, b4, b5, b6, s0, s1, s2, s3);", param(0) != 0),
            {0, 1, 2, 3, order, kept, found}, {"f32", "f32", "f32", "f32", "u64", "i64", "i64"}, {order, kept, found},
@@ -251,7 +252,7 @@ class Routine {
     const char* t = element(in(0).dtype);
     if (!t || !is_float(in(0).dtype)) return false;
     const auto& d = in(0).shape;
-    const int matrix = room(DType::kFloat64, in(0).elements());
+    const int matrix = workspace(DType::kFloat64, in(0).elements());
     launch("routine_determinant(b0, b1, b2, s0, s1);", {0, output(0), matrix}, {t, t, "f64"}, {output(0), matrix},
            {d[0], d[1]}, d[0] * Expr(kWorkgroup));
     return true;
@@ -276,12 +277,12 @@ class Routine {
     }
     const bool lstm = kind == 2, two_phases = kind == 1 && variant == 0;
     const Expr state = d[0] * batch * hidden;
-    const int gated = room(in(0).dtype, two_phases ? state * Expr(2) : Expr(1));
+    const int gated = workspace(in(0).dtype, two_phases ? state * Expr(2) : Expr(1));
     const std::string call = fmt::format(
         "constexpr RecurrentLayer<{0}> layer = {{{1}, {2}, {{{3}}}, {{{4}}}, {5}}};\n"
         "  routine_recurrent<{0}>(layer, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, s3, number);",
         t, kind, variant, reversed, functions, number(op_.floats[0]));
-    // Those without a cell get their h in its place, which they do not touch.
+    // Layers without a cell state get h in its place, which the kernel does not access.
     const int c_last = lstm ? output(2) : output(1);
     launch(call, {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last, gated},
            {t, t, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), c_last, gated}, {d[0], steps, batch, hidden},

@@ -1,4 +1,4 @@
-// Routines on a GPU: the launches that make one up. The device code is in kernels/routines_*.h.
+// Routines on a GPU: the launches that a routine consists of. The device code is in kernels/routines_*.h.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,27 +9,27 @@
 
 namespace sardonyx::codegen {
 
-/// One launch; like GpuLoopSource.
+/// A launch; see GpuLoopSource.
 struct GpuRoutineLaunch {
   KernelSpec kernel;
-  std::vector<int> tensors;  ///< numbers into: the routine's inputs, its outputs, room
-  std::vector<int> writes;   ///< which of these numbers it writes
+  std::vector<int> tensors;  ///< indices into: the routine's inputs, its outputs, workspace
+  std::vector<int> writes;   ///< those of these indices that it writes
   Exprs values;
   Expr threads;
-  Expr repeat;  ///< how many launches, which get their number as the last argument; empty: one, without
+  Expr repeat;  ///< number of launches, each with its number as the last argument; empty: one, without it
 };
 
 struct GpuRoutine {
-  struct Room {
+  struct Workspace {
     DType dtype;
     Expr elements;
   };
-  std::vector<Room> room;  ///< working memory
+  std::vector<Workspace> workspace;
   std::vector<GpuRoutineLaunch> launches;
   Expr limit;  ///< must be less than 2^31 - 2^29 in a run; see LaunchStep::limit
 };
 
-/// Empty if this routine runs on the CPU, also for a GPU's program.
+/// Empty if this routine runs on the CPU, even in a program for a GPU.
 std::optional<GpuRoutine> generate_gpu_routine(const Node& node);
 
 }  // namespace sardonyx::codegen

@@ -31,28 +31,29 @@ std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamPr
   if (p.bits == 16 && p.columns > kMostBlocks * kTile * kMostTiles) return {};
   // If there are few columns, each multiprocessor has one thread block, which needs more warps to hide their latencies.
   const std::int64_t waves = tiles == 1 && bytes % (16 * kOfWave) == 0 ? 16 : 8;
-  std::int64_t piece = waves * kOfWave;
-  while (bytes % piece != 0) piece -= kOfWave;
+  std::int64_t column_bytes = waves * kOfWave;
+  while (bytes % column_bytes != 0) column_bytes -= kOfWave;
   // With less per stage, more than half of the warps would be idle.
-  if (piece < waves / 2 * kOfWave || (p.bits != 16 && p.of_scale <= 0)) return {};
+  if (column_bytes < waves / 2 * kOfWave || (p.bits != 16 && p.scale_vectors <= 0)) return {};
   StreamLayout l{.warps = waves,
                  .tiles = tiles,
                  .stages = 0,
                  .bits = p.bits,
-                 .after = p.bits == 4 && p.half,
-                 .piece = piece,
-                 .pieces = bytes / piece,
-                 .of_scale = std::max(p.of_scale, 1),
-                 .together = false};
-  l.together = p.scales_follow && p.bits != 16 && l.pieces == 1 && p.columns % kTile == 0;
+                 .scale_sums = p.bits == 4 && p.half,
+                 .column_bytes = column_bytes,
+                 .column_stages = bytes / column_bytes,
+                 .scale_vectors = std::max(p.scale_vectors, 1),
+                 .scales_contiguous = false};
+  l.scales_contiguous = p.scales_follow && p.bits != 16 && l.column_stages == 1 && p.columns % kTile == 0;
   if (p.bits != 16 && (l.scale_bytes() % 16 != 0 || l.scale_bytes() == 0)) return {};
   const std::int64_t most_shared = chip.lds.per_workgroup / kResident;
-  const std::int64_t fit = (most_shared - l.bytes()) / (l.stage_bytes() + 16), wanted = tiles * l.pieces;
+  const std::int64_t fit = (most_shared - l.bytes()) / (l.stage_bytes() + 16), wanted = tiles * l.column_stages;
   l.stages = std::min({std::int64_t{kStages}, wanted, fit});
   if (l.stages < std::min<std::int64_t>(wanted, 2)) return {};
   KernelCandidate c;
-  c.kernel = fmt::format("stream<StreamTiling<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>", l.warps, l.tiles, l.stages,
-                         l.bits, l.after, l.piece, l.pieces, l.of_scale, l.together, l.bytes());
+  c.kernel =
+      fmt::format("stream<StreamTiling<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>", l.warps, l.tiles, l.stages, l.bits,
+                  l.scale_sums, l.column_bytes, l.column_stages, l.scale_vectors, l.scales_contiguous, l.bytes());
   c.tiling.rows = 1;
   c.tiling.cols = static_cast<std::int32_t>(kTile * tiles);
   c.tiling.few_rows = true;
@@ -72,8 +73,8 @@ class StreamFamily : public ContractionFamily {
 
  private:
   static std::optional<KernelCandidate> candidate(const ContractionProblem& p) {
-    return stream_candidate(p.chip,
-                            {p.bits, p.type == DType::kFloat16, p.runs_of_scale, p.columns, p.depth, p.scales_follow});
+    return stream_candidate(
+        p.chip, {p.bits, p.type == DType::kFloat16, p.vectors_per_scale, p.columns, p.depth, p.scales_follow});
   }
 };
 

@@ -7,12 +7,12 @@
 
 namespace sardonyx::codegen {
 
-/// The GEMM: bits of its weights, of which those of 4 or 8 have one scale per `of_scale` vectors of 16 bytes; whether
-/// it is in float16 (not bfloat16).
+/// The GEMM: bits of its weights, of which those of 4 or 8 have one scale per `scale_vectors` vectors of 16 bytes;
+/// whether it is in float16 (not bfloat16).
 struct StreamProduct {
   int bits = 16;
   bool half = true;
-  int of_scale = 0;
+  int scale_vectors = 0;
   std::int64_t columns = 0, depth = 0;
   bool scales_follow = false;  ///< the scales of consecutive columns are contiguous
 };

@@ -173,12 +173,12 @@ bool Operand::streams(const std::function<bool(const Value*)>& loaded) const {
   if (!quantized_)
     return access_ == Access::kVector && loaded(e_->value) && idx::split_affine(offset_, index_, step, rest) &&
            is_const(step, vec_);
-  return runs_of_scale() > 0 && is_const(quantized_->zero) && loaded(quantized_->packed->value) &&
+  return vectors_per_scale() > 0 && is_const(quantized_->zero) && loaded(quantized_->packed->value) &&
          loaded(scale_load()->value) && idx::split_affine(quantized_->packed->args[0], quantized_->run, step, rest) &&
          is_const(step, 16);
 }
 
-int Operand::runs_of_scale() const {
+int Operand::vectors_per_scale() const {
   const Expr scale = quantized_ ? scale_load() : Expr();
   std::int64_t runs = 0;
   if (!scale || !is_const_int(quantized_->run->args[0], runs)) return 0;
@@ -195,7 +195,7 @@ int Operand::runs_of_scale() const {
 }
 
 bool Operand::scales_follow() const {
-  const int each = runs_of_scale();
+  const int each = vectors_per_scale();
   std::int64_t runs = 0;
   Expr step, rest;
   if (each == 0 || !is_const_int(quantized_->run->args[0], runs)) return false;

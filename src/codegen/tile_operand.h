@@ -32,8 +32,8 @@ class Operand {
   bool streams(const std::function<bool(const Value*)>& loaded) const;
   /// How many consecutive runs share a scale, if a column's scales are contiguous, of 16 bits, and whole aligned
   /// vectors of 16 bytes; otherwise 0.
-  int runs_of_scale() const;
-  /// Whether the scales of consecutive columns are contiguous. Requires runs_of_scale().
+  int vectors_per_scale() const;
+  /// Whether the scales of consecutive columns are contiguous. Requires vectors_per_scale().
   bool scales_follow() const;
   /// Emits what stream.h needs in addition. Requires streams().
   void emit_stream(Emitter& e) const;

@@ -30,24 +30,27 @@
 namespace sdx {
 
 /// Waves: warps that multiply. Tiles: groups of 16 columns that a thread block processes at a time. Stages: of the
-/// ring. Piece: bytes of a column in a stage, 128 for each warp that multiplies; Pieces: stages per column. After:
-/// scales are applied to sums. OfScale: vectors of 16 bytes that share a scale. Together: the scales of 16 columns are
-/// contiguous and are copied at once (the number of copies matters: the gate and up projections of a decoder step took
-/// 5.9 us instead of 6.9). Shared: bytes of shared memory, which the library has computed with StreamLayout.
-template <int Waves, int Tiles, int Stages, int Bits, bool After, int Piece, int Pieces, int OfScale, bool Together,
-          u32 Shared>
+/// ring. ColumnBytes: bytes of a column in a stage, 128 for each warp that multiplies; ColumnStages: stages per column.
+/// ScaleSums: scales are applied to sums. ScaleVectors: vectors of 16 bytes that share a scale. ScalesContiguous: the
+/// scales of 16 columns are contiguous and are copied at once (the number of copies matters: the gate and up
+/// projections of a decoder step took 5.9 us instead of 6.9). Shared: bytes of shared memory, which the library has
+/// computed with StreamLayout.
+template <int Waves, int Tiles, int Stages, int Bits, bool ScaleSums, int ColumnBytes, int ColumnStages,
+          int ScaleVectors, bool ScalesContiguous, u32 Shared>
 struct StreamTiling {
-  static constexpr int kTiles = Tiles, kStages = Stages, kPiece = Piece, kPieces = Pieces;
-  static constexpr bool kAfter = After, kTogether = Together;
-  static constexpr u32 kWaves = Waves, kWorking = Piece / 128, kWorkers = Waves * 32, kColumns = Tiles * 16,
-                       kOfScale = OfScale, kRun = 128 / Bits;
-  static constexpr layout::StreamLayout kLayout{Waves, Tiles, Stages, Bits, After, Piece, Pieces, OfScale, Together};
+  static constexpr int kTiles = Tiles, kStages = Stages, kColumnBytes = ColumnBytes, kColumnStages = ColumnStages;
+  static constexpr bool kScaleSums = ScaleSums, kScalesContiguous = ScalesContiguous;
+  static constexpr u32 kWaves = Waves, kWorking = ColumnBytes / 128, kWorkers = Waves * 32, kColumns = Tiles * 16,
+                       kScaleVectors = ScaleVectors, kRun = 128 / Bits;
+  static constexpr layout::StreamLayout kLayout{
+      Waves, Tiles, Stages, Bits, ScaleSums, ColumnBytes, ColumnStages, ScaleVectors, ScalesContiguous};
   static constexpr u32 kDepth = kLayout.depth(), kPitch = kLayout.pitch();
   static constexpr u32 kScaleBytes = kLayout.scale_bytes(), kScalePitch = kLayout.scale_pitch();
   static constexpr u32 kStage = kLayout.stage_bytes(), kRowAt = kLayout.row_at(), kSumsAt = kLayout.sums_at();
   static constexpr u32 kTotalsAt = kLayout.totals_at(), kBarriersAt = kLayout.barriers_at();
-  static_assert(!Together || (Pieces == 1 && Bits != 16));
-  static_assert(Piece % 128 == 0 && Piece <= Waves * 128 && (Waves == 8 || Waves == 16) && kScaleBytes % 16 == 0);
+  static_assert(!ScalesContiguous || (ColumnStages == 1 && Bits != 16));
+  static_assert(ColumnBytes % 128 == 0 && ColumnBytes <= Waves * 128 && (Waves == 8 || Waves == 16) &&
+                kScaleBytes % 16 == 0);
   static_assert(Shared == kLayout.bytes());
 };
 
@@ -83,7 +86,7 @@ SDX_FN void barrier_of_workers() {
 /// Position of eight elements of the row, in vectors; swizzled so that lanes that read together use all banks.
 template <class Tile>
 SDX_FN u32 place_vector(u32 at) {
-  return !Tile::kAfter && Tile::kRun == 32 ? at ^ (at / 8 % 2) : at;
+  return !Tile::kScaleSums && Tile::kRun == 32 ? at ^ (at / 8 % 2) : at;
 }
 
 /// Holds what row_part and row_elements need of this thread's vectors of the row; empty if they are not called.
@@ -118,8 +121,8 @@ struct RowOfProblem<Tile, P, true> {
   using Type = RowOf<Tile, P>;
 };
 
-/// Stores the row of a to shared memory, with 4-bit weights in the order of in_order(). With After, what an instruction
-/// takes is contiguous, and so are the sums of each 32 elements of K times the zero point.
+/// Stores the row of a to shared memory, with 4-bit weights in the order of in_order(). With ScaleSums, what an
+/// instruction takes is contiguous, and so are the sums of each 32 elements of K times the zero point.
 template <class Tile, class P, class Row>
 SDX_FN void put_row(const P& p, Row& made_of) {
   using T = typename P::T;
@@ -168,7 +171,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
 #pragma clang loop unroll(full)
   for (u32 j = 0; j < kEach; ++j) {
     const bool there = at(j) < kVectors;
-    if constexpr (Tile::kAfter) {
+    if constexpr (Tile::kScaleSums) {
       T e[8];
       __builtin_memcpy(e, &held[j], 16);
       f32 total = 0;
@@ -179,7 +182,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
       if (there && at(j) % 4 == 0) totals[at(j) / 4] = total * (p.b_zero() * -0x1p-24f);
     }
     vec16 x = P::kBits == 4 ? in_order(held[j]) : held[j];
-    if constexpr (Tile::kAfter) x = vec16{x[0], x[2], x[1], x[3]};
+    if constexpr (Tile::kScaleSums) x = vec16{x[0], x[2], x[1], x[3]};
     if (there) row[place_vector<Tile>(at(j))] = x;
   }
   barrier_of_workers<Tile>();
@@ -195,19 +198,19 @@ SDX_FN void copy_weights(const P& p, u32 full, u32 empty) {
   for (u32 block = block_id(); block < blocks; block += block_count())
     for (u32 tile = 0; tile < Tile::kTiles; ++tile) {
       const u32 c = block * Tile::kColumns + tile * 16 + line, col = c < p.n ? c : p.n - 1;
-      for (u32 piece = 0; piece < Tile::kPieces; ++piece) {
+      for (u32 step = 0; step < Tile::kColumnStages; ++step) {
         // Before the first use of a stage, its previous phase counts as completed.
         wait_phase(empty + 8 * at.stage, (at.round & 1) ^ 1);
         const u32 to = lds + at.stage * Tile::kStage, barrier = full + 8 * at.stage;
-        const u32 k = piece * (Tile::kPiece / 16 * Tile::kRun);
-        if (lane == 0) expect_bytes(barrier, 16 * (Tile::kPiece + Tile::kScaleBytes));
+        const u32 k = step * (Tile::kColumnBytes / 16 * Tile::kRun);
+        if (lane == 0) expect_bytes(barrier, 16 * (Tile::kColumnBytes + Tile::kScaleBytes));
         wave_barrier();
         if constexpr (P::kBits == 16) {
           bool inside = true;
-          if (lane < 16) copy_run(to + line * Tile::kPitch, p.b(0, col, k, inside), Tile::kPiece, barrier);
+          if (lane < 16) copy_run(to + line * Tile::kPitch, p.b(0, col, k, inside), Tile::kColumnBytes, barrier);
         } else if (lane < 16) {
-          copy_run(to + line * Tile::kPitch, p.b_packed(0, col, k), Tile::kPiece, barrier);
-        } else if constexpr (Tile::kTogether) {
+          copy_run(to + line * Tile::kPitch, p.b_packed(0, col, k), Tile::kColumnBytes, barrier);
+        } else if constexpr (Tile::kScalesContiguous) {
           // n is a multiple of 16, so a tile has all of its columns or none.
           if (lane == 16) copy_run(to + kScalesAt, p.b_scale(0, c < p.n ? c : 0, k), 16 * Tile::kScaleBytes, barrier);
         } else {
@@ -223,12 +226,12 @@ template <class Tile, class P, int Chains>
 SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, const f32* totals, f32 (&sums)[Chains][4]) {
   using T = typename P::T;
   constexpr int kBits = P::kBits;
-  constexpr u32 kOfRun = Tile::kRun / 8;
+  constexpr u32 kRunVectors = Tile::kRun / 8;
   const u32 lane = thread_id() % 32, line = lane / 4, part = lane % 4;
   const u32 here = stage * Tile::kStage, scales_at = here + 16 * Tile::kPitch;
   using shared_word = __attribute__((address_space(3))) const u32;
   using shared_half = __attribute__((address_space(3))) const u16;
-  if constexpr (Tile::kAfter) {
+  if constexpr (Tile::kScaleSums) {
     // Each of four lanes has words of 8 elements of one block of 32. The 4 bits of an element, taken as a float16, are
     // a subnormal: element * 2^-24, or element * 2^-20 where they are 4 bits further up. Each of the instruction's 8
     // columns contains one block's part of the row, and zeros for all other blocks. So one instruction computes the
@@ -247,10 +250,10 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
 #pragma clang loop unroll(full)
     for (u32 half = 0; half < 2; ++half) {
       const auto* s = (shared_half*)dynamic_lds + (scales_at + (line + half * 8) * Tile::kScalePitch) / 2 +
-                      wave * (8 / Tile::kOfScale);
+                      wave * (8 / Tile::kScaleVectors);
 #pragma clang loop unroll(full)
       for (u32 e = 0; e < 2; ++e) {
-        const f32 scale = cast<f32>(bit_cast<typename P::Scale>(u16(s[(part * 2 + e) / Tile::kOfScale])));
+        const f32 scale = cast<f32>(bit_cast<typename P::Scale>(u16(s[(part * 2 + e) / Tile::kScaleVectors])));
         const u32 at = half * 2 + e;
         sums[0][at] = __builtin_fmaf(__builtin_fmaf(high[at], 0.0625f, low[at]), scale, sums[0][at]);
       }
@@ -266,11 +269,12 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
         w[half] = held[run * 4 + half * (Tile::kPitch / 2)];
         if constexpr (kBits != 16) {
           const auto* s = (shared_half*)dynamic_lds + (scales_at + (line + half * 8) * Tile::kScalePitch) / 2;
-          scale[half] = cast<f32>(bit_cast<typename P::Scale>(u16(s[(wave * 8 + run * 4 + part) / Tile::kOfScale])));
+          scale[half] =
+              cast<f32>(bit_cast<typename P::Scale>(u16(s[(wave * 8 + run * 4 + part) / Tile::kScaleVectors])));
         }
       }
 #pragma clang loop unroll(full)
-      for (u32 v = 0; v < kOfRun; ++v) {
+      for (u32 v = 0; v < kRunVectors; ++v) {
         vec16 y[2];
 #pragma clang loop unroll(full)
         for (u32 half = 0; half < 2; ++half) {
@@ -281,11 +285,11 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
             y[half] = dequantized<T, kBits, P::kSigned, P::kFloatZeros>(
                 w[half][v * kWords], w[half][v * kWords + kWords - 1], scale[half], p.b_zero());
         }
-        const vec16 z = x[run * kOfRun + v];
+        const vec16 z = x[run * kRunVectors + v];
 #pragma clang loop unroll(full)
         for (int q = 0; q < 2; ++q) {
           // Several independent chains of sums hide the latency of the matrix instruction.
-          f32(&s)[4] = sums[((run * kOfRun + v) * 2 + q) % Chains];
+          f32(&s)[4] = sums[((run * kRunVectors + v) * 2 + q) % Chains];
           detail::mma<T>(y[0][2 * q], y[1][2 * q], y[0][2 * q + 1], y[1][2 * q + 1], z[2 * q], z[2 * q + 1], s[0], s[1],
                          s[2], s[3]);
         }
@@ -304,13 +308,13 @@ SDX_FN void stream(const P& first_p) {
   using namespace stream_detail;
   using T = typename P::T;
   static_assert(sizeof(T) == 2 && P::kAccessA != Access::kAcross &&
-                (!Tile::kAfter || (P::kBits == 4 && is_same<T, f16>)));
+                (!Tile::kScaleSums || (P::kBits == 4 && is_same<T, f16>)));
   start_next_launch();
-  constexpr u32 kOfRun = Tile::kRun / 8, kColumns = Tile::kColumns;
+  constexpr u32 kRunVectors = Tile::kRun / 8, kColumns = Tile::kColumns;
   // Vectors of the row that a lane needs for a stage; they are loaded once for all stages if they fit in registers.
-  constexpr u32 kOfStage = 2 * kOfRun;
-  constexpr bool kAll = kOfStage * Tile::kPieces <= 8;
-  constexpr int kChains = Tile::kAfter ? 1 : 4;
+  constexpr u32 kStageVectors = 2 * kRunVectors;
+  constexpr bool kAll = kStageVectors * Tile::kColumnStages <= 8;
+  constexpr int kChains = Tile::kScaleSums ? 1 : 4;
   const u32 wave = same(thread_id() / 32), lane = thread_id() % 32, line = lane / 4, part = lane % 4;
   const u32 full = shared_address(dynamic_lds) + Tile::kBarriersAt, empty = full + 8 * Tile::kStages;
   if (thread_id() == 0) {
@@ -347,31 +351,31 @@ SDX_FN void stream(const P& first_p) {
 
   const auto* row = (shared_vec*)dynamic_lds + Tile::kRowAt / 16;
   auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
-  // With After, a lane holds the part of the row that its column of the instruction multiplies: a block of 32 elements
-  // of K.
-  const auto take_row = [&](u32 piece, vec16* x, f32* totals) {
-    const u32 first_run = (piece * Tile::kWorking + wave) * 8;
-    if constexpr (Tile::kAfter) {
+  // With ScaleSums, a lane holds the part of the row that its column of the instruction multiplies: a block of 32
+  // elements of K.
+  const auto take_row = [&](u32 step, vec16* x, f32* totals) {
+    const u32 first_run = (step * Tile::kWorking + wave) * 8;
+    if constexpr (Tile::kScaleSums) {
       const vec16 mine = row[(first_run + line) * 4 + part];
 #pragma clang loop unroll(full)
-      for (u32 v = 0; v < kOfStage; ++v) x[v] = line == v ? mine : vec16{};
+      for (u32 v = 0; v < kStageVectors; ++v) x[v] = line == v ? mine : vec16{};
 #pragma clang loop unroll(full)
       for (u32 e = 0; e < 2; ++e)
         totals[e] = ((shared_f32*)dynamic_lds)[Tile::kTotalsAt / 4 + first_run + part * 2 + e];
     } else {
 #pragma clang loop unroll(full)
-      for (u32 v = 0; v < kOfStage; ++v)
-        x[v] = row[place_vector<Tile>((first_run + v / kOfRun * 4 + part) * kOfRun + v % kOfRun)];
+      for (u32 v = 0; v < kStageVectors; ++v)
+        x[v] = row[place_vector<Tile>((first_run + v / kRunVectors * 4 + part) * kRunVectors + v % kRunVectors)];
     }
   };
-  constexpr u32 kHeld = kAll ? Tile::kPieces : 1;
-  vec16 x[kHeld][kOfStage];
+  constexpr u32 kHeld = kAll ? Tile::kColumnStages : 1;
+  vec16 x[kHeld][kStageVectors];
   f32 totals[kHeld][2];
   const bool works = wave < Tile::kWorking;
   if constexpr (kAll)
 #pragma clang loop unroll(full)
-    for (u32 piece = 0; piece < kHeld; ++piece)
-      if (works) take_row(piece, x[piece], totals[piece]);
+    for (u32 step = 0; step < kHeld; ++step)
+      if (works) take_row(step, x[step], totals[step]);
   Ring<Tile::kStages> at;
   for (u32 block = block_id(); block < blocks; block += block_count()) {
     if (block != block_id()) {
@@ -381,9 +385,9 @@ SDX_FN void stream(const P& first_p) {
 #pragma unroll 1
     for (u32 tile = 0; tile < Tile::kTiles; ++tile) {
       f32 sums[kChains][4] = {};
-      const auto stage = [&](u32 piece, u32 held) {
+      const auto stage = [&](u32 step, u32 held) {
         if constexpr (!kAll)
-          if (works) take_row(piece, x[0], totals[0]);
+          if (works) take_row(step, x[0], totals[0]);
         wait_phase(full + 8 * at.stage, at.round & 1);
         if (works) multiply_stage<Tile>(p, at.stage, wave, x[held], totals[held], sums);
         wave_barrier();
@@ -392,17 +396,17 @@ SDX_FN void stream(const P& first_p) {
       };
       if constexpr (kAll) {
 #pragma clang loop unroll(full)
-        for (u32 piece = 0; piece < kHeld; ++piece) stage(piece, piece);
+        for (u32 step = 0; step < kHeld; ++step) stage(step, step);
       } else {
 #pragma unroll 1
-        for (u32 piece = 0; piece < Tile::kPieces; ++piece) stage(piece, 0);
+        for (u32 step = 0; step < Tile::kColumnStages; ++step) stage(step, 0);
       }
 #pragma clang loop unroll(full)
       for (int e = 0; e < 4; e += 2) {  // the first of the instruction's 8 rows
         f32 sum = sums[0][e];
 #pragma clang loop unroll(full)
         for (int c = 1; c < kChains; ++c) sum += sums[c][e];
-        if constexpr (Tile::kAfter) {
+        if constexpr (Tile::kScaleSums) {
           sum = (sum + sums[0][e + 1]) * 0x1p24f;
           sum += from_lane_xor(sum, 1);
           sum += from_lane_xor(sum, 2);

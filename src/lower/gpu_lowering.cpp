@@ -108,7 +108,7 @@ class GpuBlock : public BlockLowering {
     if (!routine) return false;
     std::vector<int> tensors = b_.buffers(node.inputs);
     for (Value* v : node.outputs) tensors.push_back(b_.buffer(v));
-    for (const auto& room : routine->room) tensors.push_back(b_.temporary(room.dtype, {room.elements}));
+    for (const auto& w : routine->workspace) tensors.push_back(b_.temporary(w.dtype, {w.elements}));
     const auto at = [&](int k) { return tensors[static_cast<std::size_t>(k)]; };
     for (const auto& launch : routine->launches) {
       ProgramStep p;
