@@ -38,7 +38,7 @@ std::vector<DeviceInfo> devices();
 /// variable is an absolute path.
 std::filesystem::path user_cache_directory();
 
-/// A model made ready to run. Copies share it, and all members may be called from many threads at once.
+/// A compiled model. Copies share it, and all members may be called from many threads at once.
 class CompiledModel {
  public:
   /// Reads an .onnx file (with its external data) and compiles it. Throws kIo for an unreadable file, kInvalidModel for
@@ -55,6 +55,8 @@ class CompiledModel {
   /// `cache_dir`: as Options::cache_dir, for what NVIDIA's assembler makes of a program for such cards.
   static CompiledModel load(const std::filesystem::path& path, int threads = 0, const std::string& device = "host",
                             const std::filesystem::path& cache_dir = {});
+  /// The same with all options that apply to a compiled program (OptionInfo::at_load); the others have no effect.
+  static CompiledModel load(const std::filesystem::path& path, const Options& options);
   /// Writes the compiled program with its weights to one file (under a temporary name first, then renamed). Throws kIo;
   /// kUnsupported for a model that is compiled anew for each value of an input.
   void save(const std::filesystem::path& path) const;
@@ -80,9 +82,9 @@ class CompiledModel {
   /// inputs(). Kernels write outputs straight to the memory that `outputs` gives, but where an output is also an input,
   /// a constant or another output, which is copied. Throws as run() does.
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& outputs, const RunOptions& options = {}) const;
-  /// What it has of the device's memory.
+  /// Device memory in use.
   MemoryUse memory() const;
-  /// What became of the products with a precision of 8 bits; nothing with others.
+  /// Which GEMMs and convolutions run in 8 bits; empty with other precisions.
   QuantizationReport quantization() const;
 
  private:

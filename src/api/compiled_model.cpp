@@ -20,7 +20,15 @@ CompiledModel CompiledModel::from_bytes(std::span<const std::byte> onnx, const O
 
 CompiledModel CompiledModel::load(const std::filesystem::path& path, int threads, const std::string& device,
                                   const std::filesystem::path& cache_dir) {
-  return CompiledModel(std::make_shared<Impl>(Impl{Model::load_program(path, threads, device, "", cache_dir)}));
+  Options options;
+  options.threads = threads;
+  options.device = device;
+  options.cache_dir = cache_dir;
+  return load(path, options);
+}
+
+CompiledModel CompiledModel::load(const std::filesystem::path& path, const Options& options) {
+  return CompiledModel(std::make_shared<Impl>(Impl{Model::load_program(path, options)}));
 }
 
 void CompiledModel::save(const std::filesystem::path& path) const { impl_->model->save(path); }

@@ -120,17 +120,11 @@ void Model::use_gpu(std::shared_ptr<Gpu> gpu) {
   memory_ = std::make_shared<DeviceMemory>(gpu_, options_.device_memory_limit, options_.device_memory_budget);
 }
 
-std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, int threads, const std::string& device,
-                                           const std::string& product_library, const std::filesystem::path& cache_dir) {
-  ModelOptions options;
-  options.cache_dir = cache_dir;
-  options.product_library = product_library;
-  options.device = device;
-  options.threads = threads;
+std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, ModelOptions options) {
   // A program for the host if there is one, else for the first card of the kind that the first program is for.
   std::string gpu;
-  if (device != "host" && is_gpu_name(device)) gpu = open_gpu(device)->info().target;
-  if (device == "host") {
+  if (options.device != "host" && is_gpu_name(options.device)) gpu = open_gpu(options.device)->info().target;
+  if (options.device == "host") {
     const std::vector<std::string> targets = program_targets(path);
     const bool cards =
         std::all_of(targets.begin(), targets.end(), [](const std::string& t) { return find_chip(t) != nullptr; });
@@ -139,7 +133,7 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, in
       gpu = open_gpu(options.device)->info().target;
     }
   }
-  auto program = sardonyx::load_program(path, thread_count(threads), gpu);
+  auto program = sardonyx::load_program(path, thread_count(options.threads), gpu);
   try {
     return from_program(std::move(program), options);
   } catch (const Error& e) {

@@ -37,15 +37,10 @@ class Model {
                                       const std::filesystem::path& folder = {});
   /// Compiles a model of any format. Throws Error.
   Model(std::unique_ptr<ModelSource> source, const ModelOptions& options);
-  /// What save() wrote; see program/program_file.h.
-  /// `device`: as Options::device; "host" stands for the first card of the right kind if the program is a GPU's.
-  /// `cache_dir`: as Options::cache_dir, for what NVIDIA's assembler makes of a program's PTX.
-  static std::unique_ptr<Model> load_program(const std::filesystem::path& path, int threads = 0,
-                                             const std::string& device = "host",
-                                             const std::string& product_library = "",
-                                             const std::filesystem::path& cache_dir = {});
-  /// The same for a program that is in memory. Of `options`, device, threads, cache_dir, device_memory_limit and graphs
-  /// count.
+  /// Loads what save() wrote (program/program_file.h). Of `options`, those that apply at loading count (OptionInfo); as
+  /// the device, "host" means the first GPU of the right kind if the program is for GPUs.
+  static std::unique_ptr<Model> load_program(const std::filesystem::path& path, ModelOptions options = {});
+  /// The same for a program that is in memory.
   static std::unique_ptr<Model> from_program(std::shared_ptr<const Program> program, ModelOptions options);
   /// Compiles for a GPU ("gfx942", "sm_90") that need not be here; the code is kept in the cache. Throws
   /// Error(kUnsupported) if the program depends on an input's value, and for the host's own target.

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
+#include "options/compile_options.h"
 #include "support/cpu_count.h"
 #include "target/chip.h"
 
 namespace sardonyx {
 namespace {
-
-constexpr int kMaxThreads = 4096;
 
 constexpr std::string_view kMakeATable =
     "run the float model on examples with ONNX Runtime's calibrator (onnxruntime.quantization.create_calibrator, "
@@ -35,20 +34,16 @@ DType product_type(const ModelOptions& o, const std::string& target) {
 }  // namespace
 
 int thread_count(int wanted) {
-  if (wanted < 0 || wanted > kMaxThreads)
-    fail(ErrorKind::kInvalidArgument, "threads is {}; it must be 0 (every CPU that this process may use) or at most {}",
-         wanted, kMaxThreads);
+  Options o;
+  o.threads = wanted;
+  check_values(o);
   return wanted > 0 ? wanted : cpu_count();
 }
 
 DType storage_of(const ModelOptions& o) {
   if (o.precision == "fp16") return DType::kFloat16;
   if (o.precision == "bf16") return DType::kBFloat16;
-  if (o.precision == "fp32" || in_8_bits(o)) return DType::kFloat32;
-  fail(ErrorKind::kInvalidArgument,
-       "there is no precision '{}'; use 'fp32' (the model's own types), 'fp16' or 'bf16', or with a calibration table "
-       "'int8' or 'fp8'",
-       o.precision);
+  return DType::kFloat32;
 }
 
 QuantizationReport quantize(ModelSource& source, const ModelOptions& o, const std::string& target) {
@@ -60,9 +55,7 @@ void check_options(const ModelOptions& o) {
   if (o.device != "host" && !is_gpu_name(o.device))
     fail(ErrorKind::kInvalidArgument, "there is no device '{}'; use 'host', this machine's CPU, or 'hip', 'cuda'",
          o.device);
-  storage_of(o);
-  if (o.tuning != "off" && o.tuning != "first-use" && o.tuning != "exhaustive")
-    fail(ErrorKind::kInvalidArgument, "there is no tuning '{}'; use 'off', 'first-use' or 'exhaustive'", o.tuning);
+  check_values(o);
   if (in_8_bits(o) && o.calibration_table.empty())
     fail(ErrorKind::kInvalidArgument,
          "precision '{}' needs a calibration table, which says how large the activations get: {}", o.precision,

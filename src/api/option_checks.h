@@ -9,7 +9,7 @@ namespace sardonyx {
 /// Threads for Options::threads or RunOptions::threads: 0 is all cores. Throws Error(kInvalidArgument).
 int thread_count(int wanted);
 
-/// The type in which values are kept between kernels. Throws Error(kInvalidArgument) for an unknown precision.
+/// The type in which values are stored between kernels, of checked options.
 DType storage_of(const ModelOptions& options);
 
 /// Checks what does not depend on the model or on the target. Throws Error(kInvalidArgument).

@@ -1,11 +1,16 @@
 // The command line's syntax and help. The only file that knows CLI11 and the environment.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <set>
 
 #include "cli/options.h"
 #include "compile/cache.h"
 #include "device/device.h"
+#include "options/compile_options.h"
 #include "support/error.h"
 
 namespace sardonyx::cli {
@@ -20,19 +25,7 @@ const char* environment(const char* name) {
   return v && *v ? v : nullptr;
 }
 
-std::pair<std::string, std::int64_t> parse_dim(const std::string& text, const char* option) {
-  const std::size_t eq = text.rfind('=');
-  std::int64_t v = 0;
-  if (eq == std::string::npos || eq == 0 || !CLI::detail::lexical_cast(text.substr(eq + 1), v) || v < 0)
-    fail(ErrorKind::kInvalidArgument, "{} {}: a name and a size are wanted, as in {} batch=4", option, text, option);
-  return {text.substr(0, eq), v};
-}
-
-void read_dims(const std::vector<std::string>& texts, const char* option, std::map<std::string, std::int64_t>& out) {
-  for (const std::string& t : texts)
-    if (auto [it, fresh] = out.insert(parse_dim(t, option)); !fresh)
-      fail(ErrorKind::kInvalidArgument, "{}: dim '{}' is given twice", option, it->first);
-}
+using Dims = std::map<std::string, std::int64_t>;
 
 class Parser {
  public:
@@ -68,10 +61,7 @@ class Parser {
       }
       std::string command = "sardonyx";
       for (const CLI::App* s : app_.get_subcommands()) command += " " + s->get_name();
-      std::string what = e.what();
-      if (what.starts_with("--threads") && environment("SARDONYX_THREADS"))
-        what += " (the environment has SARDONYX_THREADS)";
-      fail(ErrorKind::kInvalidArgument, "{}; `{} --help` shows how it is used", what, command);
+      fail(ErrorKind::kInvalidArgument, "{}; `{} --help` shows how it is used", e.what(), command);
     }
     finish();
     return o_;
@@ -85,52 +75,58 @@ class Parser {
     s->add_flag("-q,--quiet", o_.quiet, "show no progress");
     return s;
   }
-  void cache_option(CLI::App* s) {
-    s->add_option("--cache-dir", cache_dir_,
-                  "folder of compiled code; \"\" for none (default: $SARDONYX_CACHE_DIR, else $XDG_CACHE_HOME/sardonyx "
-                  "or ~/.cache/sardonyx)")
-        ->type_name("DIR");
+  // An option of the table in sardonyx/compile_options.h: its flag sets the field.
+  void table_option(CLI::App* s, const OptionInfo& o) {
+    const std::string flag(o.flag), long_flag = flag.substr(flag.rfind("--"));
+    const auto set = [this, &o, long_flag](const std::string& text) {
+      given_.insert(&o);
+      try {
+        set_option(o_.model.compile, o, long_flag, text);
+      } catch (const Error& e) {
+        throw CLI::ValidationError(e.what(), CLI::ExitCodes::ValidationError);  // the caller adds how to get help
+      }
+    };
+    std::string help(o.help);
+    const std::string fallback = default_text(o);
+    if (!o.environment.empty())
+      help += fmt::format(" (default: ${}, else {})", o.environment, fallback);
+    else if (!fallback.empty() && !std::holds_alternative<bool sardonyx::Options::*>(o.field))
+      help += fmt::format(" (default: {})", fallback);
+    if (const auto* field = std::get_if<bool sardonyx::Options::*>(&o.field)) {
+      s->add_flag_callback(flag, [this, field] { o_.model.compile.** field = !(sardonyx::Options().**field); }, help);
+    } else if (std::holds_alternative<Dims sardonyx::Options::*>(o.field)) {
+      s->add_option_function<std::vector<std::string>>(
+           flag, [set](const std::vector<std::string>& texts) { std::for_each(texts.begin(), texts.end(), set); }, help)
+          ->type_name(std::string(o.placeholder))
+          ->allow_extra_args(false)
+          ->take_all();
+    } else {
+      s->add_option_function<std::string>(flag, set, help)->type_name(std::string(o.placeholder));
+    }
   }
   void model_options(CLI::App* s, bool required = true) {
     s->add_option("model", o_.model.file, "an ONNX file, or a program that `sardonyx compile -o` wrote")
         ->required(required)
         ->type_name("MODEL");
-    s->add_option("--tuning-database", o_.model.tuning_database,
-                  "measured choices of GPUs' kernels, which `sardonyx tune` writes")
-        ->type_name("FILE");
-    s->add_option(
-         "--product-library", o_.model.product_library,
-         "the vendor's library of products (cuBLASLt, hipBLASLt), which runs where tuning found it faster; off: "
-         "never (default: $SARDONYX_PRODUCT_LIBRARY, else the loader's path)")
-        ->envname("SARDONYX_PRODUCT_LIBRARY")
-        ->type_name("FILE");
     s->add_option("--dim", dims_,
                   "size of a symbolic dim, for inputs that are generated: --dim batch=4 --dim length=128")
         ->type_name("NAME=N")
         ->allow_extra_args(false)
         ->take_all();
-    s->add_option("--fix", fixed_, "the same, and known to the compiler: a program for this size alone")
-        ->type_name("NAME=N")
-        ->allow_extra_args(false)
-        ->take_all();
-    s->add_option("--device", o_.model.device,
-                  "where to run; `sardonyx devices` lists them (default: $SARDONYX_DEVICE, else host)")
-        ->envname("SARDONYX_DEVICE");
-    s->add_option("-j,--threads", o_.model.threads,
-                  "threads to compile and run with (default: $SARDONYX_THREADS, else all cores)")
-        ->envname("SARDONYX_THREADS")
-        ->check(CLI::Range(0, 4096))
-        ->type_name("N");
-    s->add_option(
-         "--precision", o_.model.precision,
-         "fp16 or bf16: weights and activations are kept in 16 bits, sums in 32; int8 or fp8: products run in 8 bits, "
-         "with --calibration-table (default: fp32, the model's own types)")
-        ->type_name("TYPE");
-    s->add_option("--calibration-table", o_.model.calibration_table,
-                  "how large the activations get, for int8 and fp8: what ONNX Runtime's calibrators or TensorRT write")
-        ->type_name("FILE");
-    s->add_flag("!--no-fuse", o_.model.fuse, "one kernel for each value, to find a fault");
-    cache_option(s);
+    for (const OptionInfo& o : kOptions)
+      if (!o.flag.empty()) table_option(s, o);
+  }
+  // What the arguments leave open comes from the environment; of `command`, the options that it has.
+  void read_environment(const CLI::App* command) {
+    for (const OptionInfo& o : kOptions) {
+      if (o.environment.empty() || given_.count(&o)) continue;
+      if (!command || !command->get_option_no_throw(std::string(o.flag.substr(o.flag.rfind("--"))))) continue;
+      const char* text = std::getenv(std::string(o.environment).c_str());
+      if (text && (*text || o.empty_means_none)) {
+        set_option(o_.model.compile, o, o.environment, text);
+        given_.insert(&o);
+      }
+    }
   }
   void input_options(CLI::App* s) {
     s->add_option(
@@ -298,7 +294,7 @@ class Parser {
     s->add_option("action", o_.cache_action, "stats, dir or clear (default: stats)")
         ->check(CLI::IsMember({"stats", "dir", "clear"}))
         ->type_name("ACTION");
-    cache_option(s);
+    table_option(s, *find_option("cache_dir"));
   }
 
   // Python has their options, and shows their help: they are here for the list of commands. All but --python is passed
@@ -322,35 +318,34 @@ class Parser {
   }
 
   void finish() {
-    read_dims(dims_, "--dim", o_.model.dims);
-    read_dims(fixed_, "--fix", o_.model.fixed);
+    const auto commands = app_.get_subcommands();
+    read_environment(commands.empty() ? nullptr : commands.front());
+    sardonyx::Options sizes;
+    for (const std::string& text : dims_) set_option(sizes, *find_option("dims"), "--dim", text);
+    o_.model.dims = sizes.dims;
     o_.verify.rtol = rtol_;
     o_.verify.atol = atol_;
-    if (cache_dir_) {
-      o_.cache.directory = *cache_dir_;
-    } else if (const char* d = std::getenv("SARDONYX_CACHE_DIR")) {
-      o_.cache.directory = d;
-    } else {
+    if (!given_.count(find_option("cache_dir"))) {
       const char* xdg = environment("XDG_CACHE_HOME");
       const char* home = environment("HOME");
-      o_.cache.directory = default_cache_directory(xdg ? xdg : "", home ? home : "");
+      o_.model.compile.cache_dir = default_cache_directory(xdg ? xdg : "", home ? home : "");
     }
     if (o_.verify.python.empty()) o_.verify.python = "python3";
     if (o_.cache_action.empty()) o_.cache_action = "stats";
     for (const std::string& d : o_.run.devices)
       if (d != "host" && !is_gpu_name(d))
         fail(ErrorKind::kInvalidArgument, "--devices {}: there is no such device; `sardonyx devices` lists them", d);
-    if (!o_.run.devices.empty()) o_.model.device = o_.run.devices.front();
-    if (o_.model.device != "host" && !is_gpu_name(o_.model.device) && o_.command != Options::Command::kCache &&
-        o_.command != Options::Command::kDevices)
+    if (!o_.run.devices.empty()) o_.model.compile.device = o_.run.devices.front();
+    if (o_.model.compile.device != "host" && !is_gpu_name(o_.model.compile.device) &&
+        o_.command != Options::Command::kCache && o_.command != Options::Command::kDevices)
       fail(ErrorKind::kInvalidArgument, "--device {}: there is no such device; `sardonyx devices` lists them",
-           o_.model.device);
+           o_.model.compile.device);
   }
 
   CLI::App app_;
   Options o_;
-  std::vector<std::string> dims_, fixed_;
-  std::optional<std::string> cache_dir_;
+  std::vector<std::string> dims_;
+  std::set<const OptionInfo*> given_;  // by arguments or the environment
   std::optional<double> rtol_, atol_;
 };
 

@@ -32,8 +32,6 @@ struct Loaded {
   std::vector<Stage> stages;
   double seconds = 0;  ///< all of them
 };
-/// The options for compiling that the command line gives.
-ModelOptions model_options(const Options& options);
 /// Loads and compiles with progress on stderr.
 Loaded load_model(const Options& options, bool all_outputs = false);
 

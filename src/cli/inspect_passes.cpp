@@ -35,7 +35,7 @@ void add_passes(Json& report, const Options& options, const std::string& target)
     if (is_program_file(options.model.file))
       fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already and has no graph; inspect the model itself",
            asked.passes ? "--passes" : "--remarks", options.model.file.string());
-    add(report, passes_for(target, open_model(options.model.file), model_options(options)));
+    add(report, passes_for(target, open_model(options.model.file), options.model.compile));
   } catch (const Error& e) {
     if (wanted) throw;
     report["passes_error"] = e.what();

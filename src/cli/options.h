@@ -1,5 +1,5 @@
-// Every option of the command line, as plain data. arguments.cpp fills it once, from the command line and then from the
-// environment; nothing else reads either.
+// The command line as plain data. arguments.cpp fills it once, from the arguments and then from the environment;
+// nothing else reads either. Options of compiling are declared in sardonyx/compile_options.h.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,21 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "sardonyx/compile_options.h"
+
 namespace sardonyx::cli {
 
-/// How to load and compile a model.
+/// The model, and how to compile it.
 struct ModelArguments {
   std::filesystem::path file;
-  std::string device = "host";  ///< SARDONYX_DEVICE
-  int threads = 0;              ///< SARDONYX_THREADS; 0: all cores
-  bool fuse = true;
-  std::string precision = "fp32";
-  std::string tuning = "off";
-  std::string product_library;            ///< SARDONYX_PRODUCT_LIBRARY; empty: the loader's; "off"
-  std::filesystem::path tuning_database;  ///< empty: none, or that of the cache
-  std::filesystem::path calibration_table;
-  std::map<std::string, std::int64_t> dims;   ///< sizes of symbolic dims, for inputs that are generated and for reports
-  std::map<std::string, std::int64_t> fixed;  ///< the same, known to the compiler
+  sardonyx::Options compile;
+  /// Sizes of symbolic dims, for inputs that are generated and for reports. compile.dims are known to the compiler too.
+  std::map<std::string, std::int64_t> dims;
 };
 
 /// Where inputs come from: files first, generated otherwise.
@@ -32,10 +27,6 @@ struct InputArguments {
   std::vector<std::string> fill;   ///< "NAME=VALUE"
   std::vector<std::string> range;  ///< "NAME=LOW:HIGH"
   std::uint64_t seed = 0;
-};
-
-struct CacheArguments {
-  std::filesystem::path directory;  ///< SARDONYX_CACHE_DIR; empty: no cache
 };
 
 struct RunArguments {
@@ -84,7 +75,6 @@ struct Options {
   bool quiet = false;  ///< no progress
   ModelArguments model;
   InputArguments input;
-  CacheArguments cache;
   RunArguments run;
   VerifyArguments verify;
   PerfArguments perf;

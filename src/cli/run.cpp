@@ -73,7 +73,7 @@ std::unique_ptr<Replicas> replicas_of(const Options& options, Loaded& first) {
   std::vector<std::shared_ptr<Model>> models = {first.model};
   for (std::size_t k = 1; k < options.run.devices.size(); ++k) {
     Options other = options;
-    other.model.device = options.run.devices[k];
+    other.model.compile.device = options.run.devices[k];
     Loaded loaded = load_model(other);
     first.seconds += loaded.seconds;
     models.push_back(loaded.model);

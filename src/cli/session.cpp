@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "cli/commands.h"
+#include "options/compile_options.h"
 #include "program/program_file.h"
 #include "support/error.h"
 
@@ -11,22 +12,16 @@ namespace sardonyx::cli {
 namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-}  // namespace
 
-ModelOptions model_options(const Options& options) {
-  ModelOptions m;
-  m.device = options.model.device;
-  m.threads = options.model.threads;
-  m.cache_dir = options.cache.directory;
-  m.dims = options.model.fixed;
-  m.fuse = options.model.fuse;
-  m.precision = options.model.precision;
-  m.tuning = options.model.tuning;
-  m.tuning_database = options.model.tuning_database;
-  m.product_library = options.model.product_library;
-  m.calibration_table = options.model.calibration_table;
-  return m;
+// A compiled program takes only the options that apply at loading.
+void refuse_late_options(const Options& options) {
+  for (const OptionInfo& o : kOptions)
+    if (!o.at_load && !o.flag.empty() && !is_default(options.model.compile, o))
+      fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", o.flag,
+           options.model.file.string());
 }
+
+}  // namespace
 
 Loaded load_model(const Options& options, bool all_outputs) {
   Loaded out;
@@ -34,24 +29,16 @@ Loaded load_model(const Options& options, bool all_outputs) {
   ProgressLine line(!options.quiet);
   const auto start = Clock::now();
   if (is_program_file(options.model.file)) {
-    const char* late = !options.model.fixed.empty()             ? "--fix"
-                       : !options.model.fuse                    ? "--no-fuse"
-                       : options.model.precision != "fp32"      ? "--precision"
-                       : !options.model.tuning_database.empty() ? "--tuning-database"
-                                                                : nullptr;
-    if (late)
-      fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", late,
-           options.model.file.string());
+    refuse_late_options(options);
     line.show("loading " + file);
-    out.model = Model::load_program(options.model.file, options.model.threads, options.model.device,
-                                    options.model.product_library, options.cache.directory);
+    out.model = Model::load_program(options.model.file, options.model.compile);
     out.seconds = since(start);
     out.stages.push_back({"loading", out.seconds});
     return out;
   }
   auto stage_start = start;
   std::string stage;
-  ModelOptions m = model_options(options);
+  ModelOptions m = options.model.compile;
   m.all_outputs = all_outputs;
   m.progress = [&](const Progress& p) {
     if (p.stage != stage) {
@@ -77,7 +64,8 @@ Inputs inputs_for(const Model& model, const Options& options) {
   std::vector<TensorInfo> wanted = model.inputs();
   for (TensorInfo& t : wanted)
     for (std::string& d : t.shape)
-      if (auto it = options.model.fixed.find(d); it != options.model.fixed.end()) d = std::to_string(it->second);
+      if (auto it = options.model.compile.dims.find(d); it != options.model.compile.dims.end())
+        d = std::to_string(it->second);
   return make_inputs(wanted, options.input, options.model.dims);
 }
 

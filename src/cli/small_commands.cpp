@@ -47,7 +47,7 @@ void devices_command(const Options& options) {
 }
 
 void cache_command(const Options& options) {
-  const auto& directory = options.cache.directory;
+  const auto& directory = options.model.compile.cache_dir;
   if (directory.empty())
     fail(ErrorKind::kInvalidArgument, "there is no cache: name a folder with --cache-dir or SARDONYX_CACHE_DIR");
   if (options.cache_action == "dir") {
@@ -167,21 +167,12 @@ std::optional<std::map<std::string, std::int64_t>> open_dims(const Program& p, c
 }
 
 void compile_for_cards(const Options& options) {
-  ModelOptions m;
-  m.threads = options.model.threads;
-  m.cache_dir = options.cache.directory;
-  m.dims = options.model.fixed;
-  m.fuse = options.model.fuse;
-  m.precision = options.model.precision;
-  m.tuning_database = options.model.tuning_database;
-  m.product_library = options.model.product_library;
-  m.calibration_table = options.model.calibration_table;
   nlohmann::ordered_json all;
   std::vector<std::shared_ptr<const Program>> programs;
   for (const std::string& arch : options.compile_arch) {
     const auto start = std::chrono::steady_clock::now();
     if (std::any_of(programs.begin(), programs.end(), [&](const auto& p) { return p->target == arch; })) continue;
-    const auto program = Model::compile_for(arch, open_model(options.model.file), m);
+    const auto program = Model::compile_for(arch, open_model(options.model.file), options.model.compile);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     programs.push_back(program);
     const ProgramReport r = report(*program);
@@ -218,7 +209,7 @@ void compile_for_cards(const Options& options) {
 void compile_command(const Options& options) {
   if (options.compile_report && options.compile_arch.empty())
     fail(ErrorKind::kInvalidArgument, "--report is of GPUs' kernels: name the chips with --arch");
-  if (options.cache.directory.empty() && options.compile_output.empty() && !options.compile_report)
+  if (options.model.compile.cache_dir.empty() && options.compile_output.empty() && !options.compile_report)
     fail(
         ErrorKind::kInvalidArgument,
         "compiled code is kept in a cache, and there is none: name a folder with --cache-dir or SARDONYX_CACHE_DIR, or "
@@ -236,7 +227,7 @@ void compile_command(const Options& options) {
   const ProgramReport r = report(e->program());
   if (!options.compile_output.empty()) loaded.model->save(options.compile_output);
   const CacheStats c = loaded.model->cache().stats();
-  if (!c.warning.empty() && !options.cache.directory.empty())
+  if (!c.warning.empty() && !options.model.compile.cache_dir.empty())
     fail(ErrorKind::kIo, "compiled, but not kept: {}", c.warning);
   if (!options.compile_json.empty()) {
     nlohmann::ordered_json j;
@@ -248,7 +239,7 @@ void compile_command(const Options& options) {
     j["kernels"] = e->program().kernels.size();
     j["code_bytes"] = r.code_bytes;
     if (!options.compile_output.empty()) j["output"] = options.compile_output;
-    j["cache"] = {{"directory", options.cache.directory.string()}, {"hits", c.hits}, {"misses", c.misses}};
+    j["cache"] = {{"directory", options.model.compile.cache_dir.string()}, {"hits", c.hits}, {"misses", c.misses}};
     write_text(options.compile_json, j.dump(2) + "\n");
     if (options.compile_json == "-") return;
   }

@@ -63,12 +63,12 @@ void print(const std::vector<TuningDecision>& decisions, double seconds, const s
 
 void tune_command(const Options& options) {
   const TuneArguments& a = options.tune;
-  if (options.model.tuning_database.empty())
+  if (options.model.compile.tuning_database.empty())
     fail(ErrorKind::kInvalidArgument, "name a database with --tuning-database");
   if (a.list && !a.merge.empty()) fail(ErrorKind::kInvalidArgument, "--list and --merge are for one after the other");
-  if (a.list) return list(TuningDatabase(options.model.tuning_database, false), a.json);
+  if (a.list) return list(TuningDatabase(options.model.compile.tuning_database, false), a.json);
   if (!a.merge.empty()) {
-    TuningDatabase into(options.model.tuning_database, true);
+    TuningDatabase into(options.model.compile.tuning_database, true);
     for (const std::string& file : a.merge) {
       const TuningDatabase from(file, false);
       const std::size_t added = into.merge(from);
@@ -77,10 +77,10 @@ void tune_command(const Options& options) {
     return;
   }
   if (options.model.file.empty()) fail(ErrorKind::kInvalidArgument, "name a model to tune, --list or --merge");
-  if (!is_gpu_name(options.model.device))
+  if (!is_gpu_name(options.model.compile.device))
     fail(ErrorKind::kInvalidArgument, "tuning is for GPUs: choose one with --device");
   Options with = options;
-  with.model.tuning = a.quick ? "first-use" : "exhaustive";
+  with.model.compile.tuning = a.quick ? "first-use" : "exhaustive";
   const Loaded loaded = load_model(with);
   const Inputs inputs = inputs_for(*loaded.model, with);
   program_for(*loaded.model, inputs, with.quiet);
@@ -104,7 +104,7 @@ void tune_command(const Options& options) {
     write_text(a.json, all.dump(2) + "\n");
     if (a.json == "-") return;
   }
-  print(decisions, seconds, options.model.tuning_database);
+  print(decisions, seconds, options.model.compile.tuning_database);
 }
 
 }  // namespace sardonyx::cli

@@ -7,6 +7,7 @@
 #include "ep/process_wide.h"
 #include "import/calibration.h"
 #include "import/node_source.h"
+#include "options/compile_options.h"
 
 namespace sardonyx::ep {
 namespace {
@@ -19,27 +20,20 @@ struct Shared {
 }  // namespace
 
 ModelOptions model_options(const ProviderOptions& options, const ProviderDevice& device) {
-  ModelOptions m;
+  ModelOptions m = options.compile;
   m.device = device.info().name;
-  m.precision = options.precision;
-  m.calibration_table = options.calibration_table;
-  m.threads = options.threads;
-  m.fuse = options.fuse;
-  m.graphs = options.hip_graphs;
-  m.device_memory_budget = options.arena.budget;
-  if (!options.force_recompile) m.cache_dir = options.cache_dir;
-  if (options.exhaustive_tune && !options.cache_dir.empty() && !device.is_host()) {
+  if (options.exhaustive_tune && !m.cache_dir.empty() && !device.is_host()) {
     m.tuning = "exhaustive";
-    m.tuning_database = options.cache_dir / "tuning.sqlite";
+    m.tuning_database = m.cache_dir / "tuning.sqlite";
   }
+  if (options.force_recompile) m.cache_dir.clear();
   return m;
 }
 
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
                                              const std::shared_ptr<ProviderDevice>& device) {
   const ModelOptions m = model_options(options, *device);
-  std::string settings = fmt::format("{} {} {} {} {} {} {}", m.tuning, m.device, m.precision, m.threads, m.fuse,
-                                     m.graphs, fmt::ptr(m.device_memory_budget.get()));
+  std::string settings = fmt::format("{}{}\n", settings_text(m), fmt::ptr(m.device_memory_budget.get()));
   if (!m.calibration_table.empty())
     for (const auto& [name, largest] : read_calibration(m.calibration_table).largest)
       settings += fmt::format(" {}\n{}", name, largest);

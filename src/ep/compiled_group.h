@@ -8,8 +8,8 @@
 
 #include "api/model.h"
 #include "ep/graph_reader.h"
-#include "ep/options.h"
 #include "ep/provider_device.h"
+#include "options/provider_options.h"
 
 namespace sardonyx::ep {
 

@@ -8,10 +8,10 @@
 
 #include "ep/compiled_group.h"
 #include "ep/ep_context.h"
-#include "ep/options.h"
 #include "ep/process_wide.h"
 #include "ep/provider.h"
 #include "ep/stream.h"
+#include "sardonyx/sardonyx.h"
 
 namespace sardonyx::ep {
 namespace {
@@ -178,10 +178,10 @@ OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t coun
   ort_->ReleaseKeyValuePairs(pairs);
   const Log log(ort_, logger);
   std::vector<std::string> notes;
-  ProviderOptions p = read_options(config, notes);
+  ProviderOptions p = read_provider_options(config, user_cache_directory(), notes);
   for (const std::string& n : notes) log.info("{}", n);
   // One budget for tensors, weights and temporaries; sessions with a limit do not share groups.
-  if (p.arena.limit) p.arena.budget = std::make_shared<MemoryBudget>(p.arena.limit);
+  if (p.gpu_mem_limit) p.compile.device_memory_budget = std::make_shared<MemoryBudget>(p.gpu_mem_limit);
   // The session's device: the first that was passed to it, or the one among them that device_id names.
   std::vector<std::shared_ptr<ProviderDevice>> offered;
   for (std::size_t k = 0; k < count; ++k) {

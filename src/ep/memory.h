@@ -7,13 +7,9 @@
 #include "ep/arena.h"
 #include "ep/ort.h"
 #include "ep/provider_device.h"
+#include "options/provider_options.h"
 
 namespace sardonyx::ep {
-
-/// The application's functions for device memory, as in ROCm's provider; 0: none.
-struct ExternalMemory {
-  std::uintptr_t allocate = 0, free = 0, empty_cache = 0;
-};
 
 /// An allocator of device memory or of pinned host memory. `id`: the device id in ONNX Runtime.
 class Allocator : public OrtAllocator {

@@ -8,6 +8,7 @@
 #include "api/host_info.h"
 #include "ep/ep_context.h"
 #include "ep/group_dump.h"
+#include "ep/memory.h"
 #include "ep/stream.h"
 #include "ep/warm_up.h"
 #include "import/import.h"
@@ -108,8 +109,9 @@ OrtAllocator* Provider::allocator(const OrtMemoryInfo* info) {
   const bool pinned = ort_->MemoryInfoGetDeviceMemType(info) == OrtDeviceMemoryType_HOST_ACCESSIBLE;
   int id = 0;
   ort_.require(ort_->MemoryInfoGetId(info, &id));
-  return new Allocator(ort_, device_, id, pinned, pinned ? ArenaOptions{} : options_.arena,
-                       pinned ? ExternalMemory{} : options_.external, log_);
+  ArenaOptions arena;
+  if (!pinned) arena = {options_.gpu_mem_limit, options_.compile.device_memory_budget, options_.same_as_requested};
+  return new Allocator(ort_, device_, id, pinned, arena, pinned ? ExternalMemory{} : options_.external, log_);
 }
 
 // ONNX Runtime 1.23 does not report that a graph is nested. It gives groups of nested graphs the same names as groups
@@ -229,10 +231,10 @@ void Provider::report(const Partition& partition, const std::vector<Group>& grou
 void Provider::report(const QuantizationReport& q) {
   if (q.quantized == 0 && q.in_float.empty()) return;
   const std::size_t all = static_cast<std::size_t>(q.quantized) + q.in_float.size();
-  log_.info("{} of {} products of a group run in {}", q.quantized, all, options_.precision);
+  log_.info("{} of {} products of a group run in {}", q.quantized, all, options_.compile.precision);
   if (q.in_float.empty()) return;
   log_.warn("{} of {} products of a group stay in float32, not {}; the log lists them at level INFO", q.in_float.size(),
-            all, options_.precision);
+            all, options_.compile.precision);
   for (const std::string& product : q.in_float) log_.info("  in float32: {}", product);
 }
 

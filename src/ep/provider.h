@@ -7,11 +7,11 @@
 
 #include "ep/compiled_group.h"
 #include "ep/compute.h"
-#include "ep/options.h"
 #include "ep/ort.h"
 #include "ep/partition.h"
 #include "ep/provider_device.h"
 #include "ep/trace.h"
+#include "options/provider_options.h"
 
 namespace sardonyx::ep {
 

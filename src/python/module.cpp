@@ -21,6 +21,7 @@
 #include "formats/open.h"
 #include "fuse/passes.h"
 #include "ops/op.h"
+#include "python/options.h"
 #include "python/tensors.h"
 #include "sardonyx/sardonyx.h"
 #include "support/error.h"
@@ -64,28 +65,10 @@ class ProgressCallback {
   std::exception_ptr failure_;
 };
 
-std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, const std::string& device,
-                                     const std::string& precision, const std::string& calibration_table, int threads,
-                                     const std::string& cache, const std::map<std::string, std::int64_t>& dims,
-                                     bool fuse, bool all_outputs, bool graphs, std::uint64_t device_memory_limit,
-                                     const std::string& tuning, const std::string& tuning_database,
-                                     const std::string& product_library, std::shared_ptr<Communicator> communicator,
-                                     nb::object progress) {
-  Options o;
+std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, const nb::dict& options,
+                                     std::shared_ptr<Communicator> communicator, nb::object progress) {
+  Options o = options_of(options);
   o.communicator = std::move(communicator);
-  o.device = device;
-  o.precision = precision;
-  o.calibration_table = calibration_table;
-  o.threads = threads;
-  o.cache_dir = cache;
-  o.dims = dims;
-  o.fuse = fuse;
-  o.all_outputs = all_outputs;
-  o.graphs = graphs;
-  o.device_memory_limit = device_memory_limit;
-  o.tuning = tuning;
-  o.tuning_database = tuning_database;
-  o.product_library = product_library;
   const auto callback = std::make_shared<ProgressCallback>(std::move(progress));
   if (callback->wanted()) o.progress = [callback](const Progress& p) { (*callback)(p); };
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
@@ -222,11 +205,8 @@ nb::list kernels(const Model& m) {
 }
 
 // Of a model file or of bytes, compiled for a GPU that need not be here.
-nb::list code_of(const std::string& path, nb::bytes data, const std::string& target, const std::string& cache,
-                 const std::map<std::string, std::int64_t>& dims) {
-  Options o;
-  o.cache_dir = cache;
-  o.dims = dims;
+nb::list code_of(const std::string& path, nb::bytes data, const std::string& target, const nb::dict& options) {
+  const Options o = options_of(options);
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
   std::vector<KernelReport> kernels;
   {
@@ -353,6 +333,7 @@ void translate(const std::exception_ptr& p, void*) {
 NB_MODULE(_sardonyx, m) {
   nb::register_exception_translator(translate);
   define_tensors(m);
+  define_options(m);
   nb::class_<Model>(m, "Model")
       .def("inputs", [](const Model& m) { return infos(m.inputs()); })
       .def("outputs", [](const Model& m) { return infos(m.outputs()); })
@@ -395,19 +376,14 @@ NB_MODULE(_sardonyx, m) {
   nb::class_<BoundRun>(m, "BoundRun")
       .def("__call__", &BoundRun::operator(), nb::call_guard<nb::gil_scoped_release>())
       .def("wait", &BoundRun::wait, nb::call_guard<nb::gil_scoped_release>());
-  m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("device"), nb::arg("precision"),
-        nb::arg("calibration_table"), nb::arg("threads"), nb::arg("cache_dir"), nb::arg("dims"), nb::arg("fuse"),
-        nb::arg("all_outputs"), nb::arg("graphs"), nb::arg("device_memory_limit"), nb::arg("tuning"),
-        nb::arg("tuning_database"), nb::arg("product_library"), nb::arg("communicator").none(),
+  m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("options"), nb::arg("communicator").none(),
         nb::arg("progress").none());
   m.def("code_report", &code_of);
-  m.def(
-      "load",
-      [](const std::string& path, int threads, const std::string& device, const std::string& product_library,
-         const std::string& cache_dir) {
-        return Model::load_program(path, threads, device, product_library, cache_dir);
-      },
-      nb::call_guard<nb::gil_scoped_release>());
+  m.def("load", [](const std::string& path, const nb::dict& options) {
+    const Options o = options_of(options);
+    nb::gil_scoped_release release;
+    return Model::load_program(path, o);
+  });
   m.def("operators", [] {
     std::vector<std::tuple<std::string, std::string, int, std::string, std::string>> out;
     for (const OpDef* d : OpRegistry::instance().all())

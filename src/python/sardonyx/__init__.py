@@ -10,6 +10,8 @@ See compile() for options, Model for what a compiled model can do, and errors fo
 
 from . import errors
 from ._sardonyx import Communicator, Stream, Tensor, __version__
+from .compiling import KernelCode, Progress, code_report, compile, load
+from .device import Device, chips, copy, devices, empty, to_device
 from .errors import (
     CompileError,
     DeviceError,
@@ -24,25 +26,14 @@ from .errors import (
 from .group import join
 from .model import (
     BoundRun,
-    Device,
     Kernel,
-    KernelCode,
     Memory,
     MemoryInUse,
     Model,
-    Progress,
     Quantization,
     Step,
     TensorInfo,
     Traffic,
-    chips,
-    code_report,
-    compile,
-    copy,
-    devices,
-    empty,
-    load,
-    to_device,
 )
 from .replicas import ReplicatedModel, compile_replicas
 

@@ -1,30 +1,20 @@
-"""Compiled models: making, running, asking, saving."""
+"""Compiled models: running, inspecting and saving them."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Union
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _sardonyx
-from ._sardonyx import Communicator, Stream, Tensor
+from ._sardonyx import Stream, Tensor
 from .arrays import Card, Raw, input_array, numpy_dtype, output_array, output_memory
 from .errors import InvalidArgumentError
 
 Array = np.ndarray[Any, Any]
-
-
-class ModelProto(Protocol):
-    """An onnx.ModelProto; Sardonyx itself does not need the onnx package."""
-
-    def SerializeToString(self) -> bytes: ...
-
-
-Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, ModelProto]
 
 
 class TensorInfo(NamedTuple):
@@ -42,25 +32,6 @@ class Kernel(NamedTuple):
     kind: str  #: "loop", "tile" (products, convolution, attention) or "routine"
     name: str
     nodes: tuple[str, ...]  #: the model's nodes that it computes, as "name (operator)"
-
-
-class KernelCode(NamedTuple):
-    """What a kernel takes of a GPU. None is not known: of PTX the driver makes code."""
-
-    kernel: str
-    nodes: tuple[str, ...]  #: the model's nodes that it computes
-    vgprs: int | None
-    agprs: int | None
-    sgprs: int | None
-    vgpr_spills: int | None
-    sgpr_spills: int | None
-    scratch_bytes: int | None
-    lds_bytes: int
-    waves_per_simd: int | None  #: that a SIMD holds at a time
-    code_bytes: int
-    instructions: int
-    matrix_instructions: int
-    verdict: str  #: "good", or what is wrong
 
 
 class Step(NamedTuple):
@@ -109,24 +80,6 @@ class Traffic(NamedTuple):
     bytes_read: float
     bytes_written: float
     operations: float  #: a multiplication and an addition are two
-
-
-class Progress(NamedTuple):
-    """What compiling is busy with."""
-
-    stage: str  #: "reading", "importing", "compiling", "ready"
-    done: int
-    total: int  #: 0 if it is not known
-
-
-class Device(NamedTuple):
-    """Something that models can run on."""
-
-    name: str  #: what compile() takes
-    description: str
-    target: str  #: what code is generated for
-    threads: int
-    memory: int  #: bytes
 
 
 def _dim(text: str) -> int | str:
@@ -382,182 +335,3 @@ class Model:
             return ", ".join(f"{i.name}: {i.dtype.name}[{d}]" for i, d in zip(infos, dims))
 
         return f"<sardonyx.Model ({text(self._inputs)}) -> ({text(self.outputs)})>"
-
-
-def _path_or_bytes(model: Source) -> tuple[str, bytes]:
-    path, data = "", b""
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        data = bytes(model)
-    elif isinstance(model, (str, os.PathLike)):
-        path = os.fspath(model)
-        if not path:
-            raise InvalidArgumentError("the model's path is empty")
-    elif hasattr(model, "SerializeToString"):
-        data = model.SerializeToString()
-    else:
-        raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}")
-    return path, data
-
-
-def compile(
-    model: Source,
-    *,
-    folder: str | os.PathLike[str] | None = None,
-    device: str = "host",
-    precision: str = "fp32",
-    calibration_table: str | os.PathLike[str] | None = None,
-    threads: int = 0,
-    cache_dir: str | os.PathLike[str] | None = None,
-    dims: Mapping[str, int] | None = None,
-    fuse: bool = True,
-    all_outputs: bool = False,
-    graphs: bool = True,
-    device_memory_limit: int = 0,
-    tuning: str = "off",
-    tuning_database: str | os.PathLike[str] | None = None,
-    product_library: str | os.PathLike[str] | None = None,
-    communicator: Communicator | None = None,
-    progress: Callable[[Progress], object] | None = None,
-) -> Model:
-    """Compiles a model for all sizes of its symbolic dims.
-
-    model: path of an .onnx file, the bytes of one, or an onnx.ModelProto.
-    folder: where the external data of a model lies that is no path; None: it must have none.
-    device: "host", this machine's CPU, or a GPU ("hip", "cuda:1"); see devices().
-    precision: "fp32" keeps the model's own types. With "fp16" or "bf16" a GPU keeps weights and activations in 16 bits; sums,
-        statistics and the model's inputs and outputs keep their types. The host computes in float32 all the same. With "int8" or
-        "fp8" products and convolutions by constant weights run in 8 bits; Model.quantization says which.
-    calibration_table: for int8 and fp8, how large the activations get: a file that ONNX Runtime's calibrators write (json, cache,
-        flatbuffers), or TensorRT's cache. What it has no range of stays in float32.
-    threads: for compiling and running; 0: all cores.
-    cache_dir: folder that keeps compiled code, so that the next time is quick. None: the user's cache
-        ($XDG_CACHE_HOME/sardonyx or ~/.cache/sardonyx); "": none. Code in it is executed.
-    dims: fixes symbolic dims by name.
-    fuse: False makes one kernel for each value, to find a fault.
-    all_outputs: every named intermediate value becomes an output.
-    graphs: on a GPU, runs of sizes seen before are replayed as one captured graph.
-    device_memory_limit: bytes of a GPU's memory that the model may take; 0: no limit.
-    tuning: how kernels of a GPU's products, convolutions and attention are chosen. "off": by rule, or as the database says. "first-use": the few
-        most promising are timed when a run first has some sizes; "exhaustive": all.
-    tuning_database: file of measured choices, which tuning (and `sardonyx tune`) writes. None: none, with tuning `tuning.sqlite`
-        in the cache's folder.
-    product_library: the vendor's library of products (cuBLASLt, hipBLASLt), whose products are candidates of tuning and run where
-        they were measured to be the fastest: a path; "": the one that the loader finds, if there is one; "off": none. None:
-        $SARDONYX_PRODUCT_LIBRARY, else "".
-    communicator: for a model with nodes that sum or gather over several processes (com.microsoft's AllReduce and AllGather): this
-        process's place among them, from join().
-    progress: called while compiling, possibly from another thread. What it raises is raised when compiling is done.
-
-    Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
-    """
-    path, data = _path_or_bytes(model)
-    if folder is not None:
-        if path:
-            raise InvalidArgumentError("a model that is a path has its external data beside it; leave out the folder")
-        path = os.fspath(folder) or "."
-    cache = _cache(cache_dir)
-    report = None if progress is None else lambda stage, done, total: progress(Progress(stage, done, total))
-    native = _sardonyx.compile(
-        path,
-        data,
-        device,
-        precision,
-        "" if calibration_table is None else os.fspath(calibration_table),
-        threads,
-        cache,
-        dict(dims or {}),
-        fuse,
-        all_outputs,
-        graphs,
-        device_memory_limit,
-        tuning,
-        "" if tuning_database is None else os.fspath(tuning_database),
-        _product_library(product_library),
-        communicator,
-        report,
-    )
-    return Model(native)
-
-
-def _product_library(given: str | os.PathLike[str] | None) -> str:
-    return os.environ.get("SARDONYX_PRODUCT_LIBRARY", "") if given is None else os.fspath(given)
-
-
-def _cache(given: str | os.PathLike[str] | None) -> str:
-    return _sardonyx.user_cache_directory() if given is None else os.fspath(given)
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    threads: int = 0,
-    device: str = "host",
-    product_library: str | os.PathLike[str] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-) -> Model:
-    """Loads what Model.save() wrote.
-
-    The weights stay in the file, which must not be changed meanwhile. A program file holds machine code: load it only
-    from where you would run a program from. threads: for running; 0: all cores. device: of a program for a GPU, the
-    card (the first one of its kind by default). product_library: as for compile(). cache_dir: folder that keeps what NVIDIA's
-    assembler makes of a program for such cards, as for compile().
-    """
-    library = _product_library(product_library)
-    return Model(_sardonyx.load(os.fspath(path), threads, device, library, _cache(cache_dir)))
-
-
-def code_report(
-    model: Source,
-    target: str,
-    *,
-    cache_dir: str | os.PathLike[str] | None = None,
-    dims: Mapping[str, int] | None = None,
-) -> list[KernelCode]:
-    """Compiles a model for a GPU that need not be here ("gfx942", "sm_90"), and says what each kernel takes of it."""
-    path, data = _path_or_bytes(model)
-    cache = _sardonyx.user_cache_directory() if cache_dir is None else os.fspath(cache_dir)
-    return [KernelCode(**k) for k in _sardonyx.code_report(path, data, target, cache, dict(dims or {}))]
-
-
-def empty(shape: Sequence[int], dtype: Any, device: str = "host") -> Tensor:
-    """Memory of a device for a tensor, with any elements. dtype: numpy's (ml_dtypes' too) or its name."""
-    return _sardonyx.empty(device, np.dtype(numpy_dtype(dtype) if isinstance(dtype, str) else dtype).name, list(shape))
-
-
-def copy(to: Tensor, value: Any) -> None:
-    """Copies an array, of numpy or with `__dlpack__` in the host's memory or that of the same device, to a tensor of its
-    dtype and shape; done when it returns."""
-    stream = Stream(to.device)
-    card = None if to.device == "host" else Card(to.device, stream, stream.handle)
-    owner, raw = input_array("value", value, numpy_dtype(to.dtype), card)
-    stream.synchronize()  # what computes it
-    to._copy_from(raw)
-    del owner
-
-
-def to_device(value: Any, device: str) -> Tensor:
-    """A copy of an array in the memory of a device."""
-    if not hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic)):
-        value = np.asarray(value)
-        tensor = empty(value.shape, value.dtype, device)
-    elif isinstance(value, Tensor):
-        tensor = _sardonyx.empty(device, value.dtype, value.shape)
-    else:
-        like = value if hasattr(value, "shape") else np.from_dlpack(value)
-        dtype = str(like.dtype).rpartition(".")[2]  # torch's are "torch.float32"
-        tensor = empty(tuple(like.shape), dtype, device)
-    copy(tensor, value.numpy() if isinstance(value, Tensor) and value.device not in ("host", tensor.device) else value)
-    return tensor
-
-
-def chips() -> list[dict[str, Any]]:
-    """All GPU chips that code can be generated for: their memories, registers, instructions and products, with peak rates.
-
-    The table of `sardonyx devices --chips --json`; docs/devices.md has its columns.
-    """
-    return json.loads(_sardonyx.chips_json())
-
-
-def devices() -> list[Device]:
-    """What models can run on, the default first."""
-    return [Device(*d) for d in _sardonyx.devices()]

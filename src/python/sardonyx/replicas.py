@@ -7,8 +7,9 @@ from typing import Any
 
 from . import _sardonyx
 from .arrays import input_array, output_array
+from .compiling import Source, compile
 from .errors import InvalidArgumentError
-from .model import Array, Source, TensorInfo, compile, inputs_of_call
+from .model import Array, TensorInfo, inputs_of_call
 
 
 class ReplicatedModel:

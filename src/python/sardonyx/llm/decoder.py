@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import model as _model
 from .._sardonyx import Communicator, Stream, Tensor
 from ..arrays import numpy_dtype
+from ..compiling import compile
+from ..device import copy, devices, empty, to_device
 from ..errors import DeviceError, InvalidArgumentError
+from ..model import BoundRun, Model
 from .genai_folder import GenaiFolder
 from .sampling_graph import SamplingKind
 from .search_options import SearchOptions
@@ -71,25 +73,25 @@ class Decoder:
             "progress": progress,
             "communicator": communicator,
         }
-        self._programs: dict[SamplingKind, _model.Model] = {}
+        self._programs: dict[SamplingKind, Model] = {}
         self._lock = threading.Lock()
         self.program(SamplingKind("greedy"))  # so that faults of the model show here
         self.device = self._programs[SamplingKind("greedy")].device
         self.stream = Stream(self.device)
 
-    def program(self, kind: SamplingKind) -> _model.Model:
+    def program(self, kind: SamplingKind) -> Model:
         """Compiled when it is first used; programs of one model share its weights."""
         with self._lock:
             if kind not in self._programs:
                 source = self.graph.build(kind)
-                self._programs[kind] = _model.compile(source, folder=self.graph.data_folder, **self._compile)
+                self._programs[kind] = compile(source, folder=self.graph.data_folder, **self._compile)
             return self._programs[kind]
 
     def on_device(self, value: Any) -> Any:
-        return _model.to_device(np.ascontiguousarray(value), self.device)
+        return to_device(np.ascontiguousarray(value), self.device)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
-        return _model.empty(shape, dtype, self.device)
+        return empty(shape, dtype, self.device)
 
     def new_cache(self, batch: int, tokens: int) -> Cache:
         """Room for so many tokens of each sequence. Raises DeviceError if the memory does not have it."""
@@ -115,14 +117,14 @@ class Decoder:
                 # What lies behind the tokens counts nothing, but must be finite: it is multiplied by zero.
                 if zeros is None or zeros.shape != shape:
                     zeros = np.zeros(shape, numpy_dtype(layout.dtype))
-                _model.copy(tensors[-1], zeros)
+                copy(tensors[-1], zeros)
         except DeviceError as error:
             raise DeviceError(f"{what} ({error})") from None
         return Cache(batch, capacity, tensors)
 
     def _memory(self) -> int:
         """Bytes that caches can't exceed: a card's memory, or what the host has free (a simulated card's memory too)."""
-        for device in _model.devices():
+        for device in devices():
             if device.name == self.device and device.name != "host" and device.memory:
                 return min(device.memory, 1 << 62)
         return _free_host_memory()
@@ -136,7 +138,7 @@ class Decoder:
         for old, new in zip(cache.tensors, larger.tensors):
             values = np.zeros(new.shape, numpy_dtype(new.dtype))
             values[:, :, : cache.capacity] = old.numpy()
-            _model.copy(new, values)
+            copy(new, values)
         return larger
 
     def step(
@@ -173,7 +175,7 @@ class Decoder:
         cache: Cache,
         inputs: dict[str, Any],
         outputs: dict[str, Any],
-    ) -> _model.BoundRun:
+    ) -> BoundRun:
         """The same for many launches, with all outputs' memory given; of caches that are shared."""
         folder = self.folder
         every = {folder.input_ids: ids, "lengths": lengths, "width": width}

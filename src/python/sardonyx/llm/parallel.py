@@ -23,7 +23,7 @@ from pathlib import Path
 from socket import socketpair
 from typing import Any
 
-from .. import model as _model
+from ..device import devices as known_devices
 from ..errors import DeviceError, Error, FileError, InvalidArgumentError, of_code
 from .genai_folder import GenaiFolder
 from .search_options import SearchOptions
@@ -39,7 +39,7 @@ def device_names(devices: Sequence[str | int]) -> list[str]:
     for d in devices:
         text = str(d).strip()
         if text.isdecimal():
-            cards = [c.name for c in _model.devices() if c.name != "host"]
+            cards = [k.name for k in known_devices() if k.name != "host"]
             if not cards:
                 raise InvalidArgumentError(f"there is no card {text}: this machine has none that can be used")
             text = f"{cards[0].partition(':')[0]}:{text}"

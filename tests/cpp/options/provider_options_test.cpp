@@ -1,12 +1,12 @@
 // Options of the provider: every option of AMD's providers is accepted; others are errors.
-#include "ep/options.h"
+#include "options/provider_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/error.h"
 
-namespace sardonyx::ep {
+namespace sardonyx {
 namespace {
 
 using ::testing::HasSubstr;
@@ -15,7 +15,7 @@ ProviderOptions read(const std::map<std::string, std::string>& given, std::vecto
   std::map<std::string, std::string> config;
   for (const auto& [key, value] : given) config["ep.amdgpuexecutionprovider." + key] = value;
   std::vector<std::string> said;
-  const ProviderOptions p = read_options(config, said);
+  const ProviderOptions p = read_provider_options(config, {}, said);
   if (notes) *notes = said;
   return p;
 }
@@ -81,16 +81,16 @@ TEST(ProviderOptions, HaveTheirEffect) {
                                   {"gpu_external_free", "32"},
                                   {"cache_dir", "/somewhere"},
                                   {"device_id", "1"}});
-  EXPECT_EQ(p.precision, "bf16");
-  EXPECT_EQ(p.arena.limit, 1000u);
-  EXPECT_TRUE(p.arena.same_as_requested);
+  EXPECT_EQ(p.compile.precision, "bf16");
+  EXPECT_EQ(p.gpu_mem_limit, 1000u);
+  EXPECT_TRUE(p.same_as_requested);
   EXPECT_THAT(p.warm_batches, ::testing::UnorderedElementsAre(1, 4, 8, 16));
   EXPECT_EQ(p.user_compute_stream, 16u);
   EXPECT_EQ(p.external.allocate, 16u);
-  EXPECT_EQ(p.cache_dir, "/somewhere");
+  EXPECT_EQ(p.compile.cache_dir, "/somewhere");
   EXPECT_EQ(p.device_id, 1);
-  EXPECT_TRUE(read({{"cache_dir", "/somewhere"}, {"disable_caching", "1"}}).cache_dir.empty());
-  EXPECT_EQ(read({{"gpu_mem_limit", "18446744073709551615"}}).arena.limit, 0u);  // what ROCm's default says
+  EXPECT_TRUE(read({{"cache_dir", "/somewhere"}, {"disable_caching", "1"}}).compile.cache_dir.empty());
+  EXPECT_EQ(read({{"gpu_mem_limit", "18446744073709551615"}}).gpu_mem_limit, 0u);  // what ROCm's default says
 }
 
 TEST(ProviderOptions, AcceptedOnesSayWhy) {
@@ -113,17 +113,17 @@ TEST(ProviderOptions, UnknownOnesAreErrorsThatNameTheNearest) {
 }
 
 TEST(ProviderOptions, CalibrationTables) {
-  EXPECT_EQ(read({{"migraphx_int8_enable", "1"}}).precision, "int8");
+  EXPECT_EQ(read({{"migraphx_int8_enable", "1"}}).compile.precision, "int8");
   const ProviderOptions p = read({{"migraphx_fp8_enable", "True"},
                                   {"migraphx_int8_calibration_table_name", "calibration.flatbuffers"},
                                   {"migraphx_model_cache_dir", "/nowhere"}});
-  EXPECT_EQ(p.precision, "fp8");
-  EXPECT_EQ(p.calibration_table, "/nowhere/calibration.flatbuffers");  // where AMD's providers look for it
+  EXPECT_EQ(p.compile.precision, "fp8");
+  EXPECT_EQ(p.compile.calibration_table, "/nowhere/calibration.flatbuffers");  // where AMD's providers look for it
   std::vector<std::string> notes;
-  EXPECT_TRUE(read({{"calibration_table", "/a/table"}}, &notes).calibration_table.empty());
+  EXPECT_TRUE(read({{"calibration_table", "/a/table"}}, &notes).compile.calibration_table.empty());
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_THAT(notes[0], HasSubstr("int8 and fp8"));
 }
 
 }  // namespace
-}  // namespace sardonyx::ep
+}  // namespace sardonyx

@@ -1,0 +1,254 @@
+#include "options/provider_options.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "options/compile_options.h"
+#include "options/parse.h"
+
+namespace sardonyx {
+namespace {
+
+using P = ProviderOptions;
+using Name = std::string_view;
+using Text = const std::string&;
+
+constexpr std::string_view kPrefix = "ep.amdgpuexecutionprovider.";
+constexpr std::string_view kPadding =
+    "tensors are never padded: a program serves all sizes, so there is nothing to pad or to recompile";
+constexpr std::string_view kCompiledModels =
+    "compiled code is kept by itself (cache_dir), and a whole compiled model is an EPContext model (ep.context_enable)";
+constexpr std::string_view kTableForm = "the form of a calibration table is seen from its content";
+
+void add_batch(P& p, Name who, Text v) {
+  if (const auto n = parse_number<std::int64_t>(who, v); n > 0) p.warm_batches.push_back(n);
+}
+
+// clang-format off
+constexpr ProviderOption kProviderOptions[] = {
+    {.name = "device", .default_text = "the session's", .help = "another device for this session: `host`, `hip:1`, `sim:gfx1100`",
+     .set = [](P& p, Name, Text v) { p.device = v; }},
+    {.name = "device_id", .default_text = "the first", .help = "the device by its number",
+     .set = [](P& p, Name who, Text v) { p.device_id = parse_number<int>(who, v); }},
+    {.name = "fp16", .default_text = "0", .help = "1: `precision` `fp16`", .migraphx = {"migraphx_fp16_enable"}},
+    {.name = "bf16", .default_text = "0", .help = "1: `precision` `bf16`", .migraphx = {"migraphx_bf16_enable"}},
+    {.name = "fp8", .default_text = "0", .help = "1: `precision` `fp8`", .migraphx = {"migraphx_fp8_enable"}},
+    {.name = "int8", .default_text = "0", .help = "1: `precision` `int8`", .migraphx = {"migraphx_int8_enable"}},
+    {.name = "gpu_mem_limit", .default_text = "none",
+     .help = "bytes of device memory for tensors, weights and temporaries together (provider.md, Memory)",
+     .set = [](P& p, Name who, Text v) {
+       const auto n = parse_number<std::uint64_t>(who, v);
+       p.gpu_mem_limit = n == std::numeric_limits<std::uint64_t>::max() ? 0 : n;  // other providers' value for no limit
+     },
+     .migraphx = {"migraphx_mem_limit"}},
+    {.name = "arena_extend_strategy", .default_text = "kNextPowerOfTwo", .help = "or `kSameAsRequested`: how device memory grows",
+     .set = [](P& p, Name who, Text v) {
+       p.same_as_requested = v == "kSameAsRequested" || v == "1";
+       if (!p.same_as_requested && v != "kNextPowerOfTwo" && v != "0")
+         fail(ErrorKind::kInvalidArgument, "{}: '{}' is neither kNextPowerOfTwo nor kSameAsRequested", who, v);
+     },
+     .migraphx = {"migraphx_arena_extend_strategy"}},
+    {.name = "gpu_external_alloc", .default_text = "",
+     .help = "address of the application's function `void*(size_t)`, which then allocates the device memory",
+     .set = [](P& p, Name who, Text v) { p.external.allocate = parse_number<std::uintptr_t>(who, v); },
+     .migraphx = {"migraphx_external_alloc"}},
+    {.name = "gpu_external_free", .default_text = "", .help = "with it: `void(void*)`",
+     .set = [](P& p, Name who, Text v) { p.external.free = parse_number<std::uintptr_t>(who, v); },
+     .migraphx = {"migraphx_external_free"}},
+    {.name = "gpu_external_empty_cache", .default_text = "", .help = "with it: `void()`, called when allocation fails",
+     .set = [](P& p, Name who, Text v) { p.external.empty_cache = parse_number<std::uintptr_t>(who, v); },
+     .migraphx = {"migraphx_external_empty_cache"}},
+    {.name = "user_compute_stream", .default_text = "one of its own", .help = "address of the stream on which the session runs",
+     .set = [](P& p, Name who, Text v) { p.user_compute_stream = parse_number<std::uintptr_t>(who, v); }},
+    {.name = "exhaustive_tune", .default_text = "0",
+     .help = "with `cache_dir`: on a GPU, every candidate for GEMM, convolution and attention is timed when sizes are first seen, and the "
+             "times are stored there (`tuning.sqlite`, see devices.md); the first runs are slower",
+     .set = [](P& p, Name who, Text v) { p.exhaustive_tune = parse_bool(who, v); },
+     .migraphx = {"migraphx_exhaustive_tune"}, .rocm = {"tunable_op_enable", "tunable_op_tuning_enable"}},
+    {.name = "disable_caching", .default_text = "0", .help = "1: no cache, whatever `cache_dir` says",
+     .set = [](P& p, Name who, Text v) { if (parse_bool(who, v)) p.compile.cache_dir.clear(); }},
+    {.name = "force_recompile", .default_text = "0", .help = "1: neither the cache nor another session's program is used",
+     .set = [](P& p, Name who, Text v) { p.force_recompile = parse_bool(who, v); }},
+    {.name = "compile_batches", .default_text = "",
+     .help = "batch sizes that run once when the session is created, so that the application's first run with them is fast: 1,4,8",
+     .set = [](P& p, Name who, Text v) { for (const std::string& w : parse_words(v)) add_batch(p, who, w); },
+     .migraphx = {"migraphx_compile_batches"}},
+    {.name = "max_dynamic_batch", .default_text = "", .help = "one such size", .set = add_batch,
+     .migraphx = {"migraphx_max_dynamic_batch"}},
+    {.name = "dump_dir", .default_text = "nowhere",
+     .help = "directory for one text file per group, with its inputs, outputs, kernels and the nodes that each kernel computes",
+     .set = [](P& p, Name, Text v) { p.dump_dir = v; }},
+    {.name = "dump_model_ops", .default_text = "0", .help = "1: `dump_dir` is the working directory, unless it is given",
+     .set = [](P& p, Name who, Text v) { if (parse_bool(who, v) && p.dump_dir.empty()) p.dump_dir = "."; }},
+    {.name = "profile", .default_text = "none",
+     .help = "file for the times of all kernels, which Perfetto opens; 1: `amdgpu_profile.json`. With ONNX Runtime 1.25 and later they are "
+             "also in its own profile",
+     .set = [](P& p, Name, Text v) {
+       if (v == "1" || v == "true" || v == "True")
+         p.profile_file = "amdgpu_profile.json";
+       else if (v != "0" && v != "false" && v != "False")
+         p.profile_file = v;
+     }},
+    {.name = "context_rebuild", .default_text = "0",
+     .help = "1, or the original model's path: an EPContext model that cannot be used is recompiled",
+     .set = [](P& p, Name, Text v) { p.context_rebuild = v == "0" ? "" : v; }},
+    {.name = "context_targets", .default_text = "the session's device",
+     .help = "architectures of EPContext models: `gfx942,gfx1100,host` (this machine's processor)",
+     .set = [](P& p, Name, Text v) { p.context_targets = parse_words(v); }},
+};
+
+constexpr IgnoredOption kIgnored[] = {
+    {"MIGraphX", "native_calibration_table", kTableForm},
+    {"MIGraphX", "migraphx_int8_use_native_calibration_table", kTableForm},
+    {"MIGraphX", "migraphx_use_native_calibration_table", kTableForm},
+    {"MIGraphX", "migraphx_save_compiled_model", kCompiledModels},
+    {"MIGraphX", "migraphx_save_compiled_path", kCompiledModels},
+    {"MIGraphX", "migraphx_load_compiled_model", kCompiledModels},
+    {"MIGraphX", "migraphx_load_compiled_path", kCompiledModels},
+    {"MIGraphX", "migraphx_coalesce_io", "inputs and outputs are used in place, so there are no copies to join"},
+    {"ROCm", "has_user_compute_stream", "user_compute_stream is taken where it is given"},
+    {"ROCm", "do_copy_in_default_stream", "copies are enqueued on the run's own stream, in order with its kernels"},
+    {"ROCm", "tunable_op_max_tuning_duration_ms", "choices are timed once for each problem and kept in the cache"},
+    {"ROCm", "miopen_conv_exhaustive_search", "MIOpen is not used; exhaustive_tune is this provider's own search"},
+    {"ROCm", "miopen_conv_use_max_workspace", "MIOpen is not used"},
+    {"AMDGPU", "mlss_use_specific_ops", "one compiler generates all operators, so there is no library to choose for some"},
+    {"AMDGPU", "cpu_control_flow", "If, Loop and Scan run in the program itself, whose control runs on the CPU"},
+    {"AMDGPU", "model_arch", "nothing depends on what kind of network a model is"},
+    {"AMDGPU", "model_fw", "nothing depends on the framework that a model comes from"},
+    {"AMDGPU", "static_pad_seq", kPadding},
+    {"AMDGPU", "static_pad_seq_len", kPadding},
+    {"AMDGPU", "static_pad_inputs", kPadding},
+    {"AMDGPU", "static_pad_outputs", kPadding},
+};
+// clang-format on
+
+// A name that may be given, and the option that it means: one of the three pointers.
+struct Known {
+  std::string_view canonical;
+  const OptionInfo* compile = nullptr;
+  const ProviderOption* own = nullptr;
+  const IgnoredOption* ignored = nullptr;
+};
+
+const std::map<std::string_view, Known>& known_names() {
+  static const std::map<std::string_view, Known> all = [] {
+    std::map<std::string_view, Known> out;
+    const auto add = [&](const Known& k, const auto&... lists) {
+      out[k.canonical] = k;
+      const auto add_all = [&](const auto& names) {
+        for (const std::string_view n : names)
+          if (!n.empty()) out[n] = k;
+      };
+      (add_all(lists), ...);
+    };
+    for (const OptionInfo& o : kOptions)
+      if (!o.provider.empty()) add({o.provider, &o}, o.migraphx, o.rocm);
+    for (const ProviderOption& o : kProviderOptions) add({o.name, nullptr, &o}, o.migraphx, o.rocm);
+    for (const IgnoredOption& o : kIgnored) add({o.name, nullptr, nullptr, &o});
+    return out;
+  }();
+  return all;
+}
+
+const Known& find_known(const std::string& name) {
+  const auto found = known_names().find(name);
+  if (found != known_names().end()) return found->second;
+  std::vector<std::string_view> names;
+  for (const auto& [n, known] : known_names()) names.push_back(n);
+  fail(ErrorKind::kInvalidArgument, "there is no option '{}'; did you mean '{}'? docs/options.md lists all", name,
+       nearest_name(name, names));
+}
+
+void set(ProviderOptions& p, const Known& k, const std::string& value) {
+  const std::string who = fmt::format("option {}", k.canonical);
+  if (k.compile)
+    set_option(p.compile, *k.compile, who, value);
+  else
+    k.own->set(p, who, value);
+}
+
+// The options of the provider, by the names that are ours. Where several names of one option are given, the first in
+// the alphabet counts; exhaustive_tune is on if one of them says so.
+std::map<std::string_view, std::pair<Known, std::string>> given_options(
+    const std::map<std::string, std::string>& config, std::set<std::string_view>& precisions,
+    std::vector<std::string>& notes) {
+  std::map<std::string_view, std::pair<Known, std::string>> given;
+  for (const auto& [key, value] : config) {
+    if (!key.starts_with(kPrefix)) continue;
+    const std::string name = lower_case(key.substr(kPrefix.size()));
+    if (name.starts_with("arena.")) continue;  // ONNX Runtime's own options, for arenas of its environment
+    const Known& k = find_known(name);
+    if (k.ignored) {
+      notes.push_back(fmt::format("option {} is accepted, and not needed: {}", name, k.ignored->why));
+      continue;
+    }
+    if (k.own && !k.own->set) {
+      if (parse_bool("option " + name, value)) precisions.insert(k.canonical);
+      continue;
+    }
+    const auto [at, fresh] = given.emplace(k.canonical, std::pair(k, value));
+    if (!fresh && k.canonical == "exhaustive_tune" && parse_bool("option " + name, value)) at->second.second = value;
+  }
+  return given;
+}
+
+// The precision, and the calibration table that belongs to it.
+void choose_precision(ProviderOptions& p, const std::set<std::string_view>& precisions,
+                      std::vector<std::string>& notes) {
+  // If a 16-bit and an 8-bit type are requested, the 16-bit type is for the other nodes.
+  Options& o = p.compile;
+  if (precisions.count("fp16") && precisions.count("bf16"))
+    fail(ErrorKind::kInvalidArgument, "both fp16 and bf16 are requested; choose one");
+  for (const char* name : {"fp16", "bf16", "fp8", "int8"})
+    if (precisions.count(name)) o.precision = name;
+  const bool bytes = o.precision == "int8" || o.precision == "fp8";
+  if (bytes && (precisions.count("fp16") || precisions.count("bf16")))
+    notes.push_back(fmt::format("what does not run in {} runs in the model's own types, not in 16 bits", o.precision));
+  if (!bytes && !o.calibration_table.empty()) {
+    notes.push_back("calibration_table is not needed: it is for precision int8 and fp8");
+    o.calibration_table.clear();
+  }
+  // AMD's providers look in the cache directory.
+  if (std::error_code none; o.calibration_table.is_relative() && !o.calibration_table.empty() &&
+                            !std::filesystem::exists(o.calibration_table, none) && !o.cache_dir.empty())
+    o.calibration_table = o.cache_dir / o.calibration_table;
+}
+
+}  // namespace
+
+std::span<const ProviderOption> provider_options() { return kProviderOptions; }
+std::span<const IgnoredOption> ignored_provider_options() { return kIgnored; }
+
+ProviderOptions read_provider_options(const std::map<std::string, std::string>& config,
+                                      const std::filesystem::path& cache_dir, std::vector<std::string>& notes) {
+  ProviderOptions p;
+  p.compile.cache_dir = cache_dir;
+  std::set<std::string_view> precisions;
+  const auto given = given_options(config, precisions, notes);
+  // disable_caching and dump_model_ops change what other options set.
+  const auto is_late = [](std::string_view name) { return name == "disable_caching" || name == "dump_model_ops"; };
+  for (const bool late : {false, true})
+    for (const auto& [name, option] : given)
+      if (is_late(name) == late) set(p, option.first, option.second);
+  choose_precision(p, precisions, notes);
+  if (p.exhaustive_tune && p.compile.cache_dir.empty())
+    notes.push_back("exhaustive_tune does nothing without cache_dir: what it measures is kept there");
+  if ((p.external.allocate == 0) != (p.external.free == 0))
+    fail(ErrorKind::kInvalidArgument, "gpu_external_alloc and gpu_external_free must be given together");
+
+  const auto text = [&](const char* key) {
+    const auto it = config.find(key);
+    return it == config.end() ? std::string() : it->second;
+  };
+  p.context_enable = text("ep.context_enable") == "1";
+  p.context_embed = text("ep.context_embed_mode") == "1";
+  p.context_file = text("ep.context_file_path");
+  p.context_prefix = text("ep.context_node_name_prefix");
+  for (const auto& [key, value] : config)
+    if (key.starts_with("ep.migraphx.static_pad") || key == "ep.amdgpuexecutionprovider.model_arch")
+      notes.push_back(fmt::format("{} is accepted, and not needed: {}", key, kPadding));
+  return p;
+}
+
+}  // namespace sardonyx

@@ -1,0 +1,121 @@
+"""Compiling models, and loading compiled programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Union
+
+from . import _sardonyx
+from ._sardonyx import Communicator
+from .errors import InvalidArgumentError
+from .model import Model
+from .options import describes_options, native_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .option_types import CompileOptions, LoadOptions
+
+
+class ModelProto(Protocol):
+    """An onnx.ModelProto; Sardonyx itself does not need the onnx package."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, ModelProto]
+
+
+class KernelCode(NamedTuple):
+    """What a kernel takes of a GPU. None is not known: of PTX the driver makes code."""
+
+    kernel: str
+    nodes: tuple[str, ...]  #: the model's nodes that it computes
+    vgprs: int | None
+    agprs: int | None
+    sgprs: int | None
+    vgpr_spills: int | None
+    sgpr_spills: int | None
+    scratch_bytes: int | None
+    lds_bytes: int
+    waves_per_simd: int | None  #: that a SIMD holds at a time
+    code_bytes: int
+    instructions: int
+    matrix_instructions: int
+    verdict: str  #: "good", or what is wrong
+
+
+class Progress(NamedTuple):
+    """What compiling is busy with."""
+
+    stage: str  #: "reading", "importing", "compiling", "ready"
+    done: int
+    total: int  #: 0 if it is not known
+
+
+def _path_or_bytes(model: Source) -> tuple[str, bytes]:
+    path, data = "", b""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        data = bytes(model)
+    elif isinstance(model, (str, os.PathLike)):
+        path = os.fspath(model)
+        if not path:
+            raise InvalidArgumentError("the model's path is empty")
+    elif hasattr(model, "SerializeToString"):
+        data = model.SerializeToString()
+    else:
+        raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}")
+    return path, data
+
+
+@describes_options
+def compile(
+    model: Source,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    communicator: Communicator | None = None,
+    progress: Callable[[Progress], object] | None = None,
+    **options: Unpack[CompileOptions],
+) -> Model:
+    """Compiles a model for all sizes of its symbolic dims.
+
+    model: path of an .onnx file, the bytes of one, or an onnx.ModelProto.
+    folder: directory of the external data, if the model is not a path. None: the model has none.
+    communicator: for a model with nodes that reduce or gather over several processes (com.microsoft's AllReduce and AllGather): this
+        process's place among them, from join().
+    progress: called while compiling, possibly from another thread. What it raises is raised when compiling is done.
+    {options}
+
+    Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
+    """
+    path, data = _path_or_bytes(model)
+    if folder is not None:
+        if path:
+            raise InvalidArgumentError("a model that is a path has its external data beside it; leave out the folder")
+        path = os.fspath(folder) or "."
+    report = None if progress is None else lambda stage, done, total: progress(Progress(stage, done, total))
+    return Model(_sardonyx.compile(path, data, native_options("compile", options), communicator, report))
+
+
+@describes_options(at_load=True)
+def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> Model:
+    """Loads what Model.save() wrote.
+
+    The weights stay in the file, which must not be changed meanwhile. A program file holds machine code: load it only
+    from where you would run a program from.
+
+    {options}
+    """
+    return Model(_sardonyx.load(os.fspath(path), native_options("load", options, at_load=True)))
+
+
+@describes_options
+def code_report(model: Source, target: str, **options: Unpack[CompileOptions]) -> list[KernelCode]:
+    """Compiles a model for a GPU that need not be present ("gfx942", "sm_90"), and says which resources each kernel takes.
+
+    {options}
+    """
+    path, data = _path_or_bytes(model)
+    kernels = _sardonyx.code_report(path, data, target, native_options("code_report", options))
+    return [KernelCode(**k) for k in kernels]

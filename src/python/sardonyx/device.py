@@ -1,0 +1,67 @@
+"""Devices, and tensors in their memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _sardonyx
+from ._sardonyx import Stream, Tensor
+from .arrays import Card, input_array, numpy_dtype
+
+
+class Device(NamedTuple):
+    """Something that models can run on."""
+
+    name: str  #: what compile() takes
+    description: str
+    target: str  #: what code is generated for
+    threads: int
+    memory: int  #: bytes
+
+
+def empty(shape: Sequence[int], dtype: Any, device: str = "host") -> Tensor:
+    """Memory of a device for a tensor, with any elements. dtype: numpy's (ml_dtypes' too) or its name."""
+    return _sardonyx.empty(device, np.dtype(numpy_dtype(dtype) if isinstance(dtype, str) else dtype).name, list(shape))
+
+
+def copy(to: Tensor, value: Any) -> None:
+    """Copies an array, of numpy or with `__dlpack__` in the host's memory or that of the same device, to a tensor of its
+    dtype and shape; done when it returns."""
+    stream = Stream(to.device)
+    card = None if to.device == "host" else Card(to.device, stream, stream.handle)
+    owner, raw = input_array("value", value, numpy_dtype(to.dtype), card)
+    stream.synchronize()  # what computes it
+    to._copy_from(raw)
+    del owner
+
+
+def to_device(value: Any, device: str) -> Tensor:
+    """A copy of an array in the memory of a device."""
+    if not hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic)):
+        value = np.asarray(value)
+        tensor = empty(value.shape, value.dtype, device)
+    elif isinstance(value, Tensor):
+        tensor = _sardonyx.empty(device, value.dtype, value.shape)
+    else:
+        like = value if hasattr(value, "shape") else np.from_dlpack(value)
+        dtype = str(like.dtype).rpartition(".")[2]  # torch's are "torch.float32"
+        tensor = empty(tuple(like.shape), dtype, device)
+    copy(tensor, value.numpy() if isinstance(value, Tensor) and value.device not in ("host", tensor.device) else value)
+    return tensor
+
+
+def chips() -> list[dict[str, Any]]:
+    """All GPU chips that code can be generated for: their memories, registers, instructions and products, with peak rates.
+
+    The table of `sardonyx devices --chips --json`; docs/devices.md has its columns.
+    """
+    return json.loads(_sardonyx.chips_json())
+
+
+def devices() -> list[Device]:
+    """What models can run on, the default first."""
+    return [Device(*d) for d in _sardonyx.devices()]

@@ -1,0 +1,92 @@
+"""The options of compile() and load(), from the library's own table (include/sardonyx/compile_options.h)."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from . import _sardonyx
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PATH = "str | os.PathLike[str] | None"
+DIMS = "Mapping[str, int] | None"
+
+
+class Option(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    type: str  #: "bool", "int", "str", PATH or DIMS
+    default: Any
+    default_text: str
+    help: str
+    details: str
+    values: tuple[str, ...]
+    at_load: bool  #: it also applies to a compiled program
+    flag: str  #: on the command line
+    placeholder: str
+    environment: str  #: variable that the command line reads
+    python_environment: bool  #: and Python, too
+    provider: str  #: name as an option of ONNX Runtime's provider
+    migraphx: tuple[str, ...]  #: the MIGraphX provider's names
+    rocm: tuple[str, ...]
+
+
+def _option(row: dict[str, Any]) -> Option:
+    kind, default = row.pop("type"), row.pop("default")
+    if kind == "path" or row["placeholder"] in ("FILE", "DIR"):
+        return Option(type=PATH, default=None, **row)
+    if kind == "dims":
+        return Option(type=DIMS, default=None, **row)
+    return Option(type=kind, default=default, **row)
+
+
+OPTIONS = {o.name: o for o in map(_option, _sardonyx.options())}
+
+
+def native_options(function: str, given: Mapping[str, Any], at_load: bool = False) -> dict[str, Any]:
+    """The options of a call, as the native module takes them. None, like what is not given, is the default.
+
+    Raises TypeError for an option that the function does not have.
+    """
+    known = [name for name, o in OPTIONS.items() if o.at_load or not at_load]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0)
+            raise TypeError(f"{function}() has no option '{name}'; did you mean '{near[0]}'?")
+    out: dict[str, Any] = {}
+    for name in known:
+        o, value = OPTIONS[name], given.get(name)
+        if value is None and name == "cache_dir":
+            value = _sardonyx.user_cache_directory()
+        elif value is None and o.python_environment:
+            value = os.environ.get(o.environment)
+        if value is not None:
+            out[name] = os.fspath(value) if o.type == PATH else dict(value) if o.type == DIMS else value
+    return out
+
+
+def describes_options(function: Any = None, *, at_load: bool = False) -> Any:
+    """Decorator: gives a function's signature and docstring ("{options}") the options that its `**options` takes."""
+    if function is None:
+        return lambda f: describes_options(f, at_load=at_load)
+    options = [o for o in OPTIONS.values() if o.at_load or not at_load]
+    signature = inspect.signature(function)
+    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    named += [
+        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.type) for o in options
+    ]
+    function.__signature__ = signature.replace(parameters=named)
+    texts = []
+    for o in options:
+        sentences = f"{o.name}: {o.help}. {o.details}".strip()
+        if o.default_text and o.type not in ("bool", "int"):
+            sentences += f" Default: {o.default_text}."
+        texts.append(textwrap.fill(sentences, 120, initial_indent="    ", subsequent_indent="        "))
+    function.__doc__ = function.__doc__.replace("    {options}", "\n".join(texts))
+    return function

@@ -1,0 +1,72 @@
+"""Options are declared once: what Python, the command line and the documentation show is the library's table."""
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sardonyx
+from operators import model_of
+from sardonyx.options import OPTIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_generated_files_are_current():
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "options_doc.py", "--check"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_signatures_and_docstrings():
+    compiling, loading = inspect.signature(sardonyx.compile), inspect.signature(sardonyx.load)
+    assert set(OPTIONS) < set(compiling.parameters)
+    assert {o.name for o in OPTIONS.values() if o.at_load} == set(loading.parameters) - {"path"}
+    assert compiling.parameters["precision"].default == "fp32"
+    for name, option in OPTIONS.items():
+        assert f"    {name}: {option.help[:20]}" in sardonyx.compile.__doc__
+    assert "{options}" not in sardonyx.compile.__doc__ + sardonyx.load.__doc__ + sardonyx.code_report.__doc__
+
+
+def test_help_of_the_command_line():
+    program = ROOT / "build" / "bin" / "sardonyx"
+    text = subprocess.run([program, "run", "--help"], capture_output=True, text=True, check=True).stdout
+    for option in OPTIONS.values():
+        for flag in filter(None, option.flag.split(",")):
+            assert flag in text
+
+
+def model():
+    return model_of("Relu", {}, [np.zeros(3, np.float32)], 21)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"presicion": "fp16"}, TypeError, "compile.. has no option 'presicion'; did you mean 'precision'"),
+        ({"precision": 16}, TypeError, "option 'precision' is a str, not int"),
+        ({"fuse": "no"}, TypeError, "option 'fuse' is True or False, not str"),
+        ({"dims": {"batch": "one"}}, TypeError, "option 'dims' is a dict of names and sizes"),
+        ({"precision": "fp17"}, sardonyx.InvalidArgumentError, "there is no precision 'fp17'; use 'fp32', 'fp16'"),
+        ({"tuning": "on"}, sardonyx.InvalidArgumentError, "there is no tuning 'on'; use 'off', 'first-use' or 'exhau"),
+        ({"threads": 5000}, sardonyx.InvalidArgumentError, "threads is 5000; it must be 0 .all cores. or at most 4096"),
+        ({"threads": -1}, sardonyx.InvalidArgumentError, "threads is -1"),
+    ],
+)
+def test_wrong_options(options, error, text):
+    with pytest.raises(error, match=text):
+        sardonyx.compile(model(), **options)
+
+
+def test_load_takes_what_applies_to_a_compiled_program(tmp_path):
+    sardonyx.compile(model()).save(tmp_path / "relu.sdx")
+    assert sardonyx.load(tmp_path / "relu.sdx", threads=1, graphs=False).inputs
+    with pytest.raises(TypeError, match=r"load.. has no option 'precision'"):
+        sardonyx.load(tmp_path / "relu.sdx", precision="fp16")

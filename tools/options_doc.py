@@ -1,0 +1,142 @@
+"""Writes what follows from the tables of options: docs/options.md, and the types of Python's keyword arguments.
+
+    tools/options_doc.py            # writes both files
+    tools/options_doc.py --check    # fails if one is out of date
+
+Needs the built Python package on PYTHONPATH. The tables are include/sardonyx/compile_options.h and
+src/options/provider_options.cpp.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+HEAD = """# Options
+
+`tools/options_doc.py` generates this page from `include/sardonyx/compile_options.h` and `src/options/provider_options.cpp`; do not edit it.
+
+## Compiling and loading
+
+These are the fields of `sardonyx::Options` in C++ and the keyword arguments of `sardonyx.compile` in Python. "flag" is the option of the command line, "variable" the environment variable that the command line reads if the flag is not given, "provider" the
+option of ONNX Runtime's provider. Those marked "at load" also apply to a program that is compiled already (`CompiledModel::load`, `sardonyx.load`, a `.sdx` file on the command line); the others are refused there.
+"""
+
+PROVIDER = """## ONNX Runtime's provider
+
+These options of `AMDGPUExecutionProvider` apply to `add_provider_for_devices`, `providers=` and `AppendExecutionProvider_V2`, besides those above that have a name in the column "provider". An unknown option is an error that names the most similar option.
+"""
+
+LEGACY = """## Options of AMD's other providers
+
+Every option of the MIGraphX, ROCm and AMDGPU providers is accepted. Names that are equal here and there are in the tables above.
+"""
+
+IGNORED = """These have no effect, because nothing needs them; the log says so once, with the reason, at level INFO:
+"""
+
+TYPES = '''"""Types of the options of compile() and load().
+
+tools/options_doc.py generates this file from include/sardonyx/compile_options.h; do not edit it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TypedDict
+
+
+class LoadOptions(TypedDict, total=False):
+    """Options that also apply to a program that is compiled already."""
+'''
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def codes(names: tuple[str, ...]) -> str:
+    return ", ".join(map(code, names))
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    lines.insert(1, "|" + "---|" * len(head))
+    return "\n".join(lines) + "\n"
+
+
+def sentence(text: str) -> str:
+    """As Markdown: names of pages in docs/ become links."""
+    words = [
+        f"[{w.removeprefix('docs/')}]({w.removeprefix('docs/')})" if w.startswith("docs/") else w
+        for w in text.split(" ")
+    ]
+    return " ".join(words) + ("" if text.endswith(".") else ".")
+
+
+def page() -> str:
+    import sardonyx.options
+
+    native = sardonyx._sardonyx
+    options = list(sardonyx.options.OPTIONS.values())
+    rows = [
+        [code(o.name), code(o.flag), code(o.environment), code(o.provider), o.default_text, "yes" if o.at_load else "",
+         sentence(o.help) + (" " + sentence(o.details) if o.details else "")]
+        for o in options
+    ]  # fmt: skip
+    own = native.provider_options()
+    legacy = [[o["provider"] or o["name"], o["migraphx"], o["rocm"]] for o in [x._asdict() for x in options] + own]
+    return "\n".join(
+        [
+            HEAD,
+            table(["option", "flag", "variable", "provider", "default", "at load", "meaning"], rows),
+            PROVIDER,
+            table(
+                ["option", "default", "meaning"],
+                [[code(o["name"]), o["default_text"], sentence(o["help"])] for o in own],
+            ),
+            LEGACY,
+            table(["option", "MIGraphX", "ROCm"], [[code(n), codes(m), codes(r)] for n, m, r in legacy if m or r]),
+            IGNORED,
+            table(
+                ["option", "of", "why"], [[code(n), of, sentence(w)] for of, n, w in native.ignored_provider_options()]
+            ),
+        ]
+    )
+
+
+def types() -> str:
+    import sardonyx.options
+
+    def fields(at_load: bool) -> str:
+        lines = []
+        for o in sardonyx.options.OPTIONS.values():
+            if o.at_load == at_load:
+                comment = textwrap.fill(sentence(o.help), 116, initial_indent="    #: ", subsequent_indent="    #: ")
+                lines.append(f"{comment}\n    {o.name}: {o.type}\n")
+        return "\n" + "".join(lines)
+
+    last = '\n\nclass CompileOptions(LoadOptions, total=False):\n    """All options of compiling."""\n'
+    return TYPES + fields(True) + last + fields(False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only check whether the files are up to date")
+    check = parser.parse_args().check
+    for file, text in (("docs/options.md", page()), ("src/python/sardonyx/option_types.py", types())):
+        if check and (not (ROOT / file).exists() or (ROOT / file).read_text() != text):
+            print(f"{file} is out of date: run tools/options_doc.py", file=sys.stderr)
+            return 1
+        if not check:
+            (ROOT / file).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
