@@ -10,6 +10,7 @@ src/options/provider_options.cpp.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -72,11 +73,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def sentence(text: str) -> str:
     """As Markdown: names of pages in docs/ become links."""
-    words = [
-        f"[{w.removeprefix('docs/')}]({w.removeprefix('docs/')})" if w.startswith("docs/") else w
-        for w in text.split(" ")
-    ]
-    return " ".join(words) + ("" if text.endswith(".") else ".")
+    return re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", text) + ("" if text.endswith(".") else ".")
 
 
 def page() -> str:
@@ -90,7 +87,7 @@ def page() -> str:
         for o in options
     ]  # fmt: skip
     own = native.provider_options()
-    legacy = [[o["provider"] or o["name"], o["migraphx"], o["rocm"]] for o in [x._asdict() for x in options] + own]
+    legacy = [[o.get("provider") or o["name"], o["migraphx"], o["rocm"]] for o in [x._asdict() for x in options] + own]
     return "\n".join(
         [
             HEAD,

@@ -55,7 +55,8 @@ class CompiledModel {
   /// `cache_dir`: as Options::cache_dir, for what NVIDIA's assembler makes of a program for such cards.
   static CompiledModel load(const std::filesystem::path& path, int threads = 0, const std::string& device = "host",
                             const std::filesystem::path& cache_dir = {});
-  /// The same with all options that apply to a compiled program (OptionInfo::at_load); the others have no effect.
+  /// The same with all options that apply to a compiled program (OptionInfo::at_load). Throws kInvalidArgument
+  /// if another one differs from its default.
   static CompiledModel load(const std::filesystem::path& path, const Options& options);
   /// Writes the compiled program with its weights to one file (under a temporary name first, then renamed). Throws kIo;
   /// kUnsupported for a model that is compiled anew for each value of an input.

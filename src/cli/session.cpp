@@ -15,10 +15,9 @@ double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::
 
 // A compiled program takes only the options that apply at loading.
 void refuse_late_options(const Options& options) {
-  for (const OptionInfo& o : kOptions)
-    if (!o.at_load && !o.flag.empty() && !is_default(options.model.compile, o))
-      fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself", o.flag,
-           options.model.file.string());
+  if (const OptionInfo* o = option_for_compiling(options.model.compile))
+    fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself",
+         o->flag.empty() ? o->name : o->flag, options.model.file.string());
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ std::string option_text(const Options& options, const OptionInfo& option) {
 }
 
 std::string default_text(const OptionInfo& option) {
+  if (const auto* flag = std::get_if<bool Options::*>(&option.field)) return Options{}.**flag ? "true" : "false";
   return option.default_text.empty() ? option_text(Options{}, option) : std::string(option.default_text);
 }
 
@@ -104,6 +105,12 @@ void check_values(const Options& options) {
     if (const auto* number = std::get_if<int Options::*>(&o.field)) check_range(o, o.name, options.**number);
     if (const auto* text = std::get_if<std::string Options::*>(&o.field)) check_value(o, options.**text);
   }
+}
+
+const OptionInfo* option_for_compiling(const Options& options) {
+  const auto* found = std::find_if(std::begin(kOptions), std::end(kOptions),
+                                   [&](const OptionInfo& o) { return !o.at_load && !is_default(options, o); });
+  return found == std::end(kOptions) ? nullptr : found;
 }
 
 std::string settings_text(const Options& options) {

@@ -27,6 +27,9 @@ bool is_default(const Options& options, const OptionInfo& option);
 /// Checks every option against its allowed values and range. Throws Error(kInvalidArgument).
 void check_values(const Options& options);
 
+/// The first option that differs from its default and does not apply to a compiled program; null: there is none.
+const OptionInfo* option_for_compiling(const Options& options);
+
 /// All options that affect the compiled model, except the names of files, as text: equal texts, equal programs.
 std::string settings_text(const Options& options);
 

@@ -36,7 +36,7 @@ constexpr ProviderOption kProviderOptions[] = {
     {.name = "fp8", .default_text = "0", .help = "1: `precision` `fp8`", .migraphx = {"migraphx_fp8_enable"}},
     {.name = "int8", .default_text = "0", .help = "1: `precision` `int8`", .migraphx = {"migraphx_int8_enable"}},
     {.name = "gpu_mem_limit", .default_text = "none",
-     .help = "bytes of device memory for tensors, weights and temporaries together (provider.md, Memory)",
+     .help = "bytes of device memory for tensors, weights and temporaries together (docs/provider.md, Memory)",
      .set = [](P& p, Name who, Text v) {
        const auto n = parse_number<std::uint64_t>(who, v);
        p.gpu_mem_limit = n == std::numeric_limits<std::uint64_t>::max() ? 0 : n;  // other providers' value for no limit
@@ -63,7 +63,7 @@ constexpr ProviderOption kProviderOptions[] = {
      .set = [](P& p, Name who, Text v) { p.user_compute_stream = parse_number<std::uintptr_t>(who, v); }},
     {.name = "exhaustive_tune", .default_text = "0",
      .help = "with `cache_dir`: on a GPU, every candidate for GEMM, convolution and attention is timed when sizes are first seen, and the "
-             "times are stored there (`tuning.sqlite`, see devices.md); the first runs are slower",
+             "times are stored there (`tuning.sqlite`, see docs/devices.md); the first runs are slower",
      .set = [](P& p, Name who, Text v) { p.exhaustive_tune = parse_bool(who, v); },
      .migraphx = {"migraphx_exhaustive_tune"}, .rocm = {"tunable_op_enable", "tunable_op_tuning_enable"}},
     {.name = "disable_caching", .default_text = "0", .help = "1: no cache, whatever `cache_dir` says",

@@ -81,6 +81,17 @@ TEST(CompileOptions, ChecksCoverFieldsThatProgramsSet) {
   EXPECT_THROW(check_values(o), Error);
 }
 
+TEST(CompileOptions, OptionsForCompilingAreKnown) {
+  Options o;
+  o.threads = 2;
+  o.cache_dir = "/a";
+  o.graphs = false;
+  EXPECT_EQ(option_for_compiling(o), nullptr);
+  o.fuse = false;
+  ASSERT_NE(option_for_compiling(o), nullptr);
+  EXPECT_EQ(option_for_compiling(o)->name, "fuse");
+}
+
 TEST(CompileOptions, SettingsAreThoseThatChangeTheProgram) {
   Options a, b;
   b.cache_dir = "/elsewhere";
