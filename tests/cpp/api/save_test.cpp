@@ -39,6 +39,19 @@ TEST_F(Save, TheSameModelComesBack) {
   expect_error(ErrorKind::kInvalidArgument, {"'x'", "missing"}, [&] { loaded.run({}); });
 }
 
+TEST_F(Save, OptionsThatApplyToCompiledPrograms) {
+  const fs::path path = folder_ / "dense.sdx";
+  dense().compile().save(path);
+  Options o;
+  o.threads = 2;
+  o.graphs = false;
+  const auto [x, y] = dense_case(3);
+  EXPECT_EQ(values(CompiledModel::load(path, o).run({{"x", x}}).at("y")), y);
+  o.precision = "fp16";
+  expect_error(ErrorKind::kInvalidArgument, {"precision", "dense.sdx is compiled already"},
+               [&] { CompiledModel::load(path, o); });
+}
+
 TEST_F(Save, ControlFlowAndDataDependentShapes) {
   GraphBuilder g;
   const std::string x = g.input("x", DType::kFloat32, {"n"});
