@@ -59,7 +59,8 @@ def chips() -> list[dict[str, Any]]:
 
     The table of `sardonyx devices --chips --json`; docs/devices.md has its columns.
     """
-    return json.loads(_sardonyx.chips_json())
+    table: list[dict[str, Any]] = json.loads(_sardonyx.chips_json())
+    return table
 
 
 def devices() -> list[Device]:

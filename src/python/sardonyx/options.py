@@ -7,7 +7,7 @@ import inspect
 import os
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from . import _sardonyx
 
@@ -71,6 +71,10 @@ def native_options(function: str, given: Mapping[str, Any], at_load: bool = Fals
     return out
 
 
+@overload
+def describes_options(function: F) -> F: ...
+@overload
+def describes_options(*, at_load: bool) -> Callable[[F], F]: ...
 def describes_options(function: Any = None, *, at_load: bool = False) -> Any:
     """Decorator: gives a function's signature and docstring ("{options}") the options that its `**options` takes."""
     if function is None:
