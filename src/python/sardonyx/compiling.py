@@ -69,7 +69,7 @@ def _path_or_bytes(model: Source) -> tuple[str, bytes]:
     return path, data
 
 
-@describes_options
+@describes_options()
 def compile(
     model: Source,
     *,
@@ -110,7 +110,7 @@ def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> Model:
     return Model(_sardonyx.load(os.fspath(path), native_options("load", options, at_load=True)))
 
 
-@describes_options
+@describes_options()
 def code_report(model: Source, target: str, **options: Unpack[CompileOptions]) -> list[KernelCode]:
     """Compiles a model for a GPU that need not be present ("gfx942", "sm_90"), and says which resources each kernel takes.
 

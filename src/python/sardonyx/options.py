@@ -7,7 +7,7 @@ import inspect
 import os
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar
 
 from . import _sardonyx
 
@@ -71,26 +71,26 @@ def native_options(function: str, given: Mapping[str, Any], at_load: bool = Fals
     return out
 
 
-@overload
-def describes_options(function: F) -> F: ...
-@overload
-def describes_options(*, at_load: bool) -> Callable[[F], F]: ...
-def describes_options(function: Any = None, *, at_load: bool = False) -> Any:
+def describes_options(*, at_load: bool = False) -> Callable[[F], F]:
     """Decorator: gives a function's signature and docstring ("{options}") the options that its `**options` takes."""
-    if function is None:
-        return lambda f: describes_options(f, at_load=at_load)
     options = [o for o in OPTIONS.values() if o.at_load or not at_load]
-    signature = inspect.signature(function)
-    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    named += [
-        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.type) for o in options
-    ]
-    function.__signature__ = signature.replace(parameters=named)
-    texts = []
-    for o in options:
-        sentences = f"{o.name}: {o.help}. {o.details}".strip()
-        if o.default_text and o.type not in ("bool", "int"):
-            sentences += f" Default: {o.default_text}."
-        texts.append(textwrap.fill(sentences, 120, initial_indent="    ", subsequent_indent="        "))
-    function.__doc__ = function.__doc__.replace("    {options}", "\n".join(texts))
-    return function
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        named += [
+            inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.type)
+            for o in options
+        ]
+        function.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+        function.__doc__ = (function.__doc__ or "").replace("    {options}", "\n".join(map(_describe, options)))
+        return function
+
+    return decorate
+
+
+def _describe(o: Option) -> str:
+    text = f"{o.name}: {o.help}. {o.details}".strip()
+    if o.default_text and o.type not in ("bool", "int"):
+        text += f" Default: {o.default_text}."
+    return textwrap.fill(text, 120, initial_indent="    ", subsequent_indent="        ")
