@@ -136,7 +136,7 @@ const std::map<std::string_view, Known>& known_names() {
     std::map<std::string_view, Known> out;
     const auto add = [&](const Known& k, const auto&... lists) {
       out[k.canonical] = k;
-      const auto add_all = [&](const auto& names) {
+      [[maybe_unused]] const auto add_all = [&](const auto& names) {
         for (const std::string_view n : names)
           if (!n.empty()) out[n] = k;
       };
