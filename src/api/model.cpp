@@ -123,8 +123,8 @@ void Model::use_gpu(std::shared_ptr<Gpu> gpu) {
 
 std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, ModelOptions options) {
   if (const OptionInfo* o = option_for_compiling(options))
-    fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; give this option when the model is compiled", o->name,
-         path.string());
+    fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; give this option when the model is compiled",
+         o->name, path.string());
   // A program for the host if there is one, else for the first card of the kind that the first program is for.
   std::string gpu;
   if (options.device != "host" && is_gpu_name(options.device)) gpu = open_gpu(options.device)->info().target;
