@@ -17,8 +17,8 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMaxHead = 256;  // elements of a head: more do not fit into registers
-constexpr std::size_t kMaxBuffers = 24;
+constexpr std::int64_t kMaxHead = 256;      // elements of a head: more do not fit into registers
+constexpr std::size_t kMaxBuffers = 24;     // tensors that a mask may read
 constexpr std::int64_t kDecodeRows = 32;    // rows of a group of heads up to which the kernel for few rows pays
 constexpr std::int64_t kDecodeTile = 16;    // rows of that kernel's tile
 constexpr std::int64_t kFullBlocks = 64;    // workgroups that keep a card busy

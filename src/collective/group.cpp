@@ -21,10 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kHeaderBytes = std::size_t{64} << 10;
+constexpr std::size_t kHeaderBytes = std::size_t{64} << 10;  // Group::Shared; exchange slots follow
 constexpr int kSpins = 200;                // before a thread sleeps: others often arrive within that time
 constexpr long kSleep = 20 * 1000 * 1000;  // ns, until it checks whether the others are alive
-constexpr std::uint32_t kIntact = 0, kBreaking = 1, kBroken = 2;
+constexpr std::uint32_t kIntact = 0, kBreaking = 1, kBroken = 2;  // Shared::state
 
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
   const timespec limit = {0, kSleep};

@@ -20,9 +20,9 @@
 namespace sardonyx {
 namespace {
 
-constexpr auto kWatch = std::chrono::milliseconds(50);
-constexpr auto kFarewell = std::chrono::milliseconds(10);
-constexpr int kSum = 0;  // ncclSum
+constexpr auto kWatch = std::chrono::milliseconds(50);     // how often other processes are looked at
+constexpr auto kFarewell = std::chrono::milliseconds(10);  // longer than a step's reads of this card's memory
+constexpr int kSum = 0;                                    // ncclSum
 
 struct UniqueId {
   Group::LibraryId bytes;

@@ -18,7 +18,7 @@ namespace sardonyx {
 namespace {
 
 constexpr std::uint64_t kOffer = 3, kAgree = 4;  // arguments of Group::meet
-constexpr std::uint32_t kMaxBlocks = 64;
+constexpr std::uint32_t kMaxBlocks = 64;         // kPeerBlocks of kernels/peer.h
 // kernels/peer.h: PeerHead with the offset of `abort`, and the slots of two calls.
 constexpr std::size_t kData = 16384, kAbort = 64;
 // IPC handles cover whole allocations of the driver: one of 2 MiB contains nothing else.

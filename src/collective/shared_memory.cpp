@@ -12,7 +12,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::uint64_t kReduce = 1, kGather = 2;
+constexpr std::uint64_t kReduce = 1, kGather = 2;  // kinds of step_key()
 
 // A key of a step, by which processes notice that they do different ones.
 std::uint64_t step_key(std::uint64_t kind, DType dtype, std::uint64_t bytes) {
@@ -71,7 +71,7 @@ class SharedMemory : public Communicator {
   template <typename T>
   void add(T* out, std::size_t n) {
     using C = routines::compute_of<T>;
-    constexpr std::size_t kBlock = 1024;
+    constexpr std::size_t kBlock = 1024;  // sums on the stack, in the L1 cache
     C sums[kBlock];
     for (std::size_t begin = 0; begin < n; begin += kBlock) {
       const std::size_t m = std::min(kBlock, n - begin);

@@ -181,7 +181,7 @@ std::optional<MemoryHandle> share_memory(Gpu& gpu, void* memory) {
 }
 
 std::shared_ptr<void> open_memory(const std::shared_ptr<Gpu>& gpu, const MemoryHandle& handle) {
-  constexpr unsigned kEnablePeerAccess = 1;
+  constexpr unsigned kEnablePeerAccess = 1;  // hipIpcMemLazyEnablePeerAccess, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
   const auto g = std::dynamic_pointer_cast<DriverGpu>(gpu);
   const Gpu::Scope scope(*gpu);
   void* memory = nullptr;

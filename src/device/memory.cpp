@@ -8,6 +8,7 @@
 namespace sardonyx {
 namespace {
 
+// Pinned memory: small for models whose tensors all fit, otherwise large enough to copy at full speed.
 constexpr std::size_t kSmallChunk = std::size_t{256} << 10, kChunk = std::size_t{4} << 20;
 
 }  // namespace

@@ -98,11 +98,11 @@ enum class Op : std::uint8_t {
   kRandom,  // args: seed (uint64), counter (int64); -> float32 uniform in [0,1) by Philox4x32-10
 };
 
-/// A bit of kCast's mode: the model itself casts here. Other casts to 16-bit floats only say in which type a value is
-/// kept.
+/// A bit of kCast's mode: the model itself casts here, so the value must be rounded. Other casts to 16-bit floats only
+/// say in which type a value is stored.
 inline constexpr int kCastRounds = 8;
-/// A bit of kCast's mode, of casts from float32 to float16: what lies beyond the range becomes the largest number of
-/// its sign rather than an infinity. Not a number stays one.
+/// A bit of kCast's mode, for casts from float32 to float16: values beyond the range become the largest finite number
+/// of their sign rather than infinity. NaN stays NaN.
 inline constexpr int kCastSaturatesHalf = 16;
 
 enum class ReduceKind : std::uint8_t {
@@ -192,7 +192,7 @@ Expr linearize(const Exprs& indices, const Exprs& shape);
 Exprs delinearize(const Expr& offset, const Exprs& shape);
 /// e = coefficient * var + rest with both free of var; false when e is not of that form.
 bool split_affine(const Expr& e, const Expr& var, Expr& coefficient, Expr& rest);
-/// True when a >= 0 can be proved. `dims_positive`: symbols of shapes may be taken as >= 1 (inside a loop that runs).
+/// True if a >= 0 can be proved. `dims_positive`: assumes that symbols of shapes are >= 1 (inside a loop that runs).
 bool provably_nonnegative(const Expr& a, bool dims_positive = false);
 bool provably_equal(const Expr& a, const Expr& b);
 }  // namespace idx

@@ -114,7 +114,7 @@ class Packer {
   }
 
   static bool is_window(const Expr& r) {
-    constexpr std::int64_t kMostTaps = 2048;
+    constexpr std::int64_t kMostTaps = 2048;  // longer reductions are not windows; as in codegen/gpu_codegen.cpp
     std::int64_t all = 1, n = 0;
     for (const Expr& v : r->vars) {
       if (!is_const_int(v->args[0], n) || n > kMostTaps) return false;

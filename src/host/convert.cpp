@@ -9,7 +9,7 @@
 
 namespace sardonyx::host {
 namespace {
-constexpr std::int64_t kGrain = 32768;
+constexpr std::int64_t kGrain = 32768;  // elements worth a thread: some microseconds
 }
 
 void to_float32(DType type, const void* in, float* out, std::int64_t count, int threads) {

@@ -8,8 +8,8 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::size_t kMaxLayouts = 2;
-constexpr std::size_t kMaxIdleContexts = 8;
+constexpr std::size_t kMaxLayouts = 2;  // of one weight: kernels rarely need more, and each takes the weight's memory
+constexpr std::size_t kMaxIdleContexts = 8;  // kept for later runs; concurrent runs may use more
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 

@@ -13,7 +13,7 @@ namespace sardonyx::host {
 namespace {
 
 constexpr std::int64_t kLeastWeights = 1 << 18;  // elements; smaller weights stay in the L2 cache
-constexpr std::int64_t kLeastRows = 8;
+constexpr std::int64_t kLeastRows = 8;           // fewer rows have a kernel of their own (dnnl_few_rows.h), or oneDNN's
 // With few rows, time is dominated by reading the panel; with many, oneDNN's kernel is faster if K is small.
 constexpr std::int64_t kLeastDepth = 128, kManyRows = 256, kLeastDepthOfMany = 384;
 constexpr std::int64_t kGroupRows = 48;        // minimum, if threads divide rows: each group reads the panel again

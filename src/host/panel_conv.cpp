@@ -217,7 +217,7 @@ class PanelConvolution : public TileKernel {
 /// Whether this is faster than oneDNN's kernels (measured with AVX-512 on EPYC 9004). oneDNN applies functions with an
 /// exponential in 60 cycles per vector instead of 25, but has less overhead per sum if sums are short.
 bool worth_it(const ConvDesc& d) {
-  constexpr std::int64_t kLeastDepth = 48, kLeastDepthWithOperand = 192;
+  constexpr std::int64_t kLeastDepth = 48, kLeastDepthWithOperand = 192;  // input channels
   using Kind = PostOp::Kind;
   bool slow = false, operand = false;
   for (const PostOp& op : d.post) {

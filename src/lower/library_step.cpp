@@ -11,7 +11,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr float kLargestHalf = 65504;
+constexpr float kLargestHalf = 65504;           // of float16
 constexpr std::int64_t kLargestBias = 1 << 20;  // maximum columns of a bias that is converted for a vendor's library
 
 // Whether an operand has one value for each column.

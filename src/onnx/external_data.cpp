@@ -26,7 +26,8 @@ bool is_under(const fs::path& path, const fs::path& root) {
 
 bool is_aligned(const void* data, std::size_t size) {
 #if defined(__x86_64__)
-  // Large tensors are read by vector code, which has no demands here, and copying them would double a model's memory.
+  // Vector code that reads large tensors needs no alignment on this CPU, and copying them would double a model's
+  // memory.
   if (size >= kSplitBytes) return true;
 #endif
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;

@@ -18,8 +18,8 @@ namespace sardonyx::onnx {
 using model::aligned_zeros;
 using model::Bytes;
 
-/// Whether `size` bytes of elements may be used where they are: at a multiple of 16 bytes; anywhere if they are many
-/// and the CPU does not care.
+/// Whether `size` bytes of elements may be used where they are: if they are aligned to 16 bytes, or if they are many
+/// and the CPU does not require alignment.
 bool is_aligned(const void* data, std::size_t size);
 
 /// The elements in Tensor's layout in a buffer aligned to model::kAlignment, from the file's layout: packed_size()

@@ -41,7 +41,7 @@ Frame ModelReader::enter(pb::FunctionProto& function, const Node& call, const Fr
   frame.depth = caller.depth + 1;
   if (frame.depth > kMaxFunctionDepth)
     fail(ErrorKind::kUnsupported, "{}: functions call functions more than {} deep", what, kMaxFunctionDepth);
-  // Nodes without a name are told apart by the numbers that unique() appends.
+  // Nodes without a name are distinguished by the numbers that unique() appends.
   frame.prefix = (call.name.empty() ? caller.prefix + call.op_type : call.name) + "/";
   frame.opsets = read_opsets(function.opset_import(), "function " + quote(function.name()));
   frame.arguments = call.attributes;
@@ -78,8 +78,8 @@ void ModelReader::inline_call(pb::FunctionProto& function, const Node& call, con
           fail(ErrorKind::kInvalidModel, "value {} is defined twice in function {}", quote(name),
                quote(function.name()));
       }
-  // A node's result that is an output takes the caller's name. What can't (an input passed through, one value as two
-  // outputs) needs an Identity.
+  // A result of a node that is an output takes the caller's name. Outputs for which that is impossible (an input passed
+  // through, one value as two outputs) need an Identity.
   std::vector<std::size_t> copies;
   for (std::size_t i = 0; i < call.outputs.size(); ++i) {
     const std::string& formal = checked(function.output(static_cast<int>(i)), "a function's output");

@@ -17,7 +17,7 @@ namespace {
 // Protobuf messages nest through graphs in attributes: four levels for each nested graph, three for its node's own.
 constexpr int kMaxMessageDepth = 100;
 
-/// `file`: what `bytes` lie in, if large weights may stay there.
+/// `file`: the mapping that contains `bytes`, if large weights may stay in it.
 Model parse_with(std::span<const std::byte> bytes, const std::shared_ptr<const MappedFile>& file, ExternalFiles files,
                  const LoadOptions& options) {
   if (bytes.empty()) fail(ErrorKind::kInvalidModel, "the model is empty");
@@ -30,7 +30,7 @@ Model parse_with(std::span<const std::byte> bytes, const std::shared_ptr<const M
     split = split_model(bytes);
     bytes = std::as_bytes(std::span(split.structure));
   }
-  // The stream knows its end, so that a length which goes beyond it is an error before anything is allocated for it.
+  // The stream knows its end, so a length beyond it is an error before anything is allocated.
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                                                 static_cast<int>(bytes.size()));
   stream.SetRecursionLimit(kMaxMessageDepth);
@@ -59,7 +59,7 @@ Model load(const fs::path& path, const LoadOptions& options) {
   try {
     const auto file = std::make_shared<const MappedFile>(path);
     std::vector<fs::path> roots{canonical_folder(path.parent_path())};
-    // Download caches keep a folder of links to one of files: what lies beside the model's real file is the model's
+    // Download caches keep a directory of links to files elsewhere: files next to the real file belong to the model
     // too.
     if (fs::path real = fs::canonical(path).parent_path(); real != roots.front()) roots.push_back(std::move(real));
     return parse_with({file->data(), file->size()}, file, ExternalFiles(std::move(roots)), options);

@@ -22,8 +22,7 @@ using model::Tensor;
 using model::ValueInfo;
 
 struct LoadOptions {
-  /// Tensors of the file without any data become unsupported ones instead of an error: to look at graphs whose weights
-  /// were stripped.
+  /// Tensors without data become unsupported ones instead of an error, to inspect graphs whose weights were stripped.
   bool allow_missing_weights = false;
 };
 

@@ -11,13 +11,13 @@
 namespace sardonyx::onnx {
 namespace {
 
-// What inlining functions may produce: so much for every byte of the file, and a floor for small files with many calls.
-// A node counts with its fixed size here plus its names and lists. Calls of calls of calls can grow exponentially.
+// Limits what inlining functions may produce: a factor per byte of the file, and a minimum for small files with many
+// calls. A node counts with a fixed size plus its names and lists. Nested calls can grow exponentially.
 constexpr std::uint64_t kInlineFactor = 64;
 constexpr std::uint64_t kInlineFloor = std::uint64_t{64} << 20;
 constexpr std::uint64_t kNodeCost = 512;
 
-/// Bytes of what a graph holds beside its nodes and its tensors' data.
+/// Bytes of a graph's contents other than its nodes and its tensors' data.
 std::uint64_t cost_of(const Graph& graph) {
   std::uint64_t sum = sizeof(Graph) + graph.name.size();
   for (const auto* list : {&graph.inputs, &graph.outputs, &graph.value_info})
@@ -68,7 +68,7 @@ Model ModelReader::read() {
   for (const pb::StringStringEntryProto& e : proto_.metadata_props())
     model.metadata[checked(e.key(), "a metadata key")] = checked(e.value(), "a metadata value");
   opsets_ = read_opsets(proto_.opset_import(), "the model");
-  // Operator sets came with IR version 3; before, the format had only the first one.
+  // Operator sets came with IR version 3; before, there was only the first one.
   if (model.ir_version < 3) opsets_.try_emplace("", 1);
   model.opsets = opsets_;
 
@@ -129,7 +129,7 @@ void ModelReader::declare(Scope& scope, const Frame& frame, const std::string& n
   std::string own = name;
   if (frame.function != nullptr) {
     own = unique(frame.prefix + name);
-    charge(4 * own.size(), what);  // in the scope, among the used names, at the node, in the sort
+    charge(4 * own.size(), what);  // counted in the scope, among the used names, at the node, and in the sort
   } else {
     for (const Scope* s = scope.parent; s != nullptr; s = s->parent)
       if (s->names.contains(name)) {
@@ -151,7 +151,7 @@ std::int64_t ModelReader::opset_of(const Frame& frame, const std::string& domain
   auto found = frame.opsets.find(domain);
   bool known = found != frame.opsets.end();
   if (!known && frame.function != nullptr) {
-    // A function should import what its nodes need; exporters leave out what the model imports anyway.
+    // A function should import the opsets of its nodes; exporters leave out those that the model imports anyway.
     found = opsets_.find(domain);
     known = found != opsets_.end();
   }

@@ -21,13 +21,13 @@ inline constexpr int kMaxFunctionDepth = 64;  ///< of functions that call functi
 
 using OpsetMap = std::map<std::string, std::int64_t, std::less<>>;
 
-/// The names that one graph or function body defines, and what the Model calls them.
+/// The names that one graph or function body defines, and their names in the Model.
 struct Scope {
   const Scope* parent = nullptr;  ///< the enclosing graph's; null for the main graph and for function bodies
   std::unordered_map<std::string, std::string> names;
 };
 
-/// Where nodes come from: the main graph (function null) or one call of a function.
+/// The origin of nodes: the main graph (function null) or a call of a function.
 struct Frame {
   const Frame* caller = nullptr;
   pb::FunctionProto* function = nullptr;
@@ -39,7 +39,7 @@ struct Frame {
 
 class ModelReader {
  public:
-  /// Takes `proto` apart. `bytes` is its serialised size, which bounds what inlining may produce.
+  /// Consumes `proto`. `bytes` is its serialised size, which limits what inlining may produce.
   ModelReader(pb::ModelProto& proto, TensorReader tensors, std::uint64_t bytes);
   Model read();
 
@@ -65,11 +65,10 @@ class ModelReader {
                    std::vector<Node>& out);
   Frame enter(pb::FunctionProto& function, const Node& call, const Frame& caller, int depth);
 
-  // attributes.cpp
-  /// False if it refers to an attribute that the function's caller did not give.
+  // attributes.cpp. False if it refers to an attribute that the function's caller did not pass.
   bool read_attribute(pb::AttributeProto& proto, const Frame& frame, const Scope& scope, int depth,
                       const std::string& node, Attribute& out);
-  /// Bytes that a copy of the attribute takes, beside tensors' data and graphs, which copies share.
+  /// Bytes of a copy of the attribute, without tensors' data and graphs, which copies share.
   std::uint64_t cost_of_attribute(const Attribute& a) const;
   GraphPtr read_nested(pb::GraphProto& proto, const Frame& frame, const Scope& scope, int depth,
                        const std::string& node);

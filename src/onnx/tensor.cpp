@@ -15,7 +15,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "ONNX's raw data is little-endian");
 
-// Below this, a copy to an aligned buffer costs nothing that matters.
+// Below this size, the cost of copying to an aligned buffer is negligible.
 constexpr std::size_t kSmall = 64 * 1024;
 
 /// The elements of a typed field, narrowed to T (int32_data holds 8- and 16-bit types bit by bit).

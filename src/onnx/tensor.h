@@ -10,23 +10,23 @@
 
 namespace sardonyx::onnx {
 
-/// Dense bytes that all sparse tensors of a model may unfold to. Their file size says nothing about it.
+/// Bytes to which all sparse tensors of a model may expand; the file's size does not limit it.
 inline constexpr std::uint64_t kMaxDensifiedBytes = std::uint64_t{256} << 20;
 inline constexpr int kMaxRank = 64;
 
-/// The element type as a DType; without one `unsupported` says why. Throws Error(kInvalidModel), naming `what`, for a
-/// number that ONNX does not define.
+/// The element type as a DType; empty if there is none, with the reason in `unsupported`. Throws Error(kInvalidModel),
+/// naming `what`, for a number that ONNX does not define.
 std::optional<DType> read_dtype(int data_type, const std::string& what, std::string& unsupported);
 
-/// Product of dims. Throws Error(kInvalidModel) if one is negative, or if the product of those above 0 does not leave
-/// room for 16-byte elements in 63 bits (so that neither sizes nor strides overflow anywhere).
+/// Product of dims. Throws Error(kInvalidModel) if one is negative, or if the product of the positive ones times 16
+/// bytes exceeds 63 bits (so that neither sizes nor strides overflow anywhere).
 std::int64_t checked_elements(const std::vector<std::int64_t>& dims, const std::string& what);
 
 class TensorReader {
  public:
   TensorReader(ExternalFiles files, const LoadOptions& options) : files_(std::move(files)), options_(options) {}
 
-  /// The raw data of `proto` are these and not in it.
+  /// Supplies the raw data of `proto`, which does not contain it.
   void add_raw(const pb::TensorProto& proto, Bytes raw) { raw_[&proto] = std::move(raw); }
 
   /// Moves large raw data out of `proto`; reading the same object again returns the same tensor. `what` names it in
@@ -43,7 +43,8 @@ class TensorReader {
   LoadOptions options_;
   std::uint64_t densified_ = 0;
   std::unordered_map<const pb::TensorProto*, Bytes> raw_;
-  std::unordered_map<const void*, Tensor> done_;  ///< a function's constants are read once per call of the function
+  std::unordered_map<const void*, Tensor>
+      done_;  ///< a function's constants are read only once, however often it is called
 };
 
 }  // namespace sardonyx::onnx

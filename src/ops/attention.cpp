@@ -12,7 +12,7 @@ namespace {
 
 using tensor::accumulator;
 
-// Softmax over the last dim of z, with rows of minus infinities only giving zeros, and a sink that takes its share.
+// Softmax over the last dim of z. Rows of minus infinity only give zeros; a sink adds to the sum.
 Value* masked_softmax(Graph& g, Value* z, const std::function<Expr(const Exprs&)>& sink, DType out) {
   const std::size_t last = z->shape.size() - 1;
   auto row = [&](Exprs i) {
@@ -32,7 +32,7 @@ Value* masked_softmax(Graph& g, Value* z, const std::function<Expr(const Exprs&)
     Exprs j = i;
     j[last] = loop_var(z->shape[last]);
     const Expr s = reduce(ReduceKind::kSum, {j[last]}, el::exp(el::sub(tensor::at(z, j), tensor::at(top, i))));
-    // The largest element counts 1, so only an empty row is below.
+    // The largest element contributes 1, so the sum is smaller only if the row is empty.
     return sink ? el::add(s, el::exp(el::sub(sink(i), tensor::at(top, i)))) : el::max(s, 1);
   });
   return tensor::generate(g, z->shape, [&](const Exprs& i) {
@@ -166,7 +166,7 @@ void attention_op(OpContext& c) {
   c.out(3, tensor::cast(g, stages[mode], out));
 }
 
-// Attention whose scores and probabilities pass through graphs of the model.
+// Attention whose scores and probabilities are modified by graphs of the model.
 void flex_attention_op(OpContext& c) {
   Graph& g = c.graph();
   AttentionSpec spec{.q = c.in(0), .k = c.in(1), .v = c.in(2)};

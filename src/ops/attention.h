@@ -1,4 +1,4 @@
-// Scaled dot-product attention from matrix products and loops, shared by the attention operators.
+// Scaled dot-product attention built from GEMMs and loops, shared by the attention operators.
 #pragma once
 #include <functional>
 
@@ -6,7 +6,7 @@
 
 namespace sardonyx {
 
-/// Something about the score of query s and key t: f(b, h, s, t).
+/// A term of the score of query s and key t: f(b, h, s, t).
 using ScoreTerm = std::function<Expr(const Expr& b, const Expr& h, const Expr& s, const Expr& t)>;
 
 struct AttentionSpec {
@@ -16,8 +16,9 @@ struct AttentionSpec {
   double softcap = 0;       ///< scores become softcap * tanh(scores / softcap); 0: no cap
   ScoreTerm bias;           ///< added to the score, of `type`; may be empty
   ScoreTerm allowed;        ///< bool: whether s attends to t; may be empty
-  bool empty_rows = false;  ///< some query may attend to no key: its output is zeros
-  /// Of each head, a further score that takes part in the softmax but has no value: f(h), of `type`; may be empty.
+  bool empty_rows = false;  ///< a query may attend to no key: its output is then zeros
+  /// One more score per head that takes part in the softmax but has no value (attention sink): f(h), of `type`; may be
+  /// empty.
   std::function<Expr(const Expr&)> sink;
   /// Replacements of the whole scores or probabilities [B, H, S, T] of `type`; may be empty.
   std::function<Value*(Value*)> change_scores, change_probabilities;

@@ -5,7 +5,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kMaxGroup = 64;
+constexpr std::int64_t kMaxGroup = 64;  // processes of a group (collective/group.cpp)
 
 // The sum of all processes' tensors. A group_size, which ONNX Runtime's operator does not have, is checked.
 void all_reduce(OpContext& c) {
@@ -15,7 +15,8 @@ void all_reduce(OpContext& c) {
   c.out(0, tensor::routine(c.graph(), "all_reduce", {x}, {size}, {}, {{x->dtype, x->shape}})[0]);
 }
 
-// All processes' tensors along one axis. They come one after the other; a transposition puts them in place.
+// All processes' tensors, concatenated along one axis. They arrive in order of ranks; a transpose moves them to the
+// axis.
 void all_gather(OpContext& c) {
   Graph& g = c.graph();
   Value* x = c.in(0);

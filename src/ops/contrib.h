@@ -14,8 +14,8 @@ Expr fused_activation(OpContext& c, const std::string& name, const Expr& x, cons
 /// The same on a tensor, computed in fp32.
 Value* activate(OpContext& c, Value* x, const std::string& name, const std::vector<float>& params);
 
-/// Number k of those of `bits` bits that are packed into the bytes of the last dim of `packed`, low bits first, as
-/// uint8. `i`: the other indices, and any last one.
+/// Element k of the `bits`-bit numbers packed into the bytes of the last dim of `packed`, low bits first, as uint8.
+/// `i`: the other indices, and any last one.
 Expr unpack(const Value* packed, Exprs i, const Expr& k, std::int64_t bits);
 
 }  // namespace sardonyx::contrib

@@ -1,4 +1,4 @@
-// com.microsoft: products with transposition, bias, activation, or weights packed into a few bits.
+// com.microsoft: GEMMs with transposition, bias, activation, or weights quantised to a few bits.
 #include "ops/contrib.h"
 #include "ops/conv.h"
 #include "ops/element_math.h"
@@ -72,7 +72,7 @@ void fused_conv(OpContext& c) {
   c.out(0, contrib::activate(c, y, c.attr_s("activation", ""), c.attr_floats("activation_params")));
 }
 
-// A times the transposed weights [N, K], which are (q - zero) * scale with one scale and zero for each block of K.
+// A times the transposed weights [N, K], which are (q - zero) * scale, with a scale and a zero point per block of K.
 void matmul_nbits(OpContext& c) {
   Graph& g = c.graph();
   Value *a = c.in(0), *b = c.in(1), *scales = c.in(2), *zeros = c.opt(3), *groups = c.opt(4), *bias = c.opt(5);
@@ -112,7 +112,7 @@ void matmul_nbits(OpContext& c) {
   c.out(0, y);
 }
 
-// Gather of quantised rows, dequantised on the way. uint8 data holds 8 / bits numbers per byte along the last dim.
+// Gather of quantised rows, followed by dequantisation. uint8 data holds 8 / bits numbers per byte along the last dim.
 void gather_block_quantized(OpContext& c) {
   Graph& g = c.graph();
   Value *data = c.in(0), *indices = c.in(1), *scales = c.in(2), *zeros = c.opt(3);

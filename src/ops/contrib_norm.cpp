@@ -79,7 +79,7 @@ void embed_layer_normalization(OpContext& c) {
   if (c.wants(2)) c.out(2, tensor::cast(g, sum, words->dtype));
 }
 
-// GroupNorm and, with a skip and a bias added before, SkipGroupNorm; channels last unless told.
+// GroupNorm and, after adding a skip and a bias, SkipGroupNorm; channels last by default.
 void lower_group_norm(OpContext& c, bool skip) {
   Graph& g = c.graph();
   Value *x = c.in(0), *gamma = c.in(1), *beta = c.in(2);

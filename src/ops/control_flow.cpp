@@ -55,7 +55,7 @@ void take_branch(OpContext& c, const model::Graph& body) {
   for (int k = 0; k < c.output_count(); ++k) c.out(k, out[static_cast<std::size_t>(k)]);
 }
 
-// The dims that an output of either branch has, as seen after the IfOp.
+// The dims of an If's output, which either branch may compute, as seen after the IfOp.
 Exprs merge_shapes(OpContext& c, IfOp& op, const Value* a, const Value* b, int mark, const std::string& name) {
   Exprs shape;
   for (std::size_t d = 0; d < a->shape.size(); ++d) {
@@ -74,8 +74,7 @@ Exprs merge_shapes(OpContext& c, IfOp& op, const Value* a, const Value* b, int m
   return shape;
 }
 
-// Element-wise work on known elements, which can't go wrong on whatever values: it can be computed whether it is wanted
-// or not.
+// Element-wise work on known elements that cannot fail for any values, so it may be computed although it is not needed.
 bool harmless(const Expr& e) {
   bool ok = true;
   visit(e, [&](const Expr& x) {
@@ -107,7 +106,8 @@ bool harmless(const Graph& g) {
   });
 }
 
-// Whether both branches can be computed and the results chosen from, element by element, without asking the CPU.
+// Whether both branches can be computed and the results selected element by element, without reading the condition on
+// the CPU.
 bool selectable(const OpContext& c, const IfOp& op, const std::vector<Value*>& a, const std::vector<Value*>& b,
                 int mark) {
   if (!harmless(*op.then_graph) || !harmless(*op.else_graph)) return false;
@@ -121,7 +121,8 @@ bool selectable(const OpContext& c, const IfOp& op, const std::vector<Value*>& a
   return true;
 }
 
-// Both branches in the graph itself; fusion makes them sides of a selection, of which one is evaluated.
+// Puts both branches into the graph itself; fusion makes them the two sides of a select, only one of which is
+// evaluated.
 void select_branch(OpContext& c, Value* condition, const model::Graph& then_body, const model::Graph& else_body) {
   Graph& g = c.graph();
   const std::vector<Value*> a = c.lowerer().lower_body(then_body, g, {}), b = c.lowerer().lower_body(else_body, g, {});

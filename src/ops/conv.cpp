@@ -1,5 +1,5 @@
-// Convolution: Conv and ConvTranspose as ConvOps; integer and deformable convolution as a matrix product with columns
-// of the input; CausalConvWithState as a loop.
+// Convolution: Conv and ConvTranspose as ConvOps; integer and deformable convolution as a GEMM with columns of the
+// input (im2col); CausalConvWithState as a loop.
 #include "ops/conv.h"
 
 #include "ops/element_math.h"
@@ -73,7 +73,7 @@ void conv_transpose_op(OpContext& c) {
   for (std::size_t d = 0; d < n; ++d) {
     const std::int64_t step = std::max(op.strides[d], op.dilations[d]);
     c.require(extra[d] < step, "output_padding {} is not smaller than stride and dilation ({})", extra[d], step);
-    // What all taps of all inputs cover.
+    // The extent that all taps of all inputs cover.
     const Expr full = (x->shape[2 + d] - 1) * Expr(op.strides[d]) + Expr(extra[d]) +
                       (w->shape[2 + d] - 1) * Expr(op.dilations[d]) + 1;
     if (sizes.empty() && !same) {

@@ -1,5 +1,5 @@
 // Einsum: sums of products by labelled axes. Operands are contracted two at a time, from the left; a contraction of
-// floats is a matrix product, everything else a loop.
+// floats becomes a matmul, everything else a loop.
 #include <algorithm>
 #include <map>
 #include <set>

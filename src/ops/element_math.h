@@ -1,5 +1,5 @@
-// Short names for element arithmetic (see `binary` in expr/expr.h), so that lowerings read like formulas.
-// All operands of one call have one dtype; a number takes the dtype of the expression beside it.
+// Short names for element arithmetic (see `binary` in expr/expr.h), so that lowerings read like formulas. All operands
+// of one call have the same dtype; a plain number takes the dtype of the other operand.
 #pragma once
 #include "expr/expr.h"
 

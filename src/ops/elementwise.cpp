@@ -22,7 +22,7 @@ void math_op(OpContext& c) {
                         [](const Expr& x) { return cast(unary(op, cast(x, accumulator(x->dtype))), x->dtype); }));
 }
 
-// The second operand. Before opset 7 attribute `axis` said to which of the first one's dims it belongs.
+// The second operand. Before opset 7 the attribute `axis` told with which dim of the first operand it is aligned.
 Value* second(OpContext& c) {
   Value *x = c.in(0), *y = c.in(1);
   if (c.opset() >= 7 || c.attr("broadcast", 0) == 0 || !c.has_attr("axis")) return y;
@@ -40,7 +40,7 @@ void binary_op(OpContext& c) {
   c.out(0, tensor::binary(c.graph(), op, c.in(0), second(c)));
 }
 
-// The operands combined from left to right; of many, runs first.
+// Combines the operands from left to right; if there are many, in groups first.
 template <Op op>
 Value* combined(Graph& g, const std::vector<Value*>& xs) {
   if (xs.size() > tensor::kMaxOperands)

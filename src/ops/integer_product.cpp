@@ -1,5 +1,5 @@
-// Products of 8-bit integers as the routines integer_pack, integer_matmul and integer_conv, and what makes float
-// products into them.
+// GEMM and convolution of 8-bit integers as the routines integer_pack, integer_matmul and integer_conv, and the
+// recognition of float ones on dequantised tensors.
 #include "ops/integer_product.h"
 
 #include "ops/element_math.h"

@@ -33,7 +33,8 @@ std::pair<Value*, Value*> step(Graph& g, const Inputs& in, Value* state, const E
       const Expr at = in.per_feature ? i[1] * in.dk + i[2] : i[1];
       return el::mul(tensor::at(state, i), el::exp(cast(tensor::at(in.decay, {i[0], t, at}), kF32)));
     });
-  // What is written for the key: the value, or with a delta rule how far the state is from it.
+  // What is written for the key: the value or, with a delta rule, its difference from what the state returns for the
+  // key.
   Value* written = tensor::generate(g, {batch, in.kv_heads, in.dv}, [&](const Exprs& i) {
     const Expr v = value(i[0], i[1], i[2]);
     if (!in.beta) return v;

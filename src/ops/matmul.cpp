@@ -1,4 +1,4 @@
-// Matrix products and softmax.
+// MatMul, Gemm and softmax.
 #include "ops/families.h"
 #include "ops/integer_product.h"
 #include "ops/tensor.h"

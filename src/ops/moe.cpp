@@ -1,8 +1,8 @@
-// com.microsoft MoE and QMoE: a layer of experts (small feed-forward networks), of which each token takes the few that
-// its router prefers.
+// com.microsoft MoE and QMoE: a layer of experts (small feed-forward networks); a router chooses a few of them for each
+// token.
 //
-// Tokens are grouped by expert (routine `group`), so that each block of rows is a product with the weights of one
-// expert: only experts that some token has chosen are read, and many tokens share a reading.
+// Tokens are grouped by expert (routine `group`), so that each block of rows is a GEMM with the weights of one expert.
+// Only experts that some token has chosen are read, and tokens share a reading of their weights.
 #include <cmath>
 
 #include "ops/contrib.h"
@@ -26,7 +26,7 @@ struct Projection {
   Expr outputs() const { return weights->shape[1]; }
 };
 
-// Which experts each token takes, and with what weight its result counts.
+// The experts of each token, and the weights of their results.
 struct Routing {
   Value* experts;  // [T, k] int64
   Value* shares;   // [T, k], float32
@@ -53,8 +53,8 @@ Routing route(OpContext& c, Value* logits, Value* mix, std::int64_t k) {
   const auto value = [&](const Expr& t, const Expr& j) { return cast(tensor::at(values, {t, j}), f); };
   const auto logit = [&](const Expr& t, const Expr& e) { return cast(tensor::at(logits, {t, e}), f); };
   if (c.attr("use_sparse_mixer", 0) != 0) {
-    // SparseMixer-v2 (Phi-3.5-MoE): each of two experts counts as in a softmax over those that are nearly as good,
-    // without the first one for the second.
+    // SparseMixer-v2 (Phi-3.5-MoE): each of two experts is weighted by a softmax over the experts that are nearly as
+    // good; for the second expert without the first.
     c.require(k == 2, "a sparse mixer of {} experts a token", k);
     c.require(!mix, "a sparse mixer with router_weights");
     r.shares = tensor::generate(g, {tokens, k}, [&](const Exprs& i) {
@@ -86,7 +86,7 @@ Routing route(OpContext& c, Value* logits, Value* mix, std::int64_t k) {
   return r;
 }
 
-// Few tokens have a block for each of their experts; more of them share blocks, as many rows as tiles like.
+// With few tokens, each of their experts has a block of its own; with more, blocks have as many rows as tiles prefer.
 Groups group(Graph& g, Value* experts, const Expr& count) {
   const Expr n = experts->elements();
   Groups r;
@@ -169,7 +169,7 @@ void run_experts(OpContext& c, const Experts& e, Value* mix) {
   const Groups groups = group(g, routing.experts, count);
   Value* rows = tensor::reshape(g, x, {tokens, hidden});
   const auto token = [&](const Expr& z, const Expr& row, const Expr& d) {
-    // Rows that no token has give what nobody reads.
+    // Rows without a token have arbitrary results, which are not used.
     const Expr source = idx::max(0, tensor::at(groups.sources, {z, row}));
     return tensor::at(rows, {idx::floordiv(source, k), d});
   };

@@ -52,10 +52,10 @@ int OpContext::axis(std::int64_t a, int rank) const {
 
 namespace {
 
-// A small integer input of the model from which v is computed, if all that v is computed from are such inputs and
-// constants; else null. Knowing their values makes v known.
+// If v is computed only from constants and small integer inputs of the model: one of these inputs; else null. Knowing
+// their values makes v known.
 const Value* small_input(const Value* v) {
-  constexpr std::int64_t kMost = 64;  // elements: axes, sizes, flags
+  constexpr std::int64_t kMost = 64;  // maximum elements: axes, sizes, flags
   const Value* found = nullptr;
   std::vector<const Value*> stack = {v};
   std::unordered_set<const Value*> seen;
@@ -68,7 +68,7 @@ const Value* small_input(const Value* v) {
       continue;
     }
     std::int64_t n;
-    const bool direct = x == v;  // what the operator reads itself may be of any size and dtype
+    const bool direct = x == v;  // an input that the operator reads directly may have any size and dtype
     if (!x->graph || x->graph->parent()) return nullptr;
     if (!direct && (is_float(x->dtype) || !is_const_int(x->elements(), n) || n > kMost)) return nullptr;
     found = x;

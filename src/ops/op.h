@@ -44,8 +44,8 @@ class OpRegistry {
   std::map<std::pair<std::string, std::string>, OpDef> ops_;
 };
 
-/// Thrown by lowering when an input of the graph must be known to compile (axes given at run time, unknown rank). The
-/// caller compiles a variant for the value (or rank) that it sees at run time.
+/// Thrown by lowering if the value (axes given at run time) or the rank of an input of the graph must be known to
+/// compile. The caller then compiles a variant for the value (or rank) that it sees at run time.
 struct NeedInput {
   std::string input;
   enum Kind { kValue, kRank } kind;
@@ -59,8 +59,9 @@ class GraphLowerer {
   /// Lowers `body` into `into` (whose parent is the current graph). `inputs`: values of `into` for the body's inputs,
   /// in order. Returns the body's outputs.
   virtual std::vector<Value*> lower_body(const model::Graph& body, Graph& into, const std::vector<Value*>& inputs) = 0;
-  /// Which branch of an If is assumed whose condition, over dims of the model's inputs, decides more than sizes: true
-  /// for the one where it holds. If what follows can't be lowered, the import starts again with the other one.
+  /// For an If whose condition is over dims of the model's inputs and decides more than sizes: which branch to assume;
+  /// true for the one where the condition holds. If the rest can't be lowered, the import starts again with the other
+  /// branch.
   virtual bool assume(const model::Node& node) = 0;
 };
 
@@ -81,7 +82,7 @@ class OpContext {
   /// Input k or null.
   Value* opt(int k) const { return has(k) ? inputs_[static_cast<std::size_t>(k)] : nullptr; }
   int output_count() const { return static_cast<int>(node_.outputs.size()); }
-  /// True if the model uses output k.
+  /// Whether the model uses output k.
   bool wants(int k) const { return k < output_count() && !node_.outputs[static_cast<std::size_t>(k)].empty(); }
   void out(int k, Value* v);
   const std::vector<Value*>& outputs() const { return outputs_; }

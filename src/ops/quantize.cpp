@@ -1,5 +1,5 @@
-// QuantizeLinear, DequantizeLinear and the products of quantised tensors: MatMulInteger, QLinearMatMul, QLinearConv.
-// Integer products are exact in int32; scales apply in fp32.
+// QuantizeLinear, DequantizeLinear, and MatMul and Conv on quantised tensors: MatMulInteger, QLinearMatMul,
+// QLinearConv. Integer sums are exact in int32; scales are applied in fp32.
 #include "ops/quantize.h"
 
 #include "ops/conv.h"

@@ -13,7 +13,7 @@ namespace {
 
 constexpr DType kF32 = DType::kFloat32;
 
-// The seed attribute (a float, or an integer for Dropout), or one drawn anew at each run.
+// The seed attribute (a float, or an integer for Dropout), or a new one in each run.
 Expr seed_of(OpContext& c) {
   if (!c.has_attr("seed")) {
     const auto node = static_cast<std::int64_t>(c.graph().nodes.size());  // tells equal nodes apart

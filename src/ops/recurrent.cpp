@@ -1,5 +1,5 @@
-// RNN, GRU and LSTM: the product of all steps' inputs with W is one matrix product; the steps themselves are the
-// routine "recurrent".
+// RNN, GRU and LSTM: the inputs of all steps are multiplied by W in one GEMM; the steps themselves are the routine
+// "recurrent".
 #include <cmath>
 
 #include "kernels/recurrent_activations.h"

@@ -1,4 +1,4 @@
-// Scatter, ScatterElements, ScatterND, TensorScatter and MaxUnpool: writing elements to places that data names.
+// Scatter, ScatterElements, ScatterND, TensorScatter and MaxUnpool: writing elements to positions that are data.
 #include "ops/families.h"
 #include "ops/tensor.h"
 
@@ -14,7 +14,7 @@ int reduction_of(OpContext& c) {
   c.invalid("reduction is '{}'", name);
 }
 
-// An index from data as a row-major component: negative ones count from the end, and -1 stands for one out of range.
+// An index from data as a row-major component: negative ones count from the end; an index out of range becomes -1.
 Expr component(const Expr& raw, const Expr& size, Expr& valid) {
   const Expr k = tensor::wrap_index(cast(raw, DType::kInt64), size);
   valid = logical_and(valid, logical_and(compare(Op::kGe, k, 0), compare(Op::kLt, k, size)));
@@ -44,7 +44,7 @@ void scatter_rows(OpContext& c, Value* data, Value* rows, Value* updates, int re
   c.require(data->dtype == updates->dtype, "updates of dtype {} for {}", name(updates->dtype), name(data->dtype));
   if (reduction != 0 && (bits_of(data->dtype) < 8 || size_of(data->dtype) > 8))
     c.refuse("a reduction of {} elements", name(data->dtype));
-  // Known ones are checked when compiling, as a GPU's kernels have no way to fail.
+  // Known indices are checked while compiling, because GPU kernels cannot report errors.
   if (rows->content)
     for (const Expr& row : *rows->content) {
       std::int64_t known;
@@ -155,7 +155,7 @@ void max_unpool_op(OpContext& c) {
     shape = c.ints(c.in(2), true);
     c.require(static_cast<int>(shape.size()) == rank, "an output shape of {} dims for rank {}", shape.size(), rank);
   }
-  // The positions count in the shape without the extra room that output_shape may give.
+  // Positions count in the shape before output_shape extends it.
   Value* rows = tensor::generate(g, x->shape, [&](const Exprs& i) {
     const Expr flat = cast(tensor::at(indices, i), DType::kInt64);
     const Exprs at = idx::delinearize(flat, natural);

@@ -46,7 +46,7 @@ Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes) {
       }
       if (is_const(o) && is_const(d))
         fail(ErrorKind::kInvalidModel, "dims {} and {} can't be broadcast together", to_string(o), to_string(d));
-      // One of the two may be 1 at run time, but hardly ever is: code is made for equal dims.
+      // One of the two may be 1 at run time, but hardly ever is: code is generated for equal dims.
       g.add_check(compare(Op::kEq, o, d),
                   fmt::format("dims {} and {} can't be broadcast together", to_string(o), to_string(d)), true);
       if (is_const(d) || (d->op == Op::kSym && o->op != Op::kSym && !is_const(o))) o = d;

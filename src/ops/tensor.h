@@ -19,12 +19,12 @@ Expr at_broadcast(const Value* x, const Exprs& indices, const Exprs& shape);
 
 /// output[i...] = f(indices); the general form. dtype is the body's.
 Value* generate(Graph& g, const Exprs& shape, const std::function<Expr(const Exprs&)>& f);
-/// Shape that the inputs broadcast to. Symbolic dims that meet are assumed to be equal, which a CheckOp looks after.
+/// The shape to which the inputs broadcast. Symbolic dims that meet are assumed to be equal; a CheckOp checks it.
 Exprs broadcast_shapes(Graph& g, const std::vector<Exprs>& shapes);
 /// Checks that a tensor of shape `from` can be broadcast to `shape`, which stays as it is (dims as in
 /// broadcast_shapes).
 void check_broadcast(Graph& g, const Exprs& from, const Exprs& shape);
-/// Operands that one loop reads at most. Operators of any number of operands combine runs of so many first, so that no
+/// Maximum number of operands that one loop reads. Operators with more combine groups of this size first, so that no
 /// kernel has too many pointers and no expression is too deep.
 constexpr std::size_t kMaxOperands = 32;
 /// combine() of each run of at most kMaxOperands values, in order.

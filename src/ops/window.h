@@ -14,9 +14,9 @@ struct Window {
   bool ceil_mode = false;
 
   std::size_t dims() const { return input.size(); }
-  /// Size of a window with its gaps: (kernel - 1) * dilation + 1.
+  /// Extent of a window, including dilation: (kernel - 1) * dilation + 1.
   Expr extent(std::size_t d) const { return (kernel[d] - 1) * Expr(dilations[d]) + 1; }
-  /// Where element `k` of the window of output `o` lies in the input; outside of it in the padding.
+  /// The input position of element `k` of the window of output `o`; may be in the padding.
   Exprs position(const Exprs& o, const Exprs& k) const;
   /// Whether a position is inside the input; constant true where there is no padding.
   Expr inside(const Exprs& position) const;

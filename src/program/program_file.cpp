@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "headers are read and written as they lie in memory");
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kAlignment = 64;                           // bytes; what vector kernels need
 constexpr std::size_t kMaxPrograms = 64;                         // in a file
 constexpr std::uint64_t kMaxStructure = std::uint64_t{1} << 30;  // bytes; a large model has a few million
 

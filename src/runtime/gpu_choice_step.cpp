@@ -79,7 +79,7 @@ class ChoiceBuilder {
   GpuCalls library_calls(std::vector<std::string>& names) const {
     GpuCalls calls;
     if (step_.library.empty() || backend_.library_off()) return calls;
-    constexpr int kMostPlans = 8;
+    constexpr int kMostPlans = 8;  // without a tuner: more than tuning times, to find the chosen one by its name
     const TileTuner* tuner = backend_.tuner();
     const int wanted = tuner ? tuner->library_candidates() : kMostPlans;
     const bool chosen = std::any_of(choice_.tuned.begin(), choice_.tuned.end(), [&](const TunedSize& x) {

@@ -10,7 +10,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kMaxArguments = 64;
+constexpr std::size_t kMaxArguments = 64;     // buffers of a kernel; validate.cpp and fusion obey it
 constexpr std::int64_t kMaxBlocks = 1 << 20;  // maximum grid of a loop kernel; each thread loops over further elements
 
 class GpuLaunchStep : public GpuStep {

@@ -12,8 +12,8 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kGrain = 131072;  // minimum number of operations for a thread
-constexpr std::size_t kMaxArguments = 64;
+constexpr std::int64_t kGrain = 131072;    // minimum number of operations for a thread
+constexpr std::size_t kMaxArguments = 64;  // buffers of a kernel; validate.cpp and fusion obey it
 
 void check_size(std::size_t bytes) {
   if (bytes > (std::size_t{1} << 46))

@@ -18,7 +18,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kAlignment = 256;  // bytes, as Gpu::allocate
 
 constexpr std::size_t kSlack = 256;  // loading may exceed the final size by this part: 1 / 256
 

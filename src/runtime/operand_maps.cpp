@@ -8,7 +8,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::uint64_t kElementBytes = 2;
+constexpr std::uint64_t kElementBytes = 2;           // operands have 16-bit elements
 constexpr std::uint32_t kStep = 64, kHalfStep = 32;  // elements of K per copy: 128 bytes or 64
 
 GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::int64_t lines, std::int32_t box,
@@ -28,6 +28,7 @@ GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::in
 
 GpuCall::Map map_of(std::int32_t buffer, const CopiedWindows& w, const SymbolValues& symbols, std::int32_t box,
                     std::uint32_t step) {
+  // Limits of cuTensorMapEncodeIm2col: sizes in 32 bits, strides in 40 bits of bytes, corners in 8 bits.
   constexpr std::int64_t kMostSize = std::int64_t{1} << 31, kMostPitch = std::int64_t{1} << 39, kMostCorner = 127;
   const auto number = [&](const Expr& e, std::int64_t least, std::int64_t most) {
     const std::int64_t x = evaluate(e, symbols);

@@ -6,8 +6,8 @@
 namespace sardonyx {
 namespace {
 
-constexpr double kTimed = 5e-4;  // minimum seconds of launches between two waits, so that the wait is negligible
-constexpr int kMaxLaunches = 200;
+constexpr double kTimed = 5e-4;    // minimum seconds of launches between two waits, so that the wait is negligible
+constexpr int kMaxLaunches = 200;  // at most, between two waits
 
 }  // namespace
 

@@ -14,9 +14,9 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kPage = std::size_t{2} << 20;
-constexpr std::size_t kLarge = kPage / 2;  // smaller blocks would waste most of a large page
-constexpr std::size_t kSlab = 32 * kPage;  // untouched pages of it take no memory
+constexpr std::size_t kPage = std::size_t{2} << 20;  // bytes of a huge page on x86-64 and AArch64
+constexpr std::size_t kLarge = kPage / 2;            // smaller blocks would waste most of a large page
+constexpr std::size_t kSlab = 32 * kPage;            // untouched pages of it take no memory
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 

@@ -29,7 +29,7 @@ std::size_t utf8_length(std::string_view s, std::size_t i) {
 }
 
 std::string quote(std::string_view name) {
-  constexpr std::size_t kMaxQuoted = 120;
+  constexpr std::size_t kMaxQuoted = 120;  // characters: one line of a message
   std::string out = "'";
   std::size_t i = 0;
   while (i < name.size()) {
