@@ -20,12 +20,12 @@ TEST(StreamTilings, TwoWorkgroupsFitAUnit) {
     SCOPED_TRACE(c->kernel);
     EXPECT_TRUE(c->tiling.few_rows);
     EXPECT_EQ(c->tiling.rows, 1);
-    // A wave that copies beside those that multiply.
+    // One warp copies, the others multiply.
     EXPECT_EQ(c->tiling.threads, p.columns < 4096 && p.depth * p.bits % (2048 * 8) == 0 ? 544 : 288);
     EXPECT_EQ(c->tiling.cols % 16, 0);
     EXPECT_LE(c->tiling.cols, 256);
     EXPECT_LE(2 * c->shared, 227U << 10);
-    // Enough of them to keep memory busy.
+    // Enough workgroups to keep memory busy.
     EXPECT_GE(workgroups(c->tiling, 1, 1, p.columns), 128);
   }
 }
@@ -38,10 +38,10 @@ TEST(StreamTilings, TheRowTakesRoomOfTheRing) {
 TEST(StreamTilings, ColumnsAreWholePieces) {
   EXPECT_TRUE(stream_candidate(chip_of("sm_90a"), fp16(4096, 768)));   // 1536 bytes: two of 768
   EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 72)));   // 144 bytes
-  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 576)));  // 1152: pieces of 384, for three of eight waves
+  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 576)));  // 1152: 384 bytes per stage, for three of eight warps
   EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), int4(4096, 128)));  // 64 bytes
   EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), {4, true, 16, 4096, 4096}));  // 8 bytes of scales
-  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), {8, true, 0, 4096, 4096}));   // no scales side by side
+  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), {8, true, 0, 4096, 4096}));   // no contiguous scales
 }
 
 TEST(StreamTilings, ManyColumnsOf16BitsAreReadAsFastWithoutARing) {

@@ -175,7 +175,7 @@ TEST_P(DeviceTensors, SizesKnownLate) {
   EXPECT_EQ(values(out.at(1)), (std::vector<float>{0, -2, -3}));
 }
 
-// Sizes that the program was not made for: nobody is asked for an output's memory twice.
+// Sizes that the program was not compiled for: memory of an output is requested only once.
 TEST_P(DeviceTensors, DimsThatBroadcast) {
   GraphBuilder g;
   const std::string a = g.input("a", DType::kFloat32, {"n"}), b = g.input("b", DType::kFloat32, {"m"});
@@ -190,7 +190,7 @@ TEST_P(DeviceTensors, DimsThatBroadcast) {
   }
 }
 
-// A program for each value of an input, which is read from where it lies.
+// A program for each value of an input, which is read where it is.
 TEST_P(DeviceTensors, InputsWhoseValueIsNeeded) {
   GraphBuilder g;
   const std::string x = g.input("x", DType::kFloat32, {"n"}), axes = g.input("axes", DType::kInt64, {1});

@@ -66,7 +66,7 @@ std::vector<float> identity(std::int64_t n) {
 
 std::vector<float> inputs(const Case& c, std::int64_t count) {
   auto in = uniform(count, c.low, c.high, 11);
-  // Ties of round, and the places where pieces meet.
+  // Ties of round, and where the pieces of approximations meet.
   const float special[] = {0.5f, 1.5f, 2.5f, 1, 3, 4};
   std::copy(std::begin(special), std::end(special), in.begin());
   if (c.low < 0) in[6] = 0, in[7] = -0.5f, in[8] = -1.5f, in[9] = -3;
@@ -104,7 +104,7 @@ TEST_P(PostOpTest, InGemm) {
   for (bool constant : {true, false}) expect_in_gemm(c, 37, 19, constant, {inputs(c, std::int64_t{37} * 19)});
 }
 
-// Weights that are large enough for the kernel that multiplies panels.
+// Weights that are large enough for the panel kernel.
 TEST_P(PostOpTest, InGemmWithManyWeights) {
   const Case& c = GetParam();
   constexpr std::int64_t n = 513, m = 9;

@@ -52,7 +52,7 @@ TEST(Convolution, WinogradStrided) {
   }
 }
 
-// Images of few channels with stride 2, taken in squares of 2 x 2 pixels: every kind of padding.
+// Images of few channels with stride 2, whose 2 x 2 blocks of pixels are folded into channels: every kind of padding.
 TEST(Convolution, WinogradSpaceToDepth) {
   struct Case {
     std::int64_t in, out, kernel;

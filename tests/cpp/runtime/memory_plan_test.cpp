@@ -10,7 +10,7 @@
 namespace sardonyx {
 namespace {
 
-// Like a network's: most live for a few steps, some long; sizes over three orders of magnitude.
+// Lifetimes like those of a network: most are a few steps, some long; sizes over three orders of magnitude.
 std::vector<Lifetime> lifetimes(std::uint32_t seed, int count) {
   std::minstd_rand random(seed);
   std::vector<Lifetime> out;

@@ -51,7 +51,7 @@ int together(Comm* c, const void* in, const F& f) {
   changed.wait(lock, [&] { return g.turn != turn || c->aborted; });
   if (c->aborted) return 6;
   f(g.parts);
-  // Nobody writes before all have read.
+  // All must have read before anyone writes.
   const int reading = g.turn;
   if (++g.left == g.size) {
     g.left = 0;
