@@ -36,10 +36,11 @@ TEST(StreamTilings, TheRowTakesRoomOfTheRing) {
 }
 
 TEST(StreamTilings, ColumnsAreWholePieces) {
-  EXPECT_TRUE(stream_candidate(chip_of("sm_90a"), fp16(4096, 768)));   // 1536 bytes: two of 768
-  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 72)));   // 144 bytes
-  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 576)));  // 1152: 384 bytes per stage, for three of eight warps
-  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), int4(4096, 128)));  // 64 bytes
+  EXPECT_TRUE(stream_candidate(chip_of("sm_90a"), fp16(4096, 768)));  // 1536 bytes: two of 768
+  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), fp16(4096, 72)));  // 144 bytes
+  EXPECT_FALSE(
+      stream_candidate(chip_of("sm_90a"), fp16(4096, 576)));  // 1152: 384 bytes per stage, for three of eight warps
+  EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), int4(4096, 128)));            // 64 bytes
   EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), {4, true, 16, 4096, 4096}));  // 8 bytes of scales
   EXPECT_FALSE(stream_candidate(chip_of("sm_90a"), {8, true, 0, 4096, 4096}));   // no contiguous scales
 }
