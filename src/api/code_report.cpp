@@ -11,7 +11,7 @@
 namespace sardonyx {
 namespace {
 
-// Fewer waves than this leave a SIMD idle while each of them waits for memory.
+// With fewer waves, a SIMD is idle while each of them waits for memory.
 constexpr int kFewWaves = 2;
 
 std::string verdict_of(const KernelReport& r) {

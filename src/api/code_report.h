@@ -1,4 +1,4 @@
-// What became of a program's kernels on its GPU: registers, memory, occupancy, matrix instructions.
+// Compiled kernels of a program for a GPU: registers, memory, occupancy, matrix instructions.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,9 +9,9 @@
 namespace sardonyx {
 
 struct KernelReport {
-  KernelCode code;                 ///< its LDS includes what launches add
-  std::vector<std::string> nodes;  ///< the model's, of the first step that uses it
-  int waves = 0;                   ///< that a SIMD holds at a time; 0: not known
+  KernelCode code;                 ///< lds includes what launches add
+  std::vector<std::string> nodes;  ///< the model's nodes, of the first step that uses the kernel
+  int waves = 0;                   ///< waves that a SIMD holds (occupancy); 0: unknown
   /// "good", or what is wrong: "spills VGPRs", "uses scratch" (both are memory), "spills SGPRs" (to lanes of VGPRs),
   /// "few waves".
   std::string verdict;

@@ -1,4 +1,4 @@
-// The C++ interface's CompiledModel: a thin cover over Model.
+// The C++ interface's CompiledModel: a thin wrapper of Model.
 #include "api/compiled_model.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What stands behind the C++ interface's CompiledModel.
+// The implementation of the C++ interface's CompiledModel.
 #pragma once
 #include <memory>
 

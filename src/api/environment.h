@@ -1,4 +1,4 @@
-// What the interfaces of this library take from the environment; nothing below them reads it.
+// What the interfaces of this library read from the environment; nothing below them reads it.
 #pragma once
 #include "compile/ptxas.h"
 

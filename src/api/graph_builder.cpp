@@ -1,4 +1,4 @@
-// The C++ interface's GraphBuilder: a list of nodes put together in memory, then imported as one from a file is.
+// The C++ interface's GraphBuilder: builds a list of nodes in memory, which is imported like one from a file.
 #include <cstring>
 #include <set>
 
@@ -28,7 +28,7 @@ struct GraphBuilder::Impl {
 
 namespace {
 
-constexpr std::int64_t kMinOpset = 7;  // what every operator is known to mean
+constexpr std::int64_t kMinOpset = 7;  // the oldest version that defines every operator
 
 model::Tensor copy_of(const Tensor& t, const std::string& name) {
   for (const std::int64_t d : t.dims)

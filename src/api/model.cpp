@@ -1,4 +1,4 @@
-// Making a model: loading, options, compiling, saving. model_run.cpp has the rest.
+// Creates models: loading, options, compiling, saving. model_run.cpp runs them.
 #include "api/model.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kFewTilings = 3;  // that are timed on first use: the model of cost is rarely further off
+constexpr std::size_t kFewTilings = 3;  // timed on first use: the cost model's best choice is rarely further down
 
 TensorInfo info_of(const Program& p, const TensorRef& t, const std::string& name) {
   TensorInfo info;
@@ -95,7 +95,7 @@ Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options
   }
 }
 
-// Databases are opened before anything is compiled: they decide what is.
+// Opens the tuning databases before anything is compiled, because they decide what is compiled.
 void Model::open_tuning() {
   const bool times = options_.tuning != "off";
   if (times && !gpu_)
@@ -125,7 +125,7 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, Mo
   if (const OptionInfo* o = option_for_compiling(options))
     fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; give this option when the model is compiled",
          o->name, path.string());
-  // A program for the host if there is one, else for the first card of the kind that the first program is for.
+  // The program for the host if there is one, otherwise for the first GPU that can run the first program.
   std::string gpu;
   if (options.device != "host" && is_gpu_name(options.device)) gpu = open_gpu(options.device)->info().target;
   if (options.device == "host") {
@@ -225,7 +225,7 @@ std::size_t Model::program_count() const { return variants_.values().size() + (g
 
 void Model::report(std::string_view stage, std::size_t done, std::size_t total) const {
   if (!options_.progress) return;
-  const std::lock_guard lock(progress_mutex_);  // of several variants that are compiled at a time
+  const std::lock_guard lock(progress_mutex_);  // several variants may compile at the same time
   options_.progress({stage, done, total});
 }
 

@@ -1,4 +1,4 @@
-// A compiled model: what the C++ interface, the command line, Python and other languages are made of.
+// A compiled model, on which the C++ interface, the command line, Python and other languages are built.
 #pragma once
 #include <atomic>
 #include <filesystem>
@@ -23,35 +23,35 @@ namespace sardonyx {
 
 using ModelOptions = Options;
 
-/// Throws Error where a model could not be compiled with these options for a target ("host", "gfx942"), whatever model
-/// it is: kInvalidArgument, kUnsupported, kIo for a calibration table that can't be read.
+/// Throws Error if no model can be compiled with these options for a target ("host", "gfx942"): kInvalidArgument,
+/// kUnsupported, and kIo for a calibration table that can't be read.
 void check_options(const ModelOptions& options, const std::string& target);
 
-/// All members are safe from many threads at once.
+/// All members are thread-safe.
 class Model {
  public:
   /// Loads and compiles. Throws Error.
   static std::unique_ptr<Model> load(const std::filesystem::path& path, const ModelOptions& options = {});
-  /// The same from a file's bytes. `folder`: where files that they refer to lie; empty: they may refer to none.
+  /// The same from a file's bytes. `folder`: the directory of files that they refer to; empty: they may refer to none.
   static std::unique_ptr<Model> parse(std::span<const std::byte> bytes, const ModelOptions& options = {},
                                       const std::filesystem::path& folder = {});
   /// Compiles a model of any format. Throws Error.
   Model(std::unique_ptr<ModelSource> source, const ModelOptions& options);
-  /// Loads what save() wrote (program/program_file.h). Of `options`, those that apply at loading count (OptionInfo); as
-  /// the device, "host" means the first GPU of the right kind if the program is for GPUs.
+  /// Loads what save() wrote (program/program_file.h). Only those of `options` are used that apply at loading
+  /// (OptionInfo). The device "host" means the first suitable GPU if the program is for GPUs.
   static std::unique_ptr<Model> load_program(const std::filesystem::path& path, ModelOptions options = {});
-  /// The same for a program that is in memory.
+  /// The same for a program in memory.
   static std::unique_ptr<Model> from_program(std::shared_ptr<const Program> program, ModelOptions options);
-  /// Compiles for a GPU ("gfx942", "sm_90") that need not be here; the code is kept in the cache. Throws
+  /// Compiles for a GPU ("gfx942", "sm_90") that need not be present; the code is stored in the cache. Throws
   /// Error(kUnsupported) if the program depends on an input's value, and for the host's own target.
   static std::shared_ptr<Program> compile_for(const std::string& target, std::unique_ptr<ModelSource> source,
                                               const ModelOptions& options = {});
   /// Throws Error: kIo, or kUnsupported without executor().
   void save(const std::filesystem::path& path) const;
-  /// How many programs have been compiled and kept: one, and one for each value, rank or sizes that needed its own.
+  /// The number of programs in use: one, and one for each value, rank or sizes that needed its own.
   std::size_t program_count() const;
 
-  /// What the model takes: constants given as inputs with defaults are left out.
+  /// The model's inputs, without constants that are inputs with a default.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   std::vector<TensorInfo> outputs() const;
   /// Symbols in the inputs' dims.
@@ -59,35 +59,35 @@ class Model {
   std::vector<std::string> output_names() const;
   /// Runs the model on inputs by name. Returns outputs in order.
   std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {});
-  /// Runs the model on tensors where they lie, in the order of inputs(); see CompiledModel::run.
+  /// Runs the model on tensors in place, in the order of inputs(); see CompiledModel::run.
   void run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options = {});
-  /// What tuning has measured since this object was made.
+  /// What tuning has measured since this object was created.
   std::vector<TuningDecision> tuning_decisions() const;
-  /// Tensors by name in the order of inputs(). Throws for names that do not fit.
+  /// Tensors by name, in the order of inputs(). Throws for unknown or missing names.
   std::vector<TensorView> in_order(const std::map<std::string, TensorView>& inputs) const;
-  /// What it has of the device's memory.
+  /// Device memory in use.
   MemoryUse memory() const;
-  /// The outputs' dims, in order, for inputs of these dims; -1 where a dim depends on data. Throws Error:
-  /// kInvalidArgument for names, ranks and dims that do not fit, kUnsupported without executor().
+  /// The outputs' dims, in order, for inputs with these dims; -1 where a dim depends on data. Throws Error:
+  /// kInvalidArgument for wrong names, ranks or dims, kUnsupported without executor().
   std::vector<std::vector<std::int64_t>> output_dims(
       const std::map<std::string, std::vector<std::int64_t>>& input_dims) const;
 
-  /// The program for general inputs; null if the model needs an input's value to be compiled (then it is compiled at
-  /// the first run).
+  /// The program for general inputs; null if an input's value must be known to compile (it is then compiled at the
+  /// first run).
   const Executor* executor() const { return general_.get(); }
-  /// The program that run() uses for these inputs, compiled if need be. Throws as run() does.
+  /// The program that run() uses for these inputs, compiled if necessary. Throws as run() does.
   std::shared_ptr<Executor> executor_for(const std::map<std::string, HostTensor>& inputs);
-  /// The model's nodes as its file has them; the initializers' data may be gone once executor() is there. Throws
-  /// Error(kUnsupported) after load_program(), and for models of a format without nodes.
+  /// The nodes of the model's file; data of initializers may be gone once executor() exists. Throws Error(kUnsupported)
+  /// after load_program(), and for formats without nodes.
   const model::Model& nodes() const;
-  /// What the model's file says about itself; nothing after load_program().
+  /// The metadata of the model's file; empty after load_program().
   std::map<std::string, std::string> metadata() const;
-  /// What became of the products with a precision of 8 bits; nothing with others.
+  /// Which GEMMs and convolutions were quantised, with a precision of 8 bits; otherwise empty.
   const QuantizationReport& quantization() const { return quantization_; }
   int threads() const { return threads_; }
-  /// What really runs it: "host", or the full name of a card ("cuda:0").
+  /// The device that runs the model: "host", or a card's full name ("cuda:0").
   std::string device_name() const { return gpu_ ? gpu_->info().name : "host"; }
-  /// The card; null: the host.
+  /// The card; null for the host.
   const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
   const CodeCache& cache() const { return *cache_; }
 
@@ -101,15 +101,15 @@ class Model {
   void check_inputs(const std::vector<TensorView>& inputs) const;
   std::shared_ptr<Executor> compile(const ImportOptions& import);
   std::unique_ptr<Backend> backend() const;
-  /// The program for the values (and ranks) of the inputs that it needs to know; `exact`: and for these very dims.
+  /// The program for the values (and ranks) of the inputs that must be known; `exact`: and for exactly these dims.
   std::shared_ptr<Executor> variant(const std::vector<TensorView>& inputs, bool exact = false);
 
   std::shared_ptr<Executor> exact_or_general(const std::vector<TensorView>& inputs);
-  /// How to import the model where the inputs that `needs` names are known. Appends to `key` what tells such programs
-  /// apart.
+  /// The import options under which the inputs that `needs` names are known. Appends to `key` what distinguishes these
+  /// programs.
   ImportOptions import_options(const std::vector<TensorView>& inputs, const std::vector<NeedInput>& needs,
                                std::string& key) const;
-  /// An input's elements in memory of the host.
+  /// An input's elements, copied to host memory.
   Tensor host_copy(const TensorView& input) const;
   /// The program's inputs in its order.
   std::vector<TensorView> ordered(const Executor& e, const std::vector<TensorView>& inputs) const;
@@ -119,9 +119,9 @@ class Model {
   QuantizationReport quantization_;
   int threads_;
   std::vector<TensorInfo> inputs_;
-  std::vector<TensorInfo> declared_outputs_;        ///< by source_; of a program, see general_
+  std::vector<TensorInfo> declared_outputs_;        ///< from source_; those of a program are in general_
   std::map<std::string, std::size_t> input_index_;  ///< in inputs_
-  std::shared_ptr<Gpu> gpu_;                        ///< what runs it; null: the host
+  std::shared_ptr<Gpu> gpu_;                        ///< that runs it; null: the host
   std::shared_ptr<DeviceMemory> memory_;            ///< of gpu_
   std::shared_ptr<CodeCache> cache_;
   std::shared_ptr<TuningDatabase> tuning_;  ///< null: none
@@ -130,10 +130,10 @@ class Model {
   std::atomic<bool> broadcasts_ = false;  ///< some sizes needed a program of their own
 
   mutable std::mutex progress_mutex_;  ///< held while Options::progress runs
-  /// Programs for values, ranks or sizes of inputs. They are compiled without a lock of ours.
+  /// Programs for values, ranks or sizes of inputs. No lock of this class is held while they are compiled.
   LoadingCache<Executor> variants_{256};
   mutable std::mutex mutex_;  // guards what follows
-  /// Inputs that must be known to compile, found so far.
+  /// Inputs that must be known to compile, as found so far.
   std::vector<NeedInput> needs_;
 };
 

@@ -1,4 +1,4 @@
-// Running a model: checks of inputs, and the program for them.
+// Runs a model: checks inputs, and finds the program for them.
 #include <algorithm>
 #include <cstring>
 
@@ -70,7 +70,7 @@ ImportOptions Model::import_options(const std::vector<TensorView>& inputs, const
   return import;
 }
 
-// Compiles, asking for one more input each time the model turns out to need it.
+// Compiles; asks for one more input's value each time the model turns out to need it.
 std::shared_ptr<Executor> Model::variant(const std::vector<TensorView>& inputs, bool exact) {
   for (;;) {
     std::vector<NeedInput> needs;
@@ -169,7 +169,7 @@ void Model::run(const std::vector<TensorView>& inputs, const OutputSink& sink, c
   RunOptions checked = options;
   checked.threads = options.threads == 0 ? 0 : thread_count(options.threads);
   check_inputs(inputs);
-  // The values of inputs on a device are read while the program is looked for: they must be there.
+  // Values of inputs in device memory are read to find the program, so they must have been written.
   if (gpu_ && !general_ && options.stream) gpu_->synchronize(options.stream);
   std::shared_ptr<Executor> e = general_;
   if (!e)
@@ -179,7 +179,8 @@ void Model::run(const std::vector<TensorView>& inputs, const OutputSink& sink, c
   try {
     return e->run(ordered(*e, inputs), sink, checked);
   } catch (const AssumptionFailed& assumption) {
-    // Dims that the program takes to be equal are not (one is 1 and broadcast): these sizes get a program of their own.
+    // Dims that the program assumes to be equal are not (one is 1 and broadcast): these sizes get a program of their
+    // own.
     if (!source_)
       fail(ErrorKind::kUnsupported, "the saved program is not for these sizes ({}); compile the model itself",
            assumption.what());
@@ -219,7 +220,7 @@ MemoryUse Model::memory() const {
   return m;
 }
 
-// Saves a run that would only find out that it is the wrong program.
+// Avoids a run that would only find out that the program's assumptions do not hold.
 std::shared_ptr<Executor> Model::exact_or_general(const std::vector<TensorView>& inputs) {
   std::shared_ptr<Executor> exact = variants_.find(shape_key(inputs));
   return exact ? exact : general_;

@@ -16,7 +16,7 @@ constexpr std::string_view kMakeATable =
 
 bool in_8_bits(const ModelOptions& o) { return o.precision == "int8" || o.precision == "fp8"; }
 
-// What products multiply on a target ("host", "gfx942").
+// The type in which GEMMs and convolutions multiply on a target ("host", "gfx942").
 DType product_type(const ModelOptions& o, const std::string& target) {
   if (o.precision == "int8") return DType::kInt8;
   std::vector<std::string_view> able;

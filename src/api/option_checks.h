@@ -1,4 +1,4 @@
-// What options ask for, checked before anything is compiled.
+// Checks of options before anything is compiled.
 #pragma once
 #include <string>
 
@@ -9,10 +9,10 @@ namespace sardonyx {
 /// Threads for Options::threads or RunOptions::threads: 0 is all cores. Throws Error(kInvalidArgument).
 int thread_count(int wanted);
 
-/// The type in which values are stored between kernels, of checked options.
+/// The type in which values are stored between kernels, for checked options.
 DType storage_of(const ModelOptions& options);
 
-/// Checks what does not depend on the model or on the target. Throws Error(kInvalidArgument).
+/// Checks that depend neither on the model nor on the target. Throws Error(kInvalidArgument).
 void check_options(const ModelOptions& options);
 
 /// Quantises a model if the precision has 8 bits. Throws Error: kInvalidArgument or kIo for the calibration table,

@@ -1,4 +1,4 @@
-// What each pass of the optimiser did to a model, and what it considered and did not do. For `sardonyx inspect`.
+// What each pass of the optimiser did to a model, and its remarks. For `sardonyx inspect`.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,16 +17,16 @@ struct PassSnapshot {
 };
 
 struct PassReport {
-  std::vector<PassSnapshot> passes;  ///< in the order in which they ran; passes that changed nothing are left out
-  std::vector<Remark> remarks;       ///< each once, in the order in which they were made
+  std::vector<PassSnapshot> passes;  ///< in order; passes that changed nothing are left out
+  std::vector<Remark> remarks;       ///< without duplicates, in order
 };
 
 /// Runs all passes on the graph, which they rewrite; verifies it after each. Throws Error(kInternal) if one leaves an
 /// invalid graph.
 PassReport report_passes(Graph& graph, FuseOptions options);
 
-/// What the passes do to a model compiled with these options for a target: "host", "gfx942", "sm_90". Throws Error as
-/// Model::compile_for() does.
+/// The effect of the passes on a model compiled with these options for a target: "host", "gfx942", "sm_90". Throws
+/// Error as Model::compile_for() does.
 PassReport passes_for(const std::string& target, std::unique_ptr<ModelSource> source, const Options& options = {});
 
 }  // namespace sardonyx

@@ -11,7 +11,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // of memory that models write outputs to
+constexpr std::size_t kAlignment = 64;  // alignment of memory that models write outputs to
 
 bool is_symbol(const std::string& dim) {
   return !dim.empty() && dim.find_first_not_of("0123456789") != std::string::npos;
@@ -33,14 +33,14 @@ std::size_t row_bytes(DType dtype, const std::vector<std::int64_t>& dims) {
   return bytes;
 }
 
-/// The outputs of a run, of which each device writes some rows.
+/// The outputs of a run; each device writes some of their rows.
 class Gathered {
  public:
   Gathered(std::int64_t batch, std::vector<std::string> names)
       : batch_(batch), names_(std::move(names)), whole_(names_.size()) {}
 
-  /// Memory for rows from `begin` on of output k: its own place, or if that is not aligned for it, `beside`, which
-  /// finish() copies.
+  /// Memory for the rows from `begin` on of output k: in the output itself or, if that is not aligned, in `beside`,
+  /// from which finish() copies them.
   OutputMemory place(std::size_t k, DType dtype, const std::vector<std::int64_t>& dims, std::int64_t begin,
                      std::int64_t rows, HostTensor& beside) {
     if (dims.empty() || dims[0] != rows)
@@ -167,7 +167,7 @@ std::vector<HostTensor> Replicas::run(const std::vector<TensorView>& inputs, con
         return gathered.place(k, dtype, dims, begin, rows[r], beside[k]);
       };
       RunOptions own_options = options;
-      if (r > 0) own_options.profile = nullptr;  // of the first device only
+      if (r > 0) own_options.profile = nullptr;  // profile the first device only
       models_[r]->run(own, sink, own_options);
       for (std::size_t k = 0; k < beside.size(); ++k) gathered.finish(k, beside[k], begin);
     } catch (const Error& error) {

@@ -17,20 +17,20 @@ class Replicas {
  public:
   /// Throws Error: kInvalidArgument for no devices, kUnsupported if the model has no batch that can be divided.
   explicit Replicas(std::vector<std::shared_ptr<Model>> models);
-  /// Compiles `model` for each device. Throws as Model::load, too.
+  /// Compiles `model` for each device. Throws as Model::load does.
   static std::unique_ptr<Replicas> load(const std::filesystem::path& path, ModelOptions options,
                                         const std::vector<std::string>& devices);
 
-  /// The model on the first device, for what it says of inputs and outputs.
+  /// The model on the first device, to query inputs and outputs.
   Model& front() const { return *models_.front(); }
   std::vector<std::string> device_names() const;
   /// The name of the dim that is divided.
   const std::string& batch() const { return batch_; }
-  /// How many rows of a batch each device gets.
+  /// The number of rows of a batch that each device gets.
   std::vector<std::int64_t> parts(std::int64_t batch) const;
 
-  /// Runs on inputs in the host's memory, in the order of front().inputs(); the outputs in order. Throws as Model::run
-  /// does, with the device's name before the message.
+  /// Runs on inputs in host memory, in the order of front().inputs(); returns the outputs in order. Throws as
+  /// Model::run does, with the device's name before the message.
   std::vector<HostTensor> run(const std::vector<TensorView>& inputs, const RunOptions& options = {}) const;
   std::vector<HostTensor> run(const std::map<std::string, HostTensor>& inputs, const RunOptions& options = {}) const;
 

@@ -60,7 +60,7 @@ bool mentions(const Expr& e, const std::vector<int>& symbols) {
   return found;
 }
 
-// What symbols that a step reads from a tensor decide.
+// Finds what is decided by symbols that a step reads from a tensor.
 void decisions(const Block& b, const std::vector<int>& symbols, std::set<std::string>& out) {
   for (const ProgramStep& s : b.steps) {
     if (const auto* i = std::get_if<IfStep>(&s.op)) {
@@ -76,7 +76,7 @@ void decisions(const Block& b, const std::vector<int>& symbols, std::set<std::st
   }
 }
 
-// Why a step of a GPU's program needs the CPU; "" if it doesn't.
+// Why a step of a GPU program needs the CPU; "" if it doesn't.
 std::string cpu_reason(const Program& p, const ProgramStep& s) {
   const auto name_of = [&](int buffer) {
     const std::string& n = p.buffers[static_cast<std::size_t>(buffer)].name;
@@ -124,7 +124,7 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
     if (choice)
       for (const TunedSize& x : choice->choice.tuned)
         if (index_of(choice->choice, x.candidate) == choice->choice.candidates.size())
-          add_name(x.candidate);  // a library's
+          add_name(x.candidate);  // a vendor library's candidate
     if (const auto* x = std::get_if<RoutineStep>(&s.op)) r.name = x->name;
     if (std::holds_alternative<GemmStep>(s.op)) r.name = "gemm";
     if (std::holds_alternative<ConvStep>(s.op)) r.name = "conv";

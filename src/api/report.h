@@ -1,4 +1,4 @@
-// What a model became: its kernels, which of the model's nodes they compute, and the memory they need. For `sardonyx
+// Describes a program: its kernels, which of the model's nodes they compute, and the memory they need. For `sardonyx
 // inspect`, `perf` and tests that bound the number of kernels.
 #pragma once
 #include <cstdint>
@@ -26,9 +26,9 @@ struct StepReport {
   std::vector<std::string> nodes;  ///< the model's nodes it computes: "conv1 (Conv)"
   std::vector<ReportTensor> reads, writes;
   int kernel = -1;  ///< index into Program::kernels, of loops
-  /// On a GPU, of steps that need the CPU: why. It waits for what was launched before, and the run is not one graph.
+  /// Why a step of a GPU program needs the CPU. It waits for the launches before it, and the run is not one graph.
   std::string cpu;
-  int depth = 0;  ///< 1: in a branch or loop body of the model, and so on
+  int depth = 0;  ///< nesting: 1 in a branch or loop body of the model
 };
 
 /// "loop", "tile", "routine", "bind", "check", "if", "while".
@@ -37,30 +37,29 @@ const char* name(StepReport::Kind kind);
 bool is_launch(StepReport::Kind kind);
 
 struct ProgramReport {
-  std::vector<StepReport> steps;  ///< in the order of execution; steps of nested blocks follow the step that runs them
+  std::vector<StepReport> steps;  ///< in order of execution; steps of nested blocks follow the step that runs them
   int kernels_per_run = 0;
-  int init_launches = 0;       ///< of constants only, when the program is made ready
+  int init_launches = 0;       ///< launches that compute constants when the program is loaded
   std::size_t code_bytes = 0;  ///< of machine code, as object files
 };
 
-/// Launches of one run: loop kernels, tile kernels and routines, but no binds of symbols, checks or views. Of an If the
-/// branch with more launches counts, of a loop one iteration.
+/// Launches of one run: loop kernels, tile kernels and routines, but no binds of symbols, checks or views. Of an If,
+/// counts the branch with more launches; of a loop, one iteration.
 int kernels_per_run(const Program& program);
 ProgramReport report(const Program& program);
 
-/// Bytes of one run.
+/// Memory of one run, in bytes.
 struct MemoryReport {
-  std::size_t weights = 0;  ///< constants, those computed when the program was made ready included
+  std::size_t weights = 0;  ///< constants, including computed ones
   std::size_t inputs = 0, outputs = 0;
-  std::size_t arena = 0;        ///< temporaries, which share memory when they do not live at the same time
-  std::size_t live = 0;         ///< the most of these that lives at a time: no arena could be smaller
-  std::size_t temporaries = 0;  ///< the same without sharing
-  int unplanned = 0;            ///< temporaries and outputs of sizes that only a run knows; not counted above
+  std::size_t arena = 0;        ///< temporaries; those with disjoint lifetimes share memory
+  std::size_t live = 0;         ///< maximum of these alive at the same time: a lower bound of `arena`
+  std::size_t temporaries = 0;  ///< sum of all temporaries, without sharing
+  int unplanned = 0;            ///< temporaries and outputs whose size is known only at run time; not counted above
 };
-/// Memory for given sizes of symbolic dims, by name. Throws Error(kInvalidArgument) for an unknown dim, or one that is
-/// missing.
+/// Memory for given sizes of symbolic dims, by name. Throws Error(kInvalidArgument) for an unknown or missing dim.
 MemoryReport memory_report(const Executor& executor, const std::map<std::string, std::int64_t>& dims);
-/// Symbols that the dims of inputs are made of.
+/// Symbols that occur in the dims of inputs.
 std::vector<std::string> input_symbols(const Program& program);
 
 }  // namespace sardonyx

@@ -28,8 +28,8 @@ SymbolValues values_of(const Program& p, const std::map<std::string, std::int64_
   return symbols;
 }
 
-// Operations per second on elements of this type, by its size: float8 and int8 have one rate, and wider types that no
-// matrix instruction takes count as float32.
+// Operations per second on elements of this type, by its size: float8 and int8 have one rate, and wider types without
+// matrix instructions count as float32.
 double peak_for(const Chip& c, DType type) {
   return peak(c, c.product(),
               size_of(type) == 1   ? DType::kInt8
@@ -37,7 +37,7 @@ double peak_for(const Chip& c, DType type) {
                                    : DType::kFloat32);
 }
 
-// The type that a step multiplies in.
+// The type of the operands that a step multiplies.
 DType product_type(const Program& p, const ProgramStep& s) {
   if (const auto* c = std::get_if<ChoiceStep>(&s.op)) return c->type;
   DType type = DType::kFloat32;
@@ -46,10 +46,10 @@ DType product_type(const Program& p, const ProgramStep& s) {
   return type;
 }
 
-/// What a step launches for some sizes.
+/// What a step launches for given sizes.
 struct Launched {
-  int kernel = -1;      ///< the first; -1: nothing, or the sizes are not known
-  std::string library;  ///< that computes it instead, where it is installed
+  int kernel = -1;      ///< of the first launch; -1: nothing, or sizes are unknown
+  std::string library;  ///< computes it instead, where it is installed
   std::int64_t workgroups = 0;
 };
 

@@ -38,7 +38,7 @@ double operations_of(const Program& p, const ProgramStep& s, const SymbolValues&
   if (const auto* c = std::get_if<ChoiceStep>(&s.op)) return n(c->work);
   if (const auto* g = std::get_if<GemmStep>(&s.op))
     return 2 * product(p.buffers[static_cast<std::size_t>(g->out)].shape, symbols) * n(g->k);
-  if (const auto* c = std::get_if<ConvStep>(&s.op))  // each element of one side meets a filter's
+  if (const auto* c = std::get_if<ConvStep>(&s.op))  // each element of one side is multiplied by one filter
     return 2 * product(c->transposed ? c->x_shape : c->out_shape, symbols) * product(c->w_shape, symbols, 1);
   if (const auto* a = std::get_if<AttentionStep>(&s.op))
     return 2 * n(a->batch) * n(a->heads) * n(a->queries) * n(a->keys) * (n(a->head_dim) + n(a->value_dim));

@@ -1,4 +1,5 @@
-// What the steps of a run must move and compute, by the sizes of their tensors: for rooflines.
+// Bytes that the steps of a run must move and operations they must compute, from the sizes of their tensors. For
+// rooflines.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,22 +8,21 @@
 
 namespace sardonyx {
 
-/// Of one step. Operations are those of products, convolutions and attention (a multiplication and an addition are
-/// two); what other kernels compute costs less than their bytes. Every tensor counts once and whole, whatever part of
-/// it is touched and however often: what a kernel that wastes nothing would move.
+/// Of one step. Operations are those of GEMM, convolution and attention (a multiply-add is two); in other kernels they
+/// cost less than the bytes. Every tensor counts once and completely, which is what an ideal kernel would move.
 struct StepTraffic {
   double bytes_read = 0, bytes_written = 0;
   double operations = 0;
 };
 
 struct Traffic {
-  std::vector<StepTraffic> steps;  ///< by step of the main block; one that runs others (If, Loop) counts nothing
+  std::vector<StepTraffic> steps;  ///< of the main block; steps that run nested blocks (If, Loop) count as 0
   double bytes = 0;                ///< of all steps, read and written
   double operations = 0;           ///< of all steps
-  int unknown = 0;                 ///< tensors whose size only a run knows; they are not counted
+  int unknown = 0;                 ///< tensors whose size is known only at run time; not counted
 };
 
-/// For such values of the inputs' symbols.
+/// For these values of the inputs' symbols.
 Traffic traffic_of(const Program& program, const SymbolValues& symbols);
 
 }  // namespace sardonyx

@@ -16,7 +16,7 @@ DatabaseTuner::Times& DatabaseTuner::known(const std::string& problem, const Pro
   return known;
 }
 
-// Which of our own candidates to time: none if some of them have been timed already.
+// Which of our own candidates to time: none if some of them were timed before.
 std::vector<std::size_t> DatabaseTuner::to_time(const Times& known, const std::vector<std::string>& names,
                                                 const std::vector<std::size_t>& order) const {
   if (std::any_of(order.begin(), order.end(), [&](std::size_t k) { return known.count(names[k]) > 0; })) return {};
@@ -46,7 +46,7 @@ std::size_t DatabaseTuner::choose(const std::string& problem, const ProblemSizes
                                   const std::function<double(std::size_t)>& time) {
   if (order.empty()) return 0;
   const std::lock_guard lock(mutex_);
-  // The candidates that can compute these sizes, those of the vendor's library last.
+  // The candidates that support these sizes; those of the vendor's library last.
   std::vector<std::size_t> possible = order;
   for (std::size_t k = own; k < names.size(); ++k) possible.push_back(k);
   TuningRow row{arch_, units_, problem, s.batches, s.m, s.n, s.k, "", 0};
@@ -59,7 +59,7 @@ std::size_t DatabaseTuner::choose(const std::string& problem, const ProblemSizes
     row.candidate = names[k];
     row.seconds = time(k);
     known[row.candidate] = row.seconds;
-    if (std::isfinite(row.seconds)) rows.push_back(row);  // a failed candidate is tried again in a later run
+    if (std::isfinite(row.seconds)) rows.push_back(row);  // a candidate that failed is tried again in a later run
   }
   database_->add(rows);
   std::size_t best = order[0];

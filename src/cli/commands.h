@@ -38,7 +38,7 @@ Loaded load_model(const Options& options, bool all_outputs = false);
 /// The model's inputs with the sizes that --fix gives them.
 Inputs inputs_for(const Model& model, const Options& options);
 
-/// The program that runs for these inputs, with progress if it must be compiled first.
+/// The program for these inputs; shows progress if it must be compiled first.
 std::shared_ptr<Executor> program_for(Model& model, const Inputs& inputs, bool quiet);
 
 /// "float32 [2, 3]".

@@ -14,7 +14,7 @@ struct Tolerance {
 
 struct Comparison {
   bool matches = false;
-  std::string difference;  ///< of dtype or shape; then nothing else is set
+  std::string difference;  ///< in dtype or shape; then nothing else is set
   std::int64_t elements = 0;
   std::int64_t wrong = 0;                           ///< elements outside the tolerance
   std::int64_t first = -1;                          ///< the first of them, row-major
@@ -25,8 +25,8 @@ struct Comparison {
   double ulp_median = 0, ulp_p99 = 0, ulp_max = 0;  ///< of floating-point elements
 };
 
-/// 1e-4 for float32: the rounding errors of sums of thousands of terms in another order stay below it, wrong terms do
-/// not. 1e-9 for float64; four units in the last place for 16-bit and smaller types; 0 for integers and booleans.
+/// 1e-4 for float32: rounding errors of sums of thousands of terms in another order are smaller, wrong terms are
+/// larger. 1e-9 for float64; four units in the last place for 16-bit and smaller types; 0 for integers and booleans.
 double default_rtol(DType t);
 
 /// An element matches if |ours - reference| <= atol + rtol * |reference|, if both are NaN, or if they are equal

@@ -1,4 +1,4 @@
-// sardonyx inspect: what a model became, or why it was refused.
+// sardonyx inspect: describes the compiled model, or why it was refused.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -157,7 +157,7 @@ void print_memory(const Json& m) {
                m["unplanned"].get<int>());
 }
 
-// What a run on a GPU needs the CPU for.
+// Prints the steps of a run on a GPU that need the CPU.
 void print_cpu(const Json& steps) {
   const char* head = "CPU";
   for (const Json& s : steps) {
@@ -208,13 +208,13 @@ void write_reports(const Json& j, const Options& options) {
 
 bool wants_text(const Options& o) { return o.inspect.json != "-" && o.inspect.html != "-"; }
 
-// Shows what can be shown of a model that was refused with `error`, then throws.
+// Prints what is known of a model that was refused with `error`, then throws.
 [[noreturn]] void refuse(const Options& options, const Error& error) {
   std::unique_ptr<ModelSource> source;
   try {
     source = open_model(options.model.file, {.allow_missing_weights = true});
   } catch (const Error&) {
-    throw error;  // not even a model
+    throw error;  // not a model
   }
   if (!source->nodes()) throw error;
   Json j;

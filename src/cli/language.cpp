@@ -1,4 +1,4 @@
-// sardonyx generate and sardonyx convert-gguf: the Python package does the work in this process's place.
+// sardonyx generate and sardonyx convert-gguf: this process is replaced by the Python package, which does the work.
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the build has the package, beside bin/; empty if it is elsewhere (then Python finds it or says so).
+// The directory of the package in a build, next to bin/; empty if there is none (Python then finds it or reports an
+// error).
 std::string package_folder() {
   std::error_code e;
   const fs::path program = fs::read_symlink("/proc/self/exe", e);

@@ -1,4 +1,4 @@
-// A strict reader of the one form of header that numpy writes: {'descr': '<f4', 'fortran_order': False, 'shape': (2,
+// A strict reader of the header in the form that numpy writes: {'descr': '<f4', 'fortran_order': False, 'shape': (2,
 // 3), }
 #include "cli/npy.h"
 
@@ -160,7 +160,7 @@ NpyHeader parse_npy_header(std::span<const std::byte> start, std::uint64_t file_
   if (start.size() - begin < length) fail(ErrorKind::kInvalidArgument, "{}: the file is truncated", where);
   NpyHeader h = HeaderParser({reinterpret_cast<const char*>(p) + begin, length}, where).parse();
   h.data_offset = begin + length;
-  // Strides must not overflow either, so dims above 0 count even if another dim is 0.
+  // Strides must not overflow either, so positive dims count even if another dim is 0.
   std::int64_t bytes = static_cast<std::int64_t>(h.item_bytes);
   bool empty = false;
   for (std::int64_t d : h.dims) {
@@ -183,7 +183,7 @@ void read_npy_elements(const NpyHeader& h, std::span<const std::byte> elements, 
   if (!h.fortran_order || h.dims.size() < 2) {
     std::memcpy(out, elements.data(), h.data_bytes);
   } else {
-    // Walks the file's order, first index fastest, and keeps the row-major offset up to date.
+    // Iterates in the file's order, first index fastest, and updates the row-major offset.
     const std::size_t rank = h.dims.size();
     std::vector<std::size_t> stride(rank, item);
     for (std::size_t k = rank - 1; k > 0; --k) stride[k - 1] = stride[k] * static_cast<std::size_t>(h.dims[k]);

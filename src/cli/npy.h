@@ -1,4 +1,4 @@
-// numpy's .npy format (numpy/lib/format.py documents it), read from memory and without trust. Uses support/ only.
+// numpy's .npy format (documented in numpy/lib/format.py), read from memory; untrusted. Uses support/ only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,17 +11,16 @@
 
 namespace sardonyx::cli {
 
-/// What the header of a .npy file says. numpy knows no bfloat16, float8 or 4-bit types: the ml_dtypes package writes
-/// them as raw bytes
-/// ("V2", "V1", "f1"), and so dtype is absent for those.
+/// The header of a .npy file. numpy has no bfloat16, float8 or 4-bit types: the ml_dtypes package writes them as raw
+/// bytes ("V2", "V1", "f1"), and dtype is empty for those.
 struct NpyHeader {
   std::optional<DType> dtype;
   std::size_t item_bytes = 0;
   bool big_endian = false;
   bool fortran_order = false;
   std::vector<std::int64_t> dims;
-  std::size_t data_offset = 0;  ///< where elements begin
-  std::size_t data_bytes = 0;   ///< what they take
+  std::size_t data_offset = 0;  ///< offset of the elements
+  std::size_t data_bytes = 0;   ///< bytes of the elements
 };
 
 /// Longest header that is accepted: numpy's own are about 100 bytes.

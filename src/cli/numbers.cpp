@@ -34,7 +34,7 @@ template <typename T>
 void put_integer(void* data, std::int64_t k, double v, double low, double high) {
   if (std::isnan(v)) v = 0;
   v = std::nearbyint(std::clamp(v, low, high));
-  // The largest 64-bit integers are no doubles: 2^63 and 2^64 stand for them.
+  // The largest 64-bit integers are not representable as doubles: 2^63 and 2^64 stand for them.
   if (sizeof(T) == 8 && v >= high) return put<T>(data, k, std::numeric_limits<T>::max());
   put<T>(data, k, static_cast<T>(v));
 }
@@ -62,7 +62,7 @@ unsigned encode_small(const FloatFormat& f, double v) {
     return f.special == FloatFormat::kFnuz ? sign : f.special == FloatFormat::kFinite ? 0 : magnitude_mask(f);
   const bool negative = std::signbit(v);
   const double a = std::min(std::fabs(v), decode_small(f, largest(f)));
-  // Magnitudes' codes are in order, so the two neighbours are found by bisection.
+  // Codes are ordered by magnitude, so bisection finds the two neighbours.
   unsigned low = 0, high = largest(f);
   while (low < high) {
     const unsigned middle = (low + high + 1) / 2;

@@ -1,5 +1,5 @@
-// The command line as plain data. arguments.cpp fills it once, from the arguments and then from the environment;
-// nothing else reads either. Options of compiling are declared in sardonyx/compile_options.h.
+// The command line as plain data. arguments.cpp fills it from the arguments and then from the environment; nothing else
+// reads either. Options of compiling are declared in sardonyx/compile_options.h.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +21,7 @@ struct ModelArguments {
   std::map<std::string, std::int64_t> dims;
 };
 
-/// Where inputs come from: files first, generated otherwise.
+/// Sources of inputs: files first, otherwise generated.
 struct InputArguments {
   std::vector<std::string> files;  ///< "FILE" or "NAME=FILE"
   std::vector<std::string> fill;   ///< "NAME=VALUE"

@@ -1,4 +1,4 @@
-// Self-contained HTML pages: a template of assets/ with data in it.
+// Self-contained HTML pages: a template in assets/ with data inserted.
 #pragma once
 #include <string>
 #include <string_view>

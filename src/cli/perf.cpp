@@ -1,5 +1,5 @@
-// sardonyx perf: measures runs, then profiles kernels in runs of their own, so that profiling does not disturb what is
-// measured.
+// sardonyx perf: measures runs, then profiles kernels in separate runs, so that profiling does not disturb the
+// measurement.
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -70,7 +70,7 @@ std::vector<KernelTime> profile(Model& model, const Inputs& inputs) {
   } while (runs < kMaxProfileRuns && since(start) < kProfileSeconds);
   std::vector<KernelTime> out;
   for (auto& [key, t] : sums) {
-    if (t.name == "control") continue;  // the time of what runs inside is counted there
+    if (t.name == "control") continue;  // the time of nested steps is counted there
     t.seconds /= runs;
     t.calls /= runs;
     out.push_back(std::move(t));

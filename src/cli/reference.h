@@ -11,7 +11,7 @@ namespace sardonyx::cli {
 struct Reference {
   std::string from;                 ///< "ONNX Runtime 1.20", or the folder
   NamedTensors tensors;             ///< in the model's order
-  std::vector<std::string> others;  ///< outputs that are no tensors of numbers
+  std::vector<std::string> others;  ///< outputs that are not numeric tensors
 };
 
 /// Runs the model with ONNX Runtime's CPU provider in `python`. `values`: intermediate values that become outputs too.
@@ -20,7 +20,7 @@ struct Reference {
 Reference run_onnxruntime(const std::string& python, const std::filesystem::path& model, const Inputs& inputs,
                           const std::vector<std::string>& values, int threads);
 
-/// output_0.pb ... of a folder of ONNX test data, called as the model's outputs are.
+/// output_0.pb ... of a directory of ONNX test data, named like the model's outputs.
 Reference read_reference(const std::filesystem::path& folder, const std::vector<std::string>& names);
 
 }  // namespace sardonyx::cli

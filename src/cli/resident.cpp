@@ -8,7 +8,7 @@
 namespace sardonyx::cli {
 namespace {
 
-constexpr double kGroupSeconds = 0.1;  // long beside what it takes to wait for a stream
+constexpr double kGroupSeconds = 0.1;  // long compared with waiting for a stream
 constexpr int kMinGroups = 5, kMaxRuns = 10000;
 
 const Model& on_gpu(const Model& m) {

@@ -1,5 +1,4 @@
-// Runs of a model whose inputs and outputs stay in the memory of its GPU, so that what is measured is the device's
-// work.
+// Runs of a model whose inputs and outputs stay in GPU memory, so that only the device's work is measured.
 #pragma once
 #include <memory>
 #include <vector>
@@ -11,11 +10,11 @@ namespace sardonyx::cli {
 
 class ResidentRuns {
  public:
-  /// Copies the inputs to the card. Throws Error(kUnsupported) for a model of the host, whose memory is the only one.
+  /// Copies the inputs to the card. Throws Error(kUnsupported) for a model on the host, which has no separate memory.
   ResidentRuns(Model& model, const Inputs& inputs);
-  /// Gives one run to the stream. Outputs lie where those of the last run did, if they are of the same size.
+  /// Enqueues a run. Outputs reuse the memory of the last run's if they have the same size.
   void start();
-  /// Waits for all that was started.
+  /// Waits for all enqueued runs.
   void wait();
 
  private:
@@ -31,12 +30,12 @@ class ResidentRuns {
   std::vector<Place> outputs_;
 };
 
-/// Seconds of one run when runs are given to the stream without waiting between them.
+/// Seconds per run if runs are enqueued without waiting between them.
 struct BackToBack {
-  std::vector<double> groups;  ///< sorted: of each group of runs, the mean
-  int runs = 0;                ///< of a group
+  std::vector<double> groups;  ///< sorted: mean of each group of runs
+  int runs = 0;                ///< per group
 };
-/// `one`: seconds of a run that is waited for; `seconds`: how long to measure, at least a few groups.
+/// `one`: seconds of a run including the wait; `seconds`: how long to measure, at least a few groups.
 BackToBack back_to_back(ResidentRuns& runs, double one, double seconds);
 
 }  // namespace sardonyx::cli

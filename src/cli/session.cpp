@@ -1,4 +1,4 @@
-// What several commands do: load a model with progress, make its inputs.
+// Shared by several commands: loads a model with progress, and makes its inputs.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
-// A compiled program takes only the options that apply at loading.
+// A compiled program accepts only the options that apply at loading.
 void refuse_late_options(const Options& options) {
   if (const OptionInfo* o = option_for_compiling(options.model.compile))
     fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already; compile the model itself",

@@ -1,4 +1,4 @@
-// sardonyx devices, sardonyx cache, sardonyx compile: what needs little code.
+// sardonyx devices, sardonyx cache, sardonyx compile: commands that need little code.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -54,7 +54,7 @@ void cache_command(const Options& options) {
     fmt::print("{}\n", directory.string());
     return;
   }
-  // A folder that does not exist yet is an empty cache; looking at it does not make it.
+  // A directory that does not exist is an empty cache; looking at it does not create it.
   std::error_code ignored;
   CacheStats stats;
   CacheOptions c;
@@ -118,7 +118,7 @@ nlohmann::ordered_json code_json(const std::vector<KernelReport>& kernels) {
   return all;
 }
 
-// What each launch moves and computes for sizes that are given, and what it would take at the chip's roofline.
+// Prints what each launch moves and computes for given sizes, and its time at the chip's roofline.
 void print_estimate(const std::vector<LaunchEstimate>& launches, const Chip& chip) {
   Table table({"launch", ">bytes", ">operations", ">a byte", ">at best", "bound by", ">workgroups", ">matrix", ">VGPRs",
                ">LDS", ">waves", "nodes"});
@@ -155,7 +155,7 @@ nlohmann::ordered_json estimate_json(const std::vector<LaunchEstimate>& launches
   return all;
 }
 
-// Of the sizes that are given, those that the program still has open.
+// Those of the given sizes that are still open in the program.
 std::optional<std::map<std::string, std::int64_t>> open_dims(const Program& p, const Options& options) {
   std::map<std::string, std::int64_t> dims;
   for (const std::string& name : input_symbols(p)) {

@@ -29,8 +29,8 @@ std::span<const std::byte> bytes_of(std::string_view s) {
   return {reinterpret_cast<const std::byte*>(s.data()), s.size()};
 }
 
-// An archive may announce far more than it holds, so memory that this machine does not have is refused before it is
-// asked for.
+// An archive may announce far more than it contains, so memory that this machine does not have is refused before it is
+// allocated.
 void require_memory(std::uint64_t bytes, const std::string& where) {
   const std::uint64_t physical =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -39,7 +39,7 @@ void require_memory(std::uint64_t bytes, const std::string& where) {
          physical);
 }
 
-// Raw elements take the dtype that the model wants if it has their size and numpy lacks it.
+// Raw elements get the dtype that the model expects, if it has their size and numpy lacks it.
 DType dtype_of(const NpyHeader& h, std::optional<DType> wanted, const std::string& where) {
   if (h.dtype) return *h.dtype;
   const bool numpy_lacks = wanted && (*wanted == DType::kBFloat16 || size_of(*wanted) == 1);
@@ -147,7 +147,7 @@ NamedTensors read_npz(const fs::path& file, const DTypeOf* wanted) {
   int code = 0;
   Archive archive(zip_open(file.c_str(), ZIP_RDONLY, &code));
   if (!archive.zip) {
-    // libzip says of some damaged archives, too, that there is no such file.
+    // libzip also reports some damaged archives as missing files.
     const bool readable = ::access(file.c_str(), R_OK) == 0;
     if ((code == ZIP_ER_NOENT || code == ZIP_ER_OPEN) && !readable)
       fail(ErrorKind::kIo, "{}: {}", file.string(), zip_message(code));

@@ -1,5 +1,5 @@
-// Tensors in files: .npy, .npz (numpy), .pb (ONNX TensorProto) and folders of ONNX test data. What is read is not
-// trusted.
+// Tensors in files: .npy, .npz (numpy), .pb (ONNX TensorProto) and directories of ONNX test data. Contents are
+// untrusted.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -14,7 +14,7 @@ namespace sardonyx::cli {
 
 using NamedTensors = std::vector<std::pair<std::string, HostTensor>>;
 
-/// Tells what numpy can't: the dtype that a model's tensor of this name has. `fallback` is for files without names.
+/// The dtypes of a model's tensors by name, which numpy files may lack. `fallback` is for files without names.
 using DTypeOf = std::map<std::string, DType>;
 
 /// Reads every tensor of a file. Names are those in an .npz or .pb, "" for an .npy. `wanted`: reads only these tensors
@@ -23,14 +23,14 @@ using DTypeOf = std::map<std::string, DType>;
 NamedTensors read_tensors(const std::filesystem::path& file, const DTypeOf* wanted);
 /// The same for one .npy file that holds `name`.
 HostTensor read_npy(const std::filesystem::path& file, std::optional<DType> dtype);
-/// prefix_0.pb, prefix_1.pb ... of a folder, as far as they go; names are those inside, which may be "".
+/// prefix_0.pb, prefix_1.pb ... of a directory; names are those inside, which may be "".
 NamedTensors read_test_data(const std::filesystem::path& folder, const std::string& prefix);
 
 /// Whether write_tensors can write a file of this name: .npz (all), .npy or .pb (one).
 bool is_tensor_file(const std::filesystem::path& file);
 /// Writes to a temporary file that then takes the name. Throws Error(kIo).
 void write_tensors(const std::filesystem::path& file, const NamedTensors& tensors);
-/// Writes bytes likewise.
+/// Writes bytes in the same way.
 void write_file(const std::filesystem::path& file, std::string_view bytes);
 /// Reads a whole file of at most `limit` bytes. Throws Error(kIo).
 std::string read_file(const std::filesystem::path& file, std::uint64_t limit = std::uint64_t{1} << 40);

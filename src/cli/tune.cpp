@@ -1,4 +1,5 @@
-// sardonyx tune: times the tilings of a model's tile kernels on the card, and looks after databases of such times.
+// sardonyx tune: times the candidates of a model's GEMMs, convolutions and attention on the card, and manages databases
+// of times.
 #include <fmt/format.h>
 
 #include <chrono>

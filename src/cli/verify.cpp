@@ -1,4 +1,4 @@
-// sardonyx verify: every output against a reference; with --bisect every value of the model.
+// sardonyx verify: compares every output with a reference; with --bisect every value of the model.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -90,7 +90,7 @@ NamedTensors run_ours(const Options& options, const Inputs& inputs, Loaded& load
   return out;
 }
 
-// Values in the order in which the model computes them, each with its node.
+// Values in the order in which the model computes them, with their nodes.
 std::vector<std::pair<std::string, std::string>> values_in_order(const model::Model& m) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const model::Node& n : m.graph.nodes)
@@ -132,7 +132,7 @@ void bisect(const Options& options, const Inputs& inputs, const Tolerance& toler
   }
   const Row& bad = rows[first];
   if (text) {
-    // What the node reads, then the values around it.
+    // First what the node reads, then its neighbours.
     const model::Node* node = nullptr;
     for (const model::Node& n : loaded.model->nodes().graph.nodes)
       for (const std::string& o : n.outputs)
