@@ -1,13 +1,13 @@
 // GPU kernels of loops whose innermost extent is no multiple of a pack (85 numbers of a box, 49 of a window): 32
-// threads side by side take a line, so that accesses lie side by side and what is the same along the line is computed
-// once. Loads of several elements are under way at a time.
+// neighbouring threads process a line, so that accesses are contiguous, and what is the same along the line is computed
+// once. Several loads of a thread are in flight at a time.
 #include "codegen/gpu_generator.h"
 
 namespace sardonyx::codegen {
 namespace {
 
 constexpr std::int64_t kLanes = 32, kChunks = 4;
-constexpr std::int64_t kLongest = 256;  // more elements deserve more threads
+constexpr std::int64_t kLongest = 256;  // longer lines get more threads
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void GpuGenerator::line_body(const Expr& body, const FlatLoop& f, int chunks) {
   std::vector<std::pair<Expr, std::string>> loaded;
   certain_loads(body, [&](const Expr& l) {
     if (!uses_var(l, inner)) emit_.value(l);
-    // What the index of another load needs comes with that.
+    // Loads inside another load's index are computed with that load.
     else if (!l->args[0]->has_load)
       loaded.emplace_back(l, emit_.fresh("v"));
   });

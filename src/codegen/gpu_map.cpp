@@ -1,6 +1,6 @@
-// GPU kernels with a thread for each element, or for a pack of them: what lies side by side in memory is read and
-// written 16 bytes at a time. The elements that packs do not cover, and all of them where a run's sizes or addresses
-// don't allow for packs, follow one by one.
+// GPU kernels with one thread per element or per pack: contiguous elements are loaded and stored 16 bytes at a time.
+// Elements that packs do not cover are processed one by one; so are all elements if sizes or addresses at run time do
+// not allow packs.
 #include <algorithm>
 #include <optional>
 
@@ -8,7 +8,7 @@
 
 namespace sardonyx::codegen {
 
-// Conditions that whole packs lie on one side of.
+// Whether a condition has the same value for all elements of a pack.
 bool splits(const Expr& body, const Expr& inner) {
   return body->op == Op::kSelect && !uses_var(body->args[0], inner) &&
          (body->args[1]->has_load || body->args[2]->has_load);
@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::int64_t kLongestPack = 8;
 
-// A body that is one of two for whole packs: by a condition as above, or by one that asks whether the place in the row
-// is below a multiple of every pack's length (the halves of a head that is rotated).
+// A select between two bodies that is uniform over packs: its condition is as above, or compares the position in the
+// row with a multiple of every pack's length (the halves of a rotated head).
 struct Sides {
   Expr condition, then, otherwise;
 };
@@ -41,7 +41,7 @@ std::optional<Sides> sides_of(const Expr& body, const Expr& inner) {
   return Sides{c, body->args[1], body->args[2]};
 }
 
-// The bodies behind them.
+// The bodies at the leaves of these selects.
 void leaves(const Expr& body, const Expr& inner, Exprs& out) {
   const auto s = sides_of(body, inner);
   if (!s) {
@@ -113,7 +113,7 @@ void GpuGenerator::map_packs(const FlatLoop& f, const Packing& p) {
   clear(vars);
 }
 
-// Reads the packs that `body` needs.
+// Loads the packs that `body` needs.
 void GpuGenerator::load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
                               std::vector<std::pair<Expr, std::string>>& packs) {
   certain_loads(body, [&](const Expr& l) {

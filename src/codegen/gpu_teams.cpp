@@ -1,5 +1,5 @@
-// GPU kernels of stages, and of reductions over several variables, whatever their form: a team of threads for each
-// outer point. Scalars (reductions) are computed by all threads together, rows by threads side by side, with a barrier
+// GPU kernels with stages, and with reductions over several variables, of any form: a team of threads per outer
+// iteration. Scalars (reductions) are computed by all threads together, rows by neighbouring threads, with a barrier
 // where a later stage reads what an earlier one wrote.
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace sardonyx::codegen {
 
-// All variables of r but its own (and those of reductions inside) have values here.
+// Whether all variables of r except its own (and those of nested reductions) are in scope.
 bool GpuGenerator::closed(const Expr& r) const {
   std::unordered_set<std::int64_t> own, used;
   visit(r, [&](const Expr& x) {
@@ -17,13 +17,13 @@ bool GpuGenerator::closed(const Expr& r) const {
   return std::all_of(used.begin(), used.end(), [&](std::int64_t v) { return own.count(v) || known_.count(v); });
 }
 
-// Reductions that every thread of the team needs: each thread takes a part, and all get the result.
+// Reductions that every thread of the team needs: each thread computes a part, and all get the result.
 void GpuGenerator::cooperate(const Expr& body) {
   Exprs reductions;
   top_reductions(body, reductions);
   for (const Expr& r : reductions) {
     const auto kind = static_cast<ReduceKind>(r->i);
-    if (kind >= ReduceKind::kArgMin || !closed(r)) continue;  // each thread does all of it
+    if (kind >= ReduceKind::kArgMin || !closed(r)) continue;  // each thread computes it completely
     bool dependent = false;
     for (const Expr& v : r->vars) dependent |= v->args[0]->has_var && !closed(v->args[0]);
     if (dependent) continue;

@@ -1,4 +1,4 @@
-// GPU kernels of windows (gpu_windows.cpp): how one term of a reduction and the elements that it loads are written.
+// GPU kernels of windows (gpu_windows.cpp): generates one term of a reduction, and the elements that it loads.
 #include <algorithm>
 #include <cmath>
 
@@ -9,13 +9,13 @@ namespace {
 
 using Assignments = std::vector<std::pair<Expr, Expr>>;
 
-// Elements that count where a condition of the whole pack holds, and otherwise something known: windows at an edge.
+// A select between elements and a known value, by a condition that is the same for the whole pack: windows at an edge.
 bool guarded(const Expr& e, const Expr& lane) {
   return e->op == Op::kSelect && (!lane || !uses_var(e->args[0], lane)) && !e->args[0]->has_load &&
          e->args[1]->has_load && !e->args[2]->has_load && !e->args[1]->has_reduce;
 }
 
-// The load that is all there is to `e` but for a conversion to a wider type; empty: there is none.
+// The load of which `e` consists, except for a conversion to a wider type; empty if `e` is anything else.
 Expr bare_load(const Expr& e) {
   Expr x = e;
   while (x->op == Op::kCast && is_float(x->dtype) == is_float(x->args[0]->dtype) &&
@@ -24,7 +24,7 @@ Expr bare_load(const Expr& e) {
   return x->op == Op::kLoad ? x : Expr();
 }
 
-// Whether a load's place exists for all values of its variables.
+// Whether a load is in bounds for all values of its variables.
 bool in_bounds(const Expr& l) {
   Expr at = l->args[0], c, rest;
   Exprs vars;
@@ -45,7 +45,7 @@ bool in_bounds(const Expr& l) {
          idx::provably_nonnegative(idx::product(l->value->shape) - Expr(1) - at, true);
 }
 
-// C++ of what a load of type t is filled with so that it becomes `outside`; empty: no element does.
+// C++ of the element with which a load of type t must be filled so that it becomes `outside`; empty if there is none.
 std::string filling(const Expr& outside, DType t) {
   if (!is_const(outside)) return "";
   if (is_float(outside->dtype)) {
@@ -64,7 +64,7 @@ GpuGenerator::WindowTerm GpuGenerator::window_term(const Expr& e, ReduceKind kin
   WindowTerm t;
   t.value = e;
   if (!guarded(e, w.lane)) return t;
-  // Places that may not exist must all be known before the condition is.
+  // Indices of loads that may be out of bounds must be computed before the condition.
   Exprs certain;
   certain_loads(e->args[1], [&](const Expr& l) { certain.push_back(l); });
   for (const Expr& l : all_loads(e->args[1])) {
@@ -76,7 +76,7 @@ GpuGenerator::WindowTerm GpuGenerator::window_term(const Expr& e, ReduceKind kin
   t.outside = e->args[2];
   t.loads = certain;
   t.condition = emit_.value(t.inside);
-  // Filling the loaded pack is cheaper than choosing for each lane.
+  // Filling the loaded pack is cheaper than a select per lane.
   if (const Expr l = bare_load(t.value)) {
     t.fill = filling(t.outside, l->dtype);
     if (!t.fill.empty()) t.filled = l;
@@ -95,7 +95,7 @@ GpuGenerator::WindowTerm GpuGenerator::window_term(const Expr& e, ReduceKind kin
   return t;
 }
 
-// The C++ text of an element of `l`, which this reads for all lanes unless it has been read.
+// The C++ text of an element of `l`; loads the pack for all lanes on first use.
 std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const WindowTile& w,
                                 std::vector<Fetched>& done) {
   const bool checked = term && term->inside && !in_bounds(l);

@@ -1,7 +1,7 @@
-// GPU kernels of windows (pooling, depthwise and grouped convolution, local normalisation) and of other reductions that
-// are one thread's work: a thread computes a pack of outputs that are neighbours in memory, and, where windows of
-// neighbouring outputs overlap, several packs side by side, so that it loads what they share once. Taps are written out
-// with constants in place of their variables; equal loads then are equal expressions.
+// GPU kernels of windows (pooling, depthwise and grouped convolution, local normalisation), and of other reductions
+// with one thread per output. A thread computes a pack of outputs that are contiguous in memory. Where windows of
+// neighbouring outputs overlap, it computes several neighbouring packs, so that shared elements are loaded once. Taps
+// are unrolled with constant variables, which makes equal loads equal expressions.
 #include <algorithm>
 #include <unordered_set>
 
@@ -19,22 +19,22 @@ Exprs all_loads(const Expr& e) {
 
 namespace {
 
-constexpr std::int64_t kMostWritten = 48;       // terms of a tile in the text
-constexpr std::int64_t kMostUnrolled = 64;      // terms that clang may make of it by unrolling loops
-constexpr std::int64_t kLoadCost = 3;           // of a load, in multiply-adds of a pack
-constexpr std::int64_t kGatherCost = 2;         // of an element that is no neighbour in memory, in loads
-constexpr std::int64_t kEnoughThreads = 32768;  // on a card, each with work for several
+constexpr std::int64_t kMostWritten = 48;       // terms of a tile that are written out in the text
+constexpr std::int64_t kMostUnrolled = 64;      // terms after clang has unrolled the remaining loops
+constexpr std::int64_t kLoadCost = 3;           // cost of a load, in multiply-adds of a pack
+constexpr std::int64_t kGatherCost = 2;         // cost of an element that is not contiguous, in loads
+constexpr std::int64_t kEnoughThreads = 32768;  // threads that keep a card busy, each with work for several
 constexpr std::int64_t kFewThreads = 16384;
 constexpr int kMostInstructions = 1200;  // of one pack: longer code compiles slowly and spills
 constexpr std::int64_t kLargestTile = 4;
-constexpr int kMostStored = 32;  // bytes of a pack of outputs: sums of 16-bit elements are wider than these
-constexpr std::int64_t kColumnThreads = 131072;  // on a card, with a few loads each, that keep its memory busy
-constexpr int kLoadsAtATime = 8;                 // of a thread of a team
-constexpr std::int64_t kLeastTerms = 4;          // of a thread: fewer are not worth the team's sum
+constexpr int kMostStored = 32;  // bytes of a pack of outputs: accumulators are wider than 16-bit outputs
+constexpr std::int64_t kColumnThreads = 131072;  // threads with a few loads each that saturate memory
+constexpr int kLoadsAtATime = 8;                 // loads in flight of a thread of a team
+constexpr std::int64_t kLeastTerms = 4;          // terms of a thread: fewer do not pay for the team's reduction
 
 using Assignments = std::vector<std::pair<Expr, Expr>>;
 
-// Extents as a number, unknown ones counted as 1.
+// Product of extents; unknown ones count as 1.
 std::int64_t known_product(const Exprs& vars) {
   std::int64_t all = 1, n = 0;
   for (const Expr& v : vars)
@@ -42,7 +42,7 @@ std::int64_t known_product(const Exprs& vars) {
   return all;
 }
 
-// Whether windows of a tile along `along` meet along v: some steps of one are as far in memory as steps of the other.
+// Whether windows of a tile along `along` overlap along v: some steps of one equal steps of the other in memory.
 bool meet(const Expr& r, const Expr& along, const Expr& v) {
   std::int64_t extent = 0;
   Expr step, tap, rest;
@@ -58,13 +58,13 @@ bool meet(const Expr& r, const Expr& along, const Expr& v) {
   return false;
 }
 
-// Variables of r that are written out for a tile along `along`: those that move windows over each other.
+// Variables of r that are unrolled for a tile along `along`: those along which windows overlap.
 Exprs written_out(const Expr& r, const Expr& along, const Expr& lane) {
   Exprs out;
   std::int64_t all = 1, n = 0;
   for (const Expr& v : r->vars) {
     bool wanted = along && meet(r, along, v);
-    // Neighbours in memory that all lanes read (the channels of a group) are loaded in packs.
+    // Elements that are contiguous in memory and read by all lanes (the channels of a group) are loaded in packs.
     if (!wanted)
       for (const Expr& l : all_loads(r->args[0])) {
         Expr c, rest;
@@ -92,7 +92,7 @@ std::vector<Assignments> combinations(const Exprs& vars) {
   return all;
 }
 
-// The cost of a term's multiply-adds and loads for an output, of tiles of `count` along `along` (empty: no tiles).
+// Cost per output of a term's multiply-adds and loads, for tiles of `count` along `along` (empty: no tiles).
 double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count, const Expr& lane) {
   double cost = 0;
   const Expr base = along ? loop_var(along->args[0]) : Expr();
@@ -121,7 +121,7 @@ double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count,
   return cost;
 }
 
-// Loads an output costs if packs of `length` are made along `inner`; negative if that can't be.
+// Loads per output with packs of `length` along `inner`; negative if impossible.
 double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
                  Exprs& conditions) {
   double cost = 0;
@@ -162,8 +162,8 @@ double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const 
   return cost / length;
 }
 
-// Threads that share the terms of a pack of columns: as many as keep the card busy, with some terms each. At least two
-// packs are side by side in a workgroup, which are whole sectors of memory.
+// Threads that divide the terms of a pack of columns: as many as keep the card busy, with a minimum of terms each. At
+// least two neighbouring packs are in a workgroup, so that whole sectors of memory are used.
 std::int64_t column_team(std::int64_t packs, std::int64_t terms) {
   std::int64_t team = 1;
   while (team * 4 <= kGpuThreads && team * 2 * kLeastTerms <= terms && packs * team < kColumnThreads) team *= 2;
@@ -186,7 +186,7 @@ void GpuGenerator::windows(const PointLoop& p, std::int64_t terms) {
   for (const PointLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body);
   if (!simple) return single_points(p, "0");
 
-  // The longest packs that save loads, shorter ones where there are few of them.
+  // The longest packs that save loads; shorter ones if there are few of them.
   WindowTile w;
   w.inner = p.vars.back();
   const Expr& extent = w.inner->args[0];
@@ -255,13 +255,13 @@ void GpuGenerator::windows(const PointLoop& p, std::int64_t terms) {
   emit_.line(fmt::format("done = {};", emit_.value(points)));
   emit_.close();
   single_points(p, "done");
-  // As many threads as there are outputs where this is what runs.
+  // One thread per output if the loop below runs.
   for (const Expr& m : w.multiples) threads_ = select(compare(Op::kEq, idx::mod(m, w.length), 0), threads_, points);
   if (w.count > 1 && !is_const(w.along->args[0]))
     threads_ = select(compare(Op::kGe, w.along->args[0], w.count), threads_, points);
 }
 
-// One output after another, for what packs and tiles do not do.
+// One output after another, for what packs and tiles do not cover.
 void GpuGenerator::single_points(const PointLoop& p, const std::string& from) {
   Expr points = 1;
   for (const Expr& v : p.vars) points = points * v->args[0];
@@ -295,7 +295,7 @@ void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, cons
     const bool narrow = open_points(points, "0", q);
     decode(vars, q, narrow);
   }
-  // The last tile overlaps with the one before it rather than reach beyond the end.
+  // The last tile overlaps with the previous one rather than exceed the end.
   if (w.count > 1) {
     const Expr& n = w.along->args[0];
     std::int64_t known = 0;
@@ -331,8 +331,9 @@ void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, cons
   clear(vars);
 }
 
-// Opens two loops over the terms of a thread, of whose variables it defines the values; the inner one is unrolled, and
-// its loads are under way together: those beyond the last term read that one. Returns C++ of whether there is a term.
+// Opens two loops over the terms of a thread, and binds their variables. The inner one is unrolled, so that its loads
+// are in flight together; those past the last term read the last one again. Returns the C++ condition that the term
+// exists.
 std::string GpuGenerator::open_terms(const Exprs& vars, std::int64_t team, int at_a_time) {
   Expr count = 1;
   for (const Expr& v : vars) count = count * v->args[0];
@@ -387,7 +388,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     emit_.open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, extent, emit_.type_of(v)));
     emit_.bind(v, i);
   }
-  // All loads first, so that they are under way together.
+  // All loads first, so that they are in flight together.
   std::vector<Fetched> fetched;
   struct Ready {
     std::size_t u;
@@ -431,7 +432,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
                            type_name(r->dtype), Emitter::combine(kind, r->dtype, "a", "b")));
 }
 
-// What one pack of outputs becomes of its sums.
+// Computes one pack of outputs from its sums.
 void GpuGenerator::window_outputs(const PointLoop& p, const Assignments& at, const WindowTile& w, const Sums& sums) {
   std::vector<Fetched> fetched;
   std::vector<std::pair<Expr, std::string>> elements;

@@ -26,8 +26,8 @@ bool uses(const Expr& e, const Expr& var) {
   return used;
 }
 
-// True if a and b only occur in indices of loads, all collapsible. The expression is walked as it is: replacing loads
-// would let it simplify, and conditions on a and b vanish.
+// True if a and b occur only in indices of loads, all collapsible. The expression is not rewritten for this test:
+// simplification could remove conditions on a and b.
 bool only_in_loads(const Expr& e, const Expr& a, const Expr& b, std::unordered_set<const ExprNode*>& seen) {
   if (!e->has_var || !seen.insert(e.get()).second) return true;
   if (e->op == Op::kVar) return e->i != a->i && e->i != b->i;
@@ -100,7 +100,7 @@ bool reduces_known(const Expr& r, const Exprs& reductions) {
   return ok;
 }
 
-// Whether reductions run better side by side over `inner` (contiguous in memory) than one after another.
+// Whether reductions should run side by side over `inner` (contiguous in memory) rather than one after another.
 bool side_by_side(const Exprs& reductions, const Expr& inner) {
   if (reductions.empty()) return false;
   int with = 0, without = 0;
@@ -118,7 +118,7 @@ FlatLoop flat_loop(const Stage& stage) {
   FlatLoop f;
   f.body = merge_reduce_vars(flatten_loads(stage.body));
   f.offset = storage_offset(*stage.out, stage.index);
-  // Dims in memory order, without those of extent 1.
+  // Dims in the order of memory, without those of extent 1.
   std::vector<int> order = stage.out->storage_order;
   if (order.empty())
     for (int k = 0; k < stage.out->rank(); ++k) order.push_back(k);
@@ -161,7 +161,7 @@ std::optional<PointLoop> point_loop(const LoopKernel& kernel) {
   }
   if (p.outputs.empty()) return {};
 
-  // Dims in memory order, without those of extent 1.
+  // Dims in the order of memory, without those of extent 1.
   const Stage* last = &kernel.stages.back();
   for (const Stage& s : kernel.stages)
     if (s.stored) last = &s;
