@@ -1,4 +1,4 @@
-"""Beam search: the likeliest text that a search over a few texts at a time finds.
+"""Beam search: the most likely text found by a search that follows a few texts at a time.
 
 As in Hugging Face's transformers: of the 2n best continuations of n texts, those that end are kept as results with their
 sum of log probabilities divided by length ** length_penalty, and the n best others go on.
@@ -19,7 +19,7 @@ from .search_options import SearchOptions
 
 @dataclass
 class Beams:
-    """What the search knows, without any model."""
+    """The state of the search, independent of a model."""
 
     count: int
     ends: frozenset[int]

@@ -22,7 +22,7 @@ def _refuse(text: str) -> None:
 
 
 class ChatTemplate:
-    """The template of a folder: chat_template.jinja, or what tokenizer_config.json has."""
+    """The template of a folder: chat_template.jinja, or the one in tokenizer_config.json."""
 
     def __init__(self, folder: str):
         config = os.path.join(folder, "tokenizer_config.json")

@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = "; ".join(str(error).splitlines())
         print(f"sardonyx: {message}", file=sys.stderr)
         return error.code
-    except BrokenPipeError:  # nobody reads any more
+    except BrokenPipeError:  # the reader of stdout has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         print("sardonyx: stdout can't be written", file=sys.stderr)
         return FileError.code

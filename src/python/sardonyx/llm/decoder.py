@@ -21,11 +21,11 @@ from .sampling_graph import SamplingKind
 from .search_options import SearchOptions
 from .step_graph import StepGraph
 
-_ROOM = 64  #: caches have room for a multiple of so many tokens
+_GRANULE = 64  #: the capacity of caches is a multiple of it, in tokens
 
 
 def _free_host_memory() -> int:
-    """Bytes; a large number if the system does not say."""
+    """In bytes; a large number if the system does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:
@@ -38,12 +38,14 @@ def _free_host_memory() -> int:
 
 @dataclass
 class Cache:
-    """Keys and values of some sequences."""
+    """The KV cache of some sequences."""
 
     batch: int
-    capacity: int  #: tokens of each sequence; of growing caches: how many there are
+    capacity: int  #: tokens of each sequence; of growing caches: tokens so far
     tensors: list[Any]  #: in the order of GenaiFolder.past
-    tokens: list[int] = field(default_factory=list)  #: of the only sequence: those whose keys and values are there
+    tokens: list[int] = field(
+        default_factory=list
+    )  #: of a single sequence: those whose keys and values are in the cache
 
 
 class Decoder:
@@ -61,7 +63,7 @@ class Decoder:
         progress: Callable[[Any], object] | None = None,
         communicator: Communicator | None = None,
     ):
-        """communicator: of a part of a model (see shard_graph.py)."""
+        """communicator: for a part of a model (see shard_graph.py)."""
         self.folder, self.device = folder, device
         self.graph = StepGraph(folder)
         self._compile = {
@@ -75,12 +77,12 @@ class Decoder:
         }
         self._programs: dict[SamplingKind, Model] = {}
         self._lock = threading.Lock()
-        self.program(SamplingKind("greedy"))  # so that faults of the model show here
+        self.program(SamplingKind("greedy"))  # reports faults of the model at once
         self.device = self._programs[SamplingKind("greedy")].device
         self.stream = Stream(self.device)
 
     def program(self, kind: SamplingKind) -> Model:
-        """Compiled when it is first used; programs of one model share its weights."""
+        """The program for a kind of step, compiled on first use; programs of one model share its weights."""
         with self._lock:
             if kind not in self._programs:
                 source = self.graph.build(kind)
@@ -94,27 +96,27 @@ class Decoder:
         return empty(shape, dtype, self.device)
 
     def new_cache(self, batch: int, tokens: int) -> Cache:
-        """Room for so many tokens of each sequence. Raises DeviceError if the memory does not have it."""
+        """A cache for `tokens` tokens of each sequence. Raises DeviceError if memory does not suffice."""
         layout = self.graph.cache
         if not layout.shared:
             shapes = [(batch, h, 0, d) for h, d in zip(layout.heads, layout.head_sizes)]
             return Cache(batch, 0, [self.empty(s, layout.dtype) for s in shapes])
-        capacity = -(-tokens // _ROOM) * _ROOM
+        capacity = -(-tokens // _GRANULE) * _GRANULE
         shapes = [(batch, h, capacity, d) for h, d in zip(layout.heads, layout.head_sizes)]
         size = numpy_dtype(layout.dtype).itemsize * sum(int(np.prod(s, dtype=np.float64)) for s in shapes)
         what = (
             f"the cache of {batch} sequences of {capacity} tokens takes {size / 2**30:.2f} GiB; "
             "take fewer sequences, shorter prompts or fewer new tokens"
         )
-        room = self._memory()
-        if size > room:
-            raise DeviceError(f"{what} (there are {room / 2**30:.2f} GiB)")
+        available = self._memory()
+        if size > available:
+            raise DeviceError(f"{what} (there are {available / 2**30:.2f} GiB)")
         try:
             tensors = []
             zeros: Any = None
             for shape in shapes:
                 tensors.append(self.empty(shape, layout.dtype))
-                # What lies behind the tokens counts nothing, but must be finite: it is multiplied by zero.
+                # Rows after the last token do not count, but must be finite, because they are multiplied by zero.
                 if zeros is None or zeros.shape != shape:
                     zeros = np.zeros(shape, numpy_dtype(layout.dtype))
                 copy(tensors[-1], zeros)
@@ -123,14 +125,14 @@ class Decoder:
         return Cache(batch, capacity, tensors)
 
     def _memory(self) -> int:
-        """Bytes that caches can't exceed: a card's memory, or what the host has free (a simulated card's memory too)."""
+        """Upper bound of caches in bytes: a card's memory, or free host memory (also for simulated cards)."""
         for device in devices():
             if device.name == self.device and device.name != "host" and device.memory:
                 return min(device.memory, 1 << 62)
         return _free_host_memory()
 
     def grown(self, cache: Cache, tokens: int) -> Cache:
-        """The cache with room for so many tokens; what it has is copied."""
+        """The cache, or a larger copy of it with a capacity of at least `tokens`."""
         if not self.graph.cache.shared or tokens <= cache.capacity:
             return cache
         larger = self.new_cache(cache.batch, max(tokens, cache.capacity * 3 // 2))
@@ -153,8 +155,8 @@ class Decoder:
         *,
         into: list[Any] | None = None,
     ) -> dict[str, Any]:
-        """One run of the model. `inputs` and `outputs`: those of add_sampling(), where memory is given for them. The cache
-        has the new tokens after it, in its own memory or in that of the tensors `into`; an empty list: in new memory."""
+        """One run of the model. `inputs` and `outputs`: those of add_sampling(), outputs only if they have memory. Afterwards
+        the cache contains the new tokens, in its own memory or in the tensors `into`; an empty list: in new memory."""
         names, folder = self.folder.past, self.folder
         given = dict(outputs)
         if self.graph.cache.shared:
@@ -176,7 +178,7 @@ class Decoder:
         inputs: dict[str, Any],
         outputs: dict[str, Any],
     ) -> BoundRun:
-        """The same for many launches, with all outputs' memory given; of caches that are shared."""
+        """The same for many launches, with memory for all outputs, and shared caches."""
         folder = self.folder
         every = {folder.input_ids: ids, "lengths": lengths, "width": width}
         every.update(zip(folder.past, cache.tensors))
@@ -186,7 +188,7 @@ class Decoder:
 
 
 class TokenChooser:
-    """Which program chooses tokens by some options, and what that program reads and writes besides the model's own."""
+    """The program that chooses tokens by some options, and its inputs and outputs besides the model's own."""
 
     def __init__(self, decoder: Decoder, options: SearchOptions, texts: list[list[int]]):
         """texts: the tokens of each sequence so far."""
@@ -215,11 +217,11 @@ class TokenChooser:
                 self.inputs["top_k"] = decoder.on_device(np.array([options.top_k or vocabulary], np.int64))
             self._steps = tuple(decoder.on_device(np.zeros(1, np.int64)) for _ in range(2))
             random = np.random.default_rng(options.seed).random((options.max_new_tokens + 2, batch), np.float32)
-            # A little below 1, so that its product with a sum stays below the sum.
+            # Slightly below 1, so that its product with a sum stays below the sum.
             self.inputs["random"] = decoder.on_device(np.minimum(random, np.float32(1 - 2**-22)))
 
     def turn(self, step: int) -> None:
-        """Before each step: what a step reads early the one before has not written to."""
+        """Before each step: inputs that are read early, which the previous step must not write."""
         if self._steps:
             self.inputs["step"], self.outputs["step_next"] = self._steps[step % 2], self._steps[1 - step % 2]
 
@@ -228,7 +230,7 @@ class TokenChooser:
 
 
 def checked_prompt(tokens: list[int], folder: GenaiFolder, new: int) -> None:
-    """Raises InvalidArgumentError for a prompt that the model can't take."""
+    """Raises InvalidArgumentError for a prompt that is too long or empty."""
     if not tokens:
         raise InvalidArgumentError("the prompt is empty: it has no tokens")
     if len(tokens) >= folder.context:

@@ -2,7 +2,7 @@
 
 Inputs: input_ids int64 [batch, new], attention_mask int64 [batch, past + new], past_key_values.L.key and .value
 [batch, kv heads, past, head size]. Outputs: logits [batch, new, vocabulary], present.L.key and .value. Past and present
-may be one buffer with room for more tokens.
+may be one buffer with capacity for more tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = {
 
 
 class WeightSource(Protocol):
-    """Where a decoder's weights come from, under GGUF's names without ".weight"."""
+    """A source of a decoder's weights, by GGUF's names without ".weight"."""
 
     def has(self, name: str) -> bool: ...
 
@@ -37,7 +37,7 @@ class WeightSource(Protocol):
         ...
 
     def linear(self, name: str, rows: int, columns: int) -> Linear:
-        """A weight [rows, columns] in the form that the model shall have."""
+        """A weight [rows, columns] in the form for the model."""
         ...
 
 
@@ -83,7 +83,7 @@ class _Builder:
         return self.constant(name, narrow)
 
     def node(self, kind: str, inputs: list[str], name: str, outputs: list[str] | None = None, **attributes: Any) -> str:
-        """Adds a node; gives its first output."""
+        """Adds a node; returns its first output."""
         names = outputs or [f"{name}/output_0"]
         self.nodes.append(helper.make_node(kind, inputs, names, name=name, **attributes))
         return names[0]
@@ -118,7 +118,7 @@ class _Builder:
         return self.contrib("MatMulNBits", [x, *names], name, outputs, accuracy_level=0, **sizes)
 
     def embedding(self) -> tuple[str, Callable[[str, str], str]]:
-        """The tokens' vectors, and what makes logits."""
+        """The embedding, and the projection to logits."""
         s = self.spec
         table = self.source.linear("token_embd", s.vocabulary, s.hidden)
         name, head = "model.embed_tokens", "/lm_head/MatMul"

@@ -1,4 +1,4 @@
-"""What a decoder of the Llama family looks like: sizes and variants, read from a GGUF file's metadata."""
+"""The sizes and variants of a decoder of the Llama family, read from a GGUF file's metadata."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class DecoderSpec:
     head_size: int
     intermediate: int  #: width of the MLP
     vocabulary: int
-    context: int  #: the most tokens, prompt included
+    context: int  #: maximum tokens, including the prompt
     epsilon: float
     rope_base: float
-    rope_size: int  #: how many elements of a head are rotated
+    rope_size: int  #: number of rotated elements of a head
     rope_scale: float = 1.0  #: positions are divided by it
     rope_magnitude: float = 1.0  #: queries and keys are multiplied by it when they are rotated
-    tied: bool = True  #: the embedding is the vocabulary projection too
+    tied: bool = True  #: the embedding is also the projection to logits
     qkv_bias: bool = False
     qk_norm: bool = False  #: queries' and keys' heads are normalised
     gelu: bool = False  #: gelu in the MLP instead of silu
     embedding_scale: float = 1.0
     paired_rope: bool = False  #: the file's q and k rows are in pairs (2i, 2i + 1) instead of halves (i, i + size / 2)
-    window: int = -1  #: how many tokens each one sees; -1: all
+    window: int = -1  #: tokens that each one attends to; -1: all
 
     def __post_init__(self) -> None:
         for what in ("hidden", "layers", "heads", "kv_heads", "head_size", "intermediate", "vocabulary", "context"):

@@ -1,4 +1,4 @@
-"""Generates tokens with a decoder: prompts' tokens in, chosen tokens out, step by step. Knows nothing of text."""
+"""Generates tokens with a decoder: tokens of prompts in, chosen tokens out, step by step. Independent of text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .search_options import SearchOptions
 
 
 class Engine(Protocol):
-    """What a language model needs of whatever runs its decoder. Used by one thread at a time."""
+    """The interface through which a language model runs its decoder. Used by one thread at a time."""
 
     @property
     def device(self) -> str:
@@ -23,12 +23,12 @@ class Engine(Protocol):
         ...
 
     def generate(self, texts: list[list[int]], options: SearchOptions) -> tuple[int, Iterator[list[int]]]:
-        """Starts to continue prompts of any lengths. Gives how many of a single prompt's tokens were in the cache, and the
+        """Continues prompts of any lengths. Returns how many of a single prompt's tokens were in the cache, and the
         chosen tokens of all, step by step, until the model's or the options' limit. Closing the iterator ends it."""
         ...
 
     def beams(self, tokens: list[int], options: SearchOptions, new: int) -> list[int]:
-        """The new tokens, at most `new`, of the best text that beam search finds."""
+        """The new tokens, at most `new`, of the best text found by beam search."""
         ...
 
 
@@ -54,7 +54,7 @@ class LocalEngine:
         return kept, self._single(texts[0], options, cache, kept)
 
     def beams(self, tokens: list[int], options: SearchOptions, new: int) -> list[int]:
-        self._cache = None  # its memory is free for those of the beams
+        self._cache = None  # frees memory for the caches of the beams
         return beam_search(self.decoder, tokens, options, new)
 
     def _single(self, tokens: list[int], options: SearchOptions, cache: Cache, kept: int) -> Iterator[list[int]]:
@@ -70,18 +70,18 @@ class LocalEngine:
         return min(max(map(len, texts)) + options.max_new_tokens, self._folder.context)
 
     def _cache_for(self, tokens: list[int], options: SearchOptions) -> tuple[Cache, int]:
-        """A cache with room, and how many of the tokens are in it."""
-        cache, room = self._cache, self._room([tokens], options)
-        self._cache = None  # an error on the way leaves none
+        """A cache with enough capacity, and how many of the tokens are in it."""
+        cache, capacity_width = self._cache, self._room([tokens], options)
+        self._cache = None  # in case of an error below
         kept = 0
         if cache is not None and self.decoder.graph.cache.shared:
             while kept < min(len(cache.tokens), len(tokens) - 1) and cache.tokens[kept] == tokens[kept]:
                 kept += 1
-        if cache is None or (not kept and cache.capacity < room) or not self.decoder.graph.cache.shared:
-            cache, kept = None, 0  # its memory is free for the new one
-            cache = self.decoder.new_cache(1, room)
+        if cache is None or (not kept and cache.capacity < capacity_width) or not self.decoder.graph.cache.shared:
+            cache, kept = None, 0  # frees memory for the new one
+            cache = self.decoder.new_cache(1, capacity_width)
         else:
-            cache = self.decoder.grown(cache, room)
+            cache = self.decoder.grown(cache, capacity_width)
         cache.tokens = tokens[:kept]
         return cache, kept
 
@@ -111,14 +111,14 @@ class LocalEngine:
             )
         lengths = [decoder.on_device(np.array([kept + len(t) for t in texts], np.int64)) for _ in range(2)]
         buffers = [decoder.empty((batch, 1), decoder.graph.ids_dtype) for _ in range(2)]
-        room = decoder.on_device(np.zeros((batch, cache.capacity), np.int8)) if shared else None
+        capacity_width = decoder.on_device(np.zeros((batch, cache.capacity), np.int8)) if shared else None
 
         def memory(step: int) -> dict[str, Any]:
-            """Turns the two sets of small tensors: what a step writes the next one reads."""
+            """Swaps the two sets of small tensors: the next step reads what this one has written."""
             chooser.turn(step)
             return {**chooser.outputs, "next_tokens": buffers[1 - step % 2], "lengths_next": lengths[1 - step % 2]}
 
-        attended = room if kept and room is not None else np.zeros((batch, kept + longest), np.int8)
+        attended = capacity_width if kept and capacity_width is not None else np.zeros((batch, kept + longest), np.int8)
         decoder.step(chooser.kind, ids, lengths[0], attended, cache, chooser.inputs, memory(0))
         self._cache = cache if batch == 1 else None
         position = kept + longest  # of the longest sequence: tokens that the cache has
@@ -128,7 +128,13 @@ class LocalEngine:
             for step in (1, 2):
                 outputs = memory(step)
                 bound[step % 2] = decoder.bound_step(
-                    chooser.kind, buffers[step % 2], lengths[step % 2], room, cache, dict(chooser.inputs), outputs
+                    chooser.kind,
+                    buffers[step % 2],
+                    lengths[step % 2],
+                    capacity_width,
+                    cache,
+                    dict(chooser.inputs),
+                    outputs,
                 )
 
         def launch(step: int) -> None:
@@ -147,7 +153,7 @@ class LocalEngine:
                     bound[1 - step % 2].wait()
                 row = [int(t) for t in buffers[step % 2].numpy()[:, 0]]
                 if self._communicator is not None:
-                    self._communicator.check()  # without the others nothing has been computed
+                    self._communicator.check()  # if another process has failed, the result is not valid
                 yield row
-        finally:  # a step may be on its way that nobody waits for
+        finally:  # a step may be in flight
             decoder.stream.synchronize()

@@ -1,4 +1,4 @@
-"""A GGUF file's tensors as weights of the model that is written: repacked, dequantised or quantised anew."""
+"""A GGUF file's tensors as weights of the converted model: repacked, dequantised or requantised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .decoder_spec import DecoderSpec
 from .gguf_file import GgufFile, TensorEntry
 from .weights import Array, Dense, Linear, quantised, repacked
 
-#: Of int4: what is stored in 8 bits, because the file's author gave it six or more.
+#: With int4: types that are stored in 8 bits, because they have six or more in the file.
 _EIGHT_BITS = ("Q6_K", "Q8_0")
 
 
@@ -69,7 +69,7 @@ class GgufWeights:
         return (name for name in self._file.tensors if name not in self._used)
 
     def require_all_used(self) -> None:
-        """Refuses a model with more in it than was built: it would compute something else."""
+        """Refuses a file with tensors that were not used: the model would compute something else."""
         left = list(self.unused())
         if left:
             raise UnsupportedError(

@@ -30,14 +30,14 @@ class Statistics:
     """Times of one generation, in seconds."""
 
     prompt_tokens: int
-    kept_tokens: int  #: of the prompt, that were in the cache already
+    kept_tokens: int  #: of the prompt, found in the KV cache
     new_tokens: int
     first_token: float  #: from the call to the first token
     total: float
 
     @property
     def tokens_per_second(self) -> float:
-        """Of the tokens after the first; 0 if there are none."""
+        """Rate of the tokens after the first; 0 if there are none."""
         rest = self.total - self.first_token
         return (self.new_tokens - 1) / rest if self.new_tokens > 1 and rest > 0 else 0.0
 
@@ -115,7 +115,7 @@ class LanguageModel:
             raise FileError(f"the folder lacks '{file}'")
         try:
             self.tokenizer = tokenizers.Tokenizer.from_file(file)
-        except Exception as error:  # the package has no type of its own
+        except Exception as error:  # the package has no exception type
             raise InvalidModelError(f"'{file}' can't be read: {error}") from None
         self._template = ChatTemplate(self._folder.path)
         options: dict[str, Any] = {
@@ -133,7 +133,7 @@ class LanguageModel:
 
     @property
     def context(self) -> int:
-        """The most tokens of a prompt and its answer."""
+        """Maximum tokens of a prompt and its answer together."""
         return self._folder.context
 
     @property
@@ -146,13 +146,13 @@ class LanguageModel:
         return self._engine.device
 
     def close(self) -> None:
-        """Ends the processes of several devices; without a call that happens when the model is gone."""
+        """Ends the processes of several devices; otherwise this happens when the model is destroyed."""
         if isinstance(self._engine, ParallelEngine):
             self._engine.close()
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether messages can be given."""
+        """Whether prompts can be messages: the model has a chat template."""
         return self._template.known
 
     def encode(self, text: str) -> list[int]:
@@ -164,11 +164,11 @@ class LanguageModel:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def chat_prompt(self, messages: Sequence[Message]) -> str:
-        """The text that the model is given for messages of a conversation."""
+        """The text of a prompt for messages of a conversation."""
         return self._template.render(list(messages))
 
     def prompt_tokens(self, prompt: Prompt) -> list[int]:
-        """The tokens that the model is given."""
+        """The tokens of a prompt."""
         if isinstance(prompt, str):
             return self.encode(prompt)
         items: list[Any] = list(prompt)

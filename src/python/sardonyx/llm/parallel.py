@@ -210,7 +210,7 @@ class ParallelEngine:
             if not getattr(error, "all_live", False):
                 self.close()
             raise
-        except BaseException:  # an interrupt: nobody knows who has answered
+        except BaseException:  # an interrupt: it is unknown which processes have answered
             self.close()
             raise
 

@@ -24,7 +24,7 @@ class _Rank:
     def __init__(self, setup: dict[str, Any]):
         whole = read_folder(setup["folder"])
         rank, size = setup["rank"], setup["size"]
-        # Whether the model can be divided, and whether there is room for the parts, shows before anybody waits for others.
+        # Check that the model can be divided, and that the parts fit on the disk, before any process waits for others.
         path = write_part(whole.model, whole.logits, setup["part"], rank, size)
         part = dataclasses.replace(whole, path=setup["part"], model=path)
         self.communicator = join(setup["group"], rank, size, setup["device"], transport=setup["transport"])
@@ -37,7 +37,7 @@ class _Rank:
 
     def do(self, name: str, *arguments: Any) -> Any:
         if name == "generate":
-            # Until the first step no rank waits for another: that one has no memory leaves the group whole, if all say so.
+            # No rank waits for another before the first step, so an error that all ranks report does not break the group.
             kept, self.steps = self.engine.generate(*arguments)
             return kept
         try:
@@ -60,7 +60,7 @@ def main(descriptor: int) -> int:
         try:
             message = pipe.recv()
         except (EOFError, OSError):
-            return 0  # nobody wants anything any more
+            return 0  # the main process has closed the connection
         try:
             if rank is None:
                 rank = _Rank(message)
@@ -71,7 +71,7 @@ def main(descriptor: int) -> int:
             answer = (error.code, str(error))
         except MemoryError:
             answer = (DeviceError.code, "out of memory")
-        except Exception as error:  # a defect: the one who leads shows it
+        except Exception as error:  # a bug: the main process reports it
             answer = (1, f"{type(error).__name__}: {error}")
         try:
             pipe.send(answer)

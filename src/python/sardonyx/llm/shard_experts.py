@@ -53,7 +53,7 @@ class _Dense:
         return int(self.array(self.name(2), 3).shape[2])
 
     def block(self) -> int:
-        """How many inner columns stay together."""
+        """The unit in which inner columns are divided."""
         return 1
 
     def fused(self) -> int:
@@ -86,7 +86,7 @@ class _Dense:
         self.node.input[at] = self.d.add(self.inputs[at], array)
 
     def outputs(self, number: int, ranges: Ranges, count: int) -> None:
-        """Leaves these of a projection's `count` outputs."""
+        """Keeps these of a projection's `count` outputs."""
         at = self.first + (number - 1) * self.step
         self.check_outputs(number, count)
         self.put(at, take(self.array(self.inputs[at], 3), 1, ranges))
@@ -102,7 +102,7 @@ class _Dense:
             )
 
     def columns(self, number: int, ranges: Ranges, count: int) -> None:
-        """Leaves these of a projection's `count` inputs, and its bias on one device only."""
+        """Keeps these of a projection's `count` inputs, and its bias on one device only."""
         at = self.first + (number - 1) * self.step
         self.put(at, take(self.array(self.inputs[at], 3), 2, ranges))
         self.bias_once(at + self.step - 1)

@@ -56,7 +56,7 @@ class Divider(Pairs):
         return new
 
     def columns(self, p: Product, ranges: Ranges, filled: int = 0) -> None:
-        """Leaves only these columns; with zeros behind them if there are fewer than `filled`."""
+        """Keeps only these columns; appends zeros if there are fewer than `filled`."""
         self.done.add(id(p.node))
         node, count = p.node, max(size_of(ranges), filled)
         if node.op_type == "MatMul":
@@ -77,7 +77,7 @@ class Divider(Pairs):
         self.set(node, "N", count)
 
     def rows(self, p: Product, ranges: Ranges) -> None:
-        """Leaves only these rows; its result becomes a part of a sum."""
+        """Keeps only these rows; the result becomes a partial sum."""
         self.done.add(id(p.node))
         node = p.node
         if node.op_type == "MatMul":
@@ -101,12 +101,12 @@ class Divider(Pairs):
                 part = zero_points_taken(zeros, p.n, blocks, a.get("bits", 4), taken)
                 node.input[3] = self.add(node.input[3], part if zeros.ndim > 1 else part.reshape(-1))
             if len(node.input) > 5 and node.input[5] and self.rank > 0:
-                node.input[5] = ""  # one device adds it
+                node.input[5] = ""  # only one device adds it
             self.set(node, "K", size_of(ranges))
         self.summed(node)
 
     def summed(self, node: Any) -> None:
-        """Its result becomes a part of a sum over the devices."""
+        """The result becomes a partial sum over the devices."""
         whole = node.output[0]
         node.output[0] = f"{whole}/part"
         self.new_nodes.append(
@@ -130,7 +130,7 @@ class Divider(Pairs):
                 return
         node.attribute.append(self.onnx.helper.make_attribute(name, value))
 
-    # ---- what is between products
+    # ---- between GEMMs
 
     def divide(self, r: Region) -> None:
         width = r.last.k
@@ -179,12 +179,12 @@ class Divider(Pairs):
         self.done.update(id(n) for n in r.nodes)
 
     def in_order(self, nodes: list[Any]) -> list[Any]:
-        """The last first."""
+        """In reverse order."""
         place = {id(n): k for k, n in enumerate(self.nodes)}
         return sorted(nodes, key=lambda n: -place[id(n)])
 
     def follow(self, node: Any, widths: dict[str, int], width: int, changes: list[tuple[Any, int, str, int]]) -> None:
-        """How wide a node's results are, and which of its constants go along."""
+        """The width of a node's results, and which of its constants are divided with them."""
         if node.op_type == "Split":
             a = self.attributes(node)
             if a.get("axis", 0) not in (-1, 2) or widths.get(node.input[0], 0) != width * len(node.output):
@@ -243,7 +243,7 @@ class Divider(Pairs):
     def divide_heads(
         self, node: Any, inputs: list[str], heads: tuple[int, ...], parts: tuple[tuple[int, int], ...]
     ) -> None:
-        """Queries, keys and values on ways of their own, or from one product by way of a Split."""
+        """Queries, keys and values from separate GEMMs, or from one GEMM through a Split."""
         ways = [self.chain(name, node) for name in inputs[:3]]
         splits = [chain[-1] for _, chain in ways if chain and chain[-1].op_type == "Split"]
         if not splits:
@@ -265,7 +265,7 @@ class Divider(Pairs):
             self.divide_chain(None, chain[:-1], (count,), (part,), size)
 
     def chain(self, name: str, attention: Any) -> tuple[Product, list[Any]]:
-        """From attention's input back to the product that makes it; what is between, the last first."""
+        """From attention's input back to the GEMM that computes it; returns the nodes in between, the last first."""
         chain: list[Any] = []
         reader = attention
         while True:
@@ -295,7 +295,7 @@ class Divider(Pairs):
         parts: tuple[tuple[int, int], ...],
         head_size: int = 0,
     ) -> None:
-        """A product of several kinds of heads, one behind another, and what follows it."""
+        """A GEMM whose columns are several kinds of heads, and the nodes after it."""
         total = sum(heads)
         size = first.n // total if first is not None else head_size
         if first is not None and first.n % total:

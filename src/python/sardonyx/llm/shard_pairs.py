@@ -26,12 +26,12 @@ _ELEMENTWISE = frozenset((
 
 
 class NoPair(Exception):
-    """This product is not the second of a pair."""
+    """This GEMM is not the second of a pair."""
 
 
 @dataclass
 class Product:
-    """A product by a constant weight of K rows and N columns."""
+    """A GEMM with a constant weight of K rows and N columns."""
 
     node: Any
     k: int
@@ -43,7 +43,7 @@ class Product:
 
 @dataclass
 class Region:
-    """What lies between the products of a pair."""
+    """The nodes between the GEMMs of a pair."""
 
     last: Product
     firsts: list[Product] = field(default_factory=list)
@@ -52,12 +52,12 @@ class Region:
 
 
 class Pairs:
-    """A model's graph with what is asked of it; see shard_graph.py, which changes it."""
+    """A model's graph, with queries; shard_graph.py changes it."""
 
     def __init__(self, model: Any, files: WeightFiles):
         self.graph, self.files = model.graph, files
         self.onnx = needed("onnx")
-        self.nodes = list(self.graph.node)  # kept: they are told apart by identity
+        self.nodes = list(self.graph.node)  # kept alive: identity distinguishes them
         self.makers = {o: n for n in self.nodes for o in n.output if o}
         self.users: dict[str, list[Any]] = {}
         for node in self.nodes:

@@ -1,4 +1,4 @@
-"""Parts of a decoder's weights: what one of several devices holds of a matrix. Read from the model's files by pages, so that a
+"""Parts of a decoder's weights: what one of several devices holds of a matrix. Read from mapped files, so that a
 model need not fit the memory."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def share_unit(total: int, size: int, block: int) -> int:
 
 
 def take(array: Array, axis: int, ranges: Ranges) -> Array:
-    """These parts of an axis; a view if they are one."""
+    """These parts of an axis; a view if it is a single part."""
     index = [slice(None)] * array.ndim
     parts = []
     for start, stop in ranges:
@@ -46,7 +46,7 @@ def take(array: Array, axis: int, ranges: Ranges) -> Array:
 
 
 def filled_up(array: Array, axis: int, size: int) -> Array:
-    """With zeros behind, so that the axis has this size."""
+    """Padded with zeros to this size along the axis."""
     missing = size - array.shape[axis]
     if missing <= 0:
         return array

@@ -2,7 +2,7 @@
 
 What genai's contract has the application compute (attention mask, positions) is computed in the graph from the sequences'
 lengths, logits are those of each sequence's last token alone, and the next token is chosen in the graph. Then a step needs
-nothing from the host, and gives nothing but a token for each sequence.
+nothing from the host, and returns only a token for each sequence.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 class CacheLayout:
     """Shapes and type of a decoder's keys and values."""
 
-    shared: bool  #: past and present may be one buffer with room (GroupQueryAttention); else the past grows
+    shared: bool  #: past and present are one buffer with spare capacity (GroupQueryAttention); else the past grows
     dtype: str
     heads: tuple[int, ...]  #: of keys, by the order of GenaiFolder.past
     head_sizes: tuple[int, ...]
 
 
 class StepGraph:
-    """A folder's decoder, without its weights. Raises errors.Error if it is none that can be run."""
+    """A folder's decoder, without its weights. Raises errors.Error if it cannot be run."""
 
     def __init__(self, folder: GenaiFolder):
         onnx = needed("onnx")
@@ -118,12 +118,12 @@ class StepGraph:
         first = n.add("Equal", new, all_of)
         rows = n.add("Unsqueeze", lengths, n.constant([1], np.int64))
         zero, one = n.constant(0, np.int64), n.constant(1, np.int64)
-        if self.cache.shared:  # tokens are at the buffer's start: those that are not there are to the right
+        if self.cache.shared:  # tokens are at the buffer's start, padding is to the right
             start = n.add("Where", first, zero, n.add("Sub", rows, new))
             position = n.add("Add", start, _range(n, new))
             mask = n.add("Less", _range(n, all_of), rows)
             last = n.add("Sub", n.add("Where", first, rows, new), one)
-        else:  # tokens are at the end: those that are not there are to the left
+        else:  # tokens are at the end, padding is to the left
             missing = n.add("Sub", all_of, rows)
             place = n.add("Add", n.add("Sub", all_of, new), _range(n, new))
             position = n.add("Max", n.add("Sub", place, missing), zero)
@@ -145,7 +145,7 @@ class StepGraph:
         return bytes(model.SerializeToString())
 
     def _reorder_caches(self, n: Nodes, own: list[Any]) -> None:
-        """The caches' sequences are those that beam_index names: what was input is gathered first."""
+        """Gathers the sequences of the caches that beam_index names."""
         index = n.input("beam_index", np.int64, ["batch_size"])
         for v in n.graph.input:
             if v.name in self._folder.past:
@@ -178,12 +178,12 @@ class StepGraph:
             return rows
         hidden = n.add("GatherND", node.input[0], last, batch_dims=1)
         node.input[0] = n.add("Unsqueeze", hidden, squeeze)
-        del n.graph.value_info[:]  # the shapes behind it are others now
+        del n.graph.value_info[:]  # later shapes have changed
         return n.add("Squeeze", name, squeeze)
 
     @staticmethod
     def _sort(graph: onnx.GraphProto) -> None:
-        """Nodes in an order in which each comes after what it reads."""
+        """The nodes in topological order."""
         makers = {o: k for k, node in enumerate(graph.node) for o in node.output if o}
         waits = []
         readers: dict[int, list[int]] = {}
@@ -215,7 +215,7 @@ class StepGraph:
 
 
 def _read_by(node: Any) -> set[str]:
-    """Names that a node reads, those that its bodies capture included."""
+    """Names that a node reads, including those that its bodies capture."""
     names = set(node.input)
     for attribute in node.attribute:
         for body in (attribute.g, *attribute.graphs):

@@ -1,4 +1,4 @@
-"""Text of tokens as they come: no half characters, nothing behind a stop string."""
+"""The text of tokens as they arrive, without incomplete characters, up to a stop string."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class TextStream:
-    """add() gives the text that can be shown by now; finish() what is left.
+    """add() returns the text that can be shown so far; finish() the rest.
 
     A token may hold a part of a character, and what has been decoded last may begin a stop string: both wait for the next
     tokens.
@@ -15,8 +15,8 @@ class TextStream:
     def __init__(self, decode: Callable[[list[int]], str], stop: tuple[str, ...]):
         self._decode, self._stop = decode, stop
         self._tokens: list[int] = []
-        self._start = 0  # tokens before it are in _text for good
-        self._prefix = 0  # tokens from here on are decoded too, as spaces depend on what stands before
+        self._start = 0  # tokens before it are final in _text
+        self._prefix = 0  # decoding begins here, because spaces depend on the tokens before
         self._text = ""
         self._shown = 0
         self.stopped = False  #: a stop string was found

@@ -1,4 +1,4 @@
-"""Weights of linear layers as models hold them: dense, or 4 and 8 bits in blocks as MatMulNBits takes them.
+"""Weights of linear layers: dense, or 4 and 8 bits in blocks in the format of MatMulNBits.
 
 A blocked weight [N, K] has K in blocks; element (n, k) is (q - zero) * scale with one scale and one zero for each block.
 MatMulNBits: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
@@ -33,11 +33,11 @@ class Dense:
 class Blocked:
     """Quantised [N, K]."""
 
-    quants: Array  #: uint8 [N, blocks, block]: one number each, not packed yet
+    quants: Array  #: uint8 [N, blocks, block]: unpacked
     scales: Array  #: float32 [N, blocks]
     zeros: Array | None  #: uint8 or float32 [N, blocks]; None: 2 ** (bits - 1)
     bits: int
-    columns: int  #: K; the last block may be filled up
+    columns: int  #: K; the last block may be padded
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -63,7 +63,7 @@ class Blocked:
         return _pack(filled, self.bits)
 
     def dense(self) -> Dense:
-        """What it stands for."""
+        """The dequantised weight."""
         zeros: Any = float(1 << (self.bits - 1)) if self.zeros is None else self.zeros[..., None].astype(np.float32)
         values = (self.quants.astype(np.float32) - zeros) * self.scales[..., None]
         return Dense(values.reshape(values.shape[0], -1)[:, : self.columns])
@@ -77,7 +77,7 @@ def _pack(values: Array, bits: int) -> Array:
 
 
 def concatenated(parts: list[Linear]) -> Linear | None:
-    """Weights of one input stacked by rows; None if they are not of one kind."""
+    """Weights with the same input, concatenated by rows; None if they differ in kind."""
     first = parts[0]
     if isinstance(first, Dense):
         if not all(isinstance(p, Dense) for p in parts):
@@ -103,7 +103,7 @@ def concatenated(parts: list[Linear]) -> Linear | None:
 
 
 def quantised(dense: Dense, bits: int, block: int) -> Blocked:
-    """Rounds to the nearest of 2 ** bits levels. 4 bits: between each block's least and greatest value (and zero);
+    """Rounds to the nearest of 2 ** bits levels. 4 bits: between each block's minimum and maximum (and zero);
     8 bits: around zero."""
     values = dense.values
     n, k = values.shape
