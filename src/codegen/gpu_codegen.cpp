@@ -261,16 +261,47 @@ bool multiple_of(const Expr& e, int n, Exprs& conditions) {
   }
 }
 
+namespace {
+
+int instruction_count(const Expr& x) {
+  const bool hard = (x->op >= Op::kSin && x->op <= Op::kErf) || x->op == Op::kPow || x->op == Op::kRandom;
+  const bool function = (x->op >= Op::kExp && x->op <= Op::kRsqrt) || x->op == Op::kSigmoid || x->op == Op::kDiv ||
+                        x->op == Op::kReciprocal;
+  return (hard ? 40 : function ? 12 : 1) * (x->dtype == DType::kFloat64 ? 4 : 1);
+}
+
+}  // namespace
+
 int instructions(const Expr& e) {
   int n = 0;
+  visit(e, [&](const Expr& x) { n += instruction_count(x); });
+  return n;
+}
+
+namespace {
+
+// Instructions of what depends on `var`. The rest (the rows and weights of an image that is resized) is computed once
+// for all elements of a pack.
+int instructions_along(const Expr& e, const Expr& var) {
+  std::unordered_map<const ExprNode*, bool> depends;
+  const std::function<bool(const Expr&)> find = [&](const Expr& x) {
+    if (!x->has_var) return false;
+    const auto [at, fresh] = depends.emplace(x.get(), x->op == Op::kVar && x->i == var->i);
+    if (!fresh) return at->second;
+    bool found = at->second;
+    for (const Expr& a : x->args) found |= find(a);
+    return depends[x.get()] = found;
+  };
+  find(e);
+  int n = 0;
   visit(e, [&](const Expr& x) {
-    const bool hard = (x->op >= Op::kSin && x->op <= Op::kErf) || x->op == Op::kPow || x->op == Op::kRandom;
-    const bool function = (x->op >= Op::kExp && x->op <= Op::kRsqrt) || x->op == Op::kSigmoid || x->op == Op::kDiv ||
-                          x->op == Op::kReciprocal;
-    n += (hard ? 40 : function ? 12 : 1) * (x->dtype == DType::kFloat64 ? 4 : 1);
+    const auto at = depends.find(x.get());
+    if (at != depends.end() && at->second) n += instruction_count(x);
   });
   return n;
 }
+
+}  // namespace
 
 void add_multiple(Packing& p, const Expr& e) {
   if (p.length > 1 && !multiple_of(e, p.length, p.multiples)) p = {};
@@ -282,7 +313,7 @@ Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Valu
   std::size_t widest = 1;
   int cost = 1;
   for (const Expr& b : bodies) {
-    cost += instructions(b);
+    cost += instructions_along(b, var);
     certain_loads(b, [&](const Expr& l) {
       Expr c, rest;
       for (const Expr& known : unit)

@@ -157,10 +157,34 @@ class Inliner {
     Exprs i = x->args;
     while (v->producer && v->producer->as<ViewOp>()) {
       const Value* source = v->producer->inputs[0];
-      i = idx::delinearize(idx::linearize(i, v->shape), source->shape);
+      i = viewed_index(i, *v, *source);
       v = source;
     }
     return v == x->value ? x : load(v, x->dtype, i);
+  }
+
+  // The index into `source` of the element `index` of its view v. What is loaded has an index within v's shape, but
+  // that may only follow from a condition around the load (of a window that reaches outside of an image), so that
+  // quotients stay that a variable of the dim's extent in place of the index does not have.
+  static Exprs viewed_index(const Exprs& index, const Value& v, const Value& source) {
+    Exprs direct = idx::delinearize(idx::linearize(index, v.shape), source.shape);
+    if (quotients(direct) == 0) return direct;
+    Exprs stand_ins;
+    std::vector<std::pair<Expr, Expr>> to;
+    for (std::size_t k = 0; k < index.size(); ++k) {
+      stand_ins.push_back(loop_var(v.shape[k]));
+      to.emplace_back(stand_ins.back(), index[k]);
+    }
+    Exprs within = idx::delinearize(idx::linearize(stand_ins, v.shape), source.shape);
+    for (Expr& e : within) e = substitute(e, to);
+    return quotients(within) < quotients(direct) ? within : direct;
+  }
+
+  static int quotients(const Exprs& index) {
+    int n = 0;
+    for (const Expr& i : index)
+      visit(i, [&](const Expr& x) { n += x->op == Op::kFloorDiv || x->op == Op::kMod; });
+    return n;
   }
 
   bool reads_tile_output(const LoopOp& l) const {

@@ -61,6 +61,8 @@ struct FuseOptions {
   bool fill_channels = false;
   /// Groups of few channels of a convolution are merged (fuse/merge_groups.h).
   bool merge_groups = false;
+  /// Loops that transpose a GEMM's result take the GEMM's order (fuse/untranspose.h).
+  bool untranspose = false;
   /// Dims along which a loop's output is constant become 1 (fuse/shrink_repeats.h).
   bool shrink_repeats = false;
   /// No fusion: every value in memory, one kernel each (to locate a fault).

@@ -20,6 +20,7 @@
 #include "fuse/split_reductions.h"
 #include "fuse/tile_as_loop.h"
 #include "fuse/trim_rows.h"
+#include "fuse/untranspose.h"
 #include "fuse/widen_halves.h"
 #include "graph/analysis.h"
 #include "graph/verify.h"
@@ -100,6 +101,10 @@ constexpr Pass kPasses[] = {
     {"tiles_to_loops", "always", "Turns GEMMs and convolutions that the device does not take into loops.",
      "Again: inlining may have changed operands into something that the device does not take.", always,
      [](PassState& s) { lower_refused_tiles(s.graph, s.options); }},
+    {"untranspose", "untranspose, unless fusion is off",
+     "Lets loops that transpose a GEMM's result write it in the GEMM's order.",
+     "After attention, which reads transposed operands by itself; before epilogues, which such loops become.",
+     [](const FuseOptions& o) { return o.untranspose && !o.disabled; }, [](PassState& s) { untranspose(s.graph); }},
     {"epilogues", "unless fusion is off", "Finds the element-wise loops that become epilogues of tile kernels.",
      "When all tile kernels are final, and before layouts, which depend on which loops are part of a tile kernel.",
      fusing, [](PassState& s) { s.epilogues = find_epilogues(s.graph, s.options); }},

@@ -108,4 +108,15 @@ std::optional<ReducedDigits> digits_of(const Expr& reduce) {
   return d;
 }
 
+std::int64_t assumed_product(const Exprs& extents) {
+  constexpr std::int64_t kAssumed = 8, kMost = std::int64_t{1} << 40;
+  std::int64_t all = 1, n = 0;
+  for (const Expr& e : extents) {
+    if (!is_const_int(e, n)) n = kAssumed;
+    if (n <= 0) return 0;
+    all = n > kMost / all ? kMost : all * n;
+  }
+  return all;
+}
+
 }  // namespace sardonyx

@@ -22,4 +22,7 @@ Expr memory_offset(const Expr& load);
 /// mean in a sum of squares, read the same element for the whole reduction.)
 int unit_loads(const Expr& body, const Expr& var, const Exprs& reduced);
 
+/// The product of extents, each unknown one taken to be 8 (a batch): to decide whether there are few results.
+std::int64_t assumed_product(const Exprs& extents);
+
 }  // namespace sardonyx

@@ -177,9 +177,9 @@ class Grouper {
   // On a GPU: whether there are few rows and the loop is much longer than what is reduced (results of parts of it): a
   // kernel of its own has more workgroups.
   bool longer_than_few_rows(const Node* n, const std::vector<int>& outer_at) const {
-    std::int64_t rows = 0, length = 0, longest = 1;
-    if (!options_.split_reductions || !is_const_int(idx::product(outer_extents_), rows) || rows >= kFewRows)
-      return false;
+    const std::int64_t rows = assumed_product(outer_extents_);
+    std::int64_t length = 0, longest = 1;
+    if (!options_.split_reductions || rows >= kFewRows) return false;
     const auto* l = n->as<LoopOp>();
     Expr inner = 1;
     for (std::size_t k = 0; k < l->vars.size(); ++k)

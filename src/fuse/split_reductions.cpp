@@ -16,15 +16,14 @@ namespace {
 
 constexpr std::int64_t kWorkgroups = 1024;   // that keep a card busy
 constexpr std::int64_t kFewResults = 64;     // so few that a reduction of any length is worth two kernels
-constexpr std::int64_t kLongRow = 65536;     // so long that it is worth them for any number of rows
 constexpr std::int64_t kLeastRow = 32768;    // one workgroup reduces shorter rows in less time than a kernel costs
 constexpr std::int64_t kLeastPart = 4096;    // elements of a row
 constexpr std::int64_t kLeastColumn = 512;   // elements of a column, which up to 128 threads share
 constexpr std::int64_t kColumnGroups = 264;  // workgroups that keep a card's memory busy
 constexpr std::int64_t kGroupColumns = 16;   // columns of a workgroup, at least
 constexpr std::int64_t kMultiple = 16;       // of elements in each part, so that vector loads of all parts are aligned
-constexpr std::int64_t kPartsOfLongRow = 16;
-constexpr std::int64_t kMostPartsOfArg = 64;  // comparing takes instructions, which more workgroups share
+constexpr std::int64_t kMostPartsOfUnknown = 16;  // of a row, if the number of rows is unknown
+constexpr std::int64_t kMostPartsOfArg = 64;      // comparing takes instructions, which more workgroups share
 constexpr std::int64_t kMostPartsOfColumn = 256;
 constexpr std::int64_t kTeamColumn = 6144;     // shorter columns are not worth a second kernel
 constexpr std::int64_t kLeastMixed = 8192;     // elements that are contiguous in runs, with gaps between the runs
@@ -105,7 +104,8 @@ class Splitter {
   static bool plan(Parts& p, bool arg) {
     p.columns =
         std::any_of(p.kept.begin(), p.kept.end(), [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
-    const Expr results = extent_of(p.kept), count = extent_of(p.reduced);
+    const Exprs results = extents_of(p.kept);
+    const Expr count = extent_of(p.reduced);
     if (p.columns) {
       p.count = parts_of_columns(results, count, kTeamColumn);
     } else if (is_one_run(p)) {
@@ -132,15 +132,17 @@ class Splitter {
     p.reduced.erase(unit);
     const Expr others = extent_of(p.reduced);
     if (!is_const_int(inner->args[0], run)) return false;
+    p.extra = {inner};
+    Exprs results = extents_of(p.kept);
     if (run >= kLongRun) {
-      p.extra = {inner};
       std::swap(p.extra, p.reduced);
-      p.count = std::max<std::int64_t>(1, parts_of_rows(extent_of(p.kept) * others, inner->args[0]));
+      results.push_back(others);
+      p.count = std::max<std::int64_t>(1, parts_of_rows(results, inner->args[0]));
     } else {
       if (is_const_int(others, runs) && runs < kManyRuns) return false;
-      p.extra = {inner};
       p.columns = true;
-      p.count = std::max<std::int64_t>(1, parts_of_columns(extent_of(p.kept) * inner->args[0], others, 0));
+      results.push_back(inner->args[0]);
+      p.count = std::max<std::int64_t>(1, parts_of_columns(results, others, 0));
     }
     set_length(p, extent_of(p.reduced));
     return true;
@@ -293,24 +295,26 @@ class Splitter {
     return parts;
   }
 
-  static std::int64_t parts_of_rows(const Expr& results, const Expr& count) {
-    std::int64_t n = 0, length = 0;
-    const bool few = is_const_int(results, n), known = is_const_int(count, length);
-    if (known) {
-      const std::int64_t most = length / kLeastPart;
-      if (few) return n > 0 && length >= kLeastRow ? std::min(kWorkgroups / n, most) : 0;
-      return length >= kLongRow ? std::min(kPartsOfLongRow, most) : 0;
-    }
-    return few && n > 0 && n <= kFewResults ? kWorkgroups / n : 0;
+  static std::int64_t parts_of_rows(const Exprs& results, const Expr& count) {
+    std::int64_t length = 0;
+    const std::int64_t n = assumed_product(results);
+    const bool known = is_const(idx::product(results));
+    if (n == 0) return 0;
+    if (!is_const_int(count, length)) return known && n <= kFewResults ? kWorkgroups / n : 0;
+    if (length < kLeastRow) return 0;
+    const std::int64_t wanted = std::min(kWorkgroups / n, length / kLeastPart);
+    return known ? wanted : std::min(wanted, kMostPartsOfUnknown);
   }
 
-  // `least`: no more elements than these are worth a second kernel; a team of threads reduces them in one.
-  static std::int64_t parts_of_columns(const Expr& results, const Expr& count, std::int64_t least) {
-    std::int64_t n = 0, length = 0;
-    if (!is_const_int(results, n) || n == 0 || (is_const_int(count, length) && length <= least)) return 0;
+  // `least`: columns of at most so many elements are not worth a second kernel; a team of threads reduces each in one.
+  static std::int64_t parts_of_columns(const Exprs& results, const Expr& count, std::int64_t least) {
+    std::int64_t length = 0;
+    const std::int64_t n = assumed_product(results);
+    const bool known = is_const_int(count, length);
+    if (n == 0 || (known && length <= least) || (!known && !is_const(idx::product(results)))) return 0;
     const std::int64_t groups = (n + kGroupColumns - 1) / kGroupColumns;
     const std::int64_t wanted = std::min(kMostPartsOfColumn, kColumnGroups / groups);
-    return is_const_int(count, length) ? std::min(wanted, length / kLeastColumn) : wanted;
+    return known ? std::min(wanted, length / kLeastColumn) : wanted;
   }
 
   Graph& g_;

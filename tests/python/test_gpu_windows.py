@@ -205,3 +205,59 @@ def test_norm_behind_depthwise_windows():
     got = gpu.run(feed)["y"].astype(np.float64)
     np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
     assert len(gpu.kernels()) == 4, [k.nodes for k in gpu.kernels()]
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("kind", ["float", "float16"])
+def test_depthwise_convolutions_of_tokens(chip, kind):
+    """A linear layer's tokens, transposed and viewed as an image: the product writes tokens, which the windows read in packs of
+    channels. So does what is written back, and a channel's mean over the image."""
+    t = TYPES[kind]
+    text = f"""g ({kind}[n, 96, 16] x, {kind}[16, 32] w, {kind}[32] b, {kind}[32, 1, 3, 3] f, {kind}[32] c)
+        => ({kind}[n, 96, 32] y, {kind}[n, 32] m) {{
+      p = MatMul (x, w)
+      q = Add (p, b)
+      r = Transpose <perm = [0, 2, 1]> (q)
+      image = Constant <value = int64[4] {{0, 32, 8, 12}}> ()
+      s = Reshape (r, image)
+      u = Conv <group = 32, pads = [1, 1, 1, 1]> (s, f, c)
+      tokens = Constant <value = int64[3] {{0, 32, 96}}> ()
+      v = Reshape (u, tokens)
+      z = Transpose <perm = [0, 2, 1]> (v)
+      g = Sigmoid (z)
+      y = Mul (z, g)
+      axes = Constant <value = int64[2] {{2, 3}}> ()
+      m = ReduceMean <keepdims = 0> (s, axes)
+    }}"""
+    weights = {
+        "w": rand(t, 16, 32, seed=1) / 4,
+        "b": rand(t, 32, seed=2),
+        "f": rand(t, 32, 1, 3, 3, seed=3) / 4,
+        "c": rand(t, 32, seed=4),
+    }
+    rtol, atol = (2e-2, 5e-2) if kind == "float16" else (1e-4, 1e-3)
+    compare(text, chip, [{"x": rand(t, n, 96, 16, seed=n) / 4, **weights} for n in (1, 3)], rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_resized_images_side_by_side(chip):
+    """Several images, channels last, are enlarged and concatenated: a branch for each, whose packs share the places that they read."""
+    text = """g (float16[1, 4, 4, 32] a, float16[1, 8, 8, 32] b, float16[1, 16, 16, 32] c) => (float16[1, 16, 16, 96] y) {
+      ta = Transpose <perm = [0, 3, 1, 2]> (a)
+      tb = Transpose <perm = [0, 3, 1, 2]> (b)
+      tc = Transpose <perm = [0, 3, 1, 2]> (c)
+      size = Constant <value = int64[4] {1, 32, 16, 16}> ()
+      la = Resize <mode = "linear"> (ta, , , size)
+      lb = Resize <mode = "linear"> (tb, , , size)
+      all = Concat <axis = 1> (la, lb, tc)
+      y = Transpose <perm = [0, 2, 3, 1]> (all)
+    }"""
+    feed = {k: rand(np.float16, 1, n, n, 32, seed=n) for k, n in (("a", 4), ("b", 8), ("c", 16))}
+    host = sardonyx.compile(parse(text)).run(feed)
+    device = sardonyx.compile(parse(text), device=f"sim:{chip}")
+    np.testing.assert_allclose(device.run(feed)["y"].astype(float), host["y"].astype(float), rtol=2e-3, atol=2e-3)
+    with counted() as kinds:
+        device.run(feed)
+    waves = 16 * 16 * 96 // 8 // (64 if chip == "gfx942" else 32)
+    # A wave has channels of all three images: packs of 8, of which 4, 4 and 1 are read, and one is written in each branch.
+    assert kinds["memory"] <= 12 * waves

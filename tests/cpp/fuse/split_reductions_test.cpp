@@ -145,6 +145,43 @@ return %2)",
   EXPECT_THAT(kernels_of(text(64)), ElementsAre("loop sum + div"));  // the host's cores take a row each
 }
 
+// A batch of unknown size is taken to be small.
+TEST(SplitReductions, RowsOfABatchOfUnknownSize) {
+  expect_pass("split_reductions", R"(%0 = input float32[batch, 65536]
+%1 = loop float32[i < batch]: sum{r < 65536}(%0[i, r])
+return %1)",
+              R"(%0 = input float32[batch, 65536]
+%1 = loop float32[i < batch, p < 16]: sum{r < 4096}(%0[i, 4096 * p + r])
+%2 = loop float32[i < batch]: sum{p < 16}(%1[i, p])
+return %2)",
+              splitting());
+  expect_unchanged("split_reductions", R"(%0 = input float32[batch, 4000, 65536]
+%1 = loop float32[i < batch, j < 4000]: sum{r < 65536}(%0[i, j, r])
+return %1)",
+                   splitting());
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[batch, 65536]
+%1 = loop float32[i < batch]: sum{r < 65536}(%0[i, r]) @"sum"
+%2 = loop float32[i < batch, j < 65536]: %0[i, j] / %1[i] @"div"
+return %2)",
+                         splitting()),
+              ElementsAre("loop sum", "loop sum", "loop div"));
+}
+
+TEST(SplitReductions, ColumnsOfABatchOfUnknownSize) {
+  expect_pass("split_reductions", R"(%0 = input float32[batch, 16384, 32]
+%1 = loop float32[n < batch, c < 32]: max{r < 16384}(%0[n, r, c])
+return %1)",
+              R"(%0 = input float32[batch, 16384, 32]
+%1 = loop float32[p < 16, n < batch, c < 32]: max{r < 1024}(%0[n, 1024 * p + r, c])
+%2 = loop float32[n < batch, c < 32]: max{p < 16}(%1[p, n, c])
+return %2)",
+              splitting());
+  expect_unchanged("split_reductions", R"(%0 = input float32[batch, length, 32]
+%1 = loop float32[n < batch, c < 32]: max{r < length}(%0[n, r, c])
+return %1)",
+                   splitting());
+}
+
 // What reads results of long sums across memory runs along memory itself.
 TEST(SplitReductions, LongColumnsAreReducedSideBySide) {
   const auto text = [](int length) {

@@ -1,0 +1,94 @@
+// The pass untranspose, and loads of views that only a condition keeps within their shape.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::ElementsAre;
+
+FuseOptions untransposing() {
+  FuseOptions o = any_device();
+  o.untranspose = true;
+  return o;
+}
+
+TEST(Untranspose, ATransposedBiasBecomesTheEpilogue) {
+  constexpr const char* kGraph = R"(%0 = input float32[n, 64, 16]
+%1 = constant float32[16, 32] {...}
+%2 = constant float32[32] {...}
+%3 = matmul float32[n < n, t < 64, c < 32; k < 16]: %0[n, t, k], %1[k, c] @"fc"
+%4 = loop float32[n < n, c < 32, t < 64]: tanh(%3[n, t, c] + %2[c]) @"transpose"
+%5 = loop float32[n < n, c < 32, t < 62]: sum{r < 3}(%4[n, c, t + r]) @"window"
+return %5)";
+  expect_pass("untranspose", kGraph, R"(%0 = input float32[n, 64, 16]
+%1 = constant float32[16, 32] {...}
+%2 = constant float32[32] {...}
+%3 = matmul float32[n < n, t < 64, c < 32; k < 16]: %0[n, t, k], %1[k, c] @"fc"
+%4 = loop float32[n < n, t < 64, c < 32]: tanh(%3[n, t, c] + %2[c]) @"transpose"
+%5 = loop float32[n < n, c < 32, t < 62]: sum{r < 3}(%4[n, t + r, c]) @"window"
+return %5)",
+              untransposing());
+  EXPECT_THAT(kernels_of(kGraph, untransposing()), ElementsAre("tile fc + transpose", "loop window"));
+  EXPECT_THAT(kernels_of(kGraph), ElementsAre("tile fc", "loop transpose", "loop window"));
+}
+
+TEST(Untranspose, WhatOthersReadKeepsItsOrder) {
+  const auto text = [](std::string_view rest) {
+    return fmt::format(R"(%0 = input float32[n, 64, 16]
+%1 = constant float32[16, 32] {{...}}
+%2 = matmul float32[n < n, t < 64, c < 32; k < 16]: %0[n, t, k], %1[k, c]
+%3 = loop float32[n < n, c < 32, t < 64]: tanh(%2[n, t, c])
+{})",
+                       rest);
+  };
+  // an output of the graph
+  expect_unchanged("untranspose", text("return %3"), untransposing());
+  // what a routine reads
+  expect_unchanged("untranspose", text(R"(%4 = routine "sort" float32[n, 32, 64]: %3
+return %4)"),
+                   untransposing());
+  // what a view is of
+  expect_unchanged("untranspose", text(R"(%4 = view float32[n, 2048]: %3
+%5 = loop float32[n < n, i < 2048]: exp(%4[n, i])
+return %5)"),
+                   untransposing());
+  // an operand of a product
+  expect_unchanged("untranspose", text(R"(%4 = constant float32[64, 8] {...}
+%5 = matmul float32[n < n, c < 32, j < 8; t < 64]: %3[n, c, t], %4[t, j]
+return %5)"),
+                   untransposing());
+}
+
+TEST(Untranspose, ResultsInOrderOrWithSeveralReadersStay) {
+  expect_unchanged("untranspose", R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 32] {...}
+%2 = matmul float32[n < n, c < 32; k < 16]: %0[n, k], %1[k, c]
+%3 = loop float32[n < n, c < 32]: tanh(%2[n, c])
+%4 = loop float32[n < n, c < 30]: %3[n, c] + %3[n, c + 2]
+return %4)",
+                   untransposing());
+  expect_unchanged("untranspose", R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 32] {...}
+%2 = matmul float32[n < n, c < 32; k < 16]: %0[n, k], %1[k, c]
+%3 = loop float32[c < 32, n < n]: tanh(%2[n, c])
+%4 = loop float32[n < n, c < 30]: %3[c, n] + %3[c + 2, n] + %2[n, c]
+return %4)",
+                   untransposing());
+}
+
+// The window is within the image where it is read: rows and columns of the image are one dim of what it is a view of.
+TEST(InlineLoops, ViewsOfWindowsNeedNoQuotients) {
+  expect_pass("inline_loops", R"(%0 = input float32[n, 4, 64]
+%1 = view float32[n, 4, 8, 8]: %0
+%2 = loop float32[n < n, c < 4, y < 8, x < 8]: sum{r < 3}(select(0 <= x + r - 1 && x + r - 1 < 8, %1[n, c, y, x + r - 1], 0.0))
+return %2)",
+              R"(%0 = input float32[n, 4, 64]
+%1 = loop float32[n < n, c < 4, y < 8, x < 8]: sum{r < 3}(select(0 <= x + r - 1 && x + r - 1 < 8, %0[n, c, 8 * y + x + r - 1], 0.0))
+return %1)");
+}
+
+}  // namespace
+}  // namespace sardonyx
