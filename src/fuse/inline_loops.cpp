@@ -182,8 +182,7 @@ class Inliner {
 
   static int quotients(const Exprs& index) {
     int n = 0;
-    for (const Expr& i : index)
-      visit(i, [&](const Expr& x) { n += x->op == Op::kFloorDiv || x->op == Op::kMod; });
+    for (const Expr& i : index) visit(i, [&](const Expr& x) { n += x->op == Op::kFloorDiv || x->op == Op::kMod; });
     return n;
   }
 
