@@ -64,13 +64,13 @@ class Device {
 
   /// Device memory, aligned to 64 bytes (GPUs: 256). It is freed with its last owner.
   std::shared_ptr<void> allocate(std::size_t bytes) const;
-  /// Memory of the host that the device reads and writes by itself: copies from and to it need no staging.
+  /// Host memory that the device can access, so that copies from and to it need no staging.
   std::shared_ptr<void> allocate_pinned(std::size_t bytes) const;
   /// A stream, destroyed with its last owner; null on the host.
   std::shared_ptr<void> create_stream() const;
 
-  /// Copies bytes. Without a stream they have arrived when it returns; with one, they arrive in its order, the host's
-  /// memory should be pinned, and must stay as it is until then.
+  /// Copies bytes. Without a stream they have arrived when it returns. With one, they arrive in its order; host memory
+  /// should be pinned, and must not change until then.
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, void* stream = nullptr) const;
   /// Waits for a stream's work.
   void synchronize(void* stream) const;

@@ -1,4 +1,4 @@
-// Bytes of a device's memory that several models, and whoever else asks, may take together.
+// A limit on the bytes of a device's memory that several models and other users allocate together.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,20 +7,20 @@
 
 namespace sardonyx {
 
-/// An account with a limit. Safe from many threads.
+/// A counter with a limit. Thread-safe.
 class MemoryBudget {
  public:
   explicit MemoryBudget(std::uint64_t limit) : limit_(limit) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  /// False, and nothing taken, if that would exceed the limit even after everybody gave back what lies idle.
+  /// False, and nothing taken, if that would exceed the limit even after idle memory was reclaimed.
   bool take(std::uint64_t bytes) {
     if (try_take(bytes)) return true;
     reclaim();
     return try_take(bytes);
   }
-  /// The same without asking others to give anything back.
+  /// The same without reclaiming idle memory of others.
   bool try_take(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     if (bytes > limit_ - used_) return false;
@@ -37,7 +37,7 @@ class MemoryBudget {
     return used_;
   }
 
-  /// `give`: called, from any thread, when the budget is short, to give back what lies idle. Must not call take().
+  /// `give`: called on any thread if the budget is short, to free idle memory. Must not call take().
   void add_reclaimer(const void* who, std::function<void()> give) {
     const std::lock_guard lock(reclaimers_mutex_);
     reclaimers_[who] = std::move(give);

@@ -1,4 +1,4 @@
-// Options of compiling and of running, and what a model says about its tensors.
+// Options of compiling and of running, and descriptions of a model's tensors.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace sardonyx {
 
-/// A tensor that a model takes or gives. A dim is a number ("224"), a symbol ("batch") or an expression of symbols
-/// ("2*n + 1"). Symbols of one name are equal in a run.
+/// An input or output of a model. A dim is a number ("224"), a symbol ("batch") or an expression of symbols ("2*n +
+/// 1"). Symbols with the same name are equal in a run.
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kFloat32;
@@ -24,11 +24,11 @@ struct QuantizationReport {
   std::vector<std::string> in_float;  ///< the others, with reasons: "node 3 'conv1' (Conv): it has groups"
 };
 
-/// Something that models can run on.
+/// A device that can run models.
 struct DeviceInfo {
-  std::string name;          ///< what Options::device takes
-  std::string description;   ///< the processor's own name
-  std::string target;        ///< what code is generated for
+  std::string name;          ///< for Options::device
+  std::string description;   ///< the device's own name
+  std::string target;        ///< target of generated code
   int threads = 1;           ///< of a GPU: compute units
   std::uint64_t memory = 0;  ///< bytes
 };
@@ -44,20 +44,20 @@ struct StepTime {
 struct RunOptions {
   int threads = 0;                           ///< 0: the number given when compiling
   std::vector<StepTime>* profile = nullptr;  ///< if given, the time of each step is appended
-  /// A stream of the model's GPU (CUstream, hipStream_t) that the run's work goes to; null: one of the model's own. The
-  /// host ignores it.
+  /// A stream of the model's GPU (CUstream, hipStream_t) for the run's work; null: one of the model's own. Ignored on
+  /// the host.
   void* stream = nullptr;
-  /// False, with a stream: returns when the work has been given to the stream. What goes to the host's memory is
-  /// complete all the same.
+  /// If false, and there is a stream: returns when the work has been enqueued on it. Outputs in host memory are
+  /// complete nevertheless.
   bool synchronize = true;
 };
 
 /// Bytes of device memory that a compiled model uses.
 struct MemoryUse {
   std::uint64_t constants = 0;  ///< weights, and what is computed from them once
-  std::uint64_t arena = 0;      ///< the largest arena of a run so far: temporaries, and inputs and outputs on their way
-  std::uint64_t now = 0;        ///< of a GPU: everything that is allocated now, of all runs at a time
-  std::uint64_t peak = 0;       ///< of a GPU: the most that ever was
+  std::uint64_t arena = 0;      ///< the largest arena of a run so far: temporaries, and copies of inputs and outputs
+  std::uint64_t now = 0;        ///< GPU: bytes allocated now, for all concurrent runs
+  std::uint64_t peak = 0;       ///< GPU: maximum of `now` so far
 };
 
 }  // namespace sardonyx

@@ -31,57 +31,57 @@ namespace sardonyx {
 /// The library's version, "0.1.0".
 std::string_view version();
 
-/// What models can run on, the default first.
+/// The devices that can run models, the default first.
 std::vector<DeviceInfo> devices();
 
-/// Where Sardonyx's programs keep compiled code: $XDG_CACHE_HOME/sardonyx, else $HOME/.cache/sardonyx; empty if neither
-/// variable is an absolute path.
+/// Where Sardonyx's programs store compiled code: $XDG_CACHE_HOME/sardonyx, otherwise $HOME/.cache/sardonyx; empty if
+/// neither variable is an absolute path.
 std::filesystem::path user_cache_directory();
 
-/// A compiled model. Copies share it, and all members may be called from many threads at once.
+/// A compiled model. Copies share it, and all members are thread-safe.
 class CompiledModel {
  public:
   /// Reads an .onnx file (with its external data) and compiles it. Throws kIo for an unreadable file, kInvalidModel for
-  /// a malformed one, kUnsupported for what Sardonyx can't run, kInvalidArgument for options that don't fit.
+  /// a malformed one, kUnsupported for a model that Sardonyx can't run, kInvalidArgument for invalid options.
   static CompiledModel from_file(const std::filesystem::path& path, const Options& options = {});
-  /// The same from the bytes of an .onnx file. External data is refused: it has no folder to be in.
+  /// The same from the bytes of an .onnx file. External data is refused, because there is no directory.
   static CompiledModel from_bytes(std::span<const std::byte> onnx, const Options& options = {});
 
   /// Loads what save() wrote. The weights stay in the file, which is mapped: it must not be changed meanwhile.
-  /// A program file holds machine code: load it only from where you would run a program from. Checksums find damage,
-  /// not malice. Throws kIo, kInvalidModel (damaged, or no program file), kUnsupported (written by another version, or
-  /// for another processor: compile the model again), kDevice (its card can't be used). `threads`: for running; 0: all
-  /// cores. `device`: of a program for a GPU, the card; "host" then means the first one of its kind.
-  /// `cache_dir`: as Options::cache_dir, for what NVIDIA's assembler makes of a program for such cards.
+  /// A program file contains machine code: load it only from sources from which you would run a program. Checksums
+  /// detect damage, not malice. Throws kIo, kInvalidModel (damaged, or not a program file), kUnsupported (written by
+  /// another version, or for another processor: compile the model again), kDevice (its GPU can't be used). `threads`:
+  /// for running; 0: all cores. `device`: the GPU, for a program for GPUs; "host" then means the first suitable one.
+  /// `cache_dir`: as Options::cache_dir, for machine code from NVIDIA's assembler.
   static CompiledModel load(const std::filesystem::path& path, int threads = 0, const std::string& device = "host",
                             const std::filesystem::path& cache_dir = {});
   /// The same with all options that apply to a compiled program (OptionInfo::at_load). Throws kInvalidArgument
   /// if another one differs from its default.
   static CompiledModel load(const std::filesystem::path& path, const Options& options);
   /// Writes the compiled program with its weights to one file (under a temporary name first, then renamed). Throws kIo;
-  /// kUnsupported for a model that is compiled anew for each value of an input.
+  /// kUnsupported for a model that is compiled for each value of an input.
   void save(const std::filesystem::path& path) const;
 
   /// In the model's order.
   std::vector<TensorInfo> inputs() const;
   std::vector<TensorInfo> outputs() const;
-  /// Symbols in the inputs' dims: what a caller chooses by the inputs' sizes.
+  /// Symbols in the inputs' dims, which the sizes of the inputs determine.
   std::vector<std::string> symbols() const;
-  /// What the model's file says about itself under names of its author's choice. Program files do not have it.
+  /// The metadata of the model's file, by its author's names. Program files have none.
   std::map<std::string, std::string> metadata() const;
 
-  /// The outputs' dims for inputs of these dims, without running: a dim that depends on data is -1. All inputs must be
-  /// given. Throws kInvalidArgument for names, ranks and dims that do not fit; kUnsupported for a model that is
-  /// compiled anew for each value of an input.
+  /// The outputs' dims for inputs with these dims, without running; a dim that depends on data is -1. All inputs must
+  /// be given. Throws kInvalidArgument for wrong names, ranks and dims; kUnsupported for a model that is compiled for
+  /// each value of an input.
   std::map<std::string, std::vector<std::int64_t>> output_dims(
       const std::map<std::string, std::vector<std::int64_t>>& input_dims) const;
 
   /// Runs the model: all inputs by name, outputs by name. The outputs own their memory. Throws kInvalidArgument for
-  /// names, dtypes, ranks and dims that do not fit.
+  /// wrong names, dtypes, ranks and dims.
   std::map<std::string, Tensor> run(const std::map<std::string, Tensor>& inputs, const RunOptions& options = {}) const;
-  /// Runs the model on tensors that lie where they are, the device's memory included: all inputs in the order of
-  /// inputs(). Kernels write outputs straight to the memory that `outputs` gives, but where an output is also an input,
-  /// a constant or another output, which is copied. Throws as run() does.
+  /// Runs the model on tensors in place, also in device memory: all inputs in the order of inputs(). Kernels write
+  /// outputs directly to the memory that `outputs` returns, except an output that is also an input, a constant or
+  /// another output, which is copied. Throws as run() does.
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& outputs, const RunOptions& options = {}) const;
   /// Device memory in use.
   MemoryUse memory() const;
@@ -99,7 +99,7 @@ class CompiledModel {
 using AttributeValue = std::variant<std::int64_t, float, std::string, Tensor, std::vector<std::int64_t>,
                                     std::vector<float>, std::vector<std::string>>;
 
-/// Builds a graph of ONNX operators in memory, in the order in which they run.
+/// Builds a graph of ONNX operators in memory, in execution order.
 ///
 ///   sardonyx::GraphBuilder g;
 ///   const std::string x = g.input("x", sardonyx::DType::kFloat32, {"batch", 8});
@@ -107,7 +107,7 @@ using AttributeValue = std::variant<std::int64_t, float, std::string, Tensor, st
 ///   g.output(y, "y");
 ///   sardonyx::CompiledModel model = g.compile();
 ///
-/// Values are known by their names, which the calls return. Operators are checked when the graph is compiled.
+/// Values are identified by their names, which the calls return. Operators are checked when the graph is compiled.
 class GraphBuilder {
  public:
   /// A dim of an input: a size, or the name of a symbol.
@@ -120,7 +120,7 @@ class GraphBuilder {
     Dim(std::string s) : symbol(std::move(s)) {}  // NOLINT
   };
 
-  /// `opset`: version of ONNX's operators; 0: the newest that Sardonyx knows.
+  /// `opset`: version of ONNX's operators; 0: the newest that Sardonyx supports.
   explicit GraphBuilder(std::int64_t opset = 0);
   ~GraphBuilder();
   GraphBuilder(GraphBuilder&&) noexcept;
@@ -143,7 +143,7 @@ class GraphBuilder {
   /// name in use.
   void output(const std::string& value, const std::string& name);
 
-  /// Compiles the graph as it is now. Throws as CompiledModel::from_file does.
+  /// Compiles the graph in its current state. Throws as CompiledModel::from_file does.
   CompiledModel compile(const Options& options = {}) const;
 
  private:

@@ -1,4 +1,4 @@
-// Tensors in the host's memory: what goes into a model and comes out of it.
+// Tensors in host memory: inputs and outputs of a model.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,13 +22,13 @@ struct Tensor {
   /// Uninitialised memory of its own, aligned to 64 bytes. Throws Error(kInvalidArgument) for a negative dim or a size
   /// beyond the address space, Error(kDevice) when memory is exhausted.
   static Tensor allocate(DType dtype, std::vector<std::int64_t> dims);
-  /// The same, for results that come run after run: takes memory that earlier ones gave back, of which up to 64 MiB are
-  /// kept for the process. What run() returns is made so.
+  /// The same for results of repeated runs: reuses memory that earlier results freed, of which the process keeps up to
+  /// 64 MiB. run() returns such tensors.
   static Tensor allocate_result(DType dtype, std::vector<std::int64_t> dims);
-  /// Somebody else's memory, which must stay valid and unchanged while a model runs on it; inputs are only read.
+  /// Memory of the caller, which must stay valid and unchanged while a model uses it; inputs are only read.
   static Tensor borrow(DType dtype, std::vector<std::int64_t> dims, const void* data);
 
-  /// How many elements: the product of dims.
+  /// The number of elements: the product of dims.
   std::int64_t elements() const;
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
 

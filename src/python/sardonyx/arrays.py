@@ -1,4 +1,4 @@
-"""Arrays on their way into a model and out of it, without copies where their layout allows."""
+"""Converts arrays to inputs and outputs of a model, without copies where their layout allows."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from . import _sardonyx
 from .errors import InvalidArgumentError
 
-# Address, dtype's name and dims of a row-major array; whether it lies in a card's memory.
+# Address, dtype's name and dims of a row-major array; whether it is in GPU memory.
 Raw = tuple[int, str, list[int], bool]
 
-# DLPack's devices whose memory the CPU reads: its own, pinned (CUDA, ROCm) and managed.
+# DLPack's devices whose memory the CPU can access: its own, pinned (CUDA, ROCm) and managed.
 _HOST = (1, 3, 11, 13)
 
 
 class Card(NamedTuple):
-    """The device that a tensor may lie on besides the host, and the stream on which it is used."""
+    """The device, besides the host, whose memory a tensor may be in, and the stream on which it is used."""
 
     name: str
     stream: _sardonyx.Stream  #: of that device; no handle: the host
@@ -26,17 +26,17 @@ class Card(NamedTuple):
 
     @property
     def dlpack_device(self) -> tuple[int, int]:
-        """As `__dlpack_device__` has it."""
+        """In the form of `__dlpack_device__`."""
         return _sardonyx.dlpack_device(self.name)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of this name; ml_dtypes has those that numpy has not (bfloat16, float8 of all kinds, 4 and 2 bits)."""
+    """The dtype of this name; ml_dtypes has those that numpy lacks (bfloat16, float8 of all kinds, 4 and 2 bits)."""
     return np.dtype(getattr(ml_dtypes, name, None) or name)
 
 
 def _of_python_values(value: Any, wanted: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
-    """Numbers and lists take the model's dtype if they are of its kind: 1.5 becomes float32, but never an integer."""
+    """Converts numbers and lists to the model's dtype if it is of their kind: 1.5 to float32, but not to an integer."""
     array = np.asarray(value)
     if wanted is None or array.dtype == wanted or array.dtype.kind not in "iuf":
         return array
@@ -45,7 +45,7 @@ def _of_python_values(value: Any, wanted: np.dtype[Any] | None) -> np.ndarray[An
 
 
 def _dlpack_tensor(what: str, value: Any, card: Card | None, writable: bool) -> _sardonyx.Tensor | None:
-    """None: it is not row-major."""
+    """None if it is not row-major."""
     kind, number = map(int, value.__dlpack_device__())
     if kind in _HOST:
         return _sardonyx.from_dlpack(value, None, writable)
@@ -92,7 +92,7 @@ def _by_dlpack(what: str, value: Any, card: Card | None, writable: bool = False)
 
 
 def input_array(name: str, value: Any, wanted: np.dtype[Any] | None, card: Card | None = None) -> tuple[Any, Raw]:
-    """What must stay alive while a model reads an input, and where it lies.
+    """The object that must stay alive while a model reads an input, and the input's address.
 
     Row-major arrays of numpy and anything with `__dlpack__` in the host's memory or the card's are read where they are;
     others are copied. `wanted` is the model's dtype, which numbers and lists get; arrays keep theirs.
@@ -116,14 +116,14 @@ def input_array(name: str, value: Any, wanted: np.dtype[Any] | None, card: Card 
     if dtype in (
         "int4",
         "int2",
-    ):  # ml_dtypes leaves the bits above the value as they are; Sardonyx wants the sign there
+    ):  # ml_dtypes leaves the upper bits undefined; Sardonyx needs the sign there
         shift = 8 - int(dtype[3:])
         array = np.asarray((array.view(np.int8) << shift) >> shift)
     return array, (array.ctypes.data, dtype, list(array.shape), False)
 
 
 def output_memory(name: str, value: Any, card: Card | None) -> tuple[Any, Raw]:
-    """What must stay alive while a model writes an output to memory of the caller's, and where that is: an array of
+    """The object that must stay alive while a model writes an output to the caller's memory, and its address: an array of
     numpy, or anything with `__dlpack__` in the host's memory or the card's; row-major and writable."""
     what = f"the memory for output '{name}'"
     if isinstance(value, np.ndarray):
@@ -136,5 +136,5 @@ def output_memory(name: str, value: Any, card: Card | None) -> tuple[Any, Raw]:
 
 
 def output_array(buffer: _sardonyx.Tensor) -> np.ndarray[Any, Any]:
-    """An output as an array of numpy, which keeps it alive."""
+    """An output as a numpy array, which keeps it alive."""
     return buffer.bytes().view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)

@@ -14,11 +14,11 @@ from .arrays import Card, input_array, numpy_dtype
 
 
 class Device(NamedTuple):
-    """Something that models can run on."""
+    """A device that can run models."""
 
-    name: str  #: what compile() takes
+    name: str  #: for compile()
     description: str
-    target: str  #: what code is generated for
+    target: str  #: target of generated code
     threads: int
     memory: int  #: bytes
 
@@ -64,5 +64,5 @@ def chips() -> list[dict[str, Any]]:
 
 
 def devices() -> list[Device]:
-    """What models can run on, the default first."""
+    """The devices that can run models, the default first."""
     return [Device(*d) for d in _sardonyx.devices()]

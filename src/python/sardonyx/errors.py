@@ -1,19 +1,19 @@
-"""The exceptions of the package: one for each thing that a caller can do about it, all of them `Error`.
+"""The exceptions of the package, by what a caller can do about them; all are subclasses of `Error`.
 
-Each says in one line what is wrong, where, and what to do. `code` is what the command line exits with for it.
+Each says in one line what is wrong, where, and what to do. `code` is the command line's exit code for it.
 """
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """What Sardonyx raises; always one of the classes below."""
+    """The base of all exceptions that Sardonyx raises."""
 
     code = 1
 
 
 class InternalError(Error, RuntimeError):
-    """A defect in Sardonyx."""
+    """A bug in Sardonyx."""
 
     code = 1
 

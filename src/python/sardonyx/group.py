@@ -1,4 +1,4 @@
-"""Groups of processes that compute one model together, each on a device of its own."""
+"""Groups of processes that compute one model together, each on its own device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._sardonyx import Communicator
 
 
 def _in_packages(device: str) -> Iterator[str]:
-    """Where packages of Python may have NCCL or RCCL."""
+    """Directories in which Python packages may have NCCL or RCCL."""
     name, packages = (
         ("libnccl.so.2", ("nvidia/nccl/lib",)) if device.startswith("cuda") else ("librccl.so.1", ("torch/lib",))
     )

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class TensorInfo(NamedTuple):
-    """A tensor that a model takes or gives."""
+    """An input or output of a model."""
 
     name: str
     dtype: np.dtype[Any]
@@ -29,7 +29,7 @@ class TensorInfo(NamedTuple):
 class Kernel(NamedTuple):
     """One launch of a run."""
 
-    kind: str  #: "loop", "tile" (products, convolution, attention) or "routine"
+    kind: str  #: "loop", "tile" (GEMM, convolution, attention) or "routine"
     name: str
     nodes: tuple[str, ...]  #: the model's nodes that it computes, as "name (operator)"
 
@@ -43,43 +43,43 @@ class Step(NamedTuple):
 
 
 class Quantization(NamedTuple):
-    """What became of the products of a model compiled with precision "int8" or "fp8"."""
+    """How the GEMMs and convolutions of a model run with precision "int8" or "fp8"."""
 
-    quantized: int  #: products that run in 8 bits
+    quantized: int  #: GEMMs and convolutions that run in 8 bits
     in_float: tuple[str, ...]  #: the others, each with its reason
 
 
 class Memory(NamedTuple):
-    """Bytes that one run needs."""
+    """Memory of one run, in bytes."""
 
     weights: int
     inputs: int
     outputs: int
-    arena: int  #: intermediate values, which share memory when they do not live at the same time
-    live: int  #: the most of these that lives at a time
-    temporaries: int  #: the same without sharing
-    unplanned: int  #: how many tensors have sizes that depend on data; they are not counted above
+    arena: int  #: intermediate values; those with disjoint lifetimes share memory
+    live: int  #: maximum of these alive at the same time
+    temporaries: int  #: sum of the intermediate values, without sharing
+    unplanned: int  #: number of tensors whose sizes depend on data; not counted above
 
 
 class MemoryInUse(NamedTuple):
-    """Bytes that a compiled model has of its device's memory."""
+    """Device memory that a compiled model uses, in bytes."""
 
     constants: int  #: weights, and what is computed from them once
     arena: int  #: the largest arena of a run so far
-    now: int  #: of a GPU: everything that is allocated now
-    peak: int  #: of a GPU: the most that ever was
+    now: int  #: GPU: allocated now
+    peak: int  #: GPU: maximum of `now` so far
 
 
 class Traffic(NamedTuple):
-    """What one launch of a run must move and compute, for a roofline. Every tensor counts once and whole; operations are
-    those of products, convolutions and attention."""
+    """Bytes and operations of one launch, for a roofline. Every tensor counts once and completely; operations are those of
+    GEMM, convolution and attention."""
 
     kind: str  #: "loop", "tile" or "routine"
-    name: str  #: the kernel's, or with commas those that are chosen from by size
+    name: str  #: of the kernel, or of those among which sizes choose, with commas
     nodes: tuple[str, ...]
     bytes_read: float
     bytes_written: float
-    operations: float  #: a multiplication and an addition are two
+    operations: float  #: a multiply-add is two
 
 
 def _dim(text: str) -> int | str:
@@ -102,29 +102,29 @@ def inputs_of_call(inputs: Mapping[str, Any] | None, named: Mapping[str, Any]) -
 
 
 class BoundRun:
-    """A run with its tensors; see Model.bind()."""
+    """A run bound to its tensors; see Model.bind()."""
 
     def __init__(self, native: _sardonyx.BoundRun, kept: Any):
         self._native, self._kept = native, kept
 
     def __call__(self) -> None:
-        """Runs once more."""
+        """Runs again."""
         self._native()
 
     def wait(self) -> None:
-        """Waits for the last run, and for nothing that its stream was given after it."""
+        """Waits for the last run, but not for later work on its stream."""
         self._native.wait()
 
 
 class Model:
-    """A compiled model. Made by compile() or load(). All members may be called from many threads at once."""
+    """A compiled model. Made by compile() or load(). All members are thread-safe."""
 
     def __init__(self, native: _sardonyx.Model):
         self._native = native
         self._inputs = _infos(native.inputs())
         self._dtypes = {i.name: i.dtype for i in self._inputs}
         self._device = native.device()
-        self._streams: list[Stream] = []  # that no run uses
+        self._streams: list[Stream] = []  # idle ones
 
     @property
     def inputs(self) -> list[TensorInfo]:
@@ -138,17 +138,17 @@ class Model:
 
     @property
     def device(self) -> str:
-        """What runs it: "host", or a card's full name ("cuda:0")."""
+        """The device that runs it: "host", or a GPU's full name ("cuda:0")."""
         return self._device
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the model's file says about itself under names of its author's choice. Program files do not have it."""
+        """The metadata of the model's file, by its author's names. Program files have none."""
         return self._native.metadata()
 
     @property
     def symbols(self) -> list[str]:
-        """Symbols in the inputs' dims: what a caller chooses by the inputs' sizes."""
+        """Symbols in the inputs' dims, which the sizes of the inputs determine."""
         return self._native.symbols()
 
     @property
@@ -158,16 +158,16 @@ class Model:
 
     @property
     def quantization(self) -> Quantization:
-        """Which products run in 8 bits, with precision "int8" or "fp8"."""
+        """Which GEMMs and convolutions run in 8 bits, with precision "int8" or "fp8"."""
         quantized, in_float = self._native.quantization()
         return Quantization(quantized, tuple(in_float))
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
-        """Runs the model: `model(x=array)`, or `model({"x:0": array})` for names that Python can't write."""
+        """Runs the model: `model(x=array)`, or `model({"x:0": array})` for names that are not Python identifiers."""
         return self.run(inputs_of_call(inputs, named))
 
     def run(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Array]:
-        """Runs the model on inputs by name; gives outputs by name, in the model's order.
+        """Runs the model on inputs by name; returns outputs by name, in the model's order.
 
         Inputs are numpy arrays, anything with `__dlpack__` in the memory of the host or of the model's device, or numbers
         and lists. Row-major ones are read where they are and must not change meanwhile. Other threads of Python run
@@ -190,7 +190,7 @@ class Model:
 
         on_device: outputs stay in the memory of the model's device, rather than in the host's.
         outputs: memory for some outputs by name: writable arrays of numpy, or anything with `__dlpack__` in the host's
-            memory or the device's, of the output's dtype and shape. They are given back in its place.
+            memory or the device's, of the output's dtype and shape. They are returned in place of new ones.
         stream: of the model's device, a Stream or the driver's handle (`torch.cuda.current_stream().cuda_stream`), to
             which the run's work is given; None: one of the model's own.
         synchronize: False, with a stream: returns when the work has been given to the stream. Memory of inputs and
@@ -234,7 +234,7 @@ class Model:
             return BoundRun(self._native.bind(raw, places, threads, handle, synchronize), (self._native, stream, kept))
 
     def profile(self, inputs: Mapping[str, Any], *, threads: int = 0) -> tuple[dict[str, Array], list[Step]]:
-        """Runs once; gives the outputs and how long each step took."""
+        """Runs once; returns the outputs and the time of each step."""
         tensors, steps = self._run(inputs, threads=threads, profile=True)
         return {name: output_array(t) for name, t in tensors.items()}, [Step(*s) for s in steps]
 
@@ -251,15 +251,15 @@ class Model:
         return [Kernel(kind, name, tuple(nodes)) for kind, name, nodes in self._native.kernels()]
 
     def memory(self, dims: Mapping[str, int] | None = None, /, **named: int) -> Memory:
-        """Bytes of one run for these sizes of `symbols`."""
+        """Memory of one run for these sizes of `symbols`."""
         return Memory(**self._native.memory({**(dims or {}), **named}))
 
     def memory_in_use(self) -> MemoryInUse:
-        """What it has of the device's memory now."""
+        """Device memory in use."""
         return MemoryInUse(**self._native.memory_in_use())
 
     def traffic(self, shapes: Mapping[str, Sequence[int]] | None = None, /, **named: Sequence[int]) -> list[Traffic]:
-        """What each launch of a run moves and computes, for inputs of these shapes."""
+        """Bytes and operations of each launch of a run, for inputs of these shapes."""
         given = {name: [int(d) for d in shape] for name, shape in {**(shapes or {}), **named}.items()}
         return [Traffic(kind, name, tuple(nodes), *rest) for kind, name, nodes, *rest in self._native.traffic(given)]
 
@@ -272,7 +272,7 @@ class Model:
 
     @contextlib.contextmanager
     def _card(self, stream: Stream | int | None, wait: bool) -> Iterator[Card | None]:
-        """Where the model runs, with the stream on which other libraries' tensors are used; None on the host."""
+        """The model's device, with the stream on which other libraries' tensors are used; None on the host."""
         if self._device == "host":
             yield None
             return
@@ -299,7 +299,7 @@ class Model:
     def _places(
         self, card: Card | None, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> tuple[dict[str, Raw], dict[str, Raw], list[Any]]:
-        """Where inputs and outputs lie, and what keeps them alive."""
+        """Addresses of inputs and outputs, and the objects that keep them alive."""
         kept: list[Any] = []
         raw: dict[str, Raw] = {}
         places: dict[str, Raw] = {}

@@ -13,7 +13,7 @@ from .model import Array, TensorInfo, inputs_of_call
 
 
 class ReplicatedModel:
-    """A model on several devices. Made by compile_replicas(). All members may be called from many threads at once."""
+    """A model on several devices. Made by compile_replicas(). All members are thread-safe."""
 
     def __init__(self, models: list[Any]):
         self._models = models
@@ -32,7 +32,7 @@ class ReplicatedModel:
 
     @property
     def devices(self) -> list[str]:
-        """What runs it, by full names."""
+        """Full names of its devices."""
         return [m.device for m in self._models]
 
     @property
@@ -41,7 +41,7 @@ class ReplicatedModel:
         return self._native.batch
 
     def parts(self, batch: int) -> list[int]:
-        """How many rows of a batch each device gets."""
+        """The number of rows of a batch that each device gets."""
         return self._native.parts(batch)
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
@@ -49,7 +49,7 @@ class ReplicatedModel:
         return self.run(inputs_of_call(inputs, named))
 
     def run(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Array]:
-        """Runs the model on inputs by name, in the host's memory; gives whole outputs by name, as one device would. Parts
+        """Runs the model on inputs by name, in host memory; returns whole outputs by name, as one device would. Parts
         run at the same time. Errors have the device's name before them."""
         kept, raw = [], {}
         for name, value in inputs.items():

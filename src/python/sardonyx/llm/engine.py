@@ -48,7 +48,7 @@ class LocalEngine:
 
     def generate(self, texts: list[list[int]], options: SearchOptions) -> tuple[int, Iterator[list[int]]]:
         if len(texts) > 1:
-            cache = self.decoder.new_cache(len(texts), self._room(texts, options))
+            cache = self.decoder.new_cache(len(texts), self._capacity(texts, options))
             return 0, self._tokens(texts, options, cache, 0)
         cache, kept = self._cache_for(texts[0], options)
         return kept, self._single(texts[0], options, cache, kept)
@@ -66,22 +66,22 @@ class LocalEngine:
         finally:  # the last token has not been an input yet
             cache.tokens = (tokens + given)[:-1] if given else []
 
-    def _room(self, texts: list[list[int]], options: SearchOptions) -> int:
+    def _capacity(self, texts: list[list[int]], options: SearchOptions) -> int:
         return min(max(map(len, texts)) + options.max_new_tokens, self._folder.context)
 
     def _cache_for(self, tokens: list[int], options: SearchOptions) -> tuple[Cache, int]:
         """A cache with enough capacity, and how many of the tokens are in it."""
-        cache, capacity_width = self._cache, self._room([tokens], options)
+        cache, capacity = self._cache, self._capacity([tokens], options)
         self._cache = None  # in case of an error below
         kept = 0
         if cache is not None and self.decoder.graph.cache.shared:
             while kept < min(len(cache.tokens), len(tokens) - 1) and cache.tokens[kept] == tokens[kept]:
                 kept += 1
-        if cache is None or (not kept and cache.capacity < capacity_width) or not self.decoder.graph.cache.shared:
+        if cache is None or (not kept and cache.capacity < capacity) or not self.decoder.graph.cache.shared:
             cache, kept = None, 0  # frees memory for the new one
-            cache = self.decoder.new_cache(1, capacity_width)
+            cache = self.decoder.new_cache(1, capacity)
         else:
-            cache = self.decoder.grown(cache, capacity_width)
+            cache = self.decoder.grown(cache, capacity)
         cache.tokens = tokens[:kept]
         return cache, kept
 

@@ -28,11 +28,11 @@ from ..errors import DeviceError, Error, FileError, InvalidArgumentError, of_cod
 from .genai_folder import GenaiFolder
 from .search_options import SearchOptions
 
-_GRACE = 5.0  #: seconds that ranks have to say what happened when another one is gone
+_GRACE = 5.0  #: seconds that ranks have to report what happened when another one is gone
 
 
 def device_names(devices: Sequence[str | int]) -> list[str]:
-    """Names of devices; a number is that of a card. Raises InvalidArgumentError."""
+    """Names of devices; a number is a GPU's index. Raises InvalidArgumentError."""
     if isinstance(devices, str) or not devices:
         raise InvalidArgumentError("devices is a list of names or of cards' numbers, such as [0, 1]")
     names = []
@@ -67,7 +67,7 @@ class _Rank:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env=env,
-                    start_new_session=True,  # an interrupt from the keyboard is this process's affair
+                    start_new_session=True,  # only this process handles keyboard interrupts
                 )
             except OSError as error:
                 ours.close()
@@ -76,11 +76,11 @@ class _Rank:
         self.send({**setup, "rank": number, "device": device})
 
     def send(self, message: Any) -> None:
-        with contextlib.suppress(OSError):  # it is gone: receiving says so
+        with contextlib.suppress(OSError):  # it has ended: receiving reports it
             self.pipe.send(message)
 
     def ending(self) -> str:
-        """Why the process is gone."""
+        """Why the process has ended."""
         try:
             code = self.process.wait(timeout=_GRACE)
         except subprocess.TimeoutExpired:
@@ -97,7 +97,7 @@ class _Rank:
 
 
 class _Ranks:
-    """The processes and their files, which go when they do."""
+    """The processes and their temporary files."""
 
     def __init__(self, folder: GenaiFolder, devices: list[str], setup: dict[str, Any]):
         self.alive: list[_Rank] = []
@@ -175,7 +175,7 @@ class ParallelEngine:
     def _ready(self) -> None:
         if self._ranks is None:
             self._start()
-        elif self._steps is not None:  # somebody left a generation half-way
+        elif self._steps is not None:  # a generation was not finished
             self._steps.close()  # type: ignore[attr-defined]
             self._steps = None
 
@@ -201,12 +201,12 @@ class ParallelEngine:
         return self._receive()
 
     def _receive(self) -> list[Any]:
-        """The answer of each rank, which must be one. Raises what a rank says, or that it is gone."""
+        """The answers of all ranks, which must be equal. Raises the error of a rank, or an error if one has ended."""
         assert self._ranks is not None
         try:
             return self._answers(self._ranks.alive)
         except Error as error:
-            # If all ranks could say that they refuse, they are as before.
+            # If all ranks report an error, their state has not changed.
             if not getattr(error, "all_live", False):
                 self.close()
             raise
@@ -242,7 +242,7 @@ class ParallelEngine:
                 "used again"
             )
         if failures:
-            # What others say because one failed is not the reason.
+            # Errors of ranks that were caused by another rank's failure are not the reason.
             first = min(failures.items(), key=lambda f: ("the group of" in str(f[1]), f[0]))
             same = len(failures) == len(ranks) and not any("the group of" in str(f) for f in failures.values())
             error = of_code(
@@ -256,7 +256,7 @@ class ParallelEngine:
 
 
 def _seeded(options: SearchOptions) -> SearchOptions:
-    """All ranks draw the same numbers."""
+    """All ranks use the same random numbers."""
     if options.samples and options.seed is None:
         return dataclasses.replace(options, seed=secrets.randbits(63))
     return options

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplingKind:
-    """What a program does with the logits; the numbers are inputs of its runs."""
+    """How a program chooses from logits; parameters are inputs of its runs."""
 
     mode: str  #: "greedy", "sample" or "beam"
     penalty: bool = False  #: repetition penalty
-    candidates: int = 0  #: of "sample": how many of the likeliest tokens are sorted; 0: none are, all tokens count. Of "beam": how many are kept
+    candidates: int = (
+        0  #: "sample": number of most likely tokens that are sorted; 0: all tokens count, unsorted. "beam": number kept
+    )
 
 
 class Nodes:

@@ -1,4 +1,4 @@
-"""How the next token is chosen: the options of a generation, checked."""
+"""The options that decide how the next token is chosen, with their checks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class SearchOptions:
     """Options of LanguageModel.generate(). Filters apply in this order: repetition penalty, temperature, top_k, top_p, min_p."""
 
     max_new_tokens: int = 256
-    do_sample: bool = False  #: False: always the likeliest token
+    do_sample: bool = False  #: False: always the most likely token
     temperature: float = 1.0  #: logits are divided by it; 0 is do_sample=False
-    top_k: int = 50  #: only the k likeliest tokens; 0: all
-    top_p: float = 1.0  #: only the likeliest tokens that together have this probability
-    min_p: float = 0.0  #: only tokens with at least this part of the likeliest one's probability
-    repetition_penalty: float = 1.0  #: logits of tokens that are in the text already: positive ones are divided by it
+    top_k: int = 50  #: only the k most likely tokens; 0: all
+    top_p: float = 1.0  #: only the most likely tokens, up to this total probability
+    min_p: float = 0.0  #: only tokens with at least this fraction of the highest probability
+    repetition_penalty: float = 1.0  #: logits of tokens that occur in the text: positive ones are divided by it
     num_beams: int = 1  #: more than 1: beam search
     length_penalty: float = 1.0  #: of beam search: scores are divided by length ** length_penalty
     early_stopping: bool = True  #: of beam search: ends when num_beams texts have ended
     stop: tuple[str, ...] = ()  #: texts that end the answer and are not part of it
-    ignore_eos: bool = False  #: goes on after the model's end; for measuring
-    seed: int | None = None  #: of sampling; None: another one each time
+    ignore_eos: bool = False  #: continues after the end token; for measuring
+    seed: int | None = None  #: of sampling; None: a different one each time
 
     def __post_init__(self) -> None:
         def need(ok: bool, what: str) -> None:
