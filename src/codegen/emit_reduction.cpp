@@ -1,4 +1,4 @@
-// Reductions as loops in C++: Emitter::reduction and what it needs.
+// Reductions as loops in C++: Emitter::reduction and its helpers.
 #include <algorithm>
 
 #include "codegen/emit_types.h"
@@ -105,7 +105,8 @@ std::string Emitter::reduction(const Expr& e) {
     for (std::size_t k = 0; k < vars.size(); ++k) close();
     return acc;
   }
-  // Independent partial results for the contiguous variable, so that the loop vectorises without reordering one sum.
+  // Independent accumulators along the contiguous variable, so that the loop vectorises without reordering a single
+  // sum.
   const int lanes = size_of(t) >= 8 ? 16 : 32;
   const std::string lane = acc + "_";
   line(fmt::format("{} {}[{}];", type_name(t), lane, lanes));
@@ -155,7 +156,7 @@ std::string Emitter::arg_reduction(const Expr& e) {
   }
   const std::string x = fresh("x");
   line(fmt::format("const {} {} = {};", type_name(c), x, cast_text(t, c, 1, value(e->args[0]))));
-  // NaN counts as the extreme, the first one wins, as in numpy.
+  // NaN counts as the extreme, and the first one is taken, as in numpy.
   const std::string better = fmt::format("{} {}{} {}", x, max ? ">" : "<", last ? "=" : "", best);
   const std::string nan = is_float(c) ? fmt::format(" || ({0} != {0} && {1} == {1})", x, best) : "";
   const std::string keep = is_float(c) ? fmt::format("{0} == {0} && ", best) : "";

@@ -8,7 +8,7 @@
 namespace sardonyx::codegen {
 namespace {
 
-/// Whether a candidate computes these sizes, as far as that can be told while compiling.
+/// Whether a candidate supports these sizes, as far as is known while compiling.
 enum class Applies : std::uint8_t { kNo, kPerhaps, kYes };
 
 Applies applies(const Candidate& c, const ProblemSizes& s) {

@@ -1,9 +1,8 @@
-// GPU code of loop kernels, for AMD and NVIDIA alike (kernels/gpu.h has what differs): which kind of kernel it becomes.
+// GPU code of loop kernels, for AMD and NVIDIA (kernels/gpu.h contains the differences): chooses the kind of kernel.
 //
-// A kernel of one stage has a thread for each element or for 16 bytes of them (gpu_map.cpp), or 32 threads for each
-// line of a length that is no multiple of these (gpu_lines.cpp). One that reduces along contiguous memory, or has
-// several stages, has a team of threads for each row (gpu_rows.cpp): as many as the row's length deserves, up to a
-// workgroup.
+// A kernel of one stage has one thread per element or per 16 bytes (gpu_map.cpp), or 32 threads per line whose length
+// is no multiple of these (gpu_lines.cpp). A kernel that reduces along contiguous memory, or has several stages, has a
+// team of threads per row (gpu_rows.cpp): up to a workgroup, depending on the row's length.
 #include <algorithm>
 #include <numeric>
 
@@ -47,7 +46,7 @@ void GpuGenerator::store(const Value* out, const Expr& offset, const std::string
   emit_.line(fmt::format("{}[{}] = {};", emit_.buffer(out), at, x));
 }
 
-bool GpuGenerator::open_points(const Expr& count, const std::string& from, const std::string& q) {
+bool GpuGenerator::open_items(const Expr& count, const std::string& from, const std::string& q) {
   const bool narrow = range_.narrow(count);
   const std::string n = emit_.value(count), p = emit_.fresh("p");
   const char* type = narrow ? "u32" : "i64";
@@ -75,11 +74,11 @@ std::string GpuGenerator::pack_condition(const Packing& p, const std::vector<con
 namespace {
 
 constexpr std::int64_t kFewTerms = 64;        // of a reduction that one thread computes if there are many outputs
-constexpr std::int64_t kVeryFewTerms = 8;     // of one that it always computes
-constexpr std::int64_t kManyPoints = 8192;    // outputs
+constexpr std::int64_t kVeryFewTerms = 8;     // of a reduction that one thread always computes
+constexpr std::int64_t kManyOutputs = 8192;   // outputs that keep a card busy with one thread each
 constexpr std::int64_t kUnknownOutputs = 64;  // assumed along a dim of unknown size, to decide whether windows overlap
 constexpr std::int64_t kMostTaps = 2048;      // of a window that overlaps with its neighbours
-constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // length of a reduction
+constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // assumed length of a reduction of unknown length
 
 // Terms of the longest reduction.
 std::int64_t longest(const Exprs& reductions) {
@@ -95,8 +94,8 @@ std::int64_t longest(const Exprs& reductions) {
   return most;
 }
 
-// Whether some outputs along `v` read an element that others read at another tap: some steps along v are as far in
-// memory as steps along the reduced variable q.
+// Whether outputs along `v` read elements that other outputs read at another tap: some steps along v equal steps along
+// the reduced variable q in memory.
 bool meets(const Expr& offset, const Expr& v, const Expr& q) {
   Expr rest, of_v, of_q;
   std::int64_t step = 0, tap = 0, taps = 0, outputs = kUnknownOutputs;
@@ -108,9 +107,9 @@ bool meets(const Expr& offset, const Expr& v, const Expr& q) {
   return tap / common < outputs && step / common < taps;
 }
 
-// Whether neighbouring outputs read the same elements: a thread for each output (or pack of them), which may compute
-// several at once, is better than several threads for one.
-bool are_windows(const PointLoop& p, const Exprs& reductions) {
+// Whether neighbouring outputs read the same elements. Then one thread per output (or pack), which may compute several,
+// is better than several threads per output.
+bool are_windows(const OutputLoop& p, const Exprs& reductions) {
   if (p.vars.empty() || reductions.empty() || longest(reductions) > kMostTaps) return false;
   bool overlap = false;
   for (const Expr& r : reductions)
@@ -122,21 +121,21 @@ bool are_windows(const PointLoop& p, const Exprs& reductions) {
   return overlap;
 }
 
-// Whether a thread for each output keeps the card busy.
-bool many_points(const PointLoop& p) {
-  Expr points = 1;
-  for (const Expr& v : p.vars) points = points * v->args[0];
+// Whether one thread per output keeps the card busy.
+bool many_outputs(const OutputLoop& p) {
+  Expr items = 1;
+  for (const Expr& v : p.vars) items = items * v->args[0];
   std::int64_t n = 0;
-  return !is_const_int(points, n) || n >= kManyPoints;
+  return !is_const_int(items, n) || n >= kManyOutputs;
 }
 
 }  // namespace
 
 GpuLoopSource GpuGenerator::run() {
-  const std::optional<PointLoop> p = point_loop(kernel_);
+  const std::optional<OutputLoop> p = output_loop(kernel_);
   Exprs reductions;
   if (p)
-    for (const PointLoop::Output& o : p->outputs) top_reductions(o.body, reductions);
+    for (const OutputLoop::Output& o : p->outputs) top_reductions(o.body, reductions);
   const std::int64_t terms = longest(reductions);
   RowPlan r;
   if (p && are_windows(*p, reductions)) {
@@ -147,7 +146,7 @@ GpuLoopSource GpuGenerator::run() {
     rows(r);
   } else if (p && reductions.empty() && p->outputs.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
-  } else if (p && terms <= kFewTerms && (terms <= kVeryFewTerms || many_points(*p))) {
+  } else if (p && terms <= kFewTerms && (terms <= kVeryFewTerms || many_outputs(*p))) {
     windows(*p, 0);
   } else {
     std::vector<RowStage> stages;
@@ -280,8 +279,7 @@ int instructions(const Expr& e) {
 
 namespace {
 
-// Instructions of what depends on `var`. The rest (the rows and weights of an image that is resized) is computed once
-// for all elements of a pack.
+// Instructions that depend on `var`. The others (rows and weights of a resized image) are computed once per pack.
 int instructions_along(const Expr& e, const Expr& var) {
   std::unordered_map<const ExprNode*, bool> depends;
   const std::function<bool(const Expr&)> find = [&](const Expr& x) {

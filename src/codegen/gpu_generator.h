@@ -31,7 +31,7 @@ class GpuGenerator {
   void store(const Value* out, const Expr& offset, const std::string& x);
   /// A loop over `count` work items by all threads, with the number in the variable `q`. Returns whether that is an
   /// i32.
-  bool open_points(const Expr& count, const std::string& from, const std::string& q);
+  bool open_items(const Expr& count, const std::string& from, const std::string& q);
   /// The run-time condition for packs, as C++ text.
   std::string pack_condition(const Packing& p, const std::vector<const Value*>& stored);
   void clear(const Exprs& vars);
@@ -66,18 +66,18 @@ class GpuGenerator {
   };
   /// `terms`: maximum number of terms of the longest reduction that a team of threads may divide if there are few
   /// outputs; 0: one thread per output.
-  void windows(const PointLoop& p, std::int64_t terms);
-  void window_loop(const PointLoop& p, const Exprs& reductions, const WindowTile& w);
+  void windows(const OutputLoop& p, std::int64_t terms);
+  void window_loop(const OutputLoop& p, const Exprs& reductions, const WindowTile& w);
   using Sums = std::vector<std::pair<Expr, std::string>>;  ///< reductions, and the C++ of a lane's result
   /// `known`: sums of each pack from which others may be computed.
   void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w, const std::vector<Sums>& known,
                    std::vector<std::string>& sums);
   std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
-  void window_outputs(const PointLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
+  void window_outputs(const OutputLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
                       const Sums& sums);
   WindowTerm window_term(const Expr& e, ReduceKind kind, const WindowTile& w);
   std::string fetch(const Expr& load, const WindowTerm* term, const WindowTile& w, std::vector<Fetched>& done);
-  void single_points(const PointLoop& p, const std::string& from);
+  void single_outputs(const OutputLoop& p, const std::string& from);
 
   // ---- gpu_lines.cpp: 32 neighbouring threads per line
   static bool suits_lines(const FlatLoop& f);

@@ -56,10 +56,10 @@ void leaves(const Expr& body, const Expr& inner, Exprs& out) {
 
 void GpuGenerator::map(const FlatLoop& f) {
   work_ = cost_of(f.body);
-  Expr points = 1;
-  for (const Expr& v : f.vars) points = points * v->args[0];
+  Expr items = 1;
+  for (const Expr& v : f.vars) items = items * v->args[0];
   std::string from = "0";
-  threads_ = points;
+  threads_ = items;
   if (!f.vars.empty() && !f.body->has_reduce) {
     Exprs bodies;
     leaves(f.body, f.vars.back(), bodies);
@@ -77,12 +77,12 @@ void GpuGenerator::map(const FlatLoop& f) {
     if (p.length > 1 && !n->has_var && !(is_const_int(n, c) && c < p.length)) {
       map_packs(f, p);
       from = "done";
-      threads_ = idx::ceildiv(points, p.length);
+      threads_ = idx::ceildiv(items, p.length);
       work_ = work_ * p.length;
     }
   }
   const std::string q = emit_.fresh("q");
-  const bool narrow = open_points(points, from, q);
+  const bool narrow = open_items(items, from, q);
   decode(f.vars, q, narrow);
   const std::string x = emit_.value(f.body);
   store(kernel_.stages[0].out, f.offset, x);
@@ -97,18 +97,18 @@ void GpuGenerator::map_packs(const FlatLoop& f, const Packing& p) {
   Expr rows = 1;
   for (const Expr& v : vars) rows = rows * v->args[0];
   vars.push_back(group);
-  const Expr points = rows * count;
+  const Expr items = rows * count;
   emit_.line(fmt::format("{} done = 0;", range_.narrow(rows * inner->args[0]) ? "u32" : "i64"));
   emit_.open(fmt::format("if ({})", pack_condition(p, {kernel_.stages[0].out})));
   const std::string q = emit_.fresh("q");
-  const bool narrow = open_points(points, "0", q);
+  const bool narrow = open_items(items, "0", q);
   decode(vars, q, narrow);
   const std::string at = emit_.fresh("i");
   emit_.line(fmt::format("const {} {} = {} * {};", emit_.type_of(base), at, emit_.value(group), p.length));
   emit_.bind(base, at);
   pack_body(f.body, p, inner, base, f.offset);
   emit_.close();
-  emit_.line(fmt::format("done = {};", emit_.value(points * Expr(p.length))));
+  emit_.line(fmt::format("done = {};", emit_.value(items * Expr(p.length))));
   emit_.close();
   clear(vars);
 }

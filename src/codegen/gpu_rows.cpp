@@ -1,6 +1,6 @@
-// GPU kernels for rows: reductions along contiguous memory, softmax, normalisation. A team of threads does a row. What
-// it reads stays in its registers, if the row is short enough, so that all stages read memory once; longer rows are
-// read again by each stage (from the cache, mostly).
+// GPU kernels for rows: reductions along contiguous memory, softmax, normalisation. A team of threads processes a row.
+// If the row is short enough it stays in registers, so that all stages read memory once; longer rows are read again by
+// each stage (mostly from the caches).
 #include <algorithm>
 #include <map>
 
@@ -9,16 +9,16 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMostElements = 32;       // of a thread, in registers, where the row's length is known
-constexpr std::int64_t kUsualElements = 16;      // where it is not
-constexpr std::int64_t kEnoughThreads = 131072;  // on a card
-constexpr std::int64_t kShortRow = 4;            // is one thread's work
-constexpr std::size_t kMostAhead = 64;           // bytes that a thread reads for later stages
+constexpr std::int64_t kMostElements = 32;       // of a thread, in registers, if the row's length is known
+constexpr std::int64_t kUsualElements = 16;      // if it is unknown
+constexpr std::int64_t kEnoughThreads = 131072;  // threads that keep a card busy
+constexpr std::int64_t kShortRow = 4;            // elements that one thread processes
+constexpr std::size_t kMostAhead = 64;           // that a thread prefetches into registers for later stages
 
 bool is_arg(const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; }
 
-// Loads that move with `a` and are the same all along `b`: what a row needs once (the token that an embedding is of)
-// does not count.
+// Loads that are contiguous along `a` and do not depend on `b`: needed once per row (the token of an embedding), so
+// they do not count.
 int once_a_row(const Expr& body, const Expr& a, const Expr& b) {
   int n = 0;
   visit(body, [&](const Expr& x) {
@@ -30,7 +30,7 @@ int once_a_row(const Expr& body, const Expr& a, const Expr& b) {
   return n;
 }
 
-// How many more loads move by one element with `a` than with `b`.
+// How many more loads are contiguous along `a` than along `b`.
 int preference(const Exprs& bodies, const Expr& a, const Expr& b) {
   int n = 0;
   for (const Expr& x : bodies) n += unit_stride_loads(x, a) - once_a_row(x, a, b) - unit_stride_loads(x, b);
@@ -39,8 +39,8 @@ int preference(const Exprs& bodies, const Expr& a, const Expr& b) {
 
 }  // namespace
 
-// Everything must run along one variable: reductions of one variable, of equal extents. They are given the same one, so
-// that equal loads of different stages are equal expressions.
+// Plans a kernel of rows. All stages must run along one variable: reductions over one variable, of equal extents. They
+// get the same variable, so that equal loads of different stages become equal expressions.
 bool GpuGenerator::plan_rows(RowPlan& r) {
   struct Draft {
     const Stage* stage;
@@ -66,7 +66,7 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
   Expr extent;
   const auto fits = [&](const Expr& v) {
     if (v->args[0]->has_load) return false;
-    bool known = true;  // it may depend on which row it is
+    bool known = true;  // false if the length may differ between rows
     visit(v->args[0], [&](const Expr& x) {
       known &=
           x->op != Op::kVar || std::any_of(r.outer.begin(), r.outer.end(), [&](const Expr& o) { return same(o, x); });
@@ -87,7 +87,7 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
 
   r.var = loop_var(extent);
   r.uneven = extent->has_var;
-  std::map<const Value*, Expr> rows;  // what earlier stages made, and where
+  std::map<const Value*, Expr> rows;  // results of earlier stages, and their indices
   Exprs bodies;
   std::vector<std::pair<const Value*, Expr>> stores;
   for (const Draft& d : drafts) {
@@ -105,7 +105,7 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
         return reduce(static_cast<ReduceKind>(x->i), {r.var}, substitute(x->args[0], {{x->vars[0], r.var}}));
       });
     }
-    bool own = true;  // a thread reads of other stages' rows what it made itself
+    bool own = true;  // a thread reads only its own results of other stages
     visit(s.body, [&](const Expr& x) {
       if (x->op != Op::kLoad) return;
       const auto made = rows.find(x->value);
@@ -125,8 +125,8 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
     }
     r.stages.push_back(std::move(s));
   }
-  // Rows across memory are better side by side: a thread each, if there are stages, else it is no kernel of rows. Long
-  // rows of which there are few get more threads all the same.
+  // Rows that are not contiguous run faster side by side, with one thread each if there are stages; otherwise this is
+  // not a kernel of rows. If long rows are few, they get teams nevertheless.
   if (!r.outer.empty() && preference(bodies, r.outer.back(), r.var) > 0) {
     if (kernel_.stages.size() == 1) return false;
     r.team = 1;
@@ -135,10 +135,10 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
     r.never_fits = !r.always_fits;
     if (!r.never_fits) return true;
     r.chunks = 1;
-    Expr points = 1;
-    for (const Expr& v : r.outer) points = points * v->args[0];
+    Expr items = 1;
+    for (const Expr& v : r.outer) items = items * v->args[0];
     for (std::int64_t team = 2; team <= 32; team *= 2)
-      r.team = select(compare(Op::kLt, points, kEnoughThreads * 2 / team), Expr(team), r.team);
+      r.team = select(compare(Op::kLt, items, kEnoughThreads * 2 / team), Expr(team), r.team);
     return true;
   }
   r.packing = find_packing(bodies, stores, r.var);
@@ -152,7 +152,7 @@ bool GpuGenerator::plan_rows(RowPlan& r) {
 
 namespace {
 
-// The most elements of a row whose length depends on which row it is (parts of a long one); 0: not known.
+// Maximum elements of a row whose length differs between rows (parts of a long one); 0: unknown.
 std::int64_t bound_of(const Expr& extent) {
   std::int64_t n = 0;
   if (extent->op == Op::kMin)
@@ -167,7 +167,7 @@ void GpuGenerator::choose_team(RowPlan& r) const {
   const Expr& extent = r.var->args[0];
   const std::int64_t v = r.packing.length;
   const std::int64_t few = v > 1 ? 8 : 2, many = kUsualElements;
-  std::int64_t n = r.uneven ? bound_of(extent) : 0, points = 0;
+  std::int64_t n = r.uneven ? bound_of(extent) : 0, items = 0;
   if (r.uneven && n == 0) {
     r.team = kGpuThreads;
     r.never_fits = true;
@@ -182,8 +182,8 @@ void GpuGenerator::choose_team(RowPlan& r) const {
                        for (const Expr& o : r.outer) e.push_back(o->args[0]);
                        return e;
                      }()),
-                     points))
-      while (team < kGpuThreads && points * team < kEnoughThreads && team * v < n) team *= 2;
+                     items))
+      while (team < kGpuThreads && items * team < kEnoughThreads && team * v < n) team *= 2;
     const std::int64_t packs = (n + v - 1) / v;
     r.chunks = static_cast<int>((packs + team - 1) / team);
     r.team = team;
@@ -199,8 +199,8 @@ void GpuGenerator::choose_team(RowPlan& r) const {
   r.team = team;
 }
 
-// The loop over rows, of which each team does one at a time; `team`, `t` (this thread's number in it) and `mine`
-// (whether there is a row for this team) are its variables. All threads go through it equally often.
+// Opens the loop over rows, of which each team processes one at a time. It defines `team`, `t` (this thread's number in
+// the team) and `mine` (whether this team has a row). All threads execute it equally often, because of barriers.
 void GpuGenerator::open_teams(const Exprs& outer, const Expr& team) {
   emit_.line(fmt::format("const u32 team = {};",
                          is_const(team) ? std::to_string(team->i) : "u32(" + emit_.argument(team) + ")"));
@@ -209,8 +209,8 @@ void GpuGenerator::open_teams(const Exprs& outer, const Expr& team) {
   loop_over_teams(outer, team, "thread_id() / team");
 }
 
-// The same with neighbouring threads on neighbouring rows, whose elements are neighbours in memory: threads of a team
-// are 256 / team threads apart.
+// The same with neighbouring threads on neighbouring rows, whose elements are contiguous: threads of a team are 256 /
+// team threads apart.
 void GpuGenerator::open_columns(const Exprs& outer, std::int64_t team) {
   emit_.line(fmt::format("constexpr u32 team = {}, per_block = kThreads / team;", team));
   emit_.line("const i32 t = i32(thread_id() / per_block);");
@@ -218,11 +218,11 @@ void GpuGenerator::open_columns(const Exprs& outer, std::int64_t team) {
 }
 
 void GpuGenerator::loop_over_teams(const Exprs& outer, const Expr& team, const std::string& place) {
-  Expr points = 1;
-  for (const Expr& v : outer) points = points * v->args[0];
-  threads_ = points * team;
-  const bool narrow = range_.narrow(points);
-  const std::string n = emit_.value(points);
+  Expr items = 1;
+  for (const Expr& v : outer) items = items * v->args[0];
+  threads_ = items * team;
+  const bool narrow = range_.narrow(items);
+  const std::string n = emit_.value(items);
   const char* type = narrow ? "u32" : "i64";
   emit_.open(fmt::format("for ({0} p = {0}(block_id()) * per_block; p < {0}({1}); p += {0}(block_count()) * per_block)",
                          type, n));
@@ -263,7 +263,7 @@ void GpuGenerator::rows(const RowPlan& r) {
 void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
   const int v = r.packing.length;
   const char* type = emit_.type_of(r.var);
-  std::vector<std::pair<Expr, std::string>> kept;  // loads, and the registers with their elements
+  std::vector<std::pair<Expr, std::string>> kept;  // loads, and the registers that hold them
   std::vector<std::pair<const Value*, std::string>> local;
 
   const auto name_of = [](const std::vector<std::pair<Expr, std::string>>& list, const Expr& l) {
@@ -279,14 +279,14 @@ void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
     Exprs list;
     certain_loads(body, [&](const Expr& l) {
       if (is_local(l->value) || !uses_var(l, r.var)) return;
-      bool nested = false;  // an index that is itself loaded
+      bool nested = false;  // an index that contains a load
       for (const Expr& a : l->args) nested |= a->has_load;
       if (!nested && std::none_of(list.begin(), list.end(), [&](const Expr& x) { return same(x, l); }))
         list.push_back(l);
     });
     return list;
   };
-  // Whether evaluating `body` beyond the row's end is harmless.
+  // Whether `body` can safely be evaluated past the row's end.
   const auto harmless = [&](const Expr& body, const Exprs& loaded) {
     bool ok = true;
     visit(body, [&](const Expr& x) {
@@ -296,7 +296,7 @@ void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
     });
     return ok;
   };
-  // The elements of one load for the pack of elements that begins at `first`.
+  // Emits the loads of one pack, which begins at `first`.
   const auto read = [&](const Expr& l, const std::string& to, const std::string& first) {
     Expr c, rest;
     if (idx::split_affine(l->args[0], r.var, c, rest) && is_const(c, 1)) {
@@ -318,7 +318,7 @@ void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
     if (!r.exact) emit_.close();
     emit_.close();
   };
-  // Reads all of a load into registers.
+  // Emits loads of all of this thread's elements into registers.
   const auto keep = [&](const Expr& l) {
     if (!name_of(kept, l).empty()) return;
     const std::string name = emit_.fresh("r"), c = emit_.fresh("c"), first = emit_.fresh("f");
@@ -330,8 +330,8 @@ void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
     emit_.close();
     kept.emplace_back(l, name);
   };
-  // What later stages read of memory that this kernel does not write (the weights of a norm) is read with what the
-  // first one does: behind its reduction nothing but that would be waited for.
+  // Operands of later stages that this kernel does not write (the weights of a norm) are loaded together with the first
+  // stage's: after its reduction, their latency would be exposed.
   Exprs ahead;
   if (in_registers) {
     std::size_t bytes = 0;
@@ -345,8 +345,8 @@ void GpuGenerator::row_stages(const RowPlan& r, bool in_registers) {
       }
     }
   }
-  // Runs over this thread's elements: `element(guard)` writes the code for one, given the text of "it exists", and
-  // `pack(first)` what comes after those of a pack.
+  // Emits the loop over this thread's elements. `element(guard)` emits the code of one element, with the text of its
+  // condition, and `pack(first)` what follows the elements of a pack.
   const auto run = [&](const Expr& body, const auto& before, const auto& element, const auto& pack) {
     const Exprs loaded = needs(body);
     const bool safe = harmless(body, loaded);

@@ -122,11 +122,11 @@ double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count,
 }
 
 // Loads per output with packs of `length` along `inner`; negative if impossible.
-double pack_cost(const PointLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
+double pack_cost(const OutputLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
                  Exprs& conditions) {
   double cost = 0;
   Expr c, rest;
-  for (const PointLoop::Output& o : p.outputs) {
+  for (const OutputLoop::Output& o : p.outputs) {
     const Expr offset = substitute(o.offset, {{inner, at}});
     if (length > 1 &&
         (!idx::split_affine(offset, lane, c, rest) || !is_const(c, 1) || !multiple_of(rest, length, conditions) ||
@@ -172,26 +172,26 @@ std::int64_t column_team(std::int64_t packs, std::int64_t terms) {
 
 }  // namespace
 
-void GpuGenerator::windows(const PointLoop& p, std::int64_t terms) {
+void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   const bool shared = terms >= 2 * kLeastTerms;
   Exprs reductions;
   bool simple = !p.vars.empty();
-  for (const PointLoop::Output& o : p.outputs) top_reductions(o.body, reductions);
+  for (const OutputLoop::Output& o : p.outputs) top_reductions(o.body, reductions);
   for (const Expr& r : reductions)
     simple &= static_cast<ReduceKind>(r->i) < ReduceKind::kArgMin && reduces_known(r, reductions);
-  Expr points = 1;
-  for (const Expr& v : p.vars) points = points * v->args[0];
-  threads_ = points;
+  Expr items = 1;
+  for (const Expr& v : p.vars) items = items * v->args[0];
+  threads_ = items;
   work_ = 0;
-  for (const PointLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body);
-  if (!simple) return single_points(p, "0");
+  for (const OutputLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body);
+  if (!simple) return single_outputs(p, "0");
 
   // The longest packs that save loads; shorter ones if there are few of them.
   WindowTile w;
   w.inner = p.vars.back();
   const Expr& extent = w.inner->args[0];
   int cost = 1;
-  for (const PointLoop::Output& o : p.outputs) cost += instructions(o.body);
+  for (const OutputLoop::Output& o : p.outputs) cost += instructions(o.body);
   bool uniform = !extent->has_var && !extent->has_load;
   for (const Expr& r : reductions)
     for (const Expr& v : r->vars) uniform &= !uses_var(v->args[0], w.inner);
@@ -199,7 +199,7 @@ void GpuGenerator::windows(const PointLoop& p, std::int64_t terms) {
   for (int length : {1, 2, 4, 8}) {
     std::int64_t n = 0;
     if (length > 1 && (!uniform || length * cost > kMostInstructions || (is_const_int(extent, n) && n % length != 0) ||
-                       (!shared && is_const_int(points, n) && length > 2 && n / length < kFewThreads)))
+                       (!shared && is_const_int(items, n) && length > 2 && n / length < kFewThreads)))
       continue;
     const Expr group = loop_var(idx::floordiv(extent, length)), lane = loop_var(length);
     const Expr at = length == 1 ? w.inner : group * Expr(length) + lane;
@@ -238,61 +238,61 @@ void GpuGenerator::windows(const PointLoop& p, std::int64_t terms) {
   }
 
   std::vector<const Value*> stored;
-  for (const PointLoop::Output& o : p.outputs) stored.push_back(o.out);
+  for (const OutputLoop::Output& o : p.outputs) stored.push_back(o.out);
   std::string condition;
   if (w.length > 1) {
     Packing packing{w.length, {}, w.multiples};
-    for (const PointLoop::Output& o : p.outputs)
+    for (const OutputLoop::Output& o : p.outputs)
       for (const Expr& l : all_loads(o.body)) packing.loads.push_back(l);
     condition = pack_condition(packing, stored);
   }
   if (w.count > 1 && !is_const(w.along->args[0]))
     condition += fmt::format("{}{} >= {}", condition.empty() ? "" : " && ", emit_.value(w.along->args[0]), w.count);
   if (condition.empty()) return window_loop(p, reductions, w);
-  emit_.line(fmt::format("{} done = 0;", range_.narrow(points) ? "u32" : "i64"));
+  emit_.line(fmt::format("{} done = 0;", range_.narrow(items) ? "u32" : "i64"));
   emit_.open(fmt::format("if ({})", condition));
   window_loop(p, reductions, w);
-  emit_.line(fmt::format("done = {};", emit_.value(points)));
+  emit_.line(fmt::format("done = {};", emit_.value(items)));
   emit_.close();
-  single_points(p, "done");
+  single_outputs(p, "done");
   // One thread per output if the loop below runs.
-  for (const Expr& m : w.multiples) threads_ = select(compare(Op::kEq, idx::mod(m, w.length), 0), threads_, points);
+  for (const Expr& m : w.multiples) threads_ = select(compare(Op::kEq, idx::mod(m, w.length), 0), threads_, items);
   if (w.count > 1 && !is_const(w.along->args[0]))
-    threads_ = select(compare(Op::kGe, w.along->args[0], w.count), threads_, points);
+    threads_ = select(compare(Op::kGe, w.along->args[0], w.count), threads_, items);
 }
 
 // One output after another, for what packs and tiles do not cover.
-void GpuGenerator::single_points(const PointLoop& p, const std::string& from) {
-  Expr points = 1;
-  for (const Expr& v : p.vars) points = points * v->args[0];
+void GpuGenerator::single_outputs(const OutputLoop& p, const std::string& from) {
+  Expr items = 1;
+  for (const Expr& v : p.vars) items = items * v->args[0];
   const std::string q = emit_.fresh("q");
-  const bool narrow = open_points(points, from, q);
+  const bool narrow = open_items(items, from, q);
   decode(p.vars, q, narrow);
   std::vector<std::string> results;
-  for (const PointLoop::Output& o : p.outputs) results.push_back(emit_.value(o.body));
+  for (const OutputLoop::Output& o : p.outputs) results.push_back(emit_.value(o.body));
   for (std::size_t k = 0; k < p.outputs.size(); ++k) store(p.outputs[k].out, p.outputs[k].offset, results[k]);
   emit_.close();
   clear(p.vars);
 }
 
-void GpuGenerator::window_loop(const PointLoop& p, const Exprs& reductions, const WindowTile& tile) {
+void GpuGenerator::window_loop(const OutputLoop& p, const Exprs& reductions, const WindowTile& tile) {
   WindowTile w = tile;
   Exprs vars = p.vars;
-  Expr points = 1, group;
+  Expr items = 1, group;
   for (Expr& v : vars) {
     if (w.length > 1 && same(v, w.inner))
       v = w.group;
     else if (w.count > 1 && same(v, w.along))
       v = group = loop_var(idx::ceildiv(v->args[0], w.count));
-    points = points * v->args[0];
+    items = items * v->args[0];
   }
-  threads_ = points;
+  threads_ = items;
   work_ = work_ * Expr(w.length * w.count);
   if (w.team > 1) {
     open_columns(vars, w.team);
   } else {
     const std::string q = emit_.fresh("q");
-    const bool narrow = open_points(points, "0", q);
+    const bool narrow = open_items(items, "0", q);
     decode(vars, q, narrow);
   }
   // The last tile overlaps with the previous one rather than exceed the end.
@@ -433,14 +433,14 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
 }
 
 // Computes one pack of outputs from its sums.
-void GpuGenerator::window_outputs(const PointLoop& p, const Assignments& at, const WindowTile& w, const Sums& sums) {
+void GpuGenerator::window_outputs(const OutputLoop& p, const Assignments& at, const WindowTile& w, const Sums& sums) {
   std::vector<Fetched> fetched;
   std::vector<std::pair<Expr, std::string>> elements;
   Exprs bodies, offsets;
   std::vector<std::string> packs;
   Expr c, rest;
   emit_.open("");
-  for (const PointLoop::Output& o : p.outputs) {
+  for (const OutputLoop::Output& o : p.outputs) {
     bodies.push_back(substitute(o.body, at));
     Expr offset = substitute(o.offset, at);
     if (w.lane && idx::split_affine(offset, w.lane, c, rest)) offset = rest;

@@ -137,8 +137,8 @@ FlatLoop flat_loop(const Stage& stage) {
   return f;
 }
 
-std::optional<PointLoop> point_loop(const LoopKernel& kernel) {
-  PointLoop p;
+std::optional<OutputLoop> output_loop(const LoopKernel& kernel) {
+  OutputLoop p;
   const bool single = kernel.stages.size() == 1 && kernel.outer.empty();
   std::vector<std::pair<Expr, Expr>> computed;  // a flat load of each stage's output at its own point, and its value
   std::unordered_set<const Value*> made;
@@ -181,17 +181,17 @@ std::optional<PointLoop> point_loop(const LoopKernel& kernel) {
     if (!is_const(v->args[0], 1) &&
         std::none_of(p.vars.begin(), p.vars.end(), [&](const Expr& x) { return same(x, v); }))
       return {};
-  for (PointLoop::Output& o : p.outputs) {
+  for (OutputLoop::Output& o : p.outputs) {
     o.body = substitute(o.body, ones);
     o.offset = substitute(o.offset, ones);
   }
   for (std::size_t k = p.vars.size(); k-- > 1;) {
     const Expr a = p.vars[k - 1], b = p.vars[k];
     if (!std::all_of(p.outputs.begin(), p.outputs.end(),
-                     [&](const PointLoop::Output& o) { return can_merge(o.body, o.offset, a, b); }))
+                     [&](const OutputLoop::Output& o) { return can_merge(o.body, o.offset, a, b); }))
       continue;
     const Expr u = loop_var(a->args[0] * b->args[0]);
-    for (PointLoop::Output& o : p.outputs) {
+    for (OutputLoop::Output& o : p.outputs) {
       o.body = substitute(o.body, {{a, Expr(0)}, {b, u}});
       o.offset = substitute(o.offset, {{a, Expr(0)}, {b, u}});
     }

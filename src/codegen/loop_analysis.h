@@ -27,7 +27,7 @@ struct FlatLoop {
 FlatLoop flat_loop(const Stage& stage);
 /// A kernel whose stages have no variables of their own, as one loop: each stored stage is an output, whose body loads
 /// nothing that the kernel computes. `vars` as in FlatLoop, in the order of the last output's memory.
-struct PointLoop {
+struct OutputLoop {
   struct Output {
     const Value* out = nullptr;
     Expr body, offset;
@@ -36,7 +36,7 @@ struct PointLoop {
   std::vector<Output> outputs;
 };
 /// Empty for kernels with other stages, or with stages that load what others store at other positions than their own.
-std::optional<PointLoop> point_loop(const LoopKernel& kernel);
+std::optional<OutputLoop> output_loop(const LoopKernel& kernel);
 /// A constant that divides the index expression e for all values of its variables and symbols; 0 for the constant 0.
 std::int64_t divisor_of(const Expr& e);
 /// Approximate number of operations of one evaluation; a reduction multiplies by its extents.

@@ -19,7 +19,7 @@ namespace sardonyx::codegen {
 namespace {
 
 constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
-constexpr std::size_t kMaxBuffers = 48;
+constexpr std::size_t kMaxBuffers = 48;         // of an epilogue; the runtime passes 64 pointers to a kernel at most
 
 // Fixed time of the launch that adds up split-K's partial sums, in nanoseconds (assumed to be longer on AMD).
 constexpr float kFinishOnNvidia = 3400, kFinishElsewhere = 6000;

@@ -1,5 +1,5 @@
-// The nanobind module behind the Python package; sardonyx/_sardonyx.pyi says its types, sardonyx/model.py is what users
-// see.
+// The nanobind module of the Python package; sardonyx/_sardonyx.pyi declares its types, and sardonyx/model.py is what
+// users see.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -40,7 +40,8 @@ std::vector<Info> infos(const std::vector<TensorInfo>& list) {
   return out;
 }
 
-// What a callback raises can't pass through the compiler's threads: the first is kept, and raised when all is done.
+// Exceptions of a callback can't propagate through the compiler's threads: the first one is stored, and raised at the
+// end.
 class ProgressCallback {
  public:
   explicit ProgressCallback(nb::object callback) : callback_(std::move(callback)) {}
@@ -54,7 +55,7 @@ class ProgressCallback {
       failure_ = std::current_exception();
     }
   }
-  // Later, inputs may need programs of their own: that is not reported.
+  // Later, inputs may need programs of their own, whose progress is not reported.
   void finish() {
     callback_ = nb::object();
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -75,17 +76,17 @@ std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, co
   std::unique_ptr<Model> model;
   {
     nb::gil_scoped_release release;
-    // With bytes, `path` is the folder of their external data.
+    // With bytes, `path` is the directory of their external data.
     model = bytes.empty() && !path.empty() ? Model::load(path, o) : Model::parse(bytes, o, path);
   }
   callback->finish();
   return model;
 }
 
-// The driver's handle of a stream, which Python has as a number; 0 for none.
+// The driver's handle of a stream, which is a number in Python; 0 for none.
 void* stream_of(std::uintptr_t handle) { return reinterpret_cast<void*>(handle); }  // NOLINT(performance-no-int-to-ptr)
 
-// Memory that the caller has for outputs; null for others.
+// The caller's memory for outputs; empty for outputs without.
 std::vector<std::optional<TensorView>> places_of(const Model& m, const std::map<std::string, Raw>& given) {
   const std::vector<std::string> names = m.output_names();
   std::vector<std::optional<TensorView>> places(names.size());
@@ -114,7 +115,7 @@ std::vector<TensorView> inputs_of(const Model& m, const std::map<std::string, Ra
   return m.in_order(by_name);
 }
 
-// Of `given`, outputs that the caller has memory for; others lie in the device's memory with `on_device`.
+// `given`: outputs for which the caller has memory; others are allocated in device memory with `on_device`.
 nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, const std::map<std::string, Raw>& given,
               bool on_device, int threads, bool profile, std::uintptr_t stream, bool synchronize) {
   const std::vector<std::string> names = m.output_names();
@@ -156,13 +157,14 @@ nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, const std::map
   return nb::make_tuple(result, steps);
 }
 
-// A run whose tensors are known: what Python does for each run is done once. Python keeps the model and memory alive.
+// A run with fixed tensors, so that the work that Python does for each run is done once. Python keeps the model and
+// memory alive.
 struct BoundRun {
   Model& model;
   std::vector<TensorView> inputs;
   std::vector<std::optional<TensorView>> places;
   RunOptions options{};
-  std::shared_ptr<GpuEvent> done{};  ///< the last run's, if it is not waited for
+  std::shared_ptr<GpuEvent> done{};  ///< of the last run, if it was not waited for
 
   void operator()() {
     OutputSink sink;
@@ -204,7 +206,7 @@ nb::list kernels(const Model& m) {
   return out;
 }
 
-// Of a model file or of bytes, compiled for a GPU that need not be here.
+// Reports the kernels of a model file or of bytes, compiled for a GPU that need not be present.
 nb::list code_of(const std::string& path, nb::bytes data, const std::string& target, const nb::dict& options) {
   const Options o = options_of(options);
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
@@ -279,7 +281,7 @@ std::map<std::string, std::uint64_t> memory_in_use(const Model& m) {
   return {{"constants", u.constants}, {"arena", u.arena}, {"now", u.now}, {"peak", u.peak}};
 }
 
-// One model on several devices, from models that Python has: they must not be used elsewhere.
+// One model on several devices, from models that Python owns; they must not be used elsewhere.
 std::unique_ptr<Replicas> replicas(const nb::list& models) {
   std::vector<std::shared_ptr<Model>> list;
   for (const nb::handle m : models) list.push_back(nb::cast<std::shared_ptr<Model>>(m));

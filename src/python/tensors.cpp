@@ -17,7 +17,8 @@
 namespace sardonyx::python {
 namespace {
 
-// DLPack (1.1) packs 4-bit elements and we do not, so those have no type. Its bits of a complex number are both parts'.
+// DLPack (1.1) packs 4-bit elements and we do not, so those have no type. DLPack's bits of a complex number count both
+// parts.
 nb::dlpack::dtype dlpack_type(const DTypeInfo& t) {
   return {static_cast<std::uint8_t>(t.dlpack), static_cast<std::uint8_t>(8 * t.size), 1};
 }
@@ -25,8 +26,8 @@ nb::dlpack::dtype dlpack_type(const DTypeInfo& t) {
 // DLPack's kinds of devices.
 constexpr int kDlCpu = 1, kDlCuda = 2, kDlRocm = 10, kDlOther = 12;
 
-// As __dlpack_device__ has it. A simulated card is none that another library knows: its number is its chip's, 0x90a for
-// gfx90a.
+// In the form of __dlpack_device__. Other libraries do not know simulated GPUs: the number is that of the chip, 0x90a
+// for gfx90a.
 std::pair<int, int> dlpack_device(const std::string& device) {
   if (device == "host") return {kDlCpu, 0};
   const std::size_t colon = device.find(':');
@@ -40,7 +41,7 @@ std::pair<int, int> dlpack_device(const std::string& device) {
 
 std::string device_of(const PyTensor& t) { return t.gpu ? t.gpu->info().name : "host"; }
 
-// The driver's handle for what the array API calls a stream: None and small numbers stand for the default streams.
+// The driver's handle for a stream of the array API, in which None and small numbers denote default streams.
 GpuStream stream_of(const PyTensor& t, const nb::object& stream) {
   const bool cuda = dlpack_device(device_of(t)).first == kDlCuda;
   const std::intptr_t s = stream.is_none() ? (cuda ? 1 : 0) : nb::cast<std::intptr_t>(stream);
@@ -49,7 +50,7 @@ GpuStream stream_of(const PyTensor& t, const nb::object& stream) {
   return reinterpret_cast<GpuStream>(s);  // NOLINT(performance-no-int-to-ptr): drivers' handles are numbers in Python
 }
 
-// None for a strided tensor. `like`: a stream of the card whose memory it is; None: the host's.
+// Returns None for a strided tensor. `like`: a stream of the GPU that owns the memory; None: host memory.
 nb::object from_dlpack(nb::object value, const nb::object& like, bool writable) {
   nb::ndarray<nb::ro> a;
   if (writable) {
@@ -61,7 +62,7 @@ nb::object from_dlpack(nb::object value, const nb::object& like, bool writable) 
   }
   PyTensor t;
   if (!like.is_none()) t.gpu = nb::cast<const PyStream&>(like).gpu;
-  // Pinned memory of a card's driver (CUDA 3, ROCm 11) and managed memory (13) are the host's as well.
+  // Pinned memory of a GPU driver (CUDA 3, ROCm 11) and managed memory (13) are host memory as well.
   const int kind = a.device_type();
   const bool host = kind == kDlCpu || kind == 3 || kind == 11 || kind == 13;
   if (t.gpu ? std::pair(kind, a.device_id()) != dlpack_device(device_of(t)) : !host)
@@ -86,12 +87,12 @@ nb::object from_dlpack(nb::object value, const nb::object& like, bool writable) 
   return nb::cast(std::move(t));
 }
 
-// Streams with pinned memory for copies to the host, kept for the next ones: making them takes longer than most copies,
-// and giving pinned memory back waits for all work of the card.
+// Streams with pinned memory for copies to the host, kept for later copies: creating them takes longer than most
+// copies, and freeing pinned memory waits for all work of the GPU.
 class Downloads {
  public:
   static void copy(const std::shared_ptr<Gpu>& gpu, void* to, const void* from, std::size_t bytes) {
-    static auto* all = new Downloads;  // not destroyed: at the process's end drivers may be gone
+    static auto* all = new Downloads;  // never destroyed: when the process ends, drivers may be unloaded
     std::unique_ptr<Way> way = all->take(gpu);
     way->transfers.download(to, from, bytes, way->stream.get());
     const std::lock_guard lock(all->mutex_);
@@ -121,7 +122,7 @@ class Downloads {
   std::map<const Gpu*, std::vector<std::unique_ptr<Way>>> idle_;
 };
 
-// A copy in the host's memory.
+// A copy in host memory.
 PyTensor to_host(const PyTensor& t) {
   PyTensor copy = allocate(nullptr, t.tensor.dtype, t.tensor.dims);
   const nb::gil_scoped_release release;
@@ -130,7 +131,7 @@ PyTensor to_host(const PyTensor& t) {
   return copy;
 }
 
-// The tensor as nanobind's array, which speaks DLPack; it keeps `self` alive.
+// The tensor as nanobind's array, which supports DLPack; it keeps `self` alive.
 nb::object as_dlpack(nb::handle self, const nb::object& stream, const nb::object& max_version,
                      const nb::object& dl_device, const nb::object& copy) {
   const PyTensor& t = nb::cast<const PyTensor&>(self);
@@ -140,7 +141,7 @@ nb::object as_dlpack(nb::handle self, const nb::object& stream, const nb::object
       throw nb::buffer_error("the tensor lies in a card's memory: it can't come to the host's without a copy");
     return as_dlpack(nb::cast(to_host(t)), nb::none(), max_version, nb::none(), nb::none());
   }
-  // -1: the caller wants no ordering.
+  // -1: the caller needs no synchronisation.
   if (t.ready && (stream.is_none() || nb::cast<std::intptr_t>(stream) != -1)) t.ready->wait_in(stream_of(t, stream));
   if (const DTypeInfo& type = dtype_info(t.tensor.dtype); type.dlpack >= 0) {
     std::vector<std::size_t> shape(t.tensor.dims.begin(), t.tensor.dims.end());
@@ -153,7 +154,7 @@ nb::object as_dlpack(nb::handle self, const nb::object& stream, const nb::object
       fmt::format("DLPack has no tensors of {} with one element in a byte", name(t.tensor.dtype)).c_str());
 }
 
-// Elements of `from`, which has this tensor's dtype and dims, to `to`; done when it returns.
+// Copies the elements of `from`, which has this tensor's dtype and dims, to `to`; complete when it returns.
 void copy_from(PyTensor& to, const Raw& raw) {
   const TensorView from = view_of(raw, "what is copied");
   if (from.dtype != to.tensor.dtype || from.dims != to.tensor.dims)
