@@ -140,7 +140,7 @@ FlatLoop flat_loop(const Stage& stage) {
 std::optional<OutputLoop> output_loop(const LoopKernel& kernel) {
   OutputLoop p;
   const bool single = kernel.stages.size() == 1 && kernel.outer.empty();
-  std::vector<std::pair<Expr, Expr>> computed;  // a flat load of each stage's output at its own point, and its value
+  std::vector<std::pair<Expr, Expr>> computed;  // a flat load of each stage's output at its own index, and its value
   std::unordered_set<const Value*> made;
   for (const Stage& stage : kernel.stages) {
     if (!single && !stage.inner.empty()) return {};

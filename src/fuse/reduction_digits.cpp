@@ -10,8 +10,8 @@ namespace {
 
 bool divides(const Expr& a, const Expr& b) { return is_const(idx::mod(b, a), 0); }
 
-// The numbers that `body` divides the variable by, ascending, where each divides the next one and the last divides the
-// variable's extent; false if there are others.
+// The divisors of the variable in `body`, ascending, if each divides the next and the last one divides the variable's
+// extent; false otherwise.
 bool divisors_of(const Expr& body, const Expr& var, Exprs& out) {
   bool ok = true;
   const auto add = [&](const Expr& d) {

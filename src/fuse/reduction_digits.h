@@ -1,4 +1,4 @@
-// Internal to fuse/: which memory a reduction runs through.
+// Internal to fuse/: the memory that a reduction reads.
 #pragma once
 #include <optional>
 
@@ -6,23 +6,23 @@
 
 namespace sardonyx {
 
-/// A reduction that has no order: a sum, a product, an extreme.
+/// A reduction whose order does not matter: a sum, a product, an extreme.
 struct ReducedDigits {
   Exprs vars;  ///< those with the largest strides first, if all strides are known
   Expr body;
 };
 /// `reduce` with one variable for each dim of the tensors that it reads. Reductions of a view have variables that stand
 /// for several dims: the sum of x[r // 64, r % 64] over r < 4096 is that of x[a, b] over a < 64, b < 64. Empty if
-/// quotients or remainders of variables would be left.
+/// quotients or remainders of variables would remain.
 std::optional<ReducedDigits> digits_of(const Expr& reduce);
 
 /// The offset in memory that a load reads.
 Expr memory_offset(const Expr& load);
-/// How many loads of `body` have stride 1 along `var`, of those that depend on any of `reduced`. (Others, such as the
-/// mean in a sum of squares, read the same element for the whole reduction.)
+/// How many loads of `body` have stride 1 along `var`, among those that depend on any of `reduced`. (Others, such as
+/// the mean in a sum of squared differences, read the same element for the whole reduction.)
 int unit_loads(const Expr& body, const Expr& var, const Exprs& reduced);
 
-/// The product of extents, each unknown one taken to be 8 (a batch): to decide whether there are few results.
+/// The product of extents; unknown ones count as 8 (a batch). To decide whether there are few results.
 std::int64_t assumed_product(const Exprs& extents);
 
 }  // namespace sardonyx

@@ -1,8 +1,8 @@
-// Row kernels: a reduction, the loops that use its result on the same row, and those that feed only this row, in one
-// pass over rows.
+// Row kernels: a reduction, the loops that use its result in the same row, and the loops that only feed this row, in
+// one pass over rows.
 //
 // A kernel has outer variables (the dims that the first reduction keeps). A loop joins if all its loads of members are
-// in the row that it computes: then all stages can run one after another within a row.
+// in the row that it computes. Then all stages can run one after another within a row.
 #include "fuse/row_kernels.h"
 
 #include <algorithm>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr std::size_t kMaxMembers = 12;
 constexpr std::int64_t kShortColumn = 32;       // elements that a thread keeps in registers
-constexpr std::int64_t kFewRows = 256;          // with a workgroup each, which leave a GPU idle
-constexpr std::int64_t kManyElements = 131072;  // of few rows together, which are worth a kernel of their own
-constexpr std::int64_t kMuchLonger = 16;        // than what is reduced: reading it again costs next to nothing
+constexpr std::int64_t kFewRows = 256;          // with a workgroup each, they leave a GPU idle
+constexpr std::int64_t kManyElements = 131072;  // in few rows together, from which on a separate kernel pays
+constexpr std::int64_t kMuchLonger = 16;        // than what is reduced: reading that again is cheap
 constexpr std::size_t kMaxTensors = 60;  // that one kernel reads and writes: the runtime passes 64 pointers at most
 
 struct Member {
   Node* node;
-  // For each dim of the output: position of the group's outer variable, or -1 for an inner dim or a dim of 1.
+  // For each dim of the output: index of the group's outer variable, or -1 for an inner dim or a dim of 1.
   std::vector<int> outer_at;
 };
 
@@ -84,15 +84,14 @@ class Grouper {
     return nullptr;
   }
 
-  // With fewer rows, a row is better divided among threads.
+  // With fewer rows, it is better to divide a row among threads.
   bool enough_rows() const {
     std::int64_t n;
     const Expr rows = idx::product(outer_extents_);
     return !is_const_int(rows, n) || n >= 4;
   }
 
-  // The outer variable at each dim of a loop's output, from where it loads members. False if it does not stay in its
-  // row.
+  // Finds the outer variable of each dim of a loop's output from its loads of members. False if it accesses other rows.
   bool fit(const Node* n, std::vector<int>& outer_at) const {
     const auto* l = n->as<LoopOp>();
     std::vector<Expr> outer(outer_extents_.size());
@@ -101,7 +100,7 @@ class Grouper {
       if (!ok || x->op != Op::kLoad) return;
       const Member* m = member(x->value);
       if (!m) {
-        ok &= !member(storage_of(x->value));  // members through views: not followed
+        ok &= !member(storage_of(x->value));  // loads of members through views are not supported
         return;
       }
       any = true;
@@ -133,8 +132,8 @@ class Grouper {
     return true;
   }
 
-  // Whether a loop has dims of symbols that the reduced rows do not have: it needs more threads than a row has. (The
-  // tokens of a prompt, where rows are sequences.)
+  // Whether a loop has symbolic dims that the reduced rows lack, so that it needs more threads than a row has (the
+  // tokens of a prompt, if rows are sequences).
   bool wider_than_rows(const Node* n, const std::vector<int>& outer_at) const {
     std::unordered_set<std::int64_t> known;
     const auto note = [&](const Expr& e) {
@@ -158,9 +157,9 @@ class Grouper {
     return wider;
   }
 
-  // On a GPU: whether the first reduction runs across memory, over more elements than a thread keeps in registers.
-  // Results that are neighbours in memory are then computed side by side, and what uses them is better a kernel of its
-  // own, which reads along memory.
+  // On a GPU: whether the first reduction is along columns of more elements than a thread keeps in registers.
+  // Neighbouring columns are then reduced side by side, and loops that use the results are better in a separate kernel,
+  // which reads along memory.
   bool reduces_long_columns() const {
     if (!options_.split_reductions) return false;
     const auto* l = members_[0].node->as<LoopOp>();
@@ -174,8 +173,8 @@ class Grouper {
     return columns && longer;
   }
 
-  // On a GPU: whether there are few rows and the loop is much longer than what is reduced (results of parts of it): a
-  // kernel of its own has more workgroups.
+  // On a GPU: whether there are few rows and the loop is much longer than what is reduced (partial results): a separate
+  // kernel has more workgroups.
   bool longer_than_few_rows(const Node* n, const std::vector<int>& outer_at) const {
     const std::int64_t rows = assumed_product(outer_extents_);
     std::int64_t length = 0, longest = 1;
@@ -257,7 +256,7 @@ class Grouper {
     return false;
   }
 
-  // Why a user of a member does not join; null if it does, with the position of its outer variables.
+  // Why a user of a member does not join; null if it does, with the indices of its outer variables.
   const char* obstacle(const Node* n, std::vector<int>& outer_at) const {
     if (!joinable(n)) return "";
     if (!fit(n, outer_at)) return "it reads other rows than the one it writes";
@@ -272,7 +271,7 @@ class Grouper {
     return nullptr;
   }
 
-  // Once the kernel is final: why users of its values are not part of it.
+  // When the kernel is final: reports why users of its values are not part of it.
   void report() {
     if (!options_.remarks) return;
     for (const Member& m : members_)
@@ -285,7 +284,7 @@ class Grouper {
       }
   }
 
-  // A loop that feeds members, all of whose users are members reading it in their own row, becomes a first stage.
+  // A loop that feeds members becomes a first stage if all of its users are members that read it in their own row.
   bool grow_up() {
     if (!enough_rows()) return false;
     for (std::size_t k = 0; k < members_.size(); ++k)

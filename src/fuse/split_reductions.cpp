@@ -14,23 +14,23 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kWorkgroups = 1024;   // that keep a card busy
-constexpr std::int64_t kFewResults = 64;     // so few that a reduction of any length is worth two kernels
-constexpr std::int64_t kLeastRow = 32768;    // one workgroup reduces shorter rows in less time than a kernel costs
-constexpr std::int64_t kLeastPart = 4096;    // elements of a row
-constexpr std::int64_t kLeastColumn = 512;   // elements of a column, which up to 128 threads share
-constexpr std::int64_t kColumnGroups = 264;  // workgroups that keep a card's memory busy
-constexpr std::int64_t kGroupColumns = 16;   // columns of a workgroup, at least
-constexpr std::int64_t kMultiple = 16;       // of elements in each part, so that vector loads of all parts are aligned
+constexpr std::int64_t kWorkgroups = 1024;        // that keep a card busy
+constexpr std::int64_t kFewResults = 64;          // few enough that a reduction of any length is worth two kernels
+constexpr std::int64_t kLeastRow = 32768;         // elements: one workgroup reduces shorter rows faster
+constexpr std::int64_t kLeastPart = 4096;         // elements of a part of a row
+constexpr std::int64_t kLeastColumn = 512;        // elements of a part of a column, which up to 128 threads divide
+constexpr std::int64_t kColumnGroups = 264;       // workgroups that saturate a card's memory
+constexpr std::int64_t kGroupColumns = 16;        // columns of a workgroup, at least
+constexpr std::int64_t kMultiple = 16;            // of each part's elements: aligns vector loads
 constexpr std::int64_t kMostPartsOfUnknown = 16;  // of a row, if the number of rows is unknown
-constexpr std::int64_t kMostPartsOfArg = 64;      // comparing takes instructions, which more workgroups share
+constexpr std::int64_t kMostPartsOfArg = 64;      // comparisons take many instructions, which more workgroups divide
 constexpr std::int64_t kMostPartsOfColumn = 256;
 constexpr std::int64_t kTeamColumn = 6144;     // shorter columns are not worth a second kernel
 constexpr std::int64_t kLeastMixed = 8192;     // elements that are contiguous in runs, with gaps between the runs
 constexpr std::int64_t kLongRun = 512;         // contiguous elements that a team of threads reduces
-constexpr std::int64_t kManyRuns = 64;         // of fewer elements, which are columns of their own
+constexpr std::int64_t kManyRuns = 64;         // shorter runs, whose elements become columns
 constexpr std::int64_t kMostTaps = 2048;       // of a window
-constexpr std::int64_t kEnoughWindows = 4096;  // results of windows, which are not worth a second kernel
+constexpr std::int64_t kEnoughWindows = 4096;  // results of windows from which on a second kernel does not pay
 
 // Reductions of `e` that are always evaluated.
 void certain_reductions(const Expr& e, Exprs& out) {
@@ -47,7 +47,7 @@ class Splitter {
  public:
   explicit Splitter(Graph& g) : g_(g) {}
 
-  // `r` as a reduction of parts' results; empty if r stays as it is.
+  // `r` as a reduction of partial results; empty if r stays as it is.
   Expr split(const Expr& r, const Exprs& vars) {
     const auto kind = static_cast<ReduceKind>(r->i);
     const bool arg = kind >= ReduceKind::kArgMin;
@@ -71,19 +71,19 @@ class Splitter {
   }
 
  private:
-  // How a reduction is divided: into parts of all reduced variables but `extra`.
+  // How a reduction is split: all reduced variables except `extra` are divided into parts.
   struct Parts {
     Exprs kept, reduced, extra;
     Expr body;
     bool columns = false;
     bool even = false;
     std::int64_t count = 0;
-    Expr length;  // of a part, but for the last ones unless it is even
+    Expr length;  // of a part; the last ones may be shorter unless it is even
   };
-  // The variables of a loop over parts, or over their results, and what replaces those of the reduction.
+  // The variables of a loop over parts, or over partial results, and the replacements of the reduction's variables.
   struct Index {
     Exprs outer;  // of partial results: indices
-    Exprs over;   // what their reduction runs over
+    Exprs over;   // variables of their reduction
     Expr at, begin, terms;
     std::vector<std::pair<Expr, Expr>> replace;
     Expr of(const Expr& e) const { return substitute(e, replace); }
@@ -100,7 +100,7 @@ class Splitter {
     return out;
   }
 
-  // Whether the reduction is divided, and how.
+  // Decides whether, and how, the reduction is split.
   static bool plan(Parts& p, bool arg) {
     p.columns =
         std::any_of(p.kept.begin(), p.kept.end(), [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
@@ -110,7 +110,7 @@ class Splitter {
       p.count = parts_of_columns(results, count, kTeamColumn);
     } else if (is_one_run(p)) {
       p.count = parts_of_rows(results, count);
-      // A part without elements would have no position to give.
+      // A part without elements has no position.
       if (arg && p.count > 1 && is_const(count)) p.count = even_parts(count->i);
     } else if (!arg) {
       return plan_runs(p);
@@ -120,9 +120,9 @@ class Splitter {
     return !arg || p.even;
   }
 
-  // What is reduced are contiguous runs with gaps between them. Each long run is a row of its own (an image's pixels in
-  // the sum over a batch). Of short ones (the channels of a group), each element is a column of its own: threads side
-  // by side read a run together.
+  // For contiguous runs with gaps between them. Each long run becomes a row (an image's pixels in the sum over a
+  // batch). Each element of short runs (the channels of a group) becomes a column, and neighbouring threads read a run
+  // together.
   static bool plan_runs(Parts& p) {
     const auto unit = std::find_if(p.reduced.begin(), p.reduced.end(),
                                    [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
@@ -153,7 +153,7 @@ class Splitter {
     p.length = p.count == 1 ? count : idx::ceildiv(count, p.count * kMultiple) * Expr(kMultiple);
   }
 
-  // Whether all that is reduced lies side by side in memory.
+  // Whether all reduced elements are contiguous in memory.
   static bool is_one_run(const Parts& p) {
     const Expr at = loop_var(extent_of(p.reduced));
     std::vector<std::pair<Expr, Expr>> replace;
@@ -162,7 +162,7 @@ class Splitter {
     return unit_loads(substitute(p.body, replace), at, {at}) > 0;
   }
 
-  // Part results' index of part `part`, for the elements `kept` of the whole's result.
+  // Index of the partial results of part `part`, for the result's element `kept`.
   static Exprs partial_index(const Parts& p, Exprs kept, const Exprs& extra, const Expr& part) {
     kept.insert(kept.end(), extra.begin(), extra.end());
     kept.insert(p.columns ? kept.begin() : kept.end(), part);
@@ -204,8 +204,8 @@ class Splitter {
     return g_.add_loop(i.outer, body(i));
   }
 
-  // a - b, where only a depends on what is reduced, and b on another reduction (of the same row, mostly), which parts
-  // of this one would have to wait for.
+  // Matches a - b, where only a depends on the reduced variables, and b is another reduction (usually of the same row),
+  // for which the parts of this one would otherwise have to wait.
   static bool is_shifted(const Expr& e, const Parts& p, Expr& a, Expr& b) {
     if (e->op != Op::kSub || (e->dtype != DType::kFloat32 && e->dtype != DType::kFloat64)) return false;
     a = e->args[0], b = e->args[1];
@@ -264,7 +264,7 @@ class Splitter {
     return reduce(ReduceKind::kSum, whole.over, binary(Op::kAdd, load(squares, t, whole.outer), between));
   }
 
-  // The best of the parts' best: first which part it is of.
+  // The best of the parts' best elements; finds first which part has it.
   Expr split_arg(const Expr& r, const Parts& p) {
     const auto kind = static_cast<ReduceKind>(r->i);
     const Value* partial = loop(p, [&](const Index& i) { return i.begin + reduce(kind, {i.at}, i.of(p.body)); });
@@ -281,14 +281,14 @@ class Splitter {
     return load(partial, partial->dtype, partial_index(p, p.kept, {}, load(which, which->dtype, p.kept)));
   }
 
-  // Windows of enough results are short sums that read the same elements: splitting them only adds a kernel.
+  // Windows of many results are short sums that read overlapping elements: splitting them only adds a kernel.
   static bool is_window(const Expr& r, const Expr& results, const Expr& count) {
     std::int64_t n = 0, terms = 0;
     return r->vars.size() > 1 && is_const_int(count, terms) && terms <= kMostTaps &&
            (!is_const_int(results, n) || n >= kEnoughWindows);
   }
 
-  // Parts of equal length, if there is such a number.
+  // A number of parts of equal length, if there is one.
   static std::int64_t even_parts(std::int64_t length) {
     std::int64_t parts = kMostPartsOfArg;
     while (parts > 1 && length % (parts * kMultiple) != 0) --parts;
@@ -306,7 +306,8 @@ class Splitter {
     return known ? wanted : std::min(wanted, kMostPartsOfUnknown);
   }
 
-  // `least`: columns of at most so many elements are not worth a second kernel; a team of threads reduces each in one.
+  // `least`: columns of at most so many elements are not worth a second kernel; one kernel reduces each with a team of
+  // threads.
   static std::int64_t parts_of_columns(const Exprs& results, const Expr& count, std::int64_t least) {
     std::int64_t length = 0;
     const std::int64_t n = assumed_product(results);
@@ -350,7 +351,7 @@ void split_reductions(Graph& g) {
   }
   if (!changed) return;
   sort_nodes(g);
-  merge_equal_nodes(g);  // parts of a mean, and of the squares of what differs from it
+  merge_equal_nodes(g);  // parts of a mean, and of the squared differences from it
 }
 
 }  // namespace sardonyx

@@ -12,8 +12,8 @@ namespace {
 /// For each dim of a GEMM's result, the loop's variable that indexes it.
 using Order = std::vector<std::size_t>;
 
-// In which order the loop reads the results of GEMMs whose only reader it is; empty if there are none, if orders
-// differ, or if that is the loop's own order.
+// The order in which the loop reads the results of GEMMs whose only reader it is; empty if there are none, if orders
+// differ, or if it is the loop's own order.
 Order order_of(const LoopOp& l, const Uses& uses) {
   Order order;
   bool ok = true;

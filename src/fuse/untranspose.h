@@ -4,9 +4,9 @@
 
 namespace sardonyx {
 
-/// Gives a loop that transposes a GEMM's result (tokens x channels, which a depthwise convolution wants as channels x
-/// tokens) the order of dims that the GEMM writes, so that it becomes the GEMM's epilogue; the loops that read it, and
-/// nothing else may, permute their indices. Reading along the channels, they find neighbours in memory.
+/// If a loop transposes a GEMM's result (tokens x channels, for a depthwise convolution over channels x tokens), gives
+/// it the GEMM's order of dims instead, so that it becomes the GEMM's epilogue. The loops that read it (there must be
+/// no other readers) permute their indices, and read contiguous memory along the channels.
 void untranspose(Graph& g);
 
 }  // namespace sardonyx
