@@ -221,6 +221,7 @@ const Driver& sim_driver() {
     int (*configure)(const char*) = nullptr;
     find(library, configure, {"sardonyxSimConfigure"}, kSimulatedHip);
     find(library, d.last_failure, {"sardonyxSimLastFailure"}, kSimulatedHip);
+    find(library, d.simulated_microseconds, {"sardonyxSimMicroseconds"}, kSimulatedHip);
     if (configure(fmt::format("{{\"chips\": [\"{}\"]}}", fmt::join(sim_chips(), "\", \"")).c_str()) != 0)
       fail(ErrorKind::kDevice, "sim: {}", d.last_failure());
     d.require(d.init(0), "hipInit");

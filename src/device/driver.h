@@ -77,7 +77,8 @@ struct Driver {
   int (*get_device)(int*) = nullptr;
   int (*properties)(void*, int) = nullptr;
   const char* (*hip_error)(int) = nullptr;
-  const char* (*last_failure)() = nullptr;  ///< the simulator's
+  const char* (*last_failure)() = nullptr;       ///< the simulator's
+  double (*simulated_microseconds)() = nullptr;  ///< the simulator's; see Gpu::estimated_seconds()
   // CUDA only.
   int (*version)(int*) = nullptr;  ///< 12040: CUDA 12.4
   int (*retain_context)(void**, int) = nullptr;

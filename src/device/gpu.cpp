@@ -122,6 +122,11 @@ void DriverGpu::synchronize(GpuStream stream) {
   driver_.require(driver_.stream_synchronize(stream), "a kernel");
 }
 
+std::optional<double> DriverGpu::estimated_seconds() {
+  const double us = driver_.simulated_microseconds ? driver_.simulated_microseconds() : -1;
+  return us < 0 ? std::optional<double>() : us * 1e-6;
+}
+
 std::uint64_t DriverGpu::free_memory() {
   const Scope scope(*this);
   std::size_t available = 0, total = 0;

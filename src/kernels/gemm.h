@@ -6,11 +6,31 @@
 namespace sdx {
 namespace gemm_detail {
 
+#if defined(__AMDGCN__)
+/// Instructions before stay before, instructions behind stay behind.
+SDX_FN void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+/// Of two waves that could issue, the SIMD takes the one of higher priority.
+template <int Level>
+SDX_FN void raise_priority() {
+  __builtin_amdgcn_s_setprio(Level);
+}
+#else
+SDX_FN void keep_order() {}
+template <int Level>
+SDX_FN void raise_priority() {}
+#endif
+
 template <class Tile, class T>
 struct Sizes {
   static constexpr int kChunks = Tile::kRow / 16, kStage = (Tile::kM + Tile::kN) * kChunks;  // in vectors of 16 bytes
   static constexpr int kTilesN = Tile::kN / 16 / Tile::kWavesN, kPart = kTilesN < 4 ? kTilesN : 4;
   static constexpr int kStore = Tile::kWavesM * Tile::kWavesN * Tile::kWavesK * 16 * (kPart * 16 + 4) / 4;
+  // Where registers hold a wave's operands of a whole tile, beside its sums.
+  static constexpr int kTilesM = Tile::kM / 16 / Tile::kWavesM;
+  static constexpr int kOperandRegisters =
+      (kTilesM * Matrix<T>::kVectorsA + kTilesN * Matrix<T>::kVectorsB) * 4 *
+      (Tile::kRow / int(sizeof(T)) / Matrix<T>::kStep / Tile::kWavesK);
+  static constexpr bool kReadFirst = Matrix<T>::kFamily == MatrixFamily::kMfma && kOperandRegisters <= 128;
   static constexpr int kVectors = kStage * Tile::kStages > kStore ? kStage* Tile::kStages : kStore;
 };
 
@@ -70,31 +90,73 @@ SDX_FN void gemm(const P& p) {
     wait_copies<int(kAhead) - 1>();
     lds_barrier();
     const u32 next = t + kAhead;
-    if (next < count) {
-      a.template begin<true>(p, stage_a(next), z, first_row, first_k(next));
-      b.template begin<true>(p, stage_b(next), z, first_col, first_k(next));
-    }
-    commit_copies();
+    const auto load_next = [&] {
+      if (next < count) {
+        a.template begin<true>(p, stage_a(next), z, first_row, first_k(next));
+        b.template begin<true>(p, stage_b(next), z, first_col, first_k(next));
+      }
+      commit_copies();
+    };
     const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
-    // One step of vector arithmetic is long enough; unrolling further only costs registers.
-    constexpr int kTogether = M::kFamily == MatrixFamily::kVector ? 1 : kSteps;
-#pragma unroll kTogether
-    for (int s = 0; s < kSteps / Tile::kWavesK; ++s) {
+    const auto read_a = [&](int s, int i, vec16 (&x)[M::kVectorsA]) {
       const u32 chunk = (s * Tile::kWavesK + wave_k) * (M::kStep / M::kVec);
-      vec16 y[TN][M::kVectorsB];
+#pragma clang loop unroll(full)
+      for (int v = 0; v < M::kVectorsA; ++v)
+        x[v] = from_a[place<kChunks>((wave_m * TM + i) * 16 + M::row_a(lane, v), chunk + M::chunk(lane, v))];
+    };
+    const auto read_b = [&](int s, vec16 (&y)[TN][M::kVectorsB]) {
+      const u32 chunk = (s * Tile::kWavesK + wave_k) * (M::kStep / M::kVec);
 #pragma clang loop unroll(full)
       for (int j = 0; j < TN; ++j)
 #pragma clang loop unroll(full)
         for (int v = 0; v < M::kVectorsB; ++v)
           y[j][v] = from_b[place<kChunks>((wave_n * TN + j) * 16 + M::row_b(lane, v), chunk + M::chunk(lane, v))];
+    };
+    constexpr int kOwnSteps = kSteps / Tile::kWavesK;
+    if constexpr (S::kReadFirst) {
+      // LDS works through all reads of the tile while the first products run, and the loads of the next tile come after
+      // them: matrix instructions then follow one another without a wait.
+      vec16 x[kOwnSteps][TM][M::kVectorsA], y[kOwnSteps][TN][M::kVectorsB];
 #pragma clang loop unroll(full)
-      for (int i = 0; i < TM; ++i) {
-        vec16 x[M::kVectorsA];
+      for (int s = 0; s < kOwnSteps; ++s) {
+        read_b(s, y[s]);
 #pragma clang loop unroll(full)
-        for (int v = 0; v < M::kVectorsA; ++v)
-          x[v] = from_a[place<kChunks>((wave_m * TM + i) * 16 + M::row_a(lane, v), chunk + M::chunk(lane, v))];
+        for (int i = 0; i < TM; ++i) read_a(s, i, x[s][i]);
+      }
+      keep_order();
+      load_next();
+      keep_order();
 #pragma clang loop unroll(full)
-        for (int j = 0; j < TN; ++j) M::product(x, y[j], sums[i][j]);
+      for (int s = 0; s < kOwnSteps; ++s)
+#pragma clang loop unroll(full)
+        for (int i = 0; i < TM; ++i)
+#pragma clang loop unroll(full)
+          for (int j = 0; j < TN; ++j) {
+            M::product(x[s][i], y[s][j], sums[i][j]);
+            // The first product waits until another workgroup's wave on this SIMD has done its own; the others don't
+            // give way: workgroups take turns at matrix instructions and at memory.
+            if (s + i + j == 0) {
+              raise_priority<1>();
+              keep_order();
+            }
+          }
+      raise_priority<0>();
+      keep_order();
+    } else {
+      load_next();
+      // One step of vector arithmetic is long enough; unrolling further only costs registers.
+      constexpr int kTogether = M::kFamily == MatrixFamily::kVector ? 1 : kSteps;
+#pragma unroll kTogether
+      for (int s = 0; s < kOwnSteps; ++s) {
+        vec16 y[TN][M::kVectorsB];
+        read_b(s, y);
+#pragma clang loop unroll(full)
+        for (int i = 0; i < TM; ++i) {
+          vec16 x[M::kVectorsA];
+          read_a(s, i, x);
+#pragma clang loop unroll(full)
+          for (int j = 0; j < TN; ++j) M::product(x, y[j], sums[i][j]);
+        }
       }
     }
     if constexpr (Tile::kStages == 1) lds_barrier();

@@ -6,13 +6,19 @@ namespace sdx {
 namespace gemm_detail {
 
 /// Position in LDS, in chunks of 16 bytes, of chunk `chunk` of row `row`. Rows have at least 4 chunks, swizzled so that
-/// eight rows read at the same chunk use each bank once.
+/// eight rows read at the same chunk use each bank once; on AMD's GPUs also eight rows that are 8 apart, which
+/// Access::kAcross writes.
 template <int Chunks>
 SDX_FN u32 place(u32 row, u32 chunk) {
+#if defined(__AMDGCN__)
+  const u32 apart = row / 8 & 7;
+#else
+  constexpr u32 apart = 0;  // copies to shared memory are asynchronous, and nearly all along K
+#endif
   if constexpr (Chunks >= 8)
-    return row * Chunks + (chunk ^ (row & 7));
+    return row * Chunks + (chunk ^ ((row & 7) ^ apart));
   else
-    return row * Chunks + (chunk ^ (row / 2 & 3));
+    return row / 2 * 8 + (((row & 1) * 4 + chunk) ^ ((row / 2 & 3) ^ apart));
 }
 
 /// Loads one operand's tile from global memory to LDS: Rows rows of Chunks chunks of 16 bytes.

@@ -20,6 +20,11 @@ double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream) {
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
   gpu.synchronize(stream);
+  if (const std::optional<double> before = gpu.estimated_seconds()) {  // every launch takes the same
+    gpu.launch(launch, stream);
+    gpu.synchronize(stream);
+    return std::max(*gpu.estimated_seconds() - *before, 1e-9);
+  }
   seconds(1);  // warms up: loads code and fills caches
   const int few = std::clamp(static_cast<int>(kTimed / std::max(seconds(2) / 2, 1e-7)), 2, kMaxLaunches);
   // The difference of two numbers of launches cancels fixed costs. Takes minima before the difference: a difference of

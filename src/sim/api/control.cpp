@@ -17,6 +17,15 @@ constexpr const char* kCategories[] = {"scalar", "vector", "matrix", "scalar_mem
                                        "lds",    "wait",   "branch", "other"};
 static_assert(sizeof kCategories / sizeof *kCategories == static_cast<std::size_t>(Category::kCount));
 
+Timing timingOf(const json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? Timing::kAll : Timing::kOff;
+  const auto word = value.get<std::string>();
+  if (word == "all") return Timing::kAll;
+  if (word == "sample") return Timing::kSample;
+  if (word == "off") return Timing::kOff;
+  sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, R"("timing" is "off", "all" or "sample", not "{}")", word);
+}
+
 void applyJson(const json& j, Config& c) {
   for (const auto& [key, value] : j.items()) {
     if (key == "chips")
@@ -37,6 +46,16 @@ void applyJson(const json& j, Config& c) {
       c.summary = value.get<bool>();
     else if (key == "print_summary")
       c.printSummary = value.get<bool>();
+    else if (key == "timing")
+      c.timing = timingOf(value);
+    else if (key == "timeline_segments")
+      c.timelineSegments = value.get<std::size_t>();
+    else if (key == "print_timing")
+      c.printTiming = value.get<bool>();
+    else if (key == "timing_file")
+      c.timingFile = value.get<std::string>();
+    else if (key == "timeline_file")
+      c.timelineFile = value.get<std::string>();
     else if (key == "print_failures")
       c.printFailures = value.get<bool>();
     else if (key == "trace" && value.is_null())
@@ -70,6 +89,41 @@ void printSummary() {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
+constexpr int kInstructionsShown = 8;
+constexpr std::size_t kTimelineSegments = 50'000;  // of each kernel: what Perfetto shows without effort
+
+std::string timingJson() {
+  std::lock_guard lock(Runtime::get().mutex);
+  json out = {{"launches", json::array()}};
+  double total = 0;
+  for (const auto& l : Runtime::get().timed) {
+    out["launches"].push_back(timing::toJson(l));
+    total += l.estimate->microseconds;
+  }
+  out["us"] = total;
+  return out.dump();
+}
+
+void writeFile(const std::string& path, const std::string& text) {
+  std::FILE* f = std::fopen(path.c_str(), "w");
+  const bool ok = f && std::fwrite(text.data(), 1, text.size(), f) == text.size();
+  if ((f && std::fclose(f) != 0) || !ok) std::fprintf(stderr, "simulated GPU: cannot write %s\n", path.c_str());
+}
+
+/// At the end of the process, when the configuration asked for it.
+void printTiming() {
+  const Config c = Runtime::get().config();
+  if (c.printTiming) {
+    std::string text;
+    for (const auto& l : Runtime::get().timed)
+      text += timing::toText(l, l.estimate->instructions.empty() ? 0 : kInstructionsShown);
+    std::fflush(stdout);
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+  if (!c.timingFile.empty()) writeFile(c.timingFile, timingJson());
+  if (!c.timelineFile.empty()) writeFile(c.timelineFile, timing::toTimeline(Runtime::get().timed));
+}
+
 }  // namespace
 
 namespace sardonyx::sim {
@@ -83,6 +137,11 @@ Config parseConfig(std::string_view text, const Config& base) {
     static bool registered = std::atexit(printSummary) == 0;
     (void)registered;
   }
+  if (c.printTiming || !c.timingFile.empty() || !c.timelineFile.empty()) {
+    static bool registered = std::atexit(printTiming) == 0;
+    (void)registered;
+  }
+  if (!c.timelineFile.empty() && c.timelineSegments == 0) c.timelineSegments = kTimelineSegments;
   return c;
 }
 
@@ -126,6 +185,24 @@ const char* sardonyxSimSummary() {
   return copy.c_str();
 }
 
+const char* sardonyxSimTiming() {
+  thread_local std::string copy;
+  copy = timingJson();
+  return copy.c_str();
+}
+
+const char* sardonyxSimTimeline() {
+  thread_local std::string copy;
+  std::lock_guard lock(Runtime::get().mutex);
+  copy = timing::toTimeline(Runtime::get().timed);
+  return copy.c_str();
+}
+
+double sardonyxSimMicroseconds() {
+  std::lock_guard lock(Runtime::get().mutex);
+  return Runtime::get().config().timing == Timing::kOff ? -1 : Runtime::get().microseconds;
+}
+
 long long sardonyxSimCount(const char* what) {
   const std::string word = what ? what : "";
   const Runtime& rt = Runtime::get();
@@ -138,6 +215,7 @@ long long sardonyxSimCount(const char* what) {
 void sardonyxSimResetSummary() {
   std::lock_guard lock(Runtime::get().mutex);
   Runtime::get().summary.clear();
+  Runtime::get().timed.clear();
 }
 
 }  // extern "C"

@@ -1,12 +1,17 @@
 // Executes operations, and routes those of capturing streams into graphs.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
 #include "sim/api/graph.h"
 #include "sim/exec/device_memory.h"
+#include "target/chip.h"
 
 namespace sardonyx::sim {
 namespace {
+
+constexpr std::size_t kMostTimed = 100'000;  // launches that are remembered
 
 /// A range that begins in a known allocation must end in it; other pointers are the program's own responsibility.
 bool rangeFits(const void* pointer, std::size_t size) {
@@ -53,6 +58,30 @@ hipError_t set(const SetOp& op) {
   return hipSuccess;
 }
 
+timing::DeviceCaches& cachesOf(Device& d) {
+  if (!d.caches) {
+    const auto mall = static_cast<std::uint64_t>(d.chip->product->infinity_mib) << 20;
+    d.caches =
+        std::make_unique<timing::DeviceCaches>(d.chip->xccCount, static_cast<std::uint64_t>(d.chip->l2Bytes), mall);
+  }
+  return *d.caches;
+}
+
+void noteTime(Runtime& rt, const LaunchRequest& r, std::shared_ptr<timing::Estimate> estimate) {
+  timing::TimedLaunch l;
+  l.kernel = r.kernel->shown;
+  for (int d = 0; d < 3; ++d) l.grid[d] = r.grid[d], l.block[d] = r.block[d];
+  std::lock_guard lock(rt.mutex);
+  const bool seen = std::any_of(rt.timed.begin(), rt.timed.end(), [&](const timing::TimedLaunch& t) {
+    return t.kernel == l.kernel && std::equal(t.grid, t.grid + 3, l.grid);
+  });
+  if (seen) estimate->instructions.clear(), estimate->timeline.clear(), estimate->lives.clear();
+  l.start = rt.microseconds;
+  rt.microseconds += estimate->microseconds + estimate->launchMicroseconds;
+  l.estimate = std::move(estimate);
+  if (rt.timed.size() < kMostTimed) rt.timed.push_back(std::move(l));
+}
+
 hipError_t launch(const KernelOp& op) {
   Runtime& rt = Runtime::get();
   LaunchRequest r;
@@ -63,6 +92,7 @@ hipError_t launch(const KernelOp& op) {
   r.dynamicLds = op.shared;
   r.arguments = op.arguments.data();
   r.argumentBytes = op.arguments.size();
+  if (rt.config().timing != Timing::kOff) r.caches = &cachesOf(*rt.devices[static_cast<std::size_t>(r.device)]);
   LaunchCounts counts;
   std::string failure = runLaunch(r, rt.config(), &counts);
   if (!counts.byCategory.empty()) {
@@ -73,6 +103,7 @@ hipError_t launch(const KernelOp& op) {
     for (std::size_t i = 0; i < counts.byCategory.size(); ++i) k.byCategory[i] += counts.byCategory[i];
     k.traffic += counts.traffic;
   }
+  if (counts.estimate) noteTime(rt, r, std::move(counts.estimate));
   if (failure.empty()) return hipSuccess;
   if (rt.config().printFailures) std::fprintf(stderr, "simulated GPU: %s\n", failure.c_str());
   std::lock_guard lock(rt.mutex);
@@ -98,7 +129,12 @@ struct Executor {
   hipError_t operator()(const RecordOp& op) const {
     if (!Runtime::get().alive(op.event)) return hipErrorInvalidHandle;
     op.event->recorded = true;
-    op.event->time = std::chrono::steady_clock::now();
+    Runtime& rt = Runtime::get();
+    if (rt.config().timing == Timing::kOff)
+      op.event->time = std::chrono::steady_clock::now();
+    else  // the time that the clock has counted so far
+      op.event->time =
+          std::chrono::steady_clock::time_point(std::chrono::nanoseconds(std::llround(rt.microseconds * 1e3)));
     return hipSuccess;
   }
   hipError_t operator()(const FreeOp& op) const {

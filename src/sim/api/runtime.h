@@ -19,6 +19,7 @@
 #include "sim/exec/config.h"
 #include "sim/exec/launch.h"
 #include "sim/object/code_object.h"
+#include "sim/timing/report.h"
 
 namespace sardonyx::sim {
 struct Graph;
@@ -77,6 +78,7 @@ struct Device {
   std::unique_ptr<ihipStream_t> nullStream, threadStream;
   std::unique_ptr<ihipMemPoolHandle_t> defaultPool;
   ihipMemPoolHandle_t* pool = nullptr;
+  std::unique_ptr<timing::DeviceCaches> caches;  ///< as the clock knows them; null until it runs
   std::size_t stackLimit = 1024;
 };
 
@@ -125,6 +127,8 @@ class Runtime {
   std::recursive_mutex execution;  ///< operations run one after another, which in-order streams allow
   std::mutex mutex;
   std::map<std::string, KernelCounts> summary;
+  std::vector<timing::TimedLaunch> timed;  ///< with their instructions: the first launch of each kernel and grid
+  double microseconds = 0;                 ///< that the clock counted for all launches
   std::string lastFailure;
   /// What sardonyxSimCount() counts.
   std::atomic<long long> allocations{0}, graphs{0}, graphLaunches{0}, kernelLaunches{0};

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/exec/checks.h"
 #include "sim/exec/device_memory.h"
 #include "sim/exec/fault.h"
 #include "sim/exec/memory_checks.h"
+#include "sim/timing/record.h"
 
 namespace sardonyx::sim {
 namespace {
@@ -71,6 +74,7 @@ std::uint8_t* globalAccess(Wave& w, int lane, std::uint64_t address, unsigned si
     throw Fault(fmt::format("{} of {} bytes is not aligned to {}", verb(kind), size, alignment), lane, address);
   if (w.watchGlobal) [[unlikely]] {
     if (w.traffic) count(kind, size, w.traffic->globalRead, w.traffic->globalWritten);
+    if (w.recorder) w.recorder->global(address, size, kind);
     if (kind != AccessKind::kRead) requireStored(w, lane);
     checkGlobal(w, *a, lane, address, size, kind);
   }
@@ -86,6 +90,8 @@ std::uint8_t* ldsAccess(Wave& w, int lane, std::uint32_t offset, unsigned size, 
     throw Fault(fmt::format("LDS {} of {} bytes is not aligned to {}", verb(kind), size, alignment), lane, offset);
   if (w.traffic) [[unlikely]]
     count(kind, size, w.traffic->ldsRead, w.traffic->ldsWritten);
+  if (w.recorder) [[unlikely]]
+    w.recorder->lds(lane, offset, size);
   if (w.checks->storeUndefinedAny && kind != AccessKind::kRead) [[unlikely]]
     requireStored(w, lane);
   if (!w.group->transfers.empty()) [[unlikely]]
@@ -106,11 +112,16 @@ std::uint8_t* scratchByte(const Wave& w, int lane, std::uint32_t offset) {
   return reinterpret_cast<std::uint8_t*>(w.scratchBase + dword * 4 * w.lanes + static_cast<std::uint64_t>(lane) * 4 +
                                          (offset & 3));
 }
+void recordScratch(Wave& w, int lane, std::uint32_t offset, unsigned size, AccessKind kind) {
+  for (unsigned i = 0; i < size; i += 4)
+    w.recorder->global(reinterpret_cast<std::uint64_t>(scratchByte(w, lane, offset + i)), std::min(size - i, 4u), kind);
+}
 }  // namespace
 
 void scratchRead(Wave& w, int lane, std::uint32_t offset, unsigned size, void* data) {
   scratchBounds(w, lane, offset, size, AccessKind::kRead);
   if (w.traffic) w.traffic->scratchRead += size;
+  if (w.recorder) recordScratch(w, lane, offset, size, AccessKind::kRead);
   if (!w.scratchWritten.empty()) {
     const std::uint8_t* written = &w.scratchWritten[static_cast<std::size_t>(lane) * w.scratchBytes + offset];
     for (unsigned i = 0; i < size; ++i)
@@ -126,6 +137,7 @@ void scratchRead(Wave& w, int lane, std::uint32_t offset, unsigned size, void* d
 void scratchWrite(Wave& w, int lane, std::uint32_t offset, unsigned size, const void* data) {
   scratchBounds(w, lane, offset, size, AccessKind::kWrite);
   if (w.traffic) w.traffic->scratchWritten += size;
+  if (w.recorder) recordScratch(w, lane, offset, size, AccessKind::kWrite);
   if (!w.scratchWritten.empty()) {
     std::uint8_t* written = &w.scratchWritten[static_cast<std::size_t>(lane) * w.scratchBytes + offset];
     for (unsigned i = 0; i < size; ++i) written[i] = !(w.checks->storeUndefined[i / 4] >> lane & 1);

@@ -7,6 +7,7 @@
 #include "sim/exec/fault.h"
 #include "sim/exec/gpr_index.h"
 #include "sim/exec/trace.h"
+#include "sim/timing/record.h"
 
 namespace sardonyx::sim {
 namespace {
@@ -18,6 +19,11 @@ constexpr std::uint64_t kGroupTurn = 1 << 22;  // instructions before another wo
   bool known = in.op != nullptr || in.dual != nullptr;
   throw Fault(known ? "instruction form is not implemented"
                     : "instruction is not implemented, or not an instruction of this chip");
+}
+
+/// Matrix arithmetic where only the clock is of interest: addresses and branches do not depend on it.
+bool leftOut(const Wave& w, const Inst& in) {
+  return w.recorder && w.recorder->skipMatrix && in.category == Category::kMatrix;
 }
 
 /// Executes until the wave ends, blocks, yields or has used `budget`. Returns the instructions executed.
@@ -44,10 +50,13 @@ std::uint64_t runWave(Launch& launch, Wave& w, std::uint64_t budget, std::vector
     w.mask = w.exec();
     checkBefore(w, in);
     if (kObserved && counts) ++(*counts)[static_cast<std::size_t>(in.category)];
-    if (in.pre) in.pre(w, in);
-    in.fn(w, in);
-    if (in.post) in.post(w, in);
+    if (!kObserved || !leftOut(w, in)) {
+      if (in.pre) in.pre(w, in);
+      in.fn(w, in);
+      if (in.post) in.post(w, in);
+    }
     checkAfter(w, in);
+    if (kObserved && w.recorder) w.recorder->finish(w, in);
     if (kObserved && tracer) tracer->print(w, in);
     w.pc = w.nextPc;
     ++n;
@@ -95,7 +104,7 @@ void waitBarrier(Wave& w) {
 }
 
 GroupState runWorkgroup(Launch& launch, Workgroup& g, std::vector<std::uint64_t>* counts) {
-  bool observed = counts != nullptr || !launch.config->traceKernel.empty();
+  bool observed = counts != nullptr || !launch.config->traceKernel.empty() || launch.recording != nullptr;
   std::uint64_t used = 0;
   while (g.live) {
     bool progress = false, allYielded = true;

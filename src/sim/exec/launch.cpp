@@ -14,6 +14,8 @@
 #include "sim/exec/interpreter.h"
 #include "sim/exec/memory_checks.h"
 #include "sim/exec/wave.h"
+#include "sim/timing/estimate.h"
+#include "sim/timing/recording.h"
 
 namespace sardonyx::sim {
 namespace {
@@ -52,7 +54,9 @@ void work(Launch& launch) {
         // All resident workgroups may be waiting for one that has not started.
         stalled = 0;
         std::uint64_t index = launch.nextGroup.fetch_add(1, std::memory_order_relaxed);
-        if (index < launch.groups()) {
+        if (index < (launch.recording ? launch.recording->count() : launch.groups())) {
+          if (launch.recording) index = launch.recording->at(index);
+          if (index == timing::Recording::kSkip) continue;
           Resident r;
           if (scratch) {
             if (freeScratch.empty())
@@ -61,6 +65,7 @@ void work(Launch& launch) {
             freeScratch.pop_back();
           }
           r.group = startWorkgroup(launch, index, r.scratch ? r.scratch->address : 0);
+          if (launch.recording) launch.recording->attach(*r.group);
           resident.push_front(std::move(r));
         } else if (!resident.empty()) {
           // They wait for workgroups on other host threads, which need the CPU more.
@@ -74,6 +79,7 @@ void work(Launch& launch) {
       if (state == GroupState::kFinished) {
         stalled = 0;
         if (!counts.empty()) traffic += r.group->traffic;
+        if (launch.recording) launch.recording->collect(*r.group);
         if (r.scratch) freeScratch.push_back(std::move(r.scratch));
       } else {
         ++stalled;
@@ -177,6 +183,11 @@ std::string runLaunch(const LaunchRequest& r, const Config& config, LaunchCounts
   launch.ldsBytes = static_cast<std::uint32_t>(lds);
   if (config.checkGlobalRaces && launch.groups() > 0 && launch.groups() <= GlobalShadow::kMaxGroups)
     launch.shadow = std::make_unique<GlobalShadow>(launch.groups());
+  if (config.timing != Timing::kOff) {
+    const TimingFacts* facts = timing_facts(r.chip->name);
+    if (!facts) return timing::noClock(r.chip->name);
+    launch.recording = std::make_unique<timing::Recording>(launch, *facts, config.timing == Timing::kAll);
+  }
   launch.privateBytes = k.privateBytes + (k.dynamicStack ? kDynamicStack : 0);
   static std::atomic<std::uint64_t> dispatches{0};
   launch.dispatchId = dispatches.fetch_add(1);
@@ -225,6 +236,11 @@ std::string runLaunch(const LaunchRequest& r, const Config& config, LaunchCounts
     report->traffic = launch.traffic;
     report->byCategory = launch.counts;
   }
+  if (launch.recording && launch.message.empty()) try {
+      report->estimate = std::make_shared<timing::Estimate>(timing::estimate(launch, *r.caches));
+    } catch (const std::exception& e) {
+      return fmt::format("kernel {}: its time cannot be estimated: {}", k.shown, e.what());
+    }
   std::lock_guard lock(launch.mutex);
   return launch.message;
 }

@@ -14,6 +14,11 @@
 namespace sardonyx::sim {
 
 class GlobalShadow;
+namespace timing {
+class Recording;
+struct DeviceCaches;
+struct Estimate;
+}  // namespace timing
 
 struct Launch {
   Launch();
@@ -37,7 +42,8 @@ struct Launch {
   std::vector<std::uint64_t> counts;  ///< executed wave-instructions by Category, when the summary is on
   Traffic traffic;
   std::atomic<std::uint64_t> executed{0};
-  std::unique_ptr<GlobalShadow> shadow;  ///< when races in global memory are checked
+  std::unique_ptr<GlobalShadow> shadow;          ///< when races in global memory are checked
+  std::unique_ptr<timing::Recording> recording;  ///< when the clock runs
 
   std::uint64_t groups() const { return static_cast<std::uint64_t>(grid[0]) * grid[1] * grid[2]; }
   /// Records the first failure.
@@ -54,13 +60,15 @@ struct LaunchRequest {
   std::uint32_t dynamicLds = 0;
   const void* arguments = nullptr;  ///< the explicit part of the kernarg segment
   std::size_t argumentBytes = 0;
+  timing::DeviceCaches* caches = nullptr;  ///< of the device, for the clock
 };
 
 /// What a launch reports besides its results.
 struct LaunchCounts {
   std::vector<std::uint64_t> byCategory;  ///< executed wave-instructions by Category, when the summary is on
   Traffic traffic;
-  bool refused = false;  ///< the launch did not start: its shape or arguments do not fit
+  std::shared_ptr<timing::Estimate> estimate;  ///< when the clock runs and the launch succeeded
+  bool refused = false;                        ///< the launch did not start: its shape or arguments do not fit
 };
 
 /// Runs a launch to its end on the pool of host threads. Returns "" or why it failed. Thread-safe.

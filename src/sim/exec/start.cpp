@@ -4,6 +4,7 @@
 
 #include "sim/exec/checks.h"
 #include "sim/exec/interpreter.h"
+#include "sim/timing/record.h"
 
 namespace sardonyx::sim {
 

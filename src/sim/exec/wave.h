@@ -16,6 +16,9 @@ struct Launch;
 struct Workgroup;
 struct WaveChecks;
 struct LdsShadow;
+namespace timing {
+class WaveRecorder;
+}
 
 inline constexpr int kTempRows = 40;  ///< rows for DPP, SDWA and dual issue; the last is enough for a 16-dword operand
 
@@ -71,8 +74,9 @@ struct Wave {
   std::uint64_t executed = 0;
   const Inst* current = nullptr;
   std::unique_ptr<WaveChecks> checks;
-  std::vector<std::uint32_t> registers;      ///< storage of v and a
-  std::vector<std::uint8_t> scratchWritten;  ///< by lane and byte; only when never-written reads are checked
+  std::unique_ptr<timing::WaveRecorder> recorder;  ///< for the clock; null when this wave is not recorded
+  std::vector<std::uint32_t> registers;            ///< storage of v and a
+  std::vector<std::uint8_t> scratchWritten;        ///< by lane and byte; only when never-written reads are checked
 
   std::uint32_t* row(const Operand& o, int dword = 0) {
     switch (o.file) {

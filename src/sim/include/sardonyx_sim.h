@@ -14,6 +14,11 @@ extern "C" {
  *   "max_instructions_per_wave": 200000000
  *   "check_waits", "check_races" (both on), "check_global_races", "check_uninitialized", "summary" (all off): true or
  *                                      false; docs/simulator.md says what each finds
+ *   "timing": "all"                    estimates the time of every launch (docs/amd-clock.md): "off"; "all", where every
+ *                                      workgroup is executed; "sample", where only those that the estimate needs are,
+ *                                      without matrix arithmetic, so that results are wrong
+ *   "print_timing": true, "timing_file": "x.json", "timeline_file": "x.json"   what is written when the process ends
+ *   "timeline_segments": 50000         events of waves that estimates keep for the timeline
  *   "print_failures", "print_summary": true or false: on standard error, as they happen and when the process ends
  *   "trace": {"kernel": "name", "workgroup": 0, "wave": 0, "file": "trace.txt"}   null turns the trace off
  * The variable SARDONYX_SIM of the environment may hold such an object (or a list of chips) for programs that do not
@@ -30,12 +35,23 @@ const char* sardonyxSimLastFailure(void);
  * scratch. Valid until the next call from the same thread. */
 const char* sardonyxSimSummary(void);
 
+/* The estimates of all launches made while "timing" was on, as JSON (docs/amd-clock.md lists the keys). Events measure
+ * that time then. Valid until the next call from the same thread. */
+const char* sardonyxSimTiming(void);
+
+/* The same as a timeline in Chrome's trace format, which ui.perfetto.dev opens: launches, and the waves of one compute
+ * unit (RDNA: workgroup processor) of each kernel, as far as "timeline_segments" allows. */
+const char* sardonyxSimTimeline(void);
+
+/* Microseconds that the clock has counted for all launches of this process; -1 while "timing" is off. */
+double sardonyxSimMicroseconds(void);
+
 /* How often this happened in this process: "allocations" (of device memory and of pinned memory of the host, pools
  * included), "graphs" (made executable), "graph_launches", "kernel_launches" (those in graphs are not counted). -1 for
  * another word. */
 long long sardonyxSimCount(const char* what);
 
-/* Forgets the counts of sardonyxSimSummary(). */
+/* Forgets the counts of sardonyxSimSummary() and the estimates of sardonyxSimTiming(). */
 void sardonyxSimResetSummary(void);
 
 #ifdef __cplusplus

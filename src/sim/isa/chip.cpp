@@ -32,12 +32,12 @@ std::uint64_t hostMemory() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-Chip traits(const sardonyx::Chip& c) {
-  const Product& p = c.product();
+Chip traits(const sardonyx::Chip& c, const Product& p) {
   Chip t;
   t.name = c.name;
   t.archName = t.name + std::string(c.settings);
   t.marketing = "AMD " + std::string(p.name);
+  t.product = &p;
   t.gen = generation(c);
   t.major = c.major, t.minor = c.minor;
   t.waveSize = c.wave;
@@ -54,7 +54,7 @@ Chip traits(const sardonyx::Chip& c) {
   t.vgprEncoding = c.registers.vector_encoding;
   t.registersPerCu = c.registers.vector * c.wave * c.simds * c.units_per_pool;
   t.sgprs = c.registers.scalar_per_wave;
-  t.computeUnits = driver_units(c);
+  t.computeUnits = driver_units(c, p);
   t.maxWavesPerCu = c.registers.waves * c.simds * c.units_per_pool;
   t.clockKhz = p.mhz * 1000, t.memoryClockKhz = p.memory_mhz * 1000, t.memoryBusBits = p.bus_bits;
   t.memoryBytes = p.memory_gib > 0 ? static_cast<std::uint64_t>(p.memory_gib) << 30 : hostMemory();
@@ -65,19 +65,32 @@ Chip traits(const sardonyx::Chip& c) {
   return t;
 }
 
+std::vector<Chip> traitsOf(bool allProducts) {
+  std::vector<Chip> all;
+  for (const sardonyx::Chip& c : all_chips())
+    if (c.vendor == Vendor::kAmd)
+      for (const Product& p : c.products)
+        if (allProducts || &p == &c.product()) all.push_back(traits(c, p));
+  return all;
+}
+
+/// Whether `name` is the product's, with or without the words before it ("Instinct", "Radeon").
+bool isCalled(const Product& p, std::string_view name) {
+  return p.name == name || (p.name.size() > name.size() && p.name.ends_with(name) && !name.empty() &&
+                            p.name[p.name.size() - name.size() - 1] == ' ');
+}
+
 }  // namespace
 
 const std::vector<Chip>& allChips() {
-  static const std::vector<Chip> chips = [] {
-    std::vector<Chip> all;
-    for (const sardonyx::Chip& c : all_chips())
-      if (c.vendor == Vendor::kAmd) all.push_back(traits(c));
-    return all;
-  }();
+  static const std::vector<Chip> chips = traitsOf(false);
   return chips;
 }
 
 const Chip* findChip(std::string_view name) {
+  static const std::vector<Chip> products = traitsOf(true);
+  for (const Chip& c : products)
+    if (isCalled(*c.product, name)) return &c;
   name = name.substr(0, name.find(':'));
   for (const Chip& c : allChips())
     if (name == c.name) return &c;

@@ -6,6 +6,10 @@
 #include <string_view>
 #include <vector>
 
+namespace sardonyx {
+struct Product;
+}
+
 namespace sardonyx::sim {
 
 /// Generation of the instruction set: decides encodings of waits, hardware registers and cache bits.
@@ -14,7 +18,8 @@ enum class Gen : std::uint8_t { kGfx9, kGfx10, kGfx11, kGfx12 };
 struct Chip {
   std::string name;       ///< LLVM's processor name: "gfx942"
   std::string archName;   ///< HIP's gcnArchName: "gfx942:sramecc+:xnack-"
-  std::string marketing;  ///< product whose numbers the device properties repeat
+  std::string marketing;  ///< product whose numbers the device properties repeat: "AMD Instinct MI300X"
+  const Product* product = nullptr;
   Gen gen;
   int major, minor;  ///< HIP's compute capability
   int waveSize;      ///< lanes of a wave unless the code object asks otherwise
@@ -40,9 +45,10 @@ struct Chip {
   bool mi200Matrix;  ///< MFMA flushes 16-bit denormals, and takes BLGP on every type but f64
 };
 
-/// The chip of `name` ("gfx942", features after ':' are ignored), or nullptr if the table has none.
+/// The chip of `name` ("gfx942", features after ':' are ignored) with its first product, or the product of that name
+/// ("Radeon RX 7900 XT", "MI300A"); nullptr if the table has none.
 const Chip* findChip(std::string_view name);
-/// Every AMD chip of the table: each can be simulated.
+/// Every AMD chip of the table with its first product: each can be simulated.
 const std::vector<Chip>& allChips();
 
 }  // namespace sardonyx::sim
