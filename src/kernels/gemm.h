@@ -27,9 +27,8 @@ struct Sizes {
   static constexpr int kStore = Tile::kWavesM * Tile::kWavesN * Tile::kWavesK * 16 * (kPart * 16 + 4) / 4;
   // Where registers hold a wave's operands of a whole tile, beside its sums.
   static constexpr int kTilesM = Tile::kM / 16 / Tile::kWavesM;
-  static constexpr int kOperandRegisters =
-      (kTilesM * Matrix<T>::kVectorsA + kTilesN * Matrix<T>::kVectorsB) * 4 *
-      (Tile::kRow / int(sizeof(T)) / Matrix<T>::kStep / Tile::kWavesK);
+  static constexpr int kOperandRegisters = (kTilesM * Matrix<T>::kVectorsA + kTilesN * Matrix<T>::kVectorsB) * 4 *
+                                           (Tile::kRow / int(sizeof(T)) / Matrix<T>::kStep / Tile::kWavesK);
   static constexpr bool kReadFirst = Matrix<T>::kFamily == MatrixFamily::kMfma && kOperandRegisters <= 128;
   static constexpr int kVectors = kStage * Tile::kStages > kStore ? kStage* Tile::kStages : kStore;
 };
@@ -98,13 +97,13 @@ SDX_FN void gemm(const P& p) {
       commit_copies();
     };
     const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
-    const auto read_a = [&](int s, int i, vec16 (&x)[M::kVectorsA]) {
+    const auto read_a = [&](int s, int i, vec16(&x)[M::kVectorsA]) {
       const u32 chunk = (s * Tile::kWavesK + wave_k) * (M::kStep / M::kVec);
 #pragma clang loop unroll(full)
       for (int v = 0; v < M::kVectorsA; ++v)
         x[v] = from_a[place<kChunks>((wave_m * TM + i) * 16 + M::row_a(lane, v), chunk + M::chunk(lane, v))];
     };
-    const auto read_b = [&](int s, vec16 (&y)[TN][M::kVectorsB]) {
+    const auto read_b = [&](int s, vec16(&y)[TN][M::kVectorsB]) {
       const u32 chunk = (s * Tile::kWavesK + wave_k) * (M::kStep / M::kVec);
 #pragma clang loop unroll(full)
       for (int j = 0; j < TN; ++j)

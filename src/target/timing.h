@@ -19,19 +19,19 @@ struct TimingFacts {
   std::string_view chip;  ///< row of target/chip.h
 
   // Issue, in cycles of the shader clock.
-  int issue_slot;      ///< cycles between two instructions of one wave, and of one kind on one SIMD
-  int valu_cycles;     ///< vector pipe's cycles for 32 lanes of 32-bit arithmetic
-  int trans_cycles;    ///< ... of a transcendental, quarter rate
-  int f64_cycles;      ///< ... of 64-bit arithmetic
-  int mul32_cycles;    ///< ... of a 32-bit integer product
-  int valu_latency;    ///< until the result of vector arithmetic can be read
+  int issue_slot;    ///< cycles between two instructions of one wave, and of one kind on one SIMD
+  int valu_cycles;   ///< vector pipe's cycles for 32 lanes of 32-bit arithmetic
+  int trans_cycles;  ///< ... of a transcendental, quarter rate
+  int f64_cycles;    ///< ... of 64-bit arithmetic
+  int mul32_cycles;  ///< ... of a 32-bit integer product
+  int valu_latency;  ///< until the result of vector arithmetic can be read
   int trans_latency;
   int salu_latency;
   int branch_taken, branch_fallen;  ///< until the wave issues again
-  bool matrix_separate;  ///< matrix instructions run beside vector arithmetic (CDNA)
-  int matrix_latency;    ///< from a matrix instruction's last pass until vector arithmetic may read its result
-  int matrix_chain;      ///< ... until the next matrix instruction may add to it
-  bool shared_salu;      ///< one scalar unit serves the SIMDs in turn
+  bool matrix_separate;             ///< matrix instructions run beside vector arithmetic (CDNA)
+  int matrix_latency;  ///< from a matrix instruction's last pass until vector arithmetic may read its result
+  int matrix_chain;    ///< ... until the next matrix instruction may add to it
+  bool shared_salu;    ///< one scalar unit serves the SIMDs in turn
 
   // LDS.
   int lds_ports;            ///< that serve the SIMDs of a pool side by side
@@ -40,12 +40,12 @@ struct TimingFacts {
   int lds_latency;          ///< of a 32-bit read without conflicts, issue to use
 
   // Vector memory. L1 is RDNA's L0.
-  int l1_ports;            ///< L1 caches of a pool
-  int l1_bytes_per_cycle;  ///< of one
-  int l1_latency;          ///< of a hit, cycles, issue to use
-  int fill_bytes;          ///< what a miss of L1 asks of L2
-  int scalar_latency;      ///< scalar load that hits the scalar cache
-  int l2_latency;          ///< of a hit, cycles, issue to use
+  int l1_ports;               ///< L1 caches of a pool
+  int l1_bytes_per_cycle;     ///< of one
+  int l1_latency;             ///< of a hit, cycles, issue to use
+  int fill_bytes;             ///< what a miss of L1 asks of L2
+  int scalar_latency;         ///< scalar load that hits the scalar cache
+  int l2_latency;             ///< of a hit, cycles, issue to use
   double l2_bytes_per_cycle;  ///< of one die
   double mall_ns;             ///< latency of a hit in the Infinity Cache; 0: there is none
   double mall_gb_per_second;
@@ -53,84 +53,188 @@ struct TimingFacts {
   double memory_efficiency;  ///< share of the memory's peak rate that long streams reach
 
   // Launches and clocks.
-  int group_cycles;       ///< that the dispatcher of a die needs for one workgroup
-  int wave_cycles;        ///< from dispatch until the wave's first instruction
-  double launch_us;       ///< an empty kernel in a stream
+  int group_cycles;           ///< that the dispatcher of a die needs for one workgroup
+  int wave_cycles;            ///< from dispatch until the wave's first instruction
+  double launch_us;           ///< an empty kernel in a stream
   double copy_gb_per_second;  ///< host to device
-  int matrix_mhz;  ///< clock that the card's power limit leaves under full 16-bit matrix load
+  int matrix_mhz;             ///< clock that the card's power limit leaves under full 16-bit matrix load
 };
 
 inline constexpr TimingFacts kTimingFacts[] = {
     {.chip = "gfx90a",
-     .issue_slot = 4,    // [gcn]
-     .valu_cycles = 2, .trans_cycles = 8, .f64_cycles = 2, .mul32_cycles = 8,  // [gcn], [wp]: float64 at full rate
-     .valu_latency = 4, .trans_latency = 16, .salu_latency = 4,                // [gcn]
-     .branch_taken = 16, .branch_fallen = 8,                                   // [gcn]
-     .matrix_separate = true, .matrix_latency = 12, .matrix_chain = 8,  // [llvm] passes + 3 and + 2 wait states
-     .shared_salu = true,                                               // [gcn]
-     .lds_ports = 1, .lds_bytes_per_cycle = 128, .lds_banks = 32, .lds_latency = 64,  // [wp], [llvm]
-     .l1_ports = 1, .l1_bytes_per_cycle = 64, .l1_latency = 117, .fill_bytes = 64,    // [rcp], [cc]
-     .scalar_latency = 50,                                                            // [cc]
-     .l2_latency = 246, .l2_bytes_per_cycle = 3100,  // [cc]; [wp] 32 channels of 128 bytes
-     .mall_ns = 0, .mall_gb_per_second = 0, .memory_ns = 340, .memory_efficiency = 0.85,
-     .group_cycles = 4, .wave_cycles = 150, .launch_us = 4, .copy_gb_per_second = 28,
+     .issue_slot = 4,  // [gcn]
+     .valu_cycles = 2,
+     .trans_cycles = 8,
+     .f64_cycles = 2,
+     .mul32_cycles = 8,  // [gcn], [wp]: float64 at full rate
+     .valu_latency = 4,
+     .trans_latency = 16,
+     .salu_latency = 4,  // [gcn]
+     .branch_taken = 16,
+     .branch_fallen = 8,  // [gcn]
+     .matrix_separate = true,
+     .matrix_latency = 12,
+     .matrix_chain = 8,    // [llvm] passes + 3 and + 2 wait states
+     .shared_salu = true,  // [gcn]
+     .lds_ports = 1,
+     .lds_bytes_per_cycle = 128,
+     .lds_banks = 32,
+     .lds_latency = 64,  // [wp], [llvm]
+     .l1_ports = 1,
+     .l1_bytes_per_cycle = 64,
+     .l1_latency = 117,
+     .fill_bytes = 64,      // [rcp], [cc]
+     .scalar_latency = 50,  // [cc]
+     .l2_latency = 246,
+     .l2_bytes_per_cycle = 3100,  // [cc]; [wp] 32 channels of 128 bytes
+     .mall_ns = 0,
+     .mall_gb_per_second = 0,
+     .memory_ns = 340,
+     .memory_efficiency = 0.85,
+     .group_cycles = 4,
+     .wave_cycles = 150,
+     .launch_us = 4,
+     .copy_gb_per_second = 28,
      .matrix_mhz = 1600},
     {.chip = "gfx942",
      .issue_slot = 4,
-     .valu_cycles = 2, .trans_cycles = 8, .f64_cycles = 2, .mul32_cycles = 8,
-     .valu_latency = 4, .trans_latency = 16, .salu_latency = 4,
-     .branch_taken = 16, .branch_fallen = 8,
-     .matrix_separate = true, .matrix_latency = 12, .matrix_chain = 8,
+     .valu_cycles = 2,
+     .trans_cycles = 8,
+     .f64_cycles = 2,
+     .mul32_cycles = 8,
+     .valu_latency = 4,
+     .trans_latency = 16,
+     .salu_latency = 4,
+     .branch_taken = 16,
+     .branch_fallen = 8,
+     .matrix_separate = true,
+     .matrix_latency = 12,
+     .matrix_chain = 8,
      .shared_salu = true,
-     .lds_ports = 1, .lds_bytes_per_cycle = 128, .lds_banks = 32, .lds_latency = 64,
-     .l1_ports = 1, .l1_bytes_per_cycle = 64, .l1_latency = 112, .fill_bytes = 128,
+     .lds_ports = 1,
+     .lds_bytes_per_cycle = 128,
+     .lds_banks = 32,
+     .lds_latency = 64,
+     .l1_ports = 1,
+     .l1_bytes_per_cycle = 64,
+     .l1_latency = 112,
+     .fill_bytes = 128,
      .scalar_latency = 52,
-     .l2_latency = 206, .l2_bytes_per_cycle = 1560,  // [wp] 16 channels of 128 bytes
-     .mall_ns = 212, .mall_gb_per_second = 11900,    // [cc] measured; the peak is 17.2 TB/s
-     .memory_ns = 360, .memory_efficiency = 0.81,
-     .group_cycles = 4, .wave_cycles = 150, .launch_us = 5, .copy_gb_per_second = 55,
+     .l2_latency = 206,
+     .l2_bytes_per_cycle = 1560,  // [wp] 16 channels of 128 bytes
+     .mall_ns = 212,
+     .mall_gb_per_second = 11900,  // [cc] measured; the peak is 17.2 TB/s
+     .memory_ns = 360,
+     .memory_efficiency = 0.81,
+     .group_cycles = 4,
+     .wave_cycles = 150,
+     .launch_us = 5,
+     .copy_gb_per_second = 55,
      .matrix_mhz = 1300},
     {.chip = "gfx950",
      .issue_slot = 4,
-     .valu_cycles = 2, .trans_cycles = 4, .f64_cycles = 2, .mul32_cycles = 8,  // [wp]: transcendentals twice as fast
-     .valu_latency = 4, .trans_latency = 12, .salu_latency = 4,
-     .branch_taken = 16, .branch_fallen = 8,
-     .matrix_separate = true, .matrix_latency = 12, .matrix_chain = 8,
+     .valu_cycles = 2,
+     .trans_cycles = 4,
+     .f64_cycles = 2,
+     .mul32_cycles = 8,  // [wp]: transcendentals twice as fast
+     .valu_latency = 4,
+     .trans_latency = 12,
+     .salu_latency = 4,
+     .branch_taken = 16,
+     .branch_fallen = 8,
+     .matrix_separate = true,
+     .matrix_latency = 12,
+     .matrix_chain = 8,
      .shared_salu = true,
-     .lds_ports = 1, .lds_bytes_per_cycle = 128, .lds_banks = 64, .lds_latency = 64,
-     .l1_ports = 1, .l1_bytes_per_cycle = 64, .l1_latency = 112, .fill_bytes = 128,
+     .lds_ports = 1,
+     .lds_bytes_per_cycle = 128,
+     .lds_banks = 64,
+     .lds_latency = 64,
+     .l1_ports = 1,
+     .l1_bytes_per_cycle = 64,
+     .l1_latency = 112,
+     .fill_bytes = 128,
      .scalar_latency = 52,
-     .l2_latency = 206, .l2_bytes_per_cycle = 1560,
-     .mall_ns = 215, .mall_gb_per_second = 14000, .memory_ns = 380, .memory_efficiency = 0.81,
-     .group_cycles = 4, .wave_cycles = 150, .launch_us = 5, .copy_gb_per_second = 55,
+     .l2_latency = 206,
+     .l2_bytes_per_cycle = 1560,
+     .mall_ns = 215,
+     .mall_gb_per_second = 14000,
+     .memory_ns = 380,
+     .memory_efficiency = 0.81,
+     .group_cycles = 4,
+     .wave_cycles = 150,
+     .launch_us = 5,
+     .copy_gb_per_second = 55,
      .matrix_mhz = 1800},
     {.chip = "gfx1100",
      .issue_slot = 1,
-     .valu_cycles = 1, .trans_cycles = 4, .f64_cycles = 16, .mul32_cycles = 4,
-     .valu_latency = 5, .trans_latency = 10, .salu_latency = 2,  // [llvm]
-     .branch_taken = 16, .branch_fallen = 4,
-     .matrix_separate = false, .matrix_latency = 5, .matrix_chain = 0,
+     .valu_cycles = 1,
+     .trans_cycles = 4,
+     .f64_cycles = 16,
+     .mul32_cycles = 4,
+     .valu_latency = 5,
+     .trans_latency = 10,
+     .salu_latency = 2,  // [llvm]
+     .branch_taken = 16,
+     .branch_fallen = 4,
+     .matrix_separate = false,
+     .matrix_latency = 5,
+     .matrix_chain = 0,
      .shared_salu = false,
-     .lds_ports = 2, .lds_bytes_per_cycle = 128, .lds_banks = 32, .lds_latency = 44,
-     .l1_ports = 2, .l1_bytes_per_cycle = 64, .l1_latency = 80, .fill_bytes = 128,
+     .lds_ports = 2,
+     .lds_bytes_per_cycle = 128,
+     .lds_banks = 32,
+     .lds_latency = 44,
+     .l1_ports = 2,
+     .l1_bytes_per_cycle = 64,
+     .l1_latency = 80,
+     .fill_bytes = 128,
      .scalar_latency = 38,
-     .l2_latency = 230, .l2_bytes_per_cycle = 3072,
-     .mall_ns = 150, .mall_gb_per_second = 2900, .memory_ns = 260, .memory_efficiency = 0.90,
-     .group_cycles = 4, .wave_cycles = 100, .launch_us = 4, .copy_gb_per_second = 25,
+     .l2_latency = 230,
+     .l2_bytes_per_cycle = 3072,
+     .mall_ns = 150,
+     .mall_gb_per_second = 2900,
+     .memory_ns = 260,
+     .memory_efficiency = 0.90,
+     .group_cycles = 4,
+     .wave_cycles = 100,
+     .launch_us = 4,
+     .copy_gb_per_second = 25,
      .matrix_mhz = 2400},
     {.chip = "gfx1201",
      .issue_slot = 1,
-     .valu_cycles = 1, .trans_cycles = 4, .f64_cycles = 32, .mul32_cycles = 4,
-     .valu_latency = 5, .trans_latency = 10, .salu_latency = 2,
-     .branch_taken = 16, .branch_fallen = 4,
-     .matrix_separate = false, .matrix_latency = 5, .matrix_chain = 0,
+     .valu_cycles = 1,
+     .trans_cycles = 4,
+     .f64_cycles = 32,
+     .mul32_cycles = 4,
+     .valu_latency = 5,
+     .trans_latency = 10,
+     .salu_latency = 2,
+     .branch_taken = 16,
+     .branch_fallen = 4,
+     .matrix_separate = false,
+     .matrix_latency = 5,
+     .matrix_chain = 0,
      .shared_salu = false,
-     .lds_ports = 2, .lds_bytes_per_cycle = 128, .lds_banks = 32, .lds_latency = 44,
-     .l1_ports = 2, .l1_bytes_per_cycle = 64, .l1_latency = 80, .fill_bytes = 128,
+     .lds_ports = 2,
+     .lds_bytes_per_cycle = 128,
+     .lds_banks = 32,
+     .lds_latency = 44,
+     .l1_ports = 2,
+     .l1_bytes_per_cycle = 64,
+     .l1_latency = 80,
+     .fill_bytes = 128,
      .scalar_latency = 38,
-     .l2_latency = 250, .l2_bytes_per_cycle = 2048,
-     .mall_ns = 140, .mall_gb_per_second = 2000, .memory_ns = 250, .memory_efficiency = 0.90,
-     .group_cycles = 4, .wave_cycles = 100, .launch_us = 4, .copy_gb_per_second = 25,
+     .l2_latency = 250,
+     .l2_bytes_per_cycle = 2048,
+     .mall_ns = 140,
+     .mall_gb_per_second = 2000,
+     .memory_ns = 250,
+     .memory_efficiency = 0.90,
+     .group_cycles = 4,
+     .wave_cycles = 100,
+     .launch_us = 4,
+     .copy_gb_per_second = 25,
      .matrix_mhz = 2750},
 };
 

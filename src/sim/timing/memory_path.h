@@ -24,8 +24,9 @@ class MemoryPath {
   void report(Result& r) const;
 
  private:
-  static constexpr std::int64_t kQueue = 64;        ///< cycles of work that may wait before an L1
-  static constexpr std::int64_t kMissQueue = 2000;  ///< and before the levels below: stores that nobody waits for pile up
+  static constexpr std::int64_t kQueue = 64;  ///< cycles of work that may wait before an L1
+  static constexpr std::int64_t kMissQueue =
+      2000;  ///< and before the levels below: stores that nobody waits for pile up
   std::size_t port(int simd) const { return static_cast<std::size_t>(simd * s_.facts->l1_ports / s_.simds); }
   double below(const Line& line, double at, double bytes);
 
