@@ -193,6 +193,7 @@ Estimate estimate(Launch& launch, DeviceCaches& caches) {
   e.product = product.name;
   e.groups = rec.groups();
   e.occupancy = rec.occupancy();
+  e.poolName = c.units_per_pool > 1 ? "workgroup processors" : "compute units";
   e.dies = rec.placement().dies;
   e.pools = static_cast<int>(rec.placement().pools());
   e.activePools = static_cast<int>(std::min<std::uint64_t>(rec.placement().pools(), rec.groups()));

@@ -24,6 +24,7 @@ struct Estimate {
   std::string chip, product;  ///< "gfx942", "Instinct MI300X"
   std::uint64_t groups = 0;
   Occupancy occupancy;
+  std::string_view poolName;  ///< "compute units", "workgroup processors"
   int dies = 1, pools = 1, activePools = 1;
   double cycles = 0;              ///< from the dispatch of the first workgroup to the end of the last
   double mhz = 0;                 ///< clock that these were taken to run at
