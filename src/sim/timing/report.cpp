@@ -103,8 +103,7 @@ std::string toText(const TimedLaunch& l, int lines) {
       "kernel {}: {:.1f} us estimated on {} ({:.0f} cycles at {:.0f} MHz); {} {:.0f} % busy\n"
       "  {} workgroups on {} of {} {}, {} resident on each ({} of {} waves a SIMD, limited by {})\n",
       l.kernel, e.microseconds, e.product, e.cycles, e.mhz, what, share * 100, e.groups, e.activePools, e.pools,
-      e.poolName,
-      e.occupancy.groups, e.occupancy.wavesPerSimd, e.occupancy.maxWavesPerSimd, e.occupancy.limit);
+      e.poolName, e.occupancy.groups, e.occupancy.wavesPerSimd, e.occupancy.maxWavesPerSimd, e.occupancy.limit);
   out += "  busy:";
   for (const Unit u : {Unit::kMatrix, Unit::kValu, Unit::kTrans, Unit::kSalu, Unit::kLds, Unit::kVmem})
     if (e.busy[static_cast<int>(u)] > 0) out += fmt::format(" {} {:.0f} %", name(u), e.busy[static_cast<int>(u)] * 100);
