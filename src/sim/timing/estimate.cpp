@@ -14,7 +14,7 @@
 namespace sardonyx::sim::timing {
 namespace {
 
-constexpr int kRoundsReplayed = 4;        // of resident workgroups, before the rest is extrapolated from the last two
+constexpr int kRoundsReplayed = 6;        // of resident workgroups; the rate of all but the first and the last holds for the rest
 constexpr double kFullMatrixLoad = 0.75;  // busy share of the matrix pipes at which the card's power limit is reached
 
 /// Static instructions of the traces.
@@ -127,7 +127,7 @@ Replayed replayPool(const Recording& rec, const std::vector<GroupTrace*>& traces
   const double left = share - static_cast<double>(order.size());
   if (!rec.complete() && left > 0) {
     const auto& ends = r.result.groupEnds;
-    const std::size_t from = ends.size() / 2;
+    const std::size_t from = std::min(resident, ends.size() / 2);
     // While the last workgroups drain, the pool is not full: the rate is taken before that.
     const std::size_t to = ends.size() - resident;
     r.cycles +=
