@@ -14,7 +14,8 @@
 namespace sardonyx::sim::timing {
 namespace {
 
-constexpr int kRoundsReplayed = 6;        // of resident workgroups; the rate of all but the first and the last holds for the rest
+constexpr int kRoundsReplayed =
+    6;  // of resident workgroups; the rate of all but the first and the last holds for the rest
 constexpr double kFullMatrixLoad = 0.75;  // busy share of the matrix pipes at which the card's power limit is reached
 
 /// Static instructions of the traces.
