@@ -1,4 +1,6 @@
 // The command line's syntax and help. The only file that knows CLI11 and the environment.
+#include "cli/arguments.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -7,7 +9,6 @@
 #include <iostream>
 #include <set>
 
-#include "cli/options.h"
 #include "compile/cache.h"
 #include "device/device.h"
 #include "options/compile_options.h"
@@ -29,7 +30,7 @@ using Dims = std::map<std::string, std::int64_t>;
 
 class Parser {
  public:
-  Options parse(int argc, char** argv) {
+  Arguments parse(int argc, char** argv) {
     app_.description("Sardonyx compiles ONNX models and runs them.");
     app_.footer(std::string("Examples:\n"
                             "  sardonyx run model.onnx --dim batch=2                  run on generated inputs\n"
@@ -68,7 +69,7 @@ class Parser {
   }
 
  private:
-  CLI::App* command(const char* name, Options::Command id, const char* description, const char* examples) {
+  CLI::App* command(const char* name, Arguments::Command id, const char* description, const char* examples) {
     CLI::App* s = app_.add_subcommand(name, description);
     s->footer(std::string("Examples:\n") + examples);
     s->parse_complete_callback([this, id] { o_.command = id; });
@@ -148,7 +149,7 @@ class Parser {
 
   void add_run() {
     CLI::App* s = command(
-        "run", Options::Command::kRun, "run a model once and show its outputs",
+        "run", Arguments::Command::kRun, "run a model once and show its outputs",
         "  sardonyx run model.onnx                                    generated inputs\n"
         "  sardonyx run model.onnx --dim batch=4 --seed 1             of this size\n"
         "  sardonyx run bert.onnx --dim batch=1 --dim seq=128 --range input_ids=0:30521 --fill attention_mask=1\n"
@@ -172,7 +173,7 @@ class Parser {
   }
   void add_verify() {
     CLI::App* s =
-        command("verify", Options::Command::kVerify, "compare every output with ONNX Runtime's CPU provider",
+        command("verify", Arguments::Command::kVerify, "compare every output with ONNX Runtime's CPU provider",
                 "  sardonyx verify model.onnx --dim batch=2\n"
                 "  sardonyx verify model.onnx --bisect                   find the first value that differs\n"
                 "  sardonyx verify model.onnx --reference test_data_set_0  against output_0.pb ... of a folder\n"
@@ -195,7 +196,7 @@ class Parser {
     s->add_option("--json", o_.verify.json, "write the comparison; - for stdout")->type_name("FILE");
   }
   void add_perf() {
-    CLI::App* s = command("perf", Options::Command::kPerf, "measure a model's speed and memory",
+    CLI::App* s = command("perf", Arguments::Command::kPerf, "measure a model's speed and memory",
                           "  sardonyx perf model.onnx --dim batch=1\n"
                           "  sardonyx perf model.onnx --runs 200 --threads 1\n"
                           "  sardonyx perf model.onnx --html report.html --json report.json");
@@ -220,7 +221,8 @@ class Parser {
   }
   void add_tune() {
     CLI::App* s = command(
-        "tune", Options::Command::kTune, "time the candidates of a model's tile kernels on a GPU, and keep the fastest",
+        "tune", Arguments::Command::kTune,
+        "time the candidates of a model's tile kernels on a GPU, and keep the fastest",
         "  sardonyx tune model.onnx --device cuda --precision fp16 --dim batch=8 --tuning-database my.tuning\n"
         "  sardonyx compile model.onnx --precision fp16 --tuning-database my.tuning --arch gfx942 -o model.sdx\n"
         "  sardonyx tune --tuning-database all.tuning --merge my.tuning --merge yours.tuning\n"
@@ -237,7 +239,7 @@ class Parser {
   }
   void add_compile() {
     CLI::App* s =
-        command("compile", Options::Command::kCompile,
+        command("compile", Arguments::Command::kCompile,
                 "compile a model into the cache, so that later it loads quickly, or into a file",
                 "  sardonyx compile model.onnx\n"
                 "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
@@ -261,7 +263,7 @@ class Parser {
   }
   void add_inspect() {
     CLI::App* s =
-        command("inspect", Options::Command::kInspect,
+        command("inspect", Arguments::Command::kInspect,
                 "show what a model became: operators, kernels, memory, and what is refused",
                 "  sardonyx inspect model.onnx\n"
                 "  sardonyx inspect model.onnx --dim batch=8             with memory for this size\n"
@@ -280,14 +282,14 @@ class Parser {
     s->add_option("--html", o_.inspect.html, "draw the graph with its kernels")->type_name("FILE");
   }
   void add_devices() {
-    CLI::App* s = command("devices", Options::Command::kDevices, "list what models can run on",
+    CLI::App* s = command("devices", Arguments::Command::kDevices, "list what models can run on",
                           "  sardonyx devices           the CPU and the GPUs of this machine\n"
                           "  sardonyx devices --chips   all chips that code can be generated for");
     s->add_flag("--chips", o_.list_chips, "the table of chips and products, with their peak rates");
     s->add_option("--json", o_.chips_json, "write that table as JSON; - for stdout")->type_name("FILE");
   }
   void add_cache() {
-    CLI::App* s = command("cache", Options::Command::kCache, "look at the cache of compiled code, or clear it",
+    CLI::App* s = command("cache", Arguments::Command::kCache, "look at the cache of compiled code, or clear it",
                           "  sardonyx cache         what is in it\n"
                           "  sardonyx cache dir     where it is\n"
                           "  sardonyx cache clear   delete it");
@@ -302,7 +304,7 @@ class Parser {
   bool language_arguments(int argc, char** argv) {
     const std::string_view command = argc > 1 ? argv[1] : "";
     if (command != "generate" && command != "convert-gguf") return false;
-    o_.command = Options::Command::kLanguage;
+    o_.command = Arguments::Command::kLanguage;
     if (const char* python = environment("SARDONYX_PYTHON")) o_.verify.python = python;
     for (int k = 1; k < argc; ++k) {
       const std::string_view a = argv[k];
@@ -337,13 +339,13 @@ class Parser {
         fail(ErrorKind::kInvalidArgument, "--devices {}: there is no such device; `sardonyx devices` lists them", d);
     if (!o_.run.devices.empty()) o_.model.compile.device = o_.run.devices.front();
     if (o_.model.compile.device != "host" && !is_gpu_name(o_.model.compile.device) &&
-        o_.command != Options::Command::kCache && o_.command != Options::Command::kDevices)
+        o_.command != Arguments::Command::kCache && o_.command != Arguments::Command::kDevices)
       fail(ErrorKind::kInvalidArgument, "--device {}: there is no such device; `sardonyx devices` lists them",
            o_.model.compile.device);
   }
 
   CLI::App app_;
-  Options o_;
+  Arguments o_;
   std::vector<std::string> dims_;
   std::set<const OptionInfo*> given_;  // by arguments or the environment
   std::optional<double> rtol_, atol_;
@@ -351,6 +353,6 @@ class Parser {
 
 }  // namespace
 
-Options parse_arguments(int argc, char** argv) { return Parser().parse(argc, argv); }
+Arguments parse_arguments(int argc, char** argv) { return Parser().parse(argc, argv); }
 
 }  // namespace sardonyx::cli

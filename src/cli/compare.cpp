@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cli/numbers.h"
+#include "cli/element_values.h"
 
 namespace sardonyx::cli {
 

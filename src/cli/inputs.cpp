@@ -4,7 +4,8 @@
 #include <cmath>
 #include <set>
 
-#include "cli/numbers.h"
+#include "cli/arguments.h"
+#include "cli/element_values.h"
 
 namespace sardonyx::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/options.h"
+#include "cli/arguments.h"
 #include "cli/tensor_files.h"
 
 namespace sardonyx::cli {

@@ -5,9 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "api/report.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/html_page.h"
 #include "cli/inspect_passes.h"
-#include "cli/page.h"
+#include "cli/model_loading.h"
+#include "cli/tensor_files.h"
+#include "cli/terminal.h"
 #include "formats/open.h"
 #include "import/import.h"
 #include "model/model.h"
@@ -84,16 +88,16 @@ Json steps_json(const Program& program, const ProgramReport& r) {
   return out;
 }
 
-Json memory_json(const Executor& e, const Options& options) {
+Json memory_json(const Executor& e, const Arguments& arguments) {
   std::map<std::string, std::int64_t> dims;
   std::string missing;
   for (const std::string& s : input_symbols(e.program())) {
-    if (auto it = options.model.dims.find(s); it != options.model.dims.end())
+    if (auto it = arguments.model.dims.find(s); it != arguments.model.dims.end())
       dims.insert(*it);
     else
       missing += " --dim " + s + "=N";
   }
-  for (const auto& [name, size] : options.model.dims)
+  for (const auto& [name, size] : arguments.model.dims)
     if (!dims.count(name))
       fail(ErrorKind::kInvalidArgument, "--dim {}: no input has a dim of this name; the model's symbolic dims are: {}",
            name, fmt::join(input_symbols(e.program()), ", "));
@@ -169,7 +173,7 @@ void print_cpu(const Json& steps) {
   }
 }
 
-void print_program(const Json& j, const Options& options) {
+void print_program(const Json& j, const Arguments& arguments) {
   const Json& p = j["program"];
   const std::string target = p["target"].get<std::string>();  // "x86_64 znver4 +adx,+aes..."
   fmt::print("{:<10} {} launched per run: {} loop, {} tile, {} routine; {} different texts, {} of code for {}\n",
@@ -180,7 +184,7 @@ void print_program(const Json& j, const Options& options) {
     fmt::print("{:<10} {} more when it is loaded, for constants\n", "", p["init_launches"].get<int>());
   print_memory(j["memory"]);
   print_cpu(p["steps"]);
-  if (!options.inspect.kernels) return;
+  if (!arguments.inspect.kernels) return;
   fmt::print("\n");
   Table table({">#", "kind", "kernel", "writes", "nodes of the model"});
   int k = 0;
@@ -199,26 +203,26 @@ void print_program(const Json& j, const Options& options) {
   table.print();
 }
 
-void write_reports(const Json& j, const Options& options) {
+void write_reports(const Json& j, const Arguments& arguments) {
   const auto replace = Json::error_handler_t::replace;
-  if (!options.inspect.html.empty())
-    write_text(options.inspect.html, page("graph.html", j.dump(-1, ' ', false, replace)));
-  if (!options.inspect.json.empty()) write_text(options.inspect.json, j.dump(2, ' ', false, replace) + "\n");
+  if (!arguments.inspect.html.empty())
+    write_text(arguments.inspect.html, page("graph.html", j.dump(-1, ' ', false, replace)));
+  if (!arguments.inspect.json.empty()) write_text(arguments.inspect.json, j.dump(2, ' ', false, replace) + "\n");
 }
 
-bool wants_text(const Options& o) { return o.inspect.json != "-" && o.inspect.html != "-"; }
+bool wants_text(const Arguments& o) { return o.inspect.json != "-" && o.inspect.html != "-"; }
 
 // Prints what is known of a model that was refused with `error`, then throws.
-[[noreturn]] void refuse(const Options& options, const Error& error) {
+[[noreturn]] void refuse(const Arguments& arguments, const Error& error) {
   std::unique_ptr<ModelSource> source;
   try {
-    source = open_model(options.model.file, {.allow_missing_weights = true});
+    source = open_model(arguments.model.file, {.allow_missing_weights = true});
   } catch (const Error&) {
     throw error;  // not a model
   }
   if (!source->nodes()) throw error;
   Json j;
-  j["model"] = source_json(*source->nodes(), options.model.file);
+  j["model"] = source_json(*source->nodes(), arguments.model.file);
   j["inputs"] = j["outputs"] = Json::array();
   j["error"] = error.what();
   j["refused"] = Json::array();
@@ -228,8 +232,8 @@ bool wants_text(const Options& o) { return o.inspect.json != "-" && o.inspect.ht
     j["refused"].push_back({{"node", r.node}, {"reason", r.reason}});
     ++reasons[r.reason];
   }
-  write_reports(j, options);
-  if (wants_text(options)) {
+  write_reports(j, arguments);
+  if (wants_text(arguments)) {
     print_source(j);
     for (const Refusal& r : refused)
       fmt::print("{:<10} {}: {}\n", &r == refused.data() ? "refused" : "", printable(r.node), r.reason);
@@ -238,33 +242,33 @@ bool wants_text(const Options& o) { return o.inspect.json != "-" && o.inspect.ht
   std::string list;
   for (const auto& [reason, n] : reasons) list += fmt::format("{}{} ({} times)", list.empty() ? "" : "; ", reason, n);
   fail(ErrorKind::kUnsupported, "{}: {} nodes are refused: {}; docs/operators.md lists what is supported",
-       options.model.file.string(), refused.size(), list);
+       arguments.model.file.string(), refused.size(), list);
 }
 
 }  // namespace
 
-void inspect_command(const Options& options) {
+void inspect_command(const Arguments& arguments) {
   Loaded loaded;
   try {
-    loaded = load_model(options);
+    loaded = load_model(arguments);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kUnsupported && e.kind() != ErrorKind::kInvalidModel) throw;
-    refuse(options, e);
+    refuse(arguments, e);
   }
   Model& model = *loaded.model;
   std::shared_ptr<Executor> specific;
   const Executor* executor = model.executor();
   if (!executor) {  // code depends on the value or rank of an input
-    specific = program_for(model, inputs_for(model, options), options.quiet);
+    specific = program_for(model, inputs_for(model, arguments), arguments.quiet);
     executor = specific.get();
   }
   const Program& program = executor->program();
   const ProgramReport r = report(program);
   Json j;
-  if (is_program_file(options.model.file))
-    j["model"]["file"] = options.model.file.filename().string();
+  if (is_program_file(arguments.model.file))
+    j["model"]["file"] = arguments.model.file.filename().string();
   else
-    j["model"] = source_json(model.nodes(), options.model.file);
+    j["model"] = source_json(model.nodes(), arguments.model.file);
   j["inputs"] = tensors_json(model.inputs());
   j["outputs"] = tensors_json(model.outputs());
   j["error"] = nullptr;
@@ -273,7 +277,7 @@ void inspect_command(const Options& options) {
   for (const StepReport& s : r.steps)
     if (is_launch(s.kind)) ++launches[name(s.kind)];
   j["kernels_per_run"] = r.kernels_per_run;
-  j["memory"] = memory_json(*executor, options);
+  j["memory"] = memory_json(*executor, arguments);
   Json& p = j["program"];
   p["target"] = program.target;
   p["kernels_per_run"] = r.kernels_per_run;
@@ -282,17 +286,17 @@ void inspect_command(const Options& options) {
   p["kernels"] = program.kernels.size();
   p["code_bytes"] = r.code_bytes;
   p["steps"] = steps_json(program, r);
-  if (options.inspect.source || !options.inspect.html.empty()) {
+  if (arguments.inspect.source || !arguments.inspect.html.empty()) {
     p["sources"] = Json::array();
     for (const KernelInfo& k : program.kernels) p["sources"].push_back(k.spec.body);
   }
-  add_passes(j, options, program.target);
-  write_reports(j, options);
-  if (!wants_text(options)) return;
+  add_passes(j, arguments, program.target);
+  write_reports(j, arguments);
+  if (!wants_text(arguments)) return;
   print_source(j);
-  print_program(j, options);
-  print_passes(j, options);
-  if (options.inspect.source)
+  print_program(j, arguments);
+  print_passes(j, arguments);
+  if (arguments.inspect.source)
     for (const KernelInfo& k : program.kernels) fmt::print("\n// {}\n{}\n", k.symbol, k.spec.body);
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "api/pass_report.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/terminal.h"
 #include "formats/open.h"
 #include "program/program_file.h"
 #include "support/error.h"
@@ -27,29 +29,29 @@ void add(Json& report, const PassReport& passes) {
 
 }  // namespace
 
-void add_passes(Json& report, const Options& options, const std::string& target) {
-  const InspectArguments& asked = options.inspect;
+void add_passes(Json& report, const Arguments& arguments, const std::string& target) {
+  const InspectArguments& asked = arguments.inspect;
   const bool wanted = asked.passes || asked.remarks;
   if (!wanted && asked.html.empty()) return;
   try {
-    if (is_program_file(options.model.file))
+    if (is_program_file(arguments.model.file))
       fail(ErrorKind::kInvalidArgument, "{}: {} is compiled already and has no graph; inspect the model itself",
-           asked.passes ? "--passes" : "--remarks", options.model.file.string());
-    add(report, passes_for(target, open_model(options.model.file), options.model.compile));
+           asked.passes ? "--passes" : "--remarks", arguments.model.file.string());
+    add(report, passes_for(target, open_model(arguments.model.file), arguments.model.compile));
   } catch (const Error& e) {
     if (wanted) throw;
     report["passes_error"] = e.what();
   }
 }
 
-void print_passes(const Json& report, const Options& options) {
-  if (options.inspect.passes)
+void print_passes(const Json& report, const Arguments& arguments) {
+  if (arguments.inspect.passes)
     for (const Json& s : report["passes"]) {
       const std::string nested = s["nested"].get<std::string>();
       fmt::print("\n// {}{}\n{}", s["pass"].get<std::string>(),
                  nested.empty() ? "" : ", nested graph of " + printable(nested), s["text"].get<std::string>());
     }
-  if (!options.inspect.remarks) return;
+  if (!arguments.inspect.remarks) return;
   fmt::print("\n");
   Table table({"pass", "node of the model", "not done, because", "values"});
   for (const Json& r : report["remarks"]) {

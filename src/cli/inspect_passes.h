@@ -2,7 +2,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
-#include "cli/options.h"
+#include "cli/arguments.h"
 
 namespace sardonyx::cli {
 
@@ -11,9 +11,9 @@ namespace sardonyx::cli {
 /// again, since a compiled one no longer has all its weights. `target`: of the program.
 /// Throws Error(kInvalidArgument) for a compiled program, kUnsupported if the graph depends on an input's value; with
 /// --html alone that is noted as "passes_error".
-void add_passes(nlohmann::ordered_json& report, const Options& options, const std::string& target);
+void add_passes(nlohmann::ordered_json& report, const Arguments& arguments, const std::string& target);
 
 /// Prints what --passes and --remarks ask for.
-void print_passes(const nlohmann::ordered_json& report, const Options& options);
+void print_passes(const nlohmann::ordered_json& report, const Arguments& arguments);
 
 }  // namespace sardonyx::cli

@@ -5,8 +5,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
-#include "cli/page.h"
+#include "cli/html_page.h"
 #include "support/error.h"
 
 namespace sardonyx::cli {
@@ -26,19 +27,18 @@ std::string package_folder() {
 
 }  // namespace
 
-void language_command(const Options& options) {
-  std::vector<std::string> arguments = {options.verify.python, "-c", std::string(asset("language.py")),
-                                        package_folder()};
-  arguments.insert(arguments.end(), options.passed_on.begin(), options.passed_on.end());
+void language_command(const Arguments& arguments) {
+  std::vector<std::string> words = {arguments.verify.python, "-c", std::string(asset("language.py")), package_folder()};
+  words.insert(words.end(), arguments.passed_on.begin(), arguments.passed_on.end());
   std::vector<char*> argv;
-  for (std::string& a : arguments) argv.push_back(a.data());
+  for (std::string& a : words) argv.push_back(a.data());
   argv.push_back(nullptr);
   std::fflush(stdout);
   ::execvp(argv[0], argv.data());
   fail(ErrorKind::kUnsupported,
        "language models run in Python, and '{}' can't be started ({}); name one that has the package sardonyx with "
        "--python or SARDONYX_PYTHON",
-       options.verify.python, std::strerror(errno));
+       arguments.verify.python, std::strerror(errno));
 }
 
 }  // namespace sardonyx::cli

@@ -5,7 +5,10 @@
 #include <new>
 #include <string>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/terminal.h"
+#include "support/error.h"
 
 namespace {
 
@@ -15,28 +18,28 @@ int report(sardonyx::ErrorKind kind, std::string message) {
   return static_cast<int>(kind);
 }
 
-void dispatch(const sardonyx::cli::Options& o) {
+void dispatch(const sardonyx::cli::Arguments& o) {
   using namespace sardonyx::cli;
   switch (o.command) {
-    case Options::Command::kHelp:
+    case Arguments::Command::kHelp:
       return;
-    case Options::Command::kRun:
+    case Arguments::Command::kRun:
       return run_command(o);
-    case Options::Command::kVerify:
+    case Arguments::Command::kVerify:
       return verify_command(o);
-    case Options::Command::kPerf:
+    case Arguments::Command::kPerf:
       return perf_command(o);
-    case Options::Command::kTune:
+    case Arguments::Command::kTune:
       return tune_command(o);
-    case Options::Command::kCompile:
+    case Arguments::Command::kCompile:
       return compile_command(o);
-    case Options::Command::kInspect:
+    case Arguments::Command::kInspect:
       return inspect_command(o);
-    case Options::Command::kDevices:
+    case Arguments::Command::kDevices:
       return devices_command(o);
-    case Options::Command::kCache:
+    case Arguments::Command::kCache:
       return cache_command(o);
-    case Options::Command::kLanguage:
+    case Arguments::Command::kLanguage:
       return language_command(o);
   }
 }

@@ -7,15 +7,20 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 
 #include "api/report.h"
 #include "api/traffic.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
-#include "cli/page.h"
-#include "cli/resident.h"
+#include "cli/html_page.h"
+#include "cli/model_loading.h"
+#include "cli/resident_runs.h"
+#include "cli/tensor_files.h"
+#include "cli/terminal.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -80,16 +85,80 @@ std::vector<KernelTime> profile(Model& model, const Inputs& inputs) {
   return out;
 }
 
-}  // namespace
+// What was measured. Times are in seconds, memory in bytes.
+struct Measurements {
+  double load_average = 0;  // of the machine; -1: unknown
+  double first_run = 0;
+  std::vector<double> runs;                // in the order in which they ran
+  std::optional<BackToBack> back_to_back;  // with --resident
+  std::vector<KernelTime> kernels;
+  double kernel_seconds = 0;  // of one run
+  int kernels_per_run = 0;
+  std::string target;
+  Traffic traffic;
+  CacheStats cache;
+  std::size_t peak_after_first_run = 0, peak = 0, weights = 0, arena = 0;
+};
 
-void perf_command(const Options& options) {
-  Loaded loaded = load_model(options);
-  Model& model = *loaded.model;
-  const Inputs inputs = inputs_for(model, options);
-  const auto first_start = Clock::now();
-  const std::shared_ptr<Executor> executor = program_for(model, inputs, options.quiet);
+struct Latency {
+  double mean = 0, deviation = 0, min = 0, p50 = 0, p90 = 0, p95 = 0, p99 = 0, max = 0;
+};
+
+Latency latency_of(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  const auto count = static_cast<double>(times.size());
+  Latency l;
+  l.mean = std::accumulate(times.begin(), times.end(), 0.0) / count;
+  for (const double t : times) l.deviation += (t - l.mean) * (t - l.mean) / count;
+  l.deviation = std::sqrt(l.deviation);
+  l.min = times.front();
+  l.p50 = percentile(times, 50);
+  l.p90 = percentile(times, 90);
+  l.p95 = percentile(times, 95);
+  l.p99 = percentile(times, 99);
+  l.max = times.back();
+  return l;
+}
+
+// Seconds of a run at full throughput: without waiting between runs if that was measured.
+double seconds_per_run(const Measurements& m, const Latency& latency) {
+  return m.back_to_back ? percentile(m.back_to_back->groups, 50) : latency.mean;
+}
+
+std::vector<double> measure_runs(const PerfArguments& perf, bool quiet, const std::function<void()>& run) {
+  ProgressLine line(!quiet);
+  for (int k = 0; k < perf.warmup; ++k) {
+    line.show("warming up", static_cast<std::size_t>(k) + 1, static_cast<std::size_t>(perf.warmup));
+    run();
+  }
+  const auto start = Clock::now();
+  const auto enough = [&](std::size_t runs) {
+    if (perf.runs > 0) return runs >= static_cast<std::size_t>(perf.runs);
+    return runs >= kMinRuns && (since(start) >= perf.seconds || runs >= kMaxRuns);
+  };
+  std::vector<double> times;
+  auto shown = start;
+  while (!enough(times.size())) {
+    const auto t = Clock::now();
+    run();
+    times.push_back(since(t));
+    if (since(shown) < 0.1) continue;  // drawing takes time from the machine, if not from the measurement
+    shown = Clock::now();
+    if (perf.runs > 0)
+      line.show("measuring", times.size(), static_cast<std::size_t>(perf.runs));
+    else
+      line.show("measuring", static_cast<std::size_t>(std::min(since(start), perf.seconds) * 10),
+                static_cast<std::size_t>(std::max(1.0, perf.seconds * 10)));
+  }
+  return times;
+}
+
+Measurements measure(const Arguments& arguments, Model& model, const Inputs& inputs) {
+  Measurements m;
+  const auto start = Clock::now();
+  const std::shared_ptr<Executor> executor = program_for(model, inputs, arguments.quiet);
   std::optional<ResidentRuns> resident;
-  if (options.perf.resident) resident.emplace(model, inputs);
+  if (arguments.perf.resident) resident.emplace(model, inputs);
   const auto run = [&] {
     if (!resident) {
       model.run(inputs.tensors);
@@ -99,107 +168,94 @@ void perf_command(const Options& options) {
     resident->wait();
   };
   run();
-  const double first_run = since(first_start);
-  const std::size_t peak_load = peak_memory();
+  m.first_run = since(start);
+  m.peak_after_first_run = peak_memory();
+  m.runs = measure_runs(arguments.perf, arguments.quiet, run);
+  m.peak = peak_memory();
+  if (resident) m.back_to_back = back_to_back(*resident, latency_of(m.runs).p50, arguments.perf.seconds / 2);
+  m.kernels = profile(model, inputs);
+  for (const KernelTime& k : m.kernels) m.kernel_seconds += k.seconds;
+  if (getloadavg(&m.load_average, 1) != 1) m.load_average = -1;
 
-  std::vector<double> times;
-  double total = 0;
-  {
-    ProgressLine line(!options.quiet);
-    for (int k = 0; k < options.perf.warmup; ++k) {
-      line.show("warming up", static_cast<std::size_t>(k) + 1, static_cast<std::size_t>(options.perf.warmup));
-      run();
-    }
-    const int wanted = options.perf.runs;
-    const auto start = Clock::now();
-    auto shown = start;
-    while (wanted ? static_cast<int>(times.size()) < wanted
-                  : static_cast<int>(times.size()) < kMinRuns ||
-                        (since(start) < options.perf.seconds && times.size() < kMaxRuns)) {
-      const auto t = Clock::now();
-      run();
-      times.push_back(since(t));
-      if (since(shown) < 0.1) continue;  // drawing takes time from the machine, if not from the measurement
-      shown = Clock::now();
-      if (wanted)
-        line.show("measuring", times.size(), static_cast<std::size_t>(wanted));
-      else
-        line.show("measuring", static_cast<std::size_t>(std::min(since(start), options.perf.seconds) * 10),
-                  static_cast<std::size_t>(std::max(1.0, options.perf.seconds * 10)));
-    }
-  }
-  total = std::accumulate(times.begin(), times.end(), 0.0);
-  const std::size_t peak = peak_memory();
-  std::vector<double> sorted = times;
-  std::sort(sorted.begin(), sorted.end());
-  BackToBack stream;
-  if (resident) stream = back_to_back(*resident, percentile(sorted, 50), options.perf.seconds / 2);
-  const double mean = total / static_cast<double>(times.size());
-  double variance = 0;
-  for (double t : times) variance += (t - mean) * (t - mean) / static_cast<double>(times.size());
-  const std::vector<KernelTime> kernels = profile(model, inputs);
-  double kernel_seconds = 0;
-  for (const KernelTime& k : kernels) kernel_seconds += k.seconds;
-  double load[1] = {0};
-  if (getloadavg(load, 1) != 1) load[0] = -1;
-
-  const CacheStats cache = model.cache().stats();
   const Program& program = executor->program();
   std::vector<std::vector<std::int64_t>> dims;
   for (const std::string& n : program.input_names) dims.push_back(inputs.tensors.at(n).dims);
-  const Traffic traffic = traffic_of(program, executor->bind(dims));
-  const double throughput = resident ? percentile(stream.groups, 50) : mean;  // seconds of one run
+  m.traffic = traffic_of(program, executor->bind(dims));
+  m.target = program.target;
+  m.kernels_per_run = kernels_per_run(program);
+  m.weights = executor->constant_bytes();
+  m.arena = executor->arena_bytes();
+  m.cache = model.cache().stats();
+  return m;
+}
+
+// The keys are listed in docs/command-line.md.
+nlohmann::ordered_json to_json(const Arguments& arguments, const Loaded& loaded, const Inputs& inputs,
+                               const Measurements& m) {
+  const Model& model = *loaded.model;
+  const Latency latency = latency_of(m.runs);
+  const double throughput = seconds_per_run(m, latency);
   nlohmann::ordered_json j;
-  j["model"] = options.model.file.filename().string();
+  j["model"] = arguments.model.file.filename().string();
   j["device"] = model.device_name();
-  j["target"] = program.target;
+  j["target"] = m.target;
   j["threads"] = model.threads();
-  j["load_average"] = load[0];
+  j["load_average"] = m.load_average;
   for (const TensorInfo& t : model.inputs()) {
     const HostTensor& x = inputs.tensors.at(t.name);
     j["inputs"].push_back({{"name", t.name}, {"dtype", name(x.dtype)}, {"shape", x.dims}});
   }
   j["load_seconds"] = loaded.seconds;
   for (const auto& s : loaded.stages) j["load_stages"][s.name] = s.seconds;
-  j["cache"] = {{"hits", cache.hits}, {"misses", cache.misses}};
-  j["first_run_seconds"] = first_run;
-  j["runs"] = times.size();
-  j["warmup"] = options.perf.warmup;
-  j["latency_seconds"] = {{"mean", mean},
-                          {"std", std::sqrt(variance)},
-                          {"min", sorted.front()},
-                          {"p50", percentile(sorted, 50)},
-                          {"p90", percentile(sorted, 90)},
-                          {"p95", percentile(sorted, 95)},
-                          {"p99", percentile(sorted, 99)},
-                          {"max", sorted.back()}};
-  j["resident"] = resident.has_value();
-  if (resident)
+  j["cache"] = {{"hits", m.cache.hits}, {"misses", m.cache.misses}};
+  j["first_run_seconds"] = m.first_run;
+  j["runs"] = m.runs.size();
+  j["warmup"] = arguments.perf.warmup;
+  j["latency_seconds"] = {{"mean", latency.mean}, {"std", latency.deviation}, {"min", latency.min},
+                          {"p50", latency.p50},   {"p90", latency.p90},       {"p95", latency.p95},
+                          {"p99", latency.p99},   {"max", latency.max}};
+  j["resident"] = m.back_to_back.has_value();
+  if (const auto& b = m.back_to_back)
     j["back_to_back_seconds"] = {{"p50", throughput},
-                                 {"min", stream.groups.front()},
-                                 {"max", stream.groups.back()},
-                                 {"runs", stream.runs},
-                                 {"groups", stream.groups.size()}};
+                                 {"min", b->groups.front()},
+                                 {"max", b->groups.back()},
+                                 {"runs", b->runs},
+                                 {"groups", b->groups.size()}};
   j["runs_per_second"] = 1 / throughput;
-  j["bytes_per_run"] = traffic.bytes;
-  j["bytes_per_second"] = traffic.bytes / throughput;
-  j["tensors_of_unknown_size"] = traffic.unknown;
-  j["kernels_per_run"] = kernels_per_run(program);
-  j["memory_bytes"] = {{"peak", peak},
-                       {"peak_after_first_run", peak_load},
-                       {"weights", executor->constant_bytes()},
-                       {"arena", executor->arena_bytes()}};
-  j["kernel_seconds"] = kernel_seconds;
-  for (const KernelTime& k : kernels)
+  j["bytes_per_run"] = m.traffic.bytes;
+  j["bytes_per_second"] = m.traffic.bytes / throughput;
+  j["tensors_of_unknown_size"] = m.traffic.unknown;
+  j["kernels_per_run"] = m.kernels_per_run;
+  j["memory_bytes"] = {
+      {"peak", m.peak}, {"peak_after_first_run", m.peak_after_first_run}, {"weights", m.weights}, {"arena", m.arena}};
+  j["kernel_seconds"] = m.kernel_seconds;
+  for (const KernelTime& k : m.kernels)
     j["kernels"].push_back({{"name", k.name}, {"nodes", k.nodes}, {"seconds", k.seconds}, {"calls", k.calls}});
-  j["times"] = times;
-  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
-  if (!options.perf.html.empty()) write_text(options.perf.html, page("perf.html", j.dump(-1, ' ', false, replace)));
-  if (!options.perf.json.empty()) write_text(options.perf.json, j.dump(2, ' ', false, replace) + "\n");
-  if (options.perf.json == "-" || options.perf.html == "-") return;
+  j["times"] = m.runs;
+  return j;
+}
 
-  fmt::print("{} on {}, {} threads (load average {:.1f})\n", printable(options.model.file.filename().string()),
-             model.device_name() == "host" ? "the host" : model.device_name(), model.threads(), load[0]);
+void print_kernels(const Measurements& m, std::size_t rows) {
+  if (rows == 0) return;
+  fmt::print("\n");
+  Table table({"kernel", ">time", ">share", ">calls", "nodes of the model"});
+  for (std::size_t k = 0; k < m.kernels.size() && k < rows; ++k) {
+    const KernelTime& t = m.kernels[k];
+    table.add({t.name, human_seconds(t.seconds),
+               fmt::format("{:.1f} %", 100 * t.seconds / std::max(m.kernel_seconds, 1e-12)),
+               fmt::format("{:.4g}", t.calls), cut(t.nodes, 90)});
+  }
+  table.print();
+  if (m.kernels.size() > rows)
+    fmt::print("  and {} more; --top N shows them, --json all of them\n", m.kernels.size() - rows);
+}
+
+void print(const Arguments& arguments, const Loaded& loaded, const Inputs& inputs, const Measurements& m) {
+  const Model& model = *loaded.model;
+  const Latency latency = latency_of(m.runs);
+  const double throughput = seconds_per_run(m, latency);
+  fmt::print("{} on {}, {} threads (load average {:.1f})\n", printable(arguments.model.file.filename().string()),
+             model.device_name() == "host" ? "the host" : model.device_name(), model.threads(), m.load_average);
   for (const TensorInfo& t : model.inputs()) {
     const HostTensor& x = inputs.tensors.at(t.name);
     fmt::print("  {} {}\n", printable(t.name), type_text(x.dtype, x.dims));
@@ -207,36 +263,35 @@ void perf_command(const Options& options) {
   fmt::print("\nload       {}", human_seconds(loaded.seconds));
   std::string stages;
   for (const auto& s : loaded.stages) stages += (stages.empty() ? "" : ", ") + s.name + " " + human_seconds(s.seconds);
-  fmt::print(" ({}; {} objects from the cache, {} compiled)\nfirst run  {}\n", stages, cache.hits, cache.misses,
-             human_seconds(first_run));
+  fmt::print(" ({}; {} objects from the cache, {} compiled)\nfirst run  {}\n", stages, m.cache.hits, m.cache.misses,
+             human_seconds(m.first_run));
   fmt::print("latency    p50 {}  p90 {}  p95 {}  p99 {}  min {}  max {}  mean {} ± {}  ({} runs after {} to warm up)\n",
-             human_seconds(percentile(sorted, 50)), human_seconds(percentile(sorted, 90)),
-             human_seconds(percentile(sorted, 95)), human_seconds(percentile(sorted, 99)),
-             human_seconds(sorted.front()), human_seconds(sorted.back()), human_seconds(mean),
-             human_seconds(std::sqrt(variance)), times.size(), options.perf.warmup);
-  fmt::print("throughput {:.2f} runs/s, {} kernels each\n", 1 / throughput, kernels_per_run(program));
-  if (resident)
-    fmt::print("           {} a run without waiting between runs (median of {} times {}; {} to {})\n",
-               human_seconds(throughput), stream.groups.size(), stream.runs, human_seconds(stream.groups.front()),
-               human_seconds(stream.groups.back()));
-  fmt::print("traffic    {} a run, {}/s{}\n", human_bytes(traffic.bytes), human_bytes(traffic.bytes / throughput),
-             traffic.unknown ? fmt::format(" ({} tensors of unknown size not counted)", traffic.unknown) : "");
-  fmt::print("memory     {} at most (weights {}, arena {})\n", human_bytes(static_cast<double>(peak)),
-             human_bytes(static_cast<double>(executor->constant_bytes())),
-             human_bytes(static_cast<double>(executor->arena_bytes())));
-  if (options.perf.top == 0) return;
-  fmt::print("\n");
-  Table table({"kernel", ">time", ">share", ">calls", "nodes of the model"});
-  for (std::size_t k = 0; k < kernels.size() && k < static_cast<std::size_t>(options.perf.top); ++k) {
-    const KernelTime& t = kernels[k];
-    table.add({t.name, human_seconds(t.seconds),
-               fmt::format("{:.1f} %", 100 * t.seconds / std::max(kernel_seconds, 1e-12)),
-               fmt::format("{:.4g}", t.calls), cut(t.nodes, 90)});
-  }
-  table.print();
-  if (kernels.size() > static_cast<std::size_t>(options.perf.top))
-    fmt::print("  and {} more; --top N shows them, --json all of them\n",
-               kernels.size() - static_cast<std::size_t>(options.perf.top));
+             human_seconds(latency.p50), human_seconds(latency.p90), human_seconds(latency.p95),
+             human_seconds(latency.p99), human_seconds(latency.min), human_seconds(latency.max),
+             human_seconds(latency.mean), human_seconds(latency.deviation), m.runs.size(), arguments.perf.warmup);
+  fmt::print("throughput {:.2f} runs/s, {} kernels each\n", 1 / throughput, m.kernels_per_run);
+  if (const auto& b = m.back_to_back)
+    fmt::print("           {} per run without waiting between runs (median of {} groups of {} runs; {} to {})\n",
+               human_seconds(throughput), b->groups.size(), b->runs, human_seconds(b->groups.front()),
+               human_seconds(b->groups.back()));
+  fmt::print("traffic    {} per run, {}/s{}\n", human_bytes(m.traffic.bytes), human_bytes(m.traffic.bytes / throughput),
+             m.traffic.unknown ? fmt::format(" ({} tensors of unknown size not counted)", m.traffic.unknown) : "");
+  fmt::print("memory     {} at most (weights {}, arena {})\n", human_bytes(static_cast<double>(m.peak)),
+             human_bytes(static_cast<double>(m.weights)), human_bytes(static_cast<double>(m.arena)));
+  print_kernels(m, static_cast<std::size_t>(arguments.perf.top));
+}
+
+}  // namespace
+
+void perf_command(const Arguments& arguments) {
+  const Loaded loaded = load_model(arguments);
+  const Inputs inputs = inputs_for(*loaded.model, arguments);
+  const Measurements m = measure(arguments, *loaded.model, inputs);
+  const nlohmann::ordered_json j = to_json(arguments, loaded, inputs, m);
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  if (!arguments.perf.html.empty()) write_text(arguments.perf.html, page("perf.html", j.dump(-1, ' ', false, replace)));
+  if (!arguments.perf.json.empty()) write_text(arguments.perf.json, j.dump(2, ' ', false, replace) + "\n");
+  if (arguments.perf.json != "-" && arguments.perf.html != "-") print(arguments, loaded, inputs, m);
 }
 
 }  // namespace sardonyx::cli

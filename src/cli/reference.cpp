@@ -2,7 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/page.h"
+#include "cli/html_page.h"
+#include "cli/tensor_files.h"
 #include "support/process.h"
 
 namespace sardonyx::cli {

@@ -6,8 +6,11 @@
 #include <cmath>
 
 #include "api/replicas.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
-#include "cli/numbers.h"
+#include "cli/element_values.h"
+#include "cli/model_loading.h"
+#include "cli/terminal.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -68,12 +71,12 @@ std::vector<std::pair<std::string, std::string>> plan_outputs(const std::vector<
 }
 
 // The model on the further devices too; null if there is one device only.
-std::unique_ptr<Replicas> replicas_of(const Options& options, Loaded& first) {
-  if (options.run.devices.empty()) return nullptr;
+std::unique_ptr<Replicas> replicas_of(const Arguments& arguments, Loaded& first) {
+  if (arguments.run.devices.empty()) return nullptr;
   std::vector<std::shared_ptr<Model>> models = {first.model};
-  for (std::size_t k = 1; k < options.run.devices.size(); ++k) {
-    Options other = options;
-    other.model.compile.device = options.run.devices[k];
+  for (std::size_t k = 1; k < arguments.run.devices.size(); ++k) {
+    Arguments other = arguments;
+    other.model.compile.device = arguments.run.devices[k];
     Loaded loaded = load_model(other);
     first.seconds += loaded.seconds;
     models.push_back(loaded.model);
@@ -83,21 +86,21 @@ std::unique_ptr<Replicas> replicas_of(const Options& options, Loaded& first) {
 
 }  // namespace
 
-void run_command(const Options& options) {
-  if (!options.run.save_inputs.empty() && !options.run.save_inputs.ends_with(".npz"))
+void run_command(const Arguments& arguments) {
+  if (!arguments.run.save_inputs.empty() && !arguments.run.save_inputs.ends_with(".npz"))
     fail(ErrorKind::kInvalidArgument, "--save-inputs {}: a name that ends with .npz is wanted",
-         options.run.save_inputs);
-  Loaded loaded = load_model(options);
+         arguments.run.save_inputs);
+  Loaded loaded = load_model(arguments);
   Model& model = *loaded.model;
-  const std::unique_ptr<Replicas> replicas = replicas_of(options, loaded);
-  const auto files = plan_outputs(options.run.outputs, model.output_names());
-  const Inputs inputs = inputs_for(model, options);
-  if (!options.run.save_inputs.empty())
-    write_tensors(options.run.save_inputs, {inputs.tensors.begin(), inputs.tensors.end()});
-  if (!replicas) program_for(model, inputs, options.quiet);
+  const std::unique_ptr<Replicas> replicas = replicas_of(arguments, loaded);
+  const auto files = plan_outputs(arguments.run.outputs, model.output_names());
+  const Inputs inputs = inputs_for(model, arguments);
+  if (!arguments.run.save_inputs.empty())
+    write_tensors(arguments.run.save_inputs, {inputs.tensors.begin(), inputs.tensors.end()});
+  if (!replicas) program_for(model, inputs, arguments.quiet);
   std::vector<StepTime> steps;
   RunOptions run;
-  if (options.run.profile) run.profile = &steps;
+  if (arguments.run.profile) run.profile = &steps;
   const auto start = std::chrono::steady_clock::now();
   const std::vector<HostTensor> outputs =
       replicas ? replicas->run(inputs.tensors, run) : model.run(inputs.tensors, run);
@@ -113,13 +116,13 @@ void run_command(const Options& options) {
   for (const TensorInfo& t : model.inputs()) add_row(table, t.name, inputs.tensors.at(t.name));
   if (!table.empty()) table.print();
   if (!inputs.generated.empty())
-    fmt::print("  (generated with seed {}: {})\n", options.input.seed,
+    fmt::print("  (generated with seed {}: {})\n", arguments.input.seed,
                printable(fmt::format("{}", fmt::join(inputs.generated, ", "))));
   fmt::print("\n");
   Table results({"output", "type", ">min", ">max", ">mean", "values"});
   for (std::size_t k = 0; k < outputs.size(); ++k) add_row(results, names[k], outputs[k]);
   results.print();
-  if (options.run.profile) {
+  if (arguments.run.profile) {
     fmt::print("\n");
     Table times({"kernel", ">time", "nodes of the model"});
     for (const StepTime& s : steps) times.add({s.what, human_seconds(s.seconds), cut(s.origin, 100)});

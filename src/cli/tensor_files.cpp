@@ -299,4 +299,10 @@ void write_tensors(const fs::path& file, const NamedTensors& tensors) {
   write_file(file, onnx::serialize_tensor(name, t.dtype, t.dims, {static_cast<const std::byte*>(t.data), t.bytes()}));
 }
 
+void write_text(const std::string& file, const std::string& text) {
+  if (file != "-") return write_file(file, text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    fail(ErrorKind::kIo, "stdout can't be written");
+}
+
 }  // namespace sardonyx::cli

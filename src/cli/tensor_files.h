@@ -32,6 +32,8 @@ bool is_tensor_file(const std::filesystem::path& file);
 void write_tensors(const std::filesystem::path& file, const NamedTensors& tensors);
 /// Writes bytes in the same way.
 void write_file(const std::filesystem::path& file, std::string_view bytes);
+/// Writes text to a file, or to stdout if the name is "-".
+void write_text(const std::string& file, const std::string& text);
 /// Reads a whole file of at most `limit` bytes. Throws Error(kIo).
 std::string read_file(const std::filesystem::path& file, std::uint64_t limit = std::uint64_t{1} << 40);
 

@@ -1,6 +1,6 @@
 #include "cli/terminal.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +42,13 @@ std::string printable(std::string_view text) {
   for (char& c : out)
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
   return out;
+}
+
+std::string type_text(DType dtype, const std::vector<std::string>& dims) {
+  return fmt::format("{} [{}]", name(dtype), fmt::join(dims, ", "));
+}
+std::string type_text(DType dtype, const std::vector<std::int64_t>& dims) {
+  return fmt::format("{} [{}]", name(dtype), fmt::join(dims, ", "));
 }
 
 Table::Table(std::vector<std::string> heads) : heads_(std::move(heads)) {}

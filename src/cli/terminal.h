@@ -1,9 +1,12 @@
 // What the commands print: numbers for people, tables, progress.
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "support/dtype.h"
 
 namespace sardonyx::cli {
 
@@ -13,6 +16,10 @@ std::string human_seconds(double seconds);  ///< "12.3 ms"
 std::string cut(std::string_view text, std::size_t width);
 /// Control characters become '?', so that names from a model can't drive the terminal.
 std::string printable(std::string_view text);
+
+/// "float32 [2, 3]".
+std::string type_text(DType dtype, const std::vector<std::int64_t>& dims);
+std::string type_text(DType dtype, const std::vector<std::string>& dims);
 
 /// Rows of text in aligned columns; a column whose head starts with '>' is aligned to the right.
 class Table {

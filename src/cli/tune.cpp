@@ -6,7 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "api/tuner.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/model_loading.h"
+#include "cli/tensor_files.h"
+#include "cli/terminal.h"
 #include "support/error.h"
 
 namespace sardonyx::cli {
@@ -62,14 +66,14 @@ void print(const std::vector<TuningDecision>& decisions, double seconds, const s
 
 }  // namespace
 
-void tune_command(const Options& options) {
-  const TuneArguments& a = options.tune;
-  if (options.model.compile.tuning_database.empty())
+void tune_command(const Arguments& arguments) {
+  const TuneArguments& a = arguments.tune;
+  if (arguments.model.compile.tuning_database.empty())
     fail(ErrorKind::kInvalidArgument, "name a database with --tuning-database");
   if (a.list && !a.merge.empty()) fail(ErrorKind::kInvalidArgument, "--list and --merge are for one after the other");
-  if (a.list) return list(TuningDatabase(options.model.compile.tuning_database, false), a.json);
+  if (a.list) return list(TuningDatabase(arguments.model.compile.tuning_database, false), a.json);
   if (!a.merge.empty()) {
-    TuningDatabase into(options.model.compile.tuning_database, true);
+    TuningDatabase into(arguments.model.compile.tuning_database, true);
     for (const std::string& file : a.merge) {
       const TuningDatabase from(file, false);
       const std::size_t added = into.merge(from);
@@ -77,10 +81,10 @@ void tune_command(const Options& options) {
     }
     return;
   }
-  if (options.model.file.empty()) fail(ErrorKind::kInvalidArgument, "name a model to tune, --list or --merge");
-  if (!is_gpu_name(options.model.compile.device))
+  if (arguments.model.file.empty()) fail(ErrorKind::kInvalidArgument, "name a model to tune, --list or --merge");
+  if (!is_gpu_name(arguments.model.compile.device))
     fail(ErrorKind::kInvalidArgument, "tuning is for GPUs: choose one with --device");
-  Options with = options;
+  Arguments with = arguments;
   with.model.compile.tuning = a.quick ? "first-use" : "exhaustive";
   const Loaded loaded = load_model(with);
   const Inputs inputs = inputs_for(*loaded.model, with);
@@ -105,7 +109,7 @@ void tune_command(const Options& options) {
     write_text(a.json, all.dump(2) + "\n");
     if (a.json == "-") return;
   }
-  print(decisions, seconds, options.model.compile.tuning_database);
+  print(decisions, seconds, arguments.model.compile.tuning_database);
 }
 
 }  // namespace sardonyx::cli

@@ -3,9 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/compare.h"
+#include "cli/model_loading.h"
 #include "cli/reference.h"
+#include "cli/tensor_files.h"
+#include "cli/terminal.h"
 #include "model/model.h"
 #include "program/program_file.h"
 
@@ -81,8 +85,8 @@ std::string describe_first(const Row& r, const HostTensor& ours) {
                      index_text(c.first / parts, ours.dims), c.ours, c.reference, c.wrong, c.elements);
 }
 
-NamedTensors run_ours(const Options& options, const Inputs& inputs, Loaded& loaded) {
-  program_for(*loaded.model, inputs, options.quiet);
+NamedTensors run_ours(const Arguments& arguments, const Inputs& inputs, Loaded& loaded) {
+  program_for(*loaded.model, inputs, arguments.quiet);
   std::vector<HostTensor> tensors = loaded.model->run(inputs.tensors);
   const std::vector<std::string> names = loaded.model->output_names();
   NamedTensors out;
@@ -99,9 +103,9 @@ std::vector<std::pair<std::string, std::string>> values_in_order(const model::Mo
   return out;
 }
 
-void bisect(const Options& options, const Inputs& inputs, const Tolerance& tolerance) {
-  Loaded loaded = load_model(options, true);
-  const NamedTensors ours = run_ours(options, inputs, loaded);
+void bisect(const Arguments& arguments, const Inputs& inputs, const Tolerance& tolerance) {
+  Loaded loaded = load_model(arguments, true);
+  const NamedTensors ours = run_ours(arguments, inputs, loaded);
   const auto order = values_in_order(loaded.model->nodes());
   std::vector<std::string> extra;
   for (const auto& [name, node] : order) {
@@ -111,9 +115,9 @@ void bisect(const Options& options, const Inputs& inputs, const Tolerance& toler
   }
   Reference reference;
   {
-    ProgressLine line(!options.quiet);
+    ProgressLine line(!arguments.quiet);
     line.show("running ONNX Runtime");
-    reference = run_onnxruntime(options.verify.python, options.model.file, inputs, extra, loaded.model->threads());
+    reference = run_onnxruntime(arguments.verify.python, arguments.model.file, inputs, extra, loaded.model->threads());
   }
   std::vector<Row> rows;
   std::size_t first = SIZE_MAX;
@@ -124,8 +128,8 @@ void bisect(const Options& options, const Inputs& inputs, const Tolerance& toler
     rows.push_back({name, node, compare(*a, *r, tolerance)});
     if (!rows.back().result.matches && first == SIZE_MAX) first = rows.size() - 1;
   }
-  write_json(options.verify.json, reference, rows);
-  const bool text = options.verify.json != "-";
+  write_json(arguments.verify.json, reference, rows);
+  const bool text = arguments.verify.json != "-";
   if (first == SIZE_MAX) {
     if (text) fmt::print("{} values match {}\n", rows.size(), reference.from);
     return;
@@ -154,34 +158,34 @@ void bisect(const Options& options, const Inputs& inputs, const Tolerance& toler
 
 }  // namespace
 
-void verify_command(const Options& options) {
-  Tolerance tolerance{options.verify.rtol, options.verify.atol};
-  const bool folder = !options.verify.reference.empty();
+void verify_command(const Arguments& arguments) {
+  Tolerance tolerance{arguments.verify.rtol, arguments.verify.atol};
+  const bool folder = !arguments.verify.reference.empty();
   std::error_code ignored;
-  if (folder && !std::filesystem::is_directory(options.verify.reference, ignored))
-    fail(ErrorKind::kIo, "--reference {}: there is no such folder", options.verify.reference.string());
-  if (folder && options.verify.bisect)
+  if (folder && !std::filesystem::is_directory(arguments.verify.reference, ignored))
+    fail(ErrorKind::kIo, "--reference {}: there is no such folder", arguments.verify.reference.string());
+  if (folder && arguments.verify.bisect)
     fail(ErrorKind::kInvalidArgument,
          "--bisect needs every intermediate value, which a folder does not have: leave --reference out");
-  if (!folder && is_program_file(options.model.file))
+  if (!folder && is_program_file(arguments.model.file))
     fail(ErrorKind::kInvalidArgument,
          "{} is a compiled program, which ONNX Runtime can't run: verify the model itself, or give --reference DIR",
-         options.model.file.string());
-  Loaded loaded = load_model(options);
-  Options with_inputs = options;
+         arguments.model.file.string());
+  Loaded loaded = load_model(arguments);
+  Arguments with_inputs = arguments;
   // Models without inputs have no input_0.pb.
-  if (folder && options.input.files.empty() && !loaded.model->inputs().empty())
-    with_inputs.input.files.push_back(options.verify.reference.string());
+  if (folder && arguments.input.files.empty() && !loaded.model->inputs().empty())
+    with_inputs.input.files.push_back(arguments.verify.reference.string());
   const Inputs inputs = inputs_for(*loaded.model, with_inputs);
-  if (options.verify.bisect) return bisect(options, inputs, tolerance);
-  const NamedTensors ours = run_ours(options, inputs, loaded);
+  if (arguments.verify.bisect) return bisect(arguments, inputs, tolerance);
+  const NamedTensors ours = run_ours(arguments, inputs, loaded);
   Reference reference;
   {
-    ProgressLine line(!options.quiet);
+    ProgressLine line(!arguments.quiet);
     line.show("running ONNX Runtime");
-    reference = folder
-                    ? read_reference(options.verify.reference, loaded.model->output_names())
-                    : run_onnxruntime(options.verify.python, options.model.file, inputs, {}, loaded.model->threads());
+    reference =
+        folder ? read_reference(arguments.verify.reference, loaded.model->output_names())
+               : run_onnxruntime(arguments.verify.python, arguments.model.file, inputs, {}, loaded.model->threads());
   }
   std::vector<Row> rows;
   const Row* bad = nullptr;
@@ -194,8 +198,8 @@ void verify_command(const Options& options) {
     add_row(table, rows.back());
     if (!rows.back().result.matches && !bad) bad = &rows.back();
   }
-  write_json(options.verify.json, reference, rows);
-  if (options.verify.json != "-") {
+  write_json(arguments.verify.json, reference, rows);
+  if (arguments.verify.json != "-") {
     fmt::print("against {}\n", reference.from);
     table.print();
   }

@@ -1,5 +1,6 @@
-// sardonyx devices, sardonyx cache, sardonyx compile: commands that need little code.
+// sardonyx compile: into the cache or a program file, for the device or for GPUs that need not be present.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -8,77 +9,16 @@
 #include "api/code_report.h"
 #include "api/report.h"
 #include "api/roofline.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
-#include "device/device.h"
+#include "cli/model_loading.h"
+#include "cli/tensor_files.h"
+#include "cli/terminal.h"
 #include "formats/open.h"
 #include "program/program_file.h"
-#include "sardonyx/sardonyx.h"
 #include "target/chip.h"
-#include "target/describe.h"
 
 namespace sardonyx::cli {
-
-void devices_command(const Options& options) {
-  if (!options.chips_json.empty()) return write_text(options.chips_json, chips_json());
-  if (options.list_chips) {
-    fmt::print("{}", chips_markdown());
-    return;
-  }
-  const DeviceInfo host = devices().front();
-  const std::string& arch = host.target;
-  std::string cpu = arch, features;
-  if (const std::size_t second = arch.find(' ', arch.find(' ') + 1); second != std::string::npos) {
-    cpu = arch.substr(0, second);
-    features = arch.substr(second + 1);
-  }
-  fmt::print("{}  {}, {} threads, {}; code for {}\n", host.name, printable(host.description), host.threads,
-             human_bytes(static_cast<double>(host.memory)), cpu);
-  std::string kept;
-  for (const char* f : {"+avx2", "+fma", "+f16c", "+avx512f", "+avx512vnni", "+avx512bf16", "+avx512fp16", "+amx-int8",
-                        "+amx-bf16", "+neon", "+sve"})
-    if (("," + features + ",").find("," + std::string(f) + ",") != std::string::npos)
-      kept += std::string(" ") + (f + 1);
-  if (!kept.empty()) fmt::print("      with{}\n", kept);
-  std::vector<std::string> problems;
-  for (const GpuInfo& g : list_gpus(&problems))
-    fmt::print("{}  {}, {} compute units, {}; code for {}\n", g.name, printable(g.description), g.units,
-               human_bytes(static_cast<double>(g.memory)), g.target);
-  for (const std::string& p : problems) fmt::print("none  {}\n", printable(p));
-}
-
-void cache_command(const Options& options) {
-  const auto& directory = options.model.compile.cache_dir;
-  if (directory.empty())
-    fail(ErrorKind::kInvalidArgument, "there is no cache: name a folder with --cache-dir or SARDONYX_CACHE_DIR");
-  if (options.cache_action == "dir") {
-    fmt::print("{}\n", directory.string());
-    return;
-  }
-  // A directory that does not exist is an empty cache; looking at it does not create it.
-  std::error_code ignored;
-  CacheStats stats;
-  CacheOptions c;
-  c.directory = directory;
-  if (std::filesystem::exists(directory, ignored)) {
-    CodeCache cache(c);
-    stats = cache.stats();
-    if (!stats.warning.empty())
-      fail(ErrorKind::kIo, "the cache in {} can't be used: {}", directory.string(), stats.warning);
-    if (options.cache_action == "clear") {
-      cache.clear();
-      const CacheStats after = cache.stats();
-      if (after.entries > 0 || !after.warning.empty())
-        fail(ErrorKind::kIo, "{}: {} entries could not be deleted {}", directory.string(), after.entries,
-             after.warning);
-    }
-  }
-  if (options.cache_action == "clear")
-    fmt::print("deleted {} entries, {}\n", stats.entries, human_bytes(static_cast<double>(stats.bytes)));
-  else
-    fmt::print("{}: {} entries, {} of at most {}\n", directory.string(), stats.entries,
-               human_bytes(static_cast<double>(stats.bytes)), human_bytes(static_cast<double>(c.max_bytes)));
-}
-
 namespace {
 
 std::string number(const auto& optional) { return optional ? std::to_string(*optional) : "-"; }
@@ -156,92 +96,92 @@ nlohmann::ordered_json estimate_json(const std::vector<LaunchEstimate>& launches
 }
 
 // Those of the given sizes that are still open in the program.
-std::optional<std::map<std::string, std::int64_t>> open_dims(const Program& p, const Options& options) {
+std::optional<std::map<std::string, std::int64_t>> open_dims(const Program& p, const Arguments& arguments) {
   std::map<std::string, std::int64_t> dims;
   for (const std::string& name : input_symbols(p)) {
-    const auto size = options.model.dims.find(name);
-    if (size == options.model.dims.end()) return std::nullopt;
+    const auto size = arguments.model.dims.find(name);
+    if (size == arguments.model.dims.end()) return std::nullopt;
     dims[name] = size->second;
   }
   return dims;
 }
 
-void compile_for_cards(const Options& options) {
+void compile_for_cards(const Arguments& arguments) {
   nlohmann::ordered_json all;
   std::vector<std::shared_ptr<const Program>> programs;
-  for (const std::string& arch : options.compile_arch) {
+  for (const std::string& arch : arguments.compile_arch) {
     const auto start = std::chrono::steady_clock::now();
     if (std::any_of(programs.begin(), programs.end(), [&](const auto& p) { return p->target == arch; })) continue;
-    const auto program = Model::compile_for(arch, open_model(options.model.file), options.model.compile);
+    const auto program = Model::compile_for(arch, open_model(arguments.model.file), arguments.model.compile);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     programs.push_back(program);
     const ProgramReport r = report(*program);
-    all.push_back({{"model", options.model.file.string()},
+    all.push_back({{"model", arguments.model.file.string()},
                    {"target", arch},
                    {"seconds", seconds},
                    {"kernels_per_run", r.kernels_per_run},
                    {"kernels", program->kernels.size()},
                    {"code_bytes", r.code_bytes}});
     std::vector<KernelReport> code;
-    if (options.compile_report) all.back()["code"] = code_json(code = code_report(*program));
-    if (options.compile_json != "-")
+    if (arguments.compile_report) all.back()["code"] = code_json(code = code_report(*program));
+    if (arguments.compile_json != "-")
       fmt::print("{} kernels ({} different, {} of code) for {} in {}\n", r.kernels_per_run, program->kernels.size(),
                  human_bytes(static_cast<double>(r.code_bytes)), arch, human_seconds(seconds));
-    if (options.compile_json != "-" && !code.empty()) print_code(code);
+    if (arguments.compile_json != "-" && !code.empty()) print_code(code);
     const Chip* chip = find_chip(arch);
-    if (!options.compile_report || !chip) continue;
-    const auto dims = open_dims(*program, options);
+    if (!arguments.compile_report || !chip) continue;
+    const auto dims = open_dims(*program, arguments);
     if (dims) {
       const std::vector<LaunchEstimate> launches = estimate(*program, code, *dims);
       all.back()["launches"] = estimate_json(launches);
-      if (options.compile_json != "-") print_estimate(launches, *chip);
-    } else if (options.compile_json != "-") {
+      if (arguments.compile_json != "-") print_estimate(launches, *chip);
+    } else if (arguments.compile_json != "-") {
       fmt::print("With --dim for each of {} also: bytes, operations and the roofline of each launch\n",
                  fmt::join(input_symbols(*program), ", "));
     }
   }
-  if (!options.compile_output.empty()) save_programs(programs, options.compile_output);
-  if (!options.compile_json.empty()) write_text(options.compile_json, all.dump(2) + "\n");
+  if (!arguments.compile_output.empty()) save_programs(programs, arguments.compile_output);
+  if (!arguments.compile_json.empty()) write_text(arguments.compile_json, all.dump(2) + "\n");
 }
 
 }  // namespace
 
-void compile_command(const Options& options) {
-  if (options.compile_report && options.compile_arch.empty())
+void compile_command(const Arguments& arguments) {
+  if (arguments.compile_report && arguments.compile_arch.empty())
     fail(ErrorKind::kInvalidArgument, "--report is of GPUs' kernels: name the chips with --arch");
-  if (options.model.compile.cache_dir.empty() && options.compile_output.empty() && !options.compile_report)
+  if (arguments.model.compile.cache_dir.empty() && arguments.compile_output.empty() && !arguments.compile_report)
     fail(
         ErrorKind::kInvalidArgument,
         "compiled code is kept in a cache, and there is none: name a folder with --cache-dir or SARDONYX_CACHE_DIR, or "
         "a file with --output");
-  if (is_program_file(options.model.file))
-    fail(ErrorKind::kInvalidArgument, "{} is compiled already", options.model.file.string());
-  if (!options.compile_arch.empty()) return compile_for_cards(options);
-  Loaded loaded = load_model(options);
+  if (is_program_file(arguments.model.file))
+    fail(ErrorKind::kInvalidArgument, "{} is compiled already", arguments.model.file.string());
+  if (!arguments.compile_arch.empty()) return compile_for_cards(arguments);
+  Loaded loaded = load_model(arguments);
   std::shared_ptr<Executor> specific;
   const Executor* e = loaded.model->executor();
   if (!e) {  // code depends on the value or rank of an input
-    specific = program_for(*loaded.model, inputs_for(*loaded.model, options), options.quiet);
+    specific = program_for(*loaded.model, inputs_for(*loaded.model, arguments), arguments.quiet);
     e = specific.get();
   }
   const ProgramReport r = report(e->program());
-  if (!options.compile_output.empty()) loaded.model->save(options.compile_output);
+  if (!arguments.compile_output.empty()) loaded.model->save(arguments.compile_output);
   const CacheStats c = loaded.model->cache().stats();
-  if (!c.warning.empty() && !options.model.compile.cache_dir.empty())
+  if (!c.warning.empty() && !arguments.model.compile.cache_dir.empty())
     fail(ErrorKind::kIo, "compiled, but not kept: {}", c.warning);
-  if (!options.compile_json.empty()) {
+  if (!arguments.compile_json.empty()) {
     nlohmann::ordered_json j;
-    j["model"] = options.model.file.string();
+    j["model"] = arguments.model.file.string();
     j["target"] = e->program().target;
     j["seconds"] = loaded.seconds;
     for (const auto& s : loaded.stages) j["stages"][s.name] = s.seconds;
     j["kernels_per_run"] = r.kernels_per_run;
     j["kernels"] = e->program().kernels.size();
     j["code_bytes"] = r.code_bytes;
-    if (!options.compile_output.empty()) j["output"] = options.compile_output;
-    j["cache"] = {{"directory", options.model.compile.cache_dir.string()}, {"hits", c.hits}, {"misses", c.misses}};
-    write_text(options.compile_json, j.dump(2) + "\n");
-    if (options.compile_json == "-") return;
+    if (!arguments.compile_output.empty()) j["output"] = arguments.compile_output;
+    j["cache"] = {{"directory", arguments.model.compile.cache_dir.string()}, {"hits", c.hits}, {"misses", c.misses}};
+    write_text(arguments.compile_json, j.dump(2) + "\n");
+    if (arguments.compile_json == "-") return;
   }
   fmt::print("{} kernels ({} different, {} of code) for {} in {}: {} objects from the cache, {} compiled\n",
              r.kernels_per_run, e->program().kernels.size(), human_bytes(static_cast<double>(r.code_bytes)),

@@ -1,4 +1,4 @@
-#include "cli/resident.h"
+#include "cli/resident_runs.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "cli/page.h"
+#include "cli/html_page.h"
 
 #include "cli_assets.h"
 #include "support/error.h"

@@ -69,7 +69,7 @@ struct InspectArguments {
   std::string json, html;
 };
 
-struct Options {
+struct Arguments {
   enum class Command { kHelp, kRun, kVerify, kPerf, kTune, kCompile, kInspect, kDevices, kCache, kLanguage };
   Command command = Command::kHelp;
   bool quiet = false;  ///< no progress
@@ -90,6 +90,6 @@ struct Options {
 };
 
 /// Parses the command line. Prints help and returns kHelp when that was asked for. Throws Error(kInvalidArgument).
-Options parse_arguments(int argc, char** argv);
+Arguments parse_arguments(int argc, char** argv);
 
 }  // namespace sardonyx::cli

@@ -1,4 +1,4 @@
-#include "cli/numbers.h"
+#include "cli/element_values.h"
 
 #include <algorithm>
 #include <cmath>
