@@ -16,6 +16,7 @@
 #include "api/code_report.h"
 #include "api/model.h"
 #include "api/replicas.h"
+#include "api/pass_report.h"
 #include "api/report.h"
 #include "api/traffic.h"
 #include "formats/open.h"
@@ -238,6 +239,25 @@ nb::list code_of(const std::string& path, nb::bytes data, const std::string& tar
   return out;
 }
 
+// The graph after each pass, and remarks, of a model file or of bytes.
+nb::tuple passes_of(const std::string& path, nb::bytes data, const std::string& target, const nb::dict& options) {
+  const Options o = options_of(options);
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
+  PassReport report;
+  {
+    nb::gil_scoped_release release;
+    report = passes_for(target, path.empty() ? parse_model(bytes) : open_model(path), o);
+  }
+  nb::list passes, remarks;
+  for (const PassSnapshot& s : report.passes) passes.append(nb::make_tuple(s.pass, s.nested, s.text));
+  for (const Remark& r : report.remarks) {
+    nb::dict values;
+    for (const auto& [name, value] : r.values) values[nb::str(name.c_str(), name.size())] = value;
+    remarks.append(nb::make_tuple(r.pass, r.node, r.reason, values));
+  }
+  return nb::make_tuple(passes, remarks);
+}
+
 std::map<std::string, std::size_t> memory(const Model& m, const std::map<std::string, std::int64_t>& dims) {
   const std::vector<std::string> symbols = m.symbols();
   for (const auto& [dim, size] : dims)
@@ -381,6 +401,7 @@ NB_MODULE(_sardonyx, m) {
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("options"), nb::arg("communicator").none(),
         nb::arg("progress").none());
   m.def("code_report", &code_of);
+  m.def("pass_report", &passes_of);
   m.def("load", [](const std::string& path, const nb::dict& options) {
     const Options o = options_of(options);
     nb::gil_scoped_release release;

@@ -1,10 +1,11 @@
-"""`sardonyx inspect --passes` and `--remarks`: in text, JSON and the page."""
+"""`sardonyx inspect --passes` and `--remarks`, in text, JSON and the page; and Python's pass_report()."""
 
 import itertools
 import json
 
 import numpy as np
 import pytest
+import sardonyx as package
 from cli_support import INVALID_ARGUMENT, layer, sardonyx, save
 from onnx import TensorProto, helper
 
@@ -74,3 +75,29 @@ def test_compiled_programs_have_no_passes(model, tmp_path):
     assert "compiled already" in message
     sardonyx("inspect", tmp_path / "m.sdx", "--html", tmp_path / "g.html")
     assert "compiled already" in (tmp_path / "g.html").read_text()
+
+
+@pytest.mark.parametrize("options", [[], ["--precision", "fp16"], ["--no-fuse"], ["--fix", "n=3"]], ids=str)
+def test_python_has_the_same_report(two_heads, options):
+    j = json.loads(sardonyx("inspect", two_heads, "--json", "-", "--passes", *options))
+    keywords = {"--precision": {"precision": "fp16"}, "--no-fuse": {"fuse": False}, "--fix": {"dims": {"n": 3}}}
+    report = package.pass_report(two_heads, **keywords[options[0]] if options else {})
+    assert [list(p) for p in report.passes] == [[p["pass"], p["nested"], p["text"]] for p in j["passes"]]
+    assert [list(r) for r in report.remarks] == [list(r.values()) for r in j["remarks"]]
+    assert report.passes[0].pass_name == "import"
+
+
+def test_python_report_of_a_gpu(two_heads):
+    """Of bytes, too."""
+    report = package.pass_report(two_heads.read_bytes(), "gfx942", precision="fp16")
+    assert "narrow_floats" in [p.pass_name for p in report.passes]
+    remark = next(r for r in report.remarks if r.pass_name == "epilogues")
+    assert (remark.node, remark.values) == ("product (MatMul)", {"fused loops": "0"})
+    assert "nodes read its result" in remark.reason
+
+
+def test_python_report_refuses(two_heads):
+    with pytest.raises(package.InvalidArgumentError, match="gfx1"):
+        package.pass_report(two_heads, "gfx1")
+    with pytest.raises(TypeError, match=r"pass_report.. has no option 'presicion'; did you mean 'precision'"):
+        package.pass_report(two_heads, presicion="fp16")

@@ -10,7 +10,7 @@ See compile() for options, Model for what a compiled model can do, and errors fo
 
 from . import errors
 from ._sardonyx import Communicator, Stream, Tensor, __version__
-from .compiling import KernelCode, Progress, code_report, compile, load
+from .compiling import KernelCode, PassReport, PassSnapshot, Progress, Remark, code_report, compile, load, pass_report
 from .device import Device, chips, copy, devices, empty, to_device
 from .errors import (
     CompileError,
@@ -54,8 +54,11 @@ __all__ = [
     "MemoryInUse",
     "MismatchError",
     "Model",
+    "PassReport",
+    "PassSnapshot",
     "Progress",
     "Quantization",
+    "Remark",
     "ReplicatedModel",
     "Step",
     "Stream",
@@ -74,5 +77,6 @@ __all__ = [
     "errors",
     "join",
     "load",
+    "pass_report",
     "to_device",
 ]

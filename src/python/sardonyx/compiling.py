@@ -46,6 +46,30 @@ class KernelCode(NamedTuple):
     verdict: str  #: "good", or what is wrong
 
 
+class PassSnapshot(NamedTuple):
+    """The graph after a pass of the optimiser that changed it."""
+
+    pass_name: str  #: "import" before the first pass; docs/passes.md lists the others
+    nested: str  #: for the graph of an If or Loop, its first node, as "name (operator)"; "" for the model's graph
+    text: str  #: the graph; docs/passes.md describes the form
+
+
+class Remark(NamedTuple):
+    """Something that a pass considered and did not do."""
+
+    pass_name: str  #: or "groups", for the grouping into kernels
+    node: str  #: the model's node, as "name (operator)"
+    reason: str
+    values: dict[str, str]  #: what decided, by name
+
+
+class PassReport(NamedTuple):
+    """What the passes of the optimiser did to a model, and what they did not do."""
+
+    passes: list[PassSnapshot]  #: in the order in which they ran, without those that changed nothing
+    remarks: list[Remark]  #: each once, in the order in which they were made
+
+
 class Progress(NamedTuple):
     """What compiling is busy with."""
 
@@ -119,3 +143,19 @@ def code_report(model: Source, target: str, **options: Unpack[CompileOptions]) -
     path, data = _path_or_bytes(model)
     kernels = _sardonyx.code_report(path, data, target, native_options("code_report", options))
     return [KernelCode(**k) for k in kernels]
+
+
+@describes_options()
+def pass_report(model: Source, target: str = "host", **options: Unpack[CompileOptions]) -> PassReport:
+    """Runs the optimiser, and says what each pass did and what was not fused, with the reasons.
+
+    The same as `sardonyx inspect --passes --remarks --json`. No code is compiled, and the GPU need not be present.
+
+    target: "host", or the GPU to optimise for ("gfx942", "sm_90"); `device` is not used.
+    {options}
+
+    Raises errors.Error: as compile(), and UnsupportedError for a model whose graph depends on the value of an input.
+    """
+    path, data = _path_or_bytes(model)
+    passes, remarks = _sardonyx.pass_report(path, data, target, native_options("pass_report", options))
+    return PassReport([PassSnapshot(*p) for p in passes], [Remark(*r) for r in remarks])
