@@ -79,6 +79,7 @@ nb::list option_rows() {
     d["flag"] = text(o.flag);
     d["placeholder"] = text(o.placeholder);
     d["environment"] = text(o.environment);
+    d["empty_means_none"] = o.empty_means_none;
     d["python_environment"] = o.python_environment;
     d["provider"] = text(o.provider);
     d["migraphx"] = names_of(o.migraphx);

@@ -1,5 +1,6 @@
 """Options are declared once: what Python, the command line and the documentation show is the library's table."""
 
+import argparse
 import inspect
 import os
 import subprocess
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import sardonyx
 from operators import model_of
-from sardonyx.options import OPTIONS
+from sardonyx.options import OPTIONS, add_flags, options_of_flags
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,3 +71,25 @@ def test_load_takes_what_applies_to_a_compiled_program(tmp_path):
     assert sardonyx.load(tmp_path / "relu.sdx", threads=1, graphs=False).inputs
     with pytest.raises(TypeError, match=r"load.. has no option 'precision'"):
         sardonyx.load(tmp_path / "relu.sdx", precision="fp16")
+
+
+def test_generate_has_the_flags_of_the_table(monkeypatch):
+    parser = argparse.ArgumentParser()
+    names = ("device", "threads", "cache_dir")
+    add_flags(parser, names)
+    assert OPTIONS["threads"].help in " ".join(parser.format_help().split())
+    for o in OPTIONS.values():
+        monkeypatch.delenv(o.environment or "_", raising=False)
+    assert options_of_flags(parser.parse_args([]), names) == {}
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", "")
+    monkeypatch.setenv("SARDONYX_DEVICE", "")
+    monkeypatch.setenv("SARDONYX_THREADS", "3")
+    assert options_of_flags(parser.parse_args([]), names) == {"threads": 3, "cache_dir": ""}
+    assert options_of_flags(parser.parse_args(["-j", "2", "--device", "hip"]), names) == {
+        "device": "hip",
+        "threads": 2,
+        "cache_dir": "",
+    }
+    monkeypatch.setenv("SARDONYX_THREADS", "many")
+    with pytest.raises(sardonyx.InvalidArgumentError, match="SARDONYX_THREADS is 'many', not a number"):
+        options_of_flags(parser.parse_args([]), names)

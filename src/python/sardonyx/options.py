@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import inspect
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import _sardonyx
+from .errors import InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +33,8 @@ class Option(NamedTuple):
     flag: str  #: on the command line
     placeholder: str
     environment: str  #: variable that the command line reads
-    python_environment: bool  #: and Python, too
+    empty_means_none: bool  #: an empty text is a value, not the default
+    python_environment: bool  #: Python reads the variable, too
     provider: str  #: name as an option of ONNX Runtime's provider
     migraphx: tuple[str, ...]  #: the MIGraphX provider's names
     rocm: tuple[str, ...]
@@ -68,6 +71,37 @@ def native_options(function: str, given: Mapping[str, Any], at_load: bool = Fals
             value = os.environ.get(o.environment)
         if value is not None:
             out[name] = os.fspath(value) if o.type == PATH else dict(value) if o.type == DIMS else value
+    return out
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Gives a parser the command line's flags for these options."""
+    for o in (OPTIONS[name] for name in names):
+        default = f"${o.environment}, else {o.default_text}" if o.environment else o.default_text
+        text = f"{o.help} (default: {default})".replace("%", "%%")
+        kind = int if o.type == "int" else str
+        parser.add_argument(*o.flag.split(","), dest=o.name, metavar=o.placeholder, type=kind, help=text)
+
+
+def options_of_flags(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """The options that flags give, else their environment variables; without those that neither gives.
+
+    Raises InvalidArgumentError for a variable that is not a number, where one is wanted.
+    """
+    out: dict[str, Any] = {}
+    for o in (OPTIONS[name] for name in names):
+        value = getattr(arguments, o.name)
+        if value is None and o.environment:
+            value = os.environ.get(o.environment)
+            if value == "" and not o.empty_means_none:
+                value = None
+            if value is not None and o.type == "int":
+                try:
+                    value = int(value)
+                except ValueError:
+                    raise InvalidArgumentError(f"{o.environment} is {value!r}, not a number") from None
+        if value is not None:
+            out[o.name] = value
     return out
 
 

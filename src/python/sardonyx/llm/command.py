@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import Error, FileError, InvalidArgumentError
+from ..options import add_flags, options_of_flags
 from .chat_template import Message
 from .convert import PRECISIONS, convert_gguf
 from .language_model import Generation, LanguageModel
+
+COMPILE_OPTIONS = ("device", "precision", "threads", "cache_dir")  # of LanguageModel
 
 
 class _Parser(argparse.ArgumentParser):
@@ -49,36 +52,35 @@ def _parser() -> argparse.ArgumentParser:
     g.add_argument("--greedy", action="store_true", help="always the likeliest token")
     g.add_argument("--temperature", type=float, metavar="T", help="sample; below 1 the likely tokens get likelier")
     g.add_argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens; 0: all")
-    g.add_argument("--top-p", type=float, metavar="P", help="sample among the likeliest tokens of this probability")
     g.add_argument(
-        "--min-p", type=float, metavar="P", help="sample among tokens of this part of the likeliest's probability"
+        "--top-p", type=float, metavar="P", help="sample among the likeliest tokens whose probabilities add up to P"
     )
-    g.add_argument("--repetition-penalty", type=float, metavar="X", help="above 1: tokens of the text get less likely")
-    g.add_argument("--num-beams", type=int, metavar="N", help="beam search with so many beams")
-    g.add_argument("--length-penalty", type=float, metavar="X", help="of beam search: above 0 favours long answers")
+    g.add_argument(
+        "--min-p", type=float, metavar="P", help="sample among tokens at least P times as likely as the likeliest"
+    )
+    g.add_argument(
+        "--repetition-penalty", type=float, metavar="X", help="above 1: tokens that have occurred get less likely"
+    )
+    g.add_argument("--num-beams", type=int, metavar="N", help="beam search with N beams")
+    g.add_argument("--length-penalty", type=float, metavar="X", help="for beam search: above 0 favours long answers")
     g.add_argument("--stop", action="append", metavar="TEXT", help="ends the answer; may be given several times")
-    g.add_argument("--seed", type=int, metavar="N", help="of sampling: the same seed gives the same answer")
-    g.add_argument("--ignore-eos", action="store_true", help="go on behind the model's end token")
-    g.add_argument("--no-stream", action="store_true", help="print the answer when it is whole")
+    g.add_argument("--seed", type=int, metavar="N", help="for sampling: the same seed gives the same answer")
+    g.add_argument("--ignore-eos", action="store_true", help="do not stop at the model's end token")
+    g.add_argument("--no-stream", action="store_true", help="print the answer when it is complete")
     g.add_argument("--json", metavar="FILE", help="write the answers, their tokens and times")
-    g.add_argument("--stats", action="store_true", help="times on stderr, also where that is no terminal")
-    g.add_argument(
-        "--device", help="where to run; `sardonyx devices` lists them (default: $SARDONYX_DEVICE, else host)"
-    )
+    g.add_argument("--stats", action="store_true", help="show times on stderr even if it is not a terminal")
+    add_flags(g, COMPILE_OPTIONS)
     g.add_argument(
         "--devices",
         metavar="NAME,...",
-        help="several devices that divide the model among them: 0,1 (the first two cards) or cuda:0,cuda:1",
+        help="several devices that divide the model among them: 0,1 (the first two GPUs) or cuda:0,cuda:1",
     )
     g.add_argument(
         "--transport",
         default="auto",
         metavar="WAY",
-        help="how they exchange tensors: library (NCCL or RCCL; the default for cards) or host (shared memory)",
+        help="how they exchange tensors: library (NCCL or RCCL; the default for GPUs) or host (shared memory)",
     )
-    g.add_argument("--precision", default="fp32", metavar="TYPE", help="fp16 or bf16: of a float32 model on a GPU")
-    g.add_argument("-j", "--threads", type=int, metavar="N", help="(default: $SARDONYX_THREADS, else all cores)")
-    g.add_argument("--cache-dir", metavar="DIR", help='compiled code; "" for none (default: $SARDONYX_CACHE_DIR)')
     g.add_argument("-q", "--quiet", action="store_true", help="show no times")
     c = commands.add_parser(
         "convert-gguf",
@@ -86,10 +88,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Makes a model folder for `sardonyx generate` and onnxruntime-genai from a GGUF file of the Llama "
         "family: llama (also Mistral's, SmolLM2), qwen2, qwen3, phi3, gemma.",
         epilog="Example:\n  sardonyx convert-gguf SmolLM2-135M-Instruct.Q4_1.gguf smollm2 --precision int4\n\n"
-        "In int4 and int8, weights of the types Q4_0, Q4_1 and Q8_0 keep their numbers; others are rounded anew.",
+        "In int4 and int8, weights of the types Q4_0, Q4_1 and Q8_0 keep their values; others are quantised again.",
     )
     c.add_argument("file", metavar="FILE", help="a .gguf file")
-    c.add_argument("folder", metavar="FOLDER", help="is made if need be")
+    c.add_argument("folder", metavar="FOLDER", help="created if it does not exist")
     c.add_argument("--precision", default="int4", choices=list(PRECISIONS), help="of the weights (default: int4)")
     c.add_argument("--activations", choices=("fp32", "fp16", "bf16"), help="of int8 and int4: all else (default: fp16)")
     c.add_argument("--block", type=int, default=32, choices=(32, 128), help="elements with one scale (default: 32)")
@@ -133,23 +135,11 @@ def _describe(answer: Generation) -> str:
 class _Session:
     def __init__(self, a: argparse.Namespace):
         self._arguments, self._options = a, _options(a)
-        threads = a.threads if a.threads is not None else os.environ.get("SARDONYX_THREADS") or 0
-        try:
-            count = int(threads)
-        except ValueError:
-            raise InvalidArgumentError(f"SARDONYX_THREADS is {threads!r}, not a number") from None
-        cache = a.cache_dir if a.cache_dir is not None else os.environ.get("SARDONYX_CACHE_DIR")
         if a.devices and a.device:
             raise InvalidArgumentError("give --device or --devices, not both")
         devices = a.devices.split(",") if a.devices else None
         self._model = LanguageModel(
-            a.folder,
-            device=a.device or os.environ.get("SARDONYX_DEVICE") or "host",
-            devices=devices,
-            transport=a.transport,
-            precision=a.precision,
-            threads=count,
-            cache_dir=cache,
+            a.folder, devices=devices, transport=a.transport, **options_of_flags(a, COMPILE_OPTIONS)
         )
         self._records: list[dict[str, Any]] = []
 
