@@ -103,7 +103,8 @@ void Model::open_tuning() {
   std::filesystem::path path = options_.tuning_database;
   if (times && path.empty()) {
     if (options_.cache_dir.empty())
-      fail(ErrorKind::kInvalidArgument, "tuning needs a place for what it finds: a tuning database, or a cache");
+      fail(ErrorKind::kInvalidArgument,
+           "tuning stores its measurements in a tuning database or the cache, and there is neither");
     path = options_.cache_dir / "tuning.sqlite";
   }
   if (path.empty()) return;
@@ -130,9 +131,9 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, Mo
   if (options.device != "host" && is_gpu_name(options.device)) gpu = open_gpu(options.device)->info().target;
   if (options.device == "host") {
     const std::vector<std::string> targets = program_targets(path);
-    const bool cards =
+    const bool only_gpus =
         std::all_of(targets.begin(), targets.end(), [](const std::string& t) { return find_chip(t) != nullptr; });
-    if (cards) {
+    if (only_gpus) {
       options.device = chip_of(targets[0]).is_nvidia() ? "cuda" : "hip";
       gpu = open_gpu(options.device)->info().target;
     }

@@ -85,9 +85,9 @@ class Model {
   /// Which GEMMs and convolutions were quantised, with a precision of 8 bits; otherwise empty.
   const QuantizationReport& quantization() const { return quantization_; }
   int threads() const { return threads_; }
-  /// The device that runs the model: "host", or a card's full name ("cuda:0").
+  /// The device that runs the model: "host", or a GPU's full name ("cuda:0").
   std::string device_name() const { return gpu_ ? gpu_->info().name : "host"; }
-  /// The card; null for the host.
+  /// The GPU; null for the host.
   const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
   const CodeCache& cache() const { return *cache_; }
 

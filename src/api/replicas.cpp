@@ -138,7 +138,8 @@ std::vector<HostTensor> Replicas::run(const std::vector<TensorView>& inputs, con
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     if (inputs[k].on_device)
       fail(ErrorKind::kInvalidArgument,
-           "input '{}' lies on a device; what is divided among several comes from the host", infos[k].name);
+           "input '{}' is in device memory; inputs that are divided among devices must be in host memory",
+           infos[k].name);
     if (!divided_[k]) continue;
     if (inputs[k].dims.empty())
       fail(ErrorKind::kInvalidArgument, "input '{}' has rank 0; the model wants {}", infos[k].name,

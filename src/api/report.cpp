@@ -91,7 +91,7 @@ std::string cpu_reason(const Program& p, const ProgramStep& s) {
     if (p.buffers[static_cast<std::size_t>(b->buffer)].kind == BufferInfo::Kind::kInput)
       return "the input " + name_of(b->buffer) + " decides " + text +
              ": it is read at once if it is in the host's "
-             "memory, and read back if it is on the card";
+             "memory, and read back if it is in GPU memory";
     return "values of " + name_of(b->buffer) + " decide " + text + " and are read back";
   }
   if (const auto* r = std::get_if<RoutineStep>(&s.op))

@@ -23,7 +23,7 @@ struct TuningDecision {
 
 class DatabaseTuner : public TileTuner {
  public:
-  /// `at_most`: maximum number of candidates that are timed, the most promising first; 0: all. `info`: the card.
+  /// `at_most`: maximum number of candidates that are timed, the most promising first; 0: all. `info`: the GPU.
   DatabaseTuner(std::shared_ptr<TuningDatabase> database, const GpuInfo& info, std::size_t at_most);
   /// Times candidates that have no times in the database: our own only if none of them has, and each of the library's.
   std::size_t choose(const std::string& problem, const ProblemSizes& sizes, const std::vector<std::string>& names,

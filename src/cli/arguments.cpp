@@ -37,7 +37,7 @@ class Parser {
                             "  sardonyx run model.onnx --input x=image.npy --output y.npz\n"
                             "  sardonyx verify model.onnx --bisect                    compare with ONNX Runtime\n"
                             "  sardonyx perf model.onnx --html report.html            measure, with a chart\n"
-                            "  sardonyx inspect model.onnx --html graph.html          see what the model became\n\n") +
+                            "  sardonyx inspect model.onnx --html graph.html          see the compiled model\n\n") +
                 kExitCodes);
     app_.require_subcommand(1);
     app_.set_version_flag("--version", SARDONYX_VERSION);
@@ -136,7 +136,7 @@ class Parser {
         ->type_name("[NAME=]FILE")
         ->allow_extra_args(false)
         ->take_all();
-    s->add_option("--fill", o_.input.fill, "an input with one value everywhere: --fill sr=16000")
+    s->add_option("--fill", o_.input.fill, "an input with one value for all elements: --fill sr=16000")
         ->type_name("NAME=VALUE")
         ->allow_extra_args(false)
         ->take_all();
@@ -212,7 +212,7 @@ class Parser {
         ->check(CLI::Range(0.0, 1e6))
         ->type_name("S");
     s->add_flag("--resident", o_.perf.resident,
-                "inputs and outputs stay in the GPU's memory; measures runs back to back, too");
+                "keep inputs and outputs in GPU memory; also measures runs back to back");
     s->add_option("--top", o_.perf.top, "rows of the table of slowest kernels (default: 15)")
         ->check(CLI::Range(0, 100000))
         ->type_name("N");
@@ -222,16 +222,17 @@ class Parser {
   void add_tune() {
     CLI::App* s = command(
         "tune", Arguments::Command::kTune,
-        "time the candidates of a model's tile kernels on a GPU, and keep the fastest",
+        "time the candidates for a model's GEMMs, convolutions and attention on a GPU, and store the times",
         "  sardonyx tune model.onnx --device cuda --precision fp16 --dim batch=8 --tuning-database my.tuning\n"
         "  sardonyx compile model.onnx --precision fp16 --tuning-database my.tuning --arch gfx942 -o model.sdx\n"
         "  sardonyx tune --tuning-database all.tuning --merge my.tuning --merge yours.tuning\n"
         "  sardonyx tune --tuning-database my.tuning --list --json rows.json");
     model_options(s, false);
     input_options(s);
-    s->add_flag("--quick", o_.tune.quick, "time only the few candidates that promise most");
-    s->add_flag("--list", o_.tune.list, "show what a database has");
-    s->add_option("--merge", o_.tune.merge, "take what another database has, and of equal problems the faster time")
+    s->add_flag("--quick", o_.tune.quick, "time only the few most promising candidates");
+    s->add_flag("--list", o_.tune.list, "list the measurements of a database");
+    s->add_option("--merge", o_.tune.merge,
+                  "add the measurements of another database; the faster one where both have the problem")
         ->type_name("FILE")
         ->allow_extra_args(false)
         ->take_all();
@@ -244,7 +245,7 @@ class Parser {
                 "  sardonyx compile model.onnx\n"
                 "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
                 "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
-                "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a card that need not be here\n"
+                "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a GPU that need not be present\n"
                 "  sardonyx compile model.onnx --arch gfx942,gfx1100,sm_90 -o model.sdx    one file for all of them\n"
                 "  sardonyx compile model.onnx --arch gfx942 --report    registers and instructions of its kernels\n\n"
                 "A program file is for this version of Sardonyx and processors like the one it was compiled for. It "
@@ -257,14 +258,14 @@ class Parser {
         ->type_name("NAME,...");
     s->add_option("-o,--output", o_.compile_output, "write the compiled program with its weights")->type_name("FILE");
     s->add_flag("--report", o_.compile_report,
-                "list what each GPU kernel takes: registers, spills, scratch, LDS, matrix instructions");
+                "list the resources of each GPU kernel: registers, spills, scratch, LDS, matrix instructions");
     s->add_option("--json", o_.compile_json, "write the numbers (with --report those too); - for stdout")
         ->type_name("FILE");
   }
   void add_inspect() {
     CLI::App* s =
         command("inspect", Arguments::Command::kInspect,
-                "show what a model became: operators, kernels, memory, and what is refused",
+                "show the compiled model: operators, kernels, memory, and nodes that are refused",
                 "  sardonyx inspect model.onnx\n"
                 "  sardonyx inspect model.onnx --dim batch=8             with memory for this size\n"
                 "  sardonyx inspect model.onnx --kernels                 every kernel and the nodes it computes\n"
@@ -277,19 +278,19 @@ class Parser {
     s->add_flag("--kernels", o_.inspect.kernels, "list every step of the program");
     s->add_flag("--source", o_.inspect.source, "with the source text of each kernel");
     s->add_flag("--passes", o_.inspect.passes, "the graph as imported, and after each pass that changed it");
-    s->add_flag("--remarks", o_.inspect.remarks, "what the passes considered and did not do, and why");
+    s->add_flag("--remarks", o_.inspect.remarks, "what was not fused or rewritten, and why");
     s->add_option("--json", o_.inspect.json, "write everything; - for stdout")->type_name("FILE");
     s->add_option("--html", o_.inspect.html, "draw the graph with its kernels")->type_name("FILE");
   }
   void add_devices() {
-    CLI::App* s = command("devices", Arguments::Command::kDevices, "list what models can run on",
+    CLI::App* s = command("devices", Arguments::Command::kDevices, "list the devices that models can run on",
                           "  sardonyx devices           the CPU and the GPUs of this machine\n"
                           "  sardonyx devices --chips   all chips that code can be generated for");
-    s->add_flag("--chips", o_.list_chips, "the table of chips and products, with their peak rates");
+    s->add_flag("--chips", o_.list_chips, "all GPU chips that code can be generated for, with their peak rates");
     s->add_option("--json", o_.chips_json, "write that table as JSON; - for stdout")->type_name("FILE");
   }
   void add_cache() {
-    CLI::App* s = command("cache", Arguments::Command::kCache, "look at the cache of compiled code, or clear it",
+    CLI::App* s = command("cache", Arguments::Command::kCache, "show or clear the cache of compiled code",
                           "  sardonyx cache         what is in it\n"
                           "  sardonyx cache dir     where it is\n"
                           "  sardonyx cache clear   delete it");

@@ -14,7 +14,7 @@ constexpr int kMinGroups = 5, kMaxRuns = 10000;
 const Model& on_gpu(const Model& m) {
   if (!m.gpu())
     fail(ErrorKind::kUnsupported,
-         "--resident: the model runs on the host, where inputs and outputs lie in its memory anyway; choose a GPU with "
+         "--resident: the model runs on the host, whose memory has the inputs and outputs anyway; choose a GPU with "
          "--device");
   return m;
 }

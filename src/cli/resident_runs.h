@@ -10,7 +10,7 @@ namespace sardonyx::cli {
 
 class ResidentRuns {
  public:
-  /// Copies the inputs to the card. Throws Error(kUnsupported) for a model on the host, which has no separate memory.
+  /// Copies the inputs to the GPU. Throws Error(kUnsupported) for a model on the host, which has no separate memory.
   ResidentRuns(Model& model, const Inputs& inputs);
   /// Enqueues a run. Outputs reuse the memory of the last run's if they have the same size.
   void start();

@@ -1,4 +1,4 @@
-// sardonyx tune: times the candidates of a model's GEMMs, convolutions and attention on the card, and manages databases
+// sardonyx tune: times the candidates of a model's GEMMs, convolutions and attention on the GPU, and manages databases
 // of times.
 #include <fmt/format.h>
 

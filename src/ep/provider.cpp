@@ -231,10 +231,10 @@ void Provider::report(const Partition& partition, const std::vector<Group>& grou
 void Provider::report(const QuantizationReport& q) {
   if (q.quantized == 0 && q.in_float.empty()) return;
   const std::size_t all = static_cast<std::size_t>(q.quantized) + q.in_float.size();
-  log_.info("{} of {} products of a group run in {}", q.quantized, all, options_.compile.precision);
+  log_.info("{} of {} GEMMs and convolutions of a group run in {}", q.quantized, all, options_.compile.precision);
   if (q.in_float.empty()) return;
-  log_.warn("{} of {} products of a group stay in float32, not {}; the log lists them at level INFO", q.in_float.size(),
-            all, options_.compile.precision);
+  log_.warn("{} of {} GEMMs and convolutions of a group stay in float32, not {}; the log lists them at level INFO",
+            q.in_float.size(), all, options_.compile.precision);
   for (const std::string& product : q.in_float) log_.info("  in float32: {}", product);
 }
 

@@ -15,8 +15,8 @@
 
 #include "api/code_report.h"
 #include "api/model.h"
-#include "api/replicas.h"
 #include "api/pass_report.h"
+#include "api/replicas.h"
 #include "api/report.h"
 #include "api/traffic.h"
 #include "formats/open.h"

@@ -225,7 +225,7 @@ def test_wrong_use(model, tmp_path):
         sardonyx.compile(MODEL, device=DEVICE, tuning="much")
     with pytest.raises(sardonyx.InvalidArgumentError, match="GPUs"):
         sardonyx.compile(MODEL, tuning="exhaustive")
-    with pytest.raises(sardonyx.InvalidArgumentError, match="needs a place"):
+    with pytest.raises(sardonyx.InvalidArgumentError, match="tuning stores its measurements in a tuning database"):
         sardonyx.compile(MODEL, device=DEVICE, tuning="exhaustive", cache_dir="")
     with pytest.raises(sardonyx.FileError, match="sardonyx tune"):
         sardonyx.compile(MODEL, device=DEVICE, tuning_database=tmp_path / "none")

@@ -8,7 +8,7 @@ __version__: str
 
 @final
 class Tensor:
-    """A row-major tensor in the host's memory or a card's."""
+    """A row-major tensor in host or GPU memory."""
 
     @property
     def dtype(self) -> str: ...
@@ -36,7 +36,7 @@ class Tensor:
 
 @final
 class Stream:
-    """A stream of a card: work that is given to it is done in order."""
+    """A stream of a GPU: its work is executed in order."""
 
     def __init__(self, device: str) -> None: ...
     @property

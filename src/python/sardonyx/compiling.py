@@ -28,7 +28,7 @@ Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, ModelProto
 
 
 class KernelCode(NamedTuple):
-    """What a kernel takes of a GPU. None is not known: of PTX the driver makes code."""
+    """Resources of a GPU kernel. None: unknown, because the driver compiles PTX."""
 
     kernel: str
     nodes: tuple[str, ...]  #: the model's nodes that it computes
@@ -39,7 +39,7 @@ class KernelCode(NamedTuple):
     sgpr_spills: int | None
     scratch_bytes: int | None
     lds_bytes: int
-    waves_per_simd: int | None  #: that a SIMD holds at a time
+    waves_per_simd: int | None  #: occupancy
     code_bytes: int
     instructions: int
     matrix_instructions: int
@@ -71,7 +71,7 @@ class PassReport(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What compiling is busy with."""
+    """The current stage of compiling."""
 
     stage: str  #: "reading", "importing", "compiling", "ready"
     done: int
