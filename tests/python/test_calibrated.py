@@ -290,7 +290,10 @@ def test_the_command_line_says_what_stays_in_float(tmp_path):
     command = [program, "run", tmp_path / "m.onnx", "--precision", "int8"]
     done = subprocess.run([*command, "--calibration-table", tmp_path / "t"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "3 of 7 GEMMs and convolutions run in int8" in done.stderr and "'depthwise' (Conv): it has groups" in done.stderr
+    assert (
+        "3 of 7 GEMMs and convolutions run in int8" in done.stderr
+        and "'depthwise' (Conv): it has groups" in done.stderr
+    )
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0 and "write_calibration_table" in done.stderr
 
