@@ -97,7 +97,7 @@ def test_python_report_of_a_gpu(two_heads):
 
 
 def test_python_report_refuses(two_heads):
-    with pytest.raises(package.InvalidArgumentError, match="gfx1"):
+    with pytest.raises(package.UnsupportedError, match='unknown target "gfx1"'):
         package.pass_report(two_heads, "gfx1")
     with pytest.raises(TypeError, match=r"pass_report.. has no option 'presicion'; did you mean 'precision'"):
         package.pass_report(two_heads, presicion="fp16")
