@@ -66,7 +66,7 @@ nb::object from_dlpack(nb::object value, const nb::object& like, bool writable) 
   const int kind = a.device_type();
   const bool host = kind == kDlCpu || kind == 3 || kind == 11 || kind == 13;
   if (t.gpu ? std::pair(kind, a.device_id()) != dlpack_device(device_of(t)) : !host)
-    throw nb::type_error("it lies on another device");
+    throw nb::type_error("it is on another device");
   std::int64_t row_major = 1;
   bool contiguous = true;
   for (std::size_t k = a.ndim(); k-- > 0;) {
@@ -138,7 +138,7 @@ nb::object as_dlpack(nb::handle self, const nb::object& stream, const nb::object
   const std::pair<int, int> here = dlpack_device(device_of(t));
   if (t.gpu && !dl_device.is_none() && nb::cast<std::pair<int, int>>(dl_device) == std::pair(kDlCpu, 0)) {
     if (!copy.is_none() && !nb::cast<bool>(copy))
-      throw nb::buffer_error("the tensor lies in a card's memory: it can't come to the host's without a copy");
+      throw nb::buffer_error("the tensor is in GPU memory and cannot be in host memory without a copy");
     return as_dlpack(nb::cast(to_host(t)), nb::none(), max_version, nb::none(), nb::none());
   }
   // -1: the caller needs no synchronisation.
@@ -218,7 +218,7 @@ void define_tensors(nb::module_& m) {
           "bytes",
           [](nb::handle self) {
             const PyTensor& t = nb::cast<const PyTensor&>(self);
-            if (t.gpu) throw nb::type_error("the tensor lies in a card's memory; numpy() copies it");
+            if (t.gpu) throw nb::type_error("the tensor is in GPU memory; numpy() copies it");
             const std::size_t shape[1] = {t.tensor.bytes()};
             return nb::ndarray<nb::numpy, std::uint8_t>(t.tensor.data, 1, shape, self);
           },
