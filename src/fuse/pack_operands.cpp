@@ -77,7 +77,7 @@ class Packer {
     const Expr inner = l.vars[innermost(out, static_cast<std::size_t>(order.back()))];
     return rewrite(l.body, [&](const Expr& x) -> Expr {
       if (!x->has_reduce) return x;
-      if (x->op != Op::kReduce || !is_window(x)) return Expr();
+      if (x->op != Op::kReduce || !is_window(x, inner)) return Expr();
       const Expr body =
           rewrite(x->args[0], [&](const Expr& e) -> Expr { return e->op == Op::kLoad ? operand(e, inner) : Expr(); });
       return body.get() == x->args[0].get() ? x : reduce(static_cast<ReduceKind>(x->i), x->vars, body);
@@ -113,7 +113,9 @@ class Packer {
     return at && same_all ? *at : dim;
   }
 
-  static bool is_window(const Expr& r) {
+  // Whether neighbouring outputs, along `inner`, are computed side by side: windows of several dims, and of one dim if
+  // something else than weights is read along `inner` too. (Other reductions of one variable run along rows.)
+  bool is_window(const Expr& r, const Expr& inner) const {
     constexpr std::int64_t kMostTaps = 2048;  // longer reductions are not windows; as in codegen/gpu_codegen.cpp
     std::int64_t all = 1, n = 0;
     for (const Expr& v : r->vars) {
@@ -121,7 +123,15 @@ class Packer {
       all *= std::max<std::int64_t>(n, 1);
       if (all > kMostTaps) return false;
     }
-    return r->vars.size() > 1;  // those of one variable may run along rows
+    if (r->vars.size() > 1) return true;
+    bool beside = false;
+    visit(r->args[0], [&](const Expr& x) {
+      if (x->op != Op::kLoad || x->args.empty() || constant(x->value)) return;
+      const std::vector<int>& order = x->value->storage_order;
+      const std::size_t last = order.empty() ? x->args.size() - 1 : static_cast<std::size_t>(order.back());
+      beside |= same(x->args[last], inner) && mentions(x, r->vars[0]);
+    });
+    return beside;
   }
 
   Value* weights(Value* w, bool transposed) {

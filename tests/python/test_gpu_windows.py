@@ -261,3 +261,29 @@ def test_resized_images_side_by_side(chip):
     waves = 16 * 16 * 96 // 8 // (64 if chip == "gfx942" else 32)
     # A wave has channels of all three images: packs of 8, of which 4, 4 and 1 are read, and one is written in each branch.
     assert kinds["memory"] <= 12 * waves
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("kind", ["float", "float16"])
+@pytest.mark.parametrize("taps, pads", [(31, [15, 15]), (4, [3, 0])])
+def test_filters_of_lines(taps, pads, kind, chip):
+    """A convolution along the tokens with a filter for each channel, weights known: centred, and causal."""
+    t = TYPES[kind]
+    model = parse(f"""g ({kind}[n, m, 24] x, {kind}[24, 1, {taps}] f, {kind}[24] b) => ({kind}[n, m, 24] y) {{
+      r = Transpose <perm = [0, 2, 1]> (x)
+      c = Conv <group = 24, pads = {pads}> (r, f, b)
+      s = Sigmoid (c)
+      u = Mul (c, s)
+      y = Transpose <perm = [0, 2, 1]> (u)
+    }}""")
+    for name, w in {"f": rand(t, 24, 1, taps, seed=1) / 8, "b": rand(t, 24, seed=2)}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(w, name))
+    kept = [i for i in model.graph.input if i.name == "x"]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    host, device = sardonyx.compile(model), sardonyx.compile(model, device=f"sim:{chip}")
+    rtol, atol = (2e-2, 2e-2) if kind == "float16" else (1e-4, 1e-4)
+    for n, m in ((1, 5), (2, 40), (3, 101)):
+        x = rand(t, n, m, 24, seed=m) / 4
+        got, want = device.run({"x": x})["y"].astype(float), host.run({"x": x})["y"].astype(float)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)

@@ -1,0 +1,152 @@
+// Passes that rearrange operands of tile kernels and windows: pack_operands, fill_channels, merge_groups.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+FuseOptions packing() {
+  FuseOptions o = any_device();
+  o.contiguous_sums = true;
+  return o;
+}
+
+TEST(PackOperands, WeightsAreStoredWithKInnermost) {
+  expect_pass("pack_operands", R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+return %2)",
+              R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = loop float32[i < 16, j < 8] order(1, 0): %1[i, j]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3)",
+              packing());
+}
+
+TEST(PackOperands, ActivationsAndPackedWeightsStay) {
+  expect_unchanged("pack_operands", R"(%0 = input float32[n, 16]
+%1 = constant float32[8, 16] {...}
+%2 = input float32[16, 8]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[j, k]
+%4 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3, %4)",
+                   packing());
+}
+
+// A convolution along a line of one filter for each channel, channels last.
+TEST(PackOperands, FiltersOfLinesAreStoredAsTheirChannelsAre) {
+  expect_pass("pack_operands", R"(%0 = input float32[n, 10, 64]
+%1 = constant float32[64, 3] {...}
+%2 = loop float32[n < n, t < 8, c < 64]: sum{r < 3}(%0[n, t + r, c] * %1[c, r])
+return %2)",
+              R"(%0 = input float32[n, 10, 64]
+%1 = constant float32[64, 3] {...}
+%2 = loop float32[c < 64, r < 3] order(1, 0): %1[c, r]
+%3 = loop float32[n < n, t < 8, c < 64]: sum{r < 3}(%0[n, t + r, c] * %2[c, r])
+return %3)",
+              packing());
+  // Channels first: a filter's taps are the same for neighbouring outputs. And sums along rows.
+  expect_unchanged("pack_operands", R"(%0 = input float32[n, 64, 10]
+%1 = constant float32[64, 3] {...}
+%2 = loop float32[n < n, c < 64, t < 8]: sum{r < 3}(%0[n, c, t + r] * %1[c, r])
+%3 = constant float32[64, 10] {...}
+%4 = loop float32[n < n, c < 64]: sum{r < 10}(%0[n, c, r] * %3[c, r])
+return %2, %4)",
+                   packing());
+}
+
+FuseOptions filling() {
+  FuseOptions o = any_device();
+  o.fill_channels = true;
+  return o;
+}
+
+TEST(FillChannels, NeighboursAndZerosBecomeChannels) {
+  expect_pass("fill_channels", R"(%0 = input float32[1, 3, 8]
+%1 = constant float32[200, 3, 2] {...}
+%2 = conv float32[1, 200, 4]: %0, %1 {strides = [2]}
+return %2)",
+              R"(%0 = input float32[1, 3, 8]
+%1 = constant float32[200, 3, 2] {...}
+%2 = loop float32[o < 200, c < 8, x < 1]: select(mod(c, 4) < 3, %1[o, mod(c, 4), 2 * x + floordiv(c, 4)], 0.0)
+%3 = loop float32[i < 1, c < 8, x < 4]: select(mod(c, 4) < 3, %0[i, mod(c, 4), 2 * x + floordiv(c, 4)], 0.0)
+%4 = conv float32[1, 200, 4]: %3, %2
+return %4)",
+              filling());
+}
+
+TEST(FillChannels, FullVectorsStay) {
+  expect_unchanged("fill_channels", R"(%0 = input float32[1, 4, 8]
+%1 = constant float32[8, 4, 2] {...}
+%2 = conv float32[1, 8, 4]: %0, %1 {strides = [2]}
+return %2)",
+                   filling());
+}
+
+TEST(FillChannels, GroupedConvolutionsAreAReason) {
+  const char* graph = R"(%0 = input float32[1, 6, 8]
+%1 = constant float32[8, 3, 2] {...}
+%2 = conv float32[1, 8, 4]: %0, %1 {strides = [2], groups = 2} @"conv"
+return %2)";
+  expect_unchanged("fill_channels", graph, filling());
+  EXPECT_THAT(remarks_of("fill_channels", graph, filling()), ElementsAre("conv: it is transposed or grouped"));
+}
+
+FuseOptions merging_groups() {
+  FuseOptions o = any_device();
+  o.merge_groups = true;
+  return o;
+}
+
+TEST(MergeGroups, WeightsOfOtherGroupsAreZeros) {
+  expect_pass("merge_groups", R"(%0 = input float16[n, 48, 9]
+%1 = constant float16[96, 8, 3] {...}
+%2 = conv float16[n, 96, 7]: %0, %1 {groups = 6}
+return %2)",
+              R"(%0 = input float16[n, 48, 9]
+%1 = constant float16[96, 8, 3] {...}
+%2 = loop float16[o < 96, i < 16, t < 3]: select(floordiv(i, 8) == mod(floordiv(o, 16), 2), %1[o, mod(i, 8), t], 0.0:float16)
+%3 = conv float16[n, 96, 7]: %0, %2 {groups = 3}
+return %3)",
+              merging_groups());
+}
+
+TEST(MergeGroups, OnlyAsManyAsDivideTheirNumberAndAtMost32Channels) {
+  for (const auto& [groups, channels, merged] : {std::tuple(3, 8, 3), std::tuple(32, 8, 8), std::tuple(12, 16, 6),
+                                                 std::tuple(8, 24, 8), std::tuple(4, 12, 2), std::tuple(64, 4, 64)})
+    EXPECT_THAT(after_pass("merge_groups",
+                           fmt::format(R"(%0 = input float16[n, {0}, 9]
+%1 = constant float16[{0}, {1}, 3] {{...}}
+%2 = conv float16[n, {0}, 7]: %0, %1 {{groups = {2}}}
+return %2)",
+                                       groups * channels, channels, groups),
+                           merging_groups()),
+                HasSubstr(fmt::format("groups = {}}}", merged)))
+        << groups << " of " << channels;
+}
+
+TEST(MergeGroups, OtherTypesAndWeightsThatAreComputedStay) {
+  const char* wide = R"(%0 = input float32[n, 32, 9]
+%1 = constant float32[32, 8, 3] {...}
+%2 = conv float32[n, 32, 7]: %0, %1 {groups = 4} @"conv"
+return %2)";
+  expect_unchanged("merge_groups", wide, merging_groups());
+  EXPECT_THAT(remarks_of("merge_groups", wide, merging_groups()),
+              ElementsAre("conv: only 16-bit floats have matrix instructions to spare"));
+  const char* computed = R"(%0 = input float16[n, 32, 9]
+%1 = input float16[32, 8, 3]
+%2 = conv float16[n, 32, 7]: %0, %1 {groups = 4} @"conv"
+return %2)";
+  expect_unchanged("merge_groups", computed, merging_groups());
+  EXPECT_THAT(remarks_of("merge_groups", computed, merging_groups()),
+              ElementsAre("conv: its weights are not constant"));
+}
+
+}  // namespace
+}  // namespace sardonyx
