@@ -83,13 +83,13 @@ struct OptionInfo {
 inline constexpr OptionInfo kOptions[] = {
     {.name = "device", .field = &Options::device,
      .help = "where to run: host (this machine's CPU), hip, cuda:1; `sardonyx devices` lists them",
-     .details = "Of a compiled program for GPUs, host means the first GPU of its kind.",
+     .details = "For a compiled program for GPUs, host means the first GPU of the right kind.",
      .at_load = true, .flag = "--device", .placeholder = "NAME", .environment = "SARDONYX_DEVICE"},
     {.name = "precision", .field = &Options::precision,
-     .help = "fp16 or bf16: weights and activations are stored in 16 bits and accumulated in 32; int8 or fp8: GEMMs and "
-             "convolutions run in 8 bits, with a calibration table; fp32: the model's own types",
-     .details = "With 16 bits, the statistics of softmax and normalisation and the model's inputs and outputs keep their types, and the "
-                "host computes in float32 all the same. With 8 bits, nodes without a calibrated range stay in float32; fp8 is float8 "
+     .help = "fp32: the model's own types; fp16 or bf16: weights and activations in 16 bits, accumulated in 32; int8 or fp8: GEMMs "
+             "and convolutions in 8 bits, with a calibration table",
+     .details = "With 16 bits, the statistics of softmax and normalisation and the model's inputs and outputs keep their types; the host "
+                "computes in float32 even then. With 8 bits, nodes without a calibrated range stay in float32; fp8 is float8 "
                 "e4m3, on GPUs with matrix instructions for it. docs/precision.md has more.",
      .values = {"fp32", "fp16", "bf16", "int8", "fp8"},
      .flag = "--precision", .placeholder = "TYPE", .provider = "precision"},
@@ -101,7 +101,7 @@ inline constexpr OptionInfo kOptions[] = {
      .provider = "calibration_table", .migraphx = {"migraphx_int8_calibration_table_name"}},
     {.name = "threads", .field = &Options::threads,
      .help = "threads to compile and run with",
-     .details = "0, the default: the CPUs of the affinity mask, at most the CPU quota of the control group (1.5 gives 2).",
+     .details = "0, the default, means all CPUs of the affinity mask, but not more than the CPU quota of the control group, rounded up.",
      .largest = 4096, .default_text = "all cores", .at_load = true,
      .flag = "-j,--threads", .placeholder = "N", .environment = "SARDONYX_THREADS", .provider = "threads"},
     {.name = "cache_dir", .field = &Options::cache_dir,
@@ -132,7 +132,7 @@ inline constexpr OptionInfo kOptions[] = {
     {.name = "all_outputs", .field = &Options::all_outputs,
      .help = "every named intermediate value becomes an output"},
     {.name = "graphs", .field = &Options::graphs,
-     .help = "on a GPU, runs of sizes seen before are replayed as one captured graph",
+     .help = "on a GPU, runs of sizes seen before are replayed as one HIP or CUDA graph",
      .at_load = true, .provider = "hip_graph_enable", .migraphx = {"migraphx_hip_graph_enable"}, .rocm = {"enable_hip_graph"}},
     {.name = "device_memory_limit", .field = &Options::device_memory_limit,
      .help = "bytes of GPU memory that the model may use; 0: no limit", .at_load = true},

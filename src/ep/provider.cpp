@@ -223,7 +223,7 @@ void Provider::report(const Partition& partition, const std::vector<Group>& grou
   const std::vector<Unclaimed> left = partition.unclaimed();
   if (left.empty() || reported_) return;
   reported_ = true;
-  log_.warn("{} of {} nodes run here, in {} groups; {} are left to other providers:", claimed, claimed + left.size(),
+  log_.warn("{} of {} nodes run here, in {} groups; {} left to other providers:", claimed, claimed + left.size(),
             groups.size(), left.size());
   for (const std::string& line : by_reason(left)) log_.warn("  {}", line);
 }

@@ -202,7 +202,7 @@ PyTensor allocate(const std::shared_ptr<Gpu>& gpu, DType dtype, const std::vecto
 
 void define_tensors(nb::module_& m) {
   nb::class_<PyTensor>(m, "Tensor",
-                       "A row-major tensor in the host's memory or a card's: an output, memory of empty() and "
+                       "A row-major tensor in host or GPU memory: an output, memory of empty() and "
                        "to_device(), or another library's tensor.")
       .def_prop_ro(
           "dtype", [](const PyTensor& t) { return std::string(name(t.tensor.dtype)); }, "The dtype's name.")
@@ -230,7 +230,7 @@ void define_tensors(nb::module_& m) {
             const nb::object host = t.gpu ? nb::cast(to_host(t)) : self;
             return nb::module_::import_("sardonyx.arrays").attr("output_array")(host);
           },
-          "As an array of numpy: of the host's memory without a copy, of a card's copied as soon as it is computed.")
+          "As a numpy array: host memory without a copy; GPU memory is copied when it has been computed.")
       .def("_copy_from", &copy_from)
       .def("_wait_in",
            [](const PyTensor& t, const PyStream& s, std::intptr_t handle) {
@@ -244,7 +244,7 @@ void define_tensors(nb::module_& m) {
         return fmt::format("<sardonyx.Tensor {} [{}] on {}>", name(t.tensor.dtype), fmt::join(t.tensor.dims, ", "),
                            device_of(t));
       });
-  nb::class_<PyStream>(m, "Stream", "A stream of a card: work that is given to it is done in order.")
+  nb::class_<PyStream>(m, "Stream", "A stream of a GPU: its work is executed in order.")
       .def(
           "__init__",
           [](PyStream* self, const std::string& device) {
@@ -255,7 +255,7 @@ void define_tensors(nb::module_& m) {
           },
           nb::arg("device"))
       .def_prop_ro(
-          "device", [](const PyStream& s) { return s.gpu ? s.gpu->info().name : "host"; }, "The card's name.")
+          "device", [](const PyStream& s) { return s.gpu ? s.gpu->info().name : "host"; }, "The GPU's name.")
       .def_prop_ro(
           "handle", [](const PyStream& s) { return reinterpret_cast<std::uintptr_t>(s.owned.get()); },
           "The driver's handle (CUstream, hipStream_t); 0 on the host.")

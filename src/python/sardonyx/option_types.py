@@ -22,7 +22,7 @@ class LoadOptions(TypedDict, total=False):
     #: the vendor's GEMM library (cuBLASLt, hipBLASLt), which runs where tuning measured it to be the fastest; off:
     #: never.
     product_library: str | os.PathLike[str] | None
-    #: on a GPU, runs of sizes seen before are replayed as one captured graph.
+    #: on a GPU, runs of sizes seen before are replayed as one HIP or CUDA graph.
     graphs: bool
     #: bytes of GPU memory that the model may use; 0: no limit.
     device_memory_limit: int
@@ -31,8 +31,8 @@ class LoadOptions(TypedDict, total=False):
 class CompileOptions(LoadOptions, total=False):
     """All options of compiling."""
 
-    #: fp16 or bf16: weights and activations are stored in 16 bits and accumulated in 32; int8 or fp8: GEMMs and
-    #: convolutions run in 8 bits, with a calibration table; fp32: the model's own types.
+    #: fp32: the model's own types; fp16 or bf16: weights and activations in 16 bits, accumulated in 32; int8 or
+    #: fp8: GEMMs and convolutions in 8 bits, with a calibration table.
     precision: str
     #: for int8 and fp8: the ranges of the activations, in a file that ONNX Runtime's calibrators or TensorRT wrote.
     calibration_table: str | os.PathLike[str] | None
