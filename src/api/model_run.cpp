@@ -142,10 +142,10 @@ void Model::check_inputs(const std::vector<TensorView>& inputs) const {
     }
     if (t.data == nullptr && !empty) fail(ErrorKind::kInvalidArgument, "input '{}' has no data", w.name);
     if (t.dtype != w.dtype)
-      fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", w.name, name(t.dtype),
+      fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model expects {}", w.name, name(t.dtype),
            name(w.dtype));
     if (w.known_rank && t.dims.size() != w.shape.size())
-      fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {}: [{}]", w.name, t.dims.size(),
+      fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model expects {}: [{}]", w.name, t.dims.size(),
            w.shape.size(), join(w.shape));
     if (general_ || !w.known_rank) continue;
     for (std::size_t k = 0; k < t.dims.size(); ++k) {
@@ -153,7 +153,7 @@ void Model::check_inputs(const std::vector<TensorView>& inputs) const {
       const std::int64_t wanted =
           number ? std::stoll(w.shape[k]) : symbols.emplace(w.shape[k], t.dims[k]).first->second;
       if (t.dims[k] != wanted)
-        fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {}{} is wanted", w.name, k, t.dims[k],
+        fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but must be {}{}", w.name, k, t.dims[k],
              number ? "" : w.shape[k] + " = ", wanted);
     }
   }

@@ -142,12 +142,12 @@ std::vector<HostTensor> Replicas::run(const std::vector<TensorView>& inputs, con
            infos[k].name);
     if (!divided_[k]) continue;
     if (inputs[k].dims.empty())
-      fail(ErrorKind::kInvalidArgument, "input '{}' has rank 0; the model wants {}", infos[k].name,
+      fail(ErrorKind::kInvalidArgument, "input '{}' has rank 0; the model expects {}", infos[k].name,
            infos[k].shape.size());
     if (batch < 0) batch = inputs[k].dims[0];
     if (inputs[k].dims[0] != batch)
-      fail(ErrorKind::kInvalidArgument, "input '{}': dim 0 is {}, but {} = {} is wanted", infos[k].name,
-           inputs[k].dims[0], batch_, batch);
+      fail(ErrorKind::kInvalidArgument, "input '{}': dim 0 is {}, but {} is {}", infos[k].name, inputs[k].dims[0],
+           batch_, batch);
   }
   const std::vector<std::int64_t> rows = parts(batch);
   const std::vector<std::string> names = front().output_names();

@@ -80,10 +80,10 @@ class Maker {
     if (out_.tensors.count(name)) fail(ErrorKind::kInvalidArgument, "{}: input '{}' is given twice", where, name);
     if (tensor.dtype != t->dtype)
       fail(ErrorKind::kInvalidArgument,
-           "{}: input '{}' has dtype {}; the model wants {}: convert it, in numpy with .astype", where, name,
+           "{}: input '{}' has dtype {}; the model expects {}: convert it, in numpy with .astype", where, name,
            sardonyx::name(tensor.dtype), sardonyx::name(t->dtype));
     if (t->known_rank && tensor.dims.size() != t->shape.size())
-      fail(ErrorKind::kInvalidArgument, "{}: input '{}' has rank {}; the model wants {}: {}", where, name,
+      fail(ErrorKind::kInvalidArgument, "{}: input '{}' has rank {}; the model expects {}: {}", where, name,
            tensor.dims.size(), t->shape.size(), shape_text(*t));
     out_.tensors[name] = std::move(tensor);
   }
@@ -140,7 +140,7 @@ class Maker {
   void add_rule(const std::string& text, const char* option, F&& parse) {
     const std::size_t eq = text.rfind('=');
     const std::string name = text.substr(0, eq);
-    if (eq == std::string::npos) fail(ErrorKind::kInvalidArgument, "{} {}: NAME=... is wanted", option, text);
+    if (eq == std::string::npos) fail(ErrorKind::kInvalidArgument, "{} {}: must be NAME=...", option, text);
     if (!find(name))
       fail(ErrorKind::kInvalidArgument, "{} {}: the model has no input '{}'; its inputs are: {}", option, text, name,
            names_of(wanted_));

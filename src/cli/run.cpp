@@ -88,7 +88,7 @@ std::unique_ptr<Replicas> replicas_of(const Arguments& arguments, Loaded& first)
 
 void run_command(const Arguments& arguments) {
   if (!arguments.run.save_inputs.empty() && !arguments.run.save_inputs.ends_with(".npz"))
-    fail(ErrorKind::kInvalidArgument, "--save-inputs {}: a name that ends with .npz is wanted",
+    fail(ErrorKind::kInvalidArgument, "--save-inputs {}: the name must end with .npz",
          arguments.run.save_inputs);
   Loaded loaded = load_model(arguments);
   Model& model = *loaded.model;

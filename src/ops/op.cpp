@@ -98,12 +98,12 @@ std::vector<std::int64_t> OpContext::const_ints(Value* v, std::string_view what)
 
 Expr OpContext::int_scalar(Value* v, bool size) {
   const Exprs all = ints(v, size);
-  require(all.size() == 1, "'{}' has {} elements, and one is wanted", v->name, all.size());
+  require(all.size() == 1, "'{}' has {} elements; it must have one", v->name, all.size());
   return all[0];
 }
 
 Exprs OpContext::ints(Value* v, bool sizes) {
-  if (!v->content && v->rank() > 1) invalid("'{}' has rank {}, and a list is wanted", v->name, v->rank());
+  if (!v->content && v->rank() > 1) invalid("'{}' has rank {}; it must be a list", v->name, v->rank());
   if (!v->content && !is_const(v->elements())) need_value(*this, v, "the length of a list of sizes");
   return graph_.bind(v, sizes);
 }

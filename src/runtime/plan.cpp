@@ -56,7 +56,7 @@ SymbolValues Executor::bind(const std::vector<std::vector<std::int64_t>>& input_
   for (std::size_t k = 0; k < input_dims.size(); ++k) {
     const BufferInfo& b = info(k);
     if (input_dims[k].size() != b.shape.size())
-      fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model wants {} {}", b.name, input_dims[k].size(),
+      fail(ErrorKind::kInvalidArgument, "input '{}' has rank {}; the model expects {} {}", b.name, input_dims[k].size(),
            b.shape.size(), to_string(b.shape));
     for (std::size_t d = 0; d < b.shape.size(); ++d) {
       if (input_dims[k][d] < 0)
@@ -72,8 +72,8 @@ SymbolValues Executor::bind(const std::vector<std::vector<std::int64_t>>& input_
       const std::int64_t wanted = evaluate(b.shape[d], symbols);
       if (wanted == input_dims[k][d]) continue;
       const std::string what = is_const(b.shape[d]) ? "" : to_string(b.shape[d]) + " = ";
-      fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but {}{} is wanted", b.name, d, input_dims[k][d],
-           what, wanted);
+      fail(ErrorKind::kInvalidArgument, "input '{}': dim {} is {}, but must be {}{}", b.name, d, input_dims[k][d], what,
+           wanted);
     }
   }
   return symbols;

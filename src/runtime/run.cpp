@@ -31,7 +31,7 @@ void Executor::Run::take_inputs(const std::vector<TensorView>& inputs, std::vect
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const BufferInfo& b = info(program.main.inputs[k].buffer);
     if (inputs[k].dtype != b.dtype)
-      fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model wants {}", b.name, name(inputs[k].dtype),
+      fail(ErrorKind::kInvalidArgument, "input '{}' has dtype {}; the model expects {}", b.name, name(inputs[k].dtype),
            name(b.dtype));
     input_dims.push_back(inputs[k].dims);
     key.insert(key.end(), inputs[k].dims.begin(), inputs[k].dims.end());

@@ -65,7 +65,7 @@ TEST(Run, FixedDims) {
   const CompiledModel m = dense().compile(o);
   EXPECT_EQ(m.inputs()[0].shape, (std::vector<std::string>{"4", "3"}));
   EXPECT_EQ(m.outputs()[0].shape, (std::vector<std::string>{"4", "2"}));
-  expect_error(ErrorKind::kInvalidArgument, {"'x'", "dim 0 is 5", "4 is wanted"},
+  expect_error(ErrorKind::kInvalidArgument, {"'x'", "dim 0 is 5", "must be 4"},
                [&] { m.run({{"x", dense_case(5).first}}); });
   o.dims = {{"bach", 4}};
   expect_error(ErrorKind::kInvalidArgument, {"'bach'", "batch"}, [&] { dense().compile(o); });
@@ -82,7 +82,7 @@ TEST(Run, WrongInputs) {
                [&] { m.run({{"x", Tensor::allocate(DType::kInt32, {2, 3})}}); });
   expect_error(ErrorKind::kInvalidArgument, {"'x'", "rank 1", "2", "batch, 3"},
                [&] { m.run({{"x", floats({3}, {1, 2, 3})}}); });
-  expect_error(ErrorKind::kInvalidArgument, {"'x'", "dim 1 is 2", "3 is wanted"},
+  expect_error(ErrorKind::kInvalidArgument, {"'x'", "dim 1 is 2", "must be 3"},
                [&] { m.run({{"x", floats({1, 2}, {1, 2})}}); });
   Tensor bad = x;
   bad.dims[0] = -2;
