@@ -88,8 +88,7 @@ std::unique_ptr<Replicas> replicas_of(const Arguments& arguments, Loaded& first)
 
 void run_command(const Arguments& arguments) {
   if (!arguments.run.save_inputs.empty() && !arguments.run.save_inputs.ends_with(".npz"))
-    fail(ErrorKind::kInvalidArgument, "--save-inputs {}: the name must end with .npz",
-         arguments.run.save_inputs);
+    fail(ErrorKind::kInvalidArgument, "--save-inputs {}: the name must end with .npz", arguments.run.save_inputs);
   Loaded loaded = load_model(arguments);
   Model& model = *loaded.model;
   const std::unique_ptr<Replicas> replicas = replicas_of(arguments, loaded);
