@@ -120,7 +120,7 @@ def test_errors_name_the_input_and_the_remedy(model, tmp_path):
     good = np.zeros((2, 4), np.float32)
     assert "'x' has dtype float64; the model expects float32" in fails(good.astype(np.float64))
     assert "'x' has rank 1; the model expects 2: [batch, 4]" in fails(np.zeros(4, np.float32))
-    assert "dim 1 is 5, but 4" in fails(np.zeros((2, 5), np.float32))
+    assert "dim 1 is 5, but must be 4" in fails(np.zeros((2, 5), np.float32))
     assert "no input 'z'; its inputs are: x" in fails(good, name="z")
     assert "no input has a dim of this name; the model's symbolic dims are: batch" in fails(good, "--dim", "length=4")
     assert "has no output 'z'; its outputs are: y, total" in fails(good, "-o", "z=z.npy")
