@@ -146,8 +146,8 @@ std::vector<HostTensor> Replicas::run(const std::vector<TensorView>& inputs, con
            infos[k].shape.size());
     if (batch < 0) batch = inputs[k].dims[0];
     if (inputs[k].dims[0] != batch)
-      fail(ErrorKind::kInvalidArgument, "input '{}': dim 0 is {}, but must be {} = {}", infos[k].name, inputs[k].dims[0],
-           batch_, batch);
+      fail(ErrorKind::kInvalidArgument, "input '{}': dim 0 is {}, but must be {} = {}", infos[k].name,
+           inputs[k].dims[0], batch_, batch);
   }
   const std::vector<std::int64_t> rows = parts(batch);
   const std::vector<std::string> names = front().output_names();
