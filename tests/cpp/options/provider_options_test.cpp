@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "options/compile_options.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -68,6 +69,32 @@ TEST(ProviderOptions, NamesOfAllThreeProviders) {
                            "migraphx_external_free",
                            "migraphx_external_empty_cache"})
     EXPECT_NO_THROW(read({{name, "0"}})) << name;
+}
+
+// A text that is not the option's default.
+std::string other_value(const OptionInfo& o) {
+  const std::vector<std::string_view> values = allowed_values(o);
+  if (values.size() > 1) return std::string(values[1]);
+  if (std::holds_alternative<bool Options::*>(o.field)) return option_text({}, o) == "1" ? "0" : "1";
+  return std::holds_alternative<int Options::*>(o.field) ? "7" : "/somewhere";
+}
+
+TEST(ProviderOptions, RowsOfTheCompilersTableSetTheirFields) {
+  int rows = 0;
+  for (const OptionInfo& o : kOptions) {
+    if (o.provider.empty()) continue;
+    ++rows;
+    std::vector<std::string_view> names = {o.provider};
+    names.insert(names.end(), o.migraphx.begin(), o.migraphx.end());
+    names.insert(names.end(), o.rocm.begin(), o.rocm.end());
+    for (const std::string_view name : names) {
+      if (name.empty()) continue;
+      std::map<std::string, std::string> given = {{std::string(name), other_value(o)}};
+      if (o.name == "calibration_table") given["int8"] = "1";  // other precisions have no use for one
+      EXPECT_EQ(option_text(read(given).compile, o), other_value(o)) << name;
+    }
+  }
+  EXPECT_GE(rows, 6);
 }
 
 TEST(ProviderOptions, HaveTheirEffect) {
