@@ -125,6 +125,34 @@ def line_conv(batch: int, steps: int, channels: int, kernel: int) -> Loop:
     return Loop([batch, steps, channels], nodes, [[channels, 1, kernel], [channels]], peer, kernel**-0.5, True)
 
 
+def token_conv(batch: int, size: int, channels: int) -> Loop:
+    """A depthwise convolution of an image whose pixels are tokens, as SegFormer's and PVT's feed-forward layers have it."""
+    side = lambda *dims: helper.make_node("Constant", [], [f"d{len(dims)}"], value_ints=dims)
+    nodes = [
+        side(batch, channels, size, size),
+        side(batch, channels, size * size),
+        helper.make_node("Transpose", ["x"], ["r"], perm=[0, 2, 1]),
+        node("Reshape", "r d4", "i"),
+        node("Conv", "i w0 w1", "a", group=channels, pads=[1] * 4),
+        node("Reshape", "a d3", "v"),
+        helper.make_node("Transpose", ["v"], ["z"], perm=[0, 2, 1]),
+        node("Gelu", "z", "y"),
+    ]
+
+    def peer(x: torch.Tensor, w: list[torch.Tensor]) -> torch.Tensor:
+        i = x.transpose(1, 2).reshape(batch, channels, size, size)
+        return F.gelu(F.conv2d(i, w[0], w[1], 1, 1, 1, channels).flatten(2).transpose(1, 2))
+
+    return Loop([batch, size * size, channels], nodes, [[channels, 1, 3, 3], [channels]], peer, 1 / 3)
+
+
+def resize(batch: int, size: int, channels: int, scale: int) -> Loop:
+    scales = helper.make_node("Constant", [], ["scales"], value_floats=[1.0, 1.0, scale, scale])
+    nodes = [scales, helper.make_node("Resize", ["t", "", "scales"], ["c"], mode="linear")]
+    peer = lambda x, w: F.interpolate(x, scale_factor=scale, mode="bilinear", align_corners=False)
+    return Loop(image(batch, size, channels), nodes, [], peer, last=True)
+
+
 def norm(rows: int, length: int) -> Loop:
     nodes = [node("LayerNormalization", "x w0 w1", "y", axis=-1)]
     peer = lambda x, w: F.layer_norm(x, (length,), w[0], w[1])
@@ -176,6 +204,11 @@ CASES: dict[str, tuple[Any, ...]] = {
     "depthwise 31x31, 1x28x28x256": (conv, 1, 28, 256, 31, 1, 0, ""),
     "depthwise 3x3 dilated, 8x28x28x256": (conv, 8, 28, 256, 3, 1, 0, "relu", 2),
     "depthwise 31, 8x1000x512, silu": (line_conv, 8, 1000, 512, 31),
+    "depthwise 3x3 of tokens, gelu, 1x128x128x128": (token_conv, 1, 128, 128),
+    "depthwise 3x3 of tokens, gelu, 8x14x14x640": (token_conv, 8, 14, 640),
+    "depthwise 3, 8x2048x1536, silu": (line_conv, 8, 2048, 1536, 3),
+    "resize by 4, 1x32x32x256": (resize, 1, 32, 256, 4),
+    "resize by 2, 8x64x64x128": (resize, 8, 64, 128, 2),
     "grouped 3x3 of 4, 8x56x56x128": (conv, 8, 56, 128, 3, 1, 32),
     "grouped 3x3 of 4/2, 8x56x56x256": (conv, 8, 56, 256, 3, 2, 64),
     "grouped 3x3 of 8, 8x28x28x256": (conv, 8, 28, 256, 3, 1, 32),
@@ -235,7 +268,7 @@ def onnx_model(loop: Loop, xs: dict[str, torch.Tensor], weights: list[torch.Tens
             own.CopyFrom(n)
             for names_of in (own.input, own.output):
                 for i, name in enumerate(names_of):
-                    names_of[i] = name if name.startswith("w") else names.get(name, f"{name}_{k}")
+                    names_of[i] = name if not name or name.startswith("w") else names.get(name, f"{name}_{k}")
             nodes.append(own)
         if loop.last:
             nodes.append(helper.make_node("Transpose", [f"c{k}"], [f"y{k}"], perm=[0, *range(2, rank), 1]))
@@ -278,7 +311,7 @@ def measure(name: str, device: str, turns: int, speed: dict[str, float]) -> dict
     size = lambda x: x.numel() * x.element_size()
     moved = size(images[0]) + size(got) + sum(size(w) for w in weights)
     operations = 0.0
-    if make in (conv, line_conv):
+    if make in (conv, line_conv, token_conv):
         operations = 2.0 * got.numel() * math.prod(loop.weights[0][1:])
     elif make is normed_product:
         operations = 2.0 * math.prod(loop.shape[:-1]) * math.prod(loop.weights[2])
