@@ -199,7 +199,8 @@ class Parser {
     CLI::App* s = command("perf", Arguments::Command::kPerf, "measure a model's speed and memory",
                           "  sardonyx perf model.onnx --dim batch=1\n"
                           "  sardonyx perf model.onnx --runs 200 --threads 1\n"
-                          "  sardonyx perf model.onnx --html report.html --json report.json");
+                          "  sardonyx perf model.onnx --html report.html --json report.json\n"
+                          "  sardonyx perf model.onnx --device sim:gfx942 --timing --sample");
     model_options(s);
     input_options(s);
     s->add_option("--warmup", o_.perf.warmup, "runs that are not measured (default: 5)")
@@ -213,6 +214,14 @@ class Parser {
         ->type_name("S");
     s->add_flag("--resident", o_.perf.resident,
                 "keep inputs and outputs in GPU memory; also measures runs back to back");
+    CLI::Option* timing = s->add_flag("--timing", o_.perf.timing,
+                                      "estimate one run's time on an AMD GPU: with --device sim:gfx942 and the like");
+    s->add_flag("--sample", o_.perf.sample,
+                "with --timing: execute only what the estimate needs; not for models whose sizes follow from results")
+        ->needs(timing);
+    s->add_option("--timeline", o_.perf.timeline, "with --timing: write a timeline for ui.perfetto.dev")
+        ->needs(timing)
+        ->type_name("FILE");
     s->add_option("--top", o_.perf.top, "rows of the table of slowest kernels (default: 15)")
         ->check(CLI::Range(0, 100000))
         ->type_name("N");
@@ -229,6 +238,8 @@ class Parser {
         "  sardonyx tune --tuning-database my.tuning --list --json rows.json");
     model_options(s, false);
     input_options(s);
+    s->add_flag("--timing", o_.tune.timing,
+                "times on an AMD GPU by the simulated GPU's clock: with --device sim:gfx942 and the like");
     s->add_flag("--quick", o_.tune.quick, "time only the few most promising candidates");
     s->add_flag("--list", o_.tune.list, "list the measurements of a database");
     s->add_option("--merge", o_.tune.merge,

@@ -7,6 +7,10 @@ namespace sardonyx::cli {
 void run_command(const Arguments& arguments);
 void verify_command(const Arguments& arguments);
 void perf_command(const Arguments& arguments);
+/// Throws Error(kInvalidArgument) unless the device is a simulated GPU, which --timing is for.
+void require_simulated(const Arguments& arguments);
+/// perf --timing.
+void perf_timing_command(const Arguments& arguments);
 void tune_command(const Arguments& arguments);
 void compile_command(const Arguments& arguments);
 void inspect_command(const Arguments& arguments);

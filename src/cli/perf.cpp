@@ -284,6 +284,7 @@ void print(const Arguments& arguments, const Loaded& loaded, const Inputs& input
 }  // namespace
 
 void perf_command(const Arguments& arguments) {
+  if (arguments.perf.timing) return perf_timing_command(arguments);
   const Loaded loaded = load_model(arguments);
   const Inputs inputs = inputs_for(*loaded.model, arguments);
   const Measurements m = measure(arguments, *loaded.model, inputs);

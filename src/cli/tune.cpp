@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "api/tuner.h"
 #include "cli/arguments.h"
@@ -11,6 +12,7 @@
 #include "cli/model_loading.h"
 #include "cli/tensor_files.h"
 #include "cli/terminal.h"
+#include "device/simulated_clock.h"
 #include "support/error.h"
 
 namespace sardonyx::cli {
@@ -84,11 +86,14 @@ void tune_command(const Arguments& arguments) {
   if (arguments.model.file.empty()) fail(ErrorKind::kInvalidArgument, "name a model to tune, --list or --merge");
   if (!is_gpu_name(arguments.model.compile.device))
     fail(ErrorKind::kInvalidArgument, "tuning is for GPUs: choose one with --device");
+  if (a.timing) require_simulated(arguments);
   Arguments with = arguments;
   with.model.compile.tuning = a.quick ? "first-use" : "exhaustive";
   const Loaded loaded = load_model(with);
   const Inputs inputs = inputs_for(*loaded.model, with);
   program_for(*loaded.model, inputs, with.quiet);
+  std::optional<SimulatedClock> clock;
+  if (a.timing) clock.emplace(SimulatedTiming::kSample);
   const auto start = std::chrono::steady_clock::now();
   loaded.model->run(inputs.tensors);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -92,9 +92,6 @@ class TileFamily : public ContractionFamily {
       case MatrixLayout::kMfma:
         add(all, 128, 128, "2, 2, 1", 128, 1, large);
         add(all, 256, 256, "2, 2, 1", 64, 2, scaled(4, 0.85f));
-        add(all, 256, 256, "2, 4, 1", 128, 1, scaled(4, 0.8f));
-        add(all, 256, 128, "4, 2, 1", 128, 1, scaled(2, 0.9f));
-        add(all, 128, 128, "2, 2, 1", 64, 2, large);
         return;
       case MatrixLayout::kWmma12:
         add(all, 128, 128, "4, 2, 1", 128, 1, large);

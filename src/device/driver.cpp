@@ -218,11 +218,13 @@ const Driver& sim_driver() {
     Driver d;
     d.name = "sim";
     fill_hip(d, library);
-    int (*configure)(const char*) = nullptr;
-    find(library, configure, {"sardonyxSimConfigure"}, kSimulatedHip);
+    find(library, d.configure_simulator, {"sardonyxSimConfigure"}, kSimulatedHip);
+    find(library, d.forget_simulated, {"sardonyxSimResetSummary"}, kSimulatedHip);
+    find(library, d.simulated_launches, {"sardonyxSimTiming"}, kSimulatedHip);
+    find(library, d.simulated_timeline, {"sardonyxSimTimeline"}, kSimulatedHip);
     find(library, d.last_failure, {"sardonyxSimLastFailure"}, kSimulatedHip);
     find(library, d.simulated_microseconds, {"sardonyxSimMicroseconds"}, kSimulatedHip);
-    if (configure(fmt::format("{{\"chips\": [\"{}\"]}}", fmt::join(sim_chips(), "\", \"")).c_str()) != 0)
+    if (d.configure_simulator(fmt::format("{{\"chips\": [\"{}\"]}}", fmt::join(sim_chips(), "\", \"")).c_str()) != 0)
       fail(ErrorKind::kDevice, "sim: {}", d.last_failure());
     d.require(d.init(0), "hipInit");
     return d;

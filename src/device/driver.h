@@ -78,6 +78,11 @@ struct Driver {
   int (*properties)(void*, int) = nullptr;
   const char* (*hip_error)(int) = nullptr;
   const char* (*last_failure)() = nullptr;       ///< the simulator's
+  // The simulator's alone: simulated_clock.h.
+  int (*configure_simulator)(const char*) = nullptr;
+  void (*forget_simulated)() = nullptr;
+  const char* (*simulated_launches)() = nullptr;
+  const char* (*simulated_timeline)() = nullptr;
   double (*simulated_microseconds)() = nullptr;  ///< the simulator's; see Gpu::estimated_seconds()
   // CUDA only.
   int (*version)(int*) = nullptr;  ///< 12040: CUDA 12.4

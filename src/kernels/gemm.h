@@ -44,6 +44,7 @@ SDX_FN void gemm(const P& p) {
   using M = Matrix<T>;
   using S = Sizes<Tile, T>;
   constexpr int kChunks = S::kChunks, kK = Tile::kRow / int(sizeof(T)), kSteps = kK / M::kStep;
+  static_assert(Tile::kThreads == int(kThreads), "workgroups have kThreads threads");
   static_assert(kK % M::kStep == 0 && kSteps % Tile::kWavesK == 0, "a wave has nothing to do");
   constexpr int TM = Tile::kM / 16 / Tile::kWavesM, TN = Tile::kN / 16 / Tile::kWavesN;
   static SDX_SHARED vec16 lds[S::kVectors];

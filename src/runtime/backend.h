@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -50,6 +51,8 @@ class Queue {
   virtual void finish() noexcept {}
   /// Waits for all work of this run.
   virtual void synchronize() {}
+  /// Seconds that all work so far is estimated to take on a card, where a simulated GPU's clock runs.
+  virtual std::optional<double> estimated_seconds() { return {}; }
 
   /// Uninitialised device memory for a temporary, aligned to Backend::alignment(). After it is freed, later work of
   /// this queue may get it at once.

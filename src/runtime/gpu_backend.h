@@ -75,6 +75,7 @@ class GpuQueue : public Queue {
   void end(bool finished) noexcept override;
   void finish() noexcept override;
   void synchronize() override { gpu_.synchronize(stream_); }
+  std::optional<double> estimated_seconds() override { return gpu_.estimated_seconds(); }
   std::shared_ptr<void> allocate(std::size_t bytes) override { return pool_->allocate(bytes); }
   void trim() override { pool_->trim(); }
   void copy(void* to, const void* from, std::size_t bytes) override { gpu_.copy(to, from, bytes, stream_); }

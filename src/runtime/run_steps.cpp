@@ -30,10 +30,12 @@ void Executor::Run::run_step(const ProgramStep& s, std::unique_ptr<PreparedStep>
 }
 
 void Executor::Run::profiled_step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared) {
+  const std::optional<double> before = queue.estimated_seconds();
   const auto start = std::chrono::steady_clock::now();
   run_step(s, prepared);
   queue.synchronize();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (before) seconds = *queue.estimated_seconds() - *before;
   options.profile->push_back({prepared ? prepared->name() : "control", s.origin, seconds});
 }
 

@@ -161,6 +161,27 @@ def test_inspect_shows_all_that_is_refused(tmp_path):
     assert len(refused) == 3 and "odd2" in refused[2]["node"]
 
 
+def test_perf_estimates_times_on_a_simulated_card(model, tmp_path):
+    out, timeline = tmp_path / "t.json", tmp_path / "timeline.json"
+    text = sardonyx("perf", model, "--dim", "batch=3", "--device", "sim:gfx942", "--timing")
+    assert "a run, estimated" in text and "(MatMul)" in text and "lost most" in text
+    sardonyx("perf", model, "--dim", "batch=3", "--device", "sim:gfx942", "--timing", "--json", out, "--timeline", timeline)
+    j = json.loads(out.read_text())
+    launches = j["launches"]
+    assert launches and all(x["us"] > 0 and x["product"] == "Instinct MI300X" for x in launches)
+    assert abs(j["estimated_kernel_seconds"] - sum(x["us"] for x in launches) * 1e-6) < 1e-9
+    # Each step's time is that of its launches.
+    assert abs(j["estimated_seconds"] - sum(x["estimated_seconds"] for x in j["steps"])) < 1e-6
+    assert {e["ph"] for e in json.loads(timeline.read_text())["traceEvents"]} == {"M", "X"}
+    # The clock repeats itself.
+    sardonyx("perf", model, "--dim", "batch=3", "--device", "sim:gfx942", "--timing", "--json", timeline)
+    assert json.loads(timeline.read_text())["estimated_seconds"] == j["estimated_seconds"]
+    assert "choose one, as with --device sim:gfx942" in sardonyx("perf", model, "--timing", code=INVALID_ARGUMENT)
+    assert "--timing" in sardonyx("perf", model, "--sample", code=INVALID_ARGUMENT)
+    refused = sardonyx("perf", model, "--dim", "batch=3", "--device", "sim:gfx1030", "--timing", code=DEVICE)
+    assert "the clock has no facts of gfx1030" in refused
+
+
 def test_perf(model, tmp_path):
     text = sardonyx("perf", model, "--dim", "batch=3", "--runs", 20, "--warmup", 2)
     assert "p99" in text and "runs/s" in text and "(MatMul)" in text

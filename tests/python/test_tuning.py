@@ -1,5 +1,5 @@
 """Tuning: which tilings are compiled and run, and the database of measured times. Times are made up on simulated GPUs, whose
-clock says nothing about a real GPU."""
+times, without their clock, say nothing about a real GPU."""
 
 import json
 import sqlite3
@@ -52,6 +52,18 @@ def tune(model, database, n=40, *more):
     return cli(
         "tune", model, "--device", DEVICE, "--dim", f"n={n}", "--tuning-database", database, "--cache-dir", "", *more
     )
+
+
+def test_tuning_by_the_clock(model, tmp_path):
+    database = tmp_path / "clock.tuning"
+    assert "1 problems" in tune(model, database, 40, "--timing")
+    first = rows(database)
+    assert len(first) > 1
+    again = tmp_path / "again.tuning"
+    tune(model, again, 40, "--timing")
+    assert first == rows(again)  # estimates, not times of this machine
+    said = cli("tune", model, "--device", "host", "--timing", "--tuning-database", again, code=INVALID_ARGUMENT)
+    assert "tuning is for GPUs" in said
 
 
 def test_tune_and_compile(model, tmp_path):
