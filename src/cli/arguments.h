@@ -49,9 +49,9 @@ struct PerfArguments {
   int warmup = 5;
   int runs = 0;  ///< 0: as many as fit in `seconds`, at least 10
   double seconds = 5;
-  int top = 15;           ///< rows of the table of kernels
-  bool timing = false;    ///< the simulated GPU's clock, of one run
-  bool sample = false;    ///< with it: only what the estimate needs is executed
+  int top = 15;         ///< rows of the table of kernels
+  bool timing = false;  ///< the simulated GPU's clock, of one run
+  bool sample = false;  ///< with it: only what the estimate needs is executed
   std::string timeline;
   bool resident = false;  ///< inputs and outputs stay in the device's memory
   std::string json, html;

@@ -23,16 +23,16 @@ std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 /// The cause for which the launch's waves lose most, and its share.
 std::string worst(const ordered_json& launch) {
   std::pair<double, std::string> most;
-  for (const auto& [cause, share] : launch["lost"].items())
-    most = std::max(most, {share.get<double>(), cause});
+  for (const auto& [cause, share] : launch["lost"].items()) most = std::max(most, {share.get<double>(), cause});
   return most.second.empty() ? "" : fmt::format("{} {}", most.second, percent(most.first));
 }
 
 void print_launches(const ordered_json& launches, std::size_t rows) {
   std::vector<const ordered_json*> sorted;
   for (const ordered_json& l : launches) sorted.push_back(&l);
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](auto* a, auto* b) { return a->at("us").template get<double>() > b->at("us").template get<double>(); });
+  std::stable_sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) {
+    return a->at("us").template get<double>() > b->at("us").template get<double>();
+  });
   Table table({"launch", ">time", ">busiest", ">workgroups", ">waves a SIMD", ">issued", "lost most"});
   for (std::size_t k = 0; k < std::min(rows, sorted.size()); ++k) {
     const ordered_json& l = *sorted[k];
@@ -54,8 +54,8 @@ void print_steps(const std::vector<StepTime>& steps, std::size_t rows) {
   std::sort(sorted.rbegin(), sorted.rend());
   Table table({"kernel", ">time with its launch", ">share", "nodes of the model"});
   for (std::size_t k = 0; k < std::min(rows, sorted.size()); ++k)
-    table.add({sorted[k].second.first, human_seconds(sorted[k].first), percent(sorted[k].first / std::max(total, 1e-12)),
-               cut(sorted[k].second.second, 90)});
+    table.add({sorted[k].second.first, human_seconds(sorted[k].first),
+               percent(sorted[k].first / std::max(total, 1e-12)), cut(sorted[k].second.second, 90)});
   table.print();
 }
 

@@ -77,7 +77,7 @@ struct Driver {
   int (*get_device)(int*) = nullptr;
   int (*properties)(void*, int) = nullptr;
   const char* (*hip_error)(int) = nullptr;
-  const char* (*last_failure)() = nullptr;       ///< the simulator's
+  const char* (*last_failure)() = nullptr;  ///< the simulator's
   // The simulator's alone: simulated_clock.h.
   int (*configure_simulator)(const char*) = nullptr;
   void (*forget_simulated)() = nullptr;

@@ -165,7 +165,9 @@ def test_perf_estimates_times_on_a_simulated_card(model, tmp_path):
     out, timeline = tmp_path / "t.json", tmp_path / "timeline.json"
     text = sardonyx("perf", model, "--dim", "batch=3", "--device", "sim:gfx942", "--timing")
     assert "a run, estimated" in text and "(MatMul)" in text and "lost most" in text
-    sardonyx("perf", model, "--dim", "batch=3", "--device", "sim:gfx942", "--timing", "--json", out, "--timeline", timeline)
+    sardonyx(
+        "perf", model, "--dim", "batch=3", "--device", "sim:gfx942", "--timing", "--json", out, "--timeline", timeline
+    )
     j = json.loads(out.read_text())
     launches = j["launches"]
     assert launches and all(x["us"] > 0 and x["product"] == "Instinct MI300X" for x in launches)
