@@ -18,6 +18,8 @@ __global__ void link(Word base, const unsigned* at, const unsigned* next, unsign
   if (i < count) *reinterpret_cast<Word*>(base + at[i] * kLine) = base + next[i] * kLine;
 }
 
+__global__ void evict(float4* other) { other[size_t{blockIdx.x} * blockDim.x + threadIdx.x] = float4{}; }
+
 __global__ void chase(Word start, long warm, long loads, Word* end) {
   Word p = start;
   asm volatile("" : "+v"(p));  // a divergent address: the loads are vector loads
@@ -83,6 +85,12 @@ int main(int argc, char** argv) {
   check(hipMemcpy(dAt, at.data(), visited * sizeof(unsigned), hipMemcpyHostToDevice), "copying");
   check(hipMemcpy(dNext, next.data(), visited * sizeof(unsigned), hipMemcpyHostToDevice), "copying");
   link<<<(visited + 255) / 256, 256>>>(base, dAt, dNext, static_cast<unsigned>(visited));
+  if (!cycle) {  // the lines were just written: a gigabyte of other lines pushes them out of the caches
+    constexpr size_t kOther = size_t{1} << 30;
+    float4* other = nullptr;
+    check(hipMalloc(reinterpret_cast<void**>(&other), kOther), "allocating");
+    evict<<<kOther / sizeof(float4) / 256, 256>>>(other);
+  }
   finish("link");
   const Word start = base + at[0] * kLine;
   const long steps[3] = {0, 0, loads};

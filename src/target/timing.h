@@ -1,5 +1,5 @@
 // What an estimate of time needs of an AMD chip beyond target/chip.h: pipelines, latencies, bandwidths and clocks, one
-// row a chip. None of the numbers was fitted to a single measurement; docs/simulator-timing.md compares the estimates
+// row a chip. None of the numbers was fitted to a single measurement; docs/amd-clock.md compares the estimates
 // with published ones. A number without an own comment follows from the sources of its column:
 //
 //   [isa]    AMD's ISA documents: CDNA 2, "AMD Instinct MI300" (CDNA 3), CDNA 4, RDNA 3, RDNA 4
@@ -9,6 +9,8 @@
 //   [rcp]    ROCm Compute Profiler's documentation of the performance model (L1, L2 and fabric widths)
 //   [cc]     measurements of Chips and Cheese (MI210, MI300X, RX 7900 XTX, RX 9070)
 //   [mall]   "The MALL is Open" (SC25 workshops): latencies of MI250X and MI300X
+//   [rrze] RRZE's gpu-benches on MI210, MI300X and MI300A (benchmarks/amd_clock/published.json)
+//   [clpeak] clpeak's results on MI300X and MI250X (benchmarks/amd_clock/published.json)
 //   [maf]    AMD, "Measuring Max-Achievable FLOPs", parts 1 and 2: clocks under matrix load
 #pragma once
 #include <string_view>
@@ -19,6 +21,7 @@ struct TimingFacts {
   std::string_view chip;  ///< row of target/chip.h
 
   // Issue, in cycles of the shader clock.
+  int valu_pipes;    ///< of a SIMD, that take float arithmetic of two waves side by side
   int issue_slot;    ///< cycles between two instructions of one wave, and of one kind on one SIMD
   int valu_cycles;   ///< vector pipe's cycles for 32 lanes of 32-bit arithmetic
   int trans_cycles;  ///< ... of a transcendental, quarter rate
@@ -53,7 +56,8 @@ struct TimingFacts {
   double memory_efficiency;  ///< share of the memory's peak rate that long streams reach
 
   // Launches and clocks.
-  int group_cycles;           ///< that the dispatcher of a die needs for one workgroup
+  int group_cycles;           ///< that the dispatcher of a die needs for one workgroup, at least
+  double wave_interval;       ///< cycles between two waves that it starts
   int wave_cycles;            ///< from dispatch until the wave's first instruction
   double launch_us;           ///< an empty kernel in a stream
   double copy_gb_per_second;  ///< host to device
@@ -62,6 +66,7 @@ struct TimingFacts {
 
 inline constexpr TimingFacts kTimingFacts[] = {
     {.chip = "gfx90a",
+     .valu_pipes = 1,
      .issue_slot = 4,  // [gcn]
      .valu_cycles = 2,
      .trans_cycles = 8,
@@ -92,11 +97,13 @@ inline constexpr TimingFacts kTimingFacts[] = {
      .memory_ns = 340,
      .memory_efficiency = 0.85,
      .group_cycles = 4,
+     .wave_interval = 0.6,
      .wave_cycles = 150,
      .launch_us = 4,
      .copy_gb_per_second = 28,
      .matrix_mhz = 1600},
     {.chip = "gfx942",
+     .valu_pipes = 2,  // [clpeak] 133 of 163 TFLOP/s by multiply-adds that are not packed
      .issue_slot = 4,
      .valu_cycles = 2,
      .trans_cycles = 8,
@@ -127,11 +134,13 @@ inline constexpr TimingFacts kTimingFacts[] = {
      .memory_ns = 360,
      .memory_efficiency = 0.81,
      .group_cycles = 4,
+     .wave_interval = 1.08,  // [rrze] workgroups of 16 waves of one load each
      .wave_cycles = 150,
      .launch_us = 5,
      .copy_gb_per_second = 55,
      .matrix_mhz = 1300},
     {.chip = "gfx950",
+     .valu_pipes = 2,
      .issue_slot = 4,
      .valu_cycles = 2,
      .trans_cycles = 4,
@@ -162,11 +171,13 @@ inline constexpr TimingFacts kTimingFacts[] = {
      .memory_ns = 380,
      .memory_efficiency = 0.81,
      .group_cycles = 4,
+     .wave_interval = 1.08,
      .wave_cycles = 150,
      .launch_us = 5,
      .copy_gb_per_second = 55,
      .matrix_mhz = 1800},
     {.chip = "gfx1100",
+     .valu_pipes = 1,
      .issue_slot = 1,
      .valu_cycles = 1,
      .trans_cycles = 4,
@@ -197,11 +208,13 @@ inline constexpr TimingFacts kTimingFacts[] = {
      .memory_ns = 260,
      .memory_efficiency = 0.90,
      .group_cycles = 4,
+     .wave_interval = 1,
      .wave_cycles = 100,
      .launch_us = 4,
      .copy_gb_per_second = 25,
      .matrix_mhz = 2400},
     {.chip = "gfx1201",
+     .valu_pipes = 1,
      .issue_slot = 1,
      .valu_cycles = 1,
      .trans_cycles = 4,
@@ -232,6 +245,7 @@ inline constexpr TimingFacts kTimingFacts[] = {
      .memory_ns = 250,
      .memory_efficiency = 0.90,
      .group_cycles = 4,
+     .wave_interval = 1,
      .wave_cycles = 100,
      .launch_us = 4,
      .copy_gb_per_second = 25,

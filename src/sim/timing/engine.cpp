@@ -76,7 +76,7 @@ class Engine {
  private:
   struct Simd {
     Cycle port[kUnits] = {};
-    Cycle matrix = 0;
+    Cycle matrix = 0, second = 0;  ///< the matrix pipe, and the second vector pipe, are free from then on
     int waves = 0;
   };
 
@@ -204,6 +204,7 @@ class Engine {
       case Unit::kValu:
         why = Cause::kVectorBusy;
         unit = s.port[static_cast<int>(Unit::kValu)];
+        if (w.op->paired) unit = std::min(unit, s.second);
         break;
       case Unit::kLds:
         why = Cause::kLdsBusy;
@@ -256,6 +257,12 @@ class Engine {
     Cycle& port = s.port[static_cast<int>(op.unit)];
     switch (op.unit) {
       case Unit::kValu:
+        if (op.paired && port > t) {
+          s.second = t + f_.issue_slot;
+          result(w, op, t, Cause::kVectorResult);
+          busy(op, f_.issue_slot, stats);
+          break;
+        }
         port = t + std::max<Cycle>(op.cycles, f_.issue_slot);
         after = f_.issue_slot == 1 ? port : after;  // RDNA issues a wave64 in two parts before its next instruction
         result(w, op, t, Cause::kVectorResult);

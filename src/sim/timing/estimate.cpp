@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kRoundsReplayed =
     6;  // of resident workgroups; the rate of all but the first and the last holds for the rest
+constexpr double kFullLdsLoad = 0.25;     // busy share of LDS in a GEMM that has its operands there
 constexpr double kFullMatrixLoad = 0.75;  // busy share of the matrix pipes at which the card's power limit is reached
 
 /// Static instructions of the traces.
@@ -212,7 +213,10 @@ Estimate estimate(Launch& launch, DeviceCaches& caches) {
   setup.simdsPerGroup = e.occupancy.simdsPerGroup;
   setup.residentGroups = e.occupancy.groups;
   setup.l1Bytes = static_cast<std::uint64_t>(c.l1_kib) << 10;
-  setup.groupInterval = static_cast<double>(f.group_cycles) * rec.placement().unitsPerDie;
+  // A die's pools get their workgroups in turn.
+  setup.groupInterval =
+      std::max<double>(f.group_cycles, f.wave_interval * e.occupancy.wavesPerGroup) *
+      std::min<double>(rec.placement().unitsPerDie, static_cast<double>(rec.groups()) / rec.placement().dies);
   setup.timelineLimit = launch.config->timelineSegments;
   e.simds = setup.simds;
   e.mhz = product.mhz;
@@ -226,7 +230,11 @@ Estimate estimate(Launch& launch, DeviceCaches& caches) {
     const double load = r.result.busy[static_cast<int>(Unit::kMatrix)] /
                         static_cast<double>(std::max<std::int64_t>(r.result.cycles, 1)) / setup.simds * e.activePools /
                         e.pools;
-    const double mhz = product.mhz - (product.mhz - f.matrix_mhz) * std::min(1.0, load / kFullMatrixLoad);
+    // Instructions whose operands stay in registers do not reach the power limit.
+    const double fed = r.result.busy[static_cast<int>(Unit::kLds)] /
+                       static_cast<double>(std::max<std::int64_t>(r.result.cycles, 1)) / f.lds_ports / kFullLdsLoad;
+    const double mhz =
+        product.mhz - (product.mhz - f.matrix_mhz) * std::min(1.0, load / kFullMatrixLoad) * std::min(1.0, fed);
     if (pass == 1 || mhz > 0.98 * e.mhz) break;
     e.mhz = mhz;
   }

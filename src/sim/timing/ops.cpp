@@ -105,6 +105,8 @@ void vector(std::string_view n, const Inst& in, const TimingFacts& f, int waveSi
   const bool mul32 = starts(n, "v_mul_lo_") || starts(n, "v_mul_hi_") || has(n, "u64_u32") || has(n, "i64_i32");
   const int per = trans ? f.trans_cycles * (f64 ? 4 : 1) : f64 ? f.f64_cycles : mul32 ? f.mul32_cycles : f.valu_cycles;
   op.unit = trans ? Unit::kTrans : Unit::kValu;
+  op.paired =
+      f.valu_pipes > 1 && !trans && !f64 && !has(n, "cvt") && !starts(n, "v_pk_") && (has(n, "_f32") || has(n, "_f16"));
   op.cycles = static_cast<std::uint16_t>(per * halves);
   const int latency = trans ? f.trans_latency : f.valu_latency;
   // The last part of a wave starts after the others: its result is as much later.

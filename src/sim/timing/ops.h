@@ -53,6 +53,7 @@ struct Op {
   bool anyWait = false;
   bool signals = false, awaits = false;  ///< halves of a barrier
   bool isStore = false;
+  bool paired = false;          ///< float arithmetic, which either of two vector pipes takes
   std::int8_t priority = -1;    ///< s_setprio
   std::uint8_t size = 4;        ///< bytes
   std::uint32_t ldsCycles = 0;  ///< of permutes, which touch no LDS memory

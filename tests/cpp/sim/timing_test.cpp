@@ -13,14 +13,14 @@ using nlohmann::json;
 struct Known {
   const char* chip;
   int simds, pools;
-  double fma;         ///< cycles of a SIMD for a wave's 32-bit multiply-add
+  double fma;         ///< cycles of a SIMD for a wave's 32-bit multiply-add; CDNA 3 and 4 take two waves' at a time
   double fmaLatency;  ///< until the next that needs the result
   double matrix;      ///< cycles of a SIMD for a 16x16x16 product of 16-bit floats
   double gbPerSecond;
 };
 constexpr Known kKnown[] = {{"gfx90a", 4, 110, 4, 4, 32, 1638},
-                            {"gfx942", 4, 304, 4, 4, 16, 5300},
-                            {"gfx950", 4, 256, 4, 4, 16, 8000},
+                            {"gfx942", 4, 304, 2, 4, 16, 5300},
+                            {"gfx950", 4, 256, 2, 4, 16, 8000},
                             {"gfx1100", 4, 48, 1, 5, 32, 960},
                             {"gfx1201", 4, 32, 1, 5, 16, 640}};
 
@@ -64,7 +64,10 @@ TEST_P(Clock, IndependentArithmeticTakesItsRate) {
   // Four waves a SIMD share it.
   HIP_OK(launch("independent", {1}, {lanes() * 16}, out.get(), 1.5f, 200u));
   const double expected = 4 * 200 * 64 * known().fma;
-  EXPECT_NEAR(last()["cycles"].get<double>(), expected, kAround + 0.1 * expected);
+  // Where two pipes take two waves' instructions, the last two waves have nobody to fill the slots of their loops'
+  // other instructions, an eighth of all.
+  const double part = known().fma == 2 ? 0.25 : 0.1;
+  EXPECT_NEAR(last()["cycles"].get<double>(), expected, kAround + part * expected);
 }
 
 TEST_P(Clock, MatrixInstructionsTakeTheirPasses) {
