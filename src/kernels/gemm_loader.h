@@ -6,19 +6,20 @@ namespace sdx {
 namespace gemm_detail {
 
 /// Position in LDS, in chunks of 16 bytes, of chunk `chunk` of row `row`. Rows have at least 4 chunks, swizzled so that
-/// eight rows read at the same chunk use each bank once; on AMD's GPUs also eight rows that are 8 apart, which
+/// eight rows read at the same chunk use each bank once; on CDNA also eight rows that are 8 apart, which
 /// Access::kAcross writes.
 template <int Chunks>
 SDX_FN u32 place(u32 row, u32 chunk) {
-#if defined(__AMDGCN__)
+  const u32 swizzle = Chunks >= 8 ? row & 7 : row / 2 & 3;
+#if defined(__GFX9__)  // RDNA's tiles have no registers left for more addresses
   const u32 apart = row / 8 & 7;
-#else
-  constexpr u32 apart = 0;  // copies to shared memory are asynchronous, and nearly all along K
-#endif
   if constexpr (Chunks >= 8)
-    return row * Chunks + (chunk ^ ((row & 7) ^ apart));
-  else
-    return row / 2 * 8 + (((row & 1) * 4 + chunk) ^ ((row / 2 & 3) ^ apart));
+    return row * Chunks + (chunk ^ swizzle ^ apart);
+  else  // two rows a line
+    return row / 2 * 8 + (((row & 1) * 4 + chunk) ^ swizzle ^ apart);
+#else
+  return row * Chunks + (chunk ^ swizzle);
+#endif
 }
 
 /// Loads one operand's tile from global memory to LDS: Rows rows of Chunks chunks of 16 bytes.
