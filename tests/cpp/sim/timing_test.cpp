@@ -26,7 +26,7 @@ constexpr Known kKnown[] = {{"gfx90a", 4, 110, 4, 4, 32, 1638},
 
 class Clock : public SimTest {
  protected:
-  std::string options() const override { return R"(, "check_races": false, "timing": "all")"; }
+  std::string options() const override { return R"(, "check_races": false, "check_global_races": false, "check_uninitialized": false, "timing": "all")"; }
   void SetUp() override {
     SimTest::SetUp();
     sardonyxSimResetSummary();
@@ -213,6 +213,9 @@ TEST(ClockRefusals, OtherWordsThanTheThreeModes) {
   EXPECT_EQ(sardonyxSimConfigure(R"({"timing": "fast"})"), -1);
   EXPECT_NE(std::string(sardonyxSimLastFailure()).find("sample"), std::string::npos);
   EXPECT_EQ(sardonyxSimConfigure(R"({"timing": 3})"), -1);
+  // A sample leaves memory unwritten that the whole launch writes.
+  EXPECT_EQ(sardonyxSimConfigure(R"({"timing": "sample", "check_uninitialized": true})"), -1);
+  EXPECT_NE(std::string(sardonyxSimLastFailure()).find("check_uninitialized"), std::string::npos);
 }
 
 }  // namespace
