@@ -134,8 +134,9 @@ Config parseConfig(std::string_view text, const Config& base) {
   Config c = base;
   applyJson(j, c);
   if (c.timing == Timing::kSample && c.checkUninitialized)
-    sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument,
-                   R"("timing": "sample" leaves memory unwritten, which "check_uninitialized" would report: turn that off, or use "timing": "all")");
+    sardonyx::fail(
+        sardonyx::ErrorKind::kInvalidArgument,
+        R"("timing": "sample" leaves memory unwritten, which "check_uninitialized" would report: turn that off, or use "timing": "all")");
   if (c.printSummary && !base.printSummary) {
     static bool registered = std::atexit(printSummary) == 0;
     (void)registered;

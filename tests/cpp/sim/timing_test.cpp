@@ -26,7 +26,9 @@ constexpr Known kKnown[] = {{"gfx90a", 4, 110, 4, 4, 32, 1638},
 
 class Clock : public SimTest {
  protected:
-  std::string options() const override { return R"(, "check_races": false, "check_global_races": false, "check_uninitialized": false, "timing": "all")"; }
+  std::string options() const override {
+    return R"(, "check_races": false, "check_global_races": false, "check_uninitialized": false, "timing": "all")";
+  }
   void SetUp() override {
     SimTest::SetUp();
     sardonyxSimResetSummary();
