@@ -15,6 +15,24 @@ Expr magnitude(const Expr& low, const Expr& high) {
   return idx::max(high, Expr(0) - low);
 }
 
+// `bound`, of a dividend, divided. A divisor of sizes alone counts: flattened indices are divided by extents and multiplied
+// by them again, and would otherwise be bounded by a product of both. Extents are not negative, and 0 only if nothing runs.
+Expr quotient(const Expr& bound, const Expr& divisor) {
+  if (is_const(divisor)) return idx::floordiv(bound, divisor);
+  if (divisor->has_var || divisor->has_load) return bound;
+  return idx::floordiv(bound, idx::max(divisor, 1));
+}
+
+// Sizes alone, so that the expression itself is its bound. Divisors that may be 0 can't be evaluated for a limit.
+bool is_size(const Expr& e) {
+  if (e->has_var || e->has_load) return false;
+  bool ok = true;
+  visit(e, [&](const Expr& x) {
+    ok &= (x->op != Op::kFloorDiv && x->op != Op::kMod) || (is_const(x->args[1]) && !is_const(x->args[1], 0));
+  });
+  return ok;
+}
+
 bool bounded_symbols(const Expr& e, const std::function<bool(std::int64_t)>& trusted) {
   bool ok = true;
   if (e->has_sym) visit(e, [&](const Expr& x) { ok &= x->op != Op::kSym || trusted(x->i); });
@@ -63,6 +81,7 @@ IndexRange::Bounds IndexRange::compute(const Expr& e) {
     case Op::kMod:
     case Op::kMin:
     case Op::kMax:
+      if (is_size(e)) return {e, e};
       break;
     case Op::kSelect: {
       const Bounds a = bounds(e->args[1]), b = bounds(e->args[2]);
@@ -86,9 +105,9 @@ IndexRange::Bounds IndexRange::compute(const Expr& e) {
       return {Expr(0) - m, m};
     }
     case Op::kFloorDiv:
-      if (!a.low || !a.high) return {};
-      if (nonnegative(a.low)) return {0, is_const(e->args[1]) ? idx::floordiv(a.high, e->args[1]) : a.high};
-      return {idx::min(a.low, 0), idx::max(a.high, 0)};
+      if (!a.low || !a.high || (is_const(e->args[1]) && e->args[1]->i <= 0)) return {};
+      if (nonnegative(a.low)) return {0, quotient(a.high, e->args[1])};
+      return {quotient(idx::min(a.low, 0), e->args[1]), quotient(idx::max(a.high, 0), e->args[1])};
     case Op::kMod:
       if (b.high) return {0, b.high - Expr(1)};
       if (a.low && a.high && nonnegative(a.low)) return {0, a.high};

@@ -58,6 +58,24 @@ TEST(IndexRange, SymbolicSizesGiveALimit) {
   EXPECT_GT(evaluate(r.limit(), s), IndexRange::kLargest);
 }
 
+// A flattened index of [m, n, 32] taken apart and put together again is below the tensor's size, not below its square.
+TEST(IndexRange, QuotientsBySizesAreBounded) {
+  IndexRange r(trusted);
+  const Expr n = symbol(0, "n"), m = symbol(1, "m");
+  const Expr at = loop_var(n * m);
+  ASSERT_TRUE(r.narrow(idx::floordiv(at, n - 3) * ((n - 3) * 32) + idx::mod(at, n - 3) * 32));
+  SymbolValues s;
+  s.set(0, 1 << 12);
+  s.set(1, 1 << 12);
+  EXPECT_LE(evaluate(r.limit(), s), IndexRange::kLargest);
+  s.set(0, 1 << 14);
+  s.set(1, 1 << 14);
+  EXPECT_GT(evaluate(r.limit(), s), IndexRange::kLargest);
+  s.set(0, 3);  // the divisor is 0: such a tensor is empty
+  s.set(1, 5);
+  EXPECT_LE(evaluate(r.limit(), s), IndexRange::kLargest);
+}
+
 TEST(IndexRange, WhatDependsOnDataIsWide) {
   IndexRange r(trusted);
   EXPECT_FALSE(r.narrow(loop_var(symbol(11, "found"))));  // a size that only a run tells
