@@ -26,6 +26,12 @@ Timing timingOf(const json& value) {
   sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, R"("timing" is "off", "all" or "sample", not "{}")", word);
 }
 
+double mhzOf(const json& value) {
+  const auto mhz = value.get<double>();
+  if (mhz == 0 || (mhz >= 100 && mhz <= 10'000)) return mhz;
+  sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, R"("mhz" is 100 to 10000, or 0 for the product's, not {})", mhz);
+}
+
 void applyJson(const json& j, Config& c) {
   for (const auto& [key, value] : j.items()) {
     if (key == "chips")
@@ -48,6 +54,8 @@ void applyJson(const json& j, Config& c) {
       c.printSummary = value.get<bool>();
     else if (key == "timing")
       c.timing = timingOf(value);
+    else if (key == "mhz")
+      c.mhz = mhzOf(value);
     else if (key == "timeline_segments")
       c.timelineSegments = value.get<std::size_t>();
     else if (key == "print_timing")

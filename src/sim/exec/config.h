@@ -24,6 +24,7 @@ struct Config {
   bool checkUninitialized = false;  ///< reads of registers, LDS and memory never written
   bool summary = false;             ///< count instructions by kind for each kernel
   Timing timing = Timing::kOff;
+  double mhz = 0;                        ///< shader clock of estimates; 0: the product's, as its power allows
   std::size_t timelineSegments = 0;      ///< of waves that estimates keep for timelines
   bool printTiming = false;              ///< estimates, on standard error when the process ends
   std::string timingFile, timelineFile;  ///< estimates as JSON, and as a timeline for Perfetto, when the process ends

@@ -16,7 +16,9 @@ extern "C" {
  *                                      false; docs/simulator.md says what each finds
  *   "timing": "all"                    estimates the time of every launch (docs/amd-clock.md): "off"; "all", where
  * every workgroup is executed; "sample", where only those that the estimate needs are, without matrix arithmetic, so
- * that results are wrong "print_timing": true, "timing_file": "x.json", "timeline_file": "x.json"   what is written
+ * that results are wrong
+ *   "mhz": 0                           shader clock of estimates; 0: the product's, lowered as its power limit needs
+ *   "print_timing": true, "timing_file": "x.json", "timeline_file": "x.json"   what is written
  * when the process ends "timeline_segments": 50000         events of waves that estimates keep for the timeline
  *   "print_failures", "print_summary": true or false: on standard error, as they happen and when the process ends
  *   "trace": {"kernel": "name", "workgroup": 0, "wave": 0, "file": "trace.txt"}   null turns the trace off

@@ -58,6 +58,12 @@ double HitCounts::memoryShare() const {
   return waits[2] == 0 ? 1 : static_cast<double>(memoryFills) / static_cast<double>(waits[2]);
 }
 
+std::uint64_t HitCounts::mostAtomics() const {
+  std::uint64_t most = 0;
+  for (const auto& [line, n] : atomics) most = std::max(most, n);
+  return most;
+}
+
 namespace {
 
 /// Reads lines of one wave in order of execution.
@@ -65,6 +71,7 @@ struct Cursor {
   GroupTrace* group;
   std::size_t wave, next;
   Cache* l1;
+  Cache* array;  ///< null: there is none
   Cache* l2;
 };
 
@@ -81,13 +88,27 @@ struct Pass {
     bool hit = false;
     if (line.store()) {
       ++counts.stores;  // written through: L1 keeps no copy that counts
+      if (line.atomic()) ++counts.atomics[number];
     } else if (from.l1->touch(number, hit); hit) {
       ++counts.l1;
       return line.setLevel(Level::kL2);
     }
-    const Level level = below(line, *from.l2);
+    const Level level = from.array && !line.store() ? throughArray(line, from) : below(line, *from.l2);
     ++counts.waits[static_cast<int>(level)];
     line.setLevel(level);
+  }
+
+  /// Units that ask for a line in the same step wait for it together; L2 gives it once.
+  Level throughArray(const Line& line, Cursor& from) {
+    bool hit = false;
+    std::uint64_t& stamp = from.array->touch(line.number(), hit);
+    if (hit) {
+      const auto level = static_cast<Level>(stamp & 3);
+      return stamp >> 2 == step && level != Level::kL2 ? level : Level::kArray;
+    }
+    const Level level = below(line, *from.l2);
+    stamp = step << 2 | static_cast<std::uint64_t>(level);
+    return level;
   }
 
   Level below(const Line& line, Cache& l2) {
@@ -114,19 +135,22 @@ struct Pass {
 
 }  // namespace
 
-void serve(const std::vector<GroupTrace*>& groups, const Placement& place, std::vector<Cache>& l1, DeviceCaches& caches,
+void serve(const std::vector<GroupTrace*>& groups, const Placement& place, LaunchCaches& own, DeviceCaches& caches,
            HitCounts& counts) {
   std::vector<Cursor> cursors;
   std::uint64_t longest = 1;
   for (GroupTrace* g : groups) {
     const auto die = static_cast<std::size_t>(place.die(g->index));
-    Cache& own = l1[die * static_cast<std::size_t>(place.unitsPerDie) + static_cast<std::size_t>(place.unit(g->index))];
+    const auto unit = static_cast<std::size_t>(place.unit(g->index));
+    Cache& l1 = own.l1[die * static_cast<std::size_t>(place.unitsPerDie) + unit];
+    Cache* array = own.arrays.empty() ? nullptr : &own.arrays[unit % own.arrays.size()];
     for (std::size_t w = 0; w < g->waves.size(); ++w) {
-      cursors.push_back({g, w, 0, &own, &caches.l2[die]});
+      cursors.push_back({g, w, 0, &l1, array, &caches.l2[die]});
       const auto& positions = g->positions[w];
       if (!positions.empty()) longest = std::max<std::uint64_t>(longest, positions.back() + 1);
     }
   }
+  counts.groups += groups.size();
   // Steps of some hundred cycles, about the time that a miss takes, but no more than 65536 of them.
   const std::uint64_t stride = std::max<std::uint64_t>(longest / 65536, 64);
   Pass pass{caches, counts};

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/isa/chip.h"
@@ -59,18 +60,27 @@ struct Placement {
 struct HitCounts {
   std::uint64_t requests = 0, stores = 0;  ///< of the units' own caches
   std::uint64_t l1 = 0;                    ///< hits there
-  std::uint64_t waits[3] = {};             ///< by Level
+  std::uint64_t waits[kLevels] = {};       ///< by Level
   std::uint64_t fabricFills = 0;           ///< lines that an L2 got from below
   std::uint64_t memoryFills = 0;           ///< lines that memory gave
+  std::uint64_t groups = 0;                ///< workgroups whose atomics are in `atomics`
+  /// Atomics of waves on each line, and the most that one line got.
+  std::unordered_map<std::uint64_t, std::uint64_t> atomics;
+  std::uint64_t mostAtomics() const;
   /// Lines moved for each request that waits for them: less than one where workgroups ask for the same line at once.
   double fabricShare() const;
   double memoryShare() const;
 };
 
+/// The caches of a launch that end with it.
+struct LaunchCaches {
+  std::vector<Cache> l1;      ///< one a unit, by Placement
+  std::vector<Cache> arrays;  ///< RDNA's L1, one a shader array; units belong to arrays in turn. Empty: there is none.
+};
+
 /// Runs the lines of workgroups that run at the same time through the caches, side by side as if all progressed at the
-/// same rate, and writes into each line which level serves it. `l1`: one cache a unit, by Placement; kept for the next
-/// workgroups of the unit.
-void serve(const std::vector<GroupTrace*>& groups, const Placement& placement, std::vector<Cache>& l1,
-           DeviceCaches& caches, HitCounts& counts);
+/// same rate, and writes into each line which level serves it. `own` is kept for the launch's next workgroups.
+void serve(const std::vector<GroupTrace*>& groups, const Placement& placement, LaunchCaches& own, DeviceCaches& caches,
+           HitCounts& counts);
 
 }  // namespace sardonyx::sim::timing

@@ -62,7 +62,8 @@ class Engine {
       : s_(s), f_(*s.facts), groups_(groups), ops_(ops), opOfSlot_(opOfSlot), memory_(s) {
     result_.ops.resize(ops.size());
     simds_.resize(static_cast<std::size_t>(s.simds));
-    for (int i = 0; i < f_.lds_ports; ++i) ldsFree_.push_back(0);
+    ldsFree_.assign(static_cast<std::size_t>(f_.lds_ports), 0);
+    pairFree_.assign(static_cast<std::size_t>((s.simds + 1) / 2), 0);
   }
 
   Result run() {
@@ -208,7 +209,8 @@ class Engine {
         break;
       case Unit::kLds:
         why = Cause::kLdsBusy;
-        unit = std::max(s.port[static_cast<int>(u)], ldsFree_[static_cast<std::size_t>(ldsPort(w.simd))] - kLdsQueue);
+        unit = std::max({s.port[static_cast<int>(u)], ldsFree_[static_cast<std::size_t>(ldsPort(w.simd))] - kLdsQueue,
+                         pairFree_[static_cast<std::size_t>(w.simd / 2)] - kLdsQueue});
         break;
       case Unit::kVmem:
         why = Cause::kMemoryBusy;
@@ -317,31 +319,46 @@ class Engine {
       }
   }
 
+  /// Takes LDS for `banks` cycles and the port of the SIMD's pair for `port`: when both are done.
+  Cycle takeLds(const RunningWave& w, Cycle t, Cycle banks, Cycle port) {
+    Cycle& ldsFree = ldsFree_[static_cast<std::size_t>(ldsPort(w.simd))];
+    Cycle& pairFree = pairFree_[static_cast<std::size_t>(w.simd / 2)];
+    const Cycle start = std::max({t, ldsFree, pairFree});
+    ldsFree = start + banks;
+    pairFree = start + port;
+    return start + std::max(banks, port);
+  }
+
   void lds(RunningWave& w, const Op& op, const Entry& e, Cycle t, OpStats& stats) {
-    Cycle cycles = op.ldsCycles;
+    Cycle banks = op.ldsCycles, port = banks;
     if (e.access != kNoAccess) {
       const Access& a = w.trace->accesses[e.access];
-      cycles = a.ldsCycles;
+      banks = a.ldsCycles;
+      port = a.pairCycles;
       stats.conflicts += static_cast<std::uint64_t>(a.ldsCycles - a.ldsIdeal);
       result_.ldsConflicts += static_cast<std::uint64_t>(a.ldsCycles - a.ldsIdeal);
     }
-    Cycle& free = ldsFree_[static_cast<std::size_t>(ldsPort(w.simd))];
-    const Cycle start = std::max(t, free);
-    free = start + cycles;
-    busy(op, cycles, stats);
-    complete(w, op, free - 1 + f_.lds_latency, true);
+    const Cycle end = takeLds(w, t, banks, port);
+    // Of all pairs' ports together.
+    busy(op, std::max(banks, port * f_.lds_ports * 2 / s_.simds), stats);
+    complete(w, op, end - 1 + f_.lds_latency, true);
   }
 
   void vmem(RunningWave& w, const Op& op, const Entry& e, Cycle t, OpStats& stats) {
     if (e.access == kNoAccess) return complete(w, op, t + f_.issue_slot, true);
     const Access& a = w.trace->accesses[e.access];
     if (op.unit == Unit::kSmem) return complete(w, op, memory_.scalar(*w.trace, a, t), false);
-    const Cycle done =
+    Cycle done =
         memory_.vector(*w.trace, a, w.group->number / static_cast<std::uint32_t>(s_.distinctGroups), w.simd, t);
     busy(op, a.l1Cycles, stats);
-    if (a.ldsCycles) {  // a load straight to LDS takes the port when its data arrives
-      Cycle& free = ldsFree_[static_cast<std::size_t>(ldsPort(w.simd))];
-      free = std::max(free, t) + a.ldsCycles;
+    if (a.ldsCycles) {
+      // A load straight to LDS takes its port when its data arrives. A flat instruction whose addresses are in LDS goes
+      // there after the cache's unit has taken the addresses.
+      const Cycle end = takeLds(w, t + (a.lines ? 0 : a.l1Cycles), a.ldsCycles, a.pairCycles);
+      if (a.lines == 0) done = std::max(done, end - 1 + f_.lds_latency);
+      stats.conflicts += static_cast<std::uint64_t>(a.ldsCycles - a.ldsIdeal);
+      result_.ldsConflicts += static_cast<std::uint64_t>(a.ldsCycles - a.ldsIdeal);
+      result_.busy[static_cast<int>(Unit::kLds)] += std::max(a.ldsCycles, a.pairCycles);
     }
     complete(w, op, done, true);
   }
@@ -404,7 +421,7 @@ class Engine {
   const std::vector<std::uint32_t>& opOfSlot_;
   MemoryPath memory_;
   std::vector<Simd> simds_;
-  std::vector<Cycle> ldsFree_;
+  std::vector<Cycle> ldsFree_, pairFree_;  ///< LDS, and the port of each pair of SIMDs, are free from then on
   std::vector<std::unique_ptr<RunningWave>> waves_;
   std::vector<std::unique_ptr<Group>> live_;
   std::size_t nextGroup_ = 0;

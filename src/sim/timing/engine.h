@@ -18,7 +18,9 @@ namespace sardonyx::sim::timing {
 /// The pool's share of what the device has, in bytes and cycles of the shader clock.
 struct Shares {
   double l2 = 64, mall = 16, memory = 8;                        ///< bytes a cycle; mall 0: there is none
+  double array = 0;                                             ///< of the shader array's cache; 0: there is none
   int l2Latency = 250, mallLatency = 500, memoryLatency = 800;  ///< issue to use
+  int arrayLatency = 0;
   double fabricShare = 1, memoryShare = 1;                      ///< HitCounts: lines moved for each request
 };
 

@@ -57,6 +57,8 @@ Shares sharesOf(const TimingFacts& f, const Placement& place, std::uint64_t acti
   else
     s.mall = 0;
   s.memory = std::min(port, bytesPerSecond * 1e-9 * f.memory_efficiency / cyclesPerNs / static_cast<double>(active));
+  if (f.array.kib > 0) s.array = std::min(2 * port, static_cast<double>(f.array.bytes_per_cycle) / f.array.pools);
+  s.arrayLatency = f.array.latency;
   s.l2Latency = f.l2_latency;
   s.mallLatency = static_cast<int>(f.mall_ns * cyclesPerNs);
   s.memoryLatency = static_cast<int>(f.memory_ns * cyclesPerNs);
@@ -78,16 +80,24 @@ HitCounts serveAll(Recording& rec, const std::vector<GroupTrace*>& traces, const
                        static_cast<std::uint64_t>(static_cast<double>(mallBytes) * part));
   DeviceCaches& caches = part < 1 ? own : device;
   const sardonyx::Chip& c = sardonyx::chip_of(chip.name);
-  std::vector<Cache> l1;
+  LaunchCaches launch;
   for (std::uint64_t i = 0; i < rec.placement().pools(); ++i)
-    l1.emplace_back(static_cast<std::uint64_t>(c.l1_kib) * static_cast<unsigned>(c.units_per_pool) << 10);
+    launch.l1.emplace_back(static_cast<std::uint64_t>(c.l1_kib) * static_cast<unsigned>(c.units_per_pool) << 10);
+  if (const ArrayCache& array = rec.facts().array; array.kib > 0)
+    for (int i = 0; i < std::max(1, rec.placement().unitsPerDie / array.pools); ++i)
+      launch.arrays.emplace_back(static_cast<std::uint64_t>(static_cast<double>(array.kib << 10) * part));
   HitCounts counts;
   for (std::uint64_t r = 0; r < rec.rounds(); ++r) {
     std::vector<GroupTrace*> round;
     for (GroupTrace* t : traces)
       if (t->index / rec.round() == r && rec.placement().unit(t->index) < rec.units()) round.push_back(t);
-    if (!rec.complete()) counts = {};
-    serve(round, rec.placement(), l1, caches, counts);
+    if (!rec.complete()) {  // the measured round alone, but for atomics
+      HitCounts next;
+      next.atomics = std::move(counts.atomics);
+      next.groups = counts.groups;
+      counts = std::move(next);
+    }
+    serve(round, rec.placement(), launch, caches, counts);
   }
   if (!rec.complete() || part < 1) {
     if (part < 1)
@@ -219,7 +229,8 @@ Estimate estimate(Launch& launch, DeviceCaches& caches) {
       std::min<double>(rec.placement().unitsPerDie, static_cast<double>(rec.groups()) / rec.placement().dies);
   setup.timelineLimit = launch.config->timelineSegments;
   e.simds = setup.simds;
-  e.mhz = product.mhz;
+  const double fixed = launch.config->mhz;
+  e.mhz = fixed > 0 ? fixed : product.mhz;
   Replayed r;
   // The clock follows from the matrix load, and memory's bytes a cycle from the clock: the second pass has it right
   // enough.
@@ -235,7 +246,7 @@ Estimate estimate(Launch& launch, DeviceCaches& caches) {
                        static_cast<double>(std::max<std::int64_t>(r.result.cycles, 1)) / f.lds_ports / kFullLdsLoad;
     const double mhz =
         product.mhz - (product.mhz - f.matrix_mhz) * std::min(1.0, load / kFullMatrixLoad) * std::min(1.0, fed);
-    if (pass == 1 || mhz > 0.98 * e.mhz) break;
+    if (pass == 1 || fixed > 0 || mhz > 0.98 * e.mhz) break;
     e.mhz = mhz;
   }
   double cycles = r.cycles;
@@ -243,7 +254,10 @@ Estimate estimate(Launch& launch, DeviceCaches& caches) {
     const Replayed other = replayPool(rec, traces, unit, setup, code);
     if (other.groups > 0) cycles = rec.complete() ? std::max(cycles, other.cycles) : (cycles + other.cycles) / 2;
   }
-  e.cycles = cycles;
+  // Atomics on one line follow one another, whichever units they come from.
+  const double all = static_cast<double>(rec.groups()) / static_cast<double>(std::max<std::uint64_t>(e.hits.groups, 1));
+  e.atomicCycles = static_cast<double>(e.hits.mostAtomics()) * all * f.atomic_ns * e.mhz / 1000;
+  e.cycles = cycles = std::max(cycles, e.atomicCycles);
   e.extrapolated = r.extrapolated;
   e.microseconds = cycles / e.mhz;
   describe(e, launch, r, code, setup);

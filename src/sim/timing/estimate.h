@@ -27,6 +27,7 @@ struct Estimate {
   std::string_view poolName;  ///< "compute units", "workgroup processors"
   int dies = 1, pools = 1, activePools = 1;
   double cycles = 0;              ///< from the dispatch of the first workgroup to the end of the last
+  double atomicCycles = 0;        ///< that the atomics on the line with the most need one after another
   double mhz = 0;                 ///< clock that these were taken to run at
   double microseconds = 0;        ///< cycles at that clock
   double launchMicroseconds = 0;  ///< what the launch itself adds in a stream

@@ -24,6 +24,8 @@ MemoryPath::MemoryPath(const Setup& s) : s_(s), scalar_(16 << 10) {
 
 /// What lies below L1: when the line is there, without L1's part.
 double MemoryPath::below(const Line& line, double at, double bytes) {
+  if (s_.shares.array > 0 && !line.store()) at = take(arrayFree_, at, bytes, s_.shares.array);
+  if (line.level() == Level::kArray) return at + s_.shares.arrayLatency;
   l2Bytes_ += bytes;
   const double queued = take(l2Free_, at, bytes, s_.shares.l2);
   if (line.level() == Level::kL2) return queued + s_.shares.l2Latency;
@@ -46,7 +48,7 @@ std::int64_t MemoryPath::vector(const WaveTrace& trace, const Access& a, std::ui
   bool stores = false;
   for (std::uint32_t i = a.firstLine; i < a.firstLine + a.lines; ++i) {
     const Line& line = trace.lines[i];
-    const double at = static_cast<double>(start + (i - a.firstLine));
+    const double at = static_cast<double>(start + (i - a.firstLine) / s_.facts->l1_lines);
     lines_ += 1;
     if (line.store()) {
       stores = true;

@@ -13,7 +13,7 @@ class MemoryPath {
   explicit MemoryPath(const Setup& s);
   /// From when on the L1 of this SIMD takes another instruction.
   std::int64_t acceptsAt(int simd) const {
-    const double below = std::max({l2Free_, mallFree_, memoryFree_});
+    const double below = std::max({arrayFree_, l2Free_, mallFree_, memoryFree_});
     return std::max(l1Free_[port(simd)] - kQueue, static_cast<std::int64_t>(below) - kMissQueue);
   }
   /// A vector memory instruction issued at `t`: when its data is there, or its stores are acknowledged.
@@ -34,7 +34,7 @@ class MemoryPath {
   std::vector<std::int64_t> l1Free_;
   std::vector<Cache> l1_;
   Cache scalar_;
-  double l2Free_ = 0, mallFree_ = 0, memoryFree_ = 0;
+  double arrayFree_ = 0, l2Free_ = 0, mallFree_ = 0, memoryFree_ = 0;
   std::int64_t lastStore_ = 0;
   double l2Bytes_ = 0, mallBytes_ = 0, memoryBytes_ = 0, lines_ = 0, hits_ = 0;
 };

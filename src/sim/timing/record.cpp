@@ -21,14 +21,13 @@ constexpr int kReadGroup128[32] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 
 }  // namespace
 
 void WaveRecorder::global(std::uint64_t address, unsigned size, AccessKind kind) {
-  const std::uint64_t store = kind == AccessKind::kWrite || kind == AccessKind::kAtomic ? 1 : 0;
+  const std::uint64_t flags = kind == AccessKind::kAtomic ? 3 : kind == AccessKind::kWrite ? 1 : 0;
   const std::uint64_t first = address >> 6, last = (address + size - 1) >> 6;
   for (std::uint64_t half = first; half <= last; ++half) {
-    const std::uint64_t key = half << 1 | store;
+    const std::uint64_t key = half << 2 | flags;
     if (halves_.empty() || halves_.back() != key) halves_.push_back(key);
   }
-  bytes_ += size;
-  ++calls_;
+  if (detailed_) lanes_.push_back({address, size});
 }
 
 void WaveRecorder::lds(int lane, std::uint32_t offset, unsigned size) {
@@ -50,39 +49,96 @@ void WaveRecorder::finish(const Wave& w, const Inst& in) {
 
 std::uint32_t WaveRecorder::reduce(const Wave& w, const Inst& in) {
   Access a;
-  if (!halves_.empty()) reduceGlobal(a, w.lanes);
-  if (!lds_.empty()) reduceLds(a, in);
+  if (!halves_.empty()) reduceGlobal(a);
+  if (!lds_.empty()) {
+    const auto lanes = static_cast<int>(lds_.size());
+    reduceLds(a, in);
+    // A flat instruction's addresses go through the cache's unit as well: 16 a cycle.
+    if (in.format != Format::kDs && halves_.empty())
+      a.l1Cycles = static_cast<std::uint16_t>((std::min(lanes, w.lanes) + 15) / 16);
+  }
   halves_.clear();
+  lanes_.clear();
   lds_.clear();
-  bytes_ = 0;
-  calls_ = 0;
   if (!detailed_) return kNoAccess;
   trace.accesses.push_back(a);
   return static_cast<std::uint32_t>(trace.accesses.size() - 1);
 }
 
-void WaveRecorder::reduceGlobal(Access& a, int lanes) {
-  // The data path moves whole halves of lines; addresses are taken for 16 lanes a cycle; each line needs a look-up.
+void WaveRecorder::reduceGlobal(Access& a) {
   std::sort(halves_.begin(), halves_.end());
   halves_.erase(std::unique(halves_.begin(), halves_.end()), halves_.end());
   a.firstLine = static_cast<std::uint32_t>(trace.lines.size());
   std::uint64_t previous = ~0ull;
   for (const std::uint64_t key : halves_) {
-    const std::uint64_t number = key >> 2, store = key & 1;
-    const std::uint64_t id = number << 1 | store;
+    const std::uint64_t number = key >> 3, flags = key & 3;
+    const std::uint64_t id = number << 2 | flags;
     if (id != previous) {
-      trace.lines.push_back({number << 8 | store << 5});
+      trace.lines.push_back({number << 8 | flags << 5});
       positions.push_back(static_cast<std::uint32_t>(executed));
       previous = id;
     }
-    trace.lines.back().bits |= 1ull << (key >> 1 & 1);
+    trace.lines.back().bits |= 1ull << (key >> 2 & 1);
   }
   a.lines = static_cast<std::uint16_t>(trace.lines.size() - a.firstLine);
-  const unsigned data = std::max<unsigned>(static_cast<unsigned>(halves_.size()) * 64, bytes_);
-  const unsigned width = static_cast<unsigned>(facts_.l1_bytes_per_cycle);
-  const int addresses = (std::min(calls_, lanes) + 15) / 16;
-  a.l1Cycles = static_cast<std::uint16_t>(
-      std::max({addresses, static_cast<int>(a.lines), static_cast<int>((data + width - 1) / width)}));
+  if (detailed_) a.l1Cycles = static_cast<std::uint16_t>(l1Cycles(a.lines, (halves_.front() & 1) != 0));
+}
+
+/// Cycles that the instruction in lanes_ takes of a cache: for its lanes and bytes, for finding the lines, and for lanes
+/// whose data lie in the same banks. As gpu-strides measured MI210 and RX 6900 XT (target/timing.h); of stores the bytes
+/// alone are known.
+int WaveRecorder::l1Cycles(int lines, bool store) const {
+  const int width = facts_.l1_bytes_per_cycle;
+  unsigned bytes = 0, widest = 0;
+  for (const GlobalAccess& g : lanes_) bytes += std::max(g.size, 4u), widest = std::max(widest, g.size);
+  bytes = std::max(bytes, static_cast<unsigned>(halves_.size()) * 64 * (store ? 1 : 0));
+  const int data = (static_cast<int>(bytes) + width - 1) / width;
+  const int found = (lines + facts_.l1_lines - 1) / facts_.l1_lines;
+  if (store) return std::max(data, found);
+  if (facts_.l1_bank_cycles == 0) return std::max(data, quadCycles());
+  const int together = widest > 4 ? 4 : facts_.l1_lanes;
+  const int lanes = (static_cast<int>(lanes_.size()) + together - 1) / together;
+  // 32 banks of a dword; lanes of the same dword share its read.
+  std::vector<std::uint64_t> dwords;
+  for (const GlobalAccess& g : lanes_)
+    for (std::uint64_t d = g.address >> 2; d <= (g.address + g.size - 1) >> 2; ++d) dwords.push_back(d);
+  std::sort(dwords.begin(), dwords.end());
+  dwords.erase(std::unique(dwords.begin(), dwords.end()), dwords.end());
+  int onBank[32] = {}, most = 0;
+  for (const std::uint64_t d : dwords) most = std::max(most, ++onBank[d & 31]);
+  return std::max({data, lanes, found, most > 1 ? most * facts_.l1_bank_cycles : 1});
+}
+
+/// GCN's way: four lanes a cycle. Quads of adjacent dwords (or of one) join others of their 16 lanes in the same 64
+/// bytes; of others the lanes must lie in different banks, four of a dword or eight of eight bytes.
+int WaveRecorder::quadCycles() const {
+  int cycles = 0;
+  std::vector<std::uint64_t> joined;
+  for (std::size_t from = 0; from < lanes_.size(); from += 4) {
+    if (from % 16 == 0) joined.clear();
+    const std::size_t to = std::min(from + 4, lanes_.size());
+    const GlobalAccess& g = lanes_[from];
+    bool adjacent = g.size <= 4, same = g.size <= 4;
+    int onBank[8] = {}, most = 1;
+    std::uint64_t seen[4];
+    int distinct = 0;
+    for (std::size_t i = from; i < to; ++i) {
+      const GlobalAccess& l = lanes_[i];
+      adjacent = adjacent && l.size == g.size && l.address == g.address + (i - from) * g.size;
+      same = same && l.address >> 2 == g.address >> 2;
+      const std::uint64_t place = l.size <= 4 ? l.address >> 2 : l.size <= 8 ? l.address >> 3 : l.address >> 4;
+      if (std::find(seen, seen + distinct, place) != seen + distinct) continue;
+      seen[distinct++] = place;
+      most = std::max(most, ++onBank[place & (l.size == 8 ? 7 : 3)]);
+    }
+    if (!adjacent && !same) {
+      cycles += most;
+      continue;
+    }
+    for (std::uint64_t half = g.address >> 6; half <= (lanes_[to - 1].address + g.size - 1) >> 6; ++half)
+      if (std::find(joined.begin(), joined.end(), half) == joined.end()) joined.push_back(half), ++cycles;
+  }
+  return cycles;
 }
 
 /// Cycles of the largest number of different dwords on one bank, summed over the groups of lanes that go together.
@@ -117,6 +173,7 @@ void WaveRecorder::reduceLds(Access& a, const Inst& in) {
   std::stable_sort(lds_.begin(), lds_.end(), [](const LdsAccess& x, const LdsAccess& y) { return x.pass < y.pass; });
   std::size_t at = 0;
   int cycles = 0, ideal = 0;
+  unsigned moved = 0, widest = 0;
   const bool scattered = gen_ == Gen::kGfx9 && !in.isStore;
   while (at < lds_.size()) {
     std::size_t end = at;
@@ -125,8 +182,12 @@ void WaveRecorder::reduceLds(Access& a, const Inst& in) {
     cycles += conflictCycles(&lds_[at], end - at, scattered && lds_[at].size == 16);
     ideal += static_cast<int>((bytes + static_cast<unsigned>(facts_.lds_bytes_per_cycle) - 1) /
                               static_cast<unsigned>(facts_.lds_bytes_per_cycle));
+    moved += bytes;
+    widest = std::max<unsigned>(widest, lds_[at].size);
     at = end;
   }
+  const auto pair = static_cast<unsigned>(widest > 4 && !in.isStore ? facts_.lds_wide_bytes : facts_.lds_pair_bytes);
+  a.pairCycles = static_cast<std::uint16_t>(std::min(std::max((moved + pair - 1) / pair, 1u), 65535u));
   a.ldsCycles = static_cast<std::uint16_t>(std::min(std::max(cycles, 1), 65535));
   a.ldsIdeal = static_cast<std::uint16_t>(std::max(1, std::min(ideal, cycles)));
   std::fill(std::begin(passes_), std::end(passes_), std::uint8_t{0});

@@ -17,8 +17,10 @@ namespace timing {
 inline constexpr std::uint32_t kNoAccess = ~0u;
 inline constexpr int kLineBits = 7;  ///< lines of 128 bytes
 
-/// Where a line that the compute unit's own cache misses comes from. Found by caches.h.
-enum class Level : std::uint8_t { kL2, kMall, kMemory };
+/// Where a line that the compute unit's own cache misses comes from. Found by caches.h. kArray: RDNA's L1, which the
+/// units of a shader array share.
+enum class Level : std::uint8_t { kL2, kMall, kMemory, kArray };
+inline constexpr int kLevels = 4;
 
 /// A line in a trace: the address's line number in the upper bits, then the halves (64 bytes) that are used and the
 /// level.
@@ -28,6 +30,7 @@ struct Line {
   int halves() const { return static_cast<int>(bits & 1) + static_cast<int>(bits >> 1 & 1); }
   Level level() const { return static_cast<Level>(bits >> 2 & 3); }
   bool store() const { return (bits >> 5 & 1) != 0; }
+  bool atomic() const { return (bits >> 6 & 1) != 0; }  ///< then it is a store as well
   void setLevel(Level l) { bits = (bits & ~0xcull) | static_cast<std::uint64_t>(l) << 2; }
 };
 
@@ -37,6 +40,7 @@ struct Access {
   std::uint16_t lines = 0;
   std::uint16_t ldsCycles = 0;  ///< of an LDS port: data and bank conflicts
   std::uint16_t ldsIdeal = 0;   ///< without conflicts
+  std::uint16_t pairCycles = 0;  ///< of the port between LDS and a pair of SIMDs
   std::uint16_t l1Cycles = 0;   ///< of the cache's tags and data path
 };
 
@@ -82,18 +86,23 @@ class WaveRecorder {
     std::uint8_t lane, pass;
     std::uint16_t size;
   };
+  struct GlobalAccess {
+    std::uint64_t address;
+    unsigned size;
+  };
   std::uint32_t reduce(const Wave& w, const Inst& in);
-  void reduceGlobal(Access& a, int lanes);
+  void reduceGlobal(Access& a);
+  int l1Cycles(int lines, bool store) const;
+  int quadCycles() const;
   void reduceLds(Access& a, const Inst& in);
   int conflictCycles(const LdsAccess* first, std::size_t n, bool scattered128) const;
   const TimingFacts& facts_;
   Gen gen_;
   bool detailed_;
-  std::vector<std::uint64_t> halves_;  ///< (address >> 6) << 1 | store of the current instruction
+  std::vector<std::uint64_t> halves_;  ///< (address >> 6) << 2 | atomic << 1 | store of the current instruction
+  std::vector<GlobalAccess> lanes_;    ///< of the current instruction, in the order of lanes; where detailed
   std::vector<LdsAccess> lds_;
   std::uint8_t passes_[64] = {};
-  unsigned bytes_ = 0;
-  int calls_ = 0;
 };
 
 }  // namespace timing

@@ -35,12 +35,13 @@ std::pair<std::string, double> limit(const Estimate& e) {
   consider("l2", e.l2);
   consider("infinity_cache", e.mall);
   consider("memory", e.memory);
+  consider("atomics", e.cycles > 0 ? e.atomicCycles / e.cycles : 0);
   return best;
 }
 
 json hitsOf(const HitCounts& h) {
   return {{"requests", h.requests},       {"l1", h.l1},           {"l2", h.waits[0]},
-          {"infinity_cache", h.waits[1]}, {"memory", h.waits[2]}, {"memory_fills", h.memoryFills}};
+          {"infinity_cache", h.waits[1]}, {"memory", h.waits[2]}, {"array", h.waits[3]}, {"memory_fills", h.memoryFills}};
 }
 
 json instructionOf(const Instruction& i, double waves) {
@@ -82,6 +83,7 @@ json toJson(const TimedLaunch& l) {
             {"memory", e.memory},
             {"memory_bytes_per_second", e.memoryBytesPerSecond},
             {"bank_conflict_cycles", e.bankConflicts},
+            {"atomic_cycles", e.atomicCycles},
             {"lines", hitsOf(e.hits)}};
   for (int u = 0; u < kUnits; ++u)
     if (e.busy[u] > 0) j["busy"][name(static_cast<Unit>(u))] = e.busy[u];

@@ -53,6 +53,36 @@ KERNEL ldsStride(u32* out, u32 stride, u32 turns) {
   out[globalX()] = sum;
 }
 
+/// 16 reads of LDS a turn whose address the compiler does not know to be in LDS: flat loads.
+KERNEL ldsFlat(u32* out, u32 stride, u32 turns) {
+  for (u32 i = localX(); i < 8192; i += groupSizeX()) store[i] = i;
+  barrier();
+  u32 sum = 0;
+  volatile u32* generic = (volatile u32*)store;
+  const u32 at = localX() * stride % 4096;
+  for (u32 i = 0; i < turns; ++i) {
+#pragma clang loop unroll(full)
+    for (u32 k = 0; k < 16; ++k) sum += generic[at + k * 64];
+  }
+  out[globalX()] = sum;
+}
+
+/// 16 loads a turn of lanes that are `stride` dwords apart, from memory that stays in L1.
+KERNEL strided(const u32* in, u32* out, u32 stride, u32 turns) {
+  u32 sum = 0;
+  const volatile u32* from = in + localX() % 64 * stride;
+  for (u32 i = 0; i < turns; ++i) {
+#pragma clang loop unroll(full)
+    for (u32 k = 0; k < 16; ++k) sum += from[k % 4];
+  }
+  out[globalX()] = sum;
+}
+
+/// One atomic of each wave, all on one word.
+KERNEL atomicOne(u32* out) {
+  if (localX() % 64 == 0) __scoped_atomic_fetch_add(out, 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+}
+
 KERNEL copy(const float4v* from, float4v* to) { to[globalX()] = from[globalX()]; }
 
 /// Waves of a workgroup that arrive one after another.
