@@ -23,7 +23,7 @@ namespace sardonyx {
 
 /// RDNA 1 to 3's L1: between the L0s of a shader array and L2, for reads only.
 struct ArrayCache {
-  int kib = 0;  ///< 0: there is none
+  int kib = 0;                         ///< 0: there is none
   int pools = 1, bytes_per_cycle = 0;  ///< that share one, and what it gives them
   int latency = 0;                     ///< of a hit, cycles, issue to use
 };
@@ -56,16 +56,17 @@ struct TimingFacts {
   int lds_latency;          ///< of a 32-bit read without conflicts, issue to use
 
   // Vector memory. L1 is RDNA's L0.
-  int l1_ports;               ///< L1 caches of a pool
-  int l1_bytes_per_cycle;     ///< of one
-  int l1_lanes;               ///< lanes a cycle of loads of at most 4 bytes a lane; four of wider ones
-  int l1_lines;               ///< lines that one finds in a cycle
-  int l1_bank_cycles;  ///< for each dword of the bank with the most, of 32; 0: GCN's quads, which have banks of their own
-  int l1_latency;             ///< of a hit, cycles, issue to use
-  ArrayCache array;           ///< the cache of a shader array
-  int fill_bytes;             ///< what a miss of L1 asks of L2
-  int scalar_latency;         ///< scalar load that hits the scalar cache
-  int l2_latency;             ///< of a hit, cycles, issue to use
+  int l1_ports;            ///< L1 caches of a pool
+  int l1_bytes_per_cycle;  ///< of one
+  int l1_lanes;            ///< lanes a cycle of loads of at most 4 bytes a lane; four of wider ones
+  int l1_lines;            ///< lines that one finds in a cycle
+  int l1_bank_cycles;  ///< for each dword of the bank with the most, of 32; 0: GCN's quads, which have banks of their
+                       ///< own
+  int l1_latency;      ///< of a hit, cycles, issue to use
+  ArrayCache array;    ///< the cache of a shader array
+  int fill_bytes;      ///< what a miss of L1 asks of L2
+  int scalar_latency;  ///< scalar load that hits the scalar cache
+  int l2_latency;      ///< of a hit, cycles, issue to use
   double l2_bytes_per_cycle;  ///< of one die
   double mall_ns;             ///< latency of a hit in the Infinity Cache; 0: there is none
   double mall_gb_per_second;
@@ -132,14 +133,14 @@ constexpr TimingFacts kRdna = {
 constexpr TimingFacts rdna2(std::string_view chip) {
   TimingFacts f = kRdna;
   f.chip = chip;
-  f.l1_latency = 71;                  // [bench] gpu-latency, at 2570 MHz, as what follows
-  f.array = {128, 5, 512, 107};       // [bench]; gpu-cache: 10 TB/s of eight arrays
+  f.l1_latency = 71;             // [bench] gpu-latency, at 2570 MHz, as what follows
+  f.array = {128, 5, 512, 107};  // [bench]; gpu-cache: 10 TB/s of eight arrays
   f.l2_latency = 207;
-  f.l2_bytes_per_cycle = 2048;        // [bench] 4.6 to 5.2 TB/s: 16 channels of 128 bytes
+  f.l2_bytes_per_cycle = 2048;  // [bench] 4.6 to 5.2 TB/s: 16 channels of 128 bytes
   f.mall_ns = 152;
-  f.mall_gb_per_second = 1970;        // [bench] gpu-l2-cache
+  f.mall_gb_per_second = 1970;  // [bench] gpu-l2-cache
   f.memory_ns = 250;
-  f.memory_efficiency = 0.98;         // [bench] gpu-stream
+  f.memory_efficiency = 0.98;  // [bench] gpu-stream
   f.matrix_mhz = 0;
   return f;
 }
@@ -194,7 +195,7 @@ inline constexpr TimingFacts kTimingFacts[] = {
      .lds_banks = 32,
      .lds_pair_bytes = 64,
      .lds_wide_bytes = 64,  // [hip], [rr]
-     .lds_latency = 64,  // [wp], [llvm]
+     .lds_latency = 64,     // [wp], [llvm]
      .l1_ports = 1,
      .l1_bytes_per_cycle = 64,
      .l1_lanes = 16,

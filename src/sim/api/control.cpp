@@ -29,7 +29,8 @@ Timing timingOf(const json& value) {
 double mhzOf(const json& value) {
   const auto mhz = value.get<double>();
   if (mhz == 0 || (mhz >= 100 && mhz <= 10'000)) return mhz;
-  sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, R"("mhz" is 100 to 10000, or 0 for the product's, not {})", mhz);
+  sardonyx::fail(sardonyx::ErrorKind::kInvalidArgument, R"("mhz" is 100 to 10000, or 0 for the product's, not {})",
+                 mhz);
 }
 
 void applyJson(const json& j, Config& c) {

@@ -21,7 +21,7 @@ struct Shares {
   double array = 0;                                             ///< of the shader array's cache; 0: there is none
   int l2Latency = 250, mallLatency = 500, memoryLatency = 800;  ///< issue to use
   int arrayLatency = 0;
-  double fabricShare = 1, memoryShare = 1;                      ///< HitCounts: lines moved for each request
+  double fabricShare = 1, memoryShare = 1;  ///< HitCounts: lines moved for each request
 };
 
 struct Setup {

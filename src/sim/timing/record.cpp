@@ -84,9 +84,9 @@ void WaveRecorder::reduceGlobal(Access& a) {
   if (detailed_) a.l1Cycles = static_cast<std::uint16_t>(l1Cycles(a.lines, (halves_.front() & 1) != 0));
 }
 
-/// Cycles that the instruction in lanes_ takes of a cache: for its lanes and bytes, for finding the lines, and for lanes
-/// whose data lie in the same banks. As gpu-strides measured MI210 and RX 6900 XT (target/timing.h); of stores the bytes
-/// alone are known.
+/// Cycles that the instruction in lanes_ takes of a cache: for its lanes and bytes, for finding the lines, and for
+/// lanes whose data lie in the same banks. As gpu-strides measured MI210 and RX 6900 XT (target/timing.h); of stores
+/// the bytes alone are known.
 int WaveRecorder::l1Cycles(int lines, bool store) const {
   const int width = facts_.l1_bytes_per_cycle;
   unsigned bytes = 0, widest = 0;

@@ -38,10 +38,10 @@ struct Line {
 struct Access {
   std::uint32_t firstLine = 0;
   std::uint16_t lines = 0;
-  std::uint16_t ldsCycles = 0;  ///< of an LDS port: data and bank conflicts
-  std::uint16_t ldsIdeal = 0;   ///< without conflicts
+  std::uint16_t ldsCycles = 0;   ///< of an LDS port: data and bank conflicts
+  std::uint16_t ldsIdeal = 0;    ///< without conflicts
   std::uint16_t pairCycles = 0;  ///< of the port between LDS and a pair of SIMDs
-  std::uint16_t l1Cycles = 0;   ///< of the cache's tags and data path
+  std::uint16_t l1Cycles = 0;    ///< of the cache's tags and data path
 };
 
 struct Entry {

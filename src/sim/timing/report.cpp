@@ -41,7 +41,8 @@ std::pair<std::string, double> limit(const Estimate& e) {
 
 json hitsOf(const HitCounts& h) {
   return {{"requests", h.requests},       {"l1", h.l1},           {"l2", h.waits[0]},
-          {"infinity_cache", h.waits[1]}, {"memory", h.waits[2]}, {"array", h.waits[3]}, {"memory_fills", h.memoryFills}};
+          {"infinity_cache", h.waits[1]}, {"memory", h.waits[2]}, {"array", h.waits[3]},
+          {"memory_fills", h.memoryFills}};
 }
 
 json instructionOf(const Instruction& i, double waves) {

@@ -249,7 +249,8 @@ TEST_P(Clock, FlatReadsOfLdsHaveConflictsToo) {
   EXPECT_GT(conflicting["cycles"].get<double>(), 3 * straight["cycles"].get<double>());
 }
 
-// Lanes 32 dwords apart: RDNA's L0 has them in one bank and takes two cycles for each, CDNA's L1 takes one of each four in a cycle (gpu-strides).
+// Lanes 32 dwords apart: RDNA's L0 has them in one bank and takes two cycles for each, CDNA's L1 takes one of each four
+// in a cycle (gpu-strides).
 TEST_P(Clock, StridedLoadsTakeTheirBanksOfL1) {
   Buffer<std::uint32_t> in(std::vector<std::uint32_t>(64 * 64, 1)), out(1024);
   constexpr std::uint32_t kTurns = 100;
