@@ -33,21 +33,46 @@ def kernel_times(engine: Any) -> list[list[tuple[str, float]]]:
     return found
 
 
+def alignment(steps: list[frozenset[str]], events: list[str]) -> list[int]:
+    """For each event the step that launched it, or -1: the longest common subsequence, so that a kernel that is no step's, or an
+    order that differs in one place, costs one match and not all that follow. A step's launches may repeat."""
+    rows, columns = len(steps), len(events)
+    # most[i][j]: matches of steps[i:] with events[j:].
+    most = [[0] * (columns + 1) for _ in range(rows + 1)]
+    for i in range(rows - 1, -1, -1):
+        names, here, below = steps[i], most[i], most[i + 1]
+        for j in range(columns - 1, -1, -1):
+            skip = max(here[j + 1], below[j])
+            here[j] = max(skip, below[j + 1] + 1) if events[j] in names else skip
+    found, i, j = [-1] * columns, 0, 0
+    while i < rows and j < columns:
+        if events[j] in steps[i] and most[i][j] == most[i + 1][j + 1] + 1:
+            found[j] = i
+            i, j = i + 1, j + 1
+        elif most[i][j] == most[i + 1][j]:
+            i += 1
+        else:
+            j += 1
+    for j in range(1, columns):
+        if found[j] < 0 and found[j - 1] >= 0 and events[j] == events[j - 1]:
+            found[j] = found[j - 1]
+    return found
+
+
 def by_step(steps: list[Any], runs: list[list[tuple[str, float]]]) -> list[dict[str, Any]]:
-    """Times of a program's launches, in order. Kernels that these sizes do not need are not launched. A launched kernel has
-    one of its step's names, and repeated launches of a step are consecutive."""
+    """Times of a program's launches, in order; 0 for those that these sizes do not need."""
+    names = [frozenset(s.name.split(", ")) for s in steps]
     seconds: list[list[float]] = [[] for _ in steps]
     for run in runs:
-        at, last = 0, ""
-        for k, s in enumerate(steps):
-            names = s.name.split(", ")
-            while k > 0 and at < len(run) and run[at][0] == last and last not in names:
-                seconds[k - 1][-1] += run[at][1]
-                at += 1
-            seconds[k].append(0.0)
-            if at < len(run) and run[at][0] in names:
-                seconds[k][-1], last = run[at][1], run[at][0]
-                at += 1
+        total = [0.0] * len(steps)
+        # Cached code keeps the name that its first program gave it, so names are compared only where numbers differ.
+        same = len(run) == len(steps)
+        places = range(len(run)) if same else alignment(names, [name for name, _ in run])
+        for k, (_, time) in zip(places, run):
+            if k >= 0:
+                total[k] += time
+        for k, time in enumerate(total):
+            seconds[k].append(time)
     return [
         {
             "kind": s.kind,
