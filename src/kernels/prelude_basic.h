@@ -89,7 +89,8 @@ SDX_FN F trunc(F x) {
 SDX_FN f32 sign(f32 x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 SDX_FN f64 sign(f64 x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
 
-// IEEE 754-2019 minimum and maximum are one instruction here. Elsewhere they take three, a comparison and a selection two.
+// IEEE 754-2019 minimum and maximum are one instruction here. Elsewhere they take three, a comparison and a selection
+// two.
 #if defined(__NVPTX__) || defined(__gfx950__) || defined(__GFX12__)
 #define SDX_NATIVE_MAXIMUM 1
 #endif
