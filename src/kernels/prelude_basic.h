@@ -89,15 +89,10 @@ SDX_FN F trunc(F x) {
 SDX_FN f32 sign(f32 x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 SDX_FN f64 sign(f64 x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
 
-// IEEE 754-2019 minimum and maximum are one instruction here. Elsewhere they take three, a comparison and a selection
-// two.
-#if defined(__NVPTX__) || defined(__gfx950__) || defined(__GFX12__)
-#define SDX_NATIVE_MAXIMUM 1
-#endif
 /// Minimum and maximum. For floats NaN if either is NaN (ONNX Min, Max, numpy.minimum).
 template <class T>
 SDX_FN T min(T x, T y) {
-#if defined(SDX_NATIVE_MAXIMUM)
+#if defined(SDX_NATIVE_MAXIMUM)  // the chip's own; elsewhere it would take three instructions, and this takes two
   if constexpr (is_same<T, f32>) return __builtin_elementwise_minimum(x, y);
 #endif
   return ((x < y) | (x != x)) ? x : y;

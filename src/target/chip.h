@@ -30,6 +30,7 @@ enum class Feature : std::uint8_t {
   kTensorCopy,       ///< the copy engine (TMA) and its tensor maps
   kClusters,         ///< clusters of workgroups that read one another's shared memory
   kDependentLaunch,  ///< a kernel may start before the one ahead of it has ended
+  kNativeMaximum,    ///< also AMD: IEEE 754-2019 minimum and maximum of float32 as one instruction
   kExactChip,        ///< PTX for this row ("sm_90a") runs on its own compute capability alone
   // AMD
   kWave32,                   ///< kernels may run in waves of 32

@@ -157,11 +157,12 @@ constexpr Chip nvidia(std::string_view name, ChipFamily family, int major, int l
 using enum Feature;
 constexpr Features kRdna2Features = {kWave32, kWave64, kScratchSwizzle};
 constexpr Features kRdna3Features = {kWave32, kWave64, kPackedWorkItemIds, kArchitectedScratch};
-constexpr Features kRdna4Features = {kWave32, kWave64, kPackedWorkItemIds, kArchitectedScratch,
-                                     kArchitectedWorkgroupIds};
-constexpr Features kHopper = {kAsyncCopy, kDependentLaunch};
+constexpr Features kRdna4Features = {
+    kWave32, kWave64, kPackedWorkItemIds, kArchitectedScratch, kArchitectedWorkgroupIds, kNativeMaximum};
+constexpr Features kHopper = {kAsyncCopy, kDependentLaunch, kNativeMaximum};
 // PTX for sm_90 may not use the instructions that only compute capability 9.0 has.
-constexpr Features kHopperOnly = {kAsyncCopy, kDependentLaunch, kWgmma, kTensorCopy, kClusters, kExactChip};
+constexpr Features kHopperOnly = {kAsyncCopy, kDependentLaunch, kWgmma,        kTensorCopy,
+                                  kClusters,  kExactChip,       kNativeMaximum};
 
 constexpr Chip kChips[] = {
     cdna("gfx90a", ChipFamily::kCdna2, 0, 0x3f, 64 << 10, 16, 57, {256, 0, 0}, Float8::kNone,
@@ -171,7 +172,8 @@ constexpr Chip kChips[] = {
          {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf}, kMatrixCdna3,
          kGfx942),
     cdna("gfx950", ChipFamily::kCdna4, 5, 0x4f, 160 << 10, 32, 70, {256, 0, 0}, Float8::kOcp,
-         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf, kBfloat16Convert},
+         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf, kBfloat16Convert,
+          kNativeMaximum},
          kMatrixCdna4, kGfx950),
     rdna("gfx1030", ChipFamily::kRdna2, 10, 3, 0x36, 1024, 57, kRdna2Features, kGfx1030),
     rdna("gfx1100", ChipFamily::kRdna3, 11, 0, 0x41, 1536, 57, kRdna3Features, kGfx1100),
@@ -182,8 +184,8 @@ constexpr Chip kChips[] = {
     rdna("gfx1151", ChipFamily::kRdna35, 11, 5, 0x4a, 1536, 0, kRdna3Features, kGfx1151),
     rdna("gfx1200", ChipFamily::kRdna4, 12, 0, 0x48, 1536, 64, kRdna4Features, kGfx1200),
     rdna("gfx1201", ChipFamily::kRdna4, 12, 0, 0x4e, 1536, 64, kRdna4Features, kGfx1201),
-    nvidia("sm_80", ChipFamily::kAmpere, 8, 163 << 10, 192, {70, 11000, 0}, {128, 0, 0}, Float8::kNone, {kAsyncCopy},
-           kMatrixAmpere, kSm80),
+    nvidia("sm_80", ChipFamily::kAmpere, 8, 163 << 10, 192, {70, 11000, 0}, {128, 0, 0}, Float8::kNone,
+           {kAsyncCopy, kNativeMaximum}, kMatrixAmpere, kSm80),
     nvidia("sm_90", ChipFamily::kHopper, 9, 227 << 10, 256, {78, 11080, 0}, {256, 0, 0}, Float8::kOcp, kHopper,
            kMatrixHopper, kSm90),
     nvidia("sm_90a", ChipFamily::kHopper, 9, 227 << 10, 256, {81, 12010, 0}, {256, 0, 0}, Float8::kOcp, kHopperOnly,
@@ -380,6 +382,7 @@ std::vector<std::string> kernel_definitions(const Chip& c) {
   for (const auto& [type, text] : kTypes)
     if (const MatrixInstruction* i = c.matrix(type)) out.push_back(fmt::format("SDX_MATRIX_{}={}", text, i->k));
   if (c.has(kBfloat16Convert)) out.emplace_back("SDX_BF16_CONVERT=1");
+  if (c.has(kNativeMaximum)) out.emplace_back("SDX_NATIVE_MAXIMUM=1");
   return out;
 }
 
