@@ -281,6 +281,7 @@ constexpr std::string_view kFeatureNames[] = {
     "tensor-copy",
     "clusters",
     "dependent-launch",
+    "native-maximum",
     "exact-chip",
     "wave32",
     "wave64",
