@@ -26,11 +26,6 @@ _CHIP_NAME = re.compile(r'(?:[=!]=\s*|starts_with\()"(?:gfx|sm_)|__gfx[0-9a-f]+_
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
-class Problem(NamedTuple):
-    key: str  #: names the problem in tools/structure_exceptions.txt
-    text: str
-
-
 class Function(NamedTuple):
     path: str
     line: int
@@ -38,24 +33,23 @@ class Function(NamedTuple):
     lines: int
 
 
-def read_components(table: Path) -> tuple[dict[str, list[str]], list[Problem]]:
+def read_components(table: Path) -> tuple[dict[str, list[str]], list[str]]:
     """The components of src/components.txt with those that each may include, and what is wrong with the table itself."""
     components: dict[str, list[str]] = {}
-    problems: list[Problem] = []
+    problems: list[str] = []
     for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), 1):
         text = line.split("#")[0].strip()
         if not text:
             continue
         name, colon, uses = (part.strip() for part in text.partition(":"))
         if not colon:
-            problems.append(Problem(f"table {number}", f"{table.name}:{number}: '{text}' is not NAME: NAME..."))
+            problems.append(f"{table.name}:{number}: '{text}' is not NAME: NAME...")
             continue
         for use in uses.split():
             if use not in components:
-                text = f"{table.name}:{number}: {name} uses {use}, which is not a component above it"
-                problems.append(Problem(f"table {number}", text))
+                problems.append(f"{table.name}:{number}: {name} uses {use}, which is not a component above it")
         if name in components:
-            problems.append(Problem(f"table {number}", f"{table.name}:{number}: {name} is listed twice"))
+            problems.append(f"{table.name}:{number}: {name} is listed twice")
         components[name] = uses.split()
     return components, problems
 
@@ -73,14 +67,14 @@ def _included_components(file: Path, source: Path, components: Iterable[str]) ->
             yield text.count("\n", 0, match.start(1)) + 1, header, target
 
 
-def include_problems(source: Path) -> list[Problem]:
+def include_problems(source: Path) -> list[str]:
     """Every breach of source/components.txt: an include that it does not allow, a directory that it lacks, an entry without use."""
     components, problems = read_components(source / "components.txt")
     folders = {p.name for p in source.iterdir() if p.is_dir() and any(p.rglob("*.*"))}
     for name in sorted(folders - components.keys()):
-        problems.append(Problem(f"component {name}", f"src/{name} is not in src/components.txt"))
+        problems.append(f"src/{name} is not in src/components.txt")
     for name in sorted(components.keys() - folders):
-        problems.append(Problem(f"component {name}", f"components.txt: src/{name} does not exist"))
+        problems.append(f"components.txt: src/{name} does not exist")
     used = defaultdict(set)
     for name in sorted(components.keys() & folders):
         for file in sorted((source / name).rglob("*")):
@@ -92,21 +86,21 @@ def include_problems(source: Path) -> list[Problem]:
                 used[name].add(target)
                 if target not in components[name]:
                     where = f"src/{file.relative_to(source)}:{line}"
-                    text = f"{where}: includes {header}, but src/components.txt does not let {name} use {target}"
-                    problems.append(Problem(f"include {name} {target}", text))
+                    problems.append(
+                        f"{where}: includes {header}, but src/components.txt does not let {name} use {target}"
+                    )
     for name, uses in components.items():
         for use in sorted((set(uses) & components.keys()) - used[name]):
-            text = f"components.txt: {name} includes nothing of {use}; remove it from the line"
-            problems.append(Problem(f"unused {name} {use}", text))
+            problems.append(f"components.txt: {name} includes nothing of {use}; remove it from the line")
     return problems
 
 
-def file_problems(root: Path, names: Iterable[str]) -> list[Problem]:
-    problems: list[Problem] = []
+def file_problems(root: Path, names: Iterable[str]) -> list[str]:
+    problems: list[str] = []
     for name in names:
         lines = (root / name).read_text(encoding="utf-8").count("\n")
         if lines > LONGEST_FILE:
-            problems.append(Problem(f"file {name}", f"{name}: {lines} lines; split it (at most {LONGEST_FILE})"))
+            problems.append(f"{name}: {lines} lines; split it (at most {LONGEST_FILE})")
     return problems
 
 
@@ -135,46 +129,36 @@ def python_functions(root: Path, names: list[str]) -> Iterator[Function]:
                 yield Function(name, node.lineno, node.name, node.end_lineno - node.lineno + 1)
 
 
-def function_problems(root: Path, names: list[str]) -> list[Problem]:
+def function_problems(root: Path, names: list[str]) -> list[str]:
     functions = [
         *cpp_functions(root, [n for n in names if n.endswith(CPP_SUFFIXES)]),
         *python_functions(root, [n for n in names if n.endswith(".py")]),
     ]
-    problems: list[Problem] = []
+    problems: list[str] = []
     for f in functions:
         longest = LONGEST_KERNEL_FUNCTION if f.path.startswith("src/kernels/") else LONGEST_FUNCTION
         if f.lines > longest:
-            text = f"{f.path}:{f.line}: {f.name} has {f.lines} lines; split it (at most {longest})"
-            problems.append(Problem(f"function {f.path} {f.name}", text))
+            problems.append(f"{f.path}:{f.line}: {f.name} has {f.lines} lines; split it (at most {longest})")
     return problems
 
 
-def chip_name_problems(root: Path, names: Iterable[str]) -> list[Problem]:
+def chip_name_problems(root: Path, names: Iterable[str]) -> list[str]:
     """Comparisons with chips' names in src/: only src/target, the table of chips, knows them."""
-    problems: list[Problem] = []
+    problems: list[str] = []
     for name in names:
         if not (name.startswith("src/") and name.endswith(CPP_SUFFIXES)) or name.startswith("src/target/"):
             continue
         for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1):
             if _CHIP_NAME.search(line):
-                text = f"{name}:{number}: compares a chip's name; ask the table of chips (src/target/chip.h)"
-                problems.append(Problem(f"chip name {name}", text))
+                problems.append(f"{name}:{number}: compares a chip's name; ask the table of chips (src/target/chip.h)")
     return problems
 
 
 def problems(root: Path, names: list[str]) -> list[str]:
-    """What is wrong with the source files `names` below `root`, except for the keys in tools/structure_exceptions.txt."""
-    listed = root / "tools" / "structure_exceptions.txt"
-    exceptions = (
-        {line for line in listed.read_text().splitlines() if line and line[0] != "#"} if listed.exists() else set()
-    )
-    found = [
+    """What is wrong with the source files `names` below `root`."""
+    return [
         *include_problems(root / "src"),
         *file_problems(root, names),
         *function_problems(root, names),
         *chip_name_problems(root, names),
-    ]
-    over = sorted(exceptions - {p.key for p in found})
-    return [p.text for p in found if p.key not in exceptions] + [
-        f"{listed.name}: '{key}' is no problem now; remove it" for key in over
     ]

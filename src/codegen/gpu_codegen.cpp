@@ -137,13 +137,12 @@ GpuLoopSource GpuGenerator::run() {
   if (p)
     for (const OutputLoop::Output& o : p->outputs) top_reductions(o.body, reductions);
   const std::int64_t terms = longest(reductions);
-  RowPlan r;
   if (p && are_windows(*p, reductions)) {
     windows(*p, 0);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back())) {
     windows(*p, terms);
-  } else if (plan_rows(r)) {
-    rows(r);
+  } else if (const std::optional<RowPlan> r = plan_rows(kernel_, range_)) {
+    rows(*r);
   } else if (p && reductions.empty() && p->outputs.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
   } else if (p && terms <= kFewTerms && (terms <= kVeryFewTerms || many_outputs(*p))) {

@@ -1,6 +1,7 @@
 // Generates the GPU code of one loop kernel: the class that its parts share. Private to the files gpu_*.cpp here.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -18,6 +19,30 @@ struct Packing {
   Exprs loads;      ///< flat, contiguous along the variable, and aligned
   Exprs multiples;  ///< must be multiples of the length at run time for packs to be used
 };
+
+struct RowStage {
+  const Stage* stage = nullptr;
+  Expr body, offset;
+  bool row = false;  ///< has elements along the row; otherwise a single value
+};
+
+/// How a kernel's rows are computed (gpu_rows.cpp).
+struct RowPlan {
+  Expr var;  ///< along the row
+  std::vector<RowStage> stages;
+  Exprs outer;  ///< variables that number the rows
+  Packing packing;
+  int chunks = 1;                                ///< packs that a thread keeps in registers
+  Expr team;                                     ///< threads per row
+  bool uneven = false;                           ///< the length differs between rows
+  bool always_fits = false, never_fits = false;  ///< in the registers of a team; neither: decided at run time
+  bool exact = false;  ///< a team's registers hold exactly one row, so that no element needs a check
+};
+
+/// Plans a kernel of rows. All stages must run along one variable: reductions over one variable, of equal extents. They
+/// get the same variable, so that equal loads of different stages become equal expressions. Empty if the kernel is none
+/// of rows, or runs faster with neighbouring threads on neighbouring results.
+std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range);
 
 class GpuGenerator {
  public:
@@ -84,24 +109,8 @@ class GpuGenerator {
   void lines(const FlatLoop& f);
   void line_body(const Expr& body, const FlatLoop& f, int chunks);
 
-  // ---- gpu_rows.cpp: a team of threads per row
-  struct RowStage {
-    const Stage* stage;
-    Expr body, offset;
-    bool row;  ///< has elements along the row; otherwise a single value
-  };
-  struct RowPlan {
-    Expr var;  ///< along the row
-    std::vector<RowStage> stages;
-    Exprs outer;
-    Packing packing;
-    int chunks = 1;       ///< packs that fit in a thread's registers
-    Expr team;            ///< threads per row
-    bool uneven = false;  ///< the length differs between rows
-    bool always_fits = false, never_fits = false, exact = false;
-  };
-  bool plan_rows(RowPlan& r);
-  void choose_team(RowPlan& r) const;
+  // ---- gpu_rows.cpp, gpu_row_stages.cpp: a team of threads per row
+  class RowStages;  // gpu_row_stages.cpp
   void rows(const RowPlan& r);
   void row_stages(const RowPlan& r, bool in_registers);
   void open_teams(const Exprs& outer, const Expr& team);

@@ -27,15 +27,18 @@ std::string refusal(const char* name, const char* text) {
 TEST(CompileOptions, RowsAreComplete) {
   std::set<std::string_view> names;
   for (const OptionInfo& o : kOptions) {
-    for (const std::string_view n : {o.name, o.flag, o.provider})
-      if (!n.empty() && n != o.name) EXPECT_TRUE(names.insert(n).second || n == o.provider) << n;
+    for (const std::string_view n : {o.name, o.flag, o.provider}) {
+      if (n.empty() || n == o.name) continue;
+      EXPECT_TRUE(names.insert(n).second || n == o.provider) << n;
+    }
     EXPECT_TRUE(names.insert(o.name).second || o.name == o.provider) << o.name;
     EXPECT_FALSE(o.help.empty() || o.help.ends_with(".")) << o.name;
     EXPECT_TRUE(o.details.empty() || o.details.ends_with(".")) << o.name;
     EXPECT_TRUE(is_default(Options{}, o)) << o.name;
     EXPECT_TRUE(o.environment.empty() || !o.flag.empty()) << o.name << ": only commands read the environment";
     const std::vector<std::string_view> values = allowed_values(o);
-    if (!values.empty()) EXPECT_EQ(values.front(), option_text({}, o)) << o.name << ": the default comes first";
+    if (values.empty()) continue;
+    EXPECT_EQ(values.front(), option_text({}, o)) << o.name << ": the default comes first";
   }
   EXPECT_NO_THROW(check_values(Options{}));
 }

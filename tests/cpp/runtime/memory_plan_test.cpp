@@ -32,9 +32,10 @@ TEST(MemoryPlan, NothingOverlapsAndLittleIsLost) {
     for (std::size_t a = 0; a < lives.size(); ++a) {
       EXPECT_EQ(offsets[a] % 64, 0u);
       EXPECT_LE(offsets[a] + lives[a].bytes, total);
-      for (std::size_t b = 0; b < a; ++b)
-        if (lives[a].first <= lives[b].last && lives[b].first <= lives[a].last)
-          EXPECT_TRUE(offsets[a] + lives[a].bytes <= offsets[b] || offsets[b] + lives[b].bytes <= offsets[a]);
+      for (std::size_t b = 0; b < a; ++b) {
+        if (lives[a].first > lives[b].last || lives[b].first > lives[a].last) continue;
+        EXPECT_TRUE(offsets[a] + lives[a].bytes <= offsets[b] || offsets[b] + lives[b].bytes <= offsets[a]);
+      }
     }
     worst = std::max(worst, static_cast<double>(total) / static_cast<double>(most_alive(lives)));
   }

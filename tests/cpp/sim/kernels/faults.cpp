@@ -179,7 +179,7 @@ KERNEL uninitialisedMemory(const u32* in, u32* out) {
 }
 KERNEL uninitialisedRegister(u32* out) {
   u32 v;
-  asm volatile("v_xor_b32 %0, 1, v200" : "=v"(v) : : "v200");
+  asm volatile("v_xor_b32 %0, 1, v100" : "=v"(v) : : "v100");
   out[localX()] = v;  // FAULT: register unwritten
 }
 

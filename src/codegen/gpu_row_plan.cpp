@@ -1,0 +1,248 @@
+// Plans GPU kernels for rows (gpu_rows.cpp): which kernels of loops are kernels of rows, along which variable, how many
+// threads process a row, and how much of a row stays in registers.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "codegen/gpu_generator.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+// Elements of an operand that a thread keeps in registers. If the row's length is known: three operands (the row,
+// weight and bias of a norm) of 32 floats are 96 of the 255 registers that a thread can have. If it is unknown, half as
+// many, because the kernel then has code for longer rows too.
+constexpr std::int64_t kMostRowElements = 32;
+constexpr std::int64_t kUsualRowElements = 16;
+// Threads that keep a card busy: about half of what an H200 can hold (132 x 2048).
+constexpr std::int64_t kEnoughThreads = 131072;
+constexpr std::int64_t kShortRow = 4;  // elements: one thread processes them, as a team would mostly wait
+
+/// A stage of which it is not yet known whether it runs along the row.
+struct Draft {
+  const Stage* stage;
+  Expr body, offset;
+  Exprs inner;  // the stage's own variables
+};
+
+bool is_arg(const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; }
+
+Exprs reductions_of(const Expr& body) {
+  Exprs reductions;
+  top_reductions(body, reductions);
+  return reductions;
+}
+
+// Loads that are contiguous along `a` and do not depend on `b`: needed once per row (the token of an embedding), so
+// they do not count.
+int once_a_row(const Expr& body, const Expr& a, const Expr& b) {
+  int n = 0;
+  visit(body, [&](const Expr& x) {
+    if (x->op != Op::kLoad) return;
+    bool along = false;
+    visit(x, [&](const Expr& y) { along |= y->op == Op::kVar && y->i == b->i; });
+    if (!along) n += unit_stride_loads(load(x->value, x->dtype, x->args), a);
+  });
+  return n;
+}
+
+// How many more loads are contiguous along `a` than along `b`.
+int preference(const Exprs& bodies, const Expr& a, const Expr& b) {
+  int n = 0;
+  for (const Expr& x : bodies) n += unit_stride_loads(x, a) - once_a_row(x, a, b) - unit_stride_loads(x, b);
+  return n;
+}
+
+// The stages with their adjacent variables merged, and the variables around all of them. Empty for a single loop
+// without reductions, or whose reductions run side by side.
+std::optional<std::vector<Draft>> draft_stages(const LoopKernel& kernel, Exprs& outer) {
+  std::vector<Draft> drafts;
+  if (kernel.stages.size() == 1 && kernel.outer.empty()) {
+    const FlatLoop f = flat_loop(kernel.stages[0]);
+    const Exprs reductions = reductions_of(f.body);
+    if (reductions.empty() || (!f.vars.empty() && side_by_side(reductions, f.vars.back()))) return std::nullopt;
+    outer = f.vars;
+    drafts.push_back({&kernel.stages[0], f.body, f.offset, {}});
+    return drafts;
+  }
+  outer = kernel.outer;
+  for (const Stage& s : kernel.stages) {
+    Draft d{&s, merge_reduce_vars(flatten_loads(s.body)), storage_offset(*s.out, s.index), {}};
+    if (!s.inner.empty()) d.inner = merge_vars(s.inner, d.body, d.offset);
+    drafts.push_back(std::move(d));
+  }
+  return drafts;
+}
+
+// The length of the rows: the extent that all variables of stages and reductions share. Empty if there is none, if it
+// depends on loaded values or on more than the variables `outer`, or if reductions are nested.
+Expr common_extent(const std::vector<Draft>& drafts, const Exprs& outer) {
+  Expr extent;
+  const auto fits = [&](const Expr& v) {
+    if (v->args[0]->has_load) return false;
+    bool known = true;  // the variables that the length depends on are those of the rows
+    visit(v->args[0], [&](const Expr& x) {
+      known &= x->op != Op::kVar || std::any_of(outer.begin(), outer.end(), [&](const Expr& o) { return same(o, x); });
+    });
+    if (!known) return false;
+    if (!extent) extent = v->args[0];
+    return idx::provably_equal(extent, v->args[0]);
+  };
+  for (const Draft& d : drafts) {
+    if (!d.inner.empty() && (d.inner.size() != 1 || !fits(d.inner[0]) || d.body->has_reduce)) return Expr();
+    for (const Expr& x : reductions_of(d.body))
+      if (x->vars.size() != 1 || !fits(x->vars[0]) || x->args[0]->has_reduce) return Expr();
+  }
+  return extent;
+}
+
+// The stage with `var` in place of its own variable and of those of its reductions.
+RowStage along_row(const Draft& d, const Expr& var) {
+  RowStage s{d.stage, d.body, d.offset, !d.inner.empty()};
+  if (s.row) {
+    s.body = substitute(s.body, {{d.inner[0], var}});
+    s.offset = substitute(s.offset, {{d.inner[0], var}});
+    return s;
+  }
+  const Exprs reductions = reductions_of(s.body);
+  s.body = rewrite(s.body, [&](const Expr& x) -> Expr {
+    if (!x->has_reduce) return x;
+    if (std::none_of(reductions.begin(), reductions.end(), [&](const Expr& y) { return same(x, y); })) return Expr();
+    return reduce(static_cast<ReduceKind>(x->i), {var}, substitute(x->args[0], {{x->vars[0], var}}));
+  });
+  return s;
+}
+
+// Whether each thread reads only its own results of earlier stages (`rows`, with their indices).
+bool reads_own_results(const Expr& body, const std::map<const Value*, Expr>& rows) {
+  bool own = true;
+  visit(body, [&](const Expr& x) {
+    if (x->op != Op::kLoad) return;
+    const auto made = rows.find(x->value);
+    own &= made == rows.end() || same(made->second, x->args[0]);
+  });
+  return own;
+}
+
+/// What runs along the row: bodies, and the results that are stored, with their offsets.
+struct RowAccesses {
+  Exprs bodies;
+  std::vector<std::pair<const Value*, Expr>> stores;
+};
+
+// Fills in the plan's stages; false if threads would need each other's results.
+bool place_stages(const std::vector<Draft>& drafts, IndexRange& range, RowPlan& r, RowAccesses& accesses) {
+  std::map<const Value*, Expr> rows;
+  for (const Draft& d : drafts) {
+    RowStage s = along_row(d, r.var);
+    if (!reads_own_results(s.body, rows)) return false;
+    if (s.row) {
+      rows[s.stage->out] = s.offset;
+      accesses.stores.emplace_back(s.stage->out, s.offset);
+      accesses.bodies.push_back(s.body);
+    }
+    for (const Expr& x : reductions_of(s.body)) {
+      if (is_arg(x) && !range.narrow(r.var)) return false;
+      accesses.bodies.push_back(x->args[0]);
+    }
+    r.stages.push_back(std::move(s));
+  }
+  return true;
+}
+
+// Rows whose neighbours are contiguous, rather than their elements: one thread per row, and teams for long rows if
+// there are few of them.
+void plan_columns(RowPlan& r) {
+  const Expr& extent = r.var->args[0];
+  std::int64_t n = 0;
+  r.team = 1;
+  r.chunks = is_const_int(extent, n) ? static_cast<int>(std::min<std::int64_t>(n, 1024)) : 1;
+  r.always_fits = r.exact = n > 0 && n <= kMostRowElements;
+  r.never_fits = !r.always_fits;
+  if (!r.never_fits) return;
+  r.chunks = 1;
+  Expr items = 1;
+  for (const Expr& v : r.outer) items = items * v->args[0];
+  for (std::int64_t team = 2; team <= 32; team *= 2)
+    r.team = select(compare(Op::kLt, items, kEnoughThreads * 2 / team), Expr(team), r.team);
+}
+
+// Maximum elements of a row whose length differs between rows (parts of a long one); 0: unknown.
+std::int64_t bound_of(const Expr& extent) {
+  std::int64_t n = 0;
+  if (extent->op == Op::kMin)
+    for (const Expr& e : extent->args)
+      if (is_const_int(e, n)) return n;
+  return 0;
+}
+
+// The team for rows of at most `n` elements, of which there are a known number or many.
+std::int64_t team_for(std::int64_t n, const RowPlan& r, std::int64_t few, std::int64_t many) {
+  std::int64_t team = 1, items = 0;
+  while (team < 32 && team * few < n) team *= 2;
+  while (team < kGpuThreads && team * many < n) team *= 2;
+  Exprs extents;
+  for (const Expr& o : r.outer) extents.push_back(o->args[0]);
+  if (is_const_int(idx::product(extents), items))
+    while (team < kGpuThreads && items * team < kEnoughThreads && team * r.packing.length < n) team *= 2;
+  return team;
+}
+
+// How many threads process a row, and whether it stays in their registers.
+void choose_team(RowPlan& r) {
+  const Expr& extent = r.var->args[0];
+  const std::int64_t v = r.packing.length;
+  const std::int64_t few = v > 1 ? 8 : 2, many = kUsualRowElements;
+  std::int64_t n = r.uneven ? bound_of(extent) : 0;
+  if (r.uneven && n == 0) {
+    r.team = kGpuThreads;
+    r.never_fits = true;
+    return;
+  }
+  if (n > 0 || is_const_int(extent, n)) {
+    const std::int64_t team = team_for(n, r, few, many);
+    const std::int64_t packs = (n + v - 1) / v;
+    r.chunks = static_cast<int>((packs + team - 1) / team);
+    r.team = team;
+    r.exact = !r.uneven && r.chunks * team * v == n;
+    r.always_fits = r.chunks * v <= kMostRowElements;
+    r.never_fits = !r.always_fits;
+    return;
+  }
+  r.chunks = static_cast<int>(std::max<std::int64_t>(1, kUsualRowElements / v));
+  Expr team = kGpuThreads;
+  for (std::int64_t t = kGpuThreads / 2; t >= 1; t /= 2)
+    team = select(compare(Op::kLe, extent, t * (t >= 32 ? many : few)), Expr(t), team);
+  r.team = team;
+}
+
+}  // namespace
+
+std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range) {
+  RowPlan r;
+  const std::optional<std::vector<Draft>> drafts = draft_stages(kernel, r.outer);
+  if (!drafts) return std::nullopt;
+  const Expr extent = common_extent(*drafts, r.outer);
+  std::int64_t n = 0;
+  if (!extent || (is_const_int(extent, n) && n <= kShortRow)) return std::nullopt;
+  r.var = loop_var(extent);
+  r.uneven = extent->has_var;
+  RowAccesses accesses;
+  if (!place_stages(*drafts, range, r, accesses)) return std::nullopt;
+  // Rows that are not contiguous run faster side by side, with one thread each if there are stages; otherwise this is
+  // not a kernel of rows.
+  if (!r.outer.empty() && preference(accesses.bodies, r.outer.back(), r.var) > 0) {
+    if (kernel.stages.size() == 1) return std::nullopt;
+    plan_columns(r);
+    return r;
+  }
+  r.packing = find_packing(accesses.bodies, accesses.stores, r.var);
+  Packing& p = r.packing;
+  while (p.length > 1 && is_const_int(extent, n) && n % p.length != 0) p.length /= 2;
+  if (p.length == 1) p = {};
+  if (!is_const(extent)) add_multiple(p, extent);
+  choose_team(r);
+  return r;
+}
+
+}  // namespace sardonyx::codegen
