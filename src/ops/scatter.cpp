@@ -1,4 +1,6 @@
 // Scatter, ScatterElements, ScatterND, TensorScatter and MaxUnpool: writing elements to positions that are data.
+#include <optional>
+
 #include "ops/families.h"
 #include "ops/tensor.h"
 
@@ -42,6 +44,7 @@ bool fold(OpContext& c, Value* data, Value* rows, Value* updates, int reduction,
 void scatter_rows(OpContext& c, Value* data, Value* rows, Value* updates, int reduction, const Expr& inner) {
   Graph& g = c.graph();
   c.require(data->dtype == updates->dtype, "updates of dtype {} for {}", name(updates->dtype), name(data->dtype));
+  if (is_const(rows->elements(), 0)) return c.out(0, data);
   if (reduction != 0 && (bits_of(data->dtype) < 8 || size_of(data->dtype) > 8))
     c.refuse("a reduction of {} elements", name(data->dtype));
   // Known indices are checked while compiling, because GPU kernels cannot report errors.
@@ -55,6 +58,79 @@ void scatter_rows(OpContext& c, Value* data, Value* rows, Value* updates, int re
   Value* y =
       tensor::routine(g, "scatter", {data, rows, updates}, {reduction, inner}, {}, {{data->dtype, data->shape}})[0];
   c.out(0, y);
+}
+
+constexpr int kMostSteps = 8;  // loops and views between a Range and its use: exporters write two to four
+
+// An element of v as an expression of positions and sizes, through the loops and views that compute v. Empty if it
+// depends on data.
+Expr computed_element(const Value* v, const Exprs& at, int steps) {
+  const Node* n = v->producer;
+  if (!n || steps == 0) return {};
+  if (n->as<ViewOp>()) {
+    const Value* of = n->inputs[0];
+    return computed_element(of, idx::delinearize(idx::linearize(at, v->shape), of->shape), steps - 1);
+  }
+  const auto* l = n->as<LoopOp>();
+  if (!l || l->body->has_reduce) return {};
+  std::vector<std::pair<Expr, Expr>> positions;
+  for (std::size_t k = 0; k < at.size(); ++k) positions.emplace_back(l->vars[k], at[k]);
+  bool known = true;
+  const Expr e = rewrite(substitute(l->body, positions), [&](const Expr& x) -> Expr {
+    if (!x->has_load || !known) return x;
+    if (x->op != Op::kLoad) return Expr();
+    const Expr inner = computed_element(x->value, x->args, steps - 1);
+    known = known && inner && !inner->has_load;
+    return known ? inner : x;
+  });
+  return known ? e : Expr();
+}
+
+/// Row m goes to row first + m * step.
+struct Progression {
+  Expr first;
+  std::int64_t step = 1;
+};
+
+std::optional<Progression> progression_of(const Value* rows) {
+  if (rows->rank() != 1) return {};
+  if (rows->content) {
+    Progression p;
+    std::int64_t first = 0, second = 0, at = 0;
+    const Exprs& all = *rows->content;
+    if (all.empty() || !is_const_int(all[0], first) || first < 0) return {};
+    if (all.size() > 1 && (!is_const_int(all[1], second) || second <= first)) return {};
+    p.first = first, p.step = all.size() > 1 ? second - first : 1;
+    for (std::size_t m = 0; m < all.size(); ++m)
+      if (!is_const_int(all[m], at) || at != first + static_cast<std::int64_t>(m) * p.step) return {};
+    return p;
+  }
+  const Expr m = loop_var(rows->shape[0]);
+  Expr row = computed_element(rows, {m}, kMostSteps);
+  if (!row) return {};
+  // Rows out of range became -1. No element of the output lies there, so that the row itself serves as well.
+  if (row->op == Op::kSelect && is_const(row->args[2], -1)) row = row->args[1];
+  Progression p;
+  p.first = substitute(row, {{m, 0}});
+  if (!is_const_int(substitute(row, {{m, 1}}) - p.first, p.step) || p.step <= 0) return {};
+  if (!same(row, p.first + m * p.step)) return {};
+  return p;
+}
+
+// Rows at known distances (a slice that is assigned to) are chosen by position: a loop, which is fused like any other.
+void scatter_progression(OpContext& c, Value* data, Value* rows, Value* updates, const Progression& p) {
+  c.require(data->dtype == updates->dtype, "updates of dtype {} for {}", name(updates->dtype), name(data->dtype));
+  const Expr count = rows->shape[0], last = p.first + (count - 1) * p.step;
+  const Expr inside = logical_and(compare(Op::kGe, p.first, 0), compare(Op::kLt, last, data->shape[0]));
+  c.graph().add_check(logical_or(inside, compare(Op::kEq, count, 0)), "an index is out of range");
+  c.out(0, tensor::generate(c.graph(), data->shape, [&](const Exprs& i) {
+          const Expr from = i[0] - p.first, m = idx::floordiv(from, p.step);
+          Expr written = logical_and(compare(Op::kGe, from, 0), compare(Op::kLt, m, rows->shape[0]));
+          if (p.step > 1) written = logical_and(written, compare(Op::kEq, idx::mod(from, p.step), 0));
+          Exprs j = i;
+          j[0] = m;
+          return select(written, tensor::at(updates, j), tensor::at(data, i));
+        }));
 }
 
 void scatter_elements_op(OpContext& c) {
@@ -103,7 +179,10 @@ void scatter_nd_op(OpContext& c) {
     }
     return select(valid, idx::linearize(j, outer), Expr(-1));
   });
-  scatter_rows(c, data, rows, updates, c.opset() >= 16 ? reduction_of(c) : 0, idx::product(inner));
+  const int reduction = c.opset() >= 16 ? reduction_of(c) : 0;
+  if (n == 1 && reduction == 0 && !data->content)
+    if (const auto p = progression_of(rows)) return scatter_progression(c, data, rows, updates, *p);
+  scatter_rows(c, data, rows, updates, reduction, idx::product(inner));
 }
 
 // past with update written at positions w, w + 1 ... of the sequence axis, w given per batch. A pure index expression.

@@ -166,3 +166,57 @@ def test_a_residual_that_lies_channels_last_is_read_where_it_is():
     model = sardonyx.compile(parse(text))
     feed = {"x": rand(2, 4, 8, 8), "z": rand(2, 8, 8, 8, seed=1), "w": rand(8, 4, 3, 3, seed=2)}
     assert len(kernels(model, feed)) == 2  # Relu into channels last, and the convolution with the sum
+
+
+ASSIGNED = """
+  g (float[n, k] x, float[m, k] u) => (float[n, k] y) {
+    s = Shape <start = 0, end = 1> (%s)
+    none = Constant <value = int64[1] {0}> ()
+    scalar = Squeeze (s, none)
+    zero = Constant <value = int64 {0}> ()
+    one = Constant <value = int64 {1}> ()
+    all = Range (zero, scalar, one)
+    first = Constant <value = int64[1] {%d}> ()
+    last = Constant <value = int64[1] {9223372036854775807}> ()
+    step = Constant <value = int64[1] {%d}> ()
+    some = Slice (all, first, last, none, step)
+    axis = Constant <value = int64[1] {1}> ()
+    rows = Unsqueeze (some, axis)
+    data = Neg (x)
+    new = Exp (u)
+    changed = ScatterND (data, rows, new)
+    y = Relu (changed)
+  }"""
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx942", "sim:gfx1100"])
+@pytest.mark.parametrize("of,first,step", [("x", 0, 1), ("x", 3, 1), ("x", 1, 3), ("u", 0, 1)])
+def test_a_slice_that_is_assigned_to_is_a_loop(of, first, step, device):
+    """`x[first::step] = u` as PyTorch's exporter writes it: a scatter of rows whose positions are known."""
+    model = sardonyx.compile(parse(ASSIGNED % (of, first, step)), device=device)
+    for n in (9, 14):
+        x = rand(n, 20)
+        m = 5 if of == "u" else len(range(first, n, step))
+        u = rand(m, 20, seed=1)
+        want = -x
+        if of == "u":
+            want[:m] = np.exp(u)
+        else:
+            want[first::step] = np.exp(u)
+        np.testing.assert_allclose(model.run({"x": x, "u": u})["y"], np.maximum(want, 0), rtol=1e-5)
+    assert len(kernels(model, {"x": x, "u": u})) == 1
+    if of == "u":
+        with pytest.raises(sardonyx.Error, match="an index is out of range"):
+            model.run({"x": rand(4, 20), "u": rand(5, 20)})
+
+
+def test_rows_that_are_data_are_scattered():
+    text = """
+      g (float[n, k] x, int64[m, 1] rows, float[m, k] u) => (float[n, k] y) {
+        y = ScatterND (x, rows, u)
+      }"""
+    x, u = rand(6, 4), rand(2, 4, seed=1)
+    want = x.copy()
+    want[[4, 1]] = u
+    got = sardonyx.compile(parse(text)).run({"x": x, "rows": np.array([[4], [1]]), "u": u})
+    np.testing.assert_array_equal(got["y"], want)
