@@ -170,8 +170,12 @@ class Finder {
     for (const Value* v : loads_of(scores)) {
       if (!v->producer || !v->producer->as<MatMulOp>() || v->rank() != static_cast<int>(m.vars.size())) continue;
       if (s.product) return false;
-      s.load = Expr();
-      if (decompose(scores, v, s)) s.product = v->producer->as<MatMulOp>();
+      Scores own;
+      own.key = s.key;
+      own.any_expression = s.any_expression;
+      if (!decompose(scores, v, own)) continue;  // a bias may come from a product too
+      s = own;
+      s.product = v->producer->as<MatMulOp>();
     }
     return s.product && s.load;
   }
@@ -180,7 +184,7 @@ class Finder {
     const MatMulOp& m = *n_->as<MatMulOp>();
     const std::size_t r = m.vars.size();
     AttentionOp a = operation(m, softmax, s);
-    store_operands(a);
+    store_operands(a, s.factor);
     Node candidate;
     candidate.op = a;
     candidate.origin = n_->origin;
@@ -255,9 +259,18 @@ class Finder {
     return a;
   }
 
-  // Materialises operands that the device does not accept as expressions.
-  void store_operands(AttentionOp& a) {
+  // Materialises operands that the device does not accept as expressions. Queries are multiplied by `factor`, if any.
+  void store_operands(AttentionOp& a, const Expr& factor) {
     const Expr& h = a.vars[1];
+    if (factor) {
+      const Expr scaled = binary(Op::kMul, cast(a.q, DType::kFloat32), factor);
+      a.q = in_memory(a, cast(scaled, a.q->dtype), {0, 1, 2, 4});
+    }
+    if (options_.attention_limits && !options_.attention_expressions) {
+      // The host's kernel reads rows: transposed operands are copied.
+      if (!contiguous_rows(a.q, a.vars[2], a.vars[4])) a.q = copied(a, a.q, {0, 1, 2, 4});
+      if (!contiguous_rows(a.v, a.vars[3], a.vars[5])) a.v = copied(a, a.v, {0, 1, 3, 5});
+    }
     // Keys that a loop computes for this GEMM only (rotated ones), element by element or once for each query head, are
     // stored row by row, once for all heads that share them.
     if (options_.attention_limits && !options_.attention_expressions && a.k->op == Op::kLoad) {
@@ -283,6 +296,12 @@ class Finder {
   Expr in_memory(const AttentionOp& a, const Expr& e, const std::vector<std::size_t>& over, const Expr& grouped_by = {},
                  std::int64_t group = 1) {
     if (e->op == Op::kLoad && !grouped_by) return e;
+    return copied(a, e, over, grouped_by, group);
+  }
+
+  // in_memory() of what may be in memory already, in another order.
+  Expr copied(const AttentionOp& a, const Expr& e, const std::vector<std::size_t>& over, const Expr& grouped_by = {},
+              std::int64_t group = 1) {
     Exprs vars, at_vars;
     std::vector<std::pair<Expr, Expr>> own;
     for (const std::size_t k : over) {

@@ -268,7 +268,7 @@ class LayoutChooser {
     last->storage_order = order;
   }
 
-  // Attention writes in the order in which a transpose after it reads.
+  // Attention writes in the order in which a transpose after it reads, if the device's kernel can.
   void follow_transposes() {
     for (const auto& n : g_.nodes) {
       const auto* l = n->as<LoopOp>();
@@ -281,7 +281,10 @@ class LayoutChooser {
       for (const Expr& var : l->vars)
         for (std::size_t k = 0; k < l->body->args.size(); ++k)
           if (same(var, l->body->args[k])) order.push_back(static_cast<int>(k));
-      if (order.size() == v->shape.size() && l->vars.size() == v->shape.size()) v->storage_order = order;
+      if (order.size() != v->shape.size() || l->vars.size() != v->shape.size()) continue;
+      v->storage_order = order;
+      std::string why;
+      if (options_.accepts_tile && !options_.accepts_tile(*v->producer, why)) v->storage_order.clear();
     }
   }
 
@@ -392,10 +395,13 @@ void choose_layouts(Graph& g, std::vector<Epilogue>& epilogues, const FuseOption
   LayoutChooser(g, epilogues, options).run();
   // The host may not support an epilogue with the storage orders that its operands got. Its loops then become kernels.
   if (!options.accepts_layout || options.disabled) return;
-  std::erase_if(epilogues, [&](const Epilogue& e) {
+  const std::size_t refused = std::erase_if(epilogues, [&](const Epilogue& e) {
     std::string why;
-    return !options.accepts_layout(e.kernel, why);
+    if (options.accepts_layout(e.kernel, why)) return false;
+    for (Node* n : e.loops) refresh_inputs(*n);  // without the copies that the epilogue would have read
+    return true;
   });
+  if (refused) remove_dead_nodes(g);
 }
 
 }  // namespace sardonyx

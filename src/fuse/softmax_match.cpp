@@ -84,6 +84,12 @@ bool number(const Expr& e, double& v) {
   return true;
 }
 
+// Whether v may be scores where x is: with all their dims (windows are divided from the batch for their masks), or fewer
+// of extent 1.
+bool as_large(const Value& v, const Value& x) {
+  return v.rank() == x.rank() || idx::provably_equal(v.elements(), x.elements());
+}
+
 Expr expand(const Expr& e, int depth) {
   return rewrite(e, [&](const Expr& x) -> Expr {
     if (!x->has_load) return x;
@@ -93,8 +99,7 @@ Expr expand(const Expr& e, int depth) {
     if (!l || l->body->has_reduce || depth > 6) return x;
     bool scores = false;  // computed from a matmul, unlike masks
     for (const Value* v : loads_of(l->body))
-      scores |=
-          v->producer && (v->producer->as<MatMulOp>() || (v->producer->as<LoopOp>() && v->rank() == x->value->rank()));
+      scores |= v->producer && (v->producer->as<MatMulOp>() || (v->producer->as<LoopOp>() && as_large(*v, *x->value)));
     if (!scores) return x;
     std::vector<std::pair<Expr, Expr>> r;
     for (std::size_t k = 0; k < l->vars.size(); ++k) r.emplace_back(l->vars[k], x->args[k]);
@@ -139,6 +144,18 @@ Expr body_at(const Expr& l) {
 
 Expr expand_scores(const Expr& e) { return expand(e, 0); }
 
+namespace {
+
+// Multiplies scores by what is the same for all keys of a query, as normalised queries and keys are.
+bool scale_queries(Scores& s, const Expr& by) {
+  if (!s.any_expression || s.begin || s.end || s.softcap != 0 || mentions(by, s.key) || by->has_reduce) return false;
+  s.factor = s.factor ? binary(Op::kMul, s.factor, cast(by, DType::kFloat32)) : cast(by, DType::kFloat32);
+  if (s.bias) s.bias = binary(Op::kMul, s.bias, cast(by, DType::kFloat32));
+  return true;
+}
+
+}  // namespace
+
 bool decompose(const Expr& e0, const Value* t, Scores& s) {
   const Expr e = strip_casts(e0);
   if (e->op == Op::kLoad && e->value == t) {
@@ -165,8 +182,8 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
   };
   switch (e->op) {
     case Op::kMul:
-      if (!number(y, c) || !decompose(x, t, s)) return false;
-      return scale_by(c);
+      if (!decompose(x, t, s)) return false;
+      return number(y, c) ? scale_by(c) : scale_queries(s, y);
     case Op::kDiv:
       if (!left || !number(y, c) || !decompose(x, t, s)) return false;
       return scale_by(1 / c);

@@ -4,13 +4,14 @@
 
 namespace sardonyx {
 
-/// A score of attention: softcap(scale * product) + bias for begin <= key < end, else minus infinity.
+/// A score of attention: softcap(scale * factor * product) + bias for begin <= key < end, else minus infinity.
 struct Scores {
   Expr key;                     ///< the variable of keys
   bool any_expression = false;  ///< limits and softcaps may be recognised (FuseOptions::attention_limits)
   const MatMulOp* product = nullptr;
   Expr load;  ///< of the product's result
   double scale = 1;
+  Expr factor;         ///< of each query, the same for all keys; empty for 1
   double softcap = 0;  ///< softcap * tanh(scale * product / softcap), if not 0
   Expr bias;           ///< added after that; empty for none
   Expr begin, end;     ///< empty for none

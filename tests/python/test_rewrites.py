@@ -220,3 +220,36 @@ def test_rows_that_are_data_are_scattered():
     want[[4, 1]] = u
     got = sardonyx.compile(parse(text)).run({"x": x, "rows": np.array([[4], [1]]), "u": u})
     np.testing.assert_array_equal(got["y"], want)
+
+
+WINDOWS = """
+  g (float[n, h, t, d] q, float[n, h, t, d] k, float[n, h, t, d] v, float[w, 1, t, t] mask, float[h, t, t] bias,
+     float[n, h, t, 1] factor) => (float[n, h, t, d] y) {
+    kt = Transpose <perm = [0, 1, 3, 2]> (k)
+    s = MatMul (q, kt)
+    scaled = Mul (s, factor)
+    biased = Add (scaled, bias)
+    split = Constant <value = int64[5] {-1, 3, 2, 24, 24}> ()
+    windows = Reshape (biased, split)
+    masked = Add (windows, mask)
+    whole = Constant <value = int64[4] {-1, 2, 24, 24}> ()
+    scores = Reshape (masked, whole)
+    p = Softmax <axis = -1> (scores)
+    y = MatMul (p, v)
+  }"""
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx942", "sim:gfx1100"])
+def test_attention_of_windows_with_masks_and_factors(device):
+    """Swin: windows are divided from the batch for their masks. Swin v2: a factor of each query."""
+    model = sardonyx.compile(parse(WINDOWS), device=device, dims={"n": 6, "h": 2, "t": 24, "d": 16, "w": 3})
+    n = 6
+    q, k, v = (rand(n, 2, 24, 16, seed=s) for s in range(3))
+    mask = np.where(rand(3, 1, 24, 24, seed=3) > 1, -100, 0).astype(np.float32)
+    bias, factor = rand(2, 24, 24, seed=4), np.exp(rand(n, 2, 24, 1, seed=5))
+    scores = (q @ k.swapaxes(2, 3)) * factor + bias + np.tile(mask, (n // 3, 1, 1, 1))
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    want = p / p.sum(-1, keepdims=True) @ v
+    feed = {"q": q, "k": k, "v": v, "mask": mask, "bias": bias, "factor": factor}
+    np.testing.assert_allclose(model.run(feed)["y"], want, atol=2e-5)
+    assert any("attention" in name for name in kernels(model, feed))

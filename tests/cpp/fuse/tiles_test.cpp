@@ -218,6 +218,33 @@ TEST(Attention, ABiasOfZeroIsNone) {
   EXPECT_THAT(after, testing::Not(HasSubstr("bias")));
 }
 
+// kAttention whose scores are `scores` instead of 0.25 times the product, with a float32 input %9 of shape [1, 2, s, 1].
+std::string attention_with_scores(const std::string& scores, bool limits) {
+  std::string text(kAttention);
+  const std::string plain = "%3[b, h, i, ";
+  for (const std::string var : {"j", "r"}) {
+    const std::string old = plain + var + "] * 0.25";
+    std::string with = scores;
+    for (auto at = with.find('@'); at != std::string::npos; at = with.find('@')) with.replace(at, 1, var);
+    for (auto at = text.find(old); at != std::string::npos; at = text.find(old, at + with.size()))
+      text.replace(at, old.size(), "(" + with + ")");
+  }
+  FuseOptions o = any_device();
+  o.attention_limits = limits;
+  return after_pass("attention", "%9 = input float32[1, 2, s, 1]\n" + text + "return %8", o);
+}
+
+TEST(Attention, FactorsOfQueriesAreMultipliedIntoThem) {
+  const std::string after = attention_with_scores("%3[b, h, i, @] * %9[b, h, i, 0]", true);
+  EXPECT_THAT(after, HasSubstr("= attention"));
+  EXPECT_THAT(after, HasSubstr("loop float32[i0 < 1, i1 < 2, i2 < s, i3 < 16]: %1[i0, i1, i2, i3] * %0[i0, i1, i2, 0]"));
+}
+
+TEST(Attention, FactorsOfKeysStay) {
+  EXPECT_THAT(attention_with_scores("%3[b, h, i, @] * %9[b, h, @, 0]", true), testing::Not(HasSubstr("= attention")));
+  EXPECT_THAT(attention_with_scores("%3[b, h, i, @] * %9[b, h, i, 0]", false), testing::Not(HasSubstr("= attention")));
+}
+
 TEST(Attention, ASoftmaxThatIsAnOutputStays) {
   const std::string graph = std::string(kAttention) + "return %7, %8";
   EXPECT_THAT(after_pass("attention", graph, any_device()),
