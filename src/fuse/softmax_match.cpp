@@ -84,8 +84,8 @@ bool number(const Expr& e, double& v) {
   return true;
 }
 
-// Whether v may be scores where x is: with all their dims (windows are divided from the batch for their masks), or fewer
-// of extent 1.
+// Whether v may be scores where x is: with all their dims (windows are divided from the batch for their masks), or
+// fewer of extent 1.
 bool as_large(const Value& v, const Value& x) {
   return v.rank() == x.rank() || idx::provably_equal(v.elements(), x.elements());
 }

@@ -218,7 +218,8 @@ TEST(Attention, ABiasOfZeroIsNone) {
   EXPECT_THAT(after, testing::Not(HasSubstr("bias")));
 }
 
-// kAttention whose scores are `scores` instead of 0.25 times the product, with a float32 input %9 of shape [1, 2, s, 1].
+// kAttention whose scores are `scores` instead of 0.25 times the product, with a float32 input %9 of shape [1, 2, s,
+// 1].
 std::string attention_with_scores(const std::string& scores, bool limits) {
   std::string text(kAttention);
   const std::string plain = "%3[b, h, i, ";
@@ -237,7 +238,8 @@ std::string attention_with_scores(const std::string& scores, bool limits) {
 TEST(Attention, FactorsOfQueriesAreMultipliedIntoThem) {
   const std::string after = attention_with_scores("%3[b, h, i, @] * %9[b, h, i, 0]", true);
   EXPECT_THAT(after, HasSubstr("= attention"));
-  EXPECT_THAT(after, HasSubstr("loop float32[i0 < 1, i1 < 2, i2 < s, i3 < 16]: %1[i0, i1, i2, i3] * %0[i0, i1, i2, 0]"));
+  EXPECT_THAT(after,
+              HasSubstr("loop float32[i0 < 1, i1 < 2, i2 < s, i3 < 16]: %1[i0, i1, i2, i3] * %0[i0, i1, i2, 0]"));
 }
 
 TEST(Attention, FactorsOfKeysStay) {
