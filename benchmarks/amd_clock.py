@@ -5,7 +5,11 @@
     python benchmarks/amd_clock.py report rows.json >> docs/amd-clock.md
 
 amd_clock/published.json has the measurements with their sources; amd_clock/*.hip the programs. A row that takes longer than
---seconds is left out, and says so. `measure` takes up rows.json where it stopped.
+--seconds is left out, and says so. `measure` takes up rows.json where it stopped. Rows of Triton's kernels need --triton, a
+Python that has it.
+
+A row's "mhz" is the shader clock that its source states. "mhz_range" is the lowest and the highest that the source's own
+counters show for one kernel: such a row is estimated at both ends, and counts where they are within 15 % of each other.
 """
 
 import argparse
@@ -60,42 +64,46 @@ def figure(row, launches, text):
     return work(row, text) / last["us"] / UNITS[kind]
 
 
-def run(row, simulator, folder, seconds):
-    program = PROGRAMS / row["benchmark"]
-    binary = (
-        folder
-        / f"{row['benchmark']}.{row['chip']}{'.' + re.sub(r'[^a-z0-9]', '', row['flags']) if row.get('flags') else ''}"
-    )
-    arguments = row["arguments"].split("(")[0].split()
+def launches_of(row, o, folder, mhz):
+    """The estimates of the row's launches, and what the program printed."""
     product = PRODUCTS.get(row["product"], row["product"])
-    command = [simulator, "--product", product, "--timing=" + str(folder / "times.json"), "--sample"]
-    (folder / "times.json").unlink(missing_ok=True)
-    if binary.exists():
-        command += [str(binary), *arguments]
-    else:
+    if row["benchmark"].endswith(".py"):
+        if not o.triton:
+            raise ValueError("needs --triton")
+        library = Path(o.simulator).resolve().parent.parent / "lib/libamdhip64-sim.so"
+        command = [o.triton, PROGRAMS / row["benchmark"], "--chip", row["chip"], "--product", product]
+        command += ["--library", library, *row["arguments"].split()]
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=o.seconds)
+        if done.returncode:
+            raise ValueError(done.stderr[-300:])
+        return json.loads(done.stdout)["launches"], ""
+    times = folder / "times.json"
+    flags = (row.get("flags") or "").split()
+    binary = folder / ".".join([row["benchmark"], row["chip"], *(re.sub(r"[^a-z0-9]", "", f) for f in flags)])
+    times.unlink(missing_ok=True)
+    if not binary.exists():
         # The compiler wants a chip's name; the program then runs for the product.
-        subprocess.run(
-            [
-                simulator,
-                "--chip",
-                row["chip"],
-                *(row.get("flags") or "").split(),
-                "--keep",
-                str(binary),
-                str(program),
-                "--help",
-            ],
-            capture_output=True,
-            timeout=120,
-        )
-        command += [str(binary), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-    if not (folder / "times.json").exists():
+        compile_ = [o.simulator, "--chip", row["chip"], *flags, "--keep", binary, PROGRAMS / row["benchmark"], "--help"]
+        subprocess.run([str(c) for c in compile_], capture_output=True, timeout=120)
+    command = [o.simulator, "--product", product, f"--timing={times}", "--sample", *(["--mhz", mhz] if mhz else [])]
+    command += [binary, *row["arguments"].split("(")[0].split()]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=o.seconds)
+    if not times.exists() or not (launches := json.loads(times.read_text())["launches"]):
         raise ValueError((done.stdout + done.stderr)[-300:])
-    launches = json.loads((folder / "times.json").read_text())["launches"]
-    if not launches:
-        raise ValueError((done.stdout + done.stderr)[-300:])
-    return figure(row, launches, done.stdout), launches[-1]
+    return launches, done.stdout
+
+
+def run(row, o, folder):
+    clocks = row.get("mhz_range") or [row.get("mhz")]
+    found = []
+    for mhz in clocks:
+        launches, text = launches_of(row, o, folder, mhz)
+        found.append((figure(row, launches, text), launches[-1]))
+    out = {"value": found[-1][0], "limited_by": found[-1][1]["limited_by"], "mhz": found[-1][1]["mhz"]}
+    if len(found) > 1:
+        low, high = sorted(v for v, _ in found)
+        out |= {"value": (low * high) ** 0.5, "range": [low, high]}
+    return out
 
 
 def measure(o):
@@ -103,16 +111,16 @@ def measure(o):
     with tempfile.TemporaryDirectory() as folder:
         for row in json.loads((PROGRAMS / "published.json").read_text()):
             if (
-                not str(row.get("benchmark", "")).endswith(".hip")
+                not str(row.get("benchmark", "")).endswith((".hip", ".py"))
                 or row["id"] in done
                 or not re.search(o.only, row["id"])
             ):
                 continue
             try:
-                value, launch = run(row, o.simulator, Path(folder), o.seconds)
-                done[row["id"]] = {"value": value, "limited_by": launch["limited_by"], "mhz": launch["mhz"]}
+                one = done[row["id"]] = run(row, o, Path(folder))
                 print(
-                    f"{row['id']:32} {row['value']:12.4g} {value:12.4g} {row['unit']:10} {100 * (value / row['value'] - 1):+7.1f} %  {launch['limited_by']}",
+                    f"{row['id']:32} {row['value']:12.4g} {one['value']:12.4g} {row['unit']:10} "
+                    f"{100 * (one['value'] / row['value'] - 1):+7.1f} %  {one['limited_by']}",
                     flush=True,
                 )
             except subprocess.TimeoutExpired:
@@ -124,25 +132,46 @@ def measure(o):
             o.out.write_text(json.dumps(done, indent=1))
 
 
+def counts(one):
+    """Whether a row counts: its clock is known, or does not matter."""
+    return "range" not in one or one["range"][1] / one["range"][0] <= 1.15
+
+
+def summary(title, errors):
+    errors = sorted(errors)
+    near = sum(e <= 0.3 for e in errors)
+    return f"| {title} | {len(errors)} | {100 * statistics.median(errors):.0f} % | {100 * near / len(errors):.0f} % |"
+
+
+def line(row, one):
+    value = f"{one['value']:.4g}" if counts(one) else " to ".join(f"{v:.4g}" for v in one["range"])
+    errors = [v / row["value"] - 1 for v in ([one["value"]] if counts(one) else one["range"])]
+    return (
+        f"| {row['product']} | {row['quantity']}: `{row['benchmark']} {row['arguments']}` | {row['value']:.4g} {row['unit']} | {value} | "
+        f"{' to '.join(f'{100 * e:+.0f} %' for e in errors)} | {row['source']} |"
+    )
+
+
 def report(o):
     done = json.loads(o.rows.read_text())
     rows = [r for r in json.loads((PROGRAMS / "published.json").read_text()) if "value" in done.get(r["id"], {})]
-    for chip in sorted({r["chip"] for r in rows}):
-        print(
-            f"\n### {chip}\n\n| product | measured | published | the clock | error | source |\n|---|---|---|---|---|---|"
-        )
+    chips = sorted({r["chip"] for r in rows}, key=lambda c: (len(c), c))
+    error = {r["id"]: abs(done[r["id"]]["value"] / r["value"] - 1) for r in rows if counts(done[r["id"]])}
+    print("| chips | rows | median error | within 30 % |\n|---|---|---|---|")
+    families = {"CDNA": [c for c in chips if len(c) == 6], "RDNA": [c for c in chips if len(c) > 6], "all": chips}
+    for title, members in [*((c, [c]) for c in chips), *families.items()]:
+        if errors := [error[r["id"]] for r in rows if r["chip"] in members and r["id"] in error]:
+            print(summary(title, errors))
+    head = "| product | measured | published | the clock | error | source |\n|---|---|---|---|---|---|"
+    for chip in chips:
+        print(f"\n### {chip}\n\n{head}")
         for r in rows:
-            if r["chip"] != chip:
-                continue
-            value = done[r["id"]]["value"]
-            print(
-                f"| {r['product']} | {r['quantity']}: `{r['benchmark']} {r['arguments']}` | {r['value']:.4g} {r['unit']} | {value:.4g} | "
-                f"{100 * (value / r['value'] - 1):+.0f} % | {r['source']} |"
-            )
-    errors = sorted(abs(done[r["id"]]["value"] / r["value"] - 1) for r in rows)
-    print(
-        f"\n{len(errors)} rows: median error {100 * statistics.median(errors):.0f} %; {100 * sum(e <= 0.3 for e in errors) / len(errors):.0f} % of rows within 30 %."
-    )
+            if r["chip"] == chip and r["id"] in error:
+                print(line(r, done[r["id"]]))
+    if unknown := [r for r in rows if r["id"] not in error]:
+        print(f"\n### Rows whose clock is not known\n\n{head}")
+        for r in unknown:
+            print(line(r, done[r["id"]]))
 
 
 def main():
@@ -152,6 +181,7 @@ def main():
     m.add_argument("--out", type=Path, required=True)
     m.add_argument("--only", default="", help="a regular expression of rows")
     m.add_argument("--seconds", type=float, default=60, help="for one row")
+    m.add_argument("--triton", help="a Python with the package triton, for its kernels' rows")
     m.add_argument("--simulator", default=str(HERE.parent / "build/bin/sardonyx-sim"))
     m.set_defaults(run=measure)
     r = commands.add_parser("report")

@@ -10,13 +10,21 @@ __device__ T step(T x, T y) {
   return x * y + y;  // contracted to a fused multiply-add
 }
 
+/// Keeps the compiler from joining two steps into one packed instruction.
+template <class T>
+__device__ void apart(T& x) {
+  if constexpr (__is_same(T, float)) asm volatile("" : "+v"(x));
+}
+
 template <class T, int kSteps>
 __global__ void chain(float* out, T seed) {
   T x = seed + T(static_cast<float>(blockIdx.x)), y = seed + T(static_cast<float>(threadIdx.x));
 #pragma unroll 16
   for (int i = 0; i < kSteps / 2; ++i) {
     x = step(x, y);
+    apart(x);
     y = step(y, x);
+    apart(y);
   }
   if constexpr (sizeof(T) == 4 && !__is_same(T, Half2))
     out[blockIdx.x * blockDim.x + threadIdx.x] = static_cast<float>(y);

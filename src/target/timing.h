@@ -172,7 +172,7 @@ constexpr TimingFacts rdna4(std::string_view chip, double l2, double mall, int m
   return f;
 }
 
-/// Of chips after "gfx1201" there is no measurement in docs/amd-clock.md: their rows follow from their family's.
+/// Of chips after "gfx1200" there is no measurement in docs/amd-clock.md: their rows follow from their family's.
 inline constexpr TimingFacts kTimingFacts[] = {
     {.chip = "gfx90a",
      .valu_pipes = 1,

@@ -66,6 +66,8 @@ std::uint64_t HitCounts::mostAtomics() const {
 
 namespace {
 
+constexpr std::uint64_t kVisits = 100'000'000;  // of waves by the loop of serve(): less than a second
+
 /// Reads lines of one wave in order of execution.
 struct Cursor {
   GroupTrace* group;
@@ -151,16 +153,22 @@ void serve(const std::vector<GroupTrace*>& groups, const Placement& place, Launc
     }
   }
   counts.groups += groups.size();
-  // Steps of some hundred cycles, about the time that a miss takes, but no more than 65536 of them.
+  // Steps of some hundred cycles, about the time that a miss takes, but no more than 65536 of them. Within a step waves
+  // take turns of a few instructions, so that they compete for L1; of long launches, as many turns as there is time for.
   const std::uint64_t stride = std::max<std::uint64_t>(longest / 65536, 64);
+  const std::uint64_t visits = std::max<std::uint64_t>((longest + stride - 1) / stride * cursors.size(), 1);
+  const std::uint64_t turns = std::clamp<std::uint64_t>(kVisits / visits, 1, stride / 4);
+  const std::uint64_t turn = (stride + turns - 1) / turns;
   Pass pass{caches, counts};
   for (std::uint64_t from = 0; from < longest; from += stride) {
     pass.step = ++caches.steps;
-    for (Cursor& c : cursors) {
-      const auto& positions = c.group->positions[c.wave];
-      auto& lines = c.group->waves[c.wave].lines;
-      while (c.next < positions.size() && positions[c.next] < from + stride) pass.request(lines[c.next++], c);
-    }
+    for (std::uint64_t at = from; at < from + stride; at += turn)
+      for (Cursor& c : cursors) {
+        const std::uint64_t end = std::min(at + turn, from + stride);
+        const auto& positions = c.group->positions[c.wave];
+        auto& lines = c.group->waves[c.wave].lines;
+        while (c.next < positions.size() && positions[c.next] < end) pass.request(lines[c.next++], c);
+      }
   }
 }
 

@@ -125,6 +125,13 @@ Replayed replayPool(const Recording& rec, const std::vector<GroupTrace*>& traces
   if (own.empty()) return r;
   setup.distinctGroups = own.size();
   const double share = static_cast<double>(rec.groups()) / static_cast<double>(rec.placement().pools());
+  if (rec.complete()) {
+    // Levels that all pools share serve them by what they ask for: a pool with more workgroups than others gets more.
+    const double average = std::max(share, 1.0);
+    const double port = static_cast<double>(setup.facts->l1_ports * setup.facts->l1_bytes_per_cycle);
+    for (double* level : {&setup.shares.l2, &setup.shares.mall, &setup.shares.memory})
+      *level = std::max(*level, std::min(port, *level * static_cast<double>(own.size()) / average));
+  }
   std::vector<const GroupTrace*> order = own;
   const auto resident = static_cast<std::size_t>(setup.residentGroups);
   if (!rec.complete()) {

@@ -109,16 +109,18 @@ int WaveRecorder::l1Cycles(int lines, bool store) const {
   return std::max({data, lanes, found, most > 1 ? most * facts_.l1_bank_cycles : 1});
 }
 
-/// GCN's way: four lanes a cycle. Quads of adjacent dwords (or of one) join others of their 16 lanes in the same 64
-/// bytes; of others the lanes must lie in different banks, four of a dword or eight of eight bytes.
+/// GCN's way: four lanes a cycle. Quads of adjacent dwords (or of one) join others of their 16 lanes that go on where
+/// they end or lie in the same 64 bytes. The lanes of others must lie in different banks, four of a dword or eight of
+/// eight bytes, and a quad of dwords that span 64 bytes takes two cycles.
 int WaveRecorder::quadCycles() const {
   int cycles = 0;
+  std::uint64_t end = ~0ull;  ///< of the quad before, if it can be joined
   std::vector<std::uint64_t> joined;
   for (std::size_t from = 0; from < lanes_.size(); from += 4) {
-    if (from % 16 == 0) joined.clear();
+    if (from % 16 == 0) joined.clear(), end = ~0ull;
     const std::size_t to = std::min(from + 4, lanes_.size());
     const GlobalAccess& g = lanes_[from];
-    bool adjacent = g.size <= 4, same = g.size <= 4;
+    bool adjacent = g.size <= 4, same = g.size <= 4, near = true;
     int onBank[8] = {}, most = 1;
     std::uint64_t seen[4];
     int distinct = 0;
@@ -126,17 +128,22 @@ int WaveRecorder::quadCycles() const {
       const GlobalAccess& l = lanes_[i];
       adjacent = adjacent && l.size == g.size && l.address == g.address + (i - from) * g.size;
       same = same && l.address >> 2 == g.address >> 2;
+      near = near && std::max(l.address, g.address) - std::min(l.address, g.address) < 60;
       const std::uint64_t place = l.size <= 4 ? l.address >> 2 : l.size <= 8 ? l.address >> 3 : l.address >> 4;
       if (std::find(seen, seen + distinct, place) != seen + distinct) continue;
       seen[distinct++] = place;
       most = std::max(most, ++onBank[place & (l.size == 8 ? 7 : 3)]);
     }
     if (!adjacent && !same) {
-      cycles += most;
+      cycles += std::max(most, near || g.size > 4 ? 1 : 2);
+      end = ~0ull;
       continue;
     }
-    for (std::uint64_t half = g.address >> 6; half <= (lanes_[to - 1].address + g.size - 1) >> 6; ++half)
-      if (std::find(joined.begin(), joined.end(), half) == joined.end()) joined.push_back(half), ++cycles;
+    const std::uint64_t half = g.address >> 6;
+    if (g.address != end && std::find(joined.begin(), joined.end(), half) == joined.end()) ++cycles;
+    joined.push_back(half);
+    end = lanes_[to - 1].address + g.size;
+    joined.push_back((end - 1) >> 6);
   }
   return cycles;
 }

@@ -263,6 +263,17 @@ TEST_P(Clock, StridedLoadsTakeTheirBanksOfL1) {
   EXPECT_LT(last()["cycles"].get<double>(), expected / 4);
 }
 
+// Where some units have two workgroups and others one, memory serves those with two at more than an equal share.
+TEST_P(Clock, MemoryServesUnitsByWhatTheyAskFor) {
+  const auto pools = static_cast<unsigned>(known().pools);
+  const std::size_t floats = std::size_t{2} * pools * 1024 * 4;
+  Buffer<float> a(floats), b(floats), c(floats), d(floats);
+  HIP_OK(launch("copy", {pools * 3 / 2}, {1024}, a.get(), b.get()));
+  const double some = last()["cycles"].get<double>();
+  HIP_OK(launch("copy", {pools * 2}, {1024}, c.get(), d.get()));
+  EXPECT_LT(some, 0.9 * last()["cycles"].get<double>());
+}
+
 TEST_P(Clock, AtomicsOnOneWordFollowOneAnother) {
   Buffer<std::uint32_t> out(std::vector<std::uint32_t>(64, 0));
   HIP_OK(launch("atomicOne", {1024}, {256}, out.get()));
