@@ -154,7 +154,8 @@ void serve(const std::vector<GroupTrace*>& groups, const Placement& place, Launc
   }
   counts.groups += groups.size();
   // Steps of some hundred cycles, about the time that a miss takes, but no more than 65536 of them. Within a step waves
-  // take turns of a few instructions, so that they compete for L1; of long launches, as many turns as there is time for.
+  // take turns of a few instructions, so that they compete for L1; of long launches, as many turns as there is time
+  // for.
   const std::uint64_t stride = std::max<std::uint64_t>(longest / 65536, 64);
   const std::uint64_t visits = std::max<std::uint64_t>((longest + stride - 1) / stride * cursors.size(), 1);
   const std::uint64_t turns = std::clamp<std::uint64_t>(kVisits / visits, 1, stride / 4);
