@@ -41,7 +41,10 @@ Loaded load_model(const Arguments& arguments, bool all_outputs) {
   std::string stage;
   ModelOptions m = arguments.model.compile;
   m.all_outputs = all_outputs;
-  m.progress = [&](const Progress& p) {
+  // The model keeps this function, and calls it again when it compiles for other inputs: then what it refers to is gone.
+  const auto loading = std::make_shared<bool>(true);
+  m.progress = [&, loading](const Progress& p) {
+    if (!*loading) return;
     if (p.stage != stage) {
       if (!stage.empty()) out.stages.push_back({stage, since(stage_start)});
       stage = p.stage;
@@ -50,6 +53,7 @@ Loaded load_model(const Arguments& arguments, bool all_outputs) {
     line.show(fmt::format("{} {}", stage, file), p.done, p.total);
   };
   out.model = Model::load(arguments.model.file, m);
+  *loading = false;
   const QuantizationReport& q = out.model->quantization();
   if (!arguments.quiet && q.quantized + q.in_float.size() > 0) {
     line.clear();

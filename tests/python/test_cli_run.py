@@ -219,3 +219,17 @@ def test_hostile_npz(model, tmp_path):
 def test_hostile_pb(model, tmp_path):
     (tmp_path / "x.pb").write_bytes(b"\xff" * 40)
     assert "x.pb" in sardonyx("run", model[0], "-i", tmp_path / "x.pb", code=INVALID_MODEL)
+
+
+def test_model_that_depends_on_the_value_of_an_input(tmp_path):
+    """It is compiled when the inputs are known, after it was loaded."""
+    path = save(
+        tmp_path / "m.onnx",
+        [helper.make_node("CumSum", ["x", "axis"], ["y"])],
+        [("x", TensorProto.FLOAT, [2, 3]), ("axis", TensorProto.INT32, [])],
+        [("y", TensorProto.FLOAT, [2, 3])],
+    )
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.savez(tmp_path / "in.npz", x=x, axis=np.int32(1))
+    sardonyx("run", path, "-i", tmp_path / "in.npz", "-o", f"y={tmp_path}/y.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.cumsum(x, 1))
