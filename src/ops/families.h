@@ -1,51 +1,59 @@
-// One registration function per file of operators. A new file adds its line here and in families.cpp.
+// The files of operators, each of which defines its operators in register_NAME(). A new file adds its name to this
+// list.
 #pragma once
 #include "ops/op.h"
 
 namespace sardonyx {
 
-void register_all(OpRegistry& r);
+// clang-format off
+#define SDX_OPERATOR_FAMILIES(F) \
+  F(activation) \
+  F(attention) \
+  F(bits_and_math) \
+  F(cast) \
+  F(collective) \
+  F(contrib_activation) \
+  F(contrib_attention) \
+  F(contrib_matmul) \
+  F(contrib_norm) \
+  F(contrib_quantize) \
+  F(control_flow) \
+  F(conv) \
+  F(einsum) \
+  F(elementwise) \
+  F(gather) \
+  F(generators) \
+  F(grid_sample) \
+  F(group_query_attention) \
+  F(linear_attention) \
+  F(loss) \
+  F(matmul) \
+  F(matrix) \
+  F(moe) \
+  F(norm) \
+  F(ordering) \
+  F(pad) \
+  F(pool) \
+  F(quantize) \
+  F(random) \
+  F(rearrange) \
+  F(recurrent) \
+  F(reduce) \
+  F(resize) \
+  F(roi) \
+  F(scan) \
+  F(scatter) \
+  F(select) \
+  F(shape) \
+  F(slice) \
+  F(spectral) \
+  F(text)
+// clang-format on
 
-void register_elementwise(OpRegistry& r);
-void register_shape(OpRegistry& r);
-void register_matmul(OpRegistry& r);
-void register_conv(OpRegistry& r);
-void register_pool(OpRegistry& r);
-void register_norm(OpRegistry& r);
-void register_control_flow(OpRegistry& r);
-void register_scan(OpRegistry& r);
-void register_contrib_activation(OpRegistry& r);
-void register_contrib_norm(OpRegistry& r);
-void register_contrib_quantize(OpRegistry& r);
-void register_contrib_attention(OpRegistry& r);
-void register_group_query_attention(OpRegistry& r);
-void register_contrib_matmul(OpRegistry& r);
-void register_moe(OpRegistry& r);
-void register_recurrent(OpRegistry& r);
-void register_quantize(OpRegistry& r);
-void register_activation(OpRegistry& r);
-void register_bits_and_math(OpRegistry& r);
-void register_collective(OpRegistry& r);
-void register_cast(OpRegistry& r);
-void register_rearrange(OpRegistry& r);
-void register_slice(OpRegistry& r);
-void register_pad(OpRegistry& r);
-void register_gather(OpRegistry& r);
-void register_generators(OpRegistry& r);
-void register_reduce(OpRegistry& r);
-void register_scatter(OpRegistry& r);
-void register_ordering(OpRegistry& r);
-void register_select(OpRegistry& r);
-void register_random(OpRegistry& r);
-void register_einsum(OpRegistry& r);
-void register_spectral(OpRegistry& r);
-void register_text(OpRegistry& r);
-void register_matrix(OpRegistry& r);
-void register_attention(OpRegistry& r);
-void register_linear_attention(OpRegistry& r);
-void register_loss(OpRegistry& r);
-void register_resize(OpRegistry& r);
-void register_grid_sample(OpRegistry& r);
-void register_roi(OpRegistry& r);
+#define SDX_DECLARE(family) void register_##family(OpRegistry& r);
+SDX_OPERATOR_FAMILIES(SDX_DECLARE)
+#undef SDX_DECLARE
+
+void register_all(OpRegistry& r);
 
 }  // namespace sardonyx

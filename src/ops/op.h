@@ -94,11 +94,11 @@ class OpContext {
   std::string attr_s(std::string_view name, std::string_view fallback) const {
     return node_.get_string(name, fallback);
   }
-  std::vector<std::int64_t> attr_ints(std::string_view name, std::vector<std::int64_t> fallback = {}) const {
-    return node_.get_ints(name, std::move(fallback));
+  std::vector<std::int64_t> attr_ints(std::string_view name, const std::vector<std::int64_t>& fallback = {}) const {
+    return node_.get_ints(name, fallback);
   }
-  std::vector<float> attr_floats(std::string_view name, std::vector<float> fallback = {}) const {
-    return node_.get_floats(name, std::move(fallback));
+  std::vector<float> attr_floats(std::string_view name, const std::vector<float>& fallback = {}) const {
+    return node_.get_floats(name, fallback);
   }
 
   /// An axis attribute or value made non-negative; an error outside [-rank, rank).
