@@ -228,7 +228,8 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
     const bool known = is_const_int(v->args[0], n);
     for (std::int64_t count = kLargestTile; count > 1; count /= 2) {
       if ((known && n < count) || packs / count < kEnoughThreads) continue;
-      const double waste = known ? static_cast<double>((n + count - 1) / count * count) / static_cast<double>(n) : 1.1;
+      const std::int64_t rounded = (n + count - 1) / count * count;
+      const double waste = known ? static_cast<double>(rounded) / static_cast<double>(n) : 1.1;
       const double c = waste * tile_cost(bodies, v, count, w.lane);
       if (c >= least) continue;
       least = c;
@@ -417,7 +418,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     std::string y = emit_.value(x.term.value);
     if (x.term.inside && !x.term.filled)
       y = fmt::format("({} ? {} : {})", x.term.condition, y, emit_.value(x.term.outside));
-    if (r->dtype == DType::kInt64) y = "i64(" + y + ")";
+    if (r->dtype == DType::kInt64) y = fmt::format("i64({})", y);
     const std::string a = sums[x.u] + "[l]", sum = Emitter::combine(kind, r->dtype, a, y);
     emit_.line(exists.empty() ? fmt::format("{} = {};", a, sum)
                               : fmt::format("{0} = {1} ? {2}({3}) : {0};", a, exists, type_name(r->dtype), sum));

@@ -8,20 +8,7 @@ import sardonyx
 from cli_support import sardonyx as cli
 from test_gpu import LAYER, parse
 
-AMD = [
-    "gfx90a",
-    "gfx942",
-    "gfx950",
-    "gfx1030",
-    "gfx1100",
-    "gfx1101",
-    "gfx1102",
-    "gfx1103",
-    "gfx1150",
-    "gfx1151",
-    "gfx1200",
-    "gfx1201",
-]
+AMD = [row["chip"] for row in sardonyx.chips() if row["vendor"] == "AMD"]
 
 ATTENTION = """
 g (float[b, 4, n, 32] q, float[b, 4, n, 32] k, float[b, 4, n, 32] v) => (float[b, 4, n, 32] y) {

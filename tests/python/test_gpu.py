@@ -167,26 +167,7 @@ def test_a_program_file_for_several_cards(tmp_path):
         sardonyx.load(file, device="sim:gfx942")
 
 
-@pytest.mark.parametrize(
-    "arch",
-    [
-        "gfx90a",
-        "gfx942",
-        "gfx950",
-        "gfx1030",
-        "gfx1100",
-        "gfx1101",
-        "gfx1102",
-        "gfx1103",
-        "gfx1150",
-        "gfx1151",
-        "gfx1200",
-        "gfx1201",
-        "sm_80",
-        "sm_90",
-        "sm_90a",
-    ],
-)
+@pytest.mark.parametrize("arch", [row["chip"] for row in sardonyx.chips()])
 def test_every_target_compiles(arch, tmp_path):
     onnx.save(parse(LAYER), tmp_path / "m.onnx")
     text = cli("compile", tmp_path / "m.onnx", "--arch", arch, "--cache-dir", tmp_path / "cache")

@@ -13,6 +13,7 @@
 
 #include "compile/host_module.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
@@ -63,8 +64,9 @@ std::vector<std::string> targets(TargetKind kind) {
   return names;
 }
 
-/// The machine number that LLVM's documentation of code objects gives each processor.
-unsigned machine_of(const std::string& arch) {
+/// The machine numbers that LLVM's documentation of code objects gives processors. (The table of chips has others;
+/// tests/cpp/target compares it with the code objects of every chip.)
+const std::map<std::string, unsigned>& documented_machines() {
   using namespace llvm::ELF;
   static const std::map<std::string, unsigned> numbers = {
       {"gfx90a", EF_AMDGPU_MACH_AMDGCN_GFX90A},   {"gfx942", EF_AMDGPU_MACH_AMDGCN_GFX942},
@@ -73,11 +75,15 @@ unsigned machine_of(const std::string& arch) {
       {"gfx1102", EF_AMDGPU_MACH_AMDGCN_GFX1102}, {"gfx1103", EF_AMDGPU_MACH_AMDGCN_GFX1103},
       {"gfx1150", EF_AMDGPU_MACH_AMDGCN_GFX1150}, {"gfx1151", EF_AMDGPU_MACH_AMDGCN_GFX1151},
       {"gfx1200", EF_AMDGPU_MACH_AMDGCN_GFX1200}, {"gfx1201", EF_AMDGPU_MACH_AMDGCN_GFX1201}};
-  return numbers.at(arch);
+  return numbers;
 }
 
 TEST(Amd, CodeObjectsHaveKernelsDescriptorsAndMetadata) {
-  EXPECT_EQ(targets(TargetKind::kAmdgpu).size(), 12u);
+  EXPECT_THAT(targets(TargetKind::kAmdgpu), testing::IsSupersetOf([] {
+                std::vector<std::string> names;
+                for (const auto& [name, machine] : documented_machines()) names.push_back(name);
+                return names;
+              }()));
   for (const std::string& name : targets(TargetKind::kAmdgpu)) {
     SCOPED_TRACE(name);
     const std::string code = compile(kTwoKernels, headers(), parse_target(name));
@@ -89,7 +95,9 @@ TEST(Amd, CodeObjectsHaveKernelsDescriptorsAndMetadata) {
     EXPECT_EQ(head.e_type, llvm::ELF::ET_DYN);
     EXPECT_EQ(head.e_machine, llvm::ELF::EM_AMDGPU);
     EXPECT_EQ(head.e_ident[llvm::ELF::EI_ABIVERSION], llvm::ELF::ELFABIVERSION_AMDGPU_HSA_V5);
-    EXPECT_EQ(head.e_flags & llvm::ELF::EF_AMDGPU_MACH, machine_of(name));
+    if (const auto known = documented_machines().find(name); known != documented_machines().end()) {
+      EXPECT_EQ(head.e_flags & llvm::ELF::EF_AMDGPU_MACH, known->second);
+    }
 
     std::map<std::string, std::uint64_t> sizes;
     for (const auto& symbol : elf->getDynamicSymbolIterators())
@@ -191,8 +199,9 @@ TEST(Target, UnknownOnesAreRefusedWithTheKnownOnes) {
   for (const char* name : {"gfx900", "sm_70", "", "x86", "mips", "gfx942 "}) {
     const Error e = error_of([&] { parse_target(name); });
     EXPECT_EQ(e.kind(), ErrorKind::kUnsupported);
-    EXPECT_THAT(e.what(), HasSubstr("gfx90a, gfx942, gfx950, gfx1030, gfx1100, gfx1101, gfx1102, gfx1103, gfx1150, "
-                                    "gfx1151, gfx1200, gfx1201, sm_80, sm_90, sm_90a"));
+    EXPECT_THAT(e.what(), HasSubstr("gfx90a, gfx942, gfx950, gfx1030, gfx1100, "));
+    EXPECT_THAT(e.what(), HasSubstr("sm_80, sm_90, sm_90a"));
+    for (const Chip& c : all_chips()) EXPECT_THAT(e.what(), HasSubstr(c.name));
   }
   EXPECT_EQ(error_of([] { compile("", {}, {TargetKind::kAmdgpu, "sm_90"}); }).kind(), ErrorKind::kInvalidArgument);
   EXPECT_EQ(error_of([] { compile("", {}, {TargetKind::kHost, "x86_64 no-such-cpu"}); }).kind(), ErrorKind::kCompile);
