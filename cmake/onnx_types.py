@@ -6,38 +6,18 @@ name), it may have what that takes; and operators that take everything from bool
 elements, which works with elements of all types.
 """
 
+import re
 import sys
 from pathlib import Path
 
+import onnx
 import onnx.defs
 
-# In the order of sardonyx::DType.
+ROWS = Path(__file__).resolve().parents[1] / "src" / "support" / "dtype.cpp"
+# In the order of sardonyx::DType, by ONNX's names: each row has {DType::kName, "name", bytes, bits, 'kind', number of ONNX, ...
 TYPES = [
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "bfloat16",
-    "float",
-    "double",
-    "float8e4m3fn",
-    "float8e4m3fnuz",
-    "float8e5m2",
-    "float8e5m2fnuz",
-    "float8e8m0",
-    "float4e2m1",
-    "int4",
-    "uint4",
-    "int2",
-    "uint2",
-    "complex64",
-    "complex128",
+    onnx.TensorProto.DataType.Name(int(number)).lower()
+    for number in re.findall(r"{DType::k\w+, \"\w+\", \d+, \d+, '\w', (\d+),", ROWS.read_text())
 ]
 VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 

@@ -9,31 +9,42 @@ bool is_packed(DType dtype) { return bits_of(dtype) < 8 && dtype != DType::kBool
 
 std::size_t packed_size(DType dtype, std::size_t elements) {
   if (!is_packed(dtype)) return elements * size_of(dtype);
-  const std::size_t per_byte = 8 / static_cast<std::size_t>(bits_of(dtype));
-  return elements / per_byte + (elements % per_byte != 0);
+  const auto bits = static_cast<std::size_t>(bits_of(dtype));
+  return elements / 8 * bits + (elements % 8 * bits + 7) / 8;
 }
 
 void unpack(DType dtype, const std::byte* packed, std::size_t elements, std::byte* out) {
-  const unsigned bits = static_cast<unsigned>(bits_of(dtype));
-  const unsigned per_byte = 8 / bits, mask = (1u << bits) - 1;
+  const auto bits = static_cast<unsigned>(bits_of(dtype));
+  const unsigned mask = (1u << bits) - 1;
   const bool extend = is_integer(dtype) && is_signed(dtype);
-  std::byte table[256][4];
-  for (unsigned b = 0; b < 256; ++b)
-    for (unsigned k = 0; k < per_byte; ++k) {
-      unsigned v = b >> (k * bits) & mask;
-      if (extend && (v >> (bits - 1)) != 0) v |= 0xFFu & ~mask;
-      table[b][k] = static_cast<std::byte>(v);
+  std::byte table[256];  // in memory, of each code
+  for (unsigned v = 0; v < 256; ++v)
+    table[v] = static_cast<std::byte>(extend && (v >> (bits - 1) & 1) != 0 ? v | (0xFFu & ~mask) : v);
+  unsigned held = 0, left = 0;  // bits that were read, and their number
+  for (std::size_t i = 0; i < elements; ++i) {
+    if (left < bits) {
+      held |= static_cast<unsigned>(*packed++) << left;
+      left += 8;
     }
-  for (std::size_t i = 0; i < elements; ++i)
-    out[i] = table[static_cast<std::uint8_t>(packed[i / per_byte])][i % per_byte];
+    out[i] = table[held & mask];
+    held >>= bits;
+    left -= bits;
+  }
 }
 
 void pack(DType dtype, const std::byte* elements, std::size_t count, std::byte* out) {
-  const unsigned bits = static_cast<unsigned>(bits_of(dtype));
-  const unsigned per_byte = 8 / bits, mask = (1u << bits) - 1;
-  for (std::size_t i = 0; i < packed_size(dtype, count); ++i) out[i] = std::byte{0};
-  for (std::size_t i = 0; i < count; ++i)
-    out[i / per_byte] |= static_cast<std::byte>((static_cast<unsigned>(elements[i]) & mask) << (i % per_byte * bits));
+  const auto bits = static_cast<unsigned>(bits_of(dtype));
+  const unsigned mask = (1u << bits) - 1;
+  unsigned held = 0, filled = 0;  // bits that are not written yet, and their number
+  for (std::size_t i = 0; i < count; ++i) {
+    held |= (static_cast<unsigned>(elements[i]) & mask) << filled;
+    filled += bits;
+    if (filled < 8) continue;
+    *out++ = static_cast<std::byte>(held);
+    held >>= 8;
+    filled -= 8;
+  }
+  if (filled > 0) *out = static_cast<std::byte>(held);
 }
 
 }  // namespace sardonyx::onnx
