@@ -41,7 +41,8 @@ Loaded load_model(const Arguments& arguments, bool all_outputs) {
   std::string stage;
   ModelOptions m = arguments.model.compile;
   m.all_outputs = all_outputs;
-  // The model keeps this function, and calls it again when it compiles for other inputs: then what it refers to is gone.
+  // The model keeps this function, and calls it again when it compiles for other inputs: then what it refers to is
+  // gone.
   const auto loading = std::make_shared<bool>(true);
   m.progress = [&, loading](const Progress& p) {
     if (!*loading) return;
