@@ -46,7 +46,9 @@ bool has_assumptions(const Block& b) {
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& path, const ModelOptions& options) {
   if (options.progress) options.progress({"reading"});
-  return std::make_unique<Model>(open_model(path), options);
+  auto model = std::make_unique<Model>(open_model(path), options);
+  model->file_ = path;
+  return model;
 }
 
 std::unique_ptr<Model> Model::parse(std::span<const std::byte> bytes, const ModelOptions& options,
@@ -79,6 +81,7 @@ Model::Model(std::unique_ptr<ModelSource> source, const ModelOptions& options)
   }
   if (has_assumptions(general_->program().main)) return;  // other programs may be needed
   source_->release_weights();                             // the program has its own constants
+  released_ = true;
 }
 
 Model::Model(std::shared_ptr<const Program> program, const ModelOptions& options, std::shared_ptr<Gpu> gpu)
@@ -246,9 +249,28 @@ std::unique_ptr<Backend> Model::backend() const {
                        ptxas_search_of_environment()});
 }
 
+const ModelSource& Model::with_weights() {
+  if (!released_) return *source_;
+  if (file_.empty())
+    fail(ErrorKind::kUnsupported,
+         "these sizes need a program of their own, with 64-bit indices, and the weights of a model in memory are "
+         "released once it is compiled; load the model from a file, or fix its dims to these sizes");
+  const std::lock_guard lock(mutex_);
+  if (!reloaded_) {
+    auto source = open_model(file_);
+    const std::vector<TensorInfo> inputs = source->signature(options_.dims).inputs;
+    const auto alike = [](const TensorInfo& a, const TensorInfo& b) { return a.name == b.name && a.dtype == b.dtype; };
+    if (!std::equal(inputs.begin(), inputs.end(), inputs_.begin(), inputs_.end(), alike))
+      fail(ErrorKind::kIo, "{}: the file is another model than when it was loaded", file_.string());
+    quantize(*source, options_, gpu_ ? gpu_->info().target : "host");
+    reloaded_ = std::move(source);
+  }
+  return *reloaded_;
+}
+
 std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   report("importing");
-  auto graph = source_->import(import);
+  auto graph = with_weights().import(import);
   report("compiling");
   BuildOptions build;
   build.threads = threads_;

@@ -100,6 +100,9 @@ class Model {
   std::vector<TensorView> views(const std::map<std::string, HostTensor>& inputs) const;
   void check_inputs(const std::vector<TensorView>& inputs) const;
   std::shared_ptr<Executor> compile(const ImportOptions& import);
+  /// The model with its weights, which are read again if they were released. Throws Error(kUnsupported) if that can't
+  /// be done.
+  const ModelSource& with_weights();
   std::unique_ptr<Backend> backend() const;
   /// The program for the values (and ranks) of the inputs that must be known; `exact`: and for exactly these dims.
   std::shared_ptr<Executor> variant(const std::vector<TensorView>& inputs, bool exact = false);
@@ -115,6 +118,8 @@ class Model {
   std::vector<TensorView> ordered(const Executor& e, const std::vector<TensorView>& inputs) const;
 
   std::unique_ptr<ModelSource> source_;  ///< null after load_program()
+  bool released_ = false;                ///< source_ has no weights any more
+  std::filesystem::path file_;           ///< that source_ was loaded from; empty: from memory
   ModelOptions options_;
   QuantizationReport quantization_;
   int threads_;
@@ -135,6 +140,7 @@ class Model {
   mutable std::mutex mutex_;  // guards what follows
   /// Inputs that must be known to compile, as found so far.
   std::vector<NeedInput> needs_;
+  std::unique_ptr<ModelSource> reloaded_;  ///< from file_, if sizes needed another program after weights were released
 };
 
 }  // namespace sardonyx

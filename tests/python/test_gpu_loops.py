@@ -4,6 +4,7 @@ threads of every width, rows that do not fit in registers, indices of 32 bits.""
 import math
 
 import numpy as np
+import onnx.parser
 import pytest
 import sardonyx
 from onnx import TensorProto, helper
@@ -322,3 +323,39 @@ def test_the_mean_of_an_image_reads_it_once(chip):
     waves = 28 * 28 * 64 // 8 // (64 if chip == "gfx942" else 32)
     # Each team's last loads read the last term again.
     assert kinds["memory"] < 1.5 * waves
+
+
+FAR = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[n] x) => (float[n] y) <float[1] w = {2}> {
+  s = Shape (x)
+  none = Constant <value = int64[1] {0}> ()
+  n0 = Squeeze (s, none)
+  zero = Constant <value = int64 {0}> ()
+  one = Constant <value = int64 {1}> ()
+  r = Range (zero, n0, one)
+  far = Mul (r, n0)
+  last = Sub (n0, one)
+  at = Min (far, last)
+  xw = Mul (x, w)
+  y = Gather (xw, at)
+}"""
+
+
+def test_sizes_that_need_64_bits_get_a_program_of_their_own(tmp_path):
+    """The product of two indices passes 2^31. Weights are released once a model is compiled, and read from its file again."""
+    path = tmp_path / "far.onnx"
+    onnx.save(onnx.parser.parse_model(FAR), path)
+    model = sardonyx.compile(path, device="sim:gfx1100")
+    for n in (10, 70000, 10):
+        x = np.arange(n, dtype=np.float32)
+        want = np.full(n, 2 * (n - 1), np.float32)
+        want[0] = 0
+        np.testing.assert_array_equal(model.run({"x": x})["y"], want)
+    memory = sardonyx.compile(onnx.parser.parse_model(FAR), device="sim:gfx1100")
+    with pytest.raises(sardonyx.UnsupportedError, match="load the model from a file"):
+        memory.run({"x": np.zeros(70000, np.float32)})
+    onnx.save(onnx.parser.parse_model(FAR.replace("float[n] x", "float[n] z").replace("(x)", "(z)").replace("(x, w)", "(z, w)")), path)
+    model = sardonyx.compile(tmp_path / "far.onnx", device="sim:gfx1100")
+    onnx.save(onnx.parser.parse_model(FAR), path)
+    with pytest.raises(sardonyx.Error, match="another model"):
+        model.run({"z": np.zeros(70000, np.float32)})
