@@ -354,7 +354,12 @@ def test_sizes_that_need_64_bits_get_a_program_of_their_own(tmp_path):
     memory = sardonyx.compile(onnx.parser.parse_model(FAR), device="sim:gfx1100")
     with pytest.raises(sardonyx.UnsupportedError, match="load the model from a file"):
         memory.run({"x": np.zeros(70000, np.float32)})
-    onnx.save(onnx.parser.parse_model(FAR.replace("float[n] x", "float[n] z").replace("(x)", "(z)").replace("(x, w)", "(z, w)")), path)
+    onnx.save(
+        onnx.parser.parse_model(
+            FAR.replace("float[n] x", "float[n] z").replace("(x)", "(z)").replace("(x, w)", "(z, w)")
+        ),
+        path,
+    )
     model = sardonyx.compile(tmp_path / "far.onnx", device="sim:gfx1100")
     onnx.save(onnx.parser.parse_model(FAR), path)
     with pytest.raises(sardonyx.Error, match="another model"):
