@@ -61,6 +61,10 @@ class Engine {
          const std::vector<std::uint32_t>& opOfSlot)
       : s_(s), f_(*s.facts), groups_(groups), ops_(ops), opOfSlot_(opOfSlot), memory_(s) {
     result_.ops.resize(ops.size());
+    // The first wave that starts when the pool is full, for those before start together; wave 0 if all fit.
+    const auto full = static_cast<std::size_t>(s.residentGroups);
+    for (std::size_t g = 0; g < full && full < groups.size(); ++g)
+      pictured_ += static_cast<std::uint32_t>(groups[g]->waves.size());
     simds_.resize(static_cast<std::size_t>(s.simds));
     ldsFree_.assign(static_cast<std::size_t>(f_.lds_ports), 0);
     pairFree_.assign(static_cast<std::size_t>((s.simds + 1) / 2), 0);
@@ -131,6 +135,9 @@ class Engine {
     const auto n = static_cast<std::uint64_t>(to - from);
     result_.lost[static_cast<int>(c)] += n;
     result_.ops[w.opIndex].lost[static_cast<int>(c)] += n;
+    if (w.number == pictured_)
+      result_.picture.push_back({from, to, static_cast<std::int32_t>(w.number), static_cast<std::int16_t>(w.simd),
+                                 static_cast<std::int16_t>(c), w.trace->entries[w.next].slot});
     if (result_.timeline.size() < s_.timelineLimit)
       result_.timeline.push_back({from, to, static_cast<std::int32_t>(w.number), static_cast<std::int16_t>(w.simd),
                                   static_cast<std::int16_t>(c), w.trace->entries[w.next].slot});
@@ -401,6 +408,7 @@ class Engine {
   void end(RunningWave& w, Cycle t) {
     result_.waveCycles += static_cast<std::uint64_t>(t - w.begin);
     result_.lives.push_back({w.begin, t, w.simd, w.group->number, w.number});
+    if (w.number == pictured_) result_.pictured = result_.lives.back();
     --simds_[static_cast<std::size_t>(w.simd)].waves;
     Group& g = *w.group;
     --g.live;
@@ -426,7 +434,7 @@ class Engine {
   std::vector<std::unique_ptr<Group>> live_;
   std::size_t nextGroup_ = 0;
   int resident_ = 0;
-  std::uint32_t nextAge_ = 0;
+  std::uint32_t nextAge_ = 0, pictured_ = 0;
   Cycle nextDispatch_ = 0;
   Result result_;
 };

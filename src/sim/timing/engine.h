@@ -68,6 +68,8 @@ struct Result {
   std::vector<OpStats> ops;  ///< by op
   std::vector<Segment> timeline;
   std::vector<WaveLife> lives;
+  std::vector<Segment> picture;  ///< what one wave waited for; it is pictured.wave
+  WaveLife pictured = {};
 };
 
 /// Replays `order` (indices into `groups`, in the order in which this pool gets them). `opOfSlot` maps a trace's slots

@@ -189,6 +189,8 @@ void describe(Estimate& e, const Launch& launch, const Replayed& r, const Code& 
             [](const Instruction& a, const Instruction& b) { return a.offset < b.offset; });
   e.timeline = x.timeline;
   e.lives = x.lives;
+  e.picture = x.picture;
+  e.pictured = x.pictured;
 }
 
 }  // namespace

@@ -49,6 +49,8 @@ struct Estimate {
   std::vector<Instruction> instructions;  ///< in the order of the code
   std::vector<Segment> timeline;
   std::vector<WaveLife> lives;
+  std::vector<Segment> picture;  ///< Result::picture
+  WaveLife pictured = {};
   int simds = 4;
 };
 

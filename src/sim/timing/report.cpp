@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 namespace sardonyx::sim::timing {
 namespace {
@@ -22,6 +25,68 @@ double lostOf(const Instruction& i) {
   double n = 0;
   for (const std::uint64_t c : i.stats.lost) n += static_cast<double>(c);
   return n;
+}
+
+constexpr int kPictureWidth = 96;
+/// A letter for what a wave waits for most in a part of its life.
+char letter(int cause) {
+  constexpr char kLetters[] = {'m', 'l', 's', 'b', 'v', 'x', 'a', 'X', 'V', 'L', 'M', 'A', 'j', 'n'};
+  static_assert(sizeof kLetters == kCauses);
+  return kLetters[cause];
+}
+
+/// The life of one wave, a character for each `step` cycles: '#' where it issues at least half of them, else the letter
+/// of what it waits for most.
+std::string picture(const Estimate& e, std::int64_t& step) {
+  const std::int64_t life = e.pictured.end - e.pictured.begin;
+  step = std::max<std::int64_t>((life + kPictureWidth - 1) / kPictureWidth, 1);
+  const auto columns = static_cast<std::size_t>((life + step - 1) / step);
+  std::vector<std::array<std::int64_t, kCauses>> lost(columns);
+  for (const Segment& s : e.picture)
+    for (std::int64_t at = s.begin - e.pictured.begin, end = s.end - e.pictured.begin; at < end;) {
+      const std::int64_t next = std::min(end, (at / step + 1) * step);
+      if (at >= 0 && at / step < static_cast<std::int64_t>(columns))
+        lost[static_cast<std::size_t>(at / step)][static_cast<std::size_t>(s.cause)] += next - at;
+      at = next;
+    }
+  std::string out;
+  for (const auto& column : lost) {
+    const auto most = std::max_element(column.begin(), column.end());
+    const std::int64_t all = std::accumulate(column.begin(), column.end(), std::int64_t{0});
+    out += 2 * all <= step ? '#' : letter(static_cast<int>(most - column.begin()));
+  }
+  return out;
+}
+
+std::string legend(const std::string& life) {
+  std::string out;
+  for (int c = 0; c < kCauses; ++c)
+    if (life.find(letter(c)) != std::string::npos)
+      out += fmt::format("{}{} {}", out.empty() ? "" : ", ", letter(c), name(static_cast<Cause>(c)));
+  return out;
+}
+
+/// Of each source line: executed instructions and lost cycles of a wave, by cause; the most expensive first.
+json bySource(const Estimate& e, double waves) {
+  std::map<std::string, OpStats> lines;
+  for (const Instruction& i : e.instructions) {
+    if (i.source.empty()) continue;
+    OpStats& s = lines[i.source];
+    s.count += i.stats.count;
+    for (int c = 0; c < kCauses; ++c) s.lost[c] += i.stats.lost[c];
+  }
+  std::vector<Instruction> sorted;
+  for (const auto& [source, stats] : lines) sorted.push_back({0, "", source, stats});
+  std::stable_sort(sorted.begin(), sorted.end(), [](auto& a, auto& b) { return lostOf(a) > lostOf(b); });
+  json out = json::array();
+  for (const Instruction& i : sorted) {
+    json one = {{"source", i.source}, {"instructions_per_wave", static_cast<double>(i.stats.count) / waves}};
+    for (int c = 0; c < kCauses; ++c)
+      if (i.stats.lost[c])
+        one["lost_cycles_per_wave"][name(static_cast<Cause>(c))] = static_cast<double>(i.stats.lost[c]) / waves;
+    out.push_back(std::move(one));
+  }
+  return out;
 }
 
 /// The busiest unit or level, and its share.
@@ -96,6 +161,12 @@ json toJson(const TimedLaunch& l) {
                  {"share_of_pools", e.sampledUnits}};
   const double waves = std::max<double>(1, static_cast<double>(e.lives.size()));
   for (const Instruction& i : e.instructions) j["instructions"].push_back(instructionOf(i, waves));
+  if (!e.instructions.empty()) j["lines_of_source"] = bySource(e, waves);
+  if (e.pictured.end > e.pictured.begin) {
+    std::int64_t step = 1;
+    const std::string life = picture(e, step);
+    j["wave"] = {{"cycles", e.pictured.end - e.pictured.begin}, {"life", life}, {"cycles_a_character", step}};
+  }
   return j;
 }
 
@@ -123,6 +194,11 @@ std::string toText(const TimedLaunch& l, int lines) {
   if (e.extrapolated) out += ", the rest by their rate";
   if (e.sampledUnits < 1) out += fmt::format("; caches modelled with {:.0f} % of the pools", e.sampledUnits * 100);
   out += '\n';
+  if (lines > 0 && e.pictured.end > e.pictured.begin) {
+    std::int64_t step = 1;
+    const std::string life = picture(e, step);
+    out += fmt::format("  a wave, {} cycles a character (# issues, {}):\n    {}\n", step, legend(life), life);
+  }
   std::vector<const Instruction*> worst;
   for (const Instruction& i : e.instructions) worst.push_back(&i);
   std::sort(worst.begin(), worst.end(), [](auto* a, auto* b) { return lostOf(*a) > lostOf(*b); });

@@ -1,5 +1,6 @@
 // The clock: kernels whose time can be worked out from what a chip's units do in a cycle, what is said of them, and
 // what is refused. What the clock is worth beside published measurements is docs/amd-clock.md's matter.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -298,6 +299,26 @@ TEST_P(Clock, TheClockCanBeGiven) {
   HIP_OK(launch("dependent", {1}, {lanes()}, out.get(), 1.5f, 200u));
   EXPECT_GT(last()["mhz"].get<double>(), 1500);
   EXPECT_EQ(sardonyxSimConfigure(R"({"mhz": 5})"), -1);
+}
+
+TEST_P(Clock, AWavesLifeIsPictured) {
+  Buffer<float> out(256);
+  HIP_OK(launch("uneven", {1}, {256}, out.get(), 1.5f));
+  const json j = last();
+  // Wave 0 computes for most of its life; those that wait for it are at the barrier.
+  const auto life = j["wave"]["life"].get<std::string>();
+  const double cycles = j["wave"]["cycles"].get<double>(), step = j["wave"]["cycles_a_character"].get<double>();
+  EXPECT_NEAR(static_cast<double>(life.size()) * step, cycles, step);
+  EXPECT_LE(life.size(), 96u);
+  const auto computing = std::count(life.begin(), life.end(), '#') + std::count(life.begin(), life.end(), 'v');
+  EXPECT_GT(static_cast<double>(computing), 0.5 * static_cast<double>(life.size())) << life;
+  // The source line of the loop's arithmetic takes most of the instructions.
+  double most = 0, all = 0;
+  for (const json& l : j["lines_of_source"]) {
+    most = std::max(most, l["instructions_per_wave"].get<double>());
+    all += l["instructions_per_wave"].get<double>();
+  }
+  EXPECT_GT(most, 0.3 * all);
 }
 
 TEST(ClockRefusals, OtherWordsThanTheThreeModes) {
