@@ -11,7 +11,7 @@
 namespace sardonyx::codegen {
 
 GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& options)
-    : kernel_(kernel), range_(options.from_inputs), emit_(text_) {
+    : kernel_(kernel), in_blocks_(options.in_blocks), range_(options.from_inputs), emit_(text_) {
   emit_.plain_reductions = true;
   emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [](const Stage& s) {
     return !s.stored || s.out->dtype == DType::kFloat16 || s.out->dtype == DType::kBFloat16;

@@ -68,6 +68,17 @@ class GpuGenerator {
   void load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
                   std::vector<std::pair<Expr, std::string>>& packs);
 
+  // ---- gpu_blocks.cpp: a block per thread, transposed in registers
+  struct Blocks {
+    std::size_t across = 0;  ///< number of the variable along which the transposed operands are contiguous
+    Packing packing;         ///< along the innermost variable; `length` elements along both
+    Exprs crossing;          ///< loads that are transposed
+  };
+  /// Whether a loop whose result has packs can be computed in blocks, and pays: it has operands without packs.
+  std::optional<Blocks> blocks_of(const FlatLoop& f, const Packing& p) const;
+  /// Leaves a C++ variable `done`: false where sizes or addresses at run time do not allow packs.
+  void blocks(const FlatLoop& f, const Blocks& b);
+
   // ---- gpu_windows.cpp: one thread per pack of outputs, or per several packs whose windows overlap
   struct WindowTile {
     int length = 1;           ///< of a pack
@@ -123,6 +134,7 @@ class GpuGenerator {
   bool closed(const Expr& r) const;
 
   const LoopKernel& kernel_;
+  bool in_blocks_;
   IndexRange range_;
   std::string text_;
   Emitter emit_;

@@ -74,7 +74,12 @@ void GpuGenerator::map(const FlatLoop& f) {
       lines(f);
       return;
     }
-    if (p.length > 1 && !n->has_var && !(is_const_int(n, c) && c < p.length)) {
+    std::optional<Blocks> b;
+    if (in_blocks_ && p.length > 1 && bodies.size() == 1 && !n->has_var) b = blocks_of(f, p);
+    if (b) {
+      blocks(f, *b);
+      emit_.line("if (done) return;");
+    } else if (p.length > 1 && !n->has_var && !(is_const_int(n, c) && c < p.length)) {
       map_packs(f, p);
       from = "done";
       threads_ = idx::ceildiv(items, p.length);

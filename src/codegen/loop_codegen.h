@@ -42,6 +42,8 @@ struct GpuLoopOptions {
   std::function<bool(std::int64_t id)> from_inputs;
   /// The program's activations are kept in 16 bits, so what is computed from them need not be more exact.
   bool of_halves = false;
+  /// Loops that transpose may do so in registers (gpu_blocks.cpp).
+  bool in_blocks = false;
 };
 GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options);
 

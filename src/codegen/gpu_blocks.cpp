@@ -1,0 +1,119 @@
+// GPU kernels that transpose: the result is contiguous along one variable, an operand along another. Each thread
+// computes a square block, which it transposes in registers, so that both are accessed 16 bytes at a time. Neighbouring
+// threads have neighbouring blocks along both variables: a wave reads and writes whole cache lines.
+#include "codegen/gpu_generator.h"
+
+namespace sardonyx::codegen {
+namespace {
+
+constexpr std::int64_t kLanes = 8;                // blocks along the operand's variable that neighbouring threads have
+constexpr std::int64_t kLeastElements = 1 << 15;  // fewer give too few threads
+constexpr std::size_t kMostOperands = 2;          // that are transposed: each takes up to 32 registers
+
+}  // namespace
+
+std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, const Packing& p) const {
+  const Expr inner = f.vars.back();
+  Exprs certain, crossing;
+  certain_loads(f.body, [&](const Expr& l) { certain.push_back(l); });
+  // Loads under a condition would read what doesn't exist.
+  if (all_loads(f.body).size() != certain.size()) return {};
+  const auto contains = [](const Exprs& all, const Expr& e) {
+    return std::any_of(all.begin(), all.end(), [&](const Expr& x) { return same(x, e); });
+  };
+  for (const Expr& l : certain)
+    if (uses_var(l, inner) && !contains(p.loads, l) && !contains(crossing, l)) crossing.push_back(l);
+  if (crossing.empty() || crossing.size() > kMostOperands) return {};
+  Expr elements = 1;
+  for (const Expr& v : f.vars) elements = elements * v->args[0];
+  if (is_const(elements) && elements->i < kLeastElements) return {};
+  for (std::size_t k = 0; k + 1 < f.vars.size(); ++k) {
+    const Expr& across = f.vars[k];
+    std::int64_t n = 0;
+    if (!is_const_int(across->args[0], n) || n % p.length != 0) continue;
+    Blocks b{k, p, crossing};
+    const bool suits = std::all_of(crossing.begin(), crossing.end(), [&](const Expr& l) {
+      Expr step, rest;
+      return static_cast<int>(size_of(l->dtype)) * p.length <= 16 &&
+             idx::split_affine(l->args[0], across, step, rest) && is_const(step, 1) &&
+             multiple_of(rest, p.length, b.packing.multiples);
+    });
+    // Packs of the other operands, and of the result, start at any value of `across`.
+    if (suits) return b;
+  }
+  return {};
+}
+
+void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
+  const int length = b.packing.length;
+  const Expr inner = f.vars.back(), across = f.vars[b.across];
+  const std::int64_t rows = across->args[0]->i / length;
+  std::int64_t lanes = kLanes;
+  while (rows % lanes != 0) lanes /= 2;
+  const Expr outer_row = loop_var(rows / lanes), lane = loop_var(lanes),
+             group = loop_var(idx::floordiv(inner->args[0], length));
+  const Expr row = loop_var(across->args[0]), base = loop_var(inner->args[0]), at = loop_var(inner->args[0]);
+  Exprs vars;
+  for (std::size_t k = 0; k + 1 < f.vars.size(); ++k)
+    if (k != b.across) vars.push_back(f.vars[k]);
+  for (const Expr& v : {outer_row, group, lane}) vars.push_back(v);
+  Expr items = 1;
+  for (const Expr& v : vars) items = items * v->args[0];
+
+  Packing aligned = b.packing;
+  aligned.loads.insert(aligned.loads.end(), b.crossing.begin(), b.crossing.end());
+  emit_.line("bool done = false;");
+  emit_.open(fmt::format("if ({})", pack_condition(aligned, {kernel_.stages[0].out})));
+  const std::string q = emit_.fresh("q");
+  const bool narrow = open_items(items, "0", q);
+  decode(vars, q, narrow);
+  const auto bind = [&](const Expr& v, const std::string& value) {
+    const std::string name = emit_.fresh("i");
+    emit_.line(fmt::format("const {} {} = {};", emit_.type_of(v), name, value));
+    emit_.bind(v, name);
+  };
+  bind(row, fmt::format("({} * {} + {}) * {}", emit_.value(outer_row), lanes, emit_.value(lane), length));
+  bind(base, fmt::format("{} * {}", emit_.value(group), length));
+  std::vector<std::pair<Expr, std::string>> held;
+  for (const Expr& l : b.crossing) held.emplace_back(l, emit_.fresh("b"));
+  for (const auto& [l, name] : held)
+    emit_.line(fmt::format("Pack<{}, {}> {}[{}];", storage_name(l->dtype), length, name, length));
+  const std::string k = emit_.fresh("k");
+  emit_.line("#pragma unroll");
+  emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", k, length));
+  bind(at, fmt::format("{} + {}", emit_.value(base), k));
+  for (const auto& [l, name] : held) {
+    const std::string from = emit_.value(substitute(l->args[0], {{inner, at}, {across, row}}));
+    emit_.line(fmt::format("{}[{}] = load_pack<{}>({} + {});", name, k, length, emit_.buffer(l->value), from));
+  }
+  emit_.close();
+
+  const std::string j = emit_.fresh("j");
+  emit_.line("#pragma unroll");
+  emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", j, length));
+  bind(across, fmt::format("{} + {}", emit_.value(row), j));
+  std::vector<std::pair<Expr, std::string>> packs;
+  load_packs(f.body, b.packing, inner, base, packs);
+  const Value* out = kernel_.stages[0].out;
+  const std::string y = emit_.fresh("y");
+  emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(out->dtype), length, y));
+  emit_.line("#pragma unroll");
+  emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", length));
+  bind(inner, fmt::format("{} + l", emit_.value(base)));
+  for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
+  for (const auto& [l, name] : held) emit_.bind_value(l, element_text(l->dtype, fmt::format("{}[l][{}]", name, j)));
+  const std::string x = emit_.value(f.body);
+  emit_.line(fmt::format("{}[l] = {};", y, bits_text(out->dtype, x)));
+  emit_.close();
+  const std::string to = emit_.value(substitute(f.offset, {{inner, base}}));
+  emit_.line(fmt::format("store_pack<{}>({} + {}, {});", length, emit_.buffer(out), to, y));
+  emit_.close();
+  emit_.close();
+  emit_.line("done = true;");
+  emit_.close();
+  clear(vars);
+  threads_ = items;
+  work_ = work_ * length * length;
+}
+
+}  // namespace sardonyx::codegen
