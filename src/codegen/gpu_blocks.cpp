@@ -112,7 +112,12 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   emit_.line("done = true;");
   emit_.close();
   clear(vars);
+  // Sizes that are not multiples take the general form: one thread an element.
+  Expr elements = 1;
+  for (const Expr& v : f.vars) elements = elements * v->args[0];
   threads_ = items;
+  for (const Expr& m : aligned.multiples)
+    threads_ = select(compare(Op::kEq, idx::mod(m, length), 0), threads_, elements);
   work_ = work_ * length * length;
 }
 

@@ -51,6 +51,19 @@ def test_results(chip, fused):
 
 
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_symbolic_size(chip):
+    """Sizes that are not multiples of a pack, and those smaller than one, take the general form."""
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 64])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [64, "n"])
+    graph = helper.make_graph([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    program = sardonyx.compile(model.SerializeToString(), device=f"sim:{chip}")
+    for n in (1, 3, 4, 200, 1027, 1032):
+        feed = np.random.default_rng(n).random((n, 64), np.float32)
+        np.testing.assert_array_equal(program.run({"x": feed})["y"], feed.T, err_msg=f"n = {n}")
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
 def test_accesses_have_16_bytes(chip, tmp_path):
     model, _ = transposing([1024, 2048], [1, 0], np.float16, False)
     onnx.save(model, tmp_path / "transpose.onnx")
