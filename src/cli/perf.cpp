@@ -26,9 +26,9 @@ namespace sardonyx::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kMinRuns = 10;
-constexpr int kMaxRuns = 1000000;
-constexpr double kProfileSeconds = 1;
+constexpr int kMinRuns = 10;           // for a median and a spread, however long a run takes
+constexpr int kMaxRuns = 1000000;      // whose times are kept in memory
+constexpr double kProfileSeconds = 1;  // of runs that time each kernel: long enough for a mean, unnoticed otherwise
 constexpr int kMaxProfileRuns = 20;
 
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }

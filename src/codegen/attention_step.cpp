@@ -11,12 +11,12 @@ namespace {
 
 constexpr std::int64_t kMostElements = 512;    // elements of a group of heads that share keys
 constexpr std::int64_t kMostGroup = 8;         // heads that share keys: limited by registers
-constexpr std::int64_t kMostBlocks = 1 << 20;  // workgroups of a launch
+constexpr std::int64_t kMostBlocks = 1 << 20;  // workgroups of a launch; far above any batch
 constexpr int kCluster = kStepCluster, kSmallCluster = kSmallStepCluster;
-constexpr std::int64_t kClusters = 33;       // clusters that fill a card
-constexpr std::int64_t kClusterKeys = 1024;  // minimum keys of a cluster
+constexpr std::int64_t kClusters = 33;       // clusters that fill a card: two blocks on each of an H200's 132 SMs
+constexpr std::int64_t kClusterKeys = 1024;  // minimum keys of a cluster, 128 of each of its 8 blocks
 constexpr std::int64_t kSplitBlocks = 256;   // the same without clusters
-constexpr std::int64_t kSplitKeys = 128;
+constexpr std::int64_t kSplitKeys = 128;     // minimum keys of a split: fewer do not pay for combining the results
 
 const Value* memory_of(const Value* v) { return storage_of(const_cast<Value*>(v)); }
 

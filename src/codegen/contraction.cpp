@@ -186,7 +186,8 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
 // Whether each output of a convolution is a sum of so many 16-bit elements, in whole vectors, that matrix instructions
 // are faster even where they fill few of their columns (the last convolution of a decoder of images, with 3 channels).
 bool long_sums(const ConvOp& c, const Value& x, const Value& w) {
-  constexpr std::int64_t kLongSum = 128, kVector = 8;
+  constexpr std::int64_t kLongSum = 128;  // terms: eight matrix instructions of K = 16
+  constexpr std::int64_t kVector = 8;     // elements of a 16-byte load
   std::int64_t channels = 0, terms = 0;
   return half(x.dtype) && c.groups == 1 && !c.transposed && is_const_int(x.shape[1], channels) &&
          channels % kVector == 0 && is_const_int(idx::product({w.shape.begin() + 1, w.shape.end()}), terms) &&

@@ -6,7 +6,8 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kLanes = 32, kChunks = 4;
+constexpr std::int64_t kLanes = 32;     // threads of a line: one 128-byte access of 4-byte elements
+constexpr std::int64_t kChunks = 4;     // loads in flight of a thread
 constexpr std::int64_t kLongest = 256;  // longer lines get more threads
 
 }  // namespace

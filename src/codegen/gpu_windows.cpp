@@ -19,15 +19,17 @@ Exprs all_loads(const Expr& e) {
 
 namespace {
 
-constexpr std::int64_t kMostWritten = 48;       // terms of a tile that are written out in the text
-constexpr std::int64_t kMostUnrolled = 64;      // terms after clang has unrolled the remaining loops
-constexpr std::int64_t kLoadCost = 3;           // cost of a load, in multiply-adds of a pack
-constexpr std::int64_t kGatherCost = 2;         // cost of an element that is not contiguous, in loads
-constexpr std::int64_t kEnoughThreads = 32768;  // threads that keep a card busy, each with work for several
-constexpr std::int64_t kFewThreads = 16384;
-constexpr int kMostInstructions = 1200;  // of one pack: longer code compiles slowly and spills
-constexpr std::int64_t kLargestTile = 4;
-constexpr int kMostStored = 32;  // bytes of a pack of outputs: accumulators are wider than 16-bit outputs
+constexpr std::int64_t kMostWritten = 48;   // terms of a tile that are written out in the text
+constexpr std::int64_t kMostUnrolled = 64;  // terms after clang has unrolled the remaining loops
+constexpr std::int64_t kLoadCost = 3;       // cost of a load, in multiply-adds of a pack
+constexpr std::int64_t kGatherCost = 2;     // cost of an element that is not contiguous, in loads
+constexpr std::int64_t kEnoughThreads =
+    32768;  // threads that keep a card busy if each has a tile: an eighth of an H200's
+constexpr std::int64_t kFewThreads =
+    16384;  // half of these: with fewer, threads of one element each fill the card better than packs
+constexpr int kMostInstructions = 1200;   // of one pack: longer code compiles slowly and spills
+constexpr std::int64_t kLargestTile = 4;  // packs of a thread: their sums take up to 32 registers
+constexpr int kMostStored = 32;           // bytes of a pack of outputs: accumulators are wider than 16-bit outputs
 constexpr std::int64_t kColumnThreads = 131072;  // threads with a few loads each that saturate memory
 constexpr int kLoadsAtATime = 8;                 // loads in flight of a thread of a team
 constexpr std::int64_t kLeastTerms = 4;          // terms of a thread: fewer do not pay for the team's reduction

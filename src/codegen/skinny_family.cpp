@@ -8,8 +8,8 @@ namespace sardonyx::codegen {
 namespace {
 
 constexpr std::uint32_t kThreads = 256;
-constexpr std::int64_t kMostRows = 16;
-constexpr int kColumns = 16;  // of a matrix instruction
+constexpr std::int64_t kMostRows = 16;  // one tile of a matrix instruction
+constexpr int kColumns = 16;            // of a matrix instruction
 
 class SkinnyFamily : public ContractionFamily {
  public:

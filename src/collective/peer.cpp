@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 
 #include "compile/backend.h"
@@ -11,6 +12,7 @@
 #include "device/memory.h"
 #include "device/shared_memory.h"
 #include "kernel_sources.h"
+#include "kernels/layout_peer.h"
 #include "peer_kernels.h"
 #include "support/error.h"
 
@@ -18,12 +20,14 @@ namespace sardonyx {
 namespace {
 
 constexpr std::uint64_t kOffer = 3, kAgree = 4;  // arguments of Group::meet
-constexpr std::uint32_t kMaxBlocks = 64;         // kPeerBlocks of kernels/peer.h
-// kernels/peer.h: PeerHead with the offset of `abort`, and the slots of two calls.
-constexpr std::size_t kData = 16384, kAbort = 64;
+using sdx::layout::kPeerBlocks;
+using sdx::layout::kPeerData;
+using sdx::layout::kPeerSlot;
+using sdx::layout::PeerHead;
+static_assert(kPeerSlot == PeerExchange::kMaxBytes && sdx::layout::kPeerRanks == PeerExchange::kMaxRanks);
 // IPC handles cover whole allocations of the driver: one of 2 MiB contains nothing else.
 constexpr std::size_t kArea = std::size_t{2} << 20;
-static_assert(kArea >= kData + 2 * PeerExchange::kMaxBytes);
+static_assert(kArea >= kPeerData + 2 * kPeerSlot);
 
 /// What a process tells the others about its memory.
 struct Offer {
@@ -68,7 +72,7 @@ std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, const std::shared
     x->abort_stream_ = gpu->create_stream();
     x->one_ = gpu->allocate_pinned(sizeof(std::uint32_t));
     *static_cast<std::uint32_t*>(x->one_.get()) = 1;
-    const std::vector<char> zeros(kData);
+    const std::vector<char> zeros(kPeerData);
     GpuTransfers(gpu).upload(x->area_.get(), zeros.data(), zeros.size(), x->abort_stream_.get());
     gpu->synchronize(x->abort_stream_.get());
     if (const auto handle = share_memory(*gpu, x->area_.get())) {
@@ -112,7 +116,7 @@ std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, const std::shared
 
 PeerLaunch PeerExchange::launch(void* function, std::size_t count, std::size_t bytes) const {
   // 16 bytes per thread. Time is dominated by the other cards' latency, which more workgroups do not shorten.
-  const std::size_t blocks = std::clamp<std::size_t>((bytes + 16 * kThreads - 1) / (16 * kThreads), 1, kMaxBlocks);
+  const std::size_t blocks = std::clamp<std::size_t>((bytes + 16 * kThreads - 1) / (16 * kThreads), 1, kPeerBlocks);
   return {function,
           static_cast<std::uint32_t>(blocks),
           {static_cast<std::int64_t>(count), rank_, size_, reinterpret_cast<std::int64_t>(area_.get())},
@@ -136,7 +140,8 @@ std::optional<PeerLaunch> PeerExchange::gather(std::size_t bytes) const {
 
 void PeerExchange::abort() noexcept {
   try {
-    gpu_->upload(static_cast<char*>(area_.get()) + kAbort, one_.get(), sizeof(std::uint32_t), abort_stream_.get());
+    gpu_->upload(static_cast<char*>(area_.get()) + offsetof(PeerHead, abort), one_.get(), sizeof(std::uint32_t),
+                 abort_stream_.get());
   } catch (const Error&) {
     return;  // the driver is already unloaded, and with it the waiting kernels
   }

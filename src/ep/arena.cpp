@@ -9,8 +9,9 @@
 namespace sardonyx::ep {
 namespace {
 
-constexpr std::size_t kUnit = 256;
-constexpr std::size_t kLargestStep = std::size_t{1} << 30;  // largest chunk size
+constexpr std::size_t kUnit = 256;  // of sizes and addresses: what HIP and CUDA align allocations to
+constexpr std::size_t kLargestStep = std::size_t{1}
+                                     << 30;  // chunks double up to this size: beyond it they would waste memory
 
 }  // namespace
 

@@ -128,15 +128,15 @@ void GroupCompute::run(OrtKernelContext* context) {
     t.on_device = gpu_ && ort_.on_device(v);
     if (!onnx::is_packed(t.dtype)) continue;
     const std::size_t count = count_of(t.dims), bytes = onnx::packed_size(t.dtype, count);
-    std::vector<std::byte>& room = scratch->unpacked[k];
-    room.resize(count + bytes);
+    std::vector<std::byte>& buffer = scratch->unpacked[k];
+    buffer.resize(count + bytes);
     if (t.on_device) {
-      group_->device->copy(room.data() + count, false, t.data, true, bytes, options.stream);
+      group_->device->copy(buffer.data() + count, false, t.data, true, bytes, options.stream);
       group_->device->synchronize(options.stream);
-      t.data = room.data() + count;
+      t.data = buffer.data() + count;
     }
-    onnx::unpack(t.dtype, static_cast<const std::byte*>(t.data), count, room.data());
-    t.data = room.data();
+    onnx::unpack(t.dtype, static_cast<const std::byte*>(t.data), count, buffer.data());
+    t.data = buffer.data();
     t.on_device = false;
   }
   // Captures one pointer only, so that std::function does not allocate.

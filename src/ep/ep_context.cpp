@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::string_view kMagic = "SDXCTX02";
 constexpr std::string_view kFingerprint = "original model: ";  // in the attribute "notes"
-constexpr std::size_t kAlign = 64;
-constexpr std::uint32_t kMaxCount = 1 << 16;
+constexpr std::size_t kAlign = 64;            // of programs in the file: a cache line, as program files require
+constexpr std::uint32_t kMaxCount = 1 << 16;  // of entries: a damaged count must not allocate without bound
 
 std::size_t aligned(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 

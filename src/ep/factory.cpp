@@ -56,8 +56,8 @@ Factory::Factory(const OrtApiBase* base, const OrtLogger* logger, const std::str
   GetVendorId = [](const OrtEpFactory*) noexcept -> std::uint32_t { return kAmd; };
   GetVersion = [](const OrtEpFactory*) noexcept -> const char* { return SARDONYX_VERSION; };
   GetSupportedDevices = [](OrtEpFactory* f, const OrtHardwareDevice* const* hardware, std::size_t count,
-                           OrtEpDevice** out, std::size_t room, std::size_t* n) noexcept -> OrtStatus* {
-    return self_of(f)->ort_.guarded([&] { self_of(f)->supported(hardware, count, out, room, n); });
+                           OrtEpDevice** out, std::size_t capacity, std::size_t* n) noexcept -> OrtStatus* {
+    return self_of(f)->ort_.guarded([&] { self_of(f)->supported(hardware, count, out, capacity, n); });
   };
   CreateEp = [](OrtEpFactory* f, const OrtHardwareDevice* const*, const OrtKeyValuePairs* const* metadata,
                 std::size_t count, const OrtSessionOptions* options, const OrtLogger* logger,
@@ -127,11 +127,11 @@ const OrtHardwareDevice* Factory::hardware_of(const ProviderDevice& device, cons
 }
 
 void Factory::supported(const OrtHardwareDevice* const* hardware, std::size_t count, OrtEpDevice** out,
-                        std::size_t room, std::size_t* n) {
+                        std::size_t capacity, std::size_t* n) {
   *n = 0;
   for (const auto& device : devices_) {
-    if (*n >= room) {
-      log_.warn("ONNX Runtime accepts at most {} devices; {} and later ones are not offered", room,
+    if (*n >= capacity) {
+      log_.warn("ONNX Runtime accepts at most {} devices; {} and later ones are not offered", capacity,
                 device->info().name);
       break;
     }
@@ -212,11 +212,12 @@ extern "C" {
 
 __attribute__((visibility("default"))) OrtStatus* CreateEpFactories(const char* registered_name, const OrtApiBase* base,
                                                                     const OrtLogger* logger, OrtEpFactory** factories,
-                                                                    size_t room, size_t* count) {
+                                                                    size_t capacity, size_t* count) {
   *count = 0;
   const OrtApi* api = base->GetApi(22);
   try {
-    if (room < 1) return api->CreateStatus(ORT_INVALID_ARGUMENT, "AMDGPUExecutionProvider: no room for a factory");
+    if (capacity < 1)
+      return api->CreateStatus(ORT_INVALID_ARGUMENT, "AMDGPUExecutionProvider: the array has no space for a factory");
     const char* devices = std::getenv("SARDONYX_DEVICE");
     factories[0] = new sardonyx::ep::Factory(base, logger, devices ? devices : "");
     *count = 1;

@@ -17,7 +17,7 @@ class Factory : public OrtEpFactory {
   ~Factory();
 
  private:
-  void supported(const OrtHardwareDevice* const* hardware, std::size_t count, OrtEpDevice** out, std::size_t room,
+  void supported(const OrtHardwareDevice* const* hardware, std::size_t count, OrtEpDevice** out, std::size_t capacity,
                  std::size_t* n);
   const OrtHardwareDevice* hardware_of(const ProviderDevice& device, const OrtHardwareDevice* const* hardware,
                                        std::size_t count);

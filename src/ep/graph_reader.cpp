@@ -7,7 +7,7 @@
 namespace sardonyx::ep {
 namespace {
 
-constexpr int kMaxDepth = 64;  // of nested graphs
+constexpr int kMaxDepth = 64;  // of nested graphs, as for files (onnx/reader.h): reading recurses
 
 // A string that identifies a graph's structure; not for people.
 class Describer {
@@ -207,8 +207,8 @@ void GraphReader::attributes(const OrtNode* n, model::Node& out) {
     ort_.require(ort_->OpAttr_GetType(a, &type));
     // The first call fails and returns the size; the second reads.
     std::size_t bytes = 0;
-    const auto read = [&](void* to, std::size_t room) {
-      OrtStatus* s = ort_->ReadOpAttr(a, type, to, room, &bytes);
+    const auto read = [&](void* to, std::size_t capacity) {
+      OrtStatus* s = ort_->ReadOpAttr(a, type, to, capacity, &bytes);
       if (!s) return true;
       ort_->ReleaseStatus(s);
       return false;

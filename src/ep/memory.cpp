@@ -151,12 +151,13 @@ OrtStatus* DataTransfer::copy(OrtDataTransferImpl* self, const OrtValue** from, 
     for (std::size_t k = 0; k < count; ++k) {
       const void* source = nullptr;
       void* target = nullptr;
-      std::size_t bytes = 0, room = 0;
+      std::size_t bytes = 0, capacity = 0;
       ort.require(ort->GetTensorData(from[k], &source));
       ort.require(ort->GetTensorMutableData(to[k], &target));
       ort.require(ort->GetTensorSizeInBytes(from[k], &bytes));
-      ort.require(ort->GetTensorSizeInBytes(to[k], &room));
-      if (bytes > room) fail(ErrorKind::kInvalidArgument, "a tensor of {} bytes is copied into one of {}", bytes, room);
+      ort.require(ort->GetTensorSizeInBytes(to[k], &capacity));
+      if (bytes > capacity)
+        fail(ErrorKind::kInvalidArgument, "a tensor of {} bytes is copied into one of {}", bytes, capacity);
       if (bytes == 0) continue;
       if (!source || !target)
         fail(ErrorKind::kDevice, "no memory for a tensor of {} bytes: {}", bytes, last_allocation_failure());

@@ -10,7 +10,7 @@
 namespace sardonyx::ep {
 
 struct ProcessWide {
-  static constexpr std::size_t kMost = 8;
+  static constexpr std::size_t kMost = 8;  ///< more kinds of objects than there are
   std::mutex mutex;
   std::array<void (*)(), kMost> destroy{};
   std::size_t count = 0;

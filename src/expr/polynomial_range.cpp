@@ -36,7 +36,7 @@ bool atom_nonnegative(const Expr& a, int depth) {
 // x // c <= upper bound of x // c, with the bound taken term by term. Nested quotients ask for the same bounds many
 // times, so bounds are memoised.
 Expr quotient_bound(const Expr& a, int depth) {
-  constexpr std::size_t kMost = 4096;
+  constexpr std::size_t kMost = 4096;  // bounds that are kept, so that long-lived threads do not collect memory
   thread_local std::unordered_map<Expr, Expr, ExprHash, ExprSame> known[4];
   auto& memo = known[std::clamp(depth, 0, 3)];
   if (const auto it = memo.find(a); it != memo.end()) return it->second;

@@ -109,6 +109,7 @@ std::optional<ReducedDigits> digits_of(const Expr& reduce) {
 }
 
 std::int64_t assumed_product(const Exprs& extents) {
+  // A symbolic extent counts as small, so that known extents decide; the product is bounded so that it cannot overflow.
   constexpr std::int64_t kAssumed = 8, kMost = std::int64_t{1} << 40;
   std::int64_t all = 1, n = 0;
   for (const Expr& e : extents) {

@@ -13,7 +13,8 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kMaxMembers = 12;
+constexpr std::size_t kMaxMembers =
+    12;  // operations of a kernel: bounds its text and the rows that it keeps in registers
 constexpr std::int64_t kShortColumn = 32;       // elements that a thread keeps in registers
 constexpr std::int64_t kFewRows = 256;          // with a workgroup each, they leave a GPU idle
 constexpr std::int64_t kManyElements = 131072;  // in few rows together, from which on a separate kernel pays

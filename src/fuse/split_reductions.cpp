@@ -14,23 +14,23 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kWorkgroups = 1024;        // that keep a card busy
+constexpr std::int64_t kWorkgroups = 1024;        // that keep a card busy: about eight on each SM of an H200
 constexpr std::int64_t kFewResults = 64;          // few enough that a reduction of any length is worth two kernels
 constexpr std::int64_t kLeastRow = 32768;         // elements: one workgroup reduces shorter rows faster
 constexpr std::int64_t kLeastPart = 4096;         // elements of a part of a row
 constexpr std::int64_t kLeastColumn = 512;        // elements of a part of a column, which up to 128 threads divide
-constexpr std::int64_t kColumnGroups = 264;       // workgroups that saturate a card's memory
+constexpr std::int64_t kColumnGroups = 264;       // workgroups that saturate a card's memory: two on each SM of an H200
 constexpr std::int64_t kGroupColumns = 16;        // columns of a workgroup, at least
 constexpr std::int64_t kMultiple = 16;            // of each part's elements: aligns vector loads
 constexpr std::int64_t kMostPartsOfUnknown = 16;  // of a row, if the number of rows is unknown
 constexpr std::int64_t kMostPartsOfArg = 64;      // comparisons take many instructions, which more workgroups divide
-constexpr std::int64_t kMostPartsOfColumn = 256;
-constexpr std::int64_t kTeamColumn = 6144;     // shorter columns are not worth a second kernel
-constexpr std::int64_t kLeastMixed = 8192;     // elements that are contiguous in runs, with gaps between the runs
-constexpr std::int64_t kLongRun = 512;         // contiguous elements that a team of threads reduces
-constexpr std::int64_t kManyRuns = 64;         // shorter runs, whose elements become columns
-constexpr std::int64_t kMostTaps = 2048;       // of a window
-constexpr std::int64_t kEnoughWindows = 4096;  // results of windows from which on a second kernel does not pay
+constexpr std::int64_t kMostPartsOfColumn = 256;  // the second kernel reads all parts of a column: more cost it time
+constexpr std::int64_t kTeamColumn = 6144;        // shorter columns are not worth a second kernel
+constexpr std::int64_t kLeastMixed = 8192;        // elements that are contiguous in runs, with gaps between the runs
+constexpr std::int64_t kLongRun = 512;            // contiguous elements that a team of threads reduces
+constexpr std::int64_t kManyRuns = 64;            // shorter runs, whose elements become columns
+constexpr std::int64_t kMostTaps = 2048;          // of a window; as in codegen/gpu_codegen.cpp
+constexpr std::int64_t kEnoughWindows = 4096;     // results of windows from which on a second kernel does not pay
 
 // Reductions of `e` that are always evaluated.
 void certain_reductions(const Expr& e, Exprs& out) {

@@ -13,8 +13,8 @@ namespace {
 
 using Kind = Token::Kind;
 
-constexpr int kMaxNesting = 16;
-constexpr std::size_t kMaxRank = 64;
+constexpr int kMaxNesting = 16;       // of graphs: parsing recurses; far more than a test needs
+constexpr std::size_t kMaxRank = 64;  // as in ONNX files (onnx/tensor.h)
 
 }  // namespace
 

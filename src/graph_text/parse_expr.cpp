@@ -12,7 +12,7 @@ namespace {
 using Kind = Token::Kind;
 
 constexpr int kMaxDepth = 200;      // of nesting: parsing recurses
-constexpr int kMaxNodes = 100'000;  // of one node's expressions
+constexpr int kMaxNodes = 100'000;  // of one node's expressions: simplification is linear in them
 
 bool is_word(const Token& t, std::string_view text) {
   return (t.kind == Kind::kPunctuation || t.kind == Kind::kName) && t.text == text;

@@ -10,7 +10,7 @@
 
 namespace sardonyx::text {
 
-/// What names mean where an expression stands.
+/// The meaning of names in an expression.
 struct Names {
   std::unordered_map<std::string, Value*> values;
   std::unordered_map<std::string, Expr> symbols;
@@ -31,7 +31,7 @@ class ExprParser {
   Expr size();
   /// Comma-separated sizes up to `end`, which is consumed.
   Exprs sizes(std::string_view end);
-  /// A number as it stands in the braces of a constant.
+  /// A number in the braces of a constant.
   Expr element(DType type);
 
  private:

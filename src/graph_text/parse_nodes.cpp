@@ -7,7 +7,8 @@
 namespace sardonyx::text {
 namespace {
 
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 24;  // of all constants
+constexpr std::int64_t kMaxElements = std::int64_t{1}
+                                      << 24;  // of all constants, so that a short text cannot allocate gigabytes
 
 }  // namespace
 

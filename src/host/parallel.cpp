@@ -78,7 +78,7 @@ class Arenas {
   }
 
  private:
-  static constexpr std::size_t kMaxIdle = 32;
+  static constexpr std::size_t kMaxIdle = 32;  // kept for later callers; more concurrent ones make theirs again
   std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> idle_;
 };

@@ -8,10 +8,10 @@ namespace sardonyx::host {
 namespace {
 
 /// Bytes of transformed weights that stay in the L3 cache. If there are more, or few tiles per thread, threads divide
-/// the weights instead of the tiles.
+/// the weights instead of the tiles. An L3 cache has 32 MiB or more, which other buffers share.
 constexpr std::int64_t kCachedWeights = 16 << 20, kFewTiles = 6;
 /// Bytes of transformed patches and products that are processed at a time: what fits the L2 cache or, if threads divide
-/// the weights, what is left of the L3 cache.
+/// the weights, what is left of the L3 cache. (An L2 cache has 1 to 2 MiB.)
 constexpr std::int64_t kBlockBytes = 1 << 20, kSplitPatches = 4 << 20, kSplitProducts = 1 << 19;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }

@@ -39,7 +39,7 @@ class Parser {
  private:
   [[noreturn]] void bad(const std::string& why) const {
     fail(ErrorKind::kInvalidArgument,
-         "{} is no calibration table: {}. A table is what onnxruntime.quantization.write_calibration_table() writes "
+         "{} is not a calibration table: {}. A table is what onnxruntime.quantization.write_calibration_table() writes "
          "(json, cache, flatbuffers), or TensorRT's cache",
          what_, why);
   }
@@ -95,7 +95,7 @@ class Parser {
   void json() {
     const auto shallow = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return depth < kMaxDepth; };
     nlohmann::json all = nlohmann::json::parse(text_.begin(), text_.end(), shallow, /*allow_exceptions=*/false);
-    if (!all.is_object()) bad("it begins as JSON, but is none");
+    if (!all.is_object()) bad("it starts like JSON, but is not valid JSON");
     if (all.contains("CLS") && all.contains("data") && all["data"].is_object()) {
       nlohmann::json inner = std::move(all["data"]);
       all = std::move(inner);
@@ -132,7 +132,7 @@ class Parser {
                                                        << 8;
   }
   std::size_t target(std::size_t at) const { return at + word(at); }
-  /// Where field k of a table stands.
+  /// Offset of field k of a FlatBuffers table.
   std::size_t field(std::size_t table, std::size_t k) const {
     const auto fields = static_cast<std::int64_t>(table) - static_cast<std::int32_t>(word(table));
     if (fields < 0 || half(static_cast<std::size_t>(fields)) < 4 + 2 * (k + 1)) bad("a table lacks a field");
@@ -176,7 +176,8 @@ CalibrationTable read_calibration(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (problem || !in) fail(ErrorKind::kIo, "the calibration table {} can't be read", path.string());
   if (size > kMaxCalibrationBytes)
-    fail(ErrorKind::kIo, "the calibration table {} has {} bytes; that is no table", path.string(), size);
+    fail(ErrorKind::kIo, "the calibration table {} has {} bytes, more than the {} that are accepted", path.string(),
+         size, kMaxCalibrationBytes);
   std::string text(size, '\0');
   in.read(text.data(), static_cast<std::streamsize>(size));
   text.resize(static_cast<std::size_t>(in.gcount()));

@@ -13,7 +13,7 @@ Data share(const model::Tensor& t) { return {t.owner, t.data, t.bytes}; }
 
 /// What GraphLowerer::assume() has answered, in the order of the first questions.
 using Assumptions = std::vector<std::pair<const model::Node*, bool>>;
-constexpr int kMaxAttempts = 32;  // imports with different assumptions
+constexpr int kMaxAttempts = 32;  // imports with different assumptions: each attempt settles one
 
 class Importer : public GraphLowerer {
  public:

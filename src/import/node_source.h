@@ -1,4 +1,4 @@
-// A source of graphs that has the model as a list of nodes: what a front end for such a format needs nothing more than.
+// A ModelSource for models that are lists of nodes: all that a front end for such a format needs.
 #pragma once
 #include "import/model_source.h"
 #include "model/model.h"

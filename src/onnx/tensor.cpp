@@ -51,15 +51,17 @@ std::optional<DType> read_dtype(int data_type, const std::string& what, std::str
     case pb::TensorProto::STRING:
       unsupported = "string tensors are not supported; keep text processing outside the model";
       return std::nullopt;
-    case pb::TensorProto::FLOAT6E2M3:
-    case pb::TensorProto::FLOAT6E3M2:
-      unsupported = "6-bit float tensors are not supported; convert them to float8 or float16";
-      return std::nullopt;
     default:
       break;
   }
   if (!pb::TensorProto::DataType_IsValid(data_type))
     fail(ErrorKind::kInvalidModel, "{} has the unknown element type {}", what, data_type);
+  const std::span<const DTypeInfo> rows = all_dtypes();
+  if (std::none_of(rows.begin(), rows.end(), [&](const DTypeInfo& r) { return r.onnx == data_type; })) {
+    unsupported = fmt::format("{} tensors are not supported; convert them to float8 or float16",
+                              pb::TensorProto::DataType_Name(data_type));
+    return std::nullopt;
+  }
   return from_onnx(data_type);
 }
 

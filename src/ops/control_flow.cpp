@@ -239,7 +239,7 @@ Expr of_inputs(Graph& g, Value* v, const Exprs& index) {
   const auto flat = static_cast<std::size_t>(at->i);
   if (v->content) return flat < v->content->size() ? (*v->content)[flat] : Expr();
   if (!v->producer) {
-    constexpr std::int64_t kMost = 16;
+    constexpr std::int64_t kMost = 16;  // elements: as many symbols are bound, for a condition or a trip count
     const bool integer = v->dtype == DType::kInt64 || v->dtype == DType::kInt32 || v->dtype == DType::kBool;
     if (v->graph->parent() || !integer || !is_const(idx::product(v->shape)) || idx::product(v->shape)->i > kMost)
       return {};

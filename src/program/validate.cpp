@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <set>
 
+#include "program/limits.h"
 #include "support/error.h"
 
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kMaxKernelArguments = 64;  // what the executor passes to a kernel
-constexpr std::size_t kMaxSpatial = 3;           // dims of host::ConvDesc's arrays
+constexpr std::size_t kMaxSpatial = 3;  // dims of host::ConvDesc's arrays
 
 void require(bool holds, const char* what) {
   if (!holds) fail(ErrorKind::kInvalidModel, "the program is damaged: {}", what);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "collective/peer.h"
+#include "program/limits.h"
 #include "program/routine_names.h"
 #include "runtime/gpu_backend.h"
 #include "runtime/host_backend.h"
@@ -10,7 +11,6 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kMaxArguments = 64;     // buffers of a kernel; validate.cpp and fusion obey it
 constexpr std::int64_t kMaxBlocks = 1 << 20;  // maximum grid of a loop kernel; each thread loops over further elements
 
 class GpuLaunchStep : public GpuStep {
@@ -101,7 +101,7 @@ class GpuCollectiveStep : public GpuCollective {
 }  // namespace
 
 GpuCalls launch_calls(const LaunchStep& l, const GpuBackend& backend, const RunState& run) {
-  check(l.buffers.size() <= kMaxArguments, "a kernel with {} buffers", l.buffers.size());
+  check(l.buffers.size() <= kMaxKernelArguments, "a kernel with {} buffers", l.buffers.size());
   GpuCalls calls;
   const std::int64_t items = run.eval(l.work_items);
   if (items <= 0) return calls;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "host/parallel.h"
+#include "program/limits.h"
 #include "program/routine_names.h"
 #include "runtime/routine_step.h"
 #include "support/mapped_file.h"
@@ -12,8 +13,8 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kGrain = 131072;    // minimum number of operations for a thread
-constexpr std::size_t kMaxArguments = 64;  // buffers of a kernel; validate.cpp and fusion obey it
+constexpr std::int64_t kGrain =
+    131072;  // minimum number of operations for a thread: longer than the microseconds to wake it
 
 void check_size(std::size_t bytes) {
   if (bytes > (std::size_t{1} << 46))
@@ -25,7 +26,7 @@ class HostLaunch : public PreparedStep {
  public:
   HostLaunch(const LaunchStep& step, const HostBackend& backend, const RunState& run)
       : step_(step), info_(run.kernel(step.kernel)), kernel_(backend.kernel(step.kernel)) {
-    check(step.buffers.size() <= kMaxArguments, "a kernel with {} buffers", step.buffers.size());
+    check(step.buffers.size() <= kMaxKernelArguments, "a kernel with {} buffers", step.buffers.size());
     items_ = run.eval(step.work_items);
     if (items_ <= 0) return;
     if (step.limit) check_limit(step.limit, run.symbols);
@@ -36,7 +37,7 @@ class HostLaunch : public PreparedStep {
 
   void enqueue(RunState& run) override {
     if (items_ <= 0) return;
-    char* buffers[kMaxArguments];
+    char* buffers[kMaxKernelArguments];
     for (std::size_t k = 0; k < step_.buffers.size(); ++k) buffers[k] = static_cast<char*>(run.at(step_.buffers[k]));
     if (items_ <= grain_) return kernel_(buffers, values_.data(), 0, items_);
     host::parallel_for(items_, grain_, run.threads,

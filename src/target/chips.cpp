@@ -6,11 +6,10 @@
 //   Register files, their granules, waves of a SIMD, ELF machine numbers: LLVM's "User Guide for AMDGPU Backend".
 //   Units, dies, LDS pools, caches, sizes of register files and of memory: ROCm documentation, "AMD GPU
 //   specifications". Clocks, buses, bandwidths, peaks: AMD's product pages and data sheets of each product; "A100
-//   Tensor Core GPU", "H100
-//     Tensor Core GPU" and "H200 Tensor Core GPU" data sheets (SXM), "H100 Tensor Core GPU Architecture".
+//     Tensor Core GPU", "H100 Tensor Core GPU" and "H200 Tensor Core GPU" data sheets (SXM), "H100 Tensor Core GPU
+//     Architecture".
 //   Vector rates: "AMD CDNA 2", "CDNA 3" and "CDNA 4 Architecture" white papers (packed float32), "Using the Matrix
-//   Cores
-//     of AMD RDNA 4 architecture GPUs" on GPUOpen (table of operations per clock of RDNA 2 to 4), NVIDIA's white
+//     Cores of AMD RDNA 4 architecture GPUs" on GPUOpen (table of operations per clock of RDNA 2 to 4), NVIDIA's white
 //     papers.
 //   Floors: CUDA release notes (the first driver for a PTX version); ROCm compatibility matrix and release notes.
 #include <algorithm>

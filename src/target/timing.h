@@ -1,6 +1,6 @@
 // What an estimate of time needs of an AMD chip beyond target/chip.h: pipelines, latencies, bandwidths and clocks, one
 // row a chip. None of the numbers was fitted to a single measurement; docs/amd-clock.md compares the estimates
-// with published ones. A number without an own comment follows from the sources of its column:
+// with published ones. A number without a comment of its own follows from the sources of its column:
 //
 //   [isa]    AMD's ISA documents: CDNA 2, "AMD Instinct MI300" (CDNA 3), CDNA 4, RDNA 3, RDNA 4
 //   [llvm]   LLVM's scheduling models and hazard recogniser for AMDGPU

@@ -13,10 +13,12 @@ namespace {
 
 constexpr int kApplication = 0x53445854;  // "SDXT", in the file's header
 constexpr int kFormat = 1;                // the header's user_version
+// Files may come from elsewhere. A model has some hundred problems with some tens of candidates each: the limits are
+// far above that, and keep the memory of a hostile file bounded.
 constexpr std::size_t kMaxRows = 1 << 20, kMaxText = 500;
-constexpr int kMaxBytes = 1 << 16;  // of one value or statement
-constexpr std::int64_t kMaxSize = INT32_MAX;
-constexpr int kBusyMilliseconds = 10000;
+constexpr int kMaxBytes = 1 << 16;            // of one value or statement
+constexpr std::int64_t kMaxSize = INT32_MAX;  // of one dim of a problem
+constexpr int kBusyMilliseconds = 10000;      // how long to wait for another process that writes: it takes milliseconds
 
 constexpr const char* kSchema =
     "CREATE TABLE times (arch TEXT NOT NULL, units INTEGER NOT NULL, problem TEXT NOT NULL, batches INTEGER NOT NULL, "

@@ -8,22 +8,13 @@
 // communication), TensorRT-LLM, vLLM.
 #pragma once
 #include "gpu_kernels.h"
+#include "layout_peer.h"
 
 namespace sdx {
 
-inline constexpr u32 kPeerBlocks = 64, kPeerRanks = 8;
-
-/// The start of an exchange area. Other cards write only `flags`.
-struct PeerHead {
-  u64 peers[kPeerRanks];  ///< addresses of all cards' areas on this card
-  u32 abort;              ///< the group is broken: stop waiting
-  u32 unused[47];
-  u32 turns[kPeerBlocks];  ///< number of calls by each workgroup
-  u32 flags[kPeerBlocks][kPeerRanks];
-};
-inline constexpr i64 kPeerData = 16384;       ///< offset of the slots
-inline constexpr i64 kPeerSlot = 256 * 1024;  ///< bytes of a slot
-static_assert(sizeof(PeerHead) <= u64(kPeerData));
+using layout::kPeerData;
+using layout::kPeerSlot;
+using layout::PeerHead;
 
 /// Copies n elements to this card's slot, and waits until all cards have done so. Returns the slot's offset in an area.
 template <int V, class T>

@@ -2,15 +2,18 @@
 // beforehand.
 #include "collective/peer.h"
 
+#include <cstddef>
 #include <cstring>
 
 #include "device/device.h"
+#include "kernels/layout_peer.h"
 #include "models.h"
 
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kData = 16384, kSlot = std::size_t{256} << 10, kTurns = 256, kFlags = 512;
+constexpr std::size_t kData = sdx::layout::kPeerData, kSlot = sdx::layout::kPeerSlot;
+constexpr std::size_t kTurns = offsetof(sdx::layout::PeerHead, turns), kFlags = offsetof(sdx::layout::PeerHead, flags);
 constexpr std::uint32_t kBlocks = 3;
 
 class Peer : public testing::TestWithParam<const char*> {
