@@ -106,7 +106,7 @@ std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
   for (const PostOp& op : desc.post) any_half |= op.has_operand() && is_half(op.dtype);
   if (!any_half) return make_float32(desc, why);
   auto kernel = make_dnnl_convolution(desc, why);
-  if (kernel && kernel->name().starts_with("br")) return kernel;
+  if (kernel && kernel->has_fast_halves()) return kernel;
 
   ConvDesc wide = desc;
   wide.src = wide.weights = wide.dst = DType::kFloat32;

@@ -94,6 +94,8 @@ class DnnlKernel : public TileKernel {
   ~DnnlKernel() override;
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   std::string name() const override { return spec_.name; }
+  /// The kernels of oneDNN's "batch-reduce GEMM" generator; its implementations are told apart by their names only.
+  bool has_fast_halves() const override { return spec_.name.starts_with("br"); }
   std::shared_ptr<PackedWeights> pack(const void* weights) const override;
   void run(const TileArgs& args) const override;
 

@@ -19,6 +19,7 @@ class EpilogueKernel : public TileKernel {
 
   std::size_t scratch_bytes() const override { return inner_->scratch_bytes(); }
   std::string name() const override { return inner_->name() + ", then its epilogue"; }
+  bool has_fast_halves() const override { return inner_->has_fast_halves(); }
   std::shared_ptr<PackedWeights> pack(const void* weights) const override { return inner_->pack(weights); }
 
   void run(const TileArgs& args) const override {

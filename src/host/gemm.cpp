@@ -39,7 +39,7 @@ std::shared_ptr<const TileKernel> make(const GemmDesc& desc, const GemmProblem& 
   bool any_half = is_half(desc.a) || is_half(desc.b) || is_half(desc.out);
   for (const PostOp& op : desc.post) any_half |= op.has_operand() && is_half(op.dtype);
   auto kernel = make_dnnl_gemm(desc, p, why);
-  if (!any_half || (kernel && kernel->name().starts_with("brg"))) return kernel;
+  if (!any_half || (kernel && kernel->has_fast_halves())) return kernel;
 
   GemmDesc wide = desc;
   wide.a = wide.b = wide.out = DType::kFloat32;

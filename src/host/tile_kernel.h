@@ -61,6 +61,9 @@ class TileKernel {
   virtual std::size_t scratch_bytes() const = 0;
   /// The implementation's name, for reports.
   virtual std::string name() const = 0;
+  /// Whether 16-bit floats are computed without converting whole tensors: the fast implementations of oneDNN, whose
+  /// others are slower than conversion to float32.
+  virtual bool has_fast_halves() const { return false; }
   /// Bytes of TileArgs::later that a run can prefetch without slowing down.
   virtual std::int64_t prefetches() const { return 0; }
   /// Packs constant weights (passed as TileArgs::weights).

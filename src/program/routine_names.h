@@ -9,4 +9,7 @@ namespace sardonyx {
 ///   all_gather: x [...] -> [processes, ...]
 inline bool is_collective(std::string_view routine) { return routine == "all_reduce" || routine == "all_gather"; }
 
+/// append: copies new rows into the buffer of its first input, which is its result, if the caller gives it that memory.
+inline bool appends_in_place(std::string_view routine) { return routine == "append"; }
+
 }  // namespace sardonyx

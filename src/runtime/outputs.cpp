@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "program/routine_names.h"
 #include "program/visit.h"
 #include "runtime/run.h"
 
@@ -35,7 +36,7 @@ bool Executor::Run::Outputs::in_place(const Run& run, int buffer, const Target& 
     if (from >= end || begin >= to) continue;
     const auto appends = [&](const ProgramStep& s) {
       if (std::find(s.writes.begin(), s.writes.end(), buffer) == s.writes.end()) return false;
-      if (const auto* r = std::get_if<RoutineStep>(&s.op)) return r->name == "append";
+      if (const auto* r = std::get_if<RoutineStep>(&s.op)) return appends_in_place(r->name);
       bool in_place = false;
       for_launches(s, [&](const LaunchStep& l) { in_place = in_place || run.kernel(l.kernel).spec.appends_in_place; });
       return in_place;

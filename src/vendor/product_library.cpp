@@ -228,7 +228,7 @@ void Plan::run(const LibraryTensors& t, GpuStream stream) const { library_->run(
 std::shared_ptr<const ProductLibrary> open_library(const std::shared_ptr<Gpu>& gpu, const std::string& path,
                                                    std::string& why) {
   const std::string& card = gpu->info().name;
-  const bool cuda = card.starts_with("cuda");
+  const bool cuda = gpu->api() == GpuApi::kCuda;
   std::vector<std::string> files = {path};
   if (path.empty() && card.starts_with("sim")) {
     why = "a simulated card has no library";

@@ -193,7 +193,7 @@ TEST(Graph, UnsupportedTensorsFailOnlyWhenUsed) {
   f->set_name("f6"), f->set_data_type(pb::TensorProto::FLOAT6E2M3), f->add_dims(4), f->set_raw_data("abc");
   const Graph graph = parse(m).graph;
   expect_error(ErrorKind::kUnsupported, {"'words'", "string"}, [&] { graph.initializers[0].require(); });
-  expect_error(ErrorKind::kUnsupported, {"'f6'", "6-bit"}, [&] { graph.initializers[1].as<std::uint8_t>(); });
+  expect_error(ErrorKind::kUnsupported, {"'f6'", "FLOAT6E2M3"}, [&] { graph.initializers[1].as<std::uint8_t>(); });
 }
 
 TEST(Graph, StrippedWeightsLoadOnRequestOnly) {
