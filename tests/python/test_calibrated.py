@@ -206,7 +206,7 @@ def test_damaged_tables_are_refused(tmp_path):
     } | {f"cut{k}": whole[:k] for k in range(1, len(whole) - 8, 7)}  # strings end with zeros
     for name, content in bad.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(sardonyx.InvalidArgumentError, match="no calibration table"):
+        with pytest.raises(sardonyx.InvalidArgumentError, match="is not a calibration table"):
             sardonyx.compile(m, precision="int8", calibration_table=tmp_path / name)
     for k in range(0, len(whole), 3):  # offsets that lead anywhere: refused, or other numbers
         changed = bytearray(whole)
