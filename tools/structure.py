@@ -154,6 +154,16 @@ def chip_name_problems(root: Path, names: Iterable[str]) -> list[str]:
     return problems
 
 
+def documented_problems(root: Path) -> list[str]:
+    """Components that the list in docs/architecture.md lacks, or has too many."""
+    components = set(read_components(root / "src" / "components.txt")[0])
+    page = root / "docs" / "architecture.md"
+    listed = set(re.findall(r"^  (\w+)/  ", page.read_text(encoding="utf-8"), re.MULTILINE))
+    wrong = [(c, "is not in the list of components") for c in sorted(components - listed)]
+    wrong += [(c, "is listed, but src/components.txt does not have it") for c in sorted(listed - components)]
+    return [f"docs/architecture.md: {name} {why}" for name, why in wrong]
+
+
 def problems(root: Path, names: list[str]) -> list[str]:
     """What is wrong with the source files `names` below `root`."""
     return [
@@ -161,4 +171,5 @@ def problems(root: Path, names: list[str]) -> list[str]:
         *file_problems(root, names),
         *function_problems(root, names),
         *chip_name_problems(root, names),
+        *documented_problems(root),
     ]

@@ -83,7 +83,7 @@ class Routine {
 
  private:
   const Value& in(int k) const { return *tensors_[static_cast<std::size_t>(k)]; }
-  const Value& out(int k) const { return *tensors_[static_cast<std::size_t>(inputs_ + k)]; }
+  const Value& out(int k) const { return in(inputs_ + k); }
   int output(int k) const { return inputs_ + k; }
   int workspace(DType t, const Expr& elements) {
     r.workspace.push_back({t, elements});

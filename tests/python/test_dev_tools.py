@@ -156,3 +156,12 @@ def test_comparisons_with_chip_names_are_reported(tmp_path):
         (tmp_path / name).write_text(text)
     found = [p.split(": ")[0] for p in structure.chip_name_problems(tmp_path, sorted(texts))]
     assert found == ["src/low/a.cpp:1", "src/low/b.cpp:1", "src/low/c.cpp:1"]
+
+
+def test_components_are_documented(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "src/components.txt").write_text("low:\nhigh: low\n")
+    (tmp_path / "docs/architecture.md").write_text("```\nsrc/\n  low/   first\n  old/   gone\n```\n")
+    found = structure.documented_problems(tmp_path)
+    assert [p.split(": ")[1].split()[0] for p in found] == ["high", "old"]
