@@ -1,7 +1,9 @@
 #include "cli/inputs.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "cli/arguments.h"
@@ -149,13 +151,12 @@ class Maker {
   }
 
   static double number(const std::string& v, const char* option, const std::string& text) {
-    try {
-      std::size_t end = 0;
-      const double d = std::stod(v, &end);
-      if (end == v.size()) return d;
-    } catch (const std::exception&) {  // said below
-    }
-    fail(ErrorKind::kInvalidArgument, "{} {}: '{}' is not a number", option, text, v);
+    char* end = nullptr;
+    errno = 0;
+    const double d = std::strtod(v.c_str(), &end);
+    if (v.empty() || end != v.c_str() + v.size() || errno == ERANGE)
+      fail(ErrorKind::kInvalidArgument, "{} {}: '{}' is not a number", option, text, v);
+    return d;
   }
 
   static bool constant(const std::string& dim, std::int64_t& v) {

@@ -131,10 +131,9 @@ bool IndexRange::narrow(const Expr& e) {
   if (ok) {
     const Expr m = magnitude(b.low, b.high);
     std::int64_t c;
-    if (is_const_int(m, c))
-      ok = c <= kLargest;
-    else if ((ok = bounded_symbols(m, trusted_)))
-      limits_.insert(m);
+    const bool constant = is_const_int(m, c);
+    ok = constant ? c <= kLargest : bounded_symbols(m, trusted_);
+    if (ok && !constant) limits_.insert(m);
   }
   return narrow_[e] = ok;
 }

@@ -16,7 +16,7 @@ constexpr std::size_t kLargestStep = std::size_t{1}
 }  // namespace
 
 Arena::Arena(Source source, ArenaOptions options, std::string who)
-    : source_(std::move(source)), options_(options), who_(std::move(who)) {
+    : source_(std::move(source)), options_(std::move(options)), who_(std::move(who)) {
   stats_.limit = options_.limit;
   if (options_.limit && !options_.budget) options_.budget = std::make_shared<MemoryBudget>(options_.limit);
   if (options_.budget)

@@ -39,7 +39,7 @@ OrtMemoryInfo* memory_info(const Ort& ort, int id, bool pinned) {
   return info;
 }
 
-Allocator::Allocator(const Ort& ort, std::shared_ptr<ProviderDevice> device, int id, bool pinned,
+Allocator::Allocator(const Ort& ort, const std::shared_ptr<ProviderDevice>& device, int id, bool pinned,
                      const ArenaOptions& options, const ExternalMemory& external, Log log)
     : OrtAllocator{},
       ort_(ort),

@@ -125,13 +125,6 @@ struct SimdKernels {
                    float* c, std::int64_t c_row, int columns);
   /// Null if oneDNN's kernel is as fast.
   void (*panel_product)(const PanelProduct& product);
-  int integer_columns;  ///< columns of a panel of the packed right matrix; see simd_integer.inc
-  void (*pack_row)(const void* in, bool is_signed, std::int64_t count, int zero, std::int16_t* out,
-                   std::int64_t padded);
-  void (*pack_columns)(const void* in, bool is_signed, std::int64_t row, std::int64_t column, std::int64_t depth,
-                       int columns, const int* zeros, std::int16_t* out);
-  void (*integer_product)(std::int64_t rows, std::int64_t pairs, const std::int16_t* a, std::int64_t a_row,
-                          const std::int16_t* b, std::int32_t* c, std::int64_t c_row, int columns);
   int winograd_columns, winograd_rows;  ///< of a panel of weights; rows that are multiplied with it best
   /// c[rows][columns] = a[rows][depth] * panel[depth][columns], while the panel `next` is prefetched. `columns` is
   /// winograd_columns or half of it.

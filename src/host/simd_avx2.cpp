@@ -1,6 +1,7 @@
 // The kernels of simd.h for AVX2, FMA and F16C.
 #include <immintrin.h>
 
+#include "host/integer_kernels.h"
 #include "host/simd.h"
 
 namespace sardonyx::host {
@@ -11,5 +12,6 @@ namespace {
 }  // namespace avx2
 
 const SimdKernels kSimdAvx2 = SARDONYX_SIMD_TABLE(avx2, "avx2");
+const IntegerKernels kIntegerAvx2 = SARDONYX_INTEGER_TABLE(avx2, "AVX2");
 
 }  // namespace sardonyx::host

@@ -1,6 +1,7 @@
 // The kernels of simd.h for AVX-512 F, BW, DQ and VL.
 #include <immintrin.h>
 
+#include "host/integer_kernels.h"
 #include "host/simd.h"
 
 namespace sardonyx::host {
@@ -11,5 +12,6 @@ namespace {
 }  // namespace avx512
 
 const SimdKernels kSimdAvx512 = SARDONYX_SIMD_TABLE(avx512, "avx512");
+const IntegerKernels kIntegerAvx512 = SARDONYX_INTEGER_TABLE(avx512, "AVX-512");
 
 }  // namespace sardonyx::host

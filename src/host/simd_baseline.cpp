@@ -1,6 +1,7 @@
 // The kernels of simd.h for any CPU.
 #include <emmintrin.h>
 
+#include "host/integer_kernels.h"
 #include "host/simd.h"
 
 namespace sardonyx::host {
@@ -11,5 +12,6 @@ namespace {
 }  // namespace baseline
 
 const SimdKernels kSimdBaseline = SARDONYX_SIMD_TABLE(baseline, "baseline");
+const IntegerKernels kIntegerBaseline = SARDONYX_INTEGER_TABLE(baseline, "SSE2");
 
 }  // namespace sardonyx::host

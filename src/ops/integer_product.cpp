@@ -31,9 +31,11 @@ Value* zero_or_none(Graph& g, const Value* x, Value* zero) {
 
 Expr even(const Expr& n) { return idx::ceildiv(n, 2) * Expr(2); }
 
+// Enough for the packed form of every instruction set (host/integer_kernels.h): 16 bits an element, or 8 bits with K
+// padded to at most twice its size and 8 bytes a column. Likewise for the scratch memory below.
 Value* pack(Graph& g, Value* b, Value* zero, bool trans, const Expr& k, const Expr& n) {
   const Expr batch = idx::product({b->shape.begin(), b->shape.end() - 2});
-  const Expr bytes = batch * even(k) * (idx::ceildiv(n, 32) * Expr(32)) * Expr(2) + 64;
+  const Expr bytes = batch * (idx::ceildiv(n, 32) * Expr(32)) * (even(k) * Expr(2) + 8) + 128;
   return tensor::routine(g, "integer_pack", {b, zero_or_none(g, b, zero)}, {trans ? 1 : 0}, {},
                          {{DType::kUInt8, {bytes}}})[0];
 }
@@ -116,7 +118,7 @@ Value* integer_matmul(Graph& g, Value* a, Value* a_zero, Value* b, Value* b_zero
   Exprs shape = tensor::broadcast_shapes(g, {batch_a, batch_b});
   shape.push_back(m);
   shape.push_back(n);
-  const Expr scratch = idx::product(batch_a) * m * even(ka) * Expr(2) + 128;
+  const Expr scratch = idx::product(batch_a) * m * (even(ka) * Expr(2) + 8) + 256;
   return tensor::routine(g, "integer_matmul", {a, zero_or_none(g, a, a_zero), pack(g, b, b_zero, trans_b, kb, n)},
                          batch_b, {}, {{DType::kInt32, shape}, {DType::kUInt8, {scratch}}})[0];
 }

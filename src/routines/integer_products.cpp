@@ -5,16 +5,16 @@
 #include <memory>
 
 #include "host/integer_gemm.h"
+#include "host/integer_kernels.h"
 #include "host/parallel.h"
-#include "host/simd.h"
 #include "routines/families.h"
 #include "support/error.h"
 
 namespace sardonyx::routines {
 namespace {
 
-constexpr std::int64_t kPositions =
-    96;  // output positions of a convolution per task: a multiple of every tile's height
+// Output positions of a convolution per task: a multiple of every tile's height.
+constexpr std::int64_t kPositions = 96;
 
 host::ZeroPoints zero_kind(const Tensor& zero) {
   if (zero.elements() == 0) return host::ZeroPoints::kNone;
@@ -33,7 +33,7 @@ std::vector<std::int64_t> leading(const std::vector<std::int64_t>& dims) { retur
 
 // integer_pack
 //   inputs:  b [batch..., K, N], or [batch..., N, K] if transposed; its zero points: none [0], one, or [N]
-//   outputs: what integer_matmul and integer_conv read; uint8 [64 + 2 * batch * roundup(K, 2) * roundup(N, 32)]
+//   outputs: what integer_matmul and integer_conv read; uint8 [128 + batch * (2 * roundup(K, 2) + 8) * roundup(N, 32)]
 //   params:  transposed
 void integer_pack(Call& c) {
   const Tensor &b = c.inputs[0], &zero = c.inputs[1];
@@ -51,7 +51,7 @@ void integer_pack(Call& c) {
 
 // integer_matmul
 //   inputs:  a [batch..., M, K]; its zero points: none [0], one, or [M]; b packed by integer_pack
-//   outputs: y [batch..., M, N] int32; workspace, uint8 [64 + 2 * batch of a * M * roundup(K, 2)]
+//   outputs: y [batch..., M, N] int32; workspace, uint8 [256 + batch of a * M * (2 * roundup(K, 2) + 8)]
 //   params:  the batch dims of b
 void integer_matmul(Call& c) {
   const Tensor &a = c.inputs[0], &zero = c.inputs[1], &y = c.outputs[0];
@@ -77,8 +77,8 @@ void integer_matmul(Call& c) {
 // Sizes of a 2-D convolution.
 struct Conv {
   std::int64_t batch, channels, in[2], features, out[2], stride[2], dilation[2], pad[2], kernel[2];
-  std::int64_t padded[2];  // extents of the padded image
-  std::int64_t depth;      // K: elements of a window, rounded up to even
+  std::int64_t padded[2];      // extents of the padded image
+  std::int64_t window, depth;  // K: elements of a window; as the kernels pad it
 };
 
 Conv conv_of(const Call& c) {
@@ -94,6 +94,7 @@ Conv conv_of(const Call& c) {
          .pad = {0, 0},
          .kernel = {1, 1},
          .padded = {1, 1},
+         .window = 0,
          .depth = 0};
   for (std::size_t k = 0; k < axes; ++k) {
     const std::size_t to = k + 2 - axes;
@@ -105,27 +106,105 @@ Conv conv_of(const Call& c) {
     v.kernel[to] = c.params[3 * axes + k];
     v.padded[to] = (v.out[to] - 1) * v.stride[to] + (v.kernel[to] - 1) * v.dilation[to] + 1;
   }
-  v.depth = (v.kernel[0] * v.kernel[1] * v.channels + 1) / 2 * 2;
+  v.window = v.kernel[0] * v.kernel[1] * v.channels;
+  v.depth = host::integer_kernels().depth(v.window);
   return v;
 }
 
-// The padded image with channels last, minus its zero point.
-template <typename T>
-void spread(const Conv& v, const T* x, int zero, std::int16_t* image, int threads) {
+// The padded image with channels last, as elements E of the kernels' packed rows: x + shift, and `outside` around it.
+template <typename E, typename T>
+void spread(const Conv& v, const T* x, int shift, int outside, E* image, int threads) {
+  constexpr std::int64_t kBlock = 32;  // pixels whose channels are written together, while they are in the L1 cache
   const std::int64_t row = v.padded[1] * v.channels;
   host::parallel_for(v.batch * v.padded[0], 1 + 16384 / row, threads, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t first = std::max<std::int64_t>(0, -v.pad[1]), left = v.pad[1];
     const std::int64_t last = std::min(v.in[1], v.padded[1] - left);
     for (std::int64_t r = begin; r < end; ++r) {
-      std::int16_t* out = image + r * row;
+      E* out = image + r * row;
       const std::int64_t n = r / v.padded[0], h = r % v.padded[0] - v.pad[0];
-      if (h < 0 || h >= v.in[0] || left > 0 || last + left < v.padded[1]) std::fill_n(out, row, std::int16_t{0});
+      if (h < 0 || h >= v.in[0] || left > 0 || last + left < v.padded[1])
+        std::fill_n(out, row, static_cast<E>(outside));
       if (h < 0 || h >= v.in[0]) continue;
-      for (std::int64_t ch = 0; ch < v.channels; ++ch) {
-        const T* in = x + ((n * v.channels + ch) * v.in[0] + h) * v.in[1];
-        std::int16_t* to = out + left * v.channels + ch;
-        for (std::int64_t w = first; w < last; ++w) to[w * v.channels] = static_cast<std::int16_t>(in[w] - zero);
+      for (std::int64_t block = first; block < last; block += kBlock) {
+        const std::int64_t stop = std::min(last, block + kBlock);
+        for (std::int64_t ch = 0; ch < v.channels; ++ch) {
+          const T* in = x + ((n * v.channels + ch) * v.in[0] + h) * v.in[1];
+          E* to = out + left * v.channels + ch;
+          for (std::int64_t w = block; w < stop; ++w) to[w * v.channels] = static_cast<E>(in[w] + shift);
+        }
       }
+    }
+  });
+}
+
+// The windows of `count` output positions from `first` on, as rows of v.depth elements. What follows a window's
+// elements is multiplied by zeros.
+template <typename E>
+void gather_windows(const Conv& v, const E* image, std::int64_t first, std::int64_t count, E* windows) {
+  // Contiguous elements of a window.
+  const std::int64_t run = v.dilation[1] == 1 ? v.kernel[1] * v.channels : v.channels;
+  for (std::int64_t p = 0; p < count; ++p) {
+    const std::int64_t top = (first + p) / v.out[1] * v.stride[0], left = (first + p) % v.out[1] * v.stride[1];
+    E* to = windows + p * v.depth;
+    for (std::int64_t i = 0; i < v.kernel[0]; ++i) {
+      const E* line = image + ((top + i * v.dilation[0]) * v.padded[1] + left) * v.channels;
+      for (std::int64_t j = 0; j < v.kernel[1]; j += run / v.channels) {
+        std::memcpy(to, line + j * v.dilation[1] * v.channels, static_cast<std::size_t>(run) * sizeof(E));
+        to += run;
+      }
+    }
+    std::fill(to, windows + (p + 1) * v.depth, E{0});
+  }
+}
+
+template <typename E>
+void convolve(Call& c, const Conv& v) {
+  const Tensor &x = c.inputs[0], &zero = c.inputs[1], &y = c.outputs[0];
+  const host::IntegerKernels& kernels = host::integer_kernels();
+  const bool is_signed = x.dtype == DType::kInt8;
+  const int z = zero.elements() == 0 ? 0 : is_signed ? int{*zero.as<std::int8_t>()} : int{*zero.as<std::uint8_t>()};
+  const int packed_zero = kernels.packed_zero(z, is_signed), shift = packed_zero - z;
+  auto* image = static_cast<E*>(
+      aligned(c.outputs[1], static_cast<std::size_t>(v.batch * v.padded[0] * v.padded[1] * v.channels) * sizeof(E)));
+  if (is_signed)
+    spread(v, x.as<std::int8_t>(), shift, packed_zero, image, c.threads);
+  else
+    spread(v, x.as<std::uint8_t>(), shift, packed_zero, image, c.threads);
+
+  host::IntegerGemmDesc d;
+  d.k = v.window;
+  d.n = v.features;
+  const auto* panels = static_cast<const std::byte*>(aligned(c.inputs[2], host::packed_integer_bytes(d)));
+  const std::int64_t positions = v.out[0] * v.out[1], blocks = (positions + kPositions - 1) / kPositions,
+                     columns = kernels.columns;
+  // Pixels are the windows. The last ones would be read beyond the image, if channels were padded.
+  const bool direct =
+      v.kernel[0] == 1 && v.kernel[1] == 1 && v.stride[0] == 1 && v.stride[1] == 1 && v.channels == v.depth;
+  host::parallel_for(v.batch * blocks, 1, c.threads, [&](std::int64_t begin, std::int64_t end) {
+    thread_local std::vector<E> windows;
+    thread_local std::vector<std::int32_t> sums;
+    host::IntegerRow corrections[kPositions];
+    windows.resize(static_cast<std::size_t>(direct ? 0 : kPositions * v.depth));
+    sums.resize(static_cast<std::size_t>(kPositions * v.features));
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t n = task / blocks, first = task % blocks * kPositions,
+                         count = std::min(kPositions, positions - first);
+      const E* from = image + n * v.padded[0] * v.padded[1] * v.channels;
+      const E* rows = from + first * v.channels;
+      if (!direct) {
+        gather_windows(v, from, first, count, windows.data());
+        rows = windows.data();
+      }
+      for (std::int64_t p = 0; p < count; ++p)
+        corrections[p] = {packed_zero, kernels.row_sum(rows + p * v.depth, v.window)};
+      for (std::int64_t m = 0; m < v.features; m += columns)
+        kernels.product(count, v.depth, rows, v.depth, corrections,
+                        panels + m / columns * kernels.panel_bytes(v.window), sums.data() + m, v.features,
+                        static_cast<int>(std::min(columns, v.features - m)));
+      std::int32_t* out = y.as<std::int32_t>() + n * v.features * positions + first;
+      for (std::int64_t m = 0; m < v.features; ++m)
+        for (std::int64_t p = 0; p < count; ++p)
+          out[m * positions + p] = sums[static_cast<std::size_t>(p * v.features + m)];
     }
   });
 }
@@ -134,67 +213,14 @@ void spread(const Conv& v, const T* x, int zero, std::int16_t* image, int thread
 //   inputs:  x [N, C, 1 or 2 spatial dims]; its zero point: none [0] or one;
 //            weights [kernel... * C, M] packed by integer_pack
 //   outputs: y [N, M, output...] int32;
-//            workspace, uint8 [64 + 2 * N * C * extents that the windows cover]
+//            workspace, uint8 [128 + 2 * N * C * extents that the windows cover]
 //   params:  strides, dilations, begin paddings, kernel; one of each per spatial dim
 void integer_conv(Call& c) {
-  const Tensor &x = c.inputs[0], &zero = c.inputs[1], &y = c.outputs[0];
-  if (y.elements() == 0) return;
-  const Conv v = conv_of(c);
-  auto* image = static_cast<std::int16_t*>(
-      aligned(c.outputs[1], static_cast<std::size_t>(v.batch * v.padded[0] * v.padded[1] * v.channels) * 2));
-  const bool is_signed = x.dtype == DType::kInt8;
-  const int z = zero.elements() == 0 ? 0 : is_signed ? int{*zero.as<std::int8_t>()} : int{*zero.as<std::uint8_t>()};
-  if (is_signed)
-    spread(v, x.as<std::int8_t>(), z, image, c.threads);
+  if (c.outputs[0].elements() == 0) return;
+  if (host::integer_kernels().bytes)
+    convolve<std::uint8_t>(c, conv_of(c));
   else
-    spread(v, x.as<std::uint8_t>(), z, image, c.threads);
-
-  host::IntegerGemmDesc d;
-  d.k = v.kernel[0] * v.kernel[1] * v.channels;
-  d.n = v.features;
-  const auto* panels = static_cast<const std::int16_t*>(aligned(c.inputs[2], host::packed_integer_bytes(d)));
-  const std::int64_t positions = v.out[0] * v.out[1], blocks = (positions + kPositions - 1) / kPositions,
-                     columns = host::simd().integer_columns;
-  const bool direct =
-      v.kernel[0] == 1 && v.kernel[1] == 1 && v.stride[0] == 1 && v.stride[1] == 1 && v.channels % 2 == 0;
-  const std::int64_t run =
-      v.dilation[1] == 1 ? v.kernel[1] * v.channels : v.channels;  // contiguous elements of a window
-  host::parallel_for(v.batch * blocks, 1, c.threads, [&](std::int64_t begin, std::int64_t end) {
-    thread_local std::vector<std::int16_t> windows;
-    thread_local std::vector<std::int32_t> sums;
-    windows.resize(static_cast<std::size_t>(direct ? 0 : kPositions * v.depth));
-    sums.resize(static_cast<std::size_t>(kPositions * v.features));
-    for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t n = task / blocks, first = task % blocks * kPositions,
-                         count = std::min(kPositions, positions - first);
-      const std::int16_t* from = image + n * v.padded[0] * v.padded[1] * v.channels;
-      const std::int16_t* rows = from + first * v.channels;
-      if (!direct) {
-        rows = windows.data();
-        for (std::int64_t p = 0; p < count; ++p) {
-          const std::int64_t top = (first + p) / v.out[1] * v.stride[0], left = (first + p) % v.out[1] * v.stride[1];
-          std::int16_t* to = windows.data() + p * v.depth;
-          for (std::int64_t i = 0; i < v.kernel[0]; ++i) {
-            const std::int16_t* line = from + ((top + i * v.dilation[0]) * v.padded[1] + left) * v.channels;
-            for (std::int64_t j = 0; j < v.kernel[1]; j += run / v.channels) {
-              std::memcpy(to, line + j * v.dilation[1] * v.channels,
-                          static_cast<std::size_t>(run) * sizeof(std::int16_t));
-              to += run;
-            }
-          }
-          if (d.k < v.depth) *to = 0;
-        }
-      }
-      for (std::int64_t m = 0; m < v.features; m += columns)
-        host::simd().integer_product(count, v.depth / 2, rows, direct ? v.channels : v.depth,
-                                     panels + m / columns * v.depth * columns, sums.data() + m, v.features,
-                                     static_cast<int>(std::min(columns, v.features - m)));
-      std::int32_t* out = y.as<std::int32_t>() + n * v.features * positions + first;
-      for (std::int64_t m = 0; m < v.features; ++m)
-        for (std::int64_t p = 0; p < count; ++p)
-          out[m * positions + p] = sums[static_cast<std::size_t>(p * v.features + m)];
-    }
-  });
+    convolve<std::int16_t>(c, conv_of(c));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::error_code ignored;
-    for (std::filesystem::path base :
+    for (const std::filesystem::path& base :
          {std::filesystem::path("/dev/shm"), std::filesystem::temp_directory_path(ignored)}) {
       std::string pattern = (base / "sardonyx-XXXXXX").string();
       if (::mkdtemp(pattern.data()) != nullptr) {
