@@ -14,8 +14,8 @@ namespace sardonyx::ep {
 /// An allocator of device memory or of pinned host memory. `id`: the device id in ONNX Runtime.
 class Allocator : public OrtAllocator {
  public:
-  Allocator(const Ort& ort, const std::shared_ptr<ProviderDevice>& device, int id, bool pinned, const ArenaOptions& options,
-            const ExternalMemory& external, Log log);
+  Allocator(const Ort& ort, const std::shared_ptr<ProviderDevice>& device, int id, bool pinned,
+            const ArenaOptions& options, const ExternalMemory& external, Log log);
   ~Allocator();
   Arena& arena() { return arena_; }
 

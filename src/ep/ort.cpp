@@ -45,7 +45,8 @@ std::string text(const Ort& ort, OrtStatus* (*get)(const Object*, const char**),
 Ort::Ort(const OrtApiBase* base) {
   const std::string text = base->GetVersionString();
   const std::size_t dot = text.find('.');
-  version_ = dot == std::string::npos ? 0 : static_cast<std::uint32_t>(std::strtoul(text.c_str() + dot + 1, nullptr, 10));
+  version_ =
+      dot == std::string::npos ? 0 : static_cast<std::uint32_t>(std::strtoul(text.c_str() + dot + 1, nullptr, 10));
   api_ = base->GetApi(23);
   if (!api_) fail(ErrorKind::kUnsupported, "{} needs ONNX Runtime 1.23 or later; this one is {}", kProvider, text);
   ep_ = api_->GetEpApi();
