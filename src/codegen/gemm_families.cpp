@@ -5,6 +5,8 @@
 // the simulated GPU (docs/amd-clock.md) in the same way, chip by chip.
 #include <algorithm>
 #include <array>
+#include <span>
+#include <string_view>
 
 #include "codegen/kernel_family.h"
 #include "kernels/layout_gemm.h"
@@ -15,22 +17,51 @@ namespace {
 /// GpuTiling::alone_start, alone, busy_start, busy.
 using Times = std::array<float, 4>;
 
-// In float16, of 11 GEMMs with 128 to 4096 rows (`sardonyx tune --timing`, all tilings): the chosen tilings are at most
-// 1.5 % slower than the best on average. For int8 only the ratios matter.
-struct AmdTimes {
-  Times t32, t64, t128, large;  ///< of tiles of 32 x 32, 64 x 64, 128 x 128, and of the largest
+struct AmdTile {
+  int m, n;
+  std::string_view waves;     ///< along M, N and K
+  int row, stages, in_flight;  ///< Tiling's parameters in kernels/gemm_problem.h
+  Times ns;
 };
-const AmdTimes& times_of(const Chip& chip) {
-  static constexpr AmdTimes kCdna2 = {
-      {10800, 4.31f, 1590, 2.81f}, {8630, 8.13f, 858, 6.62f}, {8210, 29.5f, 2270, 22.4f}, {46500, 43.9f, 10700, 98.0f}};
-  static constexpr AmdTimes kCdna3 = {
-      {8690, 3.95f, 439, 2.69f}, {5330, 8.2f, 798, 5.45f}, {7620, 17.1f, 2740, 12.7f}, {31600, 19.3f, 14500, 47.5f}};
-  static constexpr AmdTimes kCdna4 = {
-      {6210, 4.42f, 285, 1.67f}, {5330, 7.15f, 1680, 3.04f}, {7360, 10.6f, 2030, 7.65f}, {22100, 14.9f, 12000, 28.0f}};
-  static constexpr AmdTimes kRdna3 = {
-      {8600, 3.14f, 338, 1.68f}, {8100, 5.3f, 1240, 4.57f}, {5520, 24.7f, 3470, 16.8f}, {5780, 32.5f, 3160, 26.5f}};
-  static constexpr AmdTimes kRdna4 = {
-      {6370, 3.31f, 215, 0.893f}, {6900, 2.45f, 677, 2.17f}, {4620, 9.4f, 3520, 5.62f}, {5510, 19.2f, 1870, 16.3f}};
+
+// For matrix instructions of 16-bit and smaller types. Times in float16, of 9 GEMMs with 128 to 4096 rows (`sardonyx
+// tune --timing`, all tilings): the chosen tilings are at most 2 % slower than the best on average. For int8 only the
+// ratios matter. Tiles in flight to registers hide the latency of memory within one workgroup, where there are few of
+// them; one stage in LDS takes fewer registers, so that a second workgroup runs instead.
+std::span<const AmdTile> amd_tiles(const Chip& chip) {
+  static constexpr AmdTile kCdna2[] = {
+      {32, 32, "1, 1, 4", 256, 2, 2, {11900, 1.07f, 2100, 2.08f}},
+      {64, 64, "2, 2, 1", 128, 2, 2, {7420, 5.91f, 5340, 3.7f}},
+      {128, 64, "2, 2, 1", 64, 2, 2, {9210, 9.19f, 3160, 10.2f}},
+      {128, 128, "2, 2, 1", 64, 2, 2, {12200, 17.3f, 3740, 19.8f}},
+  };
+  static constexpr AmdTile kCdna3[] = {
+      {32, 32, "1, 1, 4", 256, 2, 2, {9810, 0.898f, 876, 1.82f}},
+      {64, 64, "2, 2, 1", 128, 2, 2, {8120, 3.59f, 535, 5.54f}},
+      {128, 64, "2, 2, 1", 64, 2, 2, {8220, 6.6f, 3620, 8.73f}},
+      {128, 128, "2, 2, 1", 64, 2, 2, {8920, 11.5f, 12600, 6.07f}},
+      {128, 128, "2, 2, 1", 128, 1, 1, {9910, 15.9f, 2620, 13.2f}},
+  };
+  static constexpr AmdTile kCdna4[] = {
+      {32, 32, "1, 1, 4", 256, 2, 2, {8360, 1.02f, 831, 1.24f}},
+      {64, 64, "2, 2, 1", 128, 2, 2, {7010, 3.3f, 1890, 3.66f}},
+      {128, 64, "2, 2, 1", 64, 2, 2, {7560, 5.14f, 1970, 7.21f}},
+      {128, 128, "2, 2, 1", 64, 2, 2, {8950, 6.53f, 2450, 8.09f}},
+      {128, 128, "2, 2, 1", 128, 1, 1, {10400, 5.82f, 7930, 10.4f}},
+  };
+  // Operands of RDNA 3 take twice the registers, which leaves none for larger tiles or for more of them in flight.
+  static constexpr AmdTile kRdna3[] = {
+      {32, 32, "2, 1, 4", 256, 2, 2, {9970, 2.44f, 440, 1.56f}},
+      {64, 64, "2, 2, 2", 128, 2, 2, {9490, 3.82f, 1740, 3.82f}},
+      {128, 64, "4, 2, 1", 64, 2, 2, {5770, 9.88f, 3310, 6.63f}},
+      {128, 128, "4, 2, 1", 64, 1, 1, {6830, 23.5f, 3780, 17.1f}},
+  };
+  static constexpr AmdTile kRdna4[] = {
+      {32, 32, "2, 1, 4", 256, 2, 2, {8220, 2.18f, 279, 0.839f}},
+      {64, 64, "2, 2, 2", 128, 2, 2, {7840, 2.54f, 796, 2.1f}},
+      {128, 64, "4, 2, 1", 128, 2, 2, {5860, 4.19f, 1820, 3.86f}},
+      {128, 128, "4, 2, 1", 64, 2, 2, {6180, 5.2f, 3500, 5.03f}},
+  };
   switch (chip.family) {
     case ChipFamily::kCdna2:
       return kCdna2;
@@ -90,49 +121,29 @@ class TileFamily : public ContractionFamily {
     const bool wave64 = chip.wave == 64, narrow = p.type != DType::kFloat32;  // 16 bits or int8
     const int stages = chip.has(Feature::kAsyncCopy) ? 3 : 2;
     const bool amd_matrices = !chip.is_nvidia() && narrow && chip.layout() != MatrixLayout::kVector;
-    const Times t32 = amd_matrices ? times_of(chip).t32
-                      : narrow     ? Times{3120, 2.9f, 560, 2.1f}
-                                   : Times{3380, 13.2f, 2300, 9.0f};
-    const Times t64 = amd_matrices ? times_of(chip).t64
-                      : narrow     ? Times{2030, 8.7f, 1300, 6.5f}
-                                   : Times{9370, 36.6f, 8040, 31.4f};
     std::vector<KernelCandidate> all;
-    add(all, 32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, stages, t32);
-    add(all, 64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, stages, t64);
-    if (amd_matrices)
-      add_large_amd_tiles(all, p, times_of(chip));
-    else
-      add(all, 128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, stages,
-          narrow ? Times{3570, 19.1f, 2310, 15.8f} : Times{32500, 127.0f, 32800, 128.0f});
+    if (amd_matrices) {
+      for (const AmdTile& t : amd_tiles(chip))
+        add(all, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
+      return all;
+    }
+    add(all, 32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, stages,
+        narrow ? Times{3120, 2.9f, 560, 2.1f} : Times{3380, 13.2f, 2300, 9.0f});
+    add(all, 64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, stages,
+        narrow ? Times{2030, 8.7f, 1300, 6.5f} : Times{9370, 36.6f, 8040, 31.4f});
+    add(all, 128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, stages,
+        narrow ? Times{3570, 19.1f, 2310, 15.8f} : Times{32500, 127.0f, 32800, 128.0f});
     return all;
   }
 
  private:
   static void add(std::vector<KernelCandidate>& all, int m, int n, std::string_view waves, int row, int in_lds,
-                  const Times& ns) {
+                  const Times& ns, int in_flight = 1) {
     KernelCandidate& c = all.emplace_back();
-    c.kernel = fmt::format("gemm<Tiling<{}, {}, {}, {}, {}>>", m, n, waves, row, in_lds);
+    c.kernel = fmt::format("gemm<Tiling<{}, {}, {}, {}, {}{}>>", m, n, waves, row, in_lds,
+                           in_flight > 1 ? fmt::format(", {}", in_flight) : "");
     c.tiling = {m, n, ns[0], ns[1], ns[2], ns[3]};
     c.may_share = true;
-  }
-
-  // Tiles of 128 x 128 and larger for matrix instructions of 16-bit and smaller types. One stage in LDS takes fewer
-  // instructions than two and lets a second workgroup run.
-  static void add_large_amd_tiles(std::vector<KernelCandidate>& all, const ContractionProblem& p,
-                                  const AmdTimes& times) {
-    switch (p.chip.layout()) {
-      case MatrixLayout::kMfma:
-        add(all, 128, 128, "2, 2, 1", 128, 1, times.t128);
-        add(all, 256, 256, "2, 2, 1", 64, 2, times.large);
-        return;
-      case MatrixLayout::kWmma12:
-        add(all, 128, 128, "4, 2, 1", 128, 1, times.t128);
-        add(all, 256, 128, "4, 2, 1", 64, 1, times.large);
-        return;
-      default:  // operands of RDNA 3 take twice the registers: 256 x 128 would spill, and 192 x 128 if it transposes
-        add(all, 128, 128, "4, 2, 1", 64, 1, times.t128);
-        if (p.vectors()) add(all, 192, 128, "4, 2, 1", 64, 1, times.large);
-    }
   }
 };
 

@@ -39,8 +39,10 @@ struct Loader {
   static constexpr u32 kDepth = Chunks * V;  // K of a tile
   // Loaded registers must not be used before finish(): even a mask would wait for memory before the matrix instructions
   // of the step.
-  vec16 held[kAsync ? 1 : kRounds * kBlock];
-  bool valid[kAsync ? 1 : kRounds * kBlock];
+  struct Held {
+    vec16 x[kAsync ? 1 : kRounds * kBlock];
+    bool valid[kAsync ? 1 : kRounds * kBlock];
+  };
   const T* next[kLinear ? kRounds : 1];  // addresses for the next step
   i64 step;                              // elements from one K to the next
 
@@ -86,9 +88,10 @@ struct Loader {
     }
   }
 
-  /// Starts loading a tile. Full: the tile lies completely within K and, with kLinear, follows the previous one.
+  /// Starts loading a tile. Full: the tile lies completely within K and, with kLinear, follows the previous one. Not
+  /// `more`: with kLinear, the next call loads this tile again.
   template <bool Full>
-  SDX_FN void begin(const P& p, shared_vec* to, u32 z, u32 first, u32 k0) {
+  SDX_FN void begin(const P& p, Held& held, shared_vec* to, u32 z, u32 first, u32 k0, bool more = true) {
 #pragma clang loop unroll(full)
     for (int j = 0; j < kRounds; ++j) {
       const u32 item = thread_id() + j * Threads;
@@ -102,12 +105,12 @@ struct Loader {
           else
             p.b_elements(z, first + r, k, x);
         }
-        __builtin_memcpy(&held[j], x, 16);
-        valid[j] = true;
+        __builtin_memcpy(&held.x[j], x, 16);
+        held.valid[j] = true;
       } else if constexpr (kLinear && Full) {
 #pragma clang loop unroll(full)
-        for (int e = 0; e < kBlock; ++e) held[j * kBlock + e] = load16(next[j] + e * step);
-        next[j] += kDepth * step;
+        for (int e = 0; e < kBlock; ++e) held.x[j * kBlock + e] = load16(next[j] + e * step);
+        next[j] += more ? kDepth * step : 0;
       } else {
 #pragma clang loop unroll(full)
         for (int e = 0; e < kBlock; ++e) {
@@ -121,8 +124,8 @@ struct Loader {
             copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks>(r, c)))), from, inside);
 #endif
           } else {
-            held[j * kBlock + e] = load16(from);
-            valid[j * kBlock + e] = inside;
+            held.x[j * kBlock + e] = load16(from);
+            held.valid[j * kBlock + e] = inside;
           }
         }
       }
@@ -130,16 +133,16 @@ struct Loader {
   }
 
   template <bool Full>
-  SDX_FN vec16 masked(int j) const {
+  static SDX_FN vec16 masked(const Held& held, int j) {
     if constexpr (kAccess == Access::kElements || (Full && !kMasked))
-      return held[j];
+      return held.x[j];
     else
-      return valid[j] ? held[j] : vec16{};
+      return held.valid[j] ? held.x[j] : vec16{};
   }
 
   /// Stores to LDS what begin<Full>() loaded.
   template <bool Full>
-  SDX_FN void finish(shared_vec* to) const {
+  static SDX_FN void finish(const Held& held, shared_vec* to) {
     if constexpr (!kAsync) {
 #pragma clang loop unroll(full)
       for (int j = 0; j < kRounds; ++j) {
@@ -152,7 +155,7 @@ struct Loader {
           } in;
 #pragma clang loop unroll(full)
           for (int e = 0; e < V; ++e) {
-            const vec16 y = masked<Full>(j * V + e);
+            const vec16 y = masked<Full>(held, j * V + e);
             __builtin_memcpy(in.x[e], &y, 16);
           }
 #pragma clang loop unroll(full)
@@ -165,7 +168,7 @@ struct Loader {
             to[place<Chunks>(r + i, c)] = y;
           }
         } else {
-          to[place<Chunks>(r, c)] = masked<Full>(j);
+          to[place<Chunks>(r, c)] = masked<Full>(held, j);
         }
       }
     }

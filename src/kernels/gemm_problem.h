@@ -44,10 +44,12 @@ struct Problem {
 
 /// Tile sizes. A workgroup has WM x WN x WK waves; those along WK divide the K of a tile among them. kRow: bytes of K
 /// in a tile. kStages: tiles in LDS. With one stage, the next tile waits in registers until all waves have read the
-/// current one: half the LDS at the price of one more barrier per step.
-template <int BM, int BN, int WM, int WN, int WK, int Row, int Stages>
+/// current one: half the LDS at the price of one more barrier per step. kInFlight: further tiles that are being loaded
+/// to registers, where a step is shorter than the latency of memory; needs two stages.
+template <int BM, int BN, int WM, int WN, int WK, int Row, int Stages, int InFlight = 1>
 struct Tiling {
-  static constexpr int kM = BM, kN = BN, kWavesM = WM, kWavesN = WN, kWavesK = WK, kRow = Row, kStages = Stages;
+  static constexpr int kM = BM, kN = BN, kWavesM = WM, kWavesN = WN, kWavesK = WK, kRow = Row, kStages = Stages,
+                       kInFlight = InFlight;
   static constexpr int kThreads = WM * WN * WK * int(kWave);
 };
 
@@ -89,6 +91,10 @@ SDX_FN void wave_barrier() {
 
 SDX_FN vec16 load16(const void* p) { return *(global_vec*)p; }
 
+template <int Value>
+struct Number {
+  static constexpr int value = Value;
+};
 template <bool Value>
 struct Flag {
   static constexpr bool value = Value;

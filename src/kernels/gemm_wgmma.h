@@ -332,6 +332,8 @@ SDX_FN void gemm_wgmma(const P& p) {
     for (int e = 0; e < 8; ++e) sums[0][j][e] = 0;
   Loader<P, true, kBM, kChunks, 256> a;
   Loader<P, false, BN, kChunks, 256> b;
+  typename decltype(a)::Held held_a;  // unused: the chip copies to LDS without registers
+  typename decltype(b)::Held held_b;
   auto stage_a = [&](u32 t, u32 share) { return (shared_vec*)dynamic_lds + t % Stages * kStage + share * kPart; };
   auto stage_b = [&](u32 t, u32 share) { return stage_a(t, share) + kBM * kChunks; };
   const u32 steps = (p.k + kK - 1) / kK, from = steps * share_of(p) / parts;
@@ -339,8 +341,8 @@ SDX_FN void gemm_wgmma(const P& p) {
   auto begin = [&](u32 t) {
 #pragma clang loop unroll(full)
     for (u32 share = 0; share < Shares; ++share) {
-      a.template begin<false>(p, stage_a(t, share), z, first_row, (from + t) * kK + share * 64);
-      b.template begin<false>(p, stage_b(t, share), z, first_col, (from + t) * kK + share * 64);
+      a.template begin<false>(p, held_a, stage_a(t, share), z, first_row, (from + t) * kK + share * 64);
+      b.template begin<false>(p, held_b, stage_b(t, share), z, first_col, (from + t) * kK + share * 64);
     }
   };
 #pragma clang loop unroll(full)

@@ -45,7 +45,7 @@ SDX_FN void lds_barrier() {
 enum class MatrixFamily { kVector, kMfma, kWmma11, kWmma12, kMma };
 
 template <class T>
-consteval MatrixFamily matrix_family() {
+consteval int matrix_k() {
   int k = 0;
 #if defined(SDX_MATRIX_F32)
   if (is_same<T, f32>) k = SDX_MATRIX_F32;
@@ -65,10 +65,21 @@ consteval MatrixFamily matrix_family() {
 #if defined(SDX_MATRIX_F8_OCP)
   if (is_same<T, f8e4m3fn> || is_same<T, f8e5m2>) k = SDX_MATRIX_F8_OCP;
 #endif
+  return k;
+}
+
+template <class T>
+consteval MatrixFamily matrix_family() {
 #if defined(SDX_MATRIX_LAYOUT)
-  if (k > 0) return MatrixFamily::SDX_MATRIX_LAYOUT;
+  if (matrix_k<T>() > 0) return MatrixFamily::SDX_MATRIX_LAYOUT;
 #endif
   return MatrixFamily::kVector;
+}
+
+/// Instructions that multiply `step` of K, where the chip has matrix instructions for T.
+template <class T>
+consteval int matrix_instructions(int step) {
+  return matrix_k<T>() > 0 ? step / matrix_k<T>() : 1;
 }
 
 /// How a wave's lanes hold an operand: `rows` row slots of `vectors` vectors of 16 bytes a lane. Slot r of a lane is
@@ -128,6 +139,8 @@ struct Matrix {
   static constexpr int kVec = 16 / sizeof(T), kStep = kVec * kA.k_lanes * kA.vectors, kCount = kSums.count;
   static constexpr int kVectorsA = kA.rows * kA.vectors, kVectorsB = kB.rows * kB.vectors;
   using Sum = select_type<is_int<T>, i32, f32>;
+  /// Matrix instructions of a product.
+  static constexpr int kInstructions = matrix_instructions<T>(kStep);
 
   // v counts a lane's vectors: it is vector v % vectors of row slot v / vectors.
   static SDX_FN u32 row_a(u32 lane, u32 v) { return row(kA, lane, v); }

@@ -104,7 +104,10 @@ CHIPS = ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"]
 def test_gemm_multiplies_while_loads_are_in_flight(chip, constant, tmp_path):
     model = tmp_path / "product.onnx"
     product(model, 2048, 2048, 2048, constant)
-    check_no_wait(main_loop(instructions(model, chip, tmp_path)))
+    code = instructions(model, chip, tmp_path)
+    check_no_wait(main_loop(code))
+    spills = [text for _, text, _ in code if text.startswith(("scratch_", "buffer_store"))]
+    assert not spills, f"registers are spilled to memory: {spills}"
 
 
 @pytest.mark.parametrize("size", [64, 128])

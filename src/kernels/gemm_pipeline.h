@@ -1,0 +1,294 @@
+// Main loops of the tiled GEMM (gemm.h): tiles of A and B go from memory to LDS, and from there to a wave's registers.
+#pragma once
+#include "gemm_loader.h"
+
+namespace sdx {
+namespace gemm_detail {
+
+#if defined(__AMDGCN__)
+/// The compiler moves no instruction across this.
+SDX_FN void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+/// Of two waves that could issue, the SIMD takes the one of higher priority.
+template <int Level>
+SDX_FN void raise_priority() {
+  __builtin_amdgcn_s_setprio(Level);
+}
+#else
+SDX_FN void keep_order() {}
+template <int Level>
+SDX_FN void raise_priority() {}
+#endif
+
+template <class Tile, class P>
+struct Sizes {
+  using T = typename P::T;
+  using M = Matrix<T>;
+  static constexpr int kChunks = Tile::kRow / 16, kStage = (Tile::kM + Tile::kN) * kChunks;  // in vectors of 16 bytes
+  static constexpr int kK = Tile::kRow / int(sizeof(T)), kSteps = kK / M::kStep;             // of a tile
+  static constexpr int kTilesM = Tile::kM / 16 / Tile::kWavesM, kTilesN = Tile::kN / 16 / Tile::kWavesN;  // of a wave
+  static constexpr int kOwnSteps = kSteps / Tile::kWavesK;
+  static constexpr int kPart = kTilesN < 4 ? kTilesN : 4;
+  static constexpr int kStore = Tile::kWavesM * Tile::kWavesN * Tile::kWavesK * 16 * (kPart * 16 + 4) / 4;
+  // Where registers hold a wave's operands of a whole tile, beside its sums.
+  static constexpr int kOperandRegisters = (kTilesM * M::kVectorsA + kTilesN * M::kVectorsB) * 4 * kOwnSteps;
+  static constexpr bool kReadFirst = M::kFamily == MatrixFamily::kMfma && kOperandRegisters <= 128;
+  template <Access A>
+  static constexpr bool kHas = P::kAccessA == A || P::kAccessB == A;
+  // Elements that are computed take long enough, and too much code. On RDNA no registers are left to transpose blocks.
+  static constexpr bool kPipelined =
+      !kHas<Access::kElements> && (M::kFamily == MatrixFamily::kMfma || !kHas<Access::kAcross>);
+  static constexpr int kInFlight = kPipelined ? Tile::kInFlight : 1;
+  static constexpr int kVectors = kStage * Tile::kStages > kStore ? kStage* Tile::kStages : kStore;
+};
+
+/// The part of a workgroup's tile that a wave computes, and its operands in LDS.
+template <class Tile, class P>
+struct WavePart {
+  using S = Sizes<Tile, P>;
+  using M = typename S::M;
+  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
+  const u32 k = wave / (Tile::kWavesM * Tile::kWavesN), mn = wave % (Tile::kWavesM * Tile::kWavesN);
+  const u32 m = mn / Tile::kWavesN, n = mn % Tile::kWavesN;
+
+  SDX_FN void read_a(const shared_vec* from, int s, int i, vec16 (&x)[M::kVectorsA]) const {
+    const u32 chunk = (s * Tile::kWavesK + k) * (M::kStep / M::kVec);
+#pragma clang loop unroll(full)
+    for (int v = 0; v < M::kVectorsA; ++v)
+      x[v] = from[place<S::kChunks>((m * S::kTilesM + i) * 16 + M::row_a(lane, v), chunk + M::chunk(lane, v))];
+  }
+  SDX_FN void read_b(const shared_vec* from, int s, vec16 (&y)[S::kTilesN][M::kVectorsB]) const {
+    const u32 chunk = (s * Tile::kWavesK + k) * (M::kStep / M::kVec);
+#pragma clang loop unroll(full)
+    for (int j = 0; j < S::kTilesN; ++j)
+#pragma clang loop unroll(full)
+      for (int v = 0; v < M::kVectorsB; ++v)
+        y[j][v] = from[place<S::kChunks>((n * S::kTilesN + j) * 16 + M::row_b(lane, v), chunk + M::chunk(lane, v))];
+  }
+};
+
+/// Adds the products of `count` tiles along K, from tile `from` on, to a wave's sums. Tile::kStages tiles are in LDS; the
+/// next one is loaded while one is multiplied.
+template <class Tile, class P, class Sums>
+SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
+                            u32 first_row, u32 first_col, u32 from, u32 count) {
+  using S = Sizes<Tile, P>;
+  using M = typename S::M;
+  constexpr int TM = S::kTilesM, TN = S::kTilesN, kChunks = S::kChunks;
+  Loader<P, true, Tile::kM, kChunks, Tile::kThreads> a;
+  Loader<P, false, Tile::kN, kChunks, Tile::kThreads> b;
+  typename decltype(a)::Held held_a;
+  typename decltype(b)::Held held_b;
+  auto stage_a = [&](u32 t) { return lds + t % Tile::kStages * S::kStage; };
+  auto stage_b = [&](u32 t) { return stage_a(t) + Tile::kM * kChunks; };
+  constexpr u32 kAhead = Tile::kStages > 1 ? Tile::kStages - 1 : 1;  // tiles loaded before the first step
+  // The last tile along K, which may be partial, is loaded first, so that all loads in the loop are full tiles.
+  const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * S::kK; };
+  a.start(p, z, first_row, from * S::kK);
+  b.start(p, z, first_col, from * S::kK);
+#pragma clang loop unroll(full)
+  for (u32 t = 0; t < kAhead; ++t) {
+    if (t < count) {
+      const auto load = [&](auto full) {
+        a.template begin<full.value>(p, held_a, stage_a(t), z, first_row, first_k(t));
+        b.template begin<full.value>(p, held_b, stage_b(t), z, first_col, first_k(t));
+        a.template finish<full.value>(held_a, stage_a(t));
+        b.template finish<full.value>(held_b, stage_b(t));
+      };
+      if (t == 0)
+        load(Flag<false>{});
+      else
+        load(Flag<true>{});
+    }
+    commit_copies();
+  }
+  for (u32 t = 0; t < count; ++t) {
+    wait_copies<int(kAhead) - 1>();
+    lds_barrier();
+    const u32 next = t + kAhead;
+    const auto load_next = [&] {
+      if (next < count) {
+        a.template begin<true>(p, held_a, stage_a(next), z, first_row, first_k(next));
+        b.template begin<true>(p, held_b, stage_b(next), z, first_col, first_k(next));
+      }
+      commit_copies();
+    };
+    const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
+    if constexpr (S::kReadFirst) {
+      // LDS works through all reads of the tile while the first products run, and the loads of the next tile come after
+      // them: matrix instructions then follow one another without a wait.
+      vec16 x[S::kOwnSteps][TM][M::kVectorsA], y[S::kOwnSteps][TN][M::kVectorsB];
+#pragma clang loop unroll(full)
+      for (int s = 0; s < S::kOwnSteps; ++s) {
+        part.read_b(from_b, s, y[s]);
+#pragma clang loop unroll(full)
+        for (int i = 0; i < TM; ++i) part.read_a(from_a, s, i, x[s][i]);
+      }
+      keep_order();
+      load_next();
+      keep_order();
+#pragma clang loop unroll(full)
+      for (int s = 0; s < S::kOwnSteps; ++s)
+#pragma clang loop unroll(full)
+        for (int i = 0; i < TM; ++i)
+#pragma clang loop unroll(full)
+          for (int j = 0; j < TN; ++j) {
+            M::product(x[s][i], y[s][j], sums[i][j]);
+            // The first product waits until another workgroup's wave on this SIMD has done its own; the others don't
+            // give way: workgroups take turns at matrix instructions and at memory.
+            if (s + i + j == 0) {
+              raise_priority<1>();
+              keep_order();
+            }
+          }
+      raise_priority<0>();
+      keep_order();
+    } else {
+      load_next();
+      // One step of vector arithmetic is long enough; unrolling further only costs registers.
+      constexpr int kTogether = M::kFamily == MatrixFamily::kVector ? 1 : S::kSteps;
+#pragma unroll kTogether
+      for (int s = 0; s < S::kOwnSteps; ++s) {
+        vec16 y[TN][M::kVectorsB];
+        part.read_b(from_b, s, y);
+#pragma clang loop unroll(full)
+        for (int i = 0; i < TM; ++i) {
+          vec16 x[M::kVectorsA];
+          part.read_a(from_a, s, i, x);
+#pragma clang loop unroll(full)
+          for (int j = 0; j < TN; ++j) M::product(x, y[j], sums[i][j]);
+        }
+      }
+    }
+    if constexpr (Tile::kStages == 1) lds_barrier();
+    if (next < count) {
+      a.template finish<true>(held_a, stage_a(next));
+      b.template finish<true>(held_b, stage_b(next));
+    }
+  }
+}
+
+/// Orders the instructions of a step: reads and writes of LDS, and loads, between matrix instructions, which then never
+/// wait for a queue to take them.
+template <class S, class A, class B>
+SDX_FN void interleave() {
+#if defined(__AMDGCN__)
+  constexpr int kMatrix = 8, kLoad = 0x20, kRead = 0x100, kWrite = 0x200;
+  constexpr int kProducts = S::kOwnSteps * S::kTilesM * S::kTilesN * S::M::kInstructions;
+  constexpr int kReads = S::kOwnSteps * (S::kTilesM * S::M::kVectorsA + S::kTilesN * S::M::kVectorsB);
+  constexpr int kMoves = A::kRounds * A::kBlock + B::kRounds * B::kBlock;
+  constexpr int kBetween = kProducts / (kReads + kMoves) > 0 ? kProducts / (kReads + kMoves) : 1;
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kReads; ++i) {
+    __builtin_amdgcn_sched_group_barrier(kRead, 1, 0);
+    __builtin_amdgcn_sched_group_barrier(kMatrix, kBetween, 0);
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kMoves; ++i) {
+    __builtin_amdgcn_sched_group_barrier(kWrite, 1, 0);
+    __builtin_amdgcn_sched_group_barrier(kLoad, 1, 0);
+    __builtin_amdgcn_sched_group_barrier(kMatrix, kBetween, 0);
+  }
+#endif
+}
+
+/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are on their way to registers, two
+/// are in LDS, and a wave reads the operands of the next tile while it multiplies one.
+template <class Tile, class P, class Sums>
+SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
+                               u32 first_row, u32 first_col, u32 from, u32 count) {
+  using S = Sizes<Tile, P>;
+  using M = typename S::M;
+  constexpr int TM = S::kTilesM, TN = S::kTilesN, kInFlight = S::kInFlight;
+  static_assert(Tile::kStages == 2 && kInFlight % 2 == 0, "stages and slots are constants of a step in the loop");
+  Loader<P, true, Tile::kM, S::kChunks, Tile::kThreads> a;
+  Loader<P, false, Tile::kN, S::kChunks, Tile::kThreads> b;
+  typename decltype(a)::Held flying_a[kInFlight];
+  typename decltype(b)::Held flying_b[kInFlight];
+  if (count == 0) return;  // K may be 0, and its operands may have no memory
+  // The last tile along K, which may be partial, comes first, so that all loads in the loop are full tiles.
+  const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * S::kK; };
+  const auto stage = [&](int t) { return lds + t % 2 * S::kStage; };
+  // Past the last tile it loads that one again.
+  const auto fetch = [&](int slot, u32 t) __attribute__((always_inline)) {
+    const u32 at = t < count ? t : count - 1;
+    const bool more = t + 1 < count;
+    a.template begin<true>(p, flying_a[slot], nullptr, z, first_row, first_k(at), more);
+    b.template begin<true>(p, flying_b[slot], nullptr, z, first_col, first_k(at), more);
+  };
+  const auto store = [&](int slot, shared_vec* to) __attribute__((always_inline)) {
+    a.template finish<true>(flying_a[slot], to);
+    b.template finish<true>(flying_b[slot], to + Tile::kM * S::kChunks);
+  };
+  vec16 x[2][S::kOwnSteps][TM][M::kVectorsA], y[2][S::kOwnSteps][TN][M::kVectorsB];
+  const auto read = [&](int t) __attribute__((always_inline)) {
+    const shared_vec* tile = stage(t);
+#pragma clang loop unroll(full)
+    for (int s = 0; s < S::kOwnSteps; ++s) {
+      part.read_b(tile + Tile::kM * S::kChunks, s, y[t % 2][s]);
+#pragma clang loop unroll(full)
+      for (int i = 0; i < TM; ++i) part.read_a(tile, s, i, x[t % 2][s][i]);
+    }
+  };
+  const auto multiply = [&](int t) __attribute__((always_inline)) {
+#pragma clang loop unroll(full)
+    for (int s = 0; s < S::kOwnSteps; ++s)
+#pragma clang loop unroll(full)
+      for (int i = 0; i < TM; ++i)
+#pragma clang loop unroll(full)
+        for (int j = 0; j < TN; ++j) M::product(x[t % 2][s][i], y[t % 2][s][j], sums[i][j]);
+  };
+  a.start(p, z, first_row, from * S::kK);
+  b.start(p, z, first_col, from * S::kK);
+  {
+    typename decltype(a)::Held first_a;
+    typename decltype(b)::Held first_b;
+    a.template begin<false>(p, first_a, nullptr, z, first_row, first_k(0));
+    b.template begin<false>(p, first_b, nullptr, z, first_col, first_k(0));
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kInFlight; ++i)
+      if (u32(i + 1) < count) {
+        fetch(i, i + 1);
+        keep_order();  // waits in the loop count loads in this order
+      }
+    a.template finish<false>(first_a, stage(0));
+    b.template finish<false>(first_b, stage(0) + Tile::kM * S::kChunks);
+  }
+  // A loop without a condition inside: the compiler counts loads in flight, and at a branch assumes the worst.
+  u32 left = count;
+  if (left > 1) store(0, stage(1));
+  if (left > kInFlight + 1) {
+    keep_order();
+    fetch(0, kInFlight + 1);
+    keep_order();
+    lds_barrier();
+    read(0);
+    for (u32 t = 0; left > kInFlight + 1; left -= kInFlight, t += kInFlight)
+#pragma clang loop unroll(full)
+      for (int i = 0; i < kInFlight; ++i) {
+        lds_barrier();  // tile t + 1 has been written, and operands of tile t read
+        keep_order();
+        read(i + 1);
+        multiply(i);
+        store((i + 1) % kInFlight, stage(i));
+        fetch((i + 1) % kInFlight, t + i + 2 + kInFlight);
+        interleave<S, decltype(a), decltype(b)>();
+        keep_order();
+      }
+  } else {
+    lds_barrier();
+    read(0);
+  }
+  const auto finish = [&](const auto& again, auto index) __attribute__((always_inline)) {
+    constexpr int i = index.value;
+    if (u32(i) >= left) return;
+    lds_barrier();
+    if (u32(i + 1) < left) read(i + 1);
+    multiply(i);
+    if (u32(i + 2) < left) store((i + 1) % kInFlight, stage(i));
+    if constexpr (i < kInFlight) again(again, Number<i + 1>{});
+  };
+  finish(finish, Number<0>{});
+}
+
+}  // namespace gemm_detail
+}  // namespace sdx
