@@ -19,7 +19,7 @@ using Times = std::array<float, 4>;
 
 struct AmdTile {
   int m, n;
-  std::string_view waves;     ///< along M, N and K
+  std::string_view waves;      ///< along M, N and K
   int row, stages, in_flight;  ///< Tiling's parameters in kernels/gemm_problem.h
   Times ns;
 };
@@ -123,8 +123,7 @@ class TileFamily : public ContractionFamily {
     const bool amd_matrices = !chip.is_nvidia() && narrow && chip.layout() != MatrixLayout::kVector;
     std::vector<KernelCandidate> all;
     if (amd_matrices) {
-      for (const AmdTile& t : amd_tiles(chip))
-        add(all, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
+      for (const AmdTile& t : amd_tiles(chip)) add(all, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
       return all;
     }
     add(all, 32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, stages,

@@ -66,8 +66,8 @@ struct WavePart {
   }
 };
 
-/// Adds the products of `count` tiles along K, from tile `from` on, to a wave's sums. Tile::kStages tiles are in LDS; the
-/// next one is loaded while one is multiplied.
+/// Adds the products of `count` tiles along K, from tile `from` on, to a wave's sums. Tile::kStages tiles are in LDS;
+/// the next one is loaded while one is multiplied.
 template <class Tile, class P, class Sums>
 SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
                             u32 first_row, u32 first_col, u32 from, u32 count) {
@@ -191,8 +191,8 @@ SDX_FN void interleave() {
 #endif
 }
 
-/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are on their way to registers, two
-/// are in LDS, and a wave reads the operands of the next tile while it multiplies one.
+/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are on their way to registers,
+/// two are in LDS, and a wave reads the operands of the next tile while it multiplies one.
 template <class Tile, class P, class Sums>
 SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
                                u32 first_row, u32 first_col, u32 from, u32 count) {
