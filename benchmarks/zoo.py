@@ -101,12 +101,25 @@ class Outputs(nn.Module):
 
 # ---- torchvision
 
-IMAGE = ["alexnet", "vgg16_bn", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121", "googlenet", "inception_v3", "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_large", "mnasnet1_0", "shufflenet_v2_x1_0", "efficientnet_b0", "efficientnet_v2_s", "regnet_y_3_2gf", "regnet_x_3_2gf", "convnext_tiny", "swin_t", "swin_v2_t", "maxvit_t", "vit_b_16"]  # fmt: skip
+IMAGE = ["alexnet", "vgg16_bn", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121", "googlenet", "inception_v3", "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_large", "mnasnet1_0", "shufflenet_v2_x1_0", "efficientnet_b0", "efficientnet_v2_s", "regnet_y_3_2gf", "regnet_x_3_2gf", "convnext_tiny", "swin_t", "swin_v2_t", "maxvit_t", "vit_b_16", "resnet34", "resnext101_32x8d", "vgg19", "densenet169", "mobilenet_v3_small", "mnasnet0_5", "shufflenet_v2_x0_5", "efficientnet_b4", "regnet_y_400mf", "convnext_base", "swin_s"]  # fmt: skip
 SEGMENTATION = ["fcn_resnet50", "deeplabv3_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"]
-VIDEO = {"r3d_18": 112, "mc3_18": 112, "r2plus1d_18": 112, "s3d": 224, "mvit_v2_s": 224, "swin3d_t": 224}
-DETECTION = {"retinanet_resnet50_fpn": 640, "fcos_resnet50_fpn": 640, "ssdlite320_mobilenet_v3_large": 320}
+VIDEO = {
+    "r3d_18": 112,
+    "mc3_18": 112,
+    "r2plus1d_18": 112,
+    "s3d": 224,
+    "mvit_v2_s": 224,
+    "mvit_v1_b": 224,
+    "swin3d_t": 224,
+}
+DETECTION = {
+    "retinanet_resnet50_fpn": 640,
+    "fcos_resnet50_fpn": 640,
+    "ssdlite320_mobilenet_v3_large": 320,
+    "ssd300_vgg16": 300,
+}
 #: Sizes of small images; other rows have 64. Some networks take no other size than their own.
-SMALL_IMAGES = {"inception_v3": 96, "maxvit_t": 224, "s3d": 224, "mvit_v2_s": 224, "r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32} | dict.fromkeys(DETECTION, 128)  # fmt: skip
+SMALL_IMAGES = {"inception_v3": 96, "maxvit_t": 224, "s3d": 224, "mvit_v2_s": 224, "mvit_v1_b": 224, "r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32} | dict.fromkeys(DETECTION, 128) | {"ssd300_vgg16": 300}  # fmt: skip
 
 
 def torchvision_model(group: str, name: str, **settings: Any) -> Callable[[], nn.Module]:
@@ -208,6 +221,13 @@ TEXT: dict[str, Entry] = {
     "gemma2_2b_4_layers": Entry("Gemma2Model", "Gemma2Config", {"num_hidden_layers": 4} | NO_CACHE, {"head_dim": 32, "num_key_value_heads": 2}),
     "mixtral_2_layers": Entry("MixtralModel", "MixtralConfig", MIXTRAL | NO_CACHE, {"num_key_value_heads": 2}),
     "mamba_130m": Entry("MambaModel", "MambaConfig", {"hidden_size": 768, "num_hidden_layers": 24} | NO_CACHE),
+    "bert_large": Entry("BertModel", "BertConfig", {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}),
+    "convbert_base": Entry("ConvBertModel", "ConvBertConfig"),
+    "xlnet_base": Entry("XLNetModel", "XLNetConfig", {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072}, {"d_model": 128, "n_layer": 2, "n_head": 4, "d_inner": 256}),
+    "gpt_neo_125m": Entry("GPTNeoModel", "GPTNeoConfig", {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "attention_types": [[["global", "local"], 6]]} | NO_CACHE, {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}),
+    "phi_4_layers": Entry("PhiModel", "PhiConfig", {"num_hidden_layers": 4} | NO_CACHE),
+    "falcon_2_layers": Entry("FalconModel", "FalconConfig", {"num_hidden_layers": 2} | NO_CACHE),
+    "stablelm_4_layers": Entry("StableLmModel", "StableLmConfig", {"num_hidden_layers": 4} | NO_CACHE, {"num_key_value_heads": 2}),
     "rwkv_169m": Entry("RwkvModel", "RwkvConfig", {"hidden_size": 768, "num_hidden_layers": 12} | NO_CACHE),
 }  # fmt: skip
 #: With the size of the image.
@@ -225,15 +245,25 @@ VISION: dict[str, tuple[Entry, int]] = {
     "focalnet_tiny": (Entry("FocalNetModel", "FocalNetConfig", {}, {"depths": [1, 1, 1, 1]}), 224),
     "yolos_small": (Entry("YolosModel", "YolosConfig", DEIT_SMALL | {"image_size": [512, 512]}, {"image_size": [64, 64]}), 512),
     "clip_vision": (Entry("CLIPVisionModel", "CLIPVisionConfig"), 224),
+    "vit_mae_base": (Entry("ViTMAEModel", "ViTMAEConfig", {"mask_ratio": 0.0}), 224),
+    "data2vec_vision": (Entry("Data2VecVisionModel", "Data2VecVisionConfig"), 224),
+    "mobilenet_v1": (Entry("MobileNetV1Model", "MobileNetV1Config"), 224),
+    "bit_50": (Entry("BitModel", "BitConfig", {}, {"depths": [1, 1, 1, 1]}), 224),
+    "glpn": (Entry("GLPNForDepthEstimation", "GLPNConfig"), 480),
+    "hiera_tiny": (Entry("HieraModel", "HieraConfig", {"image_size": [224, 224]}, {"image_size": [64, 64], "depths": [1, 1, 1, 1]}), 224),
     "siglip_vision": (Entry("SiglipVisionModel", "SiglipVisionConfig"), 224),
 }  # fmt: skip
 #: These have stages of their own widths; the others are made narrow.
-STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny"}  # fmt: skip
+STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny"}  # fmt: skip
 #: With the shape of an input, and of a small one.
 SPEECH: dict[str, tuple[Entry, tuple[int, ...], tuple[int, ...]]] = {
     name: (Entry(f"{kind}Model", f"{kind}Config", {}, {"conv_dim": [32] * 7}), (32000,), (4000,))
     for name, kind in (("wav2vec2_base", "Wav2Vec2"), ("hubert_base", "Hubert"), ("wavlm_base", "WavLM"))
-} | {"audio_spectrogram": (Entry("ASTModel", "ASTConfig", {}, {"max_length": 128}), (1024, 128), (128, 128))}
+} | {
+    "sew_tiny": (Entry("SEWModel", "SEWConfig", {}, {"conv_dim": [32] * 13}), (32000,), (4000,)),
+    "hifigan": (Entry("SpeechT5HifiGan", "SpeechT5HifiGanConfig", {}, {"upsample_initial_channel": 64}), (200, 80), (20, 80)),
+    "audio_spectrogram": (Entry("ASTModel", "ASTConfig", {}, {"max_length": 128}), (1024, 128), (128, 128)),
+}  # fmt: skip
 PATCHTST = {"num_input_channels": 7, "context_length": 512, "patch_length": 16, "patch_stride": 16}
 
 
@@ -258,6 +288,8 @@ def transformers_rows(small: bool) -> list[Architecture]:
     for n, (e, shape, small_shape) in SPEECH.items():
         narrow = SMALL | {"num_hidden_layers": 2}
         rows.append(Architecture(n, "speech", make(e, narrow), images(*(small_shape if small else shape))))
+    mixer = Entry("PatchTSMixerModel", "PatchTSMixerConfig", PATCHTST | {"d_model": 64}, {"context_length": 64})
+    rows.append(Architecture("patchtsmixer", "series", make(mixer, {}), images(64 if small else 512, 7)))
     series = Entry("PatchTSTModel", "PatchTSTConfig", PATCHTST, {"context_length": 64})
     rows.append(Architecture("patchtst", "series", make(series, {}), images(64 if small else 512, 7)))
     return rows
