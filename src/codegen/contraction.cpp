@@ -8,6 +8,8 @@
 namespace sardonyx::codegen {
 namespace {
 
+constexpr std::int64_t kShortSum = 16;  // terms that a thread loads and adds up by itself
+
 bool half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
 bool product_type(DType t) { return half(t) || t == DType::kFloat32; }
 // Whether tile kernels support these operand types with this result type.
@@ -194,6 +196,17 @@ bool long_sums(const ConvOp& c, const Value& x, const Value& w) {
          terms >= kLongSum;
 }
 
+// Whether each matrix of a batch is multiplied by a vector of its own. Tiles would compute up to 63 columns that do not
+// exist for each, and the operands are read once in any case.
+bool multiplies_vectors(const MatMulOp& m) {
+  const std::size_t n = m.vars.size();
+  const bool column = is_const(m.vars[n - 1]->args[0], 1), row = is_const(m.vars[n - 2]->args[0], 1);
+  if (n < 3 || (!column && !row)) return false;
+  for (std::size_t k = 0; k + 2 < n; ++k)
+    if (!is_const(m.vars[k]->args[0], 1) && uses(m.a, m.vars[k]) && uses(m.b, m.vars[k])) return true;
+  return false;
+}
+
 }  // namespace
 
 Expr Contraction::k() const {
@@ -211,6 +224,8 @@ bool is_contraction(const Node& node, std::string& why) {
       why = "an operand is a sum";
     else if (is_const_int(m->k->args[0], few) && few < 8)
       why = "so short a sum is a loop";
+    else if (is_const_int(m->k->args[0], few) && few <= kShortSum && multiplies_vectors(*m))
+      why = "so short sums of matrices by vectors are a loop";
     return why.empty();
   }
   if (const auto* c = node.as<ConvOp>()) {

@@ -176,6 +176,7 @@ GpuLoopSource GpuGenerator::run() {
   for (std::size_t k = 0; k < emit_.symbols.size(); ++k) head += fmt::format(", i64 s{}", k);
   for (std::size_t k = 0; k < emit_.divisors.size(); ++k) head += fmt::format(", u64 d{}", k);
   g.kernel.body = "(" + head + ") {\n  start_next_launch_if_small();\n" + text_ + "}\n";
+  g.kernel.bounds = bounds_;
   g.buffers = emit_.buffers;
   g.values = emit_.symbols;
   g.divisors = emit_.divisors;

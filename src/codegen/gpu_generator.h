@@ -139,6 +139,7 @@ class GpuGenerator {
   std::string text_;
   Emitter emit_;
   Expr threads_, work_;
+  LaunchBounds bounds_;
   std::unordered_set<std::int64_t> known_;  // variables in scope
 };
 

@@ -21,8 +21,14 @@ namespace {
 
 constexpr std::int64_t kMostWritten = 48;   // terms of a tile that are written out in the text
 constexpr std::int64_t kMostUnrolled = 64;  // terms after clang has unrolled the remaining loops
-constexpr std::int64_t kLoadCost = 3;       // cost of a load, in multiply-adds of a pack
-constexpr std::int64_t kGatherCost = 2;     // cost of an element that is not contiguous, in loads
+// Registers of loads in flight. With all 98 loads of a 7x7 depthwise window unrolled, ptxas took 255 registers and
+// spilled, or let one load wait for the other, and the kernel took ten times as long.
+constexpr std::int64_t kMostLoaded = 128;    // of a window that is unrolled as a whole
+constexpr std::int64_t kLoadedAtATime = 80;  // of a part of a larger one; three blocks of 256 threads hold as many
+constexpr std::int64_t kLongestRow = 12;     // terms that are written out for their loads alone
+constexpr std::int64_t kLongWindow = 25;     // terms from which a thread has enough work to hide its own latency
+constexpr std::int64_t kLoadCost = 3;        // cost of a load, in multiply-adds of a pack
+constexpr std::int64_t kGatherCost = 2;      // cost of an element that is not contiguous, in loads
 constexpr std::int64_t kEnoughThreads =
     32768;  // threads that keep a card busy if each has a tile: an eighth of an H200's
 constexpr std::int64_t kFewThreads =
@@ -92,6 +98,45 @@ std::vector<Assignments> combinations(const Exprs& vars) {
     all = std::move(next);
   }
   return all;
+}
+
+// Registers that one iteration of the loops around `combos` loads, for all packs of a tile.
+std::int64_t loaded_registers(const std::vector<Expr>& of_tile, const std::vector<Assignments>& combos, int length) {
+  std::unordered_set<Expr, ExprHash, ExprSame> distinct;
+  for (const Expr& r : of_tile)
+    for (const Assignments& a : combos)
+      for (const Expr& l : all_loads(substitute(r->args[0], a))) distinct.insert(l);
+  std::int64_t registers = 0;
+  for (const Expr& l : distinct) registers += (length * static_cast<std::int64_t>(size_of(l->dtype)) + 3) / 4;
+  return std::max<std::int64_t>(registers, 1);
+}
+
+// Adds the innermost variable of a window that is too large to be unrolled as a whole to those that are written out:
+// text with all loads of a row first keeps them in flight together, while ptxas lets unrolled ones wait for each other.
+void write_out_row(const Expr& r, int length, Exprs& out) {
+  std::int64_t n = 0;
+  if (!out.empty() || r->vars.size() < 2 || !is_const_int(r->vars.back()->args[0], n) || n > kLongestRow) return;
+  const std::int64_t terms = known_product(r->vars);
+  const std::int64_t registers = loaded_registers({r}, {{}}, length);
+  if (terms > kMostUnrolled || terms * registers > kMostLoaded) out.push_back(r->vars.back());
+}
+
+// How often each loop over the terms of a window is unrolled, outer loops first; 0: as often as the compiler likes.
+std::vector<std::int64_t> unroll_factors(const Exprs& loops, std::int64_t terms, std::int64_t registers) {
+  std::int64_t all = 1, n = 0;
+  for (const Expr& v : loops) {
+    if (!is_const_int(v->args[0], n)) return std::vector<std::int64_t>(loops.size());
+    all *= n;
+  }
+  const bool whole = terms <= kMostUnrolled && all * registers <= kMostLoaded;
+  std::vector<std::int64_t> factors(loops.size(), 1);
+  for (std::size_t k = loops.size(); k-- > 0;) {
+    is_const_int(loops[k]->args[0], n);
+    factors[k] = whole ? n : std::clamp<std::int64_t>(kLoadedAtATime / registers, 1, n);
+    if (factors[k] < n) break;
+    registers *= n;
+  }
+  return factors;
 }
 
 // Cost per output of a term's multiply-adds and loads, for tiles of `count` along `along` (empty: no tiles).
@@ -223,13 +268,16 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   for (const Expr& r : reductions)
     bodies.push_back(w.length == 1 ? r : substitute(r, {{w.inner, w.group * Expr(w.length) + w.lane}}));
   double least = tile_cost(bodies, Expr(), 1, w.lane) * 0.95;
+  std::int64_t longest = 0;
+  for (const Expr& r : reductions) longest = std::max(longest, known_product(r->vars));
+  const std::int64_t enough = longest >= kLongWindow ? kEnoughThreads / 4 : kEnoughThreads;
   for (std::size_t k = w.team > 1 ? 0 : p.vars.size(); k-- > 0;) {
     const Expr& v = p.vars[k];
     std::int64_t n = 0;
     if ((w.length > 1 && same(v, w.inner)) || v->args[0]->has_var || v->args[0]->has_load) continue;
     const bool known = is_const_int(v->args[0], n);
     for (std::int64_t count = kLargestTile; count > 1; count /= 2) {
-      if ((known && n < count) || packs / count < kEnoughThreads) continue;
+      if ((known && n < count) || packs / count < enough) continue;
       const std::int64_t rounded = (n + count - 1) / count * count;
       const double waste = known ? static_cast<double>(rounded) / static_cast<double>(n) : 1.1;
       const double c = waste * tile_cost(bodies, v, count, w.lane);
@@ -367,25 +415,32 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     emit_.line(
         fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u], Emitter::neutral(kind, r->dtype)));
   }
-  const Exprs out = written_out(of_tile[0], w.base, w.lane);
+  Exprs out = written_out(of_tile[0], w.base, w.lane);
+  if (w.team == 1 && w.lane) write_out_row(of_tile[0], w.length, out);
   const std::vector<Assignments> combos = combinations(out);
   Exprs loops;
   std::int64_t terms = static_cast<std::int64_t>(combos.size()) * w.count, n = 0;
-  bool few = true;
   for (const Expr& v : of_tile[0]->vars) {
     if (std::any_of(out.begin(), out.end(), [&](const Expr& o) { return same(o, v); })) continue;
     loops.push_back(v);
-    few &= is_const_int(v->args[0], n);
+    is_const_int(v->args[0], n);
     terms = std::min<std::int64_t>(terms * std::max<std::int64_t>(n, 1), 1 << 20);
   }
   const bool shared = w.team > 1 && !loops.empty();
   std::string exists;  // whether this thread has a term
   if (shared)
     exists = open_terms(loops, w.team, std::max(1, kLoadsAtATime / static_cast<int>(combos.size() * sums.size())));
-  for (const Expr& v : shared ? Exprs() : loops) {
+  const std::int64_t registers = loaded_registers(of_tile, combos, w.length);
+  const auto factors = unroll_factors(loops, terms, registers);
+  if (known_product(r->vars) >= kLongWindow && w.team == 1 && !out.empty()) {
+    const std::int64_t held = registers + w.count * w.length;
+    bounds_ = {.threads = kGpuThreads, .min_blocks = held <= kLoadedAtATime ? 3U : 2U};
+  }
+  for (std::size_t k = 0; k < (shared ? 0 : loops.size()); ++k) {
+    const Expr& v = loops[k];
     const std::string i = emit_.fresh("i"), extent = emit_.value(v->args[0]);
-    if (few && terms <= kMostUnrolled)
-      emit_.line("#pragma unroll");
+    if (factors[k] > 0)
+      emit_.line(fmt::format("#pragma unroll {}", factors[k]));
     else if (same(v, loops.back()) && combos.size() * static_cast<std::size_t>(w.count) <= 4)
       emit_.line("#pragma unroll 4");
     emit_.open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, extent, emit_.type_of(v)));

@@ -106,6 +106,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.pair_products = true;
   o.contiguous_sums = true;
   o.epilogues_in_any_order = true;
+  o.operands_in_any_order = true;
   o.lazy_selections = true;
   o.split_reductions = true;
   o.fill_channels = true;

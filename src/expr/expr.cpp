@@ -131,8 +131,13 @@ Expr binary(Op op, const Expr& a, const Expr& b) {
         break;
     }
   }
-  if (is_const(b)) {  // identities that are exact
-    if (op == Op::kPow && is_float(a->dtype) && is_float(b->dtype) && b->f == 2.0) return binary(Op::kMul, a, a);
+  if (is_const(b)) {  // identities, exact but for powers above 2, whose products round once more than pow does
+    if (op == Op::kPow && is_float(a->dtype) && is_float(b->dtype)) {
+      if (b->f == 1.0) return a;
+      if (b->f == 2.0) return binary(Op::kMul, a, a);
+      if (b->f == 3.0) return binary(Op::kMul, binary(Op::kMul, a, a), a);
+      if (b->f == 4.0) return binary(Op::kPow, binary(Op::kMul, a, a), constant(2.0, b->dtype));
+    }
     if ((op == Op::kMul || op == Op::kDiv) && (is_float(b->dtype) ? b->f == 1.0 : b->i == 1)) return a;
     if (op == Op::kAdd && !is_float(b->dtype) && b->i == 0) return a;
   }

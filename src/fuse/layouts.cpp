@@ -120,16 +120,35 @@ bool only_channels(const Value* v) {
   return true;
 }
 
+// Whether a GEMM's operands load v along K in v's channels and nowhere else: rows are contiguous if channels are last.
+bool sums_channels(const MatMulOp& m, const Value* v) {
+  bool all = v->rank() >= 3, any = false;
+  for (const Expr& e : {m.a, m.b})
+    visit(e, [&](const Expr& x) {
+      if (x->op != Op::kLoad || x->value != v) return;
+      any = true;
+      for (std::size_t d = 0; all && d < x->args.size(); ++d) {
+        Expr c, rest;
+        all = idx::split_affine(x->args[d], m.k, c, rest) && is_const(c, d == 1 ? 1 : 0);
+      }
+    });
+  return all && any;
+}
+
 // Finds values that stay row-major because something other than kernels reads them. `soft`: graph outputs, which can be
 // copied instead.
-void fixed_values(const Graph& g, std::unordered_set<const Value*>& fixed, std::unordered_set<const Value*>& soft) {
+void fixed_values(const Graph& g, const FuseOptions& options, std::unordered_set<const Value*>& fixed,
+                  std::unordered_set<const Value*>& soft) {
   for (Value* v : g.outputs) (g.parent() ? fixed : soft).insert(storage_of(v));
   for (const auto& n : g.nodes) {
     if (n->as<RoutineOp>() || n->as<BindOp>() || n->as<IfOp>() || n->as<WhileOp>())
       for (Value* v : n->inputs) fixed.insert(storage_of(v));
-    if (n->as<MatMulOp>() || n->as<AttentionOp>())
+    const auto* m = n->as<MatMulOp>();
+    if (m || n->as<AttentionOp>())
       for (Value* v : n->inputs)
-        if (!only_channels(storage_of(v))) fixed.insert(storage_of(v));
+        if (!only_channels(storage_of(v)) &&
+            !(m && options.operands_in_any_order && storage_of(v) == v && sums_channels(*m, v)))
+          fixed.insert(storage_of(v));
     if (n->as<ConvOp>())
       for (std::size_t k = 1; k < n->inputs.size(); ++k) fixed.insert(storage_of(n->inputs[k]));
   }
@@ -180,7 +199,10 @@ std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
       bool against = false;
       for (const Node* u : users[out]) {
         const auto* loop = u->as<LoopOp>();
-        const int vote = !loop ? -1 : in_place_order(*loop, out) ? 0 : reads_along_channels(*loop, out);
+        const auto* m = u->as<MatMulOp>();
+        const int vote = m       ? (sums_channels(*m, out) ? 1 : -1)
+                         : !loop ? -1
+                                 : (in_place_order(*loop, out) ? 0 : reads_along_channels(*loop, out));
         votes += vote > 0;
         against |= vote < 0;
       }
@@ -202,6 +224,7 @@ class LayoutChooser {
     find_fixed();
     choose_orders();
     follow_transposes();
+    order_operands_of_attention();
     copy_for_convolutions();
     for (Value*& v : g_.outputs)
       if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g_, v, {}, nullptr);
@@ -211,12 +234,15 @@ class LayoutChooser {
  private:
   // Which values stay row-major, and which a convolution reads.
   void find_fixed() {
-    fixed_values(g_, fixed_, soft_);
+    fixed_values(g_, options_, fixed_, soft_);
     for (Epilogue& e : epilogues_) {
       tiles_[e.kernel.node] = &e;
       absorbed_.insert(e.loops.begin(), e.loops.end());
       if (e.kernel.node->as<ConvOp>())
-        for (const Value* v : loads_of(e.kernel.epilogue)) wanted_.insert(v);
+        visit(e.kernel.epilogue, [&](const Expr& x) {
+          // What is loaded transposed has the convolution's order if it stays row-major.
+          if (x->op == Op::kLoad && !is_permuted(x, e.kernel.vars)) wanted_.insert(x->value);
+        });
       else if (e.kernel.node->as<MatMulOp>())
         for (Value* v : loads_of(e.kernel.epilogue))
           if (!options_.epilogues_in_any_order || storage_of(v) != v || !along_channels(e.kernel, v))
@@ -288,6 +314,36 @@ class LayoutChooser {
     }
   }
 
+  // A loop whose result only attention reads, with the elements of a head far apart (keys that the model has
+  // transposed), stores each head's elements side by side.
+  void order_operands_of_attention() {
+    if (!options_.operands_in_any_order) return;
+    const Uses uses = uses_of(g_);
+    for (const auto& n : g_.nodes) {
+      const auto* a = n->as<AttentionOp>();
+      if (!a) continue;
+      for (const auto& [operand, element] : {std::pair(a->q, a->vars[4]), {a->k, a->vars[4]}, {a->v, a->vars[5]}}) {
+        if (operand->op != Op::kLoad) continue;
+        auto* v = const_cast<Value*>(operand->value);
+        const Node* producer = v->producer;
+        if (v->graph != &g_ || !producer || !producer->as<LoopOp>() || absorbed_.count(producer) ||
+            constants_.count(producer) || soft_.count(v) || !v->storage_order.empty() || uses.at(v).size() != 1)
+          continue;
+        std::vector<int> order;
+        int last = -1;
+        for (int k = 0; k < v->rank(); ++k) {
+          if (same(operand->args[static_cast<std::size_t>(k)], element))
+            last = k;
+          else
+            order.push_back(k);
+        }
+        if (last < 0 || last + 1 == v->rank()) continue;
+        order.push_back(last);
+        v->storage_order = order;
+      }
+    }
+  }
+
   // Adds copies where orders differ: inputs of convolutions, operands of their epilogues.
   void copy_for_convolutions() {
     std::vector<Node*> convs;
@@ -296,8 +352,7 @@ class LayoutChooser {
     for (Node* n : convs) {
       Value* x = n->inputs[0];
       const bool last = !n->outputs[0]->storage_order.empty();
-      if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x))
-        n->inputs[0] = last ? copy_for(x, n) : add_copy(g_, x, {}, n);
+      if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x)) n->inputs[0] = copy_for(x, n, last);
       if (const auto it = tiles_.find(n); it != tiles_.end()) {
         reorder_transposed_operands(*n, *it->second);
         copy_operands(*n, *it->second);
@@ -305,9 +360,10 @@ class LayoutChooser {
     }
   }
 
-  Value* copy_for(Value* v, const Node* user) {
-    Value*& c = last_copy_[v];
-    if (!c) c = add_copy(g_, v, channels_last(v->rank()), user);
+  // One copy for all users: channels last, or else row-major.
+  Value* copy_for(Value* v, const Node* user, bool last) {
+    Value*& c = (last ? last_copy_ : row_copy_)[v];
+    if (!c) c = add_copy(g_, v, last ? channels_last(v->rank()) : std::vector<int>(), user);
     return c;
   }
 
@@ -343,7 +399,7 @@ class LayoutChooser {
       if (v == n.outputs[0] || v->rank() != k.out->rank() || v->storage_order == k.out->storage_order ||
           only_channels(v))
         continue;
-      Value* c = k.out->storage_order.empty() ? add_copy(g_, v, {}, &n) : copy_for(v, &n);
+      Value* c = copy_for(v, &n, !k.out->storage_order.empty());
       k.epilogue = rewrite(k.epilogue, [&](const Expr& e) -> Expr {
         if (!e->has_load) return e;
         return e->op == Op::kLoad && e->value == v ? load(c, c->dtype, e->args) : Expr();
@@ -387,6 +443,7 @@ class LayoutChooser {
   std::unordered_map<const Node*, Epilogue*> tiles_;    // with an epilogue
   std::unordered_set<const Node*> absorbed_;            // loops that are part of an epilogue
   std::unordered_map<const Value*, Value*> last_copy_;  // channels last
+  std::unordered_map<const Value*, Value*> row_copy_;   // row-major
 };
 
 }  // namespace

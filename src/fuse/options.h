@@ -53,6 +53,8 @@ struct FuseOptions {
   bool attention_limits = false;
   /// Epilogues of a GEMM load tensors in whatever storage order these have.
   bool epilogues_in_any_order = false;
+  /// Operands of a GEMM may have any storage order.
+  bool operands_in_any_order = false;
   /// A select evaluates only the side that it selects, so both sides may repeat an expression at no cost.
   bool lazy_selections = false;
   /// Long reductions with few results are split (fuse/split_reductions.h).

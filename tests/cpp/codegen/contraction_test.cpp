@@ -32,5 +32,21 @@ TEST(Contraction, FewFiltersNeedLongSumsOfWholeVectors) {
   EXPECT_EQ(obstacle("float32", 16, 8, 1), "");
 }
 
+TEST(Contraction, MatricesTimesVectorsOfTheirOwnAreLoopsIfSumsAreShort) {
+  const auto why = [](const std::string& product) {
+    const auto g = parse_graph(
+        "%0 = input float16[n, 64, 16]\n%1 = input float16[n, 16, 1]\n%2 = input float16[16, 1]\n"
+        "%3 = input float16[n, 64, 32]\n%4 = input float16[n, 32, 1]\n%5 = " +
+        product + "\nreturn %5");
+    std::string text;
+    is_contraction(*g->outputs[0]->producer, text);
+    return text;
+  };
+  EXPECT_EQ(why("matmul float16[b < n, i < 64, j < 1; k < 16]: %0[b, i, k], %1[b, k, j]"),
+            "so short sums of matrices by vectors are a loop");
+  EXPECT_EQ(why("matmul float16[b < n, i < 64, j < 1; k < 16]: %0[b, i, k], %2[k, j]"), "");
+  EXPECT_EQ(why("matmul float16[b < n, i < 64, j < 1; k < 32]: %3[b, i, k], %4[b, k, j]"), "");
+}
+
 }  // namespace
 }  // namespace sardonyx::codegen

@@ -89,5 +89,23 @@ return %2)"),
             std::vector<std::int64_t>({8 * 64 / 8 * 128}));
 }
 
+// 98 loads at a time would not fit into registers: one row of taps at a time.
+TEST(GpuLoops, LargeWindowsAreUnrolledByRows) {
+  const auto kernel = [](int taps) {
+    const auto g = parse_graph(fmt::format(R"(%0 = input float16[n, {0}, {0}, 64]
+%1 = input float16[{1}, {1}, 64]
+%2 = loop float16[n < n, y < 14, x < 14, c < 64]: float16(sum{{r < {1}, s < {1}}}(float32(%0[n, y + r, x + s, c]) * float32(%1[r, s, c])))
+return %2)",
+                                           13 + taps, taps));
+    const Schedule s = fuse(*g, {});
+    return generate_gpu_loop(std::get<LoopKernel>(s.steps[0].op), {[](std::int64_t) { return true; }, false}).kernel;
+  };
+  const KernelSpec small = kernel(3), large = kernel(7);
+  EXPECT_EQ(small.bounds, LaunchBounds{});
+  EXPECT_EQ(small.body.find("#pragma unroll 1\n"), std::string::npos);
+  EXPECT_EQ(large.bounds.min_blocks, 3U);
+  EXPECT_NE(large.body.find("#pragma unroll 1\n"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace sardonyx::codegen

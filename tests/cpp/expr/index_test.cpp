@@ -87,6 +87,15 @@ TEST(Index, OverflowIsAnError) {
   EXPECT_ANY_THROW(evaluate(n * n, v));
 }
 
+TEST(Fold, PowersByConstantsAreProducts) {
+  const Expr x = loop_var(Expr(4)), f = cast(x, DType::kFloat32);
+  for (const double power : {1.0, 2.0, 3.0, 4.0}) {
+    const Expr e = binary(Op::kPow, f, constant(power, DType::kFloat32));
+    visit(e, [&](const Expr& n) { EXPECT_NE(n->op, Op::kPow) << power; });
+  }
+  EXPECT_EQ(binary(Op::kPow, f, constant(2.5, DType::kFloat32))->op, Op::kPow);
+}
+
 TEST(Fold, FloatsRoundInTheirOwnPrecision) {
   const Expr a = constant_float(0.1, DType::kFloat32), b = constant_float(0.2, DType::kFloat32);
   EXPECT_EQ(binary(Op::kAdd, a, b)->f, static_cast<double>(0.1f + 0.2f));

@@ -1,0 +1,77 @@
+// The pass layouts where operands of GEMMs and attention may have any storage order.
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+FuseOptions any_order() {
+  FuseOptions o = any_device();
+  o.operands_in_any_order = true;
+  return o;
+}
+
+constexpr const char* kWindowAndProduct = R"(%0 = input float16[n, 8, 8, 32]
+%1 = constant float16[32, 16] {...}
+%2 = loop float16[n < n, c < 32, y < 6, x < 6]: float16(sum{r < 3, s < 3}(float32(%0[n, y + r, x + s, c])))
+%3 = matmul float16[n < n, y < 6, x < 6, j < 16; k < 32]: %2[n, k, y, x], %1[k, j]
+return %3)";
+
+TEST(LayoutsInAnyOrder, AWindowWhoseChannelsAGemmSumsUpIsChannelsLast) {
+  EXPECT_THAT(after_pass("layouts", kWindowAndProduct, any_order()), HasSubstr("order(0, 2, 3, 1): float16(sum"));
+  expect_unchanged("layouts", kWindowAndProduct);
+}
+
+TEST(LayoutsInAnyOrder, AWindowWhoseRowsAGemmSumsUpStaysRowMajor) {
+  expect_unchanged("layouts", R"(%0 = input float16[n, 8, 8, 32]
+%1 = constant float16[6, 16] {...}
+%2 = loop float16[n < n, c < 32, y < 6, x < 6]: float16(sum{r < 3, s < 3}(float32(%0[n, y + r, x + s, c])))
+%3 = matmul float16[n < n, y < 32, x < 6, j < 16; k < 6]: %2[n, y, x, k], %1[k, j]
+return %3)",
+                   any_order());
+}
+
+std::string attention(const std::string& rest) {
+  return R"(%0 = input float16[n, t, 64]
+%1 = input float16[n, 2, t, 32]
+%2 = loop float16[b < n, h < 2, d < 32, t < t]: tanh(%0[b, t, h * 32 + d])
+%3 = attention float16[n, 2, t, 32] over [b < n, h < 2, i < t, j < t, d < 32, e < 32] {scale = 0.25, q = %1[b, h, i, d], k = %2[b, h, d, j], v = %1[b, h, j, e]}
+)" + rest;
+}
+
+TEST(LayoutsInAnyOrder, TransposedKeysAreStoredByHead) {
+  EXPECT_THAT(after_pass("layouts", attention("return %3"), any_order()), HasSubstr("order(0, 1, 3, 2): tanh"));
+  expect_unchanged("layouts", attention("return %3"));
+}
+
+TEST(LayoutsInAnyOrder, KeysThatOthersReadStayRowMajor) {
+  expect_unchanged("layouts", attention("return %3, %2"), any_order());
+  EXPECT_THAT(after_pass("layouts", attention(R"(%4 = routine "sort" float16[n, 2, 32, t]: %2
+return %3, %4)"),
+                         any_order()),
+              Not(HasSubstr("order(")));
+}
+
+// The residual of a convolution is a transposed view of row-major tokens: they have its order already.
+TEST(LayoutsInAnyOrder, TokensThatAnEpilogueReadsTransposedStayRowMajor) {
+  const auto g = parse_graph(R"(%0 = input float16[n, 64, 32]
+%1 = constant float16[32, 32, 1] {...}
+%2 = loop float16[n < n, t < 64, c < 32]: tanh(%0[n, t, c])
+%3 = loop float16[n < n, c < 32, t < 64]: %2[n, t, c]
+%4 = conv float16[n, 32, 64]: %3, %1 {}
+%5 = loop float16[n < n, c < 32, t < 64]: %4[n, c, t] + %2[n, t, c]
+%6 = loop float16[n < n, t < 64, c < 32]: exp(%5[n, c, t])
+return %6)");
+  PassState state{*g, any_order(), {}};
+  pass_named("epilogues").run(state);
+  pass_named("layouts").run(state);
+  EXPECT_THAT(to_string(*g), HasSubstr("loop float16[i0 < n, i1 < 64, i2 < 32]: tanh"));
+  EXPECT_THAT(to_string(*g), HasSubstr("conv float16[n, 32, 64] order(0, 2, 1)"));
+}
+
+}  // namespace
+}  // namespace sardonyx
