@@ -3,211 +3,25 @@
 // neighbouring outputs overlap, it computes several neighbouring packs, so that shared elements are loaded once. Taps
 // are unrolled with constant variables, which makes equal loads equal expressions.
 #include <algorithm>
-#include <unordered_set>
 
 #include "codegen/gpu_generator.h"
+#include "codegen/window_costs.h"
 
 namespace sardonyx::codegen {
 
-Exprs all_loads(const Expr& e) {
-  Exprs out;
-  visit(e, [&](const Expr& x) {
-    if (x->op == Op::kLoad) out.push_back(x);
-  });
-  return out;
-}
-
 namespace {
 
-constexpr std::int64_t kMostWritten = 48;   // terms of a tile that are written out in the text
-constexpr std::int64_t kMostUnrolled = 64;  // terms after clang has unrolled the remaining loops
-// Registers of loads in flight. With all 98 loads of a 7x7 depthwise window unrolled, ptxas took 255 registers and
-// spilled, or let one load wait for the other, and the kernel took ten times as long.
-constexpr std::int64_t kMostLoaded = 128;    // of a window that is unrolled as a whole
-constexpr std::int64_t kLoadedAtATime = 80;  // of a part of a larger one; three blocks of 256 threads hold as many
-constexpr std::int64_t kLongestRow = 12;     // terms that are written out for their loads alone
-constexpr std::int64_t kLongWindow = 25;     // terms from which a thread has enough work to hide its own latency
-constexpr std::int64_t kLoadCost = 3;        // cost of a load, in multiply-adds of a pack
-constexpr std::int64_t kGatherCost = 2;      // cost of an element that is not contiguous, in loads
+using namespace window;
+
+constexpr std::int64_t kLongWindow = 25;  // terms from which a thread has enough work to hide its own latency
 constexpr std::int64_t kEnoughThreads =
     32768;  // threads that keep a card busy if each has a tile: an eighth of an H200's
 constexpr std::int64_t kFewThreads =
     16384;  // half of these: with fewer, threads of one element each fill the card better than packs
-constexpr int kMostInstructions = 1200;   // of one pack: longer code compiles slowly and spills
-constexpr std::int64_t kLargestTile = 4;  // packs of a thread: their sums take up to 32 registers
-constexpr int kMostStored = 32;           // bytes of a pack of outputs: accumulators are wider than 16-bit outputs
+constexpr int kMostInstructions = 1200;          // of one pack: longer code compiles slowly and spills
 constexpr std::int64_t kColumnThreads = 131072;  // threads with a few loads each that saturate memory
 constexpr int kLoadsAtATime = 8;                 // loads in flight of a thread of a team
 constexpr std::int64_t kLeastTerms = 4;          // terms of a thread: fewer do not pay for the team's reduction
-
-using Assignments = std::vector<std::pair<Expr, Expr>>;
-
-// Product of extents; unknown ones count as 1.
-std::int64_t known_product(const Exprs& vars) {
-  std::int64_t all = 1, n = 0;
-  for (const Expr& v : vars)
-    if (is_const_int(v->args[0], n)) all *= std::max<std::int64_t>(n, 1);
-  return all;
-}
-
-// Whether windows of a tile along `along` overlap along v: some steps of one equal steps of the other in memory.
-bool meet(const Expr& r, const Expr& along, const Expr& v) {
-  std::int64_t extent = 0;
-  Expr step, tap, rest;
-  if (!is_const_int(v->args[0], extent)) return false;
-  for (const Expr& l : all_loads(r->args[0])) {
-    if (!uses_var(l, along) || !uses_var(l, v) || !idx::split_affine(l->args[0], along, step, rest) ||
-        !idx::split_affine(l->args[0], v, tap, rest))
-      continue;
-    for (std::int64_t u = 1; u < kLargestTile; ++u)
-      for (std::int64_t k = 1; k < extent; ++k)
-        if (idx::provably_equal(step * Expr(u), tap * Expr(k))) return true;
-  }
-  return false;
-}
-
-// Variables of r that are unrolled for a tile along `along`: those along which windows overlap.
-Exprs written_out(const Expr& r, const Expr& along, const Expr& lane) {
-  Exprs out;
-  std::int64_t all = 1, n = 0;
-  for (const Expr& v : r->vars) {
-    bool wanted = along && meet(r, along, v);
-    // Elements that are contiguous in memory and read by all lanes (the channels of a group) are loaded in packs.
-    if (!wanted)
-      for (const Expr& l : all_loads(r->args[0])) {
-        Expr c, rest;
-        wanted |= lane && !uses_var(l, lane) && idx::split_affine(l->args[0], v, c, rest) && is_const(c, 1);
-      }
-    if (!wanted || !is_const_int(v->args[0], n) || all * n > kMostWritten / 4) continue;
-    all *= n;
-    out.push_back(v);
-  }
-  return out;
-}
-
-// All combinations of values of variables of known extents.
-std::vector<Assignments> combinations(const Exprs& vars) {
-  std::vector<Assignments> all = {{}};
-  for (const Expr& v : vars) {
-    std::vector<Assignments> next;
-    for (const Assignments& a : all)
-      for (std::int64_t k = 0; k < v->args[0]->i; ++k) {
-        next.push_back(a);
-        next.back().emplace_back(v, Expr(k));
-      }
-    all = std::move(next);
-  }
-  return all;
-}
-
-// Registers that one iteration of the loops around `combos` loads, for all packs of a tile.
-std::int64_t loaded_registers(const std::vector<Expr>& of_tile, const std::vector<Assignments>& combos, int length) {
-  std::unordered_set<Expr, ExprHash, ExprSame> distinct;
-  for (const Expr& r : of_tile)
-    for (const Assignments& a : combos)
-      for (const Expr& l : all_loads(substitute(r->args[0], a))) distinct.insert(l);
-  std::int64_t registers = 0;
-  for (const Expr& l : distinct) registers += (length * static_cast<std::int64_t>(size_of(l->dtype)) + 3) / 4;
-  return std::max<std::int64_t>(registers, 1);
-}
-
-// Adds the innermost variable of a window that is too large to be unrolled as a whole to those that are written out:
-// text with all loads of a row first keeps them in flight together, while ptxas lets unrolled ones wait for each other.
-void write_out_row(const Expr& r, int length, Exprs& out) {
-  std::int64_t n = 0;
-  if (!out.empty() || r->vars.size() < 2 || !is_const_int(r->vars.back()->args[0], n) || n > kLongestRow) return;
-  const std::int64_t terms = known_product(r->vars);
-  const std::int64_t registers = loaded_registers({r}, {{}}, length);
-  if (terms > kMostUnrolled || terms * registers > kMostLoaded) out.push_back(r->vars.back());
-}
-
-// How often each loop over the terms of a window is unrolled, outer loops first; 0: as often as the compiler likes.
-std::vector<std::int64_t> unroll_factors(const Exprs& loops, std::int64_t terms, std::int64_t registers) {
-  std::int64_t all = 1, n = 0;
-  for (const Expr& v : loops) {
-    if (!is_const_int(v->args[0], n)) return std::vector<std::int64_t>(loops.size());
-    all *= n;
-  }
-  const bool whole = terms <= kMostUnrolled && all * registers <= kMostLoaded;
-  std::vector<std::int64_t> factors(loops.size(), 1);
-  for (std::size_t k = loops.size(); k-- > 0;) {
-    is_const_int(loops[k]->args[0], n);
-    factors[k] = whole ? n : std::clamp<std::int64_t>(kLoadedAtATime / registers, 1, n);
-    if (factors[k] < n) break;
-    registers *= n;
-  }
-  return factors;
-}
-
-// Cost per output of a term's multiply-adds and loads, for tiles of `count` along `along` (empty: no tiles).
-double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count, const Expr& lane) {
-  double cost = 0;
-  const Expr base = along ? loop_var(along->args[0]) : Expr();
-  for (const Expr& r : reductions) {
-    const Exprs out = written_out(r, along, lane);
-    const std::vector<Assignments> combos = combinations(out);
-    if (static_cast<std::int64_t>(combos.size()) * count > kMostWritten) return 1e30;
-    std::unordered_set<Expr, ExprHash, ExprSame> distinct;
-    const Exprs loads = all_loads(r->args[0]);
-    for (std::int64_t u = 0; u < count; ++u)
-      for (Assignments a : combos) {
-        if (along) a.emplace_back(along, base + Expr(u));
-        for (const Expr& l : loads) distinct.insert(substitute(l, a));
-      }
-    double repeats = 1;
-    for (const Expr& v : r->vars)
-      if (std::none_of(out.begin(), out.end(), [&](const Expr& o) { return same(o, v); })) {
-        std::int64_t n = 16;
-        is_const_int(v->args[0], n);
-        repeats *= static_cast<double>(n);
-      }
-    cost += repeats *
-            (static_cast<double>(kLoadCost * static_cast<std::int64_t>(distinct.size())) / static_cast<double>(count) +
-             static_cast<double>(combos.size()));
-  }
-  return cost;
-}
-
-// Loads per output with packs of `length` along `inner`; negative if impossible.
-double pack_cost(const OutputLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
-                 Exprs& conditions) {
-  double cost = 0;
-  Expr c, rest;
-  for (const OutputLoop::Output& o : p.outputs) {
-    const Expr offset = substitute(o.offset, {{inner, at}});
-    if (length > 1 &&
-        (!idx::split_affine(offset, lane, c, rest) || !is_const(c, 1) || !multiple_of(rest, length, conditions) ||
-         length * static_cast<int>(size_of(o.out->dtype)) > kMostStored))
-      return -1;
-    const auto count = [&](const Expr& e, double times) {
-      visit(e, [&](const Expr& x) {
-        if (x->op != Op::kLoad) return;
-        const Expr l = substitute(x, {{inner, at}});
-        if (length == 1 || !uses_var(l, lane)) {
-          cost += times;
-          return;
-        }
-        Exprs more = conditions;
-        if (idx::split_affine(l->args[0], lane, c, rest) && is_const(c, 1) && multiple_of(rest, length, more) &&
-            length * static_cast<int>(size_of(l->dtype)) <= 16) {
-          conditions = std::move(more);
-          cost += times;
-        } else {
-          cost += times * length * kGatherCost;
-        }
-      });
-    };
-    Exprs reductions;
-    top_reductions(o.body, reductions);
-    for (const Expr& r : reductions) {
-      std::int64_t terms = 1, n = 0;
-      for (const Expr& v : r->vars) terms *= is_const_int(v->args[0], n) ? std::max<std::int64_t>(n, 1) : 16;
-      count(r->args[0], static_cast<double>(terms));
-    }
-    certain_loads(o.body, [&](const Expr& l) { count(l, 1); });
-  }
-  return cost / length;
-}
 
 // Threads that divide the terms of a pack of columns: as many as keep the card busy, with a minimum of terms each. At
 // least two neighbouring packs are in a workgroup, so that whole sectors of memory are used.

@@ -14,9 +14,11 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kWorkgroups = 1024;        // that keep a card busy: about eight on each SM of an H200
-constexpr std::int64_t kFewResults = 64;          // few enough that a reduction of any length is worth two kernels
-constexpr std::int64_t kLeastRow = 32768;         // elements: one workgroup reduces shorter rows faster
+constexpr std::int64_t kWorkgroups = 1024;   // that keep a card busy: about eight on each SM of an H200
+constexpr std::int64_t kFewResults = 64;     // few enough that a reduction of any length is worth two kernels
+constexpr std::int64_t kLeastRow = 32768;    // elements: one workgroup reduces shorter rows faster
+constexpr std::int64_t kLeastOfFew = 16384;  // the same for rows so few that most of a card would be idle
+constexpr std::int64_t kVeryFewRows = 16;
 constexpr std::int64_t kLeastPart = 4096;         // elements of a part of a row
 constexpr std::int64_t kLeastColumn = 512;        // elements of a part of a column, which up to 128 threads divide
 constexpr std::int64_t kColumnGroups = 264;       // workgroups that saturate a card's memory: two on each SM of an H200
@@ -61,7 +63,8 @@ class Splitter {
     p.reduced = d->vars;
     for (const Expr& v : vars)
       if (mentions(r, v)) p.kept.push_back(v);
-    if (is_window(r, extent_of(p.kept), extent_of(p.reduced)) || !plan(p, arg)) return {};
+    if (is_window(r, extent_of(p.kept), extent_of(p.reduced))) return {};
+    if (!plan(p, arg)) return arg ? Expr() : in_memory_order(r, *d);
     if (arg) return split_arg(r, p);
     if (const Expr e = of_exponentials(r, p)) return e;
     if (const Expr e = of_squares(r, p)) return e;
@@ -160,6 +163,20 @@ class Splitter {
     const Exprs index = idx::delinearize(at, extents_of(p.reduced));
     for (std::size_t k = 0; k < index.size(); ++k) replace.emplace_back(p.reduced[k], index[k]);
     return unit_loads(substitute(p.body, replace), at, {at}) > 0;
+  }
+
+  // A reduction that stays whole but reads one run of memory in another order (an image whose channels are last): over
+  // the run from its begin to its end. Empty if it does so already, or reads none.
+  static Expr in_memory_order(const Expr& r, const ReducedDigits& d) {
+    Parts p;
+    p.reduced = d.vars;
+    p.body = d.body;
+    if (d.vars.size() < 2 || unit_loads(r->args[0], r->vars.back(), r->vars) > 0 || !is_one_run(p)) return {};
+    const Expr at = loop_var(extent_of(d.vars));
+    std::vector<std::pair<Expr, Expr>> replace;
+    const Exprs index = idx::delinearize(at, extents_of(d.vars));
+    for (std::size_t k = 0; k < index.size(); ++k) replace.emplace_back(d.vars[k], index[k]);
+    return reduce(static_cast<ReduceKind>(r->i), {at}, substitute(d.body, replace));
   }
 
   // Index of the partial results of part `part`, for the result's element `kept`.
@@ -301,7 +318,7 @@ class Splitter {
     const bool known = is_const(idx::product(results));
     if (n == 0) return 0;
     if (!is_const_int(count, length)) return known && n <= kFewResults ? kWorkgroups / n : 0;
-    if (length < kLeastRow) return 0;
+    if (length < (n <= kVeryFewRows ? kLeastOfFew : kLeastRow)) return 0;
     const std::int64_t wanted = std::min(kWorkgroups / n, length / kLeastPart);
     return known ? wanted : std::min(wanted, kMostPartsOfUnknown);
   }

@@ -195,5 +195,30 @@ return %2)",
   EXPECT_THAT(kernels_of(text(16), splitting()), ElementsAre("loop max + sub"));
 }
 
+// The statistics of an image whose channels are last, which the model reads with channels first.
+TEST(SplitReductions, WholeSumsReadMemoryInItsOrder) {
+  const std::string out = after_pass("split_reductions", R"(%0 = input float32[8, 4, 4, 32]
+%1 = loop float32[n < 8, c < 32, y < 4, x < 4] order(0, 2, 3, 1): tanh(%0[n, y, x, c])
+%2 = loop float32[n < 8]: sum{r < 512}(%1[n, floordiv(r, 16), mod(floordiv(r, 4), 4), mod(r, 4)])
+return %2)",
+                                     splitting());
+  EXPECT_THAT(out,
+              testing::HasSubstr("sum{r0 < 512}(%1[i0, mod(r0, 32), floordiv(r0, 128), mod(floordiv(r0, 32), 4)])"));
+}
+
+// Few rows leave most of a card idle.
+TEST(SplitReductions, VeryFewRowsAreSplitSooner) {
+  const auto nodes = [](int rows) {
+    const std::string out = after_pass("split_reductions",
+                                       fmt::format(R"(%0 = input float32[{0}, 20480]
+%1 = loop float32[i < {0}]: sum{{r < 20480}}(%0[i, r])
+return %1)",
+                                                   rows),
+                                       splitting());
+    return std::count(out.begin(), out.end(), '\n');
+  };
+  EXPECT_GT(nodes(8), nodes(64));
+}
+
 }  // namespace
 }  // namespace sardonyx

@@ -1,0 +1,47 @@
+// Internal to codegen/: what tiles and packs of windows cost (gpu_windows.cpp), and which of their taps are written
+// out.
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "codegen/gpu_generator.h"
+
+namespace sardonyx::codegen::window {
+
+constexpr std::int64_t kLargestTile = 4;  // packs of a thread: their sums take up to 32 registers
+constexpr std::int64_t kLoadedAtATime =
+    80;  // registers of loads of a part of a window; three blocks of 256 threads hold as many
+
+using Assignments = std::vector<std::pair<Expr, Expr>>;
+
+/// Product of the extents of variables; unknown ones count as 1.
+std::int64_t known_product(const Exprs& vars);
+
+/// Variables of the reduction `r` that are unrolled for a tile along `along` (empty: no tile): those along which
+/// windows overlap, and those along which elements are contiguous that all lanes of a pack read.
+Exprs written_out(const Expr& r, const Expr& along, const Expr& lane);
+
+/// Adds the innermost variable of a window that is too large to be unrolled as a whole to those that are written out:
+/// text with all loads of a row first keeps them in flight together, while ptxas lets unrolled ones wait for each
+/// other.
+void write_out_row(const Expr& r, int length, Exprs& out);
+
+/// All combinations of values of variables of known extents.
+std::vector<Assignments> combinations(const Exprs& vars);
+
+/// 32-bit registers that one iteration of the loops around `combos` loads, for all packs (of `length`) of a tile.
+std::int64_t loaded_registers(const std::vector<Expr>& of_tile, const std::vector<Assignments>& combos, int length);
+
+/// How often each loop over the terms of a window is unrolled, outer loops first; 0: as often as the compiler likes.
+std::vector<std::int64_t> unroll_factors(const Exprs& loops, std::int64_t terms, std::int64_t registers);
+
+/// Cost per output of a term's multiply-adds and loads, for tiles of `count` along `along` (empty: no tiles).
+double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count, const Expr& lane);
+
+/// Loads per output with packs of `length` along `inner`, which are indexed `at`; negative if impossible. Adds what
+/// must be a multiple of the length to `conditions`.
+double pack_cost(const OutputLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
+                 Exprs& conditions);
+
+}  // namespace sardonyx::codegen::window
