@@ -17,13 +17,14 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMaxHead = 256;      // elements of a head: more do not fit into registers
-constexpr std::size_t kMaxBuffers = 24;     // tensors that a mask may read
-constexpr std::int64_t kDecodeRows = 32;    // rows of a group of heads up to which the kernel for few rows pays
-constexpr std::int64_t kDecodeTile = 16;    // rows of that kernel's tile
-constexpr std::int64_t kFullBlocks = 64;    // workgroups that keep a card busy
-constexpr std::int64_t kSplitKeys = 128;    // minimum keys of a workgroup
-constexpr std::int64_t kSplitBlocks = 256;  // workgroups that fill a card
+constexpr std::int64_t kMaxHead = 256;         // elements of a head: more do not fit into registers
+constexpr std::int64_t kLeastPaddedHead = 40;  // elements of a head that wgmma multiplies with zeros up to 64
+constexpr std::size_t kMaxBuffers = 24;        // tensors that a mask may read
+constexpr std::int64_t kDecodeRows = 32;       // rows of a group of heads up to which the kernel for few rows pays
+constexpr std::int64_t kDecodeTile = 16;       // rows of that kernel's tile
+constexpr std::int64_t kFullBlocks = 64;       // workgroups that keep a card busy
+constexpr std::int64_t kSplitKeys = 128;       // minimum keys of a workgroup
+constexpr std::int64_t kSplitBlocks = 256;     // workgroups that fill a card
 // Candidates for tuning: maximum number of splits of the keys, minimum keys of each, and maximum number of workgroups.
 constexpr int kMostParts = 32;
 constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with the number of splits that the rule gives
@@ -66,10 +67,8 @@ class Generator : AttentionProblem {
     write_problem();
     set_sizes();
     if (!one_query_text_.empty()) add_one_query();
-    if (takes_wgmma(q_, k_, v_))
-      add_wgmma();
-    else
-      add_tiles();
+    if (takes_wgmma()) add_wgmma();
+    if (!always_wgmma()) add_tiles();
     add_few_rows();
     add_parts();
     const std::vector<bool> wanted = select_candidates(g_.choice, selection_, arch_);
@@ -217,9 +216,10 @@ class Generator : AttentionProblem {
 
   // See kernels/attention_wgmma.h.
   void add_wgmma() {
-    const bool narrow = extent(d_) == 64;  // so that two thread blocks run per multiprocessor
+    const bool narrow = extent(d_) <= 64;  // so that two thread blocks run per multiprocessor
     const auto form = [&](int tile, int shares, const Expr& by_rule, const Expr& blocks) {
-      add(tiles_name(128 / shares), by_rule, 1, [=, this] {
+      const std::string name = tiles_name(128 / shares);
+      add(always_wgmma() ? name : "wgmma, " + name, by_rule, 1, [=, this] {
         const std::size_t number = kernel(
             false,
             fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, narrow ? 2 : 1, kNumbers),
@@ -232,13 +232,14 @@ class Generator : AttentionProblem {
     // If every multiprocessor has a thread block of 128 rows, smaller ones don't pay.
     const std::int64_t units = driver_units(chip_);
     const Expr full = compare(Op::kGe, wide, narrow ? units : units / 2), few_not = logical_not(few_);
-    form(narrow ? 64 : 128, 1, logical_and(few_not, full), wide);
-    form(64, 2, logical_and(few_not, logical_not(full)), small);
+    const Expr never = compare(Op::kLt, 1, 0);
+    form(narrow ? 64 : 128, 1, always_wgmma() || wgmma_if_full() ? logical_and(few_not, full) : never, wide);
+    form(64, 2, always_wgmma() ? logical_and(few_not, logical_not(full)) : never, small);
   }
 
   // The kernel for few rows has more and smaller workgroups, which is better if the others would not fill the card.
   Expr prefers_few_rows() const {
-    if (takes_wgmma(q_, k_, v_)) return few_;
+    if (always_wgmma()) return few_;
     const Expr blocks = batch_ * heads_ * idx::ceildiv(queries_, rows_of_tile());
     return logical_or(few_, compare(Op::kLt, blocks, kFullBlocks));
   }
@@ -296,14 +297,20 @@ class Generator : AttentionProblem {
   }
 
   // See kernels/attention_wgmma.h.
-  bool takes_wgmma(const Operand& q, const Operand& k, const Operand& v) const {
+  bool takes_wgmma() const {
     const std::int64_t d = extent(d_);
-    return chip_.has(Feature::kWgmma) && size_of(type_) == 2 && d == extent(e_) && (d == 64 || d == 128) && q.direct &&
-           k.direct && v.direct && (plain_ || column_);
+    return chip_.has(Feature::kWgmma) && size_of(type_) == 2 && d == extent(e_) && d >= kLeastPaddedHead && d <= 128 &&
+           d % 8 == 0 && q_.direct && k_.direct && v_.direct;
   }
+  // Whether it is the fastest form for any number of workgroups, or only if these fill the card: computing each score
+  // takes time that more and smaller workgroups hide better, and so does padding with zeros.
+  bool whole_head() const { return extent(d_) == 64 || extent(d_) == 128; }
+  bool always_wgmma() const { return takes_wgmma() && whole_head() && (plain_ || column_); }
+  bool wgmma_if_full() const { return whole_head() || plain_ || column_; }
   std::uint32_t wgmma_bytes(int keys, int shares) const {
     return static_cast<std::uint32_t>(
-        sdx::layout::WgmmaAttentionLayout{static_cast<int>(extent(d_)), keys, shares, column_}.bytes());
+        sdx::layout::WgmmaAttentionLayout{sdx::layout::padded_head(static_cast<int>(extent(d_))), keys, shares, column_}
+            .bytes());
   }
 
   // The functions of the struct of kernels/attention_step_mma.h: for one query per sequence, and keys and values in the

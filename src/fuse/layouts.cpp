@@ -35,6 +35,13 @@ std::vector<int> same_order(const Value* image, const Value* v) {
   return order;
 }
 
+// Whether `index` depends on the loop's variable `k` and on none of the others (a resized image reads at floor(y / 2)).
+bool follows(const Expr& index, const Exprs& vars, std::size_t k) {
+  for (std::size_t j = 0; j < vars.size(); ++j)
+    if (mentions(index, vars[j]) != (j == k)) return false;
+  return true;
+}
+
 bool in_place_order(const LoopOp& l, const Value* v) {
   // v is loaded at the loop's own variables, dim by dim: the loop profits from v's order.
   bool found = false;
@@ -43,7 +50,8 @@ bool in_place_order(const LoopOp& l, const Value* v) {
     bool same_order = true;
     for (std::size_t k = 0; k < l.vars.size(); ++k) {
       Expr c, rest;
-      same_order &= is_const(x->args[k], 0) || (idx::split_affine(x->args[k], l.vars[k], c, rest) && !is_const(c, 0));
+      same_order &= is_const(x->args[k], 0) || follows(x->args[k], l.vars, k) ||
+                    (idx::split_affine(x->args[k], l.vars[k], c, rest) && !is_const(c, 0));
     }
     found |= same_order;
   });

@@ -1,7 +1,7 @@
-// Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 64 or 128 elements of 16 bits
-// whose rows can be copied 16 bytes at a time, and scores that are products times a factor, plus at most a number that
-// is the same for all queries (P::kColumn). attention.h computes everything else; it also describes P, which in
-// addition has
+// Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 16-bit elements whose rows can be
+// copied 16 bytes at a time, padded with zeros to 64 or 128 elements. Scores are products times a factor, plus at most a
+// number that is the same for all queries (P::kColumn); others are computed by P::score, element by element. attention.h
+// computes everything else; it also describes P, which in addition has
 //   kColumn, column(b, h, t)           what is added to the scores of key t
 //
 // The order of work is that of FlashAttention-3 (Shah et al., 2024): the first GEMM of the next tile of keys is issued
@@ -20,11 +20,14 @@ namespace sdx {
 template <class P, int kKeys, int kShares>
 struct WgmmaAttention {
   using T = typename P::T;
-  static constexpr int kD = P::kHeadDim;
+  static constexpr int kHead = P::kHeadDim, kD = layout::padded_head(kHead);
   static constexpr layout::WgmmaAttentionLayout kLayout{kD, kKeys, kShares, P::kColumn != 0};
   static constexpr int kRows = kLayout.rows(), kTile = kLayout.tile(), kRowChunks = kLayout.row_chunks();
-  static_assert(P::kValueDim == kD && (kD == 64 || kD == 128) && sizeof(T) == 2);
-  static_assert(P::kQueryDirect && P::kKeyDirect && P::kValueDirect && (P::kPlain || P::kColumn));
+  static_assert(P::kValueDim == kHead && kHead % 8 == 0 && kHead <= 128 && sizeof(T) == 2);
+  static_assert(P::kQueryDirect && P::kKeyDirect && P::kValueDirect);
+  static constexpr bool kScored = P::kPlain == 0 && P::kColumn == 0;
+  static constexpr bool kLog2Scores = kScored || P::kColumn != 0;  ///< the softmax's scores are in units of log2
+  static constexpr int kHeadChunks = kHead / 8, kSteps = (kHead + 15) / 16;  ///< of 16 bytes; of K = 16
   /// Queries stay in registers where these suffice, otherwise in shared memory.
   static constexpr bool kQueryShared = kLayout.queries_shared();
   static constexpr u32 kValues = kLayout.kValueTiles;
@@ -101,9 +104,10 @@ struct WgmmaAttention {
     const u32 chunk = thread_id() % kRowChunks, row = thread_id() / kRowChunks;
     const auto first = to + (chunk / 8 * (kMany * 8) + row * 8 + ((chunk ^ row) & 7));
     const T* from = base + (i64(t0 + row) * distance + chunk * 8);
+    const bool of_head = kHead == kD || chunk < kHeadChunks;
 #pragma clang loop unroll(full)
     for (u32 k = 0; k < kMany / kStep; ++k) {
-      const bool inside = !kEdge || t0 + row + k * kStep < limit;
+      const bool inside = of_head && (!kEdge || t0 + row + k * kStep < limit);
       detail::copy_async(first + k * (kStep * 8), inside ? from + i64(k * kStep) * distance : base, inside);
     }
   }
@@ -116,24 +120,27 @@ struct WgmmaAttention {
   SDX_FN void copy_queries() const {
     constexpr u32 kStep = kThreads / kRowChunks;
     const u32 chunk = thread_id() % kRowChunks, row = thread_id() / kRowChunks;
+    const bool of_head = kHead == kD || chunk < kHeadChunks;
 #pragma clang loop unroll(full)
     for (u32 k = 0; k < kRows / kStep; ++k) {
       const u32 r = row0 + row + k * kStep;
       detail::copy_async(shared + (chunk / 8 * (kRows * 8) + (row + k * kStep) * 8 + ((chunk ^ row) & 7)),
-                         p.query(b, h, r < queries ? r : queries - 1) + chunk * 8, true);
+                         p.query(b, h, r < queries ? r : queries - 1) + (of_head ? chunk * 8 : 0), of_head);
     }
   }
-  // What is added to the scores of this thread's key of the tile at t0, in units of log2. Infinite only if the input
-  // is.
-  SDX_FN f32 column(i32 t0, i32 limit) const {
+  // x in units of log2. Infinite only if x is.
+  static SDX_FN f32 in_log2(f32 x) {
     constexpr f32 kMost = 0x1p+126f;
-    const i32 t = t0 + i32(thread_id());
-    if (i32(thread_id()) >= kTile || t >= limit) return -inf32();
-    const f32 x = p.column(b, h, t);
     const f32 y = x * kLog2e;
     if (y < -kMost && x != -inf32()) return -kMost;
     if (y > kMost && x != inf32()) return kMost;
     return y;
+  }
+  // What is added to the scores of this thread's key of the tile at t0, in units of log2.
+  SDX_FN f32 column(i32 t0, i32 limit) const {
+    const i32 t = t0 + i32(thread_id());
+    if (i32(thread_id()) >= kTile || t >= limit) return -inf32();
+    return in_log2(p.column(b, h, t));
   }
   SDX_FN void place_column(u32 stage, f32 x) const {
     if (thread_id() < kTile) ((detail::shared_ptr<f32>)(shared + kColumnAt))[stage * kTile + thread_id()] = x;
@@ -143,9 +150,11 @@ struct WgmmaAttention {
   SDX_FN void load_queries(u32 (&q)[kD / 4]) const {
     const T *low = p.query(b, h, row_at(0)) + lane % 4 * 2, *high = p.query(b, h, row_at(1)) + lane % 4 * 2;
 #pragma clang loop unroll(full)
-    for (u32 s = 0; s < kD / 16; ++s) {
+    for (u32 s = 0; s < kSteps; ++s) {
+      const bool whole = 2 * s + 1 < kHeadChunks;
       q[4 * s] = *(const u32*)(low + s * 16), q[4 * s + 1] = *(const u32*)(high + s * 16);
-      q[4 * s + 2] = *(const u32*)(low + s * 16 + 8), q[4 * s + 3] = *(const u32*)(high + s * 16 + 8);
+      q[4 * s + 2] = whole ? *(const u32*)(low + s * 16 + 8) : 0;
+      q[4 * s + 3] = whole ? *(const u32*)(high + s * 16 + 8) : 0;
     }
   }
   SDX_FN u32 share_at() const { return kShares == 1 ? 0 : group * (kKeys * 8); }
@@ -155,13 +164,13 @@ struct WgmmaAttention {
       const u64 a = gemm_detail::wgmma_descriptor(shared + (kShares == 1 ? group * (64 * 8) : 0));
       detail::wgmma_shared<T, kKeys, true>(a, k, scores);
 #pragma clang loop unroll(full)
-      for (u32 s = 1; s < kD / 16; ++s)
+      for (u32 s = 1; s < kSteps; ++s)
         detail::wgmma_shared<T, kKeys, false>(a + (s / 4 * (kRows * 8) + s % 4 * 2), k + (s / 4 * kHalf + s % 4 * 2),
                                               scores);
     } else {
       detail::wgmma_left<T, kKeys, true>(q, k, scores);
 #pragma clang loop unroll(full)
-      for (u32 s = 1; s < kD / 16; ++s)
+      for (u32 s = 1; s < kSteps; ++s)
         detail::wgmma_left<T, kKeys, false>(q + 4 * s, k + (s / 4 * kHalf + s % 4 * 2), scores);
     }
     gemm_detail::wgmma_commit();
@@ -178,12 +187,28 @@ struct WgmmaAttention {
     x = combine(x, detail::attention_xor(x, 1));
     return combine(x, detail::attention_xor(x, 2));
   }
+  // The scores of the products of the tile at t0. Keys past the end, which are masked later, count as the last one.
+  SDX_FN void compute_scores(i32 t0, f32 (&scores)[kScores]) const {
+    const i64 row[2] = {row_at(0), row_at(1)};
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kScores; i += 4) {
+      u32 first = u32(t0) + lane % 4 * 2;
+      detail::hide(first);  // otherwise the compiler keeps an address per score in registers
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 4; ++e) {
+        const u32 t = first + u32(i * 2 + e % 2);
+        scores[i + e] = in_log2(p.score(b, h, row[e / 2], i64(t < keys ? t : keys - 1), scores[i + e]));
+      }
+    }
+  }
   // Turns the scores of the tile at t0 into probabilities relative to `top`, the maximum so far. Earlier sums have to
   // be multiplied by `rescale`.
   SDX_FN void update_softmax(i32 t0, u32 stage, const Ranges& r, f32 (&scores)[kScores], f32 (&top)[2], f32 (&total)[2],
                              f32 (&rescale)[2]) const {
-    const f32 factor = p.factor() * kLog2e;
+    f32 factor = 1;
+    if constexpr (!kScored) factor = p.factor() * kLog2e;
     t0 += kShares == 1 ? 0 : i32(group) * kKeys;
+    if constexpr (kScored) compute_scores(t0, scores);
     if constexpr (P::kColumn != 0) {
       const auto own = (detail::shared_ptr<vec<f32, 2>>)(shared + kColumnAt) +
                        (stage * kTile + (kShares == 1 ? 0 : group * kKeys)) / 2 + lane % 4;
@@ -215,8 +240,8 @@ struct WgmmaAttention {
       m = __builtin_fmaxf(__builtin_fmaxf(parts[0], parts[1]), __builtin_fmaxf(parts[2], parts[3]));
       m = of_quad(m, [](f32 x, f32 y) SDX_LAMBDA { return __builtin_fmaxf(x, y); });
       m = __builtin_fmaxf(m, top[k]);
-      const f32 base = m == -inf32() ? 0.0f : P::kColumn != 0 ? m : m * factor;
-      rescale[k] = fast_exp2(P::kColumn != 0 ? top[k] - base : __builtin_fmaf(top[k], factor, -base));
+      const f32 base = m == -inf32() ? 0.0f : kLog2Scores ? m : m * factor;
+      rescale[k] = fast_exp2(kLog2Scores ? top[k] - base : __builtin_fmaf(top[k], factor, -base));
       top[k] = m;
       f32 sum[2] = {};
 #pragma clang loop unroll(full)
@@ -224,7 +249,7 @@ struct WgmmaAttention {
 #pragma clang loop unroll(full)
         for (int e = 0; e < 2; ++e) {
           f32& x = scores[i + e];
-          x = fast_exp2(P::kColumn != 0 ? x - base : __builtin_fmaf(x, factor, -base));
+          x = fast_exp2(kLog2Scores ? x - base : __builtin_fmaf(x, factor, -base));
           sum[e] += x;
         }
       total[k] = __builtin_fmaf(total[k], rescale[k], sum[0] + sum[1]);
@@ -326,7 +351,10 @@ struct WgmmaAttention {
 #pragma clang loop unroll(full)
     for (int k = 0; k < 2; ++k) {
       total[k] = of_quad(total[k], [](f32 x, f32 y) SDX_LAMBDA { return x + y; });
-      top[k] *= P::kColumn != 0 ? 1 / kLog2e : p.factor();
+      if constexpr (kLog2Scores)
+        top[k] *= 1 / kLog2e;
+      else
+        top[k] *= p.factor();
     }
     if constexpr (kShares == 2) merge(top, total, sums);
     if (kShares == 1 || group == 0) store(top, total, sums);
@@ -369,6 +397,7 @@ struct WgmmaAttention {
       Out* to = p.out(b, h, row_at(k));
 #pragma clang loop unroll(full)
       for (int i = 0; i < kSums; i += 4) {
+        if (i * 2 >= kHead) break;
         const u32 at = i * 2 + lane % 4 * 2;
         const Pair x = {cast<Out>(sums[i + 2 * k] * scale), cast<Out>(sums[i + 2 * k + 1] * scale)};
         if constexpr (P::kOutDirect != 0)

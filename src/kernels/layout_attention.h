@@ -33,8 +33,12 @@ struct StepMmaLayout {
   constexpr int bytes() const { return barrier_at() + 16; }
 };
 
+/// Elements of a head as the instructions multiply them: 64 or 128, the last ones zeros.
+constexpr int padded_head(int dim) { return dim <= 64 ? 64 : 128; }
+
 /// attention_wgmma: queries where registers do not hold them, two tiles of keys, three of values, and two of bias. In
 /// vectors of 16 bytes.
+/// `dim`: of a padded head.
 struct WgmmaAttentionLayout {
   static constexpr int kKeyTiles = 2, kValueTiles = 3;
   int dim, keys, shares;

@@ -73,5 +73,17 @@ return %6)");
   EXPECT_THAT(to_string(*g), HasSubstr("conv float16[n, 32, 64] order(0, 2, 1)"));
 }
 
+// An index that is any function of one variable follows the order of what it reads.
+TEST(LayoutsInAnyOrder, AResizedImageStaysChannelsLast) {
+  EXPECT_THAT(after_pass("layouts", R"(%0 = input float16[n, 16, 8, 8]
+%1 = constant float16[16, 16, 3, 3] {...}
+%2 = conv float16[n, 16, 8, 8]: %0, %1 {pads = [1, 1, 1, 1]}
+%3 = loop float16[n < n, c < 16, y < 16, x < 16]: %2[n, c, floordiv(y, 2), min(7, floordiv(x + 1, 2))]
+%4 = loop float16[n < n, c < 16, y < 16, x < 16]: tanh(%3[n, c, y, x])
+return %4)",
+                         any_order()),
+              HasSubstr("order(0, 2, 3, 1): %3[i0, i1, floordiv(i2, 2)"));
+}
+
 }  // namespace
 }  // namespace sardonyx
