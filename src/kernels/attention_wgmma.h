@@ -1,7 +1,7 @@
-// Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 16-bit elements whose rows can be
-// copied 16 bytes at a time, padded with zeros to 64 or 128 elements. Scores are products times a factor, plus at most a
-// number that is the same for all queries (P::kColumn); others are computed by P::score, element by element. attention.h
-// computes everything else; it also describes P, which in addition has
+// Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 16-bit elements whose rows can
+// be copied 16 bytes at a time, padded with zeros to 64 or 128 elements. Scores are products times a factor, plus at
+// most a number that is the same for all queries (P::kColumn); others are computed by P::score, element by element.
+// attention.h computes everything else; it also describes P, which in addition has
 //   kColumn, column(b, h, t)           what is added to the scores of key t
 //
 // The order of work is that of FlashAttention-3 (Shah et al., 2024): the first GEMM of the next tile of keys is issued
