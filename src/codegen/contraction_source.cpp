@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "codegen/emit.h"
+#include "codegen/index_range.h"
 #include "codegen/loop_analysis.h"
 #include "codegen/tile_operand.h"
 #include "support/error.h"
@@ -151,6 +152,7 @@ class Writer {
     p.padded = static_cast<bool>(c.inside);
     p.pairs = static_cast<bool>(c.pair);
     p.made_rows = rows ? row_height : 0;
+    if (!p.chip.is_nvidia()) e_.range = &range_;
     e_.plain_reductions = true;
     e_.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
   }
@@ -237,6 +239,8 @@ class Writer {
   Operand a_, b_;
   std::string text_;
   Emitter e_;
+  // Indices that certainly fit 32 bits: AMD's chips need several instructions for each 64-bit operation.
+  IndexRange range_{[](std::int64_t) { return false; }};
   ContractionSource out_;
 };
 

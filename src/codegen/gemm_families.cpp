@@ -3,6 +3,8 @@
 // ViT-B/16's GEMMs with 128 to 4096 rows), each measured with every tiling, so that the fastest tiling is chosen: the
 // chosen ones are 0.6 % slower than the best on average. Those for AMD's matrix instructions were fitted to times of
 // the simulated GPU (docs/amd-clock.md) in the same way, chip by chip.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
@@ -17,50 +19,57 @@ namespace {
 /// GpuTiling::alone_start, alone, busy_start, busy.
 using Times = std::array<float, 4>;
 
+/// Of a workgroup, along M, N and K.
+using Waves = std::array<int, 3>;
+
 struct AmdTile {
   int m, n;
-  std::string_view waves;      ///< along M, N and K
+  Waves waves;
   int row, stages, in_flight;  ///< Tiling's parameters in kernels/gemm_problem.h
   Times ns;
 };
 
-// For matrix instructions of 16-bit and smaller types. Times in float16, of 9 GEMMs with 128 to 4096 rows (`sardonyx
+// For matrix instructions of 16-bit and smaller types. Times in float16, of 9 GEMMs with 128 to 4096 rows and, on most
+// chips, a 3x3 convolution (`sardonyx
 // tune --timing`, all tilings): the chosen tilings are at most 2 % slower than the best on average. For int8 only the
 // ratios matter. Tiles in flight to registers hide the latency of memory within one workgroup, where there are few of
 // them; one stage in LDS takes fewer registers, so that a second workgroup runs instead.
 std::span<const AmdTile> amd_tiles(const Chip& chip) {
   static constexpr AmdTile kCdna2[] = {
-      {32, 32, "1, 1, 4", 256, 2, 2, {11900, 1.07f, 2100, 2.08f}},
-      {64, 64, "2, 2, 1", 128, 2, 2, {7420, 5.91f, 5340, 3.7f}},
-      {128, 64, "2, 2, 1", 64, 2, 2, {9210, 9.19f, 3160, 10.2f}},
-      {128, 128, "2, 2, 1", 64, 2, 2, {12200, 17.3f, 3740, 19.8f}},
+      {32, 32, {1, 1, 4}, 256, 2, 2, {11900, 1.07f, 2100, 2.08f}},
+      {64, 64, {2, 2, 1}, 128, 2, 2, {7420, 5.91f, 5340, 3.7f}},
+      {128, 64, {2, 2, 1}, 64, 2, 2, {9210, 9.19f, 3160, 10.2f}},
+      {128, 128, {2, 2, 1}, 64, 2, 2, {12200, 17.3f, 3740, 19.8f}},
   };
   static constexpr AmdTile kCdna3[] = {
-      {32, 32, "1, 1, 4", 256, 2, 2, {9810, 0.898f, 876, 1.82f}},
-      {64, 64, "2, 2, 1", 128, 2, 2, {8120, 3.59f, 535, 5.54f}},
-      {128, 64, "2, 2, 1", 64, 2, 2, {8220, 6.6f, 3620, 8.73f}},
-      {128, 128, "2, 2, 1", 64, 2, 2, {8920, 11.5f, 12600, 6.07f}},
-      {128, 128, "2, 2, 1", 128, 1, 1, {9910, 15.9f, 2620, 13.2f}},
+      {32, 32, {1, 1, 4}, 256, 2, 2, {9830, 0.992f, 1590, 1.45f}},
+      {64, 64, {2, 2, 1}, 128, 2, 2, {8290, 3.61f, 564, 5.46f}},
+      {128, 64, {2, 2, 1}, 64, 2, 2, {8180, 7.16f, 3580, 8.86f}},
+      {128, 128, {2, 2, 1}, 64, 2, 2, {9040, 11, 12700, 5.7f}},
+      {128, 128, {2, 2, 1}, 128, 1, 1, {9280, 17, 2940, 15.1f}},
+      {256, 128, {2, 2, 1}, 64, 1, 1, {19100, 16.7f, 4270, 29.9f}},
   };
   static constexpr AmdTile kCdna4[] = {
-      {32, 32, "1, 1, 4", 256, 2, 2, {8360, 1.02f, 831, 1.24f}},
-      {64, 64, "2, 2, 1", 128, 2, 2, {7010, 3.3f, 1890, 3.66f}},
-      {128, 64, "2, 2, 1", 64, 2, 2, {7560, 5.14f, 1970, 7.21f}},
-      {128, 128, "2, 2, 1", 64, 2, 2, {8950, 6.53f, 2450, 8.09f}},
-      {128, 128, "2, 2, 1", 128, 1, 1, {10400, 5.82f, 7930, 10.4f}},
+      {32, 32, {1, 1, 4}, 256, 2, 2, {8360, 1.02f, 831, 1.24f}},
+      {64, 64, {2, 2, 1}, 128, 2, 2, {7010, 3.3f, 1890, 3.66f}},
+      {128, 64, {2, 2, 1}, 64, 2, 2, {7560, 5.14f, 1970, 7.21f}},
+      {128, 128, {2, 2, 1}, 64, 2, 2, {8950, 6.53f, 2450, 8.09f}},
+      {128, 128, {2, 2, 1}, 128, 1, 1, {10400, 5.82f, 7930, 10.4f}},
   };
   // Operands of RDNA 3 take twice the registers, which leaves none for larger tiles or for more of them in flight.
   static constexpr AmdTile kRdna3[] = {
-      {32, 32, "2, 1, 4", 256, 2, 2, {9970, 2.44f, 440, 1.56f}},
-      {64, 64, "2, 2, 2", 128, 2, 2, {9490, 3.82f, 1740, 3.82f}},
-      {128, 64, "4, 2, 1", 64, 2, 2, {5770, 9.88f, 3310, 6.63f}},
-      {128, 128, "4, 2, 1", 64, 1, 1, {6830, 23.5f, 3780, 17.1f}},
+      {32, 32, {1, 1, 8}, 256, 2, 2, {11300, 1.43f, 597, 1.24f}},
+      {64, 32, {2, 1, 4}, 256, 2, 2, {10100, 1.46f, 1140, 2.22f}},
+      {64, 64, {2, 2, 2}, 128, 2, 2, {8780, 4.09f, 1490, 4.01f}},
+      {128, 64, {4, 2, 1}, 64, 2, 2, {8690, 8.01f, 2290, 7.92f}},
+      {128, 128, {4, 2, 1}, 64, 1, 1, {8820, 22.2f, 3070, 16.8f}},
   };
   static constexpr AmdTile kRdna4[] = {
-      {32, 32, "2, 1, 4", 256, 2, 2, {8220, 2.18f, 279, 0.839f}},
-      {64, 64, "2, 2, 2", 128, 2, 2, {7840, 2.54f, 796, 2.1f}},
-      {128, 64, "4, 2, 1", 128, 2, 2, {5860, 4.19f, 1820, 3.86f}},
-      {128, 128, "4, 2, 1", 64, 2, 2, {6180, 5.2f, 3500, 5.03f}},
+      {32, 32, {1, 1, 8}, 256, 2, 2, {9380, 1.42f, 437, 0.678f}},
+      {64, 32, {2, 1, 4}, 256, 2, 2, {9250, 1.56f, 718, 1.16f}},
+      {64, 64, {2, 2, 2}, 128, 2, 2, {6970, 2.2f, 735, 2.1f}},
+      {128, 64, {4, 2, 1}, 128, 2, 2, {7360, 3.91f, 1660, 3.47f}},
+      {128, 128, {4, 2, 1}, 64, 2, 2, {10900, 4.96f, 1330, 6.39f}},
   };
   switch (chip.family) {
     case ChipFamily::kCdna2:
@@ -123,25 +132,27 @@ class TileFamily : public ContractionFamily {
     const bool amd_matrices = !chip.is_nvidia() && narrow && chip.layout() != MatrixLayout::kVector;
     std::vector<KernelCandidate> all;
     if (amd_matrices) {
-      for (const AmdTile& t : amd_tiles(chip)) add(all, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
+      for (const AmdTile& t : amd_tiles(chip)) add(all, chip, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
       return all;
     }
-    add(all, 32, 32, wave64 ? "1, 1, 4" : "2, 1, 4", 256, stages,
+    add(all, chip, 32, 32, wave64 ? Waves{1, 1, 4} : Waves{2, 1, 4}, 256, stages,
         narrow ? Times{3120, 2.9f, 560, 2.1f} : Times{3380, 13.2f, 2300, 9.0f});
-    add(all, 64, 64, wave64 ? "2, 2, 1" : "2, 2, 2", 128, stages,
+    add(all, chip, 64, 64, wave64 ? Waves{2, 2, 1} : Waves{2, 2, 2}, 128, stages,
         narrow ? Times{2030, 8.7f, 1300, 6.5f} : Times{9370, 36.6f, 8040, 31.4f});
-    add(all, 128, 128, wave64 ? "2, 2, 1" : "4, 2, 1", 64, stages,
+    add(all, chip, 128, 128, wave64 ? Waves{2, 2, 1} : Waves{4, 2, 1}, 64, stages,
         narrow ? Times{3570, 19.1f, 2310, 15.8f} : Times{32500, 127.0f, 32800, 128.0f});
     return all;
   }
 
  private:
-  static void add(std::vector<KernelCandidate>& all, int m, int n, std::string_view waves, int row, int in_lds,
-                  const Times& ns, int in_flight = 1) {
+  static void add(std::vector<KernelCandidate>& all, const Chip& chip, int m, int n, const Waves& waves, int row,
+                  int in_lds, const Times& ns, int in_flight = 1) {
     KernelCandidate& c = all.emplace_back();
-    c.kernel = fmt::format("gemm<Tiling<{}, {}, {}, {}, {}{}>>", m, n, waves, row, in_lds,
+    c.kernel = fmt::format("gemm<Tiling<{}, {}, {}, {}, {}{}>>", m, n, fmt::join(waves, ", "), row, in_lds,
                            in_flight > 1 ? fmt::format(", {}", in_flight) : "");
     c.tiling = {m, n, ns[0], ns[1], ns[2], ns[3]};
+    c.tiling.threads = waves[0] * waves[1] * waves[2] * chip.wave;
+    if (c.tiling.threads != 256) c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
     c.may_share = true;
   }
 };

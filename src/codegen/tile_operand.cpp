@@ -64,6 +64,7 @@ void Operand::emit(Emitter& e) const {
 void Operand::emit_facts(Emitter& e) const {
   const char upper = is_a_ ? 'A' : 'B', lower = is_a_ ? 'a' : 'b';
   if (!where_) e.line(fmt::format("enum : bool {{ kMasked{} = false }};", upper));
+  if (run_ > 0) e.line(fmt::format("enum : u32 {{ kRun{} = {} }};", upper, run_));
   Expr step, rest;
   if (!idx::split_affine(offset_, index_, step, rest) || has_var(step, c_.z) || has_var(step, line_) ||
       (access_ == Access::kVector && !is_const(step, vec_)))
@@ -96,7 +97,12 @@ bool Operand::try_vector() {
   std::vector<std::pair<Expr, Expr>> r;
   for (std::size_t k = 0; k < parts.size(); ++k) r.emplace_back(c_.reduced[k], parts[k]);
   r.back().second = parts.back() * vec_ + j;
-  return contiguous(r, j);
+  if (!contiguous(r, j)) return false;
+  const Expr at = flatten_loads(e_)->args[0];
+  Expr step, rest;
+  if (idx::split_affine(at, last, step, rest) && is_const(step, 1) && !has_var(rest, last) && !has_var(inside_, last))
+    run_ = extent;
+  return true;
 }
 
 // kAcross: 16 bytes along rows (columns), if their innermost dim and K are whole vectors.

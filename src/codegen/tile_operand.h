@@ -58,6 +58,7 @@ class Operand {
   bool is_a_;
   Expr line_, e_, inside_;
   std::int64_t vec_;
+  std::int64_t run_ = 0;  ///< kRunA, kRunB of kernels/gemm_problem.h
   Access access_ = Access::kElements;
   std::optional<QuantizedOperand> quantized_;
   Expr index_, offset_, where_;  // of kVector (index: k / vec_) and kAcross (index: k)

@@ -13,7 +13,6 @@ SDX_FN void gemm(const P& p) {
   using T = typename P::T;
   using M = Matrix<T>;
   using S = Sizes<Tile, P>;
-  static_assert(Tile::kThreads == int(kThreads), "workgroups have kThreads threads");
   static_assert(S::kK % M::kStep == 0 && S::kSteps % Tile::kWavesK == 0, "a wave has nothing to do");
   constexpr int TM = S::kTilesM, TN = S::kTilesN;
   static SDX_SHARED vec16 lds[S::kVectors];

@@ -37,6 +37,13 @@ struct Loader {
   static constexpr int kBlock = kAccess == Access::kAcross ? V : 1;  // rows that one item covers
   static constexpr int kItems = Rows / kBlock * Chunks, kRounds = (kItems + Threads - 1) / Threads;
   static constexpr u32 kDepth = Chunks * V;  // K of a tile
+  // A tile lies within one run, so that what depends on K is the same for all threads.
+  static constexpr u32 kRun = IsA ? P::kRunA : P::kRunB;
+  static constexpr bool kInRun = !kAsyncCopies && kAccess == Access::kVector && kRun > 0 && kRun % kDepth == 0;
+  // Threads without an item in the last round would need a branch, which the compiler moves no instruction across: they
+  // load the last row again, to rows past the tile.
+  static constexpr bool kPadded = !kAsyncCopies && kAccess == Access::kVector && Threads % Chunks == 0;
+  static constexpr int kSpace = kPadded ? kRounds * Threads : Rows * Chunks;  // in LDS, in chunks
   // Loaded registers must not be used before finish(): even a mask would wait for memory before the matrix instructions
   // of the step.
   struct Held {
@@ -52,7 +59,7 @@ struct Loader {
     else
       return p.b(z, row, k, inside);
   }
-  static SDX_FN bool exists(u32 item) { return kItems % Threads == 0 || item < kItems; }
+  static SDX_FN bool exists(u32 item) { return kPadded || kItems % Threads == 0 || item < kItems; }
   // First row, and chunk, of an item. kAcross: neighbouring lanes load neighbouring rows.
   static SDX_FN u32 row_of(u32 item) {
     return kAccess == Access::kAcross ? item % (Rows / kBlock) * kBlock : item / Chunks;
@@ -66,8 +73,9 @@ struct Loader {
   }
   static SDX_FN u32 chunk_of(u32 item) { return kAccess == Access::kAcross ? item / (Rows / kBlock) : item % Chunks; }
   // Rows past the end are clamped to a valid one: their results are not stored.
-  static SDX_FN u32 clamped(const P& p, u32 row) {
+  static SDX_FN u32 clamped(const P& p, u32 first, u32 r) {
     const u32 extent = IsA ? p.m : p.n;
+    const u32 row = first + (kPadded && kItems % Threads != 0 && r >= u32(Rows) ? u32(Rows) - 1 : r);
     return row < extent ? row : kAccess == Access::kAcross ? 0 : extent - 1;
   }
 
@@ -82,8 +90,8 @@ struct Loader {
       for (int j = 0; j < kRounds; ++j) {
         const u32 item = thread_id() + j * Threads;
         bool inside = true;
-        next[j] = at(p, z, clamped(p, first + (exists(item) ? row_of(item) : 0)), 0, inside) +
-                  (k0 + chunk_of(item) * V) * step;
+        next[j] =
+            at(p, z, clamped(p, first, exists(item) ? row_of(item) : 0), 0, inside) + (k0 + chunk_of(item) * V) * step;
       }
     }
   }
@@ -114,8 +122,9 @@ struct Loader {
       } else {
 #pragma clang loop unroll(full)
         for (int e = 0; e < kBlock; ++e) {
-          bool inside = Full || k < p.k;
-          const T* from = at(p, z, clamped(p, first + r), Full || k < p.k ? k + e : 0, inside);
+          bool inside = Full || kInRun || k < p.k;
+          const T* from = kInRun ? at(p, z, clamped(p, first, r), k0, inside) + c * V
+                                 : at(p, z, clamped(p, first, r), Full || k < p.k ? k + e : 0, inside);
           if constexpr (kAsync) {
             // A copy of no bytes reads nothing. Clamped rows would all read one row, for which the L2 cache makes them
             // wait: 196 rows in tiles of 64 took 3.9 us on an H200, not 2.9.
@@ -134,7 +143,7 @@ struct Loader {
 
   template <bool Full>
   static SDX_FN vec16 masked(const Held& held, int j) {
-    if constexpr (kAccess == Access::kElements || (Full && !kMasked))
+    if constexpr (kAccess == Access::kElements || ((Full || kInRun) && !kMasked))
       return held.x[j];
     else
       return held.valid[j] ? held.x[j] : vec16{};

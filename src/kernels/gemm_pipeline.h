@@ -23,8 +23,11 @@ template <class Tile, class P>
 struct Sizes {
   using T = typename P::T;
   using M = Matrix<T>;
-  static constexpr int kChunks = Tile::kRow / 16, kStage = (Tile::kM + Tile::kN) * kChunks;  // in vectors of 16 bytes
-  static constexpr int kK = Tile::kRow / int(sizeof(T)), kSteps = kK / M::kStep;             // of a tile
+  static constexpr int kChunks = Tile::kRow / 16;  // 16 bytes each
+  using A = Loader<P, true, Tile::kM, kChunks, Tile::kThreads>;
+  using B = Loader<P, false, Tile::kN, kChunks, Tile::kThreads>;
+  static constexpr int kStage = A::kSpace + B::kSpace;                            // of LDS, in chunks
+  static constexpr int kK = Tile::kRow / int(sizeof(T)), kSteps = kK / M::kStep;  // of a tile
   static constexpr int kTilesM = Tile::kM / 16 / Tile::kWavesM, kTilesN = Tile::kN / 16 / Tile::kWavesN;  // of a wave
   static constexpr int kOwnSteps = kSteps / Tile::kWavesK;
   static constexpr int kPart = kTilesN < 4 ? kTilesN : 4;
@@ -73,13 +76,13 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
                             u32 first_row, u32 first_col, u32 from, u32 count) {
   using S = Sizes<Tile, P>;
   using M = typename S::M;
-  constexpr int TM = S::kTilesM, TN = S::kTilesN, kChunks = S::kChunks;
-  Loader<P, true, Tile::kM, kChunks, Tile::kThreads> a;
-  Loader<P, false, Tile::kN, kChunks, Tile::kThreads> b;
-  typename decltype(a)::Held held_a;
-  typename decltype(b)::Held held_b;
+  constexpr int TM = S::kTilesM, TN = S::kTilesN;
+  typename S::A a;
+  typename S::B b;
+  typename S::A::Held held_a;
+  typename S::B::Held held_b;
   auto stage_a = [&](u32 t) { return lds + t % Tile::kStages * S::kStage; };
-  auto stage_b = [&](u32 t) { return stage_a(t) + Tile::kM * kChunks; };
+  auto stage_b = [&](u32 t) { return stage_a(t) + S::A::kSpace; };
   constexpr u32 kAhead = Tile::kStages > 1 ? Tile::kStages - 1 : 1;  // tiles loaded before the first step
   // The last tile along K, which may be partial, is loaded first, so that all loads in the loop are full tiles.
   const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * S::kK; };
@@ -157,6 +160,8 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
 #pragma clang loop unroll(full)
           for (int j = 0; j < TN; ++j) M::product(x, y[j], sums[i][j]);
         }
+        // Operands of several steps at a time would need more registers than there are.
+        if constexpr (M::kFamily == MatrixFamily::kMfma) keep_order();
       }
     }
     if constexpr (Tile::kStages == 1) lds_barrier();
@@ -169,13 +174,13 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
 
 /// Orders the instructions of a step: reads and writes of LDS, and loads, between matrix instructions, which then never
 /// wait for a queue to take them.
-template <class S, class A, class B>
+template <class S>
 SDX_FN void interleave() {
 #if defined(__AMDGCN__)
   constexpr int kMatrix = 8, kLoad = 0x20, kRead = 0x100, kWrite = 0x200;
   constexpr int kProducts = S::kOwnSteps * S::kTilesM * S::kTilesN * S::M::kInstructions;
   constexpr int kReads = S::kOwnSteps * (S::kTilesM * S::M::kVectorsA + S::kTilesN * S::M::kVectorsB);
-  constexpr int kMoves = A::kRounds * A::kBlock + B::kRounds * B::kBlock;
+  constexpr int kMoves = S::A::kRounds * S::A::kBlock + S::B::kRounds * S::B::kBlock;
   constexpr int kBetween = kProducts / (kReads + kMoves) > 0 ? kProducts / (kReads + kMoves) : 1;
 #pragma clang loop unroll(full)
   for (int i = 0; i < kReads; ++i) {
@@ -200,10 +205,10 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
   using M = typename S::M;
   constexpr int TM = S::kTilesM, TN = S::kTilesN, kInFlight = S::kInFlight;
   static_assert(Tile::kStages == 2 && kInFlight % 2 == 0, "stages and slots are constants of a step in the loop");
-  Loader<P, true, Tile::kM, S::kChunks, Tile::kThreads> a;
-  Loader<P, false, Tile::kN, S::kChunks, Tile::kThreads> b;
-  typename decltype(a)::Held flying_a[kInFlight];
-  typename decltype(b)::Held flying_b[kInFlight];
+  typename S::A a;
+  typename S::B b;
+  typename S::A::Held flying_a[kInFlight];
+  typename S::B::Held flying_b[kInFlight];
   if (count == 0) return;  // K may be 0, and its operands may have no memory
   // The last tile along K, which may be partial, comes first, so that all loads in the loop are full tiles.
   const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * S::kK; };
@@ -217,14 +222,14 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
   };
   const auto store = [&](int slot, shared_vec* to) __attribute__((always_inline)) {
     a.template finish<true>(flying_a[slot], to);
-    b.template finish<true>(flying_b[slot], to + Tile::kM * S::kChunks);
+    b.template finish<true>(flying_b[slot], to + S::A::kSpace);
   };
   vec16 x[2][S::kOwnSteps][TM][M::kVectorsA], y[2][S::kOwnSteps][TN][M::kVectorsB];
   const auto read = [&](int t) __attribute__((always_inline)) {
     const shared_vec* tile = stage(t);
 #pragma clang loop unroll(full)
     for (int s = 0; s < S::kOwnSteps; ++s) {
-      part.read_b(tile + Tile::kM * S::kChunks, s, y[t % 2][s]);
+      part.read_b(tile + S::A::kSpace, s, y[t % 2][s]);
 #pragma clang loop unroll(full)
       for (int i = 0; i < TM; ++i) part.read_a(tile, s, i, x[t % 2][s][i]);
     }
@@ -240,8 +245,8 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
   a.start(p, z, first_row, from * S::kK);
   b.start(p, z, first_col, from * S::kK);
   {
-    typename decltype(a)::Held first_a;
-    typename decltype(b)::Held first_b;
+    typename S::A::Held first_a;
+    typename S::B::Held first_b;
     a.template begin<false>(p, first_a, nullptr, z, first_row, first_k(0));
     b.template begin<false>(p, first_b, nullptr, z, first_col, first_k(0));
 #pragma clang loop unroll(full)
@@ -251,7 +256,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
         keep_order();  // waits in the loop count loads in this order
       }
     a.template finish<false>(first_a, stage(0));
-    b.template finish<false>(first_b, stage(0) + Tile::kM * S::kChunks);
+    b.template finish<false>(first_b, stage(0) + S::A::kSpace);
   }
   // A loop without a condition inside: the compiler counts loads in flight, and at a branch assumes the worst.
   u32 left = count;
@@ -271,7 +276,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
         multiply(i);
         store((i + 1) % kInFlight, stage(i));
         fetch((i + 1) % kInFlight, t + i + 2 + kInFlight);
-        interleave<S, decltype(a), decltype(b)>();
+        interleave<S>();
         keep_order();
       }
   } else {

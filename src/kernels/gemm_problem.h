@@ -39,6 +39,9 @@ struct Problem {
   /// For kVector and kAcross. kMasked: a() or b() may set `inside` to false. kLinear: addresses advance by a_step() or
   /// b_step() elements per K.
   static constexpr bool kMaskedA = true, kMaskedB = true, kLinearA = false, kLinearB = false;
+  /// For kVector: elements along K from each multiple of so many on have consecutive addresses, and a() or b() sets
+  /// `inside` for all of them alike (the channels of a convolution's tap). 0: unknown.
+  static constexpr u32 kRunA = 0, kRunB = 0;
   u32 batches, m, n, k;
 };
 
@@ -100,10 +103,24 @@ struct Flag {
   static constexpr bool value = Value;
 };
 
+// Dies of the chip, each with an L2, that get workgroups in turn. (A card with fewer works too.)
+#if defined(__gfx942__) || defined(__gfx950__)
+inline constexpr u32 kDies = 8;
+#else
+inline constexpr u32 kDies = 1;
+#endif
+
+/// Of `count` workgroups, each die gets consecutive ones.
+SDX_FN u32 by_die(u32 id, u32 count) {
+  const u32 each = count / kDies;
+  return id < each * kDies ? id % kDies * each + id / kDies : id;
+}
+
 /// The tile of a workgroup. Tiles that share rows or columns run close together in time, to reuse the caches.
 SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u32& tile_n) {
   constexpr u32 kGroup = 8;
   const u32 per_batch = tiles_m * tiles_n;
+  if constexpr (kDies > 1) id = by_die(id, batches * per_batch);
   if (tiles_n == 1 && batches == 1) {  // divisions would cost as much as a short sum
     z = tile_n = 0;
     tile_m = id;

@@ -1,23 +1,23 @@
 // What kernels on GPUs need besides the prelude: thread numbers, barriers, reductions over a workgroup. Workgroups have
-// 256 threads along x.
+// 256 threads along x, unless their kernel says otherwise (SDX_SIZED_KERNEL).
 #pragma once
 #include "prelude.h"
 
 #if defined(__AMDGCN__)
-#define SDX_KERNEL extern "C" [[clang::amdgpu_kernel]] __attribute__((amdgpu_flat_work_group_size(256, 256)))
+#define SDX_SIZED_KERNEL(n) extern "C" [[clang::amdgpu_kernel]] __attribute__((amdgpu_flat_work_group_size(n, n)))
+#define SDX_KERNEL SDX_SIZED_KERNEL(256)
 #elif defined(__NVPTX__)
 #define SDX_KERNEL extern "C" [[clang::nvptx_kernel]]
+#define SDX_SIZED_KERNEL(n) SDX_KERNEL __attribute__((annotate("nvvm.maxntid=" #n)))
 #endif
-/// Launch bounds, as LaunchBounds of program/kernel_spec.h defines them: threads per block, blocks per multiprocessor,
-/// waves per SIMD, blocks per cluster. compile/llvm turns these annotations into LLVM's function attributes, because
-/// clang's own attributes for them exist only in CUDA.
+/// Launch bounds, as LaunchBounds of program/kernel_spec.h defines them: threads per block (above), blocks per
+/// multiprocessor, waves per SIMD, blocks per cluster. compile/llvm turns these annotations into LLVM's function
+/// attributes, because clang's own attributes for them exist only in CUDA.
 #if defined(__NVPTX__)
-#define SDX_MAX_THREADS(n) __attribute__((annotate("nvvm.maxntid=" #n)))
 #define SDX_MIN_BLOCKS(n) __attribute__((annotate("nvvm.minctasm=" #n)))
 #define SDX_MIN_WAVES(n)
 #define SDX_CLUSTER(n) __attribute__((annotate("nvvm.cluster_dim=" #n ",1,1")))
 #else
-#define SDX_MAX_THREADS(n)
 #define SDX_MIN_BLOCKS(n)
 #define SDX_MIN_WAVES(n) __attribute__((amdgpu_waves_per_eu(n)))
 #define SDX_CLUSTER(n)

@@ -25,11 +25,11 @@ std::string_view name(KernelFamily family) {
 std::string definition_of(const KernelSpec& spec, std::string_view symbol, bool gpu) {
   if (!gpu) return fmt::format("extern \"C\" void {}{}", symbol, spec.body);
   // The attribute macros of kernels/gpu.h.
-  std::string head = "SDX_KERNEL ";
+  std::string head =
+      spec.bounds.threads == 0 ? "SDX_KERNEL " : fmt::format("SDX_SIZED_KERNEL({}) ", spec.bounds.threads);
   const auto add = [&](std::string_view macro, std::uint32_t value) {
     if (value != 0) head += fmt::format("{}({}) ", macro, value);
   };
-  add("SDX_MAX_THREADS", spec.bounds.threads);
   add("SDX_MIN_BLOCKS", spec.bounds.min_blocks);
   add("SDX_MIN_WAVES", spec.bounds.min_waves);
   add("SDX_CLUSTER", spec.bounds.cluster);

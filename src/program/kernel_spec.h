@@ -20,7 +20,7 @@ std::string_view name(KernelFamily family);
 
 /// Launch bounds of a GPU kernel, and what follows from them for register allocation. 0: no bound.
 struct LaunchBounds {
-  std::uint32_t threads = 0;     ///< maximum threads of a block (NVIDIA; on AMD all kernels have blocks of 256)
+  std::uint32_t threads = 0;     ///< threads of a block: the maximum on NVIDIA, exactly so many on AMD (0: 256)
   std::uint32_t min_blocks = 0;  ///< NVIDIA: minimum blocks per multiprocessor, which limits registers
   std::uint32_t min_waves = 0;   ///< AMD: minimum waves per SIMD (occupancy), which limits registers
   std::uint32_t cluster = 0;     ///< NVIDIA, sm_90 and later: blocks of a cluster, along x

@@ -23,7 +23,7 @@ TEST(KernelSpec, GpuKernelsSayTheirLaunchBounds) {
   KernelSpec s = spec({});
   EXPECT_EQ(definition_of(s, "k3", true), "SDX_KERNEL void k3(float* x) {}\n");
   s.bounds = {.threads = 288, .cluster = 4};
-  EXPECT_EQ(definition_of(s, "k3", true), "SDX_KERNEL SDX_MAX_THREADS(288) SDX_CLUSTER(4) void k3(float* x) {}\n");
+  EXPECT_EQ(definition_of(s, "k3", true), "SDX_SIZED_KERNEL(288) SDX_CLUSTER(4) void k3(float* x) {}\n");
   s.bounds = {.min_blocks = 2, .min_waves = 3};
   EXPECT_EQ(definition_of(s, "k3", true), "SDX_KERNEL SDX_MIN_BLOCKS(2) SDX_MIN_WAVES(3) void k3(float* x) {}\n");
 }
