@@ -103,9 +103,9 @@ struct Flag {
   static constexpr bool value = Value;
 };
 
-// Dies of the chip, each with an L2, that get workgroups in turn. (A card with fewer works too.)
-#if defined(__gfx942__) || defined(__gfx950__)
-inline constexpr u32 kDies = 8;
+// Dies of the chip, each with an L2, that get workgroups in turn. On a card with fewer, results are the same.
+#if defined(SDX_DIES)
+inline constexpr u32 kDies = SDX_DIES;
 #else
 inline constexpr u32 kDies = 1;
 #endif

@@ -194,6 +194,7 @@ int waves_per_simd(const Chip& c, int vector_registers, std::uint32_t lds, int t
 ///   SDX_MATRIX_LAYOUT  enumerator of MatrixLayout, where there are matrix instructions
 ///   SDX_MATRIX_F32, _F16, _BF16, _I8, _F8_FNUZ, _F8_OCP
 ///                      K of the matrix instruction for such operands, where there is one
+///   SDX_DIES           dies of the first product, where there are several
 ///   SDX_BF16_CONVERT   where there is an instruction that rounds float32 to bfloat16
 std::vector<std::string> kernel_definitions(const Chip& c);
 
