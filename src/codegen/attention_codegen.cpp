@@ -306,7 +306,7 @@ class Generator : AttentionProblem {
   // takes time that more and smaller workgroups hide better, and so does padding with zeros.
   bool whole_head() const { return extent(d_) == 64 || extent(d_) == 128; }
   bool always_wgmma() const { return takes_wgmma() && whole_head() && (plain_ || column_); }
-  bool wgmma_if_full() const { return whole_head() || plain_ || column_; }
+  bool wgmma_if_full() const { return plain_ || column_ || extent(d_) == 64; }
   std::uint32_t wgmma_bytes(int keys, int shares) const {
     return static_cast<std::uint32_t>(
         sdx::layout::WgmmaAttentionLayout{sdx::layout::padded_head(static_cast<int>(extent(d_))), keys, shares, column_}

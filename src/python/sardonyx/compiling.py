@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Union
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union
 
 from . import _sardonyx
 from ._sardonyx import Communicator
@@ -13,6 +15,7 @@ from .model import Model
 from .options import describes_options, native_options
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Unpack
 
     from .option_types import CompileOptions, LoadOptions
@@ -25,6 +28,7 @@ class ModelProto(Protocol):
 
 
 Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, ModelProto]
+TorchSource = Union["torch.nn.Module", "torch.export.ExportedProgram"]
 
 
 class KernelCode(NamedTuple):
@@ -93,10 +97,20 @@ def _path_or_bytes(model: Source) -> tuple[str, bytes]:
     return path, data
 
 
+def _is_torch(model: object) -> bool:
+    """Whether torch.export has to do with it: a module, an exported program, or the path of a file of one (.pt2)."""
+    if isinstance(model, (str, os.PathLike)):
+        return os.fspath(model).endswith(".pt2")
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
+
+
 @describes_options()
 def compile(
-    model: Source,
+    model: Source | TorchSource,
     *,
+    example_inputs: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
     folder: str | os.PathLike[str] | None = None,
     communicator: Communicator | None = None,
     progress: Callable[[Progress], object] | None = None,
@@ -104,7 +118,10 @@ def compile(
 ) -> Model:
     """Compiles a model for all sizes of its symbolic dims.
 
-    model: path of an .onnx file, the bytes of one, or an onnx.ModelProto.
+    model: path of an .onnx file, the bytes of one, or an onnx.ModelProto. With torch installed also a torch.export.ExportedProgram,
+        the path of a .pt2 file, or a torch.nn.Module with example_inputs: docs/pytorch.md.
+    example_inputs: of a module: the arguments with which torch.export traces it.
+    dynamic_shapes: of a module: which dims vary, as torch.export takes it. None: all sizes are those of example_inputs.
     folder: directory of the external data, if the model is not a path. None: the model has none.
     communicator: for a model with nodes that reduce or gather over several processes (com.microsoft's AllReduce and AllGather): this
         process's place among them, from join().
@@ -113,6 +130,14 @@ def compile(
 
     Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
     """
+    if _is_torch(model) or example_inputs is not None or dynamic_shapes is not None:
+        from .torch.export import onnx_of
+
+        if folder is not None:
+            raise InvalidArgumentError("a PyTorch program has no external data; leave out the folder")
+        with tempfile.TemporaryDirectory(prefix="sardonyx-torch-") as temporary:
+            written = onnx_of(model, example_inputs, dynamic_shapes, temporary)
+            return compile(written, communicator=communicator, progress=progress, **options)
     path, data = _path_or_bytes(model)
     if folder is not None:
         if path:

@@ -1,0 +1,232 @@
+"""The backend of torch.compile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ..errors import Error, InvalidArgumentError
+from ..options import native_options
+from .graph import MOST_PROGRAMS, Program, Roles, build, placeholders, roles_of, run, shape_of
+
+#: TORCH_LOGS="+sardonyx.torch" shows it.
+log = logging.getLogger("sardonyx.torch")
+
+
+class Fallback(NamedTuple):
+    """A graph that runs in PyTorch."""
+
+    graph: str  #: its operators, the first few
+    reason: str
+
+
+#: Called with each graph that was compiled, or falls back. explain() installs one.
+Observer = Callable[["Compiled"], None]
+_observers: list[Observer] = []
+_observers_lock = threading.Lock()
+
+
+def observe(observer: Observer) -> Callable[[], None]:
+    """Calls `observer` for graphs from now on, until the function is called that this returns."""
+    with _observers_lock:
+        _observers.append(observer)
+
+    def stop() -> None:
+        with _observers_lock:
+            _observers.remove(observer)
+
+    return stop
+
+
+def operators_of(gm: torch.fx.GraphModule) -> list[str]:
+    """The names of the calls of a graph, in order."""
+    names = []
+    for n in gm.graph.nodes:
+        if n.op in ("call_function", "call_method"):
+            names.append(n.target if isinstance(n.target, str) else getattr(n.target, "__name__", str(n.target)))
+        elif n.op == "call_module":
+            names.append(type(gm.get_submodule(n.target)).__name__)
+    return names
+
+
+class Compiled:
+    """A graph of torch.compile: compiled by Sardonyx at its first call, or PyTorch's own with the reason."""
+
+    def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]):
+        self.gm, self.options = gm, options
+        self.reason = ""  #: why PyTorch runs it; empty: Sardonyx does
+        self.programs: list[tuple[Program, Roles]] = []
+        self.versions: list[tuple[torch.Tensor, int]] = []  # of the weights
+        self.lock = threading.Lock()
+        self.results: list[Any] = list(next(n for n in gm.graph.nodes if n.op == "output").args[0])
+        self.wanted: list[int] = []
+        self.inputs_returned: dict[int, int] = {}  # results that are inputs: changed in place, or as they came
+        self.views: torch.fx.GraphModule | None = None
+        self.reported = False
+        try:
+            self.roles = roles_of(gm, inputs)
+            nodes = placeholders(gm)
+            self.dynamic = [
+                [isinstance(n, torch.SymInt) for n in shape_of(nodes[k], inputs[k])] for k in self.roles.tensors
+            ]
+            self.divide_results()
+        except Error as error:
+            self.fall_back(str(error))
+
+    def __call__(self, *inputs: Any) -> Any:
+        if (
+            not self.reason
+            and torch.is_grad_enabled()
+            and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
+        ):
+            self.fall_back("gradients are wanted: use torch.no_grad() or torch.inference_mode()")
+        if not self.reason:
+            try:
+                return self.run(inputs)
+            except Error as error:
+                self.fall_back(str(error))
+        self.report()
+        return self.gm(*inputs)
+
+    def divide_results(self) -> None:
+        """Which results a program computes, and which are views of inputs, that PyTorch makes."""
+        owners = {id(storage_of(n)): k for k, n in enumerate(placeholders(self.gm)) if storage_of(n) is not None}
+        views = []
+        for k, r in enumerate(self.results):
+            if not isinstance(r, torch.fx.Node):
+                continue
+            value = r.meta.get("example_value")
+            if not isinstance(value, torch.Tensor):
+                raise InvalidArgumentError(f"a result is a {type(value).__name__}")
+            owner = owners.get(id(storage_of(r)))
+            if owner is None:
+                self.wanted.append(k)
+            elif is_whole(value, placeholders(self.gm)[owner].meta["example_value"]):
+                self.inputs_returned[k] = owner
+            else:
+                views.append(k)
+        if views:
+            self.views = only_results(self.gm, views)
+
+    def run(self, inputs: Sequence[Any]) -> Any:
+        program, roles = self.program_for(inputs)
+        results: list[Any] = list(self.results)
+        if self.wanted:
+            for k, x in zip(self.wanted, run(program, roles, inputs), strict=True):
+                results[k] = x
+        for k, i in self.inputs_returned.items():
+            results[k] = inputs[i]
+        if self.views is not None:
+            for k, x in self.views(*inputs):
+                results[k] = x
+        self.report()
+        return tuple(results)
+
+    def program_for(self, inputs: Sequence[Any]) -> tuple[Program, Roles]:
+        with self.lock:
+            if any(x._version != version for x, version in self.versions):
+                log.info("weights have changed: compiling again")
+                self.programs.clear()
+            for program, roles in self.programs:
+                if program.takes(roles, inputs):
+                    return program, roles
+            if len(self.programs) == MOST_PROGRAMS:
+                raise InvalidArgumentError(f"more than {MOST_PROGRAMS} sizes that the exporter made constants")
+            program, roles = build(self.gm, self.roles, inputs, self.wanted, self.dynamic, self.options)
+            self.programs.append((program, roles))
+            self.versions = [(inputs[k], inputs[k]._version) for k in roles.constants if not inputs[k].is_inference()]
+            return program, roles
+
+    def fall_back(self, reason: str) -> None:
+        self.reason = reason
+
+    def report(self) -> None:
+        if self.reported:
+            return
+        self.reported = True
+        operators = operators_of(self.gm)
+        text = ", ".join(operators[:8]) + (", ..." if len(operators) > 8 else "")
+        if self.reason:
+            log.warning("PyTorch runs a graph of %d operators (%s): %s", len(operators), text, self.reason)
+        else:
+            log.info("compiled a graph of %d operators (%s)", len(operators), text)
+        with _observers_lock:
+            observers = list(_observers)
+        for observer in observers:
+            observer(self)
+
+
+def is_whole(view: torch.Tensor, of: torch.Tensor) -> bool:
+    """Whether the view is the tensor itself, element by element."""
+    same = view.shape == of.shape and view.dtype == of.dtype and view.stride() == of.stride()
+    return bool(same and view.storage_offset() == of.storage_offset())
+
+
+def storage_of(node: torch.fx.Node) -> Any:
+    value = node.meta.get("example_value")
+    return value.untyped_storage() if isinstance(value, torch.Tensor) else None
+
+
+#: Operators of Python that change their first operand.
+IN_PLACE = {
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "iand",
+    "ior",
+    "ixor",
+    "setitem",
+    "iconcat",
+}
+
+
+def changes_operand(node: torch.fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return node.op.startswith("call_") and (name in IN_PLACE or (name.endswith("_") and not name.endswith("__")))
+
+
+def only_results(gm: torch.fx.GraphModule, positions: Sequence[int]) -> torch.fx.GraphModule:
+    """The graph with these of its results alone, as pairs of their positions and values. They are views of inputs: what
+    else the graph does is left out."""
+    results = next(n for n in gm.graph.nodes if n.op == "output").args[0]
+    needed: set[torch.fx.Node] = set()
+    stack = [results[k] for k in positions]
+    while stack:
+        node = stack.pop()
+        if node in needed:
+            continue
+        if changes_operand(node):
+            raise InvalidArgumentError(f"a result is a view of an input that '{node.name}' has changed")
+        needed.add(node)
+        stack += node.all_input_nodes
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in gm.graph.nodes:
+        if node in needed or node.op == "placeholder":
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output([(k, copies[results[k]]) for k in positions])
+    return torch.fx.GraphModule(gm, graph)
+
+
+def sardonyx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
+    """torch.compile(module, backend="sardonyx", options={...}): options are those of sardonyx.compile().
+
+    Raises InvalidArgumentError for options that do not exist. A graph that Sardonyx cannot run is run by PyTorch; the
+    logger "sardonyx.torch" names it with the reason."""
+    mode = settings.pop("mode", None)
+    if mode not in (None, "default"):
+        raise InvalidArgumentError(f"the backend sardonyx has no mode '{mode}'; it has options={{...}}")
+    options = dict(settings.pop("options", None) or {})
+    if settings:
+        raise InvalidArgumentError(f"the backend sardonyx takes options={{...}}, not {', '.join(settings)}")
+    native_options("compile", options)  # unknown ones are refused now, rather than at the first call
+    compiled: Callable[..., Any] = torch._dynamo.disable(Compiled(gm, example_inputs, options))
+    return compiled

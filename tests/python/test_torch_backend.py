@@ -1,0 +1,256 @@
+"""torch.compile(backend="sardonyx"), sardonyx.compile() of PyTorch's programs, and sardonyx.torch.explain()."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pathlib
+import sys
+
+import pytest
+import sardonyx
+
+torch = pytest.importorskip("torch", reason="torch is not installed (pip install sardonyx[torch])")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install sardonyx[torch])")
+nn = torch.nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
+importlib.import_module("sardonyx.torch")
+
+
+@pytest.fixture
+def graphs():
+    """The graphs that are compiled during a test."""
+    found: list = []
+    torch._dynamo.reset()
+    stop = sardonyx.torch.observe(found.append)
+    yield found
+    stop()
+    torch._dynamo.reset()
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(16, 32), nn.LayerNorm(32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        return x + self.b(nn.functional.gelu(self.norm(self.a(x))))
+
+
+def close(got, want, tolerance=1e-5):
+    """Relative to the largest value; float32 sums in another order."""
+    scale = float(want.float().abs().max()) or 1.0
+    assert got.dtype == want.dtype and got.shape == want.shape
+    assert float((got.float() - want.float()).abs().max()) <= tolerance * scale
+
+
+def test_sizes_compile_once_more_and_then_never(graphs):
+    module = Block().eval()
+    compiled = torch.compile(module, backend="sardonyx")
+    with torch.no_grad():
+        for batch, length in ((2, 5), (3, 7), (4, 9), (11, 64), (2, 5)):
+            x = torch.randn(batch, length, 16)
+            close(compiled(x), module(x))
+    assert [c.reason for c in graphs] == ["", ""]  # fixed sizes, then any
+    assert [len(c.programs) for c in graphs] == [1, 1]
+
+
+def test_dynamic_from_the_start(graphs):
+    module = Block().eval()
+    compiled = torch.compile(module, backend="sardonyx", dynamic=True, fullgraph=True)
+    with torch.inference_mode():
+        for length in (5, 6, 50):
+            x = torch.randn(2, length, 16)
+            close(compiled(x), module(x))
+    assert len(graphs) == 1 and len(graphs[0].programs) == 1
+
+
+class Cache(nn.Module):
+    """Appends to a cache that it keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = nn.Linear(8, 8)
+        self.register_buffer("cache", torch.zeros(2, 10, 8))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x):
+        self.cache.index_copy_(1, self.at, self.key(x))
+        self.at += 1
+        return (self.cache @ x.transpose(1, 2)).softmax(1)
+
+
+def test_buffers_that_change_in_place(graphs):
+    module = Cache().eval()
+    peer = copy.deepcopy(module)
+    compiled = torch.compile(module, backend="sardonyx")
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(2, 1, 8)
+            close(compiled(x), peer(x))
+    assert int(module.at) == 4
+    close(module.cache, peer.cache)
+    assert [c.reason for c in graphs] == [""]
+
+
+def test_inputs_that_change_in_place(graphs):
+    def step(x, total):
+        total += x.sum(0)
+        return x * 2
+
+    total = torch.zeros(3)
+    with torch.no_grad():
+        x = torch.randn(4, 3)
+        close(torch.compile(step, backend="sardonyx")(x, total), x * 2)
+    close(total, x.sum(0))
+    assert graphs[0].reason == ""
+
+
+def test_views_of_inputs_stay_views(graphs):
+    with torch.no_grad():
+        x = torch.randn(4, 3)
+        twice, turned, number = torch.compile(lambda x: (x * 2, x.t(), 3), backend="sardonyx")(x)
+    close(twice, x * 2)
+    assert turned.data_ptr() == x.data_ptr() and turned.shape == (3, 4) and number == 3
+
+
+def test_graph_breaks_make_several_graphs(graphs):
+    module = Block().eval()
+
+    def both(x):
+        y = module(x)
+        torch._dynamo.graph_break()
+        return module(y).sum(-1)
+
+    with torch.no_grad():
+        x = torch.randn(2, 4, 16)
+        close(torch.compile(both, backend="sardonyx")(x), module(module(x)).sum(-1))
+    assert [c.reason for c in graphs] == ["", ""]
+
+
+def test_weights_that_change_are_seen(graphs):
+    module = Block().eval()
+    compiled = torch.compile(module, backend="sardonyx")
+    with torch.no_grad():
+        x = torch.randn(2, 4, 16)
+        compiled(x)
+        for p in module.parameters():
+            p.mul_(0.5)
+        close(compiled(x), module(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_modules(graphs, dtype):
+    module = Block().eval().to(dtype)
+    with torch.no_grad():
+        x = torch.randn(2, 4, 16, dtype=dtype)
+        exact = copy.deepcopy(module).float()(x.float())
+        close(torch.compile(module, backend="sardonyx")(x).float(), exact, 4 * torch.finfo(dtype).eps)
+    assert graphs[0].reason == ""
+
+
+def test_autocast(graphs):
+    module = Block().eval()
+    compiled = torch.compile(module, backend="sardonyx")
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        x = torch.randn(2, 4, 16)
+        close(compiled(x), module(x), 4 * torch.finfo(torch.bfloat16).eps)
+
+
+def test_gradients_stay_in_pytorch(graphs):
+    module = Block()
+    x = torch.randn(2, 4, 16, requires_grad=True)
+    torch.compile(module, backend="sardonyx")(x).sum().backward()
+    assert x.grad is not None and "gradients" in graphs[0].reason
+
+
+def test_what_is_not_supported_stays_in_pytorch_with_its_reason(graphs, caplog):
+    with torch.no_grad(), caplog.at_level("WARNING", "sardonyx.torch"):
+        x = torch.randn(4, dtype=torch.complex64)
+        close(torch.view_as_real(torch.compile(lambda x: x * 2, backend="sardonyx")(x)), torch.view_as_real(x * 2))
+    assert "torch.complex64" in graphs[0].reason and "mul" in caplog.text
+
+
+def test_options(graphs):
+    module = Block().eval()
+    with torch.no_grad():
+        x = torch.randn(2, 4, 16)
+        compiled = torch.compile(module, backend="sardonyx", options={"threads": 1})
+        close(compiled(x), module(x))
+    assert graphs[0].options == {"threads": 1}
+
+
+def test_unknown_options_are_refused():
+    torch._dynamo.reset()
+    with torch.no_grad(), pytest.raises(Exception, match="no option 'thread'; did you mean 'threads'"):
+        torch.compile(Block().eval(), backend="sardonyx", options={"thread": 1})(torch.randn(1, 2, 16))
+    torch._dynamo.reset()
+    with torch.no_grad(), pytest.raises(Exception, match="no mode 'max-autotune'"):
+        torch.compile(Block().eval(), backend="sardonyx", mode="max-autotune")(torch.randn(1, 2, 16))
+
+
+def test_explain():
+    module = Block().eval()
+
+    def both(x, z):
+        y = module(x)
+        torch._dynamo.graph_break()
+        return y, z * 2
+
+    found = sardonyx.torch.explain(both, torch.randn(2, 4, 16), torch.randn(3, dtype=torch.complex64))
+    assert len(found.compiled) == 1 and "linear" in found.compiled[0] and found.programs == 1
+    assert len(found.fallbacks) == 1 and "complex64" in found.fallbacks[0].reason
+    assert "1 graphs compiled" in str(found) and "complex64" in str(found)
+
+
+def test_compile_takes_modules_and_exported_programs(tmp_path):
+    module = Block().eval()
+    x = torch.randn(2, 4, 16)
+    dynamic = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("length")},)
+    program = torch.export.export(module, (x,), dynamic_shapes=dynamic)
+    torch.export.save(program, str(tmp_path / "block.pt2"))
+    made = [
+        sardonyx.compile(module, example_inputs=(x,), dynamic_shapes=dynamic),
+        sardonyx.compile(program),
+        sardonyx.compile(tmp_path / "block.pt2", threads=1),
+    ]
+    y = torch.randn(3, 7, 16)
+    with torch.no_grad():
+        want = module(y)
+    for model in made:
+        (got,) = model.run({model.inputs[0].name: y}).values()
+        close(torch.from_numpy(got), want)
+
+
+def test_compile_says_what_a_module_lacks(tmp_path):
+    with pytest.raises(sardonyx.InvalidArgumentError, match="example_inputs"):
+        sardonyx.compile(Block().eval())
+    with pytest.raises(sardonyx.InvalidArgumentError, match="eval"):
+        sardonyx.compile(Block(), example_inputs=(torch.randn(1, 2, 16),))
+    (tmp_path / "no.pt2").write_bytes(b"nothing")
+    with pytest.raises(sardonyx.FileError, match=r"no\.pt2"):
+        sardonyx.compile(tmp_path / "no.pt2")
+    with pytest.raises(sardonyx.InvalidArgumentError, match="external data"):
+        sardonyx.compile(Block().eval(), example_inputs=(torch.randn(1, 2, 16),), folder=tmp_path)
+
+
+MODELS = ["resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "efficientnet_b0", "convnext_tiny", "swin_t", "vit_b_16", "distilbert", "roberta_base", "albert_base", "gpt2", "t5_encoder", "qwen2_0_5b", "deit_small", "segformer_b0", "wav2vec2_base"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(graphs, name):
+    for needed in ("torchvision", "transformers"):
+        pytest.importorskip(needed)
+    import zoo
+
+    row = next(a for a in zoo.architectures(small=True) if a.name == name)
+    with torch.no_grad():
+        module = row.module()
+        compiled = torch.compile(module, backend="sardonyx")
+        for batch in (2, 3, 4):
+            inputs = row.inputs(batch)
+            # Random networks of up to 200 layers: each sums in another order.
+            close(compiled(*inputs), module(*inputs), 1e-3)
+    assert graphs and not [c.reason for c in graphs if c.reason]
+    assert len(graphs) <= 2 * len({c.gm.code for c in graphs})
