@@ -330,7 +330,7 @@ def best_triton(chip: str, name: str, folder: Path, seconds: float) -> dict[str,
 def measure(o: argparse.Namespace) -> None:
     rows = json.loads(o.out.read_text()) if o.out.exists() else {}
     for chip in o.chips:
-        for name, half in problems():
+        for name, half in [(p, "given") for p in o.problems] or problems():
             key = f"{chip} {name}"
             if not re.search(o.only, name) or (o.half and o.half != half):
                 continue
@@ -435,6 +435,7 @@ def main() -> None:
     c.add_argument("--chips", nargs="+", choices=CHIPS, default=list(CHIPS))
     c.add_argument("--only", default="", help="a regular expression of problems")
     c.add_argument("--half", choices=["tuning", "report"])
+    c.add_argument("--problems", nargs="+", default=[], help="these instead, e.g. \"gemm fp16 1576 2304 768\"")
     c.add_argument("--seconds", type=float, default=120, help="for one kernel")
     c.add_argument("--triton", type=Path, help="folder with kernels of amd_triton.py")
     c.add_argument("--again", action="store_true")

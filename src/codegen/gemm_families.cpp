@@ -31,7 +31,7 @@ struct AmdTile {
 
 // For matrix instructions of 16-bit and smaller types. Times in float16, of 9 GEMMs with 128 to 4096 rows and, on most
 // chips, a 3x3 convolution (`sardonyx
-// tune --timing`, all tilings): the chosen tilings are at most 2 % slower than the best on average. For int8 only the
+// tune --timing`, all tilings): the chosen tilings are at most 3 % slower than the best on average. For int8 only the
 // ratios matter. Tiles in flight to registers hide the latency of memory within one workgroup, where there are few of
 // them; one stage in LDS takes fewer registers, so that a second workgroup runs instead.
 std::span<const AmdTile> amd_tiles(const Chip& chip) {
@@ -43,18 +43,20 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
   };
   static constexpr AmdTile kCdna3[] = {
       {32, 32, {1, 1, 4}, 256, 2, 2, {9830, 0.992f, 1590, 1.45f}},
-      {64, 64, {2, 2, 1}, 128, 2, 2, {8290, 3.61f, 564, 5.46f}},
+      {64, 64, {2, 2, 1}, 128, 2, 2, {8290, 3.61f, 1200, 5.9f}},
       {128, 64, {2, 2, 1}, 64, 2, 2, {8180, 7.16f, 3580, 8.86f}},
-      {128, 128, {2, 2, 1}, 64, 2, 2, {9040, 11, 5700, 12.5f}},
-      {128, 128, {2, 2, 1}, 128, 1, 1, {9280, 17, 2940, 15.1f}},
+      {64, 128, {2, 2, 1}, 128, 1, 1, {8050, 10.4f, 4200, 7.52f}},
+      {128, 128, {2, 2, 1}, 64, 2, 2, {9040, 11, 6000, 14.5f}},
+      {128, 128, {2, 2, 1}, 128, 1, 1, {9280, 17, 2940, 13.5f}},
       {256, 128, {2, 2, 1}, 64, 1, 1, {19100, 26.5f, 8000, 24.5f}},
   };
   static constexpr AmdTile kCdna4[] = {
-      {32, 32, {1, 1, 4}, 256, 2, 2, {8360, 1.02f, 831, 1.24f}},
-      {64, 64, {2, 2, 1}, 128, 2, 2, {7010, 3.3f, 1890, 3.66f}},
-      {128, 64, {2, 2, 1}, 64, 2, 2, {7560, 5.14f, 1970, 7.21f}},
-      {128, 128, {2, 2, 1}, 64, 2, 2, {8950, 6.53f, 2450, 8.09f}},
-      {128, 128, {2, 2, 1}, 128, 1, 1, {10400, 5.82f, 2500, 6.3f}},
+      {32, 32, {1, 1, 4}, 256, 2, 2, {8880, 1.41f, 1010, 1.15f}},
+      {64, 64, {2, 2, 1}, 128, 2, 2, {7690, 2.92f, 1170, 3.56f}},
+      {128, 64, {2, 2, 1}, 64, 2, 2, {7250, 5.6f, 1260, 7.59f}},
+      {64, 128, {2, 2, 1}, 128, 1, 1, {7360, 7.32f, 998, 5.17f}},
+      {128, 128, {2, 2, 1}, 64, 2, 2, {9680, 6.63f, 3870, 8.35f}},
+      {128, 128, {2, 2, 1}, 128, 1, 1, {8850, 10.2f, 2420, 7.98f}},
   };
   // Operands of RDNA 3 take twice the registers, which leaves none for larger tiles or for more of them in flight.
   static constexpr AmdTile kRdna3[] = {

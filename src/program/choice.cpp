@@ -104,7 +104,7 @@ bool may_be(const Choice& c, const ProblemSizes& sizes) {
   return allows(c.batches, sizes.batches) && allows(c.m, sizes.m) && allows(c.n, sizes.n) && allows(c.k, sizes.k);
 }
 
-std::vector<bool> taken_by_rule(const Choice& choice, int units) {
+std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
   std::vector<bool> taken;
   bool tilings = false;
   for (const Candidate& c : choice.candidates) {
@@ -120,7 +120,14 @@ std::vector<bool> taken_by_rule(const Choice& choice, int units) {
     });
     try {
       const std::vector<std::size_t> order = by_cost(choice, symbols, units);
-      if (!order.empty()) taken[order.front()] = true;
+      if (order.empty() || taken[order.front()]) continue;
+      const ProblemSizes s = sizes_of(choice, symbols);
+      const double least = cost_of(choice.candidates[order.front()], s, symbols, units);
+      // Ranks, which are negative, are not times.
+      const bool covered = least > 0 && std::any_of(order.begin(), order.end(), [&](std::size_t k) {
+        return taken[k] && cost_of(choice.candidates[k], s, symbols, units) < least * (1 + worth);
+      });
+      if (!covered) taken[order.front()] = true;
     } catch (const Error&) {
       break;  // sizes that overflow 64 bits
     }
