@@ -435,7 +435,7 @@ def main() -> None:
     c.add_argument("--chips", nargs="+", choices=CHIPS, default=list(CHIPS))
     c.add_argument("--only", default="", help="a regular expression of problems")
     c.add_argument("--half", choices=["tuning", "report"])
-    c.add_argument("--problems", nargs="+", default=[], help="these instead, e.g. \"gemm fp16 1576 2304 768\"")
+    c.add_argument("--problems", nargs="+", default=[], help='these instead, e.g. "gemm fp16 1576 2304 768"')
     c.add_argument("--seconds", type=float, default=120, help="for one kernel")
     c.add_argument("--triton", type=Path, help="folder with kernels of amd_triton.py")
     c.add_argument("--again", action="store_true")

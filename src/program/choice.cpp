@@ -125,8 +125,8 @@ std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
       const double least = cost_of(choice.candidates[order.front()], s, symbols, units);
       // Ranks, which are negative, are not times.
       const bool covered = least > 0 && std::any_of(order.begin(), order.end(), [&](std::size_t k) {
-        return taken[k] && cost_of(choice.candidates[k], s, symbols, units) < least * (1 + worth);
-      });
+                             return taken[k] && cost_of(choice.candidates[k], s, symbols, units) < least * (1 + worth);
+                           });
       if (!covered) taken[order.front()] = true;
     } catch (const Error&) {
       break;  // sizes that overflow 64 bits

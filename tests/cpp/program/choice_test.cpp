@@ -78,7 +78,7 @@ TEST(Choice, TheSameRuleSaysWhatToCompile) {
   c.batches = c.k = 1;
   EXPECT_EQ(taken_by_rule(c, 1), (std::vector<bool>{true, true, true}));
   EXPECT_EQ(taken_by_rule(c, 1, 1000), (std::vector<bool>{true, false, true}));  // not so much faster
-  c.m = 64;  // never one row
+  c.m = 64;                                                                      // never one row
   c.n = 64;
   EXPECT_EQ(taken_by_rule(c, 1), (std::vector<bool>{true, false, false}));
 }
