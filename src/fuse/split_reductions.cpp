@@ -131,7 +131,7 @@ class Splitter {
                                    [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
     std::int64_t all = 0, run = 0, runs = 0;
     if (unit == p.reduced.end() || (is_const_int(extent_of(p.reduced), all) && all < kLeastMixed)) return false;
-    const Expr inner = *unit;
+    const Expr inner = *unit;  // NOLINT(performance-unnecessary-copy-initialization): erased next
     p.reduced.erase(unit);
     const Expr others = extent_of(p.reduced);
     if (!is_const_int(inner->args[0], run)) return false;
