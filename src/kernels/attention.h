@@ -34,11 +34,14 @@ template <class P, bool kDecode>
 struct AttentionKernel : AttentionProducts<P, kDecode> {
   using Base = AttentionProducts<P, kDecode>;
   using Base::kFamily, Base::kMma, Base::kVector, Base::kDv, Base::kKeys, Base::kTilesQ, Base::kTilesK, Base::kTilesV,
-      Base::kSteps, Base::kCount, Base::kSlots, Base::kVectorsQ, Base::kQueryRows, Base::kMergeTiles;
+      Base::kSteps, Base::kCount, Base::kSlots, Base::kVectorsQ, Base::kQueryRows, Base::kMergeTiles, Base::kTileChunks,
+      Base::kBuffers;
   using Base::p, Base::n, Base::shared, Base::lane, Base::wave_q, Base::wave_k, Base::b, Base::row0, Base::rows;
   using Base::query_of, Base::slot_of, Base::key_of, Base::over_lanes, Base::row_at, Base::tile_row, Base::query_rows,
-      Base::load_query, Base::bases, Base::fetch, Base::place, Base::multiply_keys, Base::multiply_values;
-  using typename Base::C, typename Base::M, typename Base::Row, typename Base::Bases, typename Base::Fetched;
+      Base::load_query, Base::bases, Base::fetch, Base::place, Base::multiply_keys, Base::multiply_values,
+      Base::read_first_values, Base::multiply_values_ahead, Base::arrive;
+  using typename Base::T, typename Base::C, typename Base::M, typename Base::Row, typename Base::Bases,
+      typename Base::Fetched, typename Base::ValueRing;
 #if defined(__NVPTX__)
   using Base::copy_keys, Base::copy_values;
 #endif
@@ -106,6 +109,44 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
       return detail::fast_exp(x - base);
     }
   }
+  /// The same, larger by what pack2() will lose.
+  SDX_FN f32 probability(f32 x, f32 base) const {
+    if constexpr (detail::pack_loss<T>() == 0 || kVector) {
+      return exp_from(x, base);
+    } else if constexpr (P::kPlain != 0) {
+      const f32 f = p.factor() * kLog2e;
+      return fast_exp2(__builtin_fmaf(x, f, detail::pack_loss_log2<T>() - base * f));
+    } else {
+      return fast_exp2(__builtin_fmaf(x - base, kLog2e, detail::pack_loss_log2<T>()));
+    }
+  }
+  /// Whether a tile's scores may exceed the base of the probabilities, by at most a factor of 2^kSlack. Weights of
+  /// 16-bit floats have room for that, and no fewer digits.
+  static constexpr bool kLazy = !kMma && !kVector && sizeof(T) == 2;
+  static constexpr f32 kSlack = 8;
+  /// Whether score x is too large for probabilities relative to `base`.
+  SDX_FN bool exceeds(f32 x, f32 base) const {
+    f32 factor = kLog2e;
+    if constexpr (P::kPlain != 0) factor *= p.factor();
+    return (x - base) * factor > kSlack;
+  }
+  /// Probabilities of one query tile and their sum, two at a time: CDNA has packed arithmetic of 32-bit floats.
+  static constexpr bool kPairs = kFamily == MatrixFamily::kMfma && P::kPlain != 0;
+  SDX_FN void weigh_pairs(f32 (&scores)[kTilesK][kCount], f32 base, f32& total) const {
+    using Pair = vec<f32, 2>;
+    const f32 f = p.factor() * kLog2e, shift = detail::pack_loss_log2<T>() - base * f;
+    Pair sum = {0, 0};
+#pragma clang loop unroll(full)
+    for (int j = 0; j < kTilesK; ++j)
+#pragma clang loop unroll(full)
+      for (int e = 0; e < kCount; e += 2) {
+        const Pair power = __builtin_elementwise_fma(Pair{scores[j][e], scores[j][e + 1]}, Pair{f, f}, Pair{shift, shift});
+        const Pair x = {fast_exp2(power[0]), fast_exp2(power[1])};
+        scores[j][e] = x[0], scores[j][e + 1] = x[1];
+        sum += x;
+      }
+    total += sum[0] + sum[1];
+  }
   // Turns the scores of the tile at t0 into probabilities relative to the new maximum, and rescales earlier sums.
   SDX_FN void update_softmax(i32 t0, const Ranges& r, f32 (&scores)[kTilesQ][kTilesK][kCount],
                              f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots],
@@ -143,6 +184,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
           }
       }
       f32 base[kSlots], rescale[kSlots];
+      [[maybe_unused]] bool higher = true;
 #pragma clang loop unroll(full)
       for (int k = 0; k < kSlots; ++k) {
         f32 m = -inf32();
@@ -151,6 +193,15 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
 #pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e)
             if (slot_of(e) == u32(k)) m = __builtin_fmaxf(m, scores[q][j][e]);
+        if constexpr (kLazy) {
+          // An earlier maximum serves as well while nothing exceeds it by much: probabilities are at most 2^kSlack.
+          // Lanes of a row then need not exchange their maxima, nor are sums rescaled.
+          higher = detail::any_lane(exceeds(m, top[q][k]));
+          if (!higher) {
+            base[k] = top[q][k] == -inf32() ? 0.0f : top[q][k];
+            continue;
+          }
+        }
         m = over_lanes(m, [](f32 x, f32 y) SDX_LAMBDA { return __builtin_fmaxf(x, y); });
         m = __builtin_fmaxf(m, top[q][k]);
         base[k] = m == -inf32() ? 0.0f : m;
@@ -158,16 +209,19 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         top[q][k] = m;
         total[q][k] *= rescale[k];
       }
+      if constexpr (kPairs) {
+        weigh_pairs(scores[q], base[0], total[q][0]);
+      } else
 #pragma clang loop unroll(full)
       for (int j = 0; j < kTilesK; ++j)
 #pragma clang loop unroll(full)
         for (int e = 0; e < kCount; ++e) {
-          const f32 x = exp_from(scores[q][j][e], base[slot_of(e)]);
+          const f32 x = probability(scores[q][j][e], base[slot_of(e)]);
           scores[q][j][e] = x;
           total[q][slot_of(e)] += x;
         }
       // Later tiles seldom raise the maximum.
-      if (detail::any_lane(rescale[0] != 1 || rescale[kSlots - 1] != 1)) {
+      if (kLazy ? higher : detail::any_lane(rescale[0] != 1 || rescale[kSlots - 1] != 1)) {
 #pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d)
 #pragma clang loop unroll(full)
@@ -211,7 +265,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         barrier();
         copy_values(t, from);
         f32 scores[kTilesQ][kTilesK][kCount] = {};
-        if (active) multiply_keys(own, queries, scores);
+        if (active) multiply_keys(shared, own, queries, scores);
         detail::copies_arrived();
         barrier();
         if (t + kKeys < end) copy_keys(t + kKeys, from);
@@ -226,16 +280,37 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
     {
       Fetched next;
       if (t < end) fetch(t, from, next);
+      u32 buffer = 0;
+      if constexpr (kBuffers == 2)
+        if (t < end) place(shared, next, t, from.limit);
+      // Queries have arrived when the loop begins. Otherwise every step waits for memory before its first product,
+      // because queries might still be in flight there.
+      if constexpr (C::kKeep) arrive(queries);
       for (; t < end; t += kKeys) {
         lds_barrier();
-        place(next, t, from.limit);
-        lds_barrier();
-        if (t + kKeys < end) fetch(t + kKeys, from, next);
+        if constexpr (kBuffers == 1) {
+          place(shared, next, t, from.limit);
+          lds_barrier();
+        }
+        const bool more = t + kKeys < end;
+        if (more) fetch(t + kKeys, from, next);
+        const auto tile = shared + buffer;
         if (active) {
           f32 scores[kTilesQ][kTilesK][kCount] = {};
-          multiply_keys(own, queries, scores);
-          update_softmax(t, r, scores, top, total, sums);
-          multiply_values(scores, sums);
+          multiply_keys(tile, own, queries, scores);
+          if constexpr (kVector) {
+            update_softmax(t, r, scores, top, total, sums);
+            multiply_values(scores, sums);
+          } else {
+            ValueRing ring;
+            read_first_values(tile, ring);
+            update_softmax(t, r, scores, top, total, sums);
+            multiply_values_ahead(tile, scores, ring, sums);
+          }
+        }
+        if constexpr (kBuffers == 2) {
+          buffer = kTileChunks - buffer;
+          if (more) place(shared + buffer, next, t + kKeys, from.limit);
         }
       }
       lds_barrier();
@@ -245,6 +320,7 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
 #pragma clang loop unroll(full)
       for (int k = 0; k < kSlots; ++k) {
         total[q][k] = over_lanes(total[q][k], [](f32 x, f32 y) SDX_LAMBDA { return x + y; });
+        if constexpr (!kVector && detail::pack_loss<T>() != 0) total[q][k] *= 1 / (1 + detail::pack_loss<T>());
         if constexpr (P::kPlain != 0) top[q][k] *= p.factor();
       }
     if constexpr (C::kWavesK > 1) merge(top, total, sums);

@@ -34,7 +34,11 @@ struct AttentionOperands {
   static constexpr int kScoreChunks = kVector ? 16 * ScoreRows::kPitch : 0;  // per wave
   static constexpr int kMergeTiles = 4;                                      // tiles of values merged at a time
   static constexpr int kMergeChunks = C::kWavesK > 1 ? C::kWavesQ* int(kWave) * kMergeTiles* kCount / 4 : 0;
-  static constexpr int kMain = kKeyChunks + kValueChunks + kScoreChunks * C::kWaves;
+  /// Tiles of keys and values in LDS: two, of which one is filled while the other is used, if two workgroups of that
+  /// size fit in 64 KB.
+  static constexpr int kTileChunks = kKeyChunks + kValueChunks;
+  static constexpr int kBuffers = !kMma && !kVector && 2 * kTileChunks * 16 <= 32768 ? 2 : 1;
+  static constexpr int kMain = kTileChunks * kBuffers + kScoreChunks * C::kWaves;
   static constexpr int kShared = kMain > kMergeChunks ? kMain : kMergeChunks;
 
   /// Loads of keys and values by a thread. Values are loaded in blocks of kVec keys by kWide elements.
@@ -150,6 +154,19 @@ struct AttentionOperands {
     }
   }
 
+  // Waits for queries from memory.
+  template <int kTiles, int kMany, int kVectors>
+  static SDX_FN void arrive(vec16 (&queries)[kTiles][kMany][kVectors]) {
+#if defined(__AMDGCN__)
+#pragma clang loop unroll(full)
+    for (int q = 0; q < kTiles; ++q)
+#pragma clang loop unroll(full)
+      for (int s = 0; s < kMany; ++s)
+#pragma clang loop unroll(full)
+        for (int v = 0; v < kVectors; ++v) asm volatile("" : "+v"(queries[q][s][v]));
+#endif
+  }
+
   // ---- keys and values to LDS
   template <class F>
   SDX_FN void each_key_chunk(F f) const {
@@ -159,12 +176,11 @@ struct AttentionOperands {
       if (kKeys * (kD / kVec) % kThreads == 0 || row < kKeys) f(k, row, chunk);
     }
   }
-  // Whole: all keys of the tile are below the limit. Otherwise addresses are clamped, and place() zeroes the rest.
-  template <bool Whole = false>
+  // Rows past the limit are read from the last one; place() zeroes them.
   SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance, u32 limit) const {
     const u32 d = chunk * kVec;
     if constexpr (P::kKeyDirect != 0) {
-      return *(const vec16*)(base + i64(Whole || t < limit ? t : limit - 1) * distance + (d < P::kHeadDim ? d : 0));
+      return *(const vec16*)(base + i64(t < limit ? t : limit - 1) * distance + (d < P::kHeadDim ? d : 0));
     } else {
       Chunk c;
 #pragma clang loop unroll(full)
@@ -173,10 +189,9 @@ struct AttentionOperands {
       return bit_cast<vec16>(c);
     }
   }
-  template <bool Whole>
   SDX_FN WideBits wide_value(u32 t, u32 d, const T* base, i64 distance, u32 limit) const {
     if constexpr (P::kValueDirect != 0) {
-      return *(const WideBits*)(base + i64(Whole || t < limit ? t : limit - 1) * distance + (d < P::kValueDim ? d : 0));
+      return *(const WideBits*)(base + i64(t < limit ? t : limit - 1) * distance + (d < P::kValueDim ? d : 0));
     } else {
       Wide w;
 #pragma clang loop unroll(full)
@@ -198,24 +213,44 @@ struct AttentionOperands {
     const T *key = nullptr, *value = nullptr;
     i64 key_row = 0, value_row = 0;
     u32 limit = 0;
+    bool near = true;  // offsets in a tile have 32 bits
   };
   SDX_FN Bases bases(i32 limit) const {
     Bases x;
     x.limit = u32(limit);
     if constexpr (P::kKeyDirect != 0) x.key = p.key(b, h0), x.key_row = p.key_row();
     if constexpr (P::kValueDirect != 0) x.value = p.value(b, h0), x.value_row = p.value_row();
+#if defined(__AMDGCN__)
+    constexpr i64 kFar = ((i64(1) << 31) / int(sizeof(T)) - C::kLong) / kKeys;
+    x.near = x.key_row >= 0 && x.key_row < kFar && x.value_row >= 0 && x.value_row < kFar;
+#endif
     return x;
   }
   SDX_FN void fetch(u32 t0, const Bases& from, Fetched& f) const {
-    if (t0 + kKeys <= from.limit)
+    if (t0 + kKeys <= from.limit && from.near) {
       fetch_tile<true>(t0, from, f);
-    else
+#if defined(__AMDGCN__)
+      asm volatile("; whole tile");  // keeps the compiler from sharing loads, and with them addresses of 64 bits
+#endif
+    } else {
       fetch_tile<false>(t0, from, f);
+    }
   }
+  /// Elements from `at` on of a tile in memory, whose address is the same for all lanes: offsets of lanes do not change
+  /// from tile to tile, and the address is computed once for the wave.
+  template <class V>
+  static SDX_FN V load_near(const T* tile, u32 at) {
+    return *(const V*)((const char*)tile + u32(at * sizeof(T)));
+  }
+  // Whole: all keys of the tile are below the limit, and its offsets have 32 bits.
   template <bool Whole>
   SDX_FN void fetch_tile(u32 t0, const Bases& from, Fetched& f) const {
     each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
-      f.keys[k] = key_chunk<Whole>(t0 + row, chunk, from.key, from.key_row, from.limit);
+      const u32 d = chunk * kVec < P::kHeadDim ? chunk * kVec : 0;
+      if constexpr (Whole && P::kKeyDirect != 0)
+        f.keys[k] = load_near<vec16>(from.key + i64(t0) * from.key_row, row * u32(from.key_row) + d);
+      else
+        f.keys[k] = key_chunk(t0 + row, chunk, from.key, from.key_row, from.limit);
     });
 #pragma clang loop unroll(full)
     for (int k = 0; k < kValueLoads; ++k) {
@@ -223,12 +258,16 @@ struct AttentionOperands {
       if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
 #pragma clang loop unroll(full)
       for (int j = 0; j < kVec; ++j)
-        f.values[k][j] = wide_value<Whole>(t0 + t + j, d, from.value, from.value_row, from.limit);
+        if constexpr (Whole && P::kValueDirect != 0)
+          f.values[k][j] = load_near<WideBits>(from.value + i64(t0 + j) * from.value_row,
+                                               t * u32(from.value_row) + (d < P::kValueDim ? d : 0));
+        else
+          f.values[k][j] = wide_value(t0 + t + j, d, from.value, from.value_row, from.limit);
     }
   }
-  /// Stores to LDS what fetch() has loaded from key t0 on. Operands with base addresses are zeroed past the limit and
+  /// Stores to `tile` in LDS what fetch() has loaded from key t0 on. Operands with base addresses are zeroed past the limit and
   /// past the head's elements.
-  SDX_FN void place(const Fetched& f, u32 t0, u32 limit) const {
+  SDX_FN void place(detail::shared_ptr<vec16> tile, const Fetched& f, u32 t0, u32 limit) const {
     Fetched arrived = f;
 #if defined(__AMDGCN__)
     // Otherwise the compiler splits values right after the load, at the end of the previous step.
@@ -242,16 +281,16 @@ struct AttentionOperands {
       }
 #endif
     if (t0 + kKeys <= limit)
-      place_masked<false>(arrived, t0, limit);
+      place_masked<false>(tile, arrived, t0, limit);
     else
-      place_masked<true>(arrived, t0, limit);
+      place_masked<true>(tile, arrived, t0, limit);
   }
   template <bool Masked>
-  SDX_FN void place_masked(const Fetched& f, u32 t0, u32 limit) const {
+  SDX_FN void place_masked(detail::shared_ptr<vec16> tile, const Fetched& f, u32 t0, u32 limit) const {
     each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
       bool inside = !Masked || t0 + row < limit;
       if constexpr (int(P::kHeadDim) != kD) inside = inside && chunk * kVec < P::kHeadDim;
-      shared[KeyRows::at(row, chunk)] = P::kKeyDirect == 0 || inside ? f.keys[k] : vec16{};
+      tile[KeyRows::at(row, chunk)] = P::kKeyDirect == 0 || inside ? f.keys[k] : vec16{};
     });
 #pragma clang loop unroll(full)
     for (int k = 0; k < kValueLoads; ++k) {
@@ -269,7 +308,7 @@ struct AttentionOperands {
         Chunk c;
 #pragma clang loop unroll(full)
         for (int x = 0; x < kVec; ++x) c.x[x] = in[x].x[j];
-        shared[kKeyChunks + ValueRows::at(d + j, chunk)] = bit_cast<vec16>(c);
+        tile[kKeyChunks + ValueRows::at(d + j, chunk)] = bit_cast<vec16>(c);
       }
     }
   }

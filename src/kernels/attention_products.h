@@ -14,10 +14,101 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
   using typename Base::T, typename Base::C, typename Base::M, typename Base::Row, typename Base::KeyRows,
       typename Base::ValueRows, typename Base::ScoreRows;
 
+  // ---- operands from LDS, read kAhead matrix instructions before they are used. The barriers for the scheduler keep
+  // the compiler from moving the reads down to their uses, where each would wait for LDS.
+  template <int kMany>
+  struct Ring {
+    static constexpr int kSlots = C::kAhead + 1;
+    vec16 x[kSlots][M::kVectorsA];
+  };
+  using KeyRing = Ring<kSteps * kTilesK>;
+  static constexpr int kStepsV = C::kKeysWave / M::kStep;
+  using ValueRing = Ring<kStepsV * kTilesV>;
+  /// Operand i of the first GEMM: K step i / kTilesK, key tile i % kTilesK.
+  SDX_FN void read_key(detail::shared_ptr<vec16> tile, int i, KeyRing& ring) const {
+    if (i >= kSteps * kTilesK) return;
+#pragma clang loop unroll(full)
+    for (int v = 0; v < M::kVectorsA; ++v)
+      ring.x[i % KeyRing::kSlots][v] =
+          tile[KeyRows::at(wave_k * C::kKeysWave + key_at(i % kTilesK, M::row_a(lane, v)),
+                           i / kTilesK * (C::kStepD / kVec) + M::chunk(lane, v))];
+  }
+  /// Operand i of the second: K step i / kTilesV, tile i % kTilesV of the value's elements.
+  SDX_FN void read_value(detail::shared_ptr<vec16> tile, int i, ValueRing& ring) const {
+    if (i >= kStepsV * kTilesV) return;
+#pragma clang loop unroll(full)
+    for (int v = 0; v < M::kVectorsA; ++v)
+      ring.x[i % ValueRing::kSlots][v] =
+          tile[kKeyChunks + ValueRows::at(i % kTilesV * 16 + M::row_a(lane, v),
+                                          (wave_k * C::kKeysWave + i / kTilesV * M::kStep) / kVec + M::chunk(lane, v))];
+  }
+  /// The first operands of the second GEMM, which arrive while the softmax is computed.
+  SDX_FN void read_first_values(detail::shared_ptr<vec16> tile, ValueRing& ring) const {
+#pragma clang loop unroll(full)
+    for (int i = 0; i < C::kAhead; ++i) read_value(tile, i, ring);
+    detail::stay();
+  }
+  SDX_FN void multiply_keys_ahead(detail::shared_ptr<vec16> tile, const vec16 (&queries)[kTilesQ][kSteps][kVectorsQ],
+                                  f32 (&scores)[kTilesQ][kTilesK][kCount]) const {
+    KeyRing ring;
+#pragma clang loop unroll(full)
+    for (int i = 0; i < C::kAhead; ++i) read_key(tile, i, ring);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kSteps * kTilesK; ++i) {
+      read_key(tile, i + C::kAhead, ring);
+      detail::stay();
+#pragma clang loop unroll(full)
+      for (int q = 0; q < kTilesQ; ++q)
+        M::product(ring.x[i % KeyRing::kSlots], queries[q][i / kTilesK], scores[q][i % kTilesK]);
+    }
+  }
+  SDX_FN void multiply_values_ahead(detail::shared_ptr<vec16> tile, const f32 (&scores)[kTilesQ][kTilesK][kCount],
+                                    ValueRing& ring, f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
+    vec16 x[kTilesQ][M::kVectorsB];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kStepsV * kTilesV; ++i) {
+      read_value(tile, i + C::kAhead, ring);
+      if (i % kTilesV == 0)
+#pragma clang loop unroll(full)
+        for (int q = 0; q < kTilesQ; ++q) pack_probabilities(scores[q], i / kTilesV, x[q]);
+      detail::stay();
+#pragma clang loop unroll(full)
+      for (int q = 0; q < kTilesQ; ++q) M::product(ring.x[i % ValueRing::kSlots], x[q], sums[q][i % kTilesV]);
+    }
+  }
+  /// The operand of K step s of the second GEMM, which the sums of the first are.
+  SDX_FN void pack_probabilities(const f32 (&scores)[kTilesK][kCount], int s, vec16 (&x)[M::kVectorsB]) const {
+    if constexpr (sizeof(T) == 4) {
+      const auto& c = scores[s];
+      x[0] = bit_cast<vec16>(vec<f32, 4>{c[0], c[1], c[2], c[3]});
+    } else if constexpr (kFamily == MatrixFamily::kMfma) {
+      constexpr int kTiles = M::kStep / 16;  // key tiles of a step
+      const auto &c = scores[s * kTiles], &d = scores[s * kTiles + kTiles - 1];
+      x[0] = vec16{detail::pack2<T>(c[0], c[1]), detail::pack2<T>(c[2], c[3]), detail::pack2<T>(d[0], d[1]),
+                   detail::pack2<T>(d[2], d[3])};
+    } else {
+      const auto& c = scores[s];
+      vec16 half;
+#pragma clang loop unroll(full)
+      for (int k = 0; k < 4; ++k) half[k] = detail::pack2<T>(c[2 * k], c[2 * k + 1]);
+      if constexpr (kFamily == MatrixFamily::kWmma11) {
+        // Both halves of the wave need all 16 keys.
+        vec16 other;
+#pragma clang loop unroll(full)
+        for (int k = 0; k < 4; ++k) other[k] = detail::attention_xor(u32(half[k]), 16);
+        x[0] = lane < 16 ? half : other;
+        x[M::kVectorsB - 1] = lane < 16 ? other : half;
+      } else {
+        x[0] = half;
+      }
+    }
+  }
+
   // ---- the first GEMM: scores[q][j] of query tile q and key tile j
-  SDX_FN void multiply_keys(const Row (&rows)[kTilesQ][kQueryRows],
+  SDX_FN void multiply_keys(detail::shared_ptr<vec16> tile, const Row (&rows)[kTilesQ][kQueryRows],
                             const vec16 (&queries)[kTilesQ][C::kKeep ? kSteps : 1][kVectorsQ],
                             f32 (&scores)[kTilesQ][kTilesK][kCount]) const {
+    if constexpr (!kMma && !kVector && C::kKeep) return multiply_keys_ahead(tile, queries, scores);
     u32 zero = 0;
     if constexpr (!C::kKeep)
       detail::hide(zero);  // read queries again for each tile instead of keeping them in registers
@@ -56,7 +147,7 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
 #pragma clang loop unroll(full)
           for (int v = 0; v < M::kVectorsA; ++v)
             k[v] =
-                shared[KeyRows::at(first + key_at(j, M::row_a(lane, v)), s * (C::kStepD / kVec) + M::chunk(lane, v))];
+                tile[KeyRows::at(first + key_at(j, M::row_a(lane, v)), s * (C::kStepD / kVec) + M::chunk(lane, v))];
           if constexpr (!kMma) {
 #pragma clang loop unroll(full)
             for (int q = 0; q < kTilesQ; ++q) M::product(k, own[q], scores[q][j]);
@@ -66,7 +157,8 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
     }
   }
 
-  // ---- the second GEMM: sums[q][d] += probabilities times values of the wave's keys
+  // ---- the second GEMM: sums[q][d] += probabilities times values of the wave's keys. AMD's matrix instructions:
+  // multiply_values_ahead().
   SDX_FN void multiply_values(const f32 (&scores)[kTilesQ][kTilesK][kCount],
                               f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
     const u32 first = wave_k * C::kKeysWave;
@@ -95,67 +187,34 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
       return;
     }
 #endif
-    if constexpr (!kMma) {
-      constexpr int kStep = M::kStep, kTiles = kStep / 16;  // key tiles of a step
+    if constexpr (kVector) {
       const auto own = shared + kKeyChunks + kValueChunks + (wave_q * C::kWavesK + wave_k) * kScoreChunks;
-      if constexpr (kVector) {
-        const auto elements = (detail::shared_ptr<T>)own;
+      const auto elements = (detail::shared_ptr<T>)own;
 #pragma clang loop unroll(full)
-        for (int j = 0; j < kTilesK; ++j)
+      for (int j = 0; j < kTilesK; ++j)
 #pragma clang loop unroll(full)
-          for (int e = 0; e < kCount; ++e) {
-            const u32 key = j * 16 + M::sum_row(lane, e);
-            elements[ScoreRows::at(query_of(lane, slot_of(e)), key / kVec) * kVec + key % kVec] =
-                cast<T>(scores[0][j][e]);
-          }
-        detail::attention_wave_sync();
-      }
-#pragma unroll(kVector ? 1 : C::kKeysWave / kStep)
-      for (int s = 0; s < C::kKeysWave / kStep; ++s) {
-        vec16 x[kTilesQ][M::kVectorsB];
-#pragma clang loop unroll(full)
-        for (int q = 0; q < kTilesQ; ++q) {
-          if constexpr (kVector) {
-#pragma clang loop unroll(full)
-            for (int v = 0; v < M::kVectorsB; ++v)
-              x[q][v] = own[ScoreRows::at(M::row_b(lane, v), s + M::chunk(lane, v))];
-          } else if constexpr (sizeof(T) == 4) {
-            const auto& c = scores[q][s];
-            x[q][0] = bit_cast<vec16>(vec<f32, 4>{c[0], c[1], c[2], c[3]});
-          } else if constexpr (kFamily == MatrixFamily::kMfma) {
-            const auto &c = scores[q][s * kTiles], &d = scores[q][s * kTiles + kTiles - 1];
-            x[q][0] = vec16{detail::pack2<T>(c[0], c[1]), detail::pack2<T>(c[2], c[3]), detail::pack2<T>(d[0], d[1]),
-                            detail::pack2<T>(d[2], d[3])};
-          } else {
-            const auto& c = scores[q][s];
-            vec16 half;
-#pragma clang loop unroll(full)
-            for (int k = 0; k < 4; ++k) half[k] = detail::pack2<T>(c[2 * k], c[2 * k + 1]);
-            if constexpr (kFamily == MatrixFamily::kWmma11) {
-              // Both halves of the wave need all 16 keys.
-              vec16 other;
-#pragma clang loop unroll(full)
-              for (int k = 0; k < 4; ++k) other[k] = detail::attention_xor(u32(half[k]), 16);
-              x[q][0] = lane < 16 ? half : other;
-              x[q][M::kVectorsB - 1] = lane < 16 ? other : half;
-            } else {
-              x[q][0] = half;
-            }
-          }
+        for (int e = 0; e < kCount; ++e) {
+          const u32 key = j * 16 + M::sum_row(lane, e);
+          elements[ScoreRows::at(query_of(lane, slot_of(e)), key / kVec) * kVec + key % kVec] = cast<T>(scores[0][j][e]);
         }
+      detail::attention_wave_sync();
+#pragma unroll 1
+      for (int s = 0; s < C::kKeysWave / M::kStep; ++s) {
+        vec16 x[M::kVectorsB];
+#pragma clang loop unroll(full)
+        for (int v = 0; v < M::kVectorsB; ++v) x[v] = own[ScoreRows::at(M::row_b(lane, v), s + M::chunk(lane, v))];
 #pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d) {
-          if (kVector || (C::kTight && d % 2 == 0)) detail::stay();
+          detail::stay();
           vec16 v[M::kVectorsA];
 #pragma clang loop unroll(full)
           for (int k = 0; k < M::kVectorsA; ++k)
-            v[k] = shared[kKeyChunks +
-                          ValueRows::at(d * 16 + M::row_a(lane, k), (first + s * kStep) / kVec + M::chunk(lane, k))];
-#pragma clang loop unroll(full)
-          for (int q = 0; q < kTilesQ; ++q) M::product(v, x[q], sums[q][d]);
+            v[k] = shared[kKeyChunks + ValueRows::at(d * 16 + M::row_a(lane, k),
+                                                     (first + s * M::kStep) / kVec + M::chunk(lane, k))];
+          M::product(v, x, sums[0][d]);
         }
       }
-      if constexpr (kVector) detail::attention_wave_sync();
+      detail::attention_wave_sync();
     }
   }
 };
