@@ -70,7 +70,9 @@ HEADS = 16
 if triton:
 
     @triton.jit
-    def keys_of(sums, total, top, query, key, value, low, high, rows, BN: tl.constexpr, D: tl.constexpr, MASK: tl.constexpr):
+    def keys_of(
+        sums, total, top, query, key, value, low, high, rows, BN: tl.constexpr, D: tl.constexpr, MASK: tl.constexpr
+    ):
         columns, dims = tl.arange(0, BN), tl.arange(0, D)
         from_key = key + (low + columns)[None, :] * D + dims[:, None]
         from_value = value + (low + columns)[:, None] * D + dims[None, :]
@@ -102,7 +104,9 @@ if triton:
         whole = tile * BM if CAUSAL else n  # keys that all rows of the tile attend to
         sums, total, top = keys_of(sums, total, top, query, k + head, v + head, 0, whole, rows, BN, D, False)
         if CAUSAL:
-            sums, total, top = keys_of(sums, total, top, query, k + head, v + head, whole, whole + BM, rows, BN, D, True)
+            sums, total, top = keys_of(
+                sums, total, top, query, k + head, v + head, whole, whole + BM, rows, BN, D, True
+            )
         tl.store(out + at, (sums / total[:, None]).to(tl.float16))
 
 
@@ -128,7 +132,7 @@ def compile_all(o: argparse.Namespace) -> None:
             for causal in (0, 1):
                 for c in CONFIGURATIONS[WAVES[chip]]:
                     stem = o.folder / f"{chip}_{head}_{causal}_{'x'.join(map(str, c))}"
-                    if causal and c[0] % c[1] or stem.with_suffix(".json").exists():
+                    if (causal and c[0] % c[1]) or stem.with_suffix(".json").exists():
                         continue
                     try:
                         kernel = compiled(chip, head, causal, *c)

@@ -140,7 +140,8 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
     for (int j = 0; j < kTilesK; ++j)
 #pragma clang loop unroll(full)
       for (int e = 0; e < kCount; e += 2) {
-        const Pair power = __builtin_elementwise_fma(Pair{scores[j][e], scores[j][e + 1]}, Pair{f, f}, Pair{shift, shift});
+        const Pair power =
+            __builtin_elementwise_fma(Pair{scores[j][e], scores[j][e + 1]}, Pair{f, f}, Pair{shift, shift});
         const Pair x = {fast_exp2(power[0]), fast_exp2(power[1])};
         scores[j][e] = x[0], scores[j][e + 1] = x[1];
         sum += x;
@@ -213,13 +214,13 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
         weigh_pairs(scores[q], base[0], total[q][0]);
       } else
 #pragma clang loop unroll(full)
-      for (int j = 0; j < kTilesK; ++j)
+        for (int j = 0; j < kTilesK; ++j)
 #pragma clang loop unroll(full)
-        for (int e = 0; e < kCount; ++e) {
-          const f32 x = probability(scores[q][j][e], base[slot_of(e)]);
-          scores[q][j][e] = x;
-          total[q][slot_of(e)] += x;
-        }
+          for (int e = 0; e < kCount; ++e) {
+            const f32 x = probability(scores[q][j][e], base[slot_of(e)]);
+            scores[q][j][e] = x;
+            total[q][slot_of(e)] += x;
+          }
       // Later tiles seldom raise the maximum.
       if (kLazy ? higher : detail::any_lane(rescale[0] != 1 || rescale[kSlots - 1] != 1)) {
 #pragma clang loop unroll(full)

@@ -265,8 +265,8 @@ struct AttentionOperands {
           f.values[k][j] = wide_value(t0 + t + j, d, from.value, from.value_row, from.limit);
     }
   }
-  /// Stores to `tile` in LDS what fetch() has loaded from key t0 on. Operands with base addresses are zeroed past the limit and
-  /// past the head's elements.
+  /// Stores to `tile` in LDS what fetch() has loaded from key t0 on. Operands with base addresses are zeroed past the
+  /// limit and past the head's elements.
   SDX_FN void place(detail::shared_ptr<vec16> tile, const Fetched& f, u32 t0, u32 limit) const {
     Fetched arrived = f;
 #if defined(__AMDGCN__)

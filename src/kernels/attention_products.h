@@ -29,9 +29,8 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
     if (i >= kSteps * kTilesK) return;
 #pragma clang loop unroll(full)
     for (int v = 0; v < M::kVectorsA; ++v)
-      ring.x[i % KeyRing::kSlots][v] =
-          tile[KeyRows::at(wave_k * C::kKeysWave + key_at(i % kTilesK, M::row_a(lane, v)),
-                           i / kTilesK * (C::kStepD / kVec) + M::chunk(lane, v))];
+      ring.x[i % KeyRing::kSlots][v] = tile[KeyRows::at(wave_k * C::kKeysWave + key_at(i % kTilesK, M::row_a(lane, v)),
+                                                        i / kTilesK * (C::kStepD / kVec) + M::chunk(lane, v))];
   }
   /// Operand i of the second: K step i / kTilesV, tile i % kTilesV of the value's elements.
   SDX_FN void read_value(detail::shared_ptr<vec16> tile, int i, ValueRing& ring) const {
@@ -146,8 +145,7 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
           vec16 k[M::kVectorsA];
 #pragma clang loop unroll(full)
           for (int v = 0; v < M::kVectorsA; ++v)
-            k[v] =
-                tile[KeyRows::at(first + key_at(j, M::row_a(lane, v)), s * (C::kStepD / kVec) + M::chunk(lane, v))];
+            k[v] = tile[KeyRows::at(first + key_at(j, M::row_a(lane, v)), s * (C::kStepD / kVec) + M::chunk(lane, v))];
           if constexpr (!kMma) {
 #pragma clang loop unroll(full)
             for (int q = 0; q < kTilesQ; ++q) M::product(k, own[q], scores[q][j]);
@@ -195,7 +193,8 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
 #pragma clang loop unroll(full)
         for (int e = 0; e < kCount; ++e) {
           const u32 key = j * 16 + M::sum_row(lane, e);
-          elements[ScoreRows::at(query_of(lane, slot_of(e)), key / kVec) * kVec + key % kVec] = cast<T>(scores[0][j][e]);
+          elements[ScoreRows::at(query_of(lane, slot_of(e)), key / kVec) * kVec + key % kVec] =
+              cast<T>(scores[0][j][e]);
         }
       detail::attention_wave_sync();
 #pragma unroll 1
@@ -209,8 +208,8 @@ struct AttentionProducts : AttentionOperands<P, kDecode> {
           vec16 v[M::kVectorsA];
 #pragma clang loop unroll(full)
           for (int k = 0; k < M::kVectorsA; ++k)
-            v[k] = shared[kKeyChunks + ValueRows::at(d * 16 + M::row_a(lane, k),
-                                                     (first + s * M::kStep) / kVec + M::chunk(lane, k))];
+            v[k] = shared[kKeyChunks +
+                          ValueRows::at(d * 16 + M::row_a(lane, k), (first + s * M::kStep) / kVec + M::chunk(lane, k))];
           M::product(v, x, sums[0][d]);
         }
       }

@@ -81,9 +81,9 @@ SDX_FN void stay() {
 #endif
 }
 
-// What pack2() makes too small on average, as a share: half a unit in the last place, over mantissas whose logarithms are
-// evenly distributed. 0: it rounds to nearest. The running softmax enlarges all probabilities by this, and their sum
-// is corrected at the end, so truncating them costs no accuracy that 16-bit results could show.
+// What pack2() makes too small on average, as a share: half a unit in the last place, over mantissas whose logarithms
+// are evenly distributed. 0: it rounds to nearest. The running softmax enlarges all probabilities by this, and their
+// sum is corrected at the end, so truncating them costs no accuracy that 16-bit results could show.
 template <class T>
 consteval f32 pack_loss() {
 #if defined(__AMDGCN__)
