@@ -4,6 +4,7 @@
 
 #include "fuse/append_sources.h"
 #include "fuse/attention.h"
+#include "fuse/closed_forms.h"
 #include "fuse/fill_channels.h"
 #include "fuse/float8_products.h"
 #include "fuse/inline_dequantization.h"
@@ -38,6 +39,10 @@ constexpr Pass kPasses[] = {
     {"merge_equal", "unless fusion is off", "Merges nodes that compute the same from the same inputs.",
      "Before patterns are matched: a value with several equal copies looks like several values with one use each.",
      fusing, [](PassState& s) { merge_equal_nodes(s.graph); }},
+    {"closed_forms", "unless fusion is off",
+     "Computes positions, and masks made of them, from their indices instead of storing them.",
+     "Before inlining, which keeps constants and results of routines in memory.", fusing,
+     [](PassState& s) { find_closed_forms(s.graph); }},
     {"integer_products", "integer_tiles", "Turns 8-bit integer routines into int8 GEMM and convolution.",
      "Before all passes that match GEMMs or convolutions, so that they see these too.",
      [](const FuseOptions& o) { return o.integer_tiles; },

@@ -27,6 +27,15 @@ void conjuncts(const Expr& e, bool negated, Exprs& out) {
     for (const Expr& a : e->args) conjuncts(a, negated, out);
     return;
   }
+  // |x| <= y, of a window on both sides, holds if both x <= y and -x <= y do.
+  const Op small = negated ? Op::kGt : Op::kLe, smaller = negated ? Op::kGe : Op::kLt;
+  if ((e->op == small || e->op == smaller) && e->args[0]->op == Op::kAbs && e->args[0]->dtype == DType::kInt64) {
+    const Op keeps = e->op == small ? Op::kLe : Op::kLt;
+    const Expr& x = e->args[0]->args[0];
+    out.push_back(compare(keeps, x, e->args[1]));
+    out.push_back(compare(keeps, idx::sub(0, x), e->args[1]));
+    return;
+  }
   out.push_back(negated ? logical_not(e) : e);
 }
 
@@ -50,6 +59,13 @@ bool as_limit(const Expr& condition, const Expr& key, Expr& begin, Expr& end) {
   return true;
 }
 
+// Whether begin <= key < end holds for some key below `count`, for all queries.
+bool allows_a_key(const Expr& begin, const Expr& end, const Expr& count) {
+  const auto positive = [](const Expr& e) { return idx::provably_nonnegative(idx::sub(e, 1), true); };
+  if (end && !positive(end)) return false;
+  return !begin || (positive(idx::sub(count, begin)) && (!end || positive(idx::sub(end, begin))));
+}
+
 // Applies a mask (scores where `allowed` holds, `low` elsewhere): as limits of the keys, the rest as a bias.
 void mask(Scores& s, const Expr& allowed, double low) {
   Exprs all;
@@ -66,7 +82,7 @@ void mask(Scores& s, const Expr& allowed, double low) {
   }
   // A finite number is equivalent to minus infinity if at least one key is allowed.
   const bool infinite = low == -std::numeric_limits<double>::infinity();
-  if (!infinite && (others || begin || !end || !idx::provably_nonnegative(idx::sub(end, 1), true))) {
+  if (!infinite && (others || !allows_a_key(begin, end, s.key->args[0]))) {
     begin = end = Expr();
     others = allowed;
   }
@@ -81,6 +97,31 @@ bool number(const Expr& e, double& v) {
   const Expr x = strip_casts(e);
   if (!is_const(x) || !is_float(x->dtype)) return false;
   v = x->f;
+  return true;
+}
+
+// Applies a mask that is added to the scores: 0 where a key is allowed, and where it is not a number so low that, in
+// float32, no score added to it changes it. False if it says nothing about the range of keys: then it is a bias.
+bool mask_added(Scores& s, const Expr& added) {
+  Expr e = strip_casts(added);
+  if (e->op == Op::kLoad) {
+    e = body_at(e);
+    if (!e || e->has_load) return false;
+    e = strip_casts(e);
+  }
+  if (e->op != Op::kSelect) return false;
+  double kept = 0, low = 0;
+  const bool first = number(e->args[1], kept) && kept == 0;
+  if (!first && !(number(e->args[2], kept) && kept == 0)) return false;
+  if (!number(e->args[first ? 2 : 1], low) || !(low <= -1e30)) return false;
+  const bool finite = !std::isinf(low);
+  // Scores that something else made as low would again be equal to the masked ones.
+  if (finite && (s.bias || s.begin || s.end)) return false;
+  Scores limited = s;
+  mask(limited, first ? e->args[0] : logical_not(e->args[0]), low);
+  if (!limited.begin && !limited.end) return false;
+  s = limited;
+  if (finite) s.finite_mask = cast(e, DType::kFloat32);
   return true;
 }
 
@@ -177,7 +218,8 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
     if ((s.begin || s.end) && !(f > 0)) return false;
     s.scale *= f;
     s.softcap *= f;
-    if (s.bias) s.bias = binary(Op::kMul, s.bias, constant_float(f, DType::kFloat32));
+    for (Expr* e : {&s.bias, &s.finite_mask})
+      if (*e) *e = binary(Op::kMul, *e, constant_float(f, DType::kFloat32));
     return true;
   };
   switch (e->op) {
@@ -190,6 +232,11 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
     case Op::kAdd: {
       if (!decompose(x, t, s)) return false;
       if (number(y, c) && c == 0) return true;  // a mask that masks nothing
+      if (s.any_expression && mask_added(s, y)) return true;
+      if (s.finite_mask) {
+        s.bias = s.finite_mask;
+        s.begin = s.end = s.finite_mask = Expr();
+      }
       const Expr add = cast(y, DType::kFloat32);
       s.bias = s.bias ? binary(Op::kAdd, s.bias, add) : add;
       return true;

@@ -15,6 +15,8 @@ struct Scores {
   double softcap = 0;  ///< softcap * tanh(scale * product / softcap), if not 0
   Expr bias;           ///< added after that; empty for none
   Expr begin, end;     ///< empty for none
+  /// The finite mask from which begin and end follow, while nothing else was added that may be as low; empty for none.
+  Expr finite_mask;
 };
 
 struct SoftmaxMatch {

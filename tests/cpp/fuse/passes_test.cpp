@@ -52,7 +52,7 @@ TEST(Passes, AFaultNamesPassAndNode) {
     ADD_FAILURE() << "the fault was not found";
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::kInternal);
-    EXPECT_THAT(e.what(), HasSubstr("after pass tiles_to_loops"));
+    EXPECT_THAT(e.what(), HasSubstr("after pass closed_forms"));
     EXPECT_THAT(e.what(), HasSubstr("'exp'"));
     EXPECT_THAT(e.what(), HasSubstr("the body is float32, but the output float16"));
   }

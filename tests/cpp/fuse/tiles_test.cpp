@@ -247,6 +247,22 @@ TEST(Attention, FactorsOfKeysStay) {
   EXPECT_THAT(attention_with_scores("%3[b, h, i, @] * %9[b, h, i, 0]", false), testing::Not(HasSubstr("= attention")));
 }
 
+TEST(Attention, AddedMasksLimitTheKeys) {
+  const std::string product = "%3[b, h, i, @] * 0.25 + ";
+  const auto with = [&](const std::string& added) { return attention_with_scores(product + added, true); };
+  EXPECT_THAT(with("select(@ <= i, 0.0, -3e38)"), testing::AllOf(HasSubstr("i2 < s]: i2 + 1 @"), HasSubstr("end = %4[0, 0, i2]}")));
+  EXPECT_THAT(with("select(@ > i, -3e38, 0.0)"), HasSubstr("i2 < s]: i2 + 1 @"));
+  // A query may have no key where keys are fewer than queries.
+  EXPECT_THAT(with("select(abs(@ - i) <= 2, 0.0, -3e38)"), HasSubstr("bias = "));
+  EXPECT_THAT(with("select(@ < i, 0.0, -3e38)"), HasSubstr("bias = ")) << "the first query has no key";
+  EXPECT_THAT(with("select(@ <= i, 0.0, -10.0)"), HasSubstr("bias = ")) << "no mask";
+  // What else is added may be as low as the mask, and equal again.
+  for (const char* both :
+       {"select(@ <= i, 0.0, -3e38) + %9[b, h, i, 0]", "%9[b, h, i, 0] + select(@ <= i, 0.0, -3e38)"})
+    EXPECT_THAT(with(both), testing::AllOf(HasSubstr("bias = "), testing::Not(HasSubstr("end = ")))) << both;
+  EXPECT_THAT(attention_with_scores(product + "select(@ <= i, 0.0, -3e38)", false), HasSubstr("bias = "));
+}
+
 TEST(Attention, ASoftmaxThatIsAnOutputStays) {
   const std::string graph = std::string(kAttention) + "return %7, %8";
   EXPECT_THAT(after_pass("attention", graph, any_device()),
