@@ -4,9 +4,9 @@
 
 namespace sardonyx {
 
-/// Positions, their differences and running sums, and conditions on them (a causal mask that an exporter spells out) are
-/// computed from their indices rather than stored: loads of such tensors become expressions without loads. Attention
-/// then sees which keys a mask allows.
+/// Positions, their differences and running sums, and conditions on them (a causal mask that an exporter spells out)
+/// are computed from their indices rather than stored: loads of such tensors become expressions without loads.
+/// Attention then sees which keys a mask allows.
 void find_closed_forms(Graph& g);
 
 }  // namespace sardonyx

@@ -250,7 +250,8 @@ TEST(Attention, FactorsOfKeysStay) {
 TEST(Attention, AddedMasksLimitTheKeys) {
   const std::string product = "%3[b, h, i, @] * 0.25 + ";
   const auto with = [&](const std::string& added) { return attention_with_scores(product + added, true); };
-  EXPECT_THAT(with("select(@ <= i, 0.0, -3e38)"), testing::AllOf(HasSubstr("i2 < s]: i2 + 1 @"), HasSubstr("end = %4[0, 0, i2]}")));
+  EXPECT_THAT(with("select(@ <= i, 0.0, -3e38)"),
+              testing::AllOf(HasSubstr("i2 < s]: i2 + 1 @"), HasSubstr("end = %4[0, 0, i2]}")));
   EXPECT_THAT(with("select(@ > i, -3e38, 0.0)"), HasSubstr("i2 < s]: i2 + 1 @"));
   // A query may have no key where keys are fewer than queries.
   EXPECT_THAT(with("select(abs(@ - i) <= 2, 0.0, -3e38)"), HasSubstr("bias = "));
