@@ -211,7 +211,13 @@ std::string Emitter::half_operation(const Expr& e, const std::vector<std::string
     const auto by = 1 / static_cast<float>(e->args[1]->f);
     if (std::isnormal(by)) return fmt::format("{} * {:a}f", a[0], static_cast<double>(by));
   }
-  return {};
+  const char* function = e->op == Op::kReciprocal ? "half_reciprocal"
+                         : e->op == Op::kSqrt     ? "half_sqrt"
+                         : e->op == Op::kRsqrt    ? "half_rsqrt"
+                         : e->op == Op::kDiv      ? "half_divide"
+                                                  : nullptr;
+  return function ? cast_text(DType::kFloat32, e->dtype, 1, fmt::format("{}({})", function, fmt::join(a, ", ")))
+                  : std::string();
 }
 
 std::string Emitter::operation(const Expr& e, const std::vector<std::string>& args) {

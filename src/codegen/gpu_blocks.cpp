@@ -65,7 +65,7 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   emit_.line("bool done = false;");
   emit_.open(fmt::format("if ({})", pack_condition(aligned, {kernel_.stages[0].out})));
   const std::string q = emit_.fresh("q");
-  const bool narrow = open_items(items, "0", q);
+  const bool narrow = open_items(items, "0", q, true);
   decode(vars, q, narrow);
   const auto bind = [&](const Expr& v, const std::string& value) {
     const std::string name = emit_.fresh("i");

@@ -46,12 +46,15 @@ void GpuGenerator::store(const Value* out, const Expr& offset, const std::string
   emit_.line(fmt::format("{}[{}] = {};", emit_.buffer(out), at, x));
 }
 
-bool GpuGenerator::open_items(const Expr& count, const std::string& from, const std::string& q) {
+bool GpuGenerator::open_items(const Expr& count, const std::string& from, const std::string& q, bool each) {
   const bool narrow = range_.narrow(count);
   const std::string n = emit_.value(count), p = emit_.fresh("p");
   const char* type = narrow ? "u32" : "i64";
+  std::int64_t known = 0;
+  if (from != "0") emit_.line(fmt::format("if (some_left({0}({1}), {0}({2})))", type, from, n));
   emit_.open(
-      fmt::format("for ({0} {1} = {0}({2}) + first_thread(); {1} < {0}({3}); {1} += all_threads())", type, p, from, n));
+      fmt::format("for ({0} {1} = {0}({2}) + first_thread(); {1} < {0}({3}); {1} += {4})", type, p, from, n,
+                  each && is_const_int(count, known) ? fmt::format("thread_step<{}>()", known) : "all_threads()"));
   emit_.line(fmt::format("{0} {1} = {0}({2});", narrow ? "i32" : "i64", q, p));
   return narrow;
 }

@@ -54,9 +54,9 @@ class GpuGenerator {
   /// Computes the variables from the number of a work item in `q`, a C++ variable that is modified.
   void decode(const Exprs& vars, const std::string& q, bool narrow);
   void store(const Value* out, const Expr& offset, const std::string& x);
-  /// A loop over `count` work items by all threads, with the number in the variable `q`. Returns whether that is an
-  /// i32.
-  bool open_items(const Expr& count, const std::string& from, const std::string& q);
+  /// A loop over `count` work items by all threads, with the number in the variable `q`. Each: so many threads are
+  /// launched. Returns whether the number is an i32.
+  bool open_items(const Expr& count, const std::string& from, const std::string& q, bool each);
   /// The run-time condition for packs, as C++ text.
   std::string pack_condition(const Packing& p, const std::vector<const Value*>& stored);
   void clear(const Exprs& vars);

@@ -29,8 +29,11 @@ void GpuGenerator::lines(const FlatLoop& f) {
   for (const Expr& v : outer) count = count * v->args[0];
   const bool narrow = range_.narrow(count * Expr(kLanes));
   const std::string n = emit_.value(count), p = emit_.fresh("p"), q = emit_.fresh("q");
-  emit_.open(fmt::format("for ({0} {1} = {0}(first_thread()) / {3}; {1} < {0}({2}); {1} += {0}(all_threads()) / {3})",
-                         narrow ? "u32" : "i64", p, n, kLanes));
+  std::int64_t known = 0;
+  const std::string step =
+      is_const_int(count, known) ? fmt::format("thread_step<{}>()", known * kLanes) : std::string("all_threads()");
+  emit_.open(fmt::format("for ({0} {1} = {0}(first_thread()) / {3}; {1} < {0}({2}); {1} += {0}({4}) / {3})",
+                         narrow ? "u32" : "i64", p, n, kLanes, step));
   emit_.line(fmt::format("{0} {1} = {0}({2});", narrow ? "i32" : "i64", q, p));
   decode(outer, q, narrow);
   const std::int64_t chunks = (inner->args[0]->i + kLanes - 1) / kLanes;

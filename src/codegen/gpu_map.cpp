@@ -59,6 +59,7 @@ void GpuGenerator::map(const FlatLoop& f) {
   Expr items = 1;
   for (const Expr& v : f.vars) items = items * v->args[0];
   std::string from = "0";
+  bool in_blocks = false;
   threads_ = items;
   if (!f.vars.empty() && !f.body->has_reduce) {
     Exprs bodies;
@@ -78,6 +79,7 @@ void GpuGenerator::map(const FlatLoop& f) {
     if (in_blocks_ && p.length > 1 && bodies.size() == 1 && !n->has_var) b = blocks_of(f, p);
     if (b) {
       blocks(f, *b);
+      in_blocks = true;
       emit_.line("if (done) return;");
     } else if (p.length > 1 && !n->has_var && !(is_const_int(n, c) && c < p.length)) {
       map_packs(f, p);
@@ -87,7 +89,7 @@ void GpuGenerator::map(const FlatLoop& f) {
     }
   }
   const std::string q = emit_.fresh("q");
-  const bool narrow = open_items(items, from, q);
+  const bool narrow = open_items(items, from, q, from == "0" && !in_blocks);
   decode(f.vars, q, narrow);
   const std::string x = emit_.value(f.body);
   store(kernel_.stages[0].out, f.offset, x);
@@ -106,7 +108,7 @@ void GpuGenerator::map_packs(const FlatLoop& f, const Packing& p) {
   emit_.line(fmt::format("{} done = 0;", range_.narrow(rows * inner->args[0]) ? "u32" : "i64"));
   emit_.open(fmt::format("if ({})", pack_condition(p, {kernel_.stages[0].out})));
   const std::string q = emit_.fresh("q");
-  const bool narrow = open_items(items, "0", q);
+  const bool narrow = open_items(items, "0", q, true);
   decode(vars, q, narrow);
   const std::string at = emit_.fresh("i");
   emit_.line(fmt::format("const {} {} = {} * {};", emit_.type_of(base), at, emit_.value(group), p.length));

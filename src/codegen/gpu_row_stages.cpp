@@ -242,7 +242,7 @@ std::string GpuGenerator::RowStages::reduce_extreme(const Expr& x) {
   };
   loop(body, code);
   emit_.line(fmt::format(
-      "const i64 {0} = reduce_team({1}, team, [](Best<{2}> a, Best<{2}> b) {{ return better<{3}>(a, b); }}).at;", all,
+      "const i64 {0} = reduce_row({1}, team, [](Best<{2}> a, Best<{2}> b) {{ return better<{3}>(a, b); }}).at;", all,
       acc, type, order));
   return all;
 }
@@ -263,8 +263,8 @@ std::string GpuGenerator::RowStages::reduce_terms(const Expr& x) {
                              : fmt::format("{0} = {1} ? {2}({3}) : {0};", acc, guard, type, sum));
   };
   loop(body, code);
-  emit_.line(fmt::format("const {0} {1} = reduce_team({2}, team, []({0} a, {0} b) -> {0} {{ return {3}; }});", type,
-                         all, acc, Emitter::combine(kind, x->dtype, "a", "b")));
+  emit_.line(fmt::format("const {0} {1} = reduce_row({2}, team, []({0} a, {0} b) -> {0} {{ return {3}; }});", type, all,
+                         acc, Emitter::combine(kind, x->dtype, "a", "b")));
   return all;
 }
 

@@ -131,7 +131,7 @@ void GpuGenerator::single_outputs(const OutputLoop& p, const std::string& from) 
   Expr items = 1;
   for (const Expr& v : p.vars) items = items * v->args[0];
   const std::string q = emit_.fresh("q");
-  const bool narrow = open_items(items, from, q);
+  const bool narrow = open_items(items, from, q, from == "0");
   decode(p.vars, q, narrow);
   std::vector<std::string> results;
   for (const OutputLoop::Output& o : p.outputs) results.push_back(emit_.value(o.body));
@@ -157,7 +157,7 @@ void GpuGenerator::window_loop(const OutputLoop& p, const Exprs& reductions, con
     open_columns(vars, w.team);
   } else {
     const std::string q = emit_.fresh("q");
-    const bool narrow = open_items(items, "0", q);
+    const bool narrow = open_items(items, "0", q, true);
     decode(vars, q, narrow);
   }
   // The last tile overlaps with the previous one rather than exceed the end.

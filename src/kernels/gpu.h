@@ -92,6 +92,34 @@ SDX_FN void start_next_launch_if_small() {
 SDX_FN u32 first_thread() { return block_id() * kThreads + thread_id(); }
 SDX_FN u32 all_threads() { return block_count() * kThreads; }
 
+/// The same as the step of a loop over `Items` items, of workgroups or of threads, for which as many are launched if
+/// they are at most 2^20 workgroups (runtime/gpu_steps.cpp). On AMD the step then is the number of items, so that the
+/// loop is executed once: the size of the grid would be read from memory.
+template <u64 Items>
+SDX_FN u32 block_step() {
+#if defined(__AMDGCN__)
+  if constexpr (Items <= (u64(1) << 20)) return Items;
+#endif
+  return block_count();
+}
+template <u64 Items>
+SDX_FN u32 thread_step() {
+#if defined(__AMDGCN__)
+  if constexpr (Items <= (u64(1) << 20) * kThreads) return Items;
+#endif
+  return all_threads();
+}
+/// Whether a loop from `done` to n has work. On AMD this removes loops over what packs have covered, where sizes are
+/// known.
+template <class I>
+SDX_FN bool some_left(I done, I n) {
+#if defined(__AMDGCN__)
+  return done < n;
+#else
+  return true;
+#endif
+}
+
 /// n / d for 0 <= n < 2^31, where `by` is what the caller precomputed for d: a multiplier m in the low half and a shift
 /// l in the high one, l = ceil(log2 d), m = ceil(2^(31 + l) / d); Granlund and Montgomery, "Division by Invariant
 /// Integers using Multiplication".
@@ -125,18 +153,28 @@ SDX_FN i64 take_digit(i64& q, i64 n) {
 template <class T, int V>
 using Pack __attribute__((ext_vector_type(V))) = unsigned_of<T>;
 
+#if defined(__AMDGCN__)
+/// Global memory need not be aligned for a pack: under HSA loads and stores may start at any multiple of an element
+/// ("unaligned access mode", AMDGPU's documentation in LLVM).
+SDX_FN bool aligned(const void*) { return true; }
+template <class T, int V>
+inline constexpr int kPackAlignment = sizeof(T);
+#else
 /// Whether the address is aligned for a pack.
 SDX_FN bool aligned(const void* p) { return (u64(p) & 15) == 0; }
+template <class T, int V>
+inline constexpr int kPackAlignment = sizeof(T) * V < 16 ? sizeof(T) * V : 16;
+#endif
 
 template <int V, class T>
 SDX_FN Pack<T, V> load_pack(const T* p) {
   Pack<T, V> x;
-  __builtin_memcpy(&x, __builtin_assume_aligned(p, sizeof x < 16 ? sizeof x : 16), sizeof x);
+  __builtin_memcpy(&x, __builtin_assume_aligned(p, kPackAlignment<T, V>), sizeof x);
   return x;
 }
 template <int V, class T>
 SDX_FN void store_pack(T* p, Pack<T, V> x) {
-  __builtin_memcpy(__builtin_assume_aligned(p, sizeof x < 16 ? sizeof x : 16), &x, sizeof x);
+  __builtin_memcpy(__builtin_assume_aligned(p, kPackAlignment<T, V>), &x, sizeof x);
 }
 template <class T>
 SDX_FN T from_bits(unsigned_of<T> x) {
@@ -200,25 +238,137 @@ SDX_FN T from_lane_xor(T x, u32 mask) {
   return x;
 }
 
+/// Orders accesses to LDS only: does not wait for global memory.
+SDX_FN void scratch_barrier() {
+#if defined(__AMDGCN__)
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+  wait_for_lds();
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+#else
+  barrier();
+#endif
+}
+
+#if defined(__AMDGCN__)
+/// x of the lanes that a DPP control names (AMDGPU ISA, "Data Parallel Primitives"): a modifier of the operation that
+/// uses it instead of an instruction for LDS. Lanes without a source get 0.
+template <u32 Control, class T>
+SDX_FN T from_lanes(T x) {
+  constexpr u32 words = (sizeof(T) + 3) / 4;
+  u32 w[words] = {};
+  __builtin_memcpy(w, &x, sizeof x);
+#pragma clang loop unroll(full)
+  for (u32 k = 0; k < words; ++k) w[k] = u32(__builtin_amdgcn_update_dpp(0, i32(w[k]), Control, 15, 15, true));
+  __builtin_memcpy(&x, w, sizeof x);
+  return x;
+}
+/// x of lane `lane`, which is the same for all.
+template <class T>
+SDX_FN T broadcast(T x, u32 lane) {
+  constexpr u32 words = (sizeof(T) + 3) / 4;
+  u32 w[words] = {};
+  __builtin_memcpy(w, &x, sizeof x);
+#pragma clang loop unroll(full)
+  for (u32 k = 0; k < words; ++k) w[k] = u32(__builtin_amdgcn_readlane(i32(w[k]), i32(lane)));
+  __builtin_memcpy(&x, w, sizeof x);
+  return x;
+}
+/// x of the lane 16 further, modulo 32.
+template <class T>
+SDX_FN T from_other_row(T x) {
+  constexpr u32 words = (sizeof(T) + 3) / 4;
+  u32 w[words] = {};
+  __builtin_memcpy(w, &x, sizeof x);
+#pragma clang loop unroll(full)
+  for (u32 k = 0; k < words; ++k)
+#if defined(__GFX9__)
+    w[k] = u32(__builtin_amdgcn_ds_swizzle(i32(w[k]), 0x401f));  // lane ^ 16
+#else
+    w[k] = __builtin_amdgcn_permlanex16(w[k], w[k], 0x76543210u, 0xfedcba98u, false, false);
+#endif
+  __builtin_memcpy(&x, w, sizeof x);
+  return x;
+}
+/// Reduces x over `lanes` neighbouring lanes, a power of two up to a wave; each gets the result. Every step combines
+/// equal parts, so it does not matter in which order lanes of a part are read.
+template <class T, class F>
+SDX_FN T reduce_lanes(T x, u32 lanes, F combine) {
+  if (lanes > 1) x = combine(x, from_lanes<0xb1>(x));   // quad_perm 1 0 3 2
+  if (lanes > 2) x = combine(x, from_lanes<0x4e>(x));   // quad_perm 2 3 0 1
+  if (lanes > 4) x = combine(x, from_lanes<0x141>(x));  // row_half_mirror
+  if (lanes > 8) x = combine(x, from_lanes<0x140>(x));  // row_mirror
+#if defined(__GFX9__)
+  if (lanes == 64) {
+    x = combine(x, from_lanes<0x142>(x));  // row_bcast:15, of which rows 1 and 3 are used,
+    x = combine(x, from_lanes<0x143>(x));  // row_bcast:31, of which row 3 is
+    return broadcast(x, 63);
+  }
+#endif
+  if (lanes > 16) x = combine(x, from_other_row(x));
+  return x;
+}
+#else
+template <class T, class F>
+SDX_FN T reduce_lanes(T x, u32 lanes, F combine) {
+  for (u32 h = 1; h < lanes; h *= 2) x = combine(x, from_lane_xor(x, h));
+  return x;
+}
+#endif
+
 static SDX_SHARED u64 reduce_scratch[2 * kThreads / 32];
 
 /// Reduces x over a team; every thread gets the result. All threads of the workgroup must call it.
 template <class T, class F>
 SDX_FN T reduce_team(T x, u32 team, F combine) {
   static_assert(sizeof(T) <= 16);
-  const u32 in_wave = team < kWave ? team : kWave;
-  for (u32 h = 1; h < in_wave; h *= 2) x = combine(x, from_lane_xor(x, h));
+  x = reduce_lanes(x, team < kWave ? team : kWave, combine);
   if (team > kWave) {
     auto* all = (__attribute__((address_space(3))) T*)reduce_scratch;
     const u32 t = thread_id();
     if (t % kWave == 0) all[t / kWave] = x;
-    barrier();
+    scratch_barrier();
     const u32 first = t / team * (team / kWave);
     x = all[first];
     for (u32 k = 1; k < team / kWave; ++k) x = combine(x, T(all[first + k]));
-    barrier();
+    scratch_barrier();
   }
   return x;
+}
+
+#if defined(__AMDGCN__)
+template <class T, class F>
+static SDX_SHARED T row_scratch[kThreads / kWave];
+#endif
+/// The same, once in a round of a loop that ends with end_round(). `combine` has a type of its own at each call.
+template <class T, class F>
+SDX_FN T reduce_row(T x, u32 team, F combine) {
+#if defined(__AMDGCN__)
+  x = reduce_lanes(x, team < kWave ? team : kWave, combine);
+  if (team <= kWave) return x;
+  const u32 t = thread_id(), first = t / team * (team / kWave);
+  if (t % kWave == 0) row_scratch<T, F>[t / kWave] = x;
+  scratch_barrier();
+  x = row_scratch<T, F>[first];
+  for (u32 k = 1; k < team / kWave; ++k) x = combine(x, T(row_scratch<T, F>[first + k]));
+  return x;
+#else
+  return reduce_team(x, team, combine);
+#endif
+}
+/// The next round may use the memory of reductions again.
+SDX_FN void end_round() {
+#if defined(__AMDGCN__)
+  scratch_barrier();
+#endif
+}
+/// Whether a team of a workgroup has a row. Whole: there are as many rows as teams.
+template <bool Whole>
+SDX_FN bool has_row(bool inside) {
+#if defined(__AMDGCN__)
+  if constexpr (Whole) return true;
+#endif
+  return inside;
 }
 
 template <class T, int V>

@@ -28,6 +28,21 @@ SDX_FN f32 fast_rsqrt(f32 x) { return rsqrt(x); }
 #endif
 
 // For results that are rounded to 16 bits: relative errors of at most 2^-16 where these can hold the result.
+#if defined(__AMDGCN__)
+/// Correctly rounded, 1 / x takes about 12 instructions.
+SDX_FN f32 half_reciprocal(f32 x) {
+  const f32 scale = fabs(x) > 0x1p+96f ? 0x1p-32f : 1.0f;  // the instruction flushes results below 2^-126
+  return fast_rcp(x * scale) * scale;
+}
+SDX_FN f32 half_divide(f32 x, f32 y) { return x * half_reciprocal(y); }
+SDX_FN f32 half_sqrt(f32 x) { return __builtin_amdgcn_sqrtf(x); }
+SDX_FN f32 half_rsqrt(f32 x) { return fast_rsqrt(x); }
+#else
+SDX_FN f32 half_reciprocal(f32 x) { return f32(1) / x; }
+SDX_FN f32 half_divide(f32 x, f32 y) { return x / y; }
+SDX_FN f32 half_sqrt(f32 x) { return sqrt(x); }
+SDX_FN f32 half_rsqrt(f32 x) { return rsqrt(x); }
+#endif
 SDX_FN f32 half_exp(f32 x) { return fast_exp2(x * 0x1.715476p+0f); }
 SDX_FN f32 half_sigmoid(f32 x) { return fast_rcp(1.0f + half_exp(-x)); }
 SDX_FN f32 half_tanh(f32 x) {

@@ -3,6 +3,7 @@ threads of every width, rows that do not fit in registers, indices of 32 bits.""
 
 import math
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
@@ -142,7 +143,7 @@ def test_long_reductions_to_few_results(chip):
     assert model.programs == 1
 
 
-@pytest.mark.parametrize("operator", ["Exp", "Sigmoid", "Tanh", "Erf"])
+@pytest.mark.parametrize("operator", ["Exp", "Sigmoid", "Tanh", "Erf", "Sqrt", "Reciprocal"])
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
 def test_quick_functions_for_float16(chip, operator):
     """Every float16 there is: at most one unit in the last place from the host's float32 functions, rounded."""
@@ -160,6 +161,18 @@ def test_quick_functions_for_float16(chip, operator):
     number = ~np.isnan(want)
     ulps = np.abs(got.view(np.int16).astype(int) - want.view(np.int16).astype(int))[number & (got != want)]
     assert ulps.max(initial=0) <= 1
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_quotients_of_bfloat16_of_any_size(chip):
+    """Reciprocals of the largest values are below the smallest normal number."""
+    largest = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+    values = [0.0, -0.0, 1e-38, 1e-3, -1.0, 3.0, 1e30, 2e38, largest, -largest, np.inf, -np.inf, np.nan]
+    x, z = (np.ascontiguousarray(v, ml_dtypes.bfloat16) for v in np.meshgrid(values, values))
+    model = parse("g (bfloat16[n, m] x, bfloat16[n, m] z) => (bfloat16[n, m] y) { y = Div (x, z) }")
+    want = sardonyx.compile(model).run({"x": x, "z": z})["y"].astype(np.float32)
+    got = sardonyx.compile(model, device=f"sim:{chip}").run({"x": x, "z": z})["y"].astype(np.float32)
+    np.testing.assert_allclose(got, want, rtol=2**-8, atol=2e-38)  # denormal numbers may become 0
 
 
 @pytest.mark.parametrize("chip", CHIPS)
