@@ -15,6 +15,10 @@ if(SARDONYX_EP)
   install(TARGETS amdgpu-ep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
   set_target_properties(amdgpu-ep PROPERTIES INSTALL_RPATH "$ORIGIN")
 endif()
+if(SARDONYX_MIGRAPHX)  # out of the way of AMD's library of the same name
+  install(TARGETS migraphx_c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/sardonyx/migraphx COMPONENT library)
+  set_target_properties(migraphx_c PROPERTIES INSTALL_RPATH "$ORIGIN/../..")
+endif()
 install(DIRECTORY include/sardonyx DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/sardonyx)

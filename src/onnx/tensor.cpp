@@ -278,8 +278,8 @@ Tensor parse_tensor(std::span<const std::byte> bytes) {
   return TensorReader(ExternalFiles(), {}).read(proto, "tensor " + quote(proto.name()));
 }
 
-std::string serialize_tensor(std::string_view tensor_name, DType dtype, std::span<const std::int64_t> dims,
-                             std::span<const std::byte> data) {
+void write_tensor(pb::TensorProto& proto, std::string_view tensor_name, DType dtype, std::span<const std::int64_t> dims,
+                  std::span<const std::byte> data) {
   const std::string what = "tensor " + quote(tensor_name);
   const auto elements = static_cast<std::size_t>(checked_elements({dims.begin(), dims.end()}, what));
   if (data.size() != elements * size_of(dtype))
@@ -287,7 +287,6 @@ std::string serialize_tensor(std::string_view tensor_name, DType dtype, std::spa
          data.size());
   if (data.size() > std::size_t{INT32_MAX} - (1 << 20))
     fail(ErrorKind::kUnsupported, "{} has {} bytes; a serialised tensor holds less than 2 GiB", what, data.size());
-  pb::TensorProto proto;
   proto.set_name(std::string(tensor_name));
   proto.set_data_type(to_onnx(dtype));
   for (const std::int64_t d : dims) proto.add_dims(d);
@@ -297,6 +296,12 @@ std::string serialize_tensor(std::string_view tensor_name, DType dtype, std::spa
     pack(dtype, data.data(), elements, reinterpret_cast<std::byte*>(raw.data()));
   else if (!raw.empty())
     std::memcpy(raw.data(), data.data(), raw.size());
+}
+
+std::string serialize_tensor(std::string_view tensor_name, DType dtype, std::span<const std::int64_t> dims,
+                             std::span<const std::byte> data) {
+  pb::TensorProto proto;
+  write_tensor(proto, tensor_name, dtype, dims, data);
   return proto.SerializeAsString();
 }
 

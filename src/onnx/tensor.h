@@ -22,6 +22,10 @@ std::optional<DType> read_dtype(int data_type, const std::string& what, std::str
 /// bytes exceeds 63 bits (so that neither sizes nor strides overflow anywhere).
 std::int64_t checked_elements(const std::vector<std::int64_t>& dims, const std::string& what);
 
+/// The inverse of TensorReader::read(), for a tensor in Tensor's layout. Throws as serialize_tensor().
+void write_tensor(pb::TensorProto& proto, std::string_view tensor_name, DType dtype, std::span<const std::int64_t> dims,
+                  std::span<const std::byte> data);
+
 class TensorReader {
  public:
   TensorReader(ExternalFiles files, const LoadOptions& options) : files_(std::move(files)), options_(options) {}

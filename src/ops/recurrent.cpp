@@ -1,5 +1,6 @@
 // RNN, GRU and LSTM: the inputs of all steps are multiplied by W in one GEMM; the steps themselves are the routine
 // "recurrent".
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/recurrent_activations.h"
@@ -59,6 +60,11 @@ void read_activations(OpContext& c, const Cell& cell, int directions, std::vecto
   if (names.empty())
     for (int d = 0; d < directions; ++d) names.insert(names.end(), cell.activations.begin(), cell.activations.end());
   const std::size_t needed = cell.activations.size() * static_cast<std::size_t>(directions);
+  // RNN's default in the schema is for two directions, and some writers spell it out for one.
+  if (directions == 1 && names.size() == 2 * needed &&
+      std::equal(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(needed),
+                 names.begin() + static_cast<std::ptrdiff_t>(needed)))
+    names.resize(needed);
   c.require(names.size() == needed, "{} activations, not {}", names.size(), needed);
   const std::vector<float> alphas = c.attr_floats("activation_alpha"), betas = c.attr_floats("activation_beta");
   std::size_t alpha = 0, beta = 0;  // consumed by those activations that take one
