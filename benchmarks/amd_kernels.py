@@ -44,7 +44,11 @@ gemm fp16 128 768 3072
 gemm bf16 2048 2048 2048
 gemm int8 2048 2048 2048
 gemv fp16 1 8192 2048
+gemv bf16 1 8192 2048
+gemv w8 1 8192 2048
 gemv int4 1 8192 2048
+gemv int4 4 8192 2048
+gemv int4 16 8192 2048
 attention 1 16 16 2048 2048 64 0
 attention 8 32 8 1 4096 64 0
 conv 8 64 56 64 3 1
@@ -56,6 +60,7 @@ rmsnorm 512 2048
 sum 4096 4096 1
 transpose 4096 4096 1,0
 chain 4096 3072
+copy 4096 4096
 pool 8 64 112 3 2
 """
 REPORTING = """
@@ -69,8 +74,18 @@ gemm fp16 512 16384 2048
 gemm bf16 4096 2304 768
 gemm int8 1024 3072 768
 gemv fp16 1 2048 8192
+gemv fp16 1 28672 4096
+gemv fp16 2 28672 4096
 gemv fp16 8 16384 2048
+gemv bf16 1 4096 14336
+gemv w8 1 28672 4096
+gemv w8 8 28672 4096
 gemv int4 1 2048 8192
+gemv int4 1 28672 4096
+gemv int4 1 128256 4096
+gemv int4 2 28672 4096
+gemv int4 8 28672 4096
+gemv int4 16 28672 4096
 attention 8 12 12 512 512 64 0
 attention 1 16 16 1024 1024 128 1
 attention 1 32 8 1 2048 128 0
@@ -82,12 +97,17 @@ conv 8 3 224 64 7 2
 depthwise 8 96 112 3 2
 depthwise 8 480 14 5 1
 softmax 12288 512
+softmax bf16 12288 512
 softmax 64 50257
 layernorm 16384 1024
+layernorm bf16 16384 1024
 rmsnorm 4096 4096
+rmsnorm 64 4096
 sum 4096 4096 0
 transpose 8 512 12 64 0,2,1,3
 chain 16384 1024
+chain bf16 16384 1024
+copy 16384 1024
 pool 8 256 28 3 1
 """
 
@@ -127,15 +147,16 @@ def product_case(kind: str, m: int, n: int, k: int) -> Case:
     from onnx import TensorProto, helper, numpy_helper
 
     rng, f16 = np.random.default_rng(0), TensorProto.FLOAT16
-    if kind == "int4":  # weights in blocks of 32
+    if kind in ("int4", "w8"):  # weights of 4 and 8 bits in blocks of 32
+        bits = 4 if kind == "int4" else 8
         weights = [
-            numpy_helper.from_array(rng.integers(0, 255, (n, k // 32, 16), dtype=np.uint8), "w"),
+            numpy_helper.from_array(rng.integers(0, 255, (n, k // 32, 4 * bits), dtype=np.uint8), "w"),
             numpy_helper.from_array(half(n * k // 32), "s"),
         ]
-        sizes = {"K": k, "N": n, "bits": 4, "block_size": 32}
+        sizes = {"K": k, "N": n, "bits": bits, "block_size": 32}
         nodes = [helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **sizes)]
         opsets = [helper.make_opsetid("com.microsoft", 1)]
-        moved = n * k * (1 / 2 + 2 / 32) + 2 * (m * k + m * n)
+        moved = n * k * (bits / 8 + 2 / 32) + 2 * (m * k + m * n)
         return Case(
             model_of(nodes, {"x": (f16, [m, k])}, f16, weights, opsets), {"x": half(m, k)}, 2 * m * n * k, moved
         )
@@ -184,13 +205,15 @@ def window_case(family: str, b: int, c: int, size: int, out: int, kernel: int, s
     return Case(made, {"x": half(b, size, size, c)}, operations, moved)
 
 
-def rows_case(family: str, shape: list[int], last: str) -> Case:
+def rows_case(family: str, shape: list[int], last: str, bf16: bool) -> Case:
     """What is computed from each row of a tensor, or from its elements. `last`: the last word of the problem."""
+    import ml_dtypes
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper
 
     weights, read, written = [], 1.0, 1.0
-    g, b = (numpy_helper.from_array(half(shape[-1]), n) for n in "gb")
+    t, of = (TensorProto.BFLOAT16, ml_dtypes.bfloat16) if bf16 else (TensorProto.FLOAT16, np.float16)
+    g, b = (helper.make_tensor(n, t, shape[-1:], half(shape[-1]).astype(of).tobytes(), raw=True) for n in "gb")
     if family == "softmax":
         nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
     elif family == "layernorm":
@@ -206,17 +229,19 @@ def rows_case(family: str, shape: list[int], last: str) -> Case:
     elif family == "chain":  # a residual, GELU, a bias of each column
         add, gelu = helper.make_node("Add", ["x", "r"], ["t"]), helper.make_node("Gelu", ["t"], ["u"])
         nodes, weights, read = [add, gelu, helper.make_node("Add", ["u", "b"], ["y"])], [b], 2.0
+    elif family == "copy":
+        nodes, read, written = [helper.make_node("Concat", ["x", "r"], ["y"], axis=1)], 2.0, 2.0
     else:
         raise ValueError(f"unknown family of problems: {family}")
-    names = ["x", "r"] if family == "chain" else ["x"]
-    made = model_of(nodes, dict.fromkeys(names, (TensorProto.FLOAT16, shape)), TensorProto.FLOAT16, weights)
-    return Case(made, {n: half(*shape) for n in names}, 0, 2 * math.prod(shape) * (read + written))
+    names = ["x", "r"] if family in ("chain", "copy") else ["x"]
+    made = model_of(nodes, dict.fromkeys(names, (t, shape)), t, weights)
+    return Case(made, {n: half(*shape).astype(of) for n in names}, 0, 2 * math.prod(shape) * (read + written))
 
 
 def case_of(name: str) -> Case:
-    """A problem's model and inputs. gemm, gemv: type, M, N, K; attention: batch, heads, key heads, queries, keys, head size, causal;
+    """A problem's model and inputs. gemm, gemv: type (int4, w8: weights in blocks of 32), M, N, K; attention: batch, heads, key heads, queries, keys, head size, causal;
     conv: batch, channels, image size, output channels, kernel, stride; depthwise, pool: the same without output channels;
-    sum: shape, axis; transpose: shape, permutation; others: shape."""
+    sum: shape, axis; transpose: shape, permutation; others: shape, after "bf16" if it is not float16."""
     family, *words = name.split()
     if family in ("gemm", "gemv"):
         return product_case(words[0], *map(int, words[1:]))
@@ -227,7 +252,7 @@ def case_of(name: str) -> Case:
     if family in ("depthwise", "pool"):
         b, c, size, kernel, stride = map(int, words)
         return window_case(family, b, c, size, c, kernel, stride)
-    return rows_case(family, [int(w) for w in words if "," not in w], words[-1])
+    return rows_case(family, [int(w) for w in words if w.isdigit()], words[-1], words[0] == "bf16")
 
 
 def bound_us(chip: str, case: Case) -> float:

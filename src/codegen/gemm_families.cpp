@@ -163,7 +163,7 @@ class GemvFamily : public ContractionFamily {
  public:
   bool supports(const ContractionProblem& p) const override {
     return p.made_rows == 0 && p.a != Access::kAcross && p.b != Access::kAcross && p.least_rows <= kMostRows &&
-           !p.padded && !p.quantized;
+           !p.padded && !p.quantized && !gemv_wide_supports(p);
   }
 
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {

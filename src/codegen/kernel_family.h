@@ -85,7 +85,9 @@ std::span<const ContractionFamily* const> contraction_families();
 
 /// Whether kernels/skinny.h supports this problem.
 bool skinny_supports(const ContractionProblem& problem);
-/// Whether it supports this type on this chip.
+/// Whether kernels/gemv_wide.h supports this problem.
+bool gemv_wide_supports(const ContractionProblem& problem);
+/// Whether kernels/skinny.h supports this type on this chip.
 bool skinny_supports(const Chip& chip, DType type);
 
 KernelSpec gemm_spec(std::string body, const LaunchBounds& bounds = {}, std::uint32_t shared_bytes = 0);

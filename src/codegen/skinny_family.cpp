@@ -18,7 +18,7 @@ class SkinnyFamily : public ContractionFamily {
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     std::vector<KernelCandidate> all;
     if (p.made_rows > 0) {
-      add(all, p, 8, p.made_rows);
+      if (!gemv_wide_supports(p)) add(all, p, 8, p.made_rows);
     } else {
       for (const int rows : {8, 16}) add(all, p, rows, rows);
     }

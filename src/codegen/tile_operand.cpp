@@ -159,6 +159,9 @@ void Operand::blocks(Emitter& e, const QuantizedOperand& q) const {
   const std::string offset = e.value(q.packed->args[0]);
   e.line(fmt::format("return (const u8*){} + {};", e.buffer(q.packed->value), offset));
   e.close();
+  Expr step, rest;
+  if (idx::split_affine(q.packed->args[0], q.run, step, rest) && is_const(step, 16))
+    e.line("enum : bool { kLinearPacked = true };");
   begin("void b_block(u32 z, u32 line, u32 at, f32& scale, f32& zero)");
   e.line(fmt::format("scale = {};", e.value(q.scale)));
   e.line(fmt::format("zero = {};", e.value(q.zero)));

@@ -39,6 +39,8 @@ struct Problem {
   /// For kVector and kAcross. kMasked: a() or b() may set `inside` to false. kLinear: addresses advance by a_step() or
   /// b_step() elements per K.
   static constexpr bool kMaskedA = true, kMaskedB = true, kLinearA = false, kLinearB = false;
+  /// For quantised b: its bytes along K are contiguous.
+  static constexpr bool kLinearPacked = false;
   /// For kVector: elements along K from each multiple of so many on have consecutive addresses, and a() or b() sets
   /// `inside` for all of them alike (the channels of a convolution's tap). 0: unknown.
   static constexpr u32 kRunA = 0, kRunB = 0;

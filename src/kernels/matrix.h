@@ -171,10 +171,17 @@ namespace detail {
 // Multiply-accumulate of 16 bytes of A with 16 bytes of B, for types without matrix instructions.
 template <class T>
 SDX_FN f32 dot16(vec16 a, vec16 b, f32 sum) {
-#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
+#if defined(__AMDGCN__)
   if constexpr (is_same<T, f16>) {
     for (int k = 0; k < 4; ++k)
       sum = __builtin_amdgcn_fdot2(bit_cast<vec<f16, 2>>(a[k]), bit_cast<vec<f16, 2>>(b[k]), sum, false);
+    return sum;
+  }
+#endif
+#if SDX_MATRIX_F16 == 32 || defined(__GFX11__) || defined(__GFX12__)
+  if constexpr (is_same<T, bf16>) {
+    for (int k = 0; k < 4; ++k)
+      sum = __builtin_amdgcn_fdot2_f32_bf16(bit_cast<vec<__bf16, 2>>(a[k]), bit_cast<vec<__bf16, 2>>(b[k]), sum, false);
     return sum;
   }
 #endif

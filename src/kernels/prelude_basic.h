@@ -94,6 +94,9 @@ template <class T>
 SDX_FN T min(T x, T y) {
 #if defined(SDX_NATIVE_MAXIMUM)  // the chip's own; elsewhere it would take three instructions, and this takes two
   if constexpr (is_same<T, f32>) return __builtin_elementwise_minimum(x, y);
+#elif defined(__AMDGCN__)  // three vector instructions; this takes three and a scalar one, but two if y is known
+  if constexpr (is_same<T, f32>)
+    if (!__builtin_constant_p(y)) return __builtin_elementwise_minimum(x, y);
 #endif
   return ((x < y) | (x != x)) ? x : y;
 }
@@ -101,6 +104,9 @@ template <class T>
 SDX_FN T max(T x, T y) {
 #if defined(SDX_NATIVE_MAXIMUM)
   if constexpr (is_same<T, f32>) return __builtin_elementwise_maximum(x, y);
+#elif defined(__AMDGCN__)
+  if constexpr (is_same<T, f32>)
+    if (!__builtin_constant_p(y)) return __builtin_elementwise_maximum(x, y);
 #endif
   return ((x > y) | (x != x)) ? x : y;
 }

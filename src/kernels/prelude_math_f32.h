@@ -157,6 +157,16 @@ SDX_FN f64 exp2_short(f64 x) {
 #if SDX_GPU
 // The hardware's 2^x (AMD 1 ulp, NVIDIA 2); what x / log 2 lost in rounding is multiplied in afterwards.
 SDX_FN f32 exp2(f32 x) { return __builtin_elementwise_exp2(x); }
+#if defined(__AMDGCN__)
+/// 2^n 2^r, where x / log 2 = n + r and r is within [-1/2, 1/2]: its instruction flushes what is below 2^-126.
+SDX_FN f32 exp(f32 x) {
+  const f32 c = __builtin_amdgcn_fmed3f(x, -105.0f, 90.0f);  // not a NaN
+  const f32 n = __builtin_elementwise_roundeven(c * detail::kLog2e32);
+  const f32 r = fma(c, 0x1.4ae0cp-26f, fma(c, detail::kLog2e32, -n));
+  const f32 y = __builtin_amdgcn_ldexpf(__builtin_amdgcn_exp2f(r), i32(n));
+  return x != x ? x : y;
+}
+#else
 SDX_FN f32 exp(f32 x) {
   const f32 c = clamp(x, -105.0f, 90.0f);
   const f32 t = c * detail::kLog2e32;
@@ -164,6 +174,7 @@ SDX_FN f32 exp(f32 x) {
   const f32 y = exp2(t);
   return y < inf32() ? fma(y, lost, y) : y;
 }
+#endif
 #else
 SDX_FN f32 exp(f32 x) { return detail::exp_scaled(x, 0); }
 

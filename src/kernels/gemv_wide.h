@@ -1,0 +1,232 @@
+// GEMM of one to four rows (decoding with a language model) on AMD's vector units, with weights of 16, 8 or 4 bits:
+// out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col, k]). Reading b is the bottleneck, so a wave has
+// the weights of many columns in flight at a time, 16 contiguous bytes a lane, and loads its part of a once for all of
+// them. Weights of 4 and 8 bits are multiplied as integers, less their zero point; the scale multiplies the sum of a
+// block, so weights are not rounded to 16 bits. What skinny.h requires of P holds here too.
+#pragma once
+#include "skinny.h"
+
+#if defined(__AMDGCN__)
+namespace sdx {
+namespace gemv_detail {
+
+/// Adds up Columns values of each lane over the 16 lanes of a row (AMDGPU ISA: a quarter or half of a wave). x[i] then
+/// is the sum of column 4 i + lane % 4. The first two steps exchange halves of the columns, so that they need half the
+/// additions each.
+template <int Columns>
+SDX_FN void add_row_lanes(f32 (&x)[Columns], u32 lane) {
+  static_assert(Columns % 4 == 0);
+  const bool odd = (lane & 1) != 0, high = (lane & 2) != 0;
+#pragma clang loop unroll(full)
+  for (int i = 0; i < Columns / 2; ++i) {
+    const f32 keep = odd ? x[2 * i + 1] : x[2 * i], give = odd ? x[2 * i] : x[2 * i + 1];
+    x[i] = keep + from_lanes<0xb1>(give);  // quad_perm 1 0 3 2
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < Columns / 4; ++i) {
+    const f32 keep = high ? x[2 * i + 1] : x[2 * i], give = high ? x[2 * i] : x[2 * i + 1];
+    x[i] = keep + from_lanes<0x4e>(give);  // quad_perm 2 3 0 1
+    x[i] += from_lanes<0x128>(x[i]);       // row_ror:8
+    x[i] += from_lanes<0x124>(x[i]);       // row_ror:4
+  }
+}
+
+/// Adds up the sums of the lanes and of the Shares waves of each team, and passes them to P. `parts`: LDS for one sum
+/// of each row of lanes.
+template <int Shares, class P, int Rows, int Columns>
+SDX_FN void add_up_lanes(const P& p, gemm_detail::shared_f32* parts, f32 (&sums)[Rows][Columns], u32 z, u32 row0,
+                         u32 height, u32 first_col) {
+  constexpr u32 kRowsOfLanes = kWave / 16, kColumns = Columns * (kThreads / kWave / Shares);
+  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
+#pragma clang loop unroll(full)
+  for (int r = 0; r < Rows; ++r) {
+    add_row_lanes<Columns>(sums[r], lane);
+    if (lane % 16 < 4)
+#pragma clang loop unroll(full)
+      for (int i = 0; i < Columns / 4; ++i)
+        parts[((wave * kRowsOfLanes + lane / 16) * Rows + r) * Columns + 4 * i + lane % 4] = sums[r][i];
+  }
+  lds_barrier();
+  constexpr u32 kEach = P::kPairs ? 2 : 1;
+  for (u32 j = thread_id() * kEach; j < height * kColumns; j += kThreads * kEach) {
+    const u32 row = j / kColumns, column = j % kColumns, col = first_col + column;
+    if (col >= p.n) continue;
+    f32 all[kEach] = {};
+#pragma clang loop unroll(full)
+    for (u32 w = 0; w < Shares * kRowsOfLanes; ++w)
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < kEach; ++e)
+        all[e] += parts[((column / Columns * Shares * kRowsOfLanes + w) * Rows + row) * Columns + column % Columns + e];
+    gemm_detail::store_columns<kEach>(p, z, row0 + row, col, all);
+  }
+}
+
+/// Elements 4 j to 4 j + 3 of eight of `Bits` bits, of bytes in q0 and, if they have 8 bits, q1; as floats.
+template <int Bits, bool Signed>
+SDX_FN void eight_floats(u32 q0, u32 q1, f32 (&x)[8]) {
+  if constexpr (Bits == 8 && Signed) {
+#pragma clang loop unroll(full)
+    for (int j = 0; j < 8; ++j) x[j] = f32(i8((j < 4 ? q0 : q1) >> (8 * (j % 4))));
+  } else {
+    const u32 even = Bits == 4 ? q0 & 0x0f0f0f0fu : q0, odd = Bits == 4 ? q0 >> 4 & 0x0f0f0f0fu : q1;
+#pragma clang loop unroll(full)
+    for (int j = 0; j < 4; ++j) {
+      x[Bits == 4 ? 2 * j : j] = f32(u8(even >> (8 * j)));
+      x[Bits == 4 ? 2 * j + 1 : j + 4] = f32(u8(odd >> (8 * j)));
+    }
+  }
+}
+
+}  // namespace gemv_detail
+
+/// Each team of Shares waves computes Columns columns of up to Rows rows (with kRowHeight, that many); its waves and
+/// their lanes divide K. Launch: ceil(m / Rows) * ceil(n / (Columns * 256 / kWave / Shares)) * batches workgroups.
+template <int Rows, int Columns, int Shares, class P>
+SDX_FN void gemv_wide(const P& p) {
+  using namespace gemm_detail;
+  using namespace skinny_detail;
+  using T = typename P::T;
+  static_assert(sizeof(T) == 2 && P::kAccessA != Access::kAcross && (P::kBits < 16 || P::kAccessB == Access::kVector));
+  static_assert(P::kRowHeight == 0 || P::kRowHeight == Rows);
+  constexpr int kRun = 128 / P::kBits, kGroups = kRun / 8, kWords = P::kBits / 4;  // elements of 16 bytes of b
+  constexpr bool kOrdered = P::kBits == 4 && is_same<T, f16>;                      // of a, as integers are extracted
+  constexpr u32 kWaves = kThreads / kWave, kTeams = kWaves / Shares, kColumns = Columns * kTeams;
+  constexpr u32 kSpan = kRun * kWave, kStride = kSpan * Shares;
+  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
+  const u32 team = wave / Shares, share = wave % Shares;
+  const u32 tiles_n = (p.n + kColumns - 1) / kColumns, tiles_m = (p.m + Rows - 1) / Rows;
+  u32 z = 0, tile_m = 0, tile_n = block_id();
+  if (p.batches > 1 || tiles_m > 1) {  // divisions take as long as the product of a short row
+    z = tile_n / (tiles_m * tiles_n);
+    tile_n %= tiles_m * tiles_n;
+    tile_m = tile_n / tiles_n;
+    tile_n %= tiles_n;
+  }
+  const u32 row0 = tile_m * Rows, height = p.m - row0 < Rows ? p.m - row0 : Rows;
+  const u32 first_col = tile_n * kColumns, col0 = first_col + team * Columns;
+
+  constexpr int kRowsOfLanes = kWave / 16, kSumVectors = (kWaves * kRowsOfLanes * Rows * Columns + 3) / 4;
+  constexpr int kMadeVectors = P::kRowHeight ? kRowBytes / 16 : 0;
+  static SDX_SHARED vec16 lds[kSumVectors > kMadeVectors ? kSumVectors : kMadeVectors];
+  if constexpr (P::kRowHeight != 0) make_rows<kOrdered>(p, (shared_vec*)lds, z, row0, height);
+
+  f32 sums[Rows][Columns] = {};
+  // One vector of 16 bytes of each column. Masked: lanes past the end of K add nothing.
+  const auto round = [&](u32 first, auto masked) {
+    constexpr bool kMasked = decltype(masked)::value;
+    const bool there = !kMasked || first + lane * kRun < p.k;
+    const u32 k = there ? first + lane * kRun : 0;
+    vec16 x[Rows][kGroups], w[Columns];
+    f32 scale[Columns], zero[Columns];
+#pragma clang loop unroll(full)
+    for (int r = 0; r < Rows; ++r)
+#pragma clang loop unroll(full)
+      for (int g = 0; g < kGroups; ++g) {
+        const u32 row = u32(r) < height ? u32(r) : height - 1;
+        if constexpr (P::kRowHeight != 0) {
+          x[r][g] = lds[place_row(row, k / 8 + g, p.k)];
+        } else if constexpr (P::kAccessA == Access::kVector) {
+          bool inside = true;
+          // Addresses as a uniform base and an offset of 32 bits take a tenth of the instructions.
+          if constexpr (P::kLinearA && !P::kMaskedA)
+            x[r][g] = load16((const char*)p.a(z, row0 + row, 0, inside) + (k + g * 8) * 2);
+          else
+            x[r][g] = load16(p.a(z, row0 + row, k + g * 8, inside));
+          if (!inside) x[r][g] = vec16{};
+        } else {
+          T e[8] = {};
+          p.a_elements(z, row0 + row, k + g * 8, e);
+          __builtin_memcpy(&x[r][g], e, 16);
+        }
+      }
+#pragma clang loop unroll(full)
+    for (int c = 0; c < Columns; ++c) {
+      const u32 col = col0 + c < p.n ? col0 + c : p.n - 1;
+      if constexpr (P::kBits == 16) {
+        bool inside = true;
+        if constexpr (P::kLinearB && !P::kMaskedB)
+          w[c] = load16((const char*)p.b(z, col, 0, inside) + k * 2);
+        else
+          w[c] = load16(p.b(z, col, k, inside));
+        if (!inside) w[c] = vec16{};
+      } else {
+        if constexpr (P::kLinearPacked)
+          w[c] = load16(p.b_packed(z, col, 0) + k / 8 * P::kBits);
+        else
+          w[c] = load16(p.b_packed(z, col, k));
+        p.b_block(z, col, k, scale[c], zero[c]);
+      }
+    }
+    if constexpr (kMasked) {
+#pragma clang loop unroll(full)
+      for (int r = 0; r < Rows; ++r)
+#pragma clang loop unroll(full)
+        for (int g = 0; g < kGroups; ++g) x[r][g] = there ? x[r][g] : vec16{};
+    }
+    if constexpr (kOrdered && P::kRowHeight == 0) {
+#pragma clang loop unroll(full)
+      for (int r = 0; r < Rows; ++r)
+#pragma clang loop unroll(full)
+        for (int g = 0; g < kGroups; ++g) x[r][g] = in_order(x[r][g]);
+    }
+    if constexpr (P::kBits == 16) {
+#pragma clang loop unroll(full)
+      for (int c = 0; c < Columns; ++c) {
+        const vec16 y = kMasked && !there ? vec16{} : w[c];  // 0 times an infinite weight
+#pragma clang loop unroll(full)
+        for (int r = 0; r < Rows; ++r) sums[r][c] = detail::dot16<T>(x[r][0], y, sums[r][c]);
+      }
+      return;
+    }
+    // Of bfloat16, integers and operands are converted to float32, and zero points multiply the operands' sum.
+    constexpr bool kFloats = !is_same<T, f16>;
+    f32 floats[kFloats ? Rows : 1][kGroups][8], total[Rows] = {};
+    if constexpr (kFloats) {
+#pragma clang loop unroll(full)
+      for (int r = 0; r < Rows; ++r)
+#pragma clang loop unroll(full)
+        for (int g = 0; g < kGroups; ++g) {
+          T e[8];
+          __builtin_memcpy(e, &x[r][g], 16);
+#pragma clang loop unroll(full)
+          for (int j = 0; j < 8; ++j) {
+            floats[r][g][j] = cast<f32>(e[j]);
+            total[r] += floats[r][g][j];
+          }
+        }
+    }
+#pragma clang loop unroll(full)
+    for (int c = 0; c < Columns; ++c) {
+      f32 block[Rows] = {};
+#pragma clang loop unroll(full)
+      for (int g = 0; g < kGroups; ++g) {
+        const u32 q0 = w[c][g * kWords], q1 = w[c][g * kWords + kWords - 1];
+        if constexpr (kFloats) {
+          f32 y[8];
+          gemv_detail::eight_floats<P::kBits, P::kSigned>(q0, q1, y);
+#pragma clang loop unroll(full)
+          for (int r = 0; r < Rows; ++r)
+#pragma clang loop unroll(full)
+            for (int j = 0; j < 8; ++j) block[r] = fma(floats[r][g][j], y[j], block[r]);
+        } else {
+          const vec16 y = dequantized<T, P::kBits, P::kSigned, P::kFloatZeros>(q0, q1, 1.0f, zero[c]);
+#pragma clang loop unroll(full)
+          for (int r = 0; r < Rows; ++r) block[r] = detail::dot16<T>(x[r][g], y, block[r]);
+        }
+      }
+      const f32 s = kMasked && !there ? 0.0f : scale[c];
+#pragma clang loop unroll(full)
+      for (int r = 0; r < Rows; ++r)
+        sums[r][c] = fma(kFloats ? fma(-zero[c], total[r], block[r]) : block[r], s, sums[r][c]);
+    }
+  };
+  u32 first = share * kSpan;
+  for (; first + kSpan <= p.k; first += kStride) round(first, Flag<false>{});
+  if (first < p.k) round(first, Flag<true>{});
+
+  if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
+  gemv_detail::add_up_lanes<Shares>(p, (shared_f32*)lds, sums, z, row0, height, first_col);
+}
+
+}  // namespace sdx
+#endif
