@@ -43,7 +43,65 @@ std::vector<T> permuted(const std::vector<T>& of, const Order& order) {
   return out;
 }
 
-Expr reindexed(const Expr& e, const std::unordered_map<const Value*, Order>& orders) {
+using Orders = std::unordered_map<const Value*, Order>;
+
+// For each dim of `whole`, the consecutive dims of `split` that it is split into; empty if `split` is something else.
+std::vector<Order> split_dims(const Exprs& whole, const Exprs& split) {
+  std::vector<Order> groups;
+  std::size_t next = 0;
+  for (const Expr& d : whole) {
+    Order group;
+    Expr product(1);
+    do {
+      if (next == split.size()) return {};
+      product = product * split[next];
+      group.push_back(next++);
+    } while (!idx::provably_equal(product, d));
+    groups.push_back(std::move(group));
+  }
+  return next == split.size() ? groups : std::vector<Order>();
+}
+
+bool is_channels_last(const Order& order) {
+  if (order.size() < 3 || order.front() != 0 || order.back() != 1) return false;
+  for (std::size_t k = 1; k + 1 < order.size(); ++k)
+    if (order[k] != k + 1) return false;
+  return true;
+}
+
+// The order of `view`, a view of what gets `order`, if its readers can follow: loops, which permute their indices, and
+// convolutions, for which channels last is an order in memory. Otherwise empty.
+Order order_of_view(const Value& view, const Value& source, const Order& order, const Uses& uses) {
+  const auto readers = uses.find(&view);
+  const std::vector<Order> groups = split_dims(source.shape, view.shape);
+  if (groups.empty() || readers == uses.end()) return {};
+  Order result;
+  for (const std::size_t k : order) result.insert(result.end(), groups[k].begin(), groups[k].end());
+  for (const Node* r : readers->second) {
+    const bool image = r->as<ConvOp>() && r->inputs[0] == &view && r->inputs[1] != &view && is_channels_last(result);
+    if (!r->as<LoopOp>() && !image) return {};
+  }
+  return result;
+}
+
+// Adds to `orders` the order of v and of its views. False if one of its readers cannot follow.
+bool follow(const Value& v, const Order& order, const Uses& uses, const std::unordered_set<const Value*>& required,
+            Orders& orders) {
+  const auto readers = uses.find(&v);
+  if (required.count(&v) || v.content || readers == uses.end()) return false;
+  Orders found = {{&v, order}};
+  for (const Node* r : readers->second) {
+    if (r->as<LoopOp>()) continue;
+    if (!r->as<ViewOp>() || required.count(r->outputs[0])) return false;
+    const Order of_view = order_of_view(*r->outputs[0], v, order, uses);
+    if (of_view.empty()) return false;
+    found[r->outputs[0]] = of_view;
+  }
+  orders.merge(found);
+  return true;
+}
+
+Expr reindexed(const Expr& e, const Orders& orders) {
   return rewrite(e, [&](const Expr& x) -> Expr {
     if (!x->has_load) return x;
     if (x->op != Op::kLoad) return Expr();
@@ -54,30 +112,41 @@ Expr reindexed(const Expr& e, const std::unordered_map<const Value*, Order>& ord
   });
 }
 
+// The image as convolutions know it, channels second. With channels last in memory, as convolutions want it, this is
+// a view.
+void add_image(Graph& g, Value* v, const Order& order, Node& convolution) {
+  Exprs vars(order.size());
+  for (std::size_t k = 0; k < order.size(); ++k) vars[order[k]] = loop_var(v->shape[k]);
+  g.origin = v->producer->origin;
+  convolution.inputs[0] = g.add_loop(vars, load(v, v->dtype, permuted(vars, order)));
+}
+
 }  // namespace
 
 void untranspose(Graph& g) {
   const auto required = required_values(g);
   const auto constants = constant_nodes(g);
   const Uses uses = uses_of(g);
-  std::unordered_map<const Value*, Order> orders;
+  Orders orders;
   for (const auto& n : g.nodes) {
     auto* l = n->as<LoopOp>();
     if (!l || l->body->has_reduce || constants.count(n.get())) continue;
-    Value* v = n->outputs[0];
-    const auto readers = uses.find(v);
-    if (required.count(v) || v->content || readers == uses.end() ||
-        !std::all_of(readers->second.begin(), readers->second.end(), [](const Node* r) { return r->as<LoopOp>(); }))
-      continue;
     const Order order = order_of(*l, uses);
-    if (order.empty()) continue;
+    if (order.empty() || !follow(*n->outputs[0], order, uses, required, orders)) continue;
     l->vars = permuted(l->vars, order);
-    v->shape = permuted(v->shape, order);
-    orders[v] = order;
   }
   if (orders.empty()) return;
-  for (const auto& n : g.nodes)
-    if (auto* l = n->as<LoopOp>()) l->body = reindexed(l->body, orders);
+  const std::size_t count = g.nodes.size();
+  for (std::size_t k = 0; k < count; ++k) {
+    Node& n = *g.nodes[k];
+    if (auto* l = n.as<LoopOp>()) l->body = reindexed(l->body, orders);
+    for (Value* v : n.outputs)
+      if (const auto it = orders.find(v); it != orders.end()) v->shape = permuted(v->shape, it->second);
+    if (n.as<ConvOp>())
+      if (const auto it = orders.find(n.inputs[0]); it != orders.end()) add_image(g, n.inputs[0], it->second, n);
+  }
+  g.origin.clear();
+  sort_nodes(g);
 }
 
 }  // namespace sardonyx

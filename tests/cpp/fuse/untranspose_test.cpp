@@ -35,6 +35,31 @@ return %5)",
   EXPECT_THAT(kernels_of(kGraph), ElementsAre("tile fc", "loop transpose", "loop window"));
 }
 
+// Tokens as an image: the view follows, and the convolution reads it as it is in memory, channels last.
+TEST(Untranspose, ViewsThatSplitDimsFollow) {
+  constexpr const char* kGraph = R"(%0 = input float32[n, 64, 16]
+%1 = constant float32[16, 32] {...}
+%2 = constant float32[8, 32, 3, 3] {...}
+%3 = matmul float32[n < n, t < 64, c < 32; k < 16]: %0[n, t, k], %1[k, c] @"fc"
+%4 = loop float32[n < n, c < 32, t < 64]: tanh(%3[n, t, c]) @"transpose"
+%5 = view float32[n, 32, 8, 8]: %4
+%6 = conv float32[n, 8, 8, 8]: %5, %2 {pads = [1, 1, 1, 1]} @"conv"
+%7 = loop float32[n < n, c < 32, y < 8]: sum{x < 8}(%5[n, c, y, x]) @"mean"
+return %6, %7)";
+  expect_pass("untranspose", kGraph, R"(%0 = input float32[n, 64, 16]
+%1 = constant float32[16, 32] {...}
+%2 = constant float32[8, 32, 3, 3] {...}
+%3 = matmul float32[n < n, t < 64, c < 32; k < 16]: %0[n, t, k], %1[k, c] @"fc"
+%4 = loop float32[n < n, t < 64, c < 32]: tanh(%3[n, t, c]) @"transpose"
+%5 = view float32[n, 8, 8, 32]: %4
+%6 = loop float32[n < n, c < 32, y < 8, x < 8]: %5[n, y, x, c]
+%7 = conv float32[n, 8, 8, 8]: %6, %2 {pads = [1, 1, 1, 1]} @"conv"
+%8 = loop float32[n < n, c < 32, y < 8]: sum{x < 8}(%5[n, y, x, c]) @"mean"
+return %7, %8)",
+              untransposing());
+  EXPECT_THAT(kernels_of(kGraph, untransposing()), ElementsAre("tile fc + transpose", "tile conv", "loop mean", "loop conv"));
+}
+
 TEST(Untranspose, WhatOthersReadKeepsItsOrder) {
   const auto text = [](std::string_view rest) {
     return fmt::format(R"(%0 = input float32[n, 64, 16]
