@@ -4,7 +4,7 @@
     tools/options_doc.py --check    # fails if one is out of date
 
 Needs the built Python package on PYTHONPATH. The tables are include/sardonyx/compile_options.h and
-src/options/provider_options.cpp.
+src/options/provider_*.cpp.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import re
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
 HEAD = """# Options
 
-`tools/options_doc.py` generates this page from `include/sardonyx/compile_options.h` and `src/options/provider_options.cpp`; do not edit it.
+`tools/options_doc.py` generates this page from `include/sardonyx/compile_options.h` and `src/options/provider_*.cpp`; do not edit it.
 
 ## Compiling and loading
 
@@ -35,6 +36,12 @@ These options of `AMDGPUExecutionProvider` apply to `add_provider_for_devices`, 
 LEGACY = """## Options of AMD's other providers
 
 Every option of the MIGraphX, ROCm and AMDGPU providers is accepted. Names that are equal here and there are in the tables above.
+"""
+
+VARIABLES = """## Environment variables of AMD's other providers
+
+The plugin reads the variables of the MIGraphX provider, of AMD's plugin and of MIGraphX when a session is created. An option that is given wins over a variable. An unknown variable that begins with `ORT_MIGRAPHX_` or `MIGRAPHX_` is named in a warning, with the most similar known one; the text of one
+without effect is logged at level INFO.
 """
 
 IGNORED = """These have no effect, because nothing needs them; the log says so once, with the reason, at level INFO:
@@ -76,6 +83,15 @@ def sentence(text: str) -> str:
     return re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", text) + ("" if text.endswith(".") else ".")
 
 
+def reasons(native: Any) -> dict[str, tuple[str, ...]]:
+    """The variables without effect, by the reason."""
+    out: dict[str, tuple[str, ...]] = {}
+    for name, option, why, _ in native.provider_variables():
+        if not option:
+            out[why] = (*out.get(why, ()), name)
+    return out
+
+
 def page() -> str:
     import sardonyx.options
 
@@ -103,6 +119,17 @@ def page() -> str:
             table(
                 ["option", "of", "why"], [[code(n), of, sentence(w)] for of, n, w in native.ignored_provider_options()]
             ),
+            VARIABLES,
+            table(
+                ["variable", "is the option"],
+                [
+                    [code(n), code(o) + (", the other way round" if inverted else "")]
+                    for n, o, _, inverted in native.provider_variables()
+                    if o
+                ],
+            ),
+            "These have no effect:\n",
+            table(["why", "variables"], [[sentence(w), codes(names)] for w, names in reasons(native).items()]),
         ]
     )
 

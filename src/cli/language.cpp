@@ -1,4 +1,4 @@
-// sardonyx generate and sardonyx convert-gguf: this process is replaced by the Python package, which does the work.
+// sardonyx generate, convert-gguf and onnxruntime: this process is replaced by the Python package, which does the work.
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,9 +36,9 @@ void language_command(const Arguments& arguments) {
   std::fflush(stdout);
   ::execvp(argv[0], argv.data());
   fail(ErrorKind::kUnsupported,
-       "language models run in Python, and '{}' can't be started ({}); name one that has the package sardonyx with "
+       "`sardonyx {}` runs in Python, and '{}' can't be started ({}); name one that has the package sardonyx with "
        "--python or SARDONYX_PYTHON",
-       arguments.verify.python, std::strerror(errno));
+       arguments.passed_on.front(), arguments.verify.python, std::strerror(errno));
 }
 
 }  // namespace sardonyx::cli

@@ -25,18 +25,26 @@ ModelOptions model_options(const ProviderOptions& options, const ProviderDevice&
   if (options.exhaustive_tune && !m.cache_dir.empty() && !device.is_host()) {
     m.tuning = "exhaustive";
     m.tuning_database = m.cache_dir / "tuning.sqlite";
+  } else if (options.use_tuned && !m.cache_dir.empty() && !device.is_host()) {
+    m.tuning_database = m.cache_dir / "tuning.sqlite";
   }
   if (options.force_recompile) m.cache_dir.clear();
   return m;
 }
 
+std::string group_settings(const Options& options) {
+  std::string settings = settings_text(options);
+  if (!options.calibration_table.empty())
+    for (const auto& [name, largest] : read_calibration(options.calibration_table).largest)
+      settings += fmt::format(" {}\n{}", name, largest);
+  return settings;
+}
+
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
                                              const std::shared_ptr<ProviderDevice>& device) {
   const ModelOptions m = model_options(options, *device);
-  std::string settings = fmt::format("{}{}\n", settings_text(m), fmt::ptr(m.device_memory_budget.get()));
-  if (!m.calibration_table.empty())
-    for (const auto& [name, largest] : read_calibration(m.calibration_table).largest)
-      settings += fmt::format(" {}\n{}", name, largest);
+  const std::string settings =
+      fmt::format("{} {} {}", device->id(), fmt::ptr(m.device_memory_budget.get()), group_settings(m));
   const std::array<std::string_view, 3> parts = {"provider group", settings, group.key};
   const std::string key = cache_key(parts).hex();
   Shared& shared = process_wide<Shared>();

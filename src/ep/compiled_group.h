@@ -23,6 +23,9 @@ struct CompiledGroup {
 /// The library's options for a session's options.
 ModelOptions model_options(const ProviderOptions& options, const ProviderDevice& device);
 
+/// The options on which a group's program depends, as text, with the content of the calibration table.
+std::string group_settings(const Options& options);
+
 /// Compiles a group, or returns one that another session compiled. Throws Error.
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,
                                              const std::shared_ptr<ProviderDevice>& device);

@@ -1,6 +1,8 @@
 // The library's two entry points and the factory behind them; see factory.h.
 #include "ep/factory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 #include "ep/process_wide.h"
 #include "ep/provider.h"
 #include "ep/stream.h"
+#include "options/provider_variables.h"
 #include "sardonyx/sardonyx.h"
 
 namespace sardonyx::ep {
@@ -177,9 +180,10 @@ OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t coun
   const std::map<std::string, std::string> config = entries(ort_, pairs);
   ort_->ReleaseKeyValuePairs(pairs);
   const Log log(ort_, logger);
-  std::vector<std::string> notes;
-  ProviderOptions p = read_provider_options(config, user_cache_directory(), notes);
-  for (const std::string& n : notes) log.info("{}", n);
+  ProviderRemarks remarks;
+  ProviderOptions p = read_provider_options(config, migraphx_variables(environ), user_cache_directory(), remarks);
+  for (const std::string& n : remarks.notes) log.info("{}", n);
+  for (const std::string& w : remarks.warnings) log.warn("{}", w);
   // One budget for tensors, weights and temporaries; sessions with a limit do not share groups.
   if (p.gpu_mem_limit) p.compile.device_memory_budget = std::make_shared<MemoryBudget>(p.gpu_mem_limit);
   // The session's device: the first that was passed to it, or the one among them that device_id names.

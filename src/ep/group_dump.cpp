@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "api/report.h"
+#include "onnx/write.h"
 
 namespace sardonyx::ep {
 
@@ -28,6 +29,20 @@ void dump_group(const CompiledGroup& group, const std::string& name, const std::
   }
   out.close();
   if (!out) log.warn("{} can't be written", path.string());
+}
+
+void dump_model(const model::Model& model, const std::string& name, const std::filesystem::path& folder,
+                const Log& log) {
+  const std::filesystem::path path = folder / (name + ".onnx");
+  try {
+    const std::string bytes = onnx::serialize(model);
+    std::ofstream out(path, std::ios::binary);
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    out.close();
+    if (!out) log.warn("{} can't be written", path.string());
+  } catch (const Error& e) {
+    log.warn("{} can't be written: {}", path.string(), e.what());
+  }
 }
 
 }  // namespace sardonyx::ep

@@ -8,6 +8,7 @@
 #include "api/host_info.h"
 #include "ep/ep_context.h"
 #include "ep/group_dump.h"
+#include "ep/group_file.h"
 #include "ep/memory.h"
 #include "ep/stream.h"
 #include "ep/warm_up.h"
@@ -21,6 +22,12 @@ template <typename F>
 OrtStatus* guarded(const Ort& ort, F&& f) noexcept {
   return ort.guarded(std::forward<F>(f));
 }
+
+// A file of a compiled group that can't be used, or written: the session's error, not a reason to leave the group to
+// another provider.
+struct GroupFileError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // A key for a group's nodes that is the same in every graph in which ONNX Runtime presents them.
 std::string key_of(const Ort& ort, const std::vector<const OrtNode*>& nodes) {
@@ -157,8 +164,33 @@ bool Provider::left_to_parent(const OrtGraph* graph, GraphReader& reader) {
   }
 }
 
+// Compiles a group, or loads it from where the application has saved it.
 std::shared_ptr<CompiledGroup> Provider::build(GroupModel model) {
-  return compile_group(std::move(model), options_, device_);
+  const auto &load = options_.load_path, &save = options_.save_path;
+  if (load.empty() && save.empty()) return compile_group(std::move(model), options_, device_);
+  const std::string key = group_file_key(model, options_);
+  const std::size_t k = groups_built_++;
+  try {
+    if (const std::filesystem::path file = group_file(load, k, key); !load.empty() && std::filesystem::exists(file)) {
+      auto group = load_group(file, key, options_, device_);
+      log_.info("loaded a compiled group from {}", file.string());
+      return group;
+    } else if (save.empty()) {
+      fail(ErrorKind::kIo, "load_compiled_model: there is no {}; with save_compiled_model it is compiled and saved",
+           file.string());
+    }
+  } catch (const Error& e) {
+    throw GroupFileError(e.what());
+  }
+  auto group = compile_group(std::move(model), options_, device_);
+  const std::filesystem::path file = group_file(save, k, key);
+  try {
+    save_group(*group, key, file);
+  } catch (const Error& e) {
+    throw GroupFileError(e.what());
+  }
+  log_.info("saved a compiled group to {}", file.string());
+  return group;
 }
 
 // Lowers every group, which is fast, and repeats without the refused nodes until all groups can be lowered.
@@ -200,6 +232,8 @@ void Provider::capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support)
     const auto start = std::chrono::steady_clock::now();
     try {
       if (!ready_.count(key)) ready_[key] = build(reader.group(g.nodes, g.outputs));
+    } catch (const GroupFileError& e) {
+      unusable_[key] = e.what();  // an error here would only be logged; compile() ends the session
     } catch (const Error& e) {
       log_.error("a group of {} nodes could not be compiled, so it runs on the CPU provider: {}", g.nodes.size(),
                  e.what());
@@ -212,6 +246,7 @@ void Provider::capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support)
     fusion.drop_constant_initializers = true;
     ort_.require(ort_.ep().EpGraphSupportInfo_AddNodesToFuse(support, g.nodes.data(), g.nodes.size(), &fusion));
     claimed += g.nodes.size();
+    if (unusable_.count(key)) continue;
     report(ready_[key]->model->quantization());
     log_.info("compiled a group of {} nodes for {} in {:.2f} s", g.nodes.size(), device_->info().name,
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -287,13 +322,17 @@ void Provider::compile(const OrtGraph* graph, const OrtNode* fused, OrtNodeCompu
   }
   std::shared_ptr<CompiledGroup> group;
   GraphReader reader(ort_, graph);
+  if (const auto it = unusable_.find(key_of(ort_, nodes)); it != unusable_.end()) throw GroupFileError(it->second);
   if (const auto it = ready_.find(key_of(ort_, nodes)); it != ready_.end()) {
     group = it->second;
     ready_.erase(it);
   } else {
     group = build(reader.group(nodes, ort_.outputs(fused)));
   }
-  if (!options_.dump_dir.empty()) dump_group(*group, ort_.name(fused), options_.dump_dir, log_);
+  if (!options_.dump_dir.empty()) {
+    dump_group(*group, ort_.name(fused), options_.dump_dir, log_);
+    dump_model(reader.group(nodes, ort_.outputs(fused)).model, ort_.name(fused), options_.dump_dir, log_);
+  }
   warm_up(*group, options_.warm_batches, log_);
   if (options_.context_enable)
     *context = make_context_node(ort_, fused, graph, names,

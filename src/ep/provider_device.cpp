@@ -13,7 +13,7 @@ namespace {
 
 struct ProviderDevices {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<ProviderDevice>> by_name;
+  std::map<std::pair<std::string, int>, std::shared_ptr<ProviderDevice>> by_name_and_id;
 };
 
 }  // namespace
@@ -46,7 +46,7 @@ std::unique_ptr<GpuEvent> ProviderDevice::create_event() { return gpu_ ? gpu_->c
 std::shared_ptr<ProviderDevice> device_named(const std::string& name, int id) {
   ProviderDevices& devices = process_wide<ProviderDevices>();
   const std::lock_guard lock(devices.mutex);
-  std::shared_ptr<ProviderDevice>& c = devices.by_name[name];
+  std::shared_ptr<ProviderDevice>& c = devices.by_name_and_id[{name, id}];
   if (c) return c;
   DeviceInfo info = Device::open(name).info();
   info.name = name;

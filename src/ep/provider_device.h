@@ -51,7 +51,7 @@ class ProviderDevice {
 /// receives why a driver offers none, for the log. Throws Error for a device that cannot be opened.
 std::vector<std::shared_ptr<ProviderDevice>> find_devices(const std::string& wanted,
                                                           std::vector<std::string>& problems);
-/// The device with this name; the same object each time. `id` is the id of a device that has not been opened before.
+/// The device with this name and id; the same object each time.
 std::shared_ptr<ProviderDevice> device_named(const std::string& name, int id);
 
 /// Address ranges handed out by the provider's allocators, with the device that each belongs to.

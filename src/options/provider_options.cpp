@@ -6,6 +6,7 @@
 
 #include "options/compile_options.h"
 #include "options/parse.h"
+#include "options/provider_variables.h"
 
 namespace sardonyx {
 namespace {
@@ -17,8 +18,7 @@ using Text = const std::string&;
 constexpr std::string_view kPrefix = "ep.amdgpuexecutionprovider.";
 constexpr std::string_view kPadding =
     "tensors are never padded: a program serves all sizes, so there is nothing to pad or to recompile";
-constexpr std::string_view kCompiledModels =
-    "compiled code is kept by itself (cache_dir), and a whole compiled model is an EPContext model (ep.context_enable)";
+constexpr std::string_view kMiopen = "MIOpen is not used";
 constexpr std::string_view kTableForm = "the form of a calibration table is seen from its content";
 
 void add_batch(P& p, Name who, Text v) {
@@ -65,7 +65,38 @@ constexpr ProviderOption kProviderOptions[] = {
      .help = "with `cache_dir`: on a GPU, every candidate for GEMM, convolution and attention is timed when sizes are first seen, and the "
              "times are stored there (`tuning.sqlite`, see docs/devices.md); the first runs are slower",
      .set = [](P& p, Name who, Text v) { p.exhaustive_tune = parse_bool(who, v); },
-     .migraphx = {"migraphx_exhaustive_tune"}, .rocm = {"tunable_op_enable", "tunable_op_tuning_enable"}},
+     .migraphx = {"migraphx_exhaustive_tune"}},
+    {.name = "tunable_op_enable", .default_text = "0",
+     .help = "1: choices follow the times in `tuning.sqlite`; with `tunable_op_tuning_enable` as well, as `exhaustive_tune`",
+     .set = [](P& p, Name who, Text v) { p.use_tuned = parse_bool(who, v); }},
+    {.name = "tunable_op_tuning_enable", .default_text = "0",
+     .help = "1: with `tunable_op_enable`, as `exhaustive_tune`; 0: nothing is timed, whatever `exhaustive_tune` says",
+     .set = [](P& p, Name who, Text v) { p.exhaustive_tune = parse_bool(who, v) && (p.use_tuned || p.exhaustive_tune); }},
+    {.name = "calibration_dir", .default_text = "none",
+     .help = "directory in which a relative `calibration_table` is looked for before `cache_dir`",
+     .set = [](P& p, Name, Text v) { p.calibration_dir = v; }},
+    {.name = "save_compiled_path", .default_text = "none",
+     .help = "with `save_compiled_model`: file to which the session's compiled groups are saved; the second and further groups get `.1`, "
+             "`.2` and so on behind its name. In a directory, each group has a file named after its content",
+     .set = [](P& p, Name, Text v) { p.save_path = v; },
+     .migraphx = {"migraphx_save_compiled_path", "migraphx_save_model_name", "migraphx_save_model_path"}},
+    {.name = "save_compiled_model", .default_text = "0", .help = "1: save to `save_compiled_path`",
+     .set = [](P& p, Name who, Text v) {
+       if (!parse_bool(who, v)) p.save_path.clear();
+       else if (p.save_path.empty()) p.save_path = ".";
+     },
+     .migraphx = {"migraphx_save_compiled_model"}},
+    {.name = "load_compiled_path", .default_text = "none", .help = "with `load_compiled_model`: where `save_compiled_path` has saved",
+     .set = [](P& p, Name, Text v) { p.load_path = v; },
+     .migraphx = {"migraphx_load_compiled_path", "migraphx_load_model_name", "migraphx_load_model_path"}},
+    {.name = "load_compiled_model", .default_text = "0",
+     .help = "1: load from `load_compiled_path`. A file for another model, device or version is an error; a missing one too, unless "
+             "`save_compiled_model` is 1",
+     .set = [](P& p, Name who, Text v) {
+       if (!parse_bool(who, v)) p.load_path.clear();
+       else if (p.load_path.empty()) p.load_path = p.save_path.empty() ? "." : p.save_path;
+     },
+     .migraphx = {"migraphx_load_compiled_model"}},
     {.name = "disable_caching", .default_text = "0", .help = "1: no cache, whatever `cache_dir` says",
      .set = [](P& p, Name who, Text v) { if (parse_bool(who, v)) p.compile.cache_dir.clear(); }},
     {.name = "force_recompile", .default_text = "0", .help = "1: neither the cache nor another session's program is used",
@@ -102,16 +133,18 @@ constexpr IgnoredOption kIgnored[] = {
     {"MIGraphX", "native_calibration_table", kTableForm},
     {"MIGraphX", "migraphx_int8_use_native_calibration_table", kTableForm},
     {"MIGraphX", "migraphx_use_native_calibration_table", kTableForm},
-    {"MIGraphX", "migraphx_save_compiled_model", kCompiledModels},
-    {"MIGraphX", "migraphx_save_compiled_path", kCompiledModels},
-    {"MIGraphX", "migraphx_load_compiled_model", kCompiledModels},
-    {"MIGraphX", "migraphx_load_compiled_path", kCompiledModels},
+    {"MIGraphX", "migraphx_max_compiled_models", "one program serves all shapes, so there are no others to keep"},
+    {"MIGraphX", "migraphx_compute_mode", "programs are always compiled ahead of the first run"},
+    {"MIGraphX", "migraphx_fast_math_enable", "there are no less accurate functions to choose"},
     {"MIGraphX", "migraphx_coalesce_io", "inputs and outputs are used in place, so there are no copies to join"},
     {"ROCm", "has_user_compute_stream", "user_compute_stream is taken where it is given"},
     {"ROCm", "do_copy_in_default_stream", "copies are enqueued on the run's own stream, in order with its kernels"},
     {"ROCm", "tunable_op_max_tuning_duration_ms", "choices are timed once for each problem and kept in the cache"},
     {"ROCm", "miopen_conv_exhaustive_search", "MIOpen is not used; exhaustive_tune is this provider's own search"},
-    {"ROCm", "miopen_conv_use_max_workspace", "MIOpen is not used"},
+    {"ROCm", "miopen_conv_use_max_workspace", kMiopen},
+    {"ROCm", "cudnn_conv_algo_search", "convolutions are compiled here; exhaustive_tune chooses among them by time"},
+    {"ROCm", "cudnn_conv_use_max_workspace", kMiopen},
+    {"ROCm", "default_memory_arena_cfg", "gpu_mem_limit and arena_extend_strategy set what it would hold"},
     {"AMDGPU", "mlss_use_specific_ops", "one compiler generates all operators, so there is no library to choose for some"},
     {"AMDGPU", "cpu_control_flow", "If, Loop and Scan run in the program itself, whose control runs on the CPU"},
     {"AMDGPU", "model_arch", "nothing depends on what kind of network a model is"},
@@ -122,6 +155,12 @@ constexpr IgnoredOption kIgnored[] = {
     {"AMDGPU", "static_pad_outputs", kPadding},
 };
 // clang-format on
+
+// Versions 1.15 to 1.21 of the MIGraphX provider had other prefixes.
+std::string modern_name(const std::string& name) {
+  if (name == "trt_fp16_enable") return "migraphx_fp16_enable";
+  return name.starts_with("migx_") ? "migraphx_" + name.substr(5) : name;
+}
 
 // A name that may be given, and the option that it means: one of the three pointers.
 struct Known {
@@ -160,37 +199,87 @@ const Known& find_known(const std::string& name) {
        nearest_name(name, names));
 }
 
-void set(ProviderOptions& p, const Known& k, const std::string& value) {
-  const std::string who = fmt::format("option {}", k.canonical);
-  if (k.compile)
-    set_option(p.compile, *k.compile, who, value);
+// An option with its value, and what gave it, for messages: "option fp16".
+struct Given {
+  Known known;
+  std::string value, who;
+};
+
+void set(ProviderOptions& p, const Given& g) {
+  if (g.known.compile)
+    set_option(p.compile, *g.known.compile, g.who, g.value);
   else
-    k.own->set(p, who, value);
+    g.known.own->set(p, g.who, g.value);
 }
 
-// The options of the provider, by the names that are ours. Where several names of one option are given, the first in
-// the alphabet counts; exhaustive_tune is on if one of them says so.
-std::map<std::string_view, std::pair<Known, std::string>> given_options(
-    const std::map<std::string, std::string>& config, std::set<std::string_view>& precisions,
-    std::vector<std::string>& notes) {
-  std::map<std::string_view, std::pair<Known, std::string>> given;
-  for (const auto& [key, value] : config) {
-    if (!key.starts_with(kPrefix)) continue;
-    const std::string name = lower_case(key.substr(kPrefix.size()));
-    if (name.starts_with("arena.")) continue;  // ONNX Runtime's own options, for arenas of its environment
-    const Known& k = find_known(name);
-    if (k.ignored) {
-      notes.push_back(fmt::format("option {} is accepted, and not needed: {}", name, k.ignored->why));
-      continue;
-    }
-    if (k.own && !k.own->set) {
-      if (parse_bool("option " + name, value)) precisions.insert(k.canonical);
-      continue;
-    }
-    const auto [at, fresh] = given.emplace(k.canonical, std::pair(k, value));
-    if (!fresh && k.canonical == "exhaustive_tune" && parse_bool("option " + name, value)) at->second.second = value;
+bool is_16_bit(std::string_view name) { return name == "fp16" || name == "bf16"; }
+
+// What the session's options and the environment's variables ask for, by our names of the options.
+class Request {
+ public:
+  Request(const std::map<std::string, std::string>& config, const std::map<std::string, std::string>& variables,
+          ProviderRemarks& remarks)
+      : remarks_(remarks) {
+    for (const auto& [key, value] : config)
+      if (key.starts_with(kPrefix)) option(lower_case(key.substr(kPrefix.size())), value);
+    const std::set<std::string_view> given = mentioned_;
+    for (const VariableOption& v : options_of_variables(variables, remarks_.notes, remarks_.warnings))
+      variable(v, given);
   }
-  return given;
+  const std::map<std::string_view, Given>& given() const { return given_; }
+  const std::set<std::string_view>& precisions() const { return precisions_; }
+
+ private:
+  // Where several names of one option are given, the first in the alphabet counts; exhaustive_tune is on if one of them
+  // says so.
+  void option(const std::string& name, const std::string& value) {
+    if (name.starts_with("arena.")) return;  // ONNX Runtime's own options, for arenas of its environment
+    const Known& k = find_known(modern_name(name));
+    if (k.ignored) {
+      remarks_.notes.push_back(fmt::format("option {} is accepted, and not needed: {}", name, k.ignored->why));
+      return;
+    }
+    add(k, value, "option " + name);
+  }
+
+  void variable(const VariableOption& v, const std::set<std::string_view>& given) {
+    const Known& k = known_names().at(v.option);
+    const bool precision = k.own && !k.own->set;
+    std::string_view winner = given.count(k.canonical) ? k.canonical : std::string_view();
+    if (precision)
+      for (const std::string_view other :
+           {"precision", is_16_bit(k.canonical) ? "fp16" : "", is_16_bit(k.canonical) ? "bf16" : ""})
+        if (given.count(other) && (other == "precision" || precisions_.count(other))) winner = other;
+    if (!winner.empty()) {
+      remarks_.notes.push_back(
+          fmt::format("environment variable {} has no effect: option {} is given", v.variable, winner));
+      return;
+    }
+    add(k, v.value, "environment variable " + v.variable);
+  }
+
+  void add(const Known& k, const std::string& value, const std::string& who) {
+    mentioned_.insert(k.canonical);
+    if (k.own && !k.own->set) {
+      if (parse_bool(who, value)) precisions_.insert(k.canonical);
+      return;
+    }
+    const auto [at, fresh] = given_.emplace(k.canonical, Given{k, value, who});
+    if (!fresh && k.canonical == "exhaustive_tune" && parse_bool(who, value)) at->second = Given{k, value, who};
+  }
+
+  ProviderRemarks& remarks_;
+  std::map<std::string_view, Given> given_;
+  std::set<std::string_view> precisions_;  // that are switched on
+  std::set<std::string_view> mentioned_;
+};
+
+// Options that change what other options set come after them.
+int order_of(std::string_view name) {
+  if (name == "tunable_op_tuning_enable" || name == "disable_caching" || name == "dump_model_ops" ||
+      name == "save_compiled_model")
+    return 1;
+  return name == "load_compiled_model" ? 2 : 0;
 }
 
 // The precision, and the calibration table that belongs to it.
@@ -209,10 +298,12 @@ void choose_precision(ProviderOptions& p, const std::set<std::string_view>& prec
     notes.push_back("calibration_table is not needed: it is for precision int8 and fp8");
     o.calibration_table.clear();
   }
-  // AMD's providers look in the cache directory.
-  if (std::error_code none; o.calibration_table.is_relative() && !o.calibration_table.empty() &&
-                            !std::filesystem::exists(o.calibration_table, none) && !o.cache_dir.empty())
-    o.calibration_table = o.cache_dir / o.calibration_table;
+  // AMD's providers look in these directories.
+  const std::filesystem::path table = o.calibration_table;
+  for (const std::filesystem::path& folder : {p.calibration_dir, o.cache_dir})
+    if (std::error_code none;
+        table.is_relative() && !table.empty() && !folder.empty() && !std::filesystem::exists(o.calibration_table, none))
+      o.calibration_table = folder / table;
 }
 
 }  // namespace
@@ -221,17 +312,19 @@ std::span<const ProviderOption> provider_options() { return kProviderOptions; }
 std::span<const IgnoredOption> ignored_provider_options() { return kIgnored; }
 
 ProviderOptions read_provider_options(const std::map<std::string, std::string>& config,
-                                      const std::filesystem::path& cache_dir, std::vector<std::string>& notes) {
+                                      const std::map<std::string, std::string>& variables,
+                                      const std::filesystem::path& cache_dir, ProviderRemarks& remarks) {
   ProviderOptions p;
   p.compile.cache_dir = cache_dir;
-  std::set<std::string_view> precisions;
-  const auto given = given_options(config, precisions, notes);
-  // disable_caching and dump_model_ops change what other options set.
-  const auto is_late = [](std::string_view name) { return name == "disable_caching" || name == "dump_model_ops"; };
-  for (const bool late : {false, true})
-    for (const auto& [name, option] : given)
-      if (is_late(name) == late) set(p, option.first, option.second);
-  choose_precision(p, precisions, notes);
+  const Request request(config, variables, remarks);
+  std::vector<std::string>& notes = remarks.notes;
+  for (const int order : {0, 1, 2})
+    for (const auto& [name, given] : request.given())
+      if (order_of(name) == order) set(p, given);
+  // A path alone asks for nothing.
+  if (!request.given().count("save_compiled_model")) p.save_path.clear();
+  if (!request.given().count("load_compiled_model")) p.load_path.clear();
+  choose_precision(p, request.precisions(), notes);
   if (p.exhaustive_tune && p.compile.cache_dir.empty())
     notes.push_back("exhaustive_tune does nothing without cache_dir: what it measures is kept there");
   if ((p.external.allocate == 0) != (p.external.free == 0))

@@ -28,7 +28,11 @@ struct ProviderOptions {
   bool same_as_requested = false;   ///< the arena allocates chunks of the size asked for, instead of powers of two
   ExternalMemory external;
   std::uintptr_t user_compute_stream = 0;
-  bool exhaustive_tune = false;
+  bool exhaustive_tune = false;           ///< time candidates when sizes are first seen
+  bool use_tuned = false;                 ///< use measured times, without measuring
+  std::filesystem::path calibration_dir;  ///< where a relative calibration table is looked for first; empty: nowhere
+  /// Files of the session's compiled groups (ep/group_file.h); empty: none.
+  std::filesystem::path save_path, load_path;
   bool force_recompile = false;
   std::vector<std::int64_t> warm_batches;  ///< run once when the session is created
   std::filesystem::path dump_dir;          ///< directory for descriptions of compiled groups; empty: none
@@ -48,7 +52,7 @@ struct ProviderOption {
   std::string_view help;          ///< for documentation
   /// `who` begins error messages: "option device_id". Null: it requests the precision of its name.
   void (*set)(ProviderOptions&, std::string_view who, const std::string& value) = nullptr;
-  std::array<std::string_view, 1> migraphx = {};  ///< the MIGraphX provider's names for it
+  std::array<std::string_view, 3> migraphx = {};  ///< the MIGraphX provider's names for it
   std::array<std::string_view, 2> rocm = {};      ///< the ROCm provider's
 };
 std::span<const ProviderOption> provider_options();
@@ -61,10 +65,17 @@ struct IgnoredOption {
 };
 std::span<const IgnoredOption> ignored_provider_options();
 
+/// Remarks for the log.
+struct ProviderRemarks {
+  std::vector<std::string> notes;     ///< options and variables without effect, with the reason
+  std::vector<std::string> warnings;  ///< variables that are unknown
+};
+
 /// Reads the session's configuration: keys "ep.amdgpuexecutionprovider.NAME", and ONNX Runtime's keys for EPContext.
-/// `cache_dir`: the default of that option. `notes` receives remarks for the log about options without effect. Throws
-/// Error(kInvalidArgument) for an unknown option (naming the nearest) and for values that do not fit.
+/// `variables`: migraphx_variables(); an option that is given wins over a variable. `cache_dir`: the default of that
+/// option. Throws Error(kInvalidArgument) for an unknown option (naming the nearest) and for values that do not fit.
 ProviderOptions read_provider_options(const std::map<std::string, std::string>& config,
-                                      const std::filesystem::path& cache_dir, std::vector<std::string>& notes);
+                                      const std::map<std::string, std::string>& variables,
+                                      const std::filesystem::path& cache_dir, ProviderRemarks& remarks);
 
 }  // namespace sardonyx

@@ -12,6 +12,7 @@
 
 #include "options/compile_options.h"
 #include "options/provider_options.h"
+#include "options/provider_variables.h"
 
 namespace nb = nanobind;
 
@@ -122,6 +123,11 @@ void define_options(nb::module_& m) {
   m.def("ignored_provider_options", [] {
     std::vector<std::tuple<std::string, std::string, std::string>> out;
     for (const IgnoredOption& o : ignored_provider_options()) out.emplace_back(o.provider, o.name, o.why);
+    return out;
+  });
+  m.def("provider_variables", [] {
+    std::vector<std::tuple<std::string, std::string, std::string, bool>> out;
+    for (const ProviderVariable& v : provider_variables()) out.emplace_back(v.name, v.option, v.why, v.inverted);
     return out;
   });
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "options/compile_options.h"
+#include "options/provider_variables.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -15,9 +16,9 @@ using ::testing::HasSubstr;
 ProviderOptions read(const std::map<std::string, std::string>& given, std::vector<std::string>* notes = nullptr) {
   std::map<std::string, std::string> config;
   for (const auto& [key, value] : given) config["ep.amdgpuexecutionprovider." + key] = value;
-  std::vector<std::string> said;
-  const ProviderOptions p = read_provider_options(config, {}, said);
-  if (notes) *notes = said;
+  ProviderRemarks said;
+  const ProviderOptions p = read_provider_options(config, {}, {}, said);
+  if (notes) *notes = said.notes;
   return p;
 }
 
@@ -150,6 +151,75 @@ TEST(ProviderOptions, CalibrationTables) {
   EXPECT_TRUE(read({{"calibration_table", "/a/table"}}, &notes).compile.calibration_table.empty());
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_THAT(notes[0], HasSubstr("int8 and fp8"));
+}
+
+TEST(ProviderOptions, NamesOfEveryPublishedVersion) {
+  for (const char* name :
+       {"trt_fp16_enable", "migx_fp8_enable", "migx_int8_enable", "migx_int8_use_native_calibration_table",
+        "migx_save_compiled_model", "migx_save_model_name", "migx_load_compiled_model", "migx_load_model_name",
+        "migx_exhaustive_tune", "migx_mem_limit", "migx_arena_extend_strategy", "migx_external_alloc",
+        "migx_external_free", "migx_external_empty_cache", "migraphx_save_model_name", "migraphx_load_model_name",
+        "migraphx_max_compiled_models", "cudnn_conv_algo_search", "default_memory_arena_cfg"})
+    EXPECT_NO_THROW(read({{name, "0"}})) << name;
+  EXPECT_EQ(read({{"trt_fp16_enable", "1"}}).compile.precision, "fp16");
+}
+
+TEST(ProviderOptions, NothingIsTimedWithTuningOff) {
+  const auto tunes = [](const std::map<std::string, std::string>& given) { return read(given).exhaustive_tune; };
+  EXPECT_TRUE(tunes({{"exhaustive_tune", "1"}}));
+  EXPECT_TRUE(tunes({{"tunable_op_enable", "1"}, {"tunable_op_tuning_enable", "1"}}));
+  EXPECT_FALSE(tunes({{"tunable_op_enable", "1"}}));
+  EXPECT_TRUE(read({{"tunable_op_enable", "1"}}).use_tuned);
+  EXPECT_FALSE(tunes({{"tunable_op_tuning_enable", "1"}}));
+  EXPECT_FALSE(tunes({{"exhaustive_tune", "1"}, {"tunable_op_tuning_enable", "0"}}));
+  EXPECT_FALSE(
+      tunes({{"migraphx_exhaustive_tune", "1"}, {"tunable_op_enable", "1"}, {"tunable_op_tuning_enable", "0"}}));
+}
+
+ProviderOptions read_both(const std::map<std::string, std::string>& given, std::vector<const char*> environment,
+                          ProviderRemarks& remarks) {
+  environment.push_back(nullptr);
+  std::map<std::string, std::string> config;
+  for (const auto& [key, value] : given) config["ep.amdgpuexecutionprovider." + key] = value;
+  return read_provider_options(config, migraphx_variables(environment.data()), {}, remarks);
+}
+
+TEST(ProviderVariables, OptionsWin) {
+  ProviderRemarks r;
+  EXPECT_EQ(read_both({}, {"ORT_MIGRAPHX_FP16_ENABLE=1", "HOME=/"}, r).compile.precision, "fp16");
+  EXPECT_EQ(read_both({}, {"ORT_MIGRAPHX_FP16_ENABLE="}, r).compile.precision, "fp32");
+  EXPECT_TRUE(r.notes.empty() && r.warnings.empty());
+  EXPECT_EQ(read_both({{"migraphx_fp16_enable", "0"}}, {"ORT_MIGRAPHX_FP16_ENABLE=1"}, r).compile.precision, "fp32");
+  ASSERT_EQ(r.notes.size(), 1u);
+  EXPECT_THAT(r.notes[0], HasSubstr("ORT_MIGRAPHX_FP16_ENABLE has no effect: option fp16 is given"));
+  EXPECT_EQ(read_both({{"bf16", "1"}}, {"ORT_MIGRAPHX_FP16_ENABLE=1"}, r).compile.precision, "bf16");
+  EXPECT_EQ(read_both({{"precision", "fp32"}}, {"ORT_MIGRAPHX_FP16_ENABLE=1"}, r).compile.precision, "fp32");
+  EXPECT_EQ(read_both({{"fp16", "0"}}, {"ORT_MIGRAPHX_BF16_ENABLE=1"}, r).compile.precision, "bf16");
+  EXPECT_FALSE(read_both({}, {"MIGRAPHX_DISABLE_POINTWISE_FUSION=1"}, r).compile.fuse);
+  EXPECT_EQ(read_both({}, {"MIGRAPHX_GPU_COMPILE_PARALLEL=3"}, r).compile.threads, 3);
+  EXPECT_TRUE(r.warnings.empty());
+}
+
+TEST(ProviderVariables, EachHasAnEffectOrAReason) {
+  std::vector<std::string> names;
+  for (const ProviderVariable& v : provider_variables()) {
+    EXPECT_NE(v.option.empty(), v.why.empty()) << v.name;
+    names.emplace_back(v.name);
+    ProviderRemarks r;
+    const std::string given = fmt::format("{}=1", v.name);
+    EXPECT_NO_THROW(read_both({}, {given.c_str()}, r)) << v.name;
+    EXPECT_TRUE(r.warnings.empty()) << v.name;
+    if (v.option.empty()) {
+      ASSERT_EQ(r.notes.size(), 1u) << v.name;
+      EXPECT_THAT(r.notes[0], HasSubstr(v.why));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  ProviderRemarks r;
+  read_both({}, {"ORT_MIGRAPHX_EXAUSTIVE_TUNE=1", "MIGRAPHXY=1"}, r);
+  ASSERT_EQ(r.warnings.size(), 1u);
+  EXPECT_THAT(r.warnings[0], HasSubstr("did you mean ORT_MIGRAPHX_EXHAUSTIVE_TUNE?"));
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 """A drop-in for programs written for AMD's ROCm and MIGraphX providers: `import sardonyx.onnxruntime as ort`.
 
 It is the onnxruntime package, in which the providers MIGraphXExecutionProvider and ROCMExecutionProvider, with their
-options and the environment variables ORT_MIGRAPHX_*, mean AMDGPUExecutionProvider, and where the device types "cuda",
-"hip" and "rocm" mean its memory. activate() does the same to the onnxruntime package itself, for programs whose imports
-are somebody else's.
+options, mean AMDGPUExecutionProvider, and where the device types "cuda", "hip" and "rocm" mean its memory. activate()
+does the same to the onnxruntime package itself, for programs whose imports are somebody else's; so do
+`python -m sardonyx.onnxruntime script.py`, for one program, and `sardonyx onnxruntime enable`, for all programs of a
+Python environment.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,28 +23,15 @@ ALIASES = ("MIGraphXExecutionProvider", "ROCMExecutionProvider", NAME)
 _DEVICE_TYPES = ("cuda", "hip", "rocm", "migraphx", "amdgpu", "gpu")
 _VENDOR = 0x1002
 
-# The MIGraphX provider's environment variables, which override options, and the options that they are.
-ENVIRONMENT = {
-    "ORT_MIGRAPHX_FP16_ENABLE": "migraphx_fp16_enable",
-    "ORT_MIGRAPHX_BF16_ENABLE": "migraphx_bf16_enable",
-    "ORT_MIGRAPHX_FP8_ENABLE": "migraphx_fp8_enable",
-    "ORT_MIGRAPHX_INT8_ENABLE": "migraphx_int8_enable",
-    "ORT_MIGRAPHX_INT8_CALIBRATION_TABLE_NAME": "migraphx_int8_calibration_table_name",
-    "ORT_MIGRAPHX_INT8_USE_NATIVE_CALIBRATION_TABLE": "migraphx_int8_use_native_calibration_table",
-    "ORT_MIGRAPHX_CACHE_PATH": "migraphx_cache_dir",
-    "ORT_MIGRAPHX_MODEL_CACHE_PATH": "migraphx_model_cache_dir",
-    "ORT_MIGRAPHX_EXHAUSTIVE_TUNE": "migraphx_exhaustive_tune",
-    "ORT_MIGRAPHX_MAX_DYNAMIC_BATCH": "migraphx_max_dynamic_batch",
-    "ORT_MIGRAPHX_COMPILE_BATCHES": "migraphx_compile_batches",
-    "ORT_MIGRAPHX_HIP_GRAPH_ENABLE": "migraphx_hip_graph_enable",
-    "ORT_MIGRAPHX_COALESCE_IO": "migraphx_coalesce_io",
-    "ORT_MIGRAPHX_DUMP_MODEL_OPS": "dump_model_ops",
-}
-
 _Session = _ort.InferenceSession
+_SessionOptions = _ort.SessionOptions
 _OrtValue = _ort.OrtValue
 _IOBinding = _ort.IOBinding
 _available = _ort.get_available_providers
+_all = _ort.get_all_providers
+_get_device = _ort.get_device
+
+Provider = str | tuple[str, dict[Any, Any]]
 
 
 def get_available_providers() -> list[str]:
@@ -53,65 +40,146 @@ def get_available_providers() -> list[str]:
     return ours + [name for name in _available() if name not in ours]
 
 
-def _options_of(name: str, given: Mapping[Any, Any] | None) -> dict[str, str]:
-    options = {str(k): str(v) for k, v in (given or {}).items()}
-    if name != "ROCMExecutionProvider":
-        options |= {option: os.environ[key] for key, option in ENVIRONMENT.items() if key in os.environ}
-    return options
+def get_all_providers() -> list[str]:
+    """All providers that onnxruntime knows, with or without a device; ours and the names that mean it first."""
+    ours = [NAME, *ALIASES[:2]]
+    return ours + [name for name in _all() if name not in ours]
 
 
-def _split(
-    providers: Sequence[str | tuple[str, dict[Any, Any]]], provider_options: Sequence[Mapping[Any, Any]] | None
-) -> tuple[dict[str, str] | None, list[str | tuple[str, dict[Any, Any]]]]:
-    """Our options, or None if ours is not asked for, and the other providers."""
-    ours: dict[str, str] | None = None
-    others: list[str | tuple[str, dict[Any, Any]]] = []
+def get_device() -> str:
+    """ "GPU" if the provider has a device, as in onnxruntime packages that are built for GPUs."""
+    return "GPU" if _ep.register() else _get_device()
+
+
+def _text(name: str, key: Any, value: Any) -> str:
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ValueError(f"option {key} of {name} is {value!r}; options are texts, numbers, True or False")
+
+
+def _entries(providers: Any, provider_options: Any) -> list[tuple[str, dict[str, str] | None]]:
+    """The pairs of name and options (None: not given) in a session's arguments. Raises ValueError for anything else."""
+    example = '["MIGraphXExecutionProvider", ("CPUExecutionProvider", {})]'
+    if providers is None:
+        providers = []
+    if isinstance(providers, (str, bytes)) or not isinstance(providers, Sequence):
+        raise ValueError(f"providers is {providers!r}, not a list of providers such as {example}")
+    if provider_options is not None and len(provider_options) != len(providers):
+        raise ValueError(f"there are {len(providers)} providers and {len(provider_options)} provider_options")
+    entries: list[tuple[str, dict[str, str] | None]] = []
     for k, entry in enumerate(providers):
-        name, options = (entry, None) if isinstance(entry, str) else (entry[0], entry[1])
-        if provider_options:
+        name, options = (entry, None) if isinstance(entry, str) else (None, None)
+        if isinstance(entry, (tuple, list)) and len(entry) == 2 and isinstance(entry[0], str):
+            name, options = entry
+        if name is None or not (options is None or isinstance(options, Mapping)):
+            raise ValueError(
+                f"providers[{k}] is {entry!r}; it must be a provider's name, or a pair of name and dict of options: {example}"
+            )
+        if provider_options is not None:
+            if options is not None:
+                raise ValueError("options are given both in providers and in provider_options")
             options = provider_options[k]
+            if not isinstance(options, Mapping):
+                raise ValueError(f"provider_options[{k}] is {options!r}, not a dict of options")
+        text = {str(o): _text(name, o, v) for o, v in options.items()} if options is not None else None
+        entries.append((name, text))
+    return entries
+
+
+class SessionOptions(_SessionOptions):  # type: ignore[misc]
+    """onnxruntime's, to which the provider may be added by any of its names."""
+
+    #: The name under which the provider was asked for.
+    asked: str | None = None
+
+    def add_provider(self, name: str, options: Mapping[Any, Any]) -> None:
         if name not in ALIASES:
-            others.append((name, dict(options)) if options else name)
-        elif ours is None:  # asked for under two names, the first one counts
-            ours = _options_of(name, options)
-    return ours, others
+            return super().add_provider(name, dict(options))
+        _add(self, name, {str(k): _text(name, k, v) for k, v in options.items()})
+
+
+def _add(options: Any, name: str, ours: dict[str, str]) -> bool:
+    """Adds our provider to session options; False if there is no device, for which ONNX Runtime's log has the reason."""
+    devices = _ep.register()
+    if not devices:
+        return False
+    wanted = ours.get("device_id")
+    chosen = [d for d in devices if wanted is None or d.ep_metadata.get("device_id") == wanted] or devices
+    options.add_provider_for_devices(chosen[:1], ours)
+    if isinstance(options, SessionOptions):
+        options.asked = name
+    return True
 
 
 class InferenceSession(_Session):  # type: ignore[misc]
-    """onnxruntime's, whose providers may be named as AMD's other providers are."""
+    """onnxruntime's, whose providers may be named as AMD's other providers are. get_providers() gives the name that was
+    asked for."""
+
+    _asked: str | None = None
 
     def __init__(
         self,
         path_or_bytes: Any,
         sess_options: Any = None,
-        providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
+        providers: Sequence[Provider] | None = None,
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        ours, others = _split(providers or [], provider_options)
-        devices = _ep.register() if ours is not None else []
-        if ours is None or not devices:  # without a device ONNX Runtime's log has said why
-            rest = others if ours is not None else providers
-            super().__init__(
-                path_or_bytes, sess_options, rest, None if ours is not None else provider_options, **kwargs
-            )
+        entries = _entries(providers, provider_options)
+        asked = next(((name, options) for name, options in entries if name in ALIASES), None)
+        if asked is None or not _ep.register():  # without a device ONNX Runtime's log has said why
+            self._asked = getattr(sess_options, "asked", None)
+            if asked is not None:
+                providers, provider_options = _without_ours(entries), None
+            super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
             return
-        options = sess_options if sess_options is not None else _ort.SessionOptions()
-        if not options.has_providers():  # an options object that made a session before has them
-            wanted = ours.get("device_id")
-            chosen = [d for d in devices if wanted is None or d.ep_metadata.get("device_id") == wanted] or devices
-            options.add_provider_for_devices(chosen[:1], ours)
-            for entry in others:
-                name, extra = (entry, {}) if isinstance(entry, str) else entry
-                if name == "CPUExecutionProvider" or name not in _available():
-                    continue  # the CPU provider is always there; others are ignored as onnxruntime does
-                options.add_provider(name, {str(k): str(v) for k, v in extra.items()})
+        options = sess_options if sess_options is not None else SessionOptions()
+        self._add_providers(options, entries)
         # A second attempt on the CPU alone would hide what is wrong with an option.
         kwargs.setdefault("enable_fallback", 0)
         super().__init__(path_or_bytes, options, **kwargs)
 
+    def _add_providers(self, options: Any, entries: Sequence[tuple[str, dict[str, str] | None]]) -> None:
+        """Asked for under two names, the first one counts."""
+        name, ours = next((name, given or {}) for name, given in entries if name in ALIASES)
+        self._asked = name
+        if options.has_providers():  # an options object that made a session before; its options may change
+            for key, value in ours.items():
+                options.add_session_config_entry(f"ep.{NAME.lower()}.{key}", value)
+            return
+        _add(options, name, ours)
+        for other, extra in entries:
+            # The CPU provider is always there; others that are not are ignored, as onnxruntime does.
+            if other not in ALIASES and other != "CPUExecutionProvider" and other in _available():
+                options.add_provider(other, extra or {})
+
+    def set_providers(
+        self, providers: Sequence[Provider] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
+    ) -> None:
+        """Creates the session anew, with these providers."""
+        entries = _entries(providers, provider_options)
+        if not any(name in ALIASES for name, _ in entries) or not _ep.register():
+            self._asked = None
+            super().set_providers(_without_ours(entries) or ["CPUExecutionProvider"])
+            return
+        if self._sess_options_initial is None:
+            self._sess_options_initial = SessionOptions()
+        self._add_providers(self._sess_options_initial, entries)
+        self._reset_session(None, None)
+
+    def get_providers(self) -> list[str]:
+        return [self._asked if name == NAME and self._asked else name for name in super().get_providers()]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        options = super().get_provider_options()
+        return {self._asked if name == NAME and self._asked else name: o for name, o in options.items()}
+
     def io_binding(self) -> IOBinding:
         return IOBinding(self)
+
+
+def _without_ours(entries: Sequence[tuple[str, dict[str, str] | None]]) -> list[Provider]:
+    return [(name, options) if options else name for name, options in entries if name not in ALIASES]
 
 
 def _device(device_id: int) -> Any:
@@ -171,9 +239,20 @@ class OrtValue(_OrtValue):  # type: ignore[misc]
         return _OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
 
 
+_REPLACED = (
+    "InferenceSession",
+    "SessionOptions",
+    "IOBinding",
+    "OrtValue",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
+)
+
+
 def activate() -> None:
     """Puts the replacements of this module into the onnxruntime package: then `import onnxruntime` is enough."""
-    for name in ("InferenceSession", "IOBinding", "OrtValue", "get_available_providers"):
+    for name in _REPLACED:
         setattr(_ort, name, globals()[name])
 
 
