@@ -87,8 +87,8 @@ def test_programs_in_cpp(built, tmp_path, device, tolerance):
 def test_programs_in_python(tmp_path, device, tolerance):
     batches, bound = network(tmp_path / "m.onnx")
     out = run([sys.executable, EXAMPLES / "migraphx.py", tmp_path / "m.onnx"], device)
-    assert "AMDGPUExecutionProvider" in out
+    assert "MIGraphXExecutionProvider" in out
     np.testing.assert_allclose(sums_of(out), list(batches.values()), rtol=tolerance, atol=tolerance)
     out = run([sys.executable, EXAMPLES / "rocm.py", tmp_path / "m.onnx"], device)
-    assert "AMDGPUExecutionProvider output on the device: True" in out
+    assert "ROCMExecutionProvider output on the device: True" in out
     np.testing.assert_allclose(sums_of(out), [bound], rtol=1e-3, atol=1e-3)
