@@ -12,7 +12,7 @@ set_target_properties(sardonyx PROPERTIES INSTALL_RPATH "$ORIGIN/sardonyx")
 set_target_properties(sardonyx_compiler PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libdnnl.so.3 DESTINATION ${CMAKE_INSTALL_LIBDIR}/sardonyx COMPONENT library)
 if(SARDONYX_EP)
-  install(TARGETS amdgpu-ep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+  install(TARGETS amdgpu-ep sardonyx_onnxruntime LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
   set_target_properties(amdgpu-ep PROPERTIES INSTALL_RPATH "$ORIGIN")
 endif()
 if(SARDONYX_MIGRAPHX)  # out of the way of AMD's library of the same name
