@@ -5,58 +5,11 @@
 
 #include <algorithm>
 
+#include "fuse/layout_queries.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
-
-std::vector<int> channels_last(int rank) {
-  std::vector<int> order = {0};
-  for (int k = 2; k < rank; ++k) order.push_back(k);
-  order.push_back(1);
-  return order;
-}
-
-// The order of `v` that matches channels last of `image`; v may lack dims of 1. Empty if v does not correspond to it.
-std::vector<int> same_order(const Value* image, const Value* v) {
-  std::vector<int> at(static_cast<std::size_t>(image->rank()), -1);  // dim of v
-  int next = 0;
-  for (int k = 0; k < image->rank(); ++k) {
-    const Expr& d = image->shape[static_cast<std::size_t>(k)];
-    if (next < v->rank() && idx::provably_equal(v->shape[static_cast<std::size_t>(next)], d))
-      at[static_cast<std::size_t>(k)] = next++;
-    else if (k < 2 || !is_const(d, 1))
-      return {};
-  }
-  if (next != v->rank()) return {};
-  std::vector<int> order;
-  for (int k : channels_last(image->rank()))
-    if (at[static_cast<std::size_t>(k)] >= 0) order.push_back(at[static_cast<std::size_t>(k)]);
-  return order;
-}
-
-// Whether `index` depends on the loop's variable `k` and on none of the others (a resized image reads at floor(y / 2)).
-bool follows(const Expr& index, const Exprs& vars, std::size_t k) {
-  for (std::size_t j = 0; j < vars.size(); ++j)
-    if (mentions(index, vars[j]) != (j == k)) return false;
-  return true;
-}
-
-bool in_place_order(const LoopOp& l, const Value* v) {
-  // v is loaded at the loop's own variables, dim by dim: the loop profits from v's order.
-  bool found = false;
-  visit(l.body, [&](const Expr& x) {
-    if (x->op != Op::kLoad || x->value != v || x->args.size() != l.vars.size()) return;
-    bool same_order = true;
-    for (std::size_t k = 0; k < l.vars.size(); ++k) {
-      Expr c, rest;
-      same_order &= is_const(x->args[k], 0) || follows(x->args[k], l.vars, k) ||
-                    (idx::split_affine(x->args[k], l.vars[k], c, rest) && !is_const(c, 0));
-    }
-    found |= same_order;
-  });
-  return found;
-}
 
 // Materialises what `body` loads of v, over `vars`, in an order of its own, right before `user`.
 Value* add_loop(Graph& g, Value* v, const Exprs& vars, const Expr& body, const std::vector<int>& order,
@@ -82,67 +35,6 @@ Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* u
   return add_loop(g, v, vars, load(v, v->dtype, vars), order, user);
 }
 
-// Whether a load has all of `vars` (except those of dims of 1) as its indices, in another order.
-bool is_permuted(const Expr& load, const Exprs& vars) {
-  if (load->args.size() != vars.size()) return false;
-  const auto single = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1); };
-  auto wanted = std::count_if(vars.begin(), vars.end(), [&](const Expr& v) { return !single(v); });
-  bool moved = false;
-  for (std::size_t k = 0; k < vars.size(); ++k) {
-    if (is_const(load->args[k], 0)) continue;
-    const auto at = std::find_if(vars.begin(), vars.end(), [&](const Expr& v) { return same(load->args[k], v); });
-    if (at == vars.end()) return false;
-    if (single(*at)) continue;
-    --wanted;
-    moved |= at - vars.begin() != static_cast<std::ptrdiff_t>(k);
-  }
-  return moved && wanted == 0;
-}
-
-Expr memory_offset(const Value& v, const Exprs& indices) {
-  if (v.storage_order.empty()) return idx::linearize(indices, v.shape);
-  Exprs i, d;
-  for (int k : v.storage_order) {
-    i.push_back(indices[static_cast<std::size_t>(k)]);
-    d.push_back(v.shape[static_cast<std::size_t>(k)]);
-  }
-  return idx::linearize(i, d);
-}
-
-// Whether the columns of a product are v's channels wherever its epilogue loads v.
-bool along_channels(const TileKernel& k, const Value* v) {
-  bool all = v->rank() >= 3;
-  visit(k.epilogue, [&](const Expr& x) {
-    if (x->op != Op::kLoad || x->value != v) return;
-    for (std::size_t d = 0; all && d < x->args.size(); ++d) {
-      Expr c, rest;
-      all = idx::split_affine(x->args[d], k.vars.back(), c, rest) && is_const(c, d == 1 ? 1 : 0);
-    }
-  });
-  return all;
-}
-
-bool only_channels(const Value* v) {
-  for (int k = 2; k < v->rank(); ++k)
-    if (!is_const(v->shape[static_cast<std::size_t>(k)], 1)) return false;
-  return true;
-}
-
-// Whether a GEMM's operands load v along K in v's channels and nowhere else: rows are contiguous if channels are last.
-bool sums_channels(const MatMulOp& m, const Value* v) {
-  bool all = v->rank() >= 3, any = false;
-  for (const Expr& e : {m.a, m.b})
-    visit(e, [&](const Expr& x) {
-      if (x->op != Op::kLoad || x->value != v) return;
-      any = true;
-      for (std::size_t d = 0; all && d < x->args.size(); ++d) {
-        Expr c, rest;
-        all = idx::split_affine(x->args[d], m.k, c, rest) && is_const(c, d == 1 ? 1 : 0);
-      }
-    });
-  return all && any;
-}
-
 // Finds values that stay row-major because something other than kernels reads them. `soft`: graph outputs, which can be
 // copied instead.
 void fixed_values(const Graph& g, const FuseOptions& options, std::unordered_set<const Value*>& fixed,
@@ -160,67 +52,6 @@ void fixed_values(const Graph& g, const FuseOptions& options, std::unordered_set
     if (n->as<ConvOp>())
       for (std::size_t k = 1; k < n->inputs.size(); ++k) fixed.insert(storage_of(n->inputs[k]));
   }
-}
-
-bool reduces_windows(const Expr& body) {
-  bool found = false;
-  if (body->has_reduce) visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
-  return found;
-}
-
-// Whether a loop whose order of dims differs from v's reads v along its channels: +1, along its last dim: -1, otherwise
-// 0.
-int reads_along_channels(const LoopOp& l, const Value* v) {
-  std::size_t last = l.vars.size();
-  while (last > 0 && is_const(l.vars[last - 1]->args[0], 1)) --last;
-  Exprs along;  // terms of one sum, or else neighbours in memory
-  visit(l.body, [&](const Expr& x) {
-    if (x->op == Op::kReduce && x->vars.size() == 1) along.push_back(x->vars[0]);
-  });
-  if (along.empty() && last > 0) along.push_back(l.vars[last - 1]);
-  int vote = 0;
-  visit(l.body, [&](const Expr& x) {
-    if (x->op != Op::kLoad || x->value != v || x->args.size() < 3) return;
-    for (const Expr& a : along) {
-      if (same(x->args[1], a)) vote = vote < 0 ? vote : 1;
-      if (same(x->args.back(), a)) vote = -1;
-    }
-  });
-  return vote;
-}
-
-// Windows (pooling, depthwise convolutions as loops) whose results are read along their channels, as by the norms of
-// ConvNeXt, and what such windows read in place.
-std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
-  std::unordered_map<const Value*, std::vector<const Node*>> users;
-  for (const auto& n : g.nodes)
-    for (const Value* v : n->inputs) users[v].push_back(n.get());
-  std::unordered_set<const Value*> found;
-  for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
-    const auto* l = (*it)->as<LoopOp>();
-    if (!l) continue;
-    const Value* out = (*it)->outputs[0];
-    if (out->rank() < 3) continue;
-    if (!found.count(out)) {
-      if (!reduces_windows(l->body)) continue;
-      int votes = 0;
-      bool against = false;
-      for (const Node* u : users[out]) {
-        const auto* loop = u->as<LoopOp>();
-        const auto* m = u->as<MatMulOp>();
-        const int vote = m       ? (sums_channels(*m, out) ? 1 : -1)
-                         : !loop ? -1
-                                 : (in_place_order(*loop, out) ? 0 : reads_along_channels(*loop, out));
-        votes += vote > 0;
-        against |= vote < 0;
-      }
-      if (votes == 0 || against) continue;
-      found.insert(out);
-    }
-    for (const Value* v : (*it)->inputs)
-      if (v->rank() == out->rank() && in_place_order(*l, v)) found.insert(v);
-  }
-  return found;
 }
 
 class LayoutChooser {
@@ -249,7 +80,8 @@ class LayoutChooser {
       if (e.kernel.node->as<ConvOp>())
         visit(e.kernel.epilogue, [&](const Expr& x) {
           // What is loaded transposed has the convolution's order if it stays row-major.
-          if (x->op == Op::kLoad && !is_permuted(x, e.kernel.vars)) wanted_.insert(x->value);
+          if (x->op == Op::kLoad && !is_permuted(x, e.kernel.vars) && !reads_vectors(x, e.kernel))
+            wanted_.insert(x->value);
         });
       else if (e.kernel.node->as<MatMulOp>())
         for (Value* v : loads_of(e.kernel.epilogue))
@@ -368,6 +200,19 @@ class LayoutChooser {
     }
   }
 
+  // Whether an epilogue's load reads contiguous memory along its columns, so that it needs no copy.
+  bool reads_vectors(const Expr& load, const TileKernel& k) const {
+    return options_.epilogues_in_any_order && k.vars.size() >= 3 && !is_const(k.vars[1]) &&
+           vectors_of_channels(load, k.vars);
+  }
+
+  bool only_vectors(const TileKernel& k, const Value* v) const {
+    bool all = !k.out->storage_order.empty();
+    visit(k.epilogue,
+          [&](const Expr& x) { all = all && (x->op != Op::kLoad || x->value != v || reads_vectors(x, k)); });
+    return all;
+  }
+
   // One copy for all users: channels last, or else row-major.
   Value* copy_for(Value* v, const Node* user, bool last) {
     Value*& c = (last ? last_copy_ : row_copy_)[v];
@@ -387,7 +232,9 @@ class LayoutChooser {
     if (k.vars.size() != k.out->shape.size()) return;
     k.epilogue = rewrite(k.epilogue, [&](const Expr& e) -> Expr {
       if (!e->has_load) return e;
-      if (e->op != Op::kLoad || e->value == n.outputs[0] || !is_permuted(e, k.vars)) return {};
+      if (e->op != Op::kLoad || e->value == n.outputs[0] || !is_permuted(e, k.vars) ||
+          (!k.out->storage_order.empty() && reads_vectors(e, k)))
+        return {};
       Exprs vars;
       std::vector<std::pair<Expr, Expr>> to;
       for (std::size_t d = 0; d < k.vars.size(); ++d) {
@@ -405,7 +252,7 @@ class LayoutChooser {
     TileKernel& k = tile.kernel;
     for (Value* v : loads_of(k.epilogue)) {
       if (v == n.outputs[0] || v->rank() != k.out->rank() || v->storage_order == k.out->storage_order ||
-          only_channels(v))
+          only_channels(v) || only_vectors(k, v))
         continue;
       Value* c = copy_for(v, &n, !k.out->storage_order.empty());
       k.epilogue = rewrite(k.epilogue, [&](const Expr& e) -> Expr {

@@ -85,5 +85,50 @@ return %4)",
               HasSubstr("order(0, 2, 3, 1): %3[i0, i1, floordiv(i2, 2)"));
 }
 
+// A window over tokens, whose channels are contiguous: it, the window after it and their mean are channels last.
+TEST(LayoutsInAnyOrder, WindowsOverContiguousChannelsAreChannelsLast) {
+  constexpr const char* kGraph = R"(%0 = input float16[n, 10, 10, 40]
+%1 = loop float16[n < n, c < 32, y < 8, x < 8]: float16(sum{r < 3, s < 3}(float32(%0[n, y + r, x + s, c + 4])))
+%2 = loop float16[n < n, c < 32, y < 6, x < 6]: float16(sum{r < 3, s < 3}(float32(%1[n, c, y + r, x + s])))
+%3 = loop float32[n < n, c < 32, y < 1, x < 6]: sum{r < 6}(float32(%2[n, c, r, x]))
+%4 = loop float32[n < n, c < 32]: exp(%3[n, c, 0, 0])
+return %4)";
+  const std::string after = after_pass("layouts", kGraph, any_order());
+  EXPECT_THAT(after, HasSubstr("i3 < 8] order(0, 2, 3, 1)"));
+  EXPECT_THAT(after, HasSubstr("i2 < 6, i3 < 6] order(0, 2, 3, 1)"));
+  EXPECT_THAT(after, HasSubstr("i2 < 1, i3 < 6] order(0, 2, 3, 1)"));
+  // Channels that are not contiguous: nothing to gain.
+  expect_unchanged("layouts", R"(%0 = input float16[n, 10, 10, 64]
+%1 = loop float16[n < n, c < 32, y < 8, x < 8]: float16(sum{r < 3, s < 3}(float32(%0[n, y + r, x + s, 2 * c])))
+%2 = loop float16[n < n, c < 32, y < 8, x < 8]: tanh(%1[n, c, y, x])
+return %2)",
+                   any_order());
+}
+
+constexpr const char* kGate = R"(%0 = input float16[n, 8, 8, 35]
+%1 = input float16[n, 32, 8, 8]
+%2 = constant float16[32, 32, 1, 1] {...}
+%3 = conv float16[n, 32, 8, 8]: %1, %2 {}
+%4 = loop float16[n < n, c < 32, y < 8, x < 8]: %3[n, c, y, x] * %0[n, y, x, c]
+%5 = loop float16[n < n, c < 32, y < 7, x < 8]: %4[n, c, y, x] + %4[n, c, y + 1, x]
+return %5)";
+
+std::string with_epilogues(const char* text, const FuseOptions& options) {
+  const auto g = parse_graph(text);
+  PassState state{*g, options, {}};
+  pass_named("epilogues").run(state);
+  pass_named("layouts").run(state);
+  return to_string(*g);
+}
+
+// Part of wider tokens, read by an epilogue along its columns.
+TEST(LayoutsInAnyOrder, ContiguousChannelsThatAnEpilogueReadsAreNotCopied) {
+  constexpr const char* kCopy = "loop float16[i0 < n, i1 < 32, i2 < 8, i3 < 8] order(0, 2, 3, 1): %0[i0, i2, i3, i1]";
+  EXPECT_THAT(with_epilogues(kGate, any_order()), HasSubstr(kCopy));
+  FuseOptions o = any_order();
+  o.epilogues_in_any_order = true;
+  EXPECT_THAT(with_epilogues(kGate, o), Not(HasSubstr(kCopy)));
+}
+
 }  // namespace
 }  // namespace sardonyx

@@ -1,0 +1,207 @@
+// See layout_queries.h.
+#include "fuse/layout_queries.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+
+std::vector<int> channels_last(int rank) {
+  std::vector<int> order = {0};
+  for (int k = 2; k < rank; ++k) order.push_back(k);
+  order.push_back(1);
+  return order;
+}
+
+std::vector<int> same_order(const Value* image, const Value* v) {
+  std::vector<int> at(static_cast<std::size_t>(image->rank()), -1);  // dim of v
+  int next = 0;
+  for (int k = 0; k < image->rank(); ++k) {
+    const Expr& d = image->shape[static_cast<std::size_t>(k)];
+    if (next < v->rank() && idx::provably_equal(v->shape[static_cast<std::size_t>(next)], d))
+      at[static_cast<std::size_t>(k)] = next++;
+    else if (k < 2 || !is_const(d, 1))
+      return {};
+  }
+  if (next != v->rank()) return {};
+  std::vector<int> order;
+  for (int k : channels_last(image->rank()))
+    if (at[static_cast<std::size_t>(k)] >= 0) order.push_back(at[static_cast<std::size_t>(k)]);
+  return order;
+}
+
+namespace {
+
+// Whether `index` depends on the loop's variable `k` and on none of the others (a resized image reads at floor(y / 2)).
+bool follows(const Expr& index, const Exprs& vars, std::size_t k) {
+  for (std::size_t j = 0; j < vars.size(); ++j)
+    if (mentions(index, vars[j]) != (j == k)) return false;
+  return true;
+}
+
+// Whether `index` is of a dim that the loop reduces to 1: it depends on none of the loop's variables.
+bool reduced(const Expr& index, const Exprs& vars, std::size_t k) {
+  return is_const(vars[k]->args[0], 1) &&
+         std::none_of(vars.begin(), vars.end(), [&](const Expr& v) { return mentions(index, v); });
+}
+
+}  // namespace
+
+bool in_place_order(const LoopOp& l, const Value* v) {
+  bool found = false;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value != v || x->args.size() != l.vars.size()) return;
+    bool same_order = true;
+    for (std::size_t k = 0; k < l.vars.size(); ++k) {
+      Expr c, rest;
+      same_order &= is_const(x->args[k], 0) || follows(x->args[k], l.vars, k) || reduced(x->args[k], l.vars, k) ||
+                    (idx::split_affine(x->args[k], l.vars[k], c, rest) && !is_const(c, 0));
+    }
+    found |= same_order;
+  });
+  return found;
+}
+
+bool is_permuted(const Expr& load, const Exprs& vars) {
+  if (load->args.size() != vars.size()) return false;
+  const auto single = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1); };
+  auto wanted = std::count_if(vars.begin(), vars.end(), [&](const Expr& v) { return !single(v); });
+  bool moved = false;
+  for (std::size_t k = 0; k < vars.size(); ++k) {
+    if (is_const(load->args[k], 0)) continue;
+    const auto at = std::find_if(vars.begin(), vars.end(), [&](const Expr& v) { return same(load->args[k], v); });
+    if (at == vars.end()) return false;
+    if (single(*at)) continue;
+    --wanted;
+    moved |= at - vars.begin() != static_cast<std::ptrdiff_t>(k);
+  }
+  return moved && wanted == 0;
+}
+
+Expr memory_offset(const Value& v, const Exprs& indices) {
+  if (v.storage_order.empty()) return idx::linearize(indices, v.shape);
+  Exprs i, d;
+  for (int k : v.storage_order) {
+    i.push_back(indices[static_cast<std::size_t>(k)]);
+    d.push_back(v.shape[static_cast<std::size_t>(k)]);
+  }
+  return idx::linearize(i, d);
+}
+
+bool along_channels(const TileKernel& k, const Value* v) {
+  bool all = v->rank() >= 3;
+  visit(k.epilogue, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value != v) return;
+    for (std::size_t d = 0; all && d < x->args.size(); ++d) {
+      Expr c, rest;
+      all = idx::split_affine(x->args[d], k.vars.back(), c, rest) && is_const(c, d == 1 ? 1 : 0);
+    }
+  });
+  return all;
+}
+
+bool only_channels(const Value* v) {
+  for (int k = 2; k < v->rank(); ++k)
+    if (!is_const(v->shape[static_cast<std::size_t>(k)], 1)) return false;
+  return true;
+}
+
+bool sums_channels(const MatMulOp& m, const Value* v) {
+  bool all = v->rank() >= 3, any = false;
+  for (const Expr& e : {m.a, m.b})
+    visit(e, [&](const Expr& x) {
+      if (x->op != Op::kLoad || x->value != v) return;
+      any = true;
+      for (std::size_t d = 0; all && d < x->args.size(); ++d) {
+        Expr c, rest;
+        all = idx::split_affine(x->args[d], m.k, c, rest) && is_const(c, d == 1 ? 1 : 0);
+      }
+    });
+  return all && any;
+}
+
+bool vectors_of_channels(const Expr& x, const Exprs& vars) {
+  if (!x->value->storage_order.empty() || x->args.empty()) return false;
+  Expr c, rest;
+  if (!idx::split_affine(x->args.back(), vars[1], c, rest) || !is_const(c, 1)) return false;
+  return std::none_of(x->args.begin(), x->args.end() - 1, [&](const Expr& a) { return mentions(a, vars[1]); });
+}
+
+namespace {
+
+bool reduces_windows(const Expr& body) {
+  bool found = false;
+  if (body->has_reduce) visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
+  return found;
+}
+
+// Whether a loop whose order of dims differs from v's reads v along its channels: +1, along its last dim: -1, otherwise
+// 0.
+int reads_along_channels(const LoopOp& l, const Value* v) {
+  std::size_t last = l.vars.size();
+  while (last > 0 && is_const(l.vars[last - 1]->args[0], 1)) --last;
+  Exprs along;  // terms of one sum, or else neighbours in memory
+  visit(l.body, [&](const Expr& x) {
+    if (x->op == Op::kReduce && x->vars.size() == 1) along.push_back(x->vars[0]);
+  });
+  if (along.empty() && last > 0) along.push_back(l.vars[last - 1]);
+  int vote = 0;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value != v || x->args.size() < 3) return;
+    for (const Expr& a : along) {
+      if (same(x->args[1], a)) vote = vote < 0 ? vote : 1;
+      if (same(x->args.back(), a)) vote = -1;
+    }
+  });
+  return vote;
+}
+
+// Whether a loop over windows of an image reads an image that has its channels last as a shape, [n, y, x, c]: then it
+// reads vectors of channels.
+bool slides_over_vectors(const LoopOp& l) {
+  bool any = false, all = l.vars.size() >= 3;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->args.size() < 3 || !mentions(x->args.back(), l.vars[1])) return;
+    any = true;
+    all = all && vectors_of_channels(x, l.vars);
+  });
+  return any && all;
+}
+
+}  // namespace
+
+std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
+  std::unordered_map<const Value*, std::vector<const Node*>> users;
+  for (const auto& n : g.nodes)
+    for (const Value* v : n->inputs) users[v].push_back(n.get());
+  std::unordered_set<const Value*> found;
+  for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
+    const auto* l = (*it)->as<LoopOp>();
+    if (!l) continue;
+    const Value* out = (*it)->outputs[0];
+    if (out->rank() < 3) continue;
+    if (!found.count(out)) {
+      if (!reduces_windows(l->body)) continue;
+      int votes = slides_over_vectors(*l) ? 1 : 0;
+      bool against = false;
+      for (const Node* u : users[out]) {
+        const auto* loop = u->as<LoopOp>();
+        const auto* m = u->as<MatMulOp>();
+        const int vote = m       ? (sums_channels(*m, out) ? 1 : -1)
+                         : !loop ? -1
+                                 : (in_place_order(*loop, out) ? 0 : reads_along_channels(*loop, out));
+        votes += vote > 0;
+        against |= vote < 0;
+      }
+      if (votes == 0 || against) continue;
+      found.insert(out);
+    }
+    for (const Value* v : (*it)->inputs)
+      if (v->rank() == out->rank() && in_place_order(*l, v)) found.insert(v);
+  }
+  return found;
+}
+
+}  // namespace sardonyx
