@@ -1,7 +1,7 @@
 """Architectures at their real sizes, with random weights: what the zoo of gpu_zoo.py measures.
 
-Each is a torch module and example inputs for a batch; torchvision and transformers have most of them, the networks of a
-latent diffusion model are written out here. Nothing was tuned on a list: new rows are welcome where they say something
+Each is a torch module and example inputs for a batch; torchvision, transformers and timm have most of them, the networks
+of a latent diffusion model are written out here. Nothing was tuned on a list: new rows are welcome where they say something
 that the others don't.
 """
 
@@ -319,6 +319,12 @@ def diffusion_rows(small: bool) -> list[Architecture]:
     ]
 
 
+def timm_rows() -> list[Architecture]:
+    from zoo_timm import MODELS, timm_model
+
+    return [Architecture(name, "timm", timm_model(name), images(3, size, size)) for name, size in MODELS.items()]
+
+
 def architectures(small: bool = False) -> list[Architecture]:
-    """At their real sizes, or `small`: for comparisons of results, on simulated chips too."""
-    return torchvision_rows(small) + transformers_rows(small) + diffusion_rows(small)
+    """At their real sizes, or `small`: for comparisons of results, on simulated chips too (timm's have one size)."""
+    return torchvision_rows(small) + transformers_rows(small) + diffusion_rows(small) + timm_rows()

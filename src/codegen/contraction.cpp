@@ -196,15 +196,27 @@ bool long_sums(const ConvOp& c, const Value& x, const Value& w) {
          terms >= kLongSum;
 }
 
+// Whether each left matrix of a batch has a right one of its own.
+bool batch_of_pairs(const MatMulOp& m) {
+  for (std::size_t k = 0; k + 2 < m.vars.size(); ++k)
+    if (!is_const(m.vars[k]->args[0], 1) && uses(m.a, m.vars[k]) && uses(m.b, m.vars[k])) return true;
+  return false;
+}
+
 // Whether each matrix of a batch is multiplied by a vector of its own. Tiles would compute up to 63 columns that do not
 // exist for each, and the operands are read once in any case.
 bool multiplies_vectors(const MatMulOp& m) {
   const std::size_t n = m.vars.size();
-  const bool column = is_const(m.vars[n - 1]->args[0], 1), row = is_const(m.vars[n - 2]->args[0], 1);
-  if (n < 3 || (!column && !row)) return false;
-  for (std::size_t k = 0; k + 2 < n; ++k)
-    if (!is_const(m.vars[k]->args[0], 1) && uses(m.a, m.vars[k]) && uses(m.b, m.vars[k])) return true;
-  return false;
+  return (is_const(m.vars[n - 1]->args[0], 1) || is_const(m.vars[n - 2]->args[0], 1)) && batch_of_pairs(m);
+}
+
+// Whether the matrices of a batch have pairs of their own, and the right ones are so small that most of a tile would be
+// empty. A sum of few terms that neighbouring threads read in packs runs at the speed of memory.
+bool multiplies_small_matrices(const MatMulOp& m) {
+  constexpr std::int64_t kSmall = 128;  // elements: 16 x 8. Products of attention are larger in one of the dims
+  std::int64_t k = 0, columns = 0;
+  return is_const_int(m.k->args[0], k) && is_const_int(m.vars.back()->args[0], columns) && columns > 1 &&
+         k * columns <= kSmall && batch_of_pairs(m);
 }
 
 }  // namespace
@@ -226,6 +238,8 @@ bool is_contraction(const Node& node, std::string& why) {
       why = "so short a sum is a loop";
     else if (is_const_int(m->k->args[0], few) && few <= kShortSum && multiplies_vectors(*m))
       why = "so short sums of matrices by vectors are a loop";
+    else if (multiplies_small_matrices(*m))
+      why = "such small matrices are a loop";
     return why.empty();
   }
   if (const auto* c = node.as<ConvOp>()) {

@@ -97,15 +97,36 @@ std::int64_t longest(const Exprs& reductions) {
   return most;
 }
 
+// How many of `outputs` along a variable that moves by `step` elements read along one dim of `value`: all of them, unless
+// they select from several tensors (a concatenation) that are shorter than the result.
+std::int64_t within_dim(const Value& value, std::int64_t step, std::int64_t outputs) {
+  std::vector<int> order = value.storage_order;
+  if (order.empty())
+    for (int d = 0; d < value.rank(); ++d) order.push_back(d);
+  std::int64_t stride = 1, one_dim = 0, all = 0, n = 0;
+  for (auto d = order.rbegin(); d != order.rend(); ++d, stride *= n) {
+    if (!is_const_int(value.shape[static_cast<std::size_t>(*d)], n) || n <= 0)
+      return one_dim == 0 || outputs % all == 0 ? outputs : one_dim;
+    if (one_dim > 0)
+      all *= n;
+    else if (step % stride == 0 && step / stride < n)
+      all = one_dim = (n * stride + step - 1) / step;
+    // The variable may stand for several dims whose elements follow one another.
+    if (one_dim > 0 && all >= outputs) return all == outputs || one_dim >= outputs ? outputs : one_dim;
+  }
+  return one_dim > 0 ? one_dim : outputs;
+}
+
 // Whether outputs along `v` read elements that other outputs read at another tap: some steps along v equal steps along
 // the reduced variable q in memory.
-bool meets(const Expr& offset, const Expr& v, const Expr& q) {
+bool meets(const Expr& load, const Expr& v, const Expr& q) {
   Expr rest, of_v, of_q;
   std::int64_t step = 0, tap = 0, taps = 0, outputs = kUnknownOutputs;
+  const Expr& offset = load->args[0];
   if (!idx::split_affine(offset, v, of_v, rest) || !idx::split_affine(offset, q, of_q, rest) ||
       !is_const_int(of_v, step) || !is_const_int(of_q, tap) || !is_const_int(q->args[0], taps) || step <= 0 || tap <= 0)
     return false;
-  is_const_int(v->args[0], outputs);
+  if (is_const_int(v->args[0], outputs)) outputs = within_dim(*load->value, step, outputs);
   const std::int64_t common = std::gcd(step, tap);
   return tap / common < outputs && step / common < taps;
 }
@@ -119,7 +140,7 @@ bool are_windows(const OutputLoop& p, const Exprs& reductions) {
     visit(r->args[0], [&](const Expr& x) {
       if (x->op != Op::kLoad) return;
       for (const Expr& v : p.vars)
-        for (const Expr& q : r->vars) overlap |= meets(x->args[0], v, q);
+        for (const Expr& q : r->vars) overlap |= meets(x, v, q);
     });
   return overlap;
 }

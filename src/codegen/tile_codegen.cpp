@@ -111,6 +111,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.split_reductions = true;
   o.fill_channels = true;
   o.merge_groups = true;
+  o.pad_products = true;
   o.untranspose = true;
   o.shrink_repeats = true;
   return o;

@@ -61,6 +61,8 @@ struct FuseOptions {
   bool split_reductions = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).
   bool fill_channels = false;
+  /// K of GEMMs is padded with zeros to whole vectors (fuse/pad_products.h).
+  bool pad_products = false;
   /// Groups of few channels of a convolution are merged (fuse/merge_groups.h).
   bool merge_groups = false;
   /// Loops that transpose a GEMM's result take the GEMM's order (fuse/untranspose.h).

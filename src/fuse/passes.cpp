@@ -16,6 +16,7 @@
 #include "fuse/merge_matmuls.h"
 #include "fuse/narrow_floats.h"
 #include "fuse/pack_operands.h"
+#include "fuse/pad_products.h"
 #include "fuse/pair_products.h"
 #include "fuse/shrink_repeats.h"
 #include "fuse/split_reductions.h"
@@ -103,6 +104,12 @@ constexpr Pass kPasses[] = {
      "After attention, which has taken masks as expressions where it can.",
      [](const FuseOptions& o) { return o.shrink_repeats && !o.disabled; },
      [](PassState& s) { shrink_repeats(s.graph); }},
+    {"pad_products", "pad_products, unless fusion is off",
+     "Pads K of GEMMs with zeros to whole vectors.",
+     "After attention, which pads heads itself; when loops are final, so that those that compute an operand write the "
+     "zeros.",
+     [](const FuseOptions& o) { return o.pad_products && !o.disabled; },
+     [](PassState& s) { pad_products(s.graph, s.options); }},
     {"tiles_to_loops", "always", "Turns GEMMs and convolutions that the device does not take into loops.",
      "Again: inlining may have changed operands into something that the device does not take.", always,
      [](PassState& s) { lower_refused_tiles(s.graph, s.options); }},

@@ -159,8 +159,8 @@ class Grouper {
   }
 
   // On a GPU: whether the first reduction is along columns of more elements than a thread keeps in registers.
-  // Neighbouring columns are then reduced side by side, and loops that use the results are better in a separate kernel,
-  // which reads along memory.
+  // Neighbouring columns are then reduced side by side, and loops that use the results or feed the reduction are better
+  // in a separate kernel, which reads along memory.
   bool reduces_long_columns() const {
     if (!options_.split_reductions) return false;
     const auto* l = members_[0].node->as<LoopOp>();
@@ -287,7 +287,7 @@ class Grouper {
 
   // A loop that feeds members becomes a first stage if all of its users are members that read it in their own row.
   bool grow_up() {
-    if (!enough_rows()) return false;
+    if (!enough_rows() || reduces_long_columns()) return false;
     for (std::size_t k = 0; k < members_.size(); ++k)
       for (Value* v : members_[k].node->inputs) {
         Node* p = v->producer;

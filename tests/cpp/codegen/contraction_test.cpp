@@ -48,5 +48,22 @@ TEST(Contraction, MatricesTimesVectorsOfTheirOwnAreLoopsIfSumsAreShort) {
   EXPECT_EQ(why("matmul float16[b < n, i < 64, j < 1; k < 32]: %3[b, i, k], %4[b, k, j]"), "");
 }
 
+TEST(Contraction, SmallMatricesOfTheirOwnAreLoops) {
+  const auto why = [](int terms, int columns, bool shared) {
+    const auto g = parse_graph(fmt::format(R"(%0 = input float16[n, 3137, {0}]
+%1 = input float16[{2}{0}, {1}]
+%2 = matmul float16[b < n, i < 3137, j < {1}; k < {0}]: %0[b, i, k], %1[{3}k, j]
+return %2)",
+                                           terms, columns, shared ? "" : "n, ", shared ? "" : "b, "));
+    std::string text;
+    is_contraction(*g->outputs[0]->producer, text);
+    return text;
+  };
+  EXPECT_EQ(why(8, 8, false), "such small matrices are a loop");
+  EXPECT_EQ(why(8, 16, false), "such small matrices are a loop");
+  EXPECT_EQ(why(16, 16, false), "");
+  EXPECT_EQ(why(8, 8, true), "");
+}
+
 }  // namespace
 }  // namespace sardonyx::codegen

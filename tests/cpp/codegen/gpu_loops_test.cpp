@@ -34,6 +34,15 @@ return %1)"),
             std::vector<std::int64_t>({72 / 8 * 128}));
 }
 
+// Channels of a concatenation select from tensors that have fewer of them: these are no overlapping windows either.
+TEST(GpuLoops, MeansOfAConcatenationHaveATeamEach) {
+  EXPECT_EQ(threads_of(R"(%0 = input float16[1, 784, 64]
+%1 = input float16[1, 784, 64]
+%2 = loop float32[c < 128]: sum{r < 784}(select(c < 64, float32(%0[0, r, c]), max(float32(%1[0, r, c - 64]), 0.0)))
+return %2)"),
+            std::vector<std::int64_t>({128 / 8 * 128}));
+}
+
 TEST(GpuLoops, ManyColumnsHaveSmallerTeams) {
   EXPECT_EQ(threads_of(R"(%0 = input float16[64, 197, 768]
 %1 = loop float32[n < 64, c < 768]: sum{r < 197}(float32(%0[n, r, c]))

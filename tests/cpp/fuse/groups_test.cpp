@@ -1,4 +1,5 @@
 // Grouping and scheduling: which nodes share a kernel, and the order of kernels.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "pass_test.h"
@@ -39,6 +40,22 @@ TEST(Groups, RowsAreNotSharedAcrossATranspose) {
 %2 = loop float32[i < 64, j < 64]: %1[i] * %1[j] @"div"
 return %2)"),
               ElementsAre("loop sum", "loop div"));
+}
+
+// On a GPU, long columns are reduced side by side; the loops before and after them run along memory.
+TEST(Groups, LoopsAroundLongColumnsAreKernelsOfTheirOwn) {
+  FuseOptions gpu = any_device();
+  gpu.split_reductions = true;
+  const auto softmax = [](int tokens) {
+    return fmt::format(R"(%0 = input float32[n, {0}, 64]
+%1 = loop float32[b < n, t < {0}, c < 64]: exp(%0[b, t, c]) @"feeds"
+%2 = loop float32[b < n, c < 64]: max{{r < {0}}}(%1[b, r, c]) @"max"
+%3 = loop float32[b < n, t < {0}, c < 64]: %1[b, t, c] - %2[b, c] @"reads"
+return %1, %3)",
+                       tokens);
+  };
+  EXPECT_THAT(kernels_of(softmax(784), gpu), ElementsAre("loop feeds", "loop max", "loop reads"));
+  EXPECT_THAT(kernels_of(softmax(16), gpu), ElementsAre("loop feeds + max + reads"));
 }
 
 TEST(Groups, SaysWhyALoopIsNotPartOfARowKernel) {
