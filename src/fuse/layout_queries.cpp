@@ -158,6 +158,21 @@ int reads_along_channels(const LoopOp& l, const Value* v) {
   return vote;
 }
 
+// Whether neighbouring channels are contiguous in groups of whole vectors (the heads of tokens): the last index is
+// channel % n, and the others take channel / n.
+bool vectors_of_groups(const Expr& x, const Exprs& vars) {
+  constexpr std::int64_t kVector = 8;  // elements of 16 bits in 16 bytes
+  const Expr& last = x->args.back();
+  Expr c, rest;
+  if (!x->value->storage_order.empty() || last->op != Op::kMod || !is_const(last->args[1]) ||
+      last->args[1]->i % kVector != 0 || !idx::split_affine(last->args[0], vars[1], c, rest) || !is_const(c, 1))
+    return false;
+  const Expr within = loop_var(last->args[1]), group = loop_var(idx::ceildiv(vars[1]->args[0], last->args[1]));
+  return std::none_of(x->args.begin(), x->args.end() - 1, [&](const Expr& a) {
+    return mentions(substitute(a, {{vars[1], group * last->args[1] + within}}), within);
+  });
+}
+
 // Whether a loop over windows of an image reads an image that has its channels last as a shape, [n, y, x, c]: then it
 // reads vectors of channels.
 bool slides_over_vectors(const LoopOp& l) {
@@ -165,7 +180,7 @@ bool slides_over_vectors(const LoopOp& l) {
   visit(l.body, [&](const Expr& x) {
     if (x->op != Op::kLoad || x->args.size() < 3 || !mentions(x->args.back(), l.vars[1])) return;
     any = true;
-    all = all && vectors_of_channels(x, l.vars);
+    all = all && (vectors_of_channels(x, l.vars) || vectors_of_groups(x, l.vars));
   });
   return any && all;
 }

@@ -1,4 +1,5 @@
 // The pass layouts where operands of GEMMs and attention may have any storage order.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "pass_test.h"
@@ -103,6 +104,19 @@ return %4)";
 %2 = loop float16[n < n, c < 32, y < 8, x < 8]: tanh(%1[n, c, y, x])
 return %2)",
                    any_order());
+}
+
+// Tokens of several heads, each of whole vectors, are read as images; heads of 6 elements are not.
+TEST(LayoutsInAnyOrder, WindowsOverHeadsAreChannelsLast) {
+  const auto graph = [](int head) {
+    return fmt::format(R"(%0 = input float16[n, 4, 10, 10, {0}]
+%1 = loop float16[n < n, c < {1}, y < 8, x < 8]: float16(sum{{r < 3, s < 3}}(float32(%0[n, floordiv(c, {0}), y + r, x + s, mod(c, {0})])))
+%2 = loop float16[n < n, c < {1}, y < 8, x < 8]: tanh(%1[n, c, y, x])
+return %2)",
+                       head, 4 * head);
+  };
+  EXPECT_THAT(after_pass("layouts", graph(8), any_order()), HasSubstr("i3 < 8] order(0, 2, 3, 1)"));
+  expect_unchanged("layouts", graph(6), any_order());
 }
 
 constexpr const char* kGate = R"(%0 = input float16[n, 8, 8, 35]
