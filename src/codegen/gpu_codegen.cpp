@@ -97,6 +97,19 @@ std::int64_t longest(const Exprs& reductions) {
   return most;
 }
 
+// Elements of the longest row or reduction of a kernel of several stages.
+std::int64_t longest_row(const LoopKernel& kernel) {
+  std::int64_t most = 1;
+  for (const Stage& s : kernel.stages) {
+    std::int64_t all = 1, n = 0;
+    for (const Expr& v : s.inner) all = std::min(all * (is_const_int(v->args[0], n) ? n : kUnknown), kUnknown);
+    Exprs reductions;
+    top_reductions(s.body, reductions);
+    most = std::max({most, all, longest(reductions)});
+  }
+  return most;
+}
+
 // How many of `outputs` along a variable that moves by `step` elements read along one dim of `value`: all of them, unless
 // they select from several tensors (a concatenation) that are shorter than the result.
 std::int64_t within_dim(const Value& value, std::int64_t step, std::int64_t outputs) {
@@ -183,9 +196,9 @@ GpuLoopSource GpuGenerator::run() {
         stages.push_back(
             {&s, merge_reduce_vars(flatten_loads(s.body)), storage_offset(*s.out, s.index), !s.inner.empty()});
     }
-    std::int64_t team = 32;
-    const std::int64_t n = p ? terms : std::int64_t{1} << 20;
-    while (team < kGpuThreads && team * 8 < n) team *= 2;
+    const std::int64_t n = p ? terms : longest_row(kernel_);
+    std::int64_t team = n <= kVeryFewTerms ? 1 : 32;
+    while (team > 1 && team < kGpuThreads && team * 8 < n) team *= 2;
     general(stages, outer, team);
   }
   GpuLoopSource g;

@@ -1,6 +1,8 @@
 // fill_channels(): see fill_channels.h.
 #include "fuse/fill_channels.h"
 
+#include <algorithm>
+
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -39,6 +41,8 @@ class Filler {
     if (!constants_.count(w->producer)) return reject("its weights are not constant");
     if (!is_const_int(w->shape[0], outputs) || outputs < 8) return reject("it has fewer than 8 output channels");
     if (c.transposed || c.groups != 1) return reject("it is transposed or grouped");
+    g_.origin = n.origin;
+    if (patches(n, c)) return;
     if (c.dilations[last] != 1) return reject("its last dim is dilated");
     if (!is_const_int(w->shape[last + 2], taps) || step > 64)
       return reject("its kernel size or stride is unknown or large");
@@ -47,7 +51,6 @@ class Filler {
     if (filled > kMostFilled * channels) return reject("too many channels would be zeros");
     const std::int64_t groups = (taps + step - 1) / step;  // taps of the new last dim
     const Expr inner = step * filled, width = out->shape[last + 2] + (groups - 1);
-    g_.origin = n.origin;
 
     // image[.., r * filled + c, .., j] = x[.., c, .., step * j + r - pad]
     Exprs vars, at;
@@ -76,6 +79,40 @@ class Filler {
     c.pads_begin[last] = c.pads_end[last] = 0;
     n.inputs[0] = image;
     n.inputs[1] = weights;
+  }
+
+  // A convolution whose windows neither overlap nor leave gaps (the patches of a vision transformer) becomes a GEMM: all
+  // pixels of a patch are channels. Returns whether it is one, of whole vectors.
+  bool patches(Node& n, ConvOp& c) {
+    Value *x = n.inputs[0], *w = n.inputs[1];
+    const Value* out = n.outputs[0];
+    const std::size_t rank = c.strides.size();
+    Exprs folded = {x->shape[1]};
+    std::int64_t terms = 0;
+    for (std::size_t d = 0; d < rank; ++d) {
+      if (!is_const(w->shape[d + 2], c.strides[d]) || c.dilations[d] != 1 || !is_const(c.pads_begin[d], 0)) return false;
+      folded.push_back(w->shape[d + 2]);
+    }
+    if (!is_const_int(idx::product(folded), terms) || terms % (16 / static_cast<std::int64_t>(size_of(x->dtype))) != 0)
+      return false;
+
+    // image[b, (c, r..), j..] = x[b, c, stride * j + r ..], with the last dim's pixels innermost, as in memory
+    const Expr batch = loop_var(x->shape[0]), inner = loop_var(Expr(terms));
+    const Exprs parts = idx::delinearize(inner, folded);
+    Exprs vars = {batch, inner}, at = {batch, parts[0]};
+    for (std::size_t d = 0; d < rank; ++d) {
+      vars.push_back(loop_var(out->shape[d + 2]));
+      at.push_back(vars.back() * c.strides[d] + parts[d + 1]);
+    }
+    n.inputs[0] = g_.add_loop(vars, load(x, x->dtype, at));
+    const Expr output = loop_var(w->shape[0]), term = loop_var(Expr(terms));
+    Exprs own = {output, term}, from = idx::delinearize(term, folded);
+    from.insert(from.begin(), output);
+    for (std::size_t d = 0; d < rank; ++d) own.push_back(loop_var(1));
+    n.inputs[1] = g_.add_loop(own, load(w, w->dtype, from));
+    std::fill(c.strides.begin(), c.strides.end(), 1);
+    std::fill(c.pads_end.begin(), c.pads_end.end(), Expr(0));
+    return true;
   }
 
   Graph& g_;

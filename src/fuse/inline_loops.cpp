@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kMaxNodes = 600;                    // of one body: larger ones compile slowly and spill registers
 constexpr int kCheap = 4;                                 // operations that may be repeated
 constexpr std::size_t kMaxConsumerNodes = 2 * kMaxNodes;  // of the consumer, with what is inlined into it
+constexpr std::int64_t kMostTerms = 8;  // of a reduction that is written out
 constexpr std::size_t kMaxReads =
     32;  // tensors that one body reads: the runtime passes 64 pointers to a kernel at most
 
@@ -238,6 +239,7 @@ class Inliner {
     if (required) return "it must be in memory: an output, a routine or a convolution reads it";
     const bool multiple = consumers_[v].size() > 1;
     if (multiple && reads_tile_output(*l)) return "it is better the epilogue of the tile kernel before it";
+    if (f.movement && f.loads > 1 && reads_one_part(*l, at)) return nullptr;
     if (f.movement && f.loads > 1)  // concat, pad of several
       return uses == 1 && !repeated && f.loads <= 4 ? nullptr
                                                     : "it selects from several tensors, and is used repeatedly";
@@ -248,6 +250,14 @@ class Inliner {
     if (in_reduce && uses == 1) return repeated_beyond_reduce(at) ? "a reduction would compute it repeatedly" : nullptr;
     const bool once = !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));
     return once ? nullptr : "recomputing it costs more than storing it";
+  }
+
+  // Whether the element of a concatenated tensor at this index is known to be in one of its parts.
+  static bool reads_one_part(const LoopOp& l, const Exprs& at) {
+    if (std::none_of(at.begin(), at.end(), [](const Expr& i) { return is_const(i); })) return false;
+    std::vector<std::pair<Expr, Expr>> to;
+    for (std::size_t k = 0; k < at.size(); ++k) to.emplace_back(l.vars[k], at[k]);
+    return facts_of(substitute(l.body, to)).loads <= 1;
   }
 
   bool should_inline(const Value* v, const Exprs& at, bool in_reduce) {
@@ -299,6 +309,7 @@ class Inliner {
     return rewrite(e, [&](const Expr& x) -> Expr {
       if (!x->has_load) return x;
       if (x->op == Op::kReduce && !in_reduce) {
+        if (const Expr terms = terms_of_selection(x)) return resolve(terms, false);
         const Expr body = resolve(x->args[0], true);
         return body.get() == x->args[0].get() ? x : reduce(static_cast<ReduceKind>(x->i), x->vars, body);
       }
@@ -325,6 +336,48 @@ class Inliner {
       return substitute(freshen_reduce_vars(l->body), r);
     });
   }
+
+  // A reduction of few terms over the dim along which a tensor is concatenated (or stacked), as its terms: each of them
+  // reads one of the parts, so that the tensor need not be stored. Empty for other reductions.
+  Expr terms_of_selection(const Expr& r) const {
+    std::int64_t n = 0;
+    Op op = Op::kAdd;
+    switch (static_cast<ReduceKind>(r->i)) {
+      case ReduceKind::kSum:
+        break;
+      case ReduceKind::kProd:
+        op = Op::kMul;
+        break;
+      case ReduceKind::kMin:
+        op = Op::kMin;
+        break;
+      case ReduceKind::kMax:
+        op = Op::kMax;
+        break;
+      default:
+        return {};
+    }
+    if (r->vars.size() != 1 || !is_const_int(r->vars[0]->args[0], n) || n < 2 || n > kMostTerms ||
+        r->args[0]->has_reduce)
+      return {};
+    bool selects = false;
+    visit(r->args[0], [&](const Expr& x) {
+      const Node* p = x->op == Op::kLoad && x->value->graph == &g_ ? x->value->producer : nullptr;
+      const auto* l = p ? p->as<LoopOp>() : nullptr;
+      if (!l || l->body->op != Op::kSelect || !is_movement(l->body)) return;
+      for (std::size_t d = 0; d < x->args.size(); ++d)
+        selects |= same(x->args[d], r->vars[0]) && mentions(l->body->args[0], l->vars[d]);
+    });
+    if (!selects) return {};
+    Expr all;
+    for (std::int64_t k = 0; k < n; ++k) {
+      const Expr term = substitute(r->args[0], {{r->vars[0], Expr(k)}});
+      all = all ? binary(op, all, term) : term;
+    }
+    return all;
+  }
+
+  static bool is_movement(const Expr& body) { return facts_of(body).movement; }
 
   // Operands of tile kernels: only views and data movement with affine indices are inlined.
   Expr operand(const Expr& e) {

@@ -197,6 +197,23 @@ class Grouper {
     return known && rows * length >= kManyElements && length >= kMuchLonger * longest;
   }
 
+  // On a GPU: whether the rows of the loop's result run across memory (a normalised image that is stored transposed). Each
+  // row would write one element here and one there; a separate kernel has neighbouring threads on neighbouring elements.
+  bool runs_across_memory(const Node* n, const std::vector<int>& outer_at) const {
+    if (!options_.split_reductions) return false;
+    const Value* out = n->outputs[0];
+    const auto* l = n->as<LoopOp>();
+    std::int64_t length = 1, extent = 0;
+    for (std::size_t k = 0; k < l->vars.size(); ++k)
+      if (outer_at[k] < 0) length *= is_const_int(l->vars[k]->args[0], extent) ? extent : kShortColumn + 1;
+    if (length <= kShortColumn) return false;
+    for (std::size_t k = l->vars.size(); k-- > 0;) {
+      const std::size_t d = out->storage_order.empty() ? k : static_cast<std::size_t>(out->storage_order[k]);
+      if (!is_const(l->vars[d]->args[0], 1)) return outer_at[d] >= 0;
+    }
+    return false;
+  }
+
   static bool has_inner(const Node* n, const std::vector<int>& outer_at) {
     const auto* l = n->as<LoopOp>();
     for (std::size_t k = 0; k < l->vars.size(); ++k)
@@ -266,6 +283,7 @@ class Grouper {
       if (!enough_rows()) return "there are too few rows to keep the device busy";
       if (wider_than_rows(n, outer_at)) return "it is larger than the rows that are reduced";
       if (longer_than_few_rows(n, outer_at)) return "it is longer than what is reduced, and there are few rows";
+      if (runs_across_memory(n, outer_at)) return "its rows run across memory";
       if (reduces_long_columns()) return "the reduction runs across memory, and this loop along it";
     }
     if (depends_through_outside(n, nullptr)) return "it depends on a node that is not part of the kernel";

@@ -98,6 +98,30 @@ def test_one_program_for_every_number_of_rows(chip):
     assert device.programs == 1
 
 
+@pytest.mark.parametrize("tokens", [49, 196])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_tokens_that_an_mlp_mixes(chip, tokens):
+    """K of the first product, and the columns of the second, are the number of tokens: no whole vectors."""
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "g", "c"], ["n"], axis=-1),
+        helper.make_node("Transpose", ["n"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["t", "w"], ["p"]),
+        helper.make_node("Relu", ["p"], ["h"]),
+        helper.make_node("MatMul", ["h", "v"], ["q"]),
+        helper.make_node("Transpose", ["q"], ["u"], perm=[0, 2, 1]),
+        helper.make_node("Add", ["u", "x"], ["y"]),
+    ]
+    constants = [
+        weights("g", HALF, 64),
+        weights("c", HALF, 64),
+        weights("w", HALF, tokens, 48, scale=0.1),
+        weights("v", HALF, 48, tokens, scale=0.1),
+    ]
+    m = model(nodes, [("x", HALF, ["n", tokens, 64])], ("y", HALF), constants)
+    # 2e-3: as in one product, but the norm and the first product are rounded to float16 before the second.
+    check(m, chip, {"x": rand(HALF, 2, tokens, 64)}, 2e-3)
+
+
 @pytest.mark.parametrize("trans_a, trans_b", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_products_of_inputs_in_batches(chip, trans_a, trans_b):

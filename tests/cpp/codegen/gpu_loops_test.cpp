@@ -89,6 +89,15 @@ return %1)");
   EXPECT_LE(threads[1], 64 * 32);
 }
 
+// Rows of two elements that are far apart in memory: a thread has a row, not a workgroup.
+TEST(GpuLoops, ShortRowsHaveAThreadEach) {
+  EXPECT_EQ(threads_of(R"(%0 = input float16[8, 2, 64, 100]
+%1 = loop float16[n < 8, p < 2, c < 64, x < 100]: tanh(%0[n, p, c, x])
+%2 = loop float32[n < 8, c < 64, x < 100]: sum{r < 2}(float32(%1[n, r, c, x]))
+return %1, %2)"),
+            std::vector<std::int64_t>({8 * 64 * 100}));
+}
+
 // The sum of squares of differences from a mean that the same kernel computes.
 TEST(GpuLoops, ColumnsOfVariancesAreSideBySide) {
   EXPECT_EQ(threads_of(R"(%0 = input float16[8, 784, 64]

@@ -58,6 +58,22 @@ return %1, %3)",
   EXPECT_THAT(kernels_of(softmax(16), gpu), ElementsAre("loop feeds + max + reads"));
 }
 
+// A norm that is stored transposed: one kernel for the statistics, one that reads and writes along memory.
+TEST(Groups, RowsThatRunAcrossMemoryAreKernelsOfTheirOwn) {
+  FuseOptions gpu = any_device();
+  gpu.split_reductions = true;
+  const auto norm = [](int channels, const char* result) {
+    return fmt::format(R"(%0 = input float32[n, 196, {0}]
+%1 = loop float32[b < n, t < 196]: sum{{r < {0}}}(%0[b, t, r]) @"mean"
+%2 = loop float32{1}: %0[b, t, c] - %1[b, t] @"norm"
+return %2)",
+                       channels, fmt::format(fmt::runtime(result), channels));
+  };
+  EXPECT_THAT(kernels_of(norm(768, "[b < n, c < {0}, t < 196]"), gpu), ElementsAre("loop mean", "loop norm"));
+  EXPECT_THAT(kernels_of(norm(768, "[b < n, t < 196, c < {0}]"), gpu), ElementsAre("loop mean + norm"));
+  EXPECT_THAT(kernels_of(norm(16, "[b < n, c < {0}, t < 196]"), gpu), ElementsAre("loop mean + norm"));
+}
+
 TEST(Groups, SaysWhyALoopIsNotPartOfARowKernel) {
   FuseOptions options = any_device();
   std::vector<std::string> reasons;

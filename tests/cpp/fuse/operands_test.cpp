@@ -98,6 +98,20 @@ return %2)";
   EXPECT_THAT(remarks_of("fill_channels", graph, filling()), ElementsAre("conv: it is transposed or grouped"));
 }
 
+TEST(FillChannels, PatchesBecomeChannels) {
+  expect_pass("fill_channels", R"(%0 = input float16[n, 3, 32, 32]
+%1 = constant float16[64, 3, 16, 16] {...}
+%2 = conv float16[n, 64, 2, 2]: %0, %1 {strides = [16, 16]}
+return %2)",
+              R"(%0 = input float16[n, 3, 32, 32]
+%1 = constant float16[64, 3, 16, 16] {...}
+%2 = loop float16[o < 64, k < 768, y < 1, x < 1]: %1[o, floordiv(k, 256), mod(floordiv(k, 16), 16), mod(k, 16)]
+%3 = loop float16[b < n, k < 768, y < 2, x < 2]: %0[b, floordiv(k, 256), y * 16 + mod(floordiv(k, 16), 16), x * 16 + mod(k, 16)]
+%4 = conv float16[n, 64, 2, 2]: %3, %2
+return %4)",
+              filling());
+}
+
 FuseOptions merging_groups() {
   FuseOptions o = any_device();
   o.merge_groups = true;

@@ -256,5 +256,25 @@ return %2)",
                    shrinking());
 }
 
+// Two branches that are stacked, summed, and weighted: each term reads its branch.
+TEST(InlineLoops, SumsOverStackedTensorsReadTheirParts) {
+  const auto graph = [](const char* sum) {
+    return fmt::format(R"(%0 = input float32[n, 64]
+%1 = input float32[n, 64]
+%2 = loop float32[n < n, p < 2, c < 64]: select(p < 1, %0[n, c], %1[n, c])
+%3 = loop float32[n < n, c < 64]: {}
+%4 = loop float32[n < n, c < 64]: exp(%3[n, c])
+return %4)",
+                       sum);
+  };
+  expect_pass("inline_loops", graph("sum{r < 2}(%2[n, r, c] * 3.0)"), R"(%0 = input float32[n, 64]
+%1 = input float32[n, 64]
+%2 = loop float32[n < n, c < 64]: exp(%0[n, c] * 3.0 + %1[n, c] * 3.0)
+return %2)");
+  // Along another dim nothing is selected.
+  EXPECT_THAT(after_pass("inline_loops", graph("sum{r < 2}(%2[n, 0, c + r - 1])"), any_device()),
+              testing::HasSubstr("sum{"));
+}
+
 }  // namespace
 }  // namespace sardonyx
