@@ -56,9 +56,9 @@ struct AttentionOverlapped : AttentionKernel<P, false> {
   }
 
   /// Pair i of the scores of query tile q becomes probabilities, added to `added`.
-  SDX_FN void weigh(f32 (&scores)[kTilesK][kCount], int i, f32 f, f32 shift, Pair& added) const {
+  SDX_FN void weigh(f32 (&scores)[kTilesK][kCount], int i, f32 f, Pair shift, Pair& added) const {
     const int j = i / (kCount / 2), e = i % (kCount / 2) * 2;
-    const Pair power = __builtin_elementwise_fma(Pair{scores[j][e], scores[j][e + 1]}, Pair{f, f}, Pair{shift, shift});
+    const Pair power = __builtin_elementwise_fma(Pair{scores[j][e], scores[j][e + 1]}, Pair{f, f}, shift);
     const Pair x = {fast_exp2(power[0]), fast_exp2(power[1])};
     scores[j][e] = x[0], scores[j][e + 1] = x[1];
     added += x;
@@ -88,11 +88,16 @@ struct AttentionOverlapped : AttentionKernel<P, false> {
   SDX_FN void weigh_and_multiply(detail::shared_ptr<vec16> keys, KeyRing& ring, const Queries& queries, const Each& top,
                                  Each& total, Scores& scores, Scores& next) const {
     const f32 f = p.factor() * kLog2e;
-    f32 shift[kTilesQ];
-    Pair added[kTilesQ] = {};
+    Pair shift[kTilesQ], added[kTilesQ] = {};
 #pragma clang loop unroll(full)
-    for (int q = 0; q < kTilesQ; ++q)
-      shift[q] = detail::pack_loss_log2<T>() - (top[q] == -inf32() ? 0.0f : top[q]) * f;
+    for (int q = 0; q < kTilesQ; ++q) {
+      const f32 x = detail::pack_loss_log2<T>() - (top[q] == -inf32() ? 0.0f : top[q]) * f;
+      shift[q] = Pair{x, x};
+#if defined(__AMDGCN__)
+      // Otherwise the instruction names a pair of registers of which the second may be a load's, and waits for that.
+      asm("" : "+v"(shift[q]));
+#endif
+    }
     if constexpr (!Next) {
 #pragma clang loop unroll(full)
       for (int q = 0; q < kTilesQ; ++q)
