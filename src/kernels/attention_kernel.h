@@ -325,8 +325,8 @@ struct AttentionKernel : AttentionProducts<P, kDecode> {
   }
 
   /// Adds up the sums of lanes and waves, and stores the result.
-  SDX_FN void finish(f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots],
-                     f32 (&sums)[kTilesQ][kTilesV][kCount], u32 split) const {
+  SDX_FN void finish(f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots], f32 (&sums)[kTilesQ][kTilesV][kCount],
+                     u32 split) const {
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q)
 #pragma clang loop unroll(full)

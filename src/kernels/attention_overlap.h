@@ -1,5 +1,6 @@
-// Attention on CDNA, whose matrix units work beside the vector units: a wave computes the scores of the next tile of keys
-// while it turns those of this one into probabilities, as FlashAttention-3 does on NVIDIA's cards (Shah et al., 2024).
+// Attention on CDNA, whose matrix units work beside the vector units: a wave computes the scores of the next tile of
+// keys while it turns those of this one into probabilities, as FlashAttention-3 does on NVIDIA's cards (Shah et al.,
+// 2024).
 #pragma once
 #include "attention_kernel.h"
 
@@ -19,8 +20,8 @@ struct AttentionOverlapped : AttentionKernel<P, false> {
   using Each = f32[kTilesQ];
   using Pair = vec<f32, 2>;
 
-  static constexpr int kProducts = kSteps * kTilesK;     // operands of the first GEMM
-  static constexpr int kPairs = kTilesK * kCount / 2;    // of scores of a query tile
+  static constexpr int kProducts = kSteps * kTilesK;   // operands of the first GEMM
+  static constexpr int kPairs = kTilesK * kCount / 2;  // of scores of a query tile
   static_assert(kSlots == 1 && C::kWavesK == 1 && sizeof(T) == 2);
 
   /// Raises m by number i of kPairs pairs of a query tile's scores.
@@ -43,8 +44,8 @@ struct AttentionOverlapped : AttentionKernel<P, false> {
     if (!detail::any_lane(higher)) return;
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) {
-      const f32 raised =
-          __builtin_fmaxf(top[q], this->over_lanes(m[q], [](f32 x, f32 y) SDX_LAMBDA { return __builtin_fmaxf(x, y); }));
+      const f32 raised = __builtin_fmaxf(
+          top[q], this->over_lanes(m[q], [](f32 x, f32 y) SDX_LAMBDA { return __builtin_fmaxf(x, y); }));
       const f32 rescale = this->exp_from(top[q], raised == -inf32() ? 0.0f : raised);
       top[q] = raised;
       total[q] *= rescale;

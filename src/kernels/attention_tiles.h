@@ -29,8 +29,8 @@ struct SharedRows {
   }
 };
 
-// The same for rows of four vectors, two of them in a line of all banks, without padding. For CDNA: its reads of 16 rows
-// at a chunk use each bank once, and so do writes of every other row.
+// The same for rows of four vectors, two of them in a line of all banks, without padding. For CDNA: its reads of 16
+// rows at a chunk use each bank once, and so do writes of every other row.
 struct PairedRows {
   static constexpr int kPitch = 4;
   static SDX_FN u32 at(u32 row, u32 chunk) {

@@ -20,25 +20,27 @@ SDX_FN void arrived() {
   asm volatile("s_waitcnt vmcnt(%0)" : : "n"(N) : "memory");
 }
 
-// A wave's sums fill all 256 accumulation registers, which are named here: where the compiler assigns them it moves sums
-// about, and spills.
-#define SDX_ACCUMULATORS \
-  "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "a10", "a11", "a12", "a13", "a14", "a15", \
-  "a16", "a17", "a18", "a19", "a20", "a21", "a22", "a23", "a24", "a25", "a26", "a27", "a28", "a29", "a30", "a31", \
-  "a32", "a33", "a34", "a35", "a36", "a37", "a38", "a39", "a40", "a41", "a42", "a43", "a44", "a45", "a46", "a47", \
-  "a48", "a49", "a50", "a51", "a52", "a53", "a54", "a55", "a56", "a57", "a58", "a59", "a60", "a61", "a62", "a63", \
-  "a64", "a65", "a66", "a67", "a68", "a69", "a70", "a71", "a72", "a73", "a74", "a75", "a76", "a77", "a78", "a79", \
-  "a80", "a81", "a82", "a83", "a84", "a85", "a86", "a87", "a88", "a89", "a90", "a91", "a92", "a93", "a94", "a95", \
-  "a96", "a97", "a98", "a99", "a100", "a101", "a102", "a103", "a104", "a105", "a106", "a107", "a108", "a109", "a110", "a111", \
-  "a112", "a113", "a114", "a115", "a116", "a117", "a118", "a119", "a120", "a121", "a122", "a123", "a124", "a125", "a126", "a127", \
-  "a128", "a129", "a130", "a131", "a132", "a133", "a134", "a135", "a136", "a137", "a138", "a139", "a140", "a141", "a142", "a143", \
-  "a144", "a145", "a146", "a147", "a148", "a149", "a150", "a151", "a152", "a153", "a154", "a155", "a156", "a157", "a158", "a159", \
-  "a160", "a161", "a162", "a163", "a164", "a165", "a166", "a167", "a168", "a169", "a170", "a171", "a172", "a173", "a174", "a175", \
-  "a176", "a177", "a178", "a179", "a180", "a181", "a182", "a183", "a184", "a185", "a186", "a187", "a188", "a189", "a190", "a191", \
-  "a192", "a193", "a194", "a195", "a196", "a197", "a198", "a199", "a200", "a201", "a202", "a203", "a204", "a205", "a206", "a207", \
-  "a208", "a209", "a210", "a211", "a212", "a213", "a214", "a215", "a216", "a217", "a218", "a219", "a220", "a221", "a222", "a223", \
-  "a224", "a225", "a226", "a227", "a228", "a229", "a230", "a231", "a232", "a233", "a234", "a235", "a236", "a237", "a238", "a239", \
-  "a240", "a241", "a242", "a243", "a244", "a245", "a246", "a247", "a248", "a249", "a250", "a251", "a252", "a253", "a254", "a255"
+// A wave's sums fill all 256 accumulation registers, which are named here: where the compiler assigns them it moves
+// sums about, and spills.
+#define SDX_ACCUMULATORS                                                                                              \
+  "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "a10", "a11", "a12", "a13", "a14", "a15", "a16", "a17", \
+      "a18", "a19", "a20", "a21", "a22", "a23", "a24", "a25", "a26", "a27", "a28", "a29", "a30", "a31", "a32", "a33", \
+      "a34", "a35", "a36", "a37", "a38", "a39", "a40", "a41", "a42", "a43", "a44", "a45", "a46", "a47", "a48", "a49", \
+      "a50", "a51", "a52", "a53", "a54", "a55", "a56", "a57", "a58", "a59", "a60", "a61", "a62", "a63", "a64", "a65", \
+      "a66", "a67", "a68", "a69", "a70", "a71", "a72", "a73", "a74", "a75", "a76", "a77", "a78", "a79", "a80", "a81", \
+      "a82", "a83", "a84", "a85", "a86", "a87", "a88", "a89", "a90", "a91", "a92", "a93", "a94", "a95", "a96", "a97", \
+      "a98", "a99", "a100", "a101", "a102", "a103", "a104", "a105", "a106", "a107", "a108", "a109", "a110", "a111",   \
+      "a112", "a113", "a114", "a115", "a116", "a117", "a118", "a119", "a120", "a121", "a122", "a123", "a124", "a125", \
+      "a126", "a127", "a128", "a129", "a130", "a131", "a132", "a133", "a134", "a135", "a136", "a137", "a138", "a139", \
+      "a140", "a141", "a142", "a143", "a144", "a145", "a146", "a147", "a148", "a149", "a150", "a151", "a152", "a153", \
+      "a154", "a155", "a156", "a157", "a158", "a159", "a160", "a161", "a162", "a163", "a164", "a165", "a166", "a167", \
+      "a168", "a169", "a170", "a171", "a172", "a173", "a174", "a175", "a176", "a177", "a178", "a179", "a180", "a181", \
+      "a182", "a183", "a184", "a185", "a186", "a187", "a188", "a189", "a190", "a191", "a192", "a193", "a194", "a195", \
+      "a196", "a197", "a198", "a199", "a200", "a201", "a202", "a203", "a204", "a205", "a206", "a207", "a208", "a209", \
+      "a210", "a211", "a212", "a213", "a214", "a215", "a216", "a217", "a218", "a219", "a220", "a221", "a222", "a223", \
+      "a224", "a225", "a226", "a227", "a228", "a229", "a230", "a231", "a232", "a233", "a234", "a235", "a236", "a237", \
+      "a238", "a239", "a240", "a241", "a242", "a243", "a244", "a245", "a246", "a247", "a248", "a249", "a250", "a251", \
+      "a252", "a253", "a254", "a255"
 
 /// Keeps the compiler from using accumulation registers for what is needed before and after this point.
 SDX_FN void reserve_accumulators() { asm volatile("" : : : SDX_ACCUMULATORS); }
@@ -93,9 +95,9 @@ SDX_FN void each(const F& f) {
   }
 }
 
-/// An operand's tile in LDS: rows of 128 bytes, which are whole lines of the cache. Chunks of 16 bytes are swizzled so that
-/// the lanes that LDS serves together find theirs in different banks. The pattern repeats every 8 rows, so that all tiles
-/// of a wave are read from one address and constant offsets.
+/// An operand's tile in LDS: rows of 128 bytes, which are whole lines of the cache. Chunks of 16 bytes are swizzled so
+/// that the lanes that LDS serves together find theirs in different banks. The pattern repeats every 8 rows, so that
+/// all tiles of a wave are read from one address and constant offsets.
 struct DirectPlace {
   static constexpr u32 kChunks = 8;
   static SDX_FN u32 of(u32 row, u32 chunk) { return row * kChunks + (chunk ^ row % kChunks); }
@@ -200,8 +202,8 @@ SDX_FN void multiply_direct(const P& p, const WavePart<Tile, P>& part, shared_ve
   };
   // Products of half s of a tile. Between them: reads of the other half, of this tile or of the next, which is at
   // `next`, and Loads loads to `to`, from load First on, each after Apart products.
-  const auto multiply = [&](auto half, u32 next, u32 to, auto first, auto loads, auto apart)
-                            __attribute__((always_inline)) {
+  const auto multiply = [&](auto half, u32 next, u32 to, auto first, auto loads,
+                            auto apart) __attribute__((always_inline)) {
     constexpr int s = half.value, kEach = TM * TN / (TM + TN);  // products after each read
     u32 at_a = from_a[1 - s] + next, at_b = from_b[1 - s] + next;
     asm("" : "+v"(at_a), "+v"(at_b));  // otherwise the compiler keeps an address for each offset

@@ -38,7 +38,11 @@ ONE_QUERY = [
     (2, 6, 2, 1, 333, 96),
 ]
 # Enough keys for the loop over whole tiles, in which CDNA computes the scores of the next tile ahead.
-LONG = [(d, s) for d in ["sim:gfx90a", "sim:gfx942", "sim:gfx950"] for s in [(1, 2, 1, 150, 450, 64), (1, 1, 1, 70, 300, 128)]]
+LONG = [
+    (d, s)
+    for d in ["sim:gfx90a", "sim:gfx942", "sim:gfx950"]
+    for s in [(1, 2, 1, 150, 450, 64), (1, 1, 1, 70, 300, 128)]
+]
 WHERE = [(d, s) for d in SIMULATED for s in SMALL] + [(d, s) for d in NVIDIA for s in SMALL + LARGE + ONE_QUERY]
 
 
