@@ -296,9 +296,8 @@ g (float16[300, 200] x, float16[200, 264] w, float16[264] b) => (float16[300, 26
     del model.graph.input[1:]
     model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in (("w", w), ("b", b)))
     onnx.save(model, path)
-    with sqlite3.connect(
-        database
-    ) as db:  # as if this had been measured: the rule takes such tiles for large sizes only
+    # As if this had been measured: the rule takes such tiles for large sizes only.
+    with sqlite3.connect(database) as db:
         problem, tiling = "product float16 a=vector b=vector whole buffers=4", "gemm<Tiling<256, 256, 2, 2, 1, 128, 2>>"
         db.execute("INSERT INTO times VALUES ('gfx950', 256, ?, 1, 300, 264, 200, ?, 1e-6)", (problem, tiling))
     use = ["--tuning-database", database, "--cache-dir", tmp_path / "cache"]
