@@ -150,6 +150,7 @@ class Writer {
     p.least_rows = smallest(c.m());
     p.full_columns = is_const(c.n()) && p.columns % 8 == 0;
     p.padded = static_cast<bool>(c.inside);
+    p.linear = a_.linear() && b_.linear();
     p.pairs = static_cast<bool>(c.pair);
     p.made_rows = rows ? row_height : 0;
     if (!p.chip.is_nvidia()) e_.range = &range_;

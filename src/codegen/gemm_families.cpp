@@ -57,6 +57,7 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
       {64, 128, {2, 2, 1}, 128, 1, 1, {7360, 7.32f, 998, 5.17f}},
       {128, 128, {2, 2, 1}, 64, 2, 2, {9680, 6.63f, 3870, 8.35f}},
       {128, 128, {2, 2, 1}, 128, 1, 1, {8850, 10.2f, 2420, 7.98f}},
+      {256, 256, {2, 2, 1}, 128, 2, 1, {13700, 19, 13700, 19}},
   };
   // Operands of RDNA 3 take twice the registers, which leaves none for larger tiles or for more of them in flight.
   static constexpr AmdTile kRdna3[] = {
@@ -134,7 +135,9 @@ class TileFamily : public ContractionFamily {
     const bool amd_matrices = !chip.is_nvidia() && narrow && chip.layout() != MatrixLayout::kVector;
     std::vector<KernelCandidate> all;
     if (amd_matrices) {
-      for (const AmdTile& t : amd_tiles(chip)) add(all, chip, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
+      for (const AmdTile& t : amd_tiles(chip))
+        if (t.m * t.n < 256 * 256 || (p.linear && p.vectors() && size_of(p.type) == 2))
+          add(all, chip, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
       return all;
     }
     add(all, chip, 32, 32, wave64 ? Waves{1, 1, 4} : Waves{2, 1, 4}, 256, stages,

@@ -65,14 +65,20 @@ void Operand::emit_facts(Emitter& e) const {
   const char upper = is_a_ ? 'A' : 'B', lower = is_a_ ? 'a' : 'b';
   if (!where_) e.line(fmt::format("enum : bool {{ kMasked{} = false }};", upper));
   if (run_ > 0) e.line(fmt::format("enum : u32 {{ kRun{} = {} }};", upper, run_));
-  Expr step, rest;
-  if (!idx::split_affine(offset_, index_, step, rest) || has_var(step, c_.z) || has_var(step, line_) ||
-      (access_ == Access::kVector && !is_const(step, vec_)))
-    return;
+  const Expr step = step_of_k();
+  if (!step) return;
   e.line(fmt::format("enum : bool {{ kLinear{} = true }};", upper));
   e.open(fmt::format("SDX_FN i64 {}_step() const", lower));
   e.line(fmt::format("return {};", access_ == Access::kVector ? "1" : e.value(step)));
   e.close();
+}
+
+Expr Operand::step_of_k() const {
+  Expr step, rest;
+  if (!idx::split_affine(offset_, index_, step, rest) || has_var(step, c_.z) || has_var(step, line_) ||
+      (access_ == Access::kVector && !is_const(step, vec_)))
+    return {};
+  return step;
 }
 
 void Operand::bind(Emitter& e, const Expr& var, const std::string& value) {

@@ -21,6 +21,9 @@ class Operand {
  public:
   Operand(const Contraction& c, bool is_a);
   Access access() const { return access_; }
+  /// Whether its address advances by the same stride from each k to the next (kLinearA, kLinearB of
+  /// kernels/gemm_problem.h), and elements are never masked.
+  bool linear() const { return access_ != Access::kElements && !where_ && step_of_k(); }
   /// Weights that are quantised in blocks; access() is kElements then.
   const std::optional<QuantizedOperand>& quantized() const { return quantized_; }
   /// The operand in memory, if it is nothing else and TMA can load it.
@@ -47,6 +50,8 @@ class Operand {
   bool contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr& j);
   // Emits what kernels/gemm_loader.h may assume for kVector and kAcross: no padding, and a constant stride of K.
   void emit_facts(Emitter& e) const;
+  // The stride of index_ in elements, if it is the same everywhere; null otherwise.
+  Expr step_of_k() const;
   void blocks(Emitter& e, const QuantizedOperand& q) const;
   void elements(Emitter& e) const;
   // The load of the scale, if it is stored in 16 bits; null otherwise.

@@ -28,7 +28,9 @@ struct AttentionOperands {
   static constexpr int kVectorsQ = kMma ? 1 : M::kVectorsB, kQueryRows = kMma ? 2 : M::kB.rows;
 
   using KeyRows = detail::SharedRows<kD / kVec, false>;
-  using ValueRows = select_type<kMma, detail::SharedRows<kDv / kVec, false>, detail::SharedRows<kKeys / kVec, true>>;
+  using ValueColumns = select_type<kFamily == MatrixFamily::kMfma && kKeys / kVec == 4, detail::PairedRows,
+                                   detail::SharedRows<kKeys / kVec, true>>;
+  using ValueRows = select_type<kMma, detail::SharedRows<kDv / kVec, false>, ValueColumns>;
   using ScoreRows = detail::SharedRows<C::kKeysWave / kVec, false>;
   static constexpr int kKeyChunks = kKeys * KeyRows::kPitch, kValueChunks = (kMma ? kKeys : kDv) * ValueRows::kPitch;
   static constexpr int kScoreChunks = kVector ? 16 * ScoreRows::kPitch : 0;  // per wave
@@ -226,14 +228,18 @@ struct AttentionOperands {
 #endif
     return x;
   }
+  /// Whole: the tile is known to be below the limit, and operands to be near.
+  template <bool Keys = true, bool Values = true, bool Whole = false>
   SDX_FN void fetch(u32 t0, const Bases& from, Fetched& f) const {
-    if (t0 + kKeys <= from.limit && from.near) {
-      fetch_tile<true>(t0, from, f);
+    if constexpr (Whole) {
+      fetch_tile<true, Keys, Values>(t0, from, f);
+    } else if (t0 + kKeys <= from.limit && from.near) {
+      fetch_tile<true, Keys, Values>(t0, from, f);
 #if defined(__AMDGCN__)
       asm volatile("; whole tile");  // keeps the compiler from sharing loads, and with them addresses of 64 bits
 #endif
     } else {
-      fetch_tile<false>(t0, from, f);
+      fetch_tile<false, Keys, Values>(t0, from, f);
     }
   }
   /// Elements from `at` on of a tile in memory, whose address is the same for all lanes: offsets of lanes do not change
@@ -243,8 +249,13 @@ struct AttentionOperands {
     return *(const V*)((const char*)tile + u32(at * sizeof(T)));
   }
   // Whole: all keys of the tile are below the limit, and its offsets have 32 bits.
-  template <bool Whole>
+  template <bool Whole, bool Keys, bool Values>
   SDX_FN void fetch_tile(u32 t0, const Bases& from, Fetched& f) const {
+    if constexpr (Keys) fetch_keys<Whole>(t0, from, f);
+    if constexpr (Values) fetch_values<Whole>(t0, from, f);
+  }
+  template <bool Whole>
+  SDX_FN void fetch_keys(u32 t0, const Bases& from, Fetched& f) const {
     each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
       const u32 d = chunk * kVec < P::kHeadDim ? chunk * kVec : 0;
       if constexpr (Whole && P::kKeyDirect != 0)
@@ -252,6 +263,9 @@ struct AttentionOperands {
       else
         f.keys[k] = key_chunk(t0 + row, chunk, from.key, from.key_row, from.limit);
     });
+  }
+  template <bool Whole>
+  SDX_FN void fetch_values(u32 t0, const Bases& from, Fetched& f) const {
 #pragma clang loop unroll(full)
     for (int k = 0; k < kValueLoads; ++k) {
       const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, t = i / (kDv / kWide) * kVec;
@@ -267,12 +281,13 @@ struct AttentionOperands {
   }
   /// Stores to `tile` in LDS what fetch() has loaded from key t0 on. Operands with base addresses are zeroed past the
   /// limit and past the head's elements.
+  template <bool Keys = true, bool Values = true, bool Whole = false>
   SDX_FN void place(detail::shared_ptr<vec16> tile, const Fetched& f, u32 t0, u32 limit) const {
     Fetched arrived = f;
 #if defined(__AMDGCN__)
     // Otherwise the compiler splits values right after the load, at the end of the previous step.
 #pragma clang loop unroll(full)
-    for (int k = 0; k < kValueLoads; ++k)
+    for (int k = 0; k < (Values ? kValueLoads : 0); ++k)
 #pragma clang loop unroll(full)
       for (int x = 0; x < kVec; ++x) {
         auto bits = f.values[k][x];
@@ -280,18 +295,26 @@ struct AttentionOperands {
         arrived.values[k][x] = bits;
       }
 #endif
-    if (t0 + kKeys <= limit)
-      place_masked<false>(tile, arrived, t0, limit);
+    if (Whole || t0 + kKeys <= limit)
+      place_masked<false, Keys, Values>(tile, arrived, t0, limit);
     else
-      place_masked<true>(tile, arrived, t0, limit);
+      place_masked<true, Keys, Values>(tile, arrived, t0, limit);
+  }
+  template <bool Masked, bool Keys, bool Values>
+  SDX_FN void place_masked(detail::shared_ptr<vec16> tile, const Fetched& f, u32 t0, u32 limit) const {
+    if constexpr (Keys) place_keys<Masked>(tile, f, t0, limit);
+    if constexpr (Values) place_values<Masked>(tile, f, t0, limit);
   }
   template <bool Masked>
-  SDX_FN void place_masked(detail::shared_ptr<vec16> tile, const Fetched& f, u32 t0, u32 limit) const {
+  SDX_FN void place_keys(detail::shared_ptr<vec16> tile, const Fetched& f, u32 t0, u32 limit) const {
     each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
       bool inside = !Masked || t0 + row < limit;
       if constexpr (int(P::kHeadDim) != kD) inside = inside && chunk * kVec < P::kHeadDim;
       tile[KeyRows::at(row, chunk)] = P::kKeyDirect == 0 || inside ? f.keys[k] : vec16{};
     });
+  }
+  template <bool Masked>
+  SDX_FN void place_values(detail::shared_ptr<vec16> tile, const Fetched& f, u32 t0, u32 limit) const {
 #pragma clang loop unroll(full)
     for (int k = 0; k < kValueLoads; ++k) {
       const u32 i = thread_id() + k * kThreads, d = i % (kDv / kWide) * kWide, chunk = i / (kDv / kWide);

@@ -29,6 +29,15 @@ struct SharedRows {
   }
 };
 
+// The same for rows of four vectors, two of them in a line of all banks, without padding. For CDNA: its reads of 16
+// rows at a chunk use each bank once, and so do writes of every other row.
+struct PairedRows {
+  static constexpr int kPitch = 4;
+  static SDX_FN u32 at(u32 row, u32 chunk) {
+    return row / 2 * 8 + ((row % 2 * 4 + chunk) ^ (row / 2 % 4) ^ (row / 8 % 2 * 4));
+  }
+};
+
 template <class T>
 SDX_FN T attention_xor(T x, u32 mask) {
 #if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)

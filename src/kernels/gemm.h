@@ -1,6 +1,6 @@
 // Tiled GEMM: each workgroup computes BM rows by BN columns.
 #pragma once
-#include "gemm_pipeline.h"
+#include "gemm_direct.h"
 #include "gemm_split_k.h"
 
 namespace sdx {
@@ -24,17 +24,34 @@ SDX_FN void gemm(const P& p) {
   const u32 first_row = tile_m * Tile::kM, first_col = tile_n * Tile::kN;
   const WavePart<Tile, P> part;
 
-  typename M::Sum sums[TM][TN][M::kCount] = {};
   const u32 steps = (p.k + S::kK - 1) / S::kK, from = steps * share_of(p) / shares;
   const u32 count = steps * (share_of(p) + 1) / shares - from;
+  const u32 row = first_row + part.m * TM * 16, col = first_col + part.n * TN * 16;
+#if defined(__gfx950__)
+  if constexpr (S::kDirect) {
+    multiply_direct<Tile>(p, part, (shared_vec*)lds, z, first_row, first_col, from, count);
+    lds_barrier();
+    each<TM>([&](auto i) __attribute__((always_inline)) {
+      reserve_accumulators();
+      f32 sums[1][TN][M::kCount];
+      each<TN * M::kCount>([&](auto e) __attribute__((always_inline)) {
+        sums[0][e.value / M::kCount][e.value % M::kCount] = accumulator<i.value * TN * M::kCount + e.value>();
+      });
+      store_sums<P, 1, TN, Tile::kWavesM * Tile::kWavesN, 1>(p, sums, (shared_f32*)lds, z, row + i.value * 16, col,
+                                                             part.mn, 0);
+    });
+    return;
+  }
+#endif
+  typename M::Sum sums[TM][TN][M::kCount] = {};
   if constexpr (S::kInFlight > 1)
     multiply_pipelined<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count);
   else
     multiply_staged<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count);
   wait_copies<0>();
   lds_barrier();
-  store_sums<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(
-      p, sums, (shared_f32*)lds, z, first_row + part.m * TM * 16, first_col + part.n * TN * 16, part.mn, part.k);
+  store_sums<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(p, sums, (shared_f32*)lds, z, row, col, part.mn,
+                                                                      part.k);
 }
 
 }  // namespace sdx

@@ -41,6 +41,13 @@ struct Sizes {
   static constexpr bool kPipelined =
       !kHas<Access::kElements> && (M::kFamily == MatrixFamily::kMfma || !kHas<Access::kAcross>);
   static constexpr int kInFlight = kPipelined ? Tile::kInFlight : 1;
+#if defined(__gfx950__)
+  /// See gemm_direct.h.
+  static constexpr bool kDirect = kTilesM * kTilesN == 64 && A::kLinear && B::kLinear &&
+                                  A::kAccess == Access::kVector && B::kAccess == Access::kVector;
+#else
+  static constexpr bool kDirect = false;
+#endif
   static constexpr int kVectors = kStage * Tile::kStages > kStore ? kStage* Tile::kStages : kStore;
 };
 
@@ -59,13 +66,15 @@ struct WavePart {
     for (int v = 0; v < M::kVectorsA; ++v)
       x[v] = from[place<S::kChunks>((m * S::kTilesM + i) * 16 + M::row_a(lane, v), chunk + M::chunk(lane, v))];
   }
-  SDX_FN void read_b(const shared_vec* from, int s, vec16 (&y)[S::kTilesN][M::kVectorsB]) const {
+  SDX_FN void read_b(const shared_vec* from, int s, int j, vec16 (&y)[M::kVectorsB]) const {
     const u32 chunk = (s * Tile::kWavesK + k) * (M::kStep / M::kVec);
 #pragma clang loop unroll(full)
-    for (int j = 0; j < S::kTilesN; ++j)
+    for (int v = 0; v < M::kVectorsB; ++v)
+      y[v] = from[place<S::kChunks>((n * S::kTilesN + j) * 16 + M::row_b(lane, v), chunk + M::chunk(lane, v))];
+  }
+  SDX_FN void read_b(const shared_vec* from, int s, vec16 (&y)[S::kTilesN][M::kVectorsB]) const {
 #pragma clang loop unroll(full)
-      for (int v = 0; v < M::kVectorsB; ++v)
-        y[j][v] = from[place<S::kChunks>((n * S::kTilesN + j) * 16 + M::row_b(lane, v), chunk + M::chunk(lane, v))];
+    for (int j = 0; j < S::kTilesN; ++j) read_b(from, s, j, y[j]);
   }
 };
 

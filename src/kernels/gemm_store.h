@@ -45,11 +45,9 @@ SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
   }
 }
 
-/// Passes a wave's sums to P::element in row order rather than in the matrix instruction's layout. They go through LDS,
-/// 16 rows by up to 64 columns at a time. `row` and `col`: of the wave's first sum. The sums of waves with the same
-/// `slot` are added up.
-template <class P, int TM, int TN, int Slots, int Shares, class Sums>
-SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
+/// See store_sums(). Whole: all results lie within the output.
+template <bool Whole, class P, int TM, int TN, int Slots, int Shares, class Sums>
+SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
   using M = Matrix<typename P::T>;
   using Sum = typename M::Sum;
   constexpr int kPart = TN < 4 ? TN : 4, kPitch = kPart * 16 + 4, kSize = 16 * kPitch;
@@ -108,7 +106,7 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
           for (int s = 1; s < Shares; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
         }
         const u32 out_row = row + i * 16 + r, out_col = multiple<kWidth>(col + h * 16 + c);
-        if (out_row >= p.m || out_col >= p.n) continue;
+        if (!Whole && (out_row >= p.m || out_col >= p.n)) continue;
         if constexpr (kReads) {
 #pragma clang loop unroll(full)
           for (int e = 0; e < kWidth; ++e) p.element(z, out_row, out_col + e, x[e], reads[q][e]);
@@ -121,6 +119,22 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
       else
         wave_barrier();
     }
+}
+
+/// Passes a wave's sums to P::element in row order rather than in the matrix instruction's layout. They go through LDS,
+/// 16 rows by up to 64 columns at a time. `row` and `col`: of the wave's first sum. The sums of waves with the same
+/// `slot` are added up.
+template <class P, int TM, int TN, int Slots, int Shares, class Sums>
+SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
+#if defined(__GFX9__)
+  // Loads and stores have one counter there. After a store that may have been skipped the compiler no longer knows how
+  // many are on their way, and waits for all of them where it needs what the epilogue reads.
+  if (!__is_same(typename ReadOf<P>::Type, NothingRead) && row + TM * 16 <= p.m && col + TN * 16 <= p.n) {
+    store_parts<true, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
+    return;
+  }
+#endif
+  store_parts<false, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
 }
 
 }  // namespace gemm_detail

@@ -110,6 +110,19 @@ def test_gemm_multiplies_while_loads_are_in_flight(chip, constant, tmp_path):
     assert not spills, f"registers are spilled to memory: {spills}"
 
 
+def test_large_gemm_on_cdna4_loads_to_lds(tmp_path):
+    """Tiles of 256 x 256: sums in all accumulation registers, which nothing but products may touch in the loop."""
+    model = tmp_path / "product.onnx"
+    product(model, 4096, 4096, 4096, True)
+    code = instructions(model, "gfx950", tmp_path)
+    loop = main_loop(code)
+    assert sum(bool(MATRIX.search(text)) for text in loop) == 128
+    assert sum(text.startswith("global_load_lds_dwordx4") for text in loop) == 16
+    others = [text for text in loop if re.search(r"\ba(\d|\[)", text) and not MATRIX.search(text)]
+    spills = [text for _, text, _ in code if text.startswith("scratch_")]
+    assert not others and not spills
+
+
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_attention_multiplies_while_loads_are_in_flight(chip, size, tmp_path):

@@ -37,6 +37,12 @@ ONE_QUERY = [
     (3, 4, 4, 1, 1, 64),
     (2, 6, 2, 1, 333, 96),
 ]
+# Enough keys for the loop over whole tiles, in which CDNA computes the scores of the next tile ahead.
+LONG = [
+    (d, s)
+    for d in ["sim:gfx90a", "sim:gfx942", "sim:gfx950"]
+    for s in [(1, 2, 1, 150, 450, 64), (1, 1, 1, 70, 300, 128)]
+]
 WHERE = [(d, s) for d in SIMULATED for s in SMALL] + [(d, s) for d in NVIDIA for s in SMALL + LARGE + ONE_QUERY]
 
 
@@ -56,7 +62,7 @@ def run(device, feed, size, mask=None, **attributes):
     return sardonyx.compile(model, device=device).run(feed)["y"].astype(np.float64)
 
 
-@pytest.mark.parametrize(("device", "size"), WHERE)
+@pytest.mark.parametrize(("device", "size"), WHERE + LONG)
 @pytest.mark.parametrize("causal", [False, True])
 def test_plain_and_causal(device, size, causal):
     feed = operands(size)

@@ -283,3 +283,28 @@ g (float16[n, 2048] x, float16[2048, 50] w) => (float16[n, 50] y) { p = MatMul (
         got = sardonyx.compile(path, device=DEVICE, tuning_database=database).run(f)["y"]
         # Sums of 2048 products of about 1, rounded once to float16.
         np.testing.assert_allclose(got.astype(np.float32), want, rtol=1e-3, atol=0.05)
+
+
+def test_large_tiles_on_cdna4(tmp_path, small_database):
+    """Tiles of 256 x 256, whose loads go straight to LDS: partial tiles of rows and columns, a partial last tile of K, a bias."""
+    path, database = tmp_path / "m.onnx", tmp_path / "my.tuning"
+    database.write_bytes(small_database)
+    rng = np.random.default_rng(0)
+    w, b = (rng.standard_normal(s).astype(np.float16) for s in [(200, 264), (264,)])
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+g (float16[300, 200] x, float16[200, 264] w, float16[264] b) => (float16[300, 264] y) { p = MatMul (x, w) y = Add (p, b) }""")
+    del model.graph.input[1:]
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in (("w", w), ("b", b)))
+    onnx.save(model, path)
+    # As if this had been measured: the rule takes such tiles for large sizes only.
+    with sqlite3.connect(database) as db:
+        problem, tiling = "product float16 a=vector b=vector whole buffers=4", "gemm<Tiling<256, 256, 2, 2, 1, 128, 2>>"
+        db.execute("INSERT INTO times VALUES ('gfx950', 256, ?, 1, 300, 264, 200, ?, 1e-6)", (problem, tiling))
+    use = ["--tuning-database", database, "--cache-dir", tmp_path / "cache"]
+    report = cli("compile", path, "--arch", "gfx950", *use, "--report", "-o", tmp_path / "m.sdx")
+    assert " 131072 " in report  # LDS of those tiles alone
+    x = rng.standard_normal((300, 200)).astype(np.float16)
+    compiled = sardonyx.compile(path, device="sim:gfx950", tuning_database=database, cache_dir=tmp_path / "cache")
+    want = x.astype(np.float32) @ w.astype(np.float32) + b.astype(np.float32)
+    # Sums of 200 products of about 1, rounded once to float16.
+    np.testing.assert_allclose(compiled.run({"x": x})["y"].astype(np.float32), want, rtol=1e-3, atol=0.02)

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/exec/checks.h"
 #include "sim/exec/fault.h"
 #include "sim/exec/gpr_index.h"
@@ -21,9 +23,23 @@ constexpr std::uint64_t kGroupTurn = 1 << 22;  // instructions before another wo
                     : "instruction is not implemented, or not an instruction of this chip");
 }
 
-/// Matrix arithmetic where only the clock is of interest: addresses and branches do not depend on it.
+/// Matrix arithmetic where only the clock is of interest: addresses do not depend on it.
 bool leftOut(const Wave& w, const Inst& in) {
   return w.recorder && w.recorder->skipMatrix && in.category == Category::kMatrix;
+}
+
+/// Instead of a product: its addend. Branches that depend on sums then are those of operands that are zeros, where an
+/// old register could hold anything.
+void passAddend(Wave& w, const Inst& in) {
+  const Operand &to = in.dst[0], &from = in.src[2];
+  const bool row = from.file == RegFile::kVgpr || from.file == RegFile::kAgpr;
+  if (in.nsrc < 3 || (row && from.file == to.file && from.index == to.index)) return;
+  for (int d = 0; d < to.dwords; ++d) {
+    if (row && d < from.dwords)
+      std::copy_n(w.row(from, d), w.lanes, w.row(to, d));
+    else
+      std::fill_n(w.row(to, d), w.lanes, 0u);
+  }
 }
 
 /// Executes until the wave ends, blocks, yields or has used `budget`. Returns the instructions executed.
@@ -54,6 +70,8 @@ std::uint64_t runWave(Launch& launch, Wave& w, std::uint64_t budget, std::vector
       if (in.pre) in.pre(w, in);
       in.fn(w, in);
       if (in.post) in.post(w, in);
+    } else {
+      passAddend(w, in);
     }
     checkAfter(w, in);
     if (kObserved && w.recorder) w.recorder->finish(w, in);
