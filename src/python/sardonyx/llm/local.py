@@ -14,7 +14,7 @@ from .genai_folder import GenaiFolder
 from .search_options import SearchOptions
 
 
-class Engine(Protocol):
+class DecoderRunner(Protocol):
     """The interface through which a language model runs its decoder. Used by one thread at a time."""
 
     @property
@@ -32,7 +32,7 @@ class Engine(Protocol):
         ...
 
 
-class LocalEngine:
+class LocalRunner:
     """A decoder in this process."""
 
     def __init__(self, folder: GenaiFolder, **options: Any):

@@ -1,0 +1,381 @@
+"""Continuous batching: requests join and leave a running batch at each step. See scheduler.py, pages.py, paged_graph.py."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import DeviceError, Error, InternalError, InvalidArgumentError, OverloadedError
+from .decoder import checked_prompt
+from .engine_request import EndEvent, Event, Request, request_options
+from .language_model import Generation, Statistics
+from .paged_decoder import Chosen, PagedDecoder
+from .paged_sampling import StepKind
+from .pages import PagePool
+from .scheduler import Piece, Scheduler
+from .texts import Prompt, Texts
+
+#: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
+_SHORT = 16
+
+
+@dataclass(frozen=True)
+class EngineStatistics:
+    """What an engine has done since it began, and what it is doing."""
+
+    running: int  #: requests
+    waiting: int
+    pages: int  #: of the KV cache
+    used_pages: int  #: that running requests have
+    page_tokens: int
+    cache_bytes: int
+    steps: int
+    prompt_tokens: int  #: computed, those that were computed again included
+    kept_tokens: int  #: of prompts, found in the cache
+    new_tokens: int
+    preemptions: int
+    ended: dict[str, int]  #: requests by Request.finished
+
+
+class Engine(Texts):
+    """A decoder that answers many requests at a time. All members may be called by any thread."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        device: str = "host",
+        precision: str = "fp32",
+        threads: int = 0,
+        cache_dir: str | os.PathLike[str] | None = None,
+        device_memory_limit: int = 0,
+        progress: Callable[[Any], object] | None = None,
+        cache_memory: int = 0,
+        page_tokens: int = 64,
+        max_sequences: int = 64,
+        max_waiting: int = 1024,
+        step_tokens: int = 512,
+    ):
+        """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
+        GroupQueryAttention, on one device.
+
+        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences texts of the model's limit, but
+            at most half of the device's memory, or of the host's free memory.
+        page_tokens: tokens of a page of the cache, which is what sequences get and share.
+        max_sequences: requests that run at a time; max_waiting: more than these make submit() raise OverloadedError.
+        step_tokens: the most tokens of a step. Long prompts are computed in parts of this size, between which the other
+            requests go on.
+
+        Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
+        """
+        super().__init__(folder)
+        for name, value, most in (
+            ("page_tokens", page_tokens, 4096),
+            ("max_sequences", max_sequences, 4096),
+            ("max_waiting", max_waiting, 1 << 31),
+            ("step_tokens", step_tokens, 1 << 20),
+            ("cache_memory", cache_memory, 1 << 62),
+        ):
+            least = 0 if name in ("cache_memory", "max_waiting") else 1
+            if not isinstance(value, int) or not least <= value <= most:
+                raise InvalidArgumentError(f"{name} is {value!r}; it must be from {least} to {most}")
+        self._decoder = PagedDecoder(
+            self._folder,
+            rows=page_tokens,
+            cache_memory=cache_memory,
+            wanted_pages=max_sequences * -(-self._folder.context // page_tokens),
+            device=device,
+            precision=precision,
+            threads=threads,
+            cache_dir=cache_dir,
+            device_memory_limit=device_memory_limit,
+            progress=progress,
+        )
+        self._pool = PagePool(self._decoder.pages, page_tokens)
+        self._scheduler = Scheduler(self._pool, most=max_sequences, tokens=max(step_tokens, max_sequences))
+        self._max_waiting = max_waiting
+        self._wake = threading.Condition()
+        self._inbox: list[Request] = []
+        self._live: set[Request] = set()
+        self._closing = False
+        self._numbers = 0
+        self._steps = self._prompt_tokens = self._new_tokens = 0
+        self._ended: Counter[str] = Counter()
+        # The thread does not keep the engine alive: an engine that nobody has any more ends.
+        wake = self._wake
+        own = weakref.ref(self, lambda _: _notify(wake))
+        self._thread = threading.Thread(target=_loop, args=(own, wake), name="sardonyx engine", daemon=True)
+        self._thread.start()
+
+    # ---- requests
+    @property
+    def device(self) -> str:
+        return self._decoder.device
+
+    def submit(self, prompt: Prompt, *, priority: int = 0, client: str = "", **options: Any) -> Request:
+        """Queues a prompt (a text, tokens, or messages); returns at once. Its events come from the Request.
+
+        priority: higher ones run first, and lower ones give way to them. client: requests of equal priority are served
+        evenly by client. The options are those of SearchOptions, without beam search, and of RequestOptions.
+
+        Raises errors.Error: InvalidArgumentError for options that make no sense and for a prompt that is too long,
+        OverloadedError if too many requests wait.
+        """
+        search, own = request_options(self._folder, options)
+        tokens = self.prompt_tokens(prompt)
+        checked_prompt(tokens, self._folder, search.max_new_tokens)
+        if not isinstance(priority, int) or abs(priority) > 1 << 31:
+            raise InvalidArgumentError(f"priority is {priority!r}, not a whole number")
+        fits = (self._pool.pages - 1) * self._pool.rows
+        if len(tokens) >= fits:
+            raise InvalidArgumentError(
+                f"the prompt has {len(tokens)} tokens, and the engine's cache has room for {fits}, the answer included; "
+                "shorten it, or give the engine more cache_memory"
+            )
+        with self._wake:
+            if self._closing:
+                raise OverloadedError("the engine is being closed")
+            waiting = len(self._inbox) + len(self._scheduler.waiting)
+            if waiting >= max(1, self._max_waiting):
+                raise OverloadedError(f"{waiting} requests wait already; ask again later")
+            self._numbers += 1
+            request = Request(
+                self._numbers,
+                tokens,
+                search,
+                own,
+                decode=self.decode,
+                priority=priority,
+                client=client,
+                room=min(search.max_new_tokens, self._folder.context - len(tokens), fits - len(tokens)),
+            )
+            self._inbox.append(request)
+            self._live.add(request)
+            self._wake.notify()
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """Ends a request; its pages are free before the next step."""
+        request.cancel()
+        with self._wake:
+            self._wake.notify()
+
+    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Event]:
+        """submit() with the request's events. Closing the iterator cancels the request. Raises what ended it early."""
+        request = self.submit(prompt, **options)
+        try:
+            for event in request:
+                self._raise(event)
+                yield event
+        finally:
+            self.cancel(request)
+
+    async def stream_async(self, prompt: Prompt, **options: Any) -> AsyncIterator[Event]:
+        """stream() for asyncio."""
+        request = self.submit(prompt, **options)
+        try:
+            async for event in request:
+                self._raise(event)
+                yield event
+        finally:
+            self.cancel(request)
+
+    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+        """The whole answer; other threads' requests run beside it."""
+        return self.generate_batch([prompt], **options)[0]
+
+    def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
+        """The answers to several prompts, in their order."""
+        requests: list[Request] = []
+        try:
+            for p in prompts:
+                requests.append(self.submit(p, **options))
+            for r in requests:
+                r.wait()
+                if r.error:
+                    raise r.error
+        finally:
+            for r in requests:
+                self.cancel(r)
+        return [generation(r) for r in requests]
+
+    async def generate_async(self, prompt: Prompt, **options: Any) -> Generation:
+        """generate() for asyncio; cancelling the task cancels the request."""
+        request = self.submit(prompt, **options)
+        try:
+            async for event in request:
+                self._raise(event)
+        finally:
+            self.cancel(request)
+        return generation(request)
+
+    @staticmethod
+    def _raise(event: Event) -> None:
+        if isinstance(event, EndEvent) and event.error is not None:
+            raise event.error
+
+    # ---- the whole
+    def statistics(self) -> EngineStatistics:
+        """A snapshot."""
+        with self._wake:
+            s = self._scheduler
+            return EngineStatistics(
+                running=len(s.running),
+                waiting=len(s.waiting) + len(self._inbox),
+                pages=self._pool.pages - 1,
+                used_pages=self._pool.used,
+                page_tokens=self._pool.rows,
+                cache_bytes=self._decoder.pages * self._decoder.page_bytes,
+                steps=self._steps,
+                prompt_tokens=self._prompt_tokens,
+                kept_tokens=s.found,
+                new_tokens=self._new_tokens,
+                preemptions=s.preemptions,
+                ended=dict(self._ended),
+            )
+
+    def prepare(self, kind: StepKind) -> None:
+        """Compiles the programs of a kind of step now, instead of when the first request needs them."""
+        for single in (False, True):
+            self._decoder.program(kind, single)
+
+    def close(self, *, finish: bool = True) -> None:
+        """Accepts no more requests, and returns when none is left. finish: those that wait or run are answered; otherwise
+        they are cancelled."""
+        with self._wake:
+            self._closing = True
+            if not finish:
+                for r in self._live:
+                    r.cancel()
+            self._wake.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        self.close(finish=kind is None)
+
+    # ---- the engine's thread
+    def _next_pieces(self) -> list[Piece] | None:
+        """Of the next step, with new requests and without cancelled ones; None: the engine has been closed. The caller
+        holds the lock."""
+        for r in self._inbox:
+            self._scheduler.add(r)
+        self._inbox.clear()
+        for r in [r for r in self._live if r.cancelled]:
+            self._end(r, "cancelled")
+        if self._closing and not self._live:
+            return None
+        return self._scheduler.plan() if self._live else []
+
+    def _end(self, request: Request, reason: str, error: Error | None = None) -> None:
+        """Frees its memory, then tells its caller."""
+        with self._wake:
+            self._scheduler.remove(request)
+            self._live.discard(request)
+            self._ended[reason] += 1
+        request.end(reason, error)
+
+    def _step(self, pieces: list[Piece]) -> None:
+        """Long parts of prompts one by one, then all other tokens together."""
+        long = [[p] for p in pieces if p.count > _SHORT]
+        short = [p for p in pieces if p.count <= _SHORT]
+        for all_of in [*long, *([short] if short else [])]:
+            group = [p for p in all_of if self._masked(p)]
+            if not group:
+                continue
+            kind = StepKind()
+            for p in group:
+                if p.gives:
+                    kind = kind.joined(p.request.kind())
+            try:
+                chosen = self._decoder.run(group, kind, len(group) == 1 and group[0].count > 1)
+            except Exception as error:
+                for p in group:
+                    self._end(p.request, "error", _known(error, "a step of the engine failed"))
+                continue
+            self._take(group, chosen)
+
+    def _masked(self, piece: Piece) -> bool:
+        """Asks the request's constraint, if it has one, which tokens may come next. False: it has failed."""
+        r = piece.request
+        if not piece.gives or r.options.constraint is None:
+            return True
+        try:
+            r.allowed = r.options.constraint.allowed()
+        except Exception as error:
+            self._end(r, "error", _known(error, "a constraint failed"))
+            return False
+        return True
+
+    def _take(self, pieces: list[Piece], chosen: Chosen) -> None:
+        """Gives the requests their tokens."""
+        with self._wake:
+            self._steps += 1
+            for p in pieces:
+                new = p.start >= p.request.prompt_tokens
+                self._prompt_tokens += 0 if new and p.count == 1 else p.count
+                self._scheduler.count(p)
+            self._new_tokens += len(chosen.tokens)
+        for k, p in enumerate([p for p in pieces if p.gives]):
+            r, logprob = p.request, None
+            top: tuple[tuple[int, float], ...] = ()
+            if r.options.logprobs is not None and chosen.logprobs is not None:
+                assert chosen.top_tokens is not None and chosen.top_logprobs is not None
+                logprob = float(chosen.logprobs[k])
+                best = zip(chosen.top_tokens[k].tolist(), chosen.top_logprobs[k].tolist())
+                top = tuple(best)[: r.options.logprobs]
+            try:
+                reason = r.add(chosen.tokens[k], self.ends, logprob, top)
+            except Exception as error:  # of a constraint, or of the tokenizer
+                self._end(r, "error", _known(error, "a token could not be taken"))
+                continue
+            if reason:
+                self._end(r, reason)
+
+
+def _known(error: Exception, what: str) -> Error:
+    if isinstance(error, Error):
+        return error
+    if isinstance(error, MemoryError):
+        return DeviceError(f"{what}: memory ran out")
+    return InternalError(f"{what}: {error!r}")
+
+
+def _notify(wake: threading.Condition) -> None:
+    with wake:
+        wake.notify_all()
+
+
+def _loop(own: weakref.ref[Engine], wake: threading.Condition) -> None:
+    """Runs steps while there are requests."""
+    while True:
+        with wake:
+            engine = own()
+            if engine is None:
+                return
+            if not (engine._live or engine._closing):
+                del engine
+                wake.wait()
+                continue
+            pieces = engine._next_pieces()
+        if pieces is None:
+            return
+        if pieces:
+            engine._step(pieces)
+        del engine, pieces  # requests know the engine's tokenizer
+
+
+def generation(request: Request) -> Generation:
+    """What a request has generated, when it has ended."""
+    statistics = Statistics(
+        request.prompt_tokens, request.kept, len(request.answer), request.first or request.total, request.total
+    )
+    return Generation(request.text, request.answer, request.finished, statistics)
