@@ -184,6 +184,7 @@ def measure(a: argparse.Namespace) -> dict[str, Any]:
             max_sequences=max(CLIENTS),
             cache_memory=a.cache_memory << 20,
             step_tokens=a.step_tokens,
+            share_prefixes=False,  # the same trace runs several times
         ) as engine:
             print(
                 f"{precision}: compiled and loaded in {time.perf_counter() - begun:.1f} s, {engine.statistics().pages} pages"

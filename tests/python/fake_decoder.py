@@ -28,6 +28,7 @@ class FakeDecoder:
 
     delay = 0.0  #: seconds of a step
     fails = None  #: an exception of the next step
+    immediate = True
 
     def __init__(self, folder, *, rows, cache_memory, wanted_pages, **_):
         self.folder, self.rows, self.device, self.page_bytes = folder, rows, "fake", 1024
@@ -38,15 +39,22 @@ class FakeDecoder:
     def program(self, kind, single):
         return None
 
-    def run(self, pieces, kind, single):
+    def start(self, pieces, kind, single):
+        """Computes it at once, or, like a GPU, when somebody waits for the results."""
+        given = [(p, list(p.request.tokens), list(p.request.pages)) for p in pieces]
+        if self.immediate:
+            chosen = self.run(given, kind)
+            return lambda: chosen
+        return lambda: self.run(given, kind)
+
+    def run(self, given, kind):
         if self.fails:
             error, self.fails = self.fails, None
             raise error
         time.sleep(self.delay)
-        self.steps.append(tuple(p.count for p in pieces))
+        self.steps.append(tuple(p.count for p, _, _ in given))
         written = set()
-        for p in pieces:
-            tokens, pages = p.request.tokens, p.request.pages
+        for p, tokens, pages in given:
             assert len(set(pages)) == len(pages) and 0 not in pages
             assert len(pages) * self.rows >= p.start + p.count
             for at in range(p.start, p.start + p.count):
@@ -54,15 +62,15 @@ class FakeDecoder:
                 assert slot not in written, "two sequences write to one place"
                 written.add(slot)
                 self.memory[slot] = tokens[at]
-        tokens = []
-        for p in pieces:
-            if not p.gives:
-                continue
+        chosen = []
+        for p, tokens, pages in given:
             end = p.start + p.count
-            text = self.memory[p.request.pages].reshape(-1)[:end].tolist()
-            assert text == p.request.tokens, "the pages hold another text"
-            tokens.append(next_token(text, self.folder.vocabulary, self.folder.ends[0]))
-        return Chosen(tokens, *self._logprobs(len(tokens), kind))
+            if end < len(tokens):
+                continue
+            text = self.memory[pages].reshape(-1)[:end].tolist()
+            assert text == tokens, "the pages hold another text"
+            chosen.append(next_token(text, self.folder.vocabulary, self.folder.ends[0]))
+        return Chosen(chosen, *self._logprobs(len(chosen), kind))
 
     def _logprobs(self, count, kind):
         if not kind.logprobs:

@@ -46,9 +46,11 @@ def texts(seed, count, longest):
     return [[rng.randrange(250) for _ in range(rng.randrange(1, longest))] for _ in range(count)]
 
 
-def test_mixed_requests_share_few_pages(fake):
+@pytest.mark.parametrize("immediate", [True, False])
+def test_mixed_requests_share_few_pages(fake, immediate):
     """Prompts that begin alike, three clients, three priorities, and memory for a fraction of them at a time."""
     engine, rng = fake(), random.Random(1)
+    engine._decoder.immediate = immediate
     prompts = texts(2, 30, 150)
     prompts += [p[: rng.randrange(1, 150)] + texts(3, 1, 20)[0] for p in prompts]
     requests = [

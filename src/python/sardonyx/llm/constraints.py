@@ -38,7 +38,9 @@ class Constraints:
                 raise InvalidArgumentError("a JSON schema must be an object")
             text = json.dumps(schema)
             # Some white space may stand anywhere, but not so much that an answer has nothing else.
-            make = functools.partial(matcher.grammar_from_json_schema, defaults={"whitespace_pattern": r"[\x20\x0A]{0,16}"})
+            make = functools.partial(
+                matcher.grammar_from_json_schema, defaults={"whitespace_pattern": r"[\x20\x0A]{0,16}"}
+            )
         elif kind in ("regex", "lark") and isinstance(text, str):
             make = matcher.grammar_from_regex if kind == "regex" else matcher.grammar_from_lark
         else:

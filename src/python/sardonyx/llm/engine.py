@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DeviceError, Error, InternalError, InvalidArgumentError, OverloadedError
 from .decoder import checked_prompt
-from .engine_request import EndEvent, Event, Request, request_options
+from .engine_request import EndEvent, Event, Request, TokenEvent, request_options
 from .language_model import Generation, Statistics
 from .paged_decoder import Chosen, PagedDecoder
 from .paged_sampling import StepKind
@@ -60,6 +60,7 @@ class Engine(Texts):
         max_sequences: int = 64,
         max_waiting: int = 1024,
         step_tokens: int = 512,
+        share_prefixes: bool = True,
     ):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
         GroupQueryAttention, on one device.
@@ -70,6 +71,7 @@ class Engine(Texts):
         max_sequences: requests that run at a time; max_waiting: more than these make submit() raise OverloadedError.
         step_tokens: the most tokens of a step. Long prompts are computed in parts of this size, between which the other
             requests go on.
+        share_prefixes: texts that begin with the same tokens share pages, also with texts that have ended.
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
@@ -96,7 +98,7 @@ class Engine(Texts):
             device_memory_limit=device_memory_limit,
             progress=progress,
         )
-        self._pool = PagePool(self._decoder.pages, page_tokens)
+        self._pool = PagePool(self._decoder.pages, page_tokens, share=share_prefixes)
         self._scheduler = Scheduler(self._pool, most=max_sequences, tokens=max(step_tokens, max_sequences))
         self._max_waiting = max_waiting
         self._wake = threading.Condition()
@@ -106,6 +108,7 @@ class Engine(Texts):
         self._numbers = 0
         self._steps = self._prompt_tokens = self._new_tokens = 0
         self._ended: Counter[str] = Counter()
+        self._later: list[tuple[Request, TokenEvent, str, bool]] = []  # tokens of which callers have not been told
         # The thread does not keep the engine alive: an engine that nobody has any more ends.
         wake = self._wake
         own = weakref.ref(self, lambda _: _notify(wake))
@@ -269,7 +272,7 @@ class Engine(Texts):
         for r in self._inbox:
             self._scheduler.add(r)
         self._inbox.clear()
-        for r in [r for r in self._live if r.cancelled]:
+        for r in [r for r in self._live if r.cancelled and not r.ending]:
             self._end(r, "cancelled")
         if self._closing and not self._live:
             return None
@@ -277,8 +280,17 @@ class Engine(Texts):
 
     def _end(self, request: Request, reason: str, error: Error | None = None) -> None:
         """Frees its memory, then tells its caller."""
+        self._leave(request, reason)
+        self._tell(request, reason, error)
+
+    def _leave(self, request: Request, reason: str) -> None:
+        """It takes part in no more steps, and has no more memory."""
         with self._wake:
+            request.ending = reason
             self._scheduler.remove(request)
+
+    def _tell(self, request: Request, reason: str, error: Error | None = None) -> None:
+        with self._wake:
             self._live.discard(request)
             self._ended[reason] += 1
         request.end(reason, error)
@@ -288,7 +300,7 @@ class Engine(Texts):
         long = [[p] for p in pieces if p.count > _SHORT]
         short = [p for p in pieces if p.count <= _SHORT]
         for all_of in [*long, *([short] if short else [])]:
-            group = [p for p in all_of if self._masked(p)]
+            group = [p for p in all_of if not p.request.ending and self._masked(p)]
             if not group:
                 continue
             kind = StepKind()
@@ -296,12 +308,17 @@ class Engine(Texts):
                 if p.gives:
                     kind = kind.joined(p.request.kind())
             try:
-                chosen = self._decoder.run(group, kind, len(group) == 1 and group[0].count > 1)
+                wait = self._decoder.start(group, kind, len(group) == 1 and group[0].count > 1)
+                self._show()  # the texts of the last step, while this one runs
+                chosen = wait()
             except Exception as error:
                 for p in group:
-                    self._end(p.request, "error", _known(error, "a step of the engine failed"))
+                    if not p.request.ending:
+                        self._end(p.request, "error", _known(error, "a step of the engine failed"))
                 continue
             self._take(group, chosen)
+        if self._decoder.immediate:
+            self._show()
 
     def _masked(self, piece: Piece) -> bool:
         """Asks the request's constraint, if it has one, which tokens may come next. False: it has failed."""
@@ -316,16 +333,20 @@ class Engine(Texts):
         return True
 
     def _take(self, pieces: list[Piece], chosen: Chosen) -> None:
-        """Gives the requests their tokens."""
+        """Gives the requests their tokens. One that a stop string has ended while the step ran gets none."""
         with self._wake:
             self._steps += 1
             for p in pieces:
                 new = p.start >= p.request.prompt_tokens
                 self._prompt_tokens += 0 if new and p.count == 1 else p.count
-                self._scheduler.count(p)
-            self._new_tokens += len(chosen.tokens)
-        for k, p in enumerate([p for p in pieces if p.gives]):
-            r, logprob = p.request, None
+                if not p.request.ending:
+                    self._scheduler.count(p)
+        # Which pieces give a token is asked before any request takes one.
+        for k, r in enumerate([p.request for p in pieces if p.gives]):
+            if r.ending:
+                continue
+            token, logprob = chosen.tokens[k], None
+            self._new_tokens += 1
             top: tuple[tuple[int, float], ...] = ()
             if r.options.logprobs is not None and chosen.logprobs is not None:
                 assert chosen.top_tokens is not None and chosen.top_logprobs is not None
@@ -333,12 +354,29 @@ class Engine(Texts):
                 best = zip(chosen.top_tokens[k].tolist(), chosen.top_logprobs[k].tolist())
                 top = tuple(best)[: r.options.logprobs]
             try:
-                reason = r.add(chosen.tokens[k], self.ends, logprob, top)
-            except Exception as error:  # of a constraint, or of the tokenizer
-                self._end(r, "error", _known(error, "a token could not be taken"))
+                reason, silent = r.take(token, self.ends)
+            except Exception as error:  # of a constraint
+                self._end(r, "error", _known(error, "a constraint failed"))
                 continue
             if reason:
-                self._end(r, reason)
+                self._leave(r, reason)
+            self._later.append((r, TokenEvent(token, "", logprob, top), reason, silent))
+
+    def _show(self) -> None:
+        """Tells the callers of the tokens that have been taken."""
+        later, self._later = self._later, []
+        for r, event, reason, silent in later:
+            if r.finished:  # cancelled, or ended by a stop string
+                continue
+            try:
+                ended = r.show(event, reason, silent)
+            except Exception as error:  # of the tokenizer
+                self._end(r, "error", _known(error, "a token has no text"))
+                continue
+            if ended:
+                if not r.ending:
+                    self._leave(r, ended)
+                self._tell(r, ended)
 
 
 def _known(error: Exception, what: str) -> Error:
@@ -370,6 +408,8 @@ def _loop(own: weakref.ref[Engine], wake: threading.Condition) -> None:
             return
         if pieces:
             engine._step(pieces)
+        else:
+            engine._show()
         del engine, pieces  # requests know the engine's tokenizer
 
 

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -127,7 +127,8 @@ class Request:
         self.published = 0  #: full pages that others can find
         self.admitted = 0  #: its place among those that run
         self.preempted = 0  #: how often its pages were taken away
-        self.finished = ""  #: as in EndEvent; empty while it waits or runs
+        self.ending = ""  #: why it takes part in no more steps; empty while it waits or runs
+        self.finished = ""  #: the same when its caller has been told, as in EndEvent
         self.error: Error | None = None
         self.text = ""
         self.cancelled = False
@@ -215,28 +216,28 @@ class Request:
         tokens = sorted(repeated | offsets.keys())
         return tokens, [offsets.get(t, 0.0) for t in tokens], [t in repeated for t in tokens]
 
-    def add(self, token: int, ends: tuple[int, ...], logprob: float | None, top: tuple[tuple[int, float], ...]) -> str:
-        """Takes a chosen token. Returns why the answer ends with it, or an empty text."""
+    def take(self, token: int, ends: tuple[int, ...]) -> tuple[str, bool]:
+        """Takes a chosen token. Returns why the answer ends with it, or an empty text, and whether it has no text."""
         if self.first is None:
             self.first = time.perf_counter() - self.started
         self.tokens.append(token)
         self._counts[token] = self._counts.get(token, 0) + 1
         over = self.options.constraint.accept(token) if self.options.constraint else False
-        text, reason = "", ""
         if token in ends and not self.search.ignore_eos:
-            reason = "end"
-        elif token in self.options.stop_tokens:
+            return "end", True
+        if token in self.options.stop_tokens:
+            return "stop", True
+        if over:
+            return "end", False
+        return ("length" if len(self.tokens) - self.prompt_tokens >= self.room else ""), False
+
+    def show(self, event: TokenEvent, reason: str, silent: bool) -> str:
+        """Tells the caller of a token that was taken, with its text. Returns why the answer ends with it."""
+        text = "" if silent else self._stream.add(event.token)
+        if self._stream.stopped:
             reason = "stop"
-        else:
-            text = self._stream.add(token)
-            if self._stream.stopped:
-                reason = "stop"
-            elif over:
-                reason = "end"
-            elif len(self.tokens) - self.prompt_tokens >= self.room:
-                reason = "length"
         self.text += text
-        self._deliver(TokenEvent(token, text, logprob, top))
+        self._deliver(replace(event, text=text) if text else event)
         return reason
 
     def end(self, reason: str, error: Error | None = None) -> None:

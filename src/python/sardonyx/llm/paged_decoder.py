@@ -109,18 +109,27 @@ class PagedDecoder:
             raise DeviceError(f"{what} ({error})") from None
         return caches
 
-    def run(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Chosen:
-        """Computes the pieces together. The results are those of the pieces that give a token, in order."""
+    @property
+    def immediate(self) -> bool:
+        """Whether start() returns when the step has been computed."""
+        return self.device == "host"
+
+    def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
+        """Computes the pieces together. What it returns waits for the results, which are those of the pieces that give a
+        token, in order."""
         giving = [p for p in pieces if p.gives]
         values = self._packed(pieces)
         # The number of changed logits differs from step to step, so steps with any are not bound to tensors.
         if not single and not kind.adjust and all(p.count == 1 for p in giving) and len(giving) == len(pieces):
             bound = self._bound_for(kind, len(pieces), values["table"].shape[1])
-            found = bound.run({**values, **self._choice(giving, kind, len(giving))})
-        else:
-            found = self._run(kind, single, {**values, **self._choice(giving, kind, max(1, len(giving)))})
-        count = len(giving)
-        chosen = Chosen([int(t) for t in found["next_tokens"][:count, 0]])
+            bound.start({**values, **self._choice(giving, kind, len(giving))})
+            return lambda: self._chosen(bound.results(), len(giving), kind)
+        found = self._run(kind, single, {**values, **self._choice(giving, kind, max(1, len(giving)))})
+        return lambda: self._chosen(found, len(giving), kind)
+
+    @staticmethod
+    def _chosen(found: dict[str, Array], count: int, kind: StepKind) -> Chosen:
+        chosen = Chosen(found["next_tokens"][:count, 0].tolist())
         if kind.logprobs:
             chosen.logprobs = found["logprob"][:count, 0]
             chosen.top_tokens, chosen.top_logprobs = found["top_tokens"][:count], found["top_logprobs"][:count]
@@ -242,7 +251,11 @@ class _Bound:
             tensors = {n: to_device(v, decoder.device) for n, v in tensors.items()}
             self._found = {n: empty(v.shape, v.dtype, decoder.device) for n, v in self._found.items()}
             stream = Stream(decoder.device)
-        self._tensors = tensors
+        self._copies = [
+            (tensors[n]._copy_from, (v.ctypes.data, v.dtype.name, list(v.shape), False))
+            for n, v in self._values.items()
+            if not self._host and n not in ("cumulative", "rows")  # which stay the same
+        ]
         self._run = model.bind(
             {**tensors, **decoder._caches_by_name(folder.past)},
             {**self._found, **decoder._caches_by_name(folder.present)},
@@ -250,21 +263,23 @@ class _Bound:
             synchronize=stream is None,
         )
 
-    def run(self, values: dict[str, Array]) -> dict[str, Array]:
-        """One step; values of fewer sequences than `size` are completed."""
+    def start(self, values: dict[str, Array]) -> None:
+        """Begins a step; values of fewer sequences than `size` are completed."""
         for name, value in values.items():
             own = self._values[name]
             if name in ("cumulative", "rows"):
                 continue
             if name in ("past", "table"):
                 own[len(value) :] = 0
-                own[: len(value)] = value
-            elif own.shape[0] == 1 and own.ndim == 2 and value.shape[0] == 1 and own.shape != value.shape:
+            if own.shape != value.shape and own.shape[0] == 1 == value.shape[0]:  # ids and positions
                 own[:, : value.shape[1]] = value
             else:
                 own[: len(value)] = value
-            if not self._host:
-                copy(self._tensors[name], own)
+        for copy_from, array in self._copies:
+            copy_from(array)
         self._run()
+
+    def results(self) -> dict[str, Array]:
+        """Waits for the step; its outputs by name."""
         self._run.wait()
         return {n: v if self._host else np.asarray(v.numpy()) for n, v in self._found.items()}

@@ -16,9 +16,9 @@ class PagePool:
     can be found by later prompts, until their memory is needed: the least recently used goes first.
     """
 
-    def __init__(self, pages: int, rows: int):
-        """rows: tokens of a page."""
-        self.pages, self.rows = pages, rows
+    def __init__(self, pages: int, rows: int, *, share: bool = True):
+        """rows: tokens of a page. share: whether pages can be found by others."""
+        self.pages, self.rows, self._share = pages, rows, share
         self._users = [0] * pages
         self._free = list(range(pages - 1, 0, -1))
         self._unused: OrderedDict[int, None] = OrderedDict()  # with contents that may be found
@@ -60,7 +60,7 @@ class PagePool:
 
     def publish(self, page: int, key: bytes) -> None:
         """The page is full; later sequences may find it. Of equal pages the first one counts."""
-        if key not in self._page_of and page not in self._key_of:
+        if self._share and key not in self._page_of and page not in self._key_of:
             self._page_of[key] = page
             self._key_of[page] = key
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from .engine_request import Request
 from .pages import PagePool
 
+_MULTIPLE = 64
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -73,27 +75,37 @@ class Scheduler:
         """The pieces of the next step; every request's pages suffice for its piece."""
         self._make_room()
         pieces: list[Piece] = []
+        planned: set[int] = set()
         left = self.tokens
         order = sorted(self.running, key=lambda r: (-r.priority, r.admitted))
         # First those that generate, so that prompts never delay them.
         for r in [r for r in order if self._pending(r) == 1] + [r for r in order if self._pending(r) > 1]:
             if r not in self.running:  # preempted meanwhile
                 continue
-            pending = self._pending(r)
-            count = 1 if pending == 1 else min(pending, left)
-            if count > 0 and self._reserve(r, count, {p.request.number for p in pieces}):
+            count = self._part(r, left)
+            if count > 0 and self._reserve(r, count, planned):
                 pieces.append(Piece(r, r.computed, count))
+                planned.add(r.number)
                 left -= count
         while left > 0 and len(self.running) < self.most:
             new = self._next()
             if new is None or not self._admit(new):
                 break
-            count = min(self._pending(new), left)
-            if not self._reserve(new, count, {p.request.number for p in pieces}):
+            count = self._part(new, left)
+            if not self._reserve(new, count, planned):
                 break
             pieces.append(Piece(new, new.computed, count))
+            planned.add(new.number)
             left -= count
         return pieces
+
+    def _part(self, r: Request, left: int) -> int:
+        """How many of its tokens are next; a part of a prompt has whole multiples of 64 tokens if it can, so that few
+        sizes occur."""
+        pending = self._pending(r)
+        if pending <= max(1, left):
+            return pending
+        return left // _MULTIPLE * _MULTIPLE if left >= _MULTIPLE else left
 
     @staticmethod
     def _pending(r: Request) -> int:
