@@ -318,7 +318,8 @@ class Parser {
   // on.
   bool language_arguments(int argc, char** argv) {
     const std::string_view command = argc > 1 ? argv[1] : "";
-    if (command != "generate" && command != "serve" && command != "convert-gguf" && command != "onnxruntime") return false;
+    if (command != "generate" && command != "serve" && command != "convert-gguf" && command != "onnxruntime")
+      return false;
     o_.command = Arguments::Command::kLanguage;
     if (const char* python = environment("SARDONYX_PYTHON")) o_.verify.python = python;
     for (int k = 1; k < argc; ++k) {

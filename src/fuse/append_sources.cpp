@@ -2,7 +2,6 @@
 #include "fuse/append_sources.h"
 
 #include "graph/analysis.h"
-#include "program/routine_names.h"
 
 namespace sardonyx {
 namespace {
@@ -43,9 +42,9 @@ void append_from_source(Graph& g) {
   bool changed = false;
   for (const auto& n : g.nodes) {
     auto* r = n->as<RoutineOp>();
-    if (!r || !appends_in_place(r->name)) continue;
+    const bool pages = r && r->name == "append_rows";
+    if (!r || !(pages || r->name == "append")) continue;
     // New rows are [batch, tokens, features]; pages take them token by token.
-    const bool pages = r->name == "append_rows";
     const Exprs shape = n->outputs[0]->shape;
     const Expr batch = pages ? Expr(1) : shape[0];
     const Expr features = pages ? r->params[1] : shape[1] * shape[3];

@@ -1,4 +1,4 @@
-"""sardonyx.serve over real HTTP on 127.0.0.1: OpenAI's client, the Open Inference Protocol, limits, clients that send nonsense, are slow or vanish, overload, and the end of a server."""
+"""sardonyx.serve over real HTTP on 127.0.0.1: OpenAI's client, limits, clients that send nonsense, are slow or vanish, overload, and the end of a server."""
 
 import concurrent.futures
 import contextlib
@@ -6,113 +6,33 @@ import http.client
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 
 import fake_decoder
-import llm_models
-import numpy as np
 import onnx
 import pytest
-import sardonyx
-import sardonyx.llm.engine
-from onnx import TensorProto, helper
-from sardonyx.llm import Engine, LanguageModel
+from sardonyx.llm import LanguageModel
 
 for package in ("fastapi", "uvicorn", "prometheus_client"):
     pytest.importorskip(package, reason=f"serving needs the package {package}")
 openai = pytest.importorskip("openai", reason="its client is the tests' client")
 
-from sardonyx.serve import Limits, create_app, make_server  # noqa: E402
-
-KEY = "secret-1"
-WAIT = 60  # seconds, for what takes milliseconds
-TEMPLATE = "{% for m in messages %}[{{m.role}}]{{m.content}}{% endfor %}[assistant]"
+from sardonyx.serve import Limits  # noqa: E402
+from serving import KEY, WAIT, row_model, servers, write_model  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = llm_models.write(tmp_path_factory.mktemp("models") / "tiny", llm_models.Decoder(layers=2, positions=512))
-    (path / "chat_template.jinja").write_text(TEMPLATE)
-    return path
-
-
-def row_model(name="rows", batch="batch"):
-    """y = 2 x + z for each row."""
-    info = helper.make_tensor_value_info
-    inputs = [info("x", TensorProto.FLOAT, [batch, 3]), info("z", TensorProto.FLOAT, [batch, 3])]
-    two = helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])
-    nodes = [helper.make_node("Mul", ["x", "two"], ["d"]), helper.make_node("Add", ["d", "z"], ["y"])]
-    graph = helper.make_graph(nodes, name, inputs, [info("y", TensorProto.FLOAT, [batch, 3])], [two])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-class Running:
-    """A server in a thread of this process."""
-
-    def __init__(self, engines, models, limits, keys, grace):
-        self.app = create_app(engines, models, limits=limits, keys=keys)
-        self.state = self.app.state.sardonyx
-        addresses, known = [], threading.Event()
-        self.server = make_server(self.app, port=0, grace=grace, started=lambda a: (addresses.append(a), known.set()))
-        self.thread = threading.Thread(target=self.server.run)
-        self.thread.start()
-        assert known.wait(WAIT)
-        self.address = addresses[0]
-        self.port = int(self.address.rpartition(":")[2])
-
-    def end(self):
-        """As SIGTERM does."""
-        self.server.handle_exit(signal.SIGTERM, None)
-
-    def client(self, **options):
-        return openai.OpenAI(base_url=self.address + "/v1", api_key=KEY, max_retries=0, timeout=WAIT, **options)
-
-    def ask(self, method, path, body=None, key=KEY, headers=None):
-        """The status, headers and content of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
-        data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
-        own = {"Authorization": f"Bearer {key}"} if key else {}
-        with contextlib.closing(connection):
-            connection.request(method, path, data, own | (headers or {}))
-            answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read()
-
-    def send(self, text):
-        """A connection on which this has been sent."""
-        connection = socket.create_connection(("127.0.0.1", self.port), WAIT)
-        connection.sendall(text.encode())
-        return connection
-
-    def post(self, path, body, length=None):
-        """send() of a request."""
-        data = json.dumps(body)
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {length or len(data)}\r\n\r\n"
-        return self.send(head + data)
+    return write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture
 def serve(monkeypatch, folder):
-    """Starts servers of a fake language model and of plain models."""
-    monkeypatch.setattr(sardonyx.llm.engine, "PagedDecoder", fake_decoder.FakeDecoder)
-    running = []
-
-    def start(delay=0.0, limits=None, models=None, keys=(KEY,), grace=30, **options):
-        options = {"page_tokens": 8, "max_sequences": 8, "step_tokens": 64, "cache_memory": 200 << 10, **options}
-        engine = Engine(folder, **options)
-        engine._decoder.delay = delay
-        running.append(Running({"tiny": engine}, models or {}, limits or Limits(), keys, grace))
-        running[-1].engine = engine
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.end()
-        server.thread.join(WAIT)
-        assert not server.thread.is_alive() and server.engine.statistics().used_pages == 0
+    with servers(monkeypatch, folder) as start:
+        yield start
 
 
 def idle(engine):
@@ -398,80 +318,6 @@ def test_constrained_answers(serve):
     server = serve()
     for own in ({"regex": "(("}, {"grammar": "start: nothing"}, {"regex": "a", "grammar": 'start: "a"'}):
         assert server.ask("POST", "/v1/completions", {**TEXT, **own})[0] == 400, own
-
-
-# ---- other models
-def tensor(name, values, kind="FP32"):
-    return {"name": name, "datatype": kind, "shape": list(np.shape(values)), "data": np.asarray(values).tolist()}
-
-
-def test_inference_protocol(serve):
-    models = {"rows": sardonyx.compile(row_model()), "one": sardonyx.compile(row_model(batch=1))}
-    server = serve(models=models)
-    about = json.loads(server.ask("GET", "/v2/models/rows")[2])
-    assert about["inputs"][0] == {"name": "x", "datatype": "FP32", "shape": [-1, 3]}
-    assert server.ask("GET", "/v2/models/rows/versions/1/ready")[0] == 200
-    x, z = np.arange(6.0).reshape(2, 3), np.ones((2, 3))
-    body = {"id": "7", "inputs": [tensor("x", x), tensor("z", z)]}
-    status, _, content = server.ask("POST", "/v2/models/rows/infer", body)
-    answer = json.loads(content)
-    assert status == 200 and answer["id"] == "7" and answer["outputs"][0]["shape"] == [2, 3]
-    assert answer["outputs"][0]["data"] == (2 * x + z).reshape(-1).tolist()
-    # Binary data follow the JSON part.
-    data = x.astype(np.float32).tobytes()
-    first = {"name": "x", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": len(data)}}
-    head = json.dumps(
-        {"inputs": [first, tensor("z", z)], "outputs": [{"name": "y", "parameters": {"binary_data": True}}]}
-    ).encode()
-    length = {"Inference-Header-Content-Length": str(len(head))}
-    status, headers, content = server.ask("POST", "/v2/models/rows/infer", head + data, headers=length)
-    assert status == 200
-    at = int(headers["Inference-Header-Content-Length"])
-    assert np.array_equal(np.frombuffer(content[at:], np.float32).reshape(2, 3), 2 * x + z)
-    wrong = [
-        ({"inputs": [tensor("x", x)]}, 400),
-        ({"inputs": [tensor("x", x), tensor("x", x)]}, 400),
-        ({"inputs": [tensor("x", x), tensor("w", x)]}, 400),
-        ({"inputs": [tensor("x", x, "INT64"), tensor("z", z)]}, 400),
-        ({"inputs": [tensor("x", x, "TEXT"), tensor("z", z)]}, 400),
-        ({"inputs": [tensor("x", x[:1]), tensor("z", z)]}, 400),
-        ({"inputs": [{**tensor("x", x), "shape": [3, 2]}, tensor("z", z)]}, 400),
-        ({"inputs": [{**tensor("x", x), "shape": [1 << 39] * 3}, tensor("z", z)]}, 400),
-        ({"inputs": [{**tensor("x", x), "data": [["a"]]}, tensor("z", z)]}, 400),
-        ({"inputs": [{**first}, tensor("z", z)]}, 400),
-        ({"inputs": [tensor("x", x), tensor("z", z)], "outputs": [{"name": "none"}]}, 400),
-        ({"inputs": 3}, 422),
-        ({"inputs": [{"name": "x"}]}, 422),
-    ]
-    for content, status in wrong:
-        assert server.ask("POST", "/v2/models/rows/infer", content)[0] == status, content
-    assert (
-        server.ask("POST", "/v2/models/rows/infer", head, headers={"Inference-Header-Content-Length": "9999"})[0] == 400
-    )
-    assert server.ask("POST", "/v2/models/one/infer", {"inputs": [tensor("x", x[:1]), tensor("z", z[:1])]})[0] == 200
-
-
-def test_requests_run_as_batches(serve):
-    server = serve(models={"rows": sardonyx.compile(row_model())}, limits=Limits(batch_delay=0.2, batch=8))
-
-    def ask(k):
-        x, z = np.full((1 + k % 2, 3), k, np.float32), np.ones((1 + k % 2, 3))
-        if k == 5:  # runs alone, and fails alone
-            z = np.ones((4, 3))
-        status, _, content = server.ask("POST", "/v2/models/rows/infer", {"inputs": [tensor("x", x), tensor("z", z)]})
-        return status, json.loads(content).get("outputs", [{}])[0].get("data")
-
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(ask, range(16)))
-    for k, (status, data) in enumerate(found):
-        assert (status, data) == ((400, None) if k == 5 else (200, [2.0 * k + 1] * 3 * (1 + k % 2))), k
-    metrics = server.ask("GET", "/metrics")[2].decode()
-    runs = float(metrics.split('sardonyx_batches_total{model="rows"} ')[1].split()[0])
-    assert runs <= 8  # 23 rows, 8 a batch, and the one that fails
-    full = serve(models={"rows": sardonyx.compile(row_model())}, limits=Limits(queue=0))
-    body = {"inputs": [tensor("x", np.ones((1, 3))), tensor("z", np.ones((1, 3)))]}
-    status, headers, _ = full.ask("POST", "/v2/models/rows/infer", body)
-    assert status == 429 and headers["Retry-After"] == "1"
 
 
 # ---- the command, with a real decoder

@@ -132,12 +132,25 @@ class _Gate:
         except HttpError as error:  # of a body that is too large or too slow, too
             if begun:
                 raise
+            await self._discard(receive)
             headers = {**error.headers, "Connection": "close"}  # the rest of the body is not read
             await JSONResponse(error.body(), error.status, headers=headers)(scope, receive, noted)
         finally:
             state.metrics.open.dec()
             route = scope.get("route")
             state.metrics.http.labels(getattr(route, "path", "other"), str(status)).inc()
+
+    async def _discard(self, receive: Receive) -> None:
+        """Reads more of a body that is refused: many clients read no answer before they have sent everything, and closing
+        a connection with unread data may lose the answer."""
+        left = 4 * self._state.limits.body
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if message["type"] != "http.request" or not message.get("more_body", False):
+                        return
 
     def _admit(self, scope: Any) -> None:
         headers, limits = Headers(scope=scope), self._state.limits
@@ -171,6 +184,8 @@ class _Gate:
                 size += len(message.get("body", b""))
                 whole = not message.get("more_body", False)
                 if size > limits.body:
+                    if not whole:
+                        await self._discard(receive)
                     raise HttpError(413, f"the body has more than {limits.body} bytes, the server's limit")
             return message
 
