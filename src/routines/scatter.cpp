@@ -202,7 +202,9 @@ void scan(Call& c) {
                              const std::int64_t row = (o * n + (reverse ? n - 1 - k : k)) * inner;
                              for (std::int64_t j = 0; j < inner; ++j) {
                                A& a = acc[static_cast<std::size_t>(j)];
-                               const A e = A(x.as<T>()[row + j]);  // negative integers wrap, as their sums do
+                               // Negative integers wrap, as their sums do.
+                               using Wide = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+                               const A e = static_cast<A>(static_cast<Wide>(x.as<T>()[row + j]));
                                const A next = product ? a * e : a + e;
                                y.as<T>()[row + j] = static_cast<T>(exclusive ? a : next);
                                a = next;
