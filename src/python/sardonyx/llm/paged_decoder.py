@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ class PagedDecoder:
             "progress": progress,
         }
         self._programs: dict[tuple[StepKind, bool], Model] = {}
+        self._lock = threading.Lock()
         self._bound: OrderedDict[tuple[StepKind, int, int], _Bound] = OrderedDict()
         self.device = self.program(StepKind(), False).device  # reports faults of the model at once
         itemsize = numpy_dtype(self.graph.layout.dtype).itemsize
@@ -76,10 +78,11 @@ class PagedDecoder:
     def program(self, kind: StepKind, single: bool) -> Model:
         """The program of a step, compiled on first use; programs of one model share its weights."""
         key = kind, single
-        if key not in self._programs:
-            source = self.graph.build(kind, single)
-            self._programs[key] = compile(source, folder=self.graph.step.data_folder, **self._compile)
-        return self._programs[key]
+        with self._lock:
+            if key not in self._programs:
+                source = self.graph.build(kind, single)
+                self._programs[key] = compile(source, folder=self.graph.step.data_folder, **self._compile)
+            return self._programs[key]
 
     def _memory(self) -> int:
         for device in devices():

@@ -13,6 +13,7 @@ from typing import Any
 from ..compiling import compile
 from ..errors import Error, FileError, InvalidArgumentError
 from ..llm import Engine
+from ..llm.paged_sampling import StepKind
 from ..options import add_flags, options_of_flags
 from .limits import Limits
 
@@ -153,6 +154,7 @@ def _serve(a: argparse.Namespace) -> None:
             step_tokens=a.step_tokens,
             **options,
         )
+        engines[name].prepare(StepKind("few"))  # what most requests need
 
     def started(address: str) -> None:
         if not a.quiet:
