@@ -51,6 +51,7 @@ class Parser {
     add_devices();
     add_cache();
     app_.add_subcommand("generate", "answer prompts with a language model; --chat for a conversation");
+    app_.add_subcommand("serve", "answer requests over HTTP with a language model or other models");
     app_.add_subcommand("convert-gguf", "make a language model's folder from a GGUF file");
     app_.add_subcommand("onnxruntime",
                         "let plain `import onnxruntime` run AMD's providers here: enable, disable, status");
@@ -317,7 +318,8 @@ class Parser {
   // on.
   bool language_arguments(int argc, char** argv) {
     const std::string_view command = argc > 1 ? argv[1] : "";
-    if (command != "generate" && command != "convert-gguf" && command != "onnxruntime") return false;
+    if (command != "generate" && command != "serve" && command != "convert-gguf" && command != "onnxruntime")
+      return false;
     o_.command = Arguments::Command::kLanguage;
     if (const char* python = environment("SARDONYX_PYTHON")) o_.verify.python = python;
     for (int k = 1; k < argc; ++k) {

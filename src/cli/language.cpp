@@ -1,4 +1,5 @@
-// sardonyx generate, convert-gguf and onnxruntime: this process is replaced by the Python package, which does the work.
+// sardonyx generate, serve, convert-gguf and onnxruntime: this process is replaced by the Python package, which does
+// the work.
 #include <unistd.h>
 
 #include <cerrno>

@@ -36,10 +36,13 @@ bool matrix_type(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 
 // An operand: the address of its rows, or its elements.
 struct Operand {
   std::string name;
-  Expr load;             // flat
-  Expr row, element;     // variables
-  Expr start, distance;  // offset of row 0, element 0; stride of rows
-  bool direct = false;   // rows can be read 16 bytes at a time
+  Expr load;              // flat
+  Expr row, element;      // variables
+  Expr start, distance;   // offset of row 0, element 0; stride of rows
+  bool direct = false;    // rows can be read 16 bytes at a time
+  bool gathered = false;  // the same, but each row's place is computed (`start`, with the row), as in a paged KV cache
+  /// kKeyDirect and kValueDirect of kernels/attention.h.
+  int form() const { return direct ? 1 : gathered ? 2 : 0; }
 };
 
 class Generator : AttentionProblem {
@@ -106,8 +109,8 @@ class Generator : AttentionProblem {
         "= "
         "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBounds = {}, kSink = {}, "
         "kZeroEmpty = {} }};\n{}{}}};\nconst P p{{{}}};\n",
-        storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q_.direct), int(k_.direct),
-        int(v_.direct), int(out_direct_), int(plain_), int(column_), int(a_.begin || a_.end), int(bool(a_.sink)),
+        storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q_.direct), k_.form(),
+        v_.form(), int(out_direct_), int(plain_), int(column_), int(a_.begin || a_.end), int(bool(a_.sink)),
         int(a_.zero_empty), members_, text_, values_);
   }
 
@@ -283,7 +286,10 @@ class Generator : AttentionProblem {
     if (group_ > 1) text += fmt::format(", {} share keys", group_);
     if (!plain_) text += column_ ? ", a bias of keys" : ", scores computed";
     if (a_.begin || a_.end) text += ", limits";
-    if (!(q_.direct && k_.direct && v_.direct)) text += ", operands computed";
+    if (q_.direct && k_.gathered && v_.gathered)
+      text += ", keys in pages";
+    else if (!(q_.direct && k_.direct && v_.direct))
+      text += ", operands computed";
     return text;
   }
   static std::string tiles_name(std::int64_t rows) { return fmt::format("tiles of {} rows", rows); }
@@ -352,10 +358,14 @@ class Generator : AttentionProblem {
     const Expr at = o.load->args[0];
     Expr factor, rest;
     const bool single = is_const(element) || is_const(element->args[0], 1);
-    if (single || at->has_load || !idx::split_affine(at, element, factor, rest) || !is_const(factor, 1) ||
-        mentions(rest, element) || extent(element) % vec_ != 0 || divisor_of(rest) % vec_ != 0)
+    if (single || (at->has_load && name == "query") || !idx::split_affine(at, element, factor, rest) ||
+        !is_const(factor, 1) || mentions(rest, element) || extent(element) % vec_ != 0 || divisor_of(rest) % vec_ != 0)
       return o;
     o.start = rest;
+    if (at->has_load) {
+      o.gathered = !mentions(rest, s_);
+      return o;
+    }
     o.distance = 0;
     if (name != "query" && !is_const(row) && mentions(rest, row)) {
       if (!idx::split_affine(rest, row, o.distance, o.start) || mentions(o.start, row) || o.distance->has_var) return o;
@@ -391,6 +401,9 @@ class Generator : AttentionProblem {
       elements(q, "s");
   }
   void rows(const Operand& o) {
+    if (o.gathered)
+      return function(fmt::format("const T* {}_from(i64 b, i64 h, i64 t)", o.name), {{b_, "b"}, {h_, "h"}, {t_, "t"}},
+                      [&] { returns_address(o.load->value, o.start); });
     if (!o.direct) return elements(o, "t");
     function(fmt::format("const T* {}(i64 b, i64 h)", o.name), {{b_, "b"}, {h_, "h"}},
              [&] { returns_address(o.load->value, o.start); });

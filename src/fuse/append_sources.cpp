@@ -42,8 +42,12 @@ void append_from_source(Graph& g) {
   bool changed = false;
   for (const auto& n : g.nodes) {
     auto* r = n->as<RoutineOp>();
-    if (!r || r->name != "append") continue;
+    const bool pages = r && r->name == "append_rows";
+    if (!r || !(pages || r->name == "append")) continue;
+    // New rows are [batch, tokens, features]; pages take them token by token.
     const Exprs shape = n->outputs[0]->shape;
+    const Expr batch = pages ? Expr(1) : shape[0];
+    const Expr features = pages ? r->params[1] : shape[1] * shape[3];
     for (const std::size_t which : {0, 1}) {
       Value* x = n->inputs[1 + which];
       Expr stride = r->params[2 + 2 * which], offset = r->params[3 + 2 * which];
@@ -51,7 +55,7 @@ void append_from_source(Graph& g) {
       // Views alone gain nothing.
       for (int depth = 0; depth < 8; ++depth) {
         Value* from = x;
-        if (!step(from, stride, offset, shape[0], r->params[0], shape[1] * shape[3])) break;
+        if (!step(from, stride, offset, batch, r->params[0], features)) break;
         moved |= x->producer->as<LoopOp>() != nullptr;
         x = from;
       }

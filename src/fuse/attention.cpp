@@ -35,6 +35,16 @@ bool contiguous_rows(const Expr& x, const Expr& row, const Expr& element) {
          !left->has_load;
 }
 
+// Whether each row of elements (over `element`) is contiguous, at a place that is read from memory: a row of a page of
+// a KV cache, whose number is in a table.
+bool gathered_rows(const Expr& x, const Expr& element) {
+  if (x->op != Op::kLoad || !x->value->storage_order.empty()) return false;
+  Expr factor, rest;
+  const Expr flat = idx::linearize(x->args, x->value->shape);
+  return flat->has_load && idx::split_affine(flat, element, factor, rest) && is_const(factor, 1) &&
+         !mentions(rest, element);
+}
+
 // If x loads a tensor that is another one times a constant, a load of that one; `factor` is multiplied by the constant.
 Expr through_scale(const Expr& x, double& factor) {
   if (x->op != Op::kLoad || !x->value->producer || !x->value->producer->as<LoopOp>()) return x;
@@ -59,6 +69,7 @@ Expr through_scale(const Expr& x, double& factor) {
 // Operands are read in place if their rows are contiguous. A constant factor of q and k is split off.
 Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor = nullptr) {
   Expr y = through_movement(x);
+  if (gathered_rows(y, element)) return y;
   double c = 1;
   if (factor) y = through_movement(through_scale(y, c));
   if (!contiguous_rows(y, row, element)) return x;
@@ -267,9 +278,10 @@ class Finder {
       a.q = in_memory(a, cast(scaled, a.q->dtype), {0, 1, 2, 4});
     }
     if (options_.attention_limits && !options_.attention_expressions) {
+      store_pages(a);
       // The host's kernel reads rows: transposed operands are copied.
       if (!contiguous_rows(a.q, a.vars[2], a.vars[4])) a.q = copied(a, a.q, {0, 1, 2, 4});
-      if (!contiguous_rows(a.v, a.vars[3], a.vars[5])) a.v = copied(a, a.v, {0, 1, 3, 5});
+      if (!in_pages(a.v) && !contiguous_rows(a.v, a.vars[3], a.vars[5])) a.v = copied(a, a.v, {0, 1, 3, 5});
     }
     // Keys that a loop computes for this GEMM only (rotated ones), element by element or once for each query head, are
     // stored row by row, once for all heads that share them.
@@ -289,6 +301,40 @@ class Finder {
     if (options_.attention_expressions) return;
     for (Expr* e : {&a.begin, &a.end, &a.sink})
       if (*e) *e = in_memory(a, *e, {0, 1, 2});
+  }
+
+  static bool in_pages(const Expr& e) { return e->op == Op::kLoad && e->args[0]->has_load; }
+
+  // The host's kernel reads keys and values in pages through a table. If their first index depends on batch and page
+  // only, it becomes such a table, and the load (pages[b, t / rows], t % rows, ...).
+  void store_pages(AttentionOp& a) {
+    const Expr &b = a.vars[0], &t = a.vars[3];
+    Expr last;
+    Value* table = nullptr;
+    for (Expr* e : {&a.k, &a.v}) {
+      std::int64_t rows = 0;
+      if (!in_pages(*e) || (*e)->value->rank() != 4 || !is_const_int((*e)->value->shape[1], rows) ||
+          !same((*e)->args[1], idx::mod(t, rows)))
+        continue;
+      const Expr page = loop_var(idx::ceildiv(t->args[0], rows)), row = loop_var(rows);
+      const Expr number = substitute((*e)->args[0], {{t, page * rows + row}});
+      bool free = !mentions(number, row);
+      for (const std::size_t k : {1, 2, 4, 5}) free = free && !mentions(number, a.vars[k]);
+      if (!free) continue;
+      if (!last || !same((*e)->args[0], last)) {
+        last = (*e)->args[0];
+        const Expr sequence = loop_var(b->args[0]);
+        g_.origin = n_->origin;
+        const std::size_t count = g_.nodes.size();
+        table = g_.add_loop({sequence, page}, substitute(number, {{b, sequence}}));
+        added_loops_ = true;
+        g_.origin.clear();
+        move_before(g_.nodes.size() - count);
+      }
+      Exprs at = (*e)->args;
+      at[0] = load(table, table->dtype, {b, idx::floordiv(t, rows)});
+      *e = load((*e)->value, (*e)->dtype, at);
+    }
   }
 
   // e, materialised over those of the variables `over` on which it depends, instead of evaluated for every score. If

@@ -30,6 +30,7 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
   check(d.q.element == 1 && d.v.element == 1 && d.out.element == 1, "attention needs contiguous rows of q, v and out");
   check(!d.has_mask || d.mask_type == DType::kFloat32 || d.mask_type == DType::kBool, "an attention mask of {}",
         name(d.mask_type));
+  check(d.page_rows >= 0 && (d.page_rows == 0 || terms.pages), "attention without the numbers of its pages");
   const SimdKernels& kernels = simd();
   const std::int64_t group = d.heads / d.kv_heads;
   // Rows that read the same keys and values: all queries of a group of heads.
@@ -71,6 +72,10 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
       }
       t.k = k + b * d.k.batch + kv_head * d.k.head;
       t.v = v + b * d.v.batch + kv_head * d.v.head;
+      if (d.page_rows > 0) {
+        t.pages = terms.pages + b * d.pages_batch;
+        t.page_rows = d.page_rows, t.k_page = d.k_page, t.v_page = d.v_page;
+      }
       t.k_row = d.k.row, t.k_element = d.k.element, t.v_row = d.v.row, t.mask_element = d.mask.element;
       t.keys = d.keys, t.head_dim = d.head_dim, t.value_dim = d.value_dim;
       t.scale = d.scale;

@@ -34,6 +34,9 @@ struct AttentionDesc {
   /// element).
   bool has_sink = false;
   HeadStrides sink;
+  /// If not 0, keys and values lie in pages of as many rows: key t in page pages[b * pages_batch + t / page_rows] of
+  /// AttentionTerms. Pages are k_page and v_page elements apart.
+  std::int64_t page_rows = 0, pages_batch = 0, k_page = 0, v_page = 0;
   float softcap = 0;        ///< scores become softcap * tanh(scores / softcap); 0: no cap
   bool zero_empty = false;  ///< a query without keys gives zeros
   int threads = 1;
@@ -43,6 +46,7 @@ struct AttentionDesc {
 struct AttentionTerms {
   const std::int64_t *begin = nullptr, *end = nullptr;
   const float* sink = nullptr;
+  const std::int64_t* pages = nullptr;
 };
 
 /// Computes out. A query without keys gives NaN, as softmax does, unless zero_empty is set. Tiled like FlashAttention

@@ -18,6 +18,9 @@ struct AttentionRows {
   float* out[kMaxRows];  ///< each row's value_dim results
   const float* k = nullptr;
   const float* v = nullptr;
+  /// Numbers of the pages of page_rows keys, k_page and v_page elements apart, in which keys and values lie; or null.
+  const std::int64_t* pages = nullptr;
+  std::int64_t page_rows = 0, k_page = 0, v_page = 0;
   std::int64_t k_row = 0, k_element = 0, v_row = 0, mask_element = 0;
   std::int64_t keys = 0, head_dim = 0, value_dim = 0;
   float scale = 1;

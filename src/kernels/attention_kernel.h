@@ -15,7 +15,9 @@
 //   kHeadDim, kValueDim                elements of a head of q and k, of v
 //   kQueryDirect ...                   rows are contiguous, 16-byte aligned: query(b, h, s), key(b, h), value(b, h)
 //                                      point to them, key_row() and value_row() are row strides in elements; otherwise
-//                                      query_at, key_at, value_at(b, h, row, d) give elements
+//                                      query_at, key_at, value_at(b, h, row, d) give elements. 2 for keys and values:
+//                                      rows are contiguous, aligned and each at an address of its own, key_from(b, h,
+//                                      t) and value_from(b, h, t), as in a paged KV cache
 //   out(b, h, s), out_step()           where a row of the output begins, and the stride of its elements
 //   kOutDirect                         rows of the output are contiguous and 16-byte aligned
 //   kPlain, factor()                   scores are products times a positive factor only; otherwise score(b, h, s, t, x)

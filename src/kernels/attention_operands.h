@@ -178,11 +178,24 @@ struct AttentionOperands {
       if (kKeys * (kD / kVec) % kThreads == 0 || row < kKeys) f(k, row, chunk);
     }
   }
+  // Where the row of key t begins, for operands with addresses.
+  SDX_FN const T* key_row(u32 t, const T* base, i64 distance) const {
+    if constexpr (P::kKeyDirect == 2)
+      return p.key_from(b, h0, i64(t));
+    else
+      return base + i64(t) * distance;
+  }
+  SDX_FN const T* value_row(u32 t, const T* base, i64 distance) const {
+    if constexpr (P::kValueDirect == 2)
+      return p.value_from(b, h0, i64(t));
+    else
+      return base + i64(t) * distance;
+  }
   // Rows past the limit are read from the last one; place() zeroes them.
   SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance, u32 limit) const {
     const u32 d = chunk * kVec;
     if constexpr (P::kKeyDirect != 0) {
-      return *(const vec16*)(base + i64(t < limit ? t : limit - 1) * distance + (d < P::kHeadDim ? d : 0));
+      return *(const vec16*)(key_row(t < limit ? t : limit - 1, base, distance) + (d < P::kHeadDim ? d : 0));
     } else {
       Chunk c;
 #pragma clang loop unroll(full)
@@ -193,7 +206,7 @@ struct AttentionOperands {
   }
   SDX_FN WideBits wide_value(u32 t, u32 d, const T* base, i64 distance, u32 limit) const {
     if constexpr (P::kValueDirect != 0) {
-      return *(const WideBits*)(base + i64(t < limit ? t : limit - 1) * distance + (d < P::kValueDim ? d : 0));
+      return *(const WideBits*)(value_row(t < limit ? t : limit - 1, base, distance) + (d < P::kValueDim ? d : 0));
     } else {
       Wide w;
 #pragma clang loop unroll(full)
@@ -220,8 +233,8 @@ struct AttentionOperands {
   SDX_FN Bases bases(i32 limit) const {
     Bases x;
     x.limit = u32(limit);
-    if constexpr (P::kKeyDirect != 0) x.key = p.key(b, h0), x.key_row = p.key_row();
-    if constexpr (P::kValueDirect != 0) x.value = p.value(b, h0), x.value_row = p.value_row();
+    if constexpr (P::kKeyDirect == 1) x.key = p.key(b, h0), x.key_row = p.key_row();
+    if constexpr (P::kValueDirect == 1) x.value = p.value(b, h0), x.value_row = p.value_row();
 #if defined(__AMDGCN__)
     constexpr i64 kFar = ((i64(1) << 31) / int(sizeof(T)) - C::kLong) / kKeys;
     x.near = x.key_row >= 0 && x.key_row < kFar && x.value_row >= 0 && x.value_row < kFar;
@@ -258,7 +271,7 @@ struct AttentionOperands {
   SDX_FN void fetch_keys(u32 t0, const Bases& from, Fetched& f) const {
     each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
       const u32 d = chunk * kVec < P::kHeadDim ? chunk * kVec : 0;
-      if constexpr (Whole && P::kKeyDirect != 0)
+      if constexpr (Whole && P::kKeyDirect == 1)
         f.keys[k] = load_near<vec16>(from.key + i64(t0) * from.key_row, row * u32(from.key_row) + d);
       else
         f.keys[k] = key_chunk(t0 + row, chunk, from.key, from.key_row, from.limit);
@@ -272,7 +285,7 @@ struct AttentionOperands {
       if (kBlocks % kThreads != 0 && i >= kBlocks) continue;
 #pragma clang loop unroll(full)
       for (int j = 0; j < kVec; ++j)
-        if constexpr (Whole && P::kValueDirect != 0)
+        if constexpr (Whole && P::kValueDirect == 1)
           f.values[k][j] = load_near<WideBits>(from.value + i64(t0 + j) * from.value_row,
                                                t * u32(from.value_row) + (d < P::kValueDim ? d : 0));
         else
@@ -343,7 +356,8 @@ struct AttentionOperands {
       const auto to = shared + KeyRows::at(row, chunk);
       if constexpr (P::kKeyDirect != 0) {
         const bool inside = t < from.limit && chunk * kVec < P::kHeadDim;
-        detail::copy_async(to, inside ? from.key + i64(t) * from.key_row + chunk * kVec : from.key, inside);
+        const T* row = key_row(inside ? t : 0, from.key, from.key_row);
+        detail::copy_async(to, inside ? row + chunk * kVec : row, inside);
       } else {
         *to = key_chunk(t, chunk, nullptr, 0, from.limit);
       }
@@ -358,7 +372,8 @@ struct AttentionOperands {
       const auto to = shared + kKeyChunks + ValueRows::at(row, chunk);
       if constexpr (P::kValueDirect != 0) {
         const bool inside = t < from.limit && d < P::kValueDim;
-        detail::copy_async(to, inside ? from.value + i64(t) * from.value_row + d : from.value, inside);
+        const T* row = value_row(inside ? t : 0, from.value, from.value_row);
+        detail::copy_async(to, inside ? row + d : row, inside);
       } else {
         Chunk c;
 #pragma clang loop unroll(full)

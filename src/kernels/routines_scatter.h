@@ -72,6 +72,28 @@ SDX_FN void routine_append(const i64* starts, const T* x, const T* past, T* y, i
     append_rows<1>(starts, x, past, y, batch, heads, capacity, size, fresh, past_rows, stride, offset);
 }
 
+/// Replaces rows of `size` elements of a cache by new ones, whose elements begin at n * stride + offset; see
+/// routines/scatter.cpp. Slots are distinct. N elements at a time.
+template <int N, class T>
+SDX_FN void store_rows(const i64* slots, const T* x, T* y, i64 fresh, i64 size, i64 rows, i64 stride, i64 offset) {
+  const i64 packs = size / N;
+  for (i64 p = first_thread(); p < fresh * packs; p += all_threads()) {
+    i64 n = p;
+    const i64 e = take_digit(n, packs) * N, slot = slots[n];
+    if (slot >= 0 && slot < rows) store_pack<N>(y + slot * size + e, load_pack<N>(x + n * stride + offset + e));
+  }
+}
+
+template <class T>
+SDX_FN void routine_append_rows(const i64* slots, const T* x, T* y, i64 fresh, i64 size, i64 rows, i64 stride,
+                                i64 offset) {
+  constexpr int V = 16 / sizeof(T);
+  if (size % V == 0 && stride % V == 0 && offset % V == 0 && aligned(x) && aligned(y))
+    store_rows<V>(slots, x, y, fresh, size, rows, stride, offset);
+  else
+    store_rows<1>(slots, x, y, fresh, size, rows, stride, offset);
+}
+
 inline constexpr i64 kMostOwners = layout::kMostOwners;
 static SDX_SHARED i64 owner_next[kMostOwners];
 

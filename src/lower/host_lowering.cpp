@@ -74,6 +74,10 @@ class HostBlock : public BlockLowering {
     a.begin = ref(m->begin);
     a.end = ref(m->end);
     a.sink = ref(m->sink);
+    a.pages = ref(m->pages);
+    a.page_rows = m->page_rows;
+    a.k_page = m->k_page;
+    a.v_page = m->v_page;
     a.batch = m->batch;
     a.heads = m->heads;
     a.queries = m->queries;

@@ -33,6 +33,7 @@ namespace sardonyx {
   F(norm) \
   F(ordering) \
   F(pad) \
+  F(paged_attention) \
   F(pool) \
   F(quantize) \
   F(random) \

@@ -171,6 +171,9 @@ struct HeadRef {
 struct AttentionStep {
   HeadRef q, k, v, bias, out;
   HeadRef begin, end, sink;  ///< over batch, head, row
+  HeadRef pages;             ///< int64, over batch and (as row, with stride 1) page: where keys and values lie
+  std::int64_t page_rows = 0;
+  Expr k_page, v_page;  ///< elements of a page of k and of v; empty without pages
   Expr batch, heads, queries, keys, head_dim, value_dim;
   std::int64_t group = 1;
   float scale = 1, softcap = 0;

@@ -9,7 +9,8 @@ namespace sardonyx {
 ///   all_gather: x [...] -> [processes, ...]
 inline bool is_collective(std::string_view routine) { return routine == "all_reduce" || routine == "all_gather"; }
 
-/// append: copies new rows into the buffer of its first input, which is its result, if the caller gives it that memory.
-inline bool appends_in_place(std::string_view routine) { return routine == "append"; }
+/// append, append_rows: copy new rows into the buffer of an input, which is the result, if the caller gives it that
+/// memory.
+inline bool appends_in_place(std::string_view routine) { return routine == "append" || routine == "append_rows"; }
 
 }  // namespace sardonyx

@@ -276,10 +276,15 @@ class Validator {
 
   void step(const ProgramStep& s, const AttentionStep& a) const {
     for (const HeadRef* r : {&a.q, &a.k, &a.v, &a.out}) heads(*r);
-    for (const HeadRef* r : {&a.bias, &a.begin, &a.end, &a.sink})
+    for (const HeadRef* r : {&a.bias, &a.begin, &a.end, &a.sink, &a.pages})
       if (r->buffer != -1) heads(*r);
-    for (const HeadRef* r : {&a.begin, &a.end})
+    for (const HeadRef* r : {&a.begin, &a.end, &a.pages})
       if (r->buffer != -1) require(at(r->buffer).dtype == DType::kInt64, "attention's limits are not integers");
+    if (a.pages.buffer != -1) {
+      require(a.page_rows >= 1, "attention's pages have no rows");
+      number(a.k_page);
+      number(a.v_page);
+    }
     if (a.sink.buffer != -1) require(at(a.sink.buffer).dtype == DType::kFloat32, "attention's sinks are not floats");
     written(s, a.out.buffer);
     require(a.group >= 1, "attention without heads");

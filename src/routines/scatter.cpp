@@ -107,6 +107,33 @@ void append(Call& c) {
   }
 }
 
+// append_rows
+//   inputs:  slots [N] int64; new keys, new values; key cache, value cache [pages, P, H, D], in rows of H * D elements
+//   outputs: the caches with row slots[n] replaced by new row n, in order of n. An output may alias its cache; only the
+//            new rows are written then.
+//   params:  N; H * D; for keys and for values: stride and offset. Element j of new row n is at n * stride + offset +
+//   j.
+// Rows whose slot is outside of the cache are skipped.
+void append_rows(Call& c) {
+  const auto* slots = c.inputs[0].as<std::int64_t>();
+  const std::int64_t fresh = c.params[0], size = c.params[1];
+  for (const std::size_t which : {0, 1}) {
+    const Tensor &x = c.inputs[1 + which], &cache = c.inputs[3 + which], &y = c.outputs[which];
+    const auto element = static_cast<std::int64_t>(size_of(y.dtype)), bytes = size * element;
+    const std::int64_t stride = c.params[2 + 2 * which], offset = c.params[3 + 2 * which];
+    if (y.data != cache.data) std::memcpy(y.data, cache.data, static_cast<std::size_t>(y.elements() * element));
+    if (size <= 0 || fresh <= 0) continue;
+    if (fresh > c.inputs[0].elements() || (fresh - 1) * stride + offset + size > x.elements())
+      fail(ErrorKind::kInternal, "internal error: rows to append lie outside of their tensor");
+    const std::int64_t rows = y.elements() / size;
+    for (std::int64_t n = 0; n < fresh; ++n) {
+      if (slots[n] < 0 || slots[n] >= rows) continue;
+      std::memcpy(y.as<char>() + slots[n] * bytes, x.as<char>() + (n * stride + offset) * element,
+                  static_cast<std::size_t>(bytes));
+    }
+  }
+}
+
 // group
 //   inputs:  owner of each of n rows, int64, in [0, count)
 //   outputs: positions [n] int64: where each row goes; rows are grouped into blocks with one owner each
@@ -175,7 +202,9 @@ void scan(Call& c) {
                              const std::int64_t row = (o * n + (reverse ? n - 1 - k : k)) * inner;
                              for (std::int64_t j = 0; j < inner; ++j) {
                                A& a = acc[static_cast<std::size_t>(j)];
-                               const A e = A(x.as<T>()[row + j]);  // negative integers wrap, as their sums do
+                               // Negative integers wrap, as their sums do.
+                               using Wide = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+                               const A e = static_cast<A>(static_cast<Wide>(x.as<T>()[row + j]));
                                const A next = product ? a * e : a + e;
                                y.as<T>()[row + j] = static_cast<T>(exclusive ? a : next);
                                a = next;
@@ -191,6 +220,7 @@ void scan(Call& c) {
 void register_scatter(Table& t) {
   t["scatter"] = scatter;
   t["append"] = append;
+  t["append_rows"] = append_rows;
   t["group"] = group;
   t["nonzero"] = nonzero;
   t["scan"] = scan;

@@ -39,6 +39,15 @@ class HostAttention : public PreparedStep {
     begin_ = optional(a.begin, d.has_begin, d.begin);
     end_ = optional(a.end, d.has_end, d.end);
     sink_ = optional(a.sink, d.has_sink, d.sink);
+    bool paged = false;
+    host::HeadStrides pages;
+    pages_ = optional(a.pages, paged, pages);
+    if (paged) {
+      d.page_rows = a.page_rows;
+      d.pages_batch = pages.batch;
+      d.k_page = run.eval(a.k_page);
+      d.v_page = run.eval(a.v_page);
+    }
     d.softcap = a.softcap;
     d.zero_empty = a.zero_empty;
     out_ = place(a.out, d.out);
@@ -60,6 +69,7 @@ class HostAttention : public PreparedStep {
     host::AttentionTerms terms;
     terms.begin = limits(step_.begin, begin_);
     terms.end = limits(step_.end, end_);
+    terms.pages = limits(step_.pages, pages_);
     if (step_.sink.buffer >= 0) terms.sink = floats(step_.sink, sink_);
     host::attention(desc_, floats(step_.q, q_), floats(step_.k, k_), floats(step_.v, v_),
                     step_.bias.buffer >= 0 ? data(step_.bias, mask_) : nullptr, floats(step_.out, out_), terms);
@@ -71,7 +81,7 @@ class HostAttention : public PreparedStep {
   bool empty_ = false;  ///< the output has no elements
   host::AttentionDesc desc_;
   std::int64_t q_ = 0, k_ = 0, v_ = 0, mask_ = 0, out_ = 0;  ///< bytes from the start of each buffer
-  std::int64_t begin_ = 0, end_ = 0, sink_ = 0;
+  std::int64_t begin_ = 0, end_ = 0, sink_ = 0, pages_ = 0;
 };
 
 }  // namespace

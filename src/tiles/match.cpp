@@ -327,6 +327,54 @@ bool key_tensor(const Expr& l, Exprs vars, std::int64_t& group, HeadTensor& t) {
   return head_tensor(offset, vars, t);
 }
 
+// Keys or values in pages, whose numbers are in a table, as fuse/attention.cpp writes them. `l` becomes a load of page
+// 0 at row `row`. False if it has another form, or not the same pages as before.
+bool page_tensor(Expr& l, const Exprs& vars, const Expr& row, Expr& distance, AttentionMatch& m) {
+  const Expr &b = vars[0], &h = vars[1], &t = vars[2];
+  const Expr& number = l->args[0];
+  const std::int64_t rows = row->args[0]->i;
+  if (number->op != Op::kLoad || number->dtype != DType::kInt64 || number->value->rank() != 2 ||
+      !same(number->args[1], idx::floordiv(t, rows)) || !same(l->args[1], idx::mod(t, rows)))
+    return false;
+  for (std::size_t k = 2; k < l->args.size(); ++k)
+    if (mentions(l->args[k], t) || l->args[k]->has_load) return false;
+  HeadTensor pages;
+  pages.value = const_cast<Value*>(number->value);
+  const Expr page = loop_var(idx::ceildiv(t->args[0], rows));
+  const Expr at = load(number->value, number->dtype, {number->args[0], page});
+  if (!head_tensor(offset_of(at), {b, h, page, Expr(0)}, pages) || !is_const(pages.strides[1], 0)) return false;
+  if (!is_const(pages.strides[2], 1) && !is_const(page->args[0], 1)) return false;
+  if (m.pages.value && (m.pages.value != pages.value || !same(m.pages.offset, pages.offset) ||
+                        !same(m.pages.strides[0], pages.strides[0]) || m.page_rows != rows))
+    return false;
+  m.pages = std::move(pages);
+  m.page_rows = rows;
+  const Exprs& shape = l->value->shape;
+  distance = idx::product(Exprs(shape.begin() + 1, shape.end()));
+  Exprs first = l->args;
+  first[0] = 0;
+  first[1] = row;
+  l = load(l->value, l->dtype, first);
+  return true;
+}
+
+// Describes keys and values, in pages or not.
+bool keys_and_values(const AttentionOp& a, const Exprs& vars, std::int64_t& group, AttentionMatch& m) {
+  const Expr &b = vars[0], &h = vars[1], &t = vars[3];
+  Expr k = a.k, v = a.v, k_row = t, v_row = t;
+  const bool paged = k->args[0]->has_load;
+  std::int64_t rows = 0, other = 0;
+  if (paged) {
+    if (!v->args[0]->has_load || !k->value->storage_order.empty() || !v->value->storage_order.empty() ||
+        k->value->rank() != 4 || v->value->rank() != 4 || !is_const_int(k->value->shape[1], rows) ||
+        !is_const_int(v->value->shape[1], other) || rows != other)
+      return false;
+    k_row = v_row = loop_var(rows);
+    if (!page_tensor(k, {b, h, t}, k_row, m.k_page, m) || !page_tensor(v, {b, h, t}, v_row, m.v_page, m)) return false;
+  }
+  return key_tensor(k, {b, h, k_row, vars[4]}, group, m.k) && key_tensor(v, {b, h, v_row, vars[5]}, group, m.v);
+}
+
 }  // namespace
 
 std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::string& why) {
@@ -357,8 +405,7 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   m.scale = a->scale->f;
   m.q.value = const_cast<Value*>(a->q->value);
   std::int64_t group = 0;
-  bool ok = head_tensor(offset_of(a->q), {b, h, s, d}, m.q) && key_tensor(a->k, {b, h, t, d}, group, m.k) &&
-            key_tensor(a->v, {b, h, t, e}, group, m.v);
+  bool ok = head_tensor(offset_of(a->q), {b, h, s, d}, m.q) && keys_and_values(*a, a->vars, group, m);
   m.group = group;
   auto contiguous = [](const HeadTensor& x, const Expr& dim) { return is_const(x.strides[3], 1) || is_const(dim, 1); };
   ok = ok && contiguous(m.q, m.head_dim) && contiguous(m.v, m.value_dim);

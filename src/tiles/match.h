@@ -41,6 +41,11 @@ struct HeadTensor {
 struct AttentionMatch {
   HeadTensor q, k, v, bias, out;
   HeadTensor begin, end, sink;  ///< over batch, head, row
+  /// If there is one: int64 numbers of pages over batch and (as row) page. Key t then lies in page t / page_rows, and
+  /// the rows of k and v are those of page 0. Pages are k_page and v_page elements apart.
+  HeadTensor pages;
+  std::int64_t page_rows = 0;
+  Expr k_page, v_page;
   Expr batch, heads, queries, keys, head_dim, value_dim;
   std::int64_t group = 1;  ///< query heads that share a key and value head
   double scale = 1, softcap = 0;

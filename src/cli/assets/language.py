@@ -1,4 +1,4 @@
-"""Starts the Python half of `sardonyx generate`, `sardonyx convert-gguf` and `sardonyx onnxruntime`. argv: FOLDER (of the
+"""Starts the Python half of `sardonyx generate`, `serve`, `convert-gguf` and `onnxruntime`. argv: FOLDER (of the
 package, or empty) and what the command line has."""
 
 import sys
@@ -8,6 +8,8 @@ if sys.argv[1]:
 try:
     if sys.argv[2] == "onnxruntime":
         from sardonyx.enabling import main
+    elif sys.argv[2] == "serve":
+        from sardonyx.serve.command import main
     else:
         from sardonyx.llm.command import main
 except ImportError as e:
@@ -17,4 +19,4 @@ except ImportError as e:
         file=sys.stderr,
     )
     sys.exit(4)
-sys.exit(main(sys.argv[3:] if sys.argv[2] == "onnxruntime" else sys.argv[2:]))
+sys.exit(main(sys.argv[3:] if sys.argv[2] in ("onnxruntime", "serve") else sys.argv[2:]))

@@ -21,6 +21,7 @@ from .errors import (
     InvalidArgumentError,
     InvalidModelError,
     MismatchError,
+    OverloadedError,
     UnsupportedError,
 )
 from .group import join
@@ -54,6 +55,7 @@ __all__ = [
     "MemoryInUse",
     "MismatchError",
     "Model",
+    "OverloadedError",
     "PassReport",
     "PassSnapshot",
     "Progress",

@@ -54,6 +54,10 @@ class DeviceError(Error, RuntimeError):
     code = 7
 
 
+class OverloadedError(DeviceError):
+    """So much work waits that no more is accepted; ask again later."""
+
+
 class MismatchError(Error):
     """Results differ from a reference."""
 

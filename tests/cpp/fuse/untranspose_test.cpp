@@ -57,7 +57,8 @@ return %6, %7)";
 %8 = loop float32[n < n, c < 32, y < 8]: sum{x < 8}(%5[n, y, x, c]) @"mean"
 return %7, %8)",
               untransposing());
-  EXPECT_THAT(kernels_of(kGraph, untransposing()), ElementsAre("tile fc + transpose", "tile conv", "loop mean", "loop conv"));
+  EXPECT_THAT(kernels_of(kGraph, untransposing()),
+              ElementsAre("tile fc + transpose", "tile conv", "loop mean", "loop conv"));
 }
 
 TEST(Untranspose, WhatOthersReadKeepsItsOrder) {

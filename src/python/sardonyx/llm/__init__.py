@@ -1,7 +1,21 @@
 """Language models: text generation from model folders of onnxruntime-genai, and making such folders from GGUF files."""
 
 from .convert import convert_gguf
+from .engine import Engine, EngineStatistics
+from .engine_request import EndEvent, Request, RequestOptions, TokenEvent
 from .language_model import Generation, LanguageModel, Statistics
 from .search_options import SearchOptions
 
-__all__ = ["Generation", "LanguageModel", "SearchOptions", "Statistics", "convert_gguf"]
+__all__ = [
+    "EndEvent",
+    "Engine",
+    "EngineStatistics",
+    "Generation",
+    "LanguageModel",
+    "Request",
+    "RequestOptions",
+    "SearchOptions",
+    "Statistics",
+    "TokenEvent",
+    "convert_gguf",
+]

@@ -1,159 +1,421 @@
-"""Generates tokens with a decoder: tokens of prompts in, chosen tokens out, step by step. Independent of text."""
+"""Continuous batching: requests join and leave a running batch at each step. See scheduler.py, pages.py, paged_graph.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+import os
+import threading
+import weakref
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
+from ..errors import DeviceError, Error, InternalError, InvalidArgumentError, OverloadedError
+from .decoder import checked_prompt
+from .engine_request import EndEvent, Event, Request, TokenEvent, request_options
+from .language_model import Generation, Statistics
+from .paged_decoder import Chosen, PagedDecoder
+from .paged_sampling import StepKind
+from .pages import PagePool
+from .scheduler import Piece, Scheduler
+from .texts import Prompt, Texts
 
-from ..errors import InvalidArgumentError
-from .beam_search import beam_search
-from .decoder import Cache, Decoder, TokenChooser
-from .genai_folder import GenaiFolder
-from .search_options import SearchOptions
-
-
-class Engine(Protocol):
-    """The interface through which a language model runs its decoder. Used by one thread at a time."""
-
-    @property
-    def device(self) -> str:
-        """The names of its devices."""
-        ...
-
-    def generate(self, texts: list[list[int]], options: SearchOptions) -> tuple[int, Iterator[list[int]]]:
-        """Continues prompts of any lengths. Returns how many of a single prompt's tokens were in the cache, and the
-        chosen tokens of all, step by step, until the model's or the options' limit. Closing the iterator ends it."""
-        ...
-
-    def beams(self, tokens: list[int], options: SearchOptions, new: int) -> list[int]:
-        """The new tokens, at most `new`, of the best text found by beam search."""
-        ...
+#: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
+_SHORT = 16
 
 
-class LocalEngine:
-    """A decoder in this process."""
+@dataclass(frozen=True)
+class EngineStatistics:
+    """What an engine has done since it began, and what it is doing."""
 
-    def __init__(self, folder: GenaiFolder, **options: Any):
-        """options: those of Decoder."""
-        self._folder = folder
-        self.decoder = Decoder(folder, **options)
-        self._communicator = options.get("communicator")
-        self._cache: Cache | None = None  # of the last single sequence
+    running: int  #: requests
+    waiting: int
+    pages: int  #: of the KV cache
+    used_pages: int  #: that running requests have
+    page_tokens: int
+    cache_bytes: int
+    steps: int
+    prompt_tokens: int  #: computed, those that were computed again included
+    kept_tokens: int  #: of prompts, found in the cache
+    new_tokens: int
+    preemptions: int
+    ended: dict[str, int]  #: requests by Request.finished
 
-    @property
-    def device(self) -> str:
-        return self.decoder.device
 
-    def generate(self, texts: list[list[int]], options: SearchOptions) -> tuple[int, Iterator[list[int]]]:
-        if len(texts) > 1:
-            cache = self.decoder.new_cache(len(texts), self._capacity(texts, options))
-            return 0, self._tokens(texts, options, cache, 0)
-        cache, kept = self._cache_for(texts[0], options)
-        return kept, self._single(texts[0], options, cache, kept)
+class Engine(Texts):
+    """A decoder that answers many requests at a time. All members may be called by any thread."""
 
-    def beams(self, tokens: list[int], options: SearchOptions, new: int) -> list[int]:
-        self._cache = None  # frees memory for the caches of the beams
-        return beam_search(self.decoder, tokens, options, new)
-
-    def _single(self, tokens: list[int], options: SearchOptions, cache: Cache, kept: int) -> Iterator[list[int]]:
-        given: list[int] = []
-        try:
-            for row in self._tokens([tokens[kept:]], options, cache, kept, whole=tokens):
-                given.extend(row)
-                yield row
-        finally:  # the last token has not been an input yet
-            cache.tokens = (tokens + given)[:-1] if given else []
-
-    def _capacity(self, texts: list[list[int]], options: SearchOptions) -> int:
-        return min(max(map(len, texts)) + options.max_new_tokens, self._folder.context)
-
-    def _cache_for(self, tokens: list[int], options: SearchOptions) -> tuple[Cache, int]:
-        """A cache with enough capacity, and how many of the tokens are in it."""
-        cache, capacity = self._cache, self._capacity([tokens], options)
-        self._cache = None  # in case of an error below
-        kept = 0
-        if cache is not None and self.decoder.graph.cache.shared:
-            while kept < min(len(cache.tokens), len(tokens) - 1) and cache.tokens[kept] == tokens[kept]:
-                kept += 1
-        if cache is None or (not kept and cache.capacity < capacity) or not self.decoder.graph.cache.shared:
-            cache, kept = None, 0  # frees memory for the new one
-            cache = self.decoder.new_cache(1, capacity)
-        else:
-            cache = self.decoder.grown(cache, capacity)
-        cache.tokens = tokens[:kept]
-        return cache, kept
-
-    def _tokens(
+    def __init__(
         self,
-        texts: list[list[int]],
-        options: SearchOptions,
-        cache: Cache,
-        kept: int,
-        whole: list[int] | None = None,
-    ) -> Iterator[list[int]]:
-        """The chosen tokens, step by step; `kept` tokens are in the cache before the texts. Before a step's tokens are read,
-        the next one has been started: it takes them from the device."""
-        decoder, batch = self.decoder, len(texts)
-        chooser = TokenChooser(decoder, options, [whole] if whole else texts)
-        shared = decoder.graph.cache.shared
-        longest = max(map(len, texts))
-        ids = np.full((batch, longest), self._folder.pad % self._folder.vocabulary, decoder.graph.ids_dtype)
-        for row, text in zip(ids, texts):
-            if shared:
-                row[: len(text)] = text
-            else:
-                row[longest - len(text) :] = text
-        if decoder.graph.pruned and shared and len({len(t) for t in texts}) > 1:
+        folder: str | os.PathLike[str],
+        *,
+        device: str = "host",
+        precision: str = "fp32",
+        threads: int = 0,
+        cache_dir: str | os.PathLike[str] | None = None,
+        device_memory_limit: int = 0,
+        progress: Callable[[Any], object] | None = None,
+        cache_memory: int = 0,
+        page_tokens: int = 64,
+        max_sequences: int = 64,
+        max_waiting: int = 1024,
+        step_tokens: int = 512,
+        share_prefixes: bool = True,
+    ):
+        """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
+        GroupQueryAttention, on one device.
+
+        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences texts of the model's limit, but
+            at most half of the device's memory, or of the host's free memory.
+        page_tokens: tokens of a page of the cache, which is what sequences get and share.
+        max_sequences: requests that run at a time; max_waiting: more than these make submit() raise OverloadedError.
+        step_tokens: the most tokens of a step. Long prompts are computed in parts of this size, between which the other
+            requests go on.
+        share_prefixes: texts that begin with the same tokens share pages, also with texts that have ended.
+
+        Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
+        """
+        super().__init__(folder)
+        for name, value, most in (
+            ("page_tokens", page_tokens, 4096),
+            ("max_sequences", max_sequences, 4096),
+            ("max_waiting", max_waiting, 1 << 31),
+            ("step_tokens", step_tokens, 1 << 20),
+            ("cache_memory", cache_memory, 1 << 62),
+        ):
+            least = 0 if name in ("cache_memory", "max_waiting") else 1
+            if not isinstance(value, int) or not least <= value <= most:
+                raise InvalidArgumentError(f"{name} is {value!r}; it must be from {least} to {most}")
+        self._decoder = PagedDecoder(
+            self._folder,
+            rows=page_tokens,
+            cache_memory=cache_memory,
+            wanted_pages=max_sequences * -(-self._folder.context // page_tokens),
+            device=device,
+            precision=precision,
+            threads=threads,
+            cache_dir=cache_dir,
+            device_memory_limit=device_memory_limit,
+            progress=progress,
+        )
+        self._pool = PagePool(self._decoder.pages, page_tokens, share=share_prefixes)
+        self._scheduler = Scheduler(self._pool, most=max_sequences, tokens=max(step_tokens, max_sequences))
+        self._max_waiting = max_waiting
+        self._wake = threading.Condition()
+        self._inbox: list[Request] = []
+        self._live: set[Request] = set()
+        self._closing = False
+        self._numbers = 0
+        self._steps = self._prompt_tokens = self._new_tokens = 0
+        self._ended: Counter[str] = Counter()
+        self._later: list[tuple[Request, TokenEvent, str, bool]] = []  # tokens of which callers have not been told
+        # The thread does not keep the engine alive: an engine that nobody has any more ends.
+        wake = self._wake
+        own = weakref.ref(self, lambda _: _notify(wake))
+        self._thread = threading.Thread(target=_loop, args=(own, wake), name="sardonyx engine", daemon=True)
+        self._thread.start()
+
+    # ---- requests
+    @property
+    def device(self) -> str:
+        return self._decoder.device
+
+    def submit(self, prompt: Prompt, *, priority: int = 0, client: str = "", **options: Any) -> Request:
+        """Queues a prompt (a text, tokens, or messages); returns at once. Its events come from the Request.
+
+        priority: higher ones run first, and lower ones give way to them. client: requests of equal priority are served
+        evenly by client. The options are those of SearchOptions, without beam search, and of RequestOptions.
+
+        Raises errors.Error: InvalidArgumentError for options that make no sense and for a prompt that is too long,
+        OverloadedError if too many requests wait.
+        """
+        search, own = request_options(self._folder, options)
+        tokens = self.prompt_tokens(prompt)
+        checked_prompt(tokens, self._folder, search.max_new_tokens)
+        if not isinstance(priority, int) or abs(priority) > 1 << 31:
+            raise InvalidArgumentError(f"priority is {priority!r}, not a whole number")
+        fits = (self._pool.pages - 1) * self._pool.rows
+        if len(tokens) >= fits:
             raise InvalidArgumentError(
-                "this model gives the logits of the last position only, so prompts of different lengths can't share a batch"
+                f"the prompt has {len(tokens)} tokens, and the engine's cache has room for {fits}, the answer included; "
+                "shorten it, or give the engine more cache_memory"
             )
-        lengths = [decoder.on_device(np.array([kept + len(t) for t in texts], np.int64)) for _ in range(2)]
-        buffers = [decoder.empty((batch, 1), decoder.graph.ids_dtype) for _ in range(2)]
-        capacity_width = decoder.on_device(np.zeros((batch, cache.capacity), np.int8)) if shared else None
+        with self._wake:
+            if self._closing:
+                raise OverloadedError("the engine is being closed")
+            waiting = len(self._inbox) + len(self._scheduler.waiting)
+            if waiting >= max(1, self._max_waiting):
+                raise OverloadedError(f"{waiting} requests wait already; ask again later")
+            self._numbers += 1
+            request = Request(
+                self._numbers,
+                tokens,
+                search,
+                own,
+                decode=self.decode,
+                priority=priority,
+                client=client,
+                room=min(search.max_new_tokens, self._folder.context - len(tokens), fits - len(tokens)),
+            )
+            self._inbox.append(request)
+            self._live.add(request)
+            self._wake.notify()
+        return request
 
-        def memory(step: int) -> dict[str, Any]:
-            """Swaps the two sets of small tensors: the next step reads what this one has written."""
-            chooser.turn(step)
-            return {**chooser.outputs, "next_tokens": buffers[1 - step % 2], "lengths_next": lengths[1 - step % 2]}
+    def cancel(self, request: Request) -> None:
+        """Ends a request; its pages are free before the next step."""
+        request.cancel()
+        with self._wake:
+            self._wake.notify()
 
-        attended = capacity_width if kept and capacity_width is not None else np.zeros((batch, kept + longest), np.int8)
-        decoder.step(chooser.kind, ids, lengths[0], attended, cache, chooser.inputs, memory(0))
-        self._cache = cache if batch == 1 else None
-        position = kept + longest  # of the longest sequence: tokens that the cache has
-        steps = min(options.max_new_tokens, self._folder.context - position)
-        bound: dict[int, Any] = {}
-        if shared:
-            for step in (1, 2):
-                outputs = memory(step)
-                bound[step % 2] = decoder.bound_step(
-                    chooser.kind,
-                    buffers[step % 2],
-                    lengths[step % 2],
-                    capacity_width,
-                    cache,
-                    dict(chooser.inputs),
-                    outputs,
-                )
-
-        def launch(step: int) -> None:
-            if shared:
-                bound[step % 2]()
-                return
-            attended = np.zeros((batch, position + step), np.int8)
-            outputs = memory(step)
-            decoder.step(chooser.kind, buffers[step % 2], lengths[step % 2], attended, cache, chooser.inputs, outputs)
-
+    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Event]:
+        """submit() with the request's events. Closing the iterator cancels the request. Raises what ended it early."""
+        request = self.submit(prompt, **options)
         try:
-            for step in range(1, steps + 1):
-                if step < steps:
-                    launch(step)
-                if shared and step > 1:
-                    bound[1 - step % 2].wait()
-                row = [int(t) for t in buffers[step % 2].numpy()[:, 0]]
-                if self._communicator is not None:
-                    self._communicator.check()  # if another process has failed, the result is not valid
-                yield row
-        finally:  # a step may be in flight
-            decoder.stream.synchronize()
+            for event in request:
+                self._raise(event)
+                yield event
+        finally:
+            self.cancel(request)
+
+    async def stream_async(self, prompt: Prompt, **options: Any) -> AsyncIterator[Event]:
+        """stream() for asyncio."""
+        request = self.submit(prompt, **options)
+        try:
+            async for event in request:
+                self._raise(event)
+                yield event
+        finally:
+            self.cancel(request)
+
+    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+        """The whole answer; other threads' requests run beside it."""
+        return self.generate_batch([prompt], **options)[0]
+
+    def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
+        """The answers to several prompts, in their order."""
+        requests: list[Request] = []
+        try:
+            for p in prompts:
+                requests.append(self.submit(p, **options))
+            for r in requests:
+                r.wait()
+                if r.error:
+                    raise r.error
+        finally:
+            for r in requests:
+                self.cancel(r)
+        return [generation(r) for r in requests]
+
+    async def generate_async(self, prompt: Prompt, **options: Any) -> Generation:
+        """generate() for asyncio; cancelling the task cancels the request."""
+        request = self.submit(prompt, **options)
+        try:
+            async for event in request:
+                self._raise(event)
+        finally:
+            self.cancel(request)
+        return generation(request)
+
+    @staticmethod
+    def _raise(event: Event) -> None:
+        if isinstance(event, EndEvent) and event.error is not None:
+            raise event.error
+
+    # ---- the whole
+    def statistics(self) -> EngineStatistics:
+        """A snapshot."""
+        with self._wake:
+            s = self._scheduler
+            return EngineStatistics(
+                running=len(s.running),
+                waiting=len(s.waiting) + len(self._inbox),
+                pages=self._pool.pages - 1,
+                used_pages=self._pool.used,
+                page_tokens=self._pool.rows,
+                cache_bytes=self._decoder.pages * self._decoder.page_bytes,
+                steps=self._steps,
+                prompt_tokens=self._prompt_tokens,
+                kept_tokens=s.found,
+                new_tokens=self._new_tokens,
+                preemptions=s.preemptions,
+                ended=dict(self._ended),
+            )
+
+    def prepare(self, kind: StepKind) -> None:
+        """Compiles the programs of a kind of step now, instead of when the first request needs them."""
+        for single in (False, True):
+            self._decoder.program(kind, single)
+
+    def close(self, *, finish: bool = True) -> None:
+        """Accepts no more requests, and returns when none is left. finish: those that wait or run are answered; otherwise
+        they are cancelled."""
+        with self._wake:
+            self._closing = True
+            if not finish:
+                for r in self._live:
+                    r.cancel()
+            self._wake.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        self.close(finish=kind is None)
+
+    # ---- the engine's thread
+    def _next_pieces(self) -> list[Piece] | None:
+        """Of the next step, with new requests and without cancelled ones; None: the engine has been closed. The caller
+        holds the lock."""
+        for r in self._inbox:
+            self._scheduler.add(r)
+        self._inbox.clear()
+        for r in [r for r in self._live if r.cancelled and not r.ending]:
+            self._end(r, "cancelled")
+        if self._closing and not self._live:
+            return None
+        return self._scheduler.plan() if self._live else []
+
+    def _end(self, request: Request, reason: str, error: Error | None = None) -> None:
+        """Frees its memory, then tells its caller."""
+        self._leave(request, reason)
+        self._tell(request, reason, error)
+
+    def _leave(self, request: Request, reason: str) -> None:
+        """It takes part in no more steps, and has no more memory."""
+        with self._wake:
+            request.ending = reason
+            self._scheduler.remove(request)
+
+    def _tell(self, request: Request, reason: str, error: Error | None = None) -> None:
+        with self._wake:
+            self._live.discard(request)
+            self._ended[reason] += 1
+        request.end(reason, error)
+
+    def _step(self, pieces: list[Piece]) -> None:
+        """Long parts of prompts one by one, then all other tokens together."""
+        long = [[p] for p in pieces if p.count > _SHORT]
+        short = [p for p in pieces if p.count <= _SHORT]
+        for all_of in [*long, *([short] if short else [])]:
+            group = [p for p in all_of if not p.request.ending and self._masked(p)]
+            if not group:
+                continue
+            kind = StepKind()
+            for p in group:
+                if p.gives:
+                    kind = kind.joined(p.request.kind())
+            try:
+                wait = self._decoder.start(group, kind, len(group) == 1 and group[0].count > 1)
+                self._show()  # the texts of the last step, while this one runs
+                chosen = wait()
+            except Exception as error:
+                for p in group:
+                    if not p.request.ending:
+                        self._end(p.request, "error", _known(error, "a step of the engine failed"))
+                continue
+            self._take(group, chosen)
+        if self._decoder.immediate:
+            self._show()
+
+    def _masked(self, piece: Piece) -> bool:
+        """Asks the request's constraint, if it has one, which tokens may come next. False: it has failed."""
+        r = piece.request
+        if not piece.gives or r.options.constraint is None:
+            return True
+        try:
+            r.allowed = r.options.constraint.allowed()
+        except Exception as error:
+            self._end(r, "error", _known(error, "a constraint failed"))
+            return False
+        return True
+
+    def _take(self, pieces: list[Piece], chosen: Chosen) -> None:
+        """Gives the requests their tokens. One that a stop string has ended while the step ran gets none."""
+        with self._wake:
+            self._steps += 1
+            for p in pieces:
+                new = p.start >= p.request.prompt_tokens
+                self._prompt_tokens += 0 if new and p.count == 1 else p.count
+                if not p.request.ending:
+                    self._scheduler.count(p)
+        # Which pieces give a token is asked before any request takes one.
+        for k, r in enumerate([p.request for p in pieces if p.gives]):
+            if r.ending:
+                continue
+            token, logprob = chosen.tokens[k], None
+            self._new_tokens += 1
+            top: tuple[tuple[int, float], ...] = ()
+            if r.options.logprobs is not None and chosen.logprobs is not None:
+                assert chosen.top_tokens is not None and chosen.top_logprobs is not None
+                logprob = float(chosen.logprobs[k])
+                best = zip(chosen.top_tokens[k].tolist(), chosen.top_logprobs[k].tolist())
+                top = tuple(best)[: r.options.logprobs]
+            try:
+                reason, silent = r.take(token, self.ends)
+            except Exception as error:  # of a constraint
+                self._end(r, "error", _known(error, "a constraint failed"))
+                continue
+            if reason:
+                self._leave(r, reason)
+            self._later.append((r, TokenEvent(token, "", logprob, top), reason, silent))
+
+    def _show(self) -> None:
+        """Tells the callers of the tokens that have been taken."""
+        later, self._later = self._later, []
+        for r, event, reason, silent in later:
+            if r.finished:  # cancelled, or ended by a stop string
+                continue
+            try:
+                ended = r.show(event, reason, silent)
+            except Exception as error:  # of the tokenizer
+                self._end(r, "error", _known(error, "a token has no text"))
+                continue
+            if ended:
+                if not r.ending:
+                    self._leave(r, ended)
+                self._tell(r, ended)
+
+
+def _known(error: Exception, what: str) -> Error:
+    if isinstance(error, Error):
+        return error
+    if isinstance(error, MemoryError):
+        return DeviceError(f"{what}: memory ran out")
+    return InternalError(f"{what}: {error!r}")
+
+
+def _notify(wake: threading.Condition) -> None:
+    with wake:
+        wake.notify_all()
+
+
+def _loop(own: weakref.ref[Engine], wake: threading.Condition) -> None:
+    """Runs steps while there are requests."""
+    while True:
+        with wake:
+            engine = own()
+            if engine is None:
+                return
+            if not (engine._live or engine._closing):
+                del engine
+                wake.wait()
+                continue
+            pieces = engine._next_pieces()
+        if pieces is None:
+            return
+        if pieces:
+            engine._step(pieces)
+        else:
+            engine._show()
+        del engine, pieces  # requests know the engine's tokenizer
+
+
+def generation(request: Request) -> Generation:
+    """What a request has generated, when it has ended."""
+    statistics = Statistics(
+        request.prompt_tokens, request.kept, len(request.answer), request.first or request.total, request.total
+    )
+    return Generation(request.text, request.answer, request.finished, statistics)

@@ -9,20 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..errors import FileError, InvalidArgumentError, InvalidModelError
-from .chat_template import ChatTemplate, Message
 from .decoder import checked_prompt
-from .engine import Engine, LocalEngine
-from .genai_folder import read_folder
-from .packages import needed
+from .local import DecoderRunner, LocalRunner
 from .parallel import ParallelEngine, device_names
 from .search_options import SearchOptions, search_options
 from .text_stream import TextStream
-
-#: A text, tokens, or messages of a conversation.
-Prompt = str | Sequence[int] | Sequence[Message]
+from .texts import Prompt, Texts
 
 
 @dataclass(frozen=True)
@@ -83,7 +75,7 @@ class _Answer:
         return part
 
 
-class LanguageModel:
+class LanguageModel(Texts):
     """A decoder with its tokenizer, ready to generate. To be used by one thread at a time."""
 
     def __init__(
@@ -108,16 +100,7 @@ class LanguageModel:
 
         Raises errors.Error: FileError if the folder lacks a file, InvalidModelError, UnsupportedError, DeviceError.
         """
-        self._folder = read_folder(folder)
-        file = os.path.join(self._folder.path, "tokenizer.json")
-        tokenizers = needed("tokenizers")
-        if not os.path.isfile(file):
-            raise FileError(f"the folder lacks '{file}'")
-        try:
-            self.tokenizer = tokenizers.Tokenizer.from_file(file)
-        except Exception as error:  # the package has no exception type
-            raise InvalidModelError(f"'{file}' can't be read: {error}") from None
-        self._template = ChatTemplate(self._folder.path)
+        super().__init__(folder)
         options: dict[str, Any] = {
             "precision": precision,
             "threads": threads,
@@ -125,21 +108,11 @@ class LanguageModel:
             "device_memory_limit": device_memory_limit,
         }
         chosen = [device] if devices is None else device_names(devices)
-        self._engine: Engine
+        self._engine: DecoderRunner
         if len(chosen) > 1:
             self._engine = ParallelEngine(self._folder, chosen, transport=transport, **options)
         else:
-            self._engine = LocalEngine(self._folder, device=chosen[0], progress=progress, **options)
-
-    @property
-    def context(self) -> int:
-        """Maximum tokens of a prompt and its answer together."""
-        return self._folder.context
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """Tokens that end an answer."""
-        return self._folder.ends
+            self._engine = LocalRunner(self._folder, device=chosen[0], progress=progress, **options)
 
     @property
     def device(self) -> str:
@@ -149,35 +122,6 @@ class LanguageModel:
         """Ends the processes of several devices; otherwise this happens when the model is destroyed."""
         if isinstance(self._engine, ParallelEngine):
             self._engine.close()
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether prompts can be messages: the model has a chat template."""
-        return self._template.known
-
-    def encode(self, text: str) -> list[int]:
-        """Tokens of a text; special tokens in it count as such."""
-        return list(self.tokenizer.encode(text).ids)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
-
-    def chat_prompt(self, messages: Sequence[Message]) -> str:
-        """The text of a prompt for messages of a conversation."""
-        return self._template.render(list(messages))
-
-    def prompt_tokens(self, prompt: Prompt) -> list[int]:
-        """The tokens of a prompt."""
-        if isinstance(prompt, str):
-            return self.encode(prompt)
-        items: list[Any] = list(prompt)
-        if items and isinstance(items[0], dict):
-            text = self.chat_prompt(items)
-            return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
-        if not all(isinstance(t, (int, np.integer)) for t in items):
-            raise InvalidArgumentError("a prompt is a text, a list of tokens or a list of messages")
-        return [int(t) for t in items]
 
     def generate(self, prompt: Prompt, *, on_text: Callable[[str], object] | None = None, **options: Any) -> Generation:
         """Generates the answer to a prompt: a text, tokens, or messages ({"role": "user", "content": ...}).

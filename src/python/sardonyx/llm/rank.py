@@ -15,8 +15,8 @@ from typing import Any
 
 from ..errors import DeviceError, Error
 from ..group import join
-from .engine import LocalEngine
 from .genai_folder import read_folder
+from .local import LocalRunner
 from .shard_graph import write_part
 
 
@@ -29,7 +29,7 @@ class _Rank:
         part = dataclasses.replace(whole, path=setup["part"], model=path)
         self.communicator = join(setup["group"], rank, size, setup["device"], transport=setup["transport"])
         try:
-            self.engine = LocalEngine(part, device=setup["device"], communicator=self.communicator, **setup["options"])
+            self.engine = LocalRunner(part, device=setup["device"], communicator=self.communicator, **setup["options"])
         except BaseException as error:
             self.communicator.fail(f"rank {rank}: {error}")
             raise

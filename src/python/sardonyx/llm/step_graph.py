@@ -162,6 +162,18 @@ class StepGraph:
         squeeze = n.constant([1], np.int64)
         if not last:
             return n.add("Squeeze", name, squeeze)
+        node = self.logits_product(own, n)
+        if node is None:
+            rows = n.add("GatherND", name, last, batch_dims=1)
+            return rows
+        hidden = n.add("GatherND", node.input[0], last, batch_dims=1)
+        node.input[0] = n.add("Unsqueeze", hidden, squeeze)
+        del n.graph.value_info[:]  # later shapes have changed
+        return n.add("Squeeze", name, squeeze)
+
+    def logits_product(self, own: list[Any], n: Nodes) -> Any:
+        """The node of the vocabulary's product, each row of which gives a row of logits; None if it is not found."""
+        name = self._folder.logits
         makers = {o: node for node in own for o in node.output if o}
         known = {i.name for i in n.graph.initializer} | {
             o for node in own if node.op_type == "Constant" for o in node.output
@@ -173,13 +185,7 @@ class StepGraph:
         ):
             inner = [i for i in node.input if i and i not in known]
             node = makers.get(inner[0]) if len(inner) == 1 else None
-        if node is None or node.op_type not in ("MatMul", "MatMulNBits"):
-            rows = n.add("GatherND", name, last, batch_dims=1)
-            return rows
-        hidden = n.add("GatherND", node.input[0], last, batch_dims=1)
-        node.input[0] = n.add("Unsqueeze", hidden, squeeze)
-        del n.graph.value_info[:]  # later shapes have changed
-        return n.add("Squeeze", name, squeeze)
+        return node if node is not None and node.op_type in ("MatMul", "MatMulNBits") else None
 
     @staticmethod
     def _sort(graph: onnx.GraphProto) -> None:

@@ -1,0 +1,240 @@
+// com.microsoft PagedAttention: grouped-query attention of sequences whose keys and values lie in pages of one cache.
+//
+// Tokens of all sequences are packed: sequence b has the new tokens cumulative[b] to cumulative[b + 1], which follow
+// past[b] tokens in the cache. Its token t lies in page table[b, t / P], at row t % P. Attention reads pages in place:
+// the page's number is part of the index expressions of keys and values.
+#include "ops/attention.h"
+#include "ops/element_math.h"
+#include "ops/families.h"
+#include "ops/norm.h"
+#include "ops/tensor.h"
+
+namespace sardonyx {
+namespace {
+
+using tensor::accumulator;
+
+enum Input {
+  kQuery,
+  kKey,
+  kValue,
+  kKeyCache,
+  kValueCache,
+  kCumulative,
+  kPast,
+  kTable,
+  kCos,
+  kSin,
+  kSlots,
+  kSink,
+  kQueryNorm,
+  kKeyNorm,
+  kKeyScale,
+  kValueScale
+};
+
+void refuse_unsupported(OpContext& c) {
+  if (c.attr_s("k_quant_type", "NONE") != "NONE" || c.attr_s("v_quant_type", "NONE") != "NONE" || c.has(kKeyScale) ||
+      c.has(kValueScale))
+    c.refuse("a quantised cache");
+  if (c.attr_s("kv_cache_layout", "SEPARATE") != "SEPARATE") c.refuse("a cache of latent vectors");
+  if (c.attr("rotary_offset", 0) != 0) c.refuse("a rotary embedding that does not begin at a head's first element");
+  if (c.attr("v_head_size", 0) != 0) c.refuse("v_head_size");
+}
+
+/// A cache with its sequences.
+struct Pages {
+  Value *keys, *values;  // [pages, P, Hk, D]
+  Value *cumulative, *past, *table;
+  Value* owner;            // the sequence of each packed token; null if there is only one sequence
+  Expr tokens, sequences;  // N, B
+
+  Expr pages() const { return keys->shape[0]; }
+  Expr rows() const { return keys->shape[1]; }
+  Expr keys_of_sequence() const { return table->shape[1] * rows(); }
+  Expr sequence(const Expr& token) const { return owner ? tensor::at(owner, {token}) : Expr(0); }
+  static Expr number(const Value* v, const Expr& i) { return cast(tensor::at(v, {i}), DType::kInt64); }
+  /// Tokens of the token's sequence before it.
+  Expr position(const Expr& token) const {
+    const Expr b = sequence(token);
+    return number(past, b) + token - number(cumulative, b);
+  }
+  Expr total(const Expr& token) const {
+    const Expr b = sequence(token);
+    return number(past, b) + number(cumulative, b + 1) - number(cumulative, b);
+  }
+  Expr entry(const Expr& token, const Expr& column) const {
+    return cast(tensor::at(table, {sequence(token), column}), DType::kInt64);
+  }
+  /// The page of key t; entries of the table are data, which must not lead outside of the cache.
+  Expr page(const Expr& token, const Expr& t) const {
+    return idx::max(0, idx::min(entry(token, idx::floordiv(t, rows())), pages() - 1));
+  }
+};
+
+Pages pages_of(OpContext& c, Value* query) {
+  Graph& g = c.graph();
+  Pages p{c.in(kKeyCache), c.in(kValueCache), c.in(kCumulative), c.in(kPast), c.in(kTable), nullptr, {}, {}};
+  for (const Value* v : {p.keys, p.values}) {
+    c.require(v->rank() == 4, "a cache of rank {}, not [pages, rows, heads, head size]", v->rank());
+    if (v->dtype != query->dtype) c.refuse("a cache of {} for queries of {}", name(v->dtype), name(query->dtype));
+    for (std::size_t d = 0; d < 4; ++d)
+      g.add_check(compare(Op::kEq, v->shape[d], p.keys->shape[d]), "the caches of keys and values differ in shape");
+  }
+  c.require(p.cumulative->rank() == 1 && p.past->rank() == 1 && p.table->rank() == 2,
+            "cumulative_sequence_length, past_seqlens and block_table of ranks {}, {} and {}", p.cumulative->rank(),
+            p.past->rank(), p.table->rank());
+  p.tokens = query->shape[0];
+  p.sequences = p.table->shape[0];
+  g.add_check(compare(Op::kEq, p.past->shape[0], p.sequences), "past_seqlens does not fit block_table");
+  g.add_check(compare(Op::kEq, p.cumulative->shape[0], p.sequences + 1),
+              "cumulative_sequence_length does not fit block_table");
+  if (is_const(p.sequences, 1)) return p;
+  p.owner = tensor::generate(g, {p.tokens}, [&](const Exprs& i) {
+    const Expr b = loop_var(p.sequences);
+    const Expr begun = select(compare(Op::kLe, Pages::number(p.cumulative, b), i[0]), Expr(1), Expr(0));
+    // Every sequence that begins at this token or before counts; the last of them is the token's.
+    return idx::max(0, idx::min(reduce(ReduceKind::kSum, {b}, begun) - 1, p.sequences - 1));
+  });
+  return p;
+}
+
+/// Queries, keys and values of the new tokens, [1, N, heads, D].
+struct Projections {
+  std::int64_t heads, kv_heads;
+  Value *q, *k, *v;
+  Expr size;
+};
+
+Projections projections(OpContext& c, const Pages& pages) {
+  Graph& g = c.graph();
+  Projections p{c.attr("num_heads", 0), c.attr("kv_num_heads", 0), nullptr, nullptr, nullptr, pages.keys->shape[3]};
+  c.require(p.heads > 0 && p.kv_heads > 0 && p.heads % p.kv_heads == 0, "num_heads is {} and kv_num_heads {}", p.heads,
+            p.kv_heads);
+  g.add_check(compare(Op::kEq, pages.keys->shape[2], p.kv_heads), "the cache does not fit kv_num_heads");
+  const auto split = [&](Value* x, std::int64_t heads) {
+    c.require(x->rank() == 2, "an input of rank {}, not [tokens, features]", x->rank());
+    g.add_check(compare(Op::kEq, x->shape[0], pages.tokens), "keys or values differ from queries in number");
+    g.add_check(compare(Op::kEq, x->shape[1], p.size * Expr(heads)), "the features do not fit the heads of the cache");
+    return tensor::reshape(g, x, {1, pages.tokens, heads, p.size});
+  };
+  c.require(c.has(kKey) == c.has(kValue), "key and value are needed together");
+  if (c.has(kKey)) {
+    p.q = split(c.in(kQuery), p.heads);
+    p.k = split(c.in(kKey), p.kv_heads);
+    p.v = split(c.in(kValue), p.kv_heads);
+    return p;
+  }
+  Value* all = split(c.in(kQuery), p.heads + 2 * p.kv_heads);  // all queries' heads, then keys', then values'
+  p.q = tensor::slice(g, all, 2, 0, p.heads);
+  p.k = tensor::slice(g, all, 2, p.heads, p.kv_heads);
+  p.v = tensor::slice(g, all, 2, p.heads + p.kv_heads, p.kv_heads);
+  return p;
+}
+
+/// RMS norm over each head of queries and keys, then the rotary embedding.
+void transform_heads(OpContext& c, Projections& p, const Pages& pages) {
+  Graph& g = c.graph();
+  c.require(c.has(kQueryNorm) == c.has(kKeyNorm), "q_norm_weight and k_norm_weight are needed together");
+  if (c.has(kQueryNorm)) {
+    const double epsilon = c.attr_f("qk_norm_epsilon", 1e-6f);
+    for (const auto& [x, at] : {std::pair(&p.q, kQueryNorm), std::pair(&p.k, kKeyNorm)}) {
+      c.require(c.in(at)->rank() == 1, "a norm's weight of rank {}", c.in(at)->rank());
+      g.add_check(compare(Op::kEq, c.in(at)->shape[0], p.size), "a norm's weight does not fit the head size");
+      *x = layer_norm(g, *x, c.in(at), nullptr, 3, epsilon, true, c.in(kQuery)->dtype).y;
+    }
+  }
+  if (c.attr("do_rotary", 0) == 0) return;
+  c.require(c.has(kCos) && c.has(kSin) && c.in(kCos)->rank() == 2 && c.in(kSin)->rank() == 2,
+            "do_rotary needs cos_cache and sin_cache of rank 2");
+  Rotary r;
+  r.cos = c.in(kCos);
+  r.sin = c.in(kSin);
+  r.rotated = r.cos->shape[1] * 2;
+  r.interleaved = c.attr("rotary_interleaved", 0) != 0;
+  r.position = [=](const Expr&, const Expr& s) { return pages.position(s); };
+  p.q = rotate(g, p.q, false, r);
+  p.k = rotate(g, p.k, false, r);
+}
+
+/// The caches with the new tokens' keys and values.
+std::vector<Value*> append(OpContext& c, const Projections& p, const Pages& pages) {
+  Graph& g = c.graph();
+  Value* given = c.opt(kSlots);
+  if (given) {
+    c.require(given->rank() == 1, "slot_mapping of rank {}", given->rank());
+    g.add_check(compare(Op::kEq, given->shape[0], pages.tokens), "slot_mapping does not fit the tokens");
+  }
+  Value* slots = tensor::generate(g, {pages.tokens}, [&](const Exprs& i) {
+    if (given) return Pages::number(given, i[0]);
+    const Expr t = pages.position(i[0]), last = pages.keys_of_sequence() - 1;
+    const Expr inside = idx::max(0, idx::min(t, last));
+    const Expr slot = pages.entry(i[0], idx::floordiv(inside, pages.rows())) * pages.rows() + idx::mod(t, pages.rows());
+    return select(compare(Op::kEq, inside, t), slot, Expr(-1));  // outside: not stored
+  });
+  const Expr row = p.size * Expr(p.kv_heads);
+  const auto flat = [&](Value* x) { return tensor::reshape(g, x, {pages.tokens, row}); };
+  return tensor::routine(g, "append_rows", {slots, flat(p.k), flat(p.v), pages.keys, pages.values},
+                         {pages.tokens, row, row, 0, row, 0}, {},
+                         {{pages.keys->dtype, pages.keys->shape}, {pages.values->dtype, pages.values->shape}});
+}
+
+// Inputs: see Input; attention_metadata (16) is a hint that is not needed. Outputs: output, key_cache_out,
+// value_cache_out.
+void paged_attention(OpContext& c) {
+  refuse_unsupported(c);
+  Graph& g = c.graph();
+  c.require(c.in(kQuery)->rank() == 2, "a query of rank {}, not [tokens, features]", c.in(kQuery)->rank());
+  const Pages pages = pages_of(c, c.in(kQuery));
+  Projections p = projections(c, pages);
+  transform_heads(c, p, pages);
+  const std::vector<Value*> cache = append(c, p, pages);
+  c.out(1, cache[0]);
+  c.out(2, cache[1]);
+
+  // One sequence: its tokens are queries that share keys. Several: each token has keys of its own.
+  const bool one = !pages.owner;
+  const auto token = [one](const Expr& b, const Expr& s) { return one ? s : b; };
+  AttentionSpec spec;
+  spec.q = tensor::transpose(g, p.q, one ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{1, 2, 0, 3});
+  const Exprs shape = {one ? Expr(1) : pages.tokens, p.kv_heads, pages.keys_of_sequence(), p.size};
+  const auto read = [&](const Value* x) {
+    return tensor::generate(g, shape, [&](const Exprs& i) {
+      return tensor::at(x, {pages.page(i[0], i[2]), idx::mod(i[2], pages.rows()), i[1], i[3]});
+    });
+  };
+  spec.k = read(cache[0]);
+  spec.v = read(cache[1]);
+  spec.type = accumulator(c.in(kQuery)->dtype);
+  if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
+  spec.softcap = c.attr_f("softcap", 0);
+  const std::int64_t window = c.attr("local_window_size", -1);
+  const bool causal = c.attr("is_causal", 1) != 0;
+  c.require(window == -1 || window > 0, "local_window_size is {}", window);
+  spec.allowed = [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
+    const Expr n = token(b, s), position = pages.position(n);
+    const Expr ok = causal ? compare(Op::kLe, t, position) : compare(Op::kLt, t, pages.total(n));
+    return window < 0 ? ok : logical_and(ok, compare(Op::kGt, t, position - window));
+  };
+  if (Value* sink = c.opt(kSink)) {
+    c.require(sink->rank() == 1, "head_sink of rank {}", sink->rank());
+    g.add_check(compare(Op::kEq, sink->shape[0], p.heads), "head_sink does not fit the heads");
+    spec.sink = [=, type = spec.type](const Expr& h) { return cast(tensor::at(sink, {h}), type); };
+  }
+  Value* y = attention(g, spec).y;  // [1, H, N, D] or [N, H, 1, D]
+  if (one) y = tensor::transpose(g, y, {0, 2, 1, 3});
+  c.out(0, tensor::reshape(g, y, {pages.tokens, p.size * Expr(p.heads)}));
+}
+
+}  // namespace
+
+void register_paged_attention(OpRegistry& r) {
+  r.add({.name = "PagedAttention",
+         .domain = "com.microsoft",
+         .lower = paged_attention,
+         .dtypes = "floats",
+         .notes = "pages are read in place; the caches may be inputs and outputs in one buffer; without quantised or "
+                  "latent caches"});
+}
+
+}  // namespace sardonyx

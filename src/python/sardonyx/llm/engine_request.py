@@ -1,0 +1,259 @@
+"""A request to the engine: its options, what it has generated, and how its caller follows it."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import Error, InvalidArgumentError
+from .genai_folder import GenaiFolder
+from .paged_sampling import FEW, MOST_LOGPROBS, StepKind
+from .search_options import SearchOptions, search_options
+from .text_stream import TextStream
+
+
+class Constraint(Protocol):
+    """Which tokens may come next, by a grammar. Used by the engine's thread."""
+
+    def allowed(self) -> np.ndarray[Any, Any]:
+        """uint32 [vocabulary / 32]: a bit for each token."""
+        ...
+
+    def accept(self, token: int) -> bool:
+        """Takes the chosen token; whether the text must end after it."""
+        ...
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """What the engine's requests have beside SearchOptions."""
+
+    stop_tokens: tuple[int, ...] = ()  #: tokens that end the answer, beside the model's
+    presence_penalty: float = 0.0  #: subtracted from the logits of tokens that the answer has
+    frequency_penalty: float = 0.0  #: the same for each time that it has them
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  #: added to tokens' logits
+    logprobs: int | None = None  #: log-probabilities of chosen tokens, and of as many most likely ones (up to 20)
+    constraint: Constraint | None = None  #: of this request alone
+
+    def __post_init__(self) -> None:
+        def need(ok: bool, what: str) -> None:
+            if not ok:
+                raise InvalidArgumentError(what)
+
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            need(isinstance(value, (int, float)) and -2 <= value <= 2, f"{name} is {value!r}; it must be from -2 to 2")
+        n = self.logprobs
+        need(
+            n is None or (isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= MOST_LOGPROBS),
+            f"logprobs is {n!r}; it must be from 0 to {MOST_LOGPROBS}",
+        )
+        need(
+            all(isinstance(v, (int, float)) and abs(v) <= 1e4 for v in self.logit_bias.values()),
+            "logit_bias has a value that is no number up to 10000",
+        )
+
+
+def request_options(folder: GenaiFolder, given: Mapping[str, Any]) -> tuple[SearchOptions, RequestOptions]:
+    """The options of both kinds, with genai_config.json's defaults. Raises InvalidArgumentError."""
+    own = {f.name for f in fields(RequestOptions)}
+    mine = {k: v for k, v in given.items() if k in own and v is not None}
+    mine["stop_tokens"] = tuple(mine.get("stop_tokens", ()))
+    search = search_options(folder.search, {k: v for k, v in given.items() if k not in own})
+    if search.num_beams > 1:
+        raise InvalidArgumentError("the engine has no beam search: set num_beams to 1, or use LanguageModel")
+    options = RequestOptions(**mine)
+    for name, tokens in (("logit_bias", options.logit_bias), ("stop_tokens", options.stop_tokens)):
+        if not all(isinstance(t, int) and 0 <= t < folder.vocabulary for t in tokens):
+            raise InvalidArgumentError(f"{name} has a token that is not from 0 to {folder.vocabulary - 1}")
+    return search, options
+
+
+@dataclass(frozen=True)
+class TokenEvent:
+    """A token of an answer, and the text that can be shown after it (which may belong to earlier tokens too)."""
+
+    token: int
+    text: str
+    logprob: float | None = None  #: by the model's unchanged logits, if asked for
+    top: tuple[tuple[int, float], ...] = ()  #: the most likely tokens with theirs
+
+
+@dataclass(frozen=True)
+class EndEvent:
+    """The last event of a request: why it ended, and text that had been held back."""
+
+    finished: str  #: "end" (the model's end token), "stop" (a stop string or token), "length", "cancelled", "error"
+    text: str = ""
+    error: Error | None = None
+
+
+Event = TokenEvent | EndEvent
+
+
+class Request:
+    """A prompt with its answer. Made by Engine.submit(). Its caller reads events, each once: `for event in request`,
+    `async for event in request`, or waits for the end with wait()."""
+
+    def __init__(
+        self,
+        number: int,
+        prompt: list[int],
+        search: SearchOptions,
+        options: RequestOptions,
+        *,
+        decode: Callable[[list[int]], str],
+        priority: int = 0,
+        client: str = "",
+        room: int,
+    ):
+        """room: the most new tokens."""
+        self.number, self.priority, self.client = number, priority, client
+        self.search, self.options, self.room = search, options, room
+        self.prompt_tokens = len(prompt)
+        self.tokens = list(prompt)  #: the prompt's and the answer's
+        self.computed = 0  #: of them in the cache
+        self.kept = 0  #: of the prompt found in the cache when it began
+        self.pages: list[int] = []
+        self.allowed: np.ndarray[Any, Any] | None = None  #: the constraint's tokens for the next step
+        self.key = b""  #: of the last full page
+        self.published = 0  #: full pages that others can find
+        self.admitted = 0  #: its place among those that run
+        self.preempted = 0  #: how often its pages were taken away
+        self.ending = ""  #: why it takes part in no more steps; empty while it waits or runs
+        self.finished = ""  #: the same when its caller has been told, as in EndEvent
+        self.error: Error | None = None
+        self.text = ""
+        self.cancelled = False
+        self.started = time.perf_counter()
+        self.first: float | None = None  #: seconds until the first token
+        self.total = 0.0
+        self._stream = TextStream(decode, search.stop)
+        self._random = np.random.default_rng(search.seed)
+        self._counts: dict[int, int] = {}
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._listener: Callable[[], None] | None = None
+
+    @property
+    def answer(self) -> list[int]:
+        """Tokens of the answer so far."""
+        return self.tokens[self.prompt_tokens :]
+
+    # ---- for the caller
+    def cancel(self) -> None:
+        """Ends the request; its memory is free before the next step."""
+        self.cancelled = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it has ended, after at most `timeout` seconds."""
+        return self._done.wait(timeout)
+
+    def __iter__(self) -> Iterator[Event]:
+        while True:
+            event = self._events.get()
+            yield event
+            if isinstance(event, EndEvent):
+                return
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(arrived.set)
+            except RuntimeError:  # the loop has been closed
+                pass
+
+        with self._lock:
+            self._listener = wake
+        try:
+            while True:
+                try:
+                    event = self._events.get_nowait()
+                except queue.Empty:
+                    await arrived.wait()
+                    arrived.clear()
+                    continue
+                yield event
+                if isinstance(event, EndEvent):
+                    return
+        finally:
+            with self._lock:
+                self._listener = None
+
+    # ---- for the engine's thread
+    def kind(self) -> StepKind:
+        """What it needs of a step that gives it a token."""
+        s, o = self.search, self.options
+        adjust = bool(s.repetition_penalty != 1 or o.presence_penalty or o.frequency_penalty or o.logit_bias)
+        sample = ""
+        if s.samples:
+            pure = not s.top_k and s.top_p == 1
+            sample = "few" if pure or 0 < s.top_k <= FEW else "all"
+        return StepKind(sample, adjust or o.constraint is not None, o.logprobs is not None)
+
+    def random(self) -> float:
+        """The number that chooses the next token. They depend on the seed and the token's place in the answer alone."""
+        return float(self._random.random(dtype=np.float32))
+
+    def changes(self) -> tuple[list[int], list[float], list[bool]]:
+        """Tokens whose logits change, what is added to them, and whether the repetition penalty applies."""
+        o = self.options
+        offsets: dict[int, float] = {int(t): float(v) for t, v in o.logit_bias.items()}
+        if o.presence_penalty or o.frequency_penalty:
+            for token, count in self._counts.items():
+                offsets[token] = offsets.get(token, 0.0) - o.presence_penalty - o.frequency_penalty * count
+        repeated = set(self.tokens) if self.search.repetition_penalty != 1 else set()
+        tokens = sorted(repeated | offsets.keys())
+        return tokens, [offsets.get(t, 0.0) for t in tokens], [t in repeated for t in tokens]
+
+    def take(self, token: int, ends: tuple[int, ...]) -> tuple[str, bool]:
+        """Takes a chosen token. Returns why the answer ends with it, or an empty text, and whether it has no text."""
+        if self.first is None:
+            self.first = time.perf_counter() - self.started
+        self.tokens.append(token)
+        self._counts[token] = self._counts.get(token, 0) + 1
+        over = self.options.constraint.accept(token) if self.options.constraint else False
+        if token in ends and not self.search.ignore_eos:
+            return "end", True
+        if token in self.options.stop_tokens:
+            return "stop", True
+        if over:
+            return "end", False
+        return ("length" if len(self.tokens) - self.prompt_tokens >= self.room else ""), False
+
+    def show(self, event: TokenEvent, reason: str, silent: bool) -> str:
+        """Tells the caller of a token that was taken, with its text. Returns why the answer ends with it."""
+        text = "" if silent else self._stream.add(event.token)
+        if self._stream.stopped:
+            reason = "stop"
+        self.text += text
+        self._deliver(replace(event, text=text) if text else event)
+        return reason
+
+    def end(self, reason: str, error: Error | None = None) -> None:
+        """The last event."""
+        rest = "" if reason in ("cancelled", "error") else self._stream.finish()
+        if self._stream.stopped and reason == "length":
+            reason = "stop"
+        self.text += rest
+        self.error = error
+        self.total = time.perf_counter() - self.started
+        self.finished = reason
+        self._deliver(EndEvent(reason, rest, error))
+        self._done.set()
+
+    def _deliver(self, event: Event) -> None:
+        self._events.put(event)
+        with self._lock:
+            if self._listener:
+                self._listener()

@@ -1,0 +1,203 @@
+"""Turns a decoder's ONNX graph into that of a step of the engine: tokens of many sequences at a time, with a paged KV cache.
+
+Tokens of all sequences are packed into one row, [1, tokens]. GroupQueryAttention becomes com.microsoft's PagedAttention,
+which finds each sequence's keys and values through a table of pages; everything else of a decoder works on tokens alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from .genai_folder import GenaiFolder
+from .packages import needed
+from .paged_sampling import StepKind, add_choice
+from .sampling_graph import Nodes
+from .step_graph import StepGraph, _read_by
+
+if TYPE_CHECKING:
+    import onnx
+
+_SAME = (
+    "num_heads",
+    "kv_num_heads",
+    "scale",
+    "softcap",
+    "local_window_size",
+    "do_rotary",
+    "rotary_interleaved",
+    "qk_norm_epsilon",
+)
+_WITHOUT_EFFECT = {"smooth_softmax": (-1, 0, 1), "causal": (1,), "qk_output": (0,), "sliding_window_cache": (0,)}
+
+
+class PagedGraph:
+    """A folder's decoder for the engine. Raises errors.Error if it cannot be run in this way."""
+
+    def __init__(self, folder: GenaiFolder, rows: int):
+        """rows: of a page, in tokens."""
+        self._folder, self.rows = folder, rows
+        self.step = StepGraph(folder)
+        if not self.step.cache.shared:
+            raise UnsupportedError(
+                f"'{folder.model}': the engine needs a decoder whose attention is GroupQueryAttention; "
+                "LanguageModel runs this one"
+            )
+        if self.step.pruned:
+            raise UnsupportedError(
+                f"'{folder.model}' gives the logits of the last position only; the engine computes several sequences' "
+                "positions at a time"
+            )
+
+    @property
+    def layout(self) -> Any:
+        """CacheLayout: types and sizes of keys and values."""
+        return self.step.cache
+
+    def page_bytes(self, itemsize: int) -> int:
+        """Of a page of all layers' keys and values."""
+        elements = sum(h * d for h, d in zip(self.layout.heads, self.layout.head_sizes))
+        return int(self.rows * elements * itemsize)
+
+    def build(self, kind: StepKind, single: bool) -> bytes:
+        """The model of a step, serialised; its external data stays in the folder.
+
+        Inputs: the ids [1, tokens]; the positions of that shape, if the decoder has such an input; cumulative int32
+        [sequences + 1], where each sequence's tokens begin; past int32 [sequences], tokens that it has in the cache; table
+        int32 [sequences, columns], its pages; rows int64 [results], the tokens whose logits are used; the caches [pages,
+        rows, heads, head size]; those of add_choice(). Outputs: the caches, and those of add_choice().
+        single: there is one sequence; its new tokens are then computed as one block of attention.
+        """
+        onnx, folder = needed("onnx"), self._folder
+        model = onnx.ModelProto()
+        model.CopyFrom(self.step._model)
+        graph = model.graph
+        n = Nodes(graph)
+        own = list(graph.node)
+        sequences: Any = 1 if single else "sequences"
+        ends = 2 if single else "sequences_and_one"
+        self._inputs(graph)
+        n.input("cumulative", np.int32, [ends])
+        n.input("past", np.int32, [sequences])
+        n.input("table", np.int32, [sequences, "columns"])
+        n.input("rows", np.int64, ["results"])
+        sink: dict[int, str] = {}
+        for node in own:
+            if node.op_type == "GroupQueryAttention":
+                self._page(n, node, sink)
+        logits = self._chosen_logits(n, own)
+        outputs = [v for v in graph.output if v.name in folder.present]
+        del graph.output[:]
+        graph.output.extend(outputs)
+        for k, v in enumerate(outputs):
+            self._cache_shape(v, k)
+        add_choice(n, logits, folder.vocabulary, kind)
+        self._prune(graph)
+        StepGraph._sort(graph)
+        return bytes(model.SerializeToString())
+
+    def _inputs(self, graph: onnx.GraphProto) -> None:
+        """Sizes of the decoder's own inputs; attention_mask goes away."""
+        folder = self._folder
+        kept = [v for v in graph.input if v.name != folder.attention_mask]
+        del graph.input[:]
+        graph.input.extend(kept)
+        del graph.value_info[:]  # shapes have changed
+        past = {name: k for k, name in enumerate(folder.past)}
+        for v in graph.input:
+            if v.name in (folder.input_ids, folder.position_ids):
+                dims = v.type.tensor_type.shape.dim
+                dims[0].dim_value = 1
+                dims[1].dim_param = "tokens"
+            elif v.name in past:
+                self._cache_shape(v, past[v.name])
+
+    def _cache_shape(self, value: onnx.ValueInfoProto, k: int) -> None:
+        dims = value.type.tensor_type.shape.dim
+        dims[0].dim_param = "pages"
+        dims[1].dim_value, dims[2].dim_value = self.rows, self.layout.heads[k]
+        dims[3].dim_value = self.layout.head_sizes[k]
+
+    def _page(self, n: Nodes, node: onnx.NodeProto, sinks: dict[int, str]) -> None:
+        """Replaces a GroupQueryAttention by nodes that compute the same on packed tokens."""
+        onnx = needed("onnx")
+        given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        for name, value in given.items():
+            if name not in _SAME and value not in _WITHOUT_EFFECT.get(name, (b"NONE",)):
+                raise UnsupportedError(f"the engine can't run '{node.name}' (GroupQueryAttention): {name} is {value}")
+        inputs = [*node.input, *[""] * (16 - len(node.input))]
+        for at, what in ((10, "an attention bias"), (12, "a quantised cache"), (13, "a quantised cache")):
+            if inputs[at]:
+                raise UnsupportedError(f"the engine can't run '{node.name}' (GroupQueryAttention): it has {what}")
+        if len(node.output) > 3 and node.output[3]:
+            raise UnsupportedError(
+                f"the engine can't run '{node.name}' (GroupQueryAttention): its scores are an output"
+            )
+        first = n.constant([0], np.int64)
+        sink = inputs[11]
+        if not sink and given.get("smooth_softmax") == 1:
+            heads = int(given["num_heads"])
+            if heads not in sinks:
+                sinks[heads] = n.constant(np.zeros(heads), self._float())
+            sink = sinks[heads]
+        packed = [n.add("Squeeze", x, first) if x else "" for x in inputs[:3]]
+        paged = [*packed, inputs[3], inputs[4], "cumulative", "past", "table"]
+        paged += [inputs[7], inputs[8], "", sink, inputs[14], inputs[15]]
+        while not paged[-1]:
+            paged.pop()
+        result = f"{node.name or node.output[0]}/packed"
+        made = onnx.helper.make_node(
+            "PagedAttention",
+            paged,
+            [result, node.output[1], node.output[2]],
+            name=node.name,
+            domain="com.microsoft",
+            **{k: v for k, v in given.items() if k in _SAME},
+        )
+        output = node.output[0]
+        node.CopyFrom(made)
+        n.add("Unsqueeze", result, first, outputs=(output,))
+
+    def _float(self) -> Any:
+        if self.layout.dtype == "bfloat16":
+            return np.dtype(__import__("ml_dtypes").bfloat16)
+        return np.dtype(self.layout.dtype)
+
+    def _chosen_logits(self, n: Nodes, own: list[Any]) -> str:
+        """[results, vocabulary]: the rows are chosen before the vocabulary's product, if its place is found."""
+        first = n.constant([0], np.int64)
+        node = self.step.logits_product(own, n)
+        if node is None:
+            return n.add("Squeeze", n.add("Gather", self._folder.logits, "rows", axis=1), first)
+        node.input[0] = n.add("Gather", node.input[0], "rows", axis=1)
+        return n.add("Squeeze", self._folder.logits, first)
+
+    def _prune(self, graph: onnx.GraphProto) -> None:
+        """Removes nodes that no output needs: what made seqlens_k of the attention mask."""
+        needed_names = {v.name for v in graph.output}
+        kept = []
+        makers = {o: k for k, node in enumerate(graph.node) for o in node.output if o}
+        seen: set[int] = set()
+        work = [makers[name] for name in needed_names if name in makers]
+        while work:
+            k = work.pop()
+            if k in seen:
+                continue
+            seen.add(k)
+            read = _read_by(graph.node[k])
+            needed_names |= read
+            work += [makers[name] for name in read if name in makers]
+        if self._folder.attention_mask in needed_names:
+            raise UnsupportedError(
+                f"'{self._folder.model}' uses the attention mask in another way than for the lengths of sequences, "
+                "which the engine cannot give it; LanguageModel runs it"
+            )
+        for k, node in enumerate(graph.node):
+            if k in seen:
+                copy = type(node)()
+                copy.CopyFrom(node)
+                kept.append(copy)
+        del graph.node[:]
+        graph.node.extend(kept)

@@ -1,0 +1,172 @@
+"""Which requests take part in the engine's next step, and with how many tokens.
+
+Every running request gets its next token in each step; what is left of the step's tokens goes to prompts, in parts. Higher
+priorities go first. Among requests of equal priority, the client that has been served the fewest tokens is next (the
+virtual token counter of Sheng et al. 2024, arXiv:2401.00588, without weights), then the one that has waited longest. When
+pages run out, the request that comes last in this order gives up its pages and is computed again later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .engine_request import Request
+from .pages import PagePool
+
+_MULTIPLE = 64
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens of a request that a step computes: `count` from `start` on."""
+
+    request: Request
+    start: int
+    count: int
+
+    @property
+    def gives(self) -> bool:
+        """Whether a token is chosen after it."""
+        return self.start + self.count == len(self.request.tokens)
+
+
+class Scheduler:
+    """The waiting and the running requests, and the pages. Used by one thread at a time."""
+
+    def __init__(self, pool: PagePool, *, most: int, tokens: int):
+        """most: running requests; tokens: of a step."""
+        self.pool, self.most, self.tokens = pool, most, tokens
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.preemptions = 0
+        self.found = 0  #: tokens of prompts that were found in the cache
+        self._served: dict[str, int] = {}
+        self._admitted = 0
+
+    def add(self, request: Request) -> None:
+        if not any(r.client == request.client for r in (*self.waiting, *self.running)):
+            # A client that comes (back) has no credit from the time when it asked for nothing.
+            active = {r.client for r in (*self.waiting, *self.running)}
+            least = min((self._served[c] for c in active), default=0)
+            self._served[request.client] = max(self._served.get(request.client, 0), least)
+            for gone in [c for c in self._served if c not in active and c != request.client]:
+                del self._served[gone]
+        self.waiting.append(request)
+
+    def remove(self, request: Request) -> None:
+        """Its pages are free at once."""
+        self._release(request)
+        for group in (self.waiting, self.running):
+            if request in group:
+                group.remove(request)
+
+    def count(self, piece: Piece) -> None:
+        """The piece has been computed."""
+        r, rows = piece.request, self.pool.rows
+        r.computed = piece.start + piece.count
+        self._served[r.client] = self._served.get(r.client, 0) + piece.count
+        while (r.published + 1) * rows <= r.computed:
+            at = r.published * rows
+            r.key = self.pool.key(r.key, r.tokens[at : at + rows])
+            self.pool.publish(r.pages[r.published], r.key)
+            r.published += 1
+
+    def plan(self) -> list[Piece]:
+        """The pieces of the next step; every request's pages suffice for its piece."""
+        self._make_room()
+        pieces: list[Piece] = []
+        planned: set[int] = set()
+        left = self.tokens
+        order = sorted(self.running, key=lambda r: (-r.priority, r.admitted))
+        # First those that generate, so that prompts never delay them.
+        for r in [r for r in order if self._pending(r) == 1] + [r for r in order if self._pending(r) > 1]:
+            if r not in self.running:  # preempted meanwhile
+                continue
+            count = self._part(r, left)
+            if count > 0 and self._reserve(r, count, planned):
+                pieces.append(Piece(r, r.computed, count))
+                planned.add(r.number)
+                left -= count
+        while left > 0 and len(self.running) < self.most:
+            new = self._next()
+            if new is None or not self._admit(new):
+                break
+            count = self._part(new, left)
+            if not self._reserve(new, count, planned):
+                break
+            pieces.append(Piece(new, new.computed, count))
+            planned.add(new.number)
+            left -= count
+        return pieces
+
+    def _part(self, r: Request, left: int) -> int:
+        """How many of its tokens are next; a part of a prompt has whole multiples of 64 tokens if it can, so that few
+        sizes occur."""
+        pending = self._pending(r)
+        if pending <= max(1, left):
+            return pending
+        return left // _MULTIPLE * _MULTIPLE if left >= _MULTIPLE else left
+
+    @staticmethod
+    def _pending(r: Request) -> int:
+        return len(r.tokens) - r.computed
+
+    def _next(self) -> Request | None:
+        return min(self.waiting, key=lambda r: (-r.priority, self._served.get(r.client, 0), r.number), default=None)
+
+    def _needed(self, tokens: int) -> int:
+        return -(-tokens // self.pool.rows)
+
+    def _admit(self, r: Request) -> bool:
+        """Lets a waiting request run if there is room for all its tokens and the next one."""
+        pages, key = self.pool.find(r.tokens[:-1])  # the last token is computed in any case, for its logits
+        if self._needed(len(r.tokens) + 1) - len(pages) > self.pool.available:
+            for page in pages:
+                self.pool.release(page)
+            return False
+        r.pages, r.key, r.published = pages, key, len(pages)
+        r.computed = len(pages) * self.pool.rows
+        if not r.preempted:
+            r.kept = r.computed
+        self.found += r.computed
+        self._admitted += 1
+        r.admitted = self._admitted
+        self.waiting.remove(r)
+        self.running.append(r)
+        return True
+
+    def _reserve(self, r: Request, count: int, planned: set[int]) -> bool:
+        """Pages for `count` tokens more. Those that come last and have no part in the step yet may lose theirs."""
+        while len(r.pages) < self._needed(r.computed + count):
+            if self.pool.available:
+                r.pages.append(self.pool.take())
+                continue
+            others = [o for o in self.running if o.number not in planned]
+            last = max(others, key=lambda o: (-o.priority, o.admitted))
+            self._preempt(last)
+            if last is r:
+                return False
+        return True
+
+    def _make_room(self) -> None:
+        """Running requests give way to a waiting one of higher priority that does not fit beside them."""
+        r = self._next()
+        if r is None or not self.running:
+            return
+        lower = [o for o in self.running if o.priority < r.priority]
+        while lower and (len(self.running) >= self.most or self._needed(len(r.tokens) + 1) > self.pool.available):
+            last = max(lower, key=lambda o: (-o.priority, o.admitted))
+            lower.remove(last)
+            self._preempt(last)
+
+    def _preempt(self, r: Request) -> None:
+        self._release(r)
+        r.preempted += 1
+        self.preemptions += 1
+        self.running.remove(r)
+        self.waiting.append(r)
+
+    def _release(self, r: Request) -> None:
+        for page in reversed(r.pages):  # the end of a text is the least likely to be asked for again
+            self.pool.release(page)
+        r.pages, r.key, r.published, r.computed = [], b"", 0, 0

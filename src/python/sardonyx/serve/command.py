@@ -1,0 +1,188 @@
+"""The command line of serving: `sardonyx serve FOLDER`, or python -m sardonyx.serve."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..compiling import compile
+from ..errors import Error, FileError, InvalidArgumentError
+from ..llm import Engine
+from ..llm.paged_sampling import StepKind
+from ..options import add_flags, options_of_flags
+from .limits import Limits
+
+COMPILE_OPTIONS = ("device", "precision", "threads", "cache_dir")
+
+_LIMITS = {
+    "body": "bytes of a request's body",
+    "body_time": "seconds for a body to arrive",
+    "header_time": "seconds for a connection's first request to begin",
+    "request_time": "seconds for an answer",
+    "tokens": "new tokens of an answer (default: the model's limit)",
+    "choices": "answers to one request",
+    "batch_delay": "other models: seconds that a request may wait for others, to run as one batch",
+    "batch": "other models: rows of a batch",
+    "queue": "other models: waiting requests",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise InvalidArgumentError(f"{message}; `{self.prog} --help` shows how it is used")
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = _Parser(
+        prog="sardonyx serve",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Serves models over HTTP: language models with OpenAI's interface, other models with the Open\n"
+        "Inference Protocol v2.",
+        epilog="Examples:\n"
+        "  sardonyx serve smollm2\n"
+        "  sardonyx serve chat=smollm2 resnet=resnet50.onnx --device hip --host 0.0.0.0 --api-keys keys.txt\n\n"
+        "docs/serving.md has more.",
+    )
+    p.add_argument(
+        "models",
+        nargs="+",
+        metavar="[NAME=]FOLDER",
+        help="a language model's folder (with genai_config.json), an .onnx file, or a folder with .onnx files",
+    )
+    p.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine only)")
+    p.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
+    p.add_argument("--api-keys", metavar="FILE", help="accept only requests with one of these keys, one a line")
+    p.add_argument("--certificate", metavar="FILE", help="for HTTPS, with --key")
+    p.add_argument("--key", metavar="FILE", help="the certificate's private key")
+    p.add_argument(
+        "--grace", type=float, default=60.0, metavar="S", help="seconds for running requests at the end (default: 60)"
+    )
+    p.add_argument("--cache-memory", type=int, default=0, metavar="MIB", help="of a language model's KV cache")
+    p.add_argument("--page-tokens", type=int, default=64, metavar="N", help="tokens of a page of it (default: 64)")
+    p.add_argument(
+        "--max-sequences", type=int, default=64, metavar="N", help="requests that run at a time (default: 64)"
+    )
+    p.add_argument("--max-waiting", type=int, default=1024, metavar="N", help="that wait; more: 429 (default: 1024)")
+    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="tokens of a step (default: 512)")
+    group = p.add_argument_group("limits")
+    for f in dataclasses.fields(Limits):
+        default: Any = f.default
+        shown = "" if f.name == "tokens" else f" (default: {default:g})"
+        group.add_argument(
+            f"--limit-{f.name.replace('_', '-')}",
+            type=type(default),
+            default=default,
+            metavar="S" if isinstance(default, float) else "N",
+            help=_LIMITS[f.name] + shown,
+        )
+    add_flags(p, COMPILE_OPTIONS)
+    p.add_argument("-q", "--quiet", action="store_true", help="print nothing when the server is ready")
+    return p
+
+
+def _keys(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        with open(path, encoding="utf-8") as file:
+            keys = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"'{path}' could not be read: {error}") from None
+    keys = [k for k in keys if k and not k.startswith("#")]
+    if not keys:
+        raise InvalidArgumentError(f"'{path}' has no API key: it needs one a line")
+    return keys
+
+
+def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Folders of language models and files of other models, by name."""
+    languages: dict[str, str] = {}
+    plain: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or "/" in name:
+            name, path = "", argument
+        stem = os.path.basename(os.path.abspath(path))
+        if os.path.isfile(os.path.join(path, "genai_config.json")):
+            files, target = {name or stem: path}, languages
+        elif os.path.isdir(path):
+            inside = sorted(f for f in os.listdir(path) if f.endswith(".onnx"))
+            if not inside:
+                raise FileError(f"'{path}' has neither genai_config.json nor a file *.onnx")
+            if name and len(inside) > 1:
+                raise InvalidArgumentError(f"'{path}' has {len(inside)} models, which cannot all be named '{name}'")
+            files, target = {name or f[: -len(".onnx")]: os.path.join(path, f) for f in inside}, plain
+        elif os.path.isfile(path):
+            files, target = {name or os.path.splitext(stem)[0]: path}, plain
+        else:
+            raise FileError(f"there is no file or folder '{path}'")
+        for key, file in files.items():
+            if key in languages or key in plain:
+                raise InvalidArgumentError(f"two models are named '{key}'; give names: NAME={file}")
+            target[key] = file
+    return languages, plain
+
+
+def _serve(a: argparse.Namespace) -> None:
+    from . import create_app, make_server  # refused if packages are missing
+
+    if bool(a.certificate) != bool(a.key):
+        raise InvalidArgumentError("--certificate and --key are needed together")
+    if not 0 <= a.port < 1 << 16:
+        raise InvalidArgumentError(f"--port is {a.port}; it must be from 0 to 65535")
+    limits = Limits(**{f.name: getattr(a, f"limit_{f.name}") for f in dataclasses.fields(Limits)})
+    for f in dataclasses.fields(Limits):
+        if getattr(limits, f.name) < 0 or not getattr(limits, f.name) < 1 << 62:
+            raise InvalidArgumentError(f"--limit-{f.name.replace('_', '-')} is {getattr(limits, f.name)}")
+    keys = _keys(a.api_keys)
+    languages, plain = _found(a.models)
+    options = options_of_flags(a, COMPILE_OPTIONS)
+    models = {name: compile(file, **options) for name, file in plain.items()}
+    engines: dict[str, Engine] = {}
+    for name, folder in languages.items():
+        engines[name] = Engine(
+            folder,
+            cache_memory=a.cache_memory << 20,
+            page_tokens=a.page_tokens,
+            max_sequences=a.max_sequences,
+            max_waiting=a.max_waiting,
+            step_tokens=a.step_tokens,
+            **options,
+        )
+        engines[name].prepare(StepKind("few"))  # what most requests need
+
+    def started(address: str) -> None:
+        if not a.quiet:
+            print(f"serving {', '.join((*languages, *plain))} at {address}", flush=True)
+
+    app = create_app(engines, models, limits=limits, keys=keys)
+    server = make_server(
+        app, host=a.host, port=a.port, grace=a.grace, certificate=a.certificate, key=a.key, started=started
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at the end
+        signal.signal(number, lambda *_: None)
+    server.run()
+    if not server.started:
+        raise FileError(f"cannot listen at {a.host}, port {a.port}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until SIGTERM or SIGINT; returns the exit code."""
+    try:
+        _serve(_parser().parse_args(arguments))
+        return 0
+    except Error as error:
+        print(f"sardonyx: {'; '.join(str(error).splitlines())}", file=sys.stderr)
+        return error.code
+    except SystemExit as error:  # uvicorn's, when it cannot listen; --help
+        if error.code not in (0, None):
+            print("sardonyx: the server could not start", file=sys.stderr)
+            return FileError.code
+        return 0
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,363 @@
+"""OpenAI's interface for language models: chat and text completions, whole or as server-sent events, and the list of models."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from ..errors import Error
+from ..llm import EndEvent, Engine, Request, TokenEvent
+from .limits import HttpError, http_error
+from .openai_types import Chat, Completion, _Generation
+from .state import LanguageService, ServerState, client_of
+
+_REASONS = {"end": "stop", "stop": "stop", "length": "length"}
+
+
+async def json_body(http: HttpRequest) -> Any:
+    """The body as JSON; 400 if it is none."""
+    try:
+        return json.loads(await http.body())
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, f"the body is no JSON: {error}") from None
+
+
+def checked(kind: type[BaseModel], content: Any) -> Any:
+    """The body's content as `kind`; 422 with the field that does not fit."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the body"
+        what = "is not supported" if first["type"] == "extra_forbidden" else first["msg"]
+        raise HttpError(422, f"{where}: {what}"[:500], param=where) from None
+
+
+@dataclass
+class _Job:
+    """A request of HTTP: its engine's requests, one for each choice."""
+
+    service: LanguageService
+    choices: list[Request]
+    n: int  #: choices of each prompt
+    chat: bool
+    top: int | None  #: log-probabilities to show
+    usage: bool  #: in the stream's last chunk
+    id: str
+    created: int
+
+    @property
+    def engine(self) -> Engine:
+        return self.service.engine
+
+    def cancel(self) -> None:
+        for r in self.choices:
+            self.engine.cancel(r)
+
+    def head(self, chunk: bool) -> dict[str, Any]:
+        kind = ("chat.completion.chunk" if chunk else "chat.completion") if self.chat else "text_completion"
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.service.name}
+
+    def counts(self) -> dict[str, Any]:
+        prompt = sum(r.prompt_tokens for r in self.choices[:: self.n])
+        new = sum(len(r.answer) for r in self.choices)
+        kept = sum(r.kept for r in self.choices[:: self.n])
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": new,
+            "total_tokens": prompt + new,
+            "prompt_tokens_details": {"cached_tokens": kept},
+        }
+
+
+def _options(body: _Generation, service: LanguageService) -> dict[str, Any]:
+    """The engine's options."""
+    options: dict[str, Any] = {
+        name: getattr(body, name)
+        for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "ignore_eos")
+        if getattr(body, name) is not None
+    }
+    if options.get("temperature") == 0:
+        options["do_sample"] = False
+    elif body.temperature is not None or body.top_p is not None or body.seed is not None:
+        options["do_sample"] = True
+    if options.get("do_sample") and "top_k" not in options:
+        options["top_k"] = 0  # OpenAI's interface has no such filter
+    options["presence_penalty"] = body.presence_penalty or 0.0
+    options["frequency_penalty"] = body.frequency_penalty or 0.0
+    if body.logit_bias:
+        try:
+            options["logit_bias"] = {int(token): bias for token, bias in body.logit_bias.items()}
+        except ValueError:
+            raise HttpError(422, "logit_bias: its names must be tokens, as numbers", param="logit_bias") from None
+    if body.stop:
+        stops = [body.stop] if isinstance(body.stop, str) else body.stop
+        options["stop"] = tuple(s for s in stops if s)
+    if body.stop_token_ids:
+        options["stop_tokens"] = tuple(body.stop_token_ids)
+    options["priority"] = body.priority
+    return options
+
+
+def _constraint(body: Any, service: LanguageService) -> Callable[[], Any] | None:
+    """Makes the constraint of a choice, if the body asks for one."""
+    asked: list[tuple[str, Any]] = []
+    if body.response_format and body.response_format.type == "json_object":
+        asked.append(("json_object", None))
+    elif body.response_format and body.response_format.type == "json_schema":
+        if body.response_format.json_schema is None:
+            raise HttpError(422, "response_format: json_schema is missing", param="response_format")
+        asked.append(("json_schema", body.response_format.json_schema.schema_))
+    if body.regex is not None:
+        asked.append(("regex", body.regex))
+    if body.grammar is not None:
+        asked.append(("lark", body.grammar))
+    if len(asked) > 1:
+        raise HttpError(400, "response_format, regex and grammar exclude each other")
+    return (lambda: service.constraints().make(*asked[0])) if asked else None
+
+
+def _max_tokens(asked: int | None, default: int, state: ServerState) -> int:
+    most = state.limits.tokens
+    if asked is None:
+        return min(default, most) if most else default
+    if most and asked > most:
+        raise HttpError(400, f"max_tokens is {asked}, and the server's limit is {most}", param="max_tokens")
+    return asked
+
+
+def _prompts(prompt: Any) -> list[Any]:
+    """Each one text or list of tokens."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise HttpError(400, "the prompt is empty", param="prompt")
+    return [prompt] if isinstance(prompt[0], int) else list(prompt)
+
+
+async def _submit(
+    http: HttpRequest,
+    state: ServerState,
+    body: Any,
+    prompts: list[Any],
+    options: dict[str, Any],
+    top: int | None,
+) -> _Job:
+    """Queues all choices, or none."""
+    service = state.language(body.model)
+    chat = isinstance(body, Chat)
+    if len(prompts) * body.n > state.limits.choices:
+        raise HttpError(
+            400, f"{len(prompts) * body.n} answers are asked for, and the server's limit is {state.limits.choices}"
+        )
+    constraint = _constraint(body, service)
+    job = _Job(
+        service=service,
+        choices=[],
+        n=body.n,
+        chat=chat,
+        top=top,
+        usage=bool(body.stream_options and body.stream_options.include_usage),
+        id=("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex,
+        created=int(time.time()),
+    )
+
+    def queue() -> None:
+        try:
+            for prompt in prompts:
+                for k in range(body.n):
+                    own = dict(options)
+                    if body.seed is not None:
+                        own["seed"] = (body.seed + k) % (1 << 64)
+                    if constraint:
+                        own["constraint"] = constraint()
+                    job.choices.append(service.engine.submit(prompt, client=client_of(http), logprobs=top, **own))
+        except BaseException:
+            job.cancel()
+            raise
+
+    try:
+        await asyncio.to_thread(queue)  # long texts take time to become tokens
+    except Error as error:
+        raise http_error(error) from None
+    except asyncio.CancelledError:
+        job.cancel()
+        raise
+    return job
+
+
+async def _answer(http: HttpRequest, state: ServerState, job: _Job, stream: bool) -> Response:
+    if stream:
+        return StreamingResponse(
+            _chunks(state, job), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+        )
+    try:
+        events = await state.while_connected(http, asyncio.gather(*[_all(r) for r in job.choices]))
+    finally:
+        job.cancel()
+        for r in job.choices:
+            state.metrics.ended(job.service.name, r)
+    choices = []
+    for index, (request, its) in enumerate(zip(job.choices, events)):
+        if request.error:
+            raise http_error(request.error)
+        choice: dict[str, Any] = {"index": index, "finish_reason": _REASONS.get(request.finished, "length")}
+        choice["logprobs"] = _logprobs(job, its) if job.top is not None else None
+        if job.chat:
+            choice["message"] = {"role": "assistant", "content": request.text, "refusal": None}
+        else:
+            choice["text"] = request.text
+        choices.append(choice)
+    return JSONResponse({**job.head(False), "choices": choices, "usage": job.counts()})
+
+
+async def _all(request: Request) -> list[TokenEvent]:
+    return [event async for event in request if isinstance(event, TokenEvent)]
+
+
+async def _merged(job: _Job) -> AsyncIterator[tuple[int, TokenEvent | EndEvent]]:
+    """Events of all choices, as they come."""
+    if len(job.choices) == 1:
+        async for event in job.choices[0]:
+            yield 0, event
+        return
+    arrived: asyncio.Queue[tuple[int, TokenEvent | EndEvent]] = asyncio.Queue()
+
+    async def pump(index: int) -> None:
+        async for event in job.choices[index]:
+            arrived.put_nowait((index, event))
+
+    pumps = [asyncio.create_task(pump(k)) for k in range(len(job.choices))]
+    try:
+        left = len(pumps)
+        while left:
+            index, event = await arrived.get()
+            left -= isinstance(event, EndEvent)
+            yield index, event
+    finally:
+        for p in pumps:
+            p.cancel()
+
+
+def _line(content: Any) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
+    """The stream. When the client goes away, it is closed here, and its memory is free before the next step."""
+    head = job.head(True)
+    if job.usage:
+        head["usage"] = None
+
+    def chunk(index: int, text: str, reason: str | None, events: list[TokenEvent]) -> str:
+        choice: dict[str, Any] = {"index": index, "finish_reason": reason}
+        choice["logprobs"] = _logprobs(job, events) if job.top is not None and events else None
+        if job.chat:
+            choice["delta"] = {"content": text} if text or not reason else {}
+        else:
+            choice["text"] = text
+        return _line({**head, "choices": [choice]})
+
+    try:
+        if job.chat:
+            for index in range(len(job.choices)):
+                delta = {"role": "assistant", "content": ""}
+                yield _line({**head, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
+        async with asyncio.timeout(state.limits.request_time):
+            async for index, event in _merged(job):
+                if isinstance(event, TokenEvent):
+                    if event.text or job.top is not None:
+                        yield chunk(index, event.text, None, [event])
+                elif event.error:
+                    yield _line(http_error(event.error).body())
+                    return
+                else:
+                    if event.text:
+                        yield chunk(index, event.text, None, [])
+                    yield chunk(index, "", _REASONS.get(event.finished, "length"), [])
+        if job.usage:
+            yield _line({**head, "choices": [], "usage": job.counts()})
+        yield "data: [DONE]\n\n"
+    except TimeoutError:
+        yield _line(HttpError(504, f"the answer took longer than {state.limits.request_time:g} s").body())
+    finally:
+        job.cancel()
+        for r in job.choices:
+            state.metrics.ended(job.service.name, r)
+
+
+def _logprobs(job: _Job, events: list[TokenEvent]) -> dict[str, Any]:
+    def text(token: int) -> str:
+        return str(job.engine.tokenizer.decode([token], skip_special_tokens=False))
+
+    if not job.chat:
+        return {
+            "tokens": [text(e.token) for e in events],
+            "token_logprobs": [e.logprob for e in events],
+            "top_logprobs": [{text(t): p for t, p in e.top} for e in events] if job.top else None,
+            "text_offset": None,
+        }
+
+    def entry(token: int, logprob: float | None) -> dict[str, Any]:
+        shown = text(token)
+        known = "\ufffd" not in shown  # a part of a character has no text of its own
+        return {"token": shown, "logprob": logprob, "bytes": list(shown.encode()) if known else None}
+
+    content = [{**entry(e.token, e.logprob), "top_logprobs": [entry(t, p) for t, p in e.top]} for e in events]
+    return {"content": content, "refusal": None}
+
+
+def openai_routes(state: ServerState) -> APIRouter:
+    """POST /v1/chat/completions, POST /v1/completions, GET /v1/models and /v1/models/NAME."""
+    router = APIRouter(prefix="/v1")
+
+    def described(service: Any) -> dict[str, Any]:
+        return {"id": service.name, "object": "model", "created": state.started, "owned_by": "sardonyx"}
+
+    @router.get("/models")
+    async def models() -> Any:
+        return {"object": "list", "data": [described(s) for s in state.languages.values()]}
+
+    @router.get("/models/{name:path}")
+    async def model(name: str) -> Any:
+        return described(state.language(name))
+
+    @router.post("/chat/completions")
+    async def chat(http: HttpRequest) -> Response:
+        body: Chat = checked(Chat, await json_body(http))
+        service = state.language(body.model)
+        if body.top_logprobs and not body.logprobs:
+            raise HttpError(400, "top_logprobs needs logprobs", param="top_logprobs")
+        asked = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+        messages = []
+        for m in body.messages:
+            text = m.content if isinstance(m.content, str) else "".join(part.text for part in m.content)
+            messages.append({"role": m.role, "content": text} | ({"name": m.name} if m.name else {}))
+        options = _options(body, service)
+        options["max_new_tokens"] = _max_tokens(asked, service.engine.context, state)
+        top = (body.top_logprobs or 0) if body.logprobs else None
+        job = await _submit(http, state, body, [messages], options, top)
+        return await _answer(http, state, job, body.stream)
+
+    @router.post("/completions")
+    async def completions(http: HttpRequest) -> Response:
+        body: Completion = checked(Completion, await json_body(http))
+        service = state.language(body.model)
+        if body.best_of is not None and body.best_of != body.n:
+            raise HttpError(400, "best_of other than n is not supported", param="best_of")
+        options = _options(body, service)
+        options["max_new_tokens"] = _max_tokens(body.max_tokens, 16, state)
+        job = await _submit(http, state, body, _prompts(body.prompt), options, body.logprobs)
+        return await _answer(http, state, job, body.stream)
+
+    return router

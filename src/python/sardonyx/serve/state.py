@@ -1,0 +1,115 @@
+"""What a server's parts share: its models, limits, keys and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import threading
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from starlette.requests import Request as HttpRequest
+
+from ..llm import Engine
+from ..llm.constraints import Constraints
+from ..model import Model
+from .batcher import PlainService
+from .limits import HttpError, Limits
+from .metrics import Metrics
+
+T = TypeVar("T")
+
+
+class LanguageService:
+    """A language model under its name."""
+
+    def __init__(self, name: str, engine: Engine):
+        self.name, self.engine = name, engine
+        self._constraints: Constraints | None = None
+        self._lock = threading.Lock()
+
+    def constraints(self) -> Constraints:
+        """Made when it is first needed. Raises UnsupportedError without the package llguidance."""
+        with self._lock:
+            if self._constraints is None:
+                self._constraints = Constraints(self.engine._folder)
+            return self._constraints
+
+
+class ServerState:
+    """See create_app()."""
+
+    def __init__(self, engines: Mapping[str, Engine], models: Mapping[str, Model], limits: Limits, keys: Sequence[str]):
+        self.limits = limits
+        self.languages = {name: LanguageService(name, e) for name, e in engines.items()}
+        self.metrics = Metrics(self)
+        self.plain = {name: PlainService(name, m, limits, self.metrics) for name, m in models.items()}
+        self.started = int(time.time())
+        self.ready = False  #: whether new requests are accepted
+        self._keys = [hashlib.sha256(k.encode()).digest() for k in keys]
+
+    def language(self, name: str) -> LanguageService:
+        """404 if there is none of this name."""
+        found = self.languages.get(name)
+        if found is None:
+            raise HttpError(404, f"there is no language model '{name[:200]}'", param="model", code="model_not_found")
+        return found
+
+    def authorized(self, header: str) -> str | None:
+        """Who has sent this Authorization header: a name for statistics and fair queues; None if the key is wrong."""
+        if not self._keys:
+            return ""
+        scheme, _, key = header.partition(" ")
+        digest = hashlib.sha256(key.strip().encode()).digest()
+        found = None
+        for k, own in enumerate(self._keys):  # all of them, so that the time tells nothing
+            if hmac.compare_digest(own, digest) and scheme.lower() == "bearer":
+                found = f"key {k + 1}"
+        return found
+
+    async def while_connected(self, http: HttpRequest, work: Awaitable[T]) -> T:
+        """The work's result; it is cancelled when the client goes away, or after the time for requests (504)."""
+        task = asyncio.ensure_future(work)
+
+        async def gone() -> None:
+            while (await http.receive())["type"] != "http.disconnect":
+                pass
+
+        watch = asyncio.ensure_future(gone())
+        try:
+            await asyncio.wait((task, watch), timeout=self.limits.request_time, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if watch.done():
+                raise HttpError(499, "the client has gone away")
+            raise HttpError(504, f"the answer took longer than {self.limits.request_time:g} s")
+        finally:
+            for t in (task, watch):
+                t.cancel()
+
+    def snapshot(self) -> dict[str, Any]:
+        """For the page."""
+        languages = {}
+        for name, service in self.languages.items():
+            statistics = service.engine.statistics()
+            languages[name] = {
+                **statistics.__dict__,
+                "device": service.engine.device,
+                "context": service.engine.context,
+            }
+        plain = {n: {"waiting": s.waiting, "device": s.model.device} for n, s in self.plain.items()}
+        return {
+            "ready": self.ready,
+            "time": time.time(),
+            "process": os.getpid(),
+            "languages": languages,
+            "models": plain,
+        }
+
+
+def client_of(http: HttpRequest) -> str:
+    """Whose request this is, for fair scheduling: the API key's number, or the client's address."""
+    return http.scope.get("sardonyx.client") or (http.client.host if http.client else "")

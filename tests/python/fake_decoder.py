@@ -1,0 +1,78 @@
+"""A stand-in for the engine's decoder that computes nothing but checks everything: each page remembers which tokens were stored in it, and a step's tokens follow from what its tables of pages lead to.
+
+The next token of a text is a hash of all its tokens, so any wrong page, position or order gives another text.
+"""
+
+import time
+import zlib
+
+import numpy as np
+from sardonyx.llm.paged_decoder import Chosen
+
+
+def next_token(tokens, vocabulary, end):
+    """What the fake model continues a text with; never its end token."""
+    token = zlib.crc32(np.asarray(tokens, np.int64).tobytes()) % (vocabulary - 3)
+    return token if token != end else token + 1
+
+
+def continuation(tokens, count, vocabulary=258, end=257):
+    text = list(tokens)
+    for _ in range(count):
+        text.append(next_token(text, vocabulary, end))
+    return text[len(tokens) :]
+
+
+class FakeDecoder:
+    """Takes the place of paged_decoder.PagedDecoder."""
+
+    delay = 0.0  #: seconds of a step
+    fails = None  #: an exception of the next step
+    immediate = True
+
+    def __init__(self, folder, *, rows, cache_memory, wanted_pages, **_):
+        self.folder, self.rows, self.device, self.page_bytes = folder, rows, "fake", 1024
+        self.pages = 1 + (cache_memory // self.page_bytes if cache_memory else wanted_pages)
+        self.memory = np.full((self.pages, rows), -1, np.int64)
+        self.steps = []  #: of each: (tokens of the piece, ...)
+
+    def program(self, kind, single):
+        return None
+
+    def start(self, pieces, kind, single):
+        """Computes it at once, or, like a GPU, when somebody waits for the results."""
+        given = [(p, list(p.request.tokens), list(p.request.pages)) for p in pieces]
+        if self.immediate:
+            chosen = self.run(given, kind)
+            return lambda: chosen
+        return lambda: self.run(given, kind)
+
+    def run(self, given, kind):
+        if self.fails:
+            error, self.fails = self.fails, None
+            raise error
+        time.sleep(self.delay)
+        self.steps.append(tuple(p.count for p, _, _ in given))
+        written = set()
+        for p, tokens, pages in given:
+            assert len(set(pages)) == len(pages) and 0 not in pages
+            assert len(pages) * self.rows >= p.start + p.count
+            for at in range(p.start, p.start + p.count):
+                slot = pages[at // self.rows], at % self.rows
+                assert slot not in written, "two sequences write to one place"
+                written.add(slot)
+                self.memory[slot] = tokens[at]
+        chosen = []
+        for p, tokens, pages in given:
+            end = p.start + p.count
+            if end < len(tokens):
+                continue
+            text = self.memory[pages].reshape(-1)[:end].tolist()
+            assert text == tokens, "the pages hold another text"
+            chosen.append(next_token(text, self.folder.vocabulary, self.folder.ends[0]))
+        return Chosen(chosen, *self._logprobs(len(chosen), kind))
+
+    def _logprobs(self, count, kind):
+        if not kind.logprobs:
+            return ()
+        return np.full(count, -0.5), np.tile(np.arange(20), (count, 1)), np.tile(-np.arange(1.0, 21), (count, 1))
