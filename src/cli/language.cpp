@@ -1,4 +1,5 @@
-// sardonyx generate, convert-gguf and onnxruntime: this process is replaced by the Python package, which does the work.
+// sardonyx generate, convert-gguf, quantize, evaluate and onnxruntime: this process is replaced by the Python package,
+// which does the work.
 #include <unistd.h>
 
 #include <cerrno>
