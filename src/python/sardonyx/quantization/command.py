@@ -88,9 +88,9 @@ def _add_quantize(commands: Any) -> None:
     q.add_argument(
         "--limit",
         type=float,
-        default=0.05,
         metavar="X",
-        help="products of int8 and fp8 whose own relative error is larger stay in float (default: 0.05)",
+        help="products whose own relative error is larger stay in float (int8 and fp8; default: 0.05), or get 8 bits (int4; "
+        "default: none)",
     )
     q.add_argument("--method", default="mse", choices=METHODS, help="chooses the activations' ranges (default: mse)")
     q.add_argument("--percentile", type=float, default=99.99, metavar="P", help="for --method percentile")

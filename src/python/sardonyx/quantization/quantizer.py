@@ -46,6 +46,7 @@ class LayerReport:
     low: float  #: range of its activation; nan for weights of few bits
     high: float
     smoothing: float  #: SmoothQuant's strength; 0: none
+    bits: int  #: of the weights
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Settings:
     symmetric: bool
     smooth: bool
     correct_bias: bool
-    limit: float
+    limit: float | None
     exclude: tuple[str, ...]
     block: int
     weights: str
@@ -108,7 +109,7 @@ def quantize(
     symmetric: bool = False,
     smooth: bool = True,
     correct_bias: bool = True,
-    limit: float = 0.05,
+    limit: float | None = None,
     exclude: Sequence[str] = (),
     block: int = 32,
     weights: str = "gptq",
@@ -130,7 +131,8 @@ def quantize(
     smooth: SmoothQuant for MatMul and Gemm, where it lowers the error on the data.
     correct_bias: adds what rounding of weights takes from the mean of each output channel to the biases of Conv and Gemm
         (Nagel et al., "Data-free quantization", 2019).
-    limit: products of int8 and fp8 whose own error (relative, LayerReport) is larger stay in float.
+    limit: products whose own error (relative, LayerReport) is larger stay in float, with "int8" and "fp8" (None: 0.05); with
+        "int4" their weights get 8 bits (None: no limit).
     exclude: patterns ("*head*") of names of nodes that stay in float.
     block: weights that share a scale, of "int4" and "int8-weights".
     weights: "gptq", "awq" or "rtn" (round to nearest), of the same.
@@ -261,12 +263,13 @@ class _Job:
         checked, pairs = self._with_copies(products)
         round_operands(checked, [p for _, p in pairs])
         layers = self._sensitivity(checked, pairs, ranges)
-        too_far = {v.name: v.relative for v in layers if v.relative > s.limit}
-        kept |= {n: f"its error alone is {e:.3g}, above the limit of {s.limit:g}" for n, e in too_far.items()}
+        limit = 0.05 if s.limit is None else s.limit
+        too_far = {v.name: v.relative for v in layers if v.relative > limit}
+        kept |= {n: f"its error alone is {e:.3g}, above the limit of {limit:g}" for n, e in too_far.items()}
         chosen = [p for p in products if p.label not in too_far]
         if not chosen:
             raise InvalidArgumentError(
-                f"every product has an error above the limit of {s.limit:g}, the smallest {min(too_far.values()):.3g}"
+                f"every product has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
             )
         round_operands(self.model, chosen)
         used = {p.activation for p in chosen}
@@ -337,7 +340,7 @@ class _Job:
         for p, _, _, m in measures:
             v = m.result(p.label)
             r = ranges.get(p.activation, Range(np.nan, np.nan))
-            out.append(LayerReport(p.label, v.relative, v.sqnr, r.low, r.high, self.smoothing.get(p.label, 0.0)))
+            out.append(LayerReport(p.label, v.relative, v.sqnr, r.low, r.high, self.smoothing.get(p.label, 0.0), 8))
         return out
 
     def _compare(self, model: OnnxModel, measures: Sequence[tuple[Product, str, str, Measure]]) -> None:
@@ -387,7 +390,7 @@ class _Job:
                 for p, blocked, relative in self._round(groups[name], grams[name], bits):
                     weights[p.node.output[0]] = blocked
                     sqnr = -20 * np.log10(relative) if relative > 0 else np.inf
-                    reports.append(LayerReport(p.label, relative, float(sqnr), np.nan, np.nan, 0.0))
+                    reports.append(LayerReport(p.label, relative, float(sqnr), np.nan, np.nan, 0.0, blocked.bits))
         for p in products:
             weight_only.replace_product(self.model, p, weights[p.node.output[0]])
         self.model.drop_unused()
@@ -423,12 +426,19 @@ class _Job:
                 q = weight_only.gptq(w_, h, bits, s.block, symmetric)
             else:
                 q = weight_only.rtn(w_, bits, s.block, symmetric)
-            error = q.dense().values - w_
-            if h is None:
-                relative = float(np.sqrt((error**2).sum() / max(float((w_**2).sum()), 1e-30)))
-            else:
-                relative = float(np.sqrt(weight_only.loss(error, h) / max(weight_only.loss(w_, h), 1e-30)))
+            relative = _relative(q, w_, h)
+            if bits == 4 and s.limit is not None and relative > s.limit:
+                q = weight_only.rtn(w_, 8, s.block, True)
+                relative = _relative(q, w_, h)
             yield p, q, relative
+
+
+def _relative(q: Blocked, w: Array, gram: Array | None) -> float:
+    """The error of a product's results, by second moments of its activations; without them of the weights."""
+    error = q.dense().values - w
+    if gram is None:
+        return float(np.sqrt((error**2).sum() / max(float((w**2).sum()), 1e-30)))
+    return float(np.sqrt(weight_only.loss(error, gram) / max(weight_only.loss(w, gram), 1e-30)))
 
 
 def correct_bias(model: OnnxModel, p: Product, mean: Array, form: Format, per_channel: bool) -> None:

@@ -102,9 +102,9 @@ def quantize_text(r: QuantizeReport, top: int = 15) -> str:
     rows = []
     for v in r.layers[: max(top, 0)]:
         activation = "-" if math.isnan(v.low) else f"{number(v.low)} .. {number(v.high)}"
-        rows.append([cut(v.name), number(v.relative), number(v.sqnr, 4), activation, number(v.smoothing)])
+        rows.append([cut(v.name), str(v.bits), number(v.relative), number(v.sqnr, 4), activation, number(v.smoothing)])
     if rows:
-        parts.append(table(["layer", ">relative error", ">SQNR dB", ">activation", ">smoothing"], rows))
+        parts.append(table(["layer", ">bits", ">relative error", ">SQNR dB", ">activation", ">smoothing"], rows))
     if r.kept:
         reasons: dict[str, list[str]] = {}
         for name, why in r.kept.items():
