@@ -185,7 +185,10 @@ def test_weights_of_4_bits(weights):
     nearest = sardonyx.quantize(model, to="int4", weights="rtn", block=16)
     limit = sardonyx.evaluate(nearest.model, data[4:], reference=model).outputs[0].relative
     assert found <= limit * {"rtn": 1, "gptq": 0.8, "awq": 0.98}[weights]
-    ours, theirs = sardonyx.compile(done.model)(data[5])["y"], in_onnxruntime(done.model, data[5])
+    worst = done.report.layers[0]
+    mixed = sardonyx.quantize(model, data[:4], to="int4", weights=weights, block=16, limit=0.99 * worst.relative)
+    assert {v.name: v.bits for v in mixed.report.layers} == {v.name: 8 if v is worst else 4 for v in done.report.layers}
+    ours, theirs = sardonyx.compile(mixed.model)(data[5])["y"], in_onnxruntime(mixed.model, data[5])
     # Sums of 64 terms in another order.
     assert np.abs(ours - theirs).max() < 1e-4 * np.abs(theirs).max()
 
