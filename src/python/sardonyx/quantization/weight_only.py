@@ -18,7 +18,7 @@ METHODS = ("rtn", "gptq", "awq")
 BLOCKS = (16, 32, 64, 128, 256)
 
 _SHRINK = np.linspace(1.0, 0.7, 13)  # parts of a block's range that are tried
-_DAMPING = 0.01  # of the Hessian's mean diagonal, as in GPTQ's paper
+_DAMPING = 0.01  # of the Hessian's diagonal; GPTQ's paper takes its mean
 _STRENGTHS = np.linspace(0.05, 0.95, 10)  # of AWQ's scales
 
 
@@ -73,7 +73,8 @@ def gptq(w: Array, gram: Array, bits: int, block: int, symmetric: bool) -> Block
     h = gram.astype(np.float64)
     silent = np.diag(h) <= 0
     h[silent, silent] = 1.0
-    h[np.diag_indices(k)] += _DAMPING * float(np.mean(np.diag(h)))
+    # Of each channel itself: the mean would be that of the few channels with massive activations.
+    h[np.diag_indices(k)] *= 1 + _DAMPING
     upper = np.linalg.cholesky(np.linalg.inv(h)).T.astype(np.float32)
     w = w.astype(np.float32).copy()
     importance = 1 / np.square(np.diag(upper))
