@@ -94,8 +94,8 @@ inline constexpr OptionInfo kOptions[] = {
      .values = {"fp32", "fp16", "bf16", "int8", "fp8"},
      .flag = "--precision", .placeholder = "TYPE", .provider = "precision"},
     {.name = "calibration_table", .field = &Options::calibration_table,
-     .help = "for int8 and fp8: the ranges of the activations, in a file that ONNX Runtime's calibrators or TensorRT wrote",
-     .details = "docs/precision.md says how to make one. The provider looks for a relative name in the working directory, then in "
+     .help = "the ranges of the activations, for int8 and fp8; with fp16, values that leave its range stay in float32",
+     .details = "`sardonyx quantize --to table`, ONNX Runtime's calibrators and TensorRT write such files (docs/precision.md). The provider looks for a relative name in the working directory, then in "
                 "`cache_dir`.",
      .flag = "--calibration-table", .placeholder = "FILE",
      .provider = "calibration_table", .migraphx = {"migraphx_int8_calibration_table_name"}},

@@ -18,9 +18,10 @@ struct TensorInfo {
   bool known_rank = true;  ///< false: any rank; `shape` is empty then
 };
 
-/// How a model's GEMMs and convolutions run with precision "int8" or "fp8".
+/// How a model's GEMMs and convolutions run with precision "int8" or "fp8"; and with "fp16" and a calibration table,
+/// which nodes stay in float32 because their values leave float16's range.
 struct QuantizationReport {
-  int quantized = 0;                  ///< GEMMs and convolutions that run in 8 bits
+  int quantized = 0;                  ///< GEMMs and convolutions that run in 8 bits (fp16: in 16)
   std::vector<std::string> in_float;  ///< the others, with reasons: "node 3 'conv1' (Conv): it has groups"
 };
 

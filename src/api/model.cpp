@@ -63,6 +63,7 @@ Model::Model(std::unique_ptr<ModelSource> source, const ModelOptions& options)
   check_dim_names(signature.dims);
   if (is_gpu_name(options_.device)) use_gpu(open_gpu(options_.device));
   quantization_ = quantize(*source_, options_, gpu_ ? gpu_->info().target : "host");
+  ranges_ = half_ranges(options_);
   inputs_ = std::move(signature.inputs);
   declared_outputs_ = std::move(signature.outputs);
   for (std::size_t k = 0; k < inputs_.size(); ++k) input_index_[inputs_[k].name] = k;
@@ -185,6 +186,7 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, std::uniq
     build.choices = &tuning.emplace(options.tuning_database, options.tuning != "off");
   build.libraries = options.product_library != "off";
   build.precision = storage_of(options);
+  build.ranges = half_ranges(options);
   if (options.progress)
     build.progress = [&](std::size_t done, std::size_t total) { options.progress({"compiling", done, total}); };
   ImportOptions import;
@@ -206,6 +208,7 @@ PassReport passes_for(const std::string& target, std::unique_ptr<ModelSource> so
   quantize(*source, options, build.target);
   build.fuse = options.fuse;
   build.precision = storage_of(options);
+  build.ranges = half_ranges(options);
   ImportOptions import;
   import.dims = options.dims;
   try {
@@ -277,6 +280,7 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.cache = cache_.get();
   build.fuse = options_.fuse;
   build.precision = storage_of(options_);
+  build.ranges = ranges_;
   if (gpu_) build.target = gpu_->info().target;
   build.choices = tuning_.get();
   build.all_tilings = tuner_ != nullptr;

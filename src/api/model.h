@@ -122,6 +122,7 @@ class Model {
   std::filesystem::path file_;           ///< that source_ was loaded from; empty: from memory
   ModelOptions options_;
   QuantizationReport quantization_;
+  std::shared_ptr<const std::map<std::string, float, std::less<>>> ranges_;  ///< for fp16; null: unknown
   int threads_;
   std::vector<TensorInfo> inputs_;
   std::vector<TensorInfo> declared_outputs_;        ///< from source_; those of a program are in general_

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "import/quantize.h"
 #include "options/compile_options.h"
 #include "support/cpu_count.h"
 #include "target/chip.h"
@@ -10,9 +11,9 @@ namespace sardonyx {
 namespace {
 
 constexpr std::string_view kMakeATable =
-    "run the float model on examples with ONNX Runtime's calibrator (onnxruntime.quantization.create_calibrator, "
-    "collect_data, then write_calibration_table(calibrator.compute_data())), and give calibration.json; "
-    "docs/precision.md has a program";
+    "make one with `sardonyx quantize MODEL --data DIR --to table -o FILE.json`, or with ONNX Runtime's calibrator "
+    "(onnxruntime.quantization.create_calibrator, collect_data, then "
+    "write_calibration_table(calibrator.compute_data())); docs/precision.md has more";
 
 bool in_8_bits(const ModelOptions& o) { return o.precision == "int8" || o.precision == "fp8"; }
 
@@ -46,7 +47,15 @@ DType storage_of(const ModelOptions& o) {
   return DType::kFloat32;
 }
 
+std::shared_ptr<const std::map<std::string, float, std::less<>>> half_ranges(const ModelOptions& o) {
+  if (o.precision != "fp16" || o.calibration_table.empty()) return nullptr;
+  return std::make_shared<const std::map<std::string, float, std::less<>>>(
+      std::move(read_calibration(o.calibration_table).largest));
+}
+
 QuantizationReport quantize(ModelSource& source, const ModelOptions& o, const std::string& target) {
+  if (const auto ranges = half_ranges(o))
+    return source.nodes() ? out_of_half(*source.nodes(), *ranges) : QuantizationReport();
   if (!in_8_bits(o)) return {};
   return source.quantize(read_calibration(o.calibration_table), product_type(o, target));
 }
@@ -60,13 +69,14 @@ void check_options(const ModelOptions& o) {
     fail(ErrorKind::kInvalidArgument,
          "precision '{}' needs a calibration table, which says how large the activations get: {}", o.precision,
          kMakeATable);
-  if (!in_8_bits(o) && !o.calibration_table.empty())
-    fail(ErrorKind::kInvalidArgument, "a calibration table is only of use with precision 'int8' or 'fp8', not '{}'",
-         o.precision);
+  if (!in_8_bits(o) && o.precision != "fp16" && !o.calibration_table.empty())
+    fail(ErrorKind::kInvalidArgument,
+         "a calibration table is only of use with precision 'int8', 'fp8' or 'fp16', not '{}'", o.precision);
 }
 
 void check_options(const ModelOptions& options, const std::string& target) {
   check_options(options);
+  half_ranges(options);
   if (!in_8_bits(options)) return;
   product_type(options, target);
   read_calibration(options.calibration_table);

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <iostream>
 #include <set>
@@ -53,6 +54,9 @@ class Parser {
     app_.add_subcommand("generate", "answer prompts with a language model; --chat for a conversation");
     app_.add_subcommand("serve", "answer requests over HTTP with a language model or other models");
     app_.add_subcommand("convert-gguf", "make a language model's folder from a GGUF file");
+    app_.add_subcommand("quantize",
+                        "quantise a model to int8, fp8 or int4 with typical inputs, or make a calibration table");
+    app_.add_subcommand("evaluate", "measure how far a model, or a precision, is from a reference on data");
     app_.add_subcommand("onnxruntime",
                         "let plain `import onnxruntime` run AMD's providers here: enable, disable, status");
     if (language_arguments(argc, argv)) return o_;
@@ -318,8 +322,9 @@ class Parser {
   // on.
   bool language_arguments(int argc, char** argv) {
     const std::string_view command = argc > 1 ? argv[1] : "";
-    if (command != "generate" && command != "serve" && command != "convert-gguf" && command != "onnxruntime")
-      return false;
+    constexpr std::array<std::string_view, 6> kPython = {"generate",    "serve",    "convert-gguf",
+                                                         "onnxruntime", "evaluate", "quantize"};
+    if (std::find(kPython.begin(), kPython.end(), command) == kPython.end()) return false;
     o_.command = Arguments::Command::kLanguage;
     if (const char* python = environment("SARDONYX_PYTHON")) o_.verify.python = python;
     for (int k = 1; k < argc; ++k) {

@@ -16,7 +16,8 @@ void compile_command(const Arguments& arguments);
 void inspect_command(const Arguments& arguments);
 void devices_command(const Arguments& arguments);
 void cache_command(const Arguments& arguments);
-/// generate and convert-gguf. Returns only by an error.
+/// The commands that run in Python: generate, convert-gguf, quantize, evaluate and onnxruntime. Returns only by an
+/// error.
 void language_command(const Arguments& arguments);
 
 }  // namespace sardonyx::cli

@@ -58,8 +58,13 @@ Loaded load_model(const Arguments& arguments, bool all_outputs) {
   const QuantizationReport& q = out.model->quantization();
   if (!arguments.quiet && q.quantized + q.in_float.size() > 0) {
     line.clear();
-    fmt::print(stderr, "{} of {} GEMMs and convolutions run in {}\n", q.quantized, q.quantized + q.in_float.size(),
-               m.precision);
+    if (m.precision == "fp16")
+      fmt::print(stderr,
+                 "{} nodes stay in float32, because their values leave the range of fp16 or come near its end\n",
+                 q.in_float.size());
+    else
+      fmt::print(stderr, "{} of {} GEMMs and convolutions run in {}\n", q.quantized, q.quantized + q.in_float.size(),
+                 m.precision);
     for (const std::string& node : q.in_float) fmt::print(stderr, "  in float32: {}\n", node);
   }
   if (stage != "ready") out.stages.push_back({stage, since(stage_start)});

@@ -265,6 +265,13 @@ void Provider::report(const Partition& partition, const std::vector<Group>& grou
 
 void Provider::report(const QuantizationReport& q) {
   if (q.quantized == 0 && q.in_float.empty()) return;
+  if (options_.compile.precision == "fp16") {
+    if (!q.in_float.empty())
+      log_.warn("{} nodes of a group stay in float32, because their values leave the range of fp16:",
+                q.in_float.size());
+    for (const std::string& node : q.in_float) log_.warn("  in float32: {}", node);
+    return;
+  }
   const std::size_t all = static_cast<std::size_t>(q.quantized) + q.in_float.size();
   log_.info("{} of {} GEMMs and convolutions of a group run in {}", q.quantized, all, options_.compile.precision);
   if (q.in_float.empty()) return;

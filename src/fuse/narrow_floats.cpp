@@ -2,16 +2,19 @@
 #include "fuse/narrow_floats.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "graph/analysis.h"
+#include "support/half_range.h"
 
 namespace sardonyx {
 namespace {
 
 constexpr DType kF32 = DType::kFloat32;
 constexpr std::int64_t kWindow = 128;  // elements; longer sums are statistics
+constexpr const char* kBeyond = "its values leave the range of 16-bit floats, or come near its end";
 
 class Narrower {
  public:
@@ -19,6 +22,8 @@ class Narrower {
 
   void run() {
     for (const Value* v : required_values(g_)) pin(v);
+    for (const Value* v : g_.inputs)
+      if (leaves_range(v, false)) wide_.insert(v);
     const std::size_t count = g_.nodes.size();
     for (std::size_t k = 0; k < count; ++k) {
       Node& n = *g_.nodes[k];
@@ -27,21 +32,13 @@ class Narrower {
         loop(n, *l);
       } else if (n.as<ViewOp>()) {
         if (narrowed_.count(n.inputs[0])) narrow(n.outputs[0]);
+        if (wide_.count(n.inputs[0])) wide_.insert(n.outputs[0]);
       } else if (auto* m = n.as<MatMulOp>()) {
-        if (!is_float32(m->a) || !is_float32(m->b)) continue;
-        m->a = operand(m->a);
-        m->b = operand(m->b);
-        tile(n);
+        matmul(n, *m);
       } else if (n.as<ConvOp>()) {
-        if (n.inputs[0]->dtype != kF32 && !narrowed_.count(n.inputs[0])) continue;
-        for (std::size_t i = 0; i < 2; ++i) n.inputs[i] = copy(n.inputs[i]);
-        tile(n);
+        tile(n, 2);
       } else if (n.as<AttentionOp>()) {
-        bool floats = true;
-        for (std::size_t i = 0; i < 3; ++i) floats &= n.inputs[i]->dtype == kF32 || narrowed_.count(n.inputs[i]);
-        if (!floats) continue;
-        for (std::size_t i = 0; i < 3; ++i) n.inputs[i] = copy(n.inputs[i]);
-        tile(n);
+        tile(n, 3);
       }
     }
     g_.origin.clear();
@@ -52,7 +49,31 @@ class Narrower {
   void pin(const Value* v) {
     while (pinned_.insert(v).second && v->producer && v->producer->as<ViewOp>()) v = v->producer->inputs[0];
   }
-  bool is_float32(const Expr& e) const { return e->dtype == kF32; }
+  static bool is_float32(const Expr& e) { return e->dtype == kF32; }
+
+  // Whether float32 values leave the range of float16, or come near its end: by the calibrated range of this value, or
+  // where there is none, because it is computed from such values.
+  bool leaves_range(const Value* v, bool reads_wide) const {
+    if (type_ != DType::kFloat16 || v->dtype != kF32 || !options_.ranges) return false;
+    const auto known = options_.ranges->find(v->name);
+    return known == options_.ranges->end() ? reads_wide : known->second > kHalfRange;
+  }
+  // The same for weights, by their elements.
+  bool is_wide(const Value* v) {
+    if (wide_.count(v)) return true;
+    if (type_ != DType::kFloat16 || v->dtype != kF32 || !v->is_constant()) return false;
+    const auto [at, fresh] = constants_.emplace(v, false);
+    if (fresh) {
+      const Data& data = v->constant();
+      const auto* x = v->constant_as<float>();
+      const std::size_t count = x ? data.size / sizeof(float) : 0;
+      float largest = 0;
+      for (std::size_t k = 0; k < count; ++k)
+        if (std::isfinite(x[k])) largest = std::max(largest, std::abs(x[k]));
+      at->second = largest > static_cast<float>(most());
+    }
+    return at->second;
+  }
   void narrow(Value* v) {
     v->dtype = type_;
     v->content = nullptr;
@@ -109,6 +130,7 @@ class Narrower {
 
   // Why the result of a loop that reads 16-bit values stays float32; null if it is narrowed.
   const char* obstacle(const Value* v, const Expr& body) const {
+    if (wide_.count(v)) return kBeyond;
     if (pinned_.count(v)) return "an output of the model or a routine needs this type";
     if (long_sum(body)) return "it sums up many elements, and the sum may leave the range of 16-bit floats";
     return nullptr;
@@ -116,8 +138,12 @@ class Narrower {
 
   void loop(Node& n, LoopOp& l) {
     Value* v = n.outputs[0];
-    bool flows = false;
-    for (const Value* x : loads_of(l.body)) flows |= narrowed_.count(x) > 0;
+    bool flows = false, reads_wide = false;
+    for (const Value* x : loads_of(l.body)) {
+      flows |= narrowed_.count(x) > 0;
+      reads_wide |= wide_.count(x) > 0;
+    }
+    if (leaves_range(v, reads_wide)) wide_.insert(v);
     if (!flows) return;
     l.body = expression(l.body);
     if (v->dtype == kF32) {
@@ -131,10 +157,39 @@ class Narrower {
     refresh_inputs(n);
   }
 
-  void tile(Node& n) {
+  void matmul(Node& n, MatMulOp& m) {
+    if (!is_float32(m.a) || !is_float32(m.b)) return;
+    bool wide = false;
+    for (const Expr& e : {m.a, m.b})
+      for (const Value* x : loads_of(e)) wide |= is_wide(x);
+    m.a = wide ? wide_operand(m.a) : operand(m.a);
+    m.b = wide ? wide_operand(m.b) : operand(m.b);
+    result(n, wide);
+  }
+
+  // A convolution or attention, whose first inputs are its operands.
+  void tile(Node& n, std::size_t operands) {
+    bool wide = false;
+    for (std::size_t i = 0; i < operands; ++i) {
+      const Value* x = n.inputs[i];
+      const bool decides = i == 0 || n.as<AttentionOp>();
+      if (decides && x->dtype != kF32 && !narrowed_.count(x)) return;
+      wide |= is_wide(x);
+    }
+    for (std::size_t i = 0; i < operands; ++i) n.inputs[i] = wide ? widened(n.inputs[i]) : copy(n.inputs[i]);
+    result(n, wide);
+  }
+
+  // `wide`: the operands stay float32, and so does the result.
+  void result(Node& n, bool wide) {
     refresh_inputs(n);
     Value* v = n.outputs[0];
-    if (v->dtype == kF32 && !pinned_.count(v)) narrow(v);
+    if (v->dtype != kF32) return;
+    if (leaves_range(v, wide)) wide_.insert(v);
+    if (wide || wide_.count(v))
+      remark(options_, "narrow_floats", n.origin, [] { return fmt::format("kept in float32: {}", kBeyond); });
+    else if (!pinned_.count(v))
+      narrow(v);
   }
 
   // v in 16 bits: a copy if v stays float32.
@@ -147,6 +202,25 @@ class Narrower {
       c = g_.add_loop(vars, narrowed(load(v, kF32, vars)));
     }
     return c;
+  }
+
+  // v in float32: a copy if it is stored in 16 bits.
+  Value* widened(Value* v) {
+    if (!narrowed_.count(v)) return v;
+    Value*& c = widened_[v];
+    if (!c) {
+      Exprs vars;
+      for (const Expr& d : v->shape) vars.push_back(loop_var(d));
+      c = g_.add_loop(vars, cast(load(v, type_, vars), kF32));
+    }
+    return c;
+  }
+
+  Expr wide_operand(const Expr& e) {
+    if (e->op != Op::kLoad) return expression(e);
+    Exprs args;
+    for (const Expr& a : e->args) args.push_back(expression(a));
+    return load(widened(const_cast<Value*>(e->value)), kF32, args);
   }
 
   // Operands of GEMMs should be plain loads.
@@ -162,7 +236,9 @@ class Narrower {
   const FuseOptions& options_;
   DType type_;
   std::unordered_set<const Value*> pinned_, narrowed_;
-  std::unordered_map<Value*, Value*> copies_;
+  std::unordered_set<const Value*> wide_;  ///< leave the range of float16, so they stay float32
+  std::unordered_map<const Value*, bool> constants_;
+  std::unordered_map<Value*, Value*> copies_, widened_;
 };
 
 }  // namespace

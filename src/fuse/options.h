@@ -1,6 +1,8 @@
 // What fusion may do for a device, and what it reports.
 #pragma once
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +36,8 @@ struct FuseOptions {
   std::function<bool(const Node&, std::string& why)> accepts_tile;
   /// float16 or bfloat16: weights and activations are stored in it (fuse/narrow_floats.h). float32: as in the model.
   DType precision = DType::kFloat32;
+  /// Largest absolute values by the model's names of values, for float16; null: unknown.
+  std::shared_ptr<const std::map<std::string, float, std::less<>>> ranges;
   /// No 16-bit float arithmetic: such values are stored in float32 (fuse/widen_halves.h).
   bool widen_halves = false;
   /// 8-bit integer GEMM and convolution are tile kernels rather than routines (fuse/integer_products.h).

@@ -1,5 +1,6 @@
 #include "import/lower_node.h"
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
 
@@ -96,10 +97,15 @@ std::vector<Value*> lower_node(const OpDef& op, const model::Node& node, Graph& 
 
 void add_all_outputs(Graph& graph, const std::map<std::string, Value*>& values) {
   const std::set<std::string> listed(graph.output_names.begin(), graph.output_names.end());
-  for (const auto& [name, v] : values) {
-    if (!v->producer || v->producer->as<ConstantOp>() || listed.count(name)) continue;
+  std::vector<std::pair<const std::string*, Value*>> order;
+  for (const auto& [name, v] : values)
+    if (v->producer && !v->producer->as<ConstantOp>() && !listed.count(name)) order.emplace_back(&name, v);
+  // In the model's order: values are numbered as they are made.
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.second->id < b.second->id; });
+  for (const auto& [name, v] : order) {
     graph.outputs.push_back(v);
-    graph.output_names.push_back(name);
+    graph.output_names.push_back(*name);
   }
 }
 

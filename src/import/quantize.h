@@ -20,4 +20,9 @@ namespace sardonyx {
 /// else reads are dropped in float.
 QuantizationReport quantize_products(model::Model& model, const CalibrationTable& table, DType type);
 
+/// Which nodes stay in float32 with precision fp16 and these ranges, because their results or the activations that they
+/// multiply reach beyond half of float16's range: with reasons, in `in_float`. `quantized`: the other MatMul, Gemm,
+/// Conv and ConvTranspose nodes. Nested graphs too.
+QuantizationReport out_of_half(const model::Model& model, const std::map<std::string, float, std::less<>>& largest);
+
 }  // namespace sardonyx

@@ -129,6 +129,7 @@ void compile_kernels(Program& program, const Lowering& device, const BuildOption
 FuseOptions with_options(FuseOptions o, const BuildOptions& options) {
   o.disabled = !options.fuse;
   o.precision = options.precision;
+  o.ranges = options.ranges;
   return o;
 }
 

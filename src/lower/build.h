@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,8 @@ struct BuildOptions {
   CodeCache* cache = nullptr;         ///< for compiled code; null: none
   std::string target;                 ///< of a GPU ("gfx942", "sm_90"); empty: this machine's CPU
   DType precision = DType::kFloat32;  ///< float16 or bfloat16: of weights and activations; see fuse/narrow_floats.h
+  /// For float16: the largest absolute values that values of the model have, by name; null: unknown.
+  std::shared_ptr<const std::map<std::string, float, std::less<>>> ranges;
   const codegen::TileChoices* choices = nullptr;  ///< measured choices; null: none
   bool all_tilings = false;                       ///< keep every candidate, so that the tuner can time them
   bool libraries = true;                          ///< whether a vendor's GEMM library may be a candidate

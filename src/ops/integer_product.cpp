@@ -3,6 +3,7 @@
 #include "ops/integer_product.h"
 
 #include "ops/element_math.h"
+#include "ops/quantize.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -26,7 +27,7 @@ bool zero_fits(const Value* x, const Value* zero, const Expr& each) {
 
 Value* zero_or_none(Graph& g, const Value* x, Value* zero) {
   std::byte* nothing;
-  return zero ? zero : g.add_constant(x->dtype, {0}, make_data(0, &nothing));
+  return zero && !all_zeros(zero) ? zero : g.add_constant(x->dtype, {0}, make_data(0, &nothing));
 }
 
 Expr even(const Expr& n) { return idx::ceildiv(n, 2) * Expr(2); }

@@ -42,9 +42,10 @@ void quantize_linear(OpContext& c) {
 
 void dequantize_linear(OpContext& c) {
   Value* x = c.in(0);
-  const Quantization q = quantization_of(c, 1, 2, x->shape);
+  Quantization q = quantization_of(c, 1, 2, x->shape);
   c.require(!q.zero || q.zero->dtype == x->dtype, "an input of {} with a zero point of {}", name(x->dtype),
             name(q.zero ? q.zero->dtype : x->dtype));
+  if (q.zero && all_zeros(q.zero)) q.zero = nullptr;
   DType out = q.scale->dtype;
   if (const std::int64_t t = c.attr("output_dtype", 0)) out = from_onnx(static_cast<int>(t));
   c.require(out == kF32 || out == DType::kFloat16 || out == DType::kBFloat16 || out == DType::kFloat64,
@@ -125,6 +126,12 @@ Expr Quantization::element(const Value* v, const Exprs& i, const Exprs& shape) c
     return tensor::at(v, j);
   }
   return tensor::at(v, {idx::provably_equal(v->shape[0], shape[a]) ? i[a] : idx::min(i[a], v->shape[0] - 1)});
+}
+
+bool all_zeros(const Value* v) {
+  if (!v->is_constant()) return false;
+  const Data& data = v->constant();
+  return std::all_of(data.bytes, data.bytes + data.size, [](std::byte b) { return b == std::byte{0}; });
 }
 
 Quantization quantization_of(OpContext& c, int scale, int zero, const Exprs& shape, std::int64_t default_axis) {

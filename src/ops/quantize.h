@@ -32,6 +32,9 @@ struct Quantization {
 /// checks their shapes.
 Quantization quantization_of(OpContext& c, int scale, int zero, const Exprs& shape, std::int64_t default_axis = 1);
 
+/// Whether v is a constant of zeros only: zero points of symmetric quantisation, of which kernels need not know.
+bool all_zeros(const Value* v);
+
 /// The element of a tensor with one element: its known value or a load.
 Expr only_element(OpContext& c, const Value* v);
 

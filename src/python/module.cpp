@@ -207,6 +207,14 @@ nb::list kernels(const Model& m) {
   return out;
 }
 
+// The nodes of the model's file: name, operator, inputs, outputs.
+nb::list nodes(const Model& m) {
+  nb::list out;
+  for (const model::Node& n : m.nodes().graph.nodes)
+    out.append(nb::make_tuple(n.name, n.domain.empty() ? n.op_type : n.domain + "::" + n.op_type, n.inputs, n.outputs));
+  return out;
+}
+
 // Reports the kernels of a model file or of bytes, compiled for a GPU that need not be present.
 nb::list code_of(const std::string& path, nb::bytes data, const std::string& target, const nb::dict& options) {
   const Options o = options_of(options);
@@ -372,6 +380,7 @@ NB_MODULE(_sardonyx, m) {
            })
       .def("device", &Model::device_name)
       .def("kernels", &kernels)
+      .def("nodes", &nodes)
       .def("memory", &memory)
       .def("memory_in_use", &memory_in_use)
       .def("traffic", &traffic)

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "host/integer_gemm.h"
 #include "host/integer_kernels.h"
 #include "host/parallel.h"
+#include "host/transpose_tile.h"
 #include "routines/families.h"
 #include "support/error.h"
 
@@ -106,9 +108,73 @@ Conv conv_of(const Call& c) {
     v.kernel[to] = c.params[3 * axes + k];
     v.padded[to] = (v.out[to] - 1) * v.stride[to] + (v.kernel[to] - 1) * v.dilation[to] + 1;
   }
+  // Without windows and padding an image is one row.
+  if (v.kernel[0] * v.kernel[1] == 1 && v.stride[0] == 1 && v.stride[1] == 1 && v.padded[0] == v.in[0] &&
+      v.padded[1] == v.in[1] && v.pad[0] == 0 && v.pad[1] == 0) {
+    v.in[1] *= std::exchange(v.in[0], 1);
+    v.out[1] *= std::exchange(v.out[0], 1);
+    v.padded[1] *= std::exchange(v.padded[0], 1);
+  }
   v.window = v.kernel[0] * v.kernel[1] * v.channels;
   v.depth = host::integer_kernels().depth(v.window);
   return v;
+}
+
+constexpr std::int64_t kTile = 16;  // bytes of a row of a tile
+
+// Pixels from `first` on, kTile at a time, of all whole groups of kTile channels: from[channel][pixel] to
+// to[pixel][channel], plus `shift`. Returns the first pixel that is left over.
+template <typename T>
+std::int64_t spread_tiles(std::int64_t channels, std::int64_t plane, std::int64_t first, std::int64_t last,
+                          const T* from, int shift, std::uint8_t* to) {
+  const auto add = static_cast<std::uint8_t>(shift);
+  std::int64_t w = first;
+  for (; w + kTile <= last; w += kTile)
+    for (std::int64_t ch = 0; ch + kTile <= channels; ch += kTile) {
+      host::ByteTileRow rows[kTile];
+      for (int k = 0; k < kTile; ++k) std::memcpy(&rows[k], from + (ch + k) * plane + w, kTile);
+      host::transpose_tile(rows);
+      for (int k = 0; k < kTile; ++k) {
+        rows[k] += add;  // modulo 256
+        std::memcpy(to + (w + k) * channels + ch, &rows[k], kTile);
+      }
+    }
+  return w;
+}
+
+// out[feature][position] = sums[position][feature] for `count` positions of rows of `positions`.
+void store_features(const std::int32_t* sums, std::int64_t count, std::int64_t features, std::int64_t positions,
+                    std::int32_t* out) {
+  constexpr std::int64_t kInts = 4, kLine = 16;  // a tile's side; features of a cache line
+  const std::int64_t whole = count / kInts * kInts;
+  for (std::int64_t line = 0; line < features; line += kLine) {
+    const std::int64_t end = std::min(features, line + kLine), tiles = line + (end - line) / kInts * kInts;
+    for (std::int64_t p = 0; p < whole; p += kInts)
+      for (std::int64_t m = line; m < tiles; m += kInts) {
+        host::IntTileRow rows[kInts];
+        for (int k = 0; k < kInts; ++k) std::memcpy(&rows[k], sums + (p + k) * features + m, sizeof(rows[k]));
+        host::transpose_tile(rows);
+        for (int k = 0; k < kInts; ++k) std::memcpy(out + (m + k) * positions + p, &rows[k], sizeof(rows[k]));
+      }
+    for (std::int64_t m = line; m < end; ++m)
+      for (std::int64_t p = m < tiles ? whole : 0; p < count; ++p) out[m * positions + p] = sums[p * features + m];
+  }
+}
+
+// Whether a column of packed weights has a zero point: only then do sums of the windows matter.
+bool has_zero_points(const host::IntegerKernels& kernels, const std::byte* panels, std::int64_t window,
+                     std::int64_t features) {
+  if (!kernels.bytes) return false;
+  const std::int64_t depth = kernels.depth(window), columns = kernels.columns;
+  for (std::int64_t m = 0; m < features; m += columns) {
+    const std::byte* zeros = panels + m / columns * kernels.panel_bytes(window) + depth * columns + columns * 4;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      std::int32_t zero;
+      std::memcpy(&zero, zeros + j * 4, sizeof(zero));
+      if (zero != 0) return true;
+    }
+  }
+  return false;
 }
 
 // The padded image with channels last, as elements E of the kernels' packed rows: x + shift, and `outside` around it.
@@ -125,12 +191,18 @@ void spread(const Conv& v, const T* x, int shift, int outside, E* image, int thr
       if (h < 0 || h >= v.in[0] || left > 0 || last + left < v.padded[1])
         std::fill_n(out, row, static_cast<E>(outside));
       if (h < 0 || h >= v.in[0]) continue;
+      const std::int64_t plane = v.in[0] * v.in[1];
+      const T* from = x + n * v.channels * plane + h * v.in[1];
+      E* to = out + left * v.channels;
+      std::int64_t begin_w = first;
+      if constexpr (sizeof(E) == 1) begin_w = spread_tiles(v.channels, plane, first, last, from, shift, to);
       for (std::int64_t block = first; block < last; block += kBlock) {
         const std::int64_t stop = std::min(last, block + kBlock);
         for (std::int64_t ch = 0; ch < v.channels; ++ch) {
-          const T* in = x + ((n * v.channels + ch) * v.in[0] + h) * v.in[1];
-          E* to = out + left * v.channels + ch;
-          for (std::int64_t w = block; w < stop; ++w) to[w * v.channels] = static_cast<E>(in[w] + shift);
+          const T* in = from + ch * plane;
+          // The tiles have the pixels before begin_w of the first channels.
+          const std::int64_t start = ch < v.channels / kTile * kTile ? std::max(block, begin_w) : block;
+          for (std::int64_t w = start; w < stop; ++w) to[w * v.channels + ch] = static_cast<E>(in[w] + shift);
         }
       }
     }
@@ -177,6 +249,7 @@ void convolve(Call& c, const Conv& v) {
   const auto* panels = static_cast<const std::byte*>(aligned(c.inputs[2], host::packed_integer_bytes(d)));
   const std::int64_t positions = v.out[0] * v.out[1], blocks = (positions + kPositions - 1) / kPositions,
                      columns = kernels.columns;
+  const bool zeros = has_zero_points(kernels, panels, v.window, v.features);
   // Pixels are the windows. The last ones would be read beyond the image, if channels were padded.
   const bool direct =
       v.kernel[0] == 1 && v.kernel[1] == 1 && v.stride[0] == 1 && v.stride[1] == 1 && v.channels == v.depth;
@@ -196,15 +269,13 @@ void convolve(Call& c, const Conv& v) {
         rows = windows.data();
       }
       for (std::int64_t p = 0; p < count; ++p)
-        corrections[p] = {packed_zero, kernels.row_sum(rows + p * v.depth, v.window)};
+        corrections[p] = {packed_zero, zeros ? kernels.row_sum(rows + p * v.depth, v.window) : 0};
       for (std::int64_t m = 0; m < v.features; m += columns)
         kernels.product(count, v.depth, rows, v.depth, corrections,
                         panels + m / columns * kernels.panel_bytes(v.window), sums.data() + m, v.features,
                         static_cast<int>(std::min(columns, v.features - m)));
-      std::int32_t* out = y.as<std::int32_t>() + n * v.features * positions + first;
-      for (std::int64_t m = 0; m < v.features; ++m)
-        for (std::int64_t p = 0; p < count; ++p)
-          out[m * positions + p] = sums[static_cast<std::size_t>(p * v.features + m)];
+      store_features(sums.data(), count, v.features, positions,
+                     y.as<std::int32_t>() + n * v.features * positions + first);
     }
   });
 }

@@ -128,6 +128,7 @@ bool close(double f, double g) {
   f = squash(f);
   g = squash(g);
   if (f == g) return true;
+  if (std::isinf(f) || std::isinf(g)) return false;  // infinity times the tolerance would accept anything
   return std::fabs(f - g) <= 2e-6 * std::fmax(std::fabs(f), std::fabs(g)) + 1e-7;  // constants were rounded to float32
 }
 

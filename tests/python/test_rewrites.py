@@ -253,3 +253,20 @@ def test_attention_of_windows_with_masks_and_factors(device):
     feed = {"q": q, "k": k, "v": v, "mask": mask, "bias": bias, "factor": factor}
     np.testing.assert_allclose(model.run(feed)["y"], want, atol=2e-5)
     assert any("attention" in name for name in kernels(model, feed))
+
+
+@pytest.mark.parametrize(
+    "function, value",
+    [
+        ("y = Mul (a, a)", lambda a: a * a),
+        ("b = Mul (a, a)\n y = Mul (b, b)", lambda a: a**4),
+        ("b = Mul (a, a)\n y = Neg (b)", lambda a: -a * a),
+        ("b = Mul (a, a)\n y = Mul (b, a)", lambda a: a**3),
+    ],
+)
+def test_functions_that_overflow_at_both_ends_are_no_limits(function, value):
+    """As the epilogue of a GEMM, a function is recognised by its values, at +-3e38 too, where powers are infinite."""
+    model = parse(f"g (float[n, 16] x, float[16, 8] w) => (float[n, 8] y) {{\n a = MatMul (x, w)\n {function} }}")
+    x, w = rand(5, 16), rand(16, 8, seed=1)
+    # Sums of 16 terms in another order, to the fourth power.
+    np.testing.assert_allclose(sardonyx.compile(model)(x=x, w=w)["y"], value(x @ w), rtol=1e-4, atol=1e-5)

@@ -34,6 +34,18 @@ class Kernel(NamedTuple):
     nodes: tuple[str, ...]  #: the model's nodes that it computes, as "name (operator)"
 
 
+class Node(NamedTuple):
+    """A node of the model's file."""
+
+    name: str  #: "" if it has none
+    operator: str  #: "Conv"; of other domains "com.microsoft::MatMulNBits"
+    inputs: tuple[str, ...]  #: "" for those left out
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.operator})" if self.name else self.operator
+
+
 class Step(NamedTuple):
     """How long one step of a profiled run took."""
 
@@ -145,6 +157,12 @@ class Model:
     def metadata(self) -> dict[str, str]:
         """The metadata of the model's file, by its author's names. Program files have none."""
         return self._native.metadata()
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of the model's file, in its order, without those of nested graphs. Raises UnsupportedError for a model
+        from load(), which has only its compiled form."""
+        return [Node(name, op, tuple(ins), tuple(outs)) for name, op, ins, outs in self._native.nodes()]
 
     @property
     def symbols(self) -> list[str]:

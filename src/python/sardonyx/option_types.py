@@ -34,7 +34,7 @@ class CompileOptions(LoadOptions, total=False):
     #: fp32: the model's own types; fp16 or bf16: weights and activations in 16 bits, accumulated in 32; int8 or
     #: fp8: GEMMs and convolutions in 8 bits, with a calibration table.
     precision: str
-    #: for int8 and fp8: the ranges of the activations, in a file that ONNX Runtime's calibrators or TensorRT wrote.
+    #: the ranges of the activations, for int8 and fp8; with fp16, values that leave its range stay in float32.
     calibration_table: str | os.PathLike[str] | None
     #: fixes a symbolic dim of the inputs, so that the program is for this size alone: batch=1.
     dims: Mapping[str, int] | None

@@ -42,6 +42,35 @@ return %4)";
   expect_unchanged("narrow_floats", graph, narrowing());
 }
 
+TEST(NarrowFloats, ValuesThatLeaveTheRangeStayInFloat32) {
+  FuseOptions o = narrowing();
+  const std::map<std::string, float, std::less<>> ranges = {{"a", 1e5F}, {"c", 20.0F}};
+  o.ranges = std::make_shared<const std::map<std::string, float, std::less<>>>(ranges);
+  // b has no range, but is computed from a; c, the next product and what follows it are in range.
+  expect_pass("narrow_floats", R"(%0 "x" = input float32[n, 256]
+%1 = constant float32[256, 8] {...}
+%2 "a" = matmul float32[i < n, j < 8; k < 256]: %0[i, k], %1[k, j]
+%3 "b" = loop float32[i < n, j < 8]: %2[i, j] * %2[i, j]
+%4 = constant float32[8, 256] {...}
+%5 "c" = matmul float32[i < n, j < 256; k < 8]: %3[i, k], %4[k, j]
+%6 "y" = matmul float32[i < n, j < 8; k < 256]: %5[i, k], %1[k, j]
+%7 = loop float32[i < n, j < 8]: exp(%6[i, j])
+return %7)",
+              R"(%0 "x" = input float32[n, 256]
+%1 = constant float32[256, 8] {...}
+%2 = loop float16[i < 256, j < 8]: float16:16(%1[i, j])
+%3 = loop float16[i < n, j < 256]: float16:16(%0[i, j])
+%4 "a" = matmul float32[i < n, j < 8; k < 256]: %3[i, k], %2[k, j]
+%5 "b" = loop float32[i < n, j < 8]: %4[i, j] * %4[i, j]
+%6 = constant float32[8, 256] {...}
+%7 "c" = matmul float32[i < n, j < 256; k < 8]: %5[i, k], %6[k, j]
+%8 = loop float16[i < n, j < 256]: float16:16(%7[i, j])
+%9 "y" = matmul float16[i < n, j < 8; k < 256]: %8[i, k], %2[k, j]
+%10 = loop float32[i < n, j < 8]: exp(float32(%9[i, j]))
+return %10)",
+              o);
+}
+
 TEST(NarrowFloats, RemarksSayWhatStaysInFloat32) {
   const char* graph = R"(%0 = input float32[n, 256]
 %1 = constant float32[256, 8] {...}

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import Error, FileError, InvalidArgumentError
+from ..command_line import Parser, exit_code, write_json
+from ..errors import InvalidArgumentError
 from ..options import add_flags, options_of_flags
 from .chat_template import Message
 from .convert import PRECISIONS, convert_gguf
@@ -22,13 +21,8 @@ from .language_model import Generation, LanguageModel
 COMPILE_OPTIONS = ("device", "precision", "threads", "cache_dir")  # of LanguageModel
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        raise InvalidArgumentError(f"{message}; `{self.prog} --help` shows how it is used")
-
-
 def _parser() -> argparse.ArgumentParser:
-    top = _Parser(prog="sardonyx")
+    top = Parser(prog="sardonyx")
     commands = top.add_subparsers(dest="command", required=True)
     raw = argparse.RawDescriptionHelpFormatter
     g = commands.add_parser(
@@ -184,15 +178,7 @@ class _Session:
 
     def write(self) -> None:
         if self._arguments.json:
-            try:
-                text = json.dumps(self._records, indent=2, ensure_ascii=False)
-                if self._arguments.json == "-":
-                    print(text)
-                else:
-                    with open(self._arguments.json, "w", encoding="utf-8") as file:
-                        file.write(text + "\n")
-            except OSError as error:
-                raise FileError(f"'{self._arguments.json}' could not be written: {error.strerror}") from None
+            write_json(self._arguments.json, self._records)
 
 
 def _generate(a: argparse.Namespace) -> None:
@@ -216,25 +202,12 @@ def _convert(a: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit code."""
-    try:
+
+    def command() -> None:
         a = _parser().parse_args(arguments)
         if a.command == "generate":
             _generate(a)
         else:
             _convert(a)
-        sys.stdout.flush()
-        return 0
-    except Error as error:
-        message = "; ".join(str(error).splitlines())
-        print(f"sardonyx: {message}", file=sys.stderr)
-        return error.code
-    except BrokenPipeError:  # the reader of stdout has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        print("sardonyx: stdout can't be written", file=sys.stderr)
-        return FileError.code
-    except MemoryError:
-        print("sardonyx: out of memory", file=sys.stderr)
-        return 7
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
+
+    return exit_code(command)

@@ -1,0 +1,16 @@
+"""Precision: measuring what it costs, and quantising models."""
+
+from .agreement import Evaluation, evaluate
+from .measures import TextAgreement, ValueAgreement
+from .quantizer import LayerReport, Quantized, QuantizeReport, quantize
+
+__all__ = [
+    "Evaluation",
+    "LayerReport",
+    "QuantizeReport",
+    "Quantized",
+    "TextAgreement",
+    "ValueAgreement",
+    "evaluate",
+    "quantize",
+]

@@ -1,0 +1,149 @@
+"""Runs of the float model that collect what quantisation needs to know of its activations."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..compiling import compile
+from ..errors import FileError
+from ..model import TensorInfo
+from .onnx_model import OnnxModel
+from .ranges import Histogram, Range
+
+Array = np.ndarray[Any, Any]
+
+
+class Collector(Protocol):
+    """Takes a value of each sample."""
+
+    def add(self, values: Array) -> None: ...
+
+
+@dataclass
+class Channels:
+    """Largest magnitude and mean of each channel of an activation."""
+
+    axis: int
+    largest: Array | None = None
+    total: Array = field(default_factory=lambda: np.zeros(0))
+    count: int = 0
+
+    def add(self, values: Array) -> None:
+        x = np.moveaxis(values, self.axis, -1)
+        x = x.reshape(-1, x.shape[-1])
+        if not len(x):
+            return
+        most = np.abs(x).max(0).astype(np.float32)
+        total = x.sum(0, dtype=np.float64)
+        self.count += len(x)
+        if self.largest is None:
+            self.largest, self.total = most, total
+        else:
+            self.largest = np.maximum(self.largest, most)
+            self.total = self.total + total
+
+    @property
+    def mean(self) -> Array:
+        return self.total / max(self.count, 1)
+
+
+class Rows:
+    """A random part of the rows of an activation, whose last dim are its channels: each row is kept with equal probability
+    (Vitter, "Random sampling with a reservoir", 1985)."""
+
+    def __init__(self, capacity: int, seed: int = 0):
+        self._capacity, self._seen = capacity, 0
+        self._random = np.random.default_rng(seed)
+        self._rows: Array | None = None
+
+    def add(self, values: Array) -> None:
+        x = values.reshape(-1, values.shape[-1]).astype(np.float32, copy=False)
+        if self._rows is None:
+            self._rows = np.zeros((0, x.shape[1]), np.float32)
+        free = min(self._capacity - len(self._rows), len(x))
+        if free > 0:
+            self._rows = np.concatenate([self._rows, x[:free]])
+            self._seen += free
+            x = x[free:]
+        if len(x):
+            places = (self._random.random(len(x)) * (self._seen + 1 + np.arange(len(x)))).astype(np.int64)
+            self._seen += len(x)
+            for row in np.flatnonzero(places < self._capacity):
+                self._rows[places[row]] = x[row]
+
+    @property
+    def rows(self) -> Array:
+        return np.zeros((0, 0), np.float32) if self._rows is None else self._rows
+
+
+class Gram:
+    """The sum of x x^T over all rows x of an activation, and their number: the Hessian of a product's squared error."""
+
+    def __init__(self) -> None:
+        self.sum: Array | None = None
+        self.count = 0
+
+    def add(self, values: Array) -> None:
+        x = values.reshape(-1, values.shape[-1]).astype(np.float32, copy=False)
+        product = x.T @ x
+        self.sum = product if self.sum is None else self.sum + product
+        self.count += len(x)
+
+
+def collect(
+    model: OnnxModel,
+    feed: Callable[[Sequence[TensorInfo]], Iterable[Mapping[str, Array]]],
+    wanted: Mapping[str, list[Collector]],
+    options: Mapping[str, Any],
+    progress: Callable[[int], object] | None = None,
+) -> int:
+    """Runs the model, compiled with `options`, on each sample of feed(inputs) and gives the values of that name to their
+    collectors. Returns the number of samples. Memory does not grow with it."""
+    inputs = {i.name for i in model.proto.graph.input}
+    compiled = compile(model.with_outputs(n for n in wanted if n not in inputs), folder=model.folder or None, **options)
+    count = 0
+    for sample in feed(compiled.inputs):
+        values = {**compiled(sample), **sample}
+        for name, collectors in wanted.items():
+            for c in collectors:
+                c.add(values[name])
+        count += 1
+        if progress:
+            progress(count)
+    return count
+
+
+def float_values(model: OnnxModel, options: Mapping[str, Any]) -> list[str]:
+    """The float32 inputs and values of a model, in its order."""
+    everything = compile(model.with_outputs(()), folder=model.folder or None, **{**options, "all_outputs": True})
+    names = [i.name for i in everything.inputs if i.dtype == np.float32]
+    return names + [o.name for o in everything.outputs if o.dtype == np.float32]
+
+
+def histograms(
+    model: OnnxModel,
+    feed: Callable[[Sequence[TensorInfo]], Iterable[Mapping[str, Array]]],
+    names: Iterable[str],
+    options: Mapping[str, Any],
+    progress: Callable[[int], object] | None = None,
+) -> tuple[dict[str, Histogram], int]:
+    found = {name: Histogram() for name in names}
+    count = collect(model, feed, {name: [h] for name, h in found.items()}, options, progress)
+    return found, count
+
+
+def write_table(path: str | os.PathLike[str], ranges: Mapping[str, Range]) -> None:
+    """Writes calibration.json as ONNX Runtime's tools do: {"name": [lowest, highest]}."""
+    content = {name: [r.low, r.high] for name, r in ranges.items()}
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+    except OSError as error:
+        raise FileError(f"'{os.fspath(path)}' could not be written: {error.strerror}") from None

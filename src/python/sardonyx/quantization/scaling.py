@@ -1,0 +1,107 @@
+"""Scales of input channels, which move magnitude between activations and weights: SmoothQuant.
+
+x w = (x / s)(s w): the product does not change in exact arithmetic, but the quantised one does. (Xiao et al., "SmoothQuant",
+2023.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .onnx_model import OnnxModel, needed_onnx
+from .products import Product
+from .qdq import Format, activation_scale, rounded, weight_scale
+from .ranges import Range
+
+Array = np.ndarray[Any, Any]
+
+_STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
+_GAIN = 0.9  # scaling costs an operation, so it must take away a tenth of the error at least
+
+# Normalisations whose first output is elementwise proportional to a weight: index of the weight, and of a bias that is
+# scaled with it.
+_NORMS = {
+    ("", "LayerNormalization"): (1, 2),
+    ("", "SimplifiedLayerNormalization"): (1, None),
+    ("", "RMSNormalization"): (1, None),
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): (2, None),
+}
+
+
+def smoothing(
+    rows: Array, largest: Array, weights: Sequence[Array], form: Format, *, symmetric: bool, per_channel: bool
+) -> tuple[Array | None, float]:
+    """The scales s of an activation's channels for 8-bit products with these weights [K, N], and the strength that was
+    chosen by the products' error on the rows [count, K]; None and 0 if scaling gains too little. largest: of each channel."""
+    if not len(rows) or not weights:
+        return None, 0.0
+
+    def error(s: Array) -> float:
+        total = 0.0
+        x = rows / s
+        scale = activation_scale(Range(float(x.min()), float(x.max())), form, symmetric=symmetric)
+        xq = rounded(x, scale, form)
+        for w in weights:
+            scaled = w * s[:, None]
+            axis = 1 if per_channel else None
+            wq = rounded(scaled, weight_scale(scaled, axis, form), form, axis)
+            total += float(((xq @ wq - rows @ w) ** 2).sum(dtype=np.float64))
+        return total
+
+    most = np.max([np.abs(w).max(1) for w in weights], axis=0)
+    x, w = np.maximum(largest, 1e-5), np.maximum(most, 1e-5)
+    best, chosen, strength = error(np.ones_like(x)) * _GAIN, None, 0.0
+    for alpha in _STRENGTHS:
+        s = (x**alpha / w ** (1 - alpha)).astype(np.float32)
+        s = np.clip(s / np.exp(np.log(s).mean()), 1e-4, 1e4).astype(np.float32)
+        e = error(s)
+        if e < best:
+            best, chosen, strength = e, s, alpha
+    return chosen, strength
+
+
+def scale_products(model: OnnxModel, products: Sequence[Product], s: Array) -> str:
+    """Divides the activation that the products share by s, and multiplies their weights by it. Returns the activation's new
+    name. A normalisation in front takes the division into its weights if nothing else reads it."""
+    name = products[0].activation
+    for p in products:
+        w = model.array(p.weight)
+        assert w is not None
+        shape = [-1 if k == p.input_axis else 1 for k in range(w.ndim)]
+        model.replace_weight(p.node, 1, (w * s.reshape(shape)).astype(w.dtype))
+        p.weight = p.node.input[1]
+    if _into_norm(model, name, products, s):
+        return name
+    first = model.array(products[0].weight)
+    assert first is not None
+    rank_shape = s.reshape(1, -1, 1, 1) if products[0].kind == "Conv" else s
+    inverse = model.add_weight(name + "/inverse_scale", (1 / rank_shape).astype(first.dtype))
+    scaled = model.fresh(name + "/scaled")
+    node = needed_onnx().helper.make_node("Mul", [name, inverse], [scaled], name=model.fresh(scaled + "/Mul"))
+    model.insert([node], before=products[0].node)
+    for p in products:
+        p.node.input[0] = scaled
+        p.activation = scaled
+    return scaled
+
+
+def _into_norm(model: OnnxModel, name: str, products: Sequence[Product], s: Array) -> bool:
+    producer = model.producers.get(name)
+    if producer is None or name in model.outputs or name in model.captured or producer.output[0] != name:
+        return False
+    domain = "" if producer.domain == "ai.onnx" else producer.domain
+    places = _NORMS.get((domain, producer.op_type))
+    nodes = [p.node for p in products]
+    if places is None or any(not any(r is n for n in nodes) for r in model.readers.get(name, [])):
+        return False
+    changed = [k for k in places if k is not None and k < len(producer.input) and producer.input[k]]
+    arrays = [model.array(producer.input[k]) for k in changed]
+    if not changed or any(a is None or a.shape != s.shape for a in arrays):
+        return False
+    for k, a in zip(changed, arrays):
+        assert a is not None
+        model.replace_weight(producer, k, (a.astype(np.float32) / s).astype(a.dtype))
+    return True
