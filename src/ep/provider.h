@@ -36,11 +36,12 @@ class Provider : public LaterEp {
   const Ort& ort_;
   Log log_;
   ProviderOptions options_;
+  std::shared_ptr<const CustomOperators> custom_;
   std::shared_ptr<ProviderDevice> device_;
   std::shared_ptr<Trace> trace_;
   /// Groups that capability() compiled, by their nodes; consumed by compile().
   std::map<std::string, std::shared_ptr<CompiledGroup>> ready_;
-  std::map<std::string, bool> lowered_;  ///< groups that were lowered on trial, by their key
+  std::map<std::string, bool> lowered_;          ///< groups that were lowered on trial, by their key
   std::map<std::string, std::string> unusable_;  ///< groups whose file can't be used or written, with the reason
   std::size_t groups_built_ = 0;
   bool reported_ = false;
