@@ -40,6 +40,7 @@ struct Options {
   bool all_outputs = false;
   bool graphs = true;
   std::uint64_t device_memory_limit = 0;
+  std::filesystem::path custom_operators;
 
   // Objects, which only C++ programs can pass (Python: communicator and progress).
   /// Limit of the GPU memory that several models use together, besides device_memory_limit; null: none.
@@ -136,6 +137,10 @@ inline constexpr OptionInfo kOptions[] = {
      .at_load = true, .provider = "hip_graph_enable", .migraphx = {"migraphx_hip_graph_enable"}, .rocm = {"enable_hip_graph"}},
     {.name = "device_memory_limit", .field = &Options::device_memory_limit,
      .help = "bytes of GPU memory that the model may use; 0: no limit", .at_load = true},
+    {.name = "custom_operators", .field = &Options::custom_operators,
+     .help = "operators of your own, in a TOML file: kernels in CUDA's or HIP's language, or expressions",
+     .details = "Their code runs with the program's rights. docs/custom-operators.md describes the file.",
+     .flag = "--custom", .placeholder = "FILE", .provider = "custom_operators"},
 };
 // clang-format on
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "sardonyx/communicator.h"
+#include "sardonyx/custom_operator.h"
 #include "sardonyx/device.h"
 #include "sardonyx/dtype.h"
 #include "sardonyx/error.h"

@@ -12,6 +12,7 @@
 #include "api/pass_report.h"
 #include "api/report.h"
 #include "compile/compiler.h"
+#include "custom/operators.h"
 #include "formats/open.h"
 #include "lower/build.h"
 #include "options/compile_options.h"
@@ -59,6 +60,7 @@ std::unique_ptr<Model> Model::parse(std::span<const std::byte> bytes, const Mode
 Model::Model(std::unique_ptr<ModelSource> source, const ModelOptions& options)
     : source_(std::move(source)), options_(options), threads_(thread_count(options.threads)) {
   check_options(options_);
+  custom_ = known_custom_operators(options_.custom_operators);
   Signature signature = source_->signature(options_.dims);
   check_dim_names(signature.dims);
   if (is_gpu_name(options_.device)) use_gpu(open_gpu(options_.device));
@@ -75,6 +77,7 @@ Model::Model(std::unique_ptr<ModelSource> source, const ModelOptions& options)
     ImportOptions import;
     import.dims = options_.dims;
     import.all_outputs = options_.all_outputs;
+    import.custom = custom_;
     general_ = compile(import);
   } catch (const NeedInput& need) {
     needs_.push_back(need);
@@ -191,6 +194,7 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, std::uniq
     build.progress = [&](std::size_t done, std::size_t total) { options.progress({"compiling", done, total}); };
   ImportOptions import;
   import.dims = options.dims;
+  import.custom = known_custom_operators(options.custom_operators);
   try {
     return build_program(*source->import(import), build);
   } catch (const NeedInput& n) {
@@ -211,6 +215,7 @@ PassReport passes_for(const std::string& target, std::unique_ptr<ModelSource> so
   build.ranges = half_ranges(options);
   ImportOptions import;
   import.dims = options.dims;
+  import.custom = known_custom_operators(options.custom_operators);
   try {
     return report_passes(*source->import(import), fuse_options_of(build));
   } catch (const NeedInput& n) {

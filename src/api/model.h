@@ -121,6 +121,7 @@ class Model {
   bool released_ = false;                ///< source_ has no weights any more
   std::filesystem::path file_;           ///< that source_ was loaded from; empty: from memory
   ModelOptions options_;
+  std::shared_ptr<const CustomOperators> custom_;  ///< that it was made with
   QuantizationReport quantization_;
   std::shared_ptr<const std::map<std::string, float, std::less<>>> ranges_;  ///< for fp16; null: unknown
   int threads_;

@@ -52,6 +52,7 @@ std::vector<std::vector<std::int64_t>> Model::output_dims(
 ImportOptions Model::import_options(const std::vector<TensorView>& inputs, const std::vector<NeedInput>& needs,
                                     std::string& key) const {
   ImportOptions import;
+  import.custom = custom_;
   import.dims = options_.dims;
   import.all_outputs = options_.all_outputs;
   for (const NeedInput& n : needs) {

@@ -12,6 +12,7 @@
 #include "cli/model_loading.h"
 #include "cli/tensor_files.h"
 #include "cli/terminal.h"
+#include "custom/operators.h"
 #include "formats/open.h"
 #include "import/import.h"
 #include "model/model.h"
@@ -226,7 +227,8 @@ bool wants_text(const Arguments& o) { return o.inspect.json != "-" && o.inspect.
   j["inputs"] = j["outputs"] = Json::array();
   j["error"] = error.what();
   j["refused"] = Json::array();
-  const std::vector<Refusal> refused = unsupported_nodes(*source->nodes());
+  const std::vector<Refusal> refused =
+      unsupported_nodes(*source->nodes(), known_custom_operators(arguments.model.compile.custom_operators).get());
   std::map<std::string, int> reasons;
   for (const Refusal& r : refused) {
     j["refused"].push_back({{"node", r.node}, {"reason", r.reason}});
@@ -288,7 +290,7 @@ void inspect_command(const Arguments& arguments) {
   p["steps"] = steps_json(program, r);
   if (arguments.inspect.source || !arguments.inspect.html.empty()) {
     p["sources"] = Json::array();
-    for (const KernelInfo& k : program.kernels) p["sources"].push_back(k.spec.body);
+    for (const KernelInfo& k : program.kernels) p["sources"].push_back(k.spec.source + k.spec.body);
   }
   add_passes(j, arguments, program.target);
   write_reports(j, arguments);
@@ -297,7 +299,7 @@ void inspect_command(const Arguments& arguments) {
   print_program(j, arguments);
   print_passes(j, arguments);
   if (arguments.inspect.source)
-    for (const KernelInfo& k : program.kernels) fmt::print("\n// {}\n{}\n", k.symbol, k.spec.body);
+    for (const KernelInfo& k : program.kernels) fmt::print("\n// {}\n{}{}\n", k.symbol, k.spec.source, k.spec.body);
 }
 
 }  // namespace sardonyx::cli

@@ -193,6 +193,8 @@ class Linker {
     const std::string_view name = o.name(s);
     if (const auto it = globals_.find(name); it != globals_.end()) return it->second.address;
     if (const auto it = runtime_.find(name); it != runtime_.end()) return it->second;
+    if (const auto dot = name.find('.'); dot != std::string_view::npos)  // RuntimeSymbol::name with a dot
+      if (const auto it = runtime_.find(name.substr(0, dot + 1)); it != runtime_.end()) return it->second;
     refuse(fmt::format("'{}' is not defined", name));
   }
 

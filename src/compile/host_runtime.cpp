@@ -5,6 +5,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <vector>
+
+#include "compile/host_threads.h"
 
 namespace sardonyx {
 namespace {
@@ -104,6 +108,13 @@ const RuntimeSymbol kSymbols[] = {
 
 }  // namespace
 
-std::span<const RuntimeSymbol> host_runtime() { return kSymbols; }
+std::span<const RuntimeSymbol> host_runtime() {
+  static const std::vector<RuntimeSymbol> all = [] {
+    std::vector<RuntimeSymbol> list(std::begin(kSymbols), std::end(kSymbols));
+    list.insert(list.end(), block_runtime().begin(), block_runtime().end());
+    return list;
+  }();
+  return all;
+}
 
 }  // namespace sardonyx

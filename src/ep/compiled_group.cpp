@@ -4,6 +4,7 @@
 #include <array>
 
 #include "compile/cache.h"
+#include "custom/operators.h"
 #include "ep/process_wide.h"
 #include "import/calibration.h"
 #include "import/node_source.h"
@@ -37,7 +38,7 @@ std::string group_settings(const Options& options) {
   if (!options.calibration_table.empty())
     for (const auto& [name, largest] : read_calibration(options.calibration_table).largest)
       settings += fmt::format(" {}\n{}", name, largest);
-  return settings;
+  return settings + known_custom_operators(options.custom_operators)->fingerprint();
 }
 
 std::shared_ptr<CompiledGroup> compile_group(GroupModel group, const ProviderOptions& options,

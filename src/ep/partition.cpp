@@ -4,17 +4,15 @@
 #include <algorithm>
 #include <set>
 
-#include "ops/op.h"
-
 namespace sardonyx::ep {
 
 bool hands_over_captured(const Ort& ort) { return ort.version() >= 27; }
 
-std::string why_not(const Ort& ort, const OrtNode* n, const GraphReader& reader) {
+std::string why_not(const Ort& ort, const OrtNode* n, const GraphReader& reader, const CustomOperators& custom) {
   std::string domain = ort.domain(n);
   if (domain == "ai.onnx") domain.clear();
   const std::string op = ort.op(n);
-  const OpDef* def = OpRegistry::instance().find(domain, op);
+  const OpDef* def = find_operator(domain, op, &custom);
   if (!def) return fmt::format("the operator {}{}{} is not supported", domain, domain.empty() ? "" : "::", op);
   if (domain.empty() && reader.opset(domain) < def->min_opset)
     return fmt::format("{} of operator set {} is not supported, only from {} on", op, reader.opset(domain),
@@ -22,7 +20,8 @@ std::string why_not(const Ort& ort, const OrtNode* n, const GraphReader& reader)
   return "";
 }
 
-Partition::Partition(const Ort& ort, const OrtGraph* graph, GraphReader& reader) : ort_(ort), reader_(reader) {
+Partition::Partition(const Ort& ort, const OrtGraph* graph, GraphReader& reader, const CustomOperators& custom)
+    : ort_(ort), reader_(reader), custom_(custom) {
   const auto present = [](std::vector<const OrtValueInfo*> list) {
     std::erase(list, nullptr);
     return list;
@@ -56,8 +55,8 @@ void Partition::check_by_name(Node& n) {
     n.elsewhere = n.refused = true;
     return;
   }
-  n.reason =
-      holds_claimed(n.node) ? "parts of its nested graphs run in groups of their own" : why_not(ort_, n.node, reader_);
+  n.reason = holds_claimed(n.node) ? "parts of its nested graphs run in groups of their own"
+                                   : why_not(ort_, n.node, reader_, custom_);
   n.refused = !n.reason.empty();
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "custom/operators.h"
 #include "ep/graph_reader.h"
 #include "ep/ort.h"
 
@@ -27,7 +28,8 @@ struct Unclaimed {
 
 class Partition {
  public:
-  Partition(const Ort& ort, const OrtGraph* graph, GraphReader& reader);
+  /// `custom`: operators that users have defined; outlives this.
+  Partition(const Ort& ort, const OrtGraph* graph, GraphReader& reader, const CustomOperators& custom);
 
   /// The groups of the nodes that are not refused. Refuses nodes whose inputs or outputs cannot cross a group's border.
   std::vector<Group> groups();
@@ -52,6 +54,7 @@ class Partition {
 
   const Ort& ort_;
   GraphReader& reader_;
+  const CustomOperators& custom_;
   std::vector<Node> nodes_;
   std::map<std::string, std::size_t> producer_;              ///< by value
   std::map<std::string, std::vector<std::size_t>> readers_;  ///< by value
@@ -62,6 +65,6 @@ class Partition {
 bool hands_over_captured(const Ort& ort);
 
 /// Why the provider does not support the node's operator, or "".
-std::string why_not(const Ort& ort, const OrtNode* n, const GraphReader& reader);
+std::string why_not(const Ort& ort, const OrtNode* n, const GraphReader& reader, const CustomOperators& custom);
 
 }  // namespace sardonyx::ep

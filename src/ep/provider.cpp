@@ -57,6 +57,7 @@ std::vector<std::string> by_reason(const std::vector<Unclaimed>& nodes) {
 
 Provider::Provider(const Ort& ort, Log log, ProviderOptions options, std::shared_ptr<ProviderDevice> device)
     : LaterEp{}, ort_(ort), log_(log), options_(std::move(options)), device_(std::move(device)) {
+  custom_ = known_custom_operators(options_.compile.custom_operators);
   trace_ = std::make_shared<Trace>(options_.profile_file);
   ort_version_supported = std::min(ort.version(), kNewestApi);
   GetName = [](const OrtEp*) noexcept -> const char* { return kProvider; };
@@ -150,12 +151,14 @@ bool Provider::looks_nested(const OrtGraph* graph) {
 bool Provider::left_to_parent(const OrtGraph* graph, GraphReader& reader) {
   const OrtNode* parent = ort_.parent(graph);
   if (!parent) return ort_.version() < 24 && looks_nested(graph);
-  if (!why_not(ort_, parent, reader).empty()) return false;
+  if (!why_not(ort_, parent, reader, *custom_).empty()) return false;
   try {
     std::vector<const OrtValueInfo*> outputs = ort_.outputs(parent);
     std::erase(outputs, nullptr);
     const GroupModel model = reader.group(std::span(&parent, 1), outputs);
-    import_model(model.model);
+    ImportOptions import;
+    import.custom = custom_;
+    import_model(model.model, import);
     return true;
   } catch (const NeedInput&) {
     return true;
@@ -202,7 +205,9 @@ void Provider::lower_on_trial(Partition& partition, GraphReader& reader, std::ve
       const std::string key = key_of(ort_, g.nodes);
       if (lowered_.count(key)) continue;
       try {
-        import_model(reader.group(g.nodes, g.outputs).model);
+        ImportOptions import;
+        import.custom = custom_;
+        import_model(reader.group(g.nodes, g.outputs).model, import);
         lowered_[key] = true;
       } catch (const NeedInput& need) {
         log_.info("a group of {} nodes is compiled for each {} of '{}' at its first run: {}", g.nodes.size(),
@@ -223,7 +228,7 @@ void Provider::capability(const OrtGraph* graph, OrtEpGraphSupportInfo* support)
   GraphReader reader(ort_, graph);
   if (claim_contexts(graph, support)) return;
   if (left_to_parent(graph, reader)) return;
-  Partition partition(ort_, graph, reader);
+  Partition partition(ort_, graph, reader, *custom_);
   std::vector<Group> groups;
   lower_on_trial(partition, reader, groups);
   std::size_t claimed = 0;

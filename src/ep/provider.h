@@ -36,6 +36,7 @@ class Provider : public LaterEp {
   const Ort& ort_;
   Log log_;
   ProviderOptions options_;
+  std::shared_ptr<const CustomOperators> custom_;
   std::shared_ptr<ProviderDevice> device_;
   std::shared_ptr<Trace> trace_;
   /// Groups that capability() compiled, by their nodes; consumed by compile().

@@ -161,7 +161,8 @@ class Merger {
       return true;
     }
     if (const auto* r = n.as<RoutineOp>()) {
-      key.text += fmt::format("routine {}{};{}", r->name, join(r->floats), r->params.size());
+      key.text +=
+          fmt::format("routine {}{};{};{}", r->name, join(r->floats), r->params.size(), fmt::ptr(r->launches.get()));
       key.exprs.insert(key.exprs.end(), r->params.begin(), r->params.end());
       return true;
     }

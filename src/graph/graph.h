@@ -103,12 +103,31 @@ struct AttentionOp {
   bool zero_empty = false;  ///< a query that attends to no key gives zeros, rather than NaN
 };
 
+/// A launch of a kernel that a user wrote in CUDA's dialect (src/custom).
+struct CustomLaunch {
+  std::string source;  ///< text that defines the kernel
+  std::string kernel;  ///< how it is called: "rope<float>"
+  struct Argument {
+    enum class Kind : std::uint8_t { kTensor, kWhole, kText };
+    Kind kind = Kind::kTensor;
+    int tensor = -1;        ///< index into the node's inputs, then outputs; -1: null (an omitted input)
+    std::string type;       ///< C++ type of the tensor's elements; empty: any
+    std::size_t param = 0;  ///< kWhole: index into the params
+    std::string text;       ///< kText: a C++ expression, in which s0, s1, ... are the params from `first` + 7 on
+  };
+  std::vector<Argument> arguments;
+  /// Index into the params: x, y and z of the grid and of a block, bytes of dynamic shared memory, and then the numbers
+  /// that arguments use, up to `end`.
+  std::size_t first = 0, end = 0;
+};
+
 /// A named algorithm that each device implements: sorting, scatter, non-zero, recurrent cells and others. See
-/// src/routines/.
+/// src/routines/. Or, with `launches`, an operator that a user has defined.
 struct RoutineOp {
   std::string name;
   Exprs params;                ///< int64, in the order that the routine documents
   std::vector<double> floats;  ///< in the order that the routine documents
+  std::shared_ptr<const std::vector<CustomLaunch>> launches;
 };
 
 /// Reads the first elements of an integer tensor into symbols: symbols[k] = input[k].

@@ -116,7 +116,7 @@ class Importer : public GraphLowerer {
   }
 
   void lower(const model::Node& node, Graph& graph) {
-    const OpDef& op = operator_of(node);
+    const OpDef& op = operator_of(node, options_.custom.get());
     std::vector<Value*> inputs;
     for (const std::string& name : node.inputs) {
       Value* v = name.empty() ? nullptr : find(name);
@@ -143,15 +143,15 @@ class Importer : public GraphLowerer {
   std::map<std::string, Value*> constants_;
 };
 
-void collect(const model::Graph& g, std::vector<Refusal>& out) {
+void collect(const model::Graph& g, const CustomOperators* custom, std::vector<Refusal>& out) {
   for (const model::Node& n : g.nodes) {
-    if (!OpRegistry::instance().find(n.domain, n.op_type))
+    if (!find_operator(n.domain, n.op_type, custom))
       out.push_back({n.describe(), fmt::format("operator {}{} is not supported",
                                                n.domain.empty() ? "" : n.domain + "::", n.op_type)});
     for (const auto& [key, value] : n.attributes) {
-      if (const auto* sub = std::get_if<model::GraphPtr>(&value)) collect(**sub, out);
+      if (const auto* sub = std::get_if<model::GraphPtr>(&value)) collect(**sub, custom, out);
       if (const auto* subs = std::get_if<std::vector<model::GraphPtr>>(&value))
-        for (const auto& s : *subs) collect(*s, out);
+        for (const auto& s : *subs) collect(*s, custom, out);
     }
   }
 }
@@ -175,9 +175,9 @@ std::unique_ptr<Graph> import_model(const model::Model& model, const ImportOptio
   std::rethrow_exception(first);
 }
 
-std::vector<Refusal> unsupported_nodes(const model::Model& model) {
+std::vector<Refusal> unsupported_nodes(const model::Model& model, const CustomOperators* custom) {
   std::vector<Refusal> out;
-  collect(model.graph, out);
+  collect(model.graph, custom, out);
   return out;
 }
 

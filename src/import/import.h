@@ -29,7 +29,8 @@ std::unique_ptr<Graph> import_model(const model::Model& model, const ImportOptio
 struct Refusal {
   std::string node, reason;
 };
-/// Every node of the model that has no lowering at all (by operator name), without lowering anything.
-std::vector<Refusal> unsupported_nodes(const model::Model& model);
+/// Every node of the model that has no lowering at all (by operator name), without lowering anything. `custom`: as
+/// ImportOptions::custom.
+std::vector<Refusal> unsupported_nodes(const model::Model& model, const CustomOperators* custom = nullptr);
 
 }  // namespace sardonyx

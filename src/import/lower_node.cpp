@@ -55,10 +55,12 @@ Value* add_input(Graph& graph, const model::ValueInfo& declared, const ImportOpt
   return graph.add_input(declared.name, *declared.dtype, declared_shape(graph, declared, options));
 }
 
-const OpDef& operator_of(const model::Node& node) {
-  const OpDef* def = OpRegistry::instance().find(node.domain, node.op_type);
+const OpDef& operator_of(const model::Node& node, const CustomOperators* custom) {
+  const OpDef* def = find_operator(node.domain, node.op_type, custom);
   if (!def)
-    fail(ErrorKind::kUnsupported, "{}: operator {}{} is not supported; docs/operators.md lists the supported ones",
+    fail(ErrorKind::kUnsupported,
+         "{}: operator {}{} is not supported; docs/operators.md lists the supported ones, and docs/custom-operators.md "
+         "says how to define one of your own",
          node.describe(), node.domain.empty() ? "" : node.domain + "::", node.op_type);
   if (node.domain.empty() && node.opset < def->min_opset)
     fail(ErrorKind::kUnsupported,

@@ -15,8 +15,9 @@ namespace sardonyx {
 /// with an element type.
 Value* add_input(Graph& graph, const model::ValueInfo& declared, const ImportOptions& options);
 
-/// The node's operator. Throws Error(kUnsupported) for an unknown one, or for a version that is too old.
-const OpDef& operator_of(const model::Node& node);
+/// The node's operator, which may be one of `custom` (null: none). Throws Error(kUnsupported) for an unknown one, or
+/// for a version that is too old.
+const OpDef& operator_of(const model::Node& node, const CustomOperators* custom);
 
 /// Appends a node's operator to the graph. `inputs`: in the operator's order, null where omitted. The result has a
 /// value for each of node.outputs, null where it is "". `lowerer` lowers the graphs in the node's attributes. Throws

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "custom/operators.h"
 #include "graph/graph.h"
 #include "import/calibration.h"
 #include "model/model.h"
@@ -27,6 +28,8 @@ struct ImportOptions {
   std::map<std::string, std::vector<std::int64_t>> shapes;
   /// Fixed sizes of symbolic dims, by name ("batch" -> 1).
   std::map<std::string, std::int64_t> dims;
+  /// Operators that users have defined; null: none.
+  std::shared_ptr<const CustomOperators> custom;
   /// Also make every named intermediate value an output (for `verify --bisect`).
   bool all_outputs = false;
 };

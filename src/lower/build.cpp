@@ -9,6 +9,7 @@
 #include "compile/compiler.h"
 #include "fuse/schedule.h"
 #include "kernel_sources.h"
+#include "lower/custom_lowering.h"
 #include "lower/lowering.h"
 #include "lower/program_builder.h"
 #include "support/error.h"
@@ -45,7 +46,7 @@ class GraphLowering {
     std::vector<ProgramStep> out;
     const std::unique_ptr<BlockLowering> block = device_.block(b_, steps);
     for (const Step& s : steps) {
-      if (block->lower(s, out)) continue;
+      if (lower_custom(s, b_, device_.gpu_dialect(), out) || block->lower(s, out)) continue;
       ProgramStep p = b_.step_like(s);
       p.op = lower_node(std::get<NodeStep>(s.op));
       out.push_back(std::move(p));
@@ -99,19 +100,91 @@ class GraphLowering {
   const Lowering& device_;
 };
 
-void compile_kernels(Program& program, const Lowering& device, const BuildOptions& options) {
+/// Names under which sources of CUDA and HIP include what kernels/custom.h provides.
+constexpr std::string_view kDialectHeaders[] = {"cuda.h",
+                                                "cuda_runtime.h",
+                                                "cuda_runtime_api.h",
+                                                "device_launch_parameters.h",
+                                                "vector_types.h",
+                                                "cuda_fp16.h",
+                                                "cuda_fp16.hpp",
+                                                "cuda_bf16.h",
+                                                "math_constants.h",
+                                                "device_functions.h",
+                                                "hip/hip_runtime.h",
+                                                "hip/hip_fp16.h",
+                                                "hip/hip_bf16.h",
+                                                "hip/hip_bfloat16.h",
+                                                "hip/hip_math_constants.h",
+                                                "stdint.h",
+                                                "stddef.h",
+                                                "math.h",
+                                                "float.h",
+                                                "limits.h",
+                                                "assert.h",
+                                                "string.h",
+                                                "stdio.h",
+                                                "stdlib.h",
+                                                "cstdint",
+                                                "cstddef",
+                                                "cmath",
+                                                "cfloat",
+                                                "climits",
+                                                "cassert",
+                                                "cstring",
+                                                "cstdio",
+                                                "cstdlib",
+                                                "limits",
+                                                "type_traits",
+                                                "utility",
+                                                "algorithm",
+                                                "array"};
+
+std::vector<SourceFile> dialect_headers() {
   std::vector<SourceFile> headers;
+  for (const EmbeddedFile& f : kKernelSources) headers.push_back({f.name, std::string(f.text())});
+  for (const std::string_view name : kDialectHeaders)
+    headers.push_back({std::string(name), "#pragma once\n#include \"custom.h\"\n"});
+  for (const char* name : {"cooperative_groups.h", "cooperative_groups/reduce.h", "cooperative_groups/scan.h",
+                           "hip/hip_cooperative_groups.h"})
+    headers.push_back({name, "#pragma once\n#include \"custom_groups.h\"\n"});
+  return headers;
+}
+
+/// Arguments of cc1 for the dialect of kernels/custom.h. Kernels shuffle variables that only one lane has initialised,
+/// so passing one to a function must not be undefined.
+std::vector<std::string> dialect_arguments(TargetKind kind) {
+  std::vector<std::string> args = {"-fwrapv", "-no-enable-noundef-analysis"};
+  if (kind == TargetKind::kHost)
+    args.insert(args.end(), {"-femulated-tls", "-fwarn-stack-size=65536", "-Werror=frame-larger-than"});
+  else
+    args.insert(args.end(), {"-x", kind == TargetKind::kAmdgpu ? "hip" : "cuda", "-fcuda-is-device"});
+  return args;
+}
+
+/// The number of kernels from `first` on that one translation unit holds.
+std::size_t unit_size(const Program& p, std::size_t first, std::size_t most) {
+  const auto custom = [&](std::size_t k) { return p.kernels[k].spec.family == KernelFamily::kCustom; };
+  std::size_t n = 1;
+  while (n < most && !custom(first) && first + n < p.kernels.size() && !custom(first + n)) ++n;
+  return n;
+}
+
+void compile_kernels(Program& program, const Lowering& device, const BuildOptions& options) {
+  std::vector<SourceFile> headers, dialect;
   for (const EmbeddedFile& f : kKernelSources) headers.push_back({f.name, std::string(f.text())});
   const Target target = device.target();
   const bool gpu = device.gpu_dialect();
   program.target = target.arch;
   std::vector<CompileJob> jobs;
-  for (std::size_t k = 0; k < program.kernels.size(); k += device.kernels_per_object()) {
+  for (std::size_t k = 0, end = 0; k < program.kernels.size(); k = end) {
     CompileJob job;
-    job.headers = headers;
+    const bool custom = program.kernels[k].spec.family == KernelFamily::kCustom;
+    if (custom && dialect.empty()) dialect = dialect_headers();
+    job.headers = custom ? dialect : headers;
     job.target = target;
-    job.options.extra_cc1 = {"-fwrapv"};
-    const std::size_t end = std::min(k + device.kernels_per_object(), program.kernels.size());
+    job.options.extra_cc1 = custom ? dialect_arguments(target.kind) : std::vector<std::string>{"-fwrapv"};
+    end = k + unit_size(program, k, device.kernels_per_object());
     std::vector<const KernelSpec*> specs;
     for (std::size_t j = k; j < end; ++j) specs.push_back(&program.kernels[j].spec);
     job.source = includes_of(specs, gpu);

@@ -60,7 +60,9 @@ int ProgramBuilder::kernel(const KernelSpec& spec) {
   for (const int k : same_text)
     if (program_->kernels[static_cast<std::size_t>(k)].spec == spec) return k;
   const int number = static_cast<int>(program_->kernels.size());
-  const std::string prefix = spec.family == KernelFamily::kAttention ? "attention" : "k";
+  const std::string prefix = spec.family == KernelFamily::kAttention ? "attention"
+                             : spec.family == KernelFamily::kCustom  ? "custom"
+                                                                     : "k";
   program_->kernels.push_back({prefix + std::to_string(number), spec, 0});
   same_text.push_back(number);
   return number;

@@ -21,7 +21,7 @@
 namespace sardonyx {
 
 class OpContext;
-using LowerFn = void (*)(OpContext&);
+using LowerFn = std::function<void(OpContext&)>;
 
 struct OpDef {
   std::string name;

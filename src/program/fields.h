@@ -24,7 +24,7 @@ struct EnumRange<BufferInfo::Kind> {
 };
 template <>
 struct EnumRange<KernelFamily> {
-  static constexpr int kCount = static_cast<int>(KernelFamily::kAttention) + 1;
+  static constexpr int kCount = static_cast<int>(KernelFamily::kCustom) + 1;
 };
 template <>
 struct EnumRange<WorkUnit> {
@@ -48,7 +48,7 @@ void fields(A& a, typename A::template Ref<TensorRef> t) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<LaunchStep> s) {
-  a(s.kernel, s.buffers, s.symbols, s.work_items, s.work, s.divisors, s.limit, s.repeat);
+  a(s.kernel, s.buffers, s.symbols, s.work_items, s.work, s.divisors, s.limit, s.repeat, s.grid, s.block, s.shared);
 }
 
 template <typename A>
@@ -184,7 +184,7 @@ void fields(A& a, typename A::template Ref<LaunchBounds> b) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<KernelSpec> k) {
-  a(k.family, k.body, k.headers, k.bounds, k.shared_bytes, k.work_unit, k.appends_in_place);
+  a(k.family, k.body, k.source, k.headers, k.bounds, k.shared_bytes, k.work_unit, k.appends_in_place);
 }
 
 template <typename A>

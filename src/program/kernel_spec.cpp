@@ -18,11 +18,18 @@ std::string_view name(KernelFamily family) {
       return "gemm";
     case KernelFamily::kAttention:
       return "attention";
+    case KernelFamily::kCustom:
+      return "custom";
   }
   fail(ErrorKind::kInternal, "kernel family {} does not exist", static_cast<int>(family));
 }
 
 std::string definition_of(const KernelSpec& spec, std::string_view symbol, bool gpu) {
+  if (spec.family == KernelFamily::kCustom)
+    return fmt::format(
+        "extern \"C\" {}void {}{}",
+        gpu ? fmt::format("SDX_ENTRY({}) ", spec.bounds.threads ? spec.bounds.threads : 1024) : "SDX_ENTRY ", symbol,
+        spec.body);
   if (!gpu) return fmt::format("extern \"C\" void {}{}", symbol, spec.body);
   // The attribute macros of kernels/gpu.h.
   std::string head =
@@ -37,6 +44,8 @@ std::string definition_of(const KernelSpec& spec, std::string_view symbol, bool 
 }
 
 std::string includes_of(const std::vector<const KernelSpec*>& specs, bool gpu) {
+  if (specs.size() == 1 && specs[0]->family == KernelFamily::kCustom)
+    return fmt::format("#include \"custom.h\"\n{}\n#line 1 \"(the operator's launch)\"\n", specs[0]->source);
   // The common header comes first in every source, so that all compilations can use its precompiled form.
   std::string text = gpu ? "#include \"gpu_kernels.h\"\n" : "#include \"prelude.h\"\n";
   std::set<std::string> headers;

@@ -14,8 +14,9 @@ enum class KernelFamily : std::uint8_t {
   kRoutine,    ///< sorting, scatter, recurrent cells and the like
   kGemm,       ///< GEMM and convolution
   kAttention,  ///< softmax(scale * Q K^T + bias) V
+  kCustom,     ///< a user's source
 };
-/// "loop", "routine", "gemm", "attention".
+/// "loop", "routine", "gemm", "attention", "custom".
 std::string_view name(KernelFamily family);
 
 /// Launch bounds of a GPU kernel, and what follows from them for register allocation. 0: no bound.
@@ -36,6 +37,7 @@ enum class WorkUnit : std::uint8_t {
 struct KernelSpec {
   KernelFamily family = KernelFamily::kLoop;
   std::string body;                  ///< C++ text after the kernel's name: parameters and statements
+  std::string source;                ///< kCustom: the user's text before the kernel, in the dialect of kernels/custom.h
   std::vector<std::string> headers;  ///< in src/kernels, besides prelude.h (host) or gpu_kernels.h (GPUs)
   LaunchBounds bounds;
   std::uint32_t shared_bytes = 0;  ///< dynamic shared memory (LDS) of a block
@@ -48,7 +50,8 @@ struct KernelSpec {
 
 /// The C++ definition of the kernel as a function named `symbol`, for the host or a GPU.
 std::string definition_of(const KernelSpec& spec, std::string_view symbol, bool gpu);
-/// The `#include` lines that these kernels need, each header once, sorted by name.
+/// The `#include` lines that these kernels need, each header once, sorted by name. A custom kernel is alone in its
+/// translation unit, and its source follows.
 std::string includes_of(const std::vector<const KernelSpec*>& specs, bool gpu);
 
 }  // namespace sardonyx

@@ -46,6 +46,10 @@ struct LaunchStep {
   Expr limit;   ///< the code is valid for sizes that give less than 2^31 - 2^29 here; for others the run fails like a
                 ///< wrong assumption. Empty: valid for all sizes
   Expr repeat;  ///< number of launches, one after another; empty: one
+  /// Kernels of family kCustom only: x, y and z of the grid and of a block, and bytes of dynamic shared memory.
+  /// `work_items` is then the number of blocks. On the host these numbers come before the symbols.
+  Exprs grid, block;
+  Expr shared;
 };
 
 /// An operand in memory, of kernels that load it by TMA (GpuTiling::copies). Element [z, line, k] is at offset + z *

@@ -119,6 +119,13 @@ class Validator {
     shape(l.divisors);
     if (l.limit) number(l.limit);
     if (l.repeat) number(l.repeat);
+    const bool custom = p_.kernels[static_cast<std::size_t>(l.kernel)].spec.family == KernelFamily::kCustom;
+    const std::size_t axes = custom ? 3 : 0;
+    require(l.grid.size() == axes && l.block.size() == axes && (l.shared ? 1 : 0) == (custom ? 1 : 0),
+            "a launch's grid does not fit its kernel");
+    shape(l.grid);
+    shape(l.block);
+    if (l.shared) number(l.shared);
   }
 
   void step(const ProgramStep&, const LaunchStep& l) const {

@@ -41,6 +41,28 @@ std::vector<Info> infos(const std::vector<TensorInfo>& list) {
   return out;
 }
 
+using LaunchTuple =
+    std::tuple<std::string, std::vector<std::string>, std::vector<std::string>, std::string, std::vector<std::string>>;
+
+void register_operator(const std::string& name, const std::map<std::string, std::vector<std::string>>& lists,
+                       const std::string& source, const std::string& file, const std::vector<LaunchTuple>& launches,
+                       const std::string& expression) {
+  CustomOperator op;
+  op.name = name;
+  op.inputs = lists.at("inputs");
+  op.outputs = lists.at("outputs");
+  op.attributes = lists.at("attributes");
+  op.workspace = lists.at("workspace");
+  op.let = lists.at("let");
+  op.require = lists.at("require");
+  op.source = source;
+  op.file = file;
+  op.expression = expression;
+  for (const auto& [kernel, grid, block, shared, arguments] : launches)
+    op.launches.push_back({kernel, grid, block, shared, arguments});
+  register_custom_operator(op);
+}
+
 // Exceptions of a callback can't propagate through the compiler's threads: the first one is stored, and raised at the
 // end.
 class ProgressCallback {
@@ -422,6 +444,9 @@ NB_MODULE(_sardonyx, m) {
       out.emplace_back(d->domain, d->name, d->min_opset, d->dtypes, d->notes);
     return out;
   });
+  m.def("register_custom_operator", &register_operator);
+  m.def("register_custom_operators", [](const std::string& file) { register_custom_operators(file); });
+  m.def("custom_operators", &custom_operators);
   m.def("devices", [] {
     std::vector<std::tuple<std::string, std::string, std::string, int, std::uint64_t>> out;
     for (const DeviceInfo& d : devices()) out.emplace_back(d.name, d.description, d.target, d.threads, d.memory);

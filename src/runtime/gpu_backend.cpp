@@ -4,6 +4,9 @@
 #include "support/warning.h"
 
 namespace sardonyx {
+namespace {
+constexpr std::uint32_t kSharedWithoutReserving = 48 << 10;  // CUDA's limit without an attribute of the function
+}  // namespace
 
 GpuBackend::GpuBackend(BackendOptions options)
     : Backend(options.communicator), options_(std::move(options)), memory_(options_.memory), gpu_(memory_->gpu()) {}
@@ -38,6 +41,24 @@ std::shared_ptr<GpuCall> GpuBackend::call(int number, std::uint32_t blocks, std:
   auto made = std::make_shared<GpuCall>(kernel(number), blocks, threads, program_->kernels[at].spec.shared_bytes,
                                         std::move(buffers), std::move(values));
   made->launch.starts_early = starts_early_[at];
+  return made;
+}
+
+std::shared_ptr<GpuCall> GpuBackend::grid_call(int number, const GridSizes& s, std::vector<int> buffers,
+                                               std::vector<std::int64_t> values) const {
+  auto made = call(number, 1, 1, std::move(buffers), std::move(values));
+  const auto dim = [](const std::array<std::int64_t, 3>& n) {
+    return Dim3{static_cast<std::uint32_t>(n[0]), static_cast<std::uint32_t>(n[1]), static_cast<std::uint32_t>(n[2])};
+  };
+  made->launch.grid = dim(s.grid);
+  made->launch.block = dim(s.block);
+  made->launch.shared_bytes = static_cast<std::uint32_t>(s.shared);
+  const std::lock_guard lock(reserve_mutex_);
+  std::uint32_t& reserved = reserved_[number];
+  if (made->launch.shared_bytes > reserved && made->launch.shared_bytes > kSharedWithoutReserving) {
+    gpu_.reserve_shared(made->launch.function, made->launch.shared_bytes);
+    reserved = made->launch.shared_bytes;
+  }
   return made;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,6 +14,7 @@
 #include "device/memory.h"
 #include "runtime/backends.h"
 #include "runtime/gpu_call.h"
+#include "runtime/grid_sizes.h"
 #include "runtime/tile_tuner.h"
 #include "vendor/product_library.h"
 
@@ -40,6 +43,9 @@ class GpuBackend : public Backend {
   /// A launch of a kernel with the shared memory and other attributes of its spec.
   std::shared_ptr<GpuCall> call(int kernel, std::uint32_t blocks, std::uint32_t threads, std::vector<int> buffers,
                                 std::vector<std::int64_t> values) const;
+  /// A launch of a kernel of family kCustom.
+  std::shared_ptr<GpuCall> grid_call(int kernel, const GridSizes& sizes, std::vector<int> buffers,
+                                     std::vector<std::int64_t> values) const;
   /// The vendor's GEMM library; null if none is usable or it is switched off.
   std::shared_ptr<const ProductLibrary> product_library() const;
   bool library_off() const { return options_.library_path == "off"; }
@@ -64,6 +70,8 @@ class GpuBackend : public Backend {
   std::vector<std::shared_ptr<GpuModule>> modules_;  ///< by object
   mutable std::vector<std::atomic<void*>> kernels_;  ///< null: not used yet
   std::vector<bool> starts_early_;                   ///< by kernel: GpuLaunch::starts_early
+  mutable std::mutex reserve_mutex_;
+  mutable std::map<int, std::uint32_t> reserved_;  ///< by kernel: dynamic shared memory of custom kernels
   mutable std::atomic<bool> library_warned_ = false, library_used_ = false;
 };
 

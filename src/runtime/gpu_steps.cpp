@@ -5,6 +5,7 @@
 #include "program/limits.h"
 #include "program/routine_names.h"
 #include "runtime/gpu_backend.h"
+#include "runtime/grid_sizes.h"
 #include "runtime/host_backend.h"
 #include "runtime/routine_step.h"
 
@@ -103,12 +104,14 @@ class GpuCollectiveStep : public GpuCollective {
 GpuCalls launch_calls(const LaunchStep& l, const GpuBackend& backend, const RunState& run) {
   check(l.buffers.size() <= kMaxKernelArguments, "a kernel with {} buffers", l.buffers.size());
   GpuCalls calls;
+  const GridSizes grid = l.grid.empty() ? GridSizes{} : grid_sizes(l, run);
   const std::int64_t items = run.eval(l.work_items);
   if (items <= 0) return calls;
   if (l.limit) check_limit(l.limit, run.symbols);
   std::vector<std::int64_t> values;
   for (const Expr& s : l.symbols) values.push_back(run.eval(s));
   for (const Expr& d : l.divisors) values.push_back(static_cast<std::int64_t>(divisor_argument(run.eval(d))));
+  if (!l.grid.empty()) return {backend.grid_call(l.kernel, grid, l.buffers, std::move(values))};
   const std::int64_t blocks = (items - 1) / kGpuThreads + 1, repeat = l.repeat ? run.eval(l.repeat) : 1;
   for (std::int64_t number = 0; number < repeat; ++number) {
     std::vector<std::int64_t> all = values;

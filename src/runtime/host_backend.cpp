@@ -3,9 +3,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "compile/host_threads.h"
 #include "host/parallel.h"
 #include "program/limits.h"
 #include "program/routine_names.h"
+#include "runtime/grid_sizes.h"
 #include "runtime/routine_step.h"
 #include "support/mapped_file.h"
 #include "support/pages.h"
@@ -27,6 +29,12 @@ class HostLaunch : public PreparedStep {
   HostLaunch(const LaunchStep& step, const HostBackend& backend, const RunState& run)
       : step_(step), info_(run.kernel(step.kernel)), kernel_(backend.kernel(step.kernel)) {
     check(step.buffers.size() <= kMaxKernelArguments, "a kernel with {} buffers", step.buffers.size());
+    if (!step.grid.empty()) {
+      const GridSizes sizes = grid_sizes(step, run);
+      for (const auto* axes : {&sizes.grid, &sizes.block}) values_.insert(values_.end(), axes->begin(), axes->end());
+      values_.push_back(sizes.shared);
+      shared_ = static_cast<std::size_t>(sizes.shared);
+    }
     items_ = run.eval(step.work_items);
     if (items_ <= 0) return;
     if (step.limit) check_limit(step.limit, run.symbols);
@@ -39,9 +47,14 @@ class HostLaunch : public PreparedStep {
     if (items_ <= 0) return;
     char* buffers[kMaxKernelArguments];
     for (std::size_t k = 0; k < step_.buffers.size(); ++k) buffers[k] = static_cast<char*>(run.at(step_.buffers[k]));
-    if (items_ <= grain_) return kernel_(buffers, values_.data(), 0, items_);
-    host::parallel_for(items_, grain_, run.threads,
-                       [&](std::int64_t begin, std::int64_t end) { kernel_(buffers, values_.data(), begin, end); });
+    const auto range = [&](std::int64_t begin, std::int64_t end) {
+      if (step_.grid.empty()) return kernel_(buffers, values_.data(), begin, end);
+      const BlockThreads here(shared_);
+      kernel_(buffers, values_.data(), begin, end);
+      here.check(info_.symbol);
+    };
+    if (items_ <= grain_) return range(0, items_);
+    host::parallel_for(items_, grain_, run.threads, range);
   }
   std::string name() const override { return info_.symbol; }
 
@@ -51,6 +64,7 @@ class HostLaunch : public PreparedStep {
   HostKernel kernel_;
   std::vector<std::int64_t> values_;  ///< arguments after the buffers
   std::int64_t items_ = 0, grain_ = 1;
+  std::size_t shared_ = 0;  ///< of custom kernels
 };
 
 class HostRoutine : public PreparedStep {

@@ -7,6 +7,8 @@
 #include <llvm/ExecutionEngine/Orc/SelfExecutorProcessControl.h>
 #include <llvm/Object/ELFObjectFile.h>
 
+#include <set>
+
 #include "compile/llvm/llvm_process.h"
 #include "support/error.h"
 
@@ -49,6 +51,20 @@ void check_object(llvm::MemoryBufferRef buffer, const llvm::Triple& machine) {
 
 namespace {
 
+/// Names that the objects use but do not define and that begin with `prefix`.
+std::set<std::string> undefined_names(std::span<const std::string> objects, llvm::StringRef prefix) {
+  std::set<std::string> names;
+  for (const std::string& o : objects) {
+    auto object = require(llvm::object::ObjectFile::createELFObjectFile(llvm::MemoryBufferRef(o, "object")));
+    for (const auto& symbol : object->symbols()) {
+      const llvm::StringRef name = require(symbol.getName());
+      if (name.starts_with(prefix) && (require(symbol.getFlags()) & llvm::object::SymbolRef::SF_Undefined) != 0)
+        names.insert(name.str());
+    }
+  }
+  return names;
+}
+
 struct Linked {
   std::unique_ptr<orc::ExecutionSession> session;
   std::unique_ptr<orc::ObjectLinkingLayer> layer;
@@ -75,9 +91,14 @@ std::shared_ptr<void> jit_link(std::span<const std::string> objects, std::span<c
 
   orc::JITDylib& runtime = session.createBareJITDylib("runtime");
   orc::SymbolMap functions;
-  for (const RuntimeSymbol& s : host_runtime)
-    functions[session.intern(s.name)] = {orc::ExecutorAddr::fromPtr(s.address),
-                                         llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+  for (const RuntimeSymbol& s : host_runtime) {
+    const orc::ExecutorSymbolDef definition{orc::ExecutorAddr::fromPtr(s.address),
+                                            llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+    if (!llvm::StringRef(s.name).ends_with("."))
+      functions[session.intern(s.name)] = definition;
+    else
+      for (const std::string& name : undefined_names(objects, s.name)) functions[session.intern(name)] = definition;
+  }
   require(runtime.define(orc::absoluteSymbols(std::move(functions))));
 
   orc::JITDylib& code = session.createBareJITDylib("code");

@@ -4,6 +4,8 @@
 #include <llvm/IR/Module.h>
 #include <llvm/Passes/PassBuilder.h>
 
+#include "compile/llvm/custom_entry.h"
+
 namespace sardonyx {
 namespace {
 
@@ -36,6 +38,7 @@ struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
           if (const auto* a = llvm::dyn_cast<llvm::ConstantStruct>(annotation.get())) attribute_from(*a);
       all->eraseFromParent();  // NVPTX requires a declaration before a global that names a function
     }
+    isolate_custom_entry(module);
     inline_all(module);
     for (llvm::Function& f : module)
       if (f.getCallingConv() == llvm::CallingConv::PTX_Kernel)

@@ -11,6 +11,7 @@ See compile() for options, Model for what a compiled model can do, and errors fo
 from . import errors
 from ._sardonyx import Communicator, Stream, Tensor, __version__
 from .compiling import KernelCode, PassReport, PassSnapshot, Progress, Remark, code_report, compile, load, pass_report
+from .custom import Launch, custom_operator, custom_operators, load_custom_operators
 from .device import Device, chips, copy, devices, empty, to_device
 from .errors import (
     CompileError,
@@ -54,6 +55,7 @@ __all__ = [
     "InvalidModelError",
     "Kernel",
     "KernelCode",
+    "Launch",
     "Memory",
     "MemoryInUse",
     "MismatchError",
@@ -82,12 +84,15 @@ __all__ = [
     "compile",
     "compile_replicas",
     "copy",
+    "custom_operator",
+    "custom_operators",
     "devices",
     "empty",
     "errors",
     "evaluate",
     "join",
     "load",
+    "load_custom_operators",
     "pass_report",
     "quantize",
     "to_device",

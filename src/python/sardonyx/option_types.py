@@ -47,3 +47,5 @@ class CompileOptions(LoadOptions, total=False):
     fuse: bool
     #: every named intermediate value becomes an output.
     all_outputs: bool
+    #: operators of your own, in a TOML file: kernels in CUDA's or HIP's language, or expressions.
+    custom_operators: str | os.PathLike[str] | None
