@@ -68,6 +68,7 @@ Options MigraphxProgram::compile_options(const std::string& target) const {
 
 void MigraphxProgram::compile(const migraphx_target& target, const migraphx_compile_options& options) {
   require_uncompiled("a second compilation is not possible; parsing");
+  if (graph_) graph_->freeze();
   Options o = compile_options(target.name);
   o.precision = precision_;
   if (options.exhaustive_tune && is_gpu_name(o.device)) o.tuning = "exhaustive";
