@@ -68,7 +68,7 @@ migraphx_argument from_gpu(const migraphx_argument& a) {
 }
 
 void synchronize_gpu() {
-  if (const std::shared_ptr<Gpu> device = gpu()) device->synchronize(nullptr);
+  if (const std::shared_ptr<Gpu> device = gpu()) device->synchronize_device();
 }
 
 }  // namespace sardonyx::mgx

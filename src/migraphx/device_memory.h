@@ -11,7 +11,7 @@ migraphx_argument allocate_on_gpu(const migraphx_shape& shape, bool pinned);
 /// from_gpu() for what is not.
 migraphx_argument to_gpu(const migraphx_argument& a, bool pinned);
 migraphx_argument from_gpu(const migraphx_argument& a);
-/// Waits for all work of the device that was enqueued in streams without a flag, and in the default one.
+/// Waits for all work of the device.
 void synchronize_gpu();
 
 }  // namespace sardonyx::mgx

@@ -44,7 +44,7 @@ Emitter::Emitter(Instruction& instruction, std::string prefix)
       prefix_(std::move(prefix)) {
   const auto n = static_cast<int>(inputs());
   if (n >= rule_.least && (rule_.most < 0 || n <= rule_.most)) return;
-  const std::string wanted = rule_.most < 0               ? fmt::format("at least {}", rule_.least)
+  const std::string wanted = rule_.most < 0              ? fmt::format("at least {}", rule_.least)
                              : rule_.most == rule_.least ? fmt::format("{}", rule_.least)
                                                          : fmt::format("{} to {}", rule_.least, rule_.most);
   invalid(fmt::format("{} inputs instead of {}", n, wanted));

@@ -30,6 +30,16 @@ SARDONYX_MIGRAPHX migraphx_status sardonyx_migraphx_program_is_compiled(bool* ou
   return guarded(__func__, [&] { given(out, "out") = given(program, "program").program.is_compiled(); });
 }
 
+SARDONYX_MIGRAPHX migraphx_status sardonyx_migraphx_program_trim(migraphx_program** out,
+                                                                 const migraphx_program* program, std::size_t nodes) {
+  return guarded(__func__,
+                 [&] { give(out, "out", migraphx_program{given(program, "program").settled().trimmed(nodes)}); });
+}
+
+SARDONYX_MIGRAPHX migraphx_status sardonyx_migraphx_program_compile_reference(migraphx_program* program) {
+  return guarded(__func__, [&] { given(program, "program").settled().compile_reference(); });
+}
+
 /// The bytes of a file of migraphx_save, valid until this thread's next call of this function.
 SARDONYX_MIGRAPHX migraphx_status sardonyx_migraphx_save_buffer(const char** out, std::size_t* size,
                                                                 const migraphx_program* program) {
@@ -98,8 +108,9 @@ SARDONYX_MIGRAPHX migraphx_status sardonyx_migraphx_module_add_macro(migraphx_in
         make_operation(std::string("macro:") + &given(name, "name"), &given(attributes, "attributes"));
     migraphx_module& m = given(module, "module");
     const auto& inputs = given(args, "args").instructions;
-    give(out, "out", migraphx_instruction{before ? m.insert_operator(before->instruction, op, inputs)
-                                                 : m.add_operator(op, inputs)});
+    give(
+        out, "out",
+        migraphx_instruction{before ? m.insert_operator(before->instruction, op, inputs) : m.add_operator(op, inputs)});
   });
 }
 

@@ -142,8 +142,7 @@ model::ValueInfo declare(const std::string& name, const migraphx_shape& shape) {
   model::ValueInfo v = named(name);
   v.dtype = dtype_of(shape.type);
   v.shape.emplace();
-  for (const std::size_t n : shape.lengths)
-    v.shape->push_back({static_cast<std::int64_t>(n), ""});
+  for (const std::size_t n : shape.lengths) v.shape->push_back({static_cast<std::int64_t>(n), ""});
   for (std::size_t k = 0; k < shape.dynamic.size(); ++k) {
     const migraphx_dynamic_dimension& d = shape.dynamic[k];
     if (d.min == d.max)
@@ -191,10 +190,11 @@ std::shared_ptr<Instruction> migraphx_module::start(const migraphx_operation& op
 
 void migraphx_module::require_open(const char* what) const {
   if (owner_ && owner_->is_frozen())
-    fail(ErrorKind::kInvalidArgument, "the program is compiled, or was parsed or loaded; {} can't be added to it", what);
-  if (used_)
-    fail(ErrorKind::kInvalidArgument, "an instruction uses the module {} already; {} must be added before", quote(name_),
+    fail(ErrorKind::kInvalidArgument, "the program is compiled, or was parsed or loaded; {} can't be added to it",
          what);
+  if (used_)
+    fail(ErrorKind::kInvalidArgument, "an instruction uses the module {} already; {} must be added before",
+         quote(name_), what);
 }
 
 /// Before the @return, if there is one.
@@ -212,7 +212,8 @@ InstructionPtr migraphx_module::add_parameter(const std::string& name, const mig
     fail(ErrorKind::kInvalidArgument, "a parameter needs a name");
   const std::string full = name_ == "main" ? name : name_ + ":" + name;
   for (const Instruction* p : parameters())
-    if (p->results[0].name == full) fail(ErrorKind::kInvalidArgument, "the module has a parameter {} already", quote(name));
+    if (p->results[0].name == full)
+      fail(ErrorKind::kInvalidArgument, "the module has a parameter {} already", quote(name));
   const auto i = start({"@param", {{"parameter", name}}});
   i->kind = Instruction::Kind::kParameter;
   i->results.push_back({full, shape});

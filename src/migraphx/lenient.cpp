@@ -85,7 +85,8 @@ class Mender {
     for (const char* name : {"detect_positive", "detect_negative"}) to_int(n, name);
     if (const auto clip = n.attributes.find("clip"); clip != n.attributes.end())
       if (const auto* f = std::get_if<float>(&clip->second); f && *f == 0) n.attributes.erase(clip);
-    if (n.op_type == "Conv" && n.get_string("auto_pad", "") == "SAME") n.attributes["auto_pad"] = std::string("SAME_UPPER");
+    if (n.op_type == "Conv" && n.get_string("auto_pad", "") == "SAME")
+      n.attributes["auto_pad"] = std::string("SAME_UPPER");
     if (n.op_type == "LayerNormalization" && n.get_int("stash_type", 1) == 0) n.attributes.erase("stash_type");
     take_inputs(n);
     arrange_inputs(n);
@@ -113,9 +114,12 @@ class Mender {
       std::int64_t since;
       std::vector<const char*> attributes;  ///< from input 1 on
     };
-    static const std::vector<Row> rows = {{"Slice", 10, {"starts", "ends", "axes"}}, {"Pad", 11, {"pads", "value"}},
-                                          {"Squeeze", 13, {"axes"}},                 {"Unsqueeze", 13, {"axes"}},
-                                          {"TopK", 10, {"k"}},                       {"Upsample", 9, {"scales"}},
+    static const std::vector<Row> rows = {{"Slice", 10, {"starts", "ends", "axes"}},
+                                          {"Pad", 11, {"pads", "value"}},
+                                          {"Squeeze", 13, {"axes"}},
+                                          {"Unsqueeze", 13, {"axes"}},
+                                          {"TopK", 10, {"k"}},
+                                          {"Upsample", 9, {"scales"}},
                                           {"ReverseSequence", 10, {"sequence_lens"}}};
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.op == n.op_type; });
     if (row == rows.end() || !n.domain.empty() || n.opset < row->since || n.inputs.size() != 1) return;
@@ -183,7 +187,8 @@ class Mender {
     };
     if (n.op_type == "Upsample" && n.inputs.size() == 3 && n.inputs[1].empty()) n.inputs.erase(n.inputs.begin() + 1);
     // Keys and values inside the queries: the others are placeholders.
-    if (n.op_type == "GroupQueryAttention" && rank(0) == 3 && rank(1) == 1 && rank(2) == 1) n.inputs[1] = n.inputs[2] = "";
+    if (n.op_type == "GroupQueryAttention" && rank(0) == 3 && rank(1) == 1 && rank(2) == 1)
+      n.inputs[1] = n.inputs[2] = "";
     if (n.op_type == "MultiHeadAttention" && rank(3) == 2) n.inputs[3] = reshape(n, n.inputs[3], {-1});
     // Broadcasting as before operator set 7: the second operand's dims are those of the first from `axis` on.
     if (n.domain.empty() && n.opset >= 7 && n.get_int("broadcast", 0) != 0 && n.find("axis") && rank(0) > rank(1) &&
@@ -261,9 +266,10 @@ class Mender {
 
   void convert_operands(Node& n, std::vector<Node>& after) {
     static const std::set<std::string> kArithmetic = {"Add", "Sub", "Mul", "Div", "Mod", "BatchNormalization", "Clip"};
-    static const std::set<std::string> kOnBytes = {"Add", "Sub", "Mul",  "Div",  "Cos",       "Sin",
-                                                   "Sqrt", "Conv", "Gemm", "MatMul", "ReduceMax", "ReduceSum",
-                                                   "Shrink", "GlobalAveragePool", "GlobalMaxPool"};
+    static const std::set<std::string> kOnBytes = {
+        "Add",          "Sub",  "Mul",    "Div",       "Cos",       "Sin",    "Sqrt",
+        "Conv",         "Gemm", "MatMul", "ReduceMax", "ReduceSum", "Shrink", "GlobalAveragePool",
+        "GlobalMaxPool"};
     static const std::set<std::string> kFloats = {"Mean", "Sum", "ThresholdedRelu"};
     if (!n.domain.empty() || n.inputs.empty() || n.outputs.empty()) return;
     const std::optional<DType> first = type_of(n.inputs[0]);
@@ -345,8 +351,10 @@ class Mender {
 
   /// The types of results, as far as they are known without a compiler.
   void learn_types(const Node& n) {
-    static const std::set<std::string> kSame = {"Add", "Sub", "Mul", "Div", "Identity", "Relu", "Transpose", "Reshape",
-                                                "Conv", "MatMul", "Gemm", "Abs", "Neg", "Sigmoid", "Tanh"};
+    static const std::set<std::string> kSame = {
+        "Abs",   "Add",      "AveragePool", "Clip",    "Concat", "Conv", "Div",       "Exp",      "Expand",  "Gather",
+        "Gemm",  "Identity", "MatMul",      "MaxPool", "Mul",    "Neg",  "Pad",       "Relu",     "Reshape", "Sigmoid",
+        "Slice", "Softmax",  "Sqrt",        "Squeeze", "Sub",    "Tanh", "Transpose", "Unsqueeze"};
     if (n.outputs.empty() || !n.domain.empty()) return;
     if (n.op_type == "Constant") {
       if (const model::Tensor* t = n.get_tensor("value"); t && t->unsupported.empty()) types_[n.outputs[0]] = t->dtype;

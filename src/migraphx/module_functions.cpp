@@ -1,5 +1,5 @@
-// The C interface's modules, instructions and operations: graphs that a program builds itself; traces of runs; and custom
-// operators, which are refused.
+// The C interface's modules, instructions and operations: graphs that a program builds itself; traces of runs; and
+// custom operators, which are refused.
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -122,10 +122,11 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_module_add_instruction(migraphx_instr
   });
 }
 
-SARDONYX_MIGRAPHX migraphx_status
-migraphx_module_add_instruction_with_mod_args(migraphx_instruction** out, migraphx_module* module,
-                                              migraphx_operation* op, migraphx_instructions* args,
-                                              migraphx_modules* module_refs) {
+SARDONYX_MIGRAPHX migraphx_status migraphx_module_add_instruction_with_mod_args(migraphx_instruction** out,
+                                                                                migraphx_module* module,
+                                                                                migraphx_operation* op,
+                                                                                migraphx_instructions* args,
+                                                                                migraphx_modules* module_refs) {
   return guarded(__func__, [&] {
     given(out, "out");
     const auto& inputs = given(args, "args").instructions;
@@ -165,20 +166,19 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_module_add_allocation(migraphx_instru
   return guarded(__func__, [&] {
     given(module, "module");
     given(s, "s");
-    fail(ErrorKind::kUnsupported, "memory of the graph's own ('allocate') is for custom operators, which can't be added");
+    fail(ErrorKind::kUnsupported,
+         "memory of the graph's own ('allocate') is for custom operators, which can't be added");
   });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_get_main_module(migraphx_module** out, migraphx_program* program) {
-  return guarded(__func__,
-                 [&] { given(out, "out") = &given(program, "program").program.graph().main(); });
+  return guarded(__func__, [&] { given(out, "out") = &given(program, "program").program.graph().main(); });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_create_module(migraphx_module** out, migraphx_program* program,
                                                                  const char* name) {
-  return guarded(__func__, [&] {
-    given(out, "out") = &given(program, "program").program.graph().create(&given(name, "name"));
-  });
+  return guarded(__func__,
+                 [&] { given(out, "out") = &given(program, "program").program.graph().create(&given(name, "name")); });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_trace_info_create(migraphx_trace_info** trace_info) {

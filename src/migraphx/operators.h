@@ -1,5 +1,5 @@
-// MIGraphX's operators in terms of ONNX's: a table, in files by kind of operator, in which a row says how an instruction
-// becomes ONNX nodes.
+// MIGraphX's operators in terms of ONNX's: a table, in files by kind of operator, in which a row says how an
+// instruction becomes ONNX nodes.
 #pragma once
 #include <span>
 #include <string>
@@ -27,8 +27,8 @@ std::span<const OperatorRule> movement_operators();
 std::span<const OperatorRule> index_operators();
 std::span<const OperatorRule> layer_operators();
 std::span<const OperatorRule> module_operators();
-/// What MIGraphX's interface calls macros: whole ONNX operators, with several instructions there. Their names begin with
-/// "macro:".
+/// What MIGraphX's interface calls macros: whole ONNX operators, with several instructions there. Their names begin
+/// with "macro:".
 std::span<const OperatorRule> macro_operators();
 
 }  // namespace sardonyx::mgx

@@ -39,8 +39,9 @@ void arg(Emitter& e) {
 /// With a second input, its elements are returned in place of the indices.
 void topk(Emitter& e) {
   const std::int64_t axis = e.integer("axis");
-  const Emitter::Names r = e.nodes(2, "TopK", {e.in(0), e.int_list({e.integer("k")})},
-                                   {{"axis", axis}, {"largest", number(e.flag("largest"))}, {"sorted", std::int64_t{1}}});
+  const Emitter::Names r =
+      e.nodes(2, "TopK", {e.in(0), e.int_list({e.integer("k")})},
+              {{"axis", axis}, {"largest", number(e.flag("largest"))}, {"sorted", std::int64_t{1}}});
   e.result(r[0]);
   e.result(e.inputs() == 2 ? e.node("GatherElements", {e.in(1), r[1]}, {{"axis", axis}}) : r[1]);
   e.tuple();

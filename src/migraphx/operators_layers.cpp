@@ -27,8 +27,7 @@ std::string in_float(Emitter& e, std::size_t k) { return e.cast(e.in(k), DType::
 
 void dot(Emitter& e) {
   require_product(e);
-  if (is_byte_float(e.type(0)))
-    return e.result(e.cast(e.node("MatMul", {in_float(e, 0), in_float(e, 1)}), e.type(0)));
+  if (is_byte_float(e.type(0))) return e.result(e.cast(e.node("MatMul", {in_float(e, 0), in_float(e, 1)}), e.type(0)));
   e.result(e.node("MatMul", {e.in(0), e.in(1)}));
 }
 
@@ -74,8 +73,7 @@ void convolution(Emitter& e) {
   Attributes a = window(e, "padding", "stride", "dilation");
   a["group"] = e.integer("group");
   if (e.shape(0).type != e.shape(1).type) e.invalid("its inputs need one element type");
-  if (is_byte_float(e.type(0)))
-    return e.result(e.cast(e.node("Conv", {in_float(e, 0), in_float(e, 1)}, a), e.type(0)));
+  if (is_byte_float(e.type(0))) return e.result(e.cast(e.node("Conv", {in_float(e, 0), in_float(e, 1)}, a), e.type(0)));
   e.result(e.node(e.rule().onnx, {e.in(0), e.in(1)}, a));
 }
 
@@ -164,8 +162,9 @@ std::vector<std::string> activations(Emitter& e, std::size_t each, std::size_t d
   const nlohmann::json& list = e.value("actv_func");
   for (const nlohmann::json& v : list) {
     const nlohmann::json& name = v.is_object() && v.contains("name") ? v.at("name") : v;
-    const auto* found = std::find_if(std::begin(kNames), std::end(kNames),
-                                     [&](const auto& n) { return name.is_string() && name.get<std::string>() == n.first; });
+    const auto* found = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& n) {
+      return name.is_string() && name.get<std::string>() == n.first;
+    });
     if (found == std::end(kNames)) e.refuse("the activation " + name.dump());
     names.emplace_back(found->second);
   }

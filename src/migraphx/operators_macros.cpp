@@ -68,8 +68,7 @@ void einsum(Emitter& e) {
 
 void clip(Emitter& e) {
   Emitter::Names inputs{e.in(0)};
-  for (std::size_t k = 1; k < e.inputs(); ++k)
-    inputs.push_back(e.is_undefined(k) ? "" : e.node("Squeeze", {e.in(k)}));
+  for (std::size_t k = 1; k < e.inputs(); ++k) inputs.push_back(e.is_undefined(k) ? "" : e.node("Squeeze", {e.in(k)}));
   e.result(e.node("Clip", inputs));
 }
 
@@ -84,9 +83,7 @@ void gelu_quick(Emitter& e) {
 
 void tile(Emitter& e) { e.result(e.node("Tile", {e.in(0), e.int_list(e.ints("repeats"))})); }
 
-void mean_variance(Emitter& e) {
-  e.result(e.node("MeanVarianceNormalization", {e.in(0)}, {{"axes", e.ints("axes")}}));
-}
+void mean_variance(Emitter& e) { e.result(e.node("MeanVarianceNormalization", {e.in(0)}, {{"axes", e.ints("axes")}})); }
 
 constexpr const char* kAxis = R"({"broadcasted_axis": null})";
 

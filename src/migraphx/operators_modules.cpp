@@ -18,8 +18,7 @@ void if_else(Emitter& e) {
   const std::size_t results = then_branch.results().size();
   if (!then_branch.parameters().empty() || !else_branch.parameters().empty())
     e.refuse("modules with parameters; they can use the values of the modules around them");
-  if (results == 0 || else_branch.results().size() != results)
-    e.invalid("its modules need equal numbers of results");
+  if (results == 0 || else_branch.results().size() != results) e.invalid("its modules need equal numbers of results");
   const std::string condition = e.cast(without_length(e, 0), DType::kBool);
   for (const std::string& r : e.nodes(results, "If", {condition},
                                       {{"then_branch", graph_of(then_branch)}, {"else_branch", graph_of(else_branch)}}))

@@ -123,8 +123,8 @@ void slice(Emitter& e) {
 }
 
 std::string every(Emitter& e, std::size_t axes, std::int64_t from, std::int64_t to, const Ints& steps, const Ints& on) {
-  return e.node("Slice", {e.in(0), e.int_list(Ints(axes, from)), e.int_list(Ints(axes, to)), e.int_list(on),
-                          e.int_list(steps)});
+  return e.node("Slice",
+                {e.in(0), e.int_list(Ints(axes, from)), e.int_list(Ints(axes, to)), e.int_list(on), e.int_list(steps)});
 }
 
 void step(Emitter& e) {

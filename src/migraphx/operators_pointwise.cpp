@@ -21,9 +21,7 @@ std::string operand(Emitter& e, std::size_t k) {
 DType arithmetic(const Emitter& e) { return is_storage(e.type(0)) ? DType::kFloat32 : e.type(0); }
 
 /// The result, in the first input's type.
-void store(Emitter& e, const std::string& value) {
-  e.result(is_storage(e.type(0)) ? e.cast(value, e.type(0)) : value);
-}
+void store(Emitter& e, const std::string& value) { e.result(is_storage(e.type(0)) ? e.cast(value, e.type(0)) : value); }
 
 void unary(Emitter& e) { store(e, e.node(e.rule().onnx, {operand(e, 0)})); }
 

@@ -7,6 +7,7 @@
 
 #include "import/node_source.h"
 #include "migraphx/lenient.h"
+#include "migraphx/loops.h"
 #include "migraphx/model_text.h"
 #include "migraphx/shape.h"
 #include "onnx/load.h"
@@ -162,6 +163,7 @@ namespace {
 
 MigraphxProgram with_shapes(model::Model nodes, const migraphx_onnx_options& options) {
   mend(nodes);
+  bound_loops(nodes, options);
   std::vector<Parameter> inputs;
   for (ValueInfo& v : nodes.graph.inputs)
     if (!v.has_default) inputs.push_back(InputShape(v, options).apply());
@@ -205,6 +207,7 @@ ModuleGraph& MigraphxProgram::graph() {
   if (!graph_) {
     graph_ = std::make_shared<ModuleGraph>();
     if (nodes_ || compiled_) graph_->freeze();
+    if (nodes_) graph_->list(nodes_->graph, value_shapes());
   }
   return *graph_;
 }
@@ -220,6 +223,23 @@ void MigraphxProgram::settle() {
   nodes_ = std::make_shared<const model::Model>(std::move(nodes));
   describe_outputs();
   settled_ = graph_->version();
+}
+
+MigraphxProgram MigraphxProgram::trimmed(std::size_t nodes) const {
+  require_uncompiled("leaving out nodes");
+  if (has_graph()) fail(ErrorKind::kUnsupported, "only models that were read can be trimmed");
+  model::Model m = *nodes_;
+  if (nodes >= m.graph.nodes.size())
+    fail(ErrorKind::kInvalidArgument, "{} nodes can't be left out of {}", nodes, m.graph.nodes.size());
+  if (nodes == 0) return *this;
+  m.graph.nodes.resize(m.graph.nodes.size() - nodes);
+  m.graph.outputs.clear();
+  for (const std::string& name : m.graph.nodes.back().outputs) {
+    ValueInfo v;
+    v.name = name;
+    if (!name.empty()) m.graph.outputs.push_back(std::move(v));
+  }
+  return of_nodes(std::move(m), inputs_);
 }
 
 void MigraphxProgram::require_uncompiled(const char* what) const {

@@ -38,8 +38,8 @@ class MigraphxProgram {
  public:
   MigraphxProgram() = default;
 
-  /// The graph that an empty program builds itself; of one that was parsed or loaded, one with nothing in it that
-  /// refuses additions.
+  /// The graph that an empty program builds itself; of one that was parsed or loaded, a listing of the model's nodes
+  /// that refuses additions.
   ModuleGraph& graph();
   bool has_graph() const { return graph_ && graph_->version() > 1; }
   /// Takes over what was added to the graph since. Throws Error(kInvalidArgument) for an incomplete graph.
@@ -66,6 +66,11 @@ class MigraphxProgram {
   /// Throws Error: kDevice if the target "gpu" has no device, kInvalidArgument for a program that is compiled already.
   void compile(const migraphx_target& target, const migraphx_compile_options& options);
   bool is_compiled() const { return compiled_ != nullptr; }
+  /// For the host, in float32, with no operators fused: what results of compile() are compared with.
+  void compile_reference();
+  /// The program without its last nodes; the results are those of the node before them. Throws Error: kInvalidArgument
+  /// for more nodes than there are, kUnsupported for a graph that the program built.
+  MigraphxProgram trimmed(std::size_t nodes) const;
 
   /// Inputs, and after compiling for device memory the outputs' buffers ("main:#output_0"), which may be given or not.
   std::vector<Parameter> parameters() const;
@@ -80,9 +85,9 @@ class MigraphxProgram {
   /// is the driver's default stream, for which it waits.
   std::vector<migraphx_argument> run_on_stream(const Arguments& parameters, void* stream) const;
 
-  /// run(), and every value on the way, in the order of the nodes: `seen` gets the position, the operator and the value,
-  /// in host memory. Nothing is fused away, so it takes longer; parameters and results are in host memory. Throws as
-  /// run(); kUnsupported for a program in device memory, or one that was loaded after compiling.
+  /// run(), and every value on the way, in the order of the nodes: `seen` gets the position, the operator and the
+  /// value, in host memory. Nothing is fused away, so it takes longer; parameters and results are in host memory.
+  /// Throws as run(); kUnsupported for a program in device memory, or one that was loaded after compiling.
   using Seen = std::function<void(std::size_t, const std::string&, const migraphx_argument&)>;
   std::vector<migraphx_argument> run_trace(const Arguments& parameters, const Seen& seen) const;
 
@@ -107,6 +112,7 @@ class MigraphxProgram {
  private:
   friend class ProgramFile;
   void describe_outputs();
+  std::map<std::string, migraphx_shape> value_shapes() const;
   migraphx_shape result_shape(migraphx_shape s) const;
   void require_uncompiled(const char* what) const;
   Options compile_options(const std::string& target) const;
@@ -114,8 +120,8 @@ class MigraphxProgram {
   TensorView view(const TensorInfo& input, const migraphx_argument& a, std::vector<Tensor>& copies) const;
   bool uses_device_memory() const { return compiled_ && compiled_->gpu() && !placement_.offload_copy; }
 
-  std::shared_ptr<ModuleGraph> graph_;  ///< null unless the program builds its own graph
-  std::size_t settled_ = 1;             ///< the version of the graph from which nodes_ was made
+  std::shared_ptr<ModuleGraph> graph_;         ///< null unless the program builds its own graph
+  std::size_t settled_ = 1;                    ///< the version of the graph from which nodes_ was made
   std::shared_ptr<const model::Model> nodes_;  ///< null if only compiled code was loaded
   std::vector<Parameter> inputs_;
   std::vector<migraphx_shape> outputs_;

@@ -58,13 +58,15 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_load(migraphx_program** out, const ch
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_save(migraphx_program* p, const char* name, migraphx_file_options* options) {
-  return guarded(__func__, [&] { given(p, "p").settled().save(&given(name, "name"), given(options, "options").format); });
+  return guarded(__func__,
+                 [&] { given(p, "p").settled().save(&given(name, "name"), given(options, "options").format); });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_compile(migraphx_program* program, migraphx_target* target,
                                                            migraphx_compile_options* options) {
-  return guarded(
-      __func__, [&] { given(program, "program").settled().compile(given(target, "target"), given(options, "options")); });
+  return guarded(__func__, [&] {
+    given(program, "program").settled().compile(given(target, "target"), given(options, "options"));
+  });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_get_parameter_shapes(migraphx_program_parameter_shapes** out,
@@ -123,8 +125,7 @@ void quantize(migraphx_program* prog, const char* precision) { given(prog, "prog
 /// No names, or "all": every operator.
 void quantize(migraphx_program* prog, const migraphx_quantize_op_names* name, const char* precision) {
   const std::vector<std::string>& names = given(name, "name").names;
-  if (names.empty() || std::find(names.begin(), names.end(), "all") != names.end())
-    return quantize(prog, precision);
+  if (names.empty() || std::find(names.begin(), names.end(), "all") != names.end()) return quantize(prog, precision);
   given(prog, "prog").settled().quantize_operators(precision, names);
 }
 

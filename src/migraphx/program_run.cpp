@@ -79,6 +79,15 @@ void MigraphxProgram::compile(const migraphx_target& target, const migraphx_comp
   if (compiled_->gpu()) stream_ = compiled_->gpu()->create_stream();
 }
 
+void MigraphxProgram::compile_reference() {
+  require_uncompiled("a second compilation is not possible; parsing");
+  if (graph_) graph_->freeze();
+  Options o = compile_options("ref");
+  o.fuse = false;
+  compiled_ = std::make_shared<Model>(std::make_unique<NodeSource>(*nodes_), o);
+  placement_ = {"ref", false};
+}
+
 TensorView MigraphxProgram::view(const TensorInfo& input, const migraphx_argument& a,
                                  std::vector<Tensor>& copies) const {
   const std::string what = "parameter '" + input.name + "'";

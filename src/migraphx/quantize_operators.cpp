@@ -72,7 +72,8 @@ void MigraphxProgram::quantize_operators(const std::string& precision, const std
     m.graph.nodes.push_back(std::move(n));
   };
   for (model::Node& n : nodes) {
-    const bool chosen = n.domain.empty() && wanted.contains(n.op_type) && !n.inputs.empty() && wide.contains(n.inputs[0]);
+    const bool chosen =
+        n.domain.empty() && wanted.contains(n.op_type) && !n.inputs.empty() && wide.contains(n.inputs[0]);
     if (!chosen) {
       add(std::move(n));
       continue;

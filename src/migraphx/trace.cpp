@@ -58,7 +58,8 @@ std::vector<Step> steps_of(const model::Graph& graph) {
 std::vector<migraphx_argument> MigraphxProgram::run_trace(const Arguments& parameters, const Seen& seen) const {
   if (!is_compiled()) fail(ErrorKind::kInvalidArgument, "the program must be compiled before it runs");
   if (!nodes_)
-    fail(ErrorKind::kUnsupported, "a program that was loaded after compiling has no intermediate values; parse the model");
+    fail(ErrorKind::kUnsupported,
+         "a program that was loaded after compiling has no intermediate values; parse the model");
   if (uses_device_memory())
     fail(ErrorKind::kUnsupported, "values in device memory can't be traced; compile with offload_copy");
   Options o = compile_options(placement_.target);

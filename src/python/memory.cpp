@@ -28,7 +28,8 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     return -1;
   }
   if (m.format.empty()) {
-    PyErr_SetString(PyExc_BufferError, "Python's buffers have no elements of this type; numpy.asarray() gives an array");
+    PyErr_SetString(PyExc_BufferError,
+                    "Python's buffers have no elements of this type; numpy.asarray() gives an array");
     return -1;
   }
   if (!m.contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) {

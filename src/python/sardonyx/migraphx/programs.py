@@ -174,13 +174,14 @@ def parse_onnx(
     map_dyn_input_dims: DynamicDims | None = None,
     skip_unknown_operators: bool = False,
     print_program_on_error: bool = False,
-    max_loop_iterations: int = 10,
-    limit_max_iterations: int = 65535,
+    max_loop_iterations: int | None = None,
+    limit_max_iterations: int | None = None,
     use_debug_symbols: bool = False,
 ) -> program:
     """Reads an ONNX model. Dims that it leaves open get the sizes of their input, of their name, or the default (1).
 
-    Loops run as often as the model says. Names of nodes are always kept (use_debug_symbols).
+    Loops run as often as the model says, unless one of the two numbers is given: then, as in MIGraphX, what iterations
+    produce has the length of the largest number of iterations. Names of nodes are always kept (use_debug_symbols).
     """
     o = _onnx_options(
         default_dim_value,
@@ -190,8 +191,10 @@ def parse_onnx(
         map_dyn_input_dims or {},
         skip_unknown_operators,
     )
-    call("onnx_options_set_default_loop_iterations", o, c_int64(max_loop_iterations))
-    call("onnx_options_set_limit_loop_iterations", o, c_int64(limit_max_iterations))
+    if max_loop_iterations is not None:
+        call("onnx_options_set_default_loop_iterations", o, c_int64(max_loop_iterations))
+    if limit_max_iterations is not None:
+        call("onnx_options_set_limit_loop_iterations", o, c_int64(limit_max_iterations))
     name = os.fsencode(filename)
     return _or_explain(print_program_on_error, lambda: library.make("program", "parse_onnx", name, o))
 
@@ -312,3 +315,13 @@ def quantize_fp8(prog: program, t: target, calibration: Sequence[Mapping[str, An
 def autocast_fp8(prog: program) -> None:
     """Not offered: parameters and results of 8-bit floats as float32. Raises RuntimeError."""
     raise RuntimeError("autocast_fp8 is not offered here; add `convert` to the graph, or Cast to the ONNX model")
+
+
+def trim(p: program, nodes: int) -> program:
+    """A program without the last nodes of the model; its results are those of the node before them. (The driver's.)"""
+    return program._of(library.make("program", "+program_trim", p._handle, c_size_t(nodes)))
+
+
+def compile_reference(p: program) -> None:
+    """Compiles for the host, each operator by itself. (The driver's.)"""
+    call("+program_compile_reference", p._handle)
