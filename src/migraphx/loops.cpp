@@ -90,7 +90,8 @@ class LoopBounds {
     add(std::move(loop));
     const std::string length = integers(base + "#length", {most}), zero = integers(base + "#zero", {0});
     for (const auto& [from, to] : stacked) {
-      const std::string done = node("Shape", {from}, from + ".done", {{"start", std::int64_t{0}}, {"end", std::int64_t{1}}});
+      const std::string done =
+          node("Shape", {from}, from + ".done", {{"start", std::int64_t{0}}, {"end", std::int64_t{1}}});
       const std::string missing = node("Sub", {length, done}, from + ".missing");
       const std::string pads = node("Concat", {zero, missing}, from + ".pads", {{"axis", std::int64_t{0}}});
       node("Pad", {from, pads, "", zero}, to);

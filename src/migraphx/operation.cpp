@@ -49,8 +49,14 @@ std::string value_text(const json& v) {
 
 json parse_attributes(std::string_view text) {
   if (text.empty()) return json::object();
-  json j = json::parse(quoted(text), nullptr, false);
-  if (!j.is_object())
+  constexpr int kMaxDepth = 8;  // what reads and prints values recurses
+  bool deep = false;
+  const auto limit = [&](int depth, json::parse_event_t, json&) {
+    deep |= depth > kMaxDepth;
+    return !deep;
+  };
+  json j = json::parse(quoted(text), limit, false);
+  if (deep || !j.is_object())
     fail(ErrorKind::kInvalidArgument, "the attributes {} are no list of names and values such as {{axes: [0, 1]}}",
          text);
   return j;

@@ -15,7 +15,7 @@ void broadcasting(Emitter& e) {
     const std::int64_t axis = e.integer("broadcasted_axis");
     Ints dims = e.dims(shorter);
     const auto rank = static_cast<std::int64_t>(e.rank(1 - shorter));
-    if (axis < 0 || axis + static_cast<std::int64_t>(dims.size()) > rank) e.invalid("broadcasted_axis is out of range");
+    if (axis < 0 || axis > rank - static_cast<std::int64_t>(dims.size())) e.invalid("broadcasted_axis is out of range");
     dims.insert(dims.begin(), static_cast<std::size_t>(axis), 1);
     dims.resize(static_cast<std::size_t>(rank), 1);
     std::string& of = shorter == 0 ? a : b;

@@ -75,8 +75,8 @@ void multibroadcast(Emitter& e) {
 void broadcast(Emitter& e) {
   const Ints target = e.inputs() == 1 ? e.ints("out_lens") : e.dims(1), dims = e.dims(0);
   const std::int64_t axis = e.integer("axis");
-  const auto end = axis + static_cast<std::int64_t>(dims.size());
-  bool fits = axis >= 0 && end <= static_cast<std::int64_t>(target.size());
+  bool fits = axis >= 0 && axis <= static_cast<std::int64_t>(target.size()) &&
+              dims.size() <= target.size() - static_cast<std::size_t>(axis);
   for (std::size_t k = 0; fits && k < dims.size(); ++k) fits = target[static_cast<std::size_t>(axis) + k] == dims[k];
   if (!fits)
     e.invalid(fmt::format("dims [{}] can't be broadcast to [{}] at axis {}", fmt::join(dims, ", "),

@@ -327,6 +327,19 @@ def test_models_that_only_migraphx_reads(domain):
     assert got[1].tolist() == [True, False] and got[2].tolist() == [False] * 6
 
 
+def test_group_normalisation_with_a_scale_for_each_channel():
+    """As exporters wrote it before operator set 21, too."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 3)).astype(np.float32)
+    scale, bias = np.float32([1, 2, 3, 4]), np.float32([0, 1, 0, -1])
+    nodes = [helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)]
+    p = lenient(nodes, [("x", FLOAT, [2, 4, 3])], [("y", FLOAT, [2, 4, 3])], [("s", scale), ("b", bias)], opset=18)
+    p.compile(mgx.get_target("ref"))
+    groups = x.reshape(2, 2, 6)
+    z = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 1e-5)
+    want = z.reshape(2, 4, 3) * scale[:, None] + bias[:, None]
+    np.testing.assert_allclose(np.asarray(p.run({"x": x})[0]), want, rtol=1e-4, atol=1e-5)
+
+
 def test_operators_that_onnx_has_taken_out():
     image = np.ones((1, 2, 2, 2), np.float32)
     nodes = [
