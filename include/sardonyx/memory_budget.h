@@ -1,16 +1,28 @@
-// A limit on the bytes of a device's memory that several models and other users allocate together.
+// A limit on the bytes of a device's memory that several models and other users allocate together, and who allocates
+// it.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 namespace sardonyx {
 
 /// A counter with a limit. Thread-safe.
 class MemoryBudget {
  public:
+  /// Device memory of at least this size, aligned to 256 bytes, that is freed with its last owner. Throws
+  /// Error(kDevice).
+  using Source = std::function<std::shared_ptr<void>(std::size_t bytes)>;
+
   explicit MemoryBudget(std::uint64_t limit) : limit_(limit) {}
+  /// An application's allocator takes the place of the driver's. `limit`: 0 for none.
+  MemoryBudget(std::uint64_t limit, Source source)
+      : limit_(limit ? limit : std::numeric_limits<std::uint64_t>::max()), source_(std::move(source)) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
@@ -32,6 +44,8 @@ class MemoryBudget {
     used_ -= bytes;
   }
   std::uint64_t limit() const { return limit_; }
+  /// Empty: the driver's.
+  const Source& source() const { return source_; }
   std::uint64_t used() const {
     const std::lock_guard lock(mutex_);
     return used_;
@@ -55,6 +69,7 @@ class MemoryBudget {
   }
 
   const std::uint64_t limit_;
+  const Source source_;
   std::uint64_t used_ = 0;
   mutable std::mutex mutex_;
   std::mutex reclaimers_mutex_;

@@ -129,6 +129,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   virtual std::unique_ptr<GpuGraph> make_graph(std::span<const GpuLaunch> launches) = 0;
   /// Waits until all work of the stream is done.
   virtual void synchronize(GpuStream stream) = 0;
+  /// Waits until all work of the device is done, that of other libraries too.
+  virtual void synchronize_device() = 0;
   /// Seconds that all launches so far are estimated to take on a card, where a simulated GPU's clock runs
   /// (docs/amd-clock.md); nothing elsewhere.
   virtual std::optional<double> estimated_seconds() = 0;

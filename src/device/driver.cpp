@@ -68,6 +68,7 @@ void fill_hip(Driver& d, void* library) {
   find(library, d.stream_create, {"hipStreamCreateWithFlags"}, kHip);
   find(library, d.stream_destroy, {"hipStreamDestroy"}, kHip);
   find(library, d.stream_synchronize, {"hipStreamSynchronize"}, kHip);
+  find(library, d.device_synchronize, {"hipDeviceSynchronize"}, kHip);
   find(library, d.stream_wait, {"hipStreamWaitEvent"}, kHip);
   find(library, d.event_create, {"hipEventCreateWithFlags"}, kHip);
   find(library, d.event_destroy, {"hipEventDestroy"}, kHip);
@@ -113,6 +114,7 @@ void fill_cuda(Driver& d, void* library) {
   find(library, d.stream_create, {"cuStreamCreate"}, kCuda);
   find(library, d.stream_destroy, {"cuStreamDestroy_v2"}, kCuda);
   find(library, d.stream_synchronize, {"cuStreamSynchronize"}, kCuda);
+  find(library, d.device_synchronize, {"cuCtxSynchronize"}, kCuda);
   find(library, d.stream_wait, {"cuStreamWaitEvent"}, kCuda);
   find(library, d.event_create, {"cuEventCreate"}, kCuda);
   find(library, d.event_destroy, {"cuEventDestroy_v2"}, kCuda);

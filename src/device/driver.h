@@ -52,6 +52,7 @@ struct Driver {
   int (*stream_create)(void**, unsigned) = nullptr;
   int (*stream_destroy)(void*) = nullptr;
   int (*stream_synchronize)(void*) = nullptr;
+  int (*device_synchronize)() = nullptr;
   int (*stream_wait)(void* stream, void* event, unsigned) = nullptr;
   int (*event_create)(void**, unsigned) = nullptr;
   int (*event_destroy)(void*) = nullptr;

@@ -22,6 +22,7 @@ class DriverGpu : public Gpu {
   void launch(const GpuLaunch& launch, GpuStream stream) override;
   std::unique_ptr<GpuGraph> make_graph(std::span<const GpuLaunch> launches) override;
   void synchronize(GpuStream stream) override;
+  void synchronize_device() override;
   std::optional<double> estimated_seconds() override;
   std::uint64_t free_memory() override;
 

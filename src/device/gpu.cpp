@@ -122,6 +122,11 @@ void DriverGpu::synchronize(GpuStream stream) {
   driver_.require(driver_.stream_synchronize(stream), "a kernel");
 }
 
+void DriverGpu::synchronize_device() {
+  const Scope scope(*this);
+  driver_.require(driver_.device_synchronize(), "waiting for the device");
+}
+
 std::optional<double> DriverGpu::estimated_seconds() {
   const double us = driver_.simulated_microseconds ? driver_.simulated_microseconds() : -1;
   return us < 0 ? std::optional<double>() : us * 1e-6;

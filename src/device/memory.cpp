@@ -44,7 +44,12 @@ std::shared_ptr<void> DeviceMemory::allocate(std::size_t bytes) {
   take(bytes);
   std::shared_ptr<void> memory;
   try {
-    memory = gpu_->allocate(bytes);
+    if (budget_ && budget_->source()) {
+      const Gpu::Scope scope(*gpu_);  // the application allocates on its thread's current device
+      memory = budget_->source()(bytes);
+    } else {
+      memory = gpu_->allocate(bytes);
+    }
   } catch (...) {
     give_back(bytes);
     throw;

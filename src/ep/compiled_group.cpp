@@ -2,6 +2,7 @@
 #include "ep/compiled_group.h"
 
 #include <array>
+#include <filesystem>
 
 #include "compile/cache.h"
 #include "custom/operators.h"
@@ -27,7 +28,9 @@ ModelOptions model_options(const ProviderOptions& options, const ProviderDevice&
     m.tuning = "exhaustive";
     m.tuning_database = m.cache_dir / "tuning.sqlite";
   } else if (options.use_tuned && !m.cache_dir.empty() && !device.is_host()) {
-    m.tuning_database = m.cache_dir / "tuning.sqlite";
+    const std::filesystem::path times = m.cache_dir / "tuning.sqlite";
+    std::error_code ignored;
+    if (std::filesystem::exists(times, ignored)) m.tuning_database = times;  // else nothing was timed yet
   }
   if (options.force_recompile) m.cache_dir.clear();
   return m;

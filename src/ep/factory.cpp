@@ -184,8 +184,12 @@ OrtEp* Factory::create(const OrtKeyValuePairs* const* metadata, std::size_t coun
   ProviderOptions p = read_provider_options(config, migraphx_variables(environ), user_cache_directory(), remarks);
   for (const std::string& n : remarks.notes) log.info("{}", n);
   for (const std::string& w : remarks.warnings) log.warn("{}", w);
-  // One budget for tensors, weights and temporaries; sessions with a limit do not share groups.
-  if (p.gpu_mem_limit) p.compile.device_memory_budget = std::make_shared<MemoryBudget>(p.gpu_mem_limit);
+  // One budget for tensors, weights and temporaries; sessions with a limit or memory of the application's do not share
+  // groups.
+  if (p.external.allocate && p.external.free)
+    p.compile.device_memory_budget = std::make_shared<MemoryBudget>(p.gpu_mem_limit, external_source(p.external));
+  else if (p.gpu_mem_limit)
+    p.compile.device_memory_budget = std::make_shared<MemoryBudget>(p.gpu_mem_limit);
   // The session's device: the first that was passed to it, or the one among them that device_id names.
   std::vector<std::shared_ptr<ProviderDevice>> offered;
   for (std::size_t k = 0; k < count; ++k) {

@@ -14,14 +14,7 @@ Arena::Source source_of(const std::shared_ptr<ProviderDevice>& device, bool pinn
     return s;
   }
   if (external.allocate && external.free) {
-    auto* allocate = std::bit_cast<void* (*)(std::size_t)>(external.allocate);
-    auto* release = std::bit_cast<void (*)(void*)>(external.free);
-    s.allocate = [allocate, release](std::size_t n) {
-      void* p = allocate(n);
-      if (!p)
-        fail(ErrorKind::kDevice, "the application's allocator (gpu_external_alloc) could not allocate {} bytes", n);
-      return std::shared_ptr<void>(p, release);
-    };
+    s.allocate = external_source(external);
     if (external.empty_cache) s.empty_cache = std::bit_cast<void (*)()>(external.empty_cache);
     return s;
   }
@@ -30,6 +23,21 @@ Arena::Source source_of(const std::shared_ptr<ProviderDevice>& device, bool pinn
 }
 
 }  // namespace
+
+MemoryBudget::Source external_source(const ExternalMemory& external) {
+  auto* allocate = std::bit_cast<void* (*)(std::size_t)>(external.allocate);
+  auto* release = std::bit_cast<void (*)(void*)>(external.free);
+  auto* empty_cache = std::bit_cast<void (*)()>(external.empty_cache);
+  return [allocate, release, empty_cache](std::size_t n) {
+    void* p = allocate(n);
+    if (!p && empty_cache) {
+      empty_cache();
+      p = allocate(n);
+    }
+    if (!p) fail(ErrorKind::kDevice, "the application's allocator (gpu_external_alloc) could not allocate {} bytes", n);
+    return std::shared_ptr<void>(p, release);
+  };
+}
 
 OrtMemoryInfo* memory_info(const Ort& ort, int id, bool pinned) {
   OrtMemoryInfo* info = nullptr;

@@ -8,8 +8,12 @@
 #include "ep/ort.h"
 #include "ep/provider_device.h"
 #include "options/provider_options.h"
+#include "sardonyx/memory_budget.h"
 
 namespace sardonyx::ep {
+
+/// The application's functions. A thrown Error(kDevice) says that they could not allocate.
+MemoryBudget::Source external_source(const ExternalMemory& external);
 
 /// An allocator of device memory or of pinned host memory. `id`: the device id in ONNX Runtime.
 class Allocator : public OrtAllocator {

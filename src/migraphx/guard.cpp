@@ -8,9 +8,10 @@ namespace sardonyx::mgx {
 namespace {
 
 thread_local std::string last_error;
+thread_local bool quiet = false;
 
 migraphx_status report(const char* function, const char* message, migraphx_status status) noexcept {
-  std::fprintf(stderr, "%s: Error: %s\n", function, message);
+  if (!quiet) std::fprintf(stderr, "%s: Error: %s\n", function, message);
   try {
     last_error = std::string(function) + ": " + message;
   } catch (const std::bad_alloc&) {
@@ -43,3 +44,6 @@ migraphx_status report_exception(const char* function) noexcept {
 /// The message of this thread's last failed call ("" if none failed), valid until its next one. Not part of MIGraphX's
 /// interface: the Python package raises it.
 SARDONYX_MIGRAPHX const char* sardonyx_migraphx_last_error() { return sardonyx::mgx::last_error.c_str(); }
+
+/// Whether this thread's failed calls print nothing: for callers that show sardonyx_migraphx_last_error() themselves.
+SARDONYX_MIGRAPHX void sardonyx_migraphx_set_quiet(bool quiet) { sardonyx::mgx::quiet = quiet; }

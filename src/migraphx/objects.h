@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -103,8 +104,9 @@ struct migraphx_program_parameters {
 struct migraphx_onnx_options {
   std::map<std::string, std::vector<std::size_t>> lengths;
   std::map<std::string, std::vector<migraphx_dynamic_dimension>> dynamic;
-  migraphx_dynamic_dimension default_dim{1, 1, {}};  ///< for dims that the file leaves open
-  std::int64_t loop_iterations = 10, loop_limit = 65535;
+  std::map<std::string, migraphx_dynamic_dimension> dim_params;  ///< for open dims by their names in the file
+  migraphx_dynamic_dimension default_dim{1, 1, {}};              ///< for the other dims that the file leaves open
+  std::optional<std::int64_t> loop_iterations, loop_limit;       ///< unset: loops run as often as the model says
   std::string external_data_path;
 };
 

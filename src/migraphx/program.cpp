@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "import/node_source.h"
+#include "migraphx/lenient.h"
+#include "migraphx/loops.h"
 #include "migraphx/model_text.h"
 #include "migraphx/shape.h"
 #include "onnx/load.h"
@@ -64,6 +66,8 @@ class InputShape {
       if (d.value) {
         const auto n = static_cast<std::size_t>(*d.value);
         dims.push_back({n, n, {}});
+      } else if (const auto named = options_.dim_params.find(d.param); named != options_.dim_params.end()) {
+        dims.push_back(named->second);
       } else {
         dims.push_back(options_.default_dim);
       }
@@ -158,6 +162,8 @@ MigraphxProgram MigraphxProgram::of_nodes(model::Model nodes, std::vector<Parame
 namespace {
 
 MigraphxProgram with_shapes(model::Model nodes, const migraphx_onnx_options& options) {
+  mend(nodes);
+  bound_loops(nodes, options);
   std::vector<Parameter> inputs;
   for (ValueInfo& v : nodes.graph.inputs)
     if (!v.has_default) inputs.push_back(InputShape(v, options).apply());
@@ -175,21 +181,65 @@ MigraphxProgram MigraphxProgram::parse(const std::filesystem::path& path, const 
   return with_shapes(onnx::load(path), options);
 }
 
+std::vector<migraphx_shape> output_shapes(const model::Model& nodes, const std::vector<Parameter>& inputs) {
+  std::vector<migraphx_shape> shapes;
+  const std::unique_ptr<Graph> graph = NodeSource(nodes).import({});
+  const SymbolValues small = ends(*graph, inputs, false), large = ends(*graph, inputs, true);
+  for (std::size_t k = 0; k < graph->outputs.size(); ++k) {
+    const ValueInfo* declared = k < nodes.graph.outputs.size() ? &nodes.graph.outputs[k] : nullptr;
+    const std::string what = "the output '" + graph->output_names[k] + "'";
+    shapes.push_back(shape_of(*graph->outputs[k], what, small, large, declared));
+  }
+  return shapes;
+}
+
 // Importing also refuses models that can't be compiled.
 void MigraphxProgram::describe_outputs() {
   outputs_.clear();
   try {
-    const std::unique_ptr<Graph> graph = NodeSource(*nodes_).import({});
-    const SymbolValues small = ends(*graph, inputs_, false), large = ends(*graph, inputs_, true);
-    for (std::size_t k = 0; k < graph->outputs.size(); ++k) {
-      const ValueInfo* declared = k < nodes_->graph.outputs.size() ? &nodes_->graph.outputs[k] : nullptr;
-      const std::string what = "the output '" + graph->output_names[k] + "'";
-      outputs_.push_back(shape_of(*graph->outputs[k], what, small, large, declared));
-    }
+    outputs_ = output_shapes(*nodes_, inputs_);
   } catch (const NeedInput&) {
-    outputs_.clear();
     for (const ValueInfo& v : nodes_->graph.outputs) outputs_.push_back(declared_shape(v));
   }
+}
+
+ModuleGraph& MigraphxProgram::graph() {
+  if (!graph_) {
+    graph_ = std::make_shared<ModuleGraph>();
+    if (nodes_ || compiled_) graph_->freeze();
+    if (nodes_) graph_->list(nodes_->graph, value_shapes());
+  }
+  return *graph_;
+}
+
+void MigraphxProgram::settle() {
+  if (!graph_ || graph_->version() == settled_) return;
+  model::Model nodes = graph_->onnx_model();
+  inputs_.clear();
+  for (const Instruction* p : graph_->main().parameters()) {
+    const Result& r = p->result();
+    inputs_.push_back({r.name, r.shape});
+  }
+  nodes_ = std::make_shared<const model::Model>(std::move(nodes));
+  describe_outputs();
+  settled_ = graph_->version();
+}
+
+MigraphxProgram MigraphxProgram::trimmed(std::size_t nodes) const {
+  require_uncompiled("leaving out nodes");
+  if (has_graph()) fail(ErrorKind::kUnsupported, "only models that were read can be trimmed");
+  model::Model m = *nodes_;
+  if (nodes >= m.graph.nodes.size())
+    fail(ErrorKind::kInvalidArgument, "{} nodes can't be left out of {}", nodes, m.graph.nodes.size());
+  if (nodes == 0) return *this;
+  m.graph.nodes.resize(m.graph.nodes.size() - nodes);
+  m.graph.outputs.clear();
+  for (const std::string& name : m.graph.nodes.back().outputs) {
+    ValueInfo v;
+    v.name = name;
+    if (!name.empty()) m.graph.outputs.push_back(std::move(v));
+  }
+  return of_nodes(std::move(m), inputs_);
 }
 
 void MigraphxProgram::require_uncompiled(const char* what) const {
@@ -228,6 +278,7 @@ std::vector<migraphx_shape> MigraphxProgram::outputs() const {
 std::string output_parameter(std::size_t index) { return fmt::format("main:#output_{}", index); }
 
 std::string MigraphxProgram::text() const {
+  if (has_graph()) return graph_->text();
   std::string out = "module: \"main\"\n";
   for (const Parameter& p : inputs_) out += fmt::format("{} = @param:{} -> {}\n", p.name, p.name, to_text(p.shape));
   if (nodes_) out += model_text(*nodes_);

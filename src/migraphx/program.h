@@ -1,6 +1,7 @@
 // Programs of MIGraphX's interface: a model that is parsed, perhaps quantised, compiled for a target, and run.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "api/model.h"
+#include "migraphx/graph.h"
 #include "migraphx/objects.h"
 #include "model/model.h"
 
@@ -18,6 +20,10 @@ struct Parameter {
   std::string name;
   migraphx_shape shape;
 };
+
+/// Shapes of a model's results for parameters of these shapes. Throws Error for a model that can't be compiled, and
+/// NeedInput.
+std::vector<migraphx_shape> output_shapes(const model::Model& nodes, const std::vector<Parameter>& inputs);
 
 using Arguments = std::map<std::string, migraphx_argument>;
 
@@ -32,6 +38,13 @@ class MigraphxProgram {
  public:
   MigraphxProgram() = default;
 
+  /// The graph that an empty program builds itself; of one that was parsed or loaded, a listing of the model's nodes
+  /// that refuses additions.
+  ModuleGraph& graph();
+  bool has_graph() const { return graph_ && graph_->version() > 1; }
+  /// Takes over what was added to the graph since. Throws Error(kInvalidArgument) for an incomplete graph.
+  void settle();
+
   /// Reads an ONNX model. Dims that the file leaves open get the options' sizes. Throws Error: kInvalidModel,
   /// kUnsupported for a model that can't be compiled.
   static MigraphxProgram parse(std::span<const std::byte> onnx, const migraphx_onnx_options& options,
@@ -42,6 +55,9 @@ class MigraphxProgram {
 
   /// Weights and activations of 16 bits ("fp16", "bf16"). Throws Error(kInvalidArgument) after compile().
   void quantize(const std::string& precision);
+  /// The same for some operators, named as in MIGraphX ("dot"), of the main graph. Throws Error(kUnsupported) for an
+  /// operator that can't be chosen.
+  void quantize_operators(const std::string& precision, const std::vector<std::string>& names);
   /// GEMMs and convolutions of 8 bits ("int8", "fp8"). `calibration`: examples of parameters, in host memory, or the
   /// largest absolute value of tensors by their names (scalars). Without any, every tensor is taken to be below 127/64
   /// (int8) or 7 (fp8), MIGraphX's default. Throws Error(kInvalidArgument) after compile().
@@ -50,6 +66,11 @@ class MigraphxProgram {
   /// Throws Error: kDevice if the target "gpu" has no device, kInvalidArgument for a program that is compiled already.
   void compile(const migraphx_target& target, const migraphx_compile_options& options);
   bool is_compiled() const { return compiled_ != nullptr; }
+  /// For the host, in float32, with no operators fused: what results of compile() are compared with.
+  void compile_reference();
+  /// The program without its last nodes; the results are those of the node before them. Throws Error: kInvalidArgument
+  /// for more nodes than there are, kUnsupported for a graph that the program built.
+  MigraphxProgram trimmed(std::size_t nodes) const;
 
   /// Inputs, and after compiling for device memory the outputs' buffers ("main:#output_0"), which may be given or not.
   std::vector<Parameter> parameters() const;
@@ -63,6 +84,12 @@ class MigraphxProgram {
   /// The same on a stream of the device: returns when the work is enqueued, unless results are in host memory. Null
   /// is the driver's default stream, for which it waits.
   std::vector<migraphx_argument> run_on_stream(const Arguments& parameters, void* stream) const;
+
+  /// run(), and every value on the way, in the order of the nodes: `seen` gets the position, the operator and the
+  /// value, in host memory. Nothing is fused away, so it takes longer; parameters and results are in host memory.
+  /// Throws as run(); kUnsupported for a program in device memory, or one that was loaded after compiling.
+  using Seen = std::function<void(std::size_t, const std::string&, const migraphx_argument&)>;
+  std::vector<migraphx_argument> run_trace(const Arguments& parameters, const Seen& seen) const;
 
   /// The stream on which run() works if it gets none; null on the host. Throws Error(kInvalidArgument) before
   /// compile().
@@ -78,10 +105,14 @@ class MigraphxProgram {
   /// program without a model.
   void save(const std::filesystem::path& path, const std::string& format) const;
   static MigraphxProgram load(const std::filesystem::path& path, const std::string& format);
+  /// The same with the file's bytes.
+  std::string serialize(const std::string& format) const;
+  static MigraphxProgram deserialize(std::string bytes, const std::string& format);
 
  private:
   friend class ProgramFile;
   void describe_outputs();
+  std::map<std::string, migraphx_shape> value_shapes() const;
   migraphx_shape result_shape(migraphx_shape s) const;
   void require_uncompiled(const char* what) const;
   Options compile_options(const std::string& target) const;
@@ -89,6 +120,8 @@ class MigraphxProgram {
   TensorView view(const TensorInfo& input, const migraphx_argument& a, std::vector<Tensor>& copies) const;
   bool uses_device_memory() const { return compiled_ && compiled_->gpu() && !placement_.offload_copy; }
 
+  std::shared_ptr<ModuleGraph> graph_;         ///< null unless the program builds its own graph
+  std::size_t settled_ = 1;                    ///< the version of the graph from which nodes_ was made
   std::shared_ptr<const model::Model> nodes_;  ///< null if only compiled code was loaded
   std::vector<Parameter> inputs_;
   std::vector<migraphx_shape> outputs_;
@@ -108,5 +141,11 @@ std::string gpu_device();
 }  // namespace sardonyx::mgx
 
 struct migraphx_program {
-  sardonyx::mgx::MigraphxProgram program;
+  mutable sardonyx::mgx::MigraphxProgram program;
+
+  /// With all that was added to its graph.
+  sardonyx::mgx::MigraphxProgram& settled() const {
+    program.settle();
+    return program;
+  }
 };

@@ -180,14 +180,14 @@ class ProgramFile {
   }
 };
 
-void MigraphxProgram::save(const std::filesystem::path& path, const std::string& format) const {
+std::string MigraphxProgram::serialize(const std::string& format) const {
   if (format != "msgpack" && format != "json")
     fail(ErrorKind::kInvalidArgument, "the file format '{}' does not exist; it is msgpack or json", format);
   json header = ProgramFile::header(*this);
   const std::string content = ProgramFile::content(*this);
   if (format == "json") {
     header["content"] = to_base64(content);
-    return write_file(path, header.dump());
+    return header.dump();
   }
   const std::string text = header.dump();
   const std::uint64_t size = text.size();
@@ -195,17 +195,28 @@ void MigraphxProgram::save(const std::filesystem::path& path, const std::string&
   file.append(reinterpret_cast<const char*>(&size), 8);
   file += text;
   file.resize((file.size() + kAlign - 1) / kAlign * kAlign);
-  write_file(path, file + content);
+  return file + content;
+}
+
+MigraphxProgram MigraphxProgram::deserialize(std::string bytes, const std::string& format) {
+  try {
+    const Content c = split(std::move(bytes), format);
+    return ProgramFile::read(c.header, c.bytes);
+  } catch (const json::exception&) {
+    fail(ErrorKind::kInvalidModel, "the file is damaged");
+  }
+}
+
+void MigraphxProgram::save(const std::filesystem::path& path, const std::string& format) const {
+  write_file(path, serialize(format));
 }
 
 MigraphxProgram MigraphxProgram::load(const std::filesystem::path& path, const std::string& format) {
+  std::string bytes = read_file(path);
   try {
-    const Content c = split(read_file(path), format);
-    return ProgramFile::read(c.header, c.bytes);
-  } catch (const json::exception&) {
-    fail(ErrorKind::kInvalidModel, "{}: the file is damaged", path.string());
+    return deserialize(std::move(bytes), format);
   } catch (const Error& e) {
-    throw Error(e.kind(), e.kind() == ErrorKind::kIo ? e.what() : path.string() + ": " + e.what());
+    throw Error(e.kind(), path.string() + ": " + e.what());
   }
 }
 

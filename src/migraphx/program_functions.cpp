@@ -1,4 +1,5 @@
 // The C interface's programs.
+#include <algorithm>
 #include <cstdio>
 
 #include "migraphx/guard.h"
@@ -57,31 +58,33 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_load(migraphx_program** out, const ch
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_save(migraphx_program* p, const char* name, migraphx_file_options* options) {
-  return guarded(__func__, [&] { given(p, "p").program.save(&given(name, "name"), given(options, "options").format); });
+  return guarded(__func__,
+                 [&] { given(p, "p").settled().save(&given(name, "name"), given(options, "options").format); });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_compile(migraphx_program* program, migraphx_target* target,
                                                            migraphx_compile_options* options) {
-  return guarded(
-      __func__, [&] { given(program, "program").program.compile(given(target, "target"), given(options, "options")); });
+  return guarded(__func__, [&] {
+    given(program, "program").settled().compile(given(target, "target"), given(options, "options"));
+  });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_get_parameter_shapes(migraphx_program_parameter_shapes** out,
                                                                         migraphx_program* program) {
   return guarded(__func__, [&] {
     migraphx_program_parameter_shapes shapes;
-    for (Parameter& p : given(program, "program").program.parameters()) shapes.shapes[p.name] = std::move(p.shape);
+    for (Parameter& p : given(program, "program").settled().parameters()) shapes.shapes[p.name] = std::move(p.shape);
     give(out, "out", std::move(shapes));
   });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_get_output_shapes(migraphx_shapes** out, migraphx_program* program) {
-  return guarded(__func__, [&] { give(out, "out", migraphx_shapes{given(program, "program").program.outputs()}); });
+  return guarded(__func__, [&] { give(out, "out", migraphx_shapes{given(program, "program").settled().outputs()}); });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_print(const migraphx_program* program) {
   return guarded(__func__, [&] {
-    std::fputs((given(program, "program").program.text() + "\n").c_str(), stdout);
+    std::fputs((given(program, "program").settled().text() + "\n").c_str(), stdout);
     std::fflush(stdout);
   });
 }
@@ -93,7 +96,7 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_program_sort(migraphx_program* progra
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_equal(bool* out, const migraphx_program* program,
                                                          const migraphx_program* x) {
-  return guarded(__func__, [&] { given(out, "out") = given(program, "program").program == given(x, "x").program; });
+  return guarded(__func__, [&] { given(out, "out") = given(program, "program").settled() == given(x, "x").settled(); });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_run(migraphx_arguments** out, migraphx_program* program,
@@ -117,14 +120,13 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_program_run_async(migraphx_arguments*
 
 namespace {
 
-void quantize(migraphx_program* prog, const char* precision) { given(prog, "prog").program.quantize(precision); }
+void quantize(migraphx_program* prog, const char* precision) { given(prog, "prog").settled().quantize(precision); }
 
+/// No names, or "all": every operator.
 void quantize(migraphx_program* prog, const migraphx_quantize_op_names* name, const char* precision) {
-  for (const std::string& n : given(name, "name").names)
-    if (n != "all")
-      fail(ErrorKind::kUnsupported,
-           "single operators ('{}') can't be chosen for {}; quantise all of them, without names", n, precision);
-  quantize(prog, precision);
+  const std::vector<std::string>& names = given(name, "name").names;
+  if (names.empty() || std::find(names.begin(), names.end(), "all") != names.end()) return quantize(prog, precision);
+  given(prog, "prog").settled().quantize_operators(precision, names);
 }
 
 }  // namespace
@@ -156,7 +158,7 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_quantize_int8(migraphx_program* prog,
     if (names.empty()) names = {"convolution", "dot"};
     if (names != std::set<std::string>{"convolution", "dot"})
       fail(ErrorKind::kUnsupported, "int8 is for the operators convolution and dot together; name both, or none");
-    given(prog, "prog").program.calibrate("int8", options->calibration);
+    given(prog, "prog").settled().calibrate("int8", options->calibration);
   });
 }
 
@@ -164,6 +166,6 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_quantize_fp8(migraphx_program* prog, 
                                                         migraphx_quantize_fp8_options* options) {
   return guarded(__func__, [&] {
     given(target, "target");
-    given(prog, "prog").program.calibrate("fp8", given(options, "options").calibration);
+    given(prog, "prog").settled().calibrate("fp8", given(options, "options").calibration);
   });
 }

@@ -68,6 +68,7 @@ Options MigraphxProgram::compile_options(const std::string& target) const {
 
 void MigraphxProgram::compile(const migraphx_target& target, const migraphx_compile_options& options) {
   require_uncompiled("a second compilation is not possible; parsing");
+  if (graph_) graph_->freeze();
   Options o = compile_options(target.name);
   o.precision = precision_;
   if (options.exhaustive_tune && is_gpu_name(o.device)) o.tuning = "exhaustive";
@@ -76,6 +77,15 @@ void MigraphxProgram::compile(const migraphx_target& target, const migraphx_comp
   compiled_ = std::make_shared<Model>(std::make_unique<NodeSource>(*nodes_), o);
   placement_ = {target.name, options.offload_copy};
   if (compiled_->gpu()) stream_ = compiled_->gpu()->create_stream();
+}
+
+void MigraphxProgram::compile_reference() {
+  require_uncompiled("a second compilation is not possible; parsing");
+  if (graph_) graph_->freeze();
+  Options o = compile_options("ref");
+  o.fuse = false;
+  compiled_ = std::make_shared<Model>(std::make_unique<NodeSource>(*nodes_), o);
+  placement_ = {"ref", false};
 }
 
 TensorView MigraphxProgram::view(const TensorInfo& input, const migraphx_argument& a,

@@ -6,6 +6,7 @@
 
 #include "migraphx/guard.h"
 #include "support/error.h"
+#include "support/text.h"
 
 namespace sardonyx::mgx {
 namespace {
@@ -93,6 +94,16 @@ migraphx_shape_datatype_t type_of(DType dtype, const std::string& what) {
 }
 
 std::string_view name_of(migraphx_shape_datatype_t type) { return row(type).name; }
+
+migraphx_shape_datatype_t parse_type(std::string_view name) {
+  for (const Type& t : kTypes) {
+    const std::string_view word = t.name.substr(0, t.name.rfind('_'));
+    const bool same = name.starts_with(word);
+    if (same && (name.size() == word.size() || name.substr(word.size()) == "_type" || name.substr(word.size()) == "_t"))
+      return t.type;
+  }
+  fail(ErrorKind::kInvalidArgument, "{} is no element type", quote(name));
+}
 
 void check_type(migraphx_shape_datatype_t type) { row(type); }
 

@@ -15,6 +15,8 @@ DType dtype_of(migraphx_shape_datatype_t type);
 migraphx_shape_datatype_t type_of(DType dtype, const std::string& what);
 /// "float_type".
 std::string_view name_of(migraphx_shape_datatype_t type);
+/// The type of a name: "float_type", "float" or "float_t". Throws Error(kInvalidArgument).
+migraphx_shape_datatype_t parse_type(std::string_view name);
 /// Throws Error(kInvalidArgument) for a number that is no type.
 void check_type(migraphx_shape_datatype_t type);
 

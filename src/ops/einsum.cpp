@@ -86,6 +86,7 @@ class Einsum {
   // Labels of a term, its "..." standing for `dots` dims.
   Labels read(const std::string& term, int dots) {
     Labels out;
+    c_.require(term.find("...") == term.rfind("..."), "more than one '...' in term '{}'", term);
     for (std::size_t k = 0; k < term.size(); ++k) {
       if (term.compare(k, 3, "...") == 0) {
         for (int d = dots; d-- > 0;) out.push_back(kEllipsis + d);

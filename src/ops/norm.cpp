@@ -120,7 +120,7 @@ void instance_normalization(OpContext& c) {
 }
 
 // In the view [N, groups, rest], where all statistics are over the last dim. Scale and bias are per group before opset
-// 21, per channel since.
+// 21, per channel since. Exporters wrote them per channel before, too, which their size shows.
 void group_normalization(OpContext& c) {
   Graph& g = c.graph();
   Value *x = c.in(0), *scale = c.in(1), *bias = c.in(2);
@@ -130,7 +130,8 @@ void group_normalization(OpContext& c) {
   const Expr channels = x->shape[1], spatial = idx::product(Exprs(x->shape.begin() + 2, x->shape.end()));
   g.add_check(compare(Op::kEq, idx::mod(channels, groups), 0),
               fmt::format("{} channels can't be divided into {} groups", to_string(channels), groups));
-  const bool per_channel = c.opset() >= 21;
+  const bool other = scale->rank() == 1 && is_const(scale->shape[0]) && !is_const(scale->shape[0], groups);
+  const bool per_channel = c.opset() >= 21 || other;
   check_channels(c, scale, per_channel ? channels : Expr(groups), "a scale");
   check_channels(c, bias, per_channel ? channels : Expr(groups), "a bias");
   const Expr in_group = idx::floordiv(channels, groups);

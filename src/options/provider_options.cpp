@@ -50,7 +50,7 @@ constexpr ProviderOption kProviderOptions[] = {
      },
      .migraphx = {"migraphx_arena_extend_strategy"}},
     {.name = "gpu_external_alloc", .default_text = "",
-     .help = "address of the application's function `void*(size_t)`, which then allocates the device memory",
+     .help = "address of the application's function `void*(size_t)`, which then allocates all device memory of the session: weights, temporaries and tensors",
      .set = [](P& p, Name who, Text v) { p.external.allocate = parse_number<std::uintptr_t>(who, v); },
      .migraphx = {"migraphx_external_alloc"}},
     {.name = "gpu_external_free", .default_text = "", .help = "with it: `void(void*)`",

@@ -22,6 +22,7 @@
 #include "formats/open.h"
 #include "fuse/passes.h"
 #include "ops/op.h"
+#include "python/memory.h"
 #include "python/options.h"
 #include "python/tensors.h"
 #include "sardonyx/sardonyx.h"
@@ -385,6 +386,7 @@ void translate(const std::exception_ptr& p, void*) {
 NB_MODULE(_sardonyx, m) {
   nb::register_exception_translator(translate);
   define_tensors(m);
+  define_memory(m);
   define_options(m);
   nb::class_<Model>(m, "Model")
       .def("inputs", [](const Model& m) { return infos(m.inputs()); })

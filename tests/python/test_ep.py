@@ -10,6 +10,7 @@ import onnx.parser
 import onnxruntime as ort
 import onnxruntime_ep_sardonyx as ep
 import pytest
+from cli_support import BUILD, ROOT
 from ep_sessions import NAME, VERSION, dense, model, rows, run_python, session
 from onnx import TensorProto, helper
 
@@ -229,6 +230,68 @@ def test_an_application_allocates_the_memory(devices):
     np.testing.assert_allclose(s.run(None, {"x": rows(3)})[0], np.maximum(rows(3) @ w, 0), rtol=1e-5, atol=1e-5)
     assert given
     del s
+
+
+EXTERNAL = """
+import ctypes, sys
+sys.path.insert(0, {tests!r})
+import numpy as np, onnxruntime as ort, onnxruntime_ep_sardonyx as ep
+from ctypes import byref, c_size_t, c_void_p
+from onnx import TensorProto, helper, numpy_helper
+hip = ctypes.CDLL("libamdhip64.so.7")
+live = {{}}
+def used():
+    free, total = c_size_t(), c_size_t()
+    assert hip.hipMemGetInfo(byref(free), byref(total)) == 0
+    return total.value - free.value
+class cuda:   # what torch_memory() uses of torch
+    @staticmethod
+    def caching_allocator_alloc(n):
+        p = c_void_p()
+        assert hip.hipMalloc(byref(p), c_size_t(n)) == 0
+        live[p.value] = n
+        return p.value
+    @staticmethod
+    def caching_allocator_delete(p):
+        del live[p]
+        hip.hipFree(c_void_p(p))
+    empty_cache = staticmethod(lambda: None)
+sys.modules["torch"] = type(sys)("torch")
+sys.modules["torch"].cuda = cuda
+w = np.random.default_rng(0).standard_normal((256, 128)).astype(np.float32)
+v = np.random.default_rng(1).standard_normal((128, 64)).astype(np.float32)
+nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["s"]),
+         helper.make_node("MatMul", ["s", "v"], ["y"])]
+graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 256])],
+    [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 64])],
+    [numpy_helper.from_array(a, n) for a, n in [(w, "w"), (v, "v")]])
+m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+devices = ep.register()
+before = used()
+so = ort.SessionOptions()
+so.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+so.add_provider_for_devices(devices[:1], ep.torch_memory())
+s = ort.InferenceSession(m.SerializeToString(), so)
+assert sum(live.values()) >= w.nbytes + v.nbytes, live   # the weights
+x = np.random.default_rng(2).standard_normal((4, 256)).astype(np.float32)
+y = s.run(None, {{"x": x}})[0]
+e = np.exp(x @ w - (x @ w).max(1, keepdims=True))
+np.testing.assert_allclose(y, e / e.sum(1, keepdims=True) @ v, rtol=1e-4, atol=1e-4)
+# The driver rounds sizes up.
+taken, given = used() - before, sum((n + 4095) // 4096 * 4096 for n in live.values())
+assert taken <= given, (taken, live)
+del s
+import gc; gc.collect()
+assert not live, live
+print("fine")
+"""
+
+
+def test_all_device_memory_is_the_applications():
+    """Weights, temporaries and tensors, on a simulated card: nothing but the application asks the driver for memory, and
+    all of it is freed with the session."""
+    code = EXTERNAL.format(tests=str(ROOT / "tests" / "python"))
+    assert "fine" in run_python(code, LD_LIBRARY_PATH=str(BUILD / "lib" / "sim"), SARDONYX_SIM="gfx942")
 
 
 def test_runs_from_many_threads_at_once(devices):

@@ -201,6 +201,7 @@ SENSELESS = [
     ("ReduceSum", {}, [X, i64(5)], "axis"),
     ("Einsum", {"equation": "ij,jk->il"}, [X, X.T.copy()], "label"),
     ("Einsum", {"equation": "ijk->i"}, [X], "rank"),
+    ("Einsum", {"equation": "......i->i"}, [X], "more than one '...'"),
     ("Einsum", {"equation": "i%->i"}, [X], "%"),
     ("Einsum", {"equation": "ij,jk->ik"}, [X, X], "sizes"),
     ("Resize", {"mode": "wobbly"}, [X, None, np.float32([1, 2])], "mode"),

@@ -14,6 +14,7 @@ The environment variable SARDONYX_DEVICE says what to run on before register() i
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,33 @@ def unregister(name: str = _NAME) -> None:
 
 
 _registered: set[str] = set()
+
+
+def torch_memory() -> dict[str, str]:
+    """Options with which a session takes all its device memory from PyTorch's caching allocator, on PyTorch's current
+    device. PyTorch must be built for the card. The options are good for the rest of the process."""
+    if not _torch_memory:
+        import torch
+
+        @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+        def allocate(size: int) -> int:
+            try:
+                return int(torch.cuda.caching_allocator_alloc(size))
+            except RuntimeError:  # out of memory, which null stands for
+                return 0
+
+        @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        def free(address: int) -> None:
+            torch.cuda.caching_allocator_delete(address)
+
+        @ctypes.CFUNCTYPE(None)
+        def empty_cache() -> None:
+            torch.cuda.empty_cache()
+
+        functions = {"alloc": allocate, "free": free, "empty_cache": empty_cache}
+        _torch_memory.update({f"gpu_external_{name}": f for name, f in functions.items()})
+    address = lambda f: str(ctypes.cast(f, ctypes.c_void_p).value)
+    return {name: address(f) for name, f in _torch_memory.items()}
+
+
+_torch_memory: dict[str, Any] = {}  #: keeps the functions, whose addresses sessions have
