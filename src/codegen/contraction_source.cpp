@@ -152,7 +152,7 @@ class Writer {
     p.padded = static_cast<bool>(c.inside);
     p.pairs = static_cast<bool>(c.pair);
     p.made_rows = rows ? row_height : 0;
-    if (!p.chip.is_nvidia()) e_.range = &range_;
+    if (p.chip.policy.narrow_indices) e_.range = &range_;
     e_.plain_reductions = true;
     e_.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
   }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "codegen/gpu_generator.h"
+#include "fuse/windows.h"
 
 namespace sardonyx::codegen {
 
@@ -80,7 +81,6 @@ constexpr std::int64_t kFewTerms = 64;        // of a reduction that one thread 
 constexpr std::int64_t kVeryFewTerms = 8;     // of a reduction that one thread always computes
 constexpr std::int64_t kManyOutputs = 8192;   // outputs that keep a card busy with one thread each
 constexpr std::int64_t kUnknownOutputs = 64;  // assumed along a dim of unknown size, to decide whether windows overlap
-constexpr std::int64_t kMostTaps = 2048;      // of a window that overlaps with its neighbours
 constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // assumed length of a reduction of unknown length
 
 // Terms of the longest reduction.
