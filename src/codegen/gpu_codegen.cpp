@@ -97,8 +97,8 @@ std::int64_t longest(const Exprs& reductions) {
   return most;
 }
 
-// How many of `outputs` along a variable that moves by `step` elements read along one dim of `value`: all of them, unless
-// they select from several tensors (a concatenation) that are shorter than the result.
+// How many of `outputs` along a variable that moves by `step` elements read along one dim of `value`: all of them,
+// unless they select from several tensors (a concatenation) that are shorter than the result.
 std::int64_t within_dim(const Value& value, std::int64_t step, std::int64_t outputs) {
   std::vector<int> order = value.storage_order;
   if (order.empty())

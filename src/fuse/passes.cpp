@@ -104,8 +104,7 @@ constexpr Pass kPasses[] = {
      "After attention, which has taken masks as expressions where it can.",
      [](const FuseOptions& o) { return o.shrink_repeats && !o.disabled; },
      [](PassState& s) { shrink_repeats(s.graph); }},
-    {"pad_products", "pad_products, unless fusion is off",
-     "Pads K of GEMMs with zeros to whole vectors.",
+    {"pad_products", "pad_products, unless fusion is off", "Pads K of GEMMs with zeros to whole vectors.",
      "After attention, which pads heads itself; when loops are final, so that those that compute an operand write the "
      "zeros.",
      [](const FuseOptions& o) { return o.pad_products && !o.disabled; },

@@ -1,5 +1,5 @@
-// A library that is loaded before ONNX Runtime's: the C API with the functions of AMD's MIGraphX and ROCm providers, which
-// stock packages refuse, run by AMDGPUExecutionProvider. All others are ONNX Runtime's own.
+// A library that is loaded before ONNX Runtime's: the C API with the functions of AMD's MIGraphX and ROCm providers,
+// which stock packages refuse, run by AMDGPUExecutionProvider. All others are ONNX Runtime's own.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -75,7 +75,7 @@ class GpuCollectiveStep : public GpuCollective {
     const TensorRef &in = step.inputs[0], &out = step.outputs[0];
     const DType dtype = run.info(in.buffer).dtype;
     const auto l = step.name == "all_reduce" ? launched_->sum_launch(elements, dtype)
-                                           : launched_->gather_launch(elements * size_of(dtype));
+                                             : launched_->gather_launch(elements * size_of(dtype));
     if (!l) return;
     calls_.push_back(std::make_shared<GpuCall>(l->function, l->blocks, PeerExchange::kThreads, 0,
                                                std::vector<int>{in.buffer, out.buffer}, l->values));
