@@ -49,17 +49,25 @@ function(sardonyx_component name)
   endif()
 endfunction()
 
-# sardonyx_test(NAME [DEPS target...]): every .cpp of this directory becomes one GoogleTest program build/bin/test_NAME.
+# sardonyx_test(NAME [OPTIMIZED] [DEPS target...] [LABELS slow]): every .cpp of this directory becomes one GoogleTest program
+# build/bin/test_NAME. Tests are compiled without optimisation, in two thirds of the time: what they test is optimised. OPTIMIZED is
+# for those that compute much themselves, or test headers of kernels.
 function(sardonyx_test name)
-  cmake_parse_arguments(T "" "" "DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(T "OPTIMIZED" "" "DEPS;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if("sardonyx" IN_LIST T_DEPS)  # the graph is verified after every pass
     list(APPEND sources ${PROJECT_SOURCE_DIR}/tests/cpp/verify_passes.cpp)
   endif()
   add_executable(test_${name} ${sources})
   target_include_directories(test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  if(NOT T_OPTIMIZED)
+    target_compile_options(test_${name} PRIVATE -O0)
+  endif()
   target_link_libraries(test_${name} PRIVATE ${T_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND test_${name})
+  if(T_OPTIMIZED)
+    set_tests_properties(${name} PROPERTIES COST 10)  # those that compute much start first, so that no core idles at the end
+  endif()
   if(T_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}")
   endif()

@@ -157,8 +157,10 @@ def run_fuzzers(root: Path, build: Path, jobs: int, seconds: int) -> Count:
                 break
     if status == 0:
         return Count(passed=1)
-    # libFuzzer's findings, and how to reproduce them, are at the end.
-    print("\n".join(log.read_text(errors="replace").splitlines()[-60:]))
+    # libFuzzer's findings, and how to reproduce them, are at the end of what the target wrote. Others ran beside it.
+    failed = log.read_text(errors="replace").partition("FAILED: ")[2]
+    of_target = re.split(r"\n\[\d+/\d+\] ", failed)[0] or log.read_text(errors="replace")
+    print("\n".join(of_target.splitlines()[-60:]))
     return Count(failed=[f"fuzz ({log} has the rest)"])
 
 

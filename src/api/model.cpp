@@ -43,6 +43,11 @@ bool has_assumptions(const Block& b) {
   return any;
 }
 
+// The name of the first card whose driver runs code for this target.
+std::string first_card_for(std::string_view target) {
+  return parse_target(target).kind == TargetKind::kAmdgpu ? "hip" : "cuda";
+}
+
 }  // namespace
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& path, const ModelOptions& options) {
@@ -141,7 +146,7 @@ std::unique_ptr<Model> Model::load_program(const std::filesystem::path& path, Mo
     const bool only_gpus =
         std::all_of(targets.begin(), targets.end(), [](const std::string& t) { return find_chip(t) != nullptr; });
     if (only_gpus) {
-      options.device = chip_of(targets[0]).is_nvidia() ? "cuda" : "hip";
+      options.device = first_card_for(targets[0]);
       gpu = open_gpu(options.device)->info().target;
     }
   }
@@ -158,7 +163,7 @@ std::unique_ptr<Model> Model::from_program(std::shared_ptr<const Program> progra
   std::shared_ptr<Gpu> gpu;
   const TargetKind kind = parse_target(program->target).kind;
   if (kind != TargetKind::kHost) {
-    gpu = open_gpu(options.device != "host" ? options.device : kind == TargetKind::kAmdgpu ? "hip" : "cuda");
+    gpu = open_gpu(options.device != "host" ? options.device : first_card_for(program->target));
     if (!runs_on(program->target, gpu->info().target))
       fail(ErrorKind::kUnsupported, "the program is for {}, and {} is a {}; compile the model for it", program->target,
            gpu->info().name, gpu->info().target);

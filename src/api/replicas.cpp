@@ -102,7 +102,8 @@ Replicas::Replicas(std::vector<std::shared_ptr<Model>> models) : models_(std::mo
     const bool known = t.known_rank && front().executor();
     if (known && (t.shape.empty() || t.shape[0] != batch_))
       fail(ErrorKind::kUnsupported,
-           "output '{}' has not '{}' as its first dim: parts of it that several devices compute can't be put together",
+           "output '{}' does not have '{}' as its first dim, so parts of it that several devices compute can't be "
+           "joined",
            t.name, batch_);
   }
 }

@@ -19,7 +19,7 @@ namespace sardonyx::cli {
 namespace {
 
 const char* const kExitCodes =
-    "Exit codes: 0 done, 1 a defect of ours, 2 wrong use, 3 malformed model, 4 unsupported, 5 file, 6 compiler,\n"
+    "Exit codes: 0 success, 1 a bug in Sardonyx, 2 wrong usage, 3 malformed model, 4 unsupported, 5 file, 6 compiler,\n"
     "7 device, 8 results differ. Errors are one line on stderr; docs/command-line.md has more.";
 
 const char* environment(const char* name) {

@@ -153,7 +153,7 @@ class Writer {
     p.linear = a_.linear() && b_.linear();
     p.pairs = static_cast<bool>(c.pair);
     p.made_rows = rows ? row_height : 0;
-    if (!p.chip.is_nvidia()) e_.range = &range_;
+    if (p.chip.policy.narrow_indices) e_.range = &range_;
     e_.plain_reductions = true;
     e_.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
   }

@@ -83,8 +83,11 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
       return kCdna4;
     case ChipFamily::kRdna4:
       return kRdna4;
-    default:  // RDNA 3 and 3.5
+    case ChipFamily::kRdna3:
+    case ChipFamily::kRdna35:
       return kRdna3;
+    default:
+      return {};
   }
 }
 
@@ -132,14 +135,12 @@ class TileFamily : public ContractionFamily {
     const Chip& chip = p.chip;
     const bool wave64 = chip.wave == 64, narrow = p.type != DType::kFloat32;  // 16 bits or int8
     const int stages = chip.has(Feature::kAsyncCopy) ? 3 : 2;
-    const bool amd_matrices = !chip.is_nvidia() && narrow && chip.layout() != MatrixLayout::kVector;
     std::vector<KernelCandidate> all;
-    if (amd_matrices) {
+    if (narrow)
       for (const AmdTile& t : amd_tiles(chip))
         if (t.m * t.n < 256 * 256 || (p.linear && p.vectors() && size_of(p.type) == 2))
           add(all, chip, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
-      return all;
-    }
+    if (!all.empty()) return all;
     add(all, chip, 32, 32, wave64 ? Waves{1, 1, 4} : Waves{2, 1, 4}, 256, stages,
         narrow ? Times{3120, 2.9f, 560, 2.1f} : Times{3380, 13.2f, 2300, 9.0f});
     add(all, chip, 64, 64, wave64 ? Waves{2, 2, 1} : Waves{2, 2, 2}, 128, stages,

@@ -46,7 +46,8 @@ class GemvWideFamily : public ContractionFamily {
 
 bool gemv_wide_supports(const ContractionProblem& p) {
   constexpr std::int64_t kMostRows = 4;
-  if (p.chip.is_nvidia() || size_of(p.type) != 2 || p.padded || !(p.b == Access::kVector || p.quantized)) return false;
+  if (!p.chip.policy.wide_gemv || size_of(p.type) != 2 || p.padded || !(p.b == Access::kVector || p.quantized))
+    return false;
   return p.made_rows > 0 ? p.made_rows <= kMostRows : p.a != Access::kAcross && p.least_rows <= kMostRows;
 }
 

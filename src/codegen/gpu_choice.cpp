@@ -8,10 +8,6 @@
 namespace sardonyx::codegen {
 namespace {
 
-// On AMD's chips, where candidates and their costs are many and close: a further kernel must be faster by this share at
-// some size. ResNet-50 for any batch on gfx942 then has 95 kernels instead of 112.
-constexpr double kWorthCompiling = 0.1;
-
 /// Whether a candidate supports these sizes, as far as is known while compiling.
 enum class Applies : std::uint8_t { kNo, kPerhaps, kYes };
 
@@ -28,7 +24,7 @@ bool sizes_known(const Choice& c) { return is_const(c.batches) && is_const(c.m) 
 
 std::vector<bool> select_candidates(Choice& choice, const TileSelection& selection, std::string_view arch) {
   const Chip& chip = chip_of(arch);
-  std::vector<bool> wanted = taken_by_rule(choice, driver_units(chip), chip.is_nvidia() ? 0 : kWorthCompiling);
+  std::vector<bool> wanted = taken_by_rule(choice, driver_units(chip), chip.policy.worth_compiling);
   if (selection.choices)
     for (TunedSize& t : selection.choices->find(arch, choice.problem)) {
       if (!may_be(choice, t.sizes)) continue;

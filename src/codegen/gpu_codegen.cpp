@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "codegen/gpu_generator.h"
+#include "fuse/windows.h"
 
 namespace sardonyx::codegen {
 
@@ -80,7 +81,6 @@ constexpr std::int64_t kFewTerms = 64;        // of a reduction that one thread 
 constexpr std::int64_t kVeryFewTerms = 8;     // of a reduction that one thread always computes
 constexpr std::int64_t kManyOutputs = 8192;   // outputs that keep a card busy with one thread each
 constexpr std::int64_t kUnknownOutputs = 64;  // assumed along a dim of unknown size, to decide whether windows overlap
-constexpr std::int64_t kMostTaps = 2048;      // of a window that overlaps with its neighbours
 constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // assumed length of a reduction of unknown length
 
 // Terms of the longest reduction.
@@ -110,8 +110,8 @@ std::int64_t longest_row(const LoopKernel& kernel) {
   return most;
 }
 
-// How many of `outputs` along a variable that moves by `step` elements read along one dim of `value`: all of them, unless
-// they select from several tensors (a concatenation) that are shorter than the result.
+// How many of `outputs` along a variable that moves by `step` elements read along one dim of `value`: all of them,
+// unless they select from several tensors (a concatenation) that are shorter than the result.
 std::int64_t within_dim(const Value& value, std::int64_t step, std::int64_t outputs) {
   std::vector<int> order = value.storage_order;
   if (order.empty())

@@ -21,8 +21,6 @@ namespace {
 constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
 constexpr std::size_t kMaxBuffers = 48;         // of an epilogue; the runtime passes 64 pointers to a kernel at most
 
-// Fixed time of the launch that adds up split-K's partial sums, in nanoseconds (assumed to be longer on AMD).
-constexpr float kFinishOnNvidia = 3400, kFinishElsewhere = 6000;
 constexpr int kMostShares = 8;
 constexpr std::int64_t kLeastShare = 256;  // elements along K per workgroup
 
@@ -133,7 +131,7 @@ std::vector<Offer> offers(const ContractionProblem& p, int most_shares) {
     for (int shares = 2; shares <= most_shares && all[k].candidate.may_share; shares *= 2) {
       all.push_back(all[k]);
       all.back().candidate.tiling.shares = shares;
-      all.back().candidate.tiling.finish = p.chip.is_nvidia() ? kFinishOnNvidia : kFinishElsewhere;
+      all.back().candidate.tiling.finish = p.chip.policy.finish;
     }
   return all;
 }

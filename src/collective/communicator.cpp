@@ -13,7 +13,7 @@ std::shared_ptr<Communicator> Communicator::join(const GroupOptions& options) {
   std::shared_ptr<Gpu> gpu;
   if (options.device != "host") gpu = open_gpu(options.device);
   // A simulated card has no such library, except one that is named explicitly (in tests).
-  const bool card = gpu && (!gpu->info().name.starts_with("sim:") || (t == "library" && !options.library.empty()));
+  const bool card = gpu && (!gpu->info().simulated || (t == "library" && !options.library.empty()));
   if (t == "library" && !card)
     sardonyx::fail(ErrorKind::kInvalidArgument, "NCCL and RCCL are for cards; '{}' exchanges tensors through 'host'",
                    options.device);

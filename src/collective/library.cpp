@@ -106,7 +106,7 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
   LibraryCommunicator(std::unique_ptr<Group> group, std::shared_ptr<Gpu> gpu, const GroupOptions& options)
       : Communicator(group->rank(), group->size()), group_(std::move(group)), gpu_(std::move(gpu)) {
     try {
-      library_ = open_library(gpu_->info().name.starts_with("cuda"), options.library);
+      library_ = open_library(gpu_->info().api == GpuApi::kCuda, options.library);
       UniqueId id{};
       const Gpu::Scope scope(*gpu_);
       if (rank() == 0) library_.require(library_.get_id(&id), "making a group");

@@ -20,6 +20,7 @@ constexpr int kUnits = 16, kMajor = 75, kMinor = 76, kMaxDynamicShared = 8;
 class CudaGpu : public DriverGpu {
  public:
   CudaGpu(const Driver& driver, int ordinal, std::string name) : DriverGpu(driver, ordinal, std::move(name), kUnits) {
+    info_.api = GpuApi::kCuda;
     int major = 0, minor = 0;
     driver.require(driver.attribute(&major, kMajor, ordinal), "reading an attribute");
     driver.require(driver.attribute(&minor, kMinor, ordinal), "reading an attribute");
@@ -36,7 +37,6 @@ class CudaGpu : public DriverGpu {
     driver.require(driver.retain_context(&context_, ordinal), "making a context");
   }
 
-  GpuApi api() const override { return GpuApi::kCuda; }
   std::shared_ptr<GpuModule> load(const std::string& code, PtxAssembler assembler) override;
   void reserve_shared(void* function, std::uint32_t bytes) override {
     if (bytes <= static_cast<std::uint32_t>(row_->lds.without_asking)) return;

@@ -15,16 +15,18 @@
 
 namespace sardonyx {
 
+/// The driver interface of a GPU. A simulated GPU uses HIP.
+enum class GpuApi { kHip, kCuda };
+
 struct GpuInfo {
   std::string name;          ///< "hip:0", "cuda:1", "sim:gfx942"
   std::string description;   ///< the card's own name
   std::string target;        ///< what code is compiled for: "gfx942", "sm_90"
   std::uint64_t memory = 0;  ///< bytes
   int units = 0;             ///< compute units, multiprocessors
+  GpuApi api = GpuApi::kHip;
+  bool simulated = false;  ///< by src/sim
 };
-
-/// The driver interface of a GPU. A simulated GPU uses HIP.
-enum class GpuApi { kHip, kCuda };
 
 /// The driver's own handle (CUstream, hipStream_t). Work of one stream runs in order.
 using GpuStream = void*;
@@ -98,8 +100,6 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
   virtual ~Gpu() = default;
   const GpuInfo& info() const { return info_; }
-  virtual GpuApi api() const = 0;
-
   /// Device memory, aligned to 256 bytes, at least one byte. It is freed with its last owner, at which point the driver
   /// may wait for all work of the device.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;

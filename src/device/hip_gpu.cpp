@@ -15,9 +15,10 @@ class HipGpu : public DriverGpu {
  public:
   HipGpu(const Driver& driver, int ordinal, std::string name) : DriverGpu(driver, ordinal, std::move(name), kUnits) {
     info_.target = target();
+    info_.api = GpuApi::kHip;
+    info_.simulated = driver.simulated_microseconds != nullptr;
   }
 
-  GpuApi api() const override { return GpuApi::kHip; }
   std::shared_ptr<GpuModule> load(const std::string& code, PtxAssembler) override {
     return std::make_shared<DriverModule>(std::static_pointer_cast<DriverGpu>(shared_from_this()), code.c_str());
   }

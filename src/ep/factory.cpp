@@ -113,7 +113,7 @@ const OrtHardwareDevice* Factory::hardware_of(const ProviderDevice& device, cons
     const OrtHardwareDeviceType type = ort_->HardwareDevice_Type(hardware[k]);
     if (type == OrtHardwareDeviceType_CPU && !cpu) cpu = hardware[k];
     if (type == OrtHardwareDeviceType_GPU && ort_->HardwareDevice_VendorId(hardware[k]) == kAmd &&
-        gpus++ == device.id() && device.info().name.starts_with("hip"))
+        gpus++ == device.id() && device.is_card())
       return hardware[k];
   }
   if (!ort_.later()) return cpu;

@@ -20,7 +20,7 @@ struct ProviderDevices {
 
 ProviderDevice::ProviderDevice(DeviceInfo info, int id)
     : info_(std::move(info)), id_(id), device_(Device::open(info_.name)) {
-  if (!is_host()) gpu_ = open_gpu(info_.name);
+  if (is_gpu_name(info_.name)) gpu_ = open_gpu(info_.name);
 }
 
 std::shared_ptr<void> ProviderDevice::allocate(std::size_t bytes) { return device_.allocate(bytes); }
@@ -64,7 +64,7 @@ std::vector<std::shared_ptr<ProviderDevice>> find_devices(const std::string& wan
     return out;
   }
   for (const GpuInfo& g : list_gpus(&problems))
-    if (g.name.starts_with("hip")) out.push_back(device_named(g.name, static_cast<int>(out.size())));
+    if (g.api == GpuApi::kHip) out.push_back(device_named(g.name, static_cast<int>(out.size())));
   return out;
 }
 

@@ -26,7 +26,9 @@ class ProviderDevice {
   const DeviceInfo& info() const { return info_; }
   /// The device id in ONNX Runtime: 0, 1, ... in the order in which devices are offered.
   int id() const { return id_; }
-  bool is_host() const { return info_.name == "host"; }
+  bool is_host() const { return !gpu_; }
+  /// Whether it is a card that the operating system may know too.
+  bool is_card() const { return gpu_ && !gpu_->info().simulated; }
 
   /// Device memory, aligned to 256 bytes.
   std::shared_ptr<void> allocate(std::size_t bytes);

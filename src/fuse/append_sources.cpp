@@ -38,7 +38,7 @@ bool step(Value*& x, Expr& stride, Expr& offset, const Expr& batch, const Expr& 
 
 }  // namespace
 
-void append_from_source(Graph& g) {
+void append_from_source(Graph& g, const FuseOptions& options) {
   bool changed = false;
   for (const auto& n : g.nodes) {
     auto* r = n->as<RoutineOp>();
@@ -59,7 +59,13 @@ void append_from_source(Graph& g) {
         moved |= x->producer->as<LoopOp>() != nullptr;
         x = from;
       }
-      if (!moved || x->dtype != n->inputs[1 + which]->dtype || x->graph != &g) continue;
+      if (!moved || x->dtype != n->inputs[1 + which]->dtype || x->graph != &g) {
+        remark(options, "append_sources", n->origin, [&] {
+          return fmt::format("the new {} are not parts of a tensor with rows at one distance",
+                             which == 0 ? "keys" : "values");
+        });
+        continue;
+      }
       n->inputs[1 + which] = x;
       r->params[2 + 2 * which] = stride;
       r->params[3 + 2 * which] = offset;

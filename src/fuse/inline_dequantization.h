@@ -1,6 +1,6 @@
 // Internal to fuse/: GEMMs that dequantise an operand as they load it.
 #pragma once
-#include "graph/graph.h"
+#include "fuse/options.h"
 
 namespace sardonyx {
 
@@ -9,7 +9,7 @@ namespace sardonyx {
 bool is_dequantization(const Node& n);
 
 /// Replaces a GEMM operand that such a loop computes by the loop's body, which the GEMM evaluates as it loads: the
-/// float tensor is never in memory.
-void inline_dequantization(Graph& g);
+/// float tensor is never in memory. A remark says which loops over small integers stay tensors.
+void inline_dequantization(Graph& g, const FuseOptions& options);
 
 }  // namespace sardonyx

@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "fuse/windows.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -116,7 +117,6 @@ class Packer {
   // Whether neighbouring outputs, along `inner`, are computed side by side: windows of several dims, and of one dim if
   // something else than weights is read along `inner` too. (Other reductions of one variable run along rows.)
   bool is_window(const Expr& r, const Expr& inner) const {
-    constexpr std::int64_t kMostTaps = 2048;  // longer reductions are not windows; as in codegen/gpu_codegen.cpp
     std::int64_t all = 1, n = 0;
     for (const Expr& v : r->vars) {
       if (!is_const_int(v->args[0], n) || n > kMostTaps) return false;

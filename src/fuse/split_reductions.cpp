@@ -9,6 +9,7 @@
 
 #include "fuse/merge_equal.h"
 #include "fuse/reduction_digits.h"
+#include "fuse/windows.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -31,7 +32,6 @@ constexpr std::int64_t kTeamColumn = 6144;        // shorter columns are not wor
 constexpr std::int64_t kLeastMixed = 8192;        // elements that are contiguous in runs, with gaps between the runs
 constexpr std::int64_t kLongRun = 512;            // contiguous elements that a team of threads reduces
 constexpr std::int64_t kManyRuns = 64;            // shorter runs, whose elements become columns
-constexpr std::int64_t kMostTaps = 2048;          // of a window; as in codegen/gpu_codegen.cpp
 constexpr std::int64_t kEnoughWindows = 4096;     // results of windows from which on a second kernel does not pay
 
 // Reductions of `e` that are always evaluated.
@@ -45,25 +45,40 @@ void certain_reductions(const Expr& e, Exprs& out) {
   for (const Expr& a : e->args) certain_reductions(a, out);
 }
 
+// Whether a reduction has so many elements that a remark says why it is not split.
+bool is_long(const Expr& r) {
+  std::int64_t all = 1, n = 0;
+  for (const Expr& v : r->vars)
+    if (is_const_int(v->args[0], n)) all = std::min(all, kLeastRow) * n;
+  return all >= kLeastOfFew;
+}
+
 class Splitter {
  public:
   explicit Splitter(Graph& g) : g_(g) {}
 
-  // `r` as a reduction of partial results; empty if r stays as it is.
-  Expr split(const Expr& r, const Exprs& vars) {
+  // `r` as a reduction of partial results; empty if r stays as it is, with the reason in `why`.
+  Expr split(const Expr& r, const Exprs& vars, const char*& why) {
     const auto kind = static_cast<ReduceKind>(r->i);
     const bool arg = kind >= ReduceKind::kArgMin;
-    if (r->args[0]->has_reduce || (arg && r->vars.size() != 1)) return {};
+    why = "it reduces what is itself a reduction";
+    if (r->args[0]->has_reduce) return {};
+    why = "it searches several dims";
+    if (arg && r->vars.size() != 1) return {};
+    why = "its length differs between results";
     for (const Expr& v : r->vars)
       if (v->args[0]->has_var || v->args[0]->has_load) return {};
     const std::optional<ReducedDigits> d = arg ? ReducedDigits{r->vars, r->args[0]} : digits_of(r);
+    why = "it does not go through memory in order";
     if (!d) return {};
     Parts p;
     p.body = d->body;
     p.reduced = d->vars;
     for (const Expr& v : vars)
       if (mentions(r, v)) p.kept.push_back(v);
+    why = "it is a window, and there are many";
     if (is_window(r, extent_of(p.kept), extent_of(p.reduced))) return {};
+    why = "there are enough results, or parts would be too short";
     if (!plan(p, arg)) return arg ? Expr() : in_memory_order(r, *d);
     if (arg) return split_arg(r, p);
     if (const Expr e = of_exponentials(r, p)) return e;
@@ -340,7 +355,7 @@ class Splitter {
 
 }  // namespace
 
-void split_reductions(Graph& g) {
+void split_reductions(Graph& g, const FuseOptions& options) {
   const auto constants = constant_nodes(g);
   std::vector<Node*> nodes;
   for (const auto& n : g.nodes)
@@ -352,8 +367,13 @@ void split_reductions(Graph& g) {
     certain_reductions(l->body, reductions);
     std::vector<std::pair<Expr, Expr>> done;
     g.origin = n->origin;
-    for (const Expr& r : reductions)
-      if (const Expr y = Splitter(g).split(r, l->vars)) done.emplace_back(r, y);
+    for (const Expr& r : reductions) {
+      const char* why = nullptr;
+      if (const Expr y = Splitter(g).split(r, l->vars, why))
+        done.emplace_back(r, y);
+      else if (is_long(r))
+        remark(options, "split_reductions", n->origin, [&] { return std::string(why); });
+    }
     g.origin.clear();
     if (done.empty()) continue;
     l = n->as<LoopOp>();

@@ -42,11 +42,18 @@ void trim_rows(Graph& g, const FuseOptions& options) {
     Value* v = n->outputs[0];
     const std::size_t dim = m->vars.size() - 2;
     const auto users = uses.find(v);
-    if (is_const(v->shape[dim], 1) || required.count(v) || users == uses.end() ||
-        std::find(g.outputs.begin(), g.outputs.end(), v) != g.outputs.end())
+    if (is_const(v->shape[dim], 1) || users == uses.end()) continue;
+    const bool whole = required.count(v) || std::find(g.outputs.begin(), g.outputs.end(), v) != g.outputs.end();
+    const Expr row = whole ? Expr() : only_row(v, users->second, dim);
+    if (!row) {
+      if (std::any_of(users->second.begin(), users->second.end(),
+                      [&](Node* user) { return static_cast<bool>(only_row(v, {user}, dim)); }))
+        remark(options, "trim_rows", n->origin, [&] {
+          return std::string(whole ? "all rows are computed: its result is an output, or a routine reads it"
+                                   : "all rows are computed: its readers need different ones");
+        });
       continue;
-    const Expr row = only_row(v, users->second, dim);
-    if (!row) continue;
+    }
     for (Node* user : users->second) {
       auto* l = user->as<LoopOp>();
       l->body = rewrite(l->body, [&](const Expr& x) -> Expr {

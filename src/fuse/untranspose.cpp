@@ -123,7 +123,7 @@ void add_image(Graph& g, Value* v, const Order& order, Node& convolution) {
 
 }  // namespace
 
-void untranspose(Graph& g) {
+void untranspose(Graph& g, const FuseOptions& options) {
   const auto required = required_values(g);
   const auto constants = constant_nodes(g);
   const Uses uses = uses_of(g);
@@ -132,7 +132,13 @@ void untranspose(Graph& g) {
     auto* l = n->as<LoopOp>();
     if (!l || l->body->has_reduce || constants.count(n.get())) continue;
     const Order order = order_of(*l, uses);
-    if (order.empty() || !follow(*n->outputs[0], order, uses, required, orders)) continue;
+    if (order.empty()) continue;
+    if (!follow(*n->outputs[0], order, uses, required, orders)) {
+      remark(options, "untranspose", n->origin, [] {
+        return std::string("it transposes a GEMM's result, and is an output or has a reader that needs its order");
+      });
+      continue;
+    }
     l->vars = permuted(l->vars, order);
   }
   if (orders.empty()) return;

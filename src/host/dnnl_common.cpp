@@ -114,8 +114,9 @@ void append_post_op(dnnl::post_ops& out, const PostOp& op, const dnnl::memory::d
   }
 }
 
-bool is_optimised(const dnnl::primitive_desc_base& pd) {
-  return std::string_view(pd.impl_info_str()).find("ref") == std::string_view::npos;
+DnnlImplementation implementation_of(const dnnl::primitive_desc_base& pd) {
+  const std::string_view name = pd.impl_info_str();
+  return {name.find("ref") != name.npos, name.starts_with("br"), name.starts_with("brg")};
 }
 
 }  // namespace sardonyx::host

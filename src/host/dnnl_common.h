@@ -33,8 +33,13 @@ DnnlEpilogue dnnl_epilogue(const std::vector<PostOp>& post, std::vector<dnnl::me
 /// Adds `op` to `out`; `operand` describes its tensor (zero without one).
 void append_post_op(dnnl::post_ops& out, const PostOp& op, const dnnl::memory::desc& operand);
 
-/// Whether oneDNN chose an implementation that is worth using: not its unoptimised reference code.
-bool is_optimised(const dnnl::primitive_desc_base& pd);
+/// What is known of the implementation that oneDNN chose; it tells them apart by names only.
+struct DnnlImplementation {
+  bool reference = false;     ///< unoptimised code, which is not worth using
+  bool batch_reduce = false;  ///< of the generator of batch-reduce GEMMs, which is fast for 16-bit floats too
+  bool brgemm = false;        ///< of that generator, for GEMMs and convolutions that are not depthwise
+};
+DnnlImplementation implementation_of(const dnnl::primitive_desc_base& pd);
 
 struct PackedWeights::Impl {
   struct Copy {
@@ -83,6 +88,7 @@ class DnnlKernel : public TileKernel {
   struct Spec {
     dnnl::primitive primitive;
     std::string name;
+    DnnlImplementation implementation;
     dnnl::memory::desc src, dst, bias, scratch;
     dnnl::memory::desc weights;        ///< layout that the primitive reads
     dnnl::memory::desc plain_weights;  ///< layout in the model
@@ -94,8 +100,8 @@ class DnnlKernel : public TileKernel {
   ~DnnlKernel() override;
   std::size_t scratch_bytes() const override { return scratch_bytes_; }
   std::string name() const override { return spec_.name; }
-  /// The kernels of oneDNN's "batch-reduce GEMM" generator; its implementations are told apart by their names only.
-  bool has_fast_halves() const override { return spec_.name.starts_with("br"); }
+  const DnnlImplementation& implementation() const { return spec_.implementation; }
+  bool has_fast_halves() const override { return spec_.implementation.batch_reduce; }
   std::shared_ptr<PackedWeights> pack(const void* weights) const override;
   void run(const TileArgs& args) const override;
 

@@ -76,14 +76,14 @@ std::shared_ptr<const TileKernel> find_kernel(const ConvDesc& d, std::string& wh
       const dnnl::deconvolution_forward::primitive_desc pd(cpu_engine(), kind, dnnl::algorithm::deconvolution_direct,
                                                            src, weights, bias, dst, first(d.stride), dilation,
                                                            first(d.pad_begin), pad_end, epilogue.attr, true);
-      if (!pd.get(true) || (!reference && !is_optimised(pd))) return nullptr;
+      if (!pd.get(true) || (!reference && implementation_of(pd).reference)) return nullptr;
       const dnnl::deconvolution_forward primitive(pd);
       return make_dnnl_kernel(pd, primitive, plain, d.weights_constant, std::move(epilogue), d.threads);
     }
     const dnnl::convolution_forward::primitive_desc pd(cpu_engine(), kind, dnnl::algorithm::convolution_direct, src,
                                                        weights, bias, dst, first(d.stride), dilation,
                                                        first(d.pad_begin), pad_end, epilogue.attr, true);
-    if (!pd.get(true) || (!reference && !is_optimised(pd))) return nullptr;
+    if (!pd.get(true) || (!reference && implementation_of(pd).reference)) return nullptr;
     const dnnl::convolution_forward primitive(pd);
     return make_dnnl_kernel(pd, primitive, plain, d.weights_constant, std::move(epilogue), d.threads);
   };

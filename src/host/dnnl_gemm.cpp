@@ -51,7 +51,7 @@ std::shared_ptr<const DnnlKernel> make_matmul(const GemmDesc& desc, const GemmPr
   } else {
     pd = dnnl::matmul::primitive_desc(cpu_engine(), a, used_b, out, epilogue.attr, true);
   }
-  if (!pd.get(true) || !is_optimised(pd)) return nullptr;
+  if (!pd.get(true) || implementation_of(pd).reference) return nullptr;
   return make_dnnl_kernel(pd, dnnl::matmul(pd), b, desc.b_constant, std::move(epilogue), desc.threads);
 }
 
@@ -75,11 +75,11 @@ std::shared_ptr<const DnnlKernel> make_1x1_convolution(const GemmDesc& desc, con
   dnnl::convolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
                                                dnnl::algorithm::convolution_direct, src, weights, bias, dst, {1, 1},
                                                {0, 0}, {0, 0}, epilogue.attr, true);
-  if (!pd.get(true) || !std::string_view(pd.impl_info_str()).starts_with("brg")) return nullptr;
+  if (!pd.get(true) || !implementation_of(pd).brgemm) return nullptr;
   return make_dnnl_kernel(pd, dnnl::convolution_forward(pd), plain, true, std::move(epilogue), desc.threads);
 }
 
-bool is_brgemm(const std::shared_ptr<const DnnlKernel>& kernel) { return kernel && kernel->name().starts_with("brg"); }
+bool is_brgemm(const std::shared_ptr<const DnnlKernel>& kernel) { return kernel && kernel->implementation().brgemm; }
 
 std::shared_ptr<const TileKernel> find_kernel(const GemmDesc& desc, const GemmProblem& p, std::string& why) {
   const memory::desc out = matrix(p.batch, p.m, p.n, false, desc.out);

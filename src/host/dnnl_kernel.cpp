@@ -235,6 +235,7 @@ std::shared_ptr<const DnnlKernel> make_dnnl_kernel(const dnnl::primitive_desc& p
   DnnlKernel::Spec spec;
   spec.primitive = primitive;
   spec.name = pd.impl_info_str();
+  spec.implementation = implementation_of(pd);
   spec.src = arg(DNNL_ARG_SRC);
   spec.weights = arg(DNNL_ARG_WEIGHTS);
   spec.dst = arg(DNNL_ARG_DST);

@@ -16,10 +16,6 @@
 namespace sardonyx {
 namespace {
 
-// On AMD each object is loaded separately. PTX of Hopper's matrix instructions is large, and is finally split into
-// single kernels: compiling ResNet-50 takes 18 s of CPU time with 2 kernels per object, 20 with 1 or 4, 23 with 8.
-constexpr std::size_t kKernelsPerObject = 8, kKernelsPerPtx = 2;
-
 constexpr std::size_t kMostRowTiles = 3;  // GEMMs that each compute the rows of a shared left operand
 
 /// The conjunction of two conditions; empty: always.
@@ -91,7 +87,7 @@ class GpuBlock : public BlockLowering {
     for (Stage& s : k.stages) s.body = codegen::widened_result(s.body, s.out->dtype);
     const codegen::GpuLoopSource s = codegen::generate_gpu_loop(
         k, {[this](std::int64_t id) { return b_.is_input_symbol(id); }, options_.precision != DType::kFloat32,
-            !chip_of(options_.target).is_nvidia()});  // compared on AMD's chips only
+            chip_of(options_.target).policy.block_transposes});
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
     l.buffers = b_.buffers(s.buffers);
@@ -307,7 +303,7 @@ class GpuLowering : public Lowering {
   Target target() const override { return parse_target(target_); }
   bool gpu_dialect() const override { return true; }
   std::size_t kernels_per_object() const override {
-    return chip_of(target_).is_nvidia() ? kKernelsPerPtx : kKernelsPerObject;
+    return static_cast<std::size_t>(chip_of(target_).policy.kernels_per_module);
   }
   std::unique_ptr<BlockLowering> block(ProgramBuilder& builder, const std::vector<Step>& steps) const override {
     return std::make_unique<GpuBlock>(builder, steps);

@@ -77,7 +77,7 @@ constexpr ProviderOption kProviderOptions[] = {
      .set = [](P& p, Name, Text v) { p.calibration_dir = v; }},
     {.name = "save_compiled_path", .default_text = "none",
      .help = "with `save_compiled_model`: file to which the session's compiled groups are saved; the second and further groups get `.1`, "
-             "`.2` and so on behind its name. In a directory, each group has a file named after its content",
+             "`.2` and so on after its name. In a directory, each group has a file named after its content",
      .set = [](P& p, Name, Text v) { p.save_path = v; },
      .migraphx = {"migraphx_save_compiled_path", "migraphx_save_model_name", "migraphx_save_model_path"}},
     {.name = "save_compiled_model", .default_text = "0", .help = "1: save to `save_compiled_path`",

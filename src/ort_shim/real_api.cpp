@@ -66,7 +66,7 @@ const OrtApiBase& real_base() {
   static const OrtApiBase* base = find_base();
   if (!base) {
     std::fprintf(stderr,
-                 "libsardonyx_onnxruntime.so: there is no libonnxruntime.so behind it; install ONNX Runtime 1.23 or "
+                 "libsardonyx_onnxruntime.so: no libonnxruntime.so is loaded after it; install ONNX Runtime 1.23 or "
                  "later, and put its folder into LD_LIBRARY_PATH\n");
     std::abort();
   }

@@ -1,4 +1,4 @@
-// ONNX Runtime's own functions, which lie behind this library.
+// ONNX Runtime's own functions, found in the libraries that are loaded after this one.
 #pragma once
 #include <onnxruntime_c_api.h>
 

@@ -1,5 +1,5 @@
-// A library that stands before ONNX Runtime's: the C API with the functions of AMD's MIGraphX and ROCm providers, which
-// stock packages refuse, run by AMDGPUExecutionProvider. All others are ONNX Runtime's own.
+// A library that is loaded before ONNX Runtime's: the C API with the functions of AMD's MIGraphX and ROCm providers,
+// which stock packages refuse, run by AMDGPUExecutionProvider. All others are ONNX Runtime's own.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -157,7 +157,7 @@ void replace_functions(OrtApi& api) {
 }
 
 // A copy of ONNX Runtime's table of functions, with ours. The table is as long as the runtime's version says, which
-// this library need not know: what lies behind it in the runtime's file is copied too, and never called.
+// this library need not know: the bytes after it in the runtime's file are copied too, and never called.
 const OrtApi* api_for(std::uint32_t version) noexcept {
   const OrtApi* theirs = real_base().GetApi(version);
   if (!theirs || !&real_api()) return theirs;

@@ -9,7 +9,7 @@ namespace sardonyx {
 
 std::unique_ptr<Backend> make_backend(BackendOptions options) {
   if (!options.memory) return std::make_unique<HostBackend>(std::move(options.communicator));
-  if (options.memory->gpu().api() == GpuApi::kCuda) return std::make_unique<CudaBackend>(std::move(options));
+  if (options.memory->gpu().info().api == GpuApi::kCuda) return std::make_unique<CudaBackend>(std::move(options));
   return std::make_unique<HipBackend>(std::move(options));
 }
 

@@ -104,6 +104,18 @@ struct Product {
   double float32 = 0, float16 = 0, int8 = 0;
 };
 
+/// How kernels for a chip are generated and chosen where instructions and sizes do not decide it: measured on an H200
+/// and, for AMD's chips, with the clock of the simulated GPU (docs/amd-clock.md).
+struct KernelPolicy {
+  bool narrow_indices = false;    ///< indices that certainly fit are computed in 32 bits
+  bool block_transposes = false;  ///< loops that transpose do so in registers (codegen/gpu_blocks.cpp)
+  bool wide_gemv = false;         ///< GEMMs of few rows may run kernels/gemv_wide.h
+  /// A further candidate of a choice is compiled if it is faster than the others by this share at some size.
+  double worth_compiling = 0;
+  int kernels_per_module = 0;  ///< kernels that are compiled together
+  float finish = 0;  ///< split-K: nanoseconds of the launch that adds the partial sums, beside those of the tilings
+};
+
 struct Chip {
   std::string_view name;  ///< LLVM's name of the processor
   Vendor vendor = Vendor::kAmd;
@@ -122,6 +134,7 @@ struct Chip {
   Float8 float8 = Float8::kNone;
   DriverFloors floors;
   Features features = {};
+  KernelPolicy policy;
   std::span<const MatrixInstruction> matrix_instructions;
   std::span<const Product> products;  ///< the first is the one that estimates are for
 

@@ -81,6 +81,19 @@ constexpr Product kSm90[] = {
     {"H100", 132, 1, 1980, 1830, 80, 2619, 5120, 3350, 51200, 0, 67, 989, 1979},
 };
 
+// On AMD, candidates and their costs are many and close: with a worth of 0.1, ResNet-50 for any batch on gfx942 has 95
+// kernels instead of 112. Each code object is loaded separately, so that it has several kernels. The launch that ends a
+// split of K is assumed to take longer than on an H200.
+constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
+                                     .block_transposes = true,
+                                     .wide_gemv = true,
+                                     .worth_compiling = 0.1,
+                                     .kernels_per_module = 8,
+                                     .finish = 6000};
+// PTX of Hopper's matrix instructions is large, and is finally split into single kernels: compiling ResNet-50 takes 18
+// s of CPU time with 2 kernels per module, 20 with 1 or 4, 23 with 8.
+constexpr KernelPolicy kNvidiaPolicy = {.kernels_per_module = 2, .finish = 3400};
+
 constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf_machine, int lds, int l1, int rocm,
                     VectorRates rates, Float8 float8, Features features, std::span<const MatrixInstruction> matrix,
                     std::span<const Product> products) {
@@ -95,6 +108,7 @@ constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf
   c.registers = {512, 8, 8, 256, 256, 800, 16, 102, 8};
   c.lds = {lds, lds, lds};
   c.l1_kib = l1;
+  c.policy = kAmdPolicy;
   c.line = 128;
   c.rates = rates;
   c.float8 = float8;
@@ -120,6 +134,7 @@ constexpr Chip rdna(std::string_view name, ChipFamily family, int major, int min
   c.lds = {64 << 10, 64 << 10, 128 << 10};
   c.l1_kib = family == ChipFamily::kRdna2 ? 16 : 32;
   c.line = 128;
+  c.policy = kAmdPolicy;
   c.rates = family == ChipFamily::kRdna2 ? VectorRates{128, 256, 512} : VectorRates{256, 512, 512};
   c.float8 = family == ChipFamily::kRdna4 ? Float8::kOcp : Float8::kNone;
   c.floors.rocm = rocm;
@@ -143,6 +158,7 @@ constexpr Chip nvidia(std::string_view name, ChipFamily family, int major, int l
   c.registers = {512, 8, 0, 255, 0, 0, 0, 0, 16};
   c.lds = {lds, 48 << 10, lds + (1 << 10)};  // each workgroup takes 1 KiB more than it asks for
   c.l1_kib = l1;
+  c.policy = kNvidiaPolicy;
   c.line = 128;
   c.rates = rates;
   c.float8 = float8;
@@ -247,6 +263,7 @@ constexpr bool agrees(const Chip& c) {
   if (amd && !c.has(c.wave == 64 ? kWave64 : kWave32)) return false;
   if (c.has(kTensorCopy) != c.has(kClusters) || (c.has(kWgmma) && !c.has(kTensorCopy))) return false;
   if (c.lds.per_workgroup > c.lds.pool || c.lds.without_asking > c.lds.per_workgroup) return false;
+  if (c.policy.kernels_per_module <= 0 || c.policy.finish <= 0 || c.policy.worth_compiling < 0) return false;
   return c.simds * c.units_per_pool == 4;
 }
 
@@ -266,7 +283,7 @@ consteval bool row_agrees() {
   static_assert(products_agree(c), "peaks, bandwidth or units of a product contradict the chip's row");
   static_assert(instructions_agree(c), "the matrix instructions of a row contradict one another or its float8 kind");
   static_assert(registers_agree(c), "the register file of a row contradicts itself");
-  static_assert(agrees(c), "names, floors, features or LDS of a row contradict one another");
+  static_assert(agrees(c), "names, floors, features, policy or LDS of a row contradict one another");
   return true;
 }
 static_assert([]<std::size_t... kRow>(std::index_sequence<kRow...>) {

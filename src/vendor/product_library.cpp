@@ -227,10 +227,9 @@ void Plan::run(const LibraryTensors& t, GpuStream stream) const { library_->run(
 
 std::shared_ptr<const ProductLibrary> open_library(const std::shared_ptr<Gpu>& gpu, const std::string& path,
                                                    std::string& why) {
-  const std::string& card = gpu->info().name;
-  const bool cuda = gpu->api() == GpuApi::kCuda;
+  const bool cuda = gpu->info().api == GpuApi::kCuda;
   std::vector<std::string> files = {path};
-  if (path.empty() && card.starts_with("sim")) {
+  if (path.empty() && gpu->info().simulated) {
     why = "a simulated card has no library";
     return nullptr;
   }

@@ -187,7 +187,7 @@ def test_instructions_of_windows(operator, layout, chip):
 
 
 def test_norm_behind_depthwise_windows():
-    """The windows are channels last, as the norm and the product behind it read them; neither is computed in parts."""
+    """The windows are channels last, as the norm and the GEMM after it read them; neither is computed in parts."""
     text = """g (float16[n, 32, h, w] x, float16[n, 32, h, w] e) => (float16[n, h, w, 64] y) {
       a = Add (x, e)
       d = Conv <group = 32, pads = [3, 3, 3, 3]> (a, k)

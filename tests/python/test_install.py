@@ -24,7 +24,7 @@ def run(*command, code=0, **options):
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory):
     folder = tmp_path_factory.mktemp("install") / "prefix"
-    for component in ("library", "tools"):  # what the other rooms install need not have been built
+    for component in ("library", "tools"):  # what the other components install need not have been built
         run("cmake", "--install", BUILD, "--prefix", folder, "--component", component)
     return folder
 

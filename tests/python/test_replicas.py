@@ -52,7 +52,7 @@ def test_host_and_simulated_card() -> None:
 def test_what_cant_be_divided() -> None:
     with pytest.raises(UnsupportedError, match="open first dim"):
         sardonyx.compile_replicas(model((4, 5), (4, 3)), ["host", "host"])
-    with pytest.raises(UnsupportedError, match="output 'y' has not 'batch'"):
+    with pytest.raises(UnsupportedError, match="output 'y' does not have 'batch'"):
         sardonyx.compile_replicas(model(output=(1, 3), last="ReduceSum"), ["host", "host"])
     with pytest.raises(UnsupportedError, match="output 'y' has 'batch' in its dim 1"):
         sardonyx.compile_replicas(model(output=(3, "batch"), last="Transpose"), ["host", "host"])

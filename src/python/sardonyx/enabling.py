@@ -89,7 +89,7 @@ def is_enabled(site: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """The command; `arguments` begin behind `sardonyx`."""
+    """The command; `arguments` are those after `sardonyx`."""
     parser = argparse.ArgumentParser(
         prog="sardonyx onnxruntime", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -67,5 +67,22 @@ TEST(Passes, DocumentationListsThem) {
   EXPECT_THAT(text.str(), HasSubstr(table)) << "docs/passes.md must contain this table";
 }
 
+// Fails the whole program, when all of it ran, if a pass has no test that it changes a graph or none that it leaves one
+// as it is.
+class EveryPassIsTested : public testing::Environment {
+ public:
+  void TearDown() override {
+    const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+    if (all.test_to_run_count() != all.total_test_count() || all.failed_test_count() > 0) return;
+    for (const Pass& p : passes()) {
+      const PassUse use = pass_uses()[std::string(p.name)];
+      EXPECT_TRUE(use.changed) << "no test of this directory shows what the pass " << p.name << " changes";
+      EXPECT_TRUE(use.unchanged) << "no test of this directory shows where the pass " << p.name << " does not apply";
+    }
+  }
+};
+[[maybe_unused]] const testing::Environment* const kEveryPass =
+    testing::AddGlobalTestEnvironment(new EveryPassIsTested);
+
 }  // namespace
 }  // namespace sardonyx

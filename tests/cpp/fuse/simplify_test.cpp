@@ -207,19 +207,26 @@ return %3)");
 }
 
 TEST(TrimRows, SeveralRowsStay) {
-  expect_unchanged("trim_rows", R"(%0 = input float32[s, 16]
+  constexpr const char* kGraph = R"(%0 = input float32[s, 16]
 %1 = constant float32[16, 8] {...}
-%2 = matmul float32[i < s, j < 8; k < 16]: %0[i, k], %1[k, j]
-%3 = loop float32[j < 8]: %2[s - 1, j] + %2[0, j]
-return %3)");
+%2 = matmul float32[i < s, j < 8; k < 16]: %0[i, k], %1[k, j] @"fc"
+%3 = loop float32[j < 8]: %2[s - 1, j]
+%4 = loop float32[j < 8]: %2[0, j]
+return %3, %4)";
+  expect_unchanged("trim_rows", kGraph);
+  EXPECT_THAT(remarks_of("trim_rows", kGraph),
+              ElementsAre("fc: all rows are computed: its readers need different ones"));
 }
 
 TEST(TrimRows, OutputsStay) {
-  expect_unchanged("trim_rows", R"(%0 = input float32[s, 16]
+  constexpr const char* kGraph = R"(%0 = input float32[s, 16]
 %1 = constant float32[16, 8] {...}
-%2 = matmul float32[i < s, j < 8; k < 16]: %0[i, k], %1[k, j]
+%2 = matmul float32[i < s, j < 8; k < 16]: %0[i, k], %1[k, j] @"fc"
 %3 = loop float32[j < 8]: %2[s - 1, j]
-return %2, %3)");
+return %2, %3)";
+  expect_unchanged("trim_rows", kGraph);
+  EXPECT_THAT(remarks_of("trim_rows", kGraph),
+              ElementsAre("fc: all rows are computed: its result is an output, or a routine reads it"));
 }
 
 FuseOptions shrinking() {

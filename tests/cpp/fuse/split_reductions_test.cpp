@@ -120,6 +120,18 @@ return %1)",
                    splitting());
 }
 
+TEST(SplitReductions, LongOnesThatStayHaveAReason) {
+  EXPECT_THAT(remarks_of("split_reductions", R"(%0 = input float32[1024, 32, 64]
+%1 = input float32[4096, 16384]
+%2 = loop float32[c < 32]: sum{r < 65536}(%0[floordiv(r, 64), c, mod(r + c, 64)]) @"rotated"
+%3 = loop float32[i < 4096]: sum{r < 16384}(%1[i, r]) @"rows"
+%4 = loop float32[i < 4096]: sum{r < 400}(%1[i, r]) @"short"
+return %2, %3, %4)",
+                         splitting()),
+              ElementsAre("rotated: it does not go through memory in order",
+                          "rows: there are enough results, or parts would be too short"));
+}
+
 // An image's norm over groups of channels: partial sums and squares, what becomes of them, and the image itself.
 TEST(SplitReductions, GroupNormIsThreeKernels) {
   EXPECT_THAT(kernels_of(R"(%0 = input float32[1, 16384, 64]

@@ -121,6 +121,25 @@ return %3)",
                    quantised());
 }
 
+TEST(InlineDequantization, ReasonsWhyWeightsAreTensors) {
+  constexpr const char* kGraph = R"(%0 = input float32[n, 16]
+%1 = input uint8[m, 8]
+%2 = constant uint8[16, 8] {...}
+%3 = constant uint8[16, 8, 9] {...}
+%4 = loop float32[i < m, j < 8]: float32(%1[i, j]) * 0.5 @"of any size"
+%5 = loop float32[i < 16, j < 8]: float32(%2[i, j]) + sum{r < 9}(float32(%3[i, j, r])) @"of a sum"
+%6 = loop float32[i < 16, j < 8]: float32(%3[i, j, 0]) @"of a part"
+%7 = matmul float32[i < n, j < 8; k < m]: %0[i, k], %4[k, j] @"a"
+%8 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %5[k, j] @"b"
+%9 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %6[k, j] @"c"
+return %7, %8, %9)";
+  expect_unchanged("inline_dequantization", kGraph, quantised());
+  EXPECT_THAT(remarks_of("inline_dequantization", kGraph, quantised()),
+              ElementsAre("of any size: its size is not known when compiling",
+                          "of a sum: it contains a reduction, which the GEMM would repeat",
+                          "of a part: it reads nearly as many bytes as it writes"));
+}
+
 TEST(MergeMatmuls, QuantisedWeightsStayQuantised) {
   const std::string graph = R"(%0 = input float32[n, 16]
 %1 = constant uint8[16, 8] {...}
@@ -416,6 +435,21 @@ return %6, %7)",
 %3 = input int64[1]
 %4, %5 = routine "append" float32[1, 2, 32, 4], float32[1, 2, 32, 4]: %3, %2, %2, %0, %1 {params = [s, 0, 24, 8, 24, 16]}
 return %4, %5)");
+}
+
+TEST(AppendSources, ComputedRowsAreAReason) {
+  constexpr const char* kGraph = R"(%0 = input float32[1, 2, 32, 4]
+%1 = input float32[1, 2, 32, 4]
+%2 = input float32[1, s, 24]
+%3 = loop float32[b < 1, t < s, j < 8]: exp(%2[b, t, j + 8])
+%4 = input float32[1, s, 8]
+%5 = input int64[1]
+%6, %7 = routine "append" float32[1, 2, 32, 4], float32[1, 2, 32, 4]: %5, %3, %4, %0, %1 {params = [s, 0, 8, 0, 8, 0]} @"cache"
+return %6, %7)";
+  expect_unchanged("append_sources", kGraph);
+  EXPECT_THAT(remarks_of("append_sources", kGraph),
+              ElementsAre("cache: the new keys are not parts of a tensor with rows at one distance",
+                          "cache: the new values are not parts of a tensor with rows at one distance"));
 }
 
 TEST(AppendSources, OtherRoutinesStay) {

@@ -35,6 +35,18 @@ return %5)",
   EXPECT_THAT(kernels_of(kGraph), ElementsAre("tile fc", "loop transpose", "loop window"));
 }
 
+TEST(Untranspose, ReadersThatNeedTheOrderAreAReason) {
+  constexpr const char* kGraph = R"(%0 = input float32[n, 64, 16]
+%1 = constant float32[16, 32] {...}
+%2 = matmul float32[n < n, t < 64, c < 32; k < 16]: %0[n, t, k], %1[k, c] @"fc"
+%3 = loop float32[n < n, c < 32, t < 64]: tanh(%2[n, t, c]) @"transpose"
+return %3)";
+  expect_unchanged("untranspose", kGraph, untransposing());
+  EXPECT_THAT(remarks_of("untranspose", kGraph, untransposing()),
+              ElementsAre("transpose: it transposes a GEMM's result, and is an output or has a reader that needs its "
+                          "order"));
+}
+
 // Tokens as an image: the view follows, and the convolution reads it as it is in memory, channels last.
 TEST(Untranspose, ViewsThatSplitDimsFollow) {
   constexpr const char* kGraph = R"(%0 = input float32[n, 64, 16]
