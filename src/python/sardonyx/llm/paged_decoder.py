@@ -72,7 +72,12 @@ class PagedDecoder:
         itemsize = numpy_dtype(self.graph.layout.dtype).itemsize
         self.page_bytes = self.graph.page_bytes(itemsize)
         half = self._memory() // 2
-        self.pages = 1 + (cache_memory or min(wanted_pages * self.page_bytes, half)) // self.page_bytes
+        # One more than sequences get: page 0, see PagePool.
+        self.pages = (cache_memory or min((1 + wanted_pages) * self.page_bytes, half)) // self.page_bytes
+        if self.pages < 2:
+            raise DeviceError(
+                f"the KV cache needs memory for two pages of {self.page_bytes} bytes at least; give cache_memory"
+            )
         self.caches = self._new_caches()
 
     def program(self, kind: StepKind, single: bool) -> Model:
