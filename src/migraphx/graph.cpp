@@ -248,7 +248,7 @@ InstructionPtr migraphx_module::add_literal(const migraphx_shape& shape, const v
 
 std::shared_ptr<Instruction> migraphx_module::make_operator(const migraphx_operation& op,
                                                             std::vector<InstructionPtr> inputs,
-                                                            std::vector<migraphx_module*> modules) {
+                                                            const std::vector<migraphx_module*>& modules) {
   require_open("an instruction");
   const auto i = start(op);
   i->inputs = std::move(inputs);
@@ -273,8 +273,8 @@ std::shared_ptr<Instruction> migraphx_module::make_operator(const migraphx_opera
 }
 
 InstructionPtr migraphx_module::add_operator(const migraphx_operation& op, std::vector<InstructionPtr> inputs,
-                                             std::vector<migraphx_module*> modules) {
-  auto i = make_operator(op, std::move(inputs), std::move(modules));
+                                             const std::vector<migraphx_module*>& modules) {
+  auto i = make_operator(op, std::move(inputs), modules);
   place(i);
   return i;
 }
@@ -402,7 +402,7 @@ std::string migraphx_module::text() const {
     for (const Result& r : i.results) shapes.push_back(sardonyx::mgx::to_text(r.shape));
     for (const Module* m : i.modules) modules.push_back(m->name());
     std::string shape = fmt::format("{}", fmt::join(shapes, ", "));
-    if (i.is_tuple) shape = "[" + shape + "]";
+    if (i.is_tuple) shape = fmt::format("[{}]", shape);
     if (i.kind == Instruction::Kind::kParameter) {
       const std::string parameter = i.op.attributes.at("parameter").get<std::string>();
       out += fmt::format("{} = @param:{} -> {}\n", parameter, parameter, shape);

@@ -58,7 +58,7 @@ struct migraphx_module {
   /// Copies the elements, which lie as the shape's strides say.
   InstructionPtr add_literal(const migraphx_shape& shape, const void* data);
   InstructionPtr add_operator(const migraphx_operation& op, std::vector<InstructionPtr> inputs,
-                              std::vector<migraphx_module*> modules = {});
+                              const std::vector<migraphx_module*>& modules = {});
   /// The results of the module. `replace`: instead of those it had.
   InstructionPtr add_return(std::vector<InstructionPtr> inputs, bool replace = false);
   /// The same as add_operator, before another instruction of this module.
@@ -83,7 +83,7 @@ struct migraphx_module {
   friend class sardonyx::mgx::ModuleGraph;
   std::shared_ptr<Instruction> start(const migraphx_operation& op) const;
   std::shared_ptr<Instruction> make_operator(const migraphx_operation& op, std::vector<InstructionPtr> inputs,
-                                             std::vector<migraphx_module*> modules);
+                                             const std::vector<migraphx_module*>& modules);
   void require_open(const char* what) const;
   std::string value_name(const char* kind);
   void place(InstructionPtr i);

@@ -49,7 +49,8 @@ class Mender {
       types_[t.name] = t.dtype;
       dims_[t.name] = t.dims;
     }
-    std::vector<Node> nodes = std::move(model_.graph.nodes);
+    std::vector<Node> nodes;
+    nodes.swap(model_.graph.nodes);
     for (Node& n : nodes) {
       mend(n);
       std::vector<Node> after;

@@ -16,8 +16,8 @@ class LoopBounds {
   LoopBounds(model::Model& m, const migraphx_onnx_options& options) : model_(m), options_(options) {}
 
   void run() {
-    std::vector<Node> nodes = std::move(model_.graph.nodes);
-    model_.graph.nodes.clear();
+    std::vector<Node> nodes;
+    nodes.swap(model_.graph.nodes);
     for (Node& n : nodes) {
       if (n.domain.empty() && n.op_type == "Loop" && n.get_graph("body") != nullptr && n.inputs.size() >= 2)
         bound(n);

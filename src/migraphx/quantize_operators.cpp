@@ -64,8 +64,8 @@ void MigraphxProgram::quantize_operators(const std::string& precision, const std
   const DType narrow = precision == "fp16" ? DType::kFloat16 : DType::kBFloat16;
   const std::set<std::string> wanted = onnx_operators(names), wide = floats(*nodes_);
   model::Model m = *nodes_;
-  std::vector<model::Node> nodes = std::move(m.graph.nodes);
-  m.graph.nodes.clear();
+  std::vector<model::Node> nodes;
+  nodes.swap(m.graph.nodes);
   std::size_t count = 0;
   const auto add = [&](model::Node n) {
     n.index = static_cast<std::int64_t>(m.graph.nodes.size());
