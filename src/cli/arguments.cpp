@@ -113,7 +113,9 @@ class Parser {
     }
   }
   void model_options(CLI::App* s, bool required = true) {
-    s->add_option("model", o_.model.file, "an ONNX file, or a program that `sardonyx compile -o` wrote")
+    s->add_option("model", o_.model.file,
+                  "an ONNX or TFLite file, a program that `sardonyx compile -o` wrote, or, with Python's tensorflow, a "
+                  "SavedModel folder, a Keras file or a frozen graph")
         ->required(required)
         ->type_name("MODEL");
     s->add_option("--dim", dims_,
@@ -121,6 +123,19 @@ class Parser {
         ->type_name("NAME=N")
         ->allow_extra_args(false)
         ->take_all();
+    s->add_option("--tensorflow-input", o_.tensorflow.inputs,
+                  "an input of a TensorFlow model and its shape, ? for sizes that vary; a frozen graph is cut there: "
+                  "--tensorflow-input x:1,224,224,3")
+        ->type_name("NAME[:SHAPE]")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--tensorflow-output", o_.tensorflow.outputs,
+                  "an output of a frozen graph (default: what no other node reads)")
+        ->type_name("NAME")
+        ->allow_extra_args(false)
+        ->take_all();
+    s->add_option("--signature", o_.tensorflow.signature, "of a SavedModel (default: serving_default, or the only one)")
+        ->type_name("NAME");
     for (const OptionInfo& o : kOptions)
       if (!o.flag.empty()) table_option(s, o);
   }
@@ -163,6 +178,8 @@ class Parser {
         "  sardonyx run model.onnx -i x=x.npy -o probabilities=p.npy  from and to files\n"
         "  sardonyx run model.onnx -i inputs.npz -o outputs.npz       all of them\n"
         "  sardonyx run model.onnx -i test_data_set_0                 ONNX test data\n"
+        "  sardonyx run saved_model/ --dim batch=2                    TensorFlow's; also .keras, .h5, .tflite\n"
+        "  sardonyx run frozen.pb --tensorflow-input x:1,224,224,3 --tensorflow-output softmax\n"
         "  sardonyx run model.onnx --dim batch=64 --devices cuda:0,cuda:1   32 of the batch on each\n\n"
         "Inputs that are not given are generated: floating-point ones between -1 and 1, integers and booleans 0 or 1.");
     model_options(s);
@@ -353,6 +370,8 @@ class Parser {
       const char* home = environment("HOME");
       o_.model.compile.cache_dir = default_cache_directory(xdg ? xdg : "", home ? home : "");
     }
+    if (const char* python = environment("SARDONYX_PYTHON"); python && o_.verify.python.empty())
+      o_.verify.python = python;
     if (o_.verify.python.empty()) o_.verify.python = "python3";
     if (o_.cache_action.empty()) o_.cache_action = "stats";
     for (const std::string& d : o_.run.devices)

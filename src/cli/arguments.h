@@ -21,6 +21,13 @@ struct ModelArguments {
   std::map<std::string, std::int64_t> dims;
 };
 
+/// How a TensorFlow model is read.
+struct TensorFlowArguments {
+  std::vector<std::string> inputs;   ///< "NAME:SHAPE", or "NAME" with the shape that the model declares
+  std::vector<std::string> outputs;  ///< of a frozen graph
+  std::string signature;             ///< of a SavedModel
+};
+
 /// Sources of inputs: files first, otherwise generated.
 struct InputArguments {
   std::vector<std::string> files;  ///< "FILE" or "NAME=FILE"
@@ -40,7 +47,7 @@ struct RunArguments {
 struct VerifyArguments {
   bool bisect = false;
   std::filesystem::path reference;  ///< folder of ONNX test data; empty: ONNX Runtime
-  std::string python;               ///< SARDONYX_PYTHON
+  std::string python;               ///< SARDONYX_PYTHON; reads TensorFlow models too
   std::optional<double> rtol, atol;
   std::string json;
 };
@@ -78,6 +85,7 @@ struct Arguments {
   Command command = Command::kHelp;
   bool quiet = false;  ///< no progress
   ModelArguments model;
+  TensorFlowArguments tensorflow;
   InputArguments input;
   RunArguments run;
   VerifyArguments verify;

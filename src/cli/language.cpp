@@ -9,25 +9,10 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/html_page.h"
+#include "cli/tensorflow.h"
 #include "support/error.h"
 
 namespace sardonyx::cli {
-namespace {
-
-namespace fs = std::filesystem;
-
-// The directory of the package in a build, next to bin/; empty if there is none (Python then finds it or reports an
-// error).
-std::string package_folder() {
-  std::error_code e;
-  const fs::path program = fs::read_symlink("/proc/self/exe", e);
-  if (e) return "";
-  const fs::path folder = program.parent_path().parent_path() / "python";
-  return fs::exists(folder / "sardonyx" / "__init__.py", e) ? folder.string() : "";
-}
-
-}  // namespace
-
 void language_command(const Arguments& arguments) {
   std::vector<std::string> words = {arguments.verify.python, "-c", std::string(asset("language.py")), package_folder()};
   words.insert(words.end(), arguments.passed_on.begin(), arguments.passed_on.end());

@@ -7,6 +7,7 @@
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/tensorflow.h"
 #include "cli/terminal.h"
 #include "support/error.h"
 
@@ -49,7 +50,9 @@ void dispatch(const sardonyx::cli::Arguments& o) {
 int main(int argc, char** argv) {
   using sardonyx::ErrorKind;
   try {
-    dispatch(sardonyx::cli::parse_arguments(argc, argv));
+    sardonyx::cli::Arguments arguments = sardonyx::cli::parse_arguments(argc, argv);
+    const auto converted = sardonyx::cli::convert_tensorflow(arguments);  // the file lives as long as the command
+    dispatch(arguments);
     if (std::fflush(stdout) != 0) return report(ErrorKind::kIo, "stdout can't be written");
     return 0;
   } catch (const sardonyx::Error& e) {

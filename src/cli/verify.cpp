@@ -171,6 +171,9 @@ void verify_command(const Arguments& arguments) {
     fail(ErrorKind::kInvalidArgument,
          "{} is a compiled program, which ONNX Runtime can't run: verify the model itself, or give --reference DIR",
          arguments.model.file.string());
+  if (!folder && arguments.model.file.extension() == ".tflite")
+    fail(ErrorKind::kInvalidArgument, "{} is a TFLite file, which ONNX Runtime can't run: give --reference DIR",
+         arguments.model.file.string());
   Loaded loaded = load_model(arguments);
   Arguments with_inputs = arguments;
   // Models without inputs have no input_0.pb.

@@ -46,9 +46,19 @@ int forget_code(dl_phdr_info* info, std::size_t, void*) {
   return 0;
 }
 
+// Whether every library of the process sees another LLVM (TensorFlow's, say). Its symbols would take the place of our
+// LLVM's, even those with versions, unless our libraries look among themselves first.
+int lookup_order() {
+  constexpr const char* kSymbol = "_ZN4llvm11LLVMContextC1Ev";  // llvm::LLVMContext::LLVMContext()
+#if defined(RTLD_DEEPBIND)
+  if (dlsym(RTLD_DEFAULT, kSymbol) != nullptr) return RTLD_DEEPBIND;
+#endif
+  return 0;
+}
+
 const CompilerBackend& load() {
   const std::filesystem::path path = own_folder() / kLibrary;
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | lookup_order());
   if (library == nullptr) {
     const char* why = dlerror();
     fail(ErrorKind::kUnsupported, "the compiler can't be loaded: {}; reinstall Sardonyx, or run a saved program",

@@ -1,4 +1,5 @@
-// Opens model files of every format that there is a front end for. So far this is ONNX, in onnx/.
+// Opens model files of every format that there is a front end for: ONNX (onnx/) and TensorFlow Lite (tflite/). What
+// the bytes say decides, not the file's name.
 #pragma once
 #include <cstddef>
 #include <filesystem>

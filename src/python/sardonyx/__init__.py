@@ -8,6 +8,7 @@
 See compile() for options, Model for what a compiled model can do, and errors for what is raised.
 """
 
+from . import loading  # noqa: F401  # isort: skip  # first: it loads the native module
 from . import errors
 from ._sardonyx import Communicator, Stream, Tensor, __version__
 from .compiling import KernelCode, PassReport, PassSnapshot, Progress, Remark, code_report, compile, load, pass_report

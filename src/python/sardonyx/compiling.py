@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union
 
 from . import _sardonyx
@@ -13,8 +13,11 @@ from ._sardonyx import Communicator
 from .errors import InvalidArgumentError
 from .model import Model
 from .options import describes_options, native_options
+from .tensorflow import convert as from_tensorflow
 
 if TYPE_CHECKING:
+    import keras
+    import tensorflow
     import torch
     from typing_extensions import Unpack
 
@@ -29,6 +32,7 @@ class ModelProto(Protocol):
 
 Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, ModelProto]
 TorchSource = Union["torch.nn.Module", "torch.export.ExportedProgram"]
+TensorFlowSource = Union["keras.Model", "tensorflow.types.experimental.PolymorphicFunction"]
 
 
 class KernelCode(NamedTuple):
@@ -84,6 +88,8 @@ class Progress(NamedTuple):
 
 def _path_or_bytes(model: Source) -> tuple[str, bytes]:
     path, data = "", b""
+    if from_tensorflow.is_tensorflow(model):
+        model = from_tensorflow.onnx_of(model)
     if isinstance(model, (bytes, bytearray, memoryview)):
         data = bytes(model)
     elif isinstance(model, (str, os.PathLike)):
@@ -107,10 +113,13 @@ def _is_torch(model: object) -> bool:
 
 @describes_options()
 def compile(
-    model: Source | TorchSource,
+    model: Source | TorchSource | TensorFlowSource,
     *,
     example_inputs: Sequence[Any] | None = None,
     dynamic_shapes: Any = None,
+    tensorflow_inputs: Mapping[str, Sequence[int | None] | None] | None = None,
+    tensorflow_outputs: Sequence[str] | None = None,
+    signature: str | None = None,
     folder: str | os.PathLike[str] | None = None,
     communicator: Communicator | None = None,
     progress: Callable[[Progress], object] | None = None,
@@ -118,10 +127,16 @@ def compile(
 ) -> Model:
     """Compiles a model for all sizes of its symbolic dims.
 
-    model: path of an .onnx file, the bytes of one, or an onnx.ModelProto. With torch installed also a torch.export.ExportedProgram,
-        the path of a .pt2 file, or a torch.nn.Module with example_inputs: docs/pytorch.md.
-    example_inputs: of a module: the arguments with which torch.export traces it.
+    model: path of an .onnx or .tflite file, the bytes of one, or an onnx.ModelProto. With torch installed also a
+        torch.export.ExportedProgram, the path of a .pt2 file, or a torch.nn.Module with example_inputs: docs/pytorch.md.
+        With tensorflow installed also a keras.Model, a tf.function, or the path of a SavedModel folder, a .keras or .h5
+        file or a frozen graph (.pb): docs/tensorflow.md.
+    example_inputs: of a module or a TensorFlow function: the arguments with which it is traced.
     dynamic_shapes: of a module: which dims vary, as torch.export takes it. None: all sizes are those of example_inputs.
+    tensorflow_inputs: of a TensorFlow model: shapes of inputs by name, None for sizes that vary. A frozen graph is cut at these
+        tensors.
+    tensorflow_outputs: of a frozen graph: the names of its outputs. None: what no other node reads.
+    signature: of a SavedModel. None: "serving_default", or the only one.
     folder: directory of the external data, if the model is not a path. None: the model has none.
     communicator: for a model with nodes that reduce or gather over several processes (com.microsoft's AllReduce and AllGather): this
         process's place among them, from join().
@@ -130,7 +145,14 @@ def compile(
 
     Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
     """
-    if _is_torch(model) or example_inputs is not None or dynamic_shapes is not None:
+    wanted: dict[str, Any] = {"inputs": tensorflow_inputs, "outputs": tensorflow_outputs, "signature": signature}
+    if from_tensorflow.is_tensorflow(model):
+        if dynamic_shapes is not None or folder is not None:
+            raise InvalidArgumentError("dynamic_shapes and folder are not for TensorFlow models; use tensorflow_inputs")
+        model = from_tensorflow.onnx_of(model, example_inputs=example_inputs, **wanted)
+    elif any(v is not None for v in wanted.values()):
+        raise InvalidArgumentError("tensorflow_inputs, tensorflow_outputs and signature are for TensorFlow models")
+    elif _is_torch(model) or example_inputs is not None or dynamic_shapes is not None:
         from .torch.export import onnx_of
 
         if folder is not None:
