@@ -1,11 +1,22 @@
 #include "custom/toml_file.h"
 
-#include <toml++/toml.h>
-
 #include <set>
 
 #include "custom/source.h"
 #include "support/error.h"
+
+// Version 3.3 has assertions that malformed files violate ("[.[a]"): they throw here. Compiled into this file, because
+// the library's own binary aborts.
+#define TOML_HEADER_ONLY 1
+#include <toml++/impl/preprocessor.h>
+#undef TOML_ASSERT
+#undef TOML_ASSERT_ASSUME
+#define TOML_ASSERT(expression) ((expression) ? void() : throw sardonyx::custom::BrokenToml())
+#define TOML_ASSERT_ASSUME(expression) TOML_ASSERT(expression)
+namespace sardonyx::custom {
+struct BrokenToml {};
+}  // namespace sardonyx::custom
+#include <toml++/toml.h>
 
 namespace sardonyx::custom {
 namespace {
@@ -42,10 +53,20 @@ class TomlReader {
   }
 
   toml::table parse() const {
+    // Version 3.3 of the parser has undefined behaviour for some other characters outside of texts.
+    std::size_t line = 1;
+    for (const char c : text_) {
+      line += c == '\n';
+      if (static_cast<unsigned char>(c) >= 0x80)
+        fail(ErrorKind::kInvalidArgument, "{}:{}: a character that is not ASCII; only files of sources may have them",
+             file_.string(), line);
+    }
     try {
       return toml::parse(text_, file_.string());
     } catch (const toml::parse_error& e) {
       fail(ErrorKind::kInvalidArgument, "{}:{}: {}", file_.string(), e.source().begin.line, e.description());
+    } catch (const BrokenToml&) {
+      fail(ErrorKind::kInvalidArgument, "{}: it is not TOML", file_.string());
     }
   }
 

@@ -441,6 +441,8 @@ def test_unknown_operator_mentions_custom_ones():
         ("[[operator]]\ninputs = ['x']\nexpression = 'x'", "without a name"),
         ("[[operator]]\nname = 'a::B'\ngrid = [[1]]", "neither a text nor a whole number"),
         ("a = " + "[" * 5000, "ops.toml"),
+        ("[.[a]", "ops.toml"),
+        ("# \u00e9", "ops.toml:1: .*not ASCII"),
     ],
 )
 def test_malformed_files(text, why, tmp_path):
