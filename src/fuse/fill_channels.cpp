@@ -81,8 +81,8 @@ class Filler {
     n.inputs[1] = weights;
   }
 
-  // A convolution whose windows neither overlap nor leave gaps (the patches of a vision transformer) becomes a GEMM: all
-  // pixels of a patch are channels. Returns whether it is one, of whole vectors.
+  // A convolution whose windows neither overlap nor leave gaps (the patches of a vision transformer) becomes a GEMM:
+  // all pixels of a patch are channels. Returns whether it is one, of whole vectors.
   bool patches(Node& n, ConvOp& c) {
     Value *x = n.inputs[0], *w = n.inputs[1];
     const Value* out = n.outputs[0];
@@ -90,7 +90,8 @@ class Filler {
     Exprs folded = {x->shape[1]};
     std::int64_t terms = 0;
     for (std::size_t d = 0; d < rank; ++d) {
-      if (!is_const(w->shape[d + 2], c.strides[d]) || c.dilations[d] != 1 || !is_const(c.pads_begin[d], 0)) return false;
+      if (!is_const(w->shape[d + 2], c.strides[d]) || c.dilations[d] != 1 || !is_const(c.pads_begin[d], 0))
+        return false;
       folded.push_back(w->shape[d + 2]);
     }
     if (!is_const_int(idx::product(folded), terms) || terms % (16 / static_cast<std::int64_t>(size_of(x->dtype))) != 0)

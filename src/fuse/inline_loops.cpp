@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMaxNodes = 600;                    // of one body: larger ones compile slowly and spill registers
 constexpr int kCheap = 4;                                 // operations that may be repeated
 constexpr std::size_t kMaxConsumerNodes = 2 * kMaxNodes;  // of the consumer, with what is inlined into it
-constexpr std::int64_t kMostTerms = 8;  // of a reduction that is written out
+constexpr std::int64_t kMostTerms = 8;                    // of a reduction that is written out
 constexpr std::size_t kMaxReads =
     32;  // tensors that one body reads: the runtime passes 64 pointers to a kernel at most
 

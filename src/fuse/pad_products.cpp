@@ -12,9 +12,10 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kVector = 8;      // 16-bit elements of a 16-byte load
-constexpr std::int64_t kLeastSum = 16;   // terms: shorter sums are mostly the padding
-constexpr std::int64_t kLeastLines = 32; // rows and columns: with fewer, an operand is read about as often as a copy would
+constexpr std::int64_t kVector = 8;     // 16-bit elements of a 16-byte load
+constexpr std::int64_t kLeastSum = 16;  // terms: shorter sums are mostly the padding
+constexpr std::int64_t kLeastLines =
+    32;  // rows and columns: with fewer, an operand is read about as often as a copy would
 
 // The dim of the operand that K runs along and no other; empty if it is read in another way.
 std::optional<std::size_t> dim_of_k(const Expr& operand, const Expr& k) {

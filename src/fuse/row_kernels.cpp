@@ -197,8 +197,9 @@ class Grouper {
     return known && rows * length >= kManyElements && length >= kMuchLonger * longest;
   }
 
-  // On a GPU: whether the rows of the loop's result run across memory (a normalised image that is stored transposed). Each
-  // row would write one element here and one there; a separate kernel has neighbouring threads on neighbouring elements.
+  // On a GPU: whether the rows of the loop's result run across memory (a normalised image that is stored transposed).
+  // Each row would write one element here and one there; a separate kernel has neighbouring threads on neighbouring
+  // elements.
   bool runs_across_memory(const Node* n, const std::vector<int>& outer_at) const {
     if (!options_.split_reductions) return false;
     const Value* out = n->outputs[0];

@@ -27,7 +27,7 @@ SDX_FN void gemm(const P& p) {
   const u32 steps = (p.k + S::kK - 1) / S::kK, from = steps * share_of(p) / shares;
   const u32 count = steps * (share_of(p) + 1) / shares - from;
   const u32 row = first_row + part.m * TM * 16, col = first_col + part.n * TN * 16;
-#if defined(__gfx950__)
+#if defined(SDX_LOADS_TO_LDS)
   if constexpr (S::kDirect) {
     multiply_direct<Tile>(p, part, (shared_vec*)lds, z, first_row, first_col, from, count);
     lds_barrier();

@@ -6,7 +6,7 @@
 namespace sdx {
 namespace gemm_detail {
 
-#if defined(__gfx950__)
+#if defined(SDX_LOADS_TO_LDS)
 
 /// Starts a load of 16 bytes a lane to LDS at `to`, the address of the wave's first lane. The compiler does not count
 /// these loads: arrived() waits for them.

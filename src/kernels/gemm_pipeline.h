@@ -41,7 +41,7 @@ struct Sizes {
   static constexpr bool kPipelined =
       !kHas<Access::kElements> && (M::kFamily == MatrixFamily::kMfma || !kHas<Access::kAcross>);
   static constexpr int kInFlight = kPipelined ? Tile::kInFlight : 1;
-#if defined(__gfx950__)
+#if defined(SDX_LOADS_TO_LDS)
   /// See gemm_direct.h.
   static constexpr bool kDirect = kTilesM * kTilesN == 64 && A::kLinear && B::kLinear &&
                                   A::kAccess == Access::kVector && B::kAccess == Access::kVector;

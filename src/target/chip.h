@@ -42,6 +42,7 @@ enum class Feature : std::uint8_t {
   kArchitectedWorkgroupIds,  ///< workgroup ids arrive in TTMP7 and TTMP9
   kZeroesUpperHalf,          ///< most 16-bit vector results clear the upper half of the register
   kScratchSwizzle,           ///< compilers reach scratch through a buffer resource (MUBUF)
+  kWideLoadsToLds,           ///< global_load_lds_dwordx4: 16 bytes a lane, without registers
   kFlushesMatrixDenormals,   ///< MFMA flushes 16-bit denormals, and takes BLGP on all types but float64
 };
 constexpr int kFeatureCount = static_cast<int>(Feature::kFlushesMatrixDenormals) + 1;
@@ -209,6 +210,7 @@ int waves_per_simd(const Chip& c, int vector_registers, std::uint32_t lds, int t
 ///                      K of the matrix instruction for such operands, where there is one
 ///   SDX_DIES           dies of the first product, where there are several
 ///   SDX_BF16_CONVERT   where there is an instruction that rounds float32 to bfloat16
+///   SDX_LOADS_TO_LDS   where loads of 16 bytes a lane go straight to LDS
 std::vector<std::string> kernel_definitions(const Chip& c);
 
 }  // namespace sardonyx

@@ -188,7 +188,7 @@ constexpr Chip kChips[] = {
          kGfx942),
     cdna("gfx950", ChipFamily::kCdna4, 5, 0x4f, 160 << 10, 32, 70, {256, 0, 0}, Float8::kOcp,
          {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf, kBfloat16Convert,
-          kNativeMaximum},
+          kWideLoadsToLds, kNativeMaximum},
          kMatrixCdna4, kGfx950),
     rdna("gfx1030", ChipFamily::kRdna2, 10, 3, 0x36, 1024, 57, kRdna2Features, kGfx1030),
     rdna("gfx1100", ChipFamily::kRdna3, 11, 0, 0x41, 1536, 57, kRdna3Features, kGfx1100),
@@ -308,6 +308,7 @@ constexpr std::string_view kFeatureNames[] = {
     "architected-workgroup-ids",
     "zeroes-upper-half",
     "scratch-swizzle",
+    "wide-loads-to-lds",
     "flushes-matrix-denormals",
 };
 static_assert(std::size(kFeatureNames) == kFeatureCount);
@@ -400,6 +401,7 @@ std::vector<std::string> kernel_definitions(const Chip& c) {
     if (const MatrixInstruction* i = c.matrix(type)) out.push_back(fmt::format("SDX_MATRIX_{}={}", text, i->k));
   if (c.product().dies > 1) out.push_back(fmt::format("SDX_DIES={}", c.product().dies));
   if (c.has(kBfloat16Convert)) out.emplace_back("SDX_BF16_CONVERT=1");
+  if (c.has(kWideLoadsToLds)) out.emplace_back("SDX_LOADS_TO_LDS=1");
   if (c.has(kNativeMaximum)) out.emplace_back("SDX_NATIVE_MAXIMUM=1");
   return out;
 }

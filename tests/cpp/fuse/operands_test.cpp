@@ -209,9 +209,8 @@ TEST(PadProducts, WholeVectorsShortSumsAndOtherTypesStay) {
 return %2)",
                        type, rows, terms);
   };
-  for (const auto& [type, rows, terms] :
-       {std::tuple("float16", 64, 48), std::tuple("float16", 64, 12), std::tuple("float32", 64, 49),
-        std::tuple("float16", 8, 49)})
+  for (const auto& [type, rows, terms] : {std::tuple("float16", 64, 48), std::tuple("float16", 64, 12),
+                                          std::tuple("float32", 64, 49), std::tuple("float16", 8, 49)})
     expect_unchanged("pad_products", product(type, rows, terms), padding_products());
   EXPECT_THAT(remarks_of("pad_products", product("float32", 64, 49), padding_products()),
               ElementsAre("fc: an operand is computed, or not of 16-bit floats"));

@@ -70,7 +70,7 @@ TEST(Chips, DefinitionsOfEachFamily) {
   EXPECT_THAT(kernel_definitions(chip_of("gfx950")),
               ElementsAre("SDX_WAVE=64", "SDX_MATRIX_LAYOUT=kMfma", "SDX_MATRIX_F32=4", "SDX_MATRIX_F16=32",
                           "SDX_MATRIX_BF16=32", "SDX_MATRIX_I8=32", "SDX_MATRIX_F8_OCP=32", "SDX_DIES=8",
-                          "SDX_BF16_CONVERT=1", "SDX_NATIVE_MAXIMUM=1"));
+                          "SDX_BF16_CONVERT=1", "SDX_LOADS_TO_LDS=1", "SDX_NATIVE_MAXIMUM=1"));
   EXPECT_THAT(kernel_definitions(chip_of("sm_90a")),
               ElementsAre("SDX_WAVE=32", "SDX_MATRIX_LAYOUT=kMma", "SDX_MATRIX_F16=16", "SDX_MATRIX_BF16=16",
                           "SDX_MATRIX_I8=32", "SDX_NATIVE_MAXIMUM=1"));
