@@ -207,7 +207,7 @@ def test_rounding_of_weights():
         gram.add(part)
     assert gram.count == 400
     np.testing.assert_allclose(gram.sum, x.T @ x, rtol=1e-4, atol=1e-2)  # float32 sums of 400 terms
-    q = weight_only.gptq(w, gram.sum, gram.count, 4, 32, False).dense().values
+    q = weight_only.gptq(w, gram.sum, 4, 32, False).dense().values
     assert weight_only.loss(q - w, gram.sum) < 0.5 * weight_only.loss(searched - w, gram.sum)
     for bits, symmetric in ((4, True), (8, True), (8, False)):
         q = weight_only.rtn(w, bits, 32, symmetric)
@@ -215,7 +215,7 @@ def test_rounding_of_weights():
         assert np.abs(q.dense().values - w).max() <= (0.51 if bits == 8 else 3) * q.scales.max()
     silent = gram.sum.copy()
     silent[:, 7] = silent[7, :] = 0  # an input that is always 0
-    assert np.isfinite(weight_only.gptq(w, silent, gram.count, 4, 32, False).dense().values).all()
+    assert np.isfinite(weight_only.gptq(w, silent, 4, 32, False).dense().values).all()
 
 
 def test_histograms_do_not_depend_on_the_order_or_size_of_parts():

@@ -423,7 +423,7 @@ class _Job:
         for p in group:
             w_ = weight_only.weight_of(self.model, p)
             if s.weights == "gptq" and h is not None:
-                q = weight_only.gptq(w_, h, gram.count, bits, s.block, symmetric)
+                q = weight_only.gptq(w_, h, bits, s.block, symmetric)
             else:
                 q = weight_only.rtn(w_, bits, s.block, symmetric)
             relative = _relative(q, w_, h)

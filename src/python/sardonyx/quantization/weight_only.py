@@ -18,7 +18,7 @@ METHODS = ("rtn", "gptq", "awq")
 BLOCKS = (16, 32, 64, 128, 256)
 
 _SHRINK = np.linspace(1.0, 0.7, 13)  # parts of a block's range that are tried
-_DAMPING = 0.01  # of the Hessian's mean diagonal, as in GPTQ's paper, with endless data
+_DAMPING = 0.01  # of the Hessian's mean diagonal, as in GPTQ's paper
 _STRENGTHS = np.linspace(0.05, 0.95, 10)  # of AWQ's scales
 
 
@@ -64,17 +64,16 @@ def rtn(w: Array, bits: int, block: int, symmetric: bool, importance: Array | No
     return Blocked(stored(filled, scale, zero, bits).astype(np.uint8), scale, zero.astype(np.uint8), bits, k)
 
 
-def gptq(w: Array, gram: Array, count: int, bits: int, block: int, symmetric: bool) -> Blocked:
+def gptq(w: Array, gram: Array, bits: int, block: int, symmetric: bool) -> Blocked:
     """Rounds the columns one after another, and corrects those that follow for each error (Frantar et al., "GPTQ", 2023).
 
-    w: [N, K]; gram: [K, K], the sum of x x^T over `count` activations x. Blocks keep the order of columns.
+    w: [N, K]; gram: [K, K], the sum of x x^T over activations x. Blocks keep the order of columns.
     """
     n, k = w.shape
     h = gram.astype(np.float64)
     silent = np.diag(h) <= 0
     h[silent, silent] = 1.0
-    # Second moments of few activations fit these, and not others: the fewer, the more damping.
-    h[np.diag_indices(k)] += (_DAMPING + k / max(count, 1)) * float(np.mean(np.diag(h)))
+    h[np.diag_indices(k)] += _DAMPING * float(np.mean(np.diag(h)))
     upper = np.linalg.cholesky(np.linalg.inv(h)).T.astype(np.float32)
     w = w.astype(np.float32).copy()
     importance = 1 / np.square(np.diag(upper))
