@@ -3,9 +3,11 @@
     python benchmarks/amd_kernels.py measure --out rows.json                       # every problem on every chip
     python benchmarks/amd_kernels.py measure --out rows.json --chips gfx1100 --only gemm --triton FOLDER
     python benchmarks/amd_kernels.py report rows.json [--before old.json]          # tables in Markdown
+    python benchmarks/amd_kernels.py memory rows.json                              # the table of what memory bounds
     python benchmarks/amd_kernels.py show gfx1100 "gemm fp16 2048 2048 2048"       # where a kernel's cycles go
 
-Half of the problems are for tuning; kernels and choices of tiles are made with those only, and judged by the others ("report").
+Half of the problems are for tuning; kernels and choices of tiles are made with those only, and judged by the others ("report": sizes of
+models, "large": sizes whose launch, first loads and last workgroups matter little, for kernels that memory bounds).
 A bound is the larger of operations over the chip's peak (at its highest clock) and bytes, each moved once, over memory's peak
 bandwidth. Compilation is for fixed sizes, caches are cold, and each problem has a process of its own. FOLDER has Triton's kernels:
 see amd_triton.py. A row that was measured is not measured again unless its file is deleted or --again is given.
@@ -16,16 +18,16 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import math
 import os
 import re
 import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from amd_problems import Case, case_of, problems
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build"
@@ -37,222 +39,9 @@ CHIPS = {
     "gfx1100": (122.8, 122.8, 960),
     "gfx1201": (195.0, 389.0, 640),
 }
-TUNING = """
-gemm fp16 4096 4096 4096
-gemm fp16 1024 2304 768
-gemm fp16 128 768 3072
-gemm bf16 2048 2048 2048
-gemm int8 2048 2048 2048
-gemv fp16 1 8192 2048
-gemv bf16 1 8192 2048
-gemv w8 1 8192 2048
-gemv int4 1 8192 2048
-gemv int4 4 8192 2048
-gemv int4 16 8192 2048
-attention 1 16 16 2048 2048 64 0
-attention 8 32 8 1 4096 64 0
-conv 8 64 56 64 3 1
-conv 8 256 56 64 1 1
-depthwise 8 256 28 3 1
-softmax 4096 1024
-layernorm 4096 768
-rmsnorm 512 2048
-sum 4096 4096 1
-transpose 4096 4096 1,0
-chain 4096 3072
-copy 4096 4096
-pool 8 64 112 3 2
-"""
-REPORTING = """
-gemm fp16 2048 2048 2048
-gemm fp16 4096 768 3072
-gemm fp16 4096 3072 768
-gemm fp16 1576 3072 768
-gemm fp16 384 768 3072
-gemm fp16 64 1000 2048
-gemm fp16 512 16384 2048
-gemm bf16 4096 2304 768
-gemm int8 1024 3072 768
-gemv fp16 1 2048 8192
-gemv fp16 1 28672 4096
-gemv fp16 2 28672 4096
-gemv fp16 8 16384 2048
-gemv bf16 1 4096 14336
-gemv w8 1 28672 4096
-gemv w8 8 28672 4096
-gemv int4 1 2048 8192
-gemv int4 1 28672 4096
-gemv int4 1 128256 4096
-gemv int4 2 28672 4096
-gemv int4 8 28672 4096
-gemv int4 16 28672 4096
-attention 8 12 12 512 512 64 0
-attention 1 16 16 1024 1024 128 1
-attention 1 32 8 1 2048 128 0
-conv 8 128 28 128 3 1
-conv 8 512 7 512 3 1
-conv 8 1024 14 256 1 1
-conv 8 64 56 256 1 1
-conv 8 3 224 64 7 2
-depthwise 8 96 112 3 2
-depthwise 8 480 14 5 1
-softmax 12288 512
-softmax bf16 12288 512
-softmax 64 50257
-layernorm 16384 1024
-layernorm bf16 16384 1024
-rmsnorm 4096 4096
-rmsnorm 64 4096
-sum 4096 4096 0
-transpose 8 512 12 64 0,2,1,3
-chain 16384 1024
-chain bf16 16384 1024
-copy 16384 1024
-pool 8 256 28 3 1
-"""
-
-
-def problems() -> list[tuple[str, str]]:
-    """Each problem with the half that it belongs to."""
-    return [(n, h) for h, text in (("tuning", TUNING), ("report", REPORTING)) for n in text.strip().splitlines()]
-
-
-@dataclass
-class Case:
-    model: Any
-    feed: dict[str, Any]
-    operations: float  # of matrix instructions
-    bytes: float  # each tensor once
-    eight_bits: bool = False
-
-
-def half(*shape: int) -> Any:
-    import numpy as np
-
-    return (np.random.default_rng(0).standard_normal(shape) * 0.1).astype(np.float16)
-
-
-def model_of(nodes: list[Any], inputs: dict[str, Any], out: int, weights: list[Any], opsets: list[Any] | None = None):
-    """`inputs`: type and shape by name. The result is "y"."""
-    from onnx import helper
-
-    infos = [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()]
-    graph = helper.make_graph(nodes, "g", infos, [helper.make_tensor_value_info("y", out, None)], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23), *(opsets or [])], ir_version=11)
-
-
-def product_case(kind: str, m: int, n: int, k: int) -> Case:
-    import ml_dtypes
-    import numpy as np
-    from onnx import TensorProto, helper, numpy_helper
-
-    rng, f16 = np.random.default_rng(0), TensorProto.FLOAT16
-    if kind in ("int4", "w8"):  # weights of 4 and 8 bits in blocks of 32
-        bits = 4 if kind == "int4" else 8
-        weights = [
-            numpy_helper.from_array(rng.integers(0, 255, (n, k // 32, 4 * bits), dtype=np.uint8), "w"),
-            numpy_helper.from_array(half(n * k // 32), "s"),
-        ]
-        sizes = {"K": k, "N": n, "bits": bits, "block_size": 32}
-        nodes = [helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **sizes)]
-        opsets = [helper.make_opsetid("com.microsoft", 1)]
-        moved = n * k * (bits / 8 + 2 / 32) + 2 * (m * k + m * n)
-        return Case(
-            model_of(nodes, {"x": (f16, [m, k])}, f16, weights, opsets), {"x": half(m, k)}, 2 * m * n * k, moved
-        )
-    if kind == "int8":
-        w = numpy_helper.from_array(rng.integers(-127, 127, (k, n), dtype=np.int8), "w")
-        nodes = [helper.make_node("MatMulInteger", ["x", "w"], ["y"])]
-        made = model_of(nodes, {"x": (TensorProto.INT8, [m, k])}, TensorProto.INT32, [w])
-        return Case(made, {"x": np.zeros((m, k), np.int8)}, 2 * m * n * k, m * k + n * k + 4 * m * n, True)
-    t, of = (TensorProto.BFLOAT16, ml_dtypes.bfloat16) if kind == "bf16" else (f16, np.float16)
-    w = helper.make_tensor("w", t, (k, n), half(k, n).astype(of).tobytes(), raw=True)
-    made = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (t, [m, k])}, t, [w])
-    return Case(made, {"x": half(m, k).astype(of)}, 2 * m * n * k, 2 * (m * k + n * k + m * n))
-
-
-def attention_case(b: int, heads: int, key_heads: int, queries: int, keys: int, size: int, causal: int) -> Case:
-    from onnx import TensorProto, helper
-
-    shapes = {"q": [b, heads, queries, size], "k": [b, key_heads, keys, size], "v": [b, key_heads, keys, size]}
-    nodes = [helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=causal)]
-    f16 = TensorProto.FLOAT16
-    made = model_of(nodes, {n: (f16, s) for n, s in shapes.items()}, f16, [])
-    feed = {n: half(*s) for n, s in shapes.items()}
-    operations = 4 * b * heads * queries * keys * size / (1 + causal)
-    return Case(made, feed, operations, 2 * 2 * (math.prod(shapes["q"]) + math.prod(shapes["k"])))
-
-
-def window_case(family: str, b: int, c: int, size: int, out: int, kernel: int, stride: int) -> Case:
-    """A convolution with bias and ReLU, or pooling, of a square image with channels last."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    group = c if family == "depthwise" else 1
-    to = (size + 2 * (kernel // 2) - kernel) // stride + 1
-    window = {"strides": [stride] * 2, "pads": [kernel // 2] * 4}
-    nodes, weights = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])], []
-    if family == "pool":
-        nodes += [helper.make_node("MaxPool", ["t"], ["v"], kernel_shape=[kernel] * 2, **window)]
-    else:
-        nodes += [helper.make_node("Conv", ["t", "w", "b"], ["u"], group=group, **window)]
-        nodes += [helper.make_node("Relu", ["u"], ["v"])]
-        weights = [half(out, c // group, kernel, kernel), half(out)]
-    nodes += [helper.make_node("Transpose", ["v"], ["y"], perm=[0, 2, 3, 1])]
-    tensors = [numpy_helper.from_array(w, n) for w, n in zip(weights, "wb", strict=False)]
-    made = model_of(nodes, {"x": (TensorProto.FLOAT16, [b, size, size, c])}, TensorProto.FLOAT16, tensors)
-    operations = 2 * b * to * to * out * c * kernel * kernel if family == "conv" else 0
-    moved = 2 * (b * size * size * c + b * to * to * out + sum(w.size for w in weights))
-    return Case(made, {"x": half(b, size, size, c)}, operations, moved)
-
-
-def rows_case(family: str, shape: list[int], last: str, bf16: bool) -> Case:
-    """What is computed from each row of a tensor, or from its elements. `last`: the last word of the problem."""
-    import ml_dtypes
-    import numpy as np
-    from onnx import TensorProto, helper, numpy_helper
-
-    weights, read, written = [], 1.0, 1.0
-    t, of = (TensorProto.BFLOAT16, ml_dtypes.bfloat16) if bf16 else (TensorProto.FLOAT16, np.float16)
-    g, b = (helper.make_tensor(n, t, shape[-1:], half(shape[-1]).astype(of).tobytes(), raw=True) for n in "gb")
-    if family == "softmax":
-        nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
-    elif family == "layernorm":
-        nodes, weights = [helper.make_node("LayerNormalization", ["x", "g", "b"], ["y"])], [g, b]
-    elif family == "rmsnorm":
-        nodes, weights = [helper.make_node("RMSNormalization", ["x", "g"], ["y"])], [g]
-    elif family == "sum":
-        *shape, axis = shape
-        nodes = [helper.make_node("ReduceSum", ["x", "a"], ["y"], keepdims=0)]
-        weights, written = [numpy_helper.from_array(np.array([axis], np.int64), "a")], 1 / shape[axis]
-    elif family == "transpose":
-        nodes = [helper.make_node("Transpose", ["x"], ["y"], perm=[int(i) for i in last.split(",")])]
-    elif family == "chain":  # a residual, GELU, a bias of each column
-        add, gelu = helper.make_node("Add", ["x", "r"], ["t"]), helper.make_node("Gelu", ["t"], ["u"])
-        nodes, weights, read = [add, gelu, helper.make_node("Add", ["u", "b"], ["y"])], [b], 2.0
-    elif family == "copy":
-        nodes, read, written = [helper.make_node("Concat", ["x", "r"], ["y"], axis=1)], 2.0, 2.0
-    else:
-        raise ValueError(f"unknown family of problems: {family}")
-    names = ["x", "r"] if family in ("chain", "copy") else ["x"]
-    made = model_of(nodes, dict.fromkeys(names, (t, shape)), t, weights)
-    return Case(made, {n: half(*shape).astype(of) for n in names}, 0, 2 * math.prod(shape) * (read + written))
-
-
-def case_of(name: str) -> Case:
-    """A problem's model and inputs. gemm, gemv: type (int4, w8: weights in blocks of 32), M, N, K; attention: batch, heads, key heads, queries, keys, head size, causal;
-    conv: batch, channels, image size, output channels, kernel, stride; depthwise, pool: the same without output channels;
-    sum: shape, axis; transpose: shape, permutation; others: shape, after "bf16" if it is not float16."""
-    family, *words = name.split()
-    if family in ("gemm", "gemv"):
-        return product_case(words[0], *map(int, words[1:]))
-    if family == "attention":
-        return attention_case(*map(int, words))
-    if family == "conv":
-        return window_case(family, *map(int, words))
-    if family in ("depthwise", "pool"):
-        b, c, size, kernel, stride = map(int, words)
-        return window_case(family, b, c, size, c, kernel, stride)
-    return rows_case(family, [int(w) for w in words if w.isdigit()], words[-1], words[0] == "bf16")
+#: Share of memory's peak that long streams reach (memory_efficiency in src/target/timing.h, set from published measurements).
+STREAMS = {"gfx90a": 0.85, "gfx942": 0.81, "gfx950": 0.81, "gfx1100": 0.90, "gfx1201": 0.90}
+MEMORY_BOUND = ["gemv", "copy", "chain", "softmax", "layernorm", "rmsnorm", "sum", "transpose", "depthwise", "pool"]
 
 
 def bound_us(chip: str, case: Case) -> float:
@@ -409,7 +198,7 @@ def show(o: argparse.Namespace) -> None:
         cycles = [sum(i.get("lost_cycles_per_wave", {}).values()) for i in code]
         for i, c in zip(code, cycles, strict=True):
             if c > o.least * sum(cycles):
-                causes = {k: round(v) for k, v in i["lost_cycles_per_wave"].items() if v >= 1}
+                causes = {k: round(v) for k, v in i.get("lost_cycles_per_wave", {}).items() if v >= 1}
                 print(f"  {i['offset']:6x} {i['count']:8} {c:8.0f}  {i['text'][:70]:70} {i.get('source', '')} {causes}")
 
 
@@ -452,6 +241,32 @@ def report(o: argparse.Namespace) -> None:
             )
 
 
+def memory(o: argparse.Namespace) -> None:
+    """Kernels that memory bounds: shares of memory's peak, and of what long streams reach of it. Rows of `before` stand for those that are
+    not measured again."""
+    before = json.loads(o.before.read_text()) if o.before else {}
+    rows = {**before, **json.loads(o.rows.read_text())}
+    print("| problem | " + " | ".join(CHIPS) + " |\n|---|" + "---|" * len(CHIPS))
+    worst: dict[tuple[str, str], list[float]] = {}
+    for name in dict.fromkeys(r["name"] for r in rows.values() if r["name"].split()[0] in MEMORY_BOUND):
+        cells = []
+        for chip in CHIPS:
+            r, old = rows.get(f"{chip} {name}", {}), before.get(f"{chip} {name}", {})
+            if "us" not in r:
+                cells.append("")
+                continue
+            share = 100 * r["bound_us"] / r["us"]
+            worst.setdefault((chip, name.split()[0]), []).append(share)
+            was = f"{100 * old['bound_us'] / old['us']:.0f} → " if "us" in old and old["us"] != r["us"] else ""
+            cells.append(f"{r['us']:.1f} us: {was}{share:.0f} % ({share / STREAMS[chip]:.0f})")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    print("\n| family | " + " | ".join(CHIPS) + " |\n|---|" + "---|" * len(CHIPS))
+    for family in MEMORY_BOUND:
+        of = [worst.get((chip, family)) for chip in CHIPS]
+        if any(of):
+            print(f"| {family} | " + " | ".join(f"{max(x):.0f}, worst {min(x):.0f}" if x else "" for x in of) + " |")
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = p.add_subparsers(required=True)
@@ -459,7 +274,7 @@ def main() -> None:
     c.add_argument("--out", type=Path, required=True)
     c.add_argument("--chips", nargs="+", choices=CHIPS, default=list(CHIPS))
     c.add_argument("--only", default="", help="a regular expression of problems")
-    c.add_argument("--half", choices=["tuning", "report"])
+    c.add_argument("--half", choices=["tuning", "report", "large"])
     c.add_argument("--problems", nargs="+", default=[], help='these instead, e.g. "gemm fp16 1576 2304 768"')
     c.add_argument("--seconds", type=float, default=120, help="for one kernel")
     c.add_argument("--triton", type=Path, help="folder with kernels of amd_triton.py")
@@ -469,6 +284,10 @@ def main() -> None:
     c.add_argument("rows", type=Path)
     c.add_argument("--before", type=Path, help="rows of another build, to compare with")
     c.set_defaults(run=report)
+    c = commands.add_parser("memory")
+    c.add_argument("rows", type=Path)
+    c.add_argument("--before", type=Path, help="rows of another build, to compare with")
+    c.set_defaults(run=memory)
     for name, run in (("one", one), ("show", show)):
         c = commands.add_parser(name)
         c.add_argument("chip", choices=CHIPS)

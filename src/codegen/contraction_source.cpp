@@ -165,6 +165,10 @@ class Writer {
     else
       a_.emit(e_);
     b_.emit(e_);
+    if (p.chip.policy.wide_gemv) {
+      if (!rows_) a_.emit_row(e_);
+      b_.emit_row(e_);
+    }
     const bool streams = may_stream();
     if (streams) b_.emit_stream(e_);
     const std::string row = streams && rows_ ? emit_streamed_row(e_, c_, *rows_, loaded_) : "";

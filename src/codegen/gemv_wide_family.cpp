@@ -1,4 +1,5 @@
-// GEMMs of one to four rows on AMD's vector units, with weights of 4, 8 or 16 bits: kernels/gemv_wide.h.
+// GEMMs of one to four rows on AMD's chips, with weights of 4, 8, 16 or 32 bits: on vector units (kernels/gemv_wide.h);
+// with weights of 4 bits and several rows on CDNA's smallest matrix instruction (kernels/gemv_mfma.h).
 #include <algorithm>
 
 #include "codegen/kernel_family.h"
@@ -7,7 +8,20 @@ namespace sardonyx::codegen {
 namespace {
 
 constexpr int kWorkgroup = 256;
-constexpr int kMostColumns = 16;  // of a team; more leave too few waves (by the simulated GPU's clock)
+// Columns of a team, by the simulated GPU's clock. More leave too few waves.
+constexpr int kMostColumns = 16, kFewestColumns = 4, kBlockColumns = 16;
+
+constexpr std::int64_t kLeastBytes = 32 << 10;  // of b, of a workgroup
+
+// Of an element of b.
+int bits_of(const ContractionProblem& p) { return p.quantized ? p.bits : 8 * static_cast<int>(size_of(p.type)); }
+
+bool has_mfma(const ContractionProblem& p) { return p.chip.layout() == MatrixLayout::kMfma; }
+
+// Whether kernels/gemv_mfma.h computes two to four rows, and pays.
+bool suits_blocks(const ContractionProblem& p) {
+  return has_mfma(p) && p.quantized && p.bits == 4 && p.type == DType::kFloat16;
+}
 
 class GemvWideFamily : public ContractionFamily {
  public:
@@ -19,25 +33,31 @@ class GemvWideFamily : public ContractionFamily {
       add(all, p, p.made_rows);
     } else {
       for (const int rows : {1, 2, 4})
-        if (rows == 1 || p.least_rows <= rows) add(all, p, rows);
+        if (rows == 1 || (p.least_rows <= rows && !(rows == 2 && suits_blocks(p)))) add(all, p, rows);
     }
     return all;
   }
 
  private:
   // The waves that divide K have at least one vector of each column, and a team of them as many columns as leaves
-  // enough workgroups: a workgroup reads a once. Quantised weights take many more instructions, which a unit with one
-  // workgroup does not hide.
+  // enough workgroups: a workgroup reads a once.
   static void add(std::vector<KernelCandidate>& all, const ContractionProblem& p, int rows) {
-    const int waves = kWorkgroup / p.chip.wave;
-    const std::int64_t span = 128 / p.bits * p.chip.wave, spans = (p.depth + span - 1) / span;
+    const bool blocks = rows > 1 && suits_blocks(p);
+    // Blocks of the matrix instruction divide K among four lanes each.
+    const int waves = kWorkgroup / p.chip.wave, lanes = blocks ? p.chip.wave / 4 : p.chip.wave;
+    const std::int64_t span = std::int64_t{128} / bits_of(p) * lanes, spans = (p.depth + span - 1) / span;
     int shares = 1;
     while (shares < waves && shares * 2 <= spans) shares *= 2;
-    const std::int64_t teams = waves / shares, enough = (p.bits == 16 ? 1 : 2) * std::int64_t{driver_units(p.chip)};
-    std::int64_t columns = kMostColumns / rows;
-    while (columns > 4 && p.columns / (columns * teams) < enough) columns /= 2;
+    // Small problems wait for memory once, however many waves they have. Quantised weights take many more instructions,
+    // which a unit with one workgroup does not hide; on CDNA, fewer columns leave registers for more waves.
+    const std::int64_t bytes = p.columns * p.depth / 8 * bits_of(p), teams = waves / shares;
+    const std::int64_t enough = std::min<std::int64_t>(std::int64_t{p.quantized ? 2 : 1} * driver_units(p.chip),
+                                                       std::max<std::int64_t>(bytes / kLeastBytes, 1));
+    std::int64_t columns = blocks ? kBlockColumns : p.quantized && has_mfma(p) ? kFewestColumns : kMostColumns / rows;
+    while (columns > kFewestColumns && p.columns / (columns * teams) < enough) columns /= 2;
     KernelCandidate& c = all.emplace_back();
-    c.kernel = fmt::format("gemv_wide<{}, {}, {}>", rows, columns, shares);
+    c.kernel = blocks ? fmt::format("gemv_mfma<{}, {}>", columns, shares)
+                      : fmt::format("gemv_wide<{}, {}, {}>", rows, columns, shares);
     c.tiling = {rows, static_cast<std::int32_t>(columns * teams), 0, 0, 0, 0, true};
   }
 };
@@ -46,9 +66,12 @@ class GemvWideFamily : public ContractionFamily {
 
 bool gemv_wide_supports(const ContractionProblem& p) {
   constexpr std::int64_t kMostRows = 4;
-  if (!p.chip.policy.wide_gemv || size_of(p.type) != 2 || p.padded || !(p.b == Access::kVector || p.quantized))
-    return false;
-  return p.made_rows > 0 ? p.made_rows <= kMostRows : p.a != Access::kAcross && p.least_rows <= kMostRows;
+  const bool wide = p.type == DType::kFloat32;
+  if (!p.chip.policy.wide_gemv || !(wide || size_of(p.type) == 2) || p.padded || p.b == Access::kAcross) return false;
+  if (p.made_rows > 0) return p.made_rows <= kMostRows && !wide && (p.b == Access::kVector || p.quantized);
+  // Every load of 16 bytes is inside of K.
+  const bool whole = p.b == Access::kVector || p.quantized || p.depth >= 128 / bits_of(p);
+  return whole && p.a != Access::kAcross && p.least_rows <= kMostRows;
 }
 
 const ContractionFamily& gemv_wide_family() {

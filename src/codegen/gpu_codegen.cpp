@@ -12,7 +12,13 @@
 namespace sardonyx::codegen {
 
 GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& options)
-    : kernel_(kernel), in_blocks_(options.in_blocks), range_(options.from_inputs), emit_(text_) {
+    : kernel_(kernel),
+      in_blocks_(options.in_blocks),
+      loads_first_(options.loads_first),
+      least_threads_(options.least_threads),
+      row_bytes_(options.row_bytes),
+      range_(options.from_inputs),
+      emit_(text_) {
   emit_.plain_reductions = true;
   emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [](const Stage& s) {
     return !s.stored || s.out->dtype == DType::kFloat16 || s.out->dtype == DType::kBFloat16;
@@ -178,7 +184,7 @@ GpuLoopSource GpuGenerator::run() {
     windows(*p, 0);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back())) {
     windows(*p, terms);
-  } else if (const std::optional<RowPlan> r = plan_rows(kernel_, range_)) {
+  } else if (const std::optional<RowPlan> r = plan_rows(kernel_, range_, row_bytes_)) {
     rows(*r);
   } else if (p && reductions.empty() && p->outputs.size() == 1) {
     map(flat_loop(kernel_.stages[0]));

@@ -41,8 +41,8 @@ struct RowPlan {
 
 /// Plans a kernel of rows. All stages must run along one variable: reductions over one variable, of equal extents. They
 /// get the same variable, so that equal loads of different stages become equal expressions. Empty if the kernel is none
-/// of rows, or runs faster with neighbouring threads on neighbouring results.
-std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range);
+/// of rows, or runs faster with neighbouring threads on neighbouring results. `row_bytes`: of GpuLoopOptions.
+std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, std::int64_t row_bytes);
 
 class GpuGenerator {
  public:
@@ -108,6 +108,8 @@ class GpuGenerator {
   /// `known`: sums of each pack from which others may be computed.
   void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w, const std::vector<Sums>& known,
                    std::vector<std::string>& sums);
+  /// Variables of a reduction that are written out for a tile.
+  Exprs written_out_for(const std::vector<Expr>& of_tile, const WindowTile& w) const;
   std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
   void window_outputs(const OutputLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
                       const Sums& sums);
@@ -126,7 +128,7 @@ class GpuGenerator {
   void row_stages(const RowPlan& r, bool in_registers);
   void open_teams(const Exprs& outer, const Expr& team);
   void open_columns(const Exprs& outer, std::int64_t team);
-  void loop_over_teams(const Exprs& outer, const Expr& team, const std::string& place);
+  void loop_over_teams(const Exprs& outer, const Expr& team, const std::string& place, bool share_lines = false);
 
   // ---- gpu_teams.cpp: the same for reductions over several variables, and all other kernels with stages
   void general(const std::vector<RowStage>& stages, const Exprs& outer, const Expr& team);
@@ -134,7 +136,9 @@ class GpuGenerator {
   bool closed(const Expr& r) const;
 
   const LoopKernel& kernel_;
-  bool in_blocks_;
+  bool in_blocks_, loads_first_;
+  std::int64_t least_threads_, row_bytes_;
+  std::vector<std::string> fills_;  // statements that follow a window's loads
   IndexRange range_;
   std::string text_;
   Emitter emit_;

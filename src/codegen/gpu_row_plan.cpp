@@ -188,8 +188,25 @@ std::int64_t team_for(std::int64_t n, const RowPlan& r, std::int64_t few, std::i
   return team;
 }
 
-// How many threads process a row, and whether it stays in their registers.
-void choose_team(RowPlan& r) {
+// Bytes that a thread keeps of each element of a row: of distinct loads along it, and of results that later stages may
+// read.
+std::int64_t kept_bytes(const RowAccesses& accesses, const Expr& var) {
+  Exprs seen;
+  std::size_t bytes = 0;
+  for (const Expr& b : accesses.bodies)
+    for (const Expr& l : all_loads(b)) {
+      if (!uses_var(l, var) || std::any_of(seen.begin(), seen.end(), [&](const Expr& x) { return same(x, l); }))
+        continue;
+      seen.push_back(l);
+      bytes += size_of(l->dtype);
+    }
+  for (std::size_t k = 0; k + 1 < accesses.stores.size(); ++k) bytes += size_of(accesses.stores[k].first->dtype);
+  return static_cast<std::int64_t>(bytes);
+}
+
+// How many threads process a row, and whether it stays in their registers: `kept` bytes of an element, of at most
+// `most_kept`.
+void choose_team(RowPlan& r, std::int64_t kept, std::int64_t most_kept) {
   const Expr& extent = r.var->args[0];
   const std::int64_t v = r.packing.length;
   const std::int64_t few = v > 1 ? 8 : 2, many = kUsualRowElements;
@@ -205,7 +222,7 @@ void choose_team(RowPlan& r) {
     r.chunks = static_cast<int>((packs + team - 1) / team);
     r.team = team;
     r.exact = !r.uneven && r.chunks * team * v == n;
-    r.always_fits = r.chunks * v <= kMostRowElements;
+    r.always_fits = r.chunks * v <= kMostRowElements || (v > 1 && r.chunks * v * kept <= most_kept);
     r.never_fits = !r.always_fits;
     return;
   }
@@ -218,7 +235,7 @@ void choose_team(RowPlan& r) {
 
 }  // namespace
 
-std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range) {
+std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, std::int64_t row_bytes) {
   RowPlan r;
   const std::optional<std::vector<Draft>> drafts = draft_stages(kernel, r.outer);
   if (!drafts) return std::nullopt;
@@ -241,7 +258,7 @@ std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range) {
   while (p.length > 1 && is_const_int(extent, n) && n % p.length != 0) p.length /= 2;
   if (p.length == 1) p = {};
   if (!is_const(extent)) add_multiple(p, extent);
-  choose_team(r);
+  choose_team(r, kept_bytes(accesses, r.var), row_bytes);
   return r;
 }
 

@@ -41,10 +41,10 @@ void GpuGenerator::open_teams(const Exprs& outer, const Expr& team) {
 void GpuGenerator::open_columns(const Exprs& outer, std::int64_t team) {
   emit_.line(fmt::format("constexpr u32 team = {}, per_block = kThreads / team;", team));
   emit_.line("const i32 t = i32(thread_id() / per_block);");
-  loop_over_teams(outer, Expr(team), "thread_id() % per_block");
+  loop_over_teams(outer, Expr(team), "thread_id() % per_block", true);
 }
 
-void GpuGenerator::loop_over_teams(const Exprs& outer, const Expr& team, const std::string& place) {
+void GpuGenerator::loop_over_teams(const Exprs& outer, const Expr& team, const std::string& place, bool share_lines) {
   Expr items = 1;
   for (const Expr& v : outer) items = items * v->args[0];
   threads_ = items * team;
@@ -56,8 +56,10 @@ void GpuGenerator::loop_over_teams(const Exprs& outer, const Expr& team, const s
   const std::int64_t teams = once ? kGpuThreads / size : 1;
   const std::string blocks =
       once ? fmt::format("block_step<{}>()", (known + teams - 1) / teams) : std::string("block_count()");
-  emit_.open(fmt::format("for ({0} p = {0}(block_id()) * per_block; p < {0}({1}); p += {0}({2}) * per_block)", type, n,
-                         blocks));
+  const std::string first =
+      share_lines && once ? fmt::format("block_of_die<{}>()", (known + teams - 1) / teams) : std::string("block_id()");
+  emit_.open(fmt::format("for ({0} p = {0}({3}) * per_block; p < {0}({1}); p += {0}({2}) * per_block)", type, n, blocks,
+                         first));
   emit_.line(fmt::format("const {0} row = p + {1};", type, place));
   emit_.line(fmt::format("const bool mine = has_row<{}>(row < {}({}));", once && known % teams == 0, type, n));
   emit_.line(fmt::format("{0} q = {0}(mine ? row : {1}({2}) - 1);", narrow ? "i32" : "i64", type, n));

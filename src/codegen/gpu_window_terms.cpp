@@ -45,6 +45,15 @@ bool in_bounds(const Expr& l) {
          idx::provably_nonnegative(idx::product(l->value->shape) - Expr(1) - at, true);
 }
 
+// Whether offsets of elements fit 32 bits without a sign: those of narrow indices, except where elements are wider than
+// 16 bits and may be many.
+bool has_small_offsets(const Value& v) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 32;
+  const auto size = static_cast<std::int64_t>(size_of(v.dtype));
+  std::int64_t n = 0;
+  return size <= 2 || (is_const_int(v.elements(), n) && n <= kMost / size);
+}
+
 // C++ of the element with which a load of type t must be filled so that it becomes `outside`; empty if there is none.
 std::string filling(const Expr& outside, DType t) {
   if (!is_const(outside)) return "";
@@ -103,22 +112,25 @@ std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const Win
   for (const Fetched& f : done)
     if (same(f.load, l) && (inside ? f.inside && same(f.inside, inside) : !f.inside)) return f.element;
   const std::string name = emit_.fresh("v"), b = emit_.buffer(l->value);
-  const auto place = [&](const Expr& at) {
-    const std::string text = emit_.value(at);
-    return checked ? fmt::format("({} ? {} : 0)", term->condition, text) : text;
+  const bool small = checked && loads_first_ && has_small_offsets(*l->value);
+  const auto address = [&](const Expr& at) {
+    const std::string text = emit_.value(at), type = emit_.type_of(at);
+    if (!checked) return fmt::format("{} + {}", b, text);
+    const std::string index = fmt::format("({} ? {}({}) : {}(0))", term->condition, type, text, type);
+    return small ? fmt::format("element_at({}, {})", b, index) : fmt::format("{} + {}", b, index);
   };
   std::string element = name;
   bool array = false;
   Expr c, rest;
   Exprs conditions;
   if (!w.lane || !uses_var(l, w.lane)) {
-    emit_.line(fmt::format("auto {} = to_bits({}[{}]);", name, b, place(l->args[0])));
+    emit_.line(fmt::format("auto {} = to_bits(*({}));", name, address(l->args[0])));
   } else if (idx::split_affine(l->args[0], w.lane, c, rest) && is_const(c, 1) &&
              multiple_of(rest, w.length, conditions) && w.length * static_cast<int>(size_of(l->dtype)) <= 16 &&
              std::all_of(conditions.begin(), conditions.end(), [&](const Expr& e) {
                return std::any_of(w.multiples.begin(), w.multiples.end(), [&](const Expr& m) { return same(m, e); });
              })) {
-    emit_.line(fmt::format("auto {} = load_pack<{}>({} + {});", name, w.length, b, place(rest)));
+    emit_.line(fmt::format("auto {} = load_pack<{}>({});", name, w.length, address(rest)));
     element += "[l]";
   } else {
     array = true;
@@ -126,14 +138,19 @@ std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const Win
     emit_.line("#pragma unroll");
     emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
     emit_.bind(w.lane, "l");
-    emit_.line(fmt::format("{}[l] = to_bits({}[{}]);", name, b, place(l->args[0])));
+    emit_.line(fmt::format("{}[l] = to_bits(*({}));", name, address(l->args[0])));
     if (term && term->filled && same(term->filled, l))
       emit_.line(fmt::format("{0}[l] = {1} ? {0}[l] : {2};", name, term->condition, term->fill));
     emit_.close();
     element += "[l]";
   }
-  if (!array && term && term->filled && same(term->filled, l))
-    emit_.line(fmt::format("{0} = {1} ? {0} : (decltype({0}))({2});", name, term->condition, term->fill));
+  if (!array && term && term->filled && same(term->filled, l)) {
+    const std::string fill = fmt::format("{0} = {1} ? {0} : (decltype({0}))({2});", name, term->condition, term->fill);
+    if (loads_first_)
+      fills_.push_back(fill);
+    else
+      emit_.line(fill);
+  }
   element = element_text(l->dtype, element);
   done.push_back({l, inside, element});
   return element;

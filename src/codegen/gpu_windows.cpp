@@ -84,7 +84,8 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   double least = tile_cost(bodies, Expr(), 1, w.lane) * 0.95;
   std::int64_t longest = 0;
   for (const Expr& r : reductions) longest = std::max(longest, known_product(r->vars));
-  const std::int64_t enough = longest >= kLongWindow ? kEnoughThreads / 4 : kEnoughThreads;
+  const std::int64_t enough =
+      std::max<std::int64_t>(longest >= kLongWindow ? kEnoughThreads / 4 : kEnoughThreads, least_threads_);
   for (std::size_t k = w.team > 1 ? 0 : p.vars.size(); k-- > 0;) {
     const Expr& v = p.vars[k];
     std::int64_t n = 0;
@@ -218,6 +219,15 @@ std::string GpuGenerator::open_terms(const Exprs& vars, std::int64_t team, int a
   return exists;
 }
 
+Exprs GpuGenerator::written_out_for(const std::vector<Expr>& of_tile, const WindowTile& w) const {
+  Exprs out = written_out(of_tile[0], w.base, w.lane);
+  if (w.team > 1) return out;
+  const Exprs& all = of_tile[0]->vars;
+  if (loads_first_ && w.lane && is_written_whole(of_tile, w.length)) return all;
+  if (w.lane) write_out_row(of_tile[0], w.length, out);
+  return out;
+}
+
 // Accumulators of one reduction for all packs of the tile.
 void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
                                const std::vector<Sums>& known, std::vector<std::string>& sums) {
@@ -229,8 +239,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     emit_.line(
         fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u], Emitter::neutral(kind, r->dtype)));
   }
-  Exprs out = written_out(of_tile[0], w.base, w.lane);
-  if (w.team == 1 && w.lane) write_out_row(of_tile[0], w.length, out);
+  const Exprs out = written_out_for(of_tile, w);
   const std::vector<Assignments> combos = combinations(out);
   Exprs loops;
   std::int64_t terms = static_cast<std::int64_t>(combos.size()) * w.count, n = 0;
@@ -279,6 +288,9 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
       for (const Expr& l : loads) x.elements.emplace_back(l, fetch(l, &x.term, w, fetched));
       ready.push_back(std::move(x));
     }
+  if (loads_first_ && !shared && (loops.empty() || factors.back() == 1)) emit_.line("loads_in_flight();");
+  for (const std::string& fill : fills_) emit_.line(fill);
+  fills_.clear();
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
   if (w.lane) emit_.bind(w.lane, "l");

@@ -44,6 +44,12 @@ struct GpuLoopOptions {
   bool of_halves = false;
   /// Loops that transpose may do so in registers (gpu_blocks.cpp).
   bool in_blocks = false;
+  /// Loads of a window come before everything else, because the compiler would not keep them in flight together.
+  bool loads_first = false;
+  /// Threads with which every SIMD has one wave, where they are more than what an H200 needs.
+  std::int64_t least_threads = 0;
+  /// A thread may keep so many bytes of a row in registers even if these are more elements than usual.
+  std::int64_t row_bytes = 0;
 };
 GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options);
 

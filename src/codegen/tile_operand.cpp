@@ -232,6 +232,20 @@ void Operand::emit_stream(Emitter& e) const {
   e.line(fmt::format("SDX_FN f32 b_zero() const {{ return {}; }}", e.value(quantized_->zero)));
 }
 
+void Operand::emit_row(Emitter& e) const {
+  if (access_ != Access::kElements || quantized_ || !plain() || inside_ || c_.reduced.size() != 1) return;
+  const Expr at = flatten_loads(e_)->args[0], &k = c_.reduced[0];
+  Expr step, rest;
+  if (at->has_load || !idx::split_affine(at, k, step, rest) || !is_const(step, 1) || has_var(rest, k)) return;
+  e.line(fmt::format("enum : bool {{ kRows{} = true }};", is_a_ ? 'A' : 'B'));
+  e.open(fmt::format("SDX_FN const T* {}_row(u32 z, u32 line) const", is_a_ ? "a" : "b"));
+  bind(e, c_.z, "z");
+  bind(e, line_, "line");
+  const std::string offset = e.value(rest);
+  e.line(fmt::format("return (const T*){} + {};", e.buffer(e_->value), offset));
+  e.close();
+}
+
 // kElements: any expression.
 void Operand::elements(Emitter& e) const {
   e.open(fmt::format("SDX_FN void {}_elements(u32 z, u32 line, u32 at, T* x) const", is_a_ ? "a" : "b"));

@@ -31,6 +31,9 @@ class Operand {
   const Value* in_memory() const { return e_->value; }
   void emit(Emitter& e) const;
 
+  /// Emits the address of a row, where access() is kElements although elements along K follow one another in memory.
+  void emit_row(Emitter& e) const;
+
   /// Whether kernels/stream.h supports it: `loaded` before any launch, and copied without conversion, with its scales.
   bool streams(const std::function<bool(const Value*)>& loaded) const;
   /// How many consecutive runs share a scale, if a column's scales are contiguous, of 16 bits, and whole aligned

@@ -84,6 +84,16 @@ std::vector<Assignments> combinations(const Exprs& vars) {
   return all;
 }
 
+bool is_written_whole(const std::vector<Expr>& of_tile, int length) {
+  const Exprs& vars = of_tile[0]->vars;
+  std::int64_t terms = static_cast<std::int64_t>(of_tile.size()), n = 0;
+  for (const Expr& v : vars) {
+    if (!is_const_int(v->args[0], n) || terms * n > kMostWritten) return false;
+    terms *= n;
+  }
+  return loaded_registers(of_tile, combinations(vars), length) <= kMostLoaded;
+}
+
 std::int64_t loaded_registers(const std::vector<Expr>& of_tile, const std::vector<Assignments>& combos, int length) {
   std::unordered_set<Expr, ExprHash, ExprSame> distinct;
   for (const Expr& r : of_tile)

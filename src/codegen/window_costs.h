@@ -30,6 +30,9 @@ void write_out_row(const Expr& r, int length, Exprs& out);
 /// All combinations of values of variables of known extents.
 std::vector<Assignments> combinations(const Exprs& vars);
 
+/// Whether all terms of a tile are written out, so that all of its loads are in flight together.
+bool is_written_whole(const std::vector<Expr>& of_tile, int length);
+
 /// 32-bit registers that one iteration of the loops around `combos` loads, for all packs (of `length`) of a tile.
 std::int64_t loaded_registers(const std::vector<Expr>& of_tile, const std::vector<Assignments>& combos, int length);
 

@@ -6,7 +6,8 @@
 //                                        rows. If it sets `inside` to false the elements are 0, but the address is
 //                                        read nevertheless.
 //   void a_elements(z, row, k, T* x)     kElements: computes 16 / sizeof(T) elements from k on; zeros past P::k
-//   b, b_elements                        likewise, with columns instead of rows
+//   const T* a_row(z, row)               kElements, where kRowsA: element 0 of the row, whose elements along k follow
+//   b, b_elements, b_row                 likewise, with columns instead of rows
 //   void element(z, row, col, sum)       stores one result
 //   i64 a_step(), b_step()               elements from one k to the next, where kLinearA, kLinearB
 // If the epilogue reads tensors, P also has these, so that many reads are in flight at a time:
@@ -44,6 +45,8 @@ struct Problem {
   /// For kVector: elements along K from each multiple of so many on have consecutive addresses, and a() or b() sets
   /// `inside` for all of them alike (the channels of a convolution's tap). 0: unknown.
   static constexpr u32 kRunA = 0, kRunB = 0;
+  /// For kElements: the operand is in memory, with elements along K one after the other.
+  static constexpr bool kRowsA = false, kRowsB = false;
   u32 batches, m, n, k;
 };
 
@@ -104,19 +107,6 @@ template <bool Value>
 struct Flag {
   static constexpr bool value = Value;
 };
-
-// Dies of the chip, each with an L2, that get workgroups in turn. On a card with fewer, results are the same.
-#if defined(SDX_DIES)
-inline constexpr u32 kDies = SDX_DIES;
-#else
-inline constexpr u32 kDies = 1;
-#endif
-
-/// Of `count` workgroups, each die gets consecutive ones.
-SDX_FN u32 by_die(u32 id, u32 count) {
-  const u32 each = count / kDies;
-  return id < each * kDies ? id % kDies * each + id / kDies : id;
-}
 
 /// The tile of a workgroup. Tiles that share rows or columns run close together in time, to reuse the caches.
 SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u32& tile_n) {

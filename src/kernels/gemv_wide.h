@@ -1,8 +1,10 @@
-// GEMM of one to four rows (decoding with a language model) on AMD's vector units, with weights of 16, 8 or 4 bits:
+// GEMM of one to four rows (decoding with a language model) on AMD's vector units, with weights of 32, 16, 8 or 4 bits:
 // out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col, k]). Reading b is the bottleneck, so a wave has
 // the weights of many columns in flight at a time, 16 contiguous bytes a lane, and loads its part of a once for all of
 // them. Weights of 4 and 8 bits are multiplied as integers, less their zero point; the scale multiplies the sum of a
-// block, so weights are not rounded to 16 bits. What skinny.h requires of P holds here too.
+// block, so weights are not rounded to 16 bits. What skinny.h requires of P holds here too. Operands may be expressions
+// (Access::kElements); those in memory whose rows are not whole vectors (kRowsA, kRowsB of gemm_problem.h) are loaded
+// as vectors all the same.
 #pragma once
 #include "skinny.h"
 
@@ -31,16 +33,15 @@ SDX_FN void add_row_lanes(f32 (&x)[Columns], u32 lane) {
   }
 }
 
-/// Adds up the sums of the lanes and of the Shares waves of each team, and passes them to P. `parts`: LDS for one sum
-/// of each row of lanes.
-template <int Shares, class P, int Rows, int Columns>
-SDX_FN void add_up_lanes(const P& p, gemm_detail::shared_f32* parts, f32 (&sums)[Rows][Columns], u32 z, u32 row0,
-                         u32 height, u32 first_col) {
+/// Adds up the sums of the rows of 16 lanes and of the Shares waves of each team, and passes them to P. Of a row's
+/// lane, sums[r][i] is that of row r and column 4 i + lane % 4. `parts`: LDS for one sum of each row of lanes.
+template <int Shares, int Columns, class P, int Rows, int Held>
+SDX_FN void add_up_rows(const P& p, gemm_detail::shared_f32* parts, const f32 (&sums)[Rows][Held], u32 z, u32 row0,
+                        u32 height, u32 first_col) {
   constexpr u32 kRowsOfLanes = kWave / 16, kColumns = Columns * (kThreads / kWave / Shares);
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
 #pragma clang loop unroll(full)
   for (int r = 0; r < Rows; ++r) {
-    add_row_lanes<Columns>(sums[r], lane);
     if (lane % 16 < 4)
 #pragma clang loop unroll(full)
       for (int i = 0; i < Columns / 4; ++i)
@@ -61,6 +62,28 @@ SDX_FN void add_up_lanes(const P& p, gemm_detail::shared_f32* parts, f32 (&sums)
   }
 }
 
+/// The same address of all lanes, in scalar registers: loads add an offset of 32 bits to it, which the compiler would
+/// otherwise add to the address of every load first.
+template <class T>
+SDX_FN const T* scalar_address(const T* p) {
+  const u64 at = u64(p);
+  return (const T*)(u64(uniform(u32(at))) | u64(uniform(u32(at >> 32))) << 32);
+}
+/// 16 bytes at an address that is aligned to an element of 16 bits or more.
+SDX_FN vec16 load_row(const void* row, u32 byte) {
+  typedef u32 loose __attribute__((ext_vector_type(4), aligned(2)));
+  return *(__attribute__((address_space(1))) const loose*)((const char*)row + byte);
+}
+
+/// Adds up the sums of the lanes and of the Shares waves of each team, and passes them to P.
+template <int Shares, class P, int Rows, int Columns>
+SDX_FN void add_up_lanes(const P& p, gemm_detail::shared_f32* parts, f32 (&sums)[Rows][Columns], u32 z, u32 row0,
+                         u32 height, u32 first_col) {
+#pragma clang loop unroll(full)
+  for (int r = 0; r < Rows; ++r) add_row_lanes<Columns>(sums[r], thread_id() % kWave);
+  add_up_rows<Shares, Columns>(p, parts, sums, z, row0, height, first_col);
+}
+
 /// Elements 4 j to 4 j + 3 of eight of `Bits` bits, of bytes in q0 and, if they have 8 bits, q1; as floats.
 template <int Bits, bool Signed>
 SDX_FN void eight_floats(u32 q0, u32 q1, f32 (&x)[8]) {
@@ -77,6 +100,70 @@ SDX_FN void eight_floats(u32 q0, u32 q1, f32 (&x)[8]) {
   }
 }
 
+/// P whose elements are not compared with K, for vectors inside of it.
+template <class P>
+SDX_FN P without_end(P p) {
+  p.k = ~u32(0);
+  return p;
+}
+/// 16 bytes of a along K from k on, all of them inside of K.
+template <class P>
+SDX_FN vec16 load_a(const P& p, u32 z, u32 row, u32 k) {
+  using T = typename P::T;
+  bool inside = true;
+  vec16 x;
+  if constexpr (P::kAccessA == Access::kVector) {
+    // Addresses as a uniform base and an offset of 32 bits take a tenth of the instructions.
+    if constexpr (P::kLinearA && !P::kMaskedA)
+      x = gemm_detail::load16((const char*)scalar_address(p.a(z, row, 0, inside)) + k * u32(sizeof(T)));
+    else
+      x = gemm_detail::load16(p.a(z, row, k, inside));
+  } else if constexpr (P::kRowsA) {
+    x = load_row(scalar_address(p.a_row(z, row)), k * u32(sizeof(T)));
+  } else {
+    T e[16 / sizeof(T)] = {};
+    without_end(p).a_elements(z, row, k, e);
+    __builtin_memcpy(&x, e, 16);
+  }
+  return inside ? x : vec16{};
+}
+/// The same of b, which is not quantised.
+template <class P>
+SDX_FN vec16 load_b(const P& p, u32 z, u32 col, u32 k) {
+  using T = typename P::T;
+  bool inside = true;
+  vec16 x;
+  if constexpr (P::kAccessB == Access::kVector) {
+    if constexpr (P::kLinearB && !P::kMaskedB)
+      x = gemm_detail::load16((const char*)scalar_address(p.b(z, col, 0, inside)) + k * u32(sizeof(T)));
+    else
+      x = gemm_detail::load16(p.b(z, col, k, inside));
+  } else if constexpr (P::kRowsB) {
+    x = load_row(scalar_address(p.b_row(z, col)), k * u32(sizeof(T)));
+  } else {
+    T e[16 / sizeof(T)] = {};
+    without_end(p).b_elements(z, col, k, e);
+    __builtin_memcpy(&x, e, 16);
+  }
+  return inside ? x : vec16{};
+}
+/// Elements of 16 bits as floats; returns their sum.
+template <class T, int Groups>
+SDX_FN f32 to_floats(const vec16 (&x)[Groups], f32 (&floats)[Groups][8]) {
+  f32 total = 0;
+#pragma clang loop unroll(full)
+  for (int g = 0; g < Groups; ++g) {
+    T e[8];
+    __builtin_memcpy(e, &x[g], 16);
+#pragma clang loop unroll(full)
+    for (int j = 0; j < 8; ++j) {
+      floats[g][j] = cast<f32>(e[j]);
+      total += floats[g][j];
+    }
+  }
+  return total;
+}
+
 }  // namespace gemv_detail
 
 /// Each team of Shares waves computes Columns columns of up to Rows rows (with kRowHeight, that many); its waves and
@@ -84,12 +171,17 @@ SDX_FN void eight_floats(u32 q0, u32 q1, f32 (&x)[8]) {
 template <int Rows, int Columns, int Shares, class P>
 SDX_FN void gemv_wide(const P& p) {
   using namespace gemm_detail;
+  using namespace gemv_detail;
   using namespace skinny_detail;
   using T = typename P::T;
-  static_assert(sizeof(T) == 2 && P::kAccessA != Access::kAcross && (P::kBits < 16 || P::kAccessB == Access::kVector));
-  static_assert(P::kRowHeight == 0 || P::kRowHeight == Rows);
-  constexpr int kRun = 128 / P::kBits, kGroups = kRun / 8, kWords = P::kBits / 4;  // elements of 16 bytes of b
-  constexpr bool kOrdered = P::kBits == 4 && is_same<T, f16>;                      // of a, as integers are extracted
+  constexpr bool kQuantized = P::kBits < 16;
+  constexpr int kVec = 16 / int(sizeof(T)), kBits = kQuantized ? P::kBits : 128 / kVec;
+  static_assert(kVec <= 8 && P::kAccessA != Access::kAcross && (kQuantized || P::kAccessB != Access::kAcross));
+  static_assert(P::kRowHeight == 0 || (P::kRowHeight == Rows && kVec == 8));
+  constexpr int kRun = 128 / kBits, kGroups = kRun / kVec, kWords = kBits / 4;  // elements of 16 bytes of b
+  // Whether K may end within a vector. The last one then overlaps with the one before, so that every load is inside.
+  constexpr bool kPartial = !kQuantized && P::kAccessB == Access::kElements;
+  constexpr bool kOrdered = kBits == 4 && is_same<T, f16>;  // of a, as integers are extracted
   constexpr u32 kWaves = kThreads / kWave, kTeams = kWaves / Shares, kColumns = Columns * kTeams;
   constexpr u32 kSpan = kRun * kWave, kStride = kSpan * Shares;
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
@@ -110,12 +202,34 @@ SDX_FN void gemv_wide(const P& p) {
   static SDX_SHARED vec16 lds[kSumVectors > kMadeVectors ? kSumVectors : kMadeVectors];
   if constexpr (P::kRowHeight != 0) make_rows<kOrdered>(p, (shared_vec*)lds, z, row0, height);
 
+  // Columns past n repeat others. Of multiples of eight, whole groups are past it.
+  const auto column = [&](u32 c) {
+    constexpr u32 kGroup = P::kFullColumns ? (Columns < 8 ? Columns : 8) : 1;
+    const u32 group = col0 + c / kGroup * kGroup;
+    return (group < p.n ? group : p.n - kGroup) + c % kGroup;
+  };
   f32 sums[Rows][Columns] = {};
   // One vector of 16 bytes of each column. Masked: lanes past the end of K add nothing.
   const auto round = [&](u32 first, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
     const bool there = !kMasked || first + lane * kRun < p.k;
-    const u32 k = there ? first + lane * kRun : 0;
+    u32 k = there ? first + lane * kRun : 0;
+    const u32 counted = k;  // elements before are another lane's
+    if constexpr (kMasked && kPartial) k = k + kVec <= p.k ? k : p.k - kVec;
+    __builtin_assume(k < u32(1) << 31);
+    const auto mask = [&](vec16 v) {
+      if constexpr (kMasked && kPartial) {
+        struct Elements {
+          unsigned_of<T> e[kVec];
+        };
+        Elements x = bit_cast<Elements>(v);
+#pragma clang loop unroll(full)
+        for (u32 j = 0; j < kVec; ++j) x.e[j] = there && k + j >= counted ? x.e[j] : unsigned_of<T>(0);
+        return bit_cast<vec16>(x);
+      } else {
+        return !kMasked || there ? v : vec16{};
+      }
+    };
     vec16 x[Rows][kGroups], w[Columns];
     f32 scale[Columns], zero[Columns];
 #pragma clang loop unroll(full)
@@ -123,45 +237,30 @@ SDX_FN void gemv_wide(const P& p) {
 #pragma clang loop unroll(full)
       for (int g = 0; g < kGroups; ++g) {
         const u32 row = u32(r) < height ? u32(r) : height - 1;
-        if constexpr (P::kRowHeight != 0) {
+        if constexpr (P::kRowHeight != 0)
           x[r][g] = lds[place_row(row, k / 8 + g, p.k)];
-        } else if constexpr (P::kAccessA == Access::kVector) {
-          bool inside = true;
-          // Addresses as a uniform base and an offset of 32 bits take a tenth of the instructions.
-          if constexpr (P::kLinearA && !P::kMaskedA)
-            x[r][g] = load16((const char*)p.a(z, row0 + row, 0, inside) + (k + g * 8) * 2);
-          else
-            x[r][g] = load16(p.a(z, row0 + row, k + g * 8, inside));
-          if (!inside) x[r][g] = vec16{};
-        } else {
-          T e[8] = {};
-          p.a_elements(z, row0 + row, k + g * 8, e);
-          __builtin_memcpy(&x[r][g], e, 16);
-        }
+        else
+          x[r][g] = load_a(p, z, row0 + row, k + g * kVec);
       }
 #pragma clang loop unroll(full)
     for (int c = 0; c < Columns; ++c) {
-      const u32 col = col0 + c < p.n ? col0 + c : p.n - 1;
-      if constexpr (P::kBits == 16) {
-        bool inside = true;
-        if constexpr (P::kLinearB && !P::kMaskedB)
-          w[c] = load16((const char*)p.b(z, col, 0, inside) + k * 2);
-        else
-          w[c] = load16(p.b(z, col, k, inside));
-        if (!inside) w[c] = vec16{};
+      const u32 col = column(c);
+      if constexpr (!kQuantized) {
+        w[c] = load_b(p, z, col, k);
       } else {
         if constexpr (P::kLinearPacked)
-          w[c] = load16(p.b_packed(z, col, 0) + k / 8 * P::kBits);
+          w[c] = load16(scalar_address(p.b_packed(z, col, 0)) + k / 8 * kBits);
         else
           w[c] = load16(p.b_packed(z, col, k));
         p.b_block(z, col, k, scale[c], zero[c]);
       }
     }
+    loads_in_flight();
     if constexpr (kMasked) {
 #pragma clang loop unroll(full)
       for (int r = 0; r < Rows; ++r)
 #pragma clang loop unroll(full)
-        for (int g = 0; g < kGroups; ++g) x[r][g] = there ? x[r][g] : vec16{};
+        for (int g = 0; g < kGroups; ++g) x[r][g] = mask(x[r][g]);
     }
     if constexpr (kOrdered && P::kRowHeight == 0) {
 #pragma clang loop unroll(full)
@@ -169,55 +268,44 @@ SDX_FN void gemv_wide(const P& p) {
 #pragma clang loop unroll(full)
         for (int g = 0; g < kGroups; ++g) x[r][g] = in_order(x[r][g]);
     }
-    if constexpr (P::kBits == 16) {
+    if constexpr (!kQuantized) {
 #pragma clang loop unroll(full)
       for (int c = 0; c < Columns; ++c) {
-        const vec16 y = kMasked && !there ? vec16{} : w[c];  // 0 times an infinite weight
+        const vec16 y = mask(w[c]);  // 0 times an infinite weight
 #pragma clang loop unroll(full)
         for (int r = 0; r < Rows; ++r) sums[r][c] = detail::dot16<T>(x[r][0], y, sums[r][c]);
       }
-      return;
-    }
-    // Of bfloat16, integers and operands are converted to float32, and zero points multiply the operands' sum.
-    constexpr bool kFloats = !is_same<T, f16>;
-    f32 floats[kFloats ? Rows : 1][kGroups][8], total[Rows] = {};
-    if constexpr (kFloats) {
+    } else {
+      // Of bfloat16, integers and operands are converted to float32, and zero points multiply the operands' sum.
+      constexpr bool kFloats = !is_same<T, f16>;
+      f32 floats[kFloats ? Rows : 1][kGroups][8], total[Rows] = {};
+      if constexpr (kFloats)
 #pragma clang loop unroll(full)
-      for (int r = 0; r < Rows; ++r)
+        for (int r = 0; r < Rows; ++r) total[r] = to_floats<T>(x[r], floats[r]);
+#pragma clang loop unroll(full)
+      for (int c = 0; c < Columns; ++c) {
+        f32 block[Rows] = {};
 #pragma clang loop unroll(full)
         for (int g = 0; g < kGroups; ++g) {
-          T e[8];
-          __builtin_memcpy(e, &x[r][g], 16);
+          const u32 q0 = w[c][g * kWords], q1 = w[c][g * kWords + kWords - 1];
+          if constexpr (kFloats) {
+            f32 y[8];
+            eight_floats<kBits, P::kSigned>(q0, q1, y);
 #pragma clang loop unroll(full)
-          for (int j = 0; j < 8; ++j) {
-            floats[r][g][j] = cast<f32>(e[j]);
-            total[r] += floats[r][g][j];
+            for (int r = 0; r < Rows; ++r)
+#pragma clang loop unroll(full)
+              for (int j = 0; j < 8; ++j) block[r] = fma(floats[r][g][j], y[j], block[r]);
+          } else {
+            const vec16 y = dequantized<T, kBits, P::kSigned, P::kFloatZeros>(q0, q1, 1.0f, zero[c]);
+#pragma clang loop unroll(full)
+            for (int r = 0; r < Rows; ++r) block[r] = detail::dot16<T>(x[r][g], y, block[r]);
           }
         }
-    }
+        const f32 s = kMasked && !there ? 0.0f : scale[c];
 #pragma clang loop unroll(full)
-    for (int c = 0; c < Columns; ++c) {
-      f32 block[Rows] = {};
-#pragma clang loop unroll(full)
-      for (int g = 0; g < kGroups; ++g) {
-        const u32 q0 = w[c][g * kWords], q1 = w[c][g * kWords + kWords - 1];
-        if constexpr (kFloats) {
-          f32 y[8];
-          gemv_detail::eight_floats<P::kBits, P::kSigned>(q0, q1, y);
-#pragma clang loop unroll(full)
-          for (int r = 0; r < Rows; ++r)
-#pragma clang loop unroll(full)
-            for (int j = 0; j < 8; ++j) block[r] = fma(floats[r][g][j], y[j], block[r]);
-        } else {
-          const vec16 y = dequantized<T, P::kBits, P::kSigned, P::kFloatZeros>(q0, q1, 1.0f, zero[c]);
-#pragma clang loop unroll(full)
-          for (int r = 0; r < Rows; ++r) block[r] = detail::dot16<T>(x[r][g], y, block[r]);
-        }
+        for (int r = 0; r < Rows; ++r)
+          sums[r][c] = fma(kFloats ? fma(-zero[c], total[r], block[r]) : block[r], s, sums[r][c]);
       }
-      const f32 s = kMasked && !there ? 0.0f : scale[c];
-#pragma clang loop unroll(full)
-      for (int r = 0; r < Rows; ++r)
-        sums[r][c] = fma(kFloats ? fma(-zero[c], total[r], block[r]) : block[r], s, sums[r][c]);
     }
   };
   u32 first = share * kSpan;
@@ -225,7 +313,7 @@ SDX_FN void gemv_wide(const P& p) {
   if (first < p.k) round(first, Flag<true>{});
 
   if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
-  gemv_detail::add_up_lanes<Shares>(p, (shared_f32*)lds, sums, z, row0, height, first_col);
+  add_up_lanes<Shares>(p, (shared_f32*)lds, sums, z, row0, height, first_col);
 }
 
 }  // namespace sdx

@@ -109,6 +109,25 @@ SDX_FN u32 thread_step() {
 #endif
   return all_threads();
 }
+// Dies of the chip, each with an L2, that get workgroups in turn. On a card with fewer, results are the same.
+#if defined(SDX_DIES)
+inline constexpr u32 kDies = SDX_DIES;
+#else
+inline constexpr u32 kDies = 1;
+#endif
+
+/// Of `count` workgroups, each die gets consecutive ones.
+SDX_FN u32 by_die(u32 id, u32 count) {
+  const u32 each = count / kDies;
+  return id < each * kDies ? id % kDies * each + id / kDies : id;
+}
+/// This workgroup's number where neighbours share lines of memory: those of a die are consecutive, if `Blocks` (as
+/// above) are launched.
+template <u64 Blocks>
+SDX_FN u32 block_of_die() {
+  if constexpr (kDies > 1 && Blocks <= (u64(1) << 20)) return by_die(block_id(), Blocks);
+  return block_id();
+}
 /// Whether a loop from `done` to n has work. On AMD this removes loops over what packs have covered, where sizes are
 /// known.
 template <class I>
@@ -148,6 +167,13 @@ SDX_FN i64 take_digit(i64& q, i64 n) {
   return i64(digit);
 }
 
+/// Loads before it are issued before anything behind it. AMD's compiler would wait for each in turn, to save registers.
+SDX_FN void loads_in_flight() {
+#if defined(__AMDGCN__)
+  __builtin_amdgcn_sched_barrier(0);
+#endif
+}
+
 // --- packs: several neighbouring elements, whose bits are moved in one access to memory
 
 template <class T, int V>
@@ -165,6 +191,20 @@ SDX_FN bool aligned(const void* p) { return (u64(p) & 15) == 0; }
 template <class T, int V>
 inline constexpr int kPackAlignment = sizeof(T) * V < 16 ? sizeof(T) * V : 16;
 #endif
+
+/// The address of element i >= 0 of less than 4 GiB. AMD's loads add an offset of 32 bits to a scalar address.
+template <class T>
+SDX_FN const T* element_at(const T* p, i32 i) {
+#if defined(__AMDGCN__)
+  return (const T*)((const char*)p + u32(i) * u32(sizeof(T)));
+#else
+  return p + i;
+#endif
+}
+template <class T>
+SDX_FN const T* element_at(const T* p, i64 i) {
+  return p + i;
+}
 
 template <int V, class T>
 SDX_FN Pack<T, V> load_pack(const T* p) {

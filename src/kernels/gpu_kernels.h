@@ -2,6 +2,7 @@
 #pragma once
 #include "gemm.h"
 #include "gemv.h"
+#include "gemv_mfma.h"
 #include "gemv_wide.h"
 #include "skinny.h"
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

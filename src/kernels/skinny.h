@@ -37,6 +37,10 @@ SDX_FN u32 masked_or(u32 x, u32 bits) {
   u32 y;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "n"(Mask), "r"(bits));
   return y;
+#elif defined(__GFX9__)
+  u32 mask = Mask;  // in a register: one instruction instead of two, each with a constant of its own
+  asm("" : "+v"(mask));
+  return (x & mask) | bits;
 #else
   return (x & Mask) | bits;
 #endif

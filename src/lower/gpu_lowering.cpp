@@ -16,6 +16,7 @@
 namespace sardonyx {
 namespace {
 
+constexpr std::int64_t kRowBytes = 256;   // of a row in a thread's registers: 64 of the 256 of an AMD wave's lane
 constexpr std::size_t kMostRowTiles = 3;  // GEMMs that each compute the rows of a shared left operand
 
 /// The conjunction of two conditions; empty: always.
@@ -85,9 +86,15 @@ class GpuBlock : public BlockLowering {
   LaunchStep lower_loop(LoopKernel k) {
     // Kernels compute in float32 what is stored in 16 bits.
     for (Stage& s : k.stages) s.body = codegen::widened_result(s.body, s.out->dtype);
-    const codegen::GpuLoopSource s = codegen::generate_gpu_loop(
-        k, {[this](std::int64_t id) { return b_.is_input_symbol(id); }, options_.precision != DType::kFloat32,
-            chip_of(options_.target).policy.block_transposes});
+    const Chip& chip = chip_of(options_.target);
+    const bool amd = !chip.is_nvidia();  // compared on AMD's chips only
+    const codegen::GpuLoopSource s =
+        codegen::generate_gpu_loop(k, {.from_inputs = [this](std::int64_t id) { return b_.is_input_symbol(id); },
+                                       .of_halves = options_.precision != DType::kFloat32,
+                                       .in_blocks = chip.policy.block_transposes,
+                                       .loads_first = amd,
+                                       .least_threads = amd ? chip.product().units * chip.simds * chip.wave : 0,
+                                       .row_bytes = amd ? kRowBytes : 0});
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
     l.buffers = b_.buffers(s.buffers);

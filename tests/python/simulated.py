@@ -30,3 +30,16 @@ def counted():
                 kinds[kind] = kinds.get(kind, 0) + n
     finally:
         assert lib.sardonyxSimConfigure(b'{"summary": false}') == 0
+
+
+@contextlib.contextmanager
+def traffic():
+    """A dict that has, after the block, the bytes that the simulated GPUs of this process moved in it: "global_read", "lds_written" and so
+    on. For use inside of counted()."""
+    lib = ctypes.CDLL(BUILD / "lib" / "libamdhip64-sim.so")
+    lib.sardonyxSimSummary.restype = ctypes.c_char_p
+    moved = {}
+    yield moved
+    for kernel in json.loads(lib.sardonyxSimSummary().decode()).values():
+        for kind, n in kernel["bytes"].items():
+            moved[kind] = moved.get(kind, 0) + n

@@ -1,0 +1,121 @@
+"""Kernels that memory bounds, on AMD's chips: results can be correct although each load waits for the one before, rows are read again
+by every stage, or a lane executes several times the instructions that an element needs."""
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+import sardonyx
+import simulated
+from onnx import helper, numpy_helper
+from test_amd_main_loops import WAIT, instructions
+from test_gpu_products import FLOAT, HALF, few_bits, model, rand, weights
+
+LOAD = re.compile(r"\bglobal_load_(dwordx4|b128)\b")
+
+
+def most_in_flight(code):
+    """The most loads of 16 bytes between two waits for any."""
+    most = now = 0
+    for text in code:
+        now = now + 1 if LOAD.search(text) else 0 if WAIT.search(text) else now
+        most = max(most, now)
+    return most
+
+
+def loops(code):
+    """The instructions of each loop, in the order of their addresses."""
+    for at, (address, text, _) in enumerate(code):
+        branch = re.match(r"s_c?branch\S* (\d+)", text)
+        if branch and int(branch[1]) >= 0x8000:
+            first = address + 4 + 4 * (int(branch[1]) - 0x10000)
+            yield [text for address, text, _ in code[: at + 1] if address >= first]
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_weights_of_all_columns_are_in_flight(chip, tmp_path):
+    node = helper.make_node("MatMul", ["x", "w"], ["o"])
+    m = model([node], [("x", HALF, [1, 2048])], ("o", HALF), [weights("w", HALF, 2048, 2048)])
+    onnx.save(m, tmp_path / "row.onnx")
+    bodies = [b for b in loops(instructions(tmp_path / "row.onnx", chip, tmp_path)) if any("v_dot2" in i for i in b)]
+    body = min(bodies, key=len)
+    assert most_in_flight(body) == sum(bool(LOAD.search(i)) for i in body) >= 5  # x and four columns, or more
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_taps_of_a_window_are_in_flight(chip, tmp_path):
+    """Of 3 x 3 taps: those of the image and those of the filter."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "w"], ["u"], group=256, pads=[1] * 4),
+        helper.make_node("Transpose", ["u"], ["o"], perm=[0, 2, 3, 1]),
+    ]
+    filters = numpy_helper.from_array(rand(HALF, 256, 1, 3, 3), "w")
+    onnx.save(model(nodes, [("x", HALF, [8, 28, 28, 256])], ("o", HALF), [filters]), tmp_path / "window.onnx")
+    assert most_in_flight([text for _, text, _ in instructions(tmp_path / "window.onnx", chip, tmp_path)]) >= 18
+
+
+def run(m, chip, feed, tolerance):
+    """Compares with the host, and returns the wave-instructions by kind and the bytes read from global memory."""
+    device, host = sardonyx.compile(m, device=f"sim:{chip}"), sardonyx.compile(m)
+    device.run(feed)  # weights are rearranged before the first run
+    with simulated.counted() as kinds, simulated.traffic() as traffic:
+        got = device.run(feed)
+    for name, want in host.run(feed).items():
+        error = np.abs(got[name].astype(float) - want.astype(float)).max()
+        assert error <= tolerance * np.abs(want.astype(float)).max()
+    return sum(kinds.values()), traffic["global_read"]
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx1100"])
+def test_long_rows_are_read_once(chip):
+    node = helper.make_node("Softmax", ["x"], ["o"])
+    x = rand(HALF, 256, 10240)
+    _, read = run(model([node], [("x", HALF, x.shape)], ("o", HALF), []), chip, {"x": x}, 1e-3)
+    assert read <= 1.01 * x.nbytes
+
+
+# Wave-instructions: a tenth above what was executed when these were set.
+@pytest.mark.parametrize(("chip", "most"), [("gfx90a", 75e3), ("gfx942", 70e3), ("gfx1100", 125e3)])
+def test_instructions_of_an_lstm_of_one_step(chip, most):
+    """257 inputs, 128 units, one row, in float32: rows of the weights are no whole vectors."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (1, 512, 257), "r": (1, 512, 128), "v": (1, 512, 128), "s": (1, 512, 128), "d": (128, 257)}
+    tensors = [numpy_helper.from_array((rng.standard_normal(s) * 0.1).astype(np.float32), n) for n, s in shapes.items()]
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=128),
+        helper.make_node("LSTM", ["h", "v", "s"], ["", "g"], hidden_size=128),
+        helper.make_node("MatMul", ["g", "d"], ["o"]),
+    ]
+    m = model(nodes, [("x", FLOAT, [1, 1, 257])], ("o", FLOAT), tensors)
+    count, _ = run(m, chip, {"x": rand(FLOAT, 1, 1, 257)}, 1e-5)
+    assert count <= most
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("rows", [2, 4])
+def test_instructions_of_four_bits(chip, rows):
+    """Products of a few rows with weights of 4 bits: sums are those of matrix instructions, which leave vector arithmetic to the weights."""
+    k, n = 4096, 512
+    node, tensors = few_bits("o", k, n)
+    m = model([node], [("x", HALF, [rows, k])], ("o", HALF), tensors, ["com.microsoft"])
+    count, _ = run(m, chip, {"x": rand(HALF, rows, k)}, 5e-3)
+    assert count * 64 / (k * n) <= 4.5
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx1100"])
+@pytest.mark.parametrize("kind", [FLOAT, HALF], ids=["float32", "float16"])
+def test_rows_of_any_length(chip, kind):
+    """Lengths around those of a vector and of a wave's part; weights with an infinite element beside what is masked."""
+    for k in (9, 65, 257, 511, 1030):
+        for rows in (1, 3):
+            x = rand(kind, rows, k)
+            w = rand(kind, 20, k) * np.float32(0.1).astype(x.dtype)
+            nodes = [helper.make_node("Gemm", ["x", "w"], ["o"], transB=1)]
+            m = model(nodes, [("x", kind, [rows, k])], ("o", kind), [numpy_helper.from_array(w, "w")])
+            run(m, chip, {"x": x}, 1e-5 if kind == FLOAT else 2e-3)
+    w[7, 1028] = np.inf
+    m = model(nodes, [("x", kind, [rows, k])], ("o", kind), [numpy_helper.from_array(w, "w")])
+    got = sardonyx.compile(m, device=f"sim:{chip}").run({"x": np.abs(x) + x.dtype.type(0.5)})["o"]
+    assert np.isposinf(got[:, 7]).all() and np.isfinite(np.delete(got, 7, axis=1)).all()
