@@ -1,5 +1,5 @@
-// sardonyx generate, serve, convert-gguf, quantize, evaluate and onnxruntime: this process is replaced by the Python package,
-// which does the work.
+// sardonyx generate, serve, convert-gguf, quantize, evaluate and onnxruntime: this process is replaced by the Python
+// package, which does the work.
 #include <unistd.h>
 
 #include <cerrno>

@@ -7,8 +7,8 @@ namespace sardonyx {
 /// Folds neighbouring pixels into channels where the channels are no multiple of 16 bytes (3 of an RGB image): s pixels
 /// along the last dim, where s is the stride there, which becomes 1; then pads channels with zeros to the next
 /// multiple. Where the kernel's sizes are the strides (patches of a vision transformer), all pixels of a patch become
-/// channels, and the kernel 1 x 1. Weights are rearranged accordingly. This is "space to depth", as common for the first layer of residual
-/// networks.
+/// channels, and the kernel 1 x 1. Weights are rearranged accordingly. This is "space to depth", as common for the
+/// first layer of residual networks.
 void fill_channels(Graph& g, const FuseOptions& options);
 
 }  // namespace sardonyx
