@@ -8,8 +8,8 @@
 as soon as the last one is answered. Prompts have 32 to 2048 tokens and answers 16 to 256 (log-uniform, seeded; the longest are
 those that fit --context). It prints tokens per second of answers, the time to the first token, and the 50th and 99th
 percentile of the time between a request's tokens, and compares every token with the answers of one client, which are
-one-by-one greedy decoding: at the first token that differs, the two best log-probabilities tell whether it is a tie (closer
-than --tie, which rounding of float16 explains) or an error. Each number of clients first runs a part of the trace, so that
+one-by-one greedy decoding: at the first token that differs, the log-probabilities of both tell whether it is a tie (both closer
+to the best than --tie, which rounding of float16 explains) or an error. Each number of clients first runs a part of the trace, so that
 its programs are compiled and its graphs are captured.
 
 --transformers measures Hugging Face's transformers with its own continuous batching on the same trace and random weights of
@@ -156,9 +156,9 @@ def differences(engine: Any, trace: Any, wanted: Any, found: Any, tie: float) ->
         if a == b:
             continue
         at = next((k for k, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-        event = next(engine.stream([*prompt, *a[:at]], max_new_tokens=1, logprobs=2, ignore_eos=True))
-        (first, p), (second, q) = event.top
-        if at < min(len(a), len(b)) and {a[at], b[at]} == {first, second} and p - q < tie:
+        event = next(engine.stream([*prompt, *a[:at]], max_new_tokens=1, logprobs=10, ignore_eos=True))
+        best, near = event.top[0][1], dict(event.top)
+        if at < min(len(a), len(b)) and all(best - near.get(token, -np.inf) < tie for token in (a[at], b[at])):
             ties += 1
         else:
             wrong += 1

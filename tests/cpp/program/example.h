@@ -68,7 +68,15 @@ inline std::shared_ptr<Program> example_program() {
     return d;
   };
   p->constants = {bytes(36), bytes(5)};
-  KernelSpec gemm{KernelFamily::kGemm, "(...) {}", {"attention.h"}, {256, 2, 1, 8}, 4096, WorkUnit::kLaunch, true};
+  KernelSpec gemm;
+  gemm.family = KernelFamily::kGemm;
+  gemm.body = "(...) {}";
+  gemm.source = "struct P;";
+  gemm.headers = {"attention.h"};
+  gemm.bounds = {256, 2, 1, 8};
+  gemm.shared_bytes = 4096;
+  gemm.work_unit = WorkUnit::kLaunch;
+  gemm.appends_in_place = true;
   p->kernels = {{"k0", {.body = "(char* const* b, const i64* s, i64 begin, i64 end) {}"}}, {"k1", std::move(gemm)}};
   p->objects = {std::string("\x7f"
                             "ELF\0\1\2",
