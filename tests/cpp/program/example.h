@@ -42,6 +42,19 @@ inline ChoiceStep example_tiles(const Expr& n) {
   return tiles;
 }
 
+inline KernelSpec gemm_kernel() {
+  KernelSpec gemm;
+  gemm.family = KernelFamily::kGemm;
+  gemm.body = "(...) {}";
+  gemm.source = "struct P;";
+  gemm.headers = {"attention.h"};
+  gemm.bounds = {256, 2, 1, 8};
+  gemm.shared_bytes = 4096;
+  gemm.work_unit = WorkUnit::kLaunch;
+  gemm.appends_in_place = true;
+  return gemm;
+}
+
 inline std::shared_ptr<Program> example_program() {
   auto p = std::make_shared<Program>();
   p->symbol_names = {"batch", "count", "i", "trips"};
@@ -68,16 +81,7 @@ inline std::shared_ptr<Program> example_program() {
     return d;
   };
   p->constants = {bytes(36), bytes(5)};
-  KernelSpec gemm;
-  gemm.family = KernelFamily::kGemm;
-  gemm.body = "(...) {}";
-  gemm.source = "struct P;";
-  gemm.headers = {"attention.h"};
-  gemm.bounds = {256, 2, 1, 8};
-  gemm.shared_bytes = 4096;
-  gemm.work_unit = WorkUnit::kLaunch;
-  gemm.appends_in_place = true;
-  p->kernels = {{"k0", {.body = "(char* const* b, const i64* s, i64 begin, i64 end) {}"}}, {"k1", std::move(gemm)}};
+  p->kernels = {{"k0", {.body = "(char* const* b, const i64* s, i64 begin, i64 end) {}"}}, {"k1", gemm_kernel()}};
   p->objects = {std::string("\x7f"
                             "ELF\0\1\2",
                             7),
