@@ -150,7 +150,7 @@ TEST(ProviderOptions, CalibrationTables) {
   std::vector<std::string> notes;
   EXPECT_TRUE(read({{"calibration_table", "/a/table"}}, &notes).compile.calibration_table.empty());
   ASSERT_EQ(notes.size(), 1U);
-  EXPECT_THAT(notes[0], HasSubstr("int8 and fp8"));
+  EXPECT_THAT(notes[0], HasSubstr("int8, fp8 and fp16"));
 }
 
 TEST(ProviderOptions, NamesOfEveryPublishedVersion) {
