@@ -90,7 +90,8 @@ class Filler {
     Exprs folded = {x->shape[1]};
     std::int64_t terms = 0;
     for (std::size_t d = 0; d < rank; ++d) {
-      if (!is_const(w->shape[d + 2], c.strides[d]) || c.dilations[d] != 1 || !is_const(c.pads_begin[d], 0))
+      if (!is_const(w->shape[d + 2], c.strides[d]) || c.dilations[d] != 1 || !is_const(c.pads_begin[d], 0) ||
+          !is_const(c.pads_end[d], 0))  // padded pixels are not in memory
         return false;
       folded.push_back(w->shape[d + 2]);
     }
@@ -112,7 +113,6 @@ class Filler {
     for (std::size_t d = 0; d < rank; ++d) own.push_back(loop_var(1));
     n.inputs[1] = g_.add_loop(own, load(w, w->dtype, from));
     std::fill(c.strides.begin(), c.strides.end(), 1);
-    std::fill(c.pads_end.begin(), c.pads_end.end(), Expr(0));
     return true;
   }
 

@@ -98,6 +98,15 @@ def test_one_program_for_every_number_of_rows(chip):
     assert device.programs == 1
 
 
+@pytest.mark.parametrize("size", [32, 31])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_patches(chip, size):
+    """Of 8 x 8 pixels; the last ones of an image of 31 x 31 reach past its end."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[8, 8], auto_pad="SAME_UPPER")
+    m = model([node], [("x", HALF, ["n", 3, size, size])], ("y", HALF), [weights("w", HALF, 16, 3, 8, 8, scale=0.1)])
+    check(m, chip, {"x": rand(HALF, 2, 3, size, size)}, TOLERANCE[HALF])
+
+
 @pytest.mark.parametrize("tokens", [49, 196])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_tokens_that_an_mlp_mixes(chip, tokens):

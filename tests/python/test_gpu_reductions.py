@@ -120,3 +120,18 @@ def test_statistics_over_several_dims(chip):
         for n in (1, 5, 40)
     ]
     compare(text, chip, feeds, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_short_rows_have_a_thread_each(chip):
+    """Rows of two elements that are far apart in memory, which are stored and summed by one kernel."""
+    text = """g (float[n, 2, 40, 33] x) => (float[n, 2, 40, 33] t, float[n, 40, 33] s) {
+      axes = Constant <value_ints = [1]> ()
+      t = Tanh (x)
+      s = ReduceSum <keepdims = 0> (t, axes)
+    }"""
+    x = rand(np.float32, 3, 2, 40, 33)
+    got = sardonyx.compile(parse(text, opset=18), device=f"sim:{chip}").run({"x": x})
+    # A few units in the last place of tanh, whose values are at most 1; of a sum, one rounding more.
+    np.testing.assert_allclose(got["t"], np.tanh(x), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(got["s"], np.tanh(x).sum(1), rtol=0, atol=2e-6)

@@ -112,6 +112,16 @@ return %4)",
               filling());
 }
 
+// The last patch reaches past the image.
+TEST(FillChannels, PaddedPatchesAreFoldedAlongOneDim) {
+  EXPECT_THAT(after_pass("fill_channels", R"(%0 = input float16[n, 3, 30, 30]
+%1 = constant float16[64, 3, 16, 16] {...}
+%2 = conv float16[n, 64, 2, 2]: %0, %1 {strides = [16, 16], pads = [0, 0, 2, 2]}
+return %2)",
+                         filling()),
+              HasSubstr("strides = [16, 1], pads = [0, 0, 2, 0]"));
+}
+
 FuseOptions merging_groups() {
   FuseOptions o = any_device();
   o.merge_groups = true;
