@@ -216,6 +216,10 @@ class Writer {
     o.b = *b;
     o.b.buffer = number(b_.in_memory());
     if (windows) o.windows.push_back(*windows);
+    const bool batched = !is_const(c_.z) && !is_const(c_.batches(), 1);
+    if (batched && !windows && o.a.batch == 0) e_.line("enum : bool { kSharedA = true };");
+    if (batched && o.b.batch == 0) e_.line("enum : bool { kSharedB = true };");
+    if (o.a.inner > 0) e_.line(fmt::format("enum : u32 {{ kInnerA = {} }};", o.a.inner));
     p.copies = true;
     p.whole_stages = !windows || windows->channels % 64 == 0 || p.depth % 64 == 0;
   }

@@ -22,6 +22,15 @@ constexpr int kMostStages = 8;
 
 bool fits(std::int64_t stride) { return stride > 0 && stride < kMostPitch && stride % kVector == 0; }
 
+bool has_batches(const Expr& z) { return !is_const(z) && !is_const(z->args[0], 1); }
+
+// The operand, if TMA supports its strides. `batched`: there are several matrices.
+std::optional<CopiedOperand> finished(CopiedOperand o, bool batched) {
+  if (!batched) o.batch = 0;
+  if (!fits(o.pitch) || o.offset < 0 || o.offset % kVector != 0 || (o.batch != 0 && !fits(o.batch))) return {};
+  return o;
+}
+
 }  // namespace
 
 std::optional<CopiedOperand> copied_operand(const Expr& offset, const Expr& z, const Expr& line, const Expr& index,
@@ -36,13 +45,33 @@ std::optional<CopiedOperand> copied_operand(const Expr& offset, const Expr& z, c
   }
   CopiedOperand o;
   if (!is_const(along, vec) || !is_const_int(pitch, o.pitch) || !is_const_int(batch, o.batch) ||
+      !is_const_int(rest, o.offset) || o.pitch < depth)
+    return {};
+  return finished(o, has_batches(z));
+}
+
+std::optional<CopiedOperand> copied_across(const Expr& offset, const Expr& z, const Expr& line, const Expr& index,
+                                           const Expr& inner) {
+  const bool batched = has_batches(z);
+  CopiedOperand o;
+  o.across = true;
+  Expr at = offset, one = line, outer = z;
+  if (inner) {
+    if (batched || !is_const_int(inner, o.inner) || o.inner % kStep != 0) return {};
+    one = loop_var(inner);
+    outer = loop_var(idx::floordiv(line->args[0], inner));
+    at = substitute(offset, {{line, outer * inner + one}});
+  }
+  Expr along, pitch, batch = Expr(std::int64_t{0}), rest, more;
+  if (!idx::split_affine(at, one, along, more) || !idx::split_affine(more, index, pitch, rest)) return {};
+  if (!is_const(outer)) {
+    const Expr before = rest;
+    if (!idx::split_affine(before, outer, batch, rest)) return {};
+  }
+  if (!is_const(along, 1) || !is_const_int(pitch, o.pitch) || !is_const_int(batch, o.batch) ||
       !is_const_int(rest, o.offset))
     return {};
-  const bool batched = !is_const(z) && !is_const(z->args[0], 1);
-  if (!fits(o.pitch) || o.pitch < depth || o.offset < 0 || o.offset % kVector != 0 || (batched && !fits(o.batch)))
-    return {};
-  if (!batched) o.batch = 0;
-  return o;
+  return finished(o, batched || o.inner > 0);
 }
 
 std::optional<CopiedWindows> copied_windows(const Windows& w) {
@@ -83,7 +112,7 @@ std::optional<CopiedWindows> copied_windows(const Windows& w) {
   return o;
 }
 
-std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth, bool full, bool whole) {
+std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth, bool full, bool whole, bool across) {
   std::vector<KernelCandidate> all;
   const std::int64_t steps = (depth + kStep - 1) / kStep;
   if (!whole && depth < kStep) return all;  // see kernels/gemm_tma.h
@@ -108,9 +137,10 @@ std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth
   for (const Shape& s : kShapes) {
     // Each workgroup of a cluster needs a part of K.
     if (steps < s.shares || (s.shares > 1 && !whole)) continue;
+    sdx::layout::TmaLayout l{s.m, s.n, s.turns, 0, s.shares};
+    if (across && l.group_n() % kStep != 0) continue;  // 64 columns are the span of the swizzle
     KernelCandidate& c = all.emplace_back();
     // As many stages as fit, with 128 bytes to spare for alignment.
-    sdx::layout::TmaLayout l{s.m, s.n, s.turns, 0, s.shares};
     l.stages = std::min(kMostStages, (chip.lds.per_workgroup - l.bytes(full) - 128) / l.step_bytes());
     c.kernel = fmt::format("gemm_tma<TmaTiling<{}, {}, {}, {}, {}>>", s.m, s.n, s.turns, l.stages, s.shares);
     c.tiling = {s.m, s.n, s.alone_start, s.alone, s.busy_start, s.busy};
@@ -130,7 +160,7 @@ class TmaFamily : public ContractionFamily {
  public:
   bool supports(const ContractionProblem& p) const override { return p.copies; }
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
-    return tma_candidates(p.chip, p.depth, p.full_columns, p.whole_stages);
+    return tma_candidates(p.chip, p.depth, p.full_columns, p.whole_stages, p.b == Access::kAcross);
   }
   KernelSpec emit(const ContractionText& text, const KernelCandidate& c) const override {
     return gemm_spec(fmt::format("{}{}(p, map_a, map_b);\n}}\n",

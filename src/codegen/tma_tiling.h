@@ -19,12 +19,17 @@ struct Windows;
 std::optional<CopiedOperand> copied_operand(const Expr& offset, const Expr& z, const Expr& line, const Expr& index,
                                             std::int64_t vec, std::int64_t depth);
 
+/// The same for an operand whose lines are contiguous: element k = index of line i is at offset + i. `inner`: of more
+/// lines than these, each `inner` belong to another matrix; null if all are contiguous.
+std::optional<CopiedOperand> copied_across(const Expr& offset, const Expr& z, const Expr& line, const Expr& index,
+                                           const Expr& inner);
+
 /// Folds few channels under neighbouring taps into more channels under one tap. Empty if TMA cannot load the result:
 /// channels that are no multiple of 32 or not contiguous, strides above 8, windows that exceed its limits.
 std::optional<CopiedWindows> copied_windows(const Windows& w);
 
 /// For GEMMs with K = `depth` on a chip with TMA. `full`: the columns are a multiple of 8. `whole`: operands are loaded
-/// 64 elements along K at a time, or K is a multiple of as many.
-std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth, bool full, bool whole);
+/// 64 elements along K at a time, or K is a multiple of as many. `across`: the columns of b are contiguous, not K.
+std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth, bool full, bool whole, bool across);
 
 }  // namespace sardonyx::codegen

@@ -192,7 +192,10 @@ class LayoutChooser {
     for (Node* n : convs) {
       Value* x = n->inputs[0];
       const bool last = !n->outputs[0]->storage_order.empty();
-      if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x)) n->inputs[0] = copy_for(x, n, last);
+      // A convolution that stays row-major may read channels last in vectors; the other way round it could not.
+      const bool readable = options_.operands_in_any_order && !last;
+      if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x) && !readable)
+        n->inputs[0] = copy_for(x, n, last);
       if (const auto it = tiles_.find(n); it != tiles_.end()) {
         reorder_transposed_operands(*n, *it->second);
         copy_operands(*n, *it->second);

@@ -69,6 +69,8 @@ struct FuseOptions {
   bool pad_products = false;
   /// Groups of few channels of a convolution are merged (fuse/merge_groups.h).
   bool merge_groups = false;
+  /// GEMMs whose result is read transposed exchange their operands (fuse/transpose_products.h).
+  bool transpose_products = false;
   /// Loops that transpose a GEMM's result take the GEMM's order (fuse/untranspose.h).
   bool untranspose = false;
   /// Dims along which a loop's output is constant become 1 (fuse/shrink_repeats.h).

@@ -21,6 +21,7 @@
 #include "fuse/shrink_repeats.h"
 #include "fuse/split_reductions.h"
 #include "fuse/tile_as_loop.h"
+#include "fuse/transpose_products.h"
 #include "fuse/trim_rows.h"
 #include "fuse/untranspose.h"
 #include "fuse/widen_halves.h"
@@ -112,6 +113,12 @@ constexpr Pass kPasses[] = {
     {"tiles_to_loops", "always", "Turns GEMMs and convolutions that the device does not take into loops.",
      "Again: inlining may have changed operands into something that the device does not take.", always,
      [](PassState& s) { lower_refused_tiles(s.graph, s.options); }},
+    {"transpose_products", "transpose_products, unless fusion is off",
+     "Exchanges the operands of GEMMs whose result is read transposed, beside tensors that are read in order.",
+     "After attention and padding, which match operands; before untranspose, which would give the readers the GEMM's "
+     "order instead.",
+     [](const FuseOptions& o) { return o.transpose_products && !o.disabled; },
+     [](PassState& s) { transpose_products(s.graph, s.options); }},
     {"untranspose", "untranspose, unless fusion is off",
      "Lets loops that transpose a GEMM's result write it in the GEMM's order.",
      "After attention, which reads transposed operands by itself; before epilogues, which such loops become.",

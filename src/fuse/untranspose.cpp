@@ -2,18 +2,15 @@
 #include "fuse/untranspose.h"
 
 #include <algorithm>
-#include <unordered_map>
 
+#include "fuse/reorder.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
 
-/// For each dim of a GEMM's result, the loop's variable that indexes it.
-using Order = std::vector<std::size_t>;
-
-// The order in which the loop reads the results of GEMMs whose only reader it is; empty if there are none, if orders
-// differ, or if it is the loop's own order.
+// For each dim of the results of GEMMs whose only reader is this loop, the loop's variable that indexes it; empty if
+// there are none, if orders differ, or if it is the loop's own order.
 Order order_of(const LoopOp& l, const Uses& uses) {
   Order order;
   bool ok = true;
@@ -35,15 +32,6 @@ Order order_of(const LoopOp& l, const Uses& uses) {
   std::sort(sorted.begin(), sorted.end());
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? order : Order();
 }
-
-template <class T>
-std::vector<T> permuted(const std::vector<T>& of, const Order& order) {
-  std::vector<T> out;
-  for (const std::size_t k : order) out.push_back(of[k]);
-  return out;
-}
-
-using Orders = std::unordered_map<const Value*, Order>;
 
 // For each dim of `whole`, the consecutive dims of `split` that it is split into; empty if `split` is something else.
 std::vector<Order> split_dims(const Exprs& whole, const Exprs& split) {
@@ -99,17 +87,6 @@ bool follow(const Value& v, const Order& order, const Uses& uses, const std::uno
   }
   orders.merge(found);
   return true;
-}
-
-Expr reindexed(const Expr& e, const Orders& orders) {
-  return rewrite(e, [&](const Expr& x) -> Expr {
-    if (!x->has_load) return x;
-    if (x->op != Op::kLoad) return Expr();
-    Exprs args;
-    for (const Expr& a : x->args) args.push_back(reindexed(a, orders));
-    const auto it = orders.find(x->value);
-    return load(x->value, x->dtype, it == orders.end() ? std::move(args) : permuted(args, it->second));
-  });
 }
 
 // The image as convolutions know it, channels second. With channels last in memory, as convolutions want it, this is

@@ -84,11 +84,9 @@ SDX_FN void wgmma_left_columns(const u32* a, u64 b, f32* d) {
 #undef SDX_FLOATS_64
 #undef SDX_FLOATS_32
 
-/// Descriptor of an operand whose columns are contiguous: 64 columns of one k are a row of 128 bytes, 8 rows are 1024
-/// bytes, and the next 64 columns follow after `next` bytes. The next 16 k are 2048 bytes further.
+/// Descriptor of an operand whose columns are contiguous: see gemm_detail::wgmma_across().
 SDX_FN u64 wgmma_columns(const shared16* tile, u32 next) {
-  const u32 at = u32(u64(tile));
-  return (at & 0x3ffff) >> 4 | u64(next >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+  return gemm_detail::wgmma_across((const gemm_detail::shared_vec*)tile, next);
 }
 
 /// wgmma is asynchronous. Its results may be used after a wait and then a call of this function, across which the

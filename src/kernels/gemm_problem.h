@@ -47,6 +47,10 @@ struct Problem {
   static constexpr u32 kRunA = 0, kRunB = 0;
   /// For kElements: the operand is in memory, with elements along K one after the other.
   static constexpr bool kRowsA = false, kRowsB = false;
+  /// For TMA (gemm_tma.h). kShared: all batches have the same operand. kInnerA, for kAcross: the rows are so many
+  /// contiguous ones (a multiple of 64), then the next outer dim; 0: all rows are contiguous.
+  static constexpr bool kSharedA = false, kSharedB = false;
+  static constexpr u32 kInnerA = 0;
   u32 batches, m, n, k;
 };
 

@@ -126,7 +126,7 @@ struct CopiesOfA {
   static constexpr u32 kEach = 64;
   static constexpr bool kHalf = false;  // the last stage has 32 elements of K instead of 64
   u32 row, k, z;
-  SDX_FN CopiesOfA(const P&, u32 row, u32 z, u32 from) : row(row), k(from), z(z) {}
+  SDX_FN CopiesOfA(const P&, u32 row, u32 z, u32 from) : row(row), k(from), z(P::kSharedA ? 0 : z) {}
   SDX_FN void next(u32 to, u64 map, u32 barrier) {
     copy_part(to, map, barrier, k, row, z);
     k += kEach;
@@ -136,8 +136,7 @@ struct CopiesOfA {
 /// neighbouring taps are kTapY and kTapX pixels apart. window(row, image, y, x) gives where the window of an output row
 /// begins.
 template <class P>
-  requires(P::kChannels > 0)
-struct CopiesOfA<P> {
+requires(P::kChannels > 0) struct CopiesOfA<P> {
   static constexpr u32 kEach = P::kChannels % 64 == 0 ? 64 : 32;
   static constexpr bool kHalf = P::kChannels / 32 * P::kTapsX * P::kTapsY % 2 == 1;
   static_assert(P::kChannels % kEach == 0);
@@ -159,6 +158,19 @@ struct CopiesOfA<P> {
     ++tap_y;
   }
 };
+
+/// Issues copies of a tile whose lines (rows or columns), not K, are contiguous: 64 lines and 64 elements of K at a
+/// time. Inner: see P::kInnerA.
+template <int Lines, u32 Inner>
+SDX_FN void copy_across(u32 to, u64 map, u32 barrier, u32 line, u32 k, u32 z) {
+#pragma clang loop unroll(full)
+  for (u32 e = 0; e < Lines; e += 64) {
+    if constexpr (Inner > 0)
+      copy_part(to + e * 128, map, barrier, (line + e) % Inner, k, (line + e) / Inner);
+    else
+      copy_part(to + e * 128, map, barrier, line + e, k, z);
+  }
+}
 
 /// The work of a thread block, as its warps see it: tiles, stages and its share of K.
 template <class Tile, bool Half>
@@ -196,10 +208,13 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
   using Copies = CopiesOfA<P>;
   constexpr int kStages = Tile::kStages;
   constexpr u32 kStageBytes = Tile::kStageBytes, kEach = Copies::kEach;
+  constexpr bool kAcrossA = P::kAccessA == Access::kAcross, kAcrossB = P::kAccessB == Access::kAcross;
+  static_assert(kEach == 64 || !(kAcrossA || kAcrossB));
   Ring<kStages> at;
   for (u32 id = work.first; id < work.tiles; id += work.stride) {
     u32 z, row, col;
     work.place_of(p, id, z, row, col);
+    const u32 z_b = P::kSharedB ? 0 : z;
     Copies a(p, row, z, work.from * 64);
     for (u32 t = 0; t < work.count; ++t) {
       // Before the first use of a stage, its previous phase counts as completed.
@@ -207,15 +222,31 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
       const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes, k = (work.from + t) * 64;
       const bool half = Copies::kHalf && t + 1 == work.count;
       expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
+      if constexpr (kAcrossA) copy_across<Tile::kM, P::kInnerA>(to, map_a, barrier, row, k, P::kSharedA ? 0 : z);
+      if constexpr (kAcrossB) copy_across<Tile::kN, 0>(to + Tile::kM * 128, map_b, barrier, col, k, z_b);
 #pragma clang loop unroll(full)
       for (u32 e = 0; e < 64; e += kEach) {
         if (half && e > 0) break;
-        a.next(to + Tile::kM * e * 2, map_a, barrier);
-        copy_part(to + Tile::kM * 128 + Tile::kN * e * 2, map_b, barrier, k + e, col, z);
+        if constexpr (!kAcrossA) a.next(to + Tile::kM * e * 2, map_a, barrier);
+        if constexpr (!kAcrossB) copy_part(to + Tile::kM * 128 + Tile::kN * e * 2, map_b, barrier, k + e, col, z_b);
       }
       at.next();
     }
   }
+}
+
+/// wgmma's descriptor of an operand of a stage, and how much to add for its step s of 16 elements of K.
+template <bool Across, int Each>
+SDX_FN u64 first_step(const gemm_detail::shared_vec* tile) {
+  if constexpr (Across)
+    return gemm_detail::wgmma_across(tile);
+  else
+    return gemm_detail::wgmma_descriptor<Each>(tile);
+}
+template <bool Across, u32 Each, u32 Lines>
+SDX_FN u32 step_offset(u32 s) {
+  constexpr u32 kRow = Each / 8, kPerCopy = Each / 16;  // vectors; steps
+  return Across ? s * 128 : s / kPerCopy * Lines * kRow + s % kPerCopy * 2;
 }
 
 /// With split-K, thread blocks of the cluster exchange sums: each adds up every kShares-th group of 32 columns and
@@ -287,6 +318,8 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   constexpr u32 kStageBytes = Tile::kStageBytes;
   using Copies = CopiesOfA<P>;
   constexpr u32 kEach = Copies::kEach;
+  constexpr bool kAcrossA = P::kAccessA == Access::kAcross, kAcrossB = P::kAccessB == Access::kAcross;
+  static_assert(!kAcrossB || Tile::kGroupN % 64 == 0);
   static_assert(sizeof(T) == 2 && (kShares == 1 || !Copies::kHalf));
   const u32 lds = shared_address(dynamic_lds), full = lds + kStages * kStageBytes, empty = full + 8 * kStages;
   const u64 map_a = u64(&parameter_a), map_b = u64(&parameter_b);
@@ -361,17 +394,17 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
     // Multiplies the first 16 * `steps` elements of K of a stage.
     const auto multiply = [&]<int Steps>(StepCount<Steps>) {
       wait_phase(full + 8 * at.stage, at.round & 1);
-      constexpr u32 kRow = kEach / 8, kPerCopy = kEach / 16;  // vectors; steps
+      constexpr u32 kRow = kEach / 8;  // vectors
       const auto* tile = (shared_vec*)dynamic_lds + at.stage * (kStageBytes / 16);
-      const u64 da = wgmma_descriptor<kEach>(tile + own_row * kRow),
-                db = wgmma_descriptor<kEach>(tile + Tile::kM * 8 + own_col * kRow);
+      const u64 da = first_step<kAcrossA, kEach>(tile + own_row * kRow),
+                db = first_step<kAcrossB, kEach>(tile + Tile::kM * 8 + own_col * kRow);
       wgmma_fence();
 #pragma clang loop unroll(full)
       for (u32 s = 0; s < Steps; ++s)
 #pragma clang loop unroll(full)
         for (u32 i = 0; i < MI; ++i)
-          wgmma<T, GN>(da + s / kPerCopy * Tile::kM * kRow + i * 64 * kRow + s % kPerCopy * 2,
-                       db + s / kPerCopy * Tile::kN * kRow + s % kPerCopy * 2, &sums[i][0][0][0]);
+          wgmma<T, GN, kAcrossA, kAcrossB>(da + step_offset<kAcrossA, kEach, Tile::kM>(s) + i * 64 * kRow,
+                                           db + step_offset<kAcrossB, kEach, Tile::kN>(s), &sums[i][0][0][0]);
       wgmma_commit();
       wgmma_wait<1>();
     };

@@ -18,6 +18,12 @@ SDX_FN u64 wgmma_descriptor(const shared_vec* tile) {
   const u32 at = u32(u64((__attribute__((address_space(3))) const void*)tile));
   return (at & 0x3ffff) >> 4 | u64(1) << 16 | u64(K * 2 * 8 >> 4) << 32 | u64(K == 64 ? 1 : 2) << 62;
 }
+/// Descriptor of an operand whose rows (columns) are contiguous: blocks of 64 rows and 64 elements of K, with 128 bytes
+/// for each K. The next 16 elements of K follow after 2048 bytes, the next block after `next` bytes.
+SDX_FN u64 wgmma_across(const shared_vec* tile, u32 next = 64 * 128) {
+  const u32 at = u32(u64((__attribute__((address_space(3))) const void*)tile));
+  return (at & 0x3ffff) >> 4 | u64(next >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+}
 SDX_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 SDX_FN void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N>
@@ -28,56 +34,61 @@ SDX_FN void wgmma_wait() {
 SDX_FN void fence_async_reads() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// d += A . B for 64 rows, 32 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_32(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, %16, %17, 1, 1, 1, 0, 0;"
+      "}, %16, %17, 1, 1, 1, %18, %19;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 32 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_32(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, %16, %17, 1, 1, 1, 0, 0;"
+      "}, %16, %17, 1, 1, 1, %18, %19;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 64 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_64(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, 1, 1, 1, 0, 0;"
+      "}, %32, %33, 1, 1, 1, %34, %35;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
         "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 64 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_64(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, 1, 1, 1, 0, 0;"
+      "}, %32, %33, 1, 1, 1, %34, %35;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
         "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 128 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_128(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
@@ -85,7 +96,7 @@ SDX_FN void wgmma_128(f16*, u64 a, u64 b, f32* d) {
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, 1, 1, 1, 0, 0;"
+      "}, %64, %65, 1, 1, 1, %66, %67;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -94,10 +105,11 @@ SDX_FN void wgmma_128(f16*, u64 a, u64 b, f32* d) {
         "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
         "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
         "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 128 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_128(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
@@ -105,7 +117,7 @@ SDX_FN void wgmma_128(bf16*, u64 a, u64 b, f32* d) {
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, 1, 1, 1, 0, 0;"
+      "}, %64, %65, 1, 1, 1, %66, %67;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -114,10 +126,11 @@ SDX_FN void wgmma_128(bf16*, u64 a, u64 b, f32* d) {
         "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
         "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
         "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 192 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_192(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
@@ -127,7 +140,7 @@ SDX_FN void wgmma_192(f16*, u64 a, u64 b, f32* d) {
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
       "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-      "}, %96, %97, 1, 1, 1, 0, 0;"
+      "}, %96, %97, 1, 1, 1, %98, %99;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -140,10 +153,11 @@ SDX_FN void wgmma_192(f16*, u64 a, u64 b, f32* d) {
         "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),
         "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]),
         "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 192 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_192(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
@@ -153,7 +167,7 @@ SDX_FN void wgmma_192(bf16*, u64 a, u64 b, f32* d) {
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
       "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-      "}, %96, %97, 1, 1, 1, 0, 0;"
+      "}, %96, %97, 1, 1, 1, %98, %99;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -166,10 +180,11 @@ SDX_FN void wgmma_192(bf16*, u64 a, u64 b, f32* d) {
         "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),
         "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]),
         "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 256 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_256(f16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
@@ -181,7 +196,7 @@ SDX_FN void wgmma_256(f16*, u64 a, u64 b, f32* d) {
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
       "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
       "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-      "}, %128, %129, 1, 1, 1, 0, 0;"
+      "}, %128, %129, 1, 1, 1, %130, %131;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -198,10 +213,11 @@ SDX_FN void wgmma_256(f16*, u64 a, u64 b, f32* d) {
         "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]),
         "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]),
         "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 /// d += A . B for 64 rows, 256 columns and K = 16.
+template <int AcrossA, int AcrossB>
 SDX_FN void wgmma_256(bf16*, u64 a, u64 b, f32* d) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
@@ -213,7 +229,7 @@ SDX_FN void wgmma_256(bf16*, u64 a, u64 b, f32* d) {
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
       "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
       "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-      "}, %128, %129, 1, 1, 1, 0, 0;"
+      "}, %128, %129, 1, 1, 1, %130, %131;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -230,22 +246,23 @@ SDX_FN void wgmma_256(bf16*, u64 a, u64 b, f32* d) {
         "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]),
         "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]),
         "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-      : "l"(a), "l"(b)
+      : "l"(a), "l"(b), "n"(AcrossA), "n"(AcrossB)
       : "memory");
 }
 
-template <class T, int N>
+/// AcrossA, AcrossB: rows (columns) of the operand are contiguous instead of K; see wgmma_across().
+template <class T, int N, bool AcrossA = false, bool AcrossB = false>
 SDX_FN void wgmma(u64 a, u64 b, f32* d) {
   if constexpr (N == 32)
-    wgmma_32((T*)nullptr, a, b, d);
+    wgmma_32<AcrossA, AcrossB>((T*)nullptr, a, b, d);
   else if constexpr (N == 64)
-    wgmma_64((T*)nullptr, a, b, d);
+    wgmma_64<AcrossA, AcrossB>((T*)nullptr, a, b, d);
   else if constexpr (N == 128)
-    wgmma_128((T*)nullptr, a, b, d);
+    wgmma_128<AcrossA, AcrossB>((T*)nullptr, a, b, d);
   else if constexpr (N == 192)
-    wgmma_192((T*)nullptr, a, b, d);
+    wgmma_192<AcrossA, AcrossB>((T*)nullptr, a, b, d);
   else
-    wgmma_256((T*)nullptr, a, b, d);
+    wgmma_256<AcrossA, AcrossB>((T*)nullptr, a, b, d);
 }
 
 /// Passes a wave's sums of 16 rows to P::element, if n is a multiple of 8. A lane has two columns of every eight;

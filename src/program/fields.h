@@ -85,7 +85,7 @@ void fields(A& a, typename A::template Ref<LibraryCall> l) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<CopiedOperand> t) {
-  a(t.buffer, t.offset, t.pitch, t.batch);
+  a(t.buffer, t.offset, t.pitch, t.batch, t.across, t.inner);
 }
 
 template <typename A>

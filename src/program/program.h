@@ -53,10 +53,17 @@ struct LaunchStep {
 };
 
 /// An operand in memory, of kernels that load it by TMA (GpuTiling::copies). Element [z, line, k] is at offset + z *
-/// batch + line * pitch + k, in elements.
+/// batch + line * pitch + k, in elements; with `across`, where lines and not K are contiguous, at offset + z * batch +
+/// k
+/// * pitch + line.
 struct CopiedOperand {
   std::int32_t buffer = -1;  ///< index into the launch's buffers
-  std::int64_t offset = 0, pitch = 0, batch = 0;
+  std::int64_t offset = 0, pitch = 0;
+  std::int64_t batch = 0;  ///< 0: all batches have the same operand
+  bool across = false;
+  /// With `across`: only so many lines are contiguous; the others are as many matrices, `batch` elements apart, as it
+  /// takes. 0: all are contiguous.
+  std::int64_t inner = 0;
 };
 struct CopiedOperands {
   CopiedOperand a, b;

@@ -142,7 +142,9 @@ class Validator {
       require(x->buffer >= 0 && x->buffer < static_cast<std::int32_t>(launches.front().buffers.size()),
               "a kernel copies operands that it does not have");
       if (x == &o.a && !o.windows.empty()) continue;
-      require(x->offset >= 0 && x->pitch > 0 && x->batch >= 0 && std::max(x->pitch, x->batch) < (std::int64_t{1} << 39),
+      require(x->offset >= 0 && x->pitch > 0 && x->batch >= 0 &&
+                  std::max(x->pitch, x->batch) < (std::int64_t{1} << 39) && x->inner >= 0 &&
+                  x->inner < (std::int64_t{1} << 31),
               "a kernel copies operands that it does not have");
     }
     require(tiling.rows <= 256 && tiling.cols <= 256 && tiling.shares == 1 && !tiling.few_rows,

@@ -11,18 +11,25 @@ namespace {
 constexpr std::uint64_t kElementBytes = 2;           // operands have 16-bit elements
 constexpr std::uint32_t kStep = 64, kHalfStep = 32;  // elements of K per copy: 128 bytes or 64
 
+// `box` lines and `step` elements of K are copied at a time; with `across`, 64 of each.
 GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::int64_t lines, std::int32_t box,
                     std::uint32_t step) {
   GpuCall::Map map;
   map.buffer = static_cast<std::size_t>(operand.buffer);
   map.offset = static_cast<std::size_t>(operand.offset) * kElementBytes;
   const auto pitch = static_cast<std::uint64_t>(operand.pitch), batch = static_cast<std::uint64_t>(operand.batch);
+  // Matrices: batches, unless they share one, or groups of contiguous lines.
+  const std::int64_t matrices = operand.inner > 0 ? std::max<std::int64_t>(lines / operand.inner, 1)
+                                : batch == 0      ? 1
+                                                  : s.batches;
+  if (operand.inner > 0) lines = operand.inner;
+  const auto of_k = static_cast<std::uint64_t>(s.k), of_lines = static_cast<std::uint64_t>(lines);
   map.info.rank = 3;
-  map.info.dims = {static_cast<std::uint64_t>(s.k), static_cast<std::uint64_t>(lines),
-                   static_cast<std::uint64_t>(s.batches)};
+  map.info.dims = {operand.across ? of_lines : of_k, operand.across ? of_k : of_lines,
+                   static_cast<std::uint64_t>(matrices)};
   // The stride of a dim of size 1 is not used, but must be valid.
-  map.info.strides = {kElementBytes, pitch * kElementBytes, (s.batches > 1 ? batch : pitch) * kElementBytes};
-  map.info.box = {step, static_cast<std::uint32_t>(box), 1};
+  map.info.strides = {kElementBytes, pitch * kElementBytes, (matrices > 1 ? batch : pitch) * kElementBytes};
+  map.info.box = {operand.across ? kStep : step, operand.across ? kStep : static_cast<std::uint32_t>(box), 1};
   return map;
 }
 

@@ -8,8 +8,8 @@
 namespace sardonyx {
 
 /// The maps of the left and the right operand, for a tiling that loads by TMA. Dims are k, row (or column), batch; a
-/// copy has 64 elements of K of a tile. For a convolution's images dims are channels, x, y, image; a copy has 64
-/// channels under one tap of the filter.
+/// copy has 64 elements of K of a tile. Where rows (columns) are contiguous, dims are row, k, batch. For a
+/// convolution's images dims are channels, x, y, image; a copy has 64 channels under one tap of the filter.
 std::vector<GpuCall::Map> operand_maps(const CopiedOperands& operands, const GpuTiling& tiling,
                                        const ProblemSizes& sizes, const SymbolValues& symbols);
 

@@ -66,6 +66,50 @@ def test_plain_operands_are_copied(tmp_path, dtype):
     assert ".maxntid" in kernel.partition("{")[0]
 
 
+def mixer(tokens, out, channels):
+    """x + (x^T w + b)^T: tokens of [batch, tokens, channels] are multiplied."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["t", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["n"]),
+        helper.make_node("Transpose", ["n"], ["u"], perm=[0, 2, 1]),
+        helper.make_node("Add", ["u", "r"], ["y"]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.zeros((tokens, out), np.float16), "w"),
+        numpy_helper.from_array(np.zeros(out, np.float16), "b"),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", HALF, ["n", tokens, channels]),
+        helper.make_tensor_value_info("r", HALF, ["n", out, channels]),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", HALF, None)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def orders(kernel):
+    """Whether a's rows and b's columns are contiguous, as wgmma is told by its last two operands."""
+    found = set(re.findall(r"wgmma\.mma_async[^;]*, 1, 1, 1, ([01]), ([01]);", kernel, re.S))
+    assert len(found) == 1
+    return next(iter(found))
+
+
+def test_operands_with_contiguous_columns_are_copied(tmp_path):
+    """The MLP over tokens multiplies w^T x, so that b's columns are contiguous; all batches share w."""
+    found = kernels(mixer(256, 128, 768), tmp_path)
+    assert found and all(COPY in k and orders(k) == ("0", "1") for k in found)
+    assert all("st.global.v4" in k for k in found)
+
+
+def test_operands_with_contiguous_rows_are_copied(tmp_path):
+    model = mixer(256, 128, 768)
+    del model.graph.node[3:]
+    model.graph.output[0].name = "n"
+    del model.graph.input[1]
+    found = kernels(model, tmp_path)
+    assert found and all(COPY in k and orders(k) == ("1", "0") for k in found)
+
+
 def test_rows_that_are_no_multiple_of_sixteen_bytes_are_padded(tmp_path):
     """TMA cannot read them as they are; the program copies them first, with zeros to the next multiple."""
     found = kernels(product(4096, 770, 2304), tmp_path)

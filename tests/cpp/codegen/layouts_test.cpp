@@ -34,7 +34,7 @@ std::string equal(const std::string& device, long host) {
 TEST(SharedLayouts, CopyingGemms) {
   std::string text;
   for (const bool full : {true, false})
-    for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), 4096, full, true)) {
+    for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), 4096, full, true, false)) {
       // "gemm_tma<TmaTiling<...>>"
       const std::string tiling = c.kernel.substr(9, c.kernel.size() - 10);
       text += equal(tiling + "::kThreads", c.tiling.threads) +

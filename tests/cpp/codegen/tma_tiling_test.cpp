@@ -36,13 +36,54 @@ TEST(CopiedOperand, OneBatchNeedsNoDistanceOfBatches) {
   EXPECT_EQ(one->batch, 0);
 }
 
+TEST(CopiedOperand, BatchesMayShareOne) {
+  const Vars v;
+  const auto shared = v.of(v.line * Expr(768) + v.index * Expr(8));
+  ASSERT_TRUE(shared);
+  EXPECT_EQ(shared->batch, 0);
+}
+
+// Lines are contiguous: element k of line i is at k * pitch + i.
+TEST(CopiedOperand, ContiguousLines) {
+  const Expr z = loop_var(4), line = loop_var(128), k = loop_var(96);
+  const auto plain = copied_across(z * Expr(12288) + k * Expr(128) + line + Expr(8), z, line, k, Expr());
+  ASSERT_TRUE(plain && plain->across);
+  EXPECT_EQ(plain->pitch, 128);
+  EXPECT_EQ(plain->batch, 12288);
+  EXPECT_EQ(plain->offset, 8);
+  EXPECT_EQ(plain->inner, 0);
+  EXPECT_FALSE(copied_across(k * Expr(132) + line, z, line, k, Expr()));            // not at 16 bytes
+  EXPECT_FALSE(copied_across(k * Expr(128) + line * Expr(2), z, line, k, Expr()));  // every other element
+}
+
+// The rows of several matrices [96, 64]: row 64 i + j is column j of matrix i.
+TEST(CopiedOperand, ContiguousLinesOfSeveralMatrices) {
+  const Expr one = loop_var(1), line = loop_var(symbol(0, "n") * Expr(64)), k = loop_var(96);
+  const Expr at = idx::floordiv(line, 64) * Expr(6144) + k * Expr(64) + idx::mod(line, 64);
+  const auto several = copied_across(at, one, line, k, Expr(64));
+  ASSERT_TRUE(several);
+  EXPECT_EQ(several->inner, 64);
+  EXPECT_EQ(several->batch, 6144);
+  EXPECT_FALSE(copied_across(at, loop_var(4), line, k, Expr(64)));  // and batches besides
+  // 32 of 64 lines that are copied at a time would be of the next matrix.
+  const Expr narrow = idx::floordiv(line, 32) * Expr(3072) + k * Expr(32) + idx::mod(line, 32);
+  EXPECT_FALSE(copied_across(narrow, one, line, k, Expr(32)));
+}
+
+TEST(TmaCandidates, ContiguousColumnsComeInSixtyFours) {
+  const Chip& chip = chip_of("sm_90a");
+  const auto all = tma_candidates(chip, 768, true, true, false), across = tma_candidates(chip, 768, true, true, true);
+  EXPECT_GT(across.size(), 0U);
+  EXPECT_LT(across.size(), all.size());
+  for (const KernelCandidate& c : across) EXPECT_NE(c.kernel.substr(0, 31), "gemm_tma<TmaTiling<64, 64, fals");
+}
+
 TEST(CopiedOperand, WhatTheEngineCannotRead) {
   const Vars v;
   const Expr batch = v.z * Expr(80000), along = v.index * Expr(8), symbol_ = symbol(0, "n");
   EXPECT_FALSE(v.of(batch + v.line * Expr(772) + along));                    // not at 16 bytes
   EXPECT_FALSE(v.of(batch + v.line * Expr(768) + along + Expr(4)));          // likewise
   EXPECT_FALSE(v.of(batch + v.line * Expr(512) + along));                    // lines overlap
-  EXPECT_FALSE(v.of(v.line * Expr(768) + along));                            // one operand for all batches
   EXPECT_FALSE(v.of(batch + v.line * symbol_ * Expr(8) + along));            // a distance that is not known
   EXPECT_FALSE(v.of(batch + v.line * Expr(768) + along * Expr(2)));          // every other vector
   EXPECT_FALSE(v.of(batch + idx::mod(v.line, 7) * Expr(768) + along));       // lines in another order
@@ -113,7 +154,7 @@ TEST(CopiedWindows, WhatTheEngineCannotRead) {
 
 TEST(TmaTilings, FitTheChip) {
   for (const auto& [depth, full] : {std::pair(64, true), {768, false}, {4096, true}, {4096, false}})
-    for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), depth, full, true)) {
+    for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), depth, full, true, false)) {
       SCOPED_TRACE(c.kernel);
       const GpuTiling& t = c.tiling;
       EXPECT_TRUE(t.copies);
@@ -127,8 +168,8 @@ TEST(TmaTilings, FitTheChip) {
 }
 
 TEST(TmaTilings, HalfStepsAreNotShared) {
-  EXPECT_TRUE(tma_candidates(chip_of("sm_90a"), 32, true, false).empty());
-  const auto all = tma_candidates(chip_of("sm_90a"), 224, true, false);
+  EXPECT_TRUE(tma_candidates(chip_of("sm_90a"), 32, true, false, false).empty());
+  const auto all = tma_candidates(chip_of("sm_90a"), 224, true, false, false);
   ASSERT_FALSE(all.empty());
   for (const KernelCandidate& c : all) EXPECT_EQ(c.tiling.cluster, 1) << c.kernel;
 }
@@ -153,7 +194,7 @@ TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {
 // 28 clusters of 4 run at once on 132 units, 32 do not.
 TEST(TmaTilings, ClustersDoNotFillTheChip) {
   std::vector<GpuTiling> all;
-  for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), 1024, true, true)) all.push_back(c.tiling);
+  for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), 1024, true, true, false)) all.push_back(c.tiling);
   const auto cluster = [&](std::int64_t m, std::int64_t n) {
     return all[choose_tiling(all, 1, m, n, 1024, 132)].cluster;
   };

@@ -144,5 +144,21 @@ TEST(LayoutsInAnyOrder, ContiguousChannelsThatAnEpilogueReadsAreNotCopied) {
   EXPECT_THAT(with_epilogues(kGate, o), Not(HasSubstr(kCopy)));
 }
 
+// A convolution whose result stays row-major, because a GEMM sums over its pixels, reads channels last as they are.
+TEST(LayoutsInAnyOrder, ARowMajorConvolutionReadsChannelsLast) {
+  constexpr const char* kGraph = R"(%0 = input float16[n, 8, 8, 32]
+%1 = constant float16[16, 32, 1, 1] {...}
+%2 = constant float16[8, 8] {...}
+%3 = loop float16[n < n, c < 32, y < 8, x < 8]: tanh(%0[n, y, x, c])
+%4 = conv float16[n, 16, 8, 8]: %3, %1 {}
+%5 = matmul float16[n < n, c < 16, y < 8, j < 8; k < 8]: %4[n, c, y, k], %2[j, k]
+return %5)";
+  constexpr const char* kCopy = "loop float16[i0 < n, i1 < 32, i2 < 8, i3 < 8]: %3[i0, i1, i2, i3]";
+  EXPECT_THAT(after_pass("layouts", kGraph, any_device()), HasSubstr(kCopy));
+  const std::string in_any = after_pass("layouts", kGraph, any_order());
+  EXPECT_THAT(in_any, HasSubstr("order(0, 2, 3, 1): tanh"));
+  EXPECT_THAT(in_any, Not(HasSubstr(kCopy)));
+}
+
 }  // namespace
 }  // namespace sardonyx
