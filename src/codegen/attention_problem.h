@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/emit.h"
+#include "codegen/index_range.h"
 #include "codegen/loop_analysis.h"
 #include "fuse/schedule.h"
 #include "kernels/layout_attention.h"
@@ -104,8 +105,10 @@ class AttentionProblem {
       else
         y = binary(Op::kAdd, y, cast(bias, DType::kFloat32));
     }
+    emit_.range = &range_;
     function("f32 score(i64 b, i64 h, i64 s, i64 t, f32 x)", {{b_, "b"}, {h_, "h"}, {s_, "s"}, {t_, "t"}},
              [&] { returns(y); });
+    emit_.range = nullptr;
   }
 
   void limits() {
@@ -138,6 +141,8 @@ class AttentionProblem {
   const Chip& chip_;
   std::string text_;
   Emitter emit_;
+  // Indices of biases that certainly fit 32 bits: they are computed for each score.
+  IndexRange range_{[](std::int64_t) { return false; }};
   Expr b_, h_, s_, t_, d_, e_;
   DType type_;
   std::int64_t vec_ = 0;

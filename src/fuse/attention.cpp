@@ -104,6 +104,23 @@ bool cheap(const Expr& e) {
   return !e->has_reduce && nodes <= 120 && loads <= 4 && heavy == 0;
 }
 
+// Whether an element of a tensor decides which element of another is loaded.
+bool gathers(const Expr& e) {
+  bool found = false;
+  visit(e, [&](const Expr& x) {
+    if (x->op == Op::kLoad)
+      for (const Expr& i : x->args) found = found || i->has_load;
+  });
+  return found;
+}
+
+// e before it is widened.
+const Expr& narrowest(const Expr& e) {
+  const bool widened = e->op == Op::kCast && is_float(e->dtype) && is_float(e->args[0]->dtype) &&
+                       size_of(e->args[0]->dtype) < size_of(e->dtype);
+  return widened ? e->args[0] : e;
+}
+
 // Loads of `from` become loads of `to`, which has the same elements.
 void redirect(Graph& g, const Value* from, Value* to) {
   for (const auto& n : g.nodes) {
@@ -131,6 +148,7 @@ class Finder {
       : g_(g),
         options_(options),
         required_(required_values(g)),
+        constants_(constant_nodes(g)),
         uses_(uses_of(g)),
         any_(options.attention_expressions || options.attention_limits) {}
 
@@ -295,12 +313,33 @@ class Finder {
       }
     }
     if (a.bias) {
-      if (!options_.attention_expressions || !cheap(a.bias)) a.bias = in_memory(a, a.bias, {0, 1, 2, 3});
+      if (!options_.attention_expressions || !cheap(a.bias))
+        a.bias = in_memory(a, a.bias, {0, 1, 2, 3});
+      else if (better_stored(a, a.bias))
+        a.bias = cast(copied(a, narrowest(a.bias), {0, 1, 2, 3}), a.bias->dtype);
       a.has_bias = true;
     }
     if (options_.attention_expressions) return;
     for (Expr* e : {&a.begin, &a.end, &a.sink})
       if (*e) *e = in_memory(a, *e, {0, 1, 2});
+  }
+
+  // A table of biases by relative position: two loads for each score, one of which waits for the other. What depends on
+  // constants alone is computed once, when the program is loaded.
+  bool better_stored(const AttentionOp& a, const Expr& bias) const {
+    constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
+    if (!gathers(bias)) return false;
+    for (const Value* v : loads_of(bias))
+      if (v->graph != &g_ || !v->producer || !constants_.count(v->producer)) return false;
+    std::int64_t elements = 1;
+    for (const std::size_t k : {0, 1, 2, 3}) {
+      std::int64_t extent = 1;
+      if (mentions(bias, a.vars[k]) && (!is_const_int(a.vars[k]->args[0], extent) || extent > kMostElements))
+        return false;
+      elements *= extent;
+      if (elements > kMostElements) return false;
+    }
+    return true;
   }
 
   static bool in_pages(const Expr& e) { return e->op == Op::kLoad && e->args[0]->has_load; }
@@ -371,6 +410,7 @@ class Finder {
   Graph& g_;
   const FuseOptions& options_;
   const std::unordered_set<const Value*> required_;
+  const std::unordered_set<const Node*> constants_;
   const Uses uses_;
   const bool any_;  // limits, softcaps and sinks
   std::size_t at_ = 0;

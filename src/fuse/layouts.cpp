@@ -154,8 +154,8 @@ class LayoutChooser {
     }
   }
 
-  // A loop whose result only attention reads, with the elements of a head far apart (keys that the model has
-  // transposed), stores each head's elements side by side.
+  // A loop whose result only attention reads, if through a view, with the elements of a head far apart (keys that the
+  // model has transposed), stores each head's elements side by side.
   void order_operands_of_attention() {
     if (!options_.operands_in_any_order) return;
     const Uses uses = uses_of(g_);
@@ -165,10 +165,10 @@ class LayoutChooser {
       for (const auto& [operand, element] : {std::pair(a->q, a->vars[4]), {a->k, a->vars[4]}, {a->v, a->vars[5]}}) {
         if (operand->op != Op::kLoad) continue;
         auto* v = const_cast<Value*>(operand->value);
+        if (v->graph != &g_ || !v->storage_order.empty() || soft_.count(v) || uses.at(v).size() != 1) continue;
+        if (!same(operand->args.back(), element)) compute_view(v, uses);
         const Node* producer = v->producer;
-        if (v->graph != &g_ || !producer || !producer->as<LoopOp>() || absorbed_.count(producer) ||
-            constants_.count(producer) || soft_.count(v) || !v->storage_order.empty() || uses.at(v).size() != 1)
-          continue;
+        if (!producer || !producer->as<LoopOp>() || absorbed_.count(producer) || constants_.count(producer)) continue;
         std::vector<int> order;
         int last = -1;
         for (int k = 0; k < v->rank(); ++k) {
@@ -182,6 +182,24 @@ class LayoutChooser {
         v->storage_order = order;
       }
     }
+  }
+
+  // Makes a view of a loop's result, which nothing else reads, that loop itself.
+  void compute_view(Value* v, const Uses& uses) {
+    if (!v->producer || !v->producer->as<ViewOp>()) return;
+    Value* source = v->producer->inputs[0];
+    const Node* p = source->producer;
+    const auto* l = p ? p->as<LoopOp>() : nullptr;
+    if (!l || l->body->has_reduce || source->graph != &g_ || absorbed_.count(p) || constants_.count(p) ||
+        soft_.count(source) || uses.at(source).size() != 1 || p->outputs.size() != 1 || source->dtype != v->dtype)
+      return;
+    const Exprs vars = vars_of(v->shape), at = idx::delinearize(idx::linearize(vars, v->shape), source->shape);
+    std::vector<std::pair<Expr, Expr>> to;
+    for (std::size_t k = 0; k < at.size(); ++k) to.emplace_back(l->vars[k], at[k]);
+    Node& view = *v->producer;
+    view.op = LoopOp{vars, substitute(l->body, to)};
+    view.origin = join_origins(p->origin, view.origin);
+    refresh_inputs(view);
   }
 
   // Adds copies where orders differ: inputs of convolutions, operands of their epilogues.

@@ -57,6 +57,22 @@ return %3, %4)"),
               Not(HasSubstr("order(")));
 }
 
+// Heads of an image: a view of a loop's result is computed as the loop, so that it can have an order of its own.
+TEST(LayoutsInAnyOrder, KeysThatAreViewsAreStoredByHead) {
+  const auto graph = [](const char* rest) {
+    return std::string(R"(%0 = input float16[n, t, 64]
+%1 = input float16[n * 2, t, 32]
+%2 = loop float16[b < n, c < 64, t < t]: tanh(%0[b, t, c])
+%3 = view float16[n * 2, 32, t]: %2
+%4 = attention float16[n * 2, t, 32] over [b < 1, h < n * 2, i < t, j < t, d < 32, e < 32] {scale = 0.25, q = %1[h, i, d], k = %3[h, d, j], v = %1[h, j, e]}
+)") + rest;
+  };
+  EXPECT_THAT(after_pass("layouts", graph("return %4"), any_order()),
+              HasSubstr("loop float16[i0 < n * 2, i1 < 32, i2 < t] order(0, 2, 1): tanh"));
+  expect_unchanged("layouts", graph("return %4"));
+  expect_unchanged("layouts", graph("return %4, %2"), any_order());  // others read it as it is
+}
+
 // The residual of a convolution is a transposed view of row-major tokens: they have its order already.
 TEST(LayoutsInAnyOrder, TokensThatAnEpilogueReadsTransposedStayRowMajor) {
   const auto g = parse_graph(R"(%0 = input float16[n, 64, 32]

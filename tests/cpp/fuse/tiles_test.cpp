@@ -283,6 +283,31 @@ TEST(Attention, AddedMasksLimitTheKeys) {
   EXPECT_THAT(attention_with_scores(product + "select(@ <= i, 0.0, -3e38)", false), HasSubstr("bias = "));
 }
 
+// A table of biases by relative position is looked up once, when the program is loaded; one from an input, and one that
+// depends on sizes, for each score.
+TEST(Attention, ConstantBiasesByPositionAreStored) {
+  const auto with_table = [](const char* table, const char* size) {
+    constexpr const char* kGraph = R"(%0 = input float32[1, 2, {1}, 16]
+%1 = {0} float32[9, 2]{2}
+%2 = constant int64[8, 8] {{...}}
+%3 = matmul float32[b < 1, h < 2, i < {1}, j < {1}; k < 16]: %0[b, h, i, k], %0[b, h, j, k]
+%4 = loop float32[b < 1, h < 2, i < {1}, j < {1}]: %3[b, h, i, j] * 0.25 + %1[%2[mod(i, 8), mod(j, 8)], h]
+%5 = loop float32[b < 1, h < 2, i < {1}]: max{{r < {1}}}(%4[b, h, i, r])
+%6 = loop float32[b < 1, h < 2, i < {1}]: sum{{r < {1}}}(exp(%4[b, h, i, r] - %5[b, h, i]))
+%7 = loop float32[b < 1, h < 2, i < {1}, j < {1}]: exp(%4[b, h, i, j] - %5[b, h, i]) / %6[b, h, i]
+%8 = matmul float32[b < 1, h < 2, i < {1}, j < 16; k < {1}]: %7[b, h, i, k], %0[b, h, k, j]
+return %8)";
+    FuseOptions o = any_device();
+    o.attention_limits = o.attention_expressions = true;
+    const bool constant = table[0] == 'c';
+    return after_pass("attention", fmt::format(kGraph, table, size, constant ? " {...}" : ""), o);
+  };
+  EXPECT_THAT(with_table("constant", "8"),
+              testing::AllOf(HasSubstr("%1 = constant float32[1, 2, 8, 8]"), HasSubstr("bias = %1[0, i1, i2, i3]}")));
+  for (const std::string& other : {with_table("input", "8"), with_table("constant", "s")})
+    EXPECT_THAT(other, HasSubstr("bias = %1[%2[")) << other;
+}
+
 TEST(Attention, ASoftmaxThatIsAnOutputStays) {
   const std::string graph = std::string(kAttention) + "return %7, %8";
   EXPECT_THAT(after_pass("attention", graph, any_device()),
