@@ -61,6 +61,7 @@ class LayoutChooser {
 
   void run() {
     find_fixed();
+    compute_images();
     choose_orders();
     follow_transposes();
     order_operands_of_attention();
@@ -90,6 +91,16 @@ class LayoutChooser {
     }
     for (const auto& n : g_.nodes)
       if (n->as<ConvOp>()) wanted_.insert(n->inputs[0]);
+  }
+
+  // Tokens that a model transposes and then views as an image: the view becomes the loop, so that it can be channels
+  // last, which is often how the tokens are in memory.
+  void compute_images() {
+    if (!options_.operands_in_any_order) return;
+    const Uses uses = uses_of(g_);
+    for (const auto& n : g_.nodes)
+      if (n->as<ViewOp>() && wanted_.count(n->outputs[0]) && !fixed_.count(n->outputs[0]))
+        compute_view(n->outputs[0], uses);
   }
 
   // Channels last for convolutions, what they read, and loops that read such values in place.
