@@ -69,6 +69,8 @@ struct FuseOptions {
   bool pad_products = false;
   /// Groups of few channels of a convolution are merged (fuse/merge_groups.h).
   bool merge_groups = false;
+  /// Convolutions of large images to few channels become GEMMs and sums (fuse/tap_products.h).
+  bool tap_products = false;
   /// GEMMs whose result is read transposed exchange their operands (fuse/transpose_products.h).
   bool transpose_products = false;
   /// Loops that transpose a GEMM's result take the GEMM's order (fuse/untranspose.h).

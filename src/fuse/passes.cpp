@@ -20,6 +20,7 @@
 #include "fuse/pair_products.h"
 #include "fuse/shrink_repeats.h"
 #include "fuse/split_reductions.h"
+#include "fuse/tap_products.h"
 #include "fuse/tile_as_loop.h"
 #include "fuse/transpose_products.h"
 #include "fuse/trim_rows.h"
@@ -68,6 +69,11 @@ constexpr Pass kPasses[] = {
      "number of channels.",
      [](const FuseOptions& o) { return o.merge_groups && !o.disabled; },
      [](PassState& s) { merge_groups(s.graph, s.options); }},
+    {"tap_products", "tap_products, unless fusion is off",
+     "Multiplies the pixels of large images by all taps of a convolution to few channels, and adds up the results.",
+     "After types are final: its products are float32; before inlining, which fuses what follows into the sums.",
+     [](const FuseOptions& o) { return o.tap_products && !o.disabled; },
+     [](PassState& s) { tap_products(s.graph, s.options); }},
     {"widen_halves", "widen_halves, unless fusion is off", "Stores 16-bit floats in float32.",
      "Before tiles are accepted, so that GEMMs of the model's 16-bit floats are seen in float32.",
      [](const FuseOptions& o) { return o.widen_halves && !o.disabled; }, [](PassState& s) { widen_halves(s.graph); }},

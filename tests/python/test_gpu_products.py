@@ -107,6 +107,19 @@ def test_patches(chip, size):
     check(m, chip, {"x": rand(HALF, 2, 3, size, size)}, TOLERANCE[HALF])
 
 
+@pytest.mark.parametrize("out, pad, dilation", [(1, 1, 1), (3, 2, 2)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_last_convolution_of_a_decoder(chip, out, pad, dilation):
+    """A large image to few channels: products with all taps, then their sums."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[pad] * 4, dilations=[dilation] * 2),
+        helper.make_node("Sigmoid", ["c"], ["y"]),
+    ]
+    constants = [weights("w", HALF, out, 32, 3, 3, scale=0.1), weights("b", HALF, out)]
+    m = model(nodes, [("x", HALF, ["n", 32, 92, 90])], ("y", HALF), constants)
+    assert tiles(check(m, chip, {"x": rand(HALF, 2, 32, 92, 90)}, TOLERANCE[HALF])) == 1
+
+
 @pytest.mark.parametrize("tokens", [49, 196])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_tokens_that_an_mlp_mixes(chip, tokens):
