@@ -385,6 +385,7 @@ void translate(const std::exception_ptr& p, void*) {
 
 NB_MODULE(_sardonyx, m) {
   nb::register_exception_translator(translate);
+  nb::set_leak_warnings(false);  // torch.compile, and other owners of models, keep them until the process ends
   define_tensors(m);
   define_memory(m);
   define_options(m);

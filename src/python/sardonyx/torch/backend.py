@@ -11,7 +11,7 @@ import torch
 
 from ..errors import Error, InvalidArgumentError
 from ..options import native_options
-from .graph import MOST_PROGRAMS, Program, Roles, build, placeholders, roles_of, run, shape_of
+from .graph import MOST_PROGRAMS, Program, Roles, build, check_tensor, placeholders, roles_of, run, shape_of
 
 #: TORCH_LOGS="+sardonyx.torch" shows it.
 log = logging.getLogger("sardonyx.torch")
@@ -102,6 +102,7 @@ class Compiled:
             value = r.meta.get("example_value")
             if not isinstance(value, torch.Tensor):
                 raise InvalidArgumentError(f"a result is a {type(value).__name__}")
+            check_tensor(r.name, value)
             owner = owners.get(id(storage_of(r)))
             if owner is None:
                 self.wanted.append(k)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import io
+import operator
 import os
 import pathlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from ..errors import FileError, InvalidArgumentError, UnsupportedError
 
-#: A model above protobuf's limit of 2 GB keeps its weights in a file beside it.
-INLINE_BYTES = 2**31 - 2**24
+#: Weights above this are kept in a file beside the model, which is mapped; within it they would be copied several times.
+INLINE_BYTES = 2**24
 
 
 def first_line(error: BaseException) -> str:
@@ -43,9 +46,119 @@ def exported(module: torch.nn.Module, arguments: Sequence[Any], shapes: Any = No
     """torch.export of a module in evaluation; `shapes` as for its dynamic_shapes. Raises UnsupportedError."""
     try:
         with quiet(), torch.no_grad():
-            return torch.export.export(module, tuple(arguments), dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(module, tuple(arguments), dynamic_shapes=shapes, strict=False)
+            leave_out_zero_terms(program)
+            return program
     except Exception as error:
         raise UnsupportedError(f"torch.export cannot trace it: {first_line(cause_of(error))}") from error
+
+
+#: beta * input + alpha * (a product)
+SUMS = {"addbmm", "addmm", "addmv", "addr", "baddbmm"}
+
+
+def leave_out_zero_terms(program: torch.export.ExportedProgram) -> None:
+    """With a beta of 0 PyTorch does not read the input, which may be memory as it is; torch.onnx multiplies it by 0."""
+    graph = program.graph
+    for node in graph.nodes:
+        name = getattr(getattr(node.target, "_schema", None), "name", "")
+        if name.removeprefix("aten::") in SUMS and node.kwargs.get("beta", 1) == 0:
+            with graph.inserting_before(node):
+                zeros = graph.call_function(torch.ops.aten.zeros_like.default, (node.args[0],))
+            zeros.meta = dict(node.args[0].meta)
+            node.args = (zeros, *node.args[1:])
+    program.graph_module.recompile()
+
+
+def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program without operators that change their operands: what they change of inputs and buffers is in its signature.
+    Raises UnsupportedError."""
+    try:
+        with quiet(), torch.no_grad():
+            return program.run_decompositions({})
+    except Exception as error:
+        raise UnsupportedError(f"torch.export cannot decompose it: {first_line(cause_of(error))}") from error
+
+
+def may_change_inputs(program: torch.export.ExportedProgram) -> bool:
+    """Whether an operator of the program could write to an input or a buffer; without decomposing, which takes seconds."""
+    for module in program.graph_module.modules():
+        for node in getattr(module, "graph", torch.fx.Graph()).nodes:
+            if node.op != "call_function" or node.target is operator.getitem:
+                continue
+            schema = getattr(node.target, "_schema", None)
+            if schema is None:
+                if isinstance(node.target, torch._ops.HigherOrderOperator):
+                    return True
+                continue  # a function of sizes
+            written = (x for a, x in arguments_of(schema, node) if a.alias_info is not None and a.alias_info.is_write)
+            if any(may_be_input(x) for x in written):
+                return True
+    return False
+
+
+def arguments_of(schema: Any, node: torch.fx.Node) -> Iterator[tuple[Any, Any]]:
+    """The declared arguments of a call that are given, with their values."""
+    for k, argument in enumerate(schema.arguments):
+        if k < len(node.args):
+            yield argument, node.args[k]
+        elif argument.name in node.kwargs:
+            yield argument, node.kwargs[argument.name]
+
+
+def may_be_input(value: Any) -> bool:
+    """Whether a value of a graph may share memory with an input: it is one, or a chain of views of one."""
+    stack = list(value) if isinstance(value, (list, tuple)) else [value]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, torch.fx.Node):
+            continue
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None:
+            stack += [x for a, x in arguments_of(schema, node) if a.alias_info is not None]
+        elif node.target is operator.getitem:
+            stack.append(node.args[0])
+        else:
+            return True
+    return False
+
+
+@functools.cache
+def core_export() -> Callable[..., Any]:
+    """torch.onnx's exporter, with one table of operators for all exports: the public function makes one for each, which
+    takes longer than a small model's translation. The public function, where torch has moved what this needs."""
+    try:
+        from torch.onnx._internal.exporter import _core, _registration
+
+        if {"registry", "verbose", "input_names"} <= set(inspect.signature(_core.export).parameters):
+            return functools.partial(_core.export, registry=_registration.ONNXRegistry.from_torchlib())
+    except (ImportError, AttributeError, TypeError, ValueError):
+        pass
+    return functools.partial(torch.onnx.export, dynamo=True)
+
+
+#: ONNX's numbers of element types.
+NUMBERS = {torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int16: 5, torch.int32: 6, torch.int64: 7, torch.bool: 9, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16}  # fmt: skip
+
+
+def keep_dtypes(graph: Any, program: torch.export.ExportedProgram) -> None:
+    """Casts results to the program's types where torch.onnx promotes the operands of an operator and then gives the promoted
+    result (abs of float16)."""
+    import onnx_ir
+
+    results = next(n for n in program.graph.nodes if n.op == "output").args[0]
+    if len(results) != len(graph.outputs):
+        return
+    for k, result in enumerate(results):
+        value, made = result.meta.get("val") if isinstance(result, torch.fx.Node) else None, graph.outputs[k]
+        number = NUMBERS.get(value.dtype) if isinstance(value, torch.Tensor) else None
+        if number is None or made.dtype is None or made.dtype.value == number:
+            continue
+        cast = onnx_ir.node("Cast", [made], {"to": number})
+        cast.outputs[0].dtype, cast.outputs[0].shape = onnx_ir.DataType(number), made.shape
+        cast.outputs[0].name, made.name = made.name, f"{made.name}_promoted"
+        graph.append(cast)
+        graph.outputs[k] = cast.outputs[0]
 
 
 def write_onnx(
@@ -57,10 +170,9 @@ def write_onnx(
     path = pathlib.Path(folder) / "model.onnx"
     try:
         with quiet(), torch.no_grad():
-            made = torch.onnx.export(
-                program, (), dynamo=True, verbose=False, input_names=list(names) if names else None
-            )
+            made = core_export()(program, (), verbose=False, input_names=list(names) if names else None)
             assert made is not None
+            keep_dtypes(made.model.graph, program)
             values = [v.const_value for v in made.model.graph.initializers.values()]
             large = sum(v.nbytes for v in values if v is not None) >= INLINE_BYTES
             made.save(str(path), external_data=large)

@@ -6,22 +6,28 @@ become weights of the program. Tensors that it changes in place are results of t
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
+from ..arrays import Raw
 from ..compiling import compile as compile_model
 from ..errors import UnsupportedError
 from ..model import Model
-from .export import exported, write_onnx
+from .export import decomposed, exported, may_change_inputs, write_onnx
 
 #: Programs of one graph: sizes that torch.export made constants need one each.
 MOST_PROGRAMS = 8
+#: Sets of sizes whose results' sizes are remembered.
+MOST_SHAPES = 256
 ELEMENTS = {torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.bool, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64}  # fmt: skip
+
+NAMES = {t: str(t).removeprefix("torch.") for t in ELEMENTS}  # Sardonyx has the same names
 
 
 @dataclass
@@ -92,6 +98,12 @@ def check_tensor(name: str, x: torch.Tensor) -> None:
         raise UnsupportedError(f"'{name}' is on the device {x.device}")
 
 
+def results_of(gm: torch.fx.GraphModule) -> list[Any]:
+    """The results' fake tensors; what is no tensor as it is."""
+    results = next(n for n in gm.graph.nodes if n.op == "output").args[0]
+    return [r.meta.get("example_value") if isinstance(r, torch.fx.Node) else r for r in results]
+
+
 def placeholders(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
     return [n for n in gm.graph.nodes if n.op == "placeholder"]
 
@@ -102,6 +114,7 @@ class Arguments(torch.nn.Module):
     def __init__(self, gm: torch.fx.GraphModule, roles: Roles, inputs: Sequence[Any], wanted: Sequence[int]):
         super().__init__()
         self.gm, self.roles, self.wanted = gm, roles, list(wanted)
+        self.last = {k for k in roles.tensors if is_channels_last(inputs[k])}
         self.count = len(inputs)
         self.numbers = {k: Number(float(inputs[k])) for k in roles.numbers}
         for k in roles.constants:
@@ -109,12 +122,18 @@ class Arguments(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         given: dict[int, Any] = dict(zip(self.roles.tensors, tensors, strict=True)) | self.numbers
+        given |= {k: given[k].permute(0, 3, 1, 2) for k in self.last}
         for k in self.roles.constants:
             given[k] = getattr(self, f"c{k}")
         for k, (tensor, dim) in self.roles.sizes.items():
             given[k] = given[tensor].shape[dim]
         out = self.gm(*(given[k] for k in range(self.count)))
         return tuple(out[k] for k in self.wanted)
+
+
+def is_channels_last(x: torch.Tensor) -> bool:
+    """Whether its memory is a row-major tensor of [N, H, W, C], which a program reads in place."""
+    return x.ndim == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
 
 
 class Functional(torch.nn.Module):
@@ -139,22 +158,59 @@ class Functional(torch.nn.Module):
         )
 
 
+def check_outputs(model: Model, expected: Sequence[Any]) -> None:
+    """Raises UnsupportedError if the program's results are of other types or shapes than the graph's."""
+    for output, want in zip(model.outputs, expected, strict=True):
+        if want is None:
+            continue
+        dtype = str(want.dtype).removeprefix("torch.")
+        dims = output.shape
+        known = dims is not None and len(dims) == want.ndim
+        fits = known and all(
+            a == b for a, b in zip(dims or (), want.shape) if isinstance(a, int) and isinstance(b, int)
+        )
+        if output.dtype.name != dtype or (dims is not None and not fits):
+            raise UnsupportedError(
+                f"torch.onnx gives {output.dtype.name} {list(dims or ())} for a result that is {dtype} {list(want.shape)}"
+            )
+
+
+class Output(NamedTuple):
+    name: str
+    dtype: torch.dtype
+    device: torch.device
+
+
 @dataclass
 class Program:
-    model: Model
+    model: Model | None  #: None: the graph computes nothing, its results are views of inputs
+    device: torch.device
     names: list[str]  #: of the inputs, one for each tensor
     #: declared dims of each input: a number, or a name of a symbol
     dims: list[tuple[Any, ...]]
+    channels_last: list[bool]  #: of each tensor: it is read as [N, H, W, C], which it is in memory
     changed: list[int]  #: positions of the inputs that the first results are copied to
-    outputs: list[str]
+    outputs: list[Output]
     used: list[bool]  #: whether the program has the input at all
     numbers: list[float]  #: the values of the roles' numbers
+    found: dict[Any, list[tuple[int | None, ...]]] = field(default_factory=dict)  #: the outputs' shapes by the inputs'
+
+    def shapes(self, feed: dict[str, Raw]) -> list[tuple[int | None, ...]]:
+        """Of the outputs; None for dims that depend on data."""
+        key = tuple(tuple(raw[2]) for raw in feed.values())
+        if key not in self.found:
+            if len(self.found) >= MOST_SHAPES:
+                self.found.clear()
+            assert self.model is not None
+            shapes = self.model.output_shapes({name: raw[2] for name, raw in feed.items()})
+            self.found[key] = [shapes[o.name] for o in self.outputs]
+        return self.found[key]
 
     def takes(self, roles: Roles, inputs: Sequence[Any]) -> bool:
         if self.numbers != [float(inputs[k]) for k in roles.numbers]:
             return False
-        for k, dims, used in zip(roles.tensors, self.dims, self.used, strict=True):
-            fixed = zip(inputs[k].shape, dims, strict=True) if used else ()
+        for k, dims, used, last in zip(roles.tensors, self.dims, self.used, self.channels_last, strict=True):
+            fixed = zip(in_memory(tuple(inputs[k].shape), last), dims, strict=True) if used else ()
             if any(isinstance(want, int) and want != got for got, want in fixed):
                 return False
         return True
@@ -168,10 +224,18 @@ def build(
     dims vary. Constants that the graph changes join the tensors, so that the roles may be others than those given."""
     auto = torch.export.Dim.AUTO
     while True:
-        arguments = [inputs[k].detach() for k in roles.tensors]
+        last = [is_channels_last(inputs[k]) for k in roles.tensors]
+        arguments = [in_memory(inputs[k].detach(), of) for k, of in zip(roles.tensors, last, strict=True)]
         varying = dict(zip(roles.tensors, dynamic, strict=False))
-        shapes = (tuple({d: auto for d, v in enumerate(varying.get(k, ())) if v} or None for k in roles.tensors),)
-        program = exported(Arguments(gm, roles, inputs, wanted), arguments, shapes).run_decompositions({})
+        each = tuple(
+            {d: auto for d, v in enumerate(in_memory(varying.get(k, ()), of)) if v} or None
+            for k, of in zip(roles.tensors, last, strict=True)
+        )
+        shapes = (each,) if each else None
+        program = exported(Arguments(gm, roles, inputs, wanted), arguments, shapes)
+        if not may_change_inputs(program):
+            break  # torch.onnx decomposes it
+        program = decomposed(program)
         signature = program.graph_signature
         changed_constants = [int(name[1:]) for name in signature.buffers_to_mutate.values()]
         if not changed_constants:
@@ -182,6 +246,7 @@ def build(
             roles.sizes,
             roles.numbers,
         )
+    signature = program.graph_signature
     user_inputs = [s.arg.name for s in signature.input_specs if s.kind == InputKind.USER_INPUT]
     changed = [
         roles.tensors[user_inputs.index(str(s.target))]
@@ -191,21 +256,42 @@ def build(
     if changed:
         program = exported(Functional(program), arguments, shapes)
     names = [f"x{k}" for k in roles.tensors]
-    device = arguments[0].device if arguments else torch.device("cpu")
+    numbers = [float(inputs[k]) for k in roles.numbers]
+    if not wanted and not changed:
+        unused = [False] * len(names)
+        return Program(None, torch.device("cpu"), names, [()] * len(names), unused, [], [], unused, numbers), roles
+    results = [results_of(gm)[k].device for k in wanted]
+    given = [inputs[k].device for k in roles.tensors + roles.constants]
+    device = next((d for d in given + results if d.type == "cuda"), torch.device("cpu"))
     chosen = {"device": device_of(device)} | options
     with tempfile.TemporaryDirectory(prefix="sardonyx-torch-") as folder:
         model = compile_model(write_onnx(program, folder, names), **chosen)
+    check_outputs(model, [None] * len(changed) + [results_of(gm)[k] for k in wanted])
     dims = {i.name: i.shape for i in model.inputs}
     program_of = Program(
         model,
+        device,
         names,
         [tuple(dims.get(n) or ()) for n in names],
+        last,
         changed,
-        [o.name for o in model.outputs],
+        [
+            Output(o.name, getattr(torch, o.dtype.name), d)
+            for o, d in zip(model.outputs, [device] * len(changed) + results, strict=True)
+        ],
         [n in dims for n in names],
-        [float(inputs[k]) for k in roles.numbers],
+        numbers,
     )
     return program_of, roles
+
+
+def in_memory(x: Any, channels_last: bool) -> Any:
+    """A tensor, or what there is for each of its dims, with the dims in the order of memory."""
+    if not channels_last:
+        return x
+    if isinstance(x, torch.Tensor):
+        return x.permute(0, 2, 3, 1)
+    return [x[d] for d in (0, 2, 3, 1)] if x else x
 
 
 def device_of(device: torch.device) -> str:
@@ -217,32 +303,47 @@ def device_of(device: torch.device) -> str:
 
 
 def run(program: Program, roles: Roles, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """The results that are wanted; changed inputs have been written."""
-    feed = {
-        name: inputs[k].detach().contiguous()
-        for k, name, used in zip(roles.tensors, program.names, program.used, strict=True)
-        if used
+    """The results that are wanted; changed inputs have been written.
+
+    On a GPU in the memory of torch's allocator and on its current stream, so that nothing waits. Tensors are given by
+    address rather than by DLPack: they are torch's, of this stream, and a call takes microseconds."""
+    if program.model is None:
+        return []
+    kept: list[torch.Tensor] = []  # copies of what is not row-major
+    feed: dict[str, Raw] = {}
+    for k, name, used, last in zip(roles.tensors, program.names, program.used, program.channels_last, strict=True):
+        if used:
+            x = in_memory(inputs[k], last)
+            if not x.is_contiguous() or x.is_neg():
+                x = x.detach().resolve_neg().contiguous()
+                kept.append(x)
+            feed[name] = (x.data_ptr(), NAMES[x.dtype], list(x.shape), x.is_cuda)
+    out = {
+        o.name: torch.empty(shape, dtype=o.dtype, device=o.device)
+        for o, shape in zip(program.outputs, program.shapes(feed), strict=True)
+        if None not in shape
     }
-    cuda = any(x.is_cuda for x in feed.values())
-    if cuda:
-        got = run_on_device(program, feed)
+    places = {name: (x.data_ptr(), NAMES[x.dtype], list(x.shape), x.is_cuda) for name, x in out.items()}
+    native = program.model._native
+    if program.device.type == "cuda":
+        with stream_of(program.device) as stream:
+            found = native.run(feed, places, True, 0, False, stream, False)[0]
     else:
-        found = program.model.run_tensors(feed)
-        got = [torch.from_dlpack(found[name]) for name in program.outputs]
+        found = native.run(feed, places, False, 0, False, 0, True)[0]
+    got = [out[o.name] if o.name in out else torch.from_dlpack(found[o.name]).to(o.device) for o in program.outputs]
     for k, result in zip(program.changed, got, strict=False):
-        inputs[k].copy_(result)
+        in_memory(inputs[k], program.channels_last[roles.tensors.index(k)]).copy_(result)
     return got[len(program.changed) :]
 
 
-def run_on_device(program: Program, feed: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """In the memory of torch's allocator and on its current stream, so that nothing waits."""
-    shapes = program.model.output_shapes({name: tuple(x.shape) for name, x in feed.items()})
-    device = next(iter(feed.values())).device
-    out = {
-        o.name: torch.empty(shapes[o.name], dtype=getattr(torch, o.dtype.name), device=device)
-        for o in program.model.outputs
-        if None not in shapes[o.name]
-    }
-    stream = torch.cuda.current_stream(device).cuda_stream
-    found = program.model.run_tensors(feed, on_device=True, outputs=out, stream=stream, synchronize=False)
-    return [out[name] if name in out else torch.from_dlpack(found[name]) for name in program.outputs]
+@contextlib.contextmanager
+def stream_of(device: torch.device) -> Iterator[int]:
+    """The driver's handle of torch's current stream. HIP's default stream has none: a stream beside it takes its place."""
+    current = torch.cuda.current_stream(device)
+    if current.cuda_stream or not torch.version.hip:
+        yield current.cuda_stream or 1  # CUDA's name for the default stream
+        return
+    beside = torch.cuda.Stream(device)
+    beside.wait_stream(current)
+    yield beside.cuda_stream
+    current.wait_stream(beside)
