@@ -110,6 +110,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.fill_channels = true;
   o.merge_groups = true;
   o.pad_products = true;
+  o.hoist_elementwise = true;
   o.tap_products = true;
   o.transpose_products = true;
   o.untranspose = true;

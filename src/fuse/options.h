@@ -71,6 +71,8 @@ struct FuseOptions {
   bool merge_groups = false;
   /// Convolutions of large images to few channels become GEMMs and sums (fuse/tap_products.h).
   bool tap_products = false;
+  /// Element-wise work after a transpose of a window's result is done before it (fuse/hoist_elementwise.h).
+  bool hoist_elementwise = false;
   /// GEMMs whose result is read transposed exchange their operands (fuse/transpose_products.h).
   bool transpose_products = false;
   /// Loops that transpose a GEMM's result take the GEMM's order (fuse/untranspose.h).

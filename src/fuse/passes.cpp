@@ -7,6 +7,7 @@
 #include "fuse/closed_forms.h"
 #include "fuse/fill_channels.h"
 #include "fuse/float8_products.h"
+#include "fuse/hoist_elementwise.h"
 #include "fuse/inline_dequantization.h"
 #include "fuse/inline_loops.h"
 #include "fuse/integer_products.h"
@@ -86,6 +87,13 @@ constexpr Pass kPasses[] = {
     {"inline_loops", "unless fusion is off", "Inlines loops and views into the loops and GEMMs that read them.",
      "Before all patterns over loop bodies, which then need no knowledge of how a model spells its operators.", fusing,
      [](PassState& s) { inline_loops(s.graph, s.options); }},
+    {"hoist_elementwise", "hoist_elementwise, unless fusion is off",
+     "Computes what reads a window's result transposed in the window's order of dims.",
+     "After inlining, which composes the reshapes and transposes in between; before grouping, which makes one kernel "
+     "of "
+     "both.",
+     [](const FuseOptions& o) { return o.hoist_elementwise && !o.disabled; },
+     [](PassState& s) { hoist_elementwise(s.graph, s.options); }},
     {"append_sources", "unless fusion is off", "Lets the KV cache append read new rows where a GEMM wrote them.",
      "After inlining, which composes the slices and transposes in between into one load.", fusing,
      [](PassState& s) { append_from_source(s.graph, s.options); }},
