@@ -28,11 +28,12 @@ endforeach()
 # their parsers have fuzz targets under sanitizers.
 set(sardonyx_sanitized support compile device collective host routines program runtime api)
 
-# sardonyx_component(NAME [FOR_TESTS] [DEPS target...]): every .cpp of this directory (not of its subdirectories) becomes part of
-# libsardonyx, or with FOR_TESTS of the tests that name component_NAME. Its
+# sardonyx_component(NAME [SMALL] [FOR_TESTS] [DEPS target...]): every .cpp of this directory (not of its subdirectories) becomes part of
+# libsardonyx, or with FOR_TESTS of the tests that name component_NAME. SMALL is for code that runs once per node of a model, whose
+# machine code takes half the space if it is optimised for size. Its
 # dependencies are those of src/components.txt, and the external libraries in DEPS. Headers are included from src/ as "directory/file.h".
 function(sardonyx_component name)
-  cmake_parse_arguments(COMPONENT "FOR_TESTS" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(COMPONENT "SMALL;FOR_TESTS" "" "DEPS" ${ARGN})
   if(NOT DEFINED component_${name}_uses)
     message(FATAL_ERROR "src/${name} is not in src/components.txt: add a line '${name}: ' with the components that it includes")
   endif()
@@ -41,6 +42,9 @@ function(sardonyx_component name)
   target_include_directories(component_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
   list(TRANSFORM component_${name}_uses PREPEND component_ OUTPUT_VARIABLE uses)
   target_link_libraries(component_${name} PUBLIC ${uses} ${COMPONENT_DEPS})
+  if(COMPONENT_SMALL)
+    target_compile_options(component_${name} PRIVATE $<$<CONFIG:Release>:-Os>)
+  endif()
   if(name IN_LIST sardonyx_sanitized)
     sardonyx_sanitize(component_${name})
   endif()

@@ -2,7 +2,7 @@
 
 src/components.txt lists the components and which of them each may include. A file has at most 500 lines. A function has at most 100,
 in src/kernels 150, because a kernel's phases share registers and shared memory and are hard to pass between functions. Names of chips
-are compared in src/target only.
+are compared in src/target only, and only the components between the table and the drivers ask whose chip it is.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ LONGEST_FUNCTION = 100
 LONGEST_KERNEL_FUNCTION = 150  # in src/kernels
 
 _CHIP_NAME = re.compile(r'(?:[=!]=\s*|starts_with\()"(?:gfx|sm_)|__gfx[0-9a-f]+__')
+_MAKER = re.compile(r"\bis_nvidia\(|\bVendor::k")
+KNOW_MAKERS = ("src/target/", "src/compile/", "src/device/", "src/sim/")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -154,6 +156,20 @@ def chip_name_problems(root: Path, names: Iterable[str]) -> list[str]:
     return problems
 
 
+def maker_problems(root: Path, names: Iterable[str]) -> list[str]:
+    """Questions whose chip it is, outside of KNOW_MAKERS: others ask for a feature or a policy."""
+    problems: list[str] = []
+    for name in names:
+        if not (name.startswith("src/") and name.endswith(CPP_SUFFIXES)) or name.startswith(KNOW_MAKERS):
+            continue
+        for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1):
+            if _MAKER.search(line):
+                problems.append(
+                    f"{name}:{number}: asks whose chip it is; ask for a feature or a policy (src/target/chip.h)"
+                )
+    return problems
+
+
 def documented_problems(root: Path) -> list[str]:
     """Components that the list in docs/architecture.md lacks, or has too many."""
     components = set(read_components(root / "src" / "components.txt")[0])
@@ -171,5 +187,6 @@ def problems(root: Path, names: list[str]) -> list[str]:
         *file_problems(root, names),
         *function_problems(root, names),
         *chip_name_problems(root, names),
+        *maker_problems(root, names),
         *documented_problems(root),
     ]

@@ -52,8 +52,7 @@ std::vector<KernelReport> code_report(const Program& program) {
     KernelReport r;
     r.code = it->second;
     r.code.lds += k.spec.shared_bytes;
-    if (target.kind == TargetKind::kAmdgpu)
-      r.waves = waves_per_simd(chip_of(target.arch), r.code.vgprs.value_or(0), r.code.lds, kGpuThreads);
+    if (r.code.vgprs) r.waves = waves_per_simd(chip_of(target.arch), *r.code.vgprs, r.code.lds, kGpuThreads);
     r.verdict = verdict_of(r);
     out.push_back(std::move(r));
   }

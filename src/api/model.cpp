@@ -43,11 +43,6 @@ bool has_assumptions(const Block& b) {
   return any;
 }
 
-// The name of the first card whose driver runs code for this target.
-std::string first_card_for(std::string_view target) {
-  return parse_target(target).kind == TargetKind::kAmdgpu ? "hip" : "cuda";
-}
-
 }  // namespace
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& path, const ModelOptions& options) {

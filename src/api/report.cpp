@@ -123,8 +123,7 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
     });
     if (choice)
       for (const TunedSize& x : choice->choice.tuned)
-        if (index_of(choice->choice, x.candidate) == choice->choice.candidates.size())
-          add_name(x.candidate);  // a vendor library's candidate
+        if (x.library) add_name(x.candidate);
     if (const auto* x = std::get_if<RoutineStep>(&s.op)) r.name = x->name;
     if (std::holds_alternative<GemmStep>(s.op)) r.name = "gemm";
     if (std::holds_alternative<ConvStep>(s.op)) r.name = "conv";

@@ -62,7 +62,7 @@ Launched launched(const ChoiceStep& s, const SymbolValues& symbols, int units) {
   l.kernel = s.launches[chosen].front().kernel;
   for (const TunedSize& x : c.tuned) {
     if (x.sizes != z) continue;
-    if (index_of(c, x.candidate) == c.candidates.size()) l.library = x.candidate;
+    if (x.library) l.library = x.candidate;
     break;
   }
   if (const std::vector<GpuTiling>& tiling = c.candidates[chosen].tiling; !tiling.empty())

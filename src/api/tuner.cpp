@@ -41,23 +41,24 @@ std::vector<std::size_t> DatabaseTuner::wanted(const std::string& problem, const
 }
 
 std::size_t DatabaseTuner::choose(const std::string& problem, const ProblemSizes& s,
-                                  const std::vector<std::string>& names, std::size_t own,
+                                  const std::vector<std::string>& names, const LibraryCalls& library,
                                   const std::vector<std::size_t>& order,
                                   const std::function<double(std::size_t)>& time) {
   if (order.empty()) return 0;
   const std::lock_guard lock(mutex_);
   // The candidates that support these sizes; those of the vendor's library last.
   std::vector<std::size_t> possible = order;
-  for (std::size_t k = own; k < names.size(); ++k) possible.push_back(k);
+  for (std::size_t k = library.first; k < names.size(); ++k) possible.push_back(k);
   TuningRow row{arch_, units_, problem, s.batches, s.m, s.n, s.k, "", 0};
   Times& known = this->known(problem, s);
   std::vector<std::size_t> wanted = to_time(known, names, order);
-  for (std::size_t k = own; k < names.size(); ++k)
+  for (std::size_t k = library.first; k < names.size(); ++k)
     if (known.count(names[k]) == 0) wanted.push_back(k);
   std::vector<TuningRow> rows;
   for (const std::size_t k : wanted) {
     row.candidate = names[k];
     row.seconds = time(k);
+    row.library = k < library.first ? std::nullopt : std::optional(library.epilogue);
     known[row.candidate] = row.seconds;
     if (std::isfinite(row.seconds)) rows.push_back(row);  // a candidate that failed is tried again in a later run
   }

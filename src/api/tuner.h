@@ -27,7 +27,7 @@ class DatabaseTuner : public TileTuner {
   DatabaseTuner(std::shared_ptr<TuningDatabase> database, const GpuInfo& info, std::size_t at_most);
   /// Times candidates that have no times in the database: our own only if none of them has, and each of the library's.
   std::size_t choose(const std::string& problem, const ProblemSizes& sizes, const std::vector<std::string>& names,
-                     std::size_t own, const std::vector<std::size_t>& order,
+                     const LibraryCalls& library, const std::vector<std::size_t>& order,
                      const std::function<double(std::size_t candidate)>& time) override;
   std::vector<std::size_t> wanted(const std::string& problem, const ProblemSizes& sizes,
                                   const std::vector<std::string>& names,

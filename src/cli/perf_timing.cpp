@@ -62,7 +62,7 @@ void print_steps(const std::vector<StepTime>& steps, std::size_t rows) {
 }  // namespace
 
 void require_simulated(const Arguments& arguments) {
-  if (!arguments.model.compile.device.starts_with("sim"))
+  if (!is_simulated_name(arguments.model.compile.device))
     fail(ErrorKind::kInvalidArgument,
          "--timing estimates times on an AMD GPU from what a simulated one executes: choose one, as with --device "
          "sim:gfx942; other devices are measured without it");

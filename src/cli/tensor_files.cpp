@@ -64,13 +64,13 @@ HostTensor tensor_of(const model::Tensor& t, const std::string& where) {
 
 std::pair<std::string, HostTensor> read_pb(const fs::path& file) {
   const std::string bytes = read_file(file);
+  model::Tensor t;
   try {
-    const model::Tensor t = onnx::parse_tensor(bytes_of(bytes));
-    return {t.name, tensor_of(t, file.string())};
+    t = onnx::parse_tensor(bytes_of(bytes));
   } catch (const Error& e) {
-    if (std::string_view(e.what()).starts_with(file.string())) throw;
     throw Error(e.kind(), file.string() + ": " + e.what());
   }
+  return {t.name, tensor_of(t, file.string())};
 }
 
 // The same for the size of the archive itself: deflate, the one compression that numpy uses, makes at most 1032 bytes

@@ -123,11 +123,12 @@ CacheKey cache_key(std::span<const std::string_view> parts) { return {hash_of_pa
 
 CacheKey cache_key(const CompileJob& job) {
   const std::string level = std::to_string(job.options.opt_level),
-                    kind = std::to_string(static_cast<int>(job.target.kind));
+                    kind = std::to_string(static_cast<int>(job.target.kind)),
+                    flags = std::string(job.options.debug_info ? "debug" : "") +
+                            (job.options.kernel_language ? "kernel language" : "");
   const std::string counts = std::to_string(job.headers.size()) + " " + std::to_string(job.options.defines.size());
-  std::vector<std::string_view> parts = {
-      "code", compiler_version(), kind, job.target.arch, level, job.options.debug_info ? "debug" : "",
-      counts, job.source};
+  std::vector<std::string_view> parts = {"code", compiler_version(), kind, job.target.arch, level, flags,
+                                         counts, job.source};
   for (const SourceFile& h : job.headers) parts.insert(parts.end(), {h.name, h.text});
   parts.insert(parts.end(), job.options.defines.begin(), job.options.defines.end());
   parts.insert(parts.end(), job.options.extra_cc1.begin(), job.options.extra_cc1.end());

@@ -61,6 +61,8 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   const Target known = parse_target(target.arch);
   if (known.kind != target.kind)
     fail(ErrorKind::kInvalidArgument, "target \"{}\" does not belong to its target kind", target.arch);
+  if (options.kernel_language && target.kind == TargetKind::kHost)
+    fail(ErrorKind::kInvalidArgument, "kernel_language is for GPUs; \"{}\" is a CPU", target.arch);
   std::vector<std::string> args = common_args(options);
   switch (target.kind) {
     case TargetKind::kHost:
@@ -76,6 +78,8 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
                                fmt::format("+ptx{}", chip_of(target.arch).floors.ptx)});
       break;
   }
+  if (options.kernel_language)
+    append(args, {"-x", target.kind == TargetKind::kNvptx ? "cuda" : "hip", "-fcuda-is-device"});
   if (target.kind != TargetKind::kHost)
     for (const std::string& d : kernel_definitions(chip_of(target.arch))) args.push_back("-D" + d);
   for (const std::string& a : options.extra_cc1) {

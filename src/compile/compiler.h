@@ -47,6 +47,7 @@ std::vector<std::string> known_targets();
 struct CompileOptions {
   int opt_level = 3;                     ///< 0 to 3
   bool debug_info = false;               ///< line tables and variables
+  bool kernel_language = false;          ///< a GPU's own language, device side: CUDA for NVIDIA, HIP for AMD; else C++
   std::vector<std::string> defines;      ///< "NAME" or "NAME=VALUE"
   std::vector<std::string> extra_cc1{};  ///< further arguments of clang's cc1, after ours
 };

@@ -59,10 +59,16 @@ class Reader {
   }
 
  private:
+  /// Its message names the operator and the field.
+  struct Fault : Error {
+    using Error::Error;
+  };
+
   template <typename... A>
   [[noreturn]] void fault(fmt::format_string<A...> format, A&&... a) const {
-    fail(ErrorKind::kInvalidArgument, "custom operator {}: {}{}", op_.name.substr(0, 200),
-         field_.empty() ? "" : field_ + ": ", fmt::format(format, std::forward<A>(a)...));
+    throw Fault(ErrorKind::kInvalidArgument,
+                fmt::format("custom operator {}: {}{}", op_.name.substr(0, 200), field_.empty() ? "" : field_ + ": ",
+                            fmt::format(format, std::forward<A>(a)...)));
   }
 
   template <typename F>
@@ -74,15 +80,15 @@ class Reader {
     }
     field_.clear();
   }
-  // Formulas do not know where they stand.
+  // Errors of formulas do not say where they are.
   template <typename F>
   void guarded(const F& f) {
     try {
       f();
+    } catch (const Fault&) {
+      throw;
     } catch (const Error& e) {
-      const std::string_view what = e.what();
-      if (what.starts_with("custom operator")) throw;
-      fault("{}", what);
+      fault("{}", e.what());
     }
   }
   Formula formula(std::string_view field, std::string_view text) {

@@ -14,11 +14,10 @@ namespace sardonyx::custom {
 /// A dim of a declared tensor.
 struct Dim {
   enum class Kind : std::uint8_t {
-    kFormula,  ///< of an input: a name gives the dim this name, or is equal to the dim that has it; others are equal
-    kGroup,    ///< "rows...": any number of dims; as a number their product
+    kFormula,  ///< of an input: a new name is defined as the dim's size; any other formula must equal it
+    kGroup,    ///< "rows...": any number of dims; in formulas their product
     kAny,      ///< "_", of inputs
-    kCounted,  ///< "kept <= n", of outputs: there is memory for n, and the kernel writes to tensor `kept` how many it
-               ///< has
+    kCounted,  ///< "kept <= n", of outputs: memory for n elements; the kernel writes their number to the tensor `kept`
   };
   Kind kind = Kind::kFormula;
   std::string name;  ///< of a group, or of the tensor with the count

@@ -91,7 +91,7 @@ class Evaluator {
   }
 
  private:
-  // A number that is the same for all elements: of attributes, dims and texts.
+  // A number that is the same for all elements: from attributes, dims and texts.
   Element number(const Formula& f) const {
     const Number n = scope_.number(f);
     if (n.kind == Number::Kind::kText) c_.invalid("expression: a text is not a value");
@@ -126,7 +126,7 @@ class Evaluator {
     return {as(a, t), as(b, t)};
   }
 
-  // `a if c else b`: of a condition that is known, only one side.
+  // `a if c else b`: if the condition is known, only one side is evaluated.
   Element choice(const Formula& condition, const Formula& then, const Formula& otherwise) const {
     if (!has_element(condition)) {
       const Number n = scope_.number(condition);

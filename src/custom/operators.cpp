@@ -1,4 +1,4 @@
-// See operators.h. register_custom_operator() and its kin are here.
+// See operators.h. Also register_custom_operator() and the functions declared beside it.
 #include "custom/operators.h"
 
 #include <mutex>

@@ -46,7 +46,8 @@ class Flattener {
     std::istringstream lines(text);
     std::string line;
     for (std::size_t number = 1; std::getline(lines, line); ++number) {
-      if (line.find("#pragma once") != std::string::npos) line.clear();  // done below; it would be of the whole
+      if (line.find("#pragma once") != std::string::npos)
+        line.clear();  // handled below; the pragma would apply to the whole text
       const std::string header = folder.empty() ? "" : included(line);
       const std::filesystem::path path = folder / header;
       std::error_code error;

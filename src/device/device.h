@@ -168,6 +168,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
 /// Whether this names a GPU (see open_gpu) rather than "host".
 bool is_gpu_name(std::string_view name);
+/// Whether it names a simulated GPU.
+bool is_simulated_name(std::string_view name);
+/// The name of the first card whose driver runs code for a chip ("gfx942"). Throws Error(kUnsupported) if no row of the
+/// table of chips has this name.
+std::string first_card_for(std::string_view chip);
 
 /// Opens a GPU: "hip" or "cuda" (the first card), "hip:1", or "sim:gfx1100": a simulated AMD card, if the simulator's
 /// library is in the same directory as ours. The same name returns the same object. Throws Error(kDevice) with what is

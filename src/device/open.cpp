@@ -8,9 +8,12 @@
 #include "device/device.h"
 #include "device/driver.h"
 #include "support/error.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
+
+constexpr std::string_view kSimulated = "sim";
 
 struct Name {
   std::string kind, rest;
@@ -25,15 +28,19 @@ Name split(std::string_view name) {
 
 bool is_gpu_name(std::string_view name) {
   const Name n = split(name);
-  return n.kind == "hip" || n.kind == "cuda" || n.kind == "sim";
+  return n.kind == "hip" || n.kind == "cuda" || n.kind == kSimulated;
 }
+
+bool is_simulated_name(std::string_view name) { return split(name).kind == kSimulated; }
+
+std::string first_card_for(std::string_view chip) { return chip_of(chip).is_nvidia() ? "cuda" : "hip"; }
 
 std::shared_ptr<Gpu> open_gpu(const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Gpu>> open;
   const Name n = split(name);
   int ordinal = 0;
-  const bool sim = n.kind == "sim";
+  const bool sim = n.kind == kSimulated;
   if (sim) {
     const auto chip = std::find(sim_chips().begin(), sim_chips().end(), n.rest);
     ordinal = chip == sim_chips().end() ? -1 : static_cast<int>(chip - sim_chips().begin());

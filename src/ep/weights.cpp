@@ -21,17 +21,6 @@ std::size_t count(const std::vector<std::int64_t>& dims) {
   return n;
 }
 
-model::Tensor tensor(const std::string& name, DType dtype, std::vector<std::int64_t> dims, model::Bytes bytes) {
-  model::Tensor t;
-  t.name = name;
-  t.dtype = dtype;
-  t.dims = std::move(dims);
-  t.owner = std::move(bytes.owner);
-  t.data = bytes.data;
-  t.bytes = bytes.size;
-  return t;
-}
-
 }  // namespace
 
 Weights& Weights::instance() { return process_wide<Weights>(); }
@@ -64,7 +53,7 @@ model::Tensor Weights::copy(const std::string& name, DType dtype, std::vector<st
   key = cache_key(parts).hex();
   model::Bytes bytes = find(key);
   if (!bytes.data) bytes = keep(key, onnx::converted_copy(data, dtype, n));
-  return tensor(name, dtype, std::move(dims), std::move(bytes));
+  return model::tensor_of(name, dtype, std::move(dims), std::move(bytes));
 }
 
 model::Tensor Weights::map(const std::string& name, DType dtype, std::vector<std::int64_t> dims,
@@ -90,10 +79,10 @@ model::Tensor Weights::map(const std::string& name, DType dtype, std::vector<std
          offset, file.string());
   const std::byte* at = map->data() + offset;
   if (!onnx::is_packed(dtype) && onnx::is_aligned(at, bytes))
-    return tensor(name, dtype, std::move(dims), {map, at, static_cast<std::size_t>(bytes)});
+    return model::tensor_of(name, dtype, std::move(dims), {map, at, static_cast<std::size_t>(bytes)});
   model::Bytes b = find(key);
   if (!b.data) b = keep(key, onnx::converted_copy(at, dtype, n));
-  return tensor(name, dtype, std::move(dims), std::move(b));
+  return model::tensor_of(name, dtype, std::move(dims), std::move(b));
 }
 
 Weights::Use Weights::use() {

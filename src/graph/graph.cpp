@@ -6,6 +6,8 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "support/placed_error.h"
+
 namespace sardonyx {
 
 bool Value::is_constant() const { return producer && producer->as<ConstantOp>(); }
@@ -68,7 +70,7 @@ Value* Graph::new_value(DType dtype, Exprs shape) {
   try {
     constant_dims(shape, dims);
   } catch (const Error& e) {
-    throw Error(e.kind(), fmt::format("{}: {}", origin, e.what()));
+    throw PlacedError(e.kind(), fmt::format("{}: {}", origin, e.what()), origin);
   }
   auto v = std::make_unique<Value>();
   v->id = (*next_id_)++;

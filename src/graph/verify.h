@@ -1,4 +1,4 @@
-// Checks that a graph is valid: what every pass may rely on and must leave behind.
+// Checks that a graph is valid: what every pass may rely on and must preserve.
 #pragma once
 #include <string>
 #include <unordered_set>

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "import/type_rules.h"
+#include "support/placed_error.h"
 
 namespace sardonyx {
 namespace {
@@ -73,14 +74,15 @@ std::vector<Value*> lower_node(const OpDef& op, const model::Node& node, Graph& 
                                GraphLowerer& lowerer) {
   check_types(node, inputs);
   const std::string saved = graph.origin;
-  graph.origin = node.name.empty() ? node.op_type : node.name + " (" + node.op_type + ")";
+  const std::string origin = node.name.empty() ? node.op_type : node.name + " (" + node.op_type + ")";
+  graph.origin = origin;
   OpContext context(node, graph, std::move(inputs), lowerer);
   try {
     op.lower(context);
   } catch (const Error& e) {
-    const std::string text = e.what();
-    if (text.find(node.op_type) == std::string::npos) throw Error(e.kind(), node.describe() + ": " + text);
-    throw;
+    const auto* placed = dynamic_cast<const PlacedError*>(&e);
+    if (placed && placed->place() == origin) throw;
+    rethrow_at(e, node.describe());
   } catch (const std::out_of_range&) {  // a list in the model is shorter than its operator needs
     fail(ErrorKind::kInvalidModel, "{}: an attribute or a list of sizes has too few elements", node.describe());
   }

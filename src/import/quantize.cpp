@@ -50,14 +50,7 @@ model::Tensor make_tensor(const std::string& name, DType dtype, std::vector<std:
   std::byte* p = nullptr;
   model::Bytes bytes = model::aligned_zeros(count * sizeof(T), p);
   if (count) std::memcpy(p, values, count * sizeof(T));
-  model::Tensor t;
-  t.name = name;
-  t.dtype = dtype;
-  t.dims = std::move(dims);
-  t.owner = std::move(bytes.owner);
-  t.data = bytes.data;
-  t.bytes = bytes.size;
-  return t;
+  return model::tensor_of(name, dtype, std::move(dims), std::move(bytes));
 }
 
 class Quantizer {

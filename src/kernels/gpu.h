@@ -167,7 +167,8 @@ SDX_FN i64 take_digit(i64& q, i64 n) {
   return i64(digit);
 }
 
-/// Loads before it are issued before anything behind it. AMD's compiler would wait for each in turn, to save registers.
+/// Loads before this call are issued before anything after it. Otherwise AMD's compiler waits for each in turn, to save
+/// registers.
 SDX_FN void loads_in_flight() {
 #if defined(__AMDGCN__)
   __builtin_amdgcn_sched_barrier(0);
@@ -278,8 +279,8 @@ SDX_FN T from_lane_xor(T x, u32 mask) {
   return x;
 }
 
-/// Orders accesses to LDS only: does not wait for global memory.
-SDX_FN void scratch_barrier() {
+/// A barrier that orders accesses to LDS only; it does not wait for global memory or invalidate its caches.
+SDX_FN void lds_barrier() {
 #if defined(__AMDGCN__)
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
   wait_for_lds();
@@ -367,11 +368,11 @@ SDX_FN T reduce_team(T x, u32 team, F combine) {
     auto* all = (__attribute__((address_space(3))) T*)reduce_scratch;
     const u32 t = thread_id();
     if (t % kWave == 0) all[t / kWave] = x;
-    scratch_barrier();
+    lds_barrier();
     const u32 first = t / team * (team / kWave);
     x = all[first];
     for (u32 k = 1; k < team / kWave; ++k) x = combine(x, T(all[first + k]));
-    scratch_barrier();
+    lds_barrier();
   }
   return x;
 }
@@ -388,7 +389,7 @@ SDX_FN T reduce_row(T x, u32 team, F combine) {
   if (team <= kWave) return x;
   const u32 t = thread_id(), first = t / team * (team / kWave);
   if (t % kWave == 0) row_scratch<T, F>[t / kWave] = x;
-  scratch_barrier();
+  lds_barrier();
   x = row_scratch<T, F>[first];
   for (u32 k = 1; k < team / kWave; ++k) x = combine(x, T(row_scratch<T, F>[first + k]));
   return x;
@@ -399,7 +400,7 @@ SDX_FN T reduce_row(T x, u32 team, F combine) {
 /// The next round may use the memory of reductions again.
 SDX_FN void end_round() {
 #if defined(__AMDGCN__)
-  scratch_barrier();
+  lds_barrier();
 #endif
 }
 /// Whether a team of a workgroup has a row. Whole: there are as many rows as teams.

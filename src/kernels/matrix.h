@@ -28,17 +28,6 @@ SDX_FN u32 uniform(u32 x) {
   return x;
 #endif
 }
-/// A barrier that orders accesses to LDS only; it does not wait for global memory or invalidate its caches.
-SDX_FN void lds_barrier() {
-#if defined(__AMDGCN__)
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
-  wait_for_lds();
-  __builtin_amdgcn_s_barrier();
-  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
-#else
-  barrier();
-#endif
-}
 
 // ---- which family of layouts this chip has for type T. The compiler defines SDX_MATRIX_... from the table of matrix
 // instructions (target/matrix_instructions.h); its value is the K of the instruction for that type.

@@ -153,12 +153,9 @@ std::vector<SourceFile> dialect_headers() {
 
 /// Arguments of cc1 for the dialect of kernels/custom.h. Kernels shuffle variables that only one lane has initialised,
 /// so passing one to a function must not be undefined.
-std::vector<std::string> dialect_arguments(TargetKind kind) {
+std::vector<std::string> dialect_arguments(bool gpu) {
   std::vector<std::string> args = {"-fwrapv", "-no-enable-noundef-analysis"};
-  if (kind == TargetKind::kHost)
-    args.insert(args.end(), {"-femulated-tls", "-fwarn-stack-size=65536", "-Werror=frame-larger-than"});
-  else
-    args.insert(args.end(), {"-x", kind == TargetKind::kAmdgpu ? "hip" : "cuda", "-fcuda-is-device"});
+  if (!gpu) args.insert(args.end(), {"-femulated-tls", "-fwarn-stack-size=65536", "-Werror=frame-larger-than"});
   return args;
 }
 
@@ -183,7 +180,8 @@ void compile_kernels(Program& program, const Lowering& device, const BuildOption
     if (custom && dialect.empty()) dialect = dialect_headers();
     job.headers = custom ? dialect : headers;
     job.target = target;
-    job.options.extra_cc1 = custom ? dialect_arguments(target.kind) : std::vector<std::string>{"-fwrapv"};
+    job.options.kernel_language = custom && gpu;
+    job.options.extra_cc1 = custom ? dialect_arguments(gpu) : std::vector<std::string>{"-fwrapv"};
     end = k + unit_size(program, k, device.kernels_per_object());
     std::vector<const KernelSpec*> specs;
     for (std::size_t j = k; j < end; ++j) specs.push_back(&program.kernels[j].spec);

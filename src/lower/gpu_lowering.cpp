@@ -16,8 +16,10 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kRowBytes = 256;   // of a row in a thread's registers: 64 of the 256 of an AMD wave's lane
 constexpr std::size_t kMostRowTiles = 3;  // GEMMs that each compute the rows of a shared left operand
+
+/// Threads with which every SIMD has one wave.
+std::int64_t one_wave_each(const Chip& chip) { return std::int64_t{chip.product().units} * chip.simds * chip.wave; }
 
 /// The conjunction of two conditions; empty: always.
 Expr both(const Expr& a, const Expr& b) { return !a ? b : !b ? a : logical_and(a, b); }
@@ -87,14 +89,13 @@ class GpuBlock : public BlockLowering {
     // Kernels compute in float32 what is stored in 16 bits.
     for (Stage& s : k.stages) s.body = codegen::widened_result(s.body, s.out->dtype);
     const Chip& chip = chip_of(options_.target);
-    const bool amd = !chip.is_nvidia();  // compared on AMD's chips only
     const codegen::GpuLoopSource s =
         codegen::generate_gpu_loop(k, {.from_inputs = [this](std::int64_t id) { return b_.is_input_symbol(id); },
                                        .of_halves = options_.precision != DType::kFloat32,
                                        .in_blocks = chip.policy.block_transposes,
-                                       .loads_first = amd,
-                                       .least_threads = amd ? chip.product().units * chip.simds * chip.wave : 0,
-                                       .row_bytes = amd ? kRowBytes : 0});
+                                       .loads_first = chip.policy.loads_first,
+                                       .least_threads = chip.policy.fills_simds ? one_wave_each(chip) : 0,
+                                       .row_bytes = chip.policy.row_bytes});
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
     l.buffers = b_.buffers(s.buffers);

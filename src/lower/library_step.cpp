@@ -37,29 +37,29 @@ int constant_of(Program& program, const std::vector<float>& values, DType dtype)
 }
 
 // The epilogue in the library's form: bias along columns, a residual, and finally an activation. False if impossible.
-bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, LibraryProduct& form, LibraryCall& l,
+bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, LibraryEpilogue& epilogue, LibraryCall& l,
                       std::vector<float>& bias) {
   using Kind = PostKind;
   const DType out = g.out->dtype;
   for (const tiles::PostStep& p : g.post) {
-    if (form.activation != ProductActivation::kNone) return false;
+    if (epilogue.activation != ProductActivation::kNone) return false;
     if (p.op.kind == Kind::kRelu) {
-      form.activation = ProductActivation::kRelu;
+      epilogue.activation = ProductActivation::kRelu;
     } else if (p.op.kind == Kind::kGeluTanh) {
-      form.activation = ProductActivation::kGeluTanh;
+      epilogue.activation = ProductActivation::kGeluTanh;
     } else if (p.op.kind == Kind::kLinear && p.op.alpha == 1 && p.op.beta == 0) {
       continue;
-    } else if (std::int64_t n = 0; p.op.kind == Kind::kLinear && p.op.alpha == 1 && !form.bias && !form.residual &&
-                                   is_const_int(g.n, n) && n <= kLargestBias) {
+    } else if (std::int64_t n = 0; p.op.kind == Kind::kLinear && p.op.alpha == 1 && !epilogue.bias &&
+                                   !epilogue.residual && is_const_int(g.n, n) && n <= kLargestBias) {
       // A bias that is the same for all columns.
-      form.bias = true;
+      epilogue.bias = true;
       bias.assign(static_cast<std::size_t>(n), p.op.beta);
     } else if (p.op.kind == Kind::kAddTensor && p.op.dtype == DType::kFloat32 && out != DType::kFloat32 &&
                p.operand->is_constant() && is_const_int(g.n, n) && n <= kLargestBias && is_row(p, g.n) &&
-               storage_of(p.operand)->storage_order.empty() && !form.bias) {
+               storage_of(p.operand)->storage_order.empty() && !epilogue.bias) {
       // Stored like other weights: in the precision of the GEMM.
       const auto* x = p.operand->constant_as<float>();
-      form.bias = true;
+      epilogue.bias = true;
       bias.assign(x, x + n);
     } else if (p.op.kind == Kind::kAddTensor && p.op.dtype == out) {
       const Exprs full = g.out->shape;
@@ -67,11 +67,11 @@ bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, Librar
       bool all = p.dims.size() == full.size();
       for (std::size_t k = 0; k < p.dims.size(); ++k) all = all && idx::provably_equal(p.dims[k], full[k]);
       // For a single row, a residual may be passed as the bias.
-      if (row && !form.bias && storage_of(p.operand)->storage_order.empty()) {
-        form.bias = true;
+      if (row && !epilogue.bias && storage_of(p.operand)->storage_order.empty()) {
+        epilogue.bias = true;
         l.bias = builder.buffer(p.operand);
-      } else if (all && !form.residual && p.operand != g.out) {
-        form.residual = true;
+      } else if (all && !epilogue.residual && p.operand != g.out) {
+        epilogue.residual = true;
         l.residual = builder.buffer(p.operand);
       } else {
         return false;
@@ -84,29 +84,25 @@ bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, Librar
   if (out != DType::kFloat32 &&
       std::any_of(bias.begin(), bias.end(), [](float v) { return !(std::abs(v) <= kLargestHalf); }))
     return false;
-  l.activation = form.activation;
+  l.activation = epilogue.activation;
   return true;
 }
 
 // Inserts, for each size, the library's candidates that were measured to be faster than our own best one, before that
 // one. True if there are any.
-bool add_library_choices(const BuildOptions& options, const std::string& form, Choice& choice) {
+bool add_library_choices(const BuildOptions& options, const LibraryEpilogue& epilogue, Choice& choice) {
   if (!options.choices) return false;
   std::vector<TunedSize> faster;
   std::vector<ProblemSizes> done;  // sizes for which our own best candidate has occurred
   for (TunedSize& x : options.choices->find(options.target, choice.problem)) {
     if (!may_be(choice, x.sizes) || std::find(done.begin(), done.end(), x.sizes) != done.end()) continue;
-    if (!is_library_candidate(x.candidate)) {
-      if (std::any_of(choice.tuned.begin(), choice.tuned.end(),
-                      [&](const TunedSize& own) { return own.sizes == x.sizes && own.candidate == x.candidate; }))
-        done.push_back(x.sizes);
-      continue;
+    if (x.library) {
+      if (*x.library == epilogue) faster.push_back(std::move(x));
+    } else if (std::any_of(choice.tuned.begin(), choice.tuned.end(), [&](const TunedSize& own) {
+                 return own.sizes == x.sizes && own.candidate == x.candidate;
+               })) {
+      done.push_back(x.sizes);
     }
-    // "cuBLASLt 13.1.0 #0 bias": after the number comes the form of the epilogue.
-    const std::size_t number = x.candidate.find('#');
-    const std::size_t rest = number == std::string::npos ? number : x.candidate.find(' ', number);
-    const std::string theirs = rest == std::string::npos ? "" : x.candidate.substr(rest);
-    if (number != std::string::npos && theirs == form) faster.push_back(std::move(x));
   }
   choice.tuned.insert(choice.tuned.begin(), faster.begin(), faster.end());
   return !faster.empty();
@@ -143,12 +139,12 @@ void add_library(ProgramBuilder& builder, const TileKernel& t, ChoiceStep& step)
   const auto g = tiles::match_gemm(t, why);
   if (!g || !storage_of(g->out)->storage_order.empty()) return;
   LibraryCall l;
-  LibraryProduct form;
+  LibraryEpilogue epilogue;
   const DType type = g->a->dtype, out = g->out->dtype;
   if (g->b->dtype != type || (out != type && out != DType::kFloat32)) return;
   std::vector<float> bias;  // passed to the library as a constant
-  if (!library_epilogue(builder, *g, form, l, bias) || !set_sizes(*g, l)) return;
-  if (!add_library_choices(options, library_form(form), step.choice) && !options.all_tilings) return;
+  if (!library_epilogue(builder, *g, epilogue, l, bias) || !set_sizes(*g, l)) return;
+  if (!add_library_choices(options, epilogue, step.choice) && !options.all_tilings) return;
   l.a = builder.buffer(g->a);
   l.b = builder.buffer(g->b);
   l.out = builder.buffer(g->out);

@@ -106,7 +106,7 @@ class ModuleGraph {
   Module& main() { return *modules_.at("main"); }
   /// Throws Error(kInvalidArgument) for a name in use.
   Module& create(const std::string& name);
-  /// Fills the main module with a model's nodes, to be looked at: for graphs that are frozen. `shapes`: of values.
+  /// Fills the main module with a model's nodes, for inspection only: the graph is frozen. `shapes`: of values.
   void list(const model::Graph& graph, const std::map<std::string, migraphx_shape>& shapes);
   /// The whole program as a model, with its parameters.
   model::Model onnx_model() const;

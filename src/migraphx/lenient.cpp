@@ -5,8 +5,8 @@
 #include <cstring>
 #include <set>
 
+#include "model/bytes.h"
 #include "ops/op.h"
-#include "support/data.h"
 #include "support/dtype.h"
 
 namespace sardonyx::mgx {
@@ -16,17 +16,12 @@ using model::Node;
 
 template <typename T>
 model::Tensor constant(std::string name, DType type, const std::vector<T>& values, bool scalar = false) {
-  model::Tensor t;
-  t.name = std::move(name);
-  t.dtype = type;
-  if (!scalar) t.dims = {static_cast<std::int64_t>(values.size())};
+  std::vector<std::int64_t> dims;
+  if (!scalar) dims = {static_cast<std::int64_t>(values.size())};
   std::byte* to = nullptr;
-  t.bytes = values.size() * sizeof(T);
-  const Data data = make_data(t.bytes, &to);
-  if (t.bytes > 0) std::memcpy(to, values.data(), t.bytes);
-  t.owner = data.owner;
-  t.data = data.bytes;
-  return t;
+  model::Bytes bytes = model::aligned_zeros(values.size() * sizeof(T), to);
+  if (bytes.size > 0) std::memcpy(to, values.data(), bytes.size);
+  return model::tensor_of(std::move(name), type, std::move(dims), std::move(bytes));
 }
 
 bool is_byte_float(DType t) { return is_float(t) && size_of(t) == 1; }
@@ -205,8 +200,8 @@ class Mender {
     }
   }
 
-  /// The product of integers with scales for the columns of the first operand, which it can't have once it is a
-  /// product: both are dequantised before.
+  /// A product of integers with scales for the columns of the first operand. These can't be applied after the product,
+  /// so both operands are dequantised before it.
   void dequantize_first(Node& n, std::vector<Node>& after) {
     if (n.op_type != "MatMulIntegerToFloat" || n.inputs.size() < 4) return;
     const auto a = dims_of(n.inputs[0]), scale = dims_of(n.inputs[2]);
@@ -312,7 +307,7 @@ class Mender {
     after.push_back(std::move(c));
   }
 
-  /// Operators that ONNX has taken out.
+  /// Operators that ONNX has removed.
   void replace_removed(Node& n, std::vector<Node>& after) {
     if (!n.domain.empty() || n.outputs.size() != 1) return;
     if (n.op_type == "ImageScaler" && n.inputs.size() == 1) {  // scale * x, plus a bias for each channel

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "support/data.h"
+#include "model/bytes.h"
 #include "support/error.h"
 
 namespace sardonyx::mgx {
@@ -33,17 +33,12 @@ class LoopBounds {
   }
 
   std::string integers(const std::string& name, const std::vector<std::int64_t>& values, bool scalar = false) {
-    model::Tensor t;
-    t.name = name;
-    t.dtype = DType::kInt64;
-    if (!scalar) t.dims = {static_cast<std::int64_t>(values.size())};
+    std::vector<std::int64_t> dims;
+    if (!scalar) dims = {static_cast<std::int64_t>(values.size())};
     std::byte* to = nullptr;
-    t.bytes = values.size() * sizeof(std::int64_t);
-    const Data data = make_data(t.bytes, &to);
-    std::memcpy(to, values.data(), t.bytes);
-    t.owner = data.owner;
-    t.data = data.bytes;
-    model_.graph.initializers.push_back(t);
+    model::Bytes bytes = model::aligned_zeros(values.size() * sizeof(std::int64_t), to);
+    std::memcpy(to, values.data(), bytes.size);
+    model_.graph.initializers.push_back(model::tensor_of(name, DType::kInt64, std::move(dims), std::move(bytes)));
     return name;
   }
 

@@ -85,7 +85,7 @@ class MigraphxProgram {
   /// is the driver's default stream, for which it waits.
   std::vector<migraphx_argument> run_on_stream(const Arguments& parameters, void* stream) const;
 
-  /// run(), and every value on the way, in the order of the nodes: `seen` gets the position, the operator and the
+  /// run() with every intermediate value, in the order of the nodes: `seen` gets the position, the operator and the
   /// value, in host memory. Nothing is fused away, so it takes longer; parameters and results are in host memory.
   /// Throws as run(); kUnsupported for a program in device memory, or one that was loaded after compiling.
   using Seen = std::function<void(std::size_t, const std::string&, const migraphx_argument&)>;

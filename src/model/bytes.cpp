@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <utility>
+
+#include "model/model.h"
 
 namespace sardonyx::model {
 
@@ -14,6 +17,17 @@ Bytes aligned_zeros(std::size_t size, std::byte*& data) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   data = static_cast<std::byte*>(block) + (kAlignment - address % kAlignment) % kAlignment;
   return {std::move(owner), data, size};
+}
+
+Tensor tensor_of(std::string name, DType dtype, std::vector<std::int64_t> dims, Bytes bytes) {
+  Tensor t;
+  t.name = std::move(name);
+  t.dtype = dtype;
+  t.dims = std::move(dims);
+  t.owner = std::move(bytes.owner);
+  t.data = bytes.data;
+  t.bytes = bytes.size;
+  return t;
 }
 
 }  // namespace sardonyx::model

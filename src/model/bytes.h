@@ -1,7 +1,12 @@
 // Memory of tensors.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
+
+#include "support/dtype.h"
 
 namespace sardonyx::model {
 
@@ -17,5 +22,9 @@ struct Bytes {
 
 /// A zeroed buffer aligned to kAlignment; `data` receives where to write.
 Bytes aligned_zeros(std::size_t size, std::byte*& data);
+
+struct Tensor;  // model.h
+/// A tensor whose elements these bytes are.
+Tensor tensor_of(std::string name, DType dtype, std::vector<std::int64_t> dims, Bytes bytes);
 
 }  // namespace sardonyx::model

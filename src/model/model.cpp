@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "support/error.h"
+#include "support/placed_error.h"
 #include "support/text.h"
 
 namespace sardonyx::model {
@@ -14,7 +15,9 @@ const T* get(const Node& node, std::string_view attribute, const char* type) {
   if (a == nullptr) return nullptr;
   const T* value = std::get_if<T>(a);
   if (value == nullptr)
-    fail(ErrorKind::kInvalidModel, "{}: attribute {} should be {}", node.describe(), quote(attribute), type);
+    throw PlacedError(ErrorKind::kInvalidModel,
+                      fmt::format("{}: attribute {} should be {}", node.describe(), quote(attribute), type),
+                      node.describe());
   return value;
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "ops/families.h"
+#include "support/placed_error.h"
 
 namespace sardonyx {
 
@@ -43,6 +44,10 @@ Value* OpContext::in(int k) const {
 
 void OpContext::out(int k, Value* v) {
   if (k < output_count()) outputs_[static_cast<std::size_t>(k)] = v;
+}
+
+void OpContext::refuse_at(ErrorKind kind, const std::string& reason) const {
+  throw PlacedError(kind, node_.describe() + ": " + reason, node_.describe());
 }
 
 int OpContext::axis(std::int64_t a, int rank) const {

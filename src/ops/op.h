@@ -117,12 +117,12 @@ class OpContext {
   /// Refuses the node as unsupported: `reason` says what and what to do instead.
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::kUnsupported, "{}: {}", node_.describe(), fmt::format(format, std::forward<Args>(args)...));
+    refuse_at(ErrorKind::kUnsupported, fmt::format(format, std::forward<Args>(args)...));
   }
   /// Rejects the node as malformed.
   template <typename... Args>
   [[noreturn]] void invalid(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::kInvalidModel, "{}: {}", node_.describe(), fmt::format(format, std::forward<Args>(args)...));
+    refuse_at(ErrorKind::kInvalidModel, fmt::format(format, std::forward<Args>(args)...));
   }
   template <typename... Args>
   void require(bool ok, fmt::format_string<Args...> format, Args&&... args) const {
@@ -130,6 +130,7 @@ class OpContext {
   }
 
  private:
+  [[noreturn]] void refuse_at(ErrorKind kind, const std::string& reason) const;
   const model::Node& node_;
   Graph& graph_;
   std::vector<Value*> inputs_, outputs_;

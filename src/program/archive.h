@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -74,6 +75,11 @@ class Writer {
   void put(const std::variant<T...>& v) {
     number(v.index());
     std::visit([this](const auto& alternative) { put(alternative); }, v);
+  }
+  template <typename T>
+  void put(const std::optional<T>& v) {
+    put(v.has_value());
+    if (v) put(*v);
   }
   template <typename T>
   void put(const std::unique_ptr<T>& p) {
@@ -188,6 +194,15 @@ class Reader {
     std::uint64_t index = 0;
     (void)((index++ == wanted ? (get(v.template emplace<T>()), true) : false) || ...);
     if (wanted >= sizeof...(T)) damaged("a step of unknown kind");
+  }
+  template <typename T>
+  void get(std::optional<T>& v) {
+    bool has = false;
+    get(has);
+    if (has)
+      get(v.emplace());
+    else
+      v.reset();
   }
   template <typename T>
   void get(std::unique_ptr<T>& p) {

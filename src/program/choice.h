@@ -8,11 +8,13 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "expr/expr.h"
+#include "program/launch.h"
 #include "program/tiling.h"
 
 namespace sardonyx {
@@ -24,10 +26,18 @@ struct ProblemSizes {
   bool operator==(const ProblemSizes&) const = default;
 };
 
-/// The candidate that was measured to be the fastest for these sizes.
+/// What a call of a vendor's GEMM library computes beside the product.
+struct LibraryEpilogue {
+  bool bias = false, residual = false;
+  ProductActivation activation = ProductActivation::kNone;
+  bool operator==(const LibraryEpilogue&) const = default;
+};
+
+/// A candidate that was measured for these sizes; of several, the fastest comes first.
 struct TunedSize {
   ProblemSizes sizes;
-  std::string candidate;  ///< name: one of our own, or a call of a vendor's library (vendor/product_library.h)
+  std::string candidate;                                  ///< its name
+  std::optional<LibraryEpilogue> library = std::nullopt;  ///< set: a call of a vendor's library, else our own kernel
 };
 
 struct Candidate {

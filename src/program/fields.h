@@ -63,8 +63,13 @@ void fields(A& a, typename A::template Ref<ProblemSizes> s) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<LibraryEpilogue> e) {
+  a(e.bias, e.residual, e.activation);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<TunedSize> t) {
-  a(t.sizes, t.candidate);
+  a(t.sizes, t.candidate, t.library);
 }
 
 template <typename A>

@@ -326,12 +326,11 @@ const Section& choose(const std::vector<Section>& all, std::string_view gpu) {
 // Calls f with the bytes of a file; adds the path to the message of errors.
 template <typename F>
 auto with_file(const fs::path& path, const F& f) {
+  const auto file = std::make_shared<const MappedFile>(path);  // its own errors name the path
   try {
-    return f(std::make_shared<const MappedFile>(path));
+    return f(file);
   } catch (const Error& e) {
-    const std::string text = e.what();
-    if (e.kind() == ErrorKind::kIo && text.find(path.string()) != std::string::npos) throw;
-    throw Error(e.kind(), path.string() + ": " + text);
+    throw Error(e.kind(), path.string() + ": " + e.what());
   }
 }
 

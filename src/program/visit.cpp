@@ -32,6 +32,10 @@ class PartVisitor {
   void visit(const std::vector<U>& list) {
     for (const U& value : list) visit(value);
   }
+  template <typename U>
+  void visit(const std::optional<U>& value) {
+    if (value) visit(*value);
+  }
   void visit(const std::unique_ptr<Block>& block) {
     if constexpr (std::is_same_v<T, Block>) f_(*block);
   }

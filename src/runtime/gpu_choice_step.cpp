@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::size_t kSumBytes = 4;  // of a partial sum
 
+LibraryEpilogue epilogue_of(const LibraryCall& l) { return {l.bias >= 0, l.residual >= 0, l.activation}; }
+
 /// Prepares a step for the sizes of a run.
 class ChoiceBuilder {
  public:
@@ -82,9 +84,8 @@ class ChoiceBuilder {
     constexpr int kMostPlans = 8;  // without a tuner: more than tuning times, to find the chosen one by its name
     const TileTuner* tuner = backend_.tuner();
     const int wanted = tuner ? tuner->library_candidates() : kMostPlans;
-    const bool chosen = std::any_of(choice_.tuned.begin(), choice_.tuned.end(), [&](const TunedSize& x) {
-      return index_of(choice_, x.candidate) == choice_.candidates.size();
-    });
+    const bool chosen = std::any_of(choice_.tuned.begin(), choice_.tuned.end(),
+                                    [](const TunedSize& x) { return x.library.has_value(); });
     if (wanted == 0 || (!tuner && !chosen)) return calls;
     const auto library = backend_.product_library();
     if (!library) return calls;
@@ -99,15 +100,13 @@ class ChoiceBuilder {
                            l.one_b,
                            run_.info(l.a).dtype,
                            run_.info(l.out).dtype,
-                           l.bias >= 0,
-                           l.residual >= 0,
-                           l.activation};
+                           epilogue_of(l)};
     if (std::min({p.batches, p.m, p.n, p.k}) <= 0 || std::max({p.batches, p.m, p.n, p.k}) > INT32_MAX) return calls;
     const auto plans = library->plans(p, wanted);
     for (std::size_t k = 0; k < plans.size(); ++k) {
       calls.push_back(
           std::make_shared<GpuCall>(plans[k], std::vector<int>{l.a, l.b, l.bias, l.residual, l.out, l.workspace}));
-      names.push_back(library_candidate(library->name(), k, p));
+      names.push_back(library_candidate(library->name(), k, p.epilogue));
     }
     return calls;
   }
@@ -118,7 +117,8 @@ class ChoiceBuilder {
     if (!tuner || names.size() <= 1) return chosen_candidate(choice_, run_.symbols, units_, names);
     const std::vector<std::size_t> order = by_cost(choice_, run_.symbols, units_);
     check(!order.empty(), "no candidate for '{}' computes these sizes", choice_.problem);
-    return tuner->choose(choice_.problem, sizes_, names, choice_.candidates.size(), order,
+    const LibraryEpilogue epilogue = step_.library.empty() ? LibraryEpilogue() : epilogue_of(step_.library.front());
+    return tuner->choose(choice_.problem, sizes_, names, {choice_.candidates.size(), epilogue}, order,
                          [&](std::size_t candidate) { return seconds_of(candidate, names, library); });
   }
 

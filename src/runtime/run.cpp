@@ -74,8 +74,9 @@ void Executor::Run::check_dims() const {
   const Lives& lives = *e.lives_.at(&program.main);
   for (std::size_t k = 0; k < program.main.steps.size(); ++k)
     if (lives.known_at_start[k]) {
-      if (const auto* c = std::get_if<CheckStep>(&program.main.steps[k].op); c && c->assumption) check_condition(*c);
-      check_limit(program.main.steps[k], symbols);
+      const ProgramStep& s = program.main.steps[k];
+      if (const auto* c = std::get_if<CheckStep>(&s.op); c && c->assumption) check_condition(*c, s.origin);
+      check_limit(s, symbols);
     }
 }
 

@@ -83,7 +83,7 @@ struct Executor::Run : RunState {
   void run_step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared);
   void profiled_step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared);
   void bind(const BindStep& b);
-  void check_condition(const CheckStep& c) const;
+  void check_condition(const CheckStep& c, const std::string& origin) const;
   std::int64_t read_int(int buffer, std::size_t k) const;
 
   // ---- run_control.cpp

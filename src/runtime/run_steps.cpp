@@ -4,12 +4,13 @@
 
 #include "program/visit.h"
 #include "runtime/run.h"
+#include "support/placed_error.h"
 
 namespace sardonyx {
 
 void Executor::Run::step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared) {
   if (const auto* b = std::get_if<BindStep>(&s.op)) return bind(*b);
-  if (const auto* c = std::get_if<CheckStep>(&s.op)) return check_condition(*c);
+  if (const auto* c = std::get_if<CheckStep>(&s.op)) return check_condition(*c, s.origin);
   if (const auto* i = std::get_if<IfStep>(&s.op)) return branch(*i);
   if (const auto* w = std::get_if<WhileStep>(&s.op)) return loop(*w);
   if (!prepared) prepared = queue.prepare(s, *this);
@@ -23,9 +24,7 @@ void Executor::Run::run_step(const ProgramStep& s, std::unique_ptr<PreparedStep>
   } catch (const AssumptionFailed&) {
     throw;
   } catch (const Error& error) {
-    const std::string text = error.what();
-    if (s.origin.empty() || text.find(s.origin) != std::string::npos) throw;
-    throw Error(error.kind(), s.origin + ": " + text);
+    rethrow_at(error, s.origin);
   }
 }
 
@@ -128,10 +127,10 @@ void Executor::Run::bind(const BindStep& b) {
   for (std::size_t k = 0; k < b.symbols.size(); ++k) symbols.set(b.symbols[k], read_int(b.buffer, k));
 }
 
-void Executor::Run::check_condition(const CheckStep& c) const {
+void Executor::Run::check_condition(const CheckStep& c, const std::string& origin) const {
   if (eval(c.condition)) return;
   if (c.assumption) throw AssumptionFailed(c.message);
-  fail(ErrorKind::kInvalidArgument, "{}", c.message);
+  throw PlacedError(ErrorKind::kInvalidArgument, c.message, origin);
 }
 
 }  // namespace sardonyx

@@ -21,12 +21,17 @@ double time_launch(Gpu& gpu, const GpuLaunch& launch, GpuStream stream);
 class TileTuner {
  public:
   virtual ~TileTuner() = default;
-  /// Returns the candidate for these sizes, an index into `names`: the first `own` are our own kernels, the others
-  /// calls of a vendor's library. `problem`: see Choice. `order`: our own candidates that support these sizes, the most
+  /// Those of a list of candidates that are calls of a vendor's library.
+  struct LibraryCalls {
+    std::size_t first = 0;  ///< the candidates before it are our own kernels
+    LibraryEpilogue epilogue;
+  };
+  /// Returns the candidate for these sizes, an index into `names`: our own kernels and, from `library.first` on, calls
+  /// of a vendor's library. `problem`: see Choice. `order`: our own candidates that support these sizes, the most
   /// promising first, which is what to return if nothing better is known. `time` gives the seconds of one launch;
   /// infinity for a candidate that failed.
   virtual std::size_t choose(const std::string& problem, const ProblemSizes& sizes,
-                             const std::vector<std::string>& names, std::size_t own,
+                             const std::vector<std::string>& names, const LibraryCalls& library,
                              const std::vector<std::size_t>& order,
                              const std::function<double(std::size_t candidate)>& time) = 0;
   /// The candidates of `order` that choose() would time now, or the one it would return without timing; their kernels

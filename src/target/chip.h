@@ -110,7 +110,10 @@ struct Product {
 struct KernelPolicy {
   bool narrow_indices = false;    ///< indices that certainly fit are computed in 32 bits
   bool block_transposes = false;  ///< loops that transpose do so in registers (codegen/gpu_blocks.cpp)
-  bool wide_gemv = false;         ///< GEMMs of few rows may run kernels/gemv_wide.h
+  bool loads_first = false;       ///< a window's loads come first: the compiler would not keep them in flight together
+  bool fills_simds = false;       ///< loops have at least the threads with which every SIMD has one wave
+  int row_bytes = 0;       ///< a thread may keep so many bytes of a row in registers even if these are many elements
+  bool wide_gemv = false;  ///< GEMMs of few rows may run kernels/gemv_wide.h
   /// A further candidate of a choice is compiled if it is faster than the others by this share at some size.
   double worth_compiling = 0;
   int kernels_per_module = 0;  ///< kernels that are compiled together

@@ -86,6 +86,9 @@ constexpr Product kSm90[] = {
 // split of K is assumed to take longer than on an H200.
 constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .block_transposes = true,
+                                     .loads_first = true,
+                                     .fills_simds = true,
+                                     .row_bytes = 256,  // 64 of the 256 registers that a wave can name
                                      .wide_gemv = true,
                                      .worth_compiling = 0.1,
                                      .kernels_per_module = 8,
@@ -264,6 +267,7 @@ constexpr bool agrees(const Chip& c) {
   if (c.has(kTensorCopy) != c.has(kClusters) || (c.has(kWgmma) && !c.has(kTensorCopy))) return false;
   if (c.lds.per_workgroup > c.lds.pool || c.lds.without_asking > c.lds.per_workgroup) return false;
   if (c.policy.kernels_per_module <= 0 || c.policy.finish <= 0 || c.policy.worth_compiling < 0) return false;
+  if (c.policy.row_bytes < 0 || c.policy.row_bytes / 4 > c.registers.vector_per_wave) return false;
   return c.simds * c.units_per_pool == 4;
 }
 

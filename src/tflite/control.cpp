@@ -79,7 +79,7 @@ void while_op(Operator& op) {
 
 void refused(Operator& op) { op.refuse("an operator without a counterpart here"); }
 void lookup(Operator& op) {
-  op.refuse("a lookup, which is no numeric operator: export a model that begins behind it, and do it outside");
+  op.refuse("a lookup, which is not supported: export a model that begins after it, and do it outside");
 }
 void state(Operator& op) { op.refuse("state that runs keep"); }
 void generator(Operator& op) { op.refuse("random numbers of TFLite's generator"); }

@@ -40,7 +40,7 @@ struct StridedSlice {
   std::vector<std::int64_t> added;          ///< and dims of size 1 that appear, after the others are gone
 };
 
-// Entries behind an ellipsis count dims from the end, so that the rank needs not be known.
+// Entries after an ellipsis count dims from the end, so that the rank needs not be known.
 StridedSlice entries_of(Operator& op, std::int64_t n, std::int64_t ellipsis, std::int64_t new_axes,
                         std::int64_t shrunk) {
   StridedSlice s;
@@ -142,8 +142,8 @@ void gather(Operator& op) {
   const std::string last = op.make.ints({-1});
   const std::string wide = op.in(1).dtype == DType::kInt64 ? at : op.make.cast(at, DType::kInt64);
   const std::string points = op.make.add("Unsqueeze", {wide, last});
-  // GatherND reads along the first dim behind the batch: the axis moves there, and what it passed moves back behind
-  // the indices' dims.
+  // GatherND reads along the first dim after the batch: the axis moves there, and the dims before it move back to their
+  // place after the indices' dims.
   std::vector<std::int64_t> there, back;
   for (std::int64_t d = 0; d < batch; ++d) there.push_back(d), back.push_back(d);
   there.push_back(axis);

@@ -1,6 +1,6 @@
 // Reads TensorFlow Lite files (.tflite, FlatBuffers with the identifier TFL3) into model::Model. Their operators become
 // ONNX's; layers keep their channels last, between transposes that the layout pass absorbs. Quantised tensors stay
-// integers: products of 8-bit operands sum integers and round once, other operators compute on what the integers mean.
+// integers: products of 8-bit operands sum integers and round once, other operators dequantise, compute and quantise.
 #pragma once
 #include <cstddef>
 #include <filesystem>

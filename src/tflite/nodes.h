@@ -16,7 +16,7 @@ inline constexpr std::int64_t kOpset = 21;
 /// The names of a model's values.
 class Names {
  public:
-  /// `wanted`, with a number behind it if that is taken already.
+  /// `wanted`, with a number after it if that is taken already.
   std::string unique(const std::string& wanted);
 
  private:

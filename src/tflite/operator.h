@@ -33,7 +33,7 @@ class Converter {
 
   /// The tensor's value as it is stored. Throws Error(kInvalidModel) if no operator before has computed it.
   std::string value(std::int32_t tensor);
-  /// What it means: dequantised, in float32.
+  /// The tensor's real value: dequantised, in float32.
   std::string real(std::int32_t tensor);
   /// The value of a subgraph's outputs.
   std::vector<std::string> outputs();

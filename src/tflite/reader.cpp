@@ -176,7 +176,7 @@ std::span<const std::byte> Reader::buffer(std::uint32_t index) const {
     fail(ErrorKind::kInvalidModel, "malformed: there is no buffer {}; there are {}", index, buffers_.size());
   const Table table = buffers_[index];
   const auto offset = table.get<std::uint64_t>(field::kOffset, 0), size = table.get<std::uint64_t>(field::kSize, 0);
-  if (offset > 1) return bytes_.range(offset, size);  // of files above 2 GiB: behind the flatbuffer
+  if (offset > 1) return bytes_.range(offset, size);  // of files above 2 GiB: after the flatbuffer
   return table.numbers<std::byte>(field::kData).bytes();
 }
 

@@ -29,7 +29,7 @@ struct TensorInfo {
   std::vector<std::int64_t> shape;  ///< -1: varies
   Quantization quantization;
   std::optional<model::Tensor> constant;
-  bool variable = false;  ///< state that runs keep
+  bool variable = false;  ///< state that persists between runs
 
   bool quantised() const { return !quantization.scale.empty(); }
 };

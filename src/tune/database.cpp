@@ -12,7 +12,7 @@ namespace sardonyx {
 namespace {
 
 constexpr int kApplication = 0x53445854;  // "SDXT", in the file's header
-constexpr int kFormat = 1;                // the header's user_version
+constexpr int kFormat = 2;                // the header's user_version
 // Files may come from elsewhere. A model has some hundred problems with some tens of candidates each: the limits are
 // far above that, and keep the memory of a hostile file bounded.
 constexpr std::size_t kMaxRows = 1 << 20, kMaxText = 500;
@@ -23,7 +23,18 @@ constexpr int kBusyMilliseconds = 10000;      // how long to wait for another pr
 constexpr const char* kSchema =
     "CREATE TABLE times (arch TEXT NOT NULL, units INTEGER NOT NULL, problem TEXT NOT NULL, batches INTEGER NOT NULL, "
     "m INTEGER NOT NULL, n INTEGER NOT NULL, k INTEGER NOT NULL, candidate TEXT NOT NULL, seconds REAL NOT NULL, "
-    "PRIMARY KEY (arch, units, problem, batches, m, n, k, candidate)) WITHOUT ROWID";
+    "epilogue INTEGER, PRIMARY KEY (arch, units, problem, batches, m, n, k, candidate)) WITHOUT ROWID";
+
+// The column `epilogue`: that of a call of a vendor's library, NULL for kernels of our own.
+constexpr int kActivations = static_cast<int>(ProductActivation::kGeluTanh) + 1, kEpilogues = 4 * kActivations;
+
+int code_of(const LibraryEpilogue& e) {
+  return (e.bias ? 1 : 0) + (e.residual ? 2 : 0) + 4 * static_cast<int>(e.activation);
+}
+
+LibraryEpilogue epilogue_of(std::int64_t code) {
+  return {(code & 1) != 0, (code & 2) != 0, static_cast<ProductActivation>(code / 4)};
+}
 
 /// A prepared statement, finalised by the destructor.
 class Statement {
@@ -38,6 +49,7 @@ class Statement {
   void bind(int at, const std::string& text) { sqlite3_bind_text(s_, at, text.c_str(), -1, SQLITE_TRANSIENT); }
   void bind(int at, std::int64_t n) { sqlite3_bind_int64(s_, at, n); }
   void bind(int at, double x) { sqlite3_bind_double(s_, at, x); }
+  void bind_null(int at) { sqlite3_bind_null(s_, at); }
   /// Advances to the next row; false if there is none.
   bool step() {
     const int code = sqlite3_step(s_);
@@ -116,23 +128,25 @@ void TuningDatabase::load() {
     if (pragma(db_, "application_id") != kApplication)
       problem = "it was made by another program";
     else if (const std::int64_t format = pragma(db_, "user_version"); format != kFormat)
-      problem = fmt::format("its format is {}, and this version reads {}", format, kFormat);
+      problem = fmt::format("its format is {}, and this version reads {}; delete it, and tune again", format, kFormat);
     if (problem.empty()) {
       Statement schema(db_, "SELECT count(*), max(sql) FROM sqlite_schema");
       if (!schema.step() || schema.number(0) != 1 || schema.text(1) != kSchema) problem = "it has other tables";
     }
     if (problem.empty()) {
-      Statement s(db_, "SELECT arch, units, problem, batches, m, n, k, candidate, seconds FROM times");
+      Statement s(db_, "SELECT arch, units, problem, batches, m, n, k, candidate, seconds, epilogue FROM times");
       while (problem.empty() && s.step()) {
         bool fits = s.is(8, SQLITE_FLOAT) && s.real(8) > 0 && std::isfinite(s.real(8)) && times_.size() < kMaxRows;
         for (const int c : {0, 2, 7}) fits = fits && s.is(c, SQLITE_TEXT) && plain(s.text(c));
         for (const int c : {1, 3, 4, 5, 6})
           fits = fits && s.is(c, SQLITE_INTEGER) && s.number(c) > 0 && s.number(c) <= kMaxSize;
+        const bool library = s.is(9, SQLITE_INTEGER);
+        fits = fits && (library ? s.number(9) >= 0 && s.number(9) < kEpilogues : s.is(9, SQLITE_NULL));
         if (!fits)
           problem = "a row has values that Sardonyx does not write";
         else
-          times_[{s.text(0), s.number(1), s.text(2), s.number(3), s.number(4), s.number(5), s.number(6), s.text(7)}] =
-              s.real(8);
+          times_[{s.text(0), s.number(1), s.text(2), s.number(3), s.number(4), s.number(5), s.number(6), s.text(7)}] = {
+              s.real(8), library ? std::optional(epilogue_of(s.number(9))) : std::nullopt};
       }
     }
   } catch (const std::runtime_error& e) {
@@ -147,21 +161,24 @@ std::vector<TunedSize> TuningDatabase::find(std::string_view arch, std::string_v
   using Size = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   struct Best {
     std::int64_t units = 0;
-    std::vector<std::pair<double, std::string>> candidates;
+    std::vector<std::tuple<double, std::string, std::optional<LibraryEpilogue>>> candidates;
   };
   std::map<Size, Best> best;
-  for (const auto& [key, seconds] : times_) {
+  for (const auto& [key, measured] : times_) {
     const auto& [a, units, p, batches, m, n, k, candidate] = key;
     if (a != arch || p != problem) continue;
     Best& b = best[{batches, m, n, k}];
     if (units > b.units) b = {units, {}};
-    if (units == b.units) b.candidates.emplace_back(seconds, candidate);
+    if (units == b.units) b.candidates.emplace_back(measured.seconds, candidate, measured.library);
   }
   std::vector<TunedSize> out;
   for (auto& [size, b] : best) {
     const auto& [batches, m, n, k] = size;
-    std::sort(b.candidates.begin(), b.candidates.end());
-    for (const auto& [seconds, candidate] : b.candidates) out.push_back({{batches, m, n, k}, candidate});
+    std::sort(b.candidates.begin(), b.candidates.end(), [](const auto& x, const auto& y) {
+      return std::tie(std::get<0>(x), std::get<1>(x)) < std::tie(std::get<0>(y), std::get<1>(y));
+    });
+    for (const auto& [seconds, candidate, library] : b.candidates)
+      out.push_back({{batches, m, n, k}, candidate, library});
   }
   return out;
 }
@@ -175,7 +192,7 @@ std::map<std::string, double> TuningDatabase::times(const TuningRow& like) const
     if (std::tie(arch, units, problem, batches, m, n, k) !=
         std::tie(like.arch, like.units, like.problem, like.batches, like.m, like.n, like.k))
       break;
-    out[candidate] = at->second;
+    out[candidate] = at->second.seconds;
   }
   return out;
 }
@@ -198,7 +215,7 @@ void TuningDatabase::add(const std::vector<TuningRow>& rows) {
     }
     run(db_, "BEGIN IMMEDIATE");
     {
-      Statement s(db_, "INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+      Statement s(db_, "INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
       for (const TuningRow& r : rows) {
         s.bind(1, r.arch);
         s.bind(2, r.units);
@@ -209,6 +226,10 @@ void TuningDatabase::add(const std::vector<TuningRow>& rows) {
         s.bind(7, r.k);
         s.bind(8, r.candidate);
         s.bind(9, r.seconds);
+        if (r.library)
+          s.bind(10, std::int64_t{code_of(*r.library)});
+        else
+          s.bind_null(10);
         s.step();
         s.again();
       }
@@ -220,15 +241,15 @@ void TuningDatabase::add(const std::vector<TuningRow>& rows) {
     if (db_) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
   }
   if (!problem.empty()) fail(ErrorKind::kIo, "{} can't be written: {}", path_.string(), problem);
-  for (const TuningRow& r : rows) times_[Key(r.key())] = r.seconds;
+  for (const TuningRow& r : rows) times_[Key(r.key())] = {r.seconds, r.library};
 }
 
 std::vector<TuningRow> TuningDatabase::rows() const {
   const std::lock_guard lock(mutex_);
   std::vector<TuningRow> out;
-  for (const auto& [key, seconds] : times_) {
+  for (const auto& [key, measured] : times_) {
     const auto& [arch, units, problem, batches, m, n, k, candidate] = key;
-    out.push_back({arch, units, problem, batches, m, n, k, candidate, seconds});
+    out.push_back({arch, units, problem, batches, m, n, k, candidate, measured.seconds, measured.library});
   }
   return out;
 }
@@ -240,7 +261,7 @@ std::size_t TuningDatabase::merge(const TuningDatabase& other) {
     const std::lock_guard lock(mutex_);
     for (const TuningRow& r : theirs) {
       const auto found = times_.find(Key(r.key()));
-      if (found == times_.end() || r.seconds < found->second) wanted.push_back(r);
+      if (found == times_.end() || r.seconds < found->second.seconds) wanted.push_back(r);
     }
   }
   add(wanted);

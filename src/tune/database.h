@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -23,8 +24,9 @@ struct TuningRow {
   std::int64_t units = 0;  ///< compute units, as the driver counts them
   std::string problem;     ///< see codegen::TileChoices
   std::int64_t batches = 0, m = 0, n = 0, k = 0;
-  std::string candidate;  ///< the kernel with its tiling: "gemm_wgmma<128, 6, 1>"
-  double seconds = 0;     ///< of one launch
+  std::string candidate;                                  ///< the kernel with its tiling: "gemm_wgmma<128, 6, 1>"
+  double seconds = 0;                                     ///< of one launch
+  std::optional<LibraryEpilogue> library = std::nullopt;  ///< set: a call of a vendor's library, else our own kernel
   auto key() const { return std::tie(arch, units, problem, batches, m, n, k, candidate); }
 };
 
@@ -63,7 +65,11 @@ class TuningDatabase : public codegen::TileChoices {
   sqlite3* db_ = nullptr;  ///< open for writing; null until rows are first added
   using Key = std::tuple<std::string, std::int64_t, std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                          std::string>;
-  std::map<Key, double> times_;
+  struct Measured {
+    double seconds = 0;
+    std::optional<LibraryEpilogue> library;
+  };
+  std::map<Key, Measured> times_;
 };
 
 }  // namespace sardonyx

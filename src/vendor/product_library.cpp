@@ -126,7 +126,7 @@ class Library : public ProductLibrary, public std::enable_shared_from_this<Libra
 
   std::vector<std::shared_ptr<const ProductPlan>> plans(const LibraryProduct& p, int at_most) const override {
     std::vector<std::shared_ptr<const ProductPlan>> out;
-    if (p.activation == ProductActivation::kGeluTanh && !n_.gelu_tanh) return out;
+    if (p.epilogue.activation == ProductActivation::kGeluTanh && !n_.gelu_tanh) return out;
     try {
       const Gpu::Scope scope(*gpu_);
       const Description d(*this, p, nullptr);
@@ -187,11 +187,11 @@ class Library : public ProductLibrary, public std::enable_shared_from_this<Libra
       };
       set(l.n_.trans_a, p.trans_b ? l.n_.transposed : l.n_.plain);
       set(l.n_.trans_b, p.trans_a ? l.n_.transposed : l.n_.plain);
-      int epilogue = p.bias ? kBias : 0;
-      if (p.activation == ProductActivation::kRelu) epilogue |= kRelu;
-      if (p.activation == ProductActivation::kGeluTanh) epilogue |= kGelu;
+      int epilogue = p.epilogue.bias ? kBias : 0;
+      if (p.epilogue.activation == ProductActivation::kRelu) epilogue |= kRelu;
+      if (p.epilogue.activation == ProductActivation::kGeluTanh) epilogue |= kGelu;
       set(l.n_.epilogue, epilogue ? epilogue : kDefault);
-      if (!p.bias) return;
+      if (!p.epilogue.bias) return;
       set(l.n_.bias_type, type_number(p.out));
       if (bias) set(l.n_.bias, bias);
     }
@@ -269,21 +269,13 @@ std::shared_ptr<const ProductLibrary> open_product_library(const std::shared_ptr
   return it->second.first;
 }
 
-bool is_library_candidate(const std::string& name) {
-  return name.starts_with("cuBLASLt ") || name.starts_with("hipBLASLt ");
-}
-
-std::string library_form(const LibraryProduct& p) {
-  std::string text;
-  if (p.bias) text += " bias";
-  if (p.residual) text += " residual";
-  if (p.activation == ProductActivation::kRelu) text += " relu";
-  if (p.activation == ProductActivation::kGeluTanh) text += " gelu";
-  return text;
-}
-
-std::string library_candidate(const std::string& library, std::size_t at, const LibraryProduct& form) {
-  return fmt::format("{} #{}{}", library, at, library_form(form));
+std::string library_candidate(const std::string& library, std::size_t at, const LibraryEpilogue& e) {
+  std::string name = fmt::format("{} #{}", library, at);
+  if (e.bias) name += " bias";
+  if (e.residual) name += " residual";
+  if (e.activation == ProductActivation::kRelu) name += " relu";
+  if (e.activation == ProductActivation::kGeluTanh) name += " gelu";
+  return name;
 }
 
 }  // namespace sardonyx

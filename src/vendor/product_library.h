@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "program/launch.h"
+#include "program/choice.h"
 #include "sardonyx/dtype.h"
 
 namespace sardonyx {
@@ -21,8 +21,7 @@ struct LibraryProduct {
   bool one_a = false, one_b = false;      ///< one matrix for all batches
   DType type = DType::kFloat32;           ///< of a and b: float32, float16, bfloat16
   DType out = DType::kFloat32;            ///< of out, bias and residual: that type, or float32
-  bool bias = false, residual = false;
-  ProductActivation activation = ProductActivation::kNone;
+  LibraryEpilogue epilogue;
 };
 
 /// Device memory, each aligned to 16 bytes. Null if the GEMM has no such tensor.
@@ -62,11 +61,7 @@ class ProductLibrary {
 std::shared_ptr<const ProductLibrary> open_product_library(const std::shared_ptr<Gpu>& gpu, const std::string& path,
                                                            std::string& why);
 
-/// Whether a candidate's name is that of a library call: "cuBLASLt 13.1.0 #0 bias".
-bool is_library_candidate(const std::string& name);
-/// The name of a library's algorithm number `at` for a GEMM.
-std::string library_candidate(const std::string& library, std::size_t at, const LibraryProduct& form);
-/// The suffix of such a name that describes the GEMM's epilogue: " bias relu".
-std::string library_form(const LibraryProduct& form);
+/// The name of a library's algorithm number `at` for a GEMM with this epilogue: "cuBLASLt 13.1.0 #0 bias relu".
+std::string library_candidate(const std::string& library, std::size_t at, const LibraryEpilogue& epilogue);
 
 }  // namespace sardonyx

@@ -143,19 +143,23 @@ def test_long_files_and_functions_are_reported(tmp_path):
     ]
 
 
-def test_comparisons_with_chip_names_are_reported(tmp_path):
+def test_questions_for_names_and_makers_of_chips_are_reported(tmp_path):
     texts = {
         "src/low/a.cpp": 'bool a = arch == "gfx942";\n',
         "src/low/b.cpp": 'bool b = arch.starts_with("sm_");\n',
         "src/low/c.cpp": "#if defined(__gfx90a__)\n#endif\n",
         "src/low/good.cpp": 'const char* example = "gfx942"; // arch is "gfx942"\n',
         "src/target/chips.cpp": 'bool d = name != "sm_90";\n',
+        "src/low/maker.cpp": "int e = chip.is_nvidia() ? 1 : 2;\n",
+        "src/device/maker.cpp": "int e = chip.is_nvidia() ? 1 : 2;\n",
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = [p.split(": ")[0] for p in structure.chip_name_problems(tmp_path, sorted(texts))]
     assert found == ["src/low/a.cpp:1", "src/low/b.cpp:1", "src/low/c.cpp:1"]
+    found = [p.split(": ")[0] for p in structure.maker_problems(tmp_path, sorted(texts))]
+    assert found == ["src/low/maker.cpp:1"]
 
 
 def test_components_are_documented(tmp_path):

@@ -166,7 +166,7 @@ def test_what_is_no_number_is_refused_by_name(tmp_path):
     def looked_up(x):
         return table.lookup(x) * 2.0
 
-    with pytest.raises(UnsupportedError, match=r"LookupTableFindV2.*export a function that begins behind"):
+    with pytest.raises(UnsupportedError, match=r"LookupTableFindV2.*export a function that begins after"):
         sardonyx.compile(looked_up)
 
     class Text(tf.Module):

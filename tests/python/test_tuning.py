@@ -191,7 +191,8 @@ def break_with(statements):
         lambda p: p.write_bytes(b"no database"),
         lambda p: p.write_bytes(p.read_bytes()[:5000]),
         lambda p: p.write_bytes(p.read_bytes()[:4096] + b"\xff" * 4096),
-        break_with(["PRAGMA user_version = 2"]),
+        break_with(["PRAGMA user_version = 1"]),
+        break_with(["PRAGMA user_version = 3"]),
         break_with(["PRAGMA application_id = 7"]),
         break_with(["CREATE TABLE more (x)"]),
         break_with(["CREATE VIEW more AS SELECT 1"]),
@@ -205,6 +206,9 @@ def break_with(statements):
         break_with(["UPDATE times SET candidate = candidate || char(10)"]),
         break_with([f"UPDATE times SET problem = '{'x' * 100000}'"]),
         break_with(["UPDATE times SET seconds = 9e999"]),
+        break_with(["UPDATE times SET epilogue = 12"]),
+        break_with(["UPDATE times SET epilogue = -1"]),
+        break_with(["UPDATE times SET epilogue = 'relu'"]),
     ],
 )
 def test_malformed_databases_are_refused(tmp_path, small_database, change):
@@ -299,7 +303,7 @@ g (float16[300, 200] x, float16[200, 264] w, float16[264] b) => (float16[300, 26
     # As if this had been measured: the rule takes such tiles for large sizes only.
     with sqlite3.connect(database) as db:
         problem, tiling = "product float16 a=vector b=vector whole buffers=4", "gemm<Tiling<256, 256, 2, 2, 1, 128, 2>>"
-        db.execute("INSERT INTO times VALUES ('gfx950', 256, ?, 1, 300, 264, 200, ?, 1e-6)", (problem, tiling))
+        db.execute("INSERT INTO times VALUES ('gfx950', 256, ?, 1, 300, 264, 200, ?, 1e-6, NULL)", (problem, tiling))
     use = ["--tuning-database", database, "--cache-dir", tmp_path / "cache"]
     report = cli("compile", path, "--arch", "gfx950", *use, "--report", "-o", tmp_path / "m.sdx")
     assert " 131072 " in report  # LDS of those tiles alone

@@ -1,5 +1,5 @@
-"""`sardonyx onnxruntime enable`: lets plain `import onnxruntime` give the drop-in of sardonyx.onnxruntime in a Python
-environment, so that programs written for AMD's other providers run unchanged. `disable` undoes it.
+"""`sardonyx onnxruntime enable`: makes plain `import onnxruntime` in a Python environment import
+sardonyx.onnxruntime in its place, so that programs written for AMD's other providers run unchanged. `disable` undoes it.
 
 Two files in the environment's site-packages do it: a .pth file, which Python reads when it starts, and a small module
 that waits for onnxruntime to be imported. Nothing else is changed; SARDONYX_ONNXRUNTIME=0 switches it off for a process.

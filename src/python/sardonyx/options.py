@@ -78,7 +78,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """Gives a parser the command line's flags for these options."""
     for o in (OPTIONS[name] for name in names):
         default = f"${o.environment}, else {o.default_text}" if o.environment else o.default_text
-        text = f"{o.help} (default: {default})".replace("%", "%%")
+        text = (o.help + (f" (default: {default})" if default else "")).replace("%", "%%")
         kind = int if o.type == "int" else str
         parser.add_argument(*o.flag.split(","), dest=o.name, metavar=o.placeholder, type=kind, help=text)
 

@@ -62,7 +62,7 @@ TEST_F(Cache, KeepsBlobsAcrossObjects) {
 TEST_F(Cache, KeysDifferInEveryPart) {
   const SourceFile header[] = {{"h.h", "1"}}, other_text[] = {{"h.h", "2"}}, other_name[] = {{"g.h", "1"}};
   const CompileJob base{"int x;", header, host_target(), {}};
-  std::vector<CompileJob> jobs(9, base);
+  std::vector<CompileJob> jobs(10, base);
   jobs[1].source = "int y;";
   jobs[2].headers = other_text;
   jobs[3].headers = other_name;
@@ -71,6 +71,7 @@ TEST_F(Cache, KeysDifferInEveryPart) {
   jobs[6].options.debug_info = true;
   jobs[7].options.defines = {"A"};
   jobs[8].options.extra_cc1 = {"A"};
+  jobs[9].options.kernel_language = true;
   for (std::size_t i = 0; i < jobs.size(); ++i)
     for (std::size_t j = 0; j < jobs.size(); ++j) EXPECT_EQ(cache_key(jobs[i]) == cache_key(jobs[j]), i == j) << i << j;
   EXPECT_EQ(key_of("x").hex().size(), 64u);

@@ -264,6 +264,9 @@ TEST(Options, AreCheckedAndTakeEffect) {
   options.extra_cc1 = {"-mllvm", "-stats"};
   EXPECT_EQ(error_of([&] { compile("", {}, host_target(), options); }).kind(), ErrorKind::kInvalidArgument);
   options = {};
+  options.kernel_language = true;
+  EXPECT_EQ(error_of([&] { compile("", {}, host_target(), options); }).kind(), ErrorKind::kInvalidArgument);
+  options = {};
   options.defines = {"A", "B=7"};
   options.debug_info = true;
   const std::string objects[] = {

@@ -65,12 +65,12 @@ TEST(Tuner, TakesTheFastestOfThoseItTimesAndKeepsTheTimes) {
     return t.wanted(s.problem, {1, 64, 64, 64}, names, order);
   };
   EXPECT_EQ(wanted(tuner, {0, 1, 2}), (std::vector<std::size_t>{0, 1}));
-  EXPECT_EQ(tuner.choose(s.problem, {1, 64, 64, 64}, names, names.size(), {0, 1, 2}, time), 1u);
+  EXPECT_EQ(tuner.choose(s.problem, {1, 64, 64, 64}, names, {names.size(), {}}, {0, 1, 2}, time), 1u);
   EXPECT_EQ(timed, (std::vector<std::size_t>{0, 1}));                // two at most
   EXPECT_EQ(wanted(tuner, {0, 1, 2}), std::vector<std::size_t>{1});  // nothing is timed, and this is taken
-  EXPECT_EQ(tuner.choose(s.problem, {1, 64, 64, 64}, names, names.size(), {0, 1, 2}, time), 1u);
+  EXPECT_EQ(tuner.choose(s.problem, {1, 64, 64, 64}, names, {names.size(), {}}, {0, 1, 2}, time), 1u);
   EXPECT_EQ(timed.size(), 2u);  // it is known
-  EXPECT_EQ(tuner.choose(s.problem, {1, 65, 64, 64}, names, names.size(), {1, 0}, time), 1u);
+  EXPECT_EQ(tuner.choose(s.problem, {1, 65, 64, 64}, names, {names.size(), {}}, {1, 0}, time), 1u);
   EXPECT_EQ(timed.size(), 4u);
   const std::vector<TuningDecision> decisions = tuner.decisions();
   ASSERT_EQ(decisions.size(), 2u);
@@ -89,14 +89,14 @@ TEST(Tuner, TakesTheFastestOfThoseItTimesAndKeepsTheTimes) {
   EXPECT_EQ(wanted(same, {0, 2}), std::vector<std::size_t>{0});  // the one of known time
   EXPECT_EQ(wanted(other, {2, 0, 1}), (std::vector<std::size_t>{2, 0, 1}));
   EXPECT_TRUE(wanted(other, {}).empty());
-  EXPECT_EQ(same.choose(s.problem, {1, 64, 64, 64}, names, names.size(), {0, 1, 2}, time), 1u);
+  EXPECT_EQ(same.choose(s.problem, {1, 64, 64, 64}, names, {names.size(), {}}, {0, 1, 2}, time), 1u);
   EXPECT_TRUE(timed.empty() && same.decisions().empty());
-  EXPECT_EQ(other.choose(s.problem, {1, 64, 64, 64}, names, names.size(), {0, 1, 2}, time), 2u);
+  EXPECT_EQ(other.choose(s.problem, {1, 64, 64, 64}, names, {names.size(), {}}, {0, 1, 2}, time), 2u);
   EXPECT_EQ(timed.size(), 3u);  // all
 
   // What can't compute these sizes is not taken, whatever a database says.
   DatabaseTuner third(again, card(100), 0);
-  EXPECT_EQ(third.choose(s.problem, {1, 64, 64, 64}, names, names.size(), {0, 1}, time), 1u);
+  EXPECT_EQ(third.choose(s.problem, {1, 64, 64, 64}, names, {names.size(), {}}, {0, 1}, time), 1u);
 }
 
 // Candidates of a library's follow the tilings: they are timed whenever they are new, and chosen while they are here.
@@ -118,24 +118,24 @@ TEST(Tuner, LibrariesAreCandidatesByNameAndVersion) {
   DatabaseTuner tuner(database, card(304), 2);
   EXPECT_EQ(tuner.library_candidates(), 1);
   const ProblemSizes sizes{1, 64, 64, 64};
-  EXPECT_EQ(tuner.choose(s.problem, sizes, names, names.size(), {0, 1, 2}, time), 1u);
+  EXPECT_EQ(tuner.choose(s.problem, sizes, names, {names.size(), {}}, {0, 1, 2}, time), 1u);
   timed.clear();
-  EXPECT_EQ(tuner.choose(s.problem, sizes, named({"cuBLASLt 1.0.0 #0"}), names.size(), {0, 1, 2}, time), 3u);
+  EXPECT_EQ(tuner.choose(s.problem, sizes, named({"cuBLASLt 1.0.0 #0"}), {names.size(), {}}, {0, 1, 2}, time), 3u);
   EXPECT_EQ(timed, std::vector<std::size_t>{3});  // what was known is not timed again
   EXPECT_EQ(tuner.decisions().back().best, "cuBLASLt 1.0.0 #0");
   EXPECT_EQ(tuner.decisions().back().rule_seconds, 3e-6);
   // Without it, or with another version, it is ours; that version is timed.
-  EXPECT_EQ(tuner.choose(s.problem, sizes, names, names.size(), {0, 1, 2}, time), 1u);
+  EXPECT_EQ(tuner.choose(s.problem, sizes, names, {names.size(), {}}, {0, 1, 2}, time), 1u);
   DatabaseTuner later(std::make_shared<TuningDatabase>(f.path, true), card(304), 0);
   timed.clear();
-  EXPECT_EQ(later.choose(s.problem, sizes, named({"cuBLASLt 1.0.0 #0"}), names.size(), {0, 1, 2}, time), 3u);
+  EXPECT_EQ(later.choose(s.problem, sizes, named({"cuBLASLt 1.0.0 #0"}), {names.size(), {}}, {0, 1, 2}, time), 3u);
   EXPECT_TRUE(timed.empty());
   const auto slow = [&](std::size_t k) { return timed.push_back(k), 4e-6; };
-  EXPECT_EQ(later.choose(s.problem, sizes, named({"cuBLASLt 2.0.0 #0"}), names.size(), {0, 1, 2}, slow), 1u);
+  EXPECT_EQ(later.choose(s.problem, sizes, named({"cuBLASLt 2.0.0 #0"}), {names.size(), {}}, {0, 1, 2}, slow), 1u);
   EXPECT_EQ(timed, std::vector<std::size_t>{3});
   // What failed has no row.
   const auto fails = [](std::size_t k) { return k < 3 ? 1e-6 : std::numeric_limits<double>::infinity(); };
-  EXPECT_LT(later.choose(s.problem, {1, 9, 9, 9}, named({"cuBLASLt 2.0.0 #0"}), names.size(), {0, 1}, fails), 2u);
+  EXPECT_LT(later.choose(s.problem, {1, 9, 9, 9}, named({"cuBLASLt 2.0.0 #0"}), {names.size(), {}}, {0, 1}, fails), 2u);
   for (const TuningRow& r : TuningDatabase(f.path, false).rows())
     EXPECT_TRUE(r.m != 9 || r.candidate.find(' ') == std::string::npos);
 }

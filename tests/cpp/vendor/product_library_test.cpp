@@ -87,7 +87,13 @@ TEST(ProductLibrary, IsChosenWhereItIsFasterAndOfTheSameVersion) {
   for (int k = 0; k < 3; ++k) EXPECT_EQ(result(tuned, 6), wanted(6));
   EXPECT_GT(one.runs(), 3);
   std::set<std::string> names;
-  for (const TuningRow& r : TuningDatabase(file.path, false).rows()) names.insert(r.candidate);
+  for (const TuningRow& r : TuningDatabase(file.path, false).rows()) {
+    names.insert(r.candidate);
+    EXPECT_EQ(r.library.has_value(), r.candidate.starts_with("hipBLASLt ")) << r.candidate;
+    if (r.library) {
+      EXPECT_EQ(*r.library, (LibraryEpilogue{true, true, ProductActivation::kRelu}));
+    }
+  }
   EXPECT_TRUE(names.count("hipBLASLt 1.2.3 #0 bias residual relu") &&
               names.count("hipBLASLt 1.2.3 #1 bias residual relu"))
       << fmt::format("{}", fmt::join(names, ", "));
@@ -134,7 +140,7 @@ TEST(ProductLibrary, FailuresFallBackToOurKernel) {
   const File fresh("fresh.tuning");
   stub.configure(100000, 2, 1000000);
   EXPECT_EQ(result(layer(kDevice, stub.path, fresh.path, "exhaustive"), 5), wanted(5));
-  for (const TuningRow& r : TuningDatabase(fresh.path, false).rows()) EXPECT_FALSE(is_library_candidate(r.candidate));
+  for (const TuningRow& r : TuningDatabase(fresh.path, false).rows()) EXPECT_FALSE(r.library) << r.candidate;
   stub.configure(100000, 2, 0);
 }
 

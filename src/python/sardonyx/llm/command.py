@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     g.add_argument("--system", metavar="TEXT", help="the system message")
     g.add_argument("--max-new-tokens", type=int, metavar="N", help="the longest answer (default: 256)")
     g.add_argument("--greedy", action="store_true", help="always the likeliest token")
-    g.add_argument("--temperature", type=float, metavar="T", help="sample; below 1 the likely tokens get likelier")
+    g.add_argument("--temperature", type=float, metavar="T", help="sample with logits divided by T")
     g.add_argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens; 0: all")
     g.add_argument(
         "--top-p", type=float, metavar="P", help="sample among the likeliest tokens whose probabilities add up to P"
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         "--transport",
         default="auto",
         metavar="WAY",
-        help="how they exchange tensors: library (NCCL or RCCL; the default for GPUs) or host (shared memory)",
+        help="how they exchange tensors: auto (the default), library (NCCL or RCCL) or host (shared memory)",
     )
     g.add_argument("-q", "--quiet", action="store_true", help="show no times")
     c = commands.add_parser(

@@ -267,8 +267,8 @@ class Engine(Texts):
 
     # ---- the engine's thread
     def _next_pieces(self) -> list[Piece] | None:
-        """Of the next step, with new requests and without cancelled ones; None: the engine has been closed. The caller
-        holds the lock."""
+        """The pieces of the next step, after new requests were added and cancelled ones removed; None if the engine is closed. The
+        caller holds the lock."""
         for r in self._inbox:
             self._scheduler.add(r)
         self._inbox.clear()
@@ -284,7 +284,7 @@ class Engine(Texts):
         self._tell(request, reason, error)
 
     def _leave(self, request: Request, reason: str) -> None:
-        """It takes part in no more steps, and has no more memory."""
+        """Removes a request from the scheduler and frees its memory."""
         with self._wake:
             request.ending = reason
             self._scheduler.remove(request)

@@ -33,7 +33,7 @@ class Constraint(Protocol):
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What the engine's requests have beside SearchOptions."""
+    """Options of the engine's requests besides SearchOptions."""
 
     stop_tokens: tuple[int, ...] = ()  #: tokens that end the answer, beside the model's
     presence_penalty: float = 0.0  #: subtracted from the logits of tokens that the answer has
@@ -192,7 +192,7 @@ class Request:
 
     # ---- for the engine's thread
     def kind(self) -> StepKind:
-        """What it needs of a step that gives it a token."""
+        """What a step must compute to give it a token."""
         s, o = self.search, self.options
         adjust = bool(s.repetition_penalty != 1 or o.presence_penalty or o.frequency_penalty or o.logit_bias)
         sample = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,18 @@ class _Answer:
             self.finished = "stop"
         self.text += part
         return part
+
+    def show(self, tokens: Iterable[int]) -> Iterator[str]:
+        """The parts of the text as its tokens arrive, until it ends."""
+        for token in tokens:
+            part = self.add(token)
+            if part:
+                yield part
+            if self.finished:
+                return
+        part = self.finish()
+        if part:
+            yield part
 
     def finish(self) -> str:
         part = self._stream.finish()
@@ -188,18 +200,15 @@ class LanguageModel(Texts):
     def _stream_one(self, tokens: list[int], options: SearchOptions, started: float) -> Iterator[str]:
         kept, steps = self._engine.generate([tokens], options)
         answer, first = _Answer(self, options), 0.0
-        with contextlib.closing(steps):  # type: ignore[type-var]
+
+        def tokens_of_steps() -> Iterator[int]:
+            nonlocal first
             for (token,) in steps:
                 first = first or time.perf_counter() - started
-                part = answer.add(token)
-                if part:
-                    yield part
-                if answer.finished:
-                    break
-        if not answer.finished:
-            part = answer.finish()
-            if part:
-                yield part
+                yield token
+
+        with contextlib.closing(steps):  # type: ignore[type-var]
+            yield from answer.show(tokens_of_steps())
         total = time.perf_counter() - started
         return Generation(
             answer.text,
@@ -213,15 +222,6 @@ class LanguageModel(Texts):
         found = self._engine.beams(tokens, options, new)
         total = time.perf_counter() - started
         answer = _Answer(self, options)
-        for token in found:
-            part = answer.add(token)
-            if part:
-                yield part
-            if answer.finished:
-                break
-        if not answer.finished:
-            part = answer.finish()
-            if part:
-                yield part
+        yield from answer.show(found)
         statistics = Statistics(len(tokens), 0, len(answer.tokens), total, total)
         return Generation(answer.text, answer.tokens, answer.finished, statistics)

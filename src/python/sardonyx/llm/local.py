@@ -93,8 +93,7 @@ class LocalRunner:
         kept: int,
         whole: list[int] | None = None,
     ) -> Iterator[list[int]]:
-        """The chosen tokens, step by step; `kept` tokens are in the cache before the texts. Before a step's tokens are read,
-        the next one has been started: it takes them from the device."""
+        """The chosen tokens, step by step; `kept` tokens are in the cache before the texts. The next step is started before a step's tokens are read on the host: it reads them in device memory."""
         decoder, batch = self.decoder, len(texts)
         chooser = TokenChooser(decoder, options, [whole] if whole else texts)
         shared = decoder.graph.cache.shared

@@ -232,8 +232,8 @@ class PagedDecoder:
 
 
 class _Bound:
-    """A step of one token for each of up to `size` sequences, with tensors of its own that stay where they are: on GPUs it
-    is launched as one captured graph. Rows that no sequence needs compute a token of page 0."""
+    """A step of one token for each of up to `size` sequences. Its tensors keep their addresses, so that on GPUs it is
+    one captured graph. Padding rows compute a token of page 0."""
 
     def __init__(self, decoder: PagedDecoder, kind: StepKind, size: int, columns: int):
         folder, self.size, self._host = decoder.folder, size, decoder.device == "host"

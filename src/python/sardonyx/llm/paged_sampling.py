@@ -18,7 +18,7 @@ MOST_LOGPROBS = 20
 
 @dataclass(frozen=True)
 class StepKind:
-    """What a step's program has beside the decoder. Several sequences share a step, so it has what any of them needs."""
+    """What a step's program computes besides the decoder: everything that at least one of its sequences needs."""
 
     sample: str = ""  #: "": the most likely tokens; "few": see FEW; "all": every token is sorted
     adjust: bool = False  #: penalties, biases and masks of tokens

@@ -10,9 +10,9 @@ import numpy as np
 
 
 class PagePool:
-    """Counts the users of each page. Page 0 belongs to nobody: rows of a step that no sequence needs are written there.
+    """Counts the users of each page. Page 0 is never given out: padding rows of a step are written there.
 
-    A full page is known by the hash of all tokens up to its end. Pages that nobody uses any more keep their contents, and
+    A full page is known by the hash of all tokens up to its end. Unused pages keep their contents, and
     can be found by later prompts, until their memory is needed: the least recently used goes first.
     """
 
@@ -45,7 +45,7 @@ class PagePool:
         return page
 
     def release(self, page: int) -> None:
-        """One user less."""
+        """Removes a user."""
         self._users[page] -= 1
         if self._users[page]:
             return
@@ -59,13 +59,13 @@ class PagePool:
         return hashlib.sha256(before + np.asarray(tokens, np.int64).tobytes()).digest()
 
     def publish(self, page: int, key: bytes) -> None:
-        """The page is full; later sequences may find it. Of equal pages the first one counts."""
+        """Registers a full page, so that later sequences find it. Of equal pages the first one stays."""
         if self._share and key not in self._page_of and page not in self._key_of:
             self._page_of[key] = page
             self._key_of[page] = key
 
     def find(self, tokens: Sequence[int]) -> tuple[list[int], bytes]:
-        """Pages that have the first of these tokens, each with one user more, and the key of the last of them."""
+        """Full pages with the first of these tokens, each with a user added, and the last one's key."""
         found: list[int] = []
         last = b""
         for at in range(0, len(tokens) - self.rows + 1, self.rows):

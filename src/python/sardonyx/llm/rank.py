@@ -1,7 +1,7 @@
 """A process of parallel.py: one device's part of a decoder. python -m sardonyx.llm.rank FD
 
-It reads what it is to be, then commands, from a socket, and answers each with (0, result) or (code of the error, message).
-Whoever started it is trusted.
+It reads its configuration and then commands from a socket, and answers each with (0, result) or (error code, message). The
+process that started it is trusted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MIGraphX's Python module on Sardonyx: `import sardonyx.migraphx as migraphx`.
 
-For programs that say `import migraphx` and stay as they are, the same module has that name in a folder of its own, which
-nothing searches unless it is asked to (AMD's module stays what it is otherwise):
+For unchanged programs with `import migraphx`, the same module has that name in a folder of its own. Python does not search this
+folder by default, so that AMD's module is not hidden:
 
     python -m sardonyx.migraphx script.py ARGUMENTS
     PYTHONPATH=$(python -m sardonyx.migraphx --path) python script.py

@@ -12,10 +12,10 @@ In it, `import migraphx` gives Sardonyx's module. For programs that somebody els
 
 from __future__ import annotations
 
-import os
-import runpy
 import sys
 from pathlib import Path
+
+from ..script_runner import run_program
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,22 +39,7 @@ def main(arguments: list[str]) -> int:
     sys.path.insert(1, str(HERE / "site"))
     import migraphx  # noqa: F401  from there, before anything else can give another one
 
-    if arguments[0] == "-m":
-        if len(arguments) < 2:
-            print("sardonyx.migraphx: -m needs a module's name", file=sys.stderr)
-            return 2
-        sys.argv = arguments[1:]
-        sys.path[0] = os.getcwd()
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return 0
-    script = arguments[0]
-    if not os.path.exists(script):
-        print(f"sardonyx.migraphx: there is no {script}", file=sys.stderr)
-        return 2
-    sys.argv = arguments
-    sys.path[0] = os.path.dirname(os.path.abspath(script))
-    runpy.run_path(script, run_name="__main__")
-    return 0
+    return run_program(arguments, "sardonyx.migraphx")
 
 
 if __name__ == "__main__":

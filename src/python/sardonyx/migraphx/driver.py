@@ -74,7 +74,7 @@ def command_run(o: argparse.Namespace) -> int:
 
 
 def _times(p: program, given: dict[str, argument], n: int) -> list[float]:
-    """Milliseconds of each of n runs, after one that does what only the first run has to."""
+    """Milliseconds of each of n runs, after a first run that warms up."""
     p.run(given)
     found = []
     for _ in range(n):
@@ -113,7 +113,7 @@ def tolerances(o: argparse.Namespace) -> tuple[float, float, float]:
 
 
 def command_verify(o: argparse.Namespace) -> int:
-    """Compares with a program for the host in which nothing is fused or quantised."""
+    """Compares with an unfused, unquantised program on the host."""
     p, reference = read(o), read(o)
     given = host_parameters(o, p)
     compile_reference(reference)

@@ -8,9 +8,9 @@ In it, `import onnxruntime` gives the drop-in (see sardonyx.onnxruntime).
 
 from __future__ import annotations
 
-import os
-import runpy
 import sys
+
+from ..script_runner import run_program
 
 
 def main(arguments: list[str]) -> int:
@@ -21,22 +21,7 @@ def main(arguments: list[str]) -> int:
     import sardonyx.onnxruntime
 
     sardonyx.onnxruntime.activate()
-    if arguments[0] == "-m":
-        if len(arguments) < 2:
-            print("sardonyx.onnxruntime: -m needs a module's name", file=sys.stderr)
-            return 2
-        sys.argv = arguments[1:]
-        sys.path[0] = os.getcwd()
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return 0
-    script = arguments[0]
-    if not os.path.exists(script):
-        print(f"sardonyx.onnxruntime: there is no {script}", file=sys.stderr)
-        return 2
-    sys.argv = arguments
-    sys.path[0] = os.path.dirname(os.path.abspath(script))
-    runpy.run_path(script, run_name="__main__")
-    return 0
+    return run_program(arguments, "sardonyx.onnxruntime")
 
 
 if __name__ == "__main__":

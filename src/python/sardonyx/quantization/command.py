@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     e.add_argument("--reference", metavar="MODEL", help="what to compare with (default: MODEL itself in fp32)")
     e.add_argument("--data", required=True, metavar="DIR|SCRIPT|FILE", help="samples")
     e.add_argument("--samples", type=int, default=0, metavar="N", help="use the first N only")
-    e.add_argument("--layers", action="store_true", help="compare intermediate values that both models name, too")
+    e.add_argument("--layers", action="store_true", help="also compare the intermediate values that both models have")
     e.add_argument(
         "--saturation", action="store_true", help="count values beyond float16's range, and NaN and infinity"
     )
@@ -50,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         help="an output whose largest element along the last dim is a decision (default: float outputs of two dims)",
     )
     e.add_argument("--context", type=int, default=512, metavar="N", help="tokens of a text that are read together")
-    e.add_argument("--max-relative", type=float, metavar="X", help="fail (exit code 8) if an output is farther apart")
+    e.add_argument(
+        "--max-relative", type=float, metavar="X", help="exit with 8 if an output's relative error is larger"
+    )
     add_flags(e, _OPTIONS)
     e.add_argument("--reference-device", metavar="NAME", help="where the reference runs (default: host)")
     e.add_argument("--reference-precision", metavar="TYPE", help="in which it computes (default: fp32)")

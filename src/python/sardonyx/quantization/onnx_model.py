@@ -1,4 +1,4 @@
-"""An ONNX model that is changed: its weights by name, who reads a value, new nodes and weights, and the file."""
+"""An ONNX model to be changed: weights by name, the readers of a value, new nodes and weights, saving."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class OnnxModel:
                 for a in node.attribute:
                     if a.name == "value":
                         self.weights[node.output[0]] = a.t
-            # Some exporters put an Identity behind each weight.
+            # Some exporters put an Identity after each weight.
             if node.op_type == "Identity" and not node.domain and node.input[0] in self.weights:
                 self.weights[node.output[0]] = self.weights[node.input[0]]
         self.outputs = {o.name for o in g.output}

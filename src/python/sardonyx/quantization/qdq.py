@@ -141,8 +141,8 @@ class QdqWriter:
         return x
 
     def _same_shape(self, x: str, shape: tuple[int, ...]) -> str:
-        """x behind a Reshape to its own shape, which costs nothing. ONNX Runtime 1.31 makes MatMulIntegerToFloat of a MatMul
-        of dequantised operands, whatever their type, and then refuses float8."""
+        """x through a Reshape to its own shape, which costs nothing. Without it, ONNX Runtime 1.31 fuses a MatMul of dequantised
+        operands to MatMulIntegerToFloat, whatever their type, and then refuses float8."""
         m = self._model
         dims = m.add_weight(x + "/shape", np.array(shape, np.int64))
         y = m.fresh(x + "/same")

@@ -133,7 +133,7 @@ class Histogram:
         """The threshold of |x|."""
         folded = self.bins[_BINS // 2 :] + self.bins[: _BINS // 2][::-1]
         n = folded.astype(np.float64)
-        n[0] = n[1]  # zeros (behind a Relu) say nothing about the range
+        n[0] = n[1]  # zeros (after a Relu) say nothing about the range
         width = self.limit / len(n)
         last = int(np.flatnonzero(folded)[-1]) + 1
         best, chosen = math.inf, last

@@ -62,17 +62,31 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--grace", type=float, default=60.0, metavar="S", help="seconds for running requests at the end (default: 60)"
     )
-    p.add_argument("--cache-memory", type=int, default=0, metavar="MIB", help="of a language model's KV cache")
-    p.add_argument("--page-tokens", type=int, default=64, metavar="N", help="tokens of a page of it (default: 64)")
+    p.add_argument(
+        "--cache-memory",
+        type=int,
+        default=0,
+        metavar="MIB",
+        help="memory of a language model's KV cache (default: what --max-sequences texts need, at most half of the device's memory)",
+    )
+    p.add_argument(
+        "--page-tokens", type=int, default=64, metavar="N", help="tokens of a page of the cache (default: 64)"
+    )
     p.add_argument(
         "--max-sequences", type=int, default=64, metavar="N", help="requests that run at a time (default: 64)"
     )
-    p.add_argument("--max-waiting", type=int, default=1024, metavar="N", help="that wait; more: 429 (default: 1024)")
-    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="tokens of a step (default: 512)")
+    p.add_argument(
+        "--max-waiting",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="requests that wait; further ones get the status 429 (default: 1024)",
+    )
+    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="most tokens of a step (default: 512)")
     group = p.add_argument_group("limits")
     for f in dataclasses.fields(Limits):
         default: Any = f.default
-        shown = "" if f.name == "tokens" else f" (default: {default:g})"
+        shown = "" if f.name == "tokens" else f" (default: {default})"
         group.add_argument(
             f"--limit-{f.name.replace('_', '-')}",
             type=type(default),

@@ -64,7 +64,7 @@ def plain(name: str) -> str:
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """The names in order, with a number behind those that occur again."""
+    """The names in order, with a number after those that occur again."""
     out: list[str] = []
     for name in names:
         k, candidate = 1, name
@@ -93,8 +93,8 @@ def with_shapes(specs: Sequence[Any], inputs: Mapping[str, Shape | None] | None,
             shape = tf.TensorShape(list(given))
         if s.dtype in (tf.string, tf.resource, tf.variant):
             raise UnsupportedError(
-                f"input '{s.name}' of {what} has elements of type {s.dtype.name}, which are no numbers: compile the part of the model "
-                "behind their conversion, and do that in TensorFlow"
+                f"input '{s.name}' of {what} has elements of type {s.dtype.name}, which is not supported: compile the part of the model "
+                "after their conversion to numbers, and do that in TensorFlow"
             )
         out.append(tf.TensorSpec(shape, s.dtype, s.name))
     return out
@@ -309,7 +309,7 @@ def convert_function(function: Function, inputs: Mapping[str, Shape | None] | No
         return {f"o{k}": tf.identity(x) for k, x in enumerate(found)}
 
     concrete = whole.get_concrete_function()
-    starts = [t.name for t in concrete.inputs[: len(specs)]]  # behind these are weights and constants of the model
+    starts = [t.name for t in concrete.inputs[: len(specs)]]  # after these come weights and constants of the model
     ends = [t.name for _, t in sorted(concrete.structured_outputs.items(), key=lambda item: int(item[0][1:]))]
     definition = tf_loader.from_function(concrete, starts, ends)
     allow_inlining(definition)

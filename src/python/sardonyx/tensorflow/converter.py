@@ -59,7 +59,7 @@ class Complaints(logging.Handler):
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
         advice = ""
         if any(operator.startswith(NOT_NUMERIC) or "Table" in operator for _, operator in nodes):
-            advice = "; lookups and text are no numbers: do them in TensorFlow, and export a function that begins behind them"
+            advice = "; lookups and text are not supported: do them in TensorFlow, and export a function that begins after them"
         raise UnsupportedError(f"{what}: tf2onnx does not convert {text}{more}{advice}")
 
 
