@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 
+#include "support/profiler.h"
+
 namespace sardonyx {
 namespace {
 
@@ -16,5 +18,7 @@ std::string variable(const char* name) {
 PtxasSearch ptxas_search_of_environment() {
   return {variable("SARDONYX_PTXAS"), variable("PATH"), {variable("CUDA_HOME"), variable("CUDA_PATH")}};
 }
+
+void listen_to_profilers_of_environment() { listen_to_profilers(variable("NVTX_INJECTION64_PATH")); }
 
 }  // namespace sardonyx

@@ -253,6 +253,7 @@ void Model::check_dim_names(const std::set<std::string>& names) const {
 }
 
 std::unique_ptr<Backend> Model::backend() const {
+  listen_to_profilers_of_environment();
   return make_backend({memory_, options_.communicator, options_.graphs, cache_, tuner_, options_.product_library,
                        ptxas_search_of_environment()});
 }

@@ -29,7 +29,7 @@ void print_code(const std::vector<KernelReport>& kernels) {
   for (const KernelReport& k : kernels) {
     const KernelCode& c = k.code;
     const auto spills = c.vgpr_spills ? std::optional(*c.vgpr_spills + *c.sgpr_spills) : std::nullopt;
-    table.add({c.symbol, number(c.vgprs), number(c.agprs), number(c.sgprs), number(spills), number(c.scratch),
+    table.add({cut(c.symbol, 24), number(c.vgprs), number(c.agprs), number(c.sgprs), number(spills), number(c.scratch),
                std::to_string(c.lds), k.waves > 0 ? std::to_string(k.waves) : "-", std::to_string(c.code_bytes),
                std::to_string(c.matrix_instructions), k.verdict,
                cut(printable(fmt::format("{}", fmt::join(k.nodes, ", "))), 60)});
@@ -67,7 +67,8 @@ void print_estimate(const std::vector<LaunchEstimate>& launches, const Chip& chi
     seconds += e.seconds;
     bytes += e.bytes;
     operations += e.operations;
-    table.add({e.kernel, human_bytes(e.bytes), e.operations > 0 ? fmt::format("{:.3g} G", e.operations / 1e9) : "-",
+    table.add({cut(e.kernel, 24), human_bytes(e.bytes),
+               e.operations > 0 ? fmt::format("{:.3g} G", e.operations / 1e9) : "-",
                e.operations > 0 && e.bytes > 0 ? fmt::format("{:.0f}", e.operations / e.bytes) : "-",
                fmt::format("{:.2f} us", e.seconds * 1e6), e.by_memory ? "memory" : "arithmetic",
                e.workgroups > 0 ? std::to_string(e.workgroups) : "-", fmt::format("{:.1f} %", 100 * e.matrix_share),

@@ -199,7 +199,7 @@ void print_program(const Json& j, const Arguments& arguments) {
     for (const Json& n : s["nodes"]) nodes += (nodes.empty() ? "" : " + ") + n.get<std::string>();
     table.add({std::to_string(k++),
                std::string(static_cast<std::size_t>(2 * s["depth"].get<int>()), ' ') + s["kind"].get<std::string>(),
-               s["name"].get<std::string>(), cut(writes, 48), cut(nodes, 100)});
+               cut(s["name"].get<std::string>(), 24), cut(writes, 48), cut(nodes, 100)});
   }
   table.print();
 }

@@ -241,7 +241,7 @@ void print_kernels(const Measurements& m, std::size_t rows) {
   Table table({"kernel", ">time", ">share", ">calls", "nodes of the model"});
   for (std::size_t k = 0; k < m.kernels.size() && k < rows; ++k) {
     const KernelTime& t = m.kernels[k];
-    table.add({t.name, human_seconds(t.seconds),
+    table.add({cut(t.name, 24), human_seconds(t.seconds),
                fmt::format("{:.1f} %", 100 * t.seconds / std::max(m.kernel_seconds, 1e-12)),
                fmt::format("{:.4g}", t.calls), cut(t.nodes, 90)});
   }

@@ -36,7 +36,7 @@ void print_launches(const ordered_json& launches, std::size_t rows) {
   Table table({"launch", ">time", ">busiest", ">workgroups", ">waves a SIMD", ">issued", "lost most"});
   for (std::size_t k = 0; k < std::min(rows, sorted.size()); ++k) {
     const ordered_json& l = *sorted[k];
-    table.add({l["kernel"].get<std::string>(), human_seconds(l["us"].get<double>() * 1e-6),
+    table.add({cut(l["kernel"].get<std::string>(), 24), human_seconds(l["us"].get<double>() * 1e-6),
                fmt::format("{} {}", l["limited_by"].get<std::string>(), percent(l["limit_share"])),
                std::to_string(l["workgroups"].get<std::int64_t>()), std::to_string(l["waves_per_simd"].get<int>()),
                percent(l["issued"]), worst(l)});

@@ -7,10 +7,12 @@
 
 #include "compile/backend.h"
 #include "compile/compiler.h"
+#include "compile/kernel_names.h"
 #include "fuse/schedule.h"
 #include "kernel_sources.h"
 #include "lower/custom_lowering.h"
 #include "lower/lowering.h"
+#include "lower/node_names.h"
 #include "lower/program_builder.h"
 #include "support/error.h"
 
@@ -167,6 +169,19 @@ std::size_t unit_size(const Program& p, std::size_t first, std::size_t most) {
   return n;
 }
 
+/// Gives compiled kernels the names of the model's nodes.
+void name_after_nodes(Program& program, TargetKind kind) {
+  const std::vector<std::string> names = kernel_names(program);
+  std::vector<std::map<std::string, std::string, std::less<>>> of_object(program.objects.size());
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    KernelInfo& kernel = program.kernels[k];
+    of_object[static_cast<std::size_t>(kernel.object)][kernel_placeholder(kernel.symbol)] = names[k];
+    kernel.symbol = names[k];
+  }
+  for (std::size_t k = 0; k < of_object.size(); ++k)
+    program.objects[k] = rename_kernels(std::move(program.objects[k]), kind, of_object[k]);
+}
+
 void compile_kernels(Program& program, const Lowering& device, const BuildOptions& options) {
   std::vector<SourceFile> headers, dialect;
   for (const EmbeddedFile& f : kKernelSources) headers.push_back({f.name, std::string(f.text())});
@@ -189,12 +204,13 @@ void compile_kernels(Program& program, const Lowering& device, const BuildOption
     for (std::size_t j = k; j < end; ++j) {
       KernelInfo& kernel = program.kernels[j];
       kernel.object = static_cast<int>(jobs.size());
-      job.source += definition_of(kernel.spec, kernel.symbol, gpu);
+      job.source += definition_of(kernel.spec, gpu ? kernel_placeholder(kernel.symbol) : kernel.symbol, gpu);
     }
     jobs.push_back(std::move(job));
   }
   program.objects = compile_all(jobs, options.threads, options.cache, options.progress);
   release_compiler_memory();
+  if (gpu) name_after_nodes(program, target.kind);
 }
 
 FuseOptions with_options(FuseOptions o, const BuildOptions& options) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "support/profiler.h"
+
 namespace sardonyx {
 namespace {
 
@@ -96,6 +98,7 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
   const Program& p = *program_;
   if (!options.synchronize && !options.stream && separate_memory_)
     fail(ErrorKind::kInvalidArgument, "a run that is not waited for needs a stream (RunOptions::stream)");
+  const ProfilerRange range("sardonyx: run");
   auto context = acquire();
   Run run(*this, *context, options, options.threads > 0 ? options.threads : threads_);
   // On any exit, waits for the work in the queue, or remembers it.

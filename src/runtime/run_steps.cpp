@@ -5,6 +5,7 @@
 #include "program/visit.h"
 #include "runtime/run.h"
 #include "support/placed_error.h"
+#include "support/profiler.h"
 
 namespace sardonyx {
 
@@ -19,6 +20,7 @@ void Executor::Run::step(const ProgramStep& s, std::unique_ptr<PreparedStep>& pr
 
 // Adds the step's place in the model to error messages.
 void Executor::Run::run_step(const ProgramStep& s, std::unique_ptr<PreparedStep>& prepared) {
+  const ProfilerRange range(s.origin);
   try {
     step(s, prepared);
   } catch (const AssumptionFailed&) {

@@ -1,11 +1,14 @@
 """Resources of kernels on each GPU: no spills, no scratch memory."""
 
 import json
+import re
 
+import numpy as np
 import onnx
 import pytest
 import sardonyx
 from cli_support import sardonyx as cli
+from onnx import TensorProto, helper, numpy_helper
 from test_gpu import LAYER, parse
 
 AMD = [row["chip"] for row in sardonyx.chips() if row["vendor"] == "AMD"]
@@ -107,3 +110,48 @@ def test_rooflines(tmp_path):
     # 304 units with 2048 operations a cycle at 2.1 GHz, which the data sheet rounds to 1307.4 TFLOP/s
     assert large["bound"] == "arithmetic" and large["seconds"] == pytest.approx(2 * 4096**3 / (304 * 2048 * 2.1e9))
     assert "With --dim for each of n" in cli(*args)
+
+
+def named_model(path, prefix):
+    """Two convolutions that are one kernel, and a fused pair."""
+    values = np.random.default_rng(0).normal(size=(8, 8, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], name=f"{prefix}/0/conv", pads=[1] * 4),
+        helper.make_node("Softmax", ["a"], ["b"], name=f"{prefix}/0/softmax", axis=1),
+        helper.make_node("Conv", ["b", "w2"], ["c"], name=f"{prefix}/1/conv", pads=[1] * 4),
+        helper.make_node("Softmax", ["c"], ["d"], axis=1),
+        helper.make_node("Conv", ["d", "w3"], ["e"], name=f"{prefix}/2/conv", pads=[1] * 4),
+        helper.make_node("Relu", ["e"], ["y"], name=f"{prefix}/2/relu"),
+    ]
+    shape = [1, 8, 16, 16]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy")
+    weights = [numpy_helper.from_array(values * k, f"w{k}") for k in (1, 2, 3)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "sm_90"])
+def test_kernels_have_the_nodes_names(arch, tmp_path):
+    def compiled(prefix, cache):
+        model = named_model(tmp_path / "m.onnx", prefix)
+        options = ["-q", "--arch", arch, "--cache-dir", tmp_path / cache]
+        cli("compile", model, *options, "-o", tmp_path / "m.sdx")
+        cli("compile", model, *options, "--report", "--json", tmp_path / "m.json")
+        (report,) = json.loads((tmp_path / "m.json").read_text())
+        return {k["kernel"] for k in report["code"]}, (tmp_path / "m.sdx").read_bytes()
+
+    names, program = compiled("layer", "a")
+    assert {re.sub("^k[0-9]+_", "", n) for n in names} >= {
+        "layer_0_conv_x2",
+        "layer_0_softmax_x2",
+        "layer_2_conv_layer_2_relu",
+    }
+    assert compiled("layer", "b")[1] == program
+    # The code does not depend on the names: what another model's cache holds serves this one.
+    entries = set((tmp_path / "a").rglob("*"))
+    others, _ = compiled("a_much_longer_name_of_a_layer/which_does_not_fit", "a")
+    assert set((tmp_path / "a").rglob("*")) == entries and others.isdisjoint(names)
+    assert all(len(n) <= 60 for n in others) and any("does_not_fit_0_conv" in n for n in others)

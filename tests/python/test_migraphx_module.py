@@ -275,7 +275,7 @@ def test_driver(models, capfd):
         (["params", "m.onnx", "--dyn-input-dim", "@x", "{"], 2, "is no list of sizes"),
         (["time", "m.onnx", "-n", "0"], 2, "--iterations must be at least 1"),
         (["op", "hip::copy"], 3, "'hip::copy' can't be added"),
-        (["roctx"], 2, "under the profiler"),
+        (["roctx"], 2, "the name of a model's file is missing"),
         (["tf", "--list"], 2, "tf2onnx"),
     ],
 )

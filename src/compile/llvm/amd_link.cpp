@@ -81,9 +81,18 @@ std::string link_amd(std::string_view object) {
     const std::lock_guard lock(one_at_a_time);
     run_guarded([&] {
       llvm::raw_string_ostream log(messages);
-      const char* args[] = {
-          "ld.lld", "-shared",   "--no-undefined", "--build-id=none", "--threads=1", "--no-mmap-output-file",
-          "-o",     out.c_str(), in.c_str()};
+      // One hash table of symbols, which kernel_names.h rewrites, and no local symbols, which nothing reads.
+      const char* args[] = {"ld.lld",
+                            "-shared",
+                            "--no-undefined",
+                            "--build-id=none",
+                            "--hash-style=sysv",
+                            "--discard-all",
+                            "--threads=1",
+                            "--no-mmap-output-file",
+                            "-o",
+                            out.c_str(),
+                            in.c_str()};
       done = lld::elf::link(args, log, log, /*exitEarly=*/false, /*disableOutput=*/false);
       lld::CommonLinkerContext::destroy();
     });

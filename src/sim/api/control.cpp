@@ -222,6 +222,7 @@ long long sardonyxSimCount(const char* what) {
   if (word == "allocations") return rt.allocations;
   if (word == "graphs") return rt.graphs;
   if (word == "graph_launches") return rt.graphLaunches;
+  if (word == "waiting") return rt.waiting;
   return word == "kernel_launches" ? rt.kernelLaunches.load() : -1;
 }
 

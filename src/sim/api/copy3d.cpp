@@ -69,12 +69,15 @@ HIP_MEMCPY3D asThreeDimensional(const hip_Memcpy2D& p) {
   return out;
 }
 
+/// `waits`: for calls that return when the copy is done.
 template <class T>
-hipError_t copy(const T* p, hipStream_t s) {
+hipError_t copy(const T* p, hipStream_t s, bool waits = false) {
   return guarded([&] {
     CopyOp op;
     hipError_t e = parsed(p, op);
-    return e == hipSuccess ? submit(s, op) : e;
+    if (e == hipSuccess) e = submit(s, op);
+    if (e == hipSuccess && waits) finishStream(*Runtime::get().stream(s));
+    return e;
   });
 }
 
@@ -82,17 +85,21 @@ hipError_t copy(const T* p, hipStream_t s) {
 
 extern "C" {
 
-hipError_t hipMemcpy3D(const hipMemcpy3DParms* p) { return copy(p, nullptr); }
+hipError_t hipMemcpy3D(const hipMemcpy3DParms* p) { return copy(p, nullptr, true); }
 hipError_t hipMemcpy3DAsync(const hipMemcpy3DParms* p, hipStream_t s) { return copy(p, s); }
-hipError_t hipDrvMemcpy3D(const HIP_MEMCPY3D* p) { return copy(p, nullptr); }
+hipError_t hipDrvMemcpy3D(const HIP_MEMCPY3D* p) { return copy(p, nullptr, true); }
 hipError_t hipDrvMemcpy3DAsync(const HIP_MEMCPY3D* p, hipStream_t s) { return copy(p, s); }
 hipError_t hipMemcpyParam2DAsync(const hip_Memcpy2D* p, hipStream_t s) {
   if (!p) return lastError() = hipErrorInvalidValue;
   HIP_MEMCPY3D wide = asThreeDimensional(*p);
   return copy(&wide, s);
 }
-hipError_t hipMemcpyParam2D(const hip_Memcpy2D* p) { return hipMemcpyParam2DAsync(p, nullptr); }
-hipError_t hipDrvMemcpy2DUnaligned(const hip_Memcpy2D* p) { return hipMemcpyParam2DAsync(p, nullptr); }
+hipError_t hipMemcpyParam2D(const hip_Memcpy2D* p) {
+  if (!p) return lastError() = hipErrorInvalidValue;
+  HIP_MEMCPY3D wide = asThreeDimensional(*p);
+  return copy(&wide, nullptr, true);
+}
+hipError_t hipDrvMemcpy2DUnaligned(const hip_Memcpy2D* p) { return hipMemcpyParam2D(p); }
 
 hipError_t hipMalloc3D(hipPitchedPtr* p, hipExtent extent) {
   if (!p) return lastError() = hipErrorInvalidValue;

@@ -20,6 +20,10 @@ bool rangeFits(const void* pointer, std::size_t size) {
   return size <= a->end() - reinterpret_cast<std::uint64_t>(pointer);
 }
 
+bool isPageable(const void* pointer) {
+  return !DeviceMemory::instance().find(reinterpret_cast<std::uint64_t>(pointer));
+}
+
 hipError_t copy(const CopyOp& op) {
   if (!op.width || !op.height || !op.depth) return hipSuccess;
   if (!op.destination || !op.source) return hipErrorInvalidValue;
@@ -129,6 +133,7 @@ struct Executor {
   hipError_t operator()(const RecordOp& op) const {
     if (!Runtime::get().alive(op.event)) return hipErrorInvalidHandle;
     op.event->recorded = true;
+    op.event->reached = std::max(op.event->reached, op.number != 0 ? op.number : ++op.event->issued);
     Runtime& rt = Runtime::get();
     if (rt.config().timing == Timing::kOff)
       op.event->time = std::chrono::steady_clock::now();
@@ -160,6 +165,20 @@ hipError_t submit(hipStream_t handle, Operation operation) {
     node->device = s->device;
     s->frontier = {node};
     return hipSuccess;
+  }
+  Runtime& rt = Runtime::get();
+  if (auto* record = std::get_if<RecordOp>(&operation)) record->number = ++record->event->issued;
+  if (rt.held + rt.waiting > 0) {
+    std::unique_lock lock(rt.execution);
+    if (mustWait(*s, operation)) {
+      // A copy from or to memory that is not pinned is over when its call returns, as on a card.
+      const auto* copied = std::get_if<CopyOp>(&operation);
+      const bool blocks = copied && (isPageable(copied->source) || isPageable(copied->destination));
+      defer(*s, std::move(operation));
+      lock.unlock();
+      if (blocks) finishStream(*s);
+      return hipSuccess;
+    }
   }
   hipError_t e = execute(operation, s->device);
   if (e == hipErrorLaunchFailure) s->failure = e;

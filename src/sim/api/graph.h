@@ -36,6 +36,7 @@ struct HostOp {
 struct EmptyOp {};
 struct RecordOp {
   hipEvent_t event = nullptr;
+  unsigned long long number = 0;  ///< of the event's records; 0: that of a graph, which counts when it is executed
 };
 struct FreeOp {
   void* pointer = nullptr;
@@ -45,13 +46,29 @@ struct ChildOp {
 };
 struct WaitOp {
   hipEvent_t event = nullptr;
+  unsigned long long number = 0;  ///< the record that a stream waits for
 };
 using Operation = std::variant<KernelOp, CopyOp, SetOp, HostOp, EmptyOp, RecordOp, FreeOp, ChildOp, WaitOp>;
 
 /// Executes an operation now, on `device`.
 hipError_t execute(const Operation& operation, int device);
-/// Executes it on a stream, or adds it to the graph that the stream captures.
+/// Executes it on a stream, or adds it to the graph that the stream captures. It waits if it comes after work that
+/// waits.
 hipError_t submit(hipStream_t stream, Operation operation);
+
+/// Whether an operation that is submitted to a stream now has to wait. Call with Runtime::execution locked.
+bool mustWait(const ihipStream_t& stream, const Operation& operation);
+/// Adds an operation to those of a stream that wait.
+void defer(ihipStream_t& stream, Operation operation);
+/// Executes what no longer has to wait.
+void proceed();
+/// Block until no operation of the stream, of the current device, or of any device waits. Not with Runtime::execution
+/// locked.
+void finishStream(ihipStream_t& stream);
+void finishDevice();
+void finishAll();
+/// Whether operations of the stream wait.
+bool isBusy(const ihipStream_t& stream);
 
 }  // namespace sardonyx::sim
 

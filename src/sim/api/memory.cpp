@@ -29,6 +29,7 @@ hipError_t release(void* pointer) {
   auto a = DeviceMemory::instance().find(toAddress(pointer));
   if (!a || a->base != toAddress(pointer) || a->kind == MemoryKind::kRegistered || a->kind == MemoryKind::kCode)
     return hipErrorInvalidValue;
+  finishAll();  // as HIP does
   std::lock_guard lock(Runtime::get().execution);
   return DeviceMemory::instance().release(toAddress(pointer)) ? hipSuccess : hipErrorInvalidValue;
 }
@@ -45,6 +46,14 @@ hipError_t copy2D(void* to, std::size_t toPitch, const void* from, std::size_t f
     if (!validKind(kind)) return hipErrorInvalidMemcpyDirection;
     if (width > toPitch || width > fromPitch) return hipErrorInvalidPitchValue;
     return submit(stream, CopyOp{to, from, width, height, toPitch, fromPitch});
+  });
+}
+/// For calls that return when the copy is done.
+hipError_t finished(hipError_t e, hipStream_t stream) {
+  if (e != hipSuccess) return e;
+  return guarded([&] {
+    if (ihipStream_t* s = Runtime::get().stream(stream)) finishStream(*s);
+    return hipSuccess;
   });
 }
 hipError_t fill(void* to, std::uint32_t value, unsigned elementSize, std::size_t count, hipStream_t stream) {
@@ -177,22 +186,22 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void
 }
 
 hipError_t hipMemcpy(void* to, const void* from, size_t size, hipMemcpyKind kind) {
-  return copy(to, from, size, kind, nullptr);
+  return finished(copy(to, from, size, kind, nullptr), nullptr);
 }
 hipError_t hipMemcpyWithStream(void* to, const void* from, size_t size, hipMemcpyKind kind, hipStream_t s) {
-  return copy(to, from, size, kind, s);
+  return finished(copy(to, from, size, kind, s), s);
 }
 hipError_t hipMemcpyAsync(void* to, const void* from, size_t size, hipMemcpyKind kind, hipStream_t s) {
   return copy(to, from, size, kind, s);
 }
 hipError_t hipMemcpyHtoD(hipDeviceptr_t to, void* from, size_t size) {
-  return copy(to, from, size, hipMemcpyHostToDevice, nullptr);
+  return finished(copy(to, from, size, hipMemcpyHostToDevice, nullptr), nullptr);
 }
 hipError_t hipMemcpyDtoH(void* to, hipDeviceptr_t from, size_t size) {
-  return copy(to, from, size, hipMemcpyDeviceToHost, nullptr);
+  return finished(copy(to, from, size, hipMemcpyDeviceToHost, nullptr), nullptr);
 }
 hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t size) {
-  return copy(to, from, size, hipMemcpyDeviceToDevice, nullptr);
+  return finished(copy(to, from, size, hipMemcpyDeviceToDevice, nullptr), nullptr);
 }
 hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, void* from, size_t size, hipStream_t s) {
   return copy(to, from, size, hipMemcpyHostToDevice, s);
@@ -204,14 +213,14 @@ hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to, hipDeviceptr_t from, size_t siz
   return copy(to, from, size, hipMemcpyDeviceToDevice, s);
 }
 hipError_t hipMemcpyPeer(void* to, int, const void* from, int, size_t size) {
-  return copy(to, from, size, hipMemcpyDeviceToDevice, nullptr);
+  return finished(copy(to, from, size, hipMemcpyDeviceToDevice, nullptr), nullptr);
 }
 hipError_t hipMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, hipStream_t s) {
   return copy(to, from, size, hipMemcpyDeviceToDevice, s);
 }
 hipError_t hipMemcpy2D(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height,
                        hipMemcpyKind kind) {
-  return copy2D(to, toPitch, from, fromPitch, width, height, kind, nullptr);
+  return finished(copy2D(to, toPitch, from, fromPitch, width, height, kind, nullptr), nullptr);
 }
 hipError_t hipMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height,
                             hipMemcpyKind kind, hipStream_t s) {

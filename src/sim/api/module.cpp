@@ -3,7 +3,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "sim/api/runtime.h"
+#include "sim/api/graph.h"
 #include "support/error.h"
 
 using namespace sardonyx::sim;
@@ -171,6 +171,7 @@ hipError_t hipModuleLoad(hipModule_t* module, const char* file) {
 }
 hipError_t hipModuleUnload(hipModule_t module) {
   return guarded([&] {
+    finishAll();
     std::lock_guard lock(Runtime::get().execution);
     return Runtime::get().remove(module) ? hipSuccess : hipErrorInvalidHandle;
   });

@@ -125,6 +125,14 @@ ihipStream_t* Runtime::stream(hipStream_t handle) {
   return alive(handle) ? handle : nullptr;
 }
 
+std::vector<ihipStream_t*> Runtime::streams() {
+  std::vector<ihipStream_t*> all;
+  for (const auto& d : devices) all.insert(all.end(), {d->nullStream.get(), d->threadStream.get()});
+  const std::lock_guard lock(mutex);
+  for (const auto& [p, s] : handles().streams) all.push_back(p);
+  return all;
+}
+
 void releaseCapture(const Graph* graph) {
   std::lock_guard lock(Runtime::get().mutex);
   for (auto& [p, s] : handles().streams)

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,7 +24,8 @@
 
 namespace sardonyx::sim {
 struct Graph;
-}
+struct Waiting;
+}  // namespace sardonyx::sim
 
 struct ihipModuleSymbol_t {
   const sardonyx::sim::Kernel* kernel = nullptr;
@@ -40,7 +42,9 @@ struct ihipStream_t {
   int device = 0;
   unsigned flags = 0;
   int priority = 0;
-  hipError_t failure = hipSuccess;  ///< of a launch, reported again by the next synchronisation
+  hipError_t failure = hipSuccess;                  ///< of a launch, reported again by the next synchronisation
+  bool held = false;                                ///< by sardonyxSimHoldStream()
+  std::shared_ptr<sardonyx::sim::Waiting> waiting;  ///< operations that wait; null: none ever did
   // Capture: nodes that the next operation depends on, and the graph they belong to.
   hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
   bool origin = false;  ///< the stream on which capture began
@@ -52,6 +56,7 @@ struct ihipStream_t {
 struct ihipEvent_t {
   unsigned flags = 0;
   bool recorded = false;
+  unsigned long long issued = 0, reached = 0;  ///< records that were submitted, and the last that was executed
   std::chrono::steady_clock::time_point time;
   // Set when recorded in a capturing stream: what a waiting stream then depends on.
   std::shared_ptr<sardonyx::sim::Graph> graph;
@@ -123,8 +128,12 @@ class Runtime {
 
   /// The stream a handle means: 0 and hipStreamLegacy the device's null stream. Null for a dead handle.
   ihipStream_t* stream(hipStream_t handle);
+  /// All that are alive, the devices' own too.
+  std::vector<ihipStream_t*> streams();
 
-  std::recursive_mutex execution;  ///< operations run one after another, which in-order streams allow
+  std::recursive_mutex execution;              ///< operations run one after another, which in-order streams allow
+  std::condition_variable_any executed;        ///< after operations that waited; with `execution`
+  std::atomic<long long> held{0}, waiting{0};  ///< streams that are held; operations that wait
   std::mutex mutex;
   std::map<std::string, KernelCounts> summary;
   std::vector<timing::TimedLaunch> timed;  ///< with their instructions: the first launch of each kernel and grid

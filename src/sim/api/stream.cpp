@@ -1,5 +1,6 @@
-// Streams and events. Operations execute when they are submitted, so no work is ever pending; what is left to do is the
-// order in captured graphs, times, and repeating failures at the next synchronisation.
+// Streams and events. Operations execute when they are submitted, unless they come after work of a stream that is held
+// (order.cpp); what is left to do is the order in captured graphs, times, and repeating failures at the next
+// synchronisation.
 #include "sim/api/graph.h"
 
 using namespace sardonyx::sim;
@@ -10,6 +11,11 @@ hipError_t takeFailure(ihipStream_t& s) {
   hipError_t e = s.failure;
   s.failure = hipSuccess;
   return e;
+}
+
+bool isReached(const ihipEvent_t& event) {
+  const std::lock_guard lock(Runtime::get().execution);
+  return event.reached >= event.issued;
 }
 
 hipError_t create(hipStream_t* stream, unsigned flags, int priority) {
@@ -34,13 +40,18 @@ hipError_t hipStreamCreateWithPriority(hipStream_t* s, unsigned int flags, int p
   return create(s, flags, priority);
 }
 hipError_t hipStreamDestroy(hipStream_t s) {
-  return guarded([&] { return s && Runtime::get().remove(s) ? hipSuccess : hipErrorInvalidHandle; });
+  return guarded([&] {
+    if (!s || !Runtime::get().alive(s)) return hipErrorInvalidHandle;
+    finishStream(*s);
+    return Runtime::get().remove(s) ? hipSuccess : hipErrorInvalidHandle;
+  });
 }
 hipError_t hipStreamQuery(hipStream_t h) {
   return guarded([&] {
     ihipStream_t* s = Runtime::get().stream(h);
     if (!s) return hipErrorInvalidHandle;
-    return s->capture != hipStreamCaptureStatusNone ? hipErrorStreamCaptureUnsupported : takeFailure(*s);
+    if (s->capture != hipStreamCaptureStatusNone) return hipErrorStreamCaptureUnsupported;
+    return isBusy(*s) ? hipErrorNotReady : takeFailure(*s);
   });
 }
 hipError_t hipStreamSynchronize(hipStream_t h) {
@@ -51,12 +62,14 @@ hipError_t hipStreamSynchronize(hipStream_t h) {
       s->capture = hipStreamCaptureStatusInvalidated;
       return hipErrorStreamCaptureUnsupported;
     }
+    finishStream(*s);
     std::lock_guard lock(Runtime::get().execution);
     return takeFailure(*s);
   });
 }
 hipError_t hipDeviceSynchronize() {
   return guarded([&] {
+    finishDevice();
     std::lock_guard lock(Runtime::get().execution);
     hipError_t e = takeFailure(*device().nullStream);
     hipError_t t = takeFailure(*device().threadStream);
@@ -95,9 +108,9 @@ hipError_t hipStreamWaitEvent(hipStream_t h, hipEvent_t event, unsigned int) {
   return guarded([&] {
     ihipStream_t* s = Runtime::get().stream(h);
     if (!s || !Runtime::get().alive(event)) return hipErrorInvalidHandle;
-    if (!event->graph)
-      return s->capture == hipStreamCaptureStatusActive && event->recorded ? hipErrorStreamCaptureIsolation
-                                                                           : hipSuccess;
+    if (!event->graph && s->capture == hipStreamCaptureStatusActive)
+      return event->recorded ? hipErrorStreamCaptureIsolation : hipSuccess;
+    if (!event->graph) return submit(h, WaitOp{event, event->issued});
     // An event of a capture: this stream joins it, or gains its dependencies.
     if (s->capture == hipStreamCaptureStatusNone) {
       s->capture = hipStreamCaptureStatusActive;
@@ -157,16 +170,27 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t h) {
 hipError_t hipEventQuery(hipEvent_t event) {
   return guarded([&] {
     if (!Runtime::get().alive(event)) return hipErrorInvalidHandle;
-    return event->graph ? hipErrorCapturedEvent : hipSuccess;
+    if (event->graph) return hipErrorCapturedEvent;
+    return isReached(*event) ? hipSuccess : hipErrorNotReady;
   });
 }
-hipError_t hipEventSynchronize(hipEvent_t event) { return hipEventQuery(event); }
+hipError_t hipEventSynchronize(hipEvent_t event) {
+  return guarded([&] {
+    Runtime& rt = Runtime::get();
+    if (!rt.alive(event)) return hipErrorInvalidHandle;
+    if (event->graph) return hipErrorCapturedEvent;
+    std::unique_lock lock(rt.execution);
+    rt.executed.wait(lock, [&] { return !rt.alive(event) || isReached(*event); });
+    return hipSuccess;
+  });
+}
 hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
   return guarded([&] {
     if (!ms) return hipErrorInvalidValue;
     if (!Runtime::get().alive(start) || !Runtime::get().alive(stop)) return hipErrorInvalidHandle;
     if (!start->recorded || !stop->recorded || (start->flags | stop->flags) & hipEventDisableTiming)
       return hipErrorInvalidHandle;
+    if (!isReached(*start) || !isReached(*stop)) return hipErrorNotReady;
     *ms = std::chrono::duration<float, std::milli>(stop->time - start->time).count();
     return hipSuccess;
   });

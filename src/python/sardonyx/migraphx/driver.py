@@ -174,10 +174,6 @@ def command_tf(o: argparse.Namespace) -> int:
     raise UsageError("models of TensorFlow have no front end; convert them to ONNX (tf2onnx)")
 
 
-def command_roctx(o: argparse.Namespace) -> int:
-    raise UsageError("run `migraphx-driver time` under the profiler: kernels carry the names of the model's nodes")
-
-
 Command = Callable[[argparse.Namespace], int]
 
 
@@ -210,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         p = add(name, run, what, add_read, add_compile)
         p.add_argument("-n", "--iterations", type=int, default=100, help="number of runs (%(default)s)")
-    add("roctx", command_roctx, "ranges for a profiler: use `time` under it")
+    add("roctx", command_run, "run once; a profiler that listens gets a range for each node", add_read, add_compile)
     p = add("op", command_op, "operators that graphs can have, and their attributes")
     p.add_argument("name", nargs="?")
     p.add_argument("-l", "--list", action="store_true")
