@@ -76,9 +76,11 @@ void tile_product(std::int64_t rows, std::int64_t depth, const void* left, std::
         multiply_tiles<2, true>(depth, a, a_row, b, sums);
       else
         multiply_tiles<2, false>(depth, a + row * a_row, a_row, b, sums);
-      for (std::int64_t i = 0; i < here; ++i, ++row)
-        corrector.store(load_ints(sums + i * kByteColumns), load_ints(sums + i * kByteColumns + kByteLanes),
-                        corrections[row], c + row * c_row, columns);
+      for (std::int64_t i = 0; i < here; ++i, ++row) {
+        std::int32_t* whole = sums + i * kByteColumns;
+        corrector.store(load_ints(whole), load_ints(whole + kByteLanes), corrections[row], whole);
+        __builtin_memcpy(c + row * c_row, whole, static_cast<std::size_t>(columns) * sizeof(std::int32_t));
+      }
     }
     _tile_release();
   }
