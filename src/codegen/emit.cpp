@@ -190,10 +190,6 @@ std::string Emitter::compute(const Expr& e) {
     case Op::kReduce:
       return reduction(e);
     default: {
-      if (const std::string rounded = rounded_quotient(e); !rounded.empty()) {
-        text = rounded;
-        break;
-      }
       std::vector<std::string> a;
       bool in_32 = e->dtype != DType::kInt64 || narrow(e);
       for (const Expr& x : e->args) {

@@ -67,10 +67,6 @@ class Emitter {
   /// Whether `e` can be a parameter that is evaluated before the launch.
   bool is_parameter(const Expr& e) const;
 
-  /// Quotients that are rounded to integers (quantisation) are computed without a division, which takes several times
-  /// as long as the multiplications instead.
-  bool quick_quotients = false;
-
   /// Results are stored in 16 bits or fewer, for which faster functions are exact enough (kernels/prelude_fast.h).
   bool for_halves = false;
   /// The same for functions whose arguments were stored in 16 bits, whatever the type of their results.
@@ -87,8 +83,6 @@ class Emitter {
   std::string find(const Expr& e) const;
   std::string compute(const Expr& e);
   std::string operation(const Expr& e, const std::vector<std::string>& a);
-  /// A rounded quotient; see quick_quotients. Empty for other expressions.
-  std::string rounded_quotient(const Expr& e);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
   std::string parameter(const Expr& e);
   bool narrow(const Expr& e) const;

@@ -196,16 +196,6 @@ bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in
   return true;
 }
 
-std::string Emitter::rounded_quotient(const Expr& e) {
-  if (!quick_quotients || e->op != Op::kRound || e->dtype != DType::kFloat32) return {};
-  const Expr& quotient = e->args[0];
-  if (quotient->op != Op::kDiv || quotient->dtype != DType::kFloat32 || !is_const(quotient->args[1])) return {};
-  const auto by = static_cast<float>(quotient->args[1]->f), inverse = 1 / by;
-  if (!std::isnormal(by) || !std::isnormal(inverse)) return {};
-  return fmt::format("round(divide_by({}, {}, {:a}f))", value(quotient->args[0]), literal(quotient->args[1]),
-                     static_cast<double>(inverse));
-}
-
 // A cheaper form, exact enough if only 16-bit values are read or written. Empty if there is none.
 std::string Emitter::half_operation(const Expr& e, const std::vector<std::string>& a) {
   if (compute_type(e->args[0]->dtype) != DType::kFloat32) return {};

@@ -20,9 +20,7 @@ constexpr int kTile = 64;                   // elements reduced side by side
 
 class Generator {
  public:
-  explicit Generator(LoopKernel kernel = {}) : kernel_(std::move(kernel)), emit_(text_) {
-    emit_.quick_quotients = true;
-  }
+  explicit Generator(LoopKernel kernel = {}) : kernel_(std::move(kernel)), emit_(text_) {}
 
   LoopSource run() {
     if (kernel_.stages.size() == 1 && kernel_.outer.empty())

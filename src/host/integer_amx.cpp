@@ -59,9 +59,10 @@ void multiply_tiles(std::int64_t depth, const std::uint8_t* a, long a_row, const
   }
 }
 
-void tile_product(std::int64_t rows, std::int64_t depth, const void* left, std::int64_t a_row,
-                  const IntegerRow* corrections, const void* panel, std::int32_t* c, std::int64_t c_row, int columns) {
-  const auto* a = static_cast<const std::uint8_t*>(left);
+void tile_product(std::int64_t rows, const IntegerRows& left, const IntegerRow* corrections, const void* panel,
+                  std::int32_t* c, std::int64_t c_row, int columns) {
+  const auto* a = static_cast<const std::uint8_t*>(left.data);
+  const std::int64_t depth = left.depth, a_row = left.row;
   const auto* b = static_cast<const std::int8_t*>(panel);
   std::int64_t row = 0;
   if (rows >= kTileRows && depth % kTileBytes == 0) {
@@ -85,7 +86,7 @@ void tile_product(std::int64_t rows, std::int64_t depth, const void* left, std::
     _tile_release();
   }
   if (row < rows)
-    byte_product(rows - row, depth, a + row * a_row, a_row, corrections + row, b, c + row * c_row, c_row, columns);
+    byte_product(rows - row, {a + row * a_row, a_row, depth}, corrections + row, b, c + row * c_row, c_row, columns);
 }
 
 }  // namespace

@@ -42,19 +42,6 @@ SDX_FN f64 fma(f64 a, f64 b, f64 c) {
 #endif
 }
 
-/// x / d for a constant d, as multiplications by `inverse`, 1 / d rounded to float32. The error of the first quotient
-/// is exact in float32 and corrects it (Markstein, "Computation of elementary functions on the IBM RISC System/6000
-/// processor", 1990). Equal to the division, except where the quotient is subnormal or about to overflow.
-SDX_FN f32 divide_by(f32 x, f32 d, f32 inverse) {
-#if SDX_HAS_FMA
-  const f32 q = x * inverse;
-  const f32 corrected = fma(fma(-q, d, x), inverse, q);
-  return fabs(q) < inf32() ? corrected : q;
-#else
-  return x / d;
-#endif
-}
-
 /// Correctly rounded square root; NaN for x < 0.
 SDX_FN f32 sqrt(f32 x) { return __builtin_elementwise_sqrt(x); }
 SDX_FN f64 sqrt(f64 x) { return __builtin_elementwise_sqrt(x); }

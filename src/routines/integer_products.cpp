@@ -252,7 +252,7 @@ void convolve(Call& c, const Conv& v) {
       for (std::int64_t p = 0; p < count; ++p)
         corrections[p] = {packed_zero, zeros ? kernels.row_sum(rows + p * v.depth, v.window) : 0};
       for (std::int64_t m = 0; m < v.features; m += columns)
-        kernels.product(count, v.depth, rows, v.depth, corrections,
+        kernels.product(count, {rows, v.depth, v.depth}, corrections,
                         panels + m / columns * kernels.panel_bytes(v.window), sums.data() + m, v.features,
                         static_cast<int>(std::min(columns, v.features - m)));
       host::store_transposed(sums.data(), count, v.features, positions,
