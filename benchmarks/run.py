@@ -1,8 +1,9 @@
-"""Compares Sardonyx with ONNX Runtime's CPU provider: compile time, latency, peak memory. See README.md."""
+"""Compares Sardonyx with ONNX Runtime's CPU provider, or OpenVINO's: compile time, latency, peak memory. See README.md."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import os
@@ -17,7 +18,8 @@ from pathlib import Path
 import models
 import numpy as np
 
-ENGINES = ("sardonyx", "onnxruntime")
+#: engines that Sardonyx is compared with, and their names in the table
+OTHERS = {"onnxruntime": "ORT", "openvino": "OV"}
 ONE_THREAD = "sardonyx, one thread"  # takes part with --busy
 #: seconds before a turn: threads of the previous engine go on spinning (ONNX Runtime's for about 0.1 s), during which runs of
 #: the other engine took twice as long
@@ -84,7 +86,7 @@ def measure(path: Path, options: argparse.Namespace, temporary: Path) -> dict:
         result["compile_s"] = cold.ask("load")
         result["first_run_s"] = cold.ask("first")
         result["cold_peak_bytes"] = cold.ask("memory")
-    workers = {e: Worker(e, path, options.threads, inputs, cache) for e in ENGINES}
+    workers = {e: Worker(e, path, options.threads, inputs, cache) for e in ("sardonyx", *options.engines)}
     if options.busy:
         workers[ONE_THREAD] = Worker("sardonyx", path, 1, inputs, cache)
     times: dict[str, list[float]] = {e: [] for e in workers}
@@ -99,10 +101,11 @@ def measure(path: Path, options: argparse.Namespace, temporary: Path) -> dict:
     for engine, w in workers.items():
         with w:
             result[engine] |= {"ms": spread(times[engine]), "runs": len(times[engine]), "peak_bytes": w.ask("memory")}
-    result["ratio"] = result["sardonyx"]["ms"][0] / result["onnxruntime"]["ms"][0]
+    ours = result["sardonyx"]
+    result["ratios"] = {e: ours["ms"][0] / result[e]["ms"][0] for e in options.engines}
+    result["memory_ratios"] = {e: ours["peak_bytes"] / result[e]["peak_bytes"] for e in options.engines}
     if options.busy:
-        result["one_thread_ratio"] = result["sardonyx"]["ms"][0] / result[ONE_THREAD]["ms"][0]
-    result["memory_ratio"] = result["sardonyx"]["peak_bytes"] / result["onnxruntime"]["peak_bytes"]
+        result["one_thread_ratio"] = ours["ms"][0] / result[ONE_THREAD]["ms"][0]
     return result
 
 
@@ -112,6 +115,33 @@ def machine() -> str:
         if line.startswith("model name"):
             name = line.split(":", 1)[1].strip()
     return f"{name}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+
+
+def head(options: argparse.Namespace) -> str:
+    line = f"{'model':<36}{'compile':>9}{'cached':>8}{'ms':>10}{'spread':>19}{'peak MB':>9}{'cold MB':>9}"
+    for e in options.engines:
+        line += f"{OTHERS[e] + ' ms':>10}{'spread':>19}{'ratio':>7}{'MB':>7}{'ratio':>7}"
+    return line + (f"{'1 thread ms':>13}{'ratio':>7}" if options.busy else "")
+
+
+def row(name: str, r: dict, options: argparse.Namespace) -> str:
+    def times(e: dict) -> str:
+        return f"{e['ms'][0]:>10.3f}{'[{1:.4g} - {2:.4g}]'.format(*e['ms']):>19}"
+
+    ours = r["sardonyx"]
+    line = f"{name:<36}{r['compile_s']:>8.2f}s{ours['load_s']:>7.2f}s{times(ours)}"
+    line += f"{ours['peak_bytes'] / 1e6:>9.0f}{r['cold_peak_bytes'] / 1e6:>9.0f}"
+    for e in options.engines:
+        line += f"{times(r[e])}{r['ratios'][e]:>7.2f}{r[e]['peak_bytes'] / 1e6:>7.0f}{r['memory_ratios'][e]:>7.2f}"
+    return line + (f"{r[ONE_THREAD]['ms'][0]:>13.3f}{r['one_thread_ratio']:>7.2f}" if options.busy else "")
+
+
+def engines(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in OTHERS:
+            raise argparse.ArgumentTypeError(f"no engine {name}: there are {', '.join(OTHERS)}")
+    return names
 
 
 def main() -> int:
@@ -126,10 +156,23 @@ def main() -> int:
     )
     parser.add_argument("--filled", type=Path, default=Path("build/models"), help="directory of filled skeletons")
     parser.add_argument("--json", type=Path, help="write all measurements")
+    parser.add_argument(
+        "--engines",
+        type=engines,
+        default=["onnxruntime"],
+        metavar="LIST",
+        help=f"what to compare with, separated by commas: {', '.join(OTHERS)} (onnxruntime)",
+    )
     options = parser.parse_args()
 
-    import onnxruntime
     import sardonyx
+
+    versions = {}
+    for engine in options.engines:
+        try:
+            versions[engine] = importlib.import_module(engine).__version__
+        except ImportError:
+            parser.error(f"{engine} is not installed: pip install {engine}")
 
     folder = models.folder()
     known = models.find(folder, options.filled) if folder else {}
@@ -149,14 +192,11 @@ def main() -> int:
     beside = f"; beside {options.busy} busy processes" if options.busy else ""
     print(f"{machine()}; {options.threads} threads{beside}")
     print(
-        f"Sardonyx {sardonyx.__version__}, ONNX Runtime {onnxruntime.__version__} (CPUExecutionProvider), Python {platform.python_version()}"
+        f"Sardonyx {sardonyx.__version__}, {', '.join(f'{OTHERS[e]} = {e} {v} on the CPU' for e, v in versions.items())}, Python {platform.python_version()}"
     )
     print(f"command: {' '.join(sys.argv)}\n")
-    print("median milliseconds [10 % - 90 %]; ratios are ours to ONNX Runtime's: below 1 is faster, smaller")
-    head = f"{'model':<36}{'compile':>9}{'cached':>8}{'ms':>10}{'spread':>19}{'ORT ms':>10}{'spread':>19}{'ratio':>7}{'peak MB':>9}{'ORT':>7}{'ratio':>7}{'cold MB':>9}"
-    if options.busy:
-        head += f"{'1 thread ms':>13}{'ratio':>7}"
-    print(head + "\n" + "-" * len(head))
+    print("median milliseconds [10 % - 90 %]; ratios are ours to the other engine's: below 1 is faster, smaller")
+    print(head(options) + "\n" + "-" * len(head(options)))
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
         for path in chosen:
@@ -166,24 +206,18 @@ def main() -> int:
                 print(f"{path.stem:<36}failed: {error}", flush=True)
                 results[path.stem] = {"failed": str(error)}
                 continue
-            ours, theirs = r["sardonyx"], r["onnxruntime"]
-            ranges = ["[{1:.4g} - {2:.4g}]".format(*e["ms"]) for e in (ours, theirs)]
-            print(
-                f"{path.stem:<36}{r['compile_s']:>8.2f}s{ours['load_s']:>7.2f}s{ours['ms'][0]:>10.3f}{ranges[0]:>19}{theirs['ms'][0]:>10.3f}{ranges[1]:>19}"
-                f"{r['ratio']:>7.2f}{ours['peak_bytes'] / 1e6:>9.0f}{theirs['peak_bytes'] / 1e6:>7.0f}{r['memory_ratio']:>7.2f}{r['cold_peak_bytes'] / 1e6:>9.0f}"
-                + (f"{r[ONE_THREAD]['ms'][0]:>13.3f}{r['one_thread_ratio']:>7.2f}" if options.busy else ""),
-                flush=True,
-            )
-    good = [r for r in results.values() if "ratio" in r]
-    if len(good) > 1:
-        mean = math.exp(statistics.fmean(math.log(r["ratio"]) for r in good))
-        print(f"\ngeometric mean of {len(good)} ratios: {mean:.3f}; slowest {max(r['ratio'] for r in good):.2f}")
+            print(row(path.stem, r, options), flush=True)
+    good = [r for r in results.values() if "ratios" in r]
+    for engine in options.engines if len(good) > 1 else ():
+        ratios = [r["ratios"][engine] for r in good]
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        print(f"\n{engine}: geometric mean of {len(good)} ratios {mean:.3f}; slowest {max(ratios):.2f}")
     if options.json:
         about = {
             "machine": machine(),
             "threads": options.threads,
             "busy": options.busy,
-            "onnxruntime": onnxruntime.__version__,
+            **versions,
             "sardonyx": sardonyx.__version__,
         }
         options.json.write_text(json.dumps({"about": about, "models": results}, indent=1) + "\n")

@@ -125,8 +125,9 @@ void add_steps(const Program& p, const Block& b, int depth, std::vector<StepRepo
       for (const TunedSize& x : choice->choice.tuned)
         if (x.library) add_name(x.candidate);
     if (const auto* x = std::get_if<RoutineStep>(&s.op)) r.name = x->name;
-    if (std::holds_alternative<GemmStep>(s.op)) r.name = "gemm";
-    if (std::holds_alternative<ConvStep>(s.op)) r.name = "conv";
+    const auto integers = [&](int left) { return p.buffers[static_cast<std::size_t>(left)].dtype == DType::kUInt8; };
+    if (const auto* g = std::get_if<GemmStep>(&s.op)) r.name = integers(g->a) ? "integer_matmul" : "gemm";
+    if (const auto* c = std::get_if<ConvStep>(&s.op)) r.name = integers(c->x) ? "integer_conv" : "conv";
     if (std::holds_alternative<AttentionStep>(s.op)) r.name = "attention";
     out.push_back(std::move(r));
     for (const Block* inside : blocks_of(s)) add_steps(p, *inside, depth + 1, out);

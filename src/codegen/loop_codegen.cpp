@@ -20,7 +20,7 @@ constexpr int kTile = 64;                   // elements reduced side by side
 
 class Generator {
  public:
-  explicit Generator(const LoopKernel& kernel) : kernel_(kernel), emit_(text_) {}
+  explicit Generator(LoopKernel kernel = {}) : kernel_(std::move(kernel)), emit_(text_) {}
 
   LoopSource run() {
     if (kernel_.stages.size() == 1 && kernel_.outer.empty())
@@ -29,12 +29,65 @@ class Generator {
       single(*stage);
     else
       several();
+    return source();
+  }
+
+  // The epilogue of a product: a work item is a block of a row of its sums.
+  LoopSource run_epilogue(const TileKernel& kernel) {
+    const Value& sums = *kernel.node->outputs[0];
+    Expr body = flatten_loads(kernel.epilogue);
+    Expr offset =
+        storage_offset(*kernel.out, idx::delinearize(idx::linearize(kernel.vars, sums.shape), kernel.out->shape));
+    Exprs rows;
+    std::vector<std::pair<Expr, Expr>> ones;
+    for (int k = 0; k + 1 < sums.rank(); ++k) {
+      const Expr& v = kernel.vars[sum_dim(sums, k)];
+      if (v->op != Op::kVar) continue;
+      if (is_const(v->args[0], 1))
+        ones.emplace_back(v, Expr(0));
+      else
+        rows.push_back(v);
+    }
+    const std::size_t last = sum_dim(sums, sums.rank() - 1);
+    const Expr columns = sums.shape[last];
+    const Expr column = kernel.vars[last]->op == Op::kVar ? kernel.vars[last] : loop_var(columns);
+    body = substitute(body, ones);
+    offset = substitute(offset, ones);
+    rows = merge_vars(rows, body, offset);
+    Expr count = 1;
+    for (const Expr& v : rows) count = count * v->args[0];
+    const Expr blocks = idx::ceildiv(columns, kSumsBlock);
+    work_items_ = count * blocks;
+    work_ = cost_of(body) * idx::min(columns, kSumsBlock);
+    open_items();
+    std::string lo = "0", hi = emit_.value(columns);
+    if (!is_const(blocks, 1)) {
+      const std::string n = emit_.value(blocks);
+      emit_.line(
+          fmt::format("const i64 lo = i64(u64(q) % u64({0})) * {1}; q = i64(u64(q) / u64({0}));", n, kSumsBlock));
+      emit_.line(fmt::format("const i64 hi = min(lo + {}, {});", kSumsBlock, hi));
+      lo = "lo";
+      hi = "hi";
+    }
+    decode(rows, "q");
+    innermost({kernel.out, {}, {}, body}, column, body, offset, lo, hi);
+    emit_.close();
+    return source();
+  }
+
+ private:
+  // The dim that is the k-th in memory.
+  static std::size_t sum_dim(const Value& sums, int k) {
+    return static_cast<std::size_t>(sums.storage_order.empty() ? k : sums.storage_order[static_cast<std::size_t>(k)]);
+  }
+
+  // The text as a function, once it is complete.
+  LoopSource source() {
     LoopSource s;
     std::string head = "(char* const* b, const i64* s, i64 begin, i64 end) {\n";
     for (std::size_t k = 0; k < emit_.buffers.size(); ++k) {
       const Value* v = emit_.buffers[k];
-      bool written = false;
-      for (const Stage& st : kernel_.stages) written |= st.out == v;
+      const bool written = std::find(written_.begin(), written_.end(), v) != written_.end();
       head += fmt::format("  {0}{1}* __restrict b{2} = ({0}{1}*)b[{2}];\n", written ? "" : "const ",
                           storage_name(v->dtype), k);
     }
@@ -47,7 +100,6 @@ class Generator {
     return s;
   }
 
- private:
   // Stages with one element for each row as a single one, if they reduce along a distance (a mean over an image whose
   // channels are last): then rows next to each other are better reduced side by side than each on its own.
   std::optional<Stage> across_rows() const {
@@ -83,6 +135,7 @@ class Generator {
 
   void store(const Value* out, const Expr& offset, const std::string& x) {
     const std::string at = emit_.value(offset);
+    written_.push_back(out);
     emit_.line(fmt::format("{}[{}] = {};", emit_.buffer(out), at, x));
   }
 
@@ -223,14 +276,17 @@ class Generator {
     emit_.close();
   }
 
-  const LoopKernel& kernel_;
+  const LoopKernel kernel_;
   std::string text_;
   Emitter emit_;
+  std::vector<const Value*> written_;
   Expr work_items_, work_;
 };
 
 }  // namespace
 
 LoopSource generate_host_loop(const LoopKernel& kernel) { return Generator(kernel).run(); }
+
+LoopSource generate_sums_epilogue(const TileKernel& kernel) { return Generator().run_epilogue(kernel); }
 
 }  // namespace sardonyx::codegen

@@ -1,22 +1,27 @@
 // See integer_products.h.
 #include "fuse/integer_products.h"
 
+#include <map>
+#include <utility>
+
 #include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
 
-constexpr DType kI32 = DType::kInt32;
+constexpr DType kI32 = DType::kInt32, kI8 = DType::kInt8;
 
-// An element of an 8-bit tensor as int8: minus 128 if it is unsigned.
-Expr signed_byte(const Expr& x) {
-  if (x->dtype == DType::kInt8) return x;
-  return bitcast(binary(Op::kBitXor, x, constant_int(128, DType::kUInt8)), DType::kInt8);
+// An element of an 8-bit tensor as `type`: int8 for uint8 minus 128, uint8 for int8 plus 128.
+Expr as_byte(const Expr& x, DType type) {
+  if (x->dtype == type) return x;
+  const Expr bits = x->dtype == DType::kUInt8 ? x : bitcast(x, DType::kUInt8);
+  const Expr flipped = binary(Op::kBitXor, bits, constant_int(128, DType::kUInt8));
+  return type == DType::kUInt8 ? flipped : bitcast(flipped, type);
 }
 
-// A zero point at index i, in int32, shifted like signed_byte().
-Expr zero_at(const Value* zero, const Value* of, const Expr& i) {
-  const std::int64_t shift = of->dtype == DType::kUInt8 ? 128 : 0;
+// A zero point at index i, in int32, shifted like as_byte().
+Expr zero_at(const Value* zero, const Value* of, DType type, const Expr& i) {
+  const std::int64_t shift = of->dtype == type ? 0 : of->dtype == DType::kUInt8 ? 128 : -128;
   if (is_const(zero->elements(), 0)) return constant_int(-shift, kI32);
   Exprs at;
   for (const Expr& d : zero->shape) at.push_back(is_const(d, 1) ? Expr(0) : i);
@@ -29,14 +34,16 @@ Expr times(const Expr& a, const Expr& b) { return binary(Op::kMul, a, b); }
 
 class Lowering {
  public:
-  Lowering(Graph& g, const FuseOptions& options) : g_(g), options_(options) {}
+  Lowering(Graph& g, const FuseOptions& options) : g_(g), options_(options), left_(options.integer_left) {}
 
   void run() {
+    const auto constants = constant_nodes(g_);
     const std::size_t count = g_.nodes.size();
     for (std::size_t k = 0; k < count; ++k) {
       Node& n = *g_.nodes[k];
       const auto* r = n.as<RoutineOp>();
       if (!r || (r->name != "integer_matmul" && r->name != "integer_conv")) continue;
+      if (on_host() && constants.count(&n)) continue;  // computed once, in row-major order
       const Node* pack = n.inputs[2]->producer;
       const auto* p = pack ? pack->as<RoutineOp>() : nullptr;
       if (!p || p->name != "integer_pack") continue;
@@ -44,8 +51,7 @@ class Lowering {
       Value* y = r->name == "integer_matmul" ? matmul(n, pack->inputs[0], pack->inputs[1], is_const(p->params[0], 1))
                                              : conv(n, *r, pack->inputs[0], pack->inputs[1]);
       if (!y) {
-        remark(options_, "integer_products", n.origin,
-               [] { return std::string("stays a routine: the convolution's weights have a zero point"); });
+        remark(options_, "integer_products", n.origin, [&] { return "stays a routine: " + why_; });
         continue;
       }
       // The new value replaces the routine's output; the routine's workspace is dead.
@@ -64,10 +70,14 @@ class Lowering {
   }
 
  private:
-  Value* bytes(Value* x) {
-    if (x->dtype == DType::kInt8) return x;
+  bool on_host() const { return left_ == DType::kUInt8; }
+
+  Value* bytes(Value* x, DType type) {
+    if (x->dtype == type) return x;
+    Value*& b = bytes_[{x, type}];
     const Exprs vars = vars_of(x->shape);
-    return g_.add_loop(vars, signed_byte(load(x, x->dtype, vars)));
+    if (!b) b = g_.add_loop(vars, as_byte(load(x, x->dtype, vars), type));
+    return b;
   }
 
   // b has its own batches at the end of y's (broadcast where 1); likewise a.
@@ -82,7 +92,7 @@ class Lowering {
     Value *a = n.inputs[0], *zero_a = n.inputs[1];
     const Exprs shape = n.outputs[0]->shape;
     const Expr k_extent = a->shape.back();
-    Value *a8 = bytes(a), *b8 = bytes(b);
+    Value *a8 = bytes(a, left_), *b8 = bytes(b, kI8);
     const Exprs vars = vars_of(shape);
     const Expr k = loop_var(k_extent), row = vars[vars.size() - 2], col = vars.back();
     auto at_a = [&](const Exprs& v, const Expr& i, const Expr& j) {
@@ -98,11 +108,11 @@ class Lowering {
         at.insert(at.end(), {i, j});
       return at;
     };
-    MatMulOp m{vars, k, load(a8, DType::kInt8, at_a(vars, row, k)), load(b8, DType::kInt8, at_b(vars, k, col))};
+    MatMulOp m{vars, k, load(a8, left_, at_a(vars, row, k)), load(b8, kI8, at_b(vars, k, col))};
     Value* s = g_.add_node(m, {a8, b8}, {{kI32, shape}})->outputs[0];
     const Exprs v = vars_of(shape);
     const Expr i = v[v.size() - 2], j = v.back();
-    const Expr za = zero_at(zero_a, a, i), zb = zero_at(zero_b, b, j);
+    const Expr za = zero_at(zero_a, a, left_, i), zb = zero_at(zero_b, b, kI8, j);
     Expr e = load(s, kI32, v);
     if (!is_const(zb, 0))
       e = binary(Op::kSub, e, times(zb, sum_over(a8, static_cast<std::size_t>(a->rank()) - 1, at_a(v, i, 0))));
@@ -132,7 +142,10 @@ class Lowering {
     Value *x = n.inputs[0], *zero_x = n.inputs[1];
     const Exprs shape = n.outputs[0]->shape;
     const std::size_t dims = shape.size() - 2;
-    if (!is_const(zero_at(zero_w, w, Expr(0)), 0)) return nullptr;
+    if (!is_const(zero_at(zero_w, w, kI8, Expr(0)), 0)) {
+      why_ = "the convolution's weights have a zero point";
+      return nullptr;
+    }
     ConvOp c;
     Exprs begin, kernel, padded = {x->shape[0], x->shape[1]};
     for (std::size_t d = 0; d < dims; ++d) {
@@ -140,37 +153,61 @@ class Lowering {
       c.dilations.push_back(r.params[dims + d]->i);
       begin.push_back(r.params[2 * dims + d]);
       kernel.push_back(r.params[3 * dims + d]);
-      c.pads_begin.push_back(0);
-      c.pads_end.push_back(0);
       padded.push_back(
           idx::max(0, (shape[d + 2] - 1) * Expr(c.strides[d]) + (kernel[d] - 1) * Expr(c.dilations[d]) + 1));
     }
-    // The image with its padding materialised: padding has the value of the zero point, not 0.
-    Exprs v = vars_of(padded), at = {v[0], v[1]};
-    Expr inside = constant_bool(true);
-    for (std::size_t d = 0; d < dims; ++d) {
-      at.push_back(v[d + 2] - begin[d]);
-      inside = logical_and(inside,
-                           logical_and(compare(Op::kGe, at.back(), 0), compare(Op::kLt, at.back(), x->shape[d + 2])));
-    }
-    const Expr zero = zero_at(zero_x, x, Expr(0));
-    Value* x8 = g_.add_loop(v, select(inside, signed_byte(load(x, x->dtype, at)), cast(zero, DType::kInt8)));
+    const Expr zero = zero_at(zero_x, x, left_, Expr(0));
+    Value* x8 = on_host() ? image(c, x, begin, padded, zero) : padded_image(c, x, begin, padded, zero);
+    if (!x8) return nullptr;
     Exprs w_shape = {w->shape[0], x->shape[1]};
     w_shape.insert(w_shape.end(), kernel.begin(), kernel.end());
     const Exprs u = vars_of(w_shape);
     Expr position = 0;
     for (std::size_t d = 0; d < dims; ++d) position = position * kernel[d] + u[d + 2];
-    Value* w8 = g_.add_loop(u, signed_byte(load(w, w->dtype, {u[0], position * x->shape[1] + u[1]})));
+    Value* w8 = g_.add_loop(u, as_byte(load(w, w->dtype, {u[0], position * x->shape[1] + u[1]}), kI8));
     Value* s = g_.add_node(c, {x8, w8}, {{kI32, shape}})->outputs[0];
     if (is_const(zero, 0)) return s;
     const Expr k = loop_var(w->shape[1]), m = loop_var(w->shape[0]);
-    Value* sums = g_.add_loop({m}, reduce(ReduceKind::kSum, {k}, cast(signed_byte(load(w, w->dtype, {m, k})), kI32)));
+    Value* sums = g_.add_loop({m}, reduce(ReduceKind::kSum, {k}, cast(as_byte(load(w, w->dtype, {m, k}), kI8), kI32)));
     const Exprs o = vars_of(shape);
     return g_.add_loop(o, binary(Op::kSub, load(s, kI32, o), times(zero, load(sums, kI32, {o[1]}))));
   }
 
+  // The image with its padding materialised: padding has the value of the zero point, not 0.
+  Value* padded_image(ConvOp& c, Value* x, const Exprs& begin, const Exprs& padded, const Expr& zero) {
+    Exprs v = vars_of(padded), at = {v[0], v[1]};
+    Expr inside = constant_bool(true);
+    for (std::size_t d = 0; d < begin.size(); ++d) {
+      c.pads_begin.push_back(0);
+      c.pads_end.push_back(0);
+      at.push_back(v[d + 2] - begin[d]);
+      inside = logical_and(inside,
+                           logical_and(compare(Op::kGe, at.back(), 0), compare(Op::kLt, at.back(), x->shape[d + 2])));
+    }
+    return g_.add_loop(v, select(inside, as_byte(load(x, x->dtype, at), left_), cast(zero, left_)));
+  }
+
+  // The image itself, with padding that the host's convolution adds.
+  Value* image(ConvOp& c, Value* x, const Exprs& begin, const Exprs& padded, const Expr& zero) {
+    bool pads = false;
+    for (std::size_t d = 0; d < begin.size(); ++d) {
+      c.pads_begin.push_back(begin[d]);
+      c.pads_end.push_back(padded[d + 2] - begin[d] - x->shape[d + 2]);
+      pads |= !is_const(begin[d], 0) || !idx::provably_nonnegative(x->shape[d + 2] - padded[d + 2]);
+    }
+    if (pads && !is_const(zero)) {
+      why_ = "the convolution pads with a zero point that is known only at run time";
+      return nullptr;
+    }
+    if (pads) c.padding = zero->i;
+    return bytes(x, left_);
+  }
+
   Graph& g_;
   const FuseOptions& options_;
+  const DType left_;
+  std::map<std::pair<const Value*, DType>, Value*> bytes_;  // what bytes() made
+  std::string why_;                                         // a convolution stays a routine
 };
 
 }  // namespace

@@ -220,7 +220,8 @@ class LayoutChooser {
       if (n->as<ConvOp>() && !constants_.count(n.get())) convs.push_back(n.get());
     for (Node* n : convs) {
       Value* x = n->inputs[0];
-      const bool last = !n->outputs[0]->storage_order.empty();
+      // The host's convolutions of integers read channels last, whatever the result's order is.
+      const bool last = !n->outputs[0]->storage_order.empty() || x->dtype == DType::kUInt8;
       // A convolution that stays row-major may read channels last in vectors; the other way round it could not.
       const bool readable = options_.operands_in_any_order && !last;
       if (last != !x->storage_order.empty() && x->rank() >= 3 && !only_channels(x) && !readable)

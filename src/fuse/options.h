@@ -42,6 +42,8 @@ struct FuseOptions {
   bool widen_halves = false;
   /// 8-bit integer GEMM and convolution are tile kernels rather than routines (fuse/integer_products.h).
   bool integer_tiles = false;
+  /// The type of the left operand, or image, of those: int8 or uint8. The right one is int8.
+  DType integer_left = DType::kInt8;
   /// GEMM and convolution of dequantised floats of this 8-bit type are tile kernels of it; float32: none
   /// (fuse/float8_products.h).
   DType float8_tiles = DType::kFloat32;

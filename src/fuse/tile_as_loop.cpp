@@ -44,8 +44,10 @@ LoopOp loop_of_conv(const ConvOp& c, const std::vector<Value*>& in, const Value*
     inside = logical_and(inside, logical_and(compare(Op::kGe, at, 0), compare(Op::kLt, at, x->shape[k + 2])));
     xi.push_back(at);
   }
-  const Expr product = binary(Op::kMul, cast(load(x, x->dtype, xi), acc), cast(load(w, w->dtype, wi), acc));
-  Expr sum = reduce(ReduceKind::kSum, red, select(inside, product, constant(0, acc)));
+  const Expr weight = cast(load(w, w->dtype, wi), acc);
+  const auto times = [&](const Expr& element) { return binary(Op::kMul, element, weight); };
+  const Expr outside = c.padding == 0 ? constant(0, acc) : times(constant_int(c.padding, acc));
+  Expr sum = reduce(ReduceKind::kSum, red, select(inside, times(cast(load(x, x->dtype, xi), acc)), outside));
   if (c.has_bias) sum = binary(Op::kAdd, sum, cast(load(in[2], in[2]->dtype, {vars[1]}), acc));
   return {vars, cast(sum, out->dtype)};
 }

@@ -77,11 +77,12 @@ struct MatMulOp {
 
 /// Convolution of x [N, C, spatial...] with w [K, C/groups, kernel...] and an optional bias [K] (inputs x, w, bias). If
 /// `transposed`, w is [C, K/groups, kernel...] and strides dilate the input. Shapes stay logical (channels first)
-/// whatever the storage order is.
+/// whatever the storage order is. x and w have one type, or are 8-bit integers with int32 sums.
 struct ConvOp {
   std::vector<std::int64_t> strides, dilations;
   Exprs pads_begin, pads_end;
   std::int64_t groups = 1;
+  std::int64_t padding = 0;  ///< what elements of x beyond its edges are; not 0 only for 8-bit integers
   bool transposed = false;
   bool has_bias = false;
 };

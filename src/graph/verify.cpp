@@ -235,13 +235,17 @@ class GraphCheck {
       fault("a view of shape {} as {}", to_string(from->shape), to_string(to->shape));
   }
 
+  // uint8 times int8, which the host multiplies.
+  static bool bytes(DType a, DType b) { return a == DType::kUInt8 && b == DType::kInt8; }
+
   void check_op(const Node& n, const MatMulOp& m) const {
     expect(n, n.inputs.size(), 1);
     if (m.vars.size() < 2) fault("a matmul over {} dims", m.vars.size());
     const bool runs = check_vars(m.vars, n.outputs[0]->shape);
     const Expr &row = m.vars[m.vars.size() - 2], &column = m.vars.back();
     if (!m.k || m.k->op != Op::kVar) fault("K has no variable");
-    if (m.a->dtype != m.b->dtype) fault("operands of types {} and {}", name(m.a->dtype), name(m.b->dtype));
+    if (m.a->dtype != m.b->dtype && !bytes(m.a->dtype, m.b->dtype))
+      fault("operands of types {} and {}", name(m.a->dtype), name(m.b->dtype));
     if (mentions(m.a, column)) fault("the left operand depends on the column");
     if (mentions(m.b, row)) fault("the right operand depends on the row");
     Exprs vars = m.vars;
@@ -263,7 +267,10 @@ class GraphCheck {
       if (v->shape.size() != dims + 2) fault("{} has rank {}, expected {}", label(v), v->rank(), dims + 2);
     if (c.has_bias && n.inputs[2]->rank() != 1) fault("the bias has rank {}", n.inputs[2]->rank());
     if (c.groups < 1) fault("{} groups", c.groups);
-    if (x->dtype != w->dtype) fault("an image of {} and weights of {}", name(x->dtype), name(w->dtype));
+    if (c.padding != 0 && (size_of(x->dtype) != 1 || is_float(x->dtype)))
+      fault("an image of {} padded with {}", name(x->dtype), c.padding);
+    if (x->dtype != w->dtype && !bytes(x->dtype, w->dtype))
+      fault("an image of {} and weights of {}", name(x->dtype), name(w->dtype));
     const Expr channels = c.transposed ? w->shape[0] : w->shape[1] * Expr(c.groups);
     if (is_const(channels) && is_const(x->shape[1]) && channels->i != x->shape[1]->i)
       fault("an image of {} channels and weights for {}", x->shape[1]->i, channels->i);

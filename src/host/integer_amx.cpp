@@ -59,9 +59,10 @@ void multiply_tiles(std::int64_t depth, const std::uint8_t* a, long a_row, const
   }
 }
 
-void tile_product(std::int64_t rows, std::int64_t depth, const void* left, std::int64_t a_row,
-                  const IntegerRow* corrections, const void* panel, std::int32_t* c, std::int64_t c_row, int columns) {
-  const auto* a = static_cast<const std::uint8_t*>(left);
+void tile_product(std::int64_t rows, const IntegerRows& left, const IntegerRow* corrections, const void* panel,
+                  std::int32_t* c, std::int64_t c_row, int columns) {
+  const auto* a = static_cast<const std::uint8_t*>(left.data);
+  const std::int64_t depth = left.depth, a_row = left.row;
   const auto* b = static_cast<const std::int8_t*>(panel);
   std::int64_t row = 0;
   if (rows >= kTileRows && depth % kTileBytes == 0) {
@@ -76,14 +77,16 @@ void tile_product(std::int64_t rows, std::int64_t depth, const void* left, std::
         multiply_tiles<2, true>(depth, a, a_row, b, sums);
       else
         multiply_tiles<2, false>(depth, a + row * a_row, a_row, b, sums);
-      for (std::int64_t i = 0; i < here; ++i, ++row)
-        corrector.store(load_ints(sums + i * kByteColumns), load_ints(sums + i * kByteColumns + kByteLanes),
-                        corrections[row], c + row * c_row, columns);
+      for (std::int64_t i = 0; i < here; ++i, ++row) {
+        std::int32_t* whole = sums + i * kByteColumns;
+        corrector.store(load_ints(whole), load_ints(whole + kByteLanes), corrections[row], whole);
+        __builtin_memcpy(c + row * c_row, whole, static_cast<std::size_t>(columns) * sizeof(std::int32_t));
+      }
     }
     _tile_release();
   }
   if (row < rows)
-    byte_product(rows - row, depth, a + row * a_row, a_row, corrections + row, b, c + row * c_row, c_row, columns);
+    byte_product(rows - row, {a + row * a_row, a_row, depth}, corrections + row, b, c + row * c_row, c_row, columns);
 }
 
 }  // namespace

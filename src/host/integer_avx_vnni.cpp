@@ -11,7 +11,7 @@ namespace {
 typedef __m256i ByteVector;
 constexpr int kByteRows = 6;
 inline ByteVector splat_bytes(std::int32_t four) { return _mm256_set1_epi32(four); }
-inline ByteVector dot_bytes(ByteVector sum, ByteVector a, ByteVector b) { return _mm256_dpbusd_avx_epi32(sum, a, b); }
+#define SARDONYX_DOT_BYTES "%{vex%} vpdpbusd"
 template <int... Counts>
 struct ByteTiles;
 using AllByteTiles = ByteTiles<1, 2, 3, 4, 5, 6>;

@@ -148,7 +148,7 @@ void integer_gemm(const IntegerGemmDesc& d, const IntegerGemmArgs& args) {
       const std::int64_t row = chunk * kRowChunk, first = panel * columns;
       const std::int64_t row_a = index_a * p.m + row;
       kernels.product(
-          std::min(kRowChunk, p.m - row), plan.depth, a + row_a * plan.a_row * kernels.element(), plan.a_row,
+          std::min(kRowChunk, p.m - row), {a + row_a * plan.a_row * kernels.element(), plan.a_row, plan.depth},
           corrections ? corrections + row_a : nullptr, b + (index_b * plan.panels + panel) * kernels.panel_bytes(d.k),
           args.out + (batch * p.m + row) * d.n + first, d.n, static_cast<int>(std::min(columns, d.n - first)));
     }

@@ -10,6 +10,14 @@ struct IntegerRow {
   std::int32_t sum = 0;   ///< of the row's packed elements
 };
 
+/// Rows of a in memory. A row has `segments` segments of `depth` elements each, `step` elements apart (a window's lines
+/// in an image), a multiple of the kernels' group each. Kernels with a large group take one segment only.
+struct IntegerRows {
+  const void* data = nullptr;
+  std::int64_t row = 0;  ///< elements from one row to the next
+  std::int64_t depth = 0, segments = 1, step = 0;
+};
+
 /// Packed operands. a: rows of `depth` elements. b: panels of `columns` columns.
 ///
 /// bytes: elements are 8 bits, unsigned in a and signed in b (an int8 a is stored plus 128, a uint8 b minus 128), with
@@ -26,9 +34,9 @@ struct IntegerKernels {
   /// One panel of b[count][columns]; element (l, j) is at l * row + j * column. `padded`: the depth.
   void (*pack_columns)(const void* in, bool is_signed, std::int64_t row, std::int64_t column, std::int64_t count,
                        std::int64_t padded, int columns, const int* zeros, void* out);
-  /// c[rows][columns] = a * panel. `a_row`: elements from one row of a to the next. Reads whole groups of a's elements.
-  void (*product)(std::int64_t rows, std::int64_t depth, const void* a, std::int64_t a_row,
-                  const IntegerRow* corrections, const void* panel, std::int32_t* c, std::int64_t c_row, int columns);
+  /// c[rows][columns] = a * panel. Reads whole groups of a's elements.
+  void (*product)(std::int64_t rows, const IntegerRows& a, const IntegerRow* corrections, const void* panel,
+                  std::int32_t* c, std::int64_t c_row, int columns);
 
   std::int64_t element() const { return bytes ? 1 : 2; }
   std::int64_t depth(std::int64_t k) const {

@@ -1,5 +1,6 @@
 // Square tiles of bytes and of int32 that are transposed in vector registers.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -26,6 +27,25 @@ void transpose_tile(Row (&rows)[N]) {
     Row next[N];
     for (int k = 0; k < N / 2; ++k) interleave(rows[k], rows[k + N / 2], next[2 * k], next[2 * k + 1]);
     std::memcpy(rows, next, sizeof(next));
+  }
+}
+
+/// out[column][row] = in[row][column] for `rows` rows of `columns` elements; rows of `out` are `pitch` elements apart.
+inline void store_transposed(const std::int32_t* in, std::int64_t rows, std::int64_t columns, std::int64_t pitch,
+                             std::int32_t* out) {
+  constexpr std::int64_t kInts = 4, kLine = 16;  // a tile's side; elements of a cache line
+  const std::int64_t whole = rows / kInts * kInts;
+  for (std::int64_t line = 0; line < columns; line += kLine) {
+    const std::int64_t end = std::min(columns, line + kLine), tiles = line + (end - line) / kInts * kInts;
+    for (std::int64_t r = 0; r < whole; r += kInts)
+      for (std::int64_t c = line; c < tiles; c += kInts) {
+        IntTileRow tile[kInts];
+        for (int k = 0; k < kInts; ++k) std::memcpy(&tile[k], in + (r + k) * columns + c, sizeof(tile[k]));
+        transpose_tile(tile);
+        for (int k = 0; k < kInts; ++k) std::memcpy(out + (c + k) * pitch + r, &tile[k], sizeof(tile[k]));
+      }
+    for (std::int64_t c = line; c < end; ++c)
+      for (std::int64_t r = c < tiles ? whole : 0; r < rows; ++r) out[c * pitch + r] = in[r * columns + c];
   }
 }
 

@@ -30,13 +30,34 @@ class HostBlock : public BlockLowering {
 
   LaunchStep lower_loop(const LoopKernel& k) {
     const codegen::LoopSource s = codegen::generate_host_loop(k);
+    LaunchStep l = launch(s);
+    l.buffers = b_.buffers(s.buffers);
+    return l;
+  }
+
+  // All but the buffers.
+  LaunchStep launch(const codegen::LoopSource& s) {
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
-    l.buffers = b_.buffers(s.buffers);
     l.symbols = s.symbols;
     l.work_items = s.work_items;
     l.work = s.work;
     return l;
+  }
+
+  // `out`: the buffer of the product's result.
+  SumsEpilogue sums_epilogue(const TileKernel& t, int out) {
+    SumsEpilogue e;
+    if (!t.epilogue) return e;
+    const codegen::LoopSource s = codegen::generate_sums_epilogue(t);
+    LaunchStep l = launch(s);
+    for (Value* v : s.buffers) {
+      const bool sums = v == t.node->outputs[0];
+      if (sums) e.sums = static_cast<int>(l.buffers.size());
+      l.buffers.push_back(sums ? out : b_.buffer(v));
+    }
+    e.launch.push_back(std::move(l));
+    return e;
   }
 
   GemmStep lower_gemm(const TileKernel& t) {
@@ -55,6 +76,7 @@ class HostBlock : public BlockLowering {
     g.trans_a = m->trans_a;
     g.trans_b = m->trans_b;
     g.post = post_infos(m->post);
+    if (m->integers) g.epilogue = sums_epilogue(t, g.out);
     return g;
   }
 
@@ -111,6 +133,8 @@ class HostBlock : public BlockLowering {
     c.w_shape = m->w->shape;
     c.out_shape = t.node->outputs[0]->shape;
     c.post = post_infos(m->post);
+    c.padding = m->op->padding;
+    if (m->integers) c.epilogue = sums_epilogue(t, c.out);
     return c;
   }
 

@@ -115,14 +115,19 @@ void fields(A& a, typename A::template Ref<PostInfo> p) {
 }
 
 template <typename A>
+void fields(A& a, typename A::template Ref<SumsEpilogue> e) {
+  a(e.launch, e.sums);
+}
+
+template <typename A>
 void fields(A& a, typename A::template Ref<GemmStep> s) {
-  a(s.a, s.b, s.out, s.batch_a, s.batch_b, s.m, s.n, s.k, s.trans_a, s.trans_b, s.post);
+  a(s.a, s.b, s.out, s.batch_a, s.batch_b, s.m, s.n, s.k, s.trans_a, s.trans_b, s.post, s.epilogue);
 }
 
 template <typename A>
 void fields(A& a, typename A::template Ref<ConvStep> s) {
   a(s.x, s.w, s.bias, s.out, s.strides, s.dilations, s.pads_begin, s.pads_end, s.groups, s.transposed, s.channels_last,
-    s.x_shape, s.w_shape, s.out_shape, s.post);
+    s.x_shape, s.w_shape, s.out_shape, s.post, s.epilogue, s.padding);
 }
 
 template <typename A>

@@ -52,6 +52,14 @@ struct LaunchStep {
   Expr shared;
 };
 
+/// Generated code that turns the int32 sums of a product of 8-bit integers into results, a block of rows and columns at
+/// a time, while the sums are in the caches. Work item row * ceil(columns / kSumsBlock) + block computes columns
+/// [kSumsBlock * block, ...) of a row; rows are those of the product, in the order of the sums in memory.
+struct SumsEpilogue {
+  std::vector<LaunchStep> launch;  ///< one; none: the sums are the result
+  int sums = 0;  ///< index into the launch's buffers: the sums; the buffer there is only a placeholder
+};
+
 /// An operand in memory, of kernels that load it by TMA (GpuTiling::copies). Element [z, line, k] is at offset + z *
 /// batch + line * pitch + k, in elements; with `across`, where lines and not K are contiguous, at offset + z * batch +
 /// k
@@ -150,13 +158,15 @@ struct PostInfo {
   Exprs dims;        ///< of the operand, in the output's axis order
 };
 
-/// out = post(a . b); see host::GemmDesc.
+/// out = post(a . b); see host::GemmDesc. Of 8-bit integers (host/integer_tiles.h): out is of the sums, or of what the
+/// epilogue makes of them.
 struct GemmStep {
   int a = 0, b = 0, out = 0;
   Exprs batch_a, batch_b;
   Expr m, n, k;
   bool trans_a = false, trans_b = false;
   std::vector<PostInfo> post;
+  SumsEpilogue epilogue;
 };
 
 /// out = post(convolution of x with w + bias); see host::ConvDesc. Shapes are the buffers' (channels first).
@@ -166,9 +176,11 @@ struct ConvStep {
   Exprs pads_begin, pads_end;
   std::int64_t groups = 1;
   bool transposed = false;
-  bool channels_last = false;  ///< in memory, x and out
+  bool channels_last = false;  ///< in memory, x and out; of integers: the sums, and x always
   Exprs x_shape, w_shape, out_shape;
   std::vector<PostInfo> post;
+  SumsEpilogue epilogue;     ///< of 8-bit integers
+  std::int64_t padding = 0;  ///< what elements of x beyond its edges are, if they are integers
 };
 
 /// A tensor of attention in its buffer: elements are at offset + strides . (batch, head, row, element).

@@ -247,6 +247,18 @@ class Validator {
     }
   }
 
+  // The operands' types decide which kernels run; `floats`: there are steps or a bias.
+  void epilogue(const ProgramStep& s, const SumsEpilogue& e, int a, int b, int out, bool floats) const {
+    const bool integers = at(a).dtype == DType::kUInt8 && at(b).dtype == DType::kInt8;
+    require(e.launch.size() <= 1 && (e.launch.empty() || integers), "an epilogue that its product does not have");
+    if (!integers) return;
+    require(!floats, "a product of integers with an epilogue of floats");
+    if (e.launch.empty()) return require(at(out).dtype == DType::kInt32, "sums of integers are not int32");
+    step(s, e.launch.front());
+    require(e.launch.front().grid.empty() && e.sums >= 0 && e.sums < static_cast<int>(e.launch.front().buffers.size()),
+            "an epilogue without sums");
+  }
+
   void step(const ProgramStep& s, const GemmStep& g) const {
     at(g.a), at(g.b);
     written(s, g.out);
@@ -254,6 +266,7 @@ class Validator {
     shape(g.batch_b);
     for (const Expr* e : {&g.m, &g.n, &g.k}) number(*e);
     post(g.post);
+    epilogue(s, g.epilogue, g.a, g.b, g.out, !g.post.empty());
   }
 
   void step(const ProgramStep& s, const ConvStep& c) const {
@@ -274,6 +287,8 @@ class Validator {
     shape(c.pads_begin);
     shape(c.pads_end);
     post(c.post);
+    epilogue(s, c.epilogue, c.x, c.w, c.out, !c.post.empty() || c.bias != -1);
+    if (!c.epilogue.launch.empty()) require(c.channels_last, "an epilogue of sums in another order");
   }
 
   void heads(const HeadRef& r) const {

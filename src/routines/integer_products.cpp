@@ -142,25 +142,6 @@ std::int64_t spread_tiles(std::int64_t channels, std::int64_t plane, std::int64_
   return w;
 }
 
-// out[feature][position] = sums[position][feature] for `count` positions of rows of `positions`.
-void store_features(const std::int32_t* sums, std::int64_t count, std::int64_t features, std::int64_t positions,
-                    std::int32_t* out) {
-  constexpr std::int64_t kInts = 4, kLine = 16;  // a tile's side; features of a cache line
-  const std::int64_t whole = count / kInts * kInts;
-  for (std::int64_t line = 0; line < features; line += kLine) {
-    const std::int64_t end = std::min(features, line + kLine), tiles = line + (end - line) / kInts * kInts;
-    for (std::int64_t p = 0; p < whole; p += kInts)
-      for (std::int64_t m = line; m < tiles; m += kInts) {
-        host::IntTileRow rows[kInts];
-        for (int k = 0; k < kInts; ++k) std::memcpy(&rows[k], sums + (p + k) * features + m, sizeof(rows[k]));
-        host::transpose_tile(rows);
-        for (int k = 0; k < kInts; ++k) std::memcpy(out + (m + k) * positions + p, &rows[k], sizeof(rows[k]));
-      }
-    for (std::int64_t m = line; m < end; ++m)
-      for (std::int64_t p = m < tiles ? whole : 0; p < count; ++p) out[m * positions + p] = sums[p * features + m];
-  }
-}
-
 // Whether a column of packed weights has a zero point: only then do sums of the windows matter.
 bool has_zero_points(const host::IntegerKernels& kernels, const std::byte* panels, std::int64_t window,
                      std::int64_t features) {
@@ -271,11 +252,11 @@ void convolve(Call& c, const Conv& v) {
       for (std::int64_t p = 0; p < count; ++p)
         corrections[p] = {packed_zero, zeros ? kernels.row_sum(rows + p * v.depth, v.window) : 0};
       for (std::int64_t m = 0; m < v.features; m += columns)
-        kernels.product(count, v.depth, rows, v.depth, corrections,
+        kernels.product(count, {rows, v.depth, v.depth}, corrections,
                         panels + m / columns * kernels.panel_bytes(v.window), sums.data() + m, v.features,
                         static_cast<int>(std::min(columns, v.features - m)));
-      store_features(sums.data(), count, v.features, positions,
-                     y.as<std::int32_t>() + n * v.features * positions + first);
+      host::store_transposed(sums.data(), count, v.features, positions,
+                             y.as<std::int32_t>() + n * v.features * positions + first);
     }
   });
 }

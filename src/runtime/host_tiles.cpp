@@ -5,6 +5,8 @@
 #include "host/conv.h"
 #include "host/gemm.h"
 #include "host/gemm_by_definition.h"
+#include "host/integer_tiles.h"
+#include "program/limits.h"
 #include "runtime/host_backend.h"
 
 namespace sardonyx {
@@ -39,6 +41,45 @@ void add_post_ops(const std::vector<PostInfo>& infos, std::vector<PostOp>& ops, 
   }
 }
 
+// The generated epilogue of a product of integers.
+class SumsCall {
+ public:
+  SumsCall(const SumsEpilogue& epilogue, const HostBackend& backend, const RunState& run)
+      : launch_(epilogue.launch.front()), sums_(epilogue.sums), kernel_(backend.kernel(launch_.kernel)) {
+    check(launch_.buffers.size() <= kMaxKernelArguments, "a kernel with {} buffers", launch_.buffers.size());
+    for (const Expr& s : launch_.symbols) symbols_.push_back(run.eval(s));
+  }
+
+  /// For one run.
+  host::SumsFunction function(const RunState& run) {
+    addresses_.clear();
+    for (std::size_t k = 0; k < launch_.buffers.size(); ++k)
+      addresses_.push_back(static_cast<int>(k) == sums_ ? nullptr : static_cast<char*>(run.at(launch_.buffers[k])));
+    return {[](void* context, const std::int32_t* sums, std::int64_t begin, std::int64_t end) {
+              static_cast<const SumsCall*>(context)->call(sums, begin, end);
+            },
+            this, kSumsBlock};
+  }
+
+ private:
+  void call(const std::int32_t* sums, std::int64_t begin, std::int64_t end) const {
+    char* buffers[kMaxKernelArguments];
+    std::copy(addresses_.begin(), addresses_.end(), buffers);
+    buffers[sums_] = reinterpret_cast<char*>(const_cast<std::int32_t*>(sums));
+    kernel_(buffers, symbols_.data(), begin, end);
+  }
+
+  const LaunchStep& launch_;
+  const int sums_;
+  HostKernel kernel_;
+  std::vector<std::int64_t> symbols_;
+  std::vector<char*> addresses_;
+};
+
+bool is_integer_product(const RunState& run, int a, int b) {
+  return run.info(a).dtype == DType::kUInt8 && run.info(b).dtype == DType::kInt8;
+}
+
 class HostTile : public PreparedStep {
  public:
   HostTile(HostQueue& queue, const char* kind) : queue_(queue), kind_(kind) {}
@@ -48,6 +89,7 @@ class HostTile : public PreparedStep {
   std::optional<host::GemmDesc> definition;  ///< a GEMM with K = 0, which no kernel supports
   int src = -1, weights = -1, bias = -1, out = -1;
   std::vector<int> operands;
+  std::optional<SumsCall> sums;
 
   /// Called when the kernel is known.
   void finish(RunState& run, bool constant) {
@@ -70,6 +112,7 @@ class HostTile : public PreparedStep {
     args.operands = addresses_;
     args.out = run.at(out);
     args.scratch = queue_.scratch(scratch_);
+    if (sums) args.sums = sums->function(run);
     if (place_ >= 0) args.later = run.prefetch->take(place_, kernel->prefetches());
     kernel->run(args);
     if (place_ >= 0) run.prefetch->set(place_, packed_->newest());
@@ -84,6 +127,18 @@ class HostTile : public PreparedStep {
   std::size_t scratch_ = 0;  ///< bytes
   std::vector<const void*> addresses_;
 };
+
+}  // namespace
+
+namespace {
+
+void prepare_integers(HostTile& t, const host::GemmDesc& d, const GemmStep& g, HostQueue& queue, RunState& run) {
+  const bool constant = d.b_constant && d.k > 0;  // without K there is nothing to pack
+  host::ByteGemmDesc b{d.batch_a, d.batch_b, d.m, d.n, d.k, d.trans_b, constant, d.threads};
+  t.kernel = host::make_byte_gemm(b);
+  if (!g.epilogue.launch.empty()) t.sums.emplace(g.epilogue, queue.backend(), run);
+  t.finish(run, constant);
+}
 
 }  // namespace
 
@@ -107,6 +162,12 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const GemmStep& g, HostQueue& qu
   d.threads = run.threads;
   t.empty = run.bytes(g.out) == 0;
   if (t.empty) return tile;
+  const bool one_matrix = std::all_of(d.batch_b.begin(), d.batch_b.end(), [](std::int64_t x) { return x == 1; });
+  d.b_constant = run.is_constant(g.b) && one_matrix;
+  if (is_integer_product(run, g.a, g.b)) {
+    prepare_integers(t, d, g, queue, run);
+    return tile;
+  }
   add_post_ops(g.post, d.post, t.operands, run);
   if (d.k == 0) {
     t.definition = std::move(d);
@@ -114,8 +175,6 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const GemmStep& g, HostQueue& qu
   }
   t.bias = take_bias(d.post, t.operands, std::max(d.batch_a.size(), d.batch_b.size()) + 1, d.n);
   d.bias = t.bias >= 0;
-  const bool one_matrix = std::all_of(d.batch_b.begin(), d.batch_b.end(), [](std::int64_t x) { return x == 1; });
-  d.b_constant = run.is_constant(g.b) && one_matrix;
   std::string why;
   t.kernel = host::find_gemm(d, why);
   if (!t.kernel)
@@ -123,6 +182,35 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const GemmStep& g, HostQueue& qu
   t.finish(run, d.b_constant);
   return tile;
 }
+
+namespace {
+
+void prepare_integers(HostTile& t, const host::ConvDesc& d, const ConvStep& c, HostQueue& queue, RunState& run) {
+  host::ByteConvDesc b;
+  b.batch = d.batch;
+  b.channels = d.in_channels;
+  b.features = d.out_channels;
+  const auto axes = static_cast<std::size_t>(d.spatial);
+  if (axes < 1 || axes > 2) fail(ErrorKind::kInternal, "internal error: a convolution of integers over {} dims", axes);
+  for (std::size_t k = 0; k < axes; ++k) {
+    const std::size_t to = k + 2 - axes;
+    b.in[to] = d.in[k];
+    b.out[to] = d.out[k];
+    b.kernel[to] = d.kernel[k];
+    b.stride[to] = d.stride[k];
+    b.dilation[to] = d.dilation[k];
+    b.pad_begin[to] = d.pad_begin[k];
+  }
+  b.padding = static_cast<int>(c.padding);
+  b.features_first = !c.channels_last;
+  b.weights_constant = run.is_constant(c.w);
+  b.threads = run.threads;
+  t.kernel = host::make_byte_convolution(b);
+  if (!c.epilogue.launch.empty()) t.sums.emplace(c.epilogue, queue.backend(), run);
+  t.finish(run, b.weights_constant);
+}
+
+}  // namespace
 
 std::unique_ptr<PreparedStep> prepare_host_tile(const ConvStep& c, HostQueue& queue, RunState& run) {
   auto tile = std::make_unique<HostTile>(queue, "conv");
@@ -154,6 +242,10 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const ConvStep& c, HostQueue& qu
   d.threads = run.threads;
   t.empty = run.bytes(c.out) == 0;
   if (t.empty) return tile;
+  if (is_integer_product(run, c.x, c.w)) {
+    prepare_integers(t, d, c, queue, run);
+    return tile;
+  }
   add_post_ops(c.post, d.post, t.operands, run);
   t.bias = c.bias >= 0 ? c.bias : take_bias(d.post, t.operands, c.channels_last ? out.size() - 1 : 1, d.out_channels);
   d.bias = t.bias >= 0;

@@ -8,6 +8,19 @@
 namespace sardonyx::tiles {
 namespace {
 
+constexpr std::size_t kMostReads = 48;  // tensors of a generated epilogue; a kernel has 64 arguments at most
+
+bool integers(DType a, DType b, DType out) { return a == DType::kUInt8 && b == DType::kInt8 && out == DType::kInt32; }
+
+// Whether generated code can be the epilogue of an integer product. It computes any expression.
+bool takes_epilogue(const TileKernel& kernel, std::string& why) {
+  if (kernel.epilogue && loads_of(kernel.epilogue).size() > kMostReads) {
+    why = "the epilogue reads too many tensors";
+    return false;
+  }
+  return true;
+}
+
 bool library_float(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }
 
 // Strips casts between float types from x: the host's epilogues compute in float32.
@@ -190,9 +203,11 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
   GemmMatch g;
   g.out = kernel.out;
   const Expr a = m->a, b = m->b;
-  if (a->op != Op::kLoad || b->op != Op::kLoad || !library_float(a->dtype) || !library_float(b->dtype) ||
-      !library_float(acc->dtype) || !library_float(kernel.out->dtype)) {
-    why = "operands are not float tensors in memory";
+  g.integers = integers(a->dtype, b->dtype, acc->dtype);
+  const bool floats = library_float(a->dtype) && library_float(b->dtype) && library_float(acc->dtype) &&
+                      library_float(kernel.out->dtype);
+  if (a->op != Op::kLoad || b->op != Op::kLoad || !(g.integers || floats)) {
+    why = "operands are not tensors in memory, of floats or of uint8 and int8";
     return {};
   }
   const std::size_t batch = m->vars.size() - 2;
@@ -222,6 +237,10 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
     why = "an operand is not a contiguous matrix";
     return {};
   }
+  if (g.integers && g.trans_a) {
+    why = "the left operand is transposed";
+    return {};
+  }
   for (std::size_t k = 0; k < batch; ++k)
     if (is_const(g.batch_a[k], 1) && is_const(g.batch_b[k], 1) && !is_const(batch_vars[k]->args[0], 1)) {
       why = "all GEMMs of a batch are the same";  // the host would otherwise compute one GEMM
@@ -229,7 +248,9 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
     }
   g.a = const_cast<Value*>(a->value);
   g.b = const_cast<Value*>(b->value);
-  if (kernel.epilogue) {
+  if (g.integers) {
+    if (!takes_epilogue(kernel, why)) return {};
+  } else if (kernel.epilogue) {
     std::vector<int> order;
     for (std::size_t k = 0; k < kernel.vars.size(); ++k) order.push_back(static_cast<int>(k));
     auto post = match_epilogue(kernel.epilogue, acc, kernel.vars, order, true, why);
@@ -238,6 +259,26 @@ std::optional<GemmMatch> match_gemm(const TileKernel& kernel, std::string& why) 
   }
   return g;
 }
+
+namespace {
+
+// The rest of match_conv() for 8-bit integers.
+bool match_integer_conv(const TileKernel& kernel, bool final_layout, ConvMatch& m, std::string& why) {
+  const Value* acc = kernel.node->outputs[0];
+  m.integers = true;
+  if (m.bias || m.op->transposed || m.op->groups != 1 || acc->rank() < 3 || acc->rank() > 4) {
+    why = "the host's convolution of integers supports 1 or 2 spatial dims, without bias and groups";
+    return false;
+  }
+  m.channels_last = !final_layout || !acc->storage_order.empty();
+  if (kernel.epilogue && !m.channels_last) {
+    why = "the convolution's sums have their channels last, unlike what the epilogue writes";
+    return false;
+  }
+  return takes_epilogue(kernel, why);
+}
+
+}  // namespace
 
 std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout, std::string& why) {
   const auto* c = kernel.node->as<ConvOp>();
@@ -249,6 +290,10 @@ std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout,
   m.bias = c->has_bias ? kernel.node->inputs[2] : nullptr;
   m.out = kernel.out;
   const int rank = acc->rank();
+  if (integers(m.x->dtype, m.w->dtype, acc->dtype)) {
+    if (!match_integer_conv(kernel, final_layout, m, why)) return {};
+    return m;
+  }
   for (const Value* v : kernel.node->inputs)
     if (!library_float(v->dtype)) {
       why = fmt::format("the host's convolution does not support {}", name(v->dtype));
@@ -435,30 +480,6 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
     return {};
   }
   return m;
-}
-
-FuseOptions host_fuse_options() {
-  FuseOptions o;
-  o.widen_halves = true;
-  o.attention_limits = true;
-  auto accepts = [](const TileKernel& k, std::string& why) {
-    if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();
-    if (k.node->as<ConvOp>()) return match_conv(k, false, why).has_value();
-    if (k.node->as<AttentionOp>()) return match_attention(k, why).has_value();
-    return false;
-  };
-  o.accepts_epilogue = accepts;
-  o.accepts_layout = [](const TileKernel& k, std::string& why) {
-    return !k.node->as<ConvOp>() || match_conv(k, true, why).has_value();
-  };
-  o.accepts_tile = [accepts](const Node& n, std::string& why) {
-    if (!n.as<MatMulOp>() && !n.as<ConvOp>() && !n.as<AttentionOp>()) return false;
-    TileKernel k;
-    k.node = const_cast<Node*>(&n);
-    k.out = n.outputs[0];
-    return accepts(k, why);
-  };
-  return o;
 }
 
 }  // namespace sardonyx::tiles

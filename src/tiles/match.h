@@ -16,18 +16,21 @@ struct PostStep {
   Exprs dims;  ///< dims of the operand, in the output's axis order
 };
 
+/// The steps of an epilogue, unless operands are 8-bit integers: their epilogues are generated code.
 struct GemmMatch {
   Value *a = nullptr, *b = nullptr, *out = nullptr;
   Exprs batch_a, batch_b;
   Expr m, n, k;
   bool trans_a = false, trans_b = false;
+  bool integers = false;  ///< uint8 times int8
   std::vector<PostStep> post;
 };
 
 struct ConvMatch {
   Value *x = nullptr, *w = nullptr, *bias = nullptr, *out = nullptr;
   const ConvOp* op = nullptr;
-  bool channels_last = true;  ///< memory order of x and out
+  bool channels_last = true;  ///< memory order of x and out; of integers: of out only, x has its channels last
+  bool integers = false;      ///< uint8 times int8
   std::vector<PostStep> post;
 };
 

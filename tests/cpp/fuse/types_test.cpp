@@ -156,6 +156,46 @@ return %4)",
               integers());
 }
 
+FuseOptions host_integers() {
+  FuseOptions o = integers();
+  o.integer_left = DType::kUInt8;
+  return o;
+}
+
+TEST(IntegerProducts, TheHostMultipliesUnsignedBySignedBytes) {
+  // The left operand gets 128 more, which the sums of the right one's columns correct.
+  expect_pass("integer_products", R"(%0 = input int8[n, 16]
+%1 = constant int8[1] {0}
+%2 = constant int8[16, 8] {...}
+%3 = constant int8[1] {0}
+%4 = routine "integer_pack" uint8[640]: %2, %3 {params = [0]}
+%5 = routine "integer_matmul" int32[n, 8]: %0, %1, %4
+return %5)",
+              R"(%0 = input int8[n, 16]
+%1 = constant int8[16, 8] {...}
+%2 = loop uint8[i < n, j < 16]: bitcast:uint8(%0[i, j]) ^ 128:uint8
+%3 = matmul int32[i < n, j < 8; k < 16]: %2[i, k], %1[k, j]
+%4 = constant int32[8] {19, 21, 23, 21, 19, 21, 20, 19}
+%5 = loop int32[i < n, j < 8]: %3[i, j] - 128:int32 * %4[j]
+%6 = loop int32[i < n, j < 8]: %5[i, j]
+return %6)",
+              host_integers());
+}
+
+TEST(IntegerProducts, TheHostPadsWithTheZeroPoint) {
+  const char* graph = R"(%0 = input uint8[n, 3, 8, 8]
+%1 = constant uint8[1] {7}
+%2 = constant int8[4, 27] {...}
+%3 = constant int8[1] {0}
+%4 = routine "integer_pack" uint8[2176]: %2, %3 {params = [1]}
+%5 = routine "integer_conv" int32[n, 4, 8, 8]: %0, %1, %4 {params = [1, 1, 1, 1, 1, 1, 3, 3]}
+return %5)";
+  EXPECT_THAT(after_pass("integer_products", graph, host_integers()),
+              testing::HasSubstr("conv int32[n, 4, 8, 8]: %0, %1 {pads = [1, 1, 1, 1], padding = 7}"));
+  // GPUs read a padded copy.
+  EXPECT_THAT(after_pass("integer_products", graph, integers()), testing::Not(testing::HasSubstr("padding")));
+}
+
 TEST(IntegerProducts, OtherRoutinesStay) {
   expect_unchanged("integer_products", R"(%0 = input int8[n, 16]
 %1 = routine "sort" int8[n, 16]: %0
