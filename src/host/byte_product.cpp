@@ -163,7 +163,7 @@ void ByteProduct::hand_on(const Job& job, std::int64_t first, std::int64_t count
     return;
   }
   auto* out = static_cast<std::int32_t*>(job.args.out);
-  if (job.parts == 1) return store_sums(s_, first, count, sums, out);
+  if (job.parts == 1) return store_sums(first, count, sums, out);
   for (std::int64_t i = 0; i < count; ++i) store_row(first + i, begin, end, sums + i * s_.n, out);
 }
 
