@@ -47,12 +47,12 @@ const char* sardonyxSimTimeline(void);
 /* Microseconds that the clock has counted for all launches of this process; -1 while "timing" is off. */
 double sardonyxSimMicroseconds(void);
 
-/* Holds a stream back (hipStream_t; null: the current device's null stream) until it is released: what is submitted to it
- * waits, and so does, as on a card, what other streams submit after hipStreamWaitEvent() for an event of it, or in the
- * order that the null stream keeps. Functions that wait for the stream block, those of other threads too, so that a test
- * has to release it first or in another thread. So tests show that a program orders its work after that of a stream.
- * Without a held stream, work is done when it is submitted. Return 0, or -1 for a stream that does not exist, is
- * captured, or is (is not) held already. */
+/* Holds a stream back (hipStream_t; null: the current device's null stream) until it is released: what is submitted to
+ * it waits, and so does, as on a card, what other streams submit after hipStreamWaitEvent() for an event of it, or in
+ * the order that the null stream keeps. Functions that wait for the stream block, those of other threads too, so that a
+ * test has to release it first or in another thread. So tests show that a program orders its work after that of a
+ * stream. Without a held stream, work is done when it is submitted. Return 0, or -1 for a stream that does not exist,
+ * is captured, or is (is not) held already. */
 int sardonyxSimHoldStream(void* stream);
 int sardonyxSimReleaseStream(void* stream);
 
