@@ -23,6 +23,7 @@ constexpr std::size_t kMaxBuffers = 24;        // tensors that a mask may read
 constexpr std::int64_t kDecodeRows = 32;       // rows of a group of heads up to which the kernel for few rows pays
 constexpr std::int64_t kDecodeTile = 16;       // rows of that kernel's tile
 constexpr std::int64_t kFullBlocks = 64;       // workgroups that keep a card busy
+constexpr std::int64_t kSmallRows = 64;        // rows of a small tile
 constexpr std::int64_t kSplitKeys = 128;       // minimum keys of a workgroup
 constexpr std::int64_t kSplitBlocks = 256;     // workgroups that fill a card
 // Candidates for tuning: maximum number of splits of the keys, minimum keys of each, and maximum number of workgroups.
@@ -71,6 +72,7 @@ class Generator : AttentionProblem {
     set_sizes();
     if (!one_query_text_.empty()) add_one_query();
     if (takes_wgmma()) add_wgmma();
+    if (takes_small_tiles()) add_small_tiles();
     if (!always_wgmma()) add_tiles();
     add_few_rows();
     add_parts();
@@ -240,6 +242,27 @@ class Generator : AttentionProblem {
     form(64, 2, always_wgmma() ? logical_and(few_not, logical_not(full)) : never, small);
   }
 
+  // CDNA: small tiles are faster where others would leave compute units without work, although keys are read from LDS
+  // for half as many rows. Causal limits give workgroups different amounts of work, which more of them balance; with
+  // heads beyond 64 elements LDS limits that.
+  bool takes_small_tiles() const {
+    return chip_.has(Feature::kUnifiedRegisters) && plain_ && size_of(type_) == 2 && rows_of_tile() > kSmallRows;
+  }
+  Expr prefers_small_tiles() const {
+    if (!takes_small_tiles()) return compare(Op::kLt, 1, 0);
+    const std::int64_t units = chip_.product().units;
+    const bool balances = (a_.begin || a_.end) && std::max(extent(d_), extent(e_)) <= 64;
+    const Expr blocks = batch_ * heads_ * idx::ceildiv(queries_, rows_of_tile());
+    return logical_and(compare(Op::kLe, blocks, balances ? units : units / 2), logical_not(prefers_few_rows()));
+  }
+  void add_small_tiles() {
+    add(tiles_name(kSmallRows), prefers_small_tiles(), 1, [this] {
+      const std::size_t number =
+          kernel(false, fmt::format("attention<P, kSmallTiles>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", kNumbers));
+      return Launches{launch(number, batch_ * heads_ * idx::ceildiv(queries_, kSmallRows), 1, false)};
+    });
+  }
+
   // The kernel for few rows has more and smaller workgroups, which is better if the others would not fill the card.
   Expr prefers_few_rows() const {
     if (always_wgmma()) return few_;
@@ -248,7 +271,9 @@ class Generator : AttentionProblem {
   }
 
   void add_tiles() {
-    add(tiles_name(rows_of_tile()), logical_not(prefers_few_rows()), 1, [this] {
+    const Expr others =
+        takes_small_tiles() ? logical_or(prefers_few_rows(), prefers_small_tiles()) : prefers_few_rows();
+    add(tiles_name(rows_of_tile()), logical_not(others), 1, [this] {
       const std::size_t number =
           kernel(false, fmt::format("attention<P, false>(p, {{{}, 1, 1, nullptr}}, u32(batch));\n", kNumbers),
                  bounds_of_tiles());

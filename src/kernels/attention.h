@@ -8,9 +8,9 @@
 namespace sdx {
 
 /// Correct with any number of workgroups; at most batch * units * tiles * splits of them get work.
-template <class P, bool kDecode>
+template <class P, int kForm>
 SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
-  using Kernel = AttentionOf<P, kDecode>;
+  using Kernel = AttentionOf<P, kForm>;
   static SDX_SHARED vec16 shared[Kernel::kShared];
   const u32 thread = thread_id(), wave = uniform(thread / kWave);
   const u32 units = n.heads / n.heads_per_unit, rows = n.heads_per_unit * n.queries,

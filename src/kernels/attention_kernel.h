@@ -29,9 +29,9 @@
 
 namespace sdx {
 
-template <class P, bool kDecode>
-struct AttentionKernel : AttentionProducts<P, kDecode> {
-  using Base = AttentionProducts<P, kDecode>;
+template <class P, int kForm>
+struct AttentionKernel : AttentionProducts<P, kForm> {
+  using Base = AttentionProducts<P, kForm>;
   using Base::kFamily, Base::kMma, Base::kVector, Base::kDv, Base::kKeys, Base::kTilesQ, Base::kTilesK, Base::kTilesV,
       Base::kSteps, Base::kCount, Base::kSlots, Base::kVectorsQ, Base::kQueryRows, Base::kMergeTiles, Base::kTileChunks,
       Base::kBuffers;

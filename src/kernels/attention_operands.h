@@ -13,10 +13,10 @@ struct AttentionSizes {
   f32* partial;
 };
 
-template <class P, bool kDecode>
+template <class P, int kForm>
 struct AttentionOperands {
   using T = typename P::T;
-  using C = AttentionTiles<T, P::kHeadDim, P::kValueDim, kDecode, P::kPlain != 0>;
+  using C = AttentionTiles<T, P::kHeadDim, P::kValueDim, kForm, P::kPlain != 0>;
   using M = Matrix<T>;
   static constexpr MatrixFamily kFamily = M::kFamily;
   static constexpr bool kMma = C::kMma, kVector = C::kVector;
@@ -27,19 +27,22 @@ struct AttentionOperands {
   static constexpr int kSlots = kMma || kVector ? 2 : 1;
   static constexpr int kVectorsQ = kMma ? 1 : M::kVectorsB, kQueryRows = kMma ? 2 : M::kB.rows;
 
-  using KeyRows = detail::SharedRows<kD / kVec, false>;
+  static constexpr bool kWmma = kFamily == MatrixFamily::kWmma11 || kFamily == MatrixFamily::kWmma12;
+  using KeyRows = select_type<kWmma, detail::PaddedRows<kD / kVec>, detail::SharedRows<kD / kVec, false>>;
   using ValueColumns = select_type<kFamily == MatrixFamily::kMfma && kKeys / kVec == 4, detail::PairedRows,
                                    detail::SharedRows<kKeys / kVec, true>>;
-  using ValueRows = select_type<kMma, detail::SharedRows<kDv / kVec, false>, ValueColumns>;
+  using ValueRows = select_type<kMma, detail::SharedRows<kDv / kVec, false>,
+                                select_type<kWmma, detail::PaddedRows<kKeys / kVec>, ValueColumns>>;
   using ScoreRows = detail::SharedRows<C::kKeysWave / kVec, false>;
   static constexpr int kKeyChunks = kKeys * KeyRows::kPitch, kValueChunks = (kMma ? kKeys : kDv) * ValueRows::kPitch;
   static constexpr int kScoreChunks = kVector ? 16 * ScoreRows::kPitch : 0;  // per wave
   static constexpr int kMergeTiles = 4;                                      // tiles of values merged at a time
   static constexpr int kMergeChunks = C::kWavesK > 1 ? C::kWavesQ* int(kWave) * kMergeTiles* kCount / 4 : 0;
   /// Tiles of keys and values in LDS: two, of which one is filled while the other is used, if two workgroups of that
-  /// size fit in 64 KB.
+  /// size fit in 64 KB; on RDNA three in 128 KB.
   static constexpr int kTileChunks = kKeyChunks + kValueChunks;
-  static constexpr int kBuffers = !kMma && !kVector && 2 * kTileChunks * 16 <= 32768 ? 2 : 1;
+  static constexpr int kSpace = kWmma ? 40960 : 32768;
+  static constexpr int kBuffers = !kMma && !kVector && 2 * kTileChunks * 16 <= kSpace ? 2 : 1;
   static constexpr int kMain = kTileChunks * kBuffers + kScoreChunks * C::kWaves;
   static constexpr int kShared = kMain > kMergeChunks ? kMain : kMergeChunks;
 

@@ -6,9 +6,9 @@
 
 namespace sdx {
 
-template <class P>
-struct AttentionOverlapped : AttentionKernel<P, false> {
-  using Base = AttentionKernel<P, false>;
+template <class P, int kForm>
+struct AttentionOverlapped : AttentionKernel<P, kForm> {
+  using Base = AttentionKernel<P, kForm>;
   using Base::kKeys, Base::kTilesQ, Base::kTilesK, Base::kTilesV, Base::kSteps, Base::kCount, Base::kSlots,
       Base::kVectorsQ, Base::kQueryRows, Base::kTileChunks, Base::kStepsV;
   using Base::n, Base::shared, Base::row0, Base::rows, Base::p;
@@ -252,14 +252,15 @@ struct AttentionOverlapped : AttentionKernel<P, false> {
   }
 };
 
-template <class P, bool kDecode>
+template <class P, int kForm>
 consteval bool attention_overlaps() {
-  using Kernel = AttentionKernel<P, kDecode>;
-  return !kDecode && Kernel::kFamily == MatrixFamily::kMfma && P::kPlain != 0 && sizeof(typename P::T) == 2 &&
-         Kernel::kBuffers == 2 && Kernel::C::kKeep;
+  using Kernel = AttentionKernel<P, kForm>;
+  return kForm != kFewQueries && Kernel::kFamily == MatrixFamily::kMfma && P::kPlain != 0 &&
+         sizeof(typename P::T) == 2 && Kernel::kBuffers == 2 && Kernel::C::kKeep;
 }
 /// The kernel for P.
-template <class P, bool kDecode>
-using AttentionOf = select_type<attention_overlaps<P, kDecode>(), AttentionOverlapped<P>, AttentionKernel<P, kDecode>>;
+template <class P, int kForm>
+using AttentionOf =
+    select_type<attention_overlaps<P, kForm>(), AttentionOverlapped<P, kForm>, AttentionKernel<P, kForm>>;
 
 }  // namespace sdx

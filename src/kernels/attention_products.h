@@ -4,9 +4,9 @@
 
 namespace sdx {
 
-template <class P, bool kDecode>
-struct AttentionProducts : AttentionOperands<P, kDecode> {
-  using Base = AttentionOperands<P, kDecode>;
+template <class P, int kForm>
+struct AttentionProducts : AttentionOperands<P, kForm> {
+  using Base = AttentionOperands<P, kForm>;
   using Base::kFamily, Base::kMma, Base::kVector, Base::kVec, Base::kTilesQ, Base::kTilesK, Base::kTilesV, Base::kSteps,
       Base::kCount, Base::kVectorsQ, Base::kQueryRows, Base::kKeyChunks, Base::kValueChunks, Base::kScoreChunks;
   using Base::shared, Base::lane, Base::wave_q, Base::wave_k, Base::query_of, Base::slot_of, Base::key_at,

@@ -29,6 +29,14 @@ struct SharedRows {
   }
 };
 
+// The same, always padded: all rows and chunks that a lane reads are at constant distances, which are offsets in the
+// instructions. For RDNA, where arithmetic on addresses takes cycles from the matrix instructions.
+template <int kChunks>
+struct PaddedRows {
+  static constexpr int kPitch = kChunks | 1;
+  static SDX_FN u32 at(u32 row, u32 chunk) { return row * kPitch + chunk; }
+};
+
 // The same for rows of four vectors, two of them in a line of all banks, without padding. For CDNA: its reads of 16
 // rows at a chunk use each bank once, and so do writes of every other row.
 struct PairedRows {
@@ -177,14 +185,19 @@ SDX_FN f32 attention_scale(const P& p, i64 b, i64 h, f32 top, f32 total) {
   return 1.0f / total;
 }
 
-/// Tile sizes of one kernel. kDecode: for few queries; waves divide the keys of a tile among them. kPlain: scores are
-/// products times a factor; other scores need more registers.
-template <class T, int kHeadDim, int kValueDim, bool kDecode, bool kPlain>
+/// Forms of the kernel: for many queries; for few, where waves divide the keys of a tile among them; for many queries,
+/// of which a wave on CDNA has 16 instead of 32.
+inline constexpr int kManyQueries = 0, kFewQueries = 1, kSmallTiles = 2;
+
+/// Tile sizes of one kernel. kForm: see above. kPlain: scores are products times a factor; other scores need more
+/// registers.
+template <class T, int kHeadDim, int kValueDim, int kForm, bool kPlain>
 struct AttentionTiles {
   using M = Matrix<T>;
   static constexpr MatrixFamily kFamily = M::kFamily;
   static constexpr bool kMma = kFamily == MatrixFamily::kMma, kVector = kFamily == MatrixFamily::kVector;
   static constexpr int kVec = M::kVec, kWaves = int(kThreads / kWave);
+  static constexpr bool kDecode = kForm == kFewQueries;
   /// Elements of one matrix instruction along its K: of a head (first GEMM), and keys (second GEMM).
   static constexpr int kStepD = kMma ? 16 : M::kStep, kStepK = kMma || kVector ? 16 : M::kStep;
   static constexpr int kD = (kHeadDim + kStepD - 1) / kStepD * kStepD, kDv = (kValueDim + 15) / 16 * 16;
@@ -201,7 +214,8 @@ struct AttentionTiles {
   static constexpr int kWavesK = !kDecode || kVector ? 1 : kKeys / kStepK > kWaves / 2 ? kWaves / 2 : kKeys / kStepK;
   static constexpr int kWavesQ = kWaves / kWavesK, kKeysWave = kKeys / kWavesK;
   /// Query tiles per wave.
-  static constexpr int kTilesQ = kFamily == MatrixFamily::kMfma && !kDecode && kLong * sizeof(T) <= 256 ? 2 : 1;
+  static constexpr int kTilesQ =
+      kFamily == MatrixFamily::kMfma && kForm == kManyQueries && kLong * sizeof(T) <= 256 ? 2 : 1;
   static constexpr int kRows = kWavesQ * kTilesQ * 16;
   /// Operands that are read from LDS ahead of the matrix instructions: as many as cover the latency of LDS.
   static constexpr int kAhead = kFamily == MatrixFamily::kMfma ? 2 : kTight ? 1 : 2;

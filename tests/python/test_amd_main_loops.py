@@ -67,6 +67,20 @@ def main_loop(code):
     return [c[1] for c in best]
 
 
+def innermost(code):
+    """The instructions of the last branch back over at least 8 matrix instructions that no other such branch is within."""
+    best = None
+    for at, (address, text, _) in enumerate(code):
+        branch = re.match(r"s_c?branch\S* (\d+)", text)
+        if not branch or int(branch[1]) < 0x8000:
+            continue
+        target = address + 4 + 4 * (int(branch[1]) - 0x10000)
+        body = [c[1] for c in code[: at + 1] if c[0] >= target]
+        if sum(bool(MATRIX.search(c)) for c in body) >= 8 and (best is None or len(body) < len(best)):
+            best = body
+    return best
+
+
 def attention(path, heads, length, size):
     """softmax(q k^T / 8) v in float16."""
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, [1, heads, length, size]) for n in "qkv"]
@@ -123,9 +137,29 @@ def test_large_gemm_on_cdna4_loads_to_lds(tmp_path):
     assert not others and not spills
 
 
+# 1024 queries: on gfx942 and gfx950 waves of 16 queries, because there are few tiles; 4096: waves of 32.
+@pytest.mark.parametrize(("chip", "length"), [(c, 1024) for c in CHIPS] + [("gfx942", 4096), ("gfx950", 4096)])
 @pytest.mark.parametrize("size", [64, 128])
-@pytest.mark.parametrize("chip", CHIPS)
-def test_attention_multiplies_while_loads_are_in_flight(chip, size, tmp_path):
+def test_attention_multiplies_while_loads_are_in_flight(chip, length, size, tmp_path):
     model = tmp_path / "attention.onnx"
-    attention(model, 12, 1024, size)
+    attention(model, 12, length, size)
     check_no_wait(main_loop(instructions(model, chip, tmp_path)))
+
+
+@pytest.mark.parametrize(("length", "products"), [(1024, 32), (4096, 64)])
+def test_attention_takes_small_tiles_where_there_are_few(length, products, tmp_path):
+    """Two steps of 64 keys: 8 matrix instructions for the scores and 8 for the values of each 16 queries of a wave."""
+    model = tmp_path / "attention.onnx"
+    attention(model, 16, length, 64)
+    loop = innermost(instructions(model, "gfx950", tmp_path))
+    assert sum(bool(MATRIX.search(text)) for text in loop) == products
+
+
+@pytest.mark.parametrize("chip", ["gfx1100", "gfx1201"])
+def test_attention_on_rdna_reads_lds_at_constant_offsets(chip, tmp_path):
+    """Arithmetic on addresses takes cycles from the matrix instructions: nearly all reads of a step share an address."""
+    model = tmp_path / "attention.onnx"
+    attention(model, 12, 1024, 64)
+    loop = main_loop(instructions(model, chip, tmp_path))
+    addresses = [re.search(r"\], (v\d+)", text)[1] for text in loop if text.startswith("ds_load_b128")]
+    assert len(addresses) >= 32 and len(set(addresses)) <= 8
