@@ -194,14 +194,18 @@ def product_case(kind: str, m: int, n: int, k: int) -> Case:
     return Case(made, {"x": half(m, k).astype(of)}, 2 * m * n * k, 2 * (m * k + n * k + m * n))
 
 
-def attention_case(b: int, heads: int, key_heads: int, queries: int, keys: int, size: int, causal: int) -> Case:
+def attention_case(
+    kind: str, b: int, heads: int, key_heads: int, queries: int, keys: int, size: int, causal: int
+) -> Case:
+    import ml_dtypes
+    import numpy as np
     from onnx import TensorProto, helper
 
     shapes = {"q": [b, heads, queries, size], "k": [b, key_heads, keys, size], "v": [b, key_heads, keys, size]}
     nodes = [helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=causal)]
-    f16 = TensorProto.FLOAT16
-    made = model_of(nodes, {n: (f16, s) for n, s in shapes.items()}, f16, [])
-    feed = {n: half(*s) for n, s in shapes.items()}
+    t, of = (TensorProto.BFLOAT16, ml_dtypes.bfloat16) if kind == "bf16" else (TensorProto.FLOAT16, np.float16)
+    made = model_of(nodes, {n: (t, s) for n, s in shapes.items()}, t, [])
+    feed = {n: half(*s).astype(of) for n, s in shapes.items()}
     operations = 4 * b * heads * queries * keys * size / (1 + causal)
     return Case(made, feed, operations, 2 * 2 * (math.prod(shapes["q"]) + math.prod(shapes["k"])))
 
@@ -262,14 +266,15 @@ def rows_case(family: str, shape: list[int], last: str, bf16: bool) -> Case:
 
 
 def case_of(name: str) -> Case:
-    """A problem's model and inputs. gemm, gemv: type (int4, w8: weights in blocks of 32), M, N, K; attention: batch, heads, key heads, queries, keys, head size, causal;
+    """A problem's model and inputs. gemm, gemv: type (int4, w8: weights in blocks of 32), M, N, K; attention: batch, heads, key heads, queries, keys, head size, causal (after "bf16" if it is not float16);
     conv: batch, channels, image size, output channels, kernel, stride; depthwise, pool: the same without output channels;
     sum: shape, axis; transpose: shape, permutation; others: shape, after "bf16" if it is not float16."""
     family, *words = name.split()
     if family in ("gemm", "gemv"):
         return product_case(words[0], *map(int, words[1:]))
     if family == "attention":
-        return attention_case(*map(int, words))
+        kind = words.pop(0) if words[0] == "bf16" else "fp16"
+        return attention_case(kind, *map(int, words))
     if family == "conv":
         return window_case(family, *map(int, words))
     if family in ("depthwise", "pool"):

@@ -5,15 +5,16 @@
     triton/bin/python benchmarks/amd_triton_attention.py measure FOLDER --out triton.json [--best 3]
     python benchmarks/amd_triton_attention.py report triton.json rows.json     # rows of amd_kernels.py
 
-FOLDER gets CHIP_HEAD_CAUSAL_BMxBNxWARPSxSTAGESxMATRIX.hsaco and .json (the kernel's name and LDS). Heads are contiguous:
-q, k, v and out are [heads, rows, HEAD] in float16. `measure` times every configuration with `--rows` rows for each chip, head size and mask, and
-the `--best` of them at the other lengths.
+FOLDER gets CHIP_TYPE_HEAD_CAUSAL_BMxBNxWARPSxSTAGESxMATRIX.hsaco and .json (the kernel's name and LDS). Heads are contiguous:
+q, k, v and out are [heads, rows, HEAD] in TYPE, fp16 or bf16. `measure` times every configuration with `--rows` rows for each chip, type, head
+size and mask, and the `--best` of them at the other lengths.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import json
 import math
 import os
@@ -66,6 +67,7 @@ CONFIGURATIONS = {
 }
 LENGTHS = (1024, 2048, 4096, 8192)
 HEADS = 16
+TYPES = ("fp16", "bf16")
 
 if triton:
 
@@ -84,7 +86,7 @@ if triton:
             shares = tl.math.exp2(scores - higher[:, None])
             rescale = tl.math.exp2(top - higher)
             total = total * rescale + tl.sum(shares, 1)
-            sums = tl.dot(shares.to(tl.float16), tl.load(from_value), sums * rescale[:, None])
+            sums = tl.dot(shares.to(query.dtype), tl.load(from_value), sums * rescale[:, None])
             top = higher
             from_key += BN * D
             from_value += BN * D
@@ -97,7 +99,7 @@ if triton:
         head = tl.program_id(1) * n * D
         rows, dims = tile * BM + tl.arange(0, BM), tl.arange(0, D)
         at = head + rows[:, None] * D + dims[None, :]
-        query = (tl.load(q + at) * scale).to(tl.float16)
+        query = (tl.load(q + at) * scale).to(q.dtype.element_ty)
         top = tl.full((BM,), float("-inf"), tl.float32)
         total = tl.zeros((BM,), tl.float32)
         sums = tl.zeros((BM, D), tl.float32)
@@ -107,11 +109,11 @@ if triton:
             sums, total, top = keys_of(
                 sums, total, top, query, k + head, v + head, whole, whole + BM, rows, BN, D, True
             )
-        tl.store(out + at, (sums / total[:, None]).to(tl.float16))
+        tl.store(out + at, (sums / total[:, None]).to(q.dtype.element_ty))
 
 
-def compiled(chip, head, causal, bm, bn, warps, stages, matrix):
-    types = dict.fromkeys(("q", "k", "v", "out"), "*fp16") | {"n": "i32", "scale": "fp32"}
+def compiled(chip, kind, head, causal, bm, bn, warps, stages, matrix):
+    types = dict.fromkeys(("q", "k", "v", "out"), f"*{kind}") | {"n": "i32", "scale": "fp32"}
     types |= dict.fromkeys(("BM", "BN", "D", "CAUSAL"), "constexpr")
     source = triton.compiler.ASTSource(
         fn=attention,
@@ -127,26 +129,24 @@ def compiled(chip, head, causal, bm, bn, warps, stages, matrix):
 
 def compile_all(o: argparse.Namespace) -> None:
     o.folder.mkdir(parents=True, exist_ok=True)
-    for chip in o.chips:
-        for head in (64, 128):
-            for causal in (0, 1):
-                for c in CONFIGURATIONS[WAVES[chip]]:
-                    stem = o.folder / f"{chip}_{head}_{causal}_{'x'.join(map(str, c))}"
-                    if (causal and c[0] % c[1]) or stem.with_suffix(".json").exists():
-                        continue
-                    try:
-                        kernel = compiled(chip, head, causal, *c)
-                    except Exception as e:  # Triton refuses some, for instance those with too much LDS
-                        print(f"{stem.name}: {str(e).splitlines()[0][:200]}")
-                        continue
-                    stem.with_suffix(".hsaco").write_bytes(kernel.asm["hsaco"])
-                    about = {"name": kernel.metadata.name, "shared": kernel.metadata.shared}
-                    stem.with_suffix(".json").write_text(json.dumps(about))
+    for chip, kind, head, causal in itertools.product(o.chips, o.types, o.heads, (0, 1)):
+        for c in CONFIGURATIONS[WAVES[chip]]:
+            stem = o.folder / f"{chip}_{kind}_{head}_{causal}_{'x'.join(map(str, c))}"
+            if (causal and c[0] % c[1]) or stem.with_suffix(".json").exists():
+                continue
+            try:
+                kernel = compiled(chip, kind, head, causal, *c)
+            except Exception as e:  # Triton refuses some, for instance those with too much LDS
+                print(f"{stem.name}: {str(e).splitlines()[0][:200]}")
+                continue
+            stem.with_suffix(".hsaco").write_bytes(kernel.asm["hsaco"])
+            about = {"name": kernel.metadata.name, "shared": kernel.metadata.shared}
+            stem.with_suffix(".json").write_text(json.dumps(about))
 
 
 def run_one(o: argparse.Namespace) -> None:
     """Prints the estimated microseconds of one kernel with cold caches, in this process."""
-    chip, head, _, config = o.stem.name.split("_")
+    chip, _, head, _, config = o.stem.name.split("_")
     bm, _, warps, *_ = map(int, config.split("x"))
     os.environ["SARDONYX_SIM"] = json.dumps({"chips": [chip], "timing": "sample"})
     hip = ctypes.CDLL(str(BUILD / "lib/libamdhip64-sim.so"))
@@ -189,23 +189,22 @@ def time_of(stem: Path, length: int, seconds: float) -> float | None:
 def measure(o: argparse.Namespace) -> None:
     rows = json.loads(o.out.read_text()) if o.out.exists() else {}
 
-    def times(chip: str, head: int, causal: int, length: int, stems: list[Path]) -> dict[str, float]:
-        key = f"{chip} attention 1 {HEADS} {HEADS} {length} {length} {head} {causal}"
+    def times(chip: str, kind: str, head: int, causal: int, length: int, stems: list[Path]) -> dict[str, float]:
+        of = "bf16 " if kind == "bf16" else ""
+        key = f"{chip} attention {of}1 {HEADS} {HEADS} {length} {length} {head} {causal}"
         if key not in rows:
-            found = {s.name.split("_")[3]: time_of(s, length, o.seconds) for s in stems}
+            found = {s.name.split("_")[4]: time_of(s, length, o.seconds) for s in stems}
             rows[key] = {c: us for c, us in sorted(found.items(), key=lambda x: x[1] or math.inf) if us}
             o.out.write_text(json.dumps(rows, indent=1))
             print(key, *(f"{c} {us:.1f}" for c, us in list(rows[key].items())[:3]), f"of {len(rows[key])}", flush=True)
         return rows[key]
 
-    for chip in o.chips:
-        for head in (64, 128):
-            for causal in (0, 1):
-                prefix = f"{chip}_{head}_{causal}_"
-                stems = sorted(f.with_suffix("") for f in o.folder.glob(prefix + "*.hsaco"))
-                best = list(times(chip, head, causal, o.rows, stems))[: o.best]
-                for length in o.lengths:
-                    times(chip, head, causal, length, [o.folder / (prefix + c) for c in best])
+    for chip, kind, head, causal in itertools.product(o.chips, o.types, o.heads, (0, 1)):
+        prefix = f"{chip}_{kind}_{head}_{causal}_"
+        stems = sorted(f.with_suffix("") for f in o.folder.glob(prefix + "*.hsaco"))
+        best = list(times(chip, kind, head, causal, o.rows, stems))[: o.best]
+        for length in o.lengths:
+            times(chip, kind, head, causal, length, [o.folder / (prefix + c) for c in best])
 
 
 def report(o: argparse.Namespace) -> None:
@@ -227,14 +226,20 @@ def report(o: argparse.Namespace) -> None:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = p.add_subparsers(required=True)
+
+    def which(c: argparse.ArgumentParser) -> None:
+        c.add_argument("--chips", nargs="+", choices=WAVES, default=list(WAVES))
+        c.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
+        c.add_argument("--heads", nargs="+", type=int, choices=(64, 128), default=[64, 128], help="elements of a head")
+
     c = commands.add_parser("compile")
     c.add_argument("folder", type=Path)
-    c.add_argument("--chips", nargs="+", choices=WAVES, default=list(WAVES))
+    which(c)
     c.set_defaults(run=compile_all)
     c = commands.add_parser("measure")
     c.add_argument("folder", type=Path)
     c.add_argument("--out", type=Path, required=True)
-    c.add_argument("--chips", nargs="+", choices=WAVES, default=list(WAVES))
+    which(c)
     c.add_argument("--rows", type=int, default=2048, help="length at which every configuration is timed")
     c.add_argument("--lengths", type=int, nargs="*", default=list(LENGTHS))
     c.add_argument("--best", type=int, default=3, help="configurations that are timed at the other lengths")
