@@ -242,18 +242,18 @@ class Generator : AttentionProblem {
     form(64, 2, always_wgmma() ? logical_and(few_not, logical_not(full)) : never, small);
   }
 
-  // CDNA: small tiles are faster where others would leave compute units without work, although keys are read from LDS
-  // for half as many rows. Causal limits give workgroups different amounts of work, which more of them balance; with
-  // heads beyond 64 elements LDS limits that.
+  // CDNA: small tiles are faster where others would leave compute units without work. They read keys and values from
+  // LDS for half as many rows, which CDNA 2's matrix units hide. Causal limits give workgroups different amounts of
+  // work, which more of them balance; with heads beyond 64 elements CDNA 4's LDS is too slow for that.
   bool takes_small_tiles() const {
     return chip_.has(Feature::kUnifiedRegisters) && plain_ && size_of(type_) == 2 && rows_of_tile() > kSmallRows;
   }
   Expr prefers_small_tiles() const {
-    if (!takes_small_tiles()) return compare(Op::kLt, 1, 0);
-    const std::int64_t units = chip_.product().units;
-    const bool balances = (a_.begin || a_.end) && std::max(extent(d_), extent(e_)) <= 64;
+    const auto units = chip_.product().units, rate = static_cast<int>(operations_per_clock(chip_, type_));
+    const bool balances = (a_.begin || a_.end) && std::max(extent(d_), extent(e_)) * rate <= 128 * 2048;
+    const Expr most = rate <= 1024 ? 3 * units : balances ? units : units / 2;
     const Expr blocks = batch_ * heads_ * idx::ceildiv(queries_, rows_of_tile());
-    return logical_and(compare(Op::kLe, blocks, balances ? units : units / 2), logical_not(prefers_few_rows()));
+    return logical_and(compare(Op::kLe, blocks, most), logical_not(prefers_few_rows()));
   }
   void add_small_tiles() {
     add(tiles_name(kSmallRows), prefers_small_tiles(), 1, [this] {

@@ -43,8 +43,12 @@ LONG = [
     for d in ["sim:gfx90a", "sim:gfx942", "sim:gfx950"]
     for s in [(1, 2, 1, 150, 450, 64), (1, 1, 1, 70, 300, 128)]
 ]
-# CDNA: enough tiles for the kernel of many queries, and too few to fill the compute units: waves of 16 queries.
-SMALL_TILES = [("sim:gfx942", (2, 32, 1, 35, 450, 64)), ("sim:gfx950", (2, 32, 1, 35, 300, 128))]
+# CDNA, the kernel of many queries: with too few tiles to fill the compute units waves have 16 queries, with more 32.
+MANY = [
+    ("sim:gfx942", (2, 32, 1, 35, 450, 64)),
+    pytest.param("sim:gfx950", (2, 32, 1, 35, 300, 128), marks=pytest.mark.slow),
+    pytest.param("sim:gfx942", (3, 52, 1, 40, 450, 64), marks=pytest.mark.slow),
+]
 WHERE = [(d, s) for d in SIMULATED for s in SMALL] + [(d, s) for d in NVIDIA for s in SMALL + LARGE + ONE_QUERY]
 
 
@@ -64,7 +68,7 @@ def run(device, feed, size, mask=None, **attributes):
     return sardonyx.compile(model, device=device).run(feed)["y"].astype(np.float64)
 
 
-@pytest.mark.parametrize(("device", "size"), WHERE + LONG + SMALL_TILES)
+@pytest.mark.parametrize(("device", "size"), WHERE + LONG + MANY)
 @pytest.mark.parametrize("causal", [False, True])
 def test_plain_and_causal(device, size, causal):
     feed = operands(size)
