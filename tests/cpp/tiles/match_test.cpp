@@ -25,11 +25,12 @@ return %2)"),
 }
 
 TEST(HostTiles, IntegersRunAsLoops) {
-  EXPECT_THAT(refusals(R"(%0 = input int32[n, 16]
+  EXPECT_THAT(
+      refusals(R"(%0 = input int32[n, 16]
 %1 = input int32[16, 8]
 %2 = matmul int32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"product"
 return %2)"),
-              ElementsAre("product: runs as a loop: operands are not float tensors in memory"));
+      ElementsAre("product: runs as a loop: operands are not tensors in memory, of floats or of uint8 and int8"));
 }
 
 TEST(HostTiles, StridedOperandsRunAsLoops) {
