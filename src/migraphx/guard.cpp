@@ -39,6 +39,10 @@ migraphx_status report_exception(const char* function) noexcept {
   }
 }
 
+void print_note(const char* function, const std::string& message) {
+  std::fprintf(stderr, "%s: Note: %s\n", function, message.c_str());
+}
+
 }  // namespace sardonyx::mgx
 
 /// The message of this thread's last failed call ("" if none failed), valid until its next one. Not part of MIGraphX's

@@ -14,6 +14,9 @@ namespace sardonyx::mgx {
 /// block. Returns the status for the exception.
 migraphx_status report_exception(const char* function) noexcept;
 
+/// Prints "FUNCTION: Note: MESSAGE" on stderr.
+void print_note(const char* function, const std::string& message);
+
 template <typename F>
 migraphx_status guarded(const char* function, const F& f) noexcept {
   try {

@@ -28,10 +28,13 @@ bool is_byte_float(DType t) { return is_float(t) && size_of(t) == 1; }
 
 class Mender {
  public:
-  explicit Mender(model::Model& m) : model_(m) {}
+  explicit Mender(model::Graph& graph) : graph_(graph) {}
+  /// Of a graph inside another, whose values it may use.
+  Mender(model::Graph& graph, const Mender& outer)
+      : graph_(graph), types_(outer.types_), dims_(outer.dims_), count_(outer.count_) {}
 
   void run() {
-    for (const model::ValueInfo& v : model_.graph.inputs) {
+    for (const model::ValueInfo& v : graph_.inputs) {
       if (v.dtype) types_[v.name] = *v.dtype;
       if (!v.shape) continue;
       std::vector<std::int64_t> dims;
@@ -39,18 +42,21 @@ class Mender {
         if (d.value) dims.push_back(*d.value);
       if (dims.size() == v.shape->size()) dims_[v.name] = std::move(dims);
     }
-    for (const model::Tensor& t : model_.graph.initializers) {
+    for (const model::Tensor& t : graph_.initializers) {
       if (!t.unsupported.empty()) continue;
       types_[t.name] = t.dtype;
       dims_[t.name] = t.dims;
     }
     std::vector<Node> nodes;
-    nodes.swap(model_.graph.nodes);
+    nodes.swap(graph_.nodes);
     for (Node& n : nodes) {
+      mend_nested(n);
       mend(n);
       std::vector<Node> after;
       dequantize_first(n, after);
       replace_removed(n, after);
+      mean_of_squares(n, after);
+      clip_by_tensors(n, after);
       convert_operands(n, after);
       learn_types(n);
       add(std::move(n));
@@ -60,8 +66,20 @@ class Mender {
 
  private:
   void add(Node n) {
-    n.index = static_cast<std::int64_t>(model_.graph.nodes.size());
-    model_.graph.nodes.push_back(std::move(n));
+    n.index = static_cast<std::int64_t>(graph_.nodes.size());
+    graph_.nodes.push_back(std::move(n));
+  }
+
+  void mend_nested(Node& n) {
+    for (auto& [name, value] : n.attributes) {
+      auto* nested = std::get_if<model::GraphPtr>(&value);
+      if (!nested || !*nested) continue;
+      auto mended = std::make_shared<model::Graph>(**nested);
+      Mender inside(*mended, *this);
+      inside.run();
+      count_ = inside.count_;
+      *nested = std::move(mended);
+    }
   }
 
   std::string fresh(const Node& n) {
@@ -116,7 +134,17 @@ class Mender {
                                           {"Unsqueeze", 13, {"axes"}},
                                           {"TopK", 10, {"k"}},
                                           {"Upsample", 9, {"scales"}},
-                                          {"ReverseSequence", 10, {"sequence_lens"}}};
+                                          {"ReverseSequence", 10, {"sequence_lens"}},
+                                          {"ReduceSum", 13, {"axes"}},
+                                          {"ReduceL1", 18, {"axes"}},
+                                          {"ReduceL2", 18, {"axes"}},
+                                          {"ReduceLogSum", 18, {"axes"}},
+                                          {"ReduceLogSumExp", 18, {"axes"}},
+                                          {"ReduceMax", 18, {"axes"}},
+                                          {"ReduceMean", 18, {"axes"}},
+                                          {"ReduceMin", 18, {"axes"}},
+                                          {"ReduceProd", 18, {"axes"}},
+                                          {"ReduceSumSquare", 18, {"axes"}}};
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.op == n.op_type; });
     if (row == rows.end() || !n.domain.empty() || n.opset < row->since || n.inputs.size() != 1) return;
     for (std::size_t k = 0; k < row->attributes.size(); ++k) {
@@ -141,7 +169,8 @@ class Mender {
 
   void take(model::Tensor t) {
     types_[t.name] = t.dtype;
-    model_.graph.initializers.push_back(std::move(t));
+    dims_[t.name] = t.dims;
+    graph_.initializers.push_back(std::move(t));
   }
 
   /// Lists of sizes and bounds are int64 in ONNX.
@@ -185,7 +214,15 @@ class Mender {
     // Keys and values inside the queries: the others are placeholders.
     if (n.op_type == "GroupQueryAttention" && rank(0) == 3 && rank(1) == 1 && rank(2) == 1)
       n.inputs[1] = n.inputs[2] = "";
-    if (n.op_type == "MultiHeadAttention" && rank(3) == 2) n.inputs[3] = reshape(n, n.inputs[3], {-1});
+    // After packed keys and values MIGraphX expects no values.
+    if (n.op_type == "MultiHeadAttention" && rank(1) == 5 && rank(2) == 1) n.inputs.insert(n.inputs.begin() + 2, "");
+    if (n.op_type == "MultiHeadAttention" && rank(3) == 2 && type_of(n.inputs[3]) != DType::kInt32)
+      n.inputs[3] = reshape(n, n.inputs[3], {-1});
+    // Axes in place of the value, which these modes have not.
+    if (n.op_type == "Pad" && n.inputs.size() == 3 && n.get_string("mode", "constant") != "constant" &&
+        (type_of(n.inputs[2]) == DType::kInt32 || type_of(n.inputs[2]) == DType::kInt64) &&
+        type_of(n.inputs[0]) != type_of(n.inputs[2]))
+      n.inputs.insert(n.inputs.begin() + 2, "");
     // Broadcasting as before operator set 7: the second operand's dims are those of the first from `axis` on.
     if (n.domain.empty() && n.opset >= 7 && n.get_int("broadcast", 0) != 0 && n.find("axis") && rank(0) > rank(1) &&
         rank(1) > 0) {
@@ -211,7 +248,8 @@ class Mender {
       d.op_type = "DequantizeLinear";
       d.opset = 21;
       d.inputs = {n.inputs[k], n.inputs[k + 2]};
-      if (k + 4 < n.inputs.size() && !n.inputs[k + 4].empty()) d.inputs.push_back(n.inputs[k + 4]);
+      if (k + 4 < n.inputs.size() && !n.inputs[k + 4].empty())
+        d.inputs.push_back(repeated(n, n.inputs[k + 4], n.inputs[k + 2]));
       d.outputs = {fresh(n)};
       d.attributes["axis"] = std::int64_t{-1};
       std::string result = d.outputs[0];
@@ -233,6 +271,74 @@ class Mender {
     n.outputs[0] = fresh(n);
     sum.inputs = {n.outputs[0], bias};
     after.push_back(std::move(sum));
+  }
+
+  /// `value`, or its only element for each element of `like`.
+  std::string repeated(const Node& near, const std::string& value, const std::string& like) {
+    const auto one = dims_of(value), all = dims_of(like);
+    if (!one || !all || all->size() != 1 || all->front() == 1 ||
+        !(one->empty() || *one == std::vector<std::int64_t>{1}))
+      return value;
+    const std::string list = fresh(near);
+    take(constant(list, DType::kInt64, *all));
+    Node e;
+    e.op_type = "Expand";
+    e.opset = 13;
+    e.inputs = {value, list};
+    e.outputs = {fresh(near)};
+    if (const auto t = type_of(value)) types_[e.outputs[0]] = *t;
+    std::string result = e.outputs[0];
+    add(std::move(e));
+    return result;
+  }
+
+  Node after_of(const Node& n, const char* op, std::vector<std::string> inputs) {
+    Node next;
+    next.op_type = op;
+    next.opset = 13;
+    next.inputs = std::move(inputs);
+    next.outputs = {fresh(n)};
+    return next;
+  }
+
+  /// In place of the mean that a root-mean-square normalisation has not, MIGraphX gives the mean of the squares.
+  void mean_of_squares(Node& n, std::vector<Node>& after) {
+    if (n.op_type != "SkipSimplifiedLayerNormalization" || n.outputs.size() < 2 || n.outputs[1].empty()) return;
+    n.outputs.resize(4);
+    if (n.outputs[3].empty()) n.outputs[3] = fresh(n);
+    Node sum = after_of(n, "Cast", {n.outputs[3]});
+    sum.attributes["to"] = std::int64_t{1};
+    Node square = after_of(n, "Mul", {sum.outputs[0], sum.outputs[0]});
+    Node mean = after_of(n, "ReduceMean", {square.outputs[0]});
+    mean.attributes["axes"] = std::vector<std::int64_t>{-1};
+    mean.outputs = {n.outputs[1]};
+    n.outputs[1].clear();
+    for (Node* next : {&sum, &square, &mean}) after.push_back(std::move(*next));
+  }
+
+  /// A clip whose bounds are tensors: the larger of the elements, then the smaller.
+  void clip_by_tensors(Node& n, std::vector<Node>& after) {
+    const auto is_tensor = [&](std::size_t k) {
+      const auto d = k < n.inputs.size() && !n.inputs[k].empty() ? dims_of(n.inputs[k]) : std::nullopt;
+      return d && std::any_of(d->begin(), d->end(), [](std::int64_t s) { return s != 1; });
+    };
+    if (n.op_type != "Clip" || !n.domain.empty() || n.outputs.size() != 1 || !(is_tensor(1) || is_tensor(2))) return;
+    const std::optional<DType> known = type_of(n.inputs[0]);
+    if (!known) return;
+    const DType type = *known;
+    const auto bound = [&](std::size_t k) {
+      return type_of(n.inputs[k]) == type ? n.inputs[k] : cast(n, n.inputs[k], type);
+    };
+    const std::string low = n.inputs[1].empty() ? "" : bound(1),
+                      high = n.inputs.size() > 2 && !n.inputs[2].empty() ? bound(2) : "";
+    n.opset = std::max<std::int64_t>(n.opset, 13);
+    n.op_type = low.empty() ? "Min" : "Max";
+    n.inputs = {n.inputs[0], low.empty() ? high : low};
+    if (low.empty() || high.empty()) return;
+    Node smaller = after_of(n, "Min", {fresh(n), high});
+    std::swap(smaller.outputs[0], n.outputs[0]);
+    smaller.inputs[0] = n.outputs[0];
+    after.push_back(std::move(smaller));
   }
 
   std::optional<DType> type_of(const std::string& value) const {
@@ -363,7 +469,7 @@ class Mender {
     }
   }
 
-  model::Model& model_;
+  model::Graph& graph_;
   std::map<std::string, DType> types_;
   std::map<std::string, std::vector<std::int64_t>> dims_;
   std::size_t count_ = 0;
@@ -371,6 +477,6 @@ class Mender {
 
 }  // namespace
 
-void mend(model::Model& m) { Mender(m).run(); }
+void mend(model::Model& m) { Mender(m.graph).run(); }
 
 }  // namespace sardonyx::mgx

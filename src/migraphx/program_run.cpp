@@ -5,6 +5,7 @@
 #include "device/driver.h"
 #include "import/node_source.h"
 #include "migraphx/argument.h"
+#include "migraphx/guard.h"
 #include "migraphx/program.h"
 #include "migraphx/shape.h"
 #include "migraphx/temporary.h"
@@ -76,6 +77,11 @@ void MigraphxProgram::compile(const migraphx_target& target, const migraphx_comp
   if (!calibration_.empty()) o.calibration_table = table.emplace(calibration_).path();
   compiled_ = std::make_shared<Model>(std::make_unique<NodeSource>(*nodes_), o);
   placement_ = {target.name, options.offload_copy};
+  const QuantizationReport products = compiled_->quantization();
+  if (!calibration_.empty() && products.quantized == 0 && !products.in_float.empty())
+    print_note("migraphx_program_compile",
+               fmt::format("nothing is computed in {}; {}{}", precision_, products.in_float.front(),
+                           products.in_float.size() > 1 ? ", and others" : ""));
   if (compiled_->gpu()) stream_ = compiled_->gpu()->create_stream();
 }
 

@@ -151,6 +151,7 @@ QueryKeyValue unpack_inputs(OpContext& c, const Expr& heads, Value* bias) {
   const Expr hidden = q->shape[2];
   if (bias) {
     c.require(bias->rank() == 1, "a bias of rank {}", bias->rank());
+    c.require(bias->dtype == q->dtype, "a bias of {} with a query of {}", name(bias->dtype), name(q->dtype));
     q = add_bias(g, q, bias, 0);
     if (k->rank() == 3) k = add_bias(g, k, bias, hidden);
     if (v && v->rank() == 3) v = add_bias(g, v, bias, hidden * 2);
@@ -158,7 +159,14 @@ QueryKeyValue unpack_inputs(OpContext& c, const Expr& heads, Value* bias) {
   q = split_heads(g, q, heads);
   if (k->rank() == 5) {
     c.require(!v, "packed keys and values beside values");
-    return {q, part(k, 0), part(k, 1)};
+    // [B, H, S, D], with the bias of a head's elements.
+    auto biased = [&](Value* x, const Expr& start) {
+      if (!bias) return x;
+      return tensor::generate(g, x->shape, [&](const Exprs& i) {
+        return el::add(tensor::at(x, i), tensor::at(bias, {start + i[1] * x->shape[3] + i[3]}));
+      });
+    };
+    return {q, biased(part(k, 0), hidden), biased(part(k, 1), hidden * 2)};
   }
   c.require(v && v->rank() == k->rank() && (k->rank() == 3 || k->rank() == 4), "keys of rank {} with values of another",
             k->rank());

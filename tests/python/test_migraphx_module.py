@@ -256,6 +256,9 @@ def test_driver(models, capfd):
     assert status == 0 and re.search(r"Rate: \S+ inferences/sec\nTotal time: \S+ms", out)
     assert "Total time: " in run(capfd, "time", "m.onnx", "-n", 2)[1]
     assert "_result" not in run(capfd, "run", "--test")[1]
+    # A product of two parameters has no weights to quantise, which is said.
+    assert "Note: nothing is computed in int8; node 0" in run(capfd, "run", "--test", "--int8")[2]
+    assert "Note:" not in run(capfd, "run", "m.onnx", "--int8")[2]
     mgx.argument.save(mgx.argument(rows(1)), "x.pb")
     assert run(capfd, "run", "m.onnx", "--load-arg", "@x", "x.pb")[0] == 0
     assert "pooling" in run(capfd, "op", "--list")[1].split() and "Conv" in run(capfd, "onnx", "--list")[1].split()
@@ -325,6 +328,68 @@ def test_models_that_only_migraphx_reads(domain):
         np.asarray(got[0]), 0.5 * v * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3))), rtol=1e-5, atol=1e-6
     )
     assert got[1].tolist() == [True, False] and got[2].tolist() == [False] * 6
+
+
+def test_nested_graphs_are_mended():
+    """Axes as an attribute in a loop's body."""
+    f, types = helper.make_tensor_value_info, TensorProto
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["c"], ["c_out"]),
+            helper.make_node("Add", ["s", "x"], ["s_out"]),
+            helper.make_node("ReduceSum", ["s_out"], ["row"], axes=[0], keepdims=0),
+        ],
+        "body",
+        [f("i", types.INT64, []), f("c", types.BOOL, []), f("s", types.FLOAT, [2, 3])],
+        [f("c_out", types.BOOL, []), f("s_out", types.FLOAT, [2, 3]), f("row", types.FLOAT, [3])],
+    )
+    nodes = [helper.make_node("Loop", ["n", "", "x"], ["s", "rows"], body=body)]
+    outputs = [("s", FLOAT, [2, 3]), ("rows", FLOAT, [2, 3])]
+    p = lenient(nodes, [("x", FLOAT, [2, 3])], outputs, [("n", np.int64(2))])
+    p.compile(mgx.get_target("ref"))
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    got = p.run({"x": x})
+    assert (np.asarray(got[0]) == 3 * x).all()
+    assert (np.asarray(got[1]) == [2 * x.sum(0), 3 * x.sum(0)]).all()
+
+
+def test_clips_by_tensors_and_means_of_squares():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+    low, high = np.float32([[-2, -1, 0, 1]]), np.int64([[2], [3], [4]])
+    nodes = [
+        helper.make_node("Clip", ["x", "low", "high"], ["c"]),
+        helper.make_node("Clip", ["x", "", "high"], ["d"]),
+        helper.make_node("SkipSimplifiedLayerNormalization", ["x", "x", "g"], ["y", "mean", "inverse"], epsilon=0.5),
+    ]
+    outputs = [("c", FLOAT, [3, 4]), ("d", FLOAT, [3, 4]), ("y", FLOAT, [3, 4]), ("mean", FLOAT, [3, 1])]
+    weights = [("low", low), ("high", high), ("g", np.float32([1, 2, 3, 4]))]
+    p = lenient(nodes, [("x", FLOAT, [3, 4])], outputs, weights)
+    p.compile(mgx.get_target("ref"))
+    c, d, y, mean = map(np.asarray, p.run({"x": x}))
+    assert (c == np.minimum(np.maximum(x, low), high)).all() and (d == np.minimum(x, high)).all()
+    square = (4 * x * x).mean(1, keepdims=True)
+    np.testing.assert_allclose(mean, square, rtol=1e-6)
+    np.testing.assert_allclose(y, 2 * x / np.sqrt(square + 0.5) * [1, 2, 3, 4], rtol=1e-5)
+
+
+@pytest.mark.parametrize("gap", [True, False], ids=["ONNX Runtime's inputs", "MIGraphX's inputs"])
+def test_packed_keys_and_values_with_a_bias(gap):
+    """The same as keys and values by themselves."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, n, 6)).astype(np.float32) for n in (3, 4, 4))
+    bias, mask = rng.standard_normal(18).astype(np.float32), np.int32([[1, 1, 0, 1], [1, 0, 1, 1]])
+    packed = np.stack([k.reshape(2, 4, 2, 3), v.reshape(2, 4, 2, 3)], 3)
+    inputs = [("q", FLOAT, q.shape), ("kv", FLOAT, packed.shape), ("k", FLOAT, k.shape), ("v", FLOAT, v.shape)]
+    inputs += [("b", FLOAT, bias.shape), ("m", TensorProto.INT32, mask.shape)]
+    first = ["q", "kv", "", "b", "m"] if gap else ["q", "kv", "b", "m"]
+    nodes = [
+        helper.make_node("MultiHeadAttention", first, ["y"], num_heads=2),
+        helper.make_node("MultiHeadAttention", ["q", "k", "v", "b", "m"], ["z"], num_heads=2),
+    ]
+    p = lenient(nodes, inputs, [("y", FLOAT, q.shape), ("z", FLOAT, q.shape)])
+    p.compile(mgx.get_target("ref"))
+    y, z = map(np.asarray, p.run({"q": q, "kv": packed, "k": k, "v": v, "b": bias, "m": mask}))
+    np.testing.assert_allclose(y, z, rtol=1e-5, atol=1e-6)
 
 
 def test_group_normalisation_with_a_scale_for_each_channel():
