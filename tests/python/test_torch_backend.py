@@ -306,6 +306,15 @@ def test_resizing_with_aligned_corners():
     same(resize, torch.randn(1, 2, 4, 4))
 
 
+@pytest.mark.parametrize("function", [torch.log1p, torch.expm1])
+def test_small_values_keep_their_digits(function):
+    """torch.onnx writes log(1 + x) and exp(x) - 1."""
+    x = torch.tensor([1e-10, -1e-9, 1e-4, -0.5, 0.0, 3.0, 88.0, 1e20, float("inf"), -1.0, -100.0, float("nan")])
+    with torch.no_grad():
+        got = torch.compile(lambda x: function(x), backend="sardonyx")(x)
+    torch.testing.assert_close(got, function(x), rtol=1e-6, atol=0, equal_nan=True)  # some ULPs of two functions
+
+
 def test_channels_last_inputs_are_read_in_place(graphs):
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()
     compiled = torch.compile(module, backend="sardonyx")

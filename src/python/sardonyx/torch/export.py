@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..errors import FileError, InvalidArgumentError, UnsupportedError
-from .repairs import MISTRANSLATED, arguments_of, repair
+from .repairs import MISTRANSLATED, arguments_of, repair, translations
 
 #: Weights above this are kept in a file beside the model, which is mapped; within it they would be copied several times.
 INLINE_BYTES = 2**24
@@ -124,6 +124,8 @@ def core_export() -> Callable[..., Any]:
             for key, made in list(registry.functions.items()):
                 if str(made[0].fx_target) in MISTRANSLATED:
                     del registry.functions[key]  # PyTorch's decomposition is used
+            for target, function in translations().items():
+                registry.register_op(target, function)
             return functools.partial(_core.export, registry=registry)
     except (ImportError, AttributeError, TypeError, ValueError):
         pass

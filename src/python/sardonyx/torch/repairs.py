@@ -16,8 +16,36 @@ from ..errors import UnsupportedError
 aten = torch.ops.aten
 
 #: Translations that are not used, so that PyTorch decomposes the operators: batch normalisation by the batch's statistics
-#: is written as one by the running statistics; the angle of an integer as an integer.
-MISTRANSLATED = {"aten.angle.default", "aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats", "aten._native_batch_norm_legit_functional.default"}  # fmt: skip
+#: is written as one by the running statistics; the angle of an integer as an integer;
+#: erfcx as a product that overflows.
+MISTRANSLATED = {"aten.angle.default", "aten.special_erfcx.default", "aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats", "aten._native_batch_norm_legit_functional.default"}  # fmt: skip
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """In place of torch.onnx's: log(1 + x) and exp(x) - 1 lose all digits of a small x. W. Kahan's forms multiply by what the
+    sum has rounded away; where nothing is rounded, infinities among them, the sum itself is right."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    def constant(value: float, like: Any) -> Any:
+        return op.CastLike(op.Constant(value_float=value), like)
+
+    def log1p(self: Any) -> Any:
+        near = op.Add(self, constant(1.0, self))
+        part = op.Sub(near, constant(1.0, self))
+        log = op.Log(near)
+        rounded = op.Where(op.Equal(part, self), log, op.Mul(log, op.Div(self, part)))
+        return op.Where(op.Equal(part, constant(0.0, self)), self, rounded)
+
+    def expm1(self: Any) -> Any:
+        near = op.Exp(self)
+        part = op.Sub(near, constant(1.0, self))
+        large = op.Or(op.Equal(part, near), op.Equal(part, constant(-1.0, self)))
+        rounded = op.Where(large, part, op.Mul(part, op.Div(self, op.Log(near))))
+        return op.Where(op.Equal(part, constant(0.0, self)), self, rounded)
+
+    return {aten.log1p.default: log1p, aten.expm1.default: expm1}
 
 
 def arguments_of(schema: Any, node: torch.fx.Node) -> Iterator[tuple[Any, Any]]:
