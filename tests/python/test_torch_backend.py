@@ -300,6 +300,17 @@ def test_averages_with_a_divisor():
     same(lambda x: nn.functional.avg_pool2d(x, 3, 1, 1, divisor_override=2) + 1, torch.randn(1, 3, 9, 9))
 
 
+def test_averages_of_exported_programs():
+    class Average(nn.Module):
+        def forward(self, x):
+            return nn.functional.avg_pool2d(x, 3, divisor_override=2)
+
+    x = torch.randn(1, 3, 9, 9)
+    program = torch.export.export(Average(), (x,))
+    (got,) = sardonyx.compile(program).run({"x": x}).values()
+    close(torch.from_numpy(got), program.module()(x))  # as it was
+
+
 def test_resizing_with_aligned_corners():
     """ONNX aligns the corners of the scaled size, PyTorch those of the whole one."""
     resize = lambda x: nn.functional.interpolate(x, scale_factor=0.6, mode="bilinear", align_corners=True)

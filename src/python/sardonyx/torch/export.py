@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 import io
@@ -188,9 +189,13 @@ def onnx_of(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
         return write_onnx(exported(model, example_inputs, dynamic_shapes), folder)
     if example_inputs is not None or dynamic_shapes is not None:
         raise InvalidArgumentError("example_inputs and dynamic_shapes are for a torch.nn.Module")
-    if not isinstance(model, torch.export.ExportedProgram):
+    if isinstance(model, torch.export.ExportedProgram):
+        given, model = model, copy.copy(model)
+        model._graph_module = copy.deepcopy(given.graph_module)  # without weights, which are the program's
+    else:
         try:
             model = torch.export.load(os.fspath(model))
         except Exception as error:
             raise FileError(f"{os.fspath(model)}: torch.export cannot load it: {first_line(error)}") from error
+    repair(model)
     return write_onnx(model, folder)
