@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 import io
+import logging
 import operator
 import os
 import pathlib
@@ -16,6 +18,7 @@ from typing import Any
 import torch
 
 from ..errors import FileError, InvalidArgumentError, UnsupportedError
+from .repairs import MISTRANSLATED, arguments_of, repair, translations
 
 #: Weights above this are kept in a file beside the model, which is mapped; within it they would be copied several times.
 INLINE_BYTES = 2**24
@@ -37,37 +40,30 @@ def cause_of(error: BaseException) -> BaseException:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without what exporters print; errors are raised all the same."""
+    loggers = [logging.getLogger(name) for name in ("onnx_ir", "onnxscript", "torch.onnx")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        yield
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def exported(module: torch.nn.Module, arguments: Sequence[Any], shapes: Any = None) -> torch.export.ExportedProgram:
     """torch.export of a module in evaluation; `shapes` as for its dynamic_shapes. Raises UnsupportedError."""
     try:
         with quiet(), torch.no_grad():
-            program = torch.export.export(module, tuple(arguments), dynamic_shapes=shapes, strict=False)
-            leave_out_zero_terms(program)
-            return program
+            program: torch.export.ExportedProgram = torch.export.export(
+                module, tuple(arguments), dynamic_shapes=shapes, strict=False
+            )
     except Exception as error:
         raise UnsupportedError(f"torch.export cannot trace it: {first_line(cause_of(error))}") from error
-
-
-#: beta * input + alpha * (a product)
-SUMS = {"addbmm", "addmm", "addmv", "addr", "baddbmm"}
-
-
-def leave_out_zero_terms(program: torch.export.ExportedProgram) -> None:
-    """With a beta of 0 PyTorch does not read the input, which may be memory as it is; torch.onnx multiplies it by 0."""
-    graph = program.graph
-    for node in graph.nodes:
-        name = getattr(getattr(node.target, "_schema", None), "name", "")
-        if name.removeprefix("aten::") in SUMS and node.kwargs.get("beta", 1) == 0:
-            with graph.inserting_before(node):
-                zeros = graph.call_function(torch.ops.aten.zeros_like.default, (node.args[0],))
-            zeros.meta = dict(node.args[0].meta)
-            node.args = (zeros, *node.args[1:])
-    program.graph_module.recompile()
+    repair(program)
+    return program
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -91,19 +87,13 @@ def may_change_inputs(program: torch.export.ExportedProgram) -> bool:
                 if isinstance(node.target, torch._ops.HigherOrderOperator):
                     return True
                 continue  # a function of sizes
-            written = (x for a, x in arguments_of(schema, node) if a.alias_info is not None and a.alias_info.is_write)
+            given = list(arguments_of(schema, node))
+            written = [x for a, x in given if a.alias_info is not None and a.alias_info.is_write]
+            if "_norm" in schema.name and any(a.name in ("training", "use_input_stats") and x for a, x in given):
+                written += [x for a, x in given if a.name.startswith("running_")]  # which the schema does not say
             if any(may_be_input(x) for x in written):
                 return True
     return False
-
-
-def arguments_of(schema: Any, node: torch.fx.Node) -> Iterator[tuple[Any, Any]]:
-    """The declared arguments of a call that are given, with their values."""
-    for k, argument in enumerate(schema.arguments):
-        if k < len(node.args):
-            yield argument, node.args[k]
-        elif argument.name in node.kwargs:
-            yield argument, node.kwargs[argument.name]
 
 
 def may_be_input(value: Any) -> bool:
@@ -131,7 +121,13 @@ def core_export() -> Callable[..., Any]:
         from torch.onnx._internal.exporter import _core, _registration
 
         if {"registry", "verbose", "input_names"} <= set(inspect.signature(_core.export).parameters):
-            return functools.partial(_core.export, registry=_registration.ONNXRegistry.from_torchlib())
+            registry = _registration.ONNXRegistry.from_torchlib()
+            for key, made in list(registry.functions.items()):
+                if str(made[0].fx_target) in MISTRANSLATED:
+                    del registry.functions[key]  # PyTorch's decomposition is used
+            for target, function in translations().items():
+                registry.register_op(target, function)
+            return functools.partial(_core.export, registry=registry)
     except (ImportError, AttributeError, TypeError, ValueError):
         pass
     return functools.partial(torch.onnx.export, dynamo=True)
@@ -193,9 +189,13 @@ def onnx_of(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
         return write_onnx(exported(model, example_inputs, dynamic_shapes), folder)
     if example_inputs is not None or dynamic_shapes is not None:
         raise InvalidArgumentError("example_inputs and dynamic_shapes are for a torch.nn.Module")
-    if not isinstance(model, torch.export.ExportedProgram):
+    if isinstance(model, torch.export.ExportedProgram):
+        given, model = model, copy.copy(model)
+        model._graph_module = copy.deepcopy(given.graph_module)  # without weights, which are the program's
+    else:
         try:
             model = torch.export.load(os.fspath(model))
         except Exception as error:
             raise FileError(f"{os.fspath(model)}: torch.export cannot load it: {first_line(error)}") from error
+    repair(model)
     return write_onnx(model, folder)

@@ -1,0 +1,136 @@
+"""What torch.onnx translates to something else, as PyTorch's operators that it translates rightly.
+
+Found by PyTorch's own samples of its operators (benchmarks/torch_operators.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ..errors import UnsupportedError
+
+aten = torch.ops.aten
+
+#: Translations that are not used, so that PyTorch decomposes the operators: batch normalisation by the batch's statistics
+#: is written as one by the running statistics; the angle of an integer as an integer;
+#: erfcx as a product that overflows.
+MISTRANSLATED = {"aten.angle.default", "aten.special_erfcx.default", "aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats", "aten._native_batch_norm_legit_functional.default"}  # fmt: skip
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """In place of torch.onnx's: log(1 + x) and exp(x) - 1 lose all digits of a small x. W. Kahan's forms multiply by what the
+    sum has rounded away; where nothing is rounded, infinities among them, the sum itself is right."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    def constant(value: float, like: Any) -> Any:
+        return op.CastLike(op.Constant(value_float=value), like)
+
+    def log1p(self: Any) -> Any:
+        near = op.Add(self, constant(1.0, self))
+        part = op.Sub(near, constant(1.0, self))
+        log = op.Log(near)
+        rounded = op.Where(op.Equal(part, self), log, op.Mul(log, op.Div(self, part)))
+        return op.Where(op.Equal(part, constant(0.0, self)), self, rounded)
+
+    def expm1(self: Any) -> Any:
+        near = op.Exp(self)
+        part = op.Sub(near, constant(1.0, self))
+        large = op.Or(op.Equal(part, near), op.Equal(part, constant(-1.0, self)))
+        rounded = op.Where(large, part, op.Mul(part, op.Div(self, op.Log(near))))
+        return op.Where(op.Equal(part, constant(0.0, self)), self, rounded)
+
+    return {aten.log1p.default: log1p, aten.expm1.default: expm1}
+
+
+def arguments_of(schema: Any, node: torch.fx.Node) -> Iterator[tuple[Any, Any]]:
+    """The declared arguments of a call that are given, with their values."""
+    for k, argument in enumerate(schema.arguments):
+        if k < len(node.args):
+            yield argument, node.args[k]
+        elif argument.name in node.kwargs:
+            yield argument, node.kwargs[argument.name]
+
+
+def repair(program: torch.export.ExportedProgram) -> None:
+    """Changes the program's calls in place. Raises UnsupportedError for those that cannot be written otherwise."""
+    for module in program.graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in list(module.graph.nodes):
+            schema = getattr(node.target, "_schema", None)
+            change = REPAIRS.get(schema.name.removeprefix("aten::")) if schema is not None else None
+            if change is not None:
+                change(module.graph, node, {a.name: x for a, x in arguments_of(schema, node)})
+        module.recompile()
+
+
+def without_input(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """beta * input + alpha * (a product): with a beta of 0 the input, which may be memory as it is, is not read."""
+    if given.get("beta", 1) == 0:
+        with graph.inserting_before(node):
+            zeros = graph.call_function(aten.zeros_like.default, (node.args[0],))
+        zeros.meta = dict(node.args[0].meta)
+        node.args = (zeros, *node.args[1:])
+
+
+def average_with_divisor(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """The divisor is ignored. Averages that count the padding are sums over all of the window, times a constant."""
+    divisor = given.get("divisor_override")
+    if divisor is None:
+        return
+    if given.get("ceil_mode"):
+        raise UnsupportedError(f"'{node.name}' has a divisor_override and ceil_mode")
+    kernel, dims = list(given["kernel_size"]), 2 if "2d" in node.target._schema.name else 3
+    size = math.prod(kernel) if len(kernel) == dims else kernel[0] ** dims
+    node.args = (node.args[0], kernel, given.get("stride", []), given.get("padding", 0), False, True, None)
+    node.kwargs = {}
+    with graph.inserting_after(node):
+        scaled = graph.call_function(aten.mul.Tensor, (node, size / divisor))
+    scaled.meta = dict(node.meta)
+    node.replace_all_uses_with(scaled, delete_user_cb=lambda user: user is not scaled)
+    rename_result(graph, node, scaled)
+
+
+def rename_result(graph: torch.fx.Graph, old: torch.fx.Node, new: torch.fx.Node) -> None:
+    """A program's signature names its results' nodes: the new node takes the old one's name."""
+    name = old.name
+    old.name = f"{name}_unscaled"
+    new.name = name
+
+
+def resize_to_size(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """With align_corners PyTorch places the corners of the result, whose size is whole; ONNX those of the scaled size."""
+    if not given.get("align_corners"):
+        return
+    if "_aa" in node.target._schema.name:
+        raise UnsupportedError(f"'{node.name}' has antialias and align_corners, which ONNX's Resize defines otherwise")
+    scales = given.get("scale_factors")
+    if not scales or all(float(s).is_integer() for s in scales):
+        return
+    size = list(node.meta["val"].shape[2:])
+    if not all(isinstance(n, int) for n in size):
+        raise UnsupportedError(f"'{node.name}' has align_corners, a scale that is no integer, and sizes that vary")
+    node.args, node.kwargs = (node.args[0], size, True, None), {}
+
+
+def refuse_running_statistics(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """torch.export loses the changes."""
+    if given.get("use_input_stats") and given.get("running_mean") is not None:
+        raise UnsupportedError(f"'{node.name}' changes running statistics in training")
+
+
+REPAIRS: dict[str, Callable[[torch.fx.Graph, torch.fx.Node, dict[str, Any]], None]] = (
+    dict.fromkeys(("addbmm", "addmm", "addmv", "addr", "baddbmm"), without_input)
+    | dict.fromkeys(("avg_pool2d", "avg_pool3d"), average_with_divisor)
+    | dict.fromkeys(
+        ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+        resize_to_size,
+    )
+    | {"instance_norm": refuse_running_statistics}
+)  # fmt: skip
