@@ -110,7 +110,7 @@ def splitting(problem, chip, database, tiling, shares):
     name = f"gemm<Tiling<{tiling}>>"
     with sqlite3.connect(database) as db:
         db.execute("DELETE FROM times")
-        db.execute("INSERT INTO times VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (chip, UNITS[chip], key, *sizes, f"{name} / {shares}", 1e-6))  # fmt: skip
+        db.execute("INSERT INTO times (arch, units, problem, batches, m, n, k, candidate, seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (chip, UNITS[chip], key, *sizes, f"{name} / {shares}", 1e-6))  # fmt: skip
     device = sardonyx.compile(m, device=f"sim:{chip}", tuning_database=database, cache_dir="", graphs=False)
     text = cli("inspect", folder / "m.onnx", "--device", f"sim:{chip}", "--tuning-database", database, "--cache-dir", "", "--kernels", "--source")  # fmt: skip
     assert name in text and "join_k(" in text
