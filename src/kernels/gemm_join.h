@@ -49,9 +49,9 @@ SDX_FN bool join_sums(const P& p, T (&sums)[TM][TN][Count], u32 tile, u32 share,
   };
   // All threads get what thread 0 computes.
   const auto by_first = [&](auto f) __attribute__((always_inline)) {
-    scratch_barrier();
+    lds_barrier();
     if (thread_id() == 0) *word = f();
-    scratch_barrier();
+    lds_barrier();
     return uniform(*word);
   };
   for (u32 span = 1; span < p.shares; span *= 2) {
@@ -91,7 +91,7 @@ SDX_FN bool join_sums(const P& p, T (&sums)[TM][TN][Count], u32 tile, u32 share,
       }
     }
   }
-  scratch_barrier();  // before the epilogue uses LDS
+  lds_barrier();  // before the epilogue uses LDS
   return true;
 }
 #endif
