@@ -3,6 +3,8 @@
     python benchmarks/amd_kernels.py measure --out rows.json                       # every problem on every chip
     python benchmarks/amd_kernels.py measure --out rows.json --chips gfx1100 --only gemm --triton FOLDER
     python benchmarks/amd_kernels.py report rows.json [--before old.json]          # tables in Markdown
+    python benchmarks/amd_kernels.py measure --out rows.json --resnet 64 8         # ResNet-50's convolutions for 64 and 8 images
+    python benchmarks/amd_kernels.py resnet rows.json [--before old.json]          # their table
     python benchmarks/amd_kernels.py memory rows.json                              # the table of what memory bounds
     python benchmarks/amd_kernels.py show gfx1100 "gemm fp16 2048 2048 2048"       # where a kernel's cycles go
 
@@ -27,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from amd_problems import Case, case_of, problems
+from amd_problems import Case, case_of, problems, resnet_convolutions
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build"
@@ -41,6 +43,8 @@ CHIPS = {
 }
 #: Share of memory's peak that long streams reach (memory_efficiency in src/target/timing.h, set from published measurements).
 STREAMS = {"gfx90a": 0.85, "gfx942": 0.81, "gfx950": 0.81, "gfx1100": 0.90, "gfx1201": 0.90}
+#: Clock under full matrix load as a share of the highest one: src/target/timing.h (matrix_mhz), src/target/chips.cpp.
+SUSTAINED = {"gfx90a": 1600 / 1700, "gfx942": 1300 / 2100, "gfx950": 1800 / 2400, "gfx1100": 2400 / 2500, "gfx1201": 2750 / 2970}  # fmt: skip
 MEMORY_BOUND = ["gemv", "copy", "chain", "softmax", "layernorm", "rmsnorm", "sum", "transpose", "depthwise", "pool"]
 
 
@@ -143,8 +147,9 @@ def best_triton(chip: str, name: str, folder: Path, seconds: float) -> dict[str,
 
 def measure(o: argparse.Namespace) -> None:
     rows = json.loads(o.out.read_text()) if o.out.exists() else {}
+    given = [*o.problems, *(name for batch in o.resnet for name in resnet_convolutions(batch))]
     for chip in o.chips:
-        for name, half in [(p, "given") for p in o.problems] or problems():
+        for name, half in [(p, "given") for p in given] or problems():
             key = f"{chip} {name}"
             if not re.search(o.only, name) or (o.half and o.half != half):
                 continue
@@ -241,6 +246,49 @@ def report(o: argparse.Namespace) -> None:
             )
 
 
+def resnet(o: argparse.Namespace) -> None:
+    """ResNet-50's convolutions: shares of the bound at the highest clock, and at the one that full matrix load leaves."""
+    rows = json.loads(o.rows.read_text())
+    before = json.loads(o.before.read_text()) if o.before else {}
+
+    def shares(row: dict[str, Any]) -> tuple[float, float]:
+        arithmetic = case_of(row["name"]).operations / (CHIPS[row["chip"]][0] * SUSTAINED[row["chip"]]) * 1e-6
+        return 100 * row["bound_us"] / row["us"], 100 * max(row["bound_us"], arithmetic) / row["us"]
+
+    for batch in (64, 8, 1):
+        counts = resnet_convolutions(batch)
+        chips = [c for c in CHIPS if any("us" in rows.get(f"{c} {name}", {}) for name in counts)]
+        if not chips:
+            continue
+        print(f"| batch {batch} | how many | " + " | ".join(chips) + " |\n|---|---|" + "---|" * len(chips))
+        every: dict[str, list[tuple[int, float, float]]] = {c: [] for c in chips}
+        for name, count in counts.items():
+            cells = []
+            for chip in chips:
+                row, old = (of.get(f"{chip} {name}", {}) for of in (rows, before))
+                if "us" not in row:
+                    cells.append("")
+                    continue
+                highest, sustained = shares(row)
+                every[chip].append((count, highest, sustained))
+                was = f"{old['us']:.1f} → " if "us" in old else ""
+                cells.append(f"{was}{row['us']:.1f} us ({highest:.0f}, {sustained:.0f} %)")
+            print(f"| {name.split(' ', 2)[2]} | {count} | " + " | ".join(cells) + " |")
+        for title, weighted in (("geometric mean", False), ("... of all 53 in the network", True)):
+            cells = []
+            for chip in chips:
+                weights = [count if weighted else 1 for count, _, _ in every[chip]]
+                highest, sustained = (
+                    statistics.geometric_mean(
+                        [x[k] for x, w in zip(every[chip], weights, strict=True) for _ in range(w)]
+                    )
+                    for k in (1, 2)
+                )
+                cells.append(f"{highest:.0f}, {sustained:.0f} %" + ("" if len(every[chip]) == len(counts) else f" of {len(every[chip])}"))  # fmt: skip
+            print(f"| **{title}** | | " + " | ".join(cells) + " |")
+        print()
+
+
 def memory(o: argparse.Namespace) -> None:
     """Kernels that memory bounds: shares of memory's peak, and of what long streams reach of it. Rows of `before` stand for those that are
     not measured again."""
@@ -276,6 +324,9 @@ def main() -> None:
     c.add_argument("--only", default="", help="a regular expression of problems")
     c.add_argument("--half", choices=["tuning", "report", "large"])
     c.add_argument("--problems", nargs="+", default=[], help='these instead, e.g. "gemm fp16 1576 2304 768"')
+    c.add_argument(
+        "--resnet", nargs="+", type=int, default=[], metavar="BATCH", help="ResNet-50's convolutions instead"
+    )
     c.add_argument("--seconds", type=float, default=120, help="for one kernel")
     c.add_argument("--triton", type=Path, help="folder with kernels of amd_triton.py")
     c.add_argument("--again", action="store_true")
@@ -284,6 +335,10 @@ def main() -> None:
     c.add_argument("rows", type=Path)
     c.add_argument("--before", type=Path, help="rows of another build, to compare with")
     c.set_defaults(run=report)
+    c = commands.add_parser("resnet")
+    c.add_argument("rows", type=Path)
+    c.add_argument("--before", type=Path, help="rows of another build, to compare with")
+    c.set_defaults(run=resnet)
     c = commands.add_parser("memory")
     c.add_argument("rows", type=Path)
     c.add_argument("--before", type=Path, help="rows of another build, to compare with")

@@ -132,6 +132,38 @@ copy 65536 1024
 pool 64 128 112 3 2
 pool 64 256 56 3 1
 """
+#: The convolutions of ResNet-50 (v1.5): how many the network has; channels, image size, output channels, kernel, stride.
+RESNET = """
+1 3 224 64 7 2
+1 64 56 64 1 1
+3 64 56 64 3 1
+4 64 56 256 1 1
+2 256 56 64 1 1
+1 256 56 128 1 1
+1 128 56 128 3 2
+4 128 28 512 1 1
+1 256 56 512 1 2
+3 512 28 128 1 1
+3 128 28 128 3 1
+1 512 28 256 1 1
+1 256 28 256 3 2
+6 256 14 1024 1 1
+1 512 28 1024 1 2
+5 1024 14 256 1 1
+5 256 14 256 3 1
+1 1024 14 512 1 1
+1 512 14 512 3 2
+3 512 7 2048 1 1
+1 1024 14 2048 1 2
+2 2048 7 512 1 1
+2 512 7 512 3 1
+"""
+
+
+def resnet_convolutions(batch: int) -> dict[str, int]:
+    """Problems with how often the network has them."""
+    rows = [line.split(" ", 1) for line in RESNET.strip().splitlines()]
+    return {f"conv {batch} {sizes}": int(count) for count, sizes in rows}
 
 
 def problems() -> list[tuple[str, str]]:
@@ -228,7 +260,8 @@ def window_case(family: str, b: int, c: int, size: int, out: int, kernel: int, s
     tensors = [numpy_helper.from_array(w, n) for w, n in zip(weights, "wb", strict=False)]
     made = model_of(nodes, {"x": (TensorProto.FLOAT16, [b, size, size, c])}, TensorProto.FLOAT16, tensors)
     operations = 2 * b * to * to * out * c * kernel * kernel if family == "conv" else 0
-    moved = 2 * (b * size * size * c + b * to * to * out + sum(w.size for w in weights))
+    read = to * to if kernel < stride else size * size  # pixels of an image
+    moved = 2 * (b * read * c + b * to * to * out + sum(w.size for w in weights))
     return Case(made, {"x": half(b, size, size, c)}, operations, moved)
 
 

@@ -2,6 +2,7 @@
 #include "codegen/contraction_source.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_set>
 
 #include "codegen/emit.h"
@@ -224,6 +225,19 @@ class Writer {
     p.whole_stages = !windows || windows->channels % 64 == 0 || p.depth % 64 == 0;
   }
 
+  // The initial values of Problem's sizes: constants where they are known, so that CDNA's kernels do not divide by them
+  // before their first loads. On gfx1100 a known K moved the loads of the main loop.
+  std::string extents() const {
+    const auto extent = [&](const Expr& e, std::string_view parameter) {
+      std::int64_t size = 0;
+      const bool known = out_.problem.chip.wave == 64 && is_const_int(e, size) && size >= 0 &&
+                         size <= std::numeric_limits<std::int32_t>::max();
+      return known ? fmt::format("{}u", size) : fmt::format("u32({})", parameter);
+    };
+    return fmt::format("{}, {}, {}, {}", extent(c_.batches(), "batches"), extent(c_.m(), "m"), extent(c_.n(), "n"),
+                       extent(c_.k(), "k"));
+  }
+
   void assemble(const std::string& structs) {
     const ContractionProblem& p = out_.problem;
     const QuantizedOperand plain{.bits = 16}, &q = b_.quantized() ? *b_.quantized() : plain;
@@ -232,9 +246,9 @@ class Writer {
     out_.text.sizes = names.sizes;
     out_.text.problem = fmt::format(
         "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}}};\n"
-        "const P p{{{{u32(batches), u32(m), u32(n), u32(k)}}{}}};\n",
+        "const P p{{{{{}}}{}}};\n",
         type_name(c_.type), name_of(p.a), name_of(p.b), p.full_columns, q.bits, q.is_signed, q.float_zeros, p.pairs,
-        p.made_rows, names.members, structs, text_, names.values);
+        p.made_rows, names.members, structs, text_, extents(), names.values);
     if (p.quantized)
       out_.unpack = gemm_spec(out_.text.begin("", fmt::format("{}* __restrict unpacked, ", type_name(c_.type))) +
                               "unpack_columns(p, unpacked);\n}\n");

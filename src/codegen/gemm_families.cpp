@@ -32,8 +32,9 @@ struct AmdTile {
 // For matrix instructions of 16-bit and smaller types. Times in float16, of 9 GEMMs with 128 to 4096 rows and, on most
 // chips, a 3x3 convolution (`sardonyx
 // tune --timing`, all tilings): the chosen tilings are at most 3 % slower than the best on average. For int8 only the
-// ratios matter. Tiles in flight to registers hide the latency of memory within one workgroup, where there are few of
-// them; one stage in LDS takes fewer registers, so that a second workgroup runs instead.
+// ratios matter. Times of tiles of 96, 192 and 224 rows follow from a few convolutions each. Tiles in flight to
+// registers hide the latency of memory within one workgroup, where there are few of them; one stage in LDS takes fewer
+// registers, so that a second workgroup runs instead.
 std::span<const AmdTile> amd_tiles(const Chip& chip) {
   static constexpr AmdTile kCdna2[] = {
       {32, 32, {1, 1, 4}, 256, 2, 2, {11900, 1.07f, 2100, 2.08f}},
@@ -46,6 +47,10 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
       {64, 64, {2, 2, 1}, 128, 2, 2, {8290, 3.61f, 1200, 5.9f}},
       {128, 64, {2, 2, 1}, 64, 2, 2, {8180, 7.16f, 3580, 8.86f}},
       {64, 128, {2, 2, 1}, 128, 1, 1, {8050, 10.4f, 4200, 7.52f}},
+      {96, 64, {2, 2, 1}, 64, 2, 2, {8180, 6, 3000, 7}},
+      {96, 128, {2, 2, 1}, 64, 2, 2, {9040, 11, 5000, 11.5f}},
+      {192, 64, {4, 1, 1}, 64, 2, 2, {8500, 12, 3000, 12.5f}},
+      {192, 128, {2, 2, 1}, 64, 2, 2, {9000, 20, 9000, 20}},
       {128, 128, {2, 2, 1}, 64, 2, 2, {9040, 11, 6000, 14.5f}},
       {128, 128, {2, 2, 1}, 128, 1, 1, {9280, 17, 2940, 13.5f}},
       {256, 128, {2, 2, 1}, 64, 1, 1, {19100, 26.5f, 8000, 24.5f}},
@@ -57,6 +62,7 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
       {64, 128, {2, 2, 1}, 128, 1, 1, {7360, 7.32f, 998, 5.17f}},
       {128, 128, {2, 2, 1}, 64, 2, 2, {9680, 6.63f, 3870, 8.35f}},
       {128, 128, {2, 2, 1}, 128, 1, 1, {8850, 10.2f, 2420, 7.98f}},
+      {224, 128, {2, 2, 1}, 64, 2, 2, {10500, 10.5f, 10500, 10.5f}},
       {256, 256, {2, 2, 1}, 128, 2, 1, {13700, 19, 13700, 19}},
   };
   // Operands of RDNA 3 take twice the registers, which leaves none for larger tiles or for more of them in flight.
@@ -159,7 +165,9 @@ class TileFamily : public ContractionFamily {
     c.tiling = {m, n, ns[0], ns[1], ns[2], ns[3]};
     c.tiling.threads = waves[0] * waves[1] * waves[2] * chip.wave;
     if (c.tiling.threads != 256) c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
-    c.may_share = true;
+    // Sums of 256 x 256 fill the accumulation registers (kernels/gemm_direct.h).
+    c.may_share = m * n < 256 * 256;
+    if (!chip.is_nvidia()) c.joins = m * n * waves[2];
   }
 };
 

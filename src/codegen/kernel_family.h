@@ -49,6 +49,7 @@ struct KernelCandidate {
   GpuTiling tiling;
   std::uint32_t shared = 0;  ///< bytes of dynamic shared memory (LDS)
   bool may_share = false;    ///< split-K is possible
+  int joins = 0;             ///< GpuTiling::joins, if split-K takes one launch
   LaunchBounds bounds;
   std::vector<std::string> headers;  ///< of src/kernels, besides gpu_kernels.h
   std::string name() const { return tiling.shares > 1 ? fmt::format("{} / {}", kernel, tiling.shares) : kernel; }
@@ -68,6 +69,8 @@ struct ContractionText {
   }
   /// The same for split-K: with workspace for partial sums, and the number of workgroups that divide K.
   std::string begin_shared() const { return begin("", "void* __restrict parts, ", ", i64 shares"); }
+  /// The same in one launch: also with how many workgroups of each tile have stored their sums.
+  std::string begin_joined() const { return begin("", "void* parts, ", ", i64 shares, u32* arrived"); }
 };
 
 class ContractionFamily {
@@ -77,7 +80,8 @@ class ContractionFamily {
   virtual bool supports(const ContractionProblem& problem) const = 0;
   /// Requires supports(). Tilings include their costs.
   virtual std::vector<KernelCandidate> candidates(const ContractionProblem& problem) const = 0;
-  /// By default a call of `candidate.kernel` with p; with split-K through share_k() (kernels/gemm_split_k.h).
+  /// By default a call of `candidate.kernel` with p; with split-K through share_k() (kernels/gemm_split_k.h) or
+  /// join_k() (kernels/gemm_join.h).
   virtual KernelSpec emit(const ContractionText& text, const KernelCandidate& candidate) const;
 };
 

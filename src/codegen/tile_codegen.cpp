@@ -45,6 +45,28 @@ Expr partial_sums(const Contraction& c, int most) {
                 idx::min(sums * Expr(std::int64_t{most}), Expr(kMostPartialSums)));
 }
 
+// Shares of split-K in one launch.
+constexpr int kJoinedShares[] = {2, 3, 4, 6, 8, 12, 16};
+constexpr std::int64_t kLeastJoined = 128;  // elements along K per workgroup
+constexpr int kMostJoinedRounds = 4;        // workgroups of such a launch for each compute unit
+
+// Whether as many workgroups may divide the K of each tile: there are few tiles, at least for small symbols.
+bool may_join(const Contraction& c, const GpuTiling& t, int units) {
+  std::int64_t k = 0;
+  if (!is_const_int(c.k(), k) || k / t.shares < kLeastJoined) return false;
+  const std::int64_t batches = smallest(c.batches()), m = smallest(c.m()), n = smallest(c.n());
+  return batches > 0 && m > 0 && n > 0 && can_compute(t, batches, m, n) &&
+         workgroups(t, batches, m, n) <= kMostJoinedRounds * units;
+}
+
+// Elements of the sums of all workgroups, for sizes that this tiling supports.
+Expr joined_sums(const Contraction& c, const GpuTiling& t) {
+  const Expr tiles = c.batches() * idx::ceildiv(c.m(), t.rows) * idx::ceildiv(c.n(), t.cols);
+  const std::int64_t most = std::min(kMostJoinedGroups, kMostJoinedSums / t.joins) / t.shares;
+  return select(compare(Op::kGt, tiles, Expr(most)), Expr(std::int64_t{0}),
+                tiles * Expr(std::int64_t{t.joins} * t.shares));
+}
+
 // Everything but sizes that affects a candidate's speed: types, how elements are loaded, how much the epilogue reads. A
 // key of the tuning database.
 std::string problem_of(const Contraction& c, const ContractionSource& s) {
@@ -125,17 +147,27 @@ struct Offer {
   KernelCandidate candidate;
 };
 
-std::vector<Offer> offers(const ContractionProblem& p, int most_shares) {
+std::vector<Offer> offers(const Contraction& c, const ContractionProblem& p, int most_shares) {
   std::vector<Offer> all;
   for (const ContractionFamily* f : contraction_families())
     if (f->supports(p))
-      for (KernelCandidate& c : f->candidates(p)) all.push_back({f, std::move(c)});
-  for (std::size_t k = 0, plain = all.size(); k < plain; ++k)
+      for (KernelCandidate& x : f->candidates(p)) all.push_back({f, std::move(x)});
+  for (std::size_t k = 0, plain = all.size(); k < plain; ++k) {
+    if (all[k].candidate.joins > 0) {
+      for (const int shares : kJoinedShares) {
+        Offer o = all[k];
+        o.candidate.tiling.shares = shares;
+        o.candidate.tiling.joins = o.candidate.joins;
+        if (o.candidate.may_share && may_join(c, o.candidate.tiling, driver_units(p.chip))) all.push_back(std::move(o));
+      }
+      continue;
+    }
     for (int shares = 2; shares <= most_shares && all[k].candidate.may_share; shares *= 2) {
       all.push_back(all[k]);
       all.back().candidate.tiling.shares = shares;
       all.back().candidate.tiling.finish = p.chip.policy.finish;
     }
+  }
   return all;
 }
 
@@ -160,7 +192,7 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
   g.type = c.type;
   g.work = 2 * c.batches() * c.m() * c.n() * c.k();
   const int most = most_shares(c);
-  const std::vector<Offer> all = offers(s.problem, most);
+  const std::vector<Offer> all = offers(c, s.problem, most);
   Choice choice{problem_of(c, s), c.batches(), c.m(), c.n(), c.k(), {}, {}};
   for (const Offer& o : all) choice.candidates.push_back({o.candidate.name(), {}, {}, {o.candidate.tiling}});
   std::vector<bool> wanted;
@@ -180,11 +212,16 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
   std::vector<Candidate> candidates;
   for (std::size_t k = 0; k < all.size(); ++k) {
     if (!wanted[k]) continue;
-    const std::int32_t shares = all[k].candidate.tiling.shares;
+    const GpuTiling& tiling = all[k].candidate.tiling;
+    const std::int32_t shares = tiling.shares;
     std::vector<GpuChoice::Launch>& launches = g.launches.emplace_back();
     launches.push_back({g.kernels.size(), {}, {}, shares > 1});
     g.kernels.push_back(all[k].family->emit(s.text, all[k].candidate));
-    if (shares > 1) {
+    if (tiling.joins > 0) {
+      const Expr sums = joined_sums(c, tiling);
+      g.partial = g.partial ? idx::max(g.partial, sums) : sums;
+      launches.back().more = {Expr(std::int64_t{shares})};
+    } else if (shares > 1) {
       launches.push_back(finish_launch(g, s, c, most, finish));
       for (GpuChoice::Launch& l : launches) l.more = {Expr(std::int64_t{shares})};
     }

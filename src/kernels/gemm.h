@@ -1,12 +1,12 @@
 // Tiled GEMM: each workgroup computes BM rows by BN columns.
 #pragma once
 #include "gemm_direct.h"
-#include "gemm_split_k.h"
+#include "gemm_join.h"
 
 namespace sdx {
 
-/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads; for a Partial problem (split-K)
-/// `shares` times as many.
+/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads; for a Partial
+/// and a Joined problem (split-K), `shares` times as many.
 template <class Tile, class P>
 SDX_FN void gemm(const P& p) {
   using namespace gemm_detail;
@@ -19,13 +19,18 @@ SDX_FN void gemm(const P& p) {
 
   u32 z, tile_m, tile_n;
   const u32 shares = shares_of(p);
-  choose_tile(block_id() / shares, p.batches, (p.m + Tile::kM - 1) / Tile::kM, (p.n + Tile::kN - 1) / Tile::kN, z,
-              tile_m, tile_n);
+  u32 number = block_id();
+  const u32 tiles_m = (p.m + Tile::kM - 1) / Tile::kM, tiles_n = (p.n + Tile::kN - 1) / Tile::kN;
+  // A die computes all parts of a tile: the one that adds them finds them in its L2.
+  if constexpr (kJoins<P> && kDies > 1) number = by_die(number, p.batches * tiles_m * tiles_n * shares);
+  const u32 tile = number / shares;
+  choose_tile<!kJoins<P>>(tile, p.batches, tiles_m, tiles_n, z, tile_m, tile_n);
   const u32 first_row = tile_m * Tile::kM, first_col = tile_n * Tile::kN;
   const WavePart<Tile, P> part;
 
-  const u32 steps = (p.k + S::kK - 1) / S::kK, from = steps * share_of(p) / shares;
-  const u32 count = steps * (share_of(p) + 1) / shares - from;
+  const u32 share = kJoins<P> ? number - tile * shares : share_of(p);
+  const u32 steps = (p.k + S::kK - 1) / S::kK, from = steps * share / shares;
+  const u32 count = steps * (share + 1) / shares - from;
   const u32 row = first_row + part.m * TM * 16, col = first_col + part.n * TN * 16;
 #if defined(SDX_LOADS_TO_LDS)
   if constexpr (S::kDirect) {
@@ -50,6 +55,10 @@ SDX_FN void gemm(const P& p) {
     multiply_staged<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count);
   wait_copies<0>();
   lds_barrier();
+#if defined(__AMDGCN__)
+  if constexpr (kJoins<P>)
+    if (!join_sums<Tile>(p, sums, tile, share, (__attribute__((address_space(3))) u32*)lds)) return;
+#endif
   store_sums<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(p, sums, (shared_f32*)lds, z, row, col, part.mn,
                                                                       part.k);
 }

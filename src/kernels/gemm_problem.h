@@ -112,11 +112,13 @@ struct Flag {
   static constexpr bool value = Value;
 };
 
-/// The tile of a workgroup. Tiles that share rows or columns run close together in time, to reuse the caches.
+/// The tile of a workgroup. Tiles that share rows or columns run close together in time, to reuse the caches. ByDie:
+/// `id` is the workgroup's number, which also gives its die.
+template <bool ByDie = true>
 SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u32& tile_m, u32& tile_n) {
   constexpr u32 kGroup = 8;
   const u32 per_batch = tiles_m * tiles_n;
-  if constexpr (kDies > 1) id = by_die(id, batches * per_batch);
+  if constexpr (ByDie && kDies > 1) id = by_die(id, batches * per_batch);
   if (tiles_n == 1 && batches == 1) {  // divisions would cost as much as a short sum
     z = tile_n = 0;
     tile_m = id;

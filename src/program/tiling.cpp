@@ -12,6 +12,9 @@ namespace {
 // depth 8.6. This is the usable part in eighths.
 constexpr int kClusteredEighths = 7;
 constexpr double kFinishSum = 0.008;  // nanoseconds per partial sum that the second launch reads
+// Split-K in one launch, by the clock on gfx942: nanoseconds of the step in which two workgroups become one, and of
+// each sum that one reads, once for each workgroup of a compute unit. Each further step takes half as long.
+constexpr double kJoinStep = 1500, kJoinSum = 0.13;
 
 }  // namespace
 
@@ -28,6 +31,10 @@ double launched_workgroups(const GpuTiling& t, std::int64_t batches, std::int64_
 
 bool can_compute(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
   if (t.few_rows && m > t.rows) return false;
+  if (t.shares > 1 && t.joins > 0) {
+    const double parts = workgroups(t, batches, m, n);
+    return parts * t.joins <= static_cast<double>(kMostJoinedSums) && parts <= static_cast<double>(kMostJoinedGroups);
+  }
   return t.shares == 1 || static_cast<double>(batches) * static_cast<double>(m) * static_cast<double>(n) * t.shares <=
                               static_cast<double>(kMostPartialSums);
 }
@@ -47,7 +54,10 @@ double tiling_cost(const GpuTiling& t, std::int64_t batches, std::int64_t m, std
   const double depth = static_cast<double>(k) / t.shares;
   const int usable = t.cluster > 2 ? std::max(1, units * kClusteredEighths / 8) : units;
   double cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / usable) * (t.busy_start + t.busy * depth));
-  if (t.shares > 1) cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.shares);
+  if (t.shares > 1 && t.joins > 0)
+    cost += (1 + std::ceil(std::log2(t.shares))) / 2 * (kJoinStep + kJoinSum * t.joins * std::ceil(tiles / usable));
+  else if (t.shares > 1)
+    cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.shares);
   return cost;
 }
 

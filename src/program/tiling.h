@@ -18,6 +18,9 @@ struct GpuTiling {
   bool few_rows = false;    ///< supports outputs of up to `rows` rows only
   float finish = 0;         ///< split-K: time of the launch that adds the partial sums
   std::int32_t shares = 1;  ///< split-K: workgroups that divide the K of a tile; a second launch adds their sums
+  /// Instead of a second launch the workgroups of a tile add their sums in pairs (kernels/gemm_join.h): this is how
+  /// many each has, of 4 bytes. 0: a second launch adds them.
+  std::int32_t joins = 0;
   /// The operands are loaded by TMA (kernels/gemm_tma.h). At most one workgroup per unit is launched, each computing
   /// several tiles, unless clusters of workgroups divide the K of a tile.
   bool copies = false;
@@ -40,6 +43,8 @@ struct CopiedWindows {
 
 /// Maximum number of partial sums of split-K: shares * batches * m * n.
 constexpr std::int64_t kMostPartialSums = 1 << 20;
+/// Maximum number of sums that the workgroups of a launch add in pairs, and of these workgroups.
+constexpr std::int64_t kMostJoinedSums = 1 << 24, kMostJoinedGroups = 4096;
 /// Whether a tiling supports these sizes.
 bool can_compute(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
 

@@ -163,6 +163,8 @@ class Validator {
   static void tiling(const GpuTiling& x) {
     require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tiling of impossible size");
     require(x.shares >= 1 && x.shares <= 64, "a tiling with an impossible split of K");
+    require(x.joins >= 0 && x.joins <= 4096 * 64 && (x.joins == 0 || x.shares > 1),
+            "a tiling with an impossible number of sums");
     require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.copies), "a tiling with an impossible cluster");
     require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.copies && x.shares == 1)),
             "a tiling with an impossible number of workgroups");

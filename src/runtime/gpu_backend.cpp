@@ -119,6 +119,16 @@ void GpuQueue::finish() noexcept {
   }
 }
 
+void* GpuQueue::arrived() {
+  if (!arrived_) {
+    const std::vector<std::uint32_t> zeros(kMostJoinedGroups);
+    std::shared_ptr<void> made = backend_.memory()->allocate(zeros.size() * sizeof(std::uint32_t));
+    upload(made.get(), zeros.data(), zeros.size() * sizeof(std::uint32_t));
+    arrived_ = std::move(made);
+  }
+  return arrived_.get();
+}
+
 void GpuQueue::start(GpuCall& call, const RunState& run) {
   call.place(run.address);
   for (std::size_t k = 0; k < call.addresses.size(); ++k)

@@ -97,6 +97,9 @@ class GpuQueue : public Queue {
   GpuBackend& backend() const { return backend_; }
   GpuStream stream() const { return stream_; }
   void start(GpuCall& call, const RunState& run);
+  /// kMostJoinedGroups zeros of 32 bits, which each kernel that counts in them (kernels/gemm_join.h) leaves zero.
+  /// Kernels of a queue run one after another.
+  void* arrived();
   /// Seconds of one launch of each of these calls, by the tuner's timer.
   double time(const std::vector<std::shared_ptr<GpuCall>>& calls, const RunState& run);
 
@@ -109,6 +112,7 @@ class GpuQueue : public Queue {
   GpuStream stream_;                  ///< of the run: the caller's, or our own
   std::shared_ptr<MemoryPool> pool_;  ///< for buffers outside of the arena
   std::unique_ptr<GpuTransfers> transfers_;
+  std::shared_ptr<void> arrived_;    ///< null: not needed yet
   std::unique_ptr<GpuEvent> done_;   ///< the end of a run that was not waited for
   bool pending_ = false;             ///< such a run exists
   std::optional<Gpu::Scope> scope_;  ///< during a run

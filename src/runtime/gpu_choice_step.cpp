@@ -63,13 +63,14 @@ class ChoiceBuilder {
       fail(ErrorKind::kUnsupported, "a GEMM with {} batches of {}x{}x{} exceeds the 32-bit sizes of kernels", s.batches,
            s.m, s.n, s.k);
     if (t.shares > 1) {
-      const std::int64_t sums = s.batches * s.m * s.n;
-      check(
-          run_.bytes(step_.partial) / kSumBytes / static_cast<std::size_t>(t.shares) >= static_cast<std::size_t>(sums),
-          "no memory for {} partial results of {} sums", t.shares, sums);
+      const double sums =
+          t.joins > 0 ? tiles * t.joins : static_cast<double>(s.batches * s.m * s.n) * static_cast<double>(t.shares);
+      check(static_cast<double>(run_.bytes(step_.partial) / kSumBytes) >= sums && can_compute(t, s.batches, s.m, s.n),
+            "no memory for {} partial sums", sums);
     }
     std::vector<std::int64_t> values;
     for (const Expr& x : l.symbols) values.push_back(run_.eval(x));
+    if (t.joins > 0) values.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(queue_.arrived())));
     auto call = backend_.call(l.kernel, static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(t.threads),
                               l.buffers, std::move(values));
     if (t.copies) backend_.add_copies(*call, step_.copied.front(), t, s, run_.symbols);

@@ -5,6 +5,7 @@
 #include "sim/ops/addresses.h"
 #include "sim/ops/families.h"
 #include "sim/ops/lanes.h"
+#include "sim/timing/record.h"
 
 namespace sardonyx::sim {
 namespace {
@@ -125,6 +126,14 @@ void addSegment(OpTable& t, const std::string& p) {
 
 void nothing(Wave&, const Inst&) {}
 
+// Memory is coherent here; the clock wants to know what follows stores of other workgroups.
+void invalidate(Wave& w, const Inst& in) {
+  constexpr std::uint32_t kDevice = 0x10;  // SC1 of gfx940, SCOPE_DEV of gfx12
+  const std::string_view name = in.op->name;
+  const bool scoped = name == "buffer_inv" || name == "global_inv";
+  if (w.recorder && (!scoped || (in.cpol & kDevice) != 0)) w.recorder->acquired();
+}
+
 }  // namespace
 
 void addFlat(OpTable& t) {
@@ -134,9 +143,10 @@ void addFlat(OpTable& t) {
   t.add("global_load_dword_addtid|global_load_addtid_b32", loadAddTid);
   t.add("global_store_dword_addtid|global_store_addtid_b32", storeAddTid);
   // Cache maintenance: memory is coherent here.
-  for (const char* name : {"global_inv", "global_wb", "global_wbinv", "buffer_wbl2", "buffer_inv", "buffer_wbinvl1",
-                           "buffer_wbinvl1_vol", "buffer_invl2", "buffer_gl0_inv", "buffer_gl1_inv"})
+  for (const char* name :
+       {"global_wb", "global_wbinv", "buffer_wbl2", "buffer_wbinvl1", "buffer_invl2", "buffer_gl0_inv"})
     t.add(name, nothing);
+  for (const char* name : {"global_inv", "buffer_inv", "buffer_wbinvl1_vol", "buffer_gl1_inv"}) t.add(name, invalidate);
 }
 
 }  // namespace sardonyx::sim

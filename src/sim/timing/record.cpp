@@ -75,7 +75,7 @@ void WaveRecorder::reduceGlobal(Access& a) {
     const std::uint64_t id = number << 2 | flags;
     if (id != previous) {
       trace.lines.push_back({number << 8 | flags << 5});
-      positions.push_back(static_cast<std::uint32_t>(executed));
+      positions.push_back(static_cast<std::uint32_t>(executed) + later_);
       previous = id;
     }
     trace.lines.back().bits |= 1ull << (key >> 2 & 1);

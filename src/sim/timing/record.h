@@ -72,11 +72,13 @@ class WaveRecorder {
       : skipMatrix(skipMatrix), facts_(facts), gen_(gen), detailed_(detailed) {}
   void global(std::uint64_t address, unsigned size, AccessKind kind);
   void lds(int lane, std::uint32_t offset, unsigned size);
+  /// At an acquire of device scope: what this wave reads next, other workgroups have stored before.
+  void acquired() { later_ += kAcquired; }
   /// After an instruction: what it touched becomes one entry. Throws Fault when the trace grows beyond reason.
   void finish(const Wave& w, const Inst& in);
 
   WaveTrace trace;
-  std::vector<std::uint32_t> positions;  ///< of each line: executed instructions before it
+  std::vector<std::uint32_t> positions;  ///< of each line: executed instructions before it, more after acquires
   const bool skipMatrix;                 ///< matrix arithmetic is left out: nobody reads the results
   std::uint64_t executed = 0;
 
@@ -90,6 +92,8 @@ class WaveRecorder {
     std::uint64_t address;
     unsigned size;
   };
+  // Longer than what workgroups execute between the stores and the reads of one exchange.
+  static constexpr std::uint32_t kAcquired = 1024;
   std::uint32_t reduce(const Wave& w, const Inst& in);
   void reduceGlobal(Access& a);
   int l1Cycles(int lines, bool store) const;
@@ -99,6 +103,7 @@ class WaveRecorder {
   const TimingFacts& facts_;
   Gen gen_;
   bool detailed_;
+  std::uint32_t later_ = 0;
   std::vector<std::uint64_t> halves_;  ///< (address >> 6) << 2 | atomic << 1 | store of the current instruction
   std::vector<GlobalAccess> lanes_;    ///< of the current instruction, in the order of lanes; where detailed
   std::vector<LdsAccess> lds_;

@@ -38,9 +38,17 @@ std::uint64_t Recording::at(std::uint64_t n) const {
   // Unit by unit, so that those recorded before the budget is spent are whole ones.
   const auto dies = static_cast<unsigned>(place_.dies);
   const std::uint64_t perUnit = rounds_ * static_cast<unsigned>(occupancy_.groups) * dies;
-  const std::uint64_t unit = n / perUnit, slot = n % perUnit / dies, die = n % dies;
+  const std::uint64_t unit = static_cast<std::uint64_t>(unitAt(static_cast<int>(n / perUnit))),
+                      slot = n % perUnit / dies, die = n % dies;
   const std::uint64_t index = slot * place_.pools() + unit * dies + die;
   return index < groups_ && wanted(index) ? index : kSkip;
+}
+
+// Units that are replayed come last: where workgroups count which of them ends last, and that one does more, theirs do.
+int Recording::unitAt(int number) const {
+  const int second = secondDetailedUnit(), others = place_.unitsPerDie - (second != 0 ? 2 : 1);
+  if (number >= others) return number == others ? second : 0;
+  return number + 1 + (second != 0 && number + 1 >= second ? 1 : 0);
 }
 
 bool Recording::wanted(std::uint64_t index) const {

@@ -50,6 +50,7 @@ class Recording {
 
  private:
   bool wanted(std::uint64_t index) const;
+  int unitAt(int number) const;  ///< in the order of execution
   const TimingFacts& facts_;
   Gen gen_;
   bool executeAll_;

@@ -1,0 +1,109 @@
+// Split-K in one launch: several workgroups compute partial sums of one tile and add them up in pairs, pairs of pairs
+// and so on. Of two, the one that is later adds and goes on; the other has left its sums in memory and ended. The last
+// one applies the epilogue. No workgroup waits for another, and sums do not depend on which one is later.
+#pragma once
+#include "gemm_split_k.h"
+
+namespace sdx {
+
+/// The problem of a workgroup that computes a part of K. `parts` holds the sums of each workgroup as its threads have
+/// them. `arrived` has a number for each workgroup, which are used by pairs: 1 while one of the two has left its sums;
+/// 0 before and after a launch.
+template <class P>
+struct Joined : P {
+  vec16* parts;
+  u32* arrived;
+  u32 shares;
+};
+
+namespace gemm_detail {
+
+template <class P>
+inline constexpr bool kJoins = false;
+template <class P>
+inline constexpr bool kJoins<Joined<P>> = true;
+
+template <class P>
+SDX_FN u32 shares_of(const Joined<P>& p) {
+  return p.shares;
+}
+
+#if defined(__AMDGCN__)
+/// Adds the sums of share `share` of tile `tile` to those of the tile's other shares. True, for all threads of the
+/// workgroup, if they then are the whole tile's. `word`: LDS that is not in use.
+template <class Tile, class P, class T, int TM, int TN, int Count>
+SDX_FN bool join_sums(const P& p, T (&sums)[TM][TN][Count], u32 tile, u32 share,
+                      __attribute__((address_space(3))) u32* word) {
+  static_assert(Count % 4 == 0);
+  constexpr int kEach = Count / 4, kVectors = TM * TN * kEach;
+  // Sums of another share that are on their way must not cost the main loop registers.
+  constexpr int kChunk = kVectors <= 16 ? kVectors : 8;
+  static_assert(kVectors % kChunk == 0);
+  using global = __attribute__((address_space(1))) vec16;
+  const u32 first = tile * p.shares;
+  const auto part = [&](u32 s) __attribute__((always_inline)) {
+    return (global*)(p.parts + u64(first + s) * u32(kVectors * Tile::kThreads)) + thread_id();
+  };
+  const auto vector = [&](int v) __attribute__((always_inline)) {
+    return &sums[v / kEach / TN][v / kEach % TN][v % kEach * 4];
+  };
+  // All threads get what thread 0 computes.
+  const auto by_first = [&](auto f) __attribute__((always_inline)) {
+    lds_barrier();
+    if (thread_id() == 0) *word = f();
+    lds_barrier();
+    return uniform(*word);
+  };
+  for (u32 span = 1; span < p.shares; span *= 2) {
+    const u32 left = share / (2 * span) * (2 * span), right = left + span;
+    if (right >= p.shares) continue;  // no pair
+    const bool is_left = share < right;
+    u32* flag = &p.arrived[first + right];
+    const u32 before = by_first([&] { return __scoped_atomic_load_n(flag, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE); });
+    if (before == 0) {
+      global* own = part(is_left ? left : right);
+#pragma clang loop unroll(full)
+      for (int v = 0; v < kVectors; ++v) {
+        vec16 x;
+        __builtin_memcpy(&x, vector(v), 16);
+        own[v * Tile::kThreads] = x;
+      }
+      // Every wave makes its own stores visible to other compute units and dies before the workgroup counts.
+      __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+      const u32 now =
+          by_first([&] { return __scoped_atomic_fetch_add(flag, 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE); });
+      if (now == 0) return false;
+    }
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+    if (thread_id() == 0) __scoped_atomic_store_n(flag, 0u, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+    const global* other = part(is_left ? right : left);
+#pragma clang loop unroll(full)
+    for (int c = 0; c < kVectors; c += kChunk) {
+      vec16 x[kChunk];
+#pragma clang loop unroll(full)
+      for (int v = 0; v < kChunk; ++v) x[v] = other[(c + v) * Tile::kThreads];
+#pragma clang loop unroll(full)
+      for (int v = 0; v < kChunk; ++v) {
+        T y[4], *to = vector(c + v);
+        __builtin_memcpy(y, &x[v], 16);
+#pragma clang loop unroll(full)
+        for (int e = 0; e < 4; ++e) to[e] += y[e];
+      }
+    }
+  }
+  lds_barrier();  // before the epilogue uses LDS
+  return true;
+}
+#endif
+
+}  // namespace gemm_detail
+
+/// Calls f with the problem of this workgroup when `shares` workgroups divide the K of each tile. `parts` has memory
+/// for the sums of all workgroups, `arrived` a number for each.
+template <class P, class F>
+SDX_FN void join_k(const P& p, void* parts, u32 shares, u32* arrived, F f) {
+  static_assert(sizeof(typename Matrix<typename P::T>::Sum) == 4);  // the library allocates 4 bytes per sum
+  f(Joined<P>{p, (vec16*)__builtin_assume_aligned(parts, 16), arrived, shares});
+}
+
+}  // namespace sdx
