@@ -122,7 +122,7 @@ inline constexpr OptionInfo kOptions[] = {
      .values = {"off", "first-use", "exhaustive"}},
     {.name = "tuning_database", .field = &Options::tuning_database,
      .help = "file of measured times of GPU kernels, which tuning (`sardonyx tune`) writes",
-     .default_text = "none; with tuning, `tuning.sqlite` in the cache", .flag = "--tuning-database", .placeholder = "FILE"},
+     .default_text = "none; with tuning, `tuning-2.sqlite` in the cache", .flag = "--tuning-database", .placeholder = "FILE"},
     {.name = "product_library", .field = &Options::product_library,
      .help = "the vendor's GEMM library (cuBLASLt, hipBLASLt), which runs where tuning measured it to be the fastest; off: never",
      .default_text = "what the loader finds", .at_load = true,

@@ -112,7 +112,7 @@ void Model::open_tuning() {
     if (options_.cache_dir.empty())
       fail(ErrorKind::kInvalidArgument,
            "tuning stores its measurements in a tuning database or the cache, and there is neither");
-    path = options_.cache_dir / "tuning.sqlite";
+    path = options_.cache_dir / kCachedTimes;
   }
   if (path.empty()) return;
   tuning_ = std::make_shared<TuningDatabase>(path, times);

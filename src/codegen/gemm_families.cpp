@@ -167,7 +167,7 @@ class TileFamily : public ContractionFamily {
     if (c.tiling.threads != 256) c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
     // Sums of 256 x 256 fill the accumulation registers (kernels/gemm_direct.h).
     c.may_share = m * n < 256 * 256;
-    if (!chip.is_nvidia()) c.joins = m * n * waves[2];
+    if (chip.policy.joins) c.joins = m * n * waves[2];
   }
 };
 

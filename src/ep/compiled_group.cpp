@@ -10,6 +10,7 @@
 #include "import/calibration.h"
 #include "import/node_source.h"
 #include "options/compile_options.h"
+#include "tune/database.h"
 
 namespace sardonyx::ep {
 namespace {
@@ -26,9 +27,9 @@ ModelOptions model_options(const ProviderOptions& options, const ProviderDevice&
   m.device = device.info().name;
   if (options.exhaustive_tune && !m.cache_dir.empty() && !device.is_host()) {
     m.tuning = "exhaustive";
-    m.tuning_database = m.cache_dir / "tuning.sqlite";
+    m.tuning_database = m.cache_dir / kCachedTimes;
   } else if (options.use_tuned && !m.cache_dir.empty() && !device.is_host()) {
-    const std::filesystem::path times = m.cache_dir / "tuning.sqlite";
+    const std::filesystem::path times = m.cache_dir / kCachedTimes;
     std::error_code ignored;
     if (std::filesystem::exists(times, ignored)) m.tuning_database = times;  // else nothing was timed yet
   }

@@ -63,11 +63,11 @@ constexpr ProviderOption kProviderOptions[] = {
      .set = [](P& p, Name who, Text v) { p.user_compute_stream = parse_number<std::uintptr_t>(who, v); }},
     {.name = "exhaustive_tune", .default_text = "0",
      .help = "with `cache_dir`: on a GPU, every candidate for GEMM, convolution and attention is timed when sizes are first seen, and the "
-             "times are stored there (`tuning.sqlite`, see docs/devices.md); the first runs are slower",
+             "times are stored there (`tuning-2.sqlite`, see docs/devices.md); the first runs are slower",
      .set = [](P& p, Name who, Text v) { p.exhaustive_tune = parse_bool(who, v); },
      .migraphx = {"migraphx_exhaustive_tune"}},
     {.name = "tunable_op_enable", .default_text = "0",
-     .help = "1: choices follow the times in `tuning.sqlite`; with `tunable_op_tuning_enable` as well, as `exhaustive_tune`",
+     .help = "1: choices follow the times in `tuning-2.sqlite`; with `tunable_op_tuning_enable` as well, as `exhaustive_tune`",
      .set = [](P& p, Name who, Text v) { p.use_tuned = parse_bool(who, v); }},
     {.name = "tunable_op_tuning_enable", .default_text = "0",
      .help = "1: with `tunable_op_enable`, as `exhaustive_tune`; 0: nothing is timed, whatever `exhaustive_tune` says",

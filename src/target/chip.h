@@ -114,6 +114,7 @@ struct KernelPolicy {
   bool fills_simds = false;       ///< loops have at least the threads with which every SIMD has one wave
   int row_bytes = 0;       ///< a thread may keep so many bytes of a row in registers even if these are many elements
   bool wide_gemv = false;  ///< GEMMs of few rows may run kernels/gemv_wide.h
+  bool joins = false;      ///< split-K adds its sums in the same launch (kernels/gemm_join.h)
   /// A further candidate of a choice is compiled if it is faster than the others by this share at some size.
   double worth_compiling = 0;
   int kernels_per_module = 0;  ///< kernels that are compiled together

@@ -112,6 +112,7 @@ constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf
   c.lds = {lds, lds, lds};
   c.l1_kib = l1;
   c.policy = kAmdPolicy;
+  c.policy.joins = true;  // on gfx1100 and gfx1201 it was no faster, and takes memory for the sums
   c.line = 128;
   c.rates = rates;
   c.float8 = float8;

@@ -18,6 +18,9 @@ struct sqlite3;
 
 namespace sardonyx {
 
+/// The database in a cache directory. Its name has the number of the format, so that an older one is left alone.
+inline constexpr const char* kCachedTimes = "tuning-2.sqlite";
+
 /// One measurement: a row of the database.
 struct TuningRow {
   std::string arch;        ///< "gfx942", "sm_90a"

@@ -141,7 +141,7 @@ def test_exhaustive_tune_keeps_what_it_measures(devices, tmp_path):
     on = {"device": "sim:gfx942", "exhaustive_tune": "1", "cache_dir": str(tmp_path), "precision": "fp16"}
     y = session(m, devices, on).run(None, {"x": x})[0]
     np.testing.assert_allclose(y, x @ w, rtol=2e-2, atol=5e-2)  # sums of 64 products of operands rounded to 11 bits
-    with sqlite3.connect(tmp_path / "tuning.sqlite") as db:
+    with sqlite3.connect(tmp_path / "tuning-2.sqlite") as db:
         assert db.execute("SELECT count(*) FROM times WHERE m = 8 AND n = 32 AND k = 64").fetchone()[0] >= 2
     # The host chooses its kernels itself.
     assert session(m, devices, {**on, "device": "host"}).run(None, {"x": x})[0].shape == (8, 32)

@@ -37,7 +37,7 @@ def test_tuning_can_be_forbidden(devices, tmp_path, allowed):
     options = {"device": "sim:gfx942", "cache_dir": str(tmp_path), "exhaustive_tune": "1", "tunable_op_enable": "1"}
     s = session(m, devices, options | {"tunable_op_tuning_enable": allowed})
     check(s, w)
-    assert any(tmp_path.rglob("tuning.sqlite")) == (allowed == "1")
+    assert any(tmp_path.rglob("tuning-2.sqlite")) == (allowed == "1")
 
 
 def test_dump_model_ops(tmp_path):

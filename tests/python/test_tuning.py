@@ -259,7 +259,7 @@ def test_wrong_use(model, tmp_path):
 def test_in_the_cache(tmp_path):
     model = sardonyx.compile(MODEL, device=DEVICE, tuning="first-use", cache_dir=tmp_path)
     close(model, 9)
-    assert len(rows(tmp_path / "tuning.sqlite")) >= 2
+    assert len(rows(tmp_path / "tuning-2.sqlite")) >= 2
 
 
 # Tilings in which workgroups share K of a tile, with a second launch after: every one of them gives the result.
