@@ -327,7 +327,7 @@ class Finder {
   // A table of biases by relative position: two loads for each score, one of which waits for the other. What depends on
   // constants alone is computed once, when the program is loaded.
   bool better_stored(const AttentionOp& a, const Expr& bias) const {
-    constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
+    constexpr std::int64_t kMostElements = std::int64_t{1} << 22;  // 8 MB for each attention
     if (!gathers(bias)) return false;
     for (const Value* v : loads_of(bias))
       if (v->graph != &g_ || !v->producer || !constants_.count(v->producer)) return false;
