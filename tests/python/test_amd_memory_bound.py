@@ -36,7 +36,8 @@ def loops(code):
 @pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_weights_of_all_columns_are_in_flight(chip, tmp_path):
     node = helper.make_node("MatMul", ["x", "w"], ["o"])
-    m = model([node], [("x", HALF, [1, 8192])], ("o", HALF), [weights("w", HALF, 8192, 1024)])  # shorter: no loop is left
+    # A shorter sum has no loop.
+    m = model([node], [("x", HALF, [1, 8192])], ("o", HALF), [weights("w", HALF, 8192, 1024)])
     onnx.save(m, tmp_path / "row.onnx")
     bodies = [b for b in loops(instructions(tmp_path / "row.onnx", chip, tmp_path)) if any("v_dot2" in i for i in b)]
     body = min(bodies, key=len)

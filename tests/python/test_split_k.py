@@ -116,9 +116,7 @@ def splitting(problem, chip, database, tiling, shares):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize(
-    "chip", [pytest.param(c, marks=[] if c == "gfx942" else pytest.mark.slow) for c in UNITS]
-)
+@pytest.mark.parametrize("chip", [pytest.param(c, marks=[] if c == "gfx942" else pytest.mark.slow) for c in UNITS])
 def test_results(chip, problem, database):
     for tiling, shares in zip(TILINGS[chip], (3, 4), strict=True):
         device, feed, want = splitting(problem, chip, database, tiling, shares)
