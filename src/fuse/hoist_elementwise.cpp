@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "fuse/layout_queries.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -13,10 +14,7 @@ using Substitution = std::vector<std::pair<Expr, Expr>>;
 
 bool is_window(const Value* v) {
   const auto* l = v->producer ? v->producer->as<LoopOp>() : nullptr;
-  if (!l || v->rank() < 3 || !l->body->has_reduce) return false;
-  bool found = false;
-  visit(l->body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
-  return found;
+  return l && v->rank() >= 3 && reduces_windows(l->body);
 }
 
 // The loop's variables in terms of `own`, at whose position its load of v with these indices is: each variable is an

@@ -129,13 +129,13 @@ bool vectors_of_channels(const Expr& x, const Exprs& vars) {
   return std::none_of(x->args.begin(), x->args.end() - 1, [&](const Expr& a) { return mentions(a, vars[1]); });
 }
 
-namespace {
-
 bool reduces_windows(const Expr& body) {
   bool found = false;
   if (body->has_reduce) visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
   return found;
 }
+
+namespace {
 
 // Whether a loop whose order of dims differs from v's reads v along its channels: +1, along its last dim: -1, otherwise
 // 0.

@@ -29,6 +29,8 @@ bool along_channels(const TileKernel& k, const Value* v);
 /// Whether a GEMM's operands load v along K in v's channels and nowhere else: rows are contiguous if channels are last.
 bool sums_channels(const MatMulOp& m, const Value* v);
 
+/// Whether a loop's body reduces over several variables, as windows do.
+bool reduces_windows(const Expr& body);
 /// Windows (pooling, depthwise convolutions as loops) that read vectors of channels, or whose results are read along
 /// their channels, as by the norms of ConvNeXt, and what such windows read in place.
 std::unordered_set<const Value*> windows_read_along_channels(const Graph& g);

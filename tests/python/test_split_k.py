@@ -99,7 +99,7 @@ def database(tmp_path_factory):
     return path
 
 
-def splitting(problem, chip, database, tiling, shares):
+def splitting(problem, chip, database, tiling, shares, graphs=False):
     """The model compiled with a tiling whose K so many workgroups divide, and its input."""
     make, key, sizes = PROBLEMS[problem]
     folder = database.parent
@@ -109,7 +109,7 @@ def splitting(problem, chip, database, tiling, shares):
     with sqlite3.connect(database) as db:
         db.execute("DELETE FROM times")
         db.execute("INSERT INTO times (arch, units, problem, batches, m, n, k, candidate, seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (chip, UNITS[chip], key, *sizes, f"{name} / {shares}", 1e-6))  # fmt: skip
-    device = sardonyx.compile(m, device=f"sim:{chip}", tuning_database=database, cache_dir="", graphs=False)
+    device = sardonyx.compile(m, device=f"sim:{chip}", tuning_database=database, cache_dir="", graphs=graphs)
     text = cli("inspect", folder / "m.onnx", "--device", f"sim:{chip}", "--tuning-database", database, "--cache-dir", "", "--kernels", "--source")  # fmt: skip
     assert name in text and "join_k(" in text
     return device, feed, sardonyx.compile(m).run(feed)["o"]
@@ -132,11 +132,12 @@ def test_results(chip, problem, database):
             assert np.abs(a - b).max() <= 1e-3 * np.abs(b).max()
 
 
-def test_runs_at_the_same_time(database):
-    """Each stream has its own counters: two models, and two threads of each, give what one gives."""
+@pytest.mark.parametrize("graphs", [False, True])
+def test_runs_at_the_same_time(database, graphs):
+    """Each stream has its own counters, which graphs refer to: two models, and two threads of each, give what one gives."""
     models = []
     for problem in ("product", "convolution"):
-        device, feed, _ = splitting(problem, "gfx942", database, TILINGS["gfx942"][0], 4)
+        device, feed, _ = splitting(problem, "gfx942", database, TILINGS["gfx942"][0], 4, graphs)
         models.append((device, feed, device.run(feed)["o"]))
     wrong = []
 

@@ -39,6 +39,25 @@ TEST(OperandMaps, OneBatchHasSomeStride) {
   for (const GpuCall::Map& m : operand_maps(operands, t, {1, 100, 512, 768}, {})) EXPECT_EQ(m.info.strides[2], 1536U);
 }
 
+// Rows and columns that are contiguous: dims are line, k, batch, and a copy has 64 of both.
+TEST(OperandMaps, ContiguousLines) {
+  CopiedOperands operands;
+  operands.a = {0, 0, 64, 64 * 196, true, 64};  // 4 matrices of 196 x 64: 256 rows
+  operands.b = {1, 8, 384, 0, true};            // shared by all batches
+  GpuTiling t;
+  t.rows = t.cols = 128;
+  t.copies = true;
+  const auto maps = operand_maps(operands, t, {1, 256, 384, 196}, {});
+  const TensorMapInfo &a = maps[0].info, &b = maps[1].info;
+  EXPECT_EQ(a.dims, (decltype(a.dims){64, 196, 4}));
+  EXPECT_EQ(a.strides, (decltype(a.strides){2, 128, 128 * 196}));
+  EXPECT_EQ(a.box, (decltype(a.box){64, 64, 1}));
+  EXPECT_EQ(maps[1].offset, 16U);
+  EXPECT_EQ(b.dims, (decltype(b.dims){384, 196, 1}));
+  EXPECT_EQ(b.box, (decltype(b.box){64, 64, 1}));
+  EXPECT_EQ(operand_maps(operands, t, {8, 256, 384, 196}, {})[1].info.dims[2], 1U);
+}
+
 // 3 images of 56 x 40 pixels with 128 channels under a filter of 3 x 3 with padding 1.
 struct Images {
   CopiedOperands operands;
