@@ -177,7 +177,7 @@ def torchvision_rows(small: bool) -> list[Architecture]:
 @dataclasses.dataclass
 class Entry:
     """Of transformers: classes of model and configuration, settings that differ from the configuration's defaults, and
-    those of the small variant, which replace or join them."""
+    those of the small variant, which replace or join them (None: left out)."""
 
     model: str
     config: str
@@ -228,6 +228,18 @@ TEXT: dict[str, Entry] = {
     "phi_4_layers": Entry("PhiModel", "PhiConfig", {"num_hidden_layers": 4} | NO_CACHE),
     "falcon_2_layers": Entry("FalconModel", "FalconConfig", {"num_hidden_layers": 2} | NO_CACHE),
     "stablelm_4_layers": Entry("StableLmModel", "StableLmConfig", {"num_hidden_layers": 4} | NO_CACHE, {"num_key_value_heads": 2}),
+    "roformer": Entry("RoFormerModel", "RoFormerConfig", {}, {"embedding_size": 128}),
+    "funnel_encoder": Entry("FunnelBaseModel", "FunnelConfig", {}, {"d_model": 128, "n_head": 4, "d_head": 32, "d_inner": 256, "block_sizes": [1, 1], "num_hidden_layers": None}),
+    "bart_base": Entry("BartModel", "BartConfig", {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 12, "decoder_attention_heads": 12, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072} | NO_CACHE, {"d_model": 128, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256}),
+    "gptj_2_layers": Entry("GPTJModel", "GPTJConfig", {"n_layer": 2} | NO_CACHE, {"n_embd": 128, "n_head": 4, "rotary_dim": 16}),
+    "mpt_4_layers": Entry("MptModel", "MptConfig", {"n_layers": 4} | NO_CACHE, {"d_model": 128, "n_heads": 4}),
+    "mistral_2_layers": Entry("MistralModel", "MistralConfig", {"num_hidden_layers": 2} | NO_CACHE, {"num_key_value_heads": 2}),
+    "phi3_4_layers": Entry("Phi3Model", "Phi3Config", {"num_hidden_layers": 4} | NO_CACHE, {"num_key_value_heads": 2, "pad_token_id": 0}),
+    "olmo2_1b_4_layers": Entry("Olmo2Model", "Olmo2Config", {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16, "intermediate_size": 8192} | NO_CACHE, {"pad_token_id": 0}),
+    "gemma3_1b_6_layers": Entry("Gemma3TextModel", "Gemma3TextConfig", {"hidden_size": 1152, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 1, "intermediate_size": 6912} | NO_CACHE, {"head_dim": 32}),
+    "qwen3_0_6b_8_layers": Entry("Qwen3Model", "Qwen3Config", {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 3072} | NO_CACHE, {"num_key_value_heads": 2, "head_dim": 32}),
+    "mamba2_130m_8_layers": Entry("Mamba2Model", "Mamba2Config", {"hidden_size": 768, "num_hidden_layers": 8, "num_heads": 24, "n_groups": 1} | NO_CACHE, {"hidden_size": 128, "num_heads": 4}),
+    "granite_4_layers": Entry("GraniteModel", "GraniteConfig", {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192} | NO_CACHE, {"num_key_value_heads": 2}),
     "rwkv_169m": Entry("RwkvModel", "RwkvConfig", {"hidden_size": 768, "num_hidden_layers": 12} | NO_CACHE),
 }  # fmt: skip
 #: With the size of the image.
@@ -251,16 +263,25 @@ VISION: dict[str, tuple[Entry, int]] = {
     "bit_50": (Entry("BitModel", "BitConfig", {}, {"depths": [1, 1, 1, 1]}), 224),
     "glpn": (Entry("GLPNForDepthEstimation", "GLPNConfig"), 480),
     "hiera_tiny": (Entry("HieraModel", "HieraConfig", {"image_size": [224, 224]}, {"image_size": [64, 64], "depths": [1, 1, 1, 1]}), 224),
+    "swin_hf_tiny": (Entry("SwinModel", "SwinConfig", {}, {"window_size": 2}), 224),
+    "swin2sr": (Entry("Swin2SRModel", "Swin2SRConfig"), 64),
+    "dpt_large_12_layers": (Entry("DPTForDepthEstimation", "DPTConfig", {"num_hidden_layers": 12, "backbone_out_indices": [2, 5, 8, 11]}, {"num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3]}), 384),
+    "dinov2_registers_small": (Entry("Dinov2WithRegistersModel", "Dinov2WithRegistersConfig", {"hidden_size": 384, "num_attention_heads": 6}), 224),
+    "ijepa_base": (Entry("IJepaModel", "IJepaConfig", {"num_hidden_layers": 12}), 224),
+    "vitdet_base": (Entry("VitDetModel", "VitDetConfig", {"window_size": 14, "window_block_indices": [0, 1, 3, 4, 6, 7, 9, 10], "residual_block_indices": []}), 512),
+    "sam_vision_base": (Entry("SamVisionModel", "SamVisionConfig", {"image_size": 512}), 512),
     "siglip_vision": (Entry("SiglipVisionModel", "SiglipVisionConfig"), 224),
 }  # fmt: skip
 #: These have stages of their own widths; the others are made narrow.
-STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny"}  # fmt: skip
+STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr"}  # fmt: skip
 #: With the shape of an input, and of a small one.
 SPEECH: dict[str, tuple[Entry, tuple[int, ...], tuple[int, ...]]] = {
     name: (Entry(f"{kind}Model", f"{kind}Config", {}, {"conv_dim": [32] * 7}), (32000,), (4000,))
     for name, kind in (("wav2vec2_base", "Wav2Vec2"), ("hubert_base", "Hubert"), ("wavlm_base", "WavLM"))
 } | {
     "sew_tiny": (Entry("SEWModel", "SEWConfig", {}, {"conv_dim": [32] * 13}), (32000,), (4000,)),
+    "wav2vec2_conformer": (Entry("Wav2Vec2ConformerModel", "Wav2Vec2ConformerConfig", {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "intermediate_size": 2048, "hidden_act": "swish"}, {"conv_dim": [32] * 7}), (32000,), (4000,)),
+    "unispeech_sat": (Entry("UniSpeechSatModel", "UniSpeechSatConfig", {}, {"conv_dim": [32] * 7}), (32000,), (4000,)),
     "hifigan": (Entry("SpeechT5HifiGan", "SpeechT5HifiGanConfig", {}, {"upsample_initial_channel": 64}), (200, 80), (20, 80)),
     "audio_spectrogram": (Entry("ASTModel", "ASTConfig", {}, {"max_length": 128}), (1024, 128), (128, 128)),
 }  # fmt: skip
@@ -278,7 +299,8 @@ def library_model(model: str, config: str, settings: dict[str, Any]) -> Callable
 
 def transformers_rows(small: bool) -> list[Architecture]:
     def make(e: Entry, narrow: dict[str, Any]) -> Callable[[], nn.Module]:
-        return library_model(e.model, e.config, e.settings | (narrow | e.small if small else {}))
+        settings = e.settings | (narrow | e.small if small else {})
+        return library_model(e.model, e.config, {k: v for k, v in settings.items() if v is not None})
 
     rows = [Architecture(n, "text", make(e, SMALL_TEXT), tokens(24 if small else 256)) for n, e in TEXT.items()]
     for n, (e, full) in VISION.items():

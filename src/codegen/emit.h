@@ -84,6 +84,7 @@ class Emitter {
   std::string compute(const Expr& e);
   std::string operation(const Expr& e, const std::vector<std::string>& a);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
+  std::string one_plus(const Expr& e);
   std::string parameter(const Expr& e);
   bool narrow(const Expr& e) const;
   bool division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text);

@@ -196,6 +196,23 @@ bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in
   return true;
 }
 
+// 1 + erf(x) and 1 + tanh(x) of the two forms of GELU. Empty if the expression is neither.
+std::string Emitter::one_plus(const Expr& e) {
+  if (e->op != Op::kAdd || e->dtype != DType::kFloat32) return {};
+  for (const std::size_t k : {0, 1}) {
+    const Expr &f = e->args[k], &one = e->args[1 - k];
+    if (!is_const(one) || one->f != 1) continue;
+    if (f->op == Op::kErf) return fmt::format("half_one_plus_erf({})", value(f->args[0]));
+    if (f->op != Op::kTanh) continue;
+    const Expr& x = f->args[0];
+    for (const std::size_t c : {0, 1})
+      if (x->op == Op::kMul && is_const(x->args[c]))
+        return fmt::format("half_one_plus_tanh({}, {})", value(x->args[1 - c]), value(x->args[c]));
+    return fmt::format("half_one_plus_tanh({}, 1.0f)", value(x));
+  }
+  return {};
+}
+
 // A cheaper form, exact enough if only 16-bit values are read or written. Empty if there is none.
 std::string Emitter::half_operation(const Expr& e, const std::vector<std::string>& a) {
   if (compute_type(e->args[0]->dtype) != DType::kFloat32) return {};
@@ -203,10 +220,7 @@ std::string Emitter::half_operation(const Expr& e, const std::vector<std::string
   if (quick && (for_halves || (of_halves && only_halves(e))))
     return cast_text(DType::kFloat32, e->dtype, 1, fmt::format("{}({})", quick, a[0]));
   if (!for_halves) return {};
-  if (e->op == Op::kAdd && e->dtype == DType::kFloat32)  // of Gelu
-    for (const std::size_t k : {0, 1})
-      if (e->args[k]->op == Op::kErf && is_const(e->args[1 - k]) && e->args[1 - k]->f == 1)
-        return fmt::format("half_one_plus_erf({})", value(e->args[k]->args[0]));
+  if (std::string text = one_plus(e); !text.empty()) return text;
   if (e->op == Op::kDiv && is_const(e->args[1])) {
     const auto by = 1 / static_cast<float>(e->args[1]->f);
     if (std::isnormal(by)) return fmt::format("{} * {:a}f", a[0], static_cast<double>(by));

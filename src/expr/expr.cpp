@@ -197,6 +197,12 @@ Expr cast(const Expr& a, DType to, int mode) {
   if (a->op == Op::kCast && a->args[0]->dtype == to && (to == DType::kFloat16 || to == DType::kBFloat16) &&
       (a->dtype == DType::kFloat32 || a->dtype == DType::kFloat64))
     return a->args[0];
+  // Whether a select gives its constant that is not 0: its condition, as exporters write masks.
+  if (to == DType::kBool && a->op == Op::kSelect && is_const(a->args[1]) && is_const(a->args[2])) {
+    const bool first = cast(a->args[1], to, mode)->i != 0, second = cast(a->args[2], to, mode)->i != 0;
+    if (first == second) return cast(a->args[1], to, mode);
+    return first ? a->args[0] : logical_not(a->args[0]);
+  }
   return make_node(Op::kCast, to, {a}, mode, 0, nullptr, {}, {});
 }
 

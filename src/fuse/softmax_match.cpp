@@ -100,6 +100,15 @@ bool number(const Expr& e, double& v) {
   return true;
 }
 
+// Whether e is a constant so low that nothing added to it changes it in its type. `v` gets the lowest float32 for the
+// lowest float16, which float32's becomes in graphs of 16 bits.
+bool masks(const Expr& e, double& v) {
+  if (!number(e, v)) return false;
+  if (strip_casts(e)->dtype == DType::kFloat16 && v <= -65504)
+    v = std::isinf(v) ? v : double{std::numeric_limits<float>::lowest()};
+  return v <= -1e30;
+}
+
 // Applies a mask that is added to the scores: 0 where a key is allowed, and where it is not a number so low that, in
 // float32, no score added to it changes it. False if it says nothing about the range of keys: then it is a bias.
 bool mask_added(Scores& s, const Expr& added) {
@@ -248,12 +257,12 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
 
 namespace {
 
-// A masked score: one side of the select is so low that, in float32, nothing added to it changes it.
+// A masked score: one side of the select is so low that nothing added to it changes it.
 bool decompose_masked(const Expr& e, const Value* t, Scores& s) {
   double c;
   for (const int side : {1, 2}) {
     const auto k = static_cast<std::size_t>(side);
-    if (!has_product(e->args[k], t) || !number(e->args[3 - k], c) || !(c <= -1e30)) continue;
+    if (!has_product(e->args[k], t) || !masks(e->args[3 - k], c)) continue;
     if (!decompose(e->args[k], t, s)) return false;
     if (s.any_expression) {
       mask(s, side == 1 ? e->args[0] : logical_not(e->args[0]), c);

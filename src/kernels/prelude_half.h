@@ -31,7 +31,10 @@ SDX_FN bool isinf(bf16 x) { return (x.bits & 0x7fff) == 0x7f80; }
 SDX_FN f16 clamp(f16 x, f16 lo, f16 hi) { return cast<f16>(clamp(cast<f32>(x), cast<f32>(lo), cast<f32>(hi))); }
 /// x rounded to T, saturating to the largest finite value; NaN stays NaN.
 SDX_FN f16 saturated_half(f32 x) {
-#if defined(__NVPTX__)
+#if defined(__NVPTX__) && __CUDA_ARCH__ >= 800
+  // After rounding: one instruction then bounds two values.
+  return __builtin_elementwise_minimum(__builtin_elementwise_maximum(cast<f16>(x), f16(-65504.0f)), f16(65504.0f));
+#elif defined(__NVPTX__)
   return cast<f16>(__nvvm_fmin_nan_f(__nvvm_fmax_nan_f(x, -65504.0f), 65504.0f));
 #else
   return cast<f16>(clamp(x, -65504.0f, 65504.0f));

@@ -96,6 +96,16 @@ TEST(Fold, PowersByConstantsAreProducts) {
   EXPECT_EQ(binary(Op::kPow, f, constant(2.5, DType::kFloat32))->op, Op::kPow);
 }
 
+TEST(Fold, ATruthOfASelectedConstantIsItsCondition) {
+  const Expr small = binary(Op::kLt, loop_var(Expr(4)), Expr(2));
+  const Expr zero = constant_float(0, DType::kFloat32), low = constant_float(-1e38, DType::kFloat32);
+  EXPECT_TRUE(same(cast(select(small, low, zero), DType::kBool), small));
+  EXPECT_TRUE(same(cast(select(small, zero, low), DType::kBool), logical_not(small)));
+  EXPECT_TRUE(same(cast(select(small, low, low), DType::kBool), constant_bool(true)));
+  const Expr other = cast(loop_var(Expr(4)), DType::kFloat32);
+  EXPECT_EQ(cast(select(small, other, zero), DType::kBool)->op, Op::kCast);
+}
+
 TEST(Fold, FloatsRoundInTheirOwnPrecision) {
   const Expr a = constant_float(0.1, DType::kFloat32), b = constant_float(0.2, DType::kFloat32);
   EXPECT_EQ(binary(Op::kAdd, a, b)->f, static_cast<double>(0.1f + 0.2f));

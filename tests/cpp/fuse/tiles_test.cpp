@@ -285,6 +285,14 @@ TEST(Attention, AddedMasksLimitTheKeys) {
 
 // A table of biases by relative position is looked up once, when the program is loaded; one from an input, and one that
 // depends on sizes, for each score.
+TEST(Attention, TheLowestFloat16MasksAKey) {
+  const auto masked = [](const std::string& low) {
+    return attention_with_scores("float32(select(@ < i + 1, float16(%3[b, h, i, @] * 0.25), " + low + "))", true);
+  };
+  EXPECT_THAT(masked("-65504.0:float16"), HasSubstr("end = %4[0, 0, i2]}"));
+  EXPECT_THAT(masked("-60000.0:float16"), testing::Not(HasSubstr("= attention")));
+}
+
 TEST(Attention, ConstantBiasesByPositionAreStored) {
   const auto with_table = [](const char* table, const char* size) {
     constexpr const char* kGraph = R"(%0 = input float32[1, 2, {1}, 16]
