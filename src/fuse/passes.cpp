@@ -21,6 +21,7 @@
 #include "fuse/pair_products.h"
 #include "fuse/shrink_repeats.h"
 #include "fuse/split_reductions.h"
+#include "fuse/sum_products.h"
 #include "fuse/tap_products.h"
 #include "fuse/tile_as_loop.h"
 #include "fuse/transpose_products.h"
@@ -47,6 +48,11 @@ constexpr Pass kPasses[] = {
      "Computes positions, and masks made of them, from their indices instead of storing them.",
      "Before inlining, which keeps constants and results of routines in memory.", fusing,
      [](PassState& s) { find_closed_forms(s.graph); }},
+    {"sum_products", "unless fusion is off", "Turns sums of products of broadcast tensors into GEMMs.",
+     "After closed_forms, so that masks are no tensors; before narrow_floats, which keeps long sums in float32 but "
+     "lets "
+     "GEMMs multiply 16 bits.",
+     fusing, [](PassState& s) { sum_products(s.graph, s.options); }},
     {"integer_products", "integer_tiles; on the host unless fusion is off",
      "Turns 8-bit integer routines into int8 GEMM and convolution.",
      "Before all passes that match GEMMs or convolutions, so that they see these too.",

@@ -1,9 +1,10 @@
 """Layers that passes rewrite to products, on simulated AMD GPUs, compared with the host: patches, convolutions of large images to few
 channels, tokens that are mixed."""
 
+import numpy as np
 import pytest
-from onnx import helper
-from test_gpu_products import CHIPS, HALF, TOLERANCE, check, model, rand, tiles, weights
+from onnx import helper, numpy_helper
+from test_gpu_products import CHIPS, FLOAT, HALF, TOLERANCE, check, model, rand, tiles, weights
 
 
 @pytest.mark.parametrize("size", [32, 31])
@@ -50,3 +51,37 @@ def test_tokens_that_an_mlp_mixes(chip, tokens):
     m = model(nodes, [("x", HALF, ["n", tokens, 64])], ("y", HALF), constants)
     # 2e-3: as in one product, but the norm and the first product are rounded to float16 before the second.
     check(m, chip, {"x": rand(HALF, 2, tokens, 64)}, 2e-3)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_sums_of_broadcast_products(chip, dtype):
+    """Chunks of a state-space model: outputs by queries and keys, weighted, then by values."""
+    axes = [numpy_helper.from_array(np.array([k]), n) for n, k in (("one", 1), ("two", 2), ("last", 4))]
+    nodes = [
+        helper.make_node("Unsqueeze", ["q", "two"], ["q5"]),
+        helper.make_node("Unsqueeze", ["k", "one"], ["k5"]),
+        helper.make_node("Mul", ["q5", "k5"], ["qk"]),
+        helper.make_node("ReduceSum", ["qk", "last"], ["g"], keepdims=0),
+        helper.make_node("Unsqueeze", ["g", "last"], ["g5"]),
+        helper.make_node("Mul", ["g5", "d"], ["gd"]),
+        helper.make_node("Unsqueeze", ["v", "one"], ["v5"]),
+        helper.make_node("Mul", ["gd", "v5"], ["gv"]),
+        helper.make_node("ReduceSum", ["gv", "two"], ["y"], keepdims=0),
+    ]
+    shape = ["n", 32, 3, 16]
+    inputs = [
+        ("q", dtype, shape),
+        ("k", dtype, shape),
+        ("v", dtype, ["n", 32, 3, 24]),
+        ("d", dtype, ["n", 32, 32, 3, 1]),
+    ]
+    m = model(nodes, inputs, ("y", dtype), axes)
+    feed = {
+        "q": rand(dtype, 2, 32, 3, 16),
+        "k": rand(dtype, 2, 32, 3, 16, seed=2),
+        "v": rand(dtype, 2, 32, 3, 24, seed=3),
+    }
+    feed["d"] = rand(dtype, 2, 32, 32, 3, 1, seed=4)
+    # float16 rounds the sums of the first product, which the second adds up.
+    assert tiles(check(m, chip, feed, 4 * TOLERANCE[dtype])) == 2

@@ -1,0 +1,90 @@
+// The pass sum_products.
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// State-space models in chunks: outputs of a chunk by queries and keys, for each head. The products are over
+// [chunk, query, key, head, state].
+constexpr const char* kBroadcast = R"(%0 = input float32[n, 64, 4, 32]
+%1 = input float32[n, 64, 4, 32]
+%2 = loop float32[c < n, i < 64, j < 64, h < 4, s < 32]: %0[c, i, h, s] * %1[c, j, h, s] @"mul"
+%3 = loop float32[c < n, i < 64, j < 64, h < 4]: sum{s < 32}(%2[c, i, j, h, s]) @"sum"
+return %3)";
+
+TEST(SumProducts, ProductsOfBroadcastTensors) {
+  expect_pass("sum_products", kBroadcast, R"(%0 = input float32[n, 64, 4, 32]
+%1 = input float32[n, 64, 4, 32]
+%2 = matmul float32[c < n, h < 4, i < 64, j < 64; s < 32]: %0[c, i, h, s], %1[c, j, h, s] @"sum"
+%3 = loop float32[c < n, i < 64, j < 64, h < 4]: %2[c, h, i, j] @"sum"
+return %3)");
+}
+
+TEST(SumProducts, ViewsAndExpandedTensorsBetween) {
+  expect_pass("sum_products", R"(%0 = input float32[64, 32]
+%1 = input float32[48, 32]
+%2 = loop float32[i < 64, j < 48, s < 32]: %0[i, s] @"expand"
+%3 = view float32[1, 48, 32]: %1
+%4 = loop float32[i < 64, j < 48, s < 32]: %2[i, j, s] * %3[0, j, s] @"mul"
+%5 = loop float32[i < 64, j < 48]: sum{s < 32}(%4[i, j, s]) @"sum"
+return %5)",
+              R"(%0 = input float32[64, 32]
+%1 = input float32[48, 32]
+%2 = matmul float32[i < 64, j < 48; s < 32]: %0[i, s], %1[j, s] @"sum"
+%3 = loop float32[i < 64, j < 48]: %2[i, j] @"sum"
+return %3)");
+}
+
+TEST(SumProducts, FurtherFactorsGoToTheSideThatHasTheirDims) {
+  expect_pass("sum_products", R"(%0 = input float32[64, 32]
+%1 = input float32[48, 32]
+%2 = input float32[32]
+%3 = loop float32[i < 64, j < 48, s < 32]: %0[i, s] * %1[j, s] @"mul"
+%4 = loop float32[i < 64, j < 48, s < 32]: %3[i, j, s] * %2[s] @"mul"
+%5 = loop float32[i < 64, j < 48]: sum{s < 32}(%4[i, j, s]) @"sum"
+return %5)",
+              R"(%0 = input float32[64, 32]
+%1 = input float32[48, 32]
+%2 = input float32[32]
+%3 = loop float32[i < 64, s < 32]: %0[i, s] * %2[s] @"sum"
+%4 = matmul float32[i < 64, j < 48; s < 32]: %3[i, s], %1[j, s] @"sum"
+%5 = loop float32[i < 64, j < 48]: %4[i, j] @"sum"
+return %5)");
+}
+
+TEST(SumProducts, ProductsThatAreNeededElsewhereStay) {
+  std::string graph(kBroadcast);
+  graph.replace(graph.rfind("return"), std::string::npos, "return %2, %3");
+  expect_unchanged("sum_products", graph.c_str());
+}
+
+TEST(SumProducts, OtherSumsStay) {
+  const auto with = [](const std::string& sum) {
+    return "%0 = input float32[64, 32]\n%1 = input float32[64, 32]\n%2 = input float32[48, 8]\n"
+           "%3 = loop float32[i < 64, j < 48, s < 32]: " +
+           sum + " @\"mul\"\n%4 = loop float32[i < 64, j < 48]: sum{s < 32}(%3[i, j, s]) @\"sum\"\nreturn %4";
+  };
+  // Both have rows; a factor has rows and columns; a factor is no tensor.
+  for (const char* sum : {"%0[i, s] * %1[i, s]", "%0[i, s] * %2[j, 0] * %2[mod(j + i, 48), mod(s, 8)]",
+                          "%0[i, s] * exp(%2[j, mod(s, 8)])"})
+    expect_unchanged("sum_products", with(sum).c_str());
+  EXPECT_THAT(remarks_of("sum_products", with("%0[i, s] * %1[i, s]").c_str()),
+              ElementsAre("sum: no two tensors have rows and columns of their own"));
+  const char* kShort = R"(%0 = input float32[64, 4]
+%1 = input float32[48, 4]
+%2 = loop float32[i < 64, j < 48, s < 4]: %0[i, s] * %1[j, s] @"mul"
+%3 = loop float32[i < 64, j < 48]: sum{s < 4}(%2[i, j, s]) @"sum"
+return %3)";
+  expect_unchanged("sum_products", kShort);
+  EXPECT_THAT(remarks_of("sum_products", kShort), ElementsAre("sum: its sums of products are short"));
+}
+
+}  // namespace
+}  // namespace sardonyx
