@@ -63,7 +63,7 @@ void parse(const OptionInfo&, Dims& v, std::string_view who, std::string_view te
     if (error != std::errc() || at != digits.data() + digits.size()) size = -1;
   }
   if (size < 0)
-    fail(ErrorKind::kInvalidArgument, "{} {}: a name and a size are wanted, as in {} batch=4", who, text, who);
+    fail(ErrorKind::kInvalidArgument, "{} {}: give a name and a size, as in {} batch=4", who, text, who);
   const std::string name(text.substr(0, eq));
   if (!v.emplace(name, size).second) fail(ErrorKind::kInvalidArgument, "{}: dim '{}' is given twice", who, name);
 }

@@ -1,4 +1,5 @@
-"""Language models: text generation from model folders of onnxruntime-genai, and making such folders from GGUF files."""
+"""Language models: text generation from model folders in onnxruntime-genai's format, and conversion of GGUF files to such
+folders."""
 
 from .convert import convert_gguf
 from .engine import Engine, EngineStatistics

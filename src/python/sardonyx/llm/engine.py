@@ -43,7 +43,7 @@ class EngineStatistics:
 
 
 class Engine(Texts):
-    """A decoder that answers many requests at a time. All members may be called by any thread."""
+    """A decoder that handles many requests concurrently. All members are thread-safe."""
 
     def __init__(
         self,
@@ -65,13 +65,14 @@ class Engine(Texts):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
         GroupQueryAttention, on one device.
 
-        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences texts of the model's limit, but
-            at most half of the device's memory, or of the host's free memory.
-        page_tokens: tokens of a page of the cache, which is what sequences get and share.
-        max_sequences: requests that run at a time; max_waiting: more than these make submit() raise OverloadedError.
-        step_tokens: the most tokens of a step. Long prompts are computed in parts of this size, between which the other
-            requests go on.
-        share_prefixes: texts that begin with the same tokens share pages, also with texts that have ended.
+        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences sequences of the model's maximum
+            length, but at most half of the device's memory, or of the host's free memory.
+        page_tokens: tokens of a page, the unit of the cache that sequences allocate and share.
+        max_sequences: requests that run concurrently.
+        max_waiting: queued requests; if there are more, submit() raises OverloadedError.
+        step_tokens: maximum tokens of a step. Long prompts are computed in chunks of this size, between which the other
+            requests continue.
+        share_prefixes: sequences with the same prefix share pages, also with sequences that have ended.
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
@@ -123,11 +124,11 @@ class Engine(Texts):
     def submit(self, prompt: Prompt, *, priority: int = 0, client: str = "", **options: Any) -> Request:
         """Queues a prompt (a text, tokens, or messages); returns at once. Its events come from the Request.
 
-        priority: higher ones run first, and lower ones give way to them. client: requests of equal priority are served
-        evenly by client. The options are those of SearchOptions, without beam search, and of RequestOptions.
+        priority: requests of higher priority run first and may preempt others. client: among requests of equal priority,
+        clients get equal shares of tokens. The options are those of SearchOptions, without beam search, and of RequestOptions.
 
-        Raises errors.Error: InvalidArgumentError for options that make no sense and for a prompt that is too long,
-        OverloadedError if too many requests wait.
+        Raises errors.Error: InvalidArgumentError for invalid options and for a prompt that is too long, OverloadedError if too
+        many requests wait.
         """
         search, own = request_options(self._folder, options)
         tokens = self.prompt_tokens(prompt)
@@ -189,7 +190,7 @@ class Engine(Texts):
             self.cancel(request)
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
-        """The whole answer; other threads' requests run beside it."""
+        """The complete answer; requests of other threads run concurrently."""
         return self.generate_batch([prompt], **options)[0]
 
     def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
@@ -248,7 +249,7 @@ class Engine(Texts):
             self._decoder.program(kind, single)
 
     def close(self, *, finish: bool = True) -> None:
-        """Accepts no more requests, and returns when none is left. finish: those that wait or run are answered; otherwise
+        """Accepts no more requests, and returns when none is left. finish: requests that wait or run are finished; otherwise
         they are cancelled."""
         with self._wake:
             self._closing = True

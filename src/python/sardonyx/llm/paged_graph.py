@@ -1,7 +1,7 @@
 """Turns a decoder's ONNX graph into that of a step of the engine: tokens of many sequences at a time, with a paged KV cache.
 
-Tokens of all sequences are packed into one row, [1, tokens]. GroupQueryAttention becomes com.microsoft's PagedAttention,
-which finds each sequence's keys and values through a table of pages; everything else of a decoder works on tokens alone.
+Tokens of all sequences are packed into one row, [1, tokens]. GroupQueryAttention becomes com.microsoft's PagedAttention, which
+finds each sequence's keys and values through a page table. All other operators of a decoder process each token independently.
 """
 
 from __future__ import annotations

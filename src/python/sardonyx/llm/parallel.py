@@ -1,8 +1,9 @@
-"""A decoder that several devices of one machine compute together: a process for each (rank.py), led by this one.
+"""A decoder that several devices of one machine compute together. Each device has a process (rank.py), which this process
+controls.
 
-All ranks get the same commands in the same order and do the same steps, so that they meet in each sum; the tokens that they choose are
-the same, since the sums are. This process sends the commands, and watches that no rank is missing: then it ends the others, and
-starts all anew when the model is used again.
+All ranks get the same commands in the same order and run the same steps, so they enter each AllReduce together. They choose the
+same tokens, because the sums are bitwise equal. If a rank ends, this process ends the others, and restarts all when the model
+is used again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which requests take part in the engine's next step, and with how many tokens.
 
-Every running request gets its next token in each step; what is left of the step's tokens goes to prompts, in parts. Higher
-priorities go first. Among requests of equal priority, the client that has been served the fewest tokens is next (the
-virtual token counter of Sheng et al. 2024, arXiv:2401.00588, without weights), then the one that has waited longest. When
-pages run out, the request that comes last in this order gives up its pages and is computed again later.
+Every running request gets its next token in each step; the rest of the step's tokens are prompt tokens (chunked prefill).
+Higher priorities go first. Among requests of equal priority, the client that has been served the fewest tokens is next (the
+virtual token counter of Sheng et al. 2024, arXiv:2401.00588, without weights), then the one that has waited longest. When pages
+run out, the request that comes last in this order is preempted: it loses its pages and is computed again later.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Scheduler:
         return -(-tokens // self.pool.rows)
 
     def _admit(self, r: Request) -> bool:
-        """Lets a waiting request run if there is room for all its tokens and the next one."""
+        """Starts a waiting request if there are pages for all its tokens and the next one."""
         pages, key = self.pool.find(r.tokens[:-1])  # the last token is computed in any case, for its logits
         if self._needed(len(r.tokens) + 1) - len(pages) > self.pool.available:
             for page in pages:

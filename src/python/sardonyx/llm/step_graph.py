@@ -1,8 +1,8 @@
 """Turns a decoder's ONNX graph into that of one step of generation: tokens in, the chosen tokens out.
 
-What genai's contract has the application compute (attention mask, positions) is computed in the graph from the sequences'
-lengths, logits are those of each sequence's last token alone, and the next token is chosen in the graph. Then a step needs
-nothing from the host, and returns only a token for each sequence.
+In genai's interface, the application computes attention mask and positions; here the graph computes them from the sequences'
+lengths. It computes logits only for each sequence's last token, and chooses the next token. So a step needs nothing from the
+host, and returns only a token for each sequence.
 """
 
 from __future__ import annotations

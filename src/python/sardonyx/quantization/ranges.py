@@ -1,4 +1,4 @@
-"""Ranges of tensors from histograms, which grow with the values but not with their number."""
+"""Ranges of tensors from histograms, whose size depends on the range of the values but not on their number."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     p = _Parser(
         prog="sardonyx serve",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Serves models over HTTP: language models with OpenAI's interface, other models with the Open\n"
+        description="Serves models over HTTP: language models with an OpenAI-compatible API, other models with the Open\n"
         "Inference Protocol v2.",
         epilog="Examples:\n"
         "  sardonyx serve smollm2\n"
@@ -54,35 +54,35 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[NAME=]FOLDER",
         help="a language model's folder (with genai_config.json), an .onnx file, or a folder with .onnx files",
     )
-    p.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine only)")
-    p.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
-    p.add_argument("--api-keys", metavar="FILE", help="accept only requests with one of these keys, one a line")
-    p.add_argument("--certificate", metavar="FILE", help="for HTTPS, with --key")
+    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
+    p.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
+    p.add_argument("--api-keys", metavar="FILE", help="accept only requests with one of the keys in this file, one per line")
+    p.add_argument("--certificate", metavar="FILE", help="TLS certificate, for HTTPS; needs --key")
     p.add_argument("--key", metavar="FILE", help="the certificate's private key")
     p.add_argument(
-        "--grace", type=float, default=60.0, metavar="S", help="seconds for running requests at the end (default: 60)"
+        "--grace", type=float, default=60.0, metavar="S", help="seconds for running requests to finish at shutdown (default: 60)"
     )
     p.add_argument(
         "--cache-memory",
         type=int,
         default=0,
         metavar="MIB",
-        help="memory of a language model's KV cache (default: what --max-sequences texts need, at most half of the device's memory)",
+        help="memory of a language model's KV cache (default: enough for --max-sequences sequences, but at most half of the device's memory)",
     )
     p.add_argument(
         "--page-tokens", type=int, default=64, metavar="N", help="tokens of a page of the cache (default: 64)"
     )
     p.add_argument(
-        "--max-sequences", type=int, default=64, metavar="N", help="requests that run at a time (default: 64)"
+        "--max-sequences", type=int, default=64, metavar="N", help="requests that run concurrently (default: 64)"
     )
     p.add_argument(
         "--max-waiting",
         type=int,
         default=1024,
         metavar="N",
-        help="requests that wait; further ones get the status 429 (default: 1024)",
+        help="queued requests; further ones get the status 429 (default: 1024)",
     )
-    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="most tokens of a step (default: 512)")
+    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="maximum tokens of a step (default: 512)")
     group = p.add_argument_group("limits")
     for f in dataclasses.fields(Limits):
         default: Any = f.default
@@ -109,7 +109,7 @@ def _keys(path: str | None) -> list[str]:
         raise FileError(f"'{path}' could not be read: {error}") from None
     keys = [k for k in keys if k and not k.startswith("#")]
     if not keys:
-        raise InvalidArgumentError(f"'{path}' has no API key: it needs one a line")
+        raise InvalidArgumentError(f"'{path}' has no API key: it needs one per line")
     return keys
 
 

@@ -1,4 +1,5 @@
-"""OpenAI's interface for language models: chat and text completions, whole or as server-sent events, and the list of models."""
+"""The OpenAI-compatible API for language models: chat and text completions, whole or as server-sent events, and the list of
+models."""
 
 from __future__ import annotations
 
@@ -254,7 +255,7 @@ def _line(content: Any) -> str:
 
 
 async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
-    """The stream. When the client goes away, it is closed here, and its memory is free before the next step."""
+    """The stream. When the client disconnects, the request is closed here, and its memory is free before the next step."""
     head = job.head(True)
     if job.usage:
         head["usage"] = None

@@ -1,6 +1,5 @@
-"""The bodies of requests of OpenAI's interface, with the options of Sardonyx's engine that it does not have.
-
-Fields that are not here are refused (422), so that no option is ignored that changes the answer.
+"""Request bodies of OpenAI's API, extended with options of Sardonyx's engine. Unknown fields are refused (422), so that no
+option that changes the answer is ignored.
 """
 
 from __future__ import annotations
