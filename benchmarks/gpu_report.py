@@ -86,7 +86,9 @@ def models_section(data: dict[str, Any]) -> tuple[str, dict[str, float]]:
     if ratios:
         worst = max(ratios, key=lambda k: ratios[k])
         text += f"\nGeometric mean of the ratios: **{geometric_mean(list(ratios.values())):.2f}**; the worst is {ratios[worst]:.2f} ({worst}); "
-        text += f"{sum(r <= 1 for r in ratios.values())} of {len(ratios)} rows are as fast as torch.compile or faster.\n"
+        text += (
+            f"{sum(r <= 1 for r in ratios.values())} of {len(ratios)} rows are as fast as torch.compile or faster.\n"
+        )
     return text, ratios
 
 

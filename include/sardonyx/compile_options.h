@@ -19,7 +19,8 @@ namespace sardonyx {
 
 class Communicator;
 
-/// The current stage of compilation: "reading", "importing", "compiling" (then with counts of translation units), "ready".
+/// The current stage of compilation: "reading", "importing", "compiling" (then with counts of translation units),
+/// "ready".
 struct Progress {
   std::string_view stage;
   std::size_t done = 0, total = 0;
@@ -128,7 +129,7 @@ inline constexpr OptionInfo kOptions[] = {
      .default_text = "what the loader finds", .at_load = true,
      .flag = "--product-library", .placeholder = "FILE", .environment = "SARDONYX_PRODUCT_LIBRARY", .python_environment = true},
     {.name = "fuse", .field = &Options::fuse,
-     .help = "fuses operators; without fusion every value has its own kernel, which helps to find the cause of a wrong result",
+     .help = "without fusion every value has its own kernel, which helps to find the cause of a wrong result",
      .flag = "--no-fuse", .provider = "fuse"},
     {.name = "all_outputs", .field = &Options::all_outputs,
      .help = "makes every named intermediate value an output"},

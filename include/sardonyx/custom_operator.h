@@ -18,17 +18,18 @@ struct CustomKernel {
 
 /// An operator. It has launches with a source, or an expression.
 struct CustomOperator {
-  std::string name;                     ///< "com.example::Rope": domain and operator
-  std::vector<std::string> inputs;      ///< "x: T[batch, seq, dim]"; "bias?: T[dim]" may be omitted
-  std::vector<std::string> outputs;     ///< "y: T[batch, seq, dim]"; "count: int32[1] = 0" is initialised before the first launch
+  std::string name;                 ///< "com.example::Rope": domain and operator
+  std::vector<std::string> inputs;  ///< "x: T[batch, seq, dim]"; "bias?: T[dim]" may be omitted
+  std::vector<std::string>
+      outputs;  ///< "y: T[batch, seq, dim]"; "count: int32[1] = 0" is initialised before the first launch
   std::vector<std::string> attributes;  ///< "eps: float = 1e-5", "axis: int"; int, float, string, ints or floats
   std::vector<std::string> workspace;   ///< declared like outputs; temporary
   std::vector<std::string> let;         ///< "blocks = ceildiv(seq, 256)"
   std::vector<std::string> require;     ///< "dim % 2 == 0"
   std::string source;                   ///< the text; errors name its lines as those of `file`
-  std::filesystem::path file;  ///< of the source; #include "name" is relative to its directory; may be empty
-  std::vector<CustomKernel> launches;  ///< in order
-  std::string expression;              ///< of an element-wise operator: "x * sigmoid(1.702 * x)"
+  std::filesystem::path file;           ///< of the source; #include "name" is relative to its directory; may be empty
+  std::vector<CustomKernel> launches;   ///< in order
+  std::string expression;               ///< of an element-wise operator: "x * sigmoid(1.702 * x)"
 };
 
 /// Registers the operator for models that are compiled from now on, in place of one of the same name. Throws

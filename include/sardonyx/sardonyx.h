@@ -5,8 +5,8 @@
 //   ... fill x.as<float>() ...
 //   std::map<std::string, sardonyx::Tensor> outputs = model.run({{"x", x}});
 //
-// A model is compiled once, for all sizes of its symbolic dims. Functions throw only sardonyx::Error, whose kind() tells
-// a caller how to react, and std::bad_alloc.
+// A model is compiled once, for all sizes of its symbolic dims. Functions throw only sardonyx::Error, whose kind()
+// tells a caller how to react, and std::bad_alloc.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -134,7 +134,8 @@ class Parser {
         ->type_name("NAME")
         ->allow_extra_args(false)
         ->take_all();
-    s->add_option("--signature", o_.tensorflow.signature, "signature of a SavedModel (default: serving_default, or the only one)")
+    s->add_option("--signature", o_.tensorflow.signature,
+                  "signature of a SavedModel (default: serving_default, or the only one)")
         ->type_name("NAME");
     for (const OptionInfo& o : kOptions)
       if (!o.flag.empty()) table_option(s, o);
@@ -241,7 +242,8 @@ class Parser {
     CLI::Option* timing = s->add_flag("--timing", o_.perf.timing,
                                       "estimate one run's time on an AMD GPU: with --device sim:gfx942 and the like");
     s->add_flag("--sample", o_.perf.sample,
-                "with --timing: execute only the workgroups that the estimate needs, with wrong results; not for models whose sizes "
+                "with --timing: execute only the workgroups that the estimate needs, with wrong results; not for "
+                "models whose sizes "
                 "depend on data")
         ->needs(timing);
     s->add_option("--timeline", o_.perf.timeline, "with --timing: write a timeline for ui.perfetto.dev")
@@ -275,17 +277,17 @@ class Parser {
     s->add_option("--json", o_.tune.json, "write the measurements; - for stdout")->type_name("FILE");
   }
   void add_compile() {
-    CLI::App* s =
-        command("compile", Arguments::Command::kCompile,
-                "compile a model into the cache, so that it loads quickly later, or into a file",
-                "  sardonyx compile model.onnx\n"
-                "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
-                "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
-                "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a GPU that need not be present\n"
-                "  sardonyx compile model.onnx --arch gfx942,gfx1100,sm_90 -o model.sdx    one file for all of them\n"
-                "  sardonyx compile model.onnx --arch gfx942 --report    registers and instructions of its kernels\n\n"
-                "A program file works with this version of Sardonyx, on CPUs that have the instructions of this one. It "
-                "contains machine code: run only files that you trust.");
+    CLI::App* s = command(
+        "compile", Arguments::Command::kCompile,
+        "compile a model into the cache, so that it loads quickly later, or into a file",
+        "  sardonyx compile model.onnx\n"
+        "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
+        "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
+        "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a GPU that need not be present\n"
+        "  sardonyx compile model.onnx --arch gfx942,gfx1100,sm_90 -o model.sdx    one file for all of them\n"
+        "  sardonyx compile model.onnx --arch gfx942 --report    registers and instructions of its kernels\n\n"
+        "A program file works with this version of Sardonyx, on CPUs that have the instructions of this one. It "
+        "contains machine code: run only files that you trust.");
     model_options(s);
     input_options(s);
     s->add_option("--arch", o_.compile_arch, "GPUs to compile for, instead of the device: gfx942,gfx1100,sm_90")
@@ -294,7 +296,8 @@ class Parser {
     s->add_option("-o,--output", o_.compile_output, "write the compiled program with its weights")->type_name("FILE");
     s->add_flag("--report", o_.compile_report,
                 "list the resources of each GPU kernel: registers, spills, scratch, LDS, matrix instructions");
-    s->add_option("--json", o_.compile_json, "write statistics of the compilation (with --report also the resources of kernels); - for stdout")
+    s->add_option("--json", o_.compile_json,
+                  "write statistics of the compilation (with --report also the resources of kernels); - for stdout")
         ->type_name("FILE");
   }
   void add_inspect() {
@@ -335,8 +338,8 @@ class Parser {
     table_option(s, *find_option("cache_dir"));
   }
 
-  // Python parses the options of these commands and shows their help; here they only appear in the list of commands. All
-  // arguments but --python are passed on.
+  // Python parses the options of these commands and shows their help; here they only appear in the list of commands.
+  // All arguments but --python are passed on.
   bool language_arguments(int argc, char** argv) {
     const std::string_view command = argc > 1 ? argv[1] : "";
     constexpr std::array<std::string_view, 6> kPython = {"generate",    "serve",    "convert-gguf",

@@ -58,7 +58,8 @@ constexpr Pass kPasses[] = {
      "Before all passes that match GEMMs or convolutions, so that they see these too.",
      [](const FuseOptions& o) { return o.integer_tiles && !(o.disabled && o.integer_left == DType::kUInt8); },
      [](PassState& s) { lower_integer_products(s.graph, s.options); }},
-    {"float8_products", "float8_tiles", "Multiplies 8-bit floats directly and applies their scales to the accumulators.",
+    {"float8_products", "float8_tiles",
+     "Multiplies 8-bit floats directly and applies their scales to the accumulators.",
      "While dequantisation is still a separate loop for each operand: inlining and narrowing would hide it.",
      [](const FuseOptions& o) { return o.float8_tiles != DType::kFloat32; },
      [](PassState& s) { lower_float8_products(s.graph, s.options); }},
@@ -78,8 +79,10 @@ constexpr Pass kPasses[] = {
      [](const FuseOptions& o) { return o.merge_groups && !o.disabled; },
      [](PassState& s) { merge_groups(s.graph, s.options); }},
     {"tap_products", "tap_products, unless fusion is off",
-     "Computes a convolution of large images to few channels as a GEMM of pixels and all taps, and adds up its results.",
-     "After types are final: the result of its GEMM is float32; before inlining, which fuses later operations into the additions.",
+     "Computes a convolution of large images to few channels as a GEMM of pixels and all taps, and adds up its "
+     "results.",
+     "After types are final: the result of its GEMM is float32; before inlining, which fuses later operations into the "
+     "additions.",
      [](const FuseOptions& o) { return o.tap_products && !o.disabled; },
      [](PassState& s) { tap_products(s.graph, s.options); }},
     {"widen_halves", "widen_halves, unless fusion is off", "Stores 16-bit floats in float32.",
@@ -95,11 +98,14 @@ constexpr Pass kPasses[] = {
      "Before all patterns over loop bodies, which then need no knowledge of how a model spells its operators.", fusing,
      [](PassState& s) { inline_loops(s.graph, s.options); }},
     {"hoist_elementwise", "hoist_elementwise, unless fusion is off",
-     "Where a loop transposes a depthwise convolution's result, computes its element-wise part in the convolution's order.",
-     "After inlining, which composes the reshapes and transposes in between; before grouping, which fuses the two into one kernel.",
+     "Where a loop transposes a depthwise convolution's result, computes its element-wise part in the convolution's "
+     "order.",
+     "After inlining, which composes the reshapes and transposes in between; before grouping, which fuses the two into "
+     "one kernel.",
      [](const FuseOptions& o) { return o.hoist_elementwise && !o.disabled; },
      [](PassState& s) { hoist_elementwise(s.graph, s.options); }},
-    {"append_sources", "unless fusion is off", "Makes the append to the KV cache read new rows directly from a GEMM's result.",
+    {"append_sources", "unless fusion is off",
+     "Makes the append to the KV cache read new rows directly from a GEMM's result.",
      "After inlining, which composes the slices and transposes in between into one load.", fusing,
      [](PassState& s) { append_from_source(s.graph, s.options); }},
     {"trim_rows", "unless fusion is off", "Computes only the row of a GEMM that is used (the last token's logits).",
@@ -133,7 +139,8 @@ constexpr Pass kPasses[] = {
      "Again: inlining may have changed operands into something that the device does not support.", always,
      [](PassState& s) { lower_refused_tiles(s.graph, s.options); }},
     {"transpose_products", "transpose_products, unless fusion is off",
-     "Swaps the operands of a GEMM, (A B)^T = B^T A^T, where a loop reads its result transposed and another tensor in order.",
+     "Swaps the operands of a GEMM, (A B)^T = B^T A^T, where a loop reads its result transposed and another tensor in "
+     "order.",
      "After attention and padding, which match operands; before untranspose, which would give the readers the GEMM's "
      "order instead.",
      [](const FuseOptions& o) { return o.transpose_products && !o.disabled; },

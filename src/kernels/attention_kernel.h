@@ -196,8 +196,8 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
           for (int e = 0; e < kCount; ++e)
             if (slot_of(e) == u32(k)) m = __builtin_fmaxf(m, scores[q][j][e]);
         if constexpr (kLazy) {
-          // An earlier maximum serves as well while nothing exceeds it by much: probabilities are at most 2^kSlack.
-          // Lanes of a row then need not exchange their maxima, nor are sums rescaled.
+          // An earlier maximum can be kept while no score exceeds it by much: probabilities are at most 2^kSlack. Lanes
+          // of a row then need not exchange their maxima, nor rescale the accumulators.
           higher = detail::any_lane(exceeds(m, top[q][k]));
           if (!higher) {
             base[k] = top[q][k] == -inf32() ? 0.0f : top[q][k];

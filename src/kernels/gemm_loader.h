@@ -126,8 +126,8 @@ struct Loader {
           const T* from = kInRun ? at(p, z, clamped(p, first, r), k0, inside) + c * V
                                  : at(p, z, clamped(p, first, r), Full || k < p.k ? k + e : 0, inside);
           if constexpr (kAsync) {
-            // A copy of no bytes reads nothing. Clamped rows would all read one row, for which the L2 cache makes them
-            // wait: 196 rows in tiles of 64 took 3.9 us on an H200, not 2.9.
+            // A copy of no bytes reads nothing. If rows were clamped, all would read the same row, and contend for it
+            // in the L2 cache: 196 rows in tiles of 64 took 3.9 us on an H200, not 2.9.
             inside = inside && first + r < (IsA ? p.m : p.n);
 #if defined(__NVPTX__)
             copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks>(r, c)))), from, inside);

@@ -37,7 +37,8 @@ struct Sizes {
   static constexpr bool kReadFirst = M::kFamily == MatrixFamily::kMfma && kOperandRegisters <= 128;
   template <Access A>
   static constexpr bool kHas = P::kAccessA == A || P::kAccessB == A;
-  // Elements that are computed take long enough, and too much code. On RDNA no registers are left to transpose blocks.
+  // Computed elements take long enough anyway, and would need too much code. On RDNA no registers are left to transpose
+  // blocks.
   static constexpr bool kPipelined =
       !kHas<Access::kElements> && (M::kFamily == MatrixFamily::kMfma || !kHas<Access::kAcross>);
   static constexpr int kInFlight = kPipelined ? Tile::kInFlight : 1;
@@ -145,8 +146,8 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
 #pragma clang loop unroll(full)
           for (int j = 0; j < TN; ++j) {
             M::product(x[s][i], y[s][j], sums[i][j]);
-            // The first product waits until another workgroup's wave on this SIMD has done its own; the others don't
-            // give way: workgroups take turns at matrix instructions and at memory.
+            // The first matrix instruction waits for those of another workgroup's wave on this SIMD; the following ones
+            // keep priority. So workgroups alternate between matrix instructions and memory.
             if (s + i + j == 0) {
               raise_priority<1>();
               keep_order();
@@ -205,8 +206,8 @@ SDX_FN void interleave() {
 #endif
 }
 
-/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are on their way to registers,
-/// two are in LDS, and a wave reads the operands of the next tile while it multiplies one.
+/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are in flight to registers, two
+/// are in LDS, and a wave reads the operands of the next tile while it multiplies one.
 template <class Tile, class P, class Sums>
 SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
                                u32 first_row, u32 first_col, u32 from, u32 count) {

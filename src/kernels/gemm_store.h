@@ -121,14 +121,14 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
     }
 }
 
-/// Passes a wave's sums to P::element in row order rather than in the matrix instruction's layout. They go through LDS,
-/// 16 rows by up to 64 columns at a time. `row` and `col`: of the wave's first sum. The sums of waves with the same
-/// `slot` are added up.
+/// Passes a wave's accumulators to P::element in row order rather than in the matrix instruction's layout. They go
+/// through LDS, 16 rows by up to 64 columns at a time. `row` and `col`: of the wave's first sum. The sums of waves with
+/// the same `slot` are added up.
 template <class P, int TM, int TN, int Slots, int Shares, class Sums>
 SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
 #if defined(__GFX9__)
-  // Loads and stores have one counter there. After a store that may have been skipped the compiler no longer knows how
-  // many are on their way, and waits for all of them where it needs what the epilogue reads.
+  // Loads and stores have one counter there. After a store that may have been skipped, the compiler no longer knows how
+  // many are in flight, and waits for all of them where it needs an operand of the epilogue.
   if (!__is_same(typename ReadOf<P>::Type, NothingRead) && row + TM * 16 <= p.m && col + TN * 16 <= p.n) {
     store_parts<true, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
     return;

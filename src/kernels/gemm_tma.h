@@ -250,8 +250,8 @@ SDX_FN u32 step_offset(u32 s) {
   return Across ? s * 128 : s / kPerCopy * Lines * kRow + s % kPerCopy * 2;
 }
 
-/// With split-K, thread blocks of the cluster exchange sums: each adds up every kShares-th group of 32 columns and
-/// passes it to store(sums, i, column). The sums reuse the memory of the stages.
+/// With split-K, thread blocks of the cluster exchange partial sums: each adds up every kShares-th group of 32 columns
+/// and passes it to store(sums, i, column). The sums reuse the memory of the stages.
 template <class Tile, bool Half, int MI, int Parts, class Store>
 SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const f32 (&sums)[MI][1][Parts][8], Store store) {
   constexpr int kShares = Tile::kShares, GN = Tile::kGroupN;

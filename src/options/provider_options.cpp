@@ -293,7 +293,8 @@ void choose_precision(ProviderOptions& p, const std::set<std::string_view>& prec
     if (precisions.count(name)) o.precision = name;
   const bool bytes = o.precision == "int8" || o.precision == "fp8";
   if (bytes && (precisions.count("fp16") || precisions.count("bf16")))
-    notes.push_back(fmt::format("nodes that do not run in {} run in the model's own types, not in 16 bits", o.precision));
+    notes.push_back(
+        fmt::format("nodes that do not run in {} run in the model's own types, not in 16 bits", o.precision));
   if (!bytes && o.precision != "fp16" && !o.calibration_table.empty()) {
     notes.push_back("calibration_table is not needed: it is for precision int8, fp8 and fp16");
     o.calibration_table.clear();

@@ -105,7 +105,7 @@ def input_array(name: str, value: Any, wanted: np.dtype[Any] | None, card: Card 
         try:
             array = _of_python_values(value, wanted)
         except (ValueError, OverflowError) as error:
-            raise InvalidArgumentError(f"input '{name}' is no array: {error}") from None
+            raise InvalidArgumentError(f"input '{name}' is not an array: {error}") from None
     if array.dtype.kind not in "biufcV" or array.dtype.names is not None:
         raise InvalidArgumentError(f"input '{name}' has dtype {array.dtype}; models take numbers and booleans")
     if not array.dtype.isnative:

@@ -237,7 +237,7 @@ class Model:
         """
         for name, value in inputs.items():
             if not hasattr(value, "__dlpack__") or np.isscalar(value):
-                raise InvalidArgumentError(f"input '{name}' is no tensor in memory but a {type(value).__name__}")
+                raise InvalidArgumentError(f"input '{name}' is not a tensor in memory but a {type(value).__name__}")
         with self._card(stream, synchronize) as card:
             raw, places, kept = self._places(card, inputs, outputs)
             for (name, value), owner in zip(inputs.items(), kept):
@@ -299,7 +299,7 @@ class Model:
             if isinstance(stream, Stream) and stream.device != self._device:
                 raise InvalidArgumentError(f"the stream is of {stream.device}, and the model runs on {self._device}")
             if stream is None and not wait:
-                raise InvalidArgumentError("a run that is not waited for needs a stream")
+                raise InvalidArgumentError("synchronize=False needs a stream")
             yield Card(self._device, own, self._handle(own if stream is None else stream))
         finally:
             self._streams.append(own)
@@ -311,7 +311,7 @@ class Model:
         if self._device.startswith("cuda"):
             return 1  # CUDA's name for the default stream
         raise InvalidArgumentError(
-            f"the default stream of {self._device} has no handle; give a stream of your own (torch.cuda.Stream())"
+            f"the default stream of {self._device} has no handle; pass another stream (torch.cuda.Stream())"
         )
 
     def _places(

@@ -87,7 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     c.add_argument("file", metavar="FILE", help="a .gguf file")
     c.add_argument("folder", metavar="FOLDER", help="created if it does not exist")
     c.add_argument("--precision", default="int4", choices=list(PRECISIONS), help="type of the weights (default: int4)")
-    c.add_argument("--activations", choices=("fp32", "fp16", "bf16"), help="type of everything else, with int8 and int4 weights (default: fp16)")
+    c.add_argument(
+        "--activations",
+        choices=("fp32", "fp16", "bf16"),
+        help="type of everything else, with int8 and int4 weights (default: fp16)",
+    )
     c.add_argument("--block", type=int, default=32, choices=(32, 128), help="elements that share a scale (default: 32)")
     c.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     return top

@@ -252,7 +252,7 @@ class Divider(Pairs):
         split = splits[0]
         if len(splits) != 3 or any(s is not split for s in splits):
             raise UnsupportedError(
-                f"'{node.name}': its queries, keys and values come from no products that can be divided"
+                f"'{node.name}': its queries, keys and values are not computed by GEMMs that can be divided"
             )
         first = ways[0][0]
         size = first.n // sum(heads)
@@ -282,7 +282,7 @@ class Divider(Pairs):
             chain.append(node)
             reader, name = node, node.input[0]
         raise UnsupportedError(
-            f"'{attention.name}': its queries, keys and values come from no products that can be divided among devices "
+            f"'{attention.name}': its queries, keys and values are not computed by GEMMs that can be divided among devices "
             f"('{name}', which '{reader.name}' reads)"
         )
 
@@ -388,7 +388,7 @@ class Divider(Pairs):
         for node in attention:
             if id(node) not in self.done:
                 raise UnsupportedError(
-                    f"'{node.name}' can't be divided among devices: no product by constant weights follows it"
+                    f"'{node.name}' can't be divided among devices: no GEMM with constant weights follows it"
                 )
         self.divide_logits(logits)
         self.finish()
@@ -457,7 +457,7 @@ def write_part(model_file: str, logits: str, folder: str, rank: int, size: int) 
     try:
         model = onnx.load(model_file, load_external_data=False)
     except Exception as error:  # protobuf's errors have no common base
-        raise InvalidModelError(f"'{model_file}' is no ONNX model: {error}") from None
+        raise InvalidModelError(f"'{model_file}' is not an ONNX model: {error}") from None
     name = "model.onnx.data"
     path = os.path.join(folder, "model.onnx")
     try:

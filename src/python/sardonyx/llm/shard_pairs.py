@@ -100,7 +100,7 @@ class Pairs:
             ):
                 return None
             if min(a["K"], a["N"], a["block_size"]) < 1 or a.get("bits", 4) not in (2, 4, 8):
-                raise InvalidModelError(f"'{node.name}' has sizes that make no sense")
+                raise InvalidModelError(f"'{node.name}' has invalid sizes")
             return Product(node, a["K"], a["N"], node.input[1], block=a["block_size"])
         return None
 

@@ -41,7 +41,7 @@ class StepGraph:
         try:
             self._model: onnx.ModelProto = onnx.load(folder.model, load_external_data=False)
         except Exception as error:  # protobuf's errors have no common base
-            raise InvalidModelError(f"'{folder.model}' is no ONNX model: {error}") from None
+            raise InvalidModelError(f"'{folder.model}' is not an ONNX model: {error}") from None
         graph = self._model.graph
         inputs = {v.name: v for v in graph.input}
         outputs = {v.name: v for v in graph.output}
@@ -207,7 +207,7 @@ class StepGraph:
                 if waits[reader] == 0:
                     ready.append(reader)
         if len(order) < len(graph.node):
-            raise InvalidModelError("the model's nodes depend on each other in a circle")
+            raise InvalidModelError("the model's nodes depend on each other in a cycle")
         nodes = [graph.node[k] for k in order]
         copies = [type(node)() for node in nodes]
         for copy, node in zip(copies, nodes):

@@ -213,7 +213,7 @@ class IOBinding(_IOBinding):  # type: ignore[misc]
             self._iobinding.bind_output(name, _device(device_id))
         else:
             if element_type is None or shape is None:
-                raise ValueError("element_type and shape are needed with memory of your own")
+                raise ValueError("element_type and shape are needed with your own memory")
             self._iobinding.bind_output(name, _device(device_id), element_type, shape, buffer_ptr)
 
 

@@ -81,9 +81,7 @@ def _add_quantize(commands: Any) -> None:
     q.add_argument("--data", metavar="DIR|SCRIPT|FILE", help="typical inputs; not needed with --weights rtn")
     q.add_argument("--samples", type=int, default=0, metavar="N", help="use the first N only")
     q.add_argument("--to", default="int8", choices=TARGETS, help="the result (default: int8)")
-    q.add_argument(
-        "-o", "--output", metavar="FILE", help="the model (a folder for a language model) or table to write"
-    )
+    q.add_argument("-o", "--output", metavar="FILE", help="the model (a folder for a language model) or table to write")
     q.add_argument(
         "--exclude", action="append", default=[], metavar="PATTERN", help="nodes that stay in float: '*head*'"
     )
@@ -94,14 +92,20 @@ def _add_quantize(commands: Any) -> None:
         help="nodes whose relative error is larger stay in float (int8 and fp8; default: 0.05), or get 8 bits (int4; "
         "default: none)",
     )
-    q.add_argument("--method", default="mse", choices=METHODS, help="how the ranges of activations are chosen (default: mse)")
+    q.add_argument(
+        "--method", default="mse", choices=METHODS, help="how the ranges of activations are chosen (default: mse)"
+    )
     q.add_argument("--percentile", type=float, default=99.99, metavar="P", help="for --method percentile")
     q.add_argument("--per-tensor", action="store_true", help="one scale per weight instead of one per output channel")
     q.add_argument("--symmetric", action="store_true", help="no zero points")
     q.add_argument("--no-smooth", action="store_true", help="do not use SmoothQuant")
     q.add_argument("--no-bias-correction", action="store_true", help="do not correct biases")
     q.add_argument(
-        "--block", type=int, default=32, metavar="N", help="elements that share a scale, for int4 and int8-weights (default: 32)"
+        "--block",
+        type=int,
+        default=32,
+        metavar="N",
+        help="elements that share a scale, for int4 and int8-weights (default: 32)",
     )
     q.add_argument(
         "--weights", default="gptq", choices=WEIGHTS, help="how int4 and int8-weights are rounded (default: gptq)"

@@ -146,7 +146,7 @@ def quantize(
     if to not in TARGETS:
         raise InvalidArgumentError(f"a model can be quantised to {', '.join(TARGETS)}, not {to!r}")
     if method not in METHODS:
-        raise InvalidArgumentError(f"the calibration method {method!r} is none of {', '.join(METHODS)}")
+        raise InvalidArgumentError(f"the calibration method {method!r} is not one of {', '.join(METHODS)}")
     if weights not in weight_only.METHODS:
         raise InvalidArgumentError(f"weights are rounded by {', '.join(weight_only.METHODS)}, not {weights!r}")
     blocked = to in ("int4", "int8-weights")
@@ -270,7 +270,7 @@ class _Job:
         chosen = [p for p in products if p.label not in too_far]
         if not chosen:
             raise InvalidArgumentError(
-                f"every product has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
+                f"every node has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
             )
         round_operands(self.model, chosen)
         used = {p.activation for p in chosen}

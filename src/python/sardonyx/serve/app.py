@@ -160,10 +160,10 @@ class _Gate:
                 raise HttpError(401, "the API key is missing or wrong", code="invalid_api_key")
             scope["sardonyx.client"] = client
             if scope["method"] == "POST" and not self._state.ready:
-                raise HttpError(503, "the server is starting or ending; ask again later", retry=5)
+                raise HttpError(503, "the server is starting or shutting down; try again later", retry=5)
         length = headers.get("content-length", "0")
         if not length.isdigit():
-            raise HttpError(400, "the header Content-Length is no number")
+            raise HttpError(400, "the header Content-Length is not a number")
         if int(length) > limits.body:
             raise HttpError(413, f"the body has {length} bytes, and the server's limit is {limits.body}")
 

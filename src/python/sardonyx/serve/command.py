@@ -56,11 +56,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
     p.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
-    p.add_argument("--api-keys", metavar="FILE", help="accept only requests with one of the keys in this file, one per line")
+    p.add_argument(
+        "--api-keys", metavar="FILE", help="accept only requests with one of the keys in this file, one per line"
+    )
     p.add_argument("--certificate", metavar="FILE", help="TLS certificate, for HTTPS; needs --key")
     p.add_argument("--key", metavar="FILE", help="the certificate's private key")
     p.add_argument(
-        "--grace", type=float, default=60.0, metavar="S", help="seconds for running requests to finish at shutdown (default: 60)"
+        "--grace",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds for running requests to finish at shutdown (default: 60)",
     )
     p.add_argument(
         "--cache-memory",
@@ -182,7 +188,7 @@ def _serve(a: argparse.Namespace) -> None:
         signal.signal(number, lambda *_: None)
     server.run()
     if not server.started:
-        raise FileError(f"cannot listen at {a.host}, port {a.port}")
+        raise FileError(f"cannot listen on {a.host}, port {a.port}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -73,7 +73,7 @@ async def _parts(http: HttpRequest) -> tuple[Any, memoryview]:
     try:
         return json.loads(bytes(body[:length])), body[length:]
     except (ValueError, RecursionError) as error:
-        raise HttpError(400, f"the body is no JSON: {error}") from None
+        raise HttpError(400, f"the body is not JSON: {error}") from None
 
 
 def _tensor(t: Tensor, binary: memoryview) -> tuple[Array, memoryview]:
@@ -102,7 +102,7 @@ def _tensor(t: Tensor, binary: memoryview) -> tuple[Array, memoryview]:
                 raise ValueError("a number is out of range")
         values = values.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise HttpError(400, f"the data of input '{t.name}' are no {t.datatype}: {error}"[:300]) from None
+        raise HttpError(400, f"the data of input '{t.name}' are not {t.datatype}: {error}"[:300]) from None
     if values.size != count:
         raise HttpError(400, f"the input '{t.name}' has {values.size} elements, and the shape {t.shape}")
     return values.reshape(t.shape), binary

@@ -30,7 +30,7 @@ async def json_body(http: HttpRequest) -> Any:
     try:
         return json.loads(await http.body())
     except (ValueError, RecursionError) as error:
-        raise HttpError(400, f"the body is no JSON: {error}") from None
+        raise HttpError(400, f"the body is not JSON: {error}") from None
 
 
 def checked(kind: type[BaseModel], content: Any) -> Any:

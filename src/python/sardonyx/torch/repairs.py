@@ -115,7 +115,7 @@ def resize_to_size(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, 
         return
     size = list(node.meta["val"].shape[2:])
     if not all(isinstance(n, int) for n in size):
-        raise UnsupportedError(f"'{node.name}' has align_corners, a scale that is no integer, and sizes that vary")
+        raise UnsupportedError(f"'{node.name}' has align_corners, a scale that is not an integer, and sizes that vary")
     node.args, node.kwargs = (node.args[0], size, True, None), {}
 
 
