@@ -44,8 +44,7 @@ class CompileOptions(LoadOptions, total=False):
     tuning: str
     #: file with the measured times of GPU kernels; tuning (`sardonyx tune`) writes it.
     tuning_database: str | os.PathLike[str] | None
-    #: fuses operators; without fusion every value has its own kernel, which helps to find the cause of a wrong
-    #: result.
+    #: without fusion every value has its own kernel, which helps to find the cause of a wrong result.
     fuse: bool
     #: makes every named intermediate value an output.
     all_outputs: bool
