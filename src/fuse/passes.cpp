@@ -49,9 +49,8 @@ constexpr Pass kPasses[] = {
      "Before inlining, which keeps constants and results of routines in memory.", fusing,
      [](PassState& s) { find_closed_forms(s.graph); }},
     {"sum_products", "unless fusion is off", "Turns sums of products of broadcast tensors into GEMMs.",
-     "After closed_forms, so that masks are no tensors; before narrow_floats, which keeps long sums in float32 but "
-     "lets "
-     "GEMMs multiply 16 bits.",
+     "After closed_forms, so that masks are no longer tensors; before narrow_floats, which keeps long sums in float32 "
+     "but lets GEMMs run in 16 bits.",
      fusing, [](PassState& s) { sum_products(s.graph, s.options); }},
     {"integer_products", "integer_tiles; on the host unless fusion is off",
      "Turns 8-bit integer routines into int8 GEMM and convolution.",
