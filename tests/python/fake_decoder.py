@@ -29,6 +29,7 @@ class FakeDecoder:
     delay = 0.0  #: seconds of a step
     fails = None  #: an exception of the next step
     immediate = True
+    script = None  #: tokens of every answer, then the end token; None: the hash
 
     def __init__(self, folder, *, rows, cache_memory, wanted_pages, **_):
         self.folder, self.rows, self.device, self.page_bytes = folder, rows, "fake", 1024
@@ -69,6 +70,10 @@ class FakeDecoder:
                 continue
             text = self.memory[pages].reshape(-1)[:end].tolist()
             assert text == tokens, "the pages hold another text"
+            if self.script is not None:
+                at = end - p.request.prompt_tokens
+                chosen.append(self.script[at] if at < len(self.script) else self.folder.ends[0])
+                continue
             chosen.append(next_token(text, self.folder.vocabulary, self.folder.ends[0]))
         return Chosen(chosen, *self._logprobs(len(chosen), kind))
 

@@ -21,9 +21,9 @@ WAIT = 60  # seconds, for what takes milliseconds
 TEMPLATE = "{% for m in messages %}[{{m.role}}]{{m.content}}{% endfor %}[assistant]"
 
 
-def write_model(path):
+def write_model(path, positions=512):
     """A tiny decoder with a chat template."""
-    folder = llm_models.write(path, llm_models.Decoder(layers=2, positions=512))
+    folder = llm_models.write(path, llm_models.Decoder(layers=2, positions=positions))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -153,7 +154,7 @@ class Engine(Texts):
                 tokens,
                 search,
                 own,
-                decode=self.decode,
+                decode=functools.partial(self.decode, shown=own.shown_tokens),
                 priority=priority,
                 client=client,
                 room=min(search.max_new_tokens, self._folder.context - len(tokens), fits - len(tokens)),

@@ -41,6 +41,7 @@ class RequestOptions:
     logit_bias: Mapping[int, float] = field(default_factory=dict)  #: added to tokens' logits
     logprobs: int | None = None  #: log-probabilities of chosen tokens, and of as many most likely ones (up to 20)
     constraint: Constraint | None = None  #: of this request alone
+    shown_tokens: tuple[int, ...] = ()  #: special tokens whose text is part of the answer's
 
     def __post_init__(self) -> None:
         def need(ok: bool, what: str) -> None:
@@ -65,12 +66,14 @@ def request_options(folder: GenaiFolder, given: Mapping[str, Any]) -> tuple[Sear
     """The options of both kinds, with genai_config.json's defaults. Raises InvalidArgumentError."""
     own = {f.name for f in fields(RequestOptions)}
     mine = {k: v for k, v in given.items() if k in own and v is not None}
-    mine["stop_tokens"] = tuple(mine.get("stop_tokens", ()))
+    for name in ("stop_tokens", "shown_tokens"):
+        mine[name] = tuple(mine.get(name, ()))
     search = search_options(folder.search, {k: v for k, v in given.items() if k not in own})
     if search.num_beams > 1:
         raise InvalidArgumentError("the engine has no beam search: set num_beams to 1, or use LanguageModel")
     options = RequestOptions(**mine)
-    for name, tokens in (("logit_bias", options.logit_bias), ("stop_tokens", options.stop_tokens)):
+    for name in ("logit_bias", "stop_tokens", "shown_tokens"):
+        tokens = getattr(options, name)
         if not all(isinstance(t, int) and 0 <= t < folder.vocabulary for t in tokens):
             raise InvalidArgumentError(f"{name} has a token that is not from 0 to {folder.vocabulary - 1}")
     return search, options
