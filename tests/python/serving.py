@@ -41,8 +41,8 @@ def row_model(name="rows", batch="batch"):
 class Running:
     """A server in a thread of this process."""
 
-    def __init__(self, engines, models, limits, keys, grace):
-        self.app = create_app(engines, models, limits=limits, keys=keys)
+    def __init__(self, engines, models, limits, keys, grace, encoders=None):
+        self.app = create_app(engines, models, encoders=encoders, limits=limits, keys=keys)
         self.state = self.app.state.sardonyx
         addresses, known = [], threading.Event()
         self.server = make_server(self.app, port=0, grace=grace, started=lambda a: (addresses.append(a), known.set()))
@@ -88,11 +88,11 @@ def servers(monkeypatch, folder):
     monkeypatch.setattr(sardonyx.llm.engine, "PagedDecoder", fake_decoder.FakeDecoder)
     running = []
 
-    def start(delay=0.0, limits=None, models=None, keys=(KEY,), grace=30, **options):
+    def start(delay=0.0, limits=None, models=None, keys=(KEY,), grace=30, encoders=None, **options):
         options = {"page_tokens": 8, "max_sequences": 8, "step_tokens": 64, "cache_memory": 200 << 10, **options}
         engine = Engine(folder, **options)
         engine._decoder.delay = delay
-        running.append(Running({"tiny": engine}, models or {}, limits or Limits(), keys, grace))
+        running.append(Running({"tiny": engine}, models or {}, limits or Limits(), keys, grace, encoders))
         running[-1].engine = engine
         return running[-1]
 

@@ -1,7 +1,8 @@
-"""Language models: text generation from model folders in onnxruntime-genai's format, and conversion of GGUF files to such
-folders."""
+"""Language models: text generation from model folders of onnxruntime-genai, making such folders from GGUF files, and
+encoders of texts."""
 
 from .convert import convert_gguf
+from .encoder import TextEncoder
 from .engine import Engine, EngineStatistics
 from .engine_request import EndEvent, Request, RequestOptions, TokenEvent
 from .language_model import Generation, LanguageModel, Statistics
@@ -17,6 +18,7 @@ __all__ = [
     "RequestOptions",
     "SearchOptions",
     "Statistics",
+    "TextEncoder",
     "TokenEvent",
     "convert_gguf",
 ]

@@ -15,8 +15,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from ..errors import Error
-from ..llm import Engine
+from ..llm import Engine, TextEncoder
 from ..model import Model
+from .encoder_api import encoder_routes
 from .inference_api import inference_routes
 from .limits import HttpError, Limits, http_error
 from .openai_api import openai_routes
@@ -32,15 +33,16 @@ def create_app(
     engines: Mapping[str, Engine] | None = None,
     models: Mapping[str, Model] | None = None,
     *,
+    encoders: Mapping[str, TextEncoder] | None = None,
     limits: Limits | None = None,
     keys: Sequence[str] = (),
 ) -> FastAPI:
-    """An ASGI application that serves language models (`engines`) and other models by name.
+    """An ASGI application that serves language models (`engines`), encoders of texts and other models by name.
 
     keys: API keys, one of which requests must have (`Authorization: Bearer KEY`), except for health and readiness; none:
     everybody is served. When the application ends, its engines answer what they have accepted, then they are closed.
     """
-    state = ServerState(engines or {}, models or {}, limits or Limits(), keys)
+    state = ServerState(engines or {}, models or {}, encoders or {}, limits or Limits(), keys)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -53,6 +55,7 @@ def create_app(
     app = FastAPI(title="Sardonyx", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.sardonyx = state
     app.include_router(openai_routes(state))
+    app.include_router(encoder_routes(state))
     app.include_router(inference_routes(state))
     _own_routes(app, state)
     _error_answers(app)

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..compiling import compile
 from ..errors import Error, FileError, InvalidArgumentError
-from ..llm import Engine
+from ..llm import Engine, TextEncoder
+from ..llm.encoder import find_encoder
 from ..llm.paged_sampling import StepKind
 from ..options import add_flags, options_of_flags
 from .limits import Limits
@@ -26,6 +27,7 @@ _LIMITS = {
     "request_time": "seconds for an answer",
     "tokens": "new tokens of an answer (default: the model's limit)",
     "choices": "answers to one request",
+    "texts": "texts of a request for embeddings or scores",
     "batch_delay": "other models: seconds that a request may wait for others, to run as one batch",
     "batch": "other models: rows of a batch",
     "queue": "other models: waiting requests",
@@ -41,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     p = _Parser(
         prog="sardonyx serve",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Serves models over HTTP: language models with an OpenAI-compatible API, other models with the Open\n"
-        "Inference Protocol v2.",
+        description="Serves models over HTTP: language models and encoders of texts with OpenAI's interface, other models\n"
+        "with the Open Inference Protocol v2.",
         epilog="Examples:\n"
         "  sardonyx serve smollm2\n"
         "  sardonyx serve chat=smollm2 resnet=resnet50.onnx --device hip --host 0.0.0.0 --api-keys keys.txt\n\n"
@@ -52,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         "models",
         nargs="+",
         metavar="[NAME=]FOLDER",
-        help="a language model's folder (with genai_config.json), an .onnx file, or a folder with .onnx files",
+        help="a language model's folder (with genai_config.json), an encoder's folder (with model.onnx and tokenizer.json), "
+        "an .onnx file, or a folder with .onnx files",
     )
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
     p.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
@@ -119,9 +122,10 @@ def _keys(path: str | None) -> list[str]:
     return keys
 
 
-def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Folders of language models and files of other models, by name."""
+def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Folders of language models, folders of encoders, and files of other models, by name."""
     languages: dict[str, str] = {}
+    encoders: dict[str, str] = {}
     plain: dict[str, str] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
@@ -130,6 +134,8 @@ def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         stem = os.path.basename(os.path.abspath(path))
         if os.path.isfile(os.path.join(path, "genai_config.json")):
             files, target = {name or stem: path}, languages
+        elif find_encoder(path):
+            files, target = {name or stem: path}, encoders
         elif os.path.isdir(path):
             inside = sorted(f for f in os.listdir(path) if f.endswith(".onnx"))
             if not inside:
@@ -142,10 +148,10 @@ def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         else:
             raise FileError(f"there is no file or folder '{path}'")
         for key, file in files.items():
-            if key in languages or key in plain:
+            if key in languages or key in plain or key in encoders:
                 raise InvalidArgumentError(f"two models are named '{key}'; give names: NAME={file}")
             target[key] = file
-    return languages, plain
+    return languages, encoders, plain
 
 
 def _serve(a: argparse.Namespace) -> None:
@@ -160,8 +166,9 @@ def _serve(a: argparse.Namespace) -> None:
         if getattr(limits, f.name) < 0 or not getattr(limits, f.name) < 1 << 62:
             raise InvalidArgumentError(f"--limit-{f.name.replace('_', '-')} is {getattr(limits, f.name)}")
     keys = _keys(a.api_keys)
-    languages, plain = _found(a.models)
+    languages, encoder_folders, plain = _found(a.models)
     options = options_of_flags(a, COMPILE_OPTIONS)
+    encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
     models = {name: compile(file, **options) for name, file in plain.items()}
     engines: dict[str, Engine] = {}
     for name, folder in languages.items():
@@ -178,9 +185,9 @@ def _serve(a: argparse.Namespace) -> None:
 
     def started(address: str) -> None:
         if not a.quiet:
-            print(f"serving {', '.join((*languages, *plain))} at {address}", flush=True)
+            print(f"serving {', '.join((*languages, *encoders, *plain))} at {address}", flush=True)
 
-    app = create_app(engines, models, limits=limits, keys=keys)
+    app = create_app(engines, models, encoders=encoders, limits=limits, keys=keys)
     server = make_server(
         app, host=a.host, port=a.port, grace=a.grace, certificate=a.certificate, key=a.key, started=started
     )

@@ -376,11 +376,11 @@ def openai_routes(state: ServerState) -> APIRouter:
 
     @router.get("/models")
     async def models() -> Any:
-        return {"object": "list", "data": [described(s) for s in state.languages.values()]}
+        return {"object": "list", "data": [described(s) for s in (*state.languages.values(), *state.encoders.values())]}
 
     @router.get("/models/{name:path}")
     async def model(name: str) -> Any:
-        return described(state.language(name))
+        return described(state.encoders.get(name) or state.language(name))
 
     @router.post("/chat/completions")
     async def chat(http: HttpRequest) -> Response:

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request as HttpRequest
 
-from ..llm import Engine
+from ..llm import Engine, TextEncoder
 from ..llm.constraints import Constraints
 from ..model import Model
 from .batcher import PlainService
+from .encoder_api import EncoderService
 from .limits import HttpError, Limits
 from .metrics import Metrics
 
@@ -42,11 +43,19 @@ class LanguageService:
 class ServerState:
     """See create_app()."""
 
-    def __init__(self, engines: Mapping[str, Engine], models: Mapping[str, Model], limits: Limits, keys: Sequence[str]):
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        models: Mapping[str, Model],
+        encoders: Mapping[str, TextEncoder],
+        limits: Limits,
+        keys: Sequence[str],
+    ):
         self.limits = limits
         self.languages = {name: LanguageService(name, e) for name, e in engines.items()}
         self.metrics = Metrics(self)
         self.plain = {name: PlainService(name, m, limits, self.metrics) for name, m in models.items()}
+        self.encoders = {name: EncoderService(name, e, limits, self.metrics) for name, e in encoders.items()}
         self.started = int(time.time())
         self.ready = False  #: whether new requests are accepted
         self._keys = [hashlib.sha256(k.encode()).digest() for k in keys]
@@ -100,7 +109,8 @@ class ServerState:
                 "device": service.engine.device,
                 "context": service.engine.context,
             }
-        plain = {n: {"waiting": s.waiting, "device": s.model.device} for n, s in self.plain.items()}
+        others = {**self.plain, **self.encoders}
+        plain = {n: {"waiting": s.waiting, "device": s.device} for n, s in others.items()}
         return {
             "ready": self.ready,
             "time": time.time(),
