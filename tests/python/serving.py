@@ -41,11 +41,13 @@ def row_model(name="rows", batch="batch"):
 class Running:
     """A server in a thread of this process."""
 
-    def __init__(self, engines, models, limits, keys, grace, encoders=None):
+    def __init__(self, engines, models, limits, keys, grace, encoders=None, grpc_port=None):
         self.app = create_app(engines, models, encoders=encoders, limits=limits, keys=keys)
         self.state = self.app.state.sardonyx
         addresses, known = [], threading.Event()
-        self.server = make_server(self.app, port=0, grace=grace, started=lambda a: (addresses.append(a), known.set()))
+        self.server = make_server(
+            self.app, port=0, grpc_port=grpc_port, grace=grace, started=lambda a: (addresses.append(a), known.set())
+        )
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
         assert known.wait(WAIT)
@@ -88,11 +90,11 @@ def servers(monkeypatch, folder):
     monkeypatch.setattr(sardonyx.llm.engine, "PagedDecoder", fake_decoder.FakeDecoder)
     running = []
 
-    def start(delay=0.0, limits=None, models=None, keys=(KEY,), grace=30, encoders=None, **options):
+    def start(delay=0.0, limits=None, models=None, keys=(KEY,), grace=30, encoders=None, grpc_port=None, **options):
         options = {"page_tokens": 8, "max_sequences": 8, "step_tokens": 64, "cache_memory": 200 << 10, **options}
         engine = Engine(folder, **options)
         engine._decoder.delay = delay
-        running.append(Running({"tiny": engine}, models or {}, limits or Limits(), keys, grace, encoders))
+        running.append(Running({"tiny": engine}, models or {}, limits or Limits(), keys, grace, encoders, grpc_port))
         running[-1].engine = engine
         return running[-1]
 

@@ -14,6 +14,7 @@ import time
 import fake_decoder
 import onnx
 import pytest
+from sardonyx import UnsupportedError
 from sardonyx.llm import LanguageModel
 
 for package in ("fastapi", "uvicorn", "prometheus_client"):
@@ -371,6 +372,14 @@ def test_command(folder, tmp_path):
         assert process.wait(WAIT) == 0
 
 
+def test_grpc_without_its_package(serve, monkeypatch):
+    from sardonyx.serve import make_server
+
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(UnsupportedError, match="grpcio"):
+        make_server(serve().app, port=0, grpc_port=0)
+
+
 def test_command_refusals(tmp_path, capsys):
     from sardonyx.serve.command import main
 
@@ -380,6 +389,7 @@ def test_command_refusals(tmp_path, capsys):
         ([str(tmp_path / "empty")], 5, "neither"),
         ([], 2, "required"),
         (["x", "--port", "99999"], 2, "--port"),
+        (["x", "--grpc-port", "99999"], 2, "--grpc-port"),
         (["x", "--api-keys", str(tmp_path / "none")], 5, "none"),
         (["x", "--limit-body", "-1"], 2, "--limit-body"),
     ):

@@ -57,12 +57,16 @@ def _parser() -> argparse.ArgumentParser:
         help="a language model's folder (with genai_config.json), an encoder's folder (with model.onnx and tokenizer.json), "
         "an .onnx file, or a folder with .onnx files",
     )
-    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
-    p.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
+    p.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine only)")
+    p.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
     p.add_argument(
-        "--api-keys", metavar="FILE", help="accept only requests with one of the keys in this file, one per line"
+        "--grpc-port",
+        type=int,
+        metavar="N",
+        help="serve the Open Inference Protocol over gRPC at this port too; 0: any free one (default: no gRPC)",
     )
-    p.add_argument("--certificate", metavar="FILE", help="TLS certificate, for HTTPS; needs --key")
+    p.add_argument("--api-keys", metavar="FILE", help="accept only requests with one of these keys, one a line")
+    p.add_argument("--certificate", metavar="FILE", help="for HTTPS, with --key")
     p.add_argument("--key", metavar="FILE", help="the certificate's private key")
     p.add_argument(
         "--grace",
@@ -159,8 +163,9 @@ def _serve(a: argparse.Namespace) -> None:
 
     if bool(a.certificate) != bool(a.key):
         raise InvalidArgumentError("--certificate and --key are needed together")
-    if not 0 <= a.port < 1 << 16:
-        raise InvalidArgumentError(f"--port is {a.port}; it must be from 0 to 65535")
+    for flag, port in (("--port", a.port), ("--grpc-port", a.grpc_port or 0)):
+        if not 0 <= port < 1 << 16:
+            raise InvalidArgumentError(f"{flag} is {port}; it must be from 0 to 65535")
     limits = Limits(**{f.name: getattr(a, f"limit_{f.name}") for f in dataclasses.fields(Limits)})
     for f in dataclasses.fields(Limits):
         if getattr(limits, f.name) < 0 or not getattr(limits, f.name) < 1 << 62:
@@ -186,14 +191,26 @@ def _serve(a: argparse.Namespace) -> None:
     def started(address: str) -> None:
         if not a.quiet:
             print(f"serving {', '.join((*languages, *encoders, *plain))} at {address}", flush=True)
+            if server.grpc_port is not None:
+                print(f"gRPC at {a.host}:{server.grpc_port}", flush=True)
 
     app = create_app(engines, models, encoders=encoders, limits=limits, keys=keys)
     server = make_server(
-        app, host=a.host, port=a.port, grace=a.grace, certificate=a.certificate, key=a.key, started=started
+        app,
+        host=a.host,
+        port=a.port,
+        grpc_port=a.grpc_port,
+        grace=a.grace,
+        certificate=a.certificate,
+        key=a.key,
+        started=started,
     )
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at the end
         signal.signal(number, lambda *_: None)
-    server.run()
+    try:
+        server.run()
+    except OSError as error:
+        raise FileError(str(error)) from None
     if not server.started:
         raise FileError(f"cannot listen on {a.host}, port {a.port}")
 

@@ -57,6 +57,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         own = {"registry": self.registry}
         self.http = Counter("sardonyx_http_requests", "Answers by status", ["path", "status"], **own)
+        self.grpc = Counter("sardonyx_grpc_requests", "Answers over gRPC by status", ["method", "status"], **own)
         self.open = Gauge("sardonyx_http_requests_open", "Requests that are being answered", **own)
         self.first = Histogram(
             "sardonyx_first_token_seconds", "From the request to its first token", ["model"], buckets=_SECONDS, **own

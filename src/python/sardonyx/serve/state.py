@@ -67,6 +67,13 @@ class ServerState:
             raise HttpError(404, f"there is no language model '{name[:200]}'", param="model", code="model_not_found")
         return found
 
+    def model(self, name: str, version: str = "1") -> PlainService:
+        """404 if there is none of this name."""
+        found = self.plain.get(name)
+        if found is None or version != "1":
+            raise HttpError(404, f"there is no model '{name[:200]}' of version '{version[:20]}'")
+        return found
+
     def authorized(self, header: str) -> str | None:
         """Who has sent this Authorization header: a name for statistics and fair queues; None if the key is wrong."""
         if not self._keys:
