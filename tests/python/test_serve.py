@@ -343,7 +343,9 @@ def test_command(folder, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(f"# who may ask\n{KEY}\n")
     model = LanguageModel(folder)
-    with command(f"chat={folder}", tmp_path / "rows.onnx", "--api-keys", keys, "--cache-memory", 4) as (
+    with command(
+        f"chat={folder}", tmp_path / "rows.onnx", "--api-keys", keys, "--cache-memory", 4, "--guess-ngram", 2
+    ) as (
         process,
         address,
     ):
@@ -380,7 +382,7 @@ def test_grpc_without_its_package(serve, monkeypatch):
         make_server(serve().app, port=0, grpc_port=0)
 
 
-def test_command_refusals(tmp_path, capsys):
+def test_command_refusals(folder, tmp_path, capsys):
     from sardonyx.serve.command import main
 
     (tmp_path / "empty").mkdir()
@@ -390,6 +392,8 @@ def test_command_refusals(tmp_path, capsys):
         ([], 2, "required"),
         (["x", "--port", "99999"], 2, "--port"),
         (["x", "--grpc-port", "99999"], 2, "--grpc-port"),
+        ([str(folder), "--guess-tokens", "3"], 2, "ngram"),
+        ([str(folder), "--draft", str(tmp_path / "empty")], 5, "genai_config.json"),
         (["x", "--api-keys", str(tmp_path / "none")], 5, "none"),
         (["x", "--limit-body", "-1"], 2, "--limit-body"),
     ):

@@ -7,10 +7,11 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..arrays import numpy_dtype
 from ..errors import DeviceError, Error, InternalError, InvalidArgumentError, OverloadedError
 from .decoder import checked_prompt
 from .engine_request import EndEvent, Event, Request, TokenEvent, request_options
@@ -19,6 +20,8 @@ from .paged_decoder import Chosen, PagedDecoder
 from .paged_sampling import StepKind
 from .pages import PagePool
 from .scheduler import Piece, Scheduler
+from .speculation import DraftSpeculator, NgramSpeculator, Speculator, draft_graph
+from .speculation import checked as speculation_options
 from .texts import Prompt, Texts
 
 #: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
@@ -40,6 +43,8 @@ class EngineStatistics:
     kept_tokens: int  #: of prompts, found in the cache
     new_tokens: int
     preemptions: int
+    guessed_tokens: int  #: by speculation
+    right_guesses: int  #: of them, which are tokens of answers
     ended: dict[str, int]  #: requests by Request.finished
 
 
@@ -62,18 +67,22 @@ class Engine(Texts):
         max_waiting: int = 1024,
         step_tokens: int = 512,
         share_prefixes: bool = True,
+        speculation: Mapping[str, Any] | None = None,
     ):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
         GroupQueryAttention, on one device.
 
-        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences sequences of the model's maximum
-            length, but at most half of the device's memory, or of the host's free memory.
-        page_tokens: tokens of a page, the unit of the cache that sequences allocate and share.
-        max_sequences: requests that run concurrently.
-        max_waiting: queued requests; if there are more, submit() raises OverloadedError.
-        step_tokens: maximum tokens of a step. Long prompts are computed in chunks of this size, between which the other
-            requests continue.
-        share_prefixes: sequences with the same prefix share pages, also with sequences that have ended.
+        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences texts of the model's limit, but
+            at most half of the device's memory, or of the host's free memory.
+        page_tokens: tokens of a page of the cache, which is what sequences get and share.
+        max_sequences: requests that run at a time; max_waiting: more than these make submit() raise OverloadedError.
+        step_tokens: the most tokens of a step. Long prompts are computed in parts of this size, between which the other
+            requests go on.
+        share_prefixes: texts that begin with the same tokens share pages, also with texts that have ended.
+        speculation: tokens are guessed, and checked by a step of the model: {"ngram": N} guesses that a text goes on as it
+            did after its last N tokens occurred before (fewer match too, but not one alone unless N is 1); {"draft":
+            FOLDER} asks a smaller model with the same tokens, whose cache is part of cache_memory. "tokens" is how many are
+            guessed at a time (4; at most 15). Requests with constraints, penalties or biases are not guessed.
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
@@ -88,20 +97,40 @@ class Engine(Texts):
             least = 0 if name in ("cache_memory", "max_waiting") else 1
             if not isinstance(value, int) or not least <= value <= most:
                 raise InvalidArgumentError(f"{name} is {value!r}; it must be from {least} to {most}")
+        compiling: dict[str, Any] = {
+            "rows": page_tokens,
+            "device": device,
+            "precision": precision,
+            "threads": threads,
+            "cache_dir": cache_dir,
+            "device_memory_limit": device_memory_limit,
+            "progress": progress,
+        }
+        guessing = speculation_options(speculation)
+        draft = draft_graph(guessing["draft"], self._folder, page_tokens) if "draft" in guessing else None
         self._decoder = PagedDecoder(
             self._folder,
-            rows=page_tokens,
             cache_memory=cache_memory,
             wanted_pages=max_sequences * -(-self._folder.context // page_tokens),
-            device=device,
-            precision=precision,
-            threads=threads,
-            cache_dir=cache_dir,
-            device_memory_limit=device_memory_limit,
-            progress=progress,
+            beside=0 if draft is None else draft.page_bytes(numpy_dtype(draft.layout.dtype).itemsize),
+            **compiling,
         )
+        self._speculator: Speculator | None = None
+        if "draft" in guessing:
+            beside = PagedDecoder(
+                guessing["draft"], cache_memory=0, wanted_pages=0, pages=self._decoder.pages, **compiling
+            )
+            self._speculator = DraftSpeculator(beside, guessing["tokens"])
+        elif "ngram" in guessing:
+            self._speculator = NgramSpeculator(guessing["ngram"], guessing["tokens"])
+        self._guessed = self._right = 0
         self._pool = PagePool(self._decoder.pages, page_tokens, share=share_prefixes)
-        self._scheduler = Scheduler(self._pool, most=max_sequences, tokens=max(step_tokens, max_sequences))
+        self._scheduler = Scheduler(
+            self._pool,
+            most=max_sequences,
+            tokens=max(step_tokens, max_sequences),
+            guesses=self._speculator.most if self._speculator else None,
+        )
         self._max_waiting = max_waiting
         self._wake = threading.Condition()
         self._inbox: list[Request] = []
@@ -241,6 +270,8 @@ class Engine(Texts):
                 kept_tokens=s.found,
                 new_tokens=self._new_tokens,
                 preemptions=s.preemptions,
+                guessed_tokens=self._guessed,
+                right_guesses=self._right,
                 ended=dict(self._ended),
             )
 
@@ -299,6 +330,13 @@ class Engine(Texts):
 
     def _step(self, pieces: list[Piece]) -> None:
         """Long parts of prompts one by one, then all other tokens together."""
+        if self._speculator is not None:
+            try:
+                pieces = [p.guessing() for p in self._speculator.fill(pieces)]
+            except Exception as error:
+                for p in pieces:
+                    self._end(p.request, "error", _known(error, "the draft model failed"))
+                return
         long = [[p] for p in pieces if p.count > _SHORT]
         short = [p for p in pieces if p.count <= _SHORT]
         for all_of in [*long, *([short] if short else [])]:
@@ -336,33 +374,48 @@ class Engine(Texts):
 
     def _take(self, pieces: list[Piece], chosen: Chosen) -> None:
         """Gives the requests their tokens. One that a stop string has ended while the step ran gets none."""
+        at = 0
         with self._wake:
             self._steps += 1
-            for p in pieces:
-                new = p.start >= p.request.prompt_tokens
-                self._prompt_tokens += 0 if new and p.count == 1 else p.count
-                if not p.request.ending:
-                    self._scheduler.count(p)
-        # Which pieces give a token is asked before any request takes one.
-        for k, r in enumerate([p.request for p in pieces if p.gives]):
+        for p in pieces:
+            r, first = p.request, at
+            at += p.results
             if r.ending:
                 continue
-            token, logprob = chosen.tokens[k], None
-            self._new_tokens += 1
-            top: tuple[tuple[int, float], ...] = ()
-            if r.options.logprobs is not None and chosen.logprobs is not None:
-                assert chosen.top_tokens is not None and chosen.top_logprobs is not None
-                logprob = float(chosen.logprobs[k])
-                best = zip(chosen.top_tokens[k].tolist(), chosen.top_logprobs[k].tolist())
-                top = tuple(best)[: r.options.logprobs]
-            try:
-                reason, silent = r.take(token, self.ends)
-            except Exception as error:  # of a constraint
-                self._end(r, "error", _known(error, "a constraint failed"))
+            new = p.start >= r.prompt_tokens
+            taken, reason = 0, ""
+            # A guess that is the token chosen before it was computed rightly, so the token after it counts too.
+            while taken < p.results and not reason and p.guesses[:taken] == tuple(chosen.tokens[first : first + taken]):
+                try:
+                    reason = self._take_token(r, chosen, first + taken)
+                except Exception as error:  # of a constraint
+                    self._end(r, "error", _known(error, "a constraint failed"))
+                    break
+                taken += 1
+            if r.ending:
                 continue
+            wrong = max(0, p.results - taken)
+            with self._wake:
+                self._prompt_tokens += 0 if new and p.count - len(p.guesses) == 1 else p.count
+                self._guessed += len(p.guesses)
+                self._right += len(p.guesses) - wrong
+                self._scheduler.count(p, wrong)
             if reason:
                 self._leave(r, reason)
-            self._later.append((r, TokenEvent(token, "", logprob, top), reason, silent))
+
+    def _take_token(self, r: Request, chosen: Chosen, k: int) -> str:
+        """Gives a request the step's result k; why the answer ends with it."""
+        token, logprob = chosen.tokens[k], None
+        self._new_tokens += 1
+        top: tuple[tuple[int, float], ...] = ()
+        if r.options.logprobs is not None and chosen.logprobs is not None:
+            assert chosen.top_tokens is not None and chosen.top_logprobs is not None
+            logprob = float(chosen.logprobs[k])
+            best = zip(chosen.top_tokens[k].tolist(), chosen.top_logprobs[k].tolist())
+            top = tuple(best)[: r.options.logprobs]
+        reason, silent = r.take(token, self.ends)
+        self._later.append((r, TokenEvent(token, "", logprob, top), reason, silent))
+        return reason
 
     def _show(self) -> None:
         """Tells the callers of the tokens that have been taken."""

@@ -123,6 +123,10 @@ class Request:
         self.prompt_tokens = len(prompt)
         self.tokens = list(prompt)  #: the prompt's and the answer's
         self.computed = 0  #: of them in the cache
+        self.drafted = 0  #: of them in the draft model's cache
+        self.guesses: tuple[int, ...] = ()  #: by the last n-gram that was looked up
+        self.text_array = np.empty(0, np.int64)  #: the tokens, for looking up
+        self.text_known = 0  #: of them in text_array
         self.kept = 0  #: of the prompt found in the cache when it began
         self.pages: list[int] = []
         self.allowed: np.ndarray[Any, Any] | None = None  #: the constraint's tokens for the next step
@@ -140,6 +144,8 @@ class Request:
         self.total = 0.0
         self._stream = TextStream(decode, search.stop)
         self._random = np.random.default_rng(search.seed)
+        self._drawn: list[float] = []
+        self._told = 0  # tokens of which the caller knows
         self._counts: dict[int, int] = {}
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -204,9 +210,11 @@ class Request:
             sample = "few" if pure or 0 < s.top_k <= FEW else "all"
         return StepKind(sample, adjust or o.constraint is not None, o.logprobs is not None)
 
-    def random(self) -> float:
-        """The number that chooses the next token. They depend on the seed and the token's place in the answer alone."""
-        return float(self._random.random(dtype=np.float32))
+    def random(self, place: int) -> float:
+        """The number that chooses the answer's token at this place. It depends on the seed and the place alone."""
+        while len(self._drawn) <= place:
+            self._drawn.append(float(self._random.random(dtype=np.float32)))
+        return self._drawn[place]
 
     def changes(self) -> tuple[list[int], list[float], list[bool]]:
         """Tokens whose logits change, what is added to them, and whether the repetition penalty applies."""
@@ -237,8 +245,10 @@ class Request:
     def show(self, event: TokenEvent, reason: str, silent: bool) -> str:
         """Tells the caller of a token that was taken, with its text. Returns why the answer ends with it."""
         text = "" if silent else self._stream.add(event.token)
+        self._told += 1
         if self._stream.stopped:
             reason = "stop"
+            del self.tokens[self.prompt_tokens + self._told :]  # guesses that were right have been taken already
         self.text += text
         self._deliver(replace(event, text=text) if text else event)
         return reason

@@ -18,6 +18,7 @@ from ..device import copy, devices, empty, to_device
 from ..errors import DeviceError
 from ..model import Model
 from .decoder import _free_host_memory
+from .engine_request import Request
 from .genai_folder import GenaiFolder
 from .paged_graph import PagedGraph
 from .paged_sampling import StepKind
@@ -47,6 +48,8 @@ class PagedDecoder:
         rows: int,
         cache_memory: int,
         wanted_pages: int,
+        beside: int = 0,
+        pages: int = 0,
         device: str,
         precision: str,
         threads: int,
@@ -55,7 +58,8 @@ class PagedDecoder:
         progress: Callable[[Any], object] | None = None,
     ):
         """rows: tokens of a page; cache_memory: bytes of the cache; 0: enough for wanted_pages, but at most half of the
-        device's memory, or of the host's free memory."""
+        device's memory, or of the host's free memory. beside: bytes of another cache, which has as many pages, for each
+        page; they are part of cache_memory. pages: if not 0, as many as this, whatever the memory."""
         self.folder, self.graph = folder, PagedGraph(folder, rows)
         self._compile: dict[str, Any] = {
             "device": device,
@@ -67,13 +71,13 @@ class PagedDecoder:
         }
         self._programs: dict[tuple[StepKind, bool], Model] = {}
         self._lock = threading.Lock()
-        self._bound: OrderedDict[tuple[StepKind, int, int], _Bound] = OrderedDict()
+        self._bound: OrderedDict[tuple[StepKind, int, int, int, int], _Bound] = OrderedDict()
         self.device = self.program(StepKind(), False).device  # reports faults of the model at once
         itemsize = numpy_dtype(self.graph.layout.dtype).itemsize
-        self.page_bytes = self.graph.page_bytes(itemsize)
+        self.page_bytes = self.graph.page_bytes(itemsize) + beside
         half = self._memory() // 2
         # One more than sequences get: page 0, see PagePool.
-        self.pages = (cache_memory or min((1 + wanted_pages) * self.page_bytes, half)) // self.page_bytes
+        self.pages = pages or (cache_memory or min((1 + wanted_pages) * self.page_bytes, half)) // self.page_bytes
         if self.pages < 2:
             raise DeviceError(
                 f"the KV cache needs memory for two pages of {self.page_bytes} bytes at least; give cache_memory"
@@ -125,11 +129,17 @@ class PagedDecoder:
     def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
         """Computes the pieces together. What it returns waits for the results, which are those of the pieces that give a
         token, in order."""
-        giving = [p for p in pieces if p.gives]
+        # Of each result, its request and the token's place in the answer.
+        giving = [
+            (p.request, p.start + p.count - p.results + k + 1 - p.request.prompt_tokens)
+            for p in pieces
+            for k in range(p.results)
+        ]
         values = self._packed(pieces)
+        shape = pieces[0].count, pieces[0].results
         # The number of changed logits differs from step to step, so steps with any are not bound to tensors.
-        if not single and not kind.adjust and all(p.count == 1 for p in giving) and len(giving) == len(pieces):
-            bound = self._bound_for(kind, len(pieces), values["table"].shape[1])
+        if not single and not kind.adjust and shape[1] and all((p.count, p.results) == shape for p in pieces):
+            bound = self._bound_for(kind, len(pieces), values["table"].shape[1], *shape)
             bound.start({**values, **self._choice(giving, kind, len(giving))})
             return lambda: self._chosen(bound.results(), len(giving), kind)
         found = self._run(kind, single, {**values, **self._choice(giving, kind, max(1, len(giving)))})
@@ -161,13 +171,13 @@ class PagedDecoder:
         counts = [p.count for p in pieces]
         ids: list[int] = []
         for p in pieces:
-            ids += p.request.tokens[p.start : p.start + p.count]
+            ids += p.ids
         cumulative = np.concatenate(([0], np.cumsum(counts)))
         columns = 1 << (max(len(p.request.pages) for p in pieces) - 1).bit_length()  # few sizes
         table = np.zeros((len(pieces), columns), np.int32)
         for row, p in zip(table, pieces):
             row[: len(p.request.pages)] = p.request.pages
-        rows = [int(end) - 1 for end, p in zip(cumulative[1:], pieces) if p.gives]
+        rows = [int(end) - p.results + k for end, p in zip(cumulative[1:], pieces) for k in range(p.results)]
         values = {
             folder.input_ids: np.array([ids], self.graph.step.ids_dtype),
             "cumulative": cumulative.astype(np.int32),
@@ -183,15 +193,15 @@ class PagedDecoder:
     def _dtype_of(self, name: str) -> Any:
         return next(i.dtype for i in self.program(StepKind(), False).inputs if i.name == name)
 
-    def _choice(self, giving: Sequence[Piece], kind: StepKind, results: int) -> dict[str, Array]:
-        """The inputs that say how tokens are chosen; rows past the last piece's choose the most likely token."""
+    def _choice(self, giving: Sequence[tuple[Request, int]], kind: StepKind, results: int) -> dict[str, Array]:
+        """The inputs that say how tokens are chosen, for each result's request and place in its answer; rows past the last
+        result choose the most likely token."""
         values: dict[str, Array] = {}
-        requests = [p.request for p in giving]
         if kind.sample:
             for name, value in (("temperature", 1), ("top_p", 1), ("min_p", 0), ("random", 0)):
                 values[name] = np.full((results, 1), value, np.float32)
             values["top_k"], values["pure"] = np.ones((results, 1), np.int64), np.zeros((results, 1), np.bool_)
-            for at, r in enumerate(requests):
+            for at, (r, place) in enumerate(giving):
                 s = r.search
                 if not s.samples:
                     continue
@@ -199,9 +209,9 @@ class PagedDecoder:
                 values["top_k"][at] = s.top_k or self.folder.vocabulary
                 values["pure"][at] = not s.top_k and s.top_p == 1
                 # Slightly below 1, so that its product with a sum stays below the sum.
-                values["random"][at] = min(r.random(), 1 - 2**-22)
+                values["random"][at] = min(r.random(place), 1 - 2**-22)
         if kind.adjust:
-            changes = [r.changes() for r in requests]
+            changes = [r.changes() for r, _ in giving]
             most = max((len(c[0]) for c in changes), default=0)
             wide = 1 << max(most - 1, 0).bit_length()
             words = -(-self.folder.vocabulary // 32)
@@ -210,7 +220,7 @@ class PagedDecoder:
             values["repeated"] = np.zeros((results, wide), np.bool_)
             values["repetition"] = np.ones((results, 1), np.float32)
             values["allowed"] = np.full((results, words), 0xFFFFFFFF, np.uint32)
-            for at, (r, lists) in enumerate(zip(requests, changes)):
+            for at, ((r, _), lists) in enumerate(zip(giving, changes)):
                 values["repetition"][at] = r.search.repetition_penalty
                 if r.allowed is not None:
                     values["allowed"][at] = r.allowed
@@ -220,9 +230,9 @@ class PagedDecoder:
                         values[name][at, : len(items)] = items
         return values
 
-    def _bound_for(self, kind: StepKind, sequences: int, columns: int) -> _Bound:
-        """A step in which every sequence has one token: sizes are rounded up, so that few of them are prepared."""
-        key = kind, 1 << (sequences - 1).bit_length(), columns
+    def _bound_for(self, kind: StepKind, sequences: int, columns: int, count: int, results: int) -> _Bound:
+        """A step in which every sequence has as many tokens: sizes are rounded up, so that few of them are prepared."""
+        key = kind, 1 << (sequences - 1).bit_length(), columns, count, results
         if key not in self._bound:
             while len(self._bound) >= _MOST_BOUND:
                 self._bound.popitem(last=False)
@@ -232,27 +242,27 @@ class PagedDecoder:
 
 
 class _Bound:
-    """A step of one token for each of up to `size` sequences. Its tensors keep their addresses, so that on GPUs it is
-    one captured graph. Padding rows compute a token of page 0."""
+    """A step of `count` tokens, mostly one, for each of up to `size` sequences, the last `results` of which give a token.
+    Its tensors keep their addresses, so that on GPUs it is one captured graph. Padding rows compute tokens of page 0."""
 
-    def __init__(self, decoder: PagedDecoder, kind: StepKind, size: int, columns: int):
+    def __init__(self, decoder: PagedDecoder, kind: StepKind, size: int, columns: int, count: int, results: int):
         folder, self.size, self._host = decoder.folder, size, decoder.device == "host"
         model = decoder.program(kind, False)
         self._values: dict[str, Array] = {
-            folder.input_ids: np.zeros((1, size), decoder.graph.step.ids_dtype),
-            "cumulative": np.arange(size + 1, dtype=np.int32),
+            folder.input_ids: np.zeros((1, size * count), decoder.graph.step.ids_dtype),
+            "cumulative": np.arange(size + 1, dtype=np.int32) * count,
             "past": np.zeros(size, np.int32),
             "table": np.zeros((size, columns), np.int32),
-            "rows": np.arange(size, dtype=np.int64),
-            **decoder._choice([], kind, size),
+            "rows": np.arange(size * count, dtype=np.int64).reshape(size, count)[:, count - results :].flatten(),
+            **decoder._choice([], kind, size * results),
         }
         if folder.position_ids:
-            self._values[folder.position_ids] = np.zeros((1, size), decoder._dtype_of(folder.position_ids))
+            self._values[folder.position_ids] = np.zeros((1, size * count), decoder._dtype_of(folder.position_ids))
         tensors: dict[str, Any] = dict(self._values)
         self._found: dict[str, Any] = {}
         for info in model.outputs:
             if info.name not in folder.present:
-                shape = (size, *(int(d) for d in info.shape[1:])) if info.shape else (size,)
+                shape = (size * results, *(int(d) for d in info.shape[1:])) if info.shape else (size * results,)
                 self._found[info.name] = np.zeros(shape, info.dtype)
         stream = None
         if not self._host:

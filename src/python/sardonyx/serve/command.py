@@ -95,7 +95,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="queued requests; further ones get the status 429 (default: 1024)",
     )
-    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="maximum tokens of a step (default: 512)")
+    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="most tokens of a step (default: 512)")
+    guesses = p.add_argument_group("speculative decoding of language models")
+    guesses.add_argument(
+        "--guess-ngram", type=int, metavar="N", help="guess that a text goes on as after its last N tokens before"
+    )
+    guesses.add_argument(
+        "--draft", metavar="FOLDER", help="guess with a smaller language model that has the same tokens"
+    )
+    guesses.add_argument("--guess-tokens", type=int, metavar="N", help="tokens that are guessed at a time (default: 4)")
     group = p.add_argument_group("limits")
     for f in dataclasses.fields(Limits):
         default: Any = f.default
@@ -175,6 +183,8 @@ def _serve(a: argparse.Namespace) -> None:
     options = options_of_flags(a, COMPILE_OPTIONS)
     encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
     models = {name: compile(file, **options) for name, file in plain.items()}
+    flags = {"ngram": a.guess_ngram, "draft": a.draft, "tokens": a.guess_tokens}
+    speculation = {k: v for k, v in flags.items() if v is not None} or None
     engines: dict[str, Engine] = {}
     for name, folder in languages.items():
         engines[name] = Engine(
@@ -184,6 +194,7 @@ def _serve(a: argparse.Namespace) -> None:
             max_sequences=a.max_sequences,
             max_waiting=a.max_waiting,
             step_tokens=a.step_tokens,
+            speculation=speculation,
             **options,
         )
         engines[name].prepare(StepKind("few"))  # what most requests need

@@ -35,6 +35,8 @@ class _Engines:
             "prompt_tokens": ("sardonyx_prompt_tokens", "Tokens of prompts that were computed"),
             "kept_tokens": ("sardonyx_kept_tokens", "Tokens of prompts that were found in the cache"),
             "new_tokens": ("sardonyx_new_tokens", "Generated tokens"),
+            "guessed_tokens": ("sardonyx_guessed_tokens", "Tokens that speculation has guessed"),
+            "right_guesses": ("sardonyx_right_guesses", "Guessed tokens that were right"),
             "preemptions": ("sardonyx_preemptions", "Times that a request lost its pages"),
         }
         found = {name: s.engine.statistics() for name, s in self._state.languages.items()}

@@ -60,8 +60,8 @@ class Server(uvicorn.Server):
                     self._state,
                     c.host,
                     self.grpc_port,
-                    c.ssl_certfile and str(c.ssl_certfile),
-                    c.ssl_keyfile and str(c.ssl_keyfile),
+                    str(c.ssl_certfile) if c.ssl_certfile else None,
+                    str(c.ssl_keyfile) if c.ssl_keyfile else None,
                 )
             except OSError:
                 self.started = False
