@@ -392,6 +392,8 @@ def test_command_refusals(folder, tmp_path, capsys):
         ([], 2, "required"),
         (["x", "--port", "99999"], 2, "--port"),
         (["x", "--grpc-port", "99999"], 2, "--grpc-port"),
+        ([str(folder), "--adapter", "x"], 2, "NAME=FOLDER"),
+        ([str(folder), "--adapter", f"x={tmp_path}"], 5, "adapter_config.json"),
         ([str(folder), "--guess-tokens", "3"], 2, "ngram"),
         ([str(folder), "--draft", str(tmp_path / "empty")], 5, "genai_config.json"),
         (["x", "--api-keys", str(tmp_path / "none")], 5, "none"),

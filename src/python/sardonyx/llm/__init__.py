@@ -3,8 +3,9 @@ encoders of texts."""
 
 from .convert import convert_gguf
 from .encoder import TextEncoder
-from .engine import Engine, EngineStatistics
+from .engine import Engine
 from .engine_request import EndEvent, Request, RequestOptions, TokenEvent
+from .engine_results import EngineStatistics
 from .language_model import Generation, LanguageModel, Statistics
 from .search_options import SearchOptions
 

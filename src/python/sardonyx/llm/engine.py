@@ -8,14 +8,15 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..arrays import numpy_dtype
-from ..errors import DeviceError, Error, InternalError, InvalidArgumentError, OverloadedError
+from ..errors import Error, InvalidArgumentError, OverloadedError
 from .decoder import checked_prompt
 from .engine_request import EndEvent, Event, Request, TokenEvent, request_options
-from .language_model import Generation, Statistics
+from .engine_results import EngineStatistics, generation, known_error
+from .language_model import Generation
+from .lora import Adapters
 from .paged_decoder import Chosen, PagedDecoder
 from .paged_sampling import StepKind
 from .pages import PagePool
@@ -26,26 +27,6 @@ from .texts import Prompt, Texts
 
 #: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
 _SHORT = 16
-
-
-@dataclass(frozen=True)
-class EngineStatistics:
-    """What an engine has done since it began, and what it is doing."""
-
-    running: int  #: requests
-    waiting: int
-    pages: int  #: of the KV cache
-    used_pages: int  #: that running requests have
-    page_tokens: int
-    cache_bytes: int
-    steps: int
-    prompt_tokens: int  #: computed, those that were computed again included
-    kept_tokens: int  #: of prompts, found in the cache
-    new_tokens: int
-    preemptions: int
-    guessed_tokens: int  #: by speculation
-    right_guesses: int  #: of them, which are tokens of answers
-    ended: dict[str, int]  #: requests by Request.finished
 
 
 class Engine(Texts):
@@ -68,6 +49,7 @@ class Engine(Texts):
         step_tokens: int = 512,
         share_prefixes: bool = True,
         speculation: Mapping[str, Any] | None = None,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     ):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
         GroupQueryAttention, on one device.
@@ -83,6 +65,7 @@ class Engine(Texts):
             did after its last N tokens occurred before (fewer match too, but not one alone unless N is 1); {"draft":
             FOLDER} asks a smaller model with the same tokens, whose cache is part of cache_memory. "tokens" is how many are
             guessed at a time (4; at most 15). Requests with constraints, penalties or biases are not guessed.
+        adapters: LoRA adapters by name, folders of Hugging Face's PEFT; each request may have one.
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
@@ -108,8 +91,10 @@ class Engine(Texts):
         }
         guessing = speculation_options(speculation)
         draft = draft_graph(guessing["draft"], self._folder, page_tokens) if "draft" in guessing else None
+        self._adapters = Adapters(adapters or {})
         self._decoder = PagedDecoder(
             self._folder,
+            adapters=self._adapters,
             cache_memory=cache_memory,
             wanted_pages=max_sequences * -(-self._folder.context // page_tokens),
             beside=0 if draft is None else draft.page_bytes(numpy_dtype(draft.layout.dtype).itemsize),
@@ -151,11 +136,18 @@ class Engine(Texts):
     def device(self) -> str:
         return self._decoder.device
 
-    def submit(self, prompt: Prompt, *, priority: int = 0, client: str = "", **options: Any) -> Request:
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the LoRA adapters."""
+        return tuple(self._adapters.names)
+
+    def submit(
+        self, prompt: Prompt, *, priority: int = 0, client: str = "", adapter: str = "", **options: Any
+    ) -> Request:
         """Queues a prompt (a text, tokens, or messages); returns at once. Its events come from the Request.
 
-        priority: requests of higher priority run first and may preempt others. client: among requests of equal priority,
-        clients get equal shares of tokens. The options are those of SearchOptions, without beam search, and of RequestOptions.
+        priority: higher ones run first, and lower ones give way to them. client: requests of equal priority are served
+        evenly by client. adapter: the name of one of the engine's; empty: none. The options are those of SearchOptions, without beam search, and of RequestOptions.
 
         Raises errors.Error: InvalidArgumentError for invalid options and for a prompt that is too long, OverloadedError if too
         many requests wait.
@@ -163,6 +155,7 @@ class Engine(Texts):
         search, own = request_options(self._folder, options)
         tokens = self.prompt_tokens(prompt)
         checked_prompt(tokens, self._folder, search.max_new_tokens)
+        number = self._adapters.number(adapter)
         if not isinstance(priority, int) or abs(priority) > 1 << 31:
             raise InvalidArgumentError(f"priority is {priority!r}, not a whole number")
         fits = (self._pool.pages - 1) * self._pool.rows
@@ -187,6 +180,8 @@ class Engine(Texts):
                 priority=priority,
                 client=client,
                 room=min(search.max_new_tokens, self._folder.context - len(tokens), fits - len(tokens)),
+                adapter=number,
+                seed=self._adapters.key(number),
             )
             self._inbox.append(request)
             self._live.add(request)
@@ -335,7 +330,7 @@ class Engine(Texts):
                 pieces = [p.guessing() for p in self._speculator.fill(pieces)]
             except Exception as error:
                 for p in pieces:
-                    self._end(p.request, "error", _known(error, "the draft model failed"))
+                    self._end(p.request, "error", known_error(error, "the draft model failed"))
                 return
         long = [[p] for p in pieces if p.count > _SHORT]
         short = [p for p in pieces if p.count <= _SHORT]
@@ -343,7 +338,7 @@ class Engine(Texts):
             group = [p for p in all_of if not p.request.ending and self._masked(p)]
             if not group:
                 continue
-            kind = StepKind()
+            kind = StepKind(adapters=any(p.request.adapter for p in group))
             for p in group:
                 if p.gives:
                     kind = kind.joined(p.request.kind())
@@ -354,7 +349,7 @@ class Engine(Texts):
             except Exception as error:
                 for p in group:
                     if not p.request.ending:
-                        self._end(p.request, "error", _known(error, "a step of the engine failed"))
+                        self._end(p.request, "error", known_error(error, "a step of the engine failed"))
                 continue
             self._take(group, chosen)
         if self._decoder.immediate:
@@ -368,7 +363,7 @@ class Engine(Texts):
         try:
             r.allowed = r.options.constraint.allowed()
         except Exception as error:
-            self._end(r, "error", _known(error, "a constraint failed"))
+            self._end(r, "error", known_error(error, "a constraint failed"))
             return False
         return True
 
@@ -389,7 +384,7 @@ class Engine(Texts):
                 try:
                     reason = self._take_token(r, chosen, first + taken)
                 except Exception as error:  # of a constraint
-                    self._end(r, "error", _known(error, "a constraint failed"))
+                    self._end(r, "error", known_error(error, "a constraint failed"))
                     break
                 taken += 1
             if r.ending:
@@ -426,20 +421,12 @@ class Engine(Texts):
             try:
                 ended = r.show(event, reason, silent)
             except Exception as error:  # of the tokenizer
-                self._end(r, "error", _known(error, "a token has no text"))
+                self._end(r, "error", known_error(error, "a token has no text"))
                 continue
             if ended:
                 if not r.ending:
                     self._leave(r, ended)
                 self._tell(r, ended)
-
-
-def _known(error: Exception, what: str) -> Error:
-    if isinstance(error, Error):
-        return error
-    if isinstance(error, MemoryError):
-        return DeviceError(f"{what}: memory ran out")
-    return InternalError(f"{what}: {error!r}")
 
 
 def _notify(wake: threading.Condition) -> None:
@@ -466,11 +453,3 @@ def _loop(own: weakref.ref[Engine], wake: threading.Condition) -> None:
         else:
             engine._show()
         del engine, pieces  # requests know the engine's tokenizer
-
-
-def generation(request: Request) -> Generation:
-    """What a request has generated, when it has ended."""
-    statistics = Statistics(
-        request.prompt_tokens, request.kept, len(request.answer), request.first or request.total, request.total
-    )
-    return Generation(request.text, request.answer, request.finished, statistics)

@@ -116,8 +116,11 @@ class Request:
         priority: int = 0,
         client: str = "",
         room: int,
+        adapter: int = 0,
+        seed: bytes = b"",
     ):
-        """room: the most new tokens."""
+        """room: the most new tokens. adapter: its number, 0 for none. seed: begins the names of its pages."""
+        self.adapter, self.seed = adapter, seed
         self.number, self.priority, self.client = number, priority, client
         self.search, self.options, self.room = search, options, room
         self.prompt_tokens = len(prompt)
@@ -208,7 +211,7 @@ class Request:
         if s.samples:
             pure = not s.top_k and s.top_p == 1
             sample = "few" if pure or 0 < s.top_k <= FEW else "all"
-        return StepKind(sample, adjust or o.constraint is not None, o.logprobs is not None)
+        return StepKind(sample, adjust or o.constraint is not None, o.logprobs is not None, self.adapter > 0)
 
     def random(self, place: int) -> float:
         """The number that chooses the answer's token at this place. It depends on the seed and the place alone."""

@@ -20,6 +20,7 @@ from ..model import Model
 from .decoder import _free_host_memory
 from .engine_request import Request
 from .genai_folder import GenaiFolder
+from .lora import Adapters
 from .paged_graph import PagedGraph
 from .paged_sampling import StepKind
 from .scheduler import Piece
@@ -49,6 +50,7 @@ class PagedDecoder:
         cache_memory: int,
         wanted_pages: int,
         beside: int = 0,
+        adapters: Adapters | None = None,
         pages: int = 0,
         device: str,
         precision: str,
@@ -60,7 +62,7 @@ class PagedDecoder:
         """rows: tokens of a page; cache_memory: bytes of the cache; 0: enough for wanted_pages, but at most half of the
         device's memory, or of the host's free memory. beside: bytes of another cache, which has as many pages, for each
         page; they are part of cache_memory. pages: if not 0, as many as this, whatever the memory."""
-        self.folder, self.graph = folder, PagedGraph(folder, rows)
+        self.folder, self.graph = folder, PagedGraph(folder, rows, adapters)
         self._compile: dict[str, Any] = {
             "device": device,
             "precision": precision,
@@ -83,6 +85,7 @@ class PagedDecoder:
                 f"the KV cache needs memory for two pages of {self.page_bytes} bytes at least; give cache_memory"
             )
         self.caches = self._new_caches()
+        self._weights = {n: to_device(x, self.device) for n, x in self.graph.adapter_weights.items()}
 
     def program(self, kind: StepKind, single: bool) -> Model:
         """The program of a step, compiled on first use; programs of one model share its weights."""
@@ -136,6 +139,10 @@ class PagedDecoder:
             for k in range(p.results)
         ]
         values = self._packed(pieces)
+        if kind.adapters:
+            values["adapter"] = np.repeat(
+                np.array([p.request.adapter for p in pieces], np.int64), [p.count for p in pieces]
+            )
         shape = pieces[0].count, pieces[0].results
         # The number of changed logits differs from step to step, so steps with any are not bound to tensors.
         if not single and not kind.adjust and shape[1] and all((p.count, p.results) == shape for p in pieces):
@@ -156,10 +163,14 @@ class PagedDecoder:
     def _caches_by_name(self, names: Sequence[str]) -> dict[str, Tensor]:
         return dict(zip(names, self.caches))
 
+    def _tensors(self, kind: StepKind) -> dict[str, Tensor]:
+        """Inputs that are the same in every step: the caches, and the weights of adapters."""
+        return {**self._caches_by_name(self.folder.past), **(self._weights if kind.adapters else {})}
+
     def _run(self, kind: StepKind, single: bool, inputs: dict[str, Any]) -> dict[str, Array]:
         folder = self.folder
         results = self.program(kind, single).run_tensors(
-            {**inputs, **self._caches_by_name(folder.past)},
+            {**inputs, **self._tensors(kind)},
             on_device=True,
             outputs=self._caches_by_name(folder.present),
         )
@@ -256,6 +267,8 @@ class _Bound:
             "rows": np.arange(size * count, dtype=np.int64).reshape(size, count)[:, count - results :].flatten(),
             **decoder._choice([], kind, size * results),
         }
+        if kind.adapters:
+            self._values["adapter"] = np.zeros(size * count, np.int64)
         if folder.position_ids:
             self._values[folder.position_ids] = np.zeros((1, size * count), decoder._dtype_of(folder.position_ids))
         tensors: dict[str, Any] = dict(self._values)
@@ -275,7 +288,7 @@ class _Bound:
             if not self._host and n not in ("cumulative", "rows")  # which stay the same
         ]
         self._run = model.bind(
-            {**tensors, **decoder._caches_by_name(folder.past)},
+            {**tensors, **decoder._tensors(kind)},
             {**self._found, **decoder._caches_by_name(folder.present)},
             stream=stream,
             synchronize=stream is None,

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from .genai_folder import GenaiFolder
+from .lora import Adapters, module_of
 from .packages import needed
 from .paged_sampling import StepKind, add_choice
 from .sampling_graph import Nodes
@@ -36,9 +37,9 @@ _WITHOUT_EFFECT = {"smooth_softmax": (-1, 0, 1), "causal": (1,), "qk_output": (0
 class PagedGraph:
     """A folder's decoder for the engine. Raises errors.Error if it cannot be run in this way."""
 
-    def __init__(self, folder: GenaiFolder, rows: int):
+    def __init__(self, folder: GenaiFolder, rows: int, adapters: Adapters | None = None):
         """rows: of a page, in tokens."""
-        self._folder, self.rows = folder, rows
+        self._folder, self.rows, self._adapters = folder, rows, adapters
         self.step = StepGraph(folder)
         if not self.step.cache.shared:
             raise UnsupportedError(
@@ -50,6 +51,71 @@ class PagedGraph:
                 f"'{folder.model}' gives the logits of the last position only; the engine computes several sequences' "
                 "positions at a time"
             )
+        #: A and B of linear layers that adapters change, by the names of the step's inputs.
+        self.adapter_weights: dict[str, Any] = {}
+        self._adapted: dict[str, tuple[str, str, int]] = {}  # of nodes: their inputs, and how often columns repeat
+        if adapters and adapters.columns:
+            self._find_adapted(adapters)
+
+    def _find_adapted(self, adapters: Adapters) -> None:
+        """The nodes that adapters change, with their weights."""
+        graph, found = self.step._model.graph, set()
+        shapes = {i.name: list(i.dims) for i in graph.initializer}
+        for node in graph.node:
+            module = module_of(node.name) if node.op_type in ("MatMul", "MatMulNBits") else None
+            if module is None:
+                continue
+            given = {a.name: a.i for a in node.attribute}
+            sizes = [given["K"], given["N"]] if node.op_type == "MatMulNBits" else shapes.get(node.input[1], [])
+            if len(sizes) != 2:
+                continue
+            split = self._split(module, int(sizes[1]))
+            pair = adapters.pair(module, int(sizes[0]), int(sizes[1]), split)
+            if pair is None:
+                continue
+            found |= {module, *((module[0], name) for name in split)}
+            names = f"{node.name}/lora_a", f"{node.name}/lora_b"
+            self._adapted[node.output[0]] = (*names, adapters.repeats(module, split))
+            for name, x in zip(names, pair):
+                self.adapter_weights[name] = x.astype(self._float())
+        missing = sorted(adapters.modules - found)
+        if missing:
+            raise UnsupportedError(
+                f"'{self._folder.model}' has no linear layer that is known as {missing[0][1]} of layer {missing[0][0]}, "
+                "which an adapter changes"
+            )
+
+    def _split(self, module: tuple[int, str], outputs: int) -> dict[str, tuple[int, int]]:
+        """Where the outputs of PEFT's linear layers are in one that computes several."""
+        layer, name = module
+        if name == "gate_up_proj":
+            return {"gate_proj": (0, outputs // 2), "up_proj": (outputs // 2, outputs)}
+        if name != "qkv_proj" or 2 * layer + 1 >= len(self.layout.heads):
+            return {}
+        keys, values = (self.layout.heads[2 * layer + k] * self.layout.head_sizes[2 * layer + k] for k in (0, 1))
+        ends = outputs - keys - values, outputs - values, outputs
+        return {"q_proj": (0, ends[0]), "k_proj": (ends[0], ends[1]), "v_proj": (ends[1], ends[2])}
+
+    def _adapt(self, n: Nodes, own: list[Any]) -> None:
+        """Adds the adapters' products to those of linear layers. Input: adapter int64 [tokens], 0: none."""
+        assert self._adapters is not None
+        which = n.input("adapter", np.int64, ["tokens"])
+        table = n.constant(self._adapters.table(), self._float())
+        masks: dict[int, str] = {}
+        for node in own:
+            if not node.output or node.output[0] not in self._adapted:
+                continue
+            *names, repeats = self._adapted[node.output[0]]
+            for name in names:
+                x = self.adapter_weights[name]
+                n.input(name, x.dtype, list(x.shape))
+            if repeats not in masks:
+                mask = n.add("Gather", table, which, axis=0)
+                masks[repeats] = n.add("Concat", *[mask] * repeats, axis=1) if repeats > 1 else mask
+            low = n.add("Mul", n.add("MatMul", node.input[0], names[0]), masks[repeats])
+            output = node.output[0]
+            node.output[0] = f"{output}/base"
+            n.add("Add", node.output[0], n.add("MatMul", low, names[1]), outputs=(output,))
 
     @property
     def layout(self) -> Any:
@@ -67,7 +133,7 @@ class PagedGraph:
         Inputs: the ids [1, tokens]; the positions of that shape, if the decoder has such an input; cumulative int32
         [sequences + 1], where each sequence's tokens begin; past int32 [sequences], tokens that it has in the cache; table
         int32 [sequences, columns], its pages; rows int64 [results], the tokens whose logits are used; the caches [pages,
-        rows, heads, head size]; those of add_choice(). Outputs: the caches, and those of add_choice().
+        rows, heads, head size]; those of add_choice(), and of adapters (see _adapt). Outputs: the caches, and those of add_choice().
         single: there is one sequence; its new tokens are then computed as one block of attention.
         """
         onnx, folder = needed("onnx"), self._folder
@@ -87,6 +153,8 @@ class PagedGraph:
         for node in own:
             if node.op_type == "GroupQueryAttention":
                 self._page(n, node, sink)
+        if kind.adapters:
+            self._adapt(n, own)
         logits = self._chosen_logits(n, own)
         outputs = [v for v in graph.output if v.name in folder.present]
         del graph.output[:]

@@ -49,8 +49,8 @@ def create_app(
         state.ready = True
         yield
         state.ready = False
-        for service in state.languages.values():
-            await asyncio.to_thread(service.engine.close)
+        for engine in state.engines.values():
+            await asyncio.to_thread(engine.close)
 
     app = FastAPI(title="Sardonyx", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.sardonyx = state

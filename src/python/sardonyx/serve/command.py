@@ -96,6 +96,13 @@ def _parser() -> argparse.ArgumentParser:
         help="queued requests; further ones get the status 429 (default: 1024)",
     )
     p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="most tokens of a step (default: 512)")
+    p.add_argument(
+        "--adapter",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="serve a LoRA adapter (PEFT's folder) of the language model under this name; may be repeated",
+    )
     guesses = p.add_argument_group("speculative decoding of language models")
     guesses.add_argument(
         "--guess-ngram", type=int, metavar="N", help="guess that a text goes on as after its last N tokens before"
@@ -166,6 +173,13 @@ def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str], di
     return languages, encoders, plain
 
 
+def _adapter(text: str) -> tuple[str, str]:
+    name, _, folder = text.partition("=")
+    if not name or not folder:
+        raise InvalidArgumentError(f"--adapter is '{text}'; it must be NAME=FOLDER")
+    return name, folder
+
+
 def _serve(a: argparse.Namespace) -> None:
     from . import create_app, make_server  # refused if packages are missing
 
@@ -183,6 +197,9 @@ def _serve(a: argparse.Namespace) -> None:
     options = options_of_flags(a, COMPILE_OPTIONS)
     encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
     models = {name: compile(file, **options) for name, file in plain.items()}
+    adapters = dict(_adapter(text) for text in a.adapter)
+    if adapters and len(languages) != 1:
+        raise InvalidArgumentError(f"--adapter needs one language model; there are {len(languages)}")
     flags = {"ngram": a.guess_ngram, "draft": a.draft, "tokens": a.guess_tokens}
     speculation = {k: v for k, v in flags.items() if v is not None} or None
     engines: dict[str, Engine] = {}
@@ -195,13 +212,14 @@ def _serve(a: argparse.Namespace) -> None:
             max_waiting=a.max_waiting,
             step_tokens=a.step_tokens,
             speculation=speculation,
+            adapters=adapters,
             **options,
         )
         engines[name].prepare(StepKind("few"))  # what most requests need
 
     def started(address: str) -> None:
         if not a.quiet:
-            print(f"serving {', '.join((*languages, *encoders, *plain))} at {address}", flush=True)
+            print(f"serving {', '.join((*languages, *adapters, *encoders, *plain))} at {address}", flush=True)
             if server.grpc_port is not None:
                 print(f"gRPC at {a.host}:{server.grpc_port}", flush=True)
 

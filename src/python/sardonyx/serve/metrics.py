@@ -39,7 +39,7 @@ class _Engines:
             "right_guesses": ("sardonyx_right_guesses", "Guessed tokens that were right"),
             "preemptions": ("sardonyx_preemptions", "Times that a request lost its pages"),
         }
-        found = {name: s.engine.statistics() for name, s in self._state.languages.items()}
+        found = {name: e.statistics() for name, e in self._state.engines.items()}
         for field, (name, text) in gauges.items():
             family = GaugeMetricFamily(name, text, labels=["model"])
             for model, statistics in found.items():

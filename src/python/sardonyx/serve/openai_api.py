@@ -191,7 +191,11 @@ async def _submit(
                         own["seed"] = (body.seed + k) % (1 << 64)
                     if constraint:
                         own["constraint"] = constraint()
-                    job.choices.append(service.engine.submit(tokens, client=client_of(http), logprobs=top, **own))
+                    job.choices.append(
+                        service.engine.submit(
+                            tokens, client=client_of(http), adapter=service.adapter, logprobs=top, **own
+                        )
+                    )
         except BaseException:
             job.cancel()
             raise

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request as HttpRequest
 
+from ..errors import InvalidArgumentError
 from ..llm import Engine, TextEncoder
 from ..llm.constraints import Constraints
 from ..model import Model
@@ -25,10 +26,10 @@ T = TypeVar("T")
 
 
 class LanguageService:
-    """A language model under its name."""
+    """A language model under its name, or one of its adapters."""
 
-    def __init__(self, name: str, engine: Engine):
-        self.name, self.engine = name, engine
+    def __init__(self, name: str, engine: Engine, adapter: str = ""):
+        self.name, self.engine, self.adapter = name, engine, adapter
         self._constraints: Constraints | None = None
         self._lock = threading.Lock()
 
@@ -53,6 +54,12 @@ class ServerState:
     ):
         self.limits = limits
         self.languages = {name: LanguageService(name, e) for name, e in engines.items()}
+        for e in engines.values():
+            for name in e.adapters:
+                if name in (*self.languages, *models, *encoders):
+                    raise InvalidArgumentError(f"an adapter is named '{name}' as another model is")
+                self.languages[name] = LanguageService(name, e, name)
+        self.engines = dict(engines)
         self.metrics = Metrics(self)
         self.plain = {name: PlainService(name, m, limits, self.metrics) for name, m in models.items()}
         self.encoders = {name: EncoderService(name, e, limits, self.metrics) for name, e in encoders.items()}
@@ -109,12 +116,11 @@ class ServerState:
     def snapshot(self) -> dict[str, Any]:
         """For the page."""
         languages = {}
-        for name, service in self.languages.items():
-            statistics = service.engine.statistics()
+        for name, engine in self.engines.items():
             languages[name] = {
-                **statistics.__dict__,
-                "device": service.engine.device,
-                "context": service.engine.context,
+                **engine.statistics().__dict__,
+                "device": engine.device,
+                "context": engine.context,
             }
         others = {**self.plain, **self.encoders}
         plain = {n: {"waiting": s.waiting, "device": s.device} for n, s in others.items()}
