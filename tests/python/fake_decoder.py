@@ -75,6 +75,11 @@ class FakeDecoder:
                     chosen.append(self.script[at] if at < len(self.script) else self.folder.ends[0])
                 else:
                     chosen.append(next_token(text[:length], self.folder.vocabulary, self.folder.ends[0]))
+                if p.request.allowed is not None:  # the token itself, or one of the constraint's
+                    bits = np.unpackbits(p.request.allowed.view(np.uint8), bitorder="little")
+                    allowed = np.flatnonzero(bits[: self.folder.vocabulary])
+                    if chosen[-1] not in allowed:
+                        chosen[-1] = int(allowed[chosen[-1] % len(allowed)])
         return Chosen(chosen, *self._logprobs(len(chosen), kind))
 
     def _logprobs(self, count, kind):

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
@@ -138,6 +139,8 @@ class _Gate:
             await self._discard(receive)
             headers = {**error.headers, "Connection": "close"}  # the rest of the body is not read
             await JSONResponse(error.body(), error.status, headers=headers)(scope, receive, noted)
+        except ClientDisconnect:  # before its request had come; nobody is there to be answered
+            status = 499
         finally:
             state.metrics.open.dec()
             route = scope.get("route")
