@@ -59,8 +59,8 @@ class Generator : AttentionProblem {
 
   GpuChoice run() {
     q_ = operand("query", a_.q, s_, d_);
-    k_ = operand("key", a_.k, t_, d_);
-    v_ = operand("value", a_.v, t_, e_);
+    k_ = a_.k_scale ? scaled("key", a_.k, a_.k_scale, d_) : operand("key", a_.k, t_, d_);
+    v_ = a_.v_scale ? scaled("value", a_.v, a_.v_scale, e_) : operand("value", a_.v, t_, e_);
     group_ = group_of(k_, v_);
     queries_rows(q_);
     rows(k_);
@@ -404,6 +404,16 @@ class Generator : AttentionProblem {
     return o;
   }
 
+  // Integers times a scale for each row.
+  Operand scaled(const std::string& name, const Expr& numbers, const Expr& scale, const Expr& element) const {
+    Operand o;
+    o.name = name;
+    o.load = flatten_loads(cast(binary(Op::kMul, cast(numbers, DType::kFloat32), scale), type_));
+    o.row = t_;
+    o.element = element;
+    return o;
+  }
+
   // The number of heads that share keys and values: those with the same h / group.
   std::int64_t group_of(const Operand& k, const Operand& v) const {
     std::int64_t group = 0;
@@ -467,8 +477,8 @@ bool gpu_takes_attention(const TileKernel& kernel, std::string& why) {
     why = "attention has no epilogue";
     return false;
   }
-  for (const Expr& x : {a->q, a->k, a->v})
-    if (x->op != Op::kLoad || !matrix_type(x->dtype) || x->dtype != a->q->dtype) {
+  for (const auto& [x, scale] : {std::pair(a->q, Expr()), std::pair(a->k, a->k_scale), std::pair(a->v, a->v_scale)})
+    if (x->op != Op::kLoad || !matrix_type(scale ? a->q->dtype : x->dtype) || (!scale && x->dtype != a->q->dtype)) {
       why = "attention takes tensors in memory, all float32, float16 or bfloat16";
       return false;
     }
@@ -482,7 +492,7 @@ bool gpu_takes_attention(const TileKernel& kernel, std::string& why) {
     return false;
   }
   std::size_t buffers = 4;
-  for (const Expr& x : {a->bias, a->begin, a->end, a->sink}) {
+  for (const Expr& x : {a->k_scale, a->v_scale, a->bias, a->begin, a->end, a->sink}) {
     if (!x) continue;
     buffers += loads_of(x).size();
     if (x->has_reduce) {

@@ -403,6 +403,23 @@ bool page_tensor(Expr& l, const Exprs& vars, const Expr& row, Expr& distance, At
   return true;
 }
 
+// The scales of int8 keys and values, in pages of as many rows.
+bool scales_in_pages(const AttentionOp& a, const Exprs& vars, const Expr& row, std::int64_t& group, AttentionMatch& m) {
+  const Expr &b = vars[0], &h = vars[1], &t = vars[3];
+  for (const auto& [scale, tensor, distance] :
+       {std::tuple(a.k_scale, &m.k_scale, &m.k_scale_page), std::tuple(a.v_scale, &m.v_scale, &m.v_scale_page)}) {
+    std::int64_t rows = 0;
+    if (!m.pages.value || scale->op != Op::kLoad || scale->dtype != DType::kFloat32 || !scale->args[0]->has_load ||
+        !scale->value->storage_order.empty() || scale->value->rank() != 3 ||
+        !is_const_int(scale->value->shape[1], rows) || rows != m.page_rows)
+      return false;
+    Expr l = scale;
+    if (!page_tensor(l, {b, h, t}, row, *distance, m) || !key_tensor(l, {b, h, row, Expr(0)}, group, *tensor))
+      return false;
+  }
+  return true;
+}
+
 // Describes keys and values, in pages or not.
 bool keys_and_values(const AttentionOp& a, const Exprs& vars, std::int64_t& group, AttentionMatch& m) {
   const Expr &b = vars[0], &h = vars[1], &t = vars[3];
@@ -417,6 +434,7 @@ bool keys_and_values(const AttentionOp& a, const Exprs& vars, std::int64_t& grou
     k_row = v_row = loop_var(rows);
     if (!page_tensor(k, {b, h, t}, k_row, m.k_page, m) || !page_tensor(v, {b, h, t}, v_row, m.v_page, m)) return false;
   }
+  if (a.k_scale && !scales_in_pages(a, vars, k_row, group, m)) return false;
   return key_tensor(k, {b, h, k_row, vars[4]}, group, m.k) && key_tensor(v, {b, h, v_row, vars[5]}, group, m.v);
 }
 
@@ -430,7 +448,7 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
     return {};
   }
   for (const Expr& e : {a->q, a->k, a->v})
-    if (e->op != Op::kLoad || e->dtype != DType::kFloat32) {
+    if (e->op != Op::kLoad || e->dtype != (a->k_scale && !same(e, a->q) ? DType::kInt8 : DType::kFloat32)) {
       why = "the host's attention needs float32 tensors in memory";
       return {};
     }
@@ -454,6 +472,7 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   m.group = group;
   auto contiguous = [](const HeadTensor& x, const Expr& dim) { return is_const(x.strides[3], 1) || is_const(dim, 1); };
   ok = ok && contiguous(m.q, m.head_dim) && contiguous(m.v, m.value_dim);
+  ok = ok && (!a->k_scale || contiguous(m.k, m.head_dim));
   if (ok && a->has_bias) {
     m.bias.value = const_cast<Value*>(a->bias->value);
     ok = head_tensor(offset_of(a->bias), {b, h, s, t}, m.bias);

@@ -271,7 +271,12 @@ class TextEncoder:
                 weights[k, :n] = 1 / n
             else:
                 weights[k, 0 if self._pooling == "cls" else n - 1] = 1
-        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "pooling_weights": weights}
+        values: dict[str, Array] = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "token_type_ids": types,
+            "pooling_weights": weights,
+        }
         return {name: values[name].astype(dtype) for name, dtype in self._types.items()}
 
     def results(self, outputs: dict[str, Array], dimensions: int = 0) -> Array:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..arrays import numpy_dtype
 from ..errors import Error, InvalidArgumentError, OverloadedError
 from .decoder import checked_prompt
 from .engine_request import EndEvent, Event, Request, TokenEvent, request_options
@@ -50,6 +49,7 @@ class Engine(Texts):
         share_prefixes: bool = True,
         speculation: Mapping[str, Any] | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        cache_type: str = "",
     ):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
         GroupQueryAttention, on one device.
@@ -66,6 +66,7 @@ class Engine(Texts):
             FOLDER} asks a smaller model with the same tokens, whose cache is part of cache_memory. "tokens" is how many are
             guessed at a time (4; at most 15). Requests with constraints, penalties or biases are not guessed.
         adapters: LoRA adapters by name, folders of Hugging Face's PEFT; each request may have one.
+        cache_type: "int8": keys and values in 8 bits, with a scale for each row of a head; empty: in the model's type.
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
@@ -80,8 +81,11 @@ class Engine(Texts):
             least = 0 if name in ("cache_memory", "max_waiting") else 1
             if not isinstance(value, int) or not least <= value <= most:
                 raise InvalidArgumentError(f"{name} is {value!r}; it must be from {least} to {most}")
+        if cache_type not in ("", "int8"):
+            raise InvalidArgumentError(f"cache_type is {cache_type!r}; it must be 'int8' or empty")
         compiling: dict[str, Any] = {
             "rows": page_tokens,
+            "cache_type": cache_type,
             "device": device,
             "precision": precision,
             "threads": threads,
@@ -90,14 +94,14 @@ class Engine(Texts):
             "progress": progress,
         }
         guessing = speculation_options(speculation)
-        draft = draft_graph(guessing["draft"], self._folder, page_tokens) if "draft" in guessing else None
+        draft = draft_graph(guessing["draft"], self._folder, page_tokens, cache_type) if "draft" in guessing else None
         self._adapters = Adapters(adapters or {})
         self._decoder = PagedDecoder(
             self._folder,
             adapters=self._adapters,
             cache_memory=cache_memory,
             wanted_pages=max_sequences * -(-self._folder.context // page_tokens),
-            beside=0 if draft is None else draft.page_bytes(numpy_dtype(draft.layout.dtype).itemsize),
+            beside=0 if draft is None else draft.page_bytes(),
             **compiling,
         )
         self._speculator: Speculator | None = None

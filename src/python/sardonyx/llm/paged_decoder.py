@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from .._sardonyx import Stream, Tensor
-from ..arrays import numpy_dtype
 from ..compiling import compile
 from ..device import copy, devices, empty, to_device
 from ..errors import DeviceError
@@ -51,6 +50,7 @@ class PagedDecoder:
         wanted_pages: int,
         beside: int = 0,
         adapters: Adapters | None = None,
+        cache_type: str = "",
         pages: int = 0,
         device: str,
         precision: str,
@@ -62,7 +62,7 @@ class PagedDecoder:
         """rows: tokens of a page; cache_memory: bytes of the cache; 0: enough for wanted_pages, but at most half of the
         device's memory, or of the host's free memory. beside: bytes of another cache, which has as many pages, for each
         page; they are part of cache_memory. pages: if not 0, as many as this, whatever the memory."""
-        self.folder, self.graph = folder, PagedGraph(folder, rows, adapters)
+        self.folder, self.graph = folder, PagedGraph(folder, rows, adapters, cache_type)
         self._compile: dict[str, Any] = {
             "device": device,
             "precision": precision,
@@ -75,8 +75,7 @@ class PagedDecoder:
         self._lock = threading.Lock()
         self._bound: OrderedDict[tuple[StepKind, int, int, int, int], _Bound] = OrderedDict()
         self.device = self.program(StepKind(), False).device  # reports faults of the model at once
-        itemsize = numpy_dtype(self.graph.layout.dtype).itemsize
-        self.page_bytes = self.graph.page_bytes(itemsize) + beside
+        self.page_bytes = self.graph.page_bytes() + beside
         half = self._memory() // 2
         # One more than sequences get: page 0, see PagePool.
         self.pages = pages or (cache_memory or min((1 + wanted_pages) * self.page_bytes, half)) // self.page_bytes
@@ -103,7 +102,7 @@ class PagedDecoder:
         return _free_host_memory()
 
     def _new_caches(self) -> list[Tensor]:
-        layout, rows = self.graph.layout, self.graph.rows
+        rows = self.graph.rows
         what = (
             f"a KV cache of {self.pages - 1} pages of {rows} tokens takes "
             f"{self.pages * self.page_bytes / 2**30:.2f} GiB; give cache_memory in bytes"
@@ -113,12 +112,11 @@ class PagedDecoder:
         caches = []
         zeros: Any = None
         try:
-            for heads, size in zip(layout.heads, layout.head_sizes):
-                shape = (self.pages, rows, heads, size)
-                caches.append(empty(shape, layout.dtype, self.device))
+            for shape, dtype in self.graph.cache_shapes(self.pages):
+                caches.append(empty(shape, dtype.name, self.device))
                 # Rows past a sequence's end do not count, but must be finite, because they are multiplied by zero.
-                if zeros is None or zeros.shape != shape:
-                    zeros = np.zeros(shape, numpy_dtype(layout.dtype))
+                if zeros is None or zeros.shape != shape or zeros.dtype != dtype:
+                    zeros = np.zeros(shape, dtype)
                 copy(caches[-1], zeros)
         except DeviceError as error:
             raise DeviceError(f"{what} ({error})") from None
@@ -165,16 +163,16 @@ class PagedDecoder:
 
     def _tensors(self, kind: StepKind) -> dict[str, Tensor]:
         """Inputs that are the same in every step: the caches, and the weights of adapters."""
-        return {**self._caches_by_name(self.folder.past), **(self._weights if kind.adapters else {})}
+        return {**self._caches_by_name(self.graph.cache_inputs), **(self._weights if kind.adapters else {})}
 
     def _run(self, kind: StepKind, single: bool, inputs: dict[str, Any]) -> dict[str, Array]:
-        folder = self.folder
+        outputs = self.graph.cache_outputs
         results = self.program(kind, single).run_tensors(
             {**inputs, **self._tensors(kind)},
             on_device=True,
-            outputs=self._caches_by_name(folder.present),
+            outputs=self._caches_by_name(outputs),
         )
-        return {n: np.asarray(t.numpy()) for n, t in results.items() if n not in folder.present}
+        return {n: np.asarray(t.numpy()) for n, t in results.items() if n not in outputs}
 
     def _packed(self, pieces: Sequence[Piece]) -> dict[str, Array]:
         """The inputs that say which tokens are computed, and where their keys and values are."""
@@ -274,7 +272,7 @@ class _Bound:
         tensors: dict[str, Any] = dict(self._values)
         self._found: dict[str, Any] = {}
         for info in model.outputs:
-            if info.name not in folder.present:
+            if info.name not in decoder.graph.cache_outputs:
                 shape = (size * results, *(int(d) for d in info.shape[1:])) if info.shape else (size * results,)
                 self._found[info.name] = np.zeros(shape, info.dtype)
         stream = None
@@ -289,7 +287,7 @@ class _Bound:
         ]
         self._run = model.bind(
             {**tensors, **decoder._tensors(kind)},
-            {**self._found, **decoder._caches_by_name(folder.present)},
+            {**self._found, **decoder._caches_by_name(decoder.graph.cache_outputs)},
             stream=stream,
             synchronize=stream is None,
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import numpy_dtype
 from ..errors import UnsupportedError
 from .genai_folder import GenaiFolder
 from .lora import Adapters, module_of
@@ -37,9 +38,16 @@ _WITHOUT_EFFECT = {"smooth_softmax": (-1, 0, 1), "causal": (1,), "qk_output": (0
 class PagedGraph:
     """A folder's decoder for the engine. Raises errors.Error if it cannot be run in this way."""
 
-    def __init__(self, folder: GenaiFolder, rows: int, adapters: Adapters | None = None):
-        """rows: of a page, in tokens."""
+    def __init__(self, folder: GenaiFolder, rows: int, adapters: Adapters | None = None, cache_type: str = ""):
+        """rows: of a page, in tokens. cache_type: "int8": keys and values are stored in 8 bits, with a scale for each row of
+        a head; empty: in the model's own type."""
         self._folder, self.rows, self._adapters = folder, rows, adapters
+        self.scaled = cache_type == "int8"
+        #: Names of the caches as inputs and outputs of a step: keys and values of each layer, then their scales.
+        self.cache_inputs, self.cache_outputs = list(folder.past), list(folder.present)
+        if self.scaled:
+            self.cache_inputs += [f"{n}/scale" for n in folder.past]
+            self.cache_outputs += [f"{n}/scale" for n in folder.present]
         self.step = StepGraph(folder)
         if not self.step.cache.shared:
             raise UnsupportedError(
@@ -122,10 +130,18 @@ class PagedGraph:
         """CacheLayout: types and sizes of keys and values."""
         return self.step.cache
 
-    def page_bytes(self, itemsize: int) -> int:
+    def page_bytes(self) -> int:
         """Of a page of all layers' keys and values."""
-        elements = sum(h * d for h, d in zip(self.layout.heads, self.layout.head_sizes))
-        return int(self.rows * elements * itemsize)
+        return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self.cache_shapes(1))
+
+    def cache_shapes(self, pages: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and type of each cache, in the order of cache_inputs."""
+        sizes = list(zip(self.layout.heads, self.layout.head_sizes))
+        dtype = np.dtype(np.int8) if self.scaled else numpy_dtype(self.layout.dtype)
+        found: list[tuple[tuple[int, ...], np.dtype[Any]]] = [((pages, self.rows, h, d), dtype) for h, d in sizes]
+        if self.scaled:
+            found += [((pages, self.rows, h), np.dtype(np.float32)) for h, _ in sizes]
+        return found
 
     def build(self, kind: StepKind, single: bool) -> bytes:
         """The model of a step, serialised; its external data stays in the folder.
@@ -141,6 +157,8 @@ class PagedGraph:
         model.CopyFrom(self.step._model)
         graph = model.graph
         n = Nodes(graph)
+        if self.scaled:
+            model.opset_import.append(onnx.helper.make_opsetid("com.sardonyx", 1))
         own = list(graph.node)
         sequences: Any = 1 if single else "sequences"
         ends = 2 if single else "sequences_and_one"
@@ -161,6 +179,8 @@ class PagedGraph:
         graph.output.extend(outputs)
         for k, v in enumerate(outputs):
             self._cache_shape(v, k)
+        if self.scaled:
+            self._add_scales(n)
         add_choice(n, logits, folder.vocabulary, kind)
         self._prune(graph)
         StepGraph._sort(graph)
@@ -182,7 +202,19 @@ class PagedGraph:
             elif v.name in past:
                 self._cache_shape(v, past[v.name])
 
+    def _add_scales(self, n: Nodes) -> None:
+        """The scales of caches in 8 bits as inputs and outputs."""
+        onnx, count = needed("onnx"), len(self._folder.past)
+        for k, heads in enumerate(self.layout.heads):
+            shape = ["pages", self.rows, heads]
+            n.input(self.cache_inputs[count + k], np.float32, shape)
+            n.graph.output.append(
+                onnx.helper.make_tensor_value_info(self.cache_outputs[count + k], onnx.TensorProto.FLOAT, shape)
+            )
+
     def _cache_shape(self, value: onnx.ValueInfoProto, k: int) -> None:
+        if self.scaled:
+            value.type.tensor_type.elem_type = needed("onnx").TensorProto.INT8
         dims = value.type.tensor_type.shape.dim
         dims[0].dim_param = "pages"
         dims[1].dim_value, dims[2].dim_value = self.rows, self.layout.heads[k]
@@ -213,15 +245,19 @@ class PagedGraph:
         packed = [n.add("Squeeze", x, first) if x else "" for x in inputs[:3]]
         paged = [*packed, inputs[3], inputs[4], "cumulative", "past", "table"]
         paged += [inputs[7], inputs[8], "", sink, inputs[14], inputs[15]]
+        outputs = [node.output[1], node.output[2]]
+        if self.scaled:
+            paged += [f"{inputs[3]}/scale", f"{inputs[4]}/scale"]
+            outputs += [f"{o}/scale" for o in outputs]
         while not paged[-1]:
             paged.pop()
         result = f"{node.name or node.output[0]}/packed"
         made = onnx.helper.make_node(
             "PagedAttention",
             paged,
-            [result, node.output[1], node.output[2]],
+            [result, *outputs],
             name=node.name,
-            domain="com.microsoft",
+            domain="com.sardonyx" if self.scaled else "com.microsoft",
             **{k: v for k, v in given.items() if k in _SAME},
         )
         output = node.output[0]

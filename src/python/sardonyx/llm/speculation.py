@@ -153,11 +153,11 @@ class DraftSpeculator:
             r.drafted = end
 
 
-def draft_graph(folder: GenaiFolder, target: GenaiFolder, rows: int) -> PagedGraph:
+def draft_graph(folder: GenaiFolder, target: GenaiFolder, rows: int, cache_type: str) -> PagedGraph:
     """The draft model's graph. Raises UnsupportedError if its tokens are not those of `target`."""
     if folder.vocabulary != target.vocabulary or folder.ends != target.ends or not _same_tokens(folder, target):
         raise UnsupportedError(f"the draft model '{folder.path}' has other tokens than '{target.path}'")
-    return PagedGraph(folder, rows)
+    return PagedGraph(folder, rows, cache_type=cache_type)
 
 
 def _same_tokens(a: GenaiFolder, b: GenaiFolder) -> bool:

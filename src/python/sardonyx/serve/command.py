@@ -83,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
         help="memory of a language model's KV cache (default: enough for --max-sequences sequences, but at most half of the device's memory)",
     )
     p.add_argument(
+        "--cache-type",
+        choices=("int8",),
+        default="",
+        help="keys and values in 8 bits, with a scale for each row of a head (default: the model's type)",
+    )
+    p.add_argument(
         "--page-tokens", type=int, default=64, metavar="N", help="tokens of a page of the cache (default: 64)"
     )
     p.add_argument(
@@ -207,6 +213,7 @@ def _serve(a: argparse.Namespace) -> None:
         engines[name] = Engine(
             folder,
             cache_memory=a.cache_memory << 20,
+            cache_type=a.cache_type,
             page_tokens=a.page_tokens,
             max_sequences=a.max_sequences,
             max_waiting=a.max_waiting,

@@ -28,13 +28,16 @@ T = TypeVar("T")
 class LanguageService:
     """A language model under its name, or one of its adapters."""
 
-    def __init__(self, name: str, engine: Engine, adapter: str = ""):
-        self.name, self.engine, self.adapter = name, engine, adapter
+    def __init__(self, name: str, engine: Engine, base: LanguageService | None = None):
+        """base: the model of which this is the adapter `name`."""
+        self.name, self.engine, self.adapter, self._base = name, engine, name if base else "", base
         self._constraints: Constraints | None = None
         self._lock = threading.Lock()
 
     def constraints(self) -> Constraints:
         """Made when it is first needed. Raises UnsupportedError without the package llguidance."""
+        if self._base:
+            return self._base.constraints()
         with self._lock:
             if self._constraints is None:
                 self._constraints = Constraints(self.engine._folder)
@@ -54,11 +57,11 @@ class ServerState:
     ):
         self.limits = limits
         self.languages = {name: LanguageService(name, e) for name, e in engines.items()}
-        for e in engines.values():
-            for name in e.adapters:
+        for base in list(self.languages.values()):
+            for name in base.engine.adapters:
                 if name in (*self.languages, *models, *encoders):
                     raise InvalidArgumentError(f"an adapter is named '{name}' as another model is")
-                self.languages[name] = LanguageService(name, e, name)
+                self.languages[name] = LanguageService(name, base.engine, base)
         self.engines = dict(engines)
         self.metrics = Metrics(self)
         self.plain = {name: PlainService(name, m, limits, self.metrics) for name, m in models.items()}
