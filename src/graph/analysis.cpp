@@ -20,8 +20,7 @@ std::vector<Expr> expressions_of(const Node& n) {
   if (const auto* m = n.as<MatMulOp>()) return {m->a, m->b};
   std::vector<Expr> out;
   if (const auto* a = n.as<AttentionOp>())
-    for (const Expr& e :
-         {a->scale, a->q, a->k, a->v, a->k_scale, a->v_scale, a->bias, a->begin, a->end, a->sink})
+    for (const Expr& e : {a->scale, a->q, a->k, a->v, a->k_scale, a->v_scale, a->bias, a->begin, a->end, a->sink})
       if (e) out.push_back(e);
   return out;
 }

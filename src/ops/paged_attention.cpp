@@ -4,8 +4,8 @@
 // past[b] tokens in the cache. Its token t lies in page table[b, t / P], at row t % P. Attention reads pages in place:
 // the page's number is part of the index expressions of keys and values.
 //
-// com.sardonyx has the same operator for caches of int8, with a scale for each row of a head: inputs and outputs more are
-// the scales [pages, P, Hk]. New rows are divided by their largest magnitude / 127 and rounded.
+// com.sardonyx has the same operator for caches of int8, with a scale for each row of a head: inputs and outputs more
+// are the scales [pages, P, Hk]. New rows are divided by their largest magnitude / 127 and rounded.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -298,8 +298,9 @@ void register_paged_attention(OpRegistry& r) {
          .domain = "com.sardonyx",
          .lower = scaled_paged_attention,
          .dtypes = "floats",
-         .notes = "com.microsoft's with caches of int8; inputs 14 and 15 and outputs 3 and 4 are scales of each row of a "
-                  "head, float32 [pages, rows, heads]"});
+         .notes =
+             "com.microsoft's with caches of int8; inputs 14 and 15 and outputs 3 and 4 are scales of each row of a "
+             "head, float32 [pages, rows, heads]"});
 }
 
 }  // namespace sardonyx
