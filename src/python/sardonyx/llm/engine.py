@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import Error, InvalidArgumentError, OverloadedError
 from .decoder import checked_prompt
-from .engine_request import EndEvent, Event, Request, TokenEvent, request_options
+from .engine_request import EndEvent, Event, Request, TokenEvent, Wakes, request_options
 from .engine_results import EngineStatistics, generation, known_error
 from .language_model import Generation
 from .lora import Adapters
@@ -128,6 +128,7 @@ class Engine(Texts):
         self._numbers = 0
         self._steps = self._prompt_tokens = self._new_tokens = 0
         self._ended: Counter[str] = Counter()
+        self._wakes, self._showing = Wakes(), False
         self._later: list[tuple[Request, TokenEvent, str, bool]] = []  # tokens of which callers have not been told
         # The thread does not keep the engine alive: an engine that nobody has any more ends.
         wake = self._wake
@@ -325,7 +326,9 @@ class Engine(Texts):
         with self._wake:
             self._live.discard(request)
             self._ended[reason] += 1
-        request.end(reason, error)
+        request.end(reason, error, self._wakes)
+        if not self._showing:
+            self._wakes.send()
 
     def _step(self, pieces: list[Piece]) -> None:
         """Long parts of prompts one by one, then all other tokens together."""
@@ -419,11 +422,12 @@ class Engine(Texts):
     def _show(self) -> None:
         """Tells the callers of the tokens that have been taken."""
         later, self._later = self._later, []
+        self._showing = True
         for r, event, reason, silent in later:
             if r.finished:  # cancelled, or ended by a stop string
                 continue
             try:
-                ended = r.show(event, reason, silent)
+                ended = r.show(event, reason, silent, self._wakes)
             except Exception as error:  # of the tokenizer
                 self._end(r, "error", known_error(error, "a token has no text"))
                 continue
@@ -431,6 +435,8 @@ class Engine(Texts):
                 if not r.ending:
                     self._leave(r, ended)
                 self._tell(r, ended)
+        self._showing = False
+        self._wakes.send()
 
 
 def _notify(wake: threading.Condition) -> None:

@@ -101,6 +101,29 @@ class EndEvent:
 Event = TokenEvent | EndEvent
 
 
+class Wakes:
+    """asyncio's loops that wait for events of requests: one message to a loop for all events of a step."""
+
+    def __init__(self) -> None:
+        self._of: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
+
+    def add(self, loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+        self._of.setdefault(loop, []).append(arrived)
+
+    def send(self) -> None:
+        for loop, arrived in self._of.items():
+            try:
+                loop.call_soon_threadsafe(_set_all, arrived)
+            except RuntimeError:  # the loop has been closed
+                pass
+        self._of = {}
+
+
+def _set_all(arrived: list[asyncio.Event]) -> None:
+    for a in arrived:
+        a.set()
+
+
 class Request:
     """A prompt with its answer. Made by Engine.submit(). Its caller reads events, each once: `for event in request`,
     `async for event in request`, or waits for the end with wait()."""
@@ -153,7 +176,7 @@ class Request:
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._listener: Callable[[], None] | None = None
+        self._listener: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     @property
     def answer(self) -> list[int]:
@@ -177,16 +200,9 @@ class Request:
                 return
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            try:
-                loop.call_soon_threadsafe(arrived.set)
-            except RuntimeError:  # the loop has been closed
-                pass
-
+        arrived = asyncio.Event()
         with self._lock:
-            self._listener = wake
+            self._listener = asyncio.get_running_loop(), arrived
         try:
             while True:
                 try:
@@ -245,7 +261,7 @@ class Request:
             return "end", False
         return ("length" if len(self.tokens) - self.prompt_tokens >= self.room else ""), False
 
-    def show(self, event: TokenEvent, reason: str, silent: bool) -> str:
+    def show(self, event: TokenEvent, reason: str, silent: bool, wakes: Wakes) -> str:
         """Tells the caller of a token that was taken, with its text. Returns why the answer ends with it."""
         text = "" if silent else self._stream.add(event.token)
         self._told += 1
@@ -253,10 +269,10 @@ class Request:
             reason = "stop"
             del self.tokens[self.prompt_tokens + self._told :]  # guesses that were right have been taken already
         self.text += text
-        self._deliver(replace(event, text=text) if text else event)
+        self._deliver(replace(event, text=text) if text else event, wakes)
         return reason
 
-    def end(self, reason: str, error: Error | None = None) -> None:
+    def end(self, reason: str, error: Error | None, wakes: Wakes) -> None:
         """The last event."""
         rest = "" if reason in ("cancelled", "error") else self._stream.finish()
         if self._stream.stopped and reason == "length":
@@ -265,11 +281,11 @@ class Request:
         self.error = error
         self.total = time.perf_counter() - self.started
         self.finished = reason
-        self._deliver(EndEvent(reason, rest, error))
+        self._deliver(EndEvent(reason, rest, error), wakes)
         self._done.set()
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: Event, wakes: Wakes) -> None:
         self._events.put(event)
         with self._lock:
             if self._listener:
-                self._listener()
+                wakes.add(*self._listener)
