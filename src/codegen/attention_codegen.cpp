@@ -43,8 +43,9 @@ struct Operand {
   Expr start, distance;   // offset of row 0, element 0; stride of rows
   bool direct = false;    // rows can be read 16 bytes at a time
   bool gathered = false;  // the same, but each row's place is computed (`start`, with the row), as in a paged KV cache
+  Expr numbers, scale;    // the same for int8 and a number of each row, with which they are multiplied; else empty
   /// kKeyDirect and kValueDirect of kernels/attention.h.
-  int form() const { return direct ? 1 : gathered ? 2 : 0; }
+  int form() const { return direct ? 1 : gathered ? 2 : numbers ? 3 : 0; }
 };
 
 class Generator : AttentionProblem {
@@ -317,6 +318,8 @@ class Generator : AttentionProblem {
     if (a_.begin || a_.end) text += ", limits";
     if (q_.direct && k_.gathered && v_.gathered)
       text += ", keys in pages";
+    else if (q_.direct && k_.numbers && v_.numbers)
+      text += ", keys in pages of int8";
     else if (!(q_.direct && k_.direct && v_.direct))
       text += ", operands computed";
     return text;
@@ -411,6 +414,14 @@ class Generator : AttentionProblem {
     o.load = flatten_loads(cast(binary(Op::kMul, cast(numbers, DType::kFloat32), scale), type_));
     o.row = t_;
     o.element = element;
+    const Expr flat = flatten_loads(numbers), &at = flat->args[0];
+    Expr factor, rest;
+    if (is_const(element) || !idx::split_affine(at, element, factor, rest) || !is_const(factor, 1) ||
+        mentions(rest, element) || mentions(rest, s_) || extent(element) % vec_ != 0 || divisor_of(rest) % vec_ != 0)
+      return o;
+    o.start = rest;
+    o.numbers = flat;
+    o.scale = flatten_loads(scale);
     return o;
   }
 
@@ -443,6 +454,12 @@ class Generator : AttentionProblem {
     if (o.gathered)
       return function(fmt::format("const T* {}_from(i64 b, i64 h, i64 t)", o.name), {{b_, "b"}, {h_, "h"}, {t_, "t"}},
                       [&] { returns_address(o.load->value, o.start); });
+    if (o.numbers) {
+      const std::vector<std::pair<Expr, std::string>> vars = {{b_, "b"}, {h_, "h"}, {t_, "t"}};
+      function(fmt::format("const i8* {}_numbers(i64 b, i64 h, i64 t)", o.name), vars,
+               [&] { returns_address(o.numbers->value, o.start); });
+      return function(fmt::format("f32 {}_scale(i64 b, i64 h, i64 t)", o.name), vars, [&] { returns(o.scale); });
+    }
     if (!o.direct) return elements(o, "t");
     function(fmt::format("const T* {}(i64 b, i64 h)", o.name), {{b_, "b"}, {h_, "h"}},
              [&] { returns_address(o.load->value, o.start); });

@@ -1,9 +1,12 @@
 """com.sardonyx PagedAttention: pages of int8 with a scale for each row of a head, compared with NumPy in float64, in place, and in the engine."""
 
+import sys
+
 import llm_models
 import numpy as np
 import pytest
 import sardonyx
+import test_paged_attention
 from onnx import TensorProto, helper
 from sardonyx.llm import Engine
 from test_paged_attention import HEADS, KV_HEADS, OPTIONS, ORDER, PAGES, ROWS, SIZE, TABLE, case, dims, norm, rotate
@@ -113,6 +116,19 @@ def test_caches_are_read_and_written_in_place(device):
     sizes = [model.memory(pages=p, tokens=3, sequences=3, ends=4, columns=4) for p in (PAGES, 100 * PAGES)]
     own = [m.temporaries - (0 if device == "host" else m.inputs + m.outputs) for m in sizes]
     assert own[0] == own[1] < 8192, own
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "gfx942"])
+def test_cards_read_rows_as_vectors(monkeypatch, arch):
+    """A head of 32 elements is read in parts of 8; one of 36 element by element, which takes far more instructions."""
+    counts = []
+    for size in (32, 36):
+        for module in (test_paged_attention, sys.modules[__name__]):
+            monkeypatch.setattr(module, "SIZE", size)
+        values = quantized_case({}, [9, 0, 20], [1, 1, 1], np.float16)
+        report = sardonyx.code_report(model_of({}, values, False).SerializeToString(), arch)
+        counts.append(max(k.instructions for k in report if k.kernel.startswith("attention")))
+    assert counts[0] < 0.6 * counts[1], counts
 
 
 # ---- the engine

@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
         if self.started:
             name = self.servers[0].sockets[0].getsockname()
             host = f"[{name[0]}]" if ":" in name[0] else name[0]
-            self._started(f"http://{host}:{name[1]}")
+            self._started(f"{'https' if self.config.is_ssl else 'http'}://{host}:{name[1]}")
 
     async def shutdown(self, sockets: Any = None) -> None:
         if self._grpc is None:
