@@ -1,5 +1,5 @@
-"""Language models: text generation from model folders of onnxruntime-genai, making such folders from GGUF files, and
-encoders of texts."""
+"""Language models: text generation from model folders in onnxruntime-genai's format, conversion of GGUF files to such
+folders, and encoders of texts."""
 
 from .convert import convert_gguf
 from .encoder import TextEncoder

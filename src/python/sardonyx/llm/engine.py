@@ -54,13 +54,14 @@ class Engine(Texts):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
         GroupQueryAttention, on one device.
 
-        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences texts of the model's limit, but
-            at most half of the device's memory, or of the host's free memory.
-        page_tokens: tokens of a page of the cache, which is what sequences get and share.
-        max_sequences: requests that run at a time; max_waiting: more than these make submit() raise OverloadedError.
-        step_tokens: the most tokens of a step. Long prompts are computed in parts of this size, between which the other
-            requests go on.
-        share_prefixes: texts that begin with the same tokens share pages, also with texts that have ended.
+        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences sequences of the model's maximum
+            length, but at most half of the device's memory, or of the host's free memory.
+        page_tokens: tokens of a page, the unit of the cache that sequences allocate and share.
+        max_sequences: requests that run concurrently.
+        max_waiting: queued requests; if there are more, submit() raises OverloadedError.
+        step_tokens: maximum tokens of a step. Long prompts are computed in chunks of this size, between which the other
+            requests continue.
+        share_prefixes: sequences with the same prefix share pages, also with sequences that have ended.
         speculation: tokens are guessed, and checked by a step of the model: {"ngram": N} guesses that a text goes on as it
             did after its last N tokens occurred before (fewer match too, but not one alone unless N is 1); {"draft":
             FOLDER} asks a smaller model with the same tokens, whose cache is part of cache_memory. "tokens" is how many are
@@ -151,8 +152,8 @@ class Engine(Texts):
     ) -> Request:
         """Queues a prompt (a text, tokens, or messages); returns at once. Its events come from the Request.
 
-        priority: higher ones run first, and lower ones give way to them. client: requests of equal priority are served
-        evenly by client. adapter: the name of one of the engine's; empty: none. The options are those of SearchOptions, without beam search, and of RequestOptions.
+        priority: requests of higher priority run first and may preempt others. client: among requests of equal priority,
+        clients get equal shares of tokens. adapter: the name of one of the engine's; empty: none. The options are those of SearchOptions, without beam search, and of RequestOptions.
 
         Raises errors.Error: InvalidArgumentError for invalid options and for a prompt that is too long, OverloadedError if too
         many requests wait.

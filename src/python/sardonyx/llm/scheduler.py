@@ -157,7 +157,7 @@ class Scheduler:
         return -(-tokens // self.pool.rows)
 
     def _admit(self, r: Request) -> bool:
-        """Lets a waiting request run if there is room for all its tokens and the next one."""
+        """Starts a waiting request if there are pages for all its tokens and the next one."""
         pages, key = self.pool.find(r.tokens[:-1], r.seed)  # the last token is computed in any case, for its logits
         if self._needed(len(r.tokens) + 1) - len(pages) > self.pool.available:
             for page in pages:

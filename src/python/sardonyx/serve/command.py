@@ -43,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     p = _Parser(
         prog="sardonyx serve",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Serves models over HTTP: language models and encoders of texts with OpenAI's interface, other models\n"
-        "with the Open Inference Protocol v2.",
+        description="Serves models over HTTP: language models and encoders of texts with an OpenAI-compatible API, other\n"
+        "models with the Open Inference Protocol v2.",
         epilog="Examples:\n"
         "  sardonyx serve smollm2\n"
         "  sardonyx serve chat=smollm2 resnet=resnet50.onnx --device hip --host 0.0.0.0 --api-keys keys.txt\n\n"
@@ -57,16 +57,18 @@ def _parser() -> argparse.ArgumentParser:
         help="a language model's folder (with genai_config.json), an encoder's folder (with model.onnx and tokenizer.json), "
         "an .onnx file, or a folder with .onnx files",
     )
-    p.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine only)")
-    p.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
+    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
+    p.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
     p.add_argument(
         "--grpc-port",
         type=int,
         metavar="N",
         help="serve the Open Inference Protocol over gRPC at this port too; 0: any free one (default: no gRPC)",
     )
-    p.add_argument("--api-keys", metavar="FILE", help="accept only requests with one of these keys, one a line")
-    p.add_argument("--certificate", metavar="FILE", help="for HTTPS, with --key")
+    p.add_argument(
+        "--api-keys", metavar="FILE", help="accept only requests with one of the keys in this file, one per line"
+    )
+    p.add_argument("--certificate", metavar="FILE", help="TLS certificate, for HTTPS; needs --key")
     p.add_argument("--key", metavar="FILE", help="the certificate's private key")
     p.add_argument(
         "--grace",
@@ -101,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="queued requests; further ones get the status 429 (default: 1024)",
     )
-    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="most tokens of a step (default: 512)")
+    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="maximum tokens of a step (default: 512)")
     p.add_argument(
         "--adapter",
         action="append",
