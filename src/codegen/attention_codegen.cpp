@@ -17,10 +17,8 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMaxHead = 256;         // elements of a head: more do not fit into registers
 constexpr std::int64_t kMostScoredKeys = 512;  // with a bias for each score, wgmma is not faster beyond
 constexpr std::int64_t kLeastPaddedHead = 40;  // elements of a head that wgmma multiplies with zeros up to 64
-constexpr std::size_t kMaxBuffers = 24;        // tensors that a mask may read
 constexpr std::int64_t kDecodeRows = 32;       // rows of a group of heads up to which the kernel for few rows pays
 constexpr std::int64_t kDecodeTile = 16;       // rows of that kernel's tile
 constexpr std::int64_t kFullBlocks = 64;       // workgroups that keep a card busy
@@ -32,8 +30,6 @@ constexpr int kMostParts = 32;
 constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with the number of splits that the rule gives
 constexpr std::int64_t kMostOneQuery = 1 << 17;                         // units: workgroups are counted in 32 bits
 constexpr std::int64_t kFewestKeys = 32, kMostSplitBlocks = 2048;
-
-bool matrix_type(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }
 
 // An operand: the address of its rows, or its elements.
 struct Operand {
@@ -486,43 +482,6 @@ class Generator : AttentionProblem {
 };
 
 }  // namespace
-
-bool gpu_takes_attention(const TileKernel& kernel, std::string& why) {
-  const auto* a = kernel.node->as<AttentionOp>();
-  std::int64_t d = 0, e = 0;
-  if (!a || kernel.epilogue) {
-    why = "attention has no epilogue";
-    return false;
-  }
-  for (const auto& [x, scale] : {std::pair(a->q, Expr()), std::pair(a->k, a->k_scale), std::pair(a->v, a->v_scale)})
-    if (x->op != Op::kLoad || !matrix_type(scale ? a->q->dtype : x->dtype) || (!scale && x->dtype != a->q->dtype)) {
-      why = "attention takes tensors in memory, all float32, float16 or bfloat16";
-      return false;
-    }
-  if (!matrix_type(kernel.out->dtype) || !is_const(a->scale)) {
-    why = "attention's result or scale is of another kind";
-    return false;
-  }
-  if (!is_const_int(a->vars[4]->args[0], d) || !is_const_int(a->vars[5]->args[0], e) || d < 1 || e < 1 ||
-      d > kMaxHead || e > kMaxHead) {
-    why = "attention takes heads of a known size up to 256";
-    return false;
-  }
-  std::size_t buffers = 4;
-  for (const Expr& x : {a->k_scale, a->v_scale, a->bias, a->begin, a->end, a->sink}) {
-    if (!x) continue;
-    buffers += loads_of(x).size();
-    if (x->has_reduce) {
-      why = "a reduction in a mask";
-      return false;
-    }
-  }
-  if (buffers > kMaxBuffers) {
-    why = "a mask of too many tensors";
-    return false;
-  }
-  return true;
-}
 
 GpuChoice generate_gpu_attention(const TileKernel& kernel, std::string_view arch, const TileSelection& selection) {
   return Generator(kernel, arch, selection).run();

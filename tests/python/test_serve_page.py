@@ -39,6 +39,7 @@ class Page:
         for domain in ("Runtime", "Log", "Page"):
             self.call(f"{domain}.enable")
         self.call("Page.navigate", url=url)
+        self.wait("document.readyState === 'complete' && document.getElementById('main') !== null")
 
     def call(self, method, **parameters):
         self._number += 1

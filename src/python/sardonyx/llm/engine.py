@@ -94,25 +94,10 @@ class Engine(Texts):
             "device_memory_limit": device_memory_limit,
             "progress": progress,
         }
-        guessing = speculation_options(speculation)
-        draft = draft_graph(guessing["draft"], self._folder, page_tokens, cache_type) if "draft" in guessing else None
         self._adapters = Adapters(adapters or {})
-        self._decoder = PagedDecoder(
-            self._folder,
-            adapters=self._adapters,
-            cache_memory=cache_memory,
-            wanted_pages=max_sequences * -(-self._folder.context // page_tokens),
-            beside=0 if draft is None else draft.page_bytes(),
-            **compiling,
-        )
         self._speculator: Speculator | None = None
-        if "draft" in guessing:
-            beside = PagedDecoder(
-                guessing["draft"], cache_memory=0, wanted_pages=0, pages=self._decoder.pages, **compiling
-            )
-            self._speculator = DraftSpeculator(beside, guessing["tokens"])
-        elif "ngram" in guessing:
-            self._speculator = NgramSpeculator(guessing["ngram"], guessing["tokens"])
+        wanted = max_sequences * -(-self._folder.context // page_tokens)
+        self._load_decoders(cache_memory, wanted, speculation_options(speculation), compiling)
         self._guessed = self._right = 0
         self._pool = PagePool(self._decoder.pages, page_tokens, share=share_prefixes)
         self._scheduler = Scheduler(
@@ -136,6 +121,27 @@ class Engine(Texts):
         own = weakref.ref(self, lambda _: _notify(wake))
         self._thread = threading.Thread(target=_loop, args=(own, wake), name="sardonyx engine", daemon=True)
         self._thread.start()
+
+    def _load_decoders(self, memory: int, wanted: int, guessing: dict[str, Any], compiling: dict[str, Any]) -> None:
+        """The decoder, with a cache of this memory or so many pages, and what guesses its tokens."""
+        beside = 0
+        if "draft" in guessing:
+            graph = draft_graph(guessing["draft"], self._folder, compiling["rows"], compiling["cache_type"])
+            beside = graph.page_bytes()
+        self._decoder = PagedDecoder(
+            self._folder,
+            adapters=self._adapters,
+            cache_memory=memory,
+            wanted_pages=wanted,
+            beside=beside,
+            **compiling,
+        )
+        if "draft" in guessing:
+            pages = self._decoder.pages
+            draft = PagedDecoder(guessing["draft"], cache_memory=0, wanted_pages=0, pages=pages, **compiling)
+            self._speculator = DraftSpeculator(draft, guessing["tokens"])
+        elif "ngram" in guessing:
+            self._speculator = NgramSpeculator(guessing["ngram"], guessing["tokens"])
 
     # ---- requests
     @property
