@@ -102,6 +102,44 @@ struct WavePart {
   }
 };
 
+/// Adds the products of a tile in LDS, all of whose operands are read first. Between the reads and the products it
+/// calls `load_next`.
+template <class Tile, class P, class Sums, class LoadNext>
+SDX_FN void multiply_tile(const WavePart<Tile, P>& part, Sums& sums, const shared_vec* from_a, const shared_vec* from_b,
+                          const LoadNext& load_next) {
+  using S = Sizes<Tile, P>;
+  using M = typename S::M;
+  constexpr int TM = S::kTilesM, TN = S::kTilesN;
+  // LDS works through all reads of the tile while the first products run, and the loads of the next tile come after
+  // them: matrix instructions then follow one another without a wait.
+  vec16 x[S::kOwnSteps][TM][M::kVectorsA], y[S::kOwnSteps][TN][M::kVectorsB];
+#pragma clang loop unroll(full)
+  for (int s = 0; s < S::kOwnSteps; ++s) {
+    part.read_b(from_b, s, y[s]);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < TM; ++i) part.read_a(from_a, s, i, x[s][i]);
+  }
+  keep_order();
+  load_next();
+  keep_order();
+#pragma clang loop unroll(full)
+  for (int s = 0; s < S::kOwnSteps; ++s)
+#pragma clang loop unroll(full)
+    for (int i = 0; i < TM; ++i)
+#pragma clang loop unroll(full)
+      for (int j = 0; j < TN; ++j) {
+        S::product(x[s][i], y[s][j], sums[i][j]);
+        // The first product waits until another workgroup's wave on this SIMD has done its own; the others don't
+        // give way: workgroups take turns at matrix instructions and at memory.
+        if (s + i + j == 0) {
+          raise_priority<1>();
+          keep_order();
+        }
+      }
+  raise_priority<0>();
+  keep_order();
+}
+
 /// Adds the products of `count` tiles along K, from tile `from` on, to a wave's sums. Tile::kStages tiles are in LDS;
 /// the next one is loaded while one is multiplied.
 template <class Tile, class P, class Sums>
@@ -150,34 +188,7 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
     };
     const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
     if constexpr (S::kReadFirst) {
-      // LDS works through all reads of the tile while the first products run, and the loads of the next tile come after
-      // them: matrix instructions then follow one another without a wait.
-      vec16 x[S::kOwnSteps][TM][M::kVectorsA], y[S::kOwnSteps][TN][M::kVectorsB];
-#pragma clang loop unroll(full)
-      for (int s = 0; s < S::kOwnSteps; ++s) {
-        part.read_b(from_b, s, y[s]);
-#pragma clang loop unroll(full)
-        for (int i = 0; i < TM; ++i) part.read_a(from_a, s, i, x[s][i]);
-      }
-      keep_order();
-      load_next();
-      keep_order();
-#pragma clang loop unroll(full)
-      for (int s = 0; s < S::kOwnSteps; ++s)
-#pragma clang loop unroll(full)
-        for (int i = 0; i < TM; ++i)
-#pragma clang loop unroll(full)
-          for (int j = 0; j < TN; ++j) {
-            S::product(x[s][i], y[s][j], sums[i][j]);
-            // The first product waits until another workgroup's wave on this SIMD has done its own; the others don't
-            // give way: workgroups take turns at matrix instructions and at memory.
-            if (s + i + j == 0) {
-              raise_priority<1>();
-              keep_order();
-            }
-          }
-      raise_priority<0>();
-      keep_order();
+      multiply_tile<Tile>(part, sums, from_a, from_b, load_next);
     } else {
       load_next();
       // One step of vector arithmetic is long enough; unrolling further only costs registers.

@@ -153,6 +153,13 @@ SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u
   const u32 group = id / (kGroup * tiles_n), first = group * kGroup;
   const u32 size = tiles_m - first < kGroup ? tiles_m - first : kGroup;
   const u32 in_group = id - group * kGroup * tiles_n;
+#if defined(__GFX9__)
+  if (size == kGroup) {  // a division by a variable takes a fifth of the time until the first loads
+    tile_m = first + in_group % kGroup;
+    tile_n = in_group / kGroup;
+    return;
+  }
+#endif
   tile_m = first + in_group % size;
   tile_n = in_group / size;
 }

@@ -177,7 +177,8 @@ struct TurnedSums {
 #pragma clang loop unroll(full)
       for (int run = 0; run < kRuns; ++run) read_run(p, z, 0, column(col, run), columns[run]);
   }
-  /// `whole`: no tile of any workgroup reaches past the output; known while compiling where sizes are.
+  /// whole_rows, whole_columns: no tile of any workgroup reaches past the output; known while compiling where sizes
+  /// are.
   template <class Sums>
   SDX_FN void store(const P& p, const Sums& sums, u32 z, u32 row, u32 col, bool whole_rows, bool whole_columns) const {
     using Sum = typename Matrix<typename P::T>::Sum;
