@@ -23,7 +23,7 @@ SDX_FN void raise_priority() {}
 /// The values are in registers here. Otherwise the compiler clears sums right before the loop that adds to them.
 template <class T, int TM, int TN, int Count>
 SDX_FN void fix_registers(T (&sums)[TM][TN][Count]) {
-#if defined(__AMDGCN__)
+#if defined(__GFX9__)
 #pragma clang loop unroll(full)
   for (int i = 0; i < TM * TN * Count; ++i) asm volatile("" : "+v"(sums[i / Count / TN][i / Count % TN][i % Count]));
 #endif
@@ -258,16 +258,23 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
   // The last tile along K, which may be partial, comes first, so that all loads in the loop are full tiles.
   const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * S::kK; };
   const auto stage = [&](int t) { return lds + t % 2 * S::kStage; };
+  // The compiler issues first what has its address first. Tiles must be waited for in the order of their loads.
+  constexpr bool kLastA = S::A::kBuffer;
+  // Steps after the loop, which load nothing. RDNA is faster with one less, although the last tile then is loaded
+  // again.
+  constexpr int kAfter = M::kFamily == MatrixFamily::kMfma ? kInFlight + 2 : kInFlight + 1;
   // Past the last tile, where their number is odd, it loads that one again.
   const auto fetch = [&](int slot, u32 t) __attribute__((always_inline)) {
     const u32 at = t < count ? t : count - 1;
     const bool more = t + 1 < count;
+    if constexpr (kLastA) b.template begin<true>(p, flying_b[slot], nullptr, z, first_col, first_k(at), more);
     a.template begin<true>(p, flying_a[slot], nullptr, z, first_row, first_k(at), more);
-    b.template begin<true>(p, flying_b[slot], nullptr, z, first_col, first_k(at), more);
+    if constexpr (!kLastA) b.template begin<true>(p, flying_b[slot], nullptr, z, first_col, first_k(at), more);
   };
   const auto store = [&](int slot, shared_vec* to) __attribute__((always_inline)) {
+    if constexpr (kLastA) b.template finish<true>(flying_b[slot], to + S::A::kSpace);
     a.template finish<true>(flying_a[slot], to);
-    b.template finish<true>(flying_b[slot], to + S::A::kSpace);
+    if constexpr (!kLastA) b.template finish<true>(flying_b[slot], to + S::A::kSpace);
   };
   vec16 x[2][S::kOwnSteps][TM][M::kVectorsA], y[2][S::kOwnSteps][TN][M::kVectorsB];
   const auto read = [&](int t) __attribute__((always_inline)) {
@@ -314,7 +321,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
     keep_order();
     lds_barrier();
     read(0);
-    for (u32 t = 0; left > kInFlight + 2; left -= kInFlight, t += kInFlight)
+    for (u32 t = 0; left > kAfter; left -= kInFlight, t += kInFlight)
 #pragma clang loop unroll(full)
       for (int i = 0; i < kInFlight; ++i) {
         lds_barrier();  // tile t + 1 has been written, and operands of tile t read
@@ -338,7 +345,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
     if (u32(i + 1) < left) read(i + 1);
     multiply(i);
     if (u32(i + 2) < left) store((i + 1) % kInFlight, stage(i));
-    if constexpr (i < kInFlight + 1) again(again, Number<i + 1>{});
+    if constexpr (i + 1 < kAfter) again(again, Number<i + 1>{});
   };
   finish(finish, Number<0>{});
 }
