@@ -140,8 +140,8 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
 /// How many neighbouring columns TurnedSums gives a lane of a wave with TN tiles of columns; 0 if it cannot.
 template <class P, int TN>
 inline constexpr int turned_run = [] {
-#if defined(__gfx90a__)
-  return 0;  // by the clock, ResNet-50's convolutions take up to 7 % longer than through LDS
+#if SDX_MATRIX_I8 == 16  // CDNA 2
+  return 0;              // by the clock, ResNet-50's convolutions take up to 7 % longer than through LDS
 #endif
   if (Matrix<typename P::T>::kFamily != MatrixFamily::kMfma || !P::kFullColumns) return 0;
   return P::kResultBytes * 8 <= (P::kPairs ? 32 : 16) && TN % 2 == 0 ? 8 : 4;

@@ -5,6 +5,7 @@
 #include <llvm/Passes/PassBuilder.h>
 
 #include "compile/llvm/custom_entry.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
@@ -35,8 +36,10 @@ void inline_all(llvm::Module& module) {
 // load them, which LLVM puts before the kernel.
 void preload_arguments(llvm::Function& f) {
   constexpr unsigned kWords = 14;  // of the 16 scalar registers, two have the address of the arguments
-  const llvm::StringRef chip = f.getFnAttribute("target-cpu").getValueAsString();
-  if (f.getCallingConv() != llvm::CallingConv::AMDGPU_KERNEL || !chip.starts_with("gfx9")) return;
+  if (f.getCallingConv() != llvm::CallingConv::AMDGPU_KERNEL) return;
+  constexpr int kCdna = 9;
+  const Chip* chip = find_chip(f.getFnAttribute("target-cpu").getValueAsString());
+  if (chip == nullptr || chip->major != kCdna) return;
   const llvm::DataLayout& layout = f.getParent()->getDataLayout();
   unsigned words = 0;
   for (llvm::Argument& a : f.args()) {
