@@ -129,8 +129,8 @@ SDX_FN void multiply_tile(const WavePart<Tile, P>& part, Sums& sums, const share
 #pragma clang loop unroll(full)
       for (int j = 0; j < TN; ++j) {
         S::product(x[s][i], y[s][j], sums[i][j]);
-        // The first product waits until another workgroup's wave on this SIMD has done its own; the others don't
-        // give way: workgroups take turns at matrix instructions and at memory.
+        // The first matrix instruction waits for those of another workgroup's wave on this SIMD; the following ones
+        // keep priority. So workgroups alternate between matrix instructions and memory.
         if (s + i + j == 0) {
           raise_priority<1>();
           keep_order();
@@ -240,9 +240,9 @@ SDX_FN void interleave() {
 #endif
 }
 
-/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are on their way to registers,
-/// two are in LDS, and a wave reads the operands of the next tile while it multiplies one. Calls `at_end` when the last
-/// tiles are on their way.
+/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are in flight to registers, two
+/// are in LDS, and a wave reads the operands of the next tile while it multiplies one. Calls `at_end` when the last
+/// tiles are in flight.
 template <class Tile, class P, class Sums, class AtEnd>
 SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
                                u32 first_row, u32 first_col, u32 from, u32 count, const AtEnd& at_end) {
