@@ -95,7 +95,8 @@ class Mender {
       n.domain = "com.microsoft";
       n.opset = 1;
     }
-    for (const char* name : {"clip", "seed"}) to_float(n, name);
+    to_float(n, "clip");
+    if (n.op_type != "Dropout") to_float(n, "seed");  // ONNX's seeds are floats, but for this operator's
     for (const char* name : {"detect_positive", "detect_negative"}) to_int(n, name);
     if (const auto clip = n.attributes.find("clip"); clip != n.attributes.end())
       if (const auto* f = std::get_if<float>(&clip->second); f && *f == 0) n.attributes.erase(clip);

@@ -255,14 +255,14 @@ void MigraphxProgram::quantize(const std::string& precision) {
 
 std::vector<Parameter> MigraphxProgram::parameters() const {
   std::vector<Parameter> all = inputs_;
-  if (uses_device_memory())
+  if (has_output_parameters())
     for (std::size_t k = 0; k < outputs_.size(); ++k)
       if (!outputs_[k].is_dynamic()) all.push_back({output_parameter(k), outputs_[k]});
   return all;
 }
 
 migraphx_shape MigraphxProgram::result_shape(migraphx_shape s) const {
-  if (uses_device_memory() && s.is_scalar()) {
+  if (has_output_parameters() && s.is_scalar()) {
     s.lengths.clear();
     s.strides.clear();
   }

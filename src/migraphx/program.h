@@ -72,10 +72,10 @@ class MigraphxProgram {
   /// for more nodes than there are, kUnsupported for a graph that the program built.
   MigraphxProgram trimmed(std::size_t nodes) const;
 
-  /// Inputs, and after compiling for device memory the outputs' buffers ("main:#output_0"), which may be given or not.
+  /// Inputs, and after compiling for a card's memory the outputs' buffers ("main:#output_0"), which may be given or not.
   std::vector<Parameter> parameters() const;
-  /// Shapes of the results. In device memory a result of rank 0 has no lengths, rather than the one of a scalar: ONNX
-  /// Runtime's provider makes its outputs' dims of them.
+  /// Shapes of the results. With outputs' buffers a result of rank 0 has no lengths, rather than the one of a scalar:
+  /// ONNX Runtime's provider makes its outputs' dims of them.
   std::vector<migraphx_shape> outputs() const;
 
   /// Returns when the results are complete. Parameters that the program does not have are ignored. Throws
@@ -118,7 +118,9 @@ class MigraphxProgram {
   Options compile_options(const std::string& target) const;
   std::vector<migraphx_argument> run(const Arguments& parameters, const RunOptions& options) const;
   TensorView view(const TensorInfo& input, const migraphx_argument& a, std::vector<Tensor>& copies) const;
-  bool uses_device_memory() const { return compiled_ && compiled_->gpu() && !placement_.offload_copy; }
+  /// Whether callers pass the card's memory. Where the host takes the card's place, this is the host's.
+  bool has_output_parameters() const { return compiled_ && placement_.target == "gpu" && !placement_.offload_copy; }
+  bool uses_device_memory() const { return has_output_parameters() && compiled_->gpu(); }
 
   std::shared_ptr<ModuleGraph> graph_;         ///< null unless the program builds its own graph
   std::size_t settled_ = 1;                    ///< the version of the graph from which nodes_ was made

@@ -154,7 +154,7 @@ std::vector<migraphx_argument> MigraphxProgram::run(const Arguments& parameters,
       fail(ErrorKind::kInvalidModel, "output {} has the shape {}, and the model declares {}", k, to_text(shape),
            to_text(outputs_[k]));
     const std::size_t bytes = bytes_of(r.shape);
-    const auto buffer = on_device ? parameters.find(output_parameter(k)) : parameters.end();
+    const auto buffer = has_output_parameters() ? parameters.find(output_parameter(k)) : parameters.end();
     if (buffer != parameters.end()) {
       if (bytes_of(buffer->second.shape) < bytes || (buffer->second.data == nullptr && bytes > 0))
         fail(ErrorKind::kInvalidArgument, "the parameter '{}' has {} bytes; the output needs {}", buffer->first,
