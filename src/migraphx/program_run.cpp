@@ -1,5 +1,8 @@
 // Compiling and running programs.
+#include <unistd.h>
+
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 
 #include "device/driver.h"
@@ -9,6 +12,9 @@
 #include "migraphx/program.h"
 #include "migraphx/shape.h"
 #include "migraphx/temporary.h"
+#include "options/compile_options.h"
+#include "options/parse.h"
+#include "options/provider_variables.h"
 #include "sardonyx/sardonyx.h"
 #include "support/error.h"
 
@@ -47,6 +53,27 @@ void check_range(const Parameter& p, const std::vector<std::int64_t>& dims) {
   }
 }
 
+// MIGraphX's variables (docs/options.md). Those of ONNX Runtime's providers are read by the providers. The first time,
+// the variables that have no effect are named on stderr.
+void read_variables(Options& o) {
+  std::map<std::string, std::string> variables = migraphx_variables(environ);
+  std::erase_if(variables, [](const auto& v) { return !v.first.starts_with("MIGRAPHX_"); });
+  std::vector<std::string> notes, warnings;
+  for (const VariableOption& v : options_of_variables(variables, notes, warnings)) {
+    const std::string who = "environment variable " + v.variable;
+    if (v.option == "exhaustive_tune") {
+      if (parse_bool(who, v.value) && is_gpu_name(o.device)) o.tuning = "exhaustive";
+    } else if (v.option != "threads" || o.threads == 0) {  // SARDONYX_THREADS wins
+      set_option(o, *find_option(v.option), who, v.value);
+    }
+  }
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    for (const std::string& text : notes) print_note("migraphx_program_compile", text);
+    for (const std::string& text : warnings) print_note("migraphx_program_compile", text);
+  });
+}
+
 }  // namespace
 
 std::string gpu_device() {
@@ -71,6 +98,7 @@ void MigraphxProgram::compile(const migraphx_target& target, const migraphx_comp
   require_uncompiled("a second compilation is not possible; parsing");
   if (graph_) graph_->freeze();
   Options o = compile_options(target.name);
+  read_variables(o);
   o.precision = precision_;
   if (options.exhaustive_tune && is_gpu_name(o.device)) o.tuning = "exhaustive";
   std::optional<MemoryFile> table;

@@ -25,6 +25,7 @@ constexpr ProviderVariable kVariables[] = {
     {"ORT_MIGRAPHX_INT8_CALIBRATION_TABLE_NAME", "calibration_table", ""},
     {"ORT_MIGRAPHX_CACHE_PATH", "calibration_dir", ""},
     {"ORT_MIGRAPHX_MODEL_CACHE_PATH", "cache_dir", ""},
+    {"ORT_MIGRAPHX_MODEL_PATH", "cache_dir", ""},  // in its documentation only
     {"ORT_MIGRAPHX_SAVE_COMPILED_MODEL", "save_compiled_model", ""},
     {"ORT_MIGRAPHX_SAVE_COMPILED_PATH", "save_compiled_path", ""},
     {"ORT_MIGRAPHX_SAVE_COMPILE_PATH", "save_compiled_path", ""},

@@ -51,7 +51,11 @@ with warnings.catch_warnings():
     # Expected values that are no better: see test_onnx_backend.py.
     KWARGS = {
         key: {"rtol": 0.002, "atol": 1e-07}
-        for key in ("test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded")
+        for key in (
+            "test_attention_4d_causal_fp16",
+            "test_attention_4d_causal_fp16_expanded",
+            "test_attention_4d_gqa_with_past_and_present_fp16",
+        )
     }
     SUITE = BackendTest(Provider, __name__, test_kwargs=KWARGS)
 

@@ -17,10 +17,15 @@ with warnings.catch_warnings():
     from onnx.backend.test import BackendTest
 
     # Tolerances above the suite's own, for expected values that are themselves no better: computed in float16 throughout, where these lie
-    # 5e-4 beside the same in float64 (ours: 4e-4, from float16 probabilities).
+    # 5e-4 beside the same in float64 (ours: 4e-4, from float16 probabilities), the last 1.0e-3 (ours: 5.4e-4 on GPUs).
     FLOAT16_REFERENCE = {"rtol": 2e-3, "atol": 1e-7}
     KWARGS = dict.fromkeys(
-        ("test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded"), FLOAT16_REFERENCE
+        (
+            "test_attention_4d_causal_fp16",
+            "test_attention_4d_causal_fp16_expanded",
+            "test_attention_4d_gqa_with_past_and_present_fp16",
+        ),
+        FLOAT16_REFERENCE,
     )
     # Zeros that the reference's float32 transform leaves at 2e-7 beside values up to 100.
     KWARGS |= {name: {"rtol": 1e-3, "atol": 1e-6} for name in ("test_dft_inverse", "test_dft_inverse_opset19")}
