@@ -3,8 +3,8 @@
     tools/options_doc.py            # writes both files
     tools/options_doc.py --check    # fails if one is out of date
 
-Needs the built Python package on PYTHONPATH. The tables are include/sardonyx/compile_options.h and
-src/options/provider_*.cpp.
+Needs the built Python package on PYTHONPATH. The tables are include/sardonyx/compile_options.h,
+src/options/provider_*.cpp and, for the tests, tests/python/option_tests.toml.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import re
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 HEAD = """# Options
 
-`tools/options_doc.py` generates this page from `include/sardonyx/compile_options.h` and `src/options/provider_*.cpp`; do not edit it.
+`tools/options_doc.py` generates this page from `include/sardonyx/compile_options.h` `src/options/provider_*.cpp` and `tests/python/option_tests.toml`; do not edit it.
+
+Each table says which tests show what the options do: `FILE::NAME` is in `tests/python`, `SUITE.NAME` in `tests/cpp`. `tests/python/test_options.py` checks that every option has one and that it exists.
 
 ## Compiling and loading
 
@@ -30,21 +33,21 @@ option of ONNX Runtime's provider. Options marked "at load" also apply when a co
 
 PROVIDER = """## ONNX Runtime's provider
 
-These options of `AMDGPUExecutionProvider` apply to `add_provider_for_devices`, `providers=` and `AppendExecutionProvider_V2`, in addition to those above with a name in the column "provider". An unknown option is an error that names the most similar option.
+These options of `AMDGPUExecutionProvider` apply to `add_provider_for_devices`, `providers=` and `AppendExecutionProvider_V2`, besides those above that have a name in the column "provider". An unknown option is an error that names the most similar option ({unknown}).
 """
 
 LEGACY = """## Options of AMD's other providers
 
-Every option of the MIGraphX, ROCm and AMDGPU providers is accepted. This table has the options whose names differ.
+Every option of every published version of the MIGraphX, ROCm and AMDGPU providers is accepted. Names that are equal here and there are in the tables above. Versions 1.15 to 1.21 of the MIGraphX provider had the prefix `migx_` in place of `migraphx_`, and `trt_fp16_enable`: these are accepted too. Tests: {names}.
 """
 
 VARIABLES = """## Environment variables of AMD's other providers
 
-The plugin reads the variables of the MIGraphX provider, of AMD's plugin and of MIGraphX when a session is created. An option overrides a variable. For an unknown variable that begins with `ORT_MIGRAPHX_` or `MIGRAPHX_`, a warning names it and the most similar known one. For a variable without
-effect, the reason is logged at level INFO.
+The plugin reads the variables of the MIGraphX provider, of AMD's plugin and of MIGraphX when a session is created. An option that is given wins over a variable. An unknown variable that begins with `ORT_MIGRAPHX_` or `MIGRAPHX_` is named in a warning, with the most similar known one; the text of one
+without effect is logged at level INFO. Programs on MIGraphX's own interfaces ([migraphx.md](migraphx.md)) read those that begin with `MIGRAPHX_`, and print the remarks on stderr. Tests: {variables}, {unknown}.
 """
 
-IGNORED = """These options have no effect, because nothing needs them. The log gives the reason once, at level INFO:
+IGNORED = """These have no effect, because nothing needs them; the log says so once, with the reason, at level INFO. Tests: {ignored}.
 """
 
 TYPES = '''"""Types of the options of compile() and load().
@@ -83,6 +86,10 @@ def sentence(text: str) -> str:
     return re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", text) + ("" if text.endswith(".") else ".")
 
 
+def shown(tests: list[str]) -> str:
+    return ", ".join(map(code, tests))
+
+
 def reasons(native: Any) -> dict[str, tuple[str, ...]]:
     """The variables without effect, by the reason."""
     out: dict[str, tuple[str, ...]] = {}
@@ -96,10 +103,12 @@ def page() -> str:
     import sardonyx.options
 
     native = sardonyx._sardonyx
+    tests = tomllib.loads((ROOT / "tests" / "python" / "option_tests.toml").read_text())
+    lists = {k: shown(v) for k, v in tests["lists"].items()}
     options = list(sardonyx.options.OPTIONS.values())
     rows = [
         [code(o.name), code(o.flag), code(o.environment), code(o.provider), o.default_text, "yes" if o.at_load else "",
-         sentence(o.help) + (" " + sentence(o.details) if o.details else "")]
+         sentence(o.help) + (" " + sentence(o.details) if o.details else ""), shown(tests["compiling"].get(o.name, []))]
         for o in options
     ]  # fmt: skip
     own = native.provider_options()
@@ -107,19 +116,27 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            table(["option", "flag", "variable", "provider", "default", "at load", "meaning"], rows),
-            PROVIDER,
+            table(["option", "flag", "variable", "provider", "default", "at load", "meaning", "tests"], rows),
+            PROVIDER.format(**lists),
             table(
-                ["option", "default", "meaning"],
-                [[code(o["name"]), o["default_text"], sentence(o["help"])] for o in own],
+                ["option", "default", "meaning", "tests"],
+                [
+                    [
+                        code(o["name"]),
+                        o["default_text"],
+                        sentence(o["help"]),
+                        shown(tests["provider"].get(o["name"], [])),
+                    ]
+                    for o in own
+                ],
             ),
-            LEGACY,
+            LEGACY.format(**lists),
             table(["option", "MIGraphX", "ROCm"], [[code(n), codes(m), codes(r)] for n, m, r in legacy if m or r]),
-            IGNORED,
+            IGNORED.format(**lists),
             table(
                 ["option", "of", "why"], [[code(n), of, sentence(w)] for of, n, w in native.ignored_provider_options()]
             ),
-            VARIABLES,
+            VARIABLES.format(**lists),
             table(
                 ["variable", "is the option"],
                 [
@@ -128,7 +145,7 @@ def page() -> str:
                     if o
                 ],
             ),
-            "These variables have no effect:\n",
+            f"These have no effect. Tests: {lists['ignored_variables']}.\n",
             table(["why", "variables"], [[sentence(w), codes(names)] for w, names in reasons(native).items()]),
         ]
     )

@@ -2,7 +2,9 @@
 
 #include <cstdio>
 #include <exception>
+#include <mutex>
 #include <new>
+#include <set>
 
 namespace sardonyx::mgx {
 namespace {
@@ -41,6 +43,13 @@ migraphx_status report_exception(const char* function) noexcept {
 
 void print_note(const char* function, const std::string& message) {
   std::fprintf(stderr, "%s: Note: %s\n", function, message.c_str());
+}
+
+void note_no_effect(const char* function, const std::string& why) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(function).second) print_note(function, "the option has no effect: " + why);
 }
 
 }  // namespace sardonyx::mgx

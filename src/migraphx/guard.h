@@ -16,6 +16,8 @@ migraphx_status report_exception(const char* function) noexcept;
 
 /// Prints "FUNCTION: Note: MESSAGE" on stderr.
 void print_note(const char* function, const std::string& message);
+/// The same for an option that has no effect, once in a process for each function.
+void note_no_effect(const char* function, const std::string& why);
 
 template <typename F>
 migraphx_status guarded(const char* function, const F& f) noexcept {

@@ -60,8 +60,11 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_onnx_options_set_external_data_path(m
 
 /// Programs keep the names of the model's nodes with and without it.
 SARDONYX_MIGRAPHX migraphx_status migraphx_onnx_options_set_use_debug_symbols(migraphx_onnx_options* onnx_options,
-                                                                              bool) {
-  return guarded(__func__, [&] { given(onnx_options, "onnx_options"); });
+                                                                              bool value) {
+  return guarded(__func__, [&] {
+    given(onnx_options, "onnx_options");
+    if (value) note_no_effect("migraphx_onnx_options_set_use_debug_symbols", "the names of nodes are always kept");
+  });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_file_options_create(migraphx_file_options** file_options) {
@@ -85,7 +88,11 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_compile_options_set_offload_copy(migr
 /// No effect: arithmetic is as accurate without it and not slower (docs/migraphx.md).
 SARDONYX_MIGRAPHX migraphx_status migraphx_compile_options_set_fast_math(migraphx_compile_options* compile_options,
                                                                          bool value) {
-  return guarded(__func__, [&] { given(compile_options, "compile_options").fast_math = value; });
+  return guarded(__func__, [&] {
+    given(compile_options, "compile_options").fast_math = value;
+    if (value)
+      note_no_effect("migraphx_compile_options_set_fast_math", "there are no less accurate functions to choose");
+  });
 }
 
 SARDONYX_MIGRAPHX migraphx_status

@@ -340,7 +340,7 @@ ProviderOptions read_provider_options(const std::map<std::string, std::string>& 
   p.context_file = text("ep.context_file_path");
   p.context_prefix = text("ep.context_node_name_prefix");
   for (const auto& [key, value] : config)
-    if (key.starts_with("ep.migraphx.static_pad") || key == "ep.amdgpuexecutionprovider.model_arch")
+    if (key.starts_with("ep.migraphx.static_pad"))
       notes.push_back(fmt::format("{} is accepted, and not needed: {}", key, kPadding));
   return p;
 }

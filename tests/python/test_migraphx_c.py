@@ -367,6 +367,52 @@ close(host(*p.run(x=(np.float32, (3, 8), device(x)))[0]), want)
     refused(mgx.UNKNOWN_ERROR, "libamdhip64|no program for|device", mgx.Program.load, tmp_path / "p.mxr")
 
 
+def test_exhaustive_tuning(tmp_path):
+    """Times are kept in the cache, from the first run of some sizes on."""
+    code = """
+import migraphx_c as mgx
+from ctypes import c_bool
+from test_migraphx_c import dense, rows
+w, onnx = dense()
+p = mgx.Program(onnx, {"x": (3, 8)})
+o = mgx.Handle("compile_options", "compile_options_create")
+mgx.call("compile_options_set_offload_copy", o.p, c_bool(True))
+mgx.call("compile_options_set_exhaustive_tune_flag", o.p, c_bool(TUNE))
+mgx.call("program_compile", p.p, mgx.Handle("target", "target_create", b"gpu"), o)
+p.run(x=rows(3))
+"""
+    for tune in (False, True):
+        cache = tmp_path / str(tune)
+        simulated(code.replace("TUNE", str(tune)), SARDONYX_CACHE_DIR=str(cache))
+        assert (cache / "tuning-2.sqlite").exists() == tune
+
+
+def test_variables():
+    """MIGraphX's own variables: those with an effect, and one note for each of the others."""
+    code = """
+import migraphx_c as mgx
+from test_migraphx_c import dense, rows
+_w, onnx = dense()
+for _ in range(2):
+    mgx.Program(onnx, {"x": (3, 8)}).compile("gpu").run(x=rows(3))
+"""
+    command = [sys.executable, "-c", code]
+    environment = os.environ | {"SARDONYX_DEVICE": "sim:gfx942", "PYTHONPATH": str(ROOT / "tests" / "python")}
+    environment["PYTHONPATH"] += ":" + os.environ.get("PYTHONPATH", "")
+    environment |= {"SARDONYX_SIM": '{"summary": true, "print_summary": true}'}
+
+    def run(**variables):
+        return subprocess.run(command, capture_output=True, text=True, env=environment | variables)
+
+    fused, apart = run(), run(MIGRAPHX_DISABLE_POINTWISE_FUSION="1")
+    kernels = lambda done: len(re.findall(r"^kernel ", done.stderr, re.MULTILINE))
+    assert fused.returncode == apart.returncode == 0 and 0 < kernels(fused) < kernels(apart), apart.stderr
+    said = run(MIGRAPHX_TRACE_COMPILE="1", MIGRAPHX_DISABLE_MLIRR="1", ORT_MIGRAPHX_FP16_ENABLE="1").stderr
+    assert said.count("MIGRAPHX_TRACE_COMPILE is accepted, and not needed") == 1
+    assert said.count("did you mean MIGRAPHX_DISABLE_MLIR?") == 1 and "ORT_" not in said
+    assert "MIGRAPHX_GPU_COMPILE_PARALLEL: 'many'" in run(MIGRAPHX_GPU_COMPILE_PARALLEL="many").stderr
+
+
 def test_without_a_card_the_target_gpu_says_so():
     _w, onnx = dense()
     if os.environ.get("SARDONYX_DEVICE"):

@@ -2,6 +2,7 @@
 
 import array
 import hashlib
+import inspect
 import os
 import re
 import subprocess
@@ -9,12 +10,13 @@ import sys
 
 import ml_dtypes
 import numpy as np
+import onnx as onnx_module
 import pytest
 import sardonyx.migraphx as mgx
 from cli_support import BUILD, ROOT
 from onnx import TensorProto, helper, numpy_helper
 from sardonyx.migraphx import driver
-from test_migraphx_c import dense, model, rows
+from test_migraphx_c import dense, exported, model, rows
 
 PACKAGE = BUILD / "python" / "sardonyx" / "migraphx"
 FLOAT = TensorProto.FLOAT
@@ -153,6 +155,70 @@ def test_quantisation():
     assert 1e-6 < errors["dot in fp16"] < 2e-3 and 1e-4 < errors["int8"] < 2e-2
     with pytest.raises(RuntimeError, match="'topk' can't have a precision of its own"):
         mgx.quantize_bf16(mgx.parse_onnx_buffer(onnx), ["topk"])
+    with pytest.raises(RuntimeError, match="int8 is for the operators convolution and dot together"):
+        mgx.quantize_int8(mgx.parse_onnx_buffer(onnx), mgx.get_target("ref"), ins_names=["dot"])
+
+
+def test_weights_in_files(tmp_path):
+    w, onnx = dense()
+    m = onnx_module.load_from_string(onnx)
+    options = {"all_tensors_to_one_file": True, "location": "w.bin", "size_threshold": 0, "convert_attribute": False}
+    onnx_module.save_model(m, str(tmp_path / "m.onnx"), save_as_external_data=True, **options)
+    assert (tmp_path / "w.bin").stat().st_size >= w.nbytes
+    onnx = (tmp_path / "m.onnx").read_bytes()
+    with pytest.raises(RuntimeError, match=r"w\.bin"):
+        mgx.parse_onnx_buffer(onnx)
+    p = mgx.parse_onnx_buffer(onnx, external_data_path=str(tmp_path), map_input_dims={"x": [3, 8]})
+    p.compile(mgx.get_target("ref"))
+    close(p.run({"x": rows(3)})[0], np.maximum(rows(3) @ w, 0))
+
+
+def test_options_without_effect_say_so(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(dense()[1])
+    code = f"""
+import sardonyx.migraphx as mgx
+from sardonyx.migraphx.library import call, make
+from ctypes import c_bool
+for _ in range(2):
+    mgx.parse_onnx({str(tmp_path / "m.onnx")!r}, use_debug_symbols=True)
+call("compile_options_set_fast_math", make("compile_options", "compile_options_create"), c_bool(True))
+try:
+    mgx.parse_onnx({str(tmp_path / "none.onnx")!r}, print_program_on_error=True)
+except RuntimeError:
+    pass
+"""
+    status, out, err = python("-c", code)
+    assert status == 0 and "none.onnx" in out, err
+    for option in ("onnx_options_set_use_debug_symbols", "compile_options_set_fast_math"):
+        assert err.count(f"migraphx_{option}: Note: the option has no effect") == 1, err
+
+
+def test_the_page_lists_every_option():
+    """Setters of the C interface, and keyword arguments of the module's functions that take options."""
+    page = (ROOT / "docs" / "migraphx.md").read_text()
+    section = page[page.index("## Options") : page.index("## Differences")]
+    listed = set(re.findall(r"`(\w+)`", section))
+    functions = [f.removeprefix("migraphx_") for f in exported() if re.search("_options_(set|add)|op_names_add", f)]
+    setters = {re.sub(r"^\w+_options_(?=set_)", "", f) for f in functions if not f.startswith(("tf_", "sardonyx_"))}
+    options = (
+        mgx.parse_onnx,
+        mgx.parse_onnx_buffer,
+        mgx.program.compile,
+        mgx.load,
+        mgx.save,
+        mgx.quantize_int8,
+        mgx.quantize_fp8,
+    )
+    required = {"self", "filename", "t", "p", "prog"}
+    keywords = {name for f in options for name in inspect.signature(f).parameters} - required
+    assert sorted((setters | keywords) - listed) == []
+    tests = {"c": "test_migraphx_c.py", "m": "test_migraphx_module.py"}
+    found = re.findall(r"`([cm])::(\w+)`", section)
+    rows_without = [row for row in section.splitlines() if row.startswith("| `") and "::" not in row]
+    assert len(found) > 15 and rows_without == []
+    for file, name in found:
+        if name != "test_the_page_lists_every_option":
+            assert f"def {name}(" in (ROOT / "tests" / "python" / tests[file]).read_text(), name
 
 
 ON_CARD = """
@@ -292,6 +358,8 @@ def test_driver_as_a_program(models):
     assert os.access(driver_path, os.X_OK)
     status, out, err = python(str(driver_path), "params", str(models / "m.onnx"))
     assert (status, out) == (0, "x: float_type, {1, 8}, {8, 1}\n"), err
+    status, out, err = python(str(driver_path), "verify", str(models / "m.onnx"), SARDONYX_DEVICE="sim:gfx942")
+    assert status == 0 and "verification passed" in out, out + err
 
 
 def lenient(nodes, inputs, outputs, weights=(), opset=13):

@@ -3,8 +3,10 @@
 import argparse
 import inspect
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,40 @@ def test_generated_files_are_current():
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == 0, done.stderr
+
+
+def accepted_names():
+    """All names of options and variables that the provider takes in some form, from the tables that it reads."""
+    native = sardonyx._sardonyx
+    names = {n for o in OPTIONS.values() for n in (o.provider, *o.migraphx, *o.rocm) if n}
+    names |= {n for o in native.provider_options() for n in (o["name"], *o["migraphx"], *o["rocm"])}
+    names |= {name for _, name, _ in native.ignored_provider_options()}
+    return names | {name for name, *_ in native.provider_variables()}
+
+
+def existing(test):
+    if "::" in test:
+        file, name = test.split("::")
+        return re.search(rf"^def {name}\(", (ROOT / "tests" / "python" / file).read_text(), re.MULTILINE)
+    suite, name = test.split(".")
+    pattern = re.compile(rf"^TEST(_P|_F)?\({suite}, {name}\)", re.MULTILINE)
+    return any(pattern.search(f.read_text()) for f in (ROOT / "tests" / "cpp").rglob("*.cpp"))
+
+
+def test_every_option_is_listed_with_tests_that_exist():
+    tests = tomllib.loads((ROOT / "tests" / "python" / "option_tests.toml").read_text())
+    assert set(tests["compiling"]) == set(OPTIONS)
+    assert set(tests["provider"]) == {o["name"] for o in sardonyx._sardonyx.provider_options()}
+    named = {t for table in tests.values() for of in table.values() for t in of}
+    assert all(of for table in tests.values() for of in table.values())
+    assert [t for t in sorted(named) if not existing(t)] == []
+    page = (ROOT / "docs" / "options.md").read_text()
+    assert [n for n in sorted(accepted_names()) if f"`{n}`" not in page] == []
+    # The page has a row for nothing else: first cells, and cells with names of AMD's providers.
+    listed = {
+        n for line in page.splitlines() if line.startswith("| `") for n in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert listed <= accepted_names() | set(OPTIONS)
 
 
 def test_signatures_and_docstrings():

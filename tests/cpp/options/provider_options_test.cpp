@@ -121,11 +121,69 @@ TEST(ProviderOptions, HaveTheirEffect) {
   EXPECT_EQ(read({{"gpu_mem_limit", "18446744073709551615"}}).gpu_mem_limit, 0u);  // what ROCm's default says
 }
 
+// What is not a field of Options.
+std::string text_of(const ProviderOptions& p) {
+  std::string out =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", p.device, p.device_id, p.gpu_mem_limit,
+                  p.same_as_requested, p.external.allocate, p.external.free, p.external.empty_cache,
+                  p.user_compute_stream, p.exhaustive_tune, p.use_tuned, p.calibration_dir.string(),
+                  p.save_path.string(), p.load_path.string(), p.force_recompile, fmt::join(p.warm_batches, ","),
+                  p.dump_dir.string(), p.profile_file.string(), p.context_rebuild, fmt::join(p.context_targets, ","));
+  for (const OptionInfo& o : kOptions) out += " " + option_text(p.compile, o);
+  return out;
+}
+
+// A value that changes something, and what the option needs beside it.
+std::map<std::string, std::string> changing(const std::string& name, const std::string& as) {
+  const std::map<std::string, std::string> values = {{"device", "host"},
+                                                     {"device_id", "3"},
+                                                     {"gpu_mem_limit", "1000"},
+                                                     {"arena_extend_strategy", "1"},
+                                                     {"gpu_external_alloc", "8"},
+                                                     {"gpu_external_free", "8"},
+                                                     {"gpu_external_empty_cache", "8"},
+                                                     {"user_compute_stream", "8"},
+                                                     {"calibration_dir", "/a"},
+                                                     {"save_compiled_path", "/a"},
+                                                     {"load_compiled_path", "/a"},
+                                                     {"compile_batches", "4"},
+                                                     {"max_dynamic_batch", "4"},
+                                                     {"dump_dir", "/a"},
+                                                     {"profile", "/a"},
+                                                     {"context_rebuild", "/a"},
+                                                     {"context_targets", "gfx942"}};
+  const auto value = values.find(name);
+  std::map<std::string, std::string> given = {{as, value == values.end() ? "1" : value->second}};
+  if (name == "gpu_external_alloc") given["gpu_external_free"] = "16";
+  if (name == "gpu_external_free") given["gpu_external_alloc"] = "16";
+  if (name == "save_compiled_path") given["save_compiled_model"] = "1";
+  if (name == "load_compiled_path") given["load_compiled_model"] = "1";
+  if (name == "tunable_op_tuning_enable") given["tunable_op_enable"] = "1";
+  if (name == "disable_caching") given["cache_dir"] = "/b";
+  return given;
+}
+
+TEST(ProviderOptions, EveryNameOfAnOptionSetsIt) {
+  for (const ProviderOption& o : provider_options()) {
+    const std::string name(o.name);
+    std::map<std::string, std::string> given = changing(name, name), without = given;
+    const std::string set = text_of(read(given));
+    without.erase(name);
+    if (name != "gpu_external_alloc" && name != "gpu_external_free") EXPECT_NE(set, text_of(read(without))) << name;
+    for (const auto& names : {std::vector<std::string_view>(o.migraphx.begin(), o.migraphx.end()),
+                              std::vector<std::string_view>(o.rocm.begin(), o.rocm.end())})
+      for (const std::string_view other : names)
+        if (!other.empty()) EXPECT_EQ(text_of(read(changing(name, std::string(other)))), set) << other;
+  }
+}
+
 TEST(ProviderOptions, AcceptedOnesSayWhy) {
-  std::vector<std::string> notes;
-  read({{"static_pad_seq", "1"}, {"do_copy_in_default_stream", "1"}}, &notes);
-  ASSERT_EQ(notes.size(), 2u);
-  EXPECT_THAT(notes[1], HasSubstr("static_pad_seq is accepted, and not needed"));
+  for (const IgnoredOption& o : ignored_provider_options()) {
+    std::vector<std::string> notes;
+    EXPECT_EQ(text_of(read({{std::string(o.name), "1"}}, &notes)), text_of(read({}))) << o.name;
+    ASSERT_EQ(notes.size(), 1u) << o.name;
+    EXPECT_EQ(notes[0], fmt::format("option {} is accepted, and not needed: {}", o.name, o.why));
+  }
 }
 
 TEST(ProviderOptions, UnknownOnesAreErrorsThatNameTheNearest) {
@@ -200,6 +258,24 @@ TEST(ProviderVariables, OptionsWin) {
   EXPECT_TRUE(r.warnings.empty());
 }
 
+// Also that a variable without effect has none.
+TEST(ProviderVariables, EachSetsItsOption) {
+  for (const ProviderVariable& v : provider_variables()) {
+    const std::string option(v.option);
+    if (option.empty() || v.inverted) continue;
+    std::map<std::string, std::string> given = changing(option, option);
+    if (option == "cache_dir" || option == "calibration_table") given[option] = "/a";
+    if (option == "calibration_table") given["fp16"] = "1";
+    if (option == "threads") given[option] = "3";
+    if (option == "hip_graph_enable") given[option] = "0";
+    const std::string variable = fmt::format("{}={}", v.name, given[option]), set = text_of(read(given));
+    given.erase(option);
+    EXPECT_NE(text_of(read(given)), set) << v.name;
+    ProviderRemarks r;
+    EXPECT_EQ(text_of(read_both(given, {variable.c_str()}, r)), set) << v.name;
+  }
+}
+
 TEST(ProviderVariables, EachHasAnEffectOrAReason) {
   std::vector<std::string> names;
   for (const ProviderVariable& v : provider_variables()) {
@@ -210,7 +286,8 @@ TEST(ProviderVariables, EachHasAnEffectOrAReason) {
     EXPECT_NO_THROW(read_both({}, {given.c_str()}, r)) << v.name;
     EXPECT_TRUE(r.warnings.empty()) << v.name;
     if (v.option.empty()) {
-      ASSERT_EQ(r.notes.size(), 1u) << v.name;
+      EXPECT_EQ(text_of(read_both({}, {given.c_str()}, r)), text_of(read({}))) << v.name;
+      ASSERT_EQ(r.notes.size(), 2u) << v.name;
       EXPECT_THAT(r.notes[0], HasSubstr(v.why));
     }
   }

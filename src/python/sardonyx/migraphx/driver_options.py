@@ -221,6 +221,8 @@ def _static(s: shape, batch: int) -> shape:
 def host_parameters(o: argparse.Namespace, p: program) -> dict[str, argument]:
     """What the options fill or load; otherwise MIGraphX's pseudo-random elements."""
     shapes = p.get_parameter_shapes()
+    # Results get memory of their own, so a compiled program has the same numbers as before.
+    shapes = {name: s for name, s in shapes.items() if not name.startswith("main:#output_")}
     found = {}
     given = _sizes("--input-dim", o.input_dim)
     files = {name: w[0] for name, w in by_name("--load-arg", o.load_arg).items() if w}
@@ -228,8 +230,6 @@ def host_parameters(o: argparse.Namespace, p: program) -> dict[str, argument]:
         if name not in shapes:
             raise UsageError(f"the program has no parameter {name!r}; it has {', '.join(shapes)}")
     for number, (name, s) in enumerate(shapes.items()):
-        if name.startswith("main:#output_"):
-            continue  # the result gets memory of its own
         s = shape(type=s.type(), lens=given[name]) if name in given else _static(s, o.batch)
         if name in files:
             found[name] = argument.load(files[name])

@@ -75,7 +75,8 @@ class program:
         """With `offload_copy`, parameters and results are in host memory; otherwise in that of the target."""
         options = library.make("compile_options", "compile_options_create")
         call("compile_options_set_offload_copy", options, c_bool(offload_copy))
-        call("compile_options_set_fast_math", options, c_bool(fast_math))
+        if not fast_math:  # which is the default of MIGraphX's module; it has no effect here, and the library says so
+            call("compile_options_set_fast_math", options, c_bool(fast_math))
         call("compile_options_set_exhaustive_tune_flag", options, c_bool(exhaustive_tune))
         call("program_compile", self._handle, t._handle, options)
 
@@ -195,6 +196,8 @@ def parse_onnx(
         call("onnx_options_set_default_loop_iterations", o, c_int64(max_loop_iterations))
     if limit_max_iterations is not None:
         call("onnx_options_set_limit_loop_iterations", o, c_int64(limit_max_iterations))
+    if use_debug_symbols:
+        call("onnx_options_set_use_debug_symbols", o, c_bool(True))
     name = os.fsencode(filename)
     return _or_explain(print_program_on_error, lambda: library.make("program", "parse_onnx", name, o))
 
@@ -224,6 +227,8 @@ def parse_onnx_buffer(
     )
     if external_data_path:
         call("onnx_options_set_external_data_path", o, os.fsencode(external_data_path))
+    if use_debug_symbols:
+        call("onnx_options_set_use_debug_symbols", o, c_bool(True))
     size = c_size_t(len(filename))
     parse = lambda: library.make("program", "parse_onnx_buffer", filename, size, o)
     return _or_explain(print_program_on_error, parse)
