@@ -73,6 +73,7 @@ Ranges default_ranges(const model::Model& nodes, float largest) {
 void MigraphxProgram::calibrate(const std::string& precision,
                                 const std::vector<migraphx_program_parameters>& calibration) {
   require_uncompiled("quantisation");
+  require_no_custom_operators("quantised to 8 bits");
   Ranges ranges;
   std::unique_ptr<Observer> observer;
   for (const migraphx_program_parameters& example : calibration) {

@@ -6,13 +6,11 @@
 using namespace sardonyx;
 using namespace sardonyx::mgx;
 
-/// A context is the program that it belongs to.
-struct migraphx_context;
-
 namespace {
 
-migraphx_program& program_of(const migraphx_context* context) {
-  return *reinterpret_cast<migraphx_program*>(const_cast<migraphx_context*>(&given(context, "context")));
+/// See MigraphxProgram::context().
+MigraphxProgram& program_of(const migraphx_context* context) {
+  return *reinterpret_cast<MigraphxProgram*>(const_cast<migraphx_context*>(&given(context, "context")));
 }
 
 /// Names of ONNX's own operators.
@@ -30,18 +28,18 @@ const std::vector<std::string>& onnx_operators() {
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_experimental_get_context(migraphx_context** out,
                                                                             const migraphx_program* program) {
   return guarded(__func__, [&] {
-    auto* p = const_cast<migraphx_program*>(&given(program, "program"));
-    if (!p->program.is_compiled()) fail(ErrorKind::kInvalidArgument, "a program has no context before it is compiled");
-    given(out, "out") = reinterpret_cast<migraphx_context*>(p);
+    const MigraphxProgram& p = given(program, "program").program;
+    if (!p.is_compiled()) fail(ErrorKind::kInvalidArgument, "a program has no context before it is compiled");
+    given(out, "out") = p.context();
   });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_context_finish(const migraphx_context* context) {
-  return guarded(__func__, [&] { program_of(context).program.finish(); });
+  return guarded(__func__, [&] { program_of(context).finish(); });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_context_get_queue(void** out, migraphx_context* context) {
-  return guarded(__func__, [&] { given(out, "out") = program_of(context).program.stream(); });
+  return guarded(__func__, [&] { given(out, "out") = program_of(context).stream(); });
 }
 
 SARDONYX_MIGRAPHX migraphx_status migraphx_get_onnx_operators_size(std::size_t* out) {

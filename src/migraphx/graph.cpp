@@ -5,6 +5,7 @@
 #include <set>
 
 #include "migraphx/argument.h"
+#include "migraphx/custom_operators.h"
 #include "migraphx/emitter.h"
 #include "migraphx/program.h"
 #include "migraphx/shape.h"
@@ -172,6 +173,11 @@ model::Model ModuleGraph::onnx_model() const {
   return m;
 }
 
+bool ModuleGraph::has_custom_operators() const {
+  const auto& all = modules_.at("main")->instructions();
+  return std::any_of(all.begin(), all.end(), [](const InstructionPtr& i) { return is_outside(*i); });
+}
+
 std::string ModuleGraph::text() const {
   std::string out;
   for (const auto& [name, module] : modules_)
@@ -263,12 +269,49 @@ std::shared_ptr<Instruction> migraphx_module::make_operator(const migraphx_opera
     i->modules.push_back(m);
   }
   if (is_undefined(*i)) return i;
+  if (op.custom) {
+    make_custom(*i);
+    return i;
+  }
   Emitter e(*i, value_name("@"));
   e.rule().emit(e);
   if (i->nodes.empty()) return i;  // results of other instructions, whose shapes are known
   infer(*i);
   give_scalars_a_length(*i);
   for (migraphx_module* m : modules) m->used_ = true;
+  return i;
+}
+
+void migraphx_module::require_outside_allowed(const std::string& what) const {
+  if (!owner_ || &owner_->main() != this)
+    fail(ErrorKind::kUnsupported, "{} can be in a program's main module only", what);
+}
+
+void migraphx_module::make_custom(Instruction& i) {
+  require_outside_allowed("the custom operator " + quote(i.op.name));
+  if (!i.modules.empty())
+    fail(ErrorKind::kInvalidArgument, "the custom operator {} takes no modules", quote(i.op.name));
+  std::vector<migraphx_shape> shapes;
+  for (const InstructionPtr& input : i.inputs) {
+    shapes.push_back(input->result().shape);
+    if (shapes.back().is_dynamic())
+      fail(ErrorKind::kUnsupported, "the custom operator {} takes no input of dynamic shape", quote(i.op.name));
+  }
+  i.declared = shape_of_custom(*i.op.custom, shapes);
+  dtype_of(i.declared.type);
+  if (i.declared.is_dynamic())
+    fail(ErrorKind::kUnsupported, "the custom operator {} has a result of dynamic shape", quote(i.op.name));
+  i.results.push_back({value_name("@"), standard_shape(i.declared.type, i.declared.lengths)});
+}
+
+InstructionPtr migraphx_module::add_allocation(const migraphx_shape& shape) {
+  require_open("memory");
+  require_outside_allowed("memory for a custom operator");
+  dtype_of(shape.type);
+  if (shape.is_dynamic()) fail(ErrorKind::kUnsupported, "memory of a dynamic shape can't be allocated");
+  const auto i = start({"allocate", {{"shape", to_text(shape)}}});
+  i->results.push_back({value_name("@"), standard_shape(shape.type, shape.lengths)});
+  place(i);
   return i;
 }
 

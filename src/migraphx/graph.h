@@ -31,6 +31,7 @@ struct Instruction {
   std::vector<std::shared_ptr<const Instruction>> inputs;
   std::vector<const Module*> modules;
   std::vector<Result> results;
+  migraphx_shape declared;            ///< of a custom operator: what its compute_shape() said, perhaps with strides
   bool is_tuple = false;              ///< results are used through get_tuple_elem
   std::map<std::string, Result> rnn;  ///< of recurrent layers: "hidden" and "cell", their last states
   std::vector<model::Node> nodes;
@@ -59,6 +60,8 @@ struct migraphx_module {
   InstructionPtr add_literal(const migraphx_shape& shape, const void* data);
   InstructionPtr add_operator(const migraphx_operation& op, std::vector<InstructionPtr> inputs,
                               const std::vector<migraphx_module*>& modules = {});
+  /// Memory of the main module for a custom operator's result.
+  InstructionPtr add_allocation(const migraphx_shape& shape);
   /// The results of the module. `replace`: instead of those it had.
   InstructionPtr add_return(std::vector<InstructionPtr> inputs, bool replace = false);
   /// The same as add_operator, before another instruction of this module.
@@ -84,6 +87,8 @@ struct migraphx_module {
   std::shared_ptr<Instruction> start(const migraphx_operation& op) const;
   std::shared_ptr<Instruction> make_operator(const migraphx_operation& op, std::vector<InstructionPtr> inputs,
                                              const std::vector<migraphx_module*>& modules);
+  void make_custom(Instruction& i);
+  void require_outside_allowed(const std::string& what) const;
   void require_open(const char* what) const;
   std::string value_name(const char* kind);
   void place(InstructionPtr i);
@@ -112,6 +117,8 @@ class ModuleGraph {
   model::Model onnx_model() const;
   /// All modules' listings.
   std::string text() const;
+  /// Whether instructions are computed outside of ONNX nodes (custom_operators.h).
+  bool has_custom_operators() const;
   /// Grows with every change.
   std::size_t version() const { return version_; }
   void changed() { ++version_; }

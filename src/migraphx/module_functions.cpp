@@ -1,5 +1,4 @@
-// The C interface's modules, instructions and operations: graphs that a program builds itself; traces of runs; and
-// custom operators, which are refused.
+// The C interface's modules, instructions and operations: graphs that a program builds itself; and traces of runs.
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -21,14 +20,11 @@ struct migraphx_trace_info {
   migraphx_argument result;
 };
 
-struct migraphx_experimental_custom_op {};
-
 SARDONYX_MIGRAPHX_OBJECT(instruction)
 SARDONYX_MIGRAPHX_OBJECT(instructions)
 SARDONYX_MIGRAPHX_OBJECT(modules)
 SARDONYX_MIGRAPHX_OBJECT(operation)
 SARDONYX_MIGRAPHX_OBJECT(trace_info)
-SARDONYX_MIGRAPHX_OBJECT(experimental_custom_op)
 
 namespace {
 
@@ -160,17 +156,6 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_module_add_return(migraphx_instructio
   });
 }
 
-/// Memory that custom operators write to; there are none here.
-SARDONYX_MIGRAPHX migraphx_status migraphx_module_add_allocation(migraphx_instruction**, migraphx_module* module,
-                                                                 const migraphx_shape* s) {
-  return guarded(__func__, [&] {
-    given(module, "module");
-    given(s, "s");
-    fail(ErrorKind::kUnsupported,
-         "memory of the graph's own ('allocate') is for custom operators, which can't be added");
-  });
-}
-
 SARDONYX_MIGRAPHX migraphx_status migraphx_program_get_main_module(migraphx_module** out, migraphx_program* program) {
   return guarded(__func__, [&] { given(out, "out") = &given(program, "program").program.graph().main(); });
 }
@@ -218,24 +203,3 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_program_run_trace(migraphx_arguments*
     give(out, "out", migraphx_arguments{p.run_trace(arguments, seen)});
   });
 }
-
-namespace {
-
-migraphx_status refuse(const char* function) {
-  return guarded(function, [] {
-    fail(ErrorKind::kUnsupported, "custom operators can't be added; express them in ONNX's operators");
-  });
-}
-
-}  // namespace
-
-#define SARDONYX_REFUSED(name, ...) \
-  SARDONYX_MIGRAPHX migraphx_status migraphx_##name(__VA_ARGS__) { return refuse(__func__); }
-
-SARDONYX_REFUSED(experimental_custom_op_create, migraphx_experimental_custom_op**, void*, void*, void*, const char*,
-                 const char*)
-SARDONYX_REFUSED(experimental_custom_op_set_compute, migraphx_experimental_custom_op*, void*)
-SARDONYX_REFUSED(experimental_custom_op_set_compute_shape, migraphx_experimental_custom_op*, void*)
-SARDONYX_REFUSED(experimental_custom_op_set_output_alias, migraphx_experimental_custom_op*, void*)
-SARDONYX_REFUSED(experimental_custom_op_set_runs_on_offload_target, migraphx_experimental_custom_op*, void*)
-SARDONYX_REFUSED(experimental_custom_op_register, migraphx_experimental_custom_op*)

@@ -2,6 +2,7 @@
 
 #include <cctype>
 
+#include "migraphx/custom_operators.h"
 #include "migraphx/operators.h"
 #include "support/error.h"
 
@@ -63,6 +64,11 @@ json parse_attributes(std::string_view text) {
 }
 
 migraphx_operation make_operation(const std::string& name, std::string_view attributes) {
+  if (auto custom = find_custom_operator(name)) {
+    if (!parse_attributes(attributes).empty())
+      fail(ErrorKind::kInvalidArgument, "the operator {} is a custom one, which has no attributes", name);
+    return {name, json::object(), std::move(custom)};
+  }
   const OperatorRule& rule = operator_rule(name);
   migraphx_operation op{name, parse_attributes(attributes)};
   const json known = json::parse(rule.defaults);
@@ -77,6 +83,7 @@ migraphx_operation make_operation(const std::string& name, std::string_view attr
 }
 
 json all_attributes(const migraphx_operation& op) {
+  if (op.custom) return json::object();
   json all = json::parse(operator_rule(op.name).defaults);
   all.update(op.attributes);
   return all;

@@ -214,15 +214,20 @@ ModuleGraph& MigraphxProgram::graph() {
 
 void MigraphxProgram::settle() {
   if (!graph_ || graph_->version() == settled_) return;
-  model::Model nodes = graph_->onnx_model();
   inputs_.clear();
   for (const Instruction* p : graph_->main().parameters()) {
     const Result& r = p->result();
     inputs_.push_back({r.name, r.shape});
   }
-  nodes_ = std::make_shared<const model::Model>(std::move(nodes));
-  describe_outputs();
   settled_ = graph_->version();
+  if (graph_->has_custom_operators()) {
+    nodes_ = std::make_shared<const model::Model>();
+    outputs_.clear();
+    for (const Result& r : graph_->main().results()) outputs_.push_back(r.shape);
+    return;
+  }
+  nodes_ = std::make_shared<const model::Model>(graph_->onnx_model());
+  describe_outputs();
 }
 
 MigraphxProgram MigraphxProgram::trimmed(std::size_t nodes) const {
@@ -245,6 +250,11 @@ MigraphxProgram MigraphxProgram::trimmed(std::size_t nodes) const {
 void MigraphxProgram::require_uncompiled(const char* what) const {
   if (is_compiled()) fail(ErrorKind::kInvalidArgument, "the program is compiled already; {} must come before", what);
   if (!nodes_) fail(ErrorKind::kInvalidArgument, "the program is empty; parse a model first");
+}
+
+void MigraphxProgram::require_no_custom_operators(const char* what) const {
+  if (has_graph() && graph_->has_custom_operators())
+    fail(ErrorKind::kUnsupported, "programs with custom operators can't be {}", what);
 }
 
 void MigraphxProgram::quantize(const std::string& precision) {

@@ -14,7 +14,11 @@
 #include "migraphx/objects.h"
 #include "model/model.h"
 
+struct migraphx_context;
+
 namespace sardonyx::mgx {
+
+class Stages;
 
 struct Parameter {
   std::string name;
@@ -65,14 +69,15 @@ class MigraphxProgram {
 
   /// Throws Error: kDevice if the target "gpu" has no device, kInvalidArgument for a program that is compiled already.
   void compile(const migraphx_target& target, const migraphx_compile_options& options);
-  bool is_compiled() const { return compiled_ != nullptr; }
+  bool is_compiled() const { return compiled_ != nullptr || stages_ != nullptr; }
   /// For the host, in float32, with no operators fused: what results of compile() are compared with.
   void compile_reference();
   /// The program without its last nodes; the results are those of the node before them. Throws Error: kInvalidArgument
   /// for more nodes than there are, kUnsupported for a graph that the program built.
   MigraphxProgram trimmed(std::size_t nodes) const;
 
-  /// Inputs, and after compiling for a card's memory the outputs' buffers ("main:#output_0"), which may be given or not.
+  /// Inputs, and after compiling for a card's memory the outputs' buffers ("main:#output_0"), which may be given or
+  /// not.
   std::vector<Parameter> parameters() const;
   /// Shapes of the results. With outputs' buffers a result of rank 0 has no lengths, rather than the one of a scalar:
   /// ONNX Runtime's provider makes its outputs' dims of them.
@@ -95,6 +100,8 @@ class MigraphxProgram {
   /// compile().
   void* stream();
   void finish();
+  /// A context of the interface is the program that it belongs to.
+  migraphx_context* context() const { return reinterpret_cast<migraphx_context*>(const_cast<MigraphxProgram*>(this)); }
 
   /// MIGraphX's listing, with the model's operators.
   std::string text() const;
@@ -115,6 +122,7 @@ class MigraphxProgram {
   std::map<std::string, migraphx_shape> value_shapes() const;
   migraphx_shape result_shape(migraphx_shape s) const;
   void require_uncompiled(const char* what) const;
+  void require_no_custom_operators(const char* what) const;
   Options compile_options(const std::string& target) const;
   std::vector<migraphx_argument> run(const Arguments& parameters, const RunOptions& options) const;
   TensorView view(const TensorInfo& input, const migraphx_argument& a, std::vector<Tensor>& copies) const;
@@ -131,6 +139,7 @@ class MigraphxProgram {
   std::string calibration_;  ///< with 8 bits: a calibration table (import/calibration.h)
   Placement placement_;
   std::shared_ptr<Model> compiled_;
+  std::shared_ptr<const Stages> stages_;  ///< in place of compiled_: with custom operators
   std::shared_ptr<void> stream_;
 };
 

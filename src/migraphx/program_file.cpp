@@ -183,6 +183,7 @@ class ProgramFile {
 std::string MigraphxProgram::serialize(const std::string& format) const {
   if (format != "msgpack" && format != "json")
     fail(ErrorKind::kInvalidArgument, "the file format '{}' does not exist; it is msgpack or json", format);
+  require_no_custom_operators("saved");
   json header = ProgramFile::header(*this);
   const std::string content = ProgramFile::content(*this);
   if (format == "json") {

@@ -11,6 +11,7 @@
 #include "migraphx/guard.h"
 #include "migraphx/program.h"
 #include "migraphx/shape.h"
+#include "migraphx/stages.h"
 #include "migraphx/temporary.h"
 #include "options/compile_options.h"
 #include "options/parse.h"
@@ -97,6 +98,11 @@ Options MigraphxProgram::compile_options(const std::string& target) const {
 void MigraphxProgram::compile(const migraphx_target& target, const migraphx_compile_options& options) {
   require_uncompiled("a second compilation is not possible; parsing");
   if (graph_) graph_->freeze();
+  if (has_graph() && graph_->has_custom_operators()) {
+    stages_ = std::make_shared<const Stages>(graph_->main(), precision_, target, options);
+    placement_ = {target.name, options.offload_copy};
+    return;
+  }
   Options o = compile_options(target.name);
   read_variables(o);
   o.precision = precision_;
@@ -115,6 +121,7 @@ void MigraphxProgram::compile(const migraphx_target& target, const migraphx_comp
 
 void MigraphxProgram::compile_reference() {
   require_uncompiled("a second compilation is not possible; parsing");
+  require_no_custom_operators("compiled for comparison");
   if (graph_) graph_->freeze();
   Options o = compile_options("ref");
   o.fuse = false;
@@ -141,12 +148,14 @@ TensorView MigraphxProgram::view(const TensorInfo& input, const migraphx_argumen
 }
 
 std::vector<migraphx_argument> MigraphxProgram::run(const Arguments& parameters) const {
+  if (stages_) return stages_->run(parameters, nullptr, context());
   RunOptions o;
   o.stream = stream_.get();
   return run(parameters, o);
 }
 
 std::vector<migraphx_argument> MigraphxProgram::run_on_stream(const Arguments& parameters, void* stream) const {
+  if (stages_) return stages_->run(parameters, stream, context());
   if (!stream_) return run(parameters);
   if (!stream) {
     // Our own stream does not wait for the default one.
@@ -201,11 +210,13 @@ std::vector<migraphx_argument> MigraphxProgram::run(const Arguments& parameters,
 
 void* MigraphxProgram::stream() {
   if (!is_compiled()) fail(ErrorKind::kInvalidArgument, "a program has no context before it is compiled");
-  return stream_.get();
+  return stages_ ? stages_->stream() : stream_.get();
 }
 
 void MigraphxProgram::finish() {
-  if (stream() != nullptr) compiled_->gpu()->synchronize(stream());
+  if (stream() == nullptr) return;
+  Gpu* gpu = stages_ ? stages_->gpu() : compiled_->gpu().get();
+  gpu->synchronize(stream());
 }
 
 }  // namespace sardonyx::mgx

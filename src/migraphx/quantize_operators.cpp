@@ -61,6 +61,7 @@ model::Node cast(std::int64_t opset, std::string from, std::string to, DType typ
 
 void MigraphxProgram::quantize_operators(const std::string& precision, const std::vector<std::string>& names) {
   require_uncompiled("quantisation");
+  require_no_custom_operators("quantised for some operators");
   const DType narrow = precision == "fp16" ? DType::kFloat16 : DType::kBFloat16;
   const std::set<std::string> wanted = onnx_operators(names), wide = floats(*nodes_);
   model::Model m = *nodes_;

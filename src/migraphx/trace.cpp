@@ -57,6 +57,7 @@ std::vector<Step> steps_of(const model::Graph& graph) {
 
 std::vector<migraphx_argument> MigraphxProgram::run_trace(const Arguments& parameters, const Seen& seen) const {
   if (!is_compiled()) fail(ErrorKind::kInvalidArgument, "the program must be compiled before it runs");
+  require_no_custom_operators("traced");
   if (!nodes_)
     fail(ErrorKind::kUnsupported,
          "a program that was loaded after compiling has no intermediate values; parse the model");

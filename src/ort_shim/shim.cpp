@@ -199,4 +199,12 @@ OrtSessionOptionsAppendExecutionProvider_ROCM(OrtSessionOptions* options, int de
   return sardonyx::ort_shim::guarded(
       [&] { return sardonyx::ort_shim::append(options, {{"device_id", std::to_string(device_id)}}); });
 }
+
+// As ONNX Runtime's page about the ROCm provider spells it. No header declares it.
+__attribute__((visibility("default"))) OrtStatus* ORT_API_CALL
+OrtSessionOptionsAppendExecutionProvider_ROCm(OrtSessionOptions* options, int device_id) NO_EXCEPTION;
+OrtStatus* ORT_API_CALL OrtSessionOptionsAppendExecutionProvider_ROCm(OrtSessionOptions* options,
+                                                                      int device_id) NO_EXCEPTION {
+  return OrtSessionOptionsAppendExecutionProvider_ROCM(options, device_id);
+}
 }
