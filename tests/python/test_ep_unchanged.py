@@ -197,6 +197,99 @@ def test_scripts_run_unchanged(model, script, name, host_environment):
     assert done.returncode == 2 and "there is no absent.py" in done.stderr
 
 
+# The Python samples of ONNX Runtime's pages about the two providers. `torch` and onnxruntime.training's allocator stand in for AMD's
+# builds, which need a card: what the samples ask them for is the stream and the memory of the device here.
+SAMPLES = """
+import ctypes, os, sys, types
+import numpy as np
+import onnxruntime as ort
+
+torch = types.ModuleType("torch")
+torch.cuda = types.SimpleNamespace(current_device=lambda: 0, current_stream=lambda: types.SimpleNamespace(cuda_stream=STREAM))
+STREAM = 0
+if os.environ["SARDONYX_DEVICE"] != "host":
+    hip = ctypes.CDLL("libamdhip64.so")
+    stream = ctypes.c_void_p()
+    assert hip.hipStreamCreateWithFlags(ctypes.byref(stream), 1) == 0
+    STREAM = stream.value
+libc = hip if STREAM else ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+asked = []
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+def allocate(n):
+    asked.append(n)
+    p = ctypes.c_void_p()
+    if STREAM:
+        assert hip.hipMalloc(ctypes.byref(p), ctypes.c_size_t(n)) == 0
+        return p.value
+    return libc.malloc(ctypes.c_size_t(n + 256)) + 255 & ~255  # never freed
+
+release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda p: hip.hipFree(ctypes.c_void_p(p)) if STREAM else None)
+nothing = ctypes.CFUNCTYPE(None)(lambda: None)
+address = lambda f: ctypes.cast(f, ctypes.c_void_p).value
+allocator = types.SimpleNamespace(
+    gpu_caching_allocator_raw_alloc_address=lambda: address(allocate),
+    gpu_caching_allocator_raw_delete_address=lambda: address(release),
+    gpu_caching_allocator_empty_cache_address=lambda: address(nothing),
+)
+parents = ["onnxruntime.training", "onnxruntime.training.ortmodule", "onnxruntime.training.ortmodule.torch_cpp_extensions"]
+for name in parents:
+    sys.modules[name] = types.ModuleType(name)
+sys.modules[parents[-1]].torch_gpu_allocator = allocator
+
+model_path = "my_model.onnx"
+x = np.ones((3, 8), np.float32)
+found = []
+
+# Samples, both pages.
+for name in ("MIGraphXExecutionProvider", "ROCMExecutionProvider"):
+    providers = [name, "CPUExecutionProvider"]
+    session = ort.InferenceSession(model_path, providers=providers)
+    assert session.get_providers() == providers
+    found.append(session.run(None, {"x": x})[0])
+
+# user_compute_stream
+stream = str(torch.cuda.current_stream().cuda_stream)
+options = {"device_id": torch.cuda.current_device(), "user_compute_stream": stream}
+session = ort.InferenceSession(model_path, sess_options=ort.SessionOptions(), providers=[("ROCMExecutionProvider", options)])
+found.append(session.run(None, {"x": x})[0])
+
+# gpu_external_alloc, gpu_external_free, gpu_external_empty_cache
+from onnxruntime.training.ortmodule.torch_cpp_extensions import torch_gpu_allocator as a
+
+options = {
+    "gpu_external_alloc": str(a.gpu_caching_allocator_raw_alloc_address()),
+    "gpu_external_free": str(a.gpu_caching_allocator_raw_delete_address()),
+    "gpu_external_empty_cache": str(a.gpu_caching_allocator_empty_cache_address()),
+}
+session = ort.InferenceSession(model_path, providers=[("ROCMExecutionProvider", options)])
+found.append(session.run(None, {"x": x})[0])
+assert asked
+del session
+assert all(np.array_equal(y, found[0]) for y in found)
+np.save("y.npy", found[0])
+"""
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx942"])
+def test_samples_of_the_pages(tmp_path, host_environment, device):
+    w, m = dense()
+    w = w * np.float32(1.001)  # not exact in 16 bits
+    m.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(w, "w"))
+    onnx.save(m, tmp_path / "my_model.onnx")
+    (tmp_path / "example_script.py").write_text(SAMPLES)
+    environment = host_environment | {"SARDONYX_DEVICE": device, "LD_LIBRARY_PATH": str(ROOT / "build" / "lib" / "sim")}
+    # Variables before a command, and exported.
+    command = f"{sys.executable} -m sardonyx.onnxruntime example_script.py"
+    errors = []
+    for shell in (command, f"export ORT_MIGRAPHX_FP16_ENABLE=1; {command}", f"ORT_MIGRAPHX_FP16_ENABLE=1 {command}"):
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        errors.append(np.abs(np.load(tmp_path / "y.npy") - np.maximum(w.sum(0), 0)).max())
+    assert errors[0] < 1e-5 and errors[1] == errors[2] > 1e-4
+
+
 @pytest.fixture
 def host_environment():
     import os

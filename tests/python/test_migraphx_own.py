@@ -75,7 +75,9 @@ inline std::unordered_map<std::string, std::string_view> onnx_files() {
 
 # Cases that fail, and why: docs/migraphx.md.
 OTHER_DIMS_OF_A_STACKED_SCALAR = {"set_loop_default_iter_num", "set_loop_limit_iterations"}
-EXCEPTIONS_LEAVE_THE_LIBRARY = {"run_sigmoid_with_incorrect_shape"}  # through a function of MIGraphX's own builds for tests
+EXCEPTIONS_LEAVE_THE_LIBRARY = {
+    "run_sigmoid_with_incorrect_shape"
+}  # through a function of MIGraphX's own builds for tests
 FAIL = OTHER_DIMS_OF_A_STACKED_SCALAR | EXCEPTIONS_LEAVE_THE_LIBRARY
 PROGRAMS = [
     "array_base",
@@ -98,7 +100,7 @@ PROGRAMS = [
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     folder = tmp_path_factory.mktemp("migraphx")
-    wanted = ["test/api", "test/include", "test/py", "test/onnx", "src/api/include"]
+    wanted = ["test/api", "test/include", "test/py", "test/onnx", "src/api/include", "examples"]
     git = ["git", "--git-dir", SOURCE, "archive", "HEAD", *wanted]
     with tarfile.open(fileobj=io.BytesIO(subprocess.run(git, capture_output=True, check=True).stdout)) as tar:
         tar.extractall(folder)
@@ -142,6 +144,44 @@ def test_programs(tree, name):
         if done.returncode != 0:
             failed.add(case)
     assert failed == FAIL & set(cases), failed
+
+
+# Of the folder examples: programs that need no data from elsewhere, with their arguments, and what they print.
+EXAMPLES = {
+    "migraphx/cpp_dynamic_batch/dynamic_batch": {"": "Successfully executed dynamic batch add"},
+    "migraphx/cpp_parse_load_save/parse_load_save": {
+        "../../../vision/cpp_mnist/mnist-8.onnx --save m": "Program has been saved as ./m.mxr",
+        "m.mxr --load msgpack": "@return(Plus214_Output_0)",
+    },
+    "migraphx/cpp_trace_callback/trace_callback_example": {"": "concat[axis=1]"},
+    "vision/cpp_mnist/mnist_inference": dict.fromkeys(
+        ["", "-c", "-g -p", "-g -f", "-g -i", "-g -i --cal"], "\nCORRECT"
+    ),
+    "migraphx/custom_op_hip_kernel/custom_op_hip_kernel": {"": "Successfully executed custom HIP kernel example"},
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples(tree, name):
+    """On the host and on a simulated card; the one with a HIP kernel on the card alone."""
+    source = tree / "examples" / f"{name}.cpp"
+    hip = "hip_kernel" in name
+    compiler = ["clang++-22", "-x", "hip", "--offload-arch=gfx942", "-nogpulib", "-nogpuinc"] if hip else ["g++"]
+    folders = [f"-I{tree / f}" for f in ("src/api/include", "more")]
+    libraries = [f"-L{BUILD / 'lib' / 'migraphx'}", "-lmigraphx_c", f"-Wl,-rpath-link,{BUILD / 'lib'}"]
+    if hip:
+        folders.insert(0, f"-I{BUILD / 'lib' / 'sim' / 'include'}")
+        libraries += [f"-L{BUILD / 'lib' / 'sim'}", "-lamdhip64"]
+    folder = source.parent / "build"
+    folder.mkdir(exist_ok=True)
+    program = folder / source.stem
+    subprocess.run([*compiler, "-std=c++17", "-w", *folders, source, "-o", program, *libraries], check=True)
+    for device in ("sim:gfx942",) if hip else ("host", "sim:gfx942"):
+        for arguments, said in EXAMPLES[name].items():
+            variables = environment(tree) | ({"SARDONYX_DEVICE": "host"} if device == "host" else {})
+            command = [program, *arguments.split()]
+            done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+            assert done.returncode == 0 and said in done.stdout, (device, arguments, done.stdout, done.stderr)
 
 
 def test_python_programs(tree):
