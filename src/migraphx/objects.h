@@ -118,7 +118,13 @@ struct migraphx_compile_options {
   bool offload_copy = false, fast_math = true, exhaustive_tune = false;
 };
 
-struct migraphx_tf_options {};
+/// Of frozen graphs. With nhwc, inputs and outputs of rank 4 are in NCHW, and the graph in NHWC.
+struct migraphx_tf_options {
+  bool nhwc = false;
+  std::size_t batch = 1;  ///< for dims that the graph leaves open
+  std::map<std::string, std::vector<std::size_t>> dims;
+  std::vector<std::string> outputs;
+};
 
 struct migraphx_quantize_op_names {
   std::vector<std::string> names;

@@ -7,7 +7,6 @@ using namespace sardonyx::mgx;
 SARDONYX_MIGRAPHX_OBJECT(onnx_options)
 SARDONYX_MIGRAPHX_OBJECT(file_options)
 SARDONYX_MIGRAPHX_OBJECT(compile_options)
-SARDONYX_MIGRAPHX_OBJECT(tf_options)
 SARDONYX_MIGRAPHX_OBJECT(quantize_op_names)
 SARDONYX_MIGRAPHX_OBJECT(quantize_int8_options)
 SARDONYX_MIGRAPHX_OBJECT(quantize_fp8_options)
@@ -139,38 +138,5 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_quantize_fp8_options_add_calibration_
     migraphx_quantize_fp8_options* quantize_fp8_options, migraphx_program_parameters* data) {
   return guarded(__func__, [&] {
     given(quantize_fp8_options, "quantize_fp8_options").calibration.push_back(given(data, "data"));
-  });
-}
-
-// There is no front end for TensorFlow's graphs. The options exist, so that the program fails where it reads a model.
-
-SARDONYX_MIGRAPHX migraphx_status migraphx_tf_options_create(migraphx_tf_options** tf_options) {
-  return guarded(__func__, [&] { give(tf_options, "tf_options", migraphx_tf_options{}); });
-}
-
-SARDONYX_MIGRAPHX migraphx_status migraphx_tf_options_set_nhwc(migraphx_tf_options* tf_options, bool) {
-  return guarded(__func__, [&] { given(tf_options, "tf_options"); });
-}
-
-SARDONYX_MIGRAPHX migraphx_status migraphx_tf_options_set_input_parameter_shape(migraphx_tf_options* tf_options,
-                                                                                const char* name, std::size_t* dims,
-                                                                                std::size_t dims_size) {
-  return guarded(__func__, [&] {
-    given(tf_options, "tf_options");
-    given(name, "name");
-    given_array(dims, dims_size, "dims");
-  });
-}
-
-SARDONYX_MIGRAPHX migraphx_status migraphx_tf_options_set_default_dim_value(migraphx_tf_options* tf_options,
-                                                                            std::size_t) {
-  return guarded(__func__, [&] { given(tf_options, "tf_options"); });
-}
-
-SARDONYX_MIGRAPHX migraphx_status migraphx_tf_options_set_output_names(migraphx_tf_options* tf_options,
-                                                                       const char** names, std::size_t names_size) {
-  return guarded(__func__, [&] {
-    given(tf_options, "tf_options");
-    given_array(names, names_size, "names");
   });
 }

@@ -32,23 +32,6 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_parse_onnx_buffer(migraphx_program** 
   });
 }
 
-namespace {
-
-[[noreturn]] void refuse_tensorflow() {
-  fail(ErrorKind::kUnsupported, "TensorFlow models can't be read; convert the model to ONNX (tf2onnx)");
-}
-
-}  // namespace
-
-SARDONYX_MIGRAPHX migraphx_status migraphx_parse_tf(migraphx_program**, const char*, migraphx_tf_options*) {
-  return guarded(__func__, refuse_tensorflow);
-}
-
-SARDONYX_MIGRAPHX migraphx_status migraphx_parse_tf_buffer(migraphx_program**, const void*, std::size_t,
-                                                           migraphx_tf_options*) {
-  return guarded(__func__, refuse_tensorflow);
-}
-
 SARDONYX_MIGRAPHX migraphx_status migraphx_load(migraphx_program** out, const char* name,
                                                 migraphx_file_options* options) {
   return guarded(__func__, [&] {

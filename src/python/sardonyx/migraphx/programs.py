@@ -234,10 +234,23 @@ def parse_onnx_buffer(
     return _or_explain(print_program_on_error, parse)
 
 
-def parse_tf(*arguments: Any, **keywords: Any) -> program:
-    """Not offered: there is no front end for TensorFlow. Raises RuntimeError."""
-    options = library.make("tf_options", "tf_options_create")
-    return program._of(library.make("program", "parse_tf", b"", options))
+def parse_tf(
+    filename: str | os.PathLike[str],
+    is_nhwc: bool = True,
+    batch_size: int = 1,
+    map_input_dims: Dims | None = None,
+    output_names: Sequence[str] = (),
+) -> program:
+    """Reads a frozen graph of TensorFlow (docs/tensorflow.md), with the package tensorflow. With is_nhwc, inputs and
+    outputs of rank 4 are in NCHW. Dims that the graph leaves open get batch_size. Raises RuntimeError."""
+    from ..errors import Error
+    from .tensorflow import onnx_of_graph
+
+    try:
+        data = onnx_of_graph(os.fspath(filename), is_nhwc, map_input_dims or {}, output_names)
+    except Error as e:
+        raise RuntimeError(f"parse_tf: {e}") from e
+    return parse_onnx_buffer(data, default_dim_value=batch_size)
 
 
 def get_onnx_operators() -> list[str]:
