@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 HEAD = """# Options
 
-`tools/options_doc.py` generates this page from `include/sardonyx/compile_options.h` `src/options/provider_*.cpp` and `tests/python/option_tests.toml`; do not edit it.
+`tools/options_doc.py` generates this page from `include/sardonyx/compile_options.h`, `src/options/provider_*.cpp` and `tests/python/option_tests.toml`; do not edit it.
 
 Each table says which tests show what the options do: `FILE::NAME` is in `tests/python`, `SUITE.NAME` in `tests/cpp`. `tests/python/test_options.py` checks that every option has one and that it exists.
 
@@ -33,21 +33,21 @@ option of ONNX Runtime's provider. Options marked "at load" also apply when a co
 
 PROVIDER = """## ONNX Runtime's provider
 
-These options of `AMDGPUExecutionProvider` apply to `add_provider_for_devices`, `providers=` and `AppendExecutionProvider_V2`, besides those above that have a name in the column "provider". An unknown option is an error that names the most similar option ({unknown}).
+These options of `AMDGPUExecutionProvider` apply to `add_provider_for_devices`, `providers=` and `AppendExecutionProvider_V2`, in addition to those above with a name in the column "provider". An unknown option is an error that names the most similar option ({unknown}).
 """
 
 LEGACY = """## Options of AMD's other providers
 
-Every option of every published version of the MIGraphX, ROCm and AMDGPU providers is accepted. Names that are equal here and there are in the tables above. Versions 1.15 to 1.21 of the MIGraphX provider had the prefix `migx_` in place of `migraphx_`, and `trt_fp16_enable`: these are accepted too. Tests: {names}.
+Every option of every published version of the MIGraphX, ROCm and AMDGPU providers is accepted. This table has the options whose names differ. Names of versions 1.15 to 1.21 of the MIGraphX provider, with the prefix `migx_` instead of `migraphx_`, and `trt_fp16_enable` are accepted too. Tests: {names}.
 """
 
 VARIABLES = """## Environment variables of AMD's other providers
 
-The plugin reads the variables of the MIGraphX provider, of AMD's plugin and of MIGraphX when a session is created. An option that is given wins over a variable. An unknown variable that begins with `ORT_MIGRAPHX_` or `MIGRAPHX_` is named in a warning, with the most similar known one; the text of one
-without effect is logged at level INFO. Programs on MIGraphX's own interfaces ([migraphx.md](migraphx.md)) read those that begin with `MIGRAPHX_`, and print the remarks on stderr. Tests: {variables}, {unknown}.
+The plugin reads the variables of the MIGraphX provider, of AMD's plugin and of MIGraphX when a session is created. An option overrides a variable. For an unknown variable that begins with `ORT_MIGRAPHX_` or `MIGRAPHX_`, a warning names it and the most similar known one. For a variable without
+effect, the reason is logged at level INFO. Programs on MIGraphX's own interfaces ([migraphx.md](migraphx.md)) read the variables that begin with `MIGRAPHX_`, and print these messages on stderr. Tests: {variables}, {unknown}.
 """
 
-IGNORED = """These have no effect, because nothing needs them; the log says so once, with the reason, at level INFO. Tests: {ignored}.
+IGNORED = """These options have no effect, because nothing needs them. The log gives the reason once, at level INFO. Tests: {ignored}.
 """
 
 TYPES = '''"""Types of the options of compile() and load().
@@ -145,7 +145,7 @@ def page() -> str:
                     if o
                 ],
             ),
-            f"These have no effect. Tests: {lists['ignored_variables']}.\n",
+            f"These variables have no effect. Tests: {lists['ignored_variables']}.\n",
             table(["why", "variables"], [[sentence(w), codes(names)] for w, names in reasons(native).items()]),
         ]
     )

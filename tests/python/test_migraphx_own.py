@@ -17,6 +17,16 @@ from cli_support import BUILD
 SOURCE = os.environ.get("SARDONYX_MIGRAPHX_SOURCE", "")
 pytestmark = pytest.mark.skipif(not SOURCE, reason="needs a git folder of MIGraphX")
 
+
+def has_tensorflow():
+    command = [
+        os.environ.get("SARDONYX_PYTHON", ""),
+        "-c",
+        "import importlib.util as u; exit(not u.find_spec('tensorflow'))",
+    ]
+    return bool(SOURCE and command[0]) and subprocess.run(command).returncode == 0
+
+
 # What its tests include beyond its public headers.
 HEADERS = {
     "migraphx/api/export.h": "#define MIGRAPHX_C_EXPORT\n",
@@ -58,6 +68,16 @@ hipError_t hipStreamCreateWithFlags(hipStream_t*, unsigned);
 hipError_t hipStreamDestroy(hipStream_t);
 }
 """,
+    "pb_files.hpp": """
+#include <migraphx/file_buffer.hpp>
+#include <unordered_map>
+inline std::unordered_map<std::string, std::string> pb_files() {
+  std::unordered_map<std::string, std::string> files;
+  for (const auto& e : migraphx::fs::directory_iterator(MODELS "/../tf/models"))
+    if (e.path().extension() == ".pb") files[e.path().filename()] = migraphx::read_string(e.path());
+  return files;
+}
+""",
     "onnx_files.hpp": """
 #include <migraphx/file_buffer.hpp>
 #include <string_view>
@@ -93,6 +113,10 @@ PROGRAMS = [
     "custom_op_gpu",
     "onnx_op_list",
     "trace_callback",
+    pytest.param(
+        "tf_parser",
+        marks=pytest.mark.skipif(not has_tensorflow(), reason="SARDONYX_PYTHON names a Python with tensorflow"),
+    ),
     "gpu",
 ]
 
@@ -100,7 +124,7 @@ PROGRAMS = [
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     folder = tmp_path_factory.mktemp("migraphx")
-    wanted = ["test/api", "test/include", "test/py", "test/onnx", "src/api/include", "examples"]
+    wanted = ["test/api", "test/include", "test/py", "test/onnx", "test/tf/models", "src/api/include", "examples"]
     git = ["git", "--git-dir", SOURCE, "archive", "HEAD", *wanted]
     with tarfile.open(fileobj=io.BytesIO(subprocess.run(git, capture_output=True, check=True).stdout)) as tar:
         tar.extractall(folder)

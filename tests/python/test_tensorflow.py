@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import sys
@@ -194,3 +195,42 @@ def test_errors(network, tmp_path):
         sardonyx.compile(network, tensorflow_inputs={"nix": [1]})
     fixed = sardonyx.compile(network, tensorflow_inputs={"image": [1, 16, 16, 3]})
     assert fixed.inputs[0].shape == (1, 16, 16, 3)
+
+
+@pytest.mark.parametrize("channels_first", [True, False])
+def test_parse_tf_of_migraphx(tmp_path, channels_first):
+    """MIGraphX's module and C interface: with nhwc, inputs and outputs of rank 4 are in NCHW."""
+    import migraphx_c as mgx
+    import sardonyx.migraphx as migraphx
+
+    weights = np.random.default_rng(0).standard_normal((3, 3, 2, 4)).astype(np.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 2], tf.float32, "x")])
+    def f(x):
+        return tf.nn.relu(tf.nn.conv2d(x, weights, 1, "SAME"), name="y")
+
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    frozen = convert_variables_to_constants_v2(f.get_concrete_function())
+    path = tmp_path / "m.pb"
+    path.write_bytes(frozen.graph.as_graph_def().SerializeToString())
+    image = np.random.default_rng(1).standard_normal((3, 8, 8, 2)).astype(np.float32)
+    want = np.maximum(tf.nn.conv2d(image, weights, 1, "SAME").numpy(), 0)
+    order = (0, 3, 1, 2) if channels_first else (0, 1, 2, 3)
+    given, want = np.ascontiguousarray(image.transpose(order)), want.transpose(order)
+    p = migraphx.parse_tf(path, is_nhwc=channels_first, batch_size=3)
+    (name,) = p.get_parameter_names()
+    assert p.get_parameter_shapes()[name].lens() == list(given.shape)
+    p.compile(migraphx.get_target("ref"))
+    close(np.asarray(p.run({name: given})[0]), want)
+    fixed = migraphx.parse_tf(path, channels_first, map_input_dims={name: list(given.shape)})
+    assert fixed.get_output_shapes()[0].lens() == list(want.shape)
+    if not channels_first:
+        return
+    os.environ["SARDONYX_PYTHON"] = sys.executable
+    o = mgx.Handle("tf_options", "tf_options_create")
+    mgx.call("tf_options_set_nhwc", o, ctypes.c_bool(True))
+    mgx.call("tf_options_set_default_dim_value", o, ctypes.c_size_t(3))
+    data = path.read_bytes()
+    p = mgx.Program(mgx.Handle("program", "parse_tf_buffer", data, ctypes.c_size_t(len(data)), o)).compile()
+    close(p.arrays(**{name: given})[0], want)
