@@ -29,9 +29,13 @@ def _rename(graph: Any, old: str, new: str) -> None:
 
 def channels_first(proto: Any) -> None:
     """Changes inputs and outputs of rank 4 from NHWC to NCHW, as MIGraphX has them with its option nhwc."""
-    from onnx import helper
+    from onnx import helper, shape_inference
 
     graph = proto.graph
+    inferred = {v.name: v for v in shape_inference.infer_shapes(proto).graph.output}
+    for v in graph.output:  # the converter need not declare their ranks
+        if not v.type.tensor_type.HasField("shape"):
+            v.CopyFrom(inferred[v.name])
     constants = {t.name for t in graph.initializer}
     for values, permutation, order in ((graph.input, TO_NHWC, TO_NCHW), (graph.output, TO_NCHW, TO_NCHW)):
         for v in values:
