@@ -56,8 +56,6 @@ MigraphxProgram parse_graph(const fs::path& source, const migraphx_tf_options& o
   const fs::path target = folder.path() / "graph.onnx", log = folder.path() / "log";
   std::vector<std::string> words = {python, "-c", kScript, package_folder(), source.string(), target.string()};
   if (options.nhwc) words.emplace_back("--nhwc");
-  for (const auto& [name, dims] : options.dims)
-    words.push_back(fmt::format("--dims={}:{}", name, fmt::join(dims, ",")));
   for (const std::string& name : options.outputs) words.push_back("--output=" + name);
   const int status = run_program(words, log);
   if (status == -1 || status == 127)
@@ -69,6 +67,7 @@ MigraphxProgram parse_graph(const fs::path& source, const migraphx_tf_options& o
   }
   migraphx_onnx_options onnx;
   onnx.default_dim = {options.batch, options.batch, {}};
+  onnx.lengths = options.dims;
   return MigraphxProgram::parse(target, onnx);
 }
 

@@ -247,10 +247,10 @@ def parse_tf(
     from .tensorflow import onnx_of_graph
 
     try:
-        data = onnx_of_graph(os.fspath(filename), is_nhwc, map_input_dims or {}, output_names)
+        data = onnx_of_graph(os.fspath(filename), is_nhwc, output_names)
     except Error as e:
         raise RuntimeError(f"parse_tf: {e}") from e
-    return parse_onnx_buffer(data, default_dim_value=batch_size)
+    return parse_onnx_buffer(data, default_dim_value=batch_size, map_input_dims=map_input_dims)
 
 
 def get_onnx_operators() -> list[str]:

@@ -1,13 +1,13 @@
 """Frozen graphs of TensorFlow for parse_tf, converted to ONNX by sardonyx.tensorflow; and a command for the C interface:
 
-python -m sardonyx.migraphx.tensorflow SOURCE TARGET [--nhwc] [--dims NAME:1,3,224,224] [--output NAME]
+python -m sardonyx.migraphx.tensorflow SOURCE TARGET [--nhwc] [--output NAME]
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import Error
@@ -53,13 +53,11 @@ def channels_first(proto: Any) -> None:
             dims.extend(copies)
 
 
-def onnx_of_graph(path: str, is_nhwc: bool, dims: Mapping[str, Sequence[int]], outputs: Sequence[str]) -> bytes:
-    """The bytes of an ONNX model. `dims`: of inputs, in NCHW with is_nhwc; `outputs`: none for what no node reads.
-    Raises errors.Error."""
+def onnx_of_graph(path: str, is_nhwc: bool, outputs: Sequence[str]) -> bytes:
+    """The bytes of an ONNX model. `outputs`: none for what no node reads. Raises errors.Error."""
     from ..tensorflow.convert import onnx_of
 
-    inputs = {n: [d[k] for k in TO_NHWC] if is_nhwc and len(d) == 4 else list(d) for n, d in dims.items()}
-    proto = onnx_of(path, inputs=inputs or None, outputs=list(outputs) or None)
+    proto = onnx_of(path, outputs=list(outputs) or None)
     if is_nhwc:
         channels_first(proto)
     return proto.SerializeToString()
@@ -70,12 +68,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--nhwc", action="store_true")
-    parser.add_argument("--dims", action="append", default=[])
     parser.add_argument("--output", action="append", default=[])
     o = parser.parse_args(arguments)
-    dims = {name: [int(n) for n in sizes.split(",") if n] for name, _, sizes in (d.rpartition(":") for d in o.dims)}
     try:
-        data = onnx_of_graph(o.source, o.nhwc, dims, o.output)
+        data = onnx_of_graph(o.source, o.nhwc, o.output)
     except Error as error:
         print(error, file=sys.stderr)
         return 1
