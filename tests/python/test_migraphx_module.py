@@ -2,7 +2,6 @@
 
 import array
 import hashlib
-import inspect
 import os
 import re
 import subprocess
@@ -16,7 +15,7 @@ import sardonyx.migraphx as mgx
 from cli_support import BUILD, ROOT
 from onnx import TensorProto, helper, numpy_helper
 from sardonyx.migraphx import driver
-from test_migraphx_c import dense, exported, model, rows
+from test_migraphx_c import dense, model, rows
 
 PACKAGE = BUILD / "python" / "sardonyx" / "migraphx"
 FLOAT = TensorProto.FLOAT
@@ -191,34 +190,6 @@ except RuntimeError:
     assert status == 0 and "none.onnx" in out, err
     for option in ("onnx_options_set_use_debug_symbols", "compile_options_set_fast_math"):
         assert err.count(f"migraphx_{option}: Note: the option has no effect") == 1, err
-
-
-def test_the_page_lists_every_option():
-    """Setters of the C interface, and keyword arguments of the module's functions that take options."""
-    page = (ROOT / "docs" / "migraphx.md").read_text()
-    section = page[page.index("## Options") : page.index("## Differences")]
-    listed = set(re.findall(r"`(\w+)`", section))
-    functions = [f.removeprefix("migraphx_") for f in exported() if re.search("_options_(set|add)|op_names_add", f)]
-    setters = {re.sub(r"^\w+_options_(?=set_)", "", f) for f in functions if not f.startswith(("tf_", "sardonyx_"))}
-    options = (
-        mgx.parse_onnx,
-        mgx.parse_onnx_buffer,
-        mgx.program.compile,
-        mgx.load,
-        mgx.save,
-        mgx.quantize_int8,
-        mgx.quantize_fp8,
-    )
-    required = {"self", "filename", "t", "p", "prog"}
-    keywords = {name for f in options for name in inspect.signature(f).parameters} - required
-    assert sorted((setters | keywords) - listed) == []
-    tests = {"c": "test_migraphx_c.py", "m": "test_migraphx_module.py"}
-    found = re.findall(r"`([cm])::(\w+)`", section)
-    rows_without = [row for row in section.splitlines() if row.startswith("| `") and "::" not in row]
-    assert len(found) > 15 and rows_without == []
-    for file, name in found:
-        if name != "test_the_page_lists_every_option":
-            assert f"def {name}(" in (ROOT / "tests" / "python" / tests[file]).read_text(), name
 
 
 ON_CARD = """

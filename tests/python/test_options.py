@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sardonyx
+import sardonyx.migraphx as mgx
 from operators import model_of
 from sardonyx.options import OPTIONS, add_flags, options_of_flags
+from test_migraphx_c import exported
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,3 +131,30 @@ def test_generate_has_the_flags_of_the_table(monkeypatch):
     monkeypatch.setenv("SARDONYX_THREADS", "many")
     with pytest.raises(sardonyx.InvalidArgumentError, match="SARDONYX_THREADS is 'many', not a number"):
         options_of_flags(parser.parse_args([]), names)
+
+
+def test_the_page_of_migraphx_lists_every_option():
+    """Setters of the C interface, and keyword arguments of the module's functions that take options."""
+    page = (ROOT / "docs" / "migraphx.md").read_text()
+    section = page[page.index("## Options") : page.index("## Differences")]
+    listed = set(re.findall(r"`(\w+)`", section))
+    functions = [f.removeprefix("migraphx_") for f in exported() if re.search("_options_(set|add)|op_names_add", f)]
+    setters = {re.sub(r"^\w+_options_(?=set_)", "", f) for f in functions if not f.startswith(("tf_", "sardonyx_"))}
+    options = (
+        mgx.parse_onnx,
+        mgx.parse_onnx_buffer,
+        mgx.program.compile,
+        mgx.load,
+        mgx.save,
+        mgx.quantize_int8,
+        mgx.quantize_fp8,
+    )
+    required = {"self", "filename", "t", "p", "prog"}
+    keywords = {name for f in options for name in inspect.signature(f).parameters} - required
+    assert sorted((setters | keywords) - listed) == []
+    tests = {"c": "test_migraphx_c.py", "m": "test_migraphx_module.py"}
+    found = re.findall(r"`([cm])::(\w+)`", section)
+    rows_without = [row for row in section.splitlines() if row.startswith("| `") and "::" not in row]
+    assert len(found) > 15 and rows_without == []
+    for file, name in found:
+        assert f"def {name}(" in (ROOT / "tests" / "python" / tests[file]).read_text(), name
