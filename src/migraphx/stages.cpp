@@ -60,18 +60,18 @@ Stages::Stages(const Module& main, const std::string& precision, const migraphx_
       part.push_back(i);
       continue;
     }
-    add_part(main, std::move(part), k);
+    add_part(main, part, k);
     part.clear();
     Stage s;
     s.custom = i;
     s.on_host = gpu_ && !runs_on_device(*i->op.custom);
     stages_.push_back(std::move(s));
   }
-  add_part(main, std::move(part), all.size());
+  add_part(main, part, all.size());
 }
 
 /// Compiles instructions that end before position `end` of the module, if anything needs them.
-void Stages::add_part(const Module& main, std::vector<InstructionPtr> instructions, std::size_t end) {
+void Stages::add_part(const Module& main, const std::vector<InstructionPtr>& instructions, std::size_t end) {
   std::set<std::string> produced;
   model::Model m;
   m.ir_version = 10;

@@ -39,7 +39,7 @@ class Stages {
   };
   using Values = std::map<std::string, migraphx_argument>;
 
-  void add_part(const Module& main, std::vector<InstructionPtr> instructions, std::size_t end);
+  void add_part(const Module& main, const std::vector<InstructionPtr>& instructions, std::size_t end);
   Values parameters_of(const Arguments& given) const;
   void run_custom(const Stage& s, Values& values, void* stream, migraphx_context* context) const;
   migraphx_argument input_of(const Stage& s, const Instruction& i, const Values& values, void* stream) const;
