@@ -284,6 +284,13 @@ SDX_FN vec<f32, 8> wmma(vec16 a, vec16 b, vec<f32, 8> c) {
   }
 }
 #elif defined(__NVPTX__)
+// Four float8 as two pairs of float16.
+SDX_FN void to_halves(u32 x, u32& low, u32& high) {
+  asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.rn.f16x2.e4m3x2 %0, l;\n\tcvt.rn.f16x2.e4m3x2 %1, h;\n\t}"
+      : "=r"(low), "=r"(high)
+      : "r"(x));
+}
+
 // a0..a3: rows lane / 4 and lane / 4 + 8, for the low and then the high half of K; b0, b1: low and high half of K.
 template <class T>
 SDX_FN void mma(u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, auto& c0, auto& c1, auto& c2, auto& c3) {
@@ -342,6 +349,19 @@ SDX_FN void Matrix<T>::product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVe
   }
 #elif defined(__NVPTX__)
   else {
+    if constexpr (is_same<T, f8e4m3fn>) {
+      // Products of float8 are exact in float16's instruction. Each word of 4 elements is one of its steps.
+      for (int s = 0; s < 4; ++s) {
+        u32 a0, a1, a2, a3, b0, b1;
+        detail::to_halves(a[0][s], a0, a2);
+        detail::to_halves(a[1][s], a1, a3);
+        for (int h = 0; h < 2; ++h) {
+          detail::to_halves(b[h][s], b0, b1);
+          detail::mma<f16>(a0, a1, a2, a3, b0, b1, sums[4 * h], sums[4 * h + 1], sums[4 * h + 2], sums[4 * h + 3]);
+        }
+      }
+      return;
+    }
     for (int h = 0; h < 2; ++h)
       for (int s = 0; s < 2; ++s)
         detail::mma<T>(a[0][2 * s], a[1][2 * s], a[0][2 * s + 1], a[1][2 * s + 1], b[h][2 * s], b[h][2 * s + 1],
