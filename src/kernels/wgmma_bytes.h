@@ -1,5 +1,6 @@
 // Hopper's asynchronous matrix instructions (wgmma) for operands of 8 bits: d += A . B for 64 rows, N columns and K =
-// 32, with sums in float32 for float8 e4m3 and in int32 for int8. Both operands are in shared memory with K contiguous,
+// 32, with sums in float32 for float8 e4m3 and in int32 for int8 (A
+// may be uint8). Both operands are in shared memory with K contiguous,
 // which these types require. In bytes, operands lie as those of 16 bits do, and sums as theirs.
 //
 // Sums of float8 are less precise than float32: the chip adds the 32 products of an instruction and d with their bits
@@ -52,6 +53,12 @@ namespace gemm_detail {
   }                                                                                                                  \
   SDX_FN void wgmma_##N(i8*, u64 a, u64 b, i32* d) {                                                                 \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" SDX_NAMES_##Count "}, " A ", " B ", 1;"    \
+                 : SDX_SUMS_##Count(SDX_INT)                                                                         \
+                 : "l"(a), "l"(b)                                                                                    \
+                 : "memory");                                                                                        \
+  }                                                                                                                  \
+  SDX_FN void wgmma_##N(u8*, u64 a, u64 b, i32* d) {                                                                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.u8.s8 {" SDX_NAMES_##Count "}, " A ", " B ", 1;"    \
                  : SDX_SUMS_##Count(SDX_INT)                                                                         \
                  : "l"(a), "l"(b)                                                                                    \
                  : "memory");                                                                                        \
