@@ -2,10 +2,12 @@
 measures does not.
 
     python benchmarks/quantized_cases.py cases DIR
-    python benchmarks/quantized_cases.py model DIR MODEL.onnx NAME [--float16]
+    python benchmarks/quantized_cases.py model DIR MODEL.onnx NAME
+    python benchmarks/quantized_cases.py llama DIR [--layers 8]
 
 `cases` writes single products and convolutions. `model` writes a whole model, which `sardonyx quantize` has made or which is
-in float32, with its large weights replaced by references to a file that quantized_products.py fills with random values.
+in float32, with its large weights replaced by references to a file that quantized_products.py fills with random values. `llama` writes a prompt of 2048 tokens
+through the layers of a Llama of 1 B parameters, in float32 and in float8.
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ class Writer:
         scales = self.weight(f"s_{name}", [shape[axis]], TensorProto.FLOAT, "scales")
         return self.node("DequantizeLinear", [name, scales], axis=axis)
 
-    def write(self, inputs: list[tuple[str, int, list[int]]], outputs: list[tuple[str, int]]) -> dict[str, Any]:
+    def write(
+        self, inputs: list[tuple[str, int, list[int]]], outputs: list[tuple[str, int]], opset: int = 21
+    ) -> dict[str, Any]:
         for k, (value, _) in enumerate(outputs):
             self.nodes.append(helper.make_node("Identity", [value], [f"y{k}"]))
         graph = helper.make_graph(
@@ -88,7 +92,7 @@ class Writer:
             [helper.make_tensor_value_info(f"y{k}", type_, None) for k, (_, type_) in enumerate(outputs)],
             self.constants,
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
         (self.directory / f"{self.name}.onnx").write_bytes(model.SerializeToString())
         return {"name": self.name, "kind": self.kind, "fills": self.fills}
 
@@ -166,6 +170,44 @@ def cases(directory: pathlib.Path) -> None:
     (directory / "cases.json").write_text(json.dumps(manifest))
 
 
+def llama(directory: pathlib.Path, kind: str, layers: int, tokens: int = 2048, width: int = 2048) -> None:
+    """Without embeddings and the projection to logits; the scales of activations are made up."""
+    name, heads, kv_heads, size, inner = f"llama_{kind}", 32, 8, 64, 8192
+    directory.mkdir(parents=True, exist_ok=True)
+    w = Writer(directory, name, kind)
+    weights = 0
+
+    def linear(x: str, columns: int, rows: int = width) -> str:
+        nonlocal weights
+        weights += 1
+        if kind == "fp32":
+            return w.node("MatMul", [x, w.weight(f"w{weights}", [rows, columns], TensorProto.FLOAT, "small normal")])
+        return w.node("MatMul", [x, w.dequantized(f"w{weights}", [rows, columns], 1, "normal")])
+
+    def rounded(x: str) -> str:
+        return x if kind == "fp32" else w.quantized(x, f"a{len(w.nodes)}", 0.02)
+
+    def norm(x: str) -> str:
+        gain = w.weight(f"g{len(w.nodes)}", [width], TensorProto.FLOAT, "ones")
+        return rounded(w.node("RMSNormalization", [x, gain], epsilon=1e-5))
+
+    cache = [w.weight(n, [1, tokens, size // 2], TensorProto.FLOAT, "ones") for n in ("cos", "sin")]
+    x = "x"
+    for _ in range(layers):
+        h = norm(x)
+        q, k = (w.node("RotaryEmbedding", [linear(h, n * size), *cache], num_heads=n) for n in (heads, kv_heads))
+        a = w.node(
+            "Attention", [q, k, linear(h, kv_heads * size)], is_causal=1, q_num_heads=heads, kv_num_heads=kv_heads
+        )
+        x = w.node("Add", [x, linear(rounded(a), width)])
+        h = norm(x)
+        gate = linear(h, inner)
+        gated = w.node("Mul", [w.node("Mul", [gate, w.node("Sigmoid", [gate])]), linear(h, inner)])
+        x = w.node("Add", [x, linear(rounded(gated), width, inner)])
+    about = w.write([("x", TensorProto.FLOAT, [1, tokens, width])], [(x, TensorProto.FLOAT)], opset=23)
+    (directory / f"{name}.json").write_text(json.dumps(about))
+
+
 def model(directory: pathlib.Path, path: pathlib.Path, name: str) -> None:
     """Strips a model of its large weights."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -205,9 +247,15 @@ def main() -> None:
     p.add_argument("directory", type=pathlib.Path)
     p.add_argument("model", type=pathlib.Path)
     p.add_argument("name", help="of the files that are written")
+    p = commands.add_parser("llama", help="layers of a Llama of 1 B parameters")
+    p.add_argument("directory", type=pathlib.Path)
+    p.add_argument("--layers", type=int, default=8)
     options = parser.parse_args()
     if options.command == "cases":
         cases(options.directory)
+    elif options.command == "llama":
+        for kind in ("fp32", "fp8"):
+            llama(options.directory, kind, options.layers)
     else:
         model(options.directory, options.model, options.name)
 

@@ -158,6 +158,8 @@ def filled(fill: dict[str, Any], kind: str, seed: int) -> np.ndarray:
     dtype = types[fill["type"]]
     if fill["fill"] == "scales":
         return scales(count)
+    if fill["fill"] == "ones":
+        return np.ones(shape, dtype)
     if fill["fill"] == "biases":
         return biases(count).reshape(shape)
     if fill["fill"] == "small":
@@ -165,7 +167,7 @@ def filled(fill: dict[str, Any], kind: str, seed: int) -> np.ndarray:
     # Repeated blocks: only the times matter.
     block = rng.standard_normal(min(count, 1 << 20), np.float32)
     mean, deviation = fill.get("mean", 0), fill.get("deviation", {"INT8": 40, "FLOAT16": 0.03}.get(fill["type"], 1))
-    block = block * deviation + mean
+    block = block * (0.02 if fill["fill"] == "small normal" else deviation) + mean
     if dtype == np.int8:
         block = block.round().clip(-127, 127)
     if fill["type"] == "FLOAT8E4M3FN":

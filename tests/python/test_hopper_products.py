@@ -66,7 +66,10 @@ def test_plain_operands_are_copied(tmp_path, dtype):
     assert ".maxntid" in kernel.partition("{")[0]
 
 
-EIGHT_BITS = {"int8": (TensorProto.INT8, "m64n[0-9]+k32.s32.s8.s8"), "fp8": (TensorProto.FLOAT8E4M3FN, "k32.f32.e4m3.e4m3")}
+EIGHT_BITS = {
+    "int8": (TensorProto.INT8, "m64n[0-9]+k32.s32.s8.s8"),
+    "fp8": (TensorProto.FLOAT8E4M3FN, "k32.f32.e4m3.e4m3"),
+}
 
 
 def quantized(kind, operator, x, w, rounds=True, **attributes):
