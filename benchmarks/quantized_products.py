@@ -416,7 +416,7 @@ def times(directory: pathlib.Path, seconds: float, only: str) -> None:
             x = (rng.standard_normal((m, k), np.float32) * (30 if a["kind"] == "int8" else 1)).round(2)
             x = x.clip(-127, 127).astype(types.get(a["kind"], ml_dtypes.float8_e4m3fn))
             key = f"ours {a['kind']}{'-8' if a['rounds'] and a['kind'] == 'fp8' else ''}"
-            engines[key] = bound(models[name], {i: x for i in a["inputs"]})
+            engines[key] = bound(models[name], dict.fromkeys(a["inputs"], x))
         engines |= peers(m, k, n)
         for run in engines.values():
             for _ in range(3):
