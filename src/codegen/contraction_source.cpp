@@ -156,6 +156,7 @@ class Writer {
     p.made_rows = rows ? row_height : 0;
     if (p.chip.policy.narrow_indices) e_.range = &range_;
     e_.plain_reductions = true;
+    e_.quantizes = true;
     e_.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
   }
 
@@ -205,7 +206,8 @@ class Writer {
     ContractionProblem& p = out_.problem;
     std::optional<CopiedOperand> a = a_.copied(), b = b_.copied();
     std::optional<CopiedWindows> windows;
-    if (b && !a && p.a == Access::kVector && c_.windows) windows = copied_windows(*c_.windows);
+    const auto vec = 16 / static_cast<std::int64_t>(size_of(c_.type)), stage = 8 * vec;
+    if (b && !a && p.a == Access::kVector && c_.windows) windows = copied_windows(*c_.windows, vec);
     if (windows) emit_windows(e_, c_, *windows);
     if (!b || !(a || windows)) return;
     const auto number = [&](const Value* v) {
@@ -222,7 +224,7 @@ class Writer {
     if (batched && o.b.batch == 0) e_.line("enum : bool { kSharedB = true };");
     if (o.a.inner > 0) e_.line(fmt::format("enum : u32 {{ kInnerA = {} }};", o.a.inner));
     p.copies = true;
-    p.whole_stages = !windows || windows->channels % 64 == 0 || p.depth % 64 == 0;
+    p.whole_stages = !windows || windows->channels % stage == 0 || p.depth % stage == 0;
   }
 
   // The initial values of Problem's sizes: constants where they are known, so that CDNA's kernels do not divide by them

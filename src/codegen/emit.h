@@ -54,6 +54,8 @@ class Emitter {
 
   /// Reductions have a single accumulator instead of many side by side (for targets with threads instead of vectors).
   bool plain_reductions = false;
+  /// Quantisation by a known scale multiplies instead of dividing (emit_quantize.cpp), which suits GPUs.
+  bool quantizes = false;
 
   /// For a GPU: index expressions are in 32 bits where this allows it, expressions of symbols alone become parameters,
   /// and divisions by them become multiplications by a number that the caller passes (see LoopSource::divisors).
@@ -85,6 +87,8 @@ class Emitter {
   std::string operation(const Expr& e, const std::vector<std::string>& a);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
   std::string one_plus(const Expr& e);
+  // Quantisation by a known scale; empty: `e` is something else.
+  std::string quantization(const Expr& e);
   std::string parameter(const Expr& e);
   bool narrow(const Expr& e) const;
   bool division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text);

@@ -20,6 +20,7 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
       range_(options.from_inputs),
       emit_(text_) {
   emit_.plain_reductions = true;
+  emit_.quantizes = true;
   emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [](const Stage& s) {
     return !s.stored || s.out->dtype == DType::kFloat16 || s.out->dtype == DType::kBFloat16;
   });

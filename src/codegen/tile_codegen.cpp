@@ -81,7 +81,7 @@ std::string problem_of(const Contraction& c, const ContractionSource& s) {
 // Swaps rows and columns of a tall, thin result: kernels for few rows require a small M.
 void turn(Contraction& c) {
   std::int64_t m = smallest(c.m()), n = 0;
-  if (c.inside || c.pair || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
+  if (c.inside || c.pair || c.type == DType::kUInt8 || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
   std::swap(c.a, c.b);
   std::swap(c.row, c.col);
   c.row_dims = {c.row->args[0]};
@@ -122,6 +122,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
     return gpu_takes_tile(t, why);
   };
   o.integer_tiles = true;
+  o.integer_unsigned = chip_of(arch).is_nvidia();
   o.prologues = true;
   o.pair_products = true;
   o.contiguous_sums = true;

@@ -214,6 +214,7 @@ int waves_per_simd(const Chip& c, int vector_registers, std::uint32_t lds, int t
 ///                      K of the matrix instruction for such operands, where there is one
 ///   SDX_DIES           dies of the first product, where there are several
 ///   SDX_BF16_CONVERT   where there is an instruction that rounds float32 to bfloat16
+///   SDX_F8_CONVERT     where PTX has conversions of OCP's 8-bit floats
 ///   SDX_LOADS_TO_LDS   where loads of 16 bytes a lane go straight to LDS
 std::vector<std::string> kernel_definitions(const Chip& c);
 

@@ -406,6 +406,7 @@ std::vector<std::string> kernel_definitions(const Chip& c) {
     if (const MatrixInstruction* i = c.matrix(type)) out.push_back(fmt::format("SDX_MATRIX_{}={}", text, i->k));
   if (c.product().dies > 1) out.push_back(fmt::format("SDX_DIES={}", c.product().dies));
   if (c.has(kBfloat16Convert)) out.emplace_back("SDX_BF16_CONVERT=1");
+  if (c.is_nvidia() && c.float8 == Float8::kOcp) out.emplace_back("SDX_F8_CONVERT=1");
   if (c.has(kWideLoadsToLds)) out.emplace_back("SDX_LOADS_TO_LDS=1");
   if (c.has(kNativeMaximum)) out.emplace_back("SDX_NATIVE_MAXIMUM=1");
   return out;
