@@ -137,9 +137,9 @@ Parameters parameters(const Emitter& e, const Value* out) {
 // Emits the functions of operands and epilogue in order, and collects the problem's properties.
 class Writer {
  public:
-  Writer(const Contraction& c, std::string_view arch, const std::function<bool(const Value*)>& loaded,
-         const RowPrologue* rows, int row_height)
-      : c_(c), loaded_(loaded), rows_(rows), a_(c, true), b_(c, false), e_(text_), out_{{.chip = chip_of(arch)}} {
+  Writer(const Contraction& c, std::string_view arch, const TileSelection& selection, const RowPrologue* rows,
+         int row_height)
+      : c_(c), loaded_(selection.loaded), rows_(rows), a_(c, true), b_(c, false), e_(text_), out_{{.chip = chip_of(arch)}} {
     ContractionProblem& p = out_.problem;
     p.type = c.type;
     p.a = a_.access();
@@ -157,7 +157,9 @@ class Writer {
     if (p.chip.policy.narrow_indices) e_.range = &range_;
     e_.plain_reductions = true;
     e_.quantizes = true;
-    e_.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
+    // Results of 8 bits that another device has to give exactly need exact functions.
+    e_.for_halves = is_float(c.out->dtype) ? size_of(c.out->dtype) <= 2
+                                           : selection.narrow_floats && size_of(c.out->dtype) == 1;
   }
 
   ContractionSource write(const Value& accumulator) {
@@ -285,9 +287,8 @@ std::int64_t smallest(const Expr& e) {
 }
 
 ContractionSource contraction_source(const Contraction& c, const Value& accumulator, std::string_view arch,
-                                     const std::function<bool(const Value*)>& loaded, const RowPrologue* rows,
-                                     int row_height) {
-  return Writer(c, arch, loaded, rows, row_height).write(accumulator);
+                                     const TileSelection& selection, const RowPrologue* rows, int row_height) {
+  return Writer(c, arch, selection, rows, row_height).write(accumulator);
 }
 
 }  // namespace sardonyx::codegen

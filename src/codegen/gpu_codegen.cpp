@@ -22,7 +22,7 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
   emit_.plain_reductions = true;
   emit_.quantizes = true;
   emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [](const Stage& s) {
-    return !s.stored || s.out->dtype == DType::kFloat16 || s.out->dtype == DType::kBFloat16;
+    return !s.stored || (is_float(s.out->dtype) && size_of(s.out->dtype) <= 2);
   });
   emit_.of_halves = options.of_halves;
   emit_.range = &range_;

@@ -240,7 +240,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   Value accumulator;
   Contraction c = contraction_of(kernel, accumulator);
   turn(c);
-  return choice_of(c, contraction_source(c, accumulator, arch, selection.loaded), arch, selection);
+  return choice_of(c, contraction_source(c, accumulator, arch, selection), arch, selection);
 }
 
 std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const LoopKernel& rows, std::string_view arch,
@@ -254,7 +254,7 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
   // More rows would cost every workgroup more than the saved launch (measured on an H200).
   constexpr int height = 1;
   if (height * depth * 2 > sdx::layout::kSkinnyRowBytes) return {};
-  ContractionSource source = contraction_source(c, accumulator, arch, selection.loaded, &*prologue, height);
+  ContractionSource source = contraction_source(c, accumulator, arch, selection, &*prologue, height);
   GpuRowTile out{choice_of(c, std::move(source), arch, {}), c.m(), height};
   if (out.source.kernels.size() != 1) return {};
   // The step runs for so many rows only, so no candidate for more is needed.
@@ -286,7 +286,7 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   out.unpacked->shape = {c.n(), c.k()};
   out.above = kAbove;
   c.b = load(out.unpacked.get(), c.type, {c.col, c.reduced[0]});
-  out.source = choice_of(c, contraction_source(c, accumulator, arch, selection.loaded), arch, selection);
+  out.source = choice_of(c, contraction_source(c, accumulator, arch, selection), arch, selection);
   return out;
 }
 
