@@ -139,7 +139,13 @@ class Writer {
  public:
   Writer(const Contraction& c, std::string_view arch, const TileSelection& selection, const RowPrologue* rows,
          int row_height)
-      : c_(c), loaded_(selection.loaded), rows_(rows), a_(c, true), b_(c, false), e_(text_), out_{{.chip = chip_of(arch)}} {
+      : c_(c),
+        loaded_(selection.loaded),
+        rows_(rows),
+        a_(c, true),
+        b_(c, false),
+        e_(text_),
+        out_{{.chip = chip_of(arch)}} {
     ContractionProblem& p = out_.problem;
     p.type = c.type;
     p.a = a_.access();
@@ -157,9 +163,10 @@ class Writer {
     if (p.chip.policy.narrow_indices) e_.range = &range_;
     e_.plain_reductions = true;
     e_.quantizes = true;
+    e_.scales_are_arguments = of_eight_bits(c.type) || of_eight_bits(c.out->dtype) || loads_eight_bits(c.result);
     // Results of 8 bits that another device has to give exactly need exact functions.
-    e_.for_halves = is_float(c.out->dtype) ? size_of(c.out->dtype) <= 2
-                                           : selection.narrow_floats && size_of(c.out->dtype) == 1;
+    e_.for_halves =
+        is_float(c.out->dtype) ? size_of(c.out->dtype) <= 2 : selection.narrow_floats && size_of(c.out->dtype) == 1;
   }
 
   ContractionSource write(const Value& accumulator) {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "codegen/contraction.h"
-#include "codegen/tile_choices.h"
 #include "codegen/kernel_family.h"
 #include "codegen/row_prologue.h"
+#include "codegen/tile_choices.h"
 #include "program/program.h"
 
 namespace sardonyx::codegen {

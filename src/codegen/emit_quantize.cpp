@@ -38,17 +38,23 @@ double largest_of(DType t) {
   }
 }
 
-std::string text(double x) { return fmt::format("{:a}f", static_cast<double>(static_cast<float>(x))); }
-
 }  // namespace
+
+bool of_eight_bits(DType t) { return t != DType::kBool && size_of(t) == 1; }
+
+bool loads_eight_bits(const Expr& e) {
+  bool found = false;
+  visit(e, [&](const Expr& x) { found |= x->op == Op::kLoad && of_eight_bits(x->dtype); });
+  return found;
+}
 
 std::string Emitter::quantization(const Expr& e) {
   if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
   if (const double largest = largest_of(e->dtype); largest > 0) {
     const auto q = quotient_of(e->args[0]);
     if (!q || e->i != 1) return {};  // 1: saturates
-    return fmt::format("quantized_float<{}>({}, {}, {}, {})", type_name(e->dtype), value(q->x), text(q->scale),
-                       text(1 / q->scale), text(largest * q->scale));
+    return fmt::format("quantized_float<{}>({}, {}, {}, {})", type_name(e->dtype), value(q->x), scale(q->scale),
+                       scale(1 / q->scale), scale(largest * q->scale));
   }
   if (e->dtype != DType::kInt8 && e->dtype != DType::kUInt8) return {};
   const double least = e->dtype == DType::kInt8 ? -128 : 0, most = e->dtype == DType::kInt8 ? 127 : 255;
@@ -65,8 +71,10 @@ std::string Emitter::quantization(const Expr& e) {
   if (rounded->op != Op::kRound || zero != std::nearbyint(zero) || zero < least || zero > most) return {};
   const auto q = quotient_of(rounded->args[0]);
   if (!q) return {};
-  return fmt::format("quantized<{}>({}, {}, {}, {}, {}, {})", type_name(e->dtype), value(q->x), text(q->scale),
-                     text(1 / q->scale), text((least - zero) * q->scale), text((most - zero) * q->scale), zero);
+  return fmt::format(
+      "quantized<{}>({}, {}, {}, {}, {}, {})", type_name(e->dtype), value(q->x), scale(q->scale), scale(1 / q->scale),
+      scale((least - zero) * q->scale), scale((most - zero) * q->scale),
+      zero == 0 || zero == least ? fmt::format("{}", zero) : zero_point(static_cast<std::int64_t>(zero)));
 }
 
 }  // namespace sardonyx::codegen

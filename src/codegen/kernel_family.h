@@ -37,7 +37,7 @@ struct ContractionProblem {
   bool copies = false;                  ///< TMA can load both operands
   /// Copies, and TMA always loads 128 bytes along K at a time, or K is a multiple of as many.
   bool whole_stages = false;
-  bool streams = false;  ///< b is constant, in memory before any launch, in the layout of stream.h
+  bool streams = false;        ///< b is constant, in memory before any launch, in the layout of stream.h
   int vectors_per_scale = 0;   ///< of a quantized b that streams: vectors of 16 bytes that share a scale
   bool scales_follow = false;  ///< the scales of consecutive columns are contiguous
 

@@ -100,8 +100,8 @@ std::optional<CopiedWindows> copied_windows(const Windows& w, std::int64_t vec) 
     if (o.strides[k] < 1 || o.strides[k] > kMostStride || reach + o.strides[k] > kMostReach) return {};
   }
   // Few channels: if neighbouring taps are contiguous, and a line has no padding, a line of taps becomes one tap.
-  if (o.channels % least != 0 && is_const(o.pitches[0], o.channels) && w.dilations[1] == 1 &&
-      is_const(w.pads[1], 0) && is_const(w.pads_end[1], 0)) {
+  if (o.channels % least != 0 && is_const(o.pitches[0], o.channels) && w.dilations[1] == 1 && is_const(w.pads[1], 0) &&
+      is_const(w.pads_end[1], 0)) {
     o.channels *= o.taps[0];
     o.taps[0] = 1;
     o.sizes[0] = (o.out[0] - Expr(1)) * Expr(o.strides[0]) + Expr(1);

@@ -59,10 +59,10 @@ class CudaGpu : public DriverGpu {
       check(info.rank == 4, "windows over {} dims", info.rank);
       steps[1] = info.steps[0];
       steps[2] = info.steps[1];
-      driver().require(driver().encode_windows_map(map.bits.data(), type, static_cast<unsigned>(info.rank),
-                                                   address, info.dims.data(), info.strides.data() + 1,
-                                                   info.lower.data(), info.upper.data(), info.box[0], info.box[1],
-                                                   steps.data(), kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
+      driver().require(driver().encode_windows_map(map.bits.data(), type, static_cast<unsigned>(info.rank), address,
+                                                   info.dims.data(), info.strides.data() + 1, info.lower.data(),
+                                                   info.upper.data(), info.box[0], info.box[1], steps.data(),
+                                                   kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
                        "making a tensor map of images");
       return map;
     }

@@ -88,7 +88,8 @@ class Lowering {
       auto* l = n->as<LoopOp>();
       if (!l || std::none_of(n->inputs.begin(), n->inputs.end(), [&](const Value* v) { return shared.count(v) > 0; }))
         continue;
-      if (bytes_.count({n->inputs[0], n->outputs[0]->dtype}) && bytes_.at({n->inputs[0], n->outputs[0]->dtype}) == n->outputs[0])
+      if (bytes_.count({n->inputs[0], n->outputs[0]->dtype}) &&
+          bytes_.at({n->inputs[0], n->outputs[0]->dtype}) == n->outputs[0])
         continue;
       l->body = rewrite(l->body, [&](const Expr& x) -> Expr {
         const auto at = x->op == Op::kLoad ? shared.find(x->value) : shared.end();

@@ -21,8 +21,8 @@ constexpr std::size_t kMostBranches = 32;  // one loop concatenates their weight
 // bias or the zero points' share of an 8-bit product.
 struct ColumnLoop {
   Node* node = nullptr;
-  Expr body;          // with loads of tokens in place of the element and the constants
-  Exprs constants;    // numbers, and loads of one element per column
+  Expr body;        // with loads of tokens in place of the element and the constants
+  Exprs constants;  // numbers, and loads of one element per column
 };
 
 struct Branch {
@@ -177,8 +177,7 @@ Value* merged_loop(Graph& g, std::span<const Branch> branches, std::size_t at, V
     for (const Branch& b : branches) {
       const Expr& x = b.loops[at].constants[k];
       equal &= same(x, first.constants[k]);
-      parts.push_back(x->op == Op::kLoad ? const_cast<Value*>(x->value)
-                                         : g.add_loop({loop_var(Expr(b.columns))}, x));
+      parts.push_back(x->op == Op::kLoad ? const_cast<Value*>(x->value) : g.add_loop({loop_var(Expr(b.columns))}, x));
     }
     if (equal) {
       constants.push_back(first.constants[k]);
@@ -267,7 +266,8 @@ void merge_matmuls(Graph& g, const FuseOptions& options) {
         if (!next) break;
         b.loops.push_back(std::move(*next));
       }
-    } else if (!outputs.count(n->outputs[0])) b.add = bias_add(n->outputs[0], uses, constants, b.bias);
+    } else if (!outputs.count(n->outputs[0]))
+      b.add = bias_add(n->outputs[0], uses, constants, b.bias);
     groups[x->id].push_back(b);
   }
   for (auto& [id, branches] : groups) {

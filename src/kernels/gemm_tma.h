@@ -83,9 +83,9 @@ SDX_FN void copy_part(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
       "l"(map), "r"(barrier), "r"(k), "r"(line), "r"(z)
       : "memory");
 }
-/// Issues an im2col copy of images: what lies under one tap of the filter for many outputs, 128 bytes of channels (or 64)
-/// from `channel` on, beginning with the output whose window begins at (image, y, x). The tap is an offset to the right and down from
-/// there.
+/// Issues an im2col copy of images: what lies under one tap of the filter for many outputs, 128 bytes of channels (or
+/// 64) from `channel` on, beginning with the output whose window begins at (image, y, x). The tap is an offset to the
+/// right and down from there.
 SDX_FN void copy_tap(u32 to, u64 map, u32 barrier, u32 channel, i32 x, i32 y, i32 image, u32 right, u32 down) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
@@ -136,9 +136,9 @@ struct CopiesOfA {
     k += kEach;
   }
 };
-/// For convolutions. K consists of kTapsY x kTapsX taps of kChannels channels (a multiple of kDepth / 2, the innermost);
-/// neighbouring taps are kTapY and kTapX pixels apart. window(row, image, y, x) gives where the window of an output row
-/// begins.
+/// For convolutions. K consists of kTapsY x kTapsX taps of kChannels channels (a multiple of kDepth / 2, the
+/// innermost); neighbouring taps are kTapY and kTapX pixels apart. window(row, image, y, x) gives where the window of
+/// an output row begins.
 template <class P>
   requires(P::kChannels > 0)
 struct CopiesOfA<P> {
@@ -224,7 +224,8 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
     for (u32 t = 0; t < work.count; ++t) {
       // Before the first use of a stage, its previous phase counts as completed.
       wait_phase(work.empty + 8 * at.stage, (at.round & 1) ^ 1);
-      const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes, k = (work.from + t) * kDepth<P>;
+      const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes,
+                k = (work.from + t) * kDepth<P>;
       const bool half = Copies::kHalf && t + 1 == work.count;
       expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
       if constexpr (kAcrossA) copy_across<Tile::kM, P::kInnerA>(to, map_a, barrier, row, k, P::kSharedA ? 0 : z);
@@ -240,8 +241,8 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
   }
 }
 
-/// wgmma's descriptor of an operand of a stage, and how much to add for its step s of 32 bytes of K. Row: bytes of K of a
-/// copy.
+/// wgmma's descriptor of an operand of a stage, and how much to add for its step s of 32 bytes of K. Row: bytes of K of
+/// a copy.
 template <bool Across, int Row>
 SDX_FN u64 first_step(const gemm_detail::shared_vec* tile) {
   if constexpr (Across)

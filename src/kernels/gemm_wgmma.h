@@ -1,6 +1,7 @@
-// GEMM on Hopper's asynchronous matrix instructions (wgmma), which read both operands from shared memory: 16-bit floats,
-// float8 e4m3 and int8 on sm_90a, with operands that are read in whole vectors along K (Access::kVector). Tiles have the
-// 128-byte swizzle, which is what gemm_detail::place<8> computes. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+// GEMM on Hopper's asynchronous matrix instructions (wgmma), which read both operands from shared memory: 16-bit
+// floats, float8 e4m3 and int8 on sm_90a, with operands that are read in whole vectors along K (Access::kVector). Tiles
+// have the 128-byte swizzle, which is what gemm_detail::place<8> computes. Source: PTX ISA, "Asynchronous Warpgroup
+// Level Matrix Instructions".
 #pragma once
 #include "gemm.h"
 #include "wgmma_bytes.h"

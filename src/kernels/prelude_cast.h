@@ -237,8 +237,7 @@ SDX_FN auto standard(From x) {
     if constexpr (is_same<From, f8e4m3fn> || is_same<From, f8e5m2>) return convert_f8(x);
 #endif
     return widen<LayoutOf<From>>(x.bits);
-  }
-  else
+  } else
     return x;
 }
 

@@ -8,7 +8,8 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::uint32_t kRow = 128, kAcross = 64;  // bytes of K per copy; lines and elements of K, if lines are contiguous
+constexpr std::uint32_t kRow = 128,
+                        kAcross = 64;  // bytes of K per copy; lines and elements of K, if lines are contiguous
 
 // `box` lines and `step` elements of K are copied at a time; with `across`, 64 of each. `bytes`: of an element.
 GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::int64_t lines, std::int32_t box,

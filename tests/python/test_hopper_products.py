@@ -50,9 +50,10 @@ def convolution(channels, out, kernel=3, stride=1, size=56, batch=8, pads=1, dil
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
-def kernels(model, tmp_path, arch="sm_90a"):
+def kernels(model, tmp_path, arch="sm_90a", precision="fp32"):
     onnx.save(model, tmp_path / "m.onnx")
-    cli("compile", tmp_path / "m.onnx", "--arch", arch, "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    options = ["--arch", arch, "--precision", precision, "--cache-dir", tmp_path]
+    cli("compile", tmp_path / "m.onnx", *options, "-o", tmp_path / "m.sdx")
     text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
     return [k for k in re.split(r"(?=\.visible \.entry)", text)[1:] if "wgmma.mma_async" in k]
 
@@ -109,6 +110,43 @@ def test_products_of_eight_bits(tmp_path, kind):
     (kernel,) = kernels(quantized(kind, "MatMul", [4096, 768], [768, 2304]), tmp_path)
     assert COPY in kernel and re.search(rf"wgmma\.mma_async\S*{EIGHT_BITS[kind][1]}", kernel)
     assert not re.search(r"st\.global\.b8|div\.(rn|full)", kernel)
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "quick"), [("fp8", "fp32", True), ("int8", "fp16", True), ("int8", "fp32", False)]
+)
+def test_functions_before_a_quantisation(tmp_path, kind, precision, quick):
+    """What is rounded to 8-bit floats, or computed of 16 bits, needs no float32 accuracy; integers of float32 models are exact."""
+    model = quantized(kind, "MatMul", [4096, 768], [768, 2304])
+    k = next(k for k, node in enumerate(model.graph.node) if node.input[0] == "c")
+    model.graph.node[k].input[0] = "e"
+    model.graph.node.insert(k, helper.make_node("Erf", ["c"], ["e"]))
+    (kernel,) = kernels(model, tmp_path, precision=precision)
+    assert (kernel.count("fma.rn.f32") < 10 * kernel.count("ex2.approx")) == quick  # 7 or 20 for each erf
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_layers_that_differ_in_scales_share_a_kernel(tmp_path, kind):
+    """Scales and zero points are arguments."""
+    model = quantized(kind, "MatMul", [1024, 1024], [1024, 1024])
+    layers = onnx.ModelProto()
+    layers.CopyFrom(model)
+    for node in model.graph.node:
+        again = layers.graph.node.add()
+        again.CopyFrom(node)
+        swap = {"x": "y", "s": "s2", "z": "z2"}
+        again.input[:] = [swap.get(i, i if i in ("w8", "ws") else i + "2") for i in node.input]
+        again.output[0] += "2"
+    zero = b"\5" if kind == "int8" else b"\0"
+    layers.graph.initializer.append(numpy_helper.from_array(np.float32(0.07), "s2"))
+    layers.graph.initializer.append(helper.make_tensor("z2", EIGHT_BITS[kind][0], [], zero, raw=True))
+    first = next(n for n in layers.graph.node if n.output[0] == "y")
+    first.output[0] = "y8"
+    layers.graph.node.insert(
+        list(layers.graph.node).index(first) + 1, helper.make_node("DequantizeLinear", ["y8", "s", "z"], ["y"])
+    )
+    layers.graph.output[0].name = "y2"
+    assert len(kernels(layers, tmp_path)) <= 2
 
 
 @pytest.mark.parametrize("kind", EIGHT_BITS)

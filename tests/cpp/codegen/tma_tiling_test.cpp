@@ -169,7 +169,8 @@ TEST(CopiedOperand, ElementsOfOneByte) {
 // The same instructions per byte of K, so that the costs per element are half of those of 16 bits.
 TEST(TmaTilings, ElementsOfOneByte) {
   const Chip& chip = chip_of("sm_90a");
-  const auto halves = tma_candidates(chip, 768, true, true, false), bytes = tma_candidates(chip, 1536, true, true, false, 1);
+  const auto halves = tma_candidates(chip, 768, true, true, false),
+             bytes = tma_candidates(chip, 1536, true, true, false, 1);
   ASSERT_EQ(halves.size(), bytes.size());
   for (std::size_t k = 0; k < halves.size(); ++k) {
     EXPECT_EQ(halves[k].kernel, bytes[k].kernel);

@@ -54,7 +54,8 @@ TEST(OperandMaps, OneBatchHasSomeStride) {
   GpuTiling t;
   t.rows = t.cols = 128;
   t.copies = true;
-  for (const GpuCall::Map& m : operand_maps(operands, t, {1, 100, 512, 768}, {}, 2)) EXPECT_EQ(m.info.strides[2], 1536U);
+  for (const GpuCall::Map& m : operand_maps(operands, t, {1, 100, 512, 768}, {}, 2))
+    EXPECT_EQ(m.info.strides[2], 1536U);
 }
 
 // Rows and columns that are contiguous: dims are line, k, batch, and a copy has 64 of both.
