@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
-from quantized_products import CHAINS, CONVOLUTIONS, PAIRS, PRODUCTS, REPEATS, Spec
+from quantized_products import REPEATS
+from quantized_specs import CHAINS, CONVOLUTIONS, PAIRS, PRODUCTS, Spec
 
 TYPES = {
     "fp8": TensorProto.FLOAT8E4M3FN,

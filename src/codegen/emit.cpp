@@ -217,7 +217,8 @@ std::string Emitter::compute(const Expr& e) {
     case Op::kReduce:
       return reduction(e);
     default: {
-      if (quantizes && !(text = quantization(e)).empty()) break;
+      if (quantizes) text = quantization(e);
+      if (!text.empty()) break;
       std::vector<std::string> a;
       bool in_32 = e->dtype != DType::kInt64 || narrow(e);
       for (const Expr& x : e->args) {

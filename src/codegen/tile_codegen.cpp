@@ -122,7 +122,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
     return gpu_takes_tile(t, why);
   };
   o.integer_tiles = true;
-  o.integer_unsigned = chip_of(arch).is_nvidia();
+  o.integer_unsigned = chip_of(arch).policy.unsigned_products;
   o.prologues = true;
   o.pair_products = true;
   o.contiguous_sums = true;

@@ -124,7 +124,8 @@ class Lowering {
     const DType left = left_of(a, zero_a);
     Value *a8 = bytes(a, left), *b8 = bytes(b, kI8);
     const Exprs vars = vars_of(shape);
-    const Expr k = loop_var(k_extent), row = vars[vars.size() - 2], col = vars.back();
+    const Expr k = loop_var(k_extent);
+    const Expr &row = vars[vars.size() - 2], &col = vars.back();
     auto at_a = [&](const Exprs& v, const Expr& i, const Expr& j) {
       Exprs at = batch_at(a, v);
       at.insert(at.end(), {i, j});
@@ -141,7 +142,7 @@ class Lowering {
     MatMulOp m{vars, k, load(a8, left, at_a(vars, row, k)), load(b8, kI8, at_b(vars, k, col))};
     Value* s = g_.add_node(m, {a8, b8}, {{kI32, shape}})->outputs[0];
     const Exprs v = vars_of(shape);
-    const Expr i = v[v.size() - 2], j = v.back();
+    const Expr &i = v[v.size() - 2], &j = v.back();
     const Expr za = zero_at(zero_a, a, left, i), zb = zero_at(zero_b, b, kI8, j);
     Expr e = load(s, kI32, v);
     if (!is_const(zb, 0))
