@@ -76,17 +76,19 @@ def models_section(data: dict[str, Any]) -> tuple[str, dict[str, float]]:
         return "", {}
     head = ["model", "Sardonyx", "torch.compile", "eager", "ONNX Runtime"]
     head += ["ratio", "latency", "error / torch's", "run"]
-    text = "## Whole models\n\nMilliseconds per run, back to back: the median of all turns, ± half of the range from the 10th to the 90th percentile. *torch.compile* "
+    text = "## Whole models\n\nMilliseconds per run, with runs back to back: the median of all repetitions, ± half of the range from the 10th to the 90th percentile. *torch.compile* "
     text += "(`reduce-overhead`: CUDA graphs) and *eager* run the network of the same ONNX file (a decoding step: the same network, with a static KV cache). "
-    text += "*Ratio* is Sardonyx's time over that of torch.compile, measured in the same run: below 1 Sardonyx is faster. *Latency* is the time of one run including the wait for it. "
-    text += "*Error* is the relative distance of both results from float32. "
+    text += "*Ratio* is Sardonyx's time divided by torch.compile's, measured in the same process: below 1 Sardonyx is faster. *Latency* is the time of one run including the wait for its end. "
+    text += "*Error* is the relative error of both results against float32. "
     if not providers:
         text += "ONNX Runtime's CUDA provider is not installed on the machine, so its column is empty. "
-    text += "*Run* is the number of the measurement run, see [the machine](#the-machine).\n\n" + table(head, rows)
+    text += "*Run* is the number of the measurement run ([the machine](#the-machine)).\n\n" + table(head, rows)
     if ratios:
         worst = max(ratios, key=lambda k: ratios[k])
         text += f"\nGeometric mean of the ratios: **{geometric_mean(list(ratios.values())):.2f}**; the worst is {ratios[worst]:.2f} ({worst}); "
-        text += f"{sum(r <= 1 for r in ratios.values())} of {len(ratios)} rows are not slower than torch.compile.\n"
+        text += (
+            f"{sum(r <= 1 for r in ratios.values())} of {len(ratios)} rows are as fast as torch.compile or faster.\n"
+        )
     return text, ratios
 
 
@@ -146,7 +148,7 @@ def fixed_section(data: dict[str, Any]) -> str:
     if not rows:
         return ""
     worst = max(ratios, key=lambda k: ratios[k])
-    text = "### One program for all sizes\n\nThe program for all sizes, compared with one that was compiled for this size only.\n\n"
+    text = "### One program for all sizes\n\nA program for all sizes, compared with one that was compiled for this size only.\n\n"
     text += table(["model", "all sizes, ms", "this size, ms", "ratio", "run"], rows)
     text += f"\nGeometric mean of the ratios: **{geometric_mean(list(ratios.values())):.2f}**; the worst is {ratios[worst]:.2f} "
     return text + f"({worst}); {sum(r <= 1.1 for r in ratios.values())} of {len(ratios)} are at most 10 % slower.\n\n"
@@ -180,8 +182,8 @@ def first_section(data: dict[str, Any]) -> str:
     head = ["model", "Sardonyx, s", "torch.compile, s", "eager, s", "ratio", "Sardonyx, MiB", "peak / needed"]
     head += ["torch.compile, MiB", "eager, MiB", "peak / PyTorch", "run"]
     text = "## Time to the first result, and memory\n\nEach row is measured in a new process with empty caches: seconds from the model to its first result (Sardonyx: reading the file, compiling, loading the weights, "
-    text += "one run; PyTorch: copying the weights to the GPU, compiling, one run). *Ratio* is Sardonyx's time over torch.compile's. Memory is the peak on the GPU: weights, activations, inputs and outputs "
-    text += "(PyTorch: `max_memory_allocated`). *Needed* is weights, the largest set of activations that are live at once, inputs and outputs; *peak / PyTorch* is the ratio to the smaller of PyTorch's two.\n\n"
+    text += "one run; PyTorch: copying the weights to the GPU, compiling, one run). *Ratio* is Sardonyx's time divided by torch.compile's. Memory is the peak on the GPU: weights, activations, inputs and outputs "
+    text += "(PyTorch: `max_memory_allocated`). *Needed* is the sum of weights, inputs, outputs, and the largest set of activations that are live at once. *Peak / PyTorch* is the ratio to the smaller of PyTorch's two peaks.\n\n"
     text += table(head, rows)
     if shares:
         text += f"\n{sum(s <= 0.25 for s in shares)} of {len(shares)} first results take at most a quarter of torch.compile's time (the largest ratio: {max(shares):.2f}).\n"
@@ -230,10 +232,10 @@ def kernels_section(data: dict[str, Any]) -> str:
                 ]
             )
         if rows:
-            text += f"## {title}\n\nMicroseconds per kernel, measured with several in one captured graph. *Speed* is the time of {library} over that of Sardonyx: above 100 % Sardonyx is faster.\n\n"
+            text += f"## {title}\n\nMicroseconds per kernel, measured with several in one captured graph. *Speed* is the time of {library} divided by Sardonyx's: above 100 % Sardonyx is faster.\n\n"
             last = ["speed, flash", "run"] if part == "attention" else ["run"]
             if part == "attention":
-                text += "*PyTorch* is its default for a size (cuDNN's or flash attention); *speed, flash* compares with its flash attention, selected by name.\n\n"
+                text += "*PyTorch* is PyTorch's default for a size (cuDNN's or flash attention). *Speed, flash* compares with its flash attention, selected explicitly.\n\n"
             text += table(["case", "Sardonyx", library, "speed", "TFLOP/s", "TB/s", "of the roofline", *last], rows)
             for which, found in (("", shares), (" to flash attention", flash)):
                 if found:
@@ -273,12 +275,12 @@ def profile_section(data: dict[str, Any]) -> str:
             )
         text += f"**{label(key)}**: {len(r['kernels'])} launches, {total * 1e3:.3f} ms in kernels ({r['source']}, run {number_of(data, r)})"
         if ceilings and all("bytes" in k for k in r["kernels"]):
-            text += f"; at the roofline they would take {sum(roof(ceilings, k['operations'], k['bytes']) for k in r['kernels']) * 1e3:.3f} ms"
+            text += f"; their roofline time is {sum(roof(ceilings, k['operations'], k['bytes']) for k in r['kernels']) * 1e3:.3f} ms"
         text += "\n\n" + table(["kernel", "nodes", "µs", "share", "TFLOP/s", "TB/s", "of the roofline"], rows) + "\n"
     if not text:
         return ""
     return (
-        "## Where the time goes\n\nThe slowest kernels of a run. Bytes count each tensor of a kernel once, operations those of GEMMs, convolutions and attention.\n\n"
+        "## Where the time goes\n\nThe slowest kernels of a run. Bytes count each tensor of a kernel once. Operations are those of GEMMs, convolutions and attention.\n\n"
         + text
     )
 
@@ -340,9 +342,9 @@ def chips_section(data: dict[str, Any]) -> str:
         text += table([*head, "measured elsewhere"], rows) + "\n"
     if not text:
         return ""
-    about = "## AMD chips, not measured\n\nNo AMD GPU was available. These tables show the compiler's report of the programs for them: for each launch the bytes and operations that it must "
-    about += "move and compute, the share of matrix instructions in its code, vector registers and accumulators per lane, LDS per workgroup in bytes, occupancy in waves per SIMD, and the least time "
-    about += "that the chip's data sheet allows. *Measured elsewhere* is how close the launch of the same nodes came to the roofline on the GPU above; it is not a prediction. "
+    about = "## AMD chips, not measured\n\nNo AMD GPU was available. These tables show the compiler's report of the programs for AMD chips: for each launch the bytes to "
+    about += "move and the operations to compute, the share of matrix instructions in its code, vector registers and accumulators per lane, LDS per workgroup in bytes, occupancy in waves per SIMD, and its roofline time "
+    about += "by the chip's data sheet. *Measured elsewhere* is how close the launch of the same nodes came to the roofline on the GPU above; it is not a prediction. "
     return about + f"Each table has the {CHIP_ROWS} launches with the largest estimates.\n\n" + text
 
 
@@ -353,8 +355,8 @@ def write_report(paths: list[pathlib.Path], out: pathlib.Path) -> None:
         dict.fromkeys(r["environment"].get("card", "a GPU") for r in data["runs"].values() if r.get("ceilings"))
     )
     dates = list(data["runs"])
-    text = f"# Measured on {' and '.join(cards) or 'a GPU'}\n\n`python benchmarks/gpu.py report` made this page from [its raw data](gpu-benchmark.json) of {' and '.join(dates) or 'no run'}; "
-    text += "[benchmarks](../benchmarks/README.md) describes the method. Absolute times are those of this machine; compared times were measured in one process, in turns.\n\n"
+    text = f"# Measured on {' and '.join(cards) or 'a GPU'}\n\n`python benchmarks/gpu.py report` generated this page from [raw data](gpu-benchmark.json) of {' and '.join(dates) or 'no run'}; "
+    text += "[benchmarks](../benchmarks/README.md) describes the method. Absolute times are of this machine only. Times that are compared were measured in one process, in alternating runs.\n\n"
     models, ratios = models_section(data)
     made = plots(data, ratios, out)
     if models:

@@ -24,7 +24,7 @@ import pathlib
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from language_model import PRECISIONS, Shapes, fill, spec_of
@@ -66,18 +66,26 @@ def prepare(folder: pathlib.Path, tiny: bool, precisions: list[str]) -> None:
 
 def use_prepared_files() -> None:
     """Lets the engine take prepared graphs, and run without a tokenizer: the packages onnx and tokenizers are not needed."""
+    from sardonyx.arrays import numpy_dtype
     from sardonyx.llm import paged_decoder, texts
     from sardonyx.llm.genai_folder import read_folder
 
     class Prepared:
-        def __init__(self, folder: Any, rows: int):
+        adapter_weights: ClassVar[dict[str, Any]] = {}
+
+        def __init__(self, folder: Any, rows: int, *_: Any):
             content = json.loads((pathlib.Path(folder.path) / "tensors.json").read_text())
             self.rows, self.folder = rows, folder.path
             self.layout = SimpleNamespace(**content["layout"])
             self.step = SimpleNamespace(ids_dtype=np.dtype(np.int64), data_folder=folder.path)
+            self.cache_inputs, self.cache_outputs = folder.past, folder.present
 
-        def page_bytes(self, itemsize: int) -> int:
-            return self.rows * sum(h * d for h, d in zip(self.layout.heads, self.layout.head_sizes)) * itemsize
+        def cache_shapes(self, pages: int) -> list[Any]:
+            sizes = zip(self.layout.heads, self.layout.head_sizes)
+            return [((pages, self.rows, h, d), numpy_dtype(self.layout.dtype)) for h, d in sizes]
+
+        def page_bytes(self) -> int:
+            return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self.cache_shapes(1))
 
         def build(self, kind: Any, single: bool) -> bytes:
             name = f"step{'_logprobs' * kind.logprobs}{'_single' * single}.onnx"
@@ -88,7 +96,7 @@ def use_prepared_files() -> None:
 
     paged_decoder.PagedGraph = Prepared  # type: ignore[misc]
     texts.Texts.__init__ = without_text  # type: ignore[method-assign]
-    texts.Texts.decode = lambda self, tokens: ""  # type: ignore[method-assign, assignment]
+    texts.Texts.decode = lambda self, tokens, shown=(): ""  # type: ignore[method-assign, assignment]
 
 
 def make_trace(requests: int, vocabulary: int, context: int) -> list[tuple[list[int], int]]:

@@ -105,6 +105,7 @@ def page() -> str:
     microsoft = [
         [name, *known["com.microsoft", name][1:]] for domain, name in sorted(known) if domain == "com.microsoft"
     ]
+    own = [[name, *known["com.sardonyx", name][1:]] for domain, name in sorted(known) if domain == "com.sardonyx"]
     left = sorted(contrib_names() - {name for domain, name in known if domain == "com.microsoft"})
     parts = [
         HEAD,
@@ -120,6 +121,8 @@ def page() -> str:
         table(["operator", "dtypes", "notes"], microsoft),
         "Operators of ONNX Runtime that are not supported:\n",
         table(["operator", "reason"], [[name, reason("com.microsoft", name)] for name in left]),
+        "## com.sardonyx\n\nFor graphs that Sardonyx builds; they may change.\n",
+        table(["operator", "dtypes", "notes"], own),
         "Other domains (ai.onnx.ml, ai.onnx.preview.training, other vendors') are not supported, except for functions that the model itself defines.\n",
     ]
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""Writes what follows from the tables of options: docs/options.md, and the types of Python's keyword arguments.
+"""Generates docs/options.md and the types of Python's keyword arguments from the tables of options.
 
     tools/options_doc.py            # writes both files
     tools/options_doc.py --check    # fails if one is out of date
@@ -24,27 +24,27 @@ HEAD = """# Options
 
 ## Compiling and loading
 
-These are the fields of `sardonyx::Options` in C++ and the keyword arguments of `sardonyx.compile` in Python. "flag" is the option of the command line, "variable" the environment variable that the command line reads if the flag is not given, "provider" the
-option of ONNX Runtime's provider. Those marked "at load" also apply to a program that is compiled already (`CompiledModel::load`, `sardonyx.load`, a `.sdx` file on the command line); the others are refused there.
+These are the fields of `sardonyx::Options` in C++ and the keyword arguments of `sardonyx.compile` in Python. "flag" is the command line option, "variable" the environment variable that the command line reads if the flag is not given, and "provider" the
+option of ONNX Runtime's provider. Options marked "at load" also apply when a compiled program is loaded (`CompiledModel::load`, `sardonyx.load`, a `.sdx` file on the command line); the others are refused there.
 """
 
 PROVIDER = """## ONNX Runtime's provider
 
-These options of `AMDGPUExecutionProvider` apply to `add_provider_for_devices`, `providers=` and `AppendExecutionProvider_V2`, besides those above that have a name in the column "provider". An unknown option is an error that names the most similar option.
+These options of `AMDGPUExecutionProvider` apply to `add_provider_for_devices`, `providers=` and `AppendExecutionProvider_V2`, in addition to those above with a name in the column "provider". An unknown option is an error that names the most similar option.
 """
 
 LEGACY = """## Options of AMD's other providers
 
-Every option of the MIGraphX, ROCm and AMDGPU providers is accepted. Names that are equal here and there are in the tables above.
+Every option of the MIGraphX, ROCm and AMDGPU providers is accepted. This table has the options whose names differ.
 """
 
 VARIABLES = """## Environment variables of AMD's other providers
 
-The plugin reads the variables of the MIGraphX provider, of AMD's plugin and of MIGraphX when a session is created. An option that is given wins over a variable. An unknown variable that begins with `ORT_MIGRAPHX_` or `MIGRAPHX_` is named in a warning, with the most similar known one; the text of one
-without effect is logged at level INFO.
+The plugin reads the variables of the MIGraphX provider, of AMD's plugin and of MIGraphX when a session is created. An option overrides a variable. For an unknown variable that begins with `ORT_MIGRAPHX_` or `MIGRAPHX_`, a warning names it and the most similar known one. For a variable without
+effect, the reason is logged at level INFO.
 """
 
-IGNORED = """These have no effect, because nothing needs them; the log says so once, with the reason, at level INFO:
+IGNORED = """These options have no effect, because nothing needs them. The log gives the reason once, at level INFO:
 """
 
 TYPES = '''"""Types of the options of compile() and load().
@@ -60,7 +60,7 @@ from typing import TypedDict
 
 
 class LoadOptions(TypedDict, total=False):
-    """Options that also apply to a program that is compiled already."""
+    """Options that also apply when a compiled program is loaded."""
 '''
 
 
@@ -123,12 +123,12 @@ def page() -> str:
             table(
                 ["variable", "is the option"],
                 [
-                    [code(n), code(o) + (", the other way round" if inverted else "")]
+                    [code(n), code(o) + (", inverted" if inverted else "")]
                     for n, o, _, inverted in native.provider_variables()
                     if o
                 ],
             ),
-            "These have no effect:\n",
+            "These variables have no effect:\n",
             table(["why", "variables"], [[sentence(w), codes(names)] for w, names in reasons(native).items()]),
         ]
     )

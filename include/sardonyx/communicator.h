@@ -1,4 +1,4 @@
-// Processes that compute one model together, each on a device of its own ("ranks"): what they sum and gather.
+// Collective operations of processes ("ranks") that compute one model together, each on its own device.
 //
 //   sardonyx::Options options;                                  // in each of two processes of one machine
 //   options.device = rank == 0 ? "cuda:0" : "cuda:1";
@@ -25,17 +25,17 @@ struct GroupOptions {
   int size = 1;  ///< number of processes, at most 64
   std::string device = "host";
   /// "auto": NVIDIA and AMD GPUs through NCCL and RCCL, and small tensors of NVIDIA GPUs that can access each other's
-  /// memory through kernels of our own; the host and simulated GPUs through shared memory. "host": through shared
+  /// memory through Sardonyx's own kernels; the host and simulated GPUs through shared memory. "host": through shared
   /// memory, for GPUs too; "library": through NCCL or RCCL only.
   std::string transport = "auto";
   std::filesystem::path library;  ///< NCCL or RCCL; empty: libnccl.so.2, librccl.so.1 in the system's search path
-  /// How long to wait for a process that is alive but does not join. One that has ended is noticed at once.
+  /// How long to wait for a process that is alive but does not join. A process that has ended is noticed immediately.
   double timeout_seconds = 600;
 };
 
 /// A process's membership in its group. All members must call the same functions with tensors of the same sizes in the
 /// same order; they wait for each other. Every function throws Error(kDevice) with the reason if another process has
-/// failed or ended; the group is then unusable. To be used by one thread at a time, except for fail() and check().
+/// failed or ended; the group is then unusable. Only fail() and check() may be called from several threads at once.
 class Communicator {
  public:
   /// Waits until all processes have joined. Throws kInvalidArgument for an invalid rank or size, kIo for an unusable
@@ -53,9 +53,9 @@ class Communicator {
   virtual void all_reduce(const void* in, void* out, std::size_t elements, DType dtype, void* stream) = 0;
   /// out = all processes' `in`, concatenated in the order of ranks.
   virtual void all_gather(const void* in, void* out, std::size_t bytes, void* stream) = 0;
-  /// Throws if the group is broken: a stream's work that was in flight has then ended without a result.
+  /// Throws if the group is broken. Work that was in flight on a stream has then ended without a result.
   virtual void check() = 0;
-  /// Breaks the group: the others' calls throw with this reason; calls that are waiting throw at once.
+  /// Breaks the group: calls of the other processes throw with this reason, those that are waiting immediately.
   virtual void fail(const std::string& why) noexcept = 0;
 
  protected:

@@ -19,7 +19,8 @@ namespace sardonyx {
 
 class Communicator;
 
-/// What compiling is busy with: "reading", "importing", "compiling" (then with counts of translation units), "ready".
+/// The current stage of compilation: "reading", "importing", "compiling" (then with counts of translation units),
+/// "ready".
 struct Progress {
   std::string_view stage;
   std::size_t done = 0, total = 0;
@@ -42,11 +43,11 @@ struct Options {
   std::uint64_t device_memory_limit = 0;
   std::filesystem::path custom_operators;
 
-  // Objects, which only C++ programs can pass (Python: communicator and progress).
-  /// Limit of the GPU memory that several models use together, besides device_memory_limit; null: none.
+  // Objects; they are not in kOptions. Python has communicator and progress.
+  /// Limit of the GPU memory that several models use together, in addition to device_memory_limit; null: none.
   std::shared_ptr<MemoryBudget> device_memory_budget;
-  /// For models with nodes that reduce or gather over several processes (com.microsoft's AllReduce and AllGather): this
-  /// process's place among them, on the same device. See sardonyx/communicator.h.
+  /// For models with collective operators (com.microsoft's AllReduce and AllGather): this process's membership in the
+  /// group, on the same device. See sardonyx/communicator.h.
   std::shared_ptr<Communicator> communicator;
   /// Called while compiling, from one thread at a time.
   std::function<void(const Progress&)> progress;
@@ -64,9 +65,9 @@ struct OptionInfo {
   std::string_view details = {};                ///< further sentences, for documentation
   std::array<std::string_view, 5> values = {};  ///< allowed values of a string
   std::int64_t largest = 0;                     ///< largest value of a number; 0: that of its type
-  /// Default as text, where the field's own value does not say it.
+  /// Default as text, if the field's default value does not show it.
   std::string_view default_text = {};
-  bool at_load = false;  ///< also applies to a program that is compiled already
+  bool at_load = false;  ///< also applies when a compiled program is loaded
 
   std::string_view flag = {};         ///< on the command line: "-j,--threads"; of a bool, the flag that inverts it
   std::string_view placeholder = {};  ///< of its value: "N". "FILE" and "DIR" are paths
@@ -95,7 +96,7 @@ inline constexpr OptionInfo kOptions[] = {
      .values = {"fp32", "fp16", "bf16", "int8", "fp8"},
      .flag = "--precision", .placeholder = "TYPE", .provider = "precision"},
     {.name = "calibration_table", .field = &Options::calibration_table,
-     .help = "the ranges of the activations, for int8 and fp8; with fp16, values that leave its range stay in float32",
+     .help = "ranges of the activations, for int8 and fp8; with fp16, tensors beyond its range stay in float32",
      .details = "`sardonyx quantize --to table`, ONNX Runtime's calibrators and TensorRT write such files (docs/precision.md). The provider looks for a relative name in the working directory, then in "
                 "`cache_dir`.",
      .flag = "--calibration-table", .placeholder = "FILE",
@@ -113,33 +114,33 @@ inline constexpr OptionInfo kOptions[] = {
      .flag = "--cache-dir", .placeholder = "DIR", .environment = "SARDONYX_CACHE_DIR", .empty_means_none = true,
      .provider = "cache_dir", .migraphx = {"migraphx_model_cache_dir", "migraphx_cache_dir"}},
     {.name = "dims", .field = &Options::dims,
-     .help = "fixes a symbolic dim of the inputs, so that the program is for this size alone: batch=1",
+     .help = "fixes a symbolic dim of the inputs; the program is then for this size only: batch=1",
      .flag = "--fix", .placeholder = "NAME=N"},
     {.name = "tuning", .field = &Options::tuning,
-     .help = "how GPU kernels of GEMMs, convolutions and attention are chosen: off (by rule, or as the database says), first-use (the "
-             "most promising are timed when a run first has some sizes) or exhaustive (all are)",
+     .help = "how GPU kernels of GEMMs, convolutions and attention are chosen: off (by the cost model, or from the database), first-use "
+             "(the most promising candidates are timed when sizes first occur) or exhaustive (all candidates are timed)",
      .details = "Runs that time kernels take longer; the times are kept in the database. On the command line: `sardonyx tune`.",
      .values = {"off", "first-use", "exhaustive"}},
     {.name = "tuning_database", .field = &Options::tuning_database,
-     .help = "file of measured times of GPU kernels, which tuning (`sardonyx tune`) writes",
+     .help = "file with the measured times of GPU kernels; tuning (`sardonyx tune`) writes it",
      .default_text = "none; with tuning, `tuning-2.sqlite` in the cache", .flag = "--tuning-database", .placeholder = "FILE"},
     {.name = "product_library", .field = &Options::product_library,
-     .help = "the vendor's GEMM library (cuBLASLt, hipBLASLt), which runs where tuning measured it to be the fastest; off: never",
+     .help = "the vendor's GEMM library (cuBLASLt, hipBLASLt), used where tuning found it to be the fastest; off: never used",
      .default_text = "what the loader finds", .at_load = true,
      .flag = "--product-library", .placeholder = "FILE", .environment = "SARDONYX_PRODUCT_LIBRARY", .python_environment = true},
     {.name = "fuse", .field = &Options::fuse,
-     .help = "without fusion there is one kernel for each value, to find a wrong result",
+     .help = "without fusion every value has its own kernel, which helps to find the cause of a wrong result",
      .flag = "--no-fuse", .provider = "fuse"},
     {.name = "all_outputs", .field = &Options::all_outputs,
-     .help = "every named intermediate value becomes an output"},
+     .help = "makes every named intermediate value an output"},
     {.name = "graphs", .field = &Options::graphs,
-     .help = "on a GPU, runs of sizes seen before are replayed as one HIP or CUDA graph",
+     .help = "on a GPU, replays runs whose sizes have occurred before as one HIP or CUDA graph",
      .at_load = true, .provider = "hip_graph_enable", .migraphx = {"migraphx_hip_graph_enable"}, .rocm = {"enable_hip_graph"}},
     {.name = "device_memory_limit", .field = &Options::device_memory_limit,
      .help = "bytes of GPU memory that the model may use; 0: no limit", .at_load = true},
     {.name = "custom_operators", .field = &Options::custom_operators,
-     .help = "operators of your own, in a TOML file: kernels in CUDA's or HIP's language, or expressions",
-     .details = "Their code runs with the program's rights. docs/custom-operators.md describes the file.",
+     .help = "TOML file of custom operators: kernels in CUDA or HIP, or expressions",
+     .details = "Their code runs with the permissions of the program. docs/custom-operators.md describes the file.",
      .flag = "--custom", .placeholder = "FILE", .provider = "custom_operators"},
 };
 // clang-format on

@@ -36,8 +36,8 @@ struct TensorView {
 };
 
 /// The memory of a row-major output. It may be that of an input, which is then overwritten (a KV cache that is appended
-/// to), but must not overlap another output. Inputs that are also outputs cannot swap places: the run throws
-/// kInvalidArgument. Device memory should be aligned to 16 bytes; otherwise the output is copied there.
+/// to), but must not overlap another output. If two inputs are also outputs, they cannot be exchanged in place: the run
+/// throws kInvalidArgument. Device memory should be aligned to 16 bytes; otherwise the output is copied there.
 struct OutputMemory {
   void* data = nullptr;  ///< may be null if there are no elements
   bool on_device = false;
@@ -69,8 +69,8 @@ class Device {
   /// A stream, destroyed with its last owner; null on the host.
   std::shared_ptr<void> create_stream() const;
 
-  /// Copies bytes. Without a stream they have arrived when it returns. With one, they arrive in its order; host memory
-  /// should be pinned, and must not change until then.
+  /// Copies bytes. Without a stream, the copy is complete when the call returns. With one, it is enqueued on it; host
+  /// memory should be pinned, and must not change until the copy is done.
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, void* stream = nullptr) const;
   /// Waits for a stream's work.
   void synchronize(void* stream) const;

@@ -5,10 +5,10 @@
 
 namespace sardonyx {
 
-/// What went wrong, in kinds that a caller can act on. The numeric value is the command line's exit code.
+/// Kinds of errors that a caller can act on. The numeric value is the command line's exit code.
 enum class ErrorKind {
   kInternal = 1,         ///< a defect in Sardonyx
-  kInvalidArgument = 2,  ///< the caller passed something that does not fit (input name, dtype, shape, option)
+  kInvalidArgument = 2,  ///< an argument is wrong (input name, dtype, shape, option)
   kInvalidModel = 3,     ///< the model or program file is malformed
   kUnsupported = 4,      ///< well-formed, but not supported; the message says what to do instead
   kIo = 5,               ///< a file could not be read or written

@@ -1,5 +1,4 @@
-// A limit on the bytes of a device's memory that several models and other users allocate together, and who allocates
-// it.
+// A limit on the device memory that several models and other users allocate together, and optionally its allocator.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,13 +19,13 @@ class MemoryBudget {
   using Source = std::function<std::shared_ptr<void>(std::size_t bytes)>;
 
   explicit MemoryBudget(std::uint64_t limit) : limit_(limit) {}
-  /// An application's allocator takes the place of the driver's. `limit`: 0 for none.
+  /// Memory comes from an application's allocator instead of the driver's. `limit`: 0 for none.
   MemoryBudget(std::uint64_t limit, Source source)
       : limit_(limit ? limit : std::numeric_limits<std::uint64_t>::max()), source_(std::move(source)) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  /// False, and nothing taken, if that would exceed the limit even after idle memory was reclaimed.
+  /// Returns false and takes nothing if the limit would be exceeded even after idle memory was reclaimed.
   bool take(std::uint64_t bytes) {
     if (try_take(bytes)) return true;
     reclaim();
@@ -44,7 +43,7 @@ class MemoryBudget {
     used_ -= bytes;
   }
   std::uint64_t limit() const { return limit_; }
-  /// Empty: the driver's.
+  /// The allocator; empty: the driver's.
   const Source& source() const { return source_; }
   std::uint64_t used() const {
     const std::lock_guard lock(mutex_);

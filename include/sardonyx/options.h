@@ -48,14 +48,14 @@ struct RunOptions {
   /// A stream of the model's GPU (CUstream, hipStream_t) for the run's work; null: one of the model's own. Ignored on
   /// the host.
   void* stream = nullptr;
-  /// If false, and there is a stream: returns when the work has been enqueued on it. Outputs in host memory are
-  /// complete nevertheless.
+  /// If false, and there is a stream, the run returns when its work has been enqueued. Outputs in host memory are
+  /// complete even then.
   bool synchronize = true;
 };
 
 /// Bytes of device memory that a compiled model uses.
 struct MemoryUse {
-  std::uint64_t constants = 0;  ///< weights, and what is computed from them once
+  std::uint64_t constants = 0;  ///< weights, and constants computed from them
   std::uint64_t arena = 0;      ///< the largest arena of a run so far: temporaries, and copies of inputs and outputs
   std::uint64_t now = 0;        ///< GPU: bytes allocated now, for all concurrent runs
   std::uint64_t peak = 0;       ///< GPU: maximum of `now` so far

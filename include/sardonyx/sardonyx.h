@@ -5,8 +5,8 @@
 //   ... fill x.as<float>() ...
 //   std::map<std::string, sardonyx::Tensor> outputs = model.run({{"x", x}});
 //
-// A model is compiled once, for all sizes of its symbolic dims. Every function throws sardonyx::Error and nothing else
-// (but std::bad_alloc); its kind() says what a caller can do about it.
+// A model is compiled once, for all sizes of its symbolic dims. Functions throw only sardonyx::Error, whose kind()
+// tells a caller how to react, and std::bad_alloc.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -48,16 +48,16 @@ class CompiledModel {
   /// The same from the bytes of an .onnx file. External data is refused, because there is no directory.
   static CompiledModel from_bytes(std::span<const std::byte> onnx, const Options& options = {});
 
-  /// Loads what save() wrote. The weights stay in the file, which is mapped: it must not be changed meanwhile.
+  /// Loads a file written by save(). It is mapped for the weights, so it must not change while the model exists.
   /// A program file contains machine code: load it only from sources from which you would run a program. Checksums
   /// detect damage, not malice. Throws kIo, kInvalidModel (damaged, or not a program file), kUnsupported (written by
   /// another version, or for another processor: compile the model again), kDevice (its GPU can't be used). `threads`:
-  /// for running; 0: all cores. `device`: the GPU, for a program for GPUs; "host" then means the first suitable one.
+  /// for runs; 0: all cores. `device`: for a program for GPUs, the GPU; "host" then means the first suitable one.
   /// `cache_dir`: as Options::cache_dir, for machine code from NVIDIA's assembler.
   static CompiledModel load(const std::filesystem::path& path, int threads = 0, const std::string& device = "host",
                             const std::filesystem::path& cache_dir = {});
   /// The same with all options that apply to a compiled program (OptionInfo::at_load). Throws kInvalidArgument
-  /// if another one differs from its default.
+  /// if another option differs from its default.
   static CompiledModel load(const std::filesystem::path& path, const Options& options);
   /// Writes the compiled program with its weights to one file (under a temporary name first, then renamed). Throws kIo;
   /// kUnsupported for a model that is compiled for each value of an input.

@@ -15,7 +15,7 @@ namespace sardonyx {
 /// A row-major tensor. Sub-byte element types take one byte each. A copy shares the memory.
 struct Tensor {
   DType dtype = DType::kFloat32;
-  std::vector<std::int64_t> dims;  ///< none: a scalar, of one element
+  std::vector<std::int64_t> dims;  ///< empty: a scalar, with one element
   std::shared_ptr<void> owner;     ///< keeps `data` alive; null for borrowed memory
   void* data = nullptr;
 

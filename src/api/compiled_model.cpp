@@ -59,7 +59,7 @@ std::map<std::string, Tensor> CompiledModel::run(const std::map<std::string, Ten
 
 void CompiledModel::run(const std::vector<TensorView>& inputs, const OutputAllocator& outputs,
                         const RunOptions& options) const {
-  if (!outputs) fail(ErrorKind::kInvalidArgument, "nothing gives memory for the outputs");
+  if (!outputs) fail(ErrorKind::kInvalidArgument, "there is no allocator for the outputs");
   impl_->model->run(inputs, OutputSink{outputs, nullptr}, options);
 }
 

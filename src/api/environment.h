@@ -1,4 +1,4 @@
-// What the interfaces of this library read from the environment; nothing below them reads it.
+// The environment variables that the library's interfaces read; the components below never read the environment.
 #pragma once
 #include "compile/ptxas.h"
 

@@ -87,7 +87,7 @@ std::shared_ptr<Executor> Model::variant(const std::vector<TensorView>& inputs, 
       return variants_.get(key, [&] { return compile(import); });
     } catch (const NeedInput& need) {
       const auto same = [&](const NeedInput& n) { return n.input == need.input && n.kind == need.kind; };
-      check(std::none_of(needs.begin(), needs.end(), same), "input '{}' asked for twice", need.input);
+      check(std::none_of(needs.begin(), needs.end(), same), "the value of input '{}' was requested twice", need.input);
       const std::lock_guard lock(mutex_);
       // Another thread may have found the same.
       if (std::none_of(needs_.begin(), needs_.end(), same)) needs_.push_back(need);

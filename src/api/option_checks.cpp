@@ -66,12 +66,11 @@ void check_options(const ModelOptions& o) {
          o.device);
   check_values(o);
   if (in_8_bits(o) && o.calibration_table.empty())
-    fail(ErrorKind::kInvalidArgument,
-         "precision '{}' needs a calibration table, which says how large the activations get: {}", o.precision,
-         kMakeATable);
+    fail(ErrorKind::kInvalidArgument, "precision '{}' needs a calibration table with the ranges of the activations: {}",
+         o.precision, kMakeATable);
   if (!in_8_bits(o) && o.precision != "fp16" && !o.calibration_table.empty())
     fail(ErrorKind::kInvalidArgument,
-         "a calibration table is only of use with precision 'int8', 'fp8' or 'fp16', not '{}'", o.precision);
+         "a calibration table is only used with precision 'int8', 'fp8' or 'fp16', not '{}'", o.precision);
 }
 
 void check_options(const ModelOptions& options, const std::string& target) {

@@ -10,9 +10,9 @@
 namespace sardonyx {
 
 /// The same model on several devices. The batch is the symbol that is the first dim of the first input that has one
-/// there ("batch" of x [batch, 3, 224, 224]); inputs with this first dim are divided, others are given whole to each
-/// device, and all outputs must have it as their first dim. A batch that the devices do not divide gives parts that
-/// differ by one; with fewer rows than devices some have nothing to do. All members are safe from many threads at once.
+/// there ("batch" of x [batch, 3, 224, 224]); inputs with this first dim are divided, others are copied to each device,
+/// and all outputs must have it as their first dim. Parts of the batch differ by at most one row; with fewer rows than
+/// devices, some devices are idle. All members are safe from many threads at once.
 class Replicas {
  public:
   /// Throws Error: kInvalidArgument for no devices, kUnsupported if the model has no batch that can be divided.

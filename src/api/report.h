@@ -1,5 +1,5 @@
-// Describes a program: its kernels, which of the model's nodes they compute, and the memory they need. For `sardonyx
-// inspect`, `perf` and tests that bound the number of kernels.
+// Describes a program: its kernels, the model's nodes that each computes, and memory. For `sardonyx inspect`, `perf`
+// and tests that bound the number of kernels.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -9,7 +9,7 @@
 namespace sardonyx {
 
 /// Of one step. Operations are those of GEMM, convolution and attention (a multiply-add is two); in other kernels they
-/// cost less than the bytes. Every tensor counts once and completely, which is what an ideal kernel would move.
+/// cost less than the bytes. Every tensor counts once and completely, as for an ideal kernel.
 struct StepTraffic {
   double bytes_read = 0, bytes_written = 0;
   double operations = 0;

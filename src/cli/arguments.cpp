@@ -56,9 +56,9 @@ class Parser {
     app_.add_subcommand("convert-gguf", "make a language model's folder from a GGUF file");
     app_.add_subcommand("quantize",
                         "quantise a model to int8, fp8 or int4 with typical inputs, or make a calibration table");
-    app_.add_subcommand("evaluate", "measure how far a model, or a precision, is from a reference on data");
+    app_.add_subcommand("evaluate", "measure the error of a model, or of a precision, against a reference on data");
     app_.add_subcommand("onnxruntime",
-                        "let plain `import onnxruntime` run AMD's providers here: enable, disable, status");
+                        "make plain `import onnxruntime` run AMD's providers with Sardonyx: enable, disable, status");
     if (language_arguments(argc, argv)) return o_;
     try {
       app_.parse(argc, argv);
@@ -124,22 +124,23 @@ class Parser {
         ->allow_extra_args(false)
         ->take_all();
     s->add_option("--tensorflow-input", o_.tensorflow.inputs,
-                  "an input of a TensorFlow model and its shape, ? for sizes that vary; a frozen graph is cut there: "
+                  "an input of a TensorFlow model and its shape, ? for symbolic dims; a frozen graph is cut there: "
                   "--tensorflow-input x:1,224,224,3")
         ->type_name("NAME[:SHAPE]")
         ->allow_extra_args(false)
         ->take_all();
     s->add_option("--tensorflow-output", o_.tensorflow.outputs,
-                  "an output of a frozen graph (default: what no other node reads)")
+                  "an output of a frozen graph (default: nodes that no other node reads)")
         ->type_name("NAME")
         ->allow_extra_args(false)
         ->take_all();
-    s->add_option("--signature", o_.tensorflow.signature, "of a SavedModel (default: serving_default, or the only one)")
+    s->add_option("--signature", o_.tensorflow.signature,
+                  "signature of a SavedModel (default: serving_default, or the only one)")
         ->type_name("NAME");
     for (const OptionInfo& o : kOptions)
       if (!o.flag.empty()) table_option(s, o);
   }
-  // What the arguments leave open comes from the environment; of `command`, the options that it has.
+  // Takes options of `command` that are not given from the environment.
   void read_environment(const CLI::App* command) {
     for (const OptionInfo& o : kOptions) {
       if (o.environment.empty() || given_.count(&o)) continue;
@@ -166,21 +167,21 @@ class Parser {
         ->type_name("NAME=LOW:HIGH")
         ->allow_extra_args(false)
         ->take_all();
-    s->add_option("--seed", o_.input.seed, "for generated inputs (default: 0)")->type_name("N");
+    s->add_option("--seed", o_.input.seed, "seed of generated inputs (default: 0)")->type_name("N");
   }
 
   void add_run() {
     CLI::App* s = command(
         "run", Arguments::Command::kRun, "run a model once and show its outputs",
         "  sardonyx run model.onnx                                    generated inputs\n"
-        "  sardonyx run model.onnx --dim batch=4 --seed 1             of this size\n"
+        "  sardonyx run model.onnx --dim batch=4 --seed 1             with this size and seed\n"
         "  sardonyx run bert.onnx --dim batch=1 --dim seq=128 --range input_ids=0:30521 --fill attention_mask=1\n"
         "  sardonyx run model.onnx -i x=x.npy -o probabilities=p.npy  from and to files\n"
-        "  sardonyx run model.onnx -i inputs.npz -o outputs.npz       all of them\n"
-        "  sardonyx run model.onnx -i test_data_set_0                 ONNX test data\n"
-        "  sardonyx run saved_model/ --dim batch=2                    TensorFlow's; also .keras, .h5, .tflite\n"
+        "  sardonyx run model.onnx -i inputs.npz -o outputs.npz       all inputs and outputs\n"
+        "  sardonyx run model.onnx -i test_data_set_0                 inputs in the layout of ONNX's test data\n"
+        "  sardonyx run saved_model/ --dim batch=2                    a TensorFlow model; also .keras, .h5, .tflite\n"
         "  sardonyx run frozen.pb --tensorflow-input x:1,224,224,3 --tensorflow-output softmax\n"
-        "  sardonyx run model.onnx --dim batch=64 --devices cuda:0,cuda:1   32 of the batch on each\n\n"
+        "  sardonyx run model.onnx --dim batch=64 --devices cuda:0,cuda:1   32 rows of the batch on each\n\n"
         "Inputs that are not given are generated: floating-point ones between -1 and 1, integers and booleans 0 or 1.");
     model_options(s);
     input_options(s);
@@ -188,7 +189,7 @@ class Parser {
         ->type_name("[NAME=]FILE")
         ->allow_extra_args(false)
         ->take_all();
-    s->add_option("--save-inputs", o_.run.save_inputs, "save the inputs, to use them again")->type_name("FILE.npz");
+    s->add_option("--save-inputs", o_.run.save_inputs, "save the inputs for later runs")->type_name("FILE.npz");
     s->add_flag("--profile", o_.run.profile, "show the time of each kernel");
     s->add_option("--devices", o_.run.devices,
                   "divide the batch among several devices: cuda:0,cuda:1 (instead of --device)")
@@ -204,7 +205,7 @@ class Parser {
                 "  sardonyx verify model.onnx --python .venv/bin/python  with that Python's onnxruntime\n\n"
                 "An element matches if |ours - reference| <= atol + rtol * |reference|. rtol depends on the type (1e-4 "
                 "for float32); atol is\n"
-                "rtol times the root of the reference tensor's mean square. Integers must be equal. "
+                "rtol times the root mean square of the reference tensor. Integers must be equal. "
                 "docs/command-line.md has the reasons.");
     model_options(s);
     input_options(s);
@@ -215,8 +216,8 @@ class Parser {
     s->add_option("--python", o_.verify.python,
                   "the Python whose onnxruntime is the reference (default: $SARDONYX_PYTHON, else python3)")
         ->envname("SARDONYX_PYTHON");
-    s->add_option("--rtol", rtol_, "relative tolerance, of every type")->type_name("X");
-    s->add_option("--atol", atol_, "absolute tolerance, of every type")->type_name("X");
+    s->add_option("--rtol", rtol_, "relative tolerance, for all types")->type_name("X");
+    s->add_option("--atol", atol_, "absolute tolerance, for all types")->type_name("X");
     s->add_option("--json", o_.verify.json, "write the comparison; - for stdout")->type_name("FILE");
   }
   void add_perf() {
@@ -241,7 +242,9 @@ class Parser {
     CLI::Option* timing = s->add_flag("--timing", o_.perf.timing,
                                       "estimate one run's time on an AMD GPU: with --device sim:gfx942 and the like");
     s->add_flag("--sample", o_.perf.sample,
-                "with --timing: execute only what the estimate needs; not for models whose sizes follow from results")
+                "with --timing: execute only the workgroups that the estimate needs, with wrong results; not for "
+                "models whose sizes "
+                "depend on data")
         ->needs(timing);
     s->add_option("--timeline", o_.perf.timeline, "with --timing: write a timeline for ui.perfetto.dev")
         ->needs(timing)
@@ -263,29 +266,28 @@ class Parser {
     model_options(s, false);
     input_options(s);
     s->add_flag("--timing", o_.tune.timing,
-                "times on an AMD GPU by the simulated GPU's clock: with --device sim:gfx942 and the like");
-    s->add_flag("--quick", o_.tune.quick, "time only the few most promising candidates");
+                "estimate times on an AMD GPU instead of measuring: with --device sim:gfx942 and the like");
+    s->add_flag("--quick", o_.tune.quick, "time only the three candidates with the lowest estimated cost");
     s->add_flag("--list", o_.tune.list, "list the measurements of a database");
     s->add_option("--merge", o_.tune.merge,
-                  "add the measurements of another database; the faster one where both have the problem")
+                  "add the measurements of another database; for equal keys the shorter time is kept")
         ->type_name("FILE")
         ->allow_extra_args(false)
         ->take_all();
     s->add_option("--json", o_.tune.json, "write the measurements; - for stdout")->type_name("FILE");
   }
   void add_compile() {
-    CLI::App* s =
-        command("compile", Arguments::Command::kCompile,
-                "compile a model into the cache, so that later it loads quickly, or into a file",
-                "  sardonyx compile model.onnx\n"
-                "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
-                "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
-                "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a GPU that need not be present\n"
-                "  sardonyx compile model.onnx --arch gfx942,gfx1100,sm_90 -o model.sdx    one file for all of them\n"
-                "  sardonyx compile model.onnx --arch gfx942 --report    registers and instructions of its kernels\n\n"
-                "A program file is for this version of Sardonyx and processors like the one it was compiled for. It "
-                "holds machine code: run only "
-                "those you trust.");
+    CLI::App* s = command(
+        "compile", Arguments::Command::kCompile,
+        "compile a model into the cache, so that it loads quickly later, or into a file",
+        "  sardonyx compile model.onnx\n"
+        "  sardonyx compile model.onnx --cache-dir /srv/cache\n"
+        "  sardonyx compile model.onnx -o model.sdx              with its weights: `sardonyx run model.sdx`\n"
+        "  sardonyx compile model.onnx --arch gfx942 -o model.sdx    for a GPU that need not be present\n"
+        "  sardonyx compile model.onnx --arch gfx942,gfx1100,sm_90 -o model.sdx    one file for all of them\n"
+        "  sardonyx compile model.onnx --arch gfx942 --report    registers and instructions of its kernels\n\n"
+        "A program file works with this version of Sardonyx, on CPUs that have the instructions of this one. It "
+        "contains machine code: run only files that you trust.");
     model_options(s);
     input_options(s);
     s->add_option("--arch", o_.compile_arch, "GPUs to compile for, instead of the device: gfx942,gfx1100,sm_90")
@@ -294,7 +296,8 @@ class Parser {
     s->add_option("-o,--output", o_.compile_output, "write the compiled program with its weights")->type_name("FILE");
     s->add_flag("--report", o_.compile_report,
                 "list the resources of each GPU kernel: registers, spills, scratch, LDS, matrix instructions");
-    s->add_option("--json", o_.compile_json, "write the numbers (with --report those too); - for stdout")
+    s->add_option("--json", o_.compile_json,
+                  "write statistics of the compilation (with --report also the resources of kernels); - for stdout")
         ->type_name("FILE");
   }
   void add_inspect() {
@@ -311,7 +314,7 @@ class Parser {
     model_options(s);
     input_options(s);
     s->add_flag("--kernels", o_.inspect.kernels, "list every step of the program");
-    s->add_flag("--source", o_.inspect.source, "with the source text of each kernel");
+    s->add_flag("--source", o_.inspect.source, "also print the source text of each kernel");
     s->add_flag("--passes", o_.inspect.passes, "the graph as imported, and after each pass that changed it");
     s->add_flag("--remarks", o_.inspect.remarks, "what was not fused or rewritten, and why");
     s->add_option("--json", o_.inspect.json, "write everything; - for stdout")->type_name("FILE");
@@ -322,7 +325,7 @@ class Parser {
                           "  sardonyx devices           the CPU and the GPUs of this machine\n"
                           "  sardonyx devices --chips   all chips that code can be generated for");
     s->add_flag("--chips", o_.list_chips, "all GPU chips that code can be generated for, with their peak rates");
-    s->add_option("--json", o_.chips_json, "write that table as JSON; - for stdout")->type_name("FILE");
+    s->add_option("--json", o_.chips_json, "write the table of chips as JSON; - for stdout")->type_name("FILE");
   }
   void add_cache() {
     CLI::App* s = command("cache", Arguments::Command::kCache, "show or clear the cache of compiled code",
@@ -335,8 +338,8 @@ class Parser {
     table_option(s, *find_option("cache_dir"));
   }
 
-  // Python has their options, and shows their help: they are here for the list of commands. All but --python is passed
-  // on.
+  // Python parses the options of these commands and shows their help; here they only appear in the list of commands.
+  // All arguments but --python are passed on.
   bool language_arguments(int argc, char** argv) {
     const std::string_view command = argc > 1 ? argv[1] : "";
     constexpr std::array<std::string_view, 6> kPython = {"generate",    "serve",    "convert-gguf",

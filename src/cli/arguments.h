@@ -17,7 +17,7 @@ namespace sardonyx::cli {
 struct ModelArguments {
   std::filesystem::path file;
   sardonyx::Options compile;
-  /// Sizes of symbolic dims, for inputs that are generated and for reports. compile.dims are known to the compiler too.
+  /// Sizes of symbolic dims, for generated inputs and for reports. The compiler knows only those in compile.dims.
   std::map<std::string, std::int64_t> dims;
 };
 

@@ -149,7 +149,7 @@ void compile_for_cards(const Arguments& arguments) {
 
 void compile_command(const Arguments& arguments) {
   if (arguments.compile_report && arguments.compile_arch.empty())
-    fail(ErrorKind::kInvalidArgument, "--report is of GPUs' kernels: name the chips with --arch");
+    fail(ErrorKind::kInvalidArgument, "--report is for GPU kernels: name the chips with --arch");
   if (arguments.model.compile.cache_dir.empty() && arguments.compile_output.empty() && !arguments.compile_report)
     fail(
         ErrorKind::kInvalidArgument,

@@ -45,7 +45,7 @@ class Maker {
       add_rule(text, "--range", [&](const std::string& v) {
         const std::size_t colon = v.find(':');
         if (colon == std::string::npos)
-          fail(ErrorKind::kInvalidArgument, "--range {}: two numbers are wanted, as in --range ids=0:99", text);
+          fail(ErrorKind::kInvalidArgument, "--range {}: give two numbers, as in --range ids=0:99", text);
         Rule r{number(v.substr(0, colon), "--range", text), number(v.substr(colon + 1), "--range", text), false};
         if (!(r.low <= r.high))
           fail(ErrorKind::kInvalidArgument, "--range {}: the first number is larger than the second", text);

@@ -52,8 +52,7 @@ std::vector<std::pair<std::string, std::string>> plan_outputs(const std::vector<
         file = text.substr(n.size() + 1);
       }
     if (!is_tensor_file(file))
-      fail(ErrorKind::kInvalidArgument, "--output {}: outputs are saved as .npy, .npz or .pb, told by the file's name",
-           text);
+      fail(ErrorKind::kInvalidArgument, "--output {}: the file's name must end in .npy, .npz or .pb", text);
     const bool archive = file.ends_with(".npz");
     if (name.empty() && text.find('=') != std::string::npos)
       fail(ErrorKind::kInvalidArgument, "--output {}: the model has no output '{}'; its outputs are: {}", text,

@@ -270,8 +270,7 @@ NamedTensors read_tensors(const fs::path& file, const DTypeOf* wanted) {
     out.emplace_back(
         "", read_npy(file, wanted && wanted->size() == 1 ? std::optional(wanted->begin()->second) : std::nullopt));
   else
-    fail(ErrorKind::kInvalidArgument, "{}: tensors are read from .npy, .npz and .pb files, told by their names",
-         file.string());
+    fail(ErrorKind::kInvalidArgument, "{}: the file's name must end in .npy, .npz or .pb", file.string());
   return out;
 }
 

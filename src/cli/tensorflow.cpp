@@ -58,7 +58,7 @@ std::unique_ptr<TemporaryFolder> convert_tensorflow(Arguments& arguments) {
   if (source.empty() || !is_tensorflow(source)) {
     if (!wanted.inputs.empty() || !wanted.outputs.empty() || !wanted.signature.empty())
       fail(ErrorKind::kInvalidArgument,
-           "{} is no SavedModel folder, Keras file or frozen graph: --tensorflow-input, --tensorflow-output and "
+           "{} is not a SavedModel folder, Keras file or frozen graph: --tensorflow-input, --tensorflow-output and "
            "--signature are for these",
            source.string());
     return nullptr;

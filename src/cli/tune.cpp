@@ -72,7 +72,7 @@ void tune_command(const Arguments& arguments) {
   const TuneArguments& a = arguments.tune;
   if (arguments.model.compile.tuning_database.empty())
     fail(ErrorKind::kInvalidArgument, "name a database with --tuning-database");
-  if (a.list && !a.merge.empty()) fail(ErrorKind::kInvalidArgument, "--list and --merge are for one after the other");
+  if (a.list && !a.merge.empty()) fail(ErrorKind::kInvalidArgument, "--list and --merge can't be combined");
   if (a.list) return list(TuningDatabase(arguments.model.compile.tuning_database, false), a.json);
   if (!a.merge.empty()) {
     TuningDatabase into(arguments.model.compile.tuning_database, true);

@@ -56,6 +56,8 @@ std::string emit_epilogue(Emitter& e, const Contraction& c, const Value& accumul
       return true;
     });
   const auto by_row = [&](const Expr& x) { return has_var(x->args[0], c.row); };
+  if (std::any_of(loads.begin(), loads.end(), by_row)) e.line("enum : bool { kReadsRows = true };");
+  if (size_of(c.out->dtype) != 2) e.line(fmt::format("enum : int {{ kResultBytes = {} }};", size_of(c.out->dtype)));
   if (fetches && std::any_of(loads.begin(), loads.end(), by_row)) {
     begin("SDX_FN void fetch_early(u32 z, u32 row, u32 col) const");
     for (const Expr& x : loads) {

@@ -32,9 +32,11 @@ struct AmdTile {
 // For matrix instructions of 16-bit and smaller types. Times in float16, of 9 GEMMs with 128 to 4096 rows and, on most
 // chips, a 3x3 convolution (`sardonyx
 // tune --timing`, all tilings): the chosen tilings are at most 3 % slower than the best on average. For int8 only the
-// ratios matter. Times of tiles of 96, 192 and 224 rows follow from a few convolutions each. Tiles in flight to
-// registers hide the latency of memory within one workgroup, where there are few of them; one stage in LDS takes fewer
-// registers, so that a second workgroup runs instead.
+// ratios matter. Times of tiles of 224 rows follow from a few convolutions. Those of CDNA 3 were fitted again to 20
+// problems (150 times; ResNet-50's convolutions in a batch of 64, GEMMs with 128 to 4096 rows), without what a launch
+// adds: the chosen tilings are 2 % slower than the best of these on average. Tiles in flight to registers hide the
+// latency of memory within one workgroup, where there are few of them; one stage in LDS takes fewer registers, so that
+// a second workgroup runs instead.
 std::span<const AmdTile> amd_tiles(const Chip& chip) {
   static constexpr AmdTile kCdna2[] = {
       {32, 32, {1, 1, 4}, 256, 2, 2, {11900, 1.07f, 2100, 2.08f}},
@@ -43,17 +45,19 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
       {128, 128, {2, 2, 1}, 64, 2, 2, {12200, 17.3f, 3740, 19.8f}},
   };
   static constexpr AmdTile kCdna3[] = {
-      {32, 32, {1, 1, 4}, 256, 2, 2, {9830, 0.992f, 1590, 1.45f}},
-      {64, 64, {2, 2, 1}, 128, 2, 2, {8290, 3.61f, 1200, 5.9f}},
-      {128, 64, {2, 2, 1}, 64, 2, 2, {8180, 7.16f, 3580, 8.86f}},
-      {64, 128, {2, 2, 1}, 128, 1, 1, {8050, 10.4f, 4200, 7.52f}},
-      {96, 64, {2, 2, 1}, 64, 2, 2, {8180, 6, 3000, 7}},
-      {96, 128, {2, 2, 1}, 64, 2, 2, {9040, 11, 5000, 11.5f}},
-      {192, 64, {4, 1, 1}, 64, 2, 2, {8500, 12, 3000, 12.5f}},
-      {192, 128, {2, 2, 1}, 64, 2, 2, {9000, 20, 9000, 20}},
-      {128, 128, {2, 2, 1}, 64, 2, 2, {9040, 11, 6000, 14.5f}},
-      {128, 128, {2, 2, 1}, 128, 1, 1, {9280, 17, 2940, 13.5f}},
-      {256, 128, {2, 2, 1}, 64, 1, 1, {19100, 26.5f, 8000, 24.5f}},
+      {32, 32, {1, 1, 4}, 256, 2, 2, {1300, 1.7f, 1200, 1.6f}},
+      {64, 64, {2, 2, 1}, 128, 2, 2, {1600, 4, 1020, 4.7f}},
+      {128, 64, {2, 2, 1}, 64, 2, 2, {1500, 7.2f, 1400, 9.3f}},
+      {64, 128, {2, 2, 1}, 128, 1, 1, {1500, 12.5f, 790, 8.6f}},
+      {96, 64, {2, 2, 1}, 64, 2, 2, {1300, 6.6f, 1250, 8}},
+      {96, 128, {2, 2, 1}, 64, 2, 2, {3900, 9.9f, 1700, 11}},
+      {96, 128, {2, 2, 1}, 128, 2, 2, {2400, 11, 2700, 10.5f}},
+      {192, 64, {4, 1, 1}, 64, 2, 2, {3500, 11.7f, 2100, 10.4f}},
+      {192, 128, {2, 2, 1}, 64, 2, 2, {4000, 18.5f, 4000, 18.2f}},
+      {192, 256, {2, 2, 1}, 64, 2, 2, {6200, 30, 6200, 36.5f}},
+      {128, 128, {2, 2, 1}, 64, 2, 2, {1500, 14.2f, 1900, 13.8f}},
+      {128, 128, {2, 2, 1}, 128, 1, 1, {1500, 19, 1850, 13.3f}},
+      {256, 128, {2, 2, 1}, 64, 1, 1, {3900, 29.7f, 4800, 24.6f}},
   };
   static constexpr AmdTile kCdna4[] = {
       {32, 32, {1, 1, 4}, 256, 2, 2, {8880, 1.41f, 1010, 1.15f}},
@@ -147,7 +151,7 @@ class TileFamily : public ContractionFamily {
     std::vector<KernelCandidate> all;
     if (narrow)
       for (const AmdTile& t : amd_tiles(chip))
-        if (t.m * t.n < 256 * 256 || (p.linear && p.vectors() && size_of(p.type) == 2))
+        if (t.m * t.n < 192 * 256 || (p.vectors() && size_of(p.type) == 2 && (p.linear || t.m * t.n < 256 * 256)))
           add(all, chip, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
     if (!all.empty()) return all;
     add(all, chip, 32, 32, wave64 ? Waves{1, 1, 4} : Waves{2, 1, 4}, 256, stages,
@@ -168,8 +172,9 @@ class TileFamily : public ContractionFamily {
     c.tiling = {m, n, ns[0], ns[1], ns[2], ns[3]};
     c.tiling.threads = waves[0] * waves[1] * waves[2] * chip.wave;
     if (c.tiling.threads != 256) c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
-    // Sums of 256 x 256 fill the accumulation registers (kernels/gemm_direct.h).
-    c.may_share = m * n < 256 * 256;
+    // Sums of 256 x 256 fill the accumulation registers (kernels/gemm_direct.h), and where there are few tiles smaller
+    // ones are better.
+    c.may_share = m * n < 192 * 256;
     if (chip.policy.joins) c.joins = m * n * waves[2];
   }
 };

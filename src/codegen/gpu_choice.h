@@ -31,9 +31,9 @@ struct GpuChoice {
   Expr limit;                                 ///< see LaunchStep::limit; empty: none
 };
 
-/// Selects the candidates of a choice that are compiled: those that the rule takes for any sizes, those that were
-/// measured to be the fastest for some, and with `selection.all` every one. Sets choice.tuned. If the sizes are known
-/// and one candidate was measured to be the fastest, only that one is selected.
+/// Selects the candidates of a choice that are compiled: those that the cost model chooses for some sizes, those that
+/// were measured to be the fastest for some, and with `selection.all` every one. Sets choice.tuned. If the sizes are
+/// known and one candidate was measured to be the fastest, only that one is selected.
 std::vector<bool> select_candidates(Choice& choice, const TileSelection& selection, std::string_view arch);
 
 }  // namespace sardonyx::codegen

@@ -46,13 +46,13 @@ void Operand::emit(Emitter& e) const {
   const char* f = is_a_ ? "a" : "b";
   if (quantized_) return blocks(e, *quantized_);
   if (access_ == Access::kElements) return elements(e);
-  e.open(fmt::format("SDX_FN const T* {}(u32 z, u32 line, u32 at, bool& inside) const", f));
-  bind(e, c_.z, "z");
-  bind(e, line_, "line");
-  if (access_ == Access::kVector)
-    bind(e, index_, fmt::format("at / {}", vec_));
-  else
-    bind(e, index_, "at");
+  const auto open = [&](std::string_view type, std::string_view name) {
+    e.open(fmt::format("SDX_FN {} {}(u32 z, u32 line, u32 at, bool& inside) const", type, name));
+    bind(e, c_.z, "z");
+    bind(e, line_, "line");
+    bind(e, index_, access_ == Access::kVector ? fmt::format("at / {}", vec_) : "at");
+  };
+  open("const T*", f);
   const std::string offset = e.value(offset_);
   if (where_) {
     const std::string in = e.value(where_);
@@ -62,6 +62,16 @@ void Operand::emit(Emitter& e) const {
     e.line(fmt::format("return (const T*){} + {};", e.buffer(e_->value), offset));
   }
   e.close();
+  // Where the bytes certainly fit 31 bits, hardware leaves out what is outside (kBufferA).
+  if (where_ && is_a_ && e.range && e.range->narrow(offset_ * Expr(static_cast<std::int64_t>(size_of(c_.type))))) {
+    e.line("enum : bool { kBufferA = true };");
+    e.line(fmt::format("SDX_FN const T* a_base() const {{ return (const T*){}; }}", e.buffer(e_->value)));
+    open("u32", "a_offset");
+    const std::string at = e.value(offset_), in = e.value(where_);
+    e.line(fmt::format("inside = inside && {};", in));
+    e.line(fmt::format("return u32({});", at));
+    e.close();
+  }
   emit_facts(e);
 }
 

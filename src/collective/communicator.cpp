@@ -15,7 +15,7 @@ std::shared_ptr<Communicator> Communicator::join(const GroupOptions& options) {
   // A simulated card has no such library, except one that is named explicitly (in tests).
   const bool card = gpu && (!gpu->info().simulated || (t == "library" && !options.library.empty()));
   if (t == "library" && !card)
-    sardonyx::fail(ErrorKind::kInvalidArgument, "NCCL and RCCL are for cards; '{}' exchanges tensors through 'host'",
+    sardonyx::fail(ErrorKind::kInvalidArgument, "NCCL and RCCL are for GPUs; for '{}' use the transport 'host'",
                    options.device);
   auto group = std::make_unique<Group>(options.path, options.rank, options.size, options.timeout_seconds);
   if (card && t != "host") return library_communicator(std::move(group), std::move(gpu), options);

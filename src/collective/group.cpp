@@ -199,7 +199,7 @@ void Group::meet(std::uint64_t what) {
     const Member& other = shared_->members[static_cast<std::size_t>(r)];
     wait(other.arrived, turn_, r);
     if (other.what[side].load(std::memory_order_relaxed) == what) continue;
-    fail(fmt::format("ranks {} and {} do different things: they have different models, or inputs of different sizes",
+    fail(fmt::format("ranks {} and {} call different collectives: their models, or the sizes of their inputs, differ",
                      std::min(r, rank_), std::max(r, rank_)));
     check();
   }

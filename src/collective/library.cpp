@@ -52,8 +52,8 @@ Library open_library(bool nvidia, const std::filesystem::path& path) {
   if (!handle) {
     const char* why = dlerror();
     fail(ErrorKind::kUnsupported,
-         "several {} cards need {}, which can't be opened ({}): install {}, or name the library's path; the transport "
-         "'host' does without it, slowly",
+         "several {} GPUs need {}, which can't be opened ({}): install {}, or give the library's path; the transport "
+         "'host' works without it, but is slow",
          nvidia ? "NVIDIA" : "AMD", l.name, why ? why : file,
          nvidia ? "libnccl2 or PyPI's nvidia-nccl-cu12 (-cu13)" : "ROCm's rccl");
   }
@@ -198,7 +198,7 @@ class LibraryCommunicator : public Communicator, public LaunchedCollectives {
     while (result.wait_for(kWatch) != std::future_status::ready) {
       if (group_->broken()) group_->check();
       if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > timeout)
-        sardonyx::fail(ErrorKind::kDevice, "{} has not connected the cards within {:.0f} s", library_.name, timeout);
+        sardonyx::fail(ErrorKind::kDevice, "{} has not connected the GPUs within {:.0f} s", library_.name, timeout);
     }
     const auto [code, comm] = result.get();
     library_.require(code, "connecting the cards");

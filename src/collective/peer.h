@@ -1,6 +1,5 @@
-// Sums and concatenations of small tensors by kernels of our own, on cards that can access each other's memory. They
-// are ordinary launches, which captured graphs can contain, and are faster than a library for the sizes of a decoder
-// step.
+// AllReduce and AllGather of small tensors by our own kernels, on GPUs that can access each other's memory. They are
+// ordinary launches, which captured graphs can contain, and are faster than a library for the sizes of a decoder step.
 #pragma once
 #include <cstddef>
 #include <cstdint>

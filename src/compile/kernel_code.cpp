@@ -42,7 +42,7 @@ std::vector<KernelCode> read_kernel_code(std::string_view object, const Target& 
     case TargetKind::kHost:
       break;
   }
-  fail(ErrorKind::kUnsupported, "reports are of GPUs' kernels; name one with --arch");
+  fail(ErrorKind::kUnsupported, "reports are for GPU kernels; name a chip with --arch");
 }
 
 }  // namespace sardonyx

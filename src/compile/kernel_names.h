@@ -1,5 +1,5 @@
-// Names of kernels in compiled code, given after compilation. The text that is compiled has names of one length, which
-// say nothing about the model. So code that is in the cache serves models whose nodes have other names.
+// Names of kernels in compiled code, given after compilation. The compiled text has placeholder names of one length,
+// independent of the model. So cached code can be used for models whose nodes have other names.
 #pragma once
 #include <cstddef>
 #include <map>

@@ -40,9 +40,9 @@ struct PtxasSearch {
 /// directory.
 std::vector<std::filesystem::path> ptxas_places(const PtxasSearch& search);
 
-/// Asks the programs for their version. Returns the first that supports PTX of `oldest` (12010) and whose machine code
-/// a driver of version `newest` accepts: the same or an older major version. Empty if there is none; `why` then says
-/// so.
+/// Runs the programs to get their versions. Returns the first that supports PTX of `oldest` (12010) and whose machine
+/// code a driver of version `newest` accepts: the same or an older major version. Empty if there is none; `why` then
+/// says so.
 std::optional<Ptxas> find_ptxas(std::span<const std::filesystem::path> places, int oldest, int newest,
                                 std::string& why);
 

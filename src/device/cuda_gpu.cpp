@@ -32,7 +32,7 @@ class CudaGpu : public DriverGpu {
     driver.require(driver.version(&cuda_), "reading the driver's version");
     if (const int wanted = row_->floors.cuda; cuda_ < wanted)
       fail(ErrorKind::kDevice,
-           "{}: the driver is for CUDA {}.{}, and this card needs {}.{} or newer: install a newer one", info_.name,
+           "{}: the driver is for CUDA {}.{}, and this GPU needs {}.{} or newer: install a newer driver", info_.name,
            cuda_ / 1000, cuda_ % 1000 / 10, wanted / 1000, wanted % 1000 / 10);
     driver.require(driver.retain_context(&context_, ordinal), "making a context");
   }

@@ -42,7 +42,7 @@ class DriverGpu : public Gpu {
   }
 
  protected:
-  /// Throws Error(kDevice) if there is no such card. `units`: the attribute that is the number of compute units.
+  /// Throws Error(kDevice) if there is no such GPU. `units`: the attribute that is the number of compute units.
   DriverGpu(const Driver& driver, int ordinal, std::string name, int units);
 
  private:

@@ -48,7 +48,7 @@ DriverGpu::DriverGpu(const Driver& driver, int ordinal, std::string name, int un
   int count = 0;
   driver_.require(driver_.device_count(&count), "counting devices");
   if (ordinal >= count)
-    fail(ErrorKind::kDevice, "{}: there is no such card; the driver has {}{}", info_.name, count,
+    fail(ErrorKind::kDevice, "{}: there is no such GPU; the driver has {}{}", info_.name, count,
          count > 0 ? "" : driver_.form->advice());
   char text[256] = {};
   driver_.require(driver_.device_name(text, sizeof text - 1, ordinal), "reading a device's name");

@@ -52,7 +52,7 @@ class HipGpu : public DriverGpu {
       if (end > at + 5 && std::isdigit(static_cast<unsigned char>(all[at + 3])))
         return std::string(all.substr(at, end - at));
     }
-    fail(ErrorKind::kDevice, "{}: the driver does not say which architecture the card has", info_.name);
+    fail(ErrorKind::kDevice, "{}: the driver does not report the GPU's architecture", info_.name);
   }
 };
 

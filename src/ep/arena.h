@@ -1,5 +1,5 @@
-// A best-fit arena: device memory is allocated in large chunks and handed out in small pieces, so that warm runs do not
-// allocate from the device. Adjacent free pieces of a chunk are merged.
+// A best-fit arena: device memory is allocated in large chunks and handed out in small pieces, so that repeated runs do
+// not allocate from the device. Adjacent free pieces of a chunk are merged.
 #pragma once
 #include <cstddef>
 #include <cstdint>

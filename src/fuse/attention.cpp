@@ -77,6 +77,24 @@ Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor
   return y;
 }
 
+// If x loads a tensor whose rows are int8 in pages times a number for each row: a load of the integers, and `scale`
+// becomes the row's. Otherwise empty.
+Expr scaled_rows(const Expr& x, const Expr& element, Expr& scale) {
+  const Expr y = through_movement(x);
+  if (y->op != Op::kLoad || !y->value->producer || !y->value->producer->as<LoopOp>()) return {};
+  Expr e = body_at(y);
+  while (e->op == Op::kCast && is_float(e->dtype) && is_float(e->args[0]->dtype)) e = e->args[0];
+  if (e->op != Op::kMul || e->dtype != DType::kFloat32) return {};
+  for (const std::size_t k : {0, 1}) {
+    const Expr &numbers = e->args[k], &factor = e->args[1 - k];
+    if (numbers->op != Op::kCast || numbers->args[0]->dtype != DType::kInt8) continue;
+    if (!gathered_rows(numbers->args[0], element) || factor->op != Op::kLoad || mentions(factor, element)) continue;
+    scale = factor;
+    return numbers->args[0];
+  }
+  return {};
+}
+
 // If e contains a variable of constant extent only divided by a number: that number of heads shares e. Otherwise 1.
 std::int64_t shared_by(const Expr& e, const Expr& variable) {
   std::int64_t divisor = 0, extent = 0;
@@ -281,9 +299,16 @@ class Finder {
     if (any_) {
       double factor = s.scale;
       a.q = operand(a.q, a.vars[2], a.vars[4], &factor);
-      a.k = operand(a.k, a.vars[3], a.vars[4], &factor);
+      Expr k_scale, v_scale;
+      const Expr k = scaled_rows(a.k, a.vars[4], k_scale), v = scaled_rows(a.v, a.vars[5], v_scale);
+      if (k && v) {
+        a.k = k, a.k_scale = k_scale;
+        a.v = v, a.v_scale = v_scale;
+      } else {
+        a.k = operand(a.k, a.vars[3], a.vars[4], &factor);
+        a.v = operand(a.v, a.vars[3], a.vars[5]);
+      }
       a.scale = constant_float(factor, DType::kFloat32);
-      a.v = operand(a.v, a.vars[3], a.vars[5]);
     }
     return a;
   }
@@ -350,9 +375,9 @@ class Finder {
     const Expr &b = a.vars[0], &t = a.vars[3];
     Expr last;
     Value* table = nullptr;
-    for (Expr* e : {&a.k, &a.v}) {
+    for (Expr* e : {&a.k, &a.v, &a.k_scale, &a.v_scale}) {
       std::int64_t rows = 0;
-      if (!in_pages(*e) || (*e)->value->rank() != 4 || !is_const_int((*e)->value->shape[1], rows) ||
+      if (!*e || !in_pages(*e) || (*e)->value->rank() < 3 || !is_const_int((*e)->value->shape[1], rows) ||
           !same((*e)->args[1], idx::mod(t, rows)))
         continue;
       const Expr page = loop_var(idx::ceildiv(t->args[0], rows)), row = loop_var(rows);

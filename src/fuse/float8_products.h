@@ -4,8 +4,8 @@
 
 namespace sardonyx {
 
-/// Matrix products and convolutions of two tensors that are each (8-bit float `type`) times a scale multiply the 8-bit
-/// floats; both scales apply to the sums, which are in float32. The left operand (the image) has one scale, the right
+/// GEMMs and convolutions whose operands are both an 8-bit float `type` times a scale multiply the 8-bit floats
+/// directly. Both scales are applied to the float32 accumulators. The left operand (the image) has one scale, the right
 /// one (the weights) one, or one for each column (output channel).
 void lower_float8_products(Graph& g, const FuseOptions& options);
 

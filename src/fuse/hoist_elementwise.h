@@ -1,4 +1,4 @@
-// Internal to fuse/: element-wise work after a change of layout.
+// Internal to fuse/: element-wise operations after a change of layout.
 #pragma once
 #include "fuse/options.h"
 

@@ -81,7 +81,7 @@ class Merger {
       m->a = renew(m->a);
       m->b = renew(m->b);
     } else if (auto* a = n.as<AttentionOp>()) {
-      for (Expr* e : {&a->scale, &a->q, &a->k, &a->v, &a->bias, &a->begin, &a->end, &a->sink})
+      for (Expr* e : {&a->scale, &a->q, &a->k, &a->v, &a->k_scale, &a->v_scale, &a->bias, &a->begin, &a->end, &a->sink})
         if (*e) *e = renew(*e);
     }
   }

@@ -70,7 +70,8 @@ void shrink_repeats(Graph& g) {
     } else if (auto* m = n->as<MatMulOp>()) {
       m->a = reindexed(m->a, repeated), m->b = reindexed(m->b, repeated);
     } else if (auto* a = n->as<AttentionOp>()) {
-      for (Expr* e : {&a->q, &a->k, &a->v, &a->bias, &a->begin, &a->end, &a->sink}) *e = reindexed(*e, repeated);
+      for (Expr* e : {&a->q, &a->k, &a->v, &a->k_scale, &a->v_scale, &a->bias, &a->begin, &a->end, &a->sink})
+        *e = reindexed(*e, repeated);
     }
   }
 }

@@ -4,8 +4,9 @@
 
 namespace sardonyx {
 
-/// A dim along which all elements of a loop's output are equal (a mask that an exporter expands for all queries)
-/// becomes 1 where only expressions load the tensor. It takes less memory, and loads of it hit the caches.
+/// A dim along which all elements of a loop's output are equal (a mask that an exporter expands for all queries) is
+/// reduced to size 1, where only expressions load the tensor. The tensor then takes less memory, and its loads hit the
+/// caches.
 void shrink_repeats(Graph& g);
 
 }  // namespace sardonyx

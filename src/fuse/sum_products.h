@@ -4,10 +4,10 @@
 
 namespace sardonyx {
 
-/// Replaces sums over products of broadcast tensors, sum{k}(a[.., i, k] * b[.., j, k]), by GEMMs: one factor has rows
-/// that the other is broadcast along, and the other way round. Models write state-space recurrences and einsum so. As a
-/// loop each product would be read, or even stored, i * j * k times. Both factors may be products themselves; their
-/// factors go to the side whose dims they have. A remark says why other sums of products of two tensors stay.
+/// Replaces sums over products of broadcast tensors, sum{k}(a[.., i, k] * b[.., j, k]), by GEMMs: each factor is
+/// broadcast along a dim that the other has. Models write state-space recurrences and einsum this way. As a loop, each
+/// product would be computed, or even stored, i * j * k times. Both factors may be products themselves; their factors
+/// go to the side whose dims they have. A remark says why other sums of products of two tensors stay.
 void sum_products(Graph& g, const FuseOptions& options);
 
 }  // namespace sardonyx

@@ -4,10 +4,10 @@
 
 namespace sardonyx {
 
-/// Divides a convolution of a large image to few channels (the last one of a decoder of images or depth) in two: a GEMM
+/// Splits a convolution of a large image to few channels (the last one of an image or depth decoder) in two: a GEMM
 /// multiplies every pixel by the weights of all taps, and a loop adds up the results of neighbouring pixels. The
-/// implicit GEMM would load each pixel once for every tap to multiply it by one column or three. Only 16-bit floats,
-/// whose products with all taps are kept in float32. A remark says why other convolutions to few channels stay.
+/// implicit GEMM would load each pixel once per tap, to multiply it by only one to three columns. Applies to 16-bit
+/// floats; the GEMM's result is float32. A remark says why other convolutions to few channels stay.
 void tap_products(Graph& g, const FuseOptions& options);
 
 }  // namespace sardonyx

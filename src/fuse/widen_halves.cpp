@@ -34,7 +34,7 @@ class Widener {
         tile(n);
       } else if (auto* a = n.as<AttentionOp>()) {
         for (Value*& v : n.inputs) v = wide(v);
-        for (Expr* e : {&a->scale, &a->q, &a->k, &a->v, &a->bias})
+        for (Expr* e : {&a->scale, &a->q, &a->k, &a->v, &a->k_scale, &a->v_scale, &a->bias})
           if (*e) *e = operand(*e);
         tile(n);
       }

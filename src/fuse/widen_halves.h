@@ -4,8 +4,8 @@
 
 namespace sardonyx {
 
-/// Loops, GEMMs, convolutions and attention compute and store in float32 what the model has in 16-bit floats. 16 bits
-/// remain where others see them: inputs, outputs and constants of the graph, routines, nested graphs. Results are
+/// Loops, GEMMs, convolutions and attention compute and store 16-bit floats of the model in float32. 16 bits remain
+/// where others see the values: inputs, outputs and constants of the graph, routines, nested graphs. Results are
 /// rounded less often than in the model, except where it casts to 16 bits itself (kCastRounds).
 void widen_halves(Graph& g);
 

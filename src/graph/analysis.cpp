@@ -20,7 +20,7 @@ std::vector<Expr> expressions_of(const Node& n) {
   if (const auto* m = n.as<MatMulOp>()) return {m->a, m->b};
   std::vector<Expr> out;
   if (const auto* a = n.as<AttentionOp>())
-    for (const Expr& e : {a->scale, a->q, a->k, a->v, a->bias, a->begin, a->end, a->sink})
+    for (const Expr& e : {a->scale, a->q, a->k, a->v, a->k_scale, a->v_scale, a->bias, a->begin, a->end, a->sink})
       if (e) out.push_back(e);
   return out;
 }
@@ -84,7 +84,7 @@ void symbols_of_node(const Node& n, std::unordered_set<std::int64_t>& out) {
     for (const Expr& e : c->pads_end) collect_symbols(e, out);
   }
   if (const auto* a = n.as<AttentionOp>())
-    for (const Expr& e : {a->scale, a->q, a->k, a->v, a->bias, a->begin, a->end, a->sink}) collect_symbols(e, out);
+    for (const Expr& e : expressions_of(n)) collect_symbols(e, out);
   if (const auto* r = n.as<RoutineOp>())
     for (const Expr& e : r->params) collect_symbols(e, out);
   if (const auto* c = n.as<CheckOp>()) collect_symbols(c->condition, out);

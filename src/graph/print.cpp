@@ -136,8 +136,9 @@ class Printer {
     std::string s = fmt::format("attention {} over [{}] {{", types(n), p.declare(a.vars, 'i'));
     s += "scale = " + p.print(a.scale);
     for (const auto& [e, what] :
-         {std::pair(a.q, "q"), std::pair(a.k, "k"), std::pair(a.v, "v"), std::pair(a.bias, "bias"),
-          std::pair(a.begin, "begin"), std::pair(a.end, "end"), std::pair(a.sink, "sink")})
+         {std::pair(a.q, "q"), std::pair(a.k, "k"), std::pair(a.v, "v"), std::pair(a.k_scale, "k_scale"),
+          std::pair(a.v_scale, "v_scale"), std::pair(a.bias, "bias"), std::pair(a.begin, "begin"),
+          std::pair(a.end, "end"), std::pair(a.sink, "sink")})
       if (e) s += fmt::format(", {} = {}", what, p.print(e));
     if (a.softcap != 0) s += ", softcap = " + text::number(constant_float(a.softcap, DType::kFloat64), false);
     if (a.zero_empty) s += ", zero_empty";

@@ -281,13 +281,17 @@ class GraphCheck {
     if (a.vars.size() != 6) fault("attention over {} variables", a.vars.size());
     for (const Expr* e : {&a.scale, &a.q, &a.k, &a.v})
       if (!*e) fault("an operand is missing");
+    for (const auto& [numbers, scale] : {std::pair(a.k, a.k_scale), std::pair(a.v, a.v_scale)})
+      if ((numbers->dtype == DType::kInt8) != static_cast<bool>(scale))
+        fault("keys or values and their scale disagree");
     if (a.has_bias != static_cast<bool>(a.bias)) fault("has_bias disagrees with the bias");
     bool runs = true;
     for (const Expr& v : a.vars) runs &= !is_const(v->args[0], 0);
     ExpressionCheck e(a.vars, runs);
     for (const auto& [operand, what] :
          {std::pair(a.scale, "scale"), std::pair(a.q, "query"), std::pair(a.k, "key"), std::pair(a.v, "value"),
-          std::pair(a.bias, "bias"), std::pair(a.begin, "begin"), std::pair(a.end, "end"), std::pair(a.sink, "sink")})
+          std::pair(a.k_scale, "key's scale"), std::pair(a.v_scale, "value's scale"), std::pair(a.bias, "bias"),
+          std::pair(a.begin, "begin"), std::pair(a.end, "end"), std::pair(a.sink, "sink")})
       if (operand) e.run(operand, what);
     check_inputs(n);
   }

@@ -155,9 +155,10 @@ Node* GraphParser::attention() {
       a.softcap = e.element(DType::kFloat64)->f;
       return;
     }
-    for (const auto& [field, n] : {std::pair(&a.scale, "scale"), std::pair(&a.q, "q"), std::pair(&a.k, "k"),
-                                   std::pair(&a.v, "v"), std::pair(&a.bias, "bias"), std::pair(&a.begin, "begin"),
-                                   std::pair(&a.end, "end"), std::pair(&a.sink, "sink")})
+    for (const auto& [field, n] :
+         {std::pair(&a.scale, "scale"), std::pair(&a.q, "q"), std::pair(&a.k, "k"), std::pair(&a.v, "v"),
+          std::pair(&a.k_scale, "k_scale"), std::pair(&a.v_scale, "v_scale"), std::pair(&a.bias, "bias"),
+          std::pair(&a.begin, "begin"), std::pair(&a.end, "end"), std::pair(&a.sink, "sink")})
       if (name == n) {
         *field = e.expression();
         return;

@@ -30,6 +30,8 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
   check(d.q.element == 1 && d.v.element == 1 && d.out.element == 1, "attention needs contiguous rows of q, v and out");
   check(!d.has_mask || d.mask_type == DType::kFloat32 || d.mask_type == DType::kBool, "an attention mask of {}",
         name(d.mask_type));
+  check(!d.scaled || (d.page_rows > 0 && d.k.element == 1 && terms.k_scale && terms.v_scale),
+        "attention of int8 without pages or scales");
   check(d.page_rows >= 0 && (d.page_rows == 0 || terms.pages), "attention without the numbers of its pages");
   const SimdKernels& kernels = simd();
   const std::int64_t group = d.heads / d.kv_heads;
@@ -70,8 +72,17 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
         if (t.hidden[i] >= t.visible[i]) t.hidden[i] = t.visible[i] = 0;
         t.sink[i] = d.has_sink ? terms.sink[place(d.sink)] : 0;
       }
-      t.k = k + b * d.k.batch + kv_head * d.k.head;
-      t.v = v + b * d.v.batch + kv_head * d.v.head;
+      const auto of_head = [&](const HeadStrides& s) { return b * s.batch + kv_head * s.head; };
+      if (d.scaled) {
+        t.k_numbers = reinterpret_cast<const std::int8_t*>(k) + of_head(d.k);
+        t.v_numbers = reinterpret_cast<const std::int8_t*>(v) + of_head(d.v);
+        t.k_scale = terms.k_scale + of_head(d.k_scale), t.v_scale = terms.v_scale + of_head(d.v_scale);
+        t.k_scale_row = d.k_scale.row, t.v_scale_row = d.v_scale.row;
+        t.k_scale_page = d.k_scale_page, t.v_scale_page = d.v_scale_page;
+      } else {
+        t.k = k + of_head(d.k);
+        t.v = v + of_head(d.v);
+      }
       if (d.page_rows > 0) {
         t.pages = terms.pages + b * d.pages_batch;
         t.page_rows = d.page_rows, t.k_page = d.k_page, t.v_page = d.v_page;

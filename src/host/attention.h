@@ -37,6 +37,11 @@ struct AttentionDesc {
   /// If not 0, keys and values lie in pages of as many rows: key t in page pages[b * pages_batch + t / page_rows] of
   /// AttentionTerms. Pages are k_page and v_page elements apart.
   std::int64_t page_rows = 0, pages_batch = 0, k_page = 0, v_page = 0;
+  /// Keys and values are int8 in pages, times a scale for each row of a head; k and v then point to int8. Pages of
+  /// scales are k_scale_page and v_scale_page elements apart; element strides are not used.
+  bool scaled = false;
+  HeadStrides k_scale, v_scale;
+  std::int64_t k_scale_page = 0, v_scale_page = 0;
   float softcap = 0;        ///< scores become softcap * tanh(scores / softcap); 0: no cap
   bool zero_empty = false;  ///< a query without keys gives zeros
   int threads = 1;
@@ -47,6 +52,7 @@ struct AttentionTerms {
   const std::int64_t *begin = nullptr, *end = nullptr;
   const float* sink = nullptr;
   const std::int64_t* pages = nullptr;
+  const float *k_scale = nullptr, *v_scale = nullptr;
 };
 
 /// Computes out. A query without keys gives NaN, as softmax does, unless zero_empty is set. Tiled like FlashAttention

@@ -1,5 +1,5 @@
-// GEMMs and convolutions of uint8 times int8 as tile kernels: int32 sums that are handed on, a block of rows at a time,
-// while they are in the caches (TileArgs::sums).
+// uint8 x int8 GEMMs and convolutions as tile kernels. Their int32 accumulators are passed to the epilogue a block of
+// rows at a time, while they are in the caches (TileArgs::sums).
 #pragma once
 #include <array>
 #include <cstdint>

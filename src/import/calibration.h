@@ -1,5 +1,5 @@
-// Calibration tables: how large a model's float tensors get, as programs write them that run the float model on
-// examples. Needed to run float models with 8-bit products; see quantize.h.
+// Calibration tables: the ranges of a model's float tensors, as measured by programs that run the float model on
+// examples. They are needed to run float models in 8 bits; see quantize.h.
 #pragma once
 #include <cstddef>
 #include <filesystem>

@@ -61,7 +61,7 @@ const OpDef& operator_of(const model::Node& node, const CustomOperators* custom)
   if (!def)
     fail(ErrorKind::kUnsupported,
          "{}: operator {}{} is not supported; docs/operators.md lists the supported ones, and docs/custom-operators.md "
-         "says how to define one of your own",
+         "describes how to define a custom operator",
          node.describe(), node.domain.empty() ? "" : node.domain + "::", node.op_type);
   if (node.domain.empty() && node.opset < def->min_opset)
     fail(ErrorKind::kUnsupported,

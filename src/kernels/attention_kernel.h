@@ -17,7 +17,8 @@
 //                                      point to them, key_row() and value_row() are row strides in elements; otherwise
 //                                      query_at, key_at, value_at(b, h, row, d) give elements. 2 for keys and values:
 //                                      rows are contiguous, aligned and each at an address of its own, key_from(b, h,
-//                                      t) and value_from(b, h, t), as in a paged KV cache
+//                                      t) and value_from(b, h, t), as in a paged KV cache. 3: the same for int8,
+//                                      key_numbers(b, h, t), times key_scale(b, h, t)
 //   out(b, h, s), out_step()           where a row of the output begins, and the stride of its elements
 //   kOutDirect                         rows of the output are contiguous and 16-byte aligned
 //   kPlain, factor()                   scores are products times a positive factor only; otherwise score(b, h, s, t, x)
@@ -196,8 +197,8 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
           for (int e = 0; e < kCount; ++e)
             if (slot_of(e) == u32(k)) m = __builtin_fmaxf(m, scores[q][j][e]);
         if constexpr (kLazy) {
-          // An earlier maximum serves as well while nothing exceeds it by much: probabilities are at most 2^kSlack.
-          // Lanes of a row then need not exchange their maxima, nor are sums rescaled.
+          // An earlier maximum can be kept while no score exceeds it by much: probabilities are at most 2^kSlack. Lanes
+          // of a row then need not exchange their maxima, nor rescale the accumulators.
           higher = detail::any_lane(exceeds(m, top[q][k]));
           if (!higher) {
             base[k] = top[q][k] == -inf32() ? 0.0f : top[q][k];

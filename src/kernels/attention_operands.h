@@ -52,6 +52,9 @@ struct AttentionOperands {
   static constexpr int kWide = kWidest >= 4 ? 4 : kWidest >= 2 ? 2 : 1;
   static constexpr int kBlocks = kKeys / kVec * (kDv / kWide);
   static constexpr int kValueLoads = (kBlocks + int(kThreads) - 1) / int(kThreads);
+  /// Whether rows of keys and values have addresses that their elements are read from as they are.
+  static constexpr bool kKeyAddress = P::kKeyDirect == 1 || P::kKeyDirect == 2;
+  static constexpr bool kValueAddress = P::kValueDirect == 1 || P::kValueDirect == 2;
   struct Wide {
     T x[kWide];
   };
@@ -194,11 +197,23 @@ struct AttentionOperands {
     else
       return base + i64(t) * distance;
   }
+  // Integers of a row times its scale.
+  template <int N>
+  static SDX_FN void scaled_elements(const i8* numbers, f32 scale, T (&x)[N]) {
+    const auto n = *(const vec<i8, N>*)numbers;
+#pragma clang loop unroll(full)
+    for (int k = 0; k < N; ++k) x[k] = cast<T>(f32(n[k]) * scale);
+  }
   // Rows past the limit are read from the last one; place() zeroes them.
   SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance, u32 limit) const {
     const u32 d = chunk * kVec;
-    if constexpr (P::kKeyDirect != 0) {
+    if constexpr (kKeyAddress) {
       return *(const vec16*)(key_row(t < limit ? t : limit - 1, base, distance) + (d < P::kHeadDim ? d : 0));
+    } else if constexpr (P::kKeyDirect == 3) {
+      Chunk c = {};
+      if (t < limit && d < P::kHeadDim)
+        scaled_elements(p.key_numbers(b, h0, i64(t)) + d, p.key_scale(b, h0, i64(t)), c.x);
+      return bit_cast<vec16>(c);
     } else {
       Chunk c;
 #pragma clang loop unroll(full)
@@ -208,8 +223,13 @@ struct AttentionOperands {
     }
   }
   SDX_FN WideBits wide_value(u32 t, u32 d, const T* base, i64 distance, u32 limit) const {
-    if constexpr (P::kValueDirect != 0) {
+    if constexpr (kValueAddress) {
       return *(const WideBits*)(value_row(t < limit ? t : limit - 1, base, distance) + (d < P::kValueDim ? d : 0));
+    } else if constexpr (P::kValueDirect == 3) {
+      Wide w = {};
+      if (t < limit && d < P::kValueDim)
+        scaled_elements(p.value_numbers(b, h0, i64(t)) + d, p.value_scale(b, h0, i64(t)), w.x);
+      return bit_cast<WideBits>(w);
     } else {
       Wide w;
 #pragma clang loop unroll(full)
@@ -326,7 +346,7 @@ struct AttentionOperands {
     each_key_chunk([&](int k, u32 row, u32 chunk) SDX_LAMBDA {
       bool inside = !Masked || t0 + row < limit;
       if constexpr (int(P::kHeadDim) != kD) inside = inside && chunk * kVec < P::kHeadDim;
-      tile[KeyRows::at(row, chunk)] = P::kKeyDirect == 0 || inside ? f.keys[k] : vec16{};
+      tile[KeyRows::at(row, chunk)] = !kKeyAddress || inside ? f.keys[k] : vec16{};
     });
   }
   template <bool Masked>
@@ -340,7 +360,7 @@ struct AttentionOperands {
       for (int x = 0; x < kVec; ++x) {
         bool inside = !Masked || t0 + chunk * kVec + x < limit;
         if constexpr (int(P::kValueDim) != kDv) inside = inside && d < P::kValueDim;
-        in[x] = bit_cast<Wide>(P::kValueDirect == 0 || inside ? f.values[k][x] : WideBits{});
+        in[x] = bit_cast<Wide>(!kValueAddress || inside ? f.values[k][x] : WideBits{});
       }
 #pragma clang loop unroll(full)
       for (int j = 0; j < kWide; ++j) {
@@ -357,7 +377,7 @@ struct AttentionOperands {
     each_key_chunk([&](int, u32 row, u32 chunk) SDX_LAMBDA {
       const u32 t = t0 + row;
       const auto to = shared + KeyRows::at(row, chunk);
-      if constexpr (P::kKeyDirect != 0) {
+      if constexpr (kKeyAddress) {
         const bool inside = t < from.limit && chunk * kVec < P::kHeadDim;
         const T* row = key_row(inside ? t : 0, from.key, from.key_row);
         detail::copy_async(to, inside ? row + chunk * kVec : row, inside);
@@ -373,10 +393,15 @@ struct AttentionOperands {
       const u32 i = thread_id() + k * kThreads, row = i / kRow, chunk = i % kRow, t = t0 + row, d = chunk * kVec;
       if (kAll % kThreads != 0 && row >= kKeys) continue;
       const auto to = shared + kKeyChunks + ValueRows::at(row, chunk);
-      if constexpr (P::kValueDirect != 0) {
+      if constexpr (kValueAddress) {
         const bool inside = t < from.limit && d < P::kValueDim;
         const T* row = value_row(inside ? t : 0, from.value, from.value_row);
         detail::copy_async(to, inside ? row + d : row, inside);
+      } else if constexpr (P::kValueDirect == 3) {
+        Chunk c = {};
+        if (t < from.limit && d < P::kValueDim)
+          scaled_elements(p.value_numbers(b, h0, i64(t)) + d, p.value_scale(b, h0, i64(t)), c.x);
+        *to = bit_cast<vec16>(c);
       } else {
         Chunk c;
 #pragma clang loop unroll(full)

@@ -1,6 +1,6 @@
-// Attention on CDNA, whose matrix units work beside the vector units: a wave computes the scores of the next tile of
-// keys while it turns those of this one into probabilities, as FlashAttention-3 does on NVIDIA's cards (Shah et al.,
-// 2024).
+// Attention on CDNA, whose matrix units run in parallel with the vector units: a wave computes the scores of the next
+// tile of keys while it turns those of this one into probabilities, as FlashAttention-3 does on NVIDIA GPUs (Shah et
+// al., 2024).
 #pragma once
 #include "attention_kernel.h"
 
@@ -35,7 +35,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
     for (int i = 0; i < kPairs; ++i) raise(scores, i, m);
     return m;
   }
-  /// Raises the bases of the probabilities, from which sums are scaled, where a score exceeds them by much. m: the
+  /// Raises the bases of the probabilities, and rescales the accumulators, where a score exceeds them by much. m: the
   /// maxima of the lane's scores.
   SDX_FN void rebase(const Each& m, Each& top, Each& total, Sums& sums) const {
     bool higher = false;
@@ -84,7 +84,8 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
     for (int i = 0; i < C::kAhead; ++i) this->read_key(keys, i, ring);
     detail::stay();
   }
-  /// Turns `scores` into probabilities. Next: meanwhile, the scores of the tile of keys in LDS at `keys` become `next`.
+  /// Turns `scores` into probabilities. Next: meanwhile computes the scores of the tile of keys in LDS at `keys` into
+  /// `next`.
   template <bool Next>
   SDX_FN void weigh_and_multiply(detail::shared_ptr<vec16> keys, KeyRing& ring, const Queries& queries, const Each& top,
                                  Each& total, Scores& scores, Scores& next) const {
@@ -167,8 +168,8 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
     if (Inside || t - kKeys < end) this->template fetch<false, true, Inside>(t - kKeys, from, s.fetched);
   }
   /// The tile at t, whose scores are `scores`; those of the next tile become `next`. Its values are in LDS at `here`,
-  /// where the keys of the tile after the next go; `there` has the keys of the next tile, and gets its values. Inside:
-  /// the next three tiles are whole, and no score of this tile is masked.
+  /// which then receives the keys of the tile after the next; `there` has the keys of the next tile, and then receives
+  /// its values. Inside: the next three tiles are complete, and no score of this tile is masked.
   template <bool Inside>
   SDX_FN void step(i32 t, i32 end, const Ranges& r, const Bases& from, detail::shared_ptr<vec16> here,
                    detail::shared_ptr<vec16> there, bool active, State& s, Scores& scores, Scores& next) const {

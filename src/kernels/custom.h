@@ -1,5 +1,5 @@
-// The dialect of operators that users bring as source (docs/custom-operators.md): CUDA's and HIP's device language, on
-// every target. On GPUs clang compiles it as CUDA (NVIDIA) or HIP (AMD), for the device only; on the host as C++, where
+// The dialect of custom operators (docs/custom-operators.md): CUDA's and HIP's device language, on every target. On
+// GPUs clang compiles it as CUDA (NVIDIA) or HIP (AMD), for the device only; on the host as C++, where
 // compile/host_threads.h runs the threads of a block. A warp has 32 lanes everywhere.
 //
 // Names with SDX_ or in namespace sdx are ours; everything else is CUDA's. Nothing is taken from a vendor's header.

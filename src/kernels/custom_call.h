@@ -1,5 +1,5 @@
-// How the generated entry point of a launch hands its arguments to the user's kernel: pointers and numbers that convert
-// to the types of its parameters, and only to types that fit.
+// How the generated entry point of a launch passes arguments to the user's kernel: as objects that convert to the types
+// of its parameters, but only to pointer and number types that fit.
 #pragma once
 #include "custom_half.h"
 #include "custom_std.h"

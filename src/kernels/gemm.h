@@ -49,18 +49,29 @@ SDX_FN void gemm(const P& p) {
   }
 #endif
   typename M::Sum sums[TM][TN][M::kCount] = {};
-  if constexpr (S::kInFlight > 1)
-    multiply_pipelined<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count);
-  else
+  TurnedSums<P, TM, TN, S::kRun> turned;
+  const auto at_end = [&]() __attribute__((always_inline)) {
+    if constexpr (!kJoins<P>) turned.begin(p, z, col);
+  };
+  if constexpr (S::kInFlight > 1) {
+    multiply_pipelined<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count, at_end);
+  } else {
     multiply_staged<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count);
+    at_end();
+  }
   wait_copies<0>();
-  lds_barrier();
+  if constexpr (S::kRun == 0 || kJoins<P>) lds_barrier();
 #if defined(__AMDGCN__)
-  if constexpr (kJoins<P>)
+  if constexpr (kJoins<P>) {
     if (!join_sums<Tile>(p, sums, tile, share, (__attribute__((address_space(3))) u32*)lds)) return;
+    turned.begin(p, z, col);
+  }
 #endif
-  store_sums<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(p, sums, (shared_f32*)lds, z, row, col, part.mn,
-                                                                      part.k);
+  if constexpr (S::kRun > 0)
+    turned.store(p, sums, z, row, col, p.m % Tile::kM == 0, p.n % Tile::kN == 0);
+  else
+    store_sums<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(p, sums, (shared_f32*)lds, z, row, col, part.mn,
+                                                                        part.k);
 }
 
 }  // namespace sdx

@@ -1,5 +1,5 @@
-// The main loop of the tiled GEMM for CDNA 4, whose loads of 16 bytes a lane go straight to LDS: no registers hold
-// tiles on their way, so that a wave has the operands of two steps beside sums of 128 x 128.
+// The main loop of the tiled GEMM for CDNA 4, whose 16-byte loads go straight to LDS: no registers hold tiles in
+// flight, so a wave has registers for the operands of two steps and for accumulators of 128 x 128.
 #pragma once
 #include "gemm_pipeline.h"
 
@@ -20,8 +20,8 @@ SDX_FN void arrived() {
   asm volatile("s_waitcnt vmcnt(%0)" : : "n"(N) : "memory");
 }
 
-// A wave's sums fill all 256 accumulation registers, which are named here: where the compiler assigns them it moves
-// sums about, and spills.
+// A wave's accumulators fill all 256 accumulation registers, which are assigned explicitly here: the compiler's
+// allocation copies accumulators and spills.
 #define SDX_ACCUMULATORS                                                                                              \
   "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "a10", "a11", "a12", "a13", "a14", "a15", "a16", "a17", \
       "a18", "a19", "a20", "a21", "a22", "a23", "a24", "a25", "a26", "a27", "a28", "a29", "a30", "a31", "a32", "a33", \
@@ -45,7 +45,8 @@ SDX_FN void arrived() {
 /// Keeps the compiler from using accumulation registers for what is needed before and after this point.
 SDX_FN void reserve_accumulators() { asm volatile("" : : : SDX_ACCUMULATORS); }
 
-// sums[Index] += a . b, 16 x 16 sums of K = 32. Each is added to once per step, so that no product waits for another.
+// sums[Index] += a . b: 16 x 16 accumulators, K = 32. Each is updated once per step, so that no matrix instruction
+// waits for another.
 #define SDX_ACCUMULATE(type) "v_mfma_f32_16x16x32_" type " a[%2:%3], %0, %1, a[%2:%3]"
 template <class T, int Index>
 SDX_FN void accumulate(vec16 a, vec16 b) {
@@ -96,8 +97,8 @@ SDX_FN void each(const F& f) {
 }
 
 /// An operand's tile in LDS: rows of 128 bytes, which are whole lines of the cache. Chunks of 16 bytes are swizzled so
-/// that the lanes that LDS serves together find theirs in different banks. The pattern repeats every 8 rows, so that
-/// all tiles of a wave are read from one address and constant offsets.
+/// that lanes that LDS serves together access different banks. The pattern repeats every 8 rows, so that all tiles of a
+/// wave are read from one address and constant offsets.
 struct DirectPlace {
   static constexpr u32 kChunks = 8;
   static SDX_FN u32 of(u32 row, u32 chunk) { return row * kChunks + (chunk ^ row % kChunks); }
@@ -105,8 +106,8 @@ struct DirectPlace {
   static SDX_FN u32 chunk(u32 item) { return item % kChunks ^ row(item) % kChunks; }
 };
 
-/// The chunks of an operand's tile that a lane loads. Their places in LDS follow from the lane, so that memory is
-/// addressed in the swizzled order.
+/// The chunks of an operand's tile that a lane loads. The lane's number determines their position in LDS, so global
+/// memory is addressed in the swizzled order.
 template <class L, int Threads>
 struct DirectPart {
   using T = typename L::T;
@@ -173,8 +174,8 @@ SDX_FN void multiply_direct(const P& p, const WavePart<Tile, P>& part, shared_ve
     const bool more = t + 1 < count;
     step_a = more ? a.step : 0, step_b = more ? b.step : 0;
   };
-  // Part of a tile's loads are issued in the step after, so that LDS takes them beside the reads; these are still early
-  // enough.
+  // Part of a tile's loads are issued in the next step, so that LDS accepts them between its reads; they still arrive
+  // in time.
   constexpr int kEarly = kLoads * 5 / 8, kLate = kLoads - kEarly;
   loading(1);
   each<kEarly>([&](auto number) __attribute__((always_inline)) {
@@ -200,8 +201,8 @@ SDX_FN void multiply_direct(const P& p, const WavePart<Tile, P>& part, shared_ve
     else
       x[s][i - TN] = *(shared_vec*)(at_a + (i - TN) * (16 * S::kChunks * 16));
   };
-  // Products of half s of a tile. Between them: reads of the other half, of this tile or of the next, which is at
-  // `next`, and Loads loads to `to`, from load First on, each after Apart products.
+  // Multiplies half s of a tile. Interleaved with the matrix instructions are reads of the other half (of this tile, or
+  // of the next one at `next`) and `Loads` loads to `to`, from load First on, one per Apart instructions.
   const auto multiply = [&](auto half, u32 next, u32 to, auto first, auto loads,
                             auto apart) __attribute__((always_inline)) {
     constexpr int s = half.value, kEach = TM * TN / (TM + TN);  // products after each read

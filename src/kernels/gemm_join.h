@@ -1,14 +1,14 @@
-// Split-K in one launch: several workgroups compute partial sums of one tile and add them up in pairs, pairs of pairs
-// and so on. Of two, the one that is later adds and goes on; the other has left its sums in memory and ended. The last
-// one applies the epilogue. No workgroup waits for another, and sums do not depend on which one is later.
+// Split-K in one launch: several workgroups compute partial sums of one tile and add them up as a binary tree. Of each
+// pair, the first to finish stores its sums in memory and ends; the second adds them and continues. The last one
+// applies the epilogue. No workgroup waits for another, and results do not depend on the order in which they finish.
 #pragma once
 #include "gemm_split_k.h"
 
 namespace sdx {
 
 /// The problem of a workgroup that computes a part of K. `parts` holds the sums of each workgroup as its threads have
-/// them. `arrived` has a number for each workgroup, which are used by pairs: 1 while one of the two has left its sums;
-/// 0 before and after a launch.
+/// them. `arrived` has a flag for each workgroup, used by pairs: 1 while the first of the two has stored its sums; 0
+/// before and after a launch.
 template <class P>
 struct Joined : P {
   vec16* parts;
@@ -29,8 +29,8 @@ SDX_FN u32 shares_of(const Joined<P>& p) {
 }
 
 #if defined(__AMDGCN__)
-/// Adds the sums of share `share` of tile `tile` to those of the tile's other shares. True, for all threads of the
-/// workgroup, if they then are the whole tile's. `word`: LDS that is not in use.
+/// Adds the sums of share `share` of tile `tile` to those of the tile's other shares. Returns true, for all threads of
+/// the workgroup, if the sums are then complete. `word`: unused LDS.
 template <class Tile, class P, class T, int TM, int TN, int Count>
 SDX_FN bool join_sums(const P& p, T (&sums)[TM][TN][Count], u32 tile, u32 share,
                       __attribute__((address_space(3))) u32* word) {

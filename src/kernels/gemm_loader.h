@@ -6,13 +6,13 @@ namespace sdx {
 namespace gemm_detail {
 
 /// Position in LDS, in chunks of 16 bytes, of chunk `chunk` of row `row`. Rows have at least 4 chunks, swizzled so that
-/// eight rows read at the same chunk use each bank once; on CDNA also eight rows that are 8 apart, which
-/// Access::kAcross writes.
-template <int Chunks>
+/// eight rows read at the same chunk use each bank once; on CDNA, where Access::kAcross writes them, also eight rows
+/// that are 8 apart. Otherwise all tiles of a wave are read from one address and constant offsets.
+template <int Chunks, Access A>
 SDX_FN u32 place(u32 row, u32 chunk) {
   const u32 swizzle = Chunks >= 8 ? row & 7 : row / 2 & 3;
 #if defined(__GFX9__)  // RDNA's tiles have no registers left for more addresses
-  const u32 apart = row / 8 & 7;
+  const u32 apart = A == Access::kAcross ? row / 8 & 7 : 0;
   if constexpr (Chunks >= 8)
     return row * Chunks + (chunk ^ swizzle ^ apart);
   else  // two rows a line
@@ -22,8 +22,17 @@ SDX_FN u32 place(u32 row, u32 chunk) {
 #endif
 }
 
-/// Loads one operand's tile from global memory to LDS: Rows rows of Chunks chunks of 16 bytes.
-template <class P, bool IsA, int Rows, int Chunks, int Threads>
+/// The row in LDS of row r, where a lane has sums of `Run` neighbouring columns (TurnedSums in gemm_store.h): the
+/// matrix instruction gives it 4 of each of Run / 4 tiles.
+template <int Run>
+SDX_FN u32 turned_row(u32 r) {
+  if constexpr (Run <= 4) return r;
+  constexpr u32 kTiles = Run / 4;
+  return r / (16 * kTiles) * (16 * kTiles) + r / 4 % kTiles * 16 + r / Run % 4 * 4 + r % 4;
+}
+
+/// Loads one operand's tile from global memory to LDS: Rows rows of Chunks chunks of 16 bytes. Run: see turned_row().
+template <class P, bool IsA, int Rows, int Chunks, int Threads, int Run = 0>
 struct Loader {
   using T = typename P::T;
   static constexpr int V = 16 / sizeof(T);
@@ -44,6 +53,8 @@ struct Loader {
   // load the last row again, to rows past the tile.
   static constexpr bool kPadded = !kAsyncCopies && kAccess == Access::kVector && Threads % Chunks == 0;
   static constexpr int kSpace = kPadded ? kRounds * Threads : Rows * Chunks;  // in LDS, in chunks
+  // The hardware masks.
+  static constexpr bool kBuffer = IsA && P::kBufferA;
   // Loaded registers must not be used before finish(): even a mask would wait for memory before the matrix instructions
   // of the step.
   struct Held {
@@ -123,14 +134,23 @@ struct Loader {
 #pragma clang loop unroll(full)
         for (int e = 0; e < kBlock; ++e) {
           bool inside = Full || kInRun || k < p.k;
+#if defined(__AMDGCN__)
+          if constexpr (kBuffer) {
+            const u32 at = kInRun ? p.a_offset(z, clamped(p, first, r), k0, inside) + c * V
+                                  : p.a_offset(z, clamped(p, first, r), Full || k < p.k ? k + e : 0, inside);
+            held.x[j * kBlock + e] = load16(p.a_base(), inside ? at * u32(sizeof(T)) : kOutside);
+            continue;
+          }
+#endif
           const T* from = kInRun ? at(p, z, clamped(p, first, r), k0, inside) + c * V
                                  : at(p, z, clamped(p, first, r), Full || k < p.k ? k + e : 0, inside);
           if constexpr (kAsync) {
-            // A copy of no bytes reads nothing. Clamped rows would all read one row, for which the L2 cache makes them
-            // wait: 196 rows in tiles of 64 took 3.9 us on an H200, not 2.9.
+            // A copy of no bytes reads nothing. If rows were clamped, all would read the same row, and contend for it
+            // in the L2 cache: 196 rows in tiles of 64 took 3.9 us on an H200, not 2.9.
             inside = inside && first + r < (IsA ? p.m : p.n);
 #if defined(__NVPTX__)
-            copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks>(r, c)))), from, inside);
+            copy_async(u32(u64((__attribute__((address_space(3))) void*)(to + place<Chunks, kAccess>(r, c)))), from,
+                       inside);
 #endif
           } else {
             held.x[j * kBlock + e] = load16(from);
@@ -143,7 +163,7 @@ struct Loader {
 
   template <bool Full>
   static SDX_FN vec16 masked(const Held& held, int j) {
-    if constexpr (kAccess == Access::kElements || ((Full || kInRun) && !kMasked))
+    if constexpr (kAccess == Access::kElements || kBuffer || ((Full || kInRun) && !kMasked))
       return held.x[j];
     else
       return held.valid[j] ? held.x[j] : vec16{};
@@ -174,10 +194,10 @@ struct Loader {
             for (int e = 0; e < V; ++e) line[e] = in.x[e][i];
             vec16 y;
             __builtin_memcpy(&y, line, 16);
-            to[place<Chunks>(r + i, c)] = y;
+            to[place<Chunks, kAccess>(turned_row<Run>(r + i), c)] = y;
           }
         } else {
-          to[place<Chunks>(r, c)] = masked<Full>(held, j);
+          to[place<Chunks, kAccess>(turned_row<Run>(r), c)] = masked<Full>(held, j);
         }
       }
     }

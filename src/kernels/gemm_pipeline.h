@@ -1,6 +1,7 @@
 // Main loops of the tiled GEMM (gemm.h): tiles of A and B go from memory to LDS, and from there to a wave's registers.
 #pragma once
 #include "gemm_loader.h"
+#include "gemm_store.h"
 
 namespace sdx {
 namespace gemm_detail {
@@ -19,17 +20,36 @@ template <int Level>
 SDX_FN void raise_priority() {}
 #endif
 
+/// The values are in registers here. Otherwise the compiler clears sums right before the loop that adds to them.
+template <class T, int TM, int TN, int Count>
+SDX_FN void fix_registers(T (&sums)[TM][TN][Count]) {
+#if defined(__GFX9__)
+#pragma clang loop unroll(full)
+  for (int i = 0; i < TM * TN * Count; ++i) asm volatile("" : "+v"(sums[i / Count / TN][i / Count % TN][i % Count]));
+#endif
+}
+
 template <class Tile, class P>
 struct Sizes {
   using T = typename P::T;
   using M = Matrix<T>;
-  static constexpr int kChunks = Tile::kRow / 16;  // 16 bytes each
-  using A = Loader<P, true, Tile::kM, kChunks, Tile::kThreads>;
-  using B = Loader<P, false, Tile::kN, kChunks, Tile::kThreads>;
-  static constexpr int kStage = A::kSpace + B::kSpace;                            // of LDS, in chunks
+  static constexpr int kChunks = Tile::kRow / 16;                                 // 16 bytes each
   static constexpr int kK = Tile::kRow / int(sizeof(T)), kSteps = kK / M::kStep;  // of a tile
   static constexpr int kTilesM = Tile::kM / 16 / Tile::kWavesM, kTilesN = Tile::kN / 16 / Tile::kWavesN;  // of a wave
   static constexpr int kOwnSteps = kSteps / Tile::kWavesK;
+#if defined(SDX_LOADS_TO_LDS)
+  /// See gemm_direct.h.
+  static constexpr bool kDirect = kTilesM * kTilesN == 64 && P::kLinearA && P::kLinearB && !P::kMaskedA &&
+                                  !P::kMaskedB && P::kAccessA == Access::kVector && P::kAccessB == Access::kVector;
+#else
+  static constexpr bool kDirect = false;
+#endif
+  /// See TurnedSums.
+  static constexpr int kRun = Tile::kWavesK == 1 && !kDirect ? turned_run<P, kTilesN> : 0;
+  using A = Loader<P, true, Tile::kM, kChunks, Tile::kThreads>;
+  using B = Loader<P, false, Tile::kN, kChunks, Tile::kThreads, kRun>;
+  static constexpr int kStage = A::kSpace + B::kSpace;  // of LDS, in chunks
+  static_assert(kRun == 0 || B::kSpace / kChunks % (4 * kRun) == 0);
   static constexpr int kPart = kTilesN < 4 ? kTilesN : 4;
   static constexpr int kStore = Tile::kWavesM * Tile::kWavesN * Tile::kWavesK * 16 * (kPart * 16 + 4) / 4;
   // Where registers hold a wave's operands of a whole tile, beside its sums.
@@ -37,18 +57,20 @@ struct Sizes {
   static constexpr bool kReadFirst = M::kFamily == MatrixFamily::kMfma && kOperandRegisters <= 128;
   template <Access A>
   static constexpr bool kHas = P::kAccessA == A || P::kAccessB == A;
-  // Elements that are computed take long enough, and too much code. On RDNA no registers are left to transpose blocks.
+  // Computed elements take long enough anyway, and would need too much code. On RDNA no registers are left to transpose
+  // blocks.
   static constexpr bool kPipelined =
       !kHas<Access::kElements> && (M::kFamily == MatrixFamily::kMfma || !kHas<Access::kAcross>);
   static constexpr int kInFlight = kPipelined ? Tile::kInFlight : 1;
-#if defined(SDX_LOADS_TO_LDS)
-  /// See gemm_direct.h.
-  static constexpr bool kDirect = kTilesM * kTilesN == 64 && A::kLinear && B::kLinear &&
-                                  A::kAccess == Access::kVector && B::kAccess == Access::kVector;
-#else
-  static constexpr bool kDirect = false;
-#endif
-  static constexpr int kVectors = kStage * Tile::kStages > kStore ? kStage* Tile::kStages : kStore;
+  static constexpr int kVectors = kStage * Tile::kStages > kStore || kRun > 0 ? kStage* Tile::kStages : kStore;
+
+  static SDX_FN void product(const vec16 (&a)[M::kVectorsA], const vec16 (&b)[M::kVectorsB],
+                             typename M::Sum (&sums)[M::kCount]) {
+    if constexpr (kRun > 0)
+      M::product(b, a, sums);
+    else
+      M::product(a, b, sums);
+  }
 };
 
 /// The part of a workgroup's tile that a wave computes, and its operands in LDS.
@@ -64,19 +86,59 @@ struct WavePart {
     const u32 chunk = (s * Tile::kWavesK + k) * (M::kStep / M::kVec);
 #pragma clang loop unroll(full)
     for (int v = 0; v < M::kVectorsA; ++v)
-      x[v] = from[place<S::kChunks>((m * S::kTilesM + i) * 16 + M::row_a(lane, v), chunk + M::chunk(lane, v))];
+      x[v] = from[place<S::kChunks, P::kAccessA>((m * S::kTilesM + i) * 16 + M::row_a(lane, v),
+                                                 chunk + M::chunk(lane, v))];
   }
   SDX_FN void read_b(const shared_vec* from, int s, int j, vec16 (&y)[M::kVectorsB]) const {
     const u32 chunk = (s * Tile::kWavesK + k) * (M::kStep / M::kVec);
 #pragma clang loop unroll(full)
     for (int v = 0; v < M::kVectorsB; ++v)
-      y[v] = from[place<S::kChunks>((n * S::kTilesN + j) * 16 + M::row_b(lane, v), chunk + M::chunk(lane, v))];
+      y[v] = from[place<S::kChunks, P::kAccessB>((n * S::kTilesN + j) * 16 + M::row_b(lane, v),
+                                                 chunk + M::chunk(lane, v))];
   }
   SDX_FN void read_b(const shared_vec* from, int s, vec16 (&y)[S::kTilesN][M::kVectorsB]) const {
 #pragma clang loop unroll(full)
     for (int j = 0; j < S::kTilesN; ++j) read_b(from, s, j, y[j]);
   }
 };
+
+/// Adds the products of a tile in LDS, all of whose operands are read first. Between the reads and the products it
+/// calls `load_next`.
+template <class Tile, class P, class Sums, class LoadNext>
+SDX_FN void multiply_tile(const WavePart<Tile, P>& part, Sums& sums, const shared_vec* from_a, const shared_vec* from_b,
+                          const LoadNext& load_next) {
+  using S = Sizes<Tile, P>;
+  using M = typename S::M;
+  constexpr int TM = S::kTilesM, TN = S::kTilesN;
+  // LDS works through all reads of the tile while the first products run, and the loads of the next tile come after
+  // them: matrix instructions then follow one another without a wait.
+  vec16 x[S::kOwnSteps][TM][M::kVectorsA], y[S::kOwnSteps][TN][M::kVectorsB];
+#pragma clang loop unroll(full)
+  for (int s = 0; s < S::kOwnSteps; ++s) {
+    part.read_b(from_b, s, y[s]);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < TM; ++i) part.read_a(from_a, s, i, x[s][i]);
+  }
+  keep_order();
+  load_next();
+  keep_order();
+#pragma clang loop unroll(full)
+  for (int s = 0; s < S::kOwnSteps; ++s)
+#pragma clang loop unroll(full)
+    for (int i = 0; i < TM; ++i)
+#pragma clang loop unroll(full)
+      for (int j = 0; j < TN; ++j) {
+        S::product(x[s][i], y[s][j], sums[i][j]);
+        // The first matrix instruction waits for those of another workgroup's wave on this SIMD; the following ones
+        // keep priority. So workgroups alternate between matrix instructions and memory.
+        if (s + i + j == 0) {
+          raise_priority<1>();
+          keep_order();
+        }
+      }
+  raise_priority<0>();
+  keep_order();
+}
 
 /// Adds the products of `count` tiles along K, from tile `from` on, to a wave's sums. Tile::kStages tiles are in LDS;
 /// the next one is loaded while one is multiplied.
@@ -126,34 +188,7 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
     };
     const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
     if constexpr (S::kReadFirst) {
-      // LDS works through all reads of the tile while the first products run, and the loads of the next tile come after
-      // them: matrix instructions then follow one another without a wait.
-      vec16 x[S::kOwnSteps][TM][M::kVectorsA], y[S::kOwnSteps][TN][M::kVectorsB];
-#pragma clang loop unroll(full)
-      for (int s = 0; s < S::kOwnSteps; ++s) {
-        part.read_b(from_b, s, y[s]);
-#pragma clang loop unroll(full)
-        for (int i = 0; i < TM; ++i) part.read_a(from_a, s, i, x[s][i]);
-      }
-      keep_order();
-      load_next();
-      keep_order();
-#pragma clang loop unroll(full)
-      for (int s = 0; s < S::kOwnSteps; ++s)
-#pragma clang loop unroll(full)
-        for (int i = 0; i < TM; ++i)
-#pragma clang loop unroll(full)
-          for (int j = 0; j < TN; ++j) {
-            M::product(x[s][i], y[s][j], sums[i][j]);
-            // The first product waits until another workgroup's wave on this SIMD has done its own; the others don't
-            // give way: workgroups take turns at matrix instructions and at memory.
-            if (s + i + j == 0) {
-              raise_priority<1>();
-              keep_order();
-            }
-          }
-      raise_priority<0>();
-      keep_order();
+      multiply_tile<Tile>(part, sums, from_a, from_b, load_next);
     } else {
       load_next();
       // One step of vector arithmetic is long enough; unrolling further only costs registers.
@@ -167,7 +202,7 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
           vec16 x[M::kVectorsA];
           part.read_a(from_a, s, i, x);
 #pragma clang loop unroll(full)
-          for (int j = 0; j < TN; ++j) M::product(x, y[j], sums[i][j]);
+          for (int j = 0; j < TN; ++j) S::product(x, y[j], sums[i][j]);
         }
         // Operands of several steps at a time would need more registers than there are.
         if constexpr (M::kFamily == MatrixFamily::kMfma) keep_order();
@@ -205,11 +240,12 @@ SDX_FN void interleave() {
 #endif
 }
 
-/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are on their way to registers,
-/// two are in LDS, and a wave reads the operands of the next tile while it multiplies one.
-template <class Tile, class P, class Sums>
+/// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are in flight to registers, two
+/// are in LDS, and a wave reads the operands of the next tile while it multiplies one. Calls `at_end` when the last
+/// tiles are in flight.
+template <class Tile, class P, class Sums, class AtEnd>
 SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
-                               u32 first_row, u32 first_col, u32 from, u32 count) {
+                               u32 first_row, u32 first_col, u32 from, u32 count, const AtEnd& at_end) {
   using S = Sizes<Tile, P>;
   using M = typename S::M;
   constexpr int TM = S::kTilesM, TN = S::kTilesN, kInFlight = S::kInFlight;
@@ -218,20 +254,27 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
   typename S::B b;
   typename S::A::Held flying_a[kInFlight];
   typename S::B::Held flying_b[kInFlight];
-  if (count == 0) return;  // K may be 0, and its operands may have no memory
+  if (count == 0) return at_end();  // K may be 0, and its operands may have no memory
   // The last tile along K, which may be partial, comes first, so that all loads in the loop are full tiles.
   const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * S::kK; };
   const auto stage = [&](int t) { return lds + t % 2 * S::kStage; };
-  // Past the last tile it loads that one again.
+  // The compiler issues first what has its address first. Tiles must be waited for in the order of their loads.
+  constexpr bool kLastA = S::A::kBuffer;
+  // Steps after the loop, which load nothing. RDNA is faster with one less, although the last tile then is loaded
+  // again.
+  constexpr int kAfter = M::kFamily == MatrixFamily::kMfma ? kInFlight + 2 : kInFlight + 1;
+  // Past the last tile, where their number is odd, it loads that one again.
   const auto fetch = [&](int slot, u32 t) __attribute__((always_inline)) {
     const u32 at = t < count ? t : count - 1;
     const bool more = t + 1 < count;
+    if constexpr (kLastA) b.template begin<true>(p, flying_b[slot], nullptr, z, first_col, first_k(at), more);
     a.template begin<true>(p, flying_a[slot], nullptr, z, first_row, first_k(at), more);
-    b.template begin<true>(p, flying_b[slot], nullptr, z, first_col, first_k(at), more);
+    if constexpr (!kLastA) b.template begin<true>(p, flying_b[slot], nullptr, z, first_col, first_k(at), more);
   };
   const auto store = [&](int slot, shared_vec* to) __attribute__((always_inline)) {
+    if constexpr (kLastA) b.template finish<true>(flying_b[slot], to + S::A::kSpace);
     a.template finish<true>(flying_a[slot], to);
-    b.template finish<true>(flying_b[slot], to + S::A::kSpace);
+    if constexpr (!kLastA) b.template finish<true>(flying_b[slot], to + S::A::kSpace);
   };
   vec16 x[2][S::kOwnSteps][TM][M::kVectorsA], y[2][S::kOwnSteps][TN][M::kVectorsB];
   const auto read = [&](int t) __attribute__((always_inline)) {
@@ -249,7 +292,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
 #pragma clang loop unroll(full)
       for (int i = 0; i < TM; ++i)
 #pragma clang loop unroll(full)
-        for (int j = 0; j < TN; ++j) M::product(x[t % 2][s][i], y[t % 2][s][j], sums[i][j]);
+        for (int j = 0; j < TN; ++j) S::product(x[t % 2][s][i], y[t % 2][s][j], sums[i][j]);
   };
   a.start(p, z, first_row, from * S::kK);
   b.start(p, z, first_col, from * S::kK);
@@ -264,6 +307,8 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
         fetch(i, i + 1);
         keep_order();  // waits in the loop count loads in this order
       }
+    fix_registers(sums);  // while the first tile is on its way
+    keep_order();
     a.template finish<false>(first_a, stage(0));
     b.template finish<false>(first_b, stage(0) + S::A::kSpace);
   }
@@ -276,7 +321,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
     keep_order();
     lds_barrier();
     read(0);
-    for (u32 t = 0; left > kInFlight + 1; left -= kInFlight, t += kInFlight)
+    for (u32 t = 0; left > kAfter; left -= kInFlight, t += kInFlight)
 #pragma clang loop unroll(full)
       for (int i = 0; i < kInFlight; ++i) {
         lds_barrier();  // tile t + 1 has been written, and operands of tile t read
@@ -292,6 +337,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
     lds_barrier();
     read(0);
   }
+  at_end();
   const auto finish = [&](const auto& again, auto index) __attribute__((always_inline)) {
     constexpr int i = index.value;
     if (u32(i) >= left) return;
@@ -299,7 +345,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
     if (u32(i + 1) < left) read(i + 1);
     multiply(i);
     if (u32(i + 2) < left) store((i + 1) % kInFlight, stage(i));
-    if constexpr (i < kInFlight) again(again, Number<i + 1>{});
+    if constexpr (i + 1 < kAfter) again(again, Number<i + 1>{});
   };
   finish(finish, Number<0>{});
 }

@@ -8,7 +8,8 @@ namespace sdx {
 /// such array per share, and gemm_finish() adds them up.
 template <class P>
 struct Partial : P {
-  static constexpr bool kPairs = false;
+  static constexpr bool kPairs = false, kReadsRows = false;
+  static constexpr int kResultBytes = 4;
   using Sum = typename Matrix<typename P::T>::Sum;
   using Read = gemm_detail::NothingRead;  // gemm_finish() applies the epilogue
   Sum* __restrict parts;

@@ -121,14 +121,14 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
     }
 }
 
-/// Passes a wave's sums to P::element in row order rather than in the matrix instruction's layout. They go through LDS,
-/// 16 rows by up to 64 columns at a time. `row` and `col`: of the wave's first sum. The sums of waves with the same
-/// `slot` are added up.
+/// Passes a wave's accumulators to P::element in row order rather than in the matrix instruction's layout. They go
+/// through LDS, 16 rows by up to 64 columns at a time. `row` and `col`: of the wave's first sum. The sums of waves with
+/// the same `slot` are added up.
 template <class P, int TM, int TN, int Slots, int Shares, class Sums>
 SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
 #if defined(__GFX9__)
-  // Loads and stores have one counter there. After a store that may have been skipped the compiler no longer knows how
-  // many are on their way, and waits for all of them where it needs what the epilogue reads.
+  // Loads and stores have one counter there. After a store that may have been skipped, the compiler no longer knows how
+  // many are in flight, and waits for all of them where it needs an operand of the epilogue.
   if (!__is_same(typename ReadOf<P>::Type, NothingRead) && row + TM * 16 <= p.m && col + TN * 16 <= p.n) {
     store_parts<true, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
     return;
@@ -136,6 +136,96 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
 #endif
   store_parts<false, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
 }
+
+/// How many neighbouring columns TurnedSums gives a lane of a wave with TN tiles of columns; 0 if it cannot.
+template <class P, int TN>
+inline constexpr int turned_run = [] {
+#if SDX_MATRIX_I8 == 16  // CDNA 2
+  return 0;              // by the clock, ResNet-50's convolutions take up to 7 % longer than through LDS
+#endif
+  if (Matrix<typename P::T>::kFamily != MatrixFamily::kMfma || !P::kFullColumns) return 0;
+  return P::kResultBytes * 8 <= (P::kPairs ? 32 : 16) && TN % 2 == 0 ? 8 : 4;
+}();
+
+/// Waits for this wave's loads. Within a branch the compiler would wait for them, and for earlier stores too.
+SDX_FN void wait_for_loads() {
+#if defined(__GFX9__)
+  __builtin_amdgcn_s_waitcnt(0x0f70);  // vmcnt(0)
+  __builtin_amdgcn_sched_barrier(0);
+#endif
+}
+
+/// Passes a wave's sums to P::element without LDS, where matrix instructions computed the transposed tile: with the
+/// weights as its first operand, a lane has 4 sums of one row (pixel) that follow one another, and `Run` of them if the
+/// columns are divided among tiles accordingly (turned_row()). Four lanes store neighbouring runs of a row. What the
+/// epilogue reads is read before anything is stored.
+template <class P, int TM, int TN, int Run>
+struct TurnedSums {
+  using Read = typename ReadOf<P>::Type;
+  static constexpr bool kReads = !__is_same(Read, NothingRead), kEarly = kReads && !P::kReadsRows;
+  static constexpr int kTiles = Run / 4, kRuns = TN / kTiles;  // tiles of a run; runs of a lane in a row
+  // Rows of tiles whose reads are on their way at a time.
+  static constexpr int kTogether = P::kReadsRows && TM * TN > 16 && TM % 2 == 0 ? TM / 2 : TM;
+  Read columns[kEarly ? kRuns : 1][kEarly ? Run : 1];
+
+  static SDX_FN u32 column(u32 col, int run) { return col + (run * 4 + thread_id() % kWave / 16) * Run; }
+  static SDX_FN void read_run(const P& p, u32 z, u32 row, u32 col, Read (&to)[Run]) {
+    const u32 in_col = col < p.n ? col : 0;  // what is not stored may be anything
+#pragma clang loop unroll(full)
+    for (int e = 0; e < Run; ++e) p.read(z, row, in_col + e, to[e]);
+  }
+  /// Starts reading what the epilogue needs of columns, from column `col` of the wave on.
+  SDX_FN void begin(const P& p, u32 z, u32 col) {
+    if constexpr (kEarly)
+#pragma clang loop unroll(full)
+      for (int run = 0; run < kRuns; ++run) read_run(p, z, 0, column(col, run), columns[run]);
+  }
+  /// whole_rows, whole_columns: no tile of any workgroup reaches past the output; known while compiling where sizes
+  /// are.
+  template <class Sums>
+  SDX_FN void store(const P& p, const Sums& sums, u32 z, u32 row, u32 col, bool whole_rows, bool whole_columns) const {
+    using Sum = typename Matrix<typename P::T>::Sum;
+    const u32 own = row + thread_id() % 16;
+    if (kEarly && !(whole_rows && whole_columns)) wait_for_loads();
+#pragma clang loop unroll(full)
+    for (int first = 0; first < TM; first += kTogether) {
+      Read reads[P::kReadsRows ? kTogether : 1][kRuns][Run];
+      if constexpr (P::kReadsRows)
+#pragma clang loop unroll(full)
+        for (int i = 0; i < kTogether; ++i)
+#pragma clang loop unroll(full)
+          for (int run = 0; run < kRuns; ++run) {
+            const u32 at = own + (first + i) * 16;
+            read_run(p, z, whole_rows || at < p.m ? at : p.m - 1, column(col, run), reads[i][run]);
+          }
+#pragma clang loop unroll(full)
+      for (int i = 0; i < kTogether; ++i) {
+        const u32 at = own + (first + i) * 16;
+        if (!whole_rows && at >= p.m) continue;
+#pragma clang loop unroll(full)
+        for (int run = 0; run < kRuns; ++run) {
+          const u32 c = column(col, run);
+          if (!whole_columns && c >= p.n) continue;
+          Sum x[Run];
+#pragma clang loop unroll(full)
+          for (int e = 0; e < Run; ++e) x[e] = sums[first + i][run * kTiles + e / 4][e % 4];
+          if constexpr (kReads) {
+#pragma clang loop unroll(full)
+            for (int e = 0; e < Run; ++e) p.element(z, at, c + e, x[e], kEarly ? columns[run][e] : reads[i][run][e]);
+          } else {
+            store_columns<Run>(p, z, at, c, x);
+          }
+        }
+      }
+    }
+  }
+};
+
+/// Where matrix instructions compute the tile as it is.
+template <class P, int TM, int TN>
+struct TurnedSums<P, TM, TN, 0> {
+  SDX_FN void begin(const P&, u32, u32) {}
+};
 
 }  // namespace gemm_detail
 }  // namespace sdx

@@ -278,8 +278,8 @@ SDX_FN void take_sums(u32 from, i32* x) {
                : "memory");
 }
 
-/// With split-K, thread blocks of the cluster exchange sums: each adds up every kShares-th group of 32 columns and
-/// passes it to store(sums, i, column). The sums reuse the memory of the stages.
+/// With split-K, thread blocks of the cluster exchange partial sums: each adds up every kShares-th group of 32 columns
+/// and passes it to store(sums, i, column). The sums reuse the memory of the stages.
 template <class Tile, bool Half, int MI, int Parts, class Sum, class Store>
 SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const Sum (&sums)[MI][1][Parts][8], Store store) {
   constexpr int kShares = Tile::kShares, GN = Tile::kGroupN;

@@ -1,8 +1,8 @@
 // GEMM of two to four rows with weights of 4 or 8 bits on CDNA's smallest matrix instruction, which multiplies 4 rows
 // by 4 columns in each of 16 blocks (AMDGPU ISA: V_MFMA_F32_4X4X4_16B_F16). Blocks divide K: four neighbouring lanes
 // load contiguous elements of four rows of a, and of four columns of b. So a lane loads a quarter of what vector
-// arithmetic needs of a, and products take no vector instructions, which converting weights leaves no room for.
-// Integers less their zero point are exact in float16; the scale multiplies the sum of a block, as in gemv_wide.h.
+// arithmetic needs of a, and multiplications take no vector instructions, which are needed to convert weights. Integers
+// minus their zero point are exact in float16; the scale multiplies the sum of a block, as in gemv_wide.h.
 #pragma once
 #include "gemv_wide.h"
 
@@ -29,7 +29,7 @@ SDX_FN void gemv_mfma(const P& p) {
   const u32 first_col = rest % tiles_n * kColumns;
   const u32 row = lane % 4 < height ? lane % 4 : height - 1;  // others repeat it, and are not stored
 
-  // A part of a for all waves, so that memory is read in its order; or all of it, where this kernel makes its rows.
+  // A part of a for all waves, so that memory is read contiguously; or all of it, if this kernel computes its rows.
   constexpr u32 kVectors = kStride / 8, kEach = kRows * kVectors / kThreads;
   constexpr int kSumVectors = kWaves * 4 * kRows * Columns / 4;
   constexpr int kHeld = P::kRowHeight ? kRowBytes / 16 : int(kRows * kVectors);

@@ -1,10 +1,10 @@
 // GEMM of one to four rows (decoding with a language model) on AMD's vector units, with weights of 32, 16, 8 or 4 bits:
 // out[z, row, col] = epilogue(sum over k of a[z, row, k] * b[z, col, k]). Reading b is the bottleneck, so a wave has
 // the weights of many columns in flight at a time, 16 contiguous bytes a lane, and loads its part of a once for all of
-// them. Weights of 4 and 8 bits are multiplied as integers, less their zero point; the scale multiplies the sum of a
+// them. Weights of 4 and 8 bits are multiplied as integers minus their zero point; the scale multiplies the sum of a
 // block, so weights are not rounded to 16 bits. What skinny.h requires of P holds here too. Operands may be expressions
-// (Access::kElements); those in memory whose rows are not whole vectors (kRowsA, kRowsB of gemm_problem.h) are loaded
-// as vectors all the same.
+// (Access::kElements); those in memory whose rows are not a multiple of a vector (kRowsA, kRowsB of gemm_problem.h) are
+// loaded as vectors too.
 #pragma once
 #include "skinny.h"
 

@@ -1,5 +1,5 @@
-// What kernels on GPUs need besides the prelude: thread numbers, barriers, reductions over a workgroup. Workgroups have
-// 256 threads along x, unless their kernel says otherwise (SDX_SIZED_KERNEL).
+// Device functions for GPU kernels besides the prelude: thread indices, barriers, reductions over a workgroup.
+// Workgroups have 256 threads along x, unless their kernel says otherwise (SDX_SIZED_KERNEL).
 #pragma once
 #include "prelude.h"
 

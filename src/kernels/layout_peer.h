@@ -1,11 +1,11 @@
-// The memory through which cards exchange tensors (collective/kernels/peer.h): compiled by the kernels and by the
+// The memory through which GPUs exchange tensors (collective/kernels/peer.h): compiled by the kernels and by the
 // library, which allocates and clears it. Freestanding: no includes, built-in types only. Sizes are in bytes.
 #pragma once
 
 namespace sdx::layout {
 
-/// Most workgroups of a launch, each with flags of its own. They wait for other cards' data, so all of them must run at
-/// the same time, which 64 do on every chip.
+/// Most workgroups of a launch, each with flags of its own. They wait for other GPUs' data, so all of them must run
+/// concurrently, as 64 do on every chip.
 inline constexpr unsigned kPeerBlocks = 64;
 /// Cards of a group: those of one machine.
 inline constexpr unsigned kPeerRanks = 8;

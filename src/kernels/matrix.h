@@ -1,7 +1,8 @@
-// Matrix instructions of every chip behind one interface: Matrix<T> multiplies 16 x 16 tiles with sums in float32
-// (int32 for 8-bit integers), one tile per wave. Tables below say which instruction a chip has for a type and where
-// elements lie in its registers (MATRIX_OPERANDS, MATRIX_SUMS and one product() per chip). Chips and types without
-// matrix instructions have rows in them too; their product() is vector arithmetic.
+// Matrix instructions of every chip behind one interface: Matrix<T> multiplies 16 x 16 tiles with accumulators in
+// float32 (int32 for 8-bit integers), one tile per wave. The code calls accumulators sums. Tables below say which
+// instruction a chip has for a type and where elements lie in its registers (MATRIX_OPERANDS, MATRIX_SUMS and one
+// product() per chip). Chips and types without matrix instructions have rows in them too; their product() is vector
+// arithmetic.
 //
 // A step multiplies a tile of A, 16 rows by kStep of K, with one of B, 16 columns by kStep of K. Both lie in memory
 // with K contiguous, and each lane reads vectors of 16 bytes: vector v of row slot r comes from row row_a(lane, r), at
@@ -80,9 +81,9 @@ consteval int matrix_instructions(int step) {
 struct OperandLayout {
   int rows, vectors, row_divisor, row_lanes, row_stride, k_divisor, k_lanes;
 };
-/// How a wave's lanes hold sums: element e of a lane is at row lane / row_divisor % row_lanes * row_scale +
-/// e / row_div % row_count * row_step, at column lane / col_divisor % col_lanes * col_scale + e % col_mod * col_step +
-/// e / 4 * col_high.
+/// How a wave's lanes hold accumulators: element e of a lane is at row lane / row_divisor % row_lanes * row_scale + e /
+/// row_div % row_count * row_step, at column lane / col_divisor % col_lanes * col_scale + e % col_mod * col_step + e /
+/// 4 * col_high.
 struct SumLayout {
   int count, row_divisor, row_lanes, row_scale, col_divisor, col_lanes, col_scale, row_div, row_count, row_step,
       col_mod, col_step, col_high;

@@ -225,12 +225,23 @@ SDX_FN void routine_scan(const T* x, T* y, i64 outer, i64 n, i64 inner) {
     for (i64 p = first_thread(); p < outer * inner; p += all_threads()) {
       const i64 base = p / inner * n * inner + p % inner;
       A sum = neutral;
-      for (i64 k = 0; k < n; ++k) {
-        const i64 at = base + (Reverse ? n - 1 - k : k) * inner;
-        const A next = combine(sum, read(x[at]));
-        y[at] = written(Exclusive ? sum : next);
+      const auto at = [&](i64 k) { return base + (Reverse ? n - 1 - k : k) * inner; };
+      const auto add = [&](i64 k, T e) {
+        const A next = combine(sum, read(e));
+        y[at(k)] = written(Exclusive ? sum : next);
         sum = next;
+      };
+      // Several loads at a time: the compiler does not move a load before a store that it may depend on.
+      constexpr i64 ahead = 8;
+      i64 k = 0;
+      for (; k + ahead <= n; k += ahead) {
+        T e[ahead];
+#pragma clang loop unroll(full)
+        for (i64 j = 0; j < ahead; ++j) e[j] = x[at(k + j)];
+#pragma clang loop unroll(full)
+        for (i64 j = 0; j < ahead; ++j) add(k + j, e[j]);
       }
+      for (; k < n; ++k) add(k, x[at(k)]);
     }
   } else {
     constexpr i64 each = 4;

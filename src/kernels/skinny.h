@@ -199,7 +199,7 @@ SDX_FN void add_up_waves(const P& p, void* lds, const Sum (&sums)[Tiles][Count],
 
 }  // namespace skinny_detail
 
-/// Stands for P::b_elements if b is quantised in blocks: dequantises eight elements from `at` (a multiple of 8) on.
+/// Replaces P::b_elements if b is quantised in blocks: dequantises eight elements from `at` (a multiple of 8) on.
 template <class P>
 SDX_FN void block_elements(const P& p, u32 z, u32 col, u32 at, typename P::T* x) {
   using namespace skinny_detail;

@@ -100,6 +100,10 @@ class HostBlock : public BlockLowering {
     a.page_rows = m->page_rows;
     a.k_page = m->k_page;
     a.v_page = m->v_page;
+    a.k_scale = ref(m->k_scale);
+    a.v_scale = ref(m->v_scale);
+    a.k_scale_page = m->k_scale_page;
+    a.v_scale_page = m->v_scale_page;
     a.batch = m->batch;
     a.heads = m->heads;
     a.queries = m->queries;

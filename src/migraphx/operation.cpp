@@ -57,7 +57,7 @@ json parse_attributes(std::string_view text) {
   };
   json j = json::parse(quoted(text), limit, false);
   if (deep || !j.is_object())
-    fail(ErrorKind::kInvalidArgument, "the attributes {} are no list of names and values such as {{axes: [0, 1]}}",
+    fail(ErrorKind::kInvalidArgument, "the attributes {} are not a list of names and values such as {{axes: [0, 1]}}",
          text);
   return j;
 }

@@ -28,7 +28,7 @@ class InputShape {
 
   Parameter apply() {
     if (input_.kind != ValueInfo::Kind::kTensor)
-      fail(ErrorKind::kUnsupported, "the input '{}' is no tensor", input_.name);
+      fail(ErrorKind::kUnsupported, "the input '{}' is not a tensor", input_.name);
     if (!input_.dtype)
       fail(ErrorKind::kUnsupported, "the input '{}' has no element type that is supported: {}", input_.name,
            input_.unsupported.empty() ? "none is declared" : input_.unsupported);

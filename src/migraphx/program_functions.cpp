@@ -35,7 +35,7 @@ SARDONYX_MIGRAPHX migraphx_status migraphx_parse_onnx_buffer(migraphx_program** 
 namespace {
 
 [[noreturn]] void refuse_tensorflow() {
-  fail(ErrorKind::kUnsupported, "models of TensorFlow can't be read; convert the model to ONNX (tf2onnx)");
+  fail(ErrorKind::kUnsupported, "TensorFlow models can't be read; convert the model to ONNX (tf2onnx)");
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ void col2im_op(OpContext& c) {
   g.add_check(compare(Op::kEq, idx::product(blocks), x->shape[2]),
               fmt::format("{} blocks for an input of {}", to_string(idx::product(blocks)), to_string(x->shape[2])));
   g.add_check(compare(Op::kEq, idx::mod(x->shape[1], block_size), 0),
-              "the channels are no multiple of the block's size");
+              "the channels are not a multiple of the block's size");
   Exprs shape = {x->shape[0], idx::floordiv(x->shape[1], block_size)};
   shape.insert(shape.end(), image.begin(), image.end());
   const DType w = tensor::accumulator(x->dtype);

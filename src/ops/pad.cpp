@@ -53,8 +53,8 @@ void pad_op(OpContext& c) {
     identity &= is_const(before[a], 0) && is_const(after[a], 0);
     shape[a] = x->shape[a] + before[a] + after[a];
     g.add_check(compare(Op::kGe, shape[a], 0),
-                fmt::format("pads of {} and {} leave less than nothing of dim {}", to_string(before[a]),
-                            to_string(after[a]), to_string(x->shape[a])));
+                fmt::format("pads of {} and {} make a dim of {} negative", to_string(before[a]), to_string(after[a]),
+                            to_string(x->shape[a])));
   }
   if (identity) return c.out(0, x);
   Expr fill = constant(0, x->dtype);

@@ -3,10 +3,14 @@
 // Tokens of all sequences are packed: sequence b has the new tokens cumulative[b] to cumulative[b + 1], which follow
 // past[b] tokens in the cache. Its token t lies in page table[b, t / P], at row t % P. Attention reads pages in place:
 // the page's number is part of the index expressions of keys and values.
+//
+// com.sardonyx has the same operator for caches of int8, with a scale for each row of a head: inputs and outputs more
+// are the scales [pages, P, Hk]. New rows are divided by their largest magnitude / 127 and rounded.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
 #include "ops/norm.h"
+#include "ops/quantize.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -33,9 +37,9 @@ enum Input {
   kValueScale
 };
 
-void refuse_unsupported(OpContext& c) {
-  if (c.attr_s("k_quant_type", "NONE") != "NONE" || c.attr_s("v_quant_type", "NONE") != "NONE" || c.has(kKeyScale) ||
-      c.has(kValueScale))
+void refuse_unsupported(OpContext& c, bool scaled) {
+  if (c.attr_s("k_quant_type", "NONE") != "NONE" || c.attr_s("v_quant_type", "NONE") != "NONE" ||
+      (!scaled && (c.has(kKeyScale) || c.has(kValueScale))))
     c.refuse("a quantised cache");
   if (c.attr_s("kv_cache_layout", "SEPARATE") != "SEPARATE") c.refuse("a cache of latent vectors");
   if (c.attr("rotary_offset", 0) != 0) c.refuse("a rotary embedding that does not begin at a head's first element");
@@ -48,6 +52,7 @@ struct Pages {
   Value *cumulative, *past, *table;
   Value* owner;            // the sequence of each packed token; null if there is only one sequence
   Expr tokens, sequences;  // N, B
+  Value *key_scales = nullptr, *value_scales = nullptr;  // [pages, P, Hk]; null: the cache is not quantised
 
   Expr pages() const { return keys->shape[0]; }
   Expr rows() const { return keys->shape[1]; }
@@ -72,18 +77,30 @@ struct Pages {
   }
 };
 
-Pages pages_of(OpContext& c, Value* query) {
+Pages pages_of(OpContext& c, Value* query, bool scaled) {
   Graph& g = c.graph();
   Pages p{c.in(kKeyCache), c.in(kValueCache), c.in(kCumulative), c.in(kPast), c.in(kTable), nullptr, {}, {}};
   for (const Value* v : {p.keys, p.values}) {
     c.require(v->rank() == 4, "a cache of rank {}, not [pages, rows, heads, head size]", v->rank());
-    if (v->dtype != query->dtype) c.refuse("a cache of {} for queries of {}", name(v->dtype), name(query->dtype));
+    if (v->dtype != (scaled ? DType::kInt8 : query->dtype))
+      c.refuse("a cache of {} for queries of {}", name(v->dtype), name(query->dtype));
     for (std::size_t d = 0; d < 4; ++d)
       g.add_check(compare(Op::kEq, v->shape[d], p.keys->shape[d]), "the caches of keys and values differ in shape");
   }
   c.require(p.cumulative->rank() == 1 && p.past->rank() == 1 && p.table->rank() == 2,
             "cumulative_sequence_length, past_seqlens and block_table of ranks {}, {} and {}", p.cumulative->rank(),
             p.past->rank(), p.table->rank());
+  if (scaled) {
+    c.require(c.has(kKeyScale) && c.has(kValueScale), "a quantised cache without its scales");
+    p.key_scales = c.in(kKeyScale);
+    p.value_scales = c.in(kValueScale);
+    for (const Value* v : {p.key_scales, p.value_scales}) {
+      c.require(v->rank() == 3 && v->dtype == DType::kFloat32, "scales of rank {} and type {}", v->rank(),
+                name(v->dtype));
+      for (std::size_t d = 0; d < 3; ++d)
+        g.add_check(compare(Op::kEq, v->shape[d], p.keys->shape[d]), "the scales do not fit the cache");
+    }
+  }
   p.tokens = query->shape[0];
   p.sequences = p.table->shape[0];
   g.add_check(compare(Op::kEq, p.past->shape[0], p.sequences), "past_seqlens does not fit block_table");
@@ -157,40 +174,75 @@ void transform_heads(OpContext& c, Projections& p, const Pages& pages) {
   p.k = rotate(g, p.k, false, r);
 }
 
-/// The caches with the new tokens' keys and values.
-std::vector<Value*> append(OpContext& c, const Projections& p, const Pages& pages) {
+/// Where the rows of new tokens are stored, in rows of the cache; -1: nowhere.
+Value* slots_of(OpContext& c, const Pages& pages) {
   Graph& g = c.graph();
   Value* given = c.opt(kSlots);
   if (given) {
     c.require(given->rank() == 1, "slot_mapping of rank {}", given->rank());
     g.add_check(compare(Op::kEq, given->shape[0], pages.tokens), "slot_mapping does not fit the tokens");
   }
-  Value* slots = tensor::generate(g, {pages.tokens}, [&](const Exprs& i) {
+  return tensor::generate(g, {pages.tokens}, [&](const Exprs& i) {
     if (given) return Pages::number(given, i[0]);
     const Expr t = pages.position(i[0]), last = pages.keys_of_sequence() - 1;
     const Expr inside = idx::max(0, idx::min(t, last));
     const Expr slot = pages.entry(i[0], idx::floordiv(inside, pages.rows())) * pages.rows() + idx::mod(t, pages.rows());
     return select(compare(Op::kEq, inside, t), slot, Expr(-1));  // outside: not stored
   });
-  const Expr row = p.size * Expr(p.kv_heads);
-  const auto flat = [&](Value* x) { return tensor::reshape(g, x, {pages.tokens, row}); };
-  return tensor::routine(g, "append_rows", {slots, flat(p.k), flat(p.v), pages.keys, pages.values},
+}
+
+/// Two caches of `row` elements for each token, with the new rows.
+std::vector<Value*> append_rows(Graph& g, Value* slots, const Pages& pages, const Expr& row, Value* x, Value* y,
+                                Value* x_cache, Value* y_cache) {
+  const auto flat = [&](Value* v) { return tensor::reshape(g, v, {pages.tokens, row}); };
+  return tensor::routine(g, "append_rows", {slots, flat(x), flat(y), x_cache, y_cache},
                          {pages.tokens, row, row, 0, row, 0}, {},
-                         {{pages.keys->dtype, pages.keys->shape}, {pages.values->dtype, pages.values->shape}});
+                         {{x_cache->dtype, x_cache->shape}, {y_cache->dtype, y_cache->shape}});
+}
+
+/// A token's row of a head as int8 [1, N, Hk, D], and its scale, float32 [N, Hk].
+std::pair<Value*, Value*> quantized(Graph& g, const Pages& pages, std::int64_t heads, const Expr& size, Value* x) {
+  constexpr double kMost = 127, kLeast = 1e-30;  // zeros: any scale
+  Value* scales = tensor::generate(g, {pages.tokens, Expr(heads)}, [&](const Exprs& i) {
+    const Expr d = loop_var(size);
+    const Expr magnitude = unary(Op::kAbs, cast(tensor::at(x, {0, i[0], i[1], d}), DType::kFloat32));
+    const Expr largest = reduce(ReduceKind::kMax, {d}, magnitude);
+    return binary(Op::kMul, binary(Op::kMax, largest, constant_float(kLeast, DType::kFloat32)),
+                  constant_float(1 / kMost, DType::kFloat32));
+  });
+  Value* rows = tensor::generate(g, {1, pages.tokens, Expr(heads), size}, [&](const Exprs& i) {
+    const Expr value = cast(tensor::at(x, {0, i[1], i[2], i[3]}), DType::kFloat32);
+    return quantize(value, tensor::at(scales, {i[1], i[2]}), {}, DType::kInt8);
+  });
+  return {rows, scales};
+}
+
+/// The caches with the new tokens' keys and values; then the scales, if there are any.
+std::vector<Value*> append(OpContext& c, const Projections& p, const Pages& pages) {
+  Graph& g = c.graph();
+  Value* slots = slots_of(c, pages);
+  const Expr row = p.size * Expr(p.kv_heads);
+  if (!pages.key_scales) return append_rows(g, slots, pages, row, p.k, p.v, pages.keys, pages.values);
+  const auto [k, k_scales] = quantized(g, pages, p.kv_heads, p.size, p.k);
+  const auto [v, v_scales] = quantized(g, pages, p.kv_heads, p.size, p.v);
+  std::vector<Value*> found = append_rows(g, slots, pages, row, k, v, pages.keys, pages.values);
+  for (Value* scales :
+       append_rows(g, slots, pages, Expr(p.kv_heads), k_scales, v_scales, pages.key_scales, pages.value_scales))
+    found.push_back(scales);
+  return found;
 }
 
 // Inputs: see Input; attention_metadata (16) is a hint that is not needed. Outputs: output, key_cache_out,
-// value_cache_out.
-void paged_attention(OpContext& c) {
-  refuse_unsupported(c);
+// value_cache_out; with scales: the updated ones.
+void paged_attention_of(OpContext& c, bool scaled) {
+  refuse_unsupported(c, scaled);
   Graph& g = c.graph();
   c.require(c.in(kQuery)->rank() == 2, "a query of rank {}, not [tokens, features]", c.in(kQuery)->rank());
-  const Pages pages = pages_of(c, c.in(kQuery));
+  const Pages pages = pages_of(c, c.in(kQuery), scaled);
   Projections p = projections(c, pages);
   transform_heads(c, p, pages);
   const std::vector<Value*> cache = append(c, p, pages);
-  c.out(1, cache[0]);
-  c.out(2, cache[1]);
+  for (std::size_t k = 0; k < cache.size(); ++k) c.out(static_cast<int>(k) + 1, cache[k]);
 
   // One sequence: its tokens are queries that share keys. Several: each token has keys of its own.
   const bool one = !pages.owner;
@@ -198,13 +250,17 @@ void paged_attention(OpContext& c) {
   AttentionSpec spec;
   spec.q = tensor::transpose(g, p.q, one ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{1, 2, 0, 3});
   const Exprs shape = {one ? Expr(1) : pages.tokens, p.kv_heads, pages.keys_of_sequence(), p.size};
-  const auto read = [&](const Value* x) {
+  const auto read = [&](const Value* x, const Value* scales) {
     return tensor::generate(g, shape, [&](const Exprs& i) {
-      return tensor::at(x, {pages.page(i[0], i[2]), idx::mod(i[2], pages.rows()), i[1], i[3]});
+      const Expr page = pages.page(i[0], i[2]), row = idx::mod(i[2], pages.rows());
+      const Expr element = tensor::at(x, {page, row, i[1], i[3]});
+      if (!scales) return element;
+      const Expr scale = tensor::at(scales, {page, row, i[1]});
+      return cast(binary(Op::kMul, cast(element, DType::kFloat32), scale), c.in(kQuery)->dtype);
     });
   };
-  spec.k = read(cache[0]);
-  spec.v = read(cache[1]);
+  spec.k = read(cache[0], scaled ? cache[2] : nullptr);
+  spec.v = read(cache[1], scaled ? cache[3] : nullptr);
   spec.type = accumulator(c.in(kQuery)->dtype);
   if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
   spec.softcap = c.attr_f("softcap", 0);
@@ -226,6 +282,9 @@ void paged_attention(OpContext& c) {
   c.out(0, tensor::reshape(g, y, {pages.tokens, p.size * Expr(p.heads)}));
 }
 
+void paged_attention(OpContext& c) { paged_attention_of(c, false); }
+void scaled_paged_attention(OpContext& c) { paged_attention_of(c, true); }
+
 }  // namespace
 
 void register_paged_attention(OpRegistry& r) {
@@ -235,6 +294,13 @@ void register_paged_attention(OpRegistry& r) {
          .dtypes = "floats",
          .notes = "pages are read in place; the caches may be inputs and outputs in one buffer; without quantised or "
                   "latent caches"});
+  r.add({.name = "PagedAttention",
+         .domain = "com.sardonyx",
+         .lower = scaled_paged_attention,
+         .dtypes = "floats",
+         .notes =
+             "com.microsoft's with caches of int8; inputs 14 and 15 and outputs 3 and 4 are scales of each row of a "
+             "head, float32 [pages, rows, heads]"});
 }
 
 }  // namespace sardonyx

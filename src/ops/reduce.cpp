@@ -119,7 +119,7 @@ void arg_op(OpContext& c) {
   Value* x = c.in(0);
   const int axis = c.axis(c.attr("axis", 0), x->rank());
   const Expr d = x->shape[static_cast<std::size_t>(axis)];
-  c.graph().add_check(compare(Op::kGt, d, 0), "no largest or smallest element along an empty axis");
+  c.graph().add_check(compare(Op::kGt, d, 0), "the maximum and minimum along an empty axis are undefined");
   const Axes v = variables(x, {axis}, keep(c));
   const ReduceKind kind = c.attr("select_last_index", 0) != 0 ? last : first;
   c.out(0, c.graph().add_loop(v.out, reduce(kind, v.reduced, tensor::at(x, v.at))));

@@ -62,8 +62,7 @@ void parse(const OptionInfo&, Dims& v, std::string_view who, std::string_view te
     const auto [at, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
     if (error != std::errc() || at != digits.data() + digits.size()) size = -1;
   }
-  if (size < 0)
-    fail(ErrorKind::kInvalidArgument, "{} {}: a name and a size are wanted, as in {} batch=4", who, text, who);
+  if (size < 0) fail(ErrorKind::kInvalidArgument, "{} {}: give a name and a size, as in {} batch=4", who, text, who);
   const std::string name(text.substr(0, eq));
   if (!v.emplace(name, size).second) fail(ErrorKind::kInvalidArgument, "{}: dim '{}' is given twice", who, name);
 }

@@ -19,7 +19,7 @@ constexpr std::string_view kPrefix = "ep.amdgpuexecutionprovider.";
 constexpr std::string_view kPadding =
     "tensors are never padded: a program serves all sizes, so there is nothing to pad or to recompile";
 constexpr std::string_view kMiopen = "MIOpen is not used";
-constexpr std::string_view kTableForm = "the form of a calibration table is seen from its content";
+constexpr std::string_view kTableForm = "the format of a calibration table is recognised from its content";
 
 void add_batch(P& p, Name who, Text v) {
   if (const auto n = parse_number<std::int64_t>(who, v); n > 0) p.warm_batches.push_back(n);
@@ -29,7 +29,7 @@ void add_batch(P& p, Name who, Text v) {
 constexpr ProviderOption kProviderOptions[] = {
     {.name = "device", .default_text = "the session's", .help = "another device for this session: `host`, `hip:1`, `sim:gfx1100`",
      .set = [](P& p, Name, Text v) { p.device = v; }},
-    {.name = "device_id", .default_text = "the first", .help = "the device by its number",
+    {.name = "device_id", .default_text = "the first", .help = "number of the device",
      .set = [](P& p, Name who, Text v) { p.device_id = parse_number<int>(who, v); }},
     {.name = "fp16", .default_text = "0", .help = "1: `precision` `fp16`", .migraphx = {"migraphx_fp16_enable"}},
     {.name = "bf16", .default_text = "0", .help = "1: `precision` `bf16`", .migraphx = {"migraphx_bf16_enable"}},
@@ -50,13 +50,13 @@ constexpr ProviderOption kProviderOptions[] = {
      },
      .migraphx = {"migraphx_arena_extend_strategy"}},
     {.name = "gpu_external_alloc", .default_text = "",
-     .help = "address of the application's function `void*(size_t)`, which then allocates all device memory of the session: weights, temporaries and tensors",
+     .help = "address of a function `void*(size_t)` of the application that allocates all device memory of the session: weights, temporaries and tensors",
      .set = [](P& p, Name who, Text v) { p.external.allocate = parse_number<std::uintptr_t>(who, v); },
      .migraphx = {"migraphx_external_alloc"}},
-    {.name = "gpu_external_free", .default_text = "", .help = "with it: `void(void*)`",
+    {.name = "gpu_external_free", .default_text = "", .help = "address of the matching function `void(void*)` that frees memory",
      .set = [](P& p, Name who, Text v) { p.external.free = parse_number<std::uintptr_t>(who, v); },
      .migraphx = {"migraphx_external_free"}},
-    {.name = "gpu_external_empty_cache", .default_text = "", .help = "with it: `void()`, called when allocation fails",
+    {.name = "gpu_external_empty_cache", .default_text = "", .help = "address of a function `void()` that is called when allocation fails",
      .set = [](P& p, Name who, Text v) { p.external.empty_cache = parse_number<std::uintptr_t>(who, v); },
      .migraphx = {"migraphx_external_empty_cache"}},
     {.name = "user_compute_stream", .default_text = "one of its own", .help = "address of the stream on which the session runs",
@@ -67,10 +67,10 @@ constexpr ProviderOption kProviderOptions[] = {
      .set = [](P& p, Name who, Text v) { p.exhaustive_tune = parse_bool(who, v); },
      .migraphx = {"migraphx_exhaustive_tune"}},
     {.name = "tunable_op_enable", .default_text = "0",
-     .help = "1: choices follow the times in `tuning-2.sqlite`; with `tunable_op_tuning_enable` as well, as `exhaustive_tune`",
+     .help = "1: the times in `tuning-2.sqlite` decide between candidates; together with `tunable_op_tuning_enable`, the same as `exhaustive_tune`",
      .set = [](P& p, Name who, Text v) { p.use_tuned = parse_bool(who, v); }},
     {.name = "tunable_op_tuning_enable", .default_text = "0",
-     .help = "1: with `tunable_op_enable`, as `exhaustive_tune`; 0: nothing is timed, whatever `exhaustive_tune` says",
+     .help = "1: with `tunable_op_enable`, the same as `exhaustive_tune`; 0: nothing is timed, whatever `exhaustive_tune` says",
      .set = [](P& p, Name who, Text v) { p.exhaustive_tune = parse_bool(who, v) && (p.use_tuned || p.exhaustive_tune); }},
     {.name = "calibration_dir", .default_text = "none",
      .help = "directory in which a relative `calibration_table` is looked for before `cache_dir`",
@@ -86,7 +86,7 @@ constexpr ProviderOption kProviderOptions[] = {
        else if (p.save_path.empty()) p.save_path = ".";
      },
      .migraphx = {"migraphx_save_compiled_model"}},
-    {.name = "load_compiled_path", .default_text = "none", .help = "with `load_compiled_model`: where `save_compiled_path` has saved",
+    {.name = "load_compiled_path", .default_text = "none", .help = "with `load_compiled_model`: the path that was given as `save_compiled_path`",
      .set = [](P& p, Name, Text v) { p.load_path = v; },
      .migraphx = {"migraphx_load_compiled_path", "migraphx_load_model_name", "migraphx_load_model_path"}},
     {.name = "load_compiled_model", .default_text = "0",
@@ -105,12 +105,12 @@ constexpr ProviderOption kProviderOptions[] = {
      .help = "batch sizes that run once when the session is created, so that the application's first run with them is fast: 1,4,8",
      .set = [](P& p, Name who, Text v) { for (const std::string& w : parse_words(v)) add_batch(p, who, w); },
      .migraphx = {"migraphx_compile_batches"}},
-    {.name = "max_dynamic_batch", .default_text = "", .help = "one such size", .set = add_batch,
+    {.name = "max_dynamic_batch", .default_text = "", .help = "one more such batch size", .set = add_batch,
      .migraphx = {"migraphx_max_dynamic_batch"}},
     {.name = "dump_dir", .default_text = "nowhere",
      .help = "directory for one text file per group, with its inputs, outputs, kernels and the nodes that each kernel computes",
      .set = [](P& p, Name, Text v) { p.dump_dir = v; }},
-    {.name = "dump_model_ops", .default_text = "0", .help = "1: `dump_dir` is the working directory, unless it is given",
+    {.name = "dump_model_ops", .default_text = "0", .help = "1: dumps to the working directory if `dump_dir` is not given",
      .set = [](P& p, Name who, Text v) { if (parse_bool(who, v) && p.dump_dir.empty()) p.dump_dir = "."; }},
     {.name = "profile", .default_text = "none",
      .help = "file for the times of all kernels, which Perfetto opens; 1: `amdgpu_profile.json`. With ONNX Runtime 1.25 and later they are "
@@ -136,17 +136,17 @@ constexpr IgnoredOption kIgnored[] = {
     {"MIGraphX", "migraphx_max_compiled_models", "one program serves all shapes, so there are no others to keep"},
     {"MIGraphX", "migraphx_compute_mode", "programs are always compiled ahead of the first run"},
     {"MIGraphX", "migraphx_fast_math_enable", "there are no less accurate functions to choose"},
-    {"MIGraphX", "migraphx_coalesce_io", "inputs and outputs are used in place, so there are no copies to join"},
-    {"ROCm", "has_user_compute_stream", "user_compute_stream is taken where it is given"},
+    {"MIGraphX", "migraphx_coalesce_io", "inputs and outputs are used in place, so there are no copies to coalesce"},
+    {"ROCm", "has_user_compute_stream", "user_compute_stream is used if it is given"},
     {"ROCm", "do_copy_in_default_stream", "copies are enqueued on the run's own stream, in order with its kernels"},
     {"ROCm", "tunable_op_max_tuning_duration_ms", "choices are timed once for each problem and kept in the cache"},
-    {"ROCm", "miopen_conv_exhaustive_search", "MIOpen is not used; exhaustive_tune is this provider's own search"},
+    {"ROCm", "miopen_conv_exhaustive_search", "MIOpen is not used; exhaustive_tune is the search of this provider"},
     {"ROCm", "miopen_conv_use_max_workspace", kMiopen},
     {"ROCm", "cudnn_conv_algo_search", "convolutions are compiled here; exhaustive_tune chooses among them by time"},
     {"ROCm", "cudnn_conv_use_max_workspace", kMiopen},
-    {"ROCm", "default_memory_arena_cfg", "gpu_mem_limit and arena_extend_strategy set what it would hold"},
+    {"ROCm", "default_memory_arena_cfg", "gpu_mem_limit and arena_extend_strategy set the same properties"},
     {"AMDGPU", "mlss_use_specific_ops", "one compiler generates all operators, so there is no library to choose for some"},
-    {"AMDGPU", "cpu_control_flow", "If, Loop and Scan run in the program itself, whose control runs on the CPU"},
+    {"AMDGPU", "cpu_control_flow", "If, Loop and Scan are part of the program, whose control flow runs on the CPU anyway"},
     {"AMDGPU", "model_arch", "nothing depends on what kind of network a model is"},
     {"AMDGPU", "model_fw", "nothing depends on the framework that a model comes from"},
     {"AMDGPU", "static_pad_seq", kPadding},
@@ -293,7 +293,8 @@ void choose_precision(ProviderOptions& p, const std::set<std::string_view>& prec
     if (precisions.count(name)) o.precision = name;
   const bool bytes = o.precision == "int8" || o.precision == "fp8";
   if (bytes && (precisions.count("fp16") || precisions.count("bf16")))
-    notes.push_back(fmt::format("what does not run in {} runs in the model's own types, not in 16 bits", o.precision));
+    notes.push_back(
+        fmt::format("nodes that do not run in {} run in the model's own types, not in 16 bits", o.precision));
   if (!bytes && o.precision != "fp16" && !o.calibration_table.empty()) {
     notes.push_back("calibration_table is not needed: it is for precision int8, fp8 and fp16");
     o.calibration_table.clear();
@@ -326,7 +327,7 @@ ProviderOptions read_provider_options(const std::map<std::string, std::string>& 
   if (!request.given().count("load_compiled_model")) p.load_path.clear();
   choose_precision(p, request.precisions(), notes);
   if (p.exhaustive_tune && p.compile.cache_dir.empty())
-    notes.push_back("exhaustive_tune does nothing without cache_dir: what it measures is kept there");
+    notes.push_back("exhaustive_tune does nothing without cache_dir, where the measured times are stored");
   if ((p.external.allocate == 0) != (p.external.free == 0))
     fail(ErrorKind::kInvalidArgument, "gpu_external_alloc and gpu_external_free must be given together");
 

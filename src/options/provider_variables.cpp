@@ -7,10 +7,10 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::string_view kPasses = "it steers MIGraphX's own passes, which are not used";
-constexpr std::string_view kKernels = "it steers MIGraphX's own kernels and libraries, which are not used";
+constexpr std::string_view kPasses = "it controls MIGraphX's own passes, which are not used";
+constexpr std::string_view kKernels = "it controls MIGraphX's own kernels and libraries, which are not used";
 constexpr std::string_view kTraces =
-    "it traces MIGraphX; the options dump_dir (kernels of each group) and profile (their times) show what runs here";
+    "it traces MIGraphX; use the options dump_dir (kernels of each group) and profile (their times)";
 constexpr std::string_view kPadding =
     "tensors are never padded: a program serves all sizes, so there is nothing to pad or to recompile";
 constexpr std::string_view kSource = "nothing depends on what kind of network a model is";
@@ -37,8 +37,8 @@ constexpr ProviderVariable kVariables[] = {
     {"ORT_MIGRAPHX_HIP_GRAPH_ENABLE", "hip_graph_enable", ""},
     {"ORT_MIGRAPHX_DUMP_MODEL_OPS", "dump_model_ops", ""},
     {"ORT_MIGRAPHX_FAST_MATH_ENABLE", "", "there are no less accurate functions to choose"},
-    {"ORT_MIGRAPHX_INT8_USE_NATIVE_CALIBRATION_TABLE", "", "the form of a calibration table is seen from its content"},
-    {"ORT_MIGRAPHX_COALESCE_IO", "", "inputs and outputs are used in place, so there are no copies to join"},
+    {"ORT_MIGRAPHX_INT8_USE_NATIVE_CALIBRATION_TABLE", "", "the format of a calibration table is recognised from its content"},
+    {"ORT_MIGRAPHX_COALESCE_IO", "", "inputs and outputs are used in place, so there are no copies to coalesce"},
     {"ORT_MIGRAPHX_MAX_COMPILED_MODELS", "", "one program serves all shapes, so there are no others to keep"},
     {"ORT_MIGRAPHX_COMPILE_TARGET", "", "the session's device decides; SARDONYX_DEVICE=host runs on the CPU"},
     // AMD's plugin.
@@ -49,10 +49,10 @@ constexpr ProviderVariable kVariables[] = {
     {"ORT_MIGRAPHX_DUMP_EP_CONTEXT_MODEL", "", "ONNX Runtime's session option ep.context_enable writes EPContext models"},
     {"ORT_MIGRAPHX_COMPUTE_MODE", "", "programs are always compiled ahead of the first run"},
     {"ORT_MIGRAPHX_PRECOMPILE_AT_LOAD", "", "programs are always compiled when the session is created"},
-    {"ORT_MIGRAPHX_PROBLEM_CACHE", "", "measured times are kept in cache_dir, in a file of another format"},
+    {"ORT_MIGRAPHX_PROBLEM_CACHE", "", "measured times are stored in cache_dir, in another format"},
     {"ORT_MIGRAPHX_LEGACY_COMPUTE_SYNC", "", "copies and kernels are ordered by the stream, without waiting for it"},
     {"ORT_MIGRAPHX_MLSS_USE_SPECIFIC_OPS", "", "one compiler generates all operators, so there is no library to choose for some"},
-    {"ORT_MIGRAPHX_CPU_CONTROL_FLOW", "", "If, Loop and Scan run in the program itself, whose control runs on the CPU"},
+    {"ORT_MIGRAPHX_CPU_CONTROL_FLOW", "", "If, Loop and Scan are part of the program, whose control flow runs on the CPU anyway"},
     {"ORT_MIGRAPHX_MODEL_ARCH", "", kSource},
     {"ORT_MIGRAPHX_STATIC_PAD_SEQ", "", kPadding},
     {"ORT_MIGRAPHX_STATIC_PAD_SEQ_LEN", "", kPadding},
@@ -115,7 +115,7 @@ constexpr ProviderVariable kVariables[] = {
     {"MIGRAPHX_MLIR_TUNING_DB", "", kKernels},
     {"MIGRAPHX_MLIR_USE_SPECIFIC_OPS", "", kKernels},
     {"MIGRAPHX_NSTREAMS", "", "a program's kernels run on one stream"},
-    {"MIGRAPHX_PROBLEM_CACHE", "", "measured times are kept in cache_dir, in a file of another format"},
+    {"MIGRAPHX_PROBLEM_CACHE", "", "measured times are stored in cache_dir, in another format"},
     {"MIGRAPHX_REWRITE_LRN", "", kPasses},
     {"MIGRAPHX_SET_GEMM_PROVIDER", "", kKernels},
     {"MIGRAPHX_SKIP_BENCHMARKING", "", kKernels},

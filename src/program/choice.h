@@ -3,8 +3,8 @@
 // compiled, the runtime which of them runs for given sizes, and reports show what would run.
 //
 // A candidate is taken for one of three reasons: it was measured to be the fastest for these sizes (Choice::tuned, from
-// the tuning database), the tuner is timing it (runtime/tile_tuner.h), or it costs least by rule. Rules are the cost
-// model of tilings (tiling.h) or an expression of the sizes.
+// the tuning database), the tuner is timing it (runtime/tile_tuner.h), or its estimated cost is the lowest ("by rule").
+// Estimates are the cost model of tilings (tiling.h) or an expression of the sizes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -74,7 +74,7 @@ std::vector<std::string> names_of(const Choice& choice);
 
 /// Whether `sizes` are possible, given the sizes that are known at compile time.
 bool may_be(const Choice& choice, const ProblemSizes& sizes);
-/// For each candidate: whether the rule takes it for any sizes that a run can have. Symbols of tilings are tried as
+/// For each candidate: whether the rule chooses it for some sizes that a run can have. Symbols of tilings are tried as
 /// powers of two; a cost that is an expression is assumed to become 0 unless it is another constant. A tiling counts
 /// only where those for smaller sizes take longer by more than the share `worth`.
 std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth = 0);

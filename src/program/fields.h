@@ -138,7 +138,8 @@ void fields(A& a, typename A::template Ref<HeadRef> r) {
 template <typename A>
 void fields(A& a, typename A::template Ref<AttentionStep> s) {
   a(s.q, s.k, s.v, s.bias, s.out, s.batch, s.heads, s.queries, s.keys, s.head_dim, s.value_dim, s.group, s.scale,
-    s.begin, s.end, s.sink, s.softcap, s.zero_empty, s.pages, s.page_rows, s.k_page, s.v_page);
+    s.begin, s.end, s.sink, s.softcap, s.zero_empty, s.pages, s.page_rows, s.k_page, s.v_page, s.k_scale, s.v_scale,
+    s.k_scale_page, s.v_scale_page);
 }
 
 template <typename A>

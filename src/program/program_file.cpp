@@ -319,7 +319,7 @@ const Section& choose(const std::vector<Section>& all, std::string_view gpu) {
   if (best) return *best;
   std::vector<std::string_view> targets;
   for (const Section& s : all) targets.push_back(s.for_gpu ? std::string_view(s.target) : "the host");
-  fail(ErrorKind::kUnsupported, "the program is for {}, and this card is a {}; compile the model for it",
+  fail(ErrorKind::kUnsupported, "the program is for {}, and this GPU is a {}; compile the model for it",
        fmt::join(targets, ", "), gpu);
 }
 

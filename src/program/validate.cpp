@@ -312,6 +312,19 @@ class Validator {
       number(a.k_page);
       number(a.v_page);
     }
+    require((a.k_scale.buffer == -1) == (a.v_scale.buffer == -1), "attention has scales of keys or values alone");
+    const bool scaled = a.k_scale.buffer != -1;
+    for (const HeadRef* r : {&a.k, &a.v})
+      require(at(r->buffer).dtype == (scaled ? DType::kInt8 : DType::kFloat32), "attention's keys are of another type");
+    if (scaled) {
+      require(a.pages.buffer != -1, "attention has scales without pages");
+      for (const HeadRef* r : {&a.k_scale, &a.v_scale}) {
+        heads(*r);
+        require(at(r->buffer).dtype == DType::kFloat32, "attention's scales are not floats");
+      }
+      number(a.k_scale_page);
+      number(a.v_scale_page);
+    }
     if (a.sink.buffer != -1) require(at(a.sink.buffer).dtype == DType::kFloat32, "attention's sinks are not floats");
     written(s, a.out.buffer);
     require(a.group >= 1, "attention without heads");

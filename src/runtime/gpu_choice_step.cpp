@@ -33,7 +33,7 @@ class ChoiceBuilder {
     if (chosen < candidates) return std::make_unique<GpuChoiceStep>(queue_, calls_of(chosen), name_of(chosen));
     backend_.library_used() = true;
     const std::vector<std::size_t> own = by_cost(choice_, run_.symbols, units_);
-    check(!own.empty(), "no kernel of our own computes what {} does", names[chosen]);
+    check(!own.empty(), "Sardonyx has no kernel in place of {}", names[chosen]);
     return std::make_unique<GpuChoiceStep>(queue_, GpuCalls{library[chosen - candidates]}, names[chosen],
                                            calls_of(own.front()), name_of(own.front()));
   }

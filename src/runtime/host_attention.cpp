@@ -48,6 +48,12 @@ class HostAttention : public PreparedStep {
       d.k_page = run.eval(a.k_page);
       d.v_page = run.eval(a.v_page);
     }
+    k_scale_ = optional(a.k_scale, d.scaled, d.k_scale);
+    v_scale_ = optional(a.v_scale, d.scaled, d.v_scale);
+    if (d.scaled) {
+      d.k_scale_page = run.eval(a.k_scale_page);
+      d.v_scale_page = run.eval(a.v_scale_page);
+    }
     d.softcap = a.softcap;
     d.zero_empty = a.zero_empty;
     out_ = place(a.out, d.out);
@@ -71,6 +77,10 @@ class HostAttention : public PreparedStep {
     terms.end = limits(step_.end, end_);
     terms.pages = limits(step_.pages, pages_);
     if (step_.sink.buffer >= 0) terms.sink = floats(step_.sink, sink_);
+    if (desc_.scaled) {
+      terms.k_scale = floats(step_.k_scale, k_scale_);
+      terms.v_scale = floats(step_.v_scale, v_scale_);
+    }
     host::attention(desc_, floats(step_.q, q_), floats(step_.k, k_), floats(step_.v, v_),
                     step_.bias.buffer >= 0 ? data(step_.bias, mask_) : nullptr, floats(step_.out, out_), terms);
   }
@@ -81,7 +91,7 @@ class HostAttention : public PreparedStep {
   bool empty_ = false;  ///< the output has no elements
   host::AttentionDesc desc_;
   std::int64_t q_ = 0, k_ = 0, v_ = 0, mask_ = 0, out_ = 0;  ///< bytes from the start of each buffer
-  std::int64_t begin_ = 0, end_ = 0, sink_ = 0, pages_ = 0;
+  std::int64_t begin_ = 0, end_ = 0, sink_ = 0, pages_ = 0, k_scale_ = 0, v_scale_ = 0;
 };
 
 }  // namespace

@@ -97,7 +97,7 @@ void Executor::Run::stage_inputs(const std::vector<TensorView>& inputs, const St
 void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink, const RunOptions& options) {
   const Program& p = *program_;
   if (!options.synchronize && !options.stream && separate_memory_)
-    fail(ErrorKind::kInvalidArgument, "a run that is not waited for needs a stream (RunOptions::stream)");
+    fail(ErrorKind::kInvalidArgument, "synchronize = false needs a stream (RunOptions::stream)");
   const ProfilerRange range("sardonyx: run");
   auto context = acquire();
   Run run(*this, *context, options, options.threads > 0 ? options.threads : threads_);

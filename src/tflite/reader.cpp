@@ -128,7 +128,7 @@ SubgraphInfo Reader::read_subgraph(const Table& table) {
   for (const auto* list : {&out.inputs, &out.outputs})
     for (const std::int32_t k : *list)
       if (k < 0)
-        fail(ErrorKind::kInvalidModel, "malformed: an input or output of graph {} is no tensor", quote(out.name));
+        fail(ErrorKind::kInvalidModel, "malformed: an input or output of graph {} is not a tensor", quote(out.name));
   for (std::size_t k = 0; k < operators.size(); ++k)
     out.operators.push_back(read_operator(operators[k], tensors.size()));
   return out;
@@ -242,7 +242,7 @@ OperatorInfo Reader::read_operator(const Table& table, std::size_t tensors) {
   out.inputs = indices(table.numbers<std::int32_t>(field::kOpInputs), tensors, "an operator");
   out.outputs = indices(table.numbers<std::int32_t>(field::kOpOutputs), tensors, "an operator");
   for (const std::int32_t k : out.outputs)
-    if (k < 0) fail(ErrorKind::kInvalidModel, "malformed: an operator's output is no tensor");
+    if (k < 0) fail(ErrorKind::kInvalidModel, "malformed: an operator's output is not a tensor");
   if (table.get<std::uint8_t>(field::kOptionsType, 0) != 0) out.options = table.table(field::kOptions);
   return out;
 }

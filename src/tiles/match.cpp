@@ -403,6 +403,22 @@ bool page_tensor(Expr& l, const Exprs& vars, const Expr& row, Expr& distance, At
   return true;
 }
 
+// The scales of int8 keys and values, in pages of as many rows.
+bool scales_in_pages(const AttentionOp& a, const Exprs& vars, const Expr& row, std::int64_t& group, AttentionMatch& m) {
+  for (const auto& [scale, tensor, distance] :
+       {std::tuple(a.k_scale, &m.k_scale, &m.k_scale_page), std::tuple(a.v_scale, &m.v_scale, &m.v_scale_page)}) {
+    if (!m.pages.value || scale->op != Op::kLoad || scale->dtype != DType::kFloat32 || !scale->args[0]->has_load ||
+        !scale->value->storage_order.empty() || scale->value->rank() != 3)
+      return false;
+    Expr l = scale;
+    if (!is_const(scale->value->shape[1], m.page_rows) ||
+        !page_tensor(l, {vars[0], vars[1], vars[3]}, row, *distance, m) ||
+        !key_tensor(l, {vars[0], vars[1], row, Expr(0)}, group, *tensor))
+      return false;
+  }
+  return true;
+}
+
 // Describes keys and values, in pages or not.
 bool keys_and_values(const AttentionOp& a, const Exprs& vars, std::int64_t& group, AttentionMatch& m) {
   const Expr &b = vars[0], &h = vars[1], &t = vars[3];
@@ -417,6 +433,7 @@ bool keys_and_values(const AttentionOp& a, const Exprs& vars, std::int64_t& grou
     k_row = v_row = loop_var(rows);
     if (!page_tensor(k, {b, h, t}, k_row, m.k_page, m) || !page_tensor(v, {b, h, t}, v_row, m.v_page, m)) return false;
   }
+  if (a.k_scale && !scales_in_pages(a, vars, k_row, group, m)) return false;
   return key_tensor(k, {b, h, k_row, vars[4]}, group, m.k) && key_tensor(v, {b, h, v_row, vars[5]}, group, m.v);
 }
 
@@ -425,21 +442,17 @@ bool keys_and_values(const AttentionOp& a, const Exprs& vars, std::int64_t& grou
 std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::string& why) {
   const auto* a = kernel.node->as<AttentionOp>();
   AttentionMatch m;
-  if (kernel.epilogue || !is_const(a->scale)) {
-    why = "the host's attention does not have this form";
-    return {};
-  }
+  const auto refuse = [&](const char* reason) {
+    why = reason;
+    return std::nullopt;
+  };
+  if (kernel.epilogue || !is_const(a->scale)) return refuse("the host's attention does not have this form");
+  bool floats = kernel.out->dtype == DType::kFloat32;
+  if (a->has_bias)
+    floats &= a->bias->op == Op::kLoad && (a->bias->dtype == DType::kFloat32 || a->bias->dtype == DType::kBool);
   for (const Expr& e : {a->q, a->k, a->v})
-    if (e->op != Op::kLoad || e->dtype != DType::kFloat32) {
-      why = "the host's attention needs float32 tensors in memory";
-      return {};
-    }
-  if (kernel.out->dtype != DType::kFloat32 ||
-      (a->has_bias &&
-       (a->bias->op != Op::kLoad || (a->bias->dtype != DType::kFloat32 && a->bias->dtype != DType::kBool)))) {
-    why = "the host's attention needs float32 tensors in memory";
-    return {};
-  }
+    floats &= e->op == Op::kLoad && e->dtype == (a->k_scale && !same(e, a->q) ? DType::kInt8 : DType::kFloat32);
+  if (!floats) return refuse("the host's attention needs float32 tensors in memory");
   const Expr &b = a->vars[0], &h = a->vars[1], &s = a->vars[2], &t = a->vars[3], &d = a->vars[4], &e = a->vars[5];
   m.batch = b->args[0];
   m.heads = h->args[0];
@@ -453,7 +466,8 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   bool ok = head_tensor(offset_of(a->q), {b, h, s, d}, m.q) && keys_and_values(*a, a->vars, group, m);
   m.group = group;
   auto contiguous = [](const HeadTensor& x, const Expr& dim) { return is_const(x.strides[3], 1) || is_const(dim, 1); };
-  ok = ok && contiguous(m.q, m.head_dim) && contiguous(m.v, m.value_dim);
+  ok =
+      ok && contiguous(m.q, m.head_dim) && contiguous(m.v, m.value_dim) && (!a->k_scale || contiguous(m.k, m.head_dim));
   if (ok && a->has_bias) {
     m.bias.value = const_cast<Value*>(a->bias->value);
     ok = head_tensor(offset_of(a->bias), {b, h, s, t}, m.bias);
@@ -475,10 +489,7 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   m.out.value = kernel.out;
   ok = ok && head_tensor(offset_of(load(kernel.out, kernel.out->dtype, index)), {b, h, s, e}, m.out) &&
        contiguous(m.out, m.value_dim);
-  if (!ok) {
-    why = "the layout of an operand is not one that the host's attention reads";
-    return {};
-  }
+  if (!ok) return refuse("the layout of an operand is not one that the host's attention reads");
   return m;
 }
 

@@ -49,6 +49,9 @@ struct AttentionMatch {
   HeadTensor pages;
   std::int64_t page_rows = 0;
   Expr k_page, v_page;
+  /// If there are any, k and v are int8 in pages; float32 over batch, head and row, as far apart as these.
+  HeadTensor k_scale, v_scale;
+  Expr k_scale_page, v_scale_page;
   Expr batch, heads, queries, keys, head_dim, value_dim;
   std::int64_t group = 1;  ///< query heads that share a key and value head
   double scale = 1, softcap = 0;

@@ -230,7 +230,7 @@ std::shared_ptr<const ProductLibrary> open_library(const std::shared_ptr<Gpu>& g
   const bool cuda = gpu->info().api == GpuApi::kCuda;
   std::vector<std::string> files = {path};
   if (path.empty() && gpu->info().simulated) {
-    why = "a simulated card has no library";
+    why = "a simulated GPU has no vendor library";
     return nullptr;
   }
   if (path.empty())

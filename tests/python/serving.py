@@ -21,9 +21,9 @@ WAIT = 60  # seconds, for what takes milliseconds
 TEMPLATE = "{% for m in messages %}[{{m.role}}]{{m.content}}{% endfor %}[assistant]"
 
 
-def write_model(path):
+def write_model(path, positions=512):
     """A tiny decoder with a chat template."""
-    folder = llm_models.write(path, llm_models.Decoder(layers=2, positions=512))
+    folder = llm_models.write(path, llm_models.Decoder(layers=2, positions=positions))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     return folder
 
@@ -41,11 +41,13 @@ def row_model(name="rows", batch="batch"):
 class Running:
     """A server in a thread of this process."""
 
-    def __init__(self, engines, models, limits, keys, grace):
-        self.app = create_app(engines, models, limits=limits, keys=keys)
+    def __init__(self, engines, models, limits, keys, grace, encoders=None, grpc_port=None):
+        self.app = create_app(engines, models, encoders=encoders, limits=limits, keys=keys)
         self.state = self.app.state.sardonyx
         addresses, known = [], threading.Event()
-        self.server = make_server(self.app, port=0, grace=grace, started=lambda a: (addresses.append(a), known.set()))
+        self.server = make_server(
+            self.app, port=0, grpc_port=grpc_port, grace=grace, started=lambda a: (addresses.append(a), known.set())
+        )
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
         assert known.wait(WAIT)
@@ -88,11 +90,11 @@ def servers(monkeypatch, folder):
     monkeypatch.setattr(sardonyx.llm.engine, "PagedDecoder", fake_decoder.FakeDecoder)
     running = []
 
-    def start(delay=0.0, limits=None, models=None, keys=(KEY,), grace=30, **options):
+    def start(delay=0.0, limits=None, models=None, keys=(KEY,), grace=30, encoders=None, grpc_port=None, **options):
         options = {"page_tokens": 8, "max_sequences": 8, "step_tokens": 64, "cache_memory": 200 << 10, **options}
         engine = Engine(folder, **options)
         engine._decoder.delay = delay
-        running.append(Running({"tiny": engine}, models or {}, limits or Limits(), keys, grace))
+        running.append(Running({"tiny": engine}, models or {}, limits or Limits(), keys, grace, encoders, grpc_port))
         running[-1].engine = engine
         return running[-1]
 

@@ -35,6 +35,21 @@ def product(path, m, n, k, constant):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
+def convolution(path, channels, size):
+    """3 x 3 with padding and a bias, in float16, pixels with channels last."""
+    weights = np.random.default_rng(0).standard_normal((channels, channels, 3, 3)).astype(np.float16)
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "w", "b"], ["u"], pads=[1, 1, 1, 1]),
+        helper.make_node("Transpose", ["u"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    shape = [64, size, size, channels]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT16, shape) for n in "xy")
+    constants = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(weights[:, 0, 0, 0], "b")]
+    graph = helper.make_graph(nodes, "convolution", [x], [y], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def instructions(model, chip, folder):
     """(address, text, branch target or None) of every instruction of the model's code object."""
     out = folder / "program.sdx"
@@ -122,6 +137,37 @@ def test_gemm_multiplies_while_loads_are_in_flight(chip, constant, tmp_path):
     check_no_wait(main_loop(code))
     spills = [text for _, text, _ in code if text.startswith(("scratch_", "buffer_store"))]
     assert not spills, f"registers are spilled to memory: {spills}"
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_hardware_masks_the_padding_of_convolutions(chip, tmp_path):
+    """Buffer loads get zeros outside: of each load the address alone is selected, not its four registers."""
+    model = tmp_path / "convolution.onnx"
+    convolution(model, 128, 28)
+    code = instructions(model, chip, tmp_path)
+    loop = main_loop(code)
+    check_no_wait(loop)
+    masked = sum(text.startswith("buffer_load") for text in loop)
+    assert masked >= 2, loop
+    assert sum(text.count("v_cndmask") + text.count("v_dual_cndmask") for text in loop) <= masked
+    if chip not in ("gfx942", "gfx950"):
+        return
+    # On CDNA 3 and 4 sums do not pass through LDS: nothing is written to it after the last product.
+    last = max(k for k, (_, text, _) in enumerate(code) if MATRIX.search(text))
+    epilogue = [text for _, text, _ in code[last:]]
+    assert any(text.startswith("global_store_dwordx4") for text in epilogue)
+    assert not any(text.startswith("ds_write") for text in epilogue)
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950"])
+def test_arguments_come_in_registers(chip, tmp_path):
+    """Nothing is loaded before the first tile but by firmware that cannot preload arguments: the first 256 bytes."""
+    model = tmp_path / "product.onnx"
+    product(model, 2048, 2048, 2048, True)
+    code = instructions(model, chip, tmp_path)
+    loads = [k for k, (_, text, _) in enumerate(code) if text.startswith("global_load_dwordx4")]
+    kernel = [text for address, text, _ in code[: loads[0]] if address >= code[0][0] + 256]
+    assert kernel and not any(text.startswith("s_load") for text in kernel)
 
 
 def test_large_gemm_on_cdna4_loads_to_lds(tmp_path):

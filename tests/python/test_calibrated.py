@@ -230,7 +230,7 @@ def test_without_a_table_the_error_says_how_to_make_one(tmp_path):
     for precision in ("int8", "fp8"):
         with pytest.raises(sardonyx.InvalidArgumentError, match=r"sardonyx quantize.*write_calibration_table"):
             sardonyx.compile(m, precision=precision)
-    with pytest.raises(sardonyx.InvalidArgumentError, match="only of use with precision"):
+    with pytest.raises(sardonyx.InvalidArgumentError, match="only used with precision"):
         sardonyx.compile(m, calibration_table=table(tmp_path / "t", {"x": 1.0}))
 
 

@@ -113,7 +113,7 @@ def test_data_that_do_not_fit_are_refused(pair, tmp_path):
         tmp_path / "other.npz": "has no array with the name of an input",
         tmp_path / "rank.npz": "has 4 dims",
         tmp_path / "objects.npz": "can't be read",
-        script: "defines no function samples",
+        script: "does not define a function samples",
     }
     for data, message in cases.items():
         with pytest.raises(sardonyx.InvalidArgumentError, match=message):

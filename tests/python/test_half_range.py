@@ -95,5 +95,5 @@ def test_weights_out_of_range_keep_their_product_in_float32():
 
 
 def test_bfloat16_has_the_range_and_takes_no_table(table):
-    with pytest.raises(sardonyx.InvalidArgumentError, match="only of use with precision 'int8', 'fp8' or 'fp16'"):
+    with pytest.raises(sardonyx.InvalidArgumentError, match="only used with precision 'int8', 'fp8' or 'fp16'"):
         sardonyx.compile(spectrum(), device=DEVICE, precision="bf16", calibration_table=table)

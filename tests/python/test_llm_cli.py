@@ -56,7 +56,7 @@ def test_chat_keeps_the_cache(folder: Path) -> None:
 
 
 def test_errors(folder: Path, tmp_path: Path) -> None:
-    assert "no folder" in sardonyx("generate", tmp_path / "none", code=IO, **PYTHON)
+    assert "not a folder" in sardonyx("generate", tmp_path / "none", code=IO, **PYTHON)
     assert "--help" in sardonyx("generate", folder, "--tempo", 1, code=INVALID_ARGUMENT, **PYTHON)
     assert "top_p" in sardonyx("generate", folder, "--prompt", "a", "--top-p", 2, code=INVALID_ARGUMENT, **PYTHON)
     assert "limit is 128" in sardonyx(

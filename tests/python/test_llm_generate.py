@@ -366,7 +366,7 @@ def test_folder_with_a_damaged_file(folder: Path, tmp_path: Path, name: str) -> 
 
 
 def test_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(sardonyx.FileError, match="no folder"):
+    with pytest.raises(sardonyx.FileError, match="not a folder"):
         LanguageModel(tmp_path / "none")
     (tmp_path / "genai_config.json").write_text('{"model": {"decoder": {"filename": "../../etc/passwd"}}}')
     with pytest.raises(sardonyx.InvalidModelError):

@@ -194,7 +194,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="no GroupQueryAttention"):
         part(odd, tmp_path / "p", 0, 2)
     (odd / "model.onnx").write_bytes(b"\xff\xff")
-    with pytest.raises(InvalidModelError, match="no ONNX model"):
+    with pytest.raises(InvalidModelError, match="not an ONNX model"):
         part(odd, tmp_path / "p", 0, 2)
 
 

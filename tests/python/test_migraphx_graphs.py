@@ -425,7 +425,7 @@ def test_the_c_interface_itself():
     assert name.value == b"reduce_"
     assert library.text("+operation_values", made, ctypes.c_bool(False)) == '{"axes":[0,1]}'
     for broken in (b"{axes: [0", b"[1]", b"{axes: }", b"{axes: " + b"[" * 100000 + b"]" * 100000 + b"}"):
-        with pytest.raises(RuntimeError, match="no list of names and values"):
+        with pytest.raises(RuntimeError, match="not a list of names and values"):
             library.make("operation", "operation_create", b"reduce_sum", broken)
 
     p = mgx.program()

@@ -185,7 +185,7 @@ SENSELESS = [
     ("Split", {"axis": 0, "num_outputs": 2}, [X], "num_outputs"),
     ("Pad", {"mode": "circus"}, [X, i64(0, 0, 0, 0)], "mode"),
     ("Pad", {}, [X, i64(0, 0, 0)], "pads"),
-    ("Pad", {}, [X, i64(-3, 0, 0, 0)], "less than nothing"),
+    ("Pad", {}, [X, i64(-3, 0, 0, 0)], "make a dim of 2 negative"),
     ("Gather", {"axis": -3}, [X, i64(0)], "axis"),
     ("Gather", {}, [X, np.float32([0])], "indices"),
     ("GatherElements", {}, [X, i64(0)], "rank"),

@@ -119,7 +119,7 @@ def test_products_above_the_limit_stay_in_float():
     assert [v.name for v in done.report.layers] == [v.name for v in layers[1:]]
     assert "above the limit" in done.report.kept[layers[0].name]
     assert [n.op_type for n in done.model.graph.node].count("QuantizeLinear") == 3
-    with pytest.raises(sardonyx.InvalidArgumentError, match="every product has an error above"):
+    with pytest.raises(sardonyx.InvalidArgumentError, match="every node has an error above"):
         sardonyx.quantize(network(), DATA, limit=1e-9)
 
 

@@ -14,6 +14,7 @@ import time
 import fake_decoder
 import onnx
 import pytest
+from sardonyx import UnsupportedError
 from sardonyx.llm import LanguageModel
 
 for package in ("fastapi", "uvicorn", "prometheus_client"):
@@ -342,7 +343,9 @@ def test_command(folder, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(f"# who may ask\n{KEY}\n")
     model = LanguageModel(folder)
-    with command(f"chat={folder}", tmp_path / "rows.onnx", "--api-keys", keys, "--cache-memory", 4) as (
+    with command(
+        f"chat={folder}", tmp_path / "rows.onnx", "--api-keys", keys, "--cache-memory", 4, "--guess-ngram", 2
+    ) as (
         process,
         address,
     ):
@@ -371,7 +374,15 @@ def test_command(folder, tmp_path):
         assert process.wait(WAIT) == 0
 
 
-def test_command_refusals(tmp_path, capsys):
+def test_grpc_without_its_package(serve, monkeypatch):
+    from sardonyx.serve import make_server
+
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(UnsupportedError, match="grpcio"):
+        make_server(serve().app, port=0, grpc_port=0)
+
+
+def test_command_refusals(folder, tmp_path, capsys):
     from sardonyx.serve.command import main
 
     (tmp_path / "empty").mkdir()
@@ -380,6 +391,11 @@ def test_command_refusals(tmp_path, capsys):
         ([str(tmp_path / "empty")], 5, "neither"),
         ([], 2, "required"),
         (["x", "--port", "99999"], 2, "--port"),
+        (["x", "--grpc-port", "99999"], 2, "--grpc-port"),
+        ([str(folder), "--adapter", "x"], 2, "NAME=FOLDER"),
+        ([str(folder), "--adapter", f"x={tmp_path}"], 5, "adapter_config.json"),
+        ([str(folder), "--guess-tokens", "3"], 2, "ngram"),
+        ([str(folder), "--draft", str(tmp_path / "empty")], 5, "genai_config.json"),
         (["x", "--api-keys", str(tmp_path / "none")], 5, "none"),
         (["x", "--limit-body", "-1"], 2, "--limit-body"),
     ):

@@ -204,7 +204,7 @@ def test_command_line(tmp_path):
     path = DATA / "float32.tflite"
     assert "output_0" in command("run", "-q", path, "--dim", "image.0=2")
     assert "ONNX Runtime can't run" in command("verify", path, code=INVALID_ARGUMENT)
-    assert "no SavedModel folder" in command("run", path, "--signature", "x", code=INVALID_ARGUMENT)
+    assert "not a SavedModel folder" in command("run", path, "--signature", "x", code=INVALID_ARGUMENT)
     broken = tmp_path / "broken.tflite"
     broken.write_bytes(path.read_bytes()[:100])
     assert str(broken) in command("run", broken, code=INVALID_MODEL)

@@ -5,6 +5,7 @@
 #include <llvm/Passes/PassBuilder.h>
 
 #include "compile/llvm/custom_entry.h"
+#include "target/chip.h"
 
 namespace sardonyx {
 namespace {
@@ -30,6 +31,25 @@ void inline_all(llvm::Module& module) {
       f.addFnAttr(llvm::Attribute::AlwaysInline);
 }
 
+// CDNA's command processor can put the first arguments into scalar registers (AMDGPU usage guide of LLVM, "Preloaded
+// Kernel Arguments"): a wave then does not begin with a load from memory. Firmware without this runs instructions that
+// load them, which LLVM puts before the kernel.
+void preload_arguments(llvm::Function& f) {
+  constexpr unsigned kWords = 14;  // of the 16 scalar registers, two have the address of the arguments
+  if (f.getCallingConv() != llvm::CallingConv::AMDGPU_KERNEL) return;
+  constexpr int kCdna = 9;
+  const Chip* chip = find_chip(f.getFnAttribute("target-cpu").getValueAsString());
+  if (chip == nullptr || chip->major != kCdna) return;
+  const llvm::DataLayout& layout = f.getParent()->getDataLayout();
+  unsigned words = 0;
+  for (llvm::Argument& a : f.args()) {
+    const std::uint64_t bytes = layout.getTypeAllocSize(a.getType());
+    if (a.hasByRefAttr() || bytes % 4 != 0 || words + bytes / 4 > kWords) return;
+    words += static_cast<unsigned>(bytes / 4);
+    a.addAttr(llvm::Attribute::InReg);
+  }
+}
+
 struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
   llvm::PreservedAnalyses run(llvm::Module& module, llvm::ModuleAnalysisManager&) {
     if (llvm::GlobalVariable* all = module.getNamedGlobal(kAnnotations)) {
@@ -40,10 +60,12 @@ struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
     }
     isolate_custom_entry(module);
     inline_all(module);
-    for (llvm::Function& f : module)
+    for (llvm::Function& f : module) {
+      preload_arguments(f);
       if (f.getCallingConv() == llvm::CallingConv::PTX_Kernel)
         for (llvm::Argument& a : f.args())
           if (a.hasByValAttr()) a.addAttr(llvm::Attribute::get(module.getContext(), "nvvm.grid_constant"));
+    }
     return llvm::PreservedAnalyses::none();
   }
   static bool isRequired() { return true; }  // runs without optimisation too

@@ -94,8 +94,8 @@ def _by_dlpack(what: str, value: Any, card: Card | None, writable: bool = False)
 def input_array(name: str, value: Any, wanted: np.dtype[Any] | None, card: Card | None = None) -> tuple[Any, Raw]:
     """The object that must stay alive while a model reads an input, and the input's address.
 
-    Row-major arrays of numpy and anything with `__dlpack__` in the host's memory or the card's are read where they are;
-    others are copied. `wanted` is the model's dtype, which numbers and lists get; arrays keep theirs.
+    Row-major numpy arrays, and objects with `__dlpack__` in host or GPU memory, are read in place; others are copied. `wanted`
+    is the model's dtype, which numbers and lists get; arrays keep theirs.
     """
     if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
         return _by_dlpack(f"input '{name}'", value, card)
@@ -105,7 +105,7 @@ def input_array(name: str, value: Any, wanted: np.dtype[Any] | None, card: Card 
         try:
             array = _of_python_values(value, wanted)
         except (ValueError, OverflowError) as error:
-            raise InvalidArgumentError(f"input '{name}' is no array: {error}") from None
+            raise InvalidArgumentError(f"input '{name}' is not an array: {error}") from None
     if array.dtype.kind not in "biufcV" or array.dtype.names is not None:
         raise InvalidArgumentError(f"input '{name}' has dtype {array.dtype}; models take numbers and booleans")
     if not array.dtype.isnative:
@@ -123,8 +123,8 @@ def input_array(name: str, value: Any, wanted: np.dtype[Any] | None, card: Card 
 
 
 def output_memory(name: str, value: Any, card: Card | None) -> tuple[Any, Raw]:
-    """The object that must stay alive while a model writes an output to the caller's memory, and its address: an array of
-    numpy, or anything with `__dlpack__` in the host's memory or the card's; row-major and writable."""
+    """The object that must stay alive while a model writes an output to the caller's memory, and its address: a numpy array, or
+    an object with `__dlpack__` in host or GPU memory; row-major and writable."""
     what = f"the memory for output '{name}'"
     if isinstance(value, np.ndarray):
         if not (value.flags.c_contiguous and value.flags.aligned and value.flags.writeable and value.dtype.isnative):

@@ -1,4 +1,4 @@
-"""What the commands that run in Python share: parsing, errors as one line on stderr and an exit code, progress."""
+"""Shared code of the commands that run in Python: parsing, errors as one line on stderr and an exit code, progress."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class PassSnapshot(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """Something that a pass considered and did not do."""
+    """A rewrite that a pass considered and did not do."""
 
     pass_name: str  #: or "groups", for the grouping into kernels
     node: str  #: the model's node, as "name (operator)"
@@ -135,12 +135,12 @@ def compile(
     dynamic_shapes: of a module: which dims vary, as torch.export takes it. None: all sizes are those of example_inputs.
     tensorflow_inputs: of a TensorFlow model: shapes of inputs by name, None for sizes that vary. A frozen graph is cut at these
         tensors.
-    tensorflow_outputs: of a frozen graph: the names of its outputs. None: what no other node reads.
+    tensorflow_outputs: of a frozen graph: the names of its outputs. None: nodes that no other node reads.
     signature: of a SavedModel. None: "serving_default", or the only one.
     folder: directory of the external data, if the model is not a path. None: the model has none.
-    communicator: for a model with nodes that reduce or gather over several processes (com.microsoft's AllReduce and AllGather): this
-        process's place among them, from join().
-    progress: called while compiling, possibly from another thread. What it raises is raised when compiling is done.
+    communicator: the group of processes, from join(), for a model with collective operators (com.microsoft's AllReduce and
+        AllGather).
+    progress: called while compiling, possibly from another thread. Exceptions that it raises are raised when compiling is done.
     {options}
 
     Raises errors.Error: FileError, InvalidModelError, UnsupportedError, InvalidArgumentError.
@@ -173,8 +173,8 @@ def compile(
 def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> Model:
     """Loads what Model.save() wrote.
 
-    The weights stay in the file, which must not be changed meanwhile. A program file holds machine code: load it only
-    from where you would run a program from.
+    The file is mapped for the weights, so it must not change while the model exists. It contains machine code: load only files
+    that you would run as a program.
 
     {options}
     """
@@ -183,7 +183,8 @@ def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> Model:
 
 @describes_options()
 def code_report(model: Source, target: str, **options: Unpack[CompileOptions]) -> list[KernelCode]:
-    """Compiles a model for a GPU that need not be present ("gfx942", "sm_90"), and says which resources each kernel takes.
+    """Compiles a model for a GPU that need not be present ("gfx942", "sm_90"), and returns the resources that each kernel
+    needs.
 
     {options}
     """
@@ -194,7 +195,7 @@ def code_report(model: Source, target: str, **options: Unpack[CompileOptions]) -
 
 @describes_options()
 def pass_report(model: Source, target: str = "host", **options: Unpack[CompileOptions]) -> PassReport:
-    """Runs the optimiser, and says what each pass did and what was not fused, with the reasons.
+    """Runs the optimiser, and returns what each pass did and what was not fused, with the reasons.
 
     The same as `sardonyx inspect --passes --remarks --json`. No code is compiled, and the GPU need not be present.
 

@@ -1,4 +1,4 @@
-"""Operators of your own: kernels in CUDA's or HIP's language, or element-wise expressions.
+"""Custom operators: kernels in CUDA or HIP, or element-wise expressions.
 
     sardonyx.custom_operator(
         "com.example::Scale",
@@ -52,14 +52,14 @@ def custom_operator(
     let: str | Sequence[str] = (),
     require: str | Sequence[str] = (),
 ) -> None:
-    """Makes an operator known to models that are compiled from now on, in place of one of the same name.
+    """Registers an operator for models that are compiled from now on, in place of one of the same name.
 
     source is a file (a path, or a name that ends in .cu, .hip, .cpp or the like), or the text itself. Give a kernel with
     its grid, block, shared memory and arguments, or several launches, or an expression. Without arguments a kernel gets
-    the inputs and then the outputs. The source is code that runs with the program's rights.
+    the inputs and then the outputs. The source runs with the permissions of the program.
 
-    Raises InvalidArgumentError for a malformed definition, FileError for a source that can't be read; what the compiler
-    does not accept is a CompileError when a model is compiled.
+    Raises InvalidArgumentError for a malformed definition, FileError for a source that can't be read. Compiling a model raises
+    CompileError if the compiler refuses the source.
     """
     lists = {
         "inputs": _texts("inputs", inputs),

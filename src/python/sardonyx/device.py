@@ -24,13 +24,13 @@ class Device(NamedTuple):
 
 
 def empty(shape: Sequence[int], dtype: Any, device: str = "host") -> Tensor:
-    """Memory of a device for a tensor, with any elements. dtype: numpy's (ml_dtypes' too) or its name."""
+    """Allocates an uninitialised tensor on a device. dtype: a dtype of numpy or ml_dtypes, or its name."""
     return _sardonyx.empty(device, np.dtype(numpy_dtype(dtype) if isinstance(dtype, str) else dtype).name, list(shape))
 
 
 def copy(to: Tensor, value: Any) -> None:
-    """Copies an array, of numpy or with `__dlpack__` in the host's memory or that of the same device, to a tensor of its
-    dtype and shape; done when it returns."""
+    """Copies an array (numpy, or with `__dlpack__` in host memory or on the same device) to a tensor of the same dtype and
+    shape. The copy is complete when it returns."""
     stream = Stream(to.device)
     card = None if to.device == "host" else Card(to.device, stream, stream.handle)
     owner, raw = input_array("value", value, numpy_dtype(to.dtype), card)

@@ -1,8 +1,8 @@
 """`sardonyx onnxruntime enable`: makes plain `import onnxruntime` in a Python environment import
 sardonyx.onnxruntime in its place, so that programs written for AMD's other providers run unchanged. `disable` undoes it.
 
-Two files in the environment's site-packages do it: a .pth file, which Python reads when it starts, and a small module
-that waits for onnxruntime to be imported. Nothing else is changed; SARDONYX_ONNXRUNTIME=0 switches it off for a process.
+It adds two files to the environment's site-packages: a .pth file, which Python reads when it starts, and a small module that
+replaces onnxruntime when it is imported. Nothing else is changed; SARDONYX_ONNXRUNTIME=0 turns it off for a process.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class InternalError(Error, RuntimeError):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """The caller passed something that does not fit: an input's name, dtype or shape, or an option."""
+    """An argument is wrong: an input's name, dtype or shape, or an option."""
 
     code = 2
 
@@ -55,7 +55,7 @@ class DeviceError(Error, RuntimeError):
 
 
 class OverloadedError(DeviceError):
-    """So much work waits that no more is accepted; ask again later."""
+    """Too many requests are waiting, so no more are accepted; try again later."""
 
 
 class MismatchError(Error):

@@ -32,19 +32,19 @@ def join(
     library: str | os.PathLike[str] | None = None,
     timeout: float = 600,
 ) -> Communicator:
-    """This process's place in a group of `size` processes, for compile(communicator=); waits until all are there.
+    """Joins a group of `size` processes, for compile(communicator=). Waits until all have joined.
 
-    path: a file by which they find each other and whose pages they share, in a folder that only this user may write to, best in
-        memory (/dev/shm). The first process makes it; a later group needs another.
-    rank: from 0, each once. device: on which this process runs the model.
-    transport: how tensors are exchanged. "auto": NVIDIA's and AMD's cards through NCCL and RCCL, and small tensors of NVIDIA's cards
-        that reach each other's memory by kernels that do so; the host and simulated cards through shared memory. "host": through
-        shared memory, also for cards; "library": through NCCL or RCCL alone.
+    path: a file by which the processes find each other and which they all map, in a folder that only this user may write to,
+        preferably in memory (/dev/shm). The first process creates it; each group needs a new one.
+    rank: 0 to size - 1, different in each process. device: where this process runs the model.
+    transport: how tensors are exchanged. "auto": NVIDIA and AMD GPUs through NCCL and RCCL, and small tensors of NVIDIA GPUs
+        that can access each other's memory through Sardonyx's own kernels; the host and simulated GPUs through shared memory.
+        "host": through shared memory, for GPUs too. "library": through NCCL or RCCL only.
     library: NCCL's or RCCL's path; None: where the system finds it, else PyPI's nvidia-nccl or torch.
-    timeout: seconds to wait for a process that lives but does not come; one that is gone is noticed at once.
+    timeout: seconds to wait for a process that is alive but does not join. A process that has ended is noticed immediately.
 
-    All processes must run their models at the same time with inputs of the same sizes. When one fails or goes away, the others'
-    runs raise DeviceError, and the group is of no use any more; Communicator.fail() does that on purpose.
+    All processes must run their models at the same time with inputs of the same sizes. If one fails or ends, the others' runs
+    raise DeviceError, and the group can't be used any more. Communicator.fail() triggers this.
 
     Raises errors.Error: InvalidArgumentError, FileError, UnsupportedError for a library that is not installed, DeviceError.
     """

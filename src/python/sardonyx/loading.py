@@ -1,7 +1,7 @@
 """Loads the native module; imported before anything that needs it.
 
-TensorFlow makes its symbols visible to every library that is loaded after it, its own protobuf's among them, which is another version
-than the library's. In such a process the library prefers the symbols of the libraries that it was linked with.
+TensorFlow exports its symbols, including those of its own version of protobuf, to every library that is loaded after it. In
+such a process the native module is loaded so that it prefers the symbols of the libraries that it was linked with.
 """
 
 from __future__ import annotations

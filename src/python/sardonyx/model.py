@@ -187,9 +187,9 @@ class Model:
     def run(self, inputs: Mapping[str, Any], *, threads: int = 0) -> dict[str, Array]:
         """Runs the model on inputs by name; returns outputs by name, in the model's order.
 
-        Inputs are numpy arrays, anything with `__dlpack__` in the memory of the host or of the model's device, or numbers
-        and lists. Row-major ones are read where they are and must not change meanwhile. Other threads of Python run
-        during it. `threads`: 0 for the number given to compile().
+        Inputs are numpy arrays, objects with `__dlpack__` in host memory or on the model's device, or numbers and lists.
+        Row-major ones are read in place and must not change during the run, which releases the GIL. `threads`: 0 for the number
+        given to compile().
         """
         return {name: output_array(t) for name, t in self._run(inputs, threads=threads)[0].items()}
 
@@ -203,16 +203,16 @@ class Model:
         synchronize: bool = True,
         threads: int = 0,
     ) -> dict[str, Any]:
-        """run() for other libraries and for memory of the device: outputs are Tensors, which offer `__dlpack__` with
-        every dtype, bfloat16 and float8 too.
+        """run() with tensors of other libraries and in device memory. Outputs are Tensors, which have `__dlpack__` for every
+        dtype, including bfloat16 and float8.
 
-        on_device: outputs stay in the memory of the model's device, rather than in the host's.
-        outputs: memory for some outputs by name: writable arrays of numpy, or anything with `__dlpack__` in the host's
-            memory or the device's, of the output's dtype and shape. They are returned in place of new ones.
-        stream: of the model's device, a Stream or the driver's handle (`torch.cuda.current_stream().cuda_stream`), to
-            which the run's work is given; None: one of the model's own.
-        synchronize: False, with a stream: returns when the work has been given to the stream. Memory of inputs and
-            outputs must stay as it is until that is done; what goes to the host's memory is complete all the same.
+        on_device: outputs stay in the memory of the model's device.
+        outputs: memory for some outputs by name: writable numpy arrays, or objects with `__dlpack__` in host or device memory,
+            of the output's dtype and shape. They are returned in place of new ones.
+        stream: of the model's device, a Stream or the driver's handle (`torch.cuda.current_stream().cuda_stream`), on which the
+            run is enqueued; None: a stream of the model's own.
+        synchronize: if False, with a stream: returns when the run has been enqueued. Inputs and outputs must then stay alive
+            and unchanged until the run is done. Outputs in host memory are complete even then.
         """
         given = dict(outputs or {})
         tensors = self._run(
@@ -229,15 +229,15 @@ class Model:
         synchronize: bool = True,
         threads: int = 0,
     ) -> BoundRun:
-        """A run with its tensors: `bound()` reads all inputs where they are and writes all outputs to the memory given, as
-        run_tensors() does, with little work of the CPU. For loops in which the same memory is used again and again.
+        """Prepares a run on these tensors. Each call `bound()` then reads the inputs in place and writes the outputs to the
+        given memory, as run_tensors() does, with little CPU time. For loops that use the same memory again and again.
 
-        The tensors must be row-major in memory that stays, so that later values are seen. Other libraries' work on them is
-        ordered with the stream once, here: later, give it to the same stream, or wait for it.
+        The tensors must be row-major, and their memory must stay valid. Work of other libraries on them is ordered with the
+        stream only once, by this call; later, enqueue such work on the same stream, or wait for it.
         """
         for name, value in inputs.items():
             if not hasattr(value, "__dlpack__") or np.isscalar(value):
-                raise InvalidArgumentError(f"input '{name}' is no tensor in memory but a {type(value).__name__}")
+                raise InvalidArgumentError(f"input '{name}' is not a tensor in memory but a {type(value).__name__}")
         with self._card(stream, synchronize) as card:
             raw, places, kept = self._places(card, inputs, outputs)
             for (name, value), owner in zip(inputs.items(), kept):
@@ -299,7 +299,7 @@ class Model:
             if isinstance(stream, Stream) and stream.device != self._device:
                 raise InvalidArgumentError(f"the stream is of {stream.device}, and the model runs on {self._device}")
             if stream is None and not wait:
-                raise InvalidArgumentError("a run that is not waited for needs a stream")
+                raise InvalidArgumentError("synchronize=False needs a stream")
             yield Card(self._device, own, self._handle(own if stream is None else stream))
         finally:
             self._streams.append(own)
@@ -311,7 +311,7 @@ class Model:
         if self._device.startswith("cuda"):
             return 1  # CUDA's name for the default stream
         raise InvalidArgumentError(
-            f"the default stream of {self._device} has no handle; give a stream of your own (torch.cuda.Stream())"
+            f"the default stream of {self._device} has no handle; pass another stream (torch.cuda.Stream())"
         )
 
     def _places(

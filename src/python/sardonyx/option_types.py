@@ -11,7 +11,7 @@ from typing import TypedDict
 
 
 class LoadOptions(TypedDict, total=False):
-    """Options that also apply to a program that is compiled already."""
+    """Options that also apply when a compiled program is loaded."""
 
     #: where to run: host (this machine's CPU), hip, cuda:1; `sardonyx devices` lists them.
     device: str
@@ -19,10 +19,10 @@ class LoadOptions(TypedDict, total=False):
     threads: int
     #: directory of the cache of compiled code; "" for none.
     cache_dir: str | os.PathLike[str] | None
-    #: the vendor's GEMM library (cuBLASLt, hipBLASLt), which runs where tuning measured it to be the fastest; off:
-    #: never.
+    #: the vendor's GEMM library (cuBLASLt, hipBLASLt), used where tuning found it to be the fastest; off: never
+    #: used.
     product_library: str | os.PathLike[str] | None
-    #: on a GPU, runs of sizes seen before are replayed as one HIP or CUDA graph.
+    #: on a GPU, replays runs whose sizes have occurred before as one HIP or CUDA graph.
     graphs: bool
     #: bytes of GPU memory that the model may use; 0: no limit.
     device_memory_limit: int
@@ -34,18 +34,19 @@ class CompileOptions(LoadOptions, total=False):
     #: fp32: the model's own types; fp16 or bf16: weights and activations in 16 bits, accumulated in 32; int8 or
     #: fp8: GEMMs and convolutions in 8 bits, with a calibration table.
     precision: str
-    #: the ranges of the activations, for int8 and fp8; with fp16, values that leave its range stay in float32.
+    #: ranges of the activations, for int8 and fp8; with fp16, tensors beyond its range stay in float32.
     calibration_table: str | os.PathLike[str] | None
-    #: fixes a symbolic dim of the inputs, so that the program is for this size alone: batch=1.
+    #: fixes a symbolic dim of the inputs; the program is then for this size only: batch=1.
     dims: Mapping[str, int] | None
-    #: how GPU kernels of GEMMs, convolutions and attention are chosen: off (by rule, or as the database says),
-    #: first-use (the most promising are timed when a run first has some sizes) or exhaustive (all are).
+    #: how GPU kernels of GEMMs, convolutions and attention are chosen: off (by the cost model, or from the
+    #: database), first-use (the most promising candidates are timed when sizes first occur) or exhaustive (all
+    #: candidates are timed).
     tuning: str
-    #: file of measured times of GPU kernels, which tuning (`sardonyx tune`) writes.
+    #: file with the measured times of GPU kernels; tuning (`sardonyx tune`) writes it.
     tuning_database: str | os.PathLike[str] | None
-    #: without fusion there is one kernel for each value, to find a wrong result.
+    #: without fusion every value has its own kernel, which helps to find the cause of a wrong result.
     fuse: bool
-    #: every named intermediate value becomes an output.
+    #: makes every named intermediate value an output.
     all_outputs: bool
-    #: operators of your own, in a TOML file: kernels in CUDA's or HIP's language, or expressions.
+    #: TOML file of custom operators: kernels in CUDA or HIP, or expressions.
     custom_operators: str | os.PathLike[str] | None

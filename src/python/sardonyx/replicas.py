@@ -66,9 +66,9 @@ class ReplicatedModel:
 def compile_replicas(model: Source, devices: Sequence[str], **options: Any) -> ReplicatedModel:
     """Compiles a model for several devices ("cuda:0", "cuda:1"), which divide each run's batch among them.
 
-    The batch is the open first dim of the first input that has one. Inputs with the same first dim are divided by rows, the others
-    go whole to each device; every output must have it as its first dim. The rows need not be a multiple of the devices. Devices of
-    one chip share compiled code. options: those of compile(), but `device`.
+    The batch is the symbolic first dim of the first input that has one. Inputs with the same first dim are divided by rows, the
+    others are copied to each device; every output must have it as its first dim. The rows need not be a multiple of the
+    devices. Devices of one chip share compiled code. options: those of compile(), but `device`.
 
     Raises errors.Error as compile() does, and UnsupportedError for a model whose batch can't be divided.
     """

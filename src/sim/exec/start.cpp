@@ -153,7 +153,10 @@ std::unique_ptr<Workgroup> startWorkgroup(Launch& launch, std::uint64_t index, s
     w.code = k.image;
     w.group = g.get();
     w.launch = &launch;
-    w.pc = k.entry;
+    // Firmware that puts arguments into registers skips the instructions that would load them ("Preloaded Kernel
+    // Arguments" in LLVM's AMDGPU usage guide).
+    constexpr std::uint64_t kLoadsOfArguments = 256;
+    w.pc = k.entry + ((k.preload & 0x7f) != 0 ? kLoadsOfArguments : 0);
     w.vgprs = k.vgprs;
     w.agprs = k.agprs;
     w.sgprs = k.sgprs;

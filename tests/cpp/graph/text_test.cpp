@@ -104,6 +104,16 @@ return %2
 )");
 }
 
+TEST(GraphText, AttentionOfScaledIntegers) {
+  expect_canonical(
+      R"(%0 = input float32[1, 2, s, 16]
+%1 = input int8[1, 2, t, 16]
+%2 = input float32[1, 2, t]
+%3 = attention float32[1, 2, s, 16] over [i0 < 1, i1 < 2, i2 < s, i3 < t, i4 < 16, i5 < 16] {scale = 0.25, q = %0[i0, i1, i2, i4], k = %1[i0, i1, i3, i4], v = %1[i0, i1, i3, i5], k_scale = %2[i0, i1, i3], v_scale = %2[i0, i1, i3]}
+return %3
+)");
+}
+
 TEST(GraphText, RoutinesBindsAndChecks) {
   expect_canonical(R"(%0 = input float32[n]
 %1, %2 = routine "nonzero" int64[1, n], int64[2]: %0 {params = [0, n], floats = [0.5]}

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <random>
 #include <thread>
 
 #include "reference.h"
@@ -325,12 +326,57 @@ TEST(Attention, FromManyThreads) {
   EXPECT_EQ(equal, std::vector<int>(4, 1));
 }
 
+// Pages of int8 with a scale for each row of a head give what their products give as floats in one piece. Pages are
+// longer than the part of the keys that is computed at a time.
+TEST(Attention, ScaledPages) {
+  constexpr std::int64_t kRows = 300, kHeads = 2, kSize = 24, kKeys = 700, kPages = 4;
+  const std::int64_t numbers[] = {2, 0, 3};
+  std::vector<std::int8_t> k(kPages * kRows * kHeads * kSize), v(k.size());
+  std::vector<float> k_scale(kPages * kRows * kHeads), v_scale(k_scale.size());
+  std::mt19937 random(1);
+  for (auto* x : {&k, &v})
+    for (std::int8_t& e : *x) e = static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127);
+  for (auto* x : {&k_scale, &v_scale})
+    for (float& e : *x) e = 0.005f + static_cast<float>(random() % 100) * 1e-4f;
+  std::vector<float> k_floats(kKeys * kHeads * kSize), v_floats(k_floats.size());
+  for (std::int64_t t = 0; t < kKeys; ++t)
+    for (std::int64_t h = 0; h < kHeads; ++h) {
+      const std::int64_t from = (numbers[t / kRows] * kRows + t % kRows) * kHeads + h, to = t * kHeads + h;
+      for (std::int64_t e = 0; e < kSize; ++e) {
+        const auto at = static_cast<std::size_t>(from * kSize + e), place = static_cast<std::size_t>(to * kSize + e);
+        k_floats[place] = k[at] * k_scale[static_cast<std::size_t>(from)];
+        v_floats[place] = v[at] * v_scale[static_cast<std::size_t>(from)];
+      }
+    }
+  AttentionDesc d;
+  d.heads = 4, d.kv_heads = kHeads, d.queries = 5, d.keys = kKeys, d.head_dim = d.value_dim = kSize;
+  d.q = d.out = {d.heads * d.queries * kSize, d.queries * kSize, kSize, 1};
+  d.k = d.v = {0, kSize, kHeads * kSize, 1};
+  d.scale = 0.2f;
+  std::vector<float> q(4 * 5 * kSize), expected(q.size()), found(q.size());
+  for (float& e : q) e = static_cast<float>(random() % 1000) / 500 - 1;
+  attention(d, q.data(), k_floats.data(), v_floats.data(), nullptr, expected.data());
+  d.scaled = true;
+  d.page_rows = kRows, d.k_page = d.v_page = kRows * kHeads * kSize;
+  d.k_scale = d.v_scale = {0, 1, kHeads, 0};
+  d.k_scale_page = d.v_scale_page = kRows * kHeads;
+  AttentionTerms terms;
+  terms.pages = numbers, terms.k_scale = k_scale.data(), terms.v_scale = v_scale.data();
+  attention(d, q.data(), reinterpret_cast<const float*>(k.data()), reinterpret_cast<const float*>(v.data()), nullptr,
+            found.data(), terms);
+  // Sums of 700 products in float32 in another order.
+  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-5) << i;
+}
+
 TEST(Attention, RefusesWhatDoesNotFit) {
   AttentionDesc d = plain(3, 4, 4, 4);
   d.kv_heads = 2;
   EXPECT_ANY_THROW(attention(d, nullptr, nullptr, nullptr, nullptr, nullptr));
   d = plain(2, 4, 4, 4);
   d.v.element = 2;
+  EXPECT_ANY_THROW(attention(d, nullptr, nullptr, nullptr, nullptr, nullptr));
+  d = plain(2, 4, 4, 4);
+  d.scaled = true;
   EXPECT_ANY_THROW(attention(d, nullptr, nullptr, nullptr, nullptr, nullptr));
 }
 

@@ -71,7 +71,7 @@ TEST(CompileOptions, WrongTextsAreRefused) {
   EXPECT_THAT(refusal("fuse", "maybe"), HasSubstr("neither true nor false"));
   EXPECT_THAT(refusal("device_memory_limit", "-1"), HasSubstr("not a number that fits"));
   for (const char* dim : {"batch", "=4", "batch=-1", "batch=4x", "batch="})
-    EXPECT_THAT(refusal("dims", dim), HasSubstr("a name and a size are wanted, as in --dims batch=4")) << dim;
+    EXPECT_THAT(refusal("dims", dim), HasSubstr("give a name and a size, as in --dims batch=4")) << dim;
 }
 
 TEST(CompileOptions, ChecksCoverFieldsThatProgramsSet) {

@@ -1,8 +1,11 @@
-"""Language models: text generation from model folders of onnxruntime-genai, and making such folders from GGUF files."""
+"""Language models: text generation from model folders in onnxruntime-genai's format, conversion of GGUF files to such
+folders, and encoders of texts."""
 
 from .convert import convert_gguf
-from .engine import Engine, EngineStatistics
+from .encoder import TextEncoder
+from .engine import Engine
 from .engine_request import EndEvent, Request, RequestOptions, TokenEvent
+from .engine_results import EngineStatistics
 from .language_model import Generation, LanguageModel, Statistics
 from .search_options import SearchOptions
 
@@ -16,6 +19,7 @@ __all__ = [
     "RequestOptions",
     "SearchOptions",
     "Statistics",
+    "TextEncoder",
     "TokenEvent",
     "convert_gguf",
 ]

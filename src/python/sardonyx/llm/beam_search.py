@@ -1,4 +1,4 @@
-"""Beam search: the most likely text found by a search that follows a few texts at a time.
+"""Beam search: follows the few most likely texts at each step, and returns the best one.
 
 As in Hugging Face's transformers: of the 2n best continuations of n texts, those that end are kept as results with their
 sum of log probabilities divided by length ** length_penalty, and the n best others go on.

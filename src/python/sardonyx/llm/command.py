@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     g = commands.add_parser(
         "generate",
         formatter_class=raw,
-        description="Answers prompts with a language model: a folder of onnxruntime-genai, or of `sardonyx convert-gguf`.",
+        description="Answers prompts with a language model: a folder in onnxruntime-genai's format, for example from `sardonyx convert-gguf`.",
         epilog="Examples:\n"
         "  sardonyx generate smollm2 --chat\n"
         '  sardonyx generate smollm2 --prompt "What is the capital of France?"\n'
@@ -38,22 +38,22 @@ def _parser() -> argparse.ArgumentParser:
         "Without --prompt and --chat the prompt is read from stdin. docs/language-models.md has more.",
     )
     g.add_argument("folder", metavar="FOLDER", help="with genai_config.json, the model and tokenizer.json")
-    g.add_argument("--prompt", metavar="TEXT", help="what to answer: a message, if the model has a chat template")
+    g.add_argument("--prompt", metavar="TEXT", help="the prompt: a user message, if the model has a chat template")
     g.add_argument("--raw", action="store_true", help="the prompt is text to continue, without the chat template")
     g.add_argument("--chat", action="store_true", help="a conversation: each line of stdin is answered")
     g.add_argument("--system", metavar="TEXT", help="the system message")
-    g.add_argument("--max-new-tokens", type=int, metavar="N", help="the longest answer (default: 256)")
-    g.add_argument("--greedy", action="store_true", help="always the likeliest token")
+    g.add_argument("--max-new-tokens", type=int, metavar="N", help="maximum length of the answer (default: 256)")
+    g.add_argument("--greedy", action="store_true", help="always take the most likely token")
     g.add_argument("--temperature", type=float, metavar="T", help="sample with logits divided by T")
-    g.add_argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens; 0: all")
+    g.add_argument("--top-k", type=int, metavar="K", help="sample from the K most likely tokens; 0: all")
     g.add_argument(
-        "--top-p", type=float, metavar="P", help="sample among the likeliest tokens whose probabilities add up to P"
+        "--top-p", type=float, metavar="P", help="sample from the most likely tokens whose probabilities add up to P"
     )
     g.add_argument(
-        "--min-p", type=float, metavar="P", help="sample among tokens at least P times as likely as the likeliest"
+        "--min-p", type=float, metavar="P", help="sample from tokens at least P times as likely as the most likely one"
     )
     g.add_argument(
-        "--repetition-penalty", type=float, metavar="X", help="above 1: tokens that have occurred get less likely"
+        "--repetition-penalty", type=float, metavar="X", help="above 1: makes tokens that have occurred less likely"
     )
     g.add_argument("--num-beams", type=int, metavar="N", help="beam search with N beams")
     g.add_argument("--length-penalty", type=float, metavar="X", help="for beam search: above 0 favours long answers")
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     g.add_argument(
         "--transport",
         default="auto",
-        metavar="WAY",
+        metavar="NAME",
         help="how they exchange tensors: auto (the default), library (NCCL or RCCL) or host (shared memory)",
     )
     g.add_argument("-q", "--quiet", action="store_true", help="show no times")
@@ -80,15 +80,19 @@ def _parser() -> argparse.ArgumentParser:
         "convert-gguf",
         formatter_class=raw,
         description="Makes a model folder for `sardonyx generate` and onnxruntime-genai from a GGUF file of the Llama "
-        "family: llama (also Mistral's, SmolLM2), qwen2, qwen3, phi3, gemma.",
+        "family: llama (also Mistral, SmolLM2), qwen2, qwen3, phi3, gemma.",
         epilog="Example:\n  sardonyx convert-gguf SmolLM2-135M-Instruct.Q4_1.gguf smollm2 --precision int4\n\n"
         "In int4 and int8, weights of the types Q4_0, Q4_1 and Q8_0 keep their values; others are quantised again.",
     )
     c.add_argument("file", metavar="FILE", help="a .gguf file")
     c.add_argument("folder", metavar="FOLDER", help="created if it does not exist")
-    c.add_argument("--precision", default="int4", choices=list(PRECISIONS), help="of the weights (default: int4)")
-    c.add_argument("--activations", choices=("fp32", "fp16", "bf16"), help="of int8 and int4: all else (default: fp16)")
-    c.add_argument("--block", type=int, default=32, choices=(32, 128), help="elements with one scale (default: 32)")
+    c.add_argument("--precision", default="int4", choices=list(PRECISIONS), help="type of the weights (default: int4)")
+    c.add_argument(
+        "--activations",
+        choices=("fp32", "fp16", "bf16"),
+        help="type of everything else, with int8 and int4 weights (default: fp16)",
+    )
+    c.add_argument("--block", type=int, default=32, choices=(32, 128), help="elements that share a scale (default: 32)")
     c.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     return top
 

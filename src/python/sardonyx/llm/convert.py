@@ -84,11 +84,11 @@ def convert_gguf(
     block: int = 32,
     progress: Callable[[int, int], object] | None = None,
 ) -> None:
-    """Converts a GGUF file into a model folder, which is made if need be.
+    """Converts a GGUF file into a model folder, which is created if necessary.
 
     precision: "fp32", "fp16", "bf16" dequantise the weights; "int8" and "int4" keep linear layers in blocks
-        (MatMulNBits). In blocks of 32 weights of the types Q4_0, Q4_1 and Q8_0 keep their numbers; others are rounded
-        to 4 bits (Q6_K to 8) or 8 bits anew.
+        (MatMulNBits). In blocks of 32, weights of the types Q4_0, Q4_1 and Q8_0 keep their values; others are quantised again
+        to 4 bits (Q6_K to 8) or 8 bits.
     activations: of int8 and int4: the type of everything else, "fp32", "fp16" (the default) or "bf16".
     block: 32 or 128 elements that share a scale, of int8 and int4.
     progress: called with layers done and layers in all.

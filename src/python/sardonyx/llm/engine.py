@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import DeviceError, Error, InternalError, InvalidArgumentError, OverloadedError
+from ..errors import Error, InvalidArgumentError, OverloadedError
 from .decoder import checked_prompt
-from .engine_request import EndEvent, Event, Request, TokenEvent, request_options
-from .language_model import Generation, Statistics
+from .engine_request import EndEvent, Event, Request, TokenEvent, Wakes, request_options
+from .engine_results import EngineStatistics, generation, known_error
+from .language_model import Generation
+from .lora import Adapters
 from .paged_decoder import Chosen, PagedDecoder
 from .paged_sampling import StepKind
 from .pages import PagePool
 from .scheduler import Piece, Scheduler
+from .speculation import DraftSpeculator, NgramSpeculator, Speculator, draft_graph
+from .speculation import checked as speculation_options
 from .texts import Prompt, Texts
 
 #: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
 _SHORT = 16
 
 
-@dataclass(frozen=True)
-class EngineStatistics:
-    """What an engine has done since it began, and what it is doing."""
-
-    running: int  #: requests
-    waiting: int
-    pages: int  #: of the KV cache
-    used_pages: int  #: that running requests have
-    page_tokens: int
-    cache_bytes: int
-    steps: int
-    prompt_tokens: int  #: computed, those that were computed again included
-    kept_tokens: int  #: of prompts, found in the cache
-    new_tokens: int
-    preemptions: int
-    ended: dict[str, int]  #: requests by Request.finished
-
-
 class Engine(Texts):
-    """A decoder that answers many requests at a time. All members may be called by any thread."""
+    """A decoder that handles many requests concurrently. All members are thread-safe."""
 
     def __init__(
         self,
@@ -61,17 +47,27 @@ class Engine(Texts):
         max_waiting: int = 1024,
         step_tokens: int = 512,
         share_prefixes: bool = True,
+        speculation: Mapping[str, Any] | None = None,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        cache_type: str = "",
     ):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
         GroupQueryAttention, on one device.
 
-        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences texts of the model's limit, but
-            at most half of the device's memory, or of the host's free memory.
-        page_tokens: tokens of a page of the cache, which is what sequences get and share.
-        max_sequences: requests that run at a time; max_waiting: more than these make submit() raise OverloadedError.
-        step_tokens: the most tokens of a step. Long prompts are computed in parts of this size, between which the other
-            requests go on.
-        share_prefixes: texts that begin with the same tokens share pages, also with texts that have ended.
+        cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences sequences of the model's maximum
+            length, but at most half of the device's memory, or of the host's free memory.
+        page_tokens: tokens of a page, the unit of the cache that sequences allocate and share.
+        max_sequences: requests that run concurrently.
+        max_waiting: queued requests; if there are more, submit() raises OverloadedError.
+        step_tokens: maximum tokens of a step. Long prompts are computed in chunks of this size, between which the other
+            requests continue.
+        share_prefixes: sequences with the same prefix share pages, also with sequences that have ended.
+        speculation: tokens are guessed, and checked by a step of the model: {"ngram": N} guesses that a text goes on as it
+            did after its last N tokens occurred before (fewer match too, but not one alone unless N is 1); {"draft":
+            FOLDER} asks a smaller model with the same tokens, whose cache is part of cache_memory. "tokens" is how many are
+            guessed at a time (4; at most 15). Requests with constraints, penalties or biases are not guessed.
+        adapters: LoRA adapters by name, folders of Hugging Face's PEFT; each request may have one.
+        cache_type: "int8": keys and values in 8 bits, with a scale for each row of a head; empty: in the model's type.
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
@@ -86,20 +82,30 @@ class Engine(Texts):
             least = 0 if name in ("cache_memory", "max_waiting") else 1
             if not isinstance(value, int) or not least <= value <= most:
                 raise InvalidArgumentError(f"{name} is {value!r}; it must be from {least} to {most}")
-        self._decoder = PagedDecoder(
-            self._folder,
-            rows=page_tokens,
-            cache_memory=cache_memory,
-            wanted_pages=max_sequences * -(-self._folder.context // page_tokens),
-            device=device,
-            precision=precision,
-            threads=threads,
-            cache_dir=cache_dir,
-            device_memory_limit=device_memory_limit,
-            progress=progress,
-        )
+        if cache_type not in ("", "int8"):
+            raise InvalidArgumentError(f"cache_type is {cache_type!r}; it must be 'int8' or empty")
+        compiling: dict[str, Any] = {
+            "rows": page_tokens,
+            "cache_type": cache_type,
+            "device": device,
+            "precision": precision,
+            "threads": threads,
+            "cache_dir": cache_dir,
+            "device_memory_limit": device_memory_limit,
+            "progress": progress,
+        }
+        self._adapters = Adapters(adapters or {})
+        self._speculator: Speculator | None = None
+        wanted = max_sequences * -(-self._folder.context // page_tokens)
+        self._load_decoders(cache_memory, wanted, speculation_options(speculation), compiling)
+        self._guessed = self._right = 0
         self._pool = PagePool(self._decoder.pages, page_tokens, share=share_prefixes)
-        self._scheduler = Scheduler(self._pool, most=max_sequences, tokens=max(step_tokens, max_sequences))
+        self._scheduler = Scheduler(
+            self._pool,
+            most=max_sequences,
+            tokens=max(step_tokens, max_sequences),
+            guesses=self._speculator.most if self._speculator else None,
+        )
         self._max_waiting = max_waiting
         self._wake = threading.Condition()
         self._inbox: list[Request] = []
@@ -108,6 +114,7 @@ class Engine(Texts):
         self._numbers = 0
         self._steps = self._prompt_tokens = self._new_tokens = 0
         self._ended: Counter[str] = Counter()
+        self._wakes, self._showing = Wakes(), False
         self._later: list[tuple[Request, TokenEvent, str, bool]] = []  # tokens of which callers have not been told
         # The thread does not keep the engine alive: an engine that nobody has any more ends.
         wake = self._wake
@@ -115,23 +122,52 @@ class Engine(Texts):
         self._thread = threading.Thread(target=_loop, args=(own, wake), name="sardonyx engine", daemon=True)
         self._thread.start()
 
+    def _load_decoders(self, memory: int, wanted: int, guessing: dict[str, Any], compiling: dict[str, Any]) -> None:
+        """The decoder, with a cache of this memory or so many pages, and what guesses its tokens."""
+        beside = 0
+        if "draft" in guessing:
+            graph = draft_graph(guessing["draft"], self._folder, compiling["rows"], compiling["cache_type"])
+            beside = graph.page_bytes()
+        self._decoder = PagedDecoder(
+            self._folder,
+            adapters=self._adapters,
+            cache_memory=memory,
+            wanted_pages=wanted,
+            beside=beside,
+            **compiling,
+        )
+        if "draft" in guessing:
+            pages = self._decoder.pages
+            draft = PagedDecoder(guessing["draft"], cache_memory=0, wanted_pages=0, pages=pages, **compiling)
+            self._speculator = DraftSpeculator(draft, guessing["tokens"])
+        elif "ngram" in guessing:
+            self._speculator = NgramSpeculator(guessing["ngram"], guessing["tokens"])
+
     # ---- requests
     @property
     def device(self) -> str:
         return self._decoder.device
 
-    def submit(self, prompt: Prompt, *, priority: int = 0, client: str = "", **options: Any) -> Request:
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the LoRA adapters."""
+        return tuple(self._adapters.names)
+
+    def submit(
+        self, prompt: Prompt, *, priority: int = 0, client: str = "", adapter: str = "", **options: Any
+    ) -> Request:
         """Queues a prompt (a text, tokens, or messages); returns at once. Its events come from the Request.
 
-        priority: higher ones run first, and lower ones give way to them. client: requests of equal priority are served
-        evenly by client. The options are those of SearchOptions, without beam search, and of RequestOptions.
+        priority: requests of higher priority run first and may preempt others. client: among requests of equal priority,
+        clients get equal shares of tokens. adapter: the name of one of the engine's; empty: none. The options are those of SearchOptions, without beam search, and of RequestOptions.
 
-        Raises errors.Error: InvalidArgumentError for options that make no sense and for a prompt that is too long,
-        OverloadedError if too many requests wait.
+        Raises errors.Error: InvalidArgumentError for invalid options and for a prompt that is too long, OverloadedError if too
+        many requests wait.
         """
         search, own = request_options(self._folder, options)
         tokens = self.prompt_tokens(prompt)
         checked_prompt(tokens, self._folder, search.max_new_tokens)
+        number = self._adapters.number(adapter)
         if not isinstance(priority, int) or abs(priority) > 1 << 31:
             raise InvalidArgumentError(f"priority is {priority!r}, not a whole number")
         fits = (self._pool.pages - 1) * self._pool.rows
@@ -152,10 +188,12 @@ class Engine(Texts):
                 tokens,
                 search,
                 own,
-                decode=self.decode,
+                decode=functools.partial(self.decode, shown=own.shown_tokens),
                 priority=priority,
                 client=client,
                 room=min(search.max_new_tokens, self._folder.context - len(tokens), fits - len(tokens)),
+                adapter=number,
+                seed=self._adapters.key(number),
             )
             self._inbox.append(request)
             self._live.add(request)
@@ -189,7 +227,7 @@ class Engine(Texts):
             self.cancel(request)
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
-        """The whole answer; other threads' requests run beside it."""
+        """The complete answer; requests of other threads run concurrently."""
         return self.generate_batch([prompt], **options)[0]
 
     def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
@@ -239,6 +277,8 @@ class Engine(Texts):
                 kept_tokens=s.found,
                 new_tokens=self._new_tokens,
                 preemptions=s.preemptions,
+                guessed_tokens=self._guessed,
+                right_guesses=self._right,
                 ended=dict(self._ended),
             )
 
@@ -248,7 +288,7 @@ class Engine(Texts):
             self._decoder.program(kind, single)
 
     def close(self, *, finish: bool = True) -> None:
-        """Accepts no more requests, and returns when none is left. finish: those that wait or run are answered; otherwise
+        """Accepts no more requests, and returns when none is left. finish: requests that wait or run are finished; otherwise
         they are cancelled."""
         with self._wake:
             self._closing = True
@@ -293,17 +333,26 @@ class Engine(Texts):
         with self._wake:
             self._live.discard(request)
             self._ended[reason] += 1
-        request.end(reason, error)
+        request.end(reason, error, self._wakes)
+        if not self._showing:
+            self._wakes.send()
 
     def _step(self, pieces: list[Piece]) -> None:
         """Long parts of prompts one by one, then all other tokens together."""
+        if self._speculator is not None:
+            try:
+                pieces = [p.guessing() for p in self._speculator.fill(pieces)]
+            except Exception as error:
+                for p in pieces:
+                    self._end(p.request, "error", known_error(error, "the draft model failed"))
+                return
         long = [[p] for p in pieces if p.count > _SHORT]
         short = [p for p in pieces if p.count <= _SHORT]
         for all_of in [*long, *([short] if short else [])]:
             group = [p for p in all_of if not p.request.ending and self._masked(p)]
             if not group:
                 continue
-            kind = StepKind()
+            kind = StepKind(adapters=any(p.request.adapter for p in group))
             for p in group:
                 if p.gives:
                     kind = kind.joined(p.request.kind())
@@ -314,7 +363,7 @@ class Engine(Texts):
             except Exception as error:
                 for p in group:
                     if not p.request.ending:
-                        self._end(p.request, "error", _known(error, "a step of the engine failed"))
+                        self._end(p.request, "error", known_error(error, "a step of the engine failed"))
                 continue
             self._take(group, chosen)
         if self._decoder.immediate:
@@ -328,63 +377,73 @@ class Engine(Texts):
         try:
             r.allowed = r.options.constraint.allowed()
         except Exception as error:
-            self._end(r, "error", _known(error, "a constraint failed"))
+            self._end(r, "error", known_error(error, "a constraint failed"))
             return False
         return True
 
     def _take(self, pieces: list[Piece], chosen: Chosen) -> None:
         """Gives the requests their tokens. One that a stop string has ended while the step ran gets none."""
+        at = 0
         with self._wake:
             self._steps += 1
-            for p in pieces:
-                new = p.start >= p.request.prompt_tokens
-                self._prompt_tokens += 0 if new and p.count == 1 else p.count
-                if not p.request.ending:
-                    self._scheduler.count(p)
-        # Which pieces give a token is asked before any request takes one.
-        for k, r in enumerate([p.request for p in pieces if p.gives]):
+        for p in pieces:
+            r, first = p.request, at
+            at += p.results
             if r.ending:
                 continue
-            token, logprob = chosen.tokens[k], None
-            self._new_tokens += 1
-            top: tuple[tuple[int, float], ...] = ()
-            if r.options.logprobs is not None and chosen.logprobs is not None:
-                assert chosen.top_tokens is not None and chosen.top_logprobs is not None
-                logprob = float(chosen.logprobs[k])
-                best = zip(chosen.top_tokens[k].tolist(), chosen.top_logprobs[k].tolist())
-                top = tuple(best)[: r.options.logprobs]
-            try:
-                reason, silent = r.take(token, self.ends)
-            except Exception as error:  # of a constraint
-                self._end(r, "error", _known(error, "a constraint failed"))
+            new = p.start >= r.prompt_tokens
+            taken, reason = 0, ""
+            # A guess that is the token chosen before it was computed rightly, so the token after it counts too.
+            while taken < p.results and not reason and p.guesses[:taken] == tuple(chosen.tokens[first : first + taken]):
+                try:
+                    reason = self._take_token(r, chosen, first + taken)
+                except Exception as error:  # of a constraint
+                    self._end(r, "error", known_error(error, "a constraint failed"))
+                    break
+                taken += 1
+            if r.ending:
                 continue
+            wrong = max(0, p.results - taken)
+            with self._wake:
+                self._prompt_tokens += 0 if new and p.count - len(p.guesses) == 1 else p.count
+                self._guessed += len(p.guesses)
+                self._right += len(p.guesses) - wrong
+                self._scheduler.count(p, wrong)
             if reason:
                 self._leave(r, reason)
-            self._later.append((r, TokenEvent(token, "", logprob, top), reason, silent))
+
+    def _take_token(self, r: Request, chosen: Chosen, k: int) -> str:
+        """Gives a request the step's result k; why the answer ends with it."""
+        token, logprob = chosen.tokens[k], None
+        self._new_tokens += 1
+        top: tuple[tuple[int, float], ...] = ()
+        if r.options.logprobs is not None and chosen.logprobs is not None:
+            assert chosen.top_tokens is not None and chosen.top_logprobs is not None
+            logprob = float(chosen.logprobs[k])
+            best = zip(chosen.top_tokens[k].tolist(), chosen.top_logprobs[k].tolist())
+            top = tuple(best)[: r.options.logprobs]
+        reason, silent = r.take(token, self.ends)
+        self._later.append((r, TokenEvent(token, "", logprob, top), reason, silent))
+        return reason
 
     def _show(self) -> None:
         """Tells the callers of the tokens that have been taken."""
         later, self._later = self._later, []
+        self._showing = True
         for r, event, reason, silent in later:
             if r.finished:  # cancelled, or ended by a stop string
                 continue
             try:
-                ended = r.show(event, reason, silent)
+                ended = r.show(event, reason, silent, self._wakes)
             except Exception as error:  # of the tokenizer
-                self._end(r, "error", _known(error, "a token has no text"))
+                self._end(r, "error", known_error(error, "a token has no text"))
                 continue
             if ended:
                 if not r.ending:
                     self._leave(r, ended)
                 self._tell(r, ended)
-
-
-def _known(error: Exception, what: str) -> Error:
-    if isinstance(error, Error):
-        return error
-    if isinstance(error, MemoryError):
-        return DeviceError(f"{what}: memory ran out")
-    return InternalError(f"{what}: {error!r}")
+        self._showing = False
+        self._wakes.send()
 
 
 def _notify(wake: threading.Condition) -> None:
@@ -411,11 +470,3 @@ def _loop(own: weakref.ref[Engine], wake: threading.Condition) -> None:
         else:
             engine._show()
         del engine, pieces  # requests know the engine's tokenizer
-
-
-def generation(request: Request) -> Generation:
-    """What a request has generated, when it has ended."""
-    statistics = Statistics(
-        request.prompt_tokens, request.kept, len(request.answer), request.first or request.total, request.total
-    )
-    return Generation(request.text, request.answer, request.finished, statistics)

@@ -41,6 +41,7 @@ class RequestOptions:
     logit_bias: Mapping[int, float] = field(default_factory=dict)  #: added to tokens' logits
     logprobs: int | None = None  #: log-probabilities of chosen tokens, and of as many most likely ones (up to 20)
     constraint: Constraint | None = None  #: of this request alone
+    shown_tokens: tuple[int, ...] = ()  #: special tokens whose text is part of the answer's
 
     def __post_init__(self) -> None:
         def need(ok: bool, what: str) -> None:
@@ -65,12 +66,14 @@ def request_options(folder: GenaiFolder, given: Mapping[str, Any]) -> tuple[Sear
     """The options of both kinds, with genai_config.json's defaults. Raises InvalidArgumentError."""
     own = {f.name for f in fields(RequestOptions)}
     mine = {k: v for k, v in given.items() if k in own and v is not None}
-    mine["stop_tokens"] = tuple(mine.get("stop_tokens", ()))
+    for name in ("stop_tokens", "shown_tokens"):
+        mine[name] = tuple(mine.get(name, ()))
     search = search_options(folder.search, {k: v for k, v in given.items() if k not in own})
     if search.num_beams > 1:
         raise InvalidArgumentError("the engine has no beam search: set num_beams to 1, or use LanguageModel")
     options = RequestOptions(**mine)
-    for name, tokens in (("logit_bias", options.logit_bias), ("stop_tokens", options.stop_tokens)):
+    for name in ("logit_bias", "stop_tokens", "shown_tokens"):
+        tokens = getattr(options, name)
         if not all(isinstance(t, int) and 0 <= t < folder.vocabulary for t in tokens):
             raise InvalidArgumentError(f"{name} has a token that is not from 0 to {folder.vocabulary - 1}")
     return search, options
@@ -98,6 +101,29 @@ class EndEvent:
 Event = TokenEvent | EndEvent
 
 
+class Wakes:
+    """asyncio's loops that wait for events of requests: one message to a loop for all events of a step."""
+
+    def __init__(self) -> None:
+        self._of: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
+
+    def add(self, loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+        self._of.setdefault(loop, []).append(arrived)
+
+    def send(self) -> None:
+        for loop, arrived in self._of.items():
+            try:
+                loop.call_soon_threadsafe(_set_all, arrived)
+            except RuntimeError:  # the loop has been closed
+                pass
+        self._of = {}
+
+
+def _set_all(arrived: list[asyncio.Event]) -> None:
+    for a in arrived:
+        a.set()
+
+
 class Request:
     """A prompt with its answer. Made by Engine.submit(). Its caller reads events, each once: `for event in request`,
     `async for event in request`, or waits for the end with wait()."""
@@ -113,13 +139,20 @@ class Request:
         priority: int = 0,
         client: str = "",
         room: int,
+        adapter: int = 0,
+        seed: bytes = b"",
     ):
-        """room: the most new tokens."""
+        """room: the most new tokens. adapter: its number, 0 for none. seed: begins the names of its pages."""
+        self.adapter, self.seed = adapter, seed
         self.number, self.priority, self.client = number, priority, client
         self.search, self.options, self.room = search, options, room
         self.prompt_tokens = len(prompt)
         self.tokens = list(prompt)  #: the prompt's and the answer's
         self.computed = 0  #: of them in the cache
+        self.drafted = 0  #: of them in the draft model's cache
+        self.guesses: tuple[int, ...] = ()  #: by the last n-gram that was looked up
+        self.text_array = np.empty(0, np.int64)  #: the tokens, for looking up
+        self.text_known = 0  #: of them in text_array
         self.kept = 0  #: of the prompt found in the cache when it began
         self.pages: list[int] = []
         self.allowed: np.ndarray[Any, Any] | None = None  #: the constraint's tokens for the next step
@@ -137,11 +170,13 @@ class Request:
         self.total = 0.0
         self._stream = TextStream(decode, search.stop)
         self._random = np.random.default_rng(search.seed)
+        self._drawn: list[float] = []
+        self._told = 0  # tokens of which the caller knows
         self._counts: dict[int, int] = {}
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._listener: Callable[[], None] | None = None
+        self._listener: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     @property
     def answer(self) -> list[int]:
@@ -165,16 +200,9 @@ class Request:
                 return
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            try:
-                loop.call_soon_threadsafe(arrived.set)
-            except RuntimeError:  # the loop has been closed
-                pass
-
+        arrived = asyncio.Event()
         with self._lock:
-            self._listener = wake
+            self._listener = asyncio.get_running_loop(), arrived
         try:
             while True:
                 try:
@@ -199,11 +227,13 @@ class Request:
         if s.samples:
             pure = not s.top_k and s.top_p == 1
             sample = "few" if pure or 0 < s.top_k <= FEW else "all"
-        return StepKind(sample, adjust or o.constraint is not None, o.logprobs is not None)
+        return StepKind(sample, adjust or o.constraint is not None, o.logprobs is not None, self.adapter > 0)
 
-    def random(self) -> float:
-        """The number that chooses the next token. They depend on the seed and the token's place in the answer alone."""
-        return float(self._random.random(dtype=np.float32))
+    def random(self, place: int) -> float:
+        """The number that chooses the answer's token at this place. It depends on the seed and the place alone."""
+        while len(self._drawn) <= place:
+            self._drawn.append(float(self._random.random(dtype=np.float32)))
+        return self._drawn[place]
 
     def changes(self) -> tuple[list[int], list[float], list[bool]]:
         """Tokens whose logits change, what is added to them, and whether the repetition penalty applies."""
@@ -231,16 +261,18 @@ class Request:
             return "end", False
         return ("length" if len(self.tokens) - self.prompt_tokens >= self.room else ""), False
 
-    def show(self, event: TokenEvent, reason: str, silent: bool) -> str:
+    def show(self, event: TokenEvent, reason: str, silent: bool, wakes: Wakes) -> str:
         """Tells the caller of a token that was taken, with its text. Returns why the answer ends with it."""
         text = "" if silent else self._stream.add(event.token)
+        self._told += 1
         if self._stream.stopped:
             reason = "stop"
+            del self.tokens[self.prompt_tokens + self._told :]  # guesses that were right have been taken already
         self.text += text
-        self._deliver(replace(event, text=text) if text else event)
+        self._deliver(replace(event, text=text) if text else event, wakes)
         return reason
 
-    def end(self, reason: str, error: Error | None = None) -> None:
+    def end(self, reason: str, error: Error | None, wakes: Wakes) -> None:
         """The last event."""
         rest = "" if reason in ("cancelled", "error") else self._stream.finish()
         if self._stream.stopped and reason == "length":
@@ -249,11 +281,11 @@ class Request:
         self.error = error
         self.total = time.perf_counter() - self.started
         self.finished = reason
-        self._deliver(EndEvent(reason, rest, error))
+        self._deliver(EndEvent(reason, rest, error), wakes)
         self._done.set()
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: Event, wakes: Wakes) -> None:
         self._events.put(event)
         with self._lock:
             if self._listener:
-                self._listener()
+                wakes.add(*self._listener)

@@ -37,9 +37,9 @@ def read_json(path: str) -> dict[str, Any]:
     except OSError as error:
         raise FileError(f"'{path}' could not be read: {error.strerror}; a model folder needs it") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidModelError(f"'{path}' is no JSON: {error}") from None
+        raise InvalidModelError(f"'{path}' is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise InvalidModelError(f"'{path}' holds no JSON object")
+        raise InvalidModelError(f"'{path}' does not hold a JSON object")
     return content
 
 
@@ -81,7 +81,7 @@ def read_folder(path: str | os.PathLike[str]) -> GenaiFolder:
     decoder of one model."""
     folder = os.fspath(path)
     if not os.path.isdir(folder):
-        raise FileError(f"'{folder}' is no folder; a language model is a folder with genai_config.json")
+        raise FileError(f"'{folder}' is not a folder; a language model is a folder with genai_config.json")
     file = os.path.join(folder, "genai_config.json")
     model = _Section(file, "model", read_json(file).get("model"))
     for other in ("encoder", "vision", "speech", "embedding"):

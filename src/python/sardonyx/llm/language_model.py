@@ -88,7 +88,7 @@ class _Answer:
 
 
 class LanguageModel(Texts):
-    """A decoder with its tokenizer, ready to generate. To be used by one thread at a time."""
+    """A decoder with its tokenizer. Not thread-safe: use it from one thread at a time."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class LanguageModel(Texts):
         """Loads a folder with genai_config.json, the decoder's .onnx file with its weights, and tokenizer.json, as
         onnxruntime-genai's model builder and convert_gguf() write it. The options are those of sardonyx.compile(), and
 
-        devices: several of this machine that divide the model among them (tensor parallelism), in place of device: names, or
-            the numbers of its cards. Each has a process of its own; close() ends them.
+        devices: several devices of this machine that divide the model among them (tensor parallelism), in place of device:
+            names, or indices of GPUs. Each has its own process; close() ends them.
         transport: how they exchange tensors; see sardonyx.join().
 
         Raises errors.Error: FileError if the folder lacks a file, InvalidModelError, UnsupportedError, DeviceError.
@@ -138,12 +138,12 @@ class LanguageModel(Texts):
     def generate(self, prompt: Prompt, *, on_text: Callable[[str], object] | None = None, **options: Any) -> Generation:
         """Generates the answer to a prompt: a text, tokens, or messages ({"role": "user", "content": ...}).
 
-        on_text: called with each part of the answer as soon as it is there. The options are those of SearchOptions; defaults
-        are genai_config.json's. Tokens at the prompt's start that the last generation had too are not computed again: a
-        conversation that is given once more with new messages costs only these.
+        on_text: called with each part of the answer as soon as it is available. The options are those of SearchOptions;
+        defaults are genai_config.json's. The common prefix of this prompt and the last generation is not computed again: if a
+        conversation is passed with new messages, only these are computed.
 
-        Raises errors.Error: InvalidArgumentError for options that make no sense and for a prompt that is too long, DeviceError
-        when memory runs out. The model can be used again after an error.
+        Raises errors.Error: InvalidArgumentError for invalid options and for a prompt that is too long, DeviceError when memory
+        runs out. The model can be used again after an error.
         """
         parts = self.stream(prompt, **options)
         while True:
@@ -166,7 +166,8 @@ class LanguageModel(Texts):
         return self._stream_one(tokens, chosen, started)
 
     def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
-        """Generates the answers to several prompts at a time, of any lengths. Beam search takes them one after another."""
+        """Generates the answers to several prompts of any lengths, in one batch. Beam search computes them one after
+        another."""
         chosen = search_options(self._folder.search, options)
         if chosen.num_beams > 1 or len(prompts) == 1:
             return [self.generate(p, **options) for p in prompts]

@@ -1,4 +1,4 @@
-"""Imports of packages that only language models need, with an error that says how to get them."""
+"""Imports packages that only language models need, with an error that says how to install them."""
 
 from __future__ import annotations
 

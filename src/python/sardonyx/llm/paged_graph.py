@@ -1,7 +1,7 @@
 """Turns a decoder's ONNX graph into that of a step of the engine: tokens of many sequences at a time, with a paged KV cache.
 
-Tokens of all sequences are packed into one row, [1, tokens]. GroupQueryAttention becomes com.microsoft's PagedAttention,
-which finds each sequence's keys and values through a table of pages; everything else of a decoder works on tokens alone.
+Tokens of all sequences are packed into one row, [1, tokens]. GroupQueryAttention becomes com.microsoft's PagedAttention, which
+finds each sequence's keys and values through a page table. All other operators of a decoder process each token independently.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import numpy_dtype
 from ..errors import UnsupportedError
 from .genai_folder import GenaiFolder
+from .lora import Adapters, module_of
 from .packages import needed
 from .paged_sampling import StepKind, add_choice
 from .sampling_graph import Nodes
@@ -36,9 +38,16 @@ _WITHOUT_EFFECT = {"smooth_softmax": (-1, 0, 1), "causal": (1,), "qk_output": (0
 class PagedGraph:
     """A folder's decoder for the engine. Raises errors.Error if it cannot be run in this way."""
 
-    def __init__(self, folder: GenaiFolder, rows: int):
-        """rows: of a page, in tokens."""
-        self._folder, self.rows = folder, rows
+    def __init__(self, folder: GenaiFolder, rows: int, adapters: Adapters | None = None, cache_type: str = ""):
+        """rows: of a page, in tokens. cache_type: "int8": keys and values are stored in 8 bits, with a scale for each row of
+        a head; empty: in the model's own type."""
+        self._folder, self.rows, self._adapters = folder, rows, adapters
+        self.scaled = cache_type == "int8"
+        #: Names of the caches as inputs and outputs of a step: keys and values of each layer, then their scales.
+        self.cache_inputs, self.cache_outputs = list(folder.past), list(folder.present)
+        if self.scaled:
+            self.cache_inputs += [f"{n}/scale" for n in folder.past]
+            self.cache_outputs += [f"{n}/scale" for n in folder.present]
         self.step = StepGraph(folder)
         if not self.step.cache.shared:
             raise UnsupportedError(
@@ -50,16 +59,89 @@ class PagedGraph:
                 f"'{folder.model}' gives the logits of the last position only; the engine computes several sequences' "
                 "positions at a time"
             )
+        #: A and B of linear layers that adapters change, by the names of the step's inputs.
+        self.adapter_weights: dict[str, Any] = {}
+        self._adapted: dict[str, tuple[str, str, int]] = {}  # of nodes: their inputs, and how often columns repeat
+        if adapters and adapters.columns:
+            self._find_adapted(adapters)
+
+    def _find_adapted(self, adapters: Adapters) -> None:
+        """The nodes that adapters change, with their weights."""
+        graph, found = self.step._model.graph, set()
+        shapes = {i.name: list(i.dims) for i in graph.initializer}
+        for node in graph.node:
+            module = module_of(node.name) if node.op_type in ("MatMul", "MatMulNBits") else None
+            if module is None:
+                continue
+            given = {a.name: a.i for a in node.attribute}
+            sizes = [given["K"], given["N"]] if node.op_type == "MatMulNBits" else shapes.get(node.input[1], [])
+            if len(sizes) != 2:
+                continue
+            split = self._split(module, int(sizes[1]))
+            pair = adapters.pair(module, int(sizes[0]), int(sizes[1]), split)
+            if pair is None:
+                continue
+            found |= {module, *((module[0], name) for name in split)}
+            names = f"{node.name}/lora_a", f"{node.name}/lora_b"
+            self._adapted[node.output[0]] = (*names, adapters.repeats(module, split))
+            for name, x in zip(names, pair):
+                self.adapter_weights[name] = x.astype(self._float())
+        missing = sorted(adapters.modules - found)
+        if missing:
+            raise UnsupportedError(
+                f"'{self._folder.model}' has no linear layer that is known as {missing[0][1]} of layer {missing[0][0]}, "
+                "which an adapter changes"
+            )
+
+    def _split(self, module: tuple[int, str], outputs: int) -> dict[str, tuple[int, int]]:
+        """Where the outputs of PEFT's linear layers are in one that computes several."""
+        layer, name = module
+        if name == "gate_up_proj":
+            return {"gate_proj": (0, outputs // 2), "up_proj": (outputs // 2, outputs)}
+        if name != "qkv_proj" or 2 * layer + 1 >= len(self.layout.heads):
+            return {}
+        keys, values = (self.layout.heads[2 * layer + k] * self.layout.head_sizes[2 * layer + k] for k in (0, 1))
+        ends = outputs - keys - values, outputs - values, outputs
+        return {"q_proj": (0, ends[0]), "k_proj": (ends[0], ends[1]), "v_proj": (ends[1], ends[2])}
+
+    def _adapt(self, n: Nodes, own: list[Any]) -> None:
+        """Adds the adapters' products to those of linear layers. Input: adapter int64 [tokens], 0: none."""
+        assert self._adapters is not None
+        which = n.input("adapter", np.int64, ["tokens"])
+        table = n.constant(self._adapters.table(), self._float())
+        masks: dict[int, str] = {}
+        for node in own:
+            if not node.output or node.output[0] not in self._adapted:
+                continue
+            *names, repeats = self._adapted[node.output[0]]
+            for name in names:
+                x = self.adapter_weights[name]
+                n.input(name, x.dtype, list(x.shape))
+            if repeats not in masks:
+                mask = n.add("Gather", table, which, axis=0)
+                masks[repeats] = n.add("Concat", *[mask] * repeats, axis=1) if repeats > 1 else mask
+            low = n.add("Mul", n.add("MatMul", node.input[0], names[0]), masks[repeats])
+            output = node.output[0]
+            node.output[0] = f"{output}/base"
+            n.add("Add", node.output[0], n.add("MatMul", low, names[1]), outputs=(output,))
 
     @property
     def layout(self) -> Any:
         """CacheLayout: types and sizes of keys and values."""
         return self.step.cache
 
-    def page_bytes(self, itemsize: int) -> int:
+    def page_bytes(self) -> int:
         """Of a page of all layers' keys and values."""
-        elements = sum(h * d for h, d in zip(self.layout.heads, self.layout.head_sizes))
-        return int(self.rows * elements * itemsize)
+        return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self.cache_shapes(1))
+
+    def cache_shapes(self, pages: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and type of each cache, in the order of cache_inputs."""
+        sizes = list(zip(self.layout.heads, self.layout.head_sizes))
+        dtype = np.dtype(np.int8) if self.scaled else numpy_dtype(self.layout.dtype)
+        found: list[tuple[tuple[int, ...], np.dtype[Any]]] = [((pages, self.rows, h, d), dtype) for h, d in sizes]
+        if self.scaled:
+            found += [((pages, self.rows, h), np.dtype(np.float32)) for h, _ in sizes]
+        return found
 
     def build(self, kind: StepKind, single: bool) -> bytes:
         """The model of a step, serialised; its external data stays in the folder.
@@ -67,7 +149,7 @@ class PagedGraph:
         Inputs: the ids [1, tokens]; the positions of that shape, if the decoder has such an input; cumulative int32
         [sequences + 1], where each sequence's tokens begin; past int32 [sequences], tokens that it has in the cache; table
         int32 [sequences, columns], its pages; rows int64 [results], the tokens whose logits are used; the caches [pages,
-        rows, heads, head size]; those of add_choice(). Outputs: the caches, and those of add_choice().
+        rows, heads, head size]; those of add_choice(), and of adapters (see _adapt). Outputs: the caches, and those of add_choice().
         single: there is one sequence; its new tokens are then computed as one block of attention.
         """
         onnx, folder = needed("onnx"), self._folder
@@ -75,6 +157,8 @@ class PagedGraph:
         model.CopyFrom(self.step._model)
         graph = model.graph
         n = Nodes(graph)
+        if self.scaled:
+            model.opset_import.append(onnx.helper.make_opsetid("com.sardonyx", 1))
         own = list(graph.node)
         sequences: Any = 1 if single else "sequences"
         ends = 2 if single else "sequences_and_one"
@@ -87,12 +171,16 @@ class PagedGraph:
         for node in own:
             if node.op_type == "GroupQueryAttention":
                 self._page(n, node, sink)
+        if kind.adapters:
+            self._adapt(n, own)
         logits = self._chosen_logits(n, own)
         outputs = [v for v in graph.output if v.name in folder.present]
         del graph.output[:]
         graph.output.extend(outputs)
         for k, v in enumerate(outputs):
             self._cache_shape(v, k)
+        if self.scaled:
+            self._add_scales(n)
         add_choice(n, logits, folder.vocabulary, kind)
         self._prune(graph)
         StepGraph._sort(graph)
@@ -114,7 +202,19 @@ class PagedGraph:
             elif v.name in past:
                 self._cache_shape(v, past[v.name])
 
+    def _add_scales(self, n: Nodes) -> None:
+        """The scales of caches in 8 bits as inputs and outputs."""
+        onnx, count = needed("onnx"), len(self._folder.past)
+        for k, heads in enumerate(self.layout.heads):
+            shape = ["pages", self.rows, heads]
+            n.input(self.cache_inputs[count + k], np.float32, shape)
+            n.graph.output.append(
+                onnx.helper.make_tensor_value_info(self.cache_outputs[count + k], onnx.TensorProto.FLOAT, shape)
+            )
+
     def _cache_shape(self, value: onnx.ValueInfoProto, k: int) -> None:
+        if self.scaled:
+            value.type.tensor_type.elem_type = needed("onnx").TensorProto.INT8
         dims = value.type.tensor_type.shape.dim
         dims[0].dim_param = "pages"
         dims[1].dim_value, dims[2].dim_value = self.rows, self.layout.heads[k]
@@ -145,15 +245,19 @@ class PagedGraph:
         packed = [n.add("Squeeze", x, first) if x else "" for x in inputs[:3]]
         paged = [*packed, inputs[3], inputs[4], "cumulative", "past", "table"]
         paged += [inputs[7], inputs[8], "", sink, inputs[14], inputs[15]]
+        outputs = [node.output[1], node.output[2]]
+        if self.scaled:
+            paged += [f"{inputs[3]}/scale", f"{inputs[4]}/scale"]
+            outputs += [f"{o}/scale" for o in outputs]
         while not paged[-1]:
             paged.pop()
         result = f"{node.name or node.output[0]}/packed"
         made = onnx.helper.make_node(
             "PagedAttention",
             paged,
-            [result, node.output[1], node.output[2]],
+            [result, *outputs],
             name=node.name,
-            domain="com.microsoft",
+            domain="com.sardonyx" if self.scaled else "com.microsoft",
             **{k: v for k, v in given.items() if k in _SAME},
         )
         output = node.output[0]

@@ -23,11 +23,14 @@ class StepKind:
     sample: str = ""  #: "": the most likely tokens; "few": see FEW; "all": every token is sorted
     adjust: bool = False  #: penalties, biases and masks of tokens
     logprobs: bool = False
+    adapters: bool = False  #: see lora.py
 
     def joined(self, other: StepKind) -> StepKind:
         ranks = ("", "few", "all")
         sample = max(self.sample, other.sample, key=ranks.index)
-        return StepKind(sample, self.adjust or other.adjust, self.logprobs or other.logprobs)
+        return StepKind(
+            sample, self.adjust or other.adjust, self.logprobs or other.logprobs, self.adapters or other.adapters
+        )
 
 
 def add_choice(n: Nodes, logits: str, vocabulary: int, kind: StepKind) -> None:

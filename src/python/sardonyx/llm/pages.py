@@ -64,10 +64,11 @@ class PagePool:
             self._page_of[key] = page
             self._key_of[page] = key
 
-    def find(self, tokens: Sequence[int]) -> tuple[list[int], bytes]:
-        """Full pages with the first of these tokens, each with a user added, and the last one's key."""
+    def find(self, tokens: Sequence[int], seed: bytes = b"") -> tuple[list[int], bytes]:
+        """Full pages with the first of these tokens, each with a user added, and the last one's key. seed: the key before
+        the first one; only texts with the same seed share pages."""
         found: list[int] = []
-        last = b""
+        last = seed
         for at in range(0, len(tokens) - self.rows + 1, self.rows):
             key = self.key(last, tokens[at : at + self.rows])
             page = self._page_of.get(key)

@@ -1,8 +1,9 @@
-"""A decoder that several devices of one machine compute together: a process for each (rank.py), led by this one.
+"""A decoder that several devices of one machine compute together. Each device has a process (rank.py), which this process
+controls.
 
-All ranks get the same commands in the same order and do the same steps, so that they meet in each sum; the tokens that they choose are
-the same, since the sums are. This process sends the commands, and watches that no rank is missing: then it ends the others, and
-starts all anew when the model is used again.
+All ranks get the same commands in the same order and run the same steps, so they enter each AllReduce together. They choose the
+same tokens, because the sums are bitwise equal. If a rank ends, this process ends the others, and restarts all when the model
+is used again.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ _GRACE = 5.0  #: seconds that ranks have to report what happened when another on
 def device_names(devices: Sequence[str | int]) -> list[str]:
     """Names of devices; a number is a GPU's index. Raises InvalidArgumentError."""
     if isinstance(devices, str) or not devices:
-        raise InvalidArgumentError("devices is a list of names or of cards' numbers, such as [0, 1]")
+        raise InvalidArgumentError("devices is a list of names or of GPU indices, such as [0, 1]")
     names = []
     for d in devices:
         text = str(d).strip()
         if text.isdecimal():
             cards = [k.name for k in known_devices() if k.name != "host"]
             if not cards:
-                raise InvalidArgumentError(f"there is no card {text}: this machine has none that can be used")
+                raise InvalidArgumentError(f"there is no GPU {text}: this machine has no usable GPU")
             text = f"{cards[0].partition(':')[0]}:{text}"
         names.append(text)
     cards = [n for n in names if n != "host" and not n.startswith("sim:")]
     if len(set(cards)) < len(cards):
-        raise InvalidArgumentError(f"a card is named twice in {', '.join(names)}")
+        raise InvalidArgumentError(f"a GPU is named twice in {', '.join(names)}")
     kinds = {n.partition(":")[0] for n in names}
     if len(kinds) > 1:
         raise InvalidArgumentError(f"devices of several kinds can't share a model: {', '.join(names)}")
@@ -195,7 +196,7 @@ class ParallelEngine:
 
     def _ask(self, *command: Any) -> list[Any]:
         if self._ranks is None:
-            raise DeviceError("the processes of the devices are gone")
+            raise DeviceError("the processes of the devices have ended")
         for rank in self._ranks.alive:
             rank.send(command)
         return self._receive()
@@ -238,7 +239,7 @@ class ParallelEngine:
         if gone:
             number = min(gone)
             raise DeviceError(
-                f"the process of rank {number} ({self._devices[number]}) {gone[number]}; the model is loaded anew when it is "
+                f"the process of rank {number} ({self._devices[number]}) {gone[number]}; the model is loaded again when it is "
                 "used again"
             )
         if failures:

@@ -1,14 +1,15 @@
 """Which requests take part in the engine's next step, and with how many tokens.
 
-Every running request gets its next token in each step; what is left of the step's tokens goes to prompts, in parts. Higher
-priorities go first. Among requests of equal priority, the client that has been served the fewest tokens is next (the
-virtual token counter of Sheng et al. 2024, arXiv:2401.00588, without weights), then the one that has waited longest. When
-pages run out, the request that comes last in this order gives up its pages and is computed again later.
+Every running request gets its next token in each step; the rest of the step's tokens are prompt tokens (chunked prefill).
+Higher priorities go first. Among requests of equal priority, the client that has been served the fewest tokens is next (the
+virtual token counter of Sheng et al. 2024, arXiv:2401.00588, without weights), then the one that has waited longest. When pages
+run out, the request that comes last in this order is preempted: it loses its pages and is computed again later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from .engine_request import Request
 from .pages import PagePool
@@ -18,24 +19,38 @@ _MULTIPLE = 64
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens of a request that a step computes: `count` from `start` on."""
+    """Tokens of a request that a step computes: `count` from `start` on, the last of which may be guesses."""
 
     request: Request
     start: int
     count: int
+    results: int = 0  #: after so many of the last ones a token is chosen
+    guesses: tuple[int, ...] = ()  #: tokens that the request does not have yet
+    room: int = 0  #: how many guesses may be added, for which there are pages
 
     @property
     def gives(self) -> bool:
-        """Whether a token is chosen after it."""
-        return self.start + self.count == len(self.request.tokens)
+        return self.results > 0
+
+    @property
+    def ids(self) -> list[int]:
+        known = self.request.tokens[self.start : self.start + self.count - len(self.guesses)]
+        return [*known, *self.guesses]
+
+    def guessing(self) -> Piece:
+        """With its guesses, each of which is checked by the token chosen before it."""
+        added = len(self.guesses)
+        return Piece(self.request, self.start, self.count + added, self.results + added, self.guesses)
 
 
 class Scheduler:
     """The waiting and the running requests, and the pages. Used by one thread at a time."""
 
-    def __init__(self, pool: PagePool, *, most: int, tokens: int):
-        """most: running requests; tokens: of a step."""
-        self.pool, self.most, self.tokens = pool, most, tokens
+    def __init__(
+        self, pool: PagePool, *, most: int, tokens: int, guesses: Callable[[Request], int] | None = None
+    ):  # fmt: skip
+        """most: running requests; tokens: of a step; guesses: how many tokens of a request can be guessed."""
+        self.pool, self.most, self.tokens, self._guesses = pool, most, tokens, guesses
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.preemptions = 0
@@ -60,11 +75,12 @@ class Scheduler:
             if request in group:
                 group.remove(request)
 
-    def count(self, piece: Piece) -> None:
-        """The piece has been computed."""
+    def count(self, piece: Piece, wrong: int = 0) -> None:
+        """The piece has been computed. wrong: guesses at its end that are not the request's tokens."""
         r, rows = piece.request, self.pool.rows
-        r.computed = piece.start + piece.count
-        self._served[r.client] = self._served.get(r.client, 0) + piece.count
+        r.computed = piece.start + piece.count - wrong
+        r.drafted = min(r.drafted, r.computed)
+        self._served[r.client] = self._served.get(r.client, 0) + piece.count - wrong
         while (r.published + 1) * rows <= r.computed:
             at = r.published * rows
             r.key = self.pool.key(r.key, r.tokens[at : at + rows])
@@ -79,14 +95,17 @@ class Scheduler:
         left = self.tokens
         order = sorted(self.running, key=lambda r: (-r.priority, r.admitted))
         # First those that generate, so that prompts never delay them.
-        for r in [r for r in order if self._pending(r) == 1] + [r for r in order if self._pending(r) > 1]:
-            if r not in self.running:  # preempted meanwhile
-                continue
-            count = self._part(r, left)
-            if count > 0 and self._reserve(r, count, planned):
-                pieces.append(Piece(r, r.computed, count))
-                planned.add(r.number)
-                left -= count
+        for group in [r for r in order if self._pending(r) == 1], [r for r in order if self._pending(r) > 1]:
+            for r in group:
+                if r not in self.running:  # preempted meanwhile
+                    continue
+                count = self._part(r, left)
+                if count > 0 and self._reserve(r, count, planned):
+                    pieces.append(self._piece(r, count))
+                    planned.add(r.number)
+                    left -= count
+            if self._guesses and group and self._pending(group[0]) == 1:
+                pieces, left = self._with_guesses(pieces, left)
         while left > 0 and len(self.running) < self.most:
             new = self._next()
             if new is None or not self._admit(new):
@@ -94,10 +113,30 @@ class Scheduler:
             count = self._part(new, left)
             if not self._reserve(new, count, planned):
                 break
-            pieces.append(Piece(new, new.computed, count))
+            pieces.append(self._piece(new, count))
             planned.add(new.number)
             left -= count
         return pieces
+
+    @staticmethod
+    def _piece(r: Request, count: int) -> Piece:
+        return Piece(r, r.computed, count, results=int(r.computed + count == len(r.tokens)))
+
+    def _with_guesses(self, pieces: list[Piece], left: int) -> tuple[list[Piece], int]:
+        """Room for guesses in what is left of the step's tokens and in free pages."""
+        found, guesses = [], self._guesses
+        assert guesses is not None
+        for p in pieces:
+            r, room = p.request, 0
+            if p.count == 1 and p.gives:
+                # The token after the last guess may be the answer's last one.
+                room = min(guesses(r), left, r.room - (len(r.tokens) - r.prompt_tokens) - 1)
+                room = max(0, min(room, (len(r.pages) + self.pool.available) * self.pool.rows - r.computed - 1))
+                while len(r.pages) < self._needed(r.computed + 1 + room):
+                    r.pages.append(self.pool.take())
+            found.append(replace(p, room=room))
+            left -= room
+        return found, left
 
     def _part(self, r: Request, left: int) -> int:
         """How many of its tokens are next; a part of a prompt has whole multiples of 64 tokens if it can, so that few
@@ -118,14 +157,14 @@ class Scheduler:
         return -(-tokens // self.pool.rows)
 
     def _admit(self, r: Request) -> bool:
-        """Lets a waiting request run if there is room for all its tokens and the next one."""
-        pages, key = self.pool.find(r.tokens[:-1])  # the last token is computed in any case, for its logits
+        """Starts a waiting request if there are pages for all its tokens and the next one."""
+        pages, key = self.pool.find(r.tokens[:-1], r.seed)  # the last token is computed in any case, for its logits
         if self._needed(len(r.tokens) + 1) - len(pages) > self.pool.available:
             for page in pages:
                 self.pool.release(page)
             return False
         r.pages, r.key, r.published = pages, key, len(pages)
-        r.computed = len(pages) * self.pool.rows
+        r.computed = r.drafted = len(pages) * self.pool.rows
         if not r.preempted:
             r.kept = r.computed
         self.found += r.computed
@@ -169,4 +208,4 @@ class Scheduler:
     def _release(self, r: Request) -> None:
         for page in reversed(r.pages):  # the end of a text is the least likely to be asked for again
             self.pool.release(page)
-        r.pages, r.key, r.published, r.computed = [], b"", 0, 0
+        r.pages, r.key, r.published, r.computed, r.drafted = [], b"", 0, 0, 0

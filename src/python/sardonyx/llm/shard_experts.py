@@ -1,7 +1,7 @@
 """Divides mixtures of experts (com.microsoft MoE and QMoE) among devices.
 
-Each device has, of every expert, some of the inner columns: these outputs of fc1 and fc3 and these inputs of fc2. The sum over
-the devices of what fc2 gives is the result, as with other pairs of products. The router is computed by every device, so that all
+Each device has some of the intermediate columns of every expert: outputs of fc1 and fc3, and the corresponding inputs of fc2.
+The sum of the devices' fc2 results is the result, as with other pairs of GEMMs. The router is replicated, so that all devices
 choose the same experts.
 """
 

@@ -1,12 +1,11 @@
 """Divides a decoder among the devices of one machine: tensor parallelism.
 
-As in Shoeybi et al. 2019 (Megatron-LM, arXiv:1909.08053). Of a pair of products with only element-wise work or attention between
-them, each device has some columns of the first and the same rows of the second; the sum over the devices (AllReduce) of what the
-second ones give is the result. Heads of attention are divided with the columns that make them, and with them the cache. Of the
-vocabulary each device makes a part of the logits (AllGather). Of mixtures of experts each
-device has some inner columns of every expert (shard_experts.py). All else, such as norms and embeddings, is computed by every device.
-
-Which products are pairs is read from the graph, not from names: see shard_pairs.py.
+As in Shoeybi et al. 2019 (Megatron-LM, arXiv:1909.08053). Of a pair of GEMMs with only element-wise operations or attention
+between them, each device has some columns of the first weight and the corresponding rows of the second. The sum of the devices'
+results (AllReduce) is the result. Attention heads, and with them the KV cache, are divided with the columns that compute them.
+Each device computes the logits of a part of the vocabulary (AllGather), and has some intermediate columns of every expert of a
+mixture of experts (shard_experts.py). Everything else, such as norms and embeddings, is replicated. Pairs of GEMMs are found by
+the structure of the graph, not by names: see shard_pairs.py.
 """
 
 from __future__ import annotations
@@ -253,7 +252,7 @@ class Divider(Pairs):
         split = splits[0]
         if len(splits) != 3 or any(s is not split for s in splits):
             raise UnsupportedError(
-                f"'{node.name}': its queries, keys and values come from no products that can be divided"
+                f"'{node.name}': its queries, keys and values are not computed by GEMMs that can be divided"
             )
         first = ways[0][0]
         size = first.n // sum(heads)
@@ -283,7 +282,7 @@ class Divider(Pairs):
             chain.append(node)
             reader, name = node, node.input[0]
         raise UnsupportedError(
-            f"'{attention.name}': its queries, keys and values come from no products that can be divided among devices "
+            f"'{attention.name}': its queries, keys and values are not computed by GEMMs that can be divided among devices "
             f"('{name}', which '{reader.name}' reads)"
         )
 
@@ -389,7 +388,7 @@ class Divider(Pairs):
         for node in attention:
             if id(node) not in self.done:
                 raise UnsupportedError(
-                    f"'{node.name}' can't be divided among devices: no product by constant weights follows it"
+                    f"'{node.name}' can't be divided among devices: no GEMM with constant weights follows it"
                 )
         self.divide_logits(logits)
         self.finish()
@@ -458,7 +457,7 @@ def write_part(model_file: str, logits: str, folder: str, rank: int, size: int) 
     try:
         model = onnx.load(model_file, load_external_data=False)
     except Exception as error:  # protobuf's errors have no common base
-        raise InvalidModelError(f"'{model_file}' is no ONNX model: {error}") from None
+        raise InvalidModelError(f"'{model_file}' is not an ONNX model: {error}") from None
     name = "model.onnx.data"
     path = os.path.join(folder, "model.onnx")
     try:

@@ -1,6 +1,5 @@
-"""Which products of a decoder can be divided among devices: pairs with only element-wise work or attention between them.
-
-A product is the second of a pair if, going back from its input, everything ends at products by constant weights or at
+"""Finds the GEMMs of a decoder that can be divided among devices: pairs with only element-wise operations or attention between
+them. A GEMM is the second of a pair if all paths back from its input end at GEMMs with constant weights or at
 GroupQueryAttention. Nothing depends on names.
 """
 
@@ -101,7 +100,7 @@ class Pairs:
             ):
                 return None
             if min(a["K"], a["N"], a["block_size"]) < 1 or a.get("bits", 4) not in (2, 4, 8):
-                raise InvalidModelError(f"'{node.name}' has sizes that make no sense")
+                raise InvalidModelError(f"'{node.name}' has invalid sizes")
             return Product(node, a["K"], a["N"], node.input[1], block=a["block_size"])
         return None
 

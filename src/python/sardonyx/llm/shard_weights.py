@@ -86,7 +86,7 @@ class WeightFiles:
         try:
             offset, said = int(entries.get("offset", 0)), int(entries.get("length", length))
         except ValueError:
-            raise InvalidModelError(f"the weight '{name}' has an offset that is no number") from None
+            raise InvalidModelError(f"the weight '{name}' has an offset that is not a number") from None
         data = self._file(entries.get("location", ""), name)
         if offset < 0 or said != length or offset + length > data.size:
             raise InvalidModelError(

@@ -1,8 +1,8 @@
 """Turns a decoder's ONNX graph into that of one step of generation: tokens in, the chosen tokens out.
 
-What genai's contract has the application compute (attention mask, positions) is computed in the graph from the sequences'
-lengths, logits are those of each sequence's last token alone, and the next token is chosen in the graph. Then a step needs
-nothing from the host, and returns only a token for each sequence.
+In genai's interface, the application computes attention mask and positions; here the graph computes them from the sequences'
+lengths. It computes logits only for each sequence's last token, and chooses the next token. So a step needs nothing from the
+host, and returns only a token for each sequence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StepGraph:
         try:
             self._model: onnx.ModelProto = onnx.load(folder.model, load_external_data=False)
         except Exception as error:  # protobuf's errors have no common base
-            raise InvalidModelError(f"'{folder.model}' is no ONNX model: {error}") from None
+            raise InvalidModelError(f"'{folder.model}' is not an ONNX model: {error}") from None
         graph = self._model.graph
         inputs = {v.name: v for v in graph.input}
         outputs = {v.name: v for v in graph.output}
@@ -207,7 +207,7 @@ class StepGraph:
                 if waits[reader] == 0:
                     ready.append(reader)
         if len(order) < len(graph.node):
-            raise InvalidModelError("the model's nodes depend on each other in a circle")
+            raise InvalidModelError("the model's nodes depend on each other in a cycle")
         nodes = [graph.node[k] for k in order]
         copies = [type(node)() for node in nodes]
         for copy, node in zip(copies, nodes):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 class TextStream:
     """add() returns the text that can be shown so far; finish() the rest.
 
-    A token may hold a part of a character, and what has been decoded last may begin a stop string: both wait for the next
-    tokens.
+    A token may contain a part of a character, and the last characters may be the beginning of a stop string; both are held back
+    until the next tokens.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], stop: tuple[str, ...]):

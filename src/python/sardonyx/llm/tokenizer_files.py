@@ -76,7 +76,7 @@ class GgufTokenizer:
             return None
         if not isinstance(value, int) or not 0 <= value < len(self.tokens):
             raise InvalidModelError(
-                f"'{self._file.path}': tokenizer.ggml.{name}_token_id is {value}, which is no token"
+                f"'{self._file.path}': tokenizer.ggml.{name}_token_id is {value}, which is not a token"
             )
         return value
 
@@ -237,7 +237,7 @@ class GgufTokenizer:
         try:
             Tokenizer.from_str(text)
         except Exception as error:  # its only type
-            raise InvalidModelError(f"'{self._file.path}': its tokenizer makes no sense: {error}") from None
+            raise InvalidModelError(f"'{self._file.path}': its tokenizer is invalid: {error}") from None
         config = json.dumps(self.tokenizer_config(context), ensure_ascii=False, indent=2)
         try:
             for name, content in (("tokenizer.json", text), ("tokenizer_config.json", config)):

@@ -6,7 +6,7 @@ folder by default, so that AMD's module is not hidden:
     python -m sardonyx.migraphx script.py ARGUMENTS
     PYTHONPATH=$(python -m sardonyx.migraphx --path) python script.py
 
-The functions and classes are those of MIGraphX; what it can't offer raises RuntimeError and says so.
+The functions and classes are those of MIGraphX; unsupported ones raise RuntimeError with the reason.
 """
 
 from .arguments import (

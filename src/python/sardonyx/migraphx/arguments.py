@@ -40,7 +40,9 @@ def shape_of_array(array: np.ndarray[Any, Any]) -> shape:
     if array.ndim == 0:
         return shape(type=TYPES[array.dtype], lens=[1], strides=[0])
     if any(s % array.itemsize or s < 0 for s in array.strides):
-        raise RuntimeError(f"strides of {array.strides} bytes are no numbers of elements; pass a contiguous copy")
+        raise RuntimeError(
+            f"strides of {array.strides} bytes are not multiples of an element's size; pass a contiguous copy"
+        )
     return shape(type=TYPES[array.dtype], lens=array.shape, strides=[s // array.itemsize for s in array.strides])
 
 

@@ -171,7 +171,7 @@ def command_onnx(o: argparse.Namespace) -> int:
 
 
 def command_tf(o: argparse.Namespace) -> int:
-    raise UsageError("models of TensorFlow have no front end; convert them to ONNX (tf2onnx)")
+    raise UsageError("TensorFlow models can't be read; convert them to ONNX (tf2onnx)")
 
 
 Command = Callable[[argparse.Namespace], int]

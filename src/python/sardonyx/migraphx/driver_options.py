@@ -41,15 +41,15 @@ NO_EFFECT = {
     "--debug-symbols": "programs always keep the names of nodes",
     "--brief": "listings have no weights",
     "--disable-fast-math": "arithmetic is never less accurate",
-    "--nhwc": "only models of TensorFlow have a layout to be named",
-    "--nchw": "only models of TensorFlow have a layout to be named",
+    "--nhwc": "only TensorFlow models need a layout",
+    "--nchw": "only TensorFlow models need a layout",
 }
 # Those that can't be offered, and what to use instead.
 REFUSED = {
-    "--tf": "models of TensorFlow have no front end; convert them to ONNX (tf2onnx)",
+    "--tf": "TensorFlow models can't be read; convert them to ONNX (tf2onnx)",
     "--skip-unknown-operators": "a program without an operator can't be compiled",
     "--trim-size": "only --trim is offered",
-    "--output-names": "only models of TensorFlow have outputs to be named",
+    "--output-names": "only TensorFlow models need the names of outputs",
     "--replace-literals": "weights stay as they are",
     "--apply-pass": "`sardonyx inspect --passes` shows the compiler's passes",
     "--strip-context": "programs have no context",

@@ -1,10 +1,9 @@
 """A drop-in for programs written for AMD's ROCm and MIGraphX providers: `import sardonyx.onnxruntime as ort`.
 
-It is the onnxruntime package, in which the providers MIGraphXExecutionProvider and ROCMExecutionProvider, with their
-options, mean AMDGPUExecutionProvider, and where the device types "cuda", "hip" and "rocm" mean its memory. activate()
-does the same to the onnxruntime package itself, for programs whose imports are somebody else's; so do
-`python -m sardonyx.onnxruntime script.py`, for one program, and `sardonyx onnxruntime enable`, for all programs of a
-Python environment.
+It is the onnxruntime package, but the providers MIGraphXExecutionProvider and ROCMExecutionProvider, with their options, are
+replaced by AMDGPUExecutionProvider, and the device types "cuda", "hip" and "rocm" mean its memory. activate() changes the
+onnxruntime package itself in the same way, for programs whose imports you can't edit; so do `python -m sardonyx.onnxruntime
+script.py`, for one program, and `sardonyx onnxruntime enable`, for all programs of a Python environment.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ Provider = str | tuple[str, dict[Any, Any]]
 
 
 def get_available_providers() -> list[str]:
-    """onnxruntime's list, with ours and the names that mean it first if there is a device."""
+    """onnxruntime's list. If there is a device, our provider and its aliases come first."""
     ours = [NAME, *ALIASES[:2]] if _ep.register() else []
     return ours + [name for name in _available() if name not in ours]
 
 
 def get_all_providers() -> list[str]:
-    """All providers that onnxruntime knows, with or without a device; ours and the names that mean it first."""
+    """All providers that onnxruntime knows, with or without a device; ours and its aliases come first."""
     ours = [NAME, *ALIASES[:2]]
     return ours + [name for name in _all() if name not in ours]
 
@@ -112,8 +111,7 @@ def _add(options: Any, name: str, ours: dict[str, str]) -> bool:
 
 
 class InferenceSession(_Session):  # type: ignore[misc]
-    """onnxruntime's, whose providers may be named as AMD's other providers are. get_providers() gives the name that was
-    asked for."""
+    """onnxruntime's; providers may have the names of AMD's other providers. get_providers() returns the requested name."""
 
     _asked: str | None = None
 
@@ -140,7 +138,7 @@ class InferenceSession(_Session):  # type: ignore[misc]
         super().__init__(path_or_bytes, options, **kwargs)
 
     def _add_providers(self, options: Any, entries: Sequence[tuple[str, dict[str, str] | None]]) -> None:
-        """Asked for under two names, the first one counts."""
+        """If the provider is requested under two names, the first one counts."""
         name, ours = next((name, given or {}) for name, given in entries if name in ALIASES)
         self._asked = name
         if options.has_providers():  # an options object that made a session before; its options may change
@@ -215,7 +213,7 @@ class IOBinding(_IOBinding):  # type: ignore[misc]
             self._iobinding.bind_output(name, _device(device_id))
         else:
             if element_type is None or shape is None:
-                raise ValueError("element_type and shape are needed with memory of your own")
+                raise ValueError("element_type and shape are needed with your own memory")
             self._iobinding.bind_output(name, _device(device_id), element_type, shape, buffer_ptr)
 
 

@@ -1,4 +1,4 @@
-"""Precision: measuring what it costs, and quantising models."""
+"""Quantising models, and measuring the error of a precision."""
 
 from .agreement import Evaluation, evaluate
 from .measures import TextAgreement, ValueAgreement

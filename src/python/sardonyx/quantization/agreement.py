@@ -1,4 +1,4 @@
-"""evaluate(): how well a model agrees with a reference, on data."""
+"""evaluate(): the error of a model against a reference, on data."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def evaluate(
     reference_options: dict[str, Any] | None = None,
     progress: OnSample | None = None,
 ) -> Evaluation:
-    """Runs a model and a reference on the same samples and measures how far their values are apart.
+    """Runs a model and a reference on the same samples and measures how much their results differ.
 
     model, reference: paths, bytes or ModelProtos, as compile() takes them, compiled Models, or folders of language models
         (genai_config.json), for which perplexity is measured. No reference: the same model, with reference_options.
     data: samples: a path (a folder of .npz, .npy or ONNX test data, an .npz file, a Python script with samples()), a list of
         dicts of input names and arrays, or a function that returns an iterator. Of language models: .txt files, or texts.
-    layers: compares intermediate values too. Both models are compiled once more for this, with every value an output.
+    layers: compares intermediate values too. For this, both models are compiled a second time, with every value as an output.
     classifiers: outputs whose argmax along the last dim is a decision; None: float outputs of two dims.
     samples: the most that are used; 0: all.
     context: tokens of a language model's text that are read together.

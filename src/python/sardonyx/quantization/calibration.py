@@ -1,4 +1,4 @@
-"""Runs of the float model that collect what quantisation needs to know of its activations."""
+"""Runs the float model and collects the statistics of activations that quantisation needs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     e = commands.add_parser(
         "evaluate",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Runs a model and a reference on the same samples, and shows how far their values are apart.",
+        description="Runs a model and a reference on the same samples, and shows how much their results differ.",
         epilog="Examples:\n"
         "  sardonyx evaluate small.onnx --reference model.onnx --data samples/\n"
         "  sardonyx evaluate model.onnx --device hip --precision fp16 --data samples.npz --layers --plot layers.png\n"
@@ -49,15 +49,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="OUTPUT",
         help="an output whose largest element along the last dim is a decision (default: float outputs of two dims)",
     )
-    e.add_argument("--context", type=int, default=512, metavar="N", help="tokens of a text that are read together")
+    e.add_argument("--context", type=int, default=512, metavar="N", help="tokens per part of a text (default: 512)")
     e.add_argument(
         "--max-relative", type=float, metavar="X", help="exit with 8 if an output's relative error is larger"
     )
     add_flags(e, _OPTIONS)
     e.add_argument("--reference-device", metavar="NAME", help="where the reference runs (default: host)")
-    e.add_argument("--reference-precision", metavar="TYPE", help="in which it computes (default: fp32)")
+    e.add_argument("--reference-precision", metavar="TYPE", help="precision of the reference (default: fp32)")
     e.add_argument("--json", metavar="FILE", help="write all numbers; - for stdout")
-    e.add_argument("--plot", metavar="FILE", help="draw them: .png, .svg or .pdf; needs matplotlib")
+    e.add_argument("--plot", metavar="FILE", help="draw the errors: .png, .svg or .pdf; needs matplotlib")
     e.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     _add_quantize(commands)
     return top
@@ -73,17 +73,15 @@ def _add_quantize(commands: Any) -> None:
         "  sardonyx quantize model.onnx --data samples.py --to fp8 --exclude '*head*' -o fp8.onnx\n"
         "  sardonyx quantize llama-fp16 --data texts/ --to int4 -o llama-int4\n"
         "  sardonyx quantize model.onnx --data samples/ --to table -o ranges.json\n\n"
-        "int8, fp8: QuantizeLinear and DequantizeLinear around the products. int4, int8-weights: MatMulNBits. table: the\n"
+        "int8, fp8: QuantizeLinear and DequantizeLinear around GEMMs and convolutions. int4, int8-weights: MatMulNBits. table: the\n"
         "ranges of all values, for --calibration-table with int8, fp8 and fp16. Samples are those of `sardonyx evaluate`.\n"
         "docs/quantization.md has more.",
     )
     q.add_argument("model", metavar="MODEL", help="an ONNX file, or a language model's folder")
     q.add_argument("--data", metavar="DIR|SCRIPT|FILE", help="typical inputs; not needed with --weights rtn")
     q.add_argument("--samples", type=int, default=0, metavar="N", help="use the first N only")
-    q.add_argument("--to", default="int8", choices=TARGETS, help="what the model becomes (default: int8)")
-    q.add_argument(
-        "-o", "--output", metavar="FILE", help="the model to write (a folder for a language model), or table"
-    )
+    q.add_argument("--to", default="int8", choices=TARGETS, help="the result (default: int8)")
+    q.add_argument("-o", "--output", metavar="FILE", help="the model (a folder for a language model) or table to write")
     q.add_argument(
         "--exclude", action="append", default=[], metavar="PATTERN", help="nodes that stay in float: '*head*'"
     )
@@ -91,22 +89,28 @@ def _add_quantize(commands: Any) -> None:
         "--limit",
         type=float,
         metavar="X",
-        help="products whose own relative error is larger stay in float (int8 and fp8; default: 0.05), or get 8 bits (int4; "
+        help="nodes whose relative error is larger stay in float (int8 and fp8; default: 0.05), or get 8 bits (int4; "
         "default: none)",
     )
-    q.add_argument("--method", default="mse", choices=METHODS, help="chooses the activations' ranges (default: mse)")
-    q.add_argument("--percentile", type=float, default=99.99, metavar="P", help="for --method percentile")
-    q.add_argument("--per-tensor", action="store_true", help="one scale for a weight, not one per output channel")
-    q.add_argument("--symmetric", action="store_true", help="no zero points")
-    q.add_argument("--no-smooth", action="store_true", help="no SmoothQuant")
-    q.add_argument("--no-bias-correction", action="store_true", help="biases stay as they are")
     q.add_argument(
-        "--block", type=int, default=32, metavar="N", help="weights that share a scale, of int4 (default: 32)"
+        "--method", default="mse", choices=METHODS, help="how the ranges of activations are chosen (default: mse)"
+    )
+    q.add_argument("--percentile", type=float, default=99.99, metavar="P", help="for --method percentile")
+    q.add_argument("--per-tensor", action="store_true", help="one scale per weight instead of one per output channel")
+    q.add_argument("--symmetric", action="store_true", help="no zero points")
+    q.add_argument("--no-smooth", action="store_true", help="do not use SmoothQuant")
+    q.add_argument("--no-bias-correction", action="store_true", help="do not correct biases")
+    q.add_argument(
+        "--block",
+        type=int,
+        default=32,
+        metavar="N",
+        help="elements that share a scale, for int4 and int8-weights (default: 32)",
     )
     q.add_argument(
         "--weights", default="gptq", choices=WEIGHTS, help="how int4 and int8-weights are rounded (default: gptq)"
     )
-    q.add_argument("--context", type=int, default=512, metavar="N", help="tokens of a text that are read together")
+    q.add_argument("--context", type=int, default=512, metavar="N", help="tokens per part of a text (default: 512)")
     q.add_argument(
         "--top", type=int, default=15, metavar="N", help="rows of the table, most sensitive first (default: 15)"
     )

@@ -1,4 +1,4 @@
-"""How far two tensors are apart, added up over many samples without keeping them."""
+"""Error measures of two tensors, accumulated over many samples without keeping them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes that can be quantised: products of an activation and constant weights."""
+"""The nodes that can be quantised: GEMMs and convolutions of an activation and constant weights ("products")."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def excluded(node: Any, patterns: Sequence[str]) -> bool:
 def find_products(
     model: OnnxModel, exclude: Sequence[str], *, grouped: bool, half: bool = False
 ) -> tuple[list[Product], dict[str, str]]:
-    """The products in the model's order, and of the other MatMul, Gemm and Conv nodes why they stay as they are.
+    """The products in the model's order; for the other MatMul, Gemm and Conv nodes the reason why they are not quantised.
 
     grouped: convolutions with groups too. half: float16 weights too.
     """

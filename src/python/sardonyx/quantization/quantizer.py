@@ -1,4 +1,5 @@
-"""quantize(): a float model becomes one with 8-bit products or weights of few bits, or gives a calibration table."""
+"""quantize(): converts a float model to 8-bit GEMMs and convolutions or to weights of few bits, or makes a calibration
+table."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ class Quantized:
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of quantize() that say how."""
+    """The arguments of quantize() that control how."""
 
     to: str
     method: str
@@ -129,10 +130,10 @@ def quantize(
     per_channel: weights have a scale for each output channel rather than one.
     symmetric: activations of int8 have no zero point.
     smooth: SmoothQuant for MatMul and Gemm, where it lowers the error on the data.
-    correct_bias: adds what rounding of weights takes from the mean of each output channel to the biases of Conv and Gemm
-        (Nagel et al., "Data-free quantization", 2019).
-    limit: products whose own error (relative, LayerReport) is larger stay in float, with "int8" and "fp8" (None: 0.05); with
-        "int4" their weights get 8 bits (None: no limit).
+    correct_bias: corrects the biases of Conv and Gemm for the shift of each output channel's mean that rounding the weights
+        causes (Nagel et al., "Data-free quantization", 2019).
+    limit: nodes whose error (LayerReport.relative) is larger stay in float, with "int8" and "fp8" (None: 0.05); with "int4"
+        their weights get 8 bits (None: no limit).
     exclude: patterns ("*head*") of names of nodes that stay in float.
     block: weights that share a scale, of "int4" and "int8-weights".
     weights: "gptq", "awq" or "rtn" (round to nearest), of the same.
@@ -145,7 +146,7 @@ def quantize(
     if to not in TARGETS:
         raise InvalidArgumentError(f"a model can be quantised to {', '.join(TARGETS)}, not {to!r}")
     if method not in METHODS:
-        raise InvalidArgumentError(f"the calibration method {method!r} is none of {', '.join(METHODS)}")
+        raise InvalidArgumentError(f"the calibration method {method!r} is not one of {', '.join(METHODS)}")
     if weights not in weight_only.METHODS:
         raise InvalidArgumentError(f"weights are rounded by {', '.join(weight_only.METHODS)}, not {weights!r}")
     blocked = to in ("int4", "int8-weights")
@@ -269,7 +270,7 @@ class _Job:
         chosen = [p for p in products if p.label not in too_far]
         if not chosen:
             raise InvalidArgumentError(
-                f"every product has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
+                f"every node has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
             )
         round_operands(self.model, chosen)
         used = {p.activation for p in chosen}
@@ -309,8 +310,8 @@ class _Job:
         self.model.index()
 
     def _with_copies(self, products: list[Product]) -> tuple[OnnxModel, list[tuple[Product, Product]]]:
-        """A copy of the float model in which each product stands twice; the second is to be quantised. So one run shows the
-        error of each product alone."""
+        """A copy of the float model with each product duplicated; the duplicates are then quantised. So one run shows the error
+        of each product alone."""
         model = OnnxModel(self.model.proto)
         model.folder = self.model.folder
         nodes = {n.output[0]: n for n in model.proto.graph.node if n.output}

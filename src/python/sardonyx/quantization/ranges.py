@@ -1,4 +1,4 @@
-"""Ranges of tensors from histograms, which grow with the values but not with their number."""
+"""Ranges of tensors from histograms, whose size depends on the range of the values but not on their number."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Histogram:
         error of rounding and clipping, over 100 shrunken ranges.
         """
         if method not in METHODS:
-            raise InvalidArgumentError(f"the calibration method {method!r} is none of {', '.join(METHODS)}")
+            raise InvalidArgumentError(f"the calibration method {method!r} is not one of {', '.join(METHODS)}")
         whole = self.minmax
         if not self.count or whole.largest == 0 or method == "minmax":
             return whole

@@ -115,7 +115,7 @@ def read_path(path: str, inputs: Sequence[TensorInfo]) -> Iterator[Any]:
     elif path.endswith(".py"):
         yield from script_samples(path)
     else:
-        raise InvalidArgumentError(f"'{path}' is no data: give {_FORMS}")
+        raise InvalidArgumentError(f"'{path}' is not a source of samples: give {_FORMS}")
 
 
 def script_samples(path: str) -> Iterable[Any]:
@@ -127,7 +127,7 @@ def script_samples(path: str) -> Iterable[Any]:
     function = names.get("samples")
     if not callable(function):
         raise InvalidArgumentError(
-            f"'{path}' defines no function samples(), which yields dicts of the inputs' names and arrays"
+            f"'{path}' does not define a function samples() that yields dicts of the inputs' names and arrays"
         )
     try:
         yield from function()
@@ -230,7 +230,7 @@ def _test_data(folder: str, inputs: Sequence[TensorInfo]) -> Sample:
         except OSError as error:
             raise FileError(f"'{file}' could not be read: {error.strerror}") from None
         except Exception as error:  # protobuf's, and those of inconsistent sizes
-            raise InvalidArgumentError(f"'{file}' is no ONNX tensor: {error}") from None
+            raise InvalidArgumentError(f"'{file}' is not an ONNX tensor: {error}") from None
         known = {i.name for i in inputs}
         out[tensor.name if tensor.name in known else info.name] = array
     return out

@@ -1,4 +1,4 @@
-"""Scales of input channels, which move magnitude between activations and weights: SmoothQuant.
+"""SmoothQuant: scales of input channels that move magnitude from activations to weights.
 
 x w = (x / s)(s w): the product does not change in exact arithmetic, but the quantised one does. (Xiao et al., "SmoothQuant",
 2023.)

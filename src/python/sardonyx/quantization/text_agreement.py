@@ -100,7 +100,7 @@ def decoder_inputs(inputs: Sequence[TensorInfo], folder: GenaiFolder, ids: Array
                 raise InvalidArgumentError(f"input '{info.name}' has heads of unknown size: {info.shape}")
             out[info.name] = np.zeros((1, heads, 0, size), info.dtype)
         else:
-            raise InvalidArgumentError(f"input '{info.name}' is none that genai_config.json names")
+            raise InvalidArgumentError(f"input '{info.name}' is not named by genai_config.json")
     return out
 
 

@@ -1,4 +1,4 @@
-"""Serving over HTTP: language models with OpenAI's interface, other models with the Open Inference Protocol.
+"""Serving over HTTP: language models with an OpenAI-compatible API, other models with the Open Inference Protocol.
 
 `sardonyx serve FOLDER` is its command line. Needs the packages of `pip install 'sardonyx[serve]'`.
 """

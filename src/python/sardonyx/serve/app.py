@@ -11,12 +11,14 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from ..errors import Error
-from ..llm import Engine
+from ..llm import Engine, TextEncoder
 from ..model import Model
+from .encoder_api import encoder_routes
 from .inference_api import inference_routes
 from .limits import HttpError, Limits, http_error
 from .openai_api import openai_routes
@@ -32,27 +34,29 @@ def create_app(
     engines: Mapping[str, Engine] | None = None,
     models: Mapping[str, Model] | None = None,
     *,
+    encoders: Mapping[str, TextEncoder] | None = None,
     limits: Limits | None = None,
     keys: Sequence[str] = (),
 ) -> FastAPI:
-    """An ASGI application that serves language models (`engines`) and other models by name.
+    """An ASGI application that serves language models (`engines`), encoders of texts and other models by name.
 
     keys: API keys, one of which requests must have (`Authorization: Bearer KEY`), except for health and readiness; none:
     everybody is served. When the application ends, its engines answer what they have accepted, then they are closed.
     """
-    state = ServerState(engines or {}, models or {}, limits or Limits(), keys)
+    state = ServerState(engines or {}, models or {}, encoders or {}, limits or Limits(), keys)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         state.ready = True
         yield
         state.ready = False
-        for service in state.languages.values():
-            await asyncio.to_thread(service.engine.close)
+        for engine in state.engines.values():
+            await asyncio.to_thread(engine.close)
 
     app = FastAPI(title="Sardonyx", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.sardonyx = state
     app.include_router(openai_routes(state))
+    app.include_router(encoder_routes(state))
     app.include_router(inference_routes(state))
     _own_routes(app, state)
     _error_answers(app)
@@ -135,6 +139,8 @@ class _Gate:
             await self._discard(receive)
             headers = {**error.headers, "Connection": "close"}  # the rest of the body is not read
             await JSONResponse(error.body(), error.status, headers=headers)(scope, receive, noted)
+        except ClientDisconnect:  # before its request had come; nobody is there to be answered
+            status = 499
         finally:
             state.metrics.open.dec()
             route = scope.get("route")
@@ -160,10 +166,10 @@ class _Gate:
                 raise HttpError(401, "the API key is missing or wrong", code="invalid_api_key")
             scope["sardonyx.client"] = client
             if scope["method"] == "POST" and not self._state.ready:
-                raise HttpError(503, "the server is starting or ending; ask again later", retry=5)
+                raise HttpError(503, "the server is starting or shutting down; try again later", retry=5)
         length = headers.get("content-length", "0")
         if not length.isdigit():
-            raise HttpError(400, "the header Content-Length is no number")
+            raise HttpError(400, "the header Content-Length is not a number")
         if int(length) > limits.body:
             raise HttpError(413, f"the body has {length} bytes, and the server's limit is {limits.body}")
 

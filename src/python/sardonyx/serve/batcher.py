@@ -40,6 +40,10 @@ class PlainService:
         self._worker: asyncio.Task[None] | None = None
 
     @property
+    def device(self) -> str:
+        return self.model.device
+
+    @property
     def waiting(self) -> int:
         return len(self._queue)
 
@@ -68,6 +72,10 @@ class PlainService:
             return 0
         counts = {x.shape[0] for x in inputs.values()}
         return counts.pop() if len(counts) == 1 else 0
+
+    def _most_rows(self, _: _Job) -> int:
+        """Rows of a batch."""
+        return self._limits.batch
 
     async def _work(self) -> None:
         """Runs what waits, until nothing does."""
@@ -106,15 +114,15 @@ class PlainService:
     async def _batch(self) -> list[_Job]:
         """The first that waits, with those that fit to it and come before its time is over."""
         first = self._queue[0]
-        until = first.arrived + self._limits.batch_delay
+        until, most = first.arrived + self._limits.batch_delay, self._most_rows(first)
         while first.rows and self._queue and self._queue[0] is first:
             batch, rows = [first], first.rows
             for job in list(self._queue)[1:]:
-                if job.signature == first.signature and rows + job.rows <= self._limits.batch:
+                if job.signature == first.signature and rows + job.rows <= most:
                     batch.append(job)
                     rows += job.rows
             left = until - time.monotonic()
-            if left <= 0 or rows >= self._limits.batch:
+            if left <= 0 or rows >= most:
                 for job in batch:
                     self._queue.remove(job)
                 return batch

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..compiling import compile
 from ..errors import Error, FileError, InvalidArgumentError
-from ..llm import Engine
+from ..llm import Engine, TextEncoder
+from ..llm.encoder import find_encoder
 from ..llm.paged_sampling import StepKind
 from ..options import add_flags, options_of_flags
 from .limits import Limits
@@ -26,6 +27,7 @@ _LIMITS = {
     "request_time": "seconds for an answer",
     "tokens": "new tokens of an answer (default: the model's limit)",
     "choices": "answers to one request",
+    "texts": "texts of a request for embeddings or scores",
     "batch_delay": "other models: seconds that a request may wait for others, to run as one batch",
     "batch": "other models: rows of a batch",
     "queue": "other models: waiting requests",
@@ -41,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     p = _Parser(
         prog="sardonyx serve",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Serves models over HTTP: language models with OpenAI's interface, other models with the Open\n"
-        "Inference Protocol v2.",
+        description="Serves models over HTTP: language models and encoders of texts with an OpenAI-compatible API, other\n"
+        "models with the Open Inference Protocol v2.",
         epilog="Examples:\n"
         "  sardonyx serve smollm2\n"
         "  sardonyx serve chat=smollm2 resnet=resnet50.onnx --device hip --host 0.0.0.0 --api-keys keys.txt\n\n"
@@ -52,37 +54,71 @@ def _parser() -> argparse.ArgumentParser:
         "models",
         nargs="+",
         metavar="[NAME=]FOLDER",
-        help="a language model's folder (with genai_config.json), an .onnx file, or a folder with .onnx files",
+        help="a language model's folder (with genai_config.json), an encoder's folder (with model.onnx and tokenizer.json), "
+        "an .onnx file, or a folder with .onnx files",
     )
-    p.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine only)")
-    p.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
-    p.add_argument("--api-keys", metavar="FILE", help="accept only requests with one of these keys, one a line")
-    p.add_argument("--certificate", metavar="FILE", help="for HTTPS, with --key")
+    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
+    p.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
+    p.add_argument(
+        "--grpc-port",
+        type=int,
+        metavar="N",
+        help="serve the Open Inference Protocol over gRPC at this port too; 0: any free one (default: no gRPC)",
+    )
+    p.add_argument(
+        "--api-keys", metavar="FILE", help="accept only requests with one of the keys in this file, one per line"
+    )
+    p.add_argument("--certificate", metavar="FILE", help="TLS certificate, for HTTPS; needs --key")
     p.add_argument("--key", metavar="FILE", help="the certificate's private key")
     p.add_argument(
-        "--grace", type=float, default=60.0, metavar="S", help="seconds for running requests at the end (default: 60)"
+        "--grace",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds for running requests to finish at shutdown (default: 60)",
     )
     p.add_argument(
         "--cache-memory",
         type=int,
         default=0,
         metavar="MIB",
-        help="memory of a language model's KV cache (default: what --max-sequences texts need, at most half of the device's memory)",
+        help="memory of a language model's KV cache (default: enough for --max-sequences sequences, but at most half of the device's memory)",
+    )
+    p.add_argument(
+        "--cache-type",
+        choices=("int8",),
+        default="",
+        help="keys and values in 8 bits, with a scale for each row of a head (default: the model's type)",
     )
     p.add_argument(
         "--page-tokens", type=int, default=64, metavar="N", help="tokens of a page of the cache (default: 64)"
     )
     p.add_argument(
-        "--max-sequences", type=int, default=64, metavar="N", help="requests that run at a time (default: 64)"
+        "--max-sequences", type=int, default=64, metavar="N", help="requests that run concurrently (default: 64)"
     )
     p.add_argument(
         "--max-waiting",
         type=int,
         default=1024,
         metavar="N",
-        help="requests that wait; further ones get the status 429 (default: 1024)",
+        help="queued requests; further ones get the status 429 (default: 1024)",
     )
-    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="most tokens of a step (default: 512)")
+    p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="maximum tokens of a step (default: 512)")
+    p.add_argument(
+        "--adapter",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="serve a LoRA adapter (PEFT's folder) of the language model under this name; may be repeated",
+    )
+    guesses = p.add_argument_group("speculative decoding of language models")
+    guesses.add_argument(
+        "--guess-ngram", type=int, metavar="N", help="guess that a text goes on as after its last N tokens before"
+    )
+    guesses.add_argument(
+        "--draft", metavar="FOLDER", help="guess with a smaller language model that has the same tokens"
+    )
+    guesses.add_argument("--guess-tokens", type=int, metavar="N", help="tokens that are guessed at a time (default: 4)")
     group = p.add_argument_group("limits")
     for f in dataclasses.fields(Limits):
         default: Any = f.default
@@ -109,13 +145,14 @@ def _keys(path: str | None) -> list[str]:
         raise FileError(f"'{path}' could not be read: {error}") from None
     keys = [k for k in keys if k and not k.startswith("#")]
     if not keys:
-        raise InvalidArgumentError(f"'{path}' has no API key: it needs one a line")
+        raise InvalidArgumentError(f"'{path}' has no API key: it needs one per line")
     return keys
 
 
-def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Folders of language models and files of other models, by name."""
+def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Folders of language models, folders of encoders, and files of other models, by name."""
     languages: dict[str, str] = {}
+    encoders: dict[str, str] = {}
     plain: dict[str, str] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
@@ -124,6 +161,8 @@ def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         stem = os.path.basename(os.path.abspath(path))
         if os.path.isfile(os.path.join(path, "genai_config.json")):
             files, target = {name or stem: path}, languages
+        elif find_encoder(path):
+            files, target = {name or stem: path}, encoders
         elif os.path.isdir(path):
             inside = sorted(f for f in os.listdir(path) if f.endswith(".onnx"))
             if not inside:
@@ -136,10 +175,17 @@ def _found(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         else:
             raise FileError(f"there is no file or folder '{path}'")
         for key, file in files.items():
-            if key in languages or key in plain:
+            if key in languages or key in plain or key in encoders:
                 raise InvalidArgumentError(f"two models are named '{key}'; give names: NAME={file}")
             target[key] = file
-    return languages, plain
+    return languages, encoders, plain
+
+
+def _adapter(text: str) -> tuple[str, str]:
+    name, _, folder = text.partition("=")
+    if not name or not folder:
+        raise InvalidArgumentError(f"--adapter is '{text}'; it must be NAME=FOLDER")
+    return name, folder
 
 
 def _serve(a: argparse.Namespace) -> None:
@@ -147,42 +193,64 @@ def _serve(a: argparse.Namespace) -> None:
 
     if bool(a.certificate) != bool(a.key):
         raise InvalidArgumentError("--certificate and --key are needed together")
-    if not 0 <= a.port < 1 << 16:
-        raise InvalidArgumentError(f"--port is {a.port}; it must be from 0 to 65535")
+    for flag, port in (("--port", a.port), ("--grpc-port", a.grpc_port or 0)):
+        if not 0 <= port < 1 << 16:
+            raise InvalidArgumentError(f"{flag} is {port}; it must be from 0 to 65535")
     limits = Limits(**{f.name: getattr(a, f"limit_{f.name}") for f in dataclasses.fields(Limits)})
     for f in dataclasses.fields(Limits):
         if getattr(limits, f.name) < 0 or not getattr(limits, f.name) < 1 << 62:
             raise InvalidArgumentError(f"--limit-{f.name.replace('_', '-')} is {getattr(limits, f.name)}")
     keys = _keys(a.api_keys)
-    languages, plain = _found(a.models)
+    languages, encoder_folders, plain = _found(a.models)
     options = options_of_flags(a, COMPILE_OPTIONS)
+    encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
     models = {name: compile(file, **options) for name, file in plain.items()}
+    adapters = dict(_adapter(text) for text in a.adapter)
+    if adapters and len(languages) != 1:
+        raise InvalidArgumentError(f"--adapter needs one language model; there are {len(languages)}")
+    flags = {"ngram": a.guess_ngram, "draft": a.draft, "tokens": a.guess_tokens}
+    speculation = {k: v for k, v in flags.items() if v is not None} or None
     engines: dict[str, Engine] = {}
     for name, folder in languages.items():
         engines[name] = Engine(
             folder,
             cache_memory=a.cache_memory << 20,
+            cache_type=a.cache_type,
             page_tokens=a.page_tokens,
             max_sequences=a.max_sequences,
             max_waiting=a.max_waiting,
             step_tokens=a.step_tokens,
+            speculation=speculation,
+            adapters=adapters,
             **options,
         )
         engines[name].prepare(StepKind("few"))  # what most requests need
 
     def started(address: str) -> None:
         if not a.quiet:
-            print(f"serving {', '.join((*languages, *plain))} at {address}", flush=True)
+            print(f"serving {', '.join((*languages, *adapters, *encoders, *plain))} at {address}", flush=True)
+            if server.grpc_port is not None:
+                print(f"gRPC at {a.host}:{server.grpc_port}", flush=True)
 
-    app = create_app(engines, models, limits=limits, keys=keys)
+    app = create_app(engines, models, encoders=encoders, limits=limits, keys=keys)
     server = make_server(
-        app, host=a.host, port=a.port, grace=a.grace, certificate=a.certificate, key=a.key, started=started
+        app,
+        host=a.host,
+        port=a.port,
+        grpc_port=a.grpc_port,
+        grace=a.grace,
+        certificate=a.certificate,
+        key=a.key,
+        started=started,
     )
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at the end
         signal.signal(number, lambda *_: None)
-    server.run()
+    try:
+        server.run()
+    except OSError as error:
+        raise FileError(str(error)) from None
     if not server.started:
-        raise FileError(f"cannot listen at {a.host}, port {a.port}")
+        raise FileError(f"cannot listen on {a.host}, port {a.port}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

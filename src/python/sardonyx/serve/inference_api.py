@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import ml_dtypes
@@ -61,6 +62,22 @@ class Inference(_Body):
     outputs: Annotated[list[WantedOutput], Field(max_length=1024)] | None = None
 
 
+def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
+    """Of an input; 400 if its type is not known."""
+    found = _TYPES.get(datatype)
+    if found is None:
+        raise HttpError(400, f"the input '{name[:200]}' has the type {datatype[:40]!r}; known are {', '.join(_TYPES)}")
+    return found
+
+
+def datatype_of(name: str, x: Array) -> str:
+    """The protocol's name of an output's type; 400 if it has none."""
+    kind = _NAMES.get(x.dtype.name)
+    if kind is None:
+        raise HttpError(400, f"the output '{name}' is {x.dtype.name}, which the protocol does not have")
+    return kind
+
+
 async def _parts(http: HttpRequest) -> tuple[Any, memoryview]:
     """The JSON part and the binary data after it."""
     body = memoryview(await http.body())
@@ -73,14 +90,12 @@ async def _parts(http: HttpRequest) -> tuple[Any, memoryview]:
     try:
         return json.loads(bytes(body[:length])), body[length:]
     except (ValueError, RecursionError) as error:
-        raise HttpError(400, f"the body is no JSON: {error}") from None
+        raise HttpError(400, f"the body is not JSON: {error}") from None
 
 
 def _tensor(t: Tensor, binary: memoryview) -> tuple[Array, memoryview]:
     """The tensor, and the binary data after its own."""
-    dtype = _TYPES.get(t.datatype)
-    if dtype is None:
-        raise HttpError(400, f"the input '{t.name}' has the type {t.datatype[:40]!r}; known are {', '.join(_TYPES)}")
+    dtype = dtype_of(t.name, t.datatype)
     count = math.prod(t.shape)
     size = t.parameters.get("binary_data_size")
     if size is not None:
@@ -102,33 +117,67 @@ def _tensor(t: Tensor, binary: memoryview) -> tuple[Array, memoryview]:
                 raise ValueError("a number is out of range")
         values = values.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise HttpError(400, f"the data of input '{t.name}' are no {t.datatype}: {error}"[:300]) from None
+        raise HttpError(400, f"the data of input '{t.name}' are not {t.datatype}: {error}"[:300]) from None
     if values.size != count:
         raise HttpError(400, f"the input '{t.name}' has {values.size} elements, and the shape {t.shape}")
     return values.reshape(t.shape), binary
 
 
 def _inputs(service: PlainService, body: Inference, binary: memoryview) -> dict[str, Array]:
+    tensors = []
+    for t in body.inputs:
+        x, binary = _tensor(t, binary)
+        tensors.append((t.name, t.datatype, x))
+    if len(binary):
+        raise HttpError(400, f"the body has {len(binary)} bytes after the last tensor")
+    return checked_inputs(service, tensors)
+
+
+def checked_inputs(service: PlainService, tensors: Sequence[tuple[str, str, Array]]) -> dict[str, Array]:
+    """The model's inputs from names, types and values; 400 if they are not what the model takes."""
     known = {i.name: i for i in service.model.inputs}
     found: dict[str, Array] = {}
-    for t in body.inputs:
-        info = known.get(t.name)
-        if info is None or t.name in found:
-            raise HttpError(400, f"the input '{t.name}' is {'given twice' if info else 'none of the model'}")
-        found[t.name], binary = _tensor(t, binary)
-        if found[t.name].dtype != info.dtype:
-            raise HttpError(400, f"the input '{t.name}' is {t.datatype}; the model takes {_NAMES.get(info.dtype.name)}")
+    for name, datatype, x in tensors:
+        info = known.get(name)
+        if info is None or name in found:
+            what = "given twice" if info else "none of the model"
+            raise HttpError(400, f"the input '{name[:200]}' is {what}")
+        found[name] = x
+        if x.dtype != info.dtype:
+            raise HttpError(400, f"the input '{name}' is {datatype}; the model takes {_NAMES.get(info.dtype.name)}")
         shape = info.shape
         if shape is not None and (
-            len(shape) != len(t.shape) or any(isinstance(d, int) and d != n for d, n in zip(shape, t.shape))
+            len(shape) != x.ndim or any(isinstance(d, int) and d != n for d, n in zip(shape, x.shape))
         ):
-            raise HttpError(400, f"the input '{t.name}' has the shape {t.shape}; the model takes {_shape(shape)}")
+            raise HttpError(400, f"the input '{name}' has the shape {list(x.shape)}; the model takes {_shape(shape)}")
     missing = [n for n in known if n not in found]
     if missing:
         raise HttpError(400, f"the input '{missing[0]}' is missing")
-    if len(binary):
-        raise HttpError(400, f"the body has {len(binary)} bytes after the last tensor")
     return found
+
+
+def wanted_outputs(outputs: dict[str, Array], names: Sequence[str]) -> list[tuple[str, Array]]:
+    """Those with these names, or all; 400 for a name that is none."""
+    for name in names:
+        if name not in outputs:
+            raise HttpError(400, f"the model has no output '{name[:200]}'")
+    return [(n, outputs[n]) for n in names or outputs]
+
+
+def described(service: PlainService) -> dict[str, Any]:
+    """A model's metadata."""
+
+    def of(infos: Any) -> list[dict[str, Any]]:
+        names = [(i, _NAMES.get(i.dtype.name, i.dtype.name.upper())) for i in infos]
+        return [{"name": i.name, "datatype": kind, "shape": _shape(i.shape)} for i, kind in names]
+
+    return {
+        "name": service.name,
+        "versions": ["1"],
+        "platform": "onnx_sardonyx",
+        "inputs": of(service.model.inputs),
+        "outputs": of(service.model.outputs),
+    }
 
 
 def _shape(shape: Any) -> list[int]:
@@ -139,15 +188,11 @@ def _shape(shape: Any) -> list[int]:
 def _answer(service: PlainService, body: Inference, outputs: dict[str, Array]) -> Response:
     all_binary = bool(body.parameters.get("binary_data_output"))
     wanted = body.outputs or [WantedOutput(name=n) for n in outputs]
-    described: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     data: list[bytes] = []
-    for w in wanted:
-        if w.name not in outputs:
-            raise HttpError(400, f"the model has no output '{w.name}'")
-        x = np.ascontiguousarray(outputs[w.name])
-        kind = _NAMES.get(x.dtype.name)
-        if kind is None:
-            raise HttpError(400, f"the output '{w.name}' is {x.dtype.name}, which the protocol does not have")
+    for w, (_, found) in zip(wanted, wanted_outputs(outputs, [w.name for w in wanted])):
+        x = np.ascontiguousarray(found)
+        kind = datatype_of(w.name, x)
         entry: dict[str, Any] = {"name": w.name, "datatype": kind, "shape": list(x.shape)}
         if w.parameters.get("binary_data", all_binary):
             data.append(x.tobytes())
@@ -156,8 +201,8 @@ def _answer(service: PlainService, body: Inference, outputs: dict[str, Array]) -
             raise HttpError(400, f"the output '{w.name}' cannot be written as JSON; ask for binary data")
         else:
             entry["data"] = x.reshape(-1).tolist()
-        described.append(entry)
-    content: dict[str, Any] = {"model_name": service.name, "model_version": "1", "outputs": described}
+        entries.append(entry)
+    content: dict[str, Any] = {"model_name": service.name, "model_version": "1", "outputs": entries}
     if body.id is not None:
         content["id"] = body.id
     if not data:
@@ -169,12 +214,6 @@ def _answer(service: PlainService, body: Inference, outputs: dict[str, Array]) -
 def inference_routes(state: ServerState) -> APIRouter:
     """GET /v2 and /v2/health, GET /v2/models/NAME and /ready, POST /v2/models/NAME/infer; each also with /versions/1."""
     router = APIRouter(prefix="/v2")
-
-    def service(name: str, version: str = "1") -> PlainService:
-        found = state.plain.get(name)
-        if found is None or version != "1":
-            raise HttpError(404, f"there is no model '{name[:200]}' of version '{version[:20]}'")
-        return found
 
     @router.get("")
     async def server() -> Any:
@@ -193,29 +232,17 @@ def inference_routes(state: ServerState) -> APIRouter:
     @router.get("/models/{name}")
     @router.get("/models/{name}/versions/{version}")
     async def metadata(name: str, version: str = "1") -> Any:
-        found = service(name, version)
-
-        def described(infos: Any) -> list[dict[str, Any]]:
-            names = [(i, _NAMES.get(i.dtype.name, i.dtype.name.upper())) for i in infos]
-            return [{"name": i.name, "datatype": kind, "shape": _shape(i.shape)} for i, kind in names]
-
-        return {
-            "name": name,
-            "versions": ["1"],
-            "platform": "onnx_sardonyx",
-            "inputs": described(found.model.inputs),
-            "outputs": described(found.model.outputs),
-        }
+        return described(state.model(name, version))
 
     @router.get("/models/{name}/ready")
     @router.get("/models/{name}/versions/{version}/ready")
     async def model_ready(name: str, version: str = "1") -> Any:
-        return {"name": service(name, version).name, "ready": True}
+        return {"name": state.model(name, version).name, "ready": True}
 
     @router.post("/models/{name}/infer")
     @router.post("/models/{name}/versions/{version}/infer")
     async def infer(http: HttpRequest, name: str, version: str = "1") -> Response:
-        found = service(name, version)
+        found = state.model(name, version)
         content, binary = await _parts(http)
         body: Inference = checked(Inference, content)
         inputs = _inputs(found, body, binary)

@@ -18,6 +18,7 @@ class Limits:
     request_time: float = 600.0  #: for an answer; longer: it ends with what there is (a stream), or 504
     tokens: int = 0  #: new tokens of an answer; 0: the model's limit; more are refused with 400
     choices: int = 16  #: answers to one request (n times prompts)
+    texts: int = 2048  #: texts of a request for embeddings or scores
     batch_delay: float = 0.005  #: other models: how long a request may wait for others, to run as one batch
     batch: int = 64  #: other models: rows of a batch
     queue: int = 1024  #: other models: waiting requests; more: 429

@@ -35,9 +35,11 @@ class _Engines:
             "prompt_tokens": ("sardonyx_prompt_tokens", "Tokens of prompts that were computed"),
             "kept_tokens": ("sardonyx_kept_tokens", "Tokens of prompts that were found in the cache"),
             "new_tokens": ("sardonyx_new_tokens", "Generated tokens"),
+            "guessed_tokens": ("sardonyx_guessed_tokens", "Tokens that speculation has guessed"),
+            "right_guesses": ("sardonyx_right_guesses", "Guessed tokens that were right"),
             "preemptions": ("sardonyx_preemptions", "Times that a request lost its pages"),
         }
-        found = {name: s.engine.statistics() for name, s in self._state.languages.items()}
+        found = {name: e.statistics() for name, e in self._state.engines.items()}
         for field, (name, text) in gauges.items():
             family = GaugeMetricFamily(name, text, labels=["model"])
             for model, statistics in found.items():
@@ -57,6 +59,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         own = {"registry": self.registry}
         self.http = Counter("sardonyx_http_requests", "Answers by status", ["path", "status"], **own)
+        self.grpc = Counter("sardonyx_grpc_requests", "Answers over gRPC by status", ["method", "status"], **own)
         self.open = Gauge("sardonyx_http_requests_open", "Requests that are being answered", **own)
         self.first = Histogram(
             "sardonyx_first_token_seconds", "From the request to its first token", ["model"], buckets=_SECONDS, **own

@@ -1,4 +1,5 @@
-"""OpenAI's interface for language models: chat and text completions, whole or as server-sent events, and the list of models."""
+"""The OpenAI-compatible API for language models: chat and text completions, whole or as server-sent events, and the list of
+models."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ from ..llm import EndEvent, Engine, Request, TokenEvent
 from .limits import HttpError, http_error
 from .openai_types import Chat, Completion, _Generation
 from .state import LanguageService, ServerState, client_of
+from .tool_calls import Delta, read_calls
+from .tool_use import ToolUse, template_messages, tool_use
 
 _REASONS = {"end": "stop", "stop": "stop", "length": "length"}
 
@@ -29,7 +32,7 @@ async def json_body(http: HttpRequest) -> Any:
     try:
         return json.loads(await http.body())
     except (ValueError, RecursionError) as error:
-        raise HttpError(400, f"the body is no JSON: {error}") from None
+        raise HttpError(400, f"the body is not JSON: {error}") from None
 
 
 def checked(kind: type[BaseModel], content: Any) -> Any:
@@ -53,6 +56,7 @@ class _Job:
     chat: bool
     top: int | None  #: log-probabilities to show
     usage: bool  #: in the stream's last chunk
+    tools: ToolUse | None
     id: str
     created: int
 
@@ -109,9 +113,12 @@ def _options(body: _Generation, service: LanguageService) -> dict[str, Any]:
     return options
 
 
-def _constraint(body: Any, service: LanguageService) -> Callable[[], Any] | None:
+def _constraint(body: Any, service: LanguageService, tools: ToolUse | None) -> Callable[[], Any] | None:
     """Makes the constraint of a choice, if the body asks for one."""
     asked: list[tuple[str, Any]] = []
+    grammar = tools.grammar(service) if tools else None
+    if grammar is not None:
+        asked.append(("lark", grammar))
     if body.response_format and body.response_format.type == "json_object":
         asked.append(("json_object", None))
     elif body.response_format and body.response_format.type == "json_schema":
@@ -152,6 +159,7 @@ async def _submit(
     prompts: list[Any],
     options: dict[str, Any],
     top: int | None,
+    tools: ToolUse | None = None,
 ) -> _Job:
     """Queues all choices, or none."""
     service = state.language(body.model)
@@ -160,7 +168,7 @@ async def _submit(
         raise HttpError(
             400, f"{len(prompts) * body.n} answers are asked for, and the server's limit is {state.limits.choices}"
         )
-    constraint = _constraint(body, service)
+    constraint = _constraint(body, service, tools)
     job = _Job(
         service=service,
         choices=[],
@@ -168,6 +176,7 @@ async def _submit(
         chat=chat,
         top=top,
         usage=bool(body.stream_options and body.stream_options.include_usage),
+        tools=tools,
         id=("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex,
         created=int(time.time()),
     )
@@ -175,13 +184,18 @@ async def _submit(
     def queue() -> None:
         try:
             for prompt in prompts:
+                tokens = service.engine.chat_tokens(prompt, tools.described) if tools else prompt
                 for k in range(body.n):
                     own = dict(options)
                     if body.seed is not None:
                         own["seed"] = (body.seed + k) % (1 << 64)
                     if constraint:
                         own["constraint"] = constraint()
-                    job.choices.append(service.engine.submit(prompt, client=client_of(http), logprobs=top, **own))
+                    job.choices.append(
+                        service.engine.submit(
+                            tokens, client=client_of(http), adapter=service.adapter, logprobs=top, **own
+                        )
+                    )
         except BaseException:
             job.cancel()
             raise
@@ -213,12 +227,22 @@ async def _answer(http: HttpRequest, state: ServerState, job: _Job, stream: bool
             raise http_error(request.error)
         choice: dict[str, Any] = {"index": index, "finish_reason": _REASONS.get(request.finished, "length")}
         choice["logprobs"] = _logprobs(job, its) if job.top is not None else None
-        if job.chat:
+        if job.tools:
+            text, calls = read_calls(job.tools.parser(), request.text)
+            choice["message"] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
+            if calls:
+                choice["message"]["tool_calls"] = calls
+                choice["finish_reason"] = _after_calls(choice["finish_reason"])
+        elif job.chat:
             choice["message"] = {"role": "assistant", "content": request.text, "refusal": None}
         else:
             choice["text"] = request.text
         choices.append(choice)
     return JSONResponse({**job.head(False), "choices": choices, "usage": job.counts()})
+
+
+def _after_calls(reason: str) -> str:
+    return "tool_calls" if reason == "stop" else reason
 
 
 async def _all(request: Request) -> list[TokenEvent]:
@@ -254,10 +278,12 @@ def _line(content: Any) -> str:
 
 
 async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
-    """The stream. When the client goes away, it is closed here, and its memory is free before the next step."""
+    """The stream. When the client disconnects, the request is closed here, and its memory is free before the next step."""
     head = job.head(True)
     if job.usage:
         head["usage"] = None
+
+    parsers = [job.tools.parser() for _ in job.choices] if job.tools else []
 
     def chunk(index: int, text: str, reason: str | None, events: list[TokenEvent]) -> str:
         choice: dict[str, Any] = {"index": index, "finish_reason": reason}
@@ -268,6 +294,15 @@ async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
             choice["text"] = text
         return _line({**head, "choices": [choice]})
 
+    def parsed(index: int, deltas: list[Delta], events: list[TokenEvent]) -> str:
+        """Chunks for what the answer's parser has found; the first one has the log-probabilities."""
+        lines = ""
+        for delta in deltas or ([Delta()] if job.top is not None else []):
+            choice = {"index": index, "finish_reason": None, "delta": _delta(delta)}
+            choice["logprobs"] = _logprobs(job, events) if job.top is not None and events else None
+            lines, events = lines + _line({**head, "choices": [choice]}), []
+        return lines
+
     try:
         if job.chat:
             for index in range(len(job.choices)):
@@ -275,7 +310,17 @@ async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
                 yield _line({**head, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
         async with asyncio.timeout(state.limits.request_time):
             async for index, event in _merged(job):
-                if isinstance(event, TokenEvent):
+                if parsers and (isinstance(event, TokenEvent) or not event.error):
+                    deltas = parsers[index].add(event.text)
+                    if isinstance(event, TokenEvent):
+                        if deltas or job.top is not None:
+                            yield parsed(index, deltas, [event])
+                        continue
+                    for d in (*deltas, *parsers[index].finish()):
+                        yield parsed(index, [d], [])
+                    reason = _REASONS.get(event.finished, "length")
+                    yield chunk(index, "", _after_calls(reason) if parsers[index].calls else reason, [])
+                elif isinstance(event, TokenEvent):
                     if event.text or job.top is not None:
                         yield chunk(index, event.text, None, [event])
                 elif event.error:
@@ -294,6 +339,15 @@ async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
         job.cancel()
         for r in job.choices:
             state.metrics.ended(job.service.name, r)
+
+
+def _delta(d: Delta) -> dict[str, Any]:
+    if d.index < 0:
+        return {"content": d.content}
+    call: dict[str, Any] = {"index": d.index, "function": {"arguments": d.arguments}}
+    if d.name:
+        call |= {"id": d.id, "type": "function", "function": {"name": d.name, "arguments": d.arguments}}
+    return {"tool_calls": [call]}
 
 
 def _logprobs(job: _Job, events: list[TokenEvent]) -> dict[str, Any]:
@@ -326,11 +380,11 @@ def openai_routes(state: ServerState) -> APIRouter:
 
     @router.get("/models")
     async def models() -> Any:
-        return {"object": "list", "data": [described(s) for s in state.languages.values()]}
+        return {"object": "list", "data": [described(s) for s in (*state.languages.values(), *state.encoders.values())]}
 
     @router.get("/models/{name:path}")
     async def model(name: str) -> Any:
-        return described(state.language(name))
+        return described(state.encoders.get(name) or state.language(name))
 
     @router.post("/chat/completions")
     async def chat(http: HttpRequest) -> Response:
@@ -339,14 +393,15 @@ def openai_routes(state: ServerState) -> APIRouter:
         if body.top_logprobs and not body.logprobs:
             raise HttpError(400, "top_logprobs needs logprobs", param="top_logprobs")
         asked = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-        messages = []
-        for m in body.messages:
-            text = m.content if isinstance(m.content, str) else "".join(part.text for part in m.content)
-            messages.append({"role": m.role, "content": text} | ({"name": m.name} if m.name else {}))
+        messages = template_messages(body.messages)
+        tools = tool_use(body, service)
         options = _options(body, service)
+        if tools:
+            options["shown_tokens"] = tools.shown(service)
+            options["stop"] = (*options.get("stop", ()), *tools.stops())
         options["max_new_tokens"] = _max_tokens(asked, service.engine.context, state)
         top = (body.top_logprobs or 0) if body.logprobs else None
-        job = await _submit(http, state, body, [messages], options, top)
+        job = await _submit(http, state, body, [messages], options, top, tools)
         return await _answer(http, state, job, body.stream)
 
     @router.post("/completions")

@@ -1,6 +1,5 @@
-"""The bodies of requests of OpenAI's interface, with the options of Sardonyx's engine that it does not have.
-
-Fields that are not here are refused (422), so that no option is ignored that changes the answer.
+"""Request bodies of OpenAI's API, extended with options of Sardonyx's engine. Unknown fields are refused (422), so that no
+option that changes the answer is ignored.
 """
 
 from __future__ import annotations
@@ -79,10 +78,49 @@ class ContentPart(_Body):
     text: Text
 
 
+FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
+class FunctionCall(_Body):
+    name: FunctionName
+    arguments: Text  # JSON
+
+
+class ToolCall(_Body):
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    type: Literal["function"] = "function"
+    function: FunctionCall
+    index: int | None = None  # of a stream's parts, which clients put together
+
+
 class ChatMessage(_Body):
     role: Annotated[str, Field(min_length=1, max_length=64)]
-    content: Text | list[ContentPart]
+    content: Text | list[ContentPart] | None = None  # only messages with tool_calls may have none
     name: Text | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
+    tool_call_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    refusal: None = None
+
+
+class FunctionTool(_Body):
+    name: FunctionName
+    description: Text | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(_Body):
+    type: Literal["function"]
+    function: FunctionTool
+
+
+class ChosenFunction(_Body):
+    name: FunctionName
+
+
+class ToolChoice(_Body):
+    type: Literal["function"]
+    function: ChosenFunction
 
 
 class Chat(_Generation):
@@ -94,3 +132,6 @@ class Chat(_Generation):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
+    tools: Annotated[list[Tool], Field(min_length=1, max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool = True

@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request as HttpRequest
 
-from ..llm import Engine
+from ..errors import InvalidArgumentError
+from ..llm import Engine, TextEncoder
 from ..llm.constraints import Constraints
 from ..model import Model
 from .batcher import PlainService
+from .encoder_api import EncoderService
 from .limits import HttpError, Limits
 from .metrics import Metrics
 
@@ -24,15 +26,18 @@ T = TypeVar("T")
 
 
 class LanguageService:
-    """A language model under its name."""
+    """A language model under its name, or one of its adapters."""
 
-    def __init__(self, name: str, engine: Engine):
-        self.name, self.engine = name, engine
+    def __init__(self, name: str, engine: Engine, base: LanguageService | None = None):
+        """base: the model of which this is the adapter `name`."""
+        self.name, self.engine, self.adapter, self._base = name, engine, name if base else "", base
         self._constraints: Constraints | None = None
         self._lock = threading.Lock()
 
     def constraints(self) -> Constraints:
         """Made when it is first needed. Raises UnsupportedError without the package llguidance."""
+        if self._base:
+            return self._base.constraints()
         with self._lock:
             if self._constraints is None:
                 self._constraints = Constraints(self.engine._folder)
@@ -42,11 +47,25 @@ class LanguageService:
 class ServerState:
     """See create_app()."""
 
-    def __init__(self, engines: Mapping[str, Engine], models: Mapping[str, Model], limits: Limits, keys: Sequence[str]):
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        models: Mapping[str, Model],
+        encoders: Mapping[str, TextEncoder],
+        limits: Limits,
+        keys: Sequence[str],
+    ):
         self.limits = limits
         self.languages = {name: LanguageService(name, e) for name, e in engines.items()}
+        for base in list(self.languages.values()):
+            for name in base.engine.adapters:
+                if name in (*self.languages, *models, *encoders):
+                    raise InvalidArgumentError(f"an adapter is named '{name}' as another model is")
+                self.languages[name] = LanguageService(name, base.engine, base)
+        self.engines = dict(engines)
         self.metrics = Metrics(self)
         self.plain = {name: PlainService(name, m, limits, self.metrics) for name, m in models.items()}
+        self.encoders = {name: EncoderService(name, e, limits, self.metrics) for name, e in encoders.items()}
         self.started = int(time.time())
         self.ready = False  #: whether new requests are accepted
         self._keys = [hashlib.sha256(k.encode()).digest() for k in keys]
@@ -56,6 +75,13 @@ class ServerState:
         found = self.languages.get(name)
         if found is None:
             raise HttpError(404, f"there is no language model '{name[:200]}'", param="model", code="model_not_found")
+        return found
+
+    def model(self, name: str, version: str = "1") -> PlainService:
+        """404 if there is none of this name."""
+        found = self.plain.get(name)
+        if found is None or version != "1":
+            raise HttpError(404, f"there is no model '{name[:200]}' of version '{version[:20]}'")
         return found
 
     def authorized(self, header: str) -> str | None:
@@ -93,14 +119,14 @@ class ServerState:
     def snapshot(self) -> dict[str, Any]:
         """For the page."""
         languages = {}
-        for name, service in self.languages.items():
-            statistics = service.engine.statistics()
+        for name, engine in self.engines.items():
             languages[name] = {
-                **statistics.__dict__,
-                "device": service.engine.device,
-                "context": service.engine.context,
+                **engine.statistics().__dict__,
+                "device": engine.device,
+                "context": engine.context,
             }
-        plain = {n: {"waiting": s.waiting, "device": s.model.device} for n, s in self.plain.items()}
+        others = {**self.plain, **self.encoders}
+        plain = {n: {"waiting": s.waiting, "device": s.device} for n, s in others.items()}
         return {
             "ready": self.ready,
             "time": time.time(),

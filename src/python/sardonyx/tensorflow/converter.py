@@ -34,7 +34,7 @@ def import_tensorflow() -> Any:
 
 
 class Complaints(logging.Handler):
-    """What tf2onnx logs as errors while it goes on: each makes the result unusable."""
+    """Errors that tf2onnx logs without stopping: each makes the result unusable."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

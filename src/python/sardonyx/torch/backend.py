@@ -83,7 +83,7 @@ class Compiled:
             and torch.is_grad_enabled()
             and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
         ):
-            self.fall_back("gradients are wanted: use torch.no_grad() or torch.inference_mode()")
+            self.fall_back("it needs gradients: use torch.no_grad() or torch.inference_mode()")
         if not self.reason:
             try:
                 return self.run(inputs)

@@ -1,4 +1,4 @@
-"""What Sardonyx runs of a module, and what stays in PyTorch."""
+"""Which graphs of a module Sardonyx runs, and which stay in PyTorch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Explanation(NamedTuple):
 
 
 def explain(module: Any, *arguments: Any, options: dict[str, Any] | None = None, **named: Any) -> Explanation:
-    """Compiles `module` for these arguments and runs it once, without gradients: which graphs torch.compile finds, which
-    of them Sardonyx runs, and why others stay in PyTorch."""
+    """Compiles `module` for these arguments and runs it once, without gradients. Returns the graphs that torch.compile finds,
+    which of them Sardonyx runs, and why others stay in PyTorch."""
     found: list[Compiled] = []
     stop = observe(found.append)
     torch._dynamo.reset()

@@ -74,7 +74,7 @@ def roles_of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Roles:
             ((t, d) for t in roles.tensors for d, n in enumerate(shape_of(nodes[t], inputs[t])) if is_same(n, x)), None
         )
         if at is None:
-            raise UnsupportedError(f"the size {x} is no dim of an input")
+            raise UnsupportedError(f"the size {x} is not a dim of an input")
         roles.sizes[k] = at
     return roles
 

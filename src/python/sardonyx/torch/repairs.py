@@ -1,4 +1,4 @@
-"""What torch.onnx translates to something else, as PyTorch's operators that it translates rightly.
+"""Rewrites PyTorch's operators that torch.onnx exports incorrectly as operators that it exports correctly.
 
 Found by PyTorch's own samples of its operators (benchmarks/torch_operators.py).
 """
@@ -22,8 +22,8 @@ MISTRANSLATED = {"aten.angle.default", "aten.special_erfcx.default", "aten.nativ
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
-    """In place of torch.onnx's: log(1 + x) and exp(x) - 1 lose all digits of a small x. W. Kahan's forms multiply by what the
-    sum has rounded away; where nothing is rounded, infinities among them, the sum itself is right."""
+    """Replacements for torch.onnx's log(1 + x) and exp(x) - 1, which lose all digits of a small x. W. Kahan's formulas correct
+    for the rounding of the sum. Where nothing is rounded (infinities too), the plain formula is exact."""
     from onnxscript import opset18
 
     op: Any = opset18
@@ -115,7 +115,7 @@ def resize_to_size(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, 
         return
     size = list(node.meta["val"].shape[2:])
     if not all(isinstance(n, int) for n in size):
-        raise UnsupportedError(f"'{node.name}' has align_corners, a scale that is no integer, and sizes that vary")
+        raise UnsupportedError(f"'{node.name}' has align_corners, a scale that is not an integer, and sizes that vary")
     node.args, node.kwargs = (node.args[0], size, True, None), {}
 
 
