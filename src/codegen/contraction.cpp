@@ -14,7 +14,7 @@ bool half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
 bool product_type(DType t) { return half(t) || t == DType::kFloat32; }
 // Whether tile kernels support these operand types with this result type.
 bool products(DType a, DType b, DType out) {
-  if (a == DType::kInt8 && b == DType::kInt8) return out == DType::kInt32;
+  if ((a == DType::kInt8 || a == DType::kUInt8) && b == DType::kInt8) return out == DType::kInt32;
   if (a == b && (a == DType::kFloat8E4M3FN || a == DType::kFloat8E4M3FNUZ)) return out == DType::kFloat32;
   return product_type(a) && product_type(b) && is_float(out);
 }
@@ -87,7 +87,7 @@ void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Expr
 
 Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator) {
   Contraction c;
-  c.type = m.a->dtype == m.b->dtype ? m.a->dtype : DType::kFloat32;
+  c.type = m.a->dtype == m.b->dtype || size_of(m.a->dtype) == 1 ? m.a->dtype : DType::kFloat32;
   // Dims on which b does not depend become rows.
   Exprs batch, rows;
   for (std::size_t k = 0; k + 2 < m.vars.size(); ++k) (uses(m.b, m.vars[k]) ? batch : rows).push_back(m.vars[k]);
@@ -100,7 +100,7 @@ Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator
   c.reduced = {m.k};
   c.a = substitute(m.a, r);
   c.b = substitute(m.b, r);
-  accumulator.dtype = c.type == DType::kInt8 ? DType::kInt32 : DType::kFloat32;
+  accumulator.dtype = is_float(c.type) ? DType::kFloat32 : DType::kInt32;
   finish(t, accumulator, load(&accumulator, accumulator.dtype, {}), m.vars, r, c);
   return c;
 }
@@ -178,7 +178,7 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   c.b = substitute(load(w, w->dtype, at_w), r);
   c.inside = substitute(c.inside, r);
   c.windows = windows_of(*x, *w, *out, op);
-  accumulator.dtype = c.type == DType::kInt8 ? DType::kInt32 : DType::kFloat32;
+  accumulator.dtype = is_float(c.type) ? DType::kFloat32 : DType::kInt32;
   Expr sum = load(&accumulator, accumulator.dtype, {});
   if (op.has_bias) sum = binary(Op::kAdd, sum, cast(load(in[2], in[2]->dtype, {vars[1]}), accumulator.dtype));
   finish(t, accumulator, sum, vars, r, c);
@@ -245,7 +245,8 @@ bool is_contraction(const Node& node, std::string& why) {
   if (const auto* c = node.as<ConvOp>()) {
     const Value *x = node.inputs[0], *w = node.inputs[1], *out = node.outputs[0];
     const Expr in_group = idx::floordiv(x->shape[1], c->groups), out_group = idx::floordiv(out->shape[1], c->groups);
-    if (x->dtype != w->dtype || !products(x->dtype, w->dtype, out->dtype))
+    const bool typed = x->dtype == w->dtype || x->dtype == DType::kUInt8;
+    if (!typed || !products(x->dtype, w->dtype, out->dtype))
       why = fmt::format("convolutions of {} with {} have no tile kernel", name(x->dtype), name(w->dtype));
     else if (is_const_int(out_group, few) && few < 8 && !long_sums(*c, *x, *w))
       why = "so few output channels (of a group) are a loop";

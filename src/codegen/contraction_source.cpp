@@ -139,9 +139,15 @@ Parameters parameters(const Emitter& e, const Value* out) {
 // Emits the functions of operands and epilogue in order, and collects the problem's properties.
 class Writer {
  public:
-  Writer(const Contraction& c, std::string_view arch, const std::function<bool(const Value*)>& loaded,
-         const RowPrologue* rows, int row_height)
-      : c_(c), loaded_(loaded), rows_(rows), a_(c, true), b_(c, false), e_(text_), out_{{.chip = chip_of(arch)}} {
+  Writer(const Contraction& c, std::string_view arch, const TileSelection& selection, const RowPrologue* rows,
+         int row_height)
+      : c_(c),
+        loaded_(selection.loaded),
+        rows_(rows),
+        a_(c, true),
+        b_(c, false),
+        e_(text_),
+        out_{{.chip = chip_of(arch)}} {
     ContractionProblem& p = out_.problem;
     p.type = c.type;
     p.a = a_.access();
@@ -158,7 +164,11 @@ class Writer {
     p.made_rows = rows ? row_height : 0;
     if (p.chip.policy.narrow_indices) e_.range = &range_;
     e_.plain_reductions = true;
-    e_.for_halves = c.out->dtype == DType::kFloat16 || c.out->dtype == DType::kBFloat16;
+    e_.quantizes = true;
+    e_.scales_are_arguments = of_eight_bits(c.type) || of_eight_bits(c.out->dtype) || loads_eight_bits(c.result);
+    // Results of 8 bits that another device has to give exactly need exact functions.
+    e_.for_halves =
+        is_float(c.out->dtype) ? size_of(c.out->dtype) <= 2 : selection.narrow_floats && size_of(c.out->dtype) == 1;
   }
 
   ContractionSource write(const Value& accumulator) {
@@ -207,7 +217,8 @@ class Writer {
     ContractionProblem& p = out_.problem;
     std::optional<CopiedOperand> a = a_.copied(), b = b_.copied();
     std::optional<CopiedWindows> windows;
-    if (b && !a && p.a == Access::kVector && c_.windows) windows = copied_windows(*c_.windows);
+    const auto vec = 16 / static_cast<std::int64_t>(size_of(c_.type)), stage = 8 * vec;
+    if (b && !a && p.a == Access::kVector && c_.windows) windows = copied_windows(*c_.windows, vec);
     if (windows) emit_windows(e_, c_, *windows);
     if (!b || !(a || windows)) return;
     const auto number = [&](const Value* v) {
@@ -224,7 +235,7 @@ class Writer {
     if (batched && o.b.batch == 0) e_.line("enum : bool { kSharedB = true };");
     if (o.a.inner > 0) e_.line(fmt::format("enum : u32 {{ kInnerA = {} }};", o.a.inner));
     p.copies = true;
-    p.whole_stages = !windows || windows->channels % 64 == 0 || p.depth % 64 == 0;
+    p.whole_stages = !windows || windows->channels % stage == 0 || p.depth % stage == 0;
   }
 
   // The initial values of Problem's sizes: constants where they are known, so that CDNA's kernels do not divide by them
@@ -285,9 +296,8 @@ std::int64_t smallest(const Expr& e) {
 }
 
 ContractionSource contraction_source(const Contraction& c, const Value& accumulator, std::string_view arch,
-                                     const std::function<bool(const Value*)>& loaded, const RowPrologue* rows,
-                                     int row_height) {
-  return Writer(c, arch, loaded, rows, row_height).write(accumulator);
+                                     const TileSelection& selection, const RowPrologue* rows, int row_height) {
+  return Writer(c, arch, selection, rows, row_height).write(accumulator);
 }
 
 }  // namespace sardonyx::codegen

@@ -9,6 +9,7 @@
 #include "codegen/contraction.h"
 #include "codegen/kernel_family.h"
 #include "codegen/row_prologue.h"
+#include "codegen/tile_choices.h"
 #include "program/program.h"
 
 namespace sardonyx::codegen {
@@ -25,9 +26,9 @@ struct ContractionSource {
 /// The smallest possible value of a size: symbols may be as small as 1.
 std::int64_t smallest(const Expr& size);
 
-/// With `rows`, the kernel computes its rows of a itself, `row_height` of them. `loaded`: see TileSelection.
+/// With `rows`, the kernel computes its rows of a itself, `row_height` of them. `selection`: see TileSelection.
 ContractionSource contraction_source(const Contraction& c, const Value& accumulator, std::string_view arch,
-                                     const std::function<bool(const Value*)>& loaded, const RowPrologue* rows = nullptr,
+                                     const TileSelection& selection, const RowPrologue* rows = nullptr,
                                      int row_height = 0);
 
 }  // namespace sardonyx::codegen

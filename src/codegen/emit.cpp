@@ -2,7 +2,9 @@
 #include "codegen/emit.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <unordered_set>
 
 #include "codegen/emit_types.h"
@@ -126,6 +128,21 @@ std::size_t position(Exprs& list, const Expr& e) {
   return list.size() - 1;
 }
 
+// Whether a constant may be a scale: small integers, halves and the like are the same in all layers.
+bool is_scale(const Expr& e) {
+  return e->dtype == DType::kFloat32 && std::isfinite(e->f) &&
+         (std::bit_cast<std::uint32_t>(static_cast<float>(e->f)) & 0xffff) != 0;
+}
+
+// Whether an operand of `e` may be a zero point. Sums with powers of two are left out: these are offsets of bit
+// patterns.
+bool is_zero_point(const Expr& e, const Expr& x) {
+  if (x->dtype != DType::kInt32 || !is_const(x) || (e->op != Op::kAdd && e->op != Op::kSub && e->op != Op::kMul))
+    return false;
+  const std::int64_t magnitude = std::abs(x->i);
+  return magnitude < 256 && (e->op == Op::kMul || (magnitude & (magnitude - 1)) != 0);
+}
+
 }  // namespace
 
 // Only expressions that cannot fail when they are evaluated for sizes for which the kernel would not have run.
@@ -159,12 +176,22 @@ std::string Emitter::parameter(const Expr& e) {
   return narrow(e) ? "i32(" + name + ")" : name;
 }
 
+std::string Emitter::scale(double x) {
+  const auto number = static_cast<float>(x);
+  if (!scales_are_arguments) return fmt::format("{:a}f", static_cast<double>(number));
+  return fmt::format("bit_cast<f32>(u32({}))", argument(Expr(std::int64_t{std::bit_cast<std::uint32_t>(number)})));
+}
+
+std::string Emitter::zero_point(std::int64_t x) {
+  return scales_are_arguments ? fmt::format("i32({})", argument(Expr(x))) : fmt::format("{}", x);
+}
+
 std::string Emitter::argument(const Expr& e) { return "s" + std::to_string(position(symbols, e)); }
 
 std::string Emitter::divisor(const Expr& e) { return "d" + std::to_string(position(divisors, e)); }
 
 std::string Emitter::value(const Expr& e) {
-  if (is_const(e)) return narrow(e) ? fmt::format("i32({})", e->i) : literal(e);
+  if (is_const(e)) return narrow(e) ? fmt::format("i32({})", e->i) : is_scale(e) ? scale(e->f) : literal(e);
   std::string known = find(e);
   if (!known.empty()) return known;
   if (range ? is_parameter(e) : e->op == Op::kSym) return parameter(e);
@@ -190,10 +217,12 @@ std::string Emitter::compute(const Expr& e) {
     case Op::kReduce:
       return reduction(e);
     default: {
+      if (quantizes) text = quantization(e);
+      if (!text.empty()) break;
       std::vector<std::string> a;
       bool in_32 = e->dtype != DType::kInt64 || narrow(e);
       for (const Expr& x : e->args) {
-        a.push_back(value(x));
+        a.push_back(scales_are_arguments && is_zero_point(e, x) ? zero_point(x->i) : value(x));
         in_32 &= x->dtype == DType::kInt64 && narrow(x);
       }
       switch (e->op) {  // operations that are the same in either type

@@ -24,6 +24,10 @@ Expr flatten_loads(const Expr& e);
 /// Offset of `indices` in v's storage order.
 Expr storage_offset(const Value& v, const Exprs& indices);
 
+/// Whether t is a type of 8-bit numbers, or `e` loads values of one.
+bool of_eight_bits(DType t);
+bool loads_eight_bits(const Expr& e);
+
 /// Calls `f` with every subexpression with a load that is evaluated whenever `e` is, outer ones first: for a select,
 /// what both sides have in common (to a limited nesting); for a reduction, only the reduction itself. `f` returns
 /// whether to descend.
@@ -54,6 +58,11 @@ class Emitter {
 
   /// Reductions have a single accumulator instead of many side by side (for targets with threads instead of vectors).
   bool plain_reductions = false;
+  /// Scales and zero points are arguments of the kernel (among `symbols`, scales as the bits of a float32) instead of
+  /// literals, so that layers that differ only in them share a kernel. For kernels that read or write values of 8 bits.
+  bool scales_are_arguments = false;
+  /// Quantisation by a known scale multiplies instead of dividing (emit_quantize.cpp), which suits GPUs.
+  bool quantizes = false;
 
   /// For a GPU: index expressions are in 32 bits where this allows it, expressions of symbols alone become parameters,
   /// and divisions by them become multiplications by a number that the caller passes (see LoopSource::divisors).
@@ -85,6 +94,12 @@ class Emitter {
   std::string operation(const Expr& e, const std::vector<std::string>& a);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
   std::string one_plus(const Expr& e);
+  // Quantisation by a known scale; empty: `e` is something else.
+  std::string quantization(const Expr& e);
+  // A float32 number: an argument if they are, else a literal.
+  std::string scale(double x);
+  // An int32 number likewise.
+  std::string zero_point(std::int64_t x);
   std::string parameter(const Expr& e);
   bool narrow(const Expr& e) const;
   bool division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text);

@@ -102,7 +102,7 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
 }
 
 bool has_wgmma(const ContractionProblem& p) {
-  return p.chip.has(Feature::kWgmma) && size_of(p.type) == 2 && p.vectors();
+  return p.chip.has(Feature::kWgmma) && size_of(p.type) <= 2 && p.vectors();
 }
 
 class WgmmaFamily : public ContractionFamily {
@@ -121,7 +121,8 @@ class WgmmaFamily : public ContractionFamily {
         {32, 1, 4, {3530, 2.8f, 720, 4.9f}},    {32, 2, 4, {2420, 3.0f, 530, 2.7f}},
         {32, 2, 8, {2460, 2.7f, 390, 3.6f}},
     };
-    const std::int64_t steps = (p.depth + sdx::layout::kStageDepth - 1) / sdx::layout::kStageDepth;
+    const int depth = sdx::layout::stage_depth(static_cast<int>(size_of(p.type)));
+    const std::int64_t steps = (p.depth + depth - 1) / depth;
     std::vector<KernelCandidate> all;
     for (const Shape& s : kShapes) {
       const sdx::layout::WgmmaLayout l{s.n, s.shares};
@@ -129,7 +130,9 @@ class WgmmaFamily : public ContractionFamily {
           std::min<std::int64_t>(s.stages, steps > 0 ? (steps + s.shares - 1) / s.shares : s.stages);
       KernelCandidate& c = all.emplace_back();
       c.kernel = fmt::format("gemm_wgmma<{}, {}, {}>", s.n, s.stages, s.shares);
-      c.tiling = {l.rows(), s.n, s.ns[0], s.ns[1], s.ns[2], s.ns[3]};
+      // Instructions multiply 32 bytes of K in the same time, whatever the type.
+      const float each = static_cast<float>(size_of(p.type)) / 2;
+      c.tiling = {l.rows(), s.n, s.ns[0], each * s.ns[1], s.ns[2], each * s.ns[3]};
       c.shared = static_cast<std::uint32_t>(l.bytes(static_cast<int>(used)));
       c.may_share = s.shares > 1 && s.stages > 4;
     }

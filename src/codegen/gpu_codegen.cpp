@@ -20,8 +20,11 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
       range_(options.from_inputs),
       emit_(text_) {
   emit_.plain_reductions = true;
+  emit_.quantizes = true;
+  for (const Stage& s : kernel.stages)
+    emit_.scales_are_arguments |= of_eight_bits(s.out->dtype) || loads_eight_bits(s.body);
   emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [](const Stage& s) {
-    return !s.stored || s.out->dtype == DType::kFloat16 || s.out->dtype == DType::kBFloat16;
+    return !s.stored || (is_float(s.out->dtype) && size_of(s.out->dtype) <= 2);
   });
   emit_.of_halves = options.of_halves;
   emit_.range = &range_;

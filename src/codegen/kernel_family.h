@@ -35,9 +35,9 @@ struct ContractionProblem {
   bool pairs = false;                   ///< the epilogue reads pairs of adjacent columns
   int made_rows = 0;                    ///< number of rows of a that the kernel computes itself; 0: they are in memory
   bool copies = false;                  ///< TMA can load both operands
-  bool whole_stages =
-      false;             ///< copies, and TMA always loads 64 elements along K at a time, or K is a multiple of as many
-  bool streams = false;  ///< b is constant, in memory before any launch, in the layout of stream.h
+  /// Copies, and TMA always loads 128 bytes along K at a time, or K is a multiple of as many.
+  bool whole_stages = false;
+  bool streams = false;        ///< b is constant, in memory before any launch, in the layout of stream.h
   int vectors_per_scale = 0;   ///< of a quantized b that streams: vectors of 16 bytes that share a scale
   bool scales_follow = false;  ///< the scales of consecutive columns are contiguous
 

@@ -81,7 +81,7 @@ std::string problem_of(const Contraction& c, const ContractionSource& s) {
 // Swaps rows and columns of a tall, thin result: kernels for few rows require a small M.
 void turn(Contraction& c) {
   std::int64_t m = smallest(c.m()), n = 0;
-  if (c.inside || c.pair || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
+  if (c.inside || c.pair || c.type == DType::kUInt8 || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
   std::swap(c.a, c.b);
   std::swap(c.row, c.col);
   c.row_dims = {c.row->args[0]};
@@ -122,6 +122,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
     return gpu_takes_tile(t, why);
   };
   o.integer_tiles = true;
+  o.integer_unsigned = chip_of(arch).policy.unsigned_products;
   o.prologues = true;
   o.pair_products = true;
   o.contiguous_sums = true;
@@ -239,7 +240,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
   Value accumulator;
   Contraction c = contraction_of(kernel, accumulator);
   turn(c);
-  return choice_of(c, contraction_source(c, accumulator, arch, selection.loaded), arch, selection);
+  return choice_of(c, contraction_source(c, accumulator, arch, selection), arch, selection);
 }
 
 std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const LoopKernel& rows, std::string_view arch,
@@ -253,7 +254,7 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
   // More rows would cost every workgroup more than the saved launch (measured on an H200).
   constexpr int height = 1;
   if (height * depth * 2 > sdx::layout::kSkinnyRowBytes) return {};
-  ContractionSource source = contraction_source(c, accumulator, arch, selection.loaded, &*prologue, height);
+  ContractionSource source = contraction_source(c, accumulator, arch, selection, &*prologue, height);
   GpuRowTile out{choice_of(c, std::move(source), arch, {}), c.m(), height};
   if (out.source.kernels.size() != 1) return {};
   // The step runs for so many rows only, so no candidate for more is needed.
@@ -285,7 +286,7 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   out.unpacked->shape = {c.n(), c.k()};
   out.above = kAbove;
   c.b = load(out.unpacked.get(), c.type, {c.col, c.reduced[0]});
-  out.source = choice_of(c, contraction_source(c, accumulator, arch, selection.loaded), arch, selection);
+  out.source = choice_of(c, contraction_source(c, accumulator, arch, selection), arch, selection);
   return out;
 }
 

@@ -35,7 +35,9 @@ Operand::Operand(const Contraction& c, bool is_a)
 }
 std::optional<CopiedOperand> Operand::copied() const {
   std::int64_t depth = 0;
-  if (access_ == Access::kElements || where_ || size_of(c_.type) != 2 || !is_const_int(c_.k(), depth)) return {};
+  if (access_ == Access::kElements || where_ || size_of(c_.type) > 2 || !is_const_int(c_.k(), depth)) return {};
+  // wgmma's operands of 8 bits have K innermost.
+  if (access_ == Access::kAcross && size_of(c_.type) != 2) return {};
   if (access_ == Access::kAcross)
     return copied_across(offset_, c_.z, line_, index_, is_a_ && c_.row_dims.size() > 1 ? c_.row_dims.back() : Expr());
   return copied_operand(offset_, c_.z, line_, index_, vec_, depth);

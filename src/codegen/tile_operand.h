@@ -46,7 +46,10 @@ class Operand {
 
  private:
   static void bind(Emitter& e, const Expr& var, const std::string& value);
-  bool plain() const { return e_->op == Op::kLoad && e_->dtype == c_.type && !e_->args.empty(); }
+  bool plain() const {
+    const bool typed = e_->dtype == c_.type || (c_.type == DType::kUInt8 && e_->dtype == DType::kInt8);
+    return e_->op == Op::kLoad && typed && !e_->args.empty();
+  }
   bool try_vector();
   bool try_across();
   std::vector<std::pair<Expr, Expr>> split_k() const;

@@ -12,22 +12,22 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kStep = sdx::layout::kStageDepth;
-constexpr std::int64_t kMostPitch = (std::int64_t{1} << 40) / 2;  // elements: maps store strides in 40 bits of bytes
-constexpr std::int64_t kVector = 8;                               // elements of 16 bytes
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;  // maps store strides in 40 bits
+constexpr std::int64_t kAcrossLines = 64;                   // of 16 bits, copied at a time: 128 bytes
 // Limits of im2col maps: strides up to 8, corners of windows from -128 to 127, offsets of taps up to 255.
 constexpr std::int64_t kMostStride = 8, kMostReach = 120;
-constexpr std::int64_t kLeastChannels = 32;  // loaded at a time, if not 64
 constexpr int kMostStages = 8;
 
-bool fits(std::int64_t stride) { return stride > 0 && stride < kMostPitch && stride % kVector == 0; }
+bool fits(std::int64_t stride, std::int64_t vec) {
+  return stride > 0 && stride < kMostBytes / 16 * vec && stride % vec == 0;
+}
 
 bool has_batches(const Expr& z) { return !is_const(z) && !is_const(z->args[0], 1); }
 
 // The operand, if TMA supports its strides. `batched`: there are several matrices.
-std::optional<CopiedOperand> finished(CopiedOperand o, bool batched) {
+std::optional<CopiedOperand> finished(CopiedOperand o, bool batched, std::int64_t vec) {
   if (!batched) o.batch = 0;
-  if (!fits(o.pitch) || o.offset < 0 || o.offset % kVector != 0 || (o.batch != 0 && !fits(o.batch))) return {};
+  if (!fits(o.pitch, vec) || o.offset < 0 || o.offset % vec != 0 || (o.batch != 0 && !fits(o.batch, vec))) return {};
   return o;
 }
 
@@ -47,7 +47,7 @@ std::optional<CopiedOperand> copied_operand(const Expr& offset, const Expr& z, c
   if (!is_const(along, vec) || !is_const_int(pitch, o.pitch) || !is_const_int(batch, o.batch) ||
       !is_const_int(rest, o.offset) || o.pitch < depth)
     return {};
-  return finished(o, has_batches(z));
+  return finished(o, has_batches(z), vec);
 }
 
 std::optional<CopiedOperand> copied_across(const Expr& offset, const Expr& z, const Expr& line, const Expr& index,
@@ -57,7 +57,7 @@ std::optional<CopiedOperand> copied_across(const Expr& offset, const Expr& z, co
   o.across = true;
   Expr at = offset, one = line, outer = z;
   if (inner) {
-    if (batched || !is_const_int(inner, o.inner) || o.inner % kStep != 0) return {};
+    if (batched || !is_const_int(inner, o.inner) || o.inner % kAcrossLines != 0) return {};
     one = loop_var(inner);
     outer = loop_var(idx::floordiv(line->args[0], inner));
     at = substitute(offset, {{line, outer * inner + one}});
@@ -71,10 +71,11 @@ std::optional<CopiedOperand> copied_across(const Expr& offset, const Expr& z, co
   if (!is_const(along, 1) || !is_const_int(pitch, o.pitch) || !is_const_int(batch, o.batch) ||
       !is_const_int(rest, o.offset))
     return {};
-  return finished(o, batched || o.inner > 0);
+  return finished(o, batched || o.inner > 0, 8);
 }
 
-std::optional<CopiedWindows> copied_windows(const Windows& w) {
+std::optional<CopiedWindows> copied_windows(const Windows& w, std::int64_t vec) {
+  const std::int64_t least = 4 * vec;  // channels: 64 bytes are loaded at a time, if not 128
   CopiedWindows o;
   Expr along, rest = w.offset;
   if (!is_const_int(w.channel->args[0], o.channels)) return {};
@@ -99,23 +100,24 @@ std::optional<CopiedWindows> copied_windows(const Windows& w) {
     if (o.strides[k] < 1 || o.strides[k] > kMostStride || reach + o.strides[k] > kMostReach) return {};
   }
   // Few channels: if neighbouring taps are contiguous, and a line has no padding, a line of taps becomes one tap.
-  if (o.channels % kLeastChannels != 0 && is_const(o.pitches[0], o.channels) && w.dilations[1] == 1 &&
-      is_const(w.pads[1], 0) && is_const(w.pads_end[1], 0)) {
+  if (o.channels % least != 0 && is_const(o.pitches[0], o.channels) && w.dilations[1] == 1 && is_const(w.pads[1], 0) &&
+      is_const(w.pads_end[1], 0)) {
     o.channels *= o.taps[0];
     o.taps[0] = 1;
     o.sizes[0] = (o.out[0] - Expr(1)) * Expr(o.strides[0]) + Expr(1);
   }
-  if (o.channels % kLeastChannels != 0) return {};
+  if (o.channels % least != 0) return {};
   for (const Expr& e : o.pitches)
-    if (divisor_of(e) % kVector != 0) return {};
-  if (divisor_of(o.pitch) % kVector != 0 || divisor_of(o.offset) % kVector != 0) return {};
+    if (divisor_of(e) % vec != 0) return {};
+  if (divisor_of(o.pitch) % vec != 0 || divisor_of(o.offset) % vec != 0) return {};
   return o;
 }
 
-std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth, bool full, bool whole, bool across) {
+std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth, bool full, bool whole, bool across,
+                                            int bytes) {
   std::vector<KernelCandidate> all;
-  const std::int64_t steps = (depth + kStep - 1) / kStep;
-  if (!whole && depth < kStep) return all;  // see kernels/gemm_tma.h
+  const std::int64_t stage = sdx::layout::stage_depth(bytes), steps = (depth + stage - 1) / stage;
+  if (!whole && depth < stage) return all;  // see kernels/gemm_tma.h
   struct Shape {
     int m, n;
     bool turns;
@@ -140,12 +142,14 @@ std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth
     // Each workgroup of a cluster needs a part of K.
     if (steps < s.shares || (s.shares > 1 && !whole)) continue;
     sdx::layout::TmaLayout l{s.m, s.n, s.turns, 0, s.shares};
-    if (across && l.group_n() % kStep != 0) continue;  // 64 columns are the span of the swizzle
+    if (across && l.group_n() % kAcrossLines != 0) continue;  // 64 columns are the span of the swizzle
     KernelCandidate& c = all.emplace_back();
     // As many stages as fit, with 128 bytes to spare for alignment.
     l.stages = std::min(kMostStages, (chip.lds.per_workgroup - l.bytes(full) - 128) / l.step_bytes());
     c.kernel = fmt::format("gemm_tma<TmaTiling<{}, {}, {}, {}, {}>>", s.m, s.n, s.turns, l.stages, s.shares);
-    c.tiling = {s.m, s.n, s.alone_start, s.alone, s.busy_start, s.busy};
+    // Instructions multiply 32 bytes of K in the same time, whatever the type.
+    const float each = static_cast<float>(bytes) / 2;
+    c.tiling = {s.m, s.n, s.alone_start, each * s.alone, s.busy_start, each * s.busy};
     c.tiling.copies = true;
     c.tiling.cluster = s.shares;
     c.tiling.threads = l.threads();
@@ -162,7 +166,8 @@ class TmaFamily : public ContractionFamily {
  public:
   bool supports(const ContractionProblem& p) const override { return p.copies; }
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
-    return tma_candidates(p.chip, p.depth, p.full_columns, p.whole_stages, p.b == Access::kAcross);
+    return tma_candidates(p.chip, p.depth, p.full_columns, p.whole_stages, p.b == Access::kAcross,
+                          static_cast<int>(size_of(p.type)));
   }
   KernelSpec emit(const ContractionText& text, const KernelCandidate& c) const override {
     return gemm_spec(fmt::format("{}{}(p, map_a, map_b);\n}}\n",

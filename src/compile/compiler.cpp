@@ -94,6 +94,7 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   if (target.kind == TargetKind::kAmdgpu) return compiler_backend().link_amd(code);
   if (target.kind == TargetKind::kNvptx) {
     check_ptx(code);
+    code = with_needed_version(std::move(code));
     if (chip_of(target.arch).has(Feature::kDependentLaunch)) code = with_early_start(code);
   }
   return code;

@@ -44,6 +44,13 @@ void check_ptx(std::string_view ptx) {
   fail(ErrorKind::kCompile, "the source calls a function that has no definition: {}", line);
 }
 
+std::string with_needed_version(std::string ptx) {
+  constexpr std::string_view kOld = ".version 8.1", kNew = ".version 8.4";
+  const std::size_t at = ptx.find(kOld);
+  if (at != std::string::npos && ptx.find("k32.s32.u8.s8") != std::string::npos) ptx.replace(at, kOld.size(), kNew);
+  return ptx;
+}
+
 std::string with_early_start(const std::string& ptx) {
   std::string out;
   std::size_t from = 0;

@@ -9,6 +9,10 @@ namespace sardonyx {
 /// only the driver that loads the text would notice.
 void check_ptx(std::string_view ptx);
 
+/// The text with the version of PTX that its instructions need, if it is later than that of the chip's row, which is
+/// the oldest driver's for everything else: wgmma of uint8 with int8 needs 8.4 (CUDA 12.4).
+std::string with_needed_version(std::string ptx);
+
 /// Makes each kernel wait for the previous launch (griddepcontrol.wait), so that it may be started as soon as that
 /// launch's blocks have ended, before their results have reached memory ("programmatic dependent launch"; sm_90 and
 /// later).

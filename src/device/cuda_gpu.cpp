@@ -46,26 +46,27 @@ class CudaGpu : public DriverGpu {
   }
   TensorMap tensor_map(const TensorMapInfo& info, void* address) override {
     // Constants of cuda.h.
-    constexpr int kTwoBytes = 1, kNotInterleaved = 0, kSwizzle64 = 2, kSwizzle128 = 3, kPromote128 = 2,
+    constexpr int kOneByte = 0, kTwoBytes = 1, kNotInterleaved = 0, kSwizzle64 = 2, kSwizzle128 = 3, kPromote128 = 2,
                   kOutsideIsZero = 0;
     if (!driver().encode_tensor_map || !driver().encode_windows_map)
       fail(ErrorKind::kDevice, "{}: the driver has no tensor maps: install one for CUDA 12.0 or newer", info_.name);
     std::array<std::uint32_t, TensorMapInfo::kMaxRank> steps;
     steps.fill(1);
-    const int swizzle = info.box[0] * 2 > 64 ? kSwizzle128 : kSwizzle64;
+    const int swizzle = info.box[0] * info.bytes > 64 ? kSwizzle128 : kSwizzle64;
+    const int type = info.bytes == 1 ? kOneByte : kTwoBytes;
     TensorMap map;
     if (info.windows) {
       check(info.rank == 4, "windows over {} dims", info.rank);
       steps[1] = info.steps[0];
       steps[2] = info.steps[1];
-      driver().require(driver().encode_windows_map(map.bits.data(), kTwoBytes, static_cast<unsigned>(info.rank),
-                                                   address, info.dims.data(), info.strides.data() + 1,
-                                                   info.lower.data(), info.upper.data(), info.box[0], info.box[1],
-                                                   steps.data(), kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
+      driver().require(driver().encode_windows_map(map.bits.data(), type, static_cast<unsigned>(info.rank), address,
+                                                   info.dims.data(), info.strides.data() + 1, info.lower.data(),
+                                                   info.upper.data(), info.box[0], info.box[1], steps.data(),
+                                                   kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
                        "making a tensor map of images");
       return map;
     }
-    driver().require(driver().encode_tensor_map(map.bits.data(), kTwoBytes, static_cast<unsigned>(info.rank), address,
+    driver().require(driver().encode_tensor_map(map.bits.data(), type, static_cast<unsigned>(info.rank), address,
                                                 info.dims.data(), info.strides.data() + 1, info.box.data(),
                                                 steps.data(), kNotInterleaved, swizzle, kPromote128, kOutsideIsZero),
                      "making a tensor map");

@@ -6,14 +6,15 @@
 
 namespace sardonyx {
 
-/// A tensor of 16-bit elements, innermost dim first. A copy has `box` elements; the innermost dim has at most 64 (128
-/// bytes, with a 128-byte swizzle in shared memory, or a 64-byte one if there are at most 32). Elements outside of the
+/// A tensor, innermost dim first. A copy has `box` elements; the innermost dim has at most 128 bytes (with a 128-byte
+/// swizzle in shared memory, or a 64-byte one if there are at most 64). Elements outside of the
 /// tensor read as 0.
 struct TensorMapInfo {
   static constexpr int kMaxRank = 4;
   int rank = 0;
+  std::uint32_t bytes = 2;  ///< of an element, 1 or 2
   std::array<std::uint64_t, kMaxRank> dims{};
-  std::array<std::uint64_t, kMaxRank> strides{};  ///< bytes, multiples of 16; entry 0 is 2 and unused
+  std::array<std::uint64_t, kMaxRank> strides{};  ///< bytes, multiples of 16; entry 0 is unused
   std::array<std::uint32_t, kMaxRank> box{};      ///< at most 256 each
   /// im2col mode. Images (dims: channels, x, y, image; rank 4) under a window that moves in steps along x and y, from
   /// `lower` relative to an image's first pixel to `upper` relative to its last one. A copy has box[0] channels of

@@ -31,7 +31,8 @@ class Filler {
     const Value* out = n.outputs[0];
     const std::size_t last = c.strides.size() - 1;
     std::int64_t channels = 0, taps = 0, outputs = 0;
-    if (!is_float(x->dtype) || size_of(x->dtype) > 4 || !is_const_int(x->shape[1], channels)) return;
+    const bool bytes = x->dtype == DType::kInt8 || x->dtype == DType::kUInt8;
+    if ((!is_float(x->dtype) && !bytes) || size_of(x->dtype) > 4 || !is_const_int(x->shape[1], channels)) return;
     const std::int64_t vec = 16 / static_cast<std::int64_t>(size_of(x->dtype)), step = c.strides[last];
     if (channels > kMostChannels || channels % vec == 0) return;
     const auto reject = [&](const char* why) {
@@ -62,7 +63,7 @@ class Filler {
     at[last + 2] = vars[last + 2] * step + idx::floordiv(vars[1], filled) - c.pads_begin[last];
     Expr inside = logical_and(compare(Op::kGe, at[last + 2], 0), compare(Op::kLt, at[last + 2], x->shape[last + 2]));
     if (filled != channels) inside = logical_and(inside, compare(Op::kLt, at[1], channels));
-    Value* image = g_.add_loop(vars, select(inside, load(x, x->dtype, at), constant_float(0, x->dtype)));
+    Value* image = g_.add_loop(vars, select(inside, load(x, x->dtype, at), constant(0, x->dtype)));
 
     // weights[k, r * filled + c, .., j] = w[k, c, .., step * j + r]
     Exprs own;
@@ -73,7 +74,7 @@ class Filler {
     from[1] = idx::mod(own[1], filled);
     from[last + 2] = own[last + 2] * step + idx::floordiv(own[1], filled);
     inside = logical_and(compare(Op::kLt, from[last + 2], taps), compare(Op::kLt, from[1], channels));
-    Value* weights = g_.add_loop(own, select(inside, load(w, w->dtype, from), constant_float(0, w->dtype)));
+    Value* weights = g_.add_loop(own, select(inside, load(w, w->dtype, from), constant(0, w->dtype)));
 
     c.strides[last] = 1;
     c.pads_begin[last] = c.pads_end[last] = 0;

@@ -1,7 +1,9 @@
 // See integer_products.h.
 #include "fuse/integer_products.h"
 
+#include <algorithm>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "graph/analysis.h"
@@ -65,11 +67,38 @@ class Lowering {
       n.outputs[0]->producer = &n;
     }
     g_.origin.clear();
+    share_unsigned();
     sort_nodes(g_);
     remove_dead_nodes(g_);
   }
 
  private:
+  // The type of a left operand.
+  DType left_of(const Value* x, const Value* zero) const {
+    return options_.integer_unsigned && is_const(zero_at(zero, x, DType::kUInt8, Expr(0)), 0) ? DType::kUInt8 : left_;
+  }
+
+  // Loops that read an int8 tensor which products read as uint8 read the latter too, so that one is stored.
+  void share_unsigned() {
+    std::unordered_map<const Value*, Value*> shared;
+    for (const auto& [key, as_unsigned] : bytes_)
+      if (key.second == DType::kUInt8 && key.first->dtype == kI8) shared.emplace(key.first, as_unsigned);
+    if (on_host() || shared.empty()) return;
+    for (const auto& n : g_.nodes) {
+      auto* l = n->as<LoopOp>();
+      if (!l || std::none_of(n->inputs.begin(), n->inputs.end(), [&](const Value* v) { return shared.count(v) > 0; }))
+        continue;
+      if (bytes_.count({n->inputs[0], n->outputs[0]->dtype}) &&
+          bytes_.at({n->inputs[0], n->outputs[0]->dtype}) == n->outputs[0])
+        continue;
+      l->body = rewrite(l->body, [&](const Expr& x) -> Expr {
+        const auto at = x->op == Op::kLoad ? shared.find(x->value) : shared.end();
+        return at == shared.end() ? Expr() : as_byte(load(at->second, DType::kUInt8, x->args), kI8);
+      });
+      refresh_inputs(*n);
+    }
+  }
+
   bool on_host() const { return left_ == DType::kUInt8; }
 
   Value* bytes(Value* x, DType type) {
@@ -92,9 +121,11 @@ class Lowering {
     Value *a = n.inputs[0], *zero_a = n.inputs[1];
     const Exprs shape = n.outputs[0]->shape;
     const Expr k_extent = a->shape.back();
-    Value *a8 = bytes(a, left_), *b8 = bytes(b, kI8);
+    const DType left = left_of(a, zero_a);
+    Value *a8 = bytes(a, left), *b8 = bytes(b, kI8);
     const Exprs vars = vars_of(shape);
-    const Expr k = loop_var(k_extent), row = vars[vars.size() - 2], col = vars.back();
+    const Expr k = loop_var(k_extent);
+    const Expr &row = vars[vars.size() - 2], &col = vars.back();
     auto at_a = [&](const Exprs& v, const Expr& i, const Expr& j) {
       Exprs at = batch_at(a, v);
       at.insert(at.end(), {i, j});
@@ -108,11 +139,11 @@ class Lowering {
         at.insert(at.end(), {i, j});
       return at;
     };
-    MatMulOp m{vars, k, load(a8, left_, at_a(vars, row, k)), load(b8, kI8, at_b(vars, k, col))};
+    MatMulOp m{vars, k, load(a8, left, at_a(vars, row, k)), load(b8, kI8, at_b(vars, k, col))};
     Value* s = g_.add_node(m, {a8, b8}, {{kI32, shape}})->outputs[0];
     const Exprs v = vars_of(shape);
-    const Expr i = v[v.size() - 2], j = v.back();
-    const Expr za = zero_at(zero_a, a, left_, i), zb = zero_at(zero_b, b, kI8, j);
+    const Expr &i = v[v.size() - 2], &j = v.back();
+    const Expr za = zero_at(zero_a, a, left, i), zb = zero_at(zero_b, b, kI8, j);
     Expr e = load(s, kI32, v);
     if (!is_const(zb, 0))
       e = binary(Op::kSub, e, times(zb, sum_over(a8, static_cast<std::size_t>(a->rank()) - 1, at_a(v, i, 0))));
@@ -156,8 +187,10 @@ class Lowering {
       padded.push_back(
           idx::max(0, (shape[d + 2] - 1) * Expr(c.strides[d]) + (kernel[d] - 1) * Expr(c.dilations[d]) + 1));
     }
-    const Expr zero = zero_at(zero_x, x, left_, Expr(0));
-    Value* x8 = on_host() ? image(c, x, begin, padded, zero) : padded_image(c, x, begin, padded, zero);
+    const DType left = left_of(x, zero_x);
+    const Expr zero = zero_at(zero_x, x, left, Expr(0));
+    const bool in_place = on_host() || is_const(zero, 0) || !pads(x, begin, padded);
+    Value* x8 = in_place ? image(c, x, left, begin, padded, zero) : padded_image(c, x, left, begin, padded, zero);
     if (!x8) return nullptr;
     Exprs w_shape = {w->shape[0], x->shape[1]};
     w_shape.insert(w_shape.end(), kernel.begin(), kernel.end());
@@ -174,7 +207,7 @@ class Lowering {
   }
 
   // The image with its padding materialised: padding has the value of the zero point, not 0.
-  Value* padded_image(ConvOp& c, Value* x, const Exprs& begin, const Exprs& padded, const Expr& zero) {
+  Value* padded_image(ConvOp& c, Value* x, DType left, const Exprs& begin, const Exprs& padded, const Expr& zero) {
     Exprs v = vars_of(padded), at = {v[0], v[1]};
     Expr inside = constant_bool(true);
     for (std::size_t d = 0; d < begin.size(); ++d) {
@@ -184,23 +217,30 @@ class Lowering {
       inside = logical_and(inside,
                            logical_and(compare(Op::kGe, at.back(), 0), compare(Op::kLt, at.back(), x->shape[d + 2])));
     }
-    return g_.add_loop(v, select(inside, as_byte(load(x, x->dtype, at), left_), cast(zero, left_)));
+    return g_.add_loop(v, select(inside, as_byte(load(x, x->dtype, at), left), cast(zero, left)));
   }
 
-  // The image itself, with padding that the host's convolution adds.
-  Value* image(ConvOp& c, Value* x, const Exprs& begin, const Exprs& padded, const Expr& zero) {
-    bool pads = false;
+  // Whether the windows reach beyond the image.
+  static bool pads(const Value* x, const Exprs& begin, const Exprs& padded) {
+    bool some = false;
+    for (std::size_t d = 0; d < begin.size(); ++d)
+      some |= !is_const(begin[d], 0) || !idx::provably_nonnegative(x->shape[d + 2] - padded[d + 2]);
+    return some;
+  }
+
+  // The image itself, with padding that the convolution adds: 0 on GPUs.
+  Value* image(ConvOp& c, Value* x, DType left, const Exprs& begin, const Exprs& padded, const Expr& zero) {
+    const bool some = pads(x, begin, padded);
     for (std::size_t d = 0; d < begin.size(); ++d) {
       c.pads_begin.push_back(begin[d]);
       c.pads_end.push_back(padded[d + 2] - begin[d] - x->shape[d + 2]);
-      pads |= !is_const(begin[d], 0) || !idx::provably_nonnegative(x->shape[d + 2] - padded[d + 2]);
     }
-    if (pads && !is_const(zero)) {
+    if (some && !is_const(zero)) {
       why_ = "the convolution pads with a zero point that is known only at run time";
       return nullptr;
     }
-    if (pads) c.padding = zero->i;
-    return bytes(x, left_);
+    if (some) c.padding = zero->i;
+    return bytes(x, left);
   }
 
   Graph& g_;

@@ -138,11 +138,14 @@ class Narrower {
 
   void loop(Node& n, LoopOp& l) {
     Value* v = n.outputs[0];
-    bool flows = false, reads_wide = false;
+    bool flows = false, reads_wide = false, sums = false;
     for (const Value* x : loads_of(l.body)) {
+      sums |= sums_.count(x) > 0;
       flows |= narrowed_.count(x) > 0;
       reads_wide |= wide_.count(x) > 0;
     }
+    if (sums && v->dtype == DType::kInt32) sums_.insert(v);  // zero points are subtracted
+    flows |= sums;
     if (leaves_range(v, reads_wide)) wide_.insert(v);
     if (!flows) return;
     l.body = expression(l.body);
@@ -158,6 +161,7 @@ class Narrower {
   }
 
   void matmul(Node& n, MatMulOp& m) {
+    if (size_of(m.a->dtype) == 1) sums_.insert(n.outputs[0]);
     if (!is_float32(m.a) || !is_float32(m.b)) return;
     bool wide = false;
     for (const Expr& e : {m.a, m.b})
@@ -169,6 +173,7 @@ class Narrower {
 
   // A convolution or attention, whose first inputs are its operands.
   void tile(Node& n, std::size_t operands) {
+    if (size_of(n.inputs[0]->dtype) == 1) sums_.insert(n.outputs[0]);
     bool wide = false;
     for (std::size_t i = 0; i < operands; ++i) {
       const Value* x = n.inputs[i];
@@ -236,6 +241,7 @@ class Narrower {
   const FuseOptions& options_;
   DType type_;
   std::unordered_set<const Value*> pinned_, narrowed_;
+  std::unordered_set<const Value*> sums_;  ///< of 8-bit products, which are scaled next
   std::unordered_set<const Value*> wide_;  ///< leave the range of float16, so they stay float32
   std::unordered_map<const Value*, bool> constants_;
   std::unordered_map<Value*, Value*> copies_, widened_;

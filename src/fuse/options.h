@@ -44,6 +44,8 @@ struct FuseOptions {
   bool integer_tiles = false;
   /// The type of the left operand, or image, of those: int8 or uint8. The right one is int8.
   DType integer_left = DType::kInt8;
+  /// The left operand may be uint8 too: it is where that makes its zero point 0 (of what is never negative).
+  bool integer_unsigned = false;
   /// GEMM and convolution of dequantised floats of this 8-bit type are tile kernels of it; float32: none
   /// (fuse/float8_products.h).
   DType float8_tiles = DType::kFloat32;

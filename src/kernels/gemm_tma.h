@@ -83,9 +83,9 @@ SDX_FN void copy_part(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
       "l"(map), "r"(barrier), "r"(k), "r"(line), "r"(z)
       : "memory");
 }
-/// Issues an im2col copy of images: what lies under one tap of the filter for many outputs, 64 channels from `channel`
-/// on, beginning with the output whose window begins at (image, y, x). The tap is an offset to the right and down from
-/// there.
+/// Issues an im2col copy of images: what lies under one tap of the filter for many outputs, 128 bytes of channels (or
+/// 64) from `channel` on, beginning with the output whose window begins at (image, y, x). The tap is an offset to the
+/// right and down from there.
 SDX_FN void copy_tap(u32 to, u64 map, u32 barrier, u32 channel, i32 x, i32 y, i32 image, u32 right, u32 down) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
@@ -120,11 +120,15 @@ struct Ring {
   }
 };
 
-/// Issues copies of A, kEach elements of K at a time, for one tile, from a multiple of 64 on.
+/// Elements of K in a stage.
+template <class P>
+inline constexpr u32 kDepth = layout::stage_depth(sizeof(typename P::T));
+
+/// Issues copies of A, kEach elements of K at a time, for one tile, from a multiple of kDepth on.
 template <class P>
 struct CopiesOfA {
-  static constexpr u32 kEach = 64;
-  static constexpr bool kHalf = false;  // the last stage has 32 elements of K instead of 64
+  static constexpr u32 kEach = kDepth<P>;
+  static constexpr bool kHalf = false;  // the last stage has half as many elements of K
   u32 row, k, z;
   SDX_FN CopiesOfA(const P&, u32 row, u32 z, u32 from) : row(row), k(from), z(P::kSharedA ? 0 : z) {}
   SDX_FN void next(u32 to, u64 map, u32 barrier) {
@@ -132,14 +136,14 @@ struct CopiesOfA {
     k += kEach;
   }
 };
-/// For convolutions. K consists of kTapsY x kTapsX taps of kChannels channels (a multiple of 32, the innermost);
-/// neighbouring taps are kTapY and kTapX pixels apart. window(row, image, y, x) gives where the window of an output row
-/// begins.
+/// For convolutions. K consists of kTapsY x kTapsX taps of kChannels channels (a multiple of kDepth / 2, the
+/// innermost); neighbouring taps are kTapY and kTapX pixels apart. window(row, image, y, x) gives where the window of
+/// an output row begins.
 template <class P>
   requires(P::kChannels > 0)
 struct CopiesOfA<P> {
-  static constexpr u32 kEach = P::kChannels % 64 == 0 ? 64 : 32;
-  static constexpr bool kHalf = P::kChannels / 32 * P::kTapsX * P::kTapsY % 2 == 1;
+  static constexpr u32 kEach = P::kChannels % kDepth<P> == 0 ? kDepth<P> : kDepth<P> / 2;
+  static constexpr bool kHalf = P::kChannels / (kDepth<P> / 2) * P::kTapsX * P::kTapsY % 2 == 1;
   static_assert(P::kChannels % kEach == 0);
   i32 image, y, x;
   u32 channel, tap_x, tap_y;
@@ -178,7 +182,7 @@ template <class Tile, bool Half>
 struct TmaWork {
   u32 lds, full, empty;  ///< addresses of the stages and their barriers
   u32 own_share, down, across, tiles, first, stride;
-  u32 from, count, whole;  ///< in steps of 64 elements of K
+  u32 from, count, whole;  ///< in stages
 
   template <class P>
   SDX_FN TmaWork(const P& p, u32 lds, u32 full, u32 empty) : lds(lds), full(full), empty(empty) {
@@ -189,7 +193,7 @@ struct TmaWork {
     tiles = down * across * p.batches;
     first = block_id() / kShares;
     stride = block_count() / kShares;
-    const u32 steps = (p.k + 63) / 64;
+    const u32 steps = (p.k + kDepth<P> - 1) / kDepth<P>;
     from = steps * own_share / kShares;
     count = steps * (own_share + 1) / kShares - from;
     whole = Half ? count - 1 : count;
@@ -208,52 +212,76 @@ template <class Tile, bool Half, class P>
 SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u64 map_b) {
   using Copies = CopiesOfA<P>;
   constexpr int kStages = Tile::kStages;
-  constexpr u32 kStageBytes = Tile::kStageBytes, kEach = Copies::kEach;
+  constexpr u32 kStageBytes = Tile::kStageBytes, kEach = Copies::kEach, kSize = sizeof(typename P::T);
   constexpr bool kAcrossA = P::kAccessA == Access::kAcross, kAcrossB = P::kAccessB == Access::kAcross;
-  static_assert(kEach == 64 || !(kAcrossA || kAcrossB));
+  static_assert((kEach == kDepth<P> && kSize == 2) || !(kAcrossA || kAcrossB));
   Ring<kStages> at;
   for (u32 id = work.first; id < work.tiles; id += work.stride) {
     u32 z, row, col;
     work.place_of(p, id, z, row, col);
     const u32 z_b = P::kSharedB ? 0 : z;
-    Copies a(p, row, z, work.from * 64);
+    Copies a(p, row, z, work.from * kDepth<P>);
     for (u32 t = 0; t < work.count; ++t) {
       // Before the first use of a stage, its previous phase counts as completed.
       wait_phase(work.empty + 8 * at.stage, (at.round & 1) ^ 1);
-      const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes, k = (work.from + t) * 64;
+      const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes,
+                k = (work.from + t) * kDepth<P>;
       const bool half = Copies::kHalf && t + 1 == work.count;
       expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
       if constexpr (kAcrossA) copy_across<Tile::kM, P::kInnerA>(to, map_a, barrier, row, k, P::kSharedA ? 0 : z);
       if constexpr (kAcrossB) copy_across<Tile::kN, 0>(to + Tile::kM * 128, map_b, barrier, col, k, z_b);
 #pragma clang loop unroll(full)
-      for (u32 e = 0; e < 64; e += kEach) {
+      for (u32 e = 0; e < kDepth<P>; e += kEach) {
         if (half && e > 0) break;
-        if constexpr (!kAcrossA) a.next(to + Tile::kM * e * 2, map_a, barrier);
-        if constexpr (!kAcrossB) copy_part(to + Tile::kM * 128 + Tile::kN * e * 2, map_b, barrier, k + e, col, z_b);
+        if constexpr (!kAcrossA) a.next(to + Tile::kM * e * kSize, map_a, barrier);
+        if constexpr (!kAcrossB) copy_part(to + Tile::kM * 128 + Tile::kN * e * kSize, map_b, barrier, k + e, col, z_b);
       }
       at.next();
     }
   }
 }
 
-/// wgmma's descriptor of an operand of a stage, and how much to add for its step s of 16 elements of K.
-template <bool Across, int Each>
+/// wgmma's descriptor of an operand of a stage, and how much to add for its step s of 32 bytes of K. Row: bytes of K of
+/// a copy.
+template <bool Across, int Row>
 SDX_FN u64 first_step(const gemm_detail::shared_vec* tile) {
   if constexpr (Across)
     return gemm_detail::wgmma_across(tile);
   else
-    return gemm_detail::wgmma_descriptor<Each>(tile);
+    return gemm_detail::wgmma_descriptor<Row>(tile);
 }
-template <bool Across, u32 Each, u32 Lines>
+template <bool Across, u32 Row, u32 Lines>
 SDX_FN u32 step_offset(u32 s) {
-  constexpr u32 kRow = Each / 8, kPerCopy = Each / 16;  // vectors; steps
+  constexpr u32 kRow = Row / 16, kPerCopy = Row / 32;  // vectors; steps
   return Across ? s * 128 : s / kPerCopy * Lines * kRow + s % kPerCopy * 2;
+}
+
+/// Four sums to another thread block's shared memory, and from the own one.
+SDX_FN void send_sums(u32 to, const f32* x) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+SDX_FN void send_sums(u32 to, const i32* x) {
+  asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+SDX_FN void take_sums(u32 from, f32* x) {
+  asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "r"(from)
+               : "memory");
+}
+SDX_FN void take_sums(u32 from, i32* x) {
+  asm volatile("ld.shared::cta.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(from)
+               : "memory");
 }
 
 /// With split-K, thread blocks of the cluster exchange partial sums: each adds up every kShares-th group of 32 columns
 /// and passes it to store(sums, i, column). The sums reuse the memory of the stages.
-template <class Tile, bool Half, int MI, int Parts, class Store>
-SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const f32 (&sums)[MI][1][Parts][8], Store store) {
+template <class Tile, bool Half, int MI, int Parts, class Sum, class Store>
+SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const Sum (&sums)[MI][1][Parts][8], Store store) {
   constexpr int kShares = Tile::kShares, GN = Tile::kGroupN;
   constexpr u32 kStageBytes = Tile::kStageBytes;
   constexpr int kStages = Tile::kStages;
@@ -270,30 +298,25 @@ SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const f32 (&sums)[MI]
     const u32 share = work.own_share < owner ? work.own_share : work.own_share - 1;
 #pragma clang loop unroll(full)
     for (int v = 0; v < kVecs; ++v) {
-      const f32* x = &sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
+      const Sum* x = &sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
       const u32 to = in_workgroup(slot(share, part, v), owner);
-      asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
-                   "f"(x[3])
-                   : "memory");
+      send_sums(to, x);
     }
   }
   cluster_barrier();
 #pragma clang loop unroll(full)
   for (int part = 0; part < kParts; ++part) {
     if (u32(part % kShares) != work.own_share) continue;
-    f32 all[MI][1][2][8];
+    Sum all[MI][1][2][8];
 #pragma clang loop unroll(full)
     for (int v = 0; v < kVecs; ++v) {
-      f32 x[4];
+      Sum x[4];
 #pragma clang loop unroll(full)
       for (int e = 0; e < 4; ++e) x[e] = sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4 + e];
 #pragma clang loop unroll(full)
       for (int share = 0; share < kShares - 1; ++share) {
-        f32 y[4];
-        asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3])
-                     : "r"(slot(share, part, v))
-                     : "memory");
+        Sum y[4];
+        take_sums(slot(share, part, v), y);
 #pragma clang loop unroll(full)
         for (int e = 0; e < 4; ++e) x[e] += y[e];
       }
@@ -308,8 +331,8 @@ SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const f32 (&sums)[MI]
 }  // namespace tma_detail
 
 /// Launch: Tile::kThreads threads and at most ceil(m / M) * ceil(n / N) * batches thread blocks; with fewer, each
-/// processes several tiles one after another. With shares: exactly that many clusters, and K has at least as many steps
-/// of 64 as shares. Needs layout::TmaLayout::bytes() of dynamic shared memory. The maps are parameters of the kernel.
+/// processes several tiles one after another. With shares: exactly that many clusters, and K has at least as many
+/// stages as shares. Needs layout::TmaLayout::bytes() of dynamic shared memory. The maps are parameters of the kernel.
 template <class Tile, class P>
 SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& parameter_b) {
   using namespace gemm_detail;
@@ -318,10 +341,10 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   constexpr int kStages = Tile::kStages, kShares = Tile::kShares;
   constexpr u32 kStageBytes = Tile::kStageBytes;
   using Copies = CopiesOfA<P>;
-  constexpr u32 kEach = Copies::kEach;
+  constexpr u32 kCopied = Copies::kEach * sizeof(T);  // bytes of K of a copy
   constexpr bool kAcrossA = P::kAccessA == Access::kAcross, kAcrossB = P::kAccessB == Access::kAcross;
   static_assert(!kAcrossB || Tile::kGroupN % 64 == 0);
-  static_assert(sizeof(T) == 2 && (kShares == 1 || !Copies::kHalf));
+  static_assert(kShares == 1 || !Copies::kHalf);
   const u32 lds = shared_address(dynamic_lds), full = lds + kStages * kStageBytes, empty = full + 8 * kStages;
   const u64 map_a = u64(&parameter_a), map_b = u64(&parameter_b);
   const u32 wave = same(thread_id() / 32), lane = thread_id() % 32;
@@ -360,7 +383,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   const u32 own_row = (Tile::kTurns || Tile::kSplitN ? 0 : group * Tile::kGroupM),
             own_col = Tile::kSplitN ? group * GN : 0;
   Ring<kStages> at;
-  f32 sums[MI][1][GN / 16][8];
+  typename Matrix<T>::Sum sums[MI][1][GN / 16][8];
   auto* staging = (shared_f32*)((shared_vec*)dynamic_lds + Tile::kStoreAt / 16);
 
   if constexpr (Tile::kTurns) {
@@ -392,20 +415,20 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
     auto release = [&](u32 stage) {
       if (lane == 0) arrive(empty + 8 * stage);
     };
-    // Multiplies the first 16 * `steps` elements of K of a stage.
+    // Multiplies the first 32 * `steps` bytes of K of a stage.
     const auto multiply = [&]<int Steps>(StepCount<Steps>) {
       wait_phase(full + 8 * at.stage, at.round & 1);
-      constexpr u32 kRow = kEach / 8;  // vectors
+      constexpr u32 kRow = kCopied / 16;  // vectors
       const auto* tile = (shared_vec*)dynamic_lds + at.stage * (kStageBytes / 16);
-      const u64 da = first_step<kAcrossA, kEach>(tile + own_row * kRow),
-                db = first_step<kAcrossB, kEach>(tile + Tile::kM * 8 + own_col * kRow);
+      const u64 da = first_step<kAcrossA, kCopied>(tile + own_row * kRow),
+                db = first_step<kAcrossB, kCopied>(tile + Tile::kM * 8 + own_col * kRow);
       wgmma_fence();
 #pragma clang loop unroll(full)
       for (u32 s = 0; s < Steps; ++s)
 #pragma clang loop unroll(full)
         for (u32 i = 0; i < MI; ++i)
-          wgmma<T, GN, kAcrossA, kAcrossB>(da + step_offset<kAcrossA, kEach, Tile::kM>(s) + i * 64 * kRow,
-                                           db + step_offset<kAcrossB, kEach, Tile::kN>(s), &sums[i][0][0][0]);
+          wgmma<T, GN, kAcrossA, kAcrossB>(da + step_offset<kAcrossA, kCopied, Tile::kM>(s) + i * 64 * kRow,
+                                           db + step_offset<kAcrossB, kCopied, Tile::kN>(s), &sums[i][0][0][0]);
       wgmma_commit();
       wgmma_wait<1>();
     };

@@ -1,8 +1,10 @@
-// GEMM on Hopper's asynchronous matrix instructions (wgmma), which read both operands from shared memory: 16-bit floats
-// on sm_90a, with operands that are read in whole vectors along K (Access::kVector). Tiles have the 128-byte swizzle,
-// which is what gemm_detail::place<8> computes. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+// GEMM on Hopper's asynchronous matrix instructions (wgmma), which read both operands from shared memory: 16-bit
+// floats, float8 e4m3 and int8 on sm_90a, with operands that are read in whole vectors along K (Access::kVector). Tiles
+// have the 128-byte swizzle, which is what gemm_detail::place<8> computes. Source: PTX ISA, "Asynchronous Warpgroup
+// Level Matrix Instructions".
 #pragma once
 #include "gemm.h"
+#include "wgmma_bytes.h"
 
 #if defined(__NVPTX__)
 namespace sdx {
@@ -11,12 +13,12 @@ extern __attribute__((address_space(3), aligned(1024))) vec16 dynamic_lds[];
 
 namespace gemm_detail {
 
-/// Descriptor of rows of K elements (128 or 64 bytes) in groups of eight rows, with a swizzle of as many bytes.
-template <int K = 64>
+/// Descriptor of rows of K, of 128 or 64 bytes each, in groups of eight rows, with a swizzle of as many bytes.
+template <int Row = 128>
 SDX_FN u64 wgmma_descriptor(const shared_vec* tile) {
-  static_assert(K == 64 || K == 32);
+  static_assert(Row == 128 || Row == 64);
   const u32 at = u32(u64((__attribute__((address_space(3))) const void*)tile));
-  return (at & 0x3ffff) >> 4 | u64(1) << 16 | u64(K * 2 * 8 >> 4) << 32 | u64(K == 64 ? 1 : 2) << 62;
+  return (at & 0x3ffff) >> 4 | u64(1) << 16 | u64(Row * 8 >> 4) << 32 | u64(Row == 128 ? 1 : 2) << 62;
 }
 /// Descriptor of an operand whose rows (columns) are contiguous: blocks of 64 rows and 64 elements of K, with 128 bytes
 /// for each K. The next 16 elements of K follow after 2048 bytes, the next block after `next` bytes.
@@ -250,26 +252,40 @@ SDX_FN void wgmma_256(bf16*, u64 a, u64 b, f32* d) {
       : "memory");
 }
 
-/// AcrossA, AcrossB: rows (columns) of the operand are contiguous instead of K; see wgmma_across().
-template <class T, int N, bool AcrossA = false, bool AcrossB = false>
-SDX_FN void wgmma(u64 a, u64 b, f32* d) {
-  if constexpr (N == 32)
+/// One instruction, with 32 bytes of K: 16 elements of 16 bits, or 32 of 8 bits. AcrossA, AcrossB, for 16 bits: rows
+/// (columns) of the operand are contiguous instead of K; see wgmma_across().
+template <class T, int N, bool AcrossA = false, bool AcrossB = false, class Sum>
+SDX_FN void wgmma(u64 a, u64 b, Sum* d) {
+  if constexpr (sizeof(T) == 1) {
+    static_assert(!AcrossA && !AcrossB);
+    if constexpr (N == 32)
+      wgmma_32((T*)nullptr, a, b, d);
+    else if constexpr (N == 64)
+      wgmma_64((T*)nullptr, a, b, d);
+    else if constexpr (N == 128)
+      wgmma_128((T*)nullptr, a, b, d);
+    else if constexpr (N == 192)
+      wgmma_192((T*)nullptr, a, b, d);
+    else
+      wgmma_256((T*)nullptr, a, b, d);
+  } else if constexpr (N == 32) {
     wgmma_32<AcrossA, AcrossB>((T*)nullptr, a, b, d);
-  else if constexpr (N == 64)
+  } else if constexpr (N == 64) {
     wgmma_64<AcrossA, AcrossB>((T*)nullptr, a, b, d);
-  else if constexpr (N == 128)
+  } else if constexpr (N == 128) {
     wgmma_128<AcrossA, AcrossB>((T*)nullptr, a, b, d);
-  else if constexpr (N == 192)
+  } else if constexpr (N == 192) {
     wgmma_192<AcrossA, AcrossB>((T*)nullptr, a, b, d);
-  else
+  } else {
     wgmma_256<AcrossA, AcrossB>((T*)nullptr, a, b, d);
+  }
 }
 
 /// Passes a wave's sums of 16 rows to P::element, if n is a multiple of 8. A lane has two columns of every eight;
 /// groups of four lanes exchange them until each lane has eight neighbouring columns, which it stores at once. Going
 /// through shared memory (store_sums()) takes several times as many accesses.
-template <class P, int TN>
-SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u32 col) {
+template <class P, int TN, class Sum>
+SDX_FN void store_octets(const P& p, const Sum (&sums)[TN][8], u32 z, u32 row, u32 col) {
   static_assert(P::kFullColumns && TN % 2 == 0);
   constexpr int kPart = TN % 4 == 0 ? 4 : 2, kRounds = kPart;  // 16 columns; of two rows, eight columns each
   using Read = typename ReadOf<P>::Type;
@@ -297,18 +313,18 @@ SDX_FN void store_octets(const P& p, const f32 (&sums)[TN][8], u32 z, u32 row, u
       // Columns from 8 g on: pairs of lanes combine to four columns of every second eight, then pairs of pairs to a
       // whole eight.
       const auto own = [&](int g, int c) { return sums[j + g / 2][g % 2 * 4 + half * 2 + c]; };
-      f32 fours[2][4], x[kRun];
+      Sum fours[2][4], x[kRun];
 #pragma clang loop unroll(full)
       for (int g = 0; g < 2; ++g)
 #pragma clang loop unroll(full)
         for (int c = 0; c < 2; ++c) {
-          const f32 theirs = from_lane_xor(odd ? own(2 * g, c) : own(2 * g + 1, c), 1);
+          const Sum theirs = from_lane_xor(odd ? own(2 * g, c) : own(2 * g + 1, c), 1);
           fours[g][c] = odd ? theirs : own(2 * g, c);
           fours[g][2 + c] = odd ? own(2 * g + 1, c) : theirs;
         }
 #pragma clang loop unroll(full)
       for (int c = 0; c < 4; ++c) {
-        const f32 theirs = from_lane_xor(high ? fours[0][c] : fours[1][c], 2);
+        const Sum theirs = from_lane_xor(high ? fours[0][c] : fours[1][c], 2);
         x[c] = high ? theirs : fours[0][c];
         x[4 + c] = high ? fours[1][c] : theirs;
       }
@@ -334,15 +350,16 @@ SDX_FN void gemm_wgmma(const P& p) {
   using namespace gemm_detail;
   using T = typename P::T;
   constexpr int kBM = 128 / Shares, kChunks = 8, kPart = (kBM + BN) * kChunks,
-                kStage = layout::WgmmaLayout{BN, Shares}.stage_bytes() / 16, TN = BN / 16, kK = 64 * Shares;
-  static_assert(P::kAccessA == Access::kVector && P::kAccessB == Access::kVector && sizeof(T) == 2);
+                kStage = layout::WgmmaLayout{BN, Shares}.stage_bytes() / 16, TN = BN / 16;
+  constexpr int kDepth = layout::stage_depth(sizeof(T)), kK = kDepth * Shares;
+  static_assert(P::kAccessA == Access::kVector && P::kAccessB == Access::kVector);
   const u32 wave = thread_id() / 32, group = wave / 4;
   u32 z, tile_m, tile_n;
   const u32 parts = shares_of(p);
   choose_tile(block_id() / parts, p.batches, (p.m + kBM - 1) / kBM, (p.n + BN - 1) / BN, z, tile_m, tile_n);
   const u32 first_row = tile_m * kBM, first_col = tile_n * BN;
 
-  f32 sums[1][TN][8];
+  typename Matrix<T>::Sum sums[1][TN][8];
 #pragma clang loop unroll(full)
   for (int j = 0; j < TN; ++j)
 #pragma clang loop unroll(full)
@@ -358,8 +375,8 @@ SDX_FN void gemm_wgmma(const P& p) {
   auto begin = [&](u32 t) {
 #pragma clang loop unroll(full)
     for (u32 share = 0; share < Shares; ++share) {
-      a.template begin<false>(p, held_a, stage_a(t, share), z, first_row, (from + t) * kK + share * 64);
-      b.template begin<false>(p, held_b, stage_b(t, share), z, first_col, (from + t) * kK + share * 64);
+      a.template begin<false>(p, held_a, stage_a(t, share), z, first_row, (from + t) * kK + share * kDepth);
+      b.template begin<false>(p, held_b, stage_b(t, share), z, first_col, (from + t) * kK + share * kDepth);
     }
   };
 #pragma clang loop unroll(full)

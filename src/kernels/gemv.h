@@ -61,7 +61,7 @@ SDX_FN void gemv(const P& p) {
 #pragma clang loop unroll(full)
         for (int r = 0; r < Rows; ++r) {
           if constexpr (is_int<T>)
-            sums[r][c] = detail::dot16_int(x[h][r], y[h][c], sums[r][c]);
+            sums[r][c] = detail::dot16_int<T>(x[h][r], y[h][c], sums[r][c]);
           else
             sums[r][c] = detail::dot16<T>(x[h][r], y[h][c], sums[r][c]);
         }

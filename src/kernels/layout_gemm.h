@@ -10,14 +10,16 @@ inline constexpr int kFinishColumns = 4;
 inline constexpr int kSkinnyRowBytes = 32768;
 /// Shared memory through which eight warps store their sums: 16 rows of 64 float32 columns each, padded by 4 columns.
 inline constexpr int kStoreBytes = 8 * 16 * (64 + 4) * 4;
-/// Elements of K in a stage, of 16 bits each: a row of 128 bytes, the span of wgmma's swizzle.
-inline constexpr int kStageDepth = 64;
+/// Bytes of K in a stage: the span of wgmma's swizzle.
+inline constexpr int kStageRow = 128;
+/// Elements of K in a stage.
+constexpr int stage_depth(int element_bytes) { return kStageRow / element_bytes; }
 
 /// gemm_wgmma<n, stages, shares>: warpgroups that share the K dimension when shares is 2.
 struct WgmmaLayout {
   int n, shares;
   constexpr int rows() const { return 128 / shares; }
-  constexpr int stage_bytes() const { return shares * (rows() + n) * kStageDepth * 2; }
+  constexpr int stage_bytes() const { return shares * (rows() + n) * kStageRow; }
   constexpr int bytes(int stages) const {
     return stages * stage_bytes() > kStoreBytes ? stages * stage_bytes() : kStoreBytes;
   }
@@ -28,7 +30,7 @@ struct TmaLayout {
   int m, n;
   bool turns;  ///< warpgroups alternate between tiles; otherwise each computes half of every tile
   int stages, shares;
-  constexpr int stage_bytes() const { return (m + n) * kStageDepth * 2; }
+  constexpr int stage_bytes() const { return (m + n) * kStageRow; }
   /// A stage and its two barriers.
   constexpr int step_bytes() const { return stage_bytes() + 16; }
   constexpr int store_at() const { return (stages * step_bytes() + 127) / 128 * 128; }

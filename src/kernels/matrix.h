@@ -48,6 +48,9 @@ consteval int matrix_k() {
 #endif
 #if defined(SDX_MATRIX_I8)
   if (is_same<T, i8>) k = SDX_MATRIX_I8;
+#if defined(__NVPTX__)
+  if (is_same<T, u8>) k = SDX_MATRIX_I8;
+#endif
 #endif
 #if defined(SDX_MATRIX_F8_FNUZ)
   if (is_same<T, f8e4m3fnuz> || is_same<T, f8e5m2fnuz>) k = SDX_MATRIX_F8_FNUZ;
@@ -182,14 +185,20 @@ SDX_FN f32 dot16(vec16 a, vec16 b, f32 sum) {
   for (u32 k = 0; k < 16 / sizeof(T); ++k) sum = __builtin_fmaf(cast<f32>(x.x[k]), cast<f32>(y.x[k]), sum);
   return sum;
 }
+// T: i8, or u8 where only the elements of a are unsigned.
+template <class T>
 SDX_FN i32 dot16_int(vec16 a, vec16 b, i32 sum) {
 #if defined(__GFX10__)
   for (int k = 0; k < 4; ++k) sum = __builtin_amdgcn_sdot4(i32(a[k]), i32(b[k]), sum, false);
 #else
-  struct Elements {
+  struct Left {
+    T x[16];
+  };
+  struct Right {
     i8 x[16];
   };
-  const Elements x = bit_cast<Elements>(a), y = bit_cast<Elements>(b);
+  const auto x = bit_cast<Left>(a);
+  const auto y = bit_cast<Right>(b);
   for (int k = 0; k < 16; ++k) sum += i32(x.x[k]) * i32(y.x[k]);
 #endif
   return sum;
@@ -202,7 +211,7 @@ SDX_FN void vector_product(const vec16* a, const vec16* b, auto* sums) {
     for (int c = 0; c < M::kB.rows; ++c) {
       auto& s = sums[r * 2 + c];
       if constexpr (is_int<T>)
-        s = dot16_int(a[r], b[c], s);
+        s = dot16_int<T>(a[r], b[c], s);
       else
         s = dot16<T>(a[r], b[c], s);
     }
@@ -285,6 +294,13 @@ SDX_FN vec<f32, 8> wmma(vec16 a, vec16 b, vec<f32, 8> c) {
   }
 }
 #elif defined(__NVPTX__)
+// Four float8 as two pairs of float16.
+SDX_FN void to_halves(u32 x, u32& low, u32& high) {
+  asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.rn.f16x2.e4m3x2 %0, l;\n\tcvt.rn.f16x2.e4m3x2 %1, h;\n\t}"
+      : "=r"(low), "=r"(high)
+      : "r"(x));
+}
+
 // a0..a3: rows lane / 4 and lane / 4 + 8, for the low and then the high half of K; b0, b1: low and high half of K.
 template <class T>
 SDX_FN void mma(u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, auto& c0, auto& c1, auto& c2, auto& c3) {
@@ -295,6 +311,10 @@ SDX_FN void mma(u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, auto& c0, auto& 
   else if constexpr (is_same<T, bf16>)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  else if constexpr (is_same<T, u8>)
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c0), "+r"(c1), "+r"(c2), "+r"(c3)
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   else
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -343,6 +363,19 @@ SDX_FN void Matrix<T>::product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVe
   }
 #elif defined(__NVPTX__)
   else {
+    if constexpr (is_same<T, f8e4m3fn>) {
+      // Products of float8 are exact in float16's instruction. Each word of 4 elements is one of its steps.
+      for (int s = 0; s < 4; ++s) {
+        u32 a0, a1, a2, a3, b0, b1;
+        detail::to_halves(a[0][s], a0, a2);
+        detail::to_halves(a[1][s], a1, a3);
+        for (int h = 0; h < 2; ++h) {
+          detail::to_halves(b[h][s], b0, b1);
+          detail::mma<f16>(a0, a1, a2, a3, b0, b1, sums[4 * h], sums[4 * h + 1], sums[4 * h + 2], sums[4 * h + 3]);
+        }
+      }
+      return;
+    }
     for (int h = 0; h < 2; ++h)
       for (int s = 0; s < 2; ++s)
         detail::mma<T>(a[0][2 * s], a[1][2 * s], a[0][2 * s + 1], a[1][2 * s + 1], b[h][2 * s], b[h][2 * s + 1],

@@ -189,6 +189,33 @@ SDX_FN T wrap_narrow(i32 x) {
   if constexpr (is_same<T, u2>) return {u8(x & 3)};
 }
 
+#if defined(SDX_F8_CONVERT)
+// NVIDIA's conversions of 8-bit floats. Those from float32 saturate; NaN becomes 0x7f.
+SDX_FN f32 convert_f8(f8e4m3fn x) {
+  u32 pair;
+  asm("{\n\t.reg .b16 h;\n\tcvt.u16.u32 h, %1;\n\tcvt.rn.f16x2.e4m3x2 %0, h;\n\t}" : "=r"(pair) : "r"(u32(x.bits)));
+  return f32(bit_cast<f16>(u16(pair)));
+}
+SDX_FN f32 convert_f8(f8e5m2 x) {
+  u32 pair;
+  asm("{\n\t.reg .b16 h;\n\tcvt.u16.u32 h, %1;\n\tcvt.rn.f16x2.e5m2x2 %0, h;\n\t}" : "=r"(pair) : "r"(u32(x.bits)));
+  return f32(bit_cast<f16>(u16(pair)));
+}
+template <class To>
+SDX_FN u32 to_f8(f32 x) {
+  u32 code;
+  if constexpr (is_same<To, f8e4m3fn>)
+    asm("{\n\t.reg .b16 h;\n\tcvt.rn.satfinite.e4m3x2.f32 h, 0f00000000, %1;\n\tcvt.u32.u16 %0, h;\n\t}"
+        : "=r"(code)
+        : "f"(x));
+  else
+    asm("{\n\t.reg .b16 h;\n\tcvt.rn.satfinite.e5m2x2.f32 h, 0f00000000, %1;\n\tcvt.u32.u16 %0, h;\n\t}"
+        : "=r"(code)
+        : "f"(x));
+  return code;
+}
+#endif
+
 // Any element type -> bool, built-in integer, f32 or f64 of the same value.
 template <class From>
 SDX_FN auto standard(From x) {
@@ -205,9 +232,12 @@ SDX_FN auto standard(From x) {
 #else
     return widen<LayoutOf<f16>>(bit_cast<u16>(x));
 #endif
-  } else if constexpr (is_small_float<From>)
+  } else if constexpr (is_small_float<From>) {
+#if defined(SDX_F8_CONVERT)
+    if constexpr (is_same<From, f8e4m3fn> || is_same<From, f8e5m2>) return convert_f8(x);
+#endif
     return widen<LayoutOf<From>>(x.bits);
-  else
+  } else
     return x;
 }
 
@@ -242,6 +272,9 @@ SDX_FN To to_small_float(From x) {
       y = to_odd(x);
     else
       y = f32(x);
+#if defined(SDX_F8_CONVERT)
+    if constexpr (Saturate && (is_same<To, f8e4m3fn> || is_same<To, f8e5m2>)) return {u8(to_f8<To>(y))};
+#endif
     if constexpr (is_same<To, f16>)
       return to_f16(y);
     else

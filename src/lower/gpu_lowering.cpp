@@ -56,7 +56,7 @@ class GpuBlock : public BlockLowering {
   using OneQuery = std::unordered_map<const Step*, std::shared_ptr<const codegen::GpuAttentionStep>>;
 
   codegen::TileSelection selection() const {
-    codegen::TileSelection s{options_.choices, options_.all_tilings, {}};
+    codegen::TileSelection s{options_.choices, options_.all_tilings, {}, options_.precision != DType::kFloat32};
     // Results of init steps are not in memory before these have run.
     if (!b_.in_init) s.loaded = [this](const Value* v) { return b_.is_loaded(v); };
     return s;

@@ -38,7 +38,7 @@ struct CopiedWindows {
   Expr pitch;                               ///< stride of images
   std::array<Expr, 2> pads;
   std::array<std::int64_t, 2> strides{}, taps{};
-  std::int64_t channels = 0;  ///< 64 are loaded at a time, or 32 if it is no multiple of 64
+  std::int64_t channels = 0;  ///< 128 bytes are loaded at a time, or 64 if it is no multiple of 128
 };
 
 /// Maximum number of partial sums of split-K: shares * batches * m * n.

@@ -136,7 +136,8 @@ class Validator {
 
   // Tensor maps are made from these numbers (operand_maps.cpp), and the hardware limits them.
   static void copied(const ChoiceStep& c, const GpuTiling& tiling, const std::vector<LaunchStep>& launches) {
-    require(c.copied.size() == 1, "a kernel copies operands that it does not have");
+    require(c.copied.size() == 1 && size_of(c.type) >= 1 && size_of(c.type) <= 2,
+            "a kernel copies operands that it does not have");
     const CopiedOperands& o = c.copied.front();
     for (const CopiedOperand* x : {&o.a, &o.b}) {
       require(x->buffer >= 0 && x->buffer < static_cast<std::int32_t>(launches.front().buffers.size()),

@@ -24,8 +24,8 @@ std::shared_ptr<GpuModule> CudaBackend::load_object(const std::string& object) {
 }
 
 void CudaBackend::add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling,
-                             const ProblemSizes& sizes, const SymbolValues& symbols) const {
-  call.add_maps(gpu(), operand_maps(operands, tiling, sizes, symbols));
+                             const ProblemSizes& sizes, const SymbolValues& symbols, std::size_t bytes) const {
+  call.add_maps(gpu(), operand_maps(operands, tiling, sizes, symbols, bytes));
 }
 
 void CudaBackend::needed_kernels(const ChoiceStep& s, const RunState& run, std::set<int>& kernels) const {

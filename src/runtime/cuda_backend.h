@@ -12,7 +12,7 @@ class CudaBackend : public GpuBackend {
   void make_kernels(const Block& block, const RunState& run) override;
   /// Adds tensor maps for TMA.
   void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
-                  const SymbolValues& symbols) const override;
+                  const SymbolValues& symbols, std::size_t bytes) const override;
 
  protected:
   std::shared_ptr<GpuModule> load_object(const std::string& object) override;

@@ -54,7 +54,7 @@ class GpuBackend : public Backend {
 
   /// Adds the descriptors (tensor maps) with which hardware loads a kernel's tiles (GpuTiling::copies).
   virtual void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling,
-                          const ProblemSizes& sizes, const SymbolValues& symbols) const = 0;
+                          const ProblemSizes& sizes, const SymbolValues& symbols, std::size_t bytes) const = 0;
 
  protected:
   virtual std::shared_ptr<GpuModule> load_object(const std::string& object) = 0;

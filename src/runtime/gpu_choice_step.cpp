@@ -73,7 +73,7 @@ class ChoiceBuilder {
     if (t.joins > 0) values.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(queue_.arrived())));
     auto call = backend_.call(l.kernel, static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(t.threads),
                               l.buffers, std::move(values));
-    if (t.copies) backend_.add_copies(*call, step_.copied.front(), t, s, run_.symbols);
+    if (t.copies) backend_.add_copies(*call, step_.copied.front(), t, s, run_.symbols, size_of(step_.type));
     return call;
   }
 

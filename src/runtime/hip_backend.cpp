@@ -2,8 +2,8 @@
 
 namespace sardonyx {
 
-void HipBackend::add_copies(GpuCall&, const CopiedOperands&, const GpuTiling&, const ProblemSizes&,
-                            const SymbolValues&) const {
+void HipBackend::add_copies(GpuCall&, const CopiedOperands&, const GpuTiling&, const ProblemSizes&, const SymbolValues&,
+                            std::size_t) const {
   fail(ErrorKind::kInternal, "internal error: a tiling for AMD's chips with tensor maps");
 }
 

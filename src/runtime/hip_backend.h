@@ -9,7 +9,7 @@ class HipBackend : public GpuBackend {
   using GpuBackend::GpuBackend;
   /// Throws Error(kInternal): no tiling for AMD chips loads tiles by TMA.
   void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
-                  const SymbolValues& symbols) const override;
+                  const SymbolValues& symbols, std::size_t bytes) const override;
 
  protected:
   /// Loads a code object.

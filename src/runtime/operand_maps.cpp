@@ -8,15 +8,16 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::uint64_t kElementBytes = 2;           // operands have 16-bit elements
-constexpr std::uint32_t kStep = 64, kHalfStep = 32;  // elements of K per copy: 128 bytes or 64
+constexpr std::uint32_t kRow = 128,
+                        kAcross = 64;  // bytes of K per copy; lines and elements of K, if lines are contiguous
 
-// `box` lines and `step` elements of K are copied at a time; with `across`, 64 of each.
+// `box` lines and `step` elements of K are copied at a time; with `across`, 64 of each. `bytes`: of an element.
 GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::int64_t lines, std::int32_t box,
-                    std::uint32_t step) {
+                    std::uint32_t step, std::size_t bytes) {
   GpuCall::Map map;
+  map.info.bytes = static_cast<std::uint32_t>(bytes);
   map.buffer = static_cast<std::size_t>(operand.buffer);
-  map.offset = static_cast<std::size_t>(operand.offset) * kElementBytes;
+  map.offset = static_cast<std::size_t>(operand.offset) * bytes;
   const auto pitch = static_cast<std::uint64_t>(operand.pitch), batch = static_cast<std::uint64_t>(operand.batch);
   // Matrices: batches, unless they share one, or groups of contiguous lines.
   const std::int64_t matrices = operand.inner > 0 ? std::max<std::int64_t>(lines / operand.inner, 1)
@@ -28,13 +29,13 @@ GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::in
   map.info.dims = {operand.across ? of_lines : of_k, operand.across ? of_k : of_lines,
                    static_cast<std::uint64_t>(matrices)};
   // The stride of a dim of size 1 is not used, but must be valid.
-  map.info.strides = {kElementBytes, pitch * kElementBytes, (matrices > 1 ? batch : pitch) * kElementBytes};
-  map.info.box = {operand.across ? kStep : step, operand.across ? kStep : static_cast<std::uint32_t>(box), 1};
+  map.info.strides = {bytes, pitch * bytes, (matrices > 1 ? batch : pitch) * bytes};
+  map.info.box = {operand.across ? kAcross : step, operand.across ? kAcross : static_cast<std::uint32_t>(box), 1};
   return map;
 }
 
 GpuCall::Map map_of(std::int32_t buffer, const CopiedWindows& w, const SymbolValues& symbols, std::int32_t box,
-                    std::uint32_t step) {
+                    std::uint32_t step, std::size_t bytes) {
   // Limits of cuTensorMapEncodeIm2col: sizes in 32 bits, strides in 40 bits of bytes, corners in 8 bits.
   constexpr std::int64_t kMostSize = std::int64_t{1} << 31, kMostPitch = std::int64_t{1} << 39, kMostCorner = 127;
   const auto number = [&](const Expr& e, std::int64_t least, std::int64_t most) {
@@ -45,7 +46,8 @@ GpuCall::Map map_of(std::int32_t buffer, const CopiedWindows& w, const SymbolVal
   GpuCall::Map map;
   TensorMapInfo& info = map.info;
   map.buffer = static_cast<std::size_t>(buffer);
-  map.offset = static_cast<std::size_t>(number(w.offset, 0, kMostPitch)) * kElementBytes;
+  map.offset = static_cast<std::size_t>(number(w.offset, 0, kMostPitch)) * bytes;
+  info.bytes = static_cast<std::uint32_t>(bytes);
   info.windows = true;
   info.rank = 4;
   info.box = {step, static_cast<std::uint32_t>(box)};
@@ -56,7 +58,7 @@ GpuCall::Map map_of(std::int32_t buffer, const CopiedWindows& w, const SymbolVal
     info.dims[k + 1] = static_cast<std::uint64_t>(size);
     // The stride of a dim of size 1 is not used, but must be valid.
     if (size > 1) pitch = number(k < 2 ? w.pitches[k] : w.pitch, 1, kMostPitch);
-    info.strides[k + 1] = static_cast<std::uint64_t>(pitch) * kElementBytes;
+    info.strides[k + 1] = static_cast<std::uint64_t>(pitch) * bytes;
     if (k == 2) break;
     // The window takes as many positions as there are outputs.
     const std::int64_t pad = number(w.pads[k], 0, kMostCorner), out = number(w.out[k], 1, kMostSize),
@@ -72,17 +74,18 @@ GpuCall::Map map_of(std::int32_t buffer, const CopiedWindows& w, const SymbolVal
 }  // namespace
 
 std::vector<GpuCall::Map> operand_maps(const CopiedOperands& operands, const GpuTiling& t, const ProblemSizes& s,
-                                       const SymbolValues& symbols) {
+                                       const SymbolValues& symbols, std::size_t bytes) {
   std::vector<GpuCall::Map> maps;
+  const auto step = kRow / static_cast<std::uint32_t>(bytes);
   if (operands.windows.empty()) {
-    maps.push_back(map_of(operands.a, s, s.m, t.rows, kStep));
-    maps.push_back(map_of(operands.b, s, s.n, t.cols, kStep));
+    maps.push_back(map_of(operands.a, s, s.m, t.rows, step, bytes));
+    maps.push_back(map_of(operands.b, s, s.n, t.cols, step, bytes));
     return maps;
   }
   const CopiedWindows& w = operands.windows.front();
-  const std::uint32_t each = w.channels % kStep == 0 ? kStep : kHalfStep;
-  maps.push_back(map_of(operands.a.buffer, w, symbols, t.rows, each));
-  maps.push_back(map_of(operands.b, s, s.n, t.cols, each));
+  const std::uint32_t each = w.channels % step == 0 ? step : step / 2;
+  maps.push_back(map_of(operands.a.buffer, w, symbols, t.rows, each, bytes));
+  maps.push_back(map_of(operands.b, s, s.n, t.cols, each, bytes));
   return maps;
 }
 

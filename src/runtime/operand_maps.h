@@ -7,10 +7,11 @@
 
 namespace sardonyx {
 
-/// The maps of the left and the right operand, for a tiling that loads by TMA. Dims are k, row (or column), batch; a
-/// copy has 64 elements of K of a tile. Where rows (columns) are contiguous, dims are row, k, batch. For a
-/// convolution's images dims are channels, x, y, image; a copy has 64 channels under one tap of the filter.
+/// The maps of the left and the right operand, for a tiling that loads by TMA, of elements of `bytes` bytes, 1 or 2.
+/// Dims are k, row (or column), batch; a copy has 128 bytes of K of a tile. Where rows (columns) are contiguous, dims
+/// are row, k, batch. For a convolution's images dims are channels, x, y, image; a copy has 128 bytes of channels under
+/// one tap of the filter, or 64.
 std::vector<GpuCall::Map> operand_maps(const CopiedOperands& operands, const GpuTiling& tiling,
-                                       const ProblemSizes& sizes, const SymbolValues& symbols);
+                                       const ProblemSizes& sizes, const SymbolValues& symbols, std::size_t bytes);
 
 }  // namespace sardonyx

@@ -112,7 +112,9 @@ struct KernelPolicy {
   bool block_transposes = false;  ///< loops that transpose do so in registers (codegen/gpu_blocks.cpp)
   bool loads_first = false;       ///< a window's loads come first: the compiler would not keep them in flight together
   bool fills_simds = false;       ///< loops have at least the threads with which every SIMD has one wave
-  int row_bytes = 0;       ///< a thread may keep so many bytes of a row in registers even if these are many elements
+  int row_bytes = 0;  ///< a thread may keep so many bytes of a row in registers even if these are many elements
+  bool unsigned_products =
+      false;               ///< int8 whose zero point is -128 is multiplied as uint8 (FuseOptions::integer_unsigned)
   bool wide_gemv = false;  ///< GEMMs of few rows may run kernels/gemv_wide.h
   bool joins = false;      ///< split-K adds its sums in the same launch (kernels/gemm_join.h)
   /// A further candidate of a choice is compiled if it is faster than the others by this share at some size.
@@ -214,6 +216,7 @@ int waves_per_simd(const Chip& c, int vector_registers, std::uint32_t lds, int t
 ///                      K of the matrix instruction for such operands, where there is one
 ///   SDX_DIES           dies of the first product, where there are several
 ///   SDX_BF16_CONVERT   where there is an instruction that rounds float32 to bfloat16
+///   SDX_F8_CONVERT     where PTX has conversions of OCP's 8-bit floats
 ///   SDX_LOADS_TO_LDS   where loads of 16 bytes a lane go straight to LDS
 std::vector<std::string> kernel_definitions(const Chip& c);
 

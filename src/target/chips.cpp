@@ -95,7 +95,7 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .finish = 6000};
 // PTX of Hopper's matrix instructions is large, and is finally split into single kernels: compiling ResNet-50 takes 18
 // s of CPU time with 2 kernels per module, 20 with 1 or 4, 23 with 8.
-constexpr KernelPolicy kNvidiaPolicy = {.kernels_per_module = 2, .finish = 3400};
+constexpr KernelPolicy kNvidiaPolicy = {.unsigned_products = true, .kernels_per_module = 2, .finish = 3400};
 
 constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf_machine, int lds, int l1, int rocm,
                     VectorRates rates, Float8 float8, Features features, std::span<const MatrixInstruction> matrix,
@@ -406,6 +406,7 @@ std::vector<std::string> kernel_definitions(const Chip& c) {
     if (const MatrixInstruction* i = c.matrix(type)) out.push_back(fmt::format("SDX_MATRIX_{}={}", text, i->k));
   if (c.product().dies > 1) out.push_back(fmt::format("SDX_DIES={}", c.product().dies));
   if (c.has(kBfloat16Convert)) out.emplace_back("SDX_BF16_CONVERT=1");
+  if (c.is_nvidia() && c.float8 == Float8::kOcp) out.emplace_back("SDX_F8_CONVERT=1");
   if (c.has(kWideLoadsToLds)) out.emplace_back("SDX_LOADS_TO_LDS=1");
   if (c.has(kNativeMaximum)) out.emplace_back("SDX_NATIVE_MAXIMUM=1");
   return out;

@@ -83,6 +83,8 @@ inline constexpr MatrixInstruction kMatrixHopper[] = {
     {"mma.m16n8k16.f16", MatrixLayout::kMma, DType::kFloat16, 16, 8, 16, 0, true},
     {"mma.m16n8k16.bf16", MatrixLayout::kMma, DType::kBFloat16, 16, 8, 16, 0, true},
     {"mma.m16n8k32.s8", MatrixLayout::kMma, DType::kInt8, 16, 8, 32, 0, true},
+    // PTX 8.1 has none of its own for float8: converted to float16, which is exact.
+    {"mma.m16n8k16.f16", MatrixLayout::kMma, DType::kFloat8E4M3FN, 16, 8, 16, 0, true},
     {"wgmma.m64n256k16.f16", MatrixLayout::kWgmma, DType::kFloat16, 64, 256, 16, 128, false, 4},
     {"wgmma.m64n256k16.bf16", MatrixLayout::kWgmma, DType::kBFloat16, 64, 256, 16, 128, false, 4},
     {"wgmma.m64n256k32.s8", MatrixLayout::kWgmma, DType::kInt8, 64, 256, 32, 128, false, 4},

@@ -50,9 +50,10 @@ def convolution(channels, out, kernel=3, stride=1, size=56, batch=8, pads=1, dil
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
-def kernels(model, tmp_path, arch="sm_90a"):
+def kernels(model, tmp_path, arch="sm_90a", precision="fp32"):
     onnx.save(model, tmp_path / "m.onnx")
-    cli("compile", tmp_path / "m.onnx", "--arch", arch, "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    options = ["--arch", arch, "--precision", precision, "--cache-dir", tmp_path]
+    cli("compile", tmp_path / "m.onnx", *options, "-o", tmp_path / "m.sdx")
     text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
     return [k for k in re.split(r"(?=\.visible \.entry)", text)[1:] if "wgmma.mma_async" in k]
 
@@ -64,6 +65,104 @@ def test_plain_operands_are_copied(tmp_path, dtype):
     # Maps are read after the launch before this one is done.
     assert kernel.index("griddepcontrol.wait") < kernel.index(COPY)
     assert ".maxntid" in kernel.partition("{")[0]
+
+
+EIGHT_BITS = {
+    "int8": (TensorProto.INT8, "m64n[0-9]+k32.s32.s8.s8"),
+    "fp8": (TensorProto.FLOAT8E4M3FN, "k32.f32.e4m3.e4m3"),
+}
+
+
+def quantized(kind, operator, x, w, rounds=True, **attributes):
+    """x and weights are quantised and dequantised, and so is the result if it `rounds`."""
+    dtype, nodes = EIGHT_BITS[kind][0], []
+    weights = [
+        helper.make_tensor("w8", dtype, w, bytes(int(np.prod(w))), raw=True),
+        numpy_helper.from_array(np.full(w[0 if operator == "Conv" else 1], 0.01, np.float32), "ws"),
+        numpy_helper.from_array(np.float32(0.02), "s"),
+        helper.make_tensor("z", dtype, [], b"\0", raw=True),
+    ]
+
+    def pair(value, name):
+        nodes.append(helper.make_node("QuantizeLinear", [value, "s", "z"], [f"{name}8"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}8", "s", "z"], [name]))
+
+    pair("x", "a")
+    nodes.append(helper.make_node("DequantizeLinear", ["w8", "ws"], ["b"], axis=0 if operator == "Conv" else 1))
+    nodes.append(helper.make_node(operator, ["a", "b"], ["c" if rounds else "y"], **attributes))
+    if rounds:
+        pair("c", "y")
+        nodes.pop()
+        nodes[-1].output[0] = "y"
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)],
+        [helper.make_tensor_value_info("y", dtype if rounds else TensorProto.FLOAT, None)],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("kind", EIGHT_BITS)
+def test_products_of_eight_bits(tmp_path, kind):
+    """K-major operands by TMA; the result is quantised in the same kernel, without dividing, and stored in words."""
+    (kernel,) = kernels(quantized(kind, "MatMul", [4096, 768], [768, 2304]), tmp_path)
+    assert COPY in kernel and re.search(rf"wgmma\.mma_async\S*{EIGHT_BITS[kind][1]}", kernel)
+    assert not re.search(r"st\.global\.b8|div\.(rn|full)", kernel)
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "quick"), [("fp8", "fp32", True), ("int8", "fp16", True), ("int8", "fp32", False)]
+)
+def test_functions_before_a_quantisation(tmp_path, kind, precision, quick):
+    """What is rounded to 8-bit floats, or computed of 16 bits, needs no float32 accuracy; integers of float32 models are exact."""
+    model = quantized(kind, "MatMul", [4096, 768], [768, 2304])
+    k = next(k for k, node in enumerate(model.graph.node) if node.input[0] == "c")
+    model.graph.node[k].input[0] = "e"
+    model.graph.node.insert(k, helper.make_node("Erf", ["c"], ["e"]))
+    (kernel,) = kernels(model, tmp_path, precision=precision)
+    assert (kernel.count("fma.rn.f32") < 10 * kernel.count("ex2.approx")) == quick  # 7 or 20 for each erf
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_layers_that_differ_in_scales_share_a_kernel(tmp_path, kind):
+    """Scales and zero points are arguments."""
+    model = quantized(kind, "MatMul", [1024, 1024], [1024, 1024])
+    layers = onnx.ModelProto()
+    layers.CopyFrom(model)
+    for node in model.graph.node:
+        again = layers.graph.node.add()
+        again.CopyFrom(node)
+        swap = {"x": "y", "s": "s2", "z": "z2"}
+        again.input[:] = [swap.get(i, i if i in ("w8", "ws") else i + "2") for i in node.input]
+        again.output[0] += "2"
+    zero = b"\5" if kind == "int8" else b"\0"
+    layers.graph.initializer.append(numpy_helper.from_array(np.float32(0.07), "s2"))
+    layers.graph.initializer.append(helper.make_tensor("z2", EIGHT_BITS[kind][0], [], zero, raw=True))
+    first = next(n for n in layers.graph.node if n.output[0] == "y")
+    first.output[0] = "y8"
+    layers.graph.node.insert(
+        list(layers.graph.node).index(first) + 1, helper.make_node("DequantizeLinear", ["y8", "s", "z"], ["y"])
+    )
+    layers.graph.output[0].name = "y2"
+    assert len(kernels(layers, tmp_path)) <= 2
+
+
+@pytest.mark.parametrize("kind", EIGHT_BITS)
+def test_convolutions_of_eight_bits(tmp_path, kind):
+    model = quantized(kind, "Conv", [8, 64, 56, 56], [64, 64, 3, 3], pads=[1] * 4)
+    (kernel,) = kernels(model, tmp_path)
+    assert "im2col" in kernel and re.search(rf"wgmma\.mma_async\S*{EIGHT_BITS[kind][1]}", kernel)
+
+
+@pytest.mark.parametrize("kind", EIGHT_BITS)
+def test_products_of_eight_bits_that_wgmma_does_not_take(tmp_path, kind):
+    """K is no whole vectors: mma.sync, for float8 in float16, which is exact."""
+    model = quantized(kind, "MatMul", [100, 70], [70, 50])
+    assert not kernels(model, tmp_path)
+    text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    assert ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8" if kind == "int8" else "cvt.rn.f16x2.e4m3x2") in text
 
 
 def mixer(tokens, out, channels):

@@ -152,6 +152,34 @@ TEST(CopiedWindows, WhatTheEngineCannotRead) {
   EXPECT_FALSE(copied_windows(unknown.w));
 }
 
+// A vector has 16 elements, and 64 bytes of channels are loaded at a time.
+TEST(CopiedWindows, ChannelsOfOneByte) {
+  EXPECT_TRUE(copied_windows(Filter(64).w, 16));
+  EXPECT_TRUE(copied_windows(Filter(192).w, 16));
+  EXPECT_FALSE(copied_windows(Filter(32).w, 16));
+  EXPECT_FALSE(copied_windows(Filter(96).w, 16));
+}
+
+TEST(CopiedOperand, ElementsOfOneByte) {
+  const Expr z = loop_var(1), line = loop_var(100), index = loop_var(48);  // of 768 K elements, 16 at a time
+  EXPECT_TRUE(copied_operand(line * Expr(784) + index * Expr(16), z, line, index, 16, 768));
+  EXPECT_FALSE(copied_operand(line * Expr(776) + index * Expr(16), z, line, index, 16, 768));  // not at 16 bytes
+}
+
+// The same instructions per byte of K, so that the costs per element are half of those of 16 bits.
+TEST(TmaTilings, ElementsOfOneByte) {
+  const Chip& chip = chip_of("sm_90a");
+  const auto halves = tma_candidates(chip, 768, true, true, false),
+             bytes = tma_candidates(chip, 1536, true, true, false, 1);
+  ASSERT_EQ(halves.size(), bytes.size());
+  for (std::size_t k = 0; k < halves.size(); ++k) {
+    EXPECT_EQ(halves[k].kernel, bytes[k].kernel);
+    EXPECT_EQ(halves[k].shared, bytes[k].shared);
+    EXPECT_FLOAT_EQ(halves[k].tiling.busy, 2 * bytes[k].tiling.busy);
+  }
+  EXPECT_TRUE(tma_candidates(chip, 64, true, false, false, 1).empty());  // half a stage
+}
+
 TEST(TmaTilings, FitTheChip) {
   for (const auto& [depth, full] : {std::pair(64, true), {768, false}, {4096, true}, {4096, false}})
     for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), depth, full, true, false)) {

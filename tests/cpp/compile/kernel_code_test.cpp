@@ -1,6 +1,7 @@
 // Facts read from compiled kernels: registers, spills, instructions.
 #include "compile/kernel_code.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/error.h"
@@ -80,6 +81,26 @@ extern "C" __attribute__((nvptx_kernel)) void second(float* x, const float* y, i
     }
   }
   EXPECT_EQ(compile(two, {}, parse_target("sm_80")).find("griddepcontrol"), std::string::npos);
+}
+
+// Only kernels that multiply uint8 with int8 need a later driver.
+TEST(KernelCode, PtxHasTheVersionThatItNeeds) {
+  const Target target = parse_target("sm_90a");
+  const auto version = [&](const char* types) {
+    const std::string body = fmt::format(
+        "asm volatile(\"// wgmma.mma_async.sync.aligned.m64n32k32.s32.{}\" ::: \"memory\"); x[0] = 2;", types);
+    const std::string ptx = compile(std::string(kSource) + R"(
+#if defined(__NVPTX__)
+extern "C" __attribute__((nvptx_kernel)) void other(float* x) { )" +
+                                        body + R"( }
+#endif
+)",
+                                    {}, target);
+    const std::size_t at = ptx.find(".version ");
+    return ptx.substr(at, ptx.find('\n', at) - at);
+  };
+  EXPECT_EQ(version("s8.s8"), ".version 8.1");
+  EXPECT_EQ(version("u8.s8"), ".version 8.4");
 }
 
 // A kernel may say where it waits; not after what touches memory that other launches write.

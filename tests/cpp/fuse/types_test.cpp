@@ -32,6 +32,25 @@ return %6)",
               narrowing());
 }
 
+// The sums of 8-bit products stay as they are; what is computed from them is stored in 16 bits.
+TEST(NarrowFloats, WhatFollowsProductsOfEightBits) {
+  expect_pass("narrow_floats", R"(%0 = input int8[n, 16]
+%1 = constant int8[16, 8] {...}
+%2 = matmul int32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop int32[i < n, j < 8]: %2[i, j] + %2[i, j]
+%4 = loop float32[i < n, j < 8]: float32(%3[i, j]) * 0.5
+%5 = loop float32[i < n, j < 8]: exp(%4[i, j])
+return %5)",
+              R"(%0 = input int8[n, 16]
+%1 = constant int8[16, 8] {...}
+%2 = matmul int32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop int32[i < n, j < 8]: %2[i, j] + %2[i, j]
+%4 = loop float16[i < n, j < 8]: float16:16(float32(%3[i, j]) * 0.5)
+%5 = loop float32[i < n, j < 8]: exp(float32(%4[i, j]))
+return %5)",
+              narrowing());
+}
+
 TEST(NarrowFloats, LongSumsStayInFloat32) {
   const char* graph = R"(%0 = input float16[n, 16]
 %1 = constant float16[16, 8] {...}

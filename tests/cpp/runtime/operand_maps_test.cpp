@@ -16,7 +16,7 @@ TEST(OperandMaps, DimsAndBoxes) {
   t.rows = 128;
   t.cols = 192;
   t.copies = true;
-  const auto maps = operand_maps(operands, t, {3, 100, 512, 700}, {});
+  const auto maps = operand_maps(operands, t, {3, 100, 512, 700}, {}, 2);
   ASSERT_EQ(maps.size(), 2U);
   const TensorMapInfo &a = maps[0].info, &b = maps[1].info;
   EXPECT_EQ(maps[0].buffer, 1U);
@@ -30,13 +30,32 @@ TEST(OperandMaps, DimsAndBoxes) {
   EXPECT_EQ(b.box, (decltype(b.box){64, 192, 1}));
 }
 
+// A copy has 128 bytes of K: 128 elements of 8 bits.
+TEST(OperandMaps, ElementsOfOneByte) {
+  CopiedOperands operands;
+  operands.a = {1, 16, 2304, 230400};
+  operands.b = {0, 0, 768, 0};
+  GpuTiling t;
+  t.rows = 128;
+  t.cols = 192;
+  t.copies = true;
+  const auto maps = operand_maps(operands, t, {3, 100, 512, 704}, {}, 1);
+  const TensorMapInfo& a = maps.at(0).info;
+  EXPECT_EQ(a.bytes, 1U);
+  EXPECT_EQ(maps[0].offset, 16U);
+  EXPECT_EQ(a.dims, (decltype(a.dims){704, 100, 3}));
+  EXPECT_EQ(a.strides, (decltype(a.strides){1, 2304, 230400}));
+  EXPECT_EQ(a.box, (decltype(a.box){128, 128, 1}));
+}
+
 TEST(OperandMaps, OneBatchHasSomeStride) {
   CopiedOperands operands;
   operands.a = operands.b = {0, 0, 768, 0};
   GpuTiling t;
   t.rows = t.cols = 128;
   t.copies = true;
-  for (const GpuCall::Map& m : operand_maps(operands, t, {1, 100, 512, 768}, {})) EXPECT_EQ(m.info.strides[2], 1536U);
+  for (const GpuCall::Map& m : operand_maps(operands, t, {1, 100, 512, 768}, {}, 2))
+    EXPECT_EQ(m.info.strides[2], 1536U);
 }
 
 // Rows and columns that are contiguous: dims are line, k, batch, and a copy has 64 of both.
@@ -47,7 +66,7 @@ TEST(OperandMaps, ContiguousLines) {
   GpuTiling t;
   t.rows = t.cols = 128;
   t.copies = true;
-  const auto maps = operand_maps(operands, t, {1, 256, 384, 196}, {});
+  const auto maps = operand_maps(operands, t, {1, 256, 384, 196}, {}, 2);
   const TensorMapInfo &a = maps[0].info, &b = maps[1].info;
   EXPECT_EQ(a.dims, (decltype(a.dims){64, 196, 4}));
   EXPECT_EQ(a.strides, (decltype(a.strides){2, 128, 128 * 196}));
@@ -55,7 +74,7 @@ TEST(OperandMaps, ContiguousLines) {
   EXPECT_EQ(maps[1].offset, 16U);
   EXPECT_EQ(b.dims, (decltype(b.dims){384, 196, 1}));
   EXPECT_EQ(b.box, (decltype(b.box){64, 64, 1}));
-  EXPECT_EQ(operand_maps(operands, t, {8, 256, 384, 196}, {})[1].info.dims[2], 1U);
+  EXPECT_EQ(operand_maps(operands, t, {8, 256, 384, 196}, {}, 2)[1].info.dims[2], 1U);
 }
 
 // 3 images of 56 x 40 pixels with 128 channels under a filter of 3 x 3 with padding 1.
@@ -83,8 +102,22 @@ struct Images {
     symbols.set(0, 3);
   }
   CopiedWindows& windows() { return operands.windows[0]; }
-  GpuCall::Map map() const { return operand_maps(operands, tiling, {1, 3 * 56 * 40, 64, 1152}, symbols).at(0); }
+  GpuCall::Map map(std::size_t bytes = 2) const {
+    return operand_maps(operands, tiling, {1, 3 * 56 * 40, 64, 1152}, symbols, bytes).at(0);
+  }
 };
+
+TEST(OperandMaps, ImagesOfOneByte) {
+  Images images;
+  const GpuCall::Map map = images.map(1);
+  EXPECT_EQ(map.info.bytes, 1U);
+  EXPECT_EQ(map.offset, 64U);
+  EXPECT_EQ(map.info.strides[1], 128U);
+  EXPECT_EQ(map.info.box[0], 128U);  // all 128 channels at a time
+  images.windows().channels = 64;
+  EXPECT_EQ(images.map(1).info.box[0], 64U);
+  EXPECT_EQ(images.map(2).info.box[0], 64U);
+}
 
 TEST(OperandMaps, ImagesUnderWindows) {
   const GpuCall::Map map = Images().map();

@@ -73,7 +73,7 @@ TEST(Chips, DefinitionsOfEachFamily) {
                           "SDX_BF16_CONVERT=1", "SDX_LOADS_TO_LDS=1", "SDX_NATIVE_MAXIMUM=1"));
   EXPECT_THAT(kernel_definitions(chip_of("sm_90a")),
               ElementsAre("SDX_WAVE=32", "SDX_MATRIX_LAYOUT=kMma", "SDX_MATRIX_F16=16", "SDX_MATRIX_BF16=16",
-                          "SDX_MATRIX_I8=32", "SDX_NATIVE_MAXIMUM=1"));
+                          "SDX_MATRIX_I8=32", "SDX_MATRIX_F8_OCP=16", "SDX_F8_CONVERT=1", "SDX_NATIVE_MAXIMUM=1"));
 }
 
 TEST(Chips, Lookup) {
