@@ -65,8 +65,8 @@ class ChoiceBuilder {
     if (t.shares > 1) {
       const double sums =
           t.joins > 0 ? tiles * t.joins : static_cast<double>(s.batches * s.m * s.n) * static_cast<double>(t.shares);
-      check(static_cast<double>(run_.bytes(step_.partial) / kSumBytes) >= sums && can_compute(t, s.batches, s.m, s.n),
-            "no memory for {} partial sums", sums);
+      const double held = static_cast<double>(run_.bytes(step_.partial)) / kSumBytes;
+      check(held >= sums && can_compute(t, s.batches, s.m, s.n), "no memory for {} partial sums", sums);
     }
     std::vector<std::int64_t> values;
     for (const Expr& x : l.symbols) values.push_back(run_.eval(x));
