@@ -155,7 +155,7 @@ TEST_F(Library, WhatIsMissingIsNamed) {
     o.device = "host";
     Communicator::join(o);
   });
-  EXPECT_THAT(errors[0], HasSubstr("'host' exchanges tensors through"));
+  EXPECT_THAT(errors[0], HasSubstr("for 'host' use the transport 'host'"));
 }
 
 }  // namespace

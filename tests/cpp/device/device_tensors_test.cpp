@@ -236,7 +236,7 @@ TEST_P(DeviceTensors, Refusals) {
   Outputs out(device);
   expect_error(ErrorKind::kInvalidArgument, {"0 inputs", "1"},
                [&] { m.run(std::vector<TensorView>{}, out.allocator()); });
-  expect_error(ErrorKind::kInvalidArgument, {"memory"}, [&] { m.run({in.view}, OutputAllocator{}); });
+  expect_error(ErrorKind::kInvalidArgument, {"no allocator"}, [&] { m.run({in.view}, OutputAllocator{}); });
   expect_error(ErrorKind::kInvalidArgument, {"'y'"}, [&] {
     m.run({in.view}, [](std::size_t, DType, const std::vector<std::int64_t>&) { return OutputMemory{}; });
   });
