@@ -47,9 +47,12 @@ class Multiplier {
  private:
   static bool multiplied(DType t) { return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16; }
 
-  // e without conversions between floats: GEMMs add up in float32 what models round in between.
+  // e without conversions between floats: GEMMs add up in float32 what models round in between. A tensor that is
+  // rounded before it is multiplied stays so.
   static Expr before_casts(Expr e) {
-    while (e->op == Op::kCast && multiplied(e->dtype) && multiplied(e->args[0]->dtype)) e = e->args[0];
+    while (e->op == Op::kCast && multiplied(e->dtype) && multiplied(e->args[0]->dtype) &&
+           (e->args[0]->op != Op::kLoad || size_of(e->dtype) > size_of(e->args[0]->dtype)))
+      e = e->args[0];
     return e;
   }
 
@@ -74,7 +77,7 @@ class Multiplier {
       }
     }
     all.push_back(e);
-    return e->op == Op::kLoad && multiplied(e->dtype) && all.size() <= kMostFactors;
+    return e->op == Op::kLoad && multiplied(e->dtype) && e->dtype == all[0]->dtype && all.size() <= kMostFactors;
   }
 
   bool only_use(const Value* v) const {

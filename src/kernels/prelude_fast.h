@@ -52,7 +52,7 @@ SDX_FN f32 half_tanh(f32 x) {
 }
 /// 1 + tanh(x scale) without cancellation where tanh is close to -1.
 SDX_FN f32 half_one_plus_tanh(f32 x, f32 scale) {
-  // 2 / (1 + e^(-2 x scale)); where the constants meet they are folded
+  // 2 / (1 + e^(-2 x scale)); the factors of a constant scale are folded when compiling.
   return fast_rcp(fma(fast_exp2(x * (scale * -0x1.715476p+1f)), 0.5f, 0.5f));
 }
 /// Of erf: log2(1 - erf(a)) for a >= 0, by `tools/fit_polynomials.py half_log2_erfc`: errors of erf below 2^-20. It

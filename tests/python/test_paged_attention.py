@@ -124,15 +124,15 @@ def norm(x, weight):
     return x if weight is None else x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weight.astype(np.float64)
 
 
-def reference(option, values, past, new):
-    """The output and the caches."""
+def reference(option, values, past, new, caches=None, stored=lambda x: x):
+    """The output and the caches. `stored`: what a cache keeps of a row."""
     split = np.cumsum([HEADS, KV_HEADS, KV_HEADS])[:2] * SIZE
     parts = (
         np.split(values["query"], split, 1) if option.get("packed") else [values[n] for n in ("query", "key", "value")]
     )
     q, k, v = (p.astype(np.float64).reshape(len(p), -1, SIZE) for p in parts)
     q, k = norm(q, values.get("q_norm")), norm(k, values.get("k_norm"))
-    caches = [values[n].astype(np.float64) for n in ("key_cache", "value_cache")]
+    caches = caches or [values[n].astype(np.float64) for n in ("key_cache", "value_cache")]
     y = np.zeros((len(q), HEADS, SIZE))
     tokens = [(b, past[b] + s) for b in range(len(new)) for s in range(new[b])]
     for n, (b, position) in enumerate(tokens):
@@ -140,7 +140,7 @@ def reference(option, values, past, new):
         slot = values["slots"][n] if "slots" in values else TABLE[b][position // ROWS] * ROWS + position % ROWS
         if slot >= 0:
             for cache, x in zip(caches, (k, v), strict=True):
-                cache.reshape(-1, KV_HEADS, SIZE)[slot] = x[n]
+                cache.reshape(-1, KV_HEADS, SIZE)[slot] = stored(x[n])
     for n, (b, position) in enumerate(tokens):
         end = position + 1 if option.get("is_causal", 1) else past[b] + new[b]
         begin = max(0, position + 1 - option["local_window_size"]) if "local_window_size" in option else 0

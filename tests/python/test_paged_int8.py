@@ -9,7 +9,7 @@ import sardonyx
 import test_paged_attention
 from onnx import TensorProto, helper
 from sardonyx.llm import Engine
-from test_paged_attention import HEADS, KV_HEADS, OPTIONS, ORDER, PAGES, ROWS, SIZE, TABLE, case, dims, norm, rotate
+from test_paged_attention import HEADS, KV_HEADS, OPTIONS, ORDER, PAGES, ROWS, SIZE, case, dims
 
 CARDS = [("sim:gfx942", np.float16), ("sim:gfx1100", np.float16), ("sim:gfx942", np.float32)]
 
@@ -43,36 +43,16 @@ def model_of(option, values, one):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def rounded(x):
+    """Rows as the cache keeps them: 8 bits with a scale for each head."""
+    scale = np.abs(x).max(-1, keepdims=True) / 127
+    return np.round(x / scale) * scale
+
+
 def reference(option, values, past, new):
     """The output and the caches as numbers."""
-    split = np.cumsum([HEADS, KV_HEADS, KV_HEADS])[:2] * SIZE
-    parts = (
-        np.split(values["query"], split, 1) if option.get("packed") else [values[n] for n in ("query", "key", "value")]
-    )
-    q, k, v = (p.astype(np.float64).reshape(len(p), -1, SIZE) for p in parts)
-    q, k = norm(q, values.get("q_norm")), norm(k, values.get("k_norm"))
     caches = [values[f"{n}_cache"] * values[f"{n}_scale"].astype(np.float64)[..., None] for n in ("key", "value")]
-    y = np.zeros((len(q), HEADS, SIZE))
-    tokens = [(b, past[b] + s) for b in range(len(new)) for s in range(new[b])]
-    for n, (b, position) in enumerate(tokens):
-        q[n], k[n] = rotate(q[n], position, values, option), rotate(k[n], position, values, option)
-        slot = values["slots"][n] if "slots" in values else TABLE[b][position // ROWS] * ROWS + position % ROWS
-        for cache, x in zip(caches, (k, v), strict=True):
-            if slot >= 0:
-                scale = np.abs(x[n]).max(-1, keepdims=True) / 127
-                cache.reshape(-1, KV_HEADS, SIZE)[slot] = np.round(x[n] / scale) * scale
-    for n, (b, position) in enumerate(tokens):
-        end = position + 1 if option.get("is_causal", 1) else past[b] + new[b]
-        begin = max(0, position + 1 - option["local_window_size"]) if "local_window_size" in option else 0
-        keys, vals = (c[TABLE[b]].reshape(-1, KV_HEADS, SIZE)[begin:end] for c in caches)
-        for h in range(HEADS):
-            scores = keys[:, h // (HEADS // KV_HEADS)] @ q[n, h] * option.get("scale", SIZE**-0.5)
-            if "softcap" in option:
-                scores = np.tanh(scores / option["softcap"]) * option["softcap"]
-            sink = np.exp(values["sink"][h].astype(np.float64)) if "sink" in values else 0
-            p = np.exp(scores)
-            y[n, h] = p @ vals[:, h // (HEADS // KV_HEADS)] / (p.sum() + sink)
-    return y.reshape(len(q), -1), *caches
+    return test_paged_attention.reference(option, values, past, new, caches, rounded)
 
 
 def check(option, past, new, dtype, device):

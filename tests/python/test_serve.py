@@ -22,6 +22,7 @@ for package in ("fastapi", "uvicorn", "prometheus_client"):
 openai = pytest.importorskip("openai", reason="its client is the tests' client")
 
 from sardonyx.serve import Limits  # noqa: E402
+from serve_fuzz import NAMES  # noqa: E402
 from serving import KEY, WAIT, row_model, servers, write_model  # noqa: E402
 
 
@@ -160,37 +161,13 @@ def test_random_bodies(serve):
     """500 requests with parts of valid ones in wrong places: each gets an answer, none leaves anything."""
     server, rng = serve(), random.Random(7)
     values = [None, True, -1, 0, 1, 2.5, 1e400, "x", "", [], {}, [1], ["a"], {"a": 1}, [[1], "a"], 1 << 70, "\ud800"]
-    names = [
-        "model",
-        "prompt",
-        "messages",
-        "max_tokens",
-        "temperature",
-        "n",
-        "stream",
-        "stop",
-        "logprobs",
-        "logit_bias",
-        "seed",
-    ]
-    names += [
-        "top_p",
-        "response_format",
-        "stop_token_ids",
-        "user",
-        "stream_options",
-        "priority",
-        "top_k",
-        "min_p",
-        "presence_penalty",
-    ]
 
     def one(number):
         own = random.Random(number)
         path, base = own.choice((("/v1/completions", TEXT), ("/v1/chat/completions", CHAT)))
         body = dict(base)
         for _ in range(own.randrange(1, 4)):
-            body[own.choice(names)] = own.choice(values)
+            body[own.choice(NAMES)] = own.choice(values)
         text = json.dumps(body)
         if own.random() < 0.2:
             at = own.randrange(len(text))

@@ -6,10 +6,8 @@
 namespace sardonyx {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 // State-space models in chunks: outputs of a chunk by queries and keys, for each head. The products are over
 // [chunk, query, key, head, state].
@@ -57,6 +55,25 @@ return %5)",
 %4 = matmul float32[i < 64, j < 48; s < 32]: %3[i, s], %1[j, s] @"sum"
 %5 = loop float32[i < 64, j < 48]: %4[i, j] @"sum"
 return %5)");
+}
+
+// {}: what is multiplied by what, of float32 %0[i, s] and float16 %1[j, s].
+std::string after_of_types(const std::string& product) {
+  return after_pass("sum_products",
+                    "%0 = input float32[64, 32]\n%1 = input float16[48, 32]\n%2 = input float16[64, 32]\n"
+                    "%3 = loop float16[i < 64, j < 48, s < 32]: float16(" +
+                        product +
+                        ") @\"mul\"\n%4 = loop float16[i < 64, j < 48]: "
+                        "float16(sum{s < 32}(float32(%3[i, j, s]))) @\"sum\"\nreturn %4",
+                    any_device());
+}
+
+TEST(SumProducts, OperandsHaveOneTypeThatTheModelMultiplies) {
+  EXPECT_THAT(after_of_types("float32(%2[i, s]) * float32(%1[j, s])"),
+              HasSubstr("matmul float16[i0 < 64, i1 < 48; i2 < 32]"));
+  // Operands of two types; one that is rounded first.
+  for (const char* other : {"%0[i, s] * float32(%1[j, s])", "float32(float16(%0[i, s])) * float32(%1[j, s])"})
+    EXPECT_THAT(after_of_types(other), testing::Not(HasSubstr("matmul"))) << other;
 }
 
 TEST(SumProducts, ProductsThatAreNeededElsewhereStay) {
