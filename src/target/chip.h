@@ -44,8 +44,9 @@ enum class Feature : std::uint8_t {
   kScratchSwizzle,           ///< compilers reach scratch through a buffer resource (MUBUF)
   kWideLoadsToLds,           ///< global_load_lds_dwordx4: 16 bytes a lane, without registers
   kFlushesMatrixDenormals,   ///< MFMA flushes 16-bit denormals, and takes BLGP on all types but float64
+  kPreloadsArguments,        ///< firmware can put a kernel's first arguments into scalar registers
 };
-constexpr int kFeatureCount = static_cast<int>(Feature::kFlushesMatrixDenormals) + 1;
+constexpr int kFeatureCount = static_cast<int>(Feature::kPreloadsArguments) + 1;
 std::string_view name(Feature f);  ///< "wgmma", "unified-registers"
 
 /// A set of features.

@@ -185,14 +185,15 @@ constexpr Features kHopperOnly = {kAsyncCopy, kDependentLaunch, kWgmma,        k
 
 constexpr Chip kChips[] = {
     cdna("gfx90a", ChipFamily::kCdna2, 0, 0x3f, 64 << 10, 16, 57, {256, 0, 0}, Float8::kNone,
-         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kZeroesUpperHalf, kScratchSwizzle, kFlushesMatrixDenormals},
+         {kWave64, kPreloadsArguments, kUnifiedRegisters, kPackedWorkItemIds, kZeroesUpperHalf, kScratchSwizzle,
+          kFlushesMatrixDenormals},
          kMatrixCdna2, kGfx90a),
     cdna("gfx942", ChipFamily::kCdna3, 4, 0x4c, 64 << 10, 32, 60, {256, 0, 0}, Float8::kFnuz,
-         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf}, kMatrixCdna3,
-         kGfx942),
+         {kWave64, kPreloadsArguments, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf},
+         kMatrixCdna3, kGfx942),
     cdna("gfx950", ChipFamily::kCdna4, 5, 0x4f, 160 << 10, 32, 70, {256, 0, 0}, Float8::kOcp,
-         {kWave64, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf, kBfloat16Convert,
-          kWideLoadsToLds, kNativeMaximum},
+         {kWave64, kPreloadsArguments, kUnifiedRegisters, kPackedWorkItemIds, kArchitectedScratch, kZeroesUpperHalf,
+          kBfloat16Convert, kWideLoadsToLds, kNativeMaximum},
          kMatrixCdna4, kGfx950),
     rdna("gfx1030", ChipFamily::kRdna2, 10, 3, 0x36, 1024, 57, kRdna2Features, kGfx1030),
     rdna("gfx1100", ChipFamily::kRdna3, 11, 0, 0x41, 1536, 57, kRdna3Features, kGfx1100),
@@ -315,6 +316,7 @@ constexpr std::string_view kFeatureNames[] = {
     "scratch-swizzle",
     "wide-loads-to-lds",
     "flushes-matrix-denormals",
+    "preloads-arguments",
 };
 static_assert(std::size(kFeatureNames) == kFeatureCount);
 

@@ -31,15 +31,14 @@ void inline_all(llvm::Module& module) {
       f.addFnAttr(llvm::Attribute::AlwaysInline);
 }
 
-// CDNA's command processor can put the first arguments into scalar registers (AMDGPU usage guide of LLVM, "Preloaded
+// Firmware of CDNA can put the first arguments into scalar registers (AMDGPU usage guide of LLVM, "Preloaded
 // Kernel Arguments"): a wave then does not begin with a load from memory. Firmware without this runs instructions that
 // load them, which LLVM puts before the kernel.
 void preload_arguments(llvm::Function& f) {
   constexpr unsigned kWords = 14;  // of the 16 scalar registers, two have the address of the arguments
   if (f.getCallingConv() != llvm::CallingConv::AMDGPU_KERNEL) return;
-  constexpr int kCdna = 9;
   const Chip* chip = find_chip(f.getFnAttribute("target-cpu").getValueAsString());
-  if (chip == nullptr || chip->major != kCdna) return;
+  if (chip == nullptr || !chip->has(Feature::kPreloadsArguments)) return;
   const llvm::DataLayout& layout = f.getParent()->getDataLayout();
   unsigned words = 0;
   for (llvm::Argument& a : f.args()) {
