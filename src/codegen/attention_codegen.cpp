@@ -17,8 +17,8 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMostScoredKeys = 512;  // with a bias for each score, wgmma is not faster beyond
-constexpr std::int64_t kLeastPaddedHead = 40;  // elements of a head that wgmma multiplies with zeros up to 64
+constexpr std::int64_t kMostScoredKeys = 512;  // if each score is computed, wgmma is not faster beyond
+constexpr std::int64_t kLeastPaddedHead = 32;  // elements of a head that wgmma multiplies with zeros up to 64
 constexpr std::int64_t kDecodeRows = 32;       // rows of a group of heads up to which the kernel for few rows pays
 constexpr std::int64_t kDecodeTile = 16;       // rows of that kernel's tile
 constexpr std::int64_t kFullBlocks = 64;       // workgroups that keep a card busy
@@ -107,11 +107,11 @@ class Generator : AttentionProblem {
     problem_ = fmt::format(
         "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kHeadDim = {}, kValueDim = {}, kQueryDirect "
         "= "
-        "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBounds = {}, kSink = {}, "
-        "kZeroEmpty = {} }};\n{}{}}};\nconst P p{{{}}};\n",
+        "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBias = {}, kBounds = {}, "
+        "kSink = {}, kZeroEmpty = {} }};\n{}{}}};\nconst P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q_.direct), k_.form(),
-        v_.form(), int(out_direct_), int(plain_), int(column_), int(a_.begin || a_.end), int(bool(a_.sink)),
-        int(a_.zero_empty), members_, text_, values_);
+        v_.form(), int(out_direct_), int(plain_), int(bool(column_)), int(bool(row_bias_)), int(a_.begin || a_.end),
+        int(bool(a_.sink)), int(a_.zero_empty), members_, text_, values_);
   }
 
   // Sizes, and the rule that depends on them. With few rows for many keys, heads that share keys are processed
@@ -220,13 +220,14 @@ class Generator : AttentionProblem {
   // See kernels/attention_wgmma.h.
   void add_wgmma() {
     const bool narrow = extent(d_) <= 64;  // so that two thread blocks run per multiprocessor
-    const auto form = [&](int tile, int shares, const Expr& by_rule, const Expr& blocks) {
-      const std::string name = tiles_name(128 / shares);
+    const auto form = [&](int tile, int shares, bool two, const Expr& by_rule, const Expr& blocks) {
+      std::string name = tiles_name(128 / shares);
+      if (narrow && tile == 128) name += " and 128 keys";
       add(always_wgmma() ? name : "wgmma, " + name, by_rule, 1, [=, this] {
         const std::size_t number = kernel(
             false,
-            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, narrow ? 2 : 1, kNumbers),
-            narrow ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, shares));
+            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, two ? 2 : 1, kNumbers),
+            two ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, shares));
         return Launches{launch(number, blocks, 1, false)};
       });
     };
@@ -234,13 +235,24 @@ class Generator : AttentionProblem {
                small = batch_ * heads_ * idx::ceildiv(queries_, 64);
     // If every multiprocessor has a thread block of 128 rows, smaller ones don't pay.
     const std::int64_t units = driver_units(chip_);
-    const Expr full = compare(Op::kGe, wide, narrow ? units : units / 2), few_not = logical_not(few_);
     const Expr never = compare(Op::kLt, 1, 0);
+    const Expr fast = narrow && row_bias_ ? prefers_one_block(wide, units) : never;
+    const Expr few_not = logical_not(logical_or(few_, fast));
+    const Expr full = compare(Op::kGe, wide, narrow ? units : units / 2);
     Expr large = always_wgmma() || wgmma_if_full() ? logical_and(few_not, full) : never;
     // On an H200 with 12 heads of 64 and 4 x 1024 rows: 173 us, 133 with the other form. With 256 rows they are equal.
-    if (!plain_ && !column_) large = logical_and(large, compare(Op::kLe, keys_, kMostScoredKeys));
-    form(narrow ? 64 : 128, 1, large, wide);
-    form(64, 2, always_wgmma() ? logical_and(few_not, logical_not(full)) : never, small);
+    if (!always_wgmma()) large = logical_and(large, compare(Op::kLe, keys_, kMostScoredKeys));
+    form(narrow ? 64 : 128, 1, narrow, large, wide);
+    form(64, 2, narrow && !row_bias_, always_wgmma() ? logical_and(few_not, logical_not(full)) : never, small);
+    if (narrow && row_bias_) form(128, 1, false, logical_and(logical_not(few_), fast), wide);
+  }
+  // With a bias of scores, two thread blocks of a multiprocessor lack registers and take 1.65 times as long as one with
+  // larger tiles (H200, heads of 64). So one is faster if rounds of single thread blocks are one or three.
+  static Expr prefers_one_block(const Expr& blocks, std::int64_t units) {
+    const auto within = [&](std::int64_t low, std::int64_t high) {
+      return logical_and(compare(Op::kGt, blocks, low), compare(Op::kLe, blocks, high));
+    };
+    return logical_or(within(units / 2, units), within(2 * units, 3 * units));
   }
 
   // CDNA: small tiles are faster where others would leave compute units without work. They read keys and values from
@@ -310,7 +322,9 @@ class Generator : AttentionProblem {
     std::string text = fmt::format("attention {} to {}, heads of {} and {}", name(type_), name(kernel_.out->dtype),
                                    extent(d_), extent(e_));
     if (group_ > 1) text += fmt::format(", {} share keys", group_);
-    if (!plain_) text += column_ ? ", a bias of keys" : ", scores computed";
+    if (column_) text += ", a bias of keys";
+    if (row_bias_) text += ", a bias of scores";
+    if (!plain_ && !column_ && !row_bias_) text += ", scores computed";
     if (a_.begin || a_.end) text += ", limits";
     if (q_.direct && k_.gathered && v_.gathered)
       text += ", keys in pages";
@@ -337,13 +351,13 @@ class Generator : AttentionProblem {
            d % 8 == 0 && q_.direct && k_.direct && v_.direct;
   }
   // Whether it is the fastest form for any number of workgroups, or only if these fill the card: computing each score
-  // takes time that more and smaller workgroups hide better, and so does padding with zeros.
-  bool whole_head() const { return extent(d_) == 64 || extent(d_) == 128; }
-  bool always_wgmma() const { return takes_wgmma() && whole_head() && (plain_ || column_); }
-  bool wgmma_if_full() const { return plain_ || column_ || extent(d_) == 64; }
+  // takes time that more and smaller workgroups hide better.
+  bool always_wgmma() const { return takes_wgmma() && (plain_ || column_ || row_bias_); }
+  bool wgmma_if_full() const { return extent(d_) == 64; }
   std::uint32_t wgmma_bytes(int keys, int shares) const {
     return static_cast<std::uint32_t>(
-        sdx::layout::WgmmaAttentionLayout{sdx::layout::padded_head(static_cast<int>(extent(d_))), keys, shares, column_}
+        sdx::layout::WgmmaAttentionLayout{sdx::layout::padded_head(static_cast<int>(extent(d_))), keys, shares, bool(column_),
+                                         bool(row_bias_)}
             .bytes());
   }
 

@@ -80,15 +80,20 @@ class AttentionProblem {
   void scores() {
     plain_ = a_.softcap == 0 && !a_.has_bias && a_.scale->f > 0;
     if (plain_) return function("f32 factor()", {}, [&] { returns(a_.scale); });
-    column_ = a_.softcap == 0 && a_.has_bias && !mentions(a_.bias, s_);
+    if (a_.softcap == 0 && a_.has_bias) split_bias();
+    if (column_ || row_bias_) function("f32 factor()", {}, [&] { returns(a_.scale); });
     if (column_) {
-      function("f32 factor()", {}, [&] { returns(a_.scale); });
-      const Expr bias = flatten_loads(a_.bias);
+      const Expr bias = column_;
       function("f32 column(i64 b, i64 h, i64 t)", {{b_, "b"}, {h_, "h"}, {t_, "t"}}, [&] {
         returns(bias->dtype == DType::kBool
                     ? select(bias, constant_float(0, DType::kFloat32), constant_float(-INFINITY, DType::kFloat32))
                     : cast(bias, DType::kFloat32));
       });
+    }
+    if (row_bias_) {
+      text_ += fmt::format("  using Bias = {};\n", storage_name(row_bias_->dtype));
+      function("const Bias* bias(i64 b, i64 h, i64 s)", {{b_, "b"}, {h_, "h"}, {s_, "s"}},
+               [&] { returns_address(row_bias_->value, row_bias_at_); });
     }
     Value product;
     product.dtype = DType::kFloat32;
@@ -109,6 +114,34 @@ class AttentionProblem {
     function("f32 score(i64 b, i64 h, i64 s, i64 t, f32 x)", {{b_, "b"}, {h_, "h"}, {s_, "s"}, {t_, "t"}},
              [&] { returns(y); });
     emit_.range = nullptr;
+  }
+
+  // Divides the bias into a part that is the same for all queries and 16-bit floats that are contiguous along the keys,
+  // if it is one of them or their sum.
+  void split_bias() {
+    Expr bias = flatten_loads(a_.bias);
+    if (bias->op == Op::kCast && bias->dtype == DType::kFloat32 && is_float(bias->args[0]->dtype)) bias = bias->args[0];
+    const auto is_column = [&](const Expr& x) { return !mentions(x, s_); };
+    const auto is_rows = [&](const Expr& x) {
+      Expr step, rest;
+      if (x->op != Op::kLoad || (x->dtype != DType::kFloat16 && x->dtype != DType::kBFloat16) || is_const(t_) ||
+          !idx::split_affine(x->args[0], t_, step, rest) || !is_const(step, 1) || mentions(rest, t_))
+        return false;
+      row_bias_at_ = rest;
+      return true;
+    };
+    if (is_column(bias)) {
+      column_ = bias;
+    } else if (is_rows(bias)) {
+      row_bias_ = bias;
+    } else if (bias->op == Op::kAdd) {
+      for (const int k : {0, 1}) {
+        const Expr &rows = bias->args[k], &column = bias->args[1 - k];
+        if (!is_column(column) || !is_rows(rows)) continue;
+        row_bias_ = rows, column_ = column;
+        return;
+      }
+    }
   }
 
   void limits() {
@@ -146,7 +179,9 @@ class AttentionProblem {
   Expr b_, h_, s_, t_, d_, e_;
   DType type_;
   std::int64_t vec_ = 0;
-  bool plain_ = false, column_ = false, out_direct_ = false;
+  bool plain_ = false, out_direct_ = false;
+  Expr column_;                  ///< what is added to the scores of a key, for all queries; may be empty
+  Expr row_bias_, row_bias_at_;  ///< tensor that is added to the scores, and the element for key 0; may be empty
 };
 
 }  // namespace sardonyx::codegen

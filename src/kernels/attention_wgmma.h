@@ -1,8 +1,9 @@
 // Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 16-bit elements whose rows can
-// be copied 16 bytes at a time, padded with zeros to 64 or 128 elements. Scores are products times a factor, plus at
-// most a number that is the same for all queries (P::kColumn); others are computed by P::score, element by element.
-// attention.h computes everything else; it also describes P, which in addition has
+// be copied 16 bytes at a time, padded with zeros to 64 or 128 elements. Scores are products times a factor, plus a
+// number that is the same for all queries (P::kColumn) and an element of a 16-bit tensor (P::kBias); others are computed
+// by P::score, element by element. attention.h computes everything else; it also describes P, which in addition has
 //   kColumn, column(b, h, t)           what is added to the scores of key t
+//   kBias, Bias, bias(b, h, s)         what is added to the scores of query s, for all keys: contiguous
 //
 // The order of work is that of FlashAttention-3 (Shah et al., 2024): the first GEMM of the next tile of keys is issued
 // before the softmax of this tile, and the second GEMM of this tile overlaps with that softmax.
@@ -16,17 +17,31 @@
 #if defined(__NVPTX__)
 namespace sdx {
 
+template <class P>
+struct BiasOf {
+  using Type = f16;
+};
+template <class P>
+  requires(P::kBias != 0)
+struct BiasOf<P> {
+  using Type = typename P::Bias;
+};
+
 /// kKeys: keys of a warpgroup's tile. kShares: warpgroups that have the same queries.
 template <class P, int kKeys, int kShares>
 struct WgmmaAttention {
   using T = typename P::T;
   static constexpr int kHead = P::kHeadDim, kD = layout::padded_head(kHead);
-  static constexpr layout::WgmmaAttentionLayout kLayout{kD, kKeys, kShares, P::kColumn != 0};
+  static constexpr layout::WgmmaAttentionLayout kLayout{kD, kKeys, kShares, P::kColumn != 0, P::kBias != 0};
   static constexpr int kRows = kLayout.rows(), kTile = kLayout.tile(), kRowChunks = kLayout.row_chunks();
   static_assert(P::kValueDim == kHead && kHead % 8 == 0 && kHead <= 128 && sizeof(T) == 2);
   static_assert(P::kQueryDirect && P::kKeyDirect && P::kValueDirect);
-  static constexpr bool kScored = P::kPlain == 0 && P::kColumn == 0;
-  static constexpr bool kLog2Scores = kScored || P::kColumn != 0;  ///< the softmax's scores are in units of log2
+  static constexpr bool kScored = P::kPlain == 0 && P::kColumn == 0 && P::kBias == 0;
+  using Bias = typename BiasOf<P>::Type;
+  /// Whether the softmax's scores are in units of log2. Scores with a bias of f16 are what they are: no product with
+  /// log2(e) can leave the range of f32. Others are products without the factor.
+  static constexpr bool kPureBias = P::kBias != 0 && P::kColumn == 0 && is_same<Bias, f16>;
+  static constexpr bool kLog2Scores = !kPureBias && P::kPlain == 0;
   static constexpr int kHeadChunks = kHead / 8, kSteps = (kHead + 15) / 16;  ///< of 16 bytes; of K = 16
   /// Queries stay in registers where these suffice, otherwise in shared memory.
   static constexpr bool kQueryShared = kLayout.queries_shared();
@@ -201,12 +216,68 @@ struct WgmmaAttention {
       }
     }
   }
+  // ---- the bias of scores: fetched a tile ahead, two elements in a register
+  static constexpr int kBiasWords = kScores / 2;
+  struct BiasRows {
+    const u32* row[2];  // of this lane's rows, at the lane's first two elements, aligned down
+    u32 odd[2];         // 1: the row begins with the second half of a word
+    bool shifted;       // whether any row of the warp is odd
+    u32 held[kBiasWords + 2];
+  };
+  SDX_FN void begin_bias(BiasRows& x) const {
+#pragma clang loop unroll(full)
+    for (int k = 0; k < 2; ++k) {
+      const u64 at = u64(p.bias(b, h, row_at(k)) + (kShares == 1 ? 0 : group * kKeys));
+      x.odd[k] = at >> 1 & 1;
+      x.row[k] = (const u32*)(at & ~u64(3)) + lane % 4;
+    }
+    x.shifted = same(detail::any_lane((x.odd[0] | x.odd[1]) != 0)) != 0;
+  }
+  // For the tile at t0. Words without elements of the row become 0; the mask removes what they are added to.
+  SDX_FN void fetch_bias(i32 t0, BiasRows& x) const {
+    const i32 left = i32(keys) - t0 - (kShares == 1 ? 0 : i32(group) * kKeys) - i32(lane % 4 * 2);
+#pragma clang loop unroll(full)
+    for (int k = 0; k < 2; ++k) {
+      const i32 end = left + i32(x.odd[k]);
+      const u32* from = x.row[k] + u32(t0) / 2;
+#pragma clang loop unroll(full)
+      for (int i = 0; i < kBiasWords; i += 2) x.held[i + k] = i * 4 < end ? from[i * 2] : 0;
+      if (x.shifted) x.held[kBiasWords + k] = kBiasWords * 4 < end ? from[kBiasWords * 2] : 0;
+    }
+  }
+  // The two elements of held[i]: in an odd row, halves of this word and the next, which another lane of four has.
+  SDX_FN u32 bias_pair(const BiasRows& x, int i) const {
+    if (!x.shifted) return x.held[i];
+    const i32 own = i32(lane % 4 == 0 ? x.held[i + 2] : x.held[i]);
+    const u32 next = __nvvm_shfl_sync_idx_i32(~0u, own, i32((lane & ~3u) | ((lane + 1) & 3)), 31);
+    return __nvvm_prmt(x.held[i], next, x.odd[i % 2] ? 0x5432 : 0x3210);
+  }
+  SDX_FN void add_bias(const BiasRows& x, f32 (&scores)[kScores]) const {
+    f32 factor = p.factor();
+    if constexpr (kLog2Scores) factor *= kLog2e;
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kScores; i += 2) {
+      const u32 pair = bias_pair(x, i / 2);
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 2; ++e) {
+        const f32 y = cast<f32>(__builtin_bit_cast(Bias, u16(pair >> (e * 16))));
+        if constexpr (P::kColumn != 0)
+          scores[i + e] += in_log2(y);  // the factor and the column are already there
+        else
+          scores[i + e] = __builtin_fmaf(scores[i + e], factor, kLog2Scores ? in_log2(y) : y);
+      }
+    }
+  }
   // Turns the scores of the tile at t0 into probabilities relative to `top`, the maximum so far. Earlier sums have to
   // be multiplied by `rescale`.
-  SDX_FN void update_softmax(i32 t0, u32 stage, const Ranges& r, f32 (&scores)[kScores], f32 (&top)[2], f32 (&total)[2],
-                             f32 (&rescale)[2]) const {
+  SDX_FN void update_softmax(i32 t0, u32 stage, const Ranges& r, BiasRows& bias, f32 (&scores)[kScores], f32 (&top)[2],
+                             f32 (&total)[2], f32 (&rescale)[2]) const {
     f32 factor = 1;
-    if constexpr (!kScored) factor = p.factor() * kLog2e;
+    if constexpr (kPureBias)
+      factor = kLog2e;
+    else if constexpr (!kScored)
+      factor = p.factor() * kLog2e;
+    const i32 next = t0 + kTile;
     t0 += kShares == 1 ? 0 : i32(group) * kKeys;
     if constexpr (kScored) compute_scores(t0, scores);
     if constexpr (P::kColumn != 0) {
@@ -218,6 +289,10 @@ struct WgmmaAttention {
 #pragma clang loop unroll(full)
         for (int e = 0; e < 4; ++e) scores[i + e] = __builtin_fmaf(scores[i + e], factor, x[e % 2]);
       }
+    }
+    if constexpr (P::kBias != 0) {
+      add_bias(bias, scores);
+      if (next < r.any.high) fetch_bias(next, bias);
     }
     if ((P::kBounds != 0 || P::kColumn == 0) && (t0 < r.all.low || t0 + kKeys > r.all.high)) {
 #pragma clang loop unroll(full)
@@ -283,6 +358,11 @@ struct WgmmaAttention {
       u32 query[kD / 4];
       f32 scores[kScores], rescale[2];
       u32 weights[kKeys / 4];
+      BiasRows bias;
+      if constexpr (P::kBias != 0) {
+        begin_bias(bias);
+        fetch_bias(first, bias);
+      }
       if constexpr (kQueryShared) copy_queries();
       copy_tile(kKeyAt, key, key_row, first, end);
       commit_copies();
@@ -301,7 +381,7 @@ struct WgmmaAttention {
       multiply_keys(0, query, scores);
       wgmma_wait<0>();
       detail::wgmma_arrived<kScores>(scores);
-      update_softmax(first, 0, r, scores, top, total, rescale);
+      update_softmax(first, 0, r, bias, scores, top, total, rescale);
       pack(scores, weights);
       wait_copies<0>();
       fence_async_reads();
@@ -323,7 +403,7 @@ struct WgmmaAttention {
         commit_copies();
         wgmma_wait<1>();
         detail::wgmma_arrived<kScores>(scores);
-        update_softmax(t0, stage ^ 1, r, scores, top, total, rescale);
+        update_softmax(t0, stage ^ 1, r, bias, scores, top, total, rescale);
         if constexpr (P::kColumn != 0) place_column(stage, next);
         // Never true. Without a branch that depends on all probabilities, ptxas waits for wgmma before it computes
         // them.
@@ -353,7 +433,7 @@ struct WgmmaAttention {
       total[k] = of_quad(total[k], [](f32 x, f32 y) SDX_LAMBDA { return x + y; });
       if constexpr (kLog2Scores)
         top[k] *= 1 / kLog2e;
-      else
+      else if constexpr (!kPureBias)
         top[k] *= p.factor();
     }
     if constexpr (kShares == 2) merge(top, total, sums);

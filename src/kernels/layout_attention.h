@@ -42,12 +42,12 @@ constexpr int padded_head(int dim) { return dim <= 64 ? 64 : 128; }
 struct WgmmaAttentionLayout {
   static constexpr int kKeyTiles = 2, kValueTiles = 3;
   int dim, keys, shares;
-  bool column_bias;
+  bool column_bias, row_bias;
 
   constexpr int rows() const { return 128 / shares; }
   constexpr int tile() const { return keys * shares; }  ///< keys
   constexpr int row_chunks() const { return dim / 8; }
-  constexpr bool queries_shared() const { return dim == 128; }
+  constexpr bool queries_shared() const { return dim == 128 || row_bias; }
   constexpr int part() const { return tile() * row_chunks(); }
   constexpr int key_at() const { return queries_shared() ? rows() * row_chunks() : 0; }
   constexpr int value_at() const { return key_at() + kKeyTiles * part(); }
