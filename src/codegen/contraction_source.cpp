@@ -26,9 +26,19 @@ bool has_var(const Expr& e, const Expr& var) {
   return found;
 }
 
+// Whether eight columns from a multiple of eight on are neighbours in memory, as is what precedes and follows them.
+bool stores_octets(const Contraction& c) {
+  std::int64_t columns = 0;
+  if (c.pair || !is_const_int(c.n(), columns) || columns % 8 != 0) return false;
+  const Expr octet = loop_var(columns / 8), in_octet = loop_var(8);
+  const Expr at = substitute(storage_offset(*c.out, c.out_index), {{c.col, octet * 8 + in_octet}});
+  Expr step, rest;
+  return idx::split_affine(at, in_octet, step, rest) && is_const(step, 1) && !mentions(rest, in_octet) &&
+         divisor_of(rest) % 8 == 0;
+}
 // Emits the epilogue. What it reads is read by a separate function before the sum is complete, as far as it fits in
 // registers; returns the declaration of the struct that holds it. `fetches`: for kernels/gemm_tma.h, which prefetches
-// operands that are read by rows to L2.
+// operands that are read by rows to L2, and stores eight results at a time.
 std::string emit_epilogue(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches) {
   const auto begin = [&](const std::string& head) {
     e.open(head);
@@ -92,6 +102,21 @@ std::string emit_epilogue(Emitter& e, const Contraction& c, const Value& accumul
   const std::string x = e.value(result), at = e.value(storage_offset(*c.out, c.out_index));
   e.line(fmt::format("{}[{}] = {};", e.buffer(c.out), at, x));
   e.close();
+  if (fetches && stores_octets(c)) {
+    e.line(fmt::format("using Out = {};", storage_name(c.out->dtype)));
+    begin(fmt::format("SDX_FN auto result(u32 z, u32 row, u32 col, {} sum{}) const", sum,
+                      loads.empty() ? "" : ", const Read& r"));
+    for (std::size_t k = 0; k < loads.size(); ++k) e.bind_value(loads[k], fmt::format("r.r{}", k));
+    e.bind_local(&accumulator, "sum");
+    const Emitter::Wide wide = e.wide(result);
+    e.line(fmt::format("return {};", wide.text.empty() ? fmt::format("Out({})", e.value(result)) : wide.text));
+    e.close();
+    begin("SDX_FN Out* place(u32 z, u32 row, u32 col) const");
+    e.line(fmt::format("return {} + {};", e.buffer(c.out), e.value(storage_offset(*c.out, c.out_index))));
+    e.close();
+    e.line(fmt::format("enum : bool {{ kOctets = true, kWide = {}, kSaturates = {} }};", !wide.text.empty(),
+                       wide.saturates));
+  }
   return loads.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members);
 }
 

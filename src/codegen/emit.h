@@ -88,14 +88,23 @@ class Emitter {
   Exprs divisors;
   std::string buffer(const Value* v);
 
+  /// An expression without its last rounding, for kernels that round several results at a time (pack_wide() of
+  /// kernels/prelude_pack.h). `text` is empty where there is none; else a float32, or for 8-bit integers an int32 whose
+  /// low bits are the result. `saturates`: rounding to float16 has to.
+  struct Wide {
+    std::string text;
+    bool saturates = false;
+  };
+  Wide wide(const Expr& e);
+
  private:
   std::string find(const Expr& e) const;
   std::string compute(const Expr& e);
   std::string operation(const Expr& e, const std::vector<std::string>& a);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
   std::string one_plus(const Expr& e);
-  // Quantisation by a known scale; empty: `e` is something else.
-  std::string quantization(const Expr& e);
+  // Quantisation by a known scale; empty: `e` is something else. `wide`: see wide().
+  std::string quantization(const Expr& e, bool wide = false);
   // A float32 number: an argument if they are, else a literal.
   std::string scale(double x);
   // An int32 number likewise.

@@ -48,11 +48,12 @@ bool loads_eight_bits(const Expr& e) {
   return found;
 }
 
-std::string Emitter::quantization(const Expr& e) {
+std::string Emitter::quantization(const Expr& e, bool wide) {
   if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
   if (const double largest = largest_of(e->dtype); largest > 0) {
     const auto q = quotient_of(e->args[0]);
     if (!q || e->i != 1) return {};  // 1: saturates
+    if (wide) return fmt::format("{} * {}", value(q->x), scale(1 / q->scale));
     return fmt::format("quantized_float<{}>({}, {}, {}, {})", type_name(e->dtype), value(q->x), scale(q->scale),
                        scale(1 / q->scale), scale(largest * q->scale));
   }
@@ -72,9 +73,25 @@ std::string Emitter::quantization(const Expr& e) {
   const auto q = quotient_of(rounded->args[0]);
   if (!q) return {};
   return fmt::format(
-      "quantized<{}>({}, {}, {}, {}, {}, {})", type_name(e->dtype), value(q->x), scale(q->scale), scale(1 / q->scale),
+      "{}<{}>({}, {}, {}, {}, {}, {})", wide ? "quantized_code" : "quantized", type_name(e->dtype), value(q->x), scale(q->scale), scale(1 / q->scale),
       scale((least - zero) * q->scale), scale((most - zero) * q->scale),
       zero == 0 || zero == least ? fmt::format("{}", zero) : zero_point(static_cast<std::int64_t>(zero)));
+}
+
+Emitter::Wide Emitter::wide(const Expr& e) {
+  switch (e->dtype) {
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
+      return {value(e->args[0]), (e->i & kCastSaturatesHalf) != 0};
+    case DType::kInt8:
+    case DType::kUInt8:
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2:
+      return {quantizes ? quantization(e, true) : ""};
+    default:
+      return {};
+  }
 }
 
 }  // namespace sardonyx::codegen

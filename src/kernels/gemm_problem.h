@@ -17,6 +17,9 @@
 //   void element(z, row, col, sum, r)
 // With P::kPairs, columns 2 j and 2 j + 1 together give one result:
 //   void pair(z, row, j, sum, next)
+// With P::kOctets, eight columns from a multiple of eight on are neighbours in memory, aligned to their size or 16 bytes:
+//   Out* place(z, row, col)              where the result goes
+//   auto result(z, row, col, sum[, r])   an Out; with P::kWide what pack_wide<Out, P::kSaturates>() makes it of
 // Addresses of kVector and kAcross are aligned to 16 bytes; k (and with kAcross the number of rows) is a multiple of a
 // vector.
 #pragma once
@@ -51,6 +54,7 @@ struct Problem {
   /// Bytes of a result. kReadsRows: what the epilogue reads depends on the row, not only on the column.
   static constexpr int kResultBytes = 2;
   static constexpr bool kReadsRows = false;
+  static constexpr bool kOctets = false, kWide = false, kSaturates = false;
   /// For kElements: the operand is in memory, with elements along K one after the other.
   static constexpr bool kRowsA = false, kRowsB = false;
   /// For TMA (gemm_tma.h). kShared: all batches have the same operand. kInnerA, for kAcross: the rows are so many

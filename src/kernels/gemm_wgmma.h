@@ -281,6 +281,42 @@ SDX_FN void wgmma(u64 a, u64 b, Sum* d) {
   }
 }
 
+/// Stores the results of eight neighbouring columns, if they lie within the output. They are computed in any case: a
+/// branch around the computation would keep the compiler from overlapping that of several octets.
+template <class P, class Sum, class Read>
+SDX_FN void store_octet(const P& p, u32 z, u32 row, u32 col, const Sum (&x)[8], const Read (&reads)[8]) {
+  using Out = typename P::Out;
+  const bool inside = row < p.m && col < p.n;
+  const u32 r = row < p.m ? row : p.m - 1, c = multiple<kRun>(col < p.n ? col : 0);
+  const auto result = [&](int e) {
+    if constexpr (__is_same(Read, NothingRead))
+      return p.result(z, r, c + e, x[e]);
+    else
+      return p.result(z, r, c + e, x[e], reads[e]);
+  };
+  struct alignas(sizeof(Out) * 8 < 16 ? sizeof(Out) * 8 : 16) Octet {
+    u32 words[sizeof(Out) * 2];
+  } octet;
+  if constexpr (P::kWide) {
+#pragma clang loop unroll(full)
+    for (u32 k = 0; k < 2; ++k) {
+      using Wide = decltype(result(0));
+      const Wide four[4] = {result(4 * k), result(4 * k + 1), result(4 * k + 2), result(4 * k + 3)};
+      pack_wide<Out, P::kSaturates>(four, octet.words + k * sizeof(Out));
+    }
+  } else {
+    struct {
+      Out x[8];
+    } y;
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 8; ++e) y.x[e] = result(e);
+    octet = __builtin_bit_cast(Octet, y);
+  }
+#pragma clang loop unroll(full)
+  for (u32 k = 0; k < sizeof(Out) * 2; ++k) asm volatile("" : "+r"(octet.words[k]));
+  if (inside) *(Octet*)p.place(z, row, col) = octet;
+}
+
 /// Passes a wave's sums of 16 rows to P::element, if n is a multiple of 8. A lane has two columns of every eight;
 /// groups of four lanes exchange them until each lane has eight neighbouring columns, which it stores at once. Going
 /// through shared memory (store_sums()) takes several times as many accesses.
@@ -329,6 +365,10 @@ SDX_FN void store_octets(const P& p, const Sum (&sums)[TN][8], u32 z, u32 row, u
         x[4 + c] = high ? fours[1][c] : theirs;
       }
       const u32 out_row = row_of(round), out_col = multiple<kRun>(col_of(round));
+      if constexpr (P::kOctets) {
+        store_octet(p, z, out_row, out_col, x, reads[kReads ? round : 0]);
+        continue;
+      }
       if (out_row >= p.m || out_col >= p.n) continue;
       if constexpr (kReads) {
 #pragma clang loop unroll(full)

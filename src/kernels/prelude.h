@@ -15,6 +15,7 @@
 #include "prelude_half.h"
 #include "prelude_math_f32.h"
 #include "prelude_math_f64.h"
+#include "prelude_pack.h"
 #include "prelude_quantize.h"
 #include "prelude_random.h"
 #include "prelude_trig_f32.h"

@@ -16,13 +16,18 @@ SDX_FN f32 quotient(f32 x, f32 scale, f32 inverse) {
   return __builtin_fmaf(__builtin_fmaf(-q, scale, x), inverse, q);
 }
 
-/// round(x / scale) + zero, saturated, for To = i8 or u8. lowest and largest: the smallest and the largest value of To,
-/// minus zero, times scale: values beyond give the same result. NaN gives the smallest value, as in ONNX Runtime.
+/// round(x / scale) + zero, saturated, for To = i8 or u8, in the low 8 bits. lowest and largest: the smallest and the
+/// largest value of To, minus zero, times scale: values beyond give the same result. NaN gives the smallest value, as
+/// in ONNX Runtime.
 template <class To>
-SDX_FN To quantized(f32 x, f32 scale, f32 inverse, f32 lowest, f32 largest, i32 zero) {
+SDX_FN i32 quantized_code(f32 x, f32 scale, f32 inverse, f32 lowest, f32 largest, i32 zero) {
   const f32 within = __builtin_fminf(__builtin_fmaxf(x, lowest), largest);
   // Adding 1.5 * 2^23 rounds to an integer, half to even, which is in the low bits of the sum.
-  return To(bit_cast<i32>(quotient(within, scale, inverse) + 0x1.8p23f) + zero);
+  return bit_cast<i32>(quotient(within, scale, inverse) + 0x1.8p23f) + zero;
+}
+template <class To>
+SDX_FN To quantized(f32 x, f32 scale, f32 inverse, f32 lowest, f32 largest, i32 zero) {
+  return To(quantized_code<To>(x, scale, inverse, lowest, largest, zero));
 }
 
 /// cast<To>(x / scale) for 8-bit floats, saturated; likewise. NaN stays NaN.
