@@ -1,19 +1,30 @@
-"""The engine's speed (sardonyx.llm.Engine) on a trace of mixed lengths, with the shape of Llama-3.2-1B and random weights.
+"""The engine's speed (sardonyx.llm.Engine) on a trace of mixed lengths: shapes of Llama-3.2-1B and Llama-3-8B, random weights.
 
-    python benchmarks/llm_engine.py prepare FOLDER                  anywhere; needs onnx
-    python benchmarks/llm_engine.py measure FOLDER --device cuda    on a machine with a GPU; needs numpy and ml_dtypes only
+    python benchmarks/llm_engine.py FOLDER --rows 1b-fp16,transformers-1b     on a machine with a GPU
 
-`prepare` writes the graphs of the engine's steps, without weights (a few MB): float16, and 4 bits in blocks of 32.
-`measure` fills the weights' files with seeded random numbers, compiles, and lets 1, 8 and 64 clients ask, each its next request
-as soon as the last one is answered. Prompts have 32 to 2048 tokens and answers 16 to 256 (log-uniform, seeded; the longest are
-those that fit --context). It prints tokens per second of answers, the time to the first token, and the 50th and 99th
-percentile of the time between a request's tokens, and compares every token with the answers of one client, which are
-one-by-one greedy decoding: at the first token that differs, the log-probabilities of both tell whether it is a tie (both closer
-to the best than --tie, which rounding of float16 explains) or an error. Each number of clients first runs a part of the trace, so that
-its programs are compiled and its graphs are captured.
+needs numpy, ml_dtypes, onnx. `prepare` in place of the rows (`--prepare`) writes the graphs of the engine's steps only, a few MB,
+for a machine without onnx. FOLDER gets the weights' files (2.5 and 16 GB in float16), seeded random numbers.
 
---transformers measures Hugging Face's transformers with its own continuous batching on the same trace and random weights of
-the same shape, if torch and transformers are installed. --tiny does everything for a small model, to test the script.
+A row is a shape, 1b or 8b (tiny: to test the script), with fp16 or int4 (blocks of 32), or `transformers-SHAPE`: the continuous
+batching of Hugging Face's transformers with random weights of that shape on the same trace, if torch and transformers are
+installed. For each number of clients, 1, 8, 64 and 256, as many requests are in the engine at a time; each time one ends the
+next one of the trace begins, until --row-seconds have passed. Prompts have 32 to 4096 tokens and answers 16 to 512 (log-uniform,
+seeded).
+
+Printed for each number of clients, and written to --json as soon as it is known:
+
+- tokens of answers per second, time to the first token, 50th and 99th percentile of the time between a request's tokens.
+- "bound": the time that the bytes and the operations of each step take at --bandwidth and --peak (a step's bytes: the weights
+  once, keys and values that its tokens read and write; operations: products and attention), summed, as a share of the time
+  that has passed. Defaults are the H200's sheet: 4.8 TB/s, 989 TFLOP/s.
+- where the engine's thread spends its time (planning, starting programs, waiting, telling callers), and each kind of launch.
+
+Then every token is checked: a step computes the choices after each token of each answer at once. A token that is not the choice
+counts as a tie if its log-probability is within --tie of the best one, and as wrong otherwise. The requests of one client
+are answers decoded one by one; the others' answers to the same requests are compared with them token by token.
+
+--device-times adds the time of each captured graph (replayed 20 times) and of prompts of several sizes, the first time and
+later, with their bounds; --profile the kernels that take the most time.
 """
 
 from __future__ import annotations
@@ -21,269 +32,257 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
-import threading
 import time
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import llm_engine_peer
+import llm_engine_steps as steps
 import numpy as np
-from language_model import PRECISIONS, Shapes, fill, spec_of
+from language_model import Shapes
+from llm_engine_steps import PAGE
 
-CLIENTS = (1, 8, 64)
-PAGE = 64
+CLIENTS = (1, 8, 64, 256)
+SHAPES = {
+    "tiny": ("llama", 128, 2, 4, 2, 32, 256, 512, 8192, 1e-5, 5e5, 32),
+    "1b": ("llama", 2048, 16, 32, 8, 64, 8192, 128256, 8192, 1e-5, 5e5, 64),
+    "8b": ("llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, 1e-5, 5e5, 128, 1.0, 1.0, False),
+}
+START = time.perf_counter()
 
 
-def prepare(folder: pathlib.Path, tiny: bool, precisions: list[str]) -> None:
+def prepare(target: pathlib.Path, shape: str, precision: str) -> None:
+    """Writes the graphs, and the places of the weights in the file that fill() makes."""
     import onnx
+    from sardonyx.llm import decoder_graph
     from sardonyx.llm.convert import genai_config, write_json
-    from sardonyx.llm.decoder_graph import write_decoder
+    from sardonyx.llm.decoder_spec import DecoderSpec
     from sardonyx.llm.genai_folder import read_folder
     from sardonyx.llm.paged_graph import PagedGraph
     from sardonyx.llm.paged_sampling import StepKind
 
-    spec = spec_of(tiny)
-    for precision in precisions:
-        target = folder / precision
-        target.mkdir(parents=True, exist_ok=True)
-        write_decoder(spec, Shapes(4 if precision == "int4" else 0), str(target), "fp16")
-        write_json(str(target), "genai_config.json", genai_config(spec, bos=1, ends=[2], pad=None))
-        paged = PagedGraph(read_folder(target), PAGE)
-        for logprobs in (False, True):
-            for single in (False, True):
-                name = f"step{'_logprobs' * logprobs}{'_single' * single}.onnx"
-                (target / name).write_bytes(paged.build(StepKind(logprobs=logprobs), single))
-        tensors = []
-        for t in onnx.load(target / "step.onnx", load_external_data=False).graph.initializer:
-            if t.data_location == onnx.TensorProto.EXTERNAL:
-                place = {e.key: e.value for e in t.external_data}
-                dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(t.data_type)).name
-                tensors.append([t.name, dtype, int(place["offset"]), int(place["length"])])
-        layout = {"dtype": paged.layout.dtype, "heads": paged.layout.heads, "head_sizes": paged.layout.head_sizes}
-        (target / "tensors.json").write_text(json.dumps({"tensors": tensors, "spec": vars(spec), "layout": layout}))
-        (target / "model.onnx").write_bytes(b"")  # its place is known, its content is not needed
-        (target / "model.onnx.data").unlink()
+    class Places(decoder_graph._ExternalData):
+        """Only counts the bytes."""
+
+        def __init__(self, name: str, file: Any):
+            super().__init__(name, SimpleNamespace(write=lambda data: None))  # type: ignore[arg-type]
+
+    spec = DecoderSpec(*SHAPES[shape])  # type: ignore[arg-type]
+    target.mkdir(parents=True, exist_ok=True)
+    kept, decoder_graph._ExternalData = decoder_graph._ExternalData, Places  # type: ignore[misc]
+    try:
+        decoder_graph.write_decoder(spec, Shapes(4 if precision == "int4" else 0), str(target), "fp16")
+    finally:
+        decoder_graph._ExternalData = kept  # type: ignore[misc]
+    write_json(str(target), "genai_config.json", genai_config(spec, bos=1, ends=[2], pad=None))
+    paged = PagedGraph(read_folder(target), PAGE)
+    for logprobs in (False, True):
+        for single in (False, True):
+            (target / graph_name(logprobs, single)).write_bytes(paged.build(StepKind(logprobs=logprobs), single))
+    tensors = []
+    for t in onnx.load(target / "model.onnx", load_external_data=False).graph.initializer:
+        if t.data_location == onnx.TensorProto.EXTERNAL:
+            place = {e.key: e.value for e in t.external_data}
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(t.data_type)).name
+            tensors.append([t.name, dtype, int(place["offset"]), int(place["length"])])
+    layout = {"dtype": paged.layout.dtype, "heads": paged.layout.heads, "head_sizes": paged.layout.head_sizes}
+    (target / "tensors.json").write_text(json.dumps({"tensors": tensors, "spec": vars(spec), "layout": layout}))
 
 
-def use_prepared_files() -> None:
-    """Lets the engine take prepared graphs, and run without a tokenizer: the packages onnx and tokenizers are not needed."""
-    from sardonyx.arrays import numpy_dtype
+def graph_name(logprobs: bool, single: bool) -> str:
+    return f"step{'_logprobs' * logprobs}{'_single' * single}.onnx"
+
+
+def fill(target: pathlib.Path) -> tuple[dict[str, Any], int]:
+    """Writes model.onnx.data; returns the spec, and how many of its bytes a step reads."""
+    content = json.loads((target / "tensors.json").read_text())
+    spec = content["spec"]
+    rng = np.random.default_rng(0)
+    count = (1 << 22) - 3  # a prime, so that no two rows of a matrix are equal where the numbers repeat
+    small = (rng.standard_normal(count) * 0.02).astype(np.float16)
+    scales, quants = np.abs(small) * np.float16(0.1), rng.integers(0, 256, count, np.uint8)
+    angles = np.arange(spec["context"])[:, None] * spec["rope_base"] ** -(
+        np.arange(0, spec["rope_size"], 2) / spec["rope_size"]
+    )
+    read = 0
+    with open(target / "model.onnx.data", "wb") as file:
+        for name, dtype, offset, length in content["tensors"]:
+            file.seek(offset)
+            table = name in ("cos_cache", "sin_cache")
+            pool = quants if dtype == "uint8" else scales if "scales" in name else small
+            if table:
+                pool = (np.cos if name == "cos_cache" else np.sin)(angles).astype(np.float16).reshape(-1)
+            elif "norm" in name:
+                pool = np.ones(length // 2, np.float16)
+            data = pool.view(np.uint8)
+            for at in range(0, length, data.size):
+                file.write(data[: min(data.size, length - at)])
+            embedding = "embed_tokens" in name and not spec["tied"]  # a few rows of it
+            read += 0 if table or embedding else length
+    return spec, read
+
+
+def without_tokenizer() -> None:
+    """Lets the engine run without a tokenizer; where onnx is not installed, it takes the graphs that prepare() wrote."""
     from sardonyx.llm import paged_decoder, texts
     from sardonyx.llm.genai_folder import read_folder
-
-    class Prepared:
-        adapter_weights: ClassVar[dict[str, Any]] = {}
-
-        def __init__(self, folder: Any, rows: int, *_: Any):
-            content = json.loads((pathlib.Path(folder.path) / "tensors.json").read_text())
-            self.rows, self.folder = rows, folder.path
-            self.layout = SimpleNamespace(**content["layout"])
-            self.step = SimpleNamespace(ids_dtype=np.dtype(np.int64), data_folder=folder.path)
-            self.cache_inputs, self.cache_outputs = folder.past, folder.present
-
-        def cache_shapes(self, pages: int) -> list[Any]:
-            sizes = zip(self.layout.heads, self.layout.head_sizes)
-            return [((pages, self.rows, h, d), numpy_dtype(self.layout.dtype)) for h, d in sizes]
-
-        def page_bytes(self) -> int:
-            return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self.cache_shapes(1))
-
-        def build(self, kind: Any, single: bool) -> bytes:
-            name = f"step{'_logprobs' * kind.logprobs}{'_single' * single}.onnx"
-            return (pathlib.Path(self.folder) / name).read_bytes()
 
     def without_text(self: Any, folder: Any) -> None:
         self._folder = read_folder(folder)
 
-    paged_decoder.PagedGraph = Prepared  # type: ignore[misc]
     texts.Texts.__init__ = without_text  # type: ignore[method-assign]
     texts.Texts.decode = lambda self, tokens, shown=(): ""  # type: ignore[method-assign, assignment]
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        paged_decoder.PagedGraph = Prepared  # type: ignore[misc]
 
 
-def make_trace(requests: int, vocabulary: int, context: int) -> list[tuple[list[int], int]]:
+class Prepared:
+    """PagedGraph from prepared files."""
+
+    adapter_weights: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, folder: Any, rows: int, *_: Any):
+        content = json.loads((pathlib.Path(folder.path) / "tensors.json").read_text())
+        self.rows, self.folder = rows, folder.path
+        self.layout = SimpleNamespace(**content["layout"])
+        self.step = SimpleNamespace(ids_dtype=np.dtype(np.int64), data_folder=folder.path)
+        self.cache_inputs, self.cache_outputs = folder.past, folder.present
+
+    def cache_shapes(self, pages: int) -> list[Any]:
+        from sardonyx.arrays import numpy_dtype
+
+        sizes = zip(self.layout.heads, self.layout.head_sizes)
+        return [((pages, self.rows, h, d), numpy_dtype(self.layout.dtype)) for h, d in sizes]
+
+    def page_bytes(self) -> int:
+        return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self.cache_shapes(1))
+
+    def build(self, kind: Any, single: bool) -> bytes:
+        return (pathlib.Path(self.folder) / graph_name(kind.logprobs, single)).read_bytes()
+
+
+def make_trace(requests: int, vocabulary: int) -> list[tuple[list[int], int]]:
     """Prompts and the lengths of their answers."""
     rng = np.random.default_rng(0)
     trace = []
     for _ in range(requests):
-        prompt = int(np.exp(rng.uniform(np.log(32), np.log(2048))))
-        answer = int(np.exp(rng.uniform(np.log(16), np.log(256))))
-        prompt = max(1, min(prompt, context - answer - 1))
+        prompt = int(np.exp(rng.uniform(np.log(32), np.log(4097))))
+        answer = int(np.exp(rng.uniform(np.log(16), np.log(513))))
         trace.append((rng.integers(3, vocabulary, prompt).tolist(), answer))
     return trace
 
 
-def run(engine: Any, trace: list[tuple[list[int], int]], clients: int) -> dict[str, Any]:
-    """Every client asks one request after the other."""
-    answers: list[list[int]] = [[] for _ in trace]
-    gaps: list[float] = []
-    firsts: list[float] = []
-    left = iter(range(len(trace)))
-    lock = threading.Lock()
+class Results:
+    """Rows that are written as soon as they are known."""
 
-    def client() -> None:
-        from sardonyx.llm import TokenEvent
+    def __init__(self, path: pathlib.Path | None):
+        self.path, self.rows = path, dict[str, Any]()
 
-        while True:
-            with lock:
-                k = next(left, None)
-            if k is None:
-                return
-            prompt, count = trace[k]
-            last = begun = time.perf_counter()
-            own = []
-            for event in engine.stream(prompt, max_new_tokens=count, ignore_eos=True):
-                now = time.perf_counter()
-                if isinstance(event, TokenEvent):
-                    answers[k].append(event.token)
-                    own.append(now - last)
-                    last = now
-            with lock:
-                firsts.append(own[0] if own else last - begun)
-                gaps.extend(own[1:])
-
-    begun = time.perf_counter()
-    threads = [threading.Thread(target=client) for _ in range(clients)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    seconds = time.perf_counter() - begun
-    return {
-        "answers": answers,
-        "seconds": seconds,
-        "tokens_per_second": sum(map(len, answers)) / seconds,
-        "first_ms_p50": float(np.percentile(firsts, 50)) * 1e3,
-        "gap_ms_p50": float(np.percentile(gaps, 50)) * 1e3,
-        "gap_ms_p99": float(np.percentile(gaps, 99)) * 1e3,
-    }
+    def add(self, name: str, row: dict[str, Any]) -> None:
+        self.rows[name] = row
+        if self.path:
+            self.path.write_text(json.dumps(self.rows, indent=1) + "\n")
 
 
-def differences(engine: Any, trace: Any, wanted: Any, found: Any, tie: float) -> tuple[int, int]:
-    """Answers that are equal up to a tie, and answers that are wrong."""
-    ties = wrong = 0
-    for (prompt, _), a, b in zip(trace, wanted, found):
-        if a == b:
-            continue
-        at = next((k for k, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-        event = next(engine.stream([*prompt, *a[:at]], max_new_tokens=1, logprobs=10, ignore_eos=True))
-        best, near = event.top[0][1], dict(event.top)
-        if at < min(len(a), len(b)) and all(best - near.get(token, -np.inf) < tie for token in (a[at], b[at])):
-            ties += 1
-        else:
-            wrong += 1
-            print(f"  WRONG at token {at}: {a[at : at + 1]} and {b[at : at + 1]}; best {event.top}")
-    return ties, wrong
-
-
-def measure(a: argparse.Namespace) -> dict[str, Any]:
+def measure(a: argparse.Namespace, name: str, results: Results) -> None:
+    """One shape with one type of weights."""
     from sardonyx.llm import Engine
 
-    use_prepared_files()
-    results: dict[str, Any] = {}
-    for precision in a.precision or PRECISIONS:
-        target = a.folder / precision
-        read = fill(target)
-        spec = json.loads((target / "tensors.json").read_text())["spec"]
-        trace = make_trace(a.requests, spec["vocabulary"], min(a.context, spec["context"]))
-        begun = time.perf_counter()
-        with Engine(
-            target,
-            device=a.device,
-            page_tokens=PAGE,
-            max_sequences=max(CLIENTS),
-            cache_memory=a.cache_memory << 20,
-            step_tokens=a.step_tokens,
-            share_prefixes=False,  # the same trace runs several times
-        ) as engine:
-            print(
-                f"{precision}: compiled and loaded in {time.perf_counter() - begun:.1f} s, {engine.statistics().pages} pages"
-            )
-            run(engine, trace[: max(CLIENTS)], max(CLIENTS))
-            rows = []
-            for clients in CLIENTS:
-                run(engine, trace[: 2 * clients], clients)
-                rows.append((clients, run(engine, trace, clients)))
-            for clients, row in rows:
-                ties, wrong = differences(engine, trace, rows[0][1]["answers"], row["answers"], a.tie)
-                numbers = {k: v for k, v in row.items() if k != "answers"}
-                print(
-                    f"  {clients} clients: {row['tokens_per_second']:.0f} tokens/s, first token {row['first_ms_p50']:.1f} ms, "
-                    f"between tokens p50 {row['gap_ms_p50']:.2f} ms, p99 {row['gap_ms_p99']:.2f} ms; "
-                    f"{len(trace) - ties - wrong} of {len(trace)} answers equal, {ties} up to a tie, {wrong} wrong",
-                    flush=True,
-                )
-                results[f"{precision} {clients}"] = {**numbers, "ties": ties, "wrong": wrong, "weights_bytes": read}
-            print(f"  {engine.statistics()}")
-        if a.transformers and precision == "fp16":
-            for clients in CLIENTS:
-                results[f"transformers {clients}"] = measure_transformers(spec, trace, clients)
-    return results
-
-
-def measure_transformers(spec: dict[str, Any], trace: Any, clients: int) -> dict[str, Any] | None:
-    """transformers' continuous batching: as many requests as clients are in it at a time."""
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        print(f"  transformers is not measured: {error}")
-        return None
-    config = transformers.LlamaConfig(
-        hidden_size=spec["hidden"],
-        num_hidden_layers=spec["layers"],
-        num_attention_heads=spec["heads"],
-        num_key_value_heads=spec["kv_heads"],
-        head_dim=spec["head_size"],
-        intermediate_size=spec["intermediate"],
-        vocab_size=spec["vocabulary"],
-        max_position_embeddings=spec["context"],
-    )
-    torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(config).to(torch.float16).to("cuda").eval()
-    options = transformers.GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0, max_new_tokens=512)
-    manager = model.init_continuous_batching(generation_config=options)
-    manager.start()
-    count = 0
-    try:
-        for requests in (trace[: 2 * clients], trace):  # the first time to warm up
-            count, waiting, running = 0, list(enumerate(requests)), 0
+    shape, precision = name.split("-")
+    target = a.folder / name
+    if not (target / "tensors.json").exists():
+        prepare(target, shape, precision)
+    spec, read = fill(target)
+    begun = time.perf_counter()
+    trace = make_trace(a.requests, spec["vocabulary"])
+    with Engine(
+        target,
+        device=a.device,
+        page_tokens=PAGE,
+        max_sequences=a.clients[-1],
+        cache_memory=a.cache_memory << 20,
+        step_tokens=a.step_tokens,
+        share_prefixes=False,  # the same trace runs several times
+    ) as engine:
+        print(
+            f"{name}: {read / 1e9:.2f} GB of weights; compiled and loaded in {time.perf_counter() - begun:.1f} s, "
+            f"{engine.statistics().pages} pages; {time.perf_counter() - START:.0f} s since the start",
+            flush=True,
+        )
+        bound = steps.Bound(spec, read, a.bandwidth, a.peak)
+        recorder = steps.Recorder(engine, bound)
+        answers: dict[int, list[list[int]]] = {}
+        for clients in a.clients:
+            if time.perf_counter() - START > a.seconds:
+                print(f"  {clients} clients: not measured, --seconds have passed", flush=True)
+                continue
             begun = time.perf_counter()
-            while waiting or running:
-                while waiting and running < clients:
-                    k, (prompt, new) = waiting.pop(0)
-                    manager.add_request(prompt, request_id=f"{len(requests)}-{k}", max_new_tokens=new)
-                    running += 1
-                result = manager.get_result(timeout=60)
-                if result is not None and result.is_finished():
-                    running -= 1
-                    count += len(result.generated_tokens)
-            seconds = time.perf_counter() - begun
-    finally:
-        manager.stop(block=True)
-    print(f"  transformers {transformers.__version__}, {clients} clients: {count / seconds:.0f} tokens/s", flush=True)
-    return {"seconds": seconds, "tokens_per_second": count / seconds}
+            steps.run(engine, trace[: a.warm * clients], clients, a.row_seconds)  # compiles, captures graphs
+            recorder.clear()
+            warm = time.perf_counter() - begun
+            row = steps.run(engine, trace, clients, a.row_seconds)
+            answers[clients] = row.pop("answers")
+            row |= recorder.summary(row["seconds"])
+            row["warm_seconds"] = warm
+            row["ties"], row["wrong"], row["unchecked"] = steps.check(
+                engine, trace, answers[clients], a.tie, a.check_seconds
+            )
+            if 1 in answers and clients > 1:
+                row["same_as_one_by_one"] = steps.compare(answers[1], answers[clients])
+            results.add(f"{name} {clients}", row)
+            steps.show(clients, row)
+        recorder.stop()
+        if a.device_times and time.perf_counter() - START < a.seconds:
+            results.add(f"{name} device", steps.device_times(engine, bound, a.profile))
+        print(f"  {engine.statistics()}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("prepare", "measure"))
     parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--rows", default="1b-fp16", help="such as 1b-fp16,1b-int4,8b-fp16,transformers-1b")
+    parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--requests", type=int, default=192)
-    parser.add_argument("--context", type=int, default=4096)
-    parser.add_argument("--cache-memory", type=int, default=16384, help="MiB")
-    parser.add_argument("--step-tokens", type=int, default=1024)
+    parser.add_argument("--clients", default=",".join(map(str, CLIENTS)))
+    parser.add_argument("--requests", type=int, default=4096, help="of the trace")
+    parser.add_argument("--row-seconds", type=float, default=12, help="no request begins later in a row")
+    parser.add_argument("--seconds", type=float, default=230, help="no row begins later")
+    parser.add_argument("--check-seconds", type=float, default=12, help="of a row")
+    parser.add_argument("--warm", type=int, default=2, help="requests of each client before a row")
+    parser.add_argument("--cache-memory", type=int, default=24576, help="MiB")
+    parser.add_argument("--step-tokens", type=int, default=2048)
+    parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes/s")
+    parser.add_argument("--peak", type=float, default=989e12, help="operations/s")
     parser.add_argument("--tie", type=float, default=0.02)
-    parser.add_argument("--precision", choices=PRECISIONS, action="append")
-    parser.add_argument("--transformers", action="store_true")
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--device-times", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--peer-seconds", type=float, default=20, help="of each row of transformers")
+    parser.add_argument("--peer-clients", default="64", help="of transformers, which is slow")
+    parser.add_argument("--peer-device", default="cuda")
     parser.add_argument("--json", type=pathlib.Path)
     a = parser.parse_args()
-    if a.command == "prepare":
-        prepare(a.folder, a.tiny, a.precision or list(PRECISIONS))
-        return
-    results = measure(a)
-    if a.json:
-        a.json.write_text(json.dumps(results, indent=2) + "\n")
+    a.clients = sorted(map(int, a.clients.split(",")))
+    results = Results(a.json)
+    without_tokenizer()
+    for name in a.rows.split(","):
+        kind, _, shape = name.partition("-")
+        if a.prepare:
+            if kind != "transformers":
+                prepare(a.folder / name, kind, shape)
+        elif time.perf_counter() - START > a.seconds:
+            print(f"{name}: not measured, --seconds have passed", flush=True)
+        elif kind == "transformers":
+            spec = dict(zip(llm_engine_peer.FIELDS, SHAPES[shape]))
+            for clients in map(int, a.peer_clients.split(",")):
+                if time.perf_counter() - START < a.seconds:
+                    row = llm_engine_peer.measure(
+                        spec, make_trace(a.requests, int(spec["vocabulary"])), clients, a.peer_seconds, a.peer_device
+                    )
+                    results.add(f"{name} {clients}", row)
+        else:
+            measure(a, name, results)
 
 
 if __name__ == "__main__":
