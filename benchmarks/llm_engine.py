@@ -2,8 +2,7 @@
 
     python benchmarks/llm_engine.py FOLDER --rows 1b-fp16,transformers-1b     on a machine with a GPU
 
-needs numpy, ml_dtypes, onnx. `prepare` in place of the rows (`--prepare`) writes the graphs of the engine's steps only, a few MB,
-for a machine without onnx. FOLDER gets the weights' files (2.5 and 16 GB in float16), seeded random numbers.
+needs numpy, ml_dtypes, onnx. FOLDER gets the weights' files (2.5 and 16 GB in float16), seeded random numbers.
 
 A row is a shape, 1b or 8b (tiny: to test the script), with fp16 or int4 (blocks of 32), or `transformers-SHAPE`: the continuous
 batching of Hugging Face's transformers with random weights of that shape on the same trace, if torch and transformers are
@@ -34,7 +33,7 @@ import json
 import pathlib
 import time
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import llm_engine_peer
 import llm_engine_steps as steps
@@ -52,14 +51,11 @@ START = time.perf_counter()
 
 
 def prepare(target: pathlib.Path, shape: str, precision: str) -> None:
-    """Writes the graphs, and the places of the weights in the file that fill() makes."""
+    """Writes the folder's model, and the places of its weights in the file that fill() makes."""
     import onnx
     from sardonyx.llm import decoder_graph
     from sardonyx.llm.convert import genai_config, write_json
     from sardonyx.llm.decoder_spec import DecoderSpec
-    from sardonyx.llm.genai_folder import read_folder
-    from sardonyx.llm.paged_graph import PagedGraph
-    from sardonyx.llm.paged_sampling import StepKind
 
     class Places(decoder_graph._ExternalData):
         """Only counts the bytes."""
@@ -75,22 +71,13 @@ def prepare(target: pathlib.Path, shape: str, precision: str) -> None:
     finally:
         decoder_graph._ExternalData = kept  # type: ignore[misc]
     write_json(str(target), "genai_config.json", genai_config(spec, bos=1, ends=[2], pad=None))
-    paged = PagedGraph(read_folder(target), PAGE)
-    for logprobs in (False, True):
-        for single in (False, True):
-            (target / graph_name(logprobs, single)).write_bytes(paged.build(StepKind(logprobs=logprobs), single))
     tensors = []
     for t in onnx.load(target / "model.onnx", load_external_data=False).graph.initializer:
         if t.data_location == onnx.TensorProto.EXTERNAL:
             place = {e.key: e.value for e in t.external_data}
             dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(t.data_type)).name
             tensors.append([t.name, dtype, int(place["offset"]), int(place["length"])])
-    layout = {"dtype": paged.layout.dtype, "heads": paged.layout.heads, "head_sizes": paged.layout.head_sizes}
-    (target / "tensors.json").write_text(json.dumps({"tensors": tensors, "spec": vars(spec), "layout": layout}))
-
-
-def graph_name(logprobs: bool, single: bool) -> str:
-    return f"step{'_logprobs' * logprobs}{'_single' * single}.onnx"
+    (target / "tensors.json").write_text(json.dumps({"tensors": tensors, "spec": vars(spec)}))
 
 
 def fill(target: pathlib.Path) -> tuple[dict[str, Any], int]:
@@ -123,8 +110,8 @@ def fill(target: pathlib.Path) -> tuple[dict[str, Any], int]:
 
 
 def without_tokenizer() -> None:
-    """Lets the engine run without a tokenizer; where onnx is not installed, it takes the graphs that prepare() wrote."""
-    from sardonyx.llm import paged_decoder, texts
+    """Lets the engine run without a tokenizer."""
+    from sardonyx.llm import texts
     from sardonyx.llm.genai_folder import read_folder
 
     def without_text(self: Any, folder: Any) -> None:
@@ -132,35 +119,6 @@ def without_tokenizer() -> None:
 
     texts.Texts.__init__ = without_text  # type: ignore[method-assign]
     texts.Texts.decode = lambda self, tokens, shown=(): ""  # type: ignore[method-assign, assignment]
-    try:
-        import onnx  # noqa: F401
-    except ImportError:
-        paged_decoder.PagedGraph = Prepared  # type: ignore[misc]
-
-
-class Prepared:
-    """PagedGraph from prepared files."""
-
-    adapter_weights: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, folder: Any, rows: int, *_: Any):
-        content = json.loads((pathlib.Path(folder.path) / "tensors.json").read_text())
-        self.rows, self.folder = rows, folder.path
-        self.layout = SimpleNamespace(**content["layout"])
-        self.step = SimpleNamespace(ids_dtype=np.dtype(np.int64), data_folder=folder.path)
-        self.cache_inputs, self.cache_outputs = folder.past, folder.present
-
-    def cache_shapes(self, pages: int) -> list[Any]:
-        from sardonyx.arrays import numpy_dtype
-
-        sizes = zip(self.layout.heads, self.layout.head_sizes)
-        return [((pages, self.rows, h, d), numpy_dtype(self.layout.dtype)) for h, d in sizes]
-
-    def page_bytes(self) -> int:
-        return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self.cache_shapes(1))
-
-    def build(self, kind: Any, single: bool) -> bytes:
-        return (pathlib.Path(self.folder) / graph_name(kind.logprobs, single)).read_bytes()
 
 
 def make_trace(requests: int, vocabulary: int) -> list[tuple[list[int], int]]:
@@ -243,7 +201,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--rows", default="1b-fp16", help="such as 1b-fp16,1b-int4,8b-fp16,transformers-1b")
-    parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--clients", default=",".join(map(str, CLIENTS)))
     parser.add_argument("--requests", type=int, default=4096, help="of the trace")
@@ -252,7 +209,7 @@ def main() -> None:
     parser.add_argument("--check-seconds", type=float, default=12, help="of a row")
     parser.add_argument("--warm", type=int, default=2, help="requests of each client before a row")
     parser.add_argument("--cache-memory", type=int, default=24576, help="MiB")
-    parser.add_argument("--step-tokens", type=int, default=2048)
+    parser.add_argument("--step-tokens", type=int, default=768)
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes/s")
     parser.add_argument("--peak", type=float, default=989e12, help="operations/s")
     parser.add_argument("--tie", type=float, default=0.02)
@@ -268,10 +225,7 @@ def main() -> None:
     without_tokenizer()
     for name in a.rows.split(","):
         kind, _, shape = name.partition("-")
-        if a.prepare:
-            if kind != "transformers":
-                prepare(a.folder / name, kind, shape)
-        elif time.perf_counter() - START > a.seconds:
+        if time.perf_counter() - START > a.seconds:
             print(f"{name}: not measured, --seconds have passed", flush=True)
         elif kind == "transformers":
             spec = dict(zip(llm_engine_peer.FIELDS, SHAPES[shape]))

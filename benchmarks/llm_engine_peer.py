@@ -5,10 +5,23 @@ from __future__ import annotations
 import time
 from typing import Any
 
-FIELDS = (
-    "architecture hidden layers heads kv_heads head_size intermediate vocabulary context epsilon rope_base rope_size "
-    "rope_scale rope_magnitude tied"
-).split()
+FIELDS = [
+    "architecture",
+    "hidden",
+    "layers",
+    "heads",
+    "kv_heads",
+    "head_size",
+    "intermediate",
+    "vocabulary",
+    "context",
+    "epsilon",
+    "rope_base",
+    "rope_size",
+    "rope_scale",
+    "rope_magnitude",
+    "tied",
+]
 _models: dict[str, Any] = {}
 
 

@@ -92,6 +92,7 @@ class Recorder:
         engine._next_pieces, engine._step = planned, stepped
         engine._show, engine._take = timed("show", show), timed("take", take)
         engine._decoder.start = started
+        # A step reads the results of the one before it, so "wait" is the time in which the thread has nothing to do.
 
     def stop(self) -> None:
         for owner, name, function in self._kept:
@@ -186,7 +187,7 @@ def check(engine: Any, trace: Any, answers: Any, tie: float, seconds: float) -> 
         prompt, answer = trace[k][0], answers[k]
         text = [*prompt, *answer]
         pages = list(range(1, 1 - (-len(text) // PAGE)))
-        request = SimpleNamespace(tokens=text, pages=pages, adapter=0, prompt_tokens=len(prompt), search=None)
+        request = SimpleNamespace(tokens=text, pages=pages, adapter=0, prompt_tokens=len(prompt), search=None, slot=-1)
         choices: list[int] = []
         for begin in range(0, len(text) - 1, 2048):  # in parts, of which the last ones give choices
             end = min(begin + 2048, len(text) - 1)
@@ -229,7 +230,7 @@ def show(clients: int, row: dict[str, Any]) -> None:
     for name, x in row["launches"].items():
         print(
             f"    {name:>18}: {x['count']:5} launches, {x['seconds']:6.2f} s; median {x['whole_ms']:.2f} ms "
-            f"(max {x['whole_ms_max']:.1f}), of it starting {x['start_ms']:.2f}; bound {x['bound_ms']:.2f}",
+            f"until read (max {x['whole_ms_max']:.1f}), starting {x['start_ms']:.2f}; bound {x['bound_ms']:.2f}",
             flush=True,
         )
 
@@ -237,7 +238,9 @@ def show(clients: int, row: dict[str, Any]) -> None:
 def _fake(tokens: int, past: int) -> Any:
     """A request whose pages are some that the engine's requests do not have now."""
     pages = list(range(1, 2 + (past + tokens) // PAGE))
-    return SimpleNamespace(tokens=[5] * (past + tokens), pages=pages, adapter=0, prompt_tokens=past + tokens, search=None)
+    return SimpleNamespace(
+        tokens=[5] * (past + tokens), pages=pages, adapter=0, prompt_tokens=past + tokens, search=None, slot=-1
+    )
 
 
 def device_times(engine: Any, bound: Bound, profile: bool) -> dict[str, Any]:
@@ -246,17 +249,20 @@ def device_times(engine: Any, bound: Bound, profile: bool) -> dict[str, Any]:
     from sardonyx.llm.scheduler import Piece
 
     decoder, found = engine._decoder, dict[str, Any]()
-    for (kind, size, columns, count, _), bound_run in list(decoder._bound.items()):
-        past = bound_run._values["past"]
+    graphs = list(decoder._bound.items()) if decoder.device != "host" else []
+    for (kind, single, size, count, results, columns), kept in graphs:
+        side = kept.side()
+        past = side.values["past"]
         times = []
         for _ in range(3):
             begun = time.perf_counter()
             for _ in range(20):
-                bound_run._run()
-            bound_run._run.wait()
+                side.run()
+            side.run.wait()
             times.append((time.perf_counter() - begun) / 20 * 1e3)
-        least = bound.seconds([(int(p), count, count) for p in past]) * 1e3
-        name = f"{size} x {count}, {columns} pages{', logprobs' if kind.logprobs else ''}"
+        kept.release(side)
+        least = bound.seconds([(int(p), count, results) for p in past]) * 1e3
+        name = f"{size} x {count}, {columns} pages{', logprobs' * kind.logprobs}{', one' * single}"
         found[name] = {"ms": min(times), "bound_ms": least, "past": float(past.mean())}
         print(
             f"    graph of {name}: {min(times):.3f} ms ({past.mean():.0f} tokens of context); bound {least:.3f}, "
@@ -292,8 +298,7 @@ def _kernels(decoder: Any, pieces: list[Any], single: bool) -> list[tuple[str, f
     """The steps that take the most time, those of all layers together."""
     from sardonyx.llm.paged_sampling import StepKind
 
-    inputs = {**decoder._packed(pieces), **decoder._tensors(StepKind())}
-    outputs = decoder._caches_by_name(decoder.graph.cache_outputs)
+    inputs, outputs = decoder._inputs(pieces, [(p.request, 0) for p in pieces], StepKind()), decoder._outputs()
     model = decoder.program(StepKind(), single)
     model._run(inputs, on_device=True, outputs=outputs, profile=True)
     _, listed = model._run(inputs, on_device=True, outputs=outputs, profile=True)
@@ -305,7 +310,9 @@ def _kernels(decoder: Any, pieces: list[Any], single: bool) -> list[tuple[str, f
         sums[name][0] += seconds * 1e3
         sums[name][1] += 1
     top = sorted(((n, t, c) for n, (t, c) in sums.items()), key=lambda x: -x[1])
-    print(f"    kernels of {len(pieces)} x {pieces[0].count} tokens: {sum(t for _, t, _ in top):.2f} ms in {len(listed)}")
+    print(
+        f"    kernels of {len(pieces)} x {pieces[0].count} tokens: {sum(t for _, t, _ in top):.2f} ms in {len(listed)}"
+    )
     for name, ms, count in top[:14]:
         print(f"      {ms:8.3f} ms {count:4} {name[:150]}", flush=True)
     return [(n, t, int(c)) for n, t, c in top[:40]]

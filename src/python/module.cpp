@@ -181,6 +181,9 @@ nb::tuple run(Model& m, const std::map<std::string, Raw>& inputs, const std::map
   return nb::make_tuple(result, steps);
 }
 
+// A copy between pinned memory and a GPU, to address, from address.
+using BoundCopy = std::tuple<std::uintptr_t, std::uintptr_t, std::size_t>;
+
 // A run with fixed tensors, so that the work that Python does for each run is done once. Python keeps the model and
 // memory alive.
 struct BoundRun {
@@ -188,14 +191,22 @@ struct BoundRun {
   std::vector<TensorView> inputs;
   std::vector<std::optional<TensorView>> places;
   RunOptions options{};
-  std::shared_ptr<GpuEvent> done{};  ///< of the last run, if it was not waited for
+  std::shared_ptr<GpuEvent> done{};   ///< of the last run, if it was not waited for
+  std::vector<BoundCopy> uploads{};   ///< before a run, in the stream's order
+  std::vector<BoundCopy> downloads{};  ///< after it
 
   void operator()() {
     OutputSink sink;
     sink.allocate = [&](std::size_t k, DType dtype, const std::vector<std::int64_t>& dims) {
       return place_for(model, k, *places[k], dtype, dims);
     };
+    // NOLINTBEGIN(performance-no-int-to-ptr): Python has addresses as numbers
+    for (const auto& [to, from, bytes] : uploads)
+      model.gpu()->upload(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes, options.stream);
     model.run(inputs, sink, options);
+    for (const auto& [to, from, bytes] : downloads)
+      model.gpu()->download(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes, options.stream);
+    // NOLINTEND(performance-no-int-to-ptr)
     if (done) done->record(options.stream);
   }
   void wait() const {
@@ -204,7 +215,8 @@ struct BoundRun {
 };
 
 BoundRun bind(Model& m, const std::map<std::string, Raw>& inputs, const std::map<std::string, Raw>& outputs,
-              int threads, std::uintptr_t stream, bool synchronize) {
+              int threads, std::uintptr_t stream, bool synchronize, const std::vector<BoundCopy>& uploads,
+              const std::vector<BoundCopy>& downloads) {
   BoundRun b{m, inputs_of(m, inputs), places_of(m, outputs)};
   for (std::size_t k = 0; k < b.places.size(); ++k)
     if (!b.places[k]) fail(ErrorKind::kInvalidArgument, "no memory is given for output '{}'", m.output_names()[k]);
@@ -212,6 +224,10 @@ BoundRun bind(Model& m, const std::map<std::string, Raw>& inputs, const std::map
   b.options.stream = stream_of(stream);
   b.options.synchronize = synchronize || !m.gpu();
   if (!b.options.synchronize) b.done = m.gpu()->create_event();
+  if (b.options.synchronize && !(uploads.empty() && downloads.empty()))
+    fail(ErrorKind::kInvalidArgument, "copies of a bound run need a GPU's stream, and synchronize=False");
+  b.uploads = uploads;
+  b.downloads = downloads;
   return b;
 }
 

@@ -200,6 +200,36 @@ PyTensor allocate(const std::shared_ptr<Gpu>& gpu, DType dtype, const std::vecto
   return t;
 }
 
+// A part of a tensor's memory as a tensor that keeps it alive.
+PyTensor part_of(const PyTensor& t, std::size_t offset, const std::string& dtype,
+                 const std::vector<std::int64_t>& dims) {
+  PyTensor part;
+  if (!parse_dtype(dtype, part.tensor.dtype)) fail(ErrorKind::kInvalidArgument, "there is no dtype '{}'", dtype);
+  part.tensor.dims = dims;
+  const std::size_t size = size_of(part.tensor.dtype), whole = t.tensor.bytes();
+  std::size_t bytes = size;
+  for (const std::int64_t d : dims)
+    if (d < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(d), &bytes))
+      fail(ErrorKind::kInvalidArgument, "a part of [{}] elements is negative or too large", fmt::join(dims, ", "));
+  if (!t.tensor.owner || offset % size != 0 || offset > whole || bytes > whole - offset)
+    fail(ErrorKind::kInvalidArgument, "{} bytes from {} on are no part of a tensor of {} bytes", bytes, offset, whole);
+  part.gpu = t.gpu;
+  part.tensor.owner = t.tensor.owner;
+  part.tensor.data = static_cast<char*>(t.tensor.data) + offset;
+  return part;
+}
+
+// Host memory of `bytes` that a GPU copies from and to while the host goes on.
+PyTensor pinned(const std::string& device, std::int64_t bytes) {
+  if (device == "host") return allocate(nullptr, DType::kUInt8, {bytes});
+  PyTensor t;
+  t.tensor.dtype = DType::kUInt8;
+  t.tensor.dims = {bytes};
+  t.tensor.owner = open_gpu(device)->allocate_pinned(static_cast<std::size_t>(bytes));
+  t.tensor.data = t.tensor.owner.get();
+  return t;
+}
+
 void define_tensors(nb::module_& m) {
   nb::class_<PyTensor>(m, "Tensor",
                        "A row-major tensor in host or GPU memory: an output, memory of empty() and "
@@ -232,6 +262,7 @@ void define_tensors(nb::module_& m) {
           },
           "As a numpy array: host memory without a copy; GPU memory is copied when it has been computed.")
       .def("_copy_from", &copy_from)
+      .def("_part", &part_of)
       .def("_wait_in",
            [](const PyTensor& t, const PyStream& s, std::intptr_t handle) {
              // NOLINTNEXTLINE(performance-no-int-to-ptr): drivers' handles are numbers in Python
@@ -268,6 +299,7 @@ void define_tensors(nb::module_& m) {
   m.def("from_dlpack", &from_dlpack, nb::arg("value"), nb::arg("like").none() = nb::none(),
         nb::arg("writable") = false);
   m.def("dlpack_device", &dlpack_device);
+  m.def("pinned", &pinned);
   m.def("empty", [](const std::string& device, const std::string& dtype, const std::vector<std::int64_t>& dims) {
     DType type;
     if (!parse_dtype(dtype, type)) fail(ErrorKind::kInvalidArgument, "there is no dtype '{}'", dtype);

@@ -10,7 +10,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::size_t kMaxPlans = 64;  // sets of dims whose plans are kept
+constexpr std::size_t kMaxPlans = 256;  // sets of dims whose plans are kept
 
 }  // namespace
 

@@ -29,6 +29,7 @@ class FakeDecoder:
     delay = 0.0  #: seconds of a step
     fails = None  #: an exception of the next step
     immediate = True
+    ahead = False  #: whether steps may be started before the results of earlier ones are read
     script = None  #: tokens of every answer, then the end token; None: the hash
 
     def __init__(self, folder, *, rows, cache_memory, wanted_pages, **_):
@@ -36,35 +37,49 @@ class FakeDecoder:
         self.pages = 1 + (cache_memory // self.page_bytes if cache_memory else wanted_pages)
         self.memory = np.full((self.pages, rows), -1, np.int64)
         self.steps = []  #: of each: (tokens of the piece, ...)
+        self.last = {}  #: by slot: the token that was chosen last
+        self.most_flying = self.flying = 0  #: steps whose results have not been read
 
     def program(self, kind, single):
         return None
 
     def start(self, pieces, kind, single):
         """Computes it at once, or, like a GPU, when somebody waits for the results."""
-        given = [(p, [*p.request.tokens, *p.guesses], list(p.request.pages)) for p in pieces]
+        given = [(p, [*p.request.tokens, *p.guesses], list(p.request.pages), p.request.slot) for p in pieces]
+        assert self.ahead or not any(p.unknown for p in pieces)
         if self.immediate:
             chosen = self.run(given, kind)
             return lambda: chosen
-        return lambda: self.run(given, kind)
+        self.flying += 1
+        self.most_flying = max(self.flying, self.most_flying)
+        order = self.started = getattr(self, "started", 0) + 1
+
+        def wait():
+            assert order == self.started - self.flying + 1, "steps are read in another order than they were started"
+            self.flying -= 1
+            return self.run(given, kind)
+
+        return wait
 
     def run(self, given, kind):
         if self.fails:
             error, self.fails = self.fails, None
             raise error
         time.sleep(self.delay)
-        self.steps.append(tuple(p.count for p, _, _ in given))
+        self.steps.append(tuple(p.count for p, *_ in given))
         written = set()
-        for p, tokens, pages in given:
+        for p, tokens, pages, slot in given:
+            if p.unknown:
+                tokens.append(self.last[slot])
             assert len(set(pages)) == len(pages) and 0 not in pages
             assert len(pages) * self.rows >= p.start + p.count
             for at in range(p.start, p.start + p.count):
-                slot = pages[at // self.rows], at % self.rows
-                assert slot not in written, "two sequences write to one place"
-                written.add(slot)
-                self.memory[slot] = tokens[at]
+                place = pages[at // self.rows], at % self.rows
+                assert place not in written, "two sequences write to one place"
+                written.add(place)
+                self.memory[place] = tokens[at]
         chosen = []
-        for p, tokens, pages in given:
+        for p, tokens, pages, slot in given:
             end = p.start + p.count
             assert p.results == 0 or end == len(tokens)
             text = self.memory[pages].reshape(-1)[:end].tolist()
@@ -80,6 +95,7 @@ class FakeDecoder:
                     allowed = np.flatnonzero(bits[: self.folder.vocabulary])
                     if chosen[-1] not in allowed:
                         chosen[-1] = int(allowed[chosen[-1] % len(allowed)])
+                self.last[slot] = chosen[-1]
         return Chosen(chosen, *self._logprobs(len(chosen), kind))
 
     def _logprobs(self, count, kind):

@@ -46,11 +46,16 @@ def texts(seed, count, longest):
     return [[rng.randrange(250) for _ in range(rng.randrange(1, longest))] for _ in range(count)]
 
 
-@pytest.mark.parametrize("immediate", [True, False])
-def test_mixed_requests_share_few_pages(fake, immediate):
+def set_mode(engine, mode):
+    """How the decoder works: at once, when its results are read, or with a step ahead of the results."""
+    engine._decoder.immediate, engine._decoder.ahead = mode == "immediate", mode == "ahead"
+
+
+@pytest.mark.parametrize("mode", ["immediate", "later", "ahead"])
+def test_mixed_requests_share_few_pages(fake, mode):
     """Prompts that begin alike, three clients, three priorities, and memory for a fraction of them at a time."""
     engine, rng = fake(), random.Random(1)
-    engine._decoder.immediate = immediate
+    set_mode(engine, mode)
     prompts = texts(2, 30, 150)
     prompts += [p[: rng.randrange(1, 150)] + texts(3, 1, 20)[0] for p in prompts]
     requests = [
@@ -63,6 +68,48 @@ def test_mixed_requests_share_few_pages(fake, immediate):
     s = engine.statistics()
     assert s.preemptions > 0 and s.kept_tokens > 0 and s.used_pages == 0 and s.ended == {"length": 60}
     assert all(sum(step) <= 32 for step in engine._decoder.steps)
+    assert engine._decoder.most_flying > 1 or mode != "ahead"
+
+
+def test_a_step_ahead_of_the_results(fake):
+    """Requests that end, are cancelled, fail, or need masks while a step that computes more of them is in flight."""
+    engine = fake(delay=0.001)
+    set_mode(engine, "ahead")
+    others = [engine.submit([k] * 20, max_new_tokens=60) for k in range(3)]
+    text = fake_decoder.continuation([9], 8)
+    stopped = engine.generate([9], max_new_tokens=50, stop_tokens=[text[5]])
+    assert stopped.tokens == text[: text.index(text[5]) + 1] and stopped.finished == "stop"
+    engine.cancel(others[0])
+    assert others[0].wait(WAIT) and others[0].finished == "cancelled"
+    even = sum(1 << b for b in range(0, 32, 2))
+
+    class Even:
+        """Allows even tokens; asks for the tokens before each mask."""
+
+        def __init__(self):
+            self.taken = 0
+
+        def allowed(self):
+            self.asked = self.taken
+            return np.full(9, even, np.uint32)
+
+        def accept(self, token):
+            assert self.asked == self.taken
+            self.taken += 1
+            return False
+
+    masked = engine.submit([5, 6], max_new_tokens=20, constraint=Even())
+    counted = engine.submit([5, 6], max_new_tokens=20, frequency_penalty=1.0)
+    assert masked.wait(WAIT) and all(t % 2 == 0 for t in masked.answer) and len(masked.answer) == 20
+    assert counted.wait(WAIT) and counted.answer == fake_decoder.continuation([5, 6], 20)
+    engine._decoder.fails = sardonyx.DeviceError("the card is gone")
+    assert all(r.wait(WAIT) for r in others)
+    assert {r.finished for r in others[1:]} <= {"length", "error"} and "error" in {r.finished for r in others}
+    for r in others[1:]:
+        if r.finished == "length":
+            assert r.answer == fake_decoder.continuation(r.tokens[:20], 60)
+    assert engine.generate([1, 2], max_new_tokens=3).tokens == fake_decoder.continuation([1, 2], 3)
+    assert engine._decoder.most_flying > 1
 
 
 def test_a_long_prompt_does_not_delay_answers(fake):
@@ -261,10 +308,18 @@ def test_tokens_are_those_of_greedy_decoding(tmp_path, variant):
 
 
 def test_simulated_card(tmp_path):
+    """With a step ahead of the results, a request that joins later, and one that ends earlier than it was expected to."""
     folder = llm_models.write(tmp_path, llm_models.Decoder(layers=1, head_size=32, positions=128))
     prompts = [[5, 77, 100], list(range(40)), [9] * 17]
     with Engine(folder, device="sim:gfx942", page_tokens=16, max_sequences=4, cache_memory=1 << 20) as engine:
+        assert engine._decoder.ahead
         found = engine.generate_batch(prompts, max_new_tokens=4, ignore_eos=True)
+        first = engine.submit(prompts[0], max_new_tokens=6, ignore_eos=True)
+        next(iter(first))
+        ended = engine.generate(prompts[1], max_new_tokens=6, ignore_eos=True, stop_tokens=[found[1].tokens[1]])
+        assert ended.tokens == found[1].tokens[: found[1].tokens.index(found[1].tokens[1]) + 1]
+        assert first.wait(WAIT) and first.answer[:4] == found[0].tokens
+        assert engine.statistics().used_pages == 0
         sampled = [engine.generate([5, 6], max_new_tokens=2, do_sample=True, top_k=5, seed=3).tokens for _ in range(2)]
     assert [a.tokens for a in found] == one_by_one(folder, prompts, 4)
     assert sampled[0] == sampled[1]

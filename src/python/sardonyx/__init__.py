@@ -13,7 +13,7 @@ from . import errors
 from ._sardonyx import Communicator, Stream, Tensor, __version__
 from .compiling import KernelCode, PassReport, PassSnapshot, Progress, Remark, code_report, compile, load, pass_report
 from .custom import Launch, custom_operator, custom_operators, load_custom_operators
-from .device import Device, chips, copy, devices, empty, to_device
+from .device import Device, chips, copy, devices, empty, pinned, to_device
 from .errors import (
     CompileError,
     DeviceError,
@@ -95,6 +95,7 @@ __all__ = [
     "load",
     "load_custom_operators",
     "pass_report",
+    "pinned",
     "quantize",
     "to_device",
 ]

@@ -28,6 +28,14 @@ def empty(shape: Sequence[int], dtype: Any, device: str = "host") -> Tensor:
     return _sardonyx.empty(device, np.dtype(numpy_dtype(dtype) if isinstance(dtype, str) else dtype).name, list(shape))
 
 
+def pinned(shape: Sequence[int], dtype: Any, device: str) -> np.ndarray[Any, Any]:
+    """An array in host memory that the GPU `device` copies from and to while the host goes on (page-locked), for
+    Model.bind(); for "host" ordinary memory. Its elements are uninitialised. Raises errors.Error if there is none left."""
+    kind = np.dtype(numpy_dtype(dtype) if isinstance(dtype, str) else dtype)
+    memory = _sardonyx.pinned(device, int(np.prod(shape, dtype=np.int64)) * kind.itemsize)
+    return np.asarray(memory.bytes()).view(kind).reshape(shape)
+
+
 def copy(to: Tensor, value: Any) -> None:
     """Copies an array (numpy, or with `__dlpack__` in host memory or on the same device) to a tensor of the same dtype and
     shape. The copy is complete when it returns."""

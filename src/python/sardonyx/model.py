@@ -113,6 +113,17 @@ def inputs_of_call(inputs: Mapping[str, Any] | None, named: Mapping[str, Any]) -
     return both
 
 
+def _copies(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[int, int, int]]:
+    """Addresses and bytes of copies (to, from)."""
+    found = []
+    for pair in pairs:
+        if pair[0].nbytes != pair[1].nbytes:
+            raise InvalidArgumentError(f"a copy of {pair[1].nbytes} bytes to {pair[0].nbytes}")
+        to, start = (x.ctypes.data if isinstance(x, np.ndarray) else x.address for x in pair)
+        found.append((to, start, pair[0].nbytes))
+    return found
+
+
 class BoundRun:
     """A run bound to its tensors; see Model.bind()."""
 
@@ -228,12 +239,18 @@ class Model:
         stream: Stream | int | None = None,
         synchronize: bool = True,
         threads: int = 0,
+        uploads: Sequence[tuple[Tensor, Array]] = (),
+        downloads: Sequence[tuple[Array, Tensor]] = (),
     ) -> BoundRun:
         """Prepares a run on these tensors. Each call `bound()` then reads the inputs in place and writes the outputs to the
         given memory, as run_tensors() does, with little CPU time. For loops that use the same memory again and again.
 
         The tensors must be row-major, and their memory must stay valid. Work of other libraries on them is ordered with the
         stream only once, by this call; later, enqueue such work on the same stream, or wait for it.
+
+        uploads, downloads: pairs (to, from) of a tensor in GPU memory and an array of as many bytes in memory of pinned().
+        They are copied before and after each run, in the stream's order; they need synchronize=False. An array must not change
+        from the call until wait().
         """
         for name, value in inputs.items():
             if not hasattr(value, "__dlpack__") or np.isscalar(value):
@@ -249,7 +266,9 @@ class Model:
             if card is not None and stream is None:
                 card.stream.synchronize()  # runs have other streams of the model's
             handle = 0 if card is None or stream is None else card.handle
-            return BoundRun(self._native.bind(raw, places, threads, handle, synchronize), (self._native, stream, kept))
+            copies = [_copies(pairs) for pairs in (uploads, downloads)]
+            native = self._native.bind(raw, places, threads, handle, synchronize, *copies)
+            return BoundRun(native, (self._native, stream, kept, uploads, downloads))
 
     def profile(self, inputs: Mapping[str, Any], *, threads: int = 0) -> tuple[dict[str, Array], list[Step]]:
         """Runs once; returns the outputs and the time of each step."""

@@ -93,6 +93,7 @@ class Engine(Texts):
             "cache_dir": cache_dir,
             "device_memory_limit": device_memory_limit,
             "progress": progress,
+            "slots": 0 if speculation else max_sequences,  # guesses follow from the tokens before them
         }
         self._adapters = Adapters(adapters or {})
         self._speculator: Speculator | None = None
@@ -116,6 +117,7 @@ class Engine(Texts):
         self._ended: Counter[str] = Counter()
         self._wakes, self._showing = Wakes(), False
         self._later: list[tuple[Request, TokenEvent, str, bool]] = []  # tokens of which callers have not been told
+        self._flying: list[tuple[list[Piece], Callable[[], Chosen]]] = []  # what has been started, with its results
         # The thread does not keep the engine alive: an engine that nobody has any more ends.
         wake = self._wake
         own = weakref.ref(self, lambda _: _notify(wake))
@@ -314,7 +316,7 @@ class Engine(Texts):
         self._inbox.clear()
         for r in [r for r in self._live if r.cancelled and not r.ending]:
             self._end(r, "cancelled")
-        if self._closing and not self._live:
+        if self._closing and not self._live and not self._flying:
             return None
         return self._scheduler.plan() if self._live else []
 
@@ -338,7 +340,9 @@ class Engine(Texts):
             self._wakes.send()
 
     def _step(self, pieces: list[Piece]) -> None:
-        """Long parts of prompts one by one, then all other tokens together."""
+        """Starts a step, then reads the results of the one before it. So on a GPU one step runs while the host prepares the
+        next, which takes the last tokens where the GPU has them. Results are read at once where what comes next depends on
+        them: on masks and penalties, and on guesses."""
         if self._speculator is not None:
             try:
                 pieces = [p.guessing() for p in self._speculator.fill(pieces)]
@@ -346,28 +350,56 @@ class Engine(Texts):
                 for p in pieces:
                     self._end(p.request, "error", known_error(error, "the draft model failed"))
                 return
-        long = [[p] for p in pieces if p.count > _SHORT]
-        short = [p for p in pieces if p.count <= _SHORT]
-        for all_of in [*long, *([short] if short else [])]:
-            group = [p for p in all_of if not p.request.ending and self._masked(p)]
-            if not group:
-                continue
+        before, self._flying = self._flying, []
+        wait = not self._decoder.ahead or self._speculator is not None
+        for group in self._groups(pieces):
             kind = StepKind(adapters=any(p.request.adapter for p in group))
             for p in group:
-                if p.gives:
+                if p.results:
                     kind = kind.joined(p.request.kind())
             try:
-                wait = self._decoder.start(group, kind, len(group) == 1 and group[0].count > 1)
-                self._show()  # the texts of the last step, while this one runs
-                chosen = wait()
+                results = self._decoder.start(group, kind, len(group) == 1 and group[0].count > 1)
             except Exception as error:
-                for p in group:
-                    if not p.request.ending:
-                        self._end(p.request, "error", known_error(error, "a step of the engine failed"))
+                self._fail(group, error)
+                continue
+            for p in group:
+                self._scheduler.launched(p)
+            self._flying.append((group, results))
+            wait = wait or kind.adjust
+        self._read(before)
+        if wait:
+            self._settle()
+
+    def _groups(self, pieces: list[Piece]) -> Iterator[list[Piece]]:
+        """What runs at a time: parts of prompts one by one, then all other tokens together."""
+        short = 1 if self._decoder.ahead else _SHORT
+        together = [p for p in pieces if p.count <= short]
+        for group in [*([p] for p in pieces if p.count > short), together]:
+            found = [p for p in group if not p.request.ending and self._masked(p)]
+            if found:
+                yield found
+
+    def _fail(self, group: list[Piece], error: Exception) -> None:
+        for p in group:
+            if not p.request.ending:
+                self._end(p.request, "error", known_error(error, "a step of the engine failed"))
+
+    def _read(self, flying: list[tuple[list[Piece], Callable[[], Chosen]]]) -> None:
+        """Takes the tokens of steps that have been started; meanwhile callers are told of those before them."""
+        self._show()
+        for group, results in flying:
+            try:
+                chosen = results()
+            except Exception as error:
+                self._fail(group, error)
                 continue
             self._take(group, chosen)
-        if self._decoder.immediate:
-            self._show()
+
+    def _settle(self) -> None:
+        """Nothing is in flight afterwards, and callers know all tokens."""
+        flying, self._flying = self._flying, []
+        self._read(flying)
+        self._show()
 
     def _masked(self, piece: Piece) -> bool:
         """Asks the request's constraint, if it has one, which tokens may come next. False: it has failed."""
@@ -382,7 +414,7 @@ class Engine(Texts):
         return True
 
     def _take(self, pieces: list[Piece], chosen: Chosen) -> None:
-        """Gives the requests their tokens. One that a stop string has ended while the step ran gets none."""
+        """Gives the requests their tokens. One that has ended while the step ran gets none."""
         at = 0
         with self._wake:
             self._steps += 1
@@ -391,7 +423,6 @@ class Engine(Texts):
             at += p.results
             if r.ending:
                 continue
-            new = p.start >= r.prompt_tokens
             taken, reason = 0, ""
             # A guess that is the token chosen before it was computed rightly, so the token after it counts too.
             while taken < p.results and not reason and p.guesses[:taken] == tuple(chosen.tokens[first : first + taken]):
@@ -403,12 +434,15 @@ class Engine(Texts):
                 taken += 1
             if r.ending:
                 continue
+            r.unknown -= p.results - len(p.guesses)
             wrong = max(0, p.results - taken)
-            with self._wake:
-                self._prompt_tokens += 0 if new and p.count - len(p.guesses) == 1 else p.count
-                self._guessed += len(p.guesses)
-                self._right += len(p.guesses) - wrong
-                self._scheduler.count(p, wrong)
+            guesses = len(p.guesses)
+            if p.start < r.prompt_tokens or p.count - guesses > 1:
+                self._prompt_tokens += p.count
+            if guesses:
+                self._guessed += guesses
+                self._right += guesses - wrong
+            self._scheduler.count(p, wrong)
             if reason:
                 self._leave(r, reason)
 
@@ -458,7 +492,7 @@ def _loop(own: weakref.ref[Engine], wake: threading.Condition) -> None:
             engine = own()
             if engine is None:
                 return
-            if not (engine._live or engine._closing):
+            if not (engine._live or engine._closing or engine._flying):
                 del engine
                 wake.wait()
                 continue
@@ -468,5 +502,5 @@ def _loop(own: weakref.ref[Engine], wake: threading.Condition) -> None:
         if pieces:
             engine._step(pieces)
         else:
-            engine._show()
+            engine._settle()
         del engine, pieces  # requests know the engine's tokenizer

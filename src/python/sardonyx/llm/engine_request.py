@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,7 +79,7 @@ def request_options(folder: GenaiFolder, given: Mapping[str, Any]) -> tuple[Sear
     return search, options
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class TokenEvent:
     """A token of an answer, and the text that can be shown after it (which may belong to earlier tokens too)."""
 
@@ -148,7 +148,9 @@ class Request:
         self.search, self.options, self.room = search, options, room
         self.prompt_tokens = len(prompt)
         self.tokens = list(prompt)  #: the prompt's and the answer's
-        self.computed = 0  #: of them in the cache
+        self.computed = 0  #: of them in the cache, or written there by a step in flight
+        self.unknown = 0  #: tokens after them that steps in flight choose
+        self.slot = -1  #: while it runs: its place in the decoder's table of pages and of last tokens
         self.drafted = 0  #: of them in the draft model's cache
         self.guesses: tuple[int, ...] = ()  #: by the last n-gram that was looked up
         self.text_array = np.empty(0, np.int64)  #: the tokens, for looking up
@@ -170,13 +172,25 @@ class Request:
         self.total = 0.0
         self._stream = TextStream(decode, search.stop)
         self._random = np.random.default_rng(search.seed)
+        adjusts = search.repetition_penalty != 1 or options.presence_penalty or options.frequency_penalty
+        sample, pure = "", False
+        if search.samples:
+            pure = not search.top_k and search.top_p == 1
+            sample = "few" if pure or 0 < search.top_k <= FEW else "all"
+        #: For StepKind.sample: temperature, top_p, min_p, top_k, and whether neither of top_p and top_k applies.
+        self.drawing = search.temperature, search.top_p, search.min_p, search.top_k or 1 << 40, pure
+        self._kind = StepKind(
+            sample,
+            bool(adjusts or options.logit_bias or options.constraint is not None),
+            options.logprobs is not None,
+            adapter > 0,
+        )
         self._drawn: list[float] = []
         self._told = 0  # tokens of which the caller knows
         self._counts: dict[int, int] = {}
         self._done = threading.Event()
-        self._lock = threading.Lock()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._listener: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._listener: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None  # set by its loop's thread
 
     @property
     def answer(self) -> list[int]:
@@ -201,8 +215,7 @@ class Request:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         arrived = asyncio.Event()
-        with self._lock:
-            self._listener = asyncio.get_running_loop(), arrived
+        self._listener = asyncio.get_running_loop(), arrived
         try:
             while True:
                 try:
@@ -215,19 +228,12 @@ class Request:
                 if isinstance(event, EndEvent):
                     return
         finally:
-            with self._lock:
-                self._listener = None
+            self._listener = None
 
     # ---- for the engine's thread
     def kind(self) -> StepKind:
         """What a step must compute to give it a token."""
-        s, o = self.search, self.options
-        adjust = bool(s.repetition_penalty != 1 or o.presence_penalty or o.frequency_penalty or o.logit_bias)
-        sample = ""
-        if s.samples:
-            pure = not s.top_k and s.top_p == 1
-            sample = "few" if pure or 0 < s.top_k <= FEW else "all"
-        return StepKind(sample, adjust or o.constraint is not None, o.logprobs is not None, self.adapter > 0)
+        return self._kind
 
     def random(self, place: int) -> float:
         """The number that chooses the answer's token at this place. It depends on the seed and the place alone."""
@@ -251,11 +257,13 @@ class Request:
         if self.first is None:
             self.first = time.perf_counter() - self.started
         self.tokens.append(token)
-        self._counts[token] = self._counts.get(token, 0) + 1
-        over = self.options.constraint.accept(token) if self.options.constraint else False
+        over = False
+        if self._kind.adjust:
+            self._counts[token] = self._counts.get(token, 0) + 1
+            over = self.options.constraint.accept(token) if self.options.constraint else False
         if token in ends and not self.search.ignore_eos:
             return "end", True
-        if token in self.options.stop_tokens:
+        if self.options.stop_tokens and token in self.options.stop_tokens:
             return "stop", True
         if over:
             return "end", False
@@ -268,8 +276,10 @@ class Request:
         if self._stream.stopped:
             reason = "stop"
             del self.tokens[self.prompt_tokens + self._told :]  # guesses that were right have been taken already
-        self.text += text
-        self._deliver(replace(event, text=text) if text else event, wakes)
+        if text:
+            self.text += text
+            event.text = text
+        self._deliver(event, wakes)
         return reason
 
     def end(self, reason: str, error: Error | None, wakes: Wakes) -> None:
@@ -286,6 +296,7 @@ class Request:
 
     def _deliver(self, event: Event, wakes: Wakes) -> None:
         self._events.put(event)
-        with self._lock:
-            if self._listener:
-                wakes.add(*self._listener)
+        # The event comes first: a listener that is set now finds it, or sees it before it waits.
+        listener = self._listener
+        if listener is not None:
+            wakes.add(*listener)

@@ -20,12 +20,13 @@ from .decoder import _free_host_memory
 from .engine_request import Request
 from .genai_folder import GenaiFolder
 from .lora import Adapters
-from .paged_graph import PagedGraph
+from .paged_graph import GIVEN_IDS, PagedGraph
 from .paged_sampling import StepKind
 from .scheduler import Piece
+from .step_runs import GpuRun, rounded_tokens
 
 Array = np.ndarray[Any, Any]
-_MOST_BOUND = 64  #: sizes of steps whose tensors are kept
+_MOST_BOUND = 128  #: sizes of steps whose tensors are kept
 
 
 @dataclass
@@ -58,8 +59,10 @@ class PagedDecoder:
         cache_dir: str | os.PathLike[str] | None,
         device_memory_limit: int,
         progress: Callable[[Any], object] | None = None,
+        slots: int = 0,
     ):
-        """rows: tokens of a page; cache_memory: bytes of the cache; 0: enough for wanted_pages, but at most half of the
+        """slots: sequences that run concurrently; with it, steps on a GPU may be started before the results of earlier ones
+        have been read (`ahead`). rows: tokens of a page; cache_memory: bytes of the cache; 0: enough for wanted_pages, but at most half of the
         device's memory, or of the host's free memory. beside: bytes of another cache, which has as many pages, for each
         page; they are part of cache_memory. pages: if not 0, as many as this, whatever the memory."""
         self.folder, self.graph = folder, PagedGraph(folder, rows, adapters, cache_type)
@@ -73,7 +76,9 @@ class PagedDecoder:
         }
         self._programs: dict[tuple[StepKind, bool], Model] = {}
         self._lock = threading.Lock()
-        self._bound: OrderedDict[tuple[StepKind, int, int, int, int], _Bound] = OrderedDict()
+        self._bound: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self.ahead = slots > 0 and device.partition(":")[0] != "host"
+        self.slots = slots if self.ahead else 0
         self.device = self.program(StepKind(), False).device  # reports faults of the model at once
         self.page_bytes = self.graph.page_bytes() + beside
         half = self._memory() // 2
@@ -84,6 +89,13 @@ class PagedDecoder:
                 f"the KV cache needs memory for two pages of {self.page_bytes} bytes at least; give cache_memory"
             )
         self.caches = self._new_caches()
+        self._last: dict[str, Tensor] = {}
+        if self.device != "host":
+            self._stream = Stream(self.device)
+            self._columns = -(-folder.context // rows)
+            self._tables = _Tables(self._columns)
+        if self.ahead:
+            self._last = {"last": to_device(np.zeros(self.slots, np.int64), self.device)}
         self._weights = {n: to_device(x, self.device) for n, x in self.graph.adapter_weights.items()}
 
     def program(self, kind: StepKind, single: bool) -> Model:
@@ -91,7 +103,7 @@ class PagedDecoder:
         key = kind, single
         with self._lock:
             if key not in self._programs:
-                source = self.graph.build(kind, single)
+                source = self.graph.build(kind, single, self.slots)
                 self._programs[key] = compile(source, folder=self.graph.step.data_folder, **self._compile)
             return self._programs[key]
 
@@ -129,49 +141,76 @@ class PagedDecoder:
 
     def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
         """Computes the pieces together. What it returns waits for the results, which are those of the pieces that give a
-        token, in order."""
+        token, in order. single: one piece, whose tokens are computed as one block of attention."""
         # Of each result, its request and the token's place in the answer.
         giving = [
             (p.request, p.start + p.count - p.results + k + 1 - p.request.prompt_tokens)
             for p in pieces
             for k in range(p.results)
         ]
-        values = self._packed(pieces)
-        if kind.adapters:
-            values["adapter"] = np.repeat(
-                np.array([p.request.adapter for p in pieces], np.int64), [p.count for p in pieces]
-            )
-        shape = pieces[0].count, pieces[0].results
+        first = pieces[0]
         # The number of changed logits differs from step to step, so steps with any are not bound to tensors.
-        if not single and not kind.adjust and shape[1] and all((p.count, p.results) == shape for p in pieces):
-            bound = self._bound_for(kind, len(pieces), values["table"].shape[1], *shape)
-            bound.start({**values, **self._choice(giving, kind, len(giving))})
-            return lambda: self._chosen(bound.results(), len(giving), kind)
-        found = self._run(kind, single, {**values, **self._choice(giving, kind, max(1, len(giving)))})
+        if not kind.adjust:
+            if self.device == "host":
+                shape = first.count, first.results
+                if not single and first.results and all((p.count, p.results) == shape for p in pieces):
+                    return self._start_on_host(pieces, giving, kind)
+            elif single:
+                size = rounded_tokens(first.count)
+                if first.results <= 1 and first.start + size <= self.folder.context:
+                    return self._start_on_gpu(pieces, giving, kind, 1, size, 1, True)
+            elif first.results and all(p.count == first.count and p.results == first.results for p in pieces):
+                size = 1 << (len(pieces) - 1).bit_length()
+                return self._start_on_gpu(pieces, giving, kind, size, first.count, first.results, False)
+        found = self._run(pieces, giving, kind, single)
         return lambda: self._chosen(found, len(giving), kind)
 
     @staticmethod
     def _chosen(found: dict[str, Array], count: int, kind: StepKind) -> Chosen:
         chosen = Chosen(found["next_tokens"][:count, 0].tolist())
         if kind.logprobs:
-            chosen.logprobs = found["logprob"][:count, 0]
-            chosen.top_tokens, chosen.top_logprobs = found["top_tokens"][:count], found["top_logprobs"][:count]
+            chosen.logprobs = found["logprob"][:count, 0].copy()
+            chosen.top_tokens = found["top_tokens"][:count].copy()
+            chosen.top_logprobs = found["top_logprobs"][:count].copy()
         return chosen
 
     def _caches_by_name(self, names: Sequence[str]) -> dict[str, Tensor]:
         return dict(zip(names, self.caches))
 
     def _tensors(self, kind: StepKind) -> dict[str, Tensor]:
-        """Inputs that are the same in every step: the caches, and the weights of adapters."""
-        return {**self._caches_by_name(self.graph.cache_inputs), **(self._weights if kind.adapters else {})}
+        """Inputs that are the same in every step: the caches, the last tokens, and the weights of adapters."""
+        weights = self._weights if kind.adapters else {}
+        return {**self._caches_by_name(self.graph.cache_inputs), **self._last, **weights}
 
-    def _run(self, kind: StepKind, single: bool, inputs: dict[str, Any]) -> dict[str, Array]:
-        outputs = self.graph.cache_outputs
-        results = self.program(kind, single).run_tensors(
-            {**inputs, **self._tensors(kind)},
-            on_device=True,
-            outputs=self._caches_by_name(outputs),
-        )
+    def _outputs(self) -> dict[str, Tensor]:
+        """The outputs that stay on the device."""
+        last = {"last_next": x for x in self._last.values()}
+        return {**self._caches_by_name(self.graph.cache_outputs), **last}
+
+    # ---- steps of any sizes, which are computed when _run() returns
+    def _inputs(self, pieces: Sequence[Piece], giving: Sequence[tuple[Request, int]], kind: StepKind) -> dict[str, Any]:
+        """All inputs of a step."""
+        inputs: dict[str, Any] = {**self._packed(pieces), **self._choice(giving, kind, max(1, len(giving)))}
+        if kind.adapters:
+            inputs["adapter"] = _adapters(pieces)
+        if self.ahead:
+            inputs[GIVEN_IDS] = inputs.pop(self.folder.input_ids)
+            inputs["source"] = np.full(inputs[GIVEN_IDS].shape[1], -1, np.int32)
+            for p, end in zip(pieces, inputs["cumulative"][1:].tolist()):
+                if p.unknown:
+                    inputs["source"][end - 1] = p.request.slot
+            inputs["target"] = np.full(self.slots, -1, np.int32)
+            inputs["target"][[r.slot for r, _ in giving if r.slot >= 0]] = [
+                k for k, (r, _) in enumerate(giving) if r.slot >= 0
+            ]
+        return {**inputs, **self._tensors(kind)}
+
+    def _run(
+        self, pieces: Sequence[Piece], giving: Sequence[tuple[Request, int]], kind: StepKind, single: bool
+    ) -> dict[str, Array]:
+        inputs, outputs = self._inputs(pieces, giving, kind), self._outputs()
+        stream = None if self.device == "host" else self._stream
+        results = self.program(kind, single).run_tensors(inputs, on_device=True, outputs=outputs, stream=stream)
         return {n: np.asarray(t.numpy()) for n, t in results.items() if n not in outputs}
 
     def _packed(self, pieces: Sequence[Piece]) -> dict[str, Array]:
@@ -210,15 +249,15 @@ class PagedDecoder:
             for name, value in (("temperature", 1), ("top_p", 1), ("min_p", 0), ("random", 0)):
                 values[name] = np.full((results, 1), value, np.float32)
             values["top_k"], values["pure"] = np.ones((results, 1), np.int64), np.zeros((results, 1), np.bool_)
-            for at, (r, place) in enumerate(giving):
-                s = r.search
-                if not s.samples:
-                    continue
-                values["temperature"][at], values["top_p"][at], values["min_p"][at] = s.temperature, s.top_p, s.min_p
-                values["top_k"][at] = s.top_k or self.folder.vocabulary
-                values["pure"][at] = not s.top_k and s.top_p == 1
+            drawn = [(at, r, place) for at, (r, place) in enumerate(giving) if r.search.samples]
+            if drawn:
+                rows = [at for at, *_ in drawn]
+                values["random"][rows, 0] = [r.random(place) for _, r, place in drawn]
                 # Slightly below 1, so that its product with a sum stays below the sum.
-                values["random"][at] = min(r.random(place), 1 - 2**-22)
+                np.minimum(values["random"], np.float32(1 - 2**-22), out=values["random"])
+                columns = np.array([r.drawing for _, r, _ in drawn]).T
+                for name, column in zip(("temperature", "top_p", "min_p", "top_k", "pure"), columns):
+                    values[name][rows, 0] = column
         if kind.adjust:
             changes = [r.changes() for r, _ in giving]
             most = max((len(c[0]) for c in changes), default=0)
@@ -239,61 +278,195 @@ class PagedDecoder:
                         values[name][at, : len(items)] = items
         return values
 
-    def _bound_for(self, kind: StepKind, sequences: int, columns: int, count: int, results: int) -> _Bound:
-        """A step in which every sequence has as many tokens: sizes are rounded up, so that few of them are prepared."""
-        key = kind, 1 << (sequences - 1).bit_length(), columns, count, results
+    # ---- steps of sizes that occur again
+    def _kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         if key not in self._bound:
             while len(self._bound) >= _MOST_BOUND:
                 self._bound.popitem(last=False)
-            self._bound[key] = _Bound(self, *key)
+            self._bound[key] = make()
         self._bound.move_to_end(key)
         return self._bound[key]
 
+    def _start_on_host(
+        self, pieces: Sequence[Piece], giving: Sequence[tuple[Request, int]], kind: StepKind
+    ) -> Callable[[], Chosen]:
+        """A step in which every sequence has as many tokens: sizes are rounded up, so that few of them are prepared."""
+        values = self._packed(pieces)
+        if kind.adapters:
+            values["adapter"] = _adapters(pieces)
+        size, shape = 1 << (len(pieces) - 1).bit_length(), (pieces[0].count, pieces[0].results)
+        key = kind, size, values["table"].shape[1], *shape
+        bound = self._kept(key, lambda: _HostRun(self, *key))
+        bound.start({**values, **self._choice(giving, kind, len(giving))})
+        return lambda: self._chosen(bound.found, len(giving), kind)
 
-class _Bound:
-    """A step of `count` tokens, mostly one, for each of up to `size` sequences, the last `results` of which give a token.
-    Its tensors keep their addresses, so that on GPUs it is one captured graph. Padding rows compute tokens of page 0."""
-
-    def __init__(self, decoder: PagedDecoder, kind: StepKind, size: int, columns: int, count: int, results: int):
-        folder, self.size, self._host = decoder.folder, size, decoder.device == "host"
-        model = decoder.program(kind, False)
-        self._values: dict[str, Array] = {
-            folder.input_ids: np.zeros((1, size * count), decoder.graph.step.ids_dtype),
+    def unused(self, kind: StepKind, size: int, count: int, results: int) -> dict[str, Array]:
+        """Values of a step's inputs whose places no sequence uses: `size` sequences of `count` tokens, which compute tokens of
+        page 0, and `results` results of each. Without the table."""
+        folder = self.folder
+        values: dict[str, Array] = {
+            GIVEN_IDS if self.ahead else folder.input_ids: np.zeros((1, size * count), self.graph.step.ids_dtype),
             "cumulative": np.arange(size + 1, dtype=np.int32) * count,
             "past": np.zeros(size, np.int32),
-            "table": np.zeros((size, columns), np.int32),
             "rows": np.arange(size * count, dtype=np.int64).reshape(size, count)[:, count - results :].flatten(),
-            **decoder._choice([], kind, size * results),
+            **self._choice([], kind, size * results),
         }
         if kind.adapters:
-            self._values["adapter"] = np.zeros(size * count, np.int64)
+            values["adapter"] = np.zeros(size * count, np.int64)
         if folder.position_ids:
-            self._values[folder.position_ids] = np.zeros((1, size * count), decoder._dtype_of(folder.position_ids))
-        tensors: dict[str, Any] = dict(self._values)
-        self._found: dict[str, Any] = {}
-        for info in model.outputs:
-            if info.name not in decoder.graph.cache_outputs:
-                shape = (size * results, *(int(d) for d in info.shape[1:])) if info.shape else (size * results,)
-                self._found[info.name] = np.zeros(shape, info.dtype)
-        stream = None
-        if not self._host:
-            tensors = {n: to_device(v, decoder.device) for n, v in tensors.items()}
-            self._found = {n: empty(v.shape, v.dtype, decoder.device) for n, v in self._found.items()}
-            stream = Stream(decoder.device)
-        self._copies = [
-            (tensors[n]._copy_from, (v.ctypes.data, v.dtype.name, list(v.shape), False))
-            for n, v in self._values.items()
-            if not self._host and n not in ("cumulative", "rows")  # which stay the same
-        ]
-        self._run = model.bind(
-            {**tensors, **decoder._tensors(kind)},
-            {**self._found, **decoder._caches_by_name(decoder.graph.cache_outputs)},
-            stream=stream,
-            synchronize=stream is None,
+            values[folder.position_ids] = np.zeros((1, size * count), self._dtype_of(folder.position_ids))
+        if self.ahead:
+            values["source"] = np.full(size * count, -1, np.int32)
+            values["target"] = np.full(self.slots, -1, np.int32)
+        return values
+
+    def read_outputs(self, kind: StepKind, single: bool, results: int) -> dict[str, Array]:
+        """Memory for a step's outputs that are read."""
+        found = {}
+        for info in self.program(kind, single).outputs:
+            if info.name not in self.graph.cache_outputs and info.name != "last_next":
+                shape = (results, *(int(d) for d in info.shape[1:])) if info.shape else (results,)
+                found[info.name] = np.zeros(shape, info.dtype)
+        return found
+
+    def _gpu_run(self, kind: StepKind, single: bool, size: int, count: int, results: int, columns: int) -> GpuRun:
+        values = {**self.unused(kind, size, count, results), "table": np.zeros((size, columns), np.int32)}
+        constant = {n: values.pop(n) for n in ("cumulative", *(() if single else ("rows",)))}
+        found = self.read_outputs(kind, single, size * results)
+        return GpuRun(
+            self.program(kind, single),
+            self.device,
+            self._stream,
+            constant,
+            values,
+            found,
+            (self._tensors(kind), self._outputs()),
+        )
+
+    def _start_on_gpu(
+        self,
+        pieces: Sequence[Piece],
+        giving: Sequence[tuple[Request, int]],
+        kind: StepKind,
+        size: int,
+        count: int,
+        results: int,
+        single: bool,
+    ) -> Callable[[], Chosen]:
+        """Starts a step of up to `size` sequences, each of up to `count` tokens, with as many results."""
+        # Attention ends where a sequence ends; with few sequences, the table's width decides how its keys are divided.
+        longest = max(len(p.request.pages) for p in pieces)
+        columns = self._columns if single else min(self._columns, 1 << (longest - 1).bit_length())
+        key = kind, single, size, count, results, columns
+        run = self._kept(key, lambda: self._gpu_run(*key))
+        side = run.side()
+        self._fill(side.values, pieces, giving, kind, count, single)
+        side.run()
+
+        def wait() -> Chosen:
+            side.run.wait()
+            chosen = self._chosen(side.found, len(giving), kind)
+            run.release(side)
+            return chosen
+
+        return wait
+
+    def _fill(
+        self,
+        values: dict[str, Array],
+        pieces: Sequence[Piece],
+        giving: Sequence[tuple[Request, int]],
+        kind: StepKind,
+        count: int,
+        single: bool,
+    ) -> None:
+        """The values of a step; those of places that are not used compute tokens of page 0."""
+        folder, n = self.folder, len(pieces)
+        ids = values[GIVEN_IDS if self.ahead else folder.input_ids][0]
+        starts = [p.start for p in pieces]
+        if count == 1:
+            ids[:n] = [0 if p.unknown else p.request.tokens[p.start] if not p.guesses else p.ids[0] for p in pieces]
+        else:
+            for k, p in enumerate(pieces):
+                ids[k * count : k * count + p.count] = p.ids
+        values["past"][:n] = starts
+        values["past"][n:] = 0
+        self._tables.rows(pieces, values["table"])
+        if single:
+            values["rows"][0] = pieces[0].count - 1
+        if folder.position_ids:
+            at = np.minimum(np.asarray(starts)[:, None] + np.arange(count), folder.context - 1)
+            values[folder.position_ids][0, : n * count] = at.reshape(-1)
+        if self.ahead:
+            source, target = values["source"], values["target"]
+            source[...] = target[...] = -1
+            for k, p in enumerate(pieces):
+                if p.unknown:
+                    source[k * count + p.count - 1] = p.request.slot
+            slots = [r.slot for r, _ in giving]
+            target[slots] = range(len(slots))
+        if kind.adapters:
+            values["adapter"][:] = 0
+            for k, p in enumerate(pieces):
+                values["adapter"][k * count : (k + 1) * count] = p.request.adapter
+        if kind.sample:
+            results = len(values["random"])
+            for name, x in self._choice(giving, kind, results).items():
+                values[name][...] = x
+
+
+class _Tables:
+    """The pages of the sequences that run, of which only those that are new are written."""
+
+    def __init__(self, columns: int):
+        self._table = np.zeros((64, columns), np.int32)  # by slot
+        self._known: list[tuple[int, int, int]] = [(0, 0, 0)] * 64  # request's number, times preempted, pages
+
+    def rows(self, pieces: Sequence[Piece], into: Array) -> None:
+        """Writes the pieces' rows; zeros below and beside them."""
+        width, taken = into.shape[1], []
+        for p in pieces:
+            r = p.request
+            pages, slot = r.pages, r.slot
+            if slot < 0:  # not of the engine's requests
+                break
+            while slot >= len(self._known):
+                self._table = np.concatenate((self._table, np.zeros_like(self._table)))
+                self._known += [(0, 0, 0)] * len(self._known)
+            number, turn, count = self._known[slot]
+            if number != r.number or turn != r.preempted or count != len(pages):
+                same = number == r.number and turn == r.preempted and count < len(pages)
+                begin = count if same else 0
+                self._table[slot, begin : len(pages)] = pages[begin:]
+                self._table[slot, len(pages) :] = 0
+                self._known[slot] = r.number, r.preempted, len(pages)
+            taken.append(slot)
+        else:
+            np.take(self._table[:, :width], taken, axis=0, out=into[: len(taken)])
+            into[len(taken) :] = 0
+            return
+        into[...] = 0
+        for row, p in zip(into, pieces):
+            row[: len(p.request.pages)] = p.request.pages
+
+
+def _adapters(pieces: Sequence[Piece]) -> Array:
+    return np.repeat(np.array([p.request.adapter for p in pieces], np.int64), [p.count for p in pieces])
+
+
+class _HostRun:
+    """A step on the host of `count` tokens, mostly one, for each of up to `size` sequences, the last `results` of which give
+    a token. Padding rows compute tokens of page 0."""
+
+    def __init__(self, decoder: PagedDecoder, kind: StepKind, size: int, columns: int, count: int, results: int):
+        self._values = {**decoder.unused(kind, size, count, results), "table": np.zeros((size, columns), np.int32)}
+        self.found = decoder.read_outputs(kind, False, size * results)
+        self._run = decoder.program(kind, False).bind(
+            {**self._values, **decoder._tensors(kind)}, {**self.found, **decoder._outputs()}
         )
 
     def start(self, values: dict[str, Array]) -> None:
-        """Begins a step; values of fewer sequences than `size` are completed."""
+        """Computes a step; values of fewer sequences than `size` are completed."""
         for name, value in values.items():
             own = self._values[name]
             if name in ("cumulative", "rows"):
@@ -304,11 +477,4 @@ class _Bound:
                 own[:, : value.shape[1]] = value
             else:
                 own[: len(value)] = value
-        for copy_from, array in self._copies:
-            copy_from(array)
         self._run()
-
-    def results(self) -> dict[str, Array]:
-        """Waits for the step; its outputs by name."""
-        self._run.wait()
-        return {n: v if self._host else np.asarray(v.numpy()) for n, v in self._found.items()}

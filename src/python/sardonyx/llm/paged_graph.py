@@ -32,6 +32,7 @@ _SAME = (
     "rotary_interleaved",
     "qk_norm_epsilon",
 )
+GIVEN_IDS = "sardonyx/given_ids"  #: of build() with slots: the ids that the host knows
 _WITHOUT_EFFECT = {"smooth_softmax": (-1, 0, 1), "causal": (1,), "qk_output": (0,), "sliding_window_cache": (0,)}
 
 
@@ -143,7 +144,7 @@ class PagedGraph:
             found += [((pages, self.rows, h), np.dtype(np.float32)) for h, _ in sizes]
         return found
 
-    def build(self, kind: StepKind, single: bool) -> bytes:
+    def build(self, kind: StepKind, single: bool, slots: int = 0) -> bytes:
         """The model of a step, serialised; its external data stays in the folder.
 
         Inputs: the ids [1, tokens]; the positions of that shape, if the decoder has such an input; cumulative int32
@@ -151,6 +152,7 @@ class PagedGraph:
         int32 [sequences, columns], its pages; rows int64 [results], the tokens whose logits are used; the caches [pages,
         rows, heads, head size]; those of add_choice(), and of adapters (see _adapt). Outputs: the caches, and those of add_choice().
         single: there is one sequence; its new tokens are then computed as one block of attention.
+        slots: if not 0, the last token of so many sequences stays on the device: see _keep_tokens().
         """
         onnx, folder = needed("onnx"), self._folder
         model = onnx.ModelProto()
@@ -181,7 +183,9 @@ class PagedGraph:
             self._cache_shape(v, k)
         if self.scaled:
             self._add_scales(n)
-        add_choice(n, logits, folder.vocabulary, kind)
+        token = add_choice(n, logits, folder.vocabulary, kind)
+        if slots:
+            self._keep_tokens(n, token, slots)
         self._prune(graph)
         StepGraph._sort(graph)
         return bytes(model.SerializeToString())
@@ -201,6 +205,28 @@ class PagedGraph:
                 dims[1].dim_param = "tokens"
             elif v.name in past:
                 self._cache_shape(v, past[v.name])
+
+    def _keep_tokens(self, n: Nodes, token: str, slots: int) -> None:
+        """Lets a step read tokens that earlier steps have chosen, before the host knows them.
+
+        Inputs: GIVEN_IDS, in place of the ids; last int64 [slots], in one memory with the output last_next; source int32 [tokens], the slot whose token takes
+        the place of the one in the ids, or -1; target int32 [slots], the result that a slot gets, or -1.
+        """
+        zero = n.constant(0, np.int32)
+        last = n.input("last", np.int64, [slots])
+        source = n.input("source", np.int32, ["tokens"])
+        target = n.input("target", np.int32, [slots])
+        ids = self._folder.input_ids
+        for v in n.graph.input:
+            if v.name == ids:
+                v.name = GIVEN_IDS
+        taken = n.add("Gather", last, n.add("Max", source, zero), axis=0)
+        if self.step.ids_dtype != np.int64:
+            taken = n.cast(taken, self.step.ids_dtype)
+        n.add("Where", n.add("Less", source, zero), GIVEN_IDS, taken, outputs=(ids,))  # [1, tokens] and [tokens]
+        results = n.add("Reshape", token, n.constant([-1], np.int64))
+        kept = n.add("Gather", results, n.add("Max", target, zero), axis=0)
+        n.output(n.add("Where", n.add("Less", target, zero), last, kept), "last_next", np.int64, [slots])
 
     def _add_scales(self, n: Nodes) -> None:
         """The scales of caches in 8 bits as inputs and outputs."""

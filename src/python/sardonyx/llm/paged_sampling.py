@@ -33,8 +33,8 @@ class StepKind:
         )
 
 
-def add_choice(n: Nodes, logits: str, vocabulary: int, kind: StepKind) -> None:
-    """Takes logits [results, vocabulary] to the graph's outputs: next_tokens int64 [results, 1].
+def add_choice(n: Nodes, logits: str, vocabulary: int, kind: StepKind) -> str:
+    """Takes logits [results, vocabulary] to the graph's outputs: next_tokens int64 [results, 1], whose value it returns.
 
     adjust: inputs touched int64 [results, changes], tokens (a row may repeat one, with the same values); offsets float32 of
     that shape, added to their logits after those with `repeated` (bool, same shape) were divided by repetition float32
@@ -60,6 +60,7 @@ def add_choice(n: Nodes, logits: str, vocabulary: int, kind: StepKind) -> None:
         n.add("TopK", logs, n.constant([count], np.int64), outputs=best, axis=-1, largest=1, sorted=1)
         n.output(best[0], "top_logprobs", np.float32, ["results", count])
         n.output(best[1], "top_tokens", np.int64, ["results", count])
+    return token
 
 
 def _adjusted(n: Nodes, scores: str, vocabulary: int) -> str:

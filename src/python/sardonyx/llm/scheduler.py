@@ -17,9 +17,10 @@ from .pages import PagePool
 _MULTIPLE = 64
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Piece:
-    """Tokens of a request that a step computes: `count` from `start` on, the last of which may be guesses."""
+    """Tokens of a request that a step computes: `count` from `start` on, the last of which may be guesses. Not changed after
+    it was made: the dataclass is not frozen because there is one for each request and step, and that takes thrice as long."""
 
     request: Request
     start: int
@@ -27,6 +28,8 @@ class Piece:
     results: int = 0  #: after so many of the last ones a token is chosen
     guesses: tuple[int, ...] = ()  #: tokens that the request does not have yet
     room: int = 0  #: how many guesses may be added, for which there are pages
+    unknown: int = 0  #: 1: its last token is chosen by a step whose results have not been read
+    turn: int = 0  #: Request.preempted when it was planned
 
     @property
     def gives(self) -> bool:
@@ -34,13 +37,14 @@ class Piece:
 
     @property
     def ids(self) -> list[int]:
+        """Its tokens; 0 for one that is not known yet."""
         known = self.request.tokens[self.start : self.start + self.count - len(self.guesses)]
-        return [*known, *self.guesses]
+        return [*known, *self.guesses, *(0,) * self.unknown]
 
     def guessing(self) -> Piece:
         """With its guesses, each of which is checked by the token chosen before it."""
         added = len(self.guesses)
-        return Piece(self.request, self.start, self.count + added, self.results + added, self.guesses)
+        return replace(self, count=self.count + added, results=self.results + added, room=0)
 
 
 class Scheduler:
@@ -57,6 +61,7 @@ class Scheduler:
         self.found = 0  #: tokens of prompts that were found in the cache
         self._served: dict[str, int] = {}
         self._admitted = 0
+        self._slots = list(range(most - 1, -1, -1))
 
     def add(self, request: Request) -> None:
         if not any(r.client == request.client for r in (*self.waiting, *self.running)):
@@ -69,19 +74,29 @@ class Scheduler:
         self.waiting.append(request)
 
     def remove(self, request: Request) -> None:
-        """Its pages are free at once."""
+        """Its pages are free at once: what a step in flight writes to them comes before what later steps write."""
         self._release(request)
         for group in (self.waiting, self.running):
             if request in group:
                 group.remove(request)
 
+    def launched(self, piece: Piece) -> None:
+        """A step that computes the piece has been started. Its results are not known."""
+        r = piece.request
+        r.computed = piece.start + piece.count
+        r.unknown += piece.results - len(piece.guesses)
+
     def count(self, piece: Piece, wrong: int = 0) -> None:
-        """The piece has been computed. wrong: guesses at its end that are not the request's tokens."""
+        """The piece has been computed, and its tokens have been taken. wrong: guesses at its end that are not the request's
+        tokens."""
         r, rows = piece.request, self.pool.rows
-        r.computed = piece.start + piece.count - wrong
-        r.drafted = min(r.drafted, r.computed)
         self._served[r.client] = self._served.get(r.client, 0) + piece.count - wrong
-        while (r.published + 1) * rows <= r.computed:
+        if piece.turn != r.preempted:  # its pages were taken away meanwhile
+            return
+        r.computed -= wrong
+        if r.drafted > r.computed:
+            r.drafted = r.computed
+        while (r.published + 1) * rows <= piece.start + piece.count - wrong:
             at = r.published * rows
             r.key = self.pool.key(r.key, r.tokens[at : at + rows])
             self.pool.publish(r.pages[r.published], r.key)
@@ -93,11 +108,17 @@ class Scheduler:
         pieces: list[Piece] = []
         planned: set[int] = set()
         left = self.tokens
-        order = sorted(self.running, key=lambda r: (-r.priority, r.admitted))
+        order = sorted(self.running, key=_place)
         # First those that generate, so that prompts never delay them.
-        for group in [r for r in order if self._pending(r) == 1], [r for r in order if self._pending(r) > 1]:
+        ready: list[Request] = []
+        prompts: list[Request] = []
+        for r in order:
+            if r.unknown and len(r.tokens) + r.unknown - r.prompt_tokens >= r.room:
+                continue  # its last token is being computed
+            (ready if len(r.tokens) + r.unknown - r.computed == 1 else prompts).append(r)
+        for group in ready, prompts:
             for r in group:
-                if r not in self.running:  # preempted meanwhile
+                if r.slot < 0:  # preempted meanwhile
                     continue
                 count = self._part(r, left)
                 if count > 0 and self._reserve(r, count, planned):
@@ -120,7 +141,8 @@ class Scheduler:
 
     @staticmethod
     def _piece(r: Request, count: int) -> Piece:
-        return Piece(r, r.computed, count, results=int(r.computed + count == len(r.tokens)))
+        last = r.computed + count == len(r.tokens) + r.unknown
+        return Piece(r, r.computed, count, int(last), (), 0, int(last and r.unknown > 0), r.preempted)
 
     def _with_guesses(self, pieces: list[Piece], left: int) -> tuple[list[Piece], int]:
         """Room for guesses in what is left of the step's tokens and in free pages."""
@@ -148,10 +170,12 @@ class Scheduler:
 
     @staticmethod
     def _pending(r: Request) -> int:
-        return len(r.tokens) - r.computed
+        return len(r.tokens) + r.unknown - r.computed
 
     def _next(self) -> Request | None:
-        return min(self.waiting, key=lambda r: (-r.priority, self._served.get(r.client, 0), r.number), default=None)
+        """Who begins next. One that was preempted while a step computed its next token waits for that token."""
+        able = (r for r in self.waiting if not r.unknown)
+        return min(able, key=lambda r: (-r.priority, self._served.get(r.client, 0), r.number), default=None)
 
     def _needed(self, tokens: int) -> int:
         return -(-tokens // self.pool.rows)
@@ -169,7 +193,7 @@ class Scheduler:
             r.kept = r.computed
         self.found += r.computed
         self._admitted += 1
-        r.admitted = self._admitted
+        r.admitted, r.slot = self._admitted, self._slots.pop()
         self.waiting.remove(r)
         self.running.append(r)
         return True
@@ -209,3 +233,10 @@ class Scheduler:
         for page in reversed(r.pages):  # the end of a text is the least likely to be asked for again
             self.pool.release(page)
         r.pages, r.key, r.published, r.computed, r.drafted = [], b"", 0, 0, 0
+        if r.slot >= 0:
+            self._slots.append(r.slot)
+            r.slot = -1
+
+
+def _place(r: Request) -> tuple[int, int]:
+    return -r.priority, r.admitted

@@ -17,6 +17,7 @@ class TextStream:
         self._tokens: list[int] = []
         self._start = 0  # tokens before it are final in _text
         self._prefix = 0  # decoding begins here, because spaces depend on the tokens before
+        self._before: int | None = 0  # characters of the tokens from _prefix to _start; None: not known
         self._text = ""
         self._shown = 0
         self.stopped = False  #: a stop string was found
@@ -27,13 +28,17 @@ class TextStream:
         return self._text[: self._shown]
 
     def _take(self, last: bool) -> None:
-        before = self._decode(self._tokens[self._prefix : self._start])
+        if self._before is None:
+            self._before = len(self._decode(self._tokens[self._prefix : self._start]))
         now = self._decode(self._tokens[self._prefix :])
-        if len(now) > len(before) and (last or not now.endswith("\ufffd")):
-            self._text += now[len(before) :]
-            self._prefix, self._start = self._start, len(self._tokens)
+        if len(now) > self._before and (last or not now.endswith("\ufffd")):
+            self._text += now[self._before :]
+            self._prefix, self._start, self._before = self._start, len(self._tokens), None
 
     def _show(self, last: bool) -> str:
+        if not self._stop:
+            part, self._shown = self._text[self._shown :], len(self._text)
+            return part
         found = [at for at in (self._text.find(s) for s in self._stop) if at >= 0]
         if found:
             self.stopped = True
