@@ -353,10 +353,11 @@ class Engine(Texts):
         before, self._flying = self._flying, []
         wait = not self._decoder.ahead or self._speculator is not None
         for group in self._groups(pieces):
-            kind = StepKind(adapters=any(p.request.adapter for p in group))
+            kind, seen = StepKind(adapters=any(p.request.adapter for p in group)), None
             for p in group:
-                if p.results:
-                    kind = kind.joined(p.request.kind())
+                if p.results and p.request.kind() is not seen:
+                    seen = p.request.kind()
+                    kind = kind.joined(seen)
             try:
                 results = self._decoder.start(group, kind, len(group) == 1 and group[0].count > 1)
             except Exception as error:
@@ -423,9 +424,9 @@ class Engine(Texts):
             at += p.results
             if r.ending:
                 continue
-            taken, reason = 0, ""
+            taken, reason, guesses = 0, "", len(p.guesses)
             # A guess that is the token chosen before it was computed rightly, so the token after it counts too.
-            while taken < p.results and not reason and p.guesses[:taken] == tuple(chosen.tokens[first : first + taken]):
+            while taken < p.results and not reason and (not taken or p.guesses[taken - 1] == chosen.tokens[first + taken - 1]):
                 try:
                     reason = self._take_token(r, chosen, first + taken)
                 except Exception as error:  # of a constraint
@@ -434,9 +435,8 @@ class Engine(Texts):
                 taken += 1
             if r.ending:
                 continue
-            r.unknown -= p.results - len(p.guesses)
-            wrong = max(0, p.results - taken)
-            guesses = len(p.guesses)
+            r.unknown -= p.results - guesses
+            wrong = p.results - taken
             if p.start < r.prompt_tokens or p.count - guesses > 1:
                 self._prompt_tokens += p.count
             if guesses:

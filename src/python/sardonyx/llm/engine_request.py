@@ -19,6 +19,9 @@ from .search_options import SearchOptions, search_options
 from .text_stream import TextStream
 
 
+_KINDS: dict[StepKind, StepKind] = {}
+
+
 class Constraint(Protocol):
     """Which tokens may come next, by a grammar. Used by the engine's thread."""
 
@@ -179,12 +182,13 @@ class Request:
             sample = "few" if pure or 0 < search.top_k <= FEW else "all"
         #: For StepKind.sample: temperature, top_p, min_p, top_k, and whether neither of top_p and top_k applies.
         self.drawing = search.temperature, search.top_p, search.min_p, search.top_k or 1 << 40, pure
-        self._kind = StepKind(
+        kind = StepKind(
             sample,
             bool(adjusts or options.logit_bias or options.constraint is not None),
             options.logprobs is not None,
             adapter > 0,
         )
+        self._kind = _KINDS.setdefault(kind, kind)  # one object, so that equal kinds are found fast
         self._drawn: list[float] = []
         self._told = 0  # tokens of which the caller knows
         self._counts: dict[int, int] = {}

@@ -120,6 +120,11 @@ class Scheduler:
             for r in group:
                 if r.slot < 0:  # preempted meanwhile
                     continue
+                if group is ready and r.computed < len(r.pages) * self.pool.rows:  # the most frequent case
+                    pieces.append(Piece(r, r.computed, 1, 1, (), 0, int(r.unknown > 0), r.preempted))
+                    planned.add(r.number)
+                    left -= 1
+                    continue
                 count = self._part(r, left)
                 if count > 0 and self._reserve(r, count, planned):
                     pieces.append(self._piece(r, count))
