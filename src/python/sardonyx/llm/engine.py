@@ -251,8 +251,7 @@ class Engine(Texts):
         """generate() for asyncio; cancelling the task cancels the request."""
         request = self.submit(prompt, **options)
         try:
-            async for event in request:
-                self._raise(event)
+            self._raise((await request.ended())[-1])
         finally:
             self.cancel(request)
         return generation(request)

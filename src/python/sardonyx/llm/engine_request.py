@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 import time
@@ -195,6 +196,7 @@ class Request:
         self._done = threading.Event()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._listener: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None  # set by its loop's thread
+        self._listens_for_all = True  # the listener is told of every event, not of the last one only
 
     @property
     def answer(self) -> list[int]:
@@ -218,19 +220,44 @@ class Request:
                 return
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        arrived = asyncio.Event()
-        self._listener = asyncio.get_running_loop(), arrived
+        async for events in self.batches():
+            for event in events:
+                yield event
+
+    async def batches(self, pause: Callable[[], float] = lambda: 0.0) -> AsyncIterator[list[Event]]:
+        """The events, those together that have come since the last ones were taken. pause: seconds from taking some to taking
+        the next, in which others come; the first ones are taken at once."""
+        while True:
+            events = await self._arrived(False)
+            yield events
+            if isinstance(events[-1], EndEvent):
+                return
+            seconds = pause()
+            if seconds > 0:
+                await asyncio.sleep(seconds)
+
+    async def ended(self) -> list[Event]:
+        """All events, when the last one has come: takes less time than following them."""
+        return await self._arrived(True)
+
+    async def _arrived(self, all_of_them: bool) -> list[Event]:
+        """Events that nobody has taken, one at least."""
+        events: list[Event] = []
+        arrived: asyncio.Event | None = None
         try:
             while True:
-                try:
-                    event = self._events.get_nowait()
-                except queue.Empty:
-                    await arrived.wait()
-                    arrived.clear()
+                with contextlib.suppress(queue.Empty):
+                    while True:
+                        events.append(self._events.get_nowait())
+                if events and (not all_of_them or isinstance(events[-1], EndEvent)):
+                    return events
+                if arrived is None:  # looks again for events that came before it was known
+                    arrived = asyncio.Event()
+                    self._listens_for_all = not all_of_them
+                    self._listener = asyncio.get_running_loop(), arrived
                     continue
-                yield event
-                if isinstance(event, EndEvent):
-                    return
+                await arrived.wait()
+                arrived.clear()
         finally:
             self._listener = None
 
@@ -302,5 +329,5 @@ class Request:
         self._events.put(event)
         # The event comes first: a listener that is set now finds it, or sees it before it waits.
         listener = self._listener
-        if listener is not None:
+        if listener is not None and (self._listens_for_all or isinstance(event, EndEvent)):
             wakes.add(*listener)

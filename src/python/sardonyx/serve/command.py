@@ -188,6 +188,12 @@ def _adapter(text: str) -> tuple[str, str]:
     return name, folder
 
 
+def let_threads_alternate() -> None:
+    """Python's threads give way to each other after half a millisecond instead of five: an engine's thread, which waits for
+    the interpreter after each step, takes less than a millisecond for a step."""
+    sys.setswitchinterval(5e-4)
+
+
 def _serve(a: argparse.Namespace) -> None:
     from . import create_app, make_server  # refused if packages are missing
 
@@ -243,6 +249,7 @@ def _serve(a: argparse.Namespace) -> None:
         key=a.key,
         started=started,
     )
+    let_threads_alternate()
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at the end
         signal.signal(number, lambda *_: None)
     try:

@@ -246,28 +246,28 @@ def _after_calls(reason: str) -> str:
 
 
 async def _all(request: Request) -> list[TokenEvent]:
-    return [event async for event in request if isinstance(event, TokenEvent)]
+    return [event for event in await request.ended() if isinstance(event, TokenEvent)]
 
 
-async def _merged(job: _Job) -> AsyncIterator[tuple[int, TokenEvent | EndEvent]]:
-    """Events of all choices, as they come."""
+async def _merged(state: ServerState, job: _Job) -> AsyncIterator[tuple[int, list[TokenEvent | EndEvent]]]:
+    """Events of all choices, as they come; each time of one choice."""
     if len(job.choices) == 1:
-        async for event in job.choices[0]:
-            yield 0, event
+        async for events in job.choices[0].batches(state.pause):
+            yield 0, events
         return
-    arrived: asyncio.Queue[tuple[int, TokenEvent | EndEvent]] = asyncio.Queue()
+    arrived: asyncio.Queue[tuple[int, list[TokenEvent | EndEvent]]] = asyncio.Queue()
 
     async def pump(index: int) -> None:
-        async for event in job.choices[index]:
-            arrived.put_nowait((index, event))
+        async for events in job.choices[index].batches(state.pause):
+            arrived.put_nowait((index, events))
 
     pumps = [asyncio.create_task(pump(k)) for k in range(len(job.choices))]
     try:
         left = len(pumps)
         while left:
-            index, event = await arrived.get()
-            left -= isinstance(event, EndEvent)
-            yield index, event
+            index, events = await arrived.get()
+            left -= isinstance(events[-1], EndEvent)
+            yield index, events
     finally:
         for p in pumps:
             p.cancel()
@@ -285,7 +285,15 @@ async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
 
     parsers = [job.tools.parser() for _ in job.choices] if job.tools else []
 
+    # What is the same in every chunk of text, with a place for the text.
+    place = "\0"
+    plain = {"index": 0, "finish_reason": None, "logprobs": None}
+    plain |= {"delta": {"content": place}} if job.chat else {"text": place}
+    before, _, after = _line({**head, "choices": [plain]}).partition(json.dumps(place))
+
     def chunk(index: int, text: str, reason: str | None, events: list[TokenEvent]) -> str:
+        if index == 0 and not reason and job.top is None:
+            return before + json.dumps(text, ensure_ascii=False) + after
         choice: dict[str, Any] = {"index": index, "finish_reason": reason}
         choice["logprobs"] = _logprobs(job, events) if job.top is not None and events else None
         if job.chat:
@@ -303,39 +311,52 @@ async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
             lines, events = lines + _line({**head, "choices": [choice]}), []
         return lines
 
+    def lines(index: int, events: list[TokenEvent | EndEvent]) -> str:
+        """Of events of a choice that come together: tokens in one chunk, and the end."""
+        last = events[-1]
+        tokens = [e for e in events if isinstance(e, TokenEvent)]
+        text = "".join(e.text for e in tokens)
+        if parsers:
+            found, reason = "", None
+            if tokens:
+                deltas = parsers[index].add(text)
+                if deltas or job.top is not None:
+                    found = parsed(index, deltas, tokens)
+            if isinstance(last, EndEvent) and not last.error:
+                for d in (*parsers[index].add(last.text), *parsers[index].finish()):
+                    found += parsed(index, [d], [])
+                reason = _REASONS.get(last.finished, "length")
+                found += chunk(index, "", _after_calls(reason) if parsers[index].calls else reason, [])
+            return found
+        found = chunk(index, text, None, tokens) if text or (tokens and job.top is not None) else ""
+        if isinstance(last, EndEvent) and not last.error:
+            if last.text:
+                found += chunk(index, last.text, None, [])
+            found += chunk(index, "", _REASONS.get(last.finished, "length"), [])
+        return found
+
+    state.streams += len(job.choices)
     try:
         if job.chat:
             for index in range(len(job.choices)):
                 delta = {"role": "assistant", "content": ""}
                 yield _line({**head, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
         async with asyncio.timeout(state.limits.request_time):
-            async for index, event in _merged(job):
-                if parsers and (isinstance(event, TokenEvent) or not event.error):
-                    deltas = parsers[index].add(event.text)
-                    if isinstance(event, TokenEvent):
-                        if deltas or job.top is not None:
-                            yield parsed(index, deltas, [event])
-                        continue
-                    for d in (*deltas, *parsers[index].finish()):
-                        yield parsed(index, [d], [])
-                    reason = _REASONS.get(event.finished, "length")
-                    yield chunk(index, "", _after_calls(reason) if parsers[index].calls else reason, [])
-                elif isinstance(event, TokenEvent):
-                    if event.text or job.top is not None:
-                        yield chunk(index, event.text, None, [event])
-                elif event.error:
-                    yield _line(http_error(event.error).body())
+            async for index, events in _merged(state, job):
+                found = lines(index, events)
+                if found:
+                    yield found
+                last = events[-1]
+                if isinstance(last, EndEvent) and last.error:
+                    yield _line(http_error(last.error).body())
                     return
-                else:
-                    if event.text:
-                        yield chunk(index, event.text, None, [])
-                    yield chunk(index, "", _REASONS.get(event.finished, "length"), [])
         if job.usage:
             yield _line({**head, "choices": [], "usage": job.counts()})
         yield "data: [DONE]\n\n"
     except TimeoutError:
         yield _line(HttpError(504, f"the answer took longer than {state.limits.request_time:g} s").body())
     finally:
+        state.streams -= len(job.choices)
         job.cancel()
         for r in job.choices:
             state.metrics.ended(job.service.name, r)

@@ -24,6 +24,10 @@ from .metrics import Metrics
 
 T = TypeVar("T")
 
+_FEW_STREAMS = 4  #: whose tokens are sent one by one
+_PAUSE = 4e-4  #: seconds for each stream, so that chunks take at most a quarter of the time
+_LONGEST_PAUSE = 0.1
+
 
 class LanguageService:
     """A language model under its name, or one of its adapters."""
@@ -68,7 +72,13 @@ class ServerState:
         self.encoders = {name: EncoderService(name, e, limits, self.metrics) for name, e in encoders.items()}
         self.started = int(time.time())
         self.ready = False  #: whether new requests are accepted
+        self.streams = 0  #: answers that are being streamed
         self._keys = [hashlib.sha256(k.encode()).digest() for k in keys]
+
+    def pause(self) -> float:
+        """Seconds between two chunks of a stream. With many streams, tokens that come meanwhile are sent together: a chunk
+        takes up to 100 microseconds, and an interpreter that the engine's thread needs too."""
+        return min(_LONGEST_PAUSE, self.streams * _PAUSE) if self.streams > _FEW_STREAMS else 0.0
 
     def language(self, name: str) -> LanguageService:
         """404 if there is none of this name."""
