@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from ray import serve
@@ -15,8 +15,10 @@ from ..errors import InvalidArgumentError
 from ..llm import Engine, TextEncoder
 from ..model import Model
 from ..serve import Limits
-from ..serve.app import create_app
+from ..serve.app import Gate, create_app
 from ..serve.batcher import PlainService
+from ..serve.state import ServerState
+from .failover import Front
 from .program import SharedProgram
 
 Plain = str | SharedProgram  #: a model's file, which every node must have, or a program in the object store
@@ -42,30 +44,81 @@ def application(
     limits: Limits | None = None,
     keys: Sequence[str] = (),
     deployment: Mapping[str, Any] | None = None,
+    front: Mapping[str, Any] | None = None,
+    tries: int = 3,
     **options: Any,
 ) -> serve.Application:
     """An application for serve.run(), whose replicas each serve all of these models with both interfaces.
 
+    A front receives the requests. One whose replica ends runs again on another, up to `tries` in all (see failover.py).
+
     languages: by name, a language model's folder, or the arguments of sardonyx.llm.Engine with "folder". models: by name,
     files or shared programs. encoders: folders. Folders and files must be on every node. limits, keys: as in
     sardonyx.serve.create_app(). deployment: options of serve.deployment, such as autoscaling_config, num_replicas and
-    ray_actor_options (num_gpus: 1 gives each replica a card). options: device and others of sardonyx.compile().
+    ray_actor_options (num_gpus: 1 gives each replica a card). front: options of the front's deployment, of which one
+    replica without a CPU of its own runs unless something else is said. options: device and others of sardonyx.compile().
     """
+    if not isinstance(tries, int) or tries < 1:
+        raise InvalidArgumentError(f"tries is {tries!r}; it must be at least 1")
     languages, models, encoders = dict(languages or {}), dict(models or {}), dict(encoders or {})
     if not (languages or models or encoders):
         raise InvalidArgumentError("there is no model to serve")
     keys = tuple(keys)
 
-    def build() -> Any:
-        engines = {}
-        for name, given in languages.items():
-            own = dict(given) if isinstance(given, Mapping) else {"folder": given}
-            engines[name] = Engine(**{**options, **own})
-        plain = {name: _loaded(m, options) for name, m in models.items()}
-        texts = {name: TextEncoder(folder, **options) for name, folder in encoders.items()}
-        return create_app(engines, plain, encoders=texts, limits=limits, keys=keys)
+    class Replica:
+        """The models, and the application in front of them."""
 
-    return serve.deployment(**_deployment_options(deployment))(serve.ingress(build)()).bind()
+        def __init__(self) -> None:
+            self._engines = {}
+            for name, given in languages.items():
+                own = dict(given) if isinstance(given, Mapping) else {"folder": given}
+                self._engines[name] = Engine(**{**options, **own})
+            plain = {name: _loaded(m, options) for name, m in models.items()}
+            texts = {name: TextEncoder(folder, **options) for name, folder in encoders.items()}
+            self._app = create_app(self._engines, plain, encoders=texts, limits=limits, keys=keys)
+            self._app.state.sardonyx.ready = True
+
+        async def answer(self, scope: dict[str, Any], body: bytes) -> AsyncIterator[dict[str, Any]]:
+            """The messages of an answer. When nobody reads them any more, the request ends."""
+            messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+            given = False
+
+            async def receive() -> dict[str, Any]:
+                nonlocal given
+                if given:  # the client stays until this task is cancelled
+                    await asyncio.get_running_loop().create_future()
+                given = True
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            async def send(message: Any) -> None:
+                messages.put_nowait(dict(message))
+
+            task = asyncio.ensure_future(self._app(scope, receive, send))
+            task.add_done_callback(lambda _: messages.put_nowait({"type": "end"}))
+            try:
+                while (message := await messages.get())["type"] != "end":
+                    yield message
+                task.result()
+            finally:
+                task.cancel()
+
+    options_of_front = {"name": "sardonyx-front", "max_ongoing_requests": 4096, **(front or {})}
+    options_of_front.setdefault("ray_actor_options", {"num_cpus": 0})
+
+    class FrontDeployment:
+        """Hands requests to replicas."""
+
+        def __init__(self, replicas: Any):
+            handle = replicas.options(stream=True)
+            self._state = ServerState({}, {}, {}, limits or Limits(), keys)
+            self._state.ready = True
+            self._app = Gate(Front(lambda scope, body: handle.answer.remote(scope, body), tries), self._state)
+
+        def __serve_build_asgi_app__(self) -> Any:
+            return self._app
+
+    replicas = serve.deployment(**_deployment_options(deployment))(Replica).bind()
+    return serve.deployment(**options_of_front)(serve.ingress()(FrontDeployment)).bind(replicas)
 
 
 def multiplexed_application(

@@ -60,7 +60,7 @@ def create_app(
     app.include_router(inference_routes(state))
     _own_routes(app, state)
     _error_answers(app)
-    app.add_middleware(_Gate, state=state)
+    app.add_middleware(Gate, state=state)
     return app
 
 
@@ -110,7 +110,7 @@ def _error_answers(app: FastAPI) -> None:
     app.add_exception_handler(Error, of_library)
 
 
-class _Gate:
+class Gate:
     """In front of everything: keys, the size and the time of bodies, and the count of answers."""
 
     def __init__(self, app: Any, state: ServerState):

@@ -187,8 +187,9 @@ async def _submit(
                 tokens = service.engine.chat_tokens(prompt, tools.described) if tools else prompt
                 for k in range(body.n):
                     own = dict(options)
-                    if body.seed is not None:
-                        own["seed"] = (body.seed + k) % (1 << 64)
+                    seed = body.seed if body.seed is not None else http.scope.get("sardonyx.seed")
+                    if seed is not None:
+                        own["seed"] = (seed + k) % (1 << 64)
                     if constraint:
                         own["constraint"] = constraint()
                     job.choices.append(
