@@ -1,5 +1,7 @@
 #include "formats/open.h"
 
+#include <utility>
+
 #include "import/node_source.h"
 #include "onnx/load.h"
 #include "support/error.h"
@@ -30,6 +32,10 @@ std::unique_ptr<ModelSource> open_model(const std::filesystem::path& path, const
 std::unique_ptr<ModelSource> parse_model(std::span<const std::byte> bytes, const std::filesystem::path& folder) {
   if (tflite::is_tflite(bytes)) return std::make_unique<NodeSource>(tflite::parse(bytes));
   return std::make_unique<NodeSource>(onnx::parse(bytes, folder));
+}
+
+std::unique_ptr<ModelSource> parse_model(std::span<const std::byte> bytes, std::map<std::string, model::Bytes> memory) {
+  return std::make_unique<NodeSource>(onnx::parse(bytes, std::move(memory)));
 }
 
 }  // namespace sardonyx

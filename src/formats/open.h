@@ -3,10 +3,13 @@
 #pragma once
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "import/model_source.h"
+#include "model/bytes.h"
 
 namespace sardonyx {
 
@@ -21,5 +24,8 @@ std::unique_ptr<ModelSource> open_model(const std::filesystem::path& path, const
 
 /// The same for a file's bytes. `folder`: where files that they refer to lie; empty: they may refer to none.
 std::unique_ptr<ModelSource> parse_model(std::span<const std::byte> bytes, const std::filesystem::path& folder = {});
+
+/// The same for an ONNX file's bytes whose external data is in memory: onnx/load.h.
+std::unique_ptr<ModelSource> parse_model(std::span<const std::byte> bytes, std::map<std::string, model::Bytes> memory);
 
 }  // namespace sardonyx

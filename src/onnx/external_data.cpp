@@ -81,19 +81,22 @@ ExternalFiles::File& ExternalFiles::open(const std::string& location, const std:
 
 Bytes ExternalFiles::read(const std::string& location, std::uint64_t offset, DType dtype, std::uint64_t elements,
                           const std::string& tensor) {
-  File& file = open(location, tensor);
-  const std::uint64_t size = file.map->size(), length = packed_size(dtype, elements);
+  const auto in_memory = memory_.find(location);
+  File* file = in_memory == memory_.end() ? &open(location, tensor) : nullptr;
+  const Bytes whole = file != nullptr ? Bytes{file->map, file->map->data(), file->map->size()} : in_memory->second;
+  const std::uint64_t size = whole.size, length = packed_size(dtype, elements);
   if (offset > size || length > size - offset)
     fail(ErrorKind::kInvalidModel,
          "{} needs {} bytes from {} of {}, which has {}: the file is incomplete or not this model's", tensor, length,
          offset, quote(location), size);
-  const std::byte* begin = file.map->data() + offset;
+  const std::byte* begin = whole.data + offset;
   const bool aligned = is_aligned(begin, length);
-  if (aligned && !is_packed(dtype) && dtype != DType::kBool) return {file.map, begin, length};
-  Bytes& copy = file.copies[{offset, elements, dtype}];
+  if (aligned && !is_packed(dtype) && dtype != DType::kBool) return {whole.owner, begin, length};
+  if (file == nullptr) return converted_copy(begin, dtype, elements);
+  Bytes& copy = file->copies[{offset, elements, dtype}];
   if (copy.owner == nullptr) {
-    file.copied += length;
-    if (file.copied > 2 * size)
+    file->copied += length;
+    if (file->copied > 2 * size)
       fail(ErrorKind::kInvalidModel, "{}: the tensors in {} overlap each other; save the model's external data again",
            tensor, quote(location));
     copy = converted_copy(begin, dtype, elements);

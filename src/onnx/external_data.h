@@ -30,6 +30,8 @@ Bytes converted_copy(const void* data, DType dtype, std::size_t elements);
 class ExternalFiles {
  public:
   ExternalFiles() = default;  ///< none: every reference is refused
+  /// Files that are in memory, by their locations.
+  explicit ExternalFiles(std::map<std::string, Bytes> memory) : memory_(std::move(memory)) {}
   /// Files under any of the folders, which are canonical paths (no symbolic links in them).
   explicit ExternalFiles(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)) {}
 
@@ -49,6 +51,7 @@ class ExternalFiles {
   File& open(const std::string& location, const std::string& tensor);
 
   std::vector<std::filesystem::path> roots_;
+  std::map<std::string, Bytes> memory_;
   std::map<std::filesystem::path, File> files_;  ///< by resolved path
   std::map<std::string, File*> by_location_;
 };

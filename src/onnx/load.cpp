@@ -75,4 +75,8 @@ Model parse(std::span<const std::byte> bytes, const fs::path& base_dir, const Lo
                     options);
 }
 
+Model parse(std::span<const std::byte> bytes, std::map<std::string, model::Bytes> memory) {
+  return parse_with(bytes, nullptr, ExternalFiles(std::move(memory)), {});
+}
+
 }  // namespace sardonyx::onnx

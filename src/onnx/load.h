@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "model/bytes.h"
 #include "model/model.h"
 
 namespace sardonyx::onnx {
@@ -34,6 +36,10 @@ Model load(const std::filesystem::path& path, const LoadOptions& options = {});
 /// The same from memory. With an empty `base_dir` external data is refused.
 Model parse(std::span<const std::byte> bytes, const std::filesystem::path& base_dir = {},
             const LoadOptions& options = {});
+
+/// The same, where the external data is in memory: `memory` has it by its locations. Tensors use it without a copy,
+/// wherever it has Tensor's layout, and share its owners.
+Model parse(std::span<const std::byte> bytes, std::map<std::string, model::Bytes> memory);
 
 /// A serialised TensorProto (.pb test data). External data is refused.
 Tensor parse_tensor(std::span<const std::byte> bytes);

@@ -90,18 +90,45 @@ class ProgressCallback {
   std::exception_ptr failure_;
 };
 
+// Address, size in bytes, and the object that owns the memory.
+using OwnedMemory = std::tuple<std::uintptr_t, std::size_t, nb::object>;
+
+// Models may end in threads without Python's lock, and after Python itself.
+std::shared_ptr<const void> owner_of(nb::object object) {
+  return {object.release().ptr(), [](const void* kept) {
+            if (!nb::is_alive()) return;
+            const nb::gil_scoped_acquire gil;
+            nb::handle(static_cast<PyObject*>(const_cast<void*>(kept))).dec_ref();
+          }};
+}
+
+std::map<std::string, model::Bytes> bytes_of(std::map<std::string, OwnedMemory>& memory) {
+  std::map<std::string, model::Bytes> found;
+  for (auto& [location, owned] : memory) {
+    auto& [address, size, object] = owned;
+    found[location] = {owner_of(std::move(object)),
+                       reinterpret_cast<const std::byte*>(address), size};  // NOLINT(performance-no-int-to-ptr)
+  }
+  return found;
+}
+
 std::unique_ptr<Model> compile_model(const std::string& path, nb::bytes data, const nb::dict& options,
-                                     std::shared_ptr<Communicator> communicator, nb::object progress) {
+                                     std::shared_ptr<Communicator> communicator, nb::object progress,
+                                     std::map<std::string, OwnedMemory> memory) {
   Options o = options_of(options);
   o.communicator = std::move(communicator);
   const auto callback = std::make_shared<ProgressCallback>(std::move(progress));
   if (callback->wanted()) o.progress = [callback](const Progress& p) { (*callback)(p); };
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
+  std::map<std::string, model::Bytes> weights = bytes_of(memory);
   std::unique_ptr<Model> model;
   {
     nb::gil_scoped_release release;
     // With bytes, `path` is the directory of their external data.
-    model = bytes.empty() && !path.empty() ? Model::load(path, o) : Model::parse(bytes, o, path);
+    if (!weights.empty())
+      model = std::make_unique<Model>(parse_model(bytes, std::move(weights)), o);
+    else
+      model = bytes.empty() && !path.empty() ? Model::load(path, o) : Model::parse(bytes, o, path);
   }
   callback->finish();
   return model;
@@ -449,7 +476,7 @@ NB_MODULE(_sardonyx, m) {
       .def("__call__", &BoundRun::operator(), nb::call_guard<nb::gil_scoped_release>())
       .def("wait", &BoundRun::wait, nb::call_guard<nb::gil_scoped_release>());
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("options"), nb::arg("communicator").none(),
-        nb::arg("progress").none());
+        nb::arg("progress").none(), nb::arg("memory") = std::map<std::string, OwnedMemory>());
   m.def("code_report", &code_of);
   m.def("pass_report", &passes_of);
   m.def("load", [](const std::string& path, const nb::dict& options) {

@@ -126,6 +126,7 @@ def compile(
     options: Mapping[str, Any],
     communicator: Communicator | None,
     progress: Callable[[str, int, int], object] | None,
+    memory: Mapping[str, tuple[int, int, object]] = {},
     /,
 ) -> Model: ...
 def code_report(path: str, data: bytes, target: str, options: Mapping[str, Any], /) -> list[dict[str, Any]]: ...

@@ -169,6 +169,15 @@ def compile(
     return Model(_sardonyx.compile(path, data, native_options("compile", options), communicator, report))
 
 
+def compile_with_memory(data: bytes, memory: Mapping[str, tuple[int, int, object]], **options: Any) -> Model:
+    """Compiles a serialised ONNX model whose external data is in memory, and stays there.
+
+    memory: by the locations of the external data: address, size in bytes, and the object that owns the memory. The model
+        keeps the owners.
+    """
+    return Model(_sardonyx.compile("", data, native_options("compile", options), None, None, dict(memory)))
+
+
 @describes_options(at_load=True)
 def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> Model:
     """Loads what Model.save() wrote.

@@ -70,8 +70,9 @@ class Compiled:
         try:
             self.roles = roles_of(gm, inputs)
             nodes = placeholders(gm)
-            self.dynamic = [
-                [isinstance(n, torch.SymInt) for n in shape_of(nodes[k], inputs[k])] for k in self.roles.tensors
+            self.varying = [
+                [n.node.expr if isinstance(n, torch.SymInt) else None for n in shape_of(nodes[k], inputs[k])]
+                for k in self.roles.tensors
             ]
             self.divide_results()
         except Error as error:
@@ -137,7 +138,7 @@ class Compiled:
                     return program, roles
             if len(self.programs) == MOST_PROGRAMS:
                 raise InvalidArgumentError(f"more than {MOST_PROGRAMS} sizes that the exporter made constants")
-            program, roles = build(self.gm, self.roles, inputs, self.wanted, self.dynamic, self.options)
+            program, roles = build(self.gm, self.roles, inputs, self.wanted, self.varying, self.options)
             self.programs.append((program, roles))
             self.versions = [(inputs[k], inputs[k]._version) for k in roles.constants if not inputs[k].is_inference()]
             return program, roles

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import inspect
 import io
 import logging
-import operator
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.onnx._internal.exporter import _core
 
 from ..errors import FileError, InvalidArgumentError, UnsupportedError
-from .repairs import MISTRANSLATED, arguments_of, repair, translations
+from .decompositions import registry
+from .repairs import repair
 
 #: Weights above this are kept in a file beside the model, which is mapped; within it they would be copied several times.
 INLINE_BYTES = 2**24
@@ -66,73 +65,6 @@ def exported(module: torch.nn.Module, arguments: Sequence[Any], shapes: Any = No
     return program
 
 
-def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program without operators that change their operands: what they change of inputs and buffers is in its signature.
-    Raises UnsupportedError."""
-    try:
-        with quiet(), torch.no_grad():
-            return program.run_decompositions({})
-    except Exception as error:
-        raise UnsupportedError(f"torch.export cannot decompose it: {first_line(cause_of(error))}") from error
-
-
-def may_change_inputs(program: torch.export.ExportedProgram) -> bool:
-    """Whether an operator of the program could write to an input or a buffer; without decomposing, which takes seconds."""
-    for module in program.graph_module.modules():
-        for node in getattr(module, "graph", torch.fx.Graph()).nodes:
-            if node.op != "call_function" or node.target is operator.getitem:
-                continue
-            schema = getattr(node.target, "_schema", None)
-            if schema is None:
-                if isinstance(node.target, torch._ops.HigherOrderOperator):
-                    return True
-                continue  # a function of sizes
-            given = list(arguments_of(schema, node))
-            written = [x for a, x in given if a.alias_info is not None and a.alias_info.is_write]
-            if "_norm" in schema.name and any(a.name in ("training", "use_input_stats") and x for a, x in given):
-                written += [x for a, x in given if a.name.startswith("running_")]  # which the schema does not say
-            if any(may_be_input(x) for x in written):
-                return True
-    return False
-
-
-def may_be_input(value: Any) -> bool:
-    """Whether a value of a graph may share memory with an input: it is one, or a chain of views of one."""
-    stack = list(value) if isinstance(value, (list, tuple)) else [value]
-    while stack:
-        node = stack.pop()
-        if not isinstance(node, torch.fx.Node):
-            continue
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None:
-            stack += [x for a, x in arguments_of(schema, node) if a.alias_info is not None]
-        elif node.target is operator.getitem:
-            stack.append(node.args[0])
-        else:
-            return True
-    return False
-
-
-@functools.cache
-def core_export() -> Callable[..., Any]:
-    """torch.onnx's exporter, with one table of operators for all exports: the public function makes one for each, which
-    takes longer than a small model's translation. The public function, where torch has moved what this needs."""
-    try:
-        from torch.onnx._internal.exporter import _core, _registration
-
-        if {"registry", "verbose", "input_names"} <= set(inspect.signature(_core.export).parameters):
-            registry = _registration.ONNXRegistry.from_torchlib()
-            for key, made in list(registry.functions.items()):
-                if str(made[0].fx_target) in MISTRANSLATED:
-                    del registry.functions[key]  # PyTorch's decomposition is used
-            for target, function in translations().items():
-                registry.register_op(target, function)
-            return functools.partial(_core.export, registry=registry, optimize=False)  # see needs_optimizer()
-    except (ImportError, AttributeError, TypeError, ValueError):
-        pass
-    return functools.partial(torch.onnx.export, dynamo=True)
-
-
 #: ONNX's numbers of element types.
 NUMBERS = {torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int16: 5, torch.int32: 6, torch.int64: 7, torch.bool: 9, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16}  # fmt: skip
 
@@ -162,23 +94,19 @@ OF_LISTS = {"SplitToSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty
 
 
 def needs_optimizer(model: Any) -> bool:
-    """Whether torch's optimizer of ONNX models has to run: it takes lists apart and folds batch normalisation into weights. What
-    else it does Sardonyx does itself, in a fraction of the time."""
+    """Whether torch's optimizer of ONNX models has to run: it takes lists apart, inlines functions and folds batch
+    normalisation into weights. What else it does Sardonyx does itself, in a fraction of the time."""
     replaced = OF_LISTS | {"BatchNormalization"}
     return bool(model.functions) or any(n.op_type in replaced for n in model.graph.all_nodes())
 
 
-def write_onnx(
-    program: torch.export.ExportedProgram, folder: str | os.PathLike[str], names: Sequence[str] | None = None
-) -> pathlib.Path:
-    """Writes the program as an ONNX model into `folder`, and returns its path. `names`: of its inputs, in order.
-
-    Raises UnsupportedError with the exporter's reason."""
+def write_onnx(program: torch.export.ExportedProgram, folder: str | os.PathLike[str]) -> pathlib.Path:
+    """Writes the program as an ONNX model into `folder`, and returns its path. Raises UnsupportedError with the
+    exporter's reason."""
     path = pathlib.Path(folder) / "model.onnx"
     try:
         with quiet(), torch.no_grad():
-            made = core_export()(program, (), verbose=False, input_names=list(names) if names else None)
-            assert made is not None
+            made = _core.export(program, (), registry=registry(), verbose=False, optimize=False)
             if needs_optimizer(made.model):
                 made.optimize()
             keep_dtypes(made.model.graph, program)

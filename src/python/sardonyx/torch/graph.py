@@ -7,19 +7,18 @@ become weights of the program. Tensors that it changes in place are results of t
 from __future__ import annotations
 
 import contextlib
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch.export.graph_signature import InputKind, OutputKind
 
 from ..arrays import Raw
-from ..compiling import compile as compile_model
+from ..compiling import compile_with_memory
 from ..errors import UnsupportedError
 from ..model import Model
-from .export import decomposed, exported, may_change_inputs, write_onnx
+from .trace import Conditions, Varying, trace
+from .translate import translate
 
 #: Programs of one graph: sizes that torch.export made constants need one each.
 MOST_PROGRAMS = 8
@@ -108,54 +107,9 @@ def placeholders(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
     return [n for n in gm.graph.nodes if n.op == "placeholder"]
 
 
-class Arguments(torch.nn.Module):
-    """The graph as a function of its tensors alone: constants are buffers, sizes are those of tensors."""
-
-    def __init__(self, gm: torch.fx.GraphModule, roles: Roles, inputs: Sequence[Any], wanted: Sequence[int]):
-        super().__init__()
-        self.gm, self.roles, self.wanted = gm, roles, list(wanted)
-        self.last = {k for k in roles.tensors if is_channels_last(inputs[k])}
-        self.count = len(inputs)
-        self.numbers = {k: Number(float(inputs[k])) for k in roles.numbers}
-        for k in roles.constants:
-            self.register_buffer(f"c{k}", inputs[k].detach())
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given: dict[int, Any] = dict(zip(self.roles.tensors, tensors, strict=True)) | self.numbers
-        given |= {k: given[k].permute(0, 3, 1, 2) for k in self.last}
-        for k in self.roles.constants:
-            given[k] = getattr(self, f"c{k}")
-        for k, (tensor, dim) in self.roles.sizes.items():
-            given[k] = given[tensor].shape[dim]
-        out = self.gm(*(given[k] for k in range(self.count)))
-        return tuple(out[k] for k in self.wanted)
-
-
 def is_channels_last(x: torch.Tensor) -> bool:
     """Whether its memory is a row-major tensor of [N, H, W, C], which a program reads in place."""
     return x.ndim == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
-
-
-class Functional(torch.nn.Module):
-    """A decomposed program with its changes of inputs as further results, which come first."""
-
-    def __init__(self, program: torch.export.ExportedProgram):
-        super().__init__()
-        self.body = program.graph_module
-        self.specs = program.graph_signature.input_specs
-        tensors = {**program.state_dict, **program.constants}
-        for k, spec in enumerate(self.specs):
-            if spec.kind != InputKind.USER_INPUT:
-                self.register_buffer(f"c{k}", tensors[str(spec.target)].detach())
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        rest = iter(tensors)
-        return self.body(
-            *(
-                next(rest) if s.kind == InputKind.USER_INPUT else getattr(self, f"c{k}")
-                for k, s in enumerate(self.specs)
-            )
-        )
 
 
 def check_outputs(model: Model, expected: Sequence[Any]) -> None:
@@ -193,6 +147,7 @@ class Program:
     outputs: list[Output]
     used: list[bool]  #: whether the program has the input at all
     numbers: list[float]  #: the values of the roles' numbers
+    conditions: Conditions
     found: dict[Any, list[tuple[int | None, ...]]] = field(default_factory=dict)  #: the outputs' shapes by the inputs'
 
     def shapes(self, feed: dict[str, Raw]) -> list[tuple[int | None, ...]]:
@@ -209,63 +164,57 @@ class Program:
     def takes(self, roles: Roles, inputs: Sequence[Any]) -> bool:
         if self.numbers != [float(inputs[k]) for k in roles.numbers]:
             return False
-        for k, dims, used, last in zip(roles.tensors, self.dims, self.used, self.channels_last, strict=True):
-            fixed = zip(in_memory(tuple(inputs[k].shape), last), dims, strict=True) if used else ()
-            if any(isinstance(want, int) and want != got for got, want in fixed):
-                return False
-        return True
+        shapes = [in_memory(tuple(inputs[k].shape), o) for k, o in zip(roles.tensors, self.channels_last, strict=True)]
+        sizes: dict[str, int] = {}  # of symbols
+        for shape, dims, used in zip(shapes, self.dims, self.used, strict=True):
+            for got, want in zip(shape, dims, strict=True) if used else ():
+                if (want if isinstance(want, int) else sizes.setdefault(want, got)) != got:
+                    return False
+        return not self.conditions.expressions or self.conditions.hold(shapes)
 
 
 def build(
     gm: torch.fx.GraphModule, roles: Roles, inputs: Sequence[Any], wanted: Sequence[int],
-    dynamic: Sequence[Sequence[bool]], options: dict[str, Any],
+    varying: Sequence[Varying], options: dict[str, Any],
 ) -> tuple[Program, Roles]:  # fmt: skip
-    """Compiles the graph for real `inputs`. `wanted`: the results that are tensors; `dynamic`: for each tensor, which
-    dims vary. Constants that the graph changes join the tensors, so that the roles may be others than those given."""
-    auto = torch.export.Dim.AUTO
-    while True:
-        last = [is_channels_last(inputs[k]) for k in roles.tensors]
-        arguments = [in_memory(inputs[k].detach(), of) for k, of in zip(roles.tensors, last, strict=True)]
-        varying = dict(zip(roles.tensors, dynamic, strict=False))
-        each = tuple(
-            {d: auto for d, v in enumerate(in_memory(varying.get(k, ()), of)) if v} or None
-            for k, of in zip(roles.tensors, last, strict=True)
-        )
-        shapes = (each,) if each else None
-        program = exported(Arguments(gm, roles, inputs, wanted), arguments, shapes)
-        if not may_change_inputs(program):
-            break  # torch.onnx decomposes it
-        program = decomposed(program)
-        signature = program.graph_signature
-        changed_constants = [int(name[1:]) for name in signature.buffers_to_mutate.values()]
-        if not changed_constants:
-            break
-        roles = Roles(
-            roles.tensors + changed_constants,
-            [k for k in roles.constants if k not in changed_constants],
-            roles.sizes,
-            roles.numbers,
-        )
-    signature = program.graph_signature
-    user_inputs = [s.arg.name for s in signature.input_specs if s.kind == InputKind.USER_INPUT]
-    changed = [
-        roles.tensors[user_inputs.index(str(s.target))]
-        for s in signature.output_specs
-        if s.kind == OutputKind.USER_INPUT_MUTATION
-    ]
-    if changed:
-        program = exported(Functional(program), arguments, shapes)
+    """Compiles the graph for real `inputs`. `wanted`: the results that are tensors; `varying`: of each tensor.
+    Constants that the graph changes join the tensors, so that the roles may be others than those given."""
+    order = roles.tensors + roles.constants
+    last = [is_channels_last(inputs[k]) for k in roles.tensors]
+    last_of = dict(zip(roles.tensors, last, strict=True))
+    fixed_numbers = {k: Number(float(inputs[k])) for k in roles.numbers}
+
+    def call(run: Callable[..., Any], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given: dict[int, Any] = dict(zip(order, tensors, strict=True)) | fixed_numbers
+        given |= {k: given[k].permute(0, 3, 1, 2) for k, is_last in last_of.items() if is_last}
+        given |= {k: given[tensor].shape[dim] for k, (tensor, dim) in roles.sizes.items()}
+        out = run(*(given[k] for k in range(len(inputs))))
+        return tuple(out[k] for k in wanted)
+
+    traced = trace(
+        call,
+        gm,
+        [in_memory(inputs[k].detach(), of) for k, of in last_of.items()],
+        [in_memory(keys, of) for keys, of in zip(varying, last, strict=True)],
+        {k: inputs[k] for k in roles.constants},
+    )
+    changed = [order[k] for k in traced.changed]
+    moved = [k for k in changed if k in roles.constants]
+    if moved:
+        constants = [k for k in roles.constants if k not in moved]
+        roles = Roles(roles.tensors + moved, constants, roles.sizes, roles.numbers)
+        last = last + [False] * len(moved)
     names = [f"x{k}" for k in roles.tensors]
     numbers = [float(inputs[k]) for k in roles.numbers]
     if not wanted and not changed:
         unused = [False] * len(names)
-        return Program(None, torch.device("cpu"), names, [()] * len(names), unused, [], [], unused, numbers), roles
+        none: list[Any] = [()] * len(names)
+        return Program(None, torch.device("cpu"), names, none, unused, [], [], unused, numbers, Conditions()), roles
     results = [results_of(gm)[k].device for k in wanted]
     given = [inputs[k].device for k in roles.tensors + roles.constants]
     device = next((d for d in given + results if d.type == "cuda"), torch.device("cpu"))
     chosen = {"device": device_of(device)} | options
-    with tempfile.TemporaryDirectory(prefix="sardonyx-torch-") as folder:
-        model = compile_model(write_onnx(program, folder, names), **chosen)
+    model = compile_with_memory(*translate(traced, names), **chosen)
     check_outputs(model, [None] * len(changed) + [results_of(gm)[k] for k in wanted])
     dims = {i.name: i.shape for i in model.inputs}
     program_of = Program(
@@ -281,6 +230,7 @@ def build(
         ],
         [n in dims for n in names],
         numbers,
+        traced.conditions,
     )
     return program_of, roles
 
