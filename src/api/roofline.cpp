@@ -51,6 +51,7 @@ struct Launched {
   int kernel = -1;      ///< of the first launch; -1: nothing, or sizes are unknown
   std::string library;  ///< computes it instead, where it is installed
   std::int64_t workgroups = 0;
+  double cost = 0;  ///< of the tiling; 0: there is none, or its cost is a rank
 };
 
 Launched launched(const ChoiceStep& s, const SymbolValues& symbols, int units) {
@@ -65,9 +66,11 @@ Launched launched(const ChoiceStep& s, const SymbolValues& symbols, int units) {
     if (x.library) l.library = x.candidate;
     break;
   }
-  if (const std::vector<GpuTiling>& tiling = c.candidates[chosen].tiling; !tiling.empty())
+  if (const std::vector<GpuTiling>& tiling = c.candidates[chosen].tiling; !tiling.empty()) {
     l.workgroups =
         static_cast<std::int64_t>(launched_workgroups(tiling[0], z.batches, z.m, z.n, units) / tiling[0].shares);
+    l.cost = std::max(0.0, tiling_cost(tiling[0], z.batches, z.m, z.n, z.k, units));
+  }
   return l;
 }
 
@@ -106,6 +109,7 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
     const double compute = e.operations / peak_for(*chip, product_type(p, s));
     e.by_memory = memory >= compute;
     e.seconds = std::max(memory, compute);
+    if (chip->family == ChipFamily::kHopper) e.tiling_seconds = l.cost * 1e-9;  // elsewhere only ratios matter
     if (e.code->code.instructions > 0)
       e.matrix_share =
           static_cast<double>(e.code->code.matrix_instructions) / static_cast<double>(e.code->code.instructions);

@@ -19,6 +19,7 @@ struct LaunchEstimate {
   std::vector<std::string> nodes;
   double bytes = 0, operations = 0;
   double seconds = 0;           ///< at the roofline
+  double tiling_seconds = 0;    ///< Hopper: of a GEMM or convolution, by the measured times of its tiling; 0: not known
   bool by_memory = true;        ///< bound by memory bandwidth rather than by arithmetic
   std::int64_t workgroups = 0;  ///< of GEMM and convolution kernels; 0: not known
   const KernelReport* code = nullptr;

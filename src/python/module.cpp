@@ -18,6 +18,7 @@
 #include "api/pass_report.h"
 #include "api/replicas.h"
 #include "api/report.h"
+#include "api/roofline.h"
 #include "api/traffic.h"
 #include "formats/open.h"
 #include "fuse/passes.h"
@@ -313,6 +314,31 @@ nb::list code_of(const std::string& path, nb::bytes data, const std::string& tar
   return out;
 }
 
+// Estimates the launches of a model file, or of bytes (`path` is then the folder of external data), on a GPU that need
+// not be present.
+nb::list estimate_of(const std::string& path, nb::bytes data, const std::string& target, const nb::dict& options,
+                     const std::map<std::string, std::int64_t>& dims) {
+  const Options o = options_of(options);
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.data()), data.size());
+  std::shared_ptr<const Program> program;
+  std::vector<KernelReport> kernels;
+  std::vector<LaunchEstimate> launches;
+  {
+    nb::gil_scoped_release release;
+    program = Model::compile_for(target, bytes.empty() ? open_model(path) : parse_model(bytes, path), o);
+    kernels = code_report(*program);
+    std::map<std::string, std::int64_t> open;  // the others are known since compiling
+    for (const std::string& name : input_symbols(*program))
+      if (const auto size = dims.find(name); size != dims.end()) open.insert(*size);
+    launches = estimate(*program, kernels, open);
+  }
+  nb::list out;
+  for (const LaunchEstimate& e : launches)
+    out.append(
+        nb::make_tuple(e.kernel, nb::tuple(nb::cast(e.nodes)), e.bytes, e.operations, e.seconds, e.tiling_seconds));
+  return out;
+}
+
 // The graph after each pass, and remarks, of a model file or of bytes.
 nb::tuple passes_of(const std::string& path, nb::bytes data, const std::string& target, const nb::dict& options) {
   const Options o = options_of(options);
@@ -478,6 +504,7 @@ NB_MODULE(_sardonyx, m) {
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("options"), nb::arg("communicator").none(),
         nb::arg("progress").none(), nb::arg("memory") = std::map<std::string, OwnedMemory>());
   m.def("code_report", &code_of);
+  m.def("estimate", &estimate_of);
   m.def("pass_report", &passes_of);
   m.def("load", [](const std::string& path, const nb::dict& options) {
     const Options o = options_of(options);

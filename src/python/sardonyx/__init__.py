@@ -11,7 +11,19 @@ See compile() for options, Model for what a compiled model can do, and errors fo
 from . import loading  # noqa: F401  # isort: skip  # first: it loads the native module
 from . import errors
 from ._sardonyx import Communicator, Stream, Tensor, __version__
-from .compiling import KernelCode, PassReport, PassSnapshot, Progress, Remark, code_report, compile, load, pass_report
+from .compiling import (
+    KernelCode,
+    LaunchEstimate,
+    PassReport,
+    PassSnapshot,
+    Progress,
+    Remark,
+    code_report,
+    compile,
+    estimate,
+    load,
+    pass_report,
+)
 from .custom import Launch, custom_operator, custom_operators, load_custom_operators
 from .device import Device, chips, copy, devices, empty, pinned, to_device
 from .errors import (
@@ -57,6 +69,7 @@ __all__ = [
     "Kernel",
     "KernelCode",
     "Launch",
+    "LaunchEstimate",
     "Memory",
     "MemoryInUse",
     "MismatchError",
@@ -90,6 +103,7 @@ __all__ = [
     "devices",
     "empty",
     "errors",
+    "estimate",
     "evaluate",
     "join",
     "load",

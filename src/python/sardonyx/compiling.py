@@ -54,6 +54,22 @@ class KernelCode(NamedTuple):
     verdict: str  #: "good", or what is wrong
 
 
+class LaunchEstimate(NamedTuple):
+    """One launch of a run on a GPU, by estimate()."""
+
+    kernel: str
+    nodes: tuple[str, ...]  #: the model's nodes that it computes
+    bytes: float  #: read and written; every tensor counts once and completely
+    operations: float  #: of GEMM, convolution and attention; a multiply-add is two
+    roofline: float  #: seconds: the longer of bytes / memory bandwidth and operations / peak rate
+    tiling: float  #: Hopper: seconds of a GEMM or convolution by the measured times of its tiling; 0: not known
+
+    @property
+    def seconds(self) -> float:
+        """The longer of both."""
+        return max(self.roofline, self.tiling)
+
+
 class PassSnapshot(NamedTuple):
     """The graph after a pass of the optimiser that changed it."""
 
@@ -200,6 +216,35 @@ def code_report(model: Source, target: str, **options: Unpack[CompileOptions]) -
     path, data = _path_or_bytes(model)
     kernels = _sardonyx.code_report(path, data, target, native_options("code_report", options))
     return [KernelCode(**k) for k in kernels]
+
+
+@describes_options()
+def estimate(
+    model: Source,
+    target: str,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    **options: Unpack[CompileOptions],
+) -> list[LaunchEstimate]:
+    """Compiles a model for a GPU that need not be present ("gfx942", "sm_90a"), and estimates the time of each launch of a run.
+    The chip's default product is assumed. Not included: the time between launches, and copies to and from the GPU.
+
+    sizes: of the symbols in the inputs' shapes.
+    folder: directory of the external data, if the model is not a path. None: the model has none.
+    {options}
+
+    Raises errors.Error: as compile(), and InvalidArgumentError for a symbol without a size, or if the target is no GPU.
+    """
+    path, data = _path_or_bytes(model)
+    if folder is not None:
+        if path:
+            raise InvalidArgumentError("a model that is a path has its external data beside it; leave out the folder")
+        path = os.fspath(folder) or "."
+    if target == "host":
+        raise InvalidArgumentError("estimates are for GPUs; on the host, Model.profile() measures")
+    native = native_options("estimate", options)
+    return [LaunchEstimate(*e) for e in _sardonyx.estimate(path, data, target, native, dict(sizes or {}))]
 
 
 @describes_options()

@@ -2,14 +2,17 @@
 
 from .agreement import Evaluation, evaluate
 from .measures import TextAgreement, ValueAgreement
-from .quantizer import LayerReport, Quantized, QuantizeReport, quantize
+from .quantizer import quantize
+from .settings import LayerReport, MixedReport, Quantized, QuantizeReport, Tradeoff
 
 __all__ = [
     "Evaluation",
     "LayerReport",
+    "MixedReport",
     "QuantizeReport",
     "Quantized",
     "TextAgreement",
+    "Tradeoff",
     "ValueAgreement",
     "evaluate",
     "quantize",

@@ -10,12 +10,14 @@ from ..command_line import Parser, ProgressLine, exit_code, write_json
 from ..errors import MismatchError
 from ..options import add_flags, options_of_flags
 from .agreement import evaluate
-from .quantizer import TARGETS, quantize
+from .budget import METRICS
+from .quantizer import quantize
 from .ranges import METHODS
-from .report import evaluation_text, plot, quantize_text
+from .report import evaluation_text, plot, plot_tradeoff, quantize_text
+from .settings import KINDS, TARGETS
 from .weight_only import METHODS as WEIGHTS
 
-_RUN_OPTIONS = ("device", "threads", "cache_dir")
+_RUN_OPTIONS = ("device", "precision", "threads", "cache_dir")
 _OPTIONS = ("device", "precision", "calibration_table", "threads", "cache_dir")
 
 
@@ -72,9 +74,10 @@ def _add_quantize(commands: Any) -> None:
         "  sardonyx quantize model.onnx --data samples/ -o int8.onnx\n"
         "  sardonyx quantize model.onnx --data samples.py --to fp8 --exclude '*head*' -o fp8.onnx\n"
         "  sardonyx quantize llama-fp16 --data texts/ --to int4 -o llama-int4\n"
+        "  sardonyx quantize model.onnx --data samples/ --to mixed --budget 0.01 --target gfx942 -o mixed.onnx\n"
         "  sardonyx quantize model.onnx --data samples/ --to table -o ranges.json\n\n"
-        "int8, fp8: QuantizeLinear and DequantizeLinear around GEMMs and convolutions. int4, int8-weights: MatMulNBits. table: the\n"
-        "ranges of all values, for --calibration-table with int8, fp8 and fp16. Samples are those of `sardonyx evaluate`.\n"
+        "int8, fp8: QuantizeLinear and DequantizeLinear around GEMMs and convolutions. int4, int8-weights: MatMulNBits. mixed: the\n"
+        "fastest of these for each node, within a budget of error. table: the ranges of all values, for --calibration-table with int8, fp8 and fp16. Samples are those of `sardonyx evaluate`.\n"
         "docs/quantization.md has more.",
     )
     q.add_argument("model", metavar="MODEL", help="an ONNX file, or a language model's folder")
@@ -110,6 +113,35 @@ def _add_quantize(commands: Any) -> None:
     q.add_argument(
         "--weights", default="gptq", choices=WEIGHTS, help="how int4 and int8-weights are rounded (default: gptq)"
     )
+    q.add_argument(
+        "--budget", type=float, metavar="X", help="mixed: the most error (default: 0.02; of perplexity 0.01)"
+    )
+    q.add_argument(
+        "--metric",
+        metavar="NAME|SCRIPT",
+        help=f"mixed: what the budget is for: {', '.join(METRICS)}, or a script that defines error(outputs, reference, "
+        "inputs) of a sample (default: relative; of language models perplexity)",
+    )
+    q.add_argument(
+        "--types",
+        type=lambda text: tuple(text.split(",")),
+        default=(),
+        metavar="LIST",
+        help=f"mixed: among which to choose, besides float: {','.join(KINDS)} (default: all that can be faster)",
+    )
+    q.add_argument(
+        "--target",
+        metavar="NAME",
+        help="mixed: where it is to be fast: host, or a GPU (gfx942), for which times are estimates (default: the device)",
+    )
+    q.add_argument(
+        "--confidence",
+        type=float,
+        default=0.999,
+        metavar="P",
+        help="mixed: the probability with which as many other samples stay within the budget (default: 0.999)",
+    )
+    q.add_argument("--plot", metavar="FILE", help="mixed: draw time and error: .png, .svg or .pdf; needs matplotlib")
     q.add_argument("--context", type=int, default=512, metavar="N", help="tokens per part of a text (default: 512)")
     q.add_argument(
         "--top", type=int, default=15, metavar="N", help="rows of the table, most sensitive first (default: 15)"
@@ -174,6 +206,11 @@ def _quantize(a: argparse.Namespace) -> None:
             exclude=a.exclude,
             block=a.block,
             weights=a.weights,
+            budget=a.budget,
+            metric=a.metric,
+            types=a.types,
+            target=a.target,
+            confidence=a.confidence,
             samples=a.samples,
             context=a.context,
             options=options_of_flags(a, _RUN_OPTIONS),
@@ -185,6 +222,8 @@ def _quantize(a: argparse.Namespace) -> None:
         write_json(a.json, done.report.as_dict())
     if a.json != "-":
         print(quantize_text(done.report, a.top))
+    if a.plot:
+        plot_tradeoff(done.report, a.plot)
 
 
 def _run(a: argparse.Namespace) -> None:

@@ -13,9 +13,11 @@ import numpy as np
 from ..errors import FileError, InvalidArgumentError
 from ..llm.genai_folder import read_folder
 from ..model import TensorInfo
+from .mixed import Text
 from .onnx_model import OnnxModel
-from .quantizer import OnStep, Quantized, Settings, quantize_model
+from .quantizer import quantize_model
 from .samples import Data
+from .settings import OnStep, Quantized, Settings
 from .text_agreement import decoder_inputs, windows
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +52,13 @@ def quantize_folder(
         assert data is not None
         return (decoder_inputs(inputs, folder, ids) for ids in windows(folder.path, data, context, limit))
 
-    result = quantize_model(OnnxModel(folder.model), None if data is None else feed, None, settings, options, step)
+    def decoding(inputs: Sequence[TensorInfo]) -> Mapping[str, Array]:
+        return decoder_inputs(inputs, folder, np.ones(1, np.int64), past=context)
+
+    text = Text(folder.logits, folder.input_ids, decoding)
+    result = quantize_model(
+        OnnxModel(folder.model), None if data is None else feed, None, settings, options, step, text
+    )
     if output is not None:
         _write(folder.path, target, result)
     return result

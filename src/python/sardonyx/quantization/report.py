@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..errors import FileError, InvalidArgumentError, UnsupportedError
 from .agreement import Evaluation
 from .measures import HALF_MOST, ValueAgreement
-from .quantizer import QuantizeReport
+from .settings import MixedReport, QuantizeReport
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -96,15 +97,24 @@ def quantize_text(r: QuantizeReport, top: int = 15) -> str:
         return "\n".join(parts)
     every = len(r.layers) + len(r.kept)
     parts = [
-        f"{len(r.layers)} of {every} products in {r.to} ({r.method}) from {r.samples} samples; "
+        f"{len(r.layers)} of {every} products in {r.to if not r.mixed else 'fewer bits'} ({r.method}) from {r.samples} samples; "
         f"weights {r.weight_bytes / 1e6:.1f} MB, now {r.quantized_bytes / 1e6:.1f} MB"
     ]
+    if r.mixed:
+        parts.append(_tradeoff(r.mixed))
     rows = []
     for v in r.layers[: max(top, 0)]:
         activation = "-" if math.isnan(v.low) else f"{number(v.low)} .. {number(v.high)}"
-        rows.append([cut(v.name), str(v.bits), number(v.relative), number(v.sqnr, 4), activation, number(v.smoothing)])
+        rows.append(
+            [cut(v.name), v.type or str(v.bits), number(v.relative), number(v.sqnr, 4), activation, number(v.smoothing)]
+        )
     if rows:
-        parts.append(table(["layer", ">bits", ">relative error", ">SQNR dB", ">activation", ">smoothing"], rows))
+        parts.append(
+            table(
+                ["layer", "type" if r.mixed else ">bits", ">relative error", ">SQNR dB", ">activation", ">smoothing"],
+                rows,
+            )
+        )
     if r.kept:
         reasons: dict[str, list[str]] = {}
         for name, why in r.kept.items():
@@ -115,8 +125,26 @@ def quantize_text(r: QuantizeReport, top: int = 15) -> str:
     return "\n\n".join(parts)
 
 
-def plot(e: Evaluation, file: str) -> None:
-    """Draws the SQNR of every value: .png, .svg or .pdf. Needs matplotlib."""
+def _tradeoff(m: MixedReport) -> str:
+    """The curve of time and error as a table: the fastest first."""
+    slowest = max(p.seconds for p in m.curve)
+    rows = []
+    for p in m.curve:
+        types = ", ".join(f"{count} {kind}" for kind, count in p.counts.items()) or "-"
+        mark = "chosen" if p.chosen else "" if p.meets else "over budget"
+        bar = "#" * round(24 * p.seconds / slowest)
+        rows.append([p.name, types, f"{p.seconds * 1e6:.4g}", number(p.error), number(p.bound), mark, bar])
+    heads = ["choice", "nodes", ">time us", ">error", ">bound", "", "time"]
+    lines = [
+        f"budget {m.budget:g} ({m.metric}), checked on {m.checked} samples; bound: not exceeded on as many others with "
+        f"probability {m.confidence:g}; times {m.cost}",
+        table(heads, rows),
+    ]
+    lines += [f"{kind} was not tried: {why}" for kind, why in m.left_out.items()]
+    return "\n".join(lines)
+
+
+def _figure(file: str) -> tuple[Any, type]:
     if os.path.splitext(file)[1] not in (".png", ".svg", ".pdf"):
         raise InvalidArgumentError(f"'{file}': plots are written as .png, .svg or .pdf")
     try:
@@ -124,12 +152,51 @@ def plot(e: Evaluation, file: str) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise UnsupportedError("plots need the Python package 'matplotlib': pip install matplotlib") from None
+    return FigureCanvasAgg, Figure
+
+
+def _save(figure: Any, file: str) -> None:
+    try:
+        figure.savefig(file)
+    except OSError as error:
+        raise FileError(f"'{file}' could not be written: {error.strerror}") from None
+
+
+def plot_tradeoff(r: QuantizeReport, file: str) -> None:
+    """Draws time and error of the choices that "mixed" considered: .png, .svg or .pdf. Needs matplotlib."""
+    canvas, figure_class = _figure(file)
+    if r.mixed is None:
+        raise InvalidArgumentError("only 'mixed' has a curve to draw")
+    figure = figure_class(figsize=(7, 5), layout="constrained")
+    canvas(figure)
+    axes = figure.add_subplot()
+    path = [p for p in r.mixed.curve if p.name in ("mixed", "float")]
+    axes.plot([p.seconds * 1e6 for p in path], [p.error for p in path], "-", color="0.7")
+    for p in r.mixed.curve:
+        x = p.seconds * 1e6
+        top = p.bound if math.isfinite(p.bound) else p.error
+        axes.plot([x, x], [p.error, top], color="0.6")
+        axes.plot([x], [p.error], "o" if p.meets else "x", color="C1" if p.chosen else "C0")
+        axes.annotate(p.name + (" (chosen)" if p.chosen else ""), (x, top), fontsize=8, xytext=(4, 4),
+                      textcoords="offset points")  # fmt: skip
+    axes.axhline(r.mixed.budget, linestyle="--", color="C3", label=f"budget {r.mixed.budget:g}")
+    axes.set_xlabel(f"time of a run, us ({r.mixed.cost})")
+    axes.set_ylabel(f"{r.mixed.metric}: error, and its bound")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    _save(figure, file)
+
+
+def plot(e: Evaluation, file: str) -> None:
+    """Draws the SQNR of every value: .png, .svg or .pdf. Needs matplotlib."""
+    canvas, figure_class = _figure(file)
     values = [*e.layers, *e.outputs]
     # Values that are equal have an infinite ratio: shown at the top of the others, with a mark of their own.
     known = [v.sqnr for v in values if math.isfinite(v.sqnr)]
     top = max([*known, 0.0]) + 10
-    figure = Figure(figsize=(max(6.0, min(40.0, 0.22 * len(values) + 2)), 5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = figure_class(figsize=(max(6.0, min(40.0, 0.22 * len(values) + 2)), 5), layout="constrained")
+    canvas(figure)
     axes = figure.add_subplot()
     for equal, mark, label in ((False, "o", "SQNR"), (True, "^", "equal")):
         at = [k for k, v in enumerate(values) if math.isinf(v.sqnr) == equal and not math.isnan(v.sqnr)]
@@ -142,7 +209,4 @@ def plot(e: Evaluation, file: str) -> None:
     axes.set_title(cut(f"{e.model} against {e.reference}", 90), fontsize=9)
     axes.grid(alpha=0.3)
     axes.legend()
-    try:
-        figure.savefig(file)
-    except OSError as error:
-        raise FileError(f"'{file}' could not be written: {error.strerror}") from None
+    _save(figure, file)

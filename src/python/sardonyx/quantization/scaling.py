@@ -88,18 +88,27 @@ def scale_products(model: OnnxModel, products: Sequence[Product], s: Array) -> s
     return scaled
 
 
-def _into_norm(model: OnnxModel, name: str, products: Sequence[Product], s: Array) -> bool:
+def norm_in_front(model: OnnxModel, name: str, products: Sequence[Product]) -> tuple[Any, list[int]] | None:
+    """The normalisation that computes the products' activation for them alone, and which of its inputs are scaled."""
     producer = model.producers.get(name)
     if producer is None or name in model.outputs or name in model.captured or producer.output[0] != name:
-        return False
+        return None
     domain = "" if producer.domain == "ai.onnx" else producer.domain
     places = _NORMS.get((domain, producer.op_type))
     nodes = [p.node for p in products]
     if places is None or any(not any(r is n for n in nodes) for r in model.readers.get(name, [])):
-        return False
+        return None
     changed = [k for k in places if k is not None and k < len(producer.input) and producer.input[k]]
+    return (producer, changed) if changed else None
+
+
+def _into_norm(model: OnnxModel, name: str, products: Sequence[Product], s: Array) -> bool:
+    found = norm_in_front(model, name, products)
+    if found is None:
+        return False
+    producer, changed = found
     arrays = [model.array(producer.input[k]) for k in changed]
-    if not changed or any(a is None or a.shape != s.shape for a in arrays):
+    if any(a is None or a.shape != s.shape for a in arrays):
         return False
     for k, a in zip(changed, arrays):
         assert a is not None

@@ -84,21 +84,21 @@ def windows(folder: str, data: Data, context: int, limit: int = 0) -> Iterator[A
     return islice(every(), limit) if limit else every()
 
 
-def decoder_inputs(inputs: Sequence[TensorInfo], folder: GenaiFolder, ids: Array) -> dict[str, Array]:
-    """The inputs of a decoder for a text from its start: an empty KV cache."""
+def decoder_inputs(inputs: Sequence[TensorInfo], folder: GenaiFolder, ids: Array, *, past: int = 0) -> dict[str, Array]:
+    """The inputs of a decoder for a text from its start: an empty KV cache. past: with zeros of so many tokens in it."""
     out: dict[str, Array] = {}
     for info in inputs:
         if info.name == folder.input_ids:
             out[info.name] = ids[None].astype(info.dtype)
         elif info.name == folder.attention_mask:
-            out[info.name] = np.ones((1, len(ids)), info.dtype)
+            out[info.name] = np.ones((1, past + len(ids)), info.dtype)
         elif info.name == folder.position_ids:
-            out[info.name] = np.arange(len(ids), dtype=info.dtype)[None]
+            out[info.name] = past + np.arange(len(ids), dtype=info.dtype)[None]
         elif info.name in folder.past and info.shape is not None and len(info.shape) == 4:
             heads, size = info.shape[1], info.shape[3]
             if not (isinstance(heads, int) and isinstance(size, int)):
                 raise InvalidArgumentError(f"input '{info.name}' has heads of unknown size: {info.shape}")
-            out[info.name] = np.zeros((1, heads, 0, size), info.dtype)
+            out[info.name] = np.zeros((1, heads, past, size), info.dtype)
         else:
             raise InvalidArgumentError(f"input '{info.name}' is not named by genai_config.json")
     return out
