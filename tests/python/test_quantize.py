@@ -303,7 +303,7 @@ def test_the_command(tmp_path):
     assert compiled.quantization.quantized == 4
     for wrong, message in (
         (["quantize", tmp_path / "m.onnx"], "needs data"),
-        ([*arguments, "--to", "int2"], "--help"),
+        ([*arguments, "--to", "int7"], "--help"),
         ([*arguments, "--to", "int4", "--block", 24], "blocks have"),
         ([*arguments, "--exclude", "*"], "no MatMul, Gemm or Conv that can be quantised"),
     ):

@@ -1,4 +1,4 @@
-"""Weights of linear layers: dense, or 4 and 8 bits in blocks in the format of MatMulNBits.
+"""Weights of linear layers: dense, or 2 to 8 bits in blocks in the format of MatMulNBits.
 
 A blocked weight [N, K] has K in blocks; element (n, k) is (q - zero) * scale with one scale and one zero for each block.
 MatMulNBits: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
@@ -52,15 +52,14 @@ class Blocked:
         return Blocked(self.quants[index], self.scales[index], zeros, self.bits, self.columns)
 
     def packed(self) -> Array:
-        """The operator's B: uint8 [N, blocks, block * bits / 8], the even element in a byte's lower half."""
+        """The operator's B: uint8 [N, blocks, block * bits / 8], the first element in a byte's lowest bits."""
         return _pack(self.quants, self.bits)
 
     def packed_zeros(self) -> Array | None:
         """The operator's zero_points: uint8 [N, bytes of a row] packed likewise, or float32 [N, blocks]."""
         if self.zeros is None or self.zeros.dtype != np.uint8:
             return self.zeros
-        filled = self.zeros if self.bits == 8 or self.zeros.shape[1] % 2 == 0 else np.pad(self.zeros, ((0, 0), (0, 1)))
-        return _pack(filled, self.bits)
+        return _pack(self.zeros, self.bits)
 
     def dense(self) -> Dense:
         """The dequantised weight."""
@@ -73,7 +72,13 @@ Linear = Dense | Blocked
 
 
 def _pack(values: Array, bits: int) -> Array:
-    return values if bits == 8 else values[..., 0::2] | (values[..., 1::2] << 4)
+    """Along the last dim, which is padded to whole bytes; an element may lie in two bytes."""
+    if bits == 8:
+        return values
+    if bits == 4 and values.shape[-1] % 2 == 0:
+        return values[..., 0::2] | (values[..., 1::2] << 4)
+    single = (values[..., None] >> np.arange(bits, dtype=np.uint8)) & 1
+    return np.packbits(single.reshape(*values.shape[:-1], -1), axis=-1, bitorder="little")
 
 
 def concatenated(parts: list[Linear]) -> Linear | None:

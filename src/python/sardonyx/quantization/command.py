@@ -76,8 +76,10 @@ def _add_quantize(commands: Any) -> None:
         "  sardonyx quantize llama-fp16 --data texts/ --to int4 -o llama-int4\n"
         "  sardonyx quantize model.onnx --data samples/ --to mixed --budget 0.01 --target gfx942 -o mixed.onnx\n"
         "  sardonyx quantize model.onnx --data samples/ --to table -o ranges.json\n\n"
-        "int8, fp8: QuantizeLinear and DequantizeLinear around GEMMs and convolutions. int4, int8-weights: MatMulNBits. mixed: the\n"
-        "fastest of these for each node, within a budget of error. table: the ranges of all values, for --calibration-table with int8, fp8 and fp16. Samples are those of `sardonyx evaluate`.\n"
+        "int8, fp8: QuantizeLinear and DequantizeLinear around GEMMs and convolutions. int2, int3, int4, int8-weights: weights in\n"
+        "blocks, for MatMulNBits; of Conv for DequantizeLinear. mixed: the fastest of these for each node, within a budget of\n"
+        "error. table: the ranges of all values, for --calibration-table with int8, fp8 and fp16. Samples are those of\n"
+        "`sardonyx evaluate`.\n"
         "docs/quantization.md has more.",
     )
     q.add_argument("model", metavar="MODEL", help="an ONNX file, or a language model's folder")
@@ -92,7 +94,7 @@ def _add_quantize(commands: Any) -> None:
         "--limit",
         type=float,
         metavar="X",
-        help="nodes whose relative error is larger stay in float (int8 and fp8; default: 0.05), or get 8 bits (int4; "
+        help="nodes whose relative error is larger stay in float (int8 and fp8; default: 0.05), or get 8 bits (fewer than 8; "
         "default: none)",
     )
     q.add_argument(
@@ -108,10 +110,10 @@ def _add_quantize(commands: Any) -> None:
         type=int,
         default=32,
         metavar="N",
-        help="elements that share a scale, for int4 and int8-weights (default: 32)",
+        help="elements that share a scale, of weights in blocks (default: 32)",
     )
     q.add_argument(
-        "--weights", default="gptq", choices=WEIGHTS, help="how int4 and int8-weights are rounded (default: gptq)"
+        "--weights", default="gptq", choices=WEIGHTS, help="how weights in blocks are rounded (default: gptq)"
     )
     q.add_argument(
         "--budget", type=float, metavar="X", help="mixed: the most error (default: 0.02; of perplexity 0.01)"

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, UnsupportedError
 from ..llm.weights import Blocked
 from ..model import TensorInfo
-from . import weight_only
+from . import convolution, weight_only
 from .calibration import Channels, Collector, Gram, Rows, collect, float_values, histograms
 from .measures import Measure
 from .onnx_model import OnnxModel
@@ -19,7 +19,7 @@ from .products import Product, find_products
 from .qdq import FP8, INT8, Format, QdqWriter, rounded, weight_scale
 from .ranges import Histogram, Range
 from .scaling import norm_in_front, scale_products, smoothing
-from .settings import Feed, LayerReport, OnStep, QuantizeReport, Settings
+from .settings import BITS, Feed, LayerReport, OnStep, QuantizeReport, Settings
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +51,7 @@ class Job:
 
     def report(self, layers: Sequence[LayerReport], kept: dict[str, str], ranges: dict[str, Range]) -> QuantizeReport:
         s = self.settings
-        method = s.weights if s.to in ("int4", "int8-weights") else s.method
+        method = s.weights if s.to in BITS else s.method
         ordered = sorted(layers, key=lambda x: x.sqnr if x.sqnr == x.sqnr else np.inf)
         after = self.model.weight_bytes()
         return QuantizeReport(s.to, method, self.samples, tuple(ordered), kept, self.before, after, ranges)
@@ -207,15 +207,19 @@ class Job:
 
     def blocked(self) -> QuantizeReport:
         s = self.settings
-        bits = 4 if s.to == "int4" else 8
+        bits = BITS[s.to]
         weight_only.check_block(bits, s.block)
         products, kept = find_products(self.model, s.exclude, grouped=False, half=True)
         for p in list(products):
-            if p.kind == "Conv" or not weight_only.simple_gemm(p):
+            if reason := self.not_in_blocks(p, bits):
                 products.remove(p)
-                kept[p.label] = "MatMulNBits is for matrix products" if p.kind == "Conv" else "it has factors"
+                kept[p.label] = reason
         if not products:
-            raise InvalidArgumentError("the model has no MatMul or Gemm with constant float weights")
+            raise InvalidArgumentError(
+                f"the model has no MatMul, Gemm or Conv whose weights can have {bits} bits in blocks of {s.block}"
+                + "".join(f"; {n}: {why}" for n, why in list(kept.items())[:5])
+            )
+        kept |= self.conv_opset(products, bits)
         weights: dict[str, Blocked] = {}
         reports: list[LayerReport] = []
         for p, blocked, relative in self.round_blocks(products, bits):
@@ -227,14 +231,45 @@ class Job:
         self.model.drop_unused()
         return self.report(reports, kept, {})
 
+    def not_in_blocks(self, p: Product, bits: int) -> str:
+        """Why a product's weights can't have few bits per block; "" if they can."""
+        if p.kind == "Conv":
+            return convolution.obstacle(self.model, p, bits, self.settings.block)
+        return "" if weight_only.simple_gemm(p) else "it has factors"
+
+    def conv_opset(self, products: list[Product], bits: int) -> dict[str, str]:
+        """Converts the model to the operator set that weights of convolutions need. If that can't be done, takes convolutions
+        from the products, and returns the reason of each."""
+        convolutions = [p for p in products if p.kind == "Conv"]
+        if not convolutions:
+            return {}
+        try:
+            self.model.require_opset(convolution.TYPES[bits][1])
+        except UnsupportedError as error:
+            if len(convolutions) == len(products):
+                raise
+            products[:] = [p for p in products if p.kind != "Conv"]
+            return {p.label: str(error) for p in convolutions}
+        nodes = {n.output[0]: n for n in self.model.proto.graph.node if n.output}
+        for p in products:  # the conversion has made nodes anew
+            p.node = nodes[p.node.output[0]]
+        return {}
+
     def round_blocks(self, products: Sequence[Product], bits: int) -> Iterable[tuple[Product, Blocked, float]]:
         """The weights in blocks, and the error of each product's results."""
         s, done = self.settings, 0
-        groups = by_activation(products)
+        # The second moments of a convolution's windows are its own.
+        groups = by_activation(p for p in products if p.kind != "Conv")
+        groups |= {f"{p.activation} of {p.node.output[0]}": [p] for p in products if p.kind == "Conv"}
         for part in self.parts(groups) if s.weights != "rtn" else [list(groups)]:
-            grams = {name: Gram() for name in part}
+            grams: dict[str, Gram | convolution.WindowGram] = {}
+            wanted: dict[str, list[Collector]] = {}
+            for name in part:
+                p = groups[name][0]
+                grams[name] = convolution.gram_of(self.model, p) if p.kind == "Conv" else Gram()
+                wanted.setdefault(p.activation, []).append(grams[name])
             if s.weights != "rtn":
-                self.collect("collecting activations", {name: [g] for name, g in grams.items()})
+                self.collect("collecting activations", wanted)
             for name in part:
                 self.step(f"rounding weights ({s.weights})", done)
                 done += len(groups[name])
@@ -245,7 +280,8 @@ class Job:
         parts: list[list[str]] = [[]]
         used = 0
         for name, group in groups.items():
-            k = self.model.dims(group[0].weight)[group[0].input_axis]
+            dims = self.model.dims(group[0].weight)
+            k = int(np.prod(dims)) // dims[group[0].axis]
             size = 4 * k * k
             if parts[-1] and used + size > _GRAMS:
                 parts.append([])
@@ -254,11 +290,13 @@ class Job:
             used += size
         return parts
 
-    def round_weights(self, group: list[Product], gram: Gram, bits: int) -> Iterable[tuple[Product, Blocked, float]]:
+    def round_weights(
+        self, group: list[Product], gram: Gram | convolution.WindowGram, bits: int
+    ) -> Iterable[tuple[Product, Blocked, float]]:
         s = self.settings
         symmetric = s.symmetric or bits == 8
         h = gram.sum
-        if s.weights == "awq" and h is not None:
+        if s.weights == "awq" and h is not None and group[0].kind != "Conv":
             w = [weight_only.weight_of(self.model, p) for p in group]
             scales = weight_only.awq_scales(w, h, gram.count, bits, s.block, symmetric)
             if scales is not None:
@@ -271,7 +309,7 @@ class Job:
             else:
                 q = weight_only.rtn(w_, bits, s.block, symmetric)
             relative = _relative(q, w_, h)
-            if bits == 4 and s.limit is not None and relative > s.limit:
+            if bits < 8 and s.limit is not None and relative > s.limit:
                 q = weight_only.rtn(w_, 8, s.block, True)
                 relative = _relative(q, w_, h)
             yield p, q, relative

@@ -1,7 +1,7 @@
 """quantize(to="mixed"): the fastest choice of a type for each node whose error stays within a budget.
 
-Half of the samples choose ranges and measure how much each node in each type adds to the error of the outputs. With the time
-that it saves, this orders the steps from the float model to the fastest one. The other half tells how many steps the budget
+A third of the samples choose ranges and measure how much each node in each type adds to the error of the outputs. With the time
+that it saves, this orders the steps from the float model to the fastest one. The others tell how many steps the budget
 allows: not the error itself must meet it but a bound for other samples. Of the choices that do, the fastest is taken.
 """
 
@@ -28,21 +28,20 @@ from .onnx_model import OnnxModel
 from .products import Product, find_products
 from .qdq import FP8, INT8, QdqWriter
 from .ranges import Range
-from .settings import KINDS, Feed, LayerReport, MixedReport, QuantizeReport, Tradeoff
+from .settings import BITS, KINDS, Feed, LayerReport, MixedReport, QuantizeReport, Tradeoff
 from .switches import Switches
 
 Array = np.ndarray[Any, Any]
 Choice = tuple["str | None", ...]
 
 _BUDGETS = {"relative": 0.02, "decisions": 0.02, "perplexity": 0.01}
-_LEAST = 8  # samples
-_SENSITIVITY_RUNS = 600  # about so many, of single nodes in single types
+_LEAST = 9  # samples
+_SENSITIVITY_RUNS = 400  # about so many, of single nodes in single types
 _SENSITIVITY_SAMPLES = 8
-_FURTHER = 12  # steps that are tried one by one after the first that does not fit
+_FURTHER = 8  # steps that are tried one by one after the first that does not fit
 _CURVE = (0.25, 0.5, 0.75, 1.0)  # parts of the steps that are points of the curve
 _WORTH = 0.01  # a mixed model must be faster than one of a single type by this share, which measurements can tell
 _REFERENCES = 256 << 20  # bytes of the float model's outputs that are kept
-_BITS = {"int8": 8, "fp8": 8, "int4": 4, "int8-weights": 8}
 
 
 @dataclass(frozen=True)
@@ -91,16 +90,17 @@ class Mixed:
     def _first(self, inputs: Sequence[TensorInfo]) -> Mapping[str, Array]:
         return next(iter(self._feed(inputs)))
 
-    def _part(self, rest: int) -> Feed:
-        """Every other sample."""
-        return lambda inputs: (s for k, s in enumerate(self._feed(inputs)) if k % 2 == rest)
+    def _part(self, checking: bool) -> Feed:
+        """The samples that check the error: two of three. Or the others."""
+        return lambda inputs: (s for k, s in enumerate(self._feed(inputs)) if (k % 3 != 0) == checking)
 
     # ---- what can be chosen
 
     def _types(self) -> list[str]:
         s = self.settings
         target = target_of(s.target, self.job.options)
-        wanted = s.types or tuple(k for k in KINDS if k != "fp8" or target != "host")
+        # int2 and int3 save memory more than time.
+        wanted = s.types or tuple(k for k in KINDS if k not in ("int2", "int3") and (k != "fp8" or target != "host"))
         for kind in wanted:
             if kind not in KINDS:
                 raise InvalidArgumentError(f"'mixed' chooses among {', '.join(KINDS)}, not {kind!r}")
@@ -116,9 +116,9 @@ class Mixed:
                 self.left_out["fp8"] = str(error)
         if "int8" in types:
             self.job.model.require_opset(INT8.opset)
-        for kind in ("int4", "int8-weights"):
+        for kind in BITS:
             if kind in types:
-                weight_only.check_block(_BITS[kind], s.block)
+                weight_only.check_block(BITS[kind], s.block)
         return types
 
     def _eligible(self, products: Sequence[Product], types: Sequence[str]) -> list[list[str]]:
@@ -127,7 +127,7 @@ class Mixed:
         def allows(p: Product, kind: str) -> bool:
             if kind in ("int8", "fp8"):
                 return model.is_float_weight(p.weight)
-            return p.kind != "Conv" and weight_only.simple_gemm(p)
+            return p.kind != "Conv" and not self.job.not_in_blocks(p, BITS[kind])
 
         return [[k for k in types if allows(p, k)] for p in products]
 
@@ -163,9 +163,9 @@ class Mixed:
         count = sum(1 for _ in self._feed(self._inputs()))
         if count < _LEAST:
             raise InvalidArgumentError(
-                f"'mixed' needs at least {_LEAST} samples, half of them to check the error; these are {count}"
+                f"'mixed' needs at least {_LEAST} samples, two thirds of them to check the error; these are {count}"
             )
-        job.feed = self._part(0)
+        job.feed = self._part(checking=False)
         eight = [p for p, a in zip(self.products, self.allowed) if "int8" in a or "fp8" in a]
         self.ranges: dict[str, dict[str, Range]] = {"int8": {}, "fp8": {}}
         if eight:
@@ -178,9 +178,9 @@ class Mixed:
                 self.ranges["fp8"][name] = h.range("minmax", symmetric=True)
             self.means = {name: c.mean for name, c in channels.items()}
         self.blocks: dict[tuple[str, str, str], Blocked] = {}
-        for kind in ("int4", "int8-weights"):
+        for kind, bits in BITS.items():
             chosen = [p for p, a in zip(self.products, self.allowed) if kind in a]
-            for p, blocked, _ in job.round_blocks(chosen, _BITS[kind]) if chosen else ():
+            for p, blocked, _ in job.round_blocks(chosen, bits) if chosen else ():
                 self.blocks[p.activation, p.weight, kind] = blocked
 
     def _inputs(self) -> list[TensorInfo]:
@@ -258,7 +258,7 @@ class Mixed:
         terms = self._relative()
         sums: dict[tuple[int, str], list[tuple[Array, Array]]] = {pair: [] for pair in pairs}
         none: list[str | None] = [None] * len(self.products)
-        for number, sample in enumerate(self._part(0)(self.switches.inputs)):
+        for number, sample in enumerate(self._part(checking=False)(self.switches.inputs)):
             if number >= count:
                 break
             reference = self.switches.run(sample, none)
@@ -288,11 +288,18 @@ class Mixed:
                 at = best[:2]
         return sorted(out, key=lambda s: s.seconds / s.error, reverse=True)
 
-    def found(self, choice: Sequence[str | None], run: Callable[..., dict[str, Array]] | None = None) -> Found:
-        """The error on the other half of the samples. run: of a model with the choice; None: the switchable one."""
+    def found(
+        self,
+        choice: Sequence[str | None],
+        run: Callable[..., dict[str, Array]] | None = None,
+        *,
+        hopeless: bool = False,
+    ) -> Found:
+        """The error on the samples that check. run: of a model with the choice; None: the switchable one. hopeless: stops where
+        the error of the first samples is far above the budget."""
         none = [None] * len(self.products)
         samples = []
-        for number, sample in enumerate(self._part(1)(self.switches.inputs)):
+        for number, sample in enumerate(self._part(checking=True)(self.switches.inputs)):
             reference = self._references.get(number)
             if reference is None:
                 reference = self.switches.run(sample, none)
@@ -303,6 +310,8 @@ class Mixed:
             outputs = self.switches.run(sample, choice) if run is None else run(sample)
             samples.append(self.terms.of(outputs, reference, sample))
             self.job.step("checking, sample", number + 1)
+            if hopeless and len(samples) in (8, 16) and Found(self.terms, samples).error > 2 * self.budget:
+                return Found(self.terms, samples)
         self.checked = len(samples)
         return Found(self.terms, samples)
 
@@ -319,18 +328,18 @@ class Mixed:
             return choice
 
         low, high = 0, len(steps)
-        if self.meets(self.found(after(high))):
+        if self.meets(self.found(after(high), hopeless=True)):
             return tuple(after(high))
         while high - low > 1:
             middle = (low + high) // 2
-            if self.meets(self.found(after(middle))):
+            if self.meets(self.found(after(middle), hopeless=True)):
                 low = middle
             else:
                 high = middle
         best = after(low)
         for s in steps[low + 1 : low + 1 + _FURTHER]:
             tried = [*best[: s.product], s.kind, *best[s.product + 1 :]]
-            if self.meets(self.found(tried)):
+            if self.meets(self.found(tried, hopeless=True)):
                 best = tried
         return tuple(best)
 
@@ -395,7 +404,7 @@ class Mixed:
             r = self.ranges.get(kind, {}).get(p.activation, Range(np.nan, np.nan))
             sqnr = -20 * math.log10(e) if e > 0 else math.inf
             smooth = job.smoothing.get(p.label, 0.0)
-            layers.append(LayerReport(p.label, e, sqnr, r.low, r.high, smooth, _BITS[kind], kind))
+            layers.append(LayerReport(p.label, e, sqnr, r.low, r.high, smooth, BITS.get(kind, 8), kind))
         model = self.written(chosen)
         job.model.proto, job.model.folder = model.proto, model.folder
         job.model.index()

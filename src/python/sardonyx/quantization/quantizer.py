@@ -20,7 +20,7 @@ from .mixed import Mixed, Text
 from .onnx_model import OnnxModel
 from .ranges import METHODS
 from .samples import Data, Samples
-from .settings import TARGETS, Feed, LayerReport, OnStep, Quantized, QuantizeReport, Settings
+from .settings import BITS, TARGETS, Feed, LayerReport, OnStep, Quantized, QuantizeReport, Settings
 
 __all__ = ["LayerReport", "QuantizeReport", "Quantized", "quantize", "quantize_model"]
 
@@ -59,7 +59,8 @@ def quantize(
     data: typical inputs, as evaluate() takes them. Not needed for weights="rtn".
     output: the file to write. Large weights go to OUTPUT.data.
     to: "int8": products of 8-bit integers, as QuantizeLinear and DequantizeLinear. "fp8": the same in float8 e4m3.
-        "int4", "int8-weights": MatMulNBits with weights of 4 or 8 bits (language models). "mixed": the fastest choice of one of
+        "int2", "int3", "int4", "int8-weights": weights of so many bits in blocks: MatMulNBits, and for Conv DequantizeLinear
+        (2, 4 and 8 bits). "mixed": the fastest choice of one of
         these, or float, for each node, whose error stays within `budget`. "table": a calibration table.
     method: how the range of an activation is chosen: "mse", "minmax", "percentile" (of `percentile`) or "entropy".
     per_channel: weights have a scale for each output channel rather than one.
@@ -67,10 +68,10 @@ def quantize(
     smooth: SmoothQuant for MatMul and Gemm, where it lowers the error on the data.
     correct_bias: corrects the biases of Conv and Gemm for the shift of each output channel's mean that rounding the weights
         causes (Nagel et al., "Data-free quantization", 2019).
-    limit: nodes whose error (LayerReport.relative) is larger stay in float, with "int8" and "fp8" (None: 0.05); with "int4"
-        their weights get 8 bits (None: no limit).
+    limit: nodes whose error (LayerReport.relative) is larger stay in float, with "int8" and "fp8" (None: 0.05); with
+        weights of fewer than 8 bits they get 8 (None: no limit).
     exclude: patterns ("*head*") of names of nodes that stay in float.
-    block: weights that share a scale, of "int4" and "int8-weights".
+    block: weights that share a scale, of weights in blocks. Of convolutions: input channels at a tap.
     weights: "gptq", "awq" or "rtn" (round to nearest), of the same.
     budget: of "mixed": the most error, by `metric`. None: 0.02, of "perplexity" 0.01.
     metric: of "mixed". "relative": root mean square of the outputs' difference, divided by that of the float model's.
@@ -94,7 +95,7 @@ def quantize(
         raise InvalidArgumentError(f"the calibration method {method!r} is not one of {', '.join(METHODS)}")
     if weights not in weight_only.METHODS:
         raise InvalidArgumentError(f"weights are rounded by {', '.join(weight_only.METHODS)}, not {weights!r}")
-    blocked = to in ("int4", "int8-weights")
+    blocked = to in BITS
     if data is None and not (blocked and weights == "rtn"):
         raise InvalidArgumentError(f"'{to}' needs data: typical inputs of the model")
     settings = Settings(
@@ -138,7 +139,7 @@ def quantize_model(
     if settings.to == "mixed":
         report = Mixed(job, text).run()
     else:
-        report = job.blocked() if settings.to in ("int4", "int8-weights") else job.products()
+        report = job.blocked() if settings.to in BITS else job.products()
     if output is not None:
         model.save(output)
     return Quantized(model.proto, report)

@@ -19,9 +19,11 @@ Feed = Callable[[Sequence[TensorInfo]], Iterable[Mapping[str, Array]]]
 #: Called with what is done and the number of samples so far.
 OnStep = Callable[[str, int], object]
 
-TARGETS = ("int8", "fp8", "int4", "int8-weights", "mixed", "table")
+#: Bits of the weights in blocks.
+BITS = {"int8-weights": 8, "int4": 4, "int3": 3, "int2": 2}
+TARGETS = ("int8", "fp8", *BITS, "mixed", "table")
 #: The types among which "mixed" chooses, besides float.
-KINDS = ("int8", "fp8", "int4", "int8-weights")
+KINDS = ("int8", "fp8", *BITS)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import InvalidArgumentError
 from ..llm.weights import Blocked
+from . import convolution
 from .onnx_model import OnnxModel, needed_onnx
 from .products import Product, attribute
 
@@ -131,7 +132,10 @@ def awq_scales(
 
 
 def replace_product(model: OnnxModel, p: Product, weight: Blocked) -> None:
-    """The product's node becomes MatMulNBits; a Gemm's bias is added to its result."""
+    """The product's node becomes MatMulNBits; a Gemm's bias is added to its result. A Conv reads a DequantizeLinear."""
+    if p.kind == "Conv":
+        convolution.replace_weight(model, p, weight)
+        return
     onnx = needed_onnx()
     model.use_domain("com.microsoft", 1)
     node = p.node
@@ -169,9 +173,11 @@ def replace_product(model: OnnxModel, p: Product, weight: Blocked) -> None:
 
 
 def weight_of(model: OnnxModel, p: Product) -> Array:
-    """A product's weight as [N, K], in float32."""
+    """A product's weight as [N, K], in float32; K of a convolution: taps, then channels."""
     w = model.array(p.weight)
     assert w is not None
+    if p.kind == "Conv":
+        return convolution.rows_of(w.astype(np.float32))
     return np.ascontiguousarray((w if p.axis == 0 else w.T).astype(np.float32))
 
 
@@ -179,8 +185,8 @@ def check_block(bits: int, block: int) -> None:
     """Raises InvalidArgumentError for what MatMulNBits does not have."""
     if block not in BLOCKS:
         raise InvalidArgumentError(f"blocks have {', '.join(map(str, BLOCKS))} elements, not {block}")
-    if bits not in (4, 8):
-        raise InvalidArgumentError(f"weights have 4 or 8 bits, not {bits}")
+    if bits not in (2, 3, 4, 8):
+        raise InvalidArgumentError(f"weights have 2, 3, 4 or 8 bits, not {bits}")
 
 
 def simple_gemm(p: Product) -> bool:
