@@ -308,3 +308,18 @@ def test_the_command(tmp_path):
         ([*arguments, "--exclude", "*"], "no MatMul, Gemm or Conv that can be quantised"),
     ):
         assert message in command(*wrong, code=INVALID_ARGUMENT, **PYTHON)
+
+
+@pytest.mark.parametrize("to", ["fp8-e5m2", "fp8-fnuz", "fp8-e5m2-fnuz"])
+def test_other_forms_of_float8(to):
+    done = sardonyx.quantize(network(), DATA, to=to, limit=1)
+    onnx.checker.check_model(done.model)
+    stored = {TensorProto.DataType.Name(t.data_type) for t in done.model.graph.initializer}
+    kind = {"fp8-e5m2": "FLOAT8E5M2", "fp8-fnuz": "FLOAT8E4M3FNUZ", "fp8-e5m2-fnuz": "FLOAT8E5M2FNUZ"}[to]
+    assert kind in stored and stored <= {kind, "FLOAT", "INT64"}
+    # 3 or 2 bits of mantissa, four layers.
+    assert error(done.model, network()) < (0.2 if to == "fp8-fnuz" else 0.4)
+    ours = sardonyx.compile(done.model)(DATA[0])["y"]
+    assert np.abs(ours - in_onnxruntime(done.model, DATA[0])).max() < 1e-5 * np.abs(ours).max()
+    passes = [p.pass_name for p in sardonyx.pass_report(done.model, "gfx942").passes]
+    assert ("float8_products" in passes) == (to == "fp8-fnuz")  # the others are multiplied in float32

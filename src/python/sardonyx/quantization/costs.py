@@ -168,6 +168,7 @@ def target_of(target: str | None, options: Mapping[str, Any]) -> str:
     raise InvalidArgumentError(f"the device '{device}' is not known; name the target")
 
 
-def has_float8(target: str) -> bool:
-    """Whether a chip multiplies float8."""
-    return any(c["chip"] == target and c["float8"] != "-" for c in chips())
+def float8_of(target: str) -> str:
+    """The form of float8 that a chip multiplies: "ocp" or "fnuz"; "" if none."""
+    form = next((str(c["float8"]).lower() for c in chips() if c["chip"] == target), "-")
+    return "" if form == "-" else form

@@ -16,7 +16,7 @@ from .calibration import Channels, Collector, Gram, Rows, collect, float_values,
 from .measures import Measure
 from .onnx_model import OnnxModel
 from .products import Product, find_products
-from .qdq import FP8, INT8, Format, QdqWriter, rounded, weight_scale
+from .qdq import FORMATS, Format, QdqWriter, rounded, weight_scale
 from .ranges import Histogram, Range
 from .scaling import norm_in_front, scale_products, smoothing
 from .settings import BITS, Feed, LayerReport, OnStep, QuantizeReport, Settings
@@ -68,7 +68,7 @@ class Job:
         return self.report((), {}, ranges)
 
     def products(self) -> QuantizeReport:
-        s, form = self.settings, INT8 if self.settings.to == "int8" else FP8
+        s, form = self.settings, FORMATS[self.settings.to]
         self.model.require_opset(form.opset)
         products, kept = find_products(self.model, s.exclude, grouped=False)
         if not products:

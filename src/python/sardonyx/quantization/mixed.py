@@ -22,11 +22,11 @@ from ..model import TensorInfo
 from . import weight_only
 from .budget import Found, Relative, Terms, terms_of
 from .calibration import Channels
-from .costs import Cost, cost_of, has_float8, target_of
+from .costs import Cost, cost_of, float8_of, target_of
 from .job import Job, by_activation, correct_bias
 from .onnx_model import OnnxModel
 from .products import Product, find_products
-from .qdq import FP8, INT8, QdqWriter
+from .qdq import FORMATS, FP8, INT8, QdqWriter
 from .ranges import Range
 from .settings import BITS, KINDS, Feed, LayerReport, MixedReport, QuantizeReport, Tradeoff
 from .switches import Switches
@@ -105,7 +105,9 @@ class Mixed:
             if kind not in KINDS:
                 raise InvalidArgumentError(f"'mixed' chooses among {', '.join(KINDS)}, not {kind!r}")
         types = list(dict.fromkeys(wanted))
-        if "fp8" in types and target != "host" and not has_float8(target):
+        # CDNA 3 multiplies no other.
+        self.forms = {"int8": INT8, "fp8": FORMATS["fp8-fnuz"] if float8_of(target) == "fnuz" else FP8}
+        if "fp8" in types and target != "host" and not float8_of(target):
             types.remove("fp8")
             self.left_out["fp8"] = f"{target} does not multiply it"
         if "fp8" in types:
@@ -170,7 +172,7 @@ class Mixed:
         self.ranges: dict[str, dict[str, Range]] = {"int8": {}, "fp8": {}}
         if eight:
             if s.smooth:
-                job.smooth(eight, INT8 if "int8" in types else FP8, free=True)
+                job.smooth(eight, self.forms["int8" if "int8" in types else "fp8"], free=True)
             channels = {name: Channels(g[0].activation_axis) for name, g in by_activation(eight).items()}
             found, _ = job.ranges_of(channels)
             for name, h in found.items():
@@ -190,8 +192,8 @@ class Mixed:
     def writer(self, model: OnnxModel) -> Callable[[Product, str], None]:
         s = self.settings
         forms = {
-            f.name: QdqWriter(model, f, self.ranges[f.name], symmetric=s.symmetric, per_channel=s.per_channel)
-            for f in (INT8, FP8)
+            kind: QdqWriter(model, f, self.ranges[kind], symmetric=s.symmetric, per_channel=s.per_channel)
+            for kind, f in self.forms.items()
         }
 
         def write(p: Product, kind: str) -> None:
@@ -199,7 +201,7 @@ class Mixed:
                 weight_only.replace_product(model, p, self.blocks[p.activation, p.weight, kind])
                 return
             if s.correct_bias:
-                correct_bias(model, p, self.means[p.activation], FP8 if kind == "fp8" else INT8, s.per_channel)
+                correct_bias(model, p, self.means[p.activation], self.forms[kind], s.per_channel)
             forms[kind].quantise(p)
 
         return write

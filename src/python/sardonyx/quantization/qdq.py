@@ -35,6 +35,17 @@ class Format:
 
 INT8 = Format("int8", np.dtype(np.int8), 127.0, -128.0, 13)
 FP8 = Format("fp8", np.dtype(ml_dtypes.float8_e4m3fn), 448.0, -448.0, 19)
+FORMATS = {
+    f.name: f
+    for f in (
+        INT8,
+        FP8,
+        Format("fp8-e5m2", np.dtype(ml_dtypes.float8_e5m2), 57344.0, -57344.0, 19),
+        # AMD's early forms, without infinities and -0, which CDNA 3 multiplies.
+        Format("fp8-fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 240.0, -240.0, 19),
+        Format("fp8-e5m2-fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), 57344.0, -57344.0, 19),
+    )
+}
 
 
 @dataclass(frozen=True)

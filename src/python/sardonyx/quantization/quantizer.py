@@ -58,7 +58,8 @@ def quantize(
     model: a path, bytes or an onnx.ModelProto, or the folder of a language model; then output is a folder, too.
     data: typical inputs, as evaluate() takes them. Not needed for weights="rtn".
     output: the file to write. Large weights go to OUTPUT.data.
-    to: "int8": products of 8-bit integers, as QuantizeLinear and DequantizeLinear. "fp8": the same in float8 e4m3.
+    to: "int8": products of 8-bit integers, as QuantizeLinear and DequantizeLinear. "fp8": the same in float8 e4m3;
+        "fp8-e5m2": in e5m2; "fp8-fnuz", "fp8-e5m2-fnuz": in AMD's early forms of them, which CDNA 3 multiplies.
         "int2", "int3", "int4", "int8-weights": weights of so many bits in blocks: MatMulNBits, and for Conv DequantizeLinear
         (2, 4 and 8 bits). "mixed": the fastest choice of one of
         these, or float, for each node, whose error stays within `budget`. "table": a calibration table.

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..model import TensorInfo
 from .budget import Metric
+from .qdq import FORMATS
 from .ranges import Range
 
 Array = np.ndarray[Any, Any]
@@ -21,7 +22,7 @@ OnStep = Callable[[str, int], object]
 
 #: Bits of the weights in blocks.
 BITS = {"int8-weights": 8, "int4": 4, "int3": 3, "int2": 2}
-TARGETS = ("int8", "fp8", *BITS, "mixed", "table")
+TARGETS = (*FORMATS, *BITS, "mixed", "table")
 #: The types among which "mixed" chooses, besides float.
 KINDS = ("int8", "fp8", *BITS)
 
