@@ -94,9 +94,10 @@ def timing_of(library: Path) -> dict[str, Any]:
 
 
 def run_triton(stem: Path, m: int, n: int, k: int) -> float:
-    """Estimated microseconds of a kernel that amd_triton.py compiled: c[m, n] = a[m, k] . b[k, n] in float16. Sizes that its tiles don't
+    """Estimated microseconds of a kernel that amd_triton.py compiled: c[m, n] = a[m, k] . b[k, n] in 16 bits. Sizes that its tiles don't
     divide are rounded up."""
-    chip, bm, bn, bk, warps, _ = re.fullmatch(r"(\w+?)_(\d+)x(\d+)x(\d+)x(\d+)x(\d+)", stem.name).groups()
+    chip, _, tiling = stem.name.split("_")
+    bm, bn, bk, warps, _ = tiling.split("x")
     m, n, k = (-(-size // int(tile)) * int(tile) for size, tile in ((m, bm), (n, bn), (k, bk)))
     os.environ["SARDONYX_SIM"] = json.dumps({"chips": [chip], "timing": "sample"})
     hip = ctypes.CDLL(str(BUILD / "lib/libamdhip64-sim.so"))
@@ -134,13 +135,14 @@ def started(words: list[str], seconds: float) -> Any:
 
 
 def best_triton(chip: str, name: str, folder: Path, seconds: float) -> dict[str, Any]:
-    """The fastest of Triton's kernels for this chip."""
-    m, n, k = map(int, name.split()[2:])
+    """The fastest of Triton's kernels for this chip and type."""
+    kind, *sizes = name.split()[1:]
+    m, n, k = map(int, sizes)
     times = {}
-    for file in sorted(folder.glob(f"{chip}_*.hsaco")):
+    for file in sorted(folder.glob(f"{chip}_{kind}_*.hsaco")):
         us = started(["triton", str(file.with_suffix("")), str(m), str(n), str(k)], seconds)
         if isinstance(us, float):
-            times[file.stem.split("_")[1]] = us
+            times[file.stem.split("_")[2]] = us
     best = min(times, key=times.get, default=None)
     return {"triton_us": times[best], "triton": best, "triton_of": len(times)} if best else {}
 
@@ -159,7 +161,7 @@ def measure(o: argparse.Namespace) -> None:
                 row = {**row, "chip": chip, "name": name, "half": half}
                 row.pop("failed", None)
                 row.update(started(["one", chip, name], o.seconds))
-            if o.triton and name.startswith("gemm fp16") and "triton_us" not in row:
+            if o.triton and name.startswith(("gemm fp16", "gemm bf16")) and "triton_us" not in row:
                 row.update(best_triton(chip, name, o.triton, o.seconds))
             rows[key] = row
             o.out.write_text(json.dumps(rows, indent=1))

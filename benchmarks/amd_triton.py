@@ -1,15 +1,16 @@
 """Compiles Triton's GEMM for AMD's chips, on a machine without one: a peer for amd_kernels.py.
 
     python -m venv triton && triton/bin/pip install triton
-    triton/bin/python benchmarks/amd_triton.py FOLDER [CHIP ...]
+    triton/bin/python benchmarks/amd_triton.py FOLDER [--chips CHIP ...] [--types fp16 bf16]
 
-For each chip and tiling FOLDER gets CHIP_BMxBNxBKxWARPSxSTAGES.hsaco and .json (the kernel's name and dynamic LDS). The kernel
-computes c[m, n] = a[m, k] . b[k, n] in float16 for sizes that its tiles divide; arguments: a, b, c, m, n, k, their three row
-strides, two null pointers.
+For each chip, type and tiling FOLDER gets CHIP_TYPE_BMxBNxBKxWARPSxSTAGES.hsaco and .json (the kernel's name and dynamic LDS). The
+kernel computes c[m, n] = a[m, k] . b[k, n] in TYPE for sizes that its tiles divide; arguments: a, b, c, m, n, k, their three row
+strides, two null pointers. What is there already is not compiled again.
 """
 
+import argparse
+import itertools
 import json
-import sys
 from pathlib import Path
 
 import triton
@@ -84,11 +85,11 @@ def product(
         sums = tl.dot(tl.load(from_a), tl.load(from_b), sums)
         from_a += BK
         from_b += BK * row_b
-    tl.store(c + rows[:, None] * row_c + columns[None, :], sums.to(tl.float16))
+    tl.store(c + rows[:, None] * row_c + columns[None, :], sums.to(c.dtype.element_ty))
 
 
-def compiled(chip, bm, bn, bk, warps, stages):
-    types = dict.fromkeys(("a", "b", "c"), "*fp16") | dict.fromkeys(("m", "n", "k", "row_a", "row_b", "row_c"), "i32")
+def compiled(chip, kind, bm, bn, bk, warps, stages):
+    types = dict.fromkeys(("a", "b", "c"), f"*{kind}") | dict.fromkeys(("m", "n", "k", "row_a", "row_b", "row_c"), "i32")
     types |= dict.fromkeys(("BM", "BN", "BK", "GROUP"), "constexpr")
     source = triton.compiler.ASTSource(
         fn=product,
@@ -103,13 +104,19 @@ def compiled(chip, bm, bn, bk, warps, stages):
 
 
 def main():
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for chip in sys.argv[2:] or WAVES:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("folder", type=Path)
+    p.add_argument("--chips", nargs="+", choices=WAVES, default=list(WAVES))
+    p.add_argument("--types", nargs="+", choices=("fp16", "bf16"), default=["fp16", "bf16"])
+    o = p.parse_args()
+    o.folder.mkdir(parents=True, exist_ok=True)
+    for chip, kind in itertools.product(o.chips, o.types):
         for tiling in TILINGS[WAVES[chip]]:
-            stem = folder / f"{chip}_{'x'.join(map(str, tiling))}"
+            stem = o.folder / f"{chip}_{kind}_{'x'.join(map(str, tiling))}"
+            if stem.with_suffix(".json").exists():
+                continue
             try:
-                kernel = compiled(chip, *tiling)
+                kernel = compiled(chip, kind, *tiling)
             except Exception as e:  # Triton refuses some tilings, for instance those with too much LDS
                 print(f"{stem.name}: {str(e).splitlines()[0][:200]}")
                 continue

@@ -107,7 +107,7 @@ Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator
 
 std::optional<Windows> windows_of(const Value& x, const Value& w, const Value& out, const ConvOp& op) {
   const std::size_t n = op.strides.size();
-  if (op.transposed || op.groups != 1 || n < 1 || n > 2) return {};
+  if (op.transposed || op.groups != 1 || op.zeros > 0 || n < 1 || n > 2) return {};
   Windows s;
   s.images = &x;
   s.image = loop_var(x.shape[0]);
@@ -144,13 +144,15 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   const std::size_t n = op.strides.size();
   Exprs rows = {loop_var(out->shape[0])};
   for (std::size_t k = 0; k < n; ++k) rows.push_back(loop_var(out->shape[k + 2]));
-  const Expr group = loop_var(groups), column = loop_var(out_group), channel = loop_var(in_group);
+  const Expr group = loop_var(groups), column = loop_var(out_group),
+             channel = loop_var(in_group + Expr(op.zeros));
   Exprs at_x = {rows[0], group * in_group + channel}, at_w;
   if (op.transposed)
     at_w = {group * in_group + channel, column};
   else
     at_w = {group * out_group + column, channel};
   c.inside = constant_bool(true);
+  if (op.zeros > 0) is_const_int(x->shape[1], c.stored);
   for (std::size_t k = 0; k < n; ++k) {
     const Expr tap = loop_var(w->shape[k + 2]);
     c.reduced.push_back(tap);

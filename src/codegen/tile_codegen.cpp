@@ -131,6 +131,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.lazy_selections = true;
   o.split_reductions = true;
   o.fill_channels = true;
+  o.short_vectors = chip_of(arch).policy.short_vectors;
   o.merge_groups = true;
   o.pad_products = true;
   o.hoist_elementwise = true;

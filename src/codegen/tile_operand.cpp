@@ -8,6 +8,10 @@
 namespace sardonyx::codegen {
 namespace {
 
+// Bytes of a vector of 16 that kernels load where memory has no more (kShortA of kernels/gemm_problem.h), and their
+// alignment.
+constexpr std::int64_t kShortVector = 12, kShortAlignment = 4;
+
 bool divisible(const Expr& e, std::int64_t by) { return divisor_of(e) % by == 0; }
 
 bool has_var(const Expr& e, const Expr& var) {
@@ -32,6 +36,8 @@ Operand::Operand(const Contraction& c, bool is_a)
     access_ = Access::kAcross;
   else if (!is_a)
     quantized_ = quantized_operand(c);
+  else if (c.stored > 0)
+    inside_ = logical_and(inside_, compare(Op::kLt, c.reduced.back(), c.stored));
 }
 std::optional<CopiedOperand> Operand::copied() const {
   std::int64_t depth = 0;
@@ -78,6 +84,7 @@ void Operand::emit(Emitter& e) const {
 void Operand::emit_facts(Emitter& e) const {
   const char upper = is_a_ ? 'A' : 'B', lower = is_a_ ? 'a' : 'b';
   if (!where_) e.line(fmt::format("enum : bool {{ kMasked{} = false }};", upper));
+  if (is_short() && access_ == Access::kVector) e.line("enum : bool { kShortA = true };");
   if (run_ > 0) e.line(fmt::format("enum : u32 {{ kRun{} = {} }};", upper, run_));
   const Expr step = step_of_k();
   if (!step) return;
@@ -108,6 +115,8 @@ bool Operand::try_vector() {
   const Expr& last = c_.reduced.back();
   std::int64_t extent = 0;
   if (!is_const_int(last->args[0], extent) || extent % vec_ != 0) return false;
+  const auto bytes = static_cast<std::int64_t>(size_of(c_.type));
+  if (is_short() && (extent != vec_ || c_.stored * bytes != kShortVector)) return false;
   Exprs dims;
   for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
   dims.back() = extent / vec_;
@@ -127,7 +136,7 @@ bool Operand::try_vector() {
 
 // kAcross: 16 bytes along rows (columns), if their innermost dim and K are whole vectors.
 bool Operand::try_across() {
-  if (!plain()) return false;
+  if (!plain() || is_short()) return false;
   std::int64_t k = 0, inner = 0;
   const Exprs dims = is_a_ ? c_.row_dims : Exprs{line_->args[0]};
   if (!is_const_int(c_.k(), k) || k % vec_ != 0 || !is_const_int(dims.back(), inner) || inner % vec_ != 0) return false;
@@ -145,6 +154,10 @@ bool Operand::try_across() {
   return true;
 }
 
+bool Operand::is_short() const {
+  return is_a_ && c_.stored > 0;
+}
+
 std::vector<std::pair<Expr, Expr>> Operand::split_k() const {
   Exprs dims;
   for (const Expr& v : c_.reduced) dims.push_back(v->args[0]);
@@ -158,7 +171,7 @@ bool Operand::contiguous(const std::vector<std::pair<Expr, Expr>>& r, const Expr
   const Expr at = flatten_loads(substitute(e_, r))->args[0];
   Expr step, rest;
   if (at->has_load || !idx::split_affine(at, j, step, rest) || !is_const(step, 1) || has_var(rest, j) ||
-      !divisible(rest, vec_))
+      !divisible(rest, is_short() ? kShortAlignment / static_cast<std::int64_t>(size_of(c_.type)) : vec_))
     return false;
   where_ = inside_ ? substitute(inside_, r) : Expr();
   if (has_var(where_, j)) return false;

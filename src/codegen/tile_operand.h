@@ -50,6 +50,8 @@ class Operand {
     const bool typed = e_->dtype == c_.type || (c_.type == DType::kUInt8 && e_->dtype == DType::kInt8);
     return e_->op == Op::kLoad && typed && !e_->args.empty();
   }
+  // Whether each vector has elements at its end that are not in memory (Contraction::stored).
+  bool is_short() const;
   bool try_vector();
   bool try_across();
   std::vector<std::pair<Expr, Expr>> split_k() const;

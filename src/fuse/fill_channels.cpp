@@ -50,6 +50,7 @@ class Filler {
     std::int64_t filled = channels;
     while (step * filled % vec != 0) ++filled;
     if (filled > kMostFilled * channels) return reject("too many channels would be zeros");
+    if (options_.short_vectors && folds_in_place(n, c, channels, taps)) return;
     const std::int64_t groups = (taps + step - 1) / step;  // taps of the new last dim
     const Expr inner = step * filled, width = out->shape[last + 2] + (groups - 1);
 
@@ -80,6 +81,62 @@ class Filler {
     c.pads_begin[last] = c.pads_end[last] = 0;
     n.inputs[0] = image;
     n.inputs[1] = weights;
+  }
+
+  // Where memory has the 12 bytes of s pixels one after the other, and windows begin at a multiple of s pixels if the
+  // kernel gets taps of zeros before its first, the image is only viewed as one of wide pixels, and just the weights are
+  // filled. Returns whether that is so.
+  bool folds_in_place(Node& n, ConvOp& c, std::int64_t channels, std::int64_t taps) {
+    constexpr std::int64_t kBytes = 12;  // what kernels load of a vector of 16 (kShortA in kernels/gemm_problem.h)
+    Value *x = n.inputs[0], *w = n.inputs[1];
+    const std::size_t last = c.strides.size() - 1;
+    const std::int64_t step = c.strides[last], inner = step * channels;
+    std::int64_t width = 0, pad = 0;
+    if (!is_float(x->dtype) || size_of(x->dtype) != 2 || inner * 2 != kBytes || !has_channels_last(*x) ||
+        !is_const_int(x->shape[last + 2], width) || width % step != 0 || !is_const_int(c.pads_begin[last], pad))
+      return false;
+    const std::int64_t before = (step - pad % step) % step, groups = (before + taps + step - 1) / step;
+    if (groups > (taps + step - 1) / step) return false;  // zeros would take longer than a copy of the image
+
+    // image[.., r * channels + c, .., j] = x[.., c, .., step * j + r]
+    Exprs vars;
+    for (const Expr& d : x->shape) vars.push_back(loop_var(d));
+    vars[1] = loop_var(Expr(inner));
+    vars[last + 2] = loop_var(Expr(width / step));
+    Exprs at = vars;
+    at[1] = idx::mod(vars[1], channels);
+    at[last + 2] = vars[last + 2] * step + idx::floordiv(vars[1], channels);
+    Value* image = g_.add_loop(vars, load(x, x->dtype, at));
+
+    // weights[k, r * channels + c, .., j] = w[k, c, .., step * j + r - before]
+    const std::int64_t filled = 16 / 2;
+    Exprs own;
+    for (const Expr& d : w->shape) own.push_back(loop_var(d));
+    own[1] = loop_var(Expr(filled));
+    own[last + 2] = loop_var(Expr(groups));
+    Exprs from = own;
+    from[1] = idx::mod(own[1], channels);
+    from[last + 2] = own[last + 2] * step + idx::floordiv(own[1], channels) - before;
+    const Expr inside = logical_and(
+        compare(Op::kLt, own[1], inner),
+        logical_and(compare(Op::kGe, from[last + 2], 0), compare(Op::kLt, from[last + 2], taps)));
+    n.inputs[1] = g_.add_loop(own, select(inside, load(w, w->dtype, from), constant(0, w->dtype)));
+    n.inputs[0] = image;
+    c.strides[last] = 1;
+    c.zeros = filled - inner;
+    c.pads_begin[last] = (pad + before) / step;
+    c.pads_end[last] = n.outputs[0]->shape[last + 2] + (groups - 1 - width / step) - c.pads_begin[last];
+    return true;
+  }
+
+  // Whether the elements of a pixel follow one another in memory: what is read is row-major, the channels its last dim.
+  static bool has_channels_last(const Value& x) {
+    const auto* l = x.producer ? x.producer->as<LoopOp>() : nullptr;
+    if (!l || l->body->op != Op::kLoad || l->body->value->dtype != x.dtype || l->vars.size() != l->body->args.size())
+      return false;
+    for (std::size_t d = 0; d < l->vars.size(); ++d)
+      if (!same(l->body->args[d == 0 ? 0 : d == 1 ? l->vars.size() - 1 : d - 1], l->vars[d])) return false;
+    return true;
   }
 
   // A convolution whose windows neither overlap nor leave gaps (the patches of a vision transformer) becomes a GEMM:

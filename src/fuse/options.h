@@ -69,6 +69,8 @@ struct FuseOptions {
   bool split_reductions = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).
   bool fill_channels = false;
+  /// Convolutions may read vectors of 16 bytes of which memory has the first 12 (ConvOp::zeros).
+  bool short_vectors = false;
   /// K of GEMMs is padded with zeros to whole vectors (fuse/pad_products.h).
   bool pad_products = false;
   /// Groups of few channels of a convolution are merged (fuse/merge_groups.h).

@@ -82,6 +82,8 @@ struct ConvOp {
   std::vector<std::int64_t> strides, dilations;
   Exprs pads_begin, pads_end;
   std::int64_t groups = 1;
+  /// Of the channels of each tap that the weights have, the last ones that x does not have: they count as 0.
+  std::int64_t zeros = 0;
   std::int64_t padding = 0;  ///< what elements of x beyond its edges are; not 0 only for 8-bit integers
   bool transposed = false;
   bool has_bias = false;

@@ -126,6 +126,7 @@ class Printer {
     if (!std::all_of(pads.begin(), pads.end(), [](const Expr& e) { return is_const(e, 0); }))
       a.push_back(fmt::format("pads = [{}]", list(pads)));
     if (c.groups != 1) a.push_back(fmt::format("groups = {}", c.groups));
+    if (c.zeros != 0) a.push_back(fmt::format("zeros = {}", c.zeros));
     if (c.padding != 0) a.push_back(fmt::format("padding = {}", c.padding));
     if (c.transposed) a.push_back("transposed");
     return fmt::format("conv {}: {}{}", types(n), inputs(n),

@@ -272,7 +272,8 @@ class GraphCheck {
     if (x->dtype != w->dtype && !bytes(x->dtype, w->dtype))
       fault("an image of {} and weights of {}", name(x->dtype), name(w->dtype));
     const Expr channels = c.transposed ? w->shape[0] : w->shape[1] * Expr(c.groups);
-    if (is_const(channels) && is_const(x->shape[1]) && channels->i != x->shape[1]->i)
+    if (c.zeros < 0 || (c.zeros > 0 && (c.groups != 1 || c.transposed))) fault("{} channels of zeros", c.zeros);
+    if (is_const(channels) && is_const(x->shape[1]) && channels->i != x->shape[1]->i + c.zeros)
       fault("an image of {} channels and weights for {}", x->shape[1]->i, channels->i);
   }
 

@@ -57,8 +57,9 @@ struct Loader {
   static constexpr bool kBuffer = IsA && P::kBufferA;
   // Loaded registers must not be used before finish(): even a mask would wait for memory before the matrix instructions
   // of the step.
+  static constexpr bool kShort = IsA && P::kShortA;
   struct Held {
-    vec16 x[kAsync ? 1 : kRounds * kBlock];
+    select_type<kShort, Words3, vec16> x[kAsync ? 1 : kRounds * kBlock];
     bool valid[kAsync ? 1 : kRounds * kBlock];
   };
   const T* next[kLinear ? kRounds : 1];  // addresses for the next step
@@ -128,7 +129,7 @@ struct Loader {
         held.valid[j] = true;
       } else if constexpr (kLinear && Full) {
 #pragma clang loop unroll(full)
-        for (int e = 0; e < kBlock; ++e) held.x[j * kBlock + e] = load16(next[j] + e * step);
+        for (int e = 0; e < kBlock; ++e) load(held.x[j * kBlock + e], next[j] + e * step);
         next[j] += more ? kDepth * step : 0;
       } else {
 #pragma clang loop unroll(full)
@@ -138,7 +139,7 @@ struct Loader {
           if constexpr (kBuffer) {
             const u32 at = kInRun ? p.a_offset(z, clamped(p, first, r), k0, inside) + c * V
                                   : p.a_offset(z, clamped(p, first, r), Full || k < p.k ? k + e : 0, inside);
-            held.x[j * kBlock + e] = load16(p.a_base(), inside ? at * u32(sizeof(T)) : kOutside);
+            load(held.x[j * kBlock + e], p.a_base(), inside ? at * u32(sizeof(T)) : kOutside);
             continue;
           }
 #endif
@@ -153,7 +154,7 @@ struct Loader {
                        inside);
 #endif
           } else {
-            held.x[j * kBlock + e] = load16(from);
+            load(held.x[j * kBlock + e], from);
             held.valid[j * kBlock + e] = inside;
           }
         }
@@ -164,9 +165,9 @@ struct Loader {
   template <bool Full>
   static SDX_FN vec16 masked(const Held& held, int j) {
     if constexpr (kAccess == Access::kElements || kBuffer || ((Full || kInRun) && !kMasked))
-      return held.x[j];
+      return whole(held.x[j]);
     else
-      return held.valid[j] ? held.x[j] : vec16{};
+      return held.valid[j] ? whole(held.x[j]) : vec16{};
   }
 
   /// Stores to LDS what begin<Full>() loaded.

@@ -49,6 +49,8 @@ struct Problem {
   /// For kVector: elements along K from each multiple of so many on have consecutive addresses, and a() or b() sets
   /// `inside` for all of them alike (the channels of a convolution's tap). 0: unknown.
   static constexpr u32 kRunA = 0, kRunB = 0;
+  /// Of each vector of a, memory has the first 12 bytes, aligned to 4. The last 4 are 0.
+  static constexpr bool kShortA = false;
   /// All of `a` lies within kOutside bytes from a_base().
   static constexpr bool kBufferA = false;
   /// Bytes of a result. kReadsRows: what the epilogue reads depends on the row, not only on the column.
@@ -113,6 +115,19 @@ SDX_FN void wave_barrier() {
 
 SDX_FN vec16 load16(const void* p) { return *(global_vec*)p; }
 
+/// What kShortA loads of a vector.
+struct Words3 {
+  u32 x[3];
+};
+SDX_FN void load(vec16& to, const void* from) { to = load16(from); }
+SDX_FN void load(Words3& to, const void* from) {
+  const auto* words = (__attribute__((address_space(1))) const u32*)from;
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 3; ++i) to.x[i] = words[i];
+}
+SDX_FN vec16 whole(const vec16& x) { return x; }
+SDX_FN vec16 whole(const Words3& w) { return vec16{w.x[0], w.x[1], w.x[2], 0}; }
+
 #if defined(__AMDGCN__)
 /// A buffer's size, in bytes, that load16(base, offset) assumes: from there on it reads nothing, and gets zeros.
 inline constexpr u32 kOutside = 0x80000000;
@@ -128,6 +143,13 @@ inline constexpr u32 kBufferFormat = 0x31004000;
 SDX_FN vec16 load16(const void* base, u32 offset) {
   const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)base, 0, kOutside, kBufferFormat);
   return __builtin_amdgcn_raw_buffer_load_b128(buffer, offset, 0, 0);
+}
+SDX_FN void load(vec16& to, const void* base, u32 offset) { to = load16(base, offset); }
+SDX_FN void load(Words3& to, const void* base, u32 offset) {
+  const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)base, 0, kOutside, kBufferFormat);
+  const auto words = __builtin_amdgcn_raw_buffer_load_b96(buffer, offset, 0, 0);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 3; ++i) to.x[i] = words[i];
 }
 #endif
 

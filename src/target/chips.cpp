@@ -90,6 +90,7 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .fills_simds = true,
                                      .row_bytes = 256,  // 64 of the 256 registers that a wave can name
                                      .wide_gemv = true,
+                                     .short_vectors = true,
                                      .worth_compiling = 0.1,
                                      .kernels_per_module = 8,
                                      .finish = 6000};

@@ -49,6 +49,8 @@ void applyJson(const json& j, Config& c) {
       c.checkGlobalRaces = value.get<bool>();
     else if (key == "check_uninitialized")
       c.checkUninitialized = value.get<bool>();
+    else if (key == "preload_arguments")
+      c.preloadArguments = value.get<bool>();
     else if (key == "summary")
       c.summary = value.get<bool>();
     else if (key == "print_summary")

@@ -22,6 +22,7 @@ struct Config {
   bool checkRaces = true;           ///< conflicting accesses of two waves to LDS with no barrier or atomic between them
   bool checkGlobalRaces = false;    ///< the same for global memory, within and between workgroups
   bool checkUninitialized = false;  ///< reads of registers, LDS and memory never written
+  bool preloadArguments = true;     ///< as firmware does that puts a kernel's first arguments into scalar registers
   bool summary = false;             ///< count instructions by kind for each kernel
   Timing timing = Timing::kOff;
   double mhz = 0;                        ///< shader clock of estimates; 0: the product's, as its power allows

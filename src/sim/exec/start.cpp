@@ -38,6 +38,11 @@ struct ScalarWriter {
   }
 };
 
+/// Arguments that are in scalar registers when a wave starts, in words of 32 bits. Older firmware leaves them out.
+int preloadedWords(const Launch& launch) {
+  return launch.config->preloadArguments ? launch.kernel->preload & 0x7f : 0;
+}
+
 void scalarRegisters(const Launch& launch, Wave& w) {
   const Kernel& k = *launch.kernel;
   const Chip& chip = *launch.chip;
@@ -57,7 +62,7 @@ void scalarRegisters(const Launch& launch, Wave& w) {
   if (property(4)) s.put64(launch.dispatchId);
   if (property(5)) s.put64(w.scratchBase);
   if (property(6)) s.put(launch.privateBytes);
-  int preload = k.preload & 0x7f, from = k.preload >> 7;
+  int preload = preloadedWords(launch), from = k.preload >> 7;
   for (int i = 0; i < preload; ++i) {
     std::uint32_t v = 0;
     if (static_cast<std::uint32_t>(from + i) * 4 + 4 <= k.kernargBytes)
@@ -156,7 +161,7 @@ std::unique_ptr<Workgroup> startWorkgroup(Launch& launch, std::uint64_t index, s
     // Firmware that puts arguments into registers skips the instructions that would load them ("Preloaded Kernel
     // Arguments" in LLVM's AMDGPU usage guide).
     constexpr std::uint64_t kLoadsOfArguments = 256;
-    w.pc = k.entry + ((k.preload & 0x7f) != 0 ? kLoadsOfArguments : 0);
+    w.pc = k.entry + (preloadedWords(launch) != 0 ? kLoadsOfArguments : 0);
     w.vgprs = k.vgprs;
     w.agprs = k.agprs;
     w.sgprs = k.sgprs;

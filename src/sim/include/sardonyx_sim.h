@@ -14,6 +14,8 @@ extern "C" {
  *   "max_instructions_per_wave": 200000000
  *   "check_waits", "check_races" (both on), "check_global_races", "check_uninitialized", "summary" (all off): true or
  *                                      false; docs/simulator.md says what each finds
+ *   "preload_arguments": true          false: waves start as with firmware that does not put a kernel's first
+ *                                      arguments into registers (AMDGPU usage guide, "Preloaded Kernel Arguments")
  *   "timing": "all"                    estimates the time of every launch (docs/amd-clock.md): "off"; "all", where
  * every workgroup is executed; "sample", where only those that the estimate needs are, without matrix arithmetic, so
  * that results are wrong

@@ -89,6 +89,46 @@ return %2)",
                    filling());
 }
 
+FuseOptions short_vectors() {
+  FuseOptions o = filling();
+  o.short_vectors = true;
+  return o;
+}
+
+// Two pixels of three channels are 12 bytes, at which windows begin with one more tap. The image is not filled.
+TEST(FillChannels, ImageWithChannelsLastIsNotCopied) {
+  expect_pass("fill_channels", R"(%0 = input float16[n, 8, 8, 3]
+%1 = constant float16[64, 3, 7, 7] {...}
+%2 = loop float16[i < n, c < 3, y < 8, x < 8]: %0[i, y, x, c]
+%3 = conv float16[n, 64, 4, 4]: %2, %1 {strides = [2, 2], pads = [3, 3, 3, 3]}
+return %3)",
+              R"(%0 = input float16[n, 8, 8, 3]
+%1 = constant float16[64, 3, 7, 7] {...}
+%2 = loop float16[i < n, c < 3, y < 8, x < 8]: %0[i, y, x, c]
+%3 = loop float16[i < n, c < 6, y < 8, x < 4]: %2[i, mod(c, 3), y, 2 * x + floordiv(c, 3)]
+%4 = loop float16[o < 64, c < 8, y < 7, x < 4]: select(c < 6 and 2 * x + floordiv(c, 3) >= 1 and 2 * x + floordiv(c, 3) < 8, %1[o, mod(c, 3), y, 2 * x + floordiv(c, 3) - 1], 0.0)
+%5 = conv float16[n, 64, 4, 4]: %3, %4 {strides = [2, 1], pads = [3, 2, 3, 1], zeros = 2}
+return %5)",
+              short_vectors());
+}
+
+// In memory the channels are apart, or a row ends within a wide pixel: the image is copied, and filled on the way.
+TEST(FillChannels, OtherImagesAreFilled) {
+  EXPECT_THAT(after_pass("fill_channels", R"(%0 = input float16[n, 3, 8, 8]
+%1 = constant float16[64, 3, 7, 7] {...}
+%2 = conv float16[n, 64, 4, 4]: %0, %1 {strides = [2, 2], pads = [3, 3, 3, 3]}
+return %2)",
+                         short_vectors()),
+              HasSubstr("c < 8, y < 8"));
+  EXPECT_THAT(after_pass("fill_channels", R"(%0 = input float16[n, 9, 9, 3]
+%1 = constant float16[64, 3, 7, 7] {...}
+%2 = loop float16[i < n, c < 3, y < 9, x < 9]: %0[i, y, x, c]
+%3 = conv float16[n, 64, 5, 5]: %2, %1 {strides = [2, 2], pads = [3, 3, 3, 3]}
+return %3)",
+                         short_vectors()),
+              HasSubstr("c < 8, y < 9"));
+}
+
 TEST(FillChannels, GroupedConvolutionsAreAReason) {
   const char* graph = R"(%0 = input float32[1, 6, 8]
 %1 = constant float32[8, 3, 2] {...}
