@@ -152,7 +152,7 @@ class TileFamily : public ContractionFamily {
     if (narrow)
       for (const AmdTile& t : amd_tiles(chip))
         if (t.m * t.n < 192 * 256 || (p.vectors() && size_of(p.type) == 2 && (p.linear || t.m * t.n < 256 * 256)))
-          add(all, chip, t.m, t.n, t.waves, t.row, t.stages, t.ns, t.in_flight);
+          add(all, chip, t.m, t.n, t.waves, t.row, t.stages, with_memory(p, t), t.in_flight);
     if (!all.empty()) return all;
     add(all, chip, 32, 32, wave64 ? Waves{1, 1, 4} : Waves{2, 1, 4}, 256, stages,
         narrow ? Times{3120, 2.9f, 560, 2.1f} : Times{3380, 13.2f, 2300, 9.0f});
@@ -164,6 +164,17 @@ class TileFamily : public ContractionFamily {
   }
 
  private:
+  // The times were fitted to problems whose tiles share rows in caches. Where one tile has all columns, and no window
+  // reads an element again, each workgroup waits for memory, which gives a unit its share if most units have work.
+  static Times with_memory(const ContractionProblem& p, const AmdTile& t) {
+    Times ns = t.ns;
+    const int units = driver_units(p.chip);
+    if (p.windows || p.columns == 0 || p.columns > t.n || p.least_rows / t.m < units / 2) return ns;
+    const double share = p.chip.product().gb_per_second / units;  // bytes a nanosecond
+    ns[1] = std::max(ns[1], static_cast<float>(t.m * static_cast<double>(size_of(p.type)) / share));
+    return ns;
+  }
+
   static void add(std::vector<KernelCandidate>& all, const Chip& chip, int m, int n, const Waves& waves, int row,
                   int in_lds, const Times& ns, int in_flight = 1) {
     KernelCandidate& c = all.emplace_back();

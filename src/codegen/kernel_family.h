@@ -31,6 +31,7 @@ struct ContractionProblem {
   std::int64_t least_rows = 1;          ///< lower bound of M
   bool full_columns = false;            ///< N is a multiple of 8
   bool padded = false;                  ///< a convolution with padding
+  bool windows = false;                 ///< elements of a are read under several taps of a filter
   bool linear = false;                  ///< the addresses of both operands are linear in k, and nothing is masked
   bool pairs = false;                   ///< the epilogue reads pairs of adjacent columns
   int made_rows = 0;                    ///< number of rows of a that the kernel computes itself; 0: they are in memory
