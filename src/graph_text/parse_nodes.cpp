@@ -121,6 +121,8 @@ Node* GraphParser::conv() {
       c.dilations = integers();
     } else if (a == "groups") {
       c.groups = integer(in_);
+    } else if (a == "zeros") {
+      c.zeros = integer(in_);
     } else if (a == "padding") {
       c.padding = integer(in_);
     } else if (a == "pads") {
