@@ -141,8 +141,11 @@ def test_code_for_hopper(tmp_path):
         return (tmp_path / "m.sdx").read_bytes().count(b"wgmma.mma_async")
 
     assert products(64, F16) and products(128, F16, is_causal=1) and products(64, F16, mask=[2, 1, 1, 256])
-    # a mask for every query, a head of another size, and a type without such instructions: attention.h
-    assert not products(64, F16, mask=[2, 1, 256, 256]) and not products(80, F16) and not products(64, np.float32)
+    # other heads are padded; a bias of every score is read two elements at a time, of odd rows too
+    assert products(32, F16) and products(80, F16)
+    assert products(64, F16, mask=[2, 1, 256, 256]) and products(128, F16, mask=[1, 2, 256, 256])
+    # scores that are computed one by one, a small head, and a type without such instructions: attention.h
+    assert not products(128, F16, softcap=5.0) and not products(24, F16) and not products(64, np.float32)
 
 
 def test_one_query_on_hopper(tmp_path):
