@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import Error, InvalidArgumentError, OverloadedError
+from ..errors import Error, InvalidArgumentError, OverloadedError, UnsupportedError
 from .decoder import checked_prompt
 from .engine_request import EndEvent, Event, Request, TokenEvent, Wakes, request_options
 from .engine_results import EngineStatistics, generation, known_error
 from .language_model import Generation
 from .lora import Adapters
 from .paged_decoder import Chosen, PagedDecoder
+from .paged_parallel import CachesLostError, ParallelPagedDecoder
 from .paged_sampling import StepKind
 from .pages import PagePool
+from .parallel import device_names
 from .scheduler import Piece, Scheduler
 from .speculation import DraftSpeculator, NgramSpeculator, Speculator, draft_graph
 from .speculation import checked as speculation_options
@@ -26,6 +28,7 @@ from .texts import Prompt, Texts
 
 #: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
 _SHORT = 16
+_MOST_LOSSES = 3  #: how often in a row devices may be started again for the same requests
 
 
 class Engine(Texts):
@@ -36,6 +39,8 @@ class Engine(Texts):
         folder: str | os.PathLike[str],
         *,
         device: str = "host",
+        devices: Sequence[str | int] | None = None,
+        transport: str = "auto",
         precision: str = "fp32",
         threads: int = 0,
         cache_dir: str | os.PathLike[str] | None = None,
@@ -52,7 +57,10 @@ class Engine(Texts):
         cache_type: str = "",
     ):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
-        GroupQueryAttention, on one device.
+        GroupQueryAttention.
+
+        devices, transport: several devices of this machine that divide the model among them, in place of device, as for
+            LanguageModel. Without adapters and draft models.
 
         cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences sequences of the model's maximum
             length, but at most half of the device's memory, or of the host's free memory.
@@ -96,10 +104,15 @@ class Engine(Texts):
             "slots": 0 if speculation else max_sequences,  # guesses follow from the tokens before them
         }
         self._adapters = Adapters(adapters or {})
+        self._devices = device_names(devices) if devices is not None else [device]
+        self._transport = transport
+        compiling["device"] = self._devices[0]
+        if len(self._devices) > 1 and (adapters or "draft" in (speculation or {})):
+            raise UnsupportedError("adapters and draft models run on one device only")
         self._speculator: Speculator | None = None
         wanted = max_sequences * -(-self._folder.context // page_tokens)
         self._load_decoders(cache_memory, wanted, speculation_options(speculation), compiling)
-        self._guessed = self._right = 0
+        self._guessed = self._right = self._losses = 0
         self._pool = PagePool(self._decoder.pages, page_tokens, share=share_prefixes)
         self._scheduler = Scheduler(
             self._pool,
@@ -130,6 +143,19 @@ class Engine(Texts):
         if "draft" in guessing:
             graph = draft_graph(guessing["draft"], self._folder, compiling["rows"], compiling["cache_type"])
             beside = graph.page_bytes()
+        if len(self._devices) > 1:
+            own = {k: v for k, v in compiling.items() if k not in ("device", "progress", "slots")}
+            self._decoder: Any = ParallelPagedDecoder(
+                self._folder,
+                self._devices,
+                transport=self._transport,
+                cache_memory=memory,
+                wanted_pages=wanted,
+                **own,
+            )
+            if "ngram" in guessing:
+                self._speculator = NgramSpeculator(guessing["ngram"], guessing["tokens"])
+            return
         self._decoder = PagedDecoder(
             self._folder,
             adapters=self._adapters,
@@ -299,6 +325,8 @@ class Engine(Texts):
             self._wake.notify()
         if self._thread is not threading.current_thread():
             self._thread.join()
+        if isinstance(self._decoder, ParallelPagedDecoder):
+            self._decoder.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -390,10 +418,27 @@ class Engine(Texts):
         for group, results in flying:
             try:
                 chosen = results()
+            except CachesLostError as error:
+                self._lose(group, error)
+                continue
             except Exception as error:
                 self._fail(group, error)
                 continue
+            self._losses = 0
             self._take(group, chosen)
+
+    def _lose(self, group: list[Piece], error: Error) -> None:
+        """Devices have been started again with empty caches: requests are computed again, and their answers go on. But not for
+        ever, if the devices end each time."""
+        for p in group:
+            p.request.unknown -= p.results - len(p.guesses)
+        if any(p.turn == p.request.preempted and not p.request.ending for p in group):  # not known yet
+            self._losses += 1
+            if self._losses > _MOST_LOSSES:
+                for r in list(self._scheduler.running):
+                    self._end(r, "error", error)
+            with self._wake:
+                self._scheduler.start_again()
 
     def _settle(self) -> None:
         """Nothing is in flight afterwards, and callers know all tokens."""

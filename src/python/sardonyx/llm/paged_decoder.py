@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._sardonyx import Stream, Tensor
+from .._sardonyx import Communicator, Stream, Tensor
 from ..compiling import compile
 from ..device import copy, devices, empty, to_device
 from ..errors import DeviceError
@@ -23,6 +23,7 @@ from .lora import Adapters
 from .paged_graph import GIVEN_IDS, PagedGraph
 from .paged_sampling import StepKind
 from .scheduler import Piece
+from .step_inputs import StepInputs, giving, same_shape
 from .step_runs import GpuRun, rounded_tokens
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +40,7 @@ class Chosen:
     top_logprobs: Array | None = None
 
 
-class PagedDecoder:
+class PagedDecoder(StepInputs):
     """A decoder on a device with a paged KV cache. Used by one thread at a time."""
 
     def __init__(
@@ -60,12 +61,15 @@ class PagedDecoder:
         device_memory_limit: int,
         progress: Callable[[Any], object] | None = None,
         slots: int = 0,
+        communicator: Communicator | None = None,
     ):
         """slots: sequences that run concurrently; with it, steps on a GPU may be started before the results of earlier ones
         have been read (`ahead`). rows: tokens of a page; cache_memory: bytes of the cache; 0: enough for wanted_pages, but at most half of the
         device's memory, or of the host's free memory. beside: bytes of another cache, which has as many pages, for each
-        page; they are part of cache_memory. pages: if not 0, as many as this, whatever the memory."""
+        page; they are part of cache_memory. pages: if not 0, as many as this, whatever the memory. communicator: for a part
+        of a model (see shard_graph.py)."""
         self.folder, self.graph = folder, PagedGraph(folder, rows, adapters, cache_type)
+        self.ids_dtype = self.graph.step.ids_dtype
         self._compile: dict[str, Any] = {
             "device": device,
             "precision": precision,
@@ -73,6 +77,7 @@ class PagedDecoder:
             "cache_dir": cache_dir,
             "device_memory_limit": device_memory_limit,
             "progress": progress,
+            "communicator": communicator,
         }
         self._programs: dict[tuple[StepKind, bool], Model] = {}
         self._lock = threading.Lock()
@@ -142,28 +147,22 @@ class PagedDecoder:
     def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
         """Computes the pieces together. What it returns waits for the results, which are those of the pieces that give a
         token, in order. single: one piece, whose tokens are computed as one block of attention."""
-        # Of each result, its request and the token's place in the answer.
-        giving = [
-            (p.request, p.start + p.count - p.results + k + 1 - p.request.prompt_tokens)
-            for p in pieces
-            for k in range(p.results)
-        ]
-        first = pieces[0]
+        chosen = giving(pieces)
+        first, shape = pieces[0], same_shape(pieces)
         # The number of changed logits differs from step to step, so steps with any are not bound to tensors.
         if not kind.adjust:
             if self.device == "host":
-                shape = first.count, first.results
-                if not single and first.results and all((p.count, p.results) == shape for p in pieces):
-                    return self._start_on_host(pieces, giving, kind)
+                if not single and shape:
+                    return self._start_on_host(pieces, chosen, kind)
             elif single:
                 size = rounded_tokens(first.count)
                 if first.results <= 1 and first.start + size <= self.folder.context:
-                    return self._start_on_gpu(pieces, giving, kind, 1, size, 1, True)
-            elif first.results and all(p.count == first.count and p.results == first.results for p in pieces):
+                    return self._start_on_gpu(pieces, chosen, kind, 1, size, 1, True)
+            elif shape:
                 size = 1 << (len(pieces) - 1).bit_length()
-                return self._start_on_gpu(pieces, giving, kind, size, first.count, first.results, False)
-        found = self._run(pieces, giving, kind, single)
-        return lambda: self._chosen(found, len(giving), kind)
+                return self._start_on_gpu(pieces, chosen, kind, size, *shape, False)
+        found = self._run(pieces, chosen, kind, single)
+        return lambda: self._chosen(found, len(chosen), kind)
 
     @staticmethod
     def _chosen(found: dict[str, Array], count: int, kind: StepKind) -> Chosen:
@@ -203,80 +202,15 @@ class PagedDecoder:
             inputs["target"][[r.slot for r, _ in giving if r.slot >= 0]] = [
                 k for k, (r, _) in enumerate(giving) if r.slot >= 0
             ]
-        return {**inputs, **self._tensors(kind)}
+        return inputs
 
     def _run(
         self, pieces: Sequence[Piece], giving: Sequence[tuple[Request, int]], kind: StepKind, single: bool
     ) -> dict[str, Array]:
-        inputs, outputs = self._inputs(pieces, giving, kind), self._outputs()
-        stream = None if self.device == "host" else self._stream
-        results = self.program(kind, single).run_tensors(inputs, on_device=True, outputs=outputs, stream=stream)
-        return {n: np.asarray(t.numpy()) for n, t in results.items() if n not in outputs}
-
-    def _packed(self, pieces: Sequence[Piece]) -> dict[str, Array]:
-        """The inputs that say which tokens are computed, and where their keys and values are."""
-        folder = self.folder
-        counts = [p.count for p in pieces]
-        ids: list[int] = []
-        for p in pieces:
-            ids += p.ids
-        cumulative = np.concatenate(([0], np.cumsum(counts)))
-        columns = 1 << (max(len(p.request.pages) for p in pieces) - 1).bit_length()  # few sizes
-        table = np.zeros((len(pieces), columns), np.int32)
-        for row, p in zip(table, pieces):
-            row[: len(p.request.pages)] = p.request.pages
-        rows = [int(end) - p.results + k for end, p in zip(cumulative[1:], pieces) for k in range(p.results)]
-        values = {
-            folder.input_ids: np.array([ids], self.graph.step.ids_dtype),
-            "cumulative": cumulative.astype(np.int32),
-            "past": np.array([p.start for p in pieces], np.int32),
-            "table": table,
-            "rows": np.array(rows or [0], np.int64),
-        }
-        if folder.position_ids:
-            places = np.concatenate([np.arange(p.start, p.start + p.count) for p in pieces])
-            values[folder.position_ids] = places[None].astype(self._dtype_of(folder.position_ids))
-        return values
+        return self.compute(self._inputs(pieces, giving, kind), kind, single, None)
 
     def _dtype_of(self, name: str) -> Any:
         return next(i.dtype for i in self.program(StepKind(), False).inputs if i.name == name)
-
-    def _choice(self, giving: Sequence[tuple[Request, int]], kind: StepKind, results: int) -> dict[str, Array]:
-        """The inputs that say how tokens are chosen, for each result's request and place in its answer; rows past the last
-        result choose the most likely token."""
-        values: dict[str, Array] = {}
-        if kind.sample:
-            for name, value in (("temperature", 1), ("top_p", 1), ("min_p", 0), ("random", 0)):
-                values[name] = np.full((results, 1), value, np.float32)
-            values["top_k"], values["pure"] = np.ones((results, 1), np.int64), np.zeros((results, 1), np.bool_)
-            drawn = [(at, r, place) for at, (r, place) in enumerate(giving) if r.search.samples]
-            if drawn:
-                rows = [at for at, *_ in drawn]
-                values["random"][rows, 0] = [r.random(place) for _, r, place in drawn]
-                # Slightly below 1, so that its product with a sum stays below the sum.
-                np.minimum(values["random"], np.float32(1 - 2**-22), out=values["random"])
-                columns = np.array([r.drawing for _, r, _ in drawn]).T
-                for name, column in zip(("temperature", "top_p", "min_p", "top_k", "pure"), columns):
-                    values[name][rows, 0] = column
-        if kind.adjust:
-            changes = [r.changes() for r, _ in giving]
-            most = max((len(c[0]) for c in changes), default=0)
-            wide = 1 << max(most - 1, 0).bit_length()
-            words = -(-self.folder.vocabulary // 32)
-            values["touched"] = np.zeros((results, wide), np.int64)
-            values["offsets"] = np.zeros((results, wide), np.float32)
-            values["repeated"] = np.zeros((results, wide), np.bool_)
-            values["repetition"] = np.ones((results, 1), np.float32)
-            values["allowed"] = np.full((results, words), 0xFFFFFFFF, np.uint32)
-            for at, ((r, _), lists) in enumerate(zip(giving, changes)):
-                values["repetition"][at] = r.search.repetition_penalty
-                if r.allowed is not None:
-                    values["allowed"][at] = r.allowed
-                for name, items in zip(("touched", "offsets", "repeated"), lists):
-                    if items:  # the rest of the row repeats the first change
-                        values[name][at] = items[0]
-                        values[name][at, : len(items)] = items
-        return values
 
     # ---- steps of sizes that occur again
     def _kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
@@ -305,7 +239,7 @@ class PagedDecoder:
         page 0, and `results` results of each. Without the table."""
         folder = self.folder
         values: dict[str, Array] = {
-            GIVEN_IDS if self.ahead else folder.input_ids: np.zeros((1, size * count), self.graph.step.ids_dtype),
+            GIVEN_IDS if self.ahead else folder.input_ids: np.zeros((1, size * count), self.ids_dtype),
             "cumulative": np.arange(size + 1, dtype=np.int32) * count,
             "past": np.zeros(size, np.int32),
             "rows": np.arange(size * count, dtype=np.int64).reshape(size, count)[:, count - results :].flatten(),
@@ -328,6 +262,33 @@ class PagedDecoder:
                 shape = (results, *(int(d) for d in info.shape[1:])) if info.shape else (results,)
                 found[info.name] = np.zeros(shape, info.dtype)
         return found
+
+    def compute(
+        self, values: dict[str, Array], kind: StepKind, single: bool, shape: tuple[int, int] | None
+    ) -> dict[str, Array]:
+        """A step of inputs that another process has made (see paged_parallel.py): the outputs that are read, with more rows
+        than results perhaps. shape: tokens and results of each sequence, if all have as many."""
+        if shape and not single and not kind.adjust:
+            sequences, columns = values["table"].shape
+            key = kind, single, 1 << (sequences - 1).bit_length(), *shape, columns
+            if self.device == "host":
+                host = self._kept((kind, key[2], columns, *shape), lambda: _HostRun(self, kind, key[2], columns, *shape))
+                host.start(values)
+                return dict(host.found)
+            run = self._kept(key, lambda: self._gpu_run(*key))
+            side = run.side()
+            complete(side.values, values)
+            side.run()
+            side.run.wait()
+            found = {n: x.copy() for n, x in side.found.items()}
+            run.release(side)
+            return found
+        outputs = self._outputs()
+        stream = None if self.device == "host" else self._stream
+        results = self.program(kind, single).run_tensors(
+            {**values, **self._tensors(kind)}, on_device=True, outputs=outputs, stream=stream
+        )
+        return {n: np.asarray(t.numpy()) for n, t in results.items() if n not in outputs}
 
     def _gpu_run(self, kind: StepKind, single: bool, size: int, count: int, results: int, columns: int) -> GpuRun:
         values = {**self.unused(kind, size, count, results), "table": np.zeros((size, columns), np.int32)}
@@ -454,6 +415,20 @@ def _adapters(pieces: Sequence[Piece]) -> Array:
     return np.repeat(np.array([p.request.adapter for p in pieces], np.int64), [p.count for p in pieces])
 
 
+def complete(own: dict[str, Array], values: dict[str, Array]) -> None:
+    """Writes a step's inputs to those of a step with room for more sequences; `cumulative` and `rows` stay."""
+    for name, value in values.items():
+        if name in ("cumulative", "rows"):
+            continue
+        to = own[name]
+        if name in ("past", "table"):
+            to[len(value) :] = 0
+        if to.shape != value.shape and to.shape[0] == 1 == value.shape[0]:  # ids and positions
+            to[:, : value.shape[1]] = value
+        else:
+            to[: len(value)] = value
+
+
 class _HostRun:
     """A step on the host of `count` tokens, mostly one, for each of up to `size` sequences, the last `results` of which give
     a token. Padding rows compute tokens of page 0."""
@@ -467,14 +442,5 @@ class _HostRun:
 
     def start(self, values: dict[str, Array]) -> None:
         """Computes a step; values of fewer sequences than `size` are completed."""
-        for name, value in values.items():
-            own = self._values[name]
-            if name in ("cumulative", "rows"):
-                continue
-            if name in ("past", "table"):
-                own[len(value) :] = 0
-            if own.shape != value.shape and own.shape[0] == 1 == value.shape[0]:  # ids and positions
-                own[:, : value.shape[1]] = value
-            else:
-                own[: len(value)] = value
+        complete(self._values, values)
         self._run()

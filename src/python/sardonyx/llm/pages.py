@@ -54,6 +54,13 @@ class PagePool:
         else:
             self._free.append(page)
 
+    def forget(self) -> None:
+        """The contents of all pages are lost. No page may have a user."""
+        self._free += self._unused
+        self._unused.clear()
+        self._page_of.clear()
+        self._key_of.clear()
+
     def key(self, before: bytes, tokens: Sequence[int]) -> bytes:
         """The name of a full page: `before` is that of the page before it, empty for the first."""
         return hashlib.sha256(before + np.asarray(tokens, np.int64).tobytes()).digest()

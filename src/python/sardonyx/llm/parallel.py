@@ -128,41 +128,25 @@ class _Ranks:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class ParallelEngine:
-    """An Engine (engine.py) on several devices."""
+class RankGroup:
+    """The processes of a model's devices, which get the same commands."""
 
-    def __init__(self, folder: GenaiFolder, devices: list[str], *, transport: str, threads: int, **options: Any):
-        """options: those of Decoder but for device, progress and communicator. Raises errors.Error."""
-        self._folder, self._devices = folder, devices
-        if threads == 0:
-            threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
-        cache = options["cache_dir"]
-        options["cache_dir"] = None if cache is None else os.fspath(cache)
-        self._setup = {"transport": transport, "options": {**options, "threads": threads}}
+    def __init__(self, folder: GenaiFolder, devices: list[str], setup: dict[str, Any]):
+        """setup: what each process is told first, beside its own. Raises errors.Error."""
+        self._folder, self._devices, self._setup = folder, devices, setup
         self._ranks: _Ranks | None = None
         self._finalizer: Any = None
-        self._steps: Iterator[list[int]] | None = None
         self._start()
 
     @property
     def device(self) -> str:
         return ", ".join(self._devices)
 
-    def generate(self, texts: list[list[int]], options: SearchOptions) -> tuple[int, Iterator[list[int]]]:
-        self._ready()
-        kept = self._ask("generate", texts, _seeded(options))[0]
-        self._steps = steps = self._rows()
-        return kept, steps
-
-    def beams(self, tokens: list[int], options: SearchOptions, new: int) -> list[int]:
-        self._ready()
-        return list(self._ask("beams", tokens, options, new)[0])
-
     def close(self) -> None:
-        """Ends the processes. The engine starts new ones if it is used again."""
+        """Ends the processes."""
         if self._finalizer is not None:
             self._finalizer()
-        self._ranks = self._finalizer = self._steps = None
+        self._ranks = self._finalizer = None
 
     def _start(self) -> None:
         self._ranks = ranks = _Ranks(self._folder, self._devices, self._setup)
@@ -173,32 +157,14 @@ class ParallelEngine:
             self.close()
             raise
 
-    def _ready(self) -> None:
-        if self._ranks is None:
-            self._start()
-        elif self._steps is not None:  # a generation was not finished
-            self._steps.close()  # type: ignore[attr-defined]
-            self._steps = None
-
-    def _rows(self) -> Iterator[list[int]]:
-        ranks = self._ranks
-        finished = False
-        try:
-            while not finished:
-                row = self._ask("next")[0]
-                if row is None:
-                    finished = True
-                else:
-                    yield row
-        finally:
-            if not finished and self._ranks is ranks and ranks is not None:
-                self._ask("stop")
-
-    def _ask(self, *command: Any) -> list[Any]:
+    def _tell(self, *command: Any) -> None:
         if self._ranks is None:
             raise DeviceError("the processes of the devices have ended")
         for rank in self._ranks.alive:
             rank.send(command)
+
+    def _ask(self, *command: Any) -> list[Any]:
+        self._tell(*command)
         return self._receive()
 
     def _receive(self) -> list[Any]:
@@ -254,6 +220,60 @@ class ParallelEngine:
         if len({repr(a) for a in answers.values()}) > 1:
             raise DeviceError(f"the devices disagree: {answers}")
         return [answers[r.number] for r in ranks]
+
+
+class ParallelEngine(RankGroup):
+    """A DecoderRunner (local.py) on several devices."""
+
+    def __init__(self, folder: GenaiFolder, devices: list[str], *, transport: str, threads: int, **options: Any):
+        """options: those of Decoder but for device, progress and communicator. Raises errors.Error."""
+        self._steps: Iterator[list[int]] | None = None
+        super().__init__(folder, devices, rank_setup(devices, transport, threads, options))
+
+    def generate(self, texts: list[list[int]], options: SearchOptions) -> tuple[int, Iterator[list[int]]]:
+        self._ready()
+        kept = self._ask("generate", texts, _seeded(options))[0]
+        self._steps = steps = self._rows()
+        return kept, steps
+
+    def beams(self, tokens: list[int], options: SearchOptions, new: int) -> list[int]:
+        self._ready()
+        return list(self._ask("beams", tokens, options, new)[0])
+
+    def close(self) -> None:
+        """Ends the processes. The engine starts new ones if it is used again."""
+        super().close()
+        self._steps = None
+
+    def _ready(self) -> None:
+        if self._ranks is None:
+            self._start()
+        elif self._steps is not None:  # a generation was not finished
+            self._steps.close()  # type: ignore[attr-defined]
+            self._steps = None
+
+    def _rows(self) -> Iterator[list[int]]:
+        ranks = self._ranks
+        finished = False
+        try:
+            while not finished:
+                row = self._ask("next")[0]
+                if row is None:
+                    finished = True
+                else:
+                    yield row
+        finally:
+            if not finished and self._ranks is ranks and ranks is not None:
+                self._ask("stop")
+
+
+def rank_setup(devices: list[str], transport: str, threads: int, options: dict[str, Any]) -> dict[str, Any]:
+    """What the processes are told first: the transport, and the options of their decoders."""
+    if threads == 0:
+        threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
+    cache = options["cache_dir"]
+    options["cache_dir"] = None if cache is None else os.fspath(cache)
+    return {"transport": transport, "options": {**options, "threads": threads}}
 
 
 def _seeded(options: SearchOptions) -> SearchOptions:

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+
 from ..errors import DeviceError, Error
 from ..group import join
 from .genai_folder import read_folder
 from .local import LocalRunner
+from .paged_decoder import PagedDecoder
 from .shard_graph import write_part
 
 
@@ -53,9 +56,42 @@ class _Rank:
             raise
 
 
+class _EngineRank:
+    """One device's part of an engine's decoder (paged_parallel.py)."""
+
+    def __init__(self, setup: dict[str, Any]):
+        whole = read_folder(setup["folder"])
+        rank, size = setup["rank"], setup["size"]
+        path = write_part(whole.model, whole.logits, setup["part"], rank, size)
+        part = dataclasses.replace(whole, path=setup["part"], model=path)
+        self.communicator = join(setup["group"], rank, size, setup["device"], transport=setup["transport"])
+        try:
+            self.decoder = PagedDecoder(part, device=setup["device"], communicator=self.communicator, **setup["options"])
+        except BaseException as error:
+            self.communicator.fail(f"rank {rank}: {error}")
+            raise
+
+    def do(self, name: str, *arguments: Any) -> Any:
+        decoder = self.decoder
+        if name == "about":
+            position = decoder.folder.position_ids
+            dtype = np.dtype(decoder._dtype_of(position)).name if position else ""
+            return decoder.pages, decoder.page_bytes, np.dtype(decoder.ids_dtype).name, dtype
+        try:
+            if name == "prepare":
+                decoder.program(*arguments)
+                return None
+            values, kind, single, shape, count = arguments
+            found = decoder.compute(values, kind, single, shape)
+            return {n: x[:count].tolist() for n, x in found.items()}
+        except BaseException as error:
+            self.communicator.fail(f"rank {self.communicator.rank}: {error}")
+            raise
+
+
 def main(descriptor: int) -> int:
     pipe = Connection(descriptor)
-    rank: _Rank | None = None
+    rank: _Rank | _EngineRank | None = None
     while True:
         try:
             message = pipe.recv()
@@ -63,7 +99,7 @@ def main(descriptor: int) -> int:
             return 0  # the main process has closed the connection
         try:
             if rank is None:
-                rank = _Rank(message)
+                rank = (_EngineRank if message.get("engine") else _Rank)(message)
                 answer: Any = (0, None)
             else:
                 answer = (0, rank.do(*message))

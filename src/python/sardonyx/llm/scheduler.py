@@ -102,6 +102,12 @@ class Scheduler:
             self.pool.publish(r.pages[r.published], r.key)
             r.published += 1
 
+    def start_again(self) -> None:
+        """The contents of all pages are lost: what runs is computed again."""
+        for r in list(self.running):
+            self._preempt(r)
+        self.pool.forget()
+
     def plan(self) -> list[Piece]:
         """The pieces of the next step; every request's pages suffice for its piece."""
         self._make_room()

@@ -1,0 +1,108 @@
+"""The engine's decoder on several devices of one machine, which divide the model among them (tensor parallelism).
+
+Each device has a process with its part of the weights and of the KV cache (parallel.py, rank.py). This process makes the inputs of a
+step once and sends them to all; they choose the same tokens. If a process ends, all are started again, with empty caches, and
+the step raises CachesLostError: the engine computes what its requests had, and goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError, Error
+from .decoder import _free_host_memory
+from .genai_folder import GenaiFolder
+from .paged_decoder import Chosen, PagedDecoder
+from .paged_graph import PagedGraph
+from .paged_sampling import StepKind
+from .parallel import RankGroup, rank_setup
+from .scheduler import Piece
+from .step_inputs import StepInputs, giving, same_shape
+
+
+class CachesLostError(DeviceError):
+    """A process has ended, and others have taken its place. The caches are empty."""
+
+
+class ParallelPagedDecoder(RankGroup, StepInputs):
+    """Has the members of PagedDecoder that the engine uses. Used by one thread at a time but for program()."""
+
+    ahead = False
+    immediate = False
+
+    def __init__(
+        self,
+        folder: GenaiFolder,
+        devices: list[str],
+        *,
+        transport: str,
+        rows: int,
+        cache_memory: int,
+        wanted_pages: int,
+        cache_type: str,
+        threads: int,
+        **options: Any,
+    ):
+        """The arguments are those of PagedDecoder; cache_memory is that of all devices together."""
+        self.folder = folder
+        whole = PagedGraph(folder, rows, cache_type=cache_type)  # reports what can't be run at once
+        if not cache_memory and devices[0] == "host":
+            cache_memory = min((1 + wanted_pages) * whole.page_bytes(), _free_host_memory() // 2)
+        own = {"rows": rows, "cache_memory": cache_memory // len(devices), "wanted_pages": wanted_pages}
+        setup = rank_setup(devices, transport, threads, {**options, **own, "cache_type": cache_type})
+        self._idle = threading.Condition()  # commands are sent with it
+        self._flying = 0  # steps whose answers have not been read
+        self._turn = 0  # how often the processes were started again
+        self._prepared: set[tuple[StepKind, bool]] = set()
+        super().__init__(folder, devices, {**setup, "engine": True})
+        self.pages, page_bytes, ids, self._positions = self._ask("about")[0]
+        self.page_bytes, self.ids_dtype = page_bytes * len(devices), np.dtype(ids)
+
+    def _dtype_of(self, name: str) -> Any:
+        return np.dtype(self._positions)  # the one input whose type is not known otherwise
+
+    def program(self, kind: StepKind, single: bool) -> None:
+        """Compiles the program of a step, between steps."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._flying == 0)
+            if (kind, single) not in self._prepared:
+                self._ask("prepare", kind, single)
+                self._prepared.add((kind, single))
+
+    def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
+        """Computes the pieces together. What it returns waits for the results; results are read in the order of the steps."""
+        results = giving(pieces)
+        values = {**self._packed(pieces), **self._choice(results, kind, max(1, len(results)))}
+        with self._idle:
+            turn = self._turn
+            self._tell("step", values, kind, single, same_shape(pieces), len(results))
+            self._flying += 1
+
+        def wait() -> Chosen:
+            if turn != self._turn:
+                raise CachesLostError("the processes of the devices have been started again")
+            try:
+                found = {n: np.asarray(x) for n, x in self._receive()[0].items()}
+            except Error as error:
+                self._again()
+                raise CachesLostError(str(error)) from None
+            with self._idle:
+                self._flying -= 1
+                self._idle.notify_all()
+            return PagedDecoder._chosen(found, len(results), kind) if results else Chosen([])
+
+        return wait
+
+    def _again(self) -> None:
+        """Starts the processes again: after an error, their group can't be used any more."""
+        with self._idle:
+            self.close()
+            self._turn += 1
+            self._flying = 0
+            self._prepared.clear()
+            self._start()
+            self._idle.notify_all()
