@@ -43,7 +43,9 @@ class Timed(sardonyx.ray.Predictor):
 
 def measure(nodes, step, batches):
     """Rows per second between the first and the last result, and seconds in all."""
-    cluster = ray.cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = ray.cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     for _ in range(nodes - 1):
         cluster.add_node(num_cpus=1)
     ray.init(cluster.address, log_to_driver=False, logging_level="warning")

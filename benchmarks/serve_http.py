@@ -167,7 +167,9 @@ def main() -> None:
             rows: dict[str, list[float]] = {"library": [], "whole answers": [], "streams": []}
             ask(port, a.clients, 16, 1, True)
             for _ in range(a.turns):
-                done = subprocess.run([*own, "--part", "library"], stdout=subprocess.PIPE, text=True, env=environment, check=True)
+                done = subprocess.run(
+                    [*own, "--part", "library"], stdout=subprocess.PIPE, text=True, env=environment, check=True
+                )
                 rows["library"].append(float(done.stdout))
                 rows["whole answers"].append(ask(port, a.clients, a.tokens, a.rounds, False))
                 rows["streams"].append(ask(port, a.clients, a.tokens, a.rounds, True))

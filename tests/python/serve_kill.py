@@ -128,13 +128,17 @@ def main(kills="50", width="8"):
 
     with tempfile.TemporaryDirectory() as folder:
         path = write_model(pathlib.Path(folder) / "tiny")
-        cluster = ray.cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+        cluster = ray.cluster_utils.Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False}
+        )
         cluster.add_node(num_cpus=4)
         ray.init(cluster.address, log_to_driver=False)
         port = 8123
         ray.serve.start(http_options={"port": port})
         own = {"num_replicas": 3, "ray_actor_options": {"num_cpus": 1}, "health_check_period_s": 1}
-        application = sardonyx.ray.application({"tiny": {"folder": str(path), "cache_memory": 8 << 20}}, deployment=own, tries=20)
+        application = sardonyx.ray.application(
+            {"tiny": {"folder": str(path), "cache_memory": 8 << 20}}, deployment=own, tries=20
+        )
         ray.serve.run(application, route_prefix="/")
         begun = time.monotonic()
         with Engine(path, cache_memory=8 << 20) as model:

@@ -39,7 +39,9 @@ def post(port, path, body):
 
 def right(port, rng, known):
     """A right request; its answer is that of the first time."""
-    path = rng.choice(("/v1/completions", "/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v2/models/rows/infer"))
+    path = rng.choice(
+        ("/v1/completions", "/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v2/models/rows/infer")
+    )
     body, stream = dict(serve_fuzz.BASES[path]), False
     body.pop("tools", None)
     if "completions" in path:

@@ -20,7 +20,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(folder):
-    with Engine(folder, devices=["host", "host"], page_tokens=8, max_sequences=4, cache_memory=1 << 20, step_tokens=32) as e:
+    with Engine(
+        folder, devices=["host", "host"], page_tokens=8, max_sequences=4, cache_memory=1 << 20, step_tokens=32
+    ) as e:
         yield e
 
 
@@ -47,7 +49,9 @@ def test_tokens_are_those_of_one_device(folder, two):
 def test_simulated_cards(tmp_path):
     path = llm_models.write(tmp_path, llm_models.Decoder(layers=1, head_size=32, heads=4, kv_heads=2, positions=128))
     cards = ["sim:gfx942", "sim:gfx942"]
-    with Engine(path, devices=cards, page_tokens=16, max_sequences=4, cache_memory=1 << 20, speculation={"ngram": 2}) as e:
+    with Engine(
+        path, devices=cards, page_tokens=16, max_sequences=4, cache_memory=1 << 20, speculation={"ngram": 2}
+    ) as e:
         found = e.generate_batch(PROMPTS[:2], max_new_tokens=4, ignore_eos=True)
     assert [a.tokens for a in found] == one_by_one(path, 4)[:2]
 

@@ -4,7 +4,10 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,6 +82,17 @@ def test_refusals(cluster):
     for own in ({"columns": {"w": "x"}}, {"outputs": {"w": "x"}}, {"outputs": {"y": "x"}, "keep": ["x"]}):
         with pytest.raises(sardonyx.InvalidArgumentError):
             sardonyx.ray.Predictor(program, **own)
+
+
+def test_example():
+    """examples/ray/batch.py, which starts three nodes of its own."""
+    script = Path(__file__).parents[2] / "examples" / "ray" / "batch.py"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, str(script), "--nodes", "3", "--rows", "1000"],
+        env=environment, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and "1000 rows on 3 nodes" in done.stdout and " 0 wrong" in done.stdout, done.stderr
 
 
 def ask(path, body=None, headers=None):

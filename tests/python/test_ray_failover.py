@@ -12,7 +12,10 @@ from ray.exceptions import ActorDiedError, RayTaskError  # noqa: E402
 from sardonyx.ray.failover import Front  # noqa: E402
 
 TEXTS = ["The sky is blue, ", "because \u00e9\u4e2d of ", "\n\n", "light."]
-HEADERS = {True: [(b"content-type", b"text/event-stream; charset=utf-8")], False: [(b"content-type", b"application/json")]}
+HEADERS = {
+    True: [(b"content-type", b"text/event-stream; charset=utf-8")],
+    False: [(b"content-type", b"application/json")],
+}
 
 
 def line(content):
@@ -25,12 +28,21 @@ def events(kind, parts, number, **own):
     found = []
     for k in (0, 1):
         if kind == "chat":
-            found.append(line({**head, "choices": [{"index": k, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}))
+            found.append(
+                line(
+                    {
+                        **head,
+                        "choices": [{"index": k, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}],
+                    }
+                )
+            )
     for t in parts:
         for k in (0, 1):
             text = t.upper() if k else t
             choice = {"delta": {"content": text}} if kind == "chat" else {"text": text}
-            found.append(line({**head, "choices": [{"index": k, "finish_reason": None, "logprobs": None, **own, **choice}]}))
+            found.append(
+                line({**head, "choices": [{"index": k, "finish_reason": None, "logprobs": None, **own, **choice}]})
+            )
     for k in (0, 1):
         choice = {"delta": {}} if kind == "chat" else {"text": ""}
         found.append(line({**head, "choices": [{"index": k, "finish_reason": "stop", **choice}]}))
@@ -63,7 +75,11 @@ def run(runs, tries=3, body=b"{}"):
 
 def messages(stream, parts):
     start = {"type": "http.response.start", "status": 200, "headers": HEADERS[stream]}
-    return [start, *({"type": "http.response.body", "body": p, "more_body": True} for p in parts), {"type": "http.response.body", "body": b""}]
+    return [
+        start,
+        *({"type": "http.response.body", "body": p, "more_body": True} for p in parts),
+        {"type": "http.response.body", "body": b""},
+    ]
 
 
 def texts_of(sent):
@@ -79,7 +95,9 @@ def texts_of(sent):
             ids.add((content["id"], content["created"]))
             for c in content["choices"]:
                 roles += [c["index"]] * ("role" in c.get("delta", {}))
-                texts[c["index"]] = texts.get(c["index"], "") + (c.get("text") or c.get("delta", {}).get("content") or "")
+                texts[c["index"]] = texts.get(c["index"], "") + (
+                    c.get("text") or c.get("delta", {}).get("content") or ""
+                )
                 assert c["index"] not in reasons, "a chunk after the end"
                 if c["finish_reason"]:
                     reasons[c["index"]] = c["finish_reason"]

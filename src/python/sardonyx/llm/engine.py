@@ -174,7 +174,7 @@ class Engine(Texts):
     # ---- requests
     @property
     def device(self) -> str:
-        return self._decoder.device
+        return str(self._decoder.device)
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -470,7 +470,11 @@ class Engine(Texts):
                 continue
             taken, reason, guesses = 0, "", len(p.guesses)
             # A guess that is the token chosen before it was computed rightly, so the token after it counts too.
-            while taken < p.results and not reason and (not taken or p.guesses[taken - 1] == chosen.tokens[first + taken - 1]):
+            while (
+                taken < p.results
+                and not reason
+                and (not taken or p.guesses[taken - 1] == chosen.tokens[first + taken - 1])
+            ):
                 try:
                     reason = self._take_token(r, chosen, first + taken)
                 except Exception as error:  # of a constraint

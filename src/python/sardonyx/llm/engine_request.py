@@ -19,7 +19,6 @@ from .paged_sampling import FEW, MOST_LOGPROBS, StepKind
 from .search_options import SearchOptions, search_options
 from .text_stream import TextStream
 
-
 _KINDS: dict[StepKind, StepKind] = {}
 
 

@@ -183,8 +183,8 @@ class PagedDecoder(StepInputs):
 
     def _outputs(self) -> dict[str, Tensor]:
         """The outputs that stay on the device."""
-        last = {"last_next": x for x in self._last.values()}
-        return {**self._caches_by_name(self.graph.cache_outputs), **last}
+        caches = self._caches_by_name(self.graph.cache_outputs)
+        return {**caches, "last_next": self._last["last"]} if self._last else caches
 
     # ---- steps of any sizes, which are computed when _run() returns
     def _inputs(self, pieces: Sequence[Piece], giving: Sequence[tuple[Request, int]], kind: StepKind) -> dict[str, Any]:
@@ -272,7 +272,9 @@ class PagedDecoder(StepInputs):
             sequences, columns = values["table"].shape
             key = kind, single, 1 << (sequences - 1).bit_length(), *shape, columns
             if self.device == "host":
-                host = self._kept((kind, key[2], columns, *shape), lambda: _HostRun(self, kind, key[2], columns, *shape))
+                host = self._kept(
+                    (kind, key[2], columns, *shape), lambda: _HostRun(self, kind, key[2], columns, *shape)
+                )
                 host.start(values)
                 return dict(host.found)
             run = self._kept(key, lambda: self._gpu_run(*key))

@@ -66,7 +66,9 @@ class _EngineRank:
         part = dataclasses.replace(whole, path=setup["part"], model=path)
         self.communicator = join(setup["group"], rank, size, setup["device"], transport=setup["transport"])
         try:
-            self.decoder = PagedDecoder(part, device=setup["device"], communicator=self.communicator, **setup["options"])
+            self.decoder = PagedDecoder(
+                part, device=setup["device"], communicator=self.communicator, **setup["options"]
+            )
         except BaseException as error:
             self.communicator.fail(f"rank {rank}: {error}")
             raise

@@ -127,8 +127,16 @@ class Front:
             body += message.get("body", b"")
             if not message.get("more_body", False):
                 break
-        plain = {k: scope[k] for k in ("type", "http_version", "method", "scheme", "path", "query_string", "headers") if k in scope}
-        plain |= {"raw_path": scope.get("raw_path", b""), "root_path": "", "client": list(scope.get("client") or ("", 0))}
+        plain = {
+            k: scope[k]
+            for k in ("type", "http_version", "method", "scheme", "path", "query_string", "headers")
+            if k in scope
+        }
+        plain |= {
+            "raw_path": scope.get("raw_path", b""),
+            "root_path": "",
+            "client": list(scope.get("client") or ("", 0)),
+        }
         plain |= {"server": list(scope.get("server") or ("", 0)), "sardonyx.seed": secrets.randbits(62)}
         stream: SseStream | None = None
         for left in reversed(range(self._tries)):

@@ -60,9 +60,9 @@ def application(
     """
     if not isinstance(tries, int) or tries < 1:
         raise InvalidArgumentError(f"tries is {tries!r}; it must be at least 1")
-    languages, models, encoders = dict(languages or {}), dict(models or {}), dict(encoders or {})
     if not (languages or models or encoders):
         raise InvalidArgumentError("there is no model to serve")
+    of_languages, of_models, of_encoders = dict(languages or {}), dict(models or {}), dict(encoders or {})
     keys = tuple(keys)
 
     class Replica:
@@ -70,11 +70,11 @@ def application(
 
         def __init__(self) -> None:
             self._engines = {}
-            for name, given in languages.items():
+            for name, given in of_languages.items():
                 own = dict(given) if isinstance(given, Mapping) else {"folder": given}
                 self._engines[name] = Engine(**{**options, **own})
-            plain = {name: _loaded(m, options) for name, m in models.items()}
-            texts = {name: TextEncoder(folder, **options) for name, folder in encoders.items()}
+            plain = {name: _loaded(m, options) for name, m in of_models.items()}
+            texts = {name: TextEncoder(folder, **options) for name, folder in of_encoders.items()}
             self._app = create_app(self._engines, plain, encoders=texts, limits=limits, keys=keys)
             self._app.state.sardonyx.ready = True
 

@@ -103,6 +103,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="queued requests; further ones get the status 429 (default: 1024)",
     )
+    p.add_argument(
+        "--devices",
+        metavar="A,B",
+        help="several devices that divide the language model among them: 0,1 (the first two GPUs) or cuda:0,cuda:1",
+    )
+    p.add_argument(
+        "--transport",
+        choices=("auto", "library", "host"),
+        default="auto",
+        help="how --devices exchange tensors (default: auto)",
+    )
     p.add_argument("--step-tokens", type=int, default=512, metavar="N", help="maximum tokens of a step (default: 512)")
     p.add_argument(
         "--adapter",
@@ -209,6 +220,8 @@ def _serve(a: argparse.Namespace) -> None:
     keys = _keys(a.api_keys)
     languages, encoder_folders, plain = _found(a.models)
     options = options_of_flags(a, COMPILE_OPTIONS)
+    if a.devices and (a.device or len(languages) != 1 or encoder_folders or plain):
+        raise InvalidArgumentError("--devices is for one language model, without --device")
     encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
     models = {name: compile(file, **options) for name, file in plain.items()}
     adapters = dict(_adapter(text) for text in a.adapter)
@@ -220,6 +233,8 @@ def _serve(a: argparse.Namespace) -> None:
     for name, folder in languages.items():
         engines[name] = Engine(
             folder,
+            devices=a.devices.split(",") if a.devices else None,
+            transport=a.transport,
             cache_memory=a.cache_memory << 20,
             cache_type=a.cache_type,
             page_tokens=a.page_tokens,

@@ -288,7 +288,7 @@ async def _chunks(state: ServerState, job: _Job) -> AsyncIterator[str]:
 
     # What is the same in every chunk of text, with a place for the text.
     place = "\0"
-    plain = {"index": 0, "finish_reason": None, "logprobs": None}
+    plain: dict[str, Any] = {"index": 0, "finish_reason": None, "logprobs": None}
     plain |= {"delta": {"content": place}} if job.chat else {"text": place}
     before, _, after = _line({**head, "choices": [plain]}).partition(json.dumps(place))
 
