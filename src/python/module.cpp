@@ -219,8 +219,8 @@ struct BoundRun {
   std::vector<TensorView> inputs;
   std::vector<std::optional<TensorView>> places;
   RunOptions options{};
-  std::shared_ptr<GpuEvent> done{};   ///< of the last run, if it was not waited for
-  std::vector<BoundCopy> uploads{};   ///< before a run, in the stream's order
+  std::shared_ptr<GpuEvent> done{};    ///< of the last run, if it was not waited for
+  std::vector<BoundCopy> uploads{};    ///< before a run, in the stream's order
   std::vector<BoundCopy> downloads{};  ///< after it
 
   void operator()() {

@@ -39,44 +39,7 @@ class _Parser(argparse.ArgumentParser):
         raise InvalidArgumentError(f"{message}; `{self.prog} --help` shows how it is used")
 
 
-def _parser() -> argparse.ArgumentParser:
-    p = _Parser(
-        prog="sardonyx serve",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Serves models over HTTP: language models and encoders of texts with an OpenAI-compatible API, other\n"
-        "models with the Open Inference Protocol v2.",
-        epilog="Examples:\n"
-        "  sardonyx serve smollm2\n"
-        "  sardonyx serve chat=smollm2 resnet=resnet50.onnx --device hip --host 0.0.0.0 --api-keys keys.txt\n\n"
-        "docs/serving.md has more.",
-    )
-    p.add_argument(
-        "models",
-        nargs="+",
-        metavar="[NAME=]FOLDER",
-        help="a language model's folder (with genai_config.json), an encoder's folder (with model.onnx and tokenizer.json), "
-        "an .onnx file, or a folder with .onnx files",
-    )
-    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
-    p.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
-    p.add_argument(
-        "--grpc-port",
-        type=int,
-        metavar="N",
-        help="serve the Open Inference Protocol over gRPC at this port too; 0: any free one (default: no gRPC)",
-    )
-    p.add_argument(
-        "--api-keys", metavar="FILE", help="accept only requests with one of the keys in this file, one per line"
-    )
-    p.add_argument("--certificate", metavar="FILE", help="TLS certificate, for HTTPS; needs --key")
-    p.add_argument("--key", metavar="FILE", help="the certificate's private key")
-    p.add_argument(
-        "--grace",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="seconds for running requests to finish at shutdown (default: 60)",
-    )
+def _add_engine_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--cache-memory",
         type=int,
@@ -122,6 +85,47 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=FOLDER",
         help="serve a LoRA adapter (PEFT's folder) of the language model under this name; may be repeated",
     )
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = _Parser(
+        prog="sardonyx serve",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Serves models over HTTP: language models and encoders of texts with an OpenAI-compatible API, other\n"
+        "models with the Open Inference Protocol v2.",
+        epilog="Examples:\n"
+        "  sardonyx serve smollm2\n"
+        "  sardonyx serve chat=smollm2 resnet=resnet50.onnx --device hip --host 0.0.0.0 --api-keys keys.txt\n\n"
+        "docs/serving.md has more.",
+    )
+    p.add_argument(
+        "models",
+        nargs="+",
+        metavar="[NAME=]FOLDER",
+        help="a language model's folder (with genai_config.json), an encoder's folder (with model.onnx and tokenizer.json), "
+        "an .onnx file, or a folder with .onnx files",
+    )
+    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
+    p.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: 8000)")
+    p.add_argument(
+        "--grpc-port",
+        type=int,
+        metavar="N",
+        help="serve the Open Inference Protocol over gRPC at this port too; 0: any free one (default: no gRPC)",
+    )
+    p.add_argument(
+        "--api-keys", metavar="FILE", help="accept only requests with one of the keys in this file, one per line"
+    )
+    p.add_argument("--certificate", metavar="FILE", help="TLS certificate, for HTTPS; needs --key")
+    p.add_argument("--key", metavar="FILE", help="the certificate's private key")
+    p.add_argument(
+        "--grace",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds for running requests to finish at shutdown (default: 60)",
+    )
+    _add_engine_flags(p)
     guesses = p.add_argument_group("speculative decoding of language models")
     guesses.add_argument(
         "--guess-ngram", type=int, metavar="N", help="guess that a text goes on as after its last N tokens before"
