@@ -193,7 +193,7 @@ def measure(a: argparse.Namespace, name: str, results: Results) -> None:
             results.add(f"{name} {clients}", row)
             steps.show(clients, row)
         recorder.stop()
-        if a.device_times and time.perf_counter() - START < a.seconds:
+        if a.device_times and not a.devices and time.perf_counter() - START < a.seconds:
             results.add(f"{name} device", steps.device_times(engine, bound, a.profile))
         print(f"  {engine.statistics()}", flush=True)
 

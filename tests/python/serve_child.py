@@ -5,6 +5,7 @@
 prints its port, and ends when stdin is closed.
 """
 
+import collections
 import contextlib
 import os
 import subprocess
@@ -29,6 +30,7 @@ def main(folder, delay="0", most="8"):
     (path / "chat_template.jinja").write_text(template)
     engine = Engine(path, page_tokens=8, max_sequences=int(most), max_waiting=1 << 14, cache_memory=400 << 10)
     engine._decoder.delay = float(delay)
+    engine._decoder.steps = collections.deque(maxlen=100)  # what the fake remembers of them would grow with time
     encoders = {
         name: sardonyx.llm.TextEncoder(test_encoder.write(Path(folder) / name, pairs=name == "rank"))
         for name in ("embed", "rank")

@@ -134,7 +134,13 @@ def main(kills="50", width="8"):
         cluster.add_node(num_cpus=4)
         ray.init(cluster.address, log_to_driver=False)
         port = 8123
-        ray.serve.start(http_options={"port": port})
+        for left in reversed(range(5)):
+            try:  # Ray waits for its proxies for a minute
+                ray.serve.start(proxy_location="HeadOnly", http_options={"port": port})
+                break
+            except TimeoutError:
+                if not left:
+                    raise
         own = {"num_replicas": 3, "ray_actor_options": {"num_cpus": 1}, "health_check_period_s": 1}
         application = sardonyx.ray.application(
             {"tiny": {"folder": str(path), "cache_memory": 8 << 20}}, deployment=own, tries=20

@@ -174,6 +174,40 @@ def test_bound_runs(any_layer):
         any_layer.bind({"x": x, "w": w}, {"y": x, "z": z})()
 
 
+def test_copies_of_bound_runs(any_layer):
+    """Runs that follow each other at once, each with pinned memory of its own and the same memory on the GPU."""
+    device = any_layer.device
+    w = sardonyx.to_device(W, device)
+    whole = sardonyx.empty((X.nbytes + 512,), "uint8", device)
+    x = whole._part(256, "float32", list(X.shape))
+    y, z = (sardonyx.empty((5, 4), "float32", device) for _ in "yz")
+    stream, sides = sardonyx.Stream(device), []
+    pinned = [
+        (sardonyx.pinned(X.shape, np.float32, device), sardonyx.pinned((5, 4), "float32", device)) for _ in range(3)
+    ]
+    if device == "host":
+        with pytest.raises(sardonyx.InvalidArgumentError, match="synchronize=False"):
+            any_layer.bind({"x": x, "w": w}, {"y": y, "z": z}, uploads=[(x, pinned[0][0])])
+        return
+    for up, down in pinned:
+        own = {"stream": stream, "synchronize": False, "uploads": [(x, up)], "downloads": [(down, y)]}
+        sides.append((any_layer.bind({"x": x, "w": w}, {"y": y, "z": z}, **own), up, down))
+    for turn in range(3):
+        for k, (run, up, _) in enumerate(sides):
+            up[...] = X * (k + 3 * turn)
+            run()
+        for k, (run, _, down) in enumerate(sides):
+            run.wait()
+            np.testing.assert_allclose(down, X * (k + 3 * turn) @ W, rtol=1e-5, atol=1e-5)
+    with pytest.raises(sardonyx.InvalidArgumentError, match="bytes"):
+        any_layer.bind(
+            {"x": x, "w": w}, {"y": y, "z": z}, stream=stream, synchronize=False, uploads=[(x, pinned[0][1])]
+        )
+    for offset, dims in ((2, [1]), (256, [200]), (0, [-1]), (1 << 40, [1])):
+        with pytest.raises(sardonyx.InvalidArgumentError, match="part"):
+            whole._part(offset, "float32", dims)
+
+
 @pytest.mark.parametrize("device", ["host", SIM])
 def test_an_output_in_an_inputs_memory(device):
     """Every element of y needs others of x, and z needs x after y is there."""
