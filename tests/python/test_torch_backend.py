@@ -183,6 +183,69 @@ def test_options(graphs):
     assert graphs[0].options == {"threads": 1}
 
 
+def test_weights_stay_where_they_are(graphs):
+    """The program reads the parameter's memory: what is written to it behind PyTorch's back is seen."""
+    weight = nn.Parameter(torch.randn(64, 64))
+    compiled = torch.compile(lambda x: x + weight, backend="sardonyx")
+    with torch.no_grad():
+        x = torch.randn(64, 64)
+        close(compiled(x), x + weight)
+        weight.numpy()[:] = 3.0  # the version counter does not change
+        close(compiled(x), x + 3.0)
+    assert len(graphs[0].programs) == 1
+
+
+def test_sizes_that_a_trace_compares(graphs):
+    """A condition that holds for the first sizes alone: others get a program of their own."""
+
+    def function(x):
+        parts = torch.chunk(x, 3)  # 3, or 2 for 4 rows: the number of results depends on the size
+        return parts[-1] * 2
+
+    compiled = torch.compile(function, backend="sardonyx", dynamic=True)
+    with torch.no_grad():
+        for rows in (9, 12, 7, 4, 9):
+            x = torch.randn(rows, 5)
+            close(compiled(x), function(x))
+    assert not [c.reason for c in graphs if c.reason]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_batch_norms_are_folded_into_convolutions(graphs, dtype):
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.norm = nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)
+            self.b, self.norm_b = nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8, affine=False)
+            self.norm_c = nn.BatchNorm2d(8)  # behind no convolution
+
+        def forward(self, x):
+            y = self.b(self.norm(self.a(x)).relu())
+            return self.norm_c(self.norm_b(y).relu()) + y  # y is read twice: the second stays
+
+    module = Layers().eval()
+    for norm in (module.norm, module.norm_b, module.norm_c):
+        nn.init.uniform_(norm.running_mean, -1, 1)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    with torch.no_grad():
+        x = torch.randn(2, 3, 9, 9)
+        want = module(x)
+        got = torch.compile(module.to(dtype), backend="sardonyx")(x.to(dtype))
+    # float16: the weights are rounded once more than the factors are in PyTorch.
+    close(got.float(), want, 1e-5 if dtype == torch.float32 else 5e-3)
+    assert graphs[0].reason == ""
+
+
+def test_sorting_keeps_the_order_of_equal_elements():
+    x = torch.randint(0, 3, (4, 50)).half()
+    with torch.no_grad():
+        for descending in (False, True):
+            function = lambda x, d=descending: torch.sort(x, dim=1, descending=d)
+            values, places = torch.compile(function, backend="sardonyx")(x)
+            want = torch.sort(x, dim=1, descending=descending, stable=True)
+            assert torch.equal(values, want.values) and torch.equal(places, want.indices)
+
+
 def test_unknown_options_are_refused():
     torch._dynamo.reset()
     with torch.no_grad(), pytest.raises(Exception, match="no option 'thread'; did you mean 'threads'"):

@@ -149,6 +149,25 @@ TEST_F(External, Ranges) {
   expect_error(invalid, {"which has 20"}, [&] { parse(m, folder.path()); });
 }
 
+TEST_F(External, DataInMemoryIsUsedWhereItIs) {
+  const auto owner = std::make_shared<std::string>(numbers(100));
+  const auto* data = reinterpret_cast<const std::byte*>(owner->data());
+  const std::string text = model_with({{"location", "weights"}, {"offset", "32"}}).SerializeAsString();
+  const auto bytes = std::as_bytes(std::span(text));
+  {
+    const Model m = parse(bytes, {{"weights", {owner, data, owner->size()}}});
+    const Tensor& w = m.graph.initializers.at(0);
+    EXPECT_THAT(w.as<int>(), ElementsAre(8, 9, 10, 11));
+    EXPECT_EQ(w.data, data + 32);
+    EXPECT_EQ(owner.use_count(), 2);
+  }
+  EXPECT_EQ(owner.use_count(), 1);
+  expect_error(ErrorKind::kInvalidModel, {"'w' needs 16 bytes", "32 of 'weights'", "40"},
+               [&] { parse(bytes, {{"weights", {owner, data, 40}}}); });
+  expect_error(ErrorKind::kInvalidModel, {"'weights'", "memory has no folder"},
+               [&] { parse(bytes, {{"other", {owner, data, owner->size()}}}); });
+}
+
 TEST_F(External, AModelFromMemoryHasNoFolder) {
   expect_invalid(model_with({{"location", "w.bin"}}), {"'w'", "load it by its path"});
 }

@@ -46,9 +46,10 @@ def fold_batch_norms(graph: torch.fx.Graph, constants: dict[torch.fx.Node, torch
 
 
 def folded_parameters(given: list[Any], epsilon: float) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The weights and the bias of a convolution that normalises, computed in float32 and rounded once. None: they
-    overflow the weights' type."""
-    weight, bias, scale, shift, mean, variance = (None if x is None else x.double() for x in given)
+    """The weights and the bias of a convolution that normalises, computed in float32 or float64 and rounded once. None:
+    they overflow the weights' type."""
+    wide = torch.promote_types(given[0].dtype, torch.float32)
+    weight, bias, scale, shift, mean, variance = (None if x is None else x.to(wide) for x in given)
     factor = torch.rsqrt(variance + epsilon)
     if scale is not None:
         factor = factor * scale

@@ -46,6 +46,10 @@ def unbind(x: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [aten.select.int(x, dim, k) for k in range(int(x.shape[dim]))]
 
 
+def stable_sort(x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    return aten.sort.default(x, dim, descending)  # which keeps the order of equal elements here
+
+
 #: torch.onnx makes lists of tensors of these, which only its optimizer takes apart again.
 LISTS: dict[Any, Callable[..., Any]] = {aten.split.Tensor: split, aten.split_with_sizes.default: split_with_sizes, aten.unbind.int: unbind}  # fmt: skip
 #: PyTorch decomposes these into the lists above.
@@ -59,7 +63,7 @@ def tables() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any
     table = _decomp.create_onnx_friendly_decomposition_table(known)
     composite, others = exported_program._split_decomp_table_to_cia_and_python_decomp(table)
     kept = {op: f for op, f in composite.items() if op in known and not is_of_lists(op)}
-    return kept, dict(others) | LISTS
+    return kept, dict(others) | LISTS | {aten.sort.stable: stable_sort}
 
 
 def is_of_lists(op: Any) -> bool:
