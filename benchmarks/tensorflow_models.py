@@ -41,13 +41,25 @@ def error_of(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.where(both_nan, 0.0, difference).max()) / scale
 
 
+def vary(module: Any) -> None:
+    """Makes constant weights random: statistics of 0 and 1 would hide what normalisation computes."""
+    random = np.random.default_rng(0)
+    for weight in module.weights:
+        value = weight.numpy()
+        if value.size > 1 and (value == value.flat[0]).all():
+            noise = random.uniform(-0.2, 0.2, value.shape)
+            weight.assign((value * (1 + noise) if value.flat[0] else noise).astype(value.dtype))
+
+
 def run_application(name: str) -> dict[str, Any]:
     import keras
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
     size = APPLICATIONS[name]
-    module = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10, include_top=True)
+    make = getattr(keras.applications, name)
+    module = make(weights=None, input_shape=(size, size, 3), classes=10, classifier_activation=None)
+    vary(module)
     model = sardonyx.compile(module)
     errors = []
     for batch in (1, 3):
@@ -58,7 +70,8 @@ def run_application(name: str) -> dict[str, Any]:
 
 
 def value_of(spec: Any, random: np.random.Generator) -> np.ndarray:
-    shape = [OTHER_SIZE if n is None else n for n in spec.shape.as_list()]
+    dims = spec.shape.as_list() if spec.shape.rank is not None else [None, None]
+    shape = [OTHER_SIZE if n is None else n for n in dims]
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
     if dtype.kind == "f":
         return random.standard_normal(shape).astype(dtype)
@@ -98,8 +111,9 @@ def main() -> None:
             continue
         try:
             row = run_frozen(item) if isinstance(item, pathlib.Path) else run_application(item)
-        except sardonyx.Error as error:
-            row = {"verdict": "refused", "notes": str(error).splitlines()[0][:300]}
+        except Exception as error:
+            verdict = "refused" if isinstance(error, sardonyx.Error) else "crashed"
+            row = {"verdict": verdict, "notes": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
         rows.append({"name": name} | row)
         print(f"{row['verdict']:16} {rows[-1]}", flush=True)
         if options.json:
