@@ -107,8 +107,8 @@ std::map<std::string, model::Bytes> bytes_of(std::map<std::string, OwnedMemory>&
   std::map<std::string, model::Bytes> found;
   for (auto& [location, owned] : memory) {
     auto& [address, size, object] = owned;
-    found[location] = {owner_of(std::move(object)),
-                       reinterpret_cast<const std::byte*>(address), size};  // NOLINT(performance-no-int-to-ptr)
+    found[location] = {owner_of(std::move(object)), reinterpret_cast<const std::byte*>(address),
+                       size};  // NOLINT(performance-no-int-to-ptr)
   }
   return found;
 }

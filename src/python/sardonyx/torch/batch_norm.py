@@ -49,7 +49,8 @@ def folded_parameters(given: list[Any], epsilon: float) -> tuple[torch.Tensor, t
     """The weights and the bias of a convolution that normalises, computed in float32 or float64 and rounded once. None:
     they overflow the weights' type."""
     wide = torch.promote_types(given[0].dtype, torch.float32)
-    weight, bias, scale, shift, mean, variance = (None if x is None else x.to(wide) for x in given)
+    values: list[Any] = [None if x is None else x.to(wide) for x in given]
+    weight, bias, scale, shift, mean, variance = values
     factor = torch.rsqrt(variance + epsilon)
     if scale is not None:
         factor = factor * scale

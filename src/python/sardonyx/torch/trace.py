@@ -47,8 +47,10 @@ class Conditions:
     symbols: dict[Any, tuple[int, int]] = field(default_factory=dict)  #: which dim of which tensor a symbol is
 
     def hold(self, shapes: Sequence[Sequence[int]]) -> bool:
+        import sympy
+
         values = {s: shapes[tensor][dim] for s, (tensor, dim) in self.symbols.items()}
-        return all(e.xreplace(values) == True for e in self.expressions)  # noqa: E712: sympy's true is not Python's
+        return all(e.xreplace(values) == sympy.true for e in self.expressions)
 
 
 @dataclass
@@ -164,6 +166,12 @@ def traced(
 ) -> Traced:  # fmt: skip
     attributes = attributes_of(gm)
     values = [x.detach() for x in constants.values()] + list(attributes.values())
+    count = len(tensors) + len(constants)
+
+    def function(*given: torch.Tensor) -> Any:
+        run = Lifted(gm, dict(zip(attributes, given[count:])))
+        return call(run.run, *given[:count])
+
     fixed: set[Any] = set()
     while True:
         symbols = Symbols()
@@ -173,13 +181,13 @@ def traced(
             for k, (x, keys) in enumerate(zip(tensors, varying, strict=True))
         ]  # fmt: skip
         fakes += [fake(mode, x, x.shape) for x in values]
-        count = len(tensors) + len(constants)
-
-        def function(*given: torch.Tensor) -> Any:
-            run = Lifted(gm, dict(zip(attributes, given[count:])))  # noqa: B023: it is called in this round
-            return call(run.run, *given[:count])  # noqa: B023
-
-        with mode, enable_python_dispatcher(), torch.no_grad(), without_decomposing(), FunctionalTensorMode(export=True):
+        with (
+            mode,
+            enable_python_dispatcher(),
+            torch.no_grad(),
+            without_decomposing(),
+            FunctionalTensorMode(export=True),
+        ):
             record = make_fx(functional(function), decompositions(), _disable_torch_fn_metadata_mode=True)
             made = record(*fakes)
         if not symbols.constant():
@@ -222,7 +230,9 @@ def finished(gm: torch.fx.GraphModule, tensors: int, values: Sequence[torch.Tens
     specs += [InputSpec(InputKind.BUFFER, TensorArgument(n.name), f"w_{n.name}", True) for n in constants]
     made = Traced(
         gm,
-        ExportGraphSignature(specs, [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(r.name), None) for r in results]),
+        ExportGraphSignature(
+            specs, [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(r.name), None) for r in results]
+        ),
         {f"w_{n.name}": x for n, x in constants.items()},
         [places.index(p) for p in changed],
         conditions,

@@ -16,6 +16,7 @@ from .trace import Traced
 #: Smaller weights are part of the model.
 INLINE_BYTES = 1024
 
+
 class OnnxModel(NamedTuple):
     data: bytes  #: a serialised ModelProto
     #: its external data by locations: address, bytes, and the owner of the memory
