@@ -11,15 +11,17 @@ import numpy as np
 from ..errors import InvalidArgumentError, UnsupportedError
 from ..llm.weights import Blocked
 from ..model import TensorInfo
-from . import convolution, weight_only
+from . import convolution, microscaling, weight_only
 from .calibration import Channels, Collector, Gram, Rows, collect, float_values, histograms
 from .measures import Measure
+from .microscaling import FORMS as MX
+from .microscaling import MxWeight
 from .onnx_model import OnnxModel
 from .products import Product, find_products
 from .qdq import FORMATS, Format, QdqWriter, rounded, weight_scale
 from .ranges import Histogram, Range
 from .scaling import norm_in_front, scale_products, smoothing
-from .settings import BITS, Feed, LayerReport, OnStep, QuantizeReport, Settings
+from .settings import BITS, BLOCKED, Feed, LayerReport, OnStep, QuantizeReport, Settings
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +53,7 @@ class Job:
 
     def report(self, layers: Sequence[LayerReport], kept: dict[str, str], ranges: dict[str, Range]) -> QuantizeReport:
         s = self.settings
-        method = s.weights if s.to in BITS else s.method
+        method = s.weights if s.to in BLOCKED else s.method
         ordered = sorted(layers, key=lambda x: x.sqnr if x.sqnr == x.sqnr else np.inf)
         after = self.model.weight_bytes()
         return QuantizeReport(s.to, method, self.samples, tuple(ordered), kept, self.before, after, ranges)
@@ -207,22 +209,22 @@ class Job:
 
     def blocked(self) -> QuantizeReport:
         s = self.settings
-        bits = BITS[s.to]
-        weight_only.check_block(bits, s.block)
+        if s.to in BITS:
+            weight_only.check_block(BITS[s.to], s.block)
         products, kept = find_products(self.model, s.exclude, grouped=False, half=True)
         for p in list(products):
-            if reason := self.not_in_blocks(p, bits):
+            if reason := self.not_in_blocks(p, s.to):
                 products.remove(p)
                 kept[p.label] = reason
         if not products:
             raise InvalidArgumentError(
-                f"the model has no MatMul, Gemm or Conv whose weights can have {bits} bits in blocks of {s.block}"
+                f"the model has no MatMul, Gemm or Conv whose weights can be {s.to} in blocks of {s.block}"
                 + "".join(f"; {n}: {why}" for n, why in list(kept.items())[:5])
             )
-        kept |= self.conv_opset(products, bits)
-        weights: dict[str, Blocked] = {}
+        kept |= self.block_opset(products, s.to)
+        weights: dict[str, Blocked | MxWeight] = {}
         reports: list[LayerReport] = []
-        for p, blocked, relative in self.round_blocks(products, bits):
+        for p, blocked, relative in self.round_blocks(products, s.to):
             weights[p.node.output[0]] = blocked
             sqnr = -20 * np.log10(relative) if relative > 0 else np.inf
             reports.append(LayerReport(p.label, relative, float(sqnr), np.nan, np.nan, 0.0, blocked.bits))
@@ -231,31 +233,35 @@ class Job:
         self.model.drop_unused()
         return self.report(reports, kept, {})
 
-    def not_in_blocks(self, p: Product, bits: int) -> str:
-        """Why a product's weights can't have few bits per block; "" if they can."""
+    def not_in_blocks(self, p: Product, kind: str) -> str:
+        """Why a product's weights can't be of this type in blocks; "" if they can."""
+        if kind in MX:
+            return microscaling.obstacle(self.model, p)
         if p.kind == "Conv":
-            return convolution.obstacle(self.model, p, bits, self.settings.block)
+            return convolution.obstacle(self.model, p, BITS[kind], self.settings.block)
         return "" if weight_only.simple_gemm(p) else "it has factors"
 
-    def conv_opset(self, products: list[Product], bits: int) -> dict[str, str]:
-        """Converts the model to the operator set that weights of convolutions need. If that can't be done, takes convolutions
-        from the products, and returns the reason of each."""
-        convolutions = [p for p in products if p.kind == "Conv"]
-        if not convolutions:
+    def block_opset(self, products: list[Product], kind: str) -> dict[str, str]:
+        """Converts the model to the operator set that the products with a DequantizeLinear need. If that can't be done, takes
+        these from the products, and returns the reason of each."""
+        reading = [p for p in products if p.kind == "Conv" or kind in MX]
+        if not reading:
             return {}
         try:
-            self.model.require_opset(convolution.TYPES[bits][1])
+            self.model.require_opset(microscaling.OPSET if kind in MX else convolution.TYPES[BITS[kind]][1])
         except UnsupportedError as error:
-            if len(convolutions) == len(products):
+            if len(reading) == len(products):
                 raise
             products[:] = [p for p in products if p.kind != "Conv"]
-            return {p.label: str(error) for p in convolutions}
+            return {p.label: str(error) for p in reading}
         nodes = {n.output[0]: n for n in self.model.proto.graph.node if n.output}
         for p in products:  # the conversion has made nodes anew
             p.node = nodes[p.node.output[0]]
         return {}
 
-    def round_blocks(self, products: Sequence[Product], bits: int) -> Iterable[tuple[Product, Blocked, float]]:
+    def round_blocks(
+        self, products: Sequence[Product], kind: str
+    ) -> Iterable[tuple[Product, Blocked | MxWeight, float]]:
         """The weights in blocks, and the error of each product's results."""
         s, done = self.settings, 0
         # The second moments of a convolution's windows are its own.
@@ -273,7 +279,7 @@ class Job:
             for name in part:
                 self.step(f"rounding weights ({s.weights})", done)
                 done += len(groups[name])
-                yield from self.round_weights(groups[name], grams[name], bits)
+                yield from self.round_weights(groups[name], grams[name], kind)
 
     def parts(self, groups: Mapping[str, list[Product]]) -> list[list[str]]:
         """The activations whose Hessians are collected together."""
@@ -291,31 +297,36 @@ class Job:
         return parts
 
     def round_weights(
-        self, group: list[Product], gram: Gram | convolution.WindowGram, bits: int
-    ) -> Iterable[tuple[Product, Blocked, float]]:
-        s = self.settings
-        symmetric = s.symmetric or bits == 8
-        h = gram.sum
-        if s.weights == "awq" and h is not None and group[0].kind != "Conv":
+        self, group: list[Product], gram: Gram | convolution.WindowGram, kind: str
+    ) -> Iterable[tuple[Product, Blocked | MxWeight, float]]:
+        s, h = self.settings, gram.sum
+        if s.weights == "awq" and h is not None and group[0].kind != "Conv" and kind in BITS:
             w = [weight_only.weight_of(self.model, p) for p in group]
-            scales = weight_only.awq_scales(w, h, gram.count, bits, s.block, symmetric)
+            scales = weight_only.awq_scales(w, h, gram.count, BITS[kind], s.block, s.symmetric or BITS[kind] == 8)
             if scales is not None:
                 scale_products(self.model, group, scales)
                 h = h / np.outer(scales, scales)
         for p in group:
             w_ = weight_only.weight_of(self.model, p)
-            if s.weights == "gptq" and h is not None:
-                q = weight_only.gptq(w_, h, bits, s.block, symmetric)
-            else:
-                q = weight_only.rtn(w_, bits, s.block, symmetric)
+            q = self._rounded(w_, h if s.weights == "gptq" else None, kind)
             relative = _relative(q, w_, h)
-            if bits < 8 and s.limit is not None and relative > s.limit:
-                q = weight_only.rtn(w_, 8, s.block, True)
+            if q.bits < 8 and s.limit is not None and relative > s.limit:
+                q = self._rounded(w_, None, "mxfp8" if kind in MX else "int8-weights")
                 relative = _relative(q, w_, h)
             yield p, q, relative
 
+    def _rounded(self, w: Array, gram: Array | None, kind: str) -> Blocked | MxWeight:
+        """By GPTQ, or without second moments to nearest."""
+        if kind in MX:
+            return microscaling.rounded(w, MX[kind]) if gram is None else weight_only.gptq_mx(w, gram, MX[kind])
+        bits, block = BITS[kind], self.settings.block
+        symmetric = self.settings.symmetric or bits == 8
+        if gram is None:
+            return weight_only.rtn(w, bits, block, symmetric)
+        return weight_only.gptq(w, gram, bits, block, symmetric)
 
-def _relative(q: Blocked, w: Array, gram: Array | None) -> float:
+
+def _relative(q: Blocked | MxWeight, w: Array, gram: Array | None) -> float:
     """The error of a product's results, by second moments of its activations; without them of the weights."""
     error = q.dense().values - w
     if gram is None:

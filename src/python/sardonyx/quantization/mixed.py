@@ -24,6 +24,7 @@ from .budget import Found, Relative, Terms, terms_of
 from .calibration import Channels
 from .costs import Cost, cost_of, float8_of, target_of
 from .job import Job, by_activation, correct_bias
+from .microscaling import MxWeight
 from .onnx_model import OnnxModel
 from .products import Product, find_products
 from .qdq import FORMATS, FP8, INT8, QdqWriter
@@ -129,7 +130,7 @@ class Mixed:
         def allows(p: Product, kind: str) -> bool:
             if kind in ("int8", "fp8"):
                 return model.is_float_weight(p.weight)
-            return p.kind != "Conv" and not self.job.not_in_blocks(p, BITS[kind])
+            return p.kind != "Conv" and not self.job.not_in_blocks(p, kind)
 
         return [[k for k in types if allows(p, k)] for p in products]
 
@@ -179,10 +180,10 @@ class Mixed:
                 self.ranges["int8"][name] = h.range(s.method, symmetric=s.symmetric, percentile=s.percentile)
                 self.ranges["fp8"][name] = h.range("minmax", symmetric=True)
             self.means = {name: c.mean for name, c in channels.items()}
-        self.blocks: dict[tuple[str, str, str], Blocked] = {}
-        for kind, bits in BITS.items():
+        self.blocks: dict[tuple[str, str, str], Blocked | MxWeight] = {}
+        for kind in BITS:
             chosen = [p for p, a in zip(self.products, self.allowed) if kind in a]
-            for p, blocked, _ in job.round_blocks(chosen, bits) if chosen else ():
+            for p, blocked, _ in job.round_blocks(chosen, kind) if chosen else ():
                 self.blocks[p.activation, p.weight, kind] = blocked
 
     def _inputs(self) -> list[TensorInfo]:

@@ -20,7 +20,7 @@ from .mixed import Mixed, Text
 from .onnx_model import OnnxModel
 from .ranges import METHODS
 from .samples import Data, Samples
-from .settings import BITS, TARGETS, Feed, LayerReport, OnStep, Quantized, QuantizeReport, Settings
+from .settings import BLOCKED, TARGETS, Feed, LayerReport, OnStep, Quantized, QuantizeReport, Settings
 
 __all__ = ["LayerReport", "QuantizeReport", "Quantized", "quantize", "quantize_model"]
 
@@ -61,7 +61,7 @@ def quantize(
     to: "int8": products of 8-bit integers, as QuantizeLinear and DequantizeLinear. "fp8": the same in float8 e4m3;
         "fp8-e5m2": in e5m2; "fp8-fnuz", "fp8-e5m2-fnuz": in AMD's early forms of them, which CDNA 3 multiplies.
         "int2", "int3", "int4", "int8-weights": weights of so many bits in blocks: MatMulNBits, and for Conv DequantizeLinear
-        (2, 4 and 8 bits). "mixed": the fastest choice of one of
+        (2, 4 and 8 bits). "mxfp8", "mxfp4": weights of float8 e4m3 or float4 e2m1, of which 32 share a power of two. "mixed": the fastest choice of one of
         these, or float, for each node, whose error stays within `budget`. "table": a calibration table.
     method: how the range of an activation is chosen: "mse", "minmax", "percentile" (of `percentile`) or "entropy".
     per_channel: weights have a scale for each output channel rather than one.
@@ -96,7 +96,7 @@ def quantize(
         raise InvalidArgumentError(f"the calibration method {method!r} is not one of {', '.join(METHODS)}")
     if weights not in weight_only.METHODS:
         raise InvalidArgumentError(f"weights are rounded by {', '.join(weight_only.METHODS)}, not {weights!r}")
-    blocked = to in BITS
+    blocked = to in BLOCKED
     if data is None and not (blocked and weights == "rtn"):
         raise InvalidArgumentError(f"'{to}' needs data: typical inputs of the model")
     settings = Settings(
@@ -140,7 +140,7 @@ def quantize_model(
     if settings.to == "mixed":
         report = Mixed(job, text).run()
     else:
-        report = job.blocked() if settings.to in BITS else job.products()
+        report = job.blocked() if settings.to in BLOCKED else job.products()
     if output is not None:
         model.save(output)
     return Quantized(model.proto, report)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..model import TensorInfo
 from .budget import Metric
+from .microscaling import FORMS as MX
 from .qdq import FORMATS
 from .ranges import Range
 
@@ -22,7 +23,9 @@ OnStep = Callable[[str, int], object]
 
 #: Bits of the weights in blocks.
 BITS = {"int8-weights": 8, "int4": 4, "int3": 3, "int2": 2}
-TARGETS = (*FORMATS, *BITS, "mixed", "table")
+#: Types of weights in blocks.
+BLOCKED = (*BITS, *MX)
+TARGETS = (*FORMATS, *BLOCKED, "mixed", "table")
 #: The types among which "mixed" chooses, besides float.
 KINDS = ("int8", "fp8", *BITS)
 

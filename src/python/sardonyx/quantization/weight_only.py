@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidArgumentError
 from ..llm.weights import Blocked
-from . import convolution
+from . import convolution, microscaling
+from .microscaling import MxForm, MxWeight
 from .onnx_model import OnnxModel, needed_onnx
 from .products import Product, attribute
 
@@ -70,6 +71,38 @@ def gptq(w: Array, gram: Array, bits: int, block: int, symmetric: bool) -> Block
 
     w: [N, K]; gram: [K, K], the sum of x x^T over activations x. Blocks keep the order of columns.
     """
+    most = (1 << bits) - 1
+
+    def choose(part: Array, importance: Array) -> tuple[Array, Array]:
+        return levels(part, bits, symmetric, importance)
+
+    def nearest(x: Array, scale: Array, zero: Array) -> Array:
+        return np.asarray(np.clip(np.rint(x / scale) + zero, 0, most))
+
+    quants, scales, zeros = _gptq(w, gram, block, choose, nearest)
+    return Blocked(quants.astype(np.uint8), scales, zeros.astype(np.uint8), bits, w.shape[1])
+
+
+def gptq_mx(w: Array, gram: Array, form: MxForm) -> MxWeight:
+    """The same to an MX format; K is a multiple of 32."""
+
+    def choose(part: Array, importance: Array) -> tuple[Array, Array]:
+        scale = form.scale(part, importance)
+        return scale, np.zeros_like(scale)
+
+    quants, scales, _ = _gptq(w, gram, microscaling.BLOCK, choose, lambda x, scale, zero: form.nearest(x, scale))
+    return MxWeight(quants, scales, form)
+
+
+def _gptq(
+    w: Array,
+    gram: Array,
+    block: int,
+    choose: Callable[[Array, Array], tuple[Array, Array]],
+    nearest: Callable[[Array, Array, Array], Array],
+) -> tuple[Array, Array, Array]:
+    """The stored numbers [N, blocks, block], and scales and zeros [N, blocks]. choose: scale and zero of rows [N, block] by the
+    importance of their columns; nearest: the stored numbers of a column."""
     n, k = w.shape
     h = gram.astype(np.float64)
     silent = np.diag(h) <= 0
@@ -79,7 +112,7 @@ def gptq(w: Array, gram: Array, bits: int, block: int, symmetric: bool) -> Block
     w = w.astype(np.float32).copy()
     importance = 1 / np.square(np.diag(upper))
     blocks = -(-k // block)
-    quants = np.zeros((n, blocks * block), np.uint8)
+    quants = np.zeros((n, blocks * block), np.float32)
     scales, zeros = np.ones((n, blocks), np.float32), np.zeros((n, blocks), np.float32)
     width = max(128, block)
     for start in range(0, k, width):
@@ -91,14 +124,14 @@ def gptq(w: Array, gram: Array, bits: int, block: int, symmetric: bool) -> Block
             g = column // block
             if column % block == 0:
                 end = min(i + block, stop - start)
-                scales[:, g], zeros[:, g] = levels(part[:, i:end], bits, symmetric, importance[column : start + end])
+                scales[:, g], zeros[:, g] = choose(part[:, i:end], importance[column : start + end])
             scale, zero = scales[:, g], zeros[:, g]
-            q = np.clip(np.rint(part[:, i] / scale) + zero, 0, (1 << bits) - 1)
+            q = nearest(part[:, i], scale, zero)
             quants[:, column] = q
             errors[:, i] = (part[:, i] - (q - zero) * scale) / u[i, i]
             part[:, i + 1 :] -= errors[:, i : i + 1] * u[i : i + 1, i + 1 :]
         w[:, stop:] -= errors @ upper[start:stop, stop:]
-    return Blocked(quants.reshape(n, blocks, block), scales, zeros.astype(np.uint8), bits, k)
+    return quants.reshape(n, blocks, block), scales, zeros
 
 
 def loss(difference: Array, gram: Array) -> float:
@@ -131,8 +164,12 @@ def awq_scales(
     return chosen
 
 
-def replace_product(model: OnnxModel, p: Product, weight: Blocked) -> None:
-    """The product's node becomes MatMulNBits; a Gemm's bias is added to its result. A Conv reads a DequantizeLinear."""
+def replace_product(model: OnnxModel, p: Product, weight: Blocked | MxWeight) -> None:
+    """The product's node becomes MatMulNBits; a Gemm's bias is added to its result. A Conv, and any node with a weight in an MX
+    format, reads a DequantizeLinear."""
+    if isinstance(weight, MxWeight):
+        microscaling.replace_weight(model, p, weight)
+        return
     if p.kind == "Conv":
         convolution.replace_weight(model, p, weight)
         return
