@@ -7,6 +7,7 @@
 #include "ops/element_math.h"
 #include "ops/families.h"
 #include "ops/norm.h"
+#include "ops/quantize.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -21,9 +22,21 @@ struct Fresh {
   Expr stride, offset;
 };
 
+/// How a cache stores keys or values: in the query's type, or in 8 bits as multiples of a scale, which the whole cache
+/// or each channel of each head has.
+struct Stored {
+  DType dtype;
+  Value* scales = nullptr;  ///< float32 [1], or [Hk, D]; null: not quantised
+
+  Expr scale(const Expr& h, const Expr& d) const {
+    return scales->rank() == 1 ? tensor::at(scales, {0}) : tensor::at(scales, {h, d});
+  }
+};
+
 struct Cache {
   Value *seqlens, *past_key, *past_value;
   Expr queries, total;  // S, total_sequence_length
+  Stored keys, values;
 
   Expr tokens(const Expr& b) const { return cast(tensor::at(seqlens, {b}), DType::kInt64) + 1; }
   /// Tokens of sequence b before the new ones. A first step may have sequences of fewer tokens than S, padded on the
@@ -60,9 +73,6 @@ Expr as_size(Graph& g, const Expr& e) {
 }
 
 void refuse_unsupported(OpContext& c) {
-  if (c.attr_s("k_quant_type", "NONE") != "NONE" || c.attr_s("v_quant_type", "NONE") != "NONE" || c.has(12) ||
-      c.has(13))
-    c.refuse("a quantised cache");
   if (c.attr("sliding_window_cache", 0) != 0)
     c.refuse("a cache of the window's size; use one that holds the whole sequence");
 }
@@ -121,19 +131,66 @@ Projections projections(OpContext& c) {
   return p;
 }
 
+/// What the attribute `k_quant_type` or `v_quant_type` and the input with scales say of the past.
+Stored stored(OpContext& c, const Projections& p, const char* attribute, int scales, int past) {
+  const std::string kind = c.attr_s(attribute, "NONE");
+  if (kind == "NONE") {
+    c.require(!c.has(scales), "scales of a cache whose {} is NONE", attribute);
+    return {c.in(0)->dtype};
+  }
+  c.require(kind == "PER_TENSOR" || kind == "PER_CHANNEL", "{} is '{}'", attribute, kind);
+  if (c.attr("kv_cache_bit_width", 8) != 8) c.refuse("a cache of 4 bits; use one of int8 or float8e4m3fn");
+  c.require(c.has(scales) && c.has(past), "a quantised cache without its scales, or without a past");
+  const DType type = c.in(past)->dtype;
+  if (type != DType::kInt8 && type != DType::kFloat8E4M3FN)
+    c.refuse("a cache of {}; use int8 or float8e4m3fn", name(type));
+  Graph& g = c.graph();
+  Value* s = c.in(scales);
+  c.require(s->dtype == DType::kFloat32, "scales of {}", name(s->dtype));
+  const Exprs shape = kind == "PER_TENSOR" ? Exprs{1} : Exprs{p.heads.kv, p.size};
+  g.add_check(compare(Op::kEq, s->elements(), idx::product(shape)),
+              fmt::format("scales of shape {} for a cache that is quantised {}", to_string(s->shape), kind));
+  return {type, tensor::reshape(g, s, shape)};
+}
+
+/// New rows as the cache stores them.
+Fresh rows_for(Graph& g, const Stored& to, const Fresh& rows, const Projections& p) {
+  if (!to.scales) return rows;
+  const Expr row = p.size * Expr(p.heads.kv);
+  Value* flat = tensor::reshape(g, rows.all, {rows.all->elements()});
+  Value* q = tensor::generate(g, {p.batch, p.queries, Expr(p.heads.kv), p.size}, [&](const Exprs& i) {
+    const Expr at = (i[0] * p.queries + i[1]) * rows.stride + rows.offset + i[2] * p.size + i[3];
+    return quantize(cast(tensor::at(flat, {at}), DType::kFloat32), to.scale(i[2], i[3]), {}, to.dtype);
+  });
+  return {q, row, 0};
+}
+
+/// All keys or values, [B, Hk, total, D], in the query's type.
+Value* rows_of(Graph& g, const Stored& from, Value* present, const Expr& total, DType dtype) {
+  if (!from.scales) return tensor::slice(g, present, 2, 0, total);
+  const Exprs shape = {present->shape[0], present->shape[1], total, present->shape[3]};
+  return tensor::generate(
+      g, shape, [&](const Exprs& i) { return dequantize(tensor::at(present, i), from.scale(i[1], i[3]), {}, dtype); });
+}
+
 Cache cache_of(OpContext& c, const Projections& p) {
   Graph& g = c.graph();
-  const DType dtype = c.in(0)->dtype;
   Value* seqlens = c.in(5);
   c.require(seqlens->rank() <= 2, "seqlens_k of rank {}", seqlens->rank());
   g.add_check(compare(Op::kEq, seqlens->elements(), p.batch), "seqlens_k doesn't fit the batch");
   seqlens = tensor::reshape(g, seqlens, {p.batch});
   c.require(!c.has(3) == !c.has(4), "past_key and past_value are needed together");
-  const Cache cache{seqlens, c.opt(3), c.opt(4), p.queries, as_size(g, c.int_scalar(c.in(6), true))};
-  for (const Value* v : {cache.past_key, cache.past_value}) {
+  const Cache cache{seqlens,
+                    c.opt(3),
+                    c.opt(4),
+                    p.queries,
+                    as_size(g, c.int_scalar(c.in(6), true)),
+                    stored(c, p, "k_quant_type", 12, 3),
+                    stored(c, p, "v_quant_type", 13, 4)};
+  for (const auto& [v, as] : {std::pair(cache.past_key, cache.keys), std::pair(cache.past_value, cache.values)}) {
     if (!v) continue;
     c.require(v->rank() == 4, "a past of rank {}", v->rank());
-    c.require(v->dtype == dtype, "a past of {} for queries of {}", name(v->dtype), name(dtype));
+    c.require(v->dtype == as.dtype, "a past of {} for queries of {}", name(v->dtype), name(c.in(0)->dtype));
     g.add_check(compare(Op::kEq, v->shape[0], p.batch), "the past doesn't fit the batch");
     g.add_check(compare(Op::kEq, v->shape[1], p.heads.kv), "the past doesn't fit kv_num_heads");
     g.add_check(compare(Op::kEq, v->shape[2], cache.past_key->shape[2]), "past keys and values differ in length");
@@ -236,13 +293,14 @@ void group_query_attention(OpContext& c) {
   Projections p = projections(c);
   const Cache cache = cache_of(c, p);
   transform_heads(c, p, cache);
-  const std::vector<Value*> present = cache.append(g, p.key, p.value, p.batch, p.heads.kv, p.size);
+  const std::vector<Value*> present = cache.append(g, rows_for(g, cache.keys, p.key, p),
+                                                   rows_for(g, cache.values, p.value, p), p.batch, p.heads.kv, p.size);
   c.out(1, present[0]);
   c.out(2, present[1]);
   AttentionSpec spec;
   spec.q = tensor::transpose(g, p.q, {0, 2, 1, 3});
-  spec.k = tensor::slice(g, present[0], 2, 0, cache.total);
-  spec.v = tensor::slice(g, present[1], 2, 0, cache.total);
+  spec.k = rows_of(g, cache.keys, present[0], cache.total, dtype);
+  spec.v = rows_of(g, cache.values, present[1], cache.total, dtype);
   spec.type = accumulator(dtype);
   if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
   spec.softcap = c.attr_f("softcap", 0);
@@ -262,7 +320,9 @@ void register_group_query_attention(OpRegistry& r) {
          .domain = "com.microsoft",
          .lower = group_query_attention,
          .dtypes = "floats",
-         .notes = "softmax in fp32; past and present may be one buffer; without quantised or window-sized caches"});
+         .notes =
+             "softmax in fp32; past and present may be one buffer; caches of int8 and float8e4m3fn, not of 4 bits or "
+             "window-sized ones"});
 }
 
 }  // namespace sardonyx
