@@ -25,7 +25,17 @@ def model(kind, quantised, past, packed=False, dtype=TensorProto.FLOAT):
     inputs += [helper.make_tensor_value_info("lengths", TensorProto.INT32, [B])]
     inputs += [helper.make_tensor_value_info("total", TensorProto.INT32, [])]
     attributes = {"num_heads": HEADS, "kv_num_heads": KV, "do_rotary": 1}
-    names = ["q", "" if packed else "k", "" if packed else "v", "past_key", "past_value", "lengths", "total", "cos", "sin"]
+    names = [
+        "q",
+        "" if packed else "k",
+        "" if packed else "v",
+        "past_key",
+        "past_value",
+        "lengths",
+        "total",
+        "cos",
+        "sin",
+    ]
     if kind:
         # Channels of uneven size, as keys have.
         spread = np.exp(rng.standard_normal((1, KV, 1, SIZE))) if quantised == "PER_CHANNEL" else np.ones(1)

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import InvalidArgumentError, UnsupportedError
 from ..llm.weights import Blocked
 from ..model import TensorInfo
-from . import convolution, microscaling, weight_only
+from . import convolution, kv_cache, microscaling, weight_only
 from .calibration import Channels, Collector, Gram, Rows, collect, float_values, histograms
 from .measures import Measure
 from .microscaling import FORMS as MX
@@ -68,6 +68,16 @@ class Job:
         s = self.settings
         ranges = {n: h.range(s.method, symmetric=True, percentile=s.percentile) for n, h in found.items() if h.count}
         return self.report((), {}, ranges)
+
+    def cache(self) -> QuantizeReport:
+        """The KV cache in 8 bits."""
+        nodes = kv_cache.cached(self.model)
+        found = {name: kv_cache.Magnitudes() for n in nodes for name in n.output[1:3]}
+        self.collect("calibrating", {name: [m] for name, m in found.items()})
+        largest = {name: m.largest for name, m in found.items() if m.largest is not None}
+        if len(largest) < len(found):
+            raise InvalidArgumentError("the data hold no tokens")
+        return self.report((), {}, kv_cache.write(self.model, nodes, kv_cache.FORMS[self.settings.to], largest))
 
     def products(self) -> QuantizeReport:
         s, form = self.settings, FORMATS[self.settings.to]

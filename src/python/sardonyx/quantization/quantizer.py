@@ -20,7 +20,7 @@ from .mixed import Mixed, Text
 from .onnx_model import OnnxModel
 from .ranges import METHODS
 from .samples import Data, Samples
-from .settings import BLOCKED, TARGETS, Feed, LayerReport, OnStep, Quantized, QuantizeReport, Settings
+from .settings import BLOCKED, CACHES, TARGETS, Feed, LayerReport, OnStep, Quantized, QuantizeReport, Settings
 
 __all__ = ["LayerReport", "QuantizeReport", "Quantized", "quantize", "quantize_model"]
 
@@ -59,10 +59,12 @@ def quantize(
     data: typical inputs, as evaluate() takes them. Not needed for weights="rtn".
     output: the file to write. Large weights go to OUTPUT.data.
     to: "int8": products of 8-bit integers, as QuantizeLinear and DequantizeLinear. "fp8": the same in float8 e4m3;
-        "fp8-e5m2": in e5m2; "fp8-fnuz", "fp8-e5m2-fnuz": in AMD's early forms of them, which CDNA 3 multiplies.
+        "fp8-e5m2": in e5m2; "fp8-fnuz", "fp8-e5m2-fnuz": in AMD's early forms of them, of which CDNA 3 multiplies the first.
         "int2", "int3", "int4", "int8-weights": weights of so many bits in blocks: MatMulNBits, and for Conv DequantizeLinear
-        (2, 4 and 8 bits). "mxfp8", "mxfp4": weights of float8 e4m3 or float4 e2m1, of which 32 share a power of two. "mixed": the fastest choice of one of
-        these, or float, for each node, whose error stays within `budget`. "table": a calibration table.
+        (2, 4 and 8 bits). "mxfp8", "mxfp4": weights of float8 e4m3 or float4 e2m1, of which 32 share a power of two.
+        "mixed": the fastest choice of one of these, or float, for each node, whose error stays within `budget`.
+        "kv-int8", "kv-fp8": the KV cache of a language model in 8 bits, with a scale for each channel of each head.
+        "table": a calibration table.
     method: how the range of an activation is chosen: "mse", "minmax", "percentile" (of `percentile`) or "entropy".
     per_channel: weights have a scale for each output channel rather than one.
     symmetric: activations of int8 have no zero point.
@@ -137,7 +139,9 @@ def quantize_model(
         if output is not None:
             write_table(output, report.ranges)
         return Quantized(None, report)
-    if settings.to == "mixed":
+    if settings.to in CACHES:
+        report = job.cache()
+    elif settings.to == "mixed":
         report = Mixed(job, text).run()
     else:
         report = job.blocked() if settings.to in BLOCKED else job.products()

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import FileError, InvalidArgumentError, UnsupportedError
 from .agreement import Evaluation
 from .measures import HALF_MOST, ValueAgreement
-from .settings import MixedReport, QuantizeReport
+from .settings import CACHES, MixedReport, QuantizeReport
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -95,6 +95,8 @@ def quantize_text(r: QuantizeReport, top: int = 15) -> str:
                 + (", ..." if len(wide) > 20 else "")
             )
         return "\n".join(parts)
+    if r.to in CACHES:
+        return f"the KV cache in {r.to.removeprefix('kv-')}: {len(r.ranges)} tensors, scales per channel from {r.samples} samples"
     every = len(r.layers) + len(r.kept)
     parts = [
         f"{len(r.layers)} of {every} products in {r.to if not r.mixed else 'fewer bits'} ({r.method}) from {r.samples} samples; "

@@ -25,7 +25,9 @@ OnStep = Callable[[str, int], object]
 BITS = {"int8-weights": 8, "int4": 4, "int3": 3, "int2": 2}
 #: Types of weights in blocks.
 BLOCKED = (*BITS, *MX)
-TARGETS = (*FORMATS, *BLOCKED, "mixed", "table")
+#: Types of the KV cache of a language model, whose weights stay as they are.
+CACHES = ("kv-int8", "kv-fp8")
+TARGETS = (*FORMATS, *BLOCKED, *CACHES, "mixed", "table")
 #: The types among which "mixed" chooses, besides float.
 KINDS = ("int8", "fp8", *BITS)
 
