@@ -161,7 +161,7 @@ float16, random weights, one program for all sizes. *Limited by*: what most of t
     python benchmarks/amd_models.py report rows.json
 """
 PUBLISHED_TEXT = """
-AMD's published times are those of ONNX Runtime with MIGraphX on the same card, without their precision. Ratios below one third are out of reach of the estimates' error."""
+AMD's published times are those of ONNX Runtime with MIGraphX on the same card, without their precision. A ratio of up to 0.25 is below one third at the upper end of the range too."""
 
 
 def size_text(dims: dict[str, int]) -> str:

@@ -209,3 +209,15 @@ def test_attention_on_rdna_reads_lds_at_constant_offsets(chip, tmp_path):
     loop = main_loop(instructions(model, chip, tmp_path))
     addresses = [re.search(r"\], (v\d+)", text)[1] for text in loop if text.startswith("ds_load_b128")]
     assert len(addresses) >= 32 and len(set(addresses)) <= 8
+
+
+def test_tall_products_take_smaller_tiles(tmp_path):
+    """Both have 262 to 272 tiles of 192 x 128. In the first each row of a is read by one workgroup, which would wait for memory."""
+    chosen = []
+    for m, n in ((50176, 128), (3136, 2048)):
+        path = tmp_path / "product.onnx"
+        product(path, m, n, 512, True)
+        command = [BUILD / "bin" / "sardonyx", "inspect", path, "--device", "sim:gfx942", "--kernels", "--source"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        chosen.append(re.findall(r"gemm<Tiling<(\d+), (\d+),", text))
+    assert chosen == [[("96", "128")], [("192", "128")]]
