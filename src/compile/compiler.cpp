@@ -13,7 +13,7 @@ namespace sardonyx {
 namespace {
 
 // Part of cache keys. Increment it when the arguments below or the linking change.
-constexpr int kRecipe = 12;
+constexpr int kRecipe = 13;
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -39,6 +39,8 @@ std::vector<std::string> common_args(const CompileOptions& options) {
   // Fuses a*b+c across statements too, unless `#pragma clang fp contract(off)` forbids it. All else is strict IEEE.
   append(args, {"-ffp-contract=fast-honor-pragmas", "-ferror-limit", "20", "-fno-caret-diagnostics"});
   append(args, {"-Wno-everything", "-Werror=global-constructors"});  // constructors would never be run
+  // As clang's driver does: a tenth of the time of compiling, and only names in PTX's comments change.
+  append(args, {"-discard-value-names", "-disable-llvm-verifier"});
   if (options.opt_level >= 2) append(args, {"-vectorize-loops", "-vectorize-slp"});
   if (options.debug_info) append(args, {"-debug-info-kind=limited", "-dwarf-version=5"});
   for (const std::string& d : options.defines) args.push_back("-D" + d);

@@ -175,6 +175,9 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
     }
     commit_copies();
   }
+#if defined(__AMDGCN__)
+#pragma clang loop unroll(disable)  // a known K would be unrolled completely: up to four times the code
+#endif
   for (u32 t = 0; t < count; ++t) {
     wait_copies<int(kAhead) - 1>();
     lds_barrier();

@@ -129,10 +129,13 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
 #if defined(__GFX9__)
   // Loads and stores have one counter there. After a store that may have been skipped, the compiler no longer knows how
   // many are in flight, and waits for all of them where it needs an operand of the epilogue.
-  if (!__is_same(typename ReadOf<P>::Type, NothingRead) && row + TM * 16 <= p.m && col + TN * 16 <= p.n) {
-    store_parts<true, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
-    return;
-  }
+  // Products of float32 take so long that a second copy of the epilogue is not worth its time to compile.
+  constexpr bool kTwice = sizeof(typename P::T) <= 2 && !__is_same(typename ReadOf<P>::Type, NothingRead);
+  if constexpr (kTwice)
+    if (row + TM * 16 <= p.m && col + TN * 16 <= p.n) {
+      store_parts<true, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
+      return;
+    }
 #endif
   store_parts<false, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
 }
