@@ -157,6 +157,10 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
   constexpr u32 kAhead = Tile::kStages > 1 ? Tile::kStages - 1 : 1;  // tiles loaded before the first step
   // The last tile along K, which may be partial, is loaded first, so that all loads in the loop are full tiles.
   const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * S::kK; };
+#if defined(__GFX9__)
+  // A loop over a known K would be unrolled completely: up to three times the code, in float32 to no effect.
+  if constexpr (sizeof(typename S::T) > 2) asm("" : "+s"(count));
+#endif
   a.start(p, z, first_row, from * S::kK);
   b.start(p, z, first_col, from * S::kK);
 #pragma clang loop unroll(full)
@@ -175,9 +179,6 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
     }
     commit_copies();
   }
-#if defined(__AMDGCN__)
-#pragma clang loop unroll(disable)  // a known K would be unrolled completely: up to four times the code
-#endif
   for (u32 t = 0; t < count; ++t) {
     wait_copies<int(kAhead) - 1>();
     lds_barrier();

@@ -1,7 +1,9 @@
 #include "compile/llvm/kernel_attributes.h"
 
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/InstIterator.h>
 #include <llvm/IR/Module.h>
+#include <llvm/IR/PassInstrumentation.h>
 #include <llvm/Passes/PassBuilder.h>
 
 #include "compile/llvm/custom_entry.h"
@@ -49,6 +51,23 @@ void preload_arguments(llvm::Function& f) {
   }
 }
 
+/// Whether superword-level parallelism may be of use: RDNA packs elements of up to 16 bits only. Searching for it
+/// takes a tenth of the time of compiling a GEMM.
+bool may_pack(const llvm::Function& f) {
+  const Chip* chip = find_chip(f.getFnAttribute("target-cpu").getValueAsString());
+  if (!f.getParent()->getTargetTriple().isAMDGPU() || chip == nullptr || chip->wave != 32) return true;
+  const auto narrow = [](const llvm::Type* type) {
+    const unsigned bits = type->getScalarSizeInBits();
+    return bits == 8 || bits == 16;
+  };
+  for (const llvm::Instruction& i : llvm::instructions(f)) {
+    if (narrow(i.getType())) return true;
+    for (const llvm::Use& operand : i.operands())
+      if (narrow(operand->getType())) return true;
+  }
+  return false;
+}
+
 struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
   llvm::PreservedAnalyses run(llvm::Module& module, llvm::ModuleAnalysisManager&) {
     if (llvm::GlobalVariable* all = module.getNamedGlobal(kAnnotations)) {
@@ -73,6 +92,11 @@ struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
 }  // namespace
 
 void add_kernel_attributes(llvm::PassBuilder& builder) {
+  if (llvm::PassInstrumentationCallbacks* passes = builder.getPassInstrumentationCallbacks())
+    passes->registerShouldRunOptionalPassCallback([](llvm::StringRef pass, llvm::Any ir) {
+      const auto* f = pass == "SLPVectorizerPass" ? llvm::any_cast<const llvm::Function*>(&ir) : nullptr;
+      return f == nullptr || may_pack(**f);
+    });
   builder.registerPipelineStartEPCallback(
       [](llvm::ModulePassManager& passes, llvm::OptimizationLevel) { passes.addPass(KernelAttributes()); });
 }
