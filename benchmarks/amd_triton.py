@@ -89,7 +89,9 @@ def product(
 
 
 def compiled(chip, kind, bm, bn, bk, warps, stages):
-    types = dict.fromkeys(("a", "b", "c"), f"*{kind}") | dict.fromkeys(("m", "n", "k", "row_a", "row_b", "row_c"), "i32")
+    types = dict.fromkeys(("a", "b", "c"), f"*{kind}") | dict.fromkeys(
+        ("m", "n", "k", "row_a", "row_b", "row_c"), "i32"
+    )
     types |= dict.fromkeys(("BM", "BN", "BK", "GROUP"), "constexpr")
     source = triton.compiler.ASTSource(
         fn=product,

@@ -144,8 +144,7 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   const std::size_t n = op.strides.size();
   Exprs rows = {loop_var(out->shape[0])};
   for (std::size_t k = 0; k < n; ++k) rows.push_back(loop_var(out->shape[k + 2]));
-  const Expr group = loop_var(groups), column = loop_var(out_group),
-             channel = loop_var(in_group + Expr(op.zeros));
+  const Expr group = loop_var(groups), column = loop_var(out_group), channel = loop_var(in_group + Expr(op.zeros));
   Exprs at_x = {rows[0], group * in_group + channel}, at_w;
   if (op.transposed)
     at_w = {group * in_group + channel, column};

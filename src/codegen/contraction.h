@@ -25,11 +25,11 @@ struct Contraction {
   Expr z, row, col;
   Exprs reduced;
   DType type =
-      DType::kFloat32;  ///< of operands: float32, float16, bfloat16, int8, float8 e4m3; uint8: of a, and b is int8
-  Expr a, b;            ///< elements over (z, row, reduced) and (z, col, reduced)
-  Expr inside;          ///< where a is not 0 (outside is a convolution's padding); empty: everywhere
+      DType::kFloat32;      ///< of operands: float32, float16, bfloat16, int8, float8 e4m3; uint8: of a, and b is int8
+  Expr a, b;                ///< elements over (z, row, reduced) and (z, col, reduced)
+  Expr inside;              ///< where a is not 0 (outside is a convolution's padding); empty: everywhere
   std::int64_t stored = 0;  ///< of the innermost reduced variable, where a is in memory; from there on it is 0. 0: all
-  Exprs row_dims;       ///< extents whose product is that of `row`
+  Exprs row_dims;           ///< extents whose product is that of `row`
   std::optional<Windows> windows;  ///< of a, if its rows are image, y, x of the output and K is taps and channels
   Value* out = nullptr;
   Expr result;      ///< over z, row, col; a load of `accumulator` is the sum

@@ -184,7 +184,8 @@ class Writer {
     p.least_rows = smallest(c.m());
     p.full_columns = is_const(c.n()) && p.columns % 8 == 0;
     p.padded = static_cast<bool>(c.inside);
-    p.windows = std::any_of(c.reduced.begin(), c.reduced.end() - 1, [](const Expr& v) { return !is_const(v->args[0], 1); });
+    p.windows =
+        std::any_of(c.reduced.begin(), c.reduced.end() - 1, [](const Expr& v) { return !is_const(v->args[0], 1); });
     p.linear = a_.linear() && b_.linear();
     p.pairs = static_cast<bool>(c.pair);
     p.made_rows = rows ? row_height : 0;

@@ -154,9 +154,7 @@ bool Operand::try_across() {
   return true;
 }
 
-bool Operand::is_short() const {
-  return is_a_ && c_.stored > 0;
-}
+bool Operand::is_short() const { return is_a_ && c_.stored > 0; }
 
 std::vector<std::pair<Expr, Expr>> Operand::split_k() const {
   Exprs dims;

@@ -84,8 +84,8 @@ class Filler {
   }
 
   // Where memory has the 12 bytes of s pixels one after the other, and windows begin at a multiple of s pixels if the
-  // kernel gets taps of zeros before its first, the image is only viewed as one of wide pixels, and just the weights are
-  // filled. Returns whether that is so.
+  // kernel gets taps of zeros before its first, the image is only viewed as one of wide pixels, and just the weights
+  // are filled. Returns whether that is so.
   bool folds_in_place(Node& n, ConvOp& c, std::int64_t channels, std::int64_t taps) {
     constexpr std::int64_t kBytes = 12;  // what kernels load of a vector of 16 (kShortA in kernels/gemm_problem.h)
     Value *x = n.inputs[0], *w = n.inputs[1];
@@ -117,9 +117,9 @@ class Filler {
     Exprs from = own;
     from[1] = idx::mod(own[1], channels);
     from[last + 2] = own[last + 2] * step + idx::floordiv(own[1], channels) - before;
-    const Expr inside = logical_and(
-        compare(Op::kLt, own[1], inner),
-        logical_and(compare(Op::kGe, from[last + 2], 0), compare(Op::kLt, from[last + 2], taps)));
+    const Expr inside =
+        logical_and(compare(Op::kLt, own[1], inner),
+                    logical_and(compare(Op::kGe, from[last + 2], 0), compare(Op::kLt, from[last + 2], taps)));
     n.inputs[1] = g_.add_loop(own, select(inside, load(w, w->dtype, from), constant(0, w->dtype)));
     n.inputs[0] = image;
     c.strides[last] = 1;

@@ -39,9 +39,7 @@ struct ScalarWriter {
 };
 
 /// Arguments that are in scalar registers when a wave starts, in words of 32 bits. Older firmware leaves them out.
-int preloadedWords(const Launch& launch) {
-  return launch.config->preloadArguments ? launch.kernel->preload & 0x7f : 0;
-}
+int preloadedWords(const Launch& launch) { return launch.config->preloadArguments ? launch.kernel->preload & 0x7f : 0; }
 
 void scalarRegisters(const Launch& launch, Wave& w) {
   const Kernel& k = *launch.kernel;
