@@ -21,7 +21,7 @@ import time
 from collections import Counter
 
 os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "300"
-os.environ["RAY_raylet_start_wait_time_s"] = "300"
+os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112  # Ray reads this spelling
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 WAIT = 300  # seconds: a machine that is busy takes long to start a replica

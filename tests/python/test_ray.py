@@ -15,7 +15,7 @@ import sardonyx
 
 # A machine that is busy takes longer than Ray waits for a node, and Ray Serve for its proxy.
 os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"
-os.environ["RAY_raylet_start_wait_time_s"] = "300"
+os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112  # Ray reads this spelling
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is reported to anybody
 
 ray = pytest.importorskip("ray", reason="sardonyx.ray needs the package ray")
