@@ -62,7 +62,6 @@ def _model(spec: dict[str, Any], device: str) -> Any:
 def measure(spec: dict[str, Any], trace: Any, clients: int, seconds: float, device: str) -> dict[str, Any]:
     """As many requests as clients are in it at a time, and none begins after `seconds`. Reports what went wrong."""
     try:
-        import torch
         import transformers
 
         model = _model(spec, device)
@@ -71,17 +70,16 @@ def measure(spec: dict[str, Any], trace: Any, clients: int, seconds: float, devi
             max_memory_percent=0.5, max_requests_per_batch=max(clients, 2), allow_block_sharing=False
         )
         manager = model.init_continuous_batching(generation_config=options, continuous_batching_config=batching)
-        with torch.inference_mode():
-            begun = time.perf_counter()
-            if device != "cpu":
-                manager.warmup()  # captures its graphs
-            warm = time.perf_counter() - begun
-            manager.start()
-            try:
-                _run(manager, trace[: 2 * clients], clients, seconds / 4)
-                row = _run(manager, trace, clients, seconds)
-            finally:
-                manager.stop(block=True)
+        begun = time.perf_counter()
+        if device != "cpu":
+            manager.warmup()  # captures its graphs
+        warm = time.perf_counter() - begun
+        manager.start()
+        try:
+            _run(manager, trace[: 2 * clients], clients, seconds / 4)
+            row = _run(manager, trace, clients, seconds)
+        finally:
+            manager.stop(block=True)
     except Exception as error:
         print(f"  transformers, {clients} clients: {type(error).__name__}: {error}", flush=True)
         return {"error": repr(error)}

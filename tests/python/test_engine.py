@@ -128,6 +128,24 @@ def test_a_long_prompt_does_not_delay_answers(fake):
     assert first.wait(WAIT)
 
 
+def test_parts_of_prompts_are_not_small_beside_others(fake, monkeypatch):
+    """What is left of a step beside a part of a prompt goes to another prompt only if it is all of it, or enough."""
+    monkeypatch.setattr("sardonyx.llm.scheduler._LEAST", 16)
+    engine, seen = fake(step_tokens=48, pages=200), []
+    step = engine._step
+    engine._step = lambda pieces: (
+        seen.append([(p.count, p.results) for p in pieces if p.start < p.request.prompt_tokens]),
+        step(pieces),
+    )
+    prompts = [[k] * 37 for k in range(6)] + [[9] * 5, [8] * 90]
+    requests = [engine.submit(p, max_new_tokens=3) for p in prompts]
+    assert all(r.wait(WAIT) for r in requests)
+    assert [r.answer for r in requests] == [fake_decoder.continuation(p, 3) for p in prompts]
+    assert any(len(parts) > 1 for parts in seen)  # the prompt of 5 tokens
+    for parts in seen:
+        assert all(count >= 16 or last for count, last in parts[1:]), parts
+
+
 def test_prefixes_are_computed_once(fake):
     engine = fake()
     prompt = texts(5, 1, 2)[0] + list(range(100))

@@ -15,6 +15,7 @@ from .engine_request import Request
 from .pages import PagePool
 
 _MULTIPLE = 64
+_LEAST = 256  #: tokens of a prompt's part that is not its last one, beside parts of others
 
 
 @dataclass(slots=True)
@@ -113,7 +114,10 @@ class Scheduler:
         self._make_room()
         pieces: list[Piece] = []
         planned: set[int] = set()
-        left = self.tokens
+        left, parts = (
+            self.tokens,
+            0,
+        )  # parts of prompts: on GPUs each reads all weights, so small ones cost as much as larger ones
         order = sorted(self.running, key=_place)
         # First those that generate, so that prompts never delay them.
         ready: list[Request] = []
@@ -132,15 +136,18 @@ class Scheduler:
                     left -= 1
                     continue
                 count = self._part(r, left)
+                if parts and count < min(_LEAST, self._pending(r)):
+                    continue
                 if count > 0 and self._reserve(r, count, planned):
                     pieces.append(self._piece(r, count))
                     planned.add(r.number)
                     left -= count
+                    parts += count > 1
             if self._guesses and group and self._pending(group[0]) == 1:
                 pieces, left = self._with_guesses(pieces, left)
         while left > 0 and len(self.running) < self.most:
             new = self._next()
-            if new is None or not self._admit(new):
+            if new is None or (parts and left < min(_LEAST, len(new.tokens))) or not self._admit(new):
                 break
             count = self._part(new, left)
             if not self._reserve(new, count, planned):
@@ -148,6 +155,7 @@ class Scheduler:
             pieces.append(self._piece(new, count))
             planned.add(new.number)
             left -= count
+            parts += 1
         return pieces
 
     @staticmethod
