@@ -31,7 +31,8 @@ def test_the_cache_has_8_bits_and_the_model_predicts_the_same(folder, to, tmp_pa
     # The error of a key or value is 0.8 % in int8, whose step is a channel's largest / 127, and 2.6 % in e4m3. The softmax of
     # this model with random weights makes it three to four times as large.
     assert 1e-3 < e.outputs[0].relative < (0.04 if to == "kv-int8" else 0.13)
-    assert abs(e.text.ratio - 1) < 0.01
+    # Perplexity over 128 tokens follows the logits' error: below 4 and 13 %, a third of it in nats per token at most.
+    assert abs(e.text.ratio - 1) < (0.013 if to == "kv-int8" else 0.04)
     ours, theirs = (
         LanguageModel(str(f)).generate("the end", max_new_tokens=12, ignore_eos=True)
         for f in (tmp_path / "out", folder)

@@ -49,7 +49,9 @@ def marked(model: OnnxModel, products: Sequence[Any], known: Iterable[str]) -> b
     nodes = {n.output[0]: n for n in proto.graph.node if n.output}
     for node in reversed(proto.graph.node):  # towards the inputs: quantisation of operands
         own = owner.get(node.output[0]) if node.output else None
-        for name in node.input if own is not None else ():
+        if own is None:
+            continue
+        for name in node.input:
             if name in nodes and name not in values:
                 owner.setdefault(name, own)
     for node in proto.graph.node:  # towards the outputs: what follows a product
