@@ -193,6 +193,14 @@ def report(o: argparse.Namespace) -> None:
                 theirs = PUBLISHED.get(key)
                 text += f" {theirs} | {r['ms'] / theirs:.2f} |" if theirs else " | |"
             print(text)
+        left = [
+            f"{model} {size_text(dims)}"
+            for model, sizes in SIZES.items()
+            for dims in sizes
+            if key_of(chip, model, dims) not in rows
+        ]
+        if left:
+            print(f"\nNot estimated: {', '.join(left)}.")
 
 
 def main() -> None:
