@@ -24,7 +24,7 @@ std::uint8_t* ldsAccess(Wave& w, int lane, std::uint32_t offset, unsigned size, 
 void scratchRead(Wave& w, int lane, std::uint32_t offset, unsigned size, void* data);
 void scratchWrite(Wave& w, int lane, std::uint32_t offset, unsigned size, const void* data);
 
-/// A flat address decides by its upper half whether it means LDS, scratch or global memory.
+/// The upper half of a flat address says whether it is in LDS, scratch or global memory.
 void flatRead(Wave& w, int lane, std::uint64_t address, unsigned size, void* data);
 void flatWrite(Wave& w, int lane, std::uint64_t address, unsigned size, const void* data);
 

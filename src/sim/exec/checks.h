@@ -66,7 +66,7 @@ void noteWait(Wave& w, Counter counter, unsigned remaining);
 void noteBarrierSignal(Wave& w);
 /// Every wave of the workgroup has passed a barrier.
 void noteBarrier(Workgroup& group);
-/// The wave executed an atomic operation: an order between waves may rest on it.
+/// The wave executed an atomic operation, which may order it with other waves.
 void noteAtomic(Wave& w);
 
 /// Who last wrote and read each dword of LDS, for races.

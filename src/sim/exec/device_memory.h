@@ -16,7 +16,7 @@ namespace sardonyx::sim {
 
 enum class MemoryKind : std::uint8_t { kDevice, kPinned, kManaged, kRegistered, kCode, kKernarg, kScratch };
 
-/// Which bytes of an allocation were ever written. Kept only when reads of never-written memory are checked.
+/// Which bytes of an allocation have been written. Recorded only if reads of uninitialised memory are checked.
 class MemoryShadow {
  public:
   explicit MemoryShadow(std::uint64_t size) : bits_(new std::atomic<std::uint64_t>[size / 64 + 1]()) {}
@@ -64,25 +64,25 @@ class DeviceMemory {
   std::shared_ptr<const Allocation> find(std::uint64_t address) const;
   /// Why `address` may not be accessed: past the end of X, freed, never allocated.
   std::string describe(std::uint64_t address) const;
-  /// Grows whenever an allocation disappears; caches of find() compare it.
+  /// Incremented whenever memory is freed: results of find() are valid while it stays the same.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   /// True for addresses that only device allocations may occupy.
   bool inArena(std::uint64_t address) const { return address >= arena_ && address < arenaEnd_; }
   std::uint64_t used(int device) const;
   void setLimit(int device, std::uint64_t bytes);
-  /// Kernels may write only `writable` of the allocation at `base`.
+  /// From now on kernels may write only the range `writable` of the allocation at `base`.
   void setReadOnly(std::uint64_t base, std::vector<std::pair<std::uint64_t, std::uint64_t>> writable);
   /// Device allocations made from now on remember which bytes were written.
   void trackWrites(bool on) { trackWrites_.store(on); }
-  /// The host wrote here (`from` null), or copied from there: its bytes are as written as theirs.
+  /// The host wrote these bytes (`from` null), or copied them from `from`: what is initialised there is now here too.
   void noteHostWrite(std::uint64_t to, std::uint64_t from, std::uint64_t size);
 
  private:
   DeviceMemory();
   mutable std::shared_mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Allocation>> live_;
-  /// Base and size of the last ones that were freed, for messages. All at once: records that come one by one would
-  /// keep pages of the heap from going back.
+  /// Base and size of the allocations that were freed last, for messages. The array is allocated once: small records
+  /// made over time would fragment the heap.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> freed_;
   std::size_t freedCount_ = 0;
   std::map<int, std::uint64_t> used_, limits_;

@@ -16,7 +16,7 @@ std::uint64_t scratchBytes(const Launch& launch);
 
 enum class GroupState { kFinished, kStalled };
 
-/// Runs waves in turn until the workgroup ends or has used its turn without ending (it may wait for another workgroup).
+/// Runs waves in turn until the workgroup ends or its time slice does (it may be waiting for another workgroup).
 /// Throws Fault with the complete message.
 GroupState runWorkgroup(Launch& launch, Workgroup& group, std::vector<std::uint64_t>* counts);
 

@@ -18,7 +18,7 @@ inline T quiet(T v) {
   constexpr BitsOf<T> bit = BitsOf<T>{1} << (sizeof(T) == 8 ? 51 : 22);
   return v != v ? std::bit_cast<T>(std::bit_cast<BitsOf<T>>(v) | bit) : v;
 }
-/// IEEE 754-2008 minNum and maxNum: a number beats a NaN; -0 is less than +0.
+/// IEEE 754-2008 minNum and maxNum: of a number and a NaN, the number; -0 is less than +0.
 template <class T>
 inline T minNum(T a, T b) {
   T r = a < b || (a == b && signOf(a)) ? a : b;
@@ -33,7 +33,7 @@ inline T maxNum(T a, T b) {
   r = a != a ? b : r;
   return quiet(r);
 }
-/// IEEE 754-2019 minimum and maximum: a NaN wins.
+/// IEEE 754-2019 minimum and maximum: if either is a NaN, a NaN.
 template <class T>
 inline T minimum(T a, T b) {
   T r = a < b || (a == b && signOf(a)) ? a : b;

@@ -6,7 +6,7 @@
 
 namespace sardonyx::sim {
 
-/// Throws Fault for a register that the chip does not have or that a kernel has no business with.
+/// Throws Fault for a register that the chip does not have, or that kernels may not use.
 std::uint32_t readHwreg(const Wave& w, unsigned id);
 void writeHwreg(Wave& w, unsigned id, std::uint32_t value);
 

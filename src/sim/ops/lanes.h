@@ -122,7 +122,7 @@ inline bool keepsOut32(const Wave& w) { return w.mode & 0x20; }
 inline bool keepsIn64(const Wave& w) { return w.mode & 0x40; }
 inline bool keepsOut64(const Wave& w) { return w.mode & 0x80; }
 
-/// The NaN that arithmetic makes out of numbers is positive and quiet on AMD (negative on x86).
+/// The NaN that an invalid operation on numbers gives is positive and quiet on AMD (negative on x86).
 inline std::uint32_t canonical(std::uint32_t r, bool nanInput) {
   return (r & 0x7fffffff) > 0x7f800000 && !nanInput ? 0x7fc00000u : r;
 }
@@ -245,7 +245,7 @@ void f64x3(Wave& w, const Inst& in) {
   });
   writeF64(w, in, in.dst[0], a);
 }
-/// 16-bit integers: F takes and returns uint32 whose low 16 bits count.
+/// 16-bit integers: F takes and returns uint32, of which only the low 16 bits are used.
 template <auto F>
 void b16x2(Wave& w, const Inst& in) {
   Row t0, t1, out;

@@ -3,17 +3,16 @@
 //
 // Numerics. AMD does not publish them in full. What is done here:
 //   f32, xf32, f64   one fused multiply-add an element, in the order of k.
-//   gfx90a f16, bf16 inputs, intermediate results and outputs that are denormal are flushed (AMD's "MI200 MFMA
-//   behaviour
-//                    specifics"); products are added in pairs, pairs of pairs (bf16_1k and f16) and then to C, each
-//                    addition rounded to f32, as measured by Xie et al., "MMA-Sim", arXiv 2511.10909.
-//   gfx942, gfx950   denormals are kept. Products of a group of 8 (16-bit types), 16 (8-bit types) or 32 (scaled forms)
-//   are
-//                    exact and summed without rounding, the sum and C are rounded once to f32. The same paper measured
-//                    those groups, but with addends cut off about 24 bits below the largest; this is not imitated.
-//   WMMA             as one group of all k, rounded once to the type of D.
+//   gfx90a           16-bit types: denormal inputs, intermediate results and outputs are flushed (AMD's "MI200 MFMA
+//                    behaviour specifics"); products are added in pairs, pairs of pairs (bf16_1k and f16) and then to
+//                    C, each addition rounded to f32, as measured by Xie et al., "MMA-Sim", arXiv 2511.10909.
+//   gfx942, gfx950   denormals are kept. Products of a group of 8 (16-bit types), 16 (8-bit types) or 32 (scaled
+//                    forms) are exact and summed without rounding; the sum and C are rounded once to f32. The same
+//                    paper measured these groups, but there addends are cut off about 24 bits below the largest, which
+//                    is not simulated.
+//   WMMA             one such group with all of K, rounded once to the type of D.
 //   integers         exact modulo 2^32, or saturated by clamp.
-// MODE is not read: to nearest even, and denormals as above. A NaN result is 0x7fc00000.
+// The MODE register is not read: rounding is to nearest even, and denormals are as above. A NaN result is 0x7fc00000.
 #pragma once
 #include <cstdint>
 

@@ -14,7 +14,7 @@ class Resource {
   /// Device address of `lane`'s element of `size` bytes, `extra` bytes into it; nothing when any byte of it lies
   /// outside the resource.
   std::optional<std::uint64_t> address(int lane, unsigned size, unsigned extra = 0) const;
-  /// Moves `size` bytes as one piece; outside the resource, reads leave `data` alone and writes do nothing. False when
+  /// Moves `size` bytes, all or none: outside the resource, reads leave `data` alone and writes do nothing. False if
   /// outside.
   bool read(int lane, unsigned size, void* data, unsigned extra = 0) const;
   bool write(int lane, unsigned size, const void* data, unsigned extra = 0) const;

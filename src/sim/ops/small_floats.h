@@ -1,6 +1,6 @@
 // Number formats of 4 to 16 bits that matrix instructions, dot products and conversions share, in both directions.
 // Sources: "OCP 8-bit Floating Point Specification", "OCP Microscaling Formats (MX) Specification" and, for the FNUZ
-// formats of gfx942 (no infinity, no negative zero, one more in the bias), the MI300 ISA document, "Number formats".
+// formats of gfx942 (no infinity, no negative zero, a bias greater by one), the MI300 ISA document, "Number formats".
 #pragma once
 #include <cstdint>
 

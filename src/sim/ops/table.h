@@ -11,7 +11,7 @@ namespace sardonyx::sim {
 class OpTable {
  public:
   /// `names`: the mnemonics of AMD's ISA documents without encoding suffix (_e32, _e64, _dpp, _sdwa), separated by '|'
-  /// where chips call the same operation differently: "global_load_dword|global_load_b32". A second registration of a
+  /// where chips have different names for an operation: "global_load_dword|global_load_b32". A second registration of a
   /// name throws.
   void add(std::string_view names, Handler fn, std::uint32_t flags = 0);
 };

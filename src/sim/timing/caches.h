@@ -28,7 +28,7 @@ class Cache {
   std::uint64_t clock_ = 0;
 };
 
-/// Lines of the Infinity Cache that are known to be there although nobody saw them come (residency.h).
+/// Lines taken to be in the Infinity Cache, although the accesses that brought them were not recorded (residency.h).
 struct Resident {
   std::uint64_t first = 0, end = 0;
   std::uint64_t since = 0;  ///< DeviceCaches::filled when they came
