@@ -1,11 +1,10 @@
-// See memory_checks.h. The rule for races: two waves touch a dword, one of them writes, and nothing orders them. Order
-// comes
-//   - within a workgroup from a barrier between the accesses, or an atomic that both waves executed after the first;
-//   - between workgroups from synchronising accesses (atomics, and loads and stores at device scope) that both
-//   workgroups
-//     executed after the first, or from a load at device scope that saw a plain store which the first workgroup made no
-//     earlier than the access (chips whose release stores carry no scope: gfx90a, gfx11).
-// Synchronising accesses do not conflict themselves, and a store of the value that is there already never does. So
+// See memory_checks.h. A race: two waves access a dword, at least one of them writes it, and nothing orders the
+// accesses. They are ordered
+//   - within a workgroup, by a barrier between the accesses, or by an atomic that both waves executed after the first;
+//   - between workgroups, by synchronising accesses (atomics, and loads and stores at device scope) that both
+//     workgroups executed after the first, or by a load at device scope that read a plain store which the first
+//     workgroup made no earlier than the access (for chips whose release stores have no scope: gfx90a, gfx11).
+// Synchronising accesses never race with one another, nor does a store of the value that is already there. So
 // every report is a race; not every race is reported.
 #include "sim/exec/memory_checks.h"
 

@@ -143,8 +143,8 @@ class Engine {
                                   static_cast<std::int16_t>(c), w.trace->entries[w.next].slot});
   }
 
-  /// The wave's next instruction: from when on its operands, waits and fetch allow it. `t`: after the instruction
-  /// before.
+  /// The earliest time at which operands, waits and fetching allow the wave's next instruction. `t`: the end of the
+  /// previous one's issue slot.
   void prepare(RunningWave& w, Cycle t, const Op* before) {
     const Entry& e = w.trace->entries[w.next];
     w.opIndex = opOfSlot_[e.slot];
