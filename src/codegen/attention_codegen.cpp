@@ -31,20 +31,9 @@ constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with 
 constexpr std::int64_t kMostOneQuery = 1 << 17;                         // units: workgroups are counted in 32 bits
 constexpr std::int64_t kFewestKeys = 32, kMostSplitBlocks = 2048;
 
-// An operand: the address of its rows, or its elements.
-struct Operand {
-  std::string name;
-  Expr load;              // flat
-  Expr row, element;      // variables
-  Expr start, distance;   // offset of row 0, element 0; stride of rows
-  bool direct = false;    // rows can be read 16 bytes at a time
-  bool gathered = false;  // the same, but each row's place is computed (`start`, with the row), as in a paged KV cache
-  Expr numbers, scale;    // the same for int8 and a number of each row, with which they are multiplied; else empty
-  /// kKeyDirect and kValueDirect of kernels/attention.h.
-  int form() const { return direct ? 1 : gathered ? 2 : numbers ? 3 : 0; }
-};
-
 class Generator : AttentionProblem {
+  using Operand = AttentionOperand;
+
  public:
   Generator(const TileKernel& kernel, std::string_view arch, const TileSelection& selection)
       : AttentionProblem(kernel, arch),
@@ -355,10 +344,9 @@ class Generator : AttentionProblem {
   bool always_wgmma() const { return takes_wgmma() && (plain_ || column_ || row_bias_); }
   bool wgmma_if_full() const { return extent(d_) == 64; }
   std::uint32_t wgmma_bytes(int keys, int shares) const {
-    return static_cast<std::uint32_t>(
-        sdx::layout::WgmmaAttentionLayout{sdx::layout::padded_head(static_cast<int>(extent(d_))), keys, shares, bool(column_),
-                                         bool(row_bias_)}
-            .bytes());
+    return static_cast<std::uint32_t>(sdx::layout::WgmmaAttentionLayout{
+        sdx::layout::padded_head(static_cast<int>(extent(d_))), keys, shares, bool(column_), bool(row_bias_)}
+                                          .bytes());
   }
 
   // The functions of the struct of kernels/attention_step_mma.h: for one query per sequence, and keys and values in the

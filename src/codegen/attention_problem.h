@@ -39,6 +39,19 @@ inline std::uint32_t step_mma_bytes(std::int64_t dim, std::int64_t group, std::i
           .bytes());
 }
 
+/// An operand of attention: the address of its rows, or its elements.
+struct AttentionOperand {
+  std::string name;
+  Expr load;              // flat
+  Expr row, element;      // variables
+  Expr start, distance;   // offset of row 0, element 0; stride of rows
+  bool direct = false;    // rows can be read 16 bytes at a time
+  bool gathered = false;  // the same, but each row's place is computed (`start`, with the row), as in a paged KV cache
+  Expr numbers, scale;    // the same for int8 and a number of each row, with which they are multiplied; else empty
+  /// kKeyDirect and kValueDirect of kernels/attention.h.
+  int form() const { return direct ? 1 : gathered ? 2 : numbers ? 3 : 0; }
+};
+
 class AttentionProblem {
  protected:
   AttentionProblem(const TileKernel& kernel, std::string_view arch)

@@ -73,8 +73,8 @@ std::string Emitter::quantization(const Expr& e, bool wide) {
   const auto q = quotient_of(rounded->args[0]);
   if (!q) return {};
   return fmt::format(
-      "{}<{}>({}, {}, {}, {}, {}, {})", wide ? "quantized_code" : "quantized", type_name(e->dtype), value(q->x), scale(q->scale), scale(1 / q->scale),
-      scale((least - zero) * q->scale), scale((most - zero) * q->scale),
+      "{}<{}>({}, {}, {}, {}, {}, {})", wide ? "quantized_code" : "quantized", type_name(e->dtype), value(q->x),
+      scale(q->scale), scale(1 / q->scale), scale((least - zero) * q->scale), scale((most - zero) * q->scale),
       zero == 0 || zero == least ? fmt::format("{}", zero) : zero_point(static_cast<std::int64_t>(zero)));
 }
 

@@ -1,7 +1,8 @@
 // Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 16-bit elements whose rows can
 // be copied 16 bytes at a time, padded with zeros to 64 or 128 elements. Scores are products times a factor, plus a
-// number that is the same for all queries (P::kColumn) and an element of a 16-bit tensor (P::kBias); others are computed
-// by P::score, element by element. attention.h computes everything else; it also describes P, which in addition has
+// number that is the same for all queries (P::kColumn) and an element of a 16-bit tensor (P::kBias); others are
+// computed by P::score, element by element. attention.h computes everything else; it also describes P, which in
+// addition has
 //   kColumn, column(b, h, t)           what is added to the scores of key t
 //   kBias, Bias, bias(b, h, s)         what is added to the scores of query s, for all keys: contiguous
 //
@@ -11,21 +12,12 @@
 // There are two warpgroups. With kShares = 1 each has 64 of the thread block's 128 queries. With kShares = 2 both have
 // all of its 64 queries, each takes half of every tile of keys, and their results are merged at the end.
 #pragma once
+#include "attention_row_bias.h"
 #include "attention_tiles.h"
 #include "attention_wgmma_products.h"
 
 #if defined(__NVPTX__)
 namespace sdx {
-
-template <class P>
-struct BiasOf {
-  using Type = f16;
-};
-template <class P>
-  requires(P::kBias != 0)
-struct BiasOf<P> {
-  using Type = typename P::Bias;
-};
 
 /// kKeys: keys of a warpgroup's tile. kShares: warpgroups that have the same queries.
 template <class P, int kKeys, int kShares>
@@ -216,48 +208,19 @@ struct WgmmaAttention {
       }
     }
   }
-  // ---- the bias of scores: fetched a tile ahead, two elements in a register
-  static constexpr int kBiasWords = kScores / 2;
-  struct BiasRows {
-    const u32* row[2];  // of this lane's rows, at the lane's first two elements, aligned down
-    u32 odd[2];         // 1: the row begins with the second half of a word
-    bool shifted;       // whether any row of the warp is odd
-    u32 held[kBiasWords + 2];
-  };
+  // ---- the bias of scores
+  using BiasRows = RowBias<Bias, kScores>;
+  SDX_FN u32 share_keys() const { return kShares == 1 ? 0 : group * kKeys; }
   SDX_FN void begin_bias(BiasRows& x) const {
-#pragma clang loop unroll(full)
-    for (int k = 0; k < 2; ++k) {
-      const u64 at = u64(p.bias(b, h, row_at(k)) + (kShares == 1 ? 0 : group * kKeys));
-      x.odd[k] = at >> 1 & 1;
-      x.row[k] = (const u32*)(at & ~u64(3)) + lane % 4;
-    }
-    x.shifted = same(detail::any_lane((x.odd[0] | x.odd[1]) != 0)) != 0;
+    x.begin(p.bias(b, h, row_at(0)) + share_keys(), p.bias(b, h, row_at(1)) + share_keys(), lane);
   }
-  // For the tile at t0. Words without elements of the row become 0; the mask removes what they are added to.
-  SDX_FN void fetch_bias(i32 t0, BiasRows& x) const {
-    const i32 left = i32(keys) - t0 - (kShares == 1 ? 0 : i32(group) * kKeys) - i32(lane % 4 * 2);
-#pragma clang loop unroll(full)
-    for (int k = 0; k < 2; ++k) {
-      const i32 end = left + i32(x.odd[k]);
-      const u32* from = x.row[k] + u32(t0) / 2;
-#pragma clang loop unroll(full)
-      for (int i = 0; i < kBiasWords; i += 2) x.held[i + k] = i * 4 < end ? from[i * 2] : 0;
-      if (x.shifted) x.held[kBiasWords + k] = kBiasWords * 4 < end ? from[kBiasWords * 2] : 0;
-    }
-  }
-  // The two elements of held[i]: in an odd row, halves of this word and the next, which another lane of four has.
-  SDX_FN u32 bias_pair(const BiasRows& x, int i) const {
-    if (!x.shifted) return x.held[i];
-    const i32 own = i32(lane % 4 == 0 ? x.held[i + 2] : x.held[i]);
-    const u32 next = __nvvm_shfl_sync_idx_i32(~0u, own, i32((lane & ~3u) | ((lane + 1) & 3)), 31);
-    return __nvvm_prmt(x.held[i], next, x.odd[i % 2] ? 0x5432 : 0x3210);
-  }
+  SDX_FN void fetch_bias(i32 t0, BiasRows& x) const { x.fetch(t0, i32(keys) - t0 - i32(share_keys() + lane % 4 * 2)); }
   SDX_FN void add_bias(const BiasRows& x, f32 (&scores)[kScores]) const {
     f32 factor = p.factor();
     if constexpr (kLog2Scores) factor *= kLog2e;
 #pragma clang loop unroll(full)
     for (int i = 0; i < kScores; i += 2) {
-      const u32 pair = bias_pair(x, i / 2);
+      const u32 pair = x.pair(i / 2, lane);
 #pragma clang loop unroll(full)
       for (int e = 0; e < 2; ++e) {
         const f32 y = cast<f32>(__builtin_bit_cast(Bias, u16(pair >> (e * 16))));

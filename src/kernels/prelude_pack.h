@@ -1,4 +1,5 @@
-// NVIDIA's conversions from float32 to smaller types take two values at a time; these convert four neighbouring results.
+// NVIDIA's conversions from float32 to smaller types take two values at a time; these convert four neighbouring
+// results.
 #pragma once
 #include "prelude_cast.h"
 

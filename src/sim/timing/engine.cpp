@@ -28,7 +28,8 @@ struct Completions {
     if (issued <= limit) return 0;
     Cycle t = 0;
     const std::uint32_t oldest = issued > 64 ? issued - 64 : 0;
-    for (std::uint32_t i = issued - limit; i-- > oldest && i + 8 >= issued - limit;) t = std::max(t, times[i & 63]);
+    const std::uint32_t end = issued - limit, first = std::max(oldest, end > 8 ? end - 8 : 0);
+    for (std::uint32_t i = first; i < end; ++i) t = std::max(t, times[i & 63]);
     return t;
   }
 };
@@ -242,9 +243,9 @@ class Engine {
       Cause c = Cause::kScalarBusy;
       const Cycle t = candidate(*w, c);
       const bool sooner =
-          t < at ||
+          !best || t < at ||
           (t == at && (w->priority > best->priority || (w->priority == best->priority && w->age < best->age)));
-      if (!best || sooner) best = w.get(), at = t, why = c;
+      if (sooner) best = w.get(), at = t, why = c;
     }
     if (!best) {  // cannot happen with traces of complete workgroups
       waves_.clear();
@@ -376,7 +377,7 @@ class Engine {
   }
 
   void finish(RunningWave& w, const Op& op, Cycle t, Cycle after) {
-    if (op.priority >= 0) w.priority = op.priority;
+    if (op.priority >= 0) w.priority = static_cast<unsigned char>(op.priority);
     if (op.unit == Unit::kEnd) return end(w, t);
     ++w.next;
     if (w.next >= w.trace->entries.size()) return end(w, t);
