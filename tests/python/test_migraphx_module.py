@@ -317,6 +317,10 @@ def test_driver(models, capfd):
         (["op", "hip::copy"], 3, "'hip::copy' can't be added"),
         (["roctx"], 2, "the name of a model's file is missing"),
         (["tf", "--list"], 2, "tf2onnx"),
+        (["read", "m.onnx", "--output-names", "y"], 2, "--output-names is for frozen graphs"),
+        (["read", "m.onnx", "--nchw"], 2, "m.onnx is read as onnx"),
+        (["read", "g.pb"], 3, "parse_tf: "),
+        (["read", "g.pb", "--dim-param", "@batch", "4"], 2, "--dim-param is not offered for frozen graphs"),
     ],
 )
 def test_driver_refuses(models, capfd, arguments, status, why):

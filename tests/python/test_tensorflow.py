@@ -198,7 +198,7 @@ def test_errors(network, tmp_path):
 
 
 @pytest.mark.parametrize("channels_first", [True, False])
-def test_parse_tf_of_migraphx(tmp_path, channels_first):
+def test_parse_tf_of_migraphx(tmp_path, channels_first, capfd):
     """MIGraphX's module and C interface: with nhwc, inputs and outputs of rank 4 are in NCHW."""
     import migraphx_c as mgx
     import sardonyx.migraphx as migraphx
@@ -225,6 +225,12 @@ def test_parse_tf_of_migraphx(tmp_path, channels_first):
     close(np.asarray(p.run({name: given})[0]), want)
     fixed = migraphx.parse_tf(path, channels_first, map_input_dims={name: list(given.shape)})
     assert fixed.get_output_shapes()[0].lens() == list(want.shape)
+    from sardonyx.migraphx import driver
+
+    layout = "--nhwc" if channels_first else "--nchw"
+    assert driver.main(["params", str(path), layout, "--batch", "3"]) == 0
+    assert str(given.shape[1]) in capfd.readouterr().out
+    assert driver.main(["verify", "--tf", str(path), layout, "--batch", "3", "--ref"]) == 0
     if not channels_first:
         return
     os.environ["SARDONYX_PYTHON"] = sys.executable

@@ -171,7 +171,7 @@ def command_onnx(o: argparse.Namespace) -> int:
 
 
 def command_tf(o: argparse.Namespace) -> int:
-    raise UsageError("TensorFlow models can't be read; convert them to ONNX (tf2onnx)")
+    raise UsageError("the operators of frozen graphs are those that tf2onnx converts; there is no list of them here")
 
 
 Command = Callable[[argparse.Namespace], int]

@@ -16,6 +16,7 @@ from . import (
     get_target,
     load,
     parse_onnx,
+    parse_tf,
     program,
     quantize_bf16,
     quantize_fp8,
@@ -41,15 +42,11 @@ NO_EFFECT = {
     "--debug-symbols": "programs always keep the names of nodes",
     "--brief": "listings have no weights",
     "--disable-fast-math": "arithmetic is never less accurate",
-    "--nhwc": "only TensorFlow models need a layout",
-    "--nchw": "only TensorFlow models need a layout",
 }
 # Those that can't be offered, and what to use instead.
 REFUSED = {
-    "--tf": "TensorFlow models can't be read; convert them to ONNX (tf2onnx)",
     "--skip-unknown-operators": "a program without an operator can't be compiled",
     "--trim-size": "only --trim is offered",
-    "--output-names": "only TensorFlow models need the names of outputs",
     "--replace-literals": "weights stay as they are",
     "--apply-pass": "`sardonyx inspect --passes` shows the compiler's passes",
     "--strip-context": "programs have no context",
@@ -70,9 +67,14 @@ _SHORT |= {"-d": "--detailed", "-c": "--compiled-model", "--py": "--python", "-p
 
 
 def add_read(p: argparse.ArgumentParser) -> None:
-    p.add_argument("file", nargs="?", help="an ONNX model, or a program that was saved")
+    p.add_argument("file", nargs="?", help="an ONNX model, a frozen graph of TensorFlow, or a program that was saved")
     p.add_argument("--test", action="store_true", help="a small GEMM in place of a model")
     p.add_argument("--onnx", dest="file_type", action="store_const", const="onnx", help="the file is ONNX")
+    p.add_argument("--tf", dest="file_type", action="store_const", const="tf", help="it is a frozen graph")
+    layout = p.add_mutually_exclusive_group()
+    layout.add_argument("--nhwc", action="store_const", const=True, help="a frozen graph's layout (the default)")
+    layout.add_argument("--nchw", dest="nhwc", action="store_const", const=False, help="the same: channels first")
+    p.add_argument("--output-names", nargs="+", action="extend", metavar="NAME", help="outputs of a frozen graph")
     p.add_argument("--migraphx", dest="file_type", action="store_const", const="msgpack", help="it is a saved program")
     p.add_argument("--migraphx-json", dest="file_type", action="store_const", const="json", help="saved with --json")
     p.add_argument("--batch", type=int, default=1, help="size of dims that the model leaves open (%(default)s)")
@@ -166,6 +168,27 @@ def _test_program() -> program:
     return p
 
 
+def _kind(file: str) -> str:
+    """What MIGraphX takes the file for; --onnx, --tf and others say it otherwise."""
+    kinds = {".json": "json", ".mxr": "msgpack", ".pb": "tf"}
+    return next((kind for end, kind in kinds.items() if file.endswith(end)), "onnx")
+
+
+def _read_graph(o: argparse.Namespace) -> program:
+    """Reads a frozen graph of TensorFlow."""
+    for name in ("dim_param", "dyn_input_dim", "default_dyn_dim"):
+        if getattr(o, name):
+            raise UsageError(f"--{name.replace('_', '-')} is not offered for frozen graphs: --input-dim or --batch")
+    p = parse_tf(
+        o.file,
+        is_nhwc=o.nhwc is not False,
+        batch_size=o.batch,
+        map_input_dims=_sizes("--input-dim", o.input_dim),
+        output_names=o.output_names or (),
+    )
+    return trim(p, o.trim) if o.trim else p
+
+
 def read(o: argparse.Namespace) -> program:
     """The program that the options name."""
     for name in o.no_effect or []:
@@ -174,7 +197,12 @@ def read(o: argparse.Namespace) -> program:
         return _test_program()
     if not o.file:
         raise UsageError("the name of a model's file is missing")
-    kind = o.file_type or ("json" if o.file.endswith(".json") else "msgpack" if o.file.endswith(".mxr") else "onnx")
+    kind = o.file_type or _kind(o.file)
+    if kind == "tf":
+        return _read_graph(o)
+    for name, value in (("--nhwc or --nchw", o.nhwc), ("--output-names", o.output_names)):
+        if value is not None:
+            raise UsageError(f"{name} is for frozen graphs of TensorFlow; {o.file} is read as {kind}")
     if kind != "onnx":
         return load(o.file, format=kind)
     ranges = {name: _range(_numbers(w[0])) for name, w in by_name("--dim-param", o.dim_param).items() if w}
